@@ -1,4 +1,4 @@
-"""Resumed runs under any engine: their folders are not trusted."""
+"""Plans of new and resumed runs, whose folders are not trusted, and the rows that a resume cuts."""
 
 from __future__ import annotations
 
@@ -13,115 +13,172 @@ from rlcatalog_runs.engines import engine_of, new_plan, resumed_plan
 from rlcatalog_runs.logs import cut_rows
 from rlcatalog_runs.records import read_record
 
-RUN = {"engine": "other", "steps": 100, "checkpoint_every": 10, "keep_checkpoints": 2}
+RUN_OPTIONS = {"engine": "other", "steps": 100, "checkpoint_every": 10, "keep_checkpoints": 2}
+
+
+class OtherEngine(Engine):
+    """An engine that trains nothing here."""
+
+    algorithms = ("Slow", "Fast")
+    checkpoint = "state"
 
 
 @pytest.fixture
 def run(tmp_path):
-    """The folder of a run that can go on."""
+    """The folder of a run of 100 steps that can be resumed from a checkpoint at 50."""
     folder = tmp_path / "run"
-    (folder / "checkpoints" / "step-000000050").mkdir(parents=True)
-    (folder / "checkpoints" / "step-000000050" / "state").write_text("{}")
-    write_config(folder, "CartPole-v1", {"algorithm": {"name": "PPO", "seed": 3}, "run": RUN})
+    checkpoint = folder / "checkpoints" / "step-000000050"
+    checkpoint.mkdir(parents=True)
+    (checkpoint / "state").write_text("{}")
+    algorithm = {"name": "PPO", "seed": 3}
+    write_config(folder, "CartPole-v1", {"algorithm": algorithm, "run": RUN_OPTIONS})
     return folder
 
 
-class Other(Engine):
-    """An engine that trains nothing here."""
-
-    algorithms, checkpoint = ("Slow", "Fast"), "state"
-
-
 def resume(folder, imported=(), **typed):
-    return resumed_plan(Other, folder, read_config(folder, imported), typed, imported)
+    """Return the plan of a resumed run.
+
+    Args:
+        folder: The run's folder.
+        imported: Modules that the user passed with --import.
+        typed: Options that the user typed.
+    """
+    return resumed_plan(OtherEngine, folder, read_config(folder, imported), typed, imported)
 
 
-def edit(folder, **changes):
+def edit_config(folder, **changes):
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({**config, **changes}))
 
 
-def test_a_run_goes_on_from_its_last_checkpoint(run):
-    resumed = resume(run)
-    assert (resumed.steps, resumed.env_id, resumed.options) == (
-        50,
-        "CartPole-v1",
-        RunOptions(**RUN),
-    )
-    assert (resumed.algorithm, resumed.seed, resumed.checkpoint) == (
-        "PPO",
-        3,
-        run / "checkpoints" / "step-000000050",
-    )
+def write_record(folder, **record):
+    (folder / "run.json").write_text(json.dumps(record))
 
 
-def test_what_is_typed_takes_the_place_of_what_the_folder_says(run):
-    resumed = resume(run, steps=200, eval_every=7)
-    assert resumed.options == RunOptions(**{**RUN, "steps": 200, "eval_every": 7})
-    assert resumed.typed == {"steps", "eval_every"}
+# --- resumed runs ---------------------------------------------------------------------------------
+
+
+def test_resumed_plan_has_the_last_checkpoint(run):
+    plan = resume(run)
+
+    assert plan.steps == 50
+    assert plan.checkpoint == run / "checkpoints" / "step-000000050"
+
+
+def test_resumed_plan_has_what_the_folder_says(run):
+    plan = resume(run)
+
+    assert plan.env_id == "CartPole-v1"
+    assert plan.algorithm == "PPO"
+    assert plan.seed == 3
+    assert plan.options == RunOptions(**RUN_OPTIONS)
+
+
+def test_resumed_plan_prefers_the_options_that_were_typed(run):
+    plan = resume(run, steps=200, eval_every=7)
+
+    options = {**RUN_OPTIONS, "steps": 200, "eval_every": 7}
+    assert plan.options == RunOptions(**options)
+    assert plan.typed == {"steps", "eval_every"}
 
 
 @pytest.mark.parametrize(
-    ("status", "steps", "further"),
-    [
-        ("interrupted", 50, 100),
-        ("interrupted", 49, 100),
-        ("failed", 1, 100),
-        ("finished", 50, 100),
-        ("finished", 3, 100),
-    ],
+    ("status", "steps"),
+    [("interrupted", 50), ("interrupted", 49), ("failed", 1), ("finished", 50), ("finished", 3)],
 )
-def test_fewer_steps_than_are_done_are_refused(run, status, steps, further):
-    """Also where a run has steps left: it would be rewritten as finished after fewer steps than it
-    has.
-    """
-    (run / "run.json").write_text(json.dumps({"status": status}))
-    with pytest.raises(
-        ConfigError, match=rf"its 50 steps are done; pass --steps {further} to train further"
-    ):
+def test_resume_with_no_more_steps_than_done_is_an_error(run, status, steps):
+    """The run has taken 50 of 100 steps. It would be marked as finished after fewer than it has."""
+    write_record(run, status=status)
+
+    with pytest.raises(ConfigError, match="its 50 steps are done") as caught:
         resume(run, steps=steps)
 
+    # The run's own number of steps.
+    assert "pass --steps 100 to train further" in str(caught.value)
 
-def test_a_killed_run_that_lacks_its_end_alone_is_resumed(run):
-    edit(run, run={**RUN, "steps": 40})
-    (run / "run.json").write_text(json.dumps({"status": "failed"}))
+
+def test_killed_run_beyond_its_last_step_is_resumed(run):
+    """Only its end is missing."""
+    edit_config(run, run={**RUN_OPTIONS, "steps": 40})  # fewer than the checkpoint's 50
+    write_record(run, status="failed")
+
     assert resume(run).options.steps == 40
+
+
+def test_killed_run_beyond_its_last_step_keeps_its_steps(run):
+    edit_config(run, run={**RUN_OPTIONS, "steps": 40})
+    write_record(run, status="failed")
+
+    # Twice as many as are done.
     with pytest.raises(ConfigError, match="its 50 steps are done; pass --steps 100"):
         resume(run, steps=30)
 
 
-def test_a_folder_says_its_engine(run):
+def test_engine_is_the_one_in_the_config(run):
     assert engine_of(run, read_config(run)) == "other"
     assert engine_of(run, {"run": {"engine": "acme/turbo"}}) == "acme/turbo"
-    for told in (
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
         {},
         {"run": []},
         {"run": {"command": "train"}},
         {"run": {"engine": None}},
         {"run": {"engine": ["ppo"]}},
-    ):
-        with pytest.raises(
-            SavedPolicyError, match=r"run: its config\.json does not name its engine"
-        ):
-            engine_of(run, told)
+    ],
+    ids=str,
+)
+def test_config_without_an_engine_is_an_error(run, config):
+    with pytest.raises(SavedPolicyError, match=r"config\.json does not name its engine"):
+        engine_of(run, config)
 
 
-def test_a_new_plan_has_ten_checkpoints_unless_another_number_is_typed():
-    plan = new_plan(Other, "other", "CartPole-v1", {"steps": 500})
-    assert (plan.options.checkpoint_every, plan.algorithm, plan.seed) == (50, "Slow", 0)
-    plan = new_plan(
-        Other,
-        "other",
-        "CartPole-v1",
-        {"steps": 500, "checkpoint_every": 0, "algo": "Fast", "seed": 4},
-    )
-    assert (plan.options.checkpoint_every, plan.algorithm, plan.seed) == (0, "Fast", 4)
-    with pytest.raises(
-        UnknownNameError, match=r"unknown algorithm 'Fats'. Did you mean 'Fast'\? Engine other has"
-    ):
-        new_plan(Other, "other", "CartPole-v1", {"algo": "Fats"})
+# --- new runs -------------------------------------------------------------------------------------
+
+
+def make_plan(**typed):
+    """Return the plan of a new run with options that the user typed."""
+    return new_plan(OtherEngine, "other", "CartPole-v1", typed)
+
+
+def test_new_plan_has_ten_checkpoints_by_default():
+    assert make_plan(steps=500).options.checkpoint_every == 50
+
+
+def test_new_plan_has_the_first_algorithm_and_seed_0_by_default():
+    plan = make_plan(steps=500)
+
+    assert plan.algorithm == "Slow"  # of "Slow" and "Fast"
+    assert plan.seed == 0
+
+
+def test_new_plan_has_the_options_that_were_typed():
+    plan = make_plan(steps=500, checkpoint_every=0, algo="Fast", seed=4)
+
+    assert plan.options.checkpoint_every == 0
+    assert plan.algorithm == "Fast"
+    assert plan.seed == 4
+
+
+def test_new_plan_of_an_unknown_algorithm_is_an_error():
+    with pytest.raises(UnknownNameError, match="unknown algorithm 'Fats'") as caught:
+        make_plan(algo="Fats")
+
+    assert "Did you mean 'Fast'? Engine other has" in str(caught.value)
+
+
+def test_new_plan_with_an_option_out_of_bounds_is_an_error():
     with pytest.raises(ConfigError, match=r"--keep-checkpoints: Expected `int` >= 1"):
-        new_plan(Other, "other", "CartPole-v1", {"keep_checkpoints": "0"})
+        make_plan(keep_checkpoints="0")
+
+
+# --- untrusted folders ----------------------------------------------------------------------------
+
+
+def make_link(path):
+    path.symlink_to("/dev/zero")
 
 
 @pytest.mark.parametrize(
@@ -143,35 +200,41 @@ def test_a_new_plan_has_ten_checkpoints_unless_another_number_is_typed():
         "notes",
     ],
 )
-@pytest.mark.parametrize(
-    "put", [lambda path: path.symlink_to("/dev/zero"), os.mkfifo], ids=["link", "FIFO"]
-)
-def test_a_folder_with_a_link_or_a_pipe_does_not_go_on(run, name, put):
+@pytest.mark.parametrize("make_file", [make_link, os.mkfifo], ids=["link", "pipe"])
+def test_resume_refuses_a_folder_with_a_link_or_a_pipe(run, name, make_file):
     (run / name).parent.mkdir(exist_ok=True)
-    put(run / name)
+    make_file(run / name)
+
     with pytest.raises(SavedPolicyError, match=name):
         resume(run)
 
 
-def test_links_of_weights_and_biases_are_its_own(run):
+def test_resume_accepts_the_links_of_weights_and_biases(run):
     (run / "wandb" / "run-1").mkdir(parents=True)
     (run / "wandb" / "latest-run").symlink_to("run-1")
+
     resume(run)
 
 
-def test_a_module_that_a_folder_names_is_not_imported_because_its_environment_is_known(run):
-    edit(run, env_module="evil_module")
+def test_module_in_the_config_is_not_imported(run):
+    edit_config(run, env_module="evil_module")
+
     assert resume(run).env_id == "CartPole-v1"
-    assert resume(run, ["evil_module"]).env_id == "evil_module:CartPole-v1"
+
+
+def test_module_in_the_config_is_imported_if_the_user_passes_it(run):
+    edit_config(run, env_module="evil_module")
+
+    assert resume(run, imported=["evil_module"]).env_id == "evil_module:CartPole-v1"
 
 
 @pytest.mark.parametrize(
     "changes",
     [
-        {"run": {**RUN, "steps": 0}},
-        {"run": {**RUN, "steps": "x"}},
-        {"run": {**RUN, "checkpoint_every": -1}},
-        {"run": {**RUN, "keep_checkpoints": 0}},
+        {"run": {**RUN_OPTIONS, "steps": 0}},
+        {"run": {**RUN_OPTIONS, "steps": "x"}},
+        {"run": {**RUN_OPTIONS, "checkpoint_every": -1}},
+        {"run": {**RUN_OPTIONS, "keep_checkpoints": 0}},
         {"run": {"steps": 3}},
         {"algorithm": {"seed": "x"}},
         {"algorithm": {"seed": -1}},
@@ -183,79 +246,121 @@ def test_a_module_that_a_folder_names_is_not_imported_because_its_environment_is
     ],
     ids=str,
 )
-def test_a_config_with_nonsense_does_not_go_on(run, changes):
-    edit(run, **changes)
+def test_resume_refuses_a_config_with_a_wrong_value(run, changes):
+    edit_config(run, **changes)
+
     with pytest.raises(SavedPolicyError):
         resume(run)
 
 
-def test_a_config_that_is_too_long_is_not_read(run):
-    edit(run, notes="x" * (1 << 22))
-    with pytest.raises(
-        SavedPolicyError, match=r"is too large: it has \d+ bytes; at most 4194304 are allowed"
-    ):
+def test_resume_refuses_a_config_that_is_too_long(run):
+    edit_config(run, notes="x" * (1 << 22))
+
+    with pytest.raises(SavedPolicyError, match="is too large: it has ") as caught:
         resume(run)
 
+    assert "bytes; at most 4194304 are allowed" in str(caught.value)  # 1 << 22
 
-@pytest.mark.parametrize("value", ["evil:x", ["evil:x"], {"a": [{"evil.b:x": 1}]}, " evil:\nx"])
-def test_an_import_path_is_refused_wherever_it_stands(run, value):
-    with pytest.raises(SavedPolicyError, match=r"names the import path .*pass --import evil"):
+
+IMPORT_PATHS = ["evil:x", ["evil:x"], {"a": [{"evil.b:x": 1}]}, " evil:\nx"]
+
+
+@pytest.mark.parametrize("value", IMPORT_PATHS, ids=str)
+def test_import_path_at_any_depth_is_an_error(run, value):
+    with pytest.raises(SavedPolicyError, match="names the import path ") as caught:
         refuse_imports(run / "x.json", value)
+
+    assert "pass --import evil" in str(caught.value)
+
+
+@pytest.mark.parametrize("value", IMPORT_PATHS, ids=str)
+def test_import_path_of_a_module_from_the_user_is_accepted(run, value):
     refuse_imports(run / "x.json", value, ["evil", "evil.b"])
 
 
-def test_tables_that_are_too_deep_are_refused(run):
-    deep: list = []
+def test_json_that_is_nested_too_deeply_is_an_error(run):
+    nested: list = []
     for _ in range(100_000):
-        deep = [deep]
+        nested = [nested]
+
     with pytest.raises(SavedPolicyError, match="too deep"):
-        refuse_imports(run / "x.json", deep)
+        refuse_imports(run / "x.json", nested)
 
 
-# --- rows and records -----------------------------------------------------------------------------
+# --- rows -----------------------------------------------------------------------------------------
+
+ROWS = ['{"steps": 1}\n', '{"steps": 2}\n', '{"steps": 3}\n']
 
 
-def test_rows_are_cut_in_a_new_file(tmp_path):
-    """The former one may have a second name outside of the folder, which appending
-    would write to.
-    """
-    path, text = tmp_path / "metrics.jsonl", '{"steps": 1}\n{"steps": 2}\n{"steps": 3}\n'
-    (tmp_path / "outside").write_text(text)
-    os.link(tmp_path / "outside", path)
+def test_cut_rows_drops_the_rows_after_a_step(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    path.write_text("".join(ROWS))
+
+    cut_rows(path, "steps", 1)
+
+    assert path.read_text() == ROWS[0]
+
+
+def test_cut_rows_writes_a_new_file(tmp_path):
+    """Appending to the old one would write to a file outside, if it had a second name there."""
+    path = tmp_path / "metrics.jsonl"
+    outside = tmp_path / "outside"
+    outside.write_text("".join(ROWS))
+    os.link(outside, path)
+
     cut_rows(path, "steps", 3)
     with path.open("a") as file:
         file.write("more")
-    assert (tmp_path / "outside").read_text() == text
-    cut_rows(path, "steps", 1)
-    assert path.read_text() == "".join(text.splitlines(keepends=True)[:-2])
+
+    assert outside.read_text() == "".join(ROWS)
+    assert path.read_text() == "".join(ROWS) + "more"
+
+
+def test_cut_rows_drops_an_incomplete_last_line(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    path.write_bytes(b'{"steps": 1}\n{"steps": 2}\n\xc3')  # ends within a letter
+
+    cut_rows(path, "steps", 5)
+
+    assert path.read_bytes() == b'{"steps": 1}\n{"steps": 2}\n'
 
 
 @pytest.mark.parametrize(
-    "line", ["{}", "[]", "3", '{"steps": "x"}', '{"steps": []}', '{"steps": NaN}', "[" * 9_000, "{"]
+    "line",
+    [
+        "{}",
+        "[]",
+        "3",
+        '{"steps": "x"}',
+        '{"steps": []}',
+        '{"steps": NaN}',
+        pytest.param("[" * 9_000, id="nested"),
+        "{",
+    ],
 )
-def test_a_damaged_row_is_named(tmp_path, line):
+def test_damaged_row_is_an_error(tmp_path, line):
     (tmp_path / "metrics.jsonl").write_text(f'{{"steps": 1}}\n{line}\n')
+
     with pytest.raises(SavedPolicyError, match=r"metrics\.jsonl: a line is damaged"):
         cut_rows(tmp_path / "metrics.jsonl", "steps", 5)
 
 
-def test_rows_that_are_no_text_are_refused_and_a_last_line_that_broke_off_is_dropped(tmp_path):
-    lines = [b'{"steps": 1}\n', b'{"steps": 2}\n']
-    path = tmp_path / "metrics.jsonl"
-    path.write_bytes(b"".join([*lines, b"\xc3"]))  # killed within a letter
-    cut_rows(path, "steps", 5)
-    assert path.read_bytes() == b"".join(lines)
-    path.write_bytes(b"".join([lines[0], lines[1].replace(b"2", b"\xff")]))
+def test_row_that_is_not_text_is_an_error(tmp_path):
+    (tmp_path / "metrics.jsonl").write_bytes(b'{"steps": 1}\n{"steps": \xff}\n')
+
     with pytest.raises(SavedPolicyError, match=r"metrics\.jsonl: a line is damaged"):
-        cut_rows(path, "steps", 5)
+        cut_rows(tmp_path / "metrics.jsonl", "steps", 5)
 
 
-def test_rows_behind_a_link_or_a_pipe_are_not_read(tmp_path):
-    for put in (lambda path: path.symlink_to("/dev/zero"), os.mkfifo):
-        put(tmp_path / "metrics.jsonl")
-        with pytest.raises(SavedPolicyError, match="cannot be read"):
-            cut_rows(tmp_path / "metrics.jsonl", "steps", 5)
-        (tmp_path / "metrics.jsonl").unlink()
+@pytest.mark.parametrize("make_file", [make_link, os.mkfifo], ids=["link", "pipe"])
+def test_rows_behind_a_link_or_a_pipe_are_not_read(tmp_path, make_file):
+    make_file(tmp_path / "metrics.jsonl")
+
+    with pytest.raises(SavedPolicyError, match="cannot be read"):
+        cut_rows(tmp_path / "metrics.jsonl", "steps", 5)
+
+
+# --- records --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -273,7 +378,8 @@ def test_rows_behind_a_link_or_a_pipe_are_not_read(tmp_path):
     ],
     ids=str,
 )
-def test_a_record_with_nonsense_is_damaged(tmp_path, record):
+def test_record_with_a_wrong_value_is_an_error(tmp_path, record):
     (tmp_path / "run.json").write_text(json.dumps(record))
+
     with pytest.raises(SavedPolicyError, match=r"run\.json: not a record of a run"):
         read_record(tmp_path)
