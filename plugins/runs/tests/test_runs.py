@@ -1,4 +1,4 @@
-"""The commands `runs` and `compare`, over folders of runs as they are written, and break."""
+"""The commands `runs` and `compare` for complete, partial, running and damaged runs."""
 
 from __future__ import annotations
 
@@ -20,26 +20,43 @@ from rlcatalog_runs.comparison import compare, interquartile_mean, interval, set
 from rlcatalog_runs.summaries import find_runs, read_run
 
 
-def rlcatalog(*arguments):
+def run_command(*arguments):
+    """Run `rlcatalog ARGUMENTS`; errors are raised."""
+    arguments = [str(argument) for argument in arguments]
     return CliRunner().invoke(make_app(arguments), arguments, catch_exceptions=False)
 
 
-def rows(values, every=100, **more):
-    """Return lines of metrics."""
-    return [
-        {
-            "timesteps_total": every * (i + 1),
-            "episode_return_mean": value,
-            "time_total_s": float(i),
-            **more,
-        }
-        for i, value in enumerate(values)
-    ]
+def write_rows(folder, rows):
+    lines = [json.dumps(row) + "\n" for row in rows]
+    (folder / "metrics.jsonl").write_text("".join(lines))
 
 
-def a_run(folder, values=(1.0, 2.0), *, seed=0, env="CartPole-v1", every=100, model=None, **keys):
-    """Write a run as `rlcatalog train` does."""
-    algorithm = {"name": "PPO", "seed": seed, "lr": 0.001, **keys}
+def make_rows(returns, *, every=100):
+    """Return rows of metrics: a mean return every 100 steps and every second."""
+    rows = []
+    for i, mean in enumerate(returns):
+        steps = every * (i + 1)
+        rows.append(
+            {"timesteps_total": steps, "episode_return_mean": mean, "time_total_s": float(i)}
+        )
+    return rows
+
+
+def write_run(
+    folder, returns=(1.0, 2.0), *, seed=0, env="CartPole-v1", every=100, model=None, **settings
+):
+    """Write a run as `rlcatalog train` does.
+
+    Args:
+        folder: A new folder, which is returned.
+        returns: The mean returns, one every `every` steps.
+        seed: The run's seed.
+        env: The environment's id.
+        every: Steps in an iteration.
+        model: The model config.
+        settings: Other settings of the algorithm; `name` is PPO and `lr` 0.001 by default.
+    """
+    algorithm = {"name": "PPO", "seed": seed, "lr": 0.001, **settings}
     config = {
         "env": env,
         "steps": 1000,
@@ -47,269 +64,399 @@ def a_run(folder, values=(1.0, 2.0), *, seed=0, env="CartPole-v1", every=100, mo
         "algorithm": algorithm,
         "model": model or {},
     }
-    folder.mkdir(parents=True)
-    about = {
+    record = {
         "status": "finished",
         "started": "2026-01-01T00:00:00Z",
         "seconds": 1.5,
         "engine": None,
     }
-    (folder / "run.json").write_text(json.dumps(about))
+    folder.mkdir(parents=True)
+    (folder / "run.json").write_text(json.dumps(record))
     (folder / "config.json").write_text(json.dumps(config))
-    lines = [json.dumps(row) for row in rows(values, every)]
-    (folder / "metrics.jsonl").write_text("".join(f"{line}\n" for line in lines))
+    write_rows(folder, make_rows(returns, every=every))
     return folder
 
 
-def listed(folder):
-    printed = rlcatalog("runs", str(folder), "--json").output
+def list_runs(folder):
+    """Return what `rlcatalog runs --json` prints, as data."""
+    printed = run_command("runs", folder, "--json").output
     return [json.loads(line) for line in printed.splitlines()]
 
 
 # --- runs -----------------------------------------------------------------------------------------
 
 
-def test_runs_are_listed_newest_first_wherever_they_stand(tmp_path):
-    for name, at in (("a/old", "2026-01-01"), ("b/c/new", "2026-03-01"), ("middle", "2026-02-01")):
-        folder = a_run(tmp_path / name)
-        record = json.loads((folder / "run.json").read_text())
-        (folder / "run.json").write_text(json.dumps({**record, "started": f"{at}T00:00:00Z"}))
+def write_run_of_day(folder, day):
+    write_run(folder)
+    record = json.loads((folder / "run.json").read_text())
+    record["started"] = f"{day}T00:00:00Z"
+    (folder / "run.json").write_text(json.dumps(record))
+
+
+def test_runs_are_listed_at_any_depth_newest_first(tmp_path):
+    write_run_of_day(tmp_path / "a/old", "2026-01-01")
+    write_run_of_day(tmp_path / "b/c/new", "2026-03-01")
+    write_run_of_day(tmp_path / "middle", "2026-02-01")
     (tmp_path / "empty/notes").mkdir(parents=True)
-    found = listed(tmp_path)
-    assert [run["folder"] for run in found] == [
-        str(tmp_path / name) for name in ("b/c/new", "middle", "a/old")
-    ]
-    assert found[0] == {
-        "folder": str(tmp_path / "b/c/new"),
+
+    folders = [run["folder"] for run in list_runs(tmp_path)]
+
+    assert folders == [str(tmp_path / name) for name in ("b/c/new", "middle", "a/old")]
+
+
+def test_run_is_listed_with_its_facts(tmp_path):
+    folder = write_run(tmp_path / "run", returns=[1.0, 2.0])
+
+    [run] = list_runs(folder)
+
+    assert run.pop("seconds") == 1.5
+    assert run == {
+        "folder": str(folder),
         "env": "CartPole-v1",
         "algorithm": "PPO",
         "engine": None,
         "framework": "torch",
         "seed": 0,
-        "steps": 200,
+        "steps": 200,  # two rows of 100
         "wanted": 1000,
         "last_return": 2.0,
         "best_evaluation": None,
-        "seconds": found[0]["seconds"],
         "status": "finished",
         "error": None,
-        "started": "2026-03-01T00:00:00Z",
+        "started": "2026-01-01T00:00:00Z",
     }
-    assert listed(tmp_path / "b/c/new") == found[:1]
 
 
-def test_evaluations_and_how_runs_ended_are_told(tmp_path):
-    folder = a_run(tmp_path / "run")
-    told = rows([1.0, 5.0, 3.0])
-    for row, value in zip(told, (7.0, None, 4.0), strict=True):
-        row["evaluation"] = {"return_mean": value, "sampled_return_mean": 99.0}
-    (folder / "metrics.jsonl").write_text("\n".join(map(json.dumps, told)) + "\n")
+def test_best_evaluation_of_a_run_is_listed(tmp_path):
+    folder = write_run(tmp_path / "run")
+    rows = make_rows([1.0, 5.0, 3.0])
+    for row, mean in zip(rows, [7.0, None, 4.0], strict=True):
+        row["evaluation"] = {"return_mean": mean, "sampled_return_mean": 99.0}
+    write_rows(folder, rows)
+
+    [run] = list_runs(tmp_path)
+
+    assert run["last_return"] == 3.0
+    assert run["best_evaluation"] == 7.0
+
+
+def test_failed_run_is_listed_with_the_first_line_of_its_error(tmp_path):
     with pytest.raises(ValueError), run_folder(tmp_path / "bad"), recorded(tmp_path / "bad"):
         raise ValueError("no such thing\nat all")
-    found = {os.path.basename(run["folder"]): run for run in listed(tmp_path)}
-    assert (found["run"]["last_return"], found["run"]["best_evaluation"]) == (3.0, 7.0)
-    assert (found["bad"]["status"], found["bad"]["error"]) == (
-        "failed",
-        "ValueError: no such thing",
+
+    [run] = list_runs(tmp_path)
+
+    assert run["status"] == "failed"
+    assert run["error"] == "ValueError: no such thing"
+    assert "failed: ValueError: no such thing" in run_command("runs", tmp_path).output
+
+
+@pytest.fixture
+def run_with_config_alone(tmp_path):
+    """As a user's own training loop may write it."""
+    folder = tmp_path / "config"
+    folder.mkdir()
+    config = {"env": "Pendulum-v1", "algorithm": {"name": "mine"}, "seed": 5}
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+@pytest.fixture
+def run_with_metrics_alone(tmp_path):
+    """As a user's own training loop may write it."""
+    folder = tmp_path / "metrics"
+    folder.mkdir()
+    write_rows(folder, make_rows([1.0, 2.0]))
+    return folder
+
+
+#: A run of which nothing is known.
+UNKNOWN = {
+    "env": None,
+    "algorithm": None,
+    "framework": None,
+    "seed": None,
+    "steps": 0,
+    "wanted": None,
+    "last_return": None,
+    "seconds": None,
+    "status": None,
+}
+
+
+def test_run_with_config_alone_has_unknown_metrics(run_with_config_alone):
+    [run] = list_runs(run_with_config_alone)
+
+    known = {"env": "Pendulum-v1", "algorithm": "mine", "seed": 5}
+    assert {key: run[key] for key in UNKNOWN} == {**UNKNOWN, **known}
+
+
+def test_run_with_metrics_alone_has_unknown_settings(run_with_metrics_alone):
+    [run] = list_runs(run_with_metrics_alone)
+
+    known = {"steps": 200, "last_return": 2.0, "seconds": 1.0}  # from the last row
+    assert {key: run[key] for key in UNKNOWN} == {**UNKNOWN, **known}
+
+
+def test_partial_runs_are_listed_after_complete_ones(
+    run_with_config_alone, run_with_metrics_alone, tmp_path
+):
+    complete = write_run(tmp_path / "whole")
+
+    folders = [run["folder"] for run in list_runs(tmp_path)]
+
+    assert folders == [str(complete), str(run_with_config_alone), str(run_with_metrics_alone)]
+    printed = run_command("runs", tmp_path).output
+    for folder in folders:
+        assert folder in printed
+
+
+#: Writes a row and a half of metrics, and waits to be killed.
+WRITER = """
+import sys, time
+from pathlib import Path
+from rlcatalog_runs import recorded, run_folder
+
+folder = Path(sys.argv[1])
+with run_folder(folder), recorded(folder), (folder / "metrics.jsonl").open("w") as metrics:
+    metrics.write('{"timesteps_total": 10}\\n{"timesteps_')
+    metrics.flush()
+    print("there", flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.fixture
+def writer(tmp_path):
+    """A process that is writing a run to `tmp_path`."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", WRITER, str(tmp_path)], stdout=subprocess.PIPE, text=True
     )
-    printed = rlcatalog("runs", str(tmp_path)).output
-    assert "failed: ValueError: no such thing" in printed
-    assert str(tmp_path / "run") in printed
+    assert process.stdout.readline() == "there\n"
+    yield process
+    process.kill()
+    process.communicate()
 
 
-def test_what_a_folder_does_not_say_is_left_open(tmp_path):
-    """A loop of one's own may write only some of a run's files."""
-    whole, config, metrics = (a_run(tmp_path / name) for name in ("whole", "config", "metrics"))
-    for folder, name in (
-        (config, "run.json"),
-        (config, "metrics.jsonl"),
-        (metrics, "run.json"),
-        (metrics, "config.json"),
-    ):
-        (folder / name).unlink()
-    (config / "config.json").write_text(
-        json.dumps({"env": "Pendulum-v1", "algorithm": {"name": "mine"}, "seed": 5})
-    )
-    found = {os.path.basename(run["folder"]): run for run in listed(tmp_path)}
-    assert list(found) == ["whole", "config", "metrics"]
+def test_running_run_is_read_up_to_its_last_whole_row(writer, tmp_path):
+    run = read_run(tmp_path)
 
-    def told(name):
-        names = (
-            "env",
-            "algorithm",
-            "framework",
-            "seed",
-            "steps",
-            "wanted",
-            "last_return",
-            "seconds",
-            "status",
-        )
-        return tuple(found[name][key] for key in names)
-
-    assert told("config") == ("Pendulum-v1", "mine", None, 5, 0, None, None, None, None)
-    assert told("metrics") == (None, None, None, None, 200, None, 2.0, 1.0, None)
-    printed = rlcatalog("runs", str(tmp_path)).output
-    assert all(str(folder) in printed for folder in (whole, config, metrics))
+    assert run.status == "running"
+    assert run.steps == 10
+    assert run.env is None
+    assert run.last_return is None
 
 
-def test_a_run_is_read_while_it_is_written_and_after_its_process_was_killed(tmp_path):
-    code = (
-        "import sys, time\nfrom pathlib import Path\nfrom rlcatalog_runs import recorded,"
-        " run_folder\nfolder = Path(sys.argv[1])\nwith run_folder(folder), recorded(folder),"
-        " (folder / 'metrics.jsonl').open('w') as metrics:\n"
-        '    metrics.write(\'{"timesteps_total": 10}\\n{"timesteps_\')\n    metrics.flush()\n'
-        "    print('there', flush=True)\n    time.sleep(60)\n"
-    )
-    child = subprocess.Popen(
-        [sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True
-    )
-    try:
-        assert child.stdout is not None
-        assert child.stdout.readline() == "there\n"
-        run = read_run(tmp_path)
-        assert (run.status, run.steps, run.env, run.last_return) == ("running", 10, None, None)
-    finally:
-        child.send_signal(signal.SIGKILL)
-        child.communicate()
+def test_run_of_a_killed_process_has_died(writer, tmp_path):
+    writer.send_signal(signal.SIGKILL)
+    writer.wait()
+
     assert read_run(tmp_path).status == "died"
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "message"),
+    ("name", "content", "message"),
     [
-        ("config.json", "{", "config.json: truncated or not JSON"),
-        ("config.json", "[]", "config.json: is damaged"),
-        ("config.json", "[" * 100_000, "config.json: truncated or not JSON"),
+        ("config.json", b"{", "config.json: truncated or not JSON"),
+        ("config.json", b"[]", "config.json: is damaged"),
+        pytest.param(
+            "config.json", b"[" * 100_000, "config.json: truncated or not JSON", id="nested"
+        ),
         ("config.json", b"\xff", "config.json: truncated or not JSON"),
-        ("run.json", "[]", "run.json: not a record"),
+        ("run.json", b"[]", "run.json: not a record"),
         (
             "metrics.jsonl",
-            '{"timesteps_total": 1}\n{"timesteps\n{"timesteps_total": 2}\n',
+            b'{"timesteps_total": 1}\n{"timesteps\n{"timesteps_total": 2}\n',
             "metrics.jsonl: line 2",
         ),
-        ("metrics.jsonl", '{"timesteps_total": "many"}\n', "metrics.jsonl: line 1"),
-        ("metrics.jsonl", "[1]\n", "metrics.jsonl: line 1"),
+        ("metrics.jsonl", b'{"timesteps_total": "many"}\n', "metrics.jsonl: line 1"),
+        ("metrics.jsonl", b"[1]\n", "metrics.jsonl: line 1"),
         ("metrics.jsonl", b"\xff\n", "metrics.jsonl: is not text"),
-        ("metrics.jsonl", '{"timesteps_total": 1e999}\n', "metrics.jsonl: line 1"),
+        ("metrics.jsonl", b'{"timesteps_total": 1e999}\n', "metrics.jsonl: line 1"),
     ],
 )
-def test_a_damaged_run_is_one_line_among_the_others(name, text, message, tmp_path):
-    a_run(tmp_path / "good")
-    bad = a_run(tmp_path / "bad")
-    (bad / name).write_bytes(text if isinstance(text, bytes) else text.encode())
-    done = rlcatalog("runs", str(tmp_path))
-    assert done.exit_code == 0
-    (line,) = (line for line in done.output.splitlines() if "damaged: " in line)
+def test_damaged_run_is_listed_beside_others(name, content, message, tmp_path):
+    good = write_run(tmp_path / "good")
+    bad = write_run(tmp_path / "bad")
+    (bad / name).write_bytes(content)
+
+    command = run_command("runs", tmp_path)
+
+    assert command.exit_code == 0
+    assert str(good) in command.output
+    [line] = [line for line in command.output.splitlines() if "damaged: " in line]
     assert line.startswith(f"{bad}: damaged: ")
     assert message in line
-    assert str(tmp_path / "good") in done.output
-    good, damaged = listed(tmp_path)
-    assert good["status"] == "finished"
-    assert (damaged["folder"], damaged["status"]) == (str(bad), "damaged")
+    good_run, bad_run = list_runs(tmp_path)
+    assert good_run["status"] == "finished"
+    assert bad_run["folder"] == str(bad)
+    assert bad_run["status"] == "damaged"
     with pytest.raises(SavedPolicyError, match="damaged"):
-        rlcatalog("compare", str(tmp_path), "--out", str(tmp_path / "x.png"))
+        run_command("compare", tmp_path, "--out", tmp_path / "x.png")
 
 
 @pytest.mark.parametrize(
-    "values", [{"seed": "x", "lr": [1]}, {"seed": 1.5}, {"seed": True}, {"name": 3, "seed": None}]
+    "settings",
+    [{"seed": "x", "lr": [1]}, {"seed": 1.5}, {"seed": True}, {"name": 3, "seed": None}],
+    ids=str,
 )
-def test_values_of_other_types_are_no_seeds_and_no_names(values, tmp_path):
-    (found,) = listed(a_run(tmp_path / "run", **values))
-    assert found["seed"] is None
-    assert found["status"] == "finished"
+def test_seed_that_is_not_an_integer_is_unknown(settings, tmp_path):
+    [run] = list_runs(write_run(tmp_path / "run", **settings))
+
+    assert run["seed"] is None
+    assert run["status"] == "finished"
 
 
-def test_what_files_say_is_printed_as_text(tmp_path):
-    a_run(tmp_path / "run", env="[red]\x1b[31mX[/red]\n")
-    done = rlcatalog("runs", str(tmp_path))
-    assert done.exit_code == 0
-    assert "\x1b" not in done.output
-    assert "[red]\\x1b[31mX[/red]" in done.output
+def test_names_are_printed_without_colours_or_control_codes(tmp_path):
+    write_run(tmp_path / "run", env="[red]\x1b[31mX[/red]\n")
+
+    command = run_command("runs", tmp_path)
+
+    assert command.exit_code == 0
+    assert "\x1b" not in command.output
+    assert "[red]\\x1b[31mX[/red]" in command.output
 
 
-def test_a_folder_without_runs_is_named(tmp_path):
-    for folder, message in ((tmp_path, "contains no run"), (tmp_path / "none", "no such folder")):
-        for command in ("runs", "compare"):
-            with pytest.raises(SavedPolicyError, match=message):
-                rlcatalog(command, str(folder))
+@pytest.mark.parametrize("command", ["runs", "compare"])
+@pytest.mark.parametrize(
+    ("name", "message"), [(".", "contains no run"), ("none", "no such folder")]
+)
+def test_folder_without_runs_is_an_error(command, name, message, tmp_path):
+    with pytest.raises(SavedPolicyError, match=message):
+        run_command(command, tmp_path / name)
 
 
-def test_links_and_hidden_folders_are_passed_over(tmp_path):
-    folder = a_run(tmp_path / "runs/a")
-    a_run(tmp_path / "runs/.trash/b")
+def test_links_and_hidden_folders_are_not_listed(tmp_path):
+    folder = write_run(tmp_path / "runs/a")
+    write_run(tmp_path / "runs/.trash/b")
     (tmp_path / "runs/again").symlink_to(folder)
     (tmp_path / "runs/round").symlink_to(tmp_path / "runs")
+
     assert list(find_runs(tmp_path / "runs")) == [folder]
 
 
-@pytest.mark.parametrize(("columns", "terminal"), [(60, "xterm"), (400, "xterm"), (60, "dumb")])
-def test_on_a_terminal_of_any_width_a_folders_name_stays_whole(columns, terminal, tmp_path):
-    folder = a_run(tmp_path / ("a" * 70))
+def run_in_terminal(command, *, columns, terminal):
+    """Return what a command prints to a terminal."""
     leader, follower = pty.openpty()
     environ = {**os.environ, "COLUMNS": str(columns), "TERM": terminal, "NO_COLOR": "1"}
-    command = [sys.executable, "-m", "rlcatalog_cli", "runs", str(tmp_path)]
     subprocess.run(command, stdout=follower, check=True, env=environ)
     os.close(follower)
-    printed = b""
+    output = b""
     try:
         while piece := os.read(leader, 4096):
-            printed += piece
+            output += piece
     except OSError:  # the other end is closed
         pass
     os.close(leader)
-    assert str(folder) in printed.decode()
-    assert "200 of 1,000" in printed.decode()
-    assert ("┃" in printed.decode()) is (columns == 400)
+    return output.decode()
 
 
-# --- compare --------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("columns", "terminal", "is_table"),
+    # A table needs more than 60 columns.
+    [(60, "xterm", False), (400, "xterm", True), (60, "dumb", False)],
+)
+def test_folder_is_printed_whole_in_any_terminal(columns, terminal, is_table, tmp_path):
+    folder = write_run(tmp_path / ("a" * 70))
+    command = [sys.executable, "-m", "rlcatalog_cli", "runs", str(tmp_path)]
+
+    printed = run_in_terminal(command, columns=columns, terminal=terminal)
+
+    assert str(folder) in printed
+    assert "200 of 1,000" in printed  # steps
+    has_lines_of_a_table = "┃" in printed
+    assert has_lines_of_a_table == is_table
 
 
-def test_the_interquartile_mean_is_scipys_trimmed_mean():
+# --- compare: statistics --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("runs", [1, 2, 3, 4, 5, 8, 11])
+def test_interquartile_mean_is_scipys_trimmed_mean(runs):
     from scipy.stats import trim_mean
 
-    for runs in (1, 2, 3, 4, 5, 8, 11):
-        returns = np.random.default_rng(runs).gamma(2.0, 50.0, (runs, 3))
-        np.testing.assert_allclose(interquartile_mean(returns), trim_mean(returns, 0.25, axis=0))
+    returns = np.random.default_rng(runs).gamma(2.0, 50.0, (runs, 3))
+
+    np.testing.assert_allclose(interquartile_mean(returns), trim_mean(returns, 0.25, axis=0))
 
 
-def test_the_interval_is_scipys_bootstrap_over_runs():
+@pytest.mark.parametrize("point", [0, 1])
+def test_interval_is_scipys_bootstrap_over_runs(point):
     from scipy.stats import bootstrap, trim_mean
 
     returns = np.random.default_rng(1).normal([0.0, 100.0], [1.0, 20.0], (12, 2))
-    found = interval(returns)
-    for point in range(2):
-        other = bootstrap(
-            (returns[:, point],),
-            lambda x, axis: trim_mean(x, 0.25, axis=axis),
-            n_resamples=4000,
-            method="percentile",
-            rng=np.random.default_rng(2),
-        ).confidence_interval
-        np.testing.assert_allclose(found[:, point], other, atol=0.1 * (other.high - other.low))
-    np.testing.assert_array_equal(found, interval(returns))
+
+    expected = bootstrap(
+        (returns[:, point],),
+        lambda x, axis: trim_mean(x, 0.25, axis=axis),
+        n_resamples=4000,
+        method="percentile",
+        rng=np.random.default_rng(2),
+    ).confidence_interval
+    # The resamples differ, so the limits do by a tenth of the width.
+    tolerance = 0.1 * (expected.high - expected.low)
+    np.testing.assert_allclose(interval(returns)[:, point], expected, atol=tolerance)
+
+
+def test_interval_is_the_same_each_time():
+    returns = np.random.default_rng(1).normal([0.0, 100.0], [1.0, 20.0], (12, 2))
+
+    np.testing.assert_array_equal(interval(returns), interval(returns))
+
+
+def test_interval_of_equal_runs_has_no_width():
     np.testing.assert_array_equal(interval(np.ones((3, 4))), np.ones((2, 4)))
 
 
-def test_runs_that_differ_in_the_seed_alone_are_one_curve_over_the_steps_all_have(tmp_path):
+# --- compare: curves ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def two_curves(tmp_path):
+    """The curves of five runs to 1000 steps, and of one with another `lr` that ends at 450."""
     for seed in range(5):
-        a_run(tmp_path / f"a{seed}", [10.0 * seed] * 10, seed=seed)
-    a_run(tmp_path / "b", [0.0, 100.0, 200.0], seed=0, every=150, lr=0.01)  # ends after 450 steps
-    groups = compare([read_run(folder) for folder in sorted(find_runs(tmp_path))])
-    assert [(group.label, len(group.runs)) for group in groups] == [
-        ("PPO, torch: lr=0.001", 5),
-        ("PPO, torch: lr=0.01", 1),
-    ]
-    first, second = groups
-    assert first.steps[-1] == second.steps[-1] == 450
+        write_run(tmp_path / f"a{seed}", returns=[10.0 * seed] * 10, seed=seed)
+    write_run(tmp_path / "b", returns=[0.0, 100.0, 200.0], every=150, lr=0.01)
+    return compare([read_run(folder) for folder in sorted(find_runs(tmp_path))])
+
+
+def test_runs_that_differ_in_the_seed_alone_are_one_curve(two_curves):
+    first, second = two_curves
+
+    assert first.label == "PPO, torch: lr=0.001"
+    assert len(first.runs) == 5
+    assert second.label == "PPO, torch: lr=0.01"
+    assert len(second.runs) == 1
+
+
+def test_curves_end_with_the_shortest_run(two_curves):
+    first, second = two_curves
+
+    assert first.steps[-1] == 450
+    assert second.steps[-1] == 450
+
+
+def test_curves_begin_with_their_first_return(two_curves):
+    first, second = two_curves
+
     assert first.steps[0] >= 100
     assert second.steps[0] >= 150
-    np.testing.assert_allclose(first.middle, 20.0)  # of 0 to 40, without the first and the last
-    assert (first.interval[0] < 20).all()
-    assert (first.interval[1] > 20).all()
-    assert second.interval is None
-    np.testing.assert_allclose(second.middle, (second.steps - 150) / 150 * 100)
+
+
+def test_curve_of_several_runs_is_their_interquartile_mean(two_curves):
+    curve, _ = two_curves
+
+    np.testing.assert_allclose(curve.middle, 20.0)  # of 10, 20 and 30, without 0 and 40
+    assert (curve.interval[0] < 20).all()
+    assert (curve.interval[1] > 20).all()
+
+
+def test_curve_of_one_run_goes_through_its_returns(two_curves):
+    _, curve = two_curves
+
+    # 0 at 150 steps, and 100 more after each 150.
+    np.testing.assert_allclose(curve.middle, (curve.steps - 150) / 150 * 100)
+    assert curve.interval is None
 
 
 @pytest.mark.parametrize(
@@ -323,82 +470,148 @@ def test_runs_that_differ_in_the_seed_alone_are_one_curve_over_the_steps_all_hav
         ("fcnet_hiddens", ["fcnet_hiddens=[8]", "fcnet_hiddens=[16]"]),
     ],
 )
-def test_curves_are_what_one_asks_for(by, labels, tmp_path):
-    small, large = (
-        {"fcnet_hiddens": [8], "use_lstm": False},
-        {"fcnet_hiddens": [16], "use_lstm": False},
-    )
-    a_run(tmp_path / "1", model=small)
-    a_run(tmp_path / "2", model=small, lr=0.1)
-    a_run(tmp_path / "3", model=large, name="A2C")
-    found = compare([read_run(tmp_path / name) for name in "123"], by)
-    assert [group.label for group in found] == labels
-    assert sum(len(group.runs) for group in found) == 3
+def test_runs_are_grouped_by_a_setting(by, labels, tmp_path):
+    small = {"fcnet_hiddens": [8], "use_lstm": False}
+    large = {"fcnet_hiddens": [16], "use_lstm": False}
+    folders = [
+        write_run(tmp_path / "1", model=small),
+        write_run(tmp_path / "2", model=small, lr=0.1),
+        write_run(tmp_path / "3", model=large, name="A2C"),
+    ]
+
+    groups = compare([read_run(folder) for folder in folders], by)
+
+    assert [group.label for group in groups] == labels
+    assert sum(len(group.runs) for group in groups) == 3
 
 
-def test_labels_tell_curves_apart_however_much_differs(tmp_path):
-    for number in range(4):
-        keys = {f"key{name}": (number >> bit) & 1 for bit, name in enumerate("ab")}
-        a_run(tmp_path / str(number), constant=1, x=number // 9, y=number // 9, **keys)
-    found = compare([read_run(tmp_path / str(number)) for number in range(4)])
-    assert len({group.label for group in found}) == 4
-    assert all("constant" not in group.label for group in found)
-    assert found[3].label == "PPO, torch: keya=1, keyb=1"
+def test_labels_name_the_settings_that_differ(tmp_path):
+    runs = []
+    for a, b in [(0, 0), (1, 0), (0, 1), (1, 1)]:
+        folder = tmp_path / f"{a}{b}"
+        write_run(folder, constant=1, x=0, y=0, keya=a, keyb=b)
+        runs.append(read_run(folder))
+
+    labels = [group.label for group in compare(runs)]
+
+    assert len(set(labels)) == 4
+    assert labels[3] == "PPO, torch: keya=1, keyb=1"
+    assert not any("constant" in label for label in labels)
 
 
 def test_settings_are_all_but_the_seed(tmp_path):
-    one, two = (read_run(a_run(tmp_path / str(seed), seed=seed)) for seed in (0, 1))
-    assert settings_of(one) == settings_of(two)
-    assert settings_of(one)["lr"] == 0.001
-    assert "seed" not in settings_of(one)
+    first = settings_of(read_run(write_run(tmp_path / "0", seed=0)))
+    second = settings_of(read_run(write_run(tmp_path / "1", seed=1)))
+
+    assert first == second
+    assert first["lr"] == 0.001
+    assert "seed" not in first
 
 
-def test_what_cannot_be_compared_is_named(tmp_path):
-    one = read_run(a_run(tmp_path / "one"))
-    other = read_run(a_run(tmp_path / "other", env="Acrobot-v1"))
+# --- compare: errors ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def run(tmp_path):
+    """A run of CartPole with mean returns at 100 and 200 steps."""
+    return read_run(write_run(tmp_path / "one", returns=[1.0, 2.0]))
+
+
+def test_compare_of_two_environments_is_an_error(run, tmp_path):
+    other = read_run(write_run(tmp_path / "other", env="Acrobot-v1"))
+
     with pytest.raises(ConfigError, match=r"one ran CartPole-v1, .*other ran Acrobot-v1"):
-        compare([one, other])
-    with pytest.raises(
-        ConfigError, match=r"--by lrr: no run has a key of this name\. Did you mean 'lr'"
-    ):
-        compare([one], "lrr")
-    none = read_run(a_run(tmp_path / "none", [None, None]))
+        compare([run, other])
+
+
+def test_compare_by_an_unknown_key_is_an_error(run):
+    with pytest.raises(ConfigError, match="--by lrr: no run has a key of this name") as caught:
+        compare([run], "lrr")
+
+    assert ". Did you mean 'lr'" in str(caught.value)
+
+
+def test_compare_of_a_run_without_a_return_is_an_error(run, tmp_path):
+    without_return = read_run(write_run(tmp_path / "none", returns=[None, None]))
+
     with pytest.raises(ConfigError, match="none: has no mean return yet"):
-        compare([one, none])
-    late = read_run(a_run(tmp_path / "late", [None, None, 5.0]))
-    with pytest.raises(
-        ConfigError, match="late: has its first mean return only after the end of the shortest run"
-    ):
-        compare([one, late])
-    (tmp_path / "late/config.json").unlink()
+        compare([run, without_return])
+
+
+def test_compare_of_a_run_with_a_late_first_return_is_an_error(run, tmp_path):
+    late = read_run(write_run(tmp_path / "late", returns=[None, None, 5.0]))
+
+    with pytest.raises(ConfigError, match="late: has its first mean return only after") as caught:
+        compare([run, late])
+
+    assert "the end of the shortest run" in str(caught.value)
+
+
+def test_compare_of_an_unknown_environment_is_an_error(tmp_path):
+    folder = write_run(tmp_path / "late")
+    (folder / "config.json").unlink()
+
     with pytest.raises(ConfigError, match="late: its environment is unknown"):
-        compare([read_run(tmp_path / "late")])
+        compare([read_run(folder)])
 
 
-def test_the_command_prints_a_table_and_draws_a_picture(tmp_path):
+# --- compare: the command -------------------------------------------------------------------------
+
+
+@pytest.fixture
+def compared_folder(tmp_path):
+    """Four runs of 2,000 steps, and one of 1,200 with another `lr`, called `again`."""
     for seed in range(4):
-        a_run(tmp_path / f"runs/{seed}", np.linspace(0, 100 + seed, 20), seed=seed)
-    a_run(tmp_path / "runs/again", [3.0] * 12, lr=0.1)
-    out = tmp_path / "new/curves.png"
-    done = rlcatalog("compare", str(tmp_path / "runs"), str(tmp_path / "runs/0"), "--out", str(out))
-    assert done.exit_code == 0
-    first, *_ = (
-        line.split() for line in done.output.splitlines() if line.startswith("PPO, torch: lr=0.001")
-    )
-    assert first[3:8] == ["4", "0,", "1,", "2,", "3"]
-    # The middle two, at the 12th of 20 rows.
-    assert float(first[8]) == pytest.approx(101.5 * 11 / 19, rel=0.01)
-    assert "one run" in done.output
-    assert (
-        f"compared after 1,200 steps, where the shortest run ends: {tmp_path / 'runs/again'}"
-        in done.output
-    )
-    assert "more than once" not in done.output
-    assert out.read_bytes().startswith(b"\x89PNG")
-    a_run(tmp_path / "runs/0again", [3.0] * 12, seed=0)
-    done = rlcatalog("compare", str(tmp_path / "runs"), "--out", str(tmp_path / "curves.svg"))
-    assert "seed 0 occurs more than once" in done.output
+        returns = np.linspace(0, 100 + seed, 20)
+        write_run(tmp_path / f"runs/{seed}", returns=returns, seed=seed)
+    write_run(tmp_path / "runs/again", returns=[3.0] * 12, lr=0.1)
+    return tmp_path / "runs"
+
+
+def test_compare_prints_a_table(compared_folder, tmp_path):
+    # A run that is passed twice is compared once.
+    folders = [compared_folder, compared_folder / "0"]
+    command = run_command("compare", *folders, "--out", tmp_path / "curves.png")
+
+    assert command.exit_code == 0
+    rows = [line.split() for line in command.output.splitlines()]
+    row = next(row for row in rows if row[:3] == ["PPO,", "torch:", "lr=0.001"])
+    assert row[3:8] == ["4", "0,", "1,", "2,", "3"]  # runs and their seeds
+    # The mean of the middle two, which rise to 101 and 102, at the 12th of 20 rows.
+    assert float(row[8]) == pytest.approx(101.5 * 11 / 19, rel=0.01)
+    assert "one run" in command.output
+    assert "more than once" not in command.output
+
+
+def test_compare_names_the_run_that_ends_first(compared_folder, tmp_path):
+    command = run_command("compare", compared_folder, "--out", tmp_path / "curves.png")
+
+    line = f"compared after 1,200 steps, where the shortest run ends: {compared_folder / 'again'}"
+    assert line in command.output
+
+
+def test_compare_draws_a_png_in_a_new_folder(compared_folder, tmp_path):
+    run_command("compare", compared_folder, "--out", tmp_path / "new/curves.png")
+
+    assert (tmp_path / "new/curves.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_compare_draws_an_svg(compared_folder, tmp_path):
+    run_command("compare", compared_folder, "--out", tmp_path / "curves.svg")
+
     assert b"<svg" in (tmp_path / "curves.svg").read_bytes()
-    with pytest.raises(ConfigError, match=r"not a picture format. Did you mean 'png'"):
-        rlcatalog("compare", str(tmp_path / "runs"), "--out", str(tmp_path / "x.pgn"))
+
+
+def test_compare_warns_of_a_seed_that_occurs_twice(compared_folder, tmp_path):
+    write_run(compared_folder / "0again", returns=[3.0] * 12, seed=0)
+
+    command = run_command("compare", compared_folder, "--out", tmp_path / "curves.png")
+
+    assert "seed 0 occurs more than once" in command.output
+
+
+def test_compare_to_an_unknown_format_is_an_error(compared_folder, tmp_path):
+    with pytest.raises(ConfigError, match=r"not a picture format\. Did you mean 'png'"):
+        run_command("compare", compared_folder, "--out", tmp_path / "x.pgn")
+
     assert not (tmp_path / "x.pgn").exists()
