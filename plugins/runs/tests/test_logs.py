@@ -1,8 +1,5 @@
-"""What a run writes of itself: lines, tables, TensorBoard's files, Weights & Biases; and what a
-resume takes back.
-"""
+"""Logs of runs: metrics.jsonl, CSV, TensorBoard, Weights & Biases, and what a resume removes."""
 
-import contextlib
 import csv
 import importlib.util
 import json
@@ -21,36 +18,46 @@ from rlcatalog.plugins import install_hint
 from rlcatalog_runs import logs
 
 
-def row(steps, **more):
+def make_row(steps, **more):
+    """Return a row of metrics with a mean return of a seventh of the steps."""
     return {
         "timesteps_total": steps,
-        "episode_return_mean": None if steps < 200 else steps / 7,
-        "info": {
-            "learner": {
-                "kl": 1e-3 * steps,
-                "model": {},
-                "note": "two\nlines",
-                "odd": math.nan,
-                "on": True,
-            }
-        },
+        "episode_return_mean": steps / 7,
+        "info": {"learner": {"kl": 1e-3 * steps}},
         **more,
     }
 
 
-def write(writer, rows):
-    for one in rows:
-        writer.write(one)
-    writer.close()
+def write(log, rows):
+    for row in rows:
+        log.write(row)
+    log.close()
+
+
+def write_metrics_and_csv(folder, rows, after=None):
+    """Write `metrics.jsonl` and `progress.csv`; `after` is the step at which a run resumes."""
+    opened = logs.writers(["csv"], folder, after=after)
+    for row in rows:
+        for log in opened:
+            log.write(row)
+    for log in opened:
+        log.close()
+
+
+def read_csv(folder):
+    with (folder / "progress.csv").open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
 
 
 # --- names ----------------------------------------------------------------------------------------
 
 
-def test_logs_are_named_with_commas():
-    assert logs.log_names(None) == ()
-    assert logs.log_names("csv") == ("csv",)
-    assert logs.log_names("tensorboard, csv") == ("tensorboard", "csv")
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [(None, ()), ("csv", ("csv",)), ("tensorboard, csv", ("tensorboard", "csv"))],
+)
+def test_logs_are_named_with_commas(text, names):
+    assert logs.log_names(text) == names
 
 
 @pytest.mark.parametrize(
@@ -67,207 +74,265 @@ def test_logs_are_named_with_commas():
         ("csv,tensorboard,csv", "'csv' is named twice"),
     ],
 )
-def test_other_names_are_refused(text, message):
+def test_wrong_name_of_a_log_is_an_error(text, message):
     with pytest.raises(ConfigError) as error:
         logs.log_names(text)
+
     assert message in str(error.value)
 
 
-@pytest.mark.parametrize(
-    "spec", [None, importlib.util.spec_from_loader("wandb", None, is_package=True)]
+@pytest.fixture(
+    params=[None, importlib.util.spec_from_loader("wandb", None, is_package=True)],
+    ids=["no-module", "folder"],
 )
-def test_without_its_extra_wandb_is_refused_before_anything_is_written(spec, monkeypatch, tmp_path):
-    """Nor is a folder `wandb`, which an earlier run may have left where the command is typed, the
-    package.
+def without_wandb(request, monkeypatch):
+    """Weights & Biases is not installed. An earlier run may have left a folder `wandb` where the
+    command is typed, which looks like a package without a file.
     """
-    monkeypatch.setattr(logs, "find_spec", lambda name: spec)
+    monkeypatch.setattr(logs, "find_spec", lambda name: request.param)
+
+
+def test_wandb_without_its_extra_is_an_error(without_wandb):
     with pytest.raises(MissingExtraError, match=re.escape(install_hint("rlcatalog-runs[wandb]"))):
         logs.log_names("csv,wandb")
+
+
+def test_wandb_without_its_extra_writes_no_file(without_wandb, tmp_path):
     with pytest.raises(MissingExtraError):
         logs.writers(["csv", "wandb"], tmp_path)
+
     assert not (tmp_path / "wandb-id").exists()
 
 
-# --- lines and tables -----------------------------------------------------------------------------
+# --- several logs ---------------------------------------------------------------------------------
 
 
-def test_metrics_are_lines_of_json_as_they_came(tmp_path):
-    write(logs.MetricsFile(tmp_path), [row(100), row(200)])
-    first, second = (tmp_path / "metrics.jsonl").read_text().splitlines()
-    assert json.loads(second)["info"]["learner"]["kl"] == 0.2
-    assert json.loads(first) == {
-        "timesteps_total": 100,
-        "episode_return_mean": None,
-        "info": {
-            "learner": {"kl": 0.1, "model": {}, "note": "two\nlines", "odd": None, "on": True}
-        },
-    }
+def test_writers_write_the_metrics_and_the_named_logs(tmp_path):
+    for log in logs.writers(["csv", "tensorboard"], tmp_path, {"lr": 0.5}):
+        write(log, [make_row(100), make_row(200), make_row(300)])
+
+    names = {path.name for path in tmp_path.iterdir()}
+    assert names == {"metrics.jsonl", "progress.csv", "tensorboard"}
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert all(path.stat().st_size > 100 for path in files)
 
 
-def table(folder):
-    with (folder / "progress.csv").open(newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file))
-
-
-def write_both(folder, rows, after=None):
-    """Write the rows, and the table of them."""
-    metrics, csv_file = logs.writers(["csv"], folder, after=after)
-    for one in rows:
-        metrics.write(one)
-        csv_file.write(one)
-    metrics.close()
-    csv_file.close()
-
-
-def test_a_table_has_a_column_for_each_name(tmp_path):
-    write_both(tmp_path, [row(100), row(200)])
-    first, second = table(tmp_path)
-    names = [
-        "timesteps_total",
-        "episode_return_mean",
-        *(f"info/learner/{n}" for n in ("kl", "note", "odd", "on")),
-    ]
-    assert list(first) == names
-    assert list(first.values()) == ["100", "", "0.1", "two lines", "", "true"]
-    assert float(second["episode_return_mean"]) == 200 / 7
-
-
-def test_a_column_that_comes_later_is_added_and_rows_without_it_are_empty_there(tmp_path):
-    rows = [row(100), row(200), row(300, evaluation={"mean": 9.5}), row(400)]
-    write_both(tmp_path, rows)
-    found = table(tmp_path)
-    assert [one["evaluation/mean"] for one in found] == ["", "", "9.5", ""]
-    assert [one["timesteps_total"] for one in found] == ["100", "200", "300", "400"]
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["metrics.jsonl", "progress.csv"]
-
-
-@pytest.mark.parametrize("name", ["metrics.jsonl", "progress.csv"])
-@pytest.mark.parametrize("half_a_line", [True, False])
-def test_a_run_that_goes_on_leaves_the_file_of_one_that_was_never_killed(
-    name, half_a_line, tmp_path
-):
-    """Killed at 420 steps, in the midst of a line, with its last checkpoint at 200."""
-    rows = [
-        row(100 * k, **({"evaluation": {"mean": k}} if k % 2 == 0 else {})) for k in range(1, 6)
-    ]
-    (tmp_path / "whole").mkdir()
-    write_both(tmp_path / "whole", rows)
-    write_both(tmp_path, rows[:4])
-    path = tmp_path / name
-    if half_a_line:
-        path.write_bytes(path.read_bytes()[:-9])
-    write_both(tmp_path, rows[2:], after=200)
-    for each in ("metrics.jsonl", "progress.csv"):
-        assert (tmp_path / each).read_bytes() == (tmp_path / "whole" / each).read_bytes()
-    # Without `after`, a run begins anew.
-    write_both(tmp_path, rows[:1])
-    assert len(path.read_text().splitlines()) == (2 if name == "progress.csv" else 1)
-
-
-def test_a_table_that_a_run_begins_later_has_the_rows_before_it_and_nothing_that_it_held(tmp_path):
-    write(logs.MetricsFile(tmp_path), [row(100), row(200)])
-    (tmp_path / "progress.csv").write_bytes(b"\xff=cmd,x\n1")
-    write_both(tmp_path, [row(200)], after=100)
-    assert [one["timesteps_total"] for one in table(tmp_path)] == ["100", "200"]
-
-
-def test_nothing_to_take_back(tmp_path):
-    """Killed before its first row, or begun without this log."""
-    for after in (None, 0):
-        for writer in logs.writers(["csv", "tensorboard"], tmp_path, after=after):
-            writer.close()
-    write_both(tmp_path, [row(100)], after=0)
-    assert [one["timesteps_total"] for one in table(tmp_path)] == ["100"]
-
-
-@pytest.mark.parametrize(
-    "damage", [b"\xff\xfe\n", b"1,2\n", b"{}\n", b'[1]\n"x\n', b"[" * 9_000 + b"\n"], ids=range(5)
-)
-def test_a_damaged_line_is_an_error_and_the_files_are_left_as_they_are(damage, tmp_path):
-    write_both(tmp_path, [row(100)])
-    path, held = tmp_path / "metrics.jsonl", (tmp_path / "progress.csv").read_bytes()
-    path.write_bytes(path.read_bytes() + damage + path.read_bytes())
-    before = path.read_bytes()
-    for names in ([], ["csv"]):
-        with pytest.raises(SavedPolicyError, match="damaged"):
-            logs.writers(names, tmp_path, after=100)
-    assert path.read_bytes() == before
-    assert (tmp_path / "progress.csv").read_bytes() == held
-
-
-@pytest.mark.parametrize(
-    "line", ['{"timesteps_total": 1, "a": ' + '{"b": ' * 600 + "1" + "}" * 601], ids=["deep"]
-)
-def test_a_table_of_rows_that_are_too_deep_is_refused_or_written_and_nothing_else(line, tmp_path):
-    (tmp_path / "metrics.jsonl").write_text(line + "\n")
-    with contextlib.suppress(SavedPolicyError):
-        for writer in logs.writers(["csv"], tmp_path, after=1):
-            writer.close()
-
-
-def test_a_run_writes_its_lines_and_the_logs_that_are_named(tmp_path):
-    opened = logs.writers(logs.log_names("csv,tensorboard"), tmp_path, {"lr": 0.5})
-    for writer in opened:
-        writer.write(row(100))
-    for writer in opened:
-        writer.close()
-    assert {path.name for path in tmp_path.iterdir()} == {
-        "metrics.jsonl",
-        "progress.csv",
-        "tensorboard",
-    }
-    assert all(path.stat().st_size > 100 for path in tmp_path.rglob("*") if path.is_file())
-
-
-def test_a_log_that_does_not_open_closes_the_others(tmp_path, monkeypatch):
-    opened = []
+def test_log_that_does_not_open_closes_the_others(tmp_path, monkeypatch):
+    closed = []
 
     class Broken:
         def __init__(self, *args):
             raise OSError("no")
 
-    class Noted(logs.CsvFile):
+    class RecordsClose(logs.CsvFile):
         def close(self):
-            opened.append(self)
+            closed.append(self)
             super().close()
 
-    monkeypatch.setattr(logs, "LOGS", {"csv": Noted, "broken": Broken})
+    monkeypatch.setattr(logs, "LOGS", {"csv": RecordsClose, "broken": Broken})
+
     with pytest.raises(OSError, match="no"):
         logs.writers(["csv", "broken"], tmp_path)
-    assert len(opened) == 1
+
+    assert len(closed) == 1
+
+
+# --- metrics.jsonl and progress.csv ---------------------------------------------------------------
+
+
+def test_metrics_are_lines_of_json(tmp_path):
+    first_row = {"timesteps_total": 100, "info": {"kl": 0.1, "model": {}}}
+    second_row = {"timesteps_total": 200, "info": {"kl": 0.2, "note": "two\nlines", "on": True}}
+
+    write(logs.MetricsFile(tmp_path), [first_row, second_row])
+
+    lines = (tmp_path / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line) for line in lines] == [first_row, second_row]
+
+
+def test_metrics_have_null_for_nan_and_none(tmp_path):
+    row = {"timesteps_total": 100, "episode_return_mean": None, "info": {"odd": math.nan}}
+
+    write(logs.MetricsFile(tmp_path), [row])
+
+    text = (tmp_path / "metrics.jsonl").read_text()
+    expected = {"timesteps_total": 100, "episode_return_mean": None, "info": {"odd": None}}
+    assert json.loads(text) == expected
+
+
+def test_csv_has_a_column_for_each_name(tmp_path):
+    learner = {"kl": 0.1, "model": {}, "note": "two\nlines", "odd": math.nan, "on": True}
+    row = {"timesteps_total": 100, "episode_return_mean": None, "info": {"learner": learner}}
+
+    write_metrics_and_csv(tmp_path, [row])
+
+    [row_of_csv] = read_csv(tmp_path)
+    # In this order. The empty dict `model` has no column.
+    assert list(row_of_csv.items()) == [
+        ("timesteps_total", "100"),
+        ("episode_return_mean", ""),
+        ("info/learner/kl", "0.1"),
+        ("info/learner/note", "two lines"),
+        ("info/learner/odd", ""),
+        ("info/learner/on", "true"),
+    ]
+
+
+def test_csv_has_all_digits_of_a_number(tmp_path):
+    write_metrics_and_csv(tmp_path, [{"timesteps_total": 200, "episode_return_mean": 200 / 7}])
+
+    [row] = read_csv(tmp_path)
+    assert float(row["episode_return_mean"]) == 200 / 7
+
+
+def test_csv_column_that_begins_later_is_empty_before(tmp_path):
+    with_evaluation = make_row(300, evaluation={"mean": 9.5})
+    rows = [make_row(100), make_row(200), with_evaluation, make_row(400)]
+
+    write_metrics_and_csv(tmp_path, rows)
+
+    table = read_csv(tmp_path)
+    assert [row["evaluation/mean"] for row in table] == ["", "", "9.5", ""]
+    assert [row["timesteps_total"] for row in table] == ["100", "200", "300", "400"]
+    # The table was written again, and its temporary file is gone.
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["metrics.jsonl", "progress.csv"]
+
+
+# --- metrics.jsonl and progress.csv of resumed runs -----------------------------------------------
+
+
+@pytest.fixture
+def five_rows():
+    """Rows of 100 to 500 steps; the second and the fourth have an evaluation."""
+    return [
+        make_row(100),
+        make_row(200, evaluation={"mean": 2}),
+        make_row(300),
+        make_row(400, evaluation={"mean": 4}),
+        make_row(500),
+    ]
+
+
+@pytest.mark.parametrize("name", ["metrics.jsonl", "progress.csv"])
+@pytest.mark.parametrize("half_a_line", [True, False], ids=["in-a-line", "after-a-line"])
+def test_files_of_a_killed_and_resumed_run_are_the_same(name, half_a_line, five_rows, tmp_path):
+    """A run is killed after 400 steps, and resumes from its checkpoint at 200."""
+    uninterrupted = tmp_path / "uninterrupted"
+    uninterrupted.mkdir()
+    write_metrics_and_csv(uninterrupted, five_rows)
+
+    write_metrics_and_csv(tmp_path, five_rows[:4])
+    if half_a_line:
+        written = (tmp_path / name).read_bytes()
+        (tmp_path / name).write_bytes(written[:-9])
+    write_metrics_and_csv(tmp_path, five_rows[2:], after=200)
+
+    for file_name in ("metrics.jsonl", "progress.csv"):
+        expected = (uninterrupted / file_name).read_bytes()
+        assert (tmp_path / file_name).read_bytes() == expected
+
+
+def test_run_that_is_not_resumed_writes_new_files(five_rows, tmp_path):
+    write_metrics_and_csv(tmp_path, five_rows)
+
+    write_metrics_and_csv(tmp_path, five_rows[:1])
+
+    assert len((tmp_path / "metrics.jsonl").read_text().splitlines()) == 1
+    assert len((tmp_path / "progress.csv").read_text().splitlines()) == 2  # with the names
+
+
+def test_csv_of_a_resumed_run_has_the_rows_before(tmp_path):
+    """The run began without `--log csv`, in a folder with another file of that name."""
+    write(logs.MetricsFile(tmp_path), [make_row(100), make_row(200)])
+    (tmp_path / "progress.csv").write_bytes(b"\xff=cmd,x\n1")
+
+    write_metrics_and_csv(tmp_path, [make_row(200)], after=100)
+
+    assert [row["timesteps_total"] for row in read_csv(tmp_path)] == ["100", "200"]
+
+
+def test_run_killed_before_its_first_row_is_resumed(tmp_path):
+    for log in logs.writers(["csv", "tensorboard"], tmp_path):
+        log.close()
+    for log in logs.writers(["csv", "tensorboard"], tmp_path, after=0):
+        log.close()
+
+    write_metrics_and_csv(tmp_path, [make_row(100)], after=0)
+
+    assert [row["timesteps_total"] for row in read_csv(tmp_path)] == ["100"]
+
+
+@pytest.mark.parametrize("names", [[], ["csv"]], ids=["no-logs", "csv"])
+@pytest.mark.parametrize(
+    "damaged_line",
+    [b"\xff\xfe\n", b"1,2\n", b"{}\n", b'[1]\n"x\n', b"[" * 9_000 + b"\n"],
+    ids=["not-text", "not-json", "no-steps", "not-a-dict", "nested"],
+)
+def test_damaged_metrics_are_an_error_and_stay(damaged_line, names, tmp_path):
+    write_metrics_and_csv(tmp_path, [make_row(100)])
+    row = (tmp_path / "metrics.jsonl").read_bytes()
+    table = (tmp_path / "progress.csv").read_bytes()
+    (tmp_path / "metrics.jsonl").write_bytes(row + damaged_line + row)
+
+    with pytest.raises(SavedPolicyError, match="damaged"):
+        logs.writers(names, tmp_path, after=100)
+
+    assert (tmp_path / "metrics.jsonl").read_bytes() == row + damaged_line + row
+    assert (tmp_path / "progress.csv").read_bytes() == table
+
+
+def test_metrics_that_are_nested_too_deeply_raise_no_other_error(tmp_path):
+    nested = '{"b": ' * 600 + "1" + "}" * 600
+    (tmp_path / "metrics.jsonl").write_text(f'{{"timesteps_total": 1, "a": {nested}}}\n')
+
+    # Depending on Python's recursion limit, they are refused or written.
+    try:
+        opened = logs.writers(["csv"], tmp_path, after=1)
+    except SavedPolicyError:
+        return
+    for log in opened:
+        log.close()
 
 
 # --- TensorBoard ----------------------------------------------------------------------------------
 
 
-def varint(data, at):
-    found = shift = 0
+def read_varint(data, position):
+    """Return a protocol buffer's integer of variable length, and the position after it."""
+    value = 0
+    shift = 0
     while True:
-        found |= (data[at] & 127) << shift
-        at, shift = at + 1, shift + 7
-        if data[at - 1] < 128:
-            return found, at
+        byte = data[position]
+        value |= (byte & 127) << shift
+        position += 1
+        shift += 7
+        if byte < 128:
+            return value, position
 
 
-def message(data):
-    """Return the fields of a message of protocol buffers, number → what stands there, in order."""
-    found, at = {}, 0
-    while at < len(data):
-        key, at = varint(data, at)
-        if key & 7 == 0:
-            value, at = varint(data, at)
-        elif key & 7 == 2:
-            size, at = varint(data, at)
-            value, at = data[at : at + size], at + size
+def read_message(data):
+    """Return the fields of a protocol buffer: number → values."""
+    fields = {}
+    position = 0
+    while position < len(data):
+        key, position = read_varint(data, position)
+        wire_type = key & 7
+        if wire_type == 0:
+            value, position = read_varint(data, position)
+        elif wire_type == 2:
+            size, position = read_varint(data, position)
+            value = data[position : position + size]
+            position += size
         else:
-            code, size = {1: ("<d", 8), 5: ("<f", 4)}[key & 7]
-            value, at = struct.unpack(code, data[at : at + size])[0], at + size
-        found.setdefault(key >> 3, []).append(value)
-    return found
+            code, size = {1: ("<d", 8), 5: ("<f", 4)}[wire_type]
+            [value] = struct.unpack(code, data[position : position + size])
+            position += size
+        fields.setdefault(key >> 3, []).append(value)
+    return fields
 
 
-def checksum(data):
-    """CRC-32C bit by bit, masked as TensorFlow's records are."""
+def masked_crc32c(data):
+    """Compute CRC-32C bit by bit, masked as in TensorFlow's records."""
     crc = 0xFFFFFFFF
     for byte in data:
         crc ^= byte
@@ -277,171 +342,264 @@ def checksum(data):
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) % 2**32
 
 
-def events(path):
-    data, found = path.read_bytes(), []
+def read_events(path):
+    """Return the events in a file of TensorBoard, and check their checksums."""
+    data = path.read_bytes()
+    events = []
     while data:
-        (size,) = struct.unpack("<Q", data[:8])
-        assert struct.unpack("<I", data[8:12])[0] == checksum(data[:8])
+        [size] = struct.unpack("<Q", data[:8])
         event = data[12 : 12 + size]
-        assert struct.unpack("<I", data[12 + size : 16 + size])[0] == checksum(event)
-        found.append(message(event))
+        assert struct.unpack("<I", data[8:12])[0] == masked_crc32c(data[:8])
+        assert struct.unpack("<I", data[12 + size : 16 + size])[0] == masked_crc32c(event)
+        events.append(read_message(event))
         data = data[16 + size :]
-    return found
+    return events
 
 
-def test_the_readers_checksum_is_the_standards():
-    """The check value that catalogues of CRCs give for CRC-32C: 0xE3069283, of the
-    digits 1 to 9.
-    """
-    crc = (checksum(b"123456789") - 0xA282EAD8) % 2**32
-    assert (crc << 15 | crc >> 17) % 2**32 == 0xE3069283
+#: Numbers of the fields of `Event` in TensorFlow's event.proto.
+STEP, FILE_VERSION, SUMMARY, SESSION_LOG = 2, 3, 5, 7
 
 
-def test_tensorboard_reads_the_numbers_under_their_names(tmp_path):
-    write(logs.TensorBoard(tmp_path), [row(100), row(2**40, huge=-1e300)])
-    (path,) = (tmp_path / "tensorboard").iterdir()
-    version, first, second = events(path)
-    assert version[3] == [b"brain.Event:2"]
-    assert (first[2], second[2]) == ([100], [2**40])
-    values = [
-        {m[1][0].decode(): m[2][0] for m in map(message, message(e[5][0])[1])}
-        for e in (first, second)
-    ]
-    kl = struct.unpack("<f", struct.pack("<f", 0.1))[0]
-    assert values[0] == {"timesteps_total": 100.0, "info/learner/kl": kl, "info/learner/on": 1.0}
-    assert values[1]["episode_return_mean"] == pytest.approx(2**40 / 7)
-    assert values[1]["huge"] == -math.inf
+def read_values(event):
+    """Return the values in an event: tag → number."""
+    values = {}
+    [summary] = event[SUMMARY]
+    for value in map(read_message, read_message(summary)[1]):
+        [tag] = value[1]
+        [number] = value[2]
+        values[tag.decode()] = number
+    return values
 
 
-def test_tensorflow_reads_the_same(tmp_path):
+def test_crc32c_of_this_file_has_the_standard_check_value():
+    """Catalogues of CRCs give 0xE3069283 for the digits 1 to 9."""
+    masked = masked_crc32c(b"123456789")
+
+    rotated = (masked - 0xA282EAD8) % 2**32
+    assert (rotated << 15 | rotated >> 17) % 2**32 == 0xE3069283
+
+
+@pytest.fixture
+def tensorboard_events(tmp_path):
+    """The events in the file of two rows, at 100 and at 2**40 steps."""
+    write(logs.TensorBoard(tmp_path), [make_row(100), make_row(2**40, huge=-1e300)])
+    [path] = (tmp_path / "tensorboard").iterdir()
+    return read_events(path)
+
+
+def test_tensorboard_file_has_a_version_and_steps(tensorboard_events):
+    version, first, second = tensorboard_events
+
+    assert version[FILE_VERSION] == [b"brain.Event:2"]
+    assert first[STEP] == [100]
+    assert second[STEP] == [2**40]
+
+
+def test_tensorboard_file_has_numbers_by_their_names(tmp_path):
+    learner = {"kl": 0.1, "model": {}, "note": "two\nlines", "odd": math.nan, "on": True}
+    row = {"timesteps_total": 100, "episode_return_mean": None, "info": {"learner": learner}}
+
+    write(logs.TensorBoard(tmp_path), [row])
+
+    [path] = (tmp_path / "tensorboard").iterdir()
+    _, event = read_events(path)
+    kl_as_float32 = struct.unpack("<f", struct.pack("<f", 0.1))[0]
+    # Without None, NaN, texts and dicts.
+    assert read_values(event) == {
+        "timesteps_total": 100.0,
+        "info/learner/kl": kl_as_float32,
+        "info/learner/on": 1.0,
+    }
+
+
+def test_tensorboard_file_has_large_numbers(tensorboard_events):
+    _, _, second = tensorboard_events
+
+    values = read_values(second)
+    assert values["episode_return_mean"] == pytest.approx(2**40 / 7)
+    assert values["huge"] == -math.inf  # too large for float32
+
+
+def test_tensorflow_reads_the_values(tmp_path):
     from tensorflow.compat.v1.train import summary_iterator
 
-    write(logs.TensorBoard(tmp_path), [row(100), row(200)])
-    write(logs.TensorBoard(tmp_path, None, 100), [row(200)])
-    before, after = sorted((tmp_path / "tensorboard").iterdir())
-    found = {
-        e.step: {v.tag: v.simple_value for v in e.summary.value}
-        for e in summary_iterator(str(before))
-    }
-    assert found[200]["info/learner/kl"] == pytest.approx(0.2)
-    start = list(summary_iterator(str(after)))[1]
-    assert (start.step, start.session_log.status) == (101, start.session_log.START)
+    write(logs.TensorBoard(tmp_path), [make_row(100), make_row(200)])
+
+    [path] = (tmp_path / "tensorboard").iterdir()
+    *_, last_event = summary_iterator(str(path))
+    assert last_event.step == 200
+    values = {value.tag: value.simple_value for value in last_event.summary.value}
+    assert values["info/learner/kl"] == pytest.approx(0.2)
 
 
-def test_a_run_that_goes_on_voids_later_steps_in_a_file_of_its_own(tmp_path):
+def test_tensorflow_reads_the_start_of_a_resumed_run(tmp_path):
+    from tensorflow.compat.v1.train import summary_iterator
+
+    write(logs.TensorBoard(tmp_path, None, 100), [make_row(200)])
+
+    [path] = (tmp_path / "tensorboard").iterdir()
+    _, start, _ = summary_iterator(str(path))
+    assert start.step == 101  # TensorBoard drops what other files have from there
+    assert start.session_log.status == start.session_log.START
+
+
+def test_tensorboard_file_of_a_new_run_has_no_start(tmp_path):
+    write(logs.TensorBoard(tmp_path), [make_row(300)])
+
+    [path] = (tmp_path / "tensorboard").iterdir()
+    assert not any(SESSION_LOG in event for event in read_events(path))
+
+
+def test_resumed_run_has_a_tensorboard_file_of_its_own(tmp_path):
+    # A run, and two that resume from its checkpoint at 200 steps.
     for after in (None, 200, 200):
-        write(logs.TensorBoard(tmp_path, None, after), [row(300)])
-    first, *later = sorted((tmp_path / "tensorboard").iterdir())
-    assert [7 in event for event in events(first)] == [False, False]
-    for path in later:
-        _, start, _ = events(path)
-        assert (start[2], message(start[7][0])) == ([201], {1: [1]})  # 1: START
-    assert len(later) == 2
+        write(logs.TensorBoard(tmp_path, None, after), [make_row(300)])
+
+    _, *files_of_resumed_runs = sorted((tmp_path / "tensorboard").iterdir())
+    assert len(files_of_resumed_runs) == 2
+    for path in files_of_resumed_runs:
+        _, start, _ = read_events(path)
+        assert start[STEP] == [201]
+        [session_log] = start[SESSION_LOG]
+        assert read_message(session_log) == {1: [1]}  # status: START
 
 
-def test_tensorboards_files_need_no_framework():
+def test_tensorboard_files_need_no_framework():
     code = (
-        "import sys, tempfile, pathlib\nfrom rlcatalog_runs import logs\n"
+        "import sys, tempfile, pathlib\n"
+        "from rlcatalog_runs import logs\n"
         "logs.TensorBoard(pathlib.Path(tempfile.mkdtemp())).close()\n"
         "assert not {'torch', 'tensorflow', 'google', 'wandb'} & set(sys.modules)"
     )
+
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
 # --- Weights & Biases -----------------------------------------------------------------------------
 
-RUN = """
+#: Writes a run of 300 steps, and resumes it after 200 steps to 400.
+WANDB_RUN = """
 import pathlib, sys, time
 from rlcatalog_runs import logs
 folder = pathlib.Path(sys.argv[1])
 for after, steps in ((None, (100, 200, 300)), (200, (300, 400))):
-    writer = logs.Wandb(folder, {"algorithm": {"lr": 0.5}}, after)
+    log = logs.Wandb(folder, {"algorithm": {"lr": 0.5}}, after)
     for step in steps:
-        writer.write({"timesteps_total": step, "info": {"kl": step / 8, "text": "x"}})
-    writer.close()
+        log.write({"timesteps_total": step, "info": {"kl": step / 8, "text": "x"}})
+    log.close()
     if not after:
         time.sleep(1 - time.time() % 1)  # wandb names a folder by the second
 """
 
 
-def records(path):
-    """Return the records of a file of Weights & Biases: LevelDB's log format behind 7 bytes of its
-    own.
+def read_records(path, record_type):
+    """Return the records of a type in a file of Weights & Biases.
+
+    It has LevelDB's log format, after 7 bytes of its own.
     """
     from wandb.proto.wandb_internal_pb2 import Record
 
-    data, at, found, whole = path.read_bytes(), 7, [], b""
-    while at < len(data):
-        if 32768 - at % 32768 < 7:  # what remains of a block is filled up
-            at += 32768 - at % 32768
-        size, kind = struct.unpack("<HB", data[at + 4 : at + 7])
-        whole += data[at + 7 : at + 7 + size]
-        at += 7 + size
-        if kind in (1, 4):  # the whole of a record, or its last part
-            found.append(Record.FromString(whole))
-            whole = b""
-    return found
+    data = path.read_bytes()
+    position = 7
+    records = []
+    content = b""
+    while position < len(data):
+        rest_of_block = 32768 - position % 32768
+        if rest_of_block < 7:  # too short for another header, so it is filled up
+            position += rest_of_block
+        size, kind = struct.unpack("<HB", data[position + 4 : position + 7])
+        content += data[position + 7 : position + 7 + size]
+        position += 7 + size
+        if kind in (1, 4):  # a whole record, or its last part
+            record = Record.FromString(content)
+            content = b""
+            if record.WhichOneof("record_type") == record_type:
+                records.append(getattr(record, record_type))
+    return records
 
 
-@pytest.mark.attack
-def test_wandb_logs_without_a_network_and_goes_on_under_its_id(tmp_path):
+def read_history(path):
+    """Return the rows in a file of Weights & Biases."""
+    rows = []
+    for history in read_records(path, "history"):
+        row = {}
+        for item in history.item:
+            name = "/".join(item.nested_key) or item.key
+            row[name] = json.loads(item.value_json)
+        rows.append(row)
+    return rows
+
+
+@pytest.fixture
+def wandb_folder(tmp_path):
+    """The folder of `WANDB_RUN`, without a network."""
     pytest.importorskip("wandb", reason="Weights & Biases is not installed")
-    home = {"HOME": str(tmp_path), "WANDB_MODE": "offline"}
-    done = subprocess.run(
-        [sys.executable, "-c", RUN, str(tmp_path)],
-        env={**os.environ, **home},
+    environ = {**os.environ, "HOME": str(tmp_path), "WANDB_MODE": "offline"}
+    process = subprocess.run(
+        [sys.executable, "-c", WANDB_RUN, str(tmp_path)],
+        env=environ,
         check=False,
         capture_output=True,
         text=True,
         cwd=tmp_path,
     )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout == ""
-    name = (tmp_path / "wandb-id").read_text().strip()
-    files = sorted((tmp_path / "wandb").glob(f"offline-run-*-{name}/run-{name}.wandb"))
-    found = []
-    for path in files:
-        history = [
-            record.history
-            for record in records(path)
-            if record.WhichOneof("record_type") == "history"
-        ]
-        rows = [
-            {"/".join(i.nested_key) or i.key: json.loads(i.value_json) for i in one.item}
-            for one in history
-        ]
-        found.append([(one["_step"], one["info/kl"], "info/text" in one) for one in rows])
-    assert found == [
-        [(s, s / 8, False) for s in (100, 200, 300)],
-        [(s, s / 8, False) for s in (300, 400)],
+    assert process.returncode == 0, process.stdout + process.stderr
+    assert process.stdout == ""
+    return tmp_path
+
+
+@pytest.mark.attack
+def test_wandb_writes_a_resumed_run_under_the_same_id(wandb_folder):
+    run_id = (wandb_folder / "wandb-id").read_text().strip()
+
+    paths = sorted((wandb_folder / "wandb").glob(f"offline-run-*-{run_id}/run-{run_id}.wandb"))
+    first, resumed = map(read_history, paths)
+    assert [(row["_step"], row["info/kl"]) for row in first] == [
+        (100, 100 / 8),
+        (200, 200 / 8),
+        (300, 300 / 8),
     ]
-    (run,) = [
-        record.run for record in records(files[0]) if record.WhichOneof("record_type") == "run"
-    ][:1]
-    assert (run.run_id, run.project) == (name, "rlcatalog")
-    assert {u.key: json.loads(u.value_json) for u in run.config.update}["algorithm"] == {"lr": 0.5}
+    assert [(row["_step"], row["info/kl"]) for row in resumed] == [(300, 300 / 8), (400, 400 / 8)]
+    assert not any("info/text" in row for row in first + resumed)
+
+
+@pytest.mark.attack
+def test_wandb_has_the_project_and_the_config(wandb_folder):
+    run_id = (wandb_folder / "wandb-id").read_text().strip()
+
+    first_path, _ = sorted((wandb_folder / "wandb").glob(f"offline-run-*-{run_id}/*.wandb"))
+    run = read_records(first_path, "run")[0]
+    config = {update.key: json.loads(update.value_json) for update in run.config.update}
+    assert run.run_id == run_id
+    assert run.project == "rlcatalog"
+    assert config["algorithm"] == {"lr": 0.5}
+
+
+@pytest.mark.attack
+def test_wandb_refuses_a_crafted_id(tmp_path):
+    pytest.importorskip("wandb", reason="Weights & Biases is not installed")
     (tmp_path / "wandb-id").write_text("../elsewhere")
+
     with pytest.raises(SavedPolicyError, match=r"'\.\./elsewhere' is not a run id"):
         logs.Wandb(tmp_path, None, 200)
 
 
-def test_where_wandb_begins_no_run_it_says_what_helps_and_leaves_nothing(monkeypatch, tmp_path):
-    """A stand-in for the package: what the real one raises without an account, in every
-    environment.
-    """
+def test_error_of_wandb_says_what_helps(monkeypatch, tmp_path):
+    """The real package raises its error only without an account, so this is a stand-in."""
 
     class Error(Exception):
         pass
 
-    def init(**given):
+    def init(**options):
         raise Error("No API key configured.")
 
     stand_in = SimpleNamespace(Error=Error, Settings=SimpleNamespace, init=init)
     monkeypatch.setitem(sys.modules, "wandb", stand_in)
-    monkeypatch.setattr(logs, "_need_wandb", lambda: None)
-    with pytest.raises(
-        ConfigError,
-        match=r"Error: No API key configured\. `wandb login`.* WANDB_MODE=offline works without",
-    ):
+    monkeypatch.setattr(logs, "_need_wandb", lambda: None)  # finds it installed
+
+    with pytest.raises(ConfigError, match=r"Error: No API key configured\.") as caught:
         logs.writers(["wandb"], tmp_path)
+
+    assert "`wandb login`" in str(caught.value)
+    assert " WANDB_MODE=offline works without" in str(caught.value)
     assert [path.name for path in tmp_path.iterdir()] == ["metrics.jsonl"]
