@@ -1,6 +1,4 @@
-"""Several seeds of one command: processes side by side, folders, failures, signals,
-and a picture.
-"""
+"""Runs with several seeds: their commands, folders and picture, failures, and signals."""
 
 from __future__ import annotations
 
@@ -26,7 +24,13 @@ from rlcatalog_runs.summaries import read_run
 from rlcatalog_runs.surroundings import usable_cores
 
 #: A command with the options of `train`, which learns nothing. It first runs the code that a test
-#: puts into an environment variable; the processes that it starts do not.
+#: puts into an environment variable; the processes that it starts do not. With `--set`:
+#:
+#: - `fail`, `break` and `die` name seeds (`1+3`) that raise an error of rlcatalog, raise another
+#:   error, or are killed;
+#: - `sleep` is the duration of a run in seconds;
+#: - after Ctrl-C, a run writes a checkpoint, unless `unsaved` names its seed, and ends after a
+#:   second, or, with `stubborn`, after a minute.
 PROGRAM = """
 import json, os, signal, sys, time
 from pathlib import Path
@@ -52,8 +56,8 @@ def toy(
     if seeds is not None:
         train_seeds(context, parse_seeds(seeds), out, threads=threads, overwrite=overwrite)
         return
-    given = dict(text.split("=") for text in settings or [])
-    begun = time.time()
+    values = dict(text.split("=") for text in settings or [])
+    started = time.time()
     with run_folder(out, overwrite), recorded(out):
         algorithm = {"name": "PPO", "seed": seed}
         about = {"env": env_id, "steps": 200, "framework": "torch", "algorithm": algorithm}
@@ -64,23 +68,23 @@ def toy(
         (out / "metrics.jsonl").write_text("".join(json.dumps(row) + "\\n" for row in rows))
         (out / "argv.json").write_text(json.dumps(sys.argv[1:]))
         print("there", flush=True)
-        if str(seed) in given.get("fail", "").split("+"):
+        if str(seed) in values.get("fail", "").split("+"):
             from rlcatalog.errors import NonFiniteError
             raise NonFiniteError("the loss is NaN")
-        if str(seed) in given.get("break", "").split("+"):
+        if str(seed) in values.get("break", "").split("+"):
             raise ZeroDivisionError("not ours")
-        if str(seed) in given.get("die", "").split("+"):
+        if str(seed) in values.get("die", "").split("+"):
             os.kill(os.getpid(), signal.SIGKILL)
         try:
-            time.sleep(float(given.get("sleep", "0")))
+            time.sleep(float(values.get("sleep", "0")))
         except KeyboardInterrupt:
             signal.signal(signal.SIGINT, signal.SIG_IGN)
-            if str(seed) not in given.get("unsaved", "").split("+"):
+            if str(seed) not in values.get("unsaved", "").split("+"):
                 (out / "checkpoints/step-000001500").mkdir(parents=True)
-            time.sleep(60 if "stubborn" in given else 1)
+            time.sleep(60 if "stubborn" in values else 1)
             raise
         finally:
-            (out / "times.json").write_text(json.dumps([begun, time.time()]))
+            (out / "times.json").write_text(json.dumps([started, time.time()]))
 """
 
 #: What differs on Windows: processes have no groups, get no signals, and are ended without notice.
@@ -146,7 +150,7 @@ def environ(tmp_path_factory):
     return {**os.environ, "PYTHONPATH": str(folder), "COLUMNS": "200"}
 
 
-def start(folder, environ, *arguments):
+def start_command(folder, environ, *arguments):
     command = [
         sys.executable,
         "-P",
@@ -186,9 +190,9 @@ def toy(environ):
     monkeypatch.undo()
 
 
-def until(what, seconds=60):
+def wait_until(condition, seconds=60):
     end = time.monotonic() + seconds
-    while not what():
+    while not condition():
         assert time.monotonic() < end
         time.sleep(0.05)
 
@@ -219,26 +223,27 @@ def test_seeds_are_numbers_and_ranges(text, seeds):
         ("1.5", "expected numbers"),
         ("a", "--seeds 'a': expected numbers"),
         ("1-2-3", "expected numbers"),
-        ("\u0663", "expected numbers"),
-        ("4294967296", "is too large"),
+        ("\u0663", "expected numbers"),  # a digit, but not of ASCII
+        ("4294967296", "is too large"),  # 2**32
         ("4-0", "the range 4-0 is empty; write 0-4"),
         ("0,1,0", "0 is repeated"),
         ("0-2,1", "1 is repeated"),
         ("0-1000", "more than 1000 seeds"),
         ("0-999,2000", "more than 1000 seeds"),
-        ("9" * 100_000, "expected numbers"),
+        pytest.param("9" * 100_000, "expected numbers", id="long-number"),
     ],
 )
-def test_other_seeds_are_refused(text, message):
+def test_wrong_seeds_are_an_error(text, message):
     with pytest.raises(ConfigError, match="--seeds") as caught:
         parse_seeds(text)
+
     assert message in str(caught.value)
     assert len(str(caught.value)) < 1000
 
 
-def parsed(*arguments):
-    """Return the command line that a context gives back, and whether it goes with several seeds."""
-    found = []
+def rebuild_command_line(*arguments):
+    """Run a command `learn` that is like `train`; return the command line for each of its seeds."""
+    lines = []
 
     def command(
         context: typer.Context,
@@ -252,29 +257,27 @@ def parsed(*arguments):
         out: Annotated[Path | None, typer.Option()] = None,
         resume: Annotated[Path | None, typer.Option()] = None,
     ) -> None:
-        found.append(command_line(context, ("seeds", "out")))
+        # Each seed gets other values of --seeds and --out.
+        lines.append(command_line(context, ("seeds", "out")))
         refuse_with_seeds(context)
 
     app = typer.Typer()
     app.callback()(lambda: None)
     app.command("learn")(command)
     CliRunner().invoke(app, ["learn", *arguments], catch_exceptions=False)
-    return found[0]
+    [line] = lines
+    return line
 
 
-def test_a_command_line_is_what_was_typed_without_what_each_seed_gets_anew():
-    assert parsed("CartPole-v1") == ["learn", "--", "CartPole-v1"]
-    typed = [
-        "--lr",
-        "1e-05",
-        "-m",
-        "a=[1, 2]",
-        "CartPole-v1",
-        "--model=b= --seeds 3",
-        "--no-explore",
-        "--quiet",
-    ]
-    expected = [
+def test_command_line_without_options_is_the_argument():
+    assert rebuild_command_line("CartPole-v1") == ["learn", "--", "CartPole-v1"]
+
+
+def test_command_line_has_the_options_that_were_typed():
+    typed = ["--lr", "1e-05", "-m", "a=[1, 2]", "CartPole-v1", "--model=b= --seeds 3"]
+    typed += ["--no-explore", "--quiet", "--seeds", "0,1", "--out", "x"]
+
+    assert rebuild_command_line(*typed) == [
         "learn",
         "--model=a=[1, 2]",
         "--model=b= --seeds 3",
@@ -284,72 +287,110 @@ def test_a_command_line_is_what_was_typed_without_what_each_seed_gets_anew():
         "--",
         "CartPole-v1",
     ]
-    assert parsed(*typed, "--seeds", "0,1", "--out", "x") == expected
-    assert parsed(*expected[1:]) == expected
+
+
+def test_command_line_is_the_same_when_rebuilt_again():
+    typed = ["--lr", "1e-05", "-m", "a=[1, 2]", "CartPole-v1", "--model=b= --seeds 3"]
+    name, *arguments = rebuild_command_line(*typed, "--no-explore", "--quiet")
+
+    assert rebuild_command_line(*arguments) == [name, *arguments]
 
 
 @pytest.mark.parametrize(
     ("option", "message"),
     [("--seed=0", "--seed: names one seed"), ("--resume=x", "--resume: resumes one run")],
 )
-def test_one_seed_and_several_are_an_error(option, message):
+def test_option_of_one_run_is_an_error_with_seeds(option, message):
     with pytest.raises(ConfigError, match=message):
-        parsed("CartPole-v1", option)
+        rebuild_command_line("CartPole-v1", option)
 
 
 # --- the runs -------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
-def two(toy, tmp_path_factory):
-    """Return the folder of a run of two seeds with a thread per core, what it printed, and when
-    each ran.
+def two_seeds(toy, tmp_path_factory):
+    """The folder of runs with the seeds 0 and 1, and what the command printed.
+
+    A run has as many threads as there are cores, so that the second waits for the first.
     """
     folder = tmp_path_factory.mktemp("two") / "run"
-    more = [
+    arguments = [
+        "--seeds=0,1",
         "--set",
         "a=b c",
         "--set=sleep=0.3",
         f"--record={folder.parent / 'data'}",
         f"--threads={usable_cores()}",
     ]
-    out = toy(folder, "--seeds=0,1", *more)
-    return (
-        folder,
-        out,
-        [json.loads((folder / f"seed-{seed}/times.json").read_text()) for seed in (0, 1)],
-    )
+    return folder, toy(folder, *arguments)
 
 
-def test_each_seed_has_a_process_and_a_folder_and_all_have_one_picture(toy, two):
-    folder, out, _ = two
-    names = {"learning_curves.png"} | {
-        f"seed-{seed}{end}" for seed in range(2) for end in ("", ".log")
-    }
-    assert {path.name for path in folder.iterdir()} == names
+def read_json(path):
+    return json.loads(path.read_text())
+
+
+def test_seeds_have_a_folder_and_a_log_each_and_one_picture(two_seeds):
+    folder, _ = two_seeds
+
+    names = {path.name for path in folder.iterdir()}
+    assert names == {"seed-0", "seed-0.log", "seed-1", "seed-1.log", "learning_curves.png"}
     assert (folder / "learning_curves.png").read_bytes().startswith(b"\x89PNG")
-    for seed in range(2):
-        assert json.loads((folder / f"seed-{seed}/argv.json").read_text()) == [
-            "toy",
-            f"--seed={seed}",
-            f"--out={folder}/seed-{seed}",
-            f"--record={folder.parent}/data/seed-{seed}",
-            "--set=a=b c",
-            "--set=sleep=0.3",
-            f"--threads={usable_cores()}",
-            "--",
-            "CartPole-v1",
-        ]
-        assert f"seed {seed}: finished, 200 steps, mean return {seed + 2}.0" in out
-        assert (folder / f"seed-{seed}.log").read_text() == "there\n"
-    assert re.search(r"PPO, torch +2 +0, 1 +2\.5 +2 to 3", out)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_seed_has_a_command_of_its_own(two_seeds, seed):
+    folder, _ = two_seeds
+
+    assert read_json(folder / f"seed-{seed}/argv.json") == [
+        "toy",
+        f"--seed={seed}",
+        f"--out={folder}/seed-{seed}",
+        f"--record={folder.parent}/data/seed-{seed}",
+        "--set=a=b c",
+        "--set=sleep=0.3",
+        f"--threads={usable_cores()}",
+        "--",
+        "CartPole-v1",
+    ]
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_output_of_a_seed_is_in_its_log(two_seeds, seed):
+    folder, _ = two_seeds
+
+    # What the program `toy` prints when it begins.
+    assert (folder / f"seed-{seed}.log").read_text() == "there\n"
+
+
+def test_command_prints_the_result_of_each_seed(two_seeds):
+    _, printed = two_seeds
+
+    # The program `toy` has a mean return of its seed and 2.
+    assert "seed 0: finished, 200 steps, mean return 2.0" in printed
+    assert "seed 1: finished, 200 steps, mean return 3.0" in printed
+    # Two runs with the seeds 0 and 1: their mean return, and its range.
+    assert re.search(r"PPO, torch +2 +0, 1 +2\.5 +2 to 3", printed)
+
+
+def test_seeds_refuse_a_folder_with_a_run(toy, two_seeds):
+    folder, _ = two_seeds
     before = (folder / "seed-1/argv.json").read_bytes()
+
     with pytest.raises(RunFolderError, match="seed-1: already contains a run"):
         toy(folder, "--seeds=1,7")
+
     assert not (folder / "seed-7").exists()
     assert (folder / "seed-1/argv.json").read_bytes() == before
-    toy(folder, "--seeds=1", "--overwrite")
-    assert (folder / "seed-1/argv.json").read_bytes() != before
+
+
+def test_seeds_overwrite_a_run_if_asked(toy, tmp_path):
+    toy(tmp_path / "run", "--seeds=1")
+    before = (tmp_path / "run/seed-1/argv.json").read_bytes()
+
+    toy(tmp_path / "run", "--seeds=1", "--overwrite", "--set=a=b")
+
+    assert (tmp_path / "run/seed-1/argv.json").read_bytes() != before
 
 
 def test_seeds_refuse_a_folder_in_use(toy, tmp_path):
@@ -364,10 +405,12 @@ def test_seeds_refuse_a_folder_in_use(toy, tmp_path):
 
 
 @pytest.mark.attack
-def test_a_seed_that_fails_is_named_and_ends_no_other(toy, tmp_path):
+def test_failed_seeds_are_named_and_end_no_other(toy, tmp_path):
     folder = tmp_path / "run"
+
     with pytest.raises(FailedRunsError) as caught:
         toy(folder, "--seeds=0-4", "--set=fail=1+3", "--set=die=2", "--set=break=0")
+
     assert str(caught.value).splitlines() == [
         f"4 of 5 seeds failed; their output is in {folder}/seed-N.log.",
         "seed 0: exit status 1: ZeroDivisionError: not ours",
@@ -378,22 +421,32 @@ def test_a_seed_that_fails_is_named_and_ends_no_other(toy, tmp_path):
     assert (folder / "learning_curves.png").exists()
 
 
-def test_where_all_seeds_fail_there_is_no_picture(toy, tmp_path):
+def test_picture_is_missing_if_all_seeds_fail(toy, tmp_path):
     with pytest.raises(FailedRunsError, match="1 of 1 seeds failed"):
         toy(tmp_path / "run", "--seeds=0", "--set=fail=0")
+
     assert not (tmp_path / "run/learning_curves.png").exists()
 
 
-@pytest.mark.skipif(
+needs_affinity = pytest.mark.skipif(
     not hasattr(os, "sched_setaffinity"),
     reason="this system does not say which cores a process may use",
 )
-def test_no_more_run_at_once_than_there_are_cores_for_their_threads(two):
-    _, out, times = two
+
+
+@needs_affinity
+def test_usable_cores_are_those_of_the_process():
     assert usable_cores() == len(os.sched_getaffinity(0))
-    assert out.startswith("2 seeds, 1 at once")
-    first, second = sorted(times)
-    assert first[1] <= second[0]
+
+
+@needs_affinity
+def test_runs_at_once_have_a_core_for_each_thread(two_seeds):
+    folder, printed = two_seeds
+
+    assert printed.startswith("2 seeds, 1 at once")
+    begin_and_end = [read_json(folder / f"seed-{seed}/times.json") for seed in (0, 1)]
+    (_, end_of_first), (begin_of_second, _) = sorted(begin_and_end)
+    assert end_of_first <= begin_of_second
 
 
 @pytest.fixture(params=["", WINDOWS], ids=["Linux", "Windows"])
@@ -403,12 +456,14 @@ def on_each_system(request, environ):
 
 
 def start_runs(folder, environ, *arguments):
-    """Start the command with four seeds that sleep, and return it and the seeds that have begun."""
-    process = start(folder, environ, "--seeds=0-3", "--set=sleep=60", "--threads=1", *arguments)
-    begun = range(min(4, usable_cores()))
-    logs = [folder / f"seed-{seed}.log" for seed in begun]
-    until(lambda: all(log.exists() and log.read_text() == "there\n" for log in logs))
-    return process, begun
+    """Start the command with four seeds that sleep; return it and the seeds that have started."""
+    process = start_command(
+        folder, environ, "--seeds=0-3", "--set=sleep=60", "--threads=1", *arguments
+    )
+    started = range(min(4, usable_cores()))
+    logs = [folder / f"seed-{seed}.log" for seed in started]
+    wait_until(lambda: all(log.exists() and log.read_text() == "there\n" for log in logs))
+    return process, started
 
 
 def press_ctrl_c(process):
@@ -419,72 +474,93 @@ def press_ctrl_c(process):
     os.killpg(process.pid, signal.SIGINT)
 
 
-def statuses(folder, seeds):
+def read_statuses(folder, seeds):
     return {read_run(folder / f"seed-{seed}").status for seed in seeds}
 
 
-def test_ctrl_c_saves_the_runs_and_names_each_one(on_each_system, tmp_path):
+def test_ctrl_c_saves_the_runs_that_have_started(on_each_system, tmp_path):
     folder = tmp_path / "run"
-    process, begun = start_runs(folder, on_each_system, "--set=unsaved=0")
+    process, started = start_runs(folder, on_each_system)
 
     press_ctrl_c(process)
     _, printed = process.communicate(timeout=60)
 
     assert process.returncode == 130  # 128 and the number of SIGINT
-    assert f"seeds have saved their runs and ended: {', '.join(map(str, begun))}." in printed
-    assert statuses(folder, begun) == {"interrupted"}
+    assert f"seeds have saved their runs and ended: {', '.join(map(str, started))}." in printed
+    assert read_statuses(folder, started) == {"interrupted"}
+
+
+def test_ctrl_c_names_a_run_that_was_not_saved(on_each_system, tmp_path):
+    process, _ = start_runs(tmp_path / "run", on_each_system, "--set=unsaved=0")
+
+    press_ctrl_c(process)
+    _, printed = process.communicate(timeout=60)
+
     lines = printed.partition("Interrupted by SIGINT. The runs have ended:\n")[2].splitlines()
     assert lines[0] == "seed 0: not saved: KeyboardInterrupt; it has no checkpoint"
-    if len(begun) == 2:
-        assert lines[1:] == [
-            "seed 1: saved at step 1,500",
-            "seeds 2, 3: not started",
-            f"To continue a saved run: rlcatalog train --resume {folder}/seed-N",
-        ]
+
+
+@pytest.mark.skipif(min(4, usable_cores()) != 2, reason="two of four seeds start")
+def test_ctrl_c_names_each_seed(on_each_system, tmp_path):
+    """Two of four seeds have started, and seed 0 does not write a checkpoint."""
+    folder = tmp_path / "run"
+    process, _ = start_runs(folder, on_each_system, "--set=unsaved=0")
+
+    press_ctrl_c(process)
+    _, printed = process.communicate(timeout=60)
+
+    lines = printed.partition("Interrupted by SIGINT. The runs have ended:\n")[2].splitlines()
+    assert lines == [
+        "seed 0: not saved: KeyboardInterrupt; it has no checkpoint",
+        "seed 1: saved at step 1,500",
+        "seeds 2, 3: not started",
+        f"To continue a saved run: rlcatalog train --resume {folder}/seed-N",
+    ]
 
 
 @pytest.mark.parametrize(
-    ("system", "how"),
+    ("system", "end_of_process"),
     [
         pytest.param("", "signal SIGKILL", id="Linux", marks=pytest.mark.attack),
         pytest.param(WINDOWS, "exit status 1", id="Windows"),
     ],
 )
-def test_second_ctrl_c_ends_the_runs_at_once(environ, tmp_path, system, how):
+def test_second_ctrl_c_ends_the_runs_at_once(environ, tmp_path, system, end_of_process):
     folder = tmp_path / "run"
     environ = {**environ, "TOY_SETUP": system}
-    process, begun = start_runs(folder, environ, "--set=stubborn=1")
+    # Stubborn runs write a checkpoint after Ctrl-C, but go on for a minute.
+    process, started = start_runs(folder, environ, "--set=stubborn=1")
 
     press_ctrl_c(process)
     assert "Another signal, such as Ctrl-C, ends them at once." in process.stderr.readline()
-    until(lambda: all((folder / f"seed-{seed}/checkpoints").exists() for seed in begun))
+    wait_until(lambda: all((folder / f"seed-{seed}/checkpoints").exists() for seed in started))
     assert process.poll() is None
     press_ctrl_c(process)
     _, printed = process.communicate(timeout=30)
 
     assert process.returncode == 130
-    assert statuses(folder, begun) == {"died"}
-    assert f": not saved: {how}; its last checkpoint is at step 1,500\n" in printed
+    assert read_statuses(folder, started) == {"died"}
+    assert f": not saved: {end_of_process}; its last checkpoint is at step 1,500\n" in printed
     assert not (folder / "learning_curves.png").exists()
 
 
 def test_sigterm_ends_all_runs(environ, tmp_path):
     folder = tmp_path / "run"
-    process, begun = start_runs(folder, environ)
+    process, started = start_runs(folder, environ)
 
     os.killpg(process.pid, signal.SIGTERM)
     _, printed = process.communicate(timeout=60)
 
     assert process.returncode == 143  # 128 and the number of SIGTERM
-    assert statuses(folder, begun) == {"died"}
+    assert read_statuses(folder, started) == {"died"}
     assert ": not saved: signal SIGTERM; it has no checkpoint\n" in printed
     assert "To continue" not in printed
-    assert not (folder / f"seed-{len(begun)}").exists()
+    assert not (folder / f"seed-{len(started)}").exists()
 
 
 def test_closed_terminal_ends_all_runs(environ, tmp_path):
     folder = tmp_path / "run"
-    process, begun = start_runs(folder, environ)
+    process, started = start_runs(folder, environ)
 
     process.stderr.close()  # what the command prints cannot be written any more
     process.send_signal(signal.SIGHUP)
@@ -492,22 +568,22 @@ def test_closed_terminal_ends_all_runs(environ, tmp_path):
     process.wait(timeout=60)
 
     assert process.returncode == 129  # 128 and the number of SIGHUP
-    assert statuses(folder, begun) == {"died"}
+    assert read_statuses(folder, started) == {"died"}
 
 
-def test_run_that_had_not_begun_is_not_called_saved(toy, environ, tmp_path):
+def test_run_ended_before_it_began_is_not_called_saved(toy, environ, tmp_path):
     """Its folder still contains the run that it would have replaced."""
     folder = tmp_path / "run"
     toy(folder, "--seeds=0")
     (folder / "seed-0.log").unlink()
-    process = start(folder, environ, "--seeds=0", "--overwrite")
-    until((folder / "seed-0.log").exists)
+    process = start_command(folder, environ, "--seeds=0", "--overwrite")
+    wait_until((folder / "seed-0.log").exists)
 
     press_ctrl_c(process)
     _, printed = process.communicate(timeout=60)
 
     assert "seed 0: not saved: its process ended before the run began (" in printed
-    assert statuses(folder, [0]) == {"finished"}
+    assert read_statuses(folder, [0]) == {"finished"}
 
 
 #: The second process cannot be started, for example because the disk is full.
@@ -530,22 +606,23 @@ several_seeds.start_process = start_process
 
 @pytest.mark.skipif(usable_cores() < 2, reason="two seeds cannot run at once")
 @pytest.mark.parametrize(
-    ("system", "how"),
+    ("system", "end_of_process"),
     [("", "signal SIGTERM"), (WINDOWS, "exit status 1")],
     ids=["Linux", "Windows"],
 )
-def test_error_of_the_command_ends_all_runs(environ, tmp_path, system, how):
+def test_error_of_the_command_ends_all_runs(environ, tmp_path, system, end_of_process):
     """On Windows, a program cannot ask another one to save."""
     folder = tmp_path / "run"
+    # Seed 0 runs, and the process of seed 1 cannot be started.
     environ = {**environ, "TOY_SETUP": system + FULL_DISK}
 
-    process = start(folder, environ, "--seeds=0,1,2", "--set=sleep=60", "--threads=1")
+    process = start_command(folder, environ, "--seeds=0,1,2", "--set=sleep=60", "--threads=1")
     _, printed = process.communicate(timeout=60)
 
     assert process.returncode == 1
-    assert statuses(folder, [0]) == {"died"}
+    assert read_statuses(folder, [0]) == {"died"}
     assert printed.splitlines()[-3:] == [
-        f"seed 0: not saved: {how}; it has no checkpoint",
+        f"seed 0: not saved: {end_of_process}; it has no checkpoint",
         "seeds 1, 2: not started",
         "error: [Errno 28] No space left on device",
     ]
@@ -569,7 +646,7 @@ several_seeds.start_process = start_process
 def test_process_that_misses_ctrl_c_is_ended(environ, tmp_path):
     environ = {**environ, "TOY_SETUP": WINDOWS + MISSED_CTRL_C}
 
-    process = start(tmp_path / "run", environ, "--seeds=0", "--set=sleep=60")
+    process = start_command(tmp_path / "run", environ, "--seeds=0", "--set=sleep=60")
     _, printed = process.communicate(timeout=30)
 
     assert process.returncode == 130

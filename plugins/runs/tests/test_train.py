@@ -1,4 +1,4 @@
-"""`rlcatalog train`: one command for every engine, an engine of another package among them."""
+"""`rlcatalog train` with an engine of another package: runs, folders in use, options."""
 
 from __future__ import annotations
 
@@ -104,11 +104,11 @@ def rlcatalog_engines():
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    """Return a folder with an installed plugin that brings an engine."""
-    found = tmp_path_factory.mktemp("plugin")
-    (found / "acme_turbo.py").write_text(PLUGIN)
-    about = found / "acme_turbo-1.0.dist-info"
+def plugin_folder(tmp_path_factory):
+    """Return a folder with an installed plugin that brings the engine `acme_turbo`."""
+    folder = tmp_path_factory.mktemp("plugin")
+    (folder / "acme_turbo.py").write_text(PLUGIN)
+    about = folder / "acme_turbo-1.0.dist-info"
     about.mkdir()
     lines = [
         "Metadata-Version: 2.1",
@@ -118,15 +118,18 @@ def folder(tmp_path_factory):
     ]
     (about / "METADATA").write_text("\n".join([*lines, ""]))
     (about / "entry_points.txt").write_text("[rlcatalog.plugins]\nacme_turbo = acme_turbo\n")
-    return found
+    return folder
 
 
 @pytest.fixture
-def train(folder, monkeypatch, capsys):
-    """Return the command in a process that has the plugin: exit status, and what it prints."""
-    monkeypatch.syspath_prepend(str(folder))
-    forgotten = ("acme_turbo", "rlcatalog_runs.commands.train")
-    for name in forgotten:
+def train(plugin_folder, monkeypatch, capsys):
+    """Return the command `rlcatalog train` in a process that has the plugin; it returns its exit
+    status and what it printed.
+    """
+    monkeypatch.syspath_prepend(str(plugin_folder))
+    # They are imported again, with the plugin; and once more without it afterwards.
+    modules = ("acme_turbo", "rlcatalog_runs.commands.train")
+    for name in modules:
         monkeypatch.delitem(sys.modules, name, raising=False)
     scan.cache_clear()
     default_catalog.cache_clear()
@@ -141,53 +144,75 @@ def train(folder, monkeypatch, capsys):
         return status, "".join(capsys.readouterr())
 
     yield run
-    for name in forgotten:
+    for name in modules:
         sys.modules.pop(name, None)
     scan.cache_clear()
     default_catalog.cache_clear()
 
 
-def rows(folder):
+def read_json(path):
+    return json.loads(path.read_text())
+
+
+def read_rows(folder):
     return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
 
 
-# --- an engine of another package -----------------------------------------------------------------
+def read_steps(folder):
+    """Return the steps in each row of a run's metrics."""
+    return [row["timesteps_total"] for row in read_rows(folder)]
 
 
-def test_an_engine_of_another_package_trains_and_goes_on(train, tmp_path):
-    out = tmp_path / "run"
-    code, printed = train(
-        "CartPole-v1",
-        "-e",
-        "acme_turbo",
-        "-n",
-        100,
-        "-o",
-        out,
-        "-m",
-        "fcnet_hiddens=[4]",
-        "-s",
-        "gain=2",
-        "--seed",
-        3,
-        "--device",
-        "cpu",
-        "--acme-boost",
-        "20",
-        "--log",
-        "csv",
-        "--eval-every",
-        50,
-        "--eval-episodes",
-        2,
-        "--checkpoint-every",
-        40,
-    )
-    assert code == 0, printed
-    assert [row["timesteps_total"] for row in rows(out)] == [20, 40, 60, 80, 100]
-    assert [row["timesteps_total"] for row in rows(out) if "evaluation" in row] == [60, 100]
-    assert [checkpoint_steps(path) for path in checkpoints_of(out)] == [80, 100]
-    left = {
+# --- runs of the engine ---------------------------------------------------------------------------
+
+
+@pytest.fixture
+def finished(train, tmp_path):
+    """The folder of a run of 100 steps, 20 in an iteration, and what it printed."""
+    folder = tmp_path / "finished"
+    arguments = [
+        "--engine=acme_turbo",
+        "--acme-boost=20",
+        "--steps=100",
+        "--seed=3",
+        "--device=cpu",
+        "--model=fcnet_hiddens=[4]",
+        "--set=gain=2",
+        "--log=csv",
+        "--eval-every=50",
+        "--eval-episodes=2",
+        "--checkpoint-every=40",
+    ]
+    status, printed = train("CartPole-v1", *arguments, "--out", folder)
+    assert status == 0, printed
+    return folder, printed
+
+
+def test_run_reports_each_iteration(finished):
+    folder, _ = finished
+
+    assert read_steps(folder) == [20, 40, 60, 80, 100]  # --acme-boost=20 steps each
+
+
+def test_run_evaluates_regularly(finished):
+    folder, _ = finished
+
+    evaluated = [row["timesteps_total"] for row in read_rows(folder) if "evaluation" in row]
+    assert evaluated == [60, 100]  # the first iterations after each 50 steps
+
+
+def test_run_keeps_its_last_two_checkpoints(finished):
+    folder, _ = finished
+
+    steps = [checkpoint_steps(path) for path in checkpoints_of(folder)]
+    assert steps == [80, 100]  # of 40, 80 and the last
+
+
+def test_run_leaves_its_files(finished):
+    folder, printed = finished
+
+    names = {path.name for path in folder.iterdir()}
+    assert names >= {
         "policy",
         "best",
         "metrics.jsonl",
@@ -196,113 +221,179 @@ def test_an_engine_of_another_package_trains_and_goes_on(train, tmp_path):
         "config.json",
         "run.json",
     }
-    assert left <= {path.name for path in out.iterdir()}
-    config = json.loads((out / "config.json").read_text())
+    assert f"learning curve: {folder}/learning_curve.png" in printed
+    assert "the learning curve" not in printed  # as a warning about it would begin
+
+
+def test_run_writes_its_config_and_record(finished):
+    folder, _ = finished
+
+    # It was started with --seed=3 --set=gain=2 --acme-boost=20 --model=fcnet_hiddens=[4].
+    config = read_json(folder / "config.json")
     assert config["algorithm"] == {"name": "Count", "seed": 3, "env_config": {}, "gain": 2}
-    assert (config["run"]["engine"], config["run"]["acme_boost"]) == ("acme_turbo", 20)
-    assert rlcatalog.load(out / "policy").config["fcnet_hiddens"] == [4]
-    assert (read_record(out)["engine"], read_record(out)["status"]) == ("acme_turbo", "finished")
-    assert "the learning curve" not in printed
-    assert f"learning curve: {out}/learning_curve.png" in printed
-    code, printed = train("--resume", out, "--steps", 130, "--acme-boost", 10)
-    assert code == 0, printed
+    assert config["run"]["engine"] == "acme_turbo"
+    assert config["run"]["acme_boost"] == 20
+    assert rlcatalog.load(folder / "policy").config["fcnet_hiddens"] == [4]
+    assert read_record(folder)["engine"] == "acme_turbo"
+    assert read_record(folder)["status"] == "finished"
+
+
+def test_resumed_run_adds_iterations(finished, train):
+    folder, _ = finished
+
+    status, printed = train("--resume", folder, "--steps", 130, "--acme-boost", 10)
+
+    assert status == 0, printed
     assert "resuming after 100 steps; nothing random is left" in printed
-    assert [row["timesteps_total"] for row in rows(out)] == [20, 40, 60, 80, 100, 110, 120, 130]
-    assert len((out / "progress.csv").read_text().splitlines()) == 9
-    assert train("--resume", out / "checkpoints/step-000000120", "--steps", 130)[0] == 0
-    assert [row["timesteps_total"] for row in rows(out)][-1] == 130
+    assert read_steps(folder) == [20, 40, 60, 80, 100, 110, 120, 130]
+    lines = (folder / "progress.csv").read_text().splitlines()
+    assert len(lines) == 9  # the names, and 8 iterations
 
 
-def test_a_run_of_it_ends_at_a_return_and_is_kept_where_it_fails(train, tmp_path):
-    code, printed = train(
-        "CartPole-v1", "-e", "acme-turbo/acme_turbo", "-o", tmp_path / "a", "--stop-at", 150
-    )
-    assert code == 0
-    assert (
-        "ended after 150 steps: the mean return of 100 episodes is 150, the target 150" in printed
-    )
+def test_run_resumes_from_an_earlier_checkpoint(finished, train):
+    folder, _ = finished
+    assert train("--resume", folder, "--steps", 130, "--acme-boost", 10)[0] == 0
+
+    checkpoint = folder / "checkpoints/step-000000120"
+    status, _ = train("--resume", checkpoint, "--steps", 130)
+
+    assert status == 0
+    assert read_steps(folder)[-1] == 130
+
+
+def test_run_ends_at_its_target_return(train, tmp_path):
+    # The engine's return is its number of steps.
+    arguments = ["-e", "acme-turbo/acme_turbo", "--stop-at", 150]
+    status, printed = train("CartPole-v1", *arguments, "-o", tmp_path / "run")
+
+    assert status == 0
+    assert "ended after 150 steps: the mean return of 100 episodes is 150" in printed
+    assert "150, the target 150" in printed
+
+
+def test_failed_run_keeps_its_last_checkpoint(train, tmp_path):
+    folder = tmp_path / "run"
+
     with pytest.raises(ZeroDivisionError, match="the clutch slips"):
-        train(
-            "CartPole-v1", "-e", "acme_turbo", "-o", tmp_path / "b", "-n", 100, "-s", "raise_at=50"
-        )
-    assert read_record(tmp_path / "b")["status"] == "failed"
-    assert (tmp_path / "b/learning_curve.png").is_file()
-    assert checkpoint_steps(checkpoints_of(tmp_path / "b")[-1]) == 50
+        train("CartPole-v1", "-e", "acme_turbo", "-o", folder, "-n", 100, "-s", "raise_at=50")
+
+    assert read_record(folder)["status"] == "failed"
+    assert (folder / "learning_curve.png").is_file()
+    assert checkpoint_steps(checkpoints_of(folder)[-1]) == 50
+
+
+@pytest.mark.attack  # that each seed has a process: test_several_seeds.py
+def test_several_seeds_train_with_the_engine(train, plugin_folder, tmp_path, monkeypatch):
+    import_path = [str(plugin_folder), *filter(None, sys.path)]
+    monkeypatch.setenv("PYTHONPATH", ":".join(import_path))
+    monkeypatch.chdir(tmp_path)
+
+    arguments = ["-e", "acme_turbo", "-n", 30, "--seeds", "0-1", "--algo", "Leap"]
+    status, printed = train("CartPole-v1", *arguments)
+
+    assert status == 0, printed
+    [folder] = (tmp_path / "runs/CartPole-v1").iterdir()
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d-Leap-2seeds", folder.name)
+    for seed in (0, 1):
+        config = read_json(folder / f"seed-{seed}/config.json")
+        assert config["algorithm"]["seed"] == seed
+    # Its row in the table: two runs, seeds 0 and 1, a mean return of 30.
+    assert re.search(r"Leap \(acme_turbo\), torch +2 +0, 1 +30 ", printed)
+
+
+# --- folders in use -------------------------------------------------------------------------------
 
 
 @pytest.fixture
-def begun(folder, tmp_path):
+def running(plugin_folder, tmp_path):
     """The folder of a run that is training in another process, and the process."""
-    out = tmp_path / "begun"
+    folder = tmp_path / "running"
     command = [sys.executable, "-m", "rlcatalog_cli", "train", "CartPole-v1", "-e", "acme_turbo"]
-    command += ["--out", str(out), "--checkpoint-every", "10", "-s", "pause=0.01", "-n", "1000000"]
+    command += ["--out", str(folder), "--checkpoint-every", "10", "-s", "pause=0.01"]
+    command += ["-n", "1000000"]
     process = subprocess.Popen(
         command,
-        env={**os.environ, "PYTHONPATH": str(folder)},
+        env={**os.environ, "PYTHONPATH": str(plugin_folder)},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
-    while process.poll() is None and not checkpoints_of(out):
+    while process.poll() is None and not checkpoints_of(folder):
         time.sleep(0.05)
-    yield out, process
+    yield folder, process
     process.kill()
     process.wait()
 
 
-def listed_status(folder):
+@pytest.fixture
+def killed(running):
+    """The folder of a run whose process was killed."""
+    folder, process = running
+    process.kill()
+    process.wait()
+    return folder
+
+
+def list_status(folder):
     """Return a run's status in the output of `rlcatalog runs --json`."""
     arguments = ["runs", str(folder), "--json"]
     output = CliRunner().invoke(make_app(arguments), arguments, catch_exceptions=False).output
     return json.loads(output)["status"]
 
 
-def test_train_refuses_a_folder_in_use(train, begun):
-    out, process = begun
-    assert listed_status(out) == "running"
-    commands = [["CartPole-v1", "--out", out, "--overwrite", "-e", name] for name in engines()]
-    for command in [*commands, ["--resume", out]]:
-        status, printed = train(*command)
-        assert (status, "another process is writing a run to this folder" in printed) == (1, True)
-    before = checkpoints_of(out)[-1]
-    while checkpoints_of(out)[-1] == before:
+def test_train_refuses_to_overwrite_a_folder_in_use(train, running):
+    folder, _ = running
+    assert list_status(folder) == "running"
+
+    for engine in engines():
+        status, printed = train("CartPole-v1", "--out", folder, "--overwrite", "-e", engine)
+
+        assert status == 1
+        assert "another process is writing a run to this folder" in printed
+
+
+def test_train_refuses_to_resume_a_folder_in_use(train, running):
+    folder, process = running
+
+    status, printed = train("--resume", folder)
+
+    assert status == 1
+    assert "another process is writing a run to this folder" in printed
+    # The other run goes on.
+    newest_checkpoint = checkpoints_of(folder)[-1]
+    while checkpoints_of(folder)[-1] == newest_checkpoint:
         assert process.poll() is None
         time.sleep(0.05)
 
 
-def test_train_takes_the_folder_of_a_killed_run(train, begun):
-    out, process = begun
-    process.kill()
-    process.wait()
-    steps = checkpoint_steps(checkpoints_of(out)[-1])
-    assert listed_status(out) == "died"
-    status, printed = train("--resume", out, "--steps", steps + 20)
-    assert (status, f"resuming after {steps:,} steps" in printed) == (0, True)
-    assert listed_status(out) == "finished"
-    status, _ = train("CartPole-v1", "-e", "acme_turbo", "-o", out, "-n", 20, "--overwrite")
-    assert (status, rows(out)[-1]["timesteps_total"]) == (0, 20)
+def test_train_resumes_a_killed_run(train, killed):
+    assert list_status(killed) == "died"
+    steps = checkpoint_steps(checkpoints_of(killed)[-1])
+
+    status, printed = train("--resume", killed, "--steps", steps + 20)
+
+    assert status == 0
+    assert f"resuming after {steps:,} steps" in printed
+    assert list_status(killed) == "finished"
 
 
-@pytest.mark.attack  # that each seed has a process: test_several_seeds.py
-def test_several_seeds_of_it(train, folder, tmp_path, monkeypatch):
-    monkeypatch.setenv("PYTHONPATH", f"{folder}:{':'.join(path for path in sys.path if path)}")
-    monkeypatch.chdir(tmp_path)
-    code, printed = train(
-        "CartPole-v1", "-e", "acme_turbo", "-n", 30, "--seeds", "0-1", "--algo", "Leap"
-    )
-    assert code == 0, printed
-    (out,) = (tmp_path / "runs/CartPole-v1").iterdir()
-    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d-Leap-2seeds", out.name)
-    assert [
-        json.loads((out / f"seed-{n}/config.json").read_text())["algorithm"]["seed"] for n in (0, 1)
-    ] == [0, 1]
-    assert re.search(r"Leap \(acme_turbo\), torch +2 +0, 1 +30 ", printed)
+def test_train_overwrites_a_killed_run(train, killed):
+    arguments = ["-e", "acme_turbo", "-o", killed, "-n", 20, "--overwrite"]
+    status, _ = train("CartPole-v1", *arguments)
+
+    assert status == 0
+    assert read_steps(killed)[-1] == 20
 
 
-def test_its_options_are_shown_in_a_group_of_its_own(train):
-    code, printed = train("--help")
-    assert code == 0
+# --- options --------------------------------------------------------------------------------------
+
+
+def test_engine_has_a_group_of_options_in_help(train):
+    status, printed = train("--help")
+
+    assert status == 0
     assert re.search(r"─ Engine acme_turbo ─.*\n.*--acme-boost +N +Count faster\.", printed)
-    assert "acme_turbo: Count, Leap" in " ".join(printed.replace("│", " ").split())
+    words = printed.replace("│", " ").split()
+    assert "acme_turbo: Count, Leap" in " ".join(words)
 
 
 @pytest.mark.parametrize(
@@ -332,67 +423,82 @@ def test_its_options_are_shown_in_a_group_of_its_own(train):
         (["-e", "acme_turbo", "--log", "cvs"], "--log: unknown log 'cvs'. Did you mean 'csv'?"),
     ],
 )
-def test_what_it_does_not_take_is_said_before_there_is_a_folder(
-    arguments, message, train, tmp_path, monkeypatch
-):
+def test_wrong_option_creates_no_folder(arguments, message, train, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    code, printed = train("CartPole-v1", *arguments)
-    assert code == 1
+
+    status, printed = train("CartPole-v1", *arguments)
+
+    assert status == 1
     assert message in printed
     assert not list(tmp_path.iterdir())
 
 
 @pytest.fixture(scope="module")
-def twenty(tmp_path_factory):
-    """Where the run of `out` is, once a test has made it."""
-    return tmp_path_factory.mktemp("twenty") / "run"
+def trained_folder(tmp_path_factory):
+    """Where `run_of_20_steps` trains, once a test needs it."""
+    return tmp_path_factory.mktemp("trained") / "run"
 
 
 @pytest.fixture
-def out(train, twenty, tmp_path):
-    """A copy of a run of twenty steps."""
-    if not twenty.exists():
-        assert train("CartPole-v1", "-e", "acme_turbo", "-n", 20, "-o", twenty)[0] == 0
-    return shutil.copytree(twenty, tmp_path / "run")
+def run_of_20_steps(train, trained_folder, tmp_path):
+    """The folder of a run, which a test may change."""
+    if not trained_folder.exists():
+        status, _ = train("CartPole-v1", "-e", "acme_turbo", "-n", 20, "-o", trained_folder)
+        assert status == 0
+    return shutil.copytree(trained_folder, tmp_path / "run")
 
 
-@pytest.mark.parametrize("name", ["algo", "seed", "model", "out"])
-def test_what_a_resumed_run_keeps(name, train, out):
-    value = {"seed": "1", "model": "use_lstm=true"}.get(name, "Leap")
-    code, printed = train("--resume", out, "--steps", 40, f"--{name}", value)
-    assert (code, f"a resumed run keeps its --{name}." in printed) == (1, True)
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("algo", "Leap"), ("seed", "1"), ("model", "use_lstm=true"), ("out", "elsewhere")],
+)
+def test_resumed_run_keeps_what_determines_it(option, value, train, run_of_20_steps):
+    status, printed = train("--resume", run_of_20_steps, "--steps", 40, f"--{option}", value)
+
+    assert status == 1
+    assert f"a resumed run keeps its --{option}." in printed
 
 
-def test_a_resumed_run_is_of_the_engine_that_is_typed(train, out):
-    code, printed = train("--resume", out, "--steps", 40, "-e", "ppo")
-    assert (code, "this run used engine 'acme_turbo', not 'ppo'" in printed) == (1, True)
-    assert train("--resume", out, "--steps", 40, "-e", "acme-turbo/acme_turbo")[0] == 0
+def test_resume_with_another_engine_is_an_error(train, run_of_20_steps):
+    status, printed = train("--resume", run_of_20_steps, "--steps", 40, "-e", "ppo")
+
+    assert status == 1
+    assert "this run used engine 'acme_turbo', not 'ppo'" in printed
 
 
-def test_paths_are_those_that_the_command_was_given(out):
-    """Typer before 0.29 keeps strings in its context, and gives paths to the command."""
+def test_resume_accepts_its_engine_by_its_full_name(train, run_of_20_steps):
+    arguments = ["--steps", 40, "-e", "acme-turbo/acme_turbo"]
+    status, _ = train("--resume", run_of_20_steps, *arguments)
+
+    assert status == 0
+
+
+def test_resume_reads_paths_from_arguments_of_the_command(run_of_20_steps):
+    """Typer before 0.29 keeps strings in its context, and passes paths to the command."""
     from rlcatalog_runs.commands.train import train
 
-    typed = {"resume": out, "engine": "ppo"}
+    arguments = {"resume": run_of_20_steps, "engine": "ppo"}
     origin = SimpleNamespace(name="COMMANDLINE")
     context = SimpleNamespace(
-        params={**typed, "resume": str(out)},
-        get_parameter_source=lambda name: origin if name in typed else None,
+        params={**arguments, "resume": str(run_of_20_steps)},
+        get_parameter_source=lambda name: origin if name in arguments else None,
     )
+
     with pytest.raises(SavedPolicyError, match="this run used engine 'acme_turbo'"):
-        train(context, **typed)
+        train(context, **arguments)
 
 
-def test_an_engine_that_is_not_installed_names_its_package(train, monkeypatch):
+def test_missing_engine_names_its_package(train, monkeypatch):
     monkeypatch.setenv("RLCATALOG_DISABLE_PLUGINS", "rlcatalog-ppo")
     default_catalog.cache_clear()
-    code, printed = train("CartPole-v1")
-    assert code == 1
+
+    status, printed = train("CartPole-v1")
+
+    assert status == 1
     assert "engine 'ppo' is provided by rlcatalog-ppo" in printed
 
 
-# --- the options ----------------------------------------------------------------------------------
-
+#: Options of all engines, beside those in `OF_ALL`.
 SHARED = [
     "steps",
     "checkpoint_every",
@@ -405,7 +511,7 @@ SHARED = [
 
 
 @pytest.mark.parametrize(
-    ("engine", "package", "more"),
+    ("engine", "package", "own_options"),
     [
         (
             "ppo",
@@ -416,18 +522,26 @@ SHARED = [
         ("rllib", "ray", {"device", "envs", "env_runners"}),
     ],
 )
-def test_the_same_options_under_every_engine_where_they_make_sense(engine, package, more):
+def test_engine_has_the_shared_and_its_own_options(engine, package, own_options):
     if find_spec(package) is None:
         pytest.skip(f"{package} is not installed")
-    fields = set(engines()[engine].options.__struct_fields__) - OF_ALL
-    assert fields == {*SHARED, *more}
+
+    options = set(engines()[engine].options.__struct_fields__) - OF_ALL
+
+    assert options == {*SHARED, *own_options}
 
 
-def test_each_option_is_on_the_page():
-    page = (Path(__file__).parents[1] / "README.md").read_text()
+def test_page_has_each_option():
     command = typer.main.get_command(make_app(["train"])).commands["train"]
-    options = [option for parameter in command.params for option in parameter.opts]
-    assert [
-        option for option in options if option.startswith("--") and f"`{option}" not in page
-    ] == []
+    options = []
+    for parameter in command.params:
+        options += parameter.opts
+    page = (Path(__file__).parents[1] / "README.md").read_text()
+
+    missing = []
+    for option in options:
+        if option.startswith("--") and f"`{option}" not in page:
+            missing.append(option)
+
+    assert missing == []
     assert 25 < len(options) <= 50
