@@ -1,4 +1,4 @@
-"""Processes of single runs: how they are started, asked to end, and killed on each system."""
+"""Processes of single runs: their start, their end and their groups, on each system."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ class WindowsProcess:
     def __init__(self, *arguments, **options):
         if options.get("process_group") is not None:
             raise ValueError("process_group is only supported on POSIX platforms")
-        self.pid, self.options, self.is_alive = 123, options, True
+        self.pid = 123
+        self.options = options
+        self.is_alive = True
 
     def send_signal(self, number):
         if number != signal.SIGTERM:
@@ -44,6 +46,7 @@ def sigint():
 
 @pytest.fixture
 def windows(monkeypatch):
+    """Processes, groups and signals are as on Windows."""
     monkeypatch.setattr(child_processes, "WINDOWS", True)
     monkeypatch.setattr(subprocess, "Popen", WindowsProcess)
     monkeypatch.delattr(os, "killpg")
@@ -52,26 +55,34 @@ def windows(monkeypatch):
 
 def test_process_stays_in_the_group_on_windows(windows):
     process = start_process(["list"], output=subprocess.DEVNULL)
+
     # Windows sends Ctrl-C only to processes in the group that has the console.
     assert not process.options.get("creationflags")
 
 
 def test_ask_to_end_leaves_ctrl_c_to_the_windows_console(windows):
     process = start_process(["list"], output=subprocess.DEVNULL)
+
     ask_to_end(process, signal.SIGINT)
+
+    # The console has sent Ctrl-C to the process too, so it ends by itself.
     assert process.is_alive
 
 
 def test_ask_to_end_ends_a_process_on_windows_otherwise(windows):
     process = start_process(["list"], output=subprocess.DEVNULL)
+
     ask_to_end(process, signal.SIGTERM)
+
     assert not process.is_alive
 
 
 def test_kill_ends_a_process_once_on_windows(windows):
     process = start_process(["list"], output=subprocess.DEVNULL)
+
     kill(process)
     kill(process)  # it has ended: no error
+
     assert not process.is_alive
 
 
@@ -82,6 +93,7 @@ def test_process_has_its_own_group_elsewhere():
         assert os.getpgid(process.pid) == process.pid != os.getpgid(0)
     finally:
         kill(process)
+
     assert process.wait() == -signal.SIGKILL
     kill(process)  # it has ended: no error
 
@@ -89,5 +101,7 @@ def test_process_has_its_own_group_elsewhere():
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_ask_to_end_sends_the_signal_elsewhere(number):
     process = subprocess.Popen(["sleep", "60"])
+
     ask_to_end(process, number)
+
     assert process.wait() == -number

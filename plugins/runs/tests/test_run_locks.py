@@ -1,4 +1,4 @@
-"""Locks of run folders: two processes never write to one folder, and a kill releases the lock."""
+"""Locks of run folders: between processes, after a kill, and on file systems without locks."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ with run_folder(Path(sys.argv[1])):
 """
 
 
-def start(code, folder):
+def start_process(code, folder):
     command = [sys.executable, "-c", code, str(folder)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
@@ -63,7 +63,7 @@ def folder(tmp_path):
 @pytest.fixture
 def writer(folder):
     """A process that is writing a run to the folder."""
-    process = start(WRITER, folder)
+    process = start_process(WRITER, folder)
     assert process.stdout.readline() == "writing\n"
     yield process
     kill(process)
@@ -76,11 +76,13 @@ def killed(writer):
     return writer
 
 
-def files(folder):
+def read_files(folder):
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-def fail_flock(monkeypatch, number):
+def let_flock_fail(monkeypatch, number):
+    """Let the system refuse locks with an error of this number."""
+
     def flock(handle, operation):
         raise OSError(number, os.strerror(number))
 
@@ -92,15 +94,17 @@ def fail_flock(monkeypatch, number):
 
 @pytest.mark.parametrize("options", [{}, {"overwrite": True}, {"resume": True}], ids=str)
 def test_run_folder_refuses_a_second_process(folder, writer, options):
-    before = files(folder)
+    before = read_files(folder)
+
     with (
         pytest.raises(RunFolderError, match="another process is writing a run") as caught,
         run_folder(folder, **options),
     ):
         pass
+
     assert str(folder) in str(caught.value)
     assert "Wait until it has ended, or stop it." in str(caught.value)
-    assert files(folder) == before
+    assert read_files(folder) == before
 
 
 @pytest.mark.parametrize("overwrite", [False, True])
@@ -133,10 +137,13 @@ def test_record_of_a_killed_process_has_died(folder, killed):
 
 
 def test_record_of_a_copied_run_has_died(folder, writer, tmp_path):
+    """It is a new folder, which no process has locked, although the lock's file is there."""
     copy = tmp_path / "copy"
     copy.mkdir()
-    for name, content in files(folder).items():
+
+    for name, content in read_files(folder).items():
         (copy / name).write_bytes(content)
+
     assert (copy / LOCK).exists()
     assert read_record(copy)["status"] == "died"
 
@@ -144,17 +151,21 @@ def test_record_of_a_copied_run_has_died(folder, writer, tmp_path):
 @pytest.mark.parametrize("options", [{"overwrite": True}, {"resume": True}], ids=str)
 def test_run_folder_of_a_killed_run_is_free(folder, killed, options):
     assert (folder / LOCK).exists()
+
     with run_folder(folder, **options), recorded(folder):
         assert read_record(folder)["status"] == "running"
+
     assert read_record(folder)["status"] == "finished"
 
 
 def test_lock_is_released_while_a_forked_child_lives(folder):
-    process = start(PARENT, folder)
+    process = start_process(PARENT, folder)
     child = int(process.stdout.readline())
     try:
         assert FolderLock(folder).is_held()
+
         kill(process)
+
         assert not FolderLock(folder).is_held()
     finally:
         os.kill(child, signal.SIGKILL)  # raises an error if the child has ended before
@@ -167,6 +178,7 @@ def test_lock_file_exists_only_while_a_run_writes(folder):
     with run_folder(folder):
         assert os.listdir(folder) == [LOCK]
         (folder / "config.json").write_text("{}")
+
     assert os.listdir(folder) == ["config.json"]
 
 
@@ -175,25 +187,29 @@ def test_lock_waits_for_a_reader(folder):
     folder.mkdir()
     reader = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT)
     fcntl.flock(reader, fcntl.LOCK_EX)
-    timer = threading.Timer(0.1, os.close, [reader])
-    timer.start()
+    release_soon = threading.Timer(0.1, os.close, [reader])
+    release_soon.start()
+
     with run_folder(folder):
         pass
-    timer.join()
+
+    release_soon.join()
 
 
 def test_lock_is_read_without_being_written(folder, killed, monkeypatch):
     """On a read-only file system, nothing can be opened for writing."""
-    real, before = os.open, folder.stat().st_mtime_ns
+    real_open = os.open
+    time_of_change = folder.stat().st_mtime_ns
 
-    def read_only(path, flags, *arguments, **options):
+    def open_read_only(path, flags, *arguments, **options):
         if flags & (os.O_RDWR | os.O_WRONLY):
             raise OSError(errno.EROFS, os.strerror(errno.EROFS))
-        return real(path, flags, *arguments, **options)
+        return real_open(path, flags, *arguments, **options)
 
-    monkeypatch.setattr(os, "open", read_only)
+    monkeypatch.setattr(os, "open", open_read_only)
+
     assert read_record(folder)["status"] == "died"
-    assert folder.stat().st_mtime_ns == before
+    assert folder.stat().st_mtime_ns == time_of_change
 
 
 def test_lock_of_a_missing_folder_is_free(folder):
@@ -205,16 +221,19 @@ def test_lock_that_is_a_link_is_refused(folder, tmp_path):
     (tmp_path / "target").write_text("mine")
     folder.mkdir()
     (folder / LOCK).symlink_to(tmp_path / "target")
+
     with (
         pytest.raises(RunFolderError, match=rf"{LOCK}: cannot be locked: .*links.* Remove it\."),
         run_folder(folder),
     ):
         pass
+
     assert (tmp_path / "target").read_text() == "mine"
 
 
 def test_lock_that_is_a_folder_is_refused(folder):
     (folder / LOCK).mkdir(parents=True)
+
     with (
         pytest.raises(RunFolderError, match=r"cannot be locked: IsADirectoryError.* Remove it\."),
         run_folder(folder),
@@ -226,20 +245,23 @@ def test_lock_that_is_a_folder_is_refused(folder):
 
 
 @pytest.mark.parametrize("number", [errno.ENOSYS, errno.ENOLCK, errno.ENOTSUP, errno.EINVAL])
-def test_lock_is_left_out_where_there_are_none(folder, monkeypatch, number):
-    fail_flock(monkeypatch, number)
+def test_lock_is_left_out_on_file_systems_without_locks(folder, monkeypatch, number):
+    let_flock_fail(monkeypatch, number)
+
     with (
         pytest.warns(CatalogWarning, match="its file system has no locks"),
         run_folder(folder),
         recorded(folder),
     ):
         assert read_record(folder)["status"] == "running"
+
     assert os.listdir(folder) == ["run.json"]
     assert read_record(folder)["status"] == "finished"
 
 
 def test_lock_error_names_its_cause(folder, monkeypatch):
-    fail_flock(monkeypatch, errno.EIO)
+    let_flock_fail(monkeypatch, errno.EIO)
+
     with (
         pytest.raises(RunFolderError, match=r"cannot be locked: OSError: .*Input/output error"),
         run_folder(folder),

@@ -16,10 +16,16 @@ DATA = Path(__file__).parents[3] / "docs/seed_streams.toml"
 STREAMS = tomllib.loads(DATA.read_text(encoding="utf-8"))["streams"]
 
 
-def by_hand(seed, number, child):
-    """Return the seed of a child of stream `number`, spawned one after another."""
-    stream = np.random.SeedSequence(seed).spawn(len(STREAMS))[number]
-    return int(stream.spawn(child + 1)[child].generate_state(1)[0]) >> 1
+def derive_with_numpy(seed, *, stream, child):
+    """Return the seed of a child of a stream, both by number, from NumPy's `SeedSequence`."""
+    streams = np.random.SeedSequence(seed).spawn(len(STREAMS))
+    children = streams[stream].spawn(child + 1)
+    [number] = children[child].generate_state(1)
+    return int(number) >> 1  # 31 bits
+
+
+def make_cartpole():
+    return gym.make("CartPole-v1")
 
 
 def test_streams_have_the_documented_order():
@@ -27,36 +33,51 @@ def test_streams_have_the_documented_order():
 
 
 @pytest.mark.parametrize("number", range(len(STREAMS)), ids=[row["name"] for row in STREAMS])
-def test_stream_has_numpys_seeds(number):
-    assert [derive_seed(seed, SeedStream(number)) for seed in (0, 1)] == STREAMS[number]["values"]
-    for seed in (0, 1, 2**32 - 1):
-        for child in (0, 1, 100):
-            assert derive_seed(seed, SeedStream(number), child) == by_hand(seed, number, child)
+def test_stream_has_the_documented_values(number):
+    values = [derive_seed(seed, SeedStream(number)) for seed in (0, 1)]
+
+    assert values == STREAMS[number]["values"]
 
 
-def test_no_seed_stays_random():
-    envs = SyncVectorEnv([lambda: gym.make("CartPole-v1")] * 2)
+@pytest.mark.parametrize("number", range(len(STREAMS)), ids=[row["name"] for row in STREAMS])
+@pytest.mark.parametrize("seed", [0, 1, 2**32 - 1])
+@pytest.mark.parametrize("child", [0, 1, 100])
+def test_stream_has_numpys_seeds(number, seed, child):
+    derived = derive_seed(seed, SeedStream(number), child)
+
+    assert derived == derive_with_numpy(seed, stream=number, child=child)
+
+
+def test_derived_seed_of_none_is_none():
+    envs = SyncVectorEnv([make_cartpole, make_cartpole])
+
     assert derive_seed(None, SeedStream.FRAMEWORK) is None
     assert derive_env_seeds(None, SeedStream.ENVIRONMENTS, envs) is None
 
 
 @pytest.mark.parametrize("seed", [-1, 0.5, "0"])
-def test_impossible_seed_is_refused(seed):
+def test_impossible_seed_is_an_error(seed):
     with pytest.raises(ConfigError, match="seed: expected an integer of at least 0"):
         derive_seed(seed, SeedStream.ENVIRONMENTS)
 
 
-@pytest.mark.parametrize("n", [1, 3])
-def test_environments_have_a_child_each(n):
-    envs = SyncVectorEnv([lambda: gym.make("CartPole-v1")] * n)
+@pytest.mark.parametrize("num_envs", [1, 3])
+def test_each_environment_has_a_seed_of_its_own(num_envs):
+    envs = SyncVectorEnv([make_cartpole] * num_envs)
+
     seeds = derive_env_seeds(4, SeedStream.EVALUATION, envs)
-    assert seeds == [by_hand(4, 1, i) for i in range(n)]
+
+    stream = 1  # of evaluations
+    expected = [derive_with_numpy(4, stream=stream, child=i) for i in range(num_envs)]
+    assert seeds == expected
     envs.reset(seed=seeds)
     assert list(envs.get_attr("np_random_seed")) == seeds
 
 
 def test_other_vector_classes_get_one_seed():
-    envs = CartPoleVectorEnv(num_envs=3)  # `reset` takes an integer only
+    envs = CartPoleVectorEnv(num_envs=3)  # its `reset` accepts an integer only
+
     seed = derive_env_seeds(4, SeedStream.ENVIRONMENTS, envs)
-    assert seed == by_hand(4, 0, 0)
+
+    assert seed == derive_with_numpy(4, stream=0, child=0)
     envs.reset(seed=seed)
