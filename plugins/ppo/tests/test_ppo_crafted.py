@@ -161,31 +161,47 @@ def test_position_of_a_generator_out_of_bounds_is_an_error(run, craft, position)
         PPO.restore(run)
 
 
-CHANGES = {
-    "no state": lambda state: state.clear(),
-    "steps": lambda state: state.update(steps=-1),
-    "many steps": lambda state: state.update(steps=10**30),
-    "config": lambda state: state.update(config=[]),
-    "many environments": lambda state: state["config"].update(num_envs=10**9),
-    "config key": lambda state: state["config"].update(no_such_key=1),
-    "rollout": lambda state: state["config"].update(rollout_length="x"),
-    "moments": lambda state: state["learner"]["optimizer"].update(first={}),
-    "another array": lambda state: state["collector"].update(encoded=state["collector"]["rewards"]),
-    "episodes": lambda state: state["collector"]["episodes"].update(returns=["x"]),
-    "too many episodes": lambda state: state["collector"]["episodes"].update(returns=[0.0] * 101),
-    "python": lambda state: state["randomness"].update(
-        python={"$tuple": [3, {"$tuple": [1]}, None]}
-    ),
-    "torch": lambda state: state["randomness"]["policy"].update(cpu=state["collector"]["returns"]),
-    "generator": lambda state: state.update(generator={"bit_generator": "PCG64"}),
-    "place": lambda state: state.update(environments=[{}, {}]),
-    "callbacks": lambda state: state.update(callbacks=[]),
-    "float": lambda state: state.update(seconds={"$float": "nan"}),
-    "array": lambda state: state["collector"].update(rewards={"$array": "no/such"}),
-}
-
-
-@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(lambda state: state.clear(), id="no state"),
+        pytest.param(lambda state: state.update(steps=-1), id="steps"),
+        pytest.param(lambda state: state.update(steps=10**30), id="many steps"),
+        pytest.param(lambda state: state.update(config=[]), id="config"),
+        pytest.param(lambda state: state["config"].update(num_envs=10**9), id="many environments"),
+        pytest.param(lambda state: state["config"].update(no_such_key=1), id="config key"),
+        pytest.param(lambda state: state["config"].update(rollout_length="x"), id="rollout"),
+        pytest.param(lambda state: state["learner"]["optimizer"].update(first={}), id="moments"),
+        pytest.param(
+            lambda state: state["collector"].update(encoded=state["collector"]["rewards"]),
+            id="another array",
+        ),
+        pytest.param(
+            lambda state: state["collector"]["episodes"].update(returns=["x"]), id="episodes"
+        ),
+        pytest.param(
+            lambda state: state["collector"]["episodes"].update(returns=[0.0] * 101),
+            id="too many episodes",
+        ),
+        pytest.param(
+            lambda state: state["randomness"].update(python={"$tuple": [3, {"$tuple": [1]}, None]}),
+            id="python",
+        ),
+        pytest.param(
+            lambda state: state["randomness"]["policy"].update(cpu=state["collector"]["returns"]),
+            id="torch",
+        ),
+        pytest.param(
+            lambda state: state.update(generator={"bit_generator": "PCG64"}), id="generator"
+        ),
+        pytest.param(lambda state: state.update(environments=[{}, {}]), id="place"),
+        pytest.param(lambda state: state.update(callbacks=[]), id="callbacks"),
+        pytest.param(lambda state: state.update(seconds={"$float": "nan"}), id="float"),
+        pytest.param(
+            lambda state: state["collector"].update(rewards={"$array": "no/such"}), id="array"
+        ),
+    ],
+)
 def test_crafted_state_raises_a_typed_error(run, craft, change):
     craft(change)
 
