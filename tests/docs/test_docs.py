@@ -66,7 +66,7 @@ def without_code(page):
 
 def assert_has_function(path, name):
     text = path.read_text(encoding="utf-8")
-    assert re.search(rf"^def {name}\(", text, re.M), f"{path} has no {name}"
+    assert re.search(rf"^ *def {name}\(", text, re.M), f"{path} has no {name}"
 
 
 def anchors_of(page):
