@@ -1,0 +1,472 @@
+"""Updates of a policy: minibatches, passes, the weight of the KL penalty, and refused policies."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import NamedTuple
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import tensorflow as tf
+import torch
+
+from rlcatalog import FrameworkSpec
+from rlcatalog.errors import ConfigError, ModelContractError, NotServedError
+from rlcatalog.frameworks import default_framework
+from rlcatalog_ppo import learner as learner_module
+from rlcatalog_ppo.config import A2CConfig, PPOConfig
+from rlcatalog_ppo.learner import (
+    FIGURES,
+    Learner,
+    array_rows,
+    check_policy,
+    minibatches,
+    not_finite,
+    optimizer_of,
+    set_threads,
+)
+from rlcatalog_ppo.loss import A2C_OBJECTIVE, PPO_OBJECTIVE, Rates
+
+BOX = gym.spaces.Box(-1, 1, (3,), np.float32)
+TWO_ACTIONS = gym.spaces.Discrete(2)
+
+
+class NoShuffling:
+    """A generator whose permutations keep the order."""
+
+    def permutation(self, n):
+        return np.arange(n)
+
+
+class Step(NamedTuple):
+    """Arguments of one optimiser step."""
+
+    rows: int
+    rates: Rates
+    check: bool
+    measure: bool
+
+
+class RecordingOptimizer:
+    """Records its steps and changes no weights.
+
+    Args:
+        metrics: The model's metrics that each step returns.
+        mean_kl: The KL divergence that `means` returns, with 9 for the other metrics. If None,
+            every metric of step n is n.
+    """
+
+    objective = PPO_OBJECTIVE
+
+    def __init__(self, metrics=None, mean_kl=None):
+        self.steps = []
+        self.metrics = metrics or {}
+        self.mean_kl = mean_kl
+        self.state = None
+
+    def placed(self, batch):
+        return batch
+
+    def rows(self, columns, index):
+        return array_rows(columns, index)
+
+    def step(self, batch, rates, *, check, measure):
+        self.steps.append(Step(len(batch["logp"]), rates, check, measure))
+        figures = None
+        if measure:
+            figures = np.full(len(FIGURES), float(len(self.steps)))
+        return figures, self.metrics
+
+    def means(self, figures):
+        if self.mean_kl is None:
+            return np.mean(figures, axis=0).tolist()
+        return [self.mean_kl if name == "kl" else 9.0 for name in FIGURES]
+
+    def get_state(self):
+        return "state"
+
+    def set_state(self, state):
+        self.state = state
+
+
+def make_learner(config, *, update_ops=(), **optimizer_arguments):
+    """Return a learner with a `RecordingOptimizer` and a model of three weights."""
+    model = SimpleNamespace(
+        update_ops=lambda: update_ops, trainable_variables=lambda: ["a", "b", "c"]
+    )
+    optimizer = RecordingOptimizer(**optimizer_arguments)
+    return Learner(SimpleNamespace(model=model), config, np.random.default_rng(0), optimizer)
+
+
+# --- minibatches ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("lengths", "size", "expected"),
+    [
+        ([3, 3, 2, 4], 6, [[0, 1], [2, 3]]),
+        ([3, 3, 2, 4], 5, [[0], [1, 2], [3]]),  # a sequence goes where its last row falls
+        ([2, 2, 2], 2, [[0], [1], [2]]),
+        ([5, 1, 5, 5], 100, [[0, 1, 2, 3]]),
+        ([1, 4, 1, 1, 3], 5, [[0, 1], [2, 3, 4]]),
+    ],
+)
+def test_minibatches_do_not_split_sequences(lengths, size, expected):
+    sequence_of_row = np.repeat(np.arange(len(lengths)), lengths)
+    batch = {
+        "logp": np.arange(sum(lengths)),  # the number of each row
+        "seq_lens": np.array(lengths),
+        "state": [10 * np.arange(len(lengths))],
+    }
+
+    parts = list(minibatches(batch, size, NoShuffling()))
+
+    for part, sequences in zip(parts, expected, strict=True):
+        rows = np.flatnonzero(np.isin(sequence_of_row, sequences))
+        np.testing.assert_array_equal(part["logp"], rows)
+        assert part["seq_lens"].tolist() == [lengths[s] for s in sequences]
+        assert part["state"][0].tolist() == [10 * s for s in sequences]
+
+
+def test_minibatch_of_single_row_is_skipped():
+    batch = {"logp": np.arange(7)}
+
+    parts = list(minibatches(batch, 3, NoShuffling()))
+
+    # Row 6 would be alone, and the advantage of one row cannot be normalised.
+    assert [part["logp"].tolist() for part in parts] == [[0, 1, 2], [3, 4, 5]]
+
+
+def test_minibatches_split_nested_columns():
+    batch = {"logp": np.arange(4), "views": {"double": (2 * np.arange(4),)}}
+
+    parts = list(minibatches(batch, 2, NoShuffling()))
+
+    assert [part["views"]["double"][0].tolist() for part in parts] == [[0, 2], [4, 6]]
+
+
+def test_array_rows_keep_structure():
+    columns = {"a": np.ones(2), "b": (np.zeros(1), (np.full(3, 2.0),), {"c": np.arange(2)})}
+
+    rows = array_rows(columns, np.array([0, 0]))  # the first row, twice
+
+    assert isinstance(rows["b"][1], tuple)
+    assert rows["a"].tolist() == [1, 1]
+    assert rows["b"][0].tolist() == [0, 0]
+    assert rows["b"][1][0].tolist() == [2, 2]
+    assert rows["b"][2]["c"].tolist() == [0, 0]
+
+
+# --- passes over a batch --------------------------------------------------------------------------
+
+
+def test_rows_are_checked_in_first_and_measured_in_last_pass():
+    learner = make_learner(PPOConfig(num_epochs=3, minibatch_size=5))
+
+    learner.update({"logp": np.arange(10)}, lr=0.1)
+
+    steps = learner.optimizer.steps  # three passes over two minibatches
+    assert [step.rows for step in steps] == [5, 5, 5, 5, 5, 5]
+    assert [step.check for step in steps] == [True, True, False, False, False, False]
+    assert [step.measure for step in steps] == [False, False, False, False, True, True]
+
+
+def test_single_pass_is_checked_and_measured():
+    learner = make_learner(PPOConfig(num_epochs=1, minibatch_size=5))
+
+    learner.update({"logp": np.arange(5)}, lr=0.1)
+
+    rates = Rates(lr=0.1, kl_coeff=0.0, clip_param=None)
+    assert learner.optimizer.steps == [Step(5, rates, check=True, measure=True)]
+
+
+def test_a2c_takes_one_step_on_whole_batch():
+    learner = make_learner(A2CConfig())
+
+    learner.update({"logp": np.arange(10)}, lr=0.1)
+
+    rates = Rates(lr=0.1, kl_coeff=0.0, clip_param=None)
+    assert learner.optimizer.steps == [Step(10, rates, check=True, measure=True)]
+    assert learner.kl_coeff == 0.0
+
+
+def test_steps_receive_scheduled_clip_param():
+    learner = make_learner(PPOConfig(num_epochs=3, minibatch_size=5))
+
+    result = learner.update({"logp": np.arange(10)}, lr=0.1, clip_param=0.3)
+
+    rates = Rates(lr=0.1, kl_coeff=0.0, clip_param=0.3)
+    assert [step.rates for step in learner.optimizer.steps] == [rates] * 6
+    assert result["clip_param"] == 0.3
+
+
+def test_result_has_clip_param_only_with_schedule():
+    learner = make_learner(PPOConfig())
+
+    result = learner.update({"logp": np.arange(5)}, lr=0.1)
+
+    assert "clip_param" not in result
+
+
+def test_result_has_means_of_last_pass():
+    learner = make_learner(PPOConfig(num_epochs=3, minibatch_size=5))
+
+    result = learner.update({"logp": np.arange(10)}, lr=0.1)
+
+    # Every metric of step n is n, and the last pass has the steps 5 and 6.
+    assert result == {**dict.fromkeys(FIGURES, 5.5), "lr": 0.1, "model": {}}
+
+
+class TensorWithGradient:
+    """A tensor whose value 3.5 can only be read after `detach`."""
+
+    def detach(self):
+        return 3.5
+
+
+def test_model_metrics_become_floats():
+    metrics = {"tensor": TensorWithGradient(), "array": np.float32(2), "int": 1}
+    learner = make_learner(A2CConfig(), metrics=metrics)
+
+    result = learner.update({"logp": np.arange(4)}, lr=0.1)
+
+    assert result["model"] == {"tensor": 3.5, "array": 2.0, "int": 1.0}
+    assert {type(value) for value in result["model"].values()} == {float}
+
+
+def test_update_ops_run_after_each_step():
+    calls = []
+    learner = make_learner(
+        PPOConfig(num_epochs=3, minibatch_size=5), update_ops=[lambda: calls.append("called")]
+    )
+
+    learner.update({"logp": np.arange(10)}, lr=0.1)
+
+    assert len(calls) == 6  # three passes over two minibatches
+
+
+def test_update_ops_must_be_callable():
+    learner = make_learner(A2CConfig(), update_ops=["not callable"])
+
+    with pytest.raises(ModelContractError, match=r"update_ops\(\) must return callables") as caught:
+        learner.update({"logp": np.arange(4)}, lr=0.1)
+
+    assert "found 'not callable'" in str(caught.value)
+
+
+def test_weights_frozen_after_creation_are_refused():
+    learner = make_learner(A2CConfig())  # of three trainable weights
+    learner.policy.model.trainable_variables = lambda: ["a"]
+
+    with pytest.raises(ConfigError, match="has 3 weights, but now 1 are trainable") as caught:
+        learner.update({"logp": np.arange(4)}, lr=0.1)
+
+    message = str(caught.value)
+    assert message.startswith("A2C: its optimizer")
+    assert "A2C(env, config" in message
+
+
+# --- the weight of the KL penalty -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kl_target", "kl", "factor"),
+    [
+        (1.5, 2.26, 2.0),
+        (1.5, 2.25, 1.0),  # 1.5 * 1.5
+        (1.5, 1.5, 1.0),
+        (1.5, 1.0, 1.0),  # 1.5 / 1.5
+        (1.5, 0.99, 0.5),
+        (1.5, 0.0, 0.5),
+        (0.01, 0.016, 2.0),
+        (0.01, 0.0151, 2.0),
+        (0.01, 0.0149, 1.0),
+        (0.01, 0.01, 1.0),
+        (0.01, 0.0068, 1.0),
+        (0.01, 0.0066, 0.5),
+        (0.01, 0.0, 0.5),
+    ],
+)
+def test_kl_coeff_changes_beyond_one_and_a_half_targets(kl_target, kl, factor):
+    config = PPOConfig(kl_coeff=0.5, kl_target=kl_target, num_epochs=1)
+    learner = make_learner(config, mean_kl=kl)
+
+    result = learner.update({"logp": np.arange(4)}, lr=0.1)
+
+    # This update still has the weight of the config.
+    assert learner.optimizer.steps[0].rates == Rates(lr=0.1, kl_coeff=0.5)
+    assert result["kl_coeff"] == 0.5
+    assert learner.kl_coeff == 0.5 * factor
+
+
+@pytest.mark.parametrize("kl", [0.0, 2.26])
+def test_kl_coeff_of_zero_stays_zero(kl):
+    learner = make_learner(PPOConfig(kl_coeff=0.0, num_epochs=1), mean_kl=kl)
+
+    result = learner.update({"logp": np.arange(4)}, lr=0.1)
+
+    assert "kl_coeff" not in result
+    assert learner.kl_coeff == 0.0
+
+
+# --- the state of a learner -----------------------------------------------------------------------
+
+
+def test_state_holds_kl_coeff_and_state_of_optimizer():
+    learner = make_learner(PPOConfig(kl_coeff=0.25))
+
+    assert learner.get_state() == {"kl_coeff": 0.25, "optimizer": "state"}
+
+
+def test_set_state_restores_kl_coeff_and_optimizer():
+    learner = make_learner(PPOConfig(kl_coeff=0.25))
+
+    learner.set_state({"kl_coeff": 2.0, "optimizer": "another state"})
+
+    assert learner.kl_coeff == 2.0
+    assert learner.optimizer.state == "another state"
+
+
+# --- policies that an algorithm can train ---------------------------------------------------------
+
+
+def fake_policy(
+    *, observation_space=BOX, action_space=TWO_ACTIONS, has_value=True, densities=(True,)
+):
+    """Return an object with all that `check_policy` reads of a policy.
+
+    Args:
+        observation_space: Its observation space.
+        action_space: Its action space.
+        has_value: Whether its model has a value function.
+        densities: `has_density` of each action distribution; None if it does not define it.
+    """
+    parts = []
+    for has_density in densities:
+        attributes = {} if has_density is None else {"has_density": has_density}
+        dist_class = type("Dist", (), attributes)
+        component = SimpleNamespace(load=lambda framework, loaded=dist_class: loaded)
+        parts.append(SimpleNamespace(component=component, info=SimpleNamespace(path="action[0]")))
+    return SimpleNamespace(
+        observation_space=observation_space,
+        action_space=action_space,
+        has_value=has_value,
+        model_name="Net",
+        framework="torch",
+        resolution=SimpleNamespace(dists=SimpleNamespace(walk=lambda: parts)),
+    )
+
+
+def check_for_ppo(policy, *, needs_values=True):
+    """Check a policy for PPO in an environment with the spaces `BOX` and `TWO_ACTIONS`."""
+    check_policy(policy, (BOX, TWO_ACTIONS), "PPO", needs_values)
+
+
+@pytest.mark.parametrize("densities", [(True,), (None, True)], ids=["declared", "undeclared"])
+def test_policy_with_fitting_spaces_is_accepted(densities):
+    check_for_ppo(fake_policy(densities=densities))
+
+
+def test_policy_without_value_is_accepted_if_none_is_needed():
+    check_for_ppo(fake_policy(has_value=False), needs_values=False)
+
+
+def test_policy_without_value_is_refused_if_one_is_needed():
+    with pytest.raises(NotServedError, match="PPO needs a value estimate") as caught:
+        check_for_ppo(fake_policy(has_value=False), needs_values=True)
+
+    assert "Net has no value_function()" in str(caught.value)
+
+
+def test_policy_of_other_observation_space_is_refused():
+    policy = fake_policy(observation_space=gym.spaces.Discrete(7))
+
+    with pytest.raises(ConfigError, match=r"its observation_space is Discrete\(7\)") as caught:
+        check_for_ppo(policy)
+
+    assert "but the environment has Box" in str(caught.value)
+
+
+def test_policy_of_other_action_space_is_refused():
+    policy = fake_policy(action_space=gym.spaces.Discrete(7))
+
+    with pytest.raises(ConfigError, match=r"its action_space is Discrete\(7\)") as caught:
+        check_for_ppo(policy)
+
+    assert "but the environment has Discrete(2)" in str(caught.value)
+
+
+def test_policy_with_actions_without_density_is_refused():
+    policy = fake_policy(densities=(True, False))
+
+    with pytest.raises(NotServedError, match="PPO learns from the density") as caught:
+        check_for_ppo(policy)
+
+    message = str(caught.value)
+    assert message.startswith("action[0]: ")
+    assert "Dist has none" in message
+
+
+# --- frameworks -----------------------------------------------------------------------------------
+
+
+def test_set_threads_sets_threads_of_torch(monkeypatch):
+    counts = []
+    monkeypatch.setattr(torch, "set_num_threads", counts.append)
+
+    set_threads("torch", 3)
+
+    assert counts == [3]
+
+
+def test_set_threads_sets_threads_of_tensorflow(monkeypatch):
+    counts = []
+    # TensorFlow refuses the real call after its first operation.
+    monkeypatch.setattr(tf.config.threading, "set_intra_op_parallelism_threads", counts.append)
+
+    set_threads("tf", 2)
+
+    assert counts == [2]
+
+
+@pytest.mark.parametrize(
+    ("framework", "name"),
+    [(None, default_framework()), ("torch", "torch"), ("tf", "tf"), ("tf2", "tf")],
+)
+def test_set_threads_asks_learner_of_framework(framework, name, monkeypatch):
+    names = []
+    counts = []
+
+    def learner_of(name):
+        names.append(name)
+        return SimpleNamespace(set_threads=counts.append)
+
+    monkeypatch.setattr(learner_module, "learner_of", learner_of)
+
+    set_threads(framework, 3)
+
+    assert names == [name]
+    assert counts == [3]
+
+
+def test_framework_without_optimizer_is_refused():
+    # `enter` registers the framework, until the end of this test.
+    FrameworkSpec("jax", {"backend": "acme:B", "ops": "acme:O"}, "", module="numpy").enter()
+
+    with pytest.raises(NotServedError, match="no code for framework='jax'") as caught:
+        optimizer_of("jax")
+
+    assert "no installed package declares" in str(caught.value)
+
+
+# --- errors ---------------------------------------------------------------------------------------
+
+
+def test_non_finite_error_shows_loss_and_all_metrics():
+    # The metrics of A2C: policy_loss, vf_loss, entropy and grad_norm.
+    error = not_finite("A2C", A2C_OBJECTIVE, float("nan"), [1.0, 2.0, 3.0, 4.5])
+
+    message = str(error)
+    assert message.startswith("A2C: a minibatch has the loss nan and the gradient norm 4.5;")
+    assert "This minibatch: policy_loss 1, vf_loss 2, entropy 3, grad_norm 4.5." in message
