@@ -1,0 +1,233 @@
+"""The command `rlcatalog evaluate`: what it passes on to the functions that load and play."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+import rlcatalog
+from rlcatalog.errors import ConfigError, SavedPolicyError
+from rlcatalog_ppo import commands, environments, video
+
+#: The environment of the run in the folder `run`.
+RUN_ENV = "Run-v0"
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """Arguments of all functions that `evaluate` calls, by name; none of them plays or loads.
+
+    The folder `run` is a run's, with a config; any other folder has only a policy. Each policy is
+    for TensorFlow and has the model config `{"fcnet_hiddens": [3]}`. Two episodes are played, with
+    the returns 1 and 2.
+    """
+    calls = {}
+
+    def replace(module, name, *, key, result=None):
+        def record(*arguments, **keywords):
+            calls[key] = (arguments, keywords)
+            return result
+
+        monkeypatch.setattr(module, name, record)
+
+    manifest = SimpleNamespace(framework="tf", config={"fcnet_hiddens": [3]})
+    envs = SimpleNamespace(close=lambda: calls.update(close=True))
+    film = SimpleNamespace(
+        path="film.mp4", episodes=2, frames=1234, write=lambda: calls.update(write_film=True)
+    )
+    replace(commands, "import_modules", key="import_modules")
+    replace(commands, "read_manifest", key="read_manifest", result=manifest)
+    replace(commands, "unwritten_spaces", key="unwritten_spaces", result={})
+    replace(commands, "set_threads", key="set_threads")
+    replace(rlcatalog, "load", key="load", result="policy")
+    replace(environments, "vector", key="vector", result=envs)
+    replace(video, "windowed", key="windowed", result=envs)
+    replace(video, "filmed", key="filmed", result=envs)
+    replace(video, "Film", key="Film", result=film)
+
+    def policy_of(folder):
+        return folder / "policy" if folder.name == "run" else folder
+
+    original_env_of = commands.env_of
+
+    def env_of(folder, modules):
+        if folder.name == "run":
+            calls["env_of"] = folder
+            return RUN_ENV, {"size": 3}
+        return original_env_of(folder, modules)
+
+    class FakeEnvMaker:
+        def __init__(self, env, env_config, model, catalog):
+            calls["env_maker"] = (env, env_config, model)
+
+        def __call__(self):
+            return "env"
+
+    @contextmanager
+    def show_progress(text, total, *, unit, quiet):
+        calls["progress"] = [(text, total, unit, quiet)]
+        yield lambda episodes, mean: calls["progress"].append((episodes, mean))
+
+    def play(policy, vector_env, episodes, *, on_episode, **options):
+        assert policy == "policy"
+        assert vector_env is envs
+        calls["play"] = {"episodes": episodes, **options}
+        on_episode(1.0)
+        on_episode(2.0)
+
+    monkeypatch.setattr(commands, "policy_of", policy_of)
+    monkeypatch.setattr(commands, "env_of", env_of)
+    monkeypatch.setattr(environments, "EnvMaker", FakeEnvMaker)
+    monkeypatch.setattr(commands, "show_progress", show_progress)
+    monkeypatch.setattr(commands, "play", play)
+    return calls
+
+
+# --- defaults -------------------------------------------------------------------------------------
+
+
+def test_evaluate_plays_100_likely_episodes_by_default(calls):
+    commands.evaluate(Path("run"))
+
+    assert calls["play"] == {"episodes": 100, "seed": 10_000, "explore": False}
+
+
+def test_evaluate_prints_mean_return(calls, capsys):
+    commands.evaluate(Path("run"))
+
+    assert capsys.readouterr().out == "mean return 1.50\n"  # of the returns 1 and 2
+
+
+def test_evaluate_shows_mean_return_as_progress(calls):
+    commands.evaluate(Path("run"))
+
+    start, *updates = calls["progress"]
+    assert start == ("playing Run-v0", 100, "episodes", False)
+    assert updates == [(1, 1.0), (2, 1.5)]  # episodes so far, and their mean return
+
+
+def test_evaluate_sets_one_thread_by_default(calls):
+    commands.evaluate(Path("run"))
+
+    assert calls["set_threads"] == (("tf", 1), {})
+
+
+def test_evaluate_imports_no_modules_by_default(calls):
+    commands.evaluate(Path("run"))
+
+    assert calls["import_modules"] == (([],), {})
+
+
+def test_evaluate_closes_environments(calls):
+    commands.evaluate(Path("run"))
+
+    assert calls["close"]
+
+
+def test_evaluate_neither_films_nor_shows_by_default(calls):
+    commands.evaluate(Path("run"))
+
+    assert not calls.keys() & {"windowed", "filmed", "write_film"}
+
+
+# --- environments ---------------------------------------------------------------------------------
+
+
+def test_run_is_played_in_its_environment(calls):
+    commands.evaluate(Path("run"))
+    make_env, count = calls["vector"][0]
+
+    assert count == 20  # at most that many side by side
+    assert make_env() == "env"
+    assert calls["env_maker"] == ("Run-v0", {"size": 3}, {"fcnet_hiddens": [3]})
+
+
+def test_render_mode_is_added_to_config_of_environment(calls):
+    commands.evaluate(Path("run"))
+    make_env, _ = calls["vector"][0]
+
+    assert make_env("human") == "env"
+    assert calls["env_maker"][1] == {"size": 3, "render_mode": "human"}
+
+
+def test_policy_without_run_needs_an_environment(calls):
+    with pytest.raises(SavedPolicyError, match="saved without its run") as caught:
+        commands.evaluate(Path("saved"))
+
+    assert str(caught.value).startswith("saved: ")
+
+
+def test_policy_without_run_is_played_in_named_environment(calls):
+    commands.evaluate(Path("saved"), env="Env-v0")
+    make_env, _ = calls["vector"][0]
+
+    assert make_env() == "env"
+    assert calls["env_maker"][0] == "Env-v0"
+    assert "env_of" not in calls  # no run's config was read
+
+
+# --- options --------------------------------------------------------------------------------------
+
+
+def test_options_of_episodes_are_passed_on(calls):
+    commands.evaluate(Path("saved"), episodes=3, env="Env-v0", seed=5, explore=True)
+
+    assert calls["play"] == {"episodes": 3, "seed": 5, "explore": True}
+    _, count = calls["vector"][0]
+    assert count == 3  # an environment per episode
+
+
+def test_modules_are_imported(calls):
+    commands.evaluate(Path("saved"), env="Env-v0", modules=["a_module"])
+
+    assert calls["import_modules"] == ((["a_module"],), {})
+
+
+def test_threads_are_set(calls):
+    commands.evaluate(Path("saved"), env="Env-v0", threads=4)
+
+    assert calls["set_threads"] == (("tf", 4), {})
+
+
+def test_quiet_evaluation_shows_no_progress(calls):
+    commands.evaluate(Path("saved"), episodes=3, env="Env-v0", quiet=True)
+
+    assert calls["progress"][0] == ("playing Env-v0", 3, "episodes", True)
+
+
+def test_rendered_evaluation_opens_window(calls):
+    commands.evaluate(Path("run"), env="Env-v0", render=True, quiet=True)
+
+    _, env, *_ = calls["windowed"][0]
+    assert env == "Env-v0"
+    assert "filmed" not in calls
+
+
+# --- films ----------------------------------------------------------------------------------------
+
+
+def test_video_films_episodes(calls):
+    commands.evaluate(Path("run"), episodes=7, video=Path("film.mp4"), quiet=True)
+
+    _, env, _, episodes, *_ = calls["filmed"][0]
+    assert env == "Run-v0"
+    assert episodes == 7
+    assert calls["write_film"]
+    assert "vector" not in calls
+
+
+def test_video_is_described(calls, capsys):
+    commands.evaluate(Path("run"), video=Path("film.mp4"), quiet=True)
+
+    # The film of the fixture has 2 episodes and 1,234 frames.
+    assert capsys.readouterr().out == (
+        "video: film.mp4 (episodes: 2, frames: 1,234)\nmean return 1.50\n"
+    )
+
+
+def test_video_and_window_at_once_are_an_error(calls):
+    with pytest.raises(ConfigError, match="--video and --render"):
+        commands.evaluate(Path("run"), video=Path("film.mp4"), render=True)
