@@ -1,12 +1,8 @@
-"""A2C and plain policy gradient: their losses against NumPy, what they learn from, and their
-interfaces.
-"""
+"""A2C and plain policy gradient: losses against NumPy, what they learn from, and interfaces."""
 
 from __future__ import annotations
 
-import importlib
 import json
-import re
 
 import gymnasium as gym
 import numpy as np
@@ -27,14 +23,15 @@ from rlcatalog.errors import (
 from rlcatalog.frameworks import Evaluation, tensor_ops
 from rlcatalog_ppo import A2C, PG, PPO
 from rlcatalog_ppo.config import A2CConfig, PGConfig
-from rlcatalog_ppo.loss import policy_gradient_losses
+from rlcatalog_ppo.loss import PG_OBJECTIVE, policy_gradient_losses
 from rlcatalog_ppo.offline import Reader
 from rlcatalog_torch import TorchModelV2
 
 pytestmark = pytest.mark.twins
 
-frameworks = pytest.mark.parametrize("framework", ["torch", "tf"])
-algorithms = pytest.mark.parametrize("algorithm", [A2C, PG])
+both_frameworks = pytest.mark.parametrize("framework", ["torch", "tf"])
+both_algorithms = pytest.mark.parametrize("algorithm", [A2C, PG])
+#: Two environments, and rollouts of 12 steps in each.
 SMALL = {
     "num_envs": 2,
     "rollout_length": 12,
@@ -42,11 +39,16 @@ SMALL = {
     "lr": 0.01,
     "model": {"fcnet_hiddens": [8]},
 }
+LSTM = {"fcnet_hiddens": [8], "use_lstm": True, "lstm_cell_size": 4, "max_seq_len": 5}
 
 
-class Clock(gym.Env):
-    """Observes the step it is at; pays what the step is worth; ends, or is truncated, after `limit`
-    steps.
+class ClockEnv(gym.Env):
+    """Observes the number of steps taken, and pays it after each step.
+
+    Keys of the config:
+        length: Steps after which an episode ends.
+        truncated: Whether it is truncated there instead of terminated.
+        scale: Factor of the rewards.
     """
 
     observation_space = gym.spaces.Box(0, 100, (1,))
@@ -54,31 +56,249 @@ class Clock(gym.Env):
 
     def __init__(self, config=None):
         config = config or {}
-        self.limit, self.cut, self.worth = (
-            config.get("limit", 5),
-            config.get("cut", False),
-            config.get("worth", 1.0),
-        )
+        self.length = config.get("length", 5)
+        self.truncated = config.get("truncated", False)
+        self.scale = config.get("scale", 1.0)
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
         self.t = 0
-        return np.array([self.t], np.float32), {}
+        return np.array([0], np.float32), {}
 
     def step(self, action):
         self.t += 1
-        over = self.t == self.limit
-        return (
-            np.array([self.t], np.float32),
-            self.worth * self.t,
-            over and not self.cut,
-            over and self.cut,
-            {},
-        )
+        obs = np.array([self.t], np.float32)
+        is_over = self.t == self.length
+        terminated = is_over and not self.truncated
+        truncated = is_over and self.truncated
+        return obs, self.scale * self.t, terminated, truncated, {}
 
 
-class Valueless(TorchModelV2, torch.nn.Module):
-    """A model that only chooses."""
+def collect_batch(algo, *, steps):
+    """Collect a rollout and return the batch that the algorithm would learn from."""
+    return algo._batch(algo._collector.collect(steps))
+
+
+def discounted_returns(rewards, *, following):
+    """Return, for each step, the rewards from there on, discounted by 1/2 per step.
+
+    Args:
+        rewards: The rewards.
+        following: What follows the last reward.
+    """
+    returns = []
+    for reward in reversed(rewards):
+        following = reward + 0.5 * following
+        returns.insert(0, following)
+    return returns
+
+
+# --- losses and gradients -------------------------------------------------------------------------
+
+
+def to_tensors(framework, **arrays):
+    """Return arrays as tensors of a framework, by name."""
+    convert = {"torch": torch.from_numpy, "tf": tf.constant}[framework]
+    return {name: convert(array) for name, array in arrays.items()}
+
+
+@both_frameworks
+@pytest.mark.parametrize("normalized", [False, True], ids=["plain", "normalized"])
+def test_a2c_losses_equal_numpy(framework, normalized):
+    rng = np.random.default_rng(1)
+    logp, advantage, value, target, entropy = rng.normal(size=(5, 32)).astype(np.float32)
+    outputs = to_tensors(framework, logp=logp, entropy=entropy, value=value)
+    evaluation = Evaluation(entropy_kind="exact", dist=None, kl=None, **outputs)
+    batch = to_tensors(framework, advantage=advantage, target=target)
+    config = A2CConfig(vf_loss_coeff=0.7, entropy_coeff=0.3, normalize_advantage=normalized)
+
+    losses = policy_gradient_losses(evaluation, batch, config, tensor_ops(framework))
+
+    if normalized:
+        advantage = (advantage - advantage.mean()) / (advantage.std(ddof=1) + 1e-8)
+    policy_loss = -(logp * advantage).mean()
+    vf_loss = 0.5 * ((value - target) ** 2).mean()
+    total = policy_loss + 0.7 * vf_loss - 0.3 * entropy.mean()
+    np.testing.assert_allclose(float(losses.policy_loss), policy_loss, rtol=1e-5)
+    np.testing.assert_allclose(float(losses.vf_loss), vf_loss, rtol=1e-5)
+    np.testing.assert_allclose(float(losses.entropy), entropy.mean(), rtol=1e-5)
+    np.testing.assert_allclose(float(losses.total), total, rtol=1e-5)
+
+
+@both_frameworks
+@pytest.mark.parametrize("normalized", [False, True], ids=["plain", "normalized"])
+def test_pg_losses_equal_numpy(framework, normalized):
+    rng = np.random.default_rng(1)
+    logp, advantage, value, target, entropy = rng.normal(size=(5, 32)).astype(np.float32)
+    outputs = to_tensors(framework, logp=logp, entropy=entropy, value=value)
+    evaluation = Evaluation(entropy_kind="exact", dist=None, kl=None, **outputs)
+    batch = to_tensors(framework, advantage=advantage, target=target)
+    config = PGConfig(entropy_coeff=0.3, normalize_advantage=normalized)
+
+    losses = policy_gradient_losses(evaluation, batch, config, tensor_ops(framework))
+
+    if normalized:
+        advantage = (advantage - advantage.mean()) / (advantage.std(ddof=1) + 1e-8)
+    policy_loss = -(logp * advantage).mean()
+    total = policy_loss - 0.3 * entropy.mean()
+    assert losses.vf_loss is None  # REINFORCE learns no values
+    np.testing.assert_allclose(float(losses.policy_loss), policy_loss, rtol=1e-5)
+    np.testing.assert_allclose(float(losses.total), total, rtol=1e-5)
+
+
+@both_frameworks
+def test_a2c_gradients_of_linear_policy_equal_numpy(framework):
+    config = {
+        **SMALL,
+        "framework": framework,
+        "model": {"fcnet_hiddens": [], "vf_share_layers": False},
+        "grad_clip": None,
+        "vf_loss_coeff": 0.25,
+    }
+    algo = A2C(ClockEnv, config)
+    batch = collect_batch(algo, steps=12)
+    weights = {weight.shape: weight for weight in algo.policy.model.get_weights().values()}
+    assert weights.keys() == {(2, 1), (2,), (1, 1), (1,)}  # logits and value: kernel and bias
+
+    algo._learner.update(batch, lr=0.01)
+
+    obs = batch["obs"][:, 0]
+    rows = len(obs)
+    one_hot_action = np.eye(2)[batch["raw_action"].reshape(-1).astype(int)].T
+    logits = weights[2, 1] @ obs[None] + weights[2,][:, None]
+    probability = np.exp(logits) / np.exp(logits).sum(axis=0)
+    value = weights[1, 1][0, 0] * obs + weights[1,][0]
+    d_logits = -(one_hot_action - probability) * batch["advantage"] / rows
+    d_value = 0.25 * (value - batch["target"]) / rows
+    expected = {
+        (2, 1): d_logits @ obs[:, None],
+        (2,): d_logits.sum(axis=1),
+        (1, 1): d_value[None] @ obs[:, None],
+        (1,): d_value.sum(keepdims=True),
+    }
+    # Adam's first moment after one step is a tenth of the gradient.
+    for moment in algo._learner.optimizer.get_state()["first"].values():
+        gradient = 10 * moment
+        np.testing.assert_allclose(gradient, expected[gradient.shape], rtol=1e-3, atol=1e-5)
+
+
+# --- returns and targets --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("truncated", [False, True], ids=["terminated", "truncated"])
+def test_pg_returns_end_with_episode_and_rollout(truncated):
+    env_config = {"length": 5, "truncated": truncated}
+    algo = PG(ClockEnv, {**SMALL, "gamma": 0.5, "env_config": env_config})
+
+    batch = collect_batch(algo, steps=12)
+
+    # 12 steps are two episodes and two steps of a third; each step pays its number.
+    episode = discounted_returns([1, 2, 3, 4, 5], following=0.0)
+    unfinished_episode = discounted_returns([1, 2], following=0.0)
+    expected = episode + episode + unfinished_episode
+    # The rows of the two environments follow one another.
+    np.testing.assert_allclose(batch["advantage"], expected + expected, rtol=1e-6)
+
+
+def test_a2c_targets_bootstrap_after_truncation_and_rollout():
+    env_config = {"length": 5, "truncated": True}
+    algo = A2C(ClockEnv, {**SMALL, "gamma": 0.5, "env_config": env_config})
+
+    batch = collect_batch(algo, steps=7)
+
+    # The observation is 5 at the truncation and 2 at the end of the rollout.
+    value_of_5, value_of_2 = algo.policy.values(np.array([[5.0], [2.0]], np.float32))
+    episode = discounted_returns([1, 2, 3, 4, 5], following=value_of_5)
+    unfinished_episode = discounted_returns([1, 2], following=value_of_2)
+    expected = episode + unfinished_episode
+    # The rows of the two environments follow one another.
+    np.testing.assert_allclose(batch["target"], expected + expected, rtol=1e-5)
+
+
+def test_a2c_lambda_is_one_by_default():
+    assert A2CConfig().lambda_ == 1.0
+
+
+# --- training -------------------------------------------------------------------------------------
+
+
+@pytest.mark.grid
+@both_algorithms
+@both_frameworks
+@pytest.mark.parametrize("model", [SMALL["model"], LSTM], ids=["fcnet", "lstm"])
+def test_each_rollout_is_one_optimizer_step(algorithm, framework, model):
+    algo = algorithm(ClockEnv, {**SMALL, "framework": framework, "model": model})
+
+    for _ in range(3):
+        result = algo.train()
+
+    assert algo._learner.optimizer.get_state()["step"] == 3
+    assert result["timesteps_total"] == 3 * 2 * 12  # rollouts * environments * steps
+
+
+@pytest.mark.grid
+@both_algorithms
+@both_frameworks
+@pytest.mark.parametrize("model", [SMALL["model"], LSTM], ids=["fcnet", "lstm"])
+def test_training_changes_weights_of_policy(algorithm, framework, model):
+    algo = algorithm(ClockEnv, {**SMALL, "framework": framework, "model": model})
+    before = algo.policy.model.get_weights()
+
+    for _ in range(3):
+        algo.train()
+
+    after = algo.policy.model.get_weights()
+    unchanged = {name for name in after if np.array_equal(after[name], before[name])}
+    if algorithm is A2C:
+        assert unchanged == set()
+    else:  # REINFORCE learns no values
+        assert unchanged
+        assert all("value" in name for name in unchanged)
+
+
+@pytest.mark.grid
+@pytest.mark.parametrize(
+    ("algorithm", "metrics"),
+    [
+        (A2C, {"policy_loss", "vf_loss", "entropy", "grad_norm", "lr", "model"}),
+        (PG, {"policy_loss", "entropy", "grad_norm", "lr", "model"}),
+    ],
+)
+@both_frameworks
+@pytest.mark.parametrize("model", [SMALL["model"], LSTM], ids=["fcnet", "lstm"])
+def test_result_has_metrics_of_algorithm(algorithm, metrics, framework, model):
+    algo = algorithm(ClockEnv, {**SMALL, "framework": framework, "model": model})
+
+    result = algo.train()
+
+    assert set(result["info"]["learner"]) == metrics
+    json.dumps(result)  # raises an error for arrays and tensors
+
+
+@pytest.mark.grid
+@both_algorithms
+@both_frameworks
+def test_overflowing_loss_changes_no_weight(algorithm, framework):
+    # Squares and sums of these rewards are beyond float32.
+    config = {**SMALL, "framework": framework, "env_config": {"scale": 6e37}, "gamma": 0.0}
+    algo = algorithm(ClockEnv, config)
+    before = algo.policy.model.get_weights()
+
+    with np.errstate(over="ignore"), pytest.raises(NonFiniteError) as caught:
+        algo.train()
+
+    message = str(caught.value)
+    assert message.startswith(f"{algorithm.__name__}: a minibatch has the loss ")
+    assert "This minibatch: policy_loss" in message
+    for name, weight in algo.policy.model.get_weights().items():
+        np.testing.assert_array_equal(weight, before[name])
+
+
+# --- models without values ------------------------------------------------------------------------
+
+
+class ModelWithoutValue(TorchModelV2, torch.nn.Module):
+    """A linear model without a value function."""
 
     def __init__(self, *args):
         TorchModelV2.__init__(self, *args)
@@ -89,13 +309,208 @@ class Valueless(TorchModelV2, torch.nn.Module):
         return self.logits(input_dict["obs"]), state
 
 
-class Whole(TorchModelV2, torch.nn.Module):
-    """A custom model of the page, filled in."""
+WITHOUT_VALUE = {**SMALL, "model": {"custom_model": ModelWithoutValue}}
+
+
+def test_pg_trains_model_without_value():
+    algo = PG(ClockEnv, {**WITHOUT_VALUE, "env_config": {"truncated": True}})
+    before = algo.policy.model.get_weights()
+
+    result = algo.train()
+
+    assert result["info"]["learner"]["grad_norm"] > 0
+    for name, weight in algo.policy.model.get_weights().items():
+        assert np.any(weight != before[name]), name
+
+
+def test_pg_records_rollouts_of_model_without_value(tmp_path):
+    algo = PG(ClockEnv, WITHOUT_VALUE, record=tmp_path)
+
+    algo.train()
+
+    assert set(Reader(tmp_path).next()) == {"obs", "actions", "rewards", "dones"}
+
+
+def test_a2c_refuses_model_without_value():
+    with pytest.raises(NotServedError, match="A2C needs a value estimate; ModelWithoutValue"):
+        A2C(ClockEnv, WITHOUT_VALUE)
+
+
+# --- actions without a density --------------------------------------------------------------------
+
+
+class SteeredEnv(ClockEnv):
+    """`ClockEnv` with two numbers as action."""
+
+    action_space = gym.spaces.Box(-1, 1, (2,))
+
+
+class GearedEnv(ClockEnv):
+    """`ClockEnv` with a gear and two numbers as action."""
+
+    action_space = gym.spaces.Dict(gear=gym.spaces.Discrete(3), wheel=gym.spaces.Box(-1, 1, (2,)))
+
+
+@pytest.mark.parametrize("algorithm", [PPO, A2C, PG])
+@both_frameworks
+@pytest.mark.parametrize(("env", "path"), [(SteeredEnv, "action"), (GearedEnv, "action['wheel']")])
+def test_actions_without_density_are_refused(algorithm, framework, env, path):
+    config = {
+        **SMALL,
+        "rollout_length": 128,  # PPO's minibatches of 256 rows fit in
+        "framework": framework,
+        "model": {"custom_action_dist": "deterministic", "fcnet_hiddens": [4]},
+    }
+
+    with pytest.raises(NotServedError, match="Deterministic has none") as caught:
+        algorithm(env, config)
+
+    name = algorithm.__name__
+    assert str(caught.value).startswith(f"{path}: {name} learns from the density of actions")
+
+
+def test_registered_distribution_without_density_is_refused():
+    from rlcatalog_gaussian.torch import DiagGaussian
+
+    class Mean(DiagGaussian):
+        has_density = False
+
+    ModelCatalog.register_custom_action_dist("mean_alone", Mean)
+
+    with pytest.raises(NotServedError, match="but Mean has none") as caught:
+        PG(SteeredEnv, {**SMALL, "model": {"custom_action_dist": "mean_alone"}})
+
+    assert str(caught.value).startswith("action: PG learns")
+
+
+# --- a model's own loss and metrics ---------------------------------------------------------------
+
+
+class RegularizedModel(TorchModelV2, torch.nn.Module):
+    """A linear model that adds a large multiple of its squared logit weights to the loss.
+
+    It requests a column `twice` for training, which a `postprocess_fn` must add.
+    """
 
     def __init__(self, *args):
         TorchModelV2.__init__(self, *args)
         torch.nn.Module.__init__(self)
-        self.logits, self.value = torch.nn.Linear(4, self.num_outputs), torch.nn.Linear(4, 1)
+        self.logits = torch.nn.Linear(1, self.num_outputs)
+        self.value = torch.nn.Linear(1, 1)
+        self.view_requirements["twice"] = rlcatalog.ViewRequirement(
+            "twice", space=gym.spaces.Box(-1e9, 1e9, ()), used_for_compute_actions=False
+        )
+
+    def forward(self, input_dict, state, seq_lens):
+        self._value = self.value(input_dict["obs"])
+        return self.logits(input_dict["obs"]), state
+
+    def value_function(self):
+        return self._value[:, 0]
+
+    def squared_norm(self):
+        return self.logits.weight.square().sum()
+
+    def custom_loss(self, policy_loss, loss_inputs):
+        self.last_twice = loss_inputs["views"]["twice"].numpy()
+        self.last_rewards = loss_inputs["rewards"].numpy()
+        return [policy_loss, 1000 * self.squared_norm()]
+
+    def metrics(self):
+        return {"squared_norm": self.squared_norm().detach()}
+
+
+def add_twice_the_rewards(policy, columns, other_agents, episode):
+    return {**columns, "twice": 2 * columns["rewards"]}
+
+
+def make_regularized(algorithm):
+    """Return an algorithm with a `RegularizedModel`."""
+    config = {**SMALL, "model": {"custom_model": RegularizedModel}}
+    return algorithm(ClockEnv, config, postprocess_fn=add_twice_the_rewards)
+
+
+@both_algorithms
+def test_custom_loss_is_minimized_and_its_metrics_reported(algorithm):
+    algo = make_regularized(algorithm)
+
+    norms = []
+    for _ in range(60):
+        result = algo.train()
+        norms.append(result["info"]["learner"]["model"]["squared_norm"])
+
+    assert norms[-1] < 0.2 * norms[0]
+
+
+@both_algorithms
+def test_custom_loss_sees_postprocessed_columns(algorithm):
+    algo = make_regularized(algorithm)
+
+    algo.train()
+
+    model = algo.policy.model
+    np.testing.assert_array_equal(model.last_twice, 2 * model.last_rewards)
+
+
+# --- checkpoints ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "framework"), [(A2C, "torch"), pytest.param(PG, "tf", marks=pytest.mark.attack)]
+)
+def test_restored_run_continues_identically(algorithm, framework, tmp_path):
+    config = {
+        **SMALL,
+        "framework": framework,
+        "model": LSTM,
+        "lr_schedule": [[0, 0.01], [100, 0.0]],
+        "reward_scale": True,
+        "env_config": {"scale": 3.0},
+    }
+    uninterrupted = algorithm(ClockEnv, config)
+    uninterrupted.train()
+    uninterrupted.save_checkpoint(tmp_path)
+    # Before `restore`, because both runs draw actions from the framework's generator.
+    expected = [uninterrupted.train()["info"] for _ in range(2)]
+
+    restored = algorithm.restore(tmp_path, ClockEnv)
+
+    assert [restored.train()["info"] for _ in range(2)] == expected
+    for name, weight in uninterrupted.policy.model.get_weights().items():
+        np.testing.assert_array_equal(restored.policy.model.get_weights()[name], weight)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "framework"), [(A2C, "torch"), pytest.param(PG, "tf", marks=pytest.mark.attack)]
+)
+def test_ppo_does_not_resume_checkpoint_of_other_algorithm(algorithm, framework, tmp_path):
+    algorithm(ClockEnv, {**SMALL, "framework": framework}).save_checkpoint(tmp_path)
+
+    with pytest.raises(SavedPolicyError, match=f"{algorithm.__name__} wrote this checkpoint"):
+        PPO.restore(tmp_path, ClockEnv)
+
+
+# --- RLlib's older names --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("old_name", "name"), [("A2CTrainer", "A2C"), ("PGTrainer", "PG")])
+def test_old_names_warn_and_train(old_name, name):
+    trainer_class = getattr(rlcatalog_ppo, old_name)
+
+    with pytest.warns(DeprecationWarning, match=f"{old_name} is now called {name}"):
+        trainer = trainer_class(env=ClockEnv, config=SMALL)
+
+    assert trainer.train()["training_iteration"] == 1
+
+
+class CartPoleModel(TorchModelV2, torch.nn.Module):
+    """A linear model for the 4 numbers of CartPole."""
+
+    def __init__(self, *args):
+        TorchModelV2.__init__(self, *args)
+        torch.nn.Module.__init__(self)
+        self.logits = torch.nn.Linear(4, self.num_outputs)
+        self.value = torch.nn.Linear(4, 1)
 
     def forward(self, input_dict, state, seq_lens):
         self._value = self.value(input_dict["obs"])
@@ -105,291 +520,10 @@ class Whole(TorchModelV2, torch.nn.Module):
         return self._value[:, 0]
 
 
-def tensors(framework, **columns):
-    convert = torch.from_numpy if framework == "torch" else tf.constant
-    return {name: convert(column) for name, column in columns.items()}
-
-
-@frameworks
-@pytest.mark.parametrize("normalized", [False, True])
-def test_losses_equal_numpy(framework, normalized):
-    logp, advantage, value, target, entropy = (
-        np.random.default_rng(1).normal(size=(5, 32)).astype(np.float32)
-    )
-    given = tensors(framework, logp=logp, entropy=entropy, value=value)
-    evaluation = Evaluation(entropy_kind="exact", dist=None, kl=None, **given)
-    batch = tensors(framework, advantage=advantage, target=target)
-    weight = (
-        (advantage - advantage.mean()) / (advantage.std(ddof=1) + 1e-8) if normalized else advantage
-    )
-    policy_loss, vf_loss = -(logp * weight).mean(), 0.5 * ((value - target) ** 2).mean()
-    keys = {"entropy_coeff": 0.3, "normalize_advantage": normalized}
-    found = policy_gradient_losses(
-        evaluation, batch, A2CConfig(vf_loss_coeff=0.7, **keys), tensor_ops(framework)
-    )
-    expected = [
-        policy_loss,
-        vf_loss,
-        entropy.mean(),
-        policy_loss + 0.7 * vf_loss - 0.3 * entropy.mean(),
-    ]
-    np.testing.assert_allclose(
-        [float(x) for x in (found.policy_loss, found.vf_loss, found.entropy, found.total)],
-        expected,
-        rtol=1e-5,
-    )
-    found = policy_gradient_losses(evaluation, batch, PGConfig(**keys), tensor_ops(framework))
-    assert found.vf_loss is None
-    np.testing.assert_allclose(
-        [float(x) for x in (found.policy_loss, found.total)],
-        [policy_loss, policy_loss - 0.3 * entropy.mean()],
-        rtol=1e-5,
-    )
-
-
-@frameworks
-def test_step_follows_the_gradient_worked_out_by_hand(framework):
-    """Of a linear policy, with the first moment of Adam after one step as a witness of the
-    gradient.
-    """
-    model = {"fcnet_hiddens": [], "vf_share_layers": False}
-    algo = A2C(
-        Clock,
-        {**SMALL, "model": model, "framework": framework, "grad_clip": None, "vf_loss_coeff": 0.25},
-    )
-    rollout = algo._collector.collect(12)
-    batch = algo._batch(rollout)
-    weights = algo.policy.model.get_weights()
-    assert sum(weight.size for weight in weights.values()) == 2 + 2 + 1 + 1
-    before = (
-        algo.policy.evaluate(batch)
-        if framework == "tf"
-        else algo.policy.evaluate(
-            {name: torch.from_numpy(column) for name, column in batch.items()}
-        )
-    )
-    value = np.asarray(before.value.detach() if framework == "torch" else before.value)
-    algo._learner.update(batch, 0.01)
-    gradients = {
-        name: 10 * moment for name, moment in algo._learner.optimizer.get_state()["first"].items()
-    }
-    obs, action, rows = (
-        batch["obs"][:, 0],
-        batch["raw_action"].reshape(-1).astype(int),
-        len(batch["obs"]),
-    )
-    logits = (
-        np.concatenate([w for n, w in weights.items() if w.size == 2 and w.ndim == 2]) @ obs[None]
-    )
-    probability = np.exp(logits) / np.exp(logits).sum(0)
-    # d policy_loss / d logits.
-    slope = -(np.eye(2)[action].T - probability) * batch["advantage"] / rows
-    error = 0.25 * (value - batch["target"]) / rows
-    expected = sorted([(slope @ obs).tolist(), slope.sum(1).tolist(), [error @ obs], [error.sum()]])
-    found = sorted(gradient.reshape(-1).tolist() for gradient in gradients.values())
-    for one, other in zip(found, expected, strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-5)
-    algo.stop()
-
-
-@pytest.mark.parametrize("cut", [False, True])
-def test_returns_to_go_end_with_the_episode_and_with_the_rollout(cut):
-    """A truncated episode's end is an end: nothing stands for what would have come."""
-    algo = PG(Clock, {**SMALL, "gamma": 0.5, "env_config": {"limit": 5, "cut": cut}})
-    rewards = [1, 2, 3, 4, 5] * 2 + [1, 2]
-    expected, running = [], 0.0
-    for reward in reversed(rewards):
-        running = reward + 0.5 * (0.0 if reward == 5 else running)
-        expected.append(running)
-    batch = algo._batch(algo._collector.collect(12))
-    np.testing.assert_allclose(batch["advantage"], expected[::-1] * 2, rtol=1e-6)
-    algo.stop()
-
-
-def test_a2c_bootstraps_where_an_episode_is_cut_or_goes_on():
-    """With lambda 1 its targets are the rewards of the rollout and the value of what
-    follows them.
-    """
-    algo = A2C(Clock, {**SMALL, "gamma": 0.5, "env_config": {"limit": 5, "cut": True}})
-    rollout = algo._collector.collect(7)
-    values = algo.policy.values(np.array([[5.0], [2.0]], np.float32))
-    expected, running = [], values[1]
-    for reward in [2, 1, 5, 4, 3, 2, 1]:
-        running = reward + 0.5 * (values[0] if reward == 5 else running)
-        expected.append(running)
-    np.testing.assert_allclose(algo._batch(rollout)["target"], expected[::-1] * 2, rtol=1e-5)
-    assert algo.config.lambda_ == 1.0
-    algo.stop()
-
-
-@pytest.mark.grid
-@algorithms
-@frameworks
-@pytest.mark.parametrize("memory", [False, True])
-def test_rollout_is_one_step(algorithm, framework, memory):
-    model = {
-        "fcnet_hiddens": [8],
-        **({"use_lstm": True, "lstm_cell_size": 4, "max_seq_len": 5} if memory else {}),
-    }
-    algo = algorithm(Clock, {**SMALL, "framework": framework, "model": model})
-    before = algo.policy.model.get_weights()
-    results = [algo.train() for _ in range(3)]
-    assert algo._learner.optimizer.get_state()["step"] == 3
-    assert results[-1]["timesteps_total"] == 72
-    after = algo.policy.model.get_weights()
-    moved = {name for name, weight in after.items() if np.any(before[name] != weight)}
-    assert {name for name in after if "value" not in name} <= moved
-    assert (moved == set(after)) == (algorithm is A2C)  # PG leaves the value branch alone
-    figures = {
-        "A2C": {"policy_loss", "vf_loss", "entropy", "grad_norm"},
-        "PG": {"policy_loss", "entropy", "grad_norm"},
-    }
-    assert set(results[0]["info"]["learner"]) == figures[algorithm.__name__] | {"lr", "model"}
-    json.dumps(results)
-    algo.stop()
-
-
-def test_model_without_a_value_trains_with_pg_alone(tmp_path):
-    config = {**SMALL, "model": {"custom_model": Valueless}, "env_config": {"cut": True}}
-    algo = PG(Clock, config, record=tmp_path)
-    before = algo.policy.model.get_weights()
-    assert algo.train()["info"]["learner"]["grad_norm"] > 0
-    assert all(
-        np.any(before[name] != weight) for name, weight in algo.policy.model.get_weights().items()
-    )
-    assert set(Reader(tmp_path).next()) == {"obs", "actions", "rewards", "dones"}
-    algo.stop()
-    with pytest.raises(NotServedError, match="A2C needs a value estimate; Valueless"):
-        A2C(Clock, config)
-
-
-class Steered(Clock):
-    """The same with numbers for actions, at a path of its own where there are several."""
-
-    def __init__(self, config):
-        super().__init__(config)
-        number = gym.spaces.Box(-1, 1, (2,))
-        self.action_space = (
-            gym.spaces.Dict(gear=gym.spaces.Discrete(3), wheel=number) if config["both"] else number
-        )
-
-
-@pytest.mark.parametrize("algorithm", [PPO, A2C, PG])
-@frameworks
-@pytest.mark.parametrize(("both", "path"), [(False, "action"), (True, r"action\['wheel'\]")])
-def test_actions_without_a_density_are_refused_before_training(algorithm, framework, both, path):
-    model = {"custom_action_dist": "deterministic", "fcnet_hiddens": [4]}
-    config = {
-        **SMALL,
-        "rollout_length": 128,
-        "framework": framework,
-        "model": model,
-        "env_config": {"both": both},
-    }
-    message = (
-        rf"^{path}: {algorithm.__name__} learns from the density of actions, but"
-        r" Deterministic has none"
-    )
-    with pytest.raises(NotServedError, match=message):
-        algorithm(Steered, config)
-
-
-def test_point_mass_of_the_program_says_so_too():
-    from rlcatalog_gaussian.torch import DiagGaussian
-
-    class Mean(DiagGaussian):
-        has_density = False
-
-    ModelCatalog.register_custom_action_dist("mean_alone", Mean)
-    with pytest.raises(NotServedError, match=r"action: PG learns .*, but Mean has none"):
-        PG(
-            Steered,
-            {**SMALL, "model": {"custom_action_dist": "mean_alone"}, "env_config": {"both": False}},
-        )
-
-
-@pytest.mark.grid
-@algorithms
-@frameworks
-def test_what_is_not_finite_is_named_and_nothing_is_learned(algorithm, framework):
-    """Of a loss beyond float32; the error is of this algorithm, and lists its figures."""
-    algo = algorithm(
-        Clock, {**SMALL, "framework": framework, "env_config": {"worth": 6e37}, "gamma": 0.0}
-    )
-    before = algo.policy.model.get_weights()
-    message = f"^{algorithm.__name__}: a minibatch has the loss .*This minibatch: policy_loss"
-    with np.errstate(over="ignore"), pytest.raises(NonFiniteError, match=message):
-        algo.train()
-    for name, weight in algo.policy.model.get_weights().items():
-        np.testing.assert_array_equal(weight, before[name])
-    algo.stop()
-
-
-@algorithms
-def test_custom_loss_metrics_and_postprocessing_work_as_in_ppo(algorithm):
-    class Regularised(TorchModelV2, torch.nn.Module):
-        def __init__(self, *args):
-            TorchModelV2.__init__(self, *args)
-            torch.nn.Module.__init__(self)
-            self.logits, self.value = torch.nn.Linear(1, self.num_outputs), torch.nn.Linear(1, 1)
-            self.view_requirements["twice"] = rlcatalog.ViewRequirement(
-                "twice", space=gym.spaces.Box(-1e9, 1e9, ()), used_for_compute_actions=False
-            )
-
-        def forward(self, input_dict, state, seq_lens):
-            self._out = self.value(input_dict["obs"])
-            return self.logits(input_dict["obs"]), state
-
-        def value_function(self):
-            return self._out[:, 0]
-
-        def custom_loss(self, policy_loss, loss_inputs):
-            self.seen = loss_inputs["views"]["twice"].numpy(), loss_inputs["rewards"].numpy()
-            return [policy_loss, 1000 * self.logits.weight.square().sum()]
-
-        def metrics(self):
-            return {"norm": self.logits.weight.detach().square().sum()}
-
-    def doubled(policy, columns, others, episode):
-        return {**columns, "twice": 2 * columns["rewards"]}
-
-    algo = algorithm(
-        Clock, {**SMALL, "model": {"custom_model": Regularised}}, postprocess_fn=doubled
-    )
-    norms = [algo.train()["info"]["learner"]["model"]["norm"] for _ in range(60)]
-    assert norms[-1] < 0.2 * norms[0]
-    np.testing.assert_array_equal(algo.policy.model.seen[0], 2 * algo.policy.model.seen[1])
-    algo.stop()
-
-
-@pytest.mark.parametrize(
-    ("algorithm", "framework"), [(A2C, "torch"), pytest.param(PG, "tf", marks=pytest.mark.attack)]
-)
-def test_the_rest_of_a_run_is_what_it_would_have_been(algorithm, framework, tmp_path):
-    model = {"fcnet_hiddens": [8], "use_lstm": True, "lstm_cell_size": 4, "max_seq_len": 5}
-    keys = {
-        "framework": framework,
-        "model": model,
-        "lr_schedule": [[0, 0.01], [100, 0.0]],
-        "reward_scale": True,
-    }
-    whole = algorithm(Clock, {**SMALL, **keys, "env_config": {"worth": 3.0}})
-    whole.train()
-    whole.save_checkpoint(tmp_path)
-    rest = [whole.train()["info"] for _ in range(2)]
-    gone_on = algorithm.restore(tmp_path, Clock)
-    assert [gone_on.train()["info"] for _ in range(2)] == rest
-    for name, weight in whole.policy.model.get_weights().items():
-        np.testing.assert_array_equal(gone_on.policy.model.get_weights()[name], weight)
-    with pytest.raises(
-        SavedPolicyError, match=f"{algorithm.__name__} wrote this checkpoint; PPO cannot"
-    ):
-        PPO.restore(tmp_path, Clock)
-
-
-def test_names_as_the_seeds_write_them():
-    a3c = pg = rlcatalog_ppo
-    ModelCatalog.register_custom_model("my_torch_model", Whole)
+def test_example_of_rllib_docs_trains():
+    # From the page on models of RLlib 0.8, but for `import rlcatalog_ppo as a3c`.
+    a3c = rlcatalog_ppo
+    ModelCatalog.register_custom_model("my_torch_model", CartPoleModel)
     with (
         pytest.warns(DeprecationWarning, match="A2CTrainer is now called A2C"),
         pytest.warns(DeprecationWarning, match="'use_pytorch' is now"),
@@ -404,21 +538,19 @@ def test_names_as_the_seeds_write_them():
                 },
             },
         )
-    assert isinstance(trainer.policy.model, Whole)
-    assert trainer.train()["timesteps_total"] == 40
-    trainer.stop()
-    for make, message in (
-        (a3c.A2CTrainer, "A2CTrainer is now called A2C"),
-        (pg.PGTrainer, "PGTrainer is now called PG"),
-    ):
-        with pytest.warns(DeprecationWarning, match=re.escape(message)):
-            trainer = make(env=Clock, config=SMALL)
-        assert trainer.train()["training_iteration"] == 1
-        trainer.stop()
-    with pytest.raises(
-        NotServedError, match=r"A3C is not supported: its workers .* rlcatalog_ppo\.A2C"
-    ):
-        a3c.A3CTrainer(env=Clock, config=SMALL)
+
+    assert isinstance(trainer.policy.model, CartPoleModel)
+    assert trainer.train()["timesteps_total"] == 40  # A2C's default: 8 environments, 5 steps
+
+
+def test_a3c_is_not_supported():
+    with pytest.raises(NotServedError, match="A3C is not supported: its workers") as caught:
+        rlcatalog_ppo.A3CTrainer(env=ClockEnv, config=SMALL)
+
+    assert "rlcatalog_ppo.A2C" in str(caught.value)
+
+
+# --- configs and subclasses -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -434,25 +566,23 @@ def test_names_as_the_seeds_write_them():
             "needs at least two steps",
         ),
     ],
+    ids=["key-of-ppo", "key-of-a2c", "gamma-above-1", "single-step"],
 )
-def test_bad_configs(algorithm, config, error, message):
+def test_bad_config_is_refused(algorithm, config, error, message):
     with pytest.raises(error, match=message):
-        algorithm(Clock, config)
+        algorithm(ClockEnv, config)
 
 
-def test_algorithm_of_ones_own_is_a_config_an_objective_and_rows():
-    """What the three share is there for a fourth."""
-    objective = importlib.import_module("rlcatalog_ppo.loss").PG_OBJECTIVE
-
-    class Rewards(PG):
+def test_subclass_chooses_what_to_learn_from():
+    class ImmediateRewards(PG):
         """Weighs each action by its own reward alone."""
 
         def _batch(self, rollout):
-            return rollout.batch(0.0, 1.0)
+            return rollout.batch(gamma=0.0, lambda_=1.0)
 
-    assert Rewards.objective is objective
-    algo = Rewards(Clock, SMALL)
-    np.testing.assert_array_equal(
-        (batch := algo._batch(algo._collector.collect(12)))["advantage"], batch["reward"]
-    )
-    algo.stop()
+    algo = ImmediateRewards(ClockEnv, SMALL)
+
+    batch = collect_batch(algo, steps=12)
+
+    assert ImmediateRewards.objective is PG_OBJECTIVE  # inherited
+    np.testing.assert_array_equal(batch["advantage"], batch["reward"])

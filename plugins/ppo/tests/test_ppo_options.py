@@ -1,4 +1,4 @@
-"""Options of all algorithms: reward scaling, schedules of the learning rate and of the clip."""
+"""Options of all algorithms: reward scaling, and schedules of the learning rate and the clip."""
 
 from __future__ import annotations
 
@@ -19,17 +19,25 @@ from rlcatalog_runs.seeds import SeedStream, derive_seed
 
 pytestmark = pytest.mark.twins
 
+#: Three environments, and rollouts of 20 steps in each.
 SMALL = {"num_envs": 3, "rollout_length": 20, "seed": 0, "model": {"fcnet_hiddens": [8]}}
-frameworks = pytest.mark.parametrize("framework", ["torch", "tf"])
+#: The same for PPO, with a single minibatch.
+SMALL_PPO = {**SMALL, "minibatch_size": 60, "num_epochs": 1}
+both_frameworks = pytest.mark.parametrize("framework", ["torch", "tf"])
 
 
-class Paying(gym.Env):
-    """Pays large amounts; ends, is cut, or goes on for ever."""
+class LargeRewards(gym.Env):
+    """Random observations, and rewards of about 50 ± 100.
 
-    observation_space, action_space = gym.spaces.Box(-1, 1, (2,)), gym.spaces.Discrete(2)
+    An episode ends at random, or is truncated after 7 steps, unless `endless` is true in the
+    config.
+    """
+
+    observation_space = gym.spaces.Box(-1, 1, (2,))
+    action_space = gym.spaces.Discrete(2)
 
     def __init__(self, config=None):
-        self.ends = (config or {}).get("ends", True)
+        self.endless = (config or {}).get("endless", False)
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
@@ -38,189 +46,271 @@ class Paying(gym.Env):
 
     def step(self, action):
         self.t += 1
-        over = self.ends and self.np_random.random() < 0.2
-        cut = self.ends and self.t == 7
-        return (
-            self.np_random.uniform(-1, 1, 2).astype(np.float32),
-            self.np_random.normal(50, 100),
-            over,
-            cut,
-            {},
-        )
+        terminated = not self.endless and self.np_random.random() < 0.2
+        truncated = not self.endless and self.t == 7
+        obs = self.np_random.uniform(-1, 1, 2).astype(np.float32)
+        reward = self.np_random.normal(50, 100)
+        return obs, reward, terminated, truncated, {}
 
 
-def test_scaled_rewards_are_those_of_gymnasium_while_no_episode_ends():
-    """Gymnasium's wrapper in truth: the same environments and actions from the same seed."""
-    algo = PPO(
-        Paying,
-        {
-            **SMALL,
-            "minibatch_size": 60,
-            "gamma": 0.9,
-            "reward_scale": True,
-            "env_config": {"ends": False},
-        },
+def collect(algo, steps=20):
+    """Collect a rollout without learning from it."""
+    return algo._collector.collect(steps)
+
+
+# --- scaling rewards ------------------------------------------------------------------------------
+
+
+def make_endless_ppo():
+    """Return a PPO that scales the rewards of episodes that never end."""
+    config = {**SMALL_PPO, "gamma": 0.9, "reward_scale": True, "env_config": {"endless": True}}
+    return PPO(LargeRewards, config)
+
+
+def test_scaled_rewards_equal_gymnasium_within_episodes():
+    algo = make_endless_ppo()
+    rollouts = [collect(algo, steps=20), collect(algo, steps=20)]
+
+    # The same environments with Gymnasium's wrapper, from the same seeds and with the same actions.
+    gym_envs = NormalizeReward(
+        SyncVectorEnv([lambda: LargeRewards({"endless": True})] * 3), gamma=0.9
     )
-    rollouts = [algo._collector.collect(20) for _ in range(2)]
-    envs = NormalizeReward(SyncVectorEnv([lambda: Paying({"ends": False})] * 3), gamma=0.9)
-    envs.reset(seed=[derive_seed(0, SeedStream.ENVIRONMENTS, i) for i in range(3)])
+    gym_envs.reset(seed=[derive_seed(0, SeedStream.ENVIRONMENTS, i) for i in range(3)])
     for rollout in rollouts:
-        for t in range(20):
-            _, reward, *_ = envs.step(rollout.raw_action[t].reshape(3).astype(int))
-            np.testing.assert_allclose(rollout.scaled[t], reward, rtol=1e-5)
-    assert 5 < np.abs(rollouts[1].reward).mean() / np.abs(rollouts[1].scaled).mean() < 1000
-    algo.stop()
+        for actions, scaled in zip(rollout.raw_action, rollout.scaled, strict=True):
+            _, expected, *_ = gym_envs.step(actions.reshape(3).astype(int))
+            np.testing.assert_allclose(scaled, expected, rtol=1e-5)
+
+
+def test_scaled_rewards_are_much_smaller():
+    algo = make_endless_ppo()
+    collect(algo)
+
+    second = collect(algo)
+
+    factor = np.abs(second.reward).mean() / np.abs(second.scaled).mean()
+    assert 5 < factor < 1000
 
 
 @pytest.mark.parametrize("mode", list(AutoresetMode), ids=lambda mode: mode.name.lower())
-def test_sums_begin_anew_with_each_episode(mode):
-    """Against sums over whole episodes; a step that only begins an episode is none."""
-    envs = SyncVectorEnv([Paying] * 3, autoreset_mode=mode)
-    policy = rlcatalog.build(env=Paying(), config={"fcnet_hiddens": [4]})
-    rollout = Collector(policy, envs, 0, 0.9, scale=RewardScale(3, 0.9)).collect(40)
+def test_reward_sums_restart_with_each_episode(mode):
+    envs = SyncVectorEnv([LargeRewards] * 3, autoreset_mode=mode)
+    policy = rlcatalog.build(env=LargeRewards(), config={"fcnet_hiddens": [4]})
+    collector = Collector(policy, envs, seed=0, gamma=0.9, scale=RewardScale(3, gamma=0.9))
+
+    rollout = collector.collect(40)
+
+    assert rollout.done.sum() > 10
+    # In mode NEXT_STEP, some steps only begin an episode. They have no reward.
     idle = np.zeros((40, 3), bool) if rollout.idle is None else rollout.idle
     assert idle.any() == (mode is AutoresetMode.NEXT_STEP)
-    assert rollout.done.sum() > 10
-    seen, running = [], [[] for _ in range(3)]
+    all_sums = []
+    sums = np.zeros(3)
     for t in range(40):
-        for i in range(3):
-            if not idle[t, i]:
-                running[i].append(float(rollout.reward[t, i]))
-                seen.append(
-                    sum(
-                        reward * 0.9 ** (len(running[i]) - 1 - k)
-                        for k, reward in enumerate(running[i])
-                    )
-                )
-            if rollout.done[t, i]:
-                running[i] = []
-        real = ~idle[t]
-        expected = rollout.reward[t] / np.std(seen)
-        if t > 20:  # the wrong beginning, a mean of 0 and a deviation of 1, has worn off
-            np.testing.assert_allclose(rollout.scaled[t][real], expected[real], rtol=1e-3)
+        is_real = ~idle[t]
+        sums[is_real] = 0.9 * sums[is_real] + rollout.reward[t][is_real]
+        all_sums.extend(sums[is_real])
+        sums[rollout.done[t]] = 0.0
+        expected = rollout.reward[t] / np.std(all_sums)
+        if t > 20:  # until then, the initial mean of 0 and variance of 1 still count
+            np.testing.assert_allclose(rollout.scaled[t][is_real], expected[is_real], rtol=1e-3)
 
 
-@pytest.mark.parametrize("algorithm", [PPO, A2C, PG])
-def test_learning_sees_scaled_rewards_and_everybody_else_those_of_the_environment(
-    algorithm, tmp_path
-):
+def make_clipped(algorithm, **arguments):
+    """Return an algorithm that scales rewards, clips them at 1.5, and discounts with 0."""
     config = {**SMALL, "gamma": 0.0, "reward_scale": True, "reward_clip": 1.5}
-    config |= {"minibatch_size": 60, "num_epochs": 1} if algorithm is PPO else {}
-    algo = algorithm(Paying, config, record=tmp_path)
-    rollout = algo._collector.collect(20)
+    if algorithm is PPO:
+        config = {**config, "minibatch_size": 60, "num_epochs": 1}
+    return algorithm(LargeRewards, config, **arguments)
+
+
+all_algorithms = pytest.mark.parametrize("algorithm", [PPO, A2C, PG])
+
+
+@all_algorithms
+def test_scaled_rewards_are_clipped(algorithm):
+    rollout = collect(make_clipped(algorithm))
+
     assert np.abs(rollout.scaled).max() == 1.5
     assert np.abs(rollout.reward).max() > 100
+
+
+@all_algorithms
+def test_advantages_are_of_scaled_rewards(algorithm):
+    algo = make_clipped(algorithm)
+    rollout = collect(algo)
+
     batch = algo._batch(rollout)
+
+    # With a discount of 0, the advantage is the reward minus the value; REINFORCE has no values.
+    expected = rollout.rows(rollout.scaled)
+    if algorithm is not PG:
+        expected = expected - rollout.rows(rollout.value)
+    np.testing.assert_allclose(batch["advantage"], expected, rtol=1e-5, atol=1e-6)
+
+
+@all_algorithms
+def test_batch_keeps_rewards_of_environment(algorithm):
+    algo = make_clipped(algorithm)
+    rollout = collect(algo)
+
+    batch = algo._batch(rollout)
+
     np.testing.assert_array_equal(batch["reward"], rollout.rows(rollout.reward))
-    target = rollout.rows(rollout.scaled) - (0 if algorithm is PG else rollout.rows(rollout.value))
-    np.testing.assert_allclose(batch["advantage"], target, rtol=1e-5, atol=1e-6)
+
+
+@all_algorithms
+def test_records_and_returns_have_rewards_of_environment(algorithm, tmp_path):
+    algo = make_clipped(algorithm, record=tmp_path)
+
     algo.train()
-    assert max(abs(x) for x in algo._collector.episodes.returns) > 100
+
+    # Scaled rewards would be 1.5 at most.
     assert np.abs(Reader(tmp_path).next()["rewards"]).max() > 100
-    algo.stop()
+    assert np.abs(algo._collector.episodes.returns).max() > 100
 
 
-def test_clip_alone_scales_nothing():
-    algo = A2C(Paying, {**SMALL, "reward_clip": 60})
-    rollout = algo._collector.collect(20)
+def test_clip_without_scaling_only_clips():
+    algo = A2C(LargeRewards, {**SMALL, "reward_clip": 60})
+
+    rollout = collect(algo)
+
     np.testing.assert_array_equal(rollout.scaled, np.clip(rollout.reward, -60, 60))
-    algo.stop()
-    assert A2C(Paying, SMALL)._collector.collect(3).scaled is None
 
 
-def test_run_that_goes_on_scales_as_it_would_have():
-    algo = A2C(Paying, {**SMALL, "reward_scale": True})
+def test_rewards_are_not_scaled_by_default():
+    assert collect(A2C(LargeRewards, SMALL)).scaled is None
+
+
+# --- the state of scaling -------------------------------------------------------------------------
+
+
+def test_state_of_scaling_counts_rewards():
+    algo = A2C(LargeRewards, {**SMALL, "reward_scale": True})
     algo.train()
-    scale = algo._collector.scale
-    kept = scale.get_state()
-    assert kept["moments"][2] == pytest.approx(60, abs=1e-3)
-    assert all(isinstance(part, np.ndarray) for part in kept.values())
-    assert algo._collector.get_state()["scale"].keys() == kept.keys()
-    fresh, rewards = RewardScale(3, 0.99), np.float32([100, -30, 7])
-    fresh.set_state(kept)
-    none = np.zeros(3, bool)
+
+    state = algo._collector.scale.get_state()
+
+    _, _, count = state["moments"]
+    assert count == pytest.approx(60, abs=1e-3)  # 3 environments * 20 steps
+    assert all(isinstance(part, np.ndarray) for part in state.values())
+    assert algo._collector.get_state()["scale"].keys() == state.keys()
+
+
+def test_restored_scaling_continues_identically():
+    scale = RewardScale(3, gamma=0.99)
+    rewards = np.float32([100, -30, 7])
+    nothing = np.zeros(3, bool)
+    for _ in range(20):
+        scale(rewards, ended=nothing, idle=nothing)
+
+    restored = RewardScale(3, gamma=0.99)
+    restored.set_state(scale.get_state())
+
     for _ in range(3):
-        np.testing.assert_array_equal(fresh(rewards, none, none), scale(rewards, none, none))
+        np.testing.assert_array_equal(
+            restored(rewards, ended=nothing, idle=nothing),
+            scale(rewards, ended=nothing, idle=nothing),
+        )
+
+
+def test_begin_anew_resets_sums_of_its_environments():
+    scale = RewardScale(3, gamma=0.99)
+    nothing = np.zeros(3, bool)
+    scale(np.float32([100, -30, 7]), ended=nothing, idle=nothing)
+
     scale.begin_anew(np.array([True, False, True]))
-    assert (scale.get_state()["sums"] == 0).tolist() == [True, False, True]
-    algo.stop()
+
+    assert scale.get_state()["sums"].tolist() == [0, -30, 0]
 
 
-def test_run_that_goes_on_may_begin_to_scale(tmp_path):
-    algo = A2C(Paying, SMALL)
+def test_resumed_run_may_begin_to_scale(tmp_path):
+    algo = A2C(LargeRewards, SMALL)
     algo.train()
     algo.save_checkpoint(tmp_path / "checkpoint")
-    algo.stop()
-    scaling = A2C.restore(tmp_path / "checkpoint", Paying, config={"reward_scale": True})
+
+    scaling = A2C.restore(tmp_path / "checkpoint", LargeRewards, config={"reward_scale": True})
     scaling.train()
-    assert scaling._collector.scale.get_state()["moments"][2] == pytest.approx(60, abs=1e-3)
-    scaling.stop()
+
+    _, _, count = scaling._collector.scale.get_state()["moments"]
+    assert count == pytest.approx(60, abs=1e-3)  # 3 environments * 20 steps
 
 
-@frameworks
-def test_learning_rate_goes_along_its_schedule(framework):
-    """Whatever lr, anneal_lr and total_steps say; the optimiser is given it."""
-    schedule = [[60, 0.1], [180, 0.04], [240, 0.0]]
-    algo = A2C(
-        Paying,
-        {
-            **SMALL,
-            "framework": framework,
-            "lr": 9.0,
-            "total_steps": 100,
-            "rollout_length": 20,
-            "lr_schedule": schedule,
-            "grad_clip": None,
-        },
-    )
-    rates, moves = [], []
-    for _ in range(6):
+# --- schedules ------------------------------------------------------------------------------------
+
+
+def largest_change(before, after):
+    return max(float(np.abs(after[name] - weight).max()) for name, weight in before.items())
+
+
+@both_frameworks
+def test_learning_rate_follows_its_schedule(framework):
+    config = {
+        **SMALL,
+        "framework": framework,
+        "lr": 9.0,  # has no effect beside a schedule
+        "total_steps": 100,  # nor has this
+        "lr_schedule": [[60, 0.1], [180, 0.04], [240, 0.0]],
+        "grad_clip": None,
+    }
+    algo = A2C(LargeRewards, config)
+
+    rates = []
+    changes = []
+    for _ in range(6):  # of 60 steps each
         before = algo.policy.model.get_weights()
         rates.append(algo.train()["info"]["learner"]["lr"])
-        after = algo.policy.model.get_weights()
-        moves.append(
-            max(float(np.abs(after[name] - weight).max()) for name, weight in before.items())
-        )
+        changes.append(largest_change(before, algo.policy.model.get_weights()))
+
+    # At 0, 60, 120, …, 300 steps; 0.07 is half-way between 0.1 and 0.04.
     np.testing.assert_allclose(rates, [0.1, 0.1, 0.07, 0.04, 0.0, 0.0], atol=1e-12)
-    assert moves[0] == pytest.approx(0.1, rel=1e-2)  # the first step of Adam is as long as the rate
-    assert moves[4] == moves[5] == 0
-    algo.stop()
+    assert changes[0] == pytest.approx(0.1, rel=1e-2)  # Adam's first step is the learning rate
+    assert changes[4:] == [0, 0]
 
 
-@frameworks
-def test_clip_goes_along_its_schedule(framework):
-    """With a limit of 0 no ratio but 1 counts: from the second minibatch on almost
-    all are cut off.
-    """
-    algo = PPO(
-        Paying,
-        {
+@both_frameworks
+def test_clip_param_follows_its_schedule(framework):
+    config = {
+        **SMALL,
+        "framework": framework,
+        "minibatch_size": 30,
+        "num_epochs": 3,
+        "lr": 0.01,
+        "clip_schedule": [[0, 100.0], [60, 100.0], [61, 0.0]],
+    }
+    algo = PPO(LargeRewards, config)
+
+    figures = [algo.train()["info"]["learner"] for _ in range(4)]  # of 60 steps each
+
+    assert [figure["clip_param"] for figure in figures] == [100, 100, 0, 0]
+    # No ratio is beyond 100. With 0, only a ratio of 1 is not clipped.
+    clips_most = [figure["clip_fraction"] > 0.9 for figure in figures]
+    assert clips_most == [False, False, True, True]
+
+
+@both_frameworks
+def test_constant_clip_schedule_equals_clip_param(framework):
+    def train(**config):
+        config = {
             **SMALL,
             "framework": framework,
             "minibatch_size": 30,
-            "num_epochs": 3,
-            "lr": 0.01,
-            "clip_schedule": [[0, 100.0], [60, 100.0], [61, 0.0]],
-        },
-    )
-    found = [algo.train()["info"]["learner"] for _ in range(4)]
-    assert [figures["clip_param"] for figures in found] == [100, 100, 0, 0]
-    assert [figures["clip_fraction"] > 0.9 for figures in found] == [False, False, True, True]
-    algo.stop()
+            "num_epochs": 2,
+            **config,
+        }
+        algo = PPO(LargeRewards, config)
+        algo.train()
+        algo.train()
+        return algo.policy.model.get_weights()
+
+    fixed = train(clip_param=0.05)
+    scheduled = train(clip_schedule=[[0, 0.05]])
+
+    for name, weight in fixed.items():
+        np.testing.assert_allclose(scheduled[name], weight, atol=1e-6, err_msg=name)
 
 
-@frameworks
-def test_scheduled_clip_learns_as_a_fixed_one(framework):
-    config = {**SMALL, "framework": framework, "minibatch_size": 30, "num_epochs": 2}
-    found = []
-    for own in ({"clip_param": 0.05}, {"clip_schedule": [[0, 0.05]]}):
-        algo = PPO(Paying, {**config, **own})
-        for _ in range(2):
-            algo.train()
-        found.append(algo.policy.model.get_weights())
-        algo.stop()
-    for name, weight in found[0].items():
-        np.testing.assert_allclose(found[1][name], weight, atol=1e-6, err_msg=name)
+# --- values that are refused ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -233,10 +323,10 @@ def test_scheduled_clip_learns_as_a_fixed_one(framework):
         ("lr_schedule", [[0, 0.1, 2]], "'lr_schedule'"),
         ("lr_schedule", 0.1, "'lr_schedule'"),
         ("reward_clip", 0, "'reward_clip'"),
-        ("rollout_length", 10**9, "'rollout_length'"),  # lies in memory
+        ("rollout_length", 10**9, "'rollout_length'"),  # would not fit into memory
         ("num_epochs", 2**63, "'num_epochs'"),  # would not end
     ],
 )
-def test_bad_options(key, value, message):
+def test_invalid_option_is_named(key, value, message):
     with pytest.raises(ConfigError, match=message):
         parse({key: value})
