@@ -5,21 +5,102 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from gymnasium import spaces
-from short_env import NET, QUICK, Short, same, weights_of
+from short_env import QUICK, Short as ThreeStepEnv, same as are_equal, weights_of
 
 from rlcatalog.errors import CatalogError, ConfigError, ResumeWarning, SavedPolicyError
 from rlcatalog_policy import Frozen
-from rlcatalog_ppo import A2C, PPO, algorithm
+from rlcatalog_ppo import A2C, PPO, checkpoints
 from rlcatalog_ppo.callbacks import Callback
+
+# QUICK: 2 environments, rollouts of 4 steps in each, and one minibatch.
 
 
 @pytest.fixture(autouse=True)
-def _count_from_zero():
-    Short.made = Short.closed = 0
+def _count_environments_from_zero():
+    """`ThreeStepEnv.made` and `closed` count its instances."""
+    ThreeStepEnv.made = 0
+    ThreeStepEnv.closed = 0
 
 
-class Keeps(Callback):
-    """Keeps a number."""
+# --- set_back -------------------------------------------------------------------------------------
+
+
+def test_set_back_restores_counts():
+    algo = PPO(ThreeStepEnv, QUICK)
+    algo.train()
+    state = algo.state()
+    algo.train()
+
+    algo.set_back(state)
+
+    assert algo.steps == 8
+    assert algo.iterations == 1
+    assert algo.state()["seconds"] == state["seconds"]
+
+
+def test_set_back_restores_weights():
+    algo = PPO(ThreeStepEnv, QUICK)
+    algo.train()
+    state = algo.state()
+    weights = weights_of(algo)
+    algo.train()
+    assert not are_equal(weights, weights_of(algo))
+
+    algo.set_back(state)
+
+    assert are_equal(weights, weights_of(algo))
+
+
+@pytest.mark.parametrize("observation_filter", ["NoFilter", "MeanStdFilter"])
+@pytest.mark.parametrize("part", ["learner", "policy"])
+def test_set_back_restores_learner_and_policy(part, observation_filter):
+    model = {"fcnet_hiddens": [3], "observation_filter": observation_filter}
+    algo = PPO(ThreeStepEnv, {**QUICK, "model": model})
+    algo.train()
+    state = algo.state()
+    algo.train()
+    later_state = algo.state()
+
+    algo.set_back(state)
+
+    # As text, because the states are nested and contain arrays.
+    assert repr(algo.state()[part]) == repr(state[part])
+    assert repr(algo.state()[part]) != repr(later_state[part])
+
+
+def test_set_back_restores_filter():
+    model = {"fcnet_hiddens": [3], "observation_filter": "MeanStdFilter"}
+    algo = PPO(ThreeStepEnv, {**QUICK, "model": model})
+    algo.train()
+    state = algo.state()
+    algo.train()
+    later_filter = algo.state()["policy"]["filter"]
+
+    algo.set_back(state)
+
+    restored_filter = algo.state()["policy"]["filter"]
+    assert repr(restored_filter) == repr(state["policy"]["filter"])
+    assert repr(restored_filter) != repr(later_filter)
+
+
+def test_set_back_restores_kl_coeff():
+    # No KL divergence reaches this target, so each update halves the coefficient.
+    algo = PPO(ThreeStepEnv, {**QUICK, "kl_coeff": 0.5, "kl_target": 1e9})
+    algo.train()
+    state = algo.state()
+    assert algo.train()["info"]["learner"]["kl_coeff"] == 0.25
+
+    algo.set_back(state)
+
+    assert algo.state()["learner"]["kl_coeff"] == 0.25
+    assert algo.train()["info"]["learner"]["kl_coeff"] == 0.25
+
+
+# --- callbacks ------------------------------------------------------------------------------------
+
+
+class NumberCallback(Callback):
+    """Has a number as its state, and none if the number is None."""
 
     def __init__(self, number=None):
         self.number = number
@@ -33,182 +114,268 @@ class Keeps(Callback):
         self.number = state
 
 
-class KeepsToo(Keeps):
-    pass
+class OtherNumberCallback(NumberCallback):
+    """Another class, whose state is separate."""
 
 
-@pytest.mark.parametrize("observation_filter", ["NoFilter", "MeanStdFilter"])
-def test_state_brings_back_weights_filter_optimiser_and_counts(observation_filter):
-    config = {
-        **QUICK,
-        "kl_coeff": 0.5,
-        "kl_target": 1e9,
-        "model": {**NET, "observation_filter": observation_filter},
-    }
-    algo = PPO(Short, config)
+def test_state_holds_states_of_callbacks_by_class():
+    callbacks = [NumberCallback(3), OtherNumberCallback(), Callback()]
+
+    algo = PPO(ThreeStepEnv, QUICK, callbacks=callbacks)
+
+    assert algo.state()["callbacks"] == {"NumberCallback": 3}  # the others have no state
+
+
+def save_with_callbacks(folder, *callbacks):
+    PPO(ThreeStepEnv, QUICK, callbacks=callbacks).save_checkpoint(folder)
+
+
+def test_restored_callback_receives_state_of_its_class(tmp_path):
+    save_with_callbacks(tmp_path, NumberCallback(3), OtherNumberCallback(4))
+
+    algo = PPO.restore(tmp_path, ThreeStepEnv, callbacks=[OtherNumberCallback()])
+
+    assert algo.callbacks[0].number == 4
+
+
+def test_state_waits_for_callback_that_is_added_later(tmp_path):
+    save_with_callbacks(tmp_path, NumberCallback(3), OtherNumberCallback(4))
+    algo = PPO.restore(tmp_path, ThreeStepEnv, callbacks=[OtherNumberCallback()])
+    assert algo.state()["callbacks"] == {"NumberCallback": 3, "OtherNumberCallback": 4}
+
+    # The first callback of the class receives its state.
+    algo.add_callbacks([NumberCallback(), NumberCallback(9)])
+
+    assert [callback.number for callback in algo.callbacks] == [4, 3, 9]
+
+
+def test_callback_that_rejects_its_state_is_named(tmp_path):
+    save_with_callbacks(tmp_path, NumberCallback("bad"))
+    algo = PPO.restore(tmp_path, ThreeStepEnv)
+
+    with pytest.raises(SavedPolicyError, match="the saved state does not fit") as caught:
+        algo.add_callbacks([NumberCallback()])
+
+    assert str(caught.value).startswith("NumberCallback: ")
+    assert "KeyError: 'bad'" in str(caught.value)
+
+
+# --- recordings -----------------------------------------------------------------------------------
+
+
+def test_state_has_no_recording_by_default():
+    assert PPO(ThreeStepEnv, QUICK).state()["recorded"] is None
+
+
+def test_state_counts_recorded_rollouts(tmp_path):
+    algo = PPO(ThreeStepEnv, QUICK, record=tmp_path)
+
     algo.train()
-    state, weights, result = algo.state(), weights_of(algo), algo.train()
-    assert result["info"]["learner"]["kl_coeff"] == 0.25
-    assert not same(weights, weights_of(algo))
-    later = algo.state()
-    algo.set_back(state)
-    assert (algo.steps, algo.iterations, algo.state()["seconds"]) == (8, 1, state["seconds"])
-    assert same(weights, weights_of(algo))
-    back = algo.state()
-    for name in ("learner", "policy"):
-        for part, other, whether in ((back, state, True), (later, state, False)):
-            assert (repr(part[name]) == repr(other[name])) is whether, name
-    assert algo.policy.filter is None or repr(back["policy"]["filter"]) != repr(
-        later["policy"]["filter"]
-    )
 
-
-def test_states_of_callbacks_wait_for_their_callbacks(tmp_path):
-    algo = PPO(Short, QUICK, callbacks=[Keeps(3), KeepsToo(), Callback()])
-    assert algo.state()["callbacks"] == {"Keeps": 3}
-    algo.callbacks[1].number = 4
-    algo.save_checkpoint(tmp_path)
-    restored = PPO.restore(tmp_path, Short, callbacks=[KeepsToo()])
-    assert [callback.number for callback in restored.callbacks] == [4]
-    assert restored.state()["callbacks"] == {"Keeps": 3, "KeepsToo": 4}
-    restored.add_callbacks([Keeps(), Keeps(9)])  # the state is the first one's
-    assert [callback.number for callback in restored.callbacks] == [4, 3, 9]
-    algo.callbacks[0].number = "bad"
-    algo.save_checkpoint(tmp_path)
-    with pytest.raises(
-        SavedPolicyError, match="Keeps: the saved state does not fit: KeyError: 'bad'"
-    ):
-        PPO.restore(tmp_path, Short).add_callbacks([Keeps()])
-
-
-def test_recording_goes_on_where_the_checkpoint_was(tmp_path):
-    algo = PPO(Short, QUICK, record=tmp_path / "data")
-    assert PPO(Short, QUICK).state()["recorded"] is None
-    algo.train()
     assert algo.state()["recorded"] == 1
-    algo.save_checkpoint(tmp_path / "checkpoint")
+
+
+def save_after_first_of_two_rollouts(checkpoint, *, record):
+    """Record two rollouts; the checkpoint is of the time between them."""
+    algo = PPO(ThreeStepEnv, QUICK, record=record)
     algo.train()
-    again = PPO.restore(tmp_path / "checkpoint", Short, record=tmp_path / "data")
-    assert again.state()["recorded"] == 1  # the second file is written again
-    again.train()
-    assert len(list((tmp_path / "data").iterdir())) == 2
-    assert PPO.restore(tmp_path / "checkpoint", Short).state()["recorded"] is None
-    PPO(Short, QUICK).save_checkpoint(tmp_path / "silent")
-    assert (
-        PPO.restore(tmp_path / "silent", Short, record=tmp_path / "data").state()["recorded"] == 2
-    )
+    algo.save_checkpoint(checkpoint)
+    algo.train()
 
 
-def test_resumed_run_draws_what_the_run_would_have_drawn(tmp_path):
-    algo = PPO(Short, QUICK)
+def test_restored_run_overwrites_later_recordings(tmp_path):
+    records = tmp_path / "records"
+    save_after_first_of_two_rollouts(tmp_path / "checkpoint", record=records)
+
+    algo = PPO.restore(tmp_path / "checkpoint", ThreeStepEnv, record=records)
+    assert algo.state()["recorded"] == 1
+    algo.train()
+
+    assert len(list(records.iterdir())) == 2
+
+
+def test_restored_run_records_only_if_asked(tmp_path):
+    save_after_first_of_two_rollouts(tmp_path / "checkpoint", record=tmp_path / "records")
+
+    algo = PPO.restore(tmp_path / "checkpoint", ThreeStepEnv)
+
+    assert algo.state()["recorded"] is None
+
+
+def test_restored_run_without_recordings_appends_to_folder(tmp_path):
+    records = tmp_path / "records"
+    save_after_first_of_two_rollouts(tmp_path / "other", record=records)  # two files
+    PPO(ThreeStepEnv, QUICK).save_checkpoint(tmp_path / "checkpoint")
+
+    algo = PPO.restore(tmp_path / "checkpoint", ThreeStepEnv, record=records)
+
+    assert algo.state()["recorded"] == 2
+
+
+# --- restore --------------------------------------------------------------------------------------
+
+
+def test_restored_run_trains_identically(tmp_path):
+    algo = PPO(ThreeStepEnv, QUICK)
     algo.train()
     algo.save_checkpoint(tmp_path)
     algo.train()
-    np.random.seed(5)
-    again = PPO.restore(tmp_path, Short)
-    assert (again.steps, again.iterations, again.begun_anew) == (8, 1, {})
-    again.train()
-    assert same(weights_of(algo), weights_of(again))
-    assert algo.state()["generator"] == again.state()["generator"]
+    np.random.seed(5)  # the process's generator must not matter
+
+    restored = PPO.restore(tmp_path, ThreeStepEnv)
+    restored.train()
+
+    assert are_equal(weights_of(algo), weights_of(restored))
+    assert algo.state()["generator"] == restored.state()["generator"]
 
 
-def test_checkpoint_that_does_not_fit_closes_its_environments(tmp_path):
-    algo = PPO(Short, QUICK)
+def test_restored_run_has_counts_of_checkpoint(tmp_path):
+    algo = PPO(ThreeStepEnv, QUICK)
+    algo.train()
     algo.save_checkpoint(tmp_path)
+
+    restored = PPO.restore(tmp_path, ThreeStepEnv)
+
+    assert restored.steps == 8  # 2 * 4
+    assert restored.iterations == 1
+    assert restored.begun_anew == {}  # all environments resume their episodes
+
+
+def test_damaged_checkpoint_is_named_and_environments_are_closed(tmp_path):
+    algo = PPO(ThreeStepEnv, QUICK)
     state = algo.state()
-    state["collector"]["returns"] = np.zeros(9)
-    algorithm.checkpoints.write(tmp_path, algo.policy, state)
-    Short.made = Short.closed = 0
-    with pytest.raises(
-        SavedPolicyError,
-        match="the saved state does not fit: ValueError: collector/returns: expected",
-    ):
-        PPO.restore(tmp_path, Short)
-    assert Short.closed == Short.made > 0
+    state["collector"]["returns"] = np.zeros(9)  # for 2 environments
+    checkpoints.write(tmp_path, algo.policy, state)
+    ThreeStepEnv.made = 0
+    ThreeStepEnv.closed = 0
+
+    with pytest.raises(SavedPolicyError, match="the saved state does not fit") as caught:
+        PPO.restore(tmp_path, ThreeStepEnv)
+
+    assert "ValueError: collector/returns: expected" in str(caught.value)
+    assert ThreeStepEnv.closed == ThreeStepEnv.made > 0
 
 
-def test_what_restore_reads_is_named_by_its_file(tmp_path):
-    PPO(
-        lambda config: Short(), {**QUICK, "env_config": {"inner": "no_such:thing"}}
-    ).save_checkpoint(tmp_path / "run")
-    with pytest.raises(
-        CatalogError,
-        match=f"{tmp_path / 'run' / 'training.json'}: names the import path 'no_such:thing'",
-    ):
-        PPO.restore(tmp_path / "run", lambda config: Short())
-    assert (
-        PPO.restore(
-            tmp_path / "run", lambda config: Short(), config={"env_config": {}}
-        ).config.env_config
-        == {}
-    )
-    with pytest.raises(
-        SavedPolicyError,
-        match=f"{tmp_path / 'run'}: PPO wrote this checkpoint; A2C cannot resume it",
-    ):
-        A2C.restore(tmp_path / "run", Short)
+def make_three_step_env(config):
+    return ThreeStepEnv()
+
+
+def test_import_path_in_checkpoint_is_refused(tmp_path):
+    config = {**QUICK, "env_config": {"inner": "no_such:thing"}}
+    PPO(make_three_step_env, config).save_checkpoint(tmp_path)
+
+    with pytest.raises(CatalogError, match="names the import path 'no_such:thing'") as caught:
+        PPO.restore(tmp_path, make_three_step_env)
+
+    assert str(caught.value).startswith(str(tmp_path / "training.json"))
+
+
+def test_env_config_with_import_path_may_be_replaced(tmp_path):
+    config = {**QUICK, "env_config": {"inner": "no_such:thing"}}
+    PPO(make_three_step_env, config).save_checkpoint(tmp_path)
+
+    algo = PPO.restore(tmp_path, make_three_step_env, config={"env_config": {}})
+
+    assert algo.config.env_config == {}
+
+
+def test_checkpoint_of_other_algorithm_is_refused(tmp_path):
+    PPO(ThreeStepEnv, QUICK).save_checkpoint(tmp_path)
+
+    with pytest.raises(SavedPolicyError, match="A2C cannot resume it") as caught:
+        A2C.restore(tmp_path, ThreeStepEnv)
+
+    assert str(caught.value).startswith(f"{tmp_path}: PPO wrote this checkpoint")
+
+
+def test_model_config_of_checkpoint_cannot_be_changed(tmp_path):
+    PPO(ThreeStepEnv, QUICK).save_checkpoint(tmp_path)
+
     with pytest.raises(ConfigError, match="restore: the saved model is used"):
-        PPO.restore(
-            tmp_path / "run", lambda config: Short(), config={"env_config": {}, "model": {}}
-        )
+        PPO.restore(tmp_path, ThreeStepEnv, config={"model": {}})
 
 
-def test_id_is_kept_and_restored(tmp_path):
-    PPO("CartPole-v1", QUICK).save_checkpoint(tmp_path / "id")
-    assert PPO.restore(tmp_path / "id").state()["env"] == "CartPole-v1"
-    assert PPO(Short, QUICK).state()["env"] is None
+def test_checkpoint_remembers_id_of_environment(tmp_path):
+    PPO("CartPole-v1", QUICK).save_checkpoint(tmp_path)
+
+    assert PPO.restore(tmp_path).state()["env"] == "CartPole-v1"
 
 
-@pytest.mark.parametrize(
-    ("saved", "own", "kept", "expected"),
-    [
-        (True, "auto", "auto", True),
-        (False, "always", "always", False),
-        (None, "always", "always", True),
-        (True, "auto", "never", False),
-        (False, "always", "auto", True),
-    ],
-)
-def test_frozen_run_stays_frozen_if_the_config_does_not_change(saved, own, kept, expected):
-    """A state that was saved before this was decided, or under another config, changes nothing."""
-    algo = PPO(Short, {**QUICK, "frozen": own})
-    algo.train()
-    state = algo.state()
-    state["frozen"], state["config"]["frozen"] = saved, kept
-    algo.set_state(state)
-    assert isinstance(algo.acting, Frozen) is expected
+def test_state_has_no_id_for_environment_class():
+    assert PPO(ThreeStepEnv, QUICK).state()["env"] is None
 
 
-def test_environments_that_cannot_go_on_begin_new_episodes():
-    algo = PPO(Short, QUICK)
-    algo.train()
-    state = algo.state()
-    assert state["collector"]["lengths"].tolist() == [1, 1]
-    mute = {"generator": {}, "why": "it is mute"}
-    for places, anew in (
-        ([state["environments"][0], mute], {1: "it is mute"}),
-        ([mute] * 2, dict.fromkeys((0, 1), "it is mute")),
-    ):
-        with pytest.warns(ResumeWarning, match=f"^{len(anew)} of 2 environments cannot resume"):
-            algo.set_state({**state, "environments": places})
-        assert algo.begun_anew == anew
-        assert algo.state()["collector"]["lengths"].tolist() == [
-            0 if i in anew else 1 for i in range(2)
-        ]
+class UnknownBox(spaces.Box):
+    """A space that a saved policy cannot describe."""
 
 
-class OddBox(spaces.Box):
-    """A space that a saved policy does not describe."""
-
-
-class Odd(Short):
-    """Needs its config."""
+class SizedEnv(ThreeStepEnv):
+    """Has an `UnknownBox` of the size in its config as observation space."""
 
     def __init__(self, config):
         super().__init__()
-        self.observation_space = OddBox(-config["most"], config["most"], (2,))
+        self.observation_space = UnknownBox(-config["size"], config["size"], (2,))
 
 
-def test_a_space_that_is_not_saved_is_read_from_an_environment_with_its_config(tmp_path):
-    PPO(Odd, {**QUICK, "env_config": {"most": 7}}).save_checkpoint(tmp_path)
-    assert PPO.restore(tmp_path, Odd).policy.observation_space == OddBox(-7, 7, (2,))
+def test_unknown_space_is_read_from_environment_with_saved_config(tmp_path):
+    PPO(SizedEnv, {**QUICK, "env_config": {"size": 7}}).save_checkpoint(tmp_path)
+
+    algo = PPO.restore(tmp_path, SizedEnv)
+
+    assert algo.policy.observation_space == UnknownBox(-7, 7, (2,))
+
+
+# --- set_state ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("frozen_key", "saved_key", "was_frozen", "is_frozen"),
+    [
+        pytest.param("auto", "auto", True, True, id="was-frozen"),
+        pytest.param("always", "always", False, False, id="was-not-frozen"),
+        pytest.param("always", "always", None, True, id="was-undecided"),
+        pytest.param("auto", "never", True, False, id="was-never-now-auto"),
+        pytest.param("always", "auto", False, True, id="was-auto-now-always"),
+    ],
+)
+def test_run_stays_frozen_if_key_frozen_is_unchanged(frozen_key, saved_key, was_frozen, is_frozen):
+    algo = PPO(ThreeStepEnv, {**QUICK, "frozen": frozen_key})
+    algo.train()  # with "auto", so short a run is not frozen
+    state = algo.state()
+    state["frozen"] = was_frozen
+    state["config"]["frozen"] = saved_key
+
+    algo.set_state(state)
+
+    assert isinstance(algo.acting, Frozen) is is_frozen
+
+
+#: The state of an environment that cannot resume its episode.
+UNKNOWN_PLACE = {"generator": {}, "why": "it has no state"}
+
+
+def test_environment_without_state_begins_new_episode():
+    algo = PPO(ThreeStepEnv, QUICK)
+    algo.train()  # 4 steps in episodes of 3: each environment is at step 1
+    state = algo.state()
+    assert state["collector"]["lengths"].tolist() == [1, 1]
+    state["environments"][1] = UNKNOWN_PLACE
+
+    with pytest.warns(ResumeWarning, match="^1 of 2 environments cannot resume"):
+        algo.set_state(state)
+
+    assert algo.begun_anew == {1: "it has no state"}
+    assert algo.state()["collector"]["lengths"].tolist() == [1, 0]
+
+
+def test_all_environments_without_state_begin_new_episodes():
+    algo = PPO(ThreeStepEnv, QUICK)
+    algo.train()
+    state = algo.state()
+    state["environments"] = [UNKNOWN_PLACE, UNKNOWN_PLACE]
+
+    with pytest.warns(ResumeWarning, match="^2 of 2 environments cannot resume"):
+        algo.set_state(state)
+
+    assert algo.begun_anew == {0: "it has no state", 1: "it has no state"}
+    assert algo.state()["collector"]["lengths"].tolist() == [0, 0]
