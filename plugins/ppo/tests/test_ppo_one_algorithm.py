@@ -1,8 +1,7 @@
-"""Each algorithm is one: the same weights, rows and config give the same optimiser step in PyTorch
-and TensorFlow.
-"""
+"""Optimiser steps that are the same in PyTorch and TensorFlow, from equal weights and rows."""
 
 import gymnasium as gym
+import keras
 import numpy as np
 import pytest
 from gymnasium.spaces import Box, Discrete, MultiDiscrete
@@ -15,20 +14,22 @@ from rlcatalog_tf.learner import Adam
 
 pytestmark = pytest.mark.twins
 
+both_frameworks = pytest.mark.parametrize("framework", ["torch", "tf"])
+#: Four environments, and rollouts of 16 steps in each.
 SMALL = {"num_envs": 4, "rollout_length": 16, "seed": 0, "entropy_coeff": 0.01}
-OWN = {PPO: {"minibatch_size": 16, "vf_loss_coeff": 0.5}, A2C: {"lambda_": 0.9}, PG: {}}
-NET = {"fcnet_hiddens": [8]}
+#: Keys that an algorithm has in addition.
+OWN_KEYS = {PPO: {"minibatch_size": 16, "vf_loss_coeff": 0.5}, A2C: {"lambda_": 0.9}, PG: {}}
 MODELS = {
-    "fcnet": NET,
+    "fcnet": {"fcnet_hiddens": [8]},
     "lstm": {
-        **NET,
+        "fcnet_hiddens": [8],
         "max_seq_len": 5,
         "use_lstm": True,
         "lstm_cell_size": 5,
         "lstm_use_prev_action": True,
     },
     "attention": {
-        **NET,
+        "fcnet_hiddens": [8],
         "max_seq_len": 5,
         "use_attention": True,
         "attention_dim": 8,
@@ -38,268 +39,343 @@ MODELS = {
         "attention_use_n_prev_actions": 2,
         "attention_use_n_prev_rewards": 3,
     },
-    "autoregressive": {**NET, "use_autoregressive": True},
+    "autoregressive": {"fcnet_hiddens": [8], "use_autoregressive": True},
 }
-CONFIGS = {
-    "plain": (PPO, {"grad_clip": None}),
-    "clipped": (PPO, {"grad_clip": 0.05}),
-    "divergence": (PPO, {"kl_coeff": 0.5}),
-    "A2C": (A2C, {}),
-    "A2C normalised": (A2C, {"normalize_advantage": True, "grad_clip": None}),
-    "PG": (PG, {"grad_clip": None}),
-}
-#: Each way to change the loss or the gradients once; `make attack` runs the other pairs.
-CASES = [
-    *(
-        (model, config)
-        if (model, config) in [("fcnet", "divergence"), ("attention", "clipped")]
-        else pytest.param(model, config, marks=pytest.mark.attack)
-        for model in MODELS
-        for config, (algorithm, _) in CONFIGS.items()
-        if algorithm is PPO
-    ),
-    ("fcnet", "A2C normalised"),
-    pytest.param("lstm", "A2C", marks=pytest.mark.attack),
-    ("autoregressive", "PG"),
-]
 
 
-class Drift(gym.Env):
-    """Drifts with the actions; pays for staying near 0; is cut after some steps, or
-    ends by itself.
+class DriftEnv(gym.Env):
+    """Drifts with the actions and pays for staying near 0.
+
+    An episode ends far from 0, or is truncated after 11 steps.
     """
 
     observation_space = Box(-10, 10, (3,), np.float32)
-
-    def __init__(self, config=None):
-        self.action_space = MultiDiscrete([3, 2]) if (config or {}).get("parts") else Discrete(3)
+    action_space = Discrete(3)
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
-        self.t, self.x = 0, self.np_random.normal(size=3).astype(np.float32)
+        self.t = 0
+        self.x = self.np_random.normal(size=3).astype(np.float32)
         return self.x.copy(), {}
 
     def step(self, action):
         self.t += 1
-        self.x = (
-            self.x + 0.3 * (np.sum(action) - 1.0) + 0.1 * self.np_random.normal(size=3)
-        ).astype(np.float32)
-        return (
-            self.x.copy(),
-            -float(np.abs(self.x).mean()),
-            bool(np.abs(self.x).max() > 4),
-            self.t == 11,
-            {},
-        )
+        noise = 0.1 * self.np_random.normal(size=3)
+        self.x = (self.x + 0.3 * (np.sum(action) - 1.0) + noise).astype(np.float32)
+        distance = np.abs(self.x)
+        return self.x.copy(), -float(distance.mean()), bool(distance.max() > 4), self.t == 11, {}
 
 
-def pair(model, config, algorithm=PPO):
-    """Return an algorithm in each framework, with the same weights, and minibatches
-    of one rollout.
-    """
-    env_config = {"parts": True} if model == "autoregressive" else {"parts": False}
-    config = {**SMALL, **OWN[algorithm], **config, "model": MODELS[model], "env_config": env_config}
-    algos = [
-        algorithm(lambda config: Drift(config), {**config, "framework": framework})
-        for framework in ("torch", "tf")
-    ]
-    algos[1].policy.model.set_weights(algos[0].policy.model.get_weights())
-    batch = algos[0]._batch(algos[0]._collector.collect(16))
-    rng = np.random.default_rng(0)
-    # Ratios away from 1, some of them cut off.
-    batch["logp"] += rng.normal(scale=0.2, size=64).astype(np.float32)
-    return algos, [list(minibatches(batch, 16, rng)) for _ in range(8)]
+class TwoChoicesEnv(DriftEnv):
+    """`DriftEnv` with actions of two parts."""
+
+    action_space = MultiDiscrete([3, 2])
 
 
-def difference(algos, minibatch, lr):
-    """Take a step in each framework; return the norm of the difference of the weight changes,
-    relative to theirs.
-    """
-    moves, figures = [], []
-    for algo in algos:
-        before = algo.policy.model.get_weights()
-        figures.append(
-            np.asarray(
-                algo._learner.optimizer.step(minibatch, Rates(lr, algo._learner.kl_coeff))[0]
-            )
-        )
-        after = algo.policy.model.get_weights()
-        moves.append(
-            np.concatenate(
-                [(after[name].astype(float) - before[name]).ravel() for name in sorted(before)]
-            )
-        )
-    assert np.abs(moves[0]).max() > 0.1 * lr
-    # Losses, entropy, norm and the rest.
-    np.testing.assert_allclose(figures[1], figures[0], rtol=1e-4, atol=1e-5)
-    return np.linalg.norm(moves[1] - moves[0]) / np.linalg.norm(moves[0])
-
-
-def assert_same_moments(ours, theirs):
-    """Moments are those of the names in `get_weights`; in TensorFlow kernels lie the other way
-    round.
-    """
-    assert ours["first"].keys() == theirs["first"].keys()
-    for part, rtol, atol in (("first", 1e-3, 1e-6), ("second", 2e-3, 1e-8)):
-        for name, moment in ours[part].items():
-            np.testing.assert_allclose(
-                theirs[part][name], moment, rtol=rtol, atol=atol, err_msg=name
-            )
-
-
-@pytest.mark.parametrize(("model", "config"), CASES)
-def test_step_is_the_same_in_both_frameworks(model, config):
-    """The first, and the thirtieth from the same weights and state of the optimiser; the learning
-    rate falls.
-    """
-    algorithm, own = CONFIGS[config]
-    algos, epochs = pair(model, own, algorithm)
-    steps = [minibatch for epoch in epochs for minibatch in epoch][:30]
-    rates = [1e-3 * (1 - i / 36) for i in range(30)]
-    assert difference(algos, steps[0], rates[0]) <= 1e-4
-    ours, theirs = (algo._learner.optimizer for algo in algos)
-    if own.get("grad_clip", 0) is None:
-        assert_same_moments(ours.get_state(), theirs.get_state())
-    for minibatch, lr in zip(steps[1:29], rates[1:29], strict=True):
-        ours.step(minibatch, Rates(lr, algos[0]._learner.kl_coeff))
-    algos[1].policy.model.set_weights(algos[0].policy.model.get_weights())
-    theirs.set_state(ours.get_state())
-    assert difference(algos, steps[29], rates[29]) <= 1e-4
-
-
-@pytest.mark.parametrize("framework", ["torch", "tf"])
-def test_state_of_the_optimiser_is_all_there_is(framework):
-    """Read, and set in a fresh optimiser, it goes on as if nothing had been between; it starts with
-    nothing.
-    """
-    algos, epochs = pair("lstm", {})
-    algo = algos[framework == "tf"]
-    optimizer, steps = algo._learner.optimizer, epochs[0] + epochs[1]
-    start = optimizer.get_state()
-    assert start["step"] == 0
-    assert not any(
-        np.any(moment) for part in (start["first"], start["second"]) for moment in part.values()
-    )
-    for minibatch in steps[:3]:
-        optimizer.step(minibatch, Rates(1e-3))
-    kept, weights = optimizer.get_state(), algo.policy.model.get_weights()
-    assert kept["step"] == 3
-    assert {name: moment.shape for name, moment in kept["first"].items()} == {
-        n: w.shape for n, w in weights.items()
+def make_algorithm(framework, model="fcnet", algorithm=PPO, **config):
+    env = TwoChoicesEnv if model == "autoregressive" else DriftEnv
+    config = {
+        **SMALL,
+        **OWN_KEYS[algorithm],
+        "framework": framework,
+        "model": MODELS[model],
+        **config,
     }
-    optimizer.step(steps[3], Rates(1e-3))
-    expected = algo.policy.model.get_weights()
+    return algorithm(env, config)
+
+
+def collect_minibatches(algo, *, passes=8):
+    """Collect a rollout; return the minibatches of 16 rows of several passes over it."""
+    batch = algo._batch(algo._collector.collect(16))
+    rng = np.random.default_rng(0)
+    # Move probability ratios away from 1, so that some are clipped.
+    batch["logp"] += rng.normal(scale=0.2, size=64).astype(np.float32)
+    all_minibatches = []
+    for _ in range(passes):
+        all_minibatches.extend(minibatches(batch, 16, rng))
+    return all_minibatches
+
+
+# --- steps in both frameworks ---------------------------------------------------------------------
+
+CONFIGS = {
+    "no clipping": (PPO, {"grad_clip": None}),
+    "clipping": (PPO, {"grad_clip": 0.05}),
+    "KL penalty": (PPO, {"kl_coeff": 0.5}),
+    "A2C": (A2C, {}),
+    "A2C normalised": (A2C, {"normalize_advantage": True, "grad_clip": None}),
+    "PG": (PG, {"grad_clip": None}),
+}
+#: Pairs of a model and a config. `make test` runs some; each changes losses or gradients in its own
+#: way.
+QUICK_PAIRS = [
+    ("fcnet", "KL penalty"),
+    ("attention", "clipping"),
+    ("fcnet", "A2C normalised"),
+    ("autoregressive", "PG"),
+]
+PAIRS = [
+    *QUICK_PAIRS,
+    *(
+        pytest.param(model, config, marks=pytest.mark.attack)
+        for model in MODELS
+        for config in ("no clipping", "clipping", "KL penalty")
+        if (model, config) not in QUICK_PAIRS
+    ),
+    pytest.param("lstm", "A2C", marks=pytest.mark.attack),
+]
+
+
+def make_twins(model, config):
+    """Return one algorithm in PyTorch and in TensorFlow, with the same weights."""
+    algorithm, keys = CONFIGS[config]
+    torch_algo = make_algorithm("torch", model, algorithm, **keys)
+    tf_algo = make_algorithm("tf", model, algorithm, **keys)
+    tf_algo.policy.model.set_weights(torch_algo.policy.model.get_weights())
+    return torch_algo, tf_algo
+
+
+def take_step(algo, minibatch, lr):
+    """Take an optimiser step; return the changes of all weights as one vector, and the metrics."""
+    before = algo.policy.model.get_weights()
+    figures, _ = algo._learner.optimizer.step(minibatch, Rates(lr, algo._learner.kl_coeff))
+    after = algo.policy.model.get_weights()
+    changes = [(after[name].astype(float) - before[name]).ravel() for name in sorted(before)]
+    return np.concatenate(changes), np.asarray(figures)
+
+
+def assert_same_step(torch_algo, tf_algo, minibatch, *, lr):
+    torch_change, torch_metrics = take_step(torch_algo, minibatch, lr)
+    tf_change, tf_metrics = take_step(tf_algo, minibatch, lr)
+    assert np.abs(torch_change).max() > 0.1 * lr
+    np.testing.assert_allclose(tf_metrics, torch_metrics, rtol=1e-4, atol=1e-5)
+    difference = np.linalg.norm(tf_change - torch_change)
+    assert difference <= 1e-4 * np.linalg.norm(torch_change)
+
+
+@pytest.mark.parametrize(("model", "config"), PAIRS)
+def test_first_step_is_same_in_both_frameworks(model, config):
+    torch_algo, tf_algo = make_twins(model, config)
+    minibatch = collect_minibatches(torch_algo)[0]
+
+    assert_same_step(torch_algo, tf_algo, minibatch, lr=1e-3)
+
+
+@pytest.mark.parametrize(("model", "config"), PAIRS)
+def test_thirtieth_step_is_same_from_state_of_other_framework(model, config):
+    torch_algo, tf_algo = make_twins(model, config)
+    steps = collect_minibatches(torch_algo)[:30]
+    rates = [1e-3 * (1 - i / 36) for i in range(30)]
+    torch_optimizer = torch_algo._learner.optimizer
+    for minibatch, lr in zip(steps[:29], rates[:29], strict=True):
+        torch_optimizer.step(minibatch, Rates(lr, torch_algo._learner.kl_coeff))
+
+    tf_algo.policy.model.set_weights(torch_algo.policy.model.get_weights())
+    tf_algo._learner.optimizer.set_state(torch_optimizer.get_state())
+
+    assert_same_step(torch_algo, tf_algo, steps[29], lr=rates[29])
+
+
+@pytest.mark.parametrize(
+    ("model", "config"),
+    [
+        ("fcnet", "A2C normalised"),
+        ("autoregressive", "PG"),
+        *(pytest.param(model, "no clipping", marks=pytest.mark.attack) for model in MODELS),
+    ],
+)
+def test_moments_after_step_are_same_in_both_frameworks(model, config):
+    torch_algo, tf_algo = make_twins(model, config)
+    minibatch = collect_minibatches(torch_algo)[0]
+    take_step(torch_algo, minibatch, lr=1e-3)
+    take_step(tf_algo, minibatch, lr=1e-3)
+
+    expected = torch_algo._learner.optimizer.get_state()
+    state = tf_algo._learner.optimizer.get_state()
+
+    assert state["first"].keys() == expected["first"].keys()
+    for name, moment in expected["first"].items():
+        np.testing.assert_allclose(state["first"][name], moment, rtol=1e-3, atol=1e-6)
+    for name, moment in expected["second"].items():
+        np.testing.assert_allclose(state["second"][name], moment, rtol=2e-3, atol=1e-8)
+
+
+# --- the state of an optimiser --------------------------------------------------------------------
+
+
+@both_frameworks
+def test_state_of_fresh_optimizer_is_zero(framework):
+    algo = make_algorithm(framework, "lstm")
+
+    state = algo._learner.optimizer.get_state()
+
+    assert state["step"] == 0
+    assert not any(np.any(moment) for moment in state["first"].values())
+    assert not any(np.any(moment) for moment in state["second"].values())
+
+
+@both_frameworks
+def test_state_of_optimizer_has_moment_for_each_weight(framework):
+    algo = make_algorithm(framework, "lstm")
+    optimizer = algo._learner.optimizer
+
+    for minibatch in collect_minibatches(algo)[:3]:
+        optimizer.step(minibatch, Rates(lr=1e-3))
+
+    state = optimizer.get_state()
+    weights = algo.policy.model.get_weights()
+    assert state["step"] == 3
+    assert {name: moment.shape for name, moment in state["first"].items()} == {
+        name: weight.shape for name, weight in weights.items()
+    }
+
+
+@both_frameworks
+def test_optimizer_with_restored_state_takes_same_step(framework):
+    algo = make_algorithm(framework, "lstm")
+    model = algo.policy.model
+    optimizer = algo._learner.optimizer
+    steps = collect_minibatches(algo)
+    for minibatch in steps[:3]:
+        optimizer.step(minibatch, Rates(lr=1e-3))
+    state = optimizer.get_state()
+    weights = model.get_weights()
+    optimizer.step(steps[3], Rates(lr=1e-3))
+    expected = model.get_weights()
+
+    model.set_weights(weights)
     fresh = optimizer_of(framework)(algo.policy, algo.config, algo.objective)
-    algo.policy.model.set_weights(weights)
-    fresh.set_state(kept)
-    fresh.step(steps[3], Rates(1e-3))
-    for name, weight in algo.policy.model.get_weights().items():
-        np.testing.assert_allclose(weight, expected[name], atol=1e-7, err_msg=name)
+    fresh.set_state(state)
+    fresh.step(steps[3], Rates(lr=1e-3))
+
     assert fresh.get_state()["step"] == 4
+    for name, weight in model.get_weights().items():
+        np.testing.assert_allclose(weight, expected[name], atol=1e-7, err_msg=name)
 
 
-def by_hand(weight, gradients, lr, epsilon):
-    """Kingma and Ba 2015, algorithm 1."""
-    first = second = np.zeros_like(weight)
+# --- Adam and clipping ----------------------------------------------------------------------------
+
+
+def adam_of_paper(weight, gradients, *, lr, epsilon):
+    """Return the weight after some steps of Kingma and Ba 2015, algorithm 1."""
+    first = np.zeros_like(weight)
+    second = np.zeros_like(weight)
     for t, gradient in enumerate(gradients, 1):
-        first, second = 0.9 * first + 0.1 * gradient, 0.999 * second + 0.001 * gradient**2
-        weight = weight - lr * (first / (1 - 0.9**t)) / (np.sqrt(second / (1 - 0.999**t)) + epsilon)
+        first = 0.9 * first + 0.1 * gradient
+        second = 0.999 * second + 0.001 * gradient**2
+        corrected_first = first / (1 - 0.9**t)
+        corrected_second = second / (1 - 0.999**t)
+        weight = weight - lr * corrected_first / (np.sqrt(corrected_second) + epsilon)
     return weight
 
 
 @pytest.mark.parametrize(("dtype", "precision"), [("float32", 1e-5), ("float64", 1e-11)])
-def test_adam_is_that_of_the_paper(dtype, precision):
-    """For gradients about the size of epsilon, where it counts."""
-    import keras
-
+def test_tensorflow_adam_equals_paper(dtype, precision):
+    # Gradients about as large as epsilon, so that it counts.
     gradients = np.random.default_rng(0).normal(scale=1e-3, size=(20, 5))
     variable = keras.Variable(np.ones(5, dtype), dtype=dtype)
-    optimizer = Adam(learning_rate=0.125, epsilon=1e-3)  # Keras keeps it in float32
+    optimizer = Adam(learning_rate=0.125, epsilon=1e-3)  # 0.125 is exact in Keras' float32
     optimizer.build([variable])
+
     for gradient in gradients:
         optimizer.apply([gradient.astype(dtype)], [variable])
-    expected = by_hand(np.ones(5), gradients, 0.125, 1e-3)
-    np.testing.assert_allclose(variable.numpy(), expected, rtol=precision)
+
+    expected = adam_of_paper(np.ones(5), gradients, lr=0.125, epsilon=1e-3)
     assert np.abs(expected - 1).max() > 0.1
+    np.testing.assert_allclose(variable.numpy(), expected, rtol=precision)
 
 
-def test_constraints_of_keras_hold_after_a_step():
-    import keras
-
+def test_keras_constraint_holds_after_step():
     layer = keras.layers.Dense(3, kernel_constraint="non_neg")
     layer.build((None, 2))
     optimizer = Adam(learning_rate=2.0)
     optimizer.build([layer.kernel, layer.bias])
-    optimizer.apply(
-        [np.ones((2, 3), np.float32), np.ones(3, np.float32)], [layer.kernel, layer.bias]
-    )
-    np.testing.assert_array_equal(layer.kernel.numpy(), 0.0)
+    kernel_gradient = np.ones((2, 3), np.float32)
+    bias_gradient = np.ones(3, np.float32)
+
+    optimizer.apply([kernel_gradient, bias_gradient], [layer.kernel, layer.bias])
+
+    # Adam's first step is the learning rate; the kernel may not become negative.
     np.testing.assert_allclose(layer.bias.numpy(), -2.0, rtol=1e-5)
+    np.testing.assert_array_equal(layer.kernel.numpy(), 0.0)
 
 
 @pytest.mark.grid
-@pytest.mark.parametrize("framework", ["torch", "tf"])
-@pytest.mark.parametrize("clip", [None, 0.02, 1e6])
-def test_gradients_are_clipped_to_their_norm(framework, clip):
-    """The first moment after one step is a tenth of the gradient that the optimiser was given."""
-    algos, epochs = pair("fcnet", {"grad_clip": clip})
-    optimizer = algos[framework == "tf"]._learner.optimizer
-    figures, _ = optimizer.step(epochs[0][0], Rates(1e-3))
-    norm = float(figures[-1])
-    given = np.sqrt(
-        sum(
-            np.sum((10 * moment.astype(float)) ** 2)
-            for moment in optimizer.get_state()["first"].values()
-        )
-    )
-    assert norm > 0.1  # what is reported is the norm before
-    np.testing.assert_allclose(given, min(norm, clip or np.inf), rtol=1e-3)
+@both_frameworks
+@pytest.mark.parametrize("grad_clip", [None, 0.02, 1e6])
+def test_gradient_is_clipped_to_largest_norm(framework, grad_clip):
+    algo = make_algorithm(framework, grad_clip=grad_clip)
+    optimizer = algo._learner.optimizer
+
+    figures, _ = optimizer.step(collect_minibatches(algo)[0], Rates(lr=1e-3))
+
+    reported_norm = float(figures[-1])  # before clipping
+    assert reported_norm > 0.1
+    # Adam's first moment after one step is a tenth of the gradient.
+    squares = [np.sum((10.0 * moment) ** 2) for moment in optimizer.get_state()["first"].values()]
+    norm = np.sqrt(np.sum(squares))
+    expected = reported_norm if grad_clip is None else min(reported_norm, grad_clip)
+    np.testing.assert_allclose(norm, expected, rtol=1e-3)
 
 
-def test_a_loss_that_is_not_finite_is_named_with_all_figures_in_any_pass():
-    algos, epochs = pair("fcnet", {"entropy_coeff": 0.0})
-    part = {**epochs[0][0], "target": np.full_like(epochs[0][0]["target"], np.nan)}
-    for measure in (True, False):
-        with pytest.raises(NonFiniteError, match=r"vf_loss nan, entropy 1\.09"):
-            algos[0]._learner.optimizer.step(part, Rates(1e-3), check=False, measure=measure)
+# --- updates --------------------------------------------------------------------------------------
 
 
-def test_rows_are_looked_at_once_and_figures_are_those_of_the_last_pass(monkeypatch):
-    """An update of three passes leaves the weights of as many steps taken one by one, and says what
-    the last found.
-    """
-    config = {
-        **SMALL,
-        "framework": "torch",
-        "model": MODELS["fcnet"],
-        "num_epochs": 3,
-        "minibatch_size": 16,
-        "entropy_coeff": 0.0,
-    }
-    algo, by_hand = (PPO(lambda config: Drift(config), {**config, "seed": 3}) for _ in range(2))
+@pytest.mark.parametrize("measure", [True, False])
+def test_error_of_nan_loss_shows_entropy_in_any_pass(measure):
+    algo = make_algorithm("torch", entropy_coeff=0.0)
+    minibatch = collect_minibatches(algo)[0]
+    minibatch["target"] = np.full_like(minibatch["target"], np.nan)
+
+    # The entropy of three about equally likely actions is log(3) = 1.0986.
+    with pytest.raises(NonFiniteError, match=r"vf_loss nan, entropy 1\.09"):
+        algo._learner.optimizer.step(minibatch, Rates(lr=1e-3), check=False, measure=measure)
+
+
+def make_ppo_of_three_passes():
+    """Return a PPO that makes three passes over a rollout, in four minibatches."""
+    return make_algorithm("torch", num_epochs=3, minibatch_size=16, entropy_coeff=0.0, seed=3)
+
+
+def test_update_equals_steps_taken_one_by_one():
+    algo = make_ppo_of_three_passes()
+    stepped = make_ppo_of_three_passes()
     batch = algo._batch(algo._collector.collect(16))
-    checked, weighed, last = [], [], []
-    evaluate = type(algo.policy).evaluate
 
-    def watched(self, rows, *, check=True, entropy=True):
-        checked.append(check)
-        weighed.append(entropy)
-        return evaluate(self, rows, check=check, entropy=entropy)
-
-    rng = by_hand._learner.rng
-    rng.bit_generator.state = algo._learner.rng.bit_generator.state
+    rng = stepped._learner.rng
+    rng.bit_generator.state = algo._learner.rng.bit_generator.state  # the same minibatches
     for _ in range(3):
-        last = [
-            by_hand._learner.optimizer.step(part, Rates(1e-3))[0].numpy()
-            for part in minibatches(batch, 16, rng)
-        ]
-    with monkeypatch.context() as patched:
-        patched.setattr(type(algo.policy), "evaluate", watched)
-        found = algo._learner.update(batch, 1e-3)
-    assert checked == [True] * 4 + [False] * 8
-    assert weighed == [True] * 4 + [False] * 4 + [True] * 4  # nothing but a figure
-    names = algo._learner.optimizer.objective.figures
-    np.testing.assert_allclose([found[name] for name in names], np.mean(last, 0), rtol=1e-5)
-    expected = by_hand.policy.model.get_weights()
+        metrics_of_pass = []
+        for minibatch in minibatches(batch, 16, rng):
+            figures, _ = stepped._learner.optimizer.step(minibatch, Rates(lr=1e-3))
+            metrics_of_pass.append(figures.numpy())
+    result = algo._learner.update(batch, lr=1e-3)
+
+    # The update reports the means of the last pass.
+    metrics = [result[name] for name in algo.objective.figures]
+    np.testing.assert_allclose(metrics, np.mean(metrics_of_pass, axis=0), rtol=1e-5)
+    expected = stepped.policy.model.get_weights()
     for name, weight in algo.policy.model.get_weights().items():
         np.testing.assert_array_equal(weight, expected[name], err_msg=name)
+
+
+def test_update_checks_first_pass_and_measures_last(monkeypatch):
+    algo = make_ppo_of_three_passes()
+    batch = algo._batch(algo._collector.collect(16))
+    checks = []
+    entropies = []
+    policy_class = type(algo.policy)
+    evaluate = policy_class.evaluate
+
+    def record(policy, rows, *, check=True, entropy=True):
+        checks.append(check)
+        entropies.append(entropy)
+        return evaluate(policy, rows, check=check, entropy=entropy)
+
+    monkeypatch.setattr(policy_class, "evaluate", record)
+    algo._learner.update(batch, lr=1e-3)
+
+    # Three passes over four minibatches. Without an entropy bonus, the entropy is only computed
+    # where rows are checked or metrics are reported.
+    assert checks == [True] * 4 + [False] * 8
+    assert entropies == [True] * 4 + [False] * 4 + [True] * 4
