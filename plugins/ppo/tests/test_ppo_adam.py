@@ -1,6 +1,4 @@
-"""PyTorch's Adam of our own: equal to torch.optim's bit by bit, and what torch.optim brings stays
-outside.
-"""
+"""PyTorch's Adam of our own, which equals torch.optim's bit by bit, and what a run imports."""
 
 from __future__ import annotations
 
@@ -18,46 +16,58 @@ from rlcatalog_ppo.config import PPOConfig
 from rlcatalog_ppo.torch import Optimizer
 from rlcatalog_torch.learner import Adam, clip_gradients, gradient_norm
 
-EPS = 1e-5
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
-SHAPES = [(5, 7), (33,), (), (1, 1), (0, 4), (300, 41)]
 
 
-def weights_of(dtype, device="cpu"):
+def make_weights(*dtypes, device="cpu"):
+    """Return weights of many shapes and memory layouts, in each dtype."""
     generator = torch.Generator().manual_seed(0)
-    found = [torch.randn(shape, generator=generator) for shape in SHAPES]
-    found += [
-        torch.randn(8, 3, 3, 3, generator=generator).contiguous(memory_format=torch.channels_last)
-    ]
-    found += [torch.randn(6, 4, generator=generator).t()]
-    return [torch.nn.Parameter(weight.to(device, dtype)) for weight in found]
+    tensors = []
+    for shape in ((5, 7), (33,), (), (1, 1), (0, 4), (300, 41)):
+        tensors.append(torch.randn(shape, generator=generator))
+    kernels = torch.randn(8, 3, 3, 3, generator=generator)
+    tensors.append(kernels.contiguous(memory_format=torch.channels_last))
+    tensors.append(torch.randn(6, 4, generator=generator).t())
+    weights = []
+    for dtype in dtypes:
+        weights.extend(torch.nn.Parameter(tensor.to(device, dtype)) for tensor in tensors)
+    return weights
 
 
-def theirs_of(weights):
-    # What PPO used before there was one of our own.
-    return torch.optim.Adam(weights, eps=EPS, fused=True)
+def copy_weights(weights):
+    return [torch.nn.Parameter(weight.detach().clone()) for weight in weights]
 
 
-def assert_same(ours, theirs):
-    for one, other in zip(ours, theirs, strict=True):
-        assert torch.equal(one, other), (one.shape, one.dtype, (one - other).abs().max())
+def set_gradients(weights, *, step):
+    """Set random gradients, which are the same for the same step.
 
-
-def hand_out_gradients(ours, theirs, step):
-    """Give both the same gradients, of sizes about epsilon and far from it; every third weight has
-    one now and then.
+    Their size is about that of epsilon in some steps, and far from it in others. In three of four
+    steps, every third weight has none.
     """
     generator = torch.Generator().manual_seed(step)
-    for index, (one, other) in enumerate(zip(ours, theirs, strict=True)):
-        gradient = torch.randn(one.shape, generator=generator) * 10.0 ** (step % 9 - 6)
-        if index % 3 == 0 and step % 4:
-            one.grad = other.grad = None
-            continue
-        flatten_structured = torch.empty_like(one).detach().copy_(gradient)
-        one.grad, other.grad = flatten_structured, flatten_structured.clone()
+    size = 10.0 ** (step % 9 - 6)
+    for i, weight in enumerate(weights):
+        random = torch.randn(weight.shape, generator=generator) * size
+        weight.grad = None
+        if i % 3 != 0 or step % 4 == 0:
+            # With the weight's device, dtype and memory layout.
+            weight.grad = torch.empty_like(weight).detach().copy_(random)
 
 
-@pytest.mark.parametrize(
+def assert_equal(tensors, other_tensors):
+    """Assert that the tensors of two lists are equal, bit by bit."""
+    for tensor, other in zip(tensors, other_tensors, strict=True):
+        assert torch.equal(tensor, other), (
+            tensor.shape,
+            tensor.dtype,
+            (tensor - other).abs().max(),
+        )
+
+
+# --- steps ----------------------------------------------------------------------------------------
+
+all_devices = pytest.mark.parametrize("device", DEVICES)
+all_dtypes = pytest.mark.parametrize(
     "dtypes",
     [
         [torch.float32],
@@ -67,229 +77,296 @@ def hand_out_gradients(ours, theirs, step):
     ],
     ids=str,
 )
-@pytest.mark.parametrize("device", DEVICES)
-def test_every_step_is_that_of_fused_adam(dtypes, device):
-    ours = [weight for dtype in dtypes for weight in weights_of(dtype, device)]
-    theirs = [torch.nn.Parameter(weight.detach().clone()) for weight in ours]
-    start = [weight.detach().clone() for weight in ours]
-    mine, reference = Adam(ours, eps=EPS), theirs_of(theirs)
+
+
+@all_dtypes
+@all_devices
+def test_adam_equals_fused_adam_of_pytorch(dtypes, device):
+    weights = make_weights(*dtypes, device=device)
+    expected_weights = copy_weights(weights)
+    optimizer = Adam(weights, eps=1e-5)
+    reference = torch.optim.Adam(expected_weights, eps=1e-5, fused=True)
+
     for step in range(60):
         lr = 1e-2 * (1 - step / 120)
-        hand_out_gradients(ours, theirs, step)
-        mine.step(lr)
-        for group in reference.param_groups:
-            group["lr"] = lr
+        set_gradients(weights, step=step)
+        set_gradients(expected_weights, step=step)
+        optimizer.step(lr)
+        reference.param_groups[0]["lr"] = lr
         reference.step()
-        assert_same(ours, theirs)
-    for weight, other, before in zip(ours, theirs, start, strict=True):
-        state, expected = mine.state[weight], reference.state[other]
-        assert_same(state, [expected["step"], expected["exp_avg"], expected["exp_avg_sq"]])
-        assert weight.numel() == 0 or not torch.equal(weight, before)
-    assert {int(mine.state[weight].step) for weight in ours} == {15, 60}
+        assert_equal(weights, expected_weights)
+
+    for weight, expected_weight in zip(weights, expected_weights, strict=True):
+        expected = reference.state[expected_weight]
+        expected_state = [expected["step"], expected["exp_avg"], expected["exp_avg_sq"]]
+        assert_equal(optimizer.state[weight], expected_state)
 
 
-def test_weight_that_never_had_a_gradient_has_no_state():
-    kept, moved = (torch.nn.Parameter(torch.ones(3)) for _ in range(2))
-    mine = Adam([kept, moved, moved], eps=EPS)
-    moved.grad = torch.ones(3)
-    mine.step(0.1)
-    assert torch.equal(kept, torch.ones(3))
-    assert list(mine.state) == [moved]
-    assert mine.state[moved].step == 1  # once, though it was named twice
-    mine.zero_grad()
-    assert moved.grad is None
+@all_dtypes
+@all_devices
+def test_adam_changes_every_weight(dtypes, device):
+    weights = make_weights(*dtypes, device=device)
+    before = copy_weights(weights)
+    optimizer = Adam(weights, eps=1e-5)
+
+    for step in range(60):
+        set_gradients(weights, step=step)
+        optimizer.step(1e-2)
+
+    for weight, weight_before in zip(weights, before, strict=True):
+        is_empty = weight.numel() == 0
+        assert is_empty or not torch.equal(weight, weight_before)
+    # Every third weight has a gradient in one of four steps only.
+    assert {int(optimizer.state[weight].step) for weight in weights} == {15, 60}
 
 
-def test_gradients_in_another_order_of_memory_are_read_by_their_places():
-    weight = torch.nn.Parameter(
-        torch.zeros(2, 3, 2, 2).contiguous(memory_format=torch.channels_last)
-    )
+def test_weight_without_gradient_stays_and_has_no_state():
+    weight = torch.nn.Parameter(torch.ones(3))
+    other = torch.nn.Parameter(torch.ones(3))
+    other.grad = torch.ones(3)
+    optimizer = Adam([weight, other])
+
+    optimizer.step(0.1)
+
+    assert torch.equal(weight, torch.ones(3))
+    assert list(optimizer.state) == [other]
+
+
+def test_weight_passed_twice_takes_one_step():
+    weight = torch.nn.Parameter(torch.ones(3))
+    weight.grad = torch.ones(3)
+    optimizer = Adam([weight, weight])
+
+    optimizer.step(0.1)
+
+    assert optimizer.state[weight].step == 1
+
+
+def test_zero_grad_clears_gradients():
+    weight = torch.nn.Parameter(torch.ones(3))
+    weight.grad = torch.ones(3)
+
+    Adam([weight]).zero_grad()
+
+    assert weight.grad is None
+
+
+def test_gradient_may_have_other_memory_layout_than_weight():
+    zeros = torch.zeros(2, 3, 2, 2)
+    weight = torch.nn.Parameter(zeros.contiguous(memory_format=torch.channels_last))
     weight.grad = torch.linspace(-1, 1, 24).reshape(2, 3, 2, 2)
-    Adam([weight], eps=1.0).step(1.0)
-    np.testing.assert_allclose(weight.detach(), -weight.grad / (weight.grad.abs() + 1), rtol=1e-5)
+
+    Adam([weight], eps=1.0).step(lr=1.0)
+
+    # Adam's first step is lr * gradient / (|gradient| + eps).
+    expected = -weight.grad / (weight.grad.abs() + 1)
+    np.testing.assert_allclose(weight.detach(), expected, rtol=1e-5)
 
 
-def gradient_of(weight):
-    return torch.linspace(1.0, 2.0, weight.numel()).reshape(weight.shape)
+def to_float64(net):
+    net.double()
+
+
+def to_bfloat16(net):
+    net.bfloat16()
+
+
+def to_channels_last(net):
+    net.to(memory_format=torch.channels_last)
+
+
+@pytest.mark.parametrize("convert", [to_float64, to_bfloat16, to_channels_last])
+def test_state_follows_converted_weights(convert):
+    net = torch.nn.Conv2d(3, 8, 2)
+    optimizer = Adam(net.parameters())
+
+    def take_steps(count):
+        for _ in range(count):
+            for weight in net.parameters():
+                gradient = torch.linspace(1.0, 2.0, weight.numel()).reshape(weight.shape)
+                weight.grad = torch.empty_like(weight).detach().copy_(gradient)
+            optimizer.step(0.1)
+
+    take_steps(3)
+    convert(net)
+    take_steps(3)
+
+    for weight in net.parameters():
+        state = optimizer.state[weight]
+        assert state.first.dtype == weight.dtype
+        assert state.step == 6
+        # With equal gradients, their mean after 6 steps is 1 - 0.9**6 of each, if the steps before
+        # the conversion still count.
+        gradient = torch.linspace(1.0, 2.0, weight.numel()).reshape(weight.shape)
+        expected = (1 - 0.9**6) * gradient
+        torch.testing.assert_close(state.first.float(), expected, rtol=2e-2, atol=0.0)
+
+
+def test_state_is_on_meta_device_if_weight_is():
+    weight = torch.nn.Parameter(torch.zeros(3, device="meta"))
+    weight.grad = torch.zeros(3, device="meta")
+    optimizer = Adam([weight])
+
+    optimizer.step(0.1)
+
+    assert optimizer.state[weight].first.device.type == "meta"
 
 
 @pytest.mark.parametrize(
-    "convert",
+    ("weight", "message"),
     [
-        lambda net: net.double(),
-        lambda net: net.bfloat16(),
-        lambda net: net.to(memory_format=torch.channels_last),
+        pytest.param(
+            torch.zeros(3, dtype=torch.complex64), "found one of torch.complex64", id="complex"
+        ),
+        pytest.param(
+            torch.zeros(4, 4)[:, :2],
+            r"shape \(4, 2\) and strides \(4, 1\) is a view",
+            id="memory-with-gaps",
+        ),
+        pytest.param(torch.zeros(3).expand(2, 3), "or overlaps", id="overlapping-memory"),
     ],
-    ids=["float64", "bfloat16", "channels_last"],
 )
-def test_state_follows_weights_that_are_converted(convert):
-    net = torch.nn.Conv2d(3, 8, 2)
-    mine = Adam(net.parameters(), eps=EPS)
-    for step in range(6):
-        if step == 3:
-            convert(net)
-        for weight in net.parameters():
-            weight.grad = torch.empty_like(weight).detach().copy_(gradient_of(weight))
-        mine.step(0.1)
-    for weight in net.parameters():
-        assert mine.state[weight].first.dtype == weight.dtype
-        assert mine.state[weight].step == 6
-        # Of equal gradients the mean after t steps is 1 - 0.9**t of each: what was there before
-        # counts on.
-        expected = (1 - 0.9**6) * gradient_of(weight)
-        torch.testing.assert_close(mine.state[weight].first.float(), expected, rtol=2e-2, atol=0.0)
+def test_adam_refuses_weights_it_cannot_update(weight, message):
+    with pytest.raises(NotServedError, match=message):
+        Adam([weight])
+
+
+# --- clipping -------------------------------------------------------------------------------------
+
+
+def gradients_of(weights):
+    return [weight.grad for weight in weights if weight.grad is not None]
 
 
 @pytest.mark.parametrize("limit", [1e-3, 0.5, 5.0, 1e3])
 @pytest.mark.parametrize(
     "dtypes", [[torch.float32], [torch.float64, torch.bfloat16, torch.float32]], ids=str
 )
-def test_gradients_are_clipped_as_pytorch_does(dtypes, limit):
-    ours = [weight for dtype in dtypes for weight in weights_of(dtype, "cpu")]
-    theirs = [torch.nn.Parameter(weight.detach().clone()) for weight in ours]
-    hand_out_gradients(ours, theirs, 1)
-    assert {weight.grad is None for weight in ours} == {True, False}
-    norm = gradient_norm(ours)
-    clip_gradients(ours, norm, limit)
-    expected = torch.nn.utils.clip_grad_norm_(theirs, limit)
-    assert torch.equal(norm, expected)
-    assert_same(
-        *(
-            [weight.grad for weight in weights if weight.grad is not None]
-            for weights in (ours, theirs)
-        )
-    )
-    assert gradient_norm([weight for weight in ours if weight.grad is None]) == 0.0
+def test_clipping_equals_that_of_pytorch(dtypes, limit):
+    weights = make_weights(*dtypes)
+    expected_weights = copy_weights(weights)
+    set_gradients(weights, step=1)
+    set_gradients(expected_weights, step=1)
+    assert {weight.grad is None for weight in weights} == {True, False}
+
+    norm = gradient_norm(weights)
+    clip_gradients(weights, norm, limit)
+
+    expected_norm = torch.nn.utils.clip_grad_norm_(expected_weights, limit)
+    assert torch.equal(norm, expected_norm)
+    assert_equal(gradients_of(weights), gradients_of(expected_weights))
 
 
-def test_nothing_is_computed_on_the_meta_device():
-    weight = torch.nn.Parameter(torch.zeros(3, device="meta"))
-    mine = Adam([weight], eps=EPS)
-    weight.grad = torch.zeros(3, device="meta")
-    mine.step(0.1)
-    assert mine.state[weight].first.device.type == "meta"
-
-
-@pytest.mark.parametrize(
-    ("weight", "said"),
-    [
-        (
-            torch.zeros(3, dtype=torch.complex64),
-            "needs floating-point weights, found one of torch.complex64",
-        ),
-        (
-            torch.zeros(4, 4)[:, :2],
-            r"shape \(4, 2\) and strides \(4, 1\) is a view whose memory has gaps",
-        ),
-        (torch.zeros(3).expand(2, 3), "or overlaps"),
-    ],
-)
-def test_weights_that_adam_cannot_serve_are_refused(weight, said):
-    with pytest.raises(NotServedError, match=said):
-        Adam([weight])
+def test_norm_without_gradients_is_zero():
+    assert gradient_norm(make_weights(torch.float32)) == 0.0
 
 
 # --- the state of PPO's optimiser -----------------------------------------------------------------
 
 
-def optimizer_of(shape, convert=lambda model: model):
-    """An optimiser whose model has kernels that lie `channels_last`, if it sees pictures."""
+def make_optimizer(obs_shape, dtype):
+    """Return PPO's optimiser; the kernels of a model for images are `channels_last`."""
     policy = rlcatalog.build(
-        spaces.Box(-1, 1, shape, np.float32), spaces.Discrete(2), framework="torch"
+        spaces.Box(-1, 1, obs_shape, np.float32), spaces.Discrete(2), framework="torch"
     )
-    convert(policy.model)
+    policy.model.to(dtype)
     return Optimizer(policy, PPOConfig())
 
 
-def give_gradients(optimizer, seed):
-    generator = torch.Generator().manual_seed(seed)
-    for index, weight in enumerate(optimizer.parameters):
-        weight.grad = None
-        if index or seed:  # the first weight misses the first step
-            weight.grad = (
-                torch.empty_like(weight)
-                .detach()
-                .copy_(torch.randn(weight.shape, generator=generator))
-            )
+def take_steps(optimizer, steps):
+    """Take steps with random gradients; the first weight has none in step 0."""
+    for step in steps:
+        generator = torch.Generator().manual_seed(step)
+        for i, weight in enumerate(optimizer.parameters):
+            weight.grad = None
+            if i > 0 or step > 0:
+                random = torch.randn(weight.shape, generator=generator)
+                weight.grad = torch.empty_like(weight).detach().copy_(random)
+        optimizer.optimizer.step(1e-2)
+
+
+def test_state_counts_missing_steps_of_weights():
+    optimizer = make_optimizer((4,), torch.float32)
+
+    take_steps(optimizer, [0, 1, 2])
+
+    first_weight, *_ = optimizer.model.trainable_variables(as_dict=True)
+    state = optimizer.get_state()
+    assert state["step"] == 3
+    assert state["behind"] == {first_weight: 2}  # it has no gradient in step 0
 
 
 @pytest.mark.parametrize(
-    ("shape", "convert"),
+    ("obs_shape", "dtype"),
     [
-        ((4,), lambda model: model),
-        ((42, 42, 3), lambda model: model),
-        ((4,), lambda model: model.double()),
-        ((4,), lambda model: model.bfloat16()),
+        pytest.param((4,), torch.float32, id="vector"),
+        pytest.param((42, 42, 3), torch.float32, id="image"),
+        pytest.param((4,), torch.float64, id="float64"),
+        pytest.param((4,), torch.bfloat16, id="bfloat16"),
     ],
-    ids=["vector", "picture", "float64", "bfloat16"],
 )
-def test_optimiser_that_was_given_the_state_takes_the_same_steps(shape, convert):
-    optimizer = optimizer_of(shape, convert)
-    for seed in range(3):
-        give_gradients(optimizer, seed)
-        optimizer.optimizer.step(1e-2)
-    kept, weights = (
-        optimizer.get_state(),
-        [weight.detach().clone() for weight in optimizer.parameters],
-    )
-    names = list(optimizer.model.trainable_variables(as_dict=True))
-    assert (kept["step"], kept["behind"]) == (3, {names[0]: 2})
-    fresh = optimizer_of(shape, convert)
-    fresh.set_state(kept)
-    for weight, value in zip(fresh.parameters, weights, strict=True):
-        weight.data = value.clone()
-    for seed in range(3, 6):
-        for one in (optimizer, fresh):
-            give_gradients(one, seed)
-            one.optimizer.step(1e-2)
-    assert_same(fresh.parameters, optimizer.parameters)
+def test_restored_optimizer_takes_same_steps(obs_shape, dtype):
+    optimizer = make_optimizer(obs_shape, dtype)
+    take_steps(optimizer, [0, 1, 2])
+
+    restored = make_optimizer(obs_shape, dtype)
+    restored.set_state(optimizer.get_state())
+    for weight, saved in zip(restored.parameters, optimizer.parameters, strict=True):
+        weight.data = saved.detach().clone()
+
+    take_steps(optimizer, [3, 4, 5])
+    take_steps(restored, [3, 4, 5])
+    assert_equal(restored.parameters, optimizer.parameters)
 
 
 # --- what a run imports ---------------------------------------------------------------------------
 
-COMMANDS = """
+#: Runs the commands in its argument; prints, for each, which modules of the compiler are imported,
+#: and then what an optimiser of torch.optim imports.
+RUN_COMMANDS = """
 import json, sys
 from rlcatalog_cli import main
 
-def note():
-    found.append([name for name in ("torch._dynamo", "sympy", "triton") if name in sys.modules])
-
-class Dynamo:
+class StopAtCompiler:
     # Ends an import of torch._dynamo, which takes seconds.
     def find_spec(self, name, *_):
         if name == "torch._dynamo":
             raise InterruptedError(name)
 
-found = []
+imported = []
 for arguments in json.loads(sys.argv[1]):
     try:
         main(arguments)
     except SystemExit as end:
         assert not end.code
-    note()
+    compiler = ("torch._dynamo", "sympy", "triton")
+    imported.append([name for name in compiler if name in sys.modules])
 import torch
-sys.meta_path.insert(0, Dynamo())
+sys.meta_path.insert(0, StopAtCompiler())
 try:
     torch.optim.Adam([torch.zeros(1, requires_grad=True)], fused=True)
-    found.append([])
+    imported.append([])
 except InterruptedError as error:
-    found.append([*error.args])
-print(json.dumps(found))
+    imported.append([*error.args])
+print(json.dumps(imported))
 """
 
 
 @pytest.mark.attack
-def test_run_and_its_evaluation_import_none_of_the_compiler(tmp_path):
+def test_run_and_its_evaluation_do_not_import_the_compiler(tmp_path):
     folder = str(tmp_path / "run")
     train = ["train", "CartPole-v1", "--framework", "torch", "--steps", "64", "--out", folder]
     train += ["--model", "use_lstm=true"]
     for setting in ("num_envs=2", "rollout_length=32", "minibatch_size=32"):
         train += ["--set", setting]
-    commands = json.dumps([train, ["evaluate", folder, "--episodes", "1"]])
-    done = warm.run(["-c", COMMANDS, commands], tmp_path, frameworks=False)
-    assert done.returncode == 0, done.stderr
-    trained, evaluated, control = json.loads(done.stdout.splitlines()[-1])
-    assert trained == evaluated == []
-    # The lines above could not fail, were this not so. When it stops being so, Adam of our own has
-    # had its day.
-    assert control == ["torch._dynamo"]
+    evaluate = ["evaluate", folder, "--episodes", "1"]
+
+    commands = json.dumps([train, evaluate])
+    process = warm.run(["-c", RUN_COMMANDS, commands], tmp_path, frameworks=False)
+
+    assert process.returncode == 0, process.stderr
+    by_train, by_evaluate, by_torch_optim = json.loads(process.stdout.splitlines()[-1])
+    assert by_train == []
+    assert by_evaluate == []
+    # If torch.optim no longer imports the compiler, our Adam is no longer needed.
+    assert by_torch_optim == ["torch._dynamo"]

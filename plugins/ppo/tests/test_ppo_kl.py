@@ -1,10 +1,10 @@
-"""PPO's penalty on the divergence from the policy that collected."""
+"""PPO's penalty on the KL divergence from the policy that collected the rollout."""
 
 import importlib
 
 import numpy as np
 import pytest
-from gymnasium.spaces import Box, Discrete, MultiDiscrete
+from gymnasium.spaces import Box, MultiDiscrete
 from scipy.special import log_softmax
 
 import rlcatalog
@@ -14,6 +14,7 @@ from rlcatalog_torch import Categorical
 
 pytestmark = pytest.mark.twins
 
+#: Four environments, and rollouts of 32 steps in each.
 SMALL = {
     "num_envs": 4,
     "rollout_length": 32,
@@ -23,121 +24,181 @@ SMALL = {
     "lr": 3e-3,
     "model": {"fcnet_hiddens": [16]},
 }
-both = pytest.mark.parametrize("framework", ["torch", "tf"])
+both_frameworks = pytest.mark.parametrize("framework", ["torch", "tf"])
 
 
-def array(x):
-    return np.asarray(x.detach() if hasattr(x, "detach") else x)
+def to_array(tensor):
+    return np.asarray(tensor.detach() if hasattr(tensor, "detach") else tensor)
 
 
-def moved(algo):
-    """Take three iterations; return the last rollout's batch, the one the policy has moved away
-    from.
-    """
-    for _ in range(2):
-        algo.train()
-    config = algo.config
-    batch = algo._collector.collect(32).batch(config.gamma, config.lambda_, dist_inputs=True)
-    algo._learner.update(batch, config.lr)
+def collect_batch(algo, *, steps=32):
+    """Collect a rollout; return its batch with the parameters of the action distributions."""
+    rollout = algo._collector.collect(steps)
+    return rollout.batch(algo.config.gamma, algo.config.lambda_, dist_inputs=True)
+
+
+def train_away_from_batch(algo):
+    """Take three iterations; return the last rollout's batch, which an older policy collected."""
+    algo.train()
+    algo.train()
+    batch = collect_batch(algo)
+    algo._learner.update(batch, algo.config.lr)
     return batch
 
 
-@both
-def test_the_divergence_is_that_of_the_stored_from_the_present_distribution(framework):
-    algo = PPO("CartPole-v1", {**SMALL, "framework": framework, "kl_coeff": 1e-9, "kl_target": 0.0})
-    batch = algo._collector.collect(32).batch(0.9, 0.9, dist_inputs=True)
-    np.testing.assert_allclose(array(algo.policy.evaluate(batch).kl), 0.0, atol=1e-6)
-    batch = moved(algo)
-    found = algo.policy.evaluate(batch)
-    old, new = (
-        log_softmax(batch["dist_inputs"], axis=1),
-        log_softmax(array(found.dist.inputs), axis=1),
-    )
-    expected = (np.exp(old) * (old - new)).sum(axis=1)
+# --- the divergence -------------------------------------------------------------------------------
+
+
+@both_frameworks
+def test_kl_is_zero_before_first_update(framework):
+    algo = PPO("CartPole-v1", {**SMALL, "framework": framework, "kl_coeff": 1e-9})
+    batch = collect_batch(algo)
+
+    kl = to_array(algo.policy.evaluate(batch).kl)
+
+    np.testing.assert_allclose(kl, 0.0, atol=1e-6)
+
+
+@both_frameworks
+def test_kl_is_from_old_to_new_distribution(framework):
+    config = {**SMALL, "framework": framework, "kl_coeff": 1e-9, "kl_target": 0.0}
+    algo = PPO("CartPole-v1", config)
+    batch = train_away_from_batch(algo)
+
+    evaluation = algo.policy.evaluate(batch)
+
+    old_logp = log_softmax(batch["dist_inputs"], axis=1)
+    new_logp = log_softmax(to_array(evaluation.dist.inputs), axis=1)
+    expected = (np.exp(old_logp) * (old_logp - new_logp)).sum(axis=1)
     assert expected.max() > 1e-4
-    np.testing.assert_allclose(array(found.kl), expected, atol=1e-5)
+    np.testing.assert_allclose(to_array(evaluation.kl), expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("framework", ["torch", pytest.param("tf", marks=pytest.mark.attack)])
-def test_heavy_penalty_keeps_the_policy_near(framework):
-    divergence = {}
-    for coeff in (1e-6, 20.0):
-        algo = PPO(
-            "CartPole-v1", {**SMALL, "framework": framework, "kl_coeff": coeff, "kl_target": 0.0}
-        )
-        algo._learner._adapted = lambda means: {}
-        divergence[coeff] = float(array(algo.policy.evaluate(moved(algo)).kl).mean())
-    assert divergence[20.0] < 0.3 * divergence[1e-6], divergence
+def test_large_kl_coeff_keeps_policy_near_old_one(framework):
+    mean_kl = {}
+    for kl_coeff in (1e-6, 20.0):
+        config = {**SMALL, "framework": framework, "kl_coeff": kl_coeff}
+        algo = PPO("CartPole-v1", config)
+        algo._learner._adapted = lambda means: {}  # the coefficient stays constant
+        batch = train_away_from_batch(algo)
+        mean_kl[kl_coeff] = float(to_array(algo.policy.evaluate(batch).kl).mean())
+
+    assert mean_kl[20.0] < 0.3 * mean_kl[1e-6]
 
 
-@pytest.mark.parametrize(("target", "change"), [(1e-7, 2.0), (10.0, 0.5)])
-def test_weight_follows_the_divergence(target, change):
-    algo = PPO("CartPole-v1", {**SMALL, "kl_coeff": 0.2, "kl_target": target})
-    weights = [algo.train()["info"]["learner"]["kl_coeff"] for _ in range(3)]
-    assert weights == [0.2, 0.2 * change, 0.2 * change**2]
+@pytest.mark.parametrize(("kl_target", "factor"), [(1e-7, 2.0), (10.0, 0.5)])
+def test_kl_coeff_doubles_above_and_halves_below_target(kl_target, factor):
+    algo = PPO("CartPole-v1", {**SMALL, "kl_coeff": 0.2, "kl_target": kl_target})
+
+    coefficients = [algo.train()["info"]["learner"]["kl_coeff"] for _ in range(3)]
+
+    assert coefficients == [0.2, 0.2 * factor, 0.2 * factor**2]
 
 
-def test_without_a_weight_nothing_is_computed():
+def test_kl_is_not_computed_without_coefficient():
     algo = PPO("CartPole-v1", SMALL)
     assert "kl_coeff" not in algo.train()["info"]["learner"]
-    assert algo.policy.evaluate(algo._collector.collect(4).batch(0.9, 0.9)).kl is None
+
+    batch = algo._batch(algo._collector.collect(4))
+
+    assert algo.policy.evaluate(batch).kl is None
 
 
-@both
-def test_parts_that_depend_on_one_another_are_compared_under_the_stored_parts(framework):
-    """The mean over drawn actions is the divergence of the joint distributions; under fresh parts
-    it would not be.
-    """
+# --- actions of dependent parts -------------------------------------------------------------------
+
+
+def build_autoregressive(framework):
+    """Return two policies whose second action depends on the first, with different weights."""
     space = MultiDiscrete([3, 4])
     config = {"use_autoregressive": True, "fcnet_hiddens": [8]}
-    old, new = (rlcatalog.build(Box(-1, 1, (2,)), space, config, framework) for _ in range(2))
-    rng = np.random.default_rng(0)
+    old = rlcatalog.build(Box(-1, 1, (2,)), space, config, framework)
+    new = rlcatalog.build(Box(-1, 1, (2,)), space, config, framework)
     weights = old.model.get_weights()
-    for policy in (old, new):  # far from uniform, and far from one another
-        policy.model.set_weights(
-            {name: w + rng.normal(0, 0.7, w.shape) for name, w in weights.items()}
-        )
-    obs = np.repeat(np.array([[0.3, -0.2]], np.float32), 4000, axis=0)
-    step = old.act(obs)
-    batch = {"obs": obs, "raw_action": step.raw_action, "dist_inputs": step.dist_inputs}
-    per_row = array(new.evaluate(batch).kl)
-    every = np.array(list(np.ndindex(3, 4)), np.int64)
-    logp = [array(p.evaluate({"obs": obs[:12], "raw_action": every}).logp) for p in (old, new)]
-    exact = float((np.exp(logp[0]) * (logp[0] - logp[1])).sum())
-    error = per_row.std() / np.sqrt(len(per_row))
-    assert exact > 0.1
-    assert abs(per_row.mean() - exact) < 4 * error
-    # Rebuilt from the new model's own inputs, both would be the new distribution: a divergence of
-    # nothing.
-    same = new.evaluate(
-        {**batch, "dist_inputs": array(new.evaluate(batch).dist.params_given(step.raw_action))}
-    )
-    assert abs(array(same.kl).mean() - exact) > 10 * error
+    rng = np.random.default_rng(0)
+    for policy in (old, new):
+        noisy = {name: w + rng.normal(0, 0.7, w.shape) for name, w in weights.items()}
+        policy.model.set_weights(noisy)
+    return old, new
 
 
-def test_distribution_without_a_divergence_is_refused_by_name():
-    class NoKl(Categorical):
+def act_often(policy, obs):
+    """Return a batch of 4000 actions for one observation."""
+    rows = np.tile(obs, (4000, 1))
+    step = policy.act(rows)
+    return {"obs": rows, "raw_action": step.raw_action, "dist_inputs": step.dist_inputs}
+
+
+def joint_kl(old, new, obs):
+    """Return the KL divergence as a sum over all 12 actions of MultiDiscrete([3, 4])."""
+    all_actions = np.array(list(np.ndindex(3, 4)), np.int64)
+    batch = {"obs": np.tile(obs, (12, 1)), "raw_action": all_actions}
+    old_logp = to_array(old.evaluate(batch).logp)
+    new_logp = to_array(new.evaluate(batch).logp)
+    return float((np.exp(old_logp) * (old_logp - new_logp)).sum())
+
+
+@both_frameworks
+def test_kl_of_dependent_parts_estimates_joint_kl(framework):
+    old, new = build_autoregressive(framework)
+    obs = np.float32([0.3, -0.2])
+
+    kl = to_array(new.evaluate(act_often(old, obs)).kl)
+
+    # Each row's divergence depends on its first action, so their mean is an estimate.
+    expected = joint_kl(old, new, obs)
+    standard_error = kl.std() / np.sqrt(len(kl))
+    assert expected > 0.1
+    assert abs(kl.mean() - expected) < 4 * standard_error
+
+
+@both_frameworks
+def test_kl_of_dependent_parts_needs_old_parameters(framework):
+    old, new = build_autoregressive(framework)
+    obs = np.float32([0.3, -0.2])
+    batch = act_often(old, obs)
+    evaluation = new.evaluate(batch)
+    kl = to_array(evaluation.kl)
+
+    # With its own parameters as the old ones, the new policy is compared with itself.
+    own_parameters = to_array(evaluation.dist.params_given(batch["raw_action"]))
+    wrong_kl = to_array(new.evaluate({**batch, "dist_inputs": own_parameters}).kl)
+
+    standard_error = kl.std() / np.sqrt(len(kl))
+    assert abs(wrong_kl.mean() - joint_kl(old, new, obs)) > 10 * standard_error
+
+
+# --- distributions of users -----------------------------------------------------------------------
+
+
+def test_distribution_without_kl_is_refused_by_name():
+    class WithoutKL(Categorical):
         def kl(self, other):
-            raise NoClosedFormError("NoKl has no closed form for its kl")
+            raise NoClosedFormError("WithoutKL has no closed form for its kl")
 
-    algo = PPO("CartPole-v1", {**SMALL, "kl_coeff": 0.1, "model": {"custom_action_dist": NoKl}})
-    with pytest.raises(NoClosedFormError, match="NoKl"):
+    config = {**SMALL, "kl_coeff": 0.1, "model": {"custom_action_dist": WithoutKL}}
+    algo = PPO("CartPole-v1", config)
+
+    with pytest.raises(NoClosedFormError, match="WithoutKL"):
         algo.train()
-    assert isinstance(algo.policy.action_space, Discrete)
 
 
-@both
-def test_a_distribution_whose_constructor_needs_the_model_is_given_it(framework):
-    """RLlib's own form, `__init__(self, inputs, model)`; one that reads the model finds today's."""
+@both_frameworks
+def test_kl_of_distribution_that_needs_model(framework):
     base = importlib.import_module(f"rlcatalog_{framework}").Categorical
 
     class Tempered(base):
+        """Has the constructor of RLlib's distributions, with the model as second argument."""
+
         def __init__(self, inputs, model):
-            assert model.num_outputs == 2
+            assert model.num_outputs == 2  # CartPole has two actions
             super().__init__(inputs / 2.0, model)
 
-    model = {"custom_action_dist": Tempered, **SMALL["model"]}
+    model = {"custom_action_dist": Tempered, "fcnet_hiddens": [16]}
     algo = PPO("CartPole-v1", {**SMALL, "framework": framework, "kl_coeff": 0.1, "model": model})
-    assert algo.train()["info"]["learner"]["kl_coeff"] > 0
-    batch = algo._collector.collect(8).batch(0.9, 0.9, dist_inputs=True)
-    assert array(algo.policy.evaluate(batch).kl).shape == (32,)
+
+    result = algo.train()
+
+    assert result["info"]["learner"]["kl_coeff"] > 0
+    batch = collect_batch(algo, steps=8)
+    assert to_array(algo.policy.evaluate(batch).kl).shape == (32,)  # 8 steps, 4 environments
