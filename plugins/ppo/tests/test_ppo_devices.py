@@ -1,24 +1,33 @@
-"""Where the model computes: names, and that a batch travels there once in an update."""
+"""Devices: their names, and that the batch of an update travels to the device once."""
 
 import numpy as np
 import pytest
 import torch
-from drift_env import Drift
+from drift_env import Drift as DriftEnv
 
 from rlcatalog.errors import ConfigError
 from rlcatalog_ppo import PPO
 from rlcatalog_ppo.learner import minibatches
 from rlcatalog_ppo.loss import Rates
 
+#: Three environments, and rollouts of 12 steps in each.
 SMALL = {"num_envs": 3, "rollout_length": 12, "minibatch_size": 16, "num_epochs": 2, "seed": 3}
-MODELS = {
-    "filter": {"fcnet_hiddens": [8], "observation_filter": "MeanStdFilter"},
-    "lstm": {"fcnet_hiddens": [8], "max_seq_len": 4, "use_lstm": True, "lstm_cell_size": 5,
-             "lstm_use_prev_action": True},
-    "autoregressive": {"fcnet_hiddens": [8], "use_autoregressive": True},
-}  # fmt: skip
-#: What is tried: a real device where there is one.
-GPUS = [device for device, there in (("cuda", torch.cuda.is_available()),) if there]
+FILTER = {"fcnet_hiddens": [8], "observation_filter": "MeanStdFilter"}
+LSTM = {
+    "fcnet_hiddens": [8],
+    "max_seq_len": 4,
+    "use_lstm": True,
+    "lstm_cell_size": 5,
+    "lstm_use_prev_action": True,
+}
+AUTOREGRESSIVE = {"fcnet_hiddens": [8], "use_autoregressive": True}
+both_frameworks = pytest.mark.parametrize("framework", ["torch", "tf"])
+all_models = pytest.mark.parametrize(
+    "model", [FILTER, LSTM, AUTOREGRESSIVE], ids=["filter", "lstm", "autoregressive"]
+)
+
+
+# --- names ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -27,86 +36,136 @@ GPUS = [device for device, there in (("cuda", torch.cuda.is_available()),) if th
         ("torch", "gpu", "expected cpu, cuda, cuda:1, …, mps or auto"),
         ("torch", "cuda:one", "expected cpu, cuda"),
         ("torch", "cuda:99", r"sees \d devices of this kind"),
-        ("tf", "mps", "expected cpu, cuda, cuda:1, … or auto, with framework='tf'"),
+        ("tf", "mps", "expected cpu, cuda, cuda:1, … or auto"),
         ("tf", "cuda:99", r"sees \d GPUs"),
     ],
 )
-def test_devices_that_are_none_are_said(framework, device, message):
+def test_unknown_device_is_refused(framework, device, message):
+    config = {**SMALL, "framework": framework, "model": FILTER, "device": device}
+
     with pytest.raises(ConfigError, match=message):
-        PPO(Drift, {**SMALL, "framework": framework, "model": MODELS["filter"], "device": device})
+        PPO(DriftEnv, config)
 
 
-@pytest.mark.parametrize("framework", ["torch", "tf"])
-def test_auto_is_what_there_is(framework):
-    algo = PPO(
-        Drift, {**SMALL, "framework": framework, "model": MODELS["filter"], "device": "auto"}
-    )
+def test_error_about_device_names_framework():
+    config = {**SMALL, "framework": "tf", "model": FILTER, "device": "mps"}
+
+    with pytest.raises(ConfigError, match="with framework='tf'"):
+        PPO(DriftEnv, config)
+
+
+@both_frameworks
+def test_auto_trains_on_any_machine(framework):
+    config = {**SMALL, "framework": framework, "model": FILTER, "device": "auto"}
+    algo = PPO(DriftEnv, config)
+
     algo.train()
-    assert GPUS or algo.policy.device == "cpu"
+
+    if not torch.cuda.is_available():
+        assert algo.policy.device == "cpu"
 
 
-@pytest.mark.parametrize("model", MODELS)
-def test_everything_of_an_update_is_on_the_device(model):
-    algo = PPO(Drift, {**SMALL, "framework": "torch", "model": MODELS[model], "kl_coeff": 0.1})
-    batch = algo._batch(algo._collector.collect(12))
-    algo.policy.to("meta")  # nothing there can be brought back, as a copy in an update would
+# --- where a batch is -----------------------------------------------------------------------------
+
+
+def collect_batch(algo):
+    return algo._batch(algo._collector.collect(12))
+
+
+@all_models
+def test_batch_is_placed_on_device_of_policy(model):
+    algo = PPO(DriftEnv, {**SMALL, "framework": "torch", "model": model, "kl_coeff": 0.1})
+    batch = collect_batch(algo)
+    algo.policy.to("meta")
+
+    placed = algo._learner.optimizer.placed(batch)
+
+    for name in ("obs", "raw_action", "logp", "advantage", "target"):
+        assert placed[name].device.type == "meta", name
+
+
+@all_models
+def test_update_computes_on_device_of_policy(model):
+    algo = PPO(DriftEnv, {**SMALL, "framework": "torch", "model": model, "kl_coeff": 0.1})
+    batch = collect_batch(algo)
+    # Values on the meta device cannot be copied back, so a copy in an update is an error.
+    algo.policy.to("meta")
     optimizer = type(algo._learner.optimizer)(algo.policy, algo.config)
-    for part in minibatches(optimizer.placed(batch), 16, np.random.default_rng(0), optimizer.rows):
-        loss, _, norm = optimizer._descend(part, Rates(1e-3, 0.1), check=False, entropy=True)
-        assert loss.device.type == norm.device.type == "meta"
+
+    placed = optimizer.placed(batch)
+    rng = np.random.default_rng(0)
+    for minibatch in minibatches(placed, 16, rng, take=optimizer.rows):
+        loss, _, norm = optimizer._descend(minibatch, Rates(1e-3, 0.1), check=False, entropy=True)
+
+        assert loss.device.type == "meta"
+        assert norm.device.type == "meta"
         for name, weight in algo.policy.model.named_parameters():
             assert weight.grad.device.type == "meta", name
-    moved = optimizer.placed(batch)
-    assert all(
-        moved[name].device.type == "meta"
-        for name in ("obs", "raw_action", "logp", "advantage", "target")
-    )
 
 
-@pytest.mark.parametrize("framework", ["torch", "tf"])
-def test_rows_are_the_same_however_they_travel(framework):
-    algo = PPO(Drift, {**SMALL, "framework": framework, "model": MODELS["lstm"]})
-    batch = algo._batch(algo._collector.collect(12))
+@both_frameworks
+def test_batch_on_cpu_is_not_copied(framework):
+    algo = PPO(DriftEnv, {**SMALL, "framework": framework, "model": LSTM})
+    batch = collect_batch(algo)
+
+    placed = algo._learner.optimizer.placed(batch)
+
+    for name in ("obs", "raw_action", "logp"):
+        assert np.shares_memory(np.asarray(placed[name]), batch[name]), name
+
+
+def leaves_of(minibatch):
+    """Return the arrays or tensors of a minibatch by name; its views are left out."""
+    leaves = {name: part for name, part in minibatch.items() if name not in ("views", "state")}
+    for i, part in enumerate(minibatch["state"]):
+        leaves[f"state {i}"] = part
+    return leaves
+
+
+@both_frameworks
+def test_minibatches_of_placed_batch_have_same_rows(framework):
+    algo = PPO(DriftEnv, {**SMALL, "framework": framework, "model": LSTM})
+    batch = collect_batch(algo)
     optimizer = algo._learner.optimizer
-    here = optimizer.placed(batch)
-    assert all(
-        np.shares_memory(np.asarray(here[name]), batch[name])
-        for name in ("obs", "raw_action", "logp")
-    )
-    algo.policy.device = "cpu:0" if framework == "torch" else "/cpu:0"  # another name: it travels
+    # Another name of the CPU, so that the batch is treated as on any other device.
+    algo.policy.device = {"torch": "cpu:0", "tf": "/cpu:0"}[framework]
+
     placed = optimizer.placed(batch)
-    pairs = zip(
-        minibatches(batch, 16, np.random.default_rng(0)),
-        minibatches(placed, 16, np.random.default_rng(0), optimizer.rows),
-        strict=True,
-    )
-    for here, there in pairs:
-        for name, column in here.items():
-            if name == "views":
-                assert column.keys() == there[name].keys()
-                continue
-            parts = (
-                zip(column, there[name], strict=True)
-                if name == "state"
-                else [(column, there[name])]
-            )
-            for one, other in parts:
-                assert name == "seq_lens" or not isinstance(other, np.ndarray)
-                np.testing.assert_array_equal(one, np.asarray(other), err_msg=name)
+
+    expected_parts = minibatches(batch, 16, np.random.default_rng(0))
+    parts = minibatches(placed, 16, np.random.default_rng(0), take=optimizer.rows)
+    for part, expected in zip(parts, expected_parts, strict=True):
+        assert part["views"].keys() == expected["views"].keys()
+        leaves = leaves_of(part)
+        for name, array in leaves_of(expected).items():
+            np.testing.assert_array_equal(np.asarray(leaves[name]), array, err_msg=name)
+        del leaves["seq_lens"]  # the only part that stays an array
+        assert not any(isinstance(leaf, np.ndarray) for leaf in leaves.values())
 
 
-@pytest.mark.parametrize("model", MODELS)
-@pytest.mark.skipif(not GPUS, reason="there is no GPU that PyTorch can use")
-def test_gpu_learns_what_the_cpu_learns(model):
-    config = {**SMALL, "framework": "torch", "model": MODELS[model]}
-    here, there = PPO(Drift, config), PPO(Drift, {**config, "device": GPUS[0]})
-    there.policy.model.set_weights(here.policy.model.get_weights())
-    batch = here._batch(here._collector.collect(12))
-    for algo in (here, there):
-        algo._learner.rng = np.random.default_rng(0)
-        algo._learner.update(batch, 1e-3)
-    learned = {name: array.copy() for name, array in there.policy.model.get_weights().items()}
-    there.train()  # it collects there as well
-    assert {w.device.type for w in there.policy.model.parameters()} == {GPUS[0]}
-    for name, array in here.policy.model.get_weights().items():
-        np.testing.assert_allclose(array, learned[name], rtol=1e-3, atol=1e-5, err_msg=name)
+@all_models
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU that PyTorch can use")
+def test_gpu_learns_same_as_cpu(model):
+    config = {**SMALL, "framework": "torch", "model": model}
+    on_cpu = PPO(DriftEnv, config)
+    on_gpu = PPO(DriftEnv, {**config, "device": "cuda"})
+    on_gpu.policy.model.set_weights(on_cpu.policy.model.get_weights())
+    batch = collect_batch(on_cpu)
+
+    for algo in (on_cpu, on_gpu):
+        algo._learner.rng = np.random.default_rng(0)  # the same minibatches
+        algo._learner.update(batch, lr=1e-3)
+
+    weights = on_gpu.policy.model.get_weights()
+    for name, expected in on_cpu.policy.model.get_weights().items():
+        np.testing.assert_allclose(weights[name], expected, rtol=1e-3, atol=1e-5, err_msg=name)
+
+
+@all_models
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU that PyTorch can use")
+def test_weights_stay_on_gpu_during_training(model):
+    algo = PPO(DriftEnv, {**SMALL, "framework": "torch", "model": model, "device": "cuda"})
+
+    algo.train()
+
+    assert {weight.device.type for weight in algo.policy.model.parameters()} == {"cuda"}

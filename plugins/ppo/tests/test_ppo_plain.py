@@ -1,4 +1,4 @@
-"""PPO with plain nn.Modules: it trains them, keeps them and goes on with them."""
+"""PPO with plain modules: it trains them, restores them, and leaves their frozen weights alone."""
 
 from __future__ import annotations
 
@@ -18,108 +18,201 @@ pytestmark = pytest.mark.usefixtures("one_thread", "seeded")
 CONFIG = {"num_envs": 2, "rollout_length": 16, "num_epochs": 1, "minibatch_size": 16, "seed": 3}
 
 
-class Net(nn.Module):
-    def __init__(self, space, hidden=8):
+class HiddenLayer(nn.Module):
+    """A hidden layer, created for an observation space."""
+
+    def __init__(self, space, width=8):
         super().__init__()
-        self.layers = nn.Sequential(nn.Linear(space.shape[0], hidden), nn.Tanh())
+        self.layers = nn.Sequential(nn.Linear(space.shape[0], width), nn.Tanh())
 
     def forward(self, obs):
         return self.layers(obs)
 
 
-def instance():
+def make_module():
+    """Return a hidden layer for the 4 numbers of CartPole."""
     return nn.Sequential(nn.Linear(4, 8), nn.Tanh())
 
 
-MAKERS = {
-    "class": lambda: Net,
-    "factory": lambda: functools.partial(Net, hidden=6),
-    "instance": instance,
-}
+def weights_of(algo):
+    return {name: weight.copy() for name, weight in algo.policy.model.get_weights().items()}
 
 
-@pytest.mark.parametrize("form", MAKERS)
-@pytest.mark.parametrize("frozen", ["never", "always"])
-def test_run_goes_on_from_its_checkpoint(tmp_path, form, frozen):
-    model, config = MAKERS[form](), {**CONFIG, "frozen": frozen}
-    algo = PPO("CartPole-v1", config, model=model)
-    before = {name: weight.copy() for name, weight in algo.policy.model.get_weights().items()}
+def train_and_find_changes(algo):
+    """Train; return the names of the weights that changed."""
+    before = weights_of(algo)
     algo.train()
-    assert all(
-        np.any(weight != before[name]) for name, weight in algo.policy.model.get_weights().items()
-    )
-    algo.save_checkpoint(tmp_path / "checkpoint")
+    after = weights_of(algo)
+    return {name for name in after if np.any(after[name] != before[name])}
+
+
+# --- checkpoints ----------------------------------------------------------------------------------
+
+every_form = pytest.mark.parametrize(
+    "make_model",
+    # Each call creates a new instance, because a restore must not find trained weights in it.
+    [lambda: HiddenLayer, lambda: functools.partial(HiddenLayer, width=6), make_module],
+    ids=["class", "factory", "instance"],
+)
+frozen_or_not = pytest.mark.parametrize("frozen", ["never", "always"])
+
+
+@every_form
+@frozen_or_not
+def test_plain_module_is_trained(make_model, frozen):
+    algo = PPO("CartPole-v1", {**CONFIG, "frozen": frozen}, model=make_model())
+
+    assert train_and_find_changes(algo) == set(weights_of(algo))
+
+
+@every_form
+@frozen_or_not
+def test_restored_run_of_plain_module_continues_identically(make_model, frozen, tmp_path):
+    algo = PPO("CartPole-v1", {**CONFIG, "frozen": frozen}, model=make_model())
     algo.train()
-    with pytest.raises(UnknownNameError, match=r"PPO\.restore\('.*checkpoint', env, model="):
-        PPO.restore(tmp_path / "checkpoint", "CartPole-v1")
-    with pytest.raises(
-        UnknownNameError, match=r"Pass its code: PPO\.restore\('.*checkpoint', model="
-    ) as caught:
+    algo.save_checkpoint(tmp_path)
+    algo.train()
+
+    restored = PPO.restore(tmp_path, model=make_model())
+    restored.train()
+
+    weights = weights_of(restored)
+    for name, weight in weights_of(algo).items():
+        np.testing.assert_array_equal(weights[name], weight)
+
+
+@every_form
+def test_restore_of_plain_module_asks_for_its_code(make_model, tmp_path):
+    PPO("CartPole-v1", CONFIG, model=make_model()).save_checkpoint(tmp_path / "checkpoint")
+
+    with pytest.raises(UnknownNameError, match="Pass its code: ") as caught:
         PPO.restore(tmp_path / "checkpoint")
-    assert "rlcatalog.load" not in str(caught.value)
-    again = PPO.restore(tmp_path / "checkpoint", model=instance() if form == "instance" else model)
-    again.train()
-    for name, weight in algo.policy.model.get_weights().items():
-        np.testing.assert_array_equal(again.policy.model.get_weights()[name], weight)
-    for one in (algo, again):
-        one.stop()
+
+    # The call in the message can be pasted.
+    message = str(caught.value)
+    assert f"PPO.restore('{tmp_path / 'checkpoint'}', model=" in message
+    assert "rlcatalog.load" not in message
 
 
-def test_frozen_weights_stay_as_they_are():
-    model = instance()
-    model[0].weight.requires_grad_(False)
-    before = model[0].weight.clone()
-    algo = PPO("CartPole-v1", CONFIG, model=model)
+@every_form
+def test_restore_with_environment_repeats_it_in_its_advice(make_model, tmp_path):
+    PPO("CartPole-v1", CONFIG, model=make_model()).save_checkpoint(tmp_path / "checkpoint")
+
+    with pytest.raises(UnknownNameError) as caught:
+        PPO.restore(tmp_path / "checkpoint", "CartPole-v1")
+
+    assert f"PPO.restore('{tmp_path / 'checkpoint'}', env, model=" in str(caught.value)
+
+
+# --- frozen weights -------------------------------------------------------------------------------
+
+
+def test_frozen_weights_do_not_change():
+    module = make_module()
+    module[0].weight.requires_grad_(False)
+    before = module[0].weight.clone()
+    algo = PPO("CartPole-v1", CONFIG, model=module)
+
     algo.train()
-    algo.stop()
-    assert algo.policy.model.module is model
-    assert (model[0].weight == before).all()
+
+    assert algo.policy.model.module is module
+    assert (module[0].weight == before).all()
 
 
-@pytest.mark.parametrize("framework", ["torch", "tf"])
-def test_frozen_module_is_unfrozen_for_a_second_phase(framework, tmp_path):
-    def made(frozen):
-        if framework == "torch":
-            return instance().requires_grad_(not frozen)
-        keras = pytest.importorskip("tensorflow").keras
-        net = keras.Sequential([keras.layers.Dense(8, activation="tanh")])
-        net.trainable = not frozen
-        return net
+def make_net(framework, *, frozen):
+    """Return a hidden layer of PyTorch or Keras, with or without frozen weights."""
+    if framework == "torch":
+        return make_module().requires_grad_(not frozen)
+    keras = pytest.importorskip("tensorflow").keras
+    net = keras.Sequential([keras.layers.Dense(8, activation="tanh")])
+    net.trainable = not frozen
+    return net
 
-    def moved(algo):
-        before = {name: weight.copy() for name, weight in algo.policy.model.get_weights().items()}
-        algo.train()
-        after = algo.policy.model.get_weights()
-        return {name for name in after if np.any(after[name] != before[name])} == set(before)
 
-    net = made(frozen=True)
-    first = PPO("CartPole-v1", CONFIG, model=net)
-    assert not moved(first)
+def unfreeze(net, framework):
     if framework == "torch":
         net.requires_grad_(True)
     else:
         net.trainable = True
-    with pytest.raises(
-        ConfigError, match=r"has 4 weights, but now 6 are trainable.*PPO\(env, config, policy="
-    ):
-        first.train()
-    second = PPO("CartPole-v1", CONFIG, policy=first.policy)
-    assert moved(second)
-    second.save_checkpoint(tmp_path)
-    with pytest.raises(
-        SavedPolicyError,
-        match=r"were frozen there, or vice versa: module\.0\.bias, module\.0\.weight",
-    ):
-        PPO.restore(tmp_path, model=made(frozen=True))
-    third = PPO.restore(tmp_path, model=made(frozen=False))
-    assert moved(third)
-    for algo in (first, second, third):
-        algo.stop()
 
 
-def test_model_beside_a_policy_is_an_error():
+both_frameworks = pytest.mark.parametrize("framework", ["torch", "tf"])
+
+
+@both_frameworks
+def test_frozen_module_is_not_trained(framework):
+    algo = PPO("CartPole-v1", CONFIG, model=make_net(framework, frozen=True))
+
+    changed = train_and_find_changes(algo)
+
+    assert changed < set(weights_of(algo))
+
+
+@both_frameworks
+def test_module_unfrozen_during_run_needs_new_optimizer(framework):
+    net = make_net(framework, frozen=True)
+    algo = PPO("CartPole-v1", CONFIG, model=net)
+    algo.train()
+    unfreeze(net, framework)
+
+    # Trainable are the kernels and biases of the logits and the value, and now also the net's.
+    with pytest.raises(ConfigError, match="has 4 weights, but now 6 are trainable") as caught:
+        algo.train()
+
+    assert "PPO(env, config, policy=" in str(caught.value)
+
+
+def train_in_two_phases(framework):
+    """Train with a frozen module; return a PPO of the same policy whose module is unfrozen."""
+    net = make_net(framework, frozen=True)
+    first = PPO("CartPole-v1", CONFIG, model=net)
+    first.train()
+    unfreeze(net, framework)
+    return PPO("CartPole-v1", CONFIG, policy=first.policy)
+
+
+@both_frameworks
+def test_unfrozen_module_is_trained_in_second_phase(framework):
+    algo = train_in_two_phases(framework)
+
+    assert train_and_find_changes(algo) == set(weights_of(algo))
+
+
+@both_frameworks
+def test_restore_refuses_module_with_other_frozen_weights(framework, tmp_path):
+    algo = train_in_two_phases(framework)
+    algo.train()
+    algo.save_checkpoint(tmp_path)
+
+    with pytest.raises(SavedPolicyError, match="were frozen there, or vice versa") as caught:
+        PPO.restore(tmp_path, model=make_net(framework, frozen=True))
+
+    assert "module.0.bias, module.0.weight" in str(caught.value)
+
+
+@both_frameworks
+def test_restored_unfrozen_module_is_trained(framework, tmp_path):
+    algo = train_in_two_phases(framework)
+    algo.train()
+    algo.save_checkpoint(tmp_path)
+
+    restored = PPO.restore(tmp_path, model=make_net(framework, frozen=False))
+
+    assert train_and_find_changes(restored) == set(weights_of(restored))
+
+
+# --- two models at once ---------------------------------------------------------------------------
+
+
+def test_model_and_policy_at_once_are_an_error():
     policy = rlcatalog.build(env=gymnasium.make("CartPole-v1"))
+
     with pytest.raises(ConfigError, match="model= and policy= are both given"):
-        PPO("CartPole-v1", CONFIG, model=Net, policy=policy)
+        PPO("CartPole-v1", CONFIG, model=HiddenLayer, policy=policy)
+
+
+def test_model_and_custom_model_at_once_are_an_error():
+    config = {**CONFIG, "model": {"custom_model": "fcnet"}}
+
     with pytest.raises(ConfigError, match="are both given"):
-        PPO("CartPole-v1", {**CONFIG, "model": {"custom_model": "fcnet"}}, model=Net)
+        PPO("CartPole-v1", config, model=HiddenLayer)
