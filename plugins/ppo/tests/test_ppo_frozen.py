@@ -1,6 +1,4 @@
-"""Collecting with a frozen policy: when, with which weights, and a run that goes on from a
-checkpoint.
-"""
+"""Collecting with a frozen policy: when, with which weights, and after a restore."""
 
 import numpy as np
 import pytest
@@ -9,7 +7,7 @@ from rlcatalog.plugins import install_hint
 
 pytest.importorskip("onnxruntime", reason="needs rlcatalog-export, which is not installed here")
 
-from drift_env import Drift
+from drift_env import Drift as DriftEnv
 
 from rlcatalog.errors import ResumeWarning
 from rlcatalog.provided import declarations
@@ -17,6 +15,7 @@ from rlcatalog_policy import Frozen
 from rlcatalog_ppo import A2C, PG, PPO
 from rlcatalog_ppo.config import PPOConfig, parse
 
+#: Three environments, and rollouts of 10 steps in each.
 SMALL = {
     "num_envs": 3,
     "rollout_length": 10,
@@ -24,20 +23,21 @@ SMALL = {
     "num_epochs": 2,
     "seed": 3,
     "framework": "torch",
+    "model": {"fcnet_hiddens": [8]},
 }
-NET = {"fcnet_hiddens": [8]}
+LSTM = {
+    "fcnet_hiddens": [8],
+    "max_seq_len": 4,
+    "use_lstm": True,
+    "lstm_cell_size": 5,
+    "lstm_use_prev_action": True,
+    "lstm_use_prev_reward": True,
+}
 MODELS = {
-    "filter": {**NET, "observation_filter": "MeanStdFilter"},
-    "lstm": {
-        **NET,
-        "max_seq_len": 4,
-        "use_lstm": True,
-        "lstm_cell_size": 5,
-        "lstm_use_prev_action": True,
-        "lstm_use_prev_reward": True,
-    },
+    "filter": {"fcnet_hiddens": [8], "observation_filter": "MeanStdFilter"},
+    "lstm": LSTM,
     "attention": {
-        **NET,
+        "fcnet_hiddens": [8],
         "max_seq_len": 4,
         "use_attention": True,
         "attention_dim": 8,
@@ -45,128 +45,196 @@ MODELS = {
         "attention_memory_inference": 4,
         "attention_memory_training": 4,
     },
-    "autoregressive": {**NET, "use_autoregressive": True},
+    "autoregressive": {"fcnet_hiddens": [8], "use_autoregressive": True},
 }
 
 
-def timeless(result):
-    return {
-        name: value
-        for name, value in result.items()
-        if name not in ("time_total_s", "steps_per_second")
-    }
+# --- when a policy is frozen ----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("model", MODELS)
-def test_rest_of_a_frozen_run_is_what_it_would_have_been(model, tmp_path):
-    config = {**SMALL, "model": MODELS[model], "frozen": "always"}
-    whole = PPO(Drift, config)
-    for _ in range(2):
-        whole.train()
-    whole.save_checkpoint(tmp_path / "checkpoint")
-    rest = [timeless(whole.train()) for _ in range(3)]
-    gone_on = PPO.restore(tmp_path / "checkpoint", Drift)
-    assert [timeless(gone_on.train()) for _ in range(3)] == rest
-    for name, array in whole.policy.model.get_weights().items():
-        np.testing.assert_array_equal(array, gone_on.policy.model.get_weights()[name], err_msg=name)
-    for algo in (whole, gone_on):
-        assert isinstance(algo.acting, Frozen)
-        assert algo.acting.reason is None
+@pytest.mark.parametrize(
+    ("config", "total_steps", "device", "is_frozen"),
+    [
+        # By default, there are 8 environments, and rollouts of 128 steps.
+        pytest.param({}, 100_000, "cpu", True, id="defaults"),
+        pytest.param({"num_envs": 1}, 100_000, "cpu", True, id="1-environment"),
+        pytest.param({"num_envs": 16}, 100_000, "cpu", True, id="16-environments"),
+        pytest.param({"num_envs": 17}, 100_000, "cpu", False, id="17-environments"),
+        pytest.param({"num_envs": 2}, 20_000, "cpu", True, id="20000-steps"),
+        pytest.param({"num_envs": 1}, 19_999, "cpu", False, id="19999-steps"),
+        pytest.param({"num_envs": 1}, None, "cpu", False, id="unknown-steps"),
+        pytest.param(
+            {"num_envs": 1, "rollout_length": 32}, 100_000, "cpu", False, id="short-rollouts"
+        ),
+        pytest.param({"num_envs": 1}, 100_000, "cuda", False, id="gpu"),
+        pytest.param({"num_envs": 1, "frozen": "never"}, 100_000, "cpu", False, id="never"),
+        pytest.param({"frozen": "always"}, None, "cuda", True, id="always"),
+    ],
+)
+def test_policy_is_frozen_where_it_saves_time(config, total_steps, device, is_frozen):
+    config = parse({"minibatch_size": 16, **config}, PPOConfig)
+
+    assert config.collects_frozen(total_steps, device) is is_frozen
 
 
-@pytest.mark.parametrize("kind", [PPO, A2C, PG])
-def test_what_was_collected_has_the_densities_of_the_policy(kind):
+def make_long_run(**config):
+    """Return a PPO with a run that is just long enough to freeze its policy."""
+    config = {**SMALL, "num_envs": 1, "rollout_length": 64, "total_steps": 20_000, **config}
+    return PPO(DriftEnv, config)
+
+
+def test_policy_is_frozen_at_first_rollout():
+    algo = make_long_run()
+    assert algo.acting is algo.policy
+
+    algo.train()
+
+    assert isinstance(algo.acting, Frozen)
+
+
+def test_run_stays_frozen_if_its_steps_change(tmp_path):
+    algo = make_long_run()
+    algo.train()
+    algo.save_checkpoint(tmp_path)
+
+    restored = PPO.restore(tmp_path, DriftEnv, config={"total_steps": 1_000})
+
+    # A new run of 1,000 steps would not be frozen.
+    assert isinstance(restored.acting, Frozen)
+
+
+def test_restored_run_is_no_longer_frozen_if_told_so(tmp_path):
+    algo = make_long_run()
+    algo.train()
+    algo.save_checkpoint(tmp_path)
+
+    restored = PPO.restore(tmp_path, DriftEnv, config={"frozen": "never"})
+    restored.train()
+
+    assert restored.acting is restored.policy
+
+
+def test_run_without_total_steps_counts_those_of_learn():
+    algo = make_long_run(total_steps=None, num_envs=2)
+
+    algo.learn(100)
+
+    assert algo.acting is algo.policy  # 100 steps are too few
+
+
+# --- what a frozen policy does --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("algorithm", [PPO, A2C, PG])
+def test_frozen_policy_acts_with_current_weights(algorithm):
     config = {
         "num_envs": 2,
         "rollout_length": 12,
         "seed": 0,
         "framework": "torch",
         "frozen": "always",
-        "model": {**MODELS["lstm"], "observation_filter": "MeanStdFilter"},
+        "model": {**LSTM, "observation_filter": "MeanStdFilter"},
     }
-    if kind is PPO:
-        config |= {"minibatch_size": 8, "num_epochs": 2}
-    algo = kind(Drift, config)
-    for trained in (False, True, True):
-        if trained:
+    if algorithm is PPO:
+        config = {**config, "minibatch_size": 8, "num_epochs": 2}
+    algo = algorithm(DriftEnv, config)
+
+    for iteration in range(3):
+        if iteration > 0:
             algo.train()
-        rollout = algo._collector.collect(12)  # with the weights of now
-        batch = rollout.batch(0.9, 0.9)
-        found = algo.policy.evaluate(batch)
-        np.testing.assert_allclose(found.logp.detach(), batch["logp"], rtol=1e-4, atol=1e-5)
+        batch = algo._collector.collect(12).batch(gamma=0.9, lambda_=0.9)
+        logp = algo.policy.evaluate(batch).logp.detach()
+        np.testing.assert_allclose(logp, batch["logp"], rtol=1e-4, atol=1e-5)
+
+
+def test_set_back_changes_weights_of_frozen_policy():
+    algo = PPO(DriftEnv, {**SMALL, "lr": 0.1, "frozen": "always"})
+    obs = algo._collector._encoded
+    state = algo.state()
+    values = algo.acting.act(obs).value
+    algo.train()
+    assert np.abs(algo.acting.act(obs).value - values).max() > 1e-2
+
+    algo.set_back(state)
+
+    np.testing.assert_allclose(algo.acting.act(obs).value, values, atol=1e-6)
+
+
+@pytest.mark.parametrize("algorithm", [PPO, A2C, PG])
+def test_set_back_works_for_each_frozen_algorithm(algorithm):
+    config = {"num_envs": 2, "rollout_length": 12, "framework": "torch", "frozen": "always"}
+    if algorithm is PPO:
+        config = {**config, "minibatch_size": 8, "num_epochs": 2}
+    algo = algorithm(DriftEnv, {**config, "model": LSTM})
+    algo.train()
+
     algo.set_back(algo.state())
 
 
-@pytest.mark.parametrize(
-    ("given", "total", "device", "expected"),
-    [
-        ({"num_envs": 1}, 100_000, "cpu", True),
-        ({"num_envs": 2}, 20_000, "cpu", True),
-        ({}, 100_000, "cpu", True),
-        ({"num_envs": 16}, 100_000, "cpu", True),
-        ({"num_envs": 17}, 100_000, "cpu", False),
-        ({"num_envs": 1}, 19_999, "cpu", False),
-        ({"num_envs": 1}, None, "cpu", False),
-        ({"num_envs": 1, "rollout_length": 32}, 100_000, "cpu", False),
-        ({"num_envs": 1}, 100_000, "cuda", False),
-        ({"num_envs": 1, "frozen": "never"}, 100_000, "cpu", False),
-        ({"frozen": "always"}, None, "cuda", True),
-    ],
-)
-def test_when_it_is_frozen(given, total, device, expected):
-    config = parse({"minibatch_size": 16, **given}, PPOConfig)
-    assert config.collects_frozen(total, device) is expected
+# --- restoring a frozen run -----------------------------------------------------------------------
 
 
-def test_run_stays_what_it_was_decided_to_be(tmp_path):
-    config = {
-        **SMALL,
-        "num_envs": 1,
-        "rollout_length": 64,
-        "total_steps": 20_000,
-        "framework": "torch",
-        "model": NET,
-    }
-    algo = PPO(Drift, config)
-    assert algo.acting is algo.policy
+def train_timelessly(algo):
+    """Train; return the result without times."""
+    result = algo.train()
+    del result["time_total_s"]
+    del result["steps_per_second"]
+    return result
+
+
+@pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
+def test_restored_frozen_run_continues_identically(model, tmp_path):
+    algo = PPO(DriftEnv, {**SMALL, "model": model, "frozen": "always"})
     algo.train()
-    assert isinstance(algo.acting, Frozen)
-    algo.save_checkpoint(tmp_path / "checkpoint")
-    on = PPO.restore(tmp_path / "checkpoint", Drift, config={"total_steps": 1_000})
-    assert isinstance(on.acting, Frozen)
-    off = PPO.restore(tmp_path / "checkpoint", Drift, config={"frozen": "never"})
-    off.train()
-    assert off.acting is off.policy
-    steps = PPO(Drift, {**config, "total_steps": None, "num_envs": 2})
-    steps.learn(100)
-    assert steps.acting is steps.policy
-
-
-def test_frozen_run_that_goes_on_where_nothing_freezes_says_so(tmp_path):
-    algo = PPO(Drift, {**SMALL, "model": NET, "frozen": "always"})
     algo.train()
-    algo.save_checkpoint(tmp_path / "checkpoint")
+    algo.save_checkpoint(tmp_path)
+    expected = [train_timelessly(algo) for _ in range(3)]
+
+    restored = PPO.restore(tmp_path, DriftEnv)
+
+    assert [train_timelessly(restored) for _ in range(3)] == expected
+    weights = restored.policy.model.get_weights()
+    for name, weight in algo.policy.model.get_weights().items():
+        np.testing.assert_array_equal(weight, weights[name], err_msg=name)
+    for policy in (algo.acting, restored.acting):
+        assert isinstance(policy, Frozen)
+        assert policy.reason is None  # it is really frozen
+
+
+def remove_freezing():
+    """Leave PyTorch without the part that freezes policies, until the end of the test."""
     declarations["framework"]["torch: freeze"].leave()
-    with pytest.warns(ResumeWarning, match="not possible here: no installed package supports this"):
-        PPO.restore(tmp_path / "checkpoint", Drift)
 
 
-def test_what_cannot_be_frozen_collects_as_it_is():
-    declarations["framework"]["torch: freeze"].leave()
-    algo = PPO(Drift, {**SMALL, "model": NET, "frozen": "always"})
+def test_frozen_run_warns_if_restored_without_freezing(tmp_path):
+    algo = PPO(DriftEnv, {**SMALL, "frozen": "always"})
     algo.train()
+    algo.save_checkpoint(tmp_path)
+    remove_freezing()
+
+    with pytest.warns(ResumeWarning, match="no installed package supports this") as caught:
+        PPO.restore(tmp_path, DriftEnv)
+
+    assert "not possible here" in str(caught[0].message)
+
+
+def test_policy_says_why_it_cannot_be_frozen():
+    remove_freezing()
+    algo = PPO(DriftEnv, {**SMALL, "frozen": "always"})
+
+    algo.train()
+
     assert install_hint("rlcatalog-export[torch]") in algo.acting.reason
-    right = PPO(Drift, {**SMALL, "model": NET})
-    right.train()
-    for name, array in right.policy.model.get_weights().items():
-        np.testing.assert_array_equal(array, algo.policy.model.get_weights()[name], err_msg=name)
 
 
-def test_weights_that_are_set_back_act():
-    algo = PPO(Drift, {**SMALL, "lr": 0.1, "model": NET, "frozen": "always"})
-    obs = algo._collector._encoded
-    state, before = algo.state(), algo.acting.act(obs).value
+def test_policy_that_cannot_be_frozen_acts_itself():
+    remove_freezing()
+    algo = PPO(DriftEnv, {**SMALL, "frozen": "always"})
     algo.train()
-    assert np.abs(algo.acting.act(obs).value - before).max() > 1e-2
-    algo.set_back(state)
-    np.testing.assert_allclose(algo.acting.act(obs).value, before, atol=1e-6)
+
+    not_frozen = PPO(DriftEnv, {**SMALL, "frozen": "auto"})  # too few steps
+    not_frozen.train()
+
+    weights = algo.policy.model.get_weights()
+    for name, weight in not_frozen.policy.model.get_weights().items():
+        np.testing.assert_array_equal(weight, weights[name], err_msg=name)

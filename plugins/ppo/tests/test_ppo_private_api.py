@@ -20,7 +20,9 @@ from rlcatalog_ppo import private_api
 #: Names the version in the message of every failure.
 VERSION = f"Gymnasium {gym.__version__}"
 
-bare = partial(gym.make, "CartPole-v1", max_episode_steps=-1, disable_env_checker=True)
+# Environments with `OrderEnforcing` as their only wrapper. Both are partial functions of Gymnasium,
+# because other processes make them and cannot import the functions of a test file.
+cartpole = partial(gym.make, "CartPole-v1", max_episode_steps=-1, disable_env_checker=True)
 pendulum = partial(gym.make, "Pendulum-v1", max_episode_steps=-1, disable_env_checker=True)
 
 
@@ -32,22 +34,22 @@ def atari():
 
 #: A wrapper, and the attributes that change with steps but need not be restored.
 WRAPPERS = {
-    "TimeLimit": (lambda: wrappers.TimeLimit(bare(), 500), ()),
-    "OrderEnforcing": (lambda: wrappers.OrderEnforcing(bare().unwrapped), ()),
+    "TimeLimit": (lambda: wrappers.TimeLimit(cartpole(), 500), ()),
+    "OrderEnforcing": (lambda: wrappers.OrderEnforcing(cartpole().unwrapped), ()),
     # It is about a warning, which may come twice.
-    "PassiveEnvChecker": (lambda: wrappers.PassiveEnvChecker(bare()), ("checked_data_reuse",)),
+    "PassiveEnvChecker": (lambda: wrappers.PassiveEnvChecker(cartpole()), ("checked_data_reuse",)),
     "AtariPreprocessing": (atari, ()),
     # A step computes the first from the queue, and a reset sets the second.
     "FrameStackObservation": (
-        lambda: wrappers.FrameStackObservation(bare(), 3),
+        lambda: wrappers.FrameStackObservation(cartpole(), 3),
         ("stacked_obs", "padding_value"),
     ),
-    "TransformObservation": (lambda: wrappers.TransformObservation(bare(), abs, None), ()),
-    "TransformReward": (lambda: wrappers.TransformReward(bare(), abs), ()),
-    "TransformAction": (lambda: wrappers.TransformAction(bare(), int, None), ()),
+    "TransformObservation": (lambda: wrappers.TransformObservation(cartpole(), abs, None), ()),
+    "TransformReward": (lambda: wrappers.TransformReward(cartpole(), abs), ()),
+    "TransformAction": (lambda: wrappers.TransformAction(cartpole(), int, None), ()),
     "ClipAction": (lambda: wrappers.ClipAction(pendulum()), ()),
     "RescaleAction": (lambda: wrappers.RescaleAction(pendulum(), -1.0, 1.0), ()),
-    "FlattenObservation": (lambda: wrappers.FlattenObservation(bare()), ()),
+    "FlattenObservation": (lambda: wrappers.FlattenObservation(cartpole()), ()),
 }
 
 
@@ -79,102 +81,131 @@ def differs(first, second):
 @pytest.mark.parametrize("name", WRAPPERS)
 @pytest.mark.filterwarnings("ignore::UserWarning")  # of Gymnasium's checker, about the bare env
 def test_changing_attributes_are_all_that_steps_change(name):
-    make, derived = WRAPPERS[name]
-    env = make()
-    known = private_api.changing_attributes(env)
+    make_env, derived = WRAPPERS[name]
+    env = make_env()
+    attributes = private_api.changing_attributes(env)
     before = plain_attributes(env)
 
     play(env, steps=3)
 
     after = plain_attributes(env)
     changed = {key for key in after if key not in before or differs(before[key], after[key])}
-    assert known is not None, f"{VERSION}: {name} lacks one of its attributes"
-    assert changed - set(derived) <= set(known), VERSION
+    assert attributes is not None, f"{VERSION}: {name} lacks one of its attributes"
+    assert changed - set(derived) <= set(attributes), VERSION
 
 
-def test_elapsed_steps_decide_when_a_time_limit_ends():
-    played, fresh = (wrappers.TimeLimit(bare(), 5) for _ in range(2))
+def copy_changing_attributes(source, target):
+    """Copy what steps change of a wrapper to another wrapper of the same class."""
+    for name in private_api.changing_attributes(target):
+        setattr(target, name, deepcopy(getattr(source, name)))
+
+
+def test_restored_time_limit_counts_earlier_steps():
+    played = wrappers.TimeLimit(cartpole(), max_episode_steps=5)
     play(played, steps=3)
-    fresh.reset(seed=0)
-    for name in private_api.changing_attributes(fresh):
-        setattr(fresh, name, getattr(played, name))
+    restored = wrappers.TimeLimit(cartpole(), max_episode_steps=5)
+    restored.reset(seed=0)
 
-    ends = [fresh.step(0)[3] for _ in range(2)]
+    copy_changing_attributes(played, restored)
 
-    assert ends == [False, True], VERSION
+    truncated = []
+    for _ in range(2):
+        truncated.append(restored.step(0)[3])
+    assert truncated == [False, True], VERSION  # after 4 and 5 steps
 
 
 def test_restored_order_enforcing_needs_no_reset():
-    played, fresh = (wrappers.OrderEnforcing(bare().unwrapped) for _ in range(2))
+    played = wrappers.OrderEnforcing(cartpole().unwrapped)
     play(played, steps=1)
-    fresh.unwrapped.reset(seed=0)
+    restored = wrappers.OrderEnforcing(cartpole().unwrapped)
+    restored.unwrapped.reset(seed=0)  # of the inner environment only
     with pytest.raises(gym.error.ResetNeeded):
-        fresh.step(0)
-    for name in private_api.changing_attributes(fresh):
-        setattr(fresh, name, getattr(played, name))
-    fresh.step(0)
+        restored.step(0)
+
+    copy_changing_attributes(played, restored)
+
+    restored.step(0)
 
 
-def test_restored_frames_precede_the_next_observation():
-    played, fresh = (wrappers.FrameStackObservation(bare(), 3) for _ in range(2))
+def test_restored_frames_precede_next_observation():
+    played = wrappers.FrameStackObservation(cartpole(), stack_size=3)
     play(played, steps=3)
-    fresh.reset(seed=1)
-    fresh.unwrapped.state = played.unwrapped.state
-    for name in private_api.changing_attributes(fresh):
-        setattr(fresh, name, deepcopy(getattr(played, name)))
+    restored = wrappers.FrameStackObservation(cartpole(), stack_size=3)
+    restored.reset(seed=1)
 
-    np.testing.assert_array_equal(fresh.step(1)[0], played.step(1)[0], err_msg=VERSION)
+    restored.unwrapped.state = played.unwrapped.state
+    copy_changing_attributes(played, restored)
+
+    expected_frames, *_ = played.step(1)
+    frames, *_ = restored.step(1)
+    np.testing.assert_array_equal(frames, expected_frames, err_msg=VERSION)
 
 
 def test_changing_attributes_are_unknown_if_one_is_missing():
-    env = wrappers.TimeLimit(bare(), 5)
+    env = wrappers.TimeLimit(cartpole(), max_episode_steps=5)
     del env._elapsed_steps
+
     assert private_api.changing_attributes(env) is None
 
 
 def test_changing_attributes_of_other_wrappers_are_unknown():
-    class Mine(wrappers.TimeLimit):
+    class OwnTimeLimit(wrappers.TimeLimit):
         pass
 
-    assert private_api.changing_attributes(Mine(bare(), 5)) is None
+    env = OwnTimeLimit(cartpole(), max_episode_steps=5)
+
+    assert private_api.changing_attributes(env) is None
 
 
 @pytest.fixture
 def envs():
     """Two environments, each in a process."""
-    both = AsyncVectorEnv([bare, bare], context="forkserver")
-    yield both
-    if not both.closed:
-        private_api.forget_calls(both)
-        both.close(terminate=True)
+    envs = AsyncVectorEnv([cartpole, cartpole], context="forkserver")
+    yield envs
+    if not envs.closed:
+        private_api.forget_calls(envs)
+        envs.close(terminate=True)
 
 
-def test_processes_of_environments_run_until_they_are_closed(envs):
+def test_processes_run_until_environments_are_closed(envs):
     processes = private_api.processes_of(envs)
     assert [process.is_alive() for process in processes] == [True, True], VERSION
+
     envs.close()
+
     assert [process.exitcode for process in processes] == [0, 0], VERSION
 
 
-def test_processes_of_an_unfinished_constructor_are_none():
-    assert private_api.processes_of(AsyncVectorEnv.__new__(AsyncVectorEnv)) == []
+def test_unfinished_constructor_has_no_processes():
+    unfinished = AsyncVectorEnv.__new__(AsyncVectorEnv)  # without a call of __init__
+
+    assert private_api.processes_of(unfinished) == []
 
 
-@pytest.mark.parametrize("kind", ["reset", "step", "call"])
-def test_environments_are_idle_between_calls_alone(envs, kind):
-    arguments = {"reset": (), "step": (np.zeros(2, int),), "call": ("has_wrapper_attr", "x")}[kind]
+@pytest.mark.parametrize(
+    ("method", "arguments"),
+    [("reset", []), ("step", [np.zeros(2, int)]), ("call", ["has_wrapper_attr", "x"])],
+    ids=["reset", "step", "call"],
+)
+def test_environments_are_idle_except_during_calls(envs, method, arguments):
+    begin_call = getattr(envs, f"{method}_async")
+    end_call = getattr(envs, f"{method}_wait")
     envs.reset(seed=0)
     assert private_api.is_idle(envs), VERSION
-    getattr(envs, f"{kind}_async")(*arguments)
-    assert not private_api.is_idle(envs), f"{VERSION}: a call of {kind} goes unnoticed"
-    getattr(envs, f"{kind}_wait")()
+
+    begin_call(*arguments)
+    assert not private_api.is_idle(envs), f"{VERSION}: a call of {method} goes unnoticed"
+
+    end_call()
     assert private_api.is_idle(envs), VERSION
 
 
 def test_forgotten_calls_do_not_keep_environments_from_closing():
-    # A lambda, because functions of a test file cannot be imported in another process.
-    slow = lambda: wrappers.TransformReward(bare(), lambda reward: time.sleep(60))  # noqa: E731
-    envs = AsyncVectorEnv([slow], context="forkserver")
+    envs = AsyncVectorEnv(
+        # Each step takes a minute.
+        [lambda: wrappers.TransformReward(cartpole(), lambda reward: time.sleep(60))],
+        context="forkserver",
+    )
     (process,) = private_api.processes_of(envs)
     envs.reset(seed=0)
     envs.step_async(np.zeros(1, int))
