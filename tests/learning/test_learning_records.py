@@ -107,7 +107,7 @@ def test_a_plain_module_reaches_what_its_network_reaches_in_rllibs_form(task):
     """The interquartile mean of the difference over equal seeds, in percent of what is learned."""
     path = ROOT / "plugins/ppo/tests/test_ppo_plain_learning.json"
     plain, classic = (
-        Record(path, f"test_a_network_learns_in_either_form[{task}-{form}]")
+        Record(path, f"test_network_learns_in_either_form[{task}-{form}]")
         for form in ("plain", "rllib")
     )
     assert plain.entry["returns"].keys() == classic.entry["returns"].keys()

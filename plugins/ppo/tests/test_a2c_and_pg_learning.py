@@ -1,5 +1,6 @@
-"""Long learning runs of A2C and plain policy gradient; what each must reach stands in the record
-beside this file.
+"""Long learning runs of A2C and plain policy gradient, with nothing but their defaults.
+
+The record beside this file says what each must reach.
 """
 
 import gymnasium as gym
@@ -26,29 +27,25 @@ def cartpole():
     return gym.make("CartPole-v1")
 
 
-def trained(algorithm, config, steps):
-    """Train for some steps and return the mean return of 100 fresh episodes."""
+def train_on_cartpole(algorithm, *, steps, **config):
+    """Train for some steps and return the mean return of 100 new episodes."""
     algo = algorithm(cartpole, {"total_steps": steps, **config})
     algo.learn(steps)
-    found = float(np.mean(algo.evaluate(100, seed=10_000)))
+    mean_return = float(np.mean(algo.evaluate(100, seed=10_000)))
     algo.stop()
-    return found
+    return mean_return
 
 
 @pytest.mark.parametrize("framework", ["torch", "tf"])
 def test_a2c_learns_cartpole(over_seeds, framework):
-    """With nothing but defaults."""
-
     def train(seed):
-        return trained(A2C, {"seed": seed, "framework": framework}, 100_000)
+        return train_on_cartpole(A2C, steps=100_000, seed=seed, framework=framework)
 
     over_seeds(train, chance=lambda: random_play(cartpole))
 
 
 def test_plain_policy_gradient_learns_cartpole(over_seeds):
-    """With nothing but defaults."""
-
     def train(seed):
-        return trained(PG, {"seed": seed, "framework": "torch"}, 100_000)
+        return train_on_cartpole(PG, steps=100_000, seed=seed, framework="torch")
 
     over_seeds(train, chance=lambda: random_play(cartpole))

@@ -1,4 +1,4 @@
-"""Long learning runs; what each must reach stands in the record beside this file."""
+"""Long learning runs of PPO; the record beside this file says what each must reach."""
 
 import gymnasium as gym
 import numpy as np
@@ -10,7 +10,7 @@ from remembering import Recall, position_only
 from rlcatalog_ppo import PPO
 
 pytestmark = pytest.mark.learn
-both = pytest.mark.parametrize("framework", ["torch", "tf"])
+both_frameworks = pytest.mark.parametrize("framework", ["torch", "tf"])
 
 
 @pytest.fixture(autouse=True)
@@ -22,43 +22,58 @@ def one_thread():
     torch.set_num_threads(before)
 
 
-def trained(env, config, steps):
-    """Train for some steps and return the mean return of 100 fresh episodes."""
+def train_ppo(env, *, steps, **config):
+    """Train for some steps and return the mean return of 100 new episodes."""
     algo = PPO(env, {"total_steps": steps, **config})
     while algo.train()["timesteps_total"] < steps:
         pass
-    found = float(np.mean(algo.evaluate(100, seed=10_000)))
+    mean_return = float(np.mean(algo.evaluate(100, seed=10_000)))
     algo.stop()
-    return found
+    return mean_return
 
 
 def cartpole():
     return gym.make("CartPole-v1")
 
 
-@pytest.mark.parametrize("filtered", ["NoFilter", "MeanStdFilter"])
-def test_learns_cartpole(over_seeds, filtered):
+def pendulum():
+    return gym.make("Pendulum-v1")
+
+
+@pytest.mark.parametrize("observation_filter", ["NoFilter", "MeanStdFilter"])
+def test_ppo_learns_cartpole(over_seeds, observation_filter):
     def train(seed):
-        return trained(cartpole, {"seed": seed, "observation_filter": filtered}, 70_000)
+        return train_ppo(cartpole, steps=70_000, seed=seed, observation_filter=observation_filter)
 
     over_seeds(train, chance=lambda: random_play(cartpole))
 
 
-@pytest.mark.parametrize("name", ["diag_gaussian", "squashed_gaussian", "beta"])
-def test_learns_pendulum(over_seeds, name):
-    model = {"fcnet_hiddens": [64, 64], "vf_share_layers": False, "custom_action_dist": name}
-    if name == "diag_gaussian":
-        model |= {"free_log_std": True, "action_bounds": "affine"}
+@pytest.mark.parametrize("action_dist", ["diag_gaussian", "squashed_gaussian", "beta"])
+def test_ppo_learns_pendulum(over_seeds, action_dist):
+    model = {
+        "fcnet_hiddens": [64, 64],
+        "vf_share_layers": False,
+        "custom_action_dist": action_dist,
+    }
+    if action_dist == "diag_gaussian":  # the others are bounded themselves
+        model = {**model, "free_log_std": True, "action_bounds": "affine"}
 
     def train(seed):
-        config = {"seed": seed, "rollout_length": 256, "gamma": 0.9, "vf_loss_coeff": 0.5}
-        return trained("Pendulum-v1", {**config, "model": model}, 150_000)
+        return train_ppo(
+            "Pendulum-v1",
+            steps=150_000,
+            seed=seed,
+            rollout_length=256,
+            gamma=0.9,
+            vf_loss_coeff=0.5,
+            model=model,
+        )
 
-    over_seeds(train, chance=lambda: random_play(lambda: gym.make("Pendulum-v1")))
+    over_seeds(train, chance=lambda: random_play(pendulum))
 
 
-class TwoParts(gym.Env):
-    """Pays 1 for the button that is lit and 1 less the distance to where the lever should be."""
+class ButtonAndLever(gym.Env):
+    """Pays 1 for the button that is lit, and 1 less the distance to where the lever should be."""
 
     observation_space = gym.spaces.Dict(
         {"lit": gym.spaces.Discrete(4), "lever": gym.spaces.Box(-1, 1, (2,), np.float32)}
@@ -66,41 +81,39 @@ class TwoParts(gym.Env):
     action_space = gym.spaces.Tuple(
         [gym.spaces.Discrete(4), gym.spaces.Box(-1, 1, (2,), np.float32)]
     )
-    optimum = 20.0  # ten steps of at most 2
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
-        self.left = 10
-        return self._look(), {}
+        self.steps_left = 10
+        return self._draw_obs(), {}
 
     def step(self, action):
         button, lever = action
-        reward = (
-            float(button == self.seen["lit"])
-            + 1.0
-            - float(np.abs(lever - self.seen["lever"]).mean())
-        )
-        self.left -= 1
-        return self._look(), reward, self.left == 0, False, {}
+        is_lit = float(button == self.obs["lit"])
+        distance = float(np.abs(lever - self.obs["lever"]).mean())
+        self.steps_left -= 1
+        return self._draw_obs(), is_lit + 1.0 - distance, self.steps_left == 0, False, {}
 
-    def _look(self):
+    def _draw_obs(self):
         lever = self.np_random.uniform(-1, 1, 2).astype(np.float32)
-        self.seen = {"lit": int(self.np_random.integers(4)), "lever": lever}
-        return self.seen
+        lit = int(self.np_random.integers(4))
+        self.obs = {"lit": lit, "lever": lever}
+        return self.obs
 
 
-def test_learns_a_hybrid_task(over_seeds):
+def test_ppo_learns_hybrid_actions(over_seeds):
+    # At most 2 in each of ten steps: the optimum is 20.
     def train(seed):
-        config = {"seed": seed, "gamma": 0.0, "model": {"fcnet_hiddens": [64, 64]}}
-        return trained(lambda: TwoParts(), config, 60_000)
+        model = {"fcnet_hiddens": [64, 64]}
+        return train_ppo(ButtonAndLever, steps=60_000, seed=seed, gamma=0.0, model=model)
 
-    over_seeds(train, chance=lambda: random_play(TwoParts))
+    over_seeds(train, chance=lambda: random_play(ButtonAndLever))
 
 
 # --- memories -------------------------------------------------------------------------------------
 
+WITHOUT_MEMORY = {}
 MEMORIES = {
-    "no memory": {},
     "lstm": {"use_lstm": True, "lstm_cell_size": 64},
     "attention": {
         "use_attention": True,
@@ -114,49 +127,49 @@ MEMORIES = {
 
 
 @pytest.mark.parametrize("memory", ["lstm", "attention"])
-def test_a_memory_makes_up_for_velocities(over_seeds, memory):
-    """CartPole with positions only; `chance` is what a net without memory learned there."""
+def test_memory_makes_up_for_missing_velocities(over_seeds, memory):
+    """Train CartPole with positions only; `chance` is what a net without memory learns there."""
 
-    # The value reads the memory's output, too: large, its loss would drown what the policy must
-    # learn to remember.
-    def train(seed, memory=memory):
-        config = {
-            "framework": "torch",
-            "seed": seed,
-            "num_envs": 16,
-            "rollout_length": 128,
-            "num_epochs": 6,
-            "gamma": 0.99,
-            "lr": 1e-3,
-            "vf_loss_coeff": 0.005,
-            "observation_filter": "MeanStdFilter",
-            "model": {"fcnet_hiddens": [64], **MEMORIES[memory]},
-        }
-        return trained(position_only, config, 150_000)
+    def train(seed, memory_config):
+        return train_ppo(
+            position_only,
+            steps=150_000,
+            framework="torch",
+            seed=seed,
+            num_envs=16,
+            rollout_length=128,
+            num_epochs=6,
+            gamma=0.99,
+            lr=1e-3,
+            # The value reads the memory's output, too. With a large weight, its loss would hide
+            # what the policy must learn to remember.
+            vf_loss_coeff=0.005,
+            observation_filter="MeanStdFilter",
+            model={"fcnet_hiddens": [64], **memory_config},
+        )
 
-    over_seeds(train, chance=lambda: train(0, "no memory"))
+    over_seeds(lambda seed: train(seed, MEMORIES[memory]), chance=lambda: train(0, WITHOUT_MEMORY))
 
 
-@both
+@both_frameworks
 @pytest.mark.parametrize(("memory", "gap"), [("lstm", 5), ("attention", 12)])
-def test_a_memory_recalls_across_the_borders_of_sequences(over_seeds, memory, gap, framework):
-    """The cue lies more than half a sequence back, for attention more than a whole one; guessing
-    pays a fourth.
-    """
-
+def test_memory_recalls_cue_across_sequences(over_seeds, memory, gap, framework):
+    # With sequences of 8 steps, a gap of 5 is more than half a sequence, and 12 more than a whole
+    # one. There are four cues, so guessing pays a quarter.
     def train(seed):
-        config = {
-            "framework": framework,
-            "seed": seed,
-            "num_envs": 16,
-            "rollout_length": 64,
-            "num_epochs": 6,
-            "lr": 3e-3,
-            "gamma": 0.9,
-            "entropy_coeff": 0.01,
-            "model": {"fcnet_hiddens": [32], "max_seq_len": 8, **MEMORIES[memory]},
-        }
-        return trained(lambda: Recall(gap, 7), config, 60_000)
+        return train_ppo(
+            lambda: Recall(gap, 7),
+            steps=60_000,
+            framework=framework,
+            seed=seed,
+            num_envs=16,
+            rollout_length=64,
+            num_epochs=6,
+            lr=3e-3,
+            gamma=0.9,
+            entropy_coeff=0.01,
+            model={"fcnet_hiddens": [32], "max_seq_len": 8, **MEMORIES[memory]},
+        )
 
     over_seeds(train, chance=0.25)
 
@@ -170,44 +183,45 @@ class Catch(gym.Env):
     The "catch" task (Mnih et al. 2014; bsuite, Osband et al. 2020) on a square image.
     """
 
-    observation_space, action_space = (
-        gym.spaces.Box(0, 255, (10, 10, 1), np.uint8),
-        gym.spaces.Discrete(3),
-    )
+    observation_space = gym.spaces.Box(0, 255, (10, 10, 1), np.uint8)
+    action_space = gym.spaces.Discrete(3)
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
-        self.row, self.ball, self.paddle = (
-            0,
-            int(self.np_random.integers(10)),
-            int(self.np_random.integers(10)),
-        )
-        return self._image(), {}
+        self.row = 0
+        self.ball = int(self.np_random.integers(10))
+        self.paddle = int(self.np_random.integers(10))
+        return self._draw_image(), {}
 
     def step(self, action):
-        self.paddle = min(max(self.paddle + int(action) - 1, 0), 9)
+        move = int(action) - 1
+        self.paddle = min(max(self.paddle + move, 0), 9)
         self.row += 1
-        over = self.row == 9
-        return self._image(), float(over and 1 - 2 * (self.ball != self.paddle)), over, False, {}
+        is_over = self.row == 9
+        reward = 0.0
+        if is_over:
+            reward = 1.0 if self.ball == self.paddle else -1.0
+        return self._draw_image(), reward, is_over, False, {}
 
-    def _image(self):
+    def _draw_image(self):
         image = np.zeros((10, 10, 1), np.uint8)
-        image[self.row, self.ball], image[9, self.paddle] = 255, 255
+        image[self.row, self.ball] = 255
+        image[9, self.paddle] = 255
         return image
 
 
-@both
-def test_the_vision_net_catches_the_ball(over_seeds, framework):
-    """The optimum pays 1."""
-
+@both_frameworks
+def test_vision_net_learns_to_catch_ball(over_seeds, framework):
+    # The optimum is 1.
     def train(seed):
-        config = {
-            "framework": framework,
-            "seed": seed,
-            "num_envs": 16,
-            "lr": 1e-3,
-            "entropy_coeff": 0.01,
-        }
-        return trained(Catch, config, 100_000)
+        return train_ppo(
+            Catch,
+            steps=100_000,
+            framework=framework,
+            seed=seed,
+            num_envs=16,
+            lr=1e-3,
+            entropy_coeff=0.01,
+        )
 
     over_seeds(train, chance=lambda: random_play(Catch))

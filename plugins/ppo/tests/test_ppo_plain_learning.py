@@ -1,6 +1,10 @@
-"""Long learning runs: a plain module reaches the same returns as the same network in
-RLlib's form.
+"""Long learning runs of plain modules, and of the same networks in RLlib's form.
+
+The record beside this file says what each must reach.
 """
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import gymnasium as gym
 import minigrid  # noqa: F401  (registers its environments)
@@ -65,7 +69,8 @@ class InRllibsForm(TorchModelV2, nn.Module):
         TorchModelV2.__init__(self, obs_space, action_space, num_outputs, model_config, name)
         nn.Module.__init__(self)
         self.trunk = self.net(obs_space)
-        self.logits, self.value = nn.Linear(self.width, num_outputs), nn.Linear(self.width, 1)
+        self.logits = nn.Linear(self.width, num_outputs)
+        self.value = nn.Linear(self.width, 1)
         # Start as small as the layers that rlcatalog adds to a plain module.
         for layer in (self.logits, self.value):
             nn.init.normal_(layer.weight)
@@ -83,9 +88,9 @@ class InRllibsForm(TorchModelV2, nn.Module):
         return self.value(self.features).squeeze(1)
 
 
-class Best(gym.Env):
+class HighestAllowed(gym.Env):
     """Six values and a mask, for ten steps: the highest allowed value pays 1, and a forbidden
-    action raises.
+    action raises an error.
     """
 
     observation_space = Dict({"action_mask": MultiBinary(6), "values": Box(0, 1, (6,), np.float32)})
@@ -93,21 +98,27 @@ class Best(gym.Env):
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
-        self.left = 10
-        return self._look(), {}
+        self.steps_left = 10
+        return self._draw_obs(), {}
 
     def step(self, action):
-        mask, values = self.seen["action_mask"], self.seen["values"]
+        mask = self.obs["action_mask"]
+        values = self.obs["values"]
         assert mask[action], f"{action} is forbidden by {mask}"
-        reward = float(action == np.where(mask == 1, values, -1).argmax())
-        self.left -= 1
-        return self._look(), reward, self.left == 0, False, {}
+        best = np.where(mask == 1, values, -1).argmax()
+        self.steps_left -= 1
+        return self._draw_obs(), float(action == best), self.steps_left == 0, False, {}
 
-    def _look(self):
+    def _draw_obs(self):
         mask = (self.np_random.random(6) < 0.5).astype(np.int8)
-        mask[self.np_random.integers(6)] = 1
-        self.seen = {"action_mask": mask, "values": self.np_random.random(6).astype(np.float32)}
-        return self.seen
+        mask[self.np_random.integers(6)] = 1  # at least one action is allowed
+        values = self.np_random.random(6).astype(np.float32)
+        self.obs = {"action_mask": mask, "values": values}
+        return self.obs
+
+
+def cartpole():
+    return gym.make("CartPole-v1")
 
 
 def grid():
@@ -115,32 +126,44 @@ def grid():
     return gym.wrappers.FilterObservation(env, ["image", "direction"])
 
 
-#: Name → environment, net, steps, settings. Values of about 100 would drown the policy in layers
-#: that both share.
+def rllib_form_of(net_class):
+    """Return a model class in RLlib's form for one of the networks."""
+    return type("Net", (InRllibsForm,), {"net": net_class})
+
+
+class Task(NamedTuple):
+    """An environment, a network for it, steps to train, and keys of PPO's config."""
+
+    make_env: Callable[[], gym.Env]
+    net_class: type[nn.Module]
+    steps: int
+    config: dict[str, Any]
+
+
+# Values of about 100 would hide the policy's loss in layers that both share.
+CARTPOLE_CONFIG = {"vf_loss_coeff": 0.005, "model": {"observation_filter": "MeanStdFilter"}}
 TASKS = {
-    "cartpole": (
-        lambda: gym.make("CartPole-v1"),
-        VectorNet,
-        100_000,
-        {"vf_loss_coeff": 0.005, "model": {"observation_filter": "MeanStdFilter"}},
-    ),
-    "minigrid": (grid, GridNet, 40_000, {}),
-    "masked": (Best, MaskedNet, 30_000, {}),
+    "cartpole": Task(cartpole, VectorNet, steps=100_000, config=CARTPOLE_CONFIG),
+    "minigrid": Task(grid, GridNet, steps=40_000, config={}),
+    "masked": Task(HighestAllowed, MaskedNet, steps=30_000, config={}),
 }
 
 
 @pytest.mark.parametrize("form", ["plain", "rllib"])
-@pytest.mark.parametrize("task", TASKS)
-def test_a_network_learns_in_either_form(over_seeds, task, form):
-    make, net, steps, settings = TASKS[task]
-    model = net if form == "plain" else type("Net", (InRllibsForm,), {"net": net})
+@pytest.mark.parametrize("name", TASKS)
+def test_network_learns_in_either_form(over_seeds, name, form):
+    task = TASKS[name]
+    model = task.net_class
+    if form == "rllib":
+        model = rllib_form_of(task.net_class)
 
     def train(seed):
-        algo = PPO(make, {"total_steps": steps, "seed": seed, **settings}, model=model)
-        while algo.train()["timesteps_total"] < steps:
+        config = {"total_steps": task.steps, "seed": seed, **task.config}
+        algo = PPO(task.make_env, config, model=model)
+        while algo.train()["timesteps_total"] < task.steps:
             pass
-        found = float(np.mean(algo.evaluate(100, seed=10_000)))
+        mean_return = float(np.mean(algo.evaluate(100, seed=10_000)))
         algo.stop()
-        return found
+        return mean_return
 
-    over_seeds(train, chance=lambda: random_play(make))
+    over_seeds(train, chance=lambda: random_play(task.make_env))
