@@ -157,17 +157,18 @@ def test_a2c_gradients_of_linear_policy_equal_numpy(framework):
     }
     algo = A2C(ClockEnv, config)
     batch = collect_batch(algo, steps=12)
+    # The weights have different shapes: kernel and bias of the two logits, and of the value.
     weights = {weight.shape: weight for weight in algo.policy.model.get_weights().values()}
-    assert weights.keys() == {(2, 1), (2,), (1, 1), (1,)}  # logits and value: kernel and bias
+    assert weights.keys() == {(2, 1), (2,), (1, 1), (1,)}
 
     algo._learner.update(batch, lr=0.01)
 
     obs = batch["obs"][:, 0]
     rows = len(obs)
     one_hot_action = np.eye(2)[batch["raw_action"].reshape(-1).astype(int)].T
-    logits = weights[2, 1] @ obs[None] + weights[2,][:, None]
+    logits = weights[(2, 1)] @ obs[None] + weights[(2,)][:, None]
     probability = np.exp(logits) / np.exp(logits).sum(axis=0)
-    value = weights[1, 1][0, 0] * obs + weights[1,][0]
+    value = (weights[(1, 1)] @ obs[None] + weights[(1,)])[0]
     d_logits = -(one_hot_action - probability) * batch["advantage"] / rows
     d_value = 0.25 * (value - batch["target"]) / rows
     expected = {
@@ -279,7 +280,7 @@ def test_result_has_metrics_of_algorithm(algorithm, metrics, framework, model):
 @both_algorithms
 @both_frameworks
 def test_overflowing_loss_changes_no_weight(algorithm, framework):
-    # Squares and sums of these rewards are beyond float32.
+    # The rewards are 6e37 and more; their squares and sums are beyond float32.
     config = {**SMALL, "framework": framework, "env_config": {"scale": 6e37}, "gamma": 0.0}
     algo = algorithm(ClockEnv, config)
     before = algo.policy.model.get_weights()
@@ -432,6 +433,7 @@ def make_regularized(algorithm):
 
 @both_algorithms
 def test_custom_loss_is_minimized_and_its_metrics_reported(algorithm):
+    # The model adds a large multiple of its squared norm to the loss, and reports it.
     algo = make_regularized(algorithm)
 
     norms = []
@@ -444,7 +446,7 @@ def test_custom_loss_is_minimized_and_its_metrics_reported(algorithm):
 
 @both_algorithms
 def test_custom_loss_sees_postprocessed_columns(algorithm):
-    algo = make_regularized(algorithm)
+    algo = make_regularized(algorithm)  # its `postprocess_fn` adds the column `twice`
 
     algo.train()
 

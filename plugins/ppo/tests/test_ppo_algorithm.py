@@ -173,7 +173,8 @@ def test_result_counts_iterations_and_steps():
         result = algo.train()
 
         assert result["training_iteration"] == algo.iterations == iteration
-        assert result["timesteps_total"] == algo.steps == 8 * iteration  # 2 * 4 steps
+        # Two environments take four steps each.
+        assert result["timesteps_total"] == algo.steps == 8 * iteration
 
     assert result["episodes_total"] == 8  # 24 steps, 3 per episode
     state = algo.state()
@@ -222,6 +223,7 @@ def test_means_are_over_last_hundred_episodes():
 @pytest.mark.parametrize(
     ("algorithm", "config", "gamma", "lambda_", "dist_inputs"),
     [
+        # By default, gamma is 0.99, and PPO's lambda_ is 0.95.
         pytest.param(PPO, {**QUICK, "gamma": 0.5, "lambda_": 0.25}, 0.5, 0.25, False, id="PPO"),
         pytest.param(PPO, {**QUICK, "kl_coeff": 0.5}, 0.99, 0.95, True, id="PPO-with-penalty"),
         pytest.param(A2C, {**SMALL, "lambda_": 0.5}, 0.99, 0.5, False, id="A2C"),

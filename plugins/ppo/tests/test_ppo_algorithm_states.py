@@ -236,7 +236,7 @@ def test_restored_run_has_counts_of_checkpoint(tmp_path):
 
     restored = PPO.restore(tmp_path, ThreeStepEnv)
 
-    assert restored.steps == 8  # 2 * 4
+    assert restored.steps == 8  # two environments, four steps each
     assert restored.iterations == 1
     assert restored.begun_anew == {}  # all environments resume their episodes
 
@@ -244,7 +244,7 @@ def test_restored_run_has_counts_of_checkpoint(tmp_path):
 def test_damaged_checkpoint_is_named_and_environments_are_closed(tmp_path):
     algo = PPO(ThreeStepEnv, QUICK)
     state = algo.state()
-    state["collector"]["returns"] = np.zeros(9)  # for 2 environments
+    state["collector"]["returns"] = np.zeros(9)  # but there are 2 environments
     checkpoints.write(tmp_path, algo.policy, state)
     ThreeStepEnv.made = 0
     ThreeStepEnv.closed = 0
@@ -317,7 +317,7 @@ class SizedEnv(ThreeStepEnv):
         self.observation_space = UnknownBox(-config["size"], config["size"], (2,))
 
 
-def test_unknown_space_is_read_from_environment_with_saved_config(tmp_path):
+def test_unknown_space_is_read_from_env_with_saved_config(tmp_path):
     PPO(SizedEnv, {**QUICK, "env_config": {"size": 7}}).save_checkpoint(tmp_path)
 
     algo = PPO.restore(tmp_path, SizedEnv)
@@ -350,16 +350,13 @@ def test_run_stays_frozen_if_key_frozen_is_unchanged(frozen_key, saved_key, was_
     assert isinstance(algo.acting, Frozen) is is_frozen
 
 
-#: The state of an environment that cannot resume its episode.
-UNKNOWN_PLACE = {"generator": {}, "why": "it has no state"}
-
-
 def test_environment_without_state_begins_new_episode():
     algo = PPO(ThreeStepEnv, QUICK)
     algo.train()  # 4 steps in episodes of 3: each environment is at step 1
     state = algo.state()
     assert state["collector"]["lengths"].tolist() == [1, 1]
-    state["environments"][1] = UNKNOWN_PLACE
+    # This is saved for an environment that cannot resume its episode.
+    state["environments"][1] = {"generator": {}, "why": "it has no state"}
 
     with pytest.warns(ResumeWarning, match="^1 of 2 environments cannot resume"):
         algo.set_state(state)
@@ -372,7 +369,9 @@ def test_all_environments_without_state_begin_new_episodes():
     algo = PPO(ThreeStepEnv, QUICK)
     algo.train()
     state = algo.state()
-    state["environments"] = [UNKNOWN_PLACE, UNKNOWN_PLACE]
+    # This is saved for an environment that cannot resume its episode.
+    no_place = {"generator": {}, "why": "it has no state"}
+    state["environments"] = [no_place, no_place]
 
     with pytest.warns(ResumeWarning, match="^2 of 2 environments cannot resume"):
         algo.set_state(state)

@@ -80,22 +80,35 @@ def thread_settings(monkeypatch):
     return settings
 
 
-def make_plan(settings=None, *, typed=(), checkpoint=None, config=None, **options):
-    """Return a plan for a run of PPO in `Env-v0`.
+def make_plan(
+    settings=None,
+    *,
+    env="Env-v0",
+    model=None,
+    seed=0,
+    typed=(),
+    checkpoint=None,
+    config=None,
+    **options,
+):
+    """Return a plan for a run of PPO.
 
     Args:
         settings: The user's keys of the algorithm's config.
+        env: The environment's id.
+        model: The user's keys of the model config.
+        seed: The run's seed.
         typed: Names of the options that the user typed.
         checkpoint: The checkpoint to resume from, or None.
         config: The `config.json` of a resumed run, or None.
         **options: Values of the engine's options, whether or not they were typed.
     """
     return RunPlan(
-        "Env-v0",
+        env,
         PPOOptions(engine="ppo", **options),
         algorithm="PPO",
-        seed=7,
-        model={"fcnet_hiddens": [3]},
+        seed=seed,
+        model=model or {},
         settings=settings or {},
         typed=frozenset(typed),
         checkpoint=checkpoint,
@@ -112,7 +125,10 @@ def make_session(plan, folder):
 
 
 def test_new_run_has_steps_model_and_seed_of_plan():
-    algorithm = PPOEngine(make_plan({"lr": 0.1}, steps=500)).algorithm
+    model = {"fcnet_hiddens": [3]}
+    plan = make_plan({"lr": 0.1}, env="Env-v0", steps=500, model=model, seed=7)
+
+    algorithm = PPOEngine(plan).algorithm
 
     assert algorithm.env == "Env-v0"
     assert algorithm.config == {

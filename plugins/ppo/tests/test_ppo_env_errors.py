@@ -27,7 +27,7 @@ def test_error_about_row_names_its_environment():
     assert caught.value.row == 2
 
 
-def test_error_about_row_of_some_environments_names_its_environment():
+def test_error_about_row_of_subset_names_its_environment():
     lengths = np.array([3, 1, 4, 1, 5])
     environments = np.array([1, 4])  # row 0 is of environment 1, row 1 of environment 4
     message = "environment 4 of 5, after 5 steps of its episode: bad"
@@ -66,7 +66,7 @@ def test_invalid_observation_names_its_environment():
 def test_infinite_target_is_an_error_though_its_terms_are_finite():
     large = np.float32([[1.0, 1.0], [1.0, 3e38]])  # 2 steps of 2 environments
     zeros = np.zeros((2, 2), np.float32)
-    refuse_infinite(large, rewards=zeros, values=zeros)
+    refuse_infinite(large, rewards=zeros, values=zeros)  # no error
 
     # The target, advantage + value = 6e38, is larger than any float32.
     with pytest.raises(NonFiniteError, match="environment 1 of 2, step 1 of the rollout") as caught:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -16,9 +17,16 @@ from rlcatalog_ppo import commands, environments, video
 RUN_ENV = "Run-v0"
 
 
+class Call(NamedTuple):
+    """Arguments of a call."""
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+
 @pytest.fixture
 def calls(monkeypatch):
-    """Arguments of all functions that `evaluate` calls, by name; none of them plays or loads.
+    """The last `Call` of each function that `evaluate` calls; none of them plays or loads.
 
     The folder `run` is a run's, with a config; any other folder has only a policy. Each policy is
     for TensorFlow and has the model config `{"fcnet_hiddens": [3]}`. Two episodes are played, with
@@ -28,7 +36,7 @@ def calls(monkeypatch):
 
     def replace(module, name, *, key, result=None):
         def record(*arguments, **keywords):
-            calls[key] = (arguments, keywords)
+            calls[key] = Call(arguments, keywords)
             return result
 
         monkeypatch.setattr(module, name, record)
@@ -61,7 +69,7 @@ def calls(monkeypatch):
 
     class FakeEnvMaker:
         def __init__(self, env, env_config, model, catalog):
-            calls["env_maker"] = (env, env_config, model)
+            calls["env_maker"] = {"env": env, "env_config": env_config, "model": model}
 
         def __call__(self):
             return "env"
@@ -112,13 +120,13 @@ def test_evaluate_shows_mean_return_as_progress(calls):
 def test_evaluate_sets_one_thread_by_default(calls):
     commands.evaluate(Path("run"))
 
-    assert calls["set_threads"] == (("tf", 1), {})
+    assert calls["set_threads"].args == ("tf", 1)  # the policy is for TensorFlow
 
 
 def test_evaluate_imports_no_modules_by_default(calls):
     commands.evaluate(Path("run"))
 
-    assert calls["import_modules"] == (([],), {})
+    assert calls["import_modules"].args == ([],)
 
 
 def test_evaluate_closes_environments(calls):
@@ -138,19 +146,23 @@ def test_evaluate_neither_films_nor_shows_by_default(calls):
 
 def test_run_is_played_in_its_environment(calls):
     commands.evaluate(Path("run"))
-    make_env, count = calls["vector"][0]
+    make_env, count = calls["vector"].args
 
     assert count == 20  # at most that many side by side
     assert make_env() == "env"
-    assert calls["env_maker"] == ("Run-v0", {"size": 3}, {"fcnet_hiddens": [3]})
+    assert calls["env_maker"] == {
+        "env": "Run-v0",
+        "env_config": {"size": 3},  # of the run
+        "model": {"fcnet_hiddens": [3]},  # of the policy
+    }
 
 
 def test_render_mode_is_added_to_config_of_environment(calls):
     commands.evaluate(Path("run"))
-    make_env, _ = calls["vector"][0]
+    make_env, _ = calls["vector"].args
 
     assert make_env("human") == "env"
-    assert calls["env_maker"][1] == {"size": 3, "render_mode": "human"}
+    assert calls["env_maker"]["env_config"] == {"size": 3, "render_mode": "human"}
 
 
 def test_policy_without_run_needs_an_environment(calls):
@@ -162,10 +174,10 @@ def test_policy_without_run_needs_an_environment(calls):
 
 def test_policy_without_run_is_played_in_named_environment(calls):
     commands.evaluate(Path("saved"), env="Env-v0")
-    make_env, _ = calls["vector"][0]
+    make_env, _ = calls["vector"].args
 
     assert make_env() == "env"
-    assert calls["env_maker"][0] == "Env-v0"
+    assert calls["env_maker"]["env"] == "Env-v0"
     assert "env_of" not in calls  # no run's config was read
 
 
@@ -176,20 +188,20 @@ def test_options_of_episodes_are_passed_on(calls):
     commands.evaluate(Path("saved"), episodes=3, env="Env-v0", seed=5, explore=True)
 
     assert calls["play"] == {"episodes": 3, "seed": 5, "explore": True}
-    _, count = calls["vector"][0]
+    _, count = calls["vector"].args
     assert count == 3  # an environment per episode
 
 
 def test_modules_are_imported(calls):
     commands.evaluate(Path("saved"), env="Env-v0", modules=["a_module"])
 
-    assert calls["import_modules"] == ((["a_module"],), {})
+    assert calls["import_modules"].args == (["a_module"],)
 
 
 def test_threads_are_set(calls):
     commands.evaluate(Path("saved"), env="Env-v0", threads=4)
 
-    assert calls["set_threads"] == (("tf", 4), {})
+    assert calls["set_threads"].args == ("tf", 4)
 
 
 def test_quiet_evaluation_shows_no_progress(calls):
@@ -201,7 +213,7 @@ def test_quiet_evaluation_shows_no_progress(calls):
 def test_rendered_evaluation_opens_window(calls):
     commands.evaluate(Path("run"), env="Env-v0", render=True, quiet=True)
 
-    _, env, *_ = calls["windowed"][0]
+    _, env, *_ = calls["windowed"].args
     assert env == "Env-v0"
     assert "filmed" not in calls
 
@@ -212,7 +224,7 @@ def test_rendered_evaluation_opens_window(calls):
 def test_video_films_episodes(calls):
     commands.evaluate(Path("run"), episodes=7, video=Path("film.mp4"), quiet=True)
 
-    _, env, _, episodes, *_ = calls["filmed"][0]
+    _, env, _, episodes, *_ = calls["filmed"].args
     assert env == "Run-v0"
     assert episodes == 7
     assert calls["write_film"]

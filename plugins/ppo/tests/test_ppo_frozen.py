@@ -149,7 +149,7 @@ def test_frozen_policy_acts_with_current_weights(algorithm):
 
 def test_set_back_changes_weights_of_frozen_policy():
     algo = PPO(DriftEnv, {**SMALL, "lr": 0.1, "frozen": "always"})
-    obs = algo._collector._encoded
+    obs = algo._collector._encoded  # of the environments' last step
     state = algo.state()
     values = algo.acting.act(obs).value
     algo.train()
@@ -174,6 +174,12 @@ def test_set_back_works_for_each_frozen_algorithm(algorithm):
 # --- restoring a frozen run -----------------------------------------------------------------------
 
 
+def assert_equal_weights(algo, other):
+    weights = algo.policy.model.get_weights()
+    for name, expected in other.policy.model.get_weights().items():
+        np.testing.assert_array_equal(weights[name], expected, err_msg=name)
+
+
 def train_timelessly(algo):
     """Train; return the result without times."""
     result = algo.train()
@@ -193,12 +199,21 @@ def test_restored_frozen_run_continues_identically(model, tmp_path):
     restored = PPO.restore(tmp_path, DriftEnv)
 
     assert [train_timelessly(restored) for _ in range(3)] == expected
-    weights = restored.policy.model.get_weights()
-    for name, weight in algo.policy.model.get_weights().items():
-        np.testing.assert_array_equal(weight, weights[name], err_msg=name)
+    assert_equal_weights(restored, algo)
+
+
+@pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
+def test_policy_is_frozen_before_and_after_restore(model, tmp_path):
+    algo = PPO(DriftEnv, {**SMALL, "model": model, "frozen": "always"})
+    algo.train()
+    algo.save_checkpoint(tmp_path)
+
+    restored = PPO.restore(tmp_path, DriftEnv)
+    restored.train()
+
     for policy in (algo.acting, restored.acting):
         assert isinstance(policy, Frozen)
-        assert policy.reason is None  # it is really frozen
+        assert policy.reason is None  # there is no reason why it would be as slow as before
 
 
 def remove_freezing():
@@ -235,6 +250,4 @@ def test_policy_that_cannot_be_frozen_acts_itself():
     not_frozen = PPO(DriftEnv, {**SMALL, "frozen": "auto"})  # too few steps
     not_frozen.train()
 
-    weights = algo.policy.model.get_weights()
-    for name, weight in not_frozen.policy.model.get_weights().items():
-        np.testing.assert_array_equal(weight, weights[name], err_msg=name)
+    assert_equal_weights(algo, not_frozen)

@@ -99,11 +99,16 @@ def make_learner(config, *, update_ops=(), **optimizer_arguments):
     return Learner(SimpleNamespace(model=model), config, np.random.default_rng(0), optimizer)
 
 
+def make_batch(*, rows):
+    """Return a batch with the column in which rows are counted."""
+    return {"logp": np.arange(rows)}
+
+
 # --- minibatches ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("lengths", "size", "expected"),
+    ("lengths", "size", "sequences_by_minibatch"),
     [
         ([3, 3, 2, 4], 6, [[0, 1], [2, 3]]),
         ([3, 3, 2, 4], 5, [[0], [1, 2], [3]]),  # a sequence goes where its last row falls
@@ -112,17 +117,17 @@ def make_learner(config, *, update_ops=(), **optimizer_arguments):
         ([1, 4, 1, 1, 3], 5, [[0, 1], [2, 3, 4]]),
     ],
 )
-def test_minibatches_do_not_split_sequences(lengths, size, expected):
+def test_minibatches_do_not_split_sequences(lengths, size, sequences_by_minibatch):
     sequence_of_row = np.repeat(np.arange(len(lengths)), lengths)
     batch = {
         "logp": np.arange(sum(lengths)),  # the number of each row
         "seq_lens": np.array(lengths),
-        "state": [10 * np.arange(len(lengths))],
+        "state": [10 * np.arange(len(lengths))],  # ten times the number of each sequence
     }
 
     parts = list(minibatches(batch, size, NoShuffling()))
 
-    for part, sequences in zip(parts, expected, strict=True):
+    for part, sequences in zip(parts, sequences_by_minibatch, strict=True):
         rows = np.flatnonzero(np.isin(sequence_of_row, sequences))
         np.testing.assert_array_equal(part["logp"], rows)
         assert part["seq_lens"].tolist() == [lengths[s] for s in sequences]
@@ -130,7 +135,7 @@ def test_minibatches_do_not_split_sequences(lengths, size, expected):
 
 
 def test_minibatch_of_single_row_is_skipped():
-    batch = {"logp": np.arange(7)}
+    batch = {"logp": np.arange(7)}  # the number of each row
 
     parts = list(minibatches(batch, 3, NoShuffling()))
 
@@ -164,7 +169,7 @@ def test_array_rows_keep_structure():
 def test_rows_are_checked_in_first_and_measured_in_last_pass():
     learner = make_learner(PPOConfig(num_epochs=3, minibatch_size=5))
 
-    learner.update({"logp": np.arange(10)}, lr=0.1)
+    learner.update(make_batch(rows=10), lr=0.1)
 
     steps = learner.optimizer.steps  # three passes over two minibatches
     assert [step.rows for step in steps] == [5, 5, 5, 5, 5, 5]
@@ -175,7 +180,7 @@ def test_rows_are_checked_in_first_and_measured_in_last_pass():
 def test_single_pass_is_checked_and_measured():
     learner = make_learner(PPOConfig(num_epochs=1, minibatch_size=5))
 
-    learner.update({"logp": np.arange(5)}, lr=0.1)
+    learner.update(make_batch(rows=5), lr=0.1)
 
     rates = Rates(lr=0.1, kl_coeff=0.0, clip_param=None)
     assert learner.optimizer.steps == [Step(5, rates, check=True, measure=True)]
@@ -184,7 +189,7 @@ def test_single_pass_is_checked_and_measured():
 def test_a2c_takes_one_step_on_whole_batch():
     learner = make_learner(A2CConfig())
 
-    learner.update({"logp": np.arange(10)}, lr=0.1)
+    learner.update(make_batch(rows=10), lr=0.1)
 
     rates = Rates(lr=0.1, kl_coeff=0.0, clip_param=None)
     assert learner.optimizer.steps == [Step(10, rates, check=True, measure=True)]
@@ -194,7 +199,7 @@ def test_a2c_takes_one_step_on_whole_batch():
 def test_steps_receive_scheduled_clip_param():
     learner = make_learner(PPOConfig(num_epochs=3, minibatch_size=5))
 
-    result = learner.update({"logp": np.arange(10)}, lr=0.1, clip_param=0.3)
+    result = learner.update(make_batch(rows=10), lr=0.1, clip_param=0.3)
 
     rates = Rates(lr=0.1, kl_coeff=0.0, clip_param=0.3)
     assert [step.rates for step in learner.optimizer.steps] == [rates] * 6
@@ -204,7 +209,7 @@ def test_steps_receive_scheduled_clip_param():
 def test_result_has_clip_param_only_with_schedule():
     learner = make_learner(PPOConfig())
 
-    result = learner.update({"logp": np.arange(5)}, lr=0.1)
+    result = learner.update(make_batch(rows=5), lr=0.1)
 
     assert "clip_param" not in result
 
@@ -212,7 +217,7 @@ def test_result_has_clip_param_only_with_schedule():
 def test_result_has_means_of_last_pass():
     learner = make_learner(PPOConfig(num_epochs=3, minibatch_size=5))
 
-    result = learner.update({"logp": np.arange(10)}, lr=0.1)
+    result = learner.update(make_batch(rows=10), lr=0.1)
 
     # Every metric of step n is n, and the last pass has the steps 5 and 6.
     assert result == {**dict.fromkeys(FIGURES, 5.5), "lr": 0.1, "model": {}}
@@ -229,7 +234,7 @@ def test_model_metrics_become_floats():
     metrics = {"tensor": TensorWithGradient(), "array": np.float32(2), "int": 1}
     learner = make_learner(A2CConfig(), metrics=metrics)
 
-    result = learner.update({"logp": np.arange(4)}, lr=0.1)
+    result = learner.update(make_batch(rows=4), lr=0.1)
 
     assert result["model"] == {"tensor": 3.5, "array": 2.0, "int": 1.0}
     assert {type(value) for value in result["model"].values()} == {float}
@@ -241,7 +246,7 @@ def test_update_ops_run_after_each_step():
         PPOConfig(num_epochs=3, minibatch_size=5), update_ops=[lambda: calls.append("called")]
     )
 
-    learner.update({"logp": np.arange(10)}, lr=0.1)
+    learner.update(make_batch(rows=10), lr=0.1)
 
     assert len(calls) == 6  # three passes over two minibatches
 
@@ -250,7 +255,7 @@ def test_update_ops_must_be_callable():
     learner = make_learner(A2CConfig(), update_ops=["not callable"])
 
     with pytest.raises(ModelContractError, match=r"update_ops\(\) must return callables") as caught:
-        learner.update({"logp": np.arange(4)}, lr=0.1)
+        learner.update(make_batch(rows=4), lr=0.1)
 
     assert "found 'not callable'" in str(caught.value)
 
@@ -260,7 +265,7 @@ def test_weights_frozen_after_creation_are_refused():
     learner.policy.model.trainable_variables = lambda: ["a"]
 
     with pytest.raises(ConfigError, match="has 3 weights, but now 1 are trainable") as caught:
-        learner.update({"logp": np.arange(4)}, lr=0.1)
+        learner.update(make_batch(rows=4), lr=0.1)
 
     message = str(caught.value)
     assert message.startswith("A2C: its optimizer")
@@ -292,7 +297,7 @@ def test_kl_coeff_changes_beyond_one_and_a_half_targets(kl_target, kl, factor):
     config = PPOConfig(kl_coeff=0.5, kl_target=kl_target, num_epochs=1)
     learner = make_learner(config, mean_kl=kl)
 
-    result = learner.update({"logp": np.arange(4)}, lr=0.1)
+    result = learner.update(make_batch(rows=4), lr=0.1)
 
     # This update still has the weight of the config.
     assert learner.optimizer.steps[0].rates == Rates(lr=0.1, kl_coeff=0.5)
@@ -304,7 +309,7 @@ def test_kl_coeff_changes_beyond_one_and_a_half_targets(kl_target, kl, factor):
 def test_kl_coeff_of_zero_stays_zero(kl):
     learner = make_learner(PPOConfig(kl_coeff=0.0, num_epochs=1), mean_kl=kl)
 
-    result = learner.update({"logp": np.arange(4)}, lr=0.1)
+    result = learner.update(make_batch(rows=4), lr=0.1)
 
     assert "kl_coeff" not in result
     assert learner.kl_coeff == 0.0
@@ -316,6 +321,7 @@ def test_kl_coeff_of_zero_stays_zero(kl):
 def test_state_holds_kl_coeff_and_state_of_optimizer():
     learner = make_learner(PPOConfig(kl_coeff=0.25))
 
+    # "state" is the state of a `RecordingOptimizer`.
     assert learner.get_state() == {"kl_coeff": 0.25, "optimizer": "state"}
 
 
@@ -451,8 +457,9 @@ def test_set_threads_asks_learner_of_framework(framework, name, monkeypatch):
 
 
 def test_framework_without_optimizer_is_refused():
-    # `enter` registers the framework, until the end of this test.
-    FrameworkSpec("jax", {"backend": "acme:B", "ops": "acme:O"}, "", module="numpy").enter()
+    targets = {"backend": "acme:B", "ops": "acme:O"}
+    jax = FrameworkSpec(name="jax", targets=targets, summary="", module="numpy")
+    jax.enter()  # registers the framework until the end of this test
 
     with pytest.raises(NotServedError, match="no code for framework='jax'") as caught:
         optimizer_of("jax")

@@ -73,7 +73,7 @@ def test_ratio_at_clip_limit_does_not_count_as_clipped():
     ratio = torch.tensor([2.0, 2.5, 1.0, 0.5])
     log_ratio = torch.log(ratio)
     assert log_ratio.exp()[0] == 2.0  # exactly at the limit, 1 + clip_param
-    found = SimpleNamespace(
+    losses_of_step = SimpleNamespace(
         policy_loss=torch.tensor(1.0),
         vf_loss=torch.tensor(2.0),
         entropy=torch.tensor(3.0),
@@ -81,7 +81,7 @@ def test_ratio_at_clip_limit_does_not_count_as_clipped():
         clip_param=1.0,
     )
 
-    metrics = PPO_OBJECTIVE.measured(found, tensor_ops("torch"))
+    metrics = PPO_OBJECTIVE.measured(losses_of_step, tensor_ops("torch"))
 
     kl = (ratio - 1 - log_ratio).mean()
     clip_fraction = 0.25  # only 2.5 is beyond the limit

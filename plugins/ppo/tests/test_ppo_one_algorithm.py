@@ -165,7 +165,7 @@ def test_first_step_is_same_in_both_frameworks(model, config):
 def test_thirtieth_step_is_same_from_state_of_other_framework(model, config):
     torch_algo, tf_algo = make_twins(model, config)
     steps = collect_minibatches(torch_algo)[:30]
-    rates = [1e-3 * (1 - i / 36) for i in range(30)]
+    rates = [1e-3 * (1 - i / 36) for i in range(30)]  # falling
     torch_optimizer = torch_algo._learner.optimizer
     for minibatch, lr in zip(steps[:29], rates[:29], strict=True):
         torch_optimizer.step(minibatch, Rates(lr, torch_algo._learner.kl_coeff))

@@ -101,7 +101,7 @@ def test_reward_sums_restart_with_each_episode(mode):
     rollout = collector.collect(40)
 
     assert rollout.done.sum() > 10
-    # In mode NEXT_STEP, some steps only begin an episode. They have no reward.
+    # In mode NEXT_STEP, some steps are idle: they only begin an episode.
     idle = np.zeros((40, 3), bool) if rollout.idle is None else rollout.idle
     assert idle.any() == (mode is AutoresetMode.NEXT_STEP)
     all_sums = []
@@ -116,12 +116,12 @@ def test_reward_sums_restart_with_each_episode(mode):
             np.testing.assert_allclose(rollout.scaled[t][is_real], expected[is_real], rtol=1e-3)
 
 
-def make_clipped(algorithm, **arguments):
-    """Return an algorithm that scales rewards, clips them at 1.5, and discounts with 0."""
-    config = {**SMALL, "gamma": 0.0, "reward_scale": True, "reward_clip": 1.5}
+def make_scaled(algorithm, *, reward_clip, record=None, **config):
+    """Return an algorithm that scales rewards and clips them."""
+    config = {**SMALL, "reward_scale": True, "reward_clip": reward_clip, **config}
     if algorithm is PPO:
         config = {**config, "minibatch_size": 60, "num_epochs": 1}
-    return algorithm(LargeRewards, config, **arguments)
+    return algorithm(LargeRewards, config, record=record)
 
 
 all_algorithms = pytest.mark.parametrize("algorithm", [PPO, A2C, PG])
@@ -129,7 +129,7 @@ all_algorithms = pytest.mark.parametrize("algorithm", [PPO, A2C, PG])
 
 @all_algorithms
 def test_scaled_rewards_are_clipped(algorithm):
-    rollout = collect(make_clipped(algorithm))
+    rollout = collect(make_scaled(algorithm, reward_clip=1.5))
 
     assert np.abs(rollout.scaled).max() == 1.5
     assert np.abs(rollout.reward).max() > 100
@@ -137,7 +137,7 @@ def test_scaled_rewards_are_clipped(algorithm):
 
 @all_algorithms
 def test_advantages_are_of_scaled_rewards(algorithm):
-    algo = make_clipped(algorithm)
+    algo = make_scaled(algorithm, reward_clip=1.5, gamma=0.0)
     rollout = collect(algo)
 
     batch = algo._batch(rollout)
@@ -151,7 +151,7 @@ def test_advantages_are_of_scaled_rewards(algorithm):
 
 @all_algorithms
 def test_batch_keeps_rewards_of_environment(algorithm):
-    algo = make_clipped(algorithm)
+    algo = make_scaled(algorithm, reward_clip=1.5)
     rollout = collect(algo)
 
     batch = algo._batch(rollout)
@@ -161,7 +161,7 @@ def test_batch_keeps_rewards_of_environment(algorithm):
 
 @all_algorithms
 def test_records_and_returns_have_rewards_of_environment(algorithm, tmp_path):
-    algo = make_clipped(algorithm, record=tmp_path)
+    algo = make_scaled(algorithm, reward_clip=1.5, record=tmp_path)
 
     algo.train()
 
@@ -200,24 +200,24 @@ def test_state_of_scaling_counts_rewards():
 def test_restored_scaling_continues_identically():
     scale = RewardScale(3, gamma=0.99)
     rewards = np.float32([100, -30, 7])
-    nothing = np.zeros(3, bool)
+    nowhere = np.zeros(3, bool)  # no episode ends, and no step is idle
     for _ in range(20):
-        scale(rewards, ended=nothing, idle=nothing)
+        scale(rewards, ended=nowhere, idle=nowhere)
 
     restored = RewardScale(3, gamma=0.99)
     restored.set_state(scale.get_state())
 
     for _ in range(3):
         np.testing.assert_array_equal(
-            restored(rewards, ended=nothing, idle=nothing),
-            scale(rewards, ended=nothing, idle=nothing),
+            restored(rewards, ended=nowhere, idle=nowhere),
+            scale(rewards, ended=nowhere, idle=nowhere),
         )
 
 
 def test_begin_anew_resets_sums_of_its_environments():
     scale = RewardScale(3, gamma=0.99)
-    nothing = np.zeros(3, bool)
-    scale(np.float32([100, -30, 7]), ended=nothing, idle=nothing)
+    nowhere = np.zeros(3, bool)  # no episode ends, and no step is idle
+    scale(np.float32([100, -30, 7]), ended=nowhere, idle=nowhere)
 
     scale.begin_anew(np.array([True, False, True]))
 

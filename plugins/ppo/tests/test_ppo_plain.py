@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import functools
 
-import gymnasium
 import numpy as np
 import pytest
 from torch import nn
 
-import rlcatalog
 from rlcatalog.errors import ConfigError, SavedPolicyError, UnknownNameError
 from rlcatalog_ppo import PPO
 
@@ -77,8 +75,8 @@ def test_restored_run_of_plain_module_continues_identically(make_model, frozen, 
     restored.train()
 
     weights = weights_of(restored)
-    for name, weight in weights_of(algo).items():
-        np.testing.assert_array_equal(weights[name], weight)
+    for name, expected in weights_of(algo).items():
+        np.testing.assert_array_equal(weights[name], expected)
 
 
 @every_form
@@ -155,7 +153,7 @@ def test_module_unfrozen_during_run_needs_new_optimizer(framework):
     algo.train()
     unfreeze(net, framework)
 
-    # Trainable are the kernels and biases of the logits and the value, and now also the net's.
+    # The kernels and biases of logits and value are 4 weights; those of the net are 2 more.
     with pytest.raises(ConfigError, match="has 4 weights, but now 6 are trainable") as caught:
         algo.train()
 
@@ -199,16 +197,6 @@ def test_restored_unfrozen_module_is_trained(framework, tmp_path):
     restored = PPO.restore(tmp_path, model=make_net(framework, frozen=False))
 
     assert train_and_find_changes(restored) == set(weights_of(restored))
-
-
-# --- two models at once ---------------------------------------------------------------------------
-
-
-def test_model_and_policy_at_once_are_an_error():
-    policy = rlcatalog.build(env=gymnasium.make("CartPole-v1"))
-
-    with pytest.raises(ConfigError, match="model= and policy= are both given"):
-        PPO("CartPole-v1", CONFIG, model=HiddenLayer, policy=policy)
 
 
 def test_model_and_custom_model_at_once_are_an_error():
