@@ -1,6 +1,4 @@
-"""What the tests of the network share: one thread, building with random weights, running,
-comparing.
-"""
+"""Fixtures that build fully connected networks with random weights, run and compare them."""
 
 from __future__ import annotations
 
@@ -10,11 +8,22 @@ import tensorflow as tf
 import torch
 from gymnasium import spaces
 
-from rlcatalog.config import ACTIVATIONS
 from rlcatalog_torch import FullyConnectedNetwork as TorchNet
 
-OBS, ACTIONS = spaces.Box(-1, 1, (3,), np.float32), spaces.Discrete(4)
+OBS = spaces.Box(-1, 1, (3,), np.float32)
+ACTIONS = spaces.Discrete(4)
 X = np.random.default_rng(0).normal(size=(16, 3)).astype(np.float32)
+
+#: The simplest network: linear logits and a linear value.
+WITHOUT_LAYERS = {
+    "fcnet_hiddens": [],
+    "post_fcnet_hiddens": [],
+    "no_final_linear": False,
+    "vf_share_layers": True,
+    "free_log_std": False,
+    "fcnet_activation": "linear",
+    "post_fcnet_activation": "linear",
+}
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -26,66 +35,55 @@ def _one_thread():
     torch.set_num_threads(before)
 
 
-@pytest.fixture
-def plain():
-    """The simplest of all cases: no layers but the last ones."""
-    return {
-        "fcnet_hiddens": [],
-        "post_fcnet_hiddens": [],
-        "no_final_linear": False,
-        "vf_share_layers": True,
-        "free_log_std": False,
-        "num_outputs": 4,
-        "fcnet_activation": ACTIVATIONS[0],
-        "post_fcnet_activation": ACTIVATIONS[0],
-    }
-
-
-def _build(cls, case, seed=0):
-    config = {key: value for key, value in case.items() if key != "num_outputs"}
-    model = cls(OBS, ACTIONS, case["num_outputs"], config, "net")
+def _build_net(cls, seed=0, num_outputs=4, **config):
+    model = cls(OBS, ACTIONS, num_outputs, {**WITHOUT_LAYERS, **config}, "net")
     random = np.random.default_rng(seed)
-    weights = {
-        name: random.normal(0, 0.7, array.shape) for name, array in model.get_weights().items()
-    }
+    weights = {}
+    for name, array in model.get_weights().items():
+        weights[name] = random.normal(0, 0.7, array.shape)
     model.set_weights(weights)
     return model
 
 
 @pytest.fixture
-def build():
-    """Build a network of a case; its weights, biases included, are set to random
-    values of a seed.
+def build_net():
+    """Build a network for 3 inputs with random weights and biases.
+
+    Without keys of the config it has no hidden layers and no activations.
     """
-    return _build
+    return _build_net
 
 
-def _run(model, x=X):
-    convert = torch.from_numpy if isinstance(model, TorchNet) else tf.constant
-    output, state = model({"obs": convert(x)})
+def _to_array(tensor):
+    if isinstance(tensor, torch.Tensor):
+        return tensor.detach().numpy()
+    return tensor.numpy()
+
+
+def _run_net(model, x=X):
+    is_torch = isinstance(model, TorchNet)
+    output, state = model({"obs": torch.from_numpy(x) if is_torch else tf.constant(x)})
     assert state == []
-    value = None if model.outputs is None else model.value_function()
-    as_array = (
-        (lambda t: t.detach().numpy()) if isinstance(model, TorchNet) else (lambda t: t.numpy())
-    )
-    return as_array(output), None if value is None else as_array(value)
+    if model.outputs is None:
+        return _to_array(output), None
+    return _to_array(output), _to_array(model.value_function())
 
 
 @pytest.fixture
-def run():
-    """Run a network; return outputs and values as arrays, None for the values of a trunk."""
-    return _run
+def run_net():
+    """Return a network's outputs and values for 16 rows; a trunk's values are None."""
+    return _run_net
 
 
-def _assert_close(found, expected, tolerance=1e-5):
-    for one, other in zip(found, expected, strict=True):
-        assert (one is None) == (other is None)
-        if one is not None:
-            assert one.shape == other.shape
-            np.testing.assert_allclose(one, other, rtol=tolerance, atol=tolerance)
+def _assert_same_results(results, expected, tolerance=1e-5):
+    for result, value in zip(results, expected, strict=True):
+        assert (result is None) == (value is None)
+        if result is not None:
+            assert result.shape == value.shape
+            np.testing.assert_allclose(result, value, rtol=tolerance, atol=tolerance)
 
 
 @pytest.fixture
-def assert_close():
-    """Compare what `run` returned."""
-    return _assert_close
+def assert_same_results():
+    """Compare outputs and values that `run_net` returned."""
+    return _assert_same_results

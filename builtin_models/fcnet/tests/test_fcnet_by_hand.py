@@ -1,6 +1,4 @@
-"""The fully connected network: every combination of its keys, against NumPy by hand and between the
-frameworks.
-"""
+"""Every combination of the fully connected network's keys, against NumPy and between frameworks."""
 
 from __future__ import annotations
 
@@ -20,8 +18,9 @@ from rlcatalog_fcnet.plugin import describe
 from rlcatalog_tf import FullyConnectedNetwork as TFNet, nn as tf_nn
 from rlcatalog_torch import FullyConnectedNetwork as TorchNet, nn as torch_nn
 
-OBS, ACTIONS, INPUTS = spaces.Box(-1, 1, (3,), np.float32), spaces.Discrete(4), 3
-X = np.random.default_rng(0).normal(size=(16, INPUTS)).astype(np.float32)
+OBS = spaces.Box(-1, 1, (3,), np.float32)
+ACTIONS = spaces.Discrete(4)
+X = np.random.default_rng(0).normal(size=(16, 3)).astype(np.float32)
 
 
 # --- the combinations -----------------------------------------------------------------------------
@@ -36,45 +35,56 @@ OPTIONS = {
 }
 
 
-def combinations():
-    """Every combination of the structural keys; the two activations go round, so that all pairs
-    occur.
+def combine_options():
+    """Yield every combination of the structural keys.
+
+    The two activations change from one combination to the next, so that all pairs occur.
     """
+    count = len(ACTIVATIONS)
     for index, values in enumerate(itertools.product(*OPTIONS.values())):
-        first, second = (
-            ACTIVATIONS[i % len(ACTIVATIONS)] for i in (index, index + index // len(ACTIVATIONS))
-        )
         case = dict(zip(OPTIONS, values, strict=True))
-        yield {**case, "fcnet_activation": first, "post_fcnet_activation": second}
+        case["fcnet_activation"] = ACTIVATIONS[index % count]
+        case["post_fcnet_activation"] = ACTIVATIONS[(index + index // count) % count]
+        yield case
 
 
-CASES = list(combinations())
+CASES = list(combine_options())
 
 
 def label(case):
-    flags = "".join(
-        key[0] for key in ("no_final_linear", "vf_share_layers", "free_log_std") if case[key]
-    )
-    sizes = "+".join(str(case[key]) for key in ("fcnet_hiddens", "post_fcnet_hiddens"))
+    flags = ""
+    for key in ("no_final_linear", "vf_share_layers", "free_log_std"):
+        if case[key]:
+            flags += key[0]
+    sizes = f"{case['fcnet_hiddens']}+{case['post_fcnet_hiddens']}"
     activations = f"{case['fcnet_activation']}-{case['post_fcnet_activation']}"
     return f"{sizes}-{flags}-{case['num_outputs']}-{activations}"
 
 
-def test_the_combinations_cover_all_pairs():
+def mark_four_of_five_as_attacks(cases):
+    """Return all cases; `make test` runs every fifth, `make attack` the others."""
+    marked = []
+    for index, case in enumerate(cases):
+        marks = () if index % 5 == 0 else pytest.mark.attack
+        marked.append(pytest.param(case, marks=marks))
+    return marked
+
+
+def test_cases_cover_all_pairs_of_values():
     values = {**OPTIONS, "fcnet_activation": ACTIVATIONS, "post_fcnet_activation": ACTIVATIONS}
-    for a, b in itertools.combinations(values, 2):
-        assert len({(repr(case[a]), repr(case[b])) for case in CASES}) == len(values[a]) * len(
-            values[b]
-        ), (a, b)
+
+    for first, second in itertools.combinations(values, 2):
+        pairs = {(repr(case[first]), repr(case[second])) for case in CASES}
+        assert len(pairs) == len(values[first]) * len(values[second]), (first, second)
 
 
-def config_of(case):
+def without_num_outputs(case):
     return {key: value for key, value in case.items() if key != "num_outputs"}
 
 
 # --- NumPy by hand --------------------------------------------------------------------------------
 
-BY_HAND = {
+ACTIVATIONS_BY_HAND = {
     "linear": lambda x: x,
     "relu": lambda x: np.maximum(x, 0),
     "tanh": np.tanh,
@@ -91,42 +101,44 @@ BY_HAND = {
 }
 
 
-def by_hand(case, weights, x=X):
-    """Outputs and values of a network of a case, in float64."""
-    layers = [(n, case["fcnet_activation"]) for n in case["fcnet_hiddens"]]
-    layers += [(n, case["post_fcnet_activation"]) for n in case["post_fcnet_hiddens"]]
-    last = "linear"
+def compute_by_hand(case, weights):
+    """Return outputs and values of a network with these weights, computed in float64."""
+    layers = [(width, case["fcnet_activation"]) for width in case["fcnet_hiddens"]]
+    layers += [(width, case["post_fcnet_activation"]) for width in case["post_fcnet_hiddens"]]
+    last_activation = "linear"
     if case["no_final_linear"] and case["num_outputs"] is not None and layers:
-        last = layers.pop()[1]
+        last_activation = layers.pop()[1]
 
-    def linear(name, x):
+    def apply_layer(name, x):
         return x @ weights[f"{name}.weight"].T.astype(np.float64) + weights[f"{name}.bias"]
 
-    def stack(name):
-        y = x.astype(np.float64)
+    def apply_stack(name):
+        y = X.astype(np.float64)
         for i, (width, activation) in enumerate(layers):
-            y = BY_HAND[activation or "linear"](linear(f"{name}.layers.{i}", y))
+            y = ACTIVATIONS_BY_HAND[activation](apply_layer(f"{name}.layers.{i}", y))
             assert y.shape[1] == width
         return y
 
-    features = stack("hidden")
+    features = apply_stack("hidden")
     if case["num_outputs"] is None:
         return features, None
-    output = BY_HAND[last or "linear"](linear("outputs.logits", features))
+    output = ACTIVATIONS_BY_HAND[last_activation](apply_layer("outputs.logits", features))
     if case["free_log_std"]:
-        output = np.concatenate(
-            [output, np.tile(weights["outputs.free_log_std.log_std"], (len(x), 1))], axis=1
-        )
-    value_features = features if case["vf_share_layers"] else stack("value_hidden")
-    return output, linear("outputs.value", value_features)[:, 0]
+        log_std = np.tile(weights["outputs.free_log_std.log_std"], (len(X), 1))
+        output = np.concatenate([output, log_std], axis=1)
+    value_features = features if case["vf_share_layers"] else apply_stack("value_hidden")
+    return output, apply_layer("outputs.value", value_features)[:, 0]
 
 
-def test_the_hand_written_reference_can_fail(assert_close, build, plain, run):
-    model = build(TorchNet, plain)
+def test_comparison_with_numpy_sees_a_changed_bias(assert_same_results, build_net, run_net):
+    case = CASES[0]  # no hidden layers
+    model = build_net(TorchNet, **case)
+
     weights = model.get_weights()
     weights["outputs.logits.bias"] = weights["outputs.logits.bias"] + 0.01
+
     with pytest.raises(AssertionError):
-        assert_close(run(model), by_hand(plain, weights))
+        assert_same_results(run_net(model), compute_by_hand(case, weights))
 
 
 # --- every combination ----------------------------------------------------------------------------
@@ -135,150 +147,224 @@ def test_the_hand_written_reference_can_fail(assert_close, build, plain, run):
 @pytest.mark.grid
 @pytest.mark.parametrize("cls", [TorchNet, TFNet])
 @pytest.mark.parametrize("case", CASES, ids=label)
-def test_every_combination_of_keys(case, cls, assert_close, build, run):
-    model = build(cls, case, 1)
-    width = (
-        case["num_outputs"] or ([INPUTS] + case["fcnet_hiddens"] + case["post_fcnet_hiddens"])[-1]
-    )
-    assert model.num_outputs == width
-    assert_close(run(model), by_hand(case, model.get_weights()))
-    assert run(model)[0].shape == (len(X), width)
+def test_outputs_and_values_match_numpy(case, cls, assert_same_results, build_net, run_net):
+    model = build_net(cls, seed=1, **case)
+
+    assert_same_results(run_net(model), compute_by_hand(case, model.get_weights()))
 
 
-@pytest.mark.parametrize(
-    "case",
-    [
-        case if i % 5 == 0 else pytest.param(case, marks=pytest.mark.attack)
-        for i, case in enumerate(CASES)
-    ],
-    ids=label,
-)
-def test_the_frameworks_agree_in_every_combination(case, assert_close, build, run):
-    first, second = build(TorchNet, case, 1), build(TFNet, case, 2)
-    weights = first.get_weights()
-    # Names and shapes are the same, in the same order.
-    assert {n: a.shape for n, a in weights.items()} == {
-        n: a.shape for n, a in second.get_weights().items()
-    }
-    assert (
-        list(first.variables(as_dict=True)) == list(second.variables(as_dict=True)) == list(weights)
-    )
-    # Weights copied across give the same outputs, and copied back too.
-    other = second.get_weights()
-    before = run(first), run(second)
-    second.set_weights(weights)
-    assert_close(run(second), before[0])
-    first.set_weights(other)
-    assert_close(run(first), before[1])
-    # Gradients reach every parameter, and are the same ones in both.
-    second.set_weights(first.get_weights())
-    assert_same_gradients(first, second)
+@pytest.mark.grid
+@pytest.mark.parametrize("cls", [TorchNet, TFNet])
+@pytest.mark.parametrize("case", CASES, ids=label)
+def test_num_outputs_of_a_trunk_is_its_last_width(case, cls, build_net, run_net):
+    model = build_net(cls, seed=1, **case)
+
+    outputs, _ = run_net(model)
+
+    widths = [3, *case["fcnet_hiddens"], *case["post_fcnet_hiddens"]]  # 3 inputs
+    expected = case["num_outputs"] or widths[-1]
+    assert model.num_outputs == expected
+    assert outputs.shape == (16, expected)
 
 
-def assert_same_gradients(first, second):
+@pytest.mark.parametrize("case", mark_four_of_five_as_attacks(CASES), ids=label)
+def test_frameworks_have_the_same_weights_in_one_order(case, build_net):
+    torch_net = build_net(TorchNet, **case)
+    tf_net = build_net(TFNet, **case)
+
+    torch_weights = torch_net.get_weights()
+    tf_weights = tf_net.get_weights()
+
+    torch_shapes = {name: array.shape for name, array in torch_weights.items()}
+    tf_shapes = {name: array.shape for name, array in tf_weights.items()}
+    assert torch_shapes == tf_shapes
+    assert list(torch_net.variables(as_dict=True)) == list(torch_weights)
+    assert list(tf_net.variables(as_dict=True)) == list(torch_weights)
+
+
+@pytest.mark.parametrize("case", mark_four_of_five_as_attacks(CASES), ids=label)
+def test_frameworks_agree_after_weights_are_swapped(case, assert_same_results, build_net, run_net):
+    torch_net = build_net(TorchNet, seed=1, **case)
+    tf_net = build_net(TFNet, seed=2, **case)
+    torch_weights = torch_net.get_weights()
+    tf_weights = tf_net.get_weights()
+    torch_results = run_net(torch_net)
+    tf_results = run_net(tf_net)
+
+    tf_net.set_weights(torch_weights)
+    torch_net.set_weights(tf_weights)
+
+    assert_same_results(run_net(tf_net), torch_results)
+    assert_same_results(run_net(torch_net), tf_results)
+
+
+@pytest.mark.parametrize("case", mark_four_of_five_as_attacks(CASES), ids=label)
+def test_frameworks_have_the_same_gradients(case, build_net):
+    torch_net = build_net(TorchNet, seed=1, **case)
+    tf_net = build_net(TFNet, seed=1, **case)
     random = np.random.default_rng(3)
-    a, b = (
-        random.normal(size=(len(X), first.num_outputs)).astype(np.float32),
-        random.normal(size=len(X)),
-    )
-    b = b.astype(np.float32)
-    output, _ = first({"obs": torch.from_numpy(X)})
-    loss = (output * torch.from_numpy(a)).sum()
-    if first.outputs is not None:
-        loss = loss + (first.value_function() * torch.from_numpy(b)).sum()
-    parameters = first.trainable_variables(as_dict=True)
-    found = torch.autograd.grad(loss, list(parameters.values())) if parameters else []
-    variables = second.trainable_variables(as_dict=True)
+    output_factors = random.normal(size=(16, torch_net.num_outputs)).astype(np.float32)
+    value_factors = random.normal(size=16).astype(np.float32)
+
+    torch_gradients = compute_torch_gradients(torch_net, output_factors, value_factors)
+    tf_gradients = compute_tf_gradients(tf_net, output_factors, value_factors)
+
+    assert list(torch_gradients) == list(tf_gradients)
+    for name, gradient in torch_gradients.items():
+        assert np.abs(gradient).sum() > 0, name
+        np.testing.assert_allclose(gradient, tf_gradients[name], rtol=1e-4, atol=1e-4, err_msg=name)
+
+
+def compute_torch_gradients(model, output_factors, value_factors):
+    """Return the gradients of the weighted sum of outputs and values: name → array."""
+    parameters = model.trainable_variables(as_dict=True)
+    if not parameters:
+        return {}
+    output, _ = model({"obs": torch.from_numpy(X)})
+    loss = (output * torch.from_numpy(output_factors)).sum()
+    if model.outputs is not None:
+        loss = loss + (model.value_function() * torch.from_numpy(value_factors)).sum()
+    gradients = torch.autograd.grad(loss, list(parameters.values()))
+    return {name: gradient.numpy() for name, gradient in zip(parameters, gradients, strict=True)}
+
+
+def compute_tf_gradients(model, output_factors, value_factors):
+    """Return the same in TensorFlow, with weights in PyTorch's layout [outputs, inputs]."""
+    variables = model.trainable_variables(as_dict=True)
     with tf.GradientTape() as tape:
-        output, _ = second({"obs": tf.constant(X)})
-        loss = tf.reduce_sum(output * a)
-        if second.outputs is not None:
-            loss += tf.reduce_sum(second.value_function() * b)
-    others = tape.gradient(loss, list(variables.values()))
-    for name, one, other in zip(parameters, found, others, strict=True):
-        assert other is not None, name
-        assert one.abs().sum() > 0, name
-        other = other.numpy().T if name.endswith("weight") else other.numpy()
-        np.testing.assert_allclose(one.numpy(), other, rtol=1e-4, atol=1e-4, err_msg=name)
+        output, _ = model({"obs": tf.constant(X)})
+        loss = tf.reduce_sum(output * output_factors)
+        if model.outputs is not None:
+            loss += tf.reduce_sum(model.value_function() * value_factors)
+    arrays = {}
+    for name, gradient in zip(
+        variables, tape.gradient(loss, list(variables.values())), strict=True
+    ):
+        assert gradient is not None, name
+        arrays[name] = gradient.numpy().T if name.endswith("weight") else gradient.numpy()
+    return arrays
+
+
+def trace(model):
+    """Return a `tf.function` that computes outputs and values (no values for a trunk)."""
+
+    @tf.function(input_signature=[tf.TensorSpec([None, 3], tf.float32)])
+    def run_traced(x):
+        output, _ = model({"obs": x})
+        return output, tf.zeros([0]) if model.outputs is None else model.value_function()
+
+    return run_traced
+
+
+@pytest.mark.parametrize("rows", [1, 16])
+@pytest.mark.parametrize("case", CASES[::9], ids=label)
+def test_traced_outputs_and_values_match_torch(case, rows, assert_same_results, build_net, run_net):
+    torch_net = build_net(TorchNet, seed=1, **case)
+    tf_net = build_net(TFNet, seed=1, **case)
+
+    output, value = trace(tf_net)(tf.constant(X[:rows]))
+
+    values = None if tf_net.outputs is None else value.numpy()
+    assert_same_results((output.numpy(), values), run_net(torch_net, X[:rows]))
 
 
 @pytest.mark.parametrize("case", CASES[::9], ids=label)
-def test_traced_it_is_the_same(case, assert_close, build, run):
-    first, second = build(TorchNet, case, 1), build(TFNet, case, 2)
-    second.set_weights(first.get_weights())
+def test_traced_network_uses_weights_set_after_tracing(case, build_net, run_net):
+    tf_net = build_net(TFNet, seed=1, **case)
+    run_traced = trace(tf_net)
+    run_traced(tf.constant(X))
 
-    @tf.function(input_signature=[tf.TensorSpec([None, INPUTS], tf.float32)])
-    def traced(x):
-        output, _ = second({"obs": x})
-        return output, tf.zeros([0]) if second.outputs is None else second.value_function()
+    other = build_net(TorchNet, seed=5, **case)
+    tf_net.set_weights(other.get_weights())
 
-    for rows in (1, 16):
-        output, value = traced(tf.constant(X[:rows]))
-        found = output.numpy(), None if second.outputs is None else value.numpy()
-        assert_close(found, run(first, X[:rows]))
-    # Variables are read anew: a change shows without tracing again.
-    first.set_weights(build(TorchNet, case, 5).get_weights())
-    second.set_weights(first.get_weights())
-    np.testing.assert_allclose(traced(tf.constant(X))[0], run(first)[0], rtol=1e-5, atol=1e-5)
+    expected, _ = run_net(other)
+    np.testing.assert_allclose(run_traced(tf.constant(X))[0], expected, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("case", CASES[::5], ids=label)
-def test_a_call_makes_no_variables(case, run):
-    model, made = TFNet(OBS, ACTIONS, case["num_outputs"], config_of(case), "net"), []
+def test_calls_create_no_variables(case, run_net):
+    def build_tf_net():
+        return TFNet(OBS, ACTIONS, case["num_outputs"], without_num_outputs(case), "net")
 
-    def note(create, **kwargs):
-        made.append(kwargs.get("name"))
+    names = []
+
+    def record_name(create, **kwargs):
+        names.append(kwargs.get("name"))
         return create(**kwargs)
 
+    model = build_tf_net()
     before = [id(variable) for variable in model.variables()]
-    with tf.variable_creator_scope(note):
-        for _ in range(2):
-            run(model)
-        TFNet(OBS, ACTIONS, case["num_outputs"], config_of(case), "control")
+    with tf.variable_creator_scope(record_name):
+        run_net(model)
+        run_net(model)
+        assert names == []
+        build_tf_net()  # shows that new variables are recorded
+
+    assert len(names) == len(before)
     assert [id(variable) for variable in model.variables()] == before
-    assert len(made) == len(before)  # the control's, and no other
 
 
 @pytest.mark.parametrize("case", CASES[::5], ids=label)
-def test_describe_tells_the_shapes_of_the_built_network(case, build, run):
-    catalog = default_catalog()
-    values = catalog.parse_config(config_of(case))
-    info = SpaceInfo.read(OBS)
-    stages = describe(Request(info, None, values, None, OBS.shape, case["num_outputs"]))
-    model, shapes = build(TorchNet, case), []
+def test_describe_lists_the_shapes_of_the_layers(case, build_net, run_net):
+    config = default_catalog().parse_config(without_num_outputs(case))
+    request = Request(SpaceInfo.read(OBS), None, config, None, OBS.shape, case["num_outputs"])
+    model = build_net(TorchNet, **case)
+    shapes = []
 
-    def note(module, inputs, output):
+    def record_shape(module, inputs, output):
         shapes.append(tuple(output.shape[1:]))
 
-    apart = [] if model.value_hidden is None else model.value_hidden.layers
-    for layer in [*model.hidden.layers, *apart]:
-        layer.register_forward_hook(note)
-    output, value = run(model)
-    built = [*shapes, *([value.shape[1:], output.shape[1:]] if value is not None else [])]
-    assert [stage.shape for stage in stages] == built
+    layers = list(model.hidden.layers)
+    if model.value_hidden is not None:
+        layers += model.value_hidden.layers
+    for layer in layers:
+        layer.register_forward_hook(record_shape)
+    output, value = run_net(model)
+    if value is not None:
+        shapes += [value.shape[1:], output.shape[1:]]
+
+    assert [stage.shape for stage in describe(request)] == shapes
 
 
 # --- activations ----------------------------------------------------------------------------------
 
-GRID = np.concatenate([np.linspace(-6, 6, 61), [-100, 100, 1e-8, 0]]).astype(np.float32)[
-    :, None
-] * np.float32([1, 0.5])
+NUMBERS = np.concatenate([np.linspace(-6, 6, 61), [-100, 100, 1e-8, 0]]).astype(np.float32)
+#: Two columns, for softmax.
+INPUTS_OF_ACTIVATIONS = NUMBERS[:, None] * np.float32([1, 0.5])
 
 
-def test_every_name_exists_in_both_frameworks():
-    assert set(torch_nn.ACTIVATIONS) == set(tf_nn.ACTIVATIONS) == set(ACTIVATIONS) == set(BY_HAND)
-    assert set(torch_nn._INITIALIZERS) == set(tf_nn._INITIALIZERS) == set(INITIALIZERS)
+def test_both_frameworks_have_every_activation():
+    assert set(torch_nn.ACTIVATIONS) == set(ACTIVATIONS)
+    assert set(tf_nn.ACTIVATIONS) == set(ACTIVATIONS)
+    assert set(ACTIVATIONS_BY_HAND) == set(ACTIVATIONS)
 
 
+def test_both_frameworks_have_every_initializer():
+    assert set(torch_nn._INITIALIZERS) == set(INITIALIZERS)
+    assert set(tf_nn._INITIALIZERS) == set(INITIALIZERS)
+
+
+@pytest.mark.parametrize(
+    ("nn", "to_tensor"),
+    [
+        pytest.param(torch_nn, torch.from_numpy, id="torch"),
+        pytest.param(tf_nn, tf.constant, id="tf"),
+    ],
+)
 @pytest.mark.parametrize("name", ACTIVATIONS)
-def test_an_activation_is_what_its_name_says(name):
-    expected = BY_HAND[name](GRID.astype(np.float64))
-    for nn, convert in ((torch_nn, torch.from_numpy), (tf_nn, tf.constant)):
-        function = nn.activation(name)
-        found = GRID if function is None else np.asarray(function(convert(GRID)))
-        np.testing.assert_allclose(found, expected, rtol=2e-5, atol=2e-6)
+def test_activation_matches_its_formula(name, nn, to_tensor):
+    function = nn.activation(name)
+
+    if function is None:  # linear
+        outputs = INPUTS_OF_ACTIVATIONS
+    else:
+        outputs = np.asarray(function(to_tensor(INPUTS_OF_ACTIVATIONS)))
+
+    expected = ACTIVATIONS_BY_HAND[name](INPUTS_OF_ACTIVATIONS.astype(np.float64))
+    np.testing.assert_allclose(outputs, expected, rtol=2e-5, atol=2e-6)
 
 
+@pytest.mark.parametrize("nn", [torch_nn, tf_nn], ids=["torch", "tf"])
 @pytest.mark.parametrize(
     ("spelling", "name"),
     [
@@ -291,27 +377,39 @@ def test_an_activation_is_what_its_name_says(name):
         ("None", "linear"),
     ],
 )
-def test_rllibs_spellings(spelling, name):
-    for nn in (torch_nn, tf_nn):
-        assert nn.activation(spelling) is nn.ACTIVATIONS[name]
+def test_activation_accepts_rllib_spellings(spelling, name, nn):
+    assert nn.activation(spelling) is nn.ACTIVATIONS[name]
 
 
-def test_callables_of_the_framework(assert_close, build, plain, run):
-    relu = {**plain, "fcnet_hiddens": [8], "fcnet_activation": "relu"}
-    expected = run(build(TorchNet, relu))
-    for function in (torch.relu, torch.nn.ReLU, torch.nn.ReLU()):
-        assert_close(run(build(TorchNet, {**relu, "fcnet_activation": function})), expected)
-    for function in (tf.nn.relu, tf.keras.activations.relu, tf.keras.layers.ReLU):
-        assert_close(run(build(TFNet, {**relu, "fcnet_activation": function})), expected)
+@pytest.mark.parametrize(
+    ("cls", "function"),
+    [
+        pytest.param(TorchNet, torch.relu, id="torch-function"),
+        pytest.param(TorchNet, torch.nn.ReLU, id="torch-class"),
+        pytest.param(TorchNet, torch.nn.ReLU(), id="torch-module"),
+        pytest.param(TFNet, tf.nn.relu, id="tf-function"),
+        pytest.param(TFNet, tf.keras.activations.relu, id="keras-function"),
+        pytest.param(TFNet, tf.keras.layers.ReLU, id="keras-class"),
+    ],
+)
+def test_activation_may_be_a_callable(cls, function, assert_same_results, build_net, run_net):
+    by_name = build_net(TorchNet, fcnet_hiddens=[8], fcnet_activation="relu")
+
+    by_function = build_net(cls, fcnet_hiddens=[8], fcnet_activation=function)
+
+    assert_same_results(run_net(by_function), run_net(by_name))
 
 
-def test_an_activation_with_parameters_is_trained():
+def test_activation_with_parameters_is_trained():
     config = {"fcnet_hiddens": [8, 6], "fcnet_activation": torch.nn.PReLU, "vf_share_layers": False}
     model = TorchNet(OBS, ACTIONS, 4, config, "net")
-    slopes = [
-        name for name, p in model.named_parameters() if p.shape == (1,) and "activation" in name
-    ]
-    assert len(slopes) == 4  # two per stack, none shared
+    slopes = []
+    for name, parameter in model.named_parameters():
+        if "activation" in name and parameter.shape == (1,):
+            slopes.append(name)
+
     output, _ = model({"obs": torch.from_numpy(X)})
     (output.sum() + model.value_function().sum()).backward()
-    assert all(p.grad is not None for p in model.parameters())
+
+    assert len(slopes) == 4  # 2 layers of the policy and 2 of the value, none shared
+    assert all(parameter.grad is not None for parameter in model.parameters())

@@ -1,4 +1,4 @@
-"""The fully connected network through the catalog."""
+"""The fully connected network as the catalog builds it."""
 
 from __future__ import annotations
 
@@ -11,27 +11,34 @@ from rlcatalog import ModelCatalog, build as build_policy
 from rlcatalog_tf import FullyConnectedNetwork as TFNet
 from rlcatalog_torch import FullyConnectedNetwork as TorchNet
 
-OBS, ACTIONS = spaces.Box(-1, 1, (3,), np.float32), spaces.Discrete(4)
-X = np.random.default_rng(0).normal(size=(16, 3)).astype(np.float32)
+OBS = spaces.Box(-1, 1, (3,), np.float32)
+ACTIONS = spaces.Discrete(4)
+
+
+@pytest.mark.parametrize(("framework", "cls"), [("torch", TorchNet), ("tf", TFNet)])
+def test_get_model_v2_returns_the_network_of_the_framework(framework, cls):
+    model = ModelCatalog.get_model_v2(OBS, ACTIONS, 4, {"fcnet_hiddens": [8]}, framework)
+
+    assert type(model) is cls
 
 
 @pytest.mark.parametrize("framework", ["torch", "tf"])
-def test_the_catalog_builds_it(framework):
-    model = ModelCatalog.get_model_v2(OBS, ACTIONS, 4, {"fcnet_hiddens": [8]}, framework)
-    assert type(model) is {"torch": TorchNet, "tf": TFNet}[framework]
+def test_policy_computes_logits_and_value_with_the_network(framework):
+    obs = np.random.default_rng(0).normal(size=(16, 3)).astype(np.float32)
     policy = build_policy(OBS, ACTIONS, {"fcnet_hiddens": [8]}, framework)
-    step = policy.act(X)
-    expected = policy.model.get_weights()
-    hidden = np.tanh(np.clip(X, -9, 9) @ expected["hidden.layers.0.weight"].T)
-    np.testing.assert_allclose(
-        step.dist_inputs, hidden @ expected["outputs.logits.weight"].T, rtol=1e-4, atol=1e-6
-    )
-    np.testing.assert_allclose(
-        step.value, (hidden @ expected["outputs.value.weight"].T)[:, 0], rtol=1e-4, atol=1e-6
-    )
+    weights = policy.model.get_weights()
+
+    step = policy.act(obs)
+
+    hidden = np.tanh(np.clip(obs, -9, 9) @ weights["hidden.layers.0.weight"].T)  # biases are 0
+    logits = hidden @ weights["outputs.logits.weight"].T
+    value = (hidden @ weights["outputs.value.weight"].T)[:, 0]
+    np.testing.assert_allclose(step.dist_inputs, logits, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(step.value, value, rtol=1e-4, atol=1e-6)
 
 
-BAD = """
+#: Prints the type of each error, and which frameworks are imported then.
+BUILD_WITH_INVALID_CONFIGS = """
 import sys
 import gymnasium as gym
 import rlcatalog
@@ -56,14 +63,10 @@ for actions, config in [
 """
 
 
-def test_a_wrong_config_is_refused_before_a_framework_is_imported(tmp_path):
-    done = warm.run(["-c", BAD], tmp_path, frameworks=False)
-    kinds = [
-        "ConfigTypeError",
-        "ConfigError",
-        "ConfigError",
-        "ConfigError",
-        "ConfigError",
-        "ConfigError",
-    ]
-    assert done.stdout.splitlines() == [f"{kind} []" for kind in kinds for _ in range(2)]
+def test_invalid_config_is_an_error_before_frameworks_load(tmp_path):
+    process = warm.run(["-c", BUILD_WITH_INVALID_CONFIGS], tmp_path, frameworks=False)
+
+    # Each of the six configs is tried in two frameworks; "[]": neither is imported.
+    wrong_type = ["ConfigTypeError []"] * 2
+    wrong_values = ["ConfigError []"] * 10
+    assert process.stdout.splitlines() == wrong_type + wrong_values

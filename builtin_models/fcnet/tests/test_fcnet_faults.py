@@ -1,4 +1,4 @@
-"""RLlib's faults in its fully connected network, mended; and observations of other shapes."""
+"""RLlib's faults in its fully connected network, corrected, and observations of other shapes."""
 
 from __future__ import annotations
 
@@ -14,77 +14,123 @@ from rlcatalog.errors import ConfigError
 from rlcatalog_tf import FullyConnectedNetwork as TFNet
 from rlcatalog_torch import FullyConnectedNetwork as TorchNet
 
-OBS, ACTIONS = spaces.Box(-1, 1, (3,), np.float32), spaces.Discrete(4)
+OBS = spaces.Box(-1, 1, (3,), np.float32)
+ACTIONS = spaces.Discrete(4)
 
 
-# --- RLlib's faults, mended -----------------------------------------------------------------------
+# --- RLlib's faults, corrected --------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("cls", [TorchNet, TFNet])
-def test_post_layers_have_their_own_activation(cls, build, plain, run):
-    case = {**plain, "fcnet_hiddens": [8], "post_fcnet_hiddens": [5], "num_outputs": None}
-    case |= {"fcnet_activation": "tanh", "post_fcnet_activation": "relu"}
-    features = run(build(cls, case))[0]
+def test_post_layers_have_their_own_activation(cls, build_net, run_net):
+    trunk = build_net(
+        cls,
+        num_outputs=None,
+        fcnet_hiddens=[8],
+        fcnet_activation="tanh",
+        post_fcnet_hiddens=[5],
+        post_fcnet_activation="relu",
+    )
+
+    features, _ = run_net(trunk)
+
+    # Outputs of relu, not of tanh.
     assert (features >= 0).all()
     assert (features == 0).any()
     assert features.max() > 1
 
 
 @pytest.mark.parametrize("cls", [TorchNet, TFNet])
-def test_free_log_std_and_a_trunk_go_together(cls, build, plain):
-    model = build(cls, {**plain, "fcnet_hiddens": [8], "free_log_std": True, "num_outputs": None})
-    assert model.num_outputs == 8
-    assert list(model.get_weights()) == ["hidden.layers.0.weight", "hidden.layers.0.bias"]
+def test_trunk_has_no_free_log_std(cls, build_net):
+    trunk = build_net(cls, num_outputs=None, fcnet_hiddens=[8], free_log_std=True)
+
+    assert trunk.num_outputs == 8
+    assert list(trunk.get_weights()) == ["hidden.layers.0.weight", "hidden.layers.0.bias"]
 
 
 @pytest.mark.parametrize("cls", [TorchNet, TFNet])
-def test_no_final_linear_and_a_value_of_its_own_go_together(cls, build, plain, run):
-    case = {**plain, "fcnet_hiddens": [8, 6], "no_final_linear": True, "vf_share_layers": False}
-    model = build(cls, {**case, "fcnet_activation": "tanh"})
-    output, value = run(model)
+def test_no_final_linear_leaves_a_separate_value_linear(cls, build_net, run_net):
+    model = build_net(
+        cls,
+        fcnet_hiddens=[8, 6],
+        fcnet_activation="tanh",
+        no_final_linear=True,
+        vf_share_layers=False,
+    )
+
+    output, value = run_net(model)
+
     assert output.shape == (16, 4)
-    assert (np.abs(output) <= 1).all()
+    assert (np.abs(output) <= 1).all()  # tanh
     assert value.shape == (16,)
-    assert np.abs(value).max() > 1  # the value has no activation
-    # Both value stacks end before the layer that became the output.
-    shapes = {name: array.shape for name, array in model.get_weights().items()}
-    assert shapes["outputs.value.weight"] == (1, 8)
-    assert shapes["outputs.logits.weight"] == (4, 8)
+    assert np.abs(value).max() > 1
 
 
 @pytest.mark.parametrize("cls", [TorchNet, TFNet])
-def test_an_odd_number_of_outputs_cannot_be_halved(cls):
-    with pytest.raises(ConfigError, match=r"free_log_std needs an even number of outputs.*found 3"):
+def test_no_final_linear_shortens_both_stacks(cls, build_net):
+    model = build_net(cls, fcnet_hiddens=[8, 6], no_final_linear=True, vf_share_layers=False)
+
+    weights = model.get_weights()
+
+    # The layer of 6 became the output, so that output and value follow the layer of 8.
+    assert weights["outputs.logits.weight"].shape == (4, 8)
+    assert weights["outputs.value.weight"].shape == (1, 8)
+
+
+@pytest.mark.parametrize("cls", [TorchNet, TFNet])
+def test_free_log_std_rejects_an_odd_number_of_outputs(cls):
+    with pytest.raises(ConfigError, match="needs an even number of outputs") as caught:
         cls(OBS, ACTIONS, 3, {"free_log_std": True}, "net")
 
+    assert "free_log_std needs" in str(caught.value)
+    assert "found 3" in str(caught.value)
+
 
 @pytest.mark.parametrize("cls", [TorchNet, TFNet])
-def test_free_log_std_is_trained_does_not_see_the_observation_and_starts_at_zero(cls, run):
+def test_free_log_std_starts_at_zero(cls, run_net):
     model = cls(OBS, ACTIONS, 4, {"fcnet_hiddens": [8], "free_log_std": True}, "net")
-    np.testing.assert_array_equal(run(model)[0][:, 2:], 0)
+
+    outputs, _ = run_net(model)
+
+    np.testing.assert_array_equal(outputs[:, 2:], 0)  # 2 means, 2 log stds
+
+
+@pytest.mark.parametrize("cls", [TorchNet, TFNet])
+def test_free_log_std_is_the_same_for_all_observations(cls, run_net):
+    model = cls(OBS, ACTIONS, 4, {"fcnet_hiddens": [8], "free_log_std": True}, "net")
     weights = model.get_weights()
-    weights["outputs.free_log_std.log_std"] = np.array([0.5, -1.0], np.float32)
+    weights["outputs.free_log_std.log_std"] = np.float32([0.5, -1.0])
+
     model.set_weights(weights)
-    np.testing.assert_array_equal(run(model)[0][:, 2:], np.tile(np.float32([0.5, -1.0]), (16, 1)))
+
+    outputs, _ = run_net(model)
+    np.testing.assert_array_equal(outputs[:, 2:], np.tile(np.float32([0.5, -1.0]), (16, 1)))
+
+
+@pytest.mark.parametrize("cls", [TorchNet, TFNet])
+def test_free_log_std_is_trained(cls):
+    model = cls(OBS, ACTIONS, 4, {"free_log_std": True}, "net")
+
     assert "outputs.free_log_std.log_std" in model.trainable_variables(as_dict=True)
 
 
-def test_the_callers_config_is_left_alone():
+@pytest.mark.parametrize("cls", [TorchNet, TFNet])
+def test_network_does_not_change_the_config(cls):
     config = {"fcnet_hiddens": [8], "post_fcnet_hiddens": [5], "no_final_linear": True}
     before = copy.deepcopy(config)
-    for cls in (TorchNet, TFNet):
-        cls(OBS, ACTIONS, 4, config, "net")
+
+    cls(OBS, ACTIONS, 4, config, "net")
+
     assert config == before
 
 
 @pytest.mark.parametrize("cls", [TorchNet, TFNet])
-def test_an_empty_config_means_the_defaults(cls):
-    shapes = {
-        name: array.shape for name, array in cls(OBS, ACTIONS, 4, {}, "net").get_weights().items()
-    }
-    assert shapes["hidden.layers.0.weight"] == (256, 3)
-    assert shapes["hidden.layers.1.weight"] == (256, 256)
-    assert shapes["outputs.logits.weight"] == (4, 256)
+def test_empty_config_means_two_layers_of_256(cls):
+    weights = cls(OBS, ACTIONS, 4, {}, "net").get_weights()
+
+    assert weights["hidden.layers.0.weight"].shape == (256, 3)
+    assert weights["hidden.layers.1.weight"].shape == (256, 256)
+    assert weights["outputs.logits.weight"].shape == (4, 256)
 
 
 # --- observations of other shapes -----------------------------------------------------------------
@@ -94,23 +140,25 @@ def test_an_empty_config_means_the_defaults(cls):
 @pytest.mark.parametrize(
     ("space", "divisor"),
     [
-        (spaces.Box(-1, 1, (), np.float32), 1),
-        (spaces.Box(-1, 1, (2, 3), np.float64), 1),
-        (spaces.Box(0, 255, (2, 2, 3), np.uint8), 255),
-        (spaces.Box(-5, 5, (4,), np.int64), 5),
+        pytest.param(spaces.Box(-1, 1, (), np.float32), 1, id="scalar"),
+        pytest.param(spaces.Box(-1, 1, (2, 3), np.float64), 1, id="float64-matrix"),
+        pytest.param(spaces.Box(0, 255, (2, 2, 3), np.uint8), 255, id="bytes"),
+        pytest.param(spaces.Box(-5, 5, (4,), np.int64), 5, id="integers"),
     ],
-    ids=str,
 )
-def test_any_box_is_flattened(cls, space, divisor):
+def test_boxes_are_flattened_and_integers_divided_by_bounds(cls, space, divisor):
     model = cls(space, ACTIONS, 4, {"fcnet_hiddens": [], "vf_share_layers": True}, "net")
     space.seed(0)
     obs = np.stack([space.sample() for _ in range(5)])
-    convert = torch.from_numpy if cls is TorchNet else tf.constant
-    output, _ = model({"obs": convert(obs)})
+
+    if cls is TorchNet:
+        output, _ = model({"obs": torch.from_numpy(obs)})
+        outputs = output.detach().numpy()
+    else:
+        output, _ = model({"obs": tf.constant(obs)})
+        outputs = output.numpy()
+
     weights = model.get_weights()
-    expected = (
-        obs.reshape(5, -1) / divisor @ weights["outputs.logits.weight"].T
-        + weights["outputs.logits.bias"]
-    )
-    found = np.asarray(output.detach() if cls is TorchNet else output)
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+    inputs = obs.reshape(5, -1) / divisor
+    logits = inputs @ weights["outputs.logits.weight"].T + weights["outputs.logits.bias"]
+    np.testing.assert_allclose(outputs, logits, rtol=1e-4, atol=1e-4)

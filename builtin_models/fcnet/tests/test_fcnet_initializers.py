@@ -1,4 +1,4 @@
-"""Initialisers: each draws from its distribution, in both frameworks, and reaches its layers."""
+"""Initializers: the distribution of each, in both frameworks, and the layers they apply to."""
 
 from __future__ import annotations
 
@@ -16,10 +16,12 @@ from rlcatalog_torch import FullyConnectedNetwork as TorchNet, nn as torch_nn
 
 pytestmark = pytest.mark.twins
 
-OBS, ACTIONS = spaces.Box(-1, 1, (3,), np.float32), spaces.Discrete(4)
+OBS = spaces.Box(-1, 1, (3,), np.float32)
+ACTIONS = spaces.Discrete(4)
 
-
-ROWS, COLUMNS = 60, 150
+#: The shape of the weights that are drawn: 60 outputs, 150 inputs.
+ROWS = 60
+COLUMNS = 150
 
 
 def normal(std, mean=0.0):
@@ -34,12 +36,12 @@ def truncated(mean, std):
     return stats.truncnorm(-2, 2, mean, std)
 
 
-BOTH = ROWS + COLUMNS
+FAN_SUM = ROWS + COLUMNS
 DISTRIBUTIONS = [
-    ("xavier_uniform", {}, uniform(np.sqrt(6 / BOTH))),
-    ("xavier_uniform", {"gain": 3.0}, uniform(3 * np.sqrt(6 / BOTH))),
-    ("xavier_normal", {}, normal(np.sqrt(2 / BOTH))),
-    ("xavier_normal", {"gain": 0.1}, normal(0.1 * np.sqrt(2 / BOTH))),
+    ("xavier_uniform", {}, uniform(np.sqrt(6 / FAN_SUM))),
+    ("xavier_uniform", {"gain": 3.0}, uniform(3 * np.sqrt(6 / FAN_SUM))),
+    ("xavier_normal", {}, normal(np.sqrt(2 / FAN_SUM))),
+    ("xavier_normal", {"gain": 0.1}, normal(0.1 * np.sqrt(2 / FAN_SUM))),
     ("kaiming_uniform", {}, uniform(np.sqrt(6 / COLUMNS))),
     ("kaiming_normal", {}, normal(np.sqrt(2 / COLUMNS))),
     ("fan_in_uniform", {}, uniform(np.sqrt(1 / COLUMNS))),
@@ -53,7 +55,8 @@ DISTRIBUTIONS = [
 ]
 
 
-def initialized(framework, shape, name, config=None, seed=0):
+def initialize(framework, shape, name, config=None, seed=0):
+    """Return weights that the initializer with this name draws, as an array."""
     if framework == "torch":
         torch.manual_seed(seed)
         tensor = torch.full(shape, torch.nan)
@@ -63,92 +66,131 @@ def initialized(framework, shape, name, config=None, seed=0):
     return tf_nn.initial_value(shape, name, config or {}).numpy()
 
 
+def compute_p_value(values, distribution):
+    """Return the p-value of the Kolmogorov-Smirnov test that the values follow it."""
+    return stats.kstest(values.ravel(), distribution.cdf).pvalue
+
+
+# --- distributions --------------------------------------------------------------------------------
+
+
 @pytest.mark.parametrize("framework", ["torch", "tf"])
 @pytest.mark.parametrize(
-    ("name", "config", "truth"), DISTRIBUTIONS, ids=lambda value: str(value)[:20]
+    ("name", "config", "distribution"), DISTRIBUTIONS, ids=lambda value: str(value)[:20]
 )
-def test_an_initialiser_draws_from_its_distribution(framework, name, config, truth):
-    values = initialized(framework, (ROWS, COLUMNS), name, config).astype(np.float64)
+def test_initializer_draws_from_its_distribution(framework, name, config, distribution):
+    values = initialize(framework, (ROWS, COLUMNS), name, config).astype(np.float64)
+
     assert values.shape == (ROWS, COLUMNS)
-    assert stats.kstest(values.ravel(), truth.cdf).pvalue > 1e-3
-    low, high = truth.support()
+    assert compute_p_value(values, distribution) > 1e-3
+    low, high = distribution.support()
     assert values.min() >= low - 1e-6
     assert values.max() <= high + 1e-6
-    # The control: the test would see a scale that is 5 % off.
-    assert (
-        stats.kstest((values.ravel() - truth.mean()) * 1.1 + truth.mean(), truth.cdf).pvalue < 1e-3
-    )
+    # The test would see a scale that is 10 % too large.
+    center = distribution.mean()
+    rescaled = (values - center) * 1.1 + center
+    assert compute_p_value(rescaled, distribution) < 1e-3
 
 
 @pytest.mark.parametrize("framework", ["torch", "tf"])
-def test_a_bias_is_told_how_many_inputs_its_layer_has(framework):
+def test_bias_initializer_receives_the_number_of_inputs(framework):
     spec = DenseSpec(4000, bias="fan_in_uniform", bias_config={"gain": 2.0})
-    layer = torch_nn.dense(9, spec) if framework == "torch" else tf_nn.Dense(9, spec)
-    values = (
-        (layer.bias.detach() if framework == "torch" else layer.bias).numpy().astype(np.float64)
-    )
-    assert stats.kstest(values, uniform(2 / 3).cdf).pvalue > 1e-3
+
+    if framework == "torch":
+        bias = torch_nn.dense(9, spec).bias.detach().numpy()
+    else:
+        bias = tf_nn.Dense(9, spec).bias.numpy()
+
+    # The bound is gain / sqrt(inputs) = 2 / sqrt(9).
+    assert compute_p_value(bias.astype(np.float64), uniform(2 / 3)) > 1e-3
+
+
+@pytest.mark.parametrize("framework", ["torch", "tf"])
+def test_fan_in_initializer_rejects_a_bias_without_inputs(framework):
     with pytest.raises(ConfigError, match="needs the number of inputs"):
-        initialized(framework, (8,), "fan_in_uniform")
+        initialize(framework, (8,), "fan_in_uniform")
 
 
 @pytest.mark.parametrize("framework", ["torch", "tf"])
-def test_fans_of_a_convolution(framework):
-    # [out, in, height, width]: 12 outputs and 4 inputs, each through a field of 15.
-    values = initialized(framework, (12, 4, 3, 5), "xavier_uniform")
-    assert stats.kstest(values.ravel(), uniform(np.sqrt(6 / (15 * 16))).cdf).pvalue > 1e-3
-    values = initialized(framework, (12, 4, 3, 5), "kaiming_normal")
-    assert stats.kstest(values.ravel(), normal(np.sqrt(2 / 60)).cdf).pvalue > 1e-3
+@pytest.mark.parametrize(
+    ("name", "distribution"),
+    [
+        # Of 4 inputs and 12 outputs, each with a kernel of 3 x 5:
+        pytest.param(
+            "xavier_uniform", uniform(np.sqrt(6 / (15 * 4 + 15 * 12))), id="xavier_uniform"
+        ),
+        pytest.param("kaiming_normal", normal(np.sqrt(2 / (15 * 4))), id="kaiming_normal"),
+    ],
+)
+def test_initializer_counts_the_kernel_of_a_convolution(framework, name, distribution):
+    # [outputs, inputs, height, width]
+    values = initialize(framework, (12, 4, 3, 5), name)
+
+    assert compute_p_value(values, distribution) > 1e-3
 
 
 @pytest.mark.parametrize("framework", ["torch", "tf"])
-def test_constants(framework):
-    np.testing.assert_array_equal(initialized(framework, (2, 3), "zeros"), np.zeros((2, 3)))
-    np.testing.assert_array_equal(initialized(framework, (2, 3), "ones"), np.ones((2, 3)))
-    np.testing.assert_array_equal(
-        initialized(framework, (2, 3), "constant", {"val": 2.5}), np.full((2, 3), 2.5)
-    )
-    np.testing.assert_array_equal(initialized(framework, (2, 3), "constant"), np.zeros((2, 3)))
+@pytest.mark.parametrize(
+    ("name", "config", "number"),
+    [
+        pytest.param("zeros", {}, 0, id="zeros"),
+        pytest.param("ones", {}, 1, id="ones"),
+        pytest.param("constant", {"val": 2.5}, 2.5, id="constant"),
+        pytest.param("constant", {}, 0, id="constant-by-default"),
+    ],
+)
+def test_initializer_fills_with_a_constant(framework, name, config, number):
+    values = initialize(framework, (2, 3), name, config)
+
+    np.testing.assert_array_equal(values, np.full((2, 3), number))
 
 
 @pytest.mark.parametrize("framework", ["torch", "tf"])
 @pytest.mark.parametrize("std", [1.0, 0.01])
-def test_normc_gives_each_output_row_its_norm(framework, std):
-    values = initialized(framework, (ROWS, COLUMNS), "normc", {"std": std})
+def test_normc_scales_rows_and_not_columns(framework, std):
+    values = initialize(framework, (ROWS, COLUMNS), "normc", {"std": std})
+
     np.testing.assert_allclose(np.linalg.norm(values, axis=1), std, rtol=1e-5)
-    assert np.linalg.norm(values, axis=0).std() > 0.01 * std  # columns are not normalised
-    # Directions are uniform: the coordinates of a point on a sphere in three dimensions are
-    # uniform.
-    rows = initialized(framework, (3000, 3), "normc", {"std": std}) / std
-    for coordinate in rows.T:
-        assert stats.kstest(coordinate, uniform(1).cdf).pvalue > 1e-3
+    assert np.linalg.norm(values, axis=0).std() > 0.01 * std
 
 
 @pytest.mark.parametrize("framework", ["torch", "tf"])
-@pytest.mark.parametrize("shape", [(4, 9), (9, 4), (5, 5), (4, 2, 3, 3)])
+@pytest.mark.parametrize("std", [1.0, 0.01])
+def test_normc_draws_directions_uniformly(framework, std):
+    points = initialize(framework, (3000, 3), "normc", {"std": std}) / std
+
+    # Each coordinate of a uniform point on the unit sphere is uniform in [-1, 1].
+    for coordinate in points.T:
+        assert compute_p_value(coordinate, uniform(1)) > 1e-3
+
+
+@pytest.mark.parametrize("framework", ["torch", "tf"])
+@pytest.mark.parametrize("shape", [(4, 9), (9, 4), (5, 5), (4, 2, 3, 3)], ids=str)
 @pytest.mark.parametrize("gain", [1.0, 2.0])
-def test_orthogonal_is_orthogonal(framework, shape, gain):
-    values = (
-        initialized(framework, shape, "orthogonal", {"gain": gain})
-        .reshape(shape[0], -1)
-        .astype(np.float64)
-    )
-    gram = values @ values.T if values.shape[0] <= values.shape[1] else values.T @ values
-    np.testing.assert_allclose(gram, gain**2 * np.eye(len(gram)), atol=1e-5)
+def test_orthogonal_rows_or_columns_are_orthogonal(framework, shape, gain):
+    values = initialize(framework, shape, "orthogonal", {"gain": gain})
+
+    matrix = values.reshape(shape[0], -1).astype(np.float64)
+    if matrix.shape[0] > matrix.shape[1]:
+        matrix = matrix.T  # more rows than columns: the columns are orthogonal
+    np.testing.assert_allclose(matrix @ matrix.T, gain**2 * np.eye(len(matrix)), atol=1e-5)
 
 
 @pytest.mark.parametrize("framework", ["torch", "tf"])
 def test_orthogonal_prefers_no_direction(framework):
-    draws = np.stack(
-        [initialized(framework, (3, 3), "orthogonal", seed=seed) for seed in range(150)]
-    )
-    for i, j in ((0, 0), (1, 2), (2, 2)):
-        assert stats.kstest(draws[:, i, j], uniform(1).cdf).pvalue > 1e-3
+    draws = []
+    for seed in range(150):
+        draws.append(initialize(framework, (3, 3), "orthogonal", seed=seed))
+    matrices = np.stack(draws)
+
+    # Rows of a random rotation are uniform on the sphere: each entry is uniform in [-1, 1].
+    for row, column in ((0, 0), (1, 2), (2, 2)):
+        assert compute_p_value(matrices[:, row, column], uniform(1)) > 1e-3
 
 
 @pytest.mark.parametrize("framework", ["torch", "tf"])
 @pytest.mark.parametrize(
-    ("name", "neutral"),
+    ("spelling", "name"),
     [
         ("xavier_uniform_", "xavier_uniform"),
         ("glorot_uniform", "xavier_uniform"),
@@ -157,41 +199,82 @@ def test_orthogonal_prefers_no_direction(framework):
         ("trunc_normal_", "truncated_normal"),
     ],
 )
-def test_names_of_both_worlds(framework, name, neutral):
-    np.testing.assert_array_equal(
-        initialized(framework, (4, 5), name), initialized(framework, (4, 5), neutral)
-    )
+def test_initializer_accepts_names_of_both_frameworks(framework, spelling, name):
+    values = initialize(framework, (4, 5), spelling)
+
+    np.testing.assert_array_equal(values, initialize(framework, (4, 5), name))
+
+
+# --- layers of a network --------------------------------------------------------------------------
+
+
+def compute_row_norms(weights):
+    return np.linalg.norm(weights, axis=1)
 
 
 @pytest.mark.parametrize("cls", [TorchNet, TFNet])
-def test_a_fresh_network(cls):
+def test_fresh_network_has_normc_weights_and_zero_biases(cls):
     config = {
         "fcnet_hiddens": [8],
         "post_fcnet_hiddens": [6],
         "vf_share_layers": False,
         "free_log_std": True,
     }
+
     weights = cls(OBS, ACTIONS, 4, config, "net").get_weights()
+
     for name, array in weights.items():
         if name.endswith(("bias", "log_std")):
             np.testing.assert_array_equal(array, 0, err_msg=name)
+        elif name.startswith("outputs"):
+            np.testing.assert_allclose(compute_row_norms(array), 0.01, rtol=1e-5, err_msg=name)
         else:
-            norm = 0.01 if name in ("outputs.logits.weight", "outputs.value.weight") else 1.0
-            np.testing.assert_allclose(np.linalg.norm(array, axis=1), norm, rtol=1e-5, err_msg=name)
-    # The layer that becomes the output under no_final_linear keeps its own initialiser.
-    weights = cls(OBS, ACTIONS, 4, {**config, "no_final_linear": True}, "net").get_weights()
-    np.testing.assert_allclose(
-        np.linalg.norm(weights["outputs.logits.weight"], axis=1), 1, rtol=1e-5
-    )
+            np.testing.assert_allclose(compute_row_norms(array), 1.0, rtol=1e-5, err_msg=name)
 
 
 @pytest.mark.parametrize("cls", [TorchNet, TFNet])
-def test_initialisers_of_the_config_reach_their_layers(cls):
+def test_no_final_linear_keeps_the_initializer_of_the_layer(cls):
+    config = {
+        "fcnet_hiddens": [8],
+        "post_fcnet_hiddens": [6],
+        "no_final_linear": True,
+        "vf_share_layers": False,
+        "free_log_std": True,
+    }
+
+    weights = cls(OBS, ACTIONS, 4, config, "net").get_weights()
+
+    # 1 as in a hidden layer, not 0.01 as in an output layer.
+    norms = compute_row_norms(weights["outputs.logits.weight"])
+    np.testing.assert_allclose(norms, 1, rtol=1e-5)
+
+
+@pytest.mark.parametrize("cls", [TorchNet, TFNet])
+@pytest.mark.parametrize("stack", ["hidden", "value_hidden"])
+def test_fcnet_initializers_reach_the_fcnet_layers(cls, stack):
     config = {
         "fcnet_hiddens": [8, 7],
         "fcnet_weights_initializer": "constant",
         "fcnet_weights_initializer_config": {"val": 0.25},
         "fcnet_bias_initializer": "ones",
+        "post_fcnet_hiddens": [6],
+        "vf_share_layers": False,
+    }
+
+    weights = cls(OBS, ACTIONS, 4, config, "net").get_weights()
+
+    np.testing.assert_array_equal(weights[f"{stack}.layers.0.weight"], 0.25)
+    np.testing.assert_array_equal(weights[f"{stack}.layers.0.bias"], 1)
+    np.testing.assert_array_equal(weights[f"{stack}.layers.1.weight"], 0.25)
+    np.testing.assert_array_equal(weights[f"{stack}.layers.1.bias"], 1)
+
+
+@pytest.mark.parametrize("cls", [TorchNet, TFNet])
+@pytest.mark.parametrize("stack", ["hidden", "value_hidden"])
+def test_post_fcnet_initializers_reach_the_post_layers(cls, stack):
+    config = {
+        "fcnet_hiddens": [8, 7],
+        "fcnet_weights_initializer": "constant",
         "post_fcnet_hiddens": [6],
         "post_fcnet_weights_initializer": "orthogonal_",
         "post_fcnet_weights_initializer_config": {"gain": 3.0},
@@ -199,37 +282,58 @@ def test_initialisers_of_the_config_reach_their_layers(cls):
         "post_fcnet_bias_initializer_config": {"a": 5.0, "b": 6.0},
         "vf_share_layers": False,
     }
+
     weights = cls(OBS, ACTIONS, 4, config, "net").get_weights()
-    for stack in ("hidden", "value_hidden"):
-        for layer in (0, 1):
-            np.testing.assert_array_equal(weights[f"{stack}.layers.{layer}.weight"], 0.25)
-            np.testing.assert_array_equal(weights[f"{stack}.layers.{layer}.bias"], 1)
-        post = weights[f"{stack}.layers.2.weight"]
-        np.testing.assert_allclose(post @ post.T, 9 * np.eye(6), atol=1e-4)
-        assert (weights[f"{stack}.layers.2.bias"] >= 5).all()
-        assert (weights[f"{stack}.layers.2.bias"] <= 6).all()
-    np.testing.assert_allclose(
-        np.linalg.norm(weights["outputs.logits.weight"], axis=1), 0.01, rtol=1e-5
-    )
+
+    post_weight = weights[f"{stack}.layers.2.weight"]
+    post_bias = weights[f"{stack}.layers.2.bias"]
+    np.testing.assert_allclose(post_weight @ post_weight.T, 3**2 * np.eye(6), atol=1e-4)
+    assert (post_bias >= 5).all()
+    assert (post_bias <= 6).all()
 
 
-def test_initialisers_of_the_framework():
-    config = {"fcnet_hiddens": [8], "fcnet_weights_initializer": torch.nn.init.ones_}
-    np.testing.assert_array_equal(
-        TorchNet(OBS, ACTIONS, 4, config, "net").get_weights()["hidden.layers.0.weight"],
-        np.ones((8, 3)),
-    )
-    torch.manual_seed(0)
-    config["fcnet_weights_initializer"] = torch_nn.normc_initializer(0.5)
-    weights = TorchNet(OBS, ACTIONS, 4, config, "net").get_weights()
-    np.testing.assert_allclose(
-        np.linalg.norm(weights["hidden.layers.0.weight"], axis=1), 0.5, rtol=1e-5
-    )
-    config["fcnet_weights_initializer"] = tf_nn.normc_initializer(0.5)
-    weights = TFNet(OBS, ACTIONS, 4, config, "net").get_weights()
-    np.testing.assert_allclose(
-        np.linalg.norm(weights["hidden.layers.0.weight"], axis=1), 0.5, rtol=1e-5
-    )
-    config["fcnet_weights_initializer"] = tf.keras.initializers.Constant(0.5)
-    weights = TFNet(OBS, ACTIONS, 4, config, "net").get_weights()
-    np.testing.assert_array_equal(weights["hidden.layers.0.weight"], np.full((8, 3), 0.5))
+@pytest.mark.parametrize("cls", [TorchNet, TFNet])
+def test_initializers_of_hidden_layers_miss_the_output_layer(cls):
+    config = {
+        "fcnet_hiddens": [8],
+        "fcnet_weights_initializer": "constant",
+        "post_fcnet_hiddens": [6],
+        "post_fcnet_weights_initializer": "orthogonal_",
+        "vf_share_layers": False,
+    }
+
+    weights = cls(OBS, ACTIONS, 4, config, "net").get_weights()
+
+    norms = compute_row_norms(weights["outputs.logits.weight"])
+    np.testing.assert_allclose(norms, 0.01, rtol=1e-5)  # the output layer's default
+
+
+@pytest.mark.parametrize(
+    ("cls", "initializer", "number"),
+    [
+        pytest.param(TorchNet, torch.nn.init.ones_, 1, id="torch-ones"),
+        pytest.param(TFNet, tf.keras.initializers.Constant(0.5), 0.5, id="keras-constant"),
+    ],
+)
+def test_initializer_may_be_a_function_of_the_framework(cls, initializer, number):
+    config = {"fcnet_hiddens": [8], "fcnet_weights_initializer": initializer}
+
+    weights = cls(OBS, ACTIONS, 4, config, "net").get_weights()
+
+    np.testing.assert_array_equal(weights["hidden.layers.0.weight"], np.full((8, 3), number))
+
+
+@pytest.mark.parametrize(
+    ("cls", "initializer"),
+    [
+        pytest.param(TorchNet, torch_nn.normc_initializer(0.5), id="torch"),
+        pytest.param(TFNet, tf_nn.normc_initializer(0.5), id="tf"),
+    ],
+)
+def test_initializer_may_be_normc_initializer_of_rllib(cls, initializer):
+    config = {"fcnet_hiddens": [8], "fcnet_weights_initializer": initializer}
+
+    weights = cls(OBS, ACTIONS, 4, config, "net").get_weights()
+
+    norms = compute_row_norms(weights["hidden.layers.0.weight"])
+    np.testing.assert_allclose(norms, 0.5, rtol=1e-5)

@@ -1,6 +1,4 @@
-"""Plain Keras layers and models as models: how they are built, tried, trained, copied and saved,
-and what they see.
-"""
+"""Plain Keras layers and models as models: building, trial pass, copies, saving, and inputs."""
 
 from __future__ import annotations
 
@@ -21,139 +19,221 @@ from rlcatalog_tf import TFLearner, keras, tf
 pytestmark = pytest.mark.usefixtures("one_thread", "seeded")
 
 OBS = Box(-1, 1, (4,), np.float32)
-IMAGE = Box(0, 255, (5, 7, 3), np.uint8)
-ROWS = np.linspace(-1, 1, 8, dtype=np.float32).reshape(2, 4)
+TWO_OBSERVATIONS = np.linspace(-1, 1, 8, dtype=np.float32).reshape(2, 4)
 
 
-class Net(keras.Model):
-    """A layer of a width that is asked for, which is made at the first call."""
+class DropoutNet(keras.Model):
+    """A dense layer, created at the first call, and dropout."""
 
     def __init__(self, space, hidden=8):
         super().__init__()
-        self.shown_space = space
-        self.layer, self.drop = (
-            keras.layers.Dense(hidden, activation="tanh"),
-            keras.layers.Dropout(0.5),
-        )
+        self.module_space = space
+        self.layer = keras.layers.Dense(hidden, activation="tanh")
+        self.drop = keras.layers.Dropout(0.5)
 
     def call(self, obs):
         return self.drop(self.layer(obs))
 
 
-class PlainLayer(keras.layers.Layer):
-    """A layer with a batch norm inside, whose constructor Keras cannot repeat from a config."""
+class BatchNormLayer(keras.layers.Layer):
+    """A layer that Keras cannot create again, because it has no `get_config`."""
 
     def __init__(self, space):
         super().__init__()
-        self.inner, self.norm = (
-            keras.Sequential([keras.layers.Dense(6)]),
-            keras.layers.BatchNormalization(),
-        )
+        self.inner = keras.Sequential([keras.layers.Dense(6)])
+        self.norm = keras.layers.BatchNormalization()
 
     def call(self, obs):
         return self.norm(self.inner(obs))
 
 
-class Pair(keras.Model):
-    """Gives logits and value itself."""
+class LogitsAndValueNet(keras.Model):
+    """Takes `num_outputs`, and returns logits and value itself."""
 
     def __init__(self, space, num_outputs):
         super().__init__()
-        self.logits, self.value = keras.layers.Dense(num_outputs), keras.layers.Dense(1)
+        self.logits = keras.layers.Dense(num_outputs)
+        self.value = keras.layers.Dense(1)
 
     def call(self, obs):
         return self.logits(obs), self.value(obs)
 
 
-def functional():
+def make_functional_model():
     inputs = keras.Input((4,))
     return keras.Model(inputs, keras.layers.Dense(5)(inputs))
 
 
-def build(model, config=None, obs=OBS):
-    return rlcatalog.build(obs, Discrete(3), config, "tf", model=model)
+def build_policy(model, config=None):
+    return rlcatalog.build(OBS, Discrete(3), config, "tf", model=model)
 
 
-def linear(weights, x, name):
+def apply_layer(weights, name, x):
+    """Return the output of the dense layer with this name."""
     return x @ weights[f"{name}.weight"].T + weights[f"{name}.bias"]
 
 
-def test_a_class_gives_features_and_rlcatalog_adds_logits_and_value():
-    policy = build(Net)
-    step, weights = policy.act(ROWS), policy.model.get_weights()
-    features = np.tanh(linear(weights, ROWS, "module.layer"))
-    np.testing.assert_allclose(
-        step.dist_inputs, linear(weights, features, "outputs.logits"), atol=1e-6
-    )
-    np.testing.assert_allclose(
-        step.value, linear(weights, features, "outputs.value")[:, 0], atol=1e-6
-    )
-    assert policy.model.module.shown_space == OBS
+def act_greedily(policy):
+    return policy.act(TWO_OBSERVATIONS, explore=False).dist_inputs
 
 
-def test_dropout_works_in_training_alone():
-    policy = build(Net, {"custom_model_config": {"hidden": 64}})
-    step = policy.act(ROWS, explore=False)
-    np.testing.assert_array_equal(policy.act(ROWS, explore=False).dist_inputs, step.dist_inputs)
-    scored = policy.evaluate({"obs": ROWS, "raw_action": step.raw_action})
-    assert not np.allclose(scored.dist.inputs, step.dist_inputs, atol=1e-7)
+# --- building -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "model",
-    [Net, PlainLayer, functional, lambda space: Net(space, 4), keras.layers.Dense(5), Pair],
-    ids=["model", "layer", "function", "lambda", "instance", "num_outputs"],
+def test_layer_class_returns_features_below_logits_and_value():
+    policy = build_policy(DropoutNet)
+    weights = policy.model.get_weights()
+
+    step = policy.act(TWO_OBSERVATIONS)
+
+    features = np.tanh(apply_layer(weights, "module.layer", TWO_OBSERVATIONS))
+    logits = apply_layer(weights, "outputs.logits", features)
+    value = apply_layer(weights, "outputs.value", features)[:, 0]
+    np.testing.assert_allclose(step.dist_inputs, logits, atol=1e-6)
+    np.testing.assert_allclose(step.value, value, atol=1e-6)
+    assert policy.model.module.module_space == OBS
+
+
+def test_layer_with_num_outputs_returns_logits_and_value():
+    policy = build_policy(LogitsAndValueNet)
+    weights = policy.model.get_weights()
+
+    step = policy.act(TWO_OBSERVATIONS)
+
+    logits = apply_layer(weights, "module.logits", TWO_OBSERVATIONS)
+    value = apply_layer(weights, "module.value", TWO_OBSERVATIONS)[:, 0]
+    np.testing.assert_allclose(step.dist_inputs, logits, atol=1e-6)
+    np.testing.assert_allclose(step.value, value, atol=1e-6)
+
+
+def test_act_runs_without_dropout():
+    policy = build_policy(DropoutNet, {"custom_model_config": {"hidden": 64}})
+
+    np.testing.assert_array_equal(act_greedily(policy), act_greedily(policy))
+
+
+def test_evaluate_runs_with_dropout():
+    policy = build_policy(DropoutNet, {"custom_model_config": {"hidden": 64}})
+    step = policy.act(TWO_OBSERVATIONS, explore=False)
+
+    evaluation = policy.evaluate({"obs": TWO_OBSERVATIONS, "raw_action": step.raw_action})
+
+    assert not np.allclose(evaluation.dist.inputs, step.dist_inputs, atol=1e-7)
+
+
+@pytest.fixture(
+    params=[
+        pytest.param(DropoutNet, id="model-class"),
+        pytest.param(BatchNormLayer, id="layer-class"),
+        pytest.param(make_functional_model, id="function"),
+        pytest.param(lambda space: DropoutNet(space, 4), id="lambda"),
+        pytest.param(keras.layers.Dense(5), id="instance"),
+        pytest.param(LogitsAndValueNet, id="num_outputs"),
+    ]
 )
-def test_classes_instances_and_factories_act_learn_and_are_saved(model, tmp_path):
-    policy = build(model)
-    step = policy.act(ROWS)
+def model_argument(request):
+    """Anything that `build(..., model=...)` accepts."""
+    return request.param
+
+
+def test_log_probability_and_value_have_gradients(model_argument):
+    policy = build_policy(model_argument)
+    step = policy.act(TWO_OBSERVATIONS)
+
     with tf.GradientTape() as tape:
-        scored = policy.evaluate({"obs": ROWS, "raw_action": step.raw_action})
-        loss = tf.reduce_sum(scored.logp) + tf.reduce_sum(scored.value)
+        evaluation = policy.evaluate({"obs": TWO_OBSERVATIONS, "raw_action": step.raw_action})
+        loss = tf.reduce_sum(evaluation.logp) + tf.reduce_sum(evaluation.value)
+
     gradients = tape.gradient(loss, policy.model.trainable_variables())
     assert all(gradient is not None for gradient in gradients)
+
+
+def test_saved_layer_is_loaded_with_its_code(model_argument, tmp_path):
+    policy = build_policy(model_argument)
     policy.save(tmp_path)
+
+    loaded = rlcatalog.load(tmp_path, model=model_argument)
+
+    np.testing.assert_array_equal(act_greedily(loaded), act_greedily(policy))
+
+
+def test_loading_an_unregistered_layer_asks_for_its_code(model_argument, tmp_path):
+    build_policy(model_argument).save(tmp_path)
+
     with pytest.raises(UnknownNameError, match=r"rlcatalog\.load\(.*, model="):
         rlcatalog.load(tmp_path)
-    loaded = rlcatalog.load(tmp_path, model=model)
-    acted = [one.act(ROWS, explore=False).dist_inputs for one in (policy, loaded)]
-    np.testing.assert_array_equal(*acted)
 
 
-def test_a_module_that_takes_num_outputs_stands_alone():
-    policy = build(Pair)
-    step, weights = policy.act(ROWS), policy.model.get_weights()
-    np.testing.assert_allclose(step.dist_inputs, linear(weights, ROWS, "module.logits"), atol=1e-6)
-    np.testing.assert_allclose(step.value, linear(weights, ROWS, "module.value")[:, 0], atol=1e-6)
+def test_other_keras_backend_is_an_error(monkeypatch):
+    # As if Keras ran on JAX.
+    monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
+
+    with pytest.raises(NotServedError, match="Keras uses the backend 'jax'") as caught:
+        build_policy(keras.layers.Dense(3))
+
+    assert "Dense is a Keras layer, and Keras uses" in str(caught.value)
+
+
+BUILD_A_KERAS_LAYER = """
+import keras, gymnasium, rlcatalog
+
+space = gymnasium.spaces.Box(-1, 1, (4,))
+try:
+    rlcatalog.build(space, gymnasium.spaces.Discrete(2), model=keras.layers.Dense(3))
+except rlcatalog.errors.NotServedError as error:
+    print(error)
+"""
+
+
+@pytest.mark.attack
+def test_keras_layer_on_pytorch_is_no_module_of_pytorch():
+    environ = {**os.environ, "KERAS_BACKEND": "torch", "TF_CPP_MIN_LOG_LEVEL": "3"}
+
+    process = subprocess.run(
+        [sys.executable, "-c", BUILD_A_KERAS_LAYER],
+        capture_output=True,
+        text=True,
+        env=environ,
+        check=True,
+    )
+
+    expected = "Keras uses the backend 'torch', but framework='tf' needs 'tensorflow'"
+    assert expected in process.stdout
+
+
+# --- the trial pass, before anything is built around a layer --------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("call", "words"),
+    ("call", "message"),
     [
-        (lambda x: x[:, None], r"features \[B, F\], found \w+ of shape \(2, 1, 4\)"),
-        (lambda x: tf.cast(x > 0, tf.int32), "floating-point features"),
-        (
+        pytest.param(
+            lambda x: x[:, None], r"features \[B, F\], found \w+ of shape \(2, 1, 4\)", id="3-axes"
+        ),
+        pytest.param(lambda x: tf.cast(x > 0, tf.int32), "floating-point features", id="integers"),
+        pytest.param(
             lambda x: (x, [x]),
             r"found \w+ of shape \(2, 4\) and list of shape \(\).*has no state: set use_lstm",
+            id="pair-with-a-state",
         ),
     ],
 )
-def test_other_outputs_are_an_error_with_the_shapes(call, words):
-    with pytest.raises(ModelContractError, match=words):
-        build(keras.layers.Lambda(call))
+def test_layer_with_other_outputs_is_an_error(call, message):
+    with pytest.raises(ModelContractError, match=message):
+        build_policy(keras.layers.Lambda(call))
 
 
-def test_a_call_with_seq_lens_is_refused():
-    class Sequential(keras.layers.Layer):
+def test_layer_with_seq_lens_is_an_error():
+    class TakesSeqLens(keras.layers.Layer):
         def call(self, obs, seq_lens=None):
             return obs
 
     with pytest.raises(NotServedError, match=r"its forward method takes seq_lens. .*use_lstm"):
-        build(Sequential)
+        build_policy(TakesSeqLens)
 
 
-class Counting(keras.layers.Layer):
-    """Counts its passes in a variable, and draws."""
+class CountingLayer(keras.layers.Layer):
+    """Counts its passes in a variable, and draws numbers."""
 
     def __init__(self):
         super().__init__()
@@ -165,133 +245,167 @@ class Counting(keras.layers.Layer):
         return obs + 0 * tf.random.normal(tf.shape(obs))
 
 
-def test_the_pass_leaves_variables_and_random_state_as_they_were():
-    layer = Counting()
-    tf.random.set_seed(3)
-    first = tf.random.normal([3]).numpy()
-    tf.random.set_seed(3)
-    PlainModel.of(layer)(OBS, Discrete(3), None, {}, "tried")
-    np.testing.assert_array_equal(tf.random.normal([3]).numpy(), first)
+def run_trial_pass(layer):
+    # Without outputs nothing but the trial pass calls the layer.
+    num_outputs = None
+    PlainModel.of(layer)(OBS, Discrete(3), num_outputs, {}, "net")
+
+
+def test_trial_pass_keeps_the_variables():
+    layer = CountingLayer()
+
+    run_trial_pass(layer)
+
     assert float(layer.passes) == 0.0
 
 
-def test_frozen_layers_are_not_trained():
-    layer = keras.Sequential([keras.layers.Dense(6), keras.layers.Dense(5)])
-    layer.layers[0].trainable = False
-    policy = build(layer)
-    for one in (policy, copy.deepcopy(policy)):
-        names = one.model.trainable_variables(as_dict=True)
-        assert [name for name in names if name.startswith("module")] == [
-            "module.1.weight",
-            "module.1.bias",
-        ]
-        assert len(TFLearner(one).variables) == len(names)
+def test_trial_pass_keeps_the_random_state():
+    layer = CountingLayer()
+    tf.random.set_seed(3)
+    first_draw = tf.random.normal([3]).numpy()
+    tf.random.set_seed(3)
+
+    run_trial_pass(layer)
+
+    np.testing.assert_array_equal(tf.random.normal([3]).numpy(), first_draw)
 
 
-def test_a_seed_decides_the_weights_of_a_class():
-    weights = []
-    for seed in (1, 1, 2):
-        TFLearner.seed(seed)
-        weights.append(build(Net).model.get_weights()["module.layer.weight"])
-    np.testing.assert_array_equal(weights[0], weights[1])
-    assert not np.array_equal(weights[1], weights[2])
+# --- weights and copies ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    "maker", [functional, lambda: Net(OBS), lambda: PlainLayer(OBS), lambda: keras.layers.Dense(3)]
+    "copy_policy",
+    [pytest.param(lambda policy: policy, id="original"), pytest.param(copy.deepcopy, id="copy")],
 )
-def test_a_second_model_of_an_instance_is_a_deep_copy(maker):
-    layer = maker()
-    policy = build(layer)
-    assert policy.model.module is layer
-    kept = [variable.numpy() for variable in layer.variables]
-    twin = copy.deepcopy(policy)
-    assert twin.model.module is not layer
-    same = [one.act(ROWS, explore=False).dist_inputs for one in (policy, twin)]
-    np.testing.assert_array_equal(*same)
-    for variable in twin.model.variables():
+def test_frozen_layers_are_not_trained(copy_policy):
+    layer = keras.Sequential([keras.layers.Dense(6), keras.layers.Dense(5)])
+    layer.layers[0].trainable = False
+    policy = copy_policy(build_policy(layer))
+
+    trained = policy.model.trainable_variables(as_dict=True)
+
+    of_module = [name for name in trained if name.startswith("module")]
+    assert of_module == ["module.1.weight", "module.1.bias"]
+    assert len(TFLearner(policy).variables) == len(trained)
+
+
+def build_weights(seed):
+    TFLearner.seed(seed)
+    return build_policy(DropoutNet).model.get_weights()["module.layer.weight"]
+
+
+def test_seed_determines_the_weights_of_a_class():
+    weights = build_weights(seed=1)
+
+    np.testing.assert_array_equal(weights, build_weights(seed=1))
+    assert not np.array_equal(weights, build_weights(seed=2))
+
+
+@pytest.mark.parametrize(
+    "make_layer",
+    [
+        pytest.param(make_functional_model, id="functional-model"),
+        pytest.param(lambda: DropoutNet(OBS), id="model"),
+        pytest.param(lambda: BatchNormLayer(OBS), id="layer"),
+        pytest.param(lambda: keras.layers.Dense(3), id="keras-layer"),
+    ],
+)
+def test_deepcopy_of_a_policy_has_its_own_layer(make_layer):
+    layer = make_layer()
+    policy = build_policy(layer)
+    before = [variable.numpy() for variable in layer.variables]
+
+    copied = copy.deepcopy(policy)
+    np.testing.assert_array_equal(act_greedily(copied), act_greedily(policy))
+    for variable in copied.model.variables():
         variable.assign(tf.zeros_like(variable))
-    assert not twin.act(ROWS, explore=False).dist_inputs.any()
-    assert all(np.array_equal(a, b.numpy()) for a, b in zip(kept, layer.variables, strict=True))
+
+    assert policy.model.module is layer
+    assert copied.model.module is not layer
+    assert not act_greedily(copied).any()
+    for array, variable in zip(before, layer.variables, strict=True):
+        np.testing.assert_array_equal(array, variable.numpy())
 
 
-def test_a_separate_value_needs_a_class():
-    policy = build(Net, {"vf_share_layers": False})
+def test_separate_value_has_a_layer_of_its_own():
+    policy = build_policy(DropoutNet, {"vf_share_layers": False})
+
     weights = policy.model.get_weights()
+
     assert not np.array_equal(weights["module.layer.weight"], weights["value_module.layer.weight"])
-    with pytest.raises(ConfigError, match="vf_share_layers=False: the value needs a second module"):
-        build(keras.layers.Dense(5), {"vf_share_layers": False})
 
 
-# --- what it is shown -----------------------------------------------------------------------------
+def test_separate_value_of_an_instance_is_an_error():
+    with pytest.raises(ConfigError, match="the value needs a second module") as caught:
+        build_policy(keras.layers.Dense(5), {"vf_share_layers": False})
+
+    assert "vf_share_layers=False: the value" in str(caught.value)
 
 
-class Watching(keras.layers.Layer):
-    """Keeps the space it was built with, and shows what it is given by its features."""
+# --- inputs ---------------------------------------------------------------------------------------
+
+
+class FlatteningLayer(keras.layers.Layer):
+    """Keeps the space it was built with, and returns its inputs, flat and side by side."""
 
     def __init__(self, space):
         super().__init__()
-        self.shown_space = space
+        self.module_space = space
 
     def call(self, obs):
-        parts = tf.nest.flatten(obs)
-        return tf.concat(
-            [tf.reshape(part, [tf.shape(part)[0], int(np.prod(part.shape[1:]))]) for part in parts],
-            1,
-        )
+        flat_parts = []
+        for part in tf.nest.flatten(obs):
+            size = int(np.prod(part.shape[1:]))
+            flat_parts.append(tf.reshape(part, [tf.shape(part)[0], size]))
+        return tf.concat(flat_parts, 1)
 
 
-def watch(space, observations, config=None):
-    """Return the space that a layer is given, and all it is shown, side by side."""
-    policy = rlcatalog.build(space, Discrete(3), config, "tf", model=Watching)
+def record_inputs(space, observations, config=None):
+    """Return the space that a layer receives, and its inputs, flat and side by side."""
+    policy = rlcatalog.build(space, Discrete(3), config, "tf", model=FlatteningLayer)
     model = policy.model
     model({"obs": tf.constant(policy.preprocess(observations))})
-    return model.module.shown_space, model._features.numpy()
+    return model.module.module_space, model._features.numpy()
+
+
+def draw_two_images(*shape):
+    return np.random.default_rng(0).integers(0, 256, (2, *shape)).astype(np.uint8)
 
 
 @pytest.mark.parametrize(
-    ("shape", "config"), [((4, 18, 20), {}), ((5, 7, 3), {"image_layout": "chw"})]
+    ("shape", "config"),
+    [
+        pytest.param((4, 18, 20), {}, id="recognized"),
+        pytest.param((5, 7, 3), {"image_layout": "chw"}, id="image_layout-chw"),
+    ],
 )
-def test_channels_that_come_first_are_put_last(shape, config):
-    box = Box(0, 255, shape, np.uint8)
-    images = np.random.default_rng(0).integers(0, 256, (2, *shape)).astype(np.uint8)
-    space, shown = watch(box, images, config)
-    assert space == Box(0, 1, (*shape[1:], shape[0]), np.float32)
-    np.testing.assert_allclose(shown, images.transpose(0, 2, 3, 1).reshape(2, -1) / 255, rtol=1e-6)
+def test_image_with_channels_first_has_them_last_in_keras(shape, config):
+    channels, height, width = shape
+    images = draw_two_images(channels, height, width)
+
+    space, inputs = record_inputs(Box(0, 255, shape, np.uint8), images, config)
+
+    pixels = images.transpose(0, 2, 3, 1) / 255
+    assert space == Box(0, 1, (height, width, channels), np.float32)
+    np.testing.assert_allclose(inputs, pixels.reshape(2, -1), rtol=1e-6)
 
 
-def test_images_keep_their_channels_last_and_lie_between_0_and_1():
-    images = np.random.default_rng(0).integers(0, 256, (2, 5, 7, 3)).astype(np.uint8)
-    space, shown = watch(IMAGE, images)
+def test_image_with_channels_last_is_scaled():
+    images = draw_two_images(5, 7, 3)
+
+    space, inputs = record_inputs(Box(0, 255, (5, 7, 3), np.uint8), images)
+
     assert space == Box(0, 1, (5, 7, 3), np.float32)
-    np.testing.assert_allclose(shown, images.reshape(2, -1) / 255, rtol=1e-6)
+    np.testing.assert_allclose(inputs, images.reshape(2, -1) / 255, rtol=1e-6)
 
 
-def test_dicts_and_tuples_arrive_as_such():
+def test_dict_with_a_tuple_keeps_its_structure_without_mask():
     space = Dict(a=Tuple([OBS, Discrete(3)]), action_mask=Box(0, 1, (3,), np.int8))
-    observations = [{"a": (row, 2), "action_mask": np.array([1, 0, 1], np.int8)} for row in ROWS]
-    seen, shown = watch(space, observations)
-    assert seen == Dict(a=Tuple([OBS, Box(0, 1, (3,), np.float32)]))
-    np.testing.assert_allclose(shown, np.hstack([ROWS, np.tile([0, 0, 1], (2, 1))]), rtol=1e-6)
+    mask = np.array([1, 0, 1], np.int8)
+    observations = [{"a": (row, 2), "action_mask": mask} for row in TWO_OBSERVATIONS]
 
+    module_space, inputs = record_inputs(space, observations)
 
-def test_another_backend_of_keras_is_refused(monkeypatch):
-    monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
-    with pytest.raises(
-        NotServedError, match="Dense is a Keras layer, and Keras uses the backend 'jax'"
-    ):
-        build(keras.layers.Dense(3))
-
-
-@pytest.mark.attack
-def test_a_layer_of_keras_on_pytorch_is_no_module_of_pytorch():
-    code = (
-        "import keras, gymnasium, rlcatalog\nspace = gymnasium.spaces.Box(-1, 1, (4,))\ntry:\n"
-        "    rlcatalog.build(space, gymnasium.spaces.Discrete(2), model=keras.layers.Dense(3))\n"
-        "except rlcatalog.errors.NotServedError as error:\n    print(error)\n"
-    )
-    environ = {**os.environ, "KERAS_BACKEND": "torch", "TF_CPP_MIN_LOG_LEVEL": "3"}
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, env=environ, check=True
-    )
-    assert "Keras uses the backend 'torch', but framework='tf' needs 'tensorflow'" in done.stdout
+    one_hot = np.array([[0, 0, 1], [0, 0, 1]])  # 2 of Discrete(3)
+    assert module_space == Dict(a=Tuple([OBS, Box(0, 1, (3,), np.float32)]))
+    np.testing.assert_allclose(inputs, np.hstack([TWO_OBSERVATIONS, one_hot]), rtol=1e-6)

@@ -1,4 +1,4 @@
-"""The value of the fully connected network: of the last pass, without a pass of its own."""
+"""The value of the fully connected network: it belongs to the last pass, and adds no other."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from rlcatalog_torch import FullyConnectedNetwork as TorchNet
 X = np.random.default_rng(0).normal(size=(16, 3)).astype(np.float32)
 
 
-class Counted:
-    """Counts the calls of a stack."""
+class CountedStack:
+    """A stack of layers that counts its calls."""
 
     def __init__(self, stack):
-        self.stack, self.calls = stack, 0
+        self.stack = stack
+        self.calls = 0
         self.outputs = stack.outputs
 
     def __call__(self, x):
@@ -26,109 +27,187 @@ class Counted:
         return self.stack(x)
 
 
-@pytest.mark.parametrize("share", [True, False])
+@pytest.mark.parametrize(
+    ("share", "stacks"),
+    [
+        pytest.param(True, ["hidden"], id="shared"),
+        pytest.param(False, ["hidden", "value_hidden"], id="separate"),
+    ],
+)
 @pytest.mark.parametrize("no_final_linear", [True, False])
-def test_the_value_adds_no_forward_pass(share, no_final_linear, build, plain, run):
-    case = {
-        **plain,
-        "fcnet_hiddens": [8, 6],
-        "vf_share_layers": share,
-        "no_final_linear": no_final_linear,
-    }
-    first, second = build(TorchNet, case), build(TFNet, case)
-    calls = []
-    stacks = ["hidden"] if share else ["hidden", "value_hidden"]
+def test_tf_value_adds_no_pass(share, stacks, no_final_linear, build_net, run_net):
+    model = build_net(
+        TFNet, fcnet_hiddens=[8, 6], vf_share_layers=share, no_final_linear=no_final_linear
+    )
     for name in stacks:
-        getattr(first, name).register_forward_hook(lambda *_: calls.append(1))
-        setattr(second, name, Counted(getattr(second, name)))
-    for model in (first, second):
-        run(model)
-        for _ in range(3):
-            model.value_function()
+        setattr(model, name, CountedStack(getattr(model, name)))
+
+    run_net(model)
+    model.value_function()
+    model.value_function()
+
+    assert [getattr(model, name).calls for name in stacks] == [1] * len(stacks)
+
+
+@pytest.mark.parametrize(
+    ("share", "stacks"),
+    [
+        pytest.param(True, ["hidden"], id="shared"),
+        pytest.param(False, ["hidden", "value_hidden"], id="separate"),
+    ],
+)
+@pytest.mark.parametrize("no_final_linear", [True, False])
+def test_torch_value_adds_no_pass(share, stacks, no_final_linear, build_net, run_net):
+    model = build_net(
+        TorchNet, fcnet_hiddens=[8, 6], vf_share_layers=share, no_final_linear=no_final_linear
+    )
+    calls = []
+    for name in stacks:
+        getattr(model, name).register_forward_hook(lambda *_: calls.append(1))
+
+    run_net(model)
+    model.value_function()
+    model.value_function()
+
     assert len(calls) == len(stacks)
-    assert [getattr(second, name).calls for name in stacks] == [1] * len(stacks)
-
-
-def test_the_value_belongs_to_the_last_pass(build, plain, run):
-    for cls in (TorchNet, TFNet):
-        model = build(cls, {**plain, "fcnet_hiddens": [8]})
-        values = [run(model, X[i : i + 1])[1] for i in range(2)]
-        assert not np.allclose(*values)
-        run(model, X[:1])
-        np.testing.assert_allclose(run(model, X[1:2])[1], values[1], rtol=1e-6)
-        np.testing.assert_array_equal(np.asarray(model.last_output().shape), [1, 4])
 
 
 @pytest.mark.parametrize("cls", [TorchNet, TFNet])
-def test_a_value_before_the_first_pass_is_refused(cls, build, plain):
-    model = build(cls, plain)
+def test_value_belongs_to_the_last_pass(cls, build_net, run_net):
+    model = build_net(cls, fcnet_hiddens=[8])
+    _, first = run_net(model, X[:1])
+    _, second = run_net(model, X[1:2])
+
+    run_net(model, X[:1])
+    _, second_again = run_net(model, X[1:2])
+
+    assert not np.allclose(first, second)
+    np.testing.assert_allclose(second_again, second, rtol=1e-6)
+
+
+@pytest.mark.parametrize("cls", [TorchNet, TFNet])
+def test_last_output_has_the_shape_of_the_last_pass(cls, build_net, run_net):
+    model = build_net(cls, num_outputs=4)
+
+    run_net(model, X)
+    run_net(model, X[:1])
+
+    assert tuple(model.last_output().shape) == (1, 4)
+
+
+@pytest.mark.parametrize("cls", [TorchNet, TFNet])
+def test_value_before_the_first_pass_is_an_error(cls, build_net):
+    model = build_net(cls)
+
     with pytest.raises(StaleOutputError, match="call the model first"):
         model.value_function()
     with pytest.raises(StaleOutputError, match=r"call the model before last_output\(\)"):
         model.last_output()
+
+
+def test_stale_output_error_is_a_runtime_error():
     assert issubclass(StaleOutputError, RuntimeError)
 
 
 @pytest.mark.parametrize("cls", [TorchNet, TFNet])
-def test_a_trunk_has_no_value(cls, build, plain, run):
-    model = build(cls, {**plain, "num_outputs": None, "vf_share_layers": False})
-    run(model)
-    assert model.outputs is None
-    assert model.value_hidden is None
+def test_trunk_has_no_value(cls, build_net, run_net):
+    trunk = build_net(cls, num_outputs=None, vf_share_layers=False)
+
+    run_net(trunk)
+
+    assert trunk.outputs is None
+    assert trunk.value_hidden is None
     with pytest.raises(StaleOutputError, match="it was built as a trunk"):
-        model.value_function()
+        trunk.value_function()
 
 
-def test_a_value_outside_its_trace_is_refused(build, plain, run):
-    model = build(TFNet, {**plain, "fcnet_hiddens": [8]})
+@pytest.fixture
+def traced_net(build_net):
+    """A network whose last pass ran inside a `tf.function`."""
+    model = build_net(TFNet, fcnet_hiddens=[8])
 
     @tf.function
-    def forward(x):
+    def run_traced(x):
         return model({"obs": x})[0]
 
+    run_traced(tf.constant(X))
+    return model
+
+
+@pytest.mark.parametrize("method", ["value_function", "last_output"])
+def test_result_of_a_traced_pass_is_an_error_outside(traced_net, method):
+    with pytest.raises(StaleOutputError, match=r"which ran inside a tf\.fu") as caught:
+        getattr(traced_net, method)()
+
+    assert "() belongs to the last forward pass, " in str(caught.value)
+
+
+def test_value_of_a_traced_pass_is_an_error_in_another_trace(traced_net):
     @tf.function
-    def elsewhere():
-        return model.value_function()
+    def compute_value():
+        return traced_net.value_function()
 
-    forward(tf.constant(X))
-    for ask in (model.value_function, model.last_output, elsewhere):
-        with pytest.raises(
-            StaleOutputError,
-            match=r"\(\) belongs to the last forward pass, which ran inside a tf\.fu",
-        ):
-            ask()
-    run(model)  # an eager pass, and all is well again
-    assert model.value_function().shape == (16,)
+    with pytest.raises(StaleOutputError, match=r"which ran inside a tf\.fu") as caught:
+        compute_value()
+
+    assert "() belongs to the last forward pass, " in str(caught.value)
 
 
-def test_a_value_in_a_branch_of_its_own_trace_is_served(build, plain, run):
-    model = build(TFNet, {**plain, "fcnet_hiddens": [8]})
+def test_eager_pass_after_a_traced_one_has_a_value(traced_net, run_net):
+    run_net(traced_net)
+
+    assert traced_net.value_function().shape == (16,)
+
+
+def test_value_inside_a_branch_of_its_own_trace(build_net, run_net):
+    tf_net = build_net(TFNet, seed=0, fcnet_hiddens=[8])
+    torch_net = build_net(TorchNet, seed=0, fcnet_hiddens=[8])
 
     @tf.function(autograph=False)
-    def forward(x, wanted):
-        model({"obs": x})
-        return tf.cond(wanted, model.value_function, lambda: tf.zeros([16]))
+    def compute_value(x, is_wanted):
+        tf_net({"obs": x})
+        return tf.cond(is_wanted, tf_net.value_function, lambda: tf.zeros([16]))
 
-    expected = run(build(TorchNet, {**plain, "fcnet_hiddens": [8]}))[1]
-    np.testing.assert_allclose(
-        forward(tf.constant(X), tf.constant(True)), expected, rtol=1e-5, atol=1e-5
-    )
+    value = compute_value(tf.constant(X), tf.constant(True))
+
+    _, expected = run_net(torch_net)
+    np.testing.assert_allclose(value, expected, rtol=1e-5, atol=1e-5)
 
 
-def test_unshared_layers_are_not_shared(build, plain):
-    case = {**plain, "fcnet_hiddens": [8], "fcnet_activation": "tanh", "vf_share_layers": False}
-    model = build(TorchNet, case)
+# --- separate layers ------------------------------------------------------------------------------
+
+LAYERS_OF_THE_POLICY = {
+    "hidden.layers.0.weight",
+    "hidden.layers.0.bias",
+    "outputs.logits.weight",
+    "outputs.logits.bias",
+}
+LAYERS_OF_THE_VALUE = {
+    "value_hidden.layers.0.weight",
+    "value_hidden.layers.0.bias",
+    "outputs.value.weight",
+    "outputs.value.bias",
+}
+
+
+def find_gradients(model):
+    """Return the names of the parameters that have a gradient."""
+    return {name for name, weight in model.named_parameters() if weight.grad is not None}
+
+
+def test_gradients_of_a_separate_value_reach_its_layers_only(build_net):
+    model = build_net(TorchNet, fcnet_hiddens=[8], vf_share_layers=False)
+    model({"obs": torch.from_numpy(X)})
+
+    model.value_function().sum().backward()
+
+    assert find_gradients(model) == LAYERS_OF_THE_VALUE
+
+
+def test_gradients_of_outputs_miss_a_separate_value(build_net):
+    model = build_net(TorchNet, fcnet_hiddens=[8], vf_share_layers=False)
     output, _ = model({"obs": torch.from_numpy(X)})
-    model.value_function().sum().backward(retain_graph=True)
-    touched = {name for name, p in model.named_parameters() if p.grad is not None}
-    assert touched == {
-        n for n, _ in model.named_parameters() if n.startswith(("value_hidden", "outputs.value"))
-    }
-    model.zero_grad(set_to_none=True)
+
     output.sum().backward()
-    touched = {name for name, p in model.named_parameters() if p.grad is not None}
-    assert touched == {
-        n
-        for n, _ in model.named_parameters()
-        if not n.startswith(("value_hidden", "outputs.value"))
-    }
+
+    assert find_gradients(model) == LAYERS_OF_THE_POLICY
