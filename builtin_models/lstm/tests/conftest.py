@@ -1,10 +1,8 @@
-"""What the tests of the LSTM share: one thread, models of both frameworks with equal weights,
-running them.
-"""
+"""Fixtures that build and run LSTM models, with the same random weights in both frameworks."""
 
 from __future__ import annotations
 
-from types import SimpleNamespace
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -15,10 +13,9 @@ from gymnasium import spaces
 import rlcatalog
 from rlcatalog import ModelCatalog
 
-OBS, ACTIONS = spaces.Box(-10, 10, (3,), np.float32), spaces.Discrete(4)
-SMALL = {"fcnet_hiddens": [7], "use_lstm": True, "lstm_cell_size": 5}
-PAST = {"lstm_use_prev_action": True, "lstm_use_prev_reward": True}
-CONVERT = {"torch": torch.from_numpy, "tf": tf.constant}
+OBS = spaces.Box(-10, 10, (3,), np.float32)
+ACTIONS = spaces.Discrete(4)
+SMALL_LSTM = {"fcnet_hiddens": [7], "use_lstm": True, "lstm_cell_size": 5}
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -35,55 +32,116 @@ def framework(request):
     return request.param
 
 
-def _array(x):
-    return x.detach().numpy() if isinstance(x, torch.Tensor) else np.asarray(x)
-
-
-def _randomise(model, seed=0):
+def _set_random_weights(model, seed):
     random = np.random.default_rng(seed)
-    model.set_weights(
-        {name: random.normal(0, 0.5, w.shape) for name, w in model.get_weights().items()}
-    )
+    weights = {}
+    for name, array in model.get_weights().items():
+        weights[name] = random.normal(0, 0.5, array.shape)
+    model.set_weights(weights)
 
 
-def _model(framework, config=None, obs=OBS, actions=ACTIONS, num_outputs=4, seed=0):
+def _build_model(framework, config=None, num_outputs=4, seed=0):
     model = ModelCatalog.get_model_v2(
-        obs, actions, num_outputs, {**SMALL, **(config or {})}, framework
+        OBS, ACTIONS, num_outputs, {**SMALL_LSTM, **(config or {})}, framework
     )
-    _randomise(model, seed)
+    _set_random_weights(model, seed)
     return model
 
 
-def _policy(framework, config=None, obs=OBS, actions=ACTIONS, seed=0):
-    policy = rlcatalog.build(obs, actions, {**SMALL, **(config or {})}, framework)
-    _randomise(policy.model, seed)
+@pytest.fixture(scope="session")
+def build_model():
+    """Build an LSTM with 5 cells behind a dense layer of 7, with random weights.
+
+    It reads 3 numbers and returns 4 outputs and a value.
+    """
+    return _build_model
+
+
+def _build_policy(framework, config=None, obs_space=OBS, action_space=ACTIONS):
+    config = {**SMALL_LSTM, **(config or {})}
+    policy = rlcatalog.build(obs_space, action_space, config, framework)
+    _set_random_weights(policy.model, seed=0)
     return policy
 
 
-def _run(model, inputs, state, lengths):
-    """Return outputs, values and the new states as arrays; inputs are arrays by name."""
-    convert = CONVERT[model.framework]
-    given = {name: convert(np.asarray(x, np.float32)) for name, x in inputs.items()}
-    state = None if state is None else [convert(np.asarray(part, np.float32)) for part in state]
-    lengths = None if lengths is None else convert(np.asarray(lengths, np.int32))
-    outputs, new_state = model(given, state, lengths)
-    values = None if model.outputs is None else _array(model.value_function())
-    return _array(outputs), values, [_array(part) for part in new_state]
+@pytest.fixture
+def build_policy():
+    """Build a policy with an LSTM of 5 cells behind a dense layer of 7, with random weights.
+
+    By default it reads 3 numbers and chooses one of 4 actions.
+    """
+    return _build_policy
 
 
-def _close(found, expected, tolerance=1e-5):
-    np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance)
+def _to_array(x):
+    return x.detach().numpy() if isinstance(x, torch.Tensor) else np.asarray(x)
 
 
 @pytest.fixture
-def lstm():
-    """Helpers of these tests: `model`, `policy`, `run`, `array`, `close`."""
-    return SimpleNamespace(
-        model=_model,
-        policy=_policy,
-        run=_run,
-        array=_array,
-        close=_close,
-        randomise=_randomise,
-        convert=CONVERT,
+def to_array():
+    """Return a tensor of either framework as an array."""
+    return _to_array
+
+
+@dataclass
+class Results:
+    """What a model returned.
+
+    Attributes:
+        outputs: Array of shape [sequences, steps, outputs].
+        values: Array of shape [sequences, steps], or None for a trunk.
+        state: Two arrays of shape [sequences, cells].
+    """
+
+    outputs: np.ndarray
+    values: np.ndarray | None
+    state: list[np.ndarray]
+
+
+def _run_model(model, inputs, state=None, lengths=None):
+    to_tensor = {"torch": torch.from_numpy, "tf": tf.constant}[model.framework]
+    sequences, steps = inputs["obs"].shape[:2]
+    rows = {}
+    for name, array in inputs.items():
+        flat = np.asarray(array, np.float32).reshape(sequences * steps, *array.shape[2:])
+        rows[name] = to_tensor(flat)
+    if state is not None:
+        state = [to_tensor(np.asarray(part, np.float32)) for part in state]
+    if lengths is not None:
+        lengths = to_tensor(np.asarray(lengths, np.int32))
+
+    outputs, new_state = model(rows, state, lengths)
+
+    values = None
+    if model.outputs is not None:
+        values = _to_array(model.value_function()).reshape(sequences, steps)
+    return Results(
+        _to_array(outputs).reshape(sequences, steps, -1),
+        values,
+        [_to_array(part) for part in new_state],
     )
+
+
+@pytest.fixture
+def run_model():
+    """Run a model on arrays of shape [sequences, steps, ...], and return its `Results`."""
+    return _run_model
+
+
+def _select_real_steps(array, lengths):
+    return array[np.arange(array.shape[1]) < np.asarray(lengths)[:, None]]
+
+
+@pytest.fixture
+def select_real_steps():
+    """Return the steps of an array [sequences, steps, ...] before each sequence's end."""
+    return _select_real_steps
+
+
+def _assert_close(result, expected, tolerance=1e-5):
+    np.testing.assert_allclose(result, expected, rtol=tolerance, atol=tolerance)
+
+
+@pytest.fixture
+def assert_close():
+    return _assert_close

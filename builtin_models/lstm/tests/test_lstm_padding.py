@@ -1,4 +1,4 @@
-"""Padding at the cell itself: real steps never read it, and zeros come out if the states count."""
+"""Padding in the LSTM cell itself: what it returns there, and what real steps read of it."""
 
 from __future__ import annotations
 
@@ -9,103 +9,132 @@ import torch
 from scipy.special import expit
 
 from rlcatalog.errors import ModelContractError
-from rlcatalog_lstm import tf as by_tf, torch as by_torch
+from rlcatalog_lstm import tf as lstm_tf, torch as lstm_torch
 from rlcatalog_lstm.config import CellPlan, Initial
 
-S, T, C, WIDTH = 3, 4, 2, 3
-LENGTHS = np.array([2, 4, 1], np.int32)
-REAL = np.arange(T) < LENGTHS[:, None]
 RANDOM = np.random.default_rng(4)
-X = RANDOM.normal(size=(S, T, WIDTH)).astype(np.float32)
-H, STATE = (RANDOM.normal(size=(S, C)).astype(np.float32) for _ in range(2))
+#: Three sequences of up to four steps; 3 inputs and 2 cells.
+LENGTHS = np.array([2, 4, 1], np.int32)
+IS_REAL = np.arange(4) < LENGTHS[:, None]
+X = RANDOM.normal(size=(3, 4, 3)).astype(np.float32)
+H = RANDOM.normal(size=(3, 2)).astype(np.float32)
+C = RANDOM.normal(size=(3, 2)).astype(np.float32)
 WEIGHTS = {
-    "weight_ih": RANDOM.normal(size=(4 * C, WIDTH)).astype(np.float32),
-    "weight_hh": RANDOM.normal(size=(4 * C, C)).astype(np.float32),
-    "bias": RANDOM.normal(size=4 * C).astype(np.float32),
+    "weight_ih": RANDOM.normal(size=(8, 3)).astype(np.float32),  # 4 gates of 2 cells
+    "weight_hh": RANDOM.normal(size=(8, 2)).astype(np.float32),
+    "bias": RANDOM.normal(size=8).astype(np.float32),
 }
 
 
-def by_hand():
-    """Outputs `[S, T, C]`, zeros at padded places, and the states where each sequence ends; in
-    float64.
-    """
-    outputs, ends = np.zeros((S, T, C)), np.zeros((2, S, C))
-    for s in range(S):
-        h, c = H[s].astype(np.float64), STATE[s].astype(np.float64)
+def compute_by_hand():
+    """Return outputs [3, 4, 2], zeros at padded steps, and the states at the ends, in float64."""
+    outputs = np.zeros((3, 4, 2))
+    states = np.zeros((2, 3, 2))
+    for s in range(3):
+        h = H[s].astype(np.float64)
+        c = C[s].astype(np.float64)
         for t in range(LENGTHS[s]):
-            i, f, g, o = np.split(
-                WEIGHTS["weight_ih"] @ X[s, t] + WEIGHTS["weight_hh"] @ h + WEIGHTS["bias"], 4
-            )
+            gates = WEIGHTS["weight_ih"] @ X[s, t] + WEIGHTS["weight_hh"] @ h + WEIGHTS["bias"]
+            i, f, g, o = np.split(gates, 4)
             c = expit(f) * c + expit(i) * np.tanh(g)
             h = expit(o) * np.tanh(c)
             outputs[s, t] = h
-        ends[:, s] = h, c
-    return outputs, ends
+        states[:, s] = h, c
+    return outputs, states
 
 
-def run(framework, x, lengths=LENGTHS, **options):
-    """Return outputs, states at the ends, and gradients of the outputs' sum, by the names of the
-    weights.
-    """
+def pad_with(number):
+    """Return the inputs with this number at all padded steps."""
+    return np.where(IS_REAL[..., None], X, np.float32(number))
+
+
+def run_cell(framework, x, lengths=LENGTHS, **options):
+    """Return outputs [3, 4, 2], states at the ends, and the gradients of the outputs' sum."""
     zeros = Initial("zeros", {})
-    plan = CellPlan(WIDTH, C, (zeros,) * 4, (zeros,) * 4, (zeros,) * 4)
-    rows = x.reshape(-1, WIDTH)
+    plan = CellPlan(3, 2, (zeros,) * 4, (zeros,) * 4, (zeros,) * 4)
+    inputs = (x.reshape(12, 3), H, C, lengths)
     if framework == "torch":
-        cell = by_torch.LSTMCell(plan)
-        with torch.no_grad():
-            for name, value in WEIGHTS.items():
-                getattr(cell, name).copy_(torch.from_numpy(value))
-        y, h, c = cell(*map(torch.from_numpy, (rows, H, STATE, lengths)), **options)
-        found = torch.autograd.grad(y.sum(), [getattr(cell, name) for name in WEIGHTS])
-        return (
-            y.detach().numpy(),
-            [h.detach().numpy(), c.detach().numpy()],
-            [g.numpy() for g in found],
-        )
-    cell = by_tf.LSTMCell(plan)
-    variables = {name: (variable, axes) for name, variable, axes in cell.canonical()}
-    for name, (variable, axes) in variables.items():
-        variable.assign(WEIGHTS[name] if axes is None else WEIGHTS[name].transpose(axes))
+        return run_torch_cell(plan, inputs, options)
+    return run_tf_cell(plan, inputs, options)
+
+
+def run_torch_cell(plan, inputs, options):
+    cell = lstm_torch.LSTMCell(plan)
+    with torch.no_grad():
+        for name, value in WEIGHTS.items():
+            getattr(cell, name).copy_(torch.from_numpy(value))
+    y, h, c = cell(*[torch.from_numpy(array) for array in inputs], **options)
+    gradients = torch.autograd.grad(y.sum(), [getattr(cell, name) for name in WEIGHTS])
+    states = [h.detach().numpy(), c.detach().numpy()]
+    return y.detach().numpy().reshape(3, 4, 2), states, [g.numpy() for g in gradients]
+
+
+def run_tf_cell(plan, inputs, options):
+    cell = lstm_tf.LSTMCell(plan)
+    variables = []
+    for name, variable, axes in cell.canonical():
+        value = WEIGHTS[name] if axes is None else WEIGHTS[name].transpose(axes)
+        variable.assign(value)
+        variables.append(variable)
     with tf.GradientTape() as tape:
-        y, h, c = cell(*map(tf.constant, (rows, H, STATE, lengths)), **options)
+        y, h, c = cell(*[tf.constant(array) for array in inputs], **options)
         loss = tf.reduce_sum(y)
-    found = tape.gradient(loss, [variable for variable, _ in variables.values()])
-    return y.numpy(), [h.numpy(), c.numpy()], [g.numpy().transpose() for g in found]
+    gradients = tape.gradient(loss, variables)
+    states = [h.numpy(), c.numpy()]
+    return y.numpy().reshape(3, 4, 2), states, [g.numpy().transpose() for g in gradients]
 
 
 @pytest.mark.parametrize("time_major", [False, True])
-def test_zeros_come_out_of_padding_and_the_states_are_those_at_the_ends(
-    framework, lstm, time_major
-):
-    outputs, ends = by_hand()
-    spoilt = np.where(REAL[..., None], X, np.float32(1e4))
-    y, states, _ = run(framework, spoilt, time_major=time_major)
-    lstm.close(y.reshape(S, T, C), outputs)
-    assert not y.reshape(S, T, C)[~REAL].any()
-    lstm.close(states, ends)
+def test_cell_returns_zeros_at_padded_steps(framework, time_major, assert_close):
+    outputs, _, _ = run_cell(framework, pad_with(1e4), time_major=time_major)
+
+    expected, _ = compute_by_hand()
+    assert_close(outputs, expected)
+    assert not outputs[~IS_REAL].any()
 
 
 @pytest.mark.parametrize("time_major", [False, True])
-def test_real_steps_do_not_read_padding_that_counts_as_steps(framework, lstm, time_major):
-    spoilt = np.where(REAL[..., None], X, np.float32(1e4))
-    y, _, _ = run(framework, spoilt, time_major=time_major, like_steps=True)
-    lstm.close(y.reshape(S, T, C)[REAL], by_hand()[0][REAL])
+def test_cell_returns_the_states_before_the_padding(framework, time_major, assert_close):
+    _, states, _ = run_cell(framework, pad_with(1e4), time_major=time_major)
+
+    _, expected = compute_by_hand()
+    assert_close(states, expected)
 
 
-def test_padding_that_is_no_number_spoils_neither_outputs_nor_gradients(framework, lstm):
-    clean = np.where(REAL[..., None], X, np.float32(0))
-    spoilt = np.where(REAL[..., None], X, np.float32("nan"))
-    expected, found = (run(framework, x, time_major=False) for x in (clean, spoilt))
-    lstm.close(found[0].reshape(S, T, C), by_hand()[0])
-    for one, other in zip(found[2], expected[2], strict=True):
-        assert np.isfinite(one).all()
-        lstm.close(one, other)
+@pytest.mark.parametrize("time_major", [False, True])
+def test_real_steps_ignore_padding_processed_like_steps(framework, time_major, assert_close):
+    outputs, _, _ = run_cell(framework, pad_with(1e4), time_major=time_major, like_steps=True)
+
+    expected, _ = compute_by_hand()
+    assert_close(outputs[IS_REAL], expected[IS_REAL])
 
 
-@pytest.mark.parametrize("lengths", [[2, 4, 0], [2, T + 1, 1], [0, T + 1, 1]])
-def test_the_cell_refuses_lengths_that_do_not_fit_the_padding(framework, lengths):
-    with pytest.raises(
-        ModelContractError,
-        match=rf"seq_lens: expected lengths from 1 to {T}, found \[{lengths[0]}, ",
-    ):
-        run(framework, X, np.array(lengths, np.int32), time_major=False)
+def test_nan_in_padding_does_not_reach_the_outputs(framework, assert_close):
+    outputs, _, _ = run_cell(framework, pad_with(np.nan), time_major=False)
+
+    expected, _ = compute_by_hand()
+    assert_close(outputs, expected)
+
+
+def test_nan_in_padding_does_not_reach_the_gradients(framework, assert_close):
+    _, _, gradients = run_cell(framework, pad_with(np.nan), time_major=False)
+
+    _, _, expected = run_cell(framework, pad_with(0), time_major=False)
+    for gradient, expected_gradient in zip(gradients, expected, strict=True):
+        assert np.isfinite(gradient).all()
+        assert_close(gradient, expected_gradient)
+
+
+@pytest.mark.parametrize(
+    "lengths",
+    [
+        pytest.param([2, 4, 0], id="length-0"),
+        pytest.param([2, 5, 1], id="length-5-of-4"),
+        pytest.param([0, 5, 1], id="both"),
+    ],
+)
+def test_cell_rejects_impossible_lengths(framework, lengths):
+    with pytest.raises(ModelContractError, match="expected lengths from 1 to 4, ") as caught:
+        run_cell(framework, X, np.array(lengths, np.int32), time_major=False)
+
+    assert f"seq_lens: expected lengths from 1 to 4, found [{lengths[0]}, " in str(caught.value)

@@ -1,4 +1,4 @@
-"""What the LSTM is wrapped around, and the layout of its weights that cuDNN asks for."""
+"""Models that the LSTM cannot wrap, its weights for cuDNN, and direct calls of `forward`."""
 
 from __future__ import annotations
 
@@ -16,10 +16,8 @@ from rlcatalog_lstm.torch import LSTMCell
 from rlcatalog_tf import TFModelV2
 from rlcatalog_torch import TorchModelV2
 
-OBS, ACTIONS = spaces.Box(-1, 1, (3,), np.float32), spaces.Discrete(2)
 
-
-class TorchMemory(TorchModelV2, nn.Module):
+class TorchModelWithState(TorchModelV2, nn.Module):
     """A user's model with a state of its own."""
 
     def __init__(self, obs_space, action_space, num_outputs, model_config, name):
@@ -34,7 +32,7 @@ class TorchMemory(TorchModelV2, nn.Module):
         return [torch.zeros(2)]
 
 
-class TFMemory(TFModelV2):
+class TFModelWithState(TFModelV2):
     """The same in TensorFlow."""
 
     def __init__(self, obs_space, action_space, num_outputs, model_config, name):
@@ -49,47 +47,89 @@ class TFMemory(TFModelV2):
         return [tf.zeros(2)]
 
 
-@pytest.mark.parametrize("cls", [TorchMemory, TFMemory])
-def test_a_model_with_a_memory_of_its_own_gets_no_second_one(cls):
+@pytest.mark.parametrize("cls", [TorchModelWithState, TFModelWithState])
+def test_lstm_rejects_a_model_with_a_state(cls):
+    obs = spaces.Box(-1, 1, (3,), np.float32)
     config = {"custom_model": cls, "use_lstm": True, "lstm_cell_size": 4}
-    with pytest.raises(
-        NotServedError, match=f"{cls.__name__} is itself recurrent .*LSTMWrapper cannot be wrapped"
-    ):
-        rlcatalog.build(OBS, ACTIONS, config)
+
+    with pytest.raises(NotServedError, match="LSTMWrapper cannot be wrapped") as caught:
+        rlcatalog.build(obs, spaces.Discrete(2), config)
+
+    assert f"{cls.__name__} is itself recurrent " in str(caught.value)
 
 
-class OnGPU(torch.Tensor):
+# --- weights for cuDNN ----------------------------------------------------------------------------
+
+
+class PretendsToBeOnGPU(torch.Tensor):
     """A tensor that says it is on a GPU, where there is none."""
 
     is_cuda = True
 
 
-def test_weights_for_cudnn_lie_in_one_piece_of_memory_and_are_the_same(monkeypatch):
+def build_cell():
+    """Build a cell with random weights."""
     gates = (Initial("normal", {}),) * 4
-    cell = LSTMCell(CellPlan(3, 5, gates, gates, gates))
-    weights = cell._weights()
-    assert cell._compact() is not None
-    monkeypatch.setattr(
-        cell, "_weights", lambda: [weight.detach().as_subclass(OnGPU) for weight in weights]
-    )
-    compact = cell._compact()
-    assert [w.shape for w in compact] == [w.shape for w in weights]
-    for one, other in zip(compact, weights, strict=True):
-        np.testing.assert_array_equal(one.numpy(), other.detach().numpy())
-    first = compact[0].data_ptr()
-    offsets = np.cumsum([0, *(w.numel() for w in weights[:-1])]) * 4
-    assert [w.data_ptr() - first for w in compact] == offsets.tolist()
+    return LSTMCell(CellPlan(3, 5, gates, gates, gates))
 
 
-@pytest.mark.parametrize("lengths", [[3, 2], [3, 3], None], ids=["mixed", "full", "steps"])
-def test_without_a_state_the_sequences_of_a_batch_begin_with_zeros(framework, lstm, lengths):
-    """`forward` itself, as a user's model that holds one calls it."""
-    model, tensor = lstm.model(framework), lstm.convert[framework]
-    x = tensor(np.random.default_rng(0).normal(size=(6, 3)).astype(np.float32))
-    zeros = tensor(np.zeros((6 if lengths is None else 2, 5), np.float32))
-    seq_lens = None if lengths is None else tensor(np.array(lengths, np.int32))
-    one, other = (
-        model.forward({"obs": x, "obs_flat": x}, start, seq_lens) for start in ([], [zeros, zeros])
-    )
-    lstm.close(lstm.array(one[0]), lstm.array(other[0]))
-    lstm.close([lstm.array(part) for part in one[1]], [lstm.array(part) for part in other[1]])
+def test_weights_on_the_cpu_are_not_copied():
+    cell = build_cell()
+
+    for weight, expected in zip(cell._compact(), cell._weights(), strict=True):
+        assert weight is expected
+
+
+@pytest.fixture
+def cudnn_cell(monkeypatch):
+    """A cell with random weights that seem to be on a GPU."""
+    cell = build_cell()
+    weights = [weight.detach().as_subclass(PretendsToBeOnGPU) for weight in cell._weights()]
+    monkeypatch.setattr(cell, "_weights", lambda: weights)
+    return cell
+
+
+def test_weights_for_cudnn_are_those_of_the_cell(cudnn_cell):
+    compact = cudnn_cell._compact()
+
+    for weight, expected in zip(compact, cudnn_cell._weights(), strict=True):
+        assert weight.shape == expected.shape
+        np.testing.assert_array_equal(weight.numpy(), expected.numpy())
+
+
+def test_weights_for_cudnn_lie_in_one_piece_of_memory(cudnn_cell):
+    compact = cudnn_cell._compact()
+
+    address = compact[0].data_ptr()
+    for weight in compact:
+        assert weight.data_ptr() == address
+        address += 4 * weight.numel()  # 4 bytes of a float32
+
+
+# --- forward --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("lengths", "sequences"),
+    [
+        pytest.param([3, 2], 2, id="mixed-lengths"),
+        pytest.param([3, 3], 2, id="full-lengths"),
+        pytest.param(None, 6, id="single-steps"),
+    ],
+)
+def test_forward_without_a_state_begins_with_zeros(
+    framework, lengths, sequences, build_model, to_array, assert_close
+):
+    model = build_model(framework)
+    to_tensor = {"torch": torch.from_numpy, "tf": tf.constant}[framework]
+    x = to_tensor(np.random.default_rng(0).normal(size=(6, 3)).astype(np.float32))
+    zeros = to_tensor(np.zeros((sequences, 5), np.float32))  # 5 cells
+    seq_lens = None if lengths is None else to_tensor(np.array(lengths, np.int32))
+
+    # As a user's model calls it that contains the LSTM.
+    inputs = {"obs": x, "obs_flat": x}
+    outputs, state = model.forward(inputs, [], seq_lens)
+
+    expected_outputs, expected_state = model.forward(inputs, [zeros, zeros], seq_lens)
+    assert_close(to_array(outputs), to_array(expected_outputs))
+    assert_close([to_array(part) for part in state], [to_array(part) for part in expected_state])
