@@ -1,4 +1,4 @@
-"""The network as a class of its own: its defaults, in both frameworks."""
+"""Default sizes of the network `GTrXLNet`, in both frameworks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gymnasium import spaces
 from rlcatalog_attention.tf import GTrXLNet as TFNet
 from rlcatalog_attention.torch import GTrXLNet as TorchNet
 
-# Those of RLlib's class of this name.
+#: Those of RLlib's class with this name.
 DEFAULTS = {
     "num_transformer_units": 1,
     "attention_dim": 64,
@@ -24,16 +24,29 @@ DEFAULTS = {
 }
 
 
+def build_net(cls, **sizes):
+    obs = spaces.Box(-1, 1, (3,), np.float32)
+    return cls(obs, spaces.Discrete(2), 2, {}, "net", **sizes)
+
+
 @pytest.mark.parametrize("cls", [TorchNet, TFNet], ids=["torch", "tf"])
-def test_the_defaults_are_those_of_rllib(cls):
+def test_default_arguments_are_those_of_rllib(cls):
     parameters = inspect.signature(cls).parameters
+
     assert {name: parameters[name].default for name in DEFAULTS} == DEFAULTS
-    first, second = (
-        cls(spaces.Box(-1, 1, (3,), np.float32), spaces.Discrete(2), 2, {}, "net", **options)
-        for options in ({}, DEFAULTS)
-    )
-    shapes, same = (
-        {name: w.shape for name, w in net.get_weights().items()} for net in (first, second)
-    )
-    assert shapes == same
-    assert np.asarray(first.get_initial_state()[0]).shape == (1, 50, 64)
+
+
+@pytest.mark.parametrize("cls", [TorchNet, TFNet], ids=["torch", "tf"])
+def test_weights_without_arguments_have_the_default_shapes(cls):
+    by_default = build_net(cls).get_weights()
+    with_arguments = build_net(cls, **DEFAULTS).get_weights()
+
+    shapes = {name: array.shape for name, array in by_default.items()}
+    assert shapes == {name: array.shape for name, array in with_arguments.items()}
+
+
+@pytest.mark.parametrize("cls", [TorchNet, TFNet], ids=["torch", "tf"])
+def test_memory_has_50_slots_by_default(cls):
+    memory, _ = build_net(cls).get_initial_state()
+
+    assert np.asarray(memory).shape == (1, 50, 64)  # 1 unit, 50 slots, width 64

@@ -1,6 +1,4 @@
-"""Acting goes on with the weights of now: nothing computed with earlier ones is kept from step to
-step.
-"""
+"""Acting with the current weights: the transformer keeps nothing computed with earlier ones."""
 
 from __future__ import annotations
 
@@ -13,7 +11,6 @@ from gymnasium import spaces
 
 import rlcatalog
 
-BOX, TWO = spaces.Box(-1, 1, (3,), np.float32), spaces.Discrete(2)
 CONFIG = {
     "use_attention": True,
     "fcnet_hiddens": [8],
@@ -22,162 +19,243 @@ CONFIG = {
     "attention_memory_inference": 4,
     "attention_memory_training": 4,
 }
+#: Nine steps of three environments.
 OBS = np.random.default_rng(0).uniform(-1, 1, (9, 3, 3)).astype(np.float32)
 
 
 @pytest.fixture(params=[1, 2], ids=["one head", "two heads"])
-def policy(request, scramble):
-    """A policy with a transformer of random weights."""
-    made = rlcatalog.build(BOX, TWO, {**CONFIG, "attention_num_heads": request.param}, "torch")
-    scramble(made.model)
-    return made
+def build_policy(request, set_random_weights):
+    """Build a policy with a transformer of random weights."""
+
+    def build(seed):
+        obs = spaces.Box(-1, 1, (3,), np.float32)
+        config = {**CONFIG, "attention_num_heads": request.param}
+        policy = rlcatalog.build(obs, spaces.Discrete(2), config, "torch")
+        set_random_weights(policy.model, seed)
+        return policy
+
+    return build
 
 
-def another(policy):
-    """Return a policy of the same structure."""
-    return rlcatalog.build(
-        BOX, TWO, {k: policy.config[k] for k in (*CONFIG, "attention_num_heads")}, "torch"
-    )
+@pytest.fixture
+def policy(build_policy):
+    return build_policy(seed=0)
 
 
-def acted(policy, steps, state=None):
-    """Act for some steps; return the last one."""
-    for obs in OBS[:steps]:
+@pytest.fixture
+def other_policy(build_policy):
+    """A policy of the same structure with other weights."""
+    return build_policy(seed=5)
+
+
+def act_five_steps(policy):
+    """Act for five steps, and return the last one."""
+    state = None
+    for obs in OBS[:5]:
         step = policy.act(obs, state, explore=False)
         state = step.state
     return step
 
 
-def recomputed(policy, state):
-    """The next step under the weights of now, by a model that never ran before and a state it never
-    saw.
-    """
-    other = another(policy)
-    other.model.set_weights(policy.model.get_weights())
-    fresh = state._replace(memory=tuple(part.copy() for part in state.memory))
-    return other.act(OBS[5], fresh, explore=False).dist_inputs
+def act_sixth_step(policy, state):
+    """Return the outputs of the step after `act_five_steps`."""
+    return policy.act(OBS[5], state, explore=False).dist_inputs
 
 
-def assert_new_weights_count(policy, change, changes=True):
-    state = acted(policy, 5).state
-    old = policy.act(OBS[5], state, explore=False).dist_inputs
-    change()
-    found = policy.act(OBS[5], state, explore=False).dist_inputs
-    np.testing.assert_allclose(found, recomputed(policy, state), rtol=1e-5, atol=1e-6)
-    assert changes != np.allclose(found, old, atol=1e-4)
+@pytest.fixture
+def act_with_unused_model(build_policy):
+    """Act with a policy's weights in a model that never ran, on a copy of the state."""
+
+    def act(policy, state):
+        unused = build_policy(seed=0)
+        unused.model.set_weights(policy.model.get_weights())
+        memory = tuple(part.copy() for part in state.memory)
+        return act_sixth_step(unused, state._replace(memory=memory))
+
+    return act
 
 
-OPTIMISERS = {
-    "sgd": lambda parameters: torch.optim.SGD(parameters, lr=0.1),
-    "sgd, foreach": lambda parameters: torch.optim.SGD(parameters, lr=0.1, foreach=True),
-    "adam": lambda parameters: torch.optim.Adam(parameters, lr=0.1, foreach=False),
-    "adam, foreach": lambda parameters: torch.optim.Adam(parameters, lr=0.1, foreach=True),
-    "adam, fused": lambda parameters: torch.optim.Adam(parameters, lr=0.1, fused=True),
-}
+def assert_close(outputs, expected):
+    np.testing.assert_allclose(outputs, expected, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("make", OPTIMISERS.values(), ids=OPTIMISERS)
-def test_after_an_optimiser_s_step(policy, make):
-    attention = [p for name, p in policy.model.named_parameters() if ".attention." in name]
-    optimiser = make(attention)
-
-    def change():
-        state = policy.initial_state(1)
-        batch = {"obs": OBS[:, 0], "raw_action": np.zeros((9, 1)), "seq_lens": [9], "state": state}
-        policy.evaluate(batch).logp.sum().backward()
-        optimiser.step()
-
-    assert_new_weights_count(policy, change)
+# --- changed weights ------------------------------------------------------------------------------
 
 
-def by_data(policy, other):
-    # Polyak averages are often written so; PyTorch's version counters do not see it.
-    for p, o in zip(policy.model.parameters(), other.model.parameters(), strict=True):
-        p.data.mul_(0.5).add_(0.5 * o.data)
+@pytest.mark.parametrize(
+    "make_optimizer",
+    [
+        pytest.param(lambda weights: torch.optim.SGD(weights, lr=0.1), id="sgd"),
+        pytest.param(
+            lambda weights: torch.optim.SGD(weights, lr=0.1, foreach=True), id="sgd-foreach"
+        ),
+        pytest.param(lambda weights: torch.optim.Adam(weights, lr=0.1, foreach=False), id="adam"),
+        pytest.param(
+            lambda weights: torch.optim.Adam(weights, lr=0.1, foreach=True), id="adam-foreach"
+        ),
+        pytest.param(
+            lambda weights: torch.optim.Adam(weights, lr=0.1, fused=True), id="adam-fused"
+        ),
+    ],
+)
+def test_next_step_uses_weights_of_the_optimizer(policy, act_with_unused_model, make_optimizer):
+    state = act_five_steps(policy).state
+    before = act_sixth_step(policy, state)
+    named_weights = policy.model.named_parameters()
+    optimizer = make_optimizer([weight for name, weight in named_weights if ".attention." in name])
+
+    batch = {
+        "obs": OBS[:, 0],
+        "raw_action": np.zeros((9, 1)),
+        "seq_lens": [9],
+        "state": policy.initial_state(1),
+    }
+    policy.evaluate(batch).logp.sum().backward()
+    optimizer.step()
+
+    after = act_sixth_step(policy, state)
+    assert_close(after, act_with_unused_model(policy, state))
+    assert not np.allclose(after, before, atol=1e-4)
 
 
-def by_shared_memory(policy, other):
-    # As another process would, which trains the same weights.
-    for p, o in zip(policy.model.parameters(), other.model.parameters(), strict=True):
-        p.detach().numpy()[:] = o.detach().numpy()
+def load_state_dict(model, other):
+    model.load_state_dict(other.state_dict())
 
 
-CHANGES = {
-    "load_state_dict": lambda p, o: p.model.load_state_dict(o.model.state_dict()),
-    "load_state_dict, assigned": lambda p, o: p.model.load_state_dict(
-        copy.deepcopy(o.model.state_dict()), assign=True
-    ),
-    "set_weights": lambda p, o: p.model.set_weights(o.model.get_weights()),
-    "data": by_data,
-    "shared memory": by_shared_memory,
-}
+def assign_state_dict(model, other):
+    model.load_state_dict(copy.deepcopy(other.state_dict()), assign=True)
 
 
-@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
-def test_after_weights_are_set(policy, change, scramble):
-    other = another(policy)
-    scramble(other.model, seed=5)
-    assert_new_weights_count(policy, lambda: change(policy, other))
+def set_weights(model, other):
+    model.set_weights(other.get_weights())
 
 
-def test_a_move_to_a_device_and_a_copy_change_nothing(policy):
-    assert_new_weights_count(policy, lambda: policy.to("cpu"), changes=False)
-    state = acted(policy, 5).state
-    expected = policy.act(OBS[5], state, explore=False).dist_inputs
-    model = copy.deepcopy(policy.model)
+def average_data(model, other):
+    # Polyak averages are often written like this; PyTorch's version counters do not see it.
+    for weight, other_weight in zip(model.parameters(), other.parameters(), strict=True):
+        weight.data.mul_(0.5).add_(0.5 * other_weight.data)
+
+
+def write_shared_memory(model, other):
+    # As another process would do that trains the same weights.
+    for weight, other_weight in zip(model.parameters(), other.parameters(), strict=True):
+        weight.detach().numpy()[:] = other_weight.detach().numpy()
+
+
+@pytest.mark.parametrize(
+    "change_weights",
+    [load_state_dict, assign_state_dict, set_weights, average_data, write_shared_memory],
+)
+def test_next_step_uses_weights_that_were_set(
+    policy, other_policy, act_with_unused_model, change_weights
+):
+    state = act_five_steps(policy).state
+    before = act_sixth_step(policy, state)
+
+    change_weights(policy.model, other_policy.model)
+
+    after = act_sixth_step(policy, state)
+    assert_close(after, act_with_unused_model(policy, state))
+    assert not np.allclose(after, before, atol=1e-4)
+
+
+def test_next_step_after_a_move_to_the_same_device(policy, act_with_unused_model):
+    state = act_five_steps(policy).state
+    before = act_sixth_step(policy, state)
+
+    policy.to("cpu")
+
+    after = act_sixth_step(policy, state)
+    assert_close(after, act_with_unused_model(policy, state))
+    assert np.allclose(after, before, atol=1e-4)
+
+
+def test_deepcopy_keeps_the_weights_it_was_made_with(policy, act_with_unused_model):
+    state = act_five_steps(policy).state
+    before = act_sixth_step(policy, state)
+
+    copied = copy.deepcopy(policy.model)
     with torch.no_grad():
         for parameter in policy.model.parameters():
             parameter.add_(0.5)
-    output, _ = model(
-        {"obs": torch.from_numpy(OBS[5])}, [torch.from_numpy(part) for part in state.memory]
-    )
-    np.testing.assert_allclose(output.detach(), expected, rtol=1e-5, atol=1e-6)
-    found = policy.act(OBS[5], state, explore=False).dist_inputs
-    np.testing.assert_allclose(found, recomputed(policy, state), rtol=1e-5, atol=1e-6)
-    assert not np.allclose(found, expected, atol=1e-3)
+
+    memory = [torch.from_numpy(part) for part in state.memory]
+    output, _ = copied({"obs": torch.from_numpy(OBS[5])}, memory)
+    after = act_sixth_step(policy, state)
+    assert_close(output.detach(), before)
+    assert_close(after, act_with_unused_model(policy, state))
+    assert not np.allclose(after, before, atol=1e-3)
 
 
-def test_a_functional_call_with_other_weights(policy, scramble):
-    other = another(policy)
-    scramble(other.model, seed=5)
-    state = acted(policy, 5).state
-    obs, memory = torch.from_numpy(OBS[5]), [torch.from_numpy(part.copy()) for part in state.memory]
-    weights = dict(other.model.named_parameters())
+def test_functional_call_and_acting_each_use_their_weights(
+    policy, other_policy, act_with_unused_model
+):
+    state = act_five_steps(policy).state
+    obs = torch.from_numpy(OBS[5])
+    memory = [torch.from_numpy(part.copy()) for part in state.memory]
+    other_weights = dict(other_policy.model.named_parameters())
+
+    # In turns, so that each would see what the other left behind.
     for _ in range(2):
-        output, _ = torch.func.functional_call(policy.model, weights, ({"obs": obs}, memory))
-        np.testing.assert_allclose(output.detach(), recomputed(other, state), rtol=1e-5, atol=1e-6)
-        own = policy.act(OBS[5], state, explore=False).dist_inputs
-        np.testing.assert_allclose(own, recomputed(policy, state), rtol=1e-5, atol=1e-6)
+        inputs = ({"obs": obs}, memory)
+        output, _ = torch.func.functional_call(policy.model, other_weights, inputs)
+        assert_close(output.detach(), act_with_unused_model(other_policy, state))
+        assert_close(act_sixth_step(policy, state), act_with_unused_model(policy, state))
 
 
-def test_rows_that_restart_and_steppers_in_turns(policy):
-    first, second = policy.stepper(3), policy.stepper(3)
-    apart = [acted(policy, 5).dist_inputs]
+# --- several states of one policy -----------------------------------------------------------------
+
+
+def test_steppers_in_turns_do_not_disturb_each_other(policy):
+    first_stepper = policy.stepper(3)
+    second_stepper = policy.stepper(3)
+
     for t in range(5):
-        one = first.step(OBS[t], done=np.array([False, t == 3, False]), explore=False)
-        two = second.step(OBS[8 - t], explore=False)
-    np.testing.assert_array_equal(one.dist_inputs[[0, 2]], apart[0][[0, 2]])
+        first = first_stepper.step(OBS[t], explore=False)
+        second = second_stepper.step(OBS[8 - t], explore=False)
+
+    np.testing.assert_array_equal(first.dist_inputs, act_five_steps(policy).dist_inputs)
     state = None
     for t in range(5):
         alone = policy.act(OBS[8 - t], state, explore=False)
         state = alone.state
-    np.testing.assert_array_equal(two.dist_inputs, alone.dist_inputs)
-    state = policy.act(OBS[3], explore=False).state
-    late = policy.act(OBS[4], state, explore=False)
-    np.testing.assert_allclose(one.dist_inputs[1], late.dist_inputs[1], rtol=1e-5, atol=1e-6)
-    assert not np.allclose(one.dist_inputs[1], apart[0][1], atol=1e-4)
-    np.testing.assert_array_equal(one.state.memory[1], [4, 2, 4])
+    np.testing.assert_array_equal(second.dist_inputs, alone.dist_inputs)
 
 
-def test_a_state_taken_up_again(policy):
-    step = acted(policy, 5)
-    expected = policy.act(OBS[5], step.state, explore=False).dist_inputs
-    acted(policy, 3)
-    policy.act(OBS[0][:1])
-    np.testing.assert_array_equal(
-        policy.act(OBS[5], step.state, explore=False).dist_inputs, expected
-    )
-    before = [part.copy() for part in step.state.memory]
-    policy.act(OBS[6], step.state)
-    for part, was in zip(step.state.memory, before, strict=True):  # acting writes into no state
-        np.testing.assert_array_equal(part, was)
+def test_stepper_restarts_done_rows_only(policy):
+    stepper = policy.stepper(3)
+    other_stepper = policy.stepper(3)
+
+    for t in range(5):
+        done = np.array([False, t == 3, False])
+        step = stepper.step(OBS[t], done=done, explore=False)
+        other_stepper.step(OBS[8 - t], explore=False)  # another memory of the same policy
+
+    without_restart = act_five_steps(policy)
+    np.testing.assert_array_equal(step.dist_inputs[[0, 2]], without_restart.dist_inputs[[0, 2]])
+    assert not np.allclose(step.dist_inputs[1], without_restart.dist_inputs[1], atol=1e-4)
+    # Row 1 began an episode at step 3.
+    first = policy.act(OBS[3], explore=False)
+    second = policy.act(OBS[4], first.state, explore=False)
+    assert_close(step.dist_inputs[1], second.dist_inputs[1])
+    np.testing.assert_array_equal(step.state.memory[1], [4, 2, 4])
+
+
+def test_earlier_state_gives_the_same_step_again(policy):
+    state = act_five_steps(policy).state
+    expected = act_sixth_step(policy, state)
+
+    act_five_steps(policy)
+    policy.act(OBS[0][:1])  # a batch of another size
+
+    np.testing.assert_array_equal(act_sixth_step(policy, state), expected)
+
+
+def test_act_does_not_write_into_its_state(policy):
+    state = act_five_steps(policy).state
+    before = [part.copy() for part in state.memory]
+
+    policy.act(OBS[6], state)
+
+    for part, expected in zip(state.memory, before, strict=True):
+        np.testing.assert_array_equal(part, expected)
