@@ -1,10 +1,6 @@
-"""What the tests of the network share: a catalog without a vision net, running, and the network
-written by hand.
-"""
+"""Fixtures that build and run complex-input networks, and the network computed with NumPy."""
 
 from __future__ import annotations
-
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -38,27 +34,41 @@ def _one_thread():
 
 @pytest.fixture(scope="session")
 def catalog() -> Catalog:
-    """The parts needed, and no vision net: images are flattened, which is easy to do by hand."""
+    """A catalog without a vision net: it flattens images, which is easy to do with NumPy."""
     return isolated_catalog(*PLUGINS)
 
 
 @pytest.fixture
-def fresh_catalog():
-    """Make such a catalog that a test may change."""
-    return lambda: isolated_catalog(*PLUGINS)
+def make_catalog():
+    """Make a catalog like `catalog` that a test may change."""
+
+    def make():
+        return isolated_catalog(*PLUGINS)
+
+    return make
 
 
-def _randomize(model, seed=0):
+def _set_random_weights(model, seed=0):
     random = np.random.default_rng(seed)
-    model.set_weights(
-        {name: random.normal(0, 0.5, array.shape) for name, array in model.get_weights().items()}
-    )
+    weights = {}
+    for name, array in model.get_weights().items():
+        weights[name] = random.normal(0, 0.5, array.shape)
+    model.set_weights(weights)
     return model
 
 
 @pytest.fixture
-def build(catalog):
-    """Build a model for a space; its weights, biases included, are random values of a seed."""
+def set_random_weights():
+    """Set all weights, biases included, to random values."""
+    return _set_random_weights
+
+
+@pytest.fixture
+def build_model(catalog):
+    """Build a model with random weights for a space; return it and its preprocessor.
+
+    It has 4 outputs by default. Each part of an observation has a fully connected net.
+    """
 
     def build(space, config, framework, num_outputs=4, seed=0):
         preprocessor = catalog.preprocessor_for(space, catalog.parse_config(config))
@@ -67,119 +77,127 @@ def build(catalog):
         model = catalog.model_v2(
             preprocessor.observation_space, actions, num_outputs, config, framework
         )
-        return _randomize(model, seed), preprocessor
+        return _set_random_weights(model, seed), preprocessor
 
     return build
 
 
-def _convert(values, framework):
+def _to_tensors(values, framework):
     if isinstance(values, np.ndarray):
         return torch.from_numpy(np.array(values)) if framework == "torch" else tf.constant(values)
     if isinstance(values, dict):
-        return {key: _convert(value, framework) for key, value in values.items()}
+        return {key: _to_tensors(value, framework) for key, value in values.items()}
     if isinstance(values, tuple):
-        return tuple(_convert(value, framework) for value in values)
+        return tuple(_to_tensors(value, framework) for value in values)
     if values is None or isinstance(values, int):
         return values
-    return type(values)(**{key: _convert(value, framework) for key, value in vars(values).items()})
+    return type(values)(
+        **{key: _to_tensors(value, framework) for key, value in vars(values).items()}
+    )
 
 
-def _array(tensor):
+def _to_array(tensor):
     return tensor.detach().numpy() if isinstance(tensor, torch.Tensor) else tensor.numpy()
 
 
-def _run(model, obs, **more):
-    output, state = model({"obs": _convert(obs, model.framework), **more})
+def _run_model(model, obs, **more_inputs):
+    output, state = model({"obs": _to_tensors(obs, model.framework), **more_inputs})
     assert state == []
-    return _array(output), None if model.outputs is None else _array(model.value_function())
+    if model.outputs is None:
+        return _to_array(output), None
+    return _to_array(output), _to_array(model.value_function())
 
 
 @pytest.fixture
-def run():
-    """Run a model on NumPy observations; return outputs and values as arrays, None for the values
-    of a trunk.
-    """
-    return _run
+def run_model():
+    """Return a model's outputs and values for NumPy observations; a trunk's values are None."""
+    return _run_model
 
 
 @pytest.fixture
-def convert():
+def to_tensors():
     """Turn a structure of arrays into one of a framework's tensors."""
-    return _convert
+    return _to_tensors
+
+
+def _assert_same_results(results, expected, tolerance=1e-5):
+    for result, value in zip(results, expected, strict=True):
+        assert (result is None) == (value is None)
+        if result is not None:
+            assert result.shape == value.shape
+            np.testing.assert_allclose(result, value, rtol=tolerance, atol=tolerance)
 
 
 @pytest.fixture
-def assert_close():
-    """Compare what `run` returned."""
-
-    def assert_close(found, expected, tolerance=1e-5):
-        for one, other in zip(found, expected, strict=True):
-            assert (one is None) == (other is None)
-            if one is not None:
-                assert one.shape == other.shape
-                np.testing.assert_allclose(one, other, rtol=tolerance, atol=tolerance)
-
-    return assert_close
+def assert_same_results():
+    """Compare outputs and values that `run_model` returned."""
+    return _assert_same_results
 
 
-class ByHand:
-    """The network by hand, from observations as the environment gives them: in float64, item by
-    item.
+class NumpyNetwork:
+    """The network in float64, from observations as the environment emits them, item by item.
 
-    Its nets are fully connected layers with tanh. Leaves are encoded one by one by their codecs.
+    Its nets are fully connected layers with tanh. Each part is encoded by its codec alone.
     """
 
     def __init__(self, space, options, weights, paths):
-        self.space, self.options, self.weights, self.paths = space, options, weights, list(paths)
+        self.space = space
+        self.options = options
+        self.weights = weights
+        self.paths = list(paths)
 
-    def linear(self, name, x):
-        return (
-            x @ self.weights[f"{name}.weight"].T.astype(np.float64) + self.weights[f"{name}.bias"]
-        )
+    def apply_layer(self, name, x):
+        weight = self.weights[f"{name}.weight"].astype(np.float64)
+        return x @ weight.T + self.weights[f"{name}.bias"]
 
-    def stack(self, name, x, activation):
-        layers = sum(
-            key.startswith(f"{name}.layers.") and key.endswith("bias") for key in self.weights
-        )
-        for i in range(layers):
-            x = activation(self.linear(f"{name}.layers.{i}", x))
+    def apply_stack(self, name, x):
+        i = 0
+        while f"{name}.layers.{i}.bias" in self.weights:
+            x = np.tanh(self.apply_layer(f"{name}.layers.{i}", x))
+            i += 1
         return x
 
-    def features(self, obs, nets="nets"):
-        return self._features(self.space, obs, "obs", nets)
+    def compute_features(self, observations, nets="nets"):
+        """Return the concatenated features of observations, a row each."""
+        features = [self._features(self.space, obs, "obs", nets) for obs in observations]
+        return np.stack(features)
 
     def _features(self, space, obs, path, nets):
         if isinstance(space, spaces.Dict):
-            return self._joined(
-                [(child, obs[key], f"{path}[{key!r}]") for key, child in space.spaces.items()], nets
-            )
+            parts = [np.zeros(0)]
+            for key, child in space.spaces.items():
+                parts.append(self._features(child, obs[key], f"{path}[{key!r}]", nets))
+            return np.concatenate(parts)
         if isinstance(space, spaces.Tuple):
-            return self._joined(
-                [(one, obs[i], f"{path}[{i}]") for i, one in enumerate(space.spaces)], nets
-            )
+            parts = [np.zeros(0)]
+            for i, child in enumerate(space.spaces):
+                parts.append(self._features(child, obs[i], f"{path}[{i}]", nets))
+            return np.concatenate(parts)
         if isinstance(space, Repeated | spaces.Sequence):
-            item, most = self._item(space, path)
-            if not most:
-                return np.zeros(0)
-            items = (
-                list(rows(SpaceInfo.read(item), obs))
-                if getattr(space, "stack", False)
-                else list(obs)
-            )
-            mean = np.zeros(self._width(item, f"{path}[:]"))
-            for one in items:
-                mean += self._features(item, one, f"{path}[:]", nets) / len(items)
-            return np.append(mean, len(items) / most)
+            return self._features_of_list(space, obs, path, nets)
         if path not in self.paths:
             return np.zeros(0)
-        encoded = (
-            Case(space, self.options, path).make("never").transform(obs).astype(np.float64).ravel()
-        )
+        encoder = Case(space, self.options, path).make("never")
+        encoded = encoder.transform(obs).astype(np.float64).ravel()
         if isinstance(space, spaces.Box):
             encoded = _scale_box(space, encoded)
         if isinstance(space, spaces.Graph):
             encoded = self._scale_graph(space, encoded, path)
-        return self.stack(f"{nets}.{self.paths.index(path)}.hidden", encoded, np.tanh)
+        return self.apply_stack(f"{nets}.{self.paths.index(path)}.hidden", encoded)
+
+    def _features_of_list(self, space, obs, path, nets):
+        """Return the average of the items' features, and the length as a share."""
+        item_space, max_len = self._item(space, path)
+        if not max_len:
+            return np.zeros(0)
+        if getattr(space, "stack", False):
+            items = list(rows(SpaceInfo.read(item_space), obs))
+        else:
+            items = list(obs)
+        mean = np.zeros(self._width(item_space, f"{path}[:]"))
+        for item in items:
+            mean += self._features(item_space, item, f"{path}[:]", nets) / len(items)
+        return np.append(mean, len(items) / max_len)
 
     def _scale_graph(self, space, encoded, path):
         """Scale nodes and edges; 0 is their padding, so their bounds include it."""
@@ -197,9 +215,6 @@ class ByHand:
                     encoded[place] = _scale_box(item, encoded[place], padding=0)
         return encoded
 
-    def _joined(self, children, nets):
-        return np.concatenate([np.zeros(0), *(self._features(*child, nets) for child in children)])
-
     def _item(self, space, path):
         if isinstance(space, Repeated):
             return space.child_space, space.max_len
@@ -207,32 +222,33 @@ class ByHand:
 
     def _width(self, space, path):
         if isinstance(space, spaces.Dict):
-            return sum(
-                self._width(child, f"{path}[{key!r}]") for key, child in space.spaces.items()
-            )
+            children = space.spaces.items()
+            return sum(self._width(child, f"{path}[{key!r}]") for key, child in children)
         if isinstance(space, spaces.Tuple):
             return sum(self._width(child, f"{path}[{i}]") for i, child in enumerate(space.spaces))
         if isinstance(space, Repeated | spaces.Sequence):
-            item, most = self._item(space, path)
-            return 1 + self._width(item, f"{path}[:]") if most else 0
+            item_space, max_len = self._item(space, path)
+            return 1 + self._width(item_space, f"{path}[:]") if max_len else 0
         if path not in self.paths:
             return 0
-        index = self.paths.index(path)
-        return len(
-            self.weights[max(key for key in self.weights if key.startswith(f"nets.{index}.hidden"))]
-        )
+        prefix = f"nets.{self.paths.index(path)}.hidden"
+        last_layer = max(key for key in self.weights if key.startswith(prefix))
+        return len(self.weights[last_layer])
 
 
 def _scale_box(space, values, padding=None):
     """Map each integer to [0, 1] or [-1, 1] by its bounds."""
     if space.dtype.kind not in "iu":
         return values
-    most = 255 if len(space.shape) < 2 else 65_535
+    largest_span = 255 if len(space.shape) < 2 else 65_535
     scaled = []
     for value, low, high in zip(values, space.low.ravel(), space.high.ravel(), strict=True):
-        bounds = [float(low), float(high)] + ([] if padding is None else [padding])
-        low, high = min(bounds), max(bounds)
-        if high - low > most or (low >= -1 and high <= 1):
+        bounds = [float(low), float(high)]
+        if padding is not None:
+            bounds.append(padding)
+        low = min(bounds)
+        high = max(bounds)
+        if high - low > largest_span or (low >= -1 and high <= 1):
             scaled.append(value)
         elif high == low:
             scaled.append(0.0)
@@ -243,20 +259,22 @@ def _scale_box(space, values, padding=None):
 
 
 @pytest.fixture
-def by_hand():
-    """The network by hand."""
-    return ByHand
+def build_numpy_network(catalog):
+    """Build the network with NumPy, for a `Case` and weights by name."""
+
+    def build(case, weights):
+        config = {"custom_model": "complex_input", **case.options}
+        resolution = catalog.explain(case.space, spaces.Discrete(2), config).resolution
+        declaration = resolution.component("trunk").declaration
+        paths = declaration.pinned_keys(resolution.request)["input_nets"]
+        return NumpyNetwork(case.space, case.options, weights, paths)
+
+    return build
 
 
 @pytest.fixture
-def randomize():
-    """Give a model random weights."""
-    return _randomize
-
-
-@pytest.fixture
-def rich():
-    """A space with parts of many kinds, and the options its observations need."""
+def rich_case():
+    """A space with parts of many kinds, ten in all, from which observations can be drawn."""
     unit = spaces.Dict(
         {
             "map": spaces.Box(-1, 1, (2, 2, 1), np.float32),
@@ -275,18 +293,4 @@ def rich():
             "word": spaces.Text(3, charset="abc"),
         }
     )
-    return SimpleNamespace(space=space, options={}, case=Case(space, {}))
-
-
-@pytest.fixture
-def paths_of(catalog):
-    """Return the paths of the parts of a space, in the order of their nets."""
-
-    def paths_of(space, options):
-        config = {"custom_model": "complex_input", **options}
-        resolution = catalog.explain(space, spaces.Discrete(2), config).resolution
-        return list(
-            resolution.component("trunk").declaration.pinned_keys(resolution.request)["input_nets"]
-        )
-
-    return paths_of
+    return Case(space)

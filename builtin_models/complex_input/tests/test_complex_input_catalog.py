@@ -1,6 +1,4 @@
-"""The complex-input network through the catalog: when it is chosen, what it explains, what it keeps
-and refuses.
-"""
+"""The complex-input network in the catalog: choice, explanation, named nets, saving, errors."""
 
 from __future__ import annotations
 
@@ -19,95 +17,130 @@ from rlcatalog.errors import (
 )
 from rlcatalog.spaces import Repeated
 from rlcatalog_policy import load
+from rlcatalog_tf import ComplexInputNetwork as TFNet
+from rlcatalog_torch import ComplexInputNetwork as TorchNet
 
-FRAMEWORKS = ["torch", "tf"]
-IMAGE, VECTOR = spaces.Box(0, 255, (4, 4, 3), np.uint8), spaces.Box(-1, 1, (3,), np.float32)
+IMAGE = spaces.Box(0, 255, (4, 4, 3), np.uint8)
+VECTOR = spaces.Box(-1, 1, (3,), np.float32)
+#: An image, a vector, and a list of up to three pairs of vectors.
 MIXED = spaces.Dict(
     {"camera": IMAGE, "speed": VECTOR, "units": Repeated(spaces.Tuple((VECTOR, VECTOR)), 3)}
 )
 ACTIONS = spaces.Discrete(3)
-CONFIG = {"fcnet_hiddens": [5]}
 
 
-# --- when it is chosen ----------------------------------------------------------------------------
+# --- the choice -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("space", "image"),
     [
-        (MIXED, "obs['camera']"),
-        (spaces.Tuple((VECTOR, IMAGE)), "obs[1]"),
-        (spaces.Dict({"a": spaces.Tuple((VECTOR, spaces.Dict({"b": IMAGE})))}), "obs['a'][1]['b']"),
-        (spaces.Dict({"frames": Repeated(IMAGE, 2)}), "obs['frames'][:]"),
-        (spaces.Tuple((spaces.Sequence(spaces.Dict({"b": IMAGE})),)), "obs[0][:]['b']"),
+        pytest.param(MIXED, "obs['camera']", id="Dict"),
+        pytest.param(spaces.Tuple((VECTOR, IMAGE)), "obs[1]", id="Tuple"),
+        pytest.param(
+            spaces.Dict({"a": spaces.Tuple((VECTOR, spaces.Dict({"b": IMAGE})))}),
+            "obs['a'][1]['b']",
+            id="nested",
+        ),
+        pytest.param(
+            spaces.Dict({"frames": Repeated(IMAGE, 2)}), "obs['frames'][:]", id="list-of-images"
+        ),
+        pytest.param(
+            spaces.Tuple((spaces.Sequence(spaces.Dict({"b": IMAGE})),)),
+            "obs[0][:]['b']",
+            id="sequence-of-dicts",
+        ),
     ],
-    ids=str,
 )
-def test_an_image_among_the_parts_decides_for_it(space, image, catalog):
+def test_observation_with_an_image_chooses_complex_input(space, image, catalog):
     model = catalog.explain(space, ACTIONS, {"sequence_max_len": 2}).as_dict()["model"]
-    assert (model["chosen"], model["distribution"]) == ("complex_input", "rlcatalog-complex-input")
+
+    assert model["chosen"] == "complex_input"
+    assert model["distribution"] == "rlcatalog-complex-input"
     assert model["reason"] == f"gives the image {image} and each other part a separate net"
     ranks = {candidate["name"]: candidate["rank"] for candidate in model["candidates"]}
     assert ranks == {"complex_input": "GENERIC", "fcnet": "FALLBACK"}
 
 
-@pytest.mark.parametrize(
-    ("space", "why"),
-    [
-        (
-            spaces.Dict({"a": VECTOR, "b": spaces.Discrete(3)}),
-            "no part of the observation is an image",
-        ),
-        (
-            spaces.Tuple((VECTOR, spaces.Box(0, 1, (2, 2, 2, 2)))),
-            "no part of the observation is an image",
-        ),
-        (VECTOR, "takes Dict and Tuple observations; this is a box"),
-        (IMAGE, "takes Dict and Tuple observations; this is a box"),
-        (Repeated(IMAGE, 2), "takes Dict and Tuple observations; this is a repeated"),
-    ],
-    ids=str,
-)
-def test_others_it_leaves_and_can_be_named_for(space, why, catalog):
+OTHER_SPACES = [
+    pytest.param(
+        spaces.Dict({"a": VECTOR, "b": spaces.Discrete(3)}),
+        "no part of the observation is an image",
+        id="Dict-without-image",
+    ),
+    pytest.param(
+        spaces.Tuple((VECTOR, spaces.Box(0, 1, (2, 2, 2, 2)))),
+        "no part of the observation is an image",
+        id="Tuple-without-image",
+    ),
+    pytest.param(VECTOR, "takes Dict and Tuple observations; this is a box", id="vector"),
+    pytest.param(IMAGE, "takes Dict and Tuple observations; this is a box", id="image"),
+    pytest.param(
+        Repeated(IMAGE, 2), "takes Dict and Tuple observations; this is a repeated", id="list"
+    ),
+]
+
+
+@pytest.mark.parametrize(("space", "reason"), OTHER_SPACES)
+def test_other_observations_choose_fcnet(space, reason, catalog):
     model = catalog.explain(space, ACTIONS).as_dict()["model"]
+
     assert model["chosen"] == "fcnet"
-    [reason] = [
-        candidate["reason"]
-        for candidate in model["candidates"]
-        if candidate["name"] == "complex_input"
-    ]
-    assert reason.startswith(why)
-    for framework in FRAMEWORKS:
-        policy = rlcatalog.build(
-            space, ACTIONS, {**CONFIG, "custom_model": "complex_input"}, framework, catalog=catalog
-        )
-        assert type(policy.model).__name__ == "ComplexInputNetwork"
-        step = policy.act([space.sample() for _ in range(2)])
-        assert step.dist_inputs.shape == (2, 3)
-        assert np.isfinite(step.value).all()
+    reasons = {candidate["name"]: candidate["reason"] for candidate in model["candidates"]}
+    assert reasons["complex_input"].startswith(reason)
+
+
+@pytest.mark.parametrize("framework", ["torch", "tf"])
+@pytest.mark.parametrize(("space", "reason"), OTHER_SPACES)
+def test_custom_model_names_complex_input_for_any_observation(space, reason, framework, catalog):
+    config = {"fcnet_hiddens": [5], "custom_model": "complex_input"}
+    policy = rlcatalog.build(space, ACTIONS, config, framework, catalog=catalog)
+
+    step = policy.act([space.sample(), space.sample()])
+
+    assert type(policy.model).__name__ == "ComplexInputNetwork"
+    assert step.dist_inputs.shape == (2, 3)  # 2 observations, 3 actions
+    assert np.isfinite(step.value).all()
 
 
 def test_both_frameworks_export_the_class():
-    from rlcatalog_tf import ComplexInputNetwork as TFNet
-    from rlcatalog_torch import ComplexInputNetwork as TorchNet
-
     assert TorchNet.framework_of_class == "torch"
     assert TFNet.framework_of_class == "tf"
 
 
-# --- what it explains -----------------------------------------------------------------------------
+def test_get_model_v2_builds_from_a_preprocessed_space():
+    preprocessor = ModelCatalog.get_preprocessor_for_space(MIXED)
+    config = {"fcnet_hiddens": [5], "input_nets": {"obs['camera']": "fcnet"}}
+
+    model = ModelCatalog.get_model_v2(
+        preprocessor.observation_space, ACTIONS, 3, config, framework="torch"
+    )
+
+    assert type(model).__name__ == "ComplexInputNetwork"
 
 
-def test_explain_lists_each_part_with_its_net(catalog):
-    config = {**CONFIG, "post_fcnet_hiddens": [7, 6], "no_final_linear": True}
-    shapes = catalog.explain(MIXED, ACTIONS, config).as_dict()["shapes"]
-    assert [(row["stage"], row["shape"]) for row in shapes[2:-2]] == [
+# --- the explanation ------------------------------------------------------------------------------
+
+
+def explain_shapes(catalog, config):
+    """Return the shape of each stage: name → shape."""
+    explanation = catalog.explain(MIXED, ACTIONS, config).as_dict()
+    return {row["stage"]: row["shape"] for row in explanation["shapes"]}
+
+
+def test_explanation_lists_each_part_with_its_net(catalog):
+    config = {"fcnet_hiddens": [5], "post_fcnet_hiddens": [7, 6], "no_final_linear": True}
+
+    shapes = explain_shapes(catalog, config)
+
+    stages = [item for item in shapes.items() if item[0].startswith("complex_input")]
+    assert stages == [
         ("complex_input: obs['camera']: fcnet: hidden 1 (tanh)", [5]),
         ("complex_input: obs['speed']: fcnet: hidden 1 (tanh)", [5]),
         ("complex_input: obs['units'][:][0]: fcnet: hidden 1 (tanh)", [5]),
         ("complex_input: obs['units'][:][1]: fcnet: hidden 1 (tanh)", [5]),
-        ("complex_input: obs['units']: average of the items, length", [11]),
-        ("complex_input: concatenated features", [21]),
+        ("complex_input: obs['units']: average of the items, length", [5 + 5 + 1]),
+        ("complex_input: concatenated features", [5 + 5 + 11]),
         ("complex_input: post_fcnet 1 (relu)", [7]),
         ("complex_input: value", []),
         ("complex_input: logits (relu)", [3]),
@@ -115,172 +148,203 @@ def test_explain_lists_each_part_with_its_net(catalog):
 
 
 @pytest.mark.parametrize(
-    ("config", "said"),
+    ("config", "scaling_of_camera"),
     [
-        ({}, ["scaled to [0, 1]", "scaled to [0, 1]"]),
-        ({"image_scale": 0.5}, ["", "scaled to [0, 1]"]),
+        pytest.param({}, "scaled to [0, 1]", id="by-bounds"),
+        # A factor for images replaces their scaling by bounds.
+        pytest.param({"image_scale": 0.5}, "", id="image_scale"),
     ],
-    ids=["by bounds", "image_scale is given"],
 )
-def test_explain_says_what_scales_each_part(config, said):
-    """A factor for images replaces the scaling by their bounds, and leaves the other parts."""
+def test_explanation_says_what_scales_each_part(config, scaling_of_camera):
     camera = spaces.Box(0, 255, (84, 84, 3), np.uint8)
     space = spaces.Dict({"camera": camera, "items": spaces.Box(0, 9, (3,), np.int64)})
-    explanation = rlcatalog.build(space, spaces.Discrete(2), config, "torch").explain()
-    assert [leaf["scaling"] for leaf in explanation.as_dict()["plan"]] == said
+    policy = rlcatalog.build(space, spaces.Discrete(2), config, "torch")
+
+    camera_row, items_row = policy.explain().as_dict()["plan"]
+
+    assert camera_row["scaling"] == scaling_of_camera
+    assert items_row["scaling"] == "scaled to [0, 1]"
 
 
-def test_a_net_that_does_not_tell_its_shapes(fresh_catalog):
-    catalog = fresh_catalog()
-    catalog.register(ModelSpec("silent", {"torch": "nowhere:Silent"}, "says nothing"))
-    config = {**CONFIG, "input_nets": {"obs['speed']": "silent"}, "post_fcnet_hiddens": [7]}
-    shapes = {
-        row["stage"]: row["shape"]
-        for row in catalog.explain(MIXED, ACTIONS, config).as_dict()["shapes"]
+def test_net_without_description_has_unknown_widths(make_catalog):
+    catalog = make_catalog()
+    catalog.register(ModelSpec("silent", {"torch": "nowhere:Silent"}, "describes nothing"))
+    config = {
+        "fcnet_hiddens": [5],
+        "input_nets": {"obs['speed']": "silent"},
+        "post_fcnet_hiddens": [7],
     }
+
+    shapes = explain_shapes(catalog, config)
+
     assert shapes["complex_input: obs['speed']: silent: output"] is None
     assert shapes["complex_input: concatenated features"] is None
     assert shapes["complex_input: post_fcnet 1 (relu)"] == [7]
 
 
-def test_sizes_that_only_the_preprocessor_knows(catalog):
+def test_model_knows_the_sequence_max_len_of_its_preprocessor(catalog):
     space = spaces.Dict({"frames": spaces.Sequence(IMAGE)})
     preprocessor = catalog.preprocessor_for(space, catalog.parse_config({"sequence_max_len": 2}))
-    model = catalog.model_v2(preprocessor.observation_space, ACTIONS, 3, CONFIG, "torch")
-    assert model.hidden.outputs == 6
+
+    # Without sequence_max_len.
+    config = {"fcnet_hiddens": [5]}
+    model = catalog.model_v2(preprocessor.observation_space, ACTIONS, 3, config, "torch")
+
+    assert model.hidden.outputs == 5 + 1  # average of the frames, and their number
 
 
-# --- the nets that are named ----------------------------------------------------------------------
+# --- named nets -----------------------------------------------------------------------------------
 
 
-def refusal(catalog, kind, names):
-    with pytest.raises(kind) as caught:
-        catalog.resolve(MIXED, ACTIONS, {**CONFIG, "input_nets": names})
-    return str(caught.value)
+def test_input_nets_chooses_the_net_of_a_part(make_catalog):
+    catalog = make_catalog()
+    catalog.register(
+        ModelSpec(
+            "zeros",
+            {"torch": "nowhere:Zeros"},
+            "returns two zeros",
+            describe=lambda request: [Stage("all zeros", (2,))],
+        )
+    )
+    config = {"fcnet_hiddens": [5], "input_nets": {"obs['units'][:][1]": "zeros"}}
+
+    shapes = explain_shapes(catalog, config)
+
+    assert shapes["complex_input: obs['units'][:][1]: zeros: all zeros"] == [2]
+    assert shapes["complex_input: obs['units']: average of the items, length"] == [5 + 2 + 1]
 
 
-def test_an_unknown_path_is_refused_with_the_known_ones(catalog):
-    assert refusal(catalog, ConfigError, {"obs['camra']": "fcnet"}) == (
+def test_input_nets_with_unknown_path_lists_the_parts(catalog):
+    with pytest.raises(ConfigError) as caught:
+        catalog.resolve(MIXED, ACTIONS, {"input_nets": {"obs['camra']": "fcnet"}})
+
+    assert str(caught.value) == (
         "input_nets: \"obs['camra']\" is not a part of the observation. Did you mean"
         " \"obs['camera']\"? Parts: obs['camera'], obs['speed'], obs['units'][:][0],"
         " obs['units'][:][1]."
     )
-    assert "obs['units']\" is not a part" in refusal(
-        catalog, ConfigError, {"obs['units']": "fcnet"}
-    )
 
 
-def test_an_unknown_name_is_refused_with_the_known_ones(catalog):
-    said = refusal(catalog, UnknownNameError, {"obs['camera']": "fnet"})
-    assert said.startswith(
+def test_input_nets_with_the_path_of_a_list_is_an_error(catalog):
+    with pytest.raises(ConfigError, match=r"obs\['units'\]\" is not a part"):
+        catalog.resolve(MIXED, ACTIONS, {"input_nets": {"obs['units']": "fcnet"}})
+
+
+def test_input_nets_with_unknown_name_lists_the_models(catalog):
+    with pytest.raises(UnknownNameError) as caught:
+        catalog.resolve(MIXED, ACTIONS, {"input_nets": {"obs['camera']": "fnet"}})
+
+    message = str(caught.value)
+    assert message.startswith(
         "input_nets: for \"obs['camera']\": Unknown model 'fnet'. Did you mean 'fcnet'?"
     )
-    assert "Known: complex_input, fcnet." in said
+    assert "Known: complex_input, fcnet." in message
 
 
-def test_a_model_that_is_no_trunk_is_refused(fresh_catalog):
-    catalog = fresh_catalog()
+def test_input_nets_with_a_memory_is_an_error(make_catalog):
+    catalog = make_catalog()
     catalog.register(ModelSpec("recall", {"torch": "nowhere:Recall"}, "a memory", slot="memory"))
-    said = refusal(catalog, ConfigError, {"obs['speed']": "recall"})
-    assert said == (
+
+    with pytest.raises(ConfigError) as caught:
+        catalog.resolve(MIXED, ACTIONS, {"input_nets": {"obs['speed']": "recall"}})
+
+    assert str(caught.value) == (
         "input_nets: for \"obs['speed']\": 'recall' is a memory, not a trunk."
         " Name a model that takes observations as input."
     )
 
 
-def test_a_wrong_type_is_refused(catalog):
+def test_input_nets_with_a_number_is_an_error(catalog):
     with pytest.raises(ConfigError, match=r"'input_nets'.*expected 'str', got 'int'"):
         catalog.parse_config({"input_nets": {"obs['speed']": 3}})
 
 
-def test_a_tie_says_how_to_name_one(fresh_catalog):
-    catalog = fresh_catalog()
-    as_good = lambda request: Match(Rank.GENERIC, "I say so")  # noqa: E731
-    for name in ("twin", "other_twin"):
-        catalog.register(ModelSpec(name, {"torch": "nowhere:Twin"}, "as good", match=as_good))
+def test_tie_between_nets_says_how_to_name_one(make_catalog):
+    def match(request):
+        return Match(Rank.GENERIC, "fits everything")
+
+    catalog = make_catalog()
+    catalog.register(ModelSpec("twin", {"torch": "nowhere:Twin"}, "a net", match=match))
+    catalog.register(ModelSpec("other_twin", {"torch": "nowhere:Twin"}, "a net", match=match))
+
     with pytest.raises(AmbiguousChoiceError, match="equally well") as caught:
-        catalog.resolve(MIXED, ACTIONS, {**CONFIG, "custom_model": "complex_input"})
-    assert "To choose a net for this part only, set input_nets={\"obs['camera']\": name}." in str(
-        caught.value
-    )
+        catalog.resolve(MIXED, ACTIONS, {"custom_model": "complex_input"})
 
-
-def test_the_named_net_is_taken(fresh_catalog):
-    catalog = fresh_catalog()
-    stages = lambda request: [Stage("all zeros", (2,))]  # noqa: E731
-    catalog.register(ModelSpec("zeros", {"torch": "nowhere:Zeros"}, "zeros", describe=stages))
-    config = {**CONFIG, "input_nets": {"obs['units'][:][1]": "zeros"}}
-    shapes = {
-        row["stage"]: row["shape"]
-        for row in catalog.explain(MIXED, ACTIONS, config).as_dict()["shapes"]
-    }
-    assert shapes["complex_input: obs['units'][:][1]: zeros: all zeros"] == [2]
-    assert shapes["complex_input: obs['units']: average of the items, length"] == [8]
+    hint = "To choose a net for this part only, set input_nets={\"obs['camera']\": name}."
+    assert hint in str(caught.value)
 
 
 # --- saving ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_a_saved_policy_never_chooses_again(framework, fresh_catalog, tmp_path):
-    policy = rlcatalog.build(
-        MIXED, ACTIONS, {**CONFIG, "vf_share_layers": False}, framework, catalog=fresh_catalog()
-    )
+@pytest.mark.parametrize("framework", ["torch", "tf"])
+def test_loaded_policy_keeps_its_nets(framework, make_catalog, tmp_path):
+    def prefer(request):
+        return Match(Rank.SPECIFIC, "better")
+
+    config = {"fcnet_hiddens": [5], "vf_share_layers": False}
+    policy = rlcatalog.build(MIXED, ACTIONS, config, framework, catalog=make_catalog())
     observations = [MIXED.sample() for _ in range(4)]
     expected = policy.act(observations, explore=False)
     policy.save(tmp_path / "saved")
-    later = fresh_catalog()
-    later.register(
-        ModelSpec(
-            "better",
-            {"torch": "a:B", "tf": "a:B"},
-            "new",
-            match=lambda r: Match(Rank.SPECIFIC, "I am new"),
-        )
+    # Later a net is installed that fits everything better.
+    later_catalog = make_catalog()
+    later_catalog.register(
+        ModelSpec("better", {"torch": "nowhere:B", "tf": "nowhere:B"}, "a net", match=prefer)
     )
-    assert "better" in later.explain(MIXED, ACTIONS, CONFIG, framework).as_dict()["model"]["chosen"]
-    again = load(tmp_path / "saved", catalog=later)
-    assert set(again.config["input_nets"].values()) == {"rlcatalog-fcnet/fcnet"}
-    found = again.act(observations, explore=False)
-    np.testing.assert_array_equal(found.dist_inputs, expected.dist_inputs)
-    np.testing.assert_array_equal(found.value, expected.value)
+
+    loaded = load(tmp_path / "saved", catalog=later_catalog)
+
+    explanation = later_catalog.explain(MIXED, ACTIONS, config, framework).as_dict()
+    assert "better" in explanation["model"]["chosen"]
+    assert set(loaded.config["input_nets"].values()) == {"rlcatalog-fcnet/fcnet"}
+    step = loaded.act(observations, explore=False)
+    np.testing.assert_array_equal(step.dist_inputs, expected.dist_inputs)
+    np.testing.assert_array_equal(step.value, expected.value)
 
 
-# --- refusals, before a framework is imported -----------------------------------------------------
+# --- errors ---------------------------------------------------------------------------------------
 
 
-def test_no_final_linear_needs_layers_of_the_models_own(catalog):
+def test_no_final_linear_needs_post_fcnet_layers(catalog):
     with pytest.raises(ConfigError) as caught:
-        catalog.resolve(MIXED, ACTIONS, {**CONFIG, "no_final_linear": True})
+        catalog.resolve(MIXED, ACTIONS, {"no_final_linear": True})
+
     assert str(caught.value) == (
         "no_final_linear uses the last post_fcnet layer as the output, but post_fcnet_hiddens is"
         " empty. Set post_fcnet_hiddens, or no_final_linear=False."
     )
 
 
-def test_observations_that_are_not_encoded_are_refused(catalog):
-    expected = (
+def test_model_v2_encodes_a_raw_space(catalog):
+    space = spaces.Dict({"a": spaces.Discrete(2)})
+
+    model = catalog.model_v2(space, ACTIONS, 3, {"custom_model": "complex_input"})
+
+    assert model.obs_space.original_space is space
+
+
+def test_network_class_rejects_a_raw_space():
+    space = spaces.Dict({"a": spaces.Discrete(2)})
+
+    with pytest.raises(UnsupportedSpaceError) as caught:
+        TorchNet(space, ACTIONS, 3, {}, "net")
+
+    assert str(caught.value) == (
         "complex_input needs encoded observations, not observations of Dict(a: Discrete(2)): pass"
         " ModelCatalog.get_preprocessor_for_space(space).observation_space."
     )
-    space = spaces.Dict({"a": spaces.Discrete(2)})
-    # The catalog encodes them.
-    model = catalog.model_v2(space, ACTIONS, 3, {"custom_model": "complex_input"})
-    assert model.obs_space.original_space is space
-    from rlcatalog_torch import ComplexInputNetwork
-
-    with pytest.raises(UnsupportedSpaceError) as caught:
-        ComplexInputNetwork(space, ACTIONS, 3, {}, "net")
-    assert str(caught.value) == expected
 
 
-def test_an_observation_without_values_is_refused(catalog):
+def test_observation_without_values_is_an_error(catalog):
     space = spaces.Dict({"a": spaces.Box(0, 1, (0,)), "b": Repeated(VECTOR, 0)})
+
     with pytest.raises(UnsupportedSpaceError, match=r"^obs: Dict\(a: .*\) has no values\.$"):
         catalog.resolve(space, ACTIONS, {"custom_model": "complex_input"})
 
 
-BAD = """
+#: Prints the type of each error, and which frameworks are imported then.
+BUILD_WITH_INVALID_CONFIGS = """
 import sys
 import gymnasium as gym
 import numpy as np
@@ -308,16 +372,17 @@ for actions, config in [
 """
 
 
-def test_a_wrong_config_is_refused_before_a_framework_is_imported(tmp_path):
-    done = warm.run(["-c", BAD], tmp_path, frameworks=False)
-    kinds = ["ConfigError", "UnknownNameError", "ConfigError", "ConfigError"]
-    assert done.stdout.splitlines() == [f"{kind} []" for kind in kinds for _ in range(2)]
+def test_invalid_config_is_an_error_before_frameworks_load(tmp_path):
+    process = warm.run(["-c", BUILD_WITH_INVALID_CONFIGS], tmp_path, frameworks=False)
 
-
-def test_rllibs_way_in():
-    preprocessor = ModelCatalog.get_preprocessor_for_space(MIXED)
-    config = {**CONFIG, "input_nets": {"obs['camera']": "fcnet"}}
-    model = ModelCatalog.get_model_v2(
-        preprocessor.observation_space, ACTIONS, 3, config, framework="torch"
-    )
-    assert type(model).__name__ == "ComplexInputNetwork"
+    # Each of the four configs is tried in two frameworks; "[]": neither is imported.
+    assert process.stdout.splitlines() == [
+        "ConfigError []",
+        "ConfigError []",
+        "UnknownNameError []",
+        "UnknownNameError []",
+        "ConfigError []",
+        "ConfigError []",
+        "ConfigError []",
+        "ConfigError []",
+    ]

@@ -1,4 +1,4 @@
-"""The nets inside: what they are built with, what they see, which are refused."""
+"""The nets inside the complex-input network: their configs, inputs, losses, errors and copies."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from rlcatalog.spaces import Repeated
 from rlcatalog_tf import TFModelV2
 from rlcatalog_torch import TorchModelV2
 
-FRAMEWORKS = ["torch", "tf"]
-IMAGE, VECTOR = spaces.Box(0, 255, (4, 4, 3), np.uint8), spaces.Box(-5, 5, (3,), np.float32)
+IMAGE = spaces.Box(0, 255, (4, 4, 3), np.uint8)
+VECTOR = spaces.Box(-5, 5, (3,), np.float32)
+#: Three parts: an image, a list of up to two images, and a vector.
 SPACE = spaces.Dict({"camera": IMAGE, "frames": Repeated(IMAGE, 2), "speed": VECTOR})
 ACTIONS = spaces.Discrete(3)
-CONFIG = {"fcnet_hiddens": [5]}
 
 
-class Witness(TorchModelV2):
-    """Remembers what it was built with and what it saw; hands its input on."""
+class RecordingNet(TorchModelV2):
+    """Keeps what it was built with and its last inputs, and returns its observation."""
 
     def __init__(self, *arguments):
         super().__init__(*arguments)
@@ -34,239 +34,411 @@ class Witness(TorchModelV2):
         self.num_outputs = int(np.prod(self.obs_space.shape))
 
     def forward(self, input_dict, state, seq_lens):
-        self.seen = dict(input_dict)
+        self.inputs = dict(input_dict)
         return input_dict["obs_flat"].float(), state
 
 
 @pytest.fixture
-def witnesses(fresh_catalog):
-    """Build a policy whose nets are witnesses; return it and them, by path."""
+def build_recording_policy(make_catalog):
+    """Build a policy with a `RecordingNet` for each part; return it and the nets by path."""
 
-    def witnesses(space=SPACE, **config):
-        catalog = fresh_catalog()
-        catalog.register_model("witness", Witness)
-        config = {**CONFIG, "custom_model": "complex_input", **config}
+    def build(space=SPACE, **config):
+        catalog = make_catalog()
+        catalog.register_model("recording", RecordingNet)
+        config = {"fcnet_hiddens": [5], "custom_model": "complex_input", **config}
         resolution = catalog.resolve(space, ACTIONS, config)
-        paths = resolution.component("trunk").declaration.pinned_keys(resolution.request)[
-            "input_nets"
-        ]
-        policy = rlcatalog.build(
-            space,
-            ACTIONS,
-            {**config, "input_nets": dict.fromkeys(paths, "witness")},
-            "torch",
-            catalog=catalog,
-        )
+        declaration = resolution.component("trunk").declaration
+        paths = declaration.pinned_keys(resolution.request)["input_nets"]
+        config["input_nets"] = dict.fromkeys(paths, "recording")
+        policy = rlcatalog.build(space, ACTIONS, config, "torch", catalog=catalog)
         return policy, dict(zip(paths, policy.model.nets, strict=True))
 
-    return witnesses
+    return build
 
 
-# --- what they are built with ---------------------------------------------------------------------
+# --- arguments of a net ---------------------------------------------------------------------------
 
 
-def test_a_net_is_a_trunk_with_a_config_of_its_own(witnesses):
-    config = {
-        "post_fcnet_hiddens": [4],
-        "vf_share_layers": False,
-        "no_final_linear": True,
-        "fcnet_activation": "elu",
-    }
-    policy, nets = witnesses(**config)
-    configs = [net.arguments[3] for net in (*nets.values(), *policy.model.value_nets)]
-    for _, action_space, num_outputs, found, name in (net.arguments for net in nets.values()):
-        assert (action_space, num_outputs) == (ACTIONS, None)
+def test_net_is_built_as_a_trunk(build_recording_policy):
+    _, nets = build_recording_policy()
+
+    for net in nets.values():
+        _, action_space, num_outputs, _, name = net.arguments
+        assert action_space == ACTIONS
+        assert num_outputs is None
         assert name.startswith("default_model_net")
-        assert set(found) == set(policy.config)
-        assert found["fcnet_hiddens"] == [5]
-        assert found["fcnet_activation"] == "elu"
-        for key in (
-            "post_fcnet_hiddens",
-            "no_final_linear",
-            "free_log_std",
-            "custom_model",
-            "input_nets",
-        ):
-            assert found[key] == policy.catalog.schema.defaults()[key], key
-    hiddens = [id(found["fcnet_hiddens"]) for found in configs]
-    assert len(set(hiddens)) == len(hiddens) == 6
 
 
-def test_the_space_of_an_image_keeps_its_dtype(witnesses):
-    policy, nets = witnesses()
-    for path in ("obs['camera']", "obs['frames'][:]"):
-        assert nets[path].obs_space == IMAGE  # uint8, although ...
-    policy.act([{**SPACE.sample(), "frames": [IMAGE.sample()]} for _ in range(2)])
-    for path, rows in (("obs['camera']", 2), ("obs['frames'][:]", 4)):
-        seen = nets[path].seen["obs"]
-        assert (seen.dtype, tuple(seen.shape)) == (torch.float32, (rows, 4, 4, 3))
-        assert seen.max() > 100  # ... float32 numbers from 0 to 255 arrive
+def test_net_has_hidden_layers_of_the_config_but_no_output_keys(build_recording_policy):
+    policy, nets = build_recording_policy(
+        fcnet_hiddens=[5],
+        fcnet_activation="elu",
+        post_fcnet_hiddens=[4],
+        no_final_linear=True,
+        vf_share_layers=False,
+    )
+
+    defaults = policy.catalog.schema.defaults()
+    for net in nets.values():
+        config = net.arguments[3]
+        assert set(config) == set(policy.config)
+        assert config["fcnet_hiddens"] == [5]
+        assert config["fcnet_activation"] == "elu"
+        assert config["post_fcnet_hiddens"] == defaults["post_fcnet_hiddens"]
+        assert config["no_final_linear"] == defaults["no_final_linear"]
+        assert config["free_log_std"] == defaults["free_log_std"]
+        assert config["custom_model"] == defaults["custom_model"]
+        assert config["input_nets"] == defaults["input_nets"]
 
 
-def test_a_filtered_image_is_no_image_of_bytes_any_more(witnesses):
-    named = ["obs['camera']", "obs['speed']"]
-    _, nets = witnesses(observation_filter="MeanStdFilter", filter_include=named)
-    camera, frames, speed = (nets[path].obs_space for path in nets)
+def test_nets_share_no_lists_of_their_configs(build_recording_policy):
+    policy, nets = build_recording_policy(vf_share_layers=False)
+
+    all_nets = [*nets.values(), *policy.model.value_nets]
+    hiddens = [net.arguments[3]["fcnet_hiddens"] for net in all_nets]
+
+    assert len({id(widths) for widths in hiddens}) == 6  # three parts, for policy and value
+
+
+# --- observations of a net ------------------------------------------------------------------------
+
+
+def test_space_of_an_image_keeps_its_dtype(build_recording_policy):
+    _, nets = build_recording_policy()
+
+    assert nets["obs['camera']"].obs_space == IMAGE
+    assert nets["obs['frames'][:]"].obs_space == IMAGE
+
+
+@pytest.mark.parametrize(
+    ("path", "rows"),
+    [
+        pytest.param("obs['camera']", 2, id="image"),
+        pytest.param("obs['frames'][:]", 4, id="items-of-a-list"),  # 2 of 2 each
+    ],
+)
+def test_image_arrives_as_unscaled_floats(path, rows, build_recording_policy):
+    policy, nets = build_recording_policy()
+    observations = [{**SPACE.sample(), "frames": [IMAGE.sample()]} for _ in range(2)]
+
+    policy.act(observations)
+
+    obs = nets[path].inputs["obs"]
+    assert obs.dtype == torch.float32
+    assert tuple(obs.shape) == (rows, 4, 4, 3)
+    assert obs.max() > 100  # of 255
+
+
+def test_filtered_parts_have_the_bounds_of_the_filter(build_recording_policy):
+    _, nets = build_recording_policy(
+        observation_filter="MeanStdFilter", filter_include=["obs['camera']", "obs['speed']"]
+    )
+
+    camera = nets["obs['camera']"].obs_space
+    speed = nets["obs['speed']"].obs_space
     assert camera.dtype == np.float32
-    assert (camera.low.min(), camera.high.max()) == (-10, 10)
-    assert (speed.low.min(), speed.high.max()) == (-10, 10)
-    assert frames == IMAGE  # items of lists are not filtered
-    _, nets = witnesses(observation_filter="MeanStdFilter")
+    assert camera.low.min() == -10
+    assert camera.high.max() == 10
+    assert speed.low.min() == -10
+    assert speed.high.max() == 10
+    assert nets["obs['frames'][:]"].obs_space == IMAGE  # items of lists are not filtered
+
+
+def test_filter_does_not_include_images_by_default(build_recording_policy):
+    _, nets = build_recording_policy(observation_filter="MeanStdFilter")
+
     assert nets["obs['camera']"].obs_space == IMAGE
 
 
-def test_a_filter_that_changes_lengths_is_refused(witnesses):
-    config = {"observation_filter": "MeanStdFilter", "filter_include": ["obs['frames']"]}
-    with pytest.raises(
-        ConfigError, match=r"^obs\['frames'\]: a filter changes the lists' lengths.*filter_excl"
-    ):
-        witnesses(**config)
-    witnesses(**config, filter_exclude=["obs['frames'].lengths"])
+def test_filter_of_the_lengths_of_lists_is_an_error(build_recording_policy):
+    with pytest.raises(ConfigError, match="a filter changes the lists' lengths") as caught:
+        build_recording_policy(observation_filter="MeanStdFilter", filter_include=["obs['frames']"])
+
+    assert str(caught.value).startswith("obs['frames']: ")
+    assert "filter_excl" in str(caught.value)
 
 
-@pytest.mark.parametrize("index", [False, True])
-def test_integers_arrive_as_one_hots(index, witnesses):
+def test_filter_of_a_list_may_exclude_its_lengths(build_recording_policy):
+    build_recording_policy(
+        observation_filter="MeanStdFilter",
+        filter_include=["obs['frames']"],
+        filter_exclude=["obs['frames'].lengths"],
+    )
+
+
+@pytest.mark.parametrize(
+    "integers", [False, True], ids=["one-hot-encoding", "_disable_preprocessor_api"]
+)
+def test_discrete_parts_arrive_as_one_hots(integers, build_recording_policy):
     space = spaces.Dict(
         {"gear": spaces.Discrete(3, start=-1), "lamps": spaces.MultiDiscrete([2, 3])}
     )
-    policy, nets = witnesses(space, _disable_preprocessor_api=index)
+    policy, nets = build_recording_policy(space, _disable_preprocessor_api=integers)
+
     policy.act([{"gear": 1, "lamps": np.array([0, 2])}])
-    gear, lamps = nets.values()
+
+    gear = nets["obs['gear']"]
+    lamps = nets["obs['lamps']"]
     assert gear.obs_space == spaces.Box(0, 1, (3,), np.float32)
-    assert gear.seen["obs"].tolist() == [[0, 0, 1]]
+    assert gear.inputs["obs"].tolist() == [[0, 0, 1]]  # of -1, 0, 1
     assert lamps.obs_space == spaces.Box(0, 1, (5,), np.float32)
-    assert lamps.seen["obs"].tolist() == [[1, 0, 0, 0, 1]]
-    assert lamps.seen["obs"].dtype is torch.float32
+    assert lamps.inputs["obs"].tolist() == [[1, 0, 0, 0, 1]]  # 0 of 2, and 2 of 3
+    assert lamps.inputs["obs"].dtype is torch.float32
 
 
-@pytest.mark.parametrize("index", [False, True])
 @pytest.mark.parametrize(
-    "space", [spaces.Discrete(3, start=5), spaces.MultiDiscrete([1, 1])], ids=str
+    "integers", [False, True], ids=["one-hot-encoding", "_disable_preprocessor_api"]
 )
-def test_a_lone_discrete_observation(index, space, catalog, assert_close):
-    config = {**CONFIG, "custom_model": "complex_input", "_disable_preprocessor_api": index}
-    one, other = (
-        rlcatalog.build(space, ACTIONS, config, framework, catalog=catalog)
-        for framework in FRAMEWORKS
-    )
-    other.model.set_weights(one.model.get_weights())
+@pytest.mark.parametrize(
+    ("space", "width"),
+    [
+        pytest.param(spaces.Discrete(3, start=5), 3, id="Discrete"),
+        pytest.param(spaces.MultiDiscrete([1, 1]), 2, id="MultiDiscrete"),
+    ],
+)
+def test_discrete_observation_is_the_same_in_both_frameworks(
+    space, width, integers, catalog, assert_same_results
+):
+    config = {
+        "fcnet_hiddens": [5],
+        "custom_model": "complex_input",
+        "_disable_preprocessor_api": integers,
+    }
+    torch_policy = rlcatalog.build(space, ACTIONS, config, "torch", catalog=catalog)
+    tf_policy = rlcatalog.build(space, ACTIONS, config, "tf", catalog=catalog)
+    tf_policy.model.set_weights(torch_policy.model.get_weights())
     observations = [space.sample() for _ in range(4)]
-    assert_close([one.act(observations).dist_inputs], [other.act(observations).dist_inputs])
-    assert one.model.nets[0].obs_space.shape == (3 if space == spaces.Discrete(3, start=5) else 2,)
+
+    torch_outputs = torch_policy.act(observations).dist_inputs
+    tf_outputs = tf_policy.act(observations).dist_inputs
+
+    assert torch_policy.model.nets[0].obs_space.shape == (width,)
+    assert_same_results([torch_outputs], [tf_outputs])
 
 
-def test_a_mask_is_none_of_the_parts(witnesses):
+def test_action_mask_is_no_part_with_a_net(build_recording_policy):
     space = spaces.Dict({"speed": VECTOR, "action_mask": spaces.MultiBinary(3), "camera": IMAGE})
-    policy, _ = witnesses(space, custom_model=None)
+    policy, _ = build_recording_policy(space, custom_model=None)
+    obs = space.sample()
+    obs["action_mask"] = np.array([0, 1, 0], np.int8)
+
+    step = policy.act([obs])
+
     assert type(policy.model).__name__ == "ComplexInputNetwork"
     assert list(policy.config["input_nets"]) == ["obs['camera']", "obs['speed']"]
-    obs = {
-        "speed": VECTOR.sample(),
-        "action_mask": np.array([0, 1, 0], np.int8),
-        "camera": IMAGE.sample(),
-    }
-    assert policy.act([obs]).action == [1]
+    assert step.action == [1]  # the only one that the mask allows
 
 
-def test_nets_know_whether_they_are_trained(witnesses):
-    policy, nets = witnesses()
+def test_nets_receive_is_training(build_recording_policy):
+    policy, nets = build_recording_policy()
     encoded = policy.preprocess([SPACE.sample()])
+
     policy.act_encoded(encoded)
-    assert [net.seen["is_training"] for net in nets.values()] == [False] * 3
+    while_acting = [net.inputs["is_training"] for net in nets.values()]
     policy.evaluate({"obs": encoded, "raw_action": np.zeros((1, 1), np.int64)})
-    assert [net.seen["is_training"] for net in nets.values()] == [True] * 3
+    while_training = [net.inputs["is_training"] for net in nets.values()]
+
+    assert while_acting == [False, False, False]
+    assert while_training == [True, True, True]
 
 
-class Adding(Witness):
-    """Adds to the loss, reports, and wants something done after each step."""
+# --- losses, metrics and update ops ---------------------------------------------------------------
 
-    done = 0
+
+class NetWithLoss(RecordingNet):
+    """Adds to the loss, and counts calls of its update op in its metrics."""
+
+    updates = 0
 
     def custom_loss(self, policy_loss, loss_inputs):
         return policy_loss + loss_inputs["weight"]
 
     def metrics(self):
-        return {"done": self.done}
+        return {"updates": self.updates}
 
     def update_ops(self):
-        def step():
-            self.done += 1
+        def update():
+            self.updates += 1
 
-        return [step]
-
-
-@pytest.mark.parametrize("share", [True, False])
-def test_losses_metrics_and_update_ops_of_the_nets_count(share, fresh_catalog):
-    catalog = fresh_catalog()
-    catalog.register_model("adding", Adding)
-    names = {"obs['camera']": "adding", "obs['speed']": "adding"}
-    policy = rlcatalog.build(
-        SPACE,
-        ACTIONS,
-        {**CONFIG, "input_nets": names, "vf_share_layers": share},
-        "torch",
-        catalog=catalog,
-    )
-    assert policy.model.custom_loss(1.0, {"weight": 10.0}) == (21 if share else 41)
-    for op in policy.model.update_ops()[:2]:
-        op()
-    own = {"value: obs['camera']: done": 0, "value: obs['speed']: done": 0}
-    expected = {"obs['camera']: done": 1, "obs['speed']: done": 1, **({} if share else own)}
-    assert policy.model.metrics() == expected
+        return [update]
 
 
-def test_it_may_stand_inside_itself(catalog, assert_close):
-    config = {**CONFIG, "input_nets": {"obs['camera']": "complex_input"}}
-    shapes = {
-        row["stage"]: row["shape"]
-        for row in catalog.explain(SPACE, ACTIONS, config).as_dict()["shapes"]
+@pytest.fixture
+def build_model_with_losses(make_catalog):
+    """Build a model in which two of three parts have a `NetWithLoss`."""
+
+    def build(share):
+        catalog = make_catalog()
+        catalog.register_model("with_loss", NetWithLoss)
+        config = {
+            "fcnet_hiddens": [5],
+            "input_nets": {"obs['camera']": "with_loss", "obs['speed']": "with_loss"},
+            "vf_share_layers": share,
+        }
+        return rlcatalog.build(SPACE, ACTIONS, config, "torch", catalog=catalog).model
+
+    return build
+
+
+@pytest.mark.parametrize(
+    ("share", "nets"),
+    [
+        pytest.param(True, 2, id="shared-value"),
+        pytest.param(False, 4, id="separate-value"),  # two for the policy, two for the value
+    ],
+)
+def test_custom_losses_of_all_nets_are_added(share, nets, build_model_with_losses):
+    model = build_model_with_losses(share)
+
+    loss = model.custom_loss(1.0, {"weight": 10.0})
+
+    assert loss == 1 + 10 * nets
+
+
+def test_metrics_name_the_part_of_each_net(build_model_with_losses):
+    model = build_model_with_losses(share=True)
+
+    for update in model.update_ops():
+        update()
+
+    assert model.metrics() == {"obs['camera']: updates": 1, "obs['speed']: updates": 1}
+
+
+def test_metrics_name_the_nets_of_a_separate_value(build_model_with_losses):
+    model = build_model_with_losses(share=False)
+
+    ops_of_the_policy = model.update_ops()[:2]  # they stand before those of the value
+    for update in ops_of_the_policy:
+        update()
+
+    assert model.metrics() == {
+        "obs['camera']: updates": 1,
+        "obs['speed']: updates": 1,
+        "value: obs['camera']: updates": 0,
+        "value: obs['speed']: updates": 0,
     }
-    assert shapes[
-        "complex_input: obs['camera']: complex_input: obs['camera']: fcnet: hidden 1 (tanh)"
-    ] == [5]
-    one, other = (
-        rlcatalog.build(SPACE, ACTIONS, config, framework, catalog=catalog)
-        for framework in FRAMEWORKS
-    )
-    other.model.set_weights(one.model.get_weights())
+
+
+# --- nets of several kinds ------------------------------------------------------------------------
+
+
+def test_complex_input_may_be_its_own_net(catalog, assert_same_results):
+    config = {"fcnet_hiddens": [5], "input_nets": {"obs['camera']": "complex_input"}}
+    torch_policy = rlcatalog.build(SPACE, ACTIONS, config, "torch", catalog=catalog)
+    tf_policy = rlcatalog.build(SPACE, ACTIONS, config, "tf", catalog=catalog)
+    tf_policy.model.set_weights(torch_policy.model.get_weights())
     observations = [SPACE.sample() for _ in range(3)]
-    assert_close([one.act(observations).dist_inputs], [other.act(observations).dist_inputs])
+
+    torch_outputs = torch_policy.act(observations).dist_inputs
+    tf_outputs = tf_policy.act(observations).dist_inputs
+
+    assert_same_results([torch_outputs], [tf_outputs])
 
 
-# --- which are refused ----------------------------------------------------------------------------
+def test_explanation_shows_complex_input_inside_itself(catalog):
+    config = {"fcnet_hiddens": [5], "input_nets": {"obs['camera']": "complex_input"}}
+
+    explanation = catalog.explain(SPACE, ACTIONS, config).as_dict()
+
+    shapes = {row["stage"]: row["shape"] for row in explanation["shapes"]}
+    inner = "complex_input: obs['camera']: complex_input: obs['camera']: fcnet: hidden 1 (tanh)"
+    assert shapes[inner] == [5]
 
 
-class Recurrent(Witness):
+@pytest.mark.parametrize("framework", ["torch", "tf"])
+def test_image_goes_through_a_vision_net(framework, run_model, set_random_weights):
+    catalog = rlcatalog.default_catalog()
+    image = spaces.Box(0, 255, (16, 12, 3), np.uint8)
+    space = spaces.Dict({"camera": image, "speed": VECTOR})
+    config = {"fcnet_hiddens": [5], "conv_filters": [[4, 4, 4], [6, [4, 3], 1]]}
+    preprocessor = catalog.preprocessor_for(space, catalog.parse_config(config))
+    model = catalog.model_v2(preprocessor.observation_space, ACTIONS, None, config, framework)
+    set_random_weights(model)
+    # A vision net on the images alone, with the weights of the one inside.
+    vision_net = catalog.model_v2(image, ACTIONS, None, config, framework)
+    weights = {}
+    for name, array in model.get_weights().items():
+        if name.startswith("nets.0."):
+            weights[name.removeprefix("nets.0.")] = array
+    vision_net.set_weights(weights)
+    observations = [space.sample() for _ in range(3)]
+
+    features, _ = run_model(model, preprocessor.transform_batch(observations))
+
+    expected, _ = run_model(vision_net, np.stack([obs["camera"] for obs in observations]))
+    assert expected.shape == (3, 6)
+    np.testing.assert_allclose(features[:, :6], expected, rtol=1e-5, atol=1e-5)
+    assert np.ptp(features[:, :6]) > 0.1  # they are not all the same
+
+
+def test_image_and_vector_have_vision_net_and_fcnet():
+    space = spaces.Dict({"camera": spaces.Box(0, 255, (16, 12, 3), np.uint8), "speed": VECTOR})
+    config = {"fcnet_hiddens": [5], "conv_filters": [[4, 4, 4], [6, [4, 3], 1]]}
+
+    policy = rlcatalog.build(space, ACTIONS, config, "torch")
+
+    nets = [type(net).__name__ for net in policy.model.nets]
+    assert policy.explain().as_dict()["model"]["chosen"] == "complex_input"
+    assert nets == ["VisionNetwork", "FullyConnectedNetwork"]
+
+
+#: The filters fit the camera, not the smaller map.
+TWO_IMAGES = spaces.Dict(
+    {"camera": spaces.Box(0, 255, (16, 16, 3), np.uint8), "map": spaces.Box(0, 1, (8, 8, 1))}
+)
+FILTERS_FOR_16X16 = {"conv_filters": [[4, 4, 4], [6, 4, 1]]}
+
+
+def test_conv_filters_that_do_not_fit_name_the_part():
+    with pytest.raises(ConfigError, match=r"obs\['map'\]"):
+        rlcatalog.default_catalog().resolve(TWO_IMAGES, ACTIONS, FILTERS_FOR_16X16)
+
+
+def test_conv_filters_may_skip_a_part_with_another_net():
+    config = {**FILTERS_FOR_16X16, "input_nets": {"obs['map']": "fcnet"}}
+
+    rlcatalog.default_catalog().resolve(TWO_IMAGES, ACTIONS, config)
+
+
+# --- errors ---------------------------------------------------------------------------------------
+
+
+class NetWithState(RecordingNet):
     def get_initial_state(self):
         return [np.zeros(2, np.float32)]
 
 
-class LooksBack(Witness):
+class NetWithPastRewards(RecordingNet):
     def __init__(self, *arguments):
         super().__init__(*arguments)
         self.view_requirements["prev_rewards"] = ViewRequirement(shift=-1)
 
 
-class Silent(Witness):
+class NetWithoutNumOutputs(RecordingNet):
     def __init__(self, *arguments):
         super().__init__(*arguments)
         self.num_outputs = None
 
 
 @pytest.mark.parametrize(
-    ("cls", "kind", "said"),
+    ("cls", "error", "message"),
     [
         (
-            Recurrent,
+            NetWithState,
             NotServedError,
-            r"^obs\['speed'\]: Recurrent has a state, but the net for a part sees",
+            r"^obs\['speed'\]: NetWithState has a state, but the net for a part sees",
         ),
         (
-            LooksBack,
+            NetWithPastRewards,
             NotServedError,
-            r"^obs\['speed'\]: LooksBack requests the views \['prev_rewards'\], but the net for",
+            r"^obs\['speed'\]: NetWithPastRewards requests the views \['prev_rewards'\], but the "
+            "net for",
         ),
-        (Silent, ModelContractError, r"^Silent was built as a trunk for .*, but did not set self"),
+        (
+            NetWithoutNumOutputs,
+            ModelContractError,
+            r"^NetWithoutNumOutputs was built as a trunk for .*, but did not set self",
+        ),
         (
             torch.nn.Identity,
             ModelContractError,
@@ -274,25 +446,22 @@ class Silent(Witness):
         ),
     ],
 )
-def test_a_net_that_cannot_be_used_is_refused(cls, kind, said, fresh_catalog):
-    catalog = fresh_catalog()
-    catalog.register_model("net", Witness)
+def test_unsuitable_net_is_an_error(cls, error, message, make_catalog):
+    catalog = make_catalog()
+    catalog.register_model("net", RecordingNet)
+    # `register_model` itself would reject some of these classes.
     catalog.registry.get("model", "net").objects["torch"] = cls
-    with pytest.raises(kind, match=said):
-        rlcatalog.build(
-            SPACE,
-            ACTIONS,
-            {**CONFIG, "input_nets": {"obs['speed']": "net"}},
-            "torch",
-            catalog=catalog,
-        )
+    config = {"input_nets": {"obs['speed']": "net"}}
+
+    with pytest.raises(error, match=message):
+        rlcatalog.build(SPACE, ACTIONS, config, "torch", catalog=catalog)
 
 
-# --- TensorFlow, copies ---------------------------------------------------------------------------
+# --- weights and copies ---------------------------------------------------------------------------
 
 
-class Lazy(TFModelV2):
-    """A Keras layer that makes its variables at its first call."""
+class LazyKerasNet(TFModelV2):
+    """A Keras layer that creates its variables at its first call."""
 
     def __init__(self, *arguments):
         super().__init__(*arguments)
@@ -303,90 +472,83 @@ class Lazy(TFModelV2):
         return self.layer(input_dict["obs"]), state
 
 
-def test_keras_layers_inside_have_their_variables_from_the_start(fresh_catalog):
-    catalog = fresh_catalog()
-    catalog.register_model("lazy", Lazy)
-    config = {**CONFIG, "input_nets": {"obs['speed']": "lazy"}, "vf_share_layers": False}
+def test_lazy_keras_layers_have_weights_before_the_first_call(make_catalog):
+    catalog = make_catalog()
+    catalog.register_model("lazy", LazyKerasNet)
+    config = {
+        "fcnet_hiddens": [5],
+        "input_nets": {"obs['speed']": "lazy"},
+        "vf_share_layers": False,
+    }
+
     policy = rlcatalog.build(SPACE, ACTIONS, config, "tf", catalog=catalog)
+
     names = list(policy.model.get_weights())
-    assert {"nets.2.layer.weight", "value_nets.2.layer.bias"} <= set(names)
+    assert "nets.2.layer.weight" in names
+    assert "value_nets.2.layer.bias" in names
     policy.act([SPACE.sample()])
     assert list(policy.model.get_weights()) == names
+
+
+@pytest.fixture
+def build_and_encode(build_model, rich_case):
+    """Build a model for parts of many kinds; return it and four encoded observations."""
+
+    def build(framework, **config):
+        config = {"fcnet_hiddens": [5], **config}
+        model, preprocessor = build_model(rich_case.space, config, framework)
+        return model, preprocessor.transform_batch(rich_case.samples(4, seed=1))
+
+    return build
 
 
 @pytest.mark.parametrize(
     "config", [{}, {"_disable_preprocessor_api": True, "vf_share_layers": False}], ids=str
 )
-def test_a_copy_after_a_training_pass(config, rich, build, run, assert_close):
-    model, preprocessor = build(rich.space, {**CONFIG, **config}, "torch")
-    encoded = preprocessor.transform_batch(rich.case.samples(4, seed=1))
-    before = run(model, encoded)  # features on a graph are held now
-    twin = copy.deepcopy(model)
-    assert_close(run(twin, encoded), before, 0)
+def test_deepcopy_after_a_training_pass(config, build_and_encode, run_model, assert_same_results):
+    model, encoded = build_and_encode("torch", **config)
+    before = run_model(model, encoded)  # the model now keeps features with a graph
+
+    copied = copy.deepcopy(model)
+    assert_same_results(run_model(copied, encoded), before, tolerance=0)
     with torch.no_grad():
-        for parameter in twin.parameters():
+        for parameter in copied.parameters():
             parameter.add_(1)
-    assert_close(run(model, encoded), before, 0)
-    assert not np.allclose(run(twin, encoded)[0], before[0])
-    # Its weights are its parameters: the tables of one-hots are no part of them.
+
+    assert_same_results(run_model(model, encoded), before, tolerance=0)
+    assert not np.allclose(run_model(copied, encoded)[0], before[0])
+
+
+@pytest.mark.parametrize(
+    "config", [{}, {"_disable_preprocessor_api": True, "vf_share_layers": False}], ids=str
+)
+def test_state_dict_has_parameters_and_no_one_hot_tables(config, build_and_encode):
+    model, _ = build_and_encode("torch", **config)
+
     assert list(model.state_dict()) == [name for name, _ in model.named_parameters()]
 
 
-def test_a_copy_in_tensorflow(rich, build, run, assert_close):
-    model, preprocessor = build(rich.space, CONFIG, "tf")
-    encoded = preprocessor.transform_batch(rich.case.samples(4, seed=1))
-    before = run(model, encoded)
-    twin = copy.deepcopy(model)
-    twin.set_weights({name: array + 1 for name, array in twin.get_weights().items()})
-    assert_close(run(model, encoded), before, 0)
-    assert not np.allclose(run(twin, encoded)[0], before[0])
+def test_deepcopy_in_tensorflow_has_its_own_weights(
+    build_and_encode, run_model, assert_same_results
+):
+    model, encoded = build_and_encode("tf")
+    before = run_model(model, encoded)
+
+    copied = copy.deepcopy(model)
+    copied.set_weights({name: array + 1 for name, array in copied.get_weights().items()})
+
+    assert_same_results(run_model(model, encoded), before, tolerance=0)
+    assert not np.allclose(run_model(copied, encoded)[0], before[0])
 
 
-def test_a_pickled_model(rich, build, run, assert_close):
-    model, preprocessor = build(rich.space, CONFIG, "torch")
-    encoded = preprocessor.transform_batch(rich.case.samples(4, seed=1))
+def test_model_saved_by_torch_gives_the_same_results(
+    build_and_encode, run_model, assert_same_results
+):
+    model, encoded = build_and_encode("torch")
     buffer = io.BytesIO()
     torch.save(model, buffer)
     buffer.seek(0)
-    assert_close(run(torch.load(buffer, weights_only=False), encoded), run(model, encoded), 0)
 
+    loaded = torch.load(buffer, weights_only=False)
 
-# --- with the vision net --------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_an_image_goes_through_the_vision_net(framework, run, randomize):
-    """The features of the image are those of a vision net of its own on the bytes themselves."""
-    catalog = rlcatalog.default_catalog()
-    image = spaces.Box(0, 255, (16, 12, 3), np.uint8)
-    space = spaces.Dict({"camera": image, "speed": VECTOR})
-    assert catalog.explain(space, ACTIONS).as_dict()["model"]["chosen"] == "complex_input"
-    settings = {"fcnet_hiddens": [5], "conv_filters": [[4, 4, 4], [6, [4, 3], 1]]}
-    encoder = catalog.preprocessor_for(space, catalog.parse_config(settings))
-    model = randomize(
-        catalog.model_v2(encoder.observation_space, ACTIONS, None, settings, framework)
-    )
-    assert [type(net).__name__ for net in model.nets] == ["VisionNetwork", "FullyConnectedNetwork"]
-    alone = catalog.model_v2(image, ACTIONS, None, settings, framework)
-    weights = model.get_weights()
-    alone.set_weights(
-        {name[7:]: array for name, array in weights.items() if name.startswith("nets.0.")}
-    )
-    observations = [space.sample() for _ in range(3)]
-    found, _ = run(model, encoder.transform_batch(observations))
-    expected, _ = run(alone, np.stack([obs["camera"] for obs in observations]))
-    assert expected.shape == (3, 6)
-    np.testing.assert_allclose(found[:, :6], expected, rtol=1e-5, atol=1e-5)
-    assert np.ptp(found[:, :6]) > 0.1
-
-
-def test_a_vision_net_that_does_not_fit_is_refused_with_the_part(run):
-    space = spaces.Dict(
-        {"camera": spaces.Box(0, 255, (16, 16, 3), np.uint8), "map": spaces.Box(0, 1, (8, 8, 1))}
-    )
-    config = {"conv_filters": [[4, 4, 4], [6, 4, 1]]}
-    with pytest.raises(ConfigError, match=r"obs\['map'\]"):
-        rlcatalog.default_catalog().resolve(space, ACTIONS, config)
-    rlcatalog.default_catalog().resolve(
-        space, ACTIONS, {**config, "input_nets": {"obs['map']": "fcnet"}}
-    )
+    assert_same_results(run_model(loaded, encoded), run_model(model, encoded), tolerance=0)

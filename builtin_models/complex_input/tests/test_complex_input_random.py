@@ -1,10 +1,9 @@
-"""Random nested spaces: by hand from raw observations, flat and as structures, in
-both frameworks.
-"""
+"""The complex-input network for random nested spaces: NumPy, structures, frameworks, widths."""
 
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from gymnasium.spaces import GraphInstance
 from hypothesis import assume, given
 from random_spaces import bounded, cases, dicts, lists, mixed_space, seeds, tuples
@@ -12,121 +11,147 @@ from random_spaces import bounded, cases, dicts, lists, mixed_space, seeds, tupl
 from rlcatalog import Request, SpaceInfo, restore_original_dimensions
 from rlcatalog.errors import UnsupportedSpaceError
 
-CONFIG = {"fcnet_hiddens": [4]}
 some_space = mixed_space | lists(dicts(mixed_space) | tuples(lists(mixed_space)))
 
 
-def tame(obs):
-    """Cut numbers off at 9: they stay in their spaces, and sums of them stay exact enough to
-    compare.
+def clip(obs):
+    """Return an observation whose numbers are at most 9.
+
+    They stay in their spaces, and sums of them stay exact enough to compare.
     """
     if isinstance(obs, dict):
-        return {key: tame(value) for key, value in obs.items()}
+        return {key: clip(value) for key, value in obs.items()}
     if isinstance(obs, GraphInstance):
-        return GraphInstance(
-            tame(obs.nodes), None if obs.edges is None else tame(obs.edges), obs.edge_links
-        )
+        edges = None if obs.edges is None else clip(obs.edges)
+        return GraphInstance(clip(obs.nodes), edges, obs.edge_links)
     if isinstance(obs, tuple | list):
-        return type(obs)(tame(value) for value in obs)
-    if isinstance(obs, np.ndarray) and obs.dtype.kind in "fiu":
-        return np.clip(obs, -9 if obs.dtype.kind != "u" else 0, 9)
+        return type(obs)(clip(value) for value in obs)
+    if isinstance(obs, np.ndarray) and obs.dtype.kind == "u":
+        return np.clip(obs, 0, 9)
+    if isinstance(obs, np.ndarray) and obs.dtype.kind in "fi":
+        return np.clip(obs, -9, 9)
     return obs
 
 
-def built(build, case, framework, **more):
-    try:
-        return build(case.space, {**CONFIG, **case.options, **more}, framework, None)
-    except UnsupportedSpaceError:  # neither values nor lengths
-        assume(False)
-        raise
+def draw_observations(case, count, seed):
+    return [clip(obs) for obs in case.samples(count, seed)]
+
+
+@pytest.fixture
+def build_trunk(build_model):
+    """Build a trunk with random weights for a random space; return it and its preprocessor."""
+
+    def build(case, framework="torch", **config):
+        config = {"fcnet_hiddens": [4], **case.options, **config}
+        try:
+            return build_model(case.space, config, framework, num_outputs=None)
+        except UnsupportedSpaceError:
+            # A space without values and lists: Hypothesis draws another one.
+            assume(False)
+            raise
+
+    return build
 
 
 @bounded(40)
 @given(cases(some_space), seeds)
-def test_by_hand(build, run, by_hand, paths_of, assert_close, case, seed):
-    model, preprocessor = built(build, case, "torch")
-    paths = paths_of(case.space, case.options)
-    observations = [tame(obs) for obs in case.samples(4, seed)]
-    hand = by_hand(case.space, case.options, model.get_weights(), paths)
-    truth = np.stack([hand.features(obs) for obs in observations])
-    found, _ = run(model, preprocessor.transform_batch(observations))
-    np.testing.assert_allclose(found, truth, rtol=1e-4, atol=1e-4)
+def test_trunk_matches_numpy(build_trunk, run_model, build_numpy_network, case, seed):
+    model, preprocessor = build_trunk(case)
+    observations = draw_observations(case, 4, seed)
+
+    features, _ = run_model(model, preprocessor.transform_batch(observations))
+
+    network = build_numpy_network(case, model.get_weights())
+    expected = network.compute_features(observations)
+    np.testing.assert_allclose(features, expected, rtol=1e-4, atol=1e-4)
 
 
 @bounded(40)
 @given(cases(some_space), seeds)
-def test_observations_as_structures(build, run, convert, assert_close, case, seed):
-    model, preprocessor = built(build, case, "torch")
-    encoded = preprocessor.transform_batch([tame(obs) for obs in case.samples(3, seed)])
-    expected = run(model, encoded)
-    restored = restore_original_dimensions(encoded, preprocessor.observation_space)
-    assert_close(run(model, restored), expected)
-    assert_close(run(model, restored, obs_flat=convert(encoded, "torch")), expected)
+def test_structured_observations_match_flat_ones(
+    build_trunk, run_model, to_tensors, assert_same_results, case, seed
+):
+    model, preprocessor = build_trunk(case)
+    flat = preprocessor.transform_batch(draw_observations(case, 3, seed))
+
+    structured = restore_original_dimensions(flat, preprocessor.observation_space)
+
+    expected = run_model(model, flat)
+    assert_same_results(run_model(model, structured), expected)
+    with_both = run_model(model, structured, obs_flat=to_tensors(flat, "torch"))
+    assert_same_results(with_both, expected)
 
 
 @bounded(30)
 @given(cases(some_space), seeds)
-def test_integers_instead_of_one_hots(build, run, assert_close, case, seed):
-    """With `_disable_preprocessor_api` Discrete parts arrive as integers; they become the same
-    one-hots.
-    """
+def test_integers_match_their_one_hots(build_trunk, run_model, assert_same_results, case, seed):
     assume("Discrete" in repr(case.space))
-    # These hold integers in their encoding.
-    assume("OneOf" not in repr(case.space) and "Graph" not in repr(case.space))
+    # Their encodings contain integers.
+    assume("OneOf" not in repr(case.space))
+    assume("Graph" not in repr(case.space))
     case = case.with_options(text_encoding="index")
-    model, preprocessor = built(build, case, "torch")
-    other, encoder = built(build, case, "torch", _disable_preprocessor_api=True)
-    observations = [tame(obs) for obs in case.samples(3, seed)]
-    expected = run(model, preprocessor.transform_batch(observations))
-    encoded = encoder.transform_batch(observations)
-    assert_close(run(other, encoded), expected)
-    assert_close(
-        run(other, restore_original_dimensions(encoded, encoder.observation_space)), expected
-    )
+    model, preprocessor = build_trunk(case)
+    integer_model, integer_preprocessor = build_trunk(case, _disable_preprocessor_api=True)
+    observations = draw_observations(case, 3, seed)
+
+    integers = integer_preprocessor.transform_batch(observations)
+
+    expected = run_model(model, preprocessor.transform_batch(observations))
+    structured = restore_original_dimensions(integers, integer_preprocessor.observation_space)
+    assert_same_results(run_model(integer_model, integers), expected)
+    assert_same_results(run_model(integer_model, structured), expected)
 
 
 @bounded(12)
 @given(cases(some_space), seeds)
-def test_the_frameworks_agree(build, run, assert_close, case, seed):
-    first, preprocessor = built(build, case, "torch")
-    second, _ = built(build, case, "tf")
-    assert list(first.get_weights()) == list(second.get_weights())
-    second.set_weights(first.get_weights())
-    encoded = preprocessor.transform_batch([tame(obs) for obs in case.samples(3, seed)])
-    expected = run(first, encoded)
-    assert_close(run(second, encoded), expected)
-    assert_close(
-        run(second, restore_original_dimensions(encoded, preprocessor.observation_space)), expected
-    )
+def test_frameworks_agree_after_weights_are_copied(
+    build_trunk, run_model, assert_same_results, case, seed
+):
+    torch_model, preprocessor = build_trunk(case, "torch")
+    tf_model, _ = build_trunk(case, "tf")
+    flat = preprocessor.transform_batch(draw_observations(case, 3, seed))
+    structured = restore_original_dimensions(flat, preprocessor.observation_space)
+
+    assert list(torch_model.get_weights()) == list(tf_model.get_weights())
+    tf_model.set_weights(torch_model.get_weights())
+
+    expected = run_model(torch_model, flat)
+    assert_same_results(run_model(tf_model, flat), expected)
+    assert_same_results(run_model(tf_model, structured), expected)
 
 
 @bounded(30)
 @given(cases(some_space))
-def test_described_widths_are_those_of_the_built_nets(build, catalog, case):
-    model, preprocessor = built(build, case, "torch", post_fcnet_hiddens=[3])
-    config = {**CONFIG, **case.options, "post_fcnet_hiddens": [3], "custom_model": "complex_input"}
+def test_describe_lists_the_widths_of_the_nets(build_trunk, catalog, case):
+    model, preprocessor = build_trunk(case, post_fcnet_hiddens=[3])
+    config = {
+        "fcnet_hiddens": [4],
+        **case.options,
+        "post_fcnet_hiddens": [3],
+        "custom_model": "complex_input",
+    }
+    space = SpaceInfo.read(case.space)
     values = catalog.parse_config(config)
-    component = catalog.registry.get("model", "complex_input")
-    request = Request(
-        SpaceInfo.read(case.space), None, values, "torch", preprocessor.shape, 2, catalog=catalog
-    )
-    stages = {stage.name: stage.shape for stage in component.declaration.describe(request)}
+    request = Request(space, None, values, "torch", preprocessor.shape, 2, catalog=catalog)
+
+    declaration = catalog.registry.get("model", "complex_input").declaration
+    stages = {stage.name: stage.shape for stage in declaration.describe(request)}
+
+    net_shapes = [shape for name, shape in stages.items() if "fcnet: hidden" in name]
+    assert net_shapes == [(net.num_outputs,) for net in model.nets]
     assert stages["concatenated features"] == (model.hidden.layers[0].in_features,)
     assert stages["post_fcnet 1 (relu)"] == (3,)
-    parts = [net.num_outputs for net in model.nets]
-    assert [shape for name, shape in stages.items() if "fcnet: hidden" in name] == [
-        (width,) for width in parts
-    ]
 
 
-def test_the_spaces_have_what_they_should():
-    """The properties above see lists, integers and parts that are read from the encoding."""
-    kinds, seen = ("Repeated(", "Sequence(", "Graph(", "OneOf", "Text(", "Discrete("), set()
+def test_random_spaces_include_every_kind_of_part():
+    kinds = {"Repeated(", "Sequence(", "Graph(", "OneOf", "Text(", "Discrete("}
+    drawn = set()
 
     @bounded(40)
     @given(cases(some_space))
-    def look(case):
-        seen.update(kind for kind in kinds if kind in repr(case.space))
+    def record_kinds(case):
+        drawn.update(kind for kind in kinds if kind in repr(case.space))
 
-    look()
-    assert seen == set(kinds)
+    record_kinds()
+
+    assert drawn == kinds
