@@ -1,8 +1,9 @@
-"""What the tests of the network share: one thread, random weights, running, and the network by hand
-in NumPy.
-"""
+"""Fixtures that build and run convolutional networks, and the network computed with NumPy."""
 
 from __future__ import annotations
+
+import itertools
+import math
 
 import numpy as np
 import pytest
@@ -31,19 +32,32 @@ def _one_thread():
     torch.set_num_threads(before)
 
 
-def image_space(shape, dtype=np.uint8):
+def _make_image_space(shape, dtype=np.uint8):
     return spaces.Box(0, 255 if dtype == np.uint8 else 1, shape, dtype)
 
 
-def random_images(shape, dtype=np.uint8, rows=3, seed=0):
-    random = np.random.default_rng(seed)
-    if dtype == np.uint8:  # small ones: unscaled, they must not use up the digits of float32
+@pytest.fixture
+def make_image_space():
+    """Return the space of images of a shape: bytes, or floats from 0 to 1."""
+    return _make_image_space
+
+
+def _draw_images(shape, dtype=np.uint8, rows=3):
+    random = np.random.default_rng(0)
+    if dtype == np.uint8:
+        # Small ones: unscaled, they must not use up the digits of float32.
         return random.integers(0, 9, (rows, *shape), np.uint8)
     return random.random((rows, *shape)).astype(np.float32)
 
 
-def _build(cls, shape, config=None, num_outputs=4, dtype=np.uint8, seed=0):
-    model = cls(image_space(shape, dtype), ACTIONS, num_outputs, config or {}, "net")
+@pytest.fixture
+def draw_images():
+    """Return random images [rows, *shape]; three by default."""
+    return _draw_images
+
+
+def _build_net(cls, shape, config=None, num_outputs=4, dtype=np.uint8, seed=0):
+    model = cls(_make_image_space(shape, dtype), ACTIONS, num_outputs, config or {}, "net")
     random = np.random.default_rng(seed)
     weights = {}
     for name, array in model.get_weights().items():
@@ -53,150 +67,143 @@ def _build(cls, shape, config=None, num_outputs=4, dtype=np.uint8, seed=0):
     return model
 
 
-def _run(model, images):
-    convert = torch.from_numpy if isinstance(model, TorchNet) else tf.constant
-    output, state = model({"obs": convert(images)})
+@pytest.fixture
+def build_net():
+    """Build a network for images of a shape, with random weights and biases, and four outputs."""
+    return _build_net
+
+
+def _to_array(tensor):
+    return tensor.detach().numpy() if isinstance(tensor, torch.Tensor) else tensor.numpy()
+
+
+def _run_net(model, images):
+    is_torch = isinstance(model, TorchNet)
+    output, state = model({"obs": torch.from_numpy(images) if is_torch else tf.constant(images)})
     assert state == []
-    value = None if model.outputs is None else model.value_function()
-    as_array = (
-        (lambda t: t.detach().numpy()) if isinstance(model, TorchNet) else (lambda t: t.numpy())
-    )
-    return as_array(output), None if value is None else as_array(value)
+    if model.outputs is None:
+        return _to_array(output), None
+    return _to_array(output), _to_array(model.value_function())
 
 
-def _assert_close(found, expected, tolerance=1e-5):
-    for one, other in zip(found, expected, strict=True):
-        assert (one is None) == (other is None)
-        if one is not None:
-            assert one.shape == other.shape
-            np.testing.assert_allclose(
-                one, other, rtol=0, atol=tolerance * max(1, np.abs(other).max())
-            )
+@pytest.fixture
+def run_net():
+    """Return a network's outputs and values as arrays; a trunk's values are None."""
+    return _run_net
 
 
-def pair(value):
+def _assert_same_results(results, expected, tolerance=1e-5):
+    for result, value in zip(results, expected, strict=True):
+        assert (result is None) == (value is None)
+        if result is not None:
+            assert result.shape == value.shape
+            largest = max(1, np.abs(value).max())
+            np.testing.assert_allclose(result, value, rtol=0, atol=tolerance * largest)
+
+
+@pytest.fixture
+def assert_same_results():
+    """Compare outputs and values that `run_net` returned, relative to the largest one."""
+    return _assert_same_results
+
+
+# --- the network in NumPy -------------------------------------------------------------------------
+
+
+def _to_pair(value):
     return tuple(value) if isinstance(value, list | tuple) else (value, value)
 
 
-def windows(x, kernel, stride, padding, fill):
-    """Yield (row, column, window `[B, kh, kw, C]`) of maps `[B, H, W, C]`, in loops."""
-    sizes = x.shape[1:3]
-    if padding == "same":
-        out = [int(np.ceil(n / s)) for n, s in zip(sizes, stride, strict=True)]
-        total = [
-            max((o - 1) * s + k - n, 0)
-            for o, s, k, n in zip(out, stride, kernel, sizes, strict=True)
-        ]
-        pads = [(n // 2, n - n // 2) for n in total]
-        x = np.pad(x, [(0, 0), *pads, (0, 0)], constant_values=fill)
-    else:
-        out = [
-            int(np.floor((n - k) / s)) + 1 for n, k, s in zip(sizes, kernel, stride, strict=True)
-        ]
-    for i in range(out[0]):
-        for j in range(out[1]):
-            top, left = i * stride[0], j * stride[1]
-            yield i, j, out, x[:, top : top + kernel[0], left : left + kernel[1]]
+def _list_windows(x, kernel, stride, padding, fill):
+    """Return the size of the output, and (row, column, window [B, kh, kw, C]) of each place.
 
-
-def slow_conv(x, weight, bias, stride, padding):
-    """Convolve maps `[B, H, W, C]` with weights `[out, in, kh, kw]`, window by
-    window, in float64.
+    The maps `x` have the shape [B, H, W, C].
     """
-    result = None
-    for i, j, out, window in windows(x, weight.shape[2:], pair(stride), padding, 0.0):
-        if result is None:
-            result = np.zeros((len(x), *out, len(weight)))
+    size = []
+    margins = [(0, 0)]
+    for n, k, s in zip(x.shape[1:3], kernel, stride, strict=True):
+        if padding == "same":
+            places = math.ceil(n / s)
+            total = max((places - 1) * s + k - n, 0)
+        else:
+            places = (n - k) // s + 1
+            total = 0
+        size.append(places)
+        margins.append((total // 2, total - total // 2))
+    padded = np.pad(x, [*margins, (0, 0)], constant_values=fill)
+    windows = []
+    for i, j in itertools.product(*map(range, size)):
+        top = i * stride[0]
+        left = j * stride[1]
+        windows.append((i, j, padded[:, top : top + kernel[0], left : left + kernel[1]]))
+    return size, windows
+
+
+def _convolve_slowly(x, weight, bias, stride, padding):
+    size, windows = _list_windows(x, weight.shape[2:], _to_pair(stride), padding, fill=0.0)
+    result = np.zeros((len(x), *size, len(weight)))
+    for i, j, window in windows:
         result[:, i, j] = np.einsum("bhwc,ochw->bo", window, weight.astype(np.float64)) + bias
     return result
 
 
-def slow_pool(x):
+@pytest.fixture
+def convolve_slowly():
+    """Convolve maps [B, H, W, C] with weights [out, in, kh, kw], window by window, in float64."""
+    return _convolve_slowly
+
+
+def _pool_slowly(x):
     """Return the largest value of each 3x3 window at stride 2, padded as "same"."""
-    result = None
-    for i, j, out, window in windows(x, (3, 3), (2, 2), "same", -np.inf):
-        if result is None:
-            result = np.zeros((len(x), *out, x.shape[-1]))
+    size, windows = _list_windows(x, (3, 3), (2, 2), "same", fill=-np.inf)
+    result = np.zeros((len(x), *size, x.shape[-1]))
+    for i, j, window in windows:
         result[:, i, j] = window.max(axis=(1, 2))
     return result
 
 
-class ByHand:
+class NumpyNetwork:
     """The network in NumPy, from its weights and a plain list of its layers."""
 
-    def __init__(self, weights, activation="relu", post_activation="relu"):
+    def __init__(self, weights, activation="relu"):
         self.weights = weights
-        self.activate, self.post = ACTIVATIONS[activation], ACTIVATIONS[post_activation]
+        self.activate = ACTIVATIONS[activation]
+        self.activate_post = ACTIVATIONS["relu"]
 
-    def conv(self, name, x, stride=1, padding="same"):
-        return slow_conv(
-            x, self.weights[f"{name}.weight"], self.weights[f"{name}.bias"], stride, padding
-        )
+    def convolve(self, name, x, stride=1, padding="same"):
+        weight = self.weights[f"{name}.weight"]
+        return _convolve_slowly(x, weight, self.weights[f"{name}.bias"], stride, padding)
 
-    def dense(self, name, x):
-        return (
-            x @ self.weights[f"{name}.weight"].T.astype(np.float64) + self.weights[f"{name}.bias"]
-        )
+    def apply_dense(self, name, x):
+        weight = self.weights[f"{name}.weight"].astype(np.float64)
+        return x @ weight.T + self.weights[f"{name}.bias"]
 
-    def listed(self, stack, x, filters, padding=None):
+    def apply_filters(self, stack, x, filters, padding=None):
+        """Apply convolutions of a list; without padding, the last one is "valid"."""
         for i, (_, _, stride) in enumerate(filters):
-            pads = padding or ("valid" if i == len(filters) - 1 else "same")
-            x = self.activate(self.conv(f"{stack}.layers.{i}", x, stride, pads))
+            is_last = i == len(filters) - 1
+            default_padding = "valid" if is_last else "same"
+            maps = self.convolve(f"{stack}.layers.{i}", x, stride, padding or default_padding)
+            x = self.activate(maps)
         return x
 
-    def impala(self, stack, x):
+    def apply_impala(self, stack, x):
         for section in range(3):
-            x = slow_pool(self.conv(f"{stack}.layers.{4 * section}", x))
+            x = _pool_slowly(self.convolve(f"{stack}.layers.{4 * section}", x))
             for block in (2, 3):
                 name = f"{stack}.layers.{4 * section + block}"
-                inner = self.activate(self.conv(f"{name}.first", self.activate(x)))
-                x = x + self.conv(f"{name}.second", inner)
+                inner = self.activate(self.convolve(f"{name}.first", self.activate(x)))
+                x = x + self.convolve(f"{name}.second", inner)
         return self.activate(x)
 
-    def hidden(self, stack, x, activations):
+    def apply_hidden(self, stack, x, activations):
         x = x.reshape(len(x), -1)
         for i, activation in enumerate(activations):
-            x = activation(self.dense(f"{stack}.layers.{i}", x))
+            x = activation(self.apply_dense(f"{stack}.layers.{i}", x))
         return x
 
 
 @pytest.fixture
-def build():
-    """Build a network; its weights, biases included, are set to random values of a seed."""
-    return _build
-
-
-@pytest.fixture
-def run():
-    """Run a network; return outputs and values as arrays, None for the values of a trunk."""
-    return _run
-
-
-@pytest.fixture
-def images():
-    """Return random images `[rows, *shape]`."""
-    return random_images
-
-
-@pytest.fixture
-def space():
-    """Return the space of images of a shape."""
-    return image_space
-
-
-@pytest.fixture
-def assert_close():
-    """Compare what `run` returned, relative to the largest value."""
-    return _assert_close
-
-
-@pytest.fixture
-def by_hand():
-    """The network in NumPy."""
-    return ByHand
-
-
-@pytest.fixture
-def convolve():
-    """A slow convolution in NumPy."""
-    return slow_conv
+def numpy_network():
+    """The class of the network in NumPy."""
+    return NumpyNetwork

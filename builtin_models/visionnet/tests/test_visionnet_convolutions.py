@@ -1,6 +1,4 @@
-"""Convolutions: their values and sizes against a slow one and the frameworks' own; the lists by
-size and by name.
-"""
+"""Convolutions and pools: values and sizes; the default filters, the presets, and suggestions."""
 
 from __future__ import annotations
 
@@ -22,57 +20,79 @@ from rlcatalog_visionnet.plan import plan
 from rlcatalog_visionnet.tf import Conv as TFConv, Pool as TFPool
 from rlcatalog_visionnet.torch import Conv as TorchConv, Pool as TorchPool
 
-RNG = np.random.default_rng(0)
+RANDOM = np.random.default_rng(0)
 
 
 # --- one convolution ------------------------------------------------------------------------------
 
 
-def outputs_of(spec, x):
-    """Weights, bias and outputs `[B, H, W, C]` of a convolution in PyTorch and in TensorFlow."""
-    first, second = TorchConv(spec), TFConv(spec)
-    weight = RNG.normal(size=first.weight.shape).astype(np.float32)
-    bias = RNG.normal(size=spec.channels).astype(np.float32)
+def draw_maps(*shape):
+    return RANDOM.normal(size=shape).astype(np.float32)
+
+
+def draw_weights(spec):
+    """Return random weights [out, in, kh, kw] and a random bias for a convolution."""
+    weight = RANDOM.normal(size=TorchConv(spec).weight.shape).astype(np.float32)
+    bias = RANDOM.normal(size=spec.channels).astype(np.float32)
+    return weight, bias
+
+
+def run_torch_conv(spec, x, weight, bias):
+    """Convolve maps [B, H, W, C] in PyTorch."""
+    conv = TorchConv(spec)
     with torch.no_grad():
-        first.weight.copy_(torch.from_numpy(weight))
-        first.bias.copy_(torch.from_numpy(bias))
-        here = first(torch.from_numpy(x).permute(0, 3, 1, 2)).permute(0, 2, 3, 1).numpy()
-    second.kernel.assign(weight.transpose(2, 3, 1, 0))
-    second.bias.assign(bias)
-    return weight, bias, here, second(tf.constant(x)).numpy()
+        conv.weight.copy_(torch.from_numpy(weight))
+        conv.bias.copy_(torch.from_numpy(bias))
+        output = conv(torch.from_numpy(x).permute(0, 3, 1, 2))
+    return output.permute(0, 2, 3, 1).numpy()
 
 
-SPECS = [
-    ConvSpec(4, 3, (8, 8), (4, 4), "same", (21, 20)),
-    ConvSpec(2, 3, (4, 4), (2, 2), "same", (21, 21)),  # margins of 1 and 2
-    ConvSpec(2, 3, (4, 3), (2, 1), "valid", (9, 7)),
-    ConvSpec(1, 2, (1, 2), (3, 4), "same", (10, 9)),  # strides larger than kernels
-    ConvSpec(3, 2, (5, 5), (1, 1), "same", (2, 3)),  # a kernel larger than the image
-    ConvSpec(2, 4, (5, 6), (1, 1), "valid", (5, 6)),  # one window: the whole image
-    ConvSpec(2, 4, (3, 2), (3, 3), "valid", (5, 4)),  # one window: a part of it
-    ConvSpec(2, 4, (4, 5), (9, 9), "same", (3, 2)),  # one window: the image and its margins
-    ConvSpec(2, 4, (1, 2), (9, 9), "same", (3, 4)),  # one window, in the corner
-]
+def run_tf_conv(spec, x, weight, bias):
+    """Convolve maps [B, H, W, C] in TensorFlow."""
+    conv = TFConv(spec)
+    conv.kernel.assign(weight.transpose(2, 3, 1, 0))
+    conv.bias.assign(bias)
+    return conv(tf.constant(x)).numpy()
 
 
-@pytest.mark.parametrize("spec", SPECS, ids=lambda spec: f"{spec.size_in}-{spec.label}")
-def test_a_convolution_is_what_a_slow_one_gives(spec, convolve):
-    x = RNG.normal(size=(2, *spec.size_in, spec.inputs)).astype(np.float32)
-    weight, bias, *found = outputs_of(spec, x)
-    expected = convolve(x.astype(np.float64), weight, bias, spec.stride, spec.padding)
+@pytest.mark.parametrize("run_conv", [run_torch_conv, run_tf_conv])
+@pytest.mark.parametrize(
+    "spec",
+    [
+        # inputs, channels, kernel, stride, padding, size of the image
+        ConvSpec(4, 3, (8, 8), (4, 4), "same", (21, 20)),
+        ConvSpec(2, 3, (4, 4), (2, 2), "same", (21, 21)),  # margins of 1 and 2
+        ConvSpec(2, 3, (4, 3), (2, 1), "valid", (9, 7)),
+        ConvSpec(1, 2, (1, 2), (3, 4), "same", (10, 9)),  # strides larger than kernels
+        ConvSpec(3, 2, (5, 5), (1, 1), "same", (2, 3)),  # a kernel larger than the image
+        ConvSpec(2, 4, (5, 6), (1, 1), "valid", (5, 6)),  # one window: the whole image
+        ConvSpec(2, 4, (3, 2), (3, 3), "valid", (5, 4)),  # one window: a part of it
+        ConvSpec(2, 4, (4, 5), (9, 9), "same", (3, 2)),  # one window: the image and its margins
+        ConvSpec(2, 4, (1, 2), (9, 9), "same", (3, 4)),  # one window, in the corner
+    ],
+    ids=lambda spec: f"{spec.size_in}-{spec.label}",
+)
+def test_convolution_matches_numpy(spec, run_conv, convolve_slowly):
+    x = draw_maps(2, *spec.size_in, spec.inputs)
+    weight, bias = draw_weights(spec)
+
+    output = run_conv(spec, x, weight, bias)
+
+    expected = convolve_slowly(x.astype(np.float64), weight, bias, spec.stride, spec.padding)
     assert expected.shape[1:3] == spec.size
-    for output in found:
-        np.testing.assert_allclose(output, expected, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(output, expected, rtol=1e-4, atol=1e-4)
 
 
-def test_the_slow_convolution_is_scipys(convolve):
-    x, weight = RNG.normal(size=(1, 9, 8, 2)), RNG.normal(size=(3, 2, 5, 3))
-    found = convolve(x, weight, np.zeros(3), 1, "same")
+def test_convolution_in_numpy_matches_scipy(convolve_slowly):
+    image = RANDOM.normal(size=(9, 8, 2))  # two channels
+    weight = RANDOM.normal(size=(3, 2, 5, 3))  # three outputs
+
+    output = convolve_slowly(image[None], weight, bias=np.zeros(3), stride=1, padding="same")
+
     for i in range(3):
-        expected = sum(
-            signal.correlate2d(x[0, :, :, c], weight[i, c], mode="same") for c in range(2)
-        )
-        np.testing.assert_allclose(found[0, :, :, i], expected, atol=1e-12)
+        first = signal.correlate2d(image[:, :, 0], weight[i, 0], mode="same")
+        second = signal.correlate2d(image[:, :, 1], weight[i, 1], mode="same")
+        np.testing.assert_allclose(output[0, :, :, i], first + second, atol=1e-12)
 
 
 pairs = st.tuples(st.integers(1, 6), st.integers(1, 6))
@@ -83,40 +103,47 @@ pairs = st.tuples(st.integers(1, 6), st.integers(1, 6))
     size=st.tuples(st.integers(1, 14), st.integers(1, 14)),
     kernel=pairs,
     stride=pairs,
-    same=st.booleans(),
+    padding=st.sampled_from(["valid", "same"]),
 )
-def test_any_convolution_has_the_size_it_was_computed_to_have(size, kernel, stride, same):
-    spec = ConvSpec(2, 3, kernel, stride, "same" if same else "valid", size)
-    x = RNG.normal(size=(2, *size, 2)).astype(np.float32)
+def test_any_convolution_has_the_size_of_its_spec(size, kernel, stride, padding):
+    spec = ConvSpec(2, 3, kernel, stride, padding, size)
     if min(spec.size) < 1:
-        assert any(k > n for k, n in zip(kernel, size, strict=True))
+        assert kernel[0] > size[0] or kernel[1] > size[1]
         return
-    weight, bias, here, there = outputs_of(spec, x)
-    plain = (
-        tf.nn.conv2d(x, weight.transpose(2, 3, 1, 0), stride, spec.padding.upper()).numpy() + bias
-    )
-    assert here.shape == there.shape == plain.shape == (2, *spec.size, 3)
-    np.testing.assert_allclose(here, plain, rtol=1e-4, atol=1e-4)
-    np.testing.assert_allclose(there, plain, rtol=1e-4, atol=1e-4)
+    x = draw_maps(2, *size, 2)
+    weight, bias = draw_weights(spec)
+
+    torch_output = run_torch_conv(spec, x, weight, bias)
+    tf_output = run_tf_conv(spec, x, weight, bias)
+
+    expected = tf.nn.conv2d(x, weight.transpose(2, 3, 1, 0), stride, padding.upper()) + bias
+    assert expected.shape == (2, *spec.size, 3)
+    assert torch_output.shape == expected.shape
+    assert tf_output.shape == expected.shape
+    np.testing.assert_allclose(torch_output, expected, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(tf_output, expected, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("size", [(1, 1), (2, 2), (1, 4), (5, 2), (5, 7), (6, 9), (9, 6), (8, 8)])
-def test_a_pool_pads_the_same_in_both(size):
-    x = RNG.normal(size=(2, *size, 3)).astype(np.float32) - 5  # padding with zeros would show
-    here = (
-        TorchPool(PoolSpec(3, size))(torch.from_numpy(x).permute(0, 3, 1, 2))
-        .permute(0, 2, 3, 1)
-        .numpy()
-    )
-    np.testing.assert_array_equal(here, TFPool()(tf.constant(x)))
-    assert here.shape[1:3] == PoolSpec(3, size).size
-    assert here.max() < 0
+@pytest.mark.parametrize(
+    "size", [(1, 1), (2, 2), (1, 4), (5, 2), (5, 7), (6, 9), (9, 6), (8, 8)], ids=str
+)
+def test_frameworks_pool_alike_and_ignore_padding(size):
+    x = draw_maps(2, *size, 3) - 5  # all negative: zeros of padding would be the largest
+    spec = PoolSpec(3, size)
+
+    torch_output = TorchPool(spec)(torch.from_numpy(x).permute(0, 3, 1, 2))
+    tf_output = TFPool()(tf.constant(x))
+
+    pooled = torch_output.permute(0, 2, 3, 1).numpy()
+    np.testing.assert_array_equal(pooled, tf_output)
+    assert pooled.shape[1:3] == spec.size
+    assert pooled.max() < 0
 
 
-# --- lists ----------------------------------------------------------------------------------------
+# --- default filters ------------------------------------------------------------------------------
 
-#: RLlib's lists, written down a second time: size → list.
-RLLIB = {
+#: RLlib's default filters, written down a second time: size → filters.
+RLLIB_FILTERS = {
     (480, 640): [[16, [24, 32], [14, 18]], [32, [6, 6], 4], [256, [9, 9], 1]],
     (240, 320): [[16, [12, 16], [7, 9]], [32, [6, 6], 4], [256, [9, 9], 1]],
     (96, 96): [[16, [8, 8], 4], [32, [4, 4], 2], [256, [11, 11], 2]],
@@ -127,60 +154,36 @@ RLLIB = {
 }
 
 
-@pytest.mark.parametrize("size", RLLIB, ids=str)
+def list_filters(network_plan):
+    """Return the convolutions of a plan as a list for the config."""
+    layers = network_plan.layers
+    return as_config([(layer.channels, layer.kernel, layer.stride) for layer in layers])
+
+
+@pytest.mark.parametrize("size", RLLIB_FILTERS, ids=str)
 @pytest.mark.parametrize("layout", ["hwc", "chw"])
-def test_rllibs_lists(size, layout):
+def test_default_filters_are_those_of_rllib(size, layout):
     shape = (*size, 4) if layout == "hwc" else (4, *size)
-    found = plan({"image_layout": layout}, shape, 2)
-    assert as_config([(c.channels, c.kernel, c.stride) for c in found.layers]) == RLLIB[size]
-    assert [c.padding for c in found.layers] == ["same"] * (len(found.layers) - 1) + ["valid"]
-    last = (3, 3) if size == (64, 64) else (1, 1)
-    assert found.layers[-1].size == last
-    assert found.output.inputs == math.prod(last) * RLLIB[size][-1][0]
+
+    network_plan = plan({"image_layout": layout}, shape, 2)
+
+    *paddings, last_padding = [layer.padding for layer in network_plan.layers]
+    last_size = (3, 3) if size == (64, 64) else (1, 1)
+    channels = RLLIB_FILTERS[size][-1][0]
+    assert list_filters(network_plan) == RLLIB_FILTERS[size]
+    assert set(paddings) == {"same"}
+    assert last_padding == "valid"
+    assert network_plan.layers[-1].size == last_size
+    assert network_plan.output.inputs == math.prod(last_size) * channels
 
 
-@pytest.mark.parametrize("size", [(84, 84), (42, 42)])
-def test_the_rule_agrees_with_rllibs_lists(size):
-    assert as_config(derived(size, None)) == RLLIB[size]
-
-
-def check_derived(size, channels, padding):
-    found = plan({"conv_padding": padding}, (*size, channels), 2)
-    specs = found.layers
-    assert specs[-1].size == (1, 1)
-    # RLlib's for 10x10.
-    assert found.output.inputs == (32 if (size, padding) == ((10, 10), None) else 256)
-    assert 2 <= len(specs) <= 6
-    for spec in specs:
-        assert all(k <= n for k, n in zip(spec.kernel, spec.size_in, strict=True))
-    for spec in specs[:-1]:
-        # Every pixel is seen.
-        assert all(s <= k for s, k in zip(spec.stride, spec.kernel, strict=True))
-    assert (
-        sum(math.prod((c.inputs, c.channels, *c.kernel)) for c in specs)
-        < 2.2e6 + 16 * 64 * channels
-    )
-
-
-@pytest.mark.parametrize("padding", [None, "same", "valid"])
-def test_every_small_image_has_a_default(padding):
-    for height in range(1, 34):
-        for width in range(1, 34):
-            check_derived((height, width), 3, padding)
-
-
-@settings(max_examples=share(150), deadline=None)
-@given(
-    size=st.tuples(st.integers(1, 512), st.integers(1, 512)).filter(lambda size: size not in RLLIB),
-    channels=st.integers(1, 12),
-    padding=st.sampled_from([None, "same", "valid"]),
-)
-def test_every_image_has_a_default(size, channels, padding):
-    check_derived(size, channels, padding)
+@pytest.mark.parametrize("size", [(84, 84), (42, 42)], ids=str)
+def test_derived_filters_agree_with_rllib(size):
+    assert as_config(derived(size, None)) == RLLIB_FILTERS[size]
 
 
 @pytest.mark.parametrize(
-    ("size", "expected"),
+    ("size", "filters"),
     [
         ((210, 160), [[16, [8, 8], 4], [32, [8, 4], [4, 2]], [64, [4, 4], 2], [256, [7, 10], 1]]),
         ((7, 7), [[16, [3, 3], 1], [32, [3, 3], 1], [256, [7, 7], 1]]),
@@ -193,49 +196,108 @@ def test_every_image_has_a_default(size, channels, padding):
     ],
     ids=str,
 )
-def test_the_rule_by_example(size, expected):
-    assert as_config(derived(size, None)) == expected
+def test_derived_filters_for_other_sizes(size, filters):
+    assert as_config(derived(size, None)) == filters
 
 
-def test_the_nature_network(build, by_hand, images, assert_close, run):
-    found = plan({"conv_filters": "nature"}, (84, 84, 4), 6)
-    assert as_config([(c.channels, c.kernel, c.stride) for c in found.layers]) == [
-        [32, [8, 8], 4],
-        [64, [4, 4], 2],
-        [64, [3, 3], 1],
-    ]
-    assert [c.size for c in found.layers] == [(20, 20), (9, 9), (7, 7)]
-    assert [c.padding for c in found.layers] == ["valid"] * 3
-    assert found.output.inputs == 3136
-    assert [layer.size for layer in found.output.hidden] == [512]
-    # The number of parameters of the original network with 6 actions, and a value layer of 512 + 1.
-    for cls in (TorchNet, TFNet):
-        model = build(cls, (84, 84, 4), {"conv_filters": "nature"}, 6)
-        assert sum(array.size for array in model.get_weights().values()) == 1_687_206 + 513
-    x = images((44, 38, 2))
+def check_default_filters(size, channels, padding):
+    """Check that the filters reduce an image to 1x1, see every pixel, and are not too large."""
+    network_plan = plan({"conv_padding": padding}, (*size, channels), 2)
+    layers = network_plan.layers
+    features = 256
+    if size == (10, 10) and padding is None:
+        features = 32  # as in RLlib's filters for this size
+    assert layers[-1].size == (1, 1)
+    assert network_plan.output.inputs == features
+    assert 2 <= len(layers) <= 6
+    for layer in layers:
+        assert layer.kernel[0] <= layer.size_in[0]
+        assert layer.kernel[1] <= layer.size_in[1]
+    for layer in layers[:-1]:
+        # Windows that overlap or touch see every pixel.
+        assert layer.stride[0] <= layer.kernel[0]
+        assert layer.stride[1] <= layer.kernel[1]
+    weights = sum(math.prod((layer.inputs, layer.channels, *layer.kernel)) for layer in layers)
+    assert weights < 2.2e6 + 16 * 64 * channels
+
+
+@pytest.mark.parametrize("padding", [None, "same", "valid"])
+def test_every_small_image_has_default_filters(padding):
+    for height in range(1, 34):
+        for width in range(1, 34):
+            check_default_filters((height, width), 3, padding)
+
+
+sizes_without_rllib_filters = st.tuples(st.integers(1, 512), st.integers(1, 512)).filter(
+    lambda size: size not in RLLIB_FILTERS
+)
+
+
+@settings(max_examples=share(150), deadline=None)
+@given(
+    size=sizes_without_rllib_filters,
+    channels=st.integers(1, 12),
+    padding=st.sampled_from([None, "same", "valid"]),
+)
+def test_every_image_has_default_filters(size, channels, padding):
+    check_default_filters(size, channels, padding)
+
+
+# --- presets --------------------------------------------------------------------------------------
+
+
+def test_nature_has_the_layers_of_the_paper():
+    network_plan = plan({"conv_filters": "nature"}, (84, 84, 4), 6)
+
+    assert list_filters(network_plan) == [[32, [8, 8], 4], [64, [4, 4], 2], [64, [3, 3], 1]]
+    assert [layer.size for layer in network_plan.layers] == [(20, 20), (9, 9), (7, 7)]
+    assert [layer.padding for layer in network_plan.layers] == ["valid", "valid", "valid"]
+    assert network_plan.output.inputs == 7 * 7 * 64
+    assert [layer.size for layer in network_plan.output.hidden] == [512]
+
+
+@pytest.mark.parametrize("cls", [TorchNet, TFNet])
+def test_nature_has_the_parameters_of_the_paper(cls, build_net):
+    model = build_net(cls, (84, 84, 4), {"conv_filters": "nature"}, num_outputs=6)
+
+    parameters = sum(array.size for array in model.get_weights().values())
+
+    # The original network has 1,687,206 with 6 actions; the value layer has 512 + 1.
+    assert parameters == 1_687_206 + 513
+
+
+@pytest.mark.parametrize("cls", [TorchNet, TFNet])
+def test_nature_matches_numpy(
+    cls, build_net, draw_images, run_net, numpy_network, assert_same_results
+):
+    model = build_net(cls, (44, 38, 2), {"conv_filters": "nature"}, num_outputs=6)
+    images = draw_images((44, 38, 2))
+
+    results = run_net(model, images)
+
+    network = numpy_network(model.get_weights())
     filters = [[32, 8, 4], [64, 4, 2], [64, 3, 1]]
-    for cls in (TorchNet, TFNet):
-        model = build(cls, (44, 38, 2), {"conv_filters": "nature"}, 6)
-        net = by_hand(model.get_weights())
-        features = net.hidden(
-            "hidden", net.listed("convs", x / 255, filters, "valid"), [net.activate]
-        )
-        expected = net.dense("outputs.logits", features), net.dense("outputs.value", features)[:, 0]
-        assert_close(run(model, x), expected)
+    maps = network.apply_filters("convs", images / 255, filters, "valid")
+    features = network.apply_hidden("hidden", maps, [network.activate])
+    logits = network.apply_dense("outputs.logits", features)
+    value = network.apply_dense("outputs.value", features)[:, 0]
+    assert_same_results(results, (logits, value))
 
 
-def test_the_impala_network():
-    found = plan({"conv_filters": "impala"}, (84, 84, 4), 6)
-    names = [type(layer).__name__.removesuffix("Spec") for layer in found.layers]
-    assert names == ["Conv", "Pool", "Residual", "Residual"] * 3
-    assert [layer.channels for layer in found.layers[::4]] == [16, 32, 32]
-    assert [layer.size for layer in found.layers[1::4]] == [(42, 42), (21, 21), (11, 11)]
-    assert found.output.inputs == 11 * 11 * 32
-    assert [layer.size for layer in found.output.hidden] == [256]
-    assert found.activation == "relu"
+def test_impala_has_the_layers_of_the_paper():
+    network_plan = plan({"conv_filters": "impala"}, (84, 84, 4), 6)
+
+    layers = network_plan.layers
+    kinds = [type(layer).__name__ for layer in layers]
+    assert kinds == ["ConvSpec", "PoolSpec", "ResidualSpec", "ResidualSpec"] * 3
+    assert [layer.channels for layer in layers[::4]] == [16, 32, 32]  # convolutions
+    assert [layer.size for layer in layers[1::4]] == [(42, 42), (21, 21), (11, 11)]  # pools
+    assert network_plan.output.inputs == 11 * 11 * 32
+    assert [layer.size for layer in network_plan.output.hidden] == [256]
+    assert network_plan.activation == "relu"
 
 
-# --- lists that do not suit, and those offered instead --------------------------------------------
+# --- suggestions ----------------------------------------------------------------------------------
 
 
 @settings(max_examples=share(150), deadline=None)
@@ -244,19 +306,20 @@ def test_the_impala_network():
     filters=st.lists(st.tuples(st.integers(1, 9), pairs, pairs), min_size=1, max_size=4),
     padding=st.sampled_from([None, "same", "valid"]),
 )
-def test_a_list_works_or_another_is_offered_that_does(size, filters, padding):
-    shape, asked = (*size, 3), as_config(filters)
-    offered = as_config(working_list(filters, size, padding))
+def test_filters_fit_or_an_error_suggests_others_that_do(size, filters, padding):
+    shape = (*size, 3)
+    requested = as_config(filters)
+    suggested = as_config(working_list(filters, size, padding))
+
     try:
-        found = plan({"conv_filters": asked, "conv_padding": padding}, shape, 2)
+        network_plan = plan({"conv_filters": requested, "conv_padding": padding}, shape, 2)
     except ConfigError as error:
         message = str(error)
     else:
-        assert found.layers[-1].size == (1, 1)
+        assert network_plan.layers[-1].size == (1, 1)
         return
-    assert f"This list fits: {offered}." in message
-    assert offered != asked
-    assert plan({"conv_filters": offered, "conv_padding": padding}, shape, 2).layers[-1].size == (
-        1,
-        1,
-    )
+
+    assert f"This list fits: {suggested}." in message
+    assert suggested != requested
+    network_plan = plan({"conv_filters": suggested, "conv_padding": padding}, shape, 2)
+    assert network_plan.layers[-1].size == (1, 1)
