@@ -1,6 +1,4 @@
-"""What is compared where a policy is exported or frozen: rounding near a bound passes, a fault is
-found.
-"""
+"""Comparison of exported and frozen policies with the original: rounding passes, faults do not."""
 
 from __future__ import annotations
 
@@ -24,7 +22,9 @@ from rlcatalog_export.file_check import random_masks
 pytestmark = pytest.mark.usefixtures("one_thread", "seeded")
 
 OBS = Box(-1, 1, (2,), np.float32)
-WIDE, NARROW = Box(-1e6, 3, (2,), np.float32), Box(-1e-6, 1e-6, (2,), np.float32)
+UNIT = Box(-1, 1, (2,), np.float32)
+WIDE = Box(-1e6, 3, (2,), np.float32)
+NARROW = Box(-1e-6, 1e-6, (2,), np.float32)
 SQUASHED = {"custom_action_dist": "squashed_gaussian"}
 DISTRIBUTIONS = {
     "squashed": (Box(-1, 1, (3,), np.float32), SQUASHED),
@@ -35,12 +35,11 @@ DISTRIBUTIONS = {
     "dirichlet": (Simplex((3,)), {}),
     "categorical": (Discrete(3), {}),
 }
-frameworks = pytest.mark.parametrize("framework", ["torch", "tf"])
 
 
-def near_a_bound(framework, action=OBS, log_std=1.0):
-    """Return a policy of a squashed Gaussian that is drawn close to its bounds."""
-    policy = rlcatalog.build(OBS, action, {"fcnet_hiddens": [4], **SQUASHED}, framework)
+def build_squashed_policy(framework="torch", *, actions=UNIT, log_std):
+    """Build a policy with a squashed Gaussian; a large `log_std` draws close to the bounds."""
+    policy = rlcatalog.build(OBS, actions, {"fcnet_hiddens": [4], **SQUASHED}, framework)
     weights = {name: array.copy() for name, array in policy.model.get_weights().items()}
     for name, array in weights.items():
         if array.shape == (4,) and "logits" in name:
@@ -49,128 +48,216 @@ def near_a_bound(framework, action=OBS, log_std=1.0):
     return policy
 
 
-@pytest.mark.attack  # rules of the comparison are seen above
+# --- actions close to their bounds ----------------------------------------------------------------
+
+
+@pytest.mark.attack  # the tests below check the rules of the comparison
 @pytest.mark.parametrize(
-    ("framework", "action"), [("tf", OBS), ("torch", WIDE), ("torch", OBS), ("tf", WIDE)], ids=str
+    ("framework", "actions"),
+    [("tf", UNIT), ("torch", WIDE), ("torch", UNIT), ("tf", WIDE)],
+    ids=["tf-unit", "torch-wide", "torch-unit", "tf-wide"],
 )
-def test_a_policy_that_draws_close_to_its_bounds_is_exported(framework, action, tmp_path):
+def test_policy_that_draws_close_to_its_bounds_is_exported(framework, actions, tmp_path):
     if framework == "tf":
         pytest.importorskip("tf2onnx")
-    near_a_bound(framework, action, log_std=2.0).export(tmp_path / "policy.onnx")
+    policy = build_squashed_policy(framework, actions=actions, log_std=2.0)
+
+    # Raises an error if the file acts differently.
+    policy.export(tmp_path / "policy.onnx")
 
 
 @pytest.mark.parametrize("log_std", [1.0, 2.0])
-def test_a_frozen_policy_that_draws_close_to_its_bounds_stays_frozen(log_std):
-    frozen, rng = near_a_bound("torch", log_std=log_std).freeze(8, seed=0), np.random.default_rng(0)
+def test_policy_that_draws_close_to_its_bounds_stays_frozen(log_std):
+    frozen = build_squashed_policy(log_std=log_std).freeze(8, seed=0)
+    random = np.random.default_rng(0)
+
     for _ in range(64):
-        frozen.act(rng.uniform(-1, 1, (8, 2)).astype(np.float32))
+        frozen.act(random.uniform(-1, 1, (8, 2)).astype(np.float32))
+
     assert frozen.reason is None
 
 
-def drawn(policy, scale, framework):
-    """Return parameters from a wide range, and actions that are drawn under them."""
-    params = (
-        np.random.default_rng(0)
-        .uniform(-1, 1, (64, policy.resolution.num_outputs))
-        .astype(np.float32)
-        * scale
-    )
-    given = params
-    if framework == "torch":
-        import torch
+# --- log densities --------------------------------------------------------------------------------
 
-        given = torch.from_numpy(params)
-    raw = np.asarray(policy.stored_dist(given, policy.model).sample()).reshape(64, -1)
-    return {"dist_inputs": params, "raw_action": raw}
+
+@pytest.fixture(params=DISTRIBUTIONS)
+def build_and_draw(request):
+    """Build a policy with a certain distribution, and draw 64 actions for random parameters.
+
+    Returns:
+        The policy, and the outputs of a step: parameters, raw actions and log densities.
+    """
+
+    def build(framework, scale):
+        actions, config = DISTRIBUTIONS[request.param]
+        policy = rlcatalog.build(OBS, actions, {"fcnet_hiddens": [4], **config}, framework)
+        random = np.random.default_rng(0)
+        shape = (64, policy.resolution.num_outputs)
+        params = random.uniform(-1, 1, shape).astype(np.float32) * scale
+        tensor = params
+        if framework == "torch":
+            import torch
+
+            tensor = torch.from_numpy(params)
+        sample = policy.stored_dist(tensor, policy.model).sample()
+        raw_action = np.asarray(sample).reshape(64, -1)
+        logp = policy.backend.log_density(params, raw_action.astype(np.float32))
+        return policy, {"dist_inputs": params, "raw_action": raw_action, "logp": logp}
+
+    return build
 
 
 @pytest.mark.grid
-@frameworks
-@pytest.mark.parametrize("name", DISTRIBUTIONS)
-def test_a_density_of_another_rounding_agrees_and_a_wrong_one_does_not(name, framework):
-    action, config = DISTRIBUTIONS[name]
-    policy = rlcatalog.build(OBS, action, {"fcnet_hiddens": [4], **config}, framework)
-    for scale in (0.5, 2, 6):
-        step = drawn(policy, scale, framework)
-        params, raw = step["dist_inputs"], step["raw_action"].astype(np.float32)
-        right = {**step, "logp": policy.backend.log_density(params, raw)}
-        exact = policy.backend.log_density(
-            params.astype(np.float64), raw.astype(np.float64)
-        ).astype(np.float32)
-        assert disagreement(policy, right, {**step, "logp": exact}) == ""
-        # Where a scale is e^-6, rounding the mean alone moves the density as far.
-        for row in np.flatnonzero(abs(right["logp"]) < 20)[:8] if scale < 6 else ():
-            wrong = right["logp"].copy()
-            wrong[row] += 1e-3
-            assert disagreement(policy, right, {**step, "logp": wrong}).startswith(
-                f"logp[{row}] is"
-            )
+@pytest.mark.parametrize("framework", ["torch", "tf"])
+@pytest.mark.parametrize("scale", [0.5, 2, 6])
+def test_log_density_in_double_precision_agrees(framework, scale, build_and_draw):
+    policy, step = build_and_draw(framework, scale)
+
+    params = step["dist_inputs"].astype(np.float64)
+    raw_action = step["raw_action"].astype(np.float32).astype(np.float64)
+    logp = policy.backend.log_density(params, raw_action).astype(np.float32)
+
+    assert disagreement(policy, step, {**step, "logp": logp}) == ""
 
 
-@pytest.mark.parametrize("log_std", [0.0, 2.0])
-def test_faults_of_a_squashed_gaussian_are_found(log_std):
-    policy = near_a_bound("torch", log_std=log_std)
+@pytest.mark.grid
+@pytest.mark.parametrize("framework", ["torch", "tf"])
+# Not 6: where a scale is e^-6, rounding the mean alone changes the density as much.
+@pytest.mark.parametrize("scale", [0.5, 2])
+def test_log_density_that_is_0_001_off_disagrees(framework, scale, build_and_draw):
+    policy, step = build_and_draw(framework, scale)
+    moderate_rows = np.flatnonzero(abs(step["logp"]) < 20)[:8]
+
+    for row in moderate_rows:
+        logp = step["logp"].copy()
+        logp[row] += 1e-3
+        message = disagreement(policy, step, {**step, "logp": logp})
+        assert message.startswith(f"logp[{row}] is")
+
+
+# --- faults ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=[0.0, 2.0], ids=["log_std-0", "log_std-2"])
+def squashed_step(request):
+    """A policy with a squashed Gaussian, and the outputs of a step."""
+    policy = build_squashed_policy(log_std=request.param)
     step = policy.act(np.zeros((8, 2), np.float32))
-    right = {name: getattr(step, name) for name in ("dist_inputs", "raw_action", "logp", "value")}
-    assert disagreement(policy, right, right) == ""
-    params, raw = right["dist_inputs"], right["raw_action"]
-    jacobian = np.log(np.maximum(1 - raw.astype(np.float64) ** 2, 1e-7)).sum(1).astype(np.float32)
-    scaled = params.copy()
-    scaled[:, 2:] += 1e-3
-    wrong = {
-        "the scale": {"dist_inputs": scaled},
-        "the scale, scored by it": {
-            "dist_inputs": scaled,
-            "logp": policy.backend.log_density(scaled, raw),
-        },
-        "the Jacobian": {"logp": right["logp"] + jacobian},
-        "the action": {"raw_action": raw * np.float32(0.999)},
-        "the value": {"value": right["value"] + np.float32(1e-3)},
+    outputs = {
+        "dist_inputs": step.dist_inputs,
+        "raw_action": step.raw_action,
+        "logp": step.logp,
+        "value": step.value,
     }
-    for what, outputs in wrong.items():
-        assert disagreement(policy, right, {**right, **outputs}), what
+    return policy, outputs
+
+
+def test_same_outputs_agree(squashed_step):
+    policy, outputs = squashed_step
+
+    assert disagreement(policy, outputs, outputs) == ""
+
+
+def test_other_log_std_disagrees(squashed_step):
+    policy, outputs = squashed_step
+    params = outputs["dist_inputs"].copy()
+    params[:, 2:] += 1e-3
+
+    assert disagreement(policy, outputs, {**outputs, "dist_inputs": params})
+
+
+def test_other_log_std_disagrees_with_its_own_log_density(squashed_step):
+    policy, outputs = squashed_step
+    params = outputs["dist_inputs"].copy()
+    params[:, 2:] += 1e-3
+    logp = policy.backend.log_density(params, outputs["raw_action"])
+
+    assert disagreement(policy, outputs, {**outputs, "dist_inputs": params, "logp": logp})
+
+
+def test_log_density_without_its_jacobian_disagrees(squashed_step):
+    policy, outputs = squashed_step
+    raw_action = outputs["raw_action"].astype(np.float64)
+    jacobian = np.log(np.maximum(1 - raw_action**2, 1e-7)).sum(1).astype(np.float32)
+
+    assert disagreement(policy, outputs, {**outputs, "logp": outputs["logp"] + jacobian})
+
+
+def test_other_action_disagrees(squashed_step):
+    policy, outputs = squashed_step
+    raw_action = outputs["raw_action"] * np.float32(0.999)
+
+    assert disagreement(policy, outputs, {**outputs, "raw_action": raw_action})
+
+
+def test_other_value_disagrees(squashed_step):
+    policy, outputs = squashed_step
+    value = outputs["value"] + np.float32(1e-3)
+
+    assert disagreement(policy, outputs, {**outputs, "value": value})
 
 
 def test_actions_between_narrow_bounds_are_compared_in_their_unit():
-    policy = near_a_bound("torch", NARROW, 0.0)
+    policy = build_squashed_policy(actions=Box(-1e-6, 1e-6, (2,), np.float32), log_std=0.0)
     step = policy.act(np.zeros((8, 2), np.float32))
-    right = {"dist_inputs": step.dist_inputs, "raw_action": step.raw_action, "logp": step.logp}
-    moved = step.raw_action * np.float32(0.99)
-    wrong = {
-        **right,
-        "raw_action": moved,
-        "logp": policy.backend.log_density(step.dist_inputs, moved),
-    }
-    assert disagreement(policy, right, wrong).startswith("raw_action[0, 0] is")
+    raw_action = step.raw_action * np.float32(0.99)
+    logp = policy.backend.log_density(step.dist_inputs, raw_action)
+
+    outputs = {"dist_inputs": step.dist_inputs, "raw_action": step.raw_action, "logp": step.logp}
+    message = disagreement(policy, outputs, {**outputs, "raw_action": raw_action, "logp": logp})
+
+    assert message.startswith("raw_action[0, 0] is")
 
 
-def test_a_frozen_policy_says_what_differed():
-    policy = near_a_bound("torch", log_std=0.0)
+def test_frozen_policy_warns_once_of_what_differs():
+    policy = build_squashed_policy(log_std=0.0)
     frozen = policy.freeze(2)
     obs = np.zeros((2, 2), np.float32)
-    policy.model.set_weights(
-        {name: array + 0.5 for name, array in policy.model.get_weights().items()}
-    )
-    with pytest.warns(
-        CatalogWarning,
-        match=r"policy: (dist_inputs\[0, 0\]|value\[0\]) is .* instead of .* in step 1;",
-    ):
+    weights = policy.model.get_weights()
+    policy.model.set_weights({name: array + 0.5 for name, array in weights.items()})
+
+    message = r"policy: (dist_inputs\[0, 0\]|value\[0\]) is .* instead of .* in step 1;"
+    with pytest.warns(CatalogWarning, match=message):
         frozen.act(obs)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+
+    with warnings.catch_warnings(action="error"):
         frozen.act(obs)
 
 
-@pytest.mark.parametrize("name", MASKED)
-def test_random_masks_leave_something_of_every_choice(name):
-    masks = ActionMasks(SpaceInfo.read(MASKED[name][0]))
-    mask = random_masks(masks, 2000, np.random.default_rng(0), forbidden=0.9)
-    # Which refuses a row that allows nothing.
+# --- random masks ---------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=MASKED)
+def masks(request):
+    """Masks of an action space with one or several choices."""
+    action_space = MASKED[request.param][0]
+    return ActionMasks(SpaceInfo.read(action_space))
+
+
+def draw_masks(masks):
+    """Draw 2000 masks that forbid nine of ten values."""
+    return random_masks(masks, 2000, np.random.default_rng(0), forbidden=0.9)
+
+
+def test_random_masks_are_valid(masks):
+    mask = draw_masks(masks)
+
+    # `matrix` rejects a row that allows nothing.
     np.testing.assert_array_equal(masks.matrix(mask), mask)
+
+
+def test_random_masks_have_a_part_for_each_choice(masks):
+    mask = draw_masks(masks)
+
     parts = dict(masks.by_choice(mask))
+
     assert [(path, part.shape[1]) for path, part in parts.items()] == list(masks.choices)
     np.testing.assert_array_equal(np.concatenate(list(parts.values()), axis=1), mask)
-    for part in parts.values():  # one value for sure, of the others a tenth
-        n = part.shape[1]
-        assert part.mean() == pytest.approx((1 + 0.1 * (n - 1)) / n, abs=0.03)
+
+
+def test_random_masks_allow_a_value_of_each_choice(masks):
+    for _, part in masks.by_choice(draw_masks(masks)):
+        values = part.shape[1]
+        allowed = 1 + 0.1 * (values - 1)  # one for sure, and a tenth of the others
+        assert part.mean() == pytest.approx(allowed / values, abs=0.03)
         assert part.any(axis=0).all()

@@ -1,6 +1,4 @@
-"""Attacks on exported policies: crafted interfaces with a right checksum, and damaged files of each
-format.
-"""
+"""Attacks on exported policies: crafted interfaces with a correct checksum, and damaged files."""
 
 from __future__ import annotations
 
@@ -25,9 +23,10 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::rlcatalog.errors.SavedPolicyWarning"),
 ]
 
-GONE = object()
+#: Stands for a value that is removed.
+REMOVED = object()
 VALUES = [
-    GONE,
+    REMOVED,
     None,
     True,
     False,
@@ -68,106 +67,120 @@ VALUES = [
 ]
 FORMATS = ["policy.onnx", "policy.pt2", "policy-savedmodel"]
 
-
-@pytest.fixture
-def files(exported):
-    return exported
+# `exported` has the files of a policy in each format: name → path.
 
 
 # --- crafted interfaces ---------------------------------------------------------------------------
 
 
-def places(data, before=()):
-    """Yield the way to each value in nested data."""
-    entries = (
-        data.items()
-        if isinstance(data, dict)
-        else enumerate(data)
-        if isinstance(data, list)
-        else ()
-    )
-    for key, value in entries:
-        yield (*before, key)
-        yield from places(value, (*before, key))
-
-
-def changed(data, place, value):
-    data = copy.deepcopy(data)
-    home = data
-    for key in place[:-1]:
-        home = home[key]
-    if value is GONE:
-        del home[place[-1]]
+def list_places(data, before=()):
+    """Return the keys that lead to each value in nested data."""
+    if isinstance(data, dict):
+        entries = data.items()
+    elif isinstance(data, list):
+        entries = enumerate(data)
     else:
-        home[place[-1]] = value
+        return []
+    places = []
+    for key, value in entries:
+        place = (*before, key)
+        places.append(place)
+        places += list_places(value, place)
+    return places
+
+
+def get_value(data, place):
+    for key in place:
+        data = data[key]
     return data
 
 
-def crafted(interface, count, seed):
-    """Yield names and texts of crafted interfaces: single values changed, two of a place swapped,
-    texts cut.
+def change_value(data, place, value):
+    """Return a copy of nested data with another value at a place."""
+    data = copy.deepcopy(data)
+    parent = get_value(data, place[:-1])
+    if value is REMOVED:
+        del parent[place[-1]]
+    else:
+        parent[place[-1]] = value
+    return data
+
+
+def swap_values(data, first, second):
+    """Return a copy of nested data with the values of two places swapped."""
+    changed = change_value(data, first, get_value(data, second))
+    return change_value(changed, second, get_value(data, first))
+
+
+def craft_interfaces(interface, count, seed):
+    """Yield names and texts of crafted interfaces.
+
+    In four of five a single value is changed; in the others two are swapped, or the text is cut.
     """
     rng = random.Random(seed)
-    everywhere = list(places(interface))
-    cases = [(place, value) for place in everywhere for value in VALUES]
-    for place, value in rng.sample(cases, count * 4 // 5):
-        yield f"{place} = {str(value)[:40]!r}", json.dumps(changed(interface, place, value))
-    for _ in range(count - count * 4 // 5):
-        one, other = rng.sample(everywhere, 2)
-        values = []
-        for place in (one, other):
-            value = interface
-            for key in place:
-                value = value[key]
-            values.append(value)
+    places = list_places(interface)
+    cases = [(place, value) for place in places for value in VALUES]
+    changes = count * 4 // 5
+    for place, value in rng.sample(cases, changes):
+        text = json.dumps(change_value(interface, place, value))
+        yield f"{place} = {str(value)[:40]!r}", text
+    for _ in range(count - changes):
+        first, second = rng.sample(places, 2)
         try:
-            text = json.dumps(changed(changed(interface, one, values[1]), other, values[0]))
-        except (LookupError, TypeError):  # one lies within the other
+            text = json.dumps(swap_values(interface, first, second))
+        except (LookupError, TypeError):  # one is inside the other
             text = json.dumps(interface)[: rng.randrange(2000)]
-        yield f"{one} and {other} swapped", text
+        yield f"{first} and {second} swapped", text
 
 
-def attack_interfaces(source, folder, count, seed):
-    """Return what is wrong after loading crafted interfaces and acting with what loads: raw errors,
-    slow ones.
+def load_crafted_interfaces(source, folder, count, seed):
+    """Load files with crafted interfaces, and act with those that load.
+
+    Returns:
+        What went wrong: errors of other types than ours, calls that took long, files written.
     """
-    model, wrong = onnx.load_model(source), []
-    interface = interface_of(model)
-    for name, text in crafted(interface, count, seed):
+    faults = []
+    interface = interface_of(onnx.load_model(source))
+    for name, text in craft_interfaces(interface, count, seed):
         path = relabelled(onnx.load_model(source), folder / "policy.onnx", text)
-        begun = time.perf_counter()
+        start = time.perf_counter()
         try:
             rlcatalog.Actor(path, seed=0).act(TRIED)
         except CatalogError:
             pass
         except BaseException as error:
-            wrong.append((name, f"{type(error).__name__}: {error}"[:200]))
-        if (took := time.perf_counter() - begun) > 10:
-            wrong.append((name, f"took {took:.1f} s"))
+            faults.append((name, f"{type(error).__name__}: {error}"[:200]))
+        seconds = time.perf_counter() - start
+        if seconds > 10:
+            faults.append((name, f"took {seconds:.1f} s"))
         if [file.name for file in folder.iterdir()] != ["policy.onnx"]:
-            wrong.append((name, "wrote a file"))
-    return wrong
+            faults.append((name, "wrote a file"))
+    return faults
 
 
-def test_some_crafted_interfaces(files, tmp_path):
-    assert attack_interfaces(files["policy.onnx"], tmp_path, 4, seed=0) == []
+def test_some_crafted_interfaces_raise_typed_errors(exported, tmp_path):
+    faults = load_crafted_interfaces(exported["policy.onnx"], tmp_path, count=4, seed=0)
+
+    assert faults == []
 
 
 @pytest.mark.attack
-def test_crafted_interfaces(files, tmp_path):
-    assert attack_interfaces(files["policy.onnx"], tmp_path, 2000, seed=1) == []
+def test_crafted_interfaces_raise_typed_errors(exported, tmp_path):
+    faults = load_crafted_interfaces(exported["policy.onnx"], tmp_path, count=2000, seed=1)
+
+    assert faults == []
 
 
 # --- damaged files --------------------------------------------------------------------------------
 
 
-def damaged(content, rng):
-    """Return other content than this: bits flipped, cut, blanked, swapped, said twice or put in."""
+def damage_bytes(content, rng):
+    """Return other content than this: bits flipped, cut, blanked, swapped, repeated or inserted."""
     while True:
         data = bytearray(content)
         at = rng.randrange(len(data))
         match rng.choice(
-            ["flip", "flip", "flips", "cut", "blank", "swap", "twice", "more", "version"]
+            ["flip", "flip", "flips", "cut", "blank", "swap", "repeat", "insert", "version"]
         ):
             case "flip":
                 data[at] ^= 1 << rng.randrange(8)
@@ -180,9 +193,9 @@ def damaged(content, rng):
                 data[at : at + 16] = bytes(len(data[at : at + 16]))
             case "swap":
                 data[at : at + 64], data[:64] = data[:64], data[at : at + 64]
-            case "twice":
+            case "repeat":
                 data += data[at:]
-            case "more":
+            case "insert":
                 data[at:at] = rng.randbytes(8)
             case "version":
                 data = data.replace(b'"format_version":2', b'"format_version":1')
@@ -190,49 +203,50 @@ def damaged(content, rng):
             return bytes(data)
 
 
-def damage(source, target, rng):
+def write_damaged_copy(source, target, rng):
     """Write a damaged copy of a file or folder."""
     if source.is_file():
-        target.write_bytes(damaged(source.read_bytes(), rng))
+        target.write_bytes(damage_bytes(source.read_bytes(), rng))
         return
     shutil.rmtree(target, ignore_errors=True)
     shutil.copytree(source, target)
-    inside = sorted(file for file in target.rglob("*") if file.is_file())
-    one, other = rng.sample(inside, 2)
-    match rng.choice(["bytes", "bytes", "gone", "swap", "new"]):
+    files = sorted(file for file in target.rglob("*") if file.is_file())
+    file, other = rng.sample(files, 2)
+    match rng.choice(["bytes", "bytes", "remove", "swap", "add"]):
         case "bytes":
-            one.write_bytes(damaged(one.read_bytes(), rng))
-        case "gone":
-            one.unlink()
+            file.write_bytes(damage_bytes(file.read_bytes(), rng))
+        case "remove":
+            file.unlink()
         case "swap":
-            first = one.read_bytes()
-            one.write_bytes(other.read_bytes())
-            other.write_bytes(first)
-        case "new":
-            (one.parent / "new").write_bytes(other.read_bytes())
+            content = file.read_bytes()
+            file.write_bytes(other.read_bytes())
+            other.write_bytes(content)
+        case "add":
+            (file.parent / "new").write_bytes(other.read_bytes())
 
 
-def attack_files(source, folder, count, seed):
-    """Return the errors that damaged copies were not refused with, and those that loaded."""
-    rng, wrong = random.Random(seed), []
+def load_damaged_files(source, folder, count, seed):
+    """Load damaged copies, and return which loaded or raised an error of another type."""
+    rng = random.Random(seed)
+    faults = []
     for i in range(count):
-        damage(source, folder / source.name, rng)
+        write_damaged_copy(source, folder / source.name, rng)
         try:
             rlcatalog.Actor(folder / source.name, seed=0)
-            wrong.append((i, "loaded"))
+            faults.append((i, "loaded"))
         except SavedPolicyError:
             pass
         except BaseException as error:
-            wrong.append((i, f"{type(error).__name__}: {error}"[:200]))
-    return wrong
+            faults.append((i, f"{type(error).__name__}: {error}"[:200]))
+    return faults
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_some_damaged_files(files, tmp_path, name):
-    assert attack_files(files[name], tmp_path, 6, seed=0) == []
+def test_some_damaged_files_do_not_load(exported, tmp_path, name):
+    assert load_damaged_files(exported[name], tmp_path, count=6, seed=0) == []
 
 
 @pytest.mark.attack
 @pytest.mark.parametrize("name", FORMATS)
-def test_damaged_files(files, tmp_path, name):
-    assert attack_files(files[name], tmp_path, 500, seed=1) == []
+def test_damaged_files_do_not_load(exported, tmp_path, name):
+    assert load_damaged_files(exported[name], tmp_path, count=500, seed=1) == []

@@ -1,6 +1,4 @@
-"""Exports of compiled modules, half precision and Keras's Lambda layers: a file that acts like the
-policy, or a typed error and no file.
-"""
+"""Exports of compiled modules, of half precision, and of Keras's Lambda layers."""
 
 from __future__ import annotations
 
@@ -15,19 +13,23 @@ from rlcatalog.errors import NotServedError
 
 pytest.importorskip("onnxruntime", reason="needs rlcatalog-export")
 
-OBS, ACT = spaces.Box(-1, 1, (6,), np.float32), spaces.Discrete(3)
-ROWS = np.linspace(-1, 1, 12, dtype=np.float32).reshape(2, 6)
+OBS = spaces.Box(-1, 1, (6,), np.float32)
+ACTIONS = spaces.Discrete(3)
+TWO_OBSERVATIONS = np.linspace(-1, 1, 12, dtype=np.float32).reshape(2, 6)
 
 
-def build(model, framework="torch"):
-    return rlcatalog.build(OBS, ACT, {"custom_model": model}, framework)
+def build_policy(model, framework="torch"):
+    return rlcatalog.build(OBS, ACTIONS, {"custom_model": model}, framework)
 
 
-def dist_inputs(policy):
-    return policy.act(ROWS, explore=False).dist_inputs
+def act_greedily(policy):
+    return policy.act(TWO_OBSERVATIONS, explore=False).dist_inputs
 
 
-def compiled_module():
+# --- compiled modules -----------------------------------------------------------------------------
+
+
+def make_compiled_module():
     """Return a compiled module, and a list that gets an entry at each compiled pass."""
     import torch
 
@@ -46,27 +48,37 @@ def compiled_module():
 
 @pytest.mark.parametrize("name", ["policy.onnx", "policy.pt2"])
 def test_export_of_a_compiled_module_acts_like_the_policy(name, tmp_path):
-    policy = build(compiled_module()[0])
+    module, _ = make_compiled_module()
+    policy = build_policy(module)
+
     policy.export(tmp_path / name)
+
     actor = rlcatalog.Actor(tmp_path / name)
-    np.testing.assert_allclose(dist_inputs(actor), dist_inputs(policy), atol=1e-5)
+    np.testing.assert_allclose(act_greedily(actor), act_greedily(policy), atol=1e-5)
 
 
-def test_copy_of_a_compiled_module_is_compiled_too():
-    module, passes = compiled_module()
-    policy = build(module)
-    expected = dist_inputs(policy)
-    twin = copy.deepcopy(policy)
+def test_deepcopy_of_a_compiled_module_is_compiled_too():
+    module, passes = make_compiled_module()
+    policy = build_policy(module)
+    expected = act_greedily(policy)
+
+    copied = copy.deepcopy(policy)
     passes.clear()
-    np.testing.assert_array_equal(dist_inputs(twin), expected)
+
+    np.testing.assert_array_equal(act_greedily(copied), expected)
     assert len(passes) == 1
-    assert twin.model.module is not policy.model.module
+    assert copied.model.module is not policy.model.module
 
 
-def test_export_of_a_bfloat16_module_to_onnx_is_refused(tmp_path):
+# --- half precision -------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def bfloat16_module_policy():
+    """A policy whose module computes in bfloat16, behind observations in float32."""
     import torch
 
-    class Half(torch.nn.Module):
+    class HalfPrecisionNet(torch.nn.Module):
         def __init__(self, space):
             super().__init__()
             self.layer = torch.nn.Linear(6, 4, dtype=torch.bfloat16)
@@ -74,32 +86,48 @@ def test_export_of_a_bfloat16_module_to_onnx_is_refused(tmp_path):
         def forward(self, x):
             return self.layer(x.to(torch.bfloat16))
 
-    policy = build(Half)
+    return build_policy(HalfPrecisionNet)
+
+
+def test_export_of_a_bfloat16_module_to_onnx_is_an_error(bfloat16_module_policy, tmp_path):
     # onnxruntime has no matrix product for bfloat16 on the CPU.
     with pytest.raises(NotServedError, match=r"policy\.onnx was not written, .* bfloat16"):
-        policy.export(tmp_path / "policy.onnx")
+        bfloat16_module_policy.export(tmp_path / "policy.onnx")
+
     assert list(tmp_path.iterdir()) == []
-    policy.export(tmp_path / "policy.pt2")
+
+
+def test_export_of_a_bfloat16_module_to_torch_acts_like_it(bfloat16_module_policy, tmp_path):
+    bfloat16_module_policy.export(tmp_path / "policy.pt2")
+
     actor = rlcatalog.Actor(tmp_path / "policy.pt2")
-    np.testing.assert_allclose(dist_inputs(actor), dist_inputs(policy), atol=1e-2)
+    expected = act_greedily(bfloat16_module_policy)
+    np.testing.assert_allclose(act_greedily(actor), expected, atol=1e-2)
 
 
-def test_export_of_a_bfloat16_policy_acts_like_it(tmp_path):
+def test_export_of_a_bfloat16_policy_to_onnx_acts_like_it(tmp_path):
     import torch
 
-    policy = rlcatalog.build(OBS, ACT, {"fcnet_hiddens": [8]}, "torch")
+    policy = rlcatalog.build(OBS, ACTIONS, {"fcnet_hiddens": [8]}, "torch")
     policy.model.to(torch.bfloat16)
+
     policy.export(tmp_path / "policy.onnx")
+
     actor = rlcatalog.Actor(tmp_path / "policy.onnx")
-    np.testing.assert_allclose(dist_inputs(actor), dist_inputs(policy), atol=1e-2)
+    np.testing.assert_allclose(act_greedily(actor), act_greedily(policy), atol=1e-2)
 
 
-def test_export_of_a_keras_lambda_is_refused_before_a_file(tmp_path):
+# --- Lambda layers --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("name", "format"), [("policy.onnx", "onnx"), ("policy", "savedmodel")])
+def test_export_of_a_keras_lambda_is_an_error_and_no_file(name, format, tmp_path):
     from rlcatalog_tf import keras
 
     layers = [keras.layers.Lambda(lambda x: x * 2), keras.layers.Dense(4)]
-    policy = build(keras.Sequential([keras.layers.Input((6,)), *layers]), "tf")
-    for name in ("policy.onnx", "policy"):
-        with pytest.raises(NotServedError, match="Lambda"):
-            policy.export(tmp_path / name, "onnx" if name.endswith("onnx") else "savedmodel")
+    policy = build_policy(keras.Sequential([keras.layers.Input((6,)), *layers]), "tf")
+
+    with pytest.raises(NotServedError, match="Lambda"):
+        policy.export(tmp_path / name, format)
+
     assert list(tmp_path.iterdir()) == []

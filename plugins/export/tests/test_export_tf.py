@@ -1,4 +1,4 @@
-"""Policies of TensorFlow's as SavedModels, and what they draw from noise."""
+"""SavedModels of TensorFlow policies: acting, errors, folders, and numbers drawn from noise."""
 
 from __future__ import annotations
 
@@ -19,6 +19,9 @@ from rlcatalog_tf.random import drawing_from
 VECTOR = Box(-1, 1, (3,), np.float32)
 
 
+# --- acting ---------------------------------------------------------------------------------------
+
+
 @pytest.mark.parametrize(
     "name",
     [
@@ -27,31 +30,42 @@ VECTOR = Box(-1, 1, (3,), np.float32)
         pytest.param("a user's Keras layers, lstm, tf", marks=pytest.mark.attack),
     ],
 )
-def test_a_saved_model_acts_as_its_policy(name, tmp_path):
+def test_saved_model_acts_like_its_policy(name, tmp_path):
     case = cases()[name]
     policy = built(case)
-    before = policy.model.get_weights()
+    weights = policy.model.get_weights()
+
     interface = policy.export(tmp_path / "model", format="savedmodel")
-    noise = interface.input("noise")
-    inputs, expected = steps_of(case, policy, noise.shape[0])
+
     for key, array in policy.model.get_weights().items():
-        np.testing.assert_array_equal(array, before[key])
+        np.testing.assert_array_equal(array, weights[key])
+    inputs, outputs = steps_of(case, policy, interface.input("noise").shape[0])
     space = {} if interface.observation_space else {"observation_space": case.obs}
-    actor, state = rlcatalog.Actor(tmp_path / "model", **space), None
-    for given, step in zip(inputs, expected, strict=True):
-        if given["begun"] is not None:
-            state = actor.restart(state, given["begun"])
-        feeds, _ = actor.feeds(given["obs"])
-        rows = len(given["mask"]) if given["mask"] is not None else 3
-        mask = None if given["mask"] is None else actor.masks.matrix(given["mask"], rows)
-        drawn = given["noise"]
-        found = actor.act_on(feeds, rows, state, given["reward"], mask, drawn is not None, drawn)
-        near(step, tuple(found)[:5], case.tolerance, name)
-        state = found.state
+    actor = rlcatalog.Actor(tmp_path / "model", **space)
+    state = None
+    for step, expected in zip(inputs, outputs, strict=True):
+        if step["begun"] is not None:
+            state = actor.restart(state, step["begun"])
+        result = act_on_step(actor, step, state)
+        near(expected, tuple(result)[:5], case.tolerance, name)
+        state = result.state
 
 
-class Drawing(TFModelV2):
-    """Adds noise of its own to the logits."""
+def act_on_step(actor, step, state):
+    """Act as in a step of the policy: on its inputs, and with its noise."""
+    feeds, _ = actor.feeds(step["obs"])
+    rows = 3
+    mask = None
+    if step["mask"] is not None:
+        rows = len(step["mask"])
+        mask = actor.masks.matrix(step["mask"], rows)
+    noise = step["noise"]
+    explore = noise is not None
+    return actor.act_on(feeds, rows, state, step["reward"], mask, explore, noise)
+
+
+class DrawsLogits(TFModelV2):
+    """Draws random numbers in its forward pass."""
 
     def __init__(self, *arguments):
         super().__init__(*arguments)
@@ -66,46 +80,89 @@ class Drawing(TFModelV2):
 
 
 @pytest.mark.parametrize("format", ["savedmodel", "onnx"])
-def test_what_draws_by_itself_is_refused_by_its_line(format, tmp_path):
+def test_export_of_a_model_that_draws_shows_its_code(format, tmp_path):
     if format == "onnx":
         pytest.importorskip("tf2onnx")
-    policy = rlcatalog.build(VECTOR, Discrete(3), {"custom_model": Drawing}, "tf")
-    with pytest.raises(
-        NotServedError, match=r"export_tf\.py:\d+, in forward: `return logits \+ 0\.0 \* tf\.random"
-    ):
+    policy = rlcatalog.build(VECTOR, Discrete(3), {"custom_model": DrawsLogits}, "tf")
+
+    with pytest.raises(NotServedError, match=r"export_tf\.py:\d+, in forward: ") as caught:
         policy.export(tmp_path / "model", format=format)
+
+    assert "in forward: `return logits + 0.0 * tf.random" in str(caught.value)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_folder_that_is_no_export_and_a_damaged_one_are_refused(tmp_path):
-    pytest.importorskip("tensorflow")  # SavedModels are read by it
-    with pytest.raises(SavedPolicyError, match="not a policy exported by rlcatalog"):
-        rlcatalog.Actor(tmp_path)
+# --- folders --------------------------------------------------------------------------------------
+
+
+def export_saved_model(folder):
     policy = rlcatalog.build(VECTOR, Discrete(3), {"fcnet_hiddens": [4]}, "tf")
+    policy.export(folder, format="savedmodel")
+    return policy
+
+
+def test_export_replaces_an_older_saved_model(tmp_path):
+    policy = export_saved_model(tmp_path / "model")
+
     policy.export(tmp_path / "model", format="savedmodel")
-    policy.export(tmp_path / "model", format="savedmodel")  # a former one is replaced as a whole
-    with pytest.raises(FolderTakenError, match="is not an exported policy"):
-        policy.export(tmp_path, format="savedmodel")
+
     assert (tmp_path / "model/saved_model.pb").is_file()
-    (tmp_path / "model/saved_model.pb").write_bytes(b"no graph")
-    with pytest.raises(SavedPolicyError, match="its checksum differs"):
-        rlcatalog.Actor(tmp_path / "model")
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
 
 
-def drawn(draw, count=20_000):
-    """Return numbers drawn from noise, with the noise's width known and not."""
-    noise = TFNoise(count)
+def test_export_does_not_replace_another_folder(tmp_path):
+    policy = export_saved_model(tmp_path / "model")
+
+    with pytest.raises(FolderTakenError, match="is not an exported policy"):
+        policy.export(tmp_path, format="savedmodel")
+
+    assert (tmp_path / "model/saved_model.pb").is_file()
+
+
+def test_actor_of_another_folder_is_an_error(tmp_path):
+    pytest.importorskip("tensorflow")  # it reads SavedModels
+
+    with pytest.raises(SavedPolicyError, match="not a policy exported by rlcatalog"):
+        rlcatalog.Actor(tmp_path)
+
+
+def test_actor_of_a_damaged_saved_model_is_an_error(tmp_path):
+    export_saved_model(tmp_path / "model")
+    (tmp_path / "model/saved_model.pb").write_bytes(b"no graph")
+
+    with pytest.raises(SavedPolicyError, match="its checksum differs"):
+        rlcatalog.Actor(tmp_path / "model")
+
+
+# --- numbers drawn from noise ---------------------------------------------------------------------
+
+
+def draw_from_noise(draw):
+    """Call a function that draws 20,000 numbers from noise, and return them."""
+    noise = TFNoise(20_000)
     with drawing_from(noise):
-        first = draw().numpy()
-    given = np.random.default_rng(1).random((count, sum(noise.widths)), np.float32)
-    with drawing_from(TFNoise(None, tf.constant(given), noise.widths)):
-        second = draw().numpy()
-    with drawing_from(TFNoise(count, tf.constant(given))):
-        np.testing.assert_array_equal(draw().numpy(), second)
-    return first, second
+        draw()
+    numbers = tf.constant(np.random.default_rng(1).random((20_000, sum(noise.widths)), np.float32))
+    with drawing_from(TFNoise(None, numbers, noise.widths)):
+        values = draw().numpy()
+    # With the number of rows instead of the widths, it draws the same.
+    with drawing_from(TFNoise(20_000, numbers)):
+        np.testing.assert_array_equal(draw().numpy(), values)
+    return values
 
 
+def draw_while_counting(draw):
+    """Call a function while the width of its noise is counted, and return what it draws."""
+    with drawing_from(TFNoise(20_000)):
+        return draw().numpy()
+
+
+both_ways_to_draw = pytest.mark.parametrize(
+    "run", [draw_from_noise, draw_while_counting], ids=["from-noise", "while-counting"]
+)
+
+
+@both_ways_to_draw
 @pytest.mark.parametrize(
     ("draw", "cdf"),
     [
@@ -117,15 +174,18 @@ def drawn(draw, count=20_000):
     ],
     ids=["uniform", "normal", "normal, three of a row", "gamma below 1", "gamma"],
 )
-def test_what_is_made_of_noise_is_distributed_as_it_should(draw, cdf):
-    for found in drawn(draw):
-        assert stats.kstest(found, cdf).pvalue > 1e-4
+def test_numbers_follow_their_distribution(draw, cdf, run):
+    assert stats.kstest(run(draw), cdf).pvalue > 1e-4
 
 
-def test_places_are_drawn_as_often_as_their_logits_say():
+@both_ways_to_draw
+def test_categories_follow_their_logits(run):
     logits = tf.constant([[2.0, 0.0, -1.0, tf.float32.min]] * 20_000)
-    chances = np.exp([2.0, 0.0, -1.0])
-    for found in drawn(lambda: draw_categorical(logits)):
-        counts = np.bincount(found[:, 0], minlength=4)
-        assert counts[3] == 0
-        assert stats.chisquare(counts[:3], chances / chances.sum() * len(found)).pvalue > 1e-4
+
+    categories = run(lambda: draw_categorical(logits))[:, 0]
+
+    counts = np.bincount(categories, minlength=4)
+    exponents = np.exp([2.0, 0.0, -1.0])
+    expected = exponents / exponents.sum() * 20_000
+    assert counts[3] == 0  # the logit of a masked action
+    assert stats.chisquare(counts[:3], expected).pvalue > 1e-4

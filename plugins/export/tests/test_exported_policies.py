@@ -1,4 +1,4 @@
-"""Files of exported policies: they carry a checksum, and others are refused."""
+"""Files of exported policies: their checksums and versions, and files that are not followed."""
 
 from __future__ import annotations
 
@@ -15,115 +15,174 @@ pytest.importorskip("onnxruntime", reason="needs rlcatalog-export, which is not 
 from exported_files import OBS, relabelled
 
 import rlcatalog
-from rlcatalog.errors import SavedPolicyError
+from rlcatalog.errors import ObservationError, SavedPolicyError
+
+# `exported` has the files of a policy in three formats: name → path.
 
 
-@pytest.fixture
-def files(exported):
-    return exported
-
-
-@pytest.mark.parametrize("version", [b"1", b"3"])
-def test_a_file_of_another_format_version_is_refused(files, tmp_path, version):
-    """Whatever its checksum says; without it, as a file of version 1 was, it is refused as well."""
-    content = (
-        files["policy.onnx"]
-        .read_bytes()
-        .replace(b'"format_version":2', b'"format_version":' + version)
-    )
-    body = content[:-64]
-    for name, data in (
-        ("signed", body + hashlib.sha256(body).hexdigest().encode()),
-        ("cut", content[:-86]),
-    ):
-        (tmp_path / f"{name}.onnx").write_bytes(data)
-        with pytest.raises(
-            SavedPolicyError, match=rf"format version {version.decode()} instead of 2"
-        ):
-            rlcatalog.Actor(tmp_path / f"{name}.onnx")
+# --- checksums and versions -----------------------------------------------------------------------
 
 
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("name", ["policy.onnx", "policy.pt2", "policy-savedmodel"])
-def test_a_new_file_loads_without_a_warning(files, name):
-    actor = rlcatalog.Actor(files[name])
+def test_exported_file_loads_and_acts_without_a_warning(exported, name):
+    actor = rlcatalog.Actor(exported[name])
+
     assert actor.interface.format_version == 2
     assert actor.act([OBS.sample()]).action.shape == (1, 2)
 
 
-def test_a_new_file_without_its_checksum_is_refused(files, tmp_path):
-    shutil.copy(files["policy.onnx"], tmp_path / "cut.onnx")
-    with (tmp_path / "cut.onnx").open("rb+") as file:  # the last entry of the metadata
-        file.truncate(file.seek(0, os.SEEK_END) - 86)
-    onnx.load_model(tmp_path / "cut.onnx")  # a sound file of ONNX
-    shutil.copy(files["policy.pt2"], tmp_path / "cut.pt2")
-    with (tmp_path / "cut.pt2").open("rb+") as file:  # the comment of the archive
-        file.truncate(file.seek(0, os.SEEK_END) - 81)
+def set_format_version(content, version):
+    """Return the content of an ONNX file with another format version and a wrong checksum."""
+    return content.replace(b'"format_version":2', f'"format_version":{version}'.encode())
+
+
+@pytest.mark.parametrize("version", [1, 3])
+def test_file_of_another_version_is_an_error(exported, tmp_path, version):
+    content = set_format_version(exported["policy.onnx"].read_bytes(), version)
+    without_checksum = content[:-64]  # 64 hexadecimal digits
+    checksum = hashlib.sha256(without_checksum).hexdigest().encode()
+    (tmp_path / "policy.onnx").write_bytes(without_checksum + checksum)
+
+    with pytest.raises(SavedPolicyError, match=f"format version {version} instead of 2"):
+        rlcatalog.Actor(tmp_path / "policy.onnx")
+
+
+@pytest.mark.parametrize("version", [1, 3])
+def test_file_of_another_version_without_checksum_is_an_error(exported, tmp_path, version):
+    content = set_format_version(exported["policy.onnx"].read_bytes(), version)
+    # The entry of the checksum has 86 bytes. Files of version 1 had none.
+    (tmp_path / "policy.onnx").write_bytes(content[:-86])
+
+    with pytest.raises(SavedPolicyError, match=f"format version {version} instead of 2"):
+        rlcatalog.Actor(tmp_path / "policy.onnx")
+
+
+def remove_checksum_of_onnx(source, target):
+    """Copy a file without the last entry of its metadata, which has 86 bytes."""
+    target.write_bytes(source.read_bytes()[:-86])
+    onnx.load_model(target)  # a valid ONNX file
+
+
+def remove_checksum_of_pt2(source, target):
+    """Copy a zip archive without its comment: 81 bytes with the length before it."""
+    target.write_bytes(source.read_bytes()[:-81])
+    with target.open("rb+") as file:
         file.seek(-2, os.SEEK_END)
-        file.write(b"\0\0")
-    shutil.copytree(files["policy-savedmodel"], tmp_path / "cut")
-    (tmp_path / "cut/assets.extra/rlcatalog.sha256").unlink()
-    for name in ("cut.onnx", "cut.pt2", "cut"):
-        with pytest.raises(
-            SavedPolicyError,
-            match=r"files of format version 2 have a checksum, but this file has none",
-        ):
-            rlcatalog.Actor(tmp_path / name)
+        file.write(b"\0\0")  # the length of the comment
 
 
-def test_a_changed_file_is_refused_in_each_format(files, tmp_path):
-    for name in ("policy.onnx", "policy.pt2"):
-        content = bytearray(files[name].read_bytes())
-        content[len(content) // 2] ^= 1
-        (tmp_path / name).write_bytes(content)
-        with pytest.raises(SavedPolicyError, match="its checksum differs"):
-            rlcatalog.Actor(tmp_path / name)
+def remove_checksum_of_savedmodel(source, target):
+    shutil.copytree(source, target)
+    (target / "assets.extra/rlcatalog.sha256").unlink()
+
+
+@pytest.mark.parametrize(
+    ("name", "remove_checksum"),
+    [
+        ("policy.onnx", remove_checksum_of_onnx),
+        ("policy.pt2", remove_checksum_of_pt2),
+        ("policy-savedmodel", remove_checksum_of_savedmodel),
+    ],
+)
+def test_file_without_its_checksum_does_not_load(exported, tmp_path, name, remove_checksum):
+    remove_checksum(exported[name], tmp_path / name)
+
+    with pytest.raises(SavedPolicyError, match="but this file has none") as caught:
+        rlcatalog.Actor(tmp_path / name)
+
+    assert "files of format version 2 have a checksum, but" in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["policy.onnx", "policy.pt2"])
+def test_file_with_a_flipped_bit_does_not_load(exported, tmp_path, name):
+    content = bytearray(exported[name].read_bytes())
+    content[len(content) // 2] ^= 1
+    (tmp_path / name).write_bytes(content)
+
+    with pytest.raises(SavedPolicyError, match="its checksum differs"):
+        rlcatalog.Actor(tmp_path / name)
+
+
+def test_saved_model_with_another_file_does_not_load(exported, tmp_path):
     folder = tmp_path / "folder"
-    shutil.copytree(files["policy-savedmodel"], folder)
+    shutil.copytree(exported["policy-savedmodel"], folder)
     (folder / "more").write_text("")
+
     with pytest.raises(SavedPolicyError, match="its checksum differs"):
         rlcatalog.Actor(folder)
 
 
-def test_pipes_and_devices_are_not_waited_for_and_links_are_followed_at_the_top_alone(
-    files, tmp_path
-):
-    for suffix in (".onnx", ".pt2"):
-        os.mkfifo(tmp_path / f"pipe{suffix}")
-        (tmp_path / f"device{suffix}").symlink_to("/dev/zero")
-        for name in ("pipe", "device"):
-            with pytest.raises(SavedPolicyError, match="not a regular file"):
-                rlcatalog.Actor(tmp_path / f"{name}{suffix}")
-        (tmp_path / f"latest{suffix}").symlink_to(files[f"policy{suffix}"])
-        rlcatalog.Actor(tmp_path / f"latest{suffix}")
+# --- pipes, devices and links ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["policy.onnx", "policy.pt2"])
+def test_actor_does_not_wait_for_a_pipe(tmp_path, name):
+    os.mkfifo(tmp_path / name)
+
+    with pytest.raises(SavedPolicyError, match="not a regular file"):
+        rlcatalog.Actor(tmp_path / name)
+
+
+@pytest.mark.parametrize("name", ["policy.onnx", "policy.pt2"])
+def test_actor_does_not_read_a_device(tmp_path, name):
+    (tmp_path / name).symlink_to("/dev/zero")
+
+    with pytest.raises(SavedPolicyError, match="not a regular file"):
+        rlcatalog.Actor(tmp_path / name)
+
+
+@pytest.mark.parametrize("name", ["policy.onnx", "policy.pt2"])
+def test_actor_follows_a_link_to_a_file(exported, tmp_path, name):
+    (tmp_path / name).symlink_to(exported[name])
+
+    rlcatalog.Actor(tmp_path / name)
+
+
+def test_actor_does_not_wait_for_a_pipe_in_a_folder(exported, tmp_path):
     folder = tmp_path / "folder"
-    shutil.copytree(files["policy-savedmodel"], folder)
+    shutil.copytree(exported["policy-savedmodel"], folder)
     os.mkfifo(folder / "pipe")
+
     with pytest.raises(SavedPolicyError, match="neither a file nor a folder"):
         rlcatalog.Actor(folder)
-    (folder / "pipe").unlink()
+
+
+def test_actor_does_not_follow_links_in_a_folder(exported, tmp_path):
+    folder = tmp_path / "folder"
+    shutil.copytree(exported["policy-savedmodel"], folder)
     (folder / "saved_model.pb").unlink()
-    (folder / "saved_model.pb").symlink_to(files["policy-savedmodel"] / "saved_model.pb")
+    (folder / "saved_model.pb").symlink_to(exported["policy-savedmodel"] / "saved_model.pb")
+
     with pytest.raises(SavedPolicyError, match="a link, which is not followed"):
         rlcatalog.Actor(folder)
 
 
-def test_weights_in_other_files_are_not_read(files, tmp_path, monkeypatch):
-    model = onnx.load_model(files["policy.onnx"])
+# --- content --------------------------------------------------------------------------------------
+
+
+def test_actor_reads_no_weights_from_other_files(exported, tmp_path, monkeypatch):
+    model = onnx.load_model(exported["policy.onnx"])
     weights = max(model.graph.initializer, key=lambda tensor: len(tensor.raw_data))
     size = len(weights.raw_data)
     (tmp_path / "secret").write_bytes(bytes(size))
+    # ONNX allows a tensor to name a file that has its data.
     weights.ClearField("raw_data")
     weights.data_location = onnx.TensorProto.EXTERNAL
     for key, value in (("location", "secret"), ("offset", "0"), ("length", str(size))):
         entry = weights.external_data.add()
-        entry.key, entry.value = key, value
-    relabelled(model, tmp_path / "policy.onnx")
+        entry.key = key
+        entry.value = value
+    relabelled(model, tmp_path / "policy.onnx")  # with a correct checksum
     monkeypatch.chdir(tmp_path)
+
     with pytest.raises(SavedPolicyError, match="cannot be read"):
         rlcatalog.Actor("policy.onnx")
 
 
-def test_an_observation_out_of_bounds_is_still_refused_at_the_first_act(files):
-    with pytest.raises(rlcatalog.errors.ObservationError):
-        rlcatalog.Actor(files["policy.onnx"]).act([{"d": 1, "v": np.array([9, 0], np.float32)}])
+def test_actor_of_a_file_checks_observations(exported):
+    actor = rlcatalog.Actor(exported["policy.onnx"])
+    out_of_bounds = {"d": 1, "v": np.array([9, 0], np.float32)}  # v is between -1 and 1
+
+    with pytest.raises(ObservationError):
+        actor.act([out_of_bounds])

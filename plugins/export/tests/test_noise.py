@@ -1,18 +1,26 @@
-"""Random numbers of frozen policies, whose state a checkpoint holds."""
+"""State of the random numbers of frozen policies, which checkpoints contain."""
 
 import pytest
 
 from rlcatalog_export.noise_blocks import NoiseBlocks
 
 
-@pytest.mark.parametrize(("size", "at"), [(2**40, 0), (4096, 4097)])
-def test_the_state_of_a_frozen_policys_numbers_is_bounded(size, at):
+@pytest.mark.parametrize(
+    ("size", "used"),
+    [
+        pytest.param(2**40, 0, id="block-too-large"),
+        pytest.param(4096, 4097, id="more-used-than-there-are"),
+    ],
+)
+def test_set_state_rejects_an_impossible_block(size, used):
     noise = NoiseBlocks(1)
     noise.take(10)
     state = noise.state()
-    noise.set_state(state)
-    state[-2:] = size, at
-    with pytest.raises(
-        ValueError, match=f"the state of a block of {size} numbers with {at} of them used"
-    ):
+    noise.set_state(state)  # an unchanged state is accepted
+    state[-2:] = size, used
+
+    with pytest.raises(ValueError, match=f"block of {size} numbers") as caught:
         noise.set_state(state)
+
+    expected = f"the state of a block of {size} numbers with {used} of them used"
+    assert expected in str(caught.value)

@@ -1,10 +1,8 @@
-"""ONNX files: what `Actor` checks, what cannot be exported, what becomes of files, TensorFlow's
-policies.
-"""
+"""ONNX files: what `Actor` checks, states and episodes, and what cannot be exported."""
 
 from __future__ import annotations
 
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
 
 import gymnasium as gym
@@ -16,12 +14,15 @@ from gymnasium.spaces import Box, Dict, Discrete
 from torch import nn
 
 import rlcatalog
-from rlcatalog import errors
+from rlcatalog import Policy, errors
+from rlcatalog_export.onnx_graph import Graph, bind_graph
+from rlcatalog_export.onnx_operations import FORMULAS, Value
+from rlcatalog_preprocessors.integers import OneHotPreprocessor
 from rlcatalog_torch import TorchModelV2
 
 VECTOR = Box(-1, 1, (3,), np.float32)
-MASKED = Dict({"action_mask": Box(0, 1, (3,), np.int8), "v": VECTOR})
-REMEMBERING = {
+#: An LSTM that reads the last reward.
+LSTM = {
     "use_lstm": True,
     "lstm_cell_size": 4,
     "fcnet_hiddens": [4],
@@ -29,221 +30,351 @@ REMEMBERING = {
 }
 
 
-def exported(folder, name, obs, action, config, framework="torch"):
-    policy = rlcatalog.build(obs, action, config, framework)
-    path = folder / f"{name}.onnx"
+@dataclass
+class Export:
+    """A policy, and the ONNX file it was exported to."""
+
+    policy: Policy
+    path: Path
+
+
+@pytest.fixture(scope="module")
+def masked_export(tmp_path_factory):
+    """A policy with three actions and an action mask."""
+    obs = Dict({"action_mask": Box(0, 1, (3,), np.int8), "v": VECTOR})
+    policy = rlcatalog.build(obs, Discrete(3), {"fcnet_hiddens": [4]}, "torch")
+    path = tmp_path_factory.mktemp("masked") / "masked.onnx"
     policy.export(path)
-    return policy, path
+    return Export(policy, path)
 
 
 @pytest.fixture(scope="module")
-def masked(tmp_path_factory):
-    return exported(
-        tmp_path_factory.mktemp("masked"), "masked", MASKED, Discrete(3), {"fcnet_hiddens": [4]}
-    )
+def lstm_export(tmp_path_factory):
+    """A policy with three actions and an LSTM that reads the last reward."""
+    policy = rlcatalog.build(VECTOR, Discrete(3), LSTM, "torch")
+    path = tmp_path_factory.mktemp("lstm") / "lstm.onnx"
+    policy.export(path)
+    return Export(policy, path)
 
 
-@pytest.fixture(scope="module")
-def remembering(tmp_path_factory):
-    return exported(tmp_path_factory.mktemp("lstm"), "lstm", VECTOR, Discrete(3), REMEMBERING)
-
-
-def said(function):
-    """Return class and text of the error that a function raises."""
+def describe_error(function, *arguments, **keywords):
+    """Call a function, and return type and message of the error that it raises."""
     with pytest.raises(errors.CatalogError) as caught:
-        function()
-    return type(caught.value), str(caught.value)
+        function(*arguments, **keywords)
+    return f"{type(caught.value).__name__}: {caught.value}"
 
 
-def observation(mask=(1, 1, 1), v=(0.0, 0.5, -0.5)):
+# --- observations and masks -----------------------------------------------------------------------
+
+
+def make_observation(mask=(1, 1, 1), v=(0.0, 0.5, -0.5)):
     return {"action_mask": np.array(mask, np.int8), "v": np.array(v, np.float32)}
 
 
-WRONG = {
-    "out of bounds": [observation(v=(0, 0, 5))],
-    "another shape": {"action_mask": np.ones((2, 3), np.int8), "v": np.zeros((2, 4), np.float32)},
-    "a key is missing": {"action_mask": np.ones((2, 3), np.int8)},
-    "a single one": observation(),
-    "not a number": {
-        "action_mask": np.ones((2, 3), np.int8),
-        "v": np.full((2, 3), np.nan, np.float32),
-    },
-    "nothing allowed": [observation(), observation(mask=(0, 0, 0))],
+OUT_OF_BOUNDS = [make_observation(v=(0, 0, 5))]
+TWO_FREE_MASKS = np.ones((2, 3), np.int8)
+INVALID_OBSERVATIONS = {
+    "another shape": {"action_mask": TWO_FREE_MASKS, "v": np.zeros((2, 4), np.float32)},
+    "a key is missing": {"action_mask": TWO_FREE_MASKS},
+    "not a batch": make_observation(),
+    "NaN": {"action_mask": TWO_FREE_MASKS, "v": np.full((2, 3), np.nan, np.float32)},
+    "no action is allowed": [make_observation(), make_observation(mask=(0, 0, 0))],
     "no mask": [{"v": np.zeros(3, np.float32)}],
 }
 
 
-@pytest.mark.parametrize("what", WRONG)
-@pytest.mark.parametrize("acted_before", [False, True])
-def test_an_actor_refuses_what_its_policy_refuses_in_the_same_words(masked, what, acted_before):
-    policy, path = masked
-    actor = rlcatalog.Actor(path)
+@pytest.fixture(params=[False, True], ids=["first-act", "second-act"])
+def actors(request, masked_export):
+    """The policy and the actor of a file, before and after they acted once."""
+    policy = masked_export.policy
+    actor = rlcatalog.Actor(masked_export.path)
+    policy.preprocessor.set_check("first")  # forgets earlier checks
+    if request.param:
+        policy.act([make_observation(), make_observation()])
+        actor.act([make_observation(), make_observation()])
+    return policy, actor
+
+
+@pytest.mark.parametrize("batch", INVALID_OBSERVATIONS.values(), ids=list(INVALID_OBSERVATIONS))
+def test_actor_rejects_observations_like_its_policy(actors, batch):
+    policy, actor = actors
+
+    assert describe_error(actor.act, batch) == describe_error(policy.act, batch)
+
+
+def test_actor_rejects_out_of_bounds_like_its_policy(masked_export):
+    policy = masked_export.policy
+    policy.preprocessor.set_check("first")  # forgets earlier checks
+    actor = rlcatalog.Actor(masked_export.path)
+
+    assert describe_error(actor.act, OUT_OF_BOUNDS) == describe_error(policy.act, OUT_OF_BOUNDS)
+
+
+def test_actor_checks_bounds_only_once_like_its_policy(masked_export):
+    policy = masked_export.policy
     policy.preprocessor.set_check("first")
-    if acted_before:
-        for one in (policy, actor):
-            one.act([observation(), observation()])
-    batch = WRONG[what]
-    if acted_before and what == "out of bounds":  # under `check_observations="first"`
-        np.testing.assert_allclose(
-            actor.act(batch).value, policy.act(batch).value, rtol=1e-5, atol=1e-6
-        )
-    else:
-        assert said(lambda: actor.act(batch)) == said(lambda: policy.act(batch))
+    actor = rlcatalog.Actor(masked_export.path)
+    policy.act([make_observation()])
+    actor.act([make_observation()])
+
+    value = actor.act(OUT_OF_BOUNDS).value
+
+    np.testing.assert_allclose(value, policy.act(OUT_OF_BOUNDS).value, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("mask", [np.ones((2, 4), bool), np.array([[1, 1, 1], [0, 0, 0]], bool)])
-def test_masks_that_are_given_are_checked_as_the_policy_checks_them(masked, mask):
-    policy, path = masked
-    actor, batch = rlcatalog.Actor(path), [observation(), observation()]
-    assert said(lambda: actor.act(batch, mask=mask)) == said(lambda: policy.act(batch, mask=mask))
+@pytest.mark.parametrize(
+    "mask",
+    [
+        pytest.param(np.ones((2, 4), bool), id="4-for-3-actions"),
+        pytest.param(np.array([[1, 1, 1], [0, 0, 0]], bool), id="nothing-in-row-1"),
+    ],
+)
+def test_actor_rejects_masks_like_its_policy(masked_export, mask):
+    policy = masked_export.policy
+    actor = rlcatalog.Actor(masked_export.path)
+    batch = [make_observation(), make_observation()]
+
+    expected = describe_error(policy.act, batch, mask=mask)
+
+    assert describe_error(actor.act, batch, mask=mask) == expected
 
 
-def test_a_mask_that_is_given_wins_over_the_observation_s(masked):
-    actor = rlcatalog.Actor(masked[1], seed=0)
-    only = np.tile([False, True, False], (50, 1))
-    assert set(actor.act([observation()] * 50, mask=only).action) == {1}
-    assert len(set(actor.act([observation()] * 50).action)) == 3
+def test_mask_argument_replaces_the_mask_of_the_observation(masked_export):
+    actor = rlcatalog.Actor(masked_export.path, seed=0)
+    batch = [make_observation(mask=(1, 1, 1))] * 50
+
+    with_own_mask = actor.act(batch)
+    with_argument = actor.act(batch, mask=np.tile([False, True, False], (50, 1)))
+
+    assert set(with_own_mask.action) == {0, 1, 2}
+    assert set(with_argument.action) == {1}
 
 
-def test_state_and_rewards_are_checked(remembering):
-    policy, path = remembering
-    actor, batch = rlcatalog.Actor(path), np.zeros((2, 3), np.float32)
-    states = {one: one.act(batch).state for one in (policy, actor)}
-    for reward in (None, np.zeros(3), np.array([0, np.nan])):
-        one, other = (
-            said(partial(one.act, batch, states[one], prev_reward=reward))
-            for one in (policy, actor)
-        )
-        assert one == other
-    kind, text = said(lambda: actor.act(batch, policy.act(batch).state))
-    assert kind is errors.ModelContractError
-    assert "found State" in text
-    assert "found 2 rows" in said(lambda: actor.act(batch[:1], states[actor]))[1]
+# --- states and rewards ---------------------------------------------------------------------------
 
 
-def test_a_batch_of_no_rows_gives_none(remembering):
-    policy, path = remembering
-    none = np.zeros((0, 3), np.float32)
-    one, other = policy.act(none), rlcatalog.Actor(path).act(none)
-    assert [array.shape for array in other[:5]] == [array.shape for array in one[:5]]
-    assert len(other.state) == 0
+@pytest.mark.parametrize(
+    "reward",
+    [
+        pytest.param(None, id="none"),
+        pytest.param(np.zeros(3), id="3-for-2-rows"),
+        pytest.param(np.array([0, np.nan]), id="NaN"),
+    ],
+)
+def test_actor_rejects_rewards_like_its_policy(lstm_export, reward):
+    policy = lstm_export.policy
+    actor = rlcatalog.Actor(lstm_export.path)
+    batch = np.zeros((2, 3), np.float32)
+    policy_state = policy.act(batch).state
+    actor_state = actor.act(batch).state
+
+    message = describe_error(actor.act, batch, actor_state, prev_reward=reward)
+
+    expected = describe_error(policy.act, batch, policy_state, prev_reward=reward)
+    assert message == expected
 
 
-def test_a_file_contains_no_path_of_the_machine_that_wrote_it(remembering):
-    content = remembering[1].read_bytes()
-    assert b'File "' not in content
-    assert str(Path(rlcatalog.__file__).parent).encode() not in content
-    assert len(content) < 60_000  # 228 weights, and a graph
+def test_actor_rejects_the_state_of_a_policy(lstm_export):
+    actor = rlcatalog.Actor(lstm_export.path)
+    batch = np.zeros((2, 3), np.float32)
+    policy_state = lstm_export.policy.act(batch).state
+
+    with pytest.raises(errors.ModelContractError, match="found State"):
+        actor.act(batch, policy_state)
 
 
-def test_the_same_seed_draws_the_same(remembering):
-    one, other = (rlcatalog.Actor(remembering[1], seed=3) for _ in range(2))
+def test_actor_rejects_a_state_with_other_rows(lstm_export):
+    actor = rlcatalog.Actor(lstm_export.path)
+    state_of_two = actor.act(np.zeros((2, 3), np.float32)).state
+
+    with pytest.raises(errors.CatalogError, match="found 2 rows"):
+        actor.act(np.zeros((1, 3), np.float32), state_of_two)
+
+
+def test_actor_returns_no_rows_for_an_empty_batch(lstm_export):
+    empty = np.zeros((0, 3), np.float32)
+
+    step = rlcatalog.Actor(lstm_export.path).act(empty)
+
+    expected = lstm_export.policy.act(empty)
+    assert [array.shape for array in step[:5]] == [array.shape for array in expected[:5]]
+    assert len(step.state) == 0
+
+
+def test_actors_with_the_same_seed_draw_the_same(lstm_export):
+    actor = rlcatalog.Actor(lstm_export.path, seed=3)
+    same_seed = rlcatalog.Actor(lstm_export.path, seed=3)
     batch = np.zeros((20, 3), np.float32)
-    first = [one.act(batch).action for _ in range(3)]
-    assert not np.array_equal(first[0], first[1])
-    assert np.array_equal(first, [other.act(batch).action for _ in range(3)])
-    one.seed(3)
-    assert np.array_equal(first[0], one.act(batch).action)
+
+    actions = [actor.act(batch).action for _ in range(3)]
+
+    assert not np.array_equal(actions[0], actions[1])
+    assert np.array_equal(actions, [same_seed.act(batch).action for _ in range(3)])
+
+
+def test_seed_repeats_the_actions_of_an_actor(lstm_export):
+    actor = rlcatalog.Actor(lstm_export.path, seed=3)
+    batch = np.zeros((20, 3), np.float32)
+    first = actor.act(batch).action
+
+    actor.seed(3)
+
+    np.testing.assert_array_equal(actor.act(batch).action, first)
+
+
+# --- steppers -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("mode", ["same_step", "next_step", "disabled"])
-def test_a_stepper_keeps_the_state_as_the_policy_s_does(remembering, mode):
-    policy, path = remembering
-    steppers = [one.stepper(3, mode) for one in (policy, rlcatalog.Actor(path))]
-    rng, done = np.random.default_rng(0), None
-    for t in range(12):
-        obs, reward = (
-            rng.uniform(-1, 1, (3, 3)).astype(np.float32),
-            rng.normal(size=3) if t else None,
-        )
-        one, other = (s.step(obs, done=done, prev_reward=reward, explore=False) for s in steppers)
-        known = ~done if mode == "next_step" and done is not None else np.ones(3, bool)
-        assert np.array_equal(one.action[known], other.action[known])
-        np.testing.assert_allclose(other.value, one.value, rtol=1e-5, atol=1e-5)
-        done = rng.random(3) < 0.3
+def test_stepper_of_an_actor_acts_like_that_of_its_policy(lstm_export, mode):
+    policy_stepper = lstm_export.policy.stepper(3, mode)
+    actor_stepper = rlcatalog.Actor(lstm_export.path).stepper(3, mode)
+    random = np.random.default_rng(0)
+
+    done = None
+    reward = None
+    for _ in range(12):
+        obs = random.uniform(-1, 1, (3, 3)).astype(np.float32)
+        arguments = {"done": done, "prev_reward": reward, "explore": False}
+        expected = policy_stepper.step(obs, **arguments)
+        step = actor_stepper.step(obs, **arguments)
+        compared = np.ones(3, bool)
+        if mode == "next_step" and done is not None:
+            compared = ~done  # the environment ignores the actions of the others
+        np.testing.assert_array_equal(step.action[compared], expected.action[compared])
+        np.testing.assert_allclose(step.value, expected.value, rtol=1e-5, atol=1e-5)
+        done = random.random(3) < 0.3
+        reward = random.normal(size=3)
 
 
-class Short(gym.Env):
+class ShortEpisodes(gym.Env):
     """Episodes of about four steps."""
 
-    observation_space, action_space = VECTOR, Discrete(3)
+    observation_space = VECTOR
+    action_space = Discrete(3)
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
         return self.np_random.uniform(-1, 1, 3).astype(np.float32), {}
 
     def step(self, action):
-        return self.reset()[0], float(action), self.np_random.random() < 0.25, False, {}
+        obs, _ = self.reset()
+        return obs, float(action), self.np_random.random() < 0.25, False, {}
 
 
-def test_an_actor_finds_the_ends_of_episodes_of_a_vector_environment(remembering):
-    policy, path = remembering
-    steppers, env = {}, gym.vector.SyncVectorEnv([Short] * 2)
-    for one in (policy, rlcatalog.Actor(path, seed=0)):
-        stepper = one.stepper(env)
-        obs, _ = env.reset(seed=0)
-        done, reward, values, ended = None, None, [], 0
-        for _ in range(20):
-            step = stepper.step(obs, done=done, prev_reward=reward, explore=False)
-            values.append(step.value)
-            obs, reward, done, _, _ = env.step(step.action)
-            ended += done.sum()
-        assert ended > 2
-        steppers[one] = values
-    np.testing.assert_allclose(*steppers.values(), rtol=1e-5, atol=1e-5)
+def play(actor, env):
+    """Play twenty steps; return the values, and how many episodes ended."""
+    stepper = actor.stepper(env)
+    obs, _ = env.reset(seed=0)
+    done = None
+    reward = None
+    values = []
+    ends = 0
+    for _ in range(20):
+        step = stepper.step(obs, done=done, prev_reward=reward, explore=False)
+        values.append(step.value)
+        obs, reward, done, _, _ = env.step(step.action)
+        ends += done.sum()
+    return values, ends
 
 
-class Halve(rlcatalog.Filter):
-    """A filter that says nothing of tensor operations."""
+def test_stepper_of_vector_envs_restarts_like_its_policy(lstm_export):
+    env = gym.vector.SyncVectorEnv([ShortEpisodes, ShortEpisodes])
+
+    values, ends = play(rlcatalog.Actor(lstm_export.path, seed=0), env)
+
+    expected_values, _ = play(lstm_export.policy, env)
+    assert ends > 2
+    np.testing.assert_allclose(values, expected_values, rtol=1e-5, atol=1e-5)
+
+
+# --- content of files -----------------------------------------------------------------------------
+
+
+def test_file_contains_no_path_of_its_machine(lstm_export):
+    content = lstm_export.path.read_bytes()
+
+    assert b'File "' not in content
+    assert str(Path(rlcatalog.__file__).parent).encode() not in content
+
+
+def test_file_of_a_small_policy_is_small(lstm_export):
+    assert len(lstm_export.path.read_bytes()) < 60_000  # 228 weights, and a graph
+
+
+class HalvingFilter(rlcatalog.Filter):
+    """A filter without `lowered`: it has no form for the operations of a graph."""
 
     def __call__(self, encoded, *, update=False):
         return encoded / 2
 
 
-def test_a_filter_without_such_a_form_stays_outside_of_the_file(tmp_path):
+@pytest.fixture
+def halving_policy():
     catalog = rlcatalog.Catalog()
-    catalog.register_filter("halve")(Halve)
-    policy = rlcatalog.build(
-        VECTOR,
-        Discrete(3),
-        {"fcnet_hiddens": [4], "observation_filter": "halve"},
-        "torch",
-        catalog=catalog,
-    )
-    interface = policy.export(tmp_path / "policy.onnx")
+    catalog.register_filter("halve")(HalvingFilter)
+    config = {"fcnet_hiddens": [4], "observation_filter": "halve"}
+    return rlcatalog.build(VECTOR, Discrete(3), config, "torch", catalog=catalog)
+
+
+def test_filter_without_graph_operations_is_left_out(halving_policy, tmp_path):
+    interface = halving_policy.export(tmp_path / "policy.onnx")
+
+    [port] = [port for port in interface.inputs if port.role == "observation"]
     assert interface.observation == "filtered"
-    assert [
-        (port.name, port.encoded) for port in interface.inputs if port.role == "observation"
-    ] == [("obs", True)]
-    actor, obs = rlcatalog.Actor(tmp_path / "policy.onnx"), np.full((2, 3), 0.5, np.float32)
-    np.testing.assert_allclose(
-        actor.act(obs / 2).value, policy.act(obs).value, rtol=1e-5, atol=1e-6
-    )
-    assert "as Policy.preprocess returns" in said(lambda: actor.act(obs[:, :2]))[1]
+    assert port.name == "obs"
+    assert port.encoded is True
 
 
-# --- what cannot be exported ----------------------------------------------------------------------
+def test_actor_of_a_file_without_filter_takes_filtered_input(halving_policy, tmp_path):
+    halving_policy.export(tmp_path / "policy.onnx")
+    actor = rlcatalog.Actor(tmp_path / "policy.onnx")
+    obs = np.full((2, 3), 0.5, np.float32)
+
+    value = actor.act(obs / 2).value
+
+    np.testing.assert_allclose(value, halving_policy.act(obs).value, rtol=1e-5, atol=1e-6)
+    with pytest.raises(errors.CatalogError, match=r"as Policy\.preprocess returns"):
+        actor.act(obs[:, :2])  # 2 of 3 numbers
 
 
-class Plain(TorchModelV2, nn.Module):
-    """What the models below have in common."""
+def test_action_codec_without_graph_operations_is_left_out(tmp_path, monkeypatch):
+    actions = Dict({"a": Discrete(3, start=5)})
+    policy = rlcatalog.build(VECTOR, actions, {"fcnet_hiddens": [4]}, "torch")
+    # As if the codec of the Discrete had no form for the operations of a graph.
+    monkeypatch.setattr(type(policy.action_codec.children[0]), "lowered", None)
+
+    interface = policy.export(tmp_path / "policy.pt2")
+
+    step = rlcatalog.Actor(tmp_path / "policy.pt2").act(np.zeros((2, 3), np.float32))
+    [action_port] = [port for port in interface.outputs if port.role.endswith("action")]
+    assert action_port.role == "raw_action"
+    np.testing.assert_array_equal(step.action["a"], step.raw_action[:, 0] + 5)
+
+
+# --- models that cannot be exported ---------------------------------------------------------------
+
+
+class LinearModel(TorchModelV2, nn.Module):
+    """Linear logits and value; its subclasses compute the input of both."""
 
     def __init__(self, obs_space, action_space, num_outputs, model_config, name):
         TorchModelV2.__init__(self, obs_space, action_space, num_outputs, model_config, name)
         nn.Module.__init__(self)
-        self.logits, self.value = nn.Linear(3, num_outputs), nn.Linear(3, 1)
+        self.logits = nn.Linear(3, num_outputs)
+        self.value = nn.Linear(3, 1)
 
     def value_function(self):
         return self.value(self.x).squeeze(1)
 
 
-class Counting(Plain):
+class CountsRows(LinearModel):
     def forward(self, input_dict, state, seq_lens):
         self.x = input_dict["obs"] + torch.zeros(len(input_dict["obs"]), 1)
         return self.logits(self.x), state
 
 
-class Deciding(Plain):
+class BranchesOnData(LinearModel):
     def forward(self, input_dict, state, seq_lens):
         self.x = input_dict["obs"]
         if self.x.sum() > 0:
@@ -251,146 +382,166 @@ class Deciding(Plain):
         return self.logits(self.x), state
 
 
-class Leaving(Plain):
+class UsesNumpy(LinearModel):
     def forward(self, input_dict, state, seq_lens):
         self.x = torch.from_numpy(input_dict["obs"].numpy() * 2)
         return self.logits(self.x), state
 
 
-class Shuffling(Plain):
+class DrawsIntegers(LinearModel):
     def forward(self, input_dict, state, seq_lens):
         self.x = input_dict["obs"] + torch.randint(3, (1,))
         return self.logits(self.x), state
 
 
 @pytest.mark.parametrize(
-    ("model", "line"),
+    ("model", "code"),
     [
-        (Counting, "len(input_dict["),
-        (Deciding, "if self.x.sum() > 0:"),
-        (Leaving, 'torch.from_numpy(input_dict["obs"].numpy() * 2)'),
-        (Shuffling, "randint"),
+        (CountsRows, "len(input_dict["),
+        (BranchesOnData, "if self.x.sum() > 0:"),
+        (UsesNumpy, 'torch.from_numpy(input_dict["obs"].numpy() * 2)'),
+        (DrawsIntegers, "randint"),
     ],
 )
-def test_what_cannot_be_exported_is_refused_by_its_line_and_leaves_no_file(tmp_path, model, line):
+def test_export_error_shows_the_code_that_cannot_be_exported(tmp_path, model, code):
     policy = rlcatalog.build(VECTOR, Discrete(2), {"custom_model": model}, "torch")
-    kind, text = said(lambda: policy.export(tmp_path / "policy.onnx"))
-    assert kind is errors.NotServedError
-    assert line in text
-    assert model is Shuffling or "test_onnx.py" in text
+
+    with pytest.raises(errors.NotServedError) as caught:
+        policy.export(tmp_path / "policy.onnx")
+
+    assert code in str(caught.value)
     assert list(tmp_path.iterdir()) == []
-    policy.act(np.zeros((2, 3), np.float32))
+    policy.act(np.zeros((2, 3), np.float32))  # the policy still acts
 
 
-def test_a_file_that_acts_otherwise_is_not_kept(tmp_path, monkeypatch):
-    from rlcatalog_preprocessors.integers import OneHotPreprocessor
+@pytest.mark.parametrize("model", [CountsRows, BranchesOnData, UsesNumpy])
+def test_export_error_names_the_file_of_the_code(tmp_path, model):
+    policy = rlcatalog.build(VECTOR, Discrete(2), {"custom_model": model}, "torch")
 
+    with pytest.raises(errors.NotServedError, match=r"test_onnx\.py"):
+        policy.export(tmp_path / "policy.onnx")
+
+
+def test_export_that_acts_differently_leaves_the_old_file(tmp_path, monkeypatch):
     policy = rlcatalog.build(Discrete(3), Discrete(2), {"fcnet_hiddens": [4]}, "torch")
     path = tmp_path / "policy.pt2"
-    path.write_text("what was there")
-    right = OneHotPreprocessor.lowered
+    path.write_text("an older file")
+    correct = OneHotPreprocessor.lowered
 
-    def shifted(self):
-        encode = right(self)
+    def encode_another_number(self):
+        encode = correct(self)
         return lambda x, ops: encode(x + 1, ops)
 
-    monkeypatch.setattr(OneHotPreprocessor, "lowered", shifted)
-    kind, text = said(lambda: policy.export(path))
-    assert kind is errors.NotServedError
-    assert "the file acts differently from the policy: dist_inputs" in text
-    assert path.read_text() == "what was there"
+    # A fault in the graph: it encodes another observation than the policy.
+    monkeypatch.setattr(OneHotPreprocessor, "lowered", encode_another_number)
+
+    with pytest.raises(errors.NotServedError, match="the file acts differently") as caught:
+        policy.export(path)
+
+    assert "differently from the policy: dist_inputs" in str(caught.value)
+    assert path.read_text() == "an older file"
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_formats_and_files_that_are_none(tmp_path, masked):
-    policy, _ = masked
-    assert said(lambda: policy.export(tmp_path / "policy"))[0] is errors.ConfigError
-    kind, text = said(lambda: policy.export(tmp_path / "policy", format="onyx"))
-    assert kind is errors.UnknownNameError
-    assert "Did you mean 'onnx'?" in text
+# --- formats and foreign files --------------------------------------------------------------------
+
+
+def test_export_without_suffix_and_format_is_an_error(tmp_path, masked_export):
+    with pytest.raises(errors.ConfigError):
+        masked_export.policy.export(tmp_path / "policy")
+
+
+def test_export_in_an_unknown_format_is_an_error(tmp_path, masked_export):
+    with pytest.raises(errors.UnknownNameError, match=r"Did you mean 'onnx'\?"):
+        masked_export.policy.export(tmp_path / "policy", format="onyx")
+
+
+def test_actor_of_a_missing_file_is_an_error(tmp_path):
+    with pytest.raises(errors.CatalogError, match="there is no such file"):
+        rlcatalog.Actor(tmp_path / "none.onnx")
+
+
+def test_actor_of_a_file_in_another_format_is_an_error(tmp_path):
     (tmp_path / "bad.onnx").write_bytes(b"nothing")
-    assert "cannot be read" in said(lambda: rlcatalog.Actor(tmp_path / "bad.onnx"))[1]
+
+    with pytest.raises(errors.CatalogError, match="cannot be read"):
+        rlcatalog.Actor(tmp_path / "bad.onnx")
+
+
+def test_actor_of_a_foreign_onnx_file_is_an_error(tmp_path):
     node = onnx.helper.make_node("Identity", ["x"], ["y"])
-    ports = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [1]) for name in "xy"]
-    foreign = onnx.helper.make_model(
-        onnx.helper.make_graph([node], "g", ports[:1], ports[1:]),
-        opset_imports=[onnx.helper.make_opsetid("", 18)],
-        ir_version=10,
-    )
-    onnx.save_model(foreign, tmp_path / "foreign.onnx")
-    assert (
-        "not a policy exported by rlcatalog"
-        in said(lambda: rlcatalog.Actor(tmp_path / "foreign.onnx"))[1]
-    )
-    assert "there is no such file" in said(lambda: rlcatalog.Actor(tmp_path / "none.onnx"))[1]
+    x = onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [1])
+    y = onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [1])
+    graph = onnx.helper.make_graph([node], "graph", [x], [y])
+    opset = onnx.helper.make_opsetid("", 18)
+    model = onnx.helper.make_model(graph, opset_imports=[opset], ir_version=10)
+    onnx.save_model(model, tmp_path / "foreign.onnx")
+
+    with pytest.raises(errors.CatalogError, match="not a policy exported by rlcatalog"):
+        rlcatalog.Actor(tmp_path / "foreign.onnx")
 
 
-def test_an_action_codec_without_such_a_form_leaves_raw_actions(tmp_path, monkeypatch):
-    policy = rlcatalog.build(
-        VECTOR, Dict({"a": Discrete(3, start=5)}), {"fcnet_hiddens": [4]}, "torch"
-    )
-    monkeypatch.setattr(type(policy.action_codec.children[0]), "lowered", None)
-    interface = policy.export(tmp_path / "policy.pt2")
-    assert [port.role for port in interface.outputs if port.role.endswith("action")] == [
-        "raw_action"
-    ]
-    found = rlcatalog.Actor(tmp_path / "policy.pt2").act(np.zeros((2, 3), np.float32))
-    assert np.array_equal(found.action["a"], found.raw_action[:, 0] + 5)
+def test_log_gamma_matches_torch():
+    x = torch.logspace(-3, 5, 500, dtype=torch.float64)
+    graph = Graph()
+    value = Value(graph, graph.input("x", "float64", (500,)), "float64")
+    content = graph.model([("y", FORMULAS["lgamma"](value).name, "float64", (500,))])
 
-
-def test_log_gamma_is_pytorch_s():
-    from rlcatalog_export.onnx_graph import Graph, bind_graph
-    from rlcatalog_export.onnx_operations import FORMULAS, Value
-
-    x, graph = torch.logspace(-3, 5, 500, dtype=torch.float64), Graph()
-    answer = FORMULAS["lgamma"](Value(graph, graph.input("x", "float64", (500,)), "float64"))
-    content = graph.model([("y", answer.name, "float64", (500,))])
     run, outputs = bind_graph(content, {"x": x.numpy()}, {"y": ("float64", (500,))})
     run()
-    torch.testing.assert_close(
-        torch.from_numpy(outputs["y"]), torch.lgamma(x), rtol=1e-10, atol=1e-10
-    )
+
+    y = torch.from_numpy(outputs["y"])
+    torch.testing.assert_close(y, torch.lgamma(x), rtol=1e-10, atol=1e-10)
 
 
 # --- other formats and frameworks -----------------------------------------------------------------
 
 
 @pytest.mark.attack
-def test_the_command_writes_a_program_of_pytorch_that_acts_as_the_saved_policy(tmp_path, capsys):
+def test_export_command_writes_a_program_that_acts_like_the_save(tmp_path, capsys):
     from rlcatalog_cli import main
 
-    policy = rlcatalog.build(VECTOR, Box(-1, 2, (2,), np.float32), REMEMBERING, "torch")
+    actions = Box(-1, 2, (2,), np.float32)
+    policy = rlcatalog.build(VECTOR, actions, LSTM, "torch")
     policy.save(tmp_path / "run" / "policy")
-    with pytest.raises(SystemExit) as left:
+
+    with pytest.raises(SystemExit) as exit_info:
         main(["export", str(tmp_path / "run"), "--format", "torch"])
-    assert left.value.code == 0
+
+    assert exit_info.value.code == 0
     assert "policy.pt2: inputs obs, " in capsys.readouterr().out
-    actor, state, other = rlcatalog.Actor(tmp_path / "run" / "policy.pt2"), None, None
+    actor = rlcatalog.Actor(tmp_path / "run" / "policy.pt2")
+    obs = np.random.default_rng(0).uniform(-1, 1, (1, 3)).astype(np.float32)
+    policy_state = None
+    actor_state = None
     for _ in range(3):
-        obs = np.random.default_rng(0).uniform(-1, 1, (1, 3)).astype(np.float32)
-        reward = np.ones(1)
-        step = policy.act(obs, state, prev_reward=reward, explore=False)
-        found = actor.act(obs, other, prev_reward=reward, explore=False)
-        np.testing.assert_allclose(found.action, step.action, atol=1e-6)
-        state, other = step.state, found.state
+        expected = policy.act(obs, policy_state, prev_reward=np.ones(1), explore=False)
+        step = actor.act(obs, actor_state, prev_reward=np.ones(1), explore=False)
+        np.testing.assert_allclose(step.action, expected.action, atol=1e-6)
+        policy_state = expected.state
+        actor_state = step.state
 
 
-def test_a_policy_of_tensorflow_s_is_exported_from_its_own_graph(tmp_path):
+def test_export_of_a_tf_policy_acts_like_it(tmp_path):
     pytest.importorskip("tensorflow")
     pytest.importorskip("tf2onnx")
-    config = {**REMEMBERING, "observation_filter": "MeanStdFilter"}
+    random = np.random.default_rng(0)
+    config = {**LSTM, "observation_filter": "MeanStdFilter"}
     policy = rlcatalog.build(VECTOR, Discrete(3), config, "tf")
-    policy.preprocess(
-        np.random.default_rng(0).uniform(-1, 1, (9, 3)).astype(np.float32), update=True
-    )
+    policy.preprocess(random.uniform(-1, 1, (9, 3)).astype(np.float32), update=True)
+
     interface = policy.export(tmp_path / "policy.onnx")
+
     assert interface.framework == "tf"
-    actor, state, other = rlcatalog.Actor(tmp_path / "policy.onnx"), None, None
-    rng = np.random.default_rng(1)
+    actor = rlcatalog.Actor(tmp_path / "policy.onnx")
+    policy_state = None
+    actor_state = None
     for _ in range(4):
-        obs, reward = rng.uniform(-1, 1, (2, 3)).astype(np.float32), rng.normal(size=2)
-        step = policy.act(obs, state, prev_reward=reward, explore=False)
-        found = actor.act(obs, other, prev_reward=reward, explore=False)
-        np.testing.assert_allclose(found.dist_inputs, step.dist_inputs, rtol=1e-5, atol=1e-5)
-        np.testing.assert_allclose(found.value, step.value, rtol=1e-5, atol=1e-5)
-        state, other = step.state, found.state
+        obs = random.uniform(-1, 1, (2, 3)).astype(np.float32)
+        reward = random.normal(size=2)
+        expected = policy.act(obs, policy_state, prev_reward=reward, explore=False)
+        step = actor.act(obs, actor_state, prev_reward=reward, explore=False)
+        np.testing.assert_allclose(step.dist_inputs, expected.dist_inputs, rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(step.value, expected.value, rtol=1e-5, atol=1e-5)
+        policy_state = expected.state
+        actor_state = step.state
