@@ -1,10 +1,6 @@
-"""What the tests of the head share: one thread, spaces, models of both frameworks with equal
-weights, running them.
-"""
+"""Fixtures that build and run models with a parametric head, and draw their observations."""
 
 from __future__ import annotations
-
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,25 +12,21 @@ import rlcatalog
 from rlcatalog import ModelCatalog
 from rlcatalog.spaces import Repeated
 
-N, E = 5, 3
-ACTIONS = spaces.Discrete(N, start=2)
-PLACE = spaces.Box(-1, 1, (4,), np.float32)
-MASK, EMBEDDINGS = spaces.MultiBinary(N), spaces.Box(-1, 1, (N, E), np.float32)
-ITEM = spaces.Box(-1, 1, (E,), np.float32)
+#: Five actions, 2 to 6.
+ACTIONS = spaces.Discrete(5, start=2)
+REAL_OBS = spaces.Box(-1, 1, (4,), np.float32)
+MASK = spaces.MultiBinary(5)
+#: An embedding of three numbers for each action.
+EMBEDDINGS = spaces.Box(-1, 1, (5, 3), np.float32)
+EMBEDDING = spaces.Box(-1, 1, (3,), np.float32)
 KINDS = {
     "mask": {"action_mask": MASK},
     "embeddings": {"avail_actions": EMBEDDINGS},
-    "both": {"action_mask": MASK, "avail_actions": EMBEDDINGS},
-    "list": {"avail_actions": Repeated(ITEM, N)},
-    "list and mask": {"action_mask": MASK, "avail_actions": Repeated(ITEM, N)},
+    "embeddings and mask": {"action_mask": MASK, "avail_actions": EMBEDDINGS},
+    "list": {"avail_actions": Repeated(EMBEDDING, 5)},
+    "list and mask": {"action_mask": MASK, "avail_actions": Repeated(EMBEDDING, 5)},
 }
 SMALL = {"fcnet_hiddens": [8]}
-LSTM = {"use_lstm": True, "lstm_cell_size": 6}
-ATTENTION = {
-    "use_attention": True, "attention_dim": 8, "attention_num_heads": 2, "attention_head_dim": 4,
-    "attention_memory_inference": 4, "attention_memory_training": 4,
-    "attention_position_wise_mlp_dim": 8,
-}  # fmt: skip
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -53,118 +45,165 @@ def framework(request):
 
 @pytest.fixture(params=list(KINDS))
 def kind(request):
+    """What an observation says of the five actions: a mask, embeddings, a list of embeddings."""
     return request.param
 
 
-def _space(kind, place=PLACE):
-    return spaces.Dict({**KINDS[kind], "real_obs": place})
+# --- observations ---------------------------------------------------------------------------------
 
 
-def _observations(space, rows=6, seed=0):
-    """Observations with something allowed in each row, in the masks and in the lists."""
+def _make_space(kind, real_obs=REAL_OBS):
+    return spaces.Dict({**KINDS[kind], "real_obs": real_obs})
+
+
+@pytest.fixture
+def make_space():
+    """Return a Dict space with the entries of a kind, and `real_obs`: four numbers by default."""
+    return _make_space
+
+
+def _draw_observations(space, rows, seed=0):
     space.seed(seed)
-    random, found = np.random.default_rng(seed), [space.sample() for _ in range(rows)]
-    for row in found:
-        listed = isinstance(space.spaces.get("avail_actions"), Repeated | spaces.Sequence)
-        if listed:
-            count = 1 + random.integers(N)
-            row["avail_actions"] = [ITEM.sample() for _ in range(count)]
-        if "action_mask" in row:
-            row["action_mask"] = (random.random(N) < 0.4).astype(np.int8)
-            row["action_mask"][0] = 1
-    return found
+    random = np.random.default_rng(seed)
+    observations = [space.sample() for _ in range(rows)]
+    for obs in observations:
+        if isinstance(space.spaces.get("avail_actions"), Repeated | spaces.Sequence):
+            count = 1 + random.integers(5)
+            obs["avail_actions"] = list(random.uniform(-1, 1, (count, 3)).astype(np.float32))
+        if "action_mask" in obs:
+            obs["action_mask"] = (random.random(5) < 0.4).astype(np.int8)
+            obs["action_mask"][0] = 1
+    return observations
 
 
-def _allowed(obs):
-    """What observations allow, booleans `[B, n]`, read off them once more."""
+@pytest.fixture
+def draw_observations():
+    """Draw observations that each allow an action or more, by their masks and lists."""
+    return _draw_observations
+
+
+def _find_allowed(observations):
     rows = []
-    for row in obs:
-        allowed = np.asarray(row.get("action_mask", np.ones(N))).astype(bool)
-        shown = row.get("avail_actions")
-        rows.append(
-            allowed & (np.arange(N) < (len(shown) if isinstance(shown, list | tuple) else N))
-        )
+    for obs in observations:
+        allowed = np.asarray(obs.get("action_mask", np.ones(5))).astype(bool)
+        embeddings = obs.get("avail_actions")
+        if isinstance(embeddings, list | tuple):
+            allowed = allowed & (np.arange(5) < len(embeddings))
+        rows.append(allowed)
     return np.stack(rows)
 
 
-def _embeddings(obs):
-    padded = np.zeros((len(obs), N, E), np.float32)
-    for row, one in zip(padded, obs, strict=True):
-        row[: len(one["avail_actions"])] = one["avail_actions"]
+@pytest.fixture
+def find_allowed():
+    """Return which of the five actions each observation allows, booleans [rows, 5]."""
+    return _find_allowed
+
+
+def _stack_embeddings(observations):
+    padded = np.zeros((len(observations), 5, 3), np.float32)
+    for row, obs in zip(padded, observations, strict=True):
+        row[: len(obs["avail_actions"])] = obs["avail_actions"]
     return padded
 
 
-def _randomise(model, seed=0):
-    random = np.random.default_rng(seed)
-    model.set_weights(
-        {name: random.normal(0, 0.5, w.shape) for name, w in model.get_weights().items()}
-    )
+@pytest.fixture
+def stack_embeddings():
+    """Return the embeddings of the actions, [rows, 5, 3]; lists are padded with zeros."""
+    return _stack_embeddings
+
+
+# --- models ---------------------------------------------------------------------------------------
+
+
+def _set_random_weights(model):
+    random = np.random.default_rng(0)
+    weights = {}
+    for name, array in model.get_weights().items():
+        weights[name] = random.normal(0, 0.5, array.shape)
+    model.set_weights(weights)
     return model
 
 
-def _model(framework, space, config=None, actions=ACTIONS, num_outputs=N, interface=None):
-    """Build as an algorithm does that knows nothing of masks; return the model and its
-    preprocessor.
-    """
+@pytest.fixture
+def set_random_weights():
+    return _set_random_weights
+
+
+def _build_model(framework, space, config=None, num_outputs=5, interface=None):
     config = {**SMALL, **(config or {})}
     preprocessor = ModelCatalog.get_preprocessor_for_space(space, config)
     model = ModelCatalog.get_model_v2(
         preprocessor.observation_space,
-        actions,
+        ACTIONS,
         num_outputs,
         config,
         framework,
         model_interface=interface,
     )
-    return _randomise(model), preprocessor
-
-
-def _policy(framework, space, config=None, actions=ACTIONS):
-    policy = rlcatalog.build(space, actions, {**SMALL, **(config or {})}, framework)
-    _randomise(policy.model)
-    return policy
-
-
-def _array(x):
-    return x.detach().numpy() if isinstance(x, torch.Tensor) else np.asarray(x)
-
-
-def _tensor(framework, x):
-    return torch.from_numpy(np.asarray(x)) if framework == "torch" else tf.constant(x)
-
-
-def _run(model, encoded, state=None, lengths=None, **more):
-    """Return outputs and values as arrays."""
-    lengths = None if lengths is None else _tensor(model.framework, np.asarray(lengths, np.int32))
-    outputs, _ = model({"obs": _tensor(model.framework, encoded), **more}, state, lengths)
-    return _array(outputs), _array(model.value_function())
-
-
-def _close(found, expected, tolerance=1e-5):
-    np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance)
+    return _set_random_weights(model), preprocessor
 
 
 @pytest.fixture
-def head():
-    """Helpers of these tests."""
-    return SimpleNamespace(
-        n=N,
-        width=E,
-        actions=ACTIONS,
-        space=_space,
-        observations=_observations,
-        allowed=_allowed,
-        close=_close,
-        embeddings=_embeddings,
-        model=_model,
-        policy=_policy,
-        array=_array,
-        tensor=_tensor,
-        run=_run,
-        small=SMALL,
-        randomise=_randomise,
-        place=PLACE,
-        kinds=KINDS,
-        lstm=LSTM,
-        attention=ATTENTION,
-    )
+def build_model():
+    """Build a model and its preprocessor as an algorithm does that knows nothing of masks.
+
+    It has random weights, and a trunk of width 8. Its observations include the mask.
+    """
+    return _build_model
+
+
+def _build_policy(framework, space, config=None):
+    policy = rlcatalog.build(space, ACTIONS, {**SMALL, **(config or {})}, framework)
+    _set_random_weights(policy.model)
+    return policy
+
+
+@pytest.fixture
+def build_policy():
+    """Build a policy for five actions, with random weights, and a trunk of width 8.
+
+    The policy applies the mask itself, so that the model's observations do not include it.
+    """
+    return _build_policy
+
+
+def _to_array(x):
+    return x.detach().numpy() if isinstance(x, torch.Tensor) else np.asarray(x)
+
+
+@pytest.fixture
+def to_array():
+    """Return a tensor of either framework as an array."""
+    return _to_array
+
+
+def _to_tensor(framework, x):
+    return torch.from_numpy(np.asarray(x)) if framework == "torch" else tf.constant(x)
+
+
+@pytest.fixture
+def to_tensor():
+    """Return an array as a tensor of a framework."""
+    return _to_tensor
+
+
+def _run_model(model, encoded, state=None, lengths=None):
+    if lengths is not None:
+        lengths = _to_tensor(model.framework, np.asarray(lengths, np.int32))
+    outputs, _ = model({"obs": _to_tensor(model.framework, encoded)}, state, lengths)
+    return _to_array(outputs), _to_array(model.value_function())
+
+
+@pytest.fixture
+def run_model():
+    """Return a model's outputs and values as arrays."""
+    return _run_model
+
+
+def _assert_close(result, expected, tolerance=1e-5):
+    np.testing.assert_allclose(result, expected, rtol=tolerance, atol=tolerance)
+
+
+@pytest.fixture
+def assert_close():
+    return _assert_close
