@@ -1,4 +1,4 @@
-"""`rlcatalog port`: small samples in, what they become out; what cannot be ported, with lines."""
+"""`rlcatalog port`: what code becomes, which lines it reports, and the command."""
 
 import textwrap
 
@@ -17,11 +17,14 @@ import numpy as np
 """
 
 
-def ported(code):
-    found = port(textwrap.dedent(code).encode())
-    again = port(found.content)
-    assert again.content == found.content, "not idempotent"
-    return found.content.decode(), [(note.line, note.what) for note in found.notes]
+def port_code(code):
+    """Port code twice, which changes nothing; return it and the (line, code) of each note."""
+    result = port(textwrap.dedent(code).encode())
+    assert port(result.content).content == result.content
+    return result.content.decode(), [(note.line, note.what) for note in result.notes]
+
+
+# --- single lines ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -53,8 +56,11 @@ def ported(code):
         ("import rayon, gymtools", "import rayon, gymtools"),
     ],
 )
-def test_imports(old, new):
-    assert ported(old + "\n") == (new + "\n", [])
+def test_imports_of_ray_and_gym_are_replaced(old, new):
+    content, notes = port_code(old + "\n")
+
+    assert content == new + "\n"
+    assert notes == []
 
 
 @pytest.mark.parametrize(
@@ -116,46 +122,129 @@ def test_imports(old, new):
         ("n = enum[0].value, env.get_shape()", "n = enum[0].value, env.get_shape()"),
     ],
 )
-def test_lines(old, new):
-    assert ported(HEAD + old + "\n") == (HEAD + new + "\n", [])
+def test_older_numpy_and_tensorflow_is_updated(old, new):
+    content, notes = port_code(HEAD + old + "\n")
+
+    assert content == HEAD + new + "\n"
+    assert notes == []
 
 
-def test_where_of_the_older_tensorflow_chooses_rows():
-    tf = pytest.importorskip("tensorflow")
-    lines = (
-        "from ray.rllib.utils import try_import_tf\n\ntf = try_import_tf()\ny = tf.where(rows,"
-        " x, -x)\n"
-    )
-    content, notes = ported(lines)
+#: `try_import_tf` returned TensorFlow 1 alone in older versions of Ray.
+OLDER_WHERE = """\
+from ray.rllib.utils import try_import_tf
+
+tf = try_import_tf()
+y = tf.where(rows, x, -x)
+"""
+
+
+def test_where_of_tensorflow_1_stays_the_same_function():
+    content, notes = port_code(OLDER_WHERE)
+
     assert "y = tf.compat.v1.where(rows, x, -x)" in content
     assert notes == []
-    assert ported(content) == (content, [])
-    given = np.arange(6.0).reshape(3, 2)
-    names = {"x": tf.constant(given), "rows": tf.constant([True, False, True])}
+
+
+def test_where_of_tensorflow_1_chooses_rows_after_porting():
+    tf = pytest.importorskip("tensorflow")
+    content, _ = port_code(OLDER_WHERE)
+    x = tf.constant([[0.0, 1.0], [2.0, 3.0], [4.0, 5.0]])
+    names = {"x": x, "rows": tf.constant([True, False, True])}
+
     exec(content, names)
+
     assert names["y"].numpy().tolist() == [[0, 1], [-2, -3], [4, 5]]
 
 
-def test_where_of_todays_tensorflow_stays():
-    line = "y = tf.where(rows, x, -x)\n"
-    assert ported(HEAD + line) == (HEAD + line, [])
+def test_where_of_tensorflow_2_is_unchanged():
+    code = HEAD + "y = tf.where(rows, x, -x)\n"
+
+    assert port_code(code) == (code, [])
 
 
-def test_the_older_try_import_tf():
-    found, _ = ported(
-        "from ray.rllib.utils import try_import_tf\n\ntf = try_import_tf()  # maybe\ny ="
-        " tf.log(x)\n"
-    )
-    assert found == (
-        "from rlcatalog_compat.rllib.utils import try_import_tf\n\n"
-        "_, tf, _ = try_import_tf()  # maybe\ny = tf.math.log(x)\n"
-    )
+def test_older_try_import_tf_is_unpacked():
+    code = """\
+    from ray.rllib.utils import try_import_tf
+
+    tf = try_import_tf()  # maybe
+    y = tf.log(x)
+    """
+
+    content, _ = port_code(code)
+
+    expected = """\
+    from rlcatalog_compat.rllib.utils import try_import_tf
+
+    _, tf, _ = try_import_tf()  # maybe
+    y = tf.math.log(x)
+    """
+    assert content == textwrap.dedent(expected)
 
 
-def test_names_that_are_not_tensorflow_stay():
+def test_names_that_are_not_tensorflow_are_unchanged():
     code = "import math as tf\n\nx = tf.log(3)\nnp = {}\nnp.product = 1\n"
-    assert ported(code) == (code, [])
 
+    assert port_code(code) == (code, [])
+
+
+IMPORT_PADDING = "from ray.rllib.models.torch.misc import SlimFC, valid_padding\n"
+
+
+def test_older_valid_padding_becomes_same_padding():
+    # It returned two values, as same_padding does now.
+    use = "padding, out_size = valid_padding(in_size, kernel, [2, 2])\n"
+
+    content, notes = port_code(IMPORT_PADDING + use)
+
+    new_import = (
+        "from rlcatalog_compat.rllib.models.torch.misc import"
+        " SlimFC, same_padding as valid_padding\n"
+    )
+    assert content == new_import + use
+    assert notes == []
+
+
+def test_newer_valid_padding_is_unchanged():
+    use = "height, width = valid_padding(in_size, kernel, [2, 2])\n"
+
+    content, notes = port_code(IMPORT_PADDING + use)
+
+    new_import = "from rlcatalog_compat.rllib.models.torch.misc import SlimFC, valid_padding\n"
+    assert content == new_import + use
+    assert notes == []
+
+
+def test_sizes_of_recurrent_torch_layers_become_int():
+    # They reject NumPy's integers, which Gymnasium's Discrete has.
+    code = """\
+    from torch import nn
+    class Net(nn.Module):
+        def __init__(self, obs_space, action_space):
+            self.n = action_space.n
+            self.rnn = nn.LSTM(int(action_space.n) + space.n, 4, batch_first=True)
+    """
+
+    content, notes = port_code(code)
+
+    assert "self.n = int(action_space.n)" in content
+    assert "nn.LSTM(int(action_space.n) + int(space.n), 4" in content
+    assert not notes
+
+
+def test_sizes_of_other_torch_layers_are_unchanged():
+    code = "x = nn.Linear(action_space.n, 4)\n"
+
+    assert port_code(code) == (code, [])
+
+
+@pytest.mark.parametrize("module", ["layers", "operations", "frames"])
+def test_imports_that_port_wrote_are_unchanged(module):
+    code = f"import rlcatalog_compat.{module}\n"
+
+    assert port_code(code) == (code, [])
+
+
+# --- Keras layers ---------------------------------------------------------------------------------
 
 MASK = """\
 def build(size):
@@ -172,73 +261,110 @@ def build(size):
 
 
 def test_operations_on_keras_inputs_become_layers():
-    found, notes = ported(HEAD + MASK)
+    content, notes = port_code(HEAD + MASK)
+
+    apply = "rlcatalog_compat.operations.apply"
+    concat = "tf.expand_dims(tf.concat([x[0], x[1]], axis=1), 1)"
     assert notes == []
-    layer = "rlcatalog_compat.operations.apply(lambda x: {}, {})"
-    mask = layer.format("tf.sequence_mask(x[0], tf.shape(x[1])[1])", "[seq_in, inputs]")
-    assert f"        inputs,\n        mask={mask},  # hides padding\n" in found
-    assert layer.format("tf.expand_dims(tf.concat([x[0], x[1]], axis=1), 1)", "[out, h]") in found
-    assert "    # the memory\n" in found
+    assert f"wide = {apply}(lambda x: {concat}, [out, h])" in content
+    assert "    # the memory\n" in content
 
 
-def test_the_older_valid_padding_is_todays_same_padding():
-    old = "from ray.rllib.models.torch.misc import SlimFC, valid_padding\n"
-    new = "from rlcatalog_compat.rllib.models.torch.misc import SlimFC, {}\n"
-    uses = "padding, out_size = valid_padding(in_size, kernel, [2, 2])\n"
-    assert ported(old + uses) == (new.format("same_padding as valid_padding") + uses, [])
-    uses = "height, width = valid_padding(in_size, kernel, [2, 2])\n"
-    assert ported(old + uses) == (new.format("valid_padding") + uses, [])
+def test_mask_becomes_as_long_as_its_input():
+    content, _ = port_code(HEAD + MASK)
+
+    mask = (
+        "rlcatalog_compat.operations.apply("
+        "lambda x: tf.sequence_mask(x[0], tf.shape(x[1])[1]), [seq_in, inputs])"
+    )
+    assert f"        inputs,\n        mask={mask},  # hides padding\n" in content
+
+
+def test_ported_mask_runs_with_more_padding_than_its_lengths():
+    tf = pytest.importorskip("tensorflow")
+    content, _ = port_code(HEAD + MASK)
+    names = {}
+    exec(content, names)
+    model = names["build"](3)
+
+    output = model([tf.zeros([2, 5, 3]), tf.constant([2, 3])])
+
+    assert output.shape == (2, 1, 16)
 
 
 def test_tensorflow_functions_in_lists_of_layers_are_lifted():
     code = """
-import tensorflow as tf
-x = tf.keras.layers.Input((3,))
-for layer in [tf.keras.layers.Dense(8), tf.nn.relu]:
-    x = layer(x)
-"""
-    ported = port(code.encode()).content.decode()
-    assert "[tf.keras.layers.Dense(8), rlcatalog_compat.operations.lift(tf.nn.relu)]" in ported
+    import tensorflow as tf
+    x = tf.keras.layers.Input((3,))
+    for layer in [tf.keras.layers.Dense(8), tf.nn.relu]:
+        x = layer(x)
+    """
+
+    content, _ = port_code(code)
+
+    lifted = "rlcatalog_compat.operations.lift(tf.nn.relu)"
+    assert f"[tf.keras.layers.Dense(8), {lifted}]" in content
 
 
-def test_lists_of_dtypes_and_models_without_inputs_stay():
+def test_lists_of_dtypes_are_not_lifted():
     code = """
-import tensorflow as tf
-x = tf.keras.layers.Input((3,))
-kinds = [tf.float32, tf.int32]
-"""
-    functions = "import tensorflow as tf\nfunctions = [tf.nn.relu]\n"
-    assert "lift" not in port(code.encode()).content.decode()
-    assert port(functions.encode()).content.decode() == functions
+    import tensorflow as tf
+    x = tf.keras.layers.Input((3,))
+    kinds = [tf.float32, tf.int32]
+    """
+
+    content, _ = port_code(code)
+
+    assert "lift" not in content
+
+
+def test_functions_without_keras_inputs_are_not_lifted():
+    code = "import tensorflow as tf\nfunctions = [tf.nn.relu]\n"
+
+    assert port_code(code) == (code, [])
 
 
 def test_time_distributed_layers_take_any_number_of_steps():
     code = "import tensorflow as tf\nlayer = tf.keras.layers.TimeDistributed(net, name='a')\n"
-    ported = port(code.encode()).content.decode()
-    assert "layer = rlcatalog_compat.operations.time_distributed(net, name='a')" in ported
-    assert "import rlcatalog_compat.operations" in ported
+
+    content, _ = port_code(code)
+
+    assert "layer = rlcatalog_compat.operations.time_distributed(net, name='a')" in content
+    assert "import rlcatalog_compat.operations" in content
 
 
-def test_operations_of_keras_backend_become_layers_too():
-    build = (
-        "def build():\n    x = tf.keras.layers.Input((3,))\n    return"
-        " tf.keras.backend.cast(x, tf.int32)\n"
-    )
-    found, _ = ported(HEAD + build)
-    assert (
-        "return rlcatalog_compat.operations.apply(lambda x: tf.keras.backend.cast(x, tf.int32), x)"
-        in found
-    )
+def test_operations_of_keras_backend_become_layers():
+    code = """\
+    def build():
+        x = tf.keras.layers.Input((3,))
+        return tf.keras.backend.cast(x, tf.int32)
+    """
+
+    content, _ = port_code(HEAD + textwrap.dedent(code))
+
+    call = "lambda x: tf.keras.backend.cast(x, tf.int32), x"
+    assert f"return rlcatalog_compat.operations.apply({call})" in content
 
 
-def test_a_mask_as_long_as_the_padding_runs():
-    tf = pytest.importorskip("tensorflow")
-    found, _ = ported(HEAD + MASK)
-    names = {}
-    exec(found, names)
-    model = names["build"](3)
-    assert model([tf.zeros([2, 5, 3]), tf.constant([2, 3])]).shape == (2, 1, 16)
+def test_call_of_a_keras_model_loses_state_and_seq_lens():
+    code = """\
+    class Net(TFModelV2):
+        def __init__(self):
+            self.base_model = tf.keras.models.Model(i, o)
+            self.other = Other()
 
+        def forward(self, input_dict, state, seq_lens):
+            self.other(input_dict["obs"], state, seq_lens)
+            return self.base_model(input_dict["obs"], state, seq_lens)
+    """
+
+    content, _ = port_code(code)
+
+    assert 'return self.base_model(input_dict["obs"])\n' in content
+    assert 'self.other(input_dict["obs"], state, seq_lens)' in content  # no Keras model
+
+
+# --- layers of TensorFlow 1 -----------------------------------------------------------------------
 
 NORM = """\
 class Net(TFModelV2):
@@ -255,153 +381,183 @@ class Net(TFModelV2):
 """
 
 
-def test_batch_normalisation_becomes_a_layer_of_the_model():
-    found, notes = ported(HEAD + NORM)
+def test_batch_normalization_becomes_a_layer_of_the_model():
+    content, notes = port_code(HEAD + NORM)
+
+    layer = "rlcatalog_compat.layers.batch_normalization"
+    arguments = 'input_dict["obs"], training=input_dict["is_training"], momentum=0.9'
+    first = f'{layer}(\n            self, "batch_normalization", {arguments})'
     assert notes == []
-    assert (
-        """
+    assert f"x = {first}  # as in the page\n" in content
+    assert f'return {layer}(self, "second", x, training=False), state' in content
+
+
+def test_constructor_creates_the_place_of_layers():
+    content, _ = port_code(HEAD + NORM)
+
+    expected = """
         super(Net, self).__init__(*args)
         self.kept_layers = rlcatalog_compat.layers.start()
         self.batch_norm = 3
 """
-        in found
-    )
-    kept = "rlcatalog_compat.layers.batch_normalization"
-    inputs = 'input_dict["obs"], training=input_dict["is_training"], momentum=0.9'
-    assert (
-        f'x = {kept}(\n            self, "batch_normalization", {inputs})  # as in the page\n'
-        in found
-    )
-    assert f'return {kept}(self, "second", x, training=False), state' in found
+    assert expected in content
 
 
-def test_a_class_without_constructor_gets_one():
-    code = (
-        HEAD + "class Net(TFModelV2):\n    def forward(self, x):\n        return"
-        " tf.layers.batch_normalization(x)\n"
-    )
-    found, _ = ported(code)
-    assert (
-        "        super().__init__(*args, **kwargs)\n        self.kept_layers ="
-        " rlcatalog_compat.layers" in found
-    )
-
-
-def test_a_keras_models_call_without_state():
+def test_class_without_constructor_gets_one():
     code = """\
     class Net(TFModelV2):
-        def __init__(self):
-            self.base_model = tf.keras.models.Model(i, o)
-            self.other = Other()
-
-        def forward(self, input_dict, state, seq_lens):
-            self.other(input_dict["obs"], state, seq_lens)
-            return self.base_model(input_dict["obs"], state, seq_lens)
+        def forward(self, x):
+            return tf.layers.batch_normalization(x)
     """
-    found, _ = ported(code)
-    assert 'return self.base_model(input_dict["obs"])\n' in found
-    assert 'self.other(input_dict["obs"], state, seq_lens)' in found
+
+    content, _ = port_code(HEAD + textwrap.dedent(code))
+
+    expected = """
+        super().__init__(*args, **kwargs)
+        self.kept_layers = rlcatalog_compat.layers"""
+    assert expected in content
+
+
+LAYERS = """\
+class Net(TFModelV2):
+    def forward(self, input_dict, state, seq_lens):
+        x = input_dict["obs"]
+        with tf1.variable_scope("model", reuse=tf1.AUTO_REUSE):
+            for i in range(2):
+                x = tf1.layers.dense(x, 8, activation=tf.tanh, name="fc{}".format(i))  # hidden
+                x = tf1.layers.batch_normalization(x, training=True, name="bn{}".format(i))
+            x = tf.layers.dense(tf.layers.flatten(x), self.num_outputs)
+            bias = tf1.get_variable("bias", shape=(), initializer=tf.keras.initializers.Zeros())
+        self.register_variables(tf1.get_collection(tf1.GraphKeys.TRAINABLE_VARIABLES))
+        return x + bias, state
+"""
 
 
 def test_layers_of_tensorflow_1_are_kept_by_the_model():
-    code = """\
-    class Net(TFModelV2):
-        def forward(self, input_dict, state, seq_lens):
-            x = input_dict["obs"]
-            with tf1.variable_scope("model", reuse=tf1.AUTO_REUSE):
-                for i in range(2):
-                    x = tf1.layers.dense(x, 8, activation=tf.tanh, name="fc{}".format(i))  # hidden
-                    x = tf1.layers.batch_normalization(x, training=True, name="bn{}".format(i))
-                x = tf.layers.dense(tf.layers.flatten(x), self.num_outputs)
-                bias = tf1.get_variable("bias", shape=(), initializer=tf.keras.initializers.Zeros())
-            self.register_variables(tf1.get_collection(tf1.GraphKeys.TRAINABLE_VARIABLES))
-            return x + bias, state
-    """
-    found, notes = ported(HEAD + textwrap.dedent(code))
+    content, notes = port_code(HEAD + LAYERS)
+
+    layers = "rlcatalog_compat.layers"
+    flat = f'{layers}.flatten(self, "flatten", x)'
     assert notes == []
-    assert "try_import_tf\nimport rlcatalog_compat.layers\n" in found
-    kept = "rlcatalog_compat.layers"
-    assert (
-        f"        super().__init__(*args, **kwargs)\n        self.kept_layers = {kept}.start()\n"
-        in found
-    )
-    assert (
-        f'x = {kept}.dense(self, "fc{{}}".format(i), x, 8, activation=tf.tanh)  # hidden\n' in found
-    )
-    assert f'x = {kept}.batch_normalization(self, "bn{{}}".format(i), x, training=True)\n' in found
-    assert (
-        f'x = {kept}.dense(self, "dense", {kept}.flatten(self, "flatten", x), self.num_outputs)\n'
-        in found
-    )
-    assert f'bias = {kept}.get_variable(self, "bias", shape=(), initializer=' in found
+    # By their names, or by what they are.
+    assert f'x = {layers}.dense(self, "fc{{}}".format(i), x, 8, activation=tf.tanh)' in content
+    assert f'{layers}.batch_normalization(self, "bn{{}}".format(i), x, training=True)' in content
+    assert f'x = {layers}.dense(self, "dense", {flat}, self.num_outputs)\n' in content
+    assert f'bias = {layers}.get_variable(self, "bias", shape=(), initializer=' in content
+    assert "activation=tf.tanh)  # hidden\n" in content
 
 
-def test_kept_layers_are_the_same_at_each_pass():
+def test_layers_of_tensorflow_1_have_their_import_and_place():
+    content, _ = port_code(HEAD + LAYERS)
+
+    expected = """\
+        super().__init__(*args, **kwargs)
+        self.kept_layers = rlcatalog_compat.layers.start()
+"""
+    assert "try_import_tf\nimport rlcatalog_compat.layers\n" in content
+    assert expected in content
+
+
+class NetWithLayers:
+    """A model after porting: it has a place for its layers."""
+
+    def __init__(self):
+        self.kept_layers = layers.start()
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [("conv2d", (3, 2)), ("flatten", ()), ("batch_normalization", ()), ("dense", (2,))],
+)
+def test_layer_is_the_same_at_each_pass(name, arguments):
     tf = pytest.importorskip("tensorflow")
+    net = NetWithLayers()
+    x = tf.random.normal([2, 4, 4, 1])
+    call_layer = getattr(layers, name)
 
-    class Net:
-        def __init__(self):
-            self.kept_layers = layers.start()
+    first = call_layer(net, "my_layer", x, *arguments)
+    second = call_layer(net, "my_layer", x, *arguments)
 
-    net, other, x = Net(), Net(), tf.random.normal([2, 4, 4, 1])
-    for function, arguments in [
-        ("conv2d", (3, 2)),
-        ("flatten", ()),
-        ("batch_normalization", ()),
-        ("dense", (2,)),
-    ]:
-        called = getattr(layers, function)
-        first = called(net, function, x, *arguments)
-        assert np.array_equal(called(net, function, x, *arguments), first)
-    assert list(net.kept_layers) == ["conv2d", "flatten", "batch_normalization", "dense"]
-    assert not np.array_equal(
-        layers.dense(net, "second", x, 2), layers.dense(other, "second", x, 2)
-    )
+    np.testing.assert_array_equal(first, second)
+    assert list(net.kept_layers) == ["my_layer"]
+
+
+def test_layers_of_two_models_have_their_own_weights():
+    tf = pytest.importorskip("tensorflow")
+    x = tf.random.normal([2, 4])
+
+    first = layers.dense(NetWithLayers(), "dense", x, 2)
+    second = layers.dense(NetWithLayers(), "dense", x, 2)
+
+    assert not np.array_equal(first, second)
+
+
+def test_variable_is_the_same_at_each_pass():
+    pytest.importorskip("tensorflow")
+    net = NetWithLayers()
+
     bias = layers.get_variable(net, "bias", (3,), initializer=0.5)
-    assert bias.numpy().tolist() == [0.5] * 3
+
+    assert bias.numpy().tolist() == [0.5, 0.5, 0.5]
     assert layers.get_variable(net, "bias", (3,)) is bias
 
 
-def test_convolutions_of_frames_are_those_of_keras_2():
-    code = """\
-    def block(x):
-        x = tf.keras.layers.Conv2D(filters=4, kernel_size=3, name="conv")(x)
-        return tf.keras.layers.MaxPool3D(pool_size=2)(x)
-    """
-    found, notes = ported(HEAD + textwrap.dedent(code))
+# --- convolutions of frames -----------------------------------------------------------------------
+
+CONV_BEFORE_POOL_3D = """\
+def block(x):
+    x = tf.keras.layers.Conv2D(filters=4, kernel_size=3, name="conv")(x)
+    return tf.keras.layers.MaxPool3D(pool_size=2)(x)
+"""
+
+
+def test_convolution_of_frames_is_replaced():
+    # Keras 3 has no Conv2D for inputs with more axes, which MaxPool3D takes.
+    content, notes = port_code(HEAD + CONV_BEFORE_POOL_3D)
+
+    convolution = 'rlcatalog_compat.frames.conv2d(filters=4, kernel_size=3, name="conv")'
     assert notes == []
-    assert "try_import_tf\nimport rlcatalog_compat.frames\n" in found
-    assert (
-        '    x = rlcatalog_compat.frames.conv2d(filters=4, kernel_size=3, name="conv")(x)\n'
-        in found
-    )
-    assert ported(found) == (found, [])
-    flat = HEAD + textwrap.dedent(code).replace("MaxPool3D", "MaxPool2D")
-    # Rows of pictures: Keras 3's layer takes them.
-    assert "layers.Conv2D(filters=4" in ported(flat)[0]
+    assert "try_import_tf\nimport rlcatalog_compat.frames\n" in content
+    assert f"    x = {convolution}(x)\n" in content
 
 
-@pytest.mark.parametrize("options", [{}, {"strides": 2, "padding": "same"}], ids=str)
+def test_convolution_of_pictures_is_unchanged():
+    code = CONV_BEFORE_POOL_3D.replace("MaxPool3D", "MaxPool2D")
+
+    content, _ = port_code(HEAD + code)
+
+    assert "layers.Conv2D(filters=4" in content
+
+
 @pytest.mark.parametrize(
-    "before", [(2,), (2, 3), (2, 3, 2)], ids=["pictures", "frames", "frames of frames"]
+    ("options", "strides", "padding"),
+    [
+        pytest.param({}, 1, "VALID", id="default"),
+        pytest.param({"strides": 2, "padding": "same"}, 2, "SAME", id="strides-and-padding"),
+    ],
 )
-def test_each_frame_is_convolved_alone(before, options):
+@pytest.mark.parametrize(
+    "frames_shape", [(2,), (2, 3), (2, 3, 2)], ids=["pictures", "frames", "frames of frames"]
+)
+def test_each_frame_is_convolved_alone(frames_shape, options, strides, padding):
     tf = pytest.importorskip("tensorflow")
-    x = np.random.default_rng(0).random((*before, 7, 6, 2)).astype(np.float32)
+    x = np.random.default_rng(0).random((*frames_shape, 7, 6, 2)).astype(np.float32)
     layer = frames.conv2d(4, 3, activation="relu", **options)
+
     symbolic = layer(tf.keras.Input(x.shape[1:]))
-    found = layer(x).numpy()
-    assert symbolic.shape == (None, *found.shape[1:])
-    kernel, bias = (weight.numpy() for weight in layer.weights)
-    padding, strides = options.get("padding", "valid").upper(), options.get("strides", 1)
-    for place in np.ndindex(*before):
-        expected = tf.nn.relu(
-            tf.nn.conv2d(x[place][None], kernel, strides, padding) + bias
-        ).numpy()[0]
-        np.testing.assert_allclose(found[place], expected, rtol=1e-4, atol=1e-5)
+    outputs = layer(x).numpy()
+
+    kernel, bias = [weight.numpy() for weight in layer.weights]
+    assert symbolic.shape == (None, *outputs.shape[1:])
+    for place in np.ndindex(*frames_shape):
+        maps = tf.nn.conv2d(x[place][None], kernel, strides, padding) + bias
+        expected = tf.nn.relu(maps).numpy()[0]
+        np.testing.assert_allclose(outputs[place], expected, rtol=1e-4, atol=1e-5)
 
 
-REPORTED = """\
+# --- lines that cannot be ported ------------------------------------------------------------------
+
+NOT_PORTABLE = """\
 from ray.rllib.models import Model, ModelCatalog  # both
 from ray.rllib.agents.ppo.ppo_torch_policy import PPOTorchPolicy
 from ray import tune
@@ -435,8 +591,9 @@ class Loops:
 """
 
 
-def test_what_cannot_be_ported_is_reported_with_its_line():
-    found, notes = ported(REPORTED)
+def test_lines_that_cannot_be_ported_are_reported():
+    _, notes = port_code(NOT_PORTABLE)
+
     assert notes == [
         (1, "from ray.rllib.models import Model"),
         (2, "from ray.rllib.agents.ppo.ppo_torch_policy import PPOTorchPolicy"),
@@ -449,13 +606,42 @@ def test_what_cannot_be_ported_is_reported_with_its_line():
         (24, "tf.layers.batch_normalization"),
         (30, "tf.layers.batch_normalization"),
     ]
-    assert found.startswith(
-        "from rlcatalog_compat.rllib.models import ModelCatalog  # both\nfrom ray.rllib.models"
-        " import Model\nfrom ray.rllib.agents.ppo.ppo_torch_policy import PPOTorchPolicy\n"
-    )
 
 
-def run(capsys, *arguments):
+def test_import_with_an_unknown_name_is_split():
+    content, _ = port_code(NOT_PORTABLE)
+
+    expected = """\
+from rlcatalog_compat.rllib.models import ModelCatalog  # both
+from ray.rllib.models import Model
+from ray.rllib.agents.ppo.ppo_torch_policy import PPOTorchPolicy
+"""
+    assert content.startswith(expected)
+
+
+def test_calls_of_the_older_interface_of_gym_are_reported():
+    code = """\
+    obs = self.env.reset()
+    obs, reward, done, info = env.step(action)
+    obs, info = env.reset()
+    obs, reward, terminated, truncated, info = env.step(action)
+    state = model.reset()
+    """
+
+    content, notes = port_code(code)
+
+    assert content == textwrap.dedent(code)
+    assert notes == [
+        (1, "obs = self.env.reset()"),
+        (2, "obs, reward, done, info = env.step(action)"),
+    ]
+
+
+# --- the command ----------------------------------------------------------------------------------
+
+
+def run_port(capsys, *arguments):
+    """Run `rlcatalog port`, and return its exit status and output."""
     try:
         main(["port", *map(str, arguments)])
         status = 0
@@ -464,88 +650,105 @@ def run(capsys, *arguments):
     return status, capsys.readouterr().out
 
 
-def test_the_command_shows_then_writes(tmp_path, capsys):
-    file, hidden, other = tmp_path / "a.py", tmp_path / ".venv/b.py", tmp_path / "c.txt"
-    hidden.parent.mkdir()
-    old = b"# caf\xc3\xa9\r\nimport gym\r\n\r\nx = 1"
-    for path in (file, hidden, other):
-        path.write_bytes(old)
-    status, shown = run(capsys, tmp_path)
+@pytest.fixture
+def file_to_port(tmp_path):
+    """A file that is not in UTF-8, with Windows line ends, and without one at its end."""
+    file = tmp_path / "a.py"
+    file.write_bytes(b"# caf\xc3\xa9\r\nimport gym\r\n\r\nx = 1")
+    return file
+
+
+def test_port_shows_changes_and_writes_none(file_to_port, capsys):
+    before = file_to_port.read_bytes()
+
+    status, output = run_port(capsys, file_to_port.parent)
+
     assert status == 0
-    assert "-import gym" in shown
-    assert "+import gymnasium as gym" in shown
-    assert "1 file to change; pass --write to change; 0 places could not be ported" in shown
-    assert file.read_bytes() == old
-    assert run(capsys, tmp_path, "--write") == (0, "1 file changed; 0 places could not be ported\n")
-    assert file.read_bytes() == old.replace(b"import gym", b"import gymnasium as gym")
-    assert (hidden.read_bytes(), other.read_bytes()) == (old, old)
-    assert run(capsys, tmp_path) == (
-        0,
-        "0 files to change; pass --write to change; 0 places could not be ported\n",
-    )
+    assert "-import gym" in output
+    assert "+import gymnasium as gym" in output
+    assert "1 file to change; pass --write to change; 0 places could not be ported" in output
+    assert file_to_port.read_bytes() == before
 
 
-def test_the_commands_status_says_that_something_is_left(tmp_path, capsys):
-    file, broken = tmp_path / "a.py", tmp_path / "b.py"
+def test_port_write_changes_files(file_to_port, capsys):
+    before = file_to_port.read_bytes()
+
+    status, output = run_port(capsys, file_to_port.parent, "--write")
+
+    assert status == 0
+    assert output == "1 file changed; 0 places could not be ported\n"
+    assert file_to_port.read_bytes() == before.replace(b"import gym", b"import gymnasium as gym")
+
+
+def test_port_after_write_has_nothing_to_change(file_to_port, capsys):
+    run_port(capsys, file_to_port.parent, "--write")
+
+    status, output = run_port(capsys, file_to_port.parent)
+
+    assert status == 0
+    assert output == ("0 files to change; pass --write to change; 0 places could not be ported\n")
+
+
+@pytest.mark.parametrize("name", [".venv/b.py", "c.txt"], ids=["hidden-folder", "text-file"])
+def test_port_skips_hidden_folders_and_other_files(tmp_path, capsys, name):
+    file = tmp_path / name
+    file.parent.mkdir(exist_ok=True)
+    file.write_text("import gym\n")
+
+    run_port(capsys, tmp_path, "--write")
+
+    assert file.read_text() == "import gym\n"
+
+
+def test_port_fails_if_lines_cannot_be_ported(tmp_path, capsys):
+    file = tmp_path / "a.py"
     file.write_text("from ray.rllib.models import Model\n")
-    broken.write_text("print 'Python 2'\n")
-    status, shown = run(capsys, file, broken)
+
+    status, output = run_port(capsys, file)
+
     assert status == 1
-    assert f"{file}:1: from ray.rllib.models import Model: the first model interface" in shown
-    assert f"{broken}: cannot be read as Python 3" in shown
-    with pytest.raises(SystemExit):
-        main(["port", str(tmp_path / "nowhere")])
-    assert "expected a file or folder" in capsys.readouterr().err
+    assert f"{file}:1: from ray.rllib.models import Model: the first model interface" in output
 
 
-def test_the_command_says_how_far_it_is(tmp_path, capsys, monkeypatch):
-    for name in ("a.py", "b.py", "c.py"):
-        (tmp_path / name).write_text("x = 1\n")
-    assert shown_errors(capsys, tmp_path) == []
-    monkeypatch.setattr(commands, "SECONDS", 0)
-    assert shown_errors(capsys, tmp_path) == [f"read {count} of 3 files" for count in range(3)]
+def test_port_fails_if_a_file_is_not_python_3(tmp_path, capsys):
+    file = tmp_path / "b.py"
+    file.write_text("print 'Python 2'\n")
+
+    status, output = run_port(capsys, file)
+
+    assert status == 1
+    assert f"{file}: cannot be read as Python 3" in output
 
 
-def shown_errors(capsys, path):
+def read_errors_of_port(capsys, path):
+    """Run `rlcatalog port`, which exits, and return the lines of its error output."""
     with pytest.raises(SystemExit):
         main(["port", str(path)])
     return capsys.readouterr().err.splitlines()
 
 
-def test_numbers_for_recurrent_layers():
-    """PyTorch's recurrent layers refuse NumPy's integers, which Gymnasium's Discrete has."""
-    code = """\
-    from torch import nn
-    class Net(nn.Module):
-        def __init__(self, obs_space, action_space):
-            self.n = action_space.n
-            self.rnn = nn.LSTM(int(action_space.n) + space.n, 4, batch_first=True)
-    """
-    new, notes = ported(code)
-    assert "self.n = int(action_space.n)" in new
-    assert "nn.LSTM(int(action_space.n) + int(space.n), 4" in new
-    assert not notes
-    plain = "x = nn.Linear(action_space.n, 4)\n"
-    assert ported(plain) == (plain, [])
+def test_port_of_a_missing_path_is_an_error(tmp_path, capsys):
+    lines = read_errors_of_port(capsys, tmp_path / "nowhere")
+
+    assert any("expected a file or folder" in line for line in lines)
 
 
-def test_calls_of_the_older_interface_of_gym_are_listed():
-    code = """\
-    obs = self.env.reset()
-    obs, reward, done, info = env.step(action)
-    obs, info = env.reset()
-    obs, reward, terminated, truncated, info = env.step(action)
-    state = model.reset()
-    """
-    new, notes = ported(code)
-    assert new == textwrap.dedent(code)
-    assert notes == [
-        (1, "obs = self.env.reset()"),
-        (2, "obs, reward, done, info = env.step(action)"),
+@pytest.fixture
+def folder_of_three_files(tmp_path):
+    for name in ("a.py", "b.py", "c.py"):
+        (tmp_path / name).write_text("x = 1\n")
+    return tmp_path
+
+
+def test_port_that_is_quick_shows_no_progress(folder_of_three_files, capsys):
+    assert read_errors_of_port(capsys, folder_of_three_files) == []
+
+
+def test_port_that_takes_long_shows_its_progress(folder_of_three_files, capsys, monkeypatch):
+    monkeypatch.setattr(commands, "SECONDS", 0)  # so that every file counts as slow
+
+    assert read_errors_of_port(capsys, folder_of_three_files) == [
+        "read 0 of 3 files",
+        "read 1 of 3 files",
+        "read 2 of 3 files",
     ]
-
-
-def test_what_the_command_wrote_is_no_news_to_it():
-    for module in ("layers", "operations", "frames"):
-        line = f"import rlcatalog_compat.{module}\n"
-        assert ported(line) == (line, [])
