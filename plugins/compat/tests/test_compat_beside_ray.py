@@ -1,4 +1,4 @@
-"""What compat has of its own beside the installed Ray's: the same calls, the same results."""
+"""Compat's own functions beside those of the installed Ray: the same calls, the same results."""
 
 import abc
 import pickle
@@ -11,7 +11,9 @@ import torch
 from gymnasium import spaces
 
 from rlcatalog.errors import ConfigError, NotServedError, ObservationError, UnsupportedSpaceError
-from rlcatalog_compat.rllib.models.tf.recurrent_tf_modelv2 import add_time_dimension as older
+from rlcatalog_compat.rllib.models.tf.recurrent_tf_modelv2 import (
+    add_time_dimension as older_add_time_dimension,
+)
 from rlcatalog_compat.rllib.models.torch.modules.convtranspose2d_stack import ConvTranspose2DStack
 from rlcatalog_compat.rllib.policy import rnn_sequencing
 from rlcatalog_compat.rllib.policy.sample_batch import SampleBatch
@@ -24,152 +26,257 @@ from rlcatalog_compat.rllib.utils.spaces.space_utils import convert_element_to_s
 
 pytest.importorskip("ray.rllib")
 from ray.rllib.policy import rnn_sequencing as ray_sequencing
-from ray.rllib.policy.sample_batch import SampleBatch as RaysBatch
-from ray.rllib.policy.view_requirement import ViewRequirement as RaysView
+from ray.rllib.policy.sample_batch import SampleBatch as RaySampleBatch
+from ray.rllib.policy.view_requirement import ViewRequirement as RayViewRequirement
 from ray.rllib.utils import from_config as ray_from_config, numpy as ray_numpy
 from ray.rllib.utils.spaces import simplex as ray_simplex, space_utils as ray_spaces
 
 
-def agree(ours, theirs):
+def assert_equal(ours, theirs):
+    """Compare nested dictionaries, lists, tuples and arrays."""
     if isinstance(theirs, dict):
         assert ours.keys() == theirs.keys()
         for name in theirs:
-            agree(ours[name], theirs[name])
-    elif (
-        isinstance(theirs, (list, tuple))
-        and theirs
-        and not np.isscalar(theirs[0])
-        and theirs[0] is not None
-    ):
+            assert_equal(ours[name], theirs[name])
+    elif is_nested(theirs):
         assert len(ours) == len(theirs)
-        for one, other in zip(ours, theirs, strict=True):
-            agree(one, other)
+        for our_part, their_part in zip(ours, theirs, strict=True):
+            assert_equal(our_part, their_part)
     else:
         np.testing.assert_array_equal(np.asarray(ours), np.asarray(theirs))
 
 
-def columns(seed, rows=23):
-    rng = np.random.default_rng(seed)
+def is_nested(value):
+    if not isinstance(value, (list, tuple)) or not value:
+        return False
+    return value[0] is not None and not np.isscalar(value[0])
+
+
+# --- sequences ------------------------------------------------------------------------------------
+
+
+def draw_columns(seed):
+    """Return the columns of a batch of 23 rows, from several episodes."""
+    random = np.random.default_rng(seed)
     return {
-        "obs": rng.random((rows, 2), np.float32),
-        "actions": rng.integers(0, 9, rows),
-        "infos": np.array([{"row": row} for row in range(rows)], object),
-        "terminateds": rng.random(rows) < 0.2,
-        "eps_id": np.cumsum(rng.random(rows) < 0.2),
-        "unroll_id": np.cumsum(rng.random(rows) < 0.1),
-        "agent_index": np.zeros(rows, np.int64),
-        "state_in_0": rng.random((rows, 3)),
-        "state_out_0": rng.random((rows, 3)),
+        "obs": random.random((23, 2), np.float32),
+        "actions": random.integers(0, 9, 23),
+        "infos": np.array([{"row": row} for row in range(23)], object),
+        "terminateds": random.random(23) < 0.2,
+        "eps_id": np.cumsum(random.random(23) < 0.2),
+        "unroll_id": np.cumsum(random.random(23) < 0.1),
+        "agent_index": np.zeros(23, np.int64),
+        "state_in_0": random.random((23, 3)),
+        "state_out_0": random.random((23, 3)),
     }
 
 
-@pytest.mark.parametrize("padding", ["zero", "last"])
-@pytest.mark.parametrize("dynamic_max", [True, False])
-@pytest.mark.parametrize("seed", range(3))
-def test_sequences_are_cut_as_by_ray(padding, dynamic_max, seed):
-    batch = columns(seed)
-    given = {
-        "feature_columns": [batch["obs"], batch["actions"].tolist(), batch["infos"]],
-        "state_columns": [batch["state_in_0"]],
+@pytest.fixture(params=range(3), ids=lambda seed: f"seed-{seed}")
+def columns(request):
+    return draw_columns(request.param)
+
+
+def chop_with_both(columns, **arguments):
+    """Chop columns into sequences of at most four, with compat and with Ray."""
+    arguments = {
+        "state_columns": [columns["state_in_0"]],
         "max_seq_len": 4,
-        "episode_ids": batch["eps_id"],
-        "unroll_ids": batch["unroll_id"],
-        "agent_indices": batch["agent_index"],
-        "dynamic_max": dynamic_max,
-        "padding": padding,
+        "episode_ids": columns["eps_id"],
+        "unroll_ids": columns["unroll_id"],
+        "agent_indices": columns["agent_index"],
+        **arguments,
     }
-    found = rnn_sequencing.chop_into_sequences(**given)
-    agree(found, ray_sequencing.chop_into_sequences(**given))
-    nested = {
-        **given,
-        "feature_columns": [{"a": batch["obs"], "b": (batch["actions"],)}],
-        "handle_nested_data": True,
-    }
-    agree(
-        rnn_sequencing.chop_into_sequences(**nested), ray_sequencing.chop_into_sequences(**nested)
+    ours = rnn_sequencing.chop_into_sequences(**arguments)
+    theirs = ray_sequencing.chop_into_sequences(**arguments)
+    return ours, theirs
+
+
+paddings = pytest.mark.parametrize("padding", ["zero", "last"])
+dynamic_maxes = pytest.mark.parametrize("dynamic_max", [True, False])
+
+
+@paddings
+@dynamic_maxes
+def test_chop_into_sequences_matches_ray(columns, padding, dynamic_max):
+    features = [columns["obs"], columns["actions"].tolist(), columns["infos"]]
+
+    ours, theirs = chop_with_both(
+        columns, feature_columns=features, dynamic_max=dynamic_max, padding=padding
     )
-    known = {
-        **given,
-        "seq_lens": found[2],
-        "state_columns": found[1],
-        "states_already_reduced_to_init": True,
-    }
-    agree(rnn_sequencing.chop_into_sequences(**known), ray_sequencing.chop_into_sequences(**known))
+
+    assert_equal(ours, theirs)
 
 
-def test_shuffled_sequences_stay_whole():
+@paddings
+@dynamic_maxes
+def test_chop_into_sequences_matches_ray_for_nested_data(columns, padding, dynamic_max):
+    features = [{"a": columns["obs"], "b": (columns["actions"],)}]
+
+    ours, theirs = chop_with_both(
+        columns,
+        feature_columns=features,
+        handle_nested_data=True,
+        dynamic_max=dynamic_max,
+        padding=padding,
+    )
+
+    assert_equal(ours, theirs)
+
+
+@paddings
+@dynamic_maxes
+def test_chop_into_sequences_matches_ray_for_known_lengths(columns, padding, dynamic_max):
+    features = [columns["obs"], columns["actions"].tolist(), columns["infos"]]
+    arguments = {"feature_columns": features, "dynamic_max": dynamic_max, "padding": padding}
+    (_, states, lengths), _ = chop_with_both(columns, **arguments)
+
+    ours, theirs = chop_with_both(
+        columns,
+        **arguments,
+        seq_lens=lengths,
+        state_columns=states,
+        states_already_reduced_to_init=True,
+    )
+
+    assert_equal(ours, theirs)
+
+
+def test_chop_into_sequences_shuffles_whole_sequences():
     rows = np.arange(12)
-    features, states, lengths = rnn_sequencing.chop_into_sequences(
+
+    [sequences], [states], lengths = rnn_sequencing.chop_into_sequences(
         feature_columns=[rows],
-        state_columns=[rows],
+        state_columns=[rows],  # the number of a sequence's first row
         max_seq_len=3,
-        episode_ids=rows // 5,
+        episode_ids=rows // 5,  # episodes of 5, 5 and 2 rows
         shuffle=True,
     )
+
     assert sorted(lengths) == [2, 2, 2, 3, 3]
-    for row, state, length in zip(features[0].reshape(-1, 3), states[0], lengths, strict=True):
-        assert row.tolist() == [*range(state, state + length), *[0] * (3 - length)]
+    for sequence, first, length in zip(sequences.reshape(-1, 3), states, lengths, strict=True):
+        padding = [0] * (3 - length)
+        assert sequence.tolist() == [*range(first, first + length), *padding]
+
+
+def test_chop_into_sequences_rejects_another_padding():
     with pytest.raises(ConfigError, match="expected 'zero' or 'last'"):
         rnn_sequencing.chop_into_sequences(
             feature_columns=[], state_columns=[], max_seq_len=3, padding="first"
         )
 
 
+def pad(batch, **arguments):
+    """Pad a batch to sequences of at most four, with the function of its package."""
+    module = rnn_sequencing if isinstance(batch, SampleBatch) else ray_sequencing
+    module.pad_batch_to_sequences_of_same_size(batch, 4, **arguments)
+
+
+def make_views(shift):
+    """Return the views of a state in both packages."""
+    ours = {"state_in_0": ViewRequirement("state_out_0", shift=shift)}
+    theirs = {"state_in_0": RayViewRequirement("state_out_0", shift=shift)}
+    return ours, theirs
+
+
 @pytest.mark.parametrize("shift", [-1, "-3:-1"])
-@pytest.mark.parametrize("padding", ["zero", "last"])
-def test_batches_are_padded_as_by_ray(shift, padding):
-    ours, theirs = SampleBatch(columns(5)), RaysBatch(columns(5))
-    for batch, module, view in (
-        (ours, rnn_sequencing, ViewRequirement),
-        (theirs, ray_sequencing, RaysView),
-    ):
-        views = {"state_in_0": view("state_out_0", shift=shift)}
-        module.pad_batch_to_sequences_of_same_size(
-            batch, 4, view_requirements=views, padding=padding
-        )
-        before = dict(batch)
-        module.pad_batch_to_sequences_of_same_size(batch, 4, view_requirements=views)
-        assert all(batch[name] is before[name] for name in before)
-    agree(dict(ours), dict(theirs))
-    assert (ours.zero_padded, ours.max_seq_len) == (theirs.zero_padded, theirs.max_seq_len)
+@paddings
+def test_padded_batch_matches_ray(shift, padding):
+    ours = SampleBatch(draw_columns(5))
+    theirs = RaySampleBatch(draw_columns(5))
+    our_views, their_views = make_views(shift)
+
+    pad(ours, view_requirements=our_views, padding=padding)
+    pad(theirs, view_requirements=their_views, padding=padding)
+
+    assert_equal(dict(ours), dict(theirs))
+    assert ours.zero_padded == theirs.zero_padded
+    assert ours.max_seq_len == theirs.max_seq_len
 
 
-def test_batches_without_a_state_are_padded_to_a_multiple_alone():
-    for multiple in (1, 5):
-        found = []
-        for cls, module in ((SampleBatch, rnn_sequencing), (RaysBatch, ray_sequencing)):
-            batch = cls(
-                {name: column for name, column in columns(3).items() if "state" not in name}
-            )
-            module.pad_batch_to_sequences_of_same_size(batch, 4, batch_divisibility_req=multiple)
-            found.append(dict(batch))
-        agree(*found)
+@pytest.mark.parametrize("shift", [-1, "-3:-1"])
+@pytest.mark.parametrize("cls", [SampleBatch, RaySampleBatch])
+def test_padded_batch_is_not_padded_again(cls, shift):
+    batch = cls(draw_columns(5))
+    our_views, their_views = make_views(shift)
+    views = our_views if cls is SampleBatch else their_views
+    pad(batch, view_requirements=views)
+    before = dict(batch)
+
+    pad(batch, view_requirements=views)
+
+    assert all(batch[name] is before[name] for name in before)
 
 
-@pytest.mark.parametrize("time_major", [False, True])
-def test_arrays_get_a_time_axis(time_major):
-    rows, lengths = np.arange(12.0, dtype=np.float32).reshape(6, 2), np.array([2, 3])
-    expected = ray_sequencing.add_time_dimension(rows, seq_lens=lengths, framework="np")
-    if time_major:  # for which Ray's own has no working code in NumPy
-        expected = np.moveaxis(expected, 1, 0)
-    for framework in (None, "np"):
-        found = rnn_sequencing.add_time_dimension(
-            rows, seq_lens=lengths, framework=framework, time_major=time_major
-        )
-        assert isinstance(found, np.ndarray)
-        agree(found, expected)
-    found = rnn_sequencing.add_time_dimension(
-        rows, seq_lens=lengths, framework="torch", time_major=time_major
+@pytest.mark.parametrize("multiple", [1, 5])
+def test_batch_without_state_is_padded_to_a_multiple(multiple):
+    columns = draw_columns(3)
+    del columns["state_in_0"]
+    del columns["state_out_0"]
+    ours = SampleBatch(columns)
+    theirs = RaySampleBatch(columns)
+
+    pad(ours, batch_divisibility_req=multiple)
+    pad(theirs, batch_divisibility_req=multiple)
+
+    assert_equal(dict(ours), dict(theirs))
+
+
+ROWS = np.arange(12.0, dtype=np.float32).reshape(6, 2)
+#: Two sequences, padded to three steps.
+LENGTHS = np.array([2, 3])
+
+
+@pytest.mark.parametrize("framework", [None, "np"])
+def test_add_time_dimension_matches_ray_in_numpy(framework):
+    result = rnn_sequencing.add_time_dimension(ROWS, seq_lens=LENGTHS, framework=framework)
+
+    assert isinstance(result, np.ndarray)
+    assert_equal(result, ray_sequencing.add_time_dimension(ROWS, seq_lens=LENGTHS, framework="np"))
+
+
+@pytest.mark.parametrize("framework", [None, "np"])
+def test_add_time_dimension_puts_time_first_in_numpy(framework):
+    result = rnn_sequencing.add_time_dimension(
+        ROWS, seq_lens=LENGTHS, framework=framework, time_major=True
     )
-    assert torch.is_tensor(found)
-    agree(found, expected)
-    if not time_major:
-        found = rnn_sequencing.add_time_dimension(rows, seq_lens=lengths, framework="tf2")
-        assert tf.is_tensor(found)
-        agree(found, expected)
-        agree(older(rows, lengths), expected)
+
+    # Ray's function does not support it.
+    assert isinstance(result, np.ndarray)
+    np.testing.assert_array_equal(result, ROWS.reshape(2, 3, 2).transpose(1, 0, 2))
 
 
+def test_add_time_dimension_matches_ray_in_torch():
+    result = rnn_sequencing.add_time_dimension(ROWS, seq_lens=LENGTHS, framework="torch")
+
+    assert torch.is_tensor(result)
+    assert_equal(result, ray_sequencing.add_time_dimension(ROWS, seq_lens=LENGTHS, framework="np"))
+
+
+def test_add_time_dimension_puts_time_first_in_torch():
+    result = rnn_sequencing.add_time_dimension(
+        ROWS, seq_lens=LENGTHS, framework="torch", time_major=True
+    )
+
+    assert torch.is_tensor(result)
+    np.testing.assert_array_equal(result, ROWS.reshape(2, 3, 2).transpose(1, 0, 2))
+
+
+def test_add_time_dimension_matches_ray_in_tensorflow():
+    result = rnn_sequencing.add_time_dimension(ROWS, seq_lens=LENGTHS, framework="tf2")
+
+    assert tf.is_tensor(result)
+    assert_equal(result, ray_sequencing.add_time_dimension(ROWS, seq_lens=LENGTHS, framework="np"))
+
+
+def test_older_add_time_dimension_matches_ray():
+    result = older_add_time_dimension(ROWS, LENGTHS)
+
+    assert_equal(result, ray_sequencing.add_time_dimension(ROWS, seq_lens=LENGTHS, framework="np"))
+
+
+# --- batches of sequences -------------------------------------------------------------------------
+
+#: Three sequences of 2, 3 and 4 rows, each with a state.
 SEQUENCES = {
     "obs": np.arange(9),
     "seq_lens": np.array([2, 3, 4]),
@@ -180,193 +287,355 @@ SEQUENCES = {
 @pytest.mark.parametrize(
     ("start", "end"), [(0, 9), (0, 1), (1, 5), (2, 5), (3, 4), (1, 9), (4, 6), (5, 9), (6, 8)]
 )
-def test_sequences_are_sliced_as_by_ray(start, end):
-    agree(
-        dict(SampleBatch(SEQUENCES).slice(start, end)), dict(RaysBatch(SEQUENCES).slice(start, end))
-    )
+def test_slice_of_sequences_matches_ray(start, end):
+    ours = SampleBatch(SEQUENCES).slice(start, end)
+    theirs = RaySampleBatch(SEQUENCES).slice(start, end)
+
+    assert_equal(dict(ours), dict(theirs))
 
 
-def test_padding_and_sizes_as_by_ray():
-    ours, theirs = SampleBatch(SEQUENCES), RaysBatch(SEQUENCES)
-    assert ours.size_bytes() == theirs.size_bytes() == 9 * 8 + 3 * 8 + 3 * 8
-    assert ours.right_zero_pad(5) is ours
-    agree(dict(ours), dict(theirs.right_zero_pad(5)))
-    assert (ours.zero_padded, ours.max_seq_len) == (True, 5)
-    agree(
-        dict(ours.slice(5, 15)),
-        {"obs": [2, 3, 4, 0, 0, 5, 6, 7, 8, 0], "seq_lens": [3, 4], "state_in_0": [[2], [3]]},
-    )
+def test_size_bytes_matches_ray():
+    size = SampleBatch(SEQUENCES).size_bytes()
+
+    assert size == 9 * 8 + 3 * 8 + 3 * 8  # 8 bytes for each number of the three columns
+    assert size == RaySampleBatch(SEQUENCES).size_bytes()
+
+
+def test_right_zero_pad_matches_ray():
+    ours = SampleBatch(SEQUENCES)
+
+    padded = ours.right_zero_pad(5)
+
+    assert padded is ours
+    assert_equal(dict(ours), dict(RaySampleBatch(SEQUENCES).right_zero_pad(5)))
+    assert ours.zero_padded
+    assert ours.max_seq_len == 5
+
+
+def test_slice_of_a_padded_batch_has_whole_sequences():
+    padded = SampleBatch(SEQUENCES).right_zero_pad(5)
+
+    last_two = padded.slice(5, 15)
+
+    assert last_two["obs"].tolist() == [2, 3, 4, 0, 0, 5, 6, 7, 8, 0]
+    assert last_two["seq_lens"].tolist() == [3, 4]
+    assert last_two["state_in_0"].tolist() == [[2], [3]]
+    assert set(last_two) == {"obs", "seq_lens", "state_in_0"}
+
+
+def test_right_zero_pad_rejects_longer_sequences():
     with pytest.raises(ConfigError, match="seq_lens of up to 3"):
         SampleBatch(SEQUENCES).right_zero_pad(3)
+
+
+def test_right_zero_pad_needs_seq_lens():
     with pytest.raises(ConfigError, match="found None"):
         SampleBatch(obs=np.arange(3)).right_zero_pad(3)
 
 
-@pytest.mark.parametrize("key", [None, "dones", "eps_id"])
-@pytest.mark.parametrize("truncated", [False, True])
-def test_episodes_are_split_as_by_ray(key, truncated):
-    given = {
-        "a": np.arange(6),
-        "terminateds": np.array([0, 0, 1, 0, 0, 0]),
-        "eps_id": np.array([1, 1, 1, 2, 3, 3]),
-    }
-    if key is None:
-        del given["eps_id"]
-    if truncated:
-        given["truncateds"] = np.array([0, 0, 0, 0, 1, 0])
-    ours, theirs = (cls(given).split_by_episode(key=key) for cls in (SampleBatch, RaysBatch))
-    agree([dict(part) for part in ours], [dict(part) for part in theirs])
+# --- episodes of a batch --------------------------------------------------------------------------
+
+TERMINATEDS = np.array([0, 0, 1, 0, 0, 0])
+TRUNCATEDS = np.array([0, 0, 0, 0, 1, 0])
+EPISODE_IDS = np.array([1, 1, 1, 2, 3, 3])
+
+
+@pytest.fixture(params=[False, True], ids=["terminateds", "and-truncateds"])
+def columns_of_episodes(request):
+    columns = {"a": np.arange(6), "terminateds": TERMINATEDS}
+    if request.param:
+        columns["truncateds"] = TRUNCATEDS
+    return columns
+
+
+def split_with_both(columns, key):
+    """Return the parts of a batch's episodes, in compat and in Ray."""
+    ours = SampleBatch(columns).split_by_episode(key=key)
+    theirs = RaySampleBatch(columns).split_by_episode(key=key)
+    return [dict(part) for part in ours], [dict(part) for part in theirs]
+
+
+@pytest.mark.parametrize("key", ["dones", "eps_id"])
+def test_split_by_episode_matches_ray(columns_of_episodes, key):
+    ours, theirs = split_with_both({**columns_of_episodes, "eps_id": EPISODE_IDS}, key)
+
+    assert_equal(ours, theirs)
     assert len(ours) > 1
-    agree(SampleBatch(given)["dones"], RaysBatch(given)["dones"])
 
 
-def test_dones_that_are_there_count():
-    parts = SampleBatch(a=np.arange(4), dones=np.array([0, 1, 0, 0])).split_by_episode(key="dones")
+def test_split_by_episode_without_ids_matches_ray(columns_of_episodes):
+    ours, theirs = split_with_both(columns_of_episodes, key=None)
+
+    assert_equal(ours, theirs)
+    assert len(ours) > 1
+
+
+def test_dones_match_ray(columns_of_episodes):
+    ours = SampleBatch(columns_of_episodes)["dones"]
+
+    assert_equal(ours, RaySampleBatch(columns_of_episodes)["dones"])
+
+
+def test_split_by_episode_uses_a_column_of_dones():
+    batch = SampleBatch(a=np.arange(4), dones=np.array([0, 1, 0, 0]))
+
+    parts = batch.split_by_episode(key="dones")
+
     assert [part["a"].tolist() for part in parts] == [[0, 1], [2, 3]]
+
+
+def test_split_by_episode_rejects_another_key():
     with pytest.raises(ConfigError, match="expected 'eps_id', 'dones' or None; found 'a'"):
         SampleBatch(a=np.arange(4)).split_by_episode(key="a")
+
+
+def test_split_by_episode_needs_ids_or_terminateds():
     with pytest.raises(KeyError, match="terminateds"):
         SampleBatch(a=np.arange(4)).split_by_episode()
 
 
-def test_keys_are_noted_and_columns_intercepted_as_by_ray():
-    notes = []
-    for cls in (SampleBatch, RaysBatch):
-        batch, calls = cls(obs=np.arange(3), actions=np.arange(3), rewards=np.arange(3)), []
-        batch["extra"] = np.zeros(3)
-        batch["obs"] = np.ones(3)
-        del batch["actions"]
-        batch.set_get_interceptor(lambda column, calls=calls: calls.append(1) or column + 1)
-        seen = [batch["obs"].tolist(), batch["obs"].tolist(), batch["rewards"].tolist()]
-        batch["obs"] = np.full(3, 5)
-        copied = batch.copy()
-        batch.set_get_interceptor(None)
-        notes.append(
-            (
-                batch.added_keys,
-                batch.deleted_keys,
-                batch.accessed_keys,
-                seen,
-                len(calls),
-                copied["rewards"].tolist(),
-                copied.added_keys,
-                batch["obs"].tolist(),
-            )
-        )
-    assert notes[0] == notes[1]
+# --- keys, compression, devices -------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("bulk", [False, True])
-def test_compressed_columns_come_back(bulk):
-    given = {
+@pytest.mark.parametrize("cls", [SampleBatch, RaySampleBatch], ids=["compat", "ray"])
+def test_batch_records_added_deleted_and_accessed_keys(cls):
+    batch = cls(obs=np.arange(3), actions=np.arange(3), rewards=np.arange(3))
+
+    batch["extra"] = np.zeros(3)
+    batch["obs"] = np.ones(3)
+    del batch["actions"]
+    batch["rewards"]  # read, which is recorded too
+
+    assert batch.added_keys == {"extra"}
+    assert batch.deleted_keys == {"actions"}
+    assert batch.accessed_keys == {"rewards"}
+    assert batch.copy().added_keys == {"extra"}
+
+
+@pytest.mark.parametrize("cls", [SampleBatch, RaySampleBatch], ids=["compat", "ray"])
+def test_get_interceptor_changes_each_column_once(cls):
+    batch = cls(obs=np.arange(3), rewards=np.arange(3))
+    calls = []
+
+    def add_one(column):
+        calls.append(1)
+        return column + 1
+
+    batch.set_get_interceptor(add_one)
+
+    assert batch["obs"].tolist() == [1, 2, 3]
+    assert batch["obs"].tolist() == [1, 2, 3]
+    assert batch["rewards"].tolist() == [1, 2, 3]
+    assert len(calls) == 2
+
+
+@pytest.mark.parametrize("cls", [SampleBatch, RaySampleBatch], ids=["compat", "ray"])
+def test_get_interceptor_applies_to_copies_until_it_is_removed(cls):
+    batch = cls(obs=np.arange(3), rewards=np.arange(3))
+    batch.set_get_interceptor(lambda column: column + 1)
+    # It changes a column when it is first read.
+    batch["obs"]
+    batch["rewards"]
+
+    batch["obs"] = np.full(3, 5)
+    copied = batch.copy()
+    batch.set_get_interceptor(None)
+
+    assert copied["rewards"].tolist() == [1, 2, 3]
+    assert batch["obs"].tolist() == [5, 5, 5]
+
+
+@pytest.fixture
+def columns_to_compress():
+    """Columns of observations, which are compressed, and of actions, which are not."""
+    return {
         "obs": {"a": np.arange(6.0).reshape(3, 2)},
         "new_obs": np.zeros((3, 1000)),
         "actions": np.arange(3),
     }
-    batch = SampleBatch(given)
-    size = batch.size_bytes()
+
+
+@pytest.mark.parametrize("bulk", [False, True])
+def test_decompressed_columns_are_the_original_ones(bulk, columns_to_compress):
+    batch = SampleBatch(columns_to_compress)
+
     assert batch.compress(bulk) is batch
-    assert isinstance(batch["new_obs"] if bulk else batch["new_obs"][0], bytes)
+
+    assert_equal(dict(batch.decompress_if_needed()), columns_to_compress)
+    assert batch.decompress_if_needed()["actions"].tolist() == [0, 1, 2]
+
+
+def test_compress_compresses_each_row(columns_to_compress):
+    batch = SampleBatch(columns_to_compress).compress(bulk=False)
+
+    assert isinstance(batch["new_obs"][0], bytes)
     assert batch["actions"].tolist() == [0, 1, 2]
-    assert not bulk or batch.size_bytes() < size / 10
-    agree(dict(batch.decompress_if_needed()), given)
-    agree(batch.decompress_if_needed()["actions"], [0, 1, 2])
 
 
-@pytest.mark.parametrize("infos", [[{"a": 1}, {}], np.array([{"a": 1}, {}], object)])
-def test_infos_stay_as_they_are_on_a_device(infos):
+def test_compress_in_bulk_compresses_whole_columns(columns_to_compress):
+    batch = SampleBatch(columns_to_compress)
+    size = batch.size_bytes()
+
+    batch.compress(bulk=True)
+
+    assert isinstance(batch["new_obs"], bytes)
+    assert batch["actions"].tolist() == [0, 1, 2]
+    assert batch.size_bytes() < size / 10
+
+
+def test_to_device_makes_tensors():
+    batch = SampleBatch(obs=np.arange(3.0), actions=(np.arange(3),)).to_device("cpu")
+
+    assert batch["obs"].dtype is torch.float32
+    assert torch.is_tensor(batch["actions"][0])
+
+
+@pytest.mark.parametrize(
+    "infos", [[{"a": 1}, {}], np.array([{"a": 1}, {}], object)], ids=["list", "array"]
+)
+def test_to_device_leaves_infos_unchanged(infos):
     batch = SampleBatch(obs=np.zeros(2), infos=infos).to_device("cpu")
+
     assert torch.is_tensor(batch["obs"])
     assert list(batch["infos"]) == [{"a": 1}, {}]
 
 
-def test_batches_go_to_a_device_and_through_pickle():
-    batch = SampleBatch(obs=np.arange(3.0), actions=(np.arange(3),)).to_device("cpu")
-    assert batch["obs"].dtype is torch.float32
-    assert torch.is_tensor(batch["actions"][0])
+def test_to_device_supports_torch_only():
+    batch = SampleBatch(obs=np.arange(3.0))
+
     with pytest.raises(NotServedError, match="only framework='torch' is supported"):
         batch.to_device("cpu", framework="tf")
+
+
+def test_pickled_batch_keeps_columns_and_attributes():
     batch = SampleBatch(obs=np.arange(3), _max_seq_len=4)
     batch["new"] = np.arange(3)
-    again = pickle.loads(pickle.dumps(batch))
-    agree(dict(again), dict(batch))
-    assert (again.max_seq_len, again.added_keys) == (4, {"new"})
+
+    unpickled = pickle.loads(pickle.dumps(batch))
+
+    assert_equal(dict(unpickled), dict(batch))
+    assert unpickled.max_seq_len == 4
+    assert unpickled.added_keys == {"new"}
 
 
-def test_a_simplex_has_one_concentration_per_component_as_in_ray():
-    for module in (ray_simplex.Simplex, Simplex):
-        assert module((3, 2), np.array([1.0, 2.0])).concentration.tolist() == [1, 2]
-        with pytest.raises((AssertionError, ValueError)):
-            module((3, 4), np.array([1, 2, 1]))
+# --- spaces ---------------------------------------------------------------------------------------
 
 
-def test_values_take_the_dtypes_of_a_sample_as_in_ray(monkeypatch):
-    # RLlib 2.54 asks for a name that NumPy 2 removed.
+@pytest.mark.parametrize("cls", [Simplex, ray_simplex.Simplex], ids=["compat", "ray"])
+def test_simplex_has_one_concentration_per_component(cls):
+    space = cls((3, 2), np.array([1.0, 2.0]))
+
+    assert space.concentration.tolist() == [1, 2]
+
+
+@pytest.mark.parametrize("cls", [Simplex, ray_simplex.Simplex], ids=["compat", "ray"])
+def test_simplex_rejects_another_number_of_concentrations(cls):
+    with pytest.raises((AssertionError, ValueError)):
+        cls((3, 4), np.array([1, 2, 1]))
+
+
+@pytest.fixture
+def numpy_1_names(monkeypatch):
+    """RLlib 2.54 reads a name that NumPy 2 removed."""
     monkeypatch.setattr(np, "float_", np.float64, raising=False)
+
+
+@pytest.mark.usefixtures("numpy_1_names")
+def test_values_take_the_types_of_a_sample_as_in_ray():
     sample = {"a": np.zeros(2, np.float32), "b": (np.array(0, np.int32), 3), "c": np.int64(2)}
     value = {"a": np.ones(2), "b": (4, 2.0), "c": np.float32(1.0)}
-    found = convert_element_to_space_type(value, sample)
-    theirs = ray_spaces.convert_element_to_space_type(value, sample)
-    agree(found, theirs)
-    assert [found["a"].dtype, found["b"][0].dtype, type(found["b"][1])] == [
-        np.float32,
-        np.int32,
-        int,
-    ]
-    assert isinstance(found["c"], np.int64)
+
+    converted = convert_element_to_space_type(value, sample)
+
+    assert_equal(converted, ray_spaces.convert_element_to_space_type(value, sample))
+    assert converted["a"].dtype == np.float32
+    assert converted["b"][0].dtype == np.int32
+    assert type(converted["b"][1]) is int
+    assert isinstance(converted["c"], np.int64)
+
+
+def test_value_of_another_kind_than_its_sample_is_an_error():
     with pytest.raises(ObservationError, match=r"array of shape \(2,\), found 1"):
         convert_element_to_space_type({"a": 1}, {"a": np.zeros(2)})
 
 
-def test_a_flex_dict_takes_keys_later():
+def test_flex_dict_keeps_keys_in_the_order_they_were_set():
     space = FlexDict({})
+
     space["b"] = gym.spaces.Discrete(2)
     space["a"] = gym.spaces.Box(-1, 1, (2,))
-    assert list(space.spaces) == list(space.sample()) == ["b", "a"]
-    assert space.contains(space.sample())
-    assert list(FlexDict(x=space["a"]).spaces) == ["x"]
+
+    sample = space.sample()
+    assert list(space.spaces) == ["b", "a"]
+    assert list(sample) == ["b", "a"]
+    assert space.contains(sample)
+
+
+def test_flex_dict_takes_keyword_arguments():
+    assert list(FlexDict(x=gym.spaces.Discrete(2)).spaces) == ["x"]
+
+
+def test_flex_dict_rejects_a_value_that_is_no_space():
     with pytest.raises(UnsupportedSpaceError, match="expected a space, found 3"):
-        space["c"] = 3
+        FlexDict({})["c"] = 3
 
 
-class Made:
+# --- from_config ----------------------------------------------------------------------------------
+
+
+class Recorder:
+    """Keeps the arguments it was made with."""
+
     def __init__(self, *args, **kwargs):
-        self.args, self.kwargs = args, kwargs
+        self.args = args
+        self.kwargs = kwargs
 
 
-class Other(Made):
+class OtherRecorder(Recorder):
     pass
 
 
-Made.__type_registry__ = {"other": Other}
+Recorder.__type_registry__ = {"other": OtherRecorder}
 
 
 @pytest.mark.parametrize(
     ("config", "kwargs"),
     [
-        (None, {"a": 1}),
-        ({"a": 1}, {"a": 2}),
-        ("other", {"a": 1}),
-        ({"type": "Other", "_args": [3]}, {}),
-        (Other, {"b": 2}),
-        (f"{__name__}.Other", {}),
-        ({"type": f"{__name__}.Made", "k": 1}, {}),
-        ("Made", {"_args": 5}),
+        pytest.param(None, {"a": 1}, id="no-config"),
+        pytest.param({"a": 1}, {"a": 2}, id="arguments"),
+        pytest.param("other", {"a": 1}, id="registered-name"),
+        pytest.param({"type": "OtherRecorder", "_args": [3]}, {}, id="name-and-positional"),
+        pytest.param(OtherRecorder, {"b": 2}, id="class"),
+        pytest.param(f"{__name__}.OtherRecorder", {}, id="dotted-name"),
+        pytest.param({"type": f"{__name__}.Recorder", "k": 1}, {}, id="dotted-name-in-dict"),
+        pytest.param("Recorder", {"_args": 5}, id="own-name"),
     ],
 )
-def test_configs_describe_objects_as_in_ray(config, kwargs):
-    ours, theirs = (
-        make(Made, config, **kwargs) for make in (from_config, ray_from_config.from_config)
-    )
-    assert (type(ours), ours.args, ours.kwargs) == (type(theirs), theirs.args, theirs.kwargs)
+def test_from_config_makes_the_objects_of_ray(config, kwargs):
+    ours = from_config(Recorder, config, **kwargs)
+    theirs = ray_from_config.from_config(Recorder, config, **kwargs)
+
+    assert type(ours) is type(theirs)
+    assert ours.args == theirs.args
+    assert ours.kwargs == theirs.kwargs
 
 
-def test_objects_are_their_own_config():
-    made = Other()
-    assert from_config(Made, made) is made
-    assert isinstance(from_config({"type": f"{__name__}.Other"}), Other)
-    with pytest.raises(ConfigError, match=r"one of \['other'\], found 'nowhere'"):
-        from_config(Made, "nowhere")
+def test_from_config_returns_an_object_unchanged():
+    recorder = OtherRecorder()
+
+    assert from_config(Recorder, recorder) is recorder
+
+
+def test_from_config_needs_no_class_beside_a_type():
+    assert isinstance(from_config({"type": f"{__name__}.OtherRecorder"}), OtherRecorder)
+
+
+@pytest.mark.parametrize("make", [from_config, ray_from_config.from_config], ids=["compat", "ray"])
+def test_from_config_takes_a_dotted_name_and_arguments(make):
+    recorder = make(f"{__name__}.OtherRecorder", {"a": 1})
+
+    assert type(recorder) is OtherRecorder
+    assert recorder.kwargs == {"a": 1}
 
 
 class Abstract(abc.ABC):
@@ -374,26 +643,29 @@ class Abstract(abc.ABC):
     def act(self): ...
 
 
-def test_abstract_class_is_made_into_none_as_in_ray():
-    assert ray_from_config.from_config(Abstract, {}) is None
-    assert from_config(Abstract, {}) is None
+@pytest.mark.parametrize("make", [from_config, ray_from_config.from_config], ids=["compat", "ray"])
+def test_from_config_returns_none_for_an_abstract_class(make):
+    assert make(Abstract, {}) is None
 
 
-def test_dotted_name_is_taken_beside_its_arguments_as_in_ray():
-    for make in (from_config, ray_from_config.from_config):
-        made = make(f"{__name__}.Other", {"a": 1})
-        assert type(made) is Other
-        assert made.kwargs == {"a": 1}
+def test_from_config_rejects_an_unknown_name():
+    with pytest.raises(ConfigError, match=r"one of \['other'\], found 'nowhere'"):
+        from_config(Recorder, "nowhere")
 
 
-def test_config_without_a_class_is_refused():
+def test_from_config_without_a_class_is_an_error():
     with pytest.raises(ConfigError, match="expected a class or its name, found None"):
         from_config({"a": 1})
 
 
-@pytest.mark.parametrize("time_axis", [False, True])
-def test_structure_is_flattened_to_an_array_as_in_ray(time_axis):
-    rows = (2, 3) if time_axis else (2,)
+# --- numbers and modules --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("time_axis", "rows"),
+    [pytest.param(False, (2,), id="rows"), pytest.param(True, (2, 3), id="rows-and-steps")],
+)
+def test_flatten_inputs_matches_ray(time_axis, rows):
     structure = {
         "a": spaces.Discrete(4),
         "b": (spaces.MultiDiscrete([2, 5]), spaces.Box(-1, 1, (2, 3))),
@@ -402,50 +674,89 @@ def test_structure_is_flattened_to_an_array_as_in_ray(time_axis):
         "a": np.full(rows, 3),
         "b": (np.full((*rows, 2), 1), np.random.default_rng(0).random((*rows, 2, 3))),
     }
-    ours, theirs = (
-        flatten(values, structure, time_axis=time_axis)
-        for flatten in (
-            numpy_utils.flatten_inputs_to_1d_tensor,
-            ray_numpy.flatten_inputs_to_1d_tensor,
-        )
-    )
-    assert ours.shape == (*rows, 4 + 7 + 6)
+
+    ours = numpy_utils.flatten_inputs_to_1d_tensor(values, structure, time_axis=time_axis)
+
+    theirs = ray_numpy.flatten_inputs_to_1d_tensor(values, structure, time_axis=time_axis)
+    assert ours.shape == (*rows, 4 + (2 + 5) + 2 * 3)  # one-hots, and numbers as they are
     assert ours.dtype == theirs.dtype
     np.testing.assert_array_equal(ours, theirs)
 
 
-def test_single_structure_is_flattened_to_an_array_as_in_ray():
-    structure = (spaces.Discrete(3), spaces.MultiDiscrete([2, 2]), spaces.Box(-1, 1, (2, 2)))
-    values = (2, np.array([1, 0]), np.ones((2, 2)))
-    ours = numpy_utils.flatten_inputs_to_1d_tensor(values, structure, batch_axis=False)
+STRUCTURE = (spaces.Discrete(3), spaces.MultiDiscrete([2, 2]), spaces.Box(-1, 1, (2, 2)))
+
+
+def test_flatten_inputs_matches_ray_without_a_batch_axis():
+    multi_discrete = np.array([1, 0])
+    box = np.ones((2, 2))
+
+    ours = numpy_utils.flatten_inputs_to_1d_tensor(
+        (2, multi_discrete, box), STRUCTURE, batch_axis=False
+    )
+
     theirs = ray_numpy.flatten_inputs_to_1d_tensor(
-        (np.array(2), *values[1:]), structure, batch_axis=False
+        (np.array(2), multi_discrete, box), STRUCTURE, batch_axis=False
     )
     np.testing.assert_array_equal(ours, np.ravel(theirs))
+
+
+def test_flatten_inputs_rejects_a_time_axis_without_a_batch_axis():
+    values = (2, np.array([1, 0]), np.ones((2, 2)))
+
     with pytest.raises(ConfigError, match="batch_axis=True with time_axis=True"):
-        numpy_utils.flatten_inputs_to_1d_tensor(values, structure, True, batch_axis=False)
+        numpy_utils.flatten_inputs_to_1d_tensor(values, STRUCTURE, time_axis=True, batch_axis=False)
 
 
-@pytest.mark.parametrize("module", ["ours", "rays"])
-def test_immutable_action_cannot_be_changed(module):
-    make = {"ours": numpy_utils, "rays": ray_numpy}[module].make_action_immutable
+both_numpy_utils = pytest.mark.parametrize("utils", [numpy_utils, ray_numpy], ids=["compat", "ray"])
+
+
+@both_numpy_utils
+def test_immutable_array_cannot_be_changed(utils):
+    action = utils.make_action_immutable(np.zeros(2))
+
     with pytest.raises(ValueError, match="read-only"):
-        make(np.zeros(2))[0] = 1
+        action[0] = 1
+
+
+@both_numpy_utils
+def test_immutable_dict_cannot_be_changed(utils):
+    action = utils.make_action_immutable({"a": 1})
+
     with pytest.raises(TypeError, match="does not support item assignment"):
-        make({"a": 1})["a"] = 2
-    assert make(3) == 3
+        action["a"] = 2
 
 
-def test_images_are_made_of_vectors():
+@both_numpy_utils
+def test_immutable_number_is_the_number(utils):
+    assert utils.make_action_immutable(3) == 3
+
+
+def test_conv_transpose_stack_returns_a_distribution_of_images():
     stack = ConvTranspose2DStack(input_size=5, output_shape=(3, 64, 64), bias_init=0.5)
-    found = stack(torch.zeros(2, 5))
-    assert found.mean.shape == found.sample().shape == (2, 3, 64, 64)
-    assert found.log_prob(found.mean).tolist() == pytest.approx(
-        [-0.5 * np.log(2 * np.pi) * 3 * 64 * 64] * 2, rel=1e-5
-    )
-    widths = [tuple(weight.shape) for weight in stack.parameters() if weight.ndim == 4]
-    assert widths == [(1024, 128, 5, 5), (128, 64, 5, 5), (64, 32, 6, 6), (32, 3, 6, 6)]
-    small = ConvTranspose2DStack(
+
+    images = stack(torch.zeros(2, 5))
+
+    # The density of a normal distribution at its mean, with a scale of 1.
+    log_density = -0.5 * np.log(2 * np.pi) * 3 * 64 * 64
+    assert images.mean.shape == (2, 3, 64, 64)
+    assert images.sample().shape == (2, 3, 64, 64)
+    assert images.log_prob(images.mean).tolist() == pytest.approx([log_density] * 2, rel=1e-5)
+
+
+def test_conv_transpose_stack_has_the_kernels_of_ray():
+    stack = ConvTranspose2DStack(input_size=5, output_shape=(3, 64, 64), bias_init=0.5)
+
+    kernels = [tuple(weight.shape) for weight in stack.parameters() if weight.ndim == 4]
+
+    assert kernels == [(1024, 128, 5, 5), (128, 64, 5, 5), (64, 32, 6, 6), (32, 3, 6, 6)]
+
+
+def test_conv_transpose_stack_uses_its_initializer():
+    stack = ConvTranspose2DStack(
         input_size=3, filters=[(4, 2, 1)], initializer=torch.nn.init.ones_, output_shape=(1, 2, 2)
     )
-    assert small(torch.ones(1, 3)).mean.tolist() == [[[[12.0, 12.0], [12.0, 12.0]]]]
+
+    image = stack(torch.ones(1, 3)).mean
+
+    # Three inputs of 1 make four features of 3, and their sum is 12.
+    assert image.tolist() == [[[[12.0, 12.0], [12.0, 12.0]]]]

@@ -1,8 +1,7 @@
-"""RLlib's attention weights while the memory fills, against RLlib's equations in NumPy.
+"""RLlib's attention weights while the memory fills, against RLlib's formulas in NumPy.
 
-`StepByStep` reads the weights under RLlib's names and has one switch: whether the empty slots of
-the memory, rows of zeros, are attended to as RLlib does. RLlib's own net confirms the one position,
-`load_rllib_weights` the other.
+`NumpyAttention` has one switch: whether it reads the empty slots of the memory, rows of zeros.
+RLlib's own network reads them; ours, after `load_rllib_weights`, does not.
 """
 
 from __future__ import annotations
@@ -15,20 +14,27 @@ import rlcatalog
 from rlcatalog.errors import CatalogWarning
 from rlcatalog_compat import load_rllib_weights
 
-OBS, ACTIONS = gym.spaces.Box(-1, 1, (3,), np.float32), gym.spaces.Discrete(4)
-UNITS, SLOTS, HEADS, HEAD_DIM, DIM, MLP, HIDDEN = 2, 4, 2, 5, 8, 7, 6
+OBS = gym.spaces.Box(-1, 1, (3,), np.float32)
+ACTIONS = gym.spaces.Discrete(4)
+UNITS = 2
+SLOTS = 4
+HEADS = 2
+HEAD_DIM = 5
+DIM = 8
+MLP = 7
+HIDDEN = 6
 CONFIG = {
     "fcnet_hiddens": [HIDDEN], "use_attention": True, "attention_dim": DIM,
     "attention_num_heads": HEADS, "attention_head_dim": HEAD_DIM,
     "attention_num_transformer_units": UNITS, "attention_memory_inference": SLOTS,
     "attention_memory_training": SLOTS, "attention_position_wise_mlp_dim": MLP,
 }  # fmt: skip
-#: A unit depends on a memory with empty slots for SLOTS steps longer than the one below it.
+#: Steps until no unit depends on empty slots: SLOTS for the first, and SLOTS more for each other.
 FILLING = UNITS * SLOTS
 
 
-def rllib_weights():
-    """Return weights far from zero under the names of RLlib's PyTorch net."""
+def draw_rllib_weights():
+    """Return large weights under the names of RLlib's PyTorch net."""
     inner = HEADS * HEAD_DIM
     shapes = {
         "_hidden_layers.0._model.0.weight": (HIDDEN, 3),
@@ -41,7 +47,8 @@ def rllib_weights():
         "_value_branch._model.0.bias": (1,),
     }
     for unit in range(UNITS):
-        attention, mlp = (f"gtrxl.attention_layers.{2 * unit + i}" for i in (0, 1))
+        attention = f"gtrxl.attention_layers.{2 * unit}"
+        mlp = f"gtrxl.attention_layers.{2 * unit + 1}"
         shapes |= {
             f"{attention}._layer._uvar": (HEADS, HEAD_DIM),
             f"{attention}._layer._vvar": (HEADS, HEAD_DIM),
@@ -56,143 +63,172 @@ def rllib_weights():
             f"{mlp}._layer.2._model.0.weight": (DIM, MLP),
         }
         for layer in (attention, mlp):
-            shapes |= {
-                f"{layer}._fan_in_layer._{part}": (DIM, DIM)
-                for part in ("w_r", "w_z", "w_h", "u_r", "u_z", "u_h")
-            }
+            for part in ("w_r", "w_z", "w_h", "u_r", "u_z", "u_h"):
+                shapes[f"{layer}._fan_in_layer._{part}"] = (DIM, DIM)
             shapes[f"{layer}._fan_in_layer._bias_z"] = (DIM,)
-    rng = np.random.default_rng(0)
-    return {name: rng.normal(0, 0.4, shape).astype(np.float32) for name, shape in shapes.items()}
+    random = np.random.default_rng(0)
+    return {name: random.normal(0, 0.4, shape).astype(np.float32) for name, shape in shapes.items()}
 
 
-class StepByStep:
-    """RLlib's attention net, one step of one episode after the other.
+class NumpyAttention:
+    """RLlib's attention network, one step of one episode after the other.
 
     Args:
         weights: Weights under RLlib's names.
-        masked: Whether the empty slots are left out of the attention.
+        reads_empty_slots: Whether the empty slots of the memory take part in the attention.
     """
 
-    def __init__(self, weights, masked):
-        self.weights, self.masked = (
-            {name: array.astype(np.float64) for name, array in weights.items()},
-            masked,
-        )
+    def __init__(self, weights, reads_empty_slots):
+        self.weights = {name: array.astype(np.float64) for name, array in weights.items()}
+        self.reads_empty_slots = reads_empty_slots
         self.memory = [np.zeros((SLOTS, DIM)) for _ in range(UNITS)]
         self.steps = 0
 
-    def __call__(self, obs):
-        """Return logits and value."""
+    def step(self, obs):
+        """Return logits and value, in one array."""
         w = self.weights
         x = np.tanh(self.dense("_hidden_layers.0", obs) + w["_hidden_layers.0._model.0.bias"])
         x = self.dense("gtrxl.linear_layer", x) + w["gtrxl.linear_layer._model.0.bias"]
         for unit, memory in enumerate(self.memory):
-            attention, mlp = (f"gtrxl.attention_layers.{2 * unit + i}" for i in (0, 1))
+            attention = f"gtrxl.attention_layers.{2 * unit}"
+            mlp = f"gtrxl.attention_layers.{2 * unit + 1}"
             rows = np.vstack([memory, x])
             self.memory[unit] = rows[1:]
             x = self.gate(attention, x, self.attend(f"{attention}._layer", rows))
-            y = np.maximum(self.dense(f"{mlp}._layer.1", self.normalise(f"{mlp}._layer.0", x)), 0)
-            x = self.gate(mlp, x, np.maximum(self.dense(f"{mlp}._layer.2", y), 0))
+            y = self.normalize(f"{mlp}._layer.0", x)
+            y = np.maximum(self.dense(f"{mlp}._layer.1", y), 0)
+            y = np.maximum(self.dense(f"{mlp}._layer.2", y), 0)
+            x = self.gate(mlp, x, y)
         self.steps += 1
         logits = self.dense("_logits_branch", x) + w["_logits_branch._model.0.bias"]
-        return logits, (self.dense("_value_branch", x) + w["_value_branch._model.0.bias"])[0]
+        value = self.dense("_value_branch", x) + w["_value_branch._model.0.bias"]
+        return np.concatenate([logits, value])
 
     def dense(self, name, x):
         return x @ self.weights[f"{name}._model.0.weight"].T
 
-    def normalise(self, name, x):
-        centred = x - x.mean(-1, keepdims=True)
-        scaled = centred / np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-5)
+    def normalize(self, name, x):
+        centered = x - x.mean(-1, keepdims=True)
+        scaled = centered / np.sqrt((centered**2).mean(-1, keepdims=True) + 1e-5)
         return scaled * self.weights[f"{name}.weight"] + self.weights[f"{name}.bias"]
 
     def attend(self, name, rows):
-        normal = self.normalise(f"{name}._input_layernorm", rows)
+        normal = self.normalize(f"{name}._input_layernorm", rows)
         qkv = self.dense(f"{name}._qkv_layer", normal).reshape(len(rows), 3, HEADS, HEAD_DIM)
-        query, key, value = qkv[-1, 0], qkv[:, 1], qkv[:, 2]
+        query = qkv[-1, 0]
+        key = qkv[:, 1]
+        value = qkv[:, 2]
         angles = np.arange(len(rows) - 1.0, -1, -1)[:, None] / 10000 ** (np.arange(0, DIM, 2) / DIM)
         waves = np.hstack([np.sin(angles), np.cos(angles)])
         position = self.dense(f"{name}._pos_proj", waves).reshape(len(rows), HEADS, HEAD_DIM)
-        content, place = (
-            query + self.weights[f"{name}._uvar"],
-            query + self.weights[f"{name}._vvar"],
-        )
-        scores = (
-            np.einsum("hd,khd->hk", content, key) + np.einsum("hd,khd->hk", place, position)
-        ) / HEAD_DIM**0.5
-        if self.masked:
+        content_query = query + self.weights[f"{name}._uvar"]
+        position_query = query + self.weights[f"{name}._vvar"]
+        scores = np.einsum("hd,khd->hk", content_query, key)
+        scores += np.einsum("hd,khd->hk", position_query, position)
+        scores /= HEAD_DIM**0.5
+        if not self.reads_empty_slots:
             scores[:, : max(0, SLOTS - self.steps)] = -np.inf
-        chances = np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)
-        found = np.einsum("hk,khd->hd", chances, value).reshape(-1)
-        return np.maximum(self.dense(f"{name}._linear_layer", found), 0)
+        probabilities = np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)
+        output = np.einsum("hk,khd->hd", probabilities, value).reshape(-1)
+        return np.maximum(self.dense(f"{name}._linear_layer", output), 0)
 
     def gate(self, layer, stream, x):
         w_r, w_z, w_h, u_r, u_z, u_h, bias = (
             self.weights[f"{layer}._fan_in_layer._{part}"]
             for part in ("w_r", "w_z", "w_h", "u_r", "u_z", "u_h", "bias_z")
         )
-        r, z = (
-            1 / (1 + np.exp(-a)) for a in (x @ w_r + stream @ u_r, x @ w_z + stream @ u_z - bias)
-        )
+        r = 1 / (1 + np.exp(-(x @ w_r + stream @ u_r)))
+        z = 1 / (1 + np.exp(-(x @ w_z + stream @ u_z - bias)))
         return (1 - z) * stream + z * np.tanh(x @ w_h + (stream * r) @ u_h)
 
 
-def observations(steps):
-    return np.random.default_rng(1).normal(size=(steps, 3)).astype(np.float32)
+def draw_observations():
+    """Return the observations of an episode that is longer than the memory takes to fill."""
+    return np.random.default_rng(1).normal(size=(FILLING + 3, 3)).astype(np.float32)
 
 
 @pytest.mark.parametrize("framework", ["torch", "tf"])
-def test_loaded_attention_differs_from_rllibs_by_the_empty_slots_alone_and_says_for_how_long(
-    framework,
-):
-    policy, weights = rlcatalog.build(OBS, ACTIONS, CONFIG, framework), rllib_weights()
-    with pytest.warns(
-        CatalogWarning, match=f"outputs differ in the first {FILLING} steps of every episode"
-    ) as record:
-        load_rllib_weights(policy, weights)
-    assert [warning.filename for warning in record] == [__file__]
-    masked, unmasked, state = (
-        StepByStep(weights, masked=True),
-        StepByStep(weights, masked=False),
-        None,
-    )
-    for t, obs in enumerate(observations(FILLING + 3)):
-        step = policy.act(obs[None], state, explore=False)
-        state = step.state
-        ours = np.array([*step.dist_inputs[0], step.value[0]])
-        np.testing.assert_allclose(ours, np.hstack(masked(obs)), rtol=1e-5, atol=1e-5)
-        difference = np.abs(ours - np.hstack(unmasked(obs))).max()
-        assert difference < 1e-5 if t >= FILLING else difference > 1e-5, (t, difference)
+def test_loading_warns_of_steps_that_differ(framework):
+    policy = rlcatalog.build(OBS, ACTIONS, CONFIG, framework)
+
+    # 2 units with a memory of 4 steps.
+    message = "outputs differ in the first 8 steps of every episode"
+    with pytest.warns(CatalogWarning, match=message) as caught:
+        load_rllib_weights(policy, draw_rllib_weights())
+
+    assert [warning.filename for warning in caught] == [__file__]
 
 
-def test_rllibs_own_net_attends_to_the_empty_slots():
+@pytest.fixture(params=["torch", "tf"])
+def run_loaded_policy(request):
+    """Load weights into a policy, and act for an episode; return logits and value of each step."""
+
+    def run(weights):
+        policy = rlcatalog.build(OBS, ACTIONS, CONFIG, request.param)
+        with pytest.warns(CatalogWarning):
+            load_rllib_weights(policy, weights)
+        state = None
+        outputs = []
+        for obs in draw_observations():
+            step = policy.act(obs[None], state, explore=False)
+            state = step.state
+            outputs.append([*step.dist_inputs[0], step.value[0]])
+        return np.array(outputs)
+
+    return run
+
+
+def test_loaded_attention_does_not_read_empty_slots(run_loaded_policy):
+    weights = draw_rllib_weights()
+    reference = NumpyAttention(weights, reads_empty_slots=False)
+
+    outputs = run_loaded_policy(weights)
+
+    for output, obs in zip(outputs, draw_observations(), strict=True):
+        np.testing.assert_allclose(output, reference.step(obs), rtol=1e-5, atol=1e-5)
+
+
+def test_loaded_attention_differs_until_the_memory_is_full(run_loaded_policy):
+    weights = draw_rllib_weights()
+    reference = NumpyAttention(weights, reads_empty_slots=True)
+
+    outputs = run_loaded_policy(weights)
+
+    for t, obs in enumerate(draw_observations()):
+        difference = np.abs(outputs[t] - reference.step(obs)).max()
+        if t < 8:  # 2 units with a memory of 4 steps
+            assert difference > 1e-5, t
+        else:
+            assert difference < 1e-5, t
+
+
+def test_rllib_network_reads_empty_slots():
     pytest.importorskip("ray.rllib", reason="Ray is not installed")
     import torch
     from ray.rllib.models.catalog import MODEL_DEFAULTS, ModelCatalog
 
-    net = ModelCatalog.get_model_v2(
-        OBS, ACTIONS, 4, {**MODEL_DEFAULTS, **CONFIG}, framework="torch"
-    )
-    weights = rllib_weights()
-    net.load_state_dict(
-        {name: torch.from_numpy(array) for name, array in weights.items()}, strict=False
-    )
-    unmasked = StepByStep(weights, masked=False)
+    config = {**MODEL_DEFAULTS, **CONFIG}
+    net = ModelCatalog.get_model_v2(OBS, ACTIONS, 4, config, framework="torch")
+    weights = draw_rllib_weights()
+    tensors = {name: torch.from_numpy(array) for name, array in weights.items()}
+    net.load_state_dict(tensors, strict=False)
+    reference = NumpyAttention(weights, reads_empty_slots=True)
+
     memory = [torch.zeros(1, SLOTS, DIM) for _ in range(UNITS)]
-    for obs in observations(FILLING + 3):
-        outputs, new = net(
-            {"obs": torch.from_numpy(obs[None])}, memory, torch.ones(1, dtype=torch.int32)
-        )
-        memory = [
-            torch.cat([old[:, 1:], part.detach().view(1, 1, DIM)], 1)
-            for old, part in zip(memory, new, strict=True)
-        ]
-        theirs = [*outputs[0].tolist(), net.value_function().item()]
-        np.testing.assert_allclose(theirs, np.hstack(unmasked(obs)), rtol=1e-5, atol=1e-5)
+    for obs in draw_observations():
+        inputs = {"obs": torch.from_numpy(obs[None])}
+        outputs, new_slots = net(inputs, memory, torch.ones(1, dtype=torch.int32))
+        for unit, new_slot in enumerate(new_slots):
+            newest = new_slot.detach().view(1, 1, DIM)
+            memory[unit] = torch.cat([memory[unit][:, 1:], newest], 1)
+        output = [*outputs[0].tolist(), net.value_function().item()]
+        np.testing.assert_allclose(output, reference.step(obs), rtol=1e-5, atol=1e-5)
 
 
-def test_without_a_memory_nothing_differs_and_nothing_is_said(recwarn):
-    policy = rlcatalog.build(
-        OBS, ACTIONS, {**CONFIG, "attention_memory_inference": 0, "attention_memory_training": 0}
-    )
-    load_rllib_weights(policy, rllib_weights())
+def test_loading_without_a_memory_warns_of_nothing(recwarn):
+    config = {**CONFIG, "attention_memory_inference": 0, "attention_memory_training": 0}
+    policy = rlcatalog.build(OBS, ACTIONS, config)
+
+    load_rllib_weights(policy, draw_rllib_weights())
+
     assert not recwarn
