@@ -1,6 +1,4 @@
-"""RLlib's names of algorithms: their configs, acting with a state, and going on from what was
-saved.
-"""
+"""Algorithms under RLlib's names: configs, environments, acting with a state, and saving."""
 
 import copy
 from importlib.util import find_spec
@@ -28,14 +26,12 @@ if find_spec("torch") is None:  # not imported: the processes of environments im
     pytest.skip("PyTorch is not installed", allow_module_level=True)
 
 
-class Guess(gym.Env):
-    """One guess per episode."""
+class OneStepEnv(gym.Env):
+    """Episodes of one step; action 0 is rewarded. `env_config` sets the number of actions."""
 
     def __init__(self, config):
-        self.observation_space, self.action_space = (
-            spaces.Box(0, 1, (2,)),
-            spaces.Discrete(config.get("n", 2)),
-        )
+        self.observation_space = spaces.Box(0, 1, (2,))
+        self.action_space = spaces.Discrete(config.get("n", 2))
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
@@ -45,7 +41,8 @@ class Guess(gym.Env):
         return self.np_random.random(2, np.float32), float(action == 0), True, False, {}
 
 
-SMALL = {
+#: A small network, and one short update.
+SHORT_RUN = {
     "model": {"fcnet_hiddens": [4]},
     "train_batch_size": 16,
     "minibatch_size": 16,
@@ -54,91 +51,60 @@ SMALL = {
 }
 
 
-def test_ppo_takes_rllibs_arguments():
-    register_env("guess", Guess)
-    trainer = ppo.PPOTrainer({**SMALL, "env_config": {"n": 3}}, "guess")
-    assert trainer.train()["timesteps_total"] == 16
-    assert trainer.policy.model is trainer.get_policy().model
-    assert trainer.config.rollout_length == 8
+# --- configs --------------------------------------------------------------------------------------
+
+
+def test_ppo_trains_in_a_registered_environment():
+    register_env("one_step", OneStepEnv)
+    trainer = ppo.PPOTrainer({**SHORT_RUN, "env_config": {"n": 3}}, "one_step")
+
+    result = trainer.train()
+
+    assert result["timesteps_total"] == 16
+    assert trainer.config.rollout_length == 8  # 16 steps of 2 environments
+    assert trainer.get_policy().model is trainer.policy.model
     assert trainer.compute_single_action(np.zeros(2, np.float32)) in range(3)
     trainer.stop()
+
+
+def test_ppo_takes_the_config_first():
     with pytest.raises(ConfigError, match="config is the first argument"):
-        ppo.PPOTrainer("guess", SMALL)
+        ppo.PPOTrainer("CartPole-v1", SHORT_RUN)
+
+
+def test_ppo_rejects_unknown_keys():
     with pytest.raises(UnknownConfigKeyError, match="learning_rate"):
-        ppo.PPOTrainer({**SMALL, "learning_rate": 1}, "guess")
+        ppo.PPOTrainer({**SHORT_RUN, "learning_rate": 1}, OneStepEnv)
 
 
 @pytest.mark.parametrize(
     ("batch", "fragment", "envs", "steps"),
     [
-        (100, 16, 2, 128),
-        (100, 16, 8, 128),
-        (100, None, 8, 104),
-        (96, 16, 2, 96),
-        (1, None, 8, 8),
-        (100, "auto", 2, 100),
+        pytest.param(100, {"rollout_fragment_length": 16}, 2, 128, id="4-fragments-of-16-by-2"),
+        pytest.param(100, {"rollout_fragment_length": 16}, 8, 128, id="1-fragment-of-16-by-8"),
+        pytest.param(100, {}, 8, 104, id="13-steps-by-8"),
+        pytest.param(96, {"rollout_fragment_length": 16}, 2, 96, id="3-fragments-of-16-by-2"),
+        pytest.param(1, {}, 8, 8, id="1-step-by-8"),
+        pytest.param(100, {"rollout_fragment_length": "auto"}, 2, 100, id="auto"),
     ],
 )
-def test_a_batch_is_rounded_up_to_whole_fragments(batch, fragment, envs, steps):
-    fragments = {} if fragment is None else {"rollout_fragment_length": fragment}
-    trainer = ppo.PPOTrainer(
-        config={**SMALL, "train_batch_size": batch, "num_envs": envs, **fragments}, env=Guess
-    )
-    assert trainer.train()["timesteps_total"] == steps
+def test_train_batch_size_is_rounded_up_to_fragments(batch, fragment, envs, steps):
+    config = {**SHORT_RUN, "train_batch_size": batch, "num_envs": envs, **fragment}
+    trainer = ppo.PPOTrainer(config=config, env=OneStepEnv)
+
+    result = trainer.train()
+
+    assert result["timesteps_total"] == steps
     trainer.stop()
 
 
-class Placed(Guess):
-    def __init__(self, context):
-        super().__init__(context)
-        self.context = context
-
-
-@pytest.mark.parametrize(
-    ("how", "env"),
-    [
-        pytest.param("sync", "placed", id="name-sync"),
-        pytest.param("async", "placed", id="name-async", marks=pytest.mark.attack),
-        pytest.param("sync", Placed, id="class-sync"),
-        pytest.param("async", Placed, id="class-async"),
-    ],
-)
-def test_environments_are_made_from_a_context(how, env):
-    register_env("placed", lambda context: Placed(context))
-    trainer = ppo.PPOTrainer(config={**SMALL, "env_config": {"n": 3}, "vector": how}, env=env)
-    contexts = trainer._algorithm._envs.get_attr("context")
-    assert [dict(context) for context in contexts] == [{"n": 3}] * 2
-    assert all(isinstance(context, EnvContext) for context in contexts)
-    assert [context.vector_index for context in contexts] == [0, 1]
-    assert [(context.worker_index, context.num_workers) for context in contexts] == [(0, 0)] * 2
-    assert [context.remote for context in contexts] == [how == "async"] * 2
-    trainer.stop()
-
-
-def test_a_context_is_copied_with_other_values():
-    context = EnvContext({"n": {"m": 3}}, worker_index=2, num_workers=4)
-    other = context.copy_with_overrides(vector_index=1, remote=True)
-    other["n"]["m"] = 5
-    assert (other.worker_index, other.vector_index, other.num_workers, other.remote) == (
-        2,
-        1,
-        4,
-        True,
-    )
-    assert context == {"n": {"m": 3}}
-    assert context.vector_index == 0
-    assert context.copy_with_overrides({"k": 1}) == {"k": 1}
-    context.set_defaults({"n": 0, "seed": 7})
-    assert context == {"n": {"m": 3}, "seed": 7}
-
-
-def test_keys_without_effect_are_named():
+def test_keys_without_effect_are_warned_of():
     with pytest.warns(CatalogWarning, match="no effect: num_gpus, num_workers"):
-        ppo.PPOTrainer({**SMALL, "num_workers": 2, "num_gpus": 0}, Guess)
+        ppo.PPOTrainer({**SHORT_RUN, "num_workers": 2, "num_gpus": 0}, OneStepEnv)
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "why"),
+    ("key", "value", "reason"),
     [
         ("multiagent", {"policies": {"a": None}}, "rlcatalog-rllib"),
         ("optimizer", {"type": "sgd"}, "Adam"),
@@ -146,150 +112,330 @@ def test_keys_without_effect_are_named():
         ("normalize_actions", False, "action_bounds"),
     ],
 )
-def test_keys_that_are_not_served_say_why(key, value, why):
-    with pytest.raises(NotServedError, match=f"PPO: {key}=.* is not supported: .*{why}"):
-        ppo.PPOTrainer({**SMALL, key: value}, Guess)
-    ppo.PPOTrainer(
-        {
-            **SMALL,
-            key: None,
-            "multiagent": {},
-            "exploration_config": {"type": "StochasticSampling"},
-            "normalize_actions": True,
-        },
-        Guess,
-    )
+def test_key_that_is_not_supported_says_why(key, value, reason):
+    message = f"PPO: {key}=.* is not supported: .*{reason}"
+
+    with pytest.raises(NotServedError, match=message):
+        ppo.PPOTrainer({**SHORT_RUN, key: value}, OneStepEnv)
 
 
-def test_the_default_config_can_be_written_into():
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("multiagent", None),
+        ("multiagent", {}),
+        ("optimizer", None),
+        ("exploration_config", None),
+        ("exploration_config", {"type": "StochasticSampling"}),
+        ("normalize_actions", None),
+        ("normalize_actions", True),
+    ],
+)
+def test_key_with_the_value_of_ppo_is_accepted(key, value):
+    ppo.PPOTrainer({**SHORT_RUN, key: value}, OneStepEnv)
+
+
+def test_default_config_can_be_copied_and_changed():
     config = copy.deepcopy(ppo.DEFAULT_CONFIG)
     config["model"]["fcnet_hiddens"] = [4]
     config["env_config"]["n"] = 4
-    assert ppo.PPOTrainer(config, Guess).policy.action_space.n == 4
-    assert PPOConfig().to_dict()["model"] == PPOConfig()["env_config"] == {}
+
+    trainer = ppo.PPOTrainer(config, OneStepEnv)
+
+    assert trainer.policy.action_space.n == 4
 
 
-MEMORY = {
-    **SMALL,
-    "model": {
+def test_new_ppo_config_has_empty_dictionaries():
+    assert PPOConfig().to_dict()["model"] == {}
+    assert PPOConfig()["env_config"] == {}
+
+
+# --- environments ---------------------------------------------------------------------------------
+
+
+class EnvWithContext(OneStepEnv):
+    """Keeps the config it was made with."""
+
+    def __init__(self, context):
+        super().__init__(context)
+        self.context = context
+
+
+@pytest.mark.parametrize(
+    ("vector", "env"),
+    [
+        pytest.param("sync", "with_context", id="name-sync"),
+        pytest.param("async", "with_context", id="name-async", marks=pytest.mark.attack),
+        pytest.param("sync", EnvWithContext, id="class-sync"),
+        pytest.param("async", EnvWithContext, id="class-async"),
+    ],
+)
+def test_environments_are_made_with_a_context(vector, env):
+    register_env("with_context", lambda context: EnvWithContext(context))
+    config = {**SHORT_RUN, "num_envs": 2, "env_config": {"n": 3}, "vector": vector}
+
+    trainer = ppo.PPOTrainer(config=config, env=env)
+
+    first, second = trainer._algorithm._envs.get_attr("context")
+    assert first.vector_index == 0
+    assert second.vector_index == 1
+    for context in (first, second):
+        assert isinstance(context, EnvContext)
+        assert dict(context) == {"n": 3}
+        assert context.worker_index == 0
+        assert context.num_workers == 0
+        assert context.remote == (vector == "async")
+    trainer.stop()
+
+
+def test_env_context_is_copied_with_overrides():
+    context = EnvContext({"n": {"m": 3}}, worker_index=2, num_workers=4)
+
+    other = context.copy_with_overrides(vector_index=1, remote=True)
+
+    assert other.worker_index == 2
+    assert other.num_workers == 4
+    assert other.vector_index == 1
+    assert other.remote is True
+    assert context.vector_index == 0
+
+
+def test_copy_of_an_env_context_has_its_own_values():
+    context = EnvContext({"n": {"m": 3}}, worker_index=2, num_workers=4)
+
+    other = context.copy_with_overrides(vector_index=1)
+    other["n"]["m"] = 5
+
+    assert context == {"n": {"m": 3}}
+
+
+def test_copy_of_an_env_context_may_have_another_config():
+    context = EnvContext({"n": {"m": 3}}, worker_index=2, num_workers=4)
+
+    assert context.copy_with_overrides({"k": 1}) == {"k": 1}
+
+
+def test_env_context_takes_defaults_for_missing_keys():
+    context = EnvContext({"n": {"m": 3}}, worker_index=2, num_workers=4)
+
+    context.set_defaults({"n": 0, "seed": 7})
+
+    assert context == {"n": {"m": 3}, "seed": 7}
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "config"),
+    [
+        pytest.param(ppo.PPOTrainer, {"minibatch_size": 8, "num_epochs": 1}, id="ppo"),
+        pytest.param(a3c.A2CTrainer, {}, id="a2c"),
+    ],
+)
+@pytest.mark.parametrize(
+    ("make_env", "envs"),
+    [
+        pytest.param(lambda: gym.make("CartPole-v1"), 1, id="environment"),
+        pytest.param(lambda: gym.make_vec("CartPole-v1", 2, "sync"), 2, id="vector"),
+    ],
+)
+def test_env_argument_sets_the_number_of_environments(algorithm, config, make_env, envs):
+    config = {
+        "model": {"fcnet_hiddens": [4]},
+        "train_batch_size": 16,
+        "framework": "torch",
+        **config,
+    }
+
+    trainer = algorithm(env=make_env(), config=config)
+
+    assert trainer.config.num_envs == envs
+    assert trainer.config.num_envs * trainer.config.rollout_length == 16
+    trainer.train()
+    trainer.stop()
+
+
+# --- acting ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def lstm_trainer():
+    """A trainer with an LSTM of 3 cells, which reads past actions and rewards."""
+    model = {
         "use_lstm": True,
         "lstm_cell_size": 3,
         "fcnet_hiddens": [4],
         "max_seq_len": 4,
         "lstm_use_prev_action": True,
         "lstm_use_prev_reward": True,
-    },
-}
+    }
+    return ppo.PPOTrainer({**SHORT_RUN, "model": model, "explore": False}, OneStepEnv)
 
 
-def test_the_state_goes_round_as_in_rllib():
-    """Against the policy's own steps: memory, past actions and past rewards."""
-    trainer = ppo.PPOTrainer({**MEMORY, "explore": False}, Guess)
-    policy = trainer.get_policy()
-    obs = np.random.default_rng(0).random((4, 2), np.float32)
-    state, own, reward = policy.model.get_initial_state(), None, 0.0
-    for one in obs:
-        step = policy.act([one], own, prev_reward=np.array([reward], np.float32), explore=False)
-        own = step.state
-        action, state, extra = trainer.compute_action(one, state, prev_reward=reward)
-        assert action == step.action[0]
-        assert extra["vf_preds"] == pytest.approx(step.value[0])
-        assert extra["action_dist_inputs"] == pytest.approx(step.dist_inputs[0])
-        for part, expected in zip(state, step.state.memory, strict=True):
-            assert part.tolist() == expected[0].tolist()
-        reward += 1.0
-    assert np.any(state[0])
-    assert trainer.compute_single_action(obs[0]) in range(3)  # without a state, the action alone
-    assert len(trainer.compute_single_action(obs[0], full_fetch=True)) == 3
-    with pytest.raises(
-        ModelContractError, match=r"has a state of shapes \[\(3,\), \(3,\)\], found \[\(5,\)\]"
-    ):
-        trainer.compute_action(obs[0], [np.zeros(5)])
-    with pytest.raises(NotServedError, match="Pass the state that the last call returned"):
-        trainer.compute_action(obs[0], [np.zeros(3), np.zeros(3)], prev_action=1)
+def test_compute_action_returns_and_takes_the_state(lstm_trainer):
+    policy = lstm_trainer.get_policy()
+    observations = np.random.default_rng(0).random((4, 2), np.float32)
 
-
-def test_actions_are_drawn_unless_the_config_says_otherwise():
-    trainer = ppo.PPOTrainer(SMALL, Guess)
-    seen = {int(trainer.compute_action(np.zeros(2, np.float32))) for _ in range(60)}
-    assert len(seen) > 1
-    assert (
-        len(
-            {int(trainer.compute_action(np.zeros(2, np.float32), explore=False)) for _ in range(20)}
+    state = policy.model.get_initial_state()
+    policy_state = None
+    for t, obs in enumerate(observations):
+        expected = policy.act(
+            [obs], policy_state, prev_reward=np.array([t], np.float32), explore=False
         )
-        == 1
-    )
+        policy_state = expected.state
+        action, state, extra = lstm_trainer.compute_action(obs, state, prev_reward=float(t))
+        assert action == expected.action[0]
+        assert extra["vf_preds"] == pytest.approx(expected.value[0])
+        assert extra["action_dist_inputs"] == pytest.approx(expected.dist_inputs[0])
+        h, c = expected.state.memory
+        assert state[0].tolist() == h[0].tolist()
+        assert state[1].tolist() == c[0].tolist()
+    assert np.any(state[0])
 
 
-def test_training_goes_on_from_what_save_wrote(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    trainer = ppo.PPOTrainer({**SMALL, "seed": 0}, Guess)
+def test_compute_single_action_without_state_returns_action(lstm_trainer):
+    action = lstm_trainer.compute_single_action(np.zeros(2, np.float32))
+
+    assert action in range(2)
+
+
+def test_compute_single_action_with_full_fetch_returns_three(lstm_trainer):
+    result = lstm_trainer.compute_single_action(np.zeros(2, np.float32), full_fetch=True)
+
+    assert len(result) == 3  # action, state, and extra outputs
+
+
+def test_compute_action_rejects_a_state_of_another_shape(lstm_trainer):
+    with pytest.raises(ModelContractError, match="has a state of shapes ") as caught:
+        lstm_trainer.compute_action(np.zeros(2, np.float32), [np.zeros(5)])
+
+    assert "state of shapes [(3,), (3,)], found [(5,)]" in str(caught.value)
+
+
+def test_compute_action_rejects_a_past_action_without_its_state(lstm_trainer):
+    state = [np.zeros(3), np.zeros(3)]  # not one that compute_action returned
+
+    with pytest.raises(NotServedError, match="Pass the state that the last call returned"):
+        lstm_trainer.compute_action(np.zeros(2, np.float32), state, prev_action=1)
+
+
+def test_compute_action_draws_actions():
+    trainer = ppo.PPOTrainer(SHORT_RUN, OneStepEnv)
+
+    actions = {int(trainer.compute_action(np.zeros(2, np.float32))) for _ in range(60)}
+
+    assert len(actions) > 1
+
+
+def test_compute_action_without_exploration_repeats_its_action():
+    trainer = ppo.PPOTrainer(SHORT_RUN, OneStepEnv)
+    obs = np.zeros(2, np.float32)
+
+    actions = {int(trainer.compute_action(obs, explore=False)) for _ in range(20)}
+
+    assert len(actions) == 1
+
+
+# --- saving ---------------------------------------------------------------------------------------
+
+
+def restore(folder):
+    trainer = ppo.PPOTrainer({**SHORT_RUN, "seed": 5}, OneStepEnv)
+    trainer.restore(folder)
+    return trainer
+
+
+def load_checkpoint(folder):
+    return ppo.PPOTrainer.from_checkpoint(folder, env=OneStepEnv)
+
+
+@pytest.mark.parametrize("resume", [restore, load_checkpoint])
+def test_saved_training_is_resumed(tmp_path, monkeypatch, resume):
+    monkeypatch.chdir(tmp_path)  # `save` writes into ./runs
+    trainer = ppo.PPOTrainer({**SHORT_RUN, "seed": 0}, OneStepEnv)
     trainer.train()
     folder = trainer.save()
+    expected = trainer.train()["timesteps_total"]
+
+    resumed = resume(folder)
+
     assert folder.startswith("runs/PPO-")
-    expected = trainer.train()["timesteps_total"], trainer.policy.model.get_weights()
-    other = ppo.PPOTrainer({**SMALL, "seed": 5}, Guess)
-    other.restore(folder)
-    for algo in (other, None):
-        algo = algo or ppo.PPOTrainer.from_checkpoint(folder, env=Guess)
-        assert algo.train()["timesteps_total"] == expected[0]
-        for name, array in algo.policy.model.get_weights().items():
-            np.testing.assert_array_equal(array, expected[1][name])
-    with pytest.raises(
-        AttributeError, match=r"PPO of rlcatalog_compat has no 'workers'. It has train, "
-    ):
+    assert resumed.train()["timesteps_total"] == expected
+    for name, array in resumed.policy.model.get_weights().items():
+        np.testing.assert_array_equal(array, trainer.policy.model.get_weights()[name])
+
+
+def test_attribute_of_rllib_that_is_missing_is_named():
+    trainer = ppo.PPOTrainer(SHORT_RUN, OneStepEnv)
+
+    with pytest.raises(AttributeError, match=r"has no 'workers'\. It has train, ") as caught:
         trainer.workers
 
+    assert "PPO of rlcatalog_compat has no 'workers'" in str(caught.value)
 
-def test_the_builder_gives_the_same_algorithm(tmp_path):
-    config = (
-        PPOConfig()
-        .environment(Guess, env_config={"n": 4})
-        .framework("torch")
-        .training(**SMALL, lr=0.01)
-    )
+
+def test_config_builder_makes_the_same_algorithm():
+    config = PPOConfig().environment(OneStepEnv, env_config={"n": 4}).framework("torch")
+    config = config.training(**SHORT_RUN, lr=0.01)
+
     algo = config.training(model={"fcnet_activation": "relu"}).build()
+
     assert algo.config.model == {"fcnet_hiddens": [4], "fcnet_activation": "relu"}
     assert algo.config.lr == 0.01
     assert algo.policy.action_space.n == 4
-    assert rlcatalog.load(f"{algo.save(tmp_path / 'saved')}/policy").framework == "torch"
 
 
-def test_a2c_takes_one_step_on_the_whole_rollout():
-    trainer = a3c.A2CTrainer({"model": {"fcnet_hiddens": [4]}, "num_envs": 2}, Guess)
+def test_saved_algorithm_contains_a_policy(tmp_path):
+    algo = ppo.PPOTrainer({**SHORT_RUN, "framework": "torch"}, OneStepEnv)
+
+    folder = algo.save(tmp_path / "saved")
+
+    assert rlcatalog.load(f"{folder}/policy").framework == "torch"
+
+
+# --- other algorithms -----------------------------------------------------------------------------
+
+
+def test_a2c_takes_one_optimizer_step_per_rollout():
+    trainer = a3c.A2CTrainer({"model": {"fcnet_hiddens": [4]}, "num_envs": 2}, OneStepEnv)
+
+    result = trainer.train()
+
     assert trainer.config.rollout_length == 20
-    assert trainer.train()["timesteps_total"] == 40
+    assert result["timesteps_total"] == 40
     assert trainer._algorithm._learner.optimizer.get_state()["step"] == 1
-    assert set(trainer.train()["info"]["learner"]) == {
-        "policy_loss",
-        "vf_loss",
-        "entropy",
-        "grad_norm",
-        "lr",
-        "model",
-    }
     trainer.stop()
-    given = {"train_batch_size": 30, "num_envs": 2, "lambda_": 0.9, "model": {"fcnet_hiddens": [4]}}
-    assert a3c.A3CTrainer(given, Guess).train()["timesteps_total"] == 30
+
+
+def test_a2c_reports_its_losses():
+    trainer = a3c.A2CTrainer({"model": {"fcnet_hiddens": [4]}, "num_envs": 2}, OneStepEnv)
+
+    learner = trainer.train()["info"]["learner"]
+
+    expected = {"policy_loss", "vf_loss", "entropy", "grad_norm", "lr", "model"}
+    assert set(learner) == expected
+    trainer.stop()
+
+
+def test_a3c_trains():
+    config = {
+        "train_batch_size": 30,
+        "num_envs": 2,
+        "lambda_": 0.9,
+        "model": {"fcnet_hiddens": [4]},
+    }
+
+    assert a3c.A3CTrainer(config, OneStepEnv).train()["timesteps_total"] == 30
+
+
+def test_get_trainable_cls_finds_ppo():
     assert get_trainable_cls("PPO") is ppo.PPOTrainer
+
+
+def test_get_trainable_cls_rejects_other_algorithms():
     with pytest.raises(ConfigError, match="'SAC' is not supported"):
         get_trainable_cls("SAC")
 
 
-def test_ray_itself_does_nothing():
+def test_ray_init_and_shutdown_do_nothing():
     assert ray.init(num_cpus=4) is None
     assert ray.is_initialized()
     ray.shutdown()
-
-
-@pytest.mark.parametrize("algorithm", [ppo.PPOTrainer, a3c.A3CTrainer])
-def test_an_environment_may_be_passed(algorithm):
-    """It says how many there are, by which the length of rollouts is reckoned."""
-    config = {key: SMALL[key] for key in ("model", "train_batch_size")} | {"framework": "torch"}
-    config |= {"minibatch_size": 8, "num_epochs": 1} if algorithm is ppo.PPOTrainer else {}
-    for env, n in ((gym.make("CartPole-v1"), 1), (gym.make_vec("CartPole-v1", 2, "sync"), 2)):
-        trainer = algorithm(env=env, config=config)
-        assert trainer.config.num_envs * trainer.config.rollout_length == 16
-        assert trainer.config.num_envs == n
-        trainer.train()
-        trainer.stop()

@@ -5,7 +5,7 @@ import pytest
 
 from rlcatalog import ViewRequirement
 from rlcatalog.errors import ConfigError
-from rlcatalog_compat.rllib.evaluation.sample_batch import SampleBatch as Older
+from rlcatalog_compat.rllib.evaluation.sample_batch import SampleBatch as OlderSampleBatch
 from rlcatalog_compat.rllib.policy.sample_batch import (
     DEFAULT_POLICY_ID,
     MultiAgentBatch,
@@ -15,7 +15,8 @@ from rlcatalog_compat.rllib.policy.sample_batch import (
 )
 
 
-def trajectory():
+def make_trajectory():
+    """Return four rows of two episodes, 7 and 8."""
     return SampleBatch(
         obs=np.arange(8).reshape(4, 2),
         new_obs=np.arange(2, 10).reshape(4, 2),
@@ -24,105 +25,166 @@ def trajectory():
     )
 
 
-def test_columns_and_count():
-    batch = trajectory()
-    assert Older is SampleBatch
-    assert (SampleBatch.CUR_OBS, SampleBatch.NEXT_OBS, SampleBatch.SEQ_LENS) == (
-        "obs",
-        "new_obs",
-        "seq_lens",
-    )
-    assert batch.count == len(batch) == 4
-    assert isinstance(batch["actions"], np.ndarray)
-    assert batch.columns(["actions"])[0].tolist() == [0, 1, 0, 1]
-    assert [row["actions"] for row in batch.rows()] == [0, 1, 0, 1]
+# --- columns and rows -----------------------------------------------------------------------------
+
+
+def test_older_module_has_the_same_class():
+    assert OlderSampleBatch is SampleBatch
+
+
+def test_batch_has_the_column_names_of_rllib():
+    assert SampleBatch.CUR_OBS == "obs"
+    assert SampleBatch.NEXT_OBS == "new_obs"
+    assert SampleBatch.SEQ_LENS == "seq_lens"
+
+
+def test_batch_counts_its_rows():
+    batch = make_trajectory()
+
+    assert batch.count == 4
+    assert len(batch) == 4
+
+
+def test_empty_batch_is_false():
     assert SampleBatch().count == 0
     assert not SampleBatch()
 
 
-def test_whether_it_is_for_training():
+def test_batch_has_columns_and_rows():
+    batch = make_trajectory()
+
+    [actions] = batch.columns(["actions"])
+
+    assert isinstance(batch["actions"], np.ndarray)
+    assert actions.tolist() == [0, 1, 0, 1]
+    assert [row["actions"] for row in batch.rows()] == [0, 1, 0, 1]
+
+
+def test_is_training_is_no_column():
     batch = SampleBatch({"obs": np.zeros(2)}, _is_training=True)
+
     assert batch.is_training is True
     assert batch["is_training"] is True
-    batch.set_training(False)
-    assert batch.get("is_training") is False
     assert "is_training" not in batch
+
+
+def test_set_training_changes_is_training():
+    batch = SampleBatch({"obs": np.zeros(2)}, _is_training=True)
+
+    batch.set_training(False)
+
+    assert batch.get("is_training") is False
+
+
+def test_column_called_is_training_is_returned():
     assert SampleBatch({"is_training": 3})["is_training"] == 3
 
 
-def test_slices_and_joins():
-    batch = trajectory()
-    assert batch.slice(1, 3)["actions"].tolist() == [1, 0]
-    assert batch[2:]["obs"].tolist() == [[4, 5], [6, 7]]
-    assert [part.count for part in batch.timeslices(3)] == [3, 1]
-    assert [part["eps_id"].tolist() for part in batch.split_by_episode()] == [[7, 7], [8, 8]]
-    assert concat_samples(batch.timeslices(3))["obs"].tolist() == batch["obs"].tolist()
-    assert batch[:1].concat(batch[1:])["actions"].tolist() == [0, 1, 0, 1]
-    with pytest.raises(ConfigError, match="differ"):
-        SampleBatch.concat_samples([batch, SampleBatch(obs=np.zeros((1, 2)))])
-
-
-def test_sequences_keep_their_states():
-    batch = SampleBatch(
-        obs=np.arange(5), seq_lens=np.array([2, 3]), state_in_0=np.array([[1.0], [2.0]])
-    )
-    assert batch.count == 5
-    assert SampleBatch({"obs": np.arange(6), "seq_lens": [2, 3]}, _zero_padded=True).count == 6
-    later = batch.slice(2, 5)
-    assert later["seq_lens"].tolist() == [3]
-    assert later["state_in_0"].tolist() == [[2.0]]
-    assert batch.slice(0, 2)["state_in_0"].tolist() == [[1.0]]
-    through = batch.slice(1, 5)
-    assert through["obs"].tolist() == [1, 2, 3, 4]
-    assert through["seq_lens"].tolist() == [1, 3]
-    assert through["state_in_0"].tolist() == [[1.0], [2.0]]
-
-
-def test_copies_are_apart():
-    batch = trajectory()
-    deep, shallow = batch.copy(), batch.copy(shallow=True)
-    deep["obs"][0] = -1
-    shallow["extra"] = 1
-    assert batch["obs"][0].tolist() == [0, 1]
-    assert "extra" not in batch
-    assert shallow["obs"] is batch["obs"]
-
-
-def test_what_a_model_sees_at_one_step():
-    views = {
-        "obs": ViewRequirement(),
-        "prev_actions": ViewRequirement("actions", shift=-1),
-        "last": ViewRequirement("obs", shift="-1:0"),
-        "state_in_0": ViewRequirement(),
-    }
-    found = trajectory().get_single_step_input_dict(views)
-    assert found["obs"].tolist() == [[8, 9]]
-    assert found["prev_actions"].tolist() == [1]
-    assert found["last"].tolist() == [[[6, 7], [8, 9]]]
-    first = trajectory().get_single_step_input_dict(views, index=0)
-    assert first["obs"].tolist() == [[0, 1]]
-    assert first["prev_actions"].tolist() == [0]
-    assert first["last"].tolist() == [[[0, 0], [0, 1]]]
-
-
-def test_several_policies():
-    batch = MultiAgentBatch({DEFAULT_POLICY_ID: trajectory()}, 4)
-    assert (batch.env_steps(), batch.agent_steps()) == (4, 4)
-    assert convert_ma_batch_to_sample_batch(batch).count == 4
-    with pytest.raises(ConfigError, match="one policy"):
-        convert_ma_batch_to_sample_batch(MultiAgentBatch({"a": trajectory()}, 4))
-
-
-def test_shuffling_keeps_rows_together():
+def test_shuffle_keeps_the_rows_of_columns_together():
     batch = SampleBatch(obs=np.arange(50), actions=np.arange(50) * 2).shuffle()
+
     assert (batch["actions"] == 2 * batch["obs"]).all()
     assert batch["obs"].tolist() != list(range(50))
+
+
+def test_copy_has_its_own_arrays():
+    batch = make_trajectory()
+
+    copied = batch.copy()
+    copied["obs"][0] = -1
+
+    assert batch["obs"][0].tolist() == [0, 1]
+
+
+def test_shallow_copy_has_the_same_arrays():
+    batch = make_trajectory()
+
+    copied = batch.copy(shallow=True)
+    copied["extra"] = 1
+
+    assert copied["obs"] is batch["obs"]
+    assert "extra" not in batch
+
+
+# --- slices and joins -----------------------------------------------------------------------------
+
+
+def test_slice_returns_rows():
+    batch = make_trajectory()
+
+    assert batch.slice(1, 3)["actions"].tolist() == [1, 0]
+    assert batch[2:]["obs"].tolist() == [[4, 5], [6, 7]]
+
+
+def test_timeslices_have_at_most_so_many_rows():
+    assert [part.count for part in make_trajectory().timeslices(3)] == [3, 1]
+
+
+def test_split_by_episode_uses_episode_ids():
+    parts = make_trajectory().split_by_episode()
+
+    assert [part["eps_id"].tolist() for part in parts] == [[7, 7], [8, 8]]
+
+
+def test_concat_samples_joins_slices():
+    batch = make_trajectory()
+
+    joined = concat_samples(batch.timeslices(3))
+
+    assert joined["obs"].tolist() == batch["obs"].tolist()
+
+
+def test_concat_appends_another_batch():
+    batch = make_trajectory()
+
+    assert batch[:1].concat(batch[1:])["actions"].tolist() == [0, 1, 0, 1]
+
+
+def test_concat_samples_rejects_different_columns():
+    with pytest.raises(ConfigError, match="differ"):
+        SampleBatch.concat_samples([make_trajectory(), SampleBatch(obs=np.zeros((1, 2)))])
+
+
+# --- sequences ------------------------------------------------------------------------------------
+
+
+def make_sequences():
+    """Return two sequences of 2 and 3 rows, with states 1 and 2."""
+    return SampleBatch(
+        obs=np.arange(5), seq_lens=np.array([2, 3]), state_in_0=np.array([[1.0], [2.0]])
+    )
+
+
+def test_sequences_count_their_rows():
+    assert make_sequences().count == 5
+
+
+def test_padded_sequences_count_padding_too():
+    batch = SampleBatch({"obs": np.arange(6), "seq_lens": [2, 3]}, _zero_padded=True)
+
+    assert batch.count == 6
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "lengths", "states"),
+    [
+        pytest.param(0, 2, [2], [[1.0]], id="first-sequence"),
+        pytest.param(2, 5, [3], [[2.0]], id="second-sequence"),
+        pytest.param(1, 5, [1, 3], [[1.0], [2.0]], id="part-of-the-first"),
+    ],
+)
+def test_slice_of_sequences_has_their_states(start, end, lengths, states):
+    part = make_sequences().slice(start, end)
+
+    assert part["obs"].tolist() == list(range(start, end))
+    assert part["seq_lens"].tolist() == lengths
+    assert part["state_in_0"].tolist() == states
 
 
 @pytest.mark.parametrize(
     ("start", "end", "rows", "states"),
     [
-        # The sequences are rows 0 to 2 and rows 3 to 6; row 7 is the end.
+        # The sequences are rows 0 to 2 and rows 3 to 6.
         (0, 5, [0, 1, 2], [100]),
         (2, 5, [0, 1, 2], [100]),
         (1, 3, [0, 1, 2], [100]),
@@ -131,18 +193,71 @@ def test_shuffling_keeps_rows_together():
         (0, None, [0, 1, 2, 3, 4, 5, 6], [100, 200]),
     ],
 )
-def test_batch_slice_returns_whole_sequences(start, end, rows, states):
+def test_brackets_return_whole_sequences(start, end, rows, states):
     columns = {"obs": np.arange(7), "seq_lens": np.array([3, 4]), "state_in_0": [100, 200]}
+
     part = SampleBatch(columns)[start:end]
+
     assert part["obs"].tolist() == rows
     assert part["state_in_0"].tolist() == states
     assert part["seq_lens"].sum() == len(rows)
 
 
-def test_padded_batch_slice_returns_whole_sequences():
+def test_brackets_return_whole_padded_sequences():
     batch = SampleBatch(
         {"obs": np.arange(7), "seq_lens": np.array([3, 4]), "state_in_0": np.array([100, 200])}
     ).right_zero_pad(5)
+
     part = batch[6:10]  # row 6 is the second row of the second sequence, which begins at row 5
+
     assert part["obs"].tolist() == [3, 4, 5, 6, 0]
     assert part["state_in_0"].tolist() == [200]
+
+
+# --- inputs of a model ----------------------------------------------------------------------------
+
+VIEWS = {
+    "obs": ViewRequirement(),
+    "prev_actions": ViewRequirement("actions", shift=-1),
+    "window": ViewRequirement("obs", shift="-1:0"),
+    "state_in_0": ViewRequirement(),
+}
+
+
+def test_single_step_input_is_that_after_the_last_row():
+    inputs = make_trajectory().get_single_step_input_dict(VIEWS)
+
+    assert inputs["obs"].tolist() == [[8, 9]]  # the last row of new_obs
+    assert inputs["prev_actions"].tolist() == [1]
+    assert inputs["window"].tolist() == [[[6, 7], [8, 9]]]
+
+
+def test_single_step_input_of_the_first_row_has_zeros_before():
+    inputs = make_trajectory().get_single_step_input_dict(VIEWS, index=0)
+
+    assert inputs["obs"].tolist() == [[0, 1]]
+    assert inputs["prev_actions"].tolist() == [0]
+    assert inputs["window"].tolist() == [[[0, 0], [0, 1]]]
+
+
+# --- several policies -----------------------------------------------------------------------------
+
+
+def test_multi_agent_batch_counts_steps():
+    batch = MultiAgentBatch({DEFAULT_POLICY_ID: make_trajectory()}, 4)
+
+    assert batch.env_steps() == 4
+    assert batch.agent_steps() == 4
+
+
+def test_batch_of_the_default_policy_is_converted():
+    batch = MultiAgentBatch({DEFAULT_POLICY_ID: make_trajectory()}, 4)
+
+    assert convert_ma_batch_to_sample_batch(batch).count == 4
+
+
+def test_batch_of_another_policy_is_not_converted():
+    batch = MultiAgentBatch({"a": make_trajectory()}, 4)
+
+    with pytest.raises(ConfigError, match="one policy"):
+        convert_ma_batch_to_sample_batch(batch)

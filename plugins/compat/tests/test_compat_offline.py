@@ -1,6 +1,4 @@
-"""RLlib's JSON batches: plain columns are read, packed ones refused by name; the linked example's
-models use them.
-"""
+"""`JsonReader` for RLlib's batches: files, columns, errors, tensors, and a loss that reads them."""
 
 import base64
 import json
@@ -29,8 +27,8 @@ tf1, tf, tfv = try_import_tf()
 torch, nn = try_import_torch()
 
 
-def line(first, rows=3, **columns):
-    """A batch as RLlib's writer writes it, its rows numbered from `first`."""
+def make_batch(first, rows=3, **columns):
+    """Return a batch as RLlib writes it; its column `t` counts from `first`."""
     numbers = range(first, first + rows)
     return {
         "type": "SampleBatch",
@@ -44,93 +42,174 @@ def line(first, rows=3, **columns):
     }
 
 
-def written(path, *lines):
-    path.write_text("".join(f"{json.dumps(one)}\n" for one in lines))
+def write_batches(path, *batches):
+    """Write a file with a batch in each line."""
+    path.write_text("".join(f"{json.dumps(batch)}\n" for batch in batches))
     return path
 
 
 @pytest.fixture
 def folder(tmp_path):
-    written(tmp_path / "a.json", line(0), {}).write_text(
-        json.dumps(line(0)) + "\n\n" + json.dumps(line(10, 5)) + "\n"
-    )
-    written(tmp_path / "b.json", line(20))
+    """A folder of two files: batches that begin at 0 and 10, and one that begins at 20."""
+    first = json.dumps(make_batch(0, rows=3))
+    second = json.dumps(make_batch(10, rows=5))
+    (tmp_path / "a.json").write_text(f"{first}\n\n{second}\n")
+    write_batches(tmp_path / "b.json", make_batch(20, rows=3))
     return tmp_path
 
 
-def test_batches_come_line_after_line_and_over_and_over(folder):
+# --- reading --------------------------------------------------------------------------------------
+
+
+def test_next_returns_batches_line_after_line(folder):
     reader = JsonReader(str(folder))
-    first, second = reader.next(), reader.next()
+
+    first = reader.next()
+    second = reader.next()
+
     assert isinstance(first, SampleBatch)
-    assert (first["t"].tolist(), second["t"].tolist()) == ([0, 1, 2], [10, 11, 12, 13, 14])
-    assert (first["obs"].dtype, first["obs"].shape, first["actions"].dtype) == (
-        np.float64,
-        (3, 4),
-        np.int64,
-    )
-    np.testing.assert_array_equal(first["obs"][:, 0], [0, 1, 2])
-    assert first["infos"] == [{"lives": 1}] * 3
-    assert {int(reader.next()["t"][0]) for _ in range(60)} == {0, 10, 20}
+    assert first["t"].tolist() == [0, 1, 2]
+    assert second["t"].tolist() == [10, 11, 12, 13, 14]
+
+
+def test_next_returns_columns_as_arrays(folder):
+    batch = JsonReader(str(folder)).next()
+
+    assert batch["obs"].dtype == np.float64
+    assert batch["obs"].tolist() == [[0, 0.5, -1, 2], [1, 0.5, -1, 2], [2, 0.5, -1, 2]]
+    assert batch["actions"].dtype == np.int64
+    assert batch["infos"] == [{"lives": 1}] * 3
+
+
+def test_next_reads_all_files_again_and_again(folder):
+    reader = JsonReader(str(folder))
+
+    firsts = {int(reader.next()["t"][0]) for _ in range(60)}
+
+    assert firsts == {0, 10, 20}
+
+
+def test_read_all_files_returns_each_batch_once(folder):
+    reader = JsonReader(str(folder))
+
     assert [batch.count for batch in reader.read_all_files()] == [3, 5, 3]
 
 
 @pytest.mark.parametrize(
-    "how",
+    "get_inputs",
     [
-        lambda folder: folder / "b.json",
-        lambda folder: str(folder / "b*.json"),
-        lambda folder: [str(folder / "b.json")],
+        pytest.param(lambda folder: folder / "b.json", id="file"),
+        pytest.param(lambda folder: str(folder / "b*.json"), id="pattern"),
+        pytest.param(lambda folder: [str(folder / "b.json")], id="list-of-files"),
     ],
 )
-def test_a_file_a_pattern_and_a_list_of_files(folder, how):
-    reader = JsonReader(how(folder))
+def test_reader_takes_files_and_patterns(folder, get_inputs):
+    reader = JsonReader(get_inputs(folder))
+
     assert [int(reader.next()["t"][0]) for _ in range(3)] == [20, 20, 20]
 
 
-def test_structured_observations_and_several_agents(tmp_path):
-    nested = line(0, obs={"a": [[1], [2], [3]], "b": {"c": [1, 2, 3]}})
-    file = written(
+def test_reader_keeps_the_structure_of_observations(tmp_path):
+    batch = make_batch(0, obs={"a": [[1], [2], [3]], "b": {"c": [1, 2, 3]}})
+    file = write_batches(tmp_path / "x.json", batch)
+
+    assert JsonReader(file).next()["obs"]["b"]["c"].tolist() == [1, 2, 3]
+
+
+def test_reader_returns_batches_of_several_policies(tmp_path):
+    policy_batches = {"one": make_batch(0), "two": make_batch(5, rows=2)}
+    file = write_batches(
         tmp_path / "x.json",
-        nested,
-        {
-            "type": "MultiAgentBatch",
-            "count": 3,
-            "policy_batches": {"one": line(0), "two": line(5, 2)},
-        },
+        {"type": "MultiAgentBatch", "count": 3, "policy_batches": policy_batches},
     )
-    reader = JsonReader(file)
-    assert reader.next()["obs"]["b"]["c"].tolist() == [1, 2, 3]
-    several = reader.next()
-    assert isinstance(several, MultiAgentBatch)
-    assert (several.count, several.policy_batches["two"]["t"].tolist()) == (3, [5, 6])
+
+    batch = JsonReader(file).next()
+
+    assert isinstance(batch, MultiAgentBatch)
+    assert batch.count == 3
+    assert batch.policy_batches["two"]["t"].tolist() == [5, 6]
 
 
-class Evil:
+def test_reader_reads_what_our_ppo_recorded(tmp_path):
+    algo = rlcatalog_ppo.PPO(
+        env="CartPole-v1",
+        config={"num_envs": 2, "rollout_length": 16, "minibatch_size": 16},
+        record=tmp_path,
+    )
+    algo.train()
+    algo.stop()
+
+    batch = JsonReader(tmp_path).next()
+
+    assert isinstance(batch, SampleBatch)
+    assert batch["obs"].shape == (256, 4)
+    assert batch["actions"].shape == (256,)  # as in RLlib's files
+
+
+def test_tf_input_ops_reads_a_batch_at_each_run(folder):
+    reader = JsonReader(folder / "a.json")
+
+    @tf.function
+    def read():
+        ops = reader.tf_input_ops()
+        assert ops["obs"].shape.as_list() == [None, 4]
+        return ops["t"]
+
+    assert [read().numpy()[0] for _ in range(4)] == [0, 10, 0, 10]
+
+
+def test_tf_input_ops_has_the_columns_of_numbers(folder):
+    reader = JsonReader(folder / "a.json")
+
+    @tf.function
+    def list_columns():
+        return sorted(reader.tf_input_ops())
+
+    names = [name.numpy().decode() for name in list_columns()]
+    assert names == ["actions", "dones", "obs", "rewards", "t"]  # not infos
+
+
+# --- errors ---------------------------------------------------------------------------------------
+
+
+class ExitWhenUnpickled:
     def __reduce__(self):
         return exec, ("raise SystemExit('a pickle ran')",)
 
 
-def test_packed_columns_are_refused_by_name_and_not_read(tmp_path):
-    packed = base64.b64encode(pickle.dumps(Evil())).decode()
-    for columns, names in (
-        ({"obs": packed, "new_obs": packed}, "packed: obs, new_obs"),
-        ({"obs": {"a": packed}}, "packed: obs"),
-    ):
-        file = written(tmp_path / "x.json", line(0, **columns))
-        with pytest.raises(
-            NotServedError, match=rf"x\.json, line 1: {names}\. .*pickle.*compress_columns=\[\]"
-        ):
-            JsonReader(file).next()
-    file = written(
+#: A column as RLlib packs it: a pickle.
+PACKED = base64.b64encode(pickle.dumps(ExitWhenUnpickled())).decode()
+
+
+@pytest.mark.parametrize(
+    ("columns", "names"),
+    [
+        pytest.param({"obs": PACKED, "new_obs": PACKED}, "obs, new_obs", id="columns"),
+        pytest.param({"obs": {"a": PACKED}}, "obs", id="nested"),
+    ],
+)
+def test_packed_columns_are_an_error_and_not_unpickled(tmp_path, columns, names):
+    file = write_batches(tmp_path / "x.json", make_batch(0, **columns))
+
+    with pytest.raises(NotServedError, match=r"pickle.*compress_columns=\[\]") as caught:
+        JsonReader(file).next()
+
+    assert f"x.json, line 1: packed: {names}. " in str(caught.value)
+
+
+def test_packed_columns_of_several_policies_are_an_error(tmp_path):
+    policy_batches = {"one": make_batch(0, new_obs=PACKED)}
+    file = write_batches(
         tmp_path / "x.json",
-        {"type": "MultiAgentBatch", "count": 3, "policy_batches": {"one": line(0, new_obs=packed)}},
+        {"type": "MultiAgentBatch", "count": 3, "policy_batches": policy_batches},
     )
+
     with pytest.raises(NotServedError, match="packed: new_obs"):
         JsonReader(file).next()
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("{", "line 1: not JSON"),
         ("[1]", "expected an RLlib batch"),
@@ -139,61 +218,40 @@ def test_packed_columns_are_refused_by_name_and_not_read(tmp_path):
         ("\n\n", "no batch in 100 consecutive files"),
         ('{"type": "SampleBatch", "obs": [[1], [1, 2]]}', "obs: expected rows of one shape"),
     ],
+    ids=["no-json", "list", "no-type", "other-type", "no-lines", "rows-of-two-shapes"],
 )
-def test_what_is_no_batch_is_named(tmp_path, text, said):
+def test_file_without_batches_is_an_error(tmp_path, text, message):
     (tmp_path / "x.json").write_text(text)
-    with pytest.raises(SavedPolicyError, match=said):
+
+    with pytest.raises(SavedPolicyError, match=message):
         JsonReader(tmp_path / "x.json").next()
 
 
-def test_files_that_are_not_there(tmp_path):
-    for inputs in (tmp_path, tmp_path / "no.json", "no/*.json"):
-        with pytest.raises(SavedPolicyError, match="there are no JSON files"):
-            JsonReader(inputs)
+@pytest.mark.parametrize("name", ["", "no.json", "no/*.json"], ids=["folder", "file", "pattern"])
+def test_path_without_json_files_is_an_error(tmp_path, name):
+    with pytest.raises(SavedPolicyError, match="there are no JSON files"):
+        JsonReader(str(tmp_path / name))
+
+
+def test_missing_file_of_a_list_is_an_error():
     with pytest.raises(SavedPolicyError, match=r"no\.json: there is no such file"):
         JsonReader(["no.json"])
-    for inputs in ("s3://bucket/file.json", ["s3://bucket/file.json"], [str(tmp_path / "x.zip")]):
-        with pytest.raises(NotServedError, match="only local text files can be read"):
-            JsonReader(inputs)
 
 
-def test_a_folder_that_our_ppo_recorded(tmp_path):
-    own = rlcatalog_ppo.PPO(
-        env="CartPole-v1",
-        config={"num_envs": 2, "rollout_length": 16, "minibatch_size": 16},
-        record=tmp_path,
-    )
-    own.train()
-    own.stop()
-    batch = JsonReader(tmp_path).next()
-    assert isinstance(batch, SampleBatch)
-    assert batch["obs"].shape == (256, 4)
-    assert batch["actions"].shape == (256,)  # as in RLlib's files
+@pytest.mark.parametrize(
+    "inputs", ["s3://bucket/file.json", ["s3://bucket/file.json"], ["/tmp/x.zip"]], ids=str
+)
+def test_remote_and_packed_files_are_not_supported(inputs):
+    with pytest.raises(NotServedError, match="only local text files can be read"):
+        JsonReader(inputs)
 
 
-def test_tensors_are_read_anew_at_each_run(folder):
-    reader = JsonReader(folder / "a.json")
-
-    @tf.function
-    def read():
-        ops = reader.tf_input_ops()
-        assert ops["obs"].shape.as_list() == [None, 4]
-        return ops["t"], tf.cast(ops["obs"], tf.float32), sorted(ops)
-
-    assert [read()[0].numpy()[0] for _ in range(4)] == [0, 10, 0, 10]
-    assert [name.numpy().decode() for name in read()[2]] == [
-        "actions",
-        "dones",
-        "obs",
-        "rewards",
-        "t",
-    ]
-
-
-# --- the linked example's models ------------------------------------------------------------------
+# --- a loss that reads batches --------------------------------------------------------------------
 
 
 class TorchImitating(TorchModelV2, nn.Module):
+    """RLlib's example of a model that imitates recorded actions."""
+
     def __init__(self, obs_space, action_space, num_outputs, model_config, name, input_files):
         super().__init__(obs_space, action_space, num_outputs, model_config, name)
         nn.Module.__init__(self)
@@ -223,6 +281,8 @@ class TorchImitating(TorchModelV2, nn.Module):
 
 
 class TFImitating(TFModelV2):
+    """The same in TensorFlow."""
+
     def __init__(self, obs_space, action_space, num_outputs, model_config, name, **custom):
         super().__init__(obs_space, action_space, num_outputs, model_config, name)
         self.fcnet = FullyConnectedNetwork(
@@ -248,26 +308,36 @@ class TFImitating(TFModelV2):
         return {"imitation_loss": self.imitation_loss}
 
 
-@pytest.mark.parametrize("framework", ["torch", pytest.param("tf", marks=pytest.mark.attack)])
-@pytest.mark.filterwarnings("ignore::rlcatalog.errors.CatalogWarning")
-def test_the_linked_example_s_loss_over_recorded_batches(tmp_path, framework):
-    """The records push in the direction the pole falls to; what imitates them comes to do so."""
-    env, lines = gym.make("CartPole-v1"), []
+def record_good_actions():
+    """Return twenty batches of CartPole, in which the cart moves to where the pole falls."""
+    env = gym.make("CartPole-v1")
     obs, _ = env.reset(seed=0)
+    batches = []
     for _ in range(20):
         batch = {"type": "SampleBatch", "obs": [], "actions": []}
         for _ in range(32):
-            action = int(obs[2] + obs[3] > 0)
-            batch["obs"].append([float(x) for x in obs])
+            angle, angular_velocity = obs[2:]
+            action = int(angle + angular_velocity > 0)
+            batch["obs"].append([float(number) for number in obs])
             batch["actions"].append(action)
-            obs, _, *over, _ = env.step(action)
-            if any(over):
+            obs, _, terminated, truncated, _ = env.step(action)
+            if terminated or truncated:
                 obs, _ = env.reset()
-        lines.append(batch)
-    file = written(tmp_path / "x.json", *lines)
-    ModelCatalog.register_custom_model(
-        "imitating", TorchImitating if framework == "torch" else TFImitating
-    )
+        batches.append(batch)
+    return batches
+
+
+@pytest.mark.parametrize(
+    ("framework", "model"),
+    [
+        pytest.param("torch", TorchImitating, id="torch"),
+        pytest.param("tf", TFImitating, id="tf", marks=pytest.mark.attack),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::rlcatalog.errors.CatalogWarning")
+def test_custom_loss_learns_recorded_actions(tmp_path, framework, model):
+    file = write_batches(tmp_path / "x.json", *record_good_actions())
+    ModelCatalog.register_custom_model("imitating", model)
     config = {
         "framework": framework,
         "model": {
@@ -277,6 +347,10 @@ def test_the_linked_example_s_loss_over_recorded_batches(tmp_path, framework):
         },
     }
     algo = PPO(env="CartPole-v1", config=config)
-    losses = [float(algo.train()["info"]["learner"]["model"]["imitation_loss"]) for _ in range(2)]
+
+    first = algo.train()["info"]["learner"]["model"]["imitation_loss"]
+    second = algo.train()["info"]["learner"]["model"]["imitation_loss"]
+
     algo.stop()
-    assert losses[1] < losses[0] < np.log(2)
+    # Both actions with the same probability would have a loss of log 2.
+    assert float(second) < float(first) < np.log(2)

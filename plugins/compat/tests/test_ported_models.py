@@ -1,6 +1,4 @@
-"""Models in RLlib's style, ported by the command alone: registered, built, run, and trained for one
-update.
-"""
+"""Models in RLlib's style after `rlcatalog port`: whole files run; Q-values and Keras models."""
 
 import importlib
 
@@ -248,69 +246,147 @@ for cls, dist in [(Normed, "drawn"), (Older, None), (Memory, None), (Nested, Non
 
 @pytest.mark.filterwarnings("ignore:.*(deprecated|is now called|have no effect):Warning")
 @pytest.mark.parametrize(
-    ("framework", "code"),
+    ("package", "code"),
     [
         pytest.param("torch", TORCH, id="torch"),
         pytest.param("tensorflow", TENSORFLOW, id="tf", marks=pytest.mark.attack),
     ],
 )
-def test_a_file_of_models_runs_after_the_command_alone(framework, code):
-    pytest.importorskip(framework)
-    found = port(code.encode())
-    assert not found.notes
-    assert port(found.content).content == found.content
-    exec(compile(found.content, "ported.py", "exec"), {"__name__": "ported"})
+def test_ported_file_builds_and_trains_its_models(package, code):
+    pytest.importorskip(package)
+
+    result = port(code.encode())
+
+    assert not result.notes
+    assert port(result.content).content == result.content
+    exec(compile(result.content, "ported.py", "exec"), {"__name__": "ported"})
+
+
+# --- Q-values -------------------------------------------------------------------------------------
+
+
+def import_dqn_model(framework):
+    if framework == "torch":
+        pytest.importorskip("torch")
+        from rlcatalog_compat.rllib.algorithms.dqn.dqn_torch_model import DQNTorchModel
+
+        return DQNTorchModel
+    pytest.importorskip("tensorflow")
+    from rlcatalog_compat.rllib.algorithms.dqn.distributional_q_tf_model import (
+        DistributionalQTFModel,
+    )
+
+    return DistributionalQTFModel
+
+
+def build_dqn_model(framework, **options):
+    """Build a Q model over 8 features for three actions."""
+    cls = import_dqn_model(framework)
+    return cls(spaces.Box(-1, 1, (4,)), spaces.Discrete(3), 8, {}, "q", **options)
+
+
+def draw_features(framework):
+    """Return two rows of 8 features."""
+    features = np.random.default_rng(0).normal(size=(2, 8)).astype(np.float32)
+    if framework == "torch":
+        return importlib.import_module("torch").from_numpy(features)
+    return features
 
 
 @pytest.mark.parametrize("framework", ["torch", "tf"])
-def test_q_values_over_features(framework):
-    pytest.importorskip({"torch": "torch", "tf": "tensorflow"}[framework])
-    name = {
-        "torch": "dqn_torch_model:DQNTorchModel",
-        "tf": "distributional_q_tf_model:DistributionalQTFModel",
-    }[framework]
-    module, _, cls = name.partition(":")
-    base = getattr(importlib.import_module(f"rlcatalog_compat.rllib.algorithms.dqn.{module}"), cls)
-    box, three = spaces.Box(-1, 1, (4,)), spaces.Discrete(3)
-    model = base(
-        box, three, 8, {}, "q", q_hiddens=[5], dueling=True, num_atoms=4, v_min=-1, v_max=2
-    )
-    features = np.random.default_rng(0).normal(size=(2, 8)).astype(np.float32)
+def test_q_values_are_means_of_their_distributions(framework):
+    model = build_dqn_model(framework, q_hiddens=[5], dueling=True, num_atoms=4, v_min=-1, v_max=2)
+
+    parts = model.get_q_value_distributions(draw_features(framework))
+
     if framework == "torch":
-        features = importlib.import_module("torch").from_numpy(features)
-    q, returns, logits, _, probs = (
-        np.asarray(part.detach() if framework == "torch" else part)
-        for part in model.get_q_value_distributions(features)
-    )
-    assert returns.tolist() == [-1, 0, 1, 2]
-    assert logits.shape == probs.shape == (2, 3, 4)
-    assert q == pytest.approx((probs * returns).sum(-1), abs=1e-6)
-    assert probs == pytest.approx(np.exp(logits) / np.exp(logits).sum(-1, keepdims=True), abs=1e-6)
-    assert model.get_state_value(features).shape == (2, 4)
-    with pytest.raises(NotServedError, match="use_noisy"):
-        base(box, three, 8, {}, "q", use_noisy=True)
+        parts = [part.detach() for part in parts]
+    q_values, returns, logits, _, probabilities = [np.asarray(part) for part in parts]
+    exponents = np.exp(logits)
+    softmax = exponents / exponents.sum(-1, keepdims=True)
+    assert returns.tolist() == [-1, 0, 1, 2]  # 4 atoms from v_min to v_max
+    assert logits.shape == (2, 3, 4)  # 2 rows, 3 actions, 4 atoms
+    assert probabilities == pytest.approx(softmax, abs=1e-6)
+    assert q_values == pytest.approx((probabilities * returns).sum(-1), abs=1e-6)
+
+
+@pytest.mark.parametrize("framework", ["torch", "tf"])
+def test_state_value_has_an_entry_per_atom(framework):
+    model = build_dqn_model(framework, q_hiddens=[5], dueling=True, num_atoms=4, v_min=-1, v_max=2)
+
+    assert model.get_state_value(draw_features(framework)).shape == (2, 4)
+
+
+@pytest.mark.parametrize("framework", ["torch", "tf"])
+def test_state_value_without_dueling_is_an_error(framework):
+    model = build_dqn_model(framework)
+
     with pytest.raises(NotServedError, match="dueling=True"):
-        base(box, three, 8, {}, "q").get_state_value(features)
+        model.get_state_value(draw_features(framework))
 
 
-def test_the_keras_model_inside_a_fully_connected_network(capsys):
-    tf = pytest.importorskip("tensorflow")
-    network = importlib.import_module(
-        "rlcatalog_compat.rllib.models.tf.fcnet"
-    ).FullyConnectedNetwork
-    box = spaces.Box(-1, 1, (4,))
-    net = network(box, spaces.Discrete(3), 3, {"fcnet_hiddens": [5]}, "net")
+@pytest.mark.parametrize("framework", ["torch", "tf"])
+def test_noisy_q_model_is_not_supported(framework):
+    with pytest.raises(NotServedError, match="use_noisy"):
+        build_dqn_model(framework, use_noisy=True)
+
+
+# --- Keras models ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def tf():
+    return pytest.importorskip("tensorflow")
+
+
+@pytest.fixture
+def tf_fcnet(tf):
+    """A fully connected network for 4 numbers: a layer of 5, 3 outputs and a value."""
+    from rlcatalog_compat.rllib.models.tf.fcnet import FullyConnectedNetwork
+
+    obs = spaces.Box(-1, 1, (4,))
+    return FullyConnectedNetwork(obs, spaces.Discrete(3), 3, {"fcnet_hiddens": [5]}, "net")
+
+
+def test_base_model_returns_outputs_and_values(tf, tf_fcnet):
     obs = tf.random.normal([2, 4])
-    logits, values = net.base_model(obs)
-    output, _ = net({"obs": obs})
-    assert np.array_equal(logits, output)
-    assert np.array_equal(values[:, 0], net.value_function())
-    assert len(net.base_model.variables) == len(net.base_model.trainable_variables) == 6
-    net.base_model.summary()
+
+    logits, values = tf_fcnet.base_model(obs)
+
+    output, _ = tf_fcnet({"obs": obs})
+    np.testing.assert_array_equal(logits, output)
+    np.testing.assert_array_equal(values[:, 0], tf_fcnet.value_function())
+
+
+def test_base_model_has_the_variables_of_the_network(tf_fcnet):
+    # Weights and biases of a hidden layer, of the outputs, and of the value.
+    assert len(tf_fcnet.base_model.variables) == 6
+    assert len(tf_fcnet.base_model.trainable_variables) == 6
+
+
+def test_base_model_prints_its_summary(tf_fcnet, capsys):
+    tf_fcnet.base_model.summary()
+
     assert "(4, 5)" in capsys.readouterr().out
+
+
+def test_network_may_be_part_of_a_keras_model(tf, tf_fcnet):
+    obs = tf.random.normal([2, 4])
+    expected, _ = tf_fcnet({"obs": obs})
+
     inputs = tf.keras.layers.Input((4,))
-    symbolic, _ = net({"obs": inputs})
-    keras_model = tf.keras.Model(inputs, [symbolic, net.value_function()])
-    assert np.allclose(keras_model(obs)[0], output)
-    assert np.array_equal(net({"obs": obs})[0], output)
-    assert net.value_function().shape == (2,)
+    outputs, _ = tf_fcnet({"obs": inputs})
+    keras_model = tf.keras.Model(inputs, [outputs, tf_fcnet.value_function()])
+
+    assert np.allclose(keras_model(obs)[0], expected)
+
+
+def test_network_runs_on_tensors_after_a_keras_input(tf, tf_fcnet):
+    obs = tf.random.normal([2, 4])
+    expected, _ = tf_fcnet({"obs": obs})
+
+    tf_fcnet({"obs": tf.keras.layers.Input((4,))})
+    output, _ = tf_fcnet({"obs": obs})
+
+    np.testing.assert_array_equal(output, expected)
+    assert tf_fcnet.value_function().shape == (2,)
