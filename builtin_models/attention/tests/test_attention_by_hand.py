@@ -13,7 +13,7 @@ from rlcatalog_attention.config import AttentionConfig, distances
 from rlcatalog_tf import GTrXLNet as TFNet
 from rlcatalog_torch import GTrXLNet as TorchNet
 
-frameworks = pytest.mark.parametrize("framework", ["torch", "tf"])
+both_frameworks = pytest.mark.parametrize("framework", ["torch", "tf"])
 
 #: Sizes, length of the sequences, and number of steps in the memory before.
 CASES = [
@@ -92,7 +92,7 @@ def assert_close(result, expected):
 
 
 @pytest.mark.grid
-@frameworks
+@both_frameworks
 @pytest.mark.parametrize("training", [False, True], ids=["acts", "trains"])
 @pytest.mark.parametrize(("sizes", "steps", "used"), CASES)
 def test_net_matches_numpy(

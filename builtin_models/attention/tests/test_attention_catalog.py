@@ -31,7 +31,7 @@ from rlcatalog_torch import (
 pytestmark = pytest.mark.twins
 
 BOX = spaces.Box(-1, 1, (3,), np.float32)
-TWO = spaces.Discrete(2)
+TWO_ACTIONS = spaces.Discrete(2)
 #: A transformer of width 6 over 8 features, which remembers 4 steps.
 SMALL_ATTENTION = {
     "use_attention": True,
@@ -41,7 +41,7 @@ SMALL_ATTENTION = {
     "attention_memory_inference": 4,
     "attention_memory_training": 4,
 }
-frameworks = pytest.mark.parametrize("framework", ["torch", "tf"])
+both_frameworks = pytest.mark.parametrize("framework", ["torch", "tf"])
 
 
 # --- the choice and its explanation ---------------------------------------------------------------
@@ -51,7 +51,7 @@ frameworks = pytest.mark.parametrize("framework", ["torch", "tf"])
 def test_use_attention_builds_a_transformer_around_a_trunk(framework, cls):
     config = {"use_attention": True, "fcnet_hiddens": [8], "attention_dim": 6}
 
-    model = ModelCatalog.get_model_v2(BOX, TWO, 2, config, framework)
+    model = ModelCatalog.get_model_v2(BOX, TWO_ACTIONS, 2, config, framework)
 
     assert type(model) is cls
     assert model.trunk.num_outputs == 8
@@ -60,15 +60,15 @@ def test_use_attention_builds_a_transformer_around_a_trunk(framework, cls):
     assert parts == {"trunk", "transformer", "outputs"}
 
 
-@frameworks
+@both_frameworks
 def test_without_use_attention_there_is_no_transformer(framework):
-    model = ModelCatalog.get_model_v2(BOX, TWO, 2, {}, framework)
+    model = ModelCatalog.get_model_v2(BOX, TWO_ACTIONS, 2, {}, framework)
 
     assert type(model).__name__ == "FullyConnectedNetwork"
 
 
 def test_explanation_says_why_attention_is_chosen():
-    memory = rlcatalog.explain(BOX, TWO, SMALL_ATTENTION, "torch").as_dict()["memory"]
+    memory = rlcatalog.explain(BOX, TWO_ACTIONS, SMALL_ATTENTION, "torch").as_dict()["memory"]
 
     assert memory["chosen"] == "attention"
     assert memory["reason"] == "use_attention is set"
@@ -76,7 +76,7 @@ def test_explanation_says_why_attention_is_chosen():
 
 
 def test_explanation_says_why_attention_is_not_chosen():
-    memory = rlcatalog.explain(BOX, TWO, {}, "torch").as_dict()["memory"]
+    memory = rlcatalog.explain(BOX, TWO_ACTIONS, {}, "torch").as_dict()["memory"]
 
     assert memory["chosen"] is None
     reasons = {candidate["name"]: candidate["reason"] for candidate in memory["candidates"]}
@@ -95,7 +95,7 @@ def test_explanation_lists_the_stages_of_the_transformer():
         "attention_use_n_prev_rewards": 1,
     }
 
-    explanation = rlcatalog.explain(BOX, TWO, config, "torch").as_dict()
+    explanation = rlcatalog.explain(BOX, TWO_ACTIONS, config, "torch").as_dict()
 
     stages = {}
     for row in explanation["shapes"]:
@@ -145,7 +145,9 @@ def catalog_with_other_memory():
 
 
 def test_memory_outside_the_public_index_is_not_asked(catalog_with_other_memory):
-    memory = catalog_with_other_memory.explain(BOX, TWO, SMALL_ATTENTION).as_dict()["memory"]
+    memory = catalog_with_other_memory.explain(BOX, TWO_ACTIONS, SMALL_ATTENTION).as_dict()[
+        "memory"
+    ]
 
     attention, other = memory["candidates"][:2]
     assert attention["name"] == "attention"
@@ -157,7 +159,7 @@ def test_memory_outside_the_public_index_is_not_asked(catalog_with_other_memory)
 def test_memory_outside_the_public_index_is_not_chosen(catalog_with_other_memory):
     config = {**SMALL_ATTENTION, "use_attention": False}
 
-    memory = catalog_with_other_memory.explain(BOX, TWO, config).as_dict()["memory"]
+    memory = catalog_with_other_memory.explain(BOX, TWO_ACTIONS, config).as_dict()["memory"]
 
     assert memory["chosen"] is None
 
@@ -167,7 +169,7 @@ def test_memory_outside_the_public_index_is_not_chosen(catalog_with_other_memory
 )
 def test_attention_and_lstm_together_are_an_error():
     with pytest.raises(AmbiguousChoiceError, match=r"'attention' .*'lstm' "):
-        rlcatalog.explain(BOX, TWO, {"use_attention": True, "use_lstm": True})
+        rlcatalog.explain(BOX, TWO_ACTIONS, {"use_attention": True, "use_lstm": True})
 
 
 # --- options --------------------------------------------------------------------------------------
@@ -183,7 +185,7 @@ def test_attention_and_lstm_together_are_an_error():
 )
 def test_invalid_option_is_an_error(key, value):
     with pytest.raises(ConfigError, match=f"'{key}'"):
-        rlcatalog.explain(BOX, TWO, {**SMALL_ATTENTION, key: value})
+        rlcatalog.explain(BOX, TWO_ACTIONS, {**SMALL_ATTENTION, key: value})
 
 
 #: Prints which frameworks are imported when the error is raised.
@@ -211,10 +213,10 @@ def test_free_log_std_rejects_an_odd_number_of_outputs():
     config = {**SMALL_ATTENTION, "free_log_std": True}
 
     with pytest.raises(ConfigError, match="free_log_std needs an even number of outputs"):
-        ModelCatalog.get_model_v2(BOX, TWO, 3, config, "torch")
+        ModelCatalog.get_model_v2(BOX, TWO_ACTIONS, 3, config, "torch")
 
 
-@frameworks
+@both_frameworks
 def test_free_log_std_is_appended_to_the_means(framework):
     actions = spaces.Box(-1, 1, (2,))
     policy = rlcatalog.build(BOX, actions, {**SMALL_ATTENTION, "free_log_std": True}, framework)
@@ -228,14 +230,16 @@ def test_free_log_std_is_appended_to_the_means(framework):
     np.testing.assert_array_equal(dist_inputs[:, 2:], np.tile(np.float32([0.25, -0.5]), (3, 1)))
 
 
-@frameworks
+@both_frameworks
 def test_no_final_linear_is_warned_of_and_has_no_effect(framework):
     obs = np.random.default_rng(0).normal(size=(3, 3)).astype(np.float32)
-    plain = rlcatalog.build(BOX, TWO, SMALL_ATTENTION, framework)
+    plain = rlcatalog.build(BOX, TWO_ACTIONS, SMALL_ATTENTION, framework)
     expected = plain.act(obs, explore=False)
 
     with pytest.warns(UnreadKeysWarning, match="no_final_linear"):
-        policy = rlcatalog.build(BOX, TWO, {**SMALL_ATTENTION, "no_final_linear": True}, framework)
+        policy = rlcatalog.build(
+            BOX, TWO_ACTIONS, {**SMALL_ATTENTION, "no_final_linear": True}, framework
+        )
 
     policy.model.set_weights(plain.model.get_weights())
     step = policy.act(obs, explore=False)
@@ -262,7 +266,7 @@ def test_custom_trunk_receives_its_keyword_arguments():
         "custom_model_config": {"width": 11},
     }
 
-    policy = rlcatalog.build(BOX, TWO, config)
+    policy = rlcatalog.build(BOX, TWO_ACTIONS, config)
 
     assert type(policy.model) is TorchWrapper
     assert policy.model.trunk.num_outputs == 11
@@ -277,7 +281,7 @@ def test_unknown_keyword_argument_of_a_custom_trunk_is_an_error():
     }
 
     with pytest.raises(ConfigError, match="FcnetOfWidth does not accept 'widht'"):
-        rlcatalog.build(BOX, TWO, config)
+        rlcatalog.build(BOX, TWO_ACTIONS, config)
 
 
 class RecurrentTrunk(TorchRNN):
@@ -290,13 +294,15 @@ class RecurrentTrunk(TorchRNN):
 @pytest.mark.parametrize("trunk", [RecurrentTrunk, "gtrxl"], ids=["class", "gtrxl"])
 def test_recurrent_trunk_is_an_error(trunk):
     with pytest.raises(NotServedError, match=r"is itself recurrent.*AttentionWrapper cannot be"):
-        rlcatalog.build(BOX, TWO, {**SMALL_ATTENTION, "custom_model": trunk}, "torch")
+        rlcatalog.build(BOX, TWO_ACTIONS, {**SMALL_ATTENTION, "custom_model": trunk}, "torch")
 
 
 @pytest.fixture
 def dueling_model():
     """A transformer of width 6 with the head of a dueling Q network for 2 actions."""
-    return default_catalog().model_v2(BOX, TWO, 2, SMALL_ATTENTION, "torch", "q", DuelingQModel)
+    return default_catalog().model_v2(
+        BOX, TWO_ACTIONS, 2, SMALL_ATTENTION, "torch", "q", DuelingQModel
+    )
 
 
 def test_interface_class_reads_the_features_of_the_transformer(dueling_model):
@@ -331,7 +337,7 @@ def test_gtrxl_net_is_a_custom_model(cls):
         "memory_inference": 5,
         "memory_training": 2,
     }
-    policy = rlcatalog.build(BOX, TWO, {"custom_model": cls, "custom_model_config": sizes})
+    policy = rlcatalog.build(BOX, TWO_ACTIONS, {"custom_model": cls, "custom_model_config": sizes})
     obs = np.ones((2, 3), np.float32)
 
     step = policy.act(obs, policy.act(obs).state)
@@ -347,14 +353,14 @@ def test_gtrxl_net_is_a_custom_model(cls):
 def test_gtrxl_net_is_registered_as_gtrxl(framework, cls):
     config = {"custom_model": "gtrxl", "custom_model_config": {"num_heads": 3, "head_dim": 4}}
 
-    policy = rlcatalog.build(BOX, TWO, config, framework)
+    policy = rlcatalog.build(BOX, TWO_ACTIONS, config, framework)
 
     assert type(policy.model) is cls
 
 
 @pytest.mark.parametrize("cls", [TorchNet, TFNet])
 def test_gtrxl_net_without_arguments_has_default_sizes(cls):
-    sizes = rlcatalog.build(BOX, TWO, {"custom_model": cls}).model.transformer.sizes
+    sizes = rlcatalog.build(BOX, TWO_ACTIONS, {"custom_model": cls}).model.transformer.sizes
 
     assert sizes.attention_num_heads == 2
     assert sizes.attention_dim == 64
@@ -363,7 +369,7 @@ def test_gtrxl_net_without_arguments_has_default_sizes(cls):
 
 @pytest.mark.parametrize("cls", [TorchNet, TFNet])
 def test_gtrxl_net_as_trunk_has_its_width_as_outputs(cls):
-    assert cls(BOX, TWO, None, {}, "net", attention_dim=10).num_outputs == 10
+    assert cls(BOX, TWO_ACTIONS, None, {}, "net", attention_dim=10).num_outputs == 10
 
 
 @pytest.mark.parametrize("cls", [TorchNet, TFNet])
@@ -382,7 +388,7 @@ def test_gtrxl_net_as_trunk_has_its_width_as_outputs(cls):
 )
 def test_gtrxl_net_rejects_keys_of_dense_layers(cls, config, message):
     with pytest.raises(ConfigError, match=message):
-        cls(BOX, TWO, 2, config, "net")
+        cls(BOX, TWO_ACTIONS, 2, config, "net")
 
 
 @pytest.mark.parametrize("cls", [TorchNet, TFNet])
@@ -395,7 +401,7 @@ def test_gtrxl_net_rejects_keys_of_dense_layers(cls, config, message):
 )
 def test_gtrxl_net_rejects_invalid_sizes(cls, sizes, message):
     with pytest.raises(ConfigError, match=message):
-        cls(BOX, TWO, 2, {}, "net", **sizes)
+        cls(BOX, TWO_ACTIONS, 2, {}, "net", **sizes)
 
 
 @pytest.mark.parametrize("cls", [TorchNet, TFNet])
@@ -403,6 +409,6 @@ def test_gtrxl_net_rejects_unknown_arguments(cls):
     config = {"custom_model": cls, "custom_model_config": {"heads": 2}}
 
     with pytest.raises(ConfigError, match="GTrXLNet does not accept 'heads'") as caught:
-        rlcatalog.build(BOX, TWO, config)
+        rlcatalog.build(BOX, TWO_ACTIONS, config)
 
     assert "Accepted: num_transformer_units" in str(caught.value)

@@ -18,7 +18,7 @@ from rlcatalog.spaces import SpaceInfo
 pytestmark = pytest.mark.twins
 
 BOX = spaces.Box(-1, 1, (3,), np.float32)
-TWO = spaces.Discrete(2)
+TWO_ACTIONS = spaces.Discrete(2)
 #: A transformer of width 6 over 8 features, which remembers 3 steps.
 SMALL_ATTENTION = {
     "use_attention": True,
@@ -28,7 +28,7 @@ SMALL_ATTENTION = {
     "attention_memory_inference": 3,
     "attention_memory_training": 3,
 }
-frameworks = pytest.mark.parametrize("framework", ["torch", "tf"])
+both_frameworks = pytest.mark.parametrize("framework", ["torch", "tf"])
 
 
 # --- evaluating what a policy did -----------------------------------------------------------------
@@ -105,10 +105,10 @@ def to_array(tensor):
     return tensor.detach().numpy() if isinstance(tensor, torch.Tensor) else tensor.numpy()
 
 
-@frameworks
+@both_frameworks
 def test_evaluate_returns_what_act_returned(framework, set_random_weights):
     config = {**SMALL_ATTENTION, "attention_num_transformer_units": 2}
-    policy = rlcatalog.build(BOX, TWO, config, framework)
+    policy = rlcatalog.build(BOX, TWO_ACTIONS, config, framework)
     set_random_weights(policy.model)
 
     check_evaluate_returns_what_act_returned(policy)
@@ -141,7 +141,7 @@ DICT = spaces.Dict(
 
 
 @pytest.mark.grid
-@frameworks
+@both_frameworks
 @pytest.mark.parametrize(
     ("space", "fcnet_hiddens", "trunk"),
     [
@@ -159,7 +159,7 @@ def test_trunk_of_the_transformer_fits_the_observation(framework, space, fcnet_h
         **fcnet_hiddens,
     }
 
-    policy = rlcatalog.build(space, TWO, config, framework)
+    policy = rlcatalog.build(space, TWO_ACTIONS, config, framework)
 
     assert type(policy.model.trunk).__name__ == trunk
     check_evaluate_returns_what_act_returned(policy)
@@ -179,10 +179,10 @@ def compute_gradients(policy, batch):
     return dict(zip(variables, gradients, strict=True))
 
 
-@frameworks
+@both_frameworks
 def test_gradients_reach_every_parameter(framework, set_random_weights):
     config = {**SMALL_ATTENTION, "attention_num_transformer_units": 2}
-    policy = rlcatalog.build(BOX, TWO, config, framework)
+    policy = rlcatalog.build(BOX, TWO_ACTIONS, config, framework)
     set_random_weights(policy.model)
     random = np.random.default_rng(2)
 
@@ -242,7 +242,7 @@ def record_past_inputs(policy, width):
 
 
 @pytest.mark.grid
-@frameworks
+@both_frameworks
 @pytest.mark.parametrize("count", [1, 3])
 def test_transformer_reads_past_actions_oldest_first(framework, count):
     config = {**SMALL_ATTENTION, "attention_use_n_prev_actions": count}
@@ -257,7 +257,7 @@ def test_transformer_reads_past_actions_oldest_first(framework, count):
 
 
 @pytest.mark.grid
-@frameworks
+@both_frameworks
 @pytest.mark.parametrize("count", [1, 2])
 def test_transformer_reads_past_rewards_oldest_first(framework, count):
     config = {**SMALL_ATTENTION, "attention_use_n_prev_rewards": count}
@@ -272,7 +272,7 @@ def test_transformer_reads_past_rewards_oldest_first(framework, count):
 
 
 @pytest.mark.grid
-@frameworks
+@both_frameworks
 def test_transformer_reads_past_actions_before_rewards(framework):
     config = {
         **SMALL_ATTENTION,
@@ -297,14 +297,14 @@ def test_transformer_reads_past_actions_before_rewards(framework):
 # --- states ---------------------------------------------------------------------------------------
 
 
-@frameworks
+@both_frameworks
 def test_loaded_policy_continues_from_a_state(framework, tmp_path, set_random_weights):
     config = {
         **SMALL_ATTENTION,
         "attention_use_n_prev_actions": 1,
         "attention_use_n_prev_rewards": 1,
     }
-    policy = rlcatalog.build(BOX, TWO, config, framework)
+    policy = rlcatalog.build(BOX, TWO_ACTIONS, config, framework)
     set_random_weights(policy.model)
     state = policy.act(np.ones((2, 3), np.float32)).state
     policy.save(tmp_path / "policy")
@@ -319,17 +319,17 @@ def test_loaded_policy_continues_from_a_state(framework, tmp_path, set_random_we
         state = expected.state
 
 
-@frameworks
+@both_frameworks
 def test_table_of_distances_is_not_a_weight(framework):
-    policy = rlcatalog.build(BOX, TWO, SMALL_ATTENTION, framework)
+    policy = rlcatalog.build(BOX, TWO_ACTIONS, SMALL_ATTENTION, framework)
 
     assert not any("table" in name for name in policy.model.get_weights())
 
 
-@frameworks
+@both_frameworks
 def test_stepper_clears_the_memory_of_done_rows(framework):
     policy = rlcatalog.build(
-        BOX, TWO, {**SMALL_ATTENTION, "attention_use_n_prev_rewards": 2}, framework
+        BOX, TWO_ACTIONS, {**SMALL_ATTENTION, "attention_use_n_prev_rewards": 2}, framework
     )
     obs = np.random.default_rng(0).uniform(-1, 1, (5, 3, 3)).astype(np.float32)
     rewards = [1.0, 2.0, 3.0]
@@ -353,9 +353,9 @@ def test_stepper_clears_the_memory_of_done_rows(framework):
 # --- models ---------------------------------------------------------------------------------------
 
 
-@frameworks
+@both_frameworks
 def test_value_function_runs_no_second_pass(framework):
-    model = rlcatalog.build(BOX, TWO, SMALL_ATTENTION, framework).model
+    model = rlcatalog.build(BOX, TWO_ACTIONS, SMALL_ATTENTION, framework).model
     passes = []
     trunk_forward = type(model.trunk).forward
 
@@ -384,9 +384,9 @@ def test_value_function_runs_no_second_pass(framework):
     assert passes == ["trunk", "transformer"]
 
 
-@frameworks
+@both_frameworks
 def test_make_model_returns_models_that_share_no_weights(framework):
-    policy = rlcatalog.build(BOX, TWO, SMALL_ATTENTION, framework)
+    policy = rlcatalog.build(BOX, TWO_ACTIONS, SMALL_ATTENTION, framework)
     first = policy.make_model()
     second = policy.make_model()
     before = {name: array.copy() for name, array in second.get_weights().items()}
@@ -400,9 +400,9 @@ def test_make_model_returns_models_that_share_no_weights(framework):
         np.testing.assert_array_equal(array, before[name])
 
 
-@frameworks
+@both_frameworks
 def test_make_model_draws_new_weights(framework):
-    policy = rlcatalog.build(BOX, TWO, SMALL_ATTENTION, framework)
+    policy = rlcatalog.build(BOX, TWO_ACTIONS, SMALL_ATTENTION, framework)
     name = "transformer.units.0.attention.query"
 
     first = policy.make_model().get_weights()[name]
@@ -418,7 +418,7 @@ def test_parametrization_of_a_weight_changes_the_next_step():
 
     torch.manual_seed(0)
     # Wide: of a few units, a ReLU may let none through.
-    policy = rlcatalog.build(BOX, TWO, {**SMALL_ATTENTION, "attention_dim": 32})
+    policy = rlcatalog.build(BOX, TWO_ACTIONS, {**SMALL_ATTENTION, "attention_dim": 32})
     attention = policy.model.transformer.units[0].attention
     obs = np.ones((2, 3), np.float32)
     state = policy.act(obs).state

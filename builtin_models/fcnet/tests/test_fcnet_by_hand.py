@@ -20,7 +20,7 @@ from rlcatalog_torch import FullyConnectedNetwork as TorchNet, nn as torch_nn
 
 OBS = spaces.Box(-1, 1, (3,), np.float32)
 ACTIONS = spaces.Discrete(4)
-X = np.random.default_rng(0).normal(size=(16, 3)).astype(np.float32)
+ROWS = np.random.default_rng(0).normal(size=(16, 3)).astype(np.float32)
 
 
 # --- the combinations -----------------------------------------------------------------------------
@@ -113,7 +113,7 @@ def compute_by_hand(case, weights):
         return x @ weights[f"{name}.weight"].T.astype(np.float64) + weights[f"{name}.bias"]
 
     def apply_stack(name):
-        y = X.astype(np.float64)
+        y = ROWS.astype(np.float64)
         for i, (width, activation) in enumerate(layers):
             y = ACTIVATIONS_BY_HAND[activation](apply_layer(f"{name}.layers.{i}", y))
             assert y.shape[1] == width
@@ -124,7 +124,7 @@ def compute_by_hand(case, weights):
         return features, None
     output = ACTIVATIONS_BY_HAND[last_activation](apply_layer("outputs.logits", features))
     if case["free_log_std"]:
-        log_std = np.tile(weights["outputs.free_log_std.log_std"], (len(X), 1))
+        log_std = np.tile(weights["outputs.free_log_std.log_std"], (len(ROWS), 1))
         output = np.concatenate([output, log_std], axis=1)
     value_features = features if case["vf_share_layers"] else apply_stack("value_hidden")
     return output, apply_layer("outputs.value", value_features)[:, 0]
@@ -220,7 +220,7 @@ def compute_torch_gradients(model, output_factors, value_factors):
     parameters = model.trainable_variables(as_dict=True)
     if not parameters:
         return {}
-    output, _ = model({"obs": torch.from_numpy(X)})
+    output, _ = model({"obs": torch.from_numpy(ROWS)})
     loss = (output * torch.from_numpy(output_factors)).sum()
     if model.outputs is not None:
         loss = loss + (model.value_function() * torch.from_numpy(value_factors)).sum()
@@ -232,7 +232,7 @@ def compute_tf_gradients(model, output_factors, value_factors):
     """Return the same in TensorFlow, with weights in PyTorch's layout [outputs, inputs]."""
     variables = model.trainable_variables(as_dict=True)
     with tf.GradientTape() as tape:
-        output, _ = model({"obs": tf.constant(X)})
+        output, _ = model({"obs": tf.constant(ROWS)})
         loss = tf.reduce_sum(output * output_factors)
         if model.outputs is not None:
             loss += tf.reduce_sum(model.value_function() * value_factors)
@@ -262,23 +262,23 @@ def test_traced_outputs_and_values_match_torch(case, rows, assert_same_results, 
     torch_net = build_net(TorchNet, seed=1, **case)
     tf_net = build_net(TFNet, seed=1, **case)
 
-    output, value = trace(tf_net)(tf.constant(X[:rows]))
+    output, value = trace(tf_net)(tf.constant(ROWS[:rows]))
 
     values = None if tf_net.outputs is None else value.numpy()
-    assert_same_results((output.numpy(), values), run_net(torch_net, X[:rows]))
+    assert_same_results((output.numpy(), values), run_net(torch_net, ROWS[:rows]))
 
 
 @pytest.mark.parametrize("case", CASES[::9], ids=label)
 def test_traced_network_uses_weights_set_after_tracing(case, build_net, run_net):
     tf_net = build_net(TFNet, seed=1, **case)
     run_traced = trace(tf_net)
-    run_traced(tf.constant(X))
+    run_traced(tf.constant(ROWS))
 
     other = build_net(TorchNet, seed=5, **case)
     tf_net.set_weights(other.get_weights())
 
     expected, _ = run_net(other)
-    np.testing.assert_allclose(run_traced(tf.constant(X))[0], expected, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(run_traced(tf.constant(ROWS))[0], expected, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("case", CASES[::5], ids=label)
@@ -402,13 +402,13 @@ def test_activation_may_be_a_callable(cls, function, assert_same_results, build_
 
 def test_activation_with_parameters_is_trained():
     config = {"fcnet_hiddens": [8, 6], "fcnet_activation": torch.nn.PReLU, "vf_share_layers": False}
-    model = TorchNet(OBS, ACTIONS, 4, config, "net")
+    model = TorchNet(OBS, ACTIONS, num_outputs=4, model_config=config, name="net")
     slopes = []
     for name, parameter in model.named_parameters():
         if "activation" in name and parameter.shape == (1,):
             slopes.append(name)
 
-    output, _ = model({"obs": torch.from_numpy(X)})
+    output, _ = model({"obs": torch.from_numpy(ROWS)})
     (output.sum() + model.value_function().sum()).backward()
 
     assert len(slopes) == 4  # 2 layers of the policy and 2 of the value, none shared

@@ -80,7 +80,7 @@ def test_no_final_linear_shortens_both_stacks(cls, build_net):
 @pytest.mark.parametrize("cls", [TorchNet, TFNet])
 def test_free_log_std_rejects_an_odd_number_of_outputs(cls):
     with pytest.raises(ConfigError, match="needs an even number of outputs") as caught:
-        cls(OBS, ACTIONS, 3, {"free_log_std": True}, "net")
+        cls(OBS, ACTIONS, num_outputs=3, model_config={"free_log_std": True}, name="net")
 
     assert "free_log_std needs" in str(caught.value)
     assert "found 3" in str(caught.value)
@@ -88,7 +88,13 @@ def test_free_log_std_rejects_an_odd_number_of_outputs(cls):
 
 @pytest.mark.parametrize("cls", [TorchNet, TFNet])
 def test_free_log_std_starts_at_zero(cls, run_net):
-    model = cls(OBS, ACTIONS, 4, {"fcnet_hiddens": [8], "free_log_std": True}, "net")
+    model = cls(
+        OBS,
+        ACTIONS,
+        num_outputs=4,
+        model_config={"fcnet_hiddens": [8], "free_log_std": True},
+        name="net",
+    )
 
     outputs, _ = run_net(model)
 
@@ -97,7 +103,13 @@ def test_free_log_std_starts_at_zero(cls, run_net):
 
 @pytest.mark.parametrize("cls", [TorchNet, TFNet])
 def test_free_log_std_is_the_same_for_all_observations(cls, run_net):
-    model = cls(OBS, ACTIONS, 4, {"fcnet_hiddens": [8], "free_log_std": True}, "net")
+    model = cls(
+        OBS,
+        ACTIONS,
+        num_outputs=4,
+        model_config={"fcnet_hiddens": [8], "free_log_std": True},
+        name="net",
+    )
     weights = model.get_weights()
     weights["outputs.free_log_std.log_std"] = np.float32([0.5, -1.0])
 
@@ -109,7 +121,7 @@ def test_free_log_std_is_the_same_for_all_observations(cls, run_net):
 
 @pytest.mark.parametrize("cls", [TorchNet, TFNet])
 def test_free_log_std_is_trained(cls):
-    model = cls(OBS, ACTIONS, 4, {"free_log_std": True}, "net")
+    model = cls(OBS, ACTIONS, num_outputs=4, model_config={"free_log_std": True}, name="net")
 
     assert "outputs.free_log_std.log_std" in model.trainable_variables(as_dict=True)
 
@@ -119,14 +131,14 @@ def test_network_does_not_change_the_config(cls):
     config = {"fcnet_hiddens": [8], "post_fcnet_hiddens": [5], "no_final_linear": True}
     before = copy.deepcopy(config)
 
-    cls(OBS, ACTIONS, 4, config, "net")
+    cls(OBS, ACTIONS, num_outputs=4, model_config=config, name="net")
 
     assert config == before
 
 
 @pytest.mark.parametrize("cls", [TorchNet, TFNet])
 def test_empty_config_means_two_layers_of_256(cls):
-    weights = cls(OBS, ACTIONS, 4, {}, "net").get_weights()
+    weights = cls(OBS, ACTIONS, num_outputs=4, model_config={}, name="net").get_weights()
 
     assert weights["hidden.layers.0.weight"].shape == (256, 3)
     assert weights["hidden.layers.1.weight"].shape == (256, 256)
@@ -147,7 +159,13 @@ def test_empty_config_means_two_layers_of_256(cls):
     ],
 )
 def test_boxes_are_flattened_and_integers_divided_by_bounds(cls, space, divisor):
-    model = cls(space, ACTIONS, 4, {"fcnet_hiddens": [], "vf_share_layers": True}, "net")
+    model = cls(
+        space,
+        ACTIONS,
+        num_outputs=4,
+        model_config={"fcnet_hiddens": [], "vf_share_layers": True},
+        name="net",
+    )
     space.seed(0)
     obs = np.stack([space.sample() for _ in range(5)])
 

@@ -208,6 +208,11 @@ def test_initializer_accepts_names_of_both_frameworks(framework, spelling, name)
 # --- layers of a network --------------------------------------------------------------------------
 
 
+def build_weights(cls, config):
+    """Return the initial weights of a network with 3 inputs and 4 outputs."""
+    return cls(OBS, ACTIONS, 4, config, "net").get_weights()
+
+
 def compute_row_norms(weights):
     return np.linalg.norm(weights, axis=1)
 
@@ -221,7 +226,7 @@ def test_fresh_network_has_normc_weights_and_zero_biases(cls):
         "free_log_std": True,
     }
 
-    weights = cls(OBS, ACTIONS, 4, config, "net").get_weights()
+    weights = build_weights(cls, config)
 
     for name, array in weights.items():
         if name.endswith(("bias", "log_std")):
@@ -242,7 +247,7 @@ def test_no_final_linear_keeps_the_initializer_of_the_layer(cls):
         "free_log_std": True,
     }
 
-    weights = cls(OBS, ACTIONS, 4, config, "net").get_weights()
+    weights = build_weights(cls, config)
 
     # 1 as in a hidden layer, not 0.01 as in an output layer.
     norms = compute_row_norms(weights["outputs.logits.weight"])
@@ -261,7 +266,7 @@ def test_fcnet_initializers_reach_the_fcnet_layers(cls, stack):
         "vf_share_layers": False,
     }
 
-    weights = cls(OBS, ACTIONS, 4, config, "net").get_weights()
+    weights = build_weights(cls, config)
 
     np.testing.assert_array_equal(weights[f"{stack}.layers.0.weight"], 0.25)
     np.testing.assert_array_equal(weights[f"{stack}.layers.0.bias"], 1)
@@ -283,7 +288,7 @@ def test_post_fcnet_initializers_reach_the_post_layers(cls, stack):
         "vf_share_layers": False,
     }
 
-    weights = cls(OBS, ACTIONS, 4, config, "net").get_weights()
+    weights = build_weights(cls, config)
 
     post_weight = weights[f"{stack}.layers.2.weight"]
     post_bias = weights[f"{stack}.layers.2.bias"]
@@ -302,7 +307,7 @@ def test_initializers_of_hidden_layers_miss_the_output_layer(cls):
         "vf_share_layers": False,
     }
 
-    weights = cls(OBS, ACTIONS, 4, config, "net").get_weights()
+    weights = build_weights(cls, config)
 
     norms = compute_row_norms(weights["outputs.logits.weight"])
     np.testing.assert_allclose(norms, 0.01, rtol=1e-5)  # the output layer's default
@@ -318,7 +323,7 @@ def test_initializers_of_hidden_layers_miss_the_output_layer(cls):
 def test_initializer_may_be_a_function_of_the_framework(cls, initializer, number):
     config = {"fcnet_hiddens": [8], "fcnet_weights_initializer": initializer}
 
-    weights = cls(OBS, ACTIONS, 4, config, "net").get_weights()
+    weights = build_weights(cls, config)
 
     np.testing.assert_array_equal(weights["hidden.layers.0.weight"], np.full((8, 3), number))
 
@@ -333,7 +338,7 @@ def test_initializer_may_be_a_function_of_the_framework(cls, initializer, number
 def test_initializer_may_be_normc_initializer_of_rllib(cls, initializer):
     config = {"fcnet_hiddens": [8], "fcnet_weights_initializer": initializer}
 
-    weights = cls(OBS, ACTIONS, 4, config, "net").get_weights()
+    weights = build_weights(cls, config)
 
     norms = compute_row_norms(weights["hidden.layers.0.weight"])
     np.testing.assert_allclose(norms, 0.5, rtol=1e-5)

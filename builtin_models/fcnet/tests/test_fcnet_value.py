@@ -11,7 +11,7 @@ from rlcatalog.errors import StaleOutputError
 from rlcatalog_tf import FullyConnectedNetwork as TFNet
 from rlcatalog_torch import FullyConnectedNetwork as TorchNet
 
-X = np.random.default_rng(0).normal(size=(16, 3)).astype(np.float32)
+ROWS = np.random.default_rng(0).normal(size=(16, 3)).astype(np.float32)
 
 
 class CountedStack:
@@ -75,11 +75,11 @@ def test_torch_value_adds_no_pass(share, stacks, no_final_linear, build_net, run
 @pytest.mark.parametrize("cls", [TorchNet, TFNet])
 def test_value_belongs_to_the_last_pass(cls, build_net, run_net):
     model = build_net(cls, fcnet_hiddens=[8])
-    _, first = run_net(model, X[:1])
-    _, second = run_net(model, X[1:2])
+    _, first = run_net(model, ROWS[:1])
+    _, second = run_net(model, ROWS[1:2])
 
-    run_net(model, X[:1])
-    _, second_again = run_net(model, X[1:2])
+    run_net(model, ROWS[:1])
+    _, second_again = run_net(model, ROWS[1:2])
 
     assert not np.allclose(first, second)
     np.testing.assert_allclose(second_again, second, rtol=1e-6)
@@ -89,8 +89,8 @@ def test_value_belongs_to_the_last_pass(cls, build_net, run_net):
 def test_last_output_has_the_shape_of_the_last_pass(cls, build_net, run_net):
     model = build_net(cls, num_outputs=4)
 
-    run_net(model, X)
-    run_net(model, X[:1])
+    run_net(model, ROWS)
+    run_net(model, ROWS[:1])
 
     assert tuple(model.last_output().shape) == (1, 4)
 
@@ -130,7 +130,7 @@ def traced_net(build_net):
     def run_traced(x):
         return model({"obs": x})[0]
 
-    run_traced(tf.constant(X))
+    run_traced(tf.constant(ROWS))
     return model
 
 
@@ -168,7 +168,7 @@ def test_value_inside_a_branch_of_its_own_trace(build_net, run_net):
         tf_net({"obs": x})
         return tf.cond(is_wanted, tf_net.value_function, lambda: tf.zeros([16]))
 
-    value = compute_value(tf.constant(X), tf.constant(True))
+    value = compute_value(tf.constant(ROWS), tf.constant(True))
 
     _, expected = run_net(torch_net)
     np.testing.assert_allclose(value, expected, rtol=1e-5, atol=1e-5)
@@ -197,7 +197,7 @@ def find_gradients(model):
 
 def test_gradients_of_a_separate_value_reach_its_layers_only(build_net):
     model = build_net(TorchNet, fcnet_hiddens=[8], vf_share_layers=False)
-    model({"obs": torch.from_numpy(X)})
+    model({"obs": torch.from_numpy(ROWS)})
 
     model.value_function().sum().backward()
 
@@ -206,7 +206,7 @@ def test_gradients_of_a_separate_value_reach_its_layers_only(build_net):
 
 def test_gradients_of_outputs_miss_a_separate_value(build_net):
     model = build_net(TorchNet, fcnet_hiddens=[8], vf_share_layers=False)
-    output, _ = model({"obs": torch.from_numpy(X)})
+    output, _ = model({"obs": torch.from_numpy(ROWS)})
 
     output.sum().backward()
 

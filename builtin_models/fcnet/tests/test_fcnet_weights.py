@@ -12,7 +12,7 @@ from rlcatalog.errors import ModelContractError, StaleOutputError
 from rlcatalog_tf import FullyConnectedNetwork as TFNet
 from rlcatalog_torch import FullyConnectedNetwork as TorchNet
 
-X = np.random.default_rng(0).normal(size=(16, 3)).astype(np.float32)
+ROWS = np.random.default_rng(0).normal(size=(16, 3)).astype(np.float32)
 
 
 @pytest.mark.parametrize("cls", [TorchNet, TFNet])
@@ -79,7 +79,7 @@ def test_functional_call_uses_other_weights(build_net, run_net):
     model = build_net(TorchNet, seed=1, fcnet_hiddens=[8], free_log_std=True)
     other = build_net(TorchNet, seed=3, fcnet_hiddens=[8], free_log_std=True)
 
-    inputs = {"obs": torch.from_numpy(X)}
+    inputs = {"obs": torch.from_numpy(ROWS)}
     output, _ = torch.func.functional_call(model, dict(other.named_parameters()), (inputs,))
 
     expected, _ = run_net(other)
@@ -130,7 +130,7 @@ def test_deepcopy_of_a_trained_net_has_its_own_weights(trained_net, assert_same_
 def test_deepcopy_after_a_pass_in_inference_mode(assert_same_results, build_net, run_net):
     model = build_net(TorchNet, fcnet_hiddens=[8])
     with torch.inference_mode():
-        model({"obs": torch.from_numpy(X)})
+        model({"obs": torch.from_numpy(ROWS)})
 
     copied = copy.deepcopy(model)
 

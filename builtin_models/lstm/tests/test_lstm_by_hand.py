@@ -11,7 +11,7 @@ from scipy.special import expit
 RANDOM = np.random.default_rng(0)
 #: Four sequences of up to six steps.
 LENGTHS = np.array([6, 2, 1, 4], np.int32)
-X = RANDOM.normal(size=(4, 6, 3)).astype(np.float32)
+SEQUENCES = RANDOM.normal(size=(4, 6, 3)).astype(np.float32)
 PREV_ACTIONS = RANDOM.normal(size=(4, 6, 4)).astype(np.float32)
 PREV_REWARDS = RANDOM.normal(size=(4, 6)).astype(np.float32)
 #: State of 5 cells: output and cell state.
@@ -25,7 +25,7 @@ PREV_BOTH = {"lstm_use_prev_action": True, "lstm_use_prev_reward": True}
 
 def make_inputs(config):
     """Return observations and what the config reads of the past, [sequences, steps, ...]."""
-    inputs = {"obs": X}
+    inputs = {"obs": SEQUENCES}
     if config.get("lstm_use_prev_action"):
         inputs["past_actions"] = PREV_ACTIONS
     if config.get("lstm_use_prev_reward"):
@@ -46,7 +46,10 @@ def compute_by_hand(weights, config, lengths):
         h = STATE[0][s].astype(np.float64)
         c = STATE[1][s].astype(np.float64)
         for t in range(lengths[s]):
-            dense = w["trunk.hidden.layers.0.weight"] @ X[s, t] + w["trunk.hidden.layers.0.bias"]
+            dense = (
+                w["trunk.hidden.layers.0.weight"] @ SEQUENCES[s, t]
+                + w["trunk.hidden.layers.0.bias"]
+            )
             parts = [np.tanh(dense)]
             if config.get("lstm_use_prev_action"):
                 parts.append(PREV_ACTIONS[s, t])
@@ -90,7 +93,7 @@ def test_comparison_with_numpy_sees_another_order_of_gates(
     build_model, run_model, select_real_steps
 ):
     model = build_model("torch")
-    results = run_model(model, {"obs": X}, STATE, LENGTHS)
+    results = run_model(model, {"obs": SEQUENCES}, STATE, LENGTHS)
 
     weights = model.get_weights()
     weights["cell.bias"] = np.roll(weights["cell.bias"], 5)  # by one gate of 5 cells
@@ -117,7 +120,7 @@ def run_torch_lstm(weights):
         lstm.bias_ih_l0.copy_(torch.from_numpy(weights["cell.bias"]))
         lstm.bias_hh_l0.zero_()
         packed = torch.nn.utils.rnn.pack_padded_sequence(
-            torch.from_numpy(X), lengths, batch_first=True, enforce_sorted=False
+            torch.from_numpy(SEQUENCES), lengths, batch_first=True, enforce_sorted=False
         )
         packed, (h, c) = lstm(packed, state)
         features, _ = torch.nn.utils.rnn.pad_packed_sequence(packed, batch_first=True)
@@ -130,7 +133,7 @@ def test_lstm_matches_torch_nn_lstm(
     model = build_model(framework, {"fcnet_hiddens": []})  # the LSTM reads the observation
     weights = model.get_weights()
 
-    results = run_model(model, {"obs": X}, STATE, LENGTHS)
+    results = run_model(model, {"obs": SEQUENCES}, STATE, LENGTHS)
 
     features, h, c = run_torch_lstm(weights)
     logits = features @ weights["outputs.logits.weight"].T + weights["outputs.logits.bias"]
@@ -343,7 +346,7 @@ def test_one_trace_serves_all_sizes_and_matches_torch(
 ):
     torch_model = build_model("torch", seed=0)
     lengths = np.minimum(LENGTHS[:sequences], steps)
-    x = np.ascontiguousarray(X[:sequences, :steps])
+    x = np.ascontiguousarray(SEQUENCES[:sequences, :steps])
     state = [part[:sequences] for part in STATE]
     factors = draw_loss_factors(lengths, steps)
 

@@ -18,8 +18,8 @@ pytestmark = pytest.mark.twins
 
 PAST = {"lstm_use_prev_action": True, "lstm_use_prev_reward": True}
 RANDOM = np.random.default_rng(1)
-#: Three sequences of up to five steps, and their states of 5 cells.
-X = RANDOM.normal(size=(3, 5, 3)).astype(np.float32)
+#: Three sequences of up to five steps, and the states of 5 cells before them.
+SEQUENCES = RANDOM.normal(size=(3, 5, 3)).astype(np.float32)
 STATE = [RANDOM.normal(size=(3, 5)).astype(np.float32) for _ in range(2)]
 LENGTHS = np.array([2, 5, 1], np.int32)
 
@@ -39,10 +39,10 @@ def test_results_do_not_depend_on_padding(
     framework, steps, number, build_model, run_model, select_real_steps, assert_close
 ):
     model = build_model(framework)
-    expected = run_model(model, {"obs": X}, STATE, LENGTHS)
+    expected = run_model(model, {"obs": SEQUENCES}, STATE, LENGTHS)
     padded = np.full((3, steps, 3), number, np.float32)
     for sequence, length in enumerate(LENGTHS):
-        padded[sequence, :length] = X[sequence, :length]
+        padded[sequence, :length] = SEQUENCES[sequence, :length]
 
     results = run_model(model, {"obs": padded}, STATE, LENGTHS)
 
@@ -60,7 +60,7 @@ def test_padding_behind_all_sequences_changes_nothing(
     framework, build_model, run_model, assert_close
 ):
     model = build_model(framework)
-    two_steps = X[:, :2]
+    two_steps = SEQUENCES[:, :2]
     padded = np.concatenate([two_steps, np.full((3, 2, 3), 9, np.float32)], axis=1)
 
     results = run_model(model, {"obs": padded}, STATE, lengths=[2, 2, 2])
@@ -75,7 +75,7 @@ def test_impossible_length_is_an_error(build_model, run_model, lengths):
     with pytest.raises(
         ModelContractError, match="seq_lens: expected lengths from 1 to 5"
     ) as caught:
-        run_model(build_model("torch"), {"obs": X}, STATE, lengths)
+        run_model(build_model("torch"), {"obs": SEQUENCES}, STATE, lengths)
 
     assert "found [2, " in str(caught.value)
 
@@ -86,11 +86,11 @@ def test_impossible_length_is_an_error(build_model, run_model, lengths):
 @pytest.mark.parametrize("time_major", [False, True])
 def test_single_steps_match_one_pass(framework, time_major, build_model, run_model, assert_close):
     model = build_model(framework, {"_time_major": time_major})
-    expected = run_model(model, {"obs": X}, STATE, lengths=[5, 5, 5])
+    expected = run_model(model, {"obs": SEQUENCES}, STATE, lengths=[5, 5, 5])
 
     state = STATE
     for t in range(5):
-        step = run_model(model, {"obs": X[:, t : t + 1]}, state, lengths=[1, 1, 1])
+        step = run_model(model, {"obs": SEQUENCES[:, t : t + 1]}, state, lengths=[1, 1, 1])
         state = step.state
         assert_close(step.outputs[:, 0], expected.outputs[:, t])
         assert_close(step.values[:, 0], expected.values[:, t])
@@ -103,9 +103,9 @@ def test_sequence_alone_matches_its_row_of_a_batch(
     framework, sequence, length, build_model, run_model, assert_close
 ):
     model = build_model(framework)
-    batch = run_model(model, {"obs": X}, STATE, lengths=[2, 5, 1])
+    batch = run_model(model, {"obs": SEQUENCES}, STATE, lengths=[2, 5, 1])
 
-    obs = X[sequence : sequence + 1, :length]
+    obs = SEQUENCES[sequence : sequence + 1, :length]
     state = [part[sequence : sequence + 1] for part in STATE]
     alone = run_model(model, {"obs": obs}, state, [length])
 
@@ -126,7 +126,7 @@ def test_value_function_runs_no_second_pass(framework, build_model, run_model, m
         return forward(self, *arguments)
 
     monkeypatch.setattr(trunk_class, "forward", count_pass)
-    run_model(model, {"obs": X}, STATE, LENGTHS)
+    run_model(model, {"obs": SEQUENCES}, STATE, LENGTHS)
     model.value_function()
 
     assert len(passes) == 1
@@ -146,9 +146,9 @@ def test_step_without_state_begins_with_zeros(framework, build_model, run_model,
     model = build_model(framework)
     zeros = [np.zeros((3, 5)), np.zeros((3, 5))]
 
-    results = run_model(model, {"obs": X[:, :1]}, state=None, lengths=None)
+    results = run_model(model, {"obs": SEQUENCES[:, :1]}, state=None, lengths=None)
 
-    expected = run_model(model, {"obs": X[:, :1]}, zeros, lengths=[1, 1, 1])
+    expected = run_model(model, {"obs": SEQUENCES[:, :1]}, zeros, lengths=[1, 1, 1])
     assert_close(results.outputs, expected.outputs)
 
 
@@ -156,9 +156,9 @@ def test_sequence_without_state_begins_with_zeros(framework, build_model, run_mo
     model = build_model(framework)
     zeros = [np.zeros((3, 5)), np.zeros((3, 5))]
 
-    results = run_model(model, {"obs": X}, state=None, lengths=LENGTHS)
+    results = run_model(model, {"obs": SEQUENCES}, state=None, lengths=LENGTHS)
 
-    expected = run_model(model, {"obs": X}, zeros, LENGTHS)
+    expected = run_model(model, {"obs": SEQUENCES}, zeros, LENGTHS)
     assert_close(results.state, expected.state)
 
 
@@ -211,7 +211,7 @@ def act_for_six_steps(policy, restarts):
 
 #: (environment, first step, end) of each sequence: it ends with its episode, or after four steps.
 RESTARTS = {2: [0], 4: [0], 5: [1]}
-SEQUENCES = [
+CUTS = [
     (0, 0, 2), (0, 2, 4), (0, 4, 6),
     (1, 0, 4), (1, 4, 5), (1, 5, 6),
     (2, 0, 4), (2, 4, 6),
@@ -219,7 +219,7 @@ SEQUENCES = [
 
 
 def cut_into_sequences(array):
-    return np.concatenate([array[row, start:end] for row, start, end in SEQUENCES])
+    return np.concatenate([array[row, start:end] for row, start, end in CUTS])
 
 
 def make_batch(recording):
@@ -227,9 +227,9 @@ def make_batch(recording):
     batch = {
         "obs": cut_into_sequences(recording.obs),
         "raw_action": cut_into_sequences(recording.raw_action),
-        "seq_lens": np.array([end - start for _, start, end in SEQUENCES], np.int32),
+        "seq_lens": np.array([end - start for _, start, end in CUTS], np.int32),
         "state": [
-            np.stack([part[row, start] for row, start, _ in SEQUENCES])
+            np.stack([part[row, start] for row, start, _ in CUTS])
             for part in (recording.h, recording.c)
         ],
     }
@@ -266,7 +266,7 @@ def test_evaluate_depends_on_the_stored_states(framework, past, build_policy, to
 def test_first_step_has_zeros_as_past_action_and_reward(framework, build_policy):
     policy = build_policy(framework, PAST)
 
-    seen = policy.act(X[:, 0]).state.seen
+    seen = policy.act(SEQUENCES[:, 0]).state.seen
 
     assert not seen["past_actions"].any()  # not action 0, which is [1, 0, 0, 0]
     assert not seen["past_rewards"].any()
@@ -274,9 +274,9 @@ def test_first_step_has_zeros_as_past_action_and_reward(framework, build_policy)
 
 def test_second_step_has_the_first_action_one_hot(framework, build_policy):
     policy = build_policy(framework, PAST)
-    first = policy.act(X[:, 0])
+    first = policy.act(SEQUENCES[:, 0])
 
-    second = policy.act(X[:, 0], first.state, prev_reward=np.ones(3))
+    second = policy.act(SEQUENCES[:, 0], first.state, prev_reward=np.ones(3))
 
     one_hot = np.eye(4)[first.raw_action[:, 0]]
     np.testing.assert_array_equal(second.state.seen["past_actions"], one_hot)
@@ -284,7 +284,7 @@ def test_second_step_has_the_first_action_one_hot(framework, build_policy):
 
 def test_restart_makes_a_row_act_as_in_its_first_step(framework, build_policy, assert_close):
     policy = build_policy(framework, PAST)
-    obs = X[:, 0]
+    obs = SEQUENCES[:, 0]
     first = policy.act(obs)
     second = policy.act(obs, first.state, prev_reward=np.ones(3))
 
@@ -308,8 +308,8 @@ def test_state_returns_to_the_model_without_a_copy(build_policy, monkeypatch):
         return outputs, new_state
 
     monkeypatch.setattr(LSTMWrapper, "forward", record_states)
-    first = policy.act(X[:, 0])
-    policy.act(X[:, 1], first.state)
+    first = policy.act(SEQUENCES[:, 0])
+    policy.act(SEQUENCES[:, 1], first.state)
 
     for second_in, first_out in zip(states_in[1], states_out[0], strict=True):
         assert second_in.data_ptr() == first_out.data_ptr()
@@ -317,13 +317,13 @@ def test_state_returns_to_the_model_without_a_copy(build_policy, monkeypatch):
 
 def test_loaded_policy_continues_from_a_state(framework, build_policy, assert_close, tmp_path):
     policy = build_policy(framework, PAST)
-    first = policy.act(X[:, 0])
+    first = policy.act(SEQUENCES[:, 0])
     policy.save(tmp_path)
 
     loaded = rlcatalog.load(tmp_path)
 
-    step = loaded.act(X[:, 1], first.state, prev_reward=np.ones(3), explore=False)
-    expected = policy.act(X[:, 1], first.state, prev_reward=np.ones(3), explore=False)
+    step = loaded.act(SEQUENCES[:, 1], first.state, prev_reward=np.ones(3), explore=False)
+    expected = policy.act(SEQUENCES[:, 1], first.state, prev_reward=np.ones(3), explore=False)
     assert_close(step.dist_inputs, expected.dist_inputs, tolerance=1e-6)
     assert_close(step.state.memory, expected.state.memory, tolerance=1e-6)
 
@@ -357,7 +357,7 @@ def test_make_model_does_not_change_the_config(framework):
 def test_deepcopy_after_evaluate_has_its_own_weights(build_policy):
     policy = build_policy("torch")
     # Leaves tensors in the model that belong to a graph.
-    policy.evaluate({"obs": X[:, 0], "raw_action": np.zeros((3, 1), np.int64)})
+    policy.evaluate({"obs": SEQUENCES[:, 0], "raw_action": np.zeros((3, 1), np.int64)})
 
     copied = copy.deepcopy(policy.model)
     with torch.no_grad():
@@ -394,19 +394,19 @@ def weight_norm_model(build_model):
 
 
 def test_weight_norm_keeps_the_outputs(weight_norm_model, build_model, run_model, assert_close):
-    results = run_model(weight_norm_model, {"obs": X}, STATE, LENGTHS)
+    results = run_model(weight_norm_model, {"obs": SEQUENCES}, STATE, LENGTHS)
 
-    expected = run_model(build_model("torch"), {"obs": X}, STATE, LENGTHS)
+    expected = run_model(build_model("torch"), {"obs": SEQUENCES}, STATE, LENGTHS)
     assert_close(results.outputs, expected.outputs)
 
 
 def test_weight_norm_changes_outputs_with_the_norm(weight_norm_model, run_model):
-    before = run_model(weight_norm_model, {"obs": X}, STATE, LENGTHS)
+    before = run_model(weight_norm_model, {"obs": SEQUENCES}, STATE, LENGTHS)
 
     with torch.no_grad():
         weight_norm_model.cell.parametrizations.weight_hh.original0.mul_(2)
 
-    after = run_model(weight_norm_model, {"obs": X}, STATE, LENGTHS)
+    after = run_model(weight_norm_model, {"obs": SEQUENCES}, STATE, LENGTHS)
     assert not np.allclose(after.outputs, before.outputs, atol=1e-3)
 
 
@@ -414,7 +414,7 @@ def test_weight_norm_is_the_same_in_steps_and_sequences(weight_norm_model, run_m
     with torch.no_grad():
         weight_norm_model.cell.parametrizations.weight_hh.original0.mul_(2)
 
-    step = run_model(weight_norm_model, {"obs": X[:, :1]}, STATE, lengths=[1, 1, 1])
-    sequence = run_model(weight_norm_model, {"obs": X}, STATE, lengths=[1, 1, 1])
+    step = run_model(weight_norm_model, {"obs": SEQUENCES[:, :1]}, STATE, lengths=[1, 1, 1])
+    sequence = run_model(weight_norm_model, {"obs": SEQUENCES}, STATE, lengths=[1, 1, 1])
 
     assert_close(step.state, sequence.state)

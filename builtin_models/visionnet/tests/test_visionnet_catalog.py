@@ -17,7 +17,7 @@ from rlcatalog_tf import VisionNetwork as TFNet
 from rlcatalog_torch import VisionNetwork as TorchNet
 from rlcatalog_visionnet.plugin import match
 
-FOUR = spaces.Discrete(4)
+FOUR_ACTIONS = spaces.Discrete(4)
 SCREEN = spaces.Box(0, 255, (84, 84, 4), np.uint8)
 
 
@@ -103,7 +103,7 @@ class VectorPreprocessor(Preprocessor):
 
 def explain_layers(space, config):
     """Return the stages of the model and their shapes."""
-    rows = rlcatalog.explain(space, FOUR, config).as_dict()["shapes"]
+    rows = rlcatalog.explain(space, FOUR_ACTIONS, config).as_dict()["shapes"]
     models = ("visionnet", "fcnet", "complex_input")
     return [row for row in rows if row["stage"].startswith(models)]
 
@@ -143,7 +143,7 @@ def test_policy_acts_on_images_of_a_preprocessor(framework, cls):
         "custom_preprocessor": GrayImagePreprocessor,
         "conv_filters": [[4, 8, 4], [8, 11, 1]],
     }
-    policy = rlcatalog.build(spaces.Box(-1, 1, (4,)), FOUR, config, framework)
+    policy = rlcatalog.build(spaces.Box(-1, 1, (4,)), FOUR_ACTIONS, config, framework)
 
     step = policy.act(np.ones((2, 4), np.float32))
 
@@ -158,7 +158,9 @@ def test_get_model_v2_takes_the_space_of_a_preprocessor(framework, cls):
     )
 
     config = {"conv_filters": [[4, 8, 4], [8, 11, 1]]}
-    model = ModelCatalog.get_model_v2(preprocessor.observation_space, FOUR, 4, config, framework)
+    model = ModelCatalog.get_model_v2(
+        preprocessor.observation_space, FOUR_ACTIONS, 4, config, framework
+    )
 
     assert type(model) is cls
 
@@ -170,21 +172,21 @@ def test_get_model_v2_takes_the_space_of_a_preprocessor(framework, cls):
 def test_categories_with_three_axes_are_no_image(config):
     space = spaces.MultiDiscrete(np.full((2, 2, 2), 3))
 
-    explanation = rlcatalog.explain(space, FOUR, config).as_dict()
+    explanation = rlcatalog.explain(space, FOUR_ACTIONS, config).as_dict()
 
     assert explanation["model"]["chosen"] == "fcnet"
 
 
 def test_multi_binary_with_three_axes_is_an_image():
     # As in RLlib, whose preprocessor keeps the shape of a MultiBinary.
-    explanation = rlcatalog.explain(spaces.MultiBinary((4, 4, 3)), FOUR).as_dict()
+    explanation = rlcatalog.explain(spaces.MultiBinary((4, 4, 3)), FOUR_ACTIONS).as_dict()
 
     assert explanation["model"]["chosen"] == "visionnet"
 
 
 @both_frameworks
 def test_image_chooses_visionnet(framework, cls):
-    model = rlcatalog.explain(SCREEN, FOUR, framework=framework).as_dict()["model"]
+    model = rlcatalog.explain(SCREEN, FOUR_ACTIONS, framework=framework).as_dict()["model"]
 
     ranks = {candidate["name"]: candidate["rank"] for candidate in model["candidates"]}
     assert model["chosen"] == "visionnet"
@@ -199,7 +201,9 @@ def test_image_chooses_visionnet(framework, cls):
 def test_get_model_v2_builds_a_visionnet_for_images(framework, cls):
     preprocessor = ModelCatalog.get_preprocessor_for_space(SCREEN)
 
-    model = ModelCatalog.get_model_v2(preprocessor.observation_space, FOUR, 4, {}, framework)
+    model = ModelCatalog.get_model_v2(
+        preprocessor.observation_space, FOUR_ACTIONS, 4, {}, framework
+    )
 
     assert type(model) is cls
 
@@ -210,7 +214,7 @@ def test_get_model_v2_builds_a_visionnet_for_images(framework, cls):
 def explain_shapes(space, config):
     """Return (stage, shape) of each layer of the visionnet."""
     shapes = []
-    for row in rlcatalog.explain(space, FOUR, config).as_dict()["shapes"]:
+    for row in rlcatalog.explain(space, FOUR_ACTIONS, config).as_dict()["shapes"]:
         if row["stage"].startswith("visionnet: "):
             shapes.append((row["stage"].removeprefix("visionnet: "), row["shape"]))
     return shapes
@@ -277,20 +281,20 @@ def test_filters_may_be_tuples_and_numpy_numbers():
 def test_class_takes_any_box_with_three_axes(cls):
     space = spaces.Box(-np.inf, np.inf, (5, 6, 2), np.float64)
 
-    assert cls(space, FOUR, 4, {}, "net").num_outputs == 4
+    assert cls(space, FOUR_ACTIONS, num_outputs=4, model_config={}, name="net").num_outputs == 4
 
 
 @pytest.mark.parametrize("cls", [TorchNet, TFNet])
 def test_class_rejects_a_vector(cls):
     with pytest.raises(UnsupportedSpaceError, match=r"visionnet needs images.*Use fcnet") as caught:
-        cls(spaces.Box(-1, 1, (4,)), FOUR, 4, {}, "net")
+        cls(spaces.Box(-1, 1, (4,)), FOUR_ACTIONS, num_outputs=4, model_config={}, name="net")
 
     assert "found shape (4,)" in str(caught.value)
 
 
 def test_custom_model_visionnet_rejects_a_matrix():
     with pytest.raises(UnsupportedSpaceError, match=r"found shape \(2, 2\)"):
-        rlcatalog.explain(spaces.Box(-1, 1, (2, 2)), FOUR, {"custom_model": "visionnet"})
+        rlcatalog.explain(spaces.Box(-1, 1, (2, 2)), FOUR_ACTIONS, {"custom_model": "visionnet"})
 
 
 # --- errors ---------------------------------------------------------------------------------------
@@ -377,7 +381,7 @@ INVALID_CONFIGS = {
 @pytest.mark.parametrize(("config", "message"), INVALID_CONFIGS.values(), ids=list(INVALID_CONFIGS))
 def test_invalid_config_is_an_error(config, message):
     with pytest.raises(ConfigError) as caught:
-        rlcatalog.explain(SCREEN, FOUR, config)
+        rlcatalog.explain(SCREEN, FOUR_ACTIONS, config)
 
     assert message in str(caught.value)
     assert not isinstance(caught.value, ConfigTypeError)
@@ -392,7 +396,7 @@ def test_invalid_config_is_an_error(config, message):
 )
 def test_value_of_another_type_is_a_config_type_error(key, value):
     with pytest.raises(ConfigTypeError, match=f"'{key}'"):
-        rlcatalog.explain(SCREEN, FOUR, {key: value})
+        rlcatalog.explain(SCREEN, FOUR_ACTIONS, {key: value})
 
 
 @pytest.mark.parametrize(
@@ -407,12 +411,12 @@ def test_image_too_small_for_nature_gets_filters_that_fit(shape, reason):
     image = spaces.Box(0, 255, shape, np.uint8)
 
     with pytest.raises(ConfigError, match="the preset 'nature' does not fit") as caught:
-        rlcatalog.explain(image, FOUR, {"conv_filters": "nature"})
+        rlcatalog.explain(image, FOUR_ACTIONS, {"conv_filters": "nature"})
 
     message = str(caught.value)
     assert reason in message
     suggestion = re.search(r"This list fits: (\[.*\])\.", message)[1]
-    rlcatalog.explain(image, FOUR, {"conv_filters": ast.literal_eval(suggestion)})
+    rlcatalog.explain(image, FOUR_ACTIONS, {"conv_filters": ast.literal_eval(suggestion)})
 
 
 @pytest.mark.parametrize("cls", [TorchNet, TFNet])
@@ -421,7 +425,7 @@ def test_free_log_std_rejects_an_odd_number_of_outputs(cls, no_final_linear):
     config = {"free_log_std": True, "no_final_linear": no_final_linear}
 
     with pytest.raises(ConfigError, match="needs an even number of outputs") as caught:
-        cls(SCREEN, None, 3, config, "net")
+        cls(SCREEN, None, num_outputs=3, model_config=config, name="net")
 
     assert "free_log_std needs" in str(caught.value)
     assert "found 3" in str(caught.value)
@@ -434,7 +438,7 @@ def test_keys_of_transposed_convolutions_are_warned_of(key):
     message = f"'conv_transpose_{key}' has no effect: .*transposed convolution"
 
     with pytest.warns(DeprecationWarning, match=message):
-        rlcatalog.explain(SCREEN, FOUR, {f"conv_transpose_{key}": "zeros_"})
+        rlcatalog.explain(SCREEN, FOUR_ACTIONS, {f"conv_transpose_{key}": "zeros_"})
 
 
 def test_config_error_is_a_catalog_error():

@@ -168,7 +168,7 @@ def test_default_filters_are_those_of_rllib(size, layout):
     network_plan = plan({"image_layout": layout}, shape, 2)
 
     *paddings, last_padding = [layer.padding for layer in network_plan.layers]
-    last_size = (3, 3) if size == (64, 64) else (1, 1)
+    last_size = (3, 3) if size == (64, 64) else (1, 1)  # as in RLlib
     channels = RLLIB_FILTERS[size][-1][0]
     assert list_filters(network_plan) == RLLIB_FILTERS[size]
     assert set(paddings) == {"same"}

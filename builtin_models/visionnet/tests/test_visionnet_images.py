@@ -16,7 +16,7 @@ from rlcatalog_torch import VisionNetwork as TorchNet
 
 both_classes = pytest.mark.parametrize("cls", [TorchNet, TFNet])
 both_frameworks = pytest.mark.parametrize("framework", ["torch", "tf"])
-FOUR = spaces.Discrete(4)
+FOUR_ACTIONS = spaces.Discrete(4)
 
 
 # --- scale ----------------------------------------------------------------------------------------
@@ -48,7 +48,13 @@ def test_images_are_scaled_by_bounds_or_image_scale(
     config = {"conv_filters": [[3, [5, 4], 1]], "conv_activation": None}
     weights = build_net(cls, (5, 4, 2), config).get_weights()
     space = spaces.Box(0, 100, (5, 4, 2), dtype)
-    model = cls(space, FOUR, 4, {**config, "image_scale": image_scale}, "net")
+    model = cls(
+        space,
+        FOUR_ACTIONS,
+        num_outputs=4,
+        model_config={**config, "image_scale": image_scale},
+        name="net",
+    )
     model.set_weights(weights)
     space.seed(0)
     images = np.stack([space.sample() for _ in range(3)])
@@ -167,7 +173,7 @@ def test_frameworks_agree_on_the_default_filters_of_a_size(
 @both_frameworks
 def test_rllib_example_filters_for_42x42_build_and_act(framework, make_image_space):
     config = {"conv_filters": [[16, [4, 4], 2], [32, [4, 4], 2], [512, [11, 11], 1]]}
-    policy = rlcatalog.build(make_image_space((42, 42, 4)), FOUR, config, framework)
+    policy = rlcatalog.build(make_image_space((42, 42, 4)), FOUR_ACTIONS, config, framework)
     policy.observation_space.seed(0)
     image = policy.observation_space.sample()
 
@@ -176,7 +182,7 @@ def test_rllib_example_filters_for_42x42_build_and_act(framework, make_image_spa
     weights = policy.model.get_weights()
     assert weights["convs.layers.2.weight"].shape == (512, 32, 11, 11)
     assert weights["outputs.logits.weight"].shape == (4, 512)
-    assert all(action in FOUR for action in step.action)
+    assert all(action in FOUR_ACTIONS for action in step.action)
 
 
 # --- policies -------------------------------------------------------------------------------------
@@ -188,7 +194,7 @@ def build_atari_policy(request, make_image_space, draw_images):
 
     def build(framework):
         space = make_image_space(request.param)
-        policy = rlcatalog.build(space, FOUR, {"conv_filters": "nature"}, framework)
+        policy = rlcatalog.build(space, FOUR_ACTIONS, {"conv_filters": "nature"}, framework)
         return policy, draw_images(request.param, rows=2)
 
     return build
@@ -238,7 +244,7 @@ def test_filtered_images_are_not_scaled_again(framework, make_image_space, draw_
         "filter_include": ["obs"],
         "conv_filters": [[4, [13, 9], 1]],  # one convolution that sees the whole image
     }
-    policy = rlcatalog.build(make_image_space((13, 9, 2)), FOUR, config, framework)
+    policy = rlcatalog.build(make_image_space((13, 9, 2)), FOUR_ACTIONS, config, framework)
     images = draw_images((13, 9, 2), rows=40)
     policy.preprocess(images, update=True)
 
@@ -276,7 +282,9 @@ def test_policy_does_not_write_its_filters_into_the_config(
 ):
     before = copy.deepcopy(default_filters_config)
 
-    policy = rlcatalog.build(make_image_space(shape), FOUR, default_filters_config, framework)
+    policy = rlcatalog.build(
+        make_image_space(shape), FOUR_ACTIONS, default_filters_config, framework
+    )
 
     assert default_filters_config == before
     assert policy.model.model_config["conv_filters"] is None
@@ -286,8 +294,20 @@ def test_policy_does_not_write_its_filters_into_the_config(
 def test_one_config_serves_images_of_different_sizes(cls, default_filters_config, make_image_space):
     before = copy.deepcopy(default_filters_config)
 
-    large = cls(make_image_space((84, 84, 4)), FOUR, 4, default_filters_config, "net")
-    small = cls(make_image_space((13, 9, 2)), FOUR, 4, default_filters_config, "net")
+    large = cls(
+        make_image_space((84, 84, 4)),
+        FOUR_ACTIONS,
+        num_outputs=4,
+        model_config=default_filters_config,
+        name="net",
+    )
+    small = cls(
+        make_image_space((13, 9, 2)),
+        FOUR_ACTIONS,
+        num_outputs=4,
+        model_config=default_filters_config,
+        name="net",
+    )
 
     large_shapes = [array.shape for array in large.get_weights().values()]
     small_shapes = [array.shape for array in small.get_weights().values()]

@@ -44,7 +44,9 @@ def build_initial_weights(request, make_image_space):
         torch.manual_seed(0)
         tf.random.set_seed(0)
         config = {"conv_filters": request.param, "conv_flatten": True}
-        return cls(make_image_space((48, 40, 4)), None, 4, config, "net").get_weights()
+        return cls(
+            make_image_space((48, 40, 4)), None, num_outputs=4, model_config=config, name="net"
+        ).get_weights()
 
     return build
 
@@ -97,7 +99,9 @@ def test_conv_initializers_reach_convolutions_and_preset_layer(cls, make_image_s
         "vf_share_layers": False,
     }
 
-    weights = cls(make_image_space((40, 40, 1)), None, 4, config, "net").get_weights()
+    weights = cls(
+        make_image_space((40, 40, 1)), None, num_outputs=4, model_config=config, name="net"
+    ).get_weights()
 
     parts = {name.split(".")[0] for name in weights}
     assert parts == {"convs", "hidden", "value_convs", "value_hidden", "outputs"}
@@ -116,7 +120,9 @@ def test_conv_initializers_reach_convolutions_and_preset_layer(cls, make_image_s
 def test_convolution_as_output_keeps_its_initializer(cls, make_image_space):
     config = {"conv_kernel_initializer": "ones", "no_final_linear": True, "free_log_std": True}
 
-    weights = cls(make_image_space((13, 9, 2)), None, 6, config, "net").get_weights()
+    weights = cls(
+        make_image_space((13, 9, 2)), None, num_outputs=6, model_config=config, name="net"
+    ).get_weights()
 
     logits_weight = weights["outputs.logits.weight"]
     assert logits_weight.shape == (3, 32, 7, 9)  # 3 means; 3 log stds have no inputs
@@ -135,7 +141,9 @@ def test_torch_initializer_receives_kernels_in_torch_layout(make_image_space):
         "conv_kernel_initializer": fill_with_half,
         "vf_share_layers": False,
     }
-    weights = TorchNet(make_image_space((13, 9, 2)), None, 4, config, "net").get_weights()
+    weights = TorchNet(
+        make_image_space((13, 9, 2)), None, num_outputs=4, model_config=config, name="net"
+    ).get_weights()
 
     # [outputs, inputs, height, width]; for the policy, and again for the value
     assert shapes == [(6, 2, 4, 4), (16, 6, 3, 3), (8, 16, 7, 5)] * 2
@@ -154,7 +162,9 @@ def test_keras_initializer_receives_kernels_in_keras_layout(make_image_space):
         "conv_kernel_initializer": count_up,
         "vf_share_layers": False,
     }
-    weights = TFNet(make_image_space((13, 9, 2)), None, 4, config, "net").get_weights()
+    weights = TFNet(
+        make_image_space((13, 9, 2)), None, num_outputs=4, model_config=config, name="net"
+    ).get_weights()
 
     # [height, width, inputs, outputs]; for the policy, and again for the value
     assert shapes == [(4, 4, 2, 6), (3, 3, 6, 16), (7, 5, 16, 8)] * 2
@@ -283,7 +293,9 @@ def test_fused_adam_updates_like_plain_adam(filters):
     # On the CPU it is wrong where a weight and its gradient lie differently in memory.
     torch.manual_seed(0)
     space = Box(0, 255, (42, 42, 2), np.uint8)
-    fused_net = TorchNet(space, Discrete(3), 3, {"conv_filters": filters}, "net")
+    fused_net = TorchNet(
+        space, Discrete(3), num_outputs=3, model_config={"conv_filters": filters}, name="net"
+    )
     plain_net = copy.deepcopy(fused_net)
     images = torch.randint(0, 256, (4, 42, 42, 2), dtype=torch.uint8)
 
@@ -360,7 +372,9 @@ def test_activation_with_parameters_is_trained(make_image_space, draw_images):
         "conv_activation": torch.nn.PReLU,
         "vf_share_layers": False,
     }
-    model = TorchNet(make_image_space((13, 9, 2)), None, 4, config, "net")
+    model = TorchNet(
+        make_image_space((13, 9, 2)), None, num_outputs=4, model_config=config, name="net"
+    )
 
     output, _ = model({"obs": torch.from_numpy(draw_images((13, 9, 2)))})
     (output.sum() + model.value_function().sum()).backward()

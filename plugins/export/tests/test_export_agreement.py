@@ -197,7 +197,7 @@ def test_other_value_disagrees(squashed_step):
     assert disagreement(policy, outputs, {**outputs, "value": value})
 
 
-def test_actions_between_narrow_bounds_are_compared_in_their_unit():
+def test_actions_between_narrow_bounds_have_their_own_unit():
     policy = build_squashed_policy(actions=Box(-1e-6, 1e-6, (2,), np.float32), log_std=0.0)
     step = policy.act(np.zeros((8, 2), np.float32))
     raw_action = step.raw_action * np.float32(0.99)
