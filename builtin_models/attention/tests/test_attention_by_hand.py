@@ -326,7 +326,7 @@ def test_initial_output_layers_have_rows_of_norm_one_hundredth(initial_weights):
 def test_distances_are_encoded_with_the_sinusoids_of_the_paper():
     table = distances(3, 4)  # up to 3 steps ago, width 4
 
-    assert table.shape == (4, 4)
+    assert table.shape == (4, 4)  # 0 to 3 steps ago
     assert table.dtype == np.float32
     np.testing.assert_array_equal(table[-1], [0, 0, 1, 1])  # the step itself
     expected = [np.sin(3), np.sin(0.03), np.cos(3), np.cos(0.03)]

@@ -270,7 +270,7 @@ def test_custom_trunk_receives_its_keyword_arguments():
 
     assert type(policy.model) is TorchWrapper
     assert policy.model.trunk.num_outputs == 11
-    assert policy.act(np.zeros((2, 3), np.float32)).dist_inputs.shape == (2, 2)
+    assert policy.act(np.zeros((2, 3), np.float32)).dist_inputs.shape == (2, 2)  # 2 actions
 
 
 def test_unknown_keyword_argument_of_a_custom_trunk_is_an_error():
@@ -312,7 +312,7 @@ def test_interface_class_reads_the_features_of_the_transformer(dueling_model):
     assert type(dueling_model.inner) is TorchWrapper
     assert dueling_model.num_outputs == 6
     assert dueling_model.A.in_features == 6
-    assert dueling_model.get_q_values(output).shape == (5, 2)
+    assert dueling_model.get_q_values(output).shape == (5, 2)  # 2 actions
     assert memory.shape == (5, 1, 4, 6)  # 5 rows, 1 unit, 4 slots, width 6
     assert used.shape == (5,)
 

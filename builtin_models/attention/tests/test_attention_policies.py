@@ -379,7 +379,7 @@ def test_value_function_runs_no_second_pass(framework):
 
     model({"obs": obs})
     for _ in range(3):
-        assert model.value_function().shape == (2,)
+        assert model.value_function().shape == (2,)  # 2 rows
 
     assert passes == ["trunk", "transformer"]
 

@@ -298,7 +298,7 @@ def test_rows_without_lengths_are_sequences_of_one(framework, build_net, run_net
 
     outputs = output.detach().numpy() if framework == "torch" else output.numpy()
     np.testing.assert_allclose(outputs, run_net(model, SEQUENCES[:, :1]).output[:, 0], atol=1e-5)
-    assert tuple(memory.shape) == (3, 2, 4, 6)
+    assert tuple(memory.shape) == (3, 2, 4, 6)  # 3 rows, 2 units, 4 slots, width 6
     np.testing.assert_array_equal(used, 1)
 
 

@@ -366,7 +366,7 @@ def test_image_goes_through_a_vision_net(framework, run_model, set_random_weight
     features, _ = run_model(model, preprocessor.transform_batch(observations))
 
     expected, _ = run_model(vision_net, np.stack([obs["camera"] for obs in observations]))
-    assert expected.shape == (3, 6)
+    assert expected.shape == (3, 6)  # 3 observations, 6 filters
     np.testing.assert_allclose(features[:, :6], expected, rtol=1e-5, atol=1e-5)
     assert np.ptp(features[:, :6]) > 0.1  # they are not all the same
 

@@ -164,7 +164,7 @@ def test_num_outputs_of_a_trunk_is_its_last_width(case, cls, build_net, run_net)
     widths = [3, *case["fcnet_hiddens"], *case["post_fcnet_hiddens"]]  # 3 inputs
     expected = case["num_outputs"] or widths[-1]
     assert model.num_outputs == expected
-    assert outputs.shape == (16, expected)
+    assert outputs.shape == (16, expected)  # 16 observations
 
 
 @pytest.mark.parametrize("case", mark_four_of_five_as_attacks(CASES), ids=label)

@@ -6,8 +6,6 @@ import copy
 
 import numpy as np
 import pytest
-import tensorflow as tf
-import torch
 from gymnasium import spaces
 
 from rlcatalog.errors import ConfigError
@@ -60,7 +58,7 @@ def test_no_final_linear_leaves_a_separate_value_linear(cls, build_net, run_net)
 
     output, value = run_net(model)
 
-    assert output.shape == (16, 4)
+    assert output.shape == (16, 4)  # 16 observations, 4 outputs
     assert (np.abs(output) <= 1).all()  # tanh
     assert value.shape == (16,)
     assert np.abs(value).max() > 1
@@ -158,7 +156,7 @@ def test_empty_config_means_two_layers_of_256(cls):
         pytest.param(spaces.Box(-5, 5, (4,), np.int64), 5, id="integers"),
     ],
 )
-def test_boxes_are_flattened_and_integers_divided_by_bounds(cls, space, divisor):
+def test_boxes_are_flattened_and_integers_divided_by_bounds(cls, space, divisor, run_net):
     model = cls(
         space,
         ACTIONS,
@@ -169,12 +167,7 @@ def test_boxes_are_flattened_and_integers_divided_by_bounds(cls, space, divisor)
     space.seed(0)
     obs = np.stack([space.sample() for _ in range(5)])
 
-    if cls is TorchNet:
-        output, _ = model({"obs": torch.from_numpy(obs)})
-        outputs = output.detach().numpy()
-    else:
-        output, _ = model({"obs": tf.constant(obs)})
-        outputs = output.numpy()
+    outputs, _ = run_net(model, obs)
 
     weights = model.get_weights()
     inputs = obs.reshape(5, -1) / divisor

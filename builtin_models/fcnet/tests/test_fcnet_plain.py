@@ -234,14 +234,14 @@ def test_build_takes_a_module_as_model(model):
     policy = rlcatalog.build(OBS, Discrete(3), model=model)
 
     assert policy.framework == "torch"
-    assert policy.act(TWO_OBSERVATIONS).dist_inputs.shape == (2, 3)
+    assert policy.act(TWO_OBSERVATIONS).dist_inputs.shape == (2, 3)  # 3 actions
 
 
 def test_custom_model_takes_a_module_class():
     policy = rlcatalog.build(OBS, Discrete(3), {"custom_model": TanhNet})
 
     assert policy.framework == "torch"
-    assert policy.act(TWO_OBSERVATIONS).dist_inputs.shape == (2, 3)
+    assert policy.act(TWO_OBSERVATIONS).dist_inputs.shape == (2, 3)  # 3 actions
 
 
 def test_custom_model_takes_the_name_of_a_registered_module():
@@ -251,7 +251,7 @@ def test_custom_model_takes_the_name_of_a_registered_module():
     policy = rlcatalog.build(OBS, Discrete(3), {"custom_model": "mine"}, catalog=catalog)
 
     assert policy.framework == "torch"
-    assert policy.act(TWO_OBSERVATIONS).dist_inputs.shape == (2, 3)
+    assert policy.act(TWO_OBSERVATIONS).dist_inputs.shape == (2, 3)  # 3 actions
 
 
 def test_register_model_decorates_a_module_class():
@@ -262,7 +262,7 @@ def test_register_model_decorates_a_module_class():
 
     assert decorated is TanhNet
     assert policy.framework == "torch"
-    assert policy.act(TWO_OBSERVATIONS).dist_inputs.shape == (2, 3)
+    assert policy.act(TWO_OBSERVATIONS).dist_inputs.shape == (2, 3)  # 3 actions
 
 
 def test_get_model_v2_takes_a_module_class():
@@ -476,7 +476,7 @@ def test_lazy_layers_of_policy_and_value_have_their_own_weights():
     weights = policy.model.get_weights()
     policy_weight = weights["module.0.weight"]
     value_weight = weights["value_module.0.weight"]
-    assert policy_weight.shape == (5, 4)
+    assert policy_weight.shape == (5, 4)  # 4 inputs
     assert value_weight.shape == (5, 4)
     assert not np.array_equal(policy_weight, value_weight)
 

@@ -150,7 +150,7 @@ def test_image_is_scaled_by_its_own_bounds(image):
     low = image.low.astype(float)
     span = np.maximum(image.high - low, 1)  # 1 where low == high
     pixels = (np.stack(observations) - low) / span
-    assert space.shape == (3, 5, 7)
+    assert space.shape == (3, 5, 7)  # channels first
     np.testing.assert_allclose(inputs, pixels.transpose(0, 3, 1, 2), rtol=1e-6)
 
 
@@ -183,7 +183,7 @@ def test_frames_stacked_by_gymnasium_are_channels():
 
     space, _, _ = record_inputs(stacked.observation_space)
 
-    assert space.shape == (4, 18, 20)
+    assert space.shape == (4, 18, 20)  # 4 frames of 18x20
 
 
 def test_module_images_as_is_leaves_an_image_unchanged():
@@ -208,7 +208,7 @@ def test_filtered_image_is_not_scaled_again():
     space, inputs, _ = record_inputs(Dict(a=IMAGE, b=VECTOR), config)
 
     # Filtered pixels are in units of the standard deviation, not between 0 and 1.
-    assert space["a"].shape == (3, 5, 7)
+    assert space["a"].shape == (3, 5, 7)  # channels first
     assert space["a"].low.min() < 0
     assert float(inputs["a"].max()) > 1
 

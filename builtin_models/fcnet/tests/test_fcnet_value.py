@@ -156,7 +156,7 @@ def test_value_of_a_traced_pass_is_an_error_in_another_trace(traced_net):
 def test_eager_pass_after_a_traced_one_has_a_value(traced_net, run_net):
     run_net(traced_net)
 
-    assert traced_net.value_function().shape == (16,)
+    assert traced_net.value_function().shape == (16,)  # 16 observations
 
 
 def test_value_inside_a_branch_of_its_own_trace(build_net, run_net):

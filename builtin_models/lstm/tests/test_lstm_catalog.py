@@ -196,7 +196,7 @@ def test_no_final_linear_is_warned_of_and_has_no_effect(framework, build_policy)
         policy = build_policy(framework, {"no_final_linear": True})
 
     step = policy.act(obs, explore=False)
-    assert policy.model.get_weights()["outputs.logits.weight"].shape == (4, 5)
+    assert policy.model.get_weights()["outputs.logits.weight"].shape == (4, 5)  # 4 actions, 5 cells
     np.testing.assert_array_equal(step.logp, expected.logp)
     np.testing.assert_array_equal(step.dist_inputs, expected.dist_inputs)
     np.testing.assert_array_equal(step.value, expected.value)
@@ -354,7 +354,7 @@ def test_rllib_example_model_acts_with_a_memory(framework, build_policy, space):
     first = policy.act(draw_four(space))
     second = policy.act(draw_four(space), first.state)
 
-    assert first.value.shape == (4,)
+    assert first.value.shape == (4,)  # 4 observations
     assert not np.allclose(first.dist_inputs, second.dist_inputs, atol=1e-4)
 
 
@@ -509,7 +509,7 @@ def test_interface_class_trains_every_parameter(dueling_model):
     q_values = dueling_model.get_q_values(output)
     q_values.sum().backward()
 
-    assert q_values.shape == (6, 4)
+    assert q_values.shape == (6, 4)  # 6 rows, 4 actions
     assert all(parameter.grad is not None for parameter in dueling_model.parameters())
 
 
@@ -560,7 +560,7 @@ def test_past_action_of_any_space_has_the_width_of_its_codec(
     width = action_codec(SpaceInfo.read(actions, "action")).input_width
     cell_weight = policy.model.get_weights()["cell.weight_ih"]
     assert cell_weight.shape == (20, 7 + width + 1)  # features, past action, past reward
-    assert seen["past_actions"].shape == (4, width)
+    assert seen["past_actions"].shape == (4, width)  # 4 observations
     assert not seen["past_actions"].any()  # before the first action
 
 

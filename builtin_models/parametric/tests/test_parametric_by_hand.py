@@ -189,7 +189,7 @@ def test_frameworks_have_the_same_weights(kind, share, make_space, build_policy)
 def test_last_layer_has_the_width_of_an_embedding(framework, kind, width, make_space, build_policy):
     weights = build_policy(framework, make_space(kind)).model.get_weights()
 
-    assert weights["outputs.logits.weight"].shape == (width, 8)
+    assert weights["outputs.logits.weight"].shape == (width, 8)  # 8 features of the trunk
 
 
 def test_initial_output_layers_have_rows_of_norm_one_hundredth(framework, kind, make_space):

@@ -331,7 +331,7 @@ def test_model_runs_again_after_a_row_that_allows_no_action(
 
     outputs, _ = run_model(model, encoded[:2])
 
-    assert outputs.shape == (2, 5)
+    assert outputs.shape == (2, 5)  # 5 actions
 
 
 @kinds_that_can_be_empty
@@ -387,7 +387,7 @@ def test_traced_model_names_the_row_that_allows_no_action(tf_model_and_encoded):
     def run_traced(obs):
         return model({"obs": obs})[0]
 
-    assert run_traced(encoded[:2]).shape == (2, 5)
+    assert run_traced(encoded[:2]).shape == (2, 5)  # 5 actions
     # TensorFlow's message has the row's number on a line of its own.
     message = r"mask: row(.|\n)*2(.|\n)*allows no value for action"
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):

@@ -148,7 +148,7 @@ def test_policy_acts_on_images_of_a_preprocessor(framework, cls):
     step = policy.act(np.ones((2, 4), np.float32))
 
     assert type(policy.model) is cls
-    assert step.dist_inputs.shape == (2, 4)
+    assert step.dist_inputs.shape == (2, 4)  # 4 actions
 
 
 @both_frameworks

@@ -6,7 +6,6 @@ import copy
 
 import numpy as np
 import pytest
-import tensorflow as tf
 import torch
 from gymnasium import spaces
 
@@ -42,7 +41,7 @@ FOUR_ACTIONS = spaces.Discrete(4)
 # A batch may reach the model as float32, whatever the space holds.
 @pytest.mark.parametrize("as_float", [False, True], ids=["dtype-of-the-space", "as-float32"])
 def test_images_are_scaled_by_bounds_or_image_scale(
-    cls, dtype, image_scale, factor, as_float, build_net, assert_same_results
+    cls, dtype, image_scale, factor, as_float, build_net, run_net, assert_same_results
 ):
     # One convolution that sees the whole image.
     config = {"conv_filters": [[3, [5, 4], 1]], "conv_activation": None}
@@ -62,12 +61,7 @@ def test_images_are_scaled_by_bounds_or_image_scale(
         images = images.astype(np.float32)
     before = images.copy()
 
-    if cls is TorchNet:
-        output, _ = model({"obs": torch.from_numpy(images)})
-        outputs = output.detach().numpy()
-    else:
-        output, _ = model({"obs": tf.constant(images)})
-        outputs = output.numpy()
+    outputs, _ = run_net(model, images)
 
     pixels = images.astype(np.float64) * factor
     features = np.einsum("bhwc,ochw->bo", pixels, weights["convs.layers.0.weight"])
@@ -181,7 +175,7 @@ def test_rllib_example_filters_for_42x42_build_and_act(framework, make_image_spa
 
     weights = policy.model.get_weights()
     assert weights["convs.layers.2.weight"].shape == (512, 32, 11, 11)
-    assert weights["outputs.logits.weight"].shape == (4, 512)
+    assert weights["outputs.logits.weight"].shape == (4, 512)  # 4 actions
     assert all(action in FOUR_ACTIONS for action in step.action)
 
 
@@ -207,7 +201,7 @@ def test_atari_policy_acts_with_a_vision_network(framework, cls, build_atari_pol
     step = policy.act(images, explore=False)
 
     assert type(policy.model) is cls
-    assert step.action.shape == (2,)
+    assert step.action.shape == (2,)  # 2 images
     assert step.logp.shape == (2,)
     assert step.value.shape == (2,)
 

@@ -423,7 +423,7 @@ def test_value_function_runs_no_second_pass(
 
     run_net(model, draw_images((13, 9, 2)))
     for _ in range(3):
-        assert tuple(model.value_function().shape) == (3,)
+        assert tuple(model.value_function().shape) == (3,)  # 3 images
 
     if share:
         assert calls == [model.convs]

@@ -142,7 +142,7 @@ def test_reader_reads_what_our_ppo_recorded(tmp_path):
     batch = JsonReader(tmp_path).next()
 
     assert isinstance(batch, SampleBatch)
-    assert batch["obs"].shape == (256, 4)
+    assert batch["obs"].shape == (256, 4)  # CartPole has 4 numbers
     assert batch["actions"].shape == (256,)  # as in RLlib's files
 
 

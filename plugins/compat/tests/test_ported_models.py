@@ -314,7 +314,7 @@ def test_q_values_are_means_of_their_distributions(framework):
 def test_state_value_has_an_entry_per_atom(framework):
     model = build_dqn_model(framework, q_hiddens=[5], dueling=True, num_atoms=4, v_min=-1, v_max=2)
 
-    assert model.get_state_value(draw_features(framework)).shape == (2, 4)
+    assert model.get_state_value(draw_features(framework)).shape == (2, 4)  # 2 rows, 4 atoms
 
 
 @pytest.mark.parametrize("framework", ["torch", "tf"])
@@ -389,4 +389,4 @@ def test_network_runs_on_tensors_after_a_keras_input(tf, tf_fcnet):
     output, _ = tf_fcnet({"obs": obs})
 
     np.testing.assert_array_equal(output, expected)
-    assert tf_fcnet.value_function().shape == (2,)
+    assert tf_fcnet.value_function().shape == (2,)  # 2 rows

@@ -29,7 +29,7 @@ def test_exported_file_loads_and_acts_without_a_warning(exported, name):
     actor = rlcatalog.Actor(exported[name])
 
     assert actor.interface.format_version == 2
-    assert actor.act([OBS.sample()]).action.shape == (1, 2)
+    assert actor.act([OBS.sample()]).action.shape == (1, 2)  # actions have 2 numbers
 
 
 def set_format_version(content, version):
