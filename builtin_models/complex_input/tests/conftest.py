@@ -202,12 +202,12 @@ class NumpyNetwork:
     def _scale_graph(self, space, encoded, path):
         """Scale nodes and edges; 0 is their padding, so their bounds include it."""
         count = limit_of(self.options, "graph_max_nodes", path)
-        size = int(np.prod(space.node_space.shape))
+        size = _columns(space.node_space)
         parts = [(space.node_space, 0, count, size)]
         if space.edge_space is not None:
             begin = count * (size + 1)  # after the nodes and their mask
             edges = limit_of(self.options, "graph_max_edges", path)
-            parts.append((space.edge_space, begin, edges, int(np.prod(space.edge_space.shape))))
+            parts.append((space.edge_space, begin, edges, _columns(space.edge_space)))
         for item, begin, count, size in parts:
             for start in range(begin, begin + count * size, size or 1):
                 if isinstance(item, spaces.Box):
@@ -234,6 +234,13 @@ class NumpyNetwork:
         prefix = f"nets.{self.paths.index(path)}.hidden"
         last_layer = max(key for key in self.weights if key.startswith(prefix))
         return len(self.weights[last_layer])
+
+
+def _columns(space):
+    """Return how many columns encode a node or an edge of a graph."""
+    if isinstance(space, spaces.Discrete):
+        return int(space.n)  # one-hot
+    return int(np.prod(space.shape))
 
 
 def _scale_box(space, values, padding=None):

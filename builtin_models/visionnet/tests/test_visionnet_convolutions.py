@@ -308,11 +308,13 @@ def test_impala_has_the_layers_of_the_paper():
 )
 def test_filters_fit_or_an_error_suggests_others_that_do(size, filters, padding):
     shape = (*size, 3)
+    # Without the layout, (1, 3, 3) would be an image with one channel in front.
+    config = {"conv_padding": padding, "image_layout": "hwc"}
     requested = as_config(filters)
     suggested = as_config(working_list(filters, size, padding))
 
     try:
-        network_plan = plan({"conv_filters": requested, "conv_padding": padding}, shape, 2)
+        network_plan = plan({**config, "conv_filters": requested}, shape, 2)
     except ConfigError as error:
         message = str(error)
     else:
@@ -321,5 +323,5 @@ def test_filters_fit_or_an_error_suggests_others_that_do(size, filters, padding)
 
     assert f"This list fits: {suggested}." in message
     assert suggested != requested
-    network_plan = plan({"conv_filters": suggested, "conv_padding": padding}, shape, 2)
+    network_plan = plan({**config, "conv_filters": suggested}, shape, 2)
     assert network_plan.layers[-1].size == (1, 1)
