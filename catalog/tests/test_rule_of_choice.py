@@ -1,11 +1,9 @@
-"""The rule of choice: a name or a switch, the program's parts, the listed ones, and in need all
-others.
-"""
+"""The rule of choice: which of the parts that fit a slot the catalog chooses."""
 
 from __future__ import annotations
 
 import sys
-import types
+from types import ModuleType
 
 import gymnasium as gym
 import msgspec
@@ -25,344 +23,519 @@ from rlcatalog import (
     Request,
     SpaceInfo,
 )
-from rlcatalog.errors import AmbiguousChoiceError, MissingPluginError, NoMatchError, PartError
+from rlcatalog.errors import (
+    AmbiguousChoiceError,
+    ConfigError,
+    MissingPluginError,
+    NoMatchError,
+    PartError,
+)
 from rlcatalog.plugins.discovery import scan
 from rlcatalog.spaces.action_codecs import codec_class
 from rlcatalog_testing import PluginEntryPoint, plugin_of
 
-VECTOR, IMAGE, CHOICE = (
-    Box(-1, 1, (4,), np.float32),
-    Box(0, 255, (84, 84, 3), np.uint8),
-    Discrete(3),
-)
-NET = {"torch": "made_up:Net"}
-CODEC = {"numpy": "rlcatalog_preprocessors.arrays:NoPreprocessor"}
+VECTOR = Box(-1, 1, (4,), np.float32)
+IMAGE = Box(0, 255, (84, 84, 3), np.uint8)
+DICT = Dict({"a": VECTOR, "b": Discrete(2)})
+THREE_ACTIONS = Discrete(3)
 
 
-class Angle(Box):
-    """A subclass of Box, as a user's program defines one."""
-
-
-def takes_all(request):
+def match_all(request):
     return Match(Rank.SPECIFIC, "takes anything")
 
 
-def raises(request):
+def match_as_generic(request):
+    return Match(Rank.GENERIC, "a vector")
+
+
+def match_none(request):
+    return Match(None, "too small")
+
+
+def match_and_fail(request):
     raise ValueError("boom")
 
 
-def plugin(distribution, **hooks):
-    return PluginEntryPoint(
-        plugin_of(**{f"rlcatalog_{name}": specs for name, specs in hooks.items()}), distribution
-    )
+def need_four_inputs(action_space, config):
+    return 4
 
 
-def catalog_with(*plugins, **options):
-    return Catalog((*scan(), *plugins), environ=options.pop("environ", {}), **options)
+def declare_model(name, **fields):
+    return ModelSpec(name, {"torch": "made_up:Net"}, "", **fields)
 
 
-def chosen(catalog, obs=VECTOR, action=CHOICE, config=None, slot="model", framework="torch"):
-    found = catalog.explain(obs, action, config, framework).as_dict()[slot]
-    return found["chosen"] and f"{found['distribution']}/{found['chosen']}"
+def declare_dist(name, **fields):
+    return ActionDistSpec(name, {"torch": "made_up:Dist"}, "", size=need_four_inputs, **fields)
 
 
-@pytest.fixture
-def switch(monkeypatch):
-    """The key `acme_on` in a config struct that declarations can name."""
-    module = types.ModuleType("acme_config")
-    module.Keys = msgspec.defstruct(
-        "Keys", [("acme_on", float | bool, False)], frozen=True, kw_only=True
-    )
-    module.wrap = lambda env, config: gym.wrappers.FlattenObservation(env)
-    monkeypatch.setitem(sys.modules, "acme_config", module)
-    return {"switch": "acme_on", "config": "acme_config:Keys"}
+def declare_preprocessor(name, target="rlcatalog_preprocessors.arrays:NoPreprocessor", **fields):
+    return PreprocessorSpec(name, {"numpy": target}, "", **fields)
 
 
-# --- what is installed beside the listed parts ----------------------------------------------------
+def make_plugin(distribution, **parts):
+    """Return the plugin of a third-party package that declares these parts, by kind."""
+    hooks = {f"rlcatalog_{kind}": specs for kind, specs in parts.items()}
+    return PluginEntryPoint(plugin_of(**hooks), distribution)
 
 
-def test_built_in_part_wins_over_a_plugin_that_takes_anything():
-    greedy = plugin(
+def make_catalog(*plugins, environ=None, **options):
+    """Return a catalog of all installed packages and of these plugins."""
+    return Catalog((*scan(), *plugins), environ=environ or {}, **options)
+
+
+def make_catalog_without_trunks(*plugins, **options):
+    """Return a catalog in which no built-in trunk is left."""
+    trunks = "rlcatalog-fcnet,rlcatalog-visionnet,rlcatalog-complex-input"
+    return make_catalog(*plugins, environ={"RLCATALOG_DISABLE_PLUGINS": trunks}, **options)
+
+
+def choose_part(
+    catalog, slot="model", *, obs=VECTOR, action=THREE_ACTIONS, config=None, framework="torch"
+):
+    """Return "package/part" for the part that fills the slot, "/part" for a registered one."""
+    choice = catalog.explain(obs, action, config, framework).as_dict()[slot]
+    if choice["chosen"] is None:
+        return None
+    return f"{choice['distribution']}/{choice['chosen']}"
+
+
+@pytest.fixture(scope="module")
+def installed():
+    """A catalog of all installed packages."""
+    return make_catalog()
+
+
+# --- third-party packages beside built-in parts ---------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def with_greedy_plugin():
+    """A catalog with a package whose parts match anything, with the best rank."""
+    models = [
+        declare_model("acme_trunk", slot="trunk", match=match_all),
+        declare_model("acme_memory", slot="memory", match=match_all),
+        declare_model("acme_head", slot="head", match=match_all),
+    ]
+    greedy = make_plugin(
         "acme",
-        models=[
-            ModelSpec(f"acme_{slot}", NET, "", slot=slot, match=takes_all)
-            for slot in ("trunk", "memory", "head")
-        ],
-        action_dists=[
-            ActionDistSpec("acme_dist", NET, "", match=takes_all, size=lambda action, config: 4)
-        ],
-        preprocessors=[PreprocessorSpec("acme_codec", CODEC, "", match=takes_all)],
+        models=models,
+        action_dists=[declare_dist("acme_dist", match=match_all)],
+        preprocessors=[declare_preprocessor("acme_codec", match=match_all)],
     )
-    bare, full = catalog_with(), catalog_with(greedy)
-    for slot in ("preprocessor", "model", "memory", "head", "action_dist"):
-        for obs in (VECTOR, IMAGE, Dict({"a": VECTOR, "b": Discrete(2)})):
-            assert chosen(full, obs, slot=slot) == chosen(bare, obs, slot=slot)
+    return make_catalog(greedy)
 
 
-def test_explanation_says_how_to_choose_an_unasked_part():
-    catalog = catalog_with(plugin("acme", models=[ModelSpec("acme_net", NET, "", match=raises)]))
-    candidates = catalog.explain(VECTOR, CHOICE, {}, "torch").as_dict()["model"]["candidates"]
-    (mine,) = [part for part in candidates if part["name"] == "acme_net"]
-    assert mine["rank"] is None
-    assert mine["reason"] == (
+@pytest.mark.parametrize("slot", ["preprocessor", "model", "memory", "head", "action_dist"])
+@pytest.mark.parametrize(
+    "obs",
+    [
+        pytest.param(VECTOR, id="vector"),
+        pytest.param(IMAGE, id="image"),
+        pytest.param(DICT, id="dict"),
+    ],
+)
+def test_greedy_plugin_does_not_change_any_choice(installed, with_greedy_plugin, slot, obs):
+    part_without_plugin = choose_part(installed, slot, obs=obs)
+
+    assert choose_part(with_greedy_plugin, slot, obs=obs) == part_without_plugin
+
+
+def test_composite_distribution_ignores_greedy_plugin(with_greedy_plugin):
+    actions = Tuple([Discrete(3), Box(-1, 1, (2,))])
+
+    explanation = with_greedy_plugin.explain(VECTOR, actions, {}, "torch").as_dict()
+
+    built_in = ["categorical", "diag_gaussian"]
+    assert [part["chosen"] for part in explanation["action_parts"]] == built_in
+
+
+def test_reason_of_unasked_part_says_how_to_choose_it():
+    acme = make_plugin("acme", models=[declare_model("acme_net", match=match_and_fail)])
+
+    choice = make_catalog(acme).explain(VECTOR, THREE_ACTIONS, {}, "torch").as_dict()["model"]
+
+    [acme_net] = [part for part in choice["candidates"] if part["name"] == "acme_net"]
+    # Its match function raises an error, but is not called.
+    assert acme_net["rank"] is None
+    assert acme_net["reason"] == (
         "not considered: 'fcnet' comes first; to choose it: custom_model='acme/acme_net'"
         " or RLCATALOG_PREFER_PLUGINS=acme"
     )
 
 
-def test_plugin_part_is_chosen_if_no_built_in_part_fits():
+def test_fcnet_is_chosen_for_a_video(installed):
     video = Box(0, 1, (4, 8, 8, 3), np.float32)
-    assert chosen(catalog_with(), video) == "rlcatalog-fcnet/fcnet"
-    greedy = plugin("acme", models=[ModelSpec("acme_net", NET, "", match=takes_all)])
-    without = {
-        "RLCATALOG_DISABLE_PLUGINS": "rlcatalog-fcnet,rlcatalog-visionnet,rlcatalog-complex-input"
-    }
-    assert chosen(catalog_with(greedy, environ=without)) == "acme/acme_net"
+
+    assert choose_part(installed, obs=video) == "rlcatalog-fcnet/fcnet"
 
 
-def test_failing_match_without_alternative_names_plugin():
-    bad = plugin("acme", models=[ModelSpec("acme_net", NET, "", match=raises)])
-    without = {
-        "RLCATALOG_DISABLE_PLUGINS": "rlcatalog-fcnet,rlcatalog-visionnet,rlcatalog-complex-input"
-    }
-    with pytest.raises(
-        PartError, match=r"'acme_net' \(acme .*\): its match function raised ValueError: boom"
-    ):
-        chosen(catalog_with(bad, environ=without))
+def test_plugin_part_is_chosen_if_no_built_in_part_fits():
+    acme = make_plugin("acme", models=[declare_model("acme_net", match=match_all)])
+
+    assert choose_part(make_catalog_without_trunks(acme)) == "acme/acme_net"
+
+
+def test_failing_match_without_alternative_is_an_error():
+    acme = make_plugin("acme", models=[declare_model("acme_net", match=match_and_fail)])
+
+    with pytest.raises(PartError, match=r"match function raised ValueError: boom") as caught:
+        choose_part(make_catalog_without_trunks(acme))
+
+    assert "'acme_net' (acme " in str(caught.value)
+
+
+def test_failing_match_of_named_part_is_an_error():
+    acme = make_plugin("acme", models=[declare_model("acme_net", match=match_and_fail)])
+
     with pytest.raises(PartError, match="acme_net"):
-        chosen(catalog_with(bad), config={"custom_model": "acme_net"})
+        choose_part(make_catalog(acme), config={"custom_model": "acme_net"})
 
 
-def test_plugins_that_match_equally_well_are_ambiguous():
-    two = [
-        plugin(name, models=[ModelSpec(f"{name}_net", NET, "", match=takes_all)])
-        for name in ("acme", "emca")
+@pytest.fixture
+def two_greedy_plugins():
+    """Packages acme and emca, whose trunks match anything with the same rank."""
+    return [
+        make_plugin("acme", models=[declare_model("acme_net", match=match_all)]),
+        make_plugin("emca", models=[declare_model("emca_net", match=match_all)]),
     ]
-    without = {
-        "RLCATALOG_DISABLE_PLUGINS": "rlcatalog-fcnet,rlcatalog-visionnet,rlcatalog-complex-input"
-    }
+
+
+def test_plugins_that_match_equally_well_are_ambiguous(two_greedy_plugins):
+    catalog = make_catalog_without_trunks(*two_greedy_plugins)
+
     with pytest.raises(AmbiguousChoiceError, match="custom_model='acme/acme_net'"):
-        chosen(catalog_with(*two, environ=without))
-    assert chosen(catalog_with(*two, environ=without, prefer=["emca"])) == "emca/emca_net"
+        choose_part(catalog)
 
 
 # --- preferred packages ---------------------------------------------------------------------------
 
 
-def test_preferred_part_wins_ties_with_built_in_parts():
-    generic = plugin(
-        "acme",
-        models=[
-            ModelSpec("acme_net", NET, "", match=lambda request: Match(Rank.GENERIC, "a vector"))
-        ],
-    )
-    assert chosen(catalog_with(generic)) == "rlcatalog-fcnet/fcnet"
-    assert chosen(catalog_with(generic, prefer=["acme"])) == "acme/acme_net"
-    assert (
-        chosen(catalog_with(prefer=["rlcatalog-fcnet"]), IMAGE) == "rlcatalog-visionnet/visionnet"
-    )
+def test_preferred_plugin_wins_a_tie(two_greedy_plugins):
+    catalog = make_catalog_without_trunks(*two_greedy_plugins, prefer=["emca"])
+
+    assert choose_part(catalog) == "emca/emca_net"
+
+
+@pytest.mark.parametrize(
+    ("preferred", "part"),
+    [
+        pytest.param([], "rlcatalog-fcnet/fcnet", id="nothing-preferred"),
+        pytest.param(["acme"], "acme/acme_net", id="plugin-preferred"),
+    ],
+)
+def test_preferred_plugin_wins_a_tie_with_built_in_part(preferred, part):
+    # fcnet matches vectors as generic, too.
+    acme = make_plugin("acme", models=[declare_model("acme_net", match=match_as_generic)])
+
+    assert choose_part(make_catalog(acme, prefer=preferred)) == part
+
+
+def test_better_rank_wins_over_preferred_package():
+    catalog = make_catalog(prefer=["rlcatalog-fcnet"])
+
+    assert choose_part(catalog, obs=IMAGE) == "rlcatalog-visionnet/visionnet"
 
 
 # --- switches -------------------------------------------------------------------------------------
 
 
-def test_switch_chooses_its_part_in_every_slot(switch):
-    acme = plugin(
+def flatten(env, config):
+    return gym.wrappers.FlattenObservation(env)
+
+
+@pytest.fixture
+def switch(monkeypatch):
+    """Fields of a declaration: its switch `acme_on`, which the config struct of acme declares."""
+    module = ModuleType("acme_config")
+    key = ("acme_on", float | bool, False)
+    module.Keys = msgspec.defstruct("Keys", [key], frozen=True, kw_only=True)
+    monkeypatch.setitem(sys.modules, "acme_config", module)
+    return {"switch": "acme_on", "config": "acme_config:Keys"}
+
+
+@pytest.fixture
+def with_switches(switch):
+    """A catalog with a package that has a part with a switch for each slot."""
+    wrapper = EnvWrapperSpec("acme_wrapper", {"numpy": f"{__name__}:flatten"}, "", **switch)
+    acme = make_plugin(
         "acme",
         models=[
-            ModelSpec("acme_head", NET, "", slot="head", **switch),
-            ModelSpec("acme_net", NET, "", **switch),
+            declare_model("acme_net", **switch),
+            declare_model("acme_head", slot="head", **switch),
         ],
-        action_dists=[
-            ActionDistSpec("acme_dist", NET, "", size=lambda action, config: 4, **switch)
-        ],
-        preprocessors=[PreprocessorSpec("acme_codec", CODEC, "", **switch)],
-        env_wrappers=[EnvWrapperSpec("acme_wrapper", {"numpy": "acme_config:wrap"}, "", **switch)],
+        action_dists=[declare_dist("acme_dist", **switch)],
+        preprocessors=[declare_preprocessor("acme_codec", **switch)],
+        env_wrappers=[wrapper],
     )
-    catalog = catalog_with(acme)
-    for slot, name in (
-        ("head", "head"),
-        ("model", "net"),
-        ("action_dist", "dist"),
-        ("preprocessor", "codec"),
-    ):
-        assert chosen(catalog, config={"acme_on": True}, slot=slot) == f"acme/acme_{name}"
-        assert chosen(catalog, config={"acme_on": False}, slot=slot) == chosen(
-            catalog_with(), slot=slot
-        )
+    return make_catalog(acme)
+
+
+@pytest.mark.parametrize(
+    ("slot", "part"),
+    [
+        ("head", "acme/acme_head"),
+        ("model", "acme/acme_net"),
+        ("action_dist", "acme/acme_dist"),
+        ("preprocessor", "acme/acme_codec"),
+    ],
+)
+def test_switch_chooses_its_part_in_every_slot(installed, with_switches, slot, part):
+    default_part = choose_part(installed, slot)
+
+    assert choose_part(with_switches, slot, config={"acme_on": True}) == part
+    assert choose_part(with_switches, slot, config={"acme_on": False}) == default_part
+
+
+def test_switch_chooses_an_environment_wrapper(with_switches):
     env = gym.make("CartPole-v1")
-    applied = [
-        c.name
-        for c, answer in catalog.explain_wrapping(env, {"acme_on": True})[1]
-        if answer.rank is not None
-    ]
-    assert applied == ["acme_wrapper"]
-    assert catalog.explain_wrapping(env)[1] == catalog_with().explain_wrapping(env)[1]
+
+    _, wrappers = with_switches.explain_wrapping(env, {"acme_on": True})
+
+    assert [part.name for part, match in wrappers if match.rank is not None] == ["acme_wrapper"]
 
 
-def test_switch_of_zero_is_on(switch):
-    catalog = catalog_with(
-        plugin("acme", models=[ModelSpec("acme_head", NET, "", slot="head", **switch)])
-    )
-    assert chosen(catalog, config={"acme_on": 0.0}, slot="head") == "acme/acme_head"
+def test_wrapper_is_not_listed_while_its_switch_is_off(installed, with_switches):
+    env = gym.make("CartPole-v1")
+    _, wrappers_without_plugin = installed.explain_wrapping(env)
+
+    _, wrappers = with_switches.explain_wrapping(env)
+
+    assert wrappers == wrappers_without_plugin
 
 
-def test_switch_of_a_part_that_does_not_fit_is_an_error(switch):
-    acme = plugin("acme", models=[ModelSpec("acme_head", NET, "", slot="head", **switch)])
-    with pytest.raises(
-        NoMatchError, match=r"acme_on=True selects 'acme_head' .* has no code for framework 'tf'"
-    ):
-        chosen(catalog_with(acme), config={"acme_on": True}, slot="head", framework="tf")
-    spec = ModelSpec(
-        "acme_head", NET, "", slot="head", match=lambda r: Match(None, "too small"), **switch
-    )
-    picky = plugin("acme", models=[spec])
+def test_switch_of_zero_is_on(with_switches):
+    # The number may be a setting, such as a rate, that is allowed to be 0.
+    assert choose_part(with_switches, "head", config={"acme_on": 0.0}) == "acme/acme_head"
+
+
+def test_switch_of_part_without_code_for_framework_is_an_error(switch):
+    # Its only target is for PyTorch.
+    spec = declare_model("acme_head", slot="head", **switch)
+    catalog = make_catalog(make_plugin("acme", models=[spec]))
+
+    with pytest.raises(NoMatchError, match="has no code for framework 'tf'") as caught:
+        choose_part(catalog, "head", config={"acme_on": True}, framework="tf")
+
+    assert "acme_on=True selects 'acme_head'" in str(caught.value)
+
+
+def test_switch_of_part_that_does_not_match_is_an_error(switch):
+    spec = declare_model("acme_head", slot="head", match=match_none, **switch)
+    catalog = make_catalog(make_plugin("acme", models=[spec]))
+
+    # The reason is that of match_none.
     with pytest.raises(NoMatchError, match=r"too small\. Remove acme_on from the config"):
-        chosen(catalog_with(picky), config={"acme_on": True}, slot="head")
+        choose_part(catalog, "head", config={"acme_on": True})
 
 
-# --- the running program --------------------------------------------------------------------------
+# --- parts that the program registers -------------------------------------------------------------
 
 
 @pytest.mark.parametrize("rank", Rank)
 def test_registered_part_wins_at_any_rank(rank):
-    catalog = catalog_with()
-    catalog.register(ModelSpec("mine", NET, "", match=lambda request: Match(rank, "the program's")))
-    assert chosen(catalog) == "/mine"
-    catalog.register(ModelSpec("mine", NET, ""))
-    assert chosen(catalog) == "rlcatalog-fcnet/fcnet"
+    def match(request):
+        return Match(rank, "the program's")
+
+    catalog = make_catalog()
+    catalog.register(declare_model("mine", match=match))
+
+    assert choose_part(catalog) == "/mine"
 
 
-def test_registered_name_wins_over_a_plugin():
-    catalog = catalog_with()
-    catalog.register(ModelSpec("fcnet", NET, ""))
-    assert chosen(catalog, config={"custom_model": "fcnet"}) == "/fcnet"
-    assert (
-        chosen(catalog, config={"custom_model": "rlcatalog-fcnet/fcnet"}) == "rlcatalog-fcnet/fcnet"
-    )
+def test_registered_part_without_match_is_not_a_default():
+    catalog = make_catalog()
+    catalog.register(declare_model("mine"))
+
+    assert choose_part(catalog) == "rlcatalog-fcnet/fcnet"
+
+
+def test_registered_part_replaces_one_of_its_name():
+    catalog = make_catalog()
+    catalog.register(declare_model("mine", match=match_all))
+
+    catalog.register(declare_model("mine"))
+
+    # The second one has no match function.
+    assert choose_part(catalog) == "rlcatalog-fcnet/fcnet"
+
+
+@pytest.mark.parametrize(
+    ("custom_model", "part"),
+    [
+        pytest.param("fcnet", "/fcnet", id="name"),
+        pytest.param("rlcatalog-fcnet/fcnet", "rlcatalog-fcnet/fcnet", id="name-with-package"),
+    ],
+)
+def test_registered_name_wins_over_a_plugin(custom_model, part):
+    catalog = make_catalog()
+    catalog.register(declare_model("fcnet"))
+
+    assert choose_part(catalog, config={"custom_model": custom_model}) == part
 
 
 # --- classes of spaces ----------------------------------------------------------------------------
 
 
-def test_preprocessor_of_a_space_class_is_from_its_package(monkeypatch):
-    module = types.ModuleType("acme_spaces")
-    module.Angle = type("Angle", (Box,), {"__module__": "acme_spaces"})
-    module.Codec = type("Codec", (), {})
-    monkeypatch.setitem(sys.modules, "acme_spaces", module)
-    space = module.Angle(-1, 1, (2,), np.float32)
-    kinds = ("acme_spaces.Angle",)
-    home = PreprocessorSpec("acme_angle", {"numpy": "acme_spaces:Codec"}, "", kinds=kinds)
-    third = PreprocessorSpec("emca_angle", CODEC, "", kinds=kinds)
-
-    def codec(*plugins, **options):
-        catalog = catalog_with(*plugins, **options)
-        return catalog.slots.preprocessor(Request(SpaceInfo.read(space)), None).component.address
-
-    assert codec() == "rlcatalog-preprocessors/none"
-    assert codec(plugin("emca", preprocessors=[third])) == "rlcatalog-preprocessors/none"
-    assert codec(plugin("emca", preprocessors=[third]), prefer=["emca"]) == "emca/emca_angle"
-    assert codec(plugin("acme", preprocessors=[home])) == "acme/acme_angle"
-
-
-def test_explanation_of_unasked_preprocessor_with_kinds():
-    spec = PreprocessorSpec(
-        "acme_box", {"numpy": "rlcatalog_preprocessors.arrays:NoPreprocessor"}, "", kinds=("box",)
-    )
-    resolution = catalog_with(plugin("acme", preprocessors=[spec])).resolve(VECTOR, CHOICE)
-    (answer,) = [
-        answer for c, answer in resolution.choices["preprocessor"].verdicts if c.name == "acme_box"
-    ]
-    assert answer == Match(
-        None,
-        "not considered: 'none' comes first; to choose it: custom_preprocessor='acme/acme_box' or"
-        " RLCATALOG_PREFER_PLUGINS=acme",
-    )
-
-
-def test_action_codec_of_a_space_class_is_from_its_package(monkeypatch):
-    module = types.ModuleType("acme_spaces")
+@pytest.fixture
+def acme_spaces(monkeypatch):
+    """The module of package acme, with two classes of spaces and a class that encodes them."""
+    module = ModuleType("acme_spaces")
     module.Angle = type("Angle", (Box,), {"__module__": "acme_spaces"})
     module.Dial = type("Dial", (gym.Space,), {"__module__": "acme_spaces"})
     module.Codec = type("Codec", (), {})
     monkeypatch.setitem(sys.modules, "acme_spaces", module)
-    angle, dial = (
-        SpaceInfo.read(module.Angle(-1, 1, (2,), np.float32)),
-        SpaceInfo.read(module.Dial()),
+    return module
+
+
+@pytest.fixture
+def angle(acme_spaces):
+    """A space of a subclass of Box that package acme defines."""
+    return acme_spaces.Angle(-1, 1, (2,), np.float32)
+
+
+def choose_preprocessor(catalog, space):
+    request = Request(SpaceInfo.read(space))
+    return catalog.slots.preprocessor(request, None).component.address
+
+
+def test_subclass_of_box_has_the_preprocessor_of_box(installed, angle):
+    assert choose_preprocessor(installed, angle) == "rlcatalog-preprocessors/none"
+
+
+def test_preprocessor_of_the_package_of_a_space_is_chosen(angle):
+    spec = declare_preprocessor("acme_angle", "acme_spaces:Codec", kinds=("acme_spaces.Angle",))
+    acme = make_plugin("acme", preprocessors=[spec])
+
+    assert choose_preprocessor(make_catalog(acme), angle) == "acme/acme_angle"
+
+
+@pytest.mark.parametrize(
+    ("preferred", "part"),
+    [
+        pytest.param([], "rlcatalog-preprocessors/none", id="nothing-preferred"),
+        pytest.param(["emca"], "emca/emca_angle", id="plugin-preferred"),
+    ],
+)
+def test_preprocessor_of_another_package_must_be_preferred(angle, preferred, part):
+    # emca declares a preprocessor for a class of acme.
+    spec = declare_preprocessor("emca_angle", kinds=("acme_spaces.Angle",))
+    emca = make_plugin("emca", preprocessors=[spec])
+
+    assert choose_preprocessor(make_catalog(emca, prefer=preferred), angle) == part
+
+
+def test_reason_of_unasked_preprocessor_says_how_to_choose_it():
+    acme = make_plugin("acme", preprocessors=[declare_preprocessor("acme_box", kinds=("box",))])
+
+    choice = make_catalog(acme).resolve(VECTOR, THREE_ACTIONS).choices["preprocessor"]
+
+    [match] = [match for part, match in choice.verdicts if part.name == "acme_box"]
+    assert match.rank is None
+    assert match.why == (
+        "not considered: 'none' comes first; to choose it: custom_preprocessor='acme/acme_box' or"
+        " RLCATALOG_PREFER_PLUGINS=acme"
     )
-    kinds = ("acme_spaces.Angle", "acme_spaces.Dial")
 
-    def codecs(distribution, target):
+
+@pytest.fixture
+def declare_codec():
+    """Declare the action codec of a package for two classes of acme; forget it after the test."""
+    specs = []
+
+    def declare(distribution, target):
+        kinds = ("acme_spaces.Angle", "acme_spaces.Dial")
         spec = ActionCodecSpec(f"{distribution}_codec", {"numpy": target}, "", kinds=kinds)
-        catalog_with(plugin(distribution, action_codecs=[spec]))
-        try:
-            return [codec_class(info).__name__ for info in (angle, dial)]
-        finally:
-            spec.leave()
+        specs.append(spec)
+        # To load the plugin enters its codec in the process-wide table.
+        make_catalog(make_plugin(distribution, action_codecs=[spec]))
 
-    assert codec_class(angle).__name__ == "BoxCodec"
-    assert codecs("emca", "rlcatalog_preprocessors.actions.kinds:DiscreteCodec") == [
-        "BoxCodec",
-        "DiscreteCodec",
-    ]
-    assert codecs("acme", "acme_spaces:Codec") == ["Codec", "Codec"]
+    yield declare
+    for spec in specs:
+        spec.leave()
 
 
-def test_distribution_may_be_for_a_space_class_of_its_package(monkeypatch):
-    module = types.ModuleType("acme_spaces")
-    module.Angle = type("Angle", (Box,), {"__module__": "acme_spaces"})
-    monkeypatch.setitem(sys.modules, "acme_spaces", module)
-    space = module.Angle(-1, 1, (2,), np.float32)
+def test_subclass_of_box_has_the_action_codec_of_box(angle):
+    assert codec_class(SpaceInfo.read(angle)).__name__ == "BoxCodec"
+
+
+def test_action_codec_of_the_package_of_a_space_is_chosen(acme_spaces, angle, declare_codec):
+    declare_codec("acme", "acme_spaces:Codec")
+
+    assert codec_class(SpaceInfo.read(angle)) is acme_spaces.Codec
+    assert codec_class(SpaceInfo.read(acme_spaces.Dial())) is acme_spaces.Codec
+
+
+def test_action_codec_of_another_package_fills_gaps_only(acme_spaces, angle, declare_codec):
+    declare_codec("emca", "rlcatalog_preprocessors.actions.kinds:DiscreteCodec")
+
+    # An Angle is a Box, which has a built-in codec; a Dial is of no known kind.
+    assert codec_class(SpaceInfo.read(angle)).__name__ == "BoxCodec"
+    assert codec_class(SpaceInfo.read(acme_spaces.Dial())).__name__ == "DiscreteCodec"
+
+
+def test_subclass_of_box_has_the_distribution_of_box(installed, angle):
+    dist = choose_part(installed, "action_dist", action=angle)
+
+    assert dist == "rlcatalog-gaussian/diag_gaussian"
+
+
+def test_distribution_of_the_package_of_a_space_is_chosen(angle):
     spec = ActionDistSpec(
         "acme_angle",
         {"torch": "acme_spaces:Dist"},
         "",
-        size=lambda action, config: 4,
+        size=need_four_inputs,
         kinds=("acme_spaces.Angle",),
     )
-    assert (
-        chosen(catalog_with(), action=space, slot="action_dist")
-        == "rlcatalog-gaussian/diag_gaussian"
-    )
-    found = catalog_with(plugin("acme", action_dists=[spec]))
-    assert chosen(found, action=space, slot="action_dist") == "acme/acme_angle"
-    assert (
-        chosen(found, action=Box(-1, 1, (2,)), slot="action_dist")
-        == "rlcatalog-gaussian/diag_gaussian"
-    )
+    catalog = make_catalog(make_plugin("acme", action_dists=[spec]))
+
+    angle_dist = choose_part(catalog, "action_dist", action=angle)
+    box_dist = choose_part(catalog, "action_dist", action=Box(-1, 1, (2,)))
+
+    assert angle_dist == "acme/acme_angle"
+    assert box_dist == "rlcatalog-gaussian/diag_gaussian"
 
 
-# --- listed packages that failed ------------------------------------------------------------------
+# --- built-in packages that fail to load ----------------------------------------------------------
 
 
-def broken(distribution):
-    entry_points = [point for point in scan() if point.dist.name != distribution]
-    return Catalog(
-        (*entry_points, PluginEntryPoint("no_such_module_at_all", distribution)), environ={}
-    )
-
-
-def test_failed_built_in_package_is_an_error_if_it_would_fit():
+def make_catalog_with_broken(distribution):
+    """Return a catalog in which this built-in package raises an error when it is loaded."""
+    others = [point for point in scan() if point.dist.name != distribution]
+    broken = PluginEntryPoint("no_such_module_at_all", distribution)
     with pytest.warns(match="no_such_module_at_all"):
-        vision = broken("rlcatalog-visionnet")
-    assert chosen(vision) == "rlcatalog-fcnet/fcnet"
+        return Catalog((*others, broken), environ={})
+
+
+def test_broken_package_is_an_error_if_its_part_would_fit():
+    catalog = make_catalog_with_broken("rlcatalog-visionnet")
+
     with pytest.raises(MissingPluginError, match=r"rlcatalog-visionnet .* which has failed"):
-        chosen(vision, IMAGE)
-    assert chosen(vision, IMAGE, config={"custom_model": "fcnet"}) == "rlcatalog-fcnet/fcnet"
-    with pytest.warns(match="no_such_module_at_all"):
-        lstm = broken("rlcatalog-lstm")
-    assert chosen(lstm, IMAGE) == "rlcatalog-visionnet/visionnet"
-    with pytest.raises(Exception, match=r"rlcatalog-lstm .* which has failed"):
-        chosen(lstm, config={"use_lstm": True})
+        choose_part(catalog, obs=IMAGE)
 
 
-def test_composites_choose_parts_by_the_same_rule():
-    greedy = plugin(
-        "acme",
-        action_dists=[
-            ActionDistSpec("acme_dist", NET, "", match=takes_all, size=lambda action, config: 4)
-        ],
-    )
-    space = Tuple([CHOICE, Box(-1, 1, (2,))])
-    found = catalog_with(greedy).explain(VECTOR, space, {}, "torch").as_dict()["action_parts"]
-    assert [part["chosen"] for part in found] == ["categorical", "diag_gaussian"]
+def test_broken_package_does_not_matter_to_other_spaces():
+    catalog = make_catalog_with_broken("rlcatalog-visionnet")
+
+    assert choose_part(catalog, obs=VECTOR) == "rlcatalog-fcnet/fcnet"
+
+
+def test_broken_package_does_not_matter_if_another_is_named():
+    catalog = make_catalog_with_broken("rlcatalog-visionnet")
+
+    part = choose_part(catalog, obs=IMAGE, config={"custom_model": "fcnet"})
+
+    assert part == "rlcatalog-fcnet/fcnet"
+
+
+def test_broken_package_is_an_error_if_its_switch_is_on():
+    catalog = make_catalog_with_broken("rlcatalog-lstm")
+
+    with pytest.raises(ConfigError, match=r"rlcatalog-lstm .* which has failed"):
+        choose_part(catalog, config={"use_lstm": True})
+
+
+def test_broken_package_does_not_matter_if_its_switch_is_off():
+    catalog = make_catalog_with_broken("rlcatalog-lstm")
+
+    assert choose_part(catalog, obs=IMAGE) == "rlcatalog-visionnet/visionnet"
