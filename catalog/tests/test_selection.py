@@ -1,233 +1,440 @@
-"""The selection rule on candidates of one slot: who is asked, in which order, who wins, and what
-errors name.
-"""
+"""The choice among the candidates of one slot: their order, the winner, and errors about ties."""
 
 from __future__ import annotations
 
-import gymnasium as gym
 import numpy as np
 import pytest
+from gymnasium.spaces import Box, Discrete
 
 from rlcatalog import ActionDistSpec, Match, ModelSpec, PreprocessorSpec, Rank, Request, SpaceInfo
 from rlcatalog.choice.selection import Choice, choose, verdict
 from rlcatalog.errors import AmbiguousChoiceError, NoMatchError, PartError
 from rlcatalog.plugins import Component
 
-BOX = gym.spaces.Box(-1, 1, (3,), np.float32)
-OBS, ACTION = SpaceInfo.read(BOX), SpaceInfo.read(gym.spaces.Discrete(2), "action")
-REQUEST = Request(OBS, ACTION, {}, "torch")
+BOX = Box(-1, 1, (3,), np.float32)
 
 
-def part(name, rank=..., distribution="acme", spec=ModelSpec, **fields):
-    """A candidate that answers with this rank; without one, it has no match function."""
-    if rank is not ...:
-        fields["match"] = lambda request: Match(rank, f"{name} says")
-    if spec is ActionDistSpec:
-        fields["size"] = lambda action, config: 2
-    target = "numpy" if spec is PreprocessorSpec else "torch"
-    return Component(spec(name, {target: "acme.parts:Part"}, "", **fields), distribution, "1.0")
+def match_as(rank, why="fits"):
+    """Return a match function that gives this answer to every request."""
+
+    def match(request):
+        return Match(rank, why)
+
+    return match
 
 
-def codec(name, rank=..., distribution="acme", **fields):
-    return part(name, rank, distribution, PreprocessorSpec, **fields)
+def make_model(name, *, distribution="acme", **fields):
+    return Component(
+        ModelSpec(name, {"torch": "acme.parts:Net"}, "", **fields), distribution, "1.0"
+    )
 
 
-def dist(name, rank=..., distribution="acme", **fields):
-    return part(name, rank, distribution, ActionDistSpec, **fields)
+def make_preprocessor(name, *, distribution="acme", target="acme.parts:Codec", **fields):
+    return Component(PreprocessorSpec(name, {"numpy": target}, "", **fields), distribution, "1.0")
 
 
-def order(choice):
-    return [component.name for component, _ in choice.verdicts]
+def make_dist(name, **fields):
+    def size(action_space, config):
+        return 2
+
+    spec = ActionDistSpec(name, {"torch": "acme.parts:Dist"}, "", size=size, **fields)
+    return Component(spec, "acme", "1.0")
+
+
+def make_request(space=BOX, *, path="obs", action_path="action", config=None):
+    action = None if action_path is None else SpaceInfo.read(Discrete(2), action_path)
+    return Request(SpaceInfo.read(space, path), action, config or {}, "torch")
+
+
+REQUEST = make_request()
+
+
+def names_of(verdicts):
+    return [component.name for component, _ in verdicts]
 
 
 def reason_of(choice, name):
-    return next(answer.why for component, answer in choice.verdicts if component.name == name)
+    """Return the reason that a choice gives for a candidate."""
+    [why] = [match.why for component, match in choice.verdicts if component.name == name]
+    return why
 
 
-def tie(slot, *candidates, request=REQUEST, **options):
-    with pytest.raises(AmbiguousChoiceError) as raised:
-        choose(slot, candidates, request, **options)
-    return str(raised.value)
-
-
-# --- who is asked, and in which order -------------------------------------------------------------
-
-
-def test_choice_lists_the_answer_of_each_candidate():
-    choice = Choice(
-        None, "", ((part("a"), Match(None, "too small")), (part("b"), Match(None, "no image")))
-    )
-    assert choice.reasons() == "a: too small; b: no image"
-    assert Choice(None, "").reasons("nothing here") == "nothing here"
+# --- the order of the candidates ------------------------------------------------------------------
 
 
 def test_verdicts_are_sorted_by_rank_with_unasked_parts_last():
+    registered = make_model("registered", match=match_as(None, "too small"), distribution="")
     candidates = [
-        part("waits"),
-        part("mine", None, ""),
-        part("refuses", None),
-        part("low", Rank.FALLBACK),
-        part("middle", Rank.GENERIC),
-        part("best", Rank.SPECIFIC),
+        make_model("only-by-name"),
+        registered,
+        make_model("refuses", match=match_as(None)),
+        make_model("low", match=match_as(Rank.FALLBACK)),
+        make_model("middle", match=match_as(Rank.GENERIC)),
+        make_model("best", match=match_as(Rank.SPECIFIC, "fits best")),
     ]
+
     choice = choose("trunk", candidates, REQUEST)
-    assert (choice.component.name, choice.why) == ("best", "best says")
-    assert order(choice) == ["best", "middle", "low", "mine", "refuses", "waits"]
-    assert reason_of(choice, "mine") == "mine says"  # it was asked before the plugins
+
+    assert choice.component.name == "best"
+    assert choice.why == "fits best"
+    in_order = ["best", "middle", "low", "registered", "refuses", "only-by-name"]
+    assert names_of(choice.verdicts) == in_order
+    # It is asked before the others, and its answer is kept.
+    assert reason_of(choice, "registered") == "too small"
 
 
 def test_verdicts_begin_with_the_chosen_part():
-    kinds = ("gymnasium.spaces.space.Space",)
+    kinds_of_any_space = ("gymnasium.spaces.space.Space",)
     candidates = [
-        codec("any", Rank.SPECIFIC, kinds=kinds),
-        codec("box", Rank.FALLBACK, kinds=("box",)),
+        make_preprocessor("any", match=match_as(Rank.SPECIFIC), kinds=kinds_of_any_space),
+        make_preprocessor("box", match=match_as(Rank.FALLBACK), kinds=("box",)),
     ]
-    # Box is the nearer class.
-    assert order(choose("preprocessor", candidates, REQUEST)) == ["box", "any"]
+
+    choice = choose("preprocessor", candidates, make_request(BOX))
+
+    # Although its rank is lower, "box" is for the nearer class.
+    assert names_of(choice.verdicts) == ["box", "any"]
 
 
-def test_program_comes_before_built_in_before_other_parts():
-    program, other = part("mine", Rank.FALLBACK, ""), part("other", Rank.SPECIFIC)
-    listed = part("fcnet", Rank.GENERIC, "rlcatalog-fcnet")
-    assert choose("trunk", [other, listed, program], REQUEST).component is program
-    assert choose("trunk", [other, listed], REQUEST).component is listed
-    assert choose("trunk", [other], REQUEST).component is other
-    for slot in ("memory", "head"):  # these stay empty rather than take a part that is not listed
-        assert choose(slot, [other], REQUEST).component is None
-        assert choose(slot, [other], REQUEST, prefer=["acme"]).component is other
-
-
-def test_part_without_match_and_kinds_is_chosen_by_name_only():
-    by_kind, by_match, by_name = (
-        codec("kind", kinds=("box",)),
-        codec("match", Rank.GENERIC),
-        codec("name"),
+def test_reasons_of_a_choice_list_each_candidate():
+    verdicts = (
+        (make_model("a"), Match(None, "too small")),
+        (make_model("b"), Match(None, "no image")),
     )
-    assert choose("preprocessor", [by_name], REQUEST).component is None
-    assert choose("preprocessor", [by_kind], REQUEST).component is by_kind
-    assert choose("preprocessor", [by_match], REQUEST).component is by_match
-    choice = choose("preprocessor", [by_kind, by_match], REQUEST, named=by_name)
-    assert choice.component is by_name
-    assert order(choice) == ["name", "kind", "match"]
+
+    assert Choice(None, "", verdicts).reasons() == "a: too small; b: no image"
 
 
-def test_switch_selects_its_part_before_any_rank():
-    switched, best = part("gru", switch="acme_on"), part("best", Rank.SPECIFIC)
-    for value, chosen in ((True, switched), (0, switched), (False, best), (None, best)):
-        request = Request(OBS, ACTION, {"acme_on": value, "b_on": True}, "torch")
-        assert choose("trunk", [best, switched], request).component is chosen
-    named = choose("trunk", [best, switched], Request(OBS, ACTION, {"acme_on": True}), named=best)
-    assert named.component is best
-    refuses = part("picky", None, switch="acme_on")
-    with pytest.raises(NoMatchError, match=r"acme_on=True .*'picky'.* picky says"):
-        choose("trunk", [refuses], Request(OBS, ACTION, {"acme_on": True}))
+def test_reasons_of_a_choice_without_candidates_are_the_default():
+    assert Choice(None, "").reasons("nothing here") == "nothing here"
 
 
-# --- who wins -------------------------------------------------------------------------------------
+# --- the winner -----------------------------------------------------------------------------------
 
 
-def test_nearest_space_class_wins_then_rank_then_preference():
-    class Angle(gym.spaces.Box):
-        pass
-
-    angle = f"{Angle.__module__}.{Angle.__qualname__}"
-    request = Request(SpaceInfo.read(Angle(-1, 1, (2,), np.float32)))
-    near, box = (
-        codec("near", Rank.FALLBACK, kinds=(angle,)),
-        codec("box", Rank.SPECIFIC, kinds=("box",)),
-    )
-    anything = codec("anything", Rank.SPECIFIC)  # without kinds, it comes after any class
-    assert choose("preprocessor", [anything, box, near], request).component is near
-    assert choose("preprocessor", [anything, box], request).component is box
-    assert choose("preprocessor", [anything], request).component is anything
-    low, high = codec("low", Rank.GENERIC, "a"), codec("high", Rank.SPECIFIC, "b")
-    assert choose("preprocessor", [low, high], REQUEST).component is high
-    same = codec("same", Rank.SPECIFIC, "c")
-    assert (
-        choose("preprocessor", [low, high, same], REQUEST, prefer=["zeta", "c", "b"]).component
-        is same
-    )
-    assert choose("preprocessor", [high, same], REQUEST, prefer=["b", "c"]).component is high
+@pytest.fixture
+def registered():
+    return make_model("mine", match=match_as(Rank.FALLBACK), distribution="")
 
 
-def test_part_wins_only_for_space_classes_of_its_package(monkeypatch):
-    class Angle(gym.spaces.Box):
-        __module__ = "acme.spaces"
-
-    name = f"acme.spaces.{Angle.__qualname__}"
-    request = Request(SpaceInfo.read(Angle(-1, 1, (2,), np.float32)))
-    listed = codec("none", Rank.SPECIFIC, "rlcatalog-preprocessors", kinds=("box",))
-    home = codec("home", kinds=(name,))
-    # Of the same package, for a class of another one.
-    also = codec("also", kinds=("gymnasium.spaces.box.Box",))
-    foreign = Component(
-        PreprocessorSpec("foreign", {"numpy": "emca.parts:C"}, "", kinds=(name,)), "emca", "1.0"
-    )
-    silent = codec("silent", Rank.SPECIFIC)  # of that package, without space classes
-    assert choose("preprocessor", [listed, home], request).component is home
-    for other in (also, foreign, silent):
-        choice = choose("preprocessor", [listed, other], request)
-        assert choice.component is listed
-        assert "'none'" in reason_of(choice, other.name)
+@pytest.fixture
+def built_in():
+    return make_model("fcnet", match=match_as(Rank.GENERIC), distribution="rlcatalog-fcnet")
 
 
-# --- reasons of the candidates that were not chosen -----------------------------------------------
+@pytest.fixture
+def third_party():
+    return make_model("net", match=match_as(Rank.SPECIFIC), distribution="acme")
 
 
-def test_reasons_of_unasked_parts_show_how_to_choose_them():
-    listed = part("fcnet", Rank.GENERIC, "rlcatalog-fcnet")
-    asked, named = part("rank", Rank.GENERIC), part("name")
-    switched = part("switch", Rank.GENERIC, switch="acme_on")
-    built_in = part("visionnet", Rank.GENERIC, "rlcatalog-visionnet")
-    unasked = [asked, named, switched, part("off", switch="acme_on"), built_in]
-    choice = choose("trunk", [*unasked, listed], REQUEST, named=listed)
-    ways = {c.name: answer.why.partition("; to choose it: ")[2] for c, answer in choice.verdicts}
-    prefer = " or RLCATALOG_PREFER_PLUGINS=acme"
-    assert ways == {
-        "fcnet": "",
-        "rank": f"custom_model='acme/rank'{prefer}",
-        "name": "custom_model='acme/name'",
-        "switch": f"acme_on=True{prefer}",
-        "off": "acme_on=True",
-        "visionnet": "",
+def test_registered_part_wins_at_the_lowest_rank(registered, built_in, third_party):
+    choice = choose("trunk", [third_party, built_in, registered], REQUEST)
+
+    assert choice.component is registered
+
+
+def test_built_in_part_wins_over_a_better_rank(built_in, third_party):
+    assert choose("trunk", [third_party, built_in], REQUEST).component is built_in
+
+
+def test_third_party_part_fills_the_trunk_if_nothing_else_fits(third_party):
+    assert choose("trunk", [third_party], REQUEST).component is third_party
+
+
+@pytest.mark.parametrize("slot", ["memory", "head"])
+def test_third_party_part_fills_optional_slot_if_preferred(slot, third_party):
+    assert choose(slot, [third_party], REQUEST).component is None
+    assert choose(slot, [third_party], REQUEST, prefer=["acme"]).component is third_party
+
+
+@pytest.mark.parametrize(
+    ("fields", "is_chosen"),
+    [
+        pytest.param({}, False, id="neither"),
+        pytest.param({"kinds": ("box",)}, True, id="kinds"),
+        pytest.param({"match": match_as(Rank.GENERIC)}, True, id="match"),
+    ],
+)
+def test_part_without_match_and_kinds_is_no_default(fields, is_chosen):
+    part = make_preprocessor("codec", **fields)
+
+    choice = choose("preprocessor", [part], make_request(BOX))
+
+    assert (choice.component is part) == is_chosen
+
+
+def test_named_part_is_chosen_before_any_other():
+    named = make_preprocessor("named")
+    by_kind = make_preprocessor("kind", kinds=("box",))
+    by_match = make_preprocessor("match", match=match_as(Rank.GENERIC))
+
+    choice = choose("preprocessor", [by_kind, by_match], make_request(BOX), named=named)
+
+    assert choice.component is named
+    assert names_of(choice.verdicts) == ["named", "kind", "match"]
+
+
+# --- switches -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("value", "chosen"),
+    [
+        pytest.param(True, "gru", id="on"),
+        pytest.param(0, "gru", id="zero-is-on"),
+        pytest.param(False, "best", id="off"),
+        pytest.param(None, "best", id="not-set"),
+    ],
+)
+def test_switch_selects_its_part_before_any_rank(value, chosen):
+    gru = make_model("gru", switch="acme_on")
+    best = make_model("best", match=match_as(Rank.SPECIFIC))
+    request = make_request(config={"acme_on": value, "other_key": True})
+
+    assert choose("trunk", [best, gru], request).component.name == chosen
+
+
+def test_named_part_is_chosen_before_a_switch():
+    gru = make_model("gru", switch="acme_on")
+    best = make_model("best", match=match_as(Rank.SPECIFIC))
+    request = make_request(config={"acme_on": True})
+
+    assert choose("trunk", [best, gru], request, named=best).component is best
+
+
+def test_switch_of_a_part_that_does_not_fit_is_an_error():
+    picky = make_model("picky", match=match_as(None, "too small"), switch="acme_on")
+
+    with pytest.raises(NoMatchError, match=r"acme_on=True .*'picky'.* too small"):
+        choose("trunk", [picky], make_request(config={"acme_on": True}))
+
+
+# --- classes of spaces, ranks and preferences -----------------------------------------------------
+
+
+class Angle(Box):
+    """A subclass of Box."""
+
+
+ANGLE = Angle(-1, 1, (2,), np.float32)
+#: How a declaration names the class.
+ANGLE_KIND = f"{Angle.__module__}.Angle"
+
+
+@pytest.mark.parametrize(
+    ("candidates", "winner"),
+    [
+        (["without-class", "box", "angle"], "angle"),
+        (["without-class", "box"], "box"),
+        (["without-class"], "without-class"),
+    ],
+)
+def test_nearest_space_class_wins_at_any_rank(candidates, winner):
+    best = match_as(Rank.SPECIFIC)
+    parts = {
+        "angle": make_preprocessor("angle", match=match_as(Rank.FALLBACK), kinds=(ANGLE_KIND,)),
+        "box": make_preprocessor("box", match=best, kinds=("box",)),
+        "without-class": make_preprocessor("without-class", match=best),
     }
-    for name in ("rank", "switch", "visionnet"):
-        assert "'fcnet'" in reason_of(choice, name)
-    assert "acme_on" in reason_of(choice, "off").partition(";")[0]
-    assert "name" in reason_of(choice, "name").partition(";")[0]
+
+    choice = choose("preprocessor", [parts[name] for name in candidates], make_request(ANGLE))
+
+    assert choice.component.name == winner
 
 
-def test_reason_in_an_empty_slot_names_no_other_part():
-    loose = part("loose", Rank.GENERIC, slot="memory")
-    lstm = part("lstm", slot="memory", switch="use_lstm", distribution="rlcatalog-lstm")
-    for named in (None, lstm):
-        text = reason_of(choose("memory", [loose, lstm], REQUEST, named=named), "loose")
-        assert "lstm" not in text
-        assert "custom_model='acme/loose' or RLCATALOG_PREFER_PLUGINS=acme" in text
-    codec_text = reason_of(
-        choose(
-            "preprocessor", [codec("x", Rank.GENERIC)], REQUEST, named=codec("none", kinds=("box",))
-        ),
-        "x",
+def make_preprocessor_of(distribution, rank):
+    return make_preprocessor("codec", match=match_as(rank), distribution=distribution)
+
+
+def test_better_rank_wins_for_the_same_space_class():
+    low = make_preprocessor_of("acme", Rank.GENERIC)
+    high = make_preprocessor_of("emca", Rank.SPECIFIC)
+
+    assert choose("preprocessor", [low, high], REQUEST).component is high
+
+
+@pytest.mark.parametrize(
+    ("prefer", "winner"),
+    [
+        pytest.param(["acme", "emca"], "acme", id="acme-before-emca"),
+        pytest.param(["emca", "acme"], "emca", id="emca-before-acme"),
+        pytest.param(["not-installed", "emca", "acme"], "emca", id="first-one-not-installed"),
+    ],
+)
+def test_first_preferred_package_wins_a_tie_of_ranks(prefer, winner):
+    candidates = [
+        make_preprocessor_of("low-rank", Rank.GENERIC),
+        make_preprocessor_of("acme", Rank.SPECIFIC),
+        make_preprocessor_of("emca", Rank.SPECIFIC),
+    ]
+
+    choice = choose("preprocessor", candidates, REQUEST, prefer=prefer)
+
+    assert choice.component.distribution == winner
+
+
+class AcmeAngle(Box):
+    """A subclass of Box that belongs to package acme."""
+
+    __module__ = "acme.spaces"
+
+
+ACME_ANGLE_KIND = "acme.spaces.AcmeAngle"
+
+
+@pytest.fixture
+def built_in_for_boxes():
+    return make_preprocessor(
+        "none",
+        match=match_as(Rank.SPECIFIC),
+        kinds=("box",),
+        distribution="rlcatalog-preprocessors",
     )
-    assert "custom_preprocessor='acme/x'" in codec_text
 
 
-# --- one candidate's answer -----------------------------------------------------------------------
+def test_part_of_the_package_of_a_space_class_wins(built_in_for_boxes):
+    acme_codec = make_preprocessor("codec", target="acme.parts:C", kinds=(ACME_ANGLE_KIND,))
+    request = make_request(AcmeAngle(-1, 1, (2,), np.float32))
+
+    choice = choose("preprocessor", [built_in_for_boxes, acme_codec], request)
+
+    assert choice.component is acme_codec
 
 
-def test_part_without_code_for_the_framework_does_not_match():
-    torch_only, numpy = part("net", Rank.GENERIC), codec("codec", Rank.GENERIC)
-    fits = Match(Rank.GENERIC, "net says")
-    assert verdict(torch_only, Request(OBS, framework="torch")) == fits
-    assert verdict(torch_only, Request(OBS)) == fits  # any framework will do
-    refused = verdict(torch_only, Request(OBS, framework="tf"))
-    assert refused.rank is None
-    assert "'tf'" in refused.why
-    # It needs no framework.
-    assert verdict(numpy, Request(OBS, framework="tf")).rank is Rank.GENERIC
-    torch_only.extensions["tf"] = [part("net")]  # another package has the code
-    assert verdict(torch_only, Request(OBS, framework="tf")) == fits
+@pytest.mark.parametrize(
+    "third_party",
+    [
+        pytest.param(
+            make_preprocessor("codec", target="acme.parts:C", kinds=("gymnasium.spaces.box.Box",)),
+            id="same-package-for-another-class",
+        ),
+        pytest.param(
+            make_preprocessor(
+                "codec", target="emca.parts:C", kinds=(ACME_ANGLE_KIND,), distribution="emca"
+            ),
+            id="another-package",
+        ),
+        pytest.param(
+            make_preprocessor("codec", target="acme.parts:C", match=match_as(Rank.SPECIFIC)),
+            id="same-package-without-class",
+        ),
+    ],
+)
+def test_other_parts_do_not_win_a_space_class(built_in_for_boxes, third_party):
+    request = make_request(AcmeAngle(-1, 1, (2,), np.float32))
+
+    choice = choose("preprocessor", [built_in_for_boxes, third_party], request)
+
+    assert choice.component is built_in_for_boxes
+    assert "'none'" in reason_of(choice, "codec")  # the part that comes first
+
+
+# --- reasons of the candidates that were not asked ------------------------------------------------
+
+
+def reason_beside_fcnet(part):
+    """Return why a trunk was not asked, if the config names fcnet."""
+    fcnet = make_model("fcnet", match=match_as(Rank.GENERIC), distribution="rlcatalog-fcnet")
+    return reason_of(choose("trunk", [part, fcnet], REQUEST, named=fcnet), part.name)
+
+
+def test_reason_names_the_part_that_comes_first():
+    part = make_model("net", match=match_as(Rank.GENERIC))
+
+    assert reason_beside_fcnet(part) == (
+        "not considered: 'fcnet' comes first; to choose it: custom_model='acme/net'"
+        " or RLCATALOG_PREFER_PLUGINS=acme"
+    )
+
+
+def test_reason_of_part_without_match_offers_its_name_only():
+    part = make_model("net")
+
+    assert reason_beside_fcnet(part) == "only chosen by name; to choose it: custom_model='acme/net'"
+
+
+def test_reason_of_switch_with_match_offers_the_switch():
+    part = make_model("net", match=match_as(Rank.GENERIC), switch="acme_on")
+
+    assert reason_beside_fcnet(part) == (
+        "not considered: 'fcnet' comes first; to choose it: acme_on=True"
+        " or RLCATALOG_PREFER_PLUGINS=acme"
+    )
+
+
+def test_reason_of_switch_without_match_offers_the_switch_only():
+    part = make_model("net", switch="acme_on")
+
+    assert reason_beside_fcnet(part) == "acme_on is not set; to choose it: acme_on=True"
+
+
+def test_reason_of_built_in_part_offers_nothing():
+    part = make_model("visionnet", match=match_as(Rank.GENERIC), distribution="rlcatalog-visionnet")
+
+    assert reason_beside_fcnet(part) == "not considered: 'fcnet' comes first"
+
+
+@pytest.mark.parametrize("is_lstm_named", [False, True], ids=["empty-slot", "lstm-named"])
+def test_reason_in_optional_slot_names_no_other_part(is_lstm_named):
+    gru = make_model("gru", match=match_as(Rank.GENERIC), slot="memory")
+    lstm = make_model("lstm", slot="memory", switch="use_lstm", distribution="rlcatalog-lstm")
+    named = lstm if is_lstm_named else None
+
+    reason = reason_of(choose("memory", [gru, lstm], REQUEST, named=named), "gru")
+
+    assert "lstm" not in reason
+    assert "custom_model='acme/gru' or RLCATALOG_PREFER_PLUGINS=acme" in reason
+
+
+def test_reason_of_preprocessor_offers_its_key():
+    part = make_preprocessor("codec", match=match_as(Rank.GENERIC))
+    named = make_preprocessor("none", kinds=("box",))
+
+    reason = reason_of(choose("preprocessor", [part], REQUEST, named=named), "codec")
+
+    assert "custom_preprocessor='acme/codec'" in reason
+
+
+# --- the answer of one candidate ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "framework", [pytest.param("torch", id="its-own"), pytest.param(None, id="any")]
+)
+def test_part_matches_for_a_framework_it_has_code_for(framework):
+    part = make_model("net", match=match_as(Rank.GENERIC))  # its target is for PyTorch
+    request = Request(SpaceInfo.read(BOX), framework=framework)
+
+    assert verdict(part, request) == Match(Rank.GENERIC, "fits")
+
+
+def test_part_does_not_match_for_another_framework():
+    part = make_model("net", match=match_as(Rank.GENERIC))
+    request = Request(SpaceInfo.read(BOX), framework="tf")
+
+    answer = verdict(part, request)
+
+    assert answer.rank is None
+    assert "'tf'" in answer.why
+
+
+def test_part_matches_if_another_package_has_the_code():
+    part = make_model("net", match=match_as(Rank.GENERIC))
+    part.extensions["tf"] = [make_model("net", distribution="acme-tf")]
+    request = Request(SpaceInfo.read(BOX), framework="tf")
+
+    assert verdict(part, request) == Match(Rank.GENERIC, "fits")
+
+
+def test_preprocessor_matches_for_any_framework():
+    part = make_preprocessor("codec", match=match_as(Rank.GENERIC))  # its target is for NumPy
+    request = Request(SpaceInfo.read(BOX), framework="tf")
+
+    assert verdict(part, request).rank is Rank.GENERIC
+
+
+class SubclassOfMatch(Match):
+    pass
 
 
 @pytest.mark.parametrize(
@@ -240,116 +447,204 @@ def test_part_without_code_for_the_framework_does_not_match():
         Match("GENERIC", "fits"),
         Match(None, None),
         Match(Rank.GENERIC, 3),
-        type("Mine", (Match,), {})(Rank.GENERIC, "fits"),
+        SubclassOfMatch(Rank.GENERIC, "fits"),
     ],
     ids=repr,
 )
 def test_match_function_without_a_match_names_the_part(answer):
-    wrong = Component(
-        ModelSpec("net", {"torch": "m:C"}, "", match=lambda request: answer), "acme", "1.0"
-    )
-    with pytest.raises(PartError, match=r"model 'net' \(acme 1\.0\): its match function returned"):
-        verdict(wrong, REQUEST)
+    part = make_model("net", match=lambda request: answer)
+
+    with pytest.raises(PartError, match="its match function returned") as caught:
+        verdict(part, REQUEST)
+
+    assert str(caught.value).startswith("model 'net' (acme 1.0): ")
 
 
 def test_rank_may_be_given_as_number():
-    right = Component(
-        ModelSpec("net", {"torch": "m:C"}, "", match=lambda request: Match(2, "fits")),
-        "acme",
-        "1.0",
-    )
-    assert verdict(right, REQUEST).rank is Rank.GENERIC
+    part = make_model("net", match=match_as(2))
+
+    assert verdict(part, REQUEST).rank is Rank.GENERIC  # its value is 2
 
 
-# --- errors ---------------------------------------------------------------------------------------
+# --- errors about two switches --------------------------------------------------------------------
 
 
-def test_two_switches_error_says_what_to_turn_off():
-    gru, s4 = part("gru", switch="gru_on"), part("s4", switch="s4_on", distribution="zeta")
-    request = Request(OBS, ACTION, {"gru_on": True, "s4_on": True}, "torch")
-    assert "Remove one of gru_on and s4_on from the config" in tie(
-        "memory", gru, s4, request=request
-    )
-    again = part("s5", switch="gru_on", distribution="zeta")
-    text = tie("memory", gru, again, request=request)
-    assert "RLCATALOG_DISABLE_PLUGINS=zeta" in text
-    assert "Remove one of" not in text
-    text = tie("memory", gru, part("s5", switch="gru_on", distribution=""), request=request)
-    assert "RLCATALOG_DISABLE_PLUGINS=acme" in text
-    assert "PLUGINS=." not in text  # the program's part has no package to name
-    text = tie("memory", gru, part("gru2", switch="gru_on"), request=request)
-    assert "RLCATALOG" not in text
-    assert "switch" in text.rpartition(". ")[2]
+def catch_tie(slot, *candidates, request=REQUEST, prefer=()):
+    """Return the message of the error that the choice raises."""
+    with pytest.raises(AmbiguousChoiceError) as caught:
+        choose(slot, candidates, request, prefer=prefer)
+    return str(caught.value)
 
 
-def test_tie_error_names_parts_rank_and_options():
-    a, b, c = (part(name, Rank.SPECIFIC, name) for name in "abc")
-    text = tie("trunk", a, b)
-    for piece in (
-        "'a' (a 1.0: a says)",
-        "'b' (b 1.0: b says)",
-        "Box(3,) float32",
-        "SPECIFIC",
-        "custom_model='a/a'",
-        "RLCATALOG_PREFER_PLUGINS=a",
-        "RLCATALOG_DISABLE_PLUGINS=b",
-    ):
-        assert piece in text
-    text = tie("trunk", a, b, c)
-    assert "RLCATALOG_PREFER_PLUGINS=a" in text
-    assert "RLCATALOG_DISABLE_PLUGINS" not in text  # one of the other two would still tie
-    text = tie("trunk", part("x", Rank.GENERIC), part("y", Rank.GENERIC))
-    assert "GENERIC" in text
-    assert "custom_model='acme/x'" in text
-    assert "RLCATALOG" not in text  # one package has both
-    text = tie(
-        "trunk", part("x", Rank.GENERIC), part("y", Rank.GENERIC), part("z", Rank.GENERIC, "zeta")
-    )
-    assert "RLCATALOG_PREFER_PLUGINS=zeta" in text
+def test_two_switches_error_says_to_remove_one():
+    gru = make_model("gru", switch="gru_on", distribution="acme")
+    s4 = make_model("s4", switch="s4_on", distribution="zeta")
+    request = make_request(config={"gru_on": True, "s4_on": True})
+
+    message = catch_tie("memory", gru, s4, request=request)
+
+    assert "Remove one of gru_on and s4_on from the config" in message
+
+
+def test_shared_switch_error_says_to_disable_a_package():
+    gru = make_model("gru", switch="gru_on", distribution="acme")
+    same_switch = make_model("s5", switch="gru_on", distribution="zeta")
+
+    message = catch_tie("memory", gru, same_switch, request=make_request(config={"gru_on": True}))
+
+    assert "RLCATALOG_DISABLE_PLUGINS=zeta" in message
+    assert "Remove one of" not in message
+
+
+def test_shared_switch_error_names_the_package_of_the_plugin():
+    gru = make_model("gru", switch="gru_on", distribution="acme")
+    registered = make_model("s5", switch="gru_on", distribution="")
+
+    message = catch_tie("memory", gru, registered, request=make_request(config={"gru_on": True}))
+
+    assert "RLCATALOG_DISABLE_PLUGINS=acme" in message
+    # The registered part has no package that could be disabled.
+    assert "PLUGINS=." not in message
+
+
+def test_shared_switch_in_one_package_error_asks_for_another():
+    gru = make_model("gru", switch="gru_on")
+    same_package = make_model("gru2", switch="gru_on")
+
+    message = catch_tie("memory", gru, same_package, request=make_request(config={"gru_on": True}))
+
+    advice = message.rpartition(". ")[2]
+    assert "switch" in advice
+    assert "RLCATALOG" not in message
+
+
+# --- errors about ties ----------------------------------------------------------------------------
+
+
+def make_tied_model(name, distribution):
+    return make_model(name, match=match_as(Rank.SPECIFIC), distribution=distribution)
+
+
+def test_tie_error_names_parts_space_and_rank():
+    first = make_model("a", match=match_as(Rank.SPECIFIC, "fits well"), distribution="acme")
+    second = make_model("b", match=match_as(Rank.SPECIFIC, "fits, too"), distribution="emca")
+
+    message = catch_tie("trunk", first, second)
+
+    assert "'a' (acme 1.0: fits well)" in message
+    assert "'b' (emca 1.0: fits, too)" in message
+    assert "Box(3,) float32" in message
+    assert "SPECIFIC" in message
+
+
+def test_tie_error_names_a_generic_rank():
+    first = make_model("a", match=match_as(Rank.GENERIC))
+    second = make_model("b", match=match_as(Rank.GENERIC))
+
+    assert "GENERIC" in catch_tie("trunk", first, second)
+
+
+def test_tie_of_two_packages_offers_name_and_both_packages():
+    message = catch_tie("trunk", make_tied_model("a", "acme"), make_tied_model("b", "emca"))
+
+    assert "custom_model='acme/a'" in message
+    assert "RLCATALOG_PREFER_PLUGINS=acme" in message
+    assert "RLCATALOG_DISABLE_PLUGINS=emca" in message
+
+
+def test_tie_of_three_packages_does_not_offer_to_disable_one():
+    parts = [make_tied_model(name, f"package-{name}") for name in "abc"]
+
+    message = catch_tie("trunk", *parts)
+
+    assert "RLCATALOG_PREFER_PLUGINS=package-a" in message
+    # Without one of the packages, the other two would still tie.
+    assert "RLCATALOG_DISABLE_PLUGINS" not in message
+
+
+def test_tie_within_one_package_offers_a_name_only():
+    message = catch_tie("trunk", make_tied_model("a", "acme"), make_tied_model("b", "acme"))
+
+    assert "custom_model='acme/a'" in message
+    assert "RLCATALOG" not in message
+
+
+def test_tie_offers_the_package_that_has_only_one_part():
+    parts = [
+        make_tied_model("a", "acme"),
+        make_tied_model("b", "acme"),
+        make_tied_model("c", "zeta"),
+    ]
+
+    assert "RLCATALOG_PREFER_PLUGINS=zeta" in catch_tie("trunk", *parts)
+
+
+def make_tied_parts(slot):
+    """Return two parts for the slot, x and y of package acme, that match equally well."""
+    match = match_as(Rank.GENERIC)
+    if slot == "preprocessor":
+        return [make_preprocessor(name, match=match) for name in "xy"]
+    if slot == "action_dist":
+        return [make_dist(name, match=match) for name in "xy"]
+    return [make_model(name, match=match, slot=slot) for name in "xy"]
 
 
 @pytest.mark.parametrize(
-    ("slot", "make", "obs", "action", "config", "way"),
+    ("slot", "request_fields", "key"),
     [
-        ("preprocessor", codec, "obs", "action", {}, "custom_preprocessor='acme/x'"),
-        # Parts of an observation have no key.
-        ("preprocessor", codec, "obs['a']", "action", {}, None),
-        # The key is taken.
-        ("preprocessor", codec, "obs", "action", {"custom_preprocessor": "y"}, None),
-        ("memory", part, "obs", "action", {"custom_model": "fcnet"}, None),
-        ("memory", part, "obs", "action['a']", {}, "custom_model='acme/x'"),
-        ("action_dist", dist, "obs", "action", {}, "custom_action_dist='acme/x'"),
-        (
+        pytest.param("preprocessor", {}, "custom_preprocessor='acme/x'", id="preprocessor"),
+        pytest.param("memory", {}, "custom_model='acme/x'", id="memory"),
+        pytest.param("action_dist", {}, "custom_action_dist='acme/x'", id="distribution"),
+        pytest.param(
+            "memory",
+            {"action_path": "action['a']"},
+            "custom_model='acme/x'",
+            id="memory-for-part-of-action",
+        ),
+        pytest.param(
             "action_dist",
-            dist,
-            "obs['a']",
-            "action",
-            {"custom_action_dist": "y"},
+            {"path": "obs['a']", "config": {"custom_action_dist": "y"}},
             "custom_action_dist='acme/x'",
+            id="distribution-for-part-of-observation",
         ),
-        (
+        pytest.param(
             "action_dist",
-            dist,
-            "obs",
-            "action['a']",
-            {},
+            {"action_path": "action['a']"},
             "custom_action_dist={\"action['a']\": 'acme/x'}",
+            id="distribution-of-part-of-action",
         ),
-        ("action_dist", dist, "obs", None, {}, "custom_action_dist={'obs': 'acme/x'}"),
+        pytest.param(
+            "action_dist",
+            {"action_path": None},
+            "custom_action_dist={'obs': 'acme/x'}",
+            id="distribution-of-observation",
+        ),
     ],
 )
-def test_tie_error_names_the_config_key_if_there_is_one(slot, make, obs, action, config, way):
-    request = Request(
-        SpaceInfo.read(BOX, obs),
-        action and SpaceInfo.read(gym.spaces.Discrete(2), action),
-        config,
-        "torch",
+def test_tie_error_names_the_config_key(slot, request_fields, key):
+    # Package acme is preferred, or it would be no candidate for the memory.
+    message = catch_tie(
+        slot, *make_tied_parts(slot), request=make_request(**request_fields), prefer=["acme"]
     )
-    candidates = [
-        make(name, Rank.GENERIC, slot=slot) if make is part else make(name, Rank.GENERIC)
-        for name in "xy"
-    ]
-    text = tie(slot, *candidates, request=request, prefer=["acme"])
-    assert ("name one in the config" in text) == (way is not None)
-    assert way is None or f"({way})" in text
-    assert ": ." not in text  # no empty list of options
+
+    assert f"name one in the config ({key})" in message
+
+
+@pytest.mark.parametrize(
+    ("slot", "request_fields"),
+    [
+        pytest.param("preprocessor", {"path": "obs['a']"}, id="part-of-observation"),
+        pytest.param(
+            "preprocessor", {"config": {"custom_preprocessor": "y"}}, id="preprocessor-key-is-taken"
+        ),
+        pytest.param("memory", {"config": {"custom_model": "fcnet"}}, id="model-key-is-taken"),
+    ],
+)
+def test_tie_error_names_no_config_key_if_there_is_none(slot, request_fields):
+    # Package acme is preferred, or it would be no candidate for the memory.
+    message = catch_tie(
+        slot, *make_tied_parts(slot), request=make_request(**request_fields), prefer=["acme"]
+    )
+
+    assert "name one in the config" not in message
+    assert ": ." not in message  # an empty list of options

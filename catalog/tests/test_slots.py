@@ -1,6 +1,4 @@
-"""Candidates of each slot: names, repeated choices, parts of a space, claims of a head, and
-unusable packages.
-"""
+"""Candidates of each slot, and the part of an observation that a head leaves to the trunk."""
 
 from __future__ import annotations
 
@@ -29,345 +27,611 @@ from rlcatalog.plugins.discovery import PluginRecord
 from rlcatalog.plugins.registry import Registry
 from rlcatalog_testing import isolated_catalog
 
-BOX, TWO = Box(-1, 1, (3,), np.float32), Discrete(2)
-TARGET = {PreprocessorSpec: "numpy", EnvWrapperSpec: "numpy", FilterSpec: "numpy"}
+BOX = Box(-1, 1, (3,), np.float32)
+TWO = Discrete(2)
 
 
-def part(name, rank=..., spec=ModelSpec, distribution="acme", **fields):
-    if rank is not ...:
-        fields["match"] = lambda request: Match(rank, f"{name} says")
-    if spec is ActionDistSpec:
-        fields["size"] = lambda action, config: 2
-    return Component(
-        spec(name, {TARGET.get(spec, "torch"): "m:C"}, "", **fields), distribution, "1.0"
-    )
+def accept(request):
+    return Match(Rank.GENERIC, "fits")
 
 
-def slots_of(*components, prefer=(), **packages):
-    """Slots of these components, and of packages without parts: name → status."""
-    names = {name.replace("_", "-"): status for name, status in packages.items()}
-    return Slots(
-        Registry(
-            [PluginRecord(n, n, "1.0", status=s) for n, s in names.items()], components, {}, {}
-        ),
-        prefer,
-    )
+def accept_as_best(request):
+    return Match(Rank.SPECIFIC, "fits best")
 
 
-def request_for(space, path="obs", **fields):
-    fields = {"config": {}, "framework": "torch", **fields}
-    return Request(SpaceInfo.read(space, path), SpaceInfo.read(TWO, "action"), **fields)
+def accept_as_last(request):
+    return Match(Rank.FALLBACK, "fits somehow")
 
 
-def name_of(choice):
-    return choice.component and choice.component.name
+def refuse(request):
+    return Match(None, "too small")
+
+
+def make_model(name, *, distribution="acme", **fields):
+    return Component(ModelSpec(name, {"torch": "m:C"}, "", **fields), distribution, "1.0")
+
+
+def make_preprocessor(name, **fields):
+    return Component(PreprocessorSpec(name, {"numpy": "m:C"}, "", **fields), "acme", "1.0")
+
+
+def make_filter(name, **fields):
+    return Component(FilterSpec(name, {"numpy": "m:C"}, "", **fields), "acme", "1.0")
+
+
+def make_wrapper(name, *, distribution="acme", **fields):
+    return Component(EnvWrapperSpec(name, {"numpy": "m:f"}, "", **fields), distribution, "1.0")
+
+
+def make_dist(name, match):
+    def size(action_space, config):
+        return 2
+
+    spec = ActionDistSpec(name, {"torch": "m:C"}, "", match=match, size=size)
+    return Component(spec, "acme", "1.0")
+
+
+def make_slots(*components, prefer=(), packages=None):
+    """Return the slots of these components, and of packages without parts (name → status)."""
+    records = [
+        PluginRecord(name, name, "1.0", status=status) for name, status in (packages or {}).items()
+    ]
+    return Slots(Registry(records, components, {}, {}), prefer)
+
+
+def make_request(space, path="obs", *, config=None, framework="torch", **fields):
+    obs = SpaceInfo.read(space, path)
+    action = SpaceInfo.read(TWO, "action")
+    return Request(obs, action, config=config or {}, framework=framework, **fields)
 
 
 # --- candidates and names -------------------------------------------------------------------------
 
 
-def test_wrapper_candidates_are_trusted_or_switched_on():
-    wrappers = [
-        part("mine", spec=EnvWrapperSpec, distribution=""),
-        part("atari", spec=EnvWrapperSpec, distribution="rlcatalog-atari"),
-        part("liked", spec=EnvWrapperSpec, distribution="liked"),
-        part("switched", spec=EnvWrapperSpec, switch="acme_on"),
-        part("other", Rank.SPECIFIC, spec=EnvWrapperSpec),
-    ]
-    slots = slots_of(*wrappers, prefer=["liked"])
-    assert {c.name for c in slots.env_wrappers({})} == {"mine", "atari", "liked"}
-    assert {c.name for c in slots.env_wrappers({"acme_on": True})} == {
-        "mine",
-        "atari",
-        "liked",
-        "switched",
-    }
+@pytest.mark.parametrize(
+    ("config", "candidates"),
+    [
+        ({}, {"registered", "atari", "preferred"}),
+        ({"acme_on": True}, {"registered", "atari", "preferred", "switched"}),
+    ],
+    ids=["switch-off", "switch-on"],
+)
+def test_wrapper_candidates_are_trusted_or_switched_on(config, candidates):
+    slots = make_slots(
+        make_wrapper("registered", distribution=""),
+        make_wrapper("atari", distribution="rlcatalog-atari"),  # built in
+        make_wrapper("preferred", distribution="emca"),
+        make_wrapper("switched", switch="acme_on"),
+        make_wrapper("third-party", match=accept_as_best),
+        prefer=["emca"],
+    )
+
+    assert {part.name for part in slots.env_wrappers(config)} == candidates
 
 
-def test_named_takes_a_name_or_a_class():
+def test_named_part_is_found_by_its_address():
+    half = make_filter("half")
+
+    assert make_slots(half).named("filter", "acme/half") is half
+
+
+def test_named_class_becomes_a_part():
     class Half(Filter):
         pass
 
-    known = part("half", spec=FilterSpec)
-    slots = slots_of(known)
-    assert slots.named("filter", "acme/half") is known
-    assert slots.named("filter", None) is None
-    assert slots.named("filter", Half).objects == {"numpy": Half}
+    assert make_slots().named("filter", Half).objects == {"numpy": Half}
 
 
-def test_repeat_finds_a_part_by_address_without_its_match():
-    net, half = part("net", None), part("half", None, FilterSpec)
-    slots = slots_of(net, half)
-    for slot, component in (("trunk", net), ("memory", net), ("filter", half)):
-        again = slots.repeat(slot, component.address)
-        assert again.component is component
-        assert [(c, answer.rank) for c, answer in again.verdicts] == [(component, None)]
+def test_name_none_is_no_part():
+    assert make_slots().named("filter", None) is None
 
 
-def test_slot_of_a_part_is_its_slot_or_kind():
-    assert [slot_of(part("m", slot=slot)) for slot in ("trunk", "memory", "head")] == [
-        "trunk",
-        "memory",
-        "head",
-    ]
-    assert slot_of(part("f", spec=FilterSpec)) == "filter"
-
-
-# --- preprocessors and filters --------------------------------------------------------------------
-
-BOXES, ANY = (
-    part("boxes", Rank.GENERIC, PreprocessorSpec, kinds=("box",)),
-    part("any", Rank.FALLBACK, PreprocessorSpec),
+@pytest.mark.parametrize(
+    ("slot", "component"),
+    [
+        ("trunk", make_model("net", match=refuse)),
+        ("memory", make_model("net", match=refuse)),
+        ("filter", make_filter("half", match=refuse)),
+    ],
+    ids=["trunk", "memory", "filter"],
 )
-DICTS = part("dicts", Rank.GENERIC, PreprocessorSpec, kinds=("dict",))
+def test_repeat_finds_a_part_without_asking_its_match(slot, component):
+    choice = make_slots(component).repeat(slot, component.address)
+
+    assert choice.component is component
+    [(candidate, match)] = choice.verdicts
+    assert candidate is component
+    assert match.rank is None
+    assert match.why != "too small"  # the answer of `refuse`
 
 
-def test_nested_spaces_ask_only_preprocessors_of_their_class():
-    slots = slots_of(BOXES, ANY, DICTS)
-    root, inner = (slots.preprocessor(request_for(BOX, path), None) for path in ("obs", "obs['a']"))
-    assert name_of(root) == name_of(inner) == "boxes"
-    assert {c.name for c, _ in root.verdicts} == {"boxes", "any", "dicts"}
-    assert {c.name for c, _ in inner.verdicts} == {"boxes", "any"}
-    assert name_of(slots.preprocessor(request_for(TWO, "obs['b']"), None)) == "any"
-    assert name_of(slots.preprocessor(request_for(BOX, "obs['c']"), None)) == "boxes"
+@pytest.mark.parametrize("slot", ["trunk", "memory", "head"])
+def test_slot_of_a_model_is_declared(slot):
+    assert slot_of(make_model("net", slot=slot)) == slot
 
 
-def test_custom_preprocessor_is_for_the_whole_observation():
-    slots, config = slots_of(BOXES, ANY), {"custom_preprocessor": "acme/any"}
-    assert name_of(slots.preprocessor(request_for(BOX, config=config), None)) == "any"
-    assert name_of(slots.preprocessor(request_for(BOX, "obs['a']", config=config), None)) == "boxes"
+def test_slot_of_a_filter_is_its_kind():
+    assert slot_of(make_filter("half")) == "filter"
 
 
-def test_pins_apply_to_preprocessors_and_filters():
-    half, double = part("half", spec=FilterSpec), part("double", spec=FilterSpec)
-    slots, config = slots_of(BOXES, ANY, half, double), {"observation_filter": "acme/half"}
-    pins = Pins({"filter": "acme/double"}, {"obs['a']": "acme/any"})
-    assert name_of(slots.preprocessor(request_for(BOX, "obs['a']"), pins)) == "any"
-    assert name_of(slots.preprocessor(request_for(BOX, "obs['b']"), pins)) == "boxes"
-    request = request_for(BOX, config=config)
-    assert [name_of(slots.filter(request, p)) for p in (None, pins, Pins())] == [
-        "half",
-        "double",
-        "half",
-    ]
-    assert (
-        name_of(slots.filter(request_for(BOX, config={"observation_filter": "NoFilter"}), None))
-        is None
-    )
+# --- preprocessors --------------------------------------------------------------------------------
+
+FOR_BOXES = make_preprocessor("boxes", match=accept, kinds=("box",))
+FOR_DICTS = make_preprocessor("dicts", match=accept, kinds=("dict",))
+FOR_ANYTHING = make_preprocessor("any", match=accept_as_last)
 
 
-def test_space_without_preprocessor_error_names_first_leaf():
-    listed = {"rlcatalog_preprocessors": "loaded"}
-    deep = Dict({"a": BOX, "b": Dict({"t": Text(3)})})
+@pytest.mark.parametrize(
+    ("path", "candidates"),
+    [
+        pytest.param("obs", {"boxes", "any", "dicts"}, id="whole-observation"),
+        pytest.param("obs['a']", {"boxes", "any"}, id="entry"),
+    ],
+)
+def test_entry_asks_only_preprocessors_of_its_class(path, candidates):
+    slots = make_slots(FOR_BOXES, FOR_ANYTHING, FOR_DICTS)
+
+    choice = slots.preprocessor(make_request(BOX, path), pins=None)
+
+    assert choice.component is FOR_BOXES
+    assert {part.name for part, _ in choice.verdicts} == candidates
+
+
+def test_entries_get_preprocessors_of_their_own_class():
+    slots = make_slots(FOR_BOXES, FOR_ANYTHING, FOR_DICTS)
+
+    # The candidates of a class are cached, so the order of the calls must not matter.
+    first_box = slots.preprocessor(make_request(BOX, "obs['a']"), pins=None)
+    discrete = slots.preprocessor(make_request(TWO, "obs['b']"), pins=None)
+    second_box = slots.preprocessor(make_request(BOX, "obs['c']"), pins=None)
+
+    assert first_box.component is FOR_BOXES
+    assert discrete.component is FOR_ANYTHING
+    assert second_box.component is FOR_BOXES
+
+
+@pytest.mark.parametrize(
+    ("path", "preprocessor"),
+    [
+        pytest.param("obs", FOR_ANYTHING, id="whole-observation"),
+        pytest.param("obs['a']", FOR_BOXES, id="entry"),
+    ],
+)
+def test_custom_preprocessor_is_not_for_entries(path, preprocessor):
+    slots = make_slots(FOR_BOXES, FOR_ANYTHING)
+    request = make_request(BOX, path, config={"custom_preprocessor": "acme/any"})
+
+    assert slots.preprocessor(request, pins=None).component is preprocessor
+
+
+@pytest.mark.parametrize(
+    ("path", "preprocessor"),
+    [
+        pytest.param("obs['a']", FOR_ANYTHING, id="pinned"),
+        pytest.param("obs['b']", FOR_BOXES, id="not-pinned"),
+    ],
+)
+def test_pin_chooses_the_preprocessor_of_an_entry(path, preprocessor):
+    slots = make_slots(FOR_BOXES, FOR_ANYTHING)
+    pins = Pins(parts={}, preprocessors={"obs['a']": "acme/any"})
+
+    assert slots.preprocessor(make_request(BOX, path), pins).component is preprocessor
+
+
+PREPROCESSORS_INSTALLED = {"rlcatalog-preprocessors": "loaded"}
+
+
+def test_missing_preprocessor_error_names_first_leaf():
+    slots = make_slots(FOR_BOXES, packages=PREPROCESSORS_INSTALLED)
+    request = make_request(Dict({"a": BOX, "b": Dict({"t": Text(3)})}))
+
     with pytest.raises(UnsupportedSpaceError, match=r"^obs\['b'\]\['t'\]: .*Installed: boxes"):
-        slots_of(BOXES, **listed).preprocessor(request_for(deep), None)
-    # Each leaf has one, so the whole is at fault.
+        slots.preprocessor(request, pins=None)
+
+
+def test_missing_preprocessor_error_names_dict_of_fine_leaves():
+    slots = make_slots(FOR_BOXES, packages=PREPROCESSORS_INSTALLED)
+    request = make_request(Dict({"a": Tuple([BOX])}))
+
+    # The only leaf is a Box; what has no preprocessor is the Dict.
     with pytest.raises(UnsupportedSpaceError, match=r"^obs: "):
-        slots_of(BOXES, **listed).preprocessor(request_for(Dict({"a": Tuple([BOX])})), None)
+        slots.preprocessor(request, pins=None)
+
+
+def test_missing_preprocessor_error_says_if_none_is_installed():
+    slots = make_slots(packages=PREPROCESSORS_INSTALLED)
+
     with pytest.raises(UnsupportedSpaceError, match=r"^obs: .*Text\(.*Installed: none"):
-        slots_of(**listed).preprocessor(request_for(Text(3)), None)
+        slots.preprocessor(make_request(Text(3)), pins=None)
+
+
+def test_missing_preprocessor_error_names_the_package_to_install():
+    slots = make_slots(FOR_BOXES, packages={})
+
     with pytest.raises(MissingPluginError, match=r"^obs\['t'\]: .*rlcatalog-preprocessors"):
-        slots_of(BOXES).preprocessor(request_for(Dict({"t": Text(3)})), None)
+        slots.preprocessor(make_request(Dict({"t": Text(3)})), pins=None)
 
 
 def test_missing_preprocessor_error_hints_at_a_similar_class():
     class Angle(gym.Space):
         pass
 
-    kind = f"{Angle.__module__}.{Angle.__qualname__}"
-    near = part("near", spec=PreprocessorSpec, kinds=("emca.spaces.Angle",))
-    far = part("far", spec=PreprocessorSpec, kinds=("emca.spaces.Tangle", "text"))
-    with pytest.raises(UnsupportedSpaceError) as raised:
-        slots_of(near, far).preprocessor(request_for(Angle()), None)
-    text = str(raised.value)
-    assert repr(kind) in text
-    assert "near is for 'emca.spaces.Angle'" in text
-    assert "Tangle" not in text
-    with pytest.raises(UnsupportedSpaceError) as raised:  # of a kind that the kernel knows
-        slots_of(near, rlcatalog_preprocessors="loaded").preprocessor(request_for(Text(3)), None)
-    assert "is for" not in str(raised.value)
+    near = make_preprocessor("near", kinds=("emca.spaces.Angle",))
+    far = make_preprocessor("far", kinds=("emca.spaces.Tangle", "text"))
+
+    with pytest.raises(UnsupportedSpaceError, match=r"near is for 'emca\.spaces\.Angle'") as caught:
+        make_slots(near, far).preprocessor(make_request(Angle()), pins=None)
+
+    full_name = f"{Angle.__module__}.{Angle.__qualname__}"
+    assert repr(full_name) in str(caught.value)
+    assert "Tangle" not in str(caught.value)
+
+
+def test_missing_preprocessor_of_text_error_hints_at_no_class():
+    near = make_preprocessor("near", kinds=("emca.spaces.Angle",))
+    slots = make_slots(near, packages=PREPROCESSORS_INSTALLED)
+
+    with pytest.raises(UnsupportedSpaceError) as caught:
+        slots.preprocessor(make_request(Text(3)), pins=None)
+
+    assert "is for" not in str(caught.value)
+
+
+# --- filters --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("pins", "filter_name"),
+    [
+        pytest.param(None, "half", id="no-pins"),
+        pytest.param(Pins({"filter": "acme/double"}), "double", id="pinned"),
+        pytest.param(Pins(), "half", id="other-pins"),
+    ],
+)
+def test_pinned_filter_overrides_the_config(pins, filter_name):
+    slots = make_slots(make_filter("half"), make_filter("double"))
+    request = make_request(BOX, config={"observation_filter": "acme/half"})
+
+    assert slots.filter(request, pins).component.name == filter_name
+
+
+def test_no_filter_leaves_the_slot_empty():
+    slots = make_slots(make_filter("half"))
+    request = make_request(BOX, config={"observation_filter": "NoFilter"})
+
+    assert slots.filter(request, pins=None).component is None
 
 
 # --- distributions --------------------------------------------------------------------------------
 
 
 def test_distribution_does_not_wrap_itself():
-    outer, inner = (
-        part("outer", Rank.SPECIFIC, ActionDistSpec),
-        part("inner", Rank.GENERIC, ActionDistSpec),
-    )
-    slots = slots_of(outer, inner)
-    assert name_of(slots.action_dist(request_for(BOX), None)) == "outer"
-    assert name_of(slots.action_dist(request_for(BOX), None, outer)) == "inner"
+    outer = make_dist("outer", match=accept_as_best)
+    inner = make_dist("inner", match=accept)
+    slots = make_slots(outer, inner)
+
+    alone = slots.action_dist(make_request(BOX), named=None)
+    inside_outer = slots.action_dist(make_request(BOX), named=None, outer=outer)
+
+    assert alone.component is outer
+    assert inside_outer.component is inner
 
 
 def test_missing_distribution_error_lists_every_answer():
-    refuses = part("refuses", None, ActionDistSpec)
+    slots = make_slots(
+        make_dist("small", match=refuse), packages={"rlcatalog-categorical": "loaded"}
+    )
+
     with pytest.raises(
-        UnsupportedSpaceError, match=r"^action: .*Discrete\(2\) \(refuses: refuses says\)"
-    ):
-        slots_of(refuses, rlcatalog_categorical="loaded").action_dist(request_for(BOX), None)
-    with pytest.raises(
-        MissingPluginError, match=r"^action: .*Discrete\(2\).*rlcatalog-categorical"
-    ):
-        slots_of(refuses).action_dist(request_for(BOX), None)
+        UnsupportedSpaceError, match=r"Discrete\(2\) \(small: too small\)"
+    ) as caught:
+        slots.action_dist(make_request(BOX), named=None)
+
+    assert str(caught.value).startswith("action: ")
+
+
+def test_missing_distribution_error_names_the_package_to_install():
+    slots = make_slots(make_dist("small", match=refuse), packages={})
+
+    with pytest.raises(MissingPluginError, match=r"Discrete\(2\).*rlcatalog-categorical") as caught:
+        slots.action_dist(make_request(BOX), named=None)
+
+    assert str(caught.value).startswith("action: ")
 
 
 # --- models ---------------------------------------------------------------------------------------
 
-
-def test_model_parts_are_chosen_slot_by_slot():
-    net, deep = part("net", Rank.GENERIC), part("deep")
-    gru, mask = (
-        part("gru", slot="memory"),
-        part("mask", Rank.GENERIC, slot="head", distribution="liked"),
-    )
-    slots = slots_of(net, deep, gru, mask, prefer=["liked"])
-
-    def chosen(custom=None, pins=None):
-        choices, unclaimed = slots.model(request_for(BOX), custom, pins)
-        assert unclaimed is None
-        return {slot: name_of(choice) for slot, choice in choices.items()}
-
-    assert list(chosen()) == ["trunk", "memory", "head"]
-    assert chosen() == {"trunk": "net", "memory": None, "head": "mask"}
-    assert chosen(deep) == {"trunk": "deep", "memory": None, "head": "mask"}
-    assert chosen(gru) == {"trunk": "net", "memory": "gru", "head": "mask"}
-    pins = Pins({"trunk": "acme/deep"})  # the others were empty
-    assert chosen(pins=pins) == {"trunk": "deep", "memory": None, "head": None}
-    # Whatever the name means now.
-    assert chosen(net, pins) == {"trunk": "deep", "memory": None, "head": None}
-    assert chosen(gru, pins) == {"trunk": "deep", "memory": "gru", "head": None}
+NET = make_model("net", match=accept)
+DEEP = make_model("deep")
+GRU = make_model("gru", slot="memory")
+MASK = make_model("mask", slot="head", match=accept, distribution="emca")
 
 
-def test_observation_without_a_trunk_is_rejected():
-    refuses = part("refuses", None)
-    for slots, error in (
-        (slots_of(refuses, rlcatalog_fcnet="loaded"), NoMatchError),
-        (slots_of(refuses), MissingPluginError),
-    ):
-        with pytest.raises(error, match=r"refuses says|rlcatalog-fcnet"):
-            slots.model(request_for(BOX), None, None)
-    with pytest.raises(NoMatchError, match=r"^obs\['a'\]: .*refuses says"):
-        slots_of(refuses).trunk(request_for(BOX, "obs['a']"), None)
+def choose_model(custom=None, *, pins=None):
+    """Return the parts of a model by slot. `custom` is the part that the config names.
+
+    By themselves match: the trunk NET, and the head MASK, whose package is preferred. The trunk
+    DEEP and the memory GRU have to be named.
+    """
+    slots = make_slots(NET, DEEP, GRU, MASK, prefer=["emca"])
+    choices, unclaimed = slots.model(make_request(BOX), custom, pins)
+    assert unclaimed is None
+    return {slot: choice.component for slot, choice in choices.items()}
+
+
+def test_model_slots_are_ordered_from_trunk_to_head():
+    assert list(choose_model()) == ["trunk", "memory", "head"]
+
+
+def test_model_consists_of_matching_parts():
+    assert choose_model() == {"trunk": NET, "memory": None, "head": MASK}
+
+
+def test_named_part_fills_its_own_slot_only():
+    assert choose_model(DEEP) == {"trunk": DEEP, "memory": None, "head": MASK}
+    assert choose_model(GRU) == {"trunk": NET, "memory": GRU, "head": MASK}
+
+
+def test_pins_of_a_model_leave_its_other_slots_empty():
+    pins = Pins({"trunk": "acme/deep"})
+
+    assert choose_model(pins=pins) == {"trunk": DEEP, "memory": None, "head": None}
+
+
+def test_pins_of_a_model_override_the_named_part():
+    pins = Pins({"trunk": "acme/deep"})
+
+    assert choose_model(NET, pins=pins) == {"trunk": DEEP, "memory": None, "head": None}
+
+
+def test_named_part_fills_a_slot_without_pin():
+    pins = Pins({"trunk": "acme/deep"})
+
+    assert choose_model(GRU, pins=pins) == {"trunk": DEEP, "memory": GRU, "head": None}
+
+
+def test_missing_trunk_error_lists_every_answer():
+    slots = make_slots(make_model("small", match=refuse), packages={"rlcatalog-fcnet": "loaded"})
+
+    with pytest.raises(NoMatchError, match="small: too small"):
+        slots.model(make_request(BOX), custom=None, pins=None)
+
+
+def test_missing_trunk_error_names_the_package_to_install():
+    slots = make_slots(make_model("small", match=refuse), packages={})
+
+    with pytest.raises(MissingPluginError, match="rlcatalog-fcnet"):
+        slots.model(make_request(BOX), custom=None, pins=None)
+
+
+def test_missing_trunk_of_an_entry_error_names_the_entry():
+    slots = make_slots(make_model("small", match=refuse))
+
+    with pytest.raises(NoMatchError, match=r"^obs\['a'\]: .*too small"):
+        slots.trunk(make_request(BOX, "obs['a']"), name=None)
 
 
 def test_collect_trunks_uses_the_innermost_context():
-    net, deep = part("net", Rank.GENERIC), part("deep")
-    slots, request = slots_of(net, deep), request_for(BOX)
+    slots = make_slots(NET, DEEP)
+    request = make_request(BOX)
+
     with collect_trunks() as outer:
         with collect_trunks() as inner:
-            assert slots.trunk(request, "acme/deep") is deep
-        assert slots.trunk(request, None) is net
-    slots.trunk(request, None)
-    assert (inner, outer) == ([deep], [net])
+            slots.trunk(request, name="acme/deep")
+        slots.trunk(request, name=None)
+
+    assert inner == [DEEP]
+    assert outer == [NET]
+
+
+def test_collect_trunks_ends_with_its_context():
+    slots = make_slots(NET)
+
+    with collect_trunks() as trunks:
+        pass
+    slots.trunk(make_request(BOX), name=None)
+
+    assert trunks == []
 
 
 # --- packages that cannot be used -----------------------------------------------------------------
 
 
-def test_failed_package_is_an_error_if_it_would_be_asked():
-    net, request = part("net", Rank.GENERIC), request_for(BOX, encoded_shape=(3,))
-    image = request_for(Box(0, 255, (8, 8, 3), np.uint8), encoded_shape=(8, 8, 3))
-    for status in ("failed", "incompatible"):
-        slots = slots_of(net, rlcatalog_visionnet=status)
-        assert slots.trunk(request, None) is net
-        assert slots.trunk(request_for(BOX), None) is net  # its shape is not known yet
-        assert slots.trunk(image, "acme/net") is net  # a name asks for nothing else
-        with pytest.raises(MissingPluginError, match=r"^the trunk .*rlcatalog-visionnet"):
-            slots.trunk(image, None)
-    for slots in (slots_of(net), slots_of(net, rlcatalog_visionnet="disabled")):
-        assert slots.trunk(image, None) is net
-    inner = request_for(BOX, "obs['a']", encoded_shape=(3,))
+def make_image_request():
+    """Return a request for which the public index lists rlcatalog-visionnet."""
+    return make_request(Box(0, 255, (8, 8, 3), np.uint8), encoded_shape=(8, 8, 3))
+
+
+@pytest.mark.parametrize("status", ["failed", "incompatible"])
+def test_unusable_package_is_an_error_if_it_would_be_asked(status):
+    slots = make_slots(NET, packages={"rlcatalog-visionnet": status})
+
+    with pytest.raises(MissingPluginError, match=r"^the trunk .*rlcatalog-visionnet"):
+        slots.trunk(make_image_request(), name=None)
+
+
+@pytest.mark.parametrize("status", ["failed", "incompatible"])
+@pytest.mark.parametrize(
+    "encoded_shape",
+    [pytest.param((3,), id="vector"), pytest.param(None, id="shape-not-known-yet")],
+)
+def test_unusable_package_does_not_matter_to_other_spaces(status, encoded_shape):
+    slots = make_slots(NET, packages={"rlcatalog-visionnet": status})
+
+    assert slots.trunk(make_request(BOX, encoded_shape=encoded_shape), name=None) is NET
+
+
+@pytest.mark.parametrize("status", ["failed", "incompatible"])
+def test_unusable_package_does_not_matter_to_a_named_part(status):
+    slots = make_slots(NET, packages={"rlcatalog-visionnet": status})
+
+    assert slots.trunk(make_image_request(), name="acme/net") is NET
+
+
+@pytest.mark.parametrize(
+    "packages",
+    [
+        pytest.param({}, id="not-installed"),
+        pytest.param({"rlcatalog-visionnet": "disabled"}, id="disabled"),
+    ],
+)
+def test_other_trunk_replaces_a_package_that_is_absent(packages):
+    assert make_slots(NET, packages=packages).trunk(make_image_request(), name=None) is NET
+
+
+def test_unusable_package_error_names_the_entry():
+    slots = make_slots(NET, packages={"rlcatalog-fcnet": "failed"})
+    request = make_request(BOX, "obs['a']", encoded_shape=(3,))
+
     with pytest.raises(MissingPluginError, match=r"^obs\['a'\]: the trunk .*rlcatalog-fcnet"):
-        slots_of(net, rlcatalog_fcnet="failed").trunk(inner, None)
+        slots.trunk(request, name=None)
 
 
-def test_failed_complex_input_is_an_error_for_nested_spaces_only():
-    net, flat = part("net", Rank.GENERIC), request_for(BOX, encoded_shape=(3,))
-    parts = request_for(Dict({"a": BOX}), encoded_shape=(3,))
-    slots = slots_of(net, rlcatalog_complex_input="failed")
-    assert slots.trunk(flat, None) is net
-    with pytest.raises(MissingPluginError, match="rlcatalog-complex-input"):
-        slots.trunk(parts, None)
-    both = slots_of(net, rlcatalog_complex_input="failed", rlcatalog_fcnet="failed")
-    with pytest.raises(MissingPluginError, match="rlcatalog-fcnet"):  # by the shape first
-        both.trunk(parts, None)
+def test_failed_complex_input_does_not_matter_to_a_vector():
+    slots = make_slots(NET, packages={"rlcatalog-complex-input": "failed"})
+
+    assert slots.trunk(make_request(BOX, encoded_shape=(3,)), name=None) is NET
 
 
-# --- claims of a head -----------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("packages", "package_in_error"),
+    [
+        pytest.param(
+            {"rlcatalog-complex-input": "failed"}, "rlcatalog-complex-input", id="complex-input"
+        ),
+        # fcnet is asked first, because a Dict of a vector is encoded as a vector.
+        pytest.param(
+            {"rlcatalog-complex-input": "failed", "rlcatalog-fcnet": "failed"},
+            "rlcatalog-fcnet",
+            id="both",
+        ),
+    ],
+)
+def test_failed_complex_input_is_an_error_for_a_dict(packages, package_in_error):
+    request = make_request(Dict({"a": BOX}), encoded_shape=(3,))
 
-THREE = Dict({"a": BOX, "b": TWO, "mask": MultiBinary(2)})
+    with pytest.raises(MissingPluginError, match=package_in_error):
+        make_slots(NET, packages=packages).trunk(request, name=None)
+
+
+# --- entries that a head claims -------------------------------------------------------------------
+
+A_B_MASK = Dict({"a": BOX, "b": TWO, "mask": MultiBinary(2)})
 
 
 @pytest.fixture(scope="module")
-def codecs():
+def preprocessors():
+    """A catalog that has only preprocessors."""
     return isolated_catalog("rlcatalog-preprocessors")
 
 
-def claiming(*keys):
-    return part("mask", Rank.GENERIC, slot="head", claims=lambda request: list(keys))
+def make_encoded_request(preprocessors, space, **fields):
+    preprocessor = preprocessors.preprocessor_for(space)
+    shape = preprocessor.shape
+    return make_request(space, preprocessor=preprocessor, encoded_shape=shape, **fields)
 
 
-def encoded(codecs, space, **fields):
-    preprocessor = codecs.preprocessor_for(space)
-    return request_for(space, preprocessor=preprocessor, encoded_shape=preprocessor.shape, **fields)
+def make_head(claims, match=accept):
+    """Return a head that reads the entries `claims` of the observation itself."""
+    return make_model("mask", slot="head", match=match, claims=lambda request: claims)
 
 
-def test_head_leaves_the_entries_it_does_not_claim(codecs):
-    request = encoded(codecs, THREE)
-    assert unclaimed_by(None, request) is None
-    assert unclaimed_by(part("mask", slot="head"), request) is None  # it claims nothing at any time
-    assert unclaimed_by(claiming(), request) is None
-    left = unclaimed_by(claiming("mask"), request)
-    assert (left.claimed, left.preprocessor.info.keys) == (("mask",), ("a", "b"))
-    alone = unclaimed_by(claiming("mask", "b"), request).request(request)
-    assert (alone.obs.path, alone.encoded_shape) == ("obs['a']", (3,))
+@pytest.mark.parametrize(
+    "head",
+    [
+        pytest.param(None, id="no-head"),
+        pytest.param(make_model("mask", slot="head"), id="head-without-claims"),
+        pytest.param(make_head(claims=[]), id="head-claims-nothing"),
+    ],
+)
+def test_observation_is_whole_if_no_head_claims_entries(preprocessors, head):
+    assert unclaimed_by(head, make_encoded_request(preprocessors, A_B_MASK)) is None
 
 
-def test_trunk_and_memory_are_chosen_for_unclaimed_entries(codecs):
-    seen = []
+@pytest.mark.parametrize("claims", [["mask"], ("mask",)], ids=["list", "tuple"])
+def test_head_leaves_the_entries_it_does_not_claim(preprocessors, claims):
+    request = make_encoded_request(preprocessors, A_B_MASK)
 
-    def match(request):
-        seen.append(request.obs.keys)
+    unclaimed = unclaimed_by(make_head(claims), request)
+
+    assert unclaimed.claimed == ("mask",)
+    assert unclaimed.preprocessor.info.keys == ("a", "b")
+
+
+def test_single_unclaimed_entry_is_passed_without_its_dict(preprocessors):
+    request = make_encoded_request(preprocessors, A_B_MASK)
+
+    trunk_request = unclaimed_by(make_head(claims=["mask", "b"]), request).request(request)
+
+    assert trunk_request.obs.path == "obs['a']"
+    assert trunk_request.encoded_shape == BOX.shape
+
+
+def test_trunk_and_memory_are_chosen_for_unclaimed_entries(preprocessors):
+    keys_of_requests = []
+
+    def record_keys(request):
+        keys_of_requests.append(request.obs.keys)
         return Match(Rank.GENERIC, "any")
 
-    net = Component(ModelSpec("net", {"torch": "m:C"}, "", match=match), "acme", "1.0")
+    net = make_model("net", match=record_keys)
     head = Component(
         ModelSpec(
-            "mask", {"torch": "m:C"}, "", slot="head", match=match, claims=lambda r: ["mask"]
+            "mask",
+            {"torch": "m:C"},
+            "",
+            slot="head",
+            match=record_keys,
+            claims=lambda request: ["mask"],
         ),
-        "",
-        "",
+        # A part of the running program, so that it is chosen by its match function.
+        distribution="",
+        version="",
     )
-    _, unclaimed = slots_of(net, head).model(encoded(codecs, THREE), None, None)
+    request = make_encoded_request(preprocessors, A_B_MASK)
+
+    _, unclaimed = make_slots(net, head).model(request, custom=None, pins=None)
+
     assert unclaimed.claimed == ("mask",)
-    assert seen == [("a", "b", "mask"), ("a", "b")]
+    # The head is asked about the whole observation, then the trunk about the rest.
+    assert keys_of_requests == [("a", "b", "mask"), ("a", "b")]
 
 
-def test_single_entry_beside_a_mask_is_passed_without_its_dict(codecs):
-    head = claiming()
-    one, two = Dict({"a": BOX}), Dict({"a": BOX, "b": TWO})
-    assert (
-        unclaimed_by(head, encoded(codecs, one, mask_key="mask")).preprocessor.info.path
-        == "obs['a']"
-    )
-    assert unclaimed_by(head, encoded(codecs, two, mask_key="mask")) is None
-    assert unclaimed_by(head, encoded(codecs, one)) is None  # there is no mask
-    shown = Dict({"mask": MultiBinary(2)})
-    assert unclaimed_by(head, encoded(codecs, shown, mask_key="mask")) is None  # models see it
+def test_single_entry_beside_a_hidden_mask_is_passed_alone(preprocessors):
+    # Models do not see the mask: it is not in their space, and only `mask_key` names it.
+    request = make_encoded_request(preprocessors, Dict({"a": BOX}), mask_key="mask")
+
+    unclaimed = unclaimed_by(make_head(claims=[]), request)
+
+    assert unclaimed.preprocessor.info.path == "obs['a']"
 
 
-def test_claims_need_the_preprocessor_and_a_list_of_keys(codecs):
+@pytest.mark.parametrize(
+    ("space", "mask_key"),
+    [
+        pytest.param(Dict({"a": BOX, "b": TWO}), "mask", id="two-entries"),
+        pytest.param(Dict({"a": BOX}), None, id="no-mask"),
+        pytest.param(Dict({"mask": MultiBinary(2)}), "mask", id="models-see-the-mask"),
+    ],
+)
+def test_observation_stays_whole_without_claims(preprocessors, space, mask_key):
+    request = make_encoded_request(preprocessors, space, mask_key=mask_key)
+
+    assert unclaimed_by(make_head(claims=[]), request) is None
+
+
+def test_claims_need_a_preprocessor():
+    request = make_request(A_B_MASK)
+
     with pytest.raises(UnsupportedSpaceError, match=r"^obs: mask "):
-        unclaimed_by(claiming("mask"), request_for(THREE))
-    for answer in ("mask", [1], ["mask", 1], None, {"mask": 1}):
-        head = part("mask", slot="head", claims=lambda request, answer=answer: answer)
-        with pytest.raises(
-            PartError, match=r"model 'mask' \(acme 1\.0\): its claims function returned"
-        ):
-            unclaimed_by(head, encoded(codecs, THREE))
-    assert (
-        unclaimed_by(part("mask", slot="head", claims=lambda r: ("mask",)), encoded(codecs, THREE))
-        is not None
-    )
+        unclaimed_by(make_head(claims=["mask"]), request)
+
+
+@pytest.mark.parametrize("claims", ["mask", [1], ["mask", 1], None, {"mask": 1}], ids=repr)
+def test_claims_that_are_no_list_of_keys_name_the_part(preprocessors, claims):
+    request = make_encoded_request(preprocessors, A_B_MASK)
+
+    with pytest.raises(PartError, match="its claims function returned") as caught:
+        unclaimed_by(make_head(claims), request)
+
+    assert str(caught.value).startswith("model 'mask' (acme 1.0): ")
