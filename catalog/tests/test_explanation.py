@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import gymnasium as gym
 import numpy as np
 import pytest
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, Tuple
 
 from rlcatalog import EnvWrapperSpec, Match, ModelSpec, Rank
 from rlcatalog.choice import Explanation
@@ -13,56 +13,98 @@ from rlcatalog.errors import MissingExtraError
 from rlcatalog.plugins import Component
 from rlcatalog_testing import PluginEntryPoint, isolated_catalog, plugin_of
 
-BOX, TWO = gym.spaces.Box(-1, 1, (3,), np.float32), gym.spaces.Discrete(2)
-PARTS = (
-    "rlcatalog-preprocessors",
-    "rlcatalog-fcnet",
-    "rlcatalog-categorical",
-    "rlcatalog-multi-action",
-    "rlcatalog-gaussian",
-)
-SLOTS = ("preprocessor", "filter", "model", "memory", "head", "action_dist")
+BOX = Box(-1, 1, (3,), np.float32)
+TWO = Discrete(2)
 
 
 @pytest.fixture(scope="module")
 def catalog():
+    """A catalog of some built-in parts, and of "acme_net", which is only chosen by its name."""
     spec = ModelSpec("acme_net", {"torch": "m:C"}, "", reads=("fcnet_hiddens",))
-    point = PluginEntryPoint(plugin_of(rlcatalog_models=[spec]), "acme")
-    return isolated_catalog(*PARTS, point)
+    return isolated_catalog(
+        "rlcatalog-preprocessors",
+        "rlcatalog-fcnet",
+        "rlcatalog-categorical",
+        "rlcatalog-multi-action",
+        "rlcatalog-gaussian",
+        PluginEntryPoint(plugin_of(rlcatalog_models=[spec]), "acme"),
+    )
+
+
+@pytest.fixture(scope="module")
+def data(catalog):
+    """The explanation of a network with layers of 5 and 4 for a vector and two actions."""
+    return catalog.explain(BOX, TWO, {"fcnet_hiddens": [5, 4]}, "torch").as_dict()
 
 
 # --- data -----------------------------------------------------------------------------------------
 
 
-def test_explanation_data_is_complete(catalog):
-    data = catalog.explain(BOX, TWO, {"fcnet_hiddens": [5, 4]}, "torch").as_dict()
+def test_data_of_a_slot_has_the_chosen_part(catalog, data):
     version = catalog.registry.get("model", "fcnet").version
-    model = data["model"]
-    assert (model["chosen"], model["distribution"], model["version"]) == (
-        "fcnet",
-        "rlcatalog-fcnet",
-        version,
-    )
-    assert "fcnet_hiddens" in model["config_keys"]
-    first, second = model["candidates"]
-    assert (first["name"], first["rank"], first["reason"]) == ("fcnet", "GENERIC", model["reason"])
-    assert (second["name"], second["distribution"], second["version"]) == (
-        "acme_net",
-        "acme",
-        "1.0",
-    )
-    assert second["rank"] is None
-    assert "custom_model='acme/acme_net'" in second["reason"]
-    empty = data["memory"]
-    assert [empty[key] for key in ("chosen", "distribution", "version")] == [None] * 3
-    assert (empty["config_keys"], empty["candidates"]) == ([], [])
+
+    assert data["model"]["chosen"] == "fcnet"
+    assert data["model"]["distribution"] == "rlcatalog-fcnet"
+    assert data["model"]["version"] == version
+    assert "fcnet_hiddens" in data["model"]["config_keys"]
     assert data["preprocessor"]["chosen"] == "none"
     assert data["action_dist"]["chosen"] == "categorical"
+
+
+def test_data_of_a_slot_has_all_candidates(data):
+    fcnet, acme_net = data["model"]["candidates"]
+
+    assert fcnet["name"] == "fcnet"
+    assert fcnet["rank"] == "GENERIC"
+    assert fcnet["reason"] == data["model"]["reason"]
+
+    assert acme_net["name"] == "acme_net"
+    assert acme_net["distribution"] == "acme"
+    assert acme_net["version"] == "1.0"
+    assert acme_net["rank"] is None
+    assert "custom_model='acme/acme_net'" in acme_net["reason"]
+
+
+def test_data_of_an_empty_slot_has_no_part(data):
+    memory = data["memory"]
+
+    assert memory["chosen"] is None
+    assert memory["distribution"] is None
+    assert memory["version"] is None
+    assert memory["config_keys"] == []
+    assert memory["candidates"] == []
+
+
+def test_data_of_a_named_part_has_the_reason_of_the_choice(catalog):
+    data = catalog.explain(BOX, TWO, {"custom_model": "acme_net"}, "torch").as_dict()
+
+    acme_net = data["model"]["candidates"][0]
+    assert acme_net["name"] == "acme_net"
+    assert acme_net["rank"] is None
+    assert acme_net["reason"] == data["model"]["reason"]
+
+
+def test_data_has_shapes_from_observation_to_action(data):
     assert data["shapes"][0] == {"stage": "observation", "shape": [3]}
     assert data["shapes"][-2:] == [
-        {"stage": "categorical: inputs", "shape": [2]},
+        {"stage": "categorical: inputs", "shape": [2]},  # a logit for each action
         {"stage": "action", "shape": []},
     ]
+
+
+def test_data_has_output_shape_of_a_model_without_description(catalog):
+    data = catalog.explain(BOX, TWO, {"custom_model": "acme_net"}, "torch").as_dict()
+
+    assert {"stage": "acme_net: output", "shape": [2]} in data["shapes"]
+
+
+def test_data_of_a_dict_has_no_observation_shape(catalog):
+    data = catalog.explain(Dict({"a": BOX, "b": TWO}), TWO, {}, "torch").as_dict()
+
+    assert data["shapes"][0] == {"stage": "observation", "shape": None}
+
+
+def test_data_has_the_plan_of_the_observation(data):
     assert data["plan"] == [
         {
             "path": "obs",
@@ -73,84 +115,98 @@ def test_explanation_data_is_complete(catalog):
             "image": "",
         }
     ]
-    assert (data["env"], data["action_mask"], data["env_wrappers"], data["action_parts"]) == (
-        None,
-        None,
-        [],
-        [],
-    )
+
+
+def test_data_has_the_distribution_of_each_part_of_an_action(catalog):
+    data = catalog.explain(BOX, Tuple([TWO, BOX]), {}, "torch").as_dict()
+
+    chosen = {part["path"]: part["chosen"] for part in data["action_parts"]}
+    assert chosen == {"action[0]": "categorical", "action[1]": "diag_gaussian"}
+
+
+def test_data_of_two_spaces_has_nothing_else(data):
+    assert data["env"] is None
+    assert data["action_mask"] is None
+    assert data["env_wrappers"] == []
+    assert data["action_parts"] == []
     assert "frozen" not in data
 
 
-def test_explanation_of_named_part_has_its_reason_and_shapes(catalog):
-    data = catalog.explain(BOX, TWO, {"custom_model": "acme_net"}, "torch").as_dict()
-    first = data["model"]["candidates"][0]
-    assert (first["name"], first["rank"], first["reason"]) == (
-        "acme_net",
-        None,
-        data["model"]["reason"],
-    )
-    own = {stage["stage"]: stage["shape"] for stage in data["shapes"]}
-    assert own["acme_net: output"] == [2]
-    spaces = gym.spaces.Dict({"a": BOX, "b": TWO})
-    shapes = catalog.explain(spaces, gym.spaces.Tuple([TWO, BOX]), {}, "torch").as_dict()
-    assert shapes["shapes"][0]["shape"] is None
-    assert [(node["path"], node["chosen"]) for node in shapes["action_parts"]] == [
-        ("action[0]", "categorical"),
-        ("action[1]", "diag_gaussian"),
-    ]
+def test_data_has_the_path_of_the_action_mask(catalog):
+    obs = Dict({"part": Dict({"mask": MultiBinary(2)}), "x": BOX})
 
-
-def test_explanation_shows_the_path_of_the_action_mask(catalog):
-    obs = gym.spaces.Dict({"part": gym.spaces.Dict({"mask": gym.spaces.MultiBinary(2)}), "x": BOX})
     data = catalog.explain(obs, TWO, {"action_mask_key": "part.mask"}, "torch").as_dict()
-    assert (data["action_mask"], data["model_sees_mask"]) == ("obs['part']['mask']", False)
+
+    assert data["action_mask"] == "obs['part']['mask']"
+    assert data["model_sees_mask"] is False
 
 
-def test_explanation_data_has_wrappers_and_frozen_state(catalog):
+def test_data_has_the_environment_and_its_wrappers(catalog):
     resolution = catalog.explain(BOX, TWO, {}, "torch").resolution
-    wrappers = tuple(
-        (
-            Component(EnvWrapperSpec(name, {"numpy": "m:f"}, ""), "acme", "1.0"),
-            Match(rank, f"{name} says"),
-        )
-        for name, rank in (("on", Rank.GENERIC), ("off", None))
+    applied = Component(EnvWrapperSpec("crop", {"numpy": "m:f"}, ""), "acme", "1.0")
+    refused = Component(EnvWrapperSpec("skip", {"numpy": "m:f"}, ""), "acme", "1.0")
+    wrappers = (
+        (applied, Match(Rank.GENERIC, "an image")),
+        (refused, Match(None, "no frames")),
     )
-    data = Explanation(resolution, frozen="it is", env="Env-v1", wrappers=wrappers).as_dict()
+
+    data = Explanation(resolution, env="Env-v1", wrappers=wrappers).as_dict()
+
+    assert data["env"] == "Env-v1"
     assert data["env_wrappers"] == [
-        {"name": "on", "provider": "acme 1.0", "applied": True, "reason": "on says"},
-        {"name": "off", "provider": "acme 1.0", "applied": False, "reason": "off says"},
+        {"name": "crop", "provider": "acme 1.0", "applied": True, "reason": "an image"},
+        {"name": "skip", "provider": "acme 1.0", "applied": False, "reason": "no frames"},
     ]
-    assert (data["frozen"], data["env"]) == ("it is", "Env-v1")
 
 
-def test_html_begins_with_the_picture_if_it_can_be_drawn(catalog, monkeypatch):
-    found = catalog.explain(BOX, TWO, {}, "torch")
-    page = explanation_html(found.as_dict())
+def test_data_of_a_frozen_policy_says_so(catalog):
+    resolution = catalog.explain(BOX, TWO, {}, "torch").resolution
+
+    data = Explanation(resolution, frozen="acts faster").as_dict()
+
+    assert data["frozen"] == "acts faster"
+
+
+# --- output formats -------------------------------------------------------------------------------
+
+
+def test_notebook_shows_the_picture_and_the_html(catalog, monkeypatch):
+    explanation = catalog.explain(BOX, TWO, {}, "torch")
     monkeypatch.setattr(Explanation, "svg", lambda self: "<svg/>")
-    assert found._repr_html_() == "<svg/>" + page
 
-    def cannot(self):
-        raise MissingExtraError("no drawing")
+    assert explanation._repr_html_() == "<svg/>" + explanation_html(explanation.as_dict())
 
-    monkeypatch.setattr(Explanation, "svg", cannot)
-    assert found._repr_html_() == page
+
+def test_notebook_shows_only_html_without_the_drawing_library(catalog, monkeypatch):
+    def svg(self):
+        raise MissingExtraError("drawsvg is not installed")
+
+    explanation = catalog.explain(BOX, TWO, {}, "torch")
+    monkeypatch.setattr(Explanation, "svg", svg)
+
+    assert explanation._repr_html_() == explanation_html(explanation.as_dict())
 
 
 def test_text_leaves_out_parts_that_were_not_chosen(catalog):
-    found = catalog.explain(BOX, TWO, {}, "torch")
-    assert found.text() == repr(found) == found.text(all=False)
-    assert "acme_net" not in found.text()
-    assert "acme_net" in found.text(all=True)
-    short, opened = explanation_html(found.as_dict()).split("<details>")
-    assert "acme_net" not in short
-    assert "acme_net" in opened
+    explanation = catalog.explain(BOX, TWO, {}, "torch")
+
+    assert "acme_net" not in explanation.text()
+    assert "acme_net" not in explanation.text(all=False)
+    assert "acme_net" in explanation.text(all=True)
+    assert repr(explanation) == explanation.text()
+
+
+def test_html_hides_parts_that_were_not_chosen(data):
+    always_visible, opened_by_a_click = explanation_html(data).split("<details>")
+
+    assert "acme_net" not in always_visible
+    assert "acme_net" in opened_by_a_click
 
 
 # --- sections -------------------------------------------------------------------------------------
 
 
-def candidate(name, rank=None, reason="fits", distribution="acme", version="1.0"):
+def make_candidate(name, *, rank=None, reason="fits", distribution="acme", version="1.0"):
     return {
         "name": name,
         "distribution": distribution,
@@ -160,19 +216,23 @@ def candidate(name, rank=None, reason="fits", distribution="acme", version="1.0"
     }
 
 
-def chosen(*candidates, keys=(), reason="fits"):
-    first = candidates[0]
+def fill(chosen, *others, keys=()):
+    """Return the data of a slot that is filled by the first of these candidates.
+
+    `keys` are the config keys that it reads.
+    """
     return {
-        "chosen": first["name"],
-        "distribution": first["distribution"],
-        "version": first["version"],
-        "reason": reason,
+        "chosen": chosen["name"],
+        "distribution": chosen["distribution"],
+        "version": chosen["version"],
+        "reason": chosen["reason"],
         "config_keys": list(keys),
-        "candidates": list(candidates),
+        "candidates": [chosen, *others],
     }
 
 
-def empty(*candidates):
+def leave_empty(*candidates):
+    """Return the data of a slot in which none of these candidates was chosen."""
     return {
         "chosen": None,
         "distribution": None,
@@ -183,8 +243,8 @@ def empty(*candidates):
     }
 
 
-def plan_row(path, start, stop):
-    """Return the data of a leaf that a net reads as it is."""
+def make_leaf(path, start, stop):
+    """Return the data of a leaf of the observation that a net reads as it is."""
     return {
         "path": path,
         "kind": "box",
@@ -195,63 +255,55 @@ def plan_row(path, start, stop):
     }
 
 
-def explained(**changes):
-    """The data of an explanation, written by hand."""
-    names = {
-        "preprocessor: none": [4],
-        "net: hidden": [5],
-        "value, net: hidden": [6],
-        "net: late": None,
-        "other: hidden": [9],
-        "joint: inputs": [7],
-    }
-    shapes = {"observation": [3], **names, "action": [2, 8]}
+def make_stages(**shapes):
+    """Return the data of shapes: those of the stages between observation (3,) and action (2, 8)."""
+    shapes = {"observation": [3], **shapes, "action": [2, 8]}
+    return [{"stage": stage, "shape": shape} for stage, shape in shapes.items()]
+
+
+def make_data(**changes):
+    """Return the data of an explanation, in which all slots are empty, with these changes."""
+    slots = ("preprocessor", "filter", "model", "memory", "head", "action_dist")
     return {
         "env": None,
         "observation_space": "Box(3,) float32",
-        "action_space": "Tuple(Discrete(2))",
+        "action_space": "MultiDiscrete([2 8])",
         "framework": "torch",
-        "preprocessor": chosen(
-            candidate("none", "SPECIFIC"), candidate("onehot", None, "no Discrete")
-        ),
-        "filter": empty(),
-        "memory": empty(candidate("lstm", "GENERIC", "is off")),
-        "head": empty(),
-        "model": chosen(
-            candidate("net", None, "named", "", ""), keys=["width", "depth"], reason="named"
-        ),
-        "action_dist": chosen(candidate("joint", "GENERIC"), candidate("beta", None, "no Box")),
-        "action_parts": [
-            {
-                "path": "action[0]",
-                "space": "Discrete(2)",
-                **chosen(
-                    candidate("cat", "GENERIC"), candidate("gumbel", None, "by name"), keys=["heat"]
-                ),
-            },
-        ],
-        "action_ranges": [
-            {"path": "action[1]", "mapping": "clipped to the bounds", "problems": []}
-        ],
+        **{slot: leave_empty() for slot in slots},
+        "action_parts": [],
+        "action_ranges": [],
         "unread": [],
         "unused_masks": [],
         "action_mask": None,
         "model_sees_mask": False,
-        "plan": [plan_row("obs", 0, 3)],
+        "plan": [],
         "filtered": [],
-        "model_sees": [{"name": "obs", "shape": [3], "dtype": "float32"}],
-        "shapes": [{"stage": stage, "shape": shape} for stage, shape in shapes.items()],
+        "model_sees": [],
+        "shapes": make_stages(),
         "env_wrappers": [],
         **changes,
     }
 
 
-def sections_of(data, **options):
-    return {section.title: section for section in outline(data, **options)[1]}
+def make_sections(data, **options):
+    """Return the sections of an explanation by title."""
+    _, sections, _ = outline(data, **options)
+    return {section.title: section for section in sections}
+
+
+def make_notes(data, **options):
+    _, _, notes = outline(data, **options)
+    return notes
 
 
 def test_sections_go_from_observation_to_action():
-    titles = [
+    data = make_data(
+        preprocessor=fill(make_candidate("none")),
+        model=fill(make_candidate("net")),
+        action_dist=fill(make_candidate("joint")),
+    )
+
+    assert list(make_sections(data)) == [
         "observation",
         "preprocessor: none",
         "filter: -",
@@ -261,148 +313,334 @@ def test_sections_go_from_observation_to_action():
         "action_dist: joint",
         "action",
     ]
-    assert list(sections_of(explained())) == titles
-    assert list(sections_of(explained(frozen="yes"))) == [*titles[:-1], "frozen", "action"]
-    assert sections_of(explained(frozen="yes"))["frozen"] == Section("frozen", "", "yes")
 
 
-def test_section_has_shape_reason_lines_and_other_parts():
-    sections = sections_of(explained())
-    assert sections["observation"] == Section("observation", "(3,)", "Box(3,) float32", [])
-    assert sections["action"] == Section(
-        "action", "(2, 8)", "Tuple(Discrete(2))", [("action[1]", "", "clipped to the bounds")]
+def test_section_of_frozen_policy_stands_before_the_action():
+    sections = make_sections(make_data(frozen="acts faster"))
+
+    assert list(sections)[-2:] == ["frozen", "action"]
+    assert sections["frozen"] == Section("frozen", "", "acts faster")
+
+
+def test_section_of_observation_has_its_space():
+    section = make_sections(make_data())["observation"]
+
+    assert section == Section("observation", "(3,)", "Box(3,) float32", [])
+
+
+def test_section_of_observation_with_parts_has_no_shape():
+    shapes = [{"stage": "observation", "shape": None}, {"stage": "action", "shape": []}]
+    sections = make_sections(make_data(shapes=shapes))
+
+    assert sections["observation"].shape == ""
+    assert sections["action"].shape == "()"
+
+
+def test_section_of_action_has_its_ranges():
+    ranges = [{"path": "action[1]", "mapping": "clipped to the bounds", "problems": []}]
+
+    section = make_sections(make_data(action_ranges=ranges))["action"]
+
+    lines = [("action[1]", "", "clipped to the bounds")]
+    assert section == Section("action", "(2, 8)", "MultiDiscrete([2 8])", lines)
+
+
+def test_section_of_preprocessor_lists_the_leaves():
+    data = make_data(
+        preprocessor=fill(
+            make_candidate("none", rank="SPECIFIC", reason="fits"),
+            make_candidate("onehot", rank=None, reason="no Discrete"),
+        ),
+        plan=[make_leaf("obs", 0, 3)],
+        shapes=make_stages(**{"preprocessor: none": [4]}),
     )
-    assert sections["preprocessor: none"] == Section(
+
+    assert make_sections(data)["preprocessor: none"] == Section(
         "preprocessor: none",
-        "(4,)",
-        "fits (SPECIFIC)",
-        [("obs", "(3,)", "box, 0:3")],
-        "acme 1.0",
-        [("onehot", "no Discrete (acme 1.0)")],
+        shape="(4,)",
+        why="fits (SPECIFIC)",
+        lines=[("obs", "(3,)", "box, 0:3")],
+        owner="acme 1.0",
+        others=[("onehot", "no Discrete (acme 1.0)")],
     )
-    model = sections["model: net"]
-    assert (model.shape, model.why, model.owner) == ("", "named", "this process")
-    assert model.lines[0][1:] == ("(B, 3)", "float32")
-    assert [line[:2] for line in model.lines[1:3]] == [
-        ("net: hidden", "(5,)"),
-        ("value, net: hidden", "(6,)"),
+
+
+def test_section_of_model_lists_inputs_and_its_own_stages():
+    shapes = {
+        "net: hidden": [5],
+        "value, net: hidden": [6],  # the layers of a separate value network
+        "other: hidden": [9],
+    }
+    data = make_data(
+        model=fill(make_candidate("net")),
+        model_sees=[{"name": "obs", "shape": [3], "dtype": "float32"}],
+        shapes=make_stages(**shapes),
+    )
+
+    inputs, *stages = make_sections(data)["model: net"].lines
+
+    assert inputs[1:] == ("(B, 3)", "float32")
+    assert stages == [("net: hidden", "(5,)", ""), ("value, net: hidden", "(6,)", "")]
+
+
+def test_section_of_model_describes_unknown_shapes_in_words():
+    data = make_data(model=fill(make_candidate("net")), shapes=make_stages(**{"net: hidden": None}))
+
+    [(name, shape, _)] = make_sections(data)["model: net"].lines
+
+    assert name == "net: hidden"
+    assert "(" not in shape
+
+
+def test_section_of_registered_part_has_this_process_as_owner():
+    net = make_candidate("net", reason="named", distribution="", version="")
+
+    section = make_sections(make_data(model=fill(net)))["model: net"]
+
+    assert section.shape == ""  # the lines show the shapes
+    assert section.why == "named"
+    assert section.owner == "this process"
+
+
+def test_section_of_empty_slot_lists_the_candidates():
+    lstm = make_candidate("lstm", rank="GENERIC", reason="is off")
+
+    section = make_sections(make_data(memory=leave_empty(lstm)))["memory: -"]
+
+    others = [("lstm", "is off (acme 1.0, GENERIC)")]
+    assert section == Section("memory: -", "", "nothing matches", others=others)
+
+
+def test_section_of_distribution_lists_the_parts_of_the_action():
+    part = fill(
+        make_candidate("cat", rank="GENERIC", reason="fits"),
+        make_candidate("gumbel", reason="by name"),
+    )
+    data = make_data(
+        action_dist=fill(make_candidate("joint"), make_candidate("beta", reason="no Box")),
+        action_parts=[{"path": "action[0]", "space": "Discrete(2)", **part}],
+        shapes=make_stages(**{"joint: inputs": [7]}),
+    )
+
+    section = make_sections(data)["action_dist: joint"]
+
+    assert section.lines == [
+        ("action[0]", "", "Discrete(2): cat, fits (acme 1.0, GENERIC)"),
+        ("joint: inputs", "(7,)", ""),
     ]
-    assert model.lines[3][0] == "net: late"
-    assert "(" not in model.lines[3][1]  # a text, because the shape is not known yet
-    assert len(model.lines) == 4
-    memory = sections["memory: -"]
-    assert memory == Section(
-        "memory: -", "", "nothing matches", others=[("lstm", "is off (acme 1.0, GENERIC)")]
-    )
-    dist = sections["action_dist: joint"]
-    assert dist.others == [
+    assert section.others == [
         ("beta", "no Box (acme 1.0)"),
         ("action[0]: gumbel", "by name (acme 1.0)"),
     ]
-    assert dist.lines[0] == ("action[0]", "", "Discrete(2): cat, fits (acme 1.0, GENERIC)")
-    assert dist.lines[1:] == [("joint: inputs", "(7,)", "")]
 
 
-def test_section_of_composite_space_has_no_shape():
-    data = explained(
-        shapes=[{"stage": "observation", "shape": None}, {"stage": "action", "shape": []}]
+def make_long_lines(count, **options):
+    """Return the lines about `count` leaves, and those about `count` layers."""
+    data = make_data(
+        preprocessor=fill(make_candidate("none")),
+        model=fill(make_candidate("net")),
+        plan=[make_leaf(f"obs[{i}]", i, i + 1) for i in range(count)],
+        shapes=make_stages(**{f"net: hidden {i}": [i] for i in range(count)}),
     )
-    sections = sections_of(data)
-    assert (sections["observation"].shape, sections["action"].shape) == ("", "()")
+    sections = make_sections(data, **options)
+    return sections["preprocessor: none"].lines, sections["model: net"].lines
+
+
+@pytest.mark.parametrize("options", [{}, {"whole": False}], ids=["default", "not-whole"])
+@pytest.mark.parametrize(
+    ("count", "last_line"),
+    [
+        (23, None),
+        (24, None),
+        (25, ("... 1 more", "", "")),
+        (30, ("... 6 more", "", "")),
+    ],
+)
+def test_long_list_of_lines_is_cut_to_24(count, last_line, options):
+    cut_lists = make_long_lines(count, **options)
+    whole_lists = make_long_lines(count, whole=True)
+
+    for cut, whole in zip(cut_lists, whole_lists, strict=True):
+        expected = whole[:24]
+        if last_line is not None:
+            expected = [*expected, last_line]
+        assert cut == expected
 
 
 @pytest.mark.parametrize("count", [23, 24, 25, 30])
-def test_long_lists_are_cut_to_24_lines_unless_all_are_wanted(count):
-    plan = [{**plan_row(f"obs[{i}]", i, i + 1), "shape": []} for i in range(count)]
-    stages = [{"stage": f"net: hidden {i}", "shape": [i]} for i in range(count)]
-    data = explained(
-        plan=plan,
-        shapes=[{"stage": "observation", "shape": [1]}, *stages, {"stage": "a", "shape": [1]}],
-    )
-    for title, own in (("preprocessor: none", 0), ("model: net", 1)):
-        cut, whole = (sections_of(data, whole=whole)[title].lines[own:] for whole in (False, True))
-        assert len(whole) == count
-        assert sections_of(data)[title].lines[own:] == cut
-        assert len(cut) == min(count, 25)
-        assert cut[:23] == whole[:23]
-        assert [line for line in cut if line[0].startswith("...")] == (
-            [(f"... {count - 24} more", "", "")] if count > 24 else []
-        )
+def test_long_list_of_lines_is_whole_if_all_are_wanted(count):
+    leaves, layers = make_long_lines(count, whole=True)
+
+    assert [path for path, _, _ in leaves] == [f"obs[{i}]" for i in range(count)]
+    assert [name for name, _, _ in layers] == [f"net: hidden {i}" for i in range(count)]
 
 
 def test_mask_is_shown_with_the_observation():
-    unseen = sections_of(explained(action_mask="obs['mask']"))["observation"].lines
-    seen = sections_of(explained(action_mask="obs['mask']", model_sees_mask=True))[
-        "observation"
-    ].lines
-    assert [line[1] for line in (*unseen, *seen)] == ["", ""]
-    assert all("obs['mask']" in line[2] for line in (*unseen, *seen))
-    assert unseen != seen
+    unseen = make_data(action_mask="obs['mask']", model_sees_mask=False)
+    seen = make_data(action_mask="obs['mask']", model_sees_mask=True)
+
+    [(_, unseen_shape, unseen_note)] = make_sections(unseen)["observation"].lines
+    [(_, seen_shape, seen_note)] = make_sections(seen)["observation"].lines
+
+    assert unseen_shape == ""
+    assert seen_shape == ""
+    assert "obs['mask']" in unseen_note
+    assert "obs['mask']" in seen_note
+    assert unseen_note != seen_note
 
 
-def test_title_names_the_environment():
-    assert "CartPole-v1, " in outline(explained(env="CartPole-v1"))[0]
-    title = outline(explained())[0]
-    assert "torch" in title
-    assert "," not in title
+def make_wrapper(name, *, applied, reason="fits"):
+    return {"name": name, "provider": "acme 1.0", "applied": applied, "reason": reason}
 
 
-def test_notes_name_keys_that_are_read_and_unread():
-    data = explained(unread=["dim", "grayscale"], unused_masks=["obs['mask']"])
-    assert [text for _, text in outline(data)[2]] == ["dim, grayscale", "obs['mask']"]
-    notes = outline(data, keys=True)[2]
-    assert [text for _, text in notes] == ["width, depth", "heat", "dim, grayscale", "obs['mask']"]
-    assert [name.partition(" ")[0] for name, _ in notes[:2]] == ["model", "action[0]"]
-    assert outline(explained())[2] == []
+def make_wrapper_sections(*wrappers):
+    """Return the sections about wrappers, which stand before the one about the observation."""
+    _, sections, _ = outline(make_data(env_wrappers=list(wrappers)))
+    end = [section.title for section in sections].index("observation")
+    return sections[:end]
+
+
+def test_environment_without_wrappers_has_no_section_about_them():
+    assert make_wrapper_sections() == []
+
+
+def test_applied_wrappers_have_a_section_each():
+    sections = make_wrapper_sections(
+        make_wrapper("x", applied=True), make_wrapper("y", applied=True)
+    )
+
+    assert sections == [
+        Section("env_wrapper: x", "", "fits", owner="acme 1.0"),
+        Section("env_wrapper: y", "", "fits", owner="acme 1.0"),
+    ]
+
+
+def test_first_wrapper_section_lists_wrappers_that_were_refused():
+    sections = make_wrapper_sections(
+        make_wrapper("x", applied=True),
+        make_wrapper("z", applied=False, reason="no game"),
+        make_wrapper("y", applied=True),
+    )
+
+    refused = [("z", "no game (acme 1.0)")]
+    assert sections == [
+        Section("env_wrapper: x", "", "fits", owner="acme 1.0", others=refused),
+        Section("env_wrapper: y", "", "fits", owner="acme 1.0"),
+    ]
+
+
+def test_refused_wrappers_alone_have_an_empty_section():
+    [section] = make_wrapper_sections(make_wrapper("z", applied=False, reason="no game"))
+
+    assert section.title == "env_wrapper: -"
+    assert section.others == [("z", "no game (acme 1.0)")]
+    assert section.owner == ""
+
+
+# --- title and notes ------------------------------------------------------------------------------
+
+
+def test_title_names_environment_and_framework():
+    title_of_spaces, _, _ = outline(make_data())
+    title_of_env, _, _ = outline(make_data(env="CartPole-v1"))
+
+    assert title_of_spaces == "framework: torch"
+    assert title_of_env == "CartPole-v1, framework: torch"
+
+
+def test_explanation_without_problems_has_no_notes():
+    assert make_notes(make_data()) == []
+
+
+def test_notes_name_unread_keys_and_unused_masks():
+    data = make_data(unread=["dim", "grayscale"], unused_masks=["obs['mask']"])
+
+    assert make_notes(data) == [
+        ("not read by any part", "dim, grayscale"),
+        ("not used as action masks", "obs['mask']"),
+    ]
+
+
+def test_notes_begin_with_the_keys_that_parts_read():
+    part = fill(make_candidate("cat"), keys=["heat"])
+    data = make_data(
+        model=fill(make_candidate("net"), keys=["width", "depth"]),
+        action_parts=[{"path": "action[0]", "space": "Discrete(2)", **part}],
+        unread=["dim"],
+    )
+
+    assert make_notes(data, keys=True) == [
+        ("model reads", "width, depth"),
+        ("action[0] reads", "heat"),
+        ("not read by any part", "dim"),
+    ]
+    assert make_notes(data) == [("not read by any part", "dim")]
 
 
 def test_notes_name_actions_that_are_hard_to_reach():
     box = {"path": "action[1]", "mapping": "clipped to the bounds", "problems": ["far", "wide"]}
-    notes = outline(explained(action_ranges=[box]))[2]
+
+    notes = make_notes(make_data(action_ranges=[box]))
+
     assert notes == [("hard to reach", "far"), ("hard to reach", "wide")]
 
 
-def test_wrapper_sections_come_first_and_list_unmatched_ones():
-    on = [
-        {"name": name, "provider": "acme 1.0", "applied": True, "reason": "fits"}
-        for name in ("x", "y")
-    ]
-    off = {"name": "z", "provider": "zeta 2.0", "applied": False, "reason": "no game"}
-    others = [("z", "no game (zeta 2.0)")]
+# --- the sheet ------------------------------------------------------------------------------------
 
-    def wrappers(*given):
-        sections = outline(explained(env_wrappers=list(given)))[1]
-        return [section for section in sections if section.title.startswith("env_wrapper")]
 
-    assert wrappers() == []
-    first, second = (
-        Section(f"env_wrapper: {name}", "", "fits", owner="acme 1.0") for name in ("x", "y")
+@pytest.fixture
+def data_with_losers():
+    """The data of an explanation with three candidates that were not chosen."""
+    part = fill(make_candidate("cat"), make_candidate("gumbel", reason="by name"), keys=["heat"])
+    return make_data(
+        preprocessor=fill(
+            make_candidate("none", rank="SPECIFIC"), make_candidate("onehot", reason="no Discrete")
+        ),
+        model=fill(make_candidate("net"), keys=["width", "depth"]),
+        memory=leave_empty(make_candidate("lstm", rank="GENERIC", reason="is off")),
+        action_parts=[{"path": "action[0]", "space": "Discrete(2)", **part}],
+        plan=[make_leaf("obs", 0, 3)],
+        shapes=make_stages(**{"preprocessor: none": [4]}),
     )
-    assert wrappers(*on) == [first, second]
-    with_others = Section("env_wrapper: x", "", "fits", owner="acme 1.0", others=others)
-    assert wrappers(on[0], off, on[1]) == [with_others, second]
-    (none,) = wrappers(off)
-    assert (none.title, none.others, none.owner) == ("env_wrapper: -", others, "")
 
 
-def test_sheet_shows_the_sections_as_rows():
-    short, whole = (explanation_sheet(explained(), all=all) for all in (False, True))
-    ((_, *rows),) = short.tables.values()
-    assert rows[:3] == [
+def read_rows(sheet):
+    """Return the rows of the only table of a sheet, without its header."""
+    [(_, *rows)] = sheet.tables.values()
+    return rows
+
+
+def test_sheet_shows_the_sections_as_rows(data_with_losers):
+    sheet = explanation_sheet(data_with_losers)
+
+    assert read_rows(sheet)[:5] == [
         ("observation", "(3,)", "Box(3,) float32"),
         ("preprocessor: none", "(4,)", "fits (SPECIFIC)"),
         ("  from", "", "acme 1.0"),
+        ("  obs", "(3,)", "box, 0:3"),
+        ("filter: -", "", "nothing matches"),  # an empty slot comes from no package
     ]
-    assert rows[3] == ("  obs", "(3,)", "box, 0:3")
-    assert rows[4][0] == "filter: -"  # an empty slot comes from no package
-    (note,) = short.notes
-    assert note[1].startswith("4 ")  # onehot, lstm, beta, gumbel
-    ((_, *all_rows),) = whole.tables.values()
-    extra = [row for row in all_rows if row not in rows]
-    assert [row[1:] for row in extra] == [
-        ("", "no Discrete (acme 1.0)"),
-        ("", "is off (acme 1.0, GENERIC)"),
-        ("", "no Box (acme 1.0)"),
-        ("", "by name (acme 1.0)"),
+
+
+def test_sheet_counts_the_parts_it_does_not_show(data_with_losers):
+    [(_, text)] = explanation_sheet(data_with_losers).notes
+
+    assert text.startswith("3 other parts")  # onehot, lstm and gumbel
+
+
+def test_whole_sheet_shows_parts_that_were_not_chosen(data_with_losers):
+    short_rows = read_rows(explanation_sheet(data_with_losers))
+
+    rows = read_rows(explanation_sheet(data_with_losers, all=True))
+
+    assert [row for row in rows if row not in short_rows] == [
+        ("  not chosen: onehot", "", "no Discrete (acme 1.0)"),
+        ("  not chosen: lstm", "", "is off (acme 1.0, GENERIC)"),
+        ("  not chosen: action[0]: gumbel", "", "by name (acme 1.0)"),
     ]
-    assert [text for _, text in whole.notes] == ["width, depth", "heat"]
+
+
+def test_whole_sheet_has_notes_on_keys(data_with_losers):
+    sheet = explanation_sheet(data_with_losers, all=True)
+
+    assert sheet.notes == [("model reads", "width, depth"), ("action[0] reads", "heat")]

@@ -6,20 +6,20 @@ import re
 
 import pytest
 
-from rlcatalog.choice.sheet import ROWS, Sheet
-
-PARTS = [("name", "size"), ("x", "10"), ("longer", "2")]
+from rlcatalog.choice.sheet import Sheet
 
 
-def plain(page):
+def remove_attributes(html):
     """Return HTML without the attributes of its tags."""
-    return re.sub(r"<(\w+) [^>]*>", r"<\1>", page)
+    return re.sub(r"<(\w+) [^>]*>", r"<\1>", html)
 
 
-def test_text_aligns_columns_and_indents_tables_with_a_title():
+def test_text_has_facts_tables_and_notes():
+    rows = [("name", "size"), ("x", "10"), ("longer", "2")]
     sheet = Sheet(
-        "Net", facts=[("kind", "model")], tables={"Parts": PARTS}, notes=[("also", "this")]
+        "Net", facts=[("kind", "model")], tables={"Parts": rows}, notes=[("also", "this")]
     )
+
     assert sheet.text().split("\n") == [
         "Net",
         "kind: model",
@@ -32,16 +32,28 @@ def test_text_aligns_columns_and_indents_tables_with_a_title():
     ]
 
 
-def test_table_without_title_or_names_is_only_its_rows():
-    assert (
-        Sheet("Net", tables={"": [(), ("x", "10"), ("longer", "2")]}).text()
-        == "Net\nx       10\nlonger  2"
-    )
+def test_text_of_table_without_title_and_header_is_its_rows():
+    no_header = ()
+
+    sheet = Sheet("Net", tables={"": [no_header, ("x", "10"), ("longer", "2")]})
+
+    assert sheet.text() == "Net\nx       10\nlonger  2"
 
 
-def test_tables_without_rows_are_left_out():
-    sheet = Sheet("Net", tables={"Empty": PARTS[:1], "One": PARTS[:2], "Two": [("a",), ("b",)]})
-    assert sheet.text().split("\n") == [
+@pytest.fixture
+def sheet_with_empty_table():
+    header = ("name", "size")
+    no_header = ()
+    tables = {
+        "Empty": [header],
+        "One": [header, ("x", "10")],
+        "Two": [no_header, ("a",), ("b",)],
+    }
+    return Sheet("Net", tables=tables)
+
+
+def test_text_leaves_out_tables_without_rows(sheet_with_empty_table):
+    assert sheet_with_empty_table.text().split("\n") == [
         "Net",
         "",
         "One:",
@@ -52,47 +64,103 @@ def test_tables_without_rows_are_left_out():
         "  a",
         "  b",
     ]
-    assert plain(sheet.html()).count("<table>") == 2
+
+
+def test_html_leaves_out_tables_without_rows(sheet_with_empty_table):
+    html = remove_attributes(sheet_with_empty_table.html())
+
+    assert html.count("<table>") == 2
 
 
 def test_html_has_the_same_parts_and_escapes_them():
-    sheet = Sheet("<Net>", [("kind", "a & b")], {"Parts": PARTS[:2]}, [("also", "this")])
-    assert plain(sheet.html()) == (
+    sheet = Sheet(
+        "<Net>",
+        facts=[("kind", "a & b")],
+        tables={"Parts": [("name", "size"), ("x", "10")]},
+        notes=[("also", "this")],
+    )
+
+    assert remove_attributes(sheet.html()) == (
         "<div><p><b>&lt;Net&gt;</b></p><ul><li>kind: a &amp; b</li></ul>"
         "<table><caption>Parts</caption><thead><tr><th>name</th><th>size</th></tr></thead>"
         "<tbody><tr><td>x</td><td>10</td></tr></tbody></table><ul><li>also: this</li></ul></div>"
     )
-    bare = Sheet("Net", tables={"": [(), ("x",)]})
-    assert (
-        plain(bare.html())
-        == "<div><p><b>Net</b></p><table><tbody><tr><td>x</td></tr></tbody></table></div>"
+
+
+def test_html_of_table_without_title_and_header_is_its_rows():
+    no_header = ()
+
+    sheet = Sheet("Net", tables={"": [no_header, ("x",)]})
+
+    assert remove_attributes(sheet.html()) == (
+        "<div><p><b>Net</b></p><table><tbody><tr><td>x</td></tr></tbody></table></div>"
     )
+
+
+def make_table_lines(*, rows, **options):
+    """Return the lines of a table with this number of rows, as text."""
+    no_header = ()
+    table = [(f"row {i}", "x") for i in range(rows)]
+    _title, *lines = Sheet("Net", tables={"": [no_header, *table]}, **options).text().split("\n")
+    return lines
 
 
 @pytest.mark.parametrize(
-    ("most", "rows", "shown", "last"),
+    ("most", "rows", "lines", "last_line"),
     [
-        (2, 2, 2, "row 1"),
-        (2, 3, 3, "... 1 more"),
-        (0, 1, 1, "... 1 more"),
-        (ROWS, 24, 24, "row 23"),
-        (ROWS, 25, 25, "... 1 more"),
-        (ROWS, 26, 25, "... 2 more"),
+        pytest.param(2, 2, 2, "row 1  x", id="2-rows-of-2"),
+        pytest.param(2, 3, 3, "... 1 more", id="2-rows-of-3"),
+        pytest.param(0, 1, 1, "... 1 more", id="0-rows-of-1"),
     ],
 )
-def test_long_table_is_cut_to_its_first_rows(most, rows, shown, last):
-    lines = (
-        Sheet("Net", tables={"": [(), *((f"row {i}", "x") for i in range(rows))]}, most=most)
-        .text()
-        .split("\n")
-    )
-    assert len(lines) == 1 + shown
-    assert lines[-1].removesuffix("x").strip() == last
+def test_table_is_cut_to_the_given_number_of_rows(most, rows, lines, last_line):
+    table = make_table_lines(rows=rows, most=most)
+
+    assert len(table) == lines
+    assert table[-1].rstrip() == last_line
 
 
-def test_long_texts_are_cut_in_cells_and_at_the_end_of_a_row():
-    cells = Sheet("Net", tables={"": [(), ("a" * 121, "b" * 601)]}).text().split("\n")[1].split()
-    assert [len(cell) for cell in cells] == [120, 600]
-    uncut = Sheet("Net", tables={"": [(), ("a" * 120, "b" * 600)]}).text().split("\n")[1].split()
-    assert uncut == ["a" * 120, "b" * 600]
-    assert len(Sheet("Net", notes=[("n", "c" * 601)]).text()) == len("Net\nn: ") + 600
+@pytest.mark.parametrize(
+    ("rows", "lines", "last_line"),
+    [
+        (24, 24, "row 23  x"),
+        (25, 25, "... 1 more"),
+        (26, 25, "... 2 more"),
+    ],
+)
+def test_table_is_cut_to_24_rows_by_default(rows, lines, last_line):
+    table = make_table_lines(rows=rows)
+
+    assert len(table) == lines
+    assert table[-1].rstrip() == last_line
+
+
+@pytest.mark.parametrize(
+    ("first_length", "last_length"),
+    [
+        pytest.param(120, 600, id="not-cut"),
+        pytest.param(121, 601, id="cut"),
+    ],
+)
+def test_last_cell_of_a_row_may_be_longer(first_length, last_length):
+    row = ("a" * first_length, "b" * last_length)
+
+    _title, text_of_row = Sheet("Net", tables={"": [(), row]}).text().split("\n")
+
+    first, last = text_of_row.split()
+    assert len(first) == 120
+    assert len(last) == 600
+
+
+def test_cells_that_fit_are_not_changed():
+    row = ("a" * 120, "b" * 600)
+
+    text = Sheet("Net", tables={"": [(), row]}).text()
+
+    assert text.split() == ["Net", *row]
+
+
+def test_note_is_cut_to_600_characters():
+    text = Sheet("Net", notes=[("name", "c" * 601)]).text()
+
+    assert len(text) == len("Net\nname: ") + 600
