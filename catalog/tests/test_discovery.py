@@ -1,9 +1,9 @@
-"""From entry points to a load plan: the pure functions of `rlcatalog.plugins.discovery`."""
+"""Discovery of plugins: their records, headers, versions, and which of them are loaded."""
 
 from __future__ import annotations
 
 import email
-import itertools
+import random
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -13,7 +13,7 @@ from packaging.specifiers import SpecifierSet
 
 from rlcatalog import Catalog
 from rlcatalog.internals import disabled_reason, find_plugins, installed_version
-from rlcatalog.plugins.discovery import GROUP, incompatible_reason, normalize, scan
+from rlcatalog.plugins.discovery import incompatible_reason, normalize, scan
 
 # --- plugins --------------------------------------------------------------------------------------
 
@@ -26,83 +26,106 @@ def test_distribution_name_has_one_spelling(spelling):
 
 
 def test_record_has_the_fields_of_the_metadata(entry_point):
-    (found,) = find_plugins(
-        [entry_point("Some_Dist", name="some", version="2.3", requires=["rlcatalog>=0.1", "numpy"])]
+    point = entry_point(
+        "Some_Dist", name="some", version="2.3", requires=["rlcatalog>=0.1", "numpy"]
     )
-    assert (found.name, found.entry_point.value, found.distribution, found.version) == (
-        "some",
-        "some.plugin",
-        "some-dist",
-        "2.3",
-    )
-    assert found.requires == ("rlcatalog>=0.1", "numpy")
+
+    [record] = find_plugins([point])
+
+    assert record.name == "some"
+    assert record.entry_point is point
+    assert record.distribution == "some-dist"
+    assert record.version == "2.3"
+    assert record.requires == ("rlcatalog>=0.1", "numpy")
 
 
 def test_record_of_distribution_without_requirements(entry_point):
-    (found,) = find_plugins([entry_point("alone")])
-    assert found.requires == ()
+    [record] = find_plugins([entry_point("alone")])
+
+    assert record.requires == ()
 
 
 def test_entry_point_without_distribution_is_its_own_package(entry_point):
-    (found,) = find_plugins([replace(entry_point("x"), dist=None)])
-    # Or it would be the program's own.
-    assert (found.distribution, found.version, found.requires) == ("x", "", ())
+    [record] = find_plugins([replace(entry_point("x"), dist=None)])
+
+    # A record with an empty name would be that of the running program.
+    assert record.distribution == "x"
+    assert record.version == ""
+    assert record.requires == ()
 
 
 def test_entry_point_without_dist_attribute_is_its_own_package():
-    (found,) = find_plugins([SimpleNamespace(name="x", value="x.plugin")])
-    assert (found.distribution, found.version, found.requires) == ("x", "", ())
+    [record] = find_plugins([SimpleNamespace(name="x", value="x.plugin")])
+
+    assert record.distribution == "x"
+    assert record.version == ""
+    assert record.requires == ()
 
 
 def test_plugin_seen_twice_is_listed_once(entry_point):
-    twice = [entry_point("Some.Dist", name="some"), entry_point("some_dist", name="some")]
-    assert [c.distribution for c in find_plugins(twice)] == ["some-dist"]
+    points = [entry_point("Some.Dist", name="some"), entry_point("some_dist", name="some")]
+
+    [record] = find_plugins(points)
+
+    assert record.distribution == "some-dist"
 
 
 def test_plugin_installed_twice_is_the_first_on_the_path(entry_point):
-    # The one that would be imported.
-    twice = [entry_point("a", version="2.0"), entry_point("a", version="1.0")]
-    assert [c.version for c in find_plugins(twice)] == ["2.0"]
+    points = [entry_point("acme", version="2.0"), entry_point("acme", version="1.0")]
+
+    [record] = find_plugins(points)
+
+    # Python would import the first one.
+    assert record.version == "2.0"
 
 
-def test_plugins_that_differ_in_anything_are_all_kept(entry_point):
-    different = [
-        entry_point("a", name="x", value="m"),
-        entry_point("b", name="x", value="m"),
-        entry_point("a", name="y", value="m"),
-        entry_point("a", name="x", value="n"),
-    ]
-    found = [(c.distribution, c.name, c.entry_point.value) for c in find_plugins(different)]
-    assert found == [("a", "x", "m"), ("a", "x", "n"), ("a", "y", "m"), ("b", "x", "m")]
+@pytest.mark.parametrize(
+    ("distribution", "name", "value"),
+    [
+        pytest.param("emca", "x", "m", id="distribution"),
+        pytest.param("acme", "y", "m", id="name"),
+        pytest.param("acme", "x", "n", id="module"),
+    ],
+)
+def test_plugins_that_differ_in_one_field_are_both_kept(entry_point, distribution, name, value):
+    point = entry_point("acme", name="x", value="m")
+    other_point = entry_point(distribution, name=name, value=value)
+
+    records = find_plugins([point, other_point])
+
+    assert [record.entry_point for record in records] == [point, other_point]
 
 
-def test_plugins_are_sorted_by_name(entry_point):
+@pytest.mark.parametrize("seed", range(10))
+def test_plugins_are_sorted_by_name(entry_point, seed):
     points = [entry_point(name) for name in ("Beta", "alpha", "gamma-2", "gamma-10")]
-    orders = {
-        tuple(c.distribution for c in find_plugins(permutation))
-        for permutation in itertools.permutations(points)
-    }
-    assert orders == {("alpha", "beta", "gamma-10", "gamma-2")}
+    random.Random(seed).shuffle(points)
+
+    records = find_plugins(points)
+
+    names = [record.distribution for record in records]
+    assert names == ["alpha", "beta", "gamma-10", "gamma-2"]
 
 
 def test_metadata_is_read_once_per_plugin(entry_point):
-    reads = []
+    files_read = []
 
-    class Counting:
+    class CountingDistribution:
         def read_text(self, filename):
-            reads.append(filename)
-            return entry_point("counted").dist.read_text(filename)
+            files_read.append(filename)
+            return entry_point("acme").dist.read_text(filename)
 
-    find_plugins([SimpleNamespace(name="counted", value="counted.plugin", dist=Counting())])
-    assert reads == ["METADATA"]
+    find_plugins([SimpleNamespace(name="a", value="a.plugin", dist=CountingDistribution())])
+
+    assert files_read == ["METADATA"]
 
 
 # --- headers --------------------------------------------------------------------------------------
 
 
-def record_of(distribution):
+def read_record(distribution):
     """Return the record of a plugin that this distribution provides."""
-    (record,) = find_plugins([SimpleNamespace(name="", value="", dist=distribution)])
+    [record] = find_plugins([SimpleNamespace(name="", value="", dist=distribution)])
     return record
 
 
@@ -111,49 +134,75 @@ def join_lines(value):
     return " ".join(value.split())
 
 
-HEADERS = {
-    "without a description": "Name: Acme_Net\nVersion: 2.3\nRequires-Dist: rlcatalog>=0.1\n",
-    "names in capitals": "NAME: acme\nVERSION: 2\nREQUIRES-DIST: numpy\n",
-    "no space after the colon": "Name:acme\nVersion:2\nRequires-Dist:numpy>=2\n",
-    "a colon in the value": "Name: acme\nRequires-Dist: acme @ https://example.org/acme.whl\n",
-    "continued on the next line": "Name: acme\nRequires-Dist: rlcatalog\n  >=0.1\n\t,<9\n",
-    "a similar header": "Name: acme\nRequires-Dist-Extra: numpy\nX-Name: other\n",
-    "headers in a folded description": "Name: acme\nDescription: one\n        Version: 9\n",
-    "headers in the description": "Name: acme\n\nName: other\nRequires-Dist: numpy\n",
-    "each header twice": "Name: acme\nName: b\nVersion: 1\nVersion: 2\nRequires-Dist: a\n",
-    "an empty header": "Name: acme\nVersion:\nRequires-Dist: numpy\n",
-    "an empty file": "",
-}
-
-
-@pytest.mark.parametrize("text", HEADERS.values(), ids=HEADERS)
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(
+            "Name: Acme_Net\nVersion: 2.3\nRequires-Dist: rlcatalog>=0.1\n",
+            id="without-description",
+        ),
+        pytest.param("NAME: acme\nVERSION: 2\nREQUIRES-DIST: numpy\n", id="names-in-capitals"),
+        pytest.param("Name:acme\nVersion:2\nRequires-Dist:numpy>=2\n", id="no-space-after-colon"),
+        pytest.param(
+            "Name: acme\nRequires-Dist: acme @ https://example.org/acme.whl\n",
+            id="colon-in-the-value",
+        ),
+        pytest.param(
+            "Name: acme\nRequires-Dist: rlcatalog\n  >=0.1\n\t,<9\n",
+            id="continued-on-the-next-line",
+        ),
+        pytest.param(
+            "Name: acme\nRequires-Dist-Extra: numpy\nX-Name: other\n", id="similar-headers"
+        ),
+        pytest.param(
+            "Name: acme\nDescription: one\n        Version: 9\n",
+            id="headers-in-a-folded-description",
+        ),
+        pytest.param(
+            "Name: acme\n\nName: other\nRequires-Dist: numpy\n", id="headers-in-the-description"
+        ),
+        pytest.param(
+            "Name: acme\nName: b\nVersion: 1\nVersion: 2\nRequires-Dist: a\n",
+            id="each-header-twice",
+        ),
+        pytest.param("Name: acme\nVersion:\nRequires-Dist: numpy\n", id="empty-header"),
+        pytest.param("", id="empty-file"),
+    ],
+)
 def test_headers_agree_with_the_email_parser(tmp_path, text):
     (tmp_path / "METADATA").write_text(text, encoding="utf-8")
     expected = email.message_from_string(text)
-    record = record_of(importlib_metadata.Distribution.at(tmp_path))
+
+    record = read_record(importlib_metadata.Distribution.at(tmp_path))
+
     assert record.distribution == normalize(expected.get("Name", ""))
     assert record.version == expected.get("Version", "")
-    requires = map(join_lines, expected.get_all("Requires-Dist", []))
-    assert record.requires == tuple(requires)
+    requirements = [join_lines(value) for value in expected.get_all("Requires-Dist", [])]
+    assert list(record.requires) == requirements
 
 
 def test_headers_of_all_installed_packages_agree():
     distributions = importlib_metadata.distributions()
     wheels = [wheel for wheel in distributions if wheel.read_text("METADATA")]
     assert len(wheels) > 10
+
     for wheel in wheels:
-        record = record_of(wheel)
+        record = read_record(wheel)
+
         assert record.distribution == normalize(wheel.metadata["Name"])
         assert record.version == wheel.metadata["Version"]
-        requires = map(join_lines, wheel.metadata.get_all("Requires-Dist") or ())
-        assert record.requires == tuple(requires)
+        values = wheel.metadata.get_all("Requires-Dist") or []
+        assert list(record.requires) == [join_lines(value) for value in values]
 
 
-def test_headers_in_any_line_ending_are_read(tmp_path):
+def test_headers_with_windows_line_endings_are_read(tmp_path):
     text = b"Name: acme\r\nVersion: 2\r\n\r\nVersion: 3\r\n"
     (tmp_path / "METADATA").write_bytes(text)
-    record = record_of(importlib_metadata.Distribution.at(tmp_path))
-    assert (record.distribution, record.version) == ("acme", "2")
+
+    record = read_record(importlib_metadata.Distribution.at(tmp_path))
+
+    assert record.distribution == "acme"
+    assert record.version == "2"  # the second one stands in the description
 
 
 @pytest.mark.parametrize("file", ["acme.egg-info/PKG-INFO", "acme.egg-info"])
@@ -161,21 +210,29 @@ def test_headers_of_an_egg_are_read(tmp_path, file):
     path = tmp_path / file
     path.parent.mkdir(exist_ok=True)
     path.write_text("Name: acme\nVersion: 2\n", encoding="utf-8")
-    record = record_of(importlib_metadata.Distribution.at(tmp_path / "acme.egg-info"))
-    assert (record.distribution, record.version) == ("acme", "2")
+
+    record = read_record(importlib_metadata.Distribution.at(tmp_path / "acme.egg-info"))
+
+    assert record.distribution == "acme"
+    assert record.version == "2"
 
 
 def test_requirements_are_read_without_a_version(tmp_path, install, installed):
     info = install(tmp_path, "acme", "")
     (info / "METADATA").write_text("Name: acme\nRequires-Dist: rlcatalog>=99\n")
-    (record,) = find_plugins(installed(tmp_path))
-    assert (record.distribution, record.version) == ("acme", "")
+
+    [record] = find_plugins(installed(tmp_path))
+
+    assert record.distribution == "acme"
+    assert record.version == ""
     assert "needs rlcatalog>=99" in incompatible_reason(record, "0.1.0")
 
 
 def test_requirement_on_two_lines_is_read(tmp_path, install, installed):
     install(tmp_path, "acme", "", requires=["rlcatalog\n  >=99"])
-    (record,) = find_plugins(installed(tmp_path))
+
+    [record] = find_plugins(installed(tmp_path))
+
     assert "needs rlcatalog>=99" in incompatible_reason(record, "0.1.0")
 
 
@@ -185,6 +242,7 @@ def test_requirement_on_two_lines_is_read(tmp_path, install, installed):
 def test_installed_version_takes_any_spelling(tmp_path, install, installed):
     install(tmp_path, "acme-net", "")
     installed(tmp_path)
+
     assert installed_version("Acme_Net") == "1.0"
 
 
@@ -192,8 +250,10 @@ def test_installed_version_skips_remains_on_the_path(tmp_path, install, installe
     remains = install(tmp_path / "first", "acme-net", "")
     (remains / "METADATA").unlink()
     install(tmp_path / "second", "acme-net", "")
-    for folder in ("second", "first"):  # each goes to the front of the path
-        installed(tmp_path / folder)
+    # Each goes to the front of the path, so that the first folder comes first.
+    installed(tmp_path / "second")
+    installed(tmp_path / "first")
+
     assert installed_version("acme-net") == "1.0"
 
 
@@ -205,6 +265,7 @@ def test_installed_version_is_empty_without_headers(tmp_path, install, installed
     info = install(tmp_path, "acme-net", "")
     (info / "METADATA").unlink()
     installed(tmp_path)
+
     assert installed_version("acme-net") == ""
 
 
@@ -213,8 +274,9 @@ def test_installed_version_is_empty_without_headers(tmp_path, install, installed
 
 @pytest.fixture
 def record(entry_point):
-    (found,) = find_plugins([entry_point("Some-Dist", name="the_plugin")])
-    return found
+    """The record of a plugin `the_plugin`, of package `some-dist`."""
+    [record] = find_plugins([entry_point("Some-Dist", name="the_plugin")])
+    return record
 
 
 @pytest.mark.parametrize(
@@ -234,6 +296,7 @@ def record(entry_point):
 )
 def test_disable_list_takes_distributions_and_entry_points(record, names):
     reason = disabled_reason(record, {"RLCATALOG_DISABLE_PLUGINS": names})
+
     assert reason == f"disabled by RLCATALOG_DISABLE_PLUGINS={names!r}"
 
 
@@ -252,6 +315,7 @@ def test_allow_list_takes_distributions_and_entry_points(record, names):
 @pytest.mark.parametrize("names", ["", " ", ",", "other", "some"])
 def test_allow_list_excludes_all_other_plugins(record, names):
     reason = disabled_reason(record, {"RLCATALOG_LOAD_PLUGINS": names})
+
     assert reason == f"not in RLCATALOG_LOAD_PLUGINS={names!r}"
 
 
@@ -260,25 +324,38 @@ def test_plugins_are_loaded_without_lists(record):
 
 
 def test_disable_list_overrides_allow_list(record):
-    both = {"RLCATALOG_DISABLE_PLUGINS": "the_plugin", "RLCATALOG_LOAD_PLUGINS": "some-dist"}
-    assert "RLCATALOG_DISABLE_PLUGINS" in str(disabled_reason(record, both))
+    environ = {"RLCATALOG_DISABLE_PLUGINS": "the_plugin", "RLCATALOG_LOAD_PLUGINS": "some-dist"}
+
+    assert "RLCATALOG_DISABLE_PLUGINS" in str(disabled_reason(record, environ))
 
 
-# --- the kernel a plugin asks for -----------------------------------------------------------------
+# --- the versions of rlcatalog that a plugin needs ------------------------------------------------
 
 
-def bound(entry_point, *requires: str, kernel: str = "0.1.0") -> str | None:
-    (found,) = find_plugins([entry_point("bounded", requires=requires)])
-    return incompatible_reason(found, kernel)
+@pytest.fixture
+def explain_incompatibility(entry_point):
+    """Return why a plugin with these requirements cannot be used, or None if it can."""
+
+    def explain(*requires, installed="0.1.0"):
+        [record] = find_plugins([entry_point("acme", requires=requires)])
+        return incompatible_reason(record, installed)
+
+    return explain
 
 
-def test_version_ranges_agree_with_packaging(entry_point):
-    bounds = ["0", "0.1", "0.1.0", "0.1.10", "0.2", "0.2.0", "1", "10.0"]
-    kernels = [*bounds, "0.1.5", "0.2rc1", "0.1.0.dev3"]
-    for end, start, kernel in itertools.product(bounds, bounds, kernels):
-        served = SpecifierSet(f"<{end},>={start}").contains(kernel, prereleases=True)
-        why = bound(entry_point, f"rlcatalog<{end},>={start}", kernel=kernel)
-        assert (why is None) == served, (end, start, kernel)
+VERSIONS = ["0", "0.1", "0.1.0", "0.1.10", "0.2", "0.2.0", "1", "10.0"]
+
+
+@pytest.mark.parametrize("end", VERSIONS)
+@pytest.mark.parametrize("start", VERSIONS)
+def test_version_ranges_agree_with_packaging(explain_incompatibility, start, end):
+    versions = SpecifierSet(f"<{end},>={start}")
+
+    for installed in [*VERSIONS, "0.1.5", "0.2rc1", "0.1.0.dev3"]:
+        is_allowed = versions.contains(installed, prereleases=True)
+        reason = explain_incompatibility(f"rlcatalog<{end},>={start}", installed=installed)
+
+        assert (reason is None) == is_allowed, installed
 
 
 @pytest.mark.parametrize(
@@ -292,11 +369,10 @@ def test_version_ranges_agree_with_packaging(entry_point):
         'rlcatalog>=1; python_version >= "3"',
     ],
 )
-def test_requirement_that_excludes_this_kernel_is_a_reason(entry_point, line):
-    assert (
-        bound(entry_point, "numpy>=99", line)
-        == "it needs rlcatalog>=1, but this is rlcatalog 0.1.0"
-    )
+def test_requirement_that_excludes_this_version_is_a_reason(explain_incompatibility, line):
+    reason = explain_incompatibility("numpy>=99", line, installed="0.1.0")
+
+    assert reason == "it needs rlcatalog>=1, but this is rlcatalog 0.1.0"
 
 
 @pytest.mark.parametrize(
@@ -316,31 +392,42 @@ def test_requirement_that_excludes_this_kernel_is_a_reason(entry_point, line):
         "numpy>=99",
     ],
 )
-def test_requirement_that_allows_this_kernel_is_no_reason(entry_point, line):
-    assert bound(entry_point, line) is None
+def test_requirement_that_allows_this_version_is_no_reason(explain_incompatibility, line):
+    assert explain_incompatibility(line, installed="0.1.0") is None
 
 
-def test_requirements_count_on_each_line(entry_point):
-    assert bound(entry_point, "rlcatalog>=0.1", "rlcatalog<0.1") is not None
+def test_requirements_count_on_each_line(explain_incompatibility):
+    reason = explain_incompatibility("rlcatalog>=0.1", "rlcatalog<0.1", installed="0.1.0")
+
+    assert reason is not None
 
 
-def test_development_version_counts_as_its_release(entry_point):
-    assert bound(entry_point, "rlcatalog>=0.1,<0.2", kernel="0.1.1.dev3") is None
-    assert bound(entry_point, "rlcatalog>=0.2", kernel="0.2.0rc1") is not None
+@pytest.mark.parametrize(
+    ("requirement", "installed", "is_compatible"),
+    [
+        ("rlcatalog>=0.1,<0.2", "0.1.1.dev3", True),
+        ("rlcatalog>=0.2", "0.2.0rc1", False),
+    ],
+)
+def test_prerelease_comes_before_its_release(
+    explain_incompatibility, requirement, installed, is_compatible
+):
+    reason = explain_incompatibility(requirement, installed=installed)
+
+    assert (reason is None) == is_compatible
 
 
 @pytest.mark.parametrize("line", ["rlcatalog >=> 1", "rlcatalog==", "rlcatalog; extra ="])
-def test_unreadable_requirement_is_a_reason(entry_point, line):
-    reason = bound(entry_point, line)
-    assert reason is not None
-    assert f"unreadable requirement {line!r}" in reason
+def test_unreadable_requirement_is_a_reason(explain_incompatibility, line):
+    assert f"unreadable requirement {line!r}" in explain_incompatibility(line)
 
 
-# --- the scan -------------------------------------------------------------------------------------
+# --- scans of the installed packages --------------------------------------------------------------
 
 
 @pytest.fixture
 def fresh_scan():
+    """Forget the installed packages, which are scanned once per process."""
     scan.cache_clear()
     yield
     scan.cache_clear()
@@ -348,120 +435,131 @@ def fresh_scan():
 
 @pytest.mark.usefixtures("fresh_scan")
 def test_installed_packages_are_scanned_once_per_process(entry_point, plugin, monkeypatch):
-    calls, point = [], entry_point("found", plugin=plugin(rlcatalog_models=[]))
-    found = SimpleNamespace(
-        name="found",
-        read_text=lambda file: "[rlcatalog.plugins]\nfound = found.plugin\n",
-        entry_points=SimpleNamespace(
-            select=lambda group: (point,) if group == GROUP == "rlcatalog.plugins" else ()
-        ),
-    )
-    monkeypatch.setattr(
-        importlib_metadata, "distributions", lambda: calls.append("walked") or [found]
-    )
+    point = entry_point("acme", plugin=plugin(rlcatalog_models=[]))
+    scans = []
+
+    class EntryPoints:
+        def select(self, group):
+            return [point] if group == "rlcatalog.plugins" else []
+
+    class Distribution:
+        name = "acme"
+        entry_points = EntryPoints()
+
+        def read_text(self, filename):
+            return "[rlcatalog.plugins]\nacme = acme.plugin\n"
+
+    def distributions():
+        scans.append("scan")
+        return [Distribution()]
+
+    monkeypatch.setattr(importlib_metadata, "distributions", distributions)
     for _ in range(3):
-        assert [r.distribution for r in Catalog(environ={}).plugins] == ["found"]
-    assert calls == ["walked"]
+        [record] = Catalog(environ={}).plugins
+        assert record.distribution == "acme"
+
+    assert len(scans) == 1
 
 
 @pytest.mark.usefixtures("fresh_scan")
-def test_given_entry_points_are_not_scanned_for(monkeypatch):
-    monkeypatch.setattr(
-        importlib_metadata, "distributions", lambda **selection: pytest.fail("scanned")
-    )
+def test_catalog_of_given_entry_points_does_not_scan(monkeypatch):
+    def distributions(**selection):
+        pytest.fail("the installed packages were scanned")
+
+    monkeypatch.setattr(importlib_metadata, "distributions", distributions)
+
     assert Catalog([], environ={}).plugins == []
 
 
 @pytest.mark.usefixtures("fresh_scan")
-def test_headers_are_read_of_plugins_only(tmp_path, install, installed, monkeypatch):
+def test_scan_reads_only_the_headers_of_plugins(tmp_path, install, installed, monkeypatch):
     install(tmp_path, "acme-net", "")
-    other = install(tmp_path, "other", "")
-    (other / "entry_points.txt").write_text("[console_scripts]\nother = other:main\n")
+    no_plugin = install(tmp_path, "other", "")
+    (no_plugin / "entry_points.txt").write_text("[console_scripts]\nother = other:main\n")
     installed(tmp_path)
+    # No other package is on the path.
     monkeypatch.setattr("sys.path", [str(tmp_path)])
-    read_text = importlib_metadata.PathDistribution.read_text
-    reads = []
 
-    def read_and_record(distribution, filename):
-        reads.append(filename)
+    files_read = []
+    read_text = importlib_metadata.PathDistribution.read_text
+
+    def record_file(distribution, filename):
+        files_read.append(filename)
         return read_text(distribution, filename)
 
-    monkeypatch.setattr(importlib_metadata.PathDistribution, "read_text", read_and_record)
-    assert [record.distribution for record in find_plugins(scan())] == ["acme-net"]
-    assert reads.count("METADATA") == 1
+    monkeypatch.setattr(importlib_metadata.PathDistribution, "read_text", record_file)
+    [record] = find_plugins(scan())
+
+    assert record.distribution == "acme-net"
+    assert files_read.count("METADATA") == 1
 
 
-def remains_without_metadata(folder):
-    """A folder that an interrupted uninstallation left behind."""
-    info = folder / "leftover-1.0.dist-info"
-    info.mkdir()
-    (info / "entry_points.txt").write_text(
-        "[rlcatalog.plugins]\nleftover = leftover\n", encoding="utf-8"
-    )
+# --- damaged installations ------------------------------------------------------------------------
 
-
-def entry_points_that_cannot_be_parsed(folder):
-    info = folder / "leftover-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text(
-        "Metadata-Version: 2.1\nName: leftover\nVersion: 1.0\n", encoding="utf-8"
-    )
-    (info / "entry_points.txt").write_text(
-        "[rlcatalog.plugins]\nno equals sign\n", encoding="utf-8"
-    )
-
-
-def metadata_without_a_name(folder):
-    remains_without_metadata(folder)
-    (folder / "leftover-1.0.dist-info" / "METADATA").write_text(
-        "Metadata-Version: 2.1\n", encoding="utf-8"
-    )
-
-
-def an_entry_point_that_names_no_module(folder):
-    entry_points_that_cannot_be_parsed(folder)
-    target = folder / "leftover-1.0.dist-info" / "entry_points.txt"
-    target.write_text("[rlcatalog.plugins]\nleftover = not-a-module\n", encoding="utf-8")
+NAMED_METADATA = "Metadata-Version: 2.1\nName: damaged\nVersion: 1.0\n"
 
 
 @pytest.mark.usefixtures("fresh_scan")
 @pytest.mark.parametrize(
-    "damage",
+    ("metadata", "entry_points"),
     [
-        remains_without_metadata,
-        metadata_without_a_name,
-        entry_points_that_cannot_be_parsed,
-        an_entry_point_that_names_no_module,
+        # An interrupted uninstallation leaves such a folder behind.
+        pytest.param(None, "[rlcatalog.plugins]\ndamaged = damaged\n", id="no-metadata"),
+        pytest.param(
+            "Metadata-Version: 2.1\n",
+            "[rlcatalog.plugins]\ndamaged = damaged\n",
+            id="metadata-without-a-name",
+        ),
+        pytest.param(
+            NAMED_METADATA,
+            "[rlcatalog.plugins]\nno equals sign\n",
+            id="entry-points-that-cannot-be-parsed",
+        ),
+        pytest.param(
+            NAMED_METADATA,
+            "[rlcatalog.plugins]\ndamaged = not-a-module\n",
+            id="entry-point-that-names-no-module",
+        ),
     ],
-    ids=lambda damage: damage.__name__,
 )
 @pytest.mark.filterwarnings("ignore::rlcatalog.errors.PluginWarning")
 def test_damaged_installation_does_not_hide_other_plugins(
-    tmp_path, install, installed, monkeypatch, damage
+    tmp_path, install, installed, monkeypatch, metadata, entry_points
 ):
     install(tmp_path, "healthy", "")
     installed(tmp_path)
-    damage(tmp_path)
-    everything = importlib_metadata.distributions
-    monkeypatch.setattr(
-        importlib_metadata,
-        "distributions",
-        lambda **context: everything(path=[str(tmp_path)], **context),
-    )
+    info = tmp_path / "damaged-1.0.dist-info"
+    info.mkdir()
+    (info / "entry_points.txt").write_text(entry_points)
+    if metadata is not None:
+        (info / "METADATA").write_text(metadata)
+
+    # No other package is installed.
+    distributions = list(importlib_metadata.distributions(path=[str(tmp_path)]))
+    monkeypatch.setattr(importlib_metadata, "distributions", lambda **selection: distributions)
     statuses = {record.distribution: record.status for record in Catalog(environ={}).plugins}
+
     assert statuses["healthy"] == "loaded"
-    assert statuses.get("leftover") in (None, "failed")
+    assert statuses.get("damaged") in (None, "failed")
+
+
+PLUGIN_WITH_A_MODEL = """
+from rlcatalog import ModelSpec, hookimpl
+
+
+@hookimpl
+def rlcatalog_models():
+    return [ModelSpec("net", {"torch": "m:C"}, "")]
+"""
 
 
 @pytest.mark.filterwarnings("ignore::rlcatalog.errors.PluginWarning")
 def test_plugin_without_metadata_is_not_a_registered_part(tmp_path, install, installed):
-    source = (
-        "from rlcatalog import ModelSpec, hookimpl\n\n\n@hookimpl\ndef rlcatalog_models():\n"
-        '    return [ModelSpec("net", {"torch": "m:C"}, "")]\n'
-    )
-    info = install(tmp_path, "leftover", source)
+    info = install(tmp_path, "damaged", PLUGIN_WITH_A_MODEL)
     points = installed(tmp_path)
     (info / "METADATA").unlink()
+
     catalog = Catalog(points, environ={})
-    assert [record.distribution for record in catalog.plugins] == ["leftover"]
+
+    assert [record.distribution for record in catalog.plugins] == ["damaged"]
     assert not any(component.in_process for component in catalog.components())

@@ -1,4 +1,4 @@
-"""The hooks: pinned, compared with the page that documents them, and each one at work."""
+"""The hooks of plugins: their list, the page that documents them, and what each one does."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from rlcatalog.plugins import hookspecs
 from rlcatalog.plugins.loader import HOOK_RETURNS
 from rlcatalog_testing import check
 
-#: Every hook and what its list holds. None takes an argument.
+#: Every hook, and the class of the declarations that it returns.
 HOOKS = {
     "rlcatalog_preprocessors": "PreprocessorSpec",
     "rlcatalog_filters": "FilterSpec",
@@ -56,47 +56,62 @@ HOOKS = {
 
 PAGE = Path(__file__).parents[2] / "docs/hooks.md"
 
-BOX, DISCRETE = gym.spaces.Box(-1, 1, (3,), np.float32), gym.spaces.Discrete(2)
+BOX = gym.spaces.Box(-1, 1, (3,), np.float32)
+DISCRETE = gym.spaces.Discrete(2)
 
 
 # --- the list of hooks ----------------------------------------------------------------------------
 
 
-def specified():
-    """Return the functions that pluggy takes for hooks of ours."""
+def find_hookspecs():
+    """Return the functions that pluggy takes for hooks of rlcatalog."""
     return {
-        name: f
-        for name, f in vars(hookspecs).items()
-        if getattr(f, "rlcatalog_spec", None) is not None
+        name: function
+        for name, function in vars(hookspecs).items()
+        if getattr(function, "rlcatalog_spec", None) is not None
     }
 
 
 def test_hooks_are_complete():
-    assert set(specified()) == set(HOOKS)
+    assert set(find_hookspecs()) == set(HOOKS)
+
+
+def test_loader_checks_what_each_hook_returns():
     assert {name: spec.__name__ for name, spec in HOOK_RETURNS.items()} == HOOKS
 
 
-@pytest.mark.parametrize("name", HOOKS)
-def test_hook_takes_nothing_and_returns_a_list(name):
-    signature = inspect.signature(specified()[name])
+@pytest.mark.parametrize(("name", "declaration"), HOOKS.items())
+def test_hook_takes_nothing_and_returns_a_list(name, declaration):
+    hook = find_hookspecs()[name]
+
+    signature = inspect.signature(hook)
+
     assert list(signature.parameters) == []
-    assert signature.return_annotation == f"list[{HOOKS[name]}]"
-    assert specified()[name].__doc__
+    assert signature.return_annotation == f"list[{declaration}]"
+    assert hook.__doc__
 
 
 def test_hooks_page_has_every_signature():
     text = PAGE.read_text(encoding="utf-8")
-    found = re.findall(
-        r"^\s*def (rlcatalog_\w+)\((.*?)\) -> (.+?):?(?: \.\.\.)?$", text, re.MULTILINE
-    )
-    assert {name: (arguments, returns) for name, arguments, returns in found} == {
-        name: ("", f"list[{spec}]") for name, spec in HOOKS.items()
+    definition = r"^\s*def (rlcatalog_\w+)\((.*?)\) -> (.+?):?(?: \.\.\.)?$"
+
+    signatures = {
+        name: (arguments, returns)
+        for name, arguments, returns in re.findall(definition, text, re.MULTILINE)
     }
-    for name in HOOKS:
-        assert re.search(rf"^#+ .*{name}", text, re.MULTILINE), f"{name} has no heading"
+
+    no_arguments = ""
+    assert signatures == {name: (no_arguments, f"list[{spec}]") for name, spec in HOOKS.items()}
 
 
-# --- each hook at work ----------------------------------------------------------------------------
+@pytest.mark.parametrize("name", HOOKS)
+def test_hooks_page_has_a_heading_for_every_hook(name):
+    text = PAGE.read_text(encoding="utf-8")
+
+    assert re.search(rf"^#+ .*{name}", text, re.MULTILINE)
+
+
+# --- what each hook does --------------------------------------------------------------------------
 
 
 class Sum(Preprocessor):
@@ -116,14 +131,14 @@ class Halve(Filter):
         return encoded / 2
 
 
-class Clipped(gym.Wrapper):
+class ClippingWrapper(gym.Wrapper):
     """A wrapper that can be recognised."""
 
 
-def clipped(env, config):
-    """Wrap an environment; the config arrives too."""
-    wrapper = Clipped(env)
-    wrapper.seen_max_seq_len = config["max_seq_len"]
+def clip(env, config):
+    """Wrap an environment, and keep a key of the config."""
+    wrapper = ClippingWrapper(env)
+    wrapper.max_seq_len = config["max_seq_len"]
     return wrapper
 
 
@@ -152,48 +167,51 @@ def polite(part):
 def targets(monkeypatch):
     """Make the classes above importable as `hook_targets`."""
     module = ModuleType("hook_targets")
-    for thing in (Sum, Halve, clipped, Net, Dist, Steam, greet):
-        setattr(module, thing.__name__, thing)
+    for target in (Sum, Halve, clip, Net, Dist, Steam, greet):
+        setattr(module, target.__name__, target)
     module.polite = polite
     monkeypatch.setitem(sys.modules, "hook_targets", module)
 
 
-def always(request):
+def match_all(request):
     return Match(Rank.GENERIC, "fits everything")
 
 
-def only_boxes(request):
-    return always(request) if request.obs.kind == "box" else Match(None, "takes boxes")
+def match_boxes(request):
+    if request.obs.kind == "box":
+        return Match(Rank.GENERIC, "a box")
+    return Match(None, "takes boxes")
 
 
-def only_cartpole(request):
+def match_cartpole(request):
     if request.env.spec is not None and request.env.spec.id == "CartPole-v1":
         return Match(Rank.SPECIFIC, "it is CartPole")
     return Match(None, "is for CartPole")
 
 
+#: Hook → the declaration that a plugin with only this hook returns.
 DECLARATIONS = {
     "rlcatalog_preprocessors": PreprocessorSpec(
-        "sum", {"numpy": "hook_targets:Sum"}, "the sum of a Box", match=only_boxes
+        "sum", {"numpy": "hook_targets:Sum"}, "the sum of a Box", match=match_boxes
     ),
     "rlcatalog_filters": FilterSpec(
-        "halve", {"numpy": "hook_targets:Halve"}, "half of everything", match=always
+        "halve", {"numpy": "hook_targets:Halve"}, "half of everything", match=match_all
     ),
     "rlcatalog_env_wrappers": EnvWrapperSpec(
-        "clip", {"numpy": "hook_targets:clipped"}, "a wrapper", match=only_cartpole
+        "clip", {"numpy": "hook_targets:clip"}, "a wrapper", match=match_cartpole
     ),
     "rlcatalog_models": ModelSpec(
         "net",
         {"torch": "hook_targets:Net", "tf": "hook_targets:Net"},
         "a model",
-        match=always,
+        match=match_all,
         describe=lambda request: [Stage("hidden", (7,)), Stage("logits", (request.num_outputs,))],
     ),
     "rlcatalog_action_dists": ActionDistSpec(
         "dist",
         {"torch": "hook_targets:Dist"},
         "a distribution",
-        match=always,
+        match=match_all,
         size=lambda action, config: action.n,
     ),
     "rlcatalog_action_codecs": ActionCodecSpec(
@@ -215,64 +233,83 @@ DECLARATIONS = {
 
 
 @pytest.fixture
-def catalog_with(entry_point, plugin, targets):
-    """Make a catalog of plugins that implement one hook each; a plugin is called like its part."""
+def make_catalog(entry_point, plugin, targets):
+    """Return a catalog of plugins with one hook each. A plugin has the name of its part."""
 
     def make(*hooks, prefer=()):
-        points = [
-            entry_point(DECLARATIONS[hook].name, plugin(**{hook: [DECLARATIONS[hook]]}))
-            for hook in hooks
-        ]
+        points = []
+        for hook in hooks:
+            spec = DECLARATIONS[hook]
+            points.append(entry_point(spec.name, plugin(**{hook: [spec]})))
         return Catalog(points, environ={"RLCATALOG_STRICT_PLUGINS": "1"}, prefer=prefer)
 
     return make
 
 
-def test_hooks_below_are_complete():
-    assert set(DECLARATIONS) == set(HOOKS)
+def test_declarations_of_these_tests_are_complete():
     assert {hook: type(spec).__name__ for hook, spec in DECLARATIONS.items()} == HOOKS
 
 
-@pytest.mark.parametrize("hook", HOOKS)
-def test_plugin_may_implement_one_hook_only(catalog_with, hook):
-    catalog = catalog_with(hook)
-    declared = DECLARATIONS[hook]
-    (component,) = catalog.components()
-    assert component.declaration is declared
-    assert (component.kind, component.name, component.version) == (
-        declared.kind,
-        declared.name,
-        "1.0",
-    )
-    assert component.distribution == declared.name
-    assert catalog.registry.get(declared.kind, declared.name) is component
-    assert [r.status for r in catalog.plugins] == ["loaded"]
+@pytest.mark.parametrize(("hook", "declaration"), DECLARATIONS.items(), ids=DECLARATIONS)
+def test_plugin_may_implement_one_hook_only(make_catalog, hook, declaration):
+    catalog = make_catalog(hook)
+
+    [record] = catalog.plugins
+    assert record.status == "loaded"
+    [component] = catalog.components()
+    assert component.declaration is declaration
+    assert component.kind == declaration.kind
+    assert component.name == declaration.name
+    assert component.distribution == declaration.name
+    assert component.version == "1.0"
+    assert catalog.registry.get(declaration.kind, declaration.name) is component
 
 
-def test_hook_may_return_a_tuple_or_an_empty_list(entry_point, plugin):
-    module = plugin(rlcatalog_models=(DECLARATIONS["rlcatalog_models"],), rlcatalog_filters=[])
-    catalog = Catalog([entry_point("some", module)], environ={"RLCATALOG_STRICT_PLUGINS": "1"})
-    assert [c.name for c in catalog.components()] == ["net"]
+@pytest.mark.parametrize("sequence", [list, tuple])
+def test_hook_may_return_a_list_or_a_tuple(entry_point, plugin, sequence):
+    spec = ModelSpec("net", {"torch": "hook_targets:Net"}, "a model")
+    acme = plugin(rlcatalog_models=sequence([spec]))
+
+    catalog = Catalog([entry_point("acme", acme)], environ={"RLCATALOG_STRICT_PLUGINS": "1"})
+
+    assert [part.name for part in catalog.components()] == ["net"]
 
 
-def test_declared_preprocessor_encodes(catalog_with):
-    encoded = (
-        catalog_with("rlcatalog_preprocessors")
-        .preprocessor_for(BOX)
-        .transform(np.array([1, 0, 1], np.float32))
-    )
-    assert encoded.tolist() == [2.0]
+def test_hook_may_return_an_empty_list(entry_point, plugin):
+    acme = plugin(rlcatalog_filters=[])
+
+    catalog = Catalog([entry_point("acme", acme)], environ={"RLCATALOG_STRICT_PLUGINS": "1"})
+
+    assert catalog.components() == []
 
 
-PARTS = ("rlcatalog_preprocessors", "rlcatalog_models", "rlcatalog_action_dists")
+def test_declared_preprocessor_encodes(make_catalog):
+    catalog = make_catalog("rlcatalog_preprocessors")
+
+    encoded = catalog.preprocessor_for(BOX).transform(np.array([1, 0, 1], np.float32))
+
+    assert encoded.tolist() == [2.0]  # it returns the sum
 
 
-def test_declared_model_and_distribution_are_chosen(catalog_with):
-    found = catalog_with(*PARTS).explain(BOX, DISCRETE).as_dict()
-    assert (found["model"]["chosen"], found["model"]["reason"]) == ("net", "fits everything")
-    assert found["model"]["distribution"] == "net"
-    assert found["action_dist"]["chosen"] == "dist"
-    shapes = [(stage["stage"], stage["shape"]) for stage in found["shapes"]]
+@pytest.fixture
+def small_catalog(make_catalog):
+    """A catalog of three parts: the preprocessor sum, the model net, and the distribution dist."""
+    return make_catalog("rlcatalog_preprocessors", "rlcatalog_models", "rlcatalog_action_dists")
+
+
+def test_declared_model_and_distribution_are_chosen(small_catalog):
+    explanation = small_catalog.explain(BOX, DISCRETE).as_dict()
+
+    assert explanation["model"]["chosen"] == "net"
+    assert explanation["model"]["reason"] == "fits everything"
+    assert explanation["model"]["distribution"] == "net"  # the package has the part's name
+    assert explanation["action_dist"]["chosen"] == "dist"
+
+
+def test_explanation_has_the_stages_that_a_model_describes(small_catalog):
+    explanation = small_catalog.explain(BOX, DISCRETE).as_dict()
+
+    shapes = [(stage["stage"], stage["shape"]) for stage in explanation["shapes"]]
     assert shapes[1:5] == [
         ("preprocessor: sum", [1]),
         ("net: hidden", [7]),
@@ -281,93 +318,148 @@ def test_declared_model_and_distribution_are_chosen(catalog_with):
     ]
 
 
-def test_declared_classes_are_loaded(catalog_with, monkeypatch):
-    # Whether installed or not.
-    monkeypatch.setattr("importlib.util.find_spec", lambda name, *args: object())
-    catalog = catalog_with(*PARTS)
-    assert catalog.registry.get("model", "net").load("tf") is Net
-    assert catalog.action_dist(DISCRETE, framework="torch") == (Dist, 2)
+@pytest.fixture
+def all_packages_installed(monkeypatch):
+    """Make rlcatalog find every package, so that classes of any framework are loaded."""
+    monkeypatch.setattr("importlib.util.find_spec", lambda name, *arguments: object())
 
 
-def test_declared_filter_is_chosen_by_name(catalog_with):
-    catalog = catalog_with(*PARTS, "rlcatalog_filters")
-    assert catalog.explain(BOX, DISCRETE).as_dict()["filter"]["chosen"] is None
+@pytest.mark.usefixtures("all_packages_installed")
+def test_declared_model_class_is_loaded(small_catalog):
+    assert small_catalog.registry.get("model", "net").load("tf") is Net
+
+
+@pytest.mark.usefixtures("all_packages_installed")
+def test_declared_distribution_class_is_loaded(small_catalog):
+    assert small_catalog.action_dist(DISCRETE, framework="torch") == (Dist, 2)
+
+
+FOUR_PARTS = (
+    "rlcatalog_preprocessors",
+    "rlcatalog_models",
+    "rlcatalog_action_dists",
+    "rlcatalog_filters",
+)
+
+
+def test_declared_filter_is_not_a_default(make_catalog):
+    explanation = make_catalog(*FOUR_PARTS).explain(BOX, DISCRETE).as_dict()
+
+    assert explanation["filter"]["chosen"] is None
+
+
+def test_declared_filter_is_chosen_by_name(make_catalog):
+    catalog = make_catalog(*FOUR_PARTS)
+
     resolution = catalog.resolve(BOX, DISCRETE, {"observation_filter": "halve"})
+
     choice = resolution.choices["filter"]
-    assert choice.component is not None
-    assert (choice.component.name, choice.why) == ("halve", "named in the config")
-    made = choice.component.load("numpy")(resolution.preprocessor, resolution.config)
-    assert made(np.array([4.0])).tolist() == [2.0]
+    assert choice.component.name == "halve"
+    assert choice.why == "named in the config"
+    halve = choice.component.load("numpy")(resolution.preprocessor, resolution.config)
+    assert halve(np.array([4.0])).tolist() == [2.0]
 
 
-def test_declared_wrapper_wraps_environments_it_matches(catalog_with):
-    catalog = catalog_with("rlcatalog_env_wrappers", prefer=["clip"])
+def test_declared_wrapper_wraps_environments_it_matches(make_catalog):
+    catalog = make_catalog("rlcatalog_env_wrappers", prefer=["clip"])
     env = gym.make("CartPole-v1")
+
     wrapped = catalog.wrap_env(env, {"max_seq_len": 5})
-    assert isinstance(wrapped, Clipped)
+
+    assert isinstance(wrapped, ClippingWrapper)
     assert wrapped.env is env
-    assert wrapped.seen_max_seq_len == 5
-    other = gym.make("MountainCar-v0")
-    assert catalog.wrap_env(other) is other
-    # Which it waits in, unasked.
-    for others in (Catalog([], environ={}), catalog_with("rlcatalog_env_wrappers")):
-        assert others.wrap_env(env) is env
+    assert wrapped.max_seq_len == 5
 
 
-def test_declared_command_is_listed_and_loaded(catalog_with):
-    catalog = catalog_with("rlcatalog_commands")
-    assert catalog.registry.names(["command"]) == ["greet"]
-    assert catalog.registry.get("command", "greet").load("cli") is greet
+def test_declared_wrapper_leaves_other_environments_alone(make_catalog):
+    catalog = make_catalog("rlcatalog_env_wrappers", prefer=["clip"])
+    env = gym.make("MountainCar-v0")
+
+    assert catalog.wrap_env(env) is env
 
 
-def test_declared_engine_is_listed_and_loaded(catalog_with):
-    catalog = catalog_with("rlcatalog_engines")
-    assert catalog.registry.names(["engine"]) == ["steam"]
-    assert catalog.registry.get("engine", "steam").load("engine") is Steam
+def test_declared_wrapper_is_not_used_unless_preferred(make_catalog):
+    catalog = make_catalog("rlcatalog_env_wrappers")
+    env = gym.make("CartPole-v1")
+
+    assert catalog.wrap_env(env) is env
 
 
-def test_declared_command_runs(tmp_path, install):
-    source = (
-        "from rlcatalog import CommandSpec, hookimpl\n\n\ndef greet(name: str, loud: bool = False)"
-        " -> None:\n"
-        '    print(f"hello {name}".upper() if loud else f"hello {name}")\n\n\n@hookimpl\ndef'
-        ' rlcatalog_commands():\n    return [CommandSpec("polite-plugin-greet", {"cli":'
-        ' "polite_plugin:greet"}, "says hello to someone")]\n'
-    )
-    install(tmp_path, "polite-plugin", source)
+def test_catalog_without_wrappers_returns_the_environment():
+    env = gym.make("CartPole-v1")
+
+    assert Catalog([], environ={}).wrap_env(env) is env
+
+
+def test_declared_command_is_listed_and_loaded(make_catalog):
+    registry = make_catalog("rlcatalog_commands").registry
+
+    assert registry.names(["command"]) == ["greet"]
+    assert registry.get("command", "greet").load("cli") is greet
+
+
+def test_declared_engine_is_listed_and_loaded(make_catalog):
+    registry = make_catalog("rlcatalog_engines").registry
+
+    assert registry.names(["engine"]) == ["steam"]
+    assert registry.get("engine", "steam").load("engine") is Steam
+
+
+# --- a command of a plugin ------------------------------------------------------------------------
+
+PLUGIN_WITH_A_COMMAND = """
+from rlcatalog import CommandSpec, hookimpl
+
+
+def greet(name: str, loud: bool = False) -> None:
+    text = f"hello {name}"
+    print(text.upper() if loud else text)
+
+
+@hookimpl
+def rlcatalog_commands():
+    targets = {"cli": "polite_plugin:greet"}
+    return [CommandSpec("polite-plugin-greet", targets, "says hello to someone")]
+"""
+
+
+@pytest.fixture
+def run_command(tmp_path, install):
+    """Run `rlcatalog` beside a plugin with the command polite-plugin-greet."""
+    install(tmp_path, "polite-plugin", PLUGIN_WITH_A_COMMAND)
     clean = {
-        key: value
-        for key, value in os.environ.items()
-        if not key.startswith(("RLCATALOG_", "PYTHON"))
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("RLCATALOG_", "PYTHON"))
     }
 
-    def run(*commands):
-        """Run commands one after another in one process; return what each printed."""
-        code = (
-            "import json, sys\nfrom rlcatalog_cli import main\nfor arguments in"
-            " json.loads(sys.argv[1]):\n"
-        )
-        code += "    try: main(arguments)\n    except SystemExit as end: print(end.code, end='\\0')"
-        done = subprocess.run(
-            [sys.executable, "-c", code, json.dumps(commands)],
+    def run(*arguments):
+        command = subprocess.run(
+            [sys.executable, "-m", "rlcatalog_cli", *arguments],
             env=clean | {"PYTHONPATH": str(tmp_path)},
             capture_output=True,
             text=True,
             timeout=60,
             check=True,
         )
-        return done.stdout.split("\0")[:-1]
+        return command.stdout
 
-    greeted, overview, listing = run(
-        ["polite-plugin-greet", "Ada", "--loud"],
-        ["--help"],
-        ["list", "--kind", "command", "--json"],
-    )
-    assert greeted == "HELLO ADA\n0"
+    return run
+
+
+def test_declared_command_runs(run_command):
+    assert run_command("polite-plugin-greet", "Ada", "--loud") == "HELLO ADA\n"
+
+
+def test_declared_command_is_in_the_help(run_command):
+    overview = run_command("--help")
+
     assert "polite-plugin-greet" in overview
     assert "says hello to someone" in overview
-    names = {
-        part["name"]: part["frameworks"]
-        for part in json.loads(listing.removesuffix("0"))["components"]
-    }
-    assert names["polite-plugin-greet"] == ["cli"]
+
+
+def test_declared_command_is_in_the_list_of_parts(run_command):
+    listing = json.loads(run_command("list", "--kind", "command", "--json"))
+
+    frameworks = {part["name"]: part["frameworks"] for part in listing["components"]}
+    assert frameworks["polite-plugin-greet"] == ["cli"]
