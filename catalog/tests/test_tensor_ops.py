@@ -1,10 +1,9 @@
-"""The tables of tensor operations against NumPy by hand."""
+"""Tensor operations of PyTorch and TensorFlow, compared with NumPy."""
 
 from __future__ import annotations
 
 import copy
 import pickle
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,168 +14,310 @@ from rlcatalog.errors import ModelContractError, NotServedError
 from rlcatalog.frameworks import tensor_ops
 
 RANDOM = np.random.default_rng(0)
-X = RANDOM.normal(size=(3, 4)).astype(np.float32)
-WHOLE = np.arange(6).reshape(3, 2)
-HALF = np.array([[0.5], [-2], [1]], np.float16)
-
-
-class Library:
-    """A framework's table, its tensors and its dtypes."""
-
-    def __init__(self, name):
-        self.name, self.ops = name, tensor_ops(name)
-
-    def __call__(self, array):
-        return torch.from_numpy(np.array(array)) if self.name == "torch" else tf.constant(array)
-
-    def dtype(self, name):
-        return getattr(torch if self.name == "torch" else tf, name)
-
-    @staticmethod
-    def array(x):
-        return x.detach().numpy() if isinstance(x, torch.Tensor) else np.asarray(x)
+#: Arrays of three rows, and of each kind of dtype.
+FLOATS = RANDOM.normal(size=(3, 4)).astype(np.float32)
+INTEGERS = np.arange(6).reshape(3, 2)
+HALVES = np.array([[0.5], [-2], [1]], np.float16)
 
 
 @pytest.fixture(params=["torch", "tf"])
-def lib(request):
-    return Library(request.param)
+def framework(request):
+    return request.param
 
 
-def same(lib, found, expected, dtype=None):
-    found = lib.array(found)
-    np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-6)
-    assert found.shape == np.shape(expected)
-    assert dtype is None or found.dtype == dtype
+@pytest.fixture
+def ops(framework):
+    """The table of a framework's tensor operations."""
+    return tensor_ops(framework)
 
 
-def test_values_become_tensors(lib):
-    ops, x = lib.ops, lib(X)
-    for given in (X, X.tolist(), x):
-        same(lib, ops.tensor(given), X)
-        same(lib, ops.tensor(given, x), X)
-    same(lib, ops.booleans([[1, 0]], x), [[True, False]], bool)
-    assert [ops.is_array(value) for value in (X, x, [x], {"a": x}, 1.0)] == [
-        True,
-        True,
-        False,
-        False,
-        False,
-    ]
-    assert [ops.is_float(lib(value)) for value in (X, HALF, WHOLE, X > 0)] == [
-        True,
-        True,
-        False,
-        False,
-    ]
-    assert [ops.is_half(lib(value)) for value in (X, HALF, WHOLE)] == [False, True, False]
-    same(lib, ops.cast(lib(WHOLE), lib.dtype("float64")), WHOLE, np.float64)
+@pytest.fixture
+def tensor(framework):
+    """Make a tensor of the framework from an array."""
+
+    def make(array):
+        if framework == "torch":
+            return torch.from_numpy(np.array(array))
+        return tf.constant(array)
+
+    return make
 
 
-def test_whole_rounds_and_finite_replaces_infinity(lib):
-    same(lib, lib.ops.whole(lib(np.float32([1.9999, -3.0001]))), [2, -3], np.int64)
-    same(lib, lib.ops.whole(lib(np.int32([4]))), [4], np.int32)
-    for dtype in (np.float16, np.float32, np.float64):
-        limit = np.finfo(dtype).max
-        same(
-            lib,
-            lib.ops.finite(lib(np.array([-np.inf, 1, np.inf], dtype))),
-            [-limit, 1, limit],
-            dtype,
-        )
+def assert_equal(tensor, expected, dtype=None):
+    """Check the values and the shape of a tensor, and its dtype if one is given."""
+    array = tensor.numpy()
+    np.testing.assert_allclose(array, expected, rtol=1e-6, atol=1e-6)
+    assert array.shape == np.shape(expected)
+    if dtype is not None:
+        assert array.dtype == dtype
+
+
+# --- values and dtypes ----------------------------------------------------------------------------
+
+
+def test_tensor_is_made_of_arrays_lists_and_tensors(ops, tensor):
+    assert_equal(ops.tensor(FLOATS), FLOATS)
+    assert_equal(ops.tensor(FLOATS.tolist()), FLOATS)
+    assert_equal(ops.tensor(tensor(FLOATS)), FLOATS)
+
+
+def test_tensor_is_made_like_another_one(ops, tensor):
+    other = tensor(FLOATS)
+
+    assert_equal(ops.tensor(FLOATS, other), FLOATS)
+    assert_equal(ops.tensor(FLOATS.tolist(), other), FLOATS)
+    assert_equal(ops.tensor(other, other), FLOATS)
+
+
+def test_booleans_are_made_of_numbers(ops, tensor):
+    booleans = ops.booleans([[1, 0]], like=tensor(FLOATS))
+
+    assert_equal(booleans, [[True, False]], bool)
+
+
+def test_is_array_tells_tensors_from_structures(ops, tensor):
+    assert ops.is_array(FLOATS)
+    assert ops.is_array(tensor(FLOATS))
+    assert not ops.is_array([tensor(FLOATS)])
+    assert not ops.is_array({"a": tensor(FLOATS)})
+    assert not ops.is_array(1.0)
 
 
 @pytest.mark.parametrize(
-    ("pieces", "dtype"),
+    ("array", "is_float", "is_half"),
     [
-        ((WHOLE, WHOLE), np.int64),
-        ((WHOLE, X), np.float32),
-        ((HALF, HALF), np.float16),
-        ((HALF, WHOLE), np.float32),
-        ((HALF, X), np.float32),
-        ((X.astype(np.float64), WHOLE, HALF), np.float64),
+        pytest.param(FLOATS, True, False, id="float32"),
+        pytest.param(HALVES, True, True, id="float16"),
+        pytest.param(INTEGERS, False, False, id="int64"),
+        pytest.param(FLOATS > 0, False, False, id="bool"),
     ],
 )
-def test_columns_are_joined_in_the_widest_type(lib, pieces, dtype):
-    expected = np.concatenate([piece.astype(np.float64) for piece in pieces], axis=1)
-    same(lib, lib.ops.side_by_side([lib(piece) for piece in pieces]), expected, dtype)
-    # A row of numbers is a column; what has more axes is made flat.
-    given = [piece[:, 0] if i == 0 else piece[:, :, None] for i, piece in enumerate(pieces)]
-    expected = np.concatenate([pieces[0][:, :1], *pieces[1:]], axis=1)
-    same(lib, lib.ops.columns([lib(piece) for piece in given]), expected, dtype)
-    same(
-        lib,
-        lib.ops.columns([lib(piece[:, 0]) for piece in pieces]),
-        np.stack([p[:, 0] for p in pieces], 1),
-        dtype,
-    )
+def test_is_float_and_is_half_tell_dtypes(ops, tensor, array, is_float, is_half):
+    assert ops.is_float(tensor(array)) == is_float
+    assert ops.is_half(tensor(array)) == is_half
 
 
-def test_rows_are_counted_and_repeated(lib):
-    ops, x = lib.ops, lib(X)
-    same(lib, ops.rows(x, (2,)), X.reshape(-1, 2))
-    same(lib, ops.rows(x, ()), X.reshape(-1))
-    same(lib, ops.in_rows(X.reshape(-1), x, 4), X)
-    assert ops.in_rows(X.reshape(-1), x, 3) is None
-    same(lib, ops.each_row(x, 2), np.repeat(X, 2, axis=0))
-    same(lib, ops.all_rows(x, lib(X[:2])), np.tile(X, (2, 1)))
-    same(lib, ops.padded(x, 6), np.pad(X, ((0, 0), (0, 2))))
+def test_cast_takes_a_dtype_of_the_library(ops, tensor, framework):
+    float64 = {"torch": torch.float64, "tf": tf.float64}[framework]
+
+    assert_equal(ops.cast(tensor(INTEGERS), float64), INTEGERS, np.float64)
 
 
-def test_columns_are_cut_in_an_order(lib):
-    how = SimpleNamespace(widths=(1, 3), order=None)
-    for found, expected in zip(lib.ops.cut(lib(X), how), np.split(X, [1], axis=1), strict=True):
-        same(lib, found, expected)
+def test_whole_rounds_floats_to_int64(ops, tensor):
+    almost_whole = tensor(np.float32([1.9999, -3.0001]))
 
-    class Turned:
-        widths, order = (2, 2), (3, 0, 2, 1)
+    assert_equal(ops.whole(almost_whole), [2, -3], np.int64)
 
+
+def test_whole_keeps_integers(ops, tensor):
+    assert_equal(ops.whole(tensor(np.int32([4]))), [4], np.int32)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_finite_replaces_infinity_by_the_limit_of_the_dtype(ops, tensor, dtype):
+    numbers = tensor(np.array([-np.inf, 1, np.inf], dtype))
+    limit = np.finfo(dtype).max
+
+    assert_equal(ops.finite(numbers), [-limit, 1, limit], dtype)
+
+
+# --- columns --------------------------------------------------------------------------------------
+
+
+each_mix_of_dtypes = pytest.mark.parametrize(
+    ("arrays", "dtype"),
+    [
+        pytest.param((INTEGERS, INTEGERS), np.int64, id="integers"),
+        pytest.param((INTEGERS, FLOATS), np.float32, id="integers-and-floats"),
+        pytest.param((HALVES, HALVES), np.float16, id="halves"),
+        # A float16 cannot hold all integers.
+        pytest.param((HALVES, INTEGERS), np.float32, id="halves-and-integers"),
+        pytest.param((HALVES, FLOATS), np.float32, id="halves-and-floats"),
+        pytest.param((FLOATS.astype(np.float64), INTEGERS, HALVES), np.float64, id="all"),
+    ],
+)
+
+
+@each_mix_of_dtypes
+def test_side_by_side_joins_in_the_widest_dtype(ops, tensor, arrays, dtype):
+    joined = ops.side_by_side([tensor(array) for array in arrays])
+
+    assert_equal(joined, np.concatenate(arrays, axis=1), dtype)
+
+
+@each_mix_of_dtypes
+def test_columns_joins_vectors_in_the_widest_dtype(ops, tensor, arrays, dtype):
+    first_columns = [array[:, 0] for array in arrays]
+
+    joined = ops.columns([tensor(column) for column in first_columns])
+
+    assert_equal(joined, np.stack(first_columns, axis=1), dtype)
+
+
+@each_mix_of_dtypes
+def test_columns_flattens_tensors_with_more_axes(ops, tensor, arrays, dtype):
+    first, *others = arrays
+    tensors = [tensor(first[:, 0]), *(tensor(array[:, :, None]) for array in others)]
+
+    joined = ops.columns(tensors)
+
+    assert_equal(joined, np.concatenate([first[:, :1], *others], axis=1), dtype)
+
+
+class Columns:
+    """How to cut columns: their widths, and their order."""
+
+    def __init__(self, widths, order):
+        self.widths = widths
+        self.order = order
+
+
+def test_cut_splits_columns(ops, tensor):
+    first, rest = ops.cut(tensor(FLOATS), Columns(widths=(1, 3), order=None))
+
+    assert_equal(first, FLOATS[:, :1])
+    assert_equal(rest, FLOATS[:, 1:])
+
+
+def test_cut_puts_columns_into_an_order(ops, tensor):
+    columns = Columns(widths=(2, 2), order=(3, 0, 2, 1))
+
+    # The order is kept for later calls, so that the second one takes another way.
     for _ in range(2):
-        for found, expected in zip(
-            lib.ops.cut(lib(X), Turned()), np.split(X[:, [3, 0, 2, 1]], 2, axis=1), strict=True
-        ):
-            same(lib, found, expected)
+        left, right = ops.cut(tensor(FLOATS), columns)
+
+        assert_equal(left, FLOATS[:, [3, 0]])
+        assert_equal(right, FLOATS[:, [2, 1]])
 
 
-def test_only_ignores_places_that_are_not_taken(lib):
-    taken = np.arange(4) < np.array([0, 2, 4])[:, None]
-    for lengths in (np.array([0, 2, 4]), np.float32([0, 2, 4])):
-        same(lib, lib.ops.taken(lib(lengths), 4), taken, bool)
-    spoilt = np.where(taken, X, np.float32(np.nan))
-    same(lib, lib.ops.only(lib(taken), lib(spoilt)), np.where(taken, X, 0))
-    same(lib, lib.ops.only(lib(taken[:, 1]), lib(X)), np.where(taken[:, 1:2], X, 0))
+def test_padded_adds_columns_of_zeros(ops, tensor):
+    expected = np.concatenate([FLOATS, np.zeros((3, 2))], axis=1)
+
+    assert_equal(ops.padded(tensor(FLOATS), 6), expected)
 
 
-def test_arithmetic_equals_numpy(lib):
-    ops, x = lib.ops, lib(X)
-    same(lib, ops.total([x, x, lib(X.astype(np.float64))]), 3 * X.astype(np.float64), np.float64)
-    same(lib, ops.total([x, x]), 2 * X, np.float32)
-    same(lib, ops.sum(x, axis=1), X.sum(1))
-    same(lib, ops.mean(x, axis=1, keepdims=True), X.mean(1, keepdims=True))
-    same(lib, ops.mean(x), X.mean())
-    same(lib, ops.std(x), X.std(ddof=1))
-    same(lib, ops.exp(x), np.exp(X))
-    same(lib, ops.minimum(x, -x), -np.abs(X))
-    same(lib, ops.clip(x, -0.5, 0.25), X.clip(-0.5, 0.25))
+# --- rows -----------------------------------------------------------------------------------------
 
 
-def test_without_gradient_stops_gradients():
+def test_rows_have_the_given_shape(ops, tensor):
+    assert_equal(ops.rows(tensor(FLOATS), (2,)), FLOATS.reshape(-1, 2))
+    assert_equal(ops.rows(tensor(FLOATS), ()), FLOATS.reshape(-1))
+
+
+def test_in_rows_has_as_many_rows_as_another_tensor(ops, tensor):
+    like = tensor(FLOATS)
+
+    assert_equal(ops.in_rows(FLOATS.reshape(-1), like, 4), FLOATS)
+
+
+def test_in_rows_is_none_for_another_number_of_values(ops, tensor):
+    # Three rows of width 3 have 9 values, not 12.
+    assert ops.in_rows(FLOATS.reshape(-1), tensor(FLOATS), 3) is None
+
+
+def test_each_row_repeats_rows_one_by_one(ops, tensor):
+    assert_equal(ops.each_row(tensor(FLOATS), 2), np.repeat(FLOATS, 2, axis=0))
+
+
+def test_all_rows_repeats_the_tensor_for_each_row_of_another(ops, tensor):
+    two_rows = tensor(FLOATS[:2])
+
+    assert_equal(ops.all_rows(tensor(FLOATS), two_rows), np.tile(FLOATS, (2, 1)))
+
+
+# --- lists of different lengths -------------------------------------------------------------------
+
+#: Lists of the lengths 0, 2 and 4 fill these of four places each.
+FILLED = np.array([[0, 0, 0, 0], [1, 1, 0, 0], [1, 1, 1, 1]], bool)
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.float32])
+def test_taken_places_are_those_before_the_length(ops, tensor, dtype):
+    lengths = tensor(np.array([0, 2, 4], dtype))
+
+    assert_equal(ops.taken(lengths, 4), FILLED, bool)
+
+
+def test_only_puts_zeros_where_places_are_not_taken(ops, tensor):
+    nan_elsewhere = np.where(FILLED, FLOATS, np.float32(np.nan))
+
+    numbers = ops.only(tensor(FILLED), tensor(nan_elsewhere))
+
+    assert_equal(numbers, np.where(FILLED, FLOATS, 0))
+
+
+def test_only_takes_whole_rows(ops, tensor):
+    rows = np.array([False, True, True])
+
+    numbers = ops.only(tensor(rows), tensor(FLOATS))
+
+    assert_equal(numbers, np.where(rows[:, None], FLOATS, 0))
+
+
+# --- arithmetic -----------------------------------------------------------------------------------
+
+
+def test_total_adds_tensors(ops, tensor):
+    x = tensor(FLOATS)
+
+    assert_equal(ops.total([x, x]), 2 * FLOATS, np.float32)
+
+
+def test_total_has_the_widest_dtype(ops, tensor):
+    x = tensor(FLOATS)
+    wider = tensor(FLOATS.astype(np.float64))
+
+    assert_equal(ops.total([x, x, wider]), 3 * FLOATS.astype(np.float64), np.float64)
+
+
+def test_reductions_equal_numpy(ops, tensor):
+    x = tensor(FLOATS)
+
+    assert_equal(ops.sum(x, axis=1), FLOATS.sum(axis=1))
+    assert_equal(ops.mean(x, axis=1, keepdims=True), FLOATS.mean(axis=1, keepdims=True))
+    assert_equal(ops.mean(x), FLOATS.mean())
+    assert_equal(ops.std(x), FLOATS.std(ddof=1))
+
+
+def test_elementwise_operations_equal_numpy(ops, tensor):
+    x = tensor(FLOATS)
+
+    assert_equal(ops.exp(x), np.exp(FLOATS))
+    assert_equal(ops.minimum(x, -x), -np.abs(FLOATS))
+    assert_equal(ops.clip(x, -0.5, 0.25), FLOATS.clip(-0.5, 0.25))
+
+
+def test_without_gradient_stops_gradients_of_pytorch():
     x = torch.ones(2, requires_grad=True)
+
     assert not tensor_ops("torch").without_gradient(x).requires_grad
+
+
+def test_without_gradient_stops_gradients_of_tensorflow():
     with tf.GradientTape() as tape:
         x = tf.Variable([1.0])
         y = tensor_ops("tf").without_gradient(x)
+
     assert tape.gradient(y, x) is None
 
 
-@pytest.mark.parametrize("name", ["numpy", "torch", "tf"])
-def test_tensor_ops_are_pickled_and_copied_by_name(name):
-    ops = tensor_ops(name)
-    assert ops.framework == name
-    assert pickle.loads(pickle.dumps(ops)) is copy.deepcopy(ops) is ops
+# --- tables ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("framework", ["numpy", "torch", "tf"])
+def test_tensor_ops_are_pickled_and_copied_by_name(framework):
+    ops = tensor_ops(framework)
+
+    assert ops.framework == framework
+    assert pickle.loads(pickle.dumps(ops)) is ops
+    assert copy.deepcopy(ops) is ops
 
 
 def test_missing_tensor_operation_error_names_it():
     with pytest.raises(NotServedError, match="framework 'numpy' has no tensor operation 'cut'"):
-        tensor_ops("numpy").cut(X, None)
+        tensor_ops("numpy").cut(FLOATS, None)
+
+
+def test_tensor_ops_of_unknown_library_are_an_error():
     with pytest.raises(ModelContractError, match="tensorlib must be"):
         tensor_ops("jax")
