@@ -1,8 +1,8 @@
-"""The stages of a model from its parts: shared or separate for the value, their widths, and what a
-part may answer.
-"""
+"""The stages of a model: those its parts describe, and the layers of a separate value network."""
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -19,135 +19,237 @@ BOX = SpaceInfo.read(Box(-1, 1, (3,), np.float32))
 ACTION = SpaceInfo.read(Discrete(2), "action")
 
 
-def part(slot, *stages, asked=None, **fields):
-    """A part with these stages, which writes down the requests that it is asked with."""
-
-    def describe(request):
-        if asked is not None:
-            asked.append((slot, request.obs.path, request.num_outputs, request.trunk_width))
-        return list(stages)
-
-    if stages != (None,):
-        fields["describe"] = describe
-    return Component(ModelSpec(slot[0], {"torch": "m:C"}, "", slot=slot, **fields), "acme", "1.0")
+def make_component(name, slot, **fields):
+    return Component(ModelSpec(name, {"torch": "m:C"}, "", slot=slot, **fields), "acme", "1.0")
 
 
-HIDDEN = Stage("one", (5,), 20), Stage("two", (6,), 36)
+def make_request(*, vf_share_layers=True, vf_memory="own"):
+    config = {"vf_share_layers": vf_share_layers, "vf_memory": vf_memory}
+    return Request(BOX, ACTION, config, "torch")
 
 
-def request_of(share=True, memory="own"):
-    return Request(BOX, ACTION, {"vf_share_layers": share, "vf_memory": memory}, "torch")
+class DescribeCall(NamedTuple):
+    """A call of a part's describe function: what the part is told."""
+
+    part: str
+    path: str
+    num_outputs: int | None
+    trunk_width: int | None
 
 
-def lines(parts, num_outputs=4, *, unclaimed=None, request=None, **config):
-    stages = model_stages(parts, request or request_of(**config), num_outputs, unclaimed)
-    return [(stage.name, stage.shape, stage.weights, stage.whole) for stage in stages]
+@pytest.fixture
+def calls():
+    """The calls of the describe functions of the parts below, in order."""
+    return []
 
 
-TRUNK = [("t: one", (5,), 20, True), ("t: two", (6,), 36, True)]
-MEMORY = [("m: cell", (7,), 99, True)]
-HEAD = [("h: mask", (4,), 0, True)]
+@pytest.fixture
+def make_part(calls):
+    """Return a part that has these stages and records the calls of its describe function."""
+
+    def make(name, slot, stages, **fields):
+        def describe(request):
+            call = DescribeCall(name, request.obs.path, request.num_outputs, request.trunk_width)
+            calls.append(call)
+            return stages
+
+        return make_component(name, slot, describe=describe, **fields)
+
+    return make
 
 
-def value_of(*stages):
-    return [(f"value, {name}", *rest) for name, *rest in stages]
+@pytest.fixture
+def net(make_part):
+    """A trunk with layers of width 5 and 6."""
+    return make_part("net", "trunk", [Stage("one", (5,), 20), Stage("two", (6,), 36)])
 
 
-def made(*names, asked=None):
-    parts = {"trunk": HIDDEN, "memory": [Stage("cell", (7,), 99)], "head": [Stage("mask", (4,), 0)]}
-    return [part(slot, *parts[slot], asked=asked) if slot in names else None for slot in parts]
+@pytest.fixture
+def gru(make_part):
+    """A memory of width 7."""
+    return make_part("gru", "memory", [Stage("cell", (7,), 99)])
+
+
+@pytest.fixture
+def mask(make_part):
+    """A head without weights."""
+    return make_part("mask", "head", [Stage("masked", (4,), 0)])
+
+
+#: Stages are named after their part.
+NET_STAGES = [Stage("net: one", (5,), 20), Stage("net: two", (6,), 36)]
+GRU_STAGES = [Stage("gru: cell", (7,), 99)]
+MASK_STAGES = [Stage("mask: masked", (4,), 0)]
+#: Those of a separate value network.
+VALUE_NET_STAGES = [Stage("value, net: one", (5,), 20), Stage("value, net: two", (6,), 36)]
+VALUE_GRU_STAGES = [Stage("value, gru: cell", (7,), 99)]
+
+
+# --- parts that share layers with the value -------------------------------------------------------
 
 
 @pytest.mark.parametrize("share", [True, False])
-def test_trunk_alone_describes_its_value(share):
-    asked = []
-    assert lines(made("trunk", asked=asked), share=share) == TRUNK
-    assert asked == [("trunk", "obs", 4, None)]
+def test_trunk_alone_describes_its_value(calls, net, share):
+    # A trunk has a value of its own, shared or not.
+    stages = model_stages([net], make_request(vf_share_layers=share), num_outputs=4)
+
+    assert stages == NET_STAGES
+    assert calls == [DescribeCall("net", "obs", num_outputs=4, trunk_width=None)]
 
 
-def test_parts_are_described_with_the_width_before_them():
-    asked = []
-    assert lines(made("trunk", "memory", "head", asked=asked)) == TRUNK + MEMORY + HEAD
-    assert asked == [
-        ("trunk", "obs", None, None),
-        ("memory", "obs", None, 6),
-        ("head", "obs", 4, 7),
+def test_parts_are_described_with_the_width_before_them(calls, net, gru, mask):
+    stages = model_stages([net, gru, mask], make_request(), num_outputs=4)
+
+    assert stages == NET_STAGES + GRU_STAGES + MASK_STAGES
+    assert calls == [
+        DescribeCall("net", "obs", num_outputs=None, trunk_width=None),
+        DescribeCall("gru", "obs", num_outputs=None, trunk_width=6),
+        DescribeCall("mask", "obs", num_outputs=4, trunk_width=7),
     ]
-    asked.clear()
-    assert lines(made("trunk", "memory", asked=asked)) == TRUNK + MEMORY
-    assert asked == [("trunk", "obs", None, None), ("memory", "obs", 4, 6)]
 
 
-def test_separate_value_has_a_copy_of_trunk_and_memory():
-    asked = []
-    found = lines(made("trunk", "memory", asked=asked), share=False)
-    copies = value_of(*TRUNK, *MEMORY)
-    # The layers after the memory belong to the model: weights and bias of each.
-    assert found[:-2] == TRUNK + MEMORY + copies
-    assert found[-2] == ("value", (), 7 + 1, True)
-    assert found[-1][1:] == ((4,), (7 + 1) * 4, True)
-    assert asked[-1] == ("memory", "obs", None, 6)  # its output is no longer the model's
-    asked.clear()
-    assert (
-        lines(made("trunk", "memory", "head", asked=asked), share=False)
-        == TRUNK + MEMORY + copies + HEAD
-    )
-    assert asked[-1] == ("head", "obs", 4, 7)
-    assert lines(made("trunk", "head"), share=False) == TRUNK + value_of(*TRUNK) + HEAD
+def test_last_part_is_described_with_the_outputs(calls, net, gru):
+    stages = model_stages([net, gru, None], make_request(), num_outputs=4)
 
-
-def test_separate_value_may_do_without_the_memory():
-    found = lines(made("trunk", "memory"), share=False, memory="none")
-    assert found[:-2] == TRUNK + MEMORY + value_of(*TRUNK)
-    assert found[-2] == ("value", (), 6 + 1, True)  # the trunk's width
-    assert found[-1][1:] == ((4,), (7 + 1) * 4, True)
-    assert lines(made("trunk", "memory", "head"), share=False, memory="none") == (
-        TRUNK + MEMORY + value_of(*TRUNK) + HEAD
-    )
-    assert lines(made("trunk", "memory"), memory="none") == TRUNK + MEMORY
+    assert stages == NET_STAGES + GRU_STAGES
+    assert calls == [
+        DescribeCall("net", "obs", num_outputs=None, trunk_width=None),
+        DescribeCall("gru", "obs", num_outputs=4, trunk_width=6),
+    ]
 
 
 @pytest.mark.parametrize("share", [True, False])
-def test_trunk_without_outputs_has_no_value(share):
-    asked = []
-    assert lines(made("trunk", "memory", asked=asked), None, share=share) == TRUNK + MEMORY
-    assert asked == [("trunk", "obs", None, None), ("memory", "obs", None, 6)]
+def test_model_without_outputs_has_no_value(calls, net, gru, share):
+    stages = model_stages([net, gru], make_request(vf_share_layers=share), num_outputs=None)
+
+    assert stages == NET_STAGES + GRU_STAGES
+    assert calls == [
+        DescribeCall("net", "obs", num_outputs=None, trunk_width=None),
+        DescribeCall("gru", "obs", num_outputs=None, trunk_width=6),
+    ]
 
 
-@pytest.mark.parametrize("last", [None, Stage("late", None), Stage("scalar", ())])
-def test_unknown_width_makes_weights_a_lower_bound(last):
-    asked = []
-    parts = [part("trunk", *HIDDEN), part("memory", *([last] if last else []), asked=asked)]
-    found = lines(parts, share=False)
-    assert found[-2] == ("value", (), 1, False)
-    assert found[-1][1:] == ((4,), (1 + 1) * 4, False)
-    assert asked == [("memory", "obs", None, 6)]
+# --- a separate value network ---------------------------------------------------------------------
 
 
-def test_part_without_describe_has_one_stage():
-    assert lines([part("trunk", None)]) == [("t: output", (4,), None, True)]
-    assert lines([part("trunk", None)], None) == [("t: output", None, None, True)]
-    trunk, memory = part("trunk", *HIDDEN), part("memory", None)
-    assert lines([trunk, memory]) == [*TRUNK, ("m: output", (4,), None, True)]
-    assert lines([trunk, memory], share=False)[2] == ("m: output", None, None, True)
+def test_separate_value_has_a_copy_of_trunk_and_memory(calls, net, gru):
+    stages = model_stages([net, gru], make_request(vf_share_layers=False), num_outputs=4)
+
+    *parts, value, logits = stages
+    assert parts == NET_STAGES + GRU_STAGES + VALUE_NET_STAGES + VALUE_GRU_STAGES
+    # Layers behind the memory of width 7, with a bias.
+    assert value == Stage("value", (), 7 + 1)
+    assert logits.shape == (4,)
+    assert logits.weights == (7 + 1) * 4
+    # The outputs come from the layer of the logits, not from the memory.
+    assert calls[-1] == DescribeCall("gru", "obs", num_outputs=None, trunk_width=6)
 
 
-def test_trunk_and_memory_are_described_for_unclaimed_entries():
-    space, asked = Dict({"a": Box(-1, 1, (3,), np.float32), "mask": MultiBinary(2)}), []
+def test_separate_value_has_no_copy_of_the_head(calls, net, gru, mask):
+    stages = model_stages([net, gru, mask], make_request(vf_share_layers=False), num_outputs=4)
+
+    value_stages = VALUE_NET_STAGES + VALUE_GRU_STAGES
+    assert stages == NET_STAGES + GRU_STAGES + value_stages + MASK_STAGES
+    assert calls[-1] == DescribeCall("mask", "obs", num_outputs=4, trunk_width=7)
+
+
+def test_separate_value_of_a_head_copies_the_trunk(net, mask):
+    stages = model_stages([net, mask], make_request(vf_share_layers=False), num_outputs=4)
+
+    assert stages == NET_STAGES + VALUE_NET_STAGES + MASK_STAGES
+
+
+def test_separate_value_may_do_without_the_memory(net, gru):
+    request = make_request(vf_share_layers=False, vf_memory="none")
+
+    *parts, value, logits = model_stages([net, gru], request, num_outputs=4)
+
+    assert parts == NET_STAGES + GRU_STAGES + VALUE_NET_STAGES
+    # The value comes from the trunk of width 6, the logits from the memory of width 7.
+    assert value == Stage("value", (), 6 + 1)
+    assert logits.shape == (4,)
+    assert logits.weights == (7 + 1) * 4
+
+
+def test_separate_value_below_a_head_may_do_without_the_memory(net, gru, mask):
+    request = make_request(vf_share_layers=False, vf_memory="none")
+
+    stages = model_stages([net, gru, mask], request, num_outputs=4)
+
+    assert stages == NET_STAGES + GRU_STAGES + VALUE_NET_STAGES + MASK_STAGES
+
+
+def test_shared_value_has_the_memory_in_any_case(net, gru):
+    request = make_request(vf_share_layers=True, vf_memory="none")
+
+    assert model_stages([net, gru], request, num_outputs=4) == NET_STAGES + GRU_STAGES
+
+
+@pytest.mark.parametrize(
+    "memory_stages",
+    [
+        pytest.param([], id="no-stages"),
+        pytest.param([Stage("late", None)], id="unknown-shape"),
+        pytest.param([Stage("scalar", ())], id="scalar"),
+    ],
+)
+def test_unknown_width_makes_weights_a_lower_bound(make_part, net, memory_stages):
+    gru = make_part("gru", "memory", memory_stages)
+
+    stages = model_stages([net, gru], make_request(vf_share_layers=False), num_outputs=4)
+
+    *_, value, logits = stages
+    assert value == Stage("value", (), 1, whole=False)  # at least a bias
+    assert logits.shape == (4,)
+    assert logits.weights == (1 + 1) * 4  # a width of at least 1
+    assert not logits.whole
+
+
+# --- parts without describe, and parts of an observation ------------------------------------------
+
+
+@pytest.mark.parametrize(("num_outputs", "shape"), [(4, (4,)), (None, None)])
+def test_trunk_without_describe_has_one_stage(num_outputs, shape):
+    trunk = make_component("net", "trunk")
+
+    assert model_stages([trunk], make_request(), num_outputs) == [Stage("net: output", shape)]
+
+
+@pytest.mark.parametrize(
+    ("share", "shape"),
+    [
+        pytest.param(True, (4,), id="shared-value"),
+        # Layers behind the memory compute the outputs and the value.
+        pytest.param(False, None, id="separate-value"),
+    ],
+)
+def test_memory_without_describe_has_one_stage(net, share, shape):
+    gru = make_component("gru", "memory")
+
+    stages = model_stages([net, gru], make_request(vf_share_layers=share), num_outputs=4)
+
+    assert stages[:3] == [*NET_STAGES, Stage("gru: output", shape)]
+
+
+def test_trunk_and_memory_are_described_for_unclaimed_entries(calls, make_part, net, gru):
+    space = Dict({"a": Box(-1, 1, (3,), np.float32), "mask": MultiBinary(2)})
     preprocessor = isolated_catalog("rlcatalog-preprocessors").preprocessor_for(space)
     config = {"vf_share_layers": True, "vf_memory": "own"}
     request = Request(SpaceInfo.read(space), ACTION, config, preprocessor=preprocessor)
-    head = part("head", Stage("mask", (4,), 0), asked=asked, claims=lambda request: ["mask"])
-    parts = [*made("trunk", "memory", asked=asked)[:2], head]
-    lines(parts, unclaimed=unclaimed_by(head, request), request=request)
-    assert [(slot, path) for slot, path, *_ in asked] == [
-        ("trunk", "obs['a']"),
-        ("memory", "obs['a']"),
-        ("head", "obs"),
-    ]
+    # The head reads the entry "mask" itself, and leaves "a".
+    head = make_part("mask", "head", [Stage("masked", (4,), 0)], claims=lambda request: ["mask"])
+
+    model_stages([net, gru, head], request, 4, unclaimed=unclaimed_by(head, request))
+
+    paths = {call.part: call.path for call in calls}
+    assert paths == {"net": "obs['a']", "gru": "obs['a']", "mask": "obs"}
 
 
-# --- answers --------------------------------------------------------------------------------------
+# --- what a describe function returns -------------------------------------------------------------
+
+
+class SubclassOfStage(Stage):
+    pass
 
 
 @pytest.mark.parametrize(
@@ -166,32 +268,31 @@ def test_trunk_and_memory_are_described_for_unclaimed_entries():
         [Stage("a", (2,), -1)],
         [Stage("a", (2,), 1.5)],
         [Stage("a", (2,), 3), Stage("b", (0.5,))],
-        [type("Mine", (Stage,), {})("a", ())],
+        [SubclassOfStage("a", ())],
     ],
     ids=repr,
 )
 def test_describe_without_a_list_of_stages_names_the_part(stages):
-    spec = ModelSpec("t", {"torch": "m:C"}, "", describe=lambda request: stages)
-    with pytest.raises(PartError, match=r"model 't' \(acme 1\.0\): its describe function returned"):
-        model_stages([Component(spec, "acme", "1.0")], request_of(), 4)
+    net = make_component("net", "trunk", describe=lambda request: stages)
+
+    with pytest.raises(PartError, match="its describe function returned") as caught:
+        model_stages([net], make_request(), 4)
+
+    assert str(caught.value).startswith("model 'net' (acme 1.0): ")
 
 
-def test_stages_become_python_numbers():
-    given = (
+def test_describe_may_return_numpy_numbers(make_part):
+    stages = (
         Stage("a", (np.int64(2), 0), np.int32(3), whole=1),
         Stage("b", None),
         Stage("c", (), 0, whole=0),
     )
-    spec = ModelSpec("t", {"torch": "m:C"}, "", describe=lambda request: given)
-    found = model_stages([Component(spec, "acme", "1.0")], request_of(), 4)
-    assert found == [
-        Stage("t: a", (2, 0), 3),
-        Stage("t: b", None),
-        Stage("t: c", (), 0, whole=False),
-    ]
-    assert [type(value) for value in (*found[0].shape, found[0].weights, found[0].whole)] == [
-        int,
-        int,
-        int,
-        bool,
-    ]
+
+    first, *others = model_stages([make_part("net", "trunk", stages)], make_request(), 4)
+
+    assert first == Stage("net: a", (2, 0), 3)
+    assert others == [Stage("net: b", None), Stage("net: c", (), 0, whole=False)]
+    # They become Python's numbers.
+    assert [type(size) for size in first.shape] == [int, int]
+    assert type(first.weights) is int
+    assert type(first.whole) is bool
