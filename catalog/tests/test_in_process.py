@@ -1,6 +1,4 @@
-"""Components made from the running program's classes: their frameworks, fields, names, and what is
-refused.
-"""
+"""Components made of the running program's classes: frameworks, fields, names and refusals."""
 
 from __future__ import annotations
 
@@ -9,13 +7,12 @@ from types import SimpleNamespace
 import gymnasium as gym
 import pytest
 
-import rlcatalog
-from rlcatalog import Filter, ModelV2, Preprocessor, SpaceInfo
-from rlcatalog.choice import in_process as module
+from rlcatalog import ActionDistribution, Filter, ModelV2, Preprocessor, SpaceInfo
+from rlcatalog.choice import in_process as in_process_module
 from rlcatalog.choice.in_process import in_process, path_of
 from rlcatalog.errors import ModelContractError
 
-FLAT = SpaceInfo.read(gym.spaces.Discrete(3), "action")
+THREE_ACTIONS = SpaceInfo.read(gym.spaces.Discrete(3), "action")
 
 
 class Net(ModelV2):
@@ -27,24 +24,34 @@ class Net(ModelV2):
     framework_of_class = "first"
 
 
-class Memory(Net):
+class MemoryNet(Net):
     framework_of_class = "second"
     slot_of_class = "memory"
 
 
-class Dist(rlcatalog.ActionDistribution):
+class Dist(ActionDistribution):
     @staticmethod
     def required_model_output_shape(action_space, model_config):
         return action_space.n + model_config.get("more", 0)
 
 
-class Joint(Dist):
+class CompositeDist(Dist):
     framework_of_class = "second"
     composite = True
 
 
-class Normal:
-    """A distribution of the framework 'second'."""
+class LibraryDist:
+    """A distribution of the library of framework "second", such as one of torch.distributions."""
+
+
+class OtherClass:
+    """A class of no framework."""
+
+
+class ClassWithLogp:
+    """A class of no framework, with one method of a distribution."""
+
+    logp = None
 
 
 class Codec(Preprocessor):
@@ -55,178 +62,222 @@ class Half(Filter):
     pass
 
 
-def factory():
+def make_net():
     """Make a net."""
 
 
-def adapter(name, loads=True):
-    """Return a framework's function that makes an action distribution of a class or function."""
+# --- the frameworks of these tests ----------------------------------------------------------------
+
+
+def make_framework(name, *, is_installed=True, adapts=True):
+    """Return a framework, which may have a function that adapts distributions of its library."""
+
+    def adapt(source, num_inputs):
+        def required_model_output_shape(action_space, model_config):
+            return num_inputs
+
+        members = {
+            "adapted": (name, source, num_inputs),
+            "framework_of_class": name,
+            "logp": None,
+            "required_model_output_shape": staticmethod(required_model_output_shape),
+        }
+        return type("Adapted", (), members)
+
+    def target(what):
+        return "m:f" if adapts else None
 
     def load(what):
-        assert loads, f"{name} must not be asked"
+        assert is_installed, f"{name} must not be loaded"
+        assert adapts, f"{name} has no such function"
         assert what == "distribution"
-
-        def adapt(source, num_inputs):
-            fields = {
-                "adapted": (name, source, num_inputs),
-                "framework_of_class": name,
-                "logp": None,
-            }
-            return type(
-                "Adapted",
-                (),
-                {**fields, "required_model_output_shape": staticmethod(lambda s, c: num_inputs)},
-            )
-
         return adapt
 
-    return load
+    return SimpleNamespace(name=name, is_installed=is_installed, target=target, load=load)
 
 
 @pytest.fixture(autouse=True)
-def table(monkeypatch):
-    """Four frameworks: two adapt distributions, one of which is not the first; one cannot, one is
-    not installed.
-    """
-    specs = [
-        SimpleNamespace(
-            name="bare",
-            is_installed=True,
-            target=lambda what: None,
-            load=adapter("bare", loads=False),
-        ),
-        SimpleNamespace(
-            name="gone",
-            is_installed=False,
-            target=lambda what: "m:f",
-            load=adapter("gone", loads=False),
-        ),
-        SimpleNamespace(
-            name="first", is_installed=True, target=lambda what: "m:f", load=adapter("first")
-        ),
-        SimpleNamespace(
-            name="second", is_installed=True, target=lambda what: "m:f", load=adapter("second")
-        ),
-    ]
-    of_class = {Normal: specs[3], Dist: specs[3]}
-    monkeypatch.setattr(module, "frameworks", lambda: {spec.name: spec for spec in specs})
-    monkeypatch.setattr(module, "framework_of", lambda cls: of_class.get(cls.__mro__[0]))
-    monkeypatch.setattr(
-        module, "frameworks_of_plain", lambda source: ["first"] if source is factory else []
-    )
+def four_frameworks(monkeypatch):
+    """Replace the installed frameworks. "first" and "second" adapt distributions."""
+    frameworks = {
+        "bare": make_framework("bare", adapts=False),
+        "gone": make_framework("gone", is_installed=False),
+        "first": make_framework("first"),
+        "second": make_framework("second"),
+    }
+    framework_of_class = {LibraryDist: frameworks["second"], Dist: frameworks["second"]}
+    plain_modules = {make_net: ["first"]}
+
+    def frameworks_of_plain(source):
+        return plain_modules.get(source, [])
+
+    monkeypatch.setattr(in_process_module, "frameworks", lambda: frameworks)
+    monkeypatch.setattr(in_process_module, "framework_of", framework_of_class.get)
+    monkeypatch.setattr(in_process_module, "frameworks_of_plain", frameworks_of_plain)
 
 
 # --- models ---------------------------------------------------------------------------------------
 
 
-def test_model_class_has_its_framework_and_slot():
-    for cls, framework, slot in ((Net, "first", "trunk"), (Memory, "second", "memory")):
-        made = in_process("model", cls)
-        assert (made.objects, made.declaration.slot, made.name) == (
-            {framework: cls},
-            slot,
-            cls.__name__,
-        )
-        assert made.declaration.targets == {framework: f"{__name__}:{cls.__name__}"}
-        assert not made.declaration.plain
-        assert made.in_process
+@pytest.mark.parametrize(
+    ("cls", "framework", "slot"), [(Net, "first", "trunk"), (MemoryNet, "second", "memory")]
+)
+def test_model_class_has_its_framework_and_slot(cls, framework, slot):
+    component = in_process("model", cls)
+
+    assert component.name == cls.__name__
+    assert component.objects == {framework: cls}
+    assert component.in_process
+    assert component.declaration.slot == slot
+    assert component.declaration.targets == {framework: f"{__name__}:{cls.__name__}"}
+    assert not component.declaration.plain
 
 
-def test_plain_module_is_a_trunk_of_its_framework():
-    made = in_process("model", factory)
-    assert (made.objects, made.declaration.plain, made.declaration.slot) == (
-        {"first": factory},
-        True,
-        "trunk",
-    )
+def test_function_that_makes_a_module_is_a_plain_trunk():
+    component = in_process("model", make_net)
+
+    assert component.objects == {"first": make_net}
+    assert component.declaration.plain
+    assert component.declaration.slot == "trunk"
 
 
 def test_name_and_fields_override_those_of_the_class():
-    made = in_process("model", Net, "mine", slot=None, switch="on", reads=("max_seq_len",))
-    assert (made.name, made.declaration.slot, made.switch) == ("mine", "trunk", "on")
-    assert made.declaration.reads == ("max_seq_len",)
-    assert in_process("model", Memory, slot="head").declaration.slot == "head"
+    component = in_process("model", Net, "mine", switch="on", reads=("max_seq_len",))
+
+    assert component.name == "mine"
+    assert component.switch == "on"
+    assert component.declaration.reads == ("max_seq_len",)
+
+
+def test_slot_overrides_that_of_the_class():
+    assert in_process("model", MemoryNet, slot="head").declaration.slot == "head"
+
+
+def test_field_of_none_keeps_the_default():
+    assert in_process("model", Net, slot=None).declaration.slot == "trunk"
     assert in_process("filter", Half, kinds=None).declaration.kinds == ()
 
 
-def test_summary_is_the_docstring_or_names_the_class():
+def test_summary_is_the_first_line_of_the_docstring():
     assert in_process("model", Net).declaration.summary == "A net."
-    assert in_process("model", factory).declaration.summary == "Make a net."
-    assert in_process("model", Memory).declaration.summary.startswith("Memory")
-    assert in_process("action_dist", lambda x: x, num_inputs=1, name="mine").name == "mine"
+    assert in_process("model", make_net).declaration.summary == "Make a net."
 
 
-def test_path_of_class_is_a_valid_target():
+def test_summary_without_docstring_names_the_class():
+    assert in_process("model", MemoryNet).declaration.summary.startswith("MemoryNet")
+
+
+# --- names ----------------------------------------------------------------------------------------
+
+
+def test_path_of_class_is_its_place_in_a_module():
+    assert path_of(Net) == f"{__name__}:Net"
+
+
+def test_path_of_class_inside_a_function_is_a_valid_target():
     class Inner:
         pass
 
-    own = "test_path_of_class_is_a_valid_target"
-    assert path_of(Inner) == f"{__name__}:{own}.Inner"
-    assert path_of(lambda: None) == f"{__name__}:{own}.lambda_"
-    assert path_of(Net) == f"{__name__}:Net"
+    # Without the "<locals>" of its qualified name.
+    function = "test_path_of_class_inside_a_function_is_a_valid_target"
+    assert path_of(Inner) == f"{__name__}:{function}.Inner"
+
+
+def test_path_of_lambda_is_a_valid_target():
+    assert path_of(lambda: None) == f"{__name__}:test_path_of_lambda_is_a_valid_target.lambda_"
+
+
+def test_lambda_may_be_a_distribution_under_a_name():
+    component = in_process("action_dist", lambda outputs: outputs, num_inputs=1, name="mine")
+
+    assert component.name == "mine"
 
 
 # --- distributions --------------------------------------------------------------------------------
 
 
-def test_distribution_class_serves_its_framework_or_all():
-    made = in_process("action_dist", Dist)
-    # It is not adapted.
-    assert made.objects == dict.fromkeys(("bare", "gone", "first", "second"), Dist)
-    assert (made.declaration.composite, made.declaration.wraps_default) == (False, False)
-    assert made.declaration.size(FLAT, {}) == 3
-    assert made.declaration.size(FLAT, {"more": 2}) == 5
-    joint = in_process("action_dist", Joint)
-    assert joint.objects == {"second": Joint}
-    assert (joint.declaration.composite, joint.declaration.wraps_default) == (True, False)
+def test_distribution_class_serves_all_frameworks():
+    component = in_process("action_dist", Dist)
+
+    # It has the methods of our distributions, so that no framework has to adapt it.
+    assert component.objects == {"bare": Dist, "gone": Dist, "first": Dist, "second": Dist}
+    assert not component.declaration.composite
+    assert not component.declaration.wraps_default
+
+
+def test_distribution_class_knows_its_number_of_inputs():
+    size = in_process("action_dist", Dist).declaration.size
+
+    assert size(THREE_ACTIONS, {}) == 3
+    assert size(THREE_ACTIONS, {"more": 2}) == 5
+
+
+def test_distribution_class_of_one_framework_serves_only_that():
+    component = in_process("action_dist", CompositeDist)
+
+    assert component.objects == {"second": CompositeDist}
+    assert component.declaration.composite
+    assert not component.declaration.wraps_default
 
 
 @pytest.mark.parametrize(
-    ("source", "num_inputs", "by"),
+    ("source", "num_inputs", "framework"),
     [
-        (Normal, None, "second"),  # its own framework adapts it, though another one comes first
-        (Normal, 4, "second"),
-        (factory, 4, "first"),  # of no framework: the first that is installed and can
-        (type("Other", (), {}), 4, "first"),
+        # "first" comes before it, but the class belongs to "second".
+        pytest.param(LibraryDist, None, "second", id="class-of-a-framework"),
+        pytest.param(LibraryDist, 4, "second", id="class-of-a-framework-with-num-inputs"),
+        # "first" is the first that is installed and adapts distributions.
+        pytest.param(make_net, 4, "first", id="function"),
+        pytest.param(OtherClass, 4, "first", id="class-of-no-framework"),
     ],
 )
-def test_distribution_of_a_framework_is_adapted(source, num_inputs, by):
-    made = in_process("action_dist", source, num_inputs=num_inputs)
-    assert (made.declaration.composite, made.declaration.wraps_default) == (False, False)
-    (framework, cls), *more = made.objects.items()
-    assert more == []
-    assert framework == by
-    assert cls.adapted == (by, source, num_inputs)
+def test_distribution_of_a_library_is_adapted(source, num_inputs, framework):
+    component = in_process("action_dist", source, num_inputs=num_inputs)
+
+    [(adapting_framework, adapted_class)] = component.objects.items()
+    assert adapting_framework == framework
+    assert adapted_class.adapted == (framework, source, num_inputs)
+    assert not component.declaration.composite
+    assert not component.declaration.wraps_default
 
 
-# --- what is refused ------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("kind", "source", "fields"),
-    [
-        ("model", int, {}),
-        ("model", Net.__new__(Net), {}),  # an object of a model class
-        ("action_dist", int, {}),
-        ("action_dist", factory, {}),  # without num_inputs
-        ("action_dist", type("Other", (), {}), {}),
-        ("action_dist", type("Half", (), {"logp": None}), {}),
-        ("action_dist", Dist.__new__(Dist), {}),
-        ("action_dist", 3, {"num_inputs": 2}),
-        ("preprocessor", int, {}),
-        ("preprocessor", 3, {}),
-        ("preprocessor", Half, {}),
-        ("filter", 3, {}),
-        ("filter", Codec, {}),
-    ],
-)
-def test_class_of_another_kind_is_rejected(kind, source, fields):
-    with pytest.raises(ModelContractError) as raised:
-        in_process(kind, source, **fields)
-    # a filter has only its registered name.
-    assert ("registered name" in str(raised.value)) == (kind != "filter")
+# --- preprocessors, filters and refusals ----------------------------------------------------------
 
 
 def test_preprocessors_and_filters_need_no_framework():
     assert in_process("preprocessor", Codec).objects == {"numpy": Codec}
     assert in_process("filter", Half).objects == {"numpy": Half}
+
+
+@pytest.mark.parametrize(
+    ("kind", "source"),
+    [
+        pytest.param("model", int, id="class-as-model"),
+        pytest.param("model", Net.__new__(Net), id="instance-of-model-class"),
+        pytest.param("action_dist", int, id="class-as-distribution"),
+        pytest.param("action_dist", make_net, id="function-without-num-inputs"),
+        pytest.param("action_dist", OtherClass, id="class-without-num-inputs"),
+        pytest.param("action_dist", ClassWithLogp, id="half-a-distribution"),
+        pytest.param("action_dist", Dist.__new__(Dist), id="instance-of-distribution-class"),
+        pytest.param("preprocessor", int, id="class-as-preprocessor"),
+        pytest.param("preprocessor", 3, id="number-as-preprocessor"),
+        pytest.param("preprocessor", Half, id="filter-as-preprocessor"),
+    ],
+)
+def test_class_of_another_kind_is_rejected(kind, source):
+    with pytest.raises(ModelContractError, match="registered name"):
+        in_process(kind, source)
+
+
+def test_number_of_inputs_does_not_make_a_number_a_distribution():
+    with pytest.raises(ModelContractError, match="registered name"):
+        in_process("action_dist", 3, num_inputs=2)
+
+
+@pytest.mark.parametrize("source", [3, Codec], ids=["number", "preprocessor"])
+def test_class_that_is_no_filter_is_rejected(source):
+    with pytest.raises(ModelContractError) as caught:
+        in_process("filter", source)
+
+    # A filter in the config has only its registered name.
+    assert "registered name" not in str(caught.value)
