@@ -43,12 +43,16 @@ class Camera(gym.Env):
 
 
 def move_to_hwc(images, axes):
-    """Return images `[B, ...]` with the axes height, width, channels, by NumPy."""
+    """Return images `[B, ...]` with the axes height, width, channels.
+
+    `axes` names their present axes, such as "frames, channels, height, width".
+    """
+    channels_first = axes.endswith("width")
     if axes.startswith("frames"):
-        order = (0, 3, 4, 1, 2) if axes.endswith("width") else (0, 2, 3, 1, 4)
+        order = (0, 3, 4, 1, 2) if channels_first else (0, 2, 3, 1, 4)
         moved = images.transpose(order)
-        return moved.reshape(*moved.shape[:3], -1)
-    return images.transpose(0, 2, 3, 1) if axes.endswith("width") else images
+        return moved.reshape(*moved.shape[:3], -1)  # the channels of all frames
+    return images.transpose(0, 2, 3, 1) if channels_first else images
 
 
 @each_case
@@ -68,19 +72,21 @@ def test_net_sees_the_same_as_with_channels_last(case, framework):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ImageLayoutWarning)
         policy = rlcatalog.build(space, TWO, config, framework)
-    last = rlcatalog.build(
-        Box(0, 255, case.size, np.uint8), TWO, {**config, "image_layout": "hwc"}, framework
-    )
-    last.model.set_weights(policy.model.get_weights())
+    space_with_channels_last = Box(0, 255, case.size, np.uint8)
+    config["image_layout"] = "hwc"
+    policy_with_channels_last = rlcatalog.build(space_with_channels_last, TWO, config, framework)
+    policy_with_channels_last.model.set_weights(policy.model.get_weights())
     images = np.random.default_rng(0).integers(0, 256, (3, *case.shape), np.uint8)
 
     outputs = policy.act(images, explore=False).dist_inputs
-    expected = last.act(move_to_hwc(images, case.axes), explore=False).dist_inputs
+    images_with_channels_last = move_to_hwc(images, case.axes)
+    expected = policy_with_channels_last.act(images_with_channels_last, explore=False).dist_inputs
 
     np.testing.assert_allclose(outputs, expected, rtol=1e-5, atol=1e-6)
 
 
 def test_doubtful_layout_warns_and_names_the_key():
+    # Four channels of 10 x 12 pixels, or 4 x 10 pixels with twelve channels?
     with pytest.warns(ImageLayoutWarning, match=r"two ways.*image_layout='chw'"):
         rlcatalog.build(Box(0, 255, (4, 10, 12), np.uint8), TWO, {"conv_flatten": True})
 
@@ -102,33 +108,50 @@ def test_explain_names_the_axes_of_each_image():
     assert [leaf["image"] for leaf in plan] == ["image of channels, height, width", ""]
 
 
-def test_floats_of_rank_4_are_no_image_without_a_layout():
+@pytest.mark.parametrize(
+    ("config", "model"),
+    [
+        pytest.param({}, "fcnet", id="no-layout"),
+        pytest.param({"image_layout": "hwc"}, "visionnet", id="layout"),
+    ],
+)
+def test_floats_of_rank_4_are_no_image_without_a_layout(config, model):
     space = Box(0, 1, (2, 12, 12, 3), np.float32)
 
-    assert rlcatalog.explain(space, TWO).as_dict()["model"]["chosen"] == "fcnet"
-    given = rlcatalog.explain(space, TWO, {"image_layout": "hwc"}).as_dict()
-    assert given["model"]["chosen"] == "visionnet"
+    assert rlcatalog.explain(space, TWO, config).as_dict()["model"]["chosen"] == model
+
+
+def stack_frames(env):
+    return FrameStackObservation(env, 4)
+
+
+def keep_gray_channel(env):
+    return GrayscaleObservation(env, keep_dim=True)
 
 
 @pytest.mark.parametrize(
     ("env", "layout"),
     [
-        (Camera(), None),
-        (FrameStackObservation(GrayscaleObservation(Camera()), 4), "chw"),
-        (TimeLimit(FrameStackObservation(GrayscaleObservation(Camera()), 4), 9), "chw"),
-        (GrayscaleObservation(Camera(), keep_dim=True), "hwc"),
-        (ResizeObservation(GrayscaleObservation(Camera(), keep_dim=True), (6, 5)), "hwc"),
-        (FrameStackObservation(GrayscaleObservation(Camera(), keep_dim=True), 4), "hwc"),
-        (FrameStackObservation(Camera(), 4), None),
+        pytest.param(Camera(), None, id="no-wrapper"),
+        pytest.param(stack_frames(GrayscaleObservation(Camera())), "chw", id="gray-frames"),
+        pytest.param(
+            TimeLimit(stack_frames(GrayscaleObservation(Camera())), 9), "chw", id="outer-wrapper"
+        ),
+        pytest.param(keep_gray_channel(Camera()), "hwc", id="gray-channel"),
+        pytest.param(
+            ResizeObservation(keep_gray_channel(Camera()), (6, 5)), "hwc", id="resized-gray-channel"
+        ),
+        pytest.param(stack_frames(keep_gray_channel(Camera())), "hwc", id="frames-of-gray-channel"),
+        pytest.param(stack_frames(Camera()), None, id="frames-of-colours"),
     ],
-    ids=["plain", "stack", "stack in a limit", "gray", "resized", "stack of gray", "stack of rgb"],
 )
 def test_known_wrappers_say_the_layout(env, layout):
     assert env_layout(env) == layout
 
 
 def test_build_asks_the_wrappers_of_the_environment():
-    env = FrameStackObservation(GrayscaleObservation(Camera()), 4)  # (4, 12, 10): small, not square
+    # Images of (4, 12, 10), which could be read in two ways without the wrappers.
+    env = FrameStackObservation(GrayscaleObservation(Camera()), 4)
 
     policy = rlcatalog.build(env=env, config={"conv_flatten": True})
 
