@@ -1,6 +1,4 @@
-"""A resolution and its pins: addresses of the parts, shapes, keys that nothing reads, and what a
-model sees.
-"""
+"""A resolution: pins of its parts, shapes, what a model sees, and keys that nothing reads."""
 
 from __future__ import annotations
 
@@ -18,9 +16,10 @@ from rlcatalog.errors import MissingPluginError, PartError, UnknownNameError
 from rlcatalog.plugins import Component
 from rlcatalog_testing import isolated_catalog
 
-BOX, TWO = Box(-1, 1, (3,), np.float32), Discrete(2)
-MASKED = Dict({"a": BOX, "b": BOX, "mask": MultiBinary(2)})
-PARTS = (
+BOX = Box(-1, 1, (3,), np.float32)
+TWO = Discrete(2)
+#: The packages of the catalog.
+PACKAGES = (
     "rlcatalog-preprocessors",
     "rlcatalog-fcnet",
     "rlcatalog-lstm",
@@ -33,244 +32,410 @@ PARTS = (
 
 @pytest.fixture(scope="module")
 def catalog():
-    return isolated_catalog(*PARTS)
+    return isolated_catalog(*PACKAGES)
 
 
-def resolved(catalog, obs=BOX, action=TWO, config=None):
+def resolve(catalog, obs=BOX, action=TWO, *, config=None):
+    """Return a resolution without a warning about keys that nothing reads."""
     return catalog.explain(obs, action, config or {}, "torch").resolution
 
 
 # --- pins -----------------------------------------------------------------------------------------
 
 
-def test_pins_are_addresses_of_parts_by_place(catalog):
+@pytest.fixture
+def pins(catalog):
+    """The pins of an LSTM with a filter for spaces with two parts each."""
     config = {"use_lstm": True, "observation_filter": "MeanStdFilter"}
-    pins = Pins.of(resolved(catalog, Tuple([BOX, TWO]), Tuple([TWO, BOX]), config)).as_dict()
-    assert pins["parts"] == {
+    return Pins.of(resolve(catalog, Tuple([BOX, TWO]), Tuple([TWO, BOX]), config=config))
+
+
+def test_pins_have_the_address_of_each_part(pins):
+    assert pins.parts == {
         "filter": "rlcatalog-filters/MeanStdFilter",
         "trunk": "rlcatalog-fcnet/fcnet",
         "memory": "rlcatalog-lstm/lstm",
     }
-    assert pins["preprocessors"] == {
+
+
+def test_pins_have_the_preprocessor_of_each_subspace(pins):
+    assert pins.preprocessors == {
         "obs": "rlcatalog-preprocessors/tuple",
         "obs[0]": "rlcatalog-preprocessors/none",
         "obs[1]": "rlcatalog-preprocessors/onehot",
     }
-    assert pins["action_dists"] == {
+
+
+def test_pins_have_the_distribution_of_each_subspace(pins):
+    assert pins.action_dists == {
         "action": "rlcatalog-multi-action/multi_action",
         "action[0]": "rlcatalog-categorical/categorical",
         "action[1]": "rlcatalog-gaussian/diag_gaussian",
     }
-    assert set(pins["versions"]) == set(PARTS)
-    assert pins["versions"]["rlcatalog-lstm"] == catalog.registry.get("model", "lstm").version
-    assert Pins(**pins).as_dict() == pins
+
+
+def test_pins_have_the_version_of_each_package(catalog, pins):
+    assert set(pins.versions) == set(PACKAGES)
+    assert pins.versions["rlcatalog-lstm"] == catalog.registry.get("model", "lstm").version
+
+
+def test_pins_are_restored_from_their_dict(pins):
+    data = pins.as_dict()
+
+    assert Pins(**data).as_dict() == data
 
 
 @pytest.mark.parametrize(
-    ("pins", "missing"),
+    "pins",
     [
-        (Pins({"trunk": "rlcatalog-visionnet/visionnet"}), True),
-        (Pins({"filter": "rlcatalog-atari/any"}), True),
-        (Pins({}, {"obs": "rlcatalog-atari/any"}), True),
-        (Pins({}, {}, {"action": "rlcatalog-bounded/beta"}), True),
-        (Pins({"memory": "rlcatalog-filters/MeanStdFilter"}), True),  # it is no model
-        (Pins({"filter": "rlcatalog-lstm/lstm"}), True),  # it is no filter
-        (
-            Pins({"memory": "rlcatalog-lstm/lstm", "filter": "rlcatalog-filters/MeanStdFilter"}),
-            False,
-        ),
-        (
+        pytest.param(
             Pins(
-                {},
-                {"obs": "rlcatalog-preprocessors/none"},
-                {"action": "rlcatalog-categorical/categorical"},
+                parts={
+                    "memory": "rlcatalog-lstm/lstm",
+                    "filter": "rlcatalog-filters/MeanStdFilter",
+                }
             ),
-            False,
+            id="parts",
+        ),
+        pytest.param(
+            Pins(preprocessors={"obs": "rlcatalog-preprocessors/none"}), id="preprocessor"
+        ),
+        pytest.param(
+            Pins(action_dists={"action": "rlcatalog-categorical/categorical"}), id="distribution"
         ),
     ],
 )
-def test_pins_are_checked_slot_by_slot(catalog, pins, missing):
-    if missing:
-        with pytest.raises((MissingPluginError, UnknownNameError)):
-            pins.check(catalog.registry)
-    else:
+def test_check_accepts_pins_of_installed_parts(catalog, pins):
+    pins.check(catalog.registry)
+
+
+@pytest.mark.parametrize(
+    "pins",
+    [
+        # None of these packages is in the catalog.
+        pytest.param(Pins(parts={"trunk": "rlcatalog-visionnet/visionnet"}), id="no-trunk"),
+        pytest.param(Pins(parts={"filter": "rlcatalog-atari/any"}), id="no-filter"),
+        pytest.param(Pins(preprocessors={"obs": "rlcatalog-atari/any"}), id="no-preprocessor"),
+        pytest.param(Pins(action_dists={"action": "rlcatalog-bounded/beta"}), id="no-distribution"),
+        pytest.param(
+            Pins(parts={"memory": "rlcatalog-filters/MeanStdFilter"}), id="filter-as-memory"
+        ),
+        pytest.param(Pins(parts={"filter": "rlcatalog-lstm/lstm"}), id="model-as-filter"),
+    ],
+)
+def test_check_rejects_pins_of_missing_parts(catalog, pins):
+    with pytest.raises((MissingPluginError, UnknownNameError)):
         pins.check(catalog.registry)
 
 
-# --- parts and shapes -----------------------------------------------------------------------------
+# --- parts, shapes and views ----------------------------------------------------------------------
 
 
-def test_components_are_those_of_the_given_slots_or_all(catalog):
-    resolution = resolved(catalog)
-    every = {slot: part.name for slot, part in resolution.components().items()}
-    assert every == {"preprocessor": "none", "trunk": "fcnet", "action_dist": "categorical"}
-    assert [part.name for part in resolution.components("memory", "trunk").values()] == ["fcnet"]
+def test_components_of_all_slots_leave_out_empty_ones(catalog):
+    components = resolve(catalog).components()
+
+    names = {slot: part.name for slot, part in components.items()}
+    assert names == {"preprocessor": "none", "trunk": "fcnet", "action_dist": "categorical"}
+
+
+def test_components_of_given_slots_leave_out_empty_ones(catalog):
+    resolution = resolve(catalog)
+
+    assert list(resolution.components("memory", "trunk")) == ["trunk"]
     assert resolution.components("memory") == {}
 
 
-def test_weights_belong_to_stages_of_the_model_only(catalog):
-    resolution = resolved(
-        catalog, config={"fcnet_hiddens": [5], "observation_filter": "MeanStdFilter"}
-    )
-    shapes = [(stage.name, stage.shape, stage.weights) for stage in resolution.shapes]
-    assert shapes[:3] == [
+def test_shapes_count_weights_of_the_model_only(catalog):
+    config = {"fcnet_hiddens": [5], "observation_filter": "MeanStdFilter"}
+
+    shapes = resolve(catalog, config=config).shapes
+
+    stages = [(stage.name, stage.shape, stage.weights) for stage in shapes]
+    assert stages[:3] == [
         ("observation", (3,), 0),
         ("preprocessor: none", (3,), 0),
         ("filter: MeanStdFilter", (3,), 0),
     ]
-    assert shapes[-2:] == [("categorical: inputs", (2,), 0), ("action", (), 0)]
-    # Hidden layer, logits, value.
-    assert sum(weights for *_, weights in shapes) == (3 * 5 + 5) + (5 * 2 + 2) + (5 + 1)
-    assert (resolution.action.path, resolution.num_outputs) == ("action", 2)
+    assert stages[-2:] == [("categorical: inputs", (2,), 0), ("action", (), 0)]
+    hidden = 3 * 5 + 5
+    logits = 5 * 2 + 2
+    value = 5 + 1
+    assert sum(stage.weights for stage in shapes) == hidden + logits + value
 
 
-def test_mask_is_visible_if_the_observation_keeps_it(catalog):
-    masked = {"action_mask_key": "mask"}
-    hidden = resolved(catalog, MASKED, config=masked)
-    assert hidden.mask_key == "mask"
-    assert not hidden.shows_mask
-    assert not resolved(catalog, MASKED).shows_mask  # nothing is a mask
-    seen = replace(hidden, request=resolved(catalog, MASKED).request)
-    assert seen.shows_mask
-    assert not replace(seen, mask_key=None).shows_mask
+def test_resolution_has_the_action_and_its_number_of_outputs(catalog):
+    resolution = resolve(catalog, action=TWO)
+
+    assert resolution.action.path == "action"
+    assert resolution.num_outputs == 2
 
 
-def test_model_views_have_the_dtype_after_the_filter(catalog):
+WITH_MASK = Dict({"a": BOX, "b": BOX, "mask": MultiBinary(2)})
+
+
+def test_model_does_not_see_the_mask_by_default(catalog):
+    resolution = resolve(catalog, WITH_MASK, config={"action_mask_key": "mask"})
+
+    assert resolution.mask_key == "mask"
+    assert not resolution.shows_mask
+
+
+def test_observation_without_mask_key_shows_no_mask(catalog):
+    assert not resolve(catalog, WITH_MASK).shows_mask
+
+
+@pytest.mark.parametrize("mask_key", ["mask", None])
+def test_model_sees_the_mask_if_its_observation_keeps_it(catalog, mask_key):
+    resolution = resolve(catalog, WITH_MASK, config={"action_mask_key": "mask"})
+    request_with_mask = resolve(catalog, WITH_MASK).request
+
+    resolution = replace(resolution, request=request_with_mask, mask_key=mask_key)
+
+    assert resolution.shows_mask == (mask_key is not None)
+
+
+@pytest.mark.parametrize(
+    ("filter_config", "dtype"),
+    [
+        pytest.param({"observation_filter": "NoFilter"}, "uint8", id="no-filter"),
+        pytest.param(
+            {"observation_filter": "MeanStdFilter", "filter_include": ["obs"]},
+            "float32",
+            id="filter",
+        ),
+    ],
+)
+def test_model_views_have_the_dtype_after_the_filter(catalog, filter_config, dtype):
     image = Box(0, 255, (4, 4, 3), np.uint8)
-    for filter_name, dtype in (("NoFilter", "uint8"), ("MeanStdFilter", "float32")):
-        config = {"observation_filter": filter_name, "fcnet_hiddens": [4]}
-        if filter_name != "NoFilter":
-            config["filter_include"] = ["obs"]
-        views = resolved(catalog, image, config=config).model_views
-        assert views == [("obs", (4, 4, 3), dtype), ("obs_flat", (48,), dtype)]
+
+    views = resolve(catalog, image, config={"fcnet_hiddens": [4], **filter_config}).model_views
+
+    assert views == [("obs", (4, 4, 3), dtype), ("obs_flat", (48,), dtype)]
 
 
-# --- keys -----------------------------------------------------------------------------------------
+# --- pinned keys ----------------------------------------------------------------------------------
 
 
-def component(name, slot="trunk", distribution="acme", **fields):
-    return Component(
-        ModelSpec(name, {"torch": "m:C"}, "", slot=slot, **fields), distribution, "1.0"
-    )
+def make_component(name, *, slot="trunk", distribution="acme", **fields):
+    spec = ModelSpec(name, {"torch": "m:C"}, "", slot=slot, **fields)
+    return Component(spec, distribution, "1.0")
 
 
-def pinning(slot, answer):
-    def pinned_keys(request):
-        return answer if answer is not None else {slot: request.obs.path}
+def replace_parts(resolution, *parts, **fields):
+    """Return the resolution as if these parts had been chosen for their slots."""
+    choices = dict(resolution.choices)
+    for part in parts:
+        choices[part.declaration.slot] = Choice(part, "", ((part, Match(None, "")),))
+    return replace(resolution, choices=choices, **fields)
 
-    return component(slot, slot, pinned_keys=pinned_keys)
+
+def make_part_that_pins_its_path(slot):
+    """Return a part that pins the key `slot` to the path of the observation that it sees."""
+
+    def pin_path(request):
+        return {slot: request.obs.path}
+
+    return make_component("acme", slot=slot, pinned_keys=pin_path)
 
 
-def with_parts(resolution, *parts, **fields):
-    chosen = {part.declaration.slot: Choice(part, "", ((part, Match(None, "")),)) for part in parts}
-    return replace(resolution, choices={**resolution.choices, **chosen}, **fields)
+THREE_PARTS = [make_part_that_pins_its_path(slot) for slot in ("trunk", "memory", "head")]
+
+
+def test_pinned_keys_come_from_all_parts(catalog):
+    resolution = resolve(catalog, Dict({"a": BOX, "b": BOX}))
+
+    pinned = replace_parts(resolution, *THREE_PARTS).pinned_keys()
+
+    assert pinned == {"trunk": "obs", "memory": "obs", "head": "obs"}
+
+
+def test_part_without_pinned_keys_pins_nothing(catalog):
+    resolution = resolve(catalog, Dict({"a": BOX, "b": BOX}))
+    trunk = make_component("acme", slot="trunk")
+    head = make_part_that_pins_its_path("head")
+
+    assert replace_parts(resolution, trunk, head).pinned_keys() == {"head": "obs"}
 
 
 def test_pinned_keys_are_for_the_observation_a_part_sees(catalog):
-    resolution = resolved(catalog, Dict({"a": BOX, "b": BOX}))
-    parts = [pinning(slot, None) for slot in ("trunk", "memory", "head")]
-    assert with_parts(resolution, *parts).pinned_keys() == dict.fromkeys(
-        ("trunk", "memory", "head"), "obs"
-    )
-    assert with_parts(resolution, component("plain"), parts[2]).pinned_keys() == {"head": "obs"}
-    head = component("h", "head", claims=lambda request: ["b"])
+    resolution = resolve(catalog, Dict({"a": BOX, "b": BOX}))
+    # A head that reads "b" itself leaves only "a" to trunk and memory.
+    head = make_component("h", slot="head", claims=lambda request: ["b"])
     unclaimed = unclaimed_by(head, resolution.request)
-    assert with_parts(resolution, *parts, unclaimed=unclaimed).pinned_keys() == {
-        "trunk": "obs['a']",
-        "memory": "obs['a']",
-        "head": "obs",
-    }
+
+    pinned = replace_parts(resolution, *THREE_PARTS, unclaimed=unclaimed).pinned_keys()
+
+    assert pinned == {"trunk": "obs['a']", "memory": "obs['a']", "head": "obs"}
 
 
 @pytest.mark.parametrize("answer", ["a", ["ab"], {1: 2}, {"a": 1, 2: 3}], ids=repr)
 def test_pinned_keys_without_a_dict_of_text_name_the_part(catalog, answer):
-    resolution = with_parts(resolved(catalog), pinning("trunk", answer))
-    with pytest.raises(
-        PartError, match=r"model 'trunk' \(acme 1\.0\): its pinned_keys function returned"
-    ):
+    trunk = make_component("acme_net", pinned_keys=lambda request: answer)
+    resolution = replace_parts(resolve(catalog), trunk)
+
+    with pytest.raises(PartError, match="its pinned_keys function returned") as caught:
         resolution.pinned_keys()
 
+    assert str(caught.value).startswith("model 'acme_net' (acme 1.0): ")
 
-def unread(catalog, config, *parts, **fields):
-    return with_parts(resolved(catalog, config=config), *parts, **fields).unread
+
+# --- keys that nothing reads ----------------------------------------------------------------------
+
+
+def find_unread_keys(catalog, config, *parts):
+    """Return the keys that nothing reads, each with what it needs to be read (or "").
+
+    `parts` replace those that are chosen for this config.
+    """
+    return replace_parts(resolve(catalog, config=config), *parts).unread
 
 
 def test_unread_engine_defaults_are_not_reported(catalog):
-    resolution = catalog.resolve(
-        BOX, TWO, {"fcnet_hiddens": [4]}, "torch", defaults={"lstm_cell_size": 7}
-    )
+    defaults = {"lstm_cell_size": 7}
+
+    resolution = catalog.resolve(BOX, TWO, {"fcnet_hiddens": [4]}, "torch", defaults=defaults)
+
     assert resolution.unread == {}
-    assert resolved(catalog, config={"lstm_cell_size": 7}).unread == {"lstm_cell_size": ""}
 
 
-def test_unread_switch_is_reported_only_if_it_is_on(catalog):
-    assert unread(catalog, {"use_lstm": False}) == {}
-    other = component("other", "memory", reads=("max_seq_len",))
-    assert unread(catalog, {"use_lstm": True}, other) == {"use_lstm": ""}
+def test_unread_key_of_the_config_is_reported(catalog):
+    assert find_unread_keys(catalog, {"lstm_cell_size": 7}) == {"lstm_cell_size": ""}
 
 
-def test_unread_keys_depend_on_the_memory(catalog):
-    config = {
-        "max_seq_len": 5,
-        "no_final_linear": True,
-        "vf_memory": "none",
-        "fcnet_hiddens": [4],
-        "check_observations": "always",
-    }
-    assert set(unread(catalog, {**config, "use_lstm": True})) == {"no_final_linear"}
-    assert set(unread(catalog, config)) == {"max_seq_len", "vf_memory"}
-    # It may have a state itself.
-    other = component("other", reads=("fcnet_hiddens", "no_final_linear"))
-    assert set(unread(catalog, config, other)) == {"vf_memory"}
-    assert list(unread(catalog, {"lstm_cell_size": 7, **config})) == [
-        "lstm_cell_size",
-        "max_seq_len",
-        "vf_memory",
-    ]
+def test_unread_switch_is_not_reported_if_it_is_off(catalog):
+    assert find_unread_keys(catalog, {"use_lstm": False}) == {}
 
 
-def test_registered_part_without_reads_reads_all_keys(catalog):
+def test_unread_switch_is_reported_if_it_is_on(catalog):
+    other_memory = make_component("gru", slot="memory")
+
+    assert find_unread_keys(catalog, {"use_lstm": True}, other_memory) == {"use_lstm": ""}
+
+
+MEMORY_KEYS = {"max_seq_len": 5, "no_final_linear": True, "vf_memory": "none"}
+
+
+def test_memory_reads_keys_about_sequences(catalog):
+    unread = find_unread_keys(catalog, {**MEMORY_KEYS, "use_lstm": True})
+
+    assert set(unread) == {"no_final_linear"}
+
+
+def test_default_trunk_reads_no_keys_about_sequences(catalog):
+    unread = find_unread_keys(catalog, MEMORY_KEYS)
+
+    assert set(unread) == {"max_seq_len", "vf_memory"}
+
+
+def test_trunk_of_a_plugin_counts_as_reader_of_max_seq_len(catalog):
+    # It may have a state itself, without a memory beside it.
+    trunk = make_component("acme_net", reads=("no_final_linear",))
+
+    assert set(find_unread_keys(catalog, MEMORY_KEYS, trunk)) == {"vf_memory"}
+
+
+def test_kernel_keys_are_never_unread(catalog):
+    config = {"fcnet_hiddens": [4], "check_observations": "always"}
+
+    assert find_unread_keys(catalog, config) == {}
+
+
+def test_unread_keys_have_the_order_of_the_config(catalog):
+    config = {"lstm_cell_size": 7, "max_seq_len": 5, "fcnet_hiddens": [4], "vf_memory": "none"}
+
+    unread = find_unread_keys(catalog, config)
+
+    assert list(unread) == ["lstm_cell_size", "max_seq_len", "vf_memory"]
+
+
+@pytest.mark.parametrize(
+    ("part", "unread"),
+    [
+        pytest.param(make_component("mine", distribution=""), set(), id="registered"),
+        pytest.param(
+            make_component("mine", distribution="", reads=("lstm_cell_size",)),
+            {"post_fcnet_activation"},
+            id="registered-with-reads",
+        ),
+        pytest.param(
+            make_component("acme_net", distribution="acme"),
+            {"lstm_cell_size", "post_fcnet_activation"},
+            id="plugin",
+        ),
+    ],
+)
+def test_registered_part_without_reads_reads_all_keys(catalog, part, unread):
     config = {"lstm_cell_size": 7, "post_fcnet_activation": "tanh"}
-    for mine, left in (
-        (component("mine", distribution=""), set()),
-        (component("theirs"), set(config)),
-        (component("mine", distribution="", reads=("lstm_cell_size",)), {"post_fcnet_activation"}),
-    ):
-        assert set(unread(catalog, config, mine)) == left
-    assert set(unread(catalog, config, beside=[component("mine", reads=("lstm_cell_size",))])) == {
-        "post_fcnet_activation"
-    }
+
+    assert set(find_unread_keys(catalog, config, part)) == unread
 
 
-def test_ignored_keys_are_reported_with_their_condition(catalog):
-    ignoring = component(
-        "mine",
-        reads=("lstm_cell_size", "lstm_use_prev_action"),
-        ignores=lambda request: {"lstm_cell_size": "a wide space"},
-    )
+def test_parts_inside_a_part_read_keys(catalog):
+    resolution = resolve(catalog, config={"lstm_cell_size": 7, "post_fcnet_activation": "tanh"})
+    inner = make_component("inner", reads=("lstm_cell_size",))
+
+    resolution = replace(resolution, beside=[inner])
+
+    assert set(resolution.unread) == {"post_fcnet_activation"}
+
+
+def ignore_cell_size(request):
+    return {"lstm_cell_size": "a wide space"}
+
+
+@pytest.fixture
+def ignoring_trunk():
+    """A trunk that reads two keys, but ignores one of them for this observation."""
+    reads = ("lstm_cell_size", "lstm_use_prev_action")
+    return make_component("mine", reads=reads, ignores=ignore_cell_size)
+
+
+def test_ignored_key_is_reported_with_its_condition(catalog, ignoring_trunk):
     config = {"lstm_cell_size": 7, "lstm_use_prev_action": True}
-    assert unread(catalog, config, ignoring) == {"lstm_cell_size": "a wide space"}
-    reading = component("h", "head", reads=("lstm_cell_size",))
-    assert unread(catalog, config, ignoring, reading) == {}
+
+    unread = find_unread_keys(catalog, config, ignoring_trunk)
+
+    assert unread == {"lstm_cell_size": "a wide space"}
 
 
-def test_dependent_key_is_read_if_the_other_key_is_set(catalog):
-    for post, left in (([4], {}), ([], {"post_fcnet_activation": "post_fcnet_hiddens"})):
-        assert (
-            unread(catalog, {"post_fcnet_hiddens": post, "post_fcnet_activation": "tanh"}) == left
-        )
-    custom = {"custom_model_config": {"a": 1}}
-    assert unread(catalog, custom) == {"custom_model_config": "custom_model or custom_preprocessor"}
-    assert unread(catalog, {**custom, "custom_model": "fcnet"}) == {}
-    assert unread(catalog, {**custom, "custom_preprocessor": "none"}) == {}
+def test_ignored_key_is_not_reported_if_another_part_reads_it(catalog, ignoring_trunk):
+    head = make_component("h", slot="head", reads=("lstm_cell_size",))
+
+    assert find_unread_keys(catalog, {"lstm_cell_size": 7}, ignoring_trunk, head) == {}
+
+
+@pytest.mark.parametrize(
+    ("hiddens", "unread"),
+    [
+        pytest.param([4], {}, id="layers"),
+        pytest.param([], {"post_fcnet_activation": "post_fcnet_hiddens"}, id="no-layers"),
+    ],
+)
+def test_activation_is_read_if_there_are_layers(catalog, hiddens, unread):
+    config = {"post_fcnet_hiddens": hiddens, "post_fcnet_activation": "tanh"}
+
+    assert find_unread_keys(catalog, config) == unread
+
+
+@pytest.mark.parametrize(
+    ("custom_part", "unread"),
+    [
+        pytest.param({}, {"custom_model_config": "custom_model or custom_preprocessor"}, id="none"),
+        pytest.param({"custom_model": "fcnet"}, {}, id="model"),
+        pytest.param({"custom_preprocessor": "none"}, {}, id="preprocessor"),
+    ],
+)
+def test_custom_model_config_is_read_by_custom_parts(catalog, custom_part, unread):
+    config = {"custom_model_config": {"a": 1}, **custom_part}
+
+    assert find_unread_keys(catalog, config) == unread
 
 
 def test_filter_reads_its_own_keys(catalog):
-    given = Component(
-        FilterSpec("half", {"numpy": "m:C"}, "", reads=("lstm_cell_size",)), "acme", "1.0"
-    )
-    resolution = resolved(catalog, config={"lstm_cell_size": 7})
-    assert (
-        replace(resolution, choices={**resolution.choices, "filter": Choice(given, "")}).unread
-        == {}
-    )
+    resolution = resolve(catalog, config={"lstm_cell_size": 7})
+    spec = FilterSpec("half", {"numpy": "m:C"}, "", reads=("lstm_cell_size",))
+    choice = Choice(Component(spec, "acme", "1.0"), "")
+
+    resolution = replace(resolution, choices={**resolution.choices, "filter": choice})
+
+    assert resolution.unread == {}
