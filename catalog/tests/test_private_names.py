@@ -1,4 +1,4 @@
-"""`PrivateNames`: what it returns if a library has a name, and what it raises if not."""
+"""Private names of libraries: looking them up, and errors about missing ones."""
 
 import sys
 from types import ModuleType
@@ -15,7 +15,7 @@ class Widget:
 
 @pytest.fixture
 def library(monkeypatch):
-    """A library `gadgets` in version 7.1, which has the names that these tests look up."""
+    """The private names of a library `gadgets` in version 7.1: `_double` and `_Base`."""
     gadgets = ModuleType("gadgets")
     gadgets.__version__ = "7.1"
     gadgets._double = lambda number: 2 * number
@@ -24,7 +24,7 @@ def library(monkeypatch):
     return PrivateNames("gadgets", tried="7.0")
 
 
-def test_name_is_the_library_s_own_object(library):
+def test_name_is_the_object_of_the_library(library):
     assert library.name("gadgets:_double", "double") is sys.modules["gadgets"]._double
 
 
@@ -42,21 +42,23 @@ def test_missing_name_raises_only_when_it_is_called(library):
 
 def test_missing_module_raises_only_when_a_name_is_called(library):
     halve = library.name("gadgets._internal.numbers:halve", "halve numbers")
+
     with pytest.raises(NotServedError, match=r"gadgets 7\.1 has no gadgets\._internal\.numbers"):
         halve(4)
 
 
 def test_missing_base_class_raises_when_a_subclass_is_called(library):
-    class Mine(library.name("gadgets:_Other", "build widgets")):
+    class SizedWidget(library.name("gadgets:_Other", "build widgets")):
         def __init__(self, size):
             self.size = size
 
     with pytest.raises(NotServedError, match=r"has no gadgets\._Other.*to build widgets"):
-        Mine(4)
+        SizedWidget(4)
 
 
 def test_missing_object_raises_when_its_attributes_are_read(library):
     registry = library.name("gadgets:_registry", "find gadgets")
+
     with pytest.raises(NotServedError, match=r"has no gadgets\._registry.*to find gadgets"):
         registry.contains("lamp")
 
@@ -65,24 +67,30 @@ def test_missing_object_raises_when_its_attributes_are_read(library):
 def test_attribute_is_read_from_the_given_object(library, owner):
     widget = Widget()
     widget._size = 5
-    assert library.attribute(owner, "_size", "read sizes")(widget) == 5
+
+    read_size = library.attribute(owner, "_size", "read sizes")
+
+    assert read_size(widget) == 5
 
 
 @pytest.mark.parametrize("owner", [Widget, Widget()], ids=["class", "instance"])
 def test_missing_attribute_raises_when_it_is_read(library, owner):
-    read = library.attribute(owner, "_colour", "read colours")
+    read_colour = library.attribute(owner, "_colour", "read colours")
+
     with pytest.raises(NotServedError, match=r"has no Widget\._colour.*to read colours"):
-        read(Widget())
+        read_colour(Widget())
 
 
 def test_needs_returns_the_function_itself(library):
     def area(widget):
         return widget._size**2
 
+    # Widget has the attribute.
     assert library.needs(Widget, "_size", purpose="compute areas")(area) is area
 
 
 def test_needs_replaces_a_function_without_its_attribute(library):
+    # Widget has no _colour.
     @library.needs(Widget, "_size", "_colour", purpose="paint")
     def paint(widget):
         return widget._size, widget._colour
