@@ -1,6 +1,6 @@
-"""Observations spoiled in one random place: refused with the path of that place, or
-kept inside it.
-"""
+"""Random observations with one wrong value: errors that name its place, and no effect elsewhere."""
+
+from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -8,7 +8,7 @@ from zlib import crc32
 
 import numpy as np
 import pytest
-import random_spaces as rs
+import random_spaces
 from gymnasium import spaces
 from hypothesis import assume, given, strategies as st
 from random_spaces import (
@@ -27,16 +27,18 @@ from slow_codec import encoded, size
 from rlcatalog.errors import ObservationError
 from rlcatalog.spaces import Repeated, Simplex
 
+# --- places in an observation ---------------------------------------------------------------------
 
-class Site(NamedTuple):
+
+class Place(NamedTuple):
     """A place in an observation.
 
     Attributes:
         space: Its space.
         value: What stands there.
-        path: Its path, as messages give it.
-        name: Its path, as the options give it.
-        put: Returns the whole observation with something else in this place.
+        path: Its path in messages.
+        name: Its path in the options.
+        put: Returns the whole observation with another value in this place.
         in_array: Whether it is part of an array, which holds one dtype and shape only.
         start: Where the slice of the flat vector begins that it may change.
         stop: Where that ends.
@@ -52,151 +54,196 @@ class Site(NamedTuple):
     stop: int
 
 
-def sites(case, obs, in_array=False):
-    """Every place of an observation; `in_array` when it is to be a row of a vector environment's
-    batch.
+def find_places(case, obs, in_array=False):
+    """Return all places of an observation.
+
+    `in_array` says that the observation will be a row of a vector environment's batch.
     """
-    whole = size(case.space, case.options)
-    return list(
-        _sites(
-            case,
-            Site(case.space, obs, "obs", "obs", lambda new: new, in_array, 0, whole),
-            split=True,
+
+    def replace_all(new):
+        return new
+
+    stop = size(case.space, case.options)
+    root = Place(case.space, obs, "obs", "obs", replace_all, in_array, start=0, stop=stop)
+    return list(_walk(case.options, root, has_slices=True))
+
+
+def _walk(options, place, *, has_slices):
+    """Yield a place and all places in it.
+
+    `has_slices` says that each of its parts has a slice of the vector of its own. Parts without one
+    have that of the place.
+    """
+    yield place
+    space = place.space
+    if isinstance(space, spaces.Dict | spaces.Tuple):
+        yield from _walk_parts(options, place, has_slices)
+    elif isinstance(space, spaces.OneOf):
+        tag, value = place.value
+        part = place._replace(
+            space=space.spaces[int(tag)],
+            value=value,
+            path=f"{place.path}[{int(tag)}]",
+            name=f"{place.name}[{int(tag)}]",
+            put=lambda new: place.put((tag, new)),
+            in_array=False,
         )
+        yield from _walk(options, part, has_slices=False)
+    else:
+        for item in _find_items(place):
+            yield from _walk(options, item, has_slices=False)
+
+
+def _walk_parts(options, place, has_slices):
+    """Yield the places in a Dict or Tuple."""
+    children = place.space.spaces
+    items = children.items() if isinstance(place.space, spaces.Dict) else enumerate(children)
+    start = place.start
+    for key, child in items:
+        part = place._replace(
+            space=child,
+            value=place.value[key],
+            path=f"{place.path}[{key!r}]",
+            name=f"{place.name}[{key!r}]",
+            put=_replace_part(place, key),
+        )
+        if has_slices:
+            stop = start + size(child, options, part.name)
+            part = part._replace(start=start, stop=stop)
+            start = stop
+        yield from _walk(options, part, has_slices=has_slices)
+
+
+def _find_items(place):
+    """Yield the places of the items of a list, or of the nodes and edges of a graph."""
+    space = place.space
+    if isinstance(space, Repeated):
+        yield from _find_list_items(place, space.child_space)
+    elif isinstance(space, spaces.Sequence) and space.stack:
+        items = unstack(space.feature_space, place.value)
+        for i, item in enumerate(items):
+            put = _replace_stacked_item(place, items, i)
+            yield _make_item(place, space.feature_space, item, f"[{i}]", "[:]", put, in_array=True)
+    elif isinstance(space, spaces.Sequence):
+        yield from _find_list_items(place, space.feature_space)
+    elif isinstance(space, spaces.Graph):
+        yield from _find_rows(place, "nodes", space.node_space)
+        yield from _find_rows(place, "edges", space.edge_space)
+
+
+def _find_list_items(place, item_space):
+    for i, item in enumerate(place.value):
+        put = _replace_part(place, i)
+        yield _make_item(place, item_space, item, f"[{i}]", "[:]", put, in_array=False)
+
+
+def _find_rows(place, part, row_space):
+    """Yield the places of the nodes or edges of a graph, which may have no edges."""
+    rows = getattr(place.value, part)
+    if rows is None:
+        return
+    for i, row in enumerate(rows):
+        put = _replace_row(place, part, i)
+        yield _make_item(place, row_space, row, f".{part}[{i}]", f".{part}[:]", put, in_array=True)
+
+
+def _make_item(place, space, value, path, name, put, *, in_array):
+    return place._replace(
+        space=space,
+        value=value,
+        path=place.path + path,
+        name=place.name + name,
+        put=put,
+        in_array=in_array,
     )
 
 
-def _sites(case, site, split):
-    """The site and all below it; `split` while the children have slices of their own."""
-    yield site
-    space, value = site.space, site.value
-
-    def child(inner, part, step, put, named=None, **changed):
-        made = site._replace(
-            space=inner,
-            value=part,
-            path=site.path + step,
-            name=site.name + (named or step),
-            put=put,
-            **changed,
-        )
-        return _sites(case, made, split and not named and not isinstance(space, spaces.OneOf))
-
-    if isinstance(space, spaces.Dict | spaces.Tuple):
-        is_dict, start = isinstance(space, spaces.Dict), site.start
-        for key, inner in space.spaces.items() if is_dict else enumerate(space.spaces):
-            stop = (
-                start + size(inner, case.options, f"{site.name}[{key!r}]") if split else site.stop
-            )
-            where = {"start": start, "stop": stop} if split else {}
-            yield from child(inner, value[key], f"[{key!r}]", _putter(site, key), **where)
-            start = stop
-    elif isinstance(space, spaces.OneOf):
-        tag = int(value[0])
-        yield from child(
-            space.spaces[tag],
-            value[1],
-            f"[{tag}]",
-            lambda new: site.put((value[0], new)),
-            in_array=False,
-        )
-    elif isinstance(space, Repeated) or (isinstance(space, spaces.Sequence) and not space.stack):
-        inner = space.child_space if isinstance(space, Repeated) else space.feature_space
-        for i, item in enumerate(value):
-            yield from child(inner, item, f"[{i}]", _putter(site, i), "[:]", in_array=False)
-    elif isinstance(space, spaces.Sequence):
-        items = unstacked(space.feature_space, value)
-        for i, item in enumerate(items):
-            put = _stacker(site, items, i)
-            yield from child(space.feature_space, item, f"[{i}]", put, "[:]", in_array=True)
-    elif isinstance(space, spaces.Graph):
-        for part, inner in (("nodes", space.node_space), ("edges", space.edge_space)):
-            for i, item in enumerate(
-                getattr(value, part) if getattr(value, part) is not None else []
-            ):
-                put = _row_putter(site, part, i)
-                yield from child(inner, item, f".{part}[{i}]", put, f".{part}[:]", in_array=True)
-
-
-def _putter(site, key):
+def _replace_part(place, key):
     def put(new):
-        if isinstance(site.value, dict):
-            return site.put({**site.value, key: new})
-        return site.put(
-            type(site.value)(new if i == key else part for i, part in enumerate(site.value))
-        )
+        if isinstance(place.value, dict):
+            return place.put({**place.value, key: new})
+        parts = list(place.value)
+        parts[key] = new
+        return place.put(type(place.value)(parts))
 
     return put
 
 
-def _stacker(site, items, i):
-    return lambda new: site.put(stack(site.space.feature_space, [*items[:i], new, *items[i + 1 :]]))
-
-
-def _row_putter(site, part, i):
+def _replace_stacked_item(place, items, i):
     def put(new):
-        array = getattr(site.value, part).copy()
-        array[i] = new
-        return site.put(site.value._replace(**{part: array}))
+        return place.put(stack(place.space.feature_space, [*items[:i], new, *items[i + 1 :]]))
 
     return put
 
 
-def unstacked(space, batch):
+def _replace_row(place, part, i):
+    def put(new):
+        rows = getattr(place.value, part).copy()
+        rows[i] = new
+        return place.put(place.value._replace(**{part: rows}))
+
+    return put
+
+
+def unstack(space, batch):
+    """Return the items of a stacked Sequence."""
     if isinstance(space, spaces.Dict):
-        columns = {key: unstacked(child, batch[key]) for key, child in space.spaces.items()}
+        columns = {key: unstack(child, batch[key]) for key, child in space.spaces.items()}
         return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
     if isinstance(space, spaces.Tuple):
-        return list(
-            zip(*(unstacked(child, batch[i]) for i, child in enumerate(space.spaces)), strict=True)
-        )
+        columns = [unstack(child, batch[i]) for i, child in enumerate(space.spaces)]
+        return list(zip(*columns, strict=True))
     return list(batch)
 
 
-# --- what is wrong --------------------------------------------------------------------------------
+# --- wrong values ---------------------------------------------------------------------------------
 
 RAGGED = [[1], [2, 3]]
+#: Labels of wrong values that are numbers outside the space.
+NUMBERS = ("below", "above", "negative", "NaN", "no sum of 1")
 
 
-def spoiled(site, options, rng):
-    """Wrong values for a place: what is wrong, and the value."""
-    space, value = site.space, site.value
+def make_wrong_values(place, options, rng):
+    """Return wrong values for a place, each with a label."""
+    space = place.space
     if isinstance(space, (*ARRAYS, Simplex)):
-        # A batch of Simplex values is a tuple of arrays, in which any may differ.
-        in_array = site.in_array and not isinstance(space, Simplex)
-        return _wrong_numbers(space, value) + ([] if in_array else _wrong_arrays(space, value))
-    if isinstance(space, spaces.Dict | spaces.Tuple):
-        return [] if site.in_array else _wrong_composites(space, value)
+        wrong = _wrong_numbers(space, place.value)
+        # A batch of Simplex values is a tuple of arrays, of which each may differ.
+        if not place.in_array or isinstance(space, Simplex):
+            wrong += _wrong_arrays(place.value)
+        return wrong
+    if isinstance(space, spaces.Dict):
+        return [] if place.in_array else _wrong_dicts(place.value)
+    if isinstance(space, spaces.Tuple):
+        return [] if place.in_array else _wrong_tuples(place.value)
     if isinstance(space, Repeated | spaces.Sequence):
-        return _wrong_lists(space, site, options, rng)
+        return _wrong_lists(place, options, rng)
     if isinstance(space, spaces.OneOf):
-        return _wrong_variants(space, value)
-    return (
-        _wrong_graphs(space, site, options)
-        if isinstance(space, spaces.Graph)
-        else _wrong_texts(site, options)
-    )
+        return _wrong_variants(space, place.value)
+    if isinstance(space, spaces.Graph):
+        return _wrong_graphs(place, options)
+    return _wrong_texts(place, options)
 
 
 def _with(array, index, number):
+    """Return a copy of an array with another number at a flat index."""
     array = np.array(array)
     array.flat[index] = number
     return array if array.shape else array[()]
 
 
 def _wrong_numbers(space, value):
-    """Numbers outside the space, in an array of the right shape and dtype."""
+    """Return values of the right shape and dtype that lie outside the space."""
     array = np.asarray(value)
     if not array.size:
         return []
     last = array.size - 1
     if isinstance(space, spaces.Discrete):
-        return [
-            ("below", value - (value - space.start) - 1),
-            ("above", value - (value - space.start) + space.n),
-        ]
+        lowest = value - (value - space.start)  # of the dtype of the value
+        return [("below", lowest - 1), ("above", lowest + space.n)]
     if isinstance(space, spaces.MultiDiscrete):
-        lowest, n = int(space.start.flat[last]), int(space.nvec.flat[last])
+        lowest = int(space.start.flat[last])
+        n = int(space.nvec.flat[last])
         return [
             ("below", _with(array, last, lowest - 1)),
             ("above", _with(array, last, lowest + n)),
@@ -209,23 +256,35 @@ def _wrong_numbers(space, value):
             ("negative", -array),
             ("NaN", _with(array, 0, np.nan)),
         ]
-    low, high = space.low.flat[last], space.high.flat[last]
-    if array.dtype.kind == "f":
-        found = [("NaN", _with(array, last, np.nan))]
-        # One more than rounding could explain.
-        found += [("below", _with(array, last, low - 1))] * bool(low > -np.inf)
-        return found + [("above", _with(array, last, high + 1))] * bool(high < np.inf)
+    return _wrong_box_numbers(array, space.low.flat[last], space.high.flat[last])
+
+
+def _wrong_box_numbers(array, low, high):
+    """Return arrays whose last number, which has these bounds, is wrong."""
+    last = array.size - 1
+    wrong = []
     if array.dtype.kind == "b":
-        return []
-    info = np.iinfo(array.dtype)
-    found = [("below", _with(array, last, int(low) - 1))] if low > info.min else []
-    return found + ([("above", _with(array, last, int(high) + 1))] if high < info.max else [])
+        return wrong
+    if array.dtype.kind == "f":
+        wrong.append(("NaN", _with(array, last, np.nan)))
+        # Beyond a bound by 1, which is more than rounding explains.
+        if low > -np.inf:
+            wrong.append(("below", _with(array, last, low - 1)))
+        if high < np.inf:
+            wrong.append(("above", _with(array, last, high + 1)))
+        return wrong
+    limits = np.iinfo(array.dtype)
+    if low > limits.min:
+        wrong.append(("below", _with(array, last, int(low) - 1)))
+    if high < limits.max:
+        wrong.append(("above", _with(array, last, int(high) + 1)))
+    return wrong
 
 
-def _wrong_arrays(space, value):
-    """What is no array of numbers, or one of another shape or kind."""
+def _wrong_arrays(value):
+    """Return values that are no array of numbers, or one of another shape or kind."""
     array = np.asarray(value)
-    found = [
+    wrong = [
         ("None", None),
         ("an object", object()),
         ("a dict", {"a": 1}),
@@ -236,43 +295,51 @@ def _wrong_arrays(space, value):
         ("complex", array.astype(np.complex64)),
     ]
     if array.dtype.kind != "f":
-        found.append(("floats", array.astype(np.float32)))
+        wrong.append(("floats", array.astype(np.float32)))
     if array.dtype.kind == "b":
-        found.append(("integers", array.astype(np.int64)))
-    return found
+        wrong.append(("integers", array.astype(np.int64)))
+    return wrong
 
 
-def _wrong_composites(space, value):
-    found = [("None", None), ("a number", 3), ("a text", "ab")]
-    if isinstance(space, spaces.Dict):
-        last = list(value)[-1]
-        missing = {key: part for key, part in value.items() if key != last}
-        return [
-            *found,
-            ("a key too few", missing),
-            ("a key too many", {**value, "unknown": 1}),
-            ("a misspelt key", {**missing, last + "x": value[last]}),
-            ("a list", list(value.values())),
-        ]
+NO_CONTAINERS = [("None", None), ("a number", 3), ("a text", "ab")]
+
+
+def _wrong_dicts(value):
+    last = list(value)[-1]
+    without_last = {key: part for key, part in value.items() if key != last}
     return [
-        *found,
+        *NO_CONTAINERS,
+        ("a key too few", without_last),
+        ("a key too many", {**value, "unknown": 1}),
+        ("a misspelt key", {**without_last, last + "x": value[last]}),
+        ("a list", list(value.values())),
+    ]
+
+
+def _wrong_tuples(value):
+    return [
+        *NO_CONTAINERS,
         ("too short", value[:-1]),
         ("too long", (*value, value[-1])),
         ("a dict", dict(enumerate(value))),
     ]
 
 
-def _wrong_lists(space, site, options, rng):
-    is_repeated = isinstance(space, Repeated)
-    most = space.max_len if is_repeated else limit_of(options, "sequence_max_len", site.name)
-    child = space.child_space if is_repeated else space.feature_space
-    items = [sample(child, rng, options, f"{site.name}[:]") for _ in range(most + 1)]
-    found = [("None", None), ("a number", 3), ("an array without axes", np.array(3.0))]
-    if not is_repeated and space.stack:
-        return [*found, ("too long", stack(child, items))]
+def _wrong_lists(place, options, rng):
+    space = place.space
+    if isinstance(space, Repeated):
+        longest = space.max_len
+        item_space = space.child_space
+    else:
+        longest = limit_of(options, "sequence_max_len", place.name)
+        item_space = space.feature_space
+    too_many = [sample(item_space, rng, options, f"{place.name}[:]") for _ in range(longest + 1)]
+    wrong = [("None", None), ("a number", 3), ("an array without axes", np.array(3.0))]
+    if isinstance(space, spaces.Sequence) and space.stack:
+        return [*wrong, ("too long", stack(item_space, too_many))]
     return [
-        *found,
-        ("too long", type(site.value)(items)),
+        *wrong,
+        ("too long", type(place.value)(too_many)),
         ("a dict", {0: 1}),
         ("a text", "ab"),
         ("a set", {1}),
@@ -281,10 +348,9 @@ def _wrong_lists(space, site, options, rng):
 
 def _wrong_variants(space, value):
     count = len(space.spaces)
-    tags = [count, -1, None, 0.0, "0", RAGGED, np.array([0])]
-    found = [(f"tag {tag!r}", (tag, value[1])) for tag in tags]
+    wrong_tags = [count, -1, None, 0.0, "0", RAGGED, np.array([0])]
     return [
-        *found,
+        *((f"tag {tag!r}", (tag, value[1])) for tag in wrong_tags),
         ("None", None),
         ("a list", list(value)),
         ("alone", value[:1]),
@@ -292,32 +358,27 @@ def _wrong_variants(space, value):
     ]
 
 
-def _wrong_graphs(space, site, options):
-    graph, found = (
-        site.value,
-        [("None", None), ("a tuple", tuple(site.value)), ("no nodes", (None, None, None))],
-    )
-    most = limit_of(options, "graph_max_nodes", site.name)
-    found += [
-        ("too many nodes", graph._replace(nodes=np.repeat(graph.nodes[:1], most + 1, 0))),
+def _wrong_graphs(place, options):
+    graph = place.value
+    most_nodes = limit_of(options, "graph_max_nodes", place.name)
+    wrong = [
+        ("None", None),
+        ("a tuple", tuple(graph)),
+        ("no nodes", (None, None, None)),
+        ("too many nodes", graph._replace(nodes=np.repeat(graph.nodes[:1], most_nodes + 1, 0))),
         ("nodes that are None", graph._replace(nodes=None)),
         ("nodes in a list", graph._replace(nodes=list(graph.nodes))),
     ]
-    if space.edge_space is None:
-        return [
-            *found,
-            (
-                "edges",
-                graph._replace(edges=graph.nodes, edge_links=np.zeros((len(graph.nodes), 2), int)),
-            ),
-        ]
-    if graph.edges is None or not len(graph.edges):
-        return found
-    links, most = graph.edge_links, limit_of(options, "graph_max_edges", site.name)
-    many = {
-        "edges": np.repeat(graph.edges[:1], most + 1, 0),
-        "edge_links": np.repeat(links[:1], most + 1, 0),
-    }
+    if place.space.edge_space is None:
+        links = np.zeros((len(graph.nodes), 2), int)
+        wrong.append(("edges", graph._replace(edges=graph.nodes, edge_links=links)))
+    elif graph.edges is not None and len(graph.edges):
+        wrong += _wrong_edges(graph, limit_of(options, "graph_max_edges", place.name))
+    return wrong
+
+
+def _wrong_edges(graph, most_edges):
+    links = graph.edge_links
     wrong_links = {
         "too great": _with(links, 0, len(graph.nodes)),
         "negative": _with(links, 0, -1),
@@ -327,168 +388,215 @@ def _wrong_graphs(space, site, options):
         "None": None,
         "ragged": RAGGED,
     }
-    found += [
-        (f"links: {what}", graph._replace(edge_links=wrong)) for what, wrong in wrong_links.items()
-    ]
+    too_many = graph._replace(
+        edges=np.repeat(graph.edges[:1], most_edges + 1, 0),
+        edge_links=np.repeat(links[:1], most_edges + 1, 0),
+    )
     return [
-        *found,
-        ("too many edges", graph._replace(**many)),
+        *((f"links: {label}", graph._replace(edge_links=w)) for label, w in wrong_links.items()),
+        ("too many edges", too_many),
         ("edges that are None", graph._replace(edges=None)),
     ]
 
 
-def _wrong_texts(site, options):
-    space, value = site.space, site.value
-    limit = limit_of(options, "text_max_length", site.name)
-    found = [
+def _wrong_texts(place, options):
+    space = place.space
+    limit = limit_of(options, "text_max_length", place.name)
+    wrong = [
         ("None", None),
         ("a number", 3),
         ("bytes", b"a"),
         ("a list", ["a"]),
-        ("foreign", value[:-1] + "\u20ac"),
+        ("foreign", place.value[:-1] + "\u20ac"),
     ]
     if isinstance(space, Phrases):
-        return [*found, ("too long", "a" * (limit + 1)), ("no phrase", "aca")]
-    most = min(space.max_length, limit or space.max_length)
-    found.append(("too long", space.character_list[0] * (most + 1)))
-    return [*found, ("too short", "")] if space.min_length else found
+        return [*wrong, ("too long", "a" * (limit + 1)), ("no phrase", "aca")]
+    longest = min(space.max_length, limit or space.max_length)
+    wrong.append(("too long", space.character_list[0] * (longest + 1)))
+    if space.min_length:
+        wrong.append(("too short", ""))
+    return wrong
+
+
+# --- corrupted observations -----------------------------------------------------------------------
+
+
+class Corruption(NamedTuple):
+    """Two observations of a case, and the first one with a wrong value in one place."""
+
+    case: Any
+    obs: Any
+    good_obs: Any
+    place: Place
+    bad_obs: Any
 
 
 @st.composite
-def corrupted(draw, in_array=False, mixed=False, numbers=False):
-    """A case, two observations, a place in the first, what is wrong there, and the spoiled
-    observation.
-    """
-    case, seed = draw(cases(rs.mixed_space if mixed else rs.any_space)), draw(seeds)
-    obs, good = case.samples(2, seed)
-    # Chooses evenly, where Hypothesis prefers the first of a list and the seed 0.
+def corruptions(draw, space=random_spaces.any_space, *, in_array=False, only_numbers=False):
+    case = draw(cases(space))
+    seed = draw(seeds)
+    obs, good_obs = case.samples(2, seed)
+    # NumPy draws evenly; Hypothesis would prefer the first place and the first value.
     rng = np.random.default_rng(crc32(f"{case.space} {seed}".encode()))
-    found = sites(case, obs, in_array)
-    site = found[rng.integers(len(found))]
-    wrong = spoiled(site, case.options, rng)
-    if numbers:
-        wrong = [
-            pair
-            for pair in wrong
-            if pair[0] in ("below", "above", "negative", "NaN", "no sum of 1")
-        ]
+    places = find_places(case, obs, in_array)
+    place = places[rng.integers(len(places))]
+    wrong = make_wrong_values(place, case.options, rng)
+    if only_numbers:
+        wrong = [(label, value) for label, value in wrong if label in NUMBERS]
     assume(wrong)
-    what, value = wrong[rng.integers(len(wrong))]
-    return case, obs, good, site, what, site.put(value)
+    _, value = wrong[rng.integers(len(wrong))]
+    return Corruption(case, obs, good_obs, place, place.put(value))
 
 
-def assert_refused(encode, observations, site):
+def assert_rejected(encode, observation, place):
+    """Check that the error names the place of the wrong value."""
     with pytest.raises(ObservationError) as caught:
-        encode(observations)
-    assert str(caught.value).startswith(f"{site.path}: expected"), str(caught.value)
+        encode(observation)
+    assert str(caught.value).startswith(f"{place.path}: expected")
 
 
-# --- checked --------------------------------------------------------------------------------------
+# --- with a check ---------------------------------------------------------------------------------
 
 
 @bounded(250)
-@given(corrupted())
-def test_a_spoiled_observation_is_refused_with_its_path(drawn):
-    case, obs, good, site, _, bad = drawn
-    preprocessor = case.make("always")
-    preprocessor.transform(good)
-    assert_refused(preprocessor.transform, bad, site)
-    preprocessor.transform(obs)  # the place was the only thing wrong with it
+@given(corruptions())
+def test_wrong_value_is_rejected_with_its_path(corruption):
+    preprocessor = corruption.case.make("always")
+    preprocessor.transform(corruption.good_obs)
+
+    assert_rejected(preprocessor.transform, corruption.bad_obs, corruption.place)
+
+    # Nothing else is wrong with the observation.
+    preprocessor.transform(corruption.obs)
 
 
 @bounded(150)
-@given(corrupted())
-def test_a_spoiled_observation_in_a_list_is_refused_with_its_path(drawn):
-    case, _, good, site, _, bad = drawn
-    preprocessor = case.make("always")
-    for rows in ([bad], [good, bad], [bad, good]):
-        assert_refused(preprocessor.transform_batch, rows, site)
+@given(corruptions())
+def test_wrong_value_in_a_list_is_rejected_with_its_path(corruption):
+    preprocessor = corruption.case.make("always")
+    good = corruption.good_obs
+    bad = corruption.bad_obs
+
+    assert_rejected(preprocessor.transform_batch, [bad], corruption.place)
+    assert_rejected(preprocessor.transform_batch, [good, bad], corruption.place)
+    assert_rejected(preprocessor.transform_batch, [bad, good], corruption.place)
 
 
 @bounded(120)
-@given(corrupted(in_array=True))
-def test_a_spoiled_row_of_a_vector_environment_is_refused_with_its_path(drawn):
-    case, _, good, site, _, bad = drawn
-    preprocessor = case.make("always")
-    assert_refused(preprocessor.transform_batch, vector_batch(case.space, [good, bad]), site)
+@given(corruptions(in_array=True))
+def test_wrong_value_in_a_vector_batch_is_rejected_with_its_path(corruption):
+    preprocessor = corruption.case.make("always")
+    batch = vector_batch(corruption.case.space, [corruption.good_obs, corruption.bad_obs])
+
+    assert_rejected(preprocessor.transform_batch, batch, corruption.place)
+
+
+def record_checks(preprocessor):
+    """Return a list to which the preprocessor appends each observation that it checks."""
+    checked = []
+    check = preprocessor.check
+
+    def check_and_record(obs):
+        checked.append(obs)
+        check(obs)
+
+    preprocessor.check = check_and_record
+    return checked
 
 
 @bounded(60)
-@given(corrupted())
-def test_the_first_observation_is_checked_until_one_has_passed(drawn):
-    case, obs, good, site, _, bad = drawn
-    preprocessor, checked = case.make("first"), []
-    check = preprocessor.check
-    preprocessor.check = lambda one: (checked.append(1), check(one))
-    for count in (1, 2):
-        assert_refused(preprocessor.transform, bad, site)
-        assert len(checked) == count
-    preprocessor.transform(good)
+@given(corruptions())
+def test_check_first_checks_until_one_observation_has_passed(corruption):
+    preprocessor = corruption.case.make("first")
+    checked = record_checks(preprocessor)
+
+    assert_rejected(preprocessor.transform, corruption.bad_obs, corruption.place)
+    assert len(checked) == 1
+    assert_rejected(preprocessor.transform, corruption.bad_obs, corruption.place)
+    assert len(checked) == 2
+    preprocessor.transform(corruption.good_obs)
     assert len(checked) == 3
-    preprocessor.transform(obs)
-    preprocessor.transform_batch([obs, good])
+
+    preprocessor.transform(corruption.obs)
+    preprocessor.transform_batch([corruption.obs, corruption.good_obs])
     assert len(checked) == 3
 
 
+@pytest.mark.parametrize("is_list", [True, False], ids=["list", "vector-environment"])
 @bounded(40)
-@given(cases(), seeds, st.booleans())
-def test_one_row_of_the_first_batch_is_checked(case, seed, as_list):
-    preprocessor, rows, checked = case.make("first"), case.samples(3, seed), []
-    check = preprocessor.check
-    preprocessor.check = lambda one: (checked.append(1), check(one))
-    for _ in range(2):
-        preprocessor.transform_batch(rows if as_list else vector_batch(case.space, rows))
-        assert len(checked) == 1
+@given(case=cases(), seed=seeds)
+def test_check_first_checks_one_row_of_the_first_batch(is_list, case, seed):
+    preprocessor = case.make("first")
+    checked = record_checks(preprocessor)
+    rows = case.samples(3, seed)
+    batch = rows if is_list else vector_batch(case.space, rows)
+
+    preprocessor.transform_batch(batch)
+    preprocessor.transform_batch(batch)
+
+    assert len(checked) == 1
 
 
-# --- unchecked ------------------------------------------------------------------------------------
+# --- without a check ------------------------------------------------------------------------------
+
+
+def encode_by_transform(preprocessor, obs):
+    return preprocessor.transform(obs)
+
+
+def encode_in_a_list(preprocessor, obs):
+    return preprocessor.transform_batch([obs])[0]
+
+
+def encode_by_write(preprocessor, obs):
+    """Write into an array with a place before and behind the slice, which must not change."""
+    padded = np.full(preprocessor.size + 2, 7.0, np.float32)
+    preprocessor.write(obs, padded, 1)
+    np.testing.assert_array_equal(padded[[0, -1]], 7)
+    return padded[1:-1]
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of casts from NaN and complex numbers
+@pytest.mark.parametrize("encode", [encode_by_transform, encode_in_a_list, encode_by_write])
 @bounded(150)
-@given(corrupted(mixed=True), st.sampled_from(["transform", "list", "write"]))
-def test_what_is_not_checked_stays_in_its_place_or_is_refused(drawn, way):
-    case, obs, _, site, _, bad = drawn
-    preprocessor = case.make("never")
+@given(corruption=corruptions(random_spaces.mixed_space))
+def test_unchecked_value_changes_only_its_place_or_is_rejected(encode, corruption):
+    case = corruption.case
+    place = corruption.place
+    expected = np.array(encoded(case.space, corruption.obs, case.options), np.float32)
+
     try:
-        if way == "transform":
-            found = preprocessor.transform(bad)
-        elif way == "list":
-            found = preprocessor.transform_batch([bad])[0]
-        else:
-            padded = np.full(preprocessor.size + 2, 7.0, np.float32)
-            preprocessor.write(bad, padded, 1)
-            np.testing.assert_array_equal(padded[[0, -1]], 7)
-            found = padded[1:-1]
+        found = encode(case.make("never"), corruption.bad_obs)
     except ObservationError as error:
         assert str(error).startswith("obs")  # noqa: PT017 - either outcome is right
         return
-    expected = np.array(encoded(case.space, obs, case.options), np.float32)
-    np.testing.assert_array_equal(found[: site.start], expected[: site.start])
-    np.testing.assert_array_equal(found[site.stop :], expected[site.stop :])
+
+    np.testing.assert_array_equal(found[: place.start], expected[: place.start])
+    np.testing.assert_array_equal(found[place.stop :], expected[place.stop :])
 
 
-@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of casts from NaN and complex numbers
+@pytest.mark.parametrize("check", ["never", "first"])
 @bounded(120)
-@given(corrupted())
-def test_what_is_not_checked_is_refused_by_type_or_has_the_right_shape(drawn):
-    case, _, good, _, _, bad = drawn
-    for check in ("never", "first"):
-        preprocessor = case.make(check)
-        preprocessor.transform(good)
-        try:
-            found = preprocessor.transform(bad)
-        except ObservationError:
-            continue
-        assert found.shape == preprocessor.shape
+@given(corruption=corruptions())
+def test_unchecked_encoding_has_the_right_shape_or_is_rejected(check, corruption):
+    preprocessor = corruption.case.make(check)
+    preprocessor.transform(corruption.good_obs)
+
+    try:
+        found = preprocessor.transform(corruption.bad_obs)
+    except ObservationError:
+        return
+
+    assert found.shape == preprocessor.shape
 
 
 @bounded(80)
-@given(corrupted(numbers=True))
-def test_a_wrong_number_passes_unchecked_unless_it_has_no_place(drawn):
-    case, _, _, site, _, bad = drawn
-    preprocessor = case.make("never")
-    if isinstance(site.space, spaces.Discrete | spaces.MultiDiscrete):
-        assert_refused(preprocessor.transform, bad, site)  # there is no slot for it
+@given(corruptions(only_numbers=True))
+def test_unchecked_number_is_rejected_only_if_it_has_no_place(corruption):
+    preprocessor = corruption.case.make("never")
+
+    if isinstance(corruption.place.space, spaces.Discrete | spaces.MultiDiscrete):
+        assert_rejected(preprocessor.transform, corruption.bad_obs, corruption.place)
     else:
-        assert preprocessor.transform(bad).shape == preprocessor.shape
+        assert preprocessor.transform(corruption.bad_obs).shape == preprocessor.shape
