@@ -1,5 +1,6 @@
-"""What RLlib's preprocessors and spaces get wrong, and what ours do; its pixel and filter faults
-stand elsewhere.
+"""Faults of RLlib's preprocessors and spaces that ours do not have.
+
+Those of its pixel preprocessor and its filter are tested with ours.
 """
 
 from __future__ import annotations
@@ -9,137 +10,214 @@ from collections import OrderedDict
 
 import numpy as np
 import pytest
-from gymnasium import spaces
+from gymnasium.spaces import Box, Dict, Discrete, Tuple
 
 from rlcatalog import ModelCatalog
 from rlcatalog.errors import ObservationError
 from rlcatalog.spaces import Repeated, Simplex
 
-FLOAT = np.float32
+
+def make_preprocessor(space, **config):
+    return ModelCatalog.get_preprocessor_for_space(space, config)
 
 
-def make(space, **options):
-    return ModelCatalog.get_preprocessor_for_space(space, options)
+# --- shapes and bounds ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     "space",
     [
-        spaces.Box(-1, 1, (128,), FLOAT),
-        spaces.Box(0, 255, (128,), np.uint8),
-        spaces.Box(0, 255, (210, 160, 3), np.uint8),
-        spaces.Box(0, 1, (210, 160, 3), FLOAT),
+        Box(-1, 1, (128,), np.float32),
+        Box(0, 255, (128,), np.uint8),
+        Box(0, 255, (210, 160, 3), np.uint8),
+        Box(0, 1, (210, 160, 3), np.float32),
     ],
     ids=str,
 )
-def test_a_shape_is_no_reason_to_rescale(space):
-    """RLlib takes any Box of these two shapes for Atari and rescales it."""
+def test_box_with_the_shape_of_a_game_is_not_rescaled(space):
+    # RLlib takes any Box of these two shapes for an Atari game, and rescales it.
     space.seed(0)
-    preprocessor, obs = make(space), space.sample()
-    found = preprocessor.transform(obs)
-    assert (type(preprocessor).__name__, found.dtype) == ("NoPreprocessor", space.dtype)
-    np.testing.assert_array_equal(found, obs)
+    obs = space.sample()
+    preprocessor = make_preprocessor(space)
+
+    encoded = preprocessor.transform(obs)
+
+    assert type(preprocessor).__name__ == "NoPreprocessor"
+    assert encoded.dtype == space.dtype
+    np.testing.assert_array_equal(encoded, obs)
     np.testing.assert_array_equal(preprocessor.transform_batch(obs[None])[0], obs)
 
 
-FAR, FREE = spaces.Box(-300, 500, (2,), FLOAT), spaces.Box(-np.inf, np.inf, (1,), FLOAT)
-BOUNDED = spaces.Dict({"far": FAR, "free": FREE, "n": spaces.Discrete(2)})
+def test_encoded_space_has_the_real_bounds():
+    # RLlib's has the bounds -1 and 1, whatever the range.
+    space = Dict(
+        {
+            "far": Box(-300, 500, (2,), np.float32),
+            "free": Box(-np.inf, np.inf, (1,), np.float32),
+            "n": Discrete(2),
+        }
+    )
+
+    encoded_space = make_preprocessor(space).observation_space
+
+    np.testing.assert_array_equal(encoded_space.low, [-300, -300, -np.inf, 0, 0])
+    np.testing.assert_array_equal(encoded_space.high, [500, 500, np.inf, 1, 1])
+    assert encoded_space.dtype == np.float32
+    assert encoded_space.original_space is space
 
 
-def test_the_processed_space_has_the_real_bounds():
-    """RLlib says Box(-1, 1) whatever the range."""
-    processed = make(BOUNDED).observation_space
-    np.testing.assert_array_equal(processed.low, [-300, -300, -np.inf, 0, 0])
-    np.testing.assert_array_equal(processed.high, [500, 500, np.inf, 1, 1])
-    assert processed.dtype == FLOAT
-    assert processed.original_space is BOUNDED
+# --- keys -----------------------------------------------------------------------------------------
+
+NUMBERS = {"a": 0.0, "b": 1.0, "c": 2.0}
 
 
-def keyed(keys):
-    """A Dict space with its keys in this order, and the value each key has in the observations
-    below.
-    """
-    space = spaces.Dict([(key, spaces.Box(0, 9, (1,), FLOAT)) for key in keys])
-    return space, {key: np.array([float(ord(key) - ord("a"))], FLOAT) for key in keys}
+def make_dict_space(keys):
+    return Dict([(key, Box(0, 9, (1,), np.float32)) for key in keys])
 
 
-@pytest.mark.parametrize("order", list(itertools.permutations("abc")), ids="".join)
-@pytest.mark.parametrize("kind", [dict, OrderedDict])
-def test_dict_fields_are_never_swapped(order, kind):
-    """RLlib matches by position: sorted for a dict, as it comes for an OrderedDict."""
-    space, values = keyed(order)
-    expected = np.concatenate([values[key] for key in order])
-    for shown in itertools.permutations("abc"):
-        obs = kind((key, values[key]) for key in shown)
-        np.testing.assert_array_equal(make(space).transform(obs), expected)
-        np.testing.assert_array_equal(make(space).transform_batch([obs, obs])[1], expected)
+def make_obs(keys, dict_class=dict):
+    """Return an observation with the keys in this order."""
+    return dict_class((key, np.array([NUMBERS[key]], np.float32)) for key in keys)
 
 
-def test_a_key_added_to_a_space_later_is_matched_by_key():
-    space, values = keyed("bc")
-    space.spaces["a"] = spaces.Box(0, 9, (1,), FLOAT)
-    obs = {"a": np.array([0.0], FLOAT), **values}
-    np.testing.assert_array_equal(make(space).transform(obs), [1, 2, 0])
+@pytest.mark.parametrize("keys_of_space", list(itertools.permutations("abc")), ids="".join)
+@pytest.mark.parametrize("keys_of_obs", list(itertools.permutations("abc")), ids="".join)
+@pytest.mark.parametrize("dict_class", [dict, OrderedDict])
+def test_dict_entries_are_never_swapped(keys_of_space, keys_of_obs, dict_class):
+    # RLlib matches entries by position: it sorts a dict by key, but not an OrderedDict.
+    preprocessor = make_preprocessor(make_dict_space(keys_of_space))
+    obs = make_obs(keys_of_obs, dict_class)
+
+    encoded = preprocessor.transform(obs)
+
+    np.testing.assert_array_equal(encoded, [NUMBERS[key] for key in keys_of_space])
+    np.testing.assert_array_equal(preprocessor.transform_batch([obs, obs]), [encoded, encoded])
+
+
+def test_key_added_to_a_space_later_is_matched_by_key():
+    space = make_dict_space("bc")
+    space.spaces["a"] = Box(0, 9, (1,), np.float32)
+
+    encoded = make_preprocessor(space).transform(make_obs("abc"))
+
+    np.testing.assert_array_equal(encoded, [1.0, 2.0, 0.0])  # b, c, a
+
+
+# --- checks and casts -----------------------------------------------------------------------------
 
 
 def test_every_observation_is_checked_on_request():
-    """RLlib looks at every hundredth."""
-    preprocessor = make(spaces.Box(-1, 1, (1,), FLOAT), check_observations="always")
+    # RLlib checks every hundredth.
+    preprocessor = make_preprocessor(Box(-1, 1, (1,), np.float32), check_observations="always")
+
     for _ in range(3):
-        preprocessor.transform(np.zeros(1, FLOAT))
+        preprocessor.transform(np.zeros(1, np.float32))
         with pytest.raises(ObservationError, match=r"within \[-1.0, 1.0\] at \[0\]; found 2.0"):
-            preprocessor.transform(np.full(1, 2.0, FLOAT))
-
-
-@pytest.mark.parametrize("given", [[0.5, 1.0], (0.5, 1.0), np.array([0.5, 1.0])], ids=str)
-def test_what_can_be_cast_is_cast_and_the_cast_is_kept(given):
-    """RLlib casts for its check alone: a list stays a list, float64 stays float64."""
-    found = make(spaces.Box(-1, 1, (2,), FLOAT)).transform(given)
-    assert isinstance(found, np.ndarray)
-    assert found.dtype == FLOAT
-    np.testing.assert_array_equal(found, [0.5, 1.0])
-
-
-LIST = Repeated(spaces.Box(-1, 1, (2,), FLOAT), 4)
+            preprocessor.transform(np.full(1, 2.0, np.float32))
 
 
 @pytest.mark.parametrize(
-    "space", [LIST, spaces.Tuple([LIST, LIST]), spaces.Dict({"a": LIST})], ids=str
+    "obs",
+    [
+        pytest.param([0.5, 1.0], id="list"),
+        pytest.param((0.5, 1.0), id="tuple"),
+        pytest.param(np.array([0.5, 1.0]), id="float64"),
+    ],
 )
-def test_lists_may_have_any_length_up_to_the_longest(space):
-    """RLlib compares with a stored sample of a random length, and accepts lists and arrays only."""
-    value = np.ones(2, FLOAT)
-    for length, kind in itertools.product(range(5), (list, tuple, np.array)):
-        one = kind([value] * length)
-        obs = {"dict": {"a": one}, "tuple": (one, one)}.get(type(space).__name__.lower(), one)
-        preprocessor = make(space, check_observations="always")
-        found = preprocessor.transform(obs)
-        assert found.dtype == FLOAT  # float64 at the top level there
-        np.testing.assert_array_equal(
-            found[:9], [length, *[1.0] * 2 * length, *[0.0] * 2 * (4 - length)]
-        )
+def test_observation_is_cast_to_the_dtype_of_its_space(obs):
+    # RLlib casts for its check only: a list stays a list, and float64 stays float64.
+    encoded = make_preprocessor(Box(-1, 1, (2,), np.float32)).transform(obs)
+
+    assert isinstance(encoded, np.ndarray)
+    assert encoded.dtype == np.float32
+    np.testing.assert_array_equal(encoded, [0.5, 1.0])
 
 
-def test_a_list_that_is_too_long_is_refused():
-    with pytest.raises(
-        ObservationError, match=r"obs: expected Repeated\(.*at most 4 items; found '5 items'"
-    ):
-        make(LIST).transform([np.ones(2, FLOAT)] * 5)
+# --- lists ----------------------------------------------------------------------------------------
+
+UP_TO_4_ITEMS = Repeated(Box(-1, 1, (2,), np.float32), 4)
+
+each_list = pytest.mark.parametrize("make_list", [list, tuple, np.array])
+each_length = pytest.mark.parametrize("length", range(5))
 
 
-def test_a_repeated_space_draws_empty_lists_too():
-    """RLlib's never does."""
-    LIST.seed(0)
-    assert {len(LIST.sample()) for _ in range(200)} == {0, 1, 2, 3, 4}
+def make_items(make_list, length):
+    return make_list([np.ones(2, np.float32)] * length)
 
 
-@pytest.mark.parametrize("shape", [(3,), (2, 3)])
-def test_a_simplex_takes_one_concentration_per_component(shape):
-    """RLlib takes one per row, which is a slip."""
+def encode_items(length):
+    """Return the encoding of a list of pairs of ones: its length, the items, and padding."""
+    ones = [1.0] * 2 * length
+    zeros = [0.0] * 2 * (4 - length)
+    return [length, *ones, *zeros]
+
+
+# RLlib compares a list with a stored one of a random length, and accepts lists and arrays only.
+@each_list
+@each_length
+def test_list_may_have_any_length_up_to_the_longest(make_list, length):
+    preprocessor = make_preprocessor(UP_TO_4_ITEMS, check_observations="always")
+
+    encoded = preprocessor.transform(make_items(make_list, length))
+
+    assert encoded.dtype == np.float32  # RLlib returns float64
+    np.testing.assert_array_equal(encoded, encode_items(length))
+
+
+@each_list
+@each_length
+def test_list_in_a_tuple_may_have_any_length(make_list, length):
+    space = Tuple([UP_TO_4_ITEMS, UP_TO_4_ITEMS])
+    preprocessor = make_preprocessor(space, check_observations="always")
+    items = make_items(make_list, length)
+
+    encoded = preprocessor.transform((items, items))
+
+    assert encoded.dtype == np.float32
+    np.testing.assert_array_equal(encoded, [*encode_items(length), *encode_items(length)])
+
+
+@each_list
+@each_length
+def test_list_in_a_dict_may_have_any_length(make_list, length):
+    preprocessor = make_preprocessor(Dict({"a": UP_TO_4_ITEMS}), check_observations="always")
+
+    encoded = preprocessor.transform({"a": make_items(make_list, length)})
+
+    assert encoded.dtype == np.float32
+    np.testing.assert_array_equal(encoded, encode_items(length))
+
+
+def test_repeated_space_draws_lists_of_each_length():
+    # RLlib's never draws an empty one.
+    space = Repeated(Box(-1, 1, (2,), np.float32), 4, seed=0)
+
+    lengths = {len(space.sample()) for _ in range(200)}
+
+    assert lengths == {0, 1, 2, 3, 4}
+
+
+# --- simplexes ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shape", [(3,), (2, 3)], ids=str)
+def test_simplex_has_one_concentration_per_component(shape):
+    # RLlib's has one per row.
     space = Simplex(shape, concentration=[1.0, 2.0, 300.0], seed=0)
-    drawn = np.array([space.sample() for _ in range(200)])
-    np.testing.assert_allclose(drawn.sum(-1), 1.0, atol=1e-5)
-    assert drawn[..., 2].mean() > 0.95
+
+    samples = np.array([space.sample() for _ in range(200)])
+
+    np.testing.assert_allclose(samples.sum(axis=-1), 1.0, atol=1e-5)
+    assert samples[..., 2].mean() > 0.95  # 300 of 303 on average
+
+
+def test_simplex_rejects_another_number_of_concentrations():
     with pytest.raises(ValueError, match=r"concentration: expected shape \(3,\), found \(2,\)"):
         Simplex((2, 3), concentration=[1.0, 2.0])
-    np.testing.assert_allclose(make(space).transform(drawn[0]), drawn[0])
+
+
+def test_simplex_is_encoded_as_it_is():
+    space = Simplex((2, 3), seed=0)
+    obs = space.sample()
+
+    np.testing.assert_allclose(make_preprocessor(space).transform(obs), obs)
