@@ -115,10 +115,11 @@ def test_refresh_of_given_plugins_does_not_scan_again(cleared_caches):
 
 
 def test_refresh_drops_registered_part_whose_key_is_taken(catalog, monkeypatch):
-    struct = msgspec.defstruct("Keys", [("mine_width", int, 3)], frozen=True, kw_only=True)
+    keys = msgspec.defstruct("Keys", [("mine_width", int, 3)], frozen=True, kw_only=True)
     model = type("Mine", (ModelV2,), {"framework_of_class": "torch"})
-    catalog.register_model("mine", model, config=struct)
+    catalog.register_model("mine", model, config=keys)
 
+    # A refresh adds registered parts again. It fails as if a new package had taken the key.
     def raise_duplicate(self, component, struct=None):
         raise DuplicateNameError("'mine_width' is taken")
 
@@ -358,18 +359,38 @@ def make_cache():
     return SimpleNamespace(answers=())
 
 
+def remember_answers(cache, numbers):
+    """Remember the answer to each of these lookups, which have no spaces."""
+    for number in numbers:
+        remember(cache, ("lookup", number), (), {"a": number}, f"answer {number}")
+
+
+def recall_answer(cache, number):
+    return recall(cache, ("lookup", number), (), {"a": number})
+
+
+def test_remember_returns_the_answer():
+    assert remember(make_cache(), ("lookup", 1), (), {"a": 1}, "answer") == "answer"
+
+
+def test_cache_keeps_64_answers():
+    cache = make_cache()
+
+    remember_answers(cache, range(CACHE_SIZE))
+
+    assert recall_answer(cache, 0) == "answer 0"
+    assert recall_answer(cache, 1) == "answer 1"
+    assert recall_answer(cache, 63) == "answer 63"
+
+
 def test_cache_drops_the_oldest_answer_when_it_is_full():
     cache = make_cache()
-    for i in range(CACHE_SIZE):
-        assert remember(cache, ("lookup", i), (), {"a": i}, f"answer {i}") == f"answer {i}"
-    assert recall(cache, ("lookup", 0), (), {"a": 0}) == "answer 0"
-    assert recall(cache, ("lookup", 1), (), {"a": 1}) == "answer 1"
-    assert recall(cache, ("lookup", 63), (), {"a": 63}) == "answer 63"
+    remember_answers(cache, range(CACHE_SIZE))
 
-    remember(cache, ("lookup", CACHE_SIZE), (), {}, "one too many")
+    remember_answers(cache, [CACHE_SIZE])
 
-    assert recall(cache, ("lookup", 0), (), {"a": 0}) is None
-    assert recall(cache, ("lookup", 1), (), {"a": 1}) == "answer 1"
+    assert recall_answer(cache, 0) is None
+    assert recall_answer(cache, 1) == "answer 1"
 
 
 #: Spaces are told apart by identity, so that two equal ones are needed.
@@ -568,21 +589,24 @@ def test_models_see_flat_numbers_if_original_space_differs():
 
 
 def test_unread_keys_warning_lists_parts_that_read_them():
-    models = [
-        ModelSpec(name, NET, "", reads=("max_seq_len", "vf_memory"))
-        for name in ("acme_a", "acme_b")
-    ]
-    catalog = isolated_catalog(*PARTS, make_plugin(*models))
-    config = {"max_seq_len": 3, "image_layout": "chw", "post_fcnet_activation": "tanh"}
+    # The two models are installed, but not chosen: they have to be named.
+    acme_a = ModelSpec("acme_a", NET, "", reads=("max_seq_len", "vf_memory"))
+    acme_b = ModelSpec("acme_b", NET, "", reads=("max_seq_len", "vf_memory"))
+    catalog = isolated_catalog(*PARTS, make_plugin(acme_a, acme_b))
 
     with pytest.warns(UnreadKeysWarning) as caught:
-        catalog.resolve(BOX, TWO, config, "torch")
+        catalog.resolve(BOX, TWO, {"max_seq_len": 3, "image_layout": "chw"}, "torch")
 
-    [message] = [str(warning.message) for warning in caught]
-    assert "max_seq_len (read by acme_a and acme_b), image_layout, " in message
-    # The activation follows the layers of another key, which is empty.
-    assert "post_fcnet_activation (" in message
-    assert "post_fcnet_hiddens)" in message
+    # No installed part reads image_layout.
+    [warning] = caught
+    assert "max_seq_len (read by acme_a and acme_b), image_layout." in str(warning.message)
+
+
+def test_unread_keys_warning_names_the_key_that_an_activation_needs(catalog):
+    config = {"post_fcnet_activation": "tanh"}  # without post_fcnet_hiddens, there are no layers
+
+    with pytest.warns(UnreadKeysWarning, match=r"post_fcnet_activation \(.*post_fcnet_hiddens\)"):
+        catalog.resolve(BOX, TWO, config, "torch")
 
 
 def test_keys_that_are_read_do_not_warn(catalog):

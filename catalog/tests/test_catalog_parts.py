@@ -146,16 +146,31 @@ def test_chosen_component_replaces_the_default(catalog):
     assert type(catalog.preprocessor_for(BOX, chosen={"obs": own})) is CustomPreprocessor
 
 
-def test_preprocessor_gets_a_copy_of_its_options(catalog):
+@pytest.fixture
+def options_preprocessor(catalog):
+    """The registered OptionsPreprocessor, which keeps the options that it gets."""
     catalog.register_preprocessor("own", OptionsPreprocessor)
-    own = catalog.registry.get("preprocessor", "own")
+    return catalog.registry.get("preprocessor", "own")
+
+
+def test_preprocessor_gets_its_options_under_rllibs_names(catalog, options_preprocessor):
     options = {"custom_model_config": {"k": [1]}}
 
-    preprocessor = catalog.preprocessor_for(BOX, options, chosen={"obs": own})
+    preprocessor = catalog.preprocessor_for(BOX, options, chosen={"obs": options_preprocessor})
 
-    # RLlib's old name of the key is offered too.
-    assert preprocessor.received_options == {**options, "custom_options": {"k": [1]}}
+    # "custom_options" is RLlib's old name of the key.
+    assert preprocessor.received_options == {
+        "custom_model_config": {"k": [1]},
+        "custom_options": {"k": [1]},
+    }
+
+
+def test_preprocessor_gets_a_copy_of_its_options(catalog, options_preprocessor):
+    options = {"custom_model_config": {"k": [1]}}
+    preprocessor = catalog.preprocessor_for(BOX, options, chosen={"obs": options_preprocessor})
+
     preprocessor.received_options["custom_options"]["k"].append(2)
+
     assert options == {"custom_model_config": {"k": [1]}}
 
 

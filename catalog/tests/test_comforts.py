@@ -342,8 +342,23 @@ def test_refresh_finds_newly_installed_plugin(site):
     assert record.version == "1.0"
     assert record.status == "loaded"
     assert catalog.registry.get("model", "late_nets_one").distribution == "late-nets"
-    assert "fcnet_hiddens" in catalog.schema.keys
-    assert catalog.refresh() == []  # nothing was installed since
+
+
+def test_refresh_returns_only_new_plugins(site):
+    catalog = Catalog(environ={})
+    install_plugin(site, "late-nets", write_model_plugin("late_nets_one"))
+    catalog.refresh()
+
+    assert catalog.refresh() == []
+
+
+def test_refresh_keeps_the_config_keys_of_other_plugins(site):
+    catalog = Catalog(environ={})
+    install_plugin(site, "late-nets", write_model_plugin("late_nets_one"))
+
+    catalog.refresh()
+
+    assert "fcnet_hiddens" in catalog.schema.keys  # of rlcatalog-fcnet
 
 
 def test_refresh_forgets_uninstalled_plugin(site):
