@@ -159,16 +159,25 @@ def test_registered_class_does_not_replace_a_saved_class(directory):
     assert type(loaded.model) is FullyConnectedNetwork
 
 
-def test_slot_that_was_empty_stays_empty(directory, module, entry_point, plugin):
-    rlcatalog.build(BOX, TWO, {}, catalog=make_catalog()).save(directory)
+@pytest.fixture
+def catalog_of_memories(module, entry_point, plugin):
+    """A catalog with a preferred plugin, whose memory a lookup chooses for every observation."""
     module(Memory=RivalModel)
-    memory = ModelSpec(
-        "memory", {"torch": "made_up_parts:Memory"}, "", match=match_everything, slot="memory"
-    )
-    point = entry_point("memories", plugin(rlcatalog_models=[memory]))
-    catalog = make_catalog(point, prefer=["memories"])
-    assert catalog.resolve(BOX, TWO).choices["memory"].component is not None
+    targets = {"torch": "made_up_parts:Memory"}
+    memory = ModelSpec("rival", targets, "", match=match_everything, slot="memory")
+    memories = entry_point("memories", plugin(rlcatalog_models=[memory]))
+    return make_catalog(memories, prefer=["memories"])
 
-    loaded = loading.load(directory, catalog=catalog)
+
+def test_lookup_chooses_the_new_memory(catalog_of_memories):
+    # Otherwise the next test would prove nothing.
+    assert catalog_of_memories.resolve(BOX, TWO).choices["memory"].component.name == "rival"
+
+
+def test_policy_without_memory_is_loaded_without_memory(directory, catalog_of_memories):
+    policy = rlcatalog.build(BOX, TWO, {}, catalog=make_catalog())
+    policy.save(directory)
+
+    loaded = loading.load(directory, catalog=catalog_of_memories)
 
     assert loaded.resolution.choices["memory"].component is None
