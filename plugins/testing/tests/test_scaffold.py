@@ -1,6 +1,4 @@
-"""`rlcatalog new`: what it writes works and passes its own tests and the tools; what it refuses is
-left alone.
-"""
+"""`rlcatalog new`: the packages that it writes, their own tests, and what it refuses."""
 
 from __future__ import annotations
 
@@ -19,11 +17,7 @@ import warm
 from gymnasium.spaces import Box, Dict, Discrete
 
 import rlcatalog
-from rlcatalog.errors import (
-    DuplicateNameError,
-    MissingExtraError,
-    UnknownNameError,
-)
+from rlcatalog.errors import DuplicateNameError, MissingExtraError, UnknownNameError
 from rlcatalog.plugins import install_hint, install_hints
 from rlcatalog.plugins.discovery import PluginRecord, incompatible_reason
 from rlcatalog_cli import main
@@ -39,8 +33,8 @@ from rlcatalog_testing.scaffold import (
 
 ROOT = Path(__file__).resolve().parents[3]
 TEMPLATES = ROOT / "plugins/testing/src/rlcatalog_testing/templates"
-#: The parts around the one that is made; those that stand in its extra `dev`.
-AROUND = (
+#: The built-in packages beside a new one; those of its extra `dev`.
+BUILT_IN = (
     "rlcatalog-bounded",
     "rlcatalog-categorical",
     "rlcatalog-fcnet",
@@ -48,280 +42,375 @@ AROUND = (
     "rlcatalog-multi-action",
     "rlcatalog-preprocessors",
 )
-OF_FRAMEWORKS = [kind for kind, about in KINDS.items() if about.frameworks]
+KINDS_WITH_FRAMEWORKS = [kind for kind, about in KINDS.items() if about.frameworks]
+KINDS_WITH_KEYS = [kind for kind, about in KINDS.items() if about.keys]
 pytestmark = pytest.mark.usefixtures("one_thread", "seeded")
 
 
-def name_of(kind):
+def distribution_of(kind):
     return f"acme-{kind}"
 
 
-def package_of(kind):
-    return name_of(kind).replace("-", "_")
+def module_of(kind):
+    return f"acme_{kind}".replace("-", "_")
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    """A folder with a package of each kind, all of them importable."""
-    folder = tmp_path_factory.mktemp("made")
+def packages(tmp_path_factory):
+    """A folder with a package of each kind, such as acme-model, which can be imported."""
+    folder = tmp_path_factory.mktemp("packages")
+    sources = []
     for kind in KINDS:
-        write_package(folder / name_of(kind), package_files(kind, name_of(kind)))
-    sources = [str(folder / name_of(kind) / "src") for kind in KINDS]
+        write_package(folder / distribution_of(kind), package_files(kind, distribution_of(kind)))
+        sources.append(str(folder / distribution_of(kind) / "src"))
     sys.path[:0] = sources
     yield folder
     sys.path[:] = [path for path in sys.path if path not in sources]
-    for name in [name for name in sys.modules if name.partition(".")[0] in map(package_of, KINDS)]:
-        del sys.modules[name]
+    modules = [module_of(kind) for kind in KINDS]
+    for name in list(sys.modules):
+        if name.partition(".")[0] in modules:
+            del sys.modules[name]
 
 
 @pytest.fixture
-def catalog_with(made):
-    """A function from kinds to the catalog of their packages and the parts around them."""
+def make_catalog(packages):
+    """Return a catalog of built-in packages and of the packages of these kinds."""
 
-    def catalog_with(*kinds):
-        points = [PluginEntryPoint(f"{package_of(kind)}.plugin", name_of(kind)) for kind in kinds]
-        return isolated_catalog(*points, *AROUND)
+    def make(*kinds):
+        plugins = [
+            PluginEntryPoint(f"{module_of(kind)}.plugin", distribution_of(kind)) for kind in kinds
+        ]
+        return isolated_catalog(*plugins, *BUILT_IN)
 
-    return catalog_with
+    return make
 
 
-# --- what is made works ---------------------------------------------------------------------------
+# --- the packages keep their contracts ------------------------------------------------------------
+
+each_kind = pytest.mark.parametrize("kind", KINDS)
+each_framework = pytest.mark.parametrize("framework", FRAMEWORKS)
+
+
+@each_kind
+def test_package_declares_a_part_of_its_kind(make_catalog, kind):
+    catalog = make_catalog(kind)
+
+    [record] = [plugin for plugin in catalog.plugins if plugin.distribution == f"acme-{kind}"]
+    assert record.status == "loaded"
+    assert record.error is None
+    [component] = [part for part in catalog.components() if part.distribution == f"acme-{kind}"]
+    assert component.kind == KINDS[kind].component
+    if KINDS[kind].frameworks:
+        assert component.frameworks == ("torch", "tf")
 
 
 @pytest.mark.parametrize("framework", ["torch", pytest.param("tf", marks=pytest.mark.attack)])
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_package_loads_and_keeps_the_kit_s_contract(catalog_with, kind, framework):
-    catalog = catalog_with(kind)
-    [record] = [record for record in catalog.plugins if record.distribution == name_of(kind)]
-    assert (record.status, record.error) == ("loaded", None)
-    [component] = [c for c in catalog.components() if c.distribution == name_of(kind)]
-    assert component.kind == KINDS[kind].component
-    assert component.frameworks == ("torch", "tf") or not KINDS[kind].frameworks
-    chosen = [
-        case
-        for case in cases(name_of(kind), catalog=catalog)
-        # What the plugin modules import is looked at below, and in one of them as it is for users,
-        # in a process.
-        if case.part.framework in (framework, None)
-        and (kind == "model" or case.check.name != "imports_no_framework")
-    ]
-    ended = list(outcomes(chosen))
-    assert {outcome.status for outcome in ended} <= {"passed", "skipped"}, ended
+@each_kind
+def test_package_passes_the_conformance_kit(make_catalog, kind, framework):
+    chosen_cases = []
+    for case in cases(distribution_of(kind), catalog=make_catalog(kind)):
+        # This check starts a process. It runs for the model only, because another test reads the
+        # imports of every package.
+        is_slow = case.check.name == "imports_no_framework" and kind != "model"
+        if case.part.framework in (framework, None) and not is_slow:
+            chosen_cases.append(case)
+
+    results = list(outcomes(chosen_cases))
+
+    assert {outcome.status for outcome in results} <= {"passed", "skipped"}, results
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_declarations_import_the_kernel_and_their_own_package_alone(made, kind):
-    source = (made / name_of(kind) / f"src/{package_of(kind)}/plugin.py").read_text(
-        encoding="utf-8"
-    )
-    nodes = [
-        node
-        for node in ast.walk(ast.parse(source))
-        if isinstance(node, ast.Import | ast.ImportFrom)
-    ]
-    names = {alias.name for node in nodes for alias in node.names if isinstance(node, ast.Import)}
-    names |= {node.module for node in nodes if isinstance(node, ast.ImportFrom)}
-    packages = {name.partition(".")[0] for name in names} - sys.stdlib_module_names
-    assert packages - {package_of(kind)} == {"rlcatalog"}
+@each_kind
+def test_plugin_module_imports_only_the_kernel_and_its_package(packages, kind):
+    module = packages / distribution_of(kind) / f"src/{module_of(kind)}/plugin.py"
+    imported = set()
+    for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            imported |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            imported.add(node.module)
+
+    top_level = {name.partition(".")[0] for name in imported} - sys.stdlib_module_names
+
+    assert top_level - {module_of(kind)} == {"rlcatalog"}
 
 
-def test_nothing_that_is_made_changes_a_choice(catalog_with):
-    """All nine installed, a policy for plain spaces is made of the same parts as with none."""
+@pytest.mark.parametrize(
+    ("obs_space", "action_space"),
+    [
+        pytest.param(Box(-1, 1, (4,)), Discrete(2), id="vector"),
+        pytest.param(Dict({"a": Box(-1, 1, (2,)), "b": Discrete(3)}), Box(-1, 1, (2,)), id="dict"),
+    ],
+)
+def test_new_packages_do_not_change_any_choice(make_catalog, obs_space, action_space):
     slots = ("preprocessor", "filter", "model", "memory", "head", "action_dist")
-    structured = Dict({"a": Box(-1, 1, (2,)), "b": Discrete(3)})
-    for spaces in ((Box(-1, 1, (4,)), Discrete(2)), (structured, Box(-1, 1, (2,)))):
-        with_all, plain = (
-            catalog.explain(*spaces).as_dict()
-            for catalog in (catalog_with(*KINDS), isolated_catalog(*AROUND))
-        )
-        assert [with_all[slot]["chosen"] for slot in slots] == [
-            plain[slot]["chosen"] for slot in slots
-        ]
+    built_in = isolated_catalog(*BUILT_IN).explain(obs_space, action_space).as_dict()
+
+    explanation = make_catalog(*KINDS).explain(obs_space, action_space).as_dict()
+
+    for slot in slots:
+        assert explanation[slot]["chosen"] == built_in[slot]["chosen"]
 
 
-@pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_parts_that_are_made_work_together(catalog_with, framework):
-    """A residual trunk, a GRU, a temperature, a filter and headings on both sides, in
-    one policy.
-    """
-    catalog = catalog_with(*KINDS)
-    observed, done = (
-        importlib.import_module(f"{package_of(kind)}.spaces").Heading
-        for kind in ("codec", "action-codec")
+# --- the packages work together -------------------------------------------------------------------
+
+
+@pytest.fixture
+def obs_space(packages):
+    """A space with a Heading, which the new preprocessor encodes."""
+    heading = importlib.import_module("acme_codec.spaces").Heading
+    return Dict({"course": heading(2), "speed": Box(-1, 1, (3,))})
+
+
+MEMORY_AND_FILTER = {
+    "custom_model": "acme_model",
+    "acme_memory_use": True,
+    "acme_memory_size": 8,
+    "observation_filter": "acme_filter",
+}
+
+
+@each_framework
+def test_new_parts_work_in_one_policy(make_catalog, obs_space, framework):
+    config = {**MEMORY_AND_FILTER, "acme_head_temperature": 2.0}
+    policy = rlcatalog.build(
+        obs_space, Discrete(3), config, framework, catalog=make_catalog(*KINDS)
     )
-    obs_space = Dict({"course": observed(2), "speed": Box(-1, 1, (3,))})
-    config = {
-        "custom_model": "acme_model",
-        "acme_memory_use": True,
-        "acme_memory_size": 8,
-        "acme_head_temperature": 2.0,
-        "observation_filter": "acme_filter",
-    }
-    policy = rlcatalog.build(obs_space, Discrete(3), config, framework, catalog=catalog)
+
     step = policy.act([obs_space.sample() for _ in range(5)])
+
     assert step.dist_inputs.shape == (5, 3)
-    config = {key: value for key, value in config.items() if "head" not in key}
-    policy = rlcatalog.build(
-        obs_space,
-        done(2),
-        {**config, "custom_action_dist": "acme_distribution"},
-        framework,
-        catalog=catalog,
+
+
+@each_framework
+def test_new_distribution_and_action_codec_work_together(make_catalog, obs_space, framework):
+    heading = importlib.import_module("acme_action_codec.spaces").Heading
+    config = {**MEMORY_AND_FILTER, "custom_action_dist": "acme_distribution"}
+    policy = rlcatalog.build(obs_space, heading(2), config, framework, catalog=make_catalog(*KINDS))
+
+    actions = policy.act([obs_space.sample() for _ in range(5)]).action
+
+    assert all(action in policy.action_space for action in actions)
+
+
+def install_by_hand(folder, site):
+    """Write the metadata of a package into a folder, as pip does when it installs it."""
+    project = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    [requirement] = project["dependencies"]
+    [(name, module)] = project["entry-points"]["rlcatalog.plugins"].items()
+    info = site / f"{folder.name.replace('-', '_')}-0.1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text(
+        f"Name: {project['name']}\nVersion: 0.1.0\nRequires-Dist: {requirement}\n"
     )
-    action = policy.act([obs_space.sample() for _ in range(5)]).action
-    assert all(row in policy.action_space for row in action)
+    (info / "entry_points.txt").write_text(f"[rlcatalog.plugins]\n{name} = {module}\n")
 
 
-@pytest.mark.attack  # that each kind keeps the contract is tried above
-def test_a_package_passes_its_own_tests_once_it_is_installed(tmp_path):
-    """What pip would write beside the code is written by hand; then the author's first `pytest`, of
-    two packages.
-    """
-    folders = []
-    for kind, frameworks in (("model", ["torch"]), ("codec", None)):
-        name, package = f"first-{kind}", f"first_{kind}"
-        folders.append(tmp_path / name)
-        write_package(folders[-1], package_files(kind, name, frameworks))
-        project = tomllib.loads((folders[-1] / "pyproject.toml").read_text(encoding="utf-8"))[
-            "project"
-        ]
-        [line] = project["dependencies"]
-        [(point, module)] = project["entry-points"]["rlcatalog.plugins"].items()
-        info = tmp_path / f"site/{package}-0.1.0.dist-info"
-        info.mkdir(parents=True)
-        info.joinpath("METADATA").write_text(
-            f"Name: {project['name']}\nVersion: 0.1.0\nRequires-Dist: {line}\n"
-        )
-        info.joinpath("entry_points.txt").write_text(f"[rlcatalog.plugins]\n{point} = {module}\n")
-    path = " ".join(map(str, [tmp_path / "site", *(folder / "src" for folder in folders)]))
-    arguments = [
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        "-o",
-        f"pythonpath={path}",
-        *(str(f / "tests") for f in folders),
-    ]
+@pytest.mark.attack  # the kit is run with each kind above
+def test_installed_packages_pass_their_own_tests(tmp_path):
+    folders = [tmp_path / "first-model", tmp_path / "first-codec"]
+    write_package(folders[0], package_files("model", "first-model", ["torch"]))
+    write_package(folders[1], package_files("codec", "first-codec", None))
+    for folder in folders:
+        install_by_hand(folder, tmp_path / "site")
+    path = [tmp_path / "site", *(folder / "src" for folder in folders)]
+    test_folders = [str(folder / "tests") for folder in folders]
+
     warnings = ["-W", "error::UserWarning"]
-    # Of PyTorch's CUDA build where there is no GPU.
+    # Of PyTorch's CUDA build on a computer without a GPU.
     warnings += ["-W", "ignore:CUDA initialization:UserWarning"]
-    done = warm.run([*warnings, "-m", "pytest", *arguments], tmp_path)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert re.search(r"^\d+ passed", done.stdout, re.M)
+    options = ["-q", "-p", "no:cacheprovider", "-o", f"pythonpath={' '.join(map(str, path))}"]
+    run = warm.run([*warnings, "-m", "pytest", *options, *test_folders], tmp_path)
+
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert re.search(r"^\d+ passed", run.stdout, re.M)
 
 
-# --- what each does -------------------------------------------------------------------------------
+# --- the parts compute what they should -----------------------------------------------------------
 
 
-@pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_the_memory_says_the_same_step_by_step_and_over_padded_sequences(catalog_with, framework):
-    config = {"acme_memory_use": True, "acme_memory_size": 8, "fcnet_hiddens": [8]}
-    policy = rlcatalog.build(
-        Box(-1, 1, (4,)), Discrete(3), config, framework, catalog=catalog_with("memory")
-    )
-    obs, lengths = np.random.default_rng(0).uniform(-1, 1, (7, 4)).astype(np.float32), [4, 2, 1]
-    steps, ends, row = [], [], 0
-    for length in lengths:
-        state = None
-        for _ in range(length):
-            step = policy.act(obs[row : row + 1], state)
-            state, row = step.state, row + 1
-            steps.append(step.dist_inputs[0])
-        ends.append(state.memory[0][0])
-    padded, real = np.full((12, 4), np.nan, np.float32), [0, 1, 2, 3, 4, 5, 8]
-    padded[real] = obs
-    tensor = (
-        importlib.import_module("torch").as_tensor
-        if framework == "torch"
-        else importlib.import_module("tensorflow").constant
-    )
-    start = [tensor(np.zeros((3, 8), np.float32))]
-    outputs, [end] = policy.model(
-        {"obs": tensor(padded)}, start, tensor(np.array(lengths, np.int32))
-    )
-    outputs, end = (
-        part.detach().numpy() if framework == "torch" else part.numpy() for part in (outputs, end)
-    )
-    np.testing.assert_allclose(outputs[real], steps, atol=1e-6)
-    np.testing.assert_allclose(end, ends, atol=1e-6)
+@pytest.fixture
+def memory_policy(make_catalog):
+    """Build a policy with the new memory, of width 8, for observations of 4 numbers."""
 
-
-@pytest.mark.parametrize("kind", ["model", "memory", "head"])
-def test_frameworks_say_the_same_with_the_same_weights(catalog_with, kind):
-    configs = {
-        "model": {"custom_model": "acme_model", "vf_share_layers": False},
-        "memory": {"acme_memory_use": True},
-        "head": {"acme_head_temperature": 3.0, "vf_share_layers": False},
-    }
-    torch, tf = (
-        rlcatalog.build(
-            Box(-1, 1, (4,)), Discrete(3), configs[kind], framework, catalog=catalog_with(kind)
+    def build(framework):
+        config = {"acme_memory_use": True, "acme_memory_size": 8, "fcnet_hiddens": [8]}
+        return rlcatalog.build(
+            Box(-1, 1, (4,)), Discrete(3), config, framework, catalog=make_catalog("memory")
         )
-        for framework in FRAMEWORKS
-    )
-    tf.model.set_weights(torch.model.get_weights())
-    obs, states = np.random.default_rng(0).uniform(-1, 1, (5, 4)).astype(np.float32), [None, None]
+
+    return build
+
+
+def make_tensor(array, framework):
+    if framework == "torch":
+        return importlib.import_module("torch").as_tensor(array)
+    return importlib.import_module("tensorflow").constant(array)
+
+
+def make_array(tensor, framework):
+    return tensor.detach().numpy() if framework == "torch" else tensor.numpy()
+
+
+def act_step_by_step(policy, sequence):
+    """Return the outputs of each step, and the last state."""
+    outputs = []
+    state = None
+    for obs in sequence:
+        step = policy.act(obs[None], state)
+        state = step.state
+        outputs.append(step.dist_inputs[0])
+    return outputs, state.memory[0][0]
+
+
+@each_framework
+def test_memory_computes_padded_sequences_like_steps(memory_policy, framework):
+    policy = memory_policy(framework)
+    rng = np.random.default_rng(0)
+    sequences = [rng.uniform(-1, 1, (length, 4)).astype(np.float32) for length in (4, 2, 1)]
+    steps = [act_step_by_step(policy, sequence) for sequence in sequences]
+
+    # Each sequence has four places, of which the last ones may be padding.
+    padded = np.full((3, 4, 4), np.nan, np.float32)
+    for i, sequence in enumerate(sequences):
+        padded[i, : len(sequence)] = sequence
+    start = make_tensor(np.zeros((3, 8), np.float32), framework)
+    lengths = make_tensor(np.array([4, 2, 1], np.int32), framework)
+    obs = make_tensor(padded.reshape(12, 4), framework)
+    outputs, [end] = policy.model({"obs": obs}, [start], lengths)
+
+    outputs = make_array(outputs, framework).reshape(3, 4, 3)
+    end = make_array(end, framework)
+    for i, (step_outputs, last_state) in enumerate(steps):
+        np.testing.assert_allclose(outputs[i, : len(step_outputs)], step_outputs, atol=1e-6)
+        np.testing.assert_allclose(end[i], last_state, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("kind", "config"),
+    [
+        ("model", {"custom_model": "acme_model", "vf_share_layers": False}),
+        ("memory", {"acme_memory_use": True}),
+        ("head", {"acme_head_temperature": 3.0, "vf_share_layers": False}),
+    ],
+    ids=["model", "memory", "head"],
+)
+def test_frameworks_compute_the_same_with_the_same_weights(make_catalog, kind, config):
+    catalog = make_catalog(kind)
+    spaces = (Box(-1, 1, (4,)), Discrete(3))
+    torch_policy = rlcatalog.build(*spaces, config, "torch", catalog=catalog)
+    tf_policy = rlcatalog.build(*spaces, config, "tf", catalog=catalog)
+    tf_policy.model.set_weights(torch_policy.model.get_weights())
+    obs = np.random.default_rng(0).uniform(-1, 1, (5, 4)).astype(np.float32)
+
+    torch_state = None
+    tf_state = None
     for _ in range(2):
-        one, other = (
-            policy.act(obs, state) for policy, state in zip((torch, tf), states, strict=True)
-        )
-        np.testing.assert_allclose(one.dist_inputs, other.dist_inputs, atol=1e-6)
-        np.testing.assert_allclose(one.value, other.value, atol=1e-6)
-        states = [one.state, other.state]
+        torch_step = torch_policy.act(obs, torch_state)
+        tf_step = tf_policy.act(obs, tf_state)
+
+        np.testing.assert_allclose(torch_step.dist_inputs, tf_step.dist_inputs, atol=1e-6)
+        np.testing.assert_allclose(torch_step.value, tf_step.value, atol=1e-6)
+        torch_state = torch_step.state
+        tf_state = tf_step.state
 
 
-@pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_the_distribution_is_scipy_s(catalog_with, framework):
-    from scipy.integrate import quad
+LEAST_SCALE = 0.5
+
+
+@pytest.fixture
+def laplace_class(make_catalog):
+    """Return the class of the new distribution, a Laplace distribution of two values."""
+
+    def load(framework):
+        config = {
+            "custom_action_dist": "acme_distribution",
+            "acme_distribution_least_scale": LEAST_SCALE,
+        }
+        spaces = (Box(-1, 1, (4,)), Box(-1, 1, (2,)))
+        policy = rlcatalog.build(*spaces, config, framework, catalog=make_catalog("distribution"))
+        return policy.dist_class
+
+    return load
+
+
+def draw_inputs(seed):
+    """Return inputs of six Laplace distributions: two means, then the logs of two scales."""
+    return np.random.default_rng(seed).normal(size=(6, 4)).astype(np.float32)
+
+
+def make_scipy_laplace(inputs):
     from scipy.stats import laplace
 
-    config = {"custom_action_dist": "acme_distribution", "acme_distribution_least_scale": 0.5}
-    policy = rlcatalog.build(
-        Box(-1, 1, (4,)), Box(-1, 1, (2,)), config, framework, catalog=catalog_with("distribution")
-    )
-    rng = np.random.default_rng(0)
-    inputs, others, actions = (rng.normal(size=(6, n)).astype(np.float32) for n in (4, 4, 2))
-    dist, other = policy.dist_class(inputs), policy.dist_class(others)
-    scales = [np.maximum(np.exp(x[:, 2:].astype(np.float64)), 0.5) for x in (inputs, others)]
-    p, q = (
-        laplace(x[:, :2].astype(np.float64), scale)
-        for x, scale in zip((inputs, others), scales, strict=True)
-    )
-
-    def numbers(tensor):
-        return tensor.detach().numpy() if framework == "torch" else tensor.numpy()
-
-    np.testing.assert_allclose(
-        numbers(dist.logp(actions)), p.logpdf(actions).sum(1), rtol=1e-5, atol=1e-5
-    )
-    np.testing.assert_allclose(numbers(dist.entropy()), p.entropy().sum(1), rtol=1e-5)
-    expected = [
-        sum(
-            quad(
-                lambda x, a=a, b=b: a.pdf(x) * (a.logpdf(x) - b.logpdf(x)),
-                -80,
-                80,
-                points=[a.mean(), b.mean()],
-                limit=400,
-            )[0]
-            for a, b in (
-                (laplace(p.mean()[i, j], scales[0][i, j]), laplace(q.mean()[i, j], scales[1][i, j]))
-                for j in range(2)
-            )
-        )
-        for i in range(2)
-    ]
-    np.testing.assert_allclose(numbers(dist.kl(other))[:2], expected, rtol=1e-4)
-    drawn = numbers(policy.dist_class(np.repeat(inputs[:1], 20_000, 0)).sample())
-    assert drawn.shape == (20_000, 2)
-    np.testing.assert_allclose(np.abs(drawn - inputs[0, :2]).mean(0), scales[0][0], rtol=0.05)
+    inputs = inputs.astype(np.float64)
+    scales = np.maximum(np.exp(inputs[:, 2:]), LEAST_SCALE)
+    return laplace(inputs[:, :2], scales)
 
 
-# --- the tools ------------------------------------------------------------------------------------
+@each_framework
+def test_distribution_has_density_and_entropy_of_scipy(laplace_class, framework):
+    inputs = draw_inputs(seed=0)
+    actions = np.random.default_rng(1).normal(size=(6, 2)).astype(np.float32)
+    dist = laplace_class(framework)(inputs)
+    expected = make_scipy_laplace(inputs)
+
+    logp = make_array(dist.logp(actions), framework)
+    entropy = make_array(dist.entropy(), framework)
+
+    np.testing.assert_allclose(logp, expected.logpdf(actions).sum(1), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(entropy, expected.entropy().sum(1), rtol=1e-5)
 
 
-def tool(*arguments, cwd, **environ):
-    done = subprocess.run(
+def integrate_kl(p, q):
+    """Return the KL divergence of two SciPy distributions of one value."""
+    from scipy.integrate import quad
+
+    def integrand(x):
+        return p.pdf(x) * (p.logpdf(x) - q.logpdf(x))
+
+    kl, _error = quad(integrand, -80, 80, points=[p.mean(), q.mean()], limit=400)
+    return kl
+
+
+@each_framework
+def test_distribution_has_the_kl_divergence_of_an_integral(laplace_class, framework):
+    from scipy.stats import laplace
+
+    inputs = draw_inputs(seed=0)[:2]
+    other_inputs = draw_inputs(seed=1)[:2]
+    cls = laplace_class(framework)
+
+    kl = make_array(cls(inputs).kl(cls(other_inputs)), framework)
+
+    for row in range(2):
+        expected = 0.0
+        for column in range(2):
+            scales = np.exp([inputs[row, 2 + column], other_inputs[row, 2 + column]])
+            scale, other_scale = np.maximum(scales.astype(np.float64), LEAST_SCALE)
+            p = laplace(float(inputs[row, column]), scale)
+            q = laplace(float(other_inputs[row, column]), other_scale)
+            expected += integrate_kl(p, q)
+        np.testing.assert_allclose(kl[row], expected, rtol=1e-4)
+
+
+@each_framework
+def test_distribution_samples_with_its_scale(laplace_class, framework):
+    [inputs] = draw_inputs(seed=0)[:1]
+    dist = laplace_class(framework)(np.repeat(inputs[None], 20_000, axis=0))
+
+    samples = make_array(dist.sample(), framework)
+
+    # The mean distance from the mean is the scale.
+    scales = np.maximum(np.exp(inputs[2:]), LEAST_SCALE)
+    assert samples.shape == (20_000, 2)
+    np.testing.assert_allclose(np.abs(samples - inputs[:2]).mean(0), scales, rtol=0.05)
+
+
+# --- linters and type checkers --------------------------------------------------------------------
+
+
+def run_tool(*arguments, cwd, **environ):
+    run = subprocess.run(
         [sys.executable, "-m", *arguments],
         cwd=cwd,
         env={**os.environ, **environ},
@@ -329,89 +418,127 @@ def tool(*arguments, cwd, **environ):
         text=True,
         check=False,
     )
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert run.returncode == 0, run.stdout + run.stderr
 
 
-def test_ruff_has_nothing_to_say(made, tmp_path):
-    """By the rules in each package, which are the repository's; nor is it to be reformatted,
-    however long a name.
-    """
+def test_packages_pass_ruff(packages):
+    run_tool("ruff", "check", "--no-cache", ".", cwd=packages)
+    run_tool("ruff", "format", "--no-cache", "--check", ".", cwd=packages)
+
+
+def test_packages_with_the_longest_name_pass_ruff(tmp_path):
     for kind in KINDS:
-        long = f"long-{kind}".ljust(LONGEST_NAME, "x")
-        write_package(tmp_path / long, package_files(kind, long))
-    for folder in (made, tmp_path):
-        tool("ruff", "check", "--no-cache", ".", cwd=folder)
-        tool("ruff", "format", "--no-cache", "--check", ".", cwd=folder)
-    settings = [
-        tomllib.loads(path.read_text(encoding="utf-8"))["tool"]["ruff"]
-        for path in (ROOT / "pyproject.toml", made / "acme-model/pyproject.toml")
-    ]
-    assert settings[0]["lint"]["select"] == settings[1]["lint"]["select"]
-    # Of hooks.
-    assert set(settings[1]["lint"]["ignore"]) - set(settings[0]["lint"]["ignore"]) == {"D103"}
+        name = f"long-{kind}".ljust(LONGEST_NAME, "x")
+        write_package(tmp_path / name, package_files(kind, name))
+
+    run_tool("ruff", "check", "--no-cache", ".", cwd=tmp_path)
+    run_tool("ruff", "format", "--no-cache", "--check", ".", cwd=tmp_path)
 
 
-@pytest.mark.attack  # where no cache of mypy's is, it looks through the frameworks
-def test_types_are_strict(made):
-    """All packages in one run with the repository's settings, whose cache `make lint`
-    has filled.
-    """
+def read_settings(project, tool):
+    return tomllib.loads((project / "pyproject.toml").read_text(encoding="utf-8"))["tool"][tool]
+
+
+def test_packages_have_the_ruff_rules_of_this_repository(packages):
+    rules_here = read_settings(ROOT, "ruff")["lint"]
+
+    rules = read_settings(packages / "acme-model", "ruff")["lint"]
+
+    assert rules["select"] == rules_here["select"]
+    # D103: hooks need no docstring.
+    assert set(rules["ignore"]) - set(rules_here["ignore"]) == {"D103"}
+
+
+@pytest.mark.attack  # without mypy's cache, it reads the frameworks for minutes
+def test_packages_pass_mypy(packages):
     pytest.importorskip("mypy")
-    path = os.pathsep.join(str(made / name_of(kind) / "src") for kind in KINDS)
-    packages = [argument for kind in KINDS for argument in ("-p", package_of(kind))]
-    tool("mypy", "--strict", *packages, cwd=ROOT, MYPYPATH=path)
-    assert tomllib.loads((made / "acme-model/pyproject.toml").read_text(encoding="utf-8"))["tool"][
-        "mypy"
-    ]["strict"]
+    path = os.pathsep.join(str(packages / distribution_of(kind) / "src") for kind in KINDS)
+    arguments = ["--strict"]
+    for kind in KINDS:
+        arguments += ["-p", module_of(kind)]
+
+    # In this repository, whose cache `make lint` has filled.
+    run_tool("mypy", *arguments, cwd=ROOT, MYPYPATH=path)
 
 
-# --- what is written ------------------------------------------------------------------------------
+def test_packages_ask_mypy_to_be_strict(packages):
+    assert read_settings(packages / "acme-model", "mypy")["strict"]
 
 
-@pytest.mark.parametrize("asked", [["torch"], ["tf"], ["tf", "torch"]])
-@pytest.mark.parametrize("kind", OF_FRAMEWORKS)
-def test_only_the_frameworks_asked_for_are_served(kind, asked):
-    files = package_files(kind, "acme-part", asked)
-    assert {f for f in FRAMEWORKS if f"src/acme_part/{f}.py" in files} == set(asked)
+# --- the files of a package -----------------------------------------------------------------------
+
+
+@pytest.fixture(params=[["torch"], ["tf"], ["tf", "torch"]], ids="-".join)
+def frameworks(request):
+    return request.param
+
+
+@pytest.mark.parametrize("kind", KINDS_WITH_FRAMEWORKS)
+def test_package_has_modules_of_its_frameworks_only(kind, frameworks):
+    files = package_files(kind, "acme-part", frameworks)
+
+    modules = [name for name in FRAMEWORKS if f"src/acme_part/{name}.py" in files]
+    named_in_readme = [name for name in FRAMEWORKS if f"acme_part/{name}.py" in files["README.md"]]
+    assert set(modules) == set(frameworks)
+    assert set(named_in_readme) == set(frameworks)
+
+
+@pytest.mark.parametrize("kind", KINDS_WITH_FRAMEWORKS)
+def test_package_has_extras_of_its_frameworks_only(kind, frameworks):
+    files = package_files(kind, "acme-part", frameworks)
+
     project = tomllib.loads(files["pyproject.toml"])["project"]
-    assert set(project["optional-dependencies"]) == {*asked, "dev"}
-    module = ast.parse(files["src/acme_part/plugin.py"])
-    [targets] = [
-        k.value
-        for node in ast.walk(module)
-        if isinstance(node, ast.Call)
-        for k in node.keywords
-        if k.arg == "targets"
-    ]
-    assert set(ast.literal_eval(targets)) == set(asked)
-    assert {f for f in FRAMEWORKS if f"acme_part/{f}.py" in files["README.md"]} == set(asked)
+    assert set(project["optional-dependencies"]) == {*frameworks, "dev"}
 
 
-def test_no_template_is_left_over():
-    used = {
-        name
-        for kind in KINDS
-        for name in (f"{kind}/{path.name}" for path in (TEMPLATES / kind).iterdir())
+@pytest.mark.parametrize("kind", KINDS_WITH_FRAMEWORKS)
+def test_package_declares_targets_of_its_frameworks_only(kind, frameworks):
+    files = package_files(kind, "acme-part", frameworks)
+
+    plugin = ast.parse(files["src/acme_part/plugin.py"])
+    keywords = [node for node in ast.walk(plugin) if isinstance(node, ast.keyword)]
+    [targets] = [keyword.value for keyword in keywords if keyword.arg == "targets"]
+    assert set(ast.literal_eval(targets)) == set(frameworks)
+
+
+def test_templates_of_unknown_kinds_are_not_left_over():
+    files = [path for path in TEMPLATES.glob("*/**/*") if path.is_file()]
+
+    # Those of a kind lie in its folder, those of all kinds in "common".
+    folders = {path.relative_to(TEMPLATES).parts[0] for path in files}
+    assert folders == {*KINDS, "common"}
+
+
+@each_kind
+def test_templates_of_a_kind_lie_directly_in_its_folder(kind):
+    assert all(path.is_file() for path in (TEMPLATES / kind).iterdir())
+
+
+def test_templates_of_all_kinds_are_six():
+    files = [path for path in (TEMPLATES / "common").glob("**/*") if path.is_file()]
+
+    assert len(files) == 6
+
+
+@pytest.mark.parametrize("kind", KINDS_WITH_KEYS)
+def test_package_declares_the_keys_of_its_kind(make_catalog, kind):
+    keys = make_catalog(kind).schema.keys
+
+    defaults = {
+        name: repr(key.default) for name, key in keys.items() if key.owner == distribution_of(kind)
     }
-    found = {
-        path.relative_to(TEMPLATES).as_posix()
-        for path in TEMPLATES.glob("*/**/*")
-        if path.is_file()
-    }
-    common = {name for name in found if name.startswith("common/")}
-    assert found == used | common
-    assert len(common) == 6
-
-
-@pytest.mark.parametrize("kind", [kind for kind, about in KINDS.items() if about.keys])
-def test_the_table_of_keys_is_that_of_the_config(made, catalog_with, kind):
-    keys = catalog_with(kind).schema.keys
-    own = {name: repr(key.default) for name, key in keys.items() if key.owner == name_of(kind)}
-    assert own == {f"{package_of(kind)}_{key.name}": key.default for key in KINDS[kind].keys}
-    readme = (made / name_of(kind) / "README.md").read_text(encoding="utf-8")
+    prefix = module_of(kind)
+    assert defaults == {f"{prefix}_{key.name}": key.default for key in KINDS[kind].keys}
     for key in KINDS[kind].keys:
-        assert keys[f"{package_of(kind)}_{key.name}"].meaning == key.meaning
-        assert f"| `{package_of(kind)}_{key.name}` | `{key.default}` | {key.meaning} |" in readme
+        assert keys[f"{prefix}_{key.name}"].meaning == key.meaning
+
+
+@pytest.mark.parametrize("kind", KINDS_WITH_KEYS)
+def test_readme_has_a_table_of_the_keys(packages, kind):
+    readme = (packages / distribution_of(kind) / "README.md").read_text(encoding="utf-8")
+
+    for key in KINDS[kind].keys:
+        assert f"| `{module_of(kind)}_{key.name}` | `{key.default}` | {key.meaning} |" in readme
 
 
 @pytest.mark.parametrize(
@@ -424,126 +551,181 @@ def test_the_table_of_keys_is_that_of_the_config(made, catalog_with, kind):
         ("0.2.0.dev3", ">=0.2.0.dev3,<0.3"),
     ],
 )
-def test_the_bound_takes_the_kernel_it_was_made_with(version, bound):
+def test_package_requires_the_version_it_was_written_with(version, bound):
+    record = PluginRecord("acme", "acme", "1.0", requires=(f"rlcatalog{bound}",))
+
     assert kernel_bound(version) == bound
-    plugin = PluginRecord("x", "x", "1.0", (f"rlcatalog{bound}",))
-    assert incompatible_reason(plugin, version) is None
+    assert incompatible_reason(record, version) is None
 
 
-def test_the_command_writes_the_package_and_says_what_comes_next(tmp_path, capsys):
-    with pytest.raises(SystemExit) as ended:
-        main(["new", "head", "Acme.Gate", "--frameworks", "tf", "--out", str(tmp_path)])
-    assert not ended.value.code
+# --- the command ----------------------------------------------------------------------------------
+
+
+def run_new(*arguments):
+    """Run `rlcatalog new`, and return its exit status."""
+    with pytest.raises(SystemExit) as caught:
+        main(["new", *arguments])
+    return caught.value.code or 0
+
+
+def test_command_writes_the_package(tmp_path):
+    status = run_new("head", "Acme.Gate", "--frameworks", "tf", "--out", str(tmp_path))
+
+    assert status == 0
     folder = tmp_path / "Acme.Gate"
-    files = package_files("head", "Acme.Gate", ["tf"])
-    assert {
+    texts = {
         path.relative_to(folder).as_posix(): path.read_text(encoding="utf-8")
         for path in folder.rglob("*")
         if path.is_file()
-    } == files
-    assert "src/acme_gate/tf.py" in files
-    said = capsys.readouterr().out
-    assert f"cd {folder}" in said
-    assert 'pip install -e ".[tf,dev]"' in said
+    }
+    assert texts == package_files("head", "Acme.Gate", ["tf"])
+    assert "src/acme_gate/tf.py" in texts
+
+
+def test_command_says_what_comes_next(tmp_path, capsys):
+    run_new("head", "Acme.Gate", "--frameworks", "tf", "--out", str(tmp_path))
+
+    text = capsys.readouterr().out
+    assert f"cd {tmp_path / 'Acme.Gate'}" in text
+    assert 'pip install -e ".[tf,dev]"' in text
 
 
 @pytest.mark.parametrize(
-    ("frameworks", "requirement"),
+    ("kind", "requirement"),
     [
-        (["torch", "tf"], "rlcatalog[torch,tf,testing]"),
-        ([], "rlcatalog[torch,testing]"),  # its tests build a policy, which needs one
+        ("model", "rlcatalog[torch,tf,testing]"),
+        # A filter needs no framework, but its tests build a policy.
+        ("filter", "rlcatalog[torch,testing]"),
     ],
 )
-def test_new_says_first_how_to_install_what_is_missing(
-    tmp_path, monkeypatch, capsys, frameworks, requirement
+def test_command_says_first_how_to_install_what_is_missing(
+    tmp_path, monkeypatch, capsys, kind, requirement
 ):
-    kind = "model" if frameworks else "filter"
+    # As long as rlcatalog is not released, pip cannot install what the new package needs.
     monkeypatch.setattr(scaffold, "RELEASED", False)
     monkeypatch.setattr(install_hints, "RELEASED", False)
     monkeypatch.setattr(scaffold, "missing_distributions", lambda names: ["rlcatalog-tf"])
-    with pytest.raises(SystemExit):
-        main(["new", kind, "acme-part", "--out", str(tmp_path)])
+
+    run_new(kind, "acme-part", "--out", str(tmp_path))
+
+    text = capsys.readouterr().out
     hint = install_hint(requirement)
-    said = capsys.readouterr().out
-    assert said.index(hint) < said.index("pip install -e")
+    assert text.index(hint) < text.index("pip install -e")
     assert hint in (tmp_path / "acme-part/README.md").read_text(encoding="utf-8")
 
 
-def test_new_leaves_installing_to_pip_once_released(tmp_path, monkeypatch, capsys):
+def test_command_leaves_installing_to_pip_once_released(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(scaffold, "RELEASED", True)
     monkeypatch.setattr(scaffold, "missing_distributions", lambda names: ["rlcatalog-tf"])
-    with pytest.raises(SystemExit):
-        main(["new", "model", "acme-part", "--out", str(tmp_path)])
+
+    run_new("model", "acme-part", "--out", str(tmp_path))
+
     workflow = tmp_path / "acme-part/.github/workflows/ci.yml"
-    texts = [capsys.readouterr().out, workflow.read_text(encoding="utf-8")]
-    lines = [line for text in texts for line in text.splitlines() if "pip install" in line]
+    text = capsys.readouterr().out + workflow.read_text(encoding="utf-8")
+    lines = [line for line in text.splitlines() if "pip install" in line]
     assert all('pip install -e ".[torch,tf,dev]"' in line for line in lines)
 
 
-# --- what is refused ------------------------------------------------------------------------------
+# --- errors ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
-        (
+        pytest.param(
             ["modle", "acme-x"],
             "'modle' is not a kind of part. Did you mean 'model'? Known: model, memory",
+            id="misspelt-kind",
         ),
-        (["model", "acme-x", "--frameworks", "torhc"], "Did you mean 'torch'? Known: torch, tf."),
-        (["model", "acme-x", "--frameworks", ""], "'' has no templates"),
-        (
+        pytest.param(
+            ["model", "acme-x", "--frameworks", "torhc"],
+            "Did you mean 'torch'? Known: torch, tf.",
+            id="misspelt-framework",
+        ),
+        pytest.param(
+            ["model", "acme-x", "--frameworks", ""], "'' has no templates", id="empty-framework"
+        ),
+        pytest.param(
             ["filter", "acme-x", "--frameworks", "torch"],
             "filter: the code for this kind needs no framework",
+            id="framework-of-a-filter",
         ),
-        (["model", "acme x"], "'acme x' is not a valid distribution name"),
-        (["model", "../acme"], "is not a valid distribution name"),
-        (["model", "acme-"], "is not a valid distribution name"),
-        (["model", "3d-net"], "would be imported as '3d_net'"),
-        (["model", "class"], "would be imported as 'class'"),
-        (["model", "a" * 41], "has 41 characters, but at most 40 are allowed"),
-        (["model", "Torch"], "is already installed"),
-        (["model", "rlcatalog_fcnet"], "is a distribution in the public index"),
-        (
+        pytest.param(
+            ["model", "acme x"], "'acme x' is not a valid distribution name", id="name-with-space"
+        ),
+        pytest.param(
+            ["model", "../acme"], "is not a valid distribution name", id="name-with-slash"
+        ),
+        pytest.param(["model", "acme-"], "is not a valid distribution name", id="name-with-dash"),
+        pytest.param(["model", "3d-net"], "would be imported as '3d_net'", id="name-with-digit"),
+        pytest.param(["model", "class"], "would be imported as 'class'", id="python-keyword"),
+        pytest.param(
+            ["model", "a" * 41], "has 41 characters, but at most 40 are allowed", id="long-name"
+        ),
+        pytest.param(["model", "Torch"], "is already installed", id="installed-package"),
+        pytest.param(
+            ["model", "rlcatalog_fcnet"],
+            "is a distribution in the public index",
+            id="package-of-the-public-index",
+        ),
+        pytest.param(
             ["model", "fcnet"],
             "would declare the model 'fcnet', but this name belongs to rlcatalog-fcnet",
+            id="name-of-a-built-in-model",
         ),
-        (["memory", "lstm"], "belongs to rlcatalog-lstm"),
-        (["filter", "filter"], "would declare the config 'filter_clip', but this name belongs to"),
-        (["model", "json"], "a module with that name is installed"),
-        (["model", "cv2"], "a module with that name is installed"),
+        pytest.param(
+            ["memory", "lstm"], "belongs to rlcatalog-lstm", id="name-of-a-built-in-memory"
+        ),
+        pytest.param(
+            ["filter", "filter"],
+            "would declare the config 'filter_clip', but this name belongs to",
+            id="name-of-a-config-key",
+        ),
+        pytest.param(
+            ["model", "json"], "a module with that name is installed", id="standard-library"
+        ),
+        pytest.param(
+            ["model", "cv2"], "a module with that name is installed", id="module-of-a-package"
+        ),
     ],
 )
-def test_refused_before_anything_is_written(tmp_path, capsys, arguments, said):
-    with pytest.raises(SystemExit) as ended:
-        main(["new", *arguments, "--out", str(tmp_path / "out")])
-    assert ended.value.code == 1
+def test_command_rejects_arguments_before_it_writes(tmp_path, capsys, arguments, message):
+    status = run_new(*arguments, "--out", str(tmp_path / "out"))
+
+    assert status == 1
     error = capsys.readouterr().err
     assert error.startswith("error: ")
-    assert said in error
+    assert message in error
     assert not (tmp_path / "out").exists()
 
 
-def test_errors_are_typed():
-    for kind, name, expected in (
-        ("modle", "acme-x", UnknownNameError),
-        ("model", "a b", UnknownNameError),
-        ("model", "torch", DuplicateNameError),
-    ):
-        with pytest.raises(expected):
-            package_files(kind, name)
+@pytest.mark.parametrize(
+    ("kind", "name", "error"),
+    [
+        pytest.param("modle", "acme-x", UnknownNameError, id="unknown-kind"),
+        pytest.param("model", "a b", UnknownNameError, id="invalid-name"),
+        pytest.param("model", "torch", DuplicateNameError, id="taken-name"),
+    ],
+)
+def test_package_files_raises_typed_errors(kind, name, error):
+    with pytest.raises(error):
+        package_files(kind, name)
 
 
-def test_a_folder_that_exists_is_left_as_it_is(tmp_path, capsys):
+def test_command_leaves_an_existing_folder_alone(tmp_path, capsys):
     (tmp_path / "acme-x").mkdir()
-    with pytest.raises(SystemExit):
-        main(["new", "model", "acme-x", "--out", str(tmp_path)])
+
+    run_new("model", "acme-x", "--out", str(tmp_path))
+
     assert "acme-x already exists, so nothing was written" in capsys.readouterr().err
     assert list((tmp_path / "acme-x").iterdir()) == []
 
 
-def test_without_the_template_engine_the_extra_is_named(monkeypatch):
-    monkeypatch.setitem(sys.modules, "jinja2", None)
-    with pytest.raises(MissingExtraError, match=re.escape(install_hint("rlcatalog-testing[new]"))):
+def test_missing_template_engine_error_names_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "jinja2", None)  # as if it were not installed
+
+    with pytest.raises(MissingExtraError) as caught:
         package_files("model", "acme-x")
-    assert issubclass(MissingExtraError, ImportError)
+
+    assert install_hint("rlcatalog-testing[new]") in str(caught.value)
+    assert isinstance(caught.value, ImportError)
