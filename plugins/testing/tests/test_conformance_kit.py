@@ -1,12 +1,9 @@
-"""The conformance kit itself: its cases, how they end, pytest's and the command line's view of
-them.
-"""
+"""The conformance kit: its cases, their outcomes, and how pytest and the command line show them."""
 
 from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
 import sys
 
@@ -16,7 +13,7 @@ import numpy as np
 import pytest
 import typer
 
-from rlcatalog import Catalog
+from rlcatalog import Catalog, Match
 from rlcatalog.errors import PartError, UnknownNameError
 from rlcatalog.plugins import CheckSpec, EnvWrapperSpec, FrameworkSpec
 from rlcatalog_preprocessors.arrays import NoPreprocessor
@@ -34,303 +31,80 @@ from rlcatalog_testing import (
     plugin_of,
     require,
 )
-from rlcatalog_testing.commands import check as command
+from rlcatalog_testing.commands import check as check_command
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-BESIDE = ("rlcatalog-preprocessors", "rlcatalog-categorical", "rlcatalog-gaussian")
-WIDE = "trunk-acme_net-output_width-torch"
+BUILT_IN = ("rlcatalog-preprocessors", "rlcatalog-categorical", "rlcatalog-gaussian")
+#: The case that checks the number of outputs of the model acme_net.
+OUTPUT_WIDTH = "trunk-acme_net-output_width-torch"
+#: A case that does not apply, because acme_net has no state.
+STATE = "trunk-acme_net-state_at_seq_lens-torch"
 
 
-def catalog_with(spec, **hooks):
-    return isolated_catalog(
-        *BESIDE, PluginEntryPoint(plugin_of(rlcatalog_models=[spec], **hooks), "acme")
-    )
-
-
-@pytest.fixture
-def faulty():
-    return catalog_with(faulty_parts.spec("faulty_parts:OneOutputMore"))
+def make_catalog(spec, **hooks):
+    """Return a catalog of some built-in packages and package acme, which declares this model."""
+    acme = PluginEntryPoint(plugin_of(rlcatalog_models=[spec], **hooks), "acme")
+    return isolated_catalog(*BUILT_IN, acme)
 
 
 @pytest.fixture
 def sound():
-    return catalog_with(faulty_parts.spec())
+    """A catalog with the model acme_net, which keeps its contract."""
+    return make_catalog(faulty_parts.spec())
 
 
-def ended(catalog, **options):
+@pytest.fixture
+def faulty():
+    """A catalog with the model acme_net, which has one output too many."""
+    return make_catalog(faulty_parts.spec("faulty_parts:OneOutputMore"))
+
+
+def run_cases(catalog, **options):
+    """Run all cases of acme, and return their outcomes by name."""
     return {
         outcome.name: outcome for outcome in outcomes(cases("acme", catalog=catalog, **options))
     }
 
 
-def test_a_failure_names_case_part_provider_and_hint(faulty):
-    with pytest.raises(ConformanceError) as found:
+# --- outcomes -------------------------------------------------------------------------------------
+
+
+def test_sound_part_passes_all_cases(sound):
+    statuses = {outcome.status for outcome in check_plugin("acme", catalog=sound)}
+
+    assert statuses == {"passed", "skipped"}
+
+
+def test_failure_names_case_part_package_and_spaces(faulty):
+    with pytest.raises(ConformanceError) as caught:
         check_plugin("acme", catalog=faulty)
-    text = str(found.value)
-    assert text.startswith("acme: ")
-    assert (
-        f"\n{WIDE}: model 'acme_net' (acme 1.0): Box(-1.0, 1.0, (4,), float32) → Discrete(3,"
-        " start=1)" in text
-    )
-    assert "outputs (3, 4), expected (3, 3). Hint: let forward return [B, num_outputs]" in text
+
+    message = str(caught.value)
+    assert message.startswith("acme: ")
+    assert f"\n{OUTPUT_WIDTH}: model 'acme_net' (acme 1.0): " in message
+    assert ": Box(-1.0, 1.0, (4,), float32) → Discrete(3, start=1)" in message
 
 
-def test_all_cases_of_a_sound_part_pass(sound):
-    assert {outcome.status for outcome in check_plugin("acme", catalog=sound)} == {
-        "passed",
-        "skipped",
-    }
+def test_failure_has_a_hint(faulty):
+    with pytest.raises(ConformanceError, match="Hint: let forward return") as caught:
+        check_plugin("acme", catalog=faulty)
 
-
-def test_a_failure_may_be_expected_and_must_then_fail(faulty, sound):
-    failing = {
-        name: "known" for name, outcome in ended(faulty).items() if outcome.status == "failed"
-    }
-    assert WIDE in failing
-    found = ended(faulty, expected=failing)
-    assert {(found[name].status, found[name].why) for name in failing} == {("expected", "known")}
-    check_plugin("acme", catalog=faulty, expected=failing)
-    with pytest.raises(ConformanceError, match=r"expected to fail \(known\), but passes"):
-        check_plugin("acme", catalog=sound, expected={WIDE: "known"})
-
-
-def test_an_expectation_of_no_case_is_refused(sound):
-    with pytest.raises(UnknownNameError, match=f"is not a case of acme. Did you mean '{WIDE}'"):
-        cases(
-            "acme", catalog=sound, expected={"trunk-acme_net-output_with-torch": "a typing error"}
-        )
-
-
-def test_a_distribution_without_parts_is_refused_with_the_reason(sound):
-    with pytest.raises(
-        UnknownNameError, match=r"'acne' is not in this catalog. Did you mean 'acme'"
-    ):
-        check_plugin("acne", catalog=sound)
-    with pytest.raises(
-        UnknownNameError, match=r"'acme-small' is not installed\. .*`pip install -e \.` in"
-    ) as found:
-        check_plugin("acme-small")
-    assert "rlcatalog-fcnet" not in str(found.value)
-    empty = isolated_catalog(PluginEntryPoint(plugin_of(rlcatalog_models=[]), "acme"))
-    with pytest.raises(UnknownNameError, match=r"'acme' has no part in this catalog"):
-        check_plugin("acme", catalog=empty)
-    broken = PluginEntryPoint("no_such_module_at_all", "acme")
-    with pytest.warns(match="acme"):
-        catalog = isolated_catalog(broken)
-    with pytest.raises(ConformanceError, match=r"acme 1.0 has failed: .*no_such_module_at_all"):
-        check_plugin("acme", catalog=catalog)
-
-
-def test_a_star_import_that_fails_is_named(tmp_path, monkeypatch):
-    lines = ["from rlcatalog import hookimpl", "from rlcatalog import *  # all of it"]
-    (tmp_path / "acme_stars.py").write_text("\n".join(lines), encoding="utf-8")
-    monkeypatch.syspath_prepend(str(tmp_path))
-    with pytest.warns(match="acme"):
-        catalog = isolated_catalog(PluginEntryPoint("acme_stars", "acme"))
-    star = r"`from rlcatalog import \*  # all of it` \(acme_stars.py:2\): import the names you use"
-    with pytest.raises(ConformanceError, match=rf"acme 1.0 has failed: .* {star}"):
-        check_plugin("acme", catalog=catalog)
-
-
-@pytest.mark.parametrize("beyond", [0.0, 5e-6])
-def test_listed_codecs_are_held_to_their_bounds_as_others_are(beyond, monkeypatch):
-    """The kit asks the rule of run time, which knows no tolerance, though listed codecs are not
-    watched there.
-    """
-    bounds = NoPreprocessor.bounds
-
-    def narrower(self):
-        low, high = bounds(self)
-        return low + np.float32(beyond), high - np.float32(beyond)
-
-    monkeypatch.setattr(NoPreprocessor, "bounds", narrower)
-    catalog = isolated_catalog("rlcatalog-preprocessors")
-    [case] = [
-        case
-        for case in cases("rlcatalog-preprocessors", catalog=catalog)
-        if str(case) == "preprocessor-none-encodes_within_its_bounds"
-    ]
-    if not beyond:
-        case()
-        return
-    with pytest.raises(ConformanceError, match=r"the range that its bounds\(\) returns"):
-        case()
-
-
-@pytest.mark.parametrize(
-    ("name", "fits"), [("numpy", True), ("acme_arrays", True), ("arrays", False)]
-)
-def test_a_framework_may_be_called_after_its_library(name, fits):
-    targets = {"backend": "toy_framework:Backend", "ops": "toy_framework:OPS"}
-    spec = FrameworkSpec(name, targets, "arrays", module="numpy")
-    catalog = isolated_catalog(PluginEntryPoint(plugin_of(rlcatalog_frameworks=[spec]), "acme"))
-    found = ended(catalog)[f"framework-{name}-names_are_its_own"]
-    assert found.status == ("passed" if fits else "failed"), found.why
-
-
-def test_pytest_gets_a_case_by_name_and_nothing_is_built_before(sound, monkeypatch):
-    for name in ("build_from_lookup", "resolve"):
-        monkeypatch.setattr(
-            Catalog, name, lambda *args, **kwargs: pytest.fail("asked while tests are collected")
-        )
-    mark = parametrize_with_checks("acme", catalog=sound, expected={WIDE: "known"}).mark
-    name, parameters = mark.args
-    assert name == "check"
-    ids = [parameter.id for parameter in parameters]
-    assert ids == [str(case) for case in cases("acme", catalog=sound)]
-    assert len(set(ids)) == len(ids)
-    [xfail] = parameters[ids.index(WIDE)].marks
-    assert (xfail.name, xfail.kwargs) == ("xfail", {"reason": "known", "strict": True})
-
-
-def test_pytest_skips_what_a_check_has_nothing_to_say_about(sound):
-    parameters = parametrize_with_checks("acme", catalog=sound).mark.args[1]
-    [parameter] = [p for p in parameters if p.id == "trunk-acme_net-state_at_seq_lens-torch"]
-    with pytest.raises(pytest.skip.Exception, match="it has no state"):
-        parameter.values[0]()
-
-
-def test_a_plugin_brings_checks_of_its_own(monkeypatch):
-    @check("trunk", hint="be better")
-    def pleases(part: Part) -> None:
-        require(False, "it does not please")
-
-    monkeypatch.setattr(faulty_parts, "pleases", pleases, raising=False)
-    spec = CheckSpec("acme_pleases", {"checks": "faulty_parts:pleases"}, "pleases")
-    found = ended(catalog_with(faulty_parts.spec(), rlcatalog_checks=[spec]))
-    assert found["trunk-acme_net-pleases-torch"].why.endswith(
-        "it does not please. Hint: be better."
+    # A batch of three rows, and three actions.
+    assert ("outputs (3, 4), expected (3, 3). Hint: let forward return [B, num_outputs]") in str(
+        caught.value
     )
 
 
-@pytest.mark.parametrize(
-    ("function", "words"),
-    [
-        (list, r"must return at least one rlcatalog_testing.Example, found \[\]"),
-        (lambda: ["CartPole-v1"], "found .'CartPole-v1'."),
-        (lambda: 1 / 0, "raised ZeroDivisionError: division by zero"),
-    ],
-    ids=["none", "others", "raises"],
-)
-def test_examples_that_are_none_are_a_fault_of_the_part(function, words, monkeypatch):
-    monkeypatch.setattr(faulty_parts, "examples", function)
-    catalog = catalog_with(faulty_parts.spec())
-    [component] = [c for c in catalog.components("model") if c.distribution == "acme"]
-    with pytest.raises(
-        PartError, match=rf"'acme_net' \(acme 1.0\): its examples function .* {words}"
-    ):
-        len(Part(component, catalog).examples)
+def test_check_is_skipped_if_the_framework_lacks_a_feature(sound):
+    outcome = run_cases(sound)["trunk-acme_net-traced_equals_eager-torch"]
 
-
-@pytest.mark.parametrize(
-    ("declared", "words"),
-    [
-        ({}, "it has no switch, so it is never applied"),
-        (
-            {"match": lambda request: faulty_parts.Match(None, "sails only")},
-            "no standard environment: .*CartPole.*: sails only",
-        ),
-        ({"match": lambda request: request.nope}, "its match function raised AttributeError"),
-        (
-            {
-                "match": lambda request: faulty_parts.Match(None, "sails only"),
-                "examples": "faulty_parts:environments",
-            },
-            "none of its examples: .*CartPole.* with {'max_seq_len': 7}: sails",
-        ),
-    ],
-    ids=["matchless", "refuses", "raises", "examples"],
-)
-@pytest.mark.filterwarnings("ignore::UserWarning")
-def test_a_wrapper_that_is_put_around_nothing_is_told_why(declared, words, monkeypatch):
-    pair = (lambda: gymnasium.make("CartPole-v1"), {"max_seq_len": 7})
-    monkeypatch.setattr(faulty_parts, "environments", lambda: [pair], raising=False)
-    spec = EnvWrapperSpec("sails", {"numpy": "faulty_parts:sails"}, "sails", **declared)
-    catalog = isolated_catalog(PluginEntryPoint(plugin_of(rlcatalog_env_wrappers=[spec]), "acme"))
-    found = ended(catalog)["env_wrapper-sails-applied_twice_is_once"]
-    assert found.status == "failed"
-    assert re.search(words, found.why), found.why
-
-
-def test_examples_are_declared_ones_and_standard_ones_beside():
-    for match, count in (
-        (None, len(faulty_parts.examples())),
-        (lambda request: faulty_parts.Match(1, "all"), 8),
-    ):
-        catalog = catalog_with(faulty_parts.spec(match=match))
-        [component] = [c for c in catalog.components("model") if c.distribution == "acme"]
-        found = Part(component, catalog).examples
-        assert len(found) == count, found
-        assert all(example.config["custom_model"] == "acme/acme_net" for example in found)
-
-
-def test_the_command_prints_a_line_per_case_and_fails_with_hints(
-    faulty, sound, monkeypatch, capsys
-):
-    monkeypatch.setattr(kit, "default_catalog", lambda: sound)
-    command("acme")
-    *lines, last = capsys.readouterr().out.splitlines()
-    assert f"passed   {WIDE}" in lines
-    assert "skipped  trunk-acme_net-state_at_seq_lens-torch (it has no state)" in lines
-    assert len(lines) == len(cases("acme", catalog=sound))
-    assert last.startswith("acme: ")
-    monkeypatch.setattr(kit, "default_catalog", lambda: faulty)
-    with pytest.raises(typer.Exit) as found:
-        command("acme")
-    assert found.value.exit_code == 1
-    text = capsys.readouterr().out
-    assert f"failed   {WIDE}\n         model 'acme_net' (acme 1.0): Box" in text
-    assert "\n         Hint: let forward return [B, num_outputs]" in text
-
-
-def test_command_prints_a_line_as_soon_as_a_case_ends(sound, monkeypatch, capsys):
-    printed = {}
-
-    @check("trunk", hint="", every_framework=False)
-    def reads_output(part):
-        printed["before"] = capsys.readouterr().out
-
-    monkeypatch.setattr(faulty_parts, "reads_output", reads_output, raising=False)
-    spec = CheckSpec("acme_reads_output", {"checks": "faulty_parts:reads_output"}, "reads")
-    catalog = catalog_with(faulty_parts.spec(), rlcatalog_checks=[spec])
-    monkeypatch.setattr(kit, "default_catalog", lambda: catalog)
-
-    command("acme")
-
-    assert f"passed   {WIDE}\n" in printed["before"]
-    assert "reads_output" not in printed["before"]
-    assert "passed   trunk-acme_net-reads_output\n" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("given", [None, "3"])
-def test_command_gives_frameworks_one_thread(given, monkeypatch, capsys):
-    seen = []
-
-    @check("trunk", hint="", every_framework=False)
-    def reads_threads(part):
-        seen.append(
-            [os.environ.get(name) for name in ("OMP_NUM_THREADS", "TF_NUM_INTEROP_THREADS")]
-        )
-
-    monkeypatch.setattr(faulty_parts, "reads_threads", reads_threads, raising=False)
-    monkeypatch.delenv("TF_NUM_INTEROP_THREADS", raising=False)
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    if given is not None:
-        monkeypatch.setenv("OMP_NUM_THREADS", given)
-    spec = CheckSpec("acme_reads_threads", {"checks": "faulty_parts:reads_threads"}, "reads")
-    catalog = catalog_with(faulty_parts.spec(), rlcatalog_checks=[spec])
-    monkeypatch.setattr(kit, "default_catalog", lambda: catalog)
-
-    command("acme")
-
-    assert seen == [[given or "1", "1"]]
-    assert os.environ.get("OMP_NUM_THREADS") == given
-    assert "TF_NUM_INTEROP_THREADS" not in os.environ
+    assert outcome.status == "skipped"
+    assert outcome.why == "framework 'torch' does not trace models"
 
 
 def test_cases_are_listed_without_importing_frameworks():
-    code = """
+    program = """
 import sys
 from rlcatalog_testing import cases
 
@@ -338,20 +112,414 @@ assert len(cases("rlcatalog-fcnet")) > 50
 heavy = {"torch", "tensorflow", "ray", "stable_baselines3"}
 assert not heavy & sys.modules.keys(), heavy & sys.modules.keys()
 """
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+
+    run = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+
     assert run.returncode == 0, run.stderr
 
 
-def test_tracing_is_not_asked_of_a_framework_without_it(sound):
-    outcome = ended(sound)["trunk-acme_net-traced_equals_eager-torch"]
-    assert outcome.status == "skipped"
-    assert outcome.why == "framework 'torch' does not trace models"
+# --- expected failures ----------------------------------------------------------------------------
 
 
-def test_the_command_prints_json(faulty, monkeypatch, capsys):
-    monkeypatch.setattr(kit, "default_catalog", lambda: faulty)
+def test_expected_failure_is_not_a_failure(faulty):
+    results = run_cases(faulty)
+    failing = [name for name, outcome in results.items() if outcome.status == "failed"]
+    assert OUTPUT_WIDTH in failing
+
+    results = run_cases(faulty, expected=dict.fromkeys(failing, "known"))
+
+    assert {results[name].status for name in failing} == {"expected"}
+    assert {results[name].why for name in failing} == {"known"}
+
+
+def test_plugin_with_expected_failures_passes(faulty):
+    results = run_cases(faulty)
+    failing = [name for name, outcome in results.items() if outcome.status == "failed"]
+
+    check_plugin("acme", catalog=faulty, expected=dict.fromkeys(failing, "known"))
+
+
+def test_expected_failure_that_passes_is_an_error(sound):
+    with pytest.raises(ConformanceError, match=r"expected to fail \(known\), but passes"):
+        check_plugin("acme", catalog=sound, expected={OUTPUT_WIDTH: "known"})
+
+
+def test_expected_failure_of_unknown_case_is_an_error(sound):
+    misspelt = {"trunk-acme_net-output_with-torch": "known"}
+
+    with pytest.raises(UnknownNameError, match=f"Did you mean '{OUTPUT_WIDTH}'") as caught:
+        cases("acme", catalog=sound, expected=misspelt)
+
+    assert "is not a case of acme" in str(caught.value)
+
+
+# --- packages that cannot be checked --------------------------------------------------------------
+
+
+def test_misspelt_package_error_suggests_the_nearest(sound):
+    with pytest.raises(UnknownNameError, match="Did you mean 'acme'") as caught:
+        check_plugin("acne", catalog=sound)
+
+    assert "'acne' is not in this catalog" in str(caught.value)
+
+
+def test_missing_package_error_says_how_to_install_it():
+    with pytest.raises(UnknownNameError, match=r"`pip install -e \.` in") as caught:
+        check_plugin("acme-small")
+
+    assert "'acme-small' is not installed." in str(caught.value)
+    assert "rlcatalog-fcnet" not in str(caught.value)  # no list of all packages
+
+
+def test_package_without_parts_is_an_error():
+    catalog = isolated_catalog(PluginEntryPoint(plugin_of(rlcatalog_models=[]), "acme"))
+
+    with pytest.raises(UnknownNameError, match=r"'acme' has no part in this catalog"):
+        check_plugin("acme", catalog=catalog)
+
+
+def test_package_that_cannot_be_imported_is_an_error():
+    with pytest.warns(match="acme"):
+        catalog = isolated_catalog(PluginEntryPoint("no_such_module_at_all", "acme"))
+
+    with pytest.raises(ConformanceError, match=r"acme 1.0 has failed: .*no_such_module_at_all"):
+        check_plugin("acme", catalog=catalog)
+
+
+def test_package_with_a_star_import_error_names_the_line(tmp_path, monkeypatch):
+    source = "from rlcatalog import hookimpl\nfrom rlcatalog import *  # all of it"
+    (tmp_path / "acme_stars.py").write_text(source, encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.warns(match="acme"):
+        catalog = isolated_catalog(PluginEntryPoint("acme_stars", "acme"))
+
+    with pytest.raises(ConformanceError, match=r"acme 1.0 has failed: ") as caught:
+        check_plugin("acme", catalog=catalog)
+
+    line = "`from rlcatalog import *  # all of it` (acme_stars.py:2): import the names you use"
+    assert line in str(caught.value)
+
+
+# --- checks of built-in parts ---------------------------------------------------------------------
+
+
+@pytest.fixture
+def case_of_bounds():
+    """The case that checks the bounds of the built-in preprocessor "none"."""
+    name = "preprocessor-none-encodes_within_its_bounds"
+    catalog = isolated_catalog("rlcatalog-preprocessors")
+    all_cases = cases("rlcatalog-preprocessors", catalog=catalog)
+    [case] = [case for case in all_cases if str(case) == name]
+    return case
+
+
+def test_built_in_codec_keeps_its_bounds(case_of_bounds):
+    case_of_bounds()
+
+
+def test_built_in_codec_slightly_beyond_its_bounds_is_an_error(case_of_bounds, monkeypatch):
+    # While a program runs, built-in codecs are not watched; the kit watches them.
+    true_bounds = NoPreprocessor.bounds
+
+    def narrower_bounds(self):
+        low, high = true_bounds(self)
+        return low + np.float32(5e-6), high - np.float32(5e-6)
+
+    monkeypatch.setattr(NoPreprocessor, "bounds", narrower_bounds)
+
+    with pytest.raises(ConformanceError, match=r"the range that its bounds\(\) returns"):
+        case_of_bounds()
+
+
+@pytest.mark.parametrize(
+    ("name", "status"),
+    [
+        pytest.param("numpy", "passed", id="name-of-its-library"),
+        pytest.param("acme_arrays", "passed", id="prefix-of-its-package"),
+        pytest.param("arrays", "failed", id="neither"),
+    ],
+)
+def test_framework_has_the_name_of_its_library_or_a_prefix(name, status):
+    targets = {"backend": "toy_framework:Backend", "ops": "toy_framework:OPS"}
+    spec = FrameworkSpec(name, targets, "arrays", module="numpy")
+    catalog = isolated_catalog(PluginEntryPoint(plugin_of(rlcatalog_frameworks=[spec]), "acme"))
+
+    outcome = run_cases(catalog)[f"framework-{name}-names_are_its_own"]
+
+    assert outcome.status == status, outcome.why
+
+
+# --- checks of plugins ----------------------------------------------------------------------------
+
+
+def test_plugin_brings_checks_of_its_own(monkeypatch):
+    @check("trunk", hint="be better")
+    def pleases(part: Part) -> None:
+        require(False, "it does not please")
+
+    # The declaration names the check by its place in a module.
+    monkeypatch.setattr(faulty_parts, "pleases", pleases, raising=False)
+    spec = CheckSpec("acme_pleases", {"checks": "faulty_parts:pleases"}, "pleases")
+    catalog = make_catalog(faulty_parts.spec(), rlcatalog_checks=[spec])
+
+    outcome = run_cases(catalog)["trunk-acme_net-pleases-torch"]
+
+    assert outcome.status == "failed"
+    assert outcome.why.endswith("it does not please. Hint: be better.")
+
+
+# --- examples -------------------------------------------------------------------------------------
+
+
+def make_part(catalog):
+    """Return the model of acme as a part to be checked."""
+    [component] = [part for part in catalog.components("model") if part.distribution == "acme"]
+    return Part(component, catalog)
+
+
+def return_text():
+    return ["CartPole-v1"]
+
+
+def raise_error():
+    return 1 / 0
+
+
+@pytest.mark.parametrize(
+    ("function", "cause"),
+    [
+        (list, r"must return at least one rlcatalog_testing.Example, found \[\]"),
+        (return_text, "found .'CartPole-v1'."),
+        (raise_error, "raised ZeroDivisionError: division by zero"),
+    ],
+    ids=["no-example", "text", "error"],
+)
+def test_wrong_examples_are_a_fault_of_the_part(function, cause, monkeypatch):
+    # acme_net declares this function.
+    monkeypatch.setattr(faulty_parts, "examples", function)
+    part = make_part(make_catalog(faulty_parts.spec()))
+
+    with pytest.raises(PartError, match=rf"its examples function .*{cause}") as caught:
+        len(part.examples)
+
+    assert "'acme_net' (acme 1.0)" in str(caught.value)
+
+
+def match_all(request):
+    return Match(1, "all")
+
+
+@pytest.mark.parametrize(
+    ("match", "count"),
+    [
+        pytest.param(None, 2, id="declared"),
+        pytest.param(match_all, 8, id="declared-and-standard"),
+    ],
+)
+def test_part_that_matches_has_standard_examples_too(match, count):
+    # It declares two examples.
+    part = make_part(make_catalog(faulty_parts.spec(match=match)))
+
+    examples = part.examples
+
+    assert len(examples) == count
+    assert {example.config["custom_model"] for example in examples} == {"acme/acme_net"}
+
+
+# --- wrappers that are never applied --------------------------------------------------------------
+
+
+def check_wrapper(**fields):
+    """Return the outcome of a check of the wrapper "sails", which has these fields."""
+    spec = EnvWrapperSpec("sails", {"numpy": "faulty_parts:sails"}, "sails", **fields)
+    catalog = isolated_catalog(PluginEntryPoint(plugin_of(rlcatalog_env_wrappers=[spec]), "acme"))
+    return run_cases(catalog)["env_wrapper-sails-applied_twice_is_once"]
+
+
+def match_no_environment(request):
+    return Match(None, "sails only")
+
+
+def match_by_missing_attribute(request):
+    return request.nope
+
+
+def test_wrapper_without_match_and_switch_is_never_applied():
+    outcome = check_wrapper()
+
+    assert outcome.status == "failed"
+    assert "it has no switch, so it is never applied" in outcome.why
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_wrapper_that_matches_no_environment_is_never_applied():
+    outcome = check_wrapper(match=match_no_environment)
+
+    assert outcome.status == "failed"
+    _, after = outcome.why.split("no standard environment: ")
+    assert "CartPole" in after
+    assert ": sails only" in after
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_wrapper_whose_match_function_fails_is_a_failure():
+    outcome = check_wrapper(match=match_by_missing_attribute)
+
+    assert outcome.status == "failed"
+    assert "its match function raised AttributeError" in outcome.why
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_wrapper_that_matches_none_of_its_examples_is_a_failure(monkeypatch):
+    # Pairs of what makes an environment and a config.
+    def environments():
+        return [(lambda: gymnasium.make("CartPole-v1"), {"max_seq_len": 7})]
+
+    monkeypatch.setattr(faulty_parts, "environments", environments, raising=False)
+
+    outcome = check_wrapper(match=match_no_environment, examples="faulty_parts:environments")
+
+    assert outcome.status == "failed"
+    _, after = outcome.why.split("none of its examples: ")
+    assert "CartPole" in after
+    assert " with {'max_seq_len': 7}: sails" in after
+
+
+# --- pytest ---------------------------------------------------------------------------------------
+
+
+def test_pytest_collects_a_test_per_case(sound):
+    mark = parametrize_with_checks("acme", catalog=sound).mark
+
+    name, parameters = mark.args
+    ids = [parameter.id for parameter in parameters]
+    assert name == "check"
+    assert ids == [str(case) for case in cases("acme", catalog=sound)]
+    assert len(set(ids)) == len(ids)
+
+
+@pytest.mark.parametrize("method", ["build_from_lookup", "resolve"])
+def test_pytest_collects_without_building(sound, monkeypatch, method):
+    def fail(*arguments, **options):
+        pytest.fail("something is built while tests are collected")
+
+    monkeypatch.setattr(Catalog, method, fail)
+
+    parametrize_with_checks("acme", catalog=sound)
+
+
+def find_parameter(mark, name):
+    _, parameters = mark.args
+    [parameter] = [parameter for parameter in parameters if parameter.id == name]
+    return parameter
+
+
+def test_pytest_expects_known_failures_strictly(sound):
+    mark = parametrize_with_checks("acme", catalog=sound, expected={OUTPUT_WIDTH: "known"}).mark
+
+    [xfail] = find_parameter(mark, OUTPUT_WIDTH).marks
+    assert xfail.name == "xfail"
+    assert xfail.kwargs == {"reason": "known", "strict": True}
+
+
+def test_pytest_skips_a_case_that_does_not_apply(sound):
+    mark = parametrize_with_checks("acme", catalog=sound).mark
+    [case] = find_parameter(mark, STATE).values
+
+    with pytest.raises(pytest.skip.Exception, match="it has no state"):
+        case()
+
+
+# --- the command ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def run_command(monkeypatch):
+    """Run `rlcatalog check acme` with this catalog."""
+
+    def run(catalog, **options):
+        monkeypatch.setattr(kit, "default_catalog", lambda: catalog)
+        check_command("acme", **options)
+
+    return run
+
+
+def test_command_prints_a_line_per_case(run_command, sound, capsys):
+    run_command(sound)
+
+    *lines, summary = capsys.readouterr().out.splitlines()
+    assert f"passed   {OUTPUT_WIDTH}" in lines
+    assert f"skipped  {STATE} (it has no state)" in lines
+    assert len(lines) == len(cases("acme", catalog=sound))
+    assert summary.startswith("acme: ")
+
+
+def test_command_fails_with_a_hint(run_command, faulty, capsys):
+    with pytest.raises(typer.Exit) as caught:
+        run_command(faulty)
+
+    assert caught.value.exit_code == 1
+    text = capsys.readouterr().out
+    assert f"failed   {OUTPUT_WIDTH}\n         model 'acme_net' (acme 1.0): Box" in text
+    assert "\n         Hint: let forward return [B, num_outputs]" in text
+
+
+def test_command_prints_json(run_command, faulty, capsys):
     with pytest.raises(typer.Exit):
-        command("acme", as_json=True)
-    found = {row["name"]: row for row in json.loads(capsys.readouterr().out)}
-    assert found[WIDE]["status"] == "failed"
-    assert {row["status"] for row in found.values()} <= {"passed", "failed", "skipped"}
+        run_command(faulty, as_json=True)
+
+    statuses = {row["name"]: row["status"] for row in json.loads(capsys.readouterr().out)}
+    assert statuses[OUTPUT_WIDTH] == "failed"
+    assert set(statuses.values()) <= {"passed", "failed", "skipped"}
+
+
+def make_catalog_with_check(monkeypatch, check):
+    """Return a catalog of a sound model and this check, the last of its cases."""
+    # The declaration names the check by its place in a module.
+    monkeypatch.setattr(faulty_parts, "own_check", check, raising=False)
+    spec = CheckSpec("acme_check", {"checks": "faulty_parts:own_check"}, "a check")
+    return make_catalog(faulty_parts.spec(), rlcatalog_checks=[spec])
+
+
+def test_command_prints_a_line_as_soon_as_a_case_ends(run_command, monkeypatch, capsys):
+    printed_before = []
+
+    @check("trunk", hint="", every_framework=False)
+    def reads_output(part):
+        printed_before.append(capsys.readouterr().out)
+
+    run_command(make_catalog_with_check(monkeypatch, reads_output))
+
+    [printed] = printed_before
+    assert f"passed   {OUTPUT_WIDTH}\n" in printed
+    assert "reads_output" not in printed
+    assert "passed   trunk-acme_net-reads_output\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("set_by_user", "threads"),
+    [pytest.param(None, "1", id="not-set"), pytest.param("3", "3", id="set-by-the-user")],
+)
+def test_command_gives_frameworks_one_thread(
+    run_command, monkeypatch, capsys, set_by_user, threads
+):
+    threads_in_check = []
+
+    @check("trunk", hint="", every_framework=False)
+    def reads_threads(part):
+        threads_in_check.append(os.environ.get("OMP_NUM_THREADS"))
+        threads_in_check.append(os.environ.get("TF_NUM_INTEROP_THREADS"))
+
+    monkeypatch.delenv("TF_NUM_INTEROP_THREADS", raising=False)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    if set_by_user is not None:
+        monkeypatch.setenv("OMP_NUM_THREADS", set_by_user)
+
+    run_command(make_catalog_with_check(monkeypatch, reads_threads))
+
+    assert threads_in_check == [threads, "1"]
+    # Afterwards the environment is as before.
+    assert os.environ.get("OMP_NUM_THREADS") == set_by_user
+    assert "TF_NUM_INTEROP_THREADS" not in os.environ
