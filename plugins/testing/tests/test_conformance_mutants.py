@@ -1,6 +1,4 @@
-"""The conformance kit finds every mutant, in every framework, and passes the sound parts that they
-are made of.
-"""
+"""Mutants, which are parts with one fault: the conformance kit finds each in every framework."""
 
 from __future__ import annotations
 
@@ -14,70 +12,104 @@ from rlcatalog_testing import ConformanceError, outcomes
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-KINDS = {"model": ALL, "memory": BOTH, "head": BOTH, "action_dist": ALL}
-#: The parts of this repository pass each check in TensorFlow as well: `test_conformance.py`.
-SOUND = [
-    pytest.param(kind, framework, marks=[pytest.mark.attack] * (framework == "tf"))
-    for kind, frameworks in KINDS.items()
-    for framework in frameworks
-]
+#: Kind of part → the frameworks in which there is a sound one, which mutants are made of.
+FRAMEWORKS = {"model": ALL, "memory": BOTH, "head": BOTH, "action_dist": ALL}
 
 
 @pytest.fixture(autouse=True)
-def forgotten():
+def forget_module():
+    """Forget the module with the classes of a mutant."""
     yield
     sys.modules.pop(MODULE, None)
 
 
-def grid():
-    """Yield each mutant in each of its frameworks; the first time in `make test`, else in
-    `make attack`.
+def list_mutants():
+    """Return a parameter for each mutant in each of its frameworks.
+
+    In one of them it is tried by `make test`, in the others by `make attack`.
     """
+    parameters = []
     for number, mutant in enumerate(MUTANTS):
-        now = in_turn(number, mutant.frameworks)
+        framework_of_make_test = in_turn(number, mutant.frameworks)
         for framework in mutant.frameworks:
-            marks = [] if framework == now else [pytest.mark.attack]
-            yield pytest.param(mutant, framework, id=f"{mutant}-{framework}", marks=marks)
+            marks = () if framework == framework_of_make_test else pytest.mark.attack
+            parameters.append(
+                pytest.param(mutant, framework, id=f"{mutant}-{framework}", marks=marks)
+            )
+    return parameters
 
 
-@pytest.mark.parametrize(("mutant", "framework"), [*grid()])
-def test_a_mutant_is_found_by_its_check(mutant, framework):
+def list_sound_parts():
+    parameters = []
+    for kind, frameworks in FRAMEWORKS.items():
+        for framework in frameworks:
+            # `make test` checks the parts of this repository in TensorFlow.
+            marks = pytest.mark.attack if framework == "tf" else ()
+            parameters.append(pytest.param(kind, framework, marks=marks))
+    return parameters
+
+
+@pytest.mark.parametrize(("mutant", "framework"), list_mutants())
+def test_mutant_is_found_by_its_check(mutant, framework):
     if framework == "tf":
         pytest.importorskip("tensorflow")
-    [case] = [
-        case for case in cases_of(mutant.kind, framework, mutant) if case.check.name == mutant.check
-    ]
+    all_cases = cases_of(mutant.kind, framework, mutant)
+    [case] = [case for case in all_cases if case.check.name == mutant.check]
+
     with pytest.raises(ConformanceError, match=r"acme-mutant 1\.0"):
         case()
 
 
-@pytest.mark.parametrize(("kind", "framework"), SOUND)
-def test_the_sound_part_passes(kind, framework):
-    ended = list(outcomes(cases_of(kind, framework)))
-    assert [outcome.why for outcome in ended if outcome.status == "failed"] == []
-    names = {
-        outcome.name.removesuffix(f"-{framework}").rpartition("-")[2]: outcome.status
-        for outcome in ended
-    }
-    asked = {
-        mutant.check for mutant in MUTANTS if mutant.kind == kind and framework in mutant.frameworks
-    }
-    # The others come with a declaration.
-    assert {names[check] for check in asked & names.keys()} == {"passed"}
+@pytest.mark.parametrize(("kind", "framework"), list_sound_parts())
+def test_sound_part_fails_no_check(kind, framework):
+    results = outcomes(cases_of(kind, framework))
+
+    assert [outcome.why for outcome in results if outcome.status == "failed"] == []
 
 
-def test_a_size_for_every_space_is_one_failure_that_names_it():
+@pytest.mark.parametrize(("kind", "framework"), list_sound_parts())
+def test_sound_part_passes_the_checks_that_find_mutants(kind, framework):
+    checks = set()
+    for mutant in MUTANTS:
+        if mutant.kind == kind and framework in mutant.frameworks:
+            checks.add(mutant.check)
+    # Some checks exist only for a mutant's declaration.
+    cases = [case for case in cases_of(kind, framework) if case.check.name in checks]
+
+    results = list(outcomes(cases))
+
+    assert results
+    assert {outcome.status for outcome in results} == {"passed"}
+
+
+@pytest.fixture
+def failures_of_greedy_distribution():
+    """The outcomes of a distribution whose match and size accept every space."""
     [mutant] = [mutant for mutant in MUTANTS if mutant.name == "a size for every space"]
-    ended = list(outcomes(cases_of(mutant.kind, "torch", mutant)))
-    [failed] = [outcome.why for outcome in ended if outcome.status == "failed"]
-    assert "its match and size accept" in failed
-    assert "MultiDiscrete([2 3])" in failed
-    assert "let match return no rank, or size raise UnsupportedSpaceError" in failed
-    assert sum("works_for_what_it_accepts comes first" in outcome.why for outcome in ended) > 10
+    return list(outcomes(cases_of(mutant.kind, "torch", mutant)))
 
 
-def test_the_table_is_long():
+def test_distribution_for_every_space_is_one_failure(failures_of_greedy_distribution):
+    [failure] = [
+        outcome.why for outcome in failures_of_greedy_distribution if outcome.status == "failed"
+    ]
+
+    assert "its match and size accept" in failure
+    assert "MultiDiscrete([2 3])" in failure
+    assert "let match return no rank, or size raise UnsupportedSpaceError" in failure
+
+
+def test_distribution_for_every_space_skips_other_checks(failures_of_greedy_distribution):
+    reasons = [outcome.why for outcome in failures_of_greedy_distribution]
+
+    assert sum("works_for_what_it_accepts comes first" in reason for reason in reasons) > 10
+
+
+def test_table_has_many_different_mutants():
     assert len(MUTANTS) >= 60
     assert len({str(mutant) for mutant in MUTANTS}) == len(MUTANTS)
-    for framework in BOTH:
-        assert sum(framework in mutant.frameworks for mutant in MUTANTS) >= 45
+
+
+@pytest.mark.parametrize("framework", BOTH)
+def test_table_has_many_mutants_of_each_framework(framework):
+    assert sum(framework in mutant.frameworks for mutant in MUTANTS) >= 45
