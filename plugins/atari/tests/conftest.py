@@ -1,4 +1,4 @@
-"""What the tests of the Atari package share: games, and what an emulator says about itself."""
+"""Atari games for the tests: making, reusing and inspecting them."""
 
 from __future__ import annotations
 
@@ -14,42 +14,42 @@ gymnasium.register_envs(ale_py)
 
 
 @pytest.fixture(scope="module")
-def games():
-    """Games that no test uses, by what they were made with: to load one takes as long as a short
-    test.
-    """
+def unused_games():
+    """Games that no test uses at the moment, by their id and arguments."""
     return defaultdict(list)
 
 
 @pytest.fixture
-def wrapped(games):
-    """Wrap a game that no other env of the test has: `wrapped(id, config, **kwargs of the
-    environment)`.
+def wrap_game(unused_games):
+    """Make a game and wrap it: `wrap_game("ALE/Pong-v5", config, obs_type="ram")`.
+
+    Games are used again by later tests, because to load one takes as long as a short test.
     """
-    lent = []
+    used = []
 
     def make(env_id, config=None, **kwargs):
         key = (env_id, *sorted(kwargs.items()))
-        game = games[key].pop() if games[key] else gymnasium.make(env_id, **kwargs)
-        lent.append((key, game))
+        if unused_games[key]:
+            game = unused_games[key].pop()
+        else:
+            game = gymnasium.make(env_id, **kwargs)
+        used.append((key, game))
         return rlcatalog.wrap_env(game, config)
 
     yield make
-    for key, game in lent:
-        games[key].append(game)
+    for key, game in used:
+        unused_games[key].append(game)
 
 
 @pytest.fixture
-def layers():
-    """Name the wrappers around an environment, the outermost first, gymnasium's own
-    two left out.
-    """
+def list_wrappers():
+    """Return the names of the wrappers around an environment, without those of gymnasium.make."""
 
     def names(env):
-        found = []
+        wrappers = []
         while env is not env.unwrapped:
-            found.append(type(env).__name__)
+            wrappers.append(type(env).__name__)
             env = env.env
-        return [name for name in found if name not in ("OrderEnforcing", "PassiveEnvChecker")]
+        return [name for name in wrappers if name not in ("OrderEnforcing", "PassiveEnvChecker")]
 
     return names

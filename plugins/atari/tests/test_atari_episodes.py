@@ -1,6 +1,8 @@
-"""Where episodes of Atari games begin and end: FIRE, and lost lives."""
+"""Beginnings and ends of Atari episodes: the FIRE button, and lost lives."""
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import gymnasium
 import numpy as np
@@ -11,55 +13,27 @@ from gymnasium.wrappers import AtariPreprocessing
 from rlcatalog.errors import NotServedError
 from rlcatalog_atari.episodes import FireOnReset, TerminalOnLifeLoss
 
-NO_SKIP = "BreakoutNoFrameskip-v4"  # no sticky actions: what happens, happens always
-NOOP, FIRE = 0, 1
-
-
-def play_until_end(env, action, most=2000):
-    """Repeat an action until the episode ends; return the last step."""
-    for _ in range(most):
-        step = env.step(action)
-        if step[2] or step[3]:
-            return step
-    raise AssertionError(f"no end after {most} steps")
-
-
-# --- FIRE -----------------------------------------------------------------------------------------
-
-
-def test_fire_is_pressed_or_the_game_would_not_start(wrapped):
-    fired, bare = wrapped(NO_SKIP), AtariPreprocessing(gymnasium.make(NO_SKIP))
-    for env in (fired, bare):
-        env.reset(seed=0)
-        for _ in range(60):
-            env.step(NOOP)
-    assert fired.unwrapped.ale.lives() == 4  # the ball was in play and fell
-    assert bare.unwrapped.ale.lives() == 5
-
-
-@pytest.mark.parametrize(
-    ("env_id", "pressed"), [("ALE/Breakout-v5", True), ("ALE/Freeway-v5", False)]
-)
-def test_fire_is_pressed_where_there_is_such_a_button(wrapped, layers, env_id, pressed):
-    env = wrapped(env_id)
-    assert (
-        ("FireOnReset" in layers(env)) == pressed == ("FIRE" in env.unwrapped.get_action_meanings())
-    )
-
-
-def test_pressing_a_button_that_is_not_there_is_refused():
-    with pytest.raises(NotServedError, match="FireOnReset needs the action FIRE"):
-        FireOnReset(gymnasium.make("ALE/Freeway-v5"))
+#: A game without sticky actions, so that the same actions always have the same effect.
+BREAKOUT = "BreakoutNoFrameskip-v4"
+NOOP = 0
+FIRE = 1
 
 
 # --- a scripted game ------------------------------------------------------------------------------
 
 
-class Scripted(gymnasium.Env):
-    """A game whose steps are written down: lives after the step, and whether it ends the game or is
-    cut off.
+class Step(NamedTuple):
+    """What a step of a scripted game leads to: lives, and whether it ends the game."""
 
-    Observations say what happened: [number of games, steps in this game, last action].
+    lives: int
+    terminated: bool = False
+    truncated: bool = False
+
+
+class ScriptedGame(gymnasium.Env):
+    """A game with 3 lives whose steps are given, and repeated if there are too few.
+
+    Observations are [number of the game, steps in this game, last action].
     """
 
     observation_space = Box(-1, 255, (3,), np.int64)
@@ -67,163 +41,320 @@ class Scripted(gymnasium.Env):
     continuous = False
 
     def __init__(self, *steps):
-        self.script, self.games, self.ale = steps, 0, self
+        self.script = steps
+        self.number = 0
+        #: Wrappers ask the emulator, `ale`, for the lives.
+        self.ale = self
 
     def lives(self):
-        return self.now
+        return self.lives_left
 
     def get_action_meanings(self):
         return ["NOOP", "FIRE"]
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
-        self.games, self.at, self.now, self.options = self.games + 1, 0, 3, options
-        return np.array([self.games, 0, -1]), {"lives": 3, "new": True}
+        self.number += 1
+        self.steps = 0
+        self.lives_left = 3
+        self.options = options
+        return np.array([self.number, 0, -1]), {"lives": 3, "new": True}
 
     def step(self, action):
-        self.now, end = self.script[self.at % len(self.script)]
-        self.at += 1
-        return (
-            np.array([self.games, self.at, action]),
-            1.0,
-            end == "over",
-            end == "cut",
-            {"lives": self.now},
-        )
+        step = self.script[self.steps % len(self.script)]
+        self.steps += 1
+        self.lives_left = step.lives
+        obs = np.array([self.number, self.steps, action])
+        return obs, 1.0, step.terminated, step.truncated, {"lives": step.lives}
 
 
-def test_the_press_is_one_step_and_its_observation_the_first_one():
-    obs, info = FireOnReset(Scripted((3, ""), (3, ""))).reset(seed=0)
-    assert obs.tolist() == [1, 1, FIRE]
-    assert info == {"lives": 3, "new": True}
+#: The first observation of a second game, before any action.
+SECOND_GAME = [2, 0, -1]
 
 
-@pytest.mark.parametrize("end", ["over", "cut"])
-def test_a_press_that_ends_the_game_starts_another(end):
-    env = FireOnReset(Scripted((0, end)))
-    obs, _ = env.reset(seed=0, options={"a": 1})
-    assert obs.tolist() == [2, 0, -1]
-    assert env.unwrapped.options == {"a": 1}
-
-
-def ends(env, steps):
-    """Play; return for each step whether it terminated."""
+def play(env, steps):
+    """Press FIRE in each step; return for each whether it terminated the episode."""
     return [env.step(FIRE)[2] for _ in range(steps)]
 
 
-def test_a_lost_life_ends_the_episode_and_a_no_op_begins_the_next():
-    env = TerminalOnLifeLoss(Scripted((3, ""), (2, ""), (2, ""), (1, "")))
+each_end = pytest.mark.parametrize("end", ["terminated", "truncated"])
+
+
+# --- FIRE -----------------------------------------------------------------------------------------
+
+
+def test_reset_presses_fire_once():
+    env = FireOnReset(ScriptedGame(Step(lives=3)))
+
+    obs, info = env.reset(seed=0)
+
+    assert obs.tolist() == [1, 1, FIRE]  # the first game, after one step
+    assert info == {"lives": 3, "new": True}  # the info of the reset
+
+
+@each_end
+def test_fire_that_ends_the_game_starts_another(end):
+    env = FireOnReset(ScriptedGame(Step(lives=0, **{end: True})))
+
+    obs, _ = env.reset(seed=0, options={"a": 1})
+
+    assert obs.tolist() == SECOND_GAME
+    assert env.unwrapped.options == {"a": 1}
+
+
+def test_wrapped_breakout_starts_the_ball(wrap_game):
+    env = wrap_game(BREAKOUT)
+    env.reset(seed=0)
+
+    for _ in range(60):
+        env.step(NOOP)
+
+    assert env.unwrapped.ale.lives() == 4  # of 5: the ball fell
+
+
+def test_breakout_without_fire_does_not_start_the_ball():
+    # This is why FIRE has to be pressed.
+    env = AtariPreprocessing(gymnasium.make(BREAKOUT))
+    env.reset(seed=0)
+
+    for _ in range(60):
+        env.step(NOOP)
+
+    assert env.unwrapped.ale.lives() == 5
+
+
+def test_game_with_a_fire_button_is_wrapped(wrap_game, list_wrappers):
+    env = wrap_game("ALE/Breakout-v5")
+
+    assert "FIRE" in env.unwrapped.get_action_meanings()
+    assert "FireOnReset" in list_wrappers(env)
+
+
+def test_game_without_a_fire_button_is_not_wrapped(wrap_game, list_wrappers):
+    env = wrap_game("ALE/Freeway-v5")
+
+    assert "FIRE" not in env.unwrapped.get_action_meanings()
+    assert "FireOnReset" not in list_wrappers(env)
+
+
+def test_fire_on_reset_needs_a_fire_button():
+    with pytest.raises(NotServedError, match="FireOnReset needs the action FIRE"):
+        FireOnReset(gymnasium.make("ALE/Freeway-v5"))
+
+
+# --- lost lives -----------------------------------------------------------------------------------
+
+
+def test_lost_life_ends_the_episode():
+    env = TerminalOnLifeLoss(ScriptedGame(Step(lives=3), Step(lives=2)))
     env.reset()
-    assert ends(env, 2) == [False, True]
+
+    assert play(env, steps=2) == [False, True]
+
+
+def test_reset_after_a_lost_life_continues_the_game_with_a_no_op():
+    env = TerminalOnLifeLoss(ScriptedGame(Step(lives=2), Step(lives=2), Step(lives=1)))
+    env.reset()
+    play(env, steps=1)
+
     obs, info = env.reset()
-    assert obs.tolist() == [1, 3, NOOP]
+
+    assert obs.tolist() == [1, 2, NOOP]  # still the first game, after two steps
     assert info == {"lives": 2}
-    assert ends(env, 1) == [True]
+    assert play(env, steps=1) == [True]
 
 
-def test_a_bonus_life_ends_nothing():
-    env = TerminalOnLifeLoss(Scripted((4, ""), (3, ""), (3, "")))
+def test_bonus_life_does_not_end_the_episode():
+    env = TerminalOnLifeLoss(ScriptedGame(Step(lives=4), Step(lives=3), Step(lives=3)))
     env.reset()
-    assert ends(env, 3) == [False, True, False]
+
+    assert play(env, steps=3) == [False, True, False]
 
 
-def test_no_lives_left_is_not_the_end_before_the_game_says_so():
-    env = TerminalOnLifeLoss(Scripted((1, ""), (0, ""), (0, ""), (0, "over")))
+def test_last_life_lost_is_not_the_end_before_the_game_says_so():
+    env = TerminalOnLifeLoss(
+        ScriptedGame(Step(lives=1), Step(lives=0), Step(lives=0), Step(lives=0, terminated=True))
+    )
     env.reset()
-    assert ends(env, 4) == [True, False, False, True]
-    assert env.reset()[0].tolist() == [2, 0, -1]
+
+    assert play(env, steps=4) == [True, False, False, True]
+
+    obs, _ = env.reset()
+    assert obs.tolist() == SECOND_GAME
 
 
-@pytest.mark.parametrize("end", ["over", "cut"])
-def test_a_life_lost_with_the_game_begins_a_new_game(end):
-    env = TerminalOnLifeLoss(Scripted((2, end)))
+@each_end
+def test_end_of_the_game_is_passed_on(end):
+    env = TerminalOnLifeLoss(ScriptedGame(Step(lives=2, **{end: True})))
     env.reset()
+
     _, _, terminated, truncated, _ = env.step(FIRE)
-    assert (terminated, truncated) == (end == "over", end == "cut")
-    assert env.reset()[0].tolist() == [2, 0, -1]
+
+    assert terminated == (end == "terminated")
+    assert truncated == (end == "truncated")
 
 
-@pytest.mark.parametrize("end", ["over", "cut"])
-def test_a_no_op_that_ends_the_game_begins_a_new_one(end):
-    env = TerminalOnLifeLoss(Scripted((2, ""), (2, end)))
+@each_end
+def test_reset_after_the_game_begins_another(end):
+    env = TerminalOnLifeLoss(ScriptedGame(Step(lives=2, **{end: True})))
     env.reset()
-    assert ends(env, 1) == [True]
-    assert env.reset()[0].tolist() == [2, 0, -1]
-    assert ends(env, 1) == [True]  # lives are counted anew: from 3 to 2
+    env.step(FIRE)
+
+    obs, _ = env.reset()
+
+    assert obs.tolist() == SECOND_GAME
 
 
-def test_a_seed_begins_a_new_game():
-    env = TerminalOnLifeLoss(Scripted((2, "")))
+@each_end
+def test_no_op_that_ends_the_game_begins_another(end):
+    env = TerminalOnLifeLoss(ScriptedGame(Step(lives=2), Step(lives=2, **{end: True})))
     env.reset()
-    assert ends(env, 1) == [True]
-    assert env.reset(seed=5)[0].tolist() == [2, 0, -1]
+    assert play(env, steps=1) == [True]
+
+    obs, _ = env.reset()  # its no-op ends the game
+
+    assert obs.tolist() == SECOND_GAME
+    assert play(env, steps=1) == [True]  # lives are counted anew: from 3 to 2
+
+
+def test_reset_with_a_seed_begins_another_game():
+    env = TerminalOnLifeLoss(ScriptedGame(Step(lives=2)))
+    env.reset()
+    assert play(env, steps=1) == [True]
+
+    obs, _ = env.reset(seed=5)
+
+    assert obs.tolist() == SECOND_GAME
 
 
 @pytest.mark.parametrize("steps", [0, 1])
-def test_a_reset_at_another_time_begins_a_new_game(steps):
-    env = TerminalOnLifeLoss(Scripted((2, ""), (2, ""), (2, "")))
+def test_reset_in_the_middle_of_a_life_begins_another_game(steps):
+    env = TerminalOnLifeLoss(ScriptedGame(Step(lives=2)))
     env.reset()
-    ends(env, 1)
-    env.reset()
-    ends(env, steps)
-    assert env.reset()[0].tolist() == [2, 0, -1]
+    play(env, steps=1)
+    env.reset()  # continues with the second life
+
+    play(env, steps)
+    obs, _ = env.reset()
+
+    assert obs.tolist() == SECOND_GAME
 
 
-# --- lives of a real game -------------------------------------------------------------------------
+# --- lost lives of a real game --------------------------------------------------------------------
 
 
-def test_episodes_are_whole_games_by_default(wrapped):
-    env = wrapped(NO_SKIP, {"dim": 8})
+def play_until_end(env, action):
+    """Repeat an action until the episode ends."""
+    for _ in range(2000):
+        _, _, terminated, truncated, _ = env.step(action)
+        if terminated or truncated:
+            return
+    raise AssertionError("no end after 2000 steps")
+
+
+def test_episodes_are_whole_games_by_default(wrap_game):
+    env = wrap_game(BREAKOUT, {"dim": 8})
     env.reset(seed=0)
-    lives = []
+
+    lives = set()
+    terminated = False
     for _ in range(2000):
         *_, terminated, truncated, info = env.step(FIRE)
-        lives.append(info["lives"])
+        lives.add(info["lives"])
         if terminated or truncated:
             break
+
     assert terminated
     assert env.unwrapped.ale.game_over()
-    assert sorted(set(lives)) == [0, 1, 2, 3, 4, 5]
+    assert lives == {0, 1, 2, 3, 4, 5}
 
 
-@pytest.mark.parametrize("preference", ["deepmind", "rllib"])
-def test_each_life_is_an_episode_of_the_same_game_when_asked(wrapped, preference):
-    config = {"atari_terminal_on_life_loss": True, "dim": 8, "preprocessor_pref": preference}
-    env = wrapped(NO_SKIP, config)
+@pytest.fixture(params=["deepmind", "rllib"])
+def breakout_of_lives(request, wrap_game):
+    """Breakout in which each of the 5 lives is an episode."""
+    config = {
+        "atari_terminal_on_life_loss": True,
+        "dim": 8,
+        "preprocessor_pref": request.param,
+    }
+    return wrap_game(BREAKOUT, config)
+
+
+def test_each_life_is_an_episode_of_the_same_game(breakout_of_lives):
+    env = breakout_of_lives
     ale = env.unwrapped.ale
     env.reset(seed=0)
+
     frames = 0
-    for left in (4, 3, 2, 1, 0):
-        assert ale.lives() == left + 1
+    for lives_left in (4, 3, 2, 1, 0):
+        assert ale.lives() == lives_left + 1
         play_until_end(env, FIRE)
-        assert ale.lives() == left
-        assert ale.game_over() == (left == 0)
-        assert ale.getEpisodeFrameNumber() > frames  # one game, which goes on
+
+        assert ale.lives() == lives_left
+        assert ale.game_over() == (lives_left == 0)
+        # The frames are counted on, so that it is the same game.
+        assert ale.getEpisodeFrameNumber() > frames
         frames = ale.getEpisodeFrameNumber()
         env.reset()
-        # One no-op, and with "deepmind" one press of FIRE, of 4 frames each.
-        if left:
-            assert ale.getEpisodeFrameNumber() - frames == (8 if preference == "deepmind" else 1)
+
     assert ale.lives() == 5
     assert ale.getEpisodeFrameNumber() < frames
 
 
-def test_a_life_starts_with_the_ball_in_play(wrapped):
-    env = wrapped(NO_SKIP, {"atari_terminal_on_life_loss": True, "dim": 8})
+@pytest.mark.parametrize(
+    ("preference", "frames"),
+    [
+        # A no-op and FIRE, of four frames each.
+        ("deepmind", 8),
+        # A no-op of one frame.
+        ("rllib", 1),
+    ],
+)
+def test_reset_after_a_lost_life_takes_few_frames(wrap_game, preference, frames):
+    config = {"atari_terminal_on_life_loss": True, "dim": 8, "preprocessor_pref": preference}
+    env = wrap_game(BREAKOUT, config)
+    ale = env.unwrapped.ale
     env.reset(seed=0)
-    for left in (4, 3):
-        play_until_end(env, NOOP)  # without a press of the agent's own
-        assert env.unwrapped.ale.lives() == left
+
+    for _life in range(4):
+        play_until_end(env, FIRE)
+        before = ale.getEpisodeFrameNumber()
+        env.reset()
+
+        assert ale.getEpisodeFrameNumber() - before == frames
+
+
+def test_each_life_starts_with_the_ball_in_play(wrap_game):
+    env = wrap_game(BREAKOUT, {"atari_terminal_on_life_loss": True, "dim": 8})
+    env.reset(seed=0)
+
+    for lives_left in (4, 3):
+        play_until_end(env, NOOP)  # the agent does not press FIRE
+
+        assert env.unwrapped.ale.lives() == lives_left
+        env.reset()
+
+
+def test_each_life_starts_without_frames_of_the_last_one(wrap_game):
+    env = wrap_game(BREAKOUT, {"atari_terminal_on_life_loss": True, "dim": 8})
+    env.reset(seed=0)
+
+    for _life in range(2):
+        play_until_end(env, NOOP)
         obs, _ = env.reset()
-        # Nothing of the last life is seen.
-        np.testing.assert_array_equal(obs, np.repeat(obs[..., :1], 4, axis=-1))
+
+        # All four frames are the first one of the life.
+        first_frame = obs[..., :1]
+        np.testing.assert_array_equal(obs, np.repeat(first_frame, 4, axis=-1))
 
 
-def test_gymnasiums_own_option_starts_a_new_game_at_each_lost_life():
-    """As the docstring of ours says."""
-    env = AtariPreprocessing(gymnasium.make(NO_SKIP), terminal_on_life_loss=True)
+def test_option_of_gymnasium_starts_a_new_game_at_each_lost_life():
+    # Our docstring says that this is the difference to TerminalOnLifeLoss.
+    env = AtariPreprocessing(gymnasium.make(BREAKOUT), terminal_on_life_loss=True)
     env.reset(seed=0)
     play_until_end(env, FIRE)
     assert env.unwrapped.ale.lives() == 4
+
     env.reset()
+
     assert env.unwrapped.ale.lives() == 5
