@@ -1,4 +1,4 @@
-"""The codecs of pixels and RAM, against the same computed by hand in float64."""
+"""Preprocessors of pixels and RAM, compared with the same computation in float64."""
 
 from __future__ import annotations
 
@@ -17,37 +17,44 @@ SCREEN = Box(0, 255, (210, 160, 3), np.uint8)
 RAM = Box(0, 255, (128,), np.uint8)
 
 
-def image(*shape, seed=0):
+def draw_image(*shape, seed=0):
     return np.random.default_rng(seed).integers(0, 256, shape, dtype=np.uint8)
 
 
-def pixels_of(obs, **options):
-    return GenericPixelPreprocessor(Box(0, 255, obs.shape, np.uint8), options).transform(obs)
+def encode_pixels(image, **options):
+    space = Box(0, 255, image.shape, np.uint8)
+    return GenericPixelPreprocessor(space, options).transform(image)
 
 
-def area(n, m):
-    """Weights `[m, n]` with which n pixels are averaged into m: how much of each
-    falls into each.
+# --- the computation in float64 -------------------------------------------------------------------
+
+
+def area_weights(n, m):
+    """Return the weights `[m, n]` with which n pixels are averaged into m.
+
+    A weight is how much of an old pixel lies in a new one.
     """
     edges = np.linspace(0, n, m + 1)
-    low, high = edges[:-1, None], edges[1:, None]
-    at = np.arange(n)
-    return np.clip(np.minimum(at + 1, high) - np.maximum(at, low), 0, None) * m / n
+    low = edges[:-1, None]
+    high = edges[1:, None]
+    places = np.arange(n)
+    overlap = np.minimum(places + 1, high) - np.maximum(places, low)
+    return np.clip(overlap, 0, None) * m / n
 
 
-def resized(pixels, size):
-    down, across = area(pixels.shape[0], size), area(pixels.shape[1], size)
-    return np.einsum("yh,xw,hw...->yx...", down, across, pixels, optimize=True)
+def resize(pixels, size):
+    rows = area_weights(pixels.shape[0], size)
+    columns = area_weights(pixels.shape[1], size)
+    return np.einsum("yh,xw,hw...->yx...", rows, columns, pixels, optimize=True)
 
 
-def by_hand(obs, dim=84, grayscale=False, zero_mean=True):
-    """The encoding, spelt out in float64."""
-    pixels = obs.astype(np.float64)
+def encode_slowly(image, *, dim=84, grayscale=False, zero_mean=True):
+    pixels = image.astype(np.float64)
     if pixels.shape[0] == 210:
-        pixels = pixels[25:185]
+        pixels = pixels[25:185]  # without the score
     if dim < 84:
-        pixels = resized(pixels, 84)
-    pixels = resized(pixels, dim)
+        pixels = resize(pixels, 84)
+    pixels = resize(pixels, dim)
     if pixels.ndim == 2:
         pixels = pixels[..., None]
     if grayscale:
@@ -59,14 +66,17 @@ def by_hand(obs, dim=84, grayscale=False, zero_mean=True):
 
 
 @pytest.mark.parametrize("dim", [1, 21, 42, 50, 84, 100, 160])
-@pytest.mark.parametrize("grayscale", [False, True])
+@pytest.mark.parametrize(("grayscale", "channels"), [(False, 3), (True, 1)])
 @pytest.mark.parametrize("zero_mean", [False, True])
-def test_pixels_are_those_computed_by_hand(dim, grayscale, zero_mean):
+def test_pixels_equal_those_in_float64(dim, grayscale, channels, zero_mean):
+    image = draw_image(210, 160, 3)
     options = {"dim": dim, "grayscale": grayscale, "zero_mean": zero_mean}
-    found = pixels_of(image(210, 160, 3), **options)
-    assert found.shape == (dim, dim, 1 if grayscale else 3)
-    assert found.dtype == np.float32
-    np.testing.assert_allclose(found, by_hand(image(210, 160, 3), **options), rtol=0, atol=2e-6)
+
+    encoded = encode_pixels(image, **options)
+
+    assert encoded.shape == (dim, dim, channels)
+    assert encoded.dtype == np.float32
+    np.testing.assert_allclose(encoded, encode_slowly(image, **options), rtol=0, atol=2e-6)
 
 
 @pytest.mark.parametrize(
@@ -83,201 +93,331 @@ def test_pixels_are_those_computed_by_hand(dim, grayscale, zero_mean):
     ],
 )
 @pytest.mark.parametrize(
-    "shape", [(210, 160, 3), (210, 160), (210, 160, 1), (84, 84, 3), (96, 96, 3)]
+    ("shape", "channels"),
+    [
+        ((210, 160, 3), 3),
+        ((210, 160), 1),
+        ((210, 160, 1), 1),
+        ((84, 84, 3), 3),
+        ((96, 96, 3), 3),
+    ],
 )
 @pytest.mark.parametrize("grayscale", [False, True])
-def test_an_even_image_has_one_known_value(value, zero_mean, expected, shape, grayscale):
-    found = pixels_of(np.full(shape, value, np.uint8), zero_mean=zero_mean, grayscale=grayscale)
-    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
-    assert found.shape == (84, 84, 3 if len(shape) == 3 and shape[2] == 3 and not grayscale else 1)
+def test_image_of_one_value_has_one_value(value, zero_mean, expected, shape, channels, grayscale):
+    image = np.full(shape, value, np.uint8)
+
+    encoded = encode_pixels(image, zero_mean=zero_mean, grayscale=grayscale)
+
+    np.testing.assert_allclose(encoded, expected, rtol=0, atol=1e-6)
+    assert encoded.shape == (84, 84, 1 if grayscale else channels)
 
 
 def test_black_is_minus_one_and_white_nearly_one():
-    """RLlib subtracts in uint8, which wraps around: black becomes 1, and 127 becomes 1.99."""
-    half = np.zeros((84, 84, 3), np.uint8)
-    half[:42] = 255
-    found = pixels_of(half)
-    np.testing.assert_array_equal(found[:42], np.float32(127 / 128))
-    np.testing.assert_array_equal(found[42:], np.float32(-1))
+    # RLlib subtracts in uint8, which wraps around: its black is 1, and 127 becomes 1.99.
+    image = np.zeros((84, 84, 3), np.uint8)
+    image[:42] = 255
+
+    encoded = encode_pixels(image)
+
+    np.testing.assert_array_equal(encoded[:42], np.float32(127 / 128))
+    np.testing.assert_array_equal(encoded[42:], np.float32(-1))
 
 
-def test_colour_without_zero_mean_is_served():
-    """RLlib scales colours in place in uint8, and NumPy refuses."""
-    found = pixels_of(image(210, 160, 3), zero_mean=False)
-    assert 0 <= found.min() < 0.3 < 0.7 < found.max() <= 1
+def test_colours_may_be_scaled_without_zero_mean():
+    # RLlib scales colours in place, which NumPy rejects for uint8.
+    encoded = encode_pixels(draw_image(210, 160, 3), zero_mean=False)
+
+    assert 0 <= encoded.min() < 0.3
+    assert 0.7 < encoded.max() <= 1
 
 
 @pytest.mark.parametrize("grayscale", [False, True])
 @pytest.mark.parametrize("zero_mean", [False, True])
-def test_values_are_float32_as_the_space_says(grayscale, zero_mean):
-    """RLlib returns colours as float64."""
-    codec = GenericPixelPreprocessor(SCREEN, {"grayscale": grayscale, "zero_mean": zero_mean})
-    assert codec.transform(image(210, 160, 3)).dtype == codec.observation_space.dtype == np.float32
+def test_pixels_are_float32_as_the_encoded_space(grayscale, zero_mean):
+    # RLlib returns colours as float64.
+    options = {"grayscale": grayscale, "zero_mean": zero_mean}
+    preprocessor = GenericPixelPreprocessor(SCREEN, options)
+
+    encoded = preprocessor.transform(draw_image(210, 160, 3))
+
+    assert encoded.dtype == np.float32
+    assert preprocessor.observation_space.dtype == np.float32
 
 
-@pytest.mark.parametrize(("zero_mean", "low"), [(True, -1.0), (False, 0.0)])
-@pytest.mark.parametrize("dim", [50, 84, 200])
-def test_the_space_holds_the_extremes_and_says_the_range(zero_mean, low, dim):
-    """RLlib says [-1, 1] whatever the range.
+# At 50 and 200 the weights of an area sum to a little more than 1.
+each_dim = pytest.mark.parametrize("dim", [50, 84, 200])
+each_range = pytest.mark.parametrize(("zero_mean", "low"), [(True, -1.0), (False, 0.0)])
 
-    At 50 and 200 the weights of an area sum to a little more than 1.
-    """
-    codec = GenericPixelPreprocessor(SCREEN, {"zero_mean": zero_mean, "dim": dim})
-    space = codec.observation_space
-    assert (space.low.min(), space.low.max(), space.high.min(), space.high.max()) == (
-        low,
-        low,
-        1.0,
-        1.0,
-    )
+
+@each_range
+@each_dim
+def test_encoded_space_has_the_range_of_the_values(zero_mean, low, dim):
+    # RLlib's has the bounds -1 and 1, whatever the range.
+    preprocessor = GenericPixelPreprocessor(SCREEN, {"zero_mean": zero_mean, "dim": dim})
+
+    space = preprocessor.observation_space
+
+    assert set(space.low.flat) == {low}
+    assert set(space.high.flat) == {1.0}
     assert space.original_space is SCREEN
-    for value in (0, 255):
-        assert codec.transform(np.full((210, 160, 3), value, np.uint8)) in space
 
 
-def test_the_score_is_cut_off_screens_of_210_rows_only():
-    screen = image(210, 160, 3)
-    other = screen.copy()
-    other[:25] = other[185:] = 0
-    np.testing.assert_array_equal(pixels_of(screen), pixels_of(other))
-    other[25] = 0
-    assert not np.array_equal(pixels_of(screen), pixels_of(other))
-    for height in (209, 250):
-        tall = image(height, 160, 3)
-        np.testing.assert_allclose(pixels_of(tall), by_hand(tall), rtol=0, atol=2e-6)
+@each_range
+@each_dim
+@pytest.mark.parametrize("value", [0, 255])
+def test_encoded_space_contains_the_extremes(zero_mean, low, dim, value):
+    preprocessor = GenericPixelPreprocessor(SCREEN, {"zero_mean": zero_mean, "dim": dim})
+
+    encoded = preprocessor.transform(np.full((210, 160, 3), value, np.uint8))
+
+    assert encoded in preprocessor.observation_space
+
+
+def test_score_is_cut_off_screens_of_210_rows():
+    screen = draw_image(210, 160, 3)
+    without_score = screen.copy()
+    without_score[:25] = 0
+    without_score[185:] = 0
+    with_another_row = screen.copy()
+    with_another_row[25] = 0
+
+    encoded = encode_pixels(screen)
+
+    np.testing.assert_array_equal(encode_pixels(without_score), encoded)
+    assert not np.array_equal(encode_pixels(with_another_row), encoded)
+
+
+@pytest.mark.parametrize("height", [209, 250])
+def test_score_is_not_cut_off_other_screens(height):
+    image = draw_image(height, 160, 3)
+
+    # This cuts only images of 210 rows.
+    expected = encode_slowly(image)
+
+    np.testing.assert_allclose(encode_pixels(image), expected, rtol=0, atol=2e-6)
 
 
 def test_gray_is_the_mean_of_the_colours():
     red = np.zeros((84, 84, 3), np.uint8)
     red[..., 0] = 192
-    np.testing.assert_array_equal(pixels_of(red, grayscale=True), np.float32((64 - 128) / 128))
+
+    encoded = encode_pixels(red, grayscale=True)
+
+    mean = 192 / 3
+    np.testing.assert_array_equal(encoded, np.float32((mean - 128) / 128))
 
 
-@pytest.mark.parametrize("shape", [(210, 160), (210, 160, 1)])
+@pytest.mark.parametrize("shape", [(210, 160), (210, 160, 1)], ids=str)
 @pytest.mark.parametrize("grayscale", [False, True])
 def test_gray_images_have_one_channel_whatever_the_config(shape, grayscale):
-    found = pixels_of(image(*shape), grayscale=grayscale)
-    assert found.shape == (84, 84, 1)
-    np.testing.assert_allclose(found, by_hand(image(*shape)), rtol=0, atol=2e-6)
+    image = draw_image(*shape)
+
+    encoded = encode_pixels(image, grayscale=grayscale)
+
+    assert encoded.shape == (84, 84, 1)
+    np.testing.assert_allclose(encoded, encode_slowly(image), rtol=0, atol=2e-6)
 
 
 @pytest.mark.parametrize(
     "space",
     [
-        Box(0, 255, (210, 160, 3), np.float32),
-        Box(0, 1, (84, 84, 3)),
-        Box(0, 255, (84, 84, 4), np.uint8),
-        Box(0, 255, (84, 84, 3, 1), np.uint8),
-        RAM,
-        Discrete(3),
+        pytest.param(Box(0, 255, (210, 160, 3), np.float32), id="floats"),
+        pytest.param(Box(0, 1, (84, 84, 3)), id="floats-up-to-1"),
+        pytest.param(Box(0, 255, (84, 84, 4), np.uint8), id="four-channels"),
+        pytest.param(Box(0, 255, (84, 84, 3, 1), np.uint8), id="four-axes"),
+        pytest.param(RAM, id="ram"),
+        pytest.param(Discrete(3), id="discrete"),
     ],
 )
-def test_a_space_without_images_is_refused(space):
-    with pytest.raises(
-        UnsupportedSpaceError, match=r"obs: GenericPixelPreprocessor takes images.*found"
-    ):
+def test_space_without_images_is_an_error(space):
+    with pytest.raises(UnsupportedSpaceError, match=r"takes images.*found") as caught:
         GenericPixelPreprocessor(space, {})
+
+    assert str(caught.value).startswith("obs: GenericPixelPreprocessor ")
 
 
 # --- RAM ------------------------------------------------------------------------------------------
 
 
-def test_every_byte_has_its_value():
-    values = np.arange(256, dtype=np.uint8).reshape(2, 128)
-    codec = AtariRamPreprocessor(RAM, {})
-    found = np.stack([codec.transform(row) for row in values])
-    assert found.dtype == np.float32
-    np.testing.assert_array_equal(found.ravel(), (np.arange(256) - 128) / 128)
-    assert (codec.observation_space.low.min(), codec.observation_space.high.max()) == (
-        -1,
-        127 / 128,
-    )
-    assert found[0] in codec.observation_space
-    assert found[1] in codec.observation_space
+def test_ram_is_scaled_byte_by_byte():
+    preprocessor = AtariRamPreprocessor(RAM, {})
+    first_half = np.arange(0, 128, dtype=np.uint8)
+    second_half = np.arange(128, 256, dtype=np.uint8)
+
+    encoded = [preprocessor.transform(first_half), preprocessor.transform(second_half)]
+
+    assert encoded[0].dtype == np.float32
+    np.testing.assert_array_equal(np.concatenate(encoded), (np.arange(256) - 128) / 128)
+    assert encoded[0] in preprocessor.observation_space
+    assert encoded[1] in preprocessor.observation_space
+
+
+def test_encoded_space_of_ram_has_the_range_of_bytes():
+    space = AtariRamPreprocessor(RAM, {}).observation_space
+
+    assert space.low.min() == -1
+    assert space.high.max() == 127 / 128
 
 
 @pytest.mark.parametrize(
-    "space", [Box(-1, 1, (128,)), Box(0, 255, (16, 8), np.uint8), SCREEN, Discrete(3)]
+    "space",
+    [
+        pytest.param(Box(-1, 1, (128,)), id="floats"),
+        pytest.param(Box(0, 255, (16, 8), np.uint8), id="matrix"),
+        pytest.param(SCREEN, id="screen"),
+        pytest.param(Discrete(3), id="discrete"),
+    ],
 )
-def test_a_space_without_bytes_in_a_row_is_refused(space):
-    with pytest.raises(UnsupportedSpaceError, match=r"obs: AtariRamPreprocessor takes RAM.*found"):
+def test_space_without_bytes_in_a_row_is_an_error(space):
+    with pytest.raises(UnsupportedSpaceError, match=r"takes RAM.*found") as caught:
         AtariRamPreprocessor(space, {})
 
-
-# --- both -----------------------------------------------------------------------------------------
-
-BOTH = [(GenericPixelPreprocessor, SCREEN, {"dim": 20}), (AtariRamPreprocessor, RAM, {})]
-both = pytest.mark.parametrize(("cls", "space", "options"), BOTH, ids=["pixels", "ram"])
+    assert str(caught.value).startswith("obs: AtariRamPreprocessor ")
 
 
-@both
-def test_all_ways_to_encode_agree(cls, space, options):
-    batch = np.stack([image(*space.shape, seed=seed) for seed in range(3)])
-    codec = cls(space, options)
-    rows = [codec.transform(row) for row in batch]
-    assert rows[0].shape == codec.shape
-    np.testing.assert_array_equal(codec.transform_batch(batch), rows)
-    np.testing.assert_array_equal(codec.transform_batch(list(batch)), rows)
-    np.testing.assert_array_equal(codec.encode_batch(batch), rows)
-    np.testing.assert_array_equal(codec.transform(batch[0].tolist()), rows[0])
-    out = np.full(codec.size + 5, 7, np.float32)
-    codec.write(batch[0], out, 2)
-    np.testing.assert_array_equal(out[2:-3], rows[0].ravel())
-    np.testing.assert_array_equal(out[[0, 1, -3, -2, -1]], 7)
-    np.testing.assert_array_equal(pickle.loads(pickle.dumps(codec)).transform(batch[0]), rows[0])
+# --- both preprocessors ---------------------------------------------------------------------------
 
 
-@both
-def test_what_is_returned_is_fresh_and_what_is_given_is_kept(cls, space, options):
-    obs = image(*space.shape)
-    kept = obs.copy()
-    codec = cls(space, options)
-    first, second = codec.transform(obs), codec.transform(obs)
+def make_pixel_preprocessor(**options):
+    return GenericPixelPreprocessor(SCREEN, {"dim": 20}, **options)
+
+
+def make_ram_preprocessor(**options):
+    return AtariRamPreprocessor(RAM, {}, **options)
+
+
+each_preprocessor = pytest.mark.parametrize(
+    ("make_preprocessor", "space"),
+    [
+        pytest.param(make_pixel_preprocessor, SCREEN, id="pixels"),
+        pytest.param(make_ram_preprocessor, RAM, id="ram"),
+    ],
+)
+
+
+@each_preprocessor
+def test_batches_are_encoded_row_by_row(make_preprocessor, space):
+    preprocessor = make_preprocessor()
+    batch = np.stack([draw_image(*space.shape, seed=seed) for seed in range(3)])
+
+    encoded_rows = [preprocessor.transform(row) for row in batch]
+
+    assert encoded_rows[0].shape == preprocessor.shape
+    np.testing.assert_array_equal(preprocessor.transform_batch(batch), encoded_rows)
+    np.testing.assert_array_equal(preprocessor.transform_batch(list(batch)), encoded_rows)
+    np.testing.assert_array_equal(preprocessor.encode_batch(batch), encoded_rows)
+
+
+@each_preprocessor
+def test_list_of_numbers_is_encoded_like_an_array(make_preprocessor, space):
+    preprocessor = make_preprocessor()
+    obs = draw_image(*space.shape)
+
+    encoded = preprocessor.transform(obs.tolist())
+
+    np.testing.assert_array_equal(encoded, preprocessor.transform(obs))
+
+
+@each_preprocessor
+def test_write_fills_its_slice_and_nothing_else(make_preprocessor, space):
+    preprocessor = make_preprocessor()
+    obs = draw_image(*space.shape)
+    array = np.full(preprocessor.size + 5, 7, np.float32)
+
+    preprocessor.write(obs, array, 2)
+
+    np.testing.assert_array_equal(array[2:-3], preprocessor.transform(obs).ravel())
+    np.testing.assert_array_equal(array[:2], 7)
+    np.testing.assert_array_equal(array[-3:], 7)
+
+
+@each_preprocessor
+def test_pickled_preprocessor_encodes_the_same(make_preprocessor, space):
+    preprocessor = make_preprocessor()
+    obs = draw_image(*space.shape)
+
+    copied = pickle.loads(pickle.dumps(preprocessor))
+
+    np.testing.assert_array_equal(copied.transform(obs), preprocessor.transform(obs))
+
+
+@each_preprocessor
+def test_encodings_do_not_share_memory(make_preprocessor, space):
+    preprocessor = make_preprocessor()
+    obs = draw_image(*space.shape)
+    copied_obs = obs.copy()
+    first = preprocessor.transform(obs)
+    second = preprocessor.transform(obs)
+
     first[...] = 9
-    np.testing.assert_array_equal(obs, kept)
+
+    np.testing.assert_array_equal(obs, copied_obs)
     assert not np.shares_memory(first, second)
     assert second.max() <= 1
 
 
-@both
-def test_the_leaf_is_numeric_and_covers_the_vector(cls, space, options):
-    codec = cls(space, options)
-    [leaf] = codec.leaves(3)
-    assert (leaf.start, leaf.stop, leaf.shape, leaf.numeric) == (
-        3,
-        3 + codec.size,
-        codec.shape,
-        True,
-    )
+@each_preprocessor
+def test_leaf_is_numeric_and_covers_the_vector(make_preprocessor, space):
+    preprocessor = make_preprocessor()
+
+    [leaf] = preprocessor.leaves(3)
+
+    assert leaf.start == 3
+    assert leaf.stop == 3 + preprocessor.size
+    assert leaf.shape == preprocessor.shape
+    assert leaf.numeric
 
 
-@both
+@pytest.fixture(params=["shape", "float", "text", "ragged"])
+def make_wrong_obs(request):
+    """Return an observation that does not fit a space of bytes."""
+
+    def make(space):
+        good = draw_image(*space.shape)
+        wrong = {"shape": good[:-1], "float": good / 255, "text": "no", "ragged": [[1, 2], [3]]}
+        return wrong[request.param]
+
+    return make
+
+
+@each_preprocessor
 @pytest.mark.parametrize("check", ["first", "never"])
-@pytest.mark.parametrize("fault", ["shape", "float", "text", "ragged"])
-def test_an_observation_that_does_not_fit_is_refused(cls, space, options, check, fault):
-    codec = cls(space, options, check=check)
-    good = image(*space.shape)
-    bad = {"shape": good[:-1], "float": good / 255, "text": "no", "ragged": [[1, 2], [3]]}[fault]
-    for encode in (codec.transform, lambda obs: codec.transform_batch([obs])):
-        with pytest.raises(ObservationError, match=r"^obs: expected Box.*found|cannot be stacked"):
-            encode(bad)
+def test_wrong_observation_is_rejected(make_preprocessor, space, check, make_wrong_obs):
+    preprocessor = make_preprocessor(check=check)
+
+    with pytest.raises(ObservationError, match=r"^obs: expected Box.*found|cannot be stacked"):
+        preprocessor.transform(make_wrong_obs(space))
 
 
-@both
-@pytest.mark.parametrize(("value", "at"), [(256, 0), (-1, 3)])
-def test_integers_that_are_no_bytes_are_refused(cls, space, options, value, at):
-    obs = image(*space.shape).astype(np.int64)
-    obs.flat[at] = value
-    with pytest.raises(
-        ObservationError, match=rf"values within the bounds of the space, at \[.*{value}"
-    ):
-        cls(space, options).transform(obs)
+@each_preprocessor
+@pytest.mark.parametrize("check", ["first", "never"])
+def test_wrong_observation_in_a_batch_is_rejected(make_preprocessor, space, check, make_wrong_obs):
+    preprocessor = make_preprocessor(check=check)
+
+    with pytest.raises(ObservationError, match=r"^obs: expected Box.*found|cannot be stacked"):
+        preprocessor.transform_batch([make_wrong_obs(space)])
+
+
+@each_preprocessor
+@pytest.mark.parametrize(("value", "place"), [(256, 0), (-1, 3)], ids=["256", "negative"])
+def test_integers_that_are_no_bytes_are_rejected(make_preprocessor, space, value, place):
+    obs = draw_image(*space.shape).astype(np.int64)
+    obs.flat[place] = value
+
+    with pytest.raises(ObservationError, match="values within the bounds of the space") as caught:
+        make_preprocessor().transform(obs)
+
+    _, place_and_value = str(caught.value).split("at [")
+    assert str(value) in place_and_value
+
+
+# --- options --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("key", "value"), [("dim", 0), ("dim", 1.5), ("grayscale", "yes"), ("zero_mean", 2)]
 )
-def test_a_wrong_option_is_refused_by_name(key, value):
+def test_wrong_option_error_names_the_key(key, value):
     with pytest.raises(ConfigError, match=key):
         GenericPixelPreprocessor(SCREEN, {key: value})
 
@@ -290,25 +430,28 @@ def test_options_may_be_missing():
 # --- chosen by name only --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("space", [SCREEN, RAM])
-def test_no_space_is_encoded_so_by_default(space):
-    assert rlcatalog.default_catalog().preprocessor_for(space).component.name == "none"
+@pytest.mark.parametrize("space", [SCREEN, RAM], ids=["screen", "ram"])
+def test_preprocessors_of_atari_are_no_defaults(space):
+    preprocessor = rlcatalog.default_catalog().preprocessor_for(space)
+
+    assert preprocessor.component.name == "none"
 
 
 @pytest.mark.parametrize(
-    ("name", "kwargs", "keys", "shape"),
+    ("name", "obs_type", "options", "shape"),
     [
-        ("generic_pixel", {}, {"dim": 12, "grayscale": True}, (12, 12, 1)),
-        ("atari_ram", {"obs_type": "ram"}, {}, (128,)),
+        ("generic_pixel", "rgb", {"dim": 12, "grayscale": True}, (12, 12, 1)),
+        ("atari_ram", "ram", {}, (128,)),
     ],
 )
-def test_a_policy_uses_the_codec_its_config_names(name, kwargs, keys, shape):
-    """The wrapper keeps its hands off then."""
-    env = gymnasium.make("ALE/Breakout-v5", **kwargs)
-    config = {"custom_preprocessor": name, **keys}
-    policy = rlcatalog.build(env=env, config=config)
-    assert policy.wrap_env(env) is env
+def test_policy_has_the_preprocessor_that_its_config_names(name, obs_type, options, shape):
+    env = gymnasium.make("ALE/Breakout-v5", obs_type=obs_type)
+
+    policy = rlcatalog.build(env=env, config={"custom_preprocessor": name, **options})
+
+    assert policy.wrap_env(env) is env  # the preprocessor needs the screens of the game
     assert policy.preprocessor.component.name == name
-    assert policy.preprocessor.shape == policy.encoded_space.shape == shape
+    assert policy.preprocessor.shape == shape
+    assert policy.encoded_space.shape == shape
     obs, _ = env.reset(seed=0)
     assert env.action_space.contains(policy.act(obs[None]).action[0])

@@ -30,9 +30,11 @@ def test_frames_per_step_are_those_that_the_emulator_advances(frames):
 
 def test_frames_per_step_may_be_a_range():
     game = gymnasium.make("ALE/Pong-v5", frameskip=(2, 5)).unwrapped
+
     assert frames_per_step(game) == (2, 5), VERSION
 
 
 def test_frames_per_step_report_the_version_if_unknown():
+    # An object without the private attribute stands for another version of ale-py.
     with pytest.raises(NotServedError, match=rf"ale_py {ale_py.__version__} has no AtariEnv\."):
         frames_per_step(object())

@@ -1,7 +1,6 @@
-"""What an agent sees of Atari environments, against gymnasium's own wrappers and against the raw
-emulator.
+"""Observations of wrapped Atari environments, compared with gymnasium's wrappers and the emulator.
 
-A reset with a seed loads the game anew, which takes a while: seeds are given where they matter.
+A reset with a seed loads the game again, which takes a while: seeds are given where they matter.
 """
 
 from __future__ import annotations
@@ -24,117 +23,139 @@ from gymnasium.wrappers import (
 )
 
 import rlcatalog
-from rlcatalog.errors import ConfigError, ConfigTypeError, NotServedError
+from rlcatalog.errors import ConfigError, ConfigTypeError, ModelContractError, NotServedError
 from rlcatalog_atari.wrapper import wrap
 
-BREAKOUT, NO_SKIP, FREEWAY = "ALE/Breakout-v5", "BreakoutNoFrameskip-v4", "ALE/Freeway-v5"
+#: A step of the first and of the third is four frames, of the second one frame.
+BREAKOUT = "ALE/Breakout-v5"
+BREAKOUT_WITHOUT_SKIP = "BreakoutNoFrameskip-v4"
+FREEWAY = "ALE/Freeway-v5"
+NOOP = 0
 FIRE = 1
 
 
 @pytest.fixture(scope="module")
 def breakout():
-    """An environment that nobody steps."""
+    """An environment that no test steps."""
     return gymnasium.make(BREAKOUT)
 
 
-def why(env, config=None):
-    """What the wrapper says about an environment that it leaves as it is."""
-    found, verdicts = rlcatalog.default_catalog().explain_wrapping(env, config)
-    [answer] = [answer for component, answer in verdicts if component.name == "atari"]
-    assert found is env
-    assert answer.rank is None
-    return answer.why
+def explain_refusal(env, config=None):
+    """Return why the Atari wrapper leaves an environment as it is."""
+    same_env, verdicts = rlcatalog.default_catalog().explain_wrapping(env, config)
+    [match] = [match for component, match in verdicts if component.name == "atari"]
+    assert same_env is env
+    assert match.rank is None
+    return match.why
 
 
 # --- frames ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("env_id", "kwargs", "skip", "fire"),
+    ("env_id", "kwargs", "frame_skip", "has_fire"),
     [
-        (BREAKOUT, {}, 1, True),
-        pytest.param(BREAKOUT, {"obs_type": "grayscale"}, 1, True, marks=pytest.mark.attack),
-        (NO_SKIP, {}, 4, True),
-        pytest.param("ALE/Breakout-v5", {"frameskip": 1}, 4, True, marks=pytest.mark.attack),
-        (FREEWAY, {}, 1, False),
-        pytest.param("ALE/KingKong-v5", {}, 1, True, marks=pytest.mark.attack),
+        pytest.param(BREAKOUT, {}, 1, True, id="breakout"),
+        pytest.param(
+            BREAKOUT, {"obs_type": "grayscale"}, 1, True, id="gray", marks=pytest.mark.attack
+        ),
+        pytest.param(BREAKOUT_WITHOUT_SKIP, {}, 4, True, id="breakout-without-skip"),
+        pytest.param(BREAKOUT, {"frameskip": 1}, 4, True, id="skip-of-1", marks=pytest.mark.attack),
+        pytest.param(FREEWAY, {}, 1, False, id="freeway"),
+        pytest.param("ALE/KingKong-v5", {}, 1, True, id="king-kong", marks=pytest.mark.attack),
     ],
 )
-def test_frames_are_those_of_gymnasiums_wrappers(wrapped, env_id, kwargs, skip, fire):
-    """The same seed and actions through AtariPreprocessing, FIRE pressed and frames stacked by
-    hand.
-    """
-    ours = wrapped(env_id, **kwargs)
-    theirs = AtariPreprocessing(gymnasium.make(env_id, **kwargs), frame_skip=skip)
+def test_frames_are_those_of_gymnasiums_wrappers(wrap_game, env_id, kwargs, frame_skip, has_fire):
+    ours = wrap_game(env_id, **kwargs)
+    theirs = AtariPreprocessing(gymnasium.make(env_id, **kwargs), frame_skip=frame_skip)
+
     obs, _ = ours.reset(seed=7)
     frame, _ = theirs.reset(seed=7)
-    if fire:
-        frame = theirs.step(FIRE)[0]
-    stack = [frame] * 4
+    if has_fire:
+        frame, *_ = theirs.step(FIRE)
+    frames = [frame] * 4
+    np.testing.assert_array_equal(obs, np.stack(frames, axis=-1))
     assert obs.dtype == np.uint8
-    np.testing.assert_array_equal(obs, np.stack(stack, axis=-1))
+
     for action in np.random.default_rng(0).integers(0, theirs.action_space.n, 12):
-        obs, *rest = ours.step(action)
-        frame, *expected = theirs.step(action)
-        stack = [*stack[1:], frame]
-        np.testing.assert_array_equal(obs, np.stack(stack, axis=-1))
-        assert rest == expected
+        obs, *others = ours.step(action)
+        frame, *expected_others = theirs.step(action)
+        frames = [*frames[1:], frame]
+
+        np.testing.assert_array_equal(obs, np.stack(frames, axis=-1))
+        assert others == expected_others
         assert obs in ours.observation_space
 
 
-def test_a_frame_is_the_maximum_of_the_last_two_of_four(wrapped):
-    """Against the emulator's own gray screens, without a wrapper."""
-    ours = wrapped(NO_SKIP, {"framestack": False})
-    raw = gymnasium.make(NO_SKIP, obs_type="grayscale")
-    obs, info = ours.reset(seed=3)
-    raw.reset(seed=3)
-    noops = info["frame_number"] - 4  # then FIRE for 4 frames
-    assert 1 <= noops <= 30
-    for _ in range(noops):
-        raw.step(0)
+def test_frame_is_the_maximum_of_the_last_two_of_four(wrap_game):
+    env = wrap_game(BREAKOUT_WITHOUT_SKIP, {"framestack": False})
+    emulator = gymnasium.make(BREAKOUT_WITHOUT_SKIP, obs_type="grayscale")
+    obs, info = env.reset(seed=3)
+    emulator.reset(seed=3)
+    # The wrapper has waited for a random number of frames, and pressed FIRE for four.
+    no_ops = info["frame_number"] - 4
+    assert 1 <= no_ops <= 30
+    for _ in range(no_ops):
+        emulator.step(NOOP)
+
     for action in [FIRE, 2, 0, 3, 3]:
         if action != FIRE:
-            obs = ours.step(action)[0]
-        screens = [raw.step(action)[0] for _ in range(4)]
-        expected = cv2.resize(np.maximum(*screens[2:]), (84, 84), interpolation=cv2.INTER_AREA)
+            obs, *_ = env.step(action)
+        screens = [emulator.step(action)[0] for _ in range(4)]
+        brightest = np.maximum(screens[2], screens[3])
+        expected = cv2.resize(brightest, (84, 84), interpolation=cv2.INTER_AREA)
         np.testing.assert_array_equal(obs, expected[..., None])
 
 
-def test_the_newest_frame_is_the_last_channel(wrapped):
-    stacked, single = wrapped(NO_SKIP), wrapped(NO_SKIP, {"framestack": False})
-    before, _ = stacked.reset(seed=1)
+def test_newest_frame_is_the_last_channel(wrap_game):
+    stacked = wrap_game(BREAKOUT_WITHOUT_SKIP)
+    single = wrap_game(BREAKOUT_WITHOUT_SKIP, {"framestack": False})
+    obs, _ = stacked.reset(seed=1)
     single.reset(seed=1)
-    changed = 0
+
+    changes = 0
     for action in [2, 3] * 10:
-        now, frame = stacked.step(action)[0], single.step(action)[0]
-        np.testing.assert_array_equal(now[..., :3], before[..., 1:])
-        np.testing.assert_array_equal(now[..., 3:], frame)
-        changed += not np.array_equal(now[..., 3], now[..., 2])
-        before = now
-    assert changed > 10
+        previous_obs = obs
+        obs, *_ = stacked.step(action)
+        frame, *_ = single.step(action)
+
+        np.testing.assert_array_equal(obs[..., :3], previous_obs[..., 1:])
+        np.testing.assert_array_equal(obs[..., 3:], frame)
+        changes += not np.array_equal(obs[..., 3], obs[..., 2])
+
+    # Otherwise the order of equal frames would prove nothing.
+    assert changes > 10
 
 
-@pytest.mark.parametrize("env_id", [BREAKOUT, NO_SKIP])
-def test_frames_are_skipped_once(wrapped, env_id):
-    env = wrapped(env_id)
+@pytest.mark.parametrize("env_id", [BREAKOUT, BREAKOUT_WITHOUT_SKIP])
+def test_step_is_four_frames_whoever_skips_them(wrap_game, env_id):
+    env = wrap_game(env_id)
     _, info = env.reset(seed=0)
-    for n in range(1, 6):
-        assert env.step(0)[4]["frame_number"] == info["frame_number"] + 4 * n
+    first_frame = info["frame_number"]
+
+    frames = [env.step(NOOP)[4]["frame_number"] - first_frame for _ in range(5)]
+
+    assert frames == [4, 8, 12, 16, 20]
 
 
-def test_a_random_frame_skip_is_left_as_it_is(wrapped):
-    env = wrapped("Breakout-v4")
+def test_random_frame_skip_is_left_as_it_is(wrap_game):
+    env = wrap_game("Breakout-v4")  # it skips 2 to 4 frames
     env.reset(seed=0)
-    numbers = [env.step(0)[4]["frame_number"] for _ in range(30)]
-    assert set(np.diff(numbers)) == {2, 3, 4}
+
+    frames = [env.step(NOOP)[4]["frame_number"] for _ in range(30)]
+
+    assert set(np.diff(frames)) == {2, 3, 4}
 
 
-def test_starts_differ_by_no_ops_and_repeat_with_the_seed(wrapped):
-    env = wrapped(NO_SKIP)
-    starts = [env.reset(seed=seed)[1]["frame_number"] - 4 for seed in (0, 1, 2, 0)]
-    assert all(1 <= start <= 30 for start in starts)
-    assert len(set(starts)) > 1
-    assert starts[0] == starts[-1]
+def test_game_starts_after_a_random_number_of_no_ops(wrap_game):
+    env = wrap_game(BREAKOUT_WITHOUT_SKIP)
+
+    frames_of_fire = 4
+    no_ops = [env.reset(seed=seed)[1]["frame_number"] - frames_of_fire for seed in (0, 1, 2, 0)]
+
+    assert all(1 <= number <= 30 for number in no_ops)
+    assert len(set(no_ops)) > 1
+    assert no_ops[0] == no_ops[-1]  # of the same seed
 
 
 @pytest.mark.parametrize(
@@ -149,31 +170,45 @@ def test_starts_differ_by_no_ops_and_repeat_with_the_seed(wrapped):
         ({"grayscale": True, "zero_mean": False}, (84, 84, 4)),
     ],
 )
-def test_sizes_follow_the_config(wrapped, config, shape):
-    env = wrapped(BREAKOUT, config)
-    obs, _ = env.reset()
-    assert obs.shape == env.observation_space.shape == shape
-    assert obs.dtype == env.observation_space.dtype == np.uint8
-    assert env.step(0)[0].shape == shape
+def test_size_of_observations_follows_the_config(wrap_game, config, shape):
+    env = wrap_game(BREAKOUT, config)
+
+    first_obs, _ = env.reset()
+    second_obs, *_ = env.step(NOOP)
+
+    assert env.observation_space.shape == shape
+    assert env.observation_space.dtype == np.uint8
+    assert first_obs.shape == shape
+    assert first_obs.dtype == np.uint8
+    assert second_obs.shape == shape
 
 
-def test_a_game_without_a_no_op_starts_without_no_ops(wrapped):
-    env = wrapped("ALE/VideoCheckers-v5")
+def test_game_without_a_no_op_starts_without_no_ops(wrap_game):
+    env = wrap_game("ALE/VideoCheckers-v5")
     assert "NOOP" not in env.unwrapped.get_action_meanings()
-    assert env.reset(seed=0)[1]["frame_number"] == 4  # FIRE
+
+    _, info = env.reset(seed=0)
+
+    assert info["frame_number"] == 4  # those of FIRE
 
 
-def test_continuous_actions_work(wrapped):
-    env = wrapped(
+def test_game_with_continuous_actions_is_wrapped(wrap_game):
+    env = wrap_game(
         BREAKOUT,
         {"atari_terminal_on_life_loss": True},
         continuous=True,
         repeat_action_probability=0.0,
     )
     env.reset(seed=0)
-    nothing = np.zeros(3, np.float32)
-    ended = (env.step(nothing)[2] for _ in range(200))
-    assert any(ended)  # FIRE was pressed: the ball fell
+    do_nothing = np.zeros(3, np.float32)
+
+    terminated = False
+    for _ in range(200):
+        _, _, terminated, _, _ = env.step(do_nothing)
+        if terminated:
+            break
+
+    assert terminated  # FIRE was pressed, so that the ball fell
     assert env.unwrapped.ale.lives() == 4
     env.reset()
     assert env.unwrapped.ale.lives() == 4
@@ -182,149 +217,189 @@ def test_continuous_actions_work(wrapped):
 # --- preferences ----------------------------------------------------------------------------------
 
 
-@pytest.mark.grid
-@pytest.mark.parametrize("obs_type", ["rgb", "grayscale", "ram"])
-@pytest.mark.parametrize("preference", ["deepmind", "rllib", None])
-def test_each_preference_serves_pixels_and_ram(wrapped, preference, obs_type):
-    env = wrapped(BREAKOUT, {"preprocessor_pref": preference}, obs_type=obs_type)
-    expected = {
-        ("deepmind", "rgb"): ((84, 84, 4), "uint8"),
-        ("deepmind", "grayscale"): ((84, 84, 4), "uint8"),
-        ("rllib", "rgb"): ((84, 84, 3), "float32"),
-        ("rllib", "grayscale"): ((84, 84, 1), "float32"),
-        ("rllib", "ram"): ((128,), "float32"),
-        (None, "rgb"): ((210, 160, 3), "uint8"),
-        (None, "grayscale"): ((210, 160), "uint8"),
-    }.get((preference, obs_type), ((128,), "uint8"))
+@pytest.mark.parametrize(
+    ("preference", "obs_type", "shape", "dtype"),
+    [
+        ("deepmind", "rgb", (84, 84, 4), "uint8"),
+        ("deepmind", "grayscale", (84, 84, 4), "uint8"),
+        ("deepmind", "ram", (128,), "uint8"),
+        ("rllib", "rgb", (84, 84, 3), "float32"),
+        ("rllib", "grayscale", (84, 84, 1), "float32"),
+        ("rllib", "ram", (128,), "float32"),
+        (None, "rgb", (210, 160, 3), "uint8"),
+        (None, "grayscale", (210, 160), "uint8"),
+        (None, "ram", (128,), "uint8"),
+    ],
+)
+def test_preference_decides_the_form_of_observations(wrap_game, preference, obs_type, shape, dtype):
+    env = wrap_game(BREAKOUT, {"preprocessor_pref": preference}, obs_type=obs_type)
+
+    first_obs, _ = env.reset()
+    second_obs, *_ = env.step(NOOP)
+
+    assert first_obs in env.observation_space
+    for value in (first_obs, second_obs, env.observation_space):
+        assert value.shape == shape
+        assert value.dtype == dtype
+
+
+@pytest.mark.parametrize(("zero_mean", "low"), [(True, -1.0), (False, 0.0)])
+def test_space_of_scaled_pixels_has_their_range(wrap_game, zero_mean, low):
+    config = {"preprocessor_pref": "rllib", "zero_mean": zero_mean, "grayscale": True}
+    env = wrap_game(BREAKOUT, config)
+
     obs, _ = env.reset()
-    for found in (obs, env.step(0)[0], env.observation_space):
-        assert (found.shape, str(found.dtype)) == expected
-    assert obs in env.observation_space
+
+    assert env.observation_space.low.min() == low
+    assert env.observation_space.high.max() == 1.0
+    assert obs.min() == low  # black
+    if zero_mean:
+        assert obs.max() * 128 + 128 > 100
+    else:
+        assert obs.max() * 255 > 100
 
 
-@pytest.mark.parametrize(("zero_mean", "low", "divisor"), [(True, -1.0, 128), (False, 0.0, 255)])
-def test_the_bounds_of_scaled_observations_are_honest(wrapped, zero_mean, low, divisor):
-    env = wrapped(
-        BREAKOUT, {"preprocessor_pref": "rllib", "zero_mean": zero_mean, "grayscale": True}
-    )
-    space = env.observation_space
+def test_space_of_scaled_pixels_is_a_plain_box(wrap_game):
+    space = wrap_game(BREAKOUT, {"preprocessor_pref": "rllib"}).observation_space
+
+    # A preprocessor's space has these attributes, which RLlib would act on.
     assert type(space) is Box
     assert not hasattr(space, "original_space")
     assert not hasattr(space, "preprocessor")
-    assert (space.low.min(), space.high.max()) == (low, 1.0)
-    obs, _ = env.reset()
-    assert obs.min() == low  # the screen has black
-    values = obs * divisor + (128 if zero_mean else 0)
-    assert values.max() > 100
 
 
-def test_scaled_ram_is_that_of_the_emulator(wrapped):
-    env = wrapped(BREAKOUT, {"preprocessor_pref": "rllib"}, obs_type="ram")
+def test_scaled_ram_is_that_of_the_emulator(wrap_game):
+    env = wrap_game(BREAKOUT, {"preprocessor_pref": "rllib"}, obs_type="ram")
     env.reset()
+
     for _ in range(5):
-        obs = env.step(env.action_space.sample())[0]
-        np.testing.assert_array_equal(obs, (env.unwrapped.ale.getRAM().astype(float) - 128) / 128)
-    space = env.observation_space
-    assert (space.low.min(), space.high.max()) == (-1.0, 127 / 128)
+        obs, *_ = env.step(env.action_space.sample())
+
+        ram = env.unwrapped.ale.getRAM().astype(float)
+        np.testing.assert_array_equal(obs, (ram - 128) / 128)
+
+
+def test_space_of_scaled_ram_has_the_range_of_bytes(wrap_game):
+    space = wrap_game(BREAKOUT, {"preprocessor_pref": "rllib"}, obs_type="ram").observation_space
+
+    assert space.low.min() == -1.0
+    assert space.high.max() == 127 / 128
     assert not hasattr(space, "original_space")
 
 
-# --- what is left as it is ------------------------------------------------------------------------
+# --- environments that are left as they are -------------------------------------------------------
 
 
-class Emits(gymnasium.Env):
-    """An environment that is no game."""
+class NoGame(gymnasium.Env):
+    """An environment that is no game, with this observation space."""
 
     def __init__(self, space):
-        self.observation_space, self.action_space = space, Discrete(2)
+        self.observation_space = space
+        self.action_space = Discrete(2)
 
 
 @pytest.mark.parametrize(
     "space",
-    [Box(-1, 1, (128,)), Box(0, 255, (128,), np.uint8), Box(0, 255, (210, 160, 3), np.uint8)],
+    [
+        pytest.param(Box(-1, 1, (128,)), id="floats"),
+        pytest.param(Box(0, 255, (128,), np.uint8), id="ram"),
+        pytest.param(Box(0, 255, (210, 160, 3), np.uint8), id="screen"),
+    ],
 )
 @pytest.mark.parametrize("preference", ["deepmind", "rllib"])
-def test_an_environment_is_not_taken_for_a_game_by_its_shape(space, preference):
-    """RLlib rescales any (128,) and any (210, 160, 3), whatever they are."""
-    env = Emits(space)
+def test_environment_is_not_taken_for_a_game_by_its_shape(space, preference):
+    # RLlib rescales any Box of these two shapes.
+    env = NoGame(space)
     config = {"preprocessor_pref": preference}
-    assert "takes Atari environments (ale_py), not Emits" in why(env, config)
+
     policy = rlcatalog.build(env=env, config=config)
+
     assert policy.preprocessor.component.name == "none"
     assert policy.encoded_space is space
+    assert "takes Atari environments (ale_py), not NoGame" in explain_refusal(env, config)
 
 
-def test_a_class_of_the_same_name_is_no_game():
-    lookalike = type("AtariEnv", (Emits,), {})(Box(0, 255, (210, 160, 3), np.uint8))
-    assert "not AtariEnv" in why(lookalike)
+def test_class_of_the_same_name_is_no_game():
+    lookalike = type("AtariEnv", (NoGame,), {})
+    env = lookalike(Box(0, 255, (210, 160, 3), np.uint8))
+
+    assert "not AtariEnv" in explain_refusal(env)
 
 
-def test_a_subclass_of_the_game_is_a_game():
-    env = rlcatalog.wrap_env(type("MyBreakout", (AtariEnv,), {})("breakout"))
+def test_subclass_of_the_game_is_a_game():
+    class MyAtariEnv(AtariEnv):
+        pass
+
+    env = rlcatalog.wrap_env(MyAtariEnv("breakout"))
+
     assert env.observation_space.shape == (84, 84, 4)
 
 
+def invert_colours(env):
+    return TransformObservation(env, lambda obs: 255 - obs, None)
+
+
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "wrapper"),
     [
-        (
-            lambda env: AtariPreprocessing(env, frame_skip=1),
-            "AtariPreprocessing has already changed the observations",
-        ),
-        (
-            lambda env: MaxAndSkipObservation(env),
-            "MaxAndSkipObservation has already changed the observations",
-        ),
-        (
-            lambda env: TransformObservation(env, lambda obs: 255 - obs, None),
-            "TransformObservation has already",
-        ),
-        (
-            lambda env: FrameStackObservation(env, 2),
-            "FrameStackObservation has already changed the observations",
-        ),
+        (lambda env: AtariPreprocessing(env, frame_skip=1), "AtariPreprocessing"),
+        (MaxAndSkipObservation, "MaxAndSkipObservation"),
+        (invert_colours, "TransformObservation"),
+        (lambda env: FrameStackObservation(env, 2), "FrameStackObservation"),
     ],
+    ids=["preprocessing", "skip", "transform", "stack"],
 )
 @pytest.mark.parametrize("preference", ["deepmind", "rllib"])
-def test_observations_that_another_wrapper_made_are_left_as_they_are(
-    breakout, change, said, preference
-):
-    assert said in why(change(breakout), {"preprocessor_pref": preference})
+def test_changed_observations_are_left_as_they_are(breakout, change, wrapper, preference):
+    reason = explain_refusal(change(breakout), {"preprocessor_pref": preference})
+
+    assert f"{wrapper} has already changed the observations" in reason
 
 
 @pytest.mark.parametrize(
-    ("kwargs", "config", "said"),
+    ("kwargs", "config", "reason"),
     [
-        ({"obs_type": "ram"}, {}, "RAM observations have no frames"),
-        ({"sound_obs": True}, {}, "takes pixels or RAM, not Dict"),
-        ({}, {"preprocessor_pref": None}, "preprocessor_pref is None"),
-        (
+        pytest.param({"obs_type": "ram"}, {}, "RAM observations have no frames", id="ram"),
+        pytest.param({"sound_obs": True}, {}, "takes pixels or RAM, not Dict", id="sound"),
+        pytest.param({}, {"preprocessor_pref": None}, "preprocessor_pref is None", id="preference"),
+        pytest.param(
             {},
             {"custom_preprocessor": "generic_pixel"},
             "custom_preprocessor needs unchanged observations",
+            id="custom-preprocessor",
         ),
     ],
 )
-def test_a_game_is_left_as_it_is_for_a_reason(kwargs, config, said):
+def test_game_is_left_as_it_is_for_a_reason(kwargs, config, reason):
     env = gymnasium.make(BREAKOUT, **kwargs)
-    assert said in why(env, config)
-    with pytest.raises(NotServedError, match=said):
+
+    assert reason in explain_refusal(env, config)
+    with pytest.raises(NotServedError, match=reason):
         wrap(env, config)
 
 
-@pytest.mark.parametrize("config", [{}, {"preprocessor_pref": "rllib"}])
-def test_wrapping_twice_is_wrapping_once(config):
-    once = rlcatalog.wrap_env(gymnasium.make(BREAKOUT), config)
-    assert rlcatalog.wrap_env(once, config) is once
-    recorded = gymnasium.make(once.spec)  # the wrappers without the catalog's mark
-    assert str(recorded) == str(once)
-    assert "has already changed the observations" in why(recorded, config)
+@pytest.mark.parametrize("config", [{}, {"preprocessor_pref": "rllib"}], ids=["deepmind", "rllib"])
+def test_wrapped_game_is_not_wrapped_again(config):
+    env = rlcatalog.wrap_env(gymnasium.make(BREAKOUT), config)
+
+    assert rlcatalog.wrap_env(env, config) is env
+
+
+@pytest.mark.parametrize("config", [{}, {"preprocessor_pref": "rllib"}], ids=["deepmind", "rllib"])
+def test_game_made_of_a_wrapped_spec_is_not_wrapped_again(config):
+    env = rlcatalog.wrap_env(gymnasium.make(BREAKOUT), config)
+
+    # It has the same wrappers, but not the catalog's mark on them.
+    recreated = gymnasium.make(env.spec)
+
+    assert str(recreated) == str(env)
+    assert "has already changed the observations" in explain_refusal(recreated, config)
 
 
 # --- errors ---------------------------------------------------------------------------------------
 
 
-def test_an_environment_that_is_no_game_is_refused_by_the_function():
+def test_wrap_rejects_an_environment_that_is_no_game():
     with pytest.raises(NotServedError, match="takes Atari environments"):
         wrap(gymnasium.make("CartPole-v1"), {})
 
@@ -341,19 +416,30 @@ def test_an_environment_that_is_no_game_is_refused_by_the_function():
     ],
 )
 @pytest.mark.parametrize("function", [wrap, rlcatalog.wrap_env])
-def test_a_wrong_value_is_refused_by_name(breakout, function, key, value, error):
+def test_wrong_config_value_error_names_the_key(breakout, function, key, value, error):
     with pytest.raises(error, match=key):
         function(breakout, {key: value})
 
 
-def test_changed_actions_are_not_guessed(breakout, layers):
-    """Whether 1 is still FIRE, nobody knows: it is not pressed, and what needs a no-op says so."""
-    env = TransformAction(breakout, lambda action: action + 2, Discrete(2))
-    assert "FireOnReset" not in layers(rlcatalog.wrap_env(env))
-    with pytest.raises(
-        NotServedError, match=r"TerminalOnLifeLoss needs the action NOOP.*Discrete\(2\)"
-    ):
-        rlcatalog.wrap_env(env, {"atari_terminal_on_life_loss": True})
+@pytest.fixture
+def breakout_with_other_actions(breakout):
+    """Breakout with two actions of which nobody knows whether 1 is FIRE."""
+    return TransformAction(breakout, lambda action: action + 2, Discrete(2))
+
+
+def test_fire_is_not_pressed_if_actions_were_changed(breakout_with_other_actions, list_wrappers):
+    env = rlcatalog.wrap_env(breakout_with_other_actions)
+
+    assert "FireOnReset" not in list_wrappers(env)
+
+
+def test_life_loss_needs_unchanged_actions(breakout_with_other_actions):
+    config = {"atari_terminal_on_life_loss": True}
+
+    with pytest.raises(NotServedError, match=r"needs the action NOOP.*Discrete\(2\)") as caught:
+        rlcatalog.wrap_env(breakout_with_other_actions, config)
+
+    assert "TerminalOnLifeLoss" in str(caught.value)
 
 
 # --- policies -------------------------------------------------------------------------------------
@@ -362,65 +448,73 @@ def test_changed_actions_are_not_guessed(breakout, layers):
 @pytest.mark.grid
 @pytest.mark.parametrize("framework", ["torch", "tf"])
 @pytest.mark.parametrize("preference", ["deepmind", "rllib"])
-def test_a_policy_acts_on_what_its_wrapper_emits(framework, preference):
+def test_policy_acts_on_observations_of_its_wrapper(framework, preference):
     env = gymnasium.make(BREAKOUT)
     config = {"dim": 10, "preprocessor_pref": preference}
     policy = rlcatalog.build(env=env, config=config, framework=framework)
     env = policy.wrap_env(env)
-    assert policy.observation_space == env.observation_space
     obs, _ = env.reset()
+
     step = policy.act(obs[None])
+    step_of_two = policy.act([obs, obs], explore=False)
+
+    assert policy.observation_space == env.observation_space
     assert env.action_space.contains(step.action[0])
     np.testing.assert_allclose(
-        policy.act([obs, obs], explore=False).dist_inputs[1],
-        step.dist_inputs[0],
-        rtol=1e-4,
-        atol=1e-5,
+        step_of_two.dist_inputs[1], step.dist_inputs[0], rtol=1e-4, atol=1e-5
     )
 
 
-def test_a_vector_of_games_is_wrapped_when_it_is_made():
-    made = {"vectorization_mode": "sync", "num_envs": 2}
-    envs = gymnasium.make_vec(BREAKOUT, **made, wrappers=[rlcatalog.wrap_env])
-    obs, _ = envs.reset()
-    assert obs.shape == (2, 84, 84, 4)
+def make_two_games(**kwargs):
+    return gymnasium.make_vec(BREAKOUT, num_envs=2, vectorization_mode="sync", **kwargs)
+
+
+def test_vector_of_games_is_wrapped_when_it_is_made():
+    envs = make_two_games(wrappers=[rlcatalog.wrap_env])
     policy = rlcatalog.build(env=envs)
-    obs = envs.step(policy.act(obs).action)[0]
-    assert obs.shape == (2, 84, 84, 4)
-    with pytest.raises(
-        rlcatalog.errors.ModelContractError, match=r"lack the wrapper 'atari'.*wrap_env"
-    ):
-        rlcatalog.build(env=gymnasium.make_vec(BREAKOUT, **made))
+
+    first_obs, _ = envs.reset()
+    second_obs, *_ = envs.step(policy.act(first_obs).action)
+
+    assert first_obs.shape == (2, 84, 84, 4)
+    assert second_obs.shape == (2, 84, 84, 4)
 
 
-def test_explaining_imports_neither_emulator_nor_image_library(tmp_path):
-    code = (
-        "import sys, gymnasium, rlcatalog\nenv, verdicts ="
-        " rlcatalog.default_catalog().explain_wrapping(gymnasium.make('CartPole-v1'))\nassert"
-        " 'atari' in [component.name for component, _ in verdicts]\nassert not {'cv2', 'ale_py',"
-        " 'torch', 'tensorflow'} & set(sys.modules), sorted(sys.modules)"
-    )
-    done = warm.run(["-c", code], tmp_path, frameworks=False)
-    assert done.returncode == 0, done.stderr
+def test_vector_of_games_without_wrappers_is_an_error():
+    with pytest.raises(ModelContractError, match=r"lack the wrapper 'atari'.*wrap_env"):
+        rlcatalog.build(env=make_two_games())
 
 
-# --- keys that did nothing ------------------------------------------------------------------------
+def test_explanation_imports_neither_emulator_nor_image_library(tmp_path):
+    program = """
+import sys, gymnasium, rlcatalog
+
+env = gymnasium.make("CartPole-v1")
+_, verdicts = rlcatalog.default_catalog().explain_wrapping(env)
+assert "atari" in [component.name for component, _ in verdicts]
+assert not {"cv2", "ale_py", "torch", "tensorflow"} & set(sys.modules), sorted(sys.modules)
+"""
+
+    run = warm.run(["-c", program], tmp_path, frameworks=False)
+
+    assert run.returncode == 0, run.stderr
+
+
+# --- keys without effect --------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
-def without():
-    """What an environment shows where no key of the test's is set: its space and its first
-    observation.
-    """
+def show_pong():
+    """Return the space and the first observation of Pong with this preference and no other key."""
 
     @cache
-    def shown(preference, obs_type):
-        env = rlcatalog.wrap_env(
-            gymnasium.make("ALE/Pong-v5", obs_type=obs_type), {"preprocessor_pref": preference}
-        )
-        return env.observation_space, env.reset(seed=0)[0]
+    def show(preference, obs_type):
+        game = gymnasium.make("ALE/Pong-v5", obs_type=obs_type)
+        env = rlcatalog.wrap_env(game, {"preprocessor_pref": preference})
+        obs, _ = env.reset(seed=0)
+        return env.observation_space, obs
 
-    return shown
+    return show
 
 
 @pytest.mark.grid
@@ -429,14 +523,18 @@ def without():
 )
 @pytest.mark.parametrize("obs_type", ["rgb", "ram"])
 @pytest.mark.parametrize("preference", ["deepmind", "rllib", None])
-def test_a_key_that_changes_nothing_is_unread(wrapped, without, preference, obs_type, key, value):
-    """What counts is what the environment emits: a key is unread if, and only if, that is the same
-    without it.
-    """
+def test_key_is_unread_only_if_it_changes_nothing(
+    wrap_game, show_pong, preference, obs_type, key, value
+):
+    space_without_key, obs_without_key = show_pong(preference, obs_type)
     config = {"preprocessor_pref": preference, key: value}
-    env = wrapped("ALE/Pong-v5", config, obs_type=obs_type)
-    space, seen = without(preference, obs_type)
-    same = env.observation_space == space and np.array_equal(env.reset(seed=0)[0], seen)
-    found = rlcatalog.explain(env.observation_space, env.action_space, config).as_dict()["unread"]
-    assert (key in found) == same
-    assert set(found) <= {key}
+    env = wrap_game("ALE/Pong-v5", config, obs_type=obs_type)
+    obs, _ = env.reset(seed=0)
+    changes_nothing = env.observation_space == space_without_key and np.array_equal(
+        obs, obs_without_key
+    )
+
+    explanation = rlcatalog.explain(env.observation_space, env.action_space, config)
+
+    expected = [key] if changes_nothing else []
+    assert explanation.as_dict()["unread"] == expected
