@@ -1,6 +1,4 @@
-"""What a command prints with `--json` is JSON and nothing else, whatever plugins print at the same
-time or later.
-"""
+"""Output of commands with `--json`: JSON and nothing else, whatever plugins print."""
 
 from __future__ import annotations
 
@@ -19,22 +17,22 @@ from rlcatalog_cli import app, main
 
 #: A plugin that prints while it is loaded, from a thread that outlives the command, and when the
 #: process ends.
-NOISY = """
+PRINTING_PLUGIN = """
 import atexit, os, threading, time
 
-def say():
+def make_noise():
     print("noise", flush=True)
     os.write(1, b"noise\\n")
 
-def talk():
+def make_noise_until_the_end():
     while threading.main_thread().is_alive():
-        say()
+        make_noise()
         time.sleep(0.001)
-    say()
+    make_noise()
 
-say()
-threading.Thread(target=talk).start()
-atexit.register(say)
+make_noise()
+threading.Thread(target=make_noise_until_the_end).start()
+atexit.register(make_noise)
 
 from rlcatalog import hookimpl
 
@@ -44,71 +42,91 @@ def rlcatalog_models():
 """
 
 
-def test_a_plugin_that_prints_from_a_thread_and_at_the_end_breaks_no_json(tmp_path):
-    (tmp_path / "acme_noise.py").write_text(NOISY)
+@pytest.fixture
+def printing_plugin(tmp_path):
+    """A folder with the installed plugin acme_noise."""
+    (tmp_path / "acme_noise.py").write_text(PRINTING_PLUGIN)
     info = tmp_path / "acme_noise-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: acme-noise\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text("[rlcatalog.plugins]\nacme_noise = acme_noise\n")
-    code = (
-        f"import sys; sys.path.insert(0, {str(tmp_path)!r}); from rlcatalog_cli import main; main()"
-    )
+    return tmp_path
+
+
+def test_json_is_whole_beside_a_printing_plugin(printing_plugin):
+    folder = str(printing_plugin)
+    program = f"import sys; sys.path.insert(0, {folder!r}); from rlcatalog_cli import main; main()"
+
     run = subprocess.run(
-        [sys.executable, "-c", code, "list", "--json"], capture_output=True, text=True, check=False
+        [sys.executable, "-c", program, "list", "--json"],
+        capture_output=True,
+        text=True,
+        check=False,
     )
+
     assert run.returncode == 0, run.stderr
-    loaded = {plugin["name"]: plugin["status"] for plugin in json.loads(run.stdout)["plugins"]}
-    assert loaded["acme_noise"] == "loaded"
+    statuses = {plugin["name"]: plugin["status"] for plugin in json.loads(run.stdout)["plugins"]}
+    assert statuses["acme_noise"] == "loaded"
     assert "noise" in run.stderr
 
 
 @pytest.fixture
-def noisy(monkeypatch):
+def printing_thread(monkeypatch):
     """Let a thread print all the time while a command runs."""
     make_app = app.make_app
 
-    def with_noise(argv):
-        command, over = make_app(argv), threading.Event()
+    def make_app_with_noise(argv):
+        command = make_app(argv)
+        is_over = threading.Event()
 
-        def talk():
-            while not over.is_set():
+        def make_noise():
+            while not is_over.is_set():
                 print("noise")
                 time.sleep(0.001)
 
         def run(arguments):
-            thread = threading.Thread(target=talk)
+            thread = threading.Thread(target=make_noise)
             thread.start()
             try:
                 command(arguments)
             finally:
-                over.set()
+                is_over.set()
                 thread.join()
 
         return run
 
-    monkeypatch.setattr(app, "make_app", with_noise)
+    monkeypatch.setattr(app, "make_app", make_app_with_noise)
+
+
+@pytest.fixture
+def folder_with_a_broken_run(tmp_path):
+    (tmp_path / "runs/broken").mkdir(parents=True)
+    (tmp_path / "runs/broken/run.json").write_text("{")
+    return tmp_path
 
 
 @pytest.mark.parametrize(
-    "line",
+    "command",
     ["list", "explain CartPole-v1", "summary CartPole-v1", "check rlcatalog-deterministic", "runs"],
 )
-@pytest.mark.usefixtures("noisy")
-def test_json_is_whole_while_another_thread_prints(line, tmp_path, monkeypatch):
-    # The checks themselves take a while.
+@pytest.mark.usefixtures("printing_thread")
+def test_json_is_whole_while_another_thread_prints(command, folder_with_a_broken_run, monkeypatch):
+    # `check` would take a while; its output is the same without a case.
     monkeypatch.setattr("rlcatalog_testing.outcomes", lambda cases: [])
-    (tmp_path / "runs/broken").mkdir(parents=True)
-    (tmp_path / "runs/broken/run.json").write_text("{")
-    run = rlcatalog(*line.split(), "--json", cwd=tmp_path)
+
+    run = rlcatalog(*command.split(), "--json", cwd=folder_with_a_broken_run)
+
     assert run.returncode == 0, run.stderr
     json.loads(run.stdout)
     assert "noise" in run.stderr
 
 
-def test_afterwards_standard_output_is_as_it_was():
-    out = io.StringIO()
-    with contextlib.redirect_stdout(out):
+def test_standard_output_is_restored_after_a_command():
+    stdout = io.StringIO()
+
+    with contextlib.redirect_stdout(stdout):
         with pytest.raises(SystemExit):
             main(["list", "--json"])
-        assert sys.stdout is out
-    json.loads(out.getvalue())
+        assert sys.stdout is stdout
+
+    json.loads(stdout.getvalue())

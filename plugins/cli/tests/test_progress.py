@@ -1,4 +1,4 @@
-"""What a long command shows of itself, in a terminal and elsewhere."""
+"""Progress of long commands, in a terminal and in files."""
 
 import io
 import re
@@ -15,91 +15,160 @@ class Terminal(io.StringIO):
         return True
 
 
+class Clock:
+    """A clock that the test moves."""
+
+    def __init__(self):
+        self.seconds = 0.0
+
+    def read(self):
+        return self.seconds
+
+
 @pytest.fixture
 def clock(monkeypatch):
-    """A clock that the test moves."""
-    now = [0.0]
-    monkeypatch.setattr(progress.time, "perf_counter", lambda: now[0])
-    return now
+    """The clock by which the progress measures its speed."""
+    clock = Clock()
+    monkeypatch.setattr(progress.time, "perf_counter", clock.read)
+    return clock
 
 
-def test_elsewhere_each_tenth_is_a_line(clock, monkeypatch):
-    monkeypatch.setenv("FORCE_COLOR", "1")  # has other libraries write colours into files
-    out = io.StringIO()
-    with show_progress("training on CartPole-v1", 20_000, stream=out) as update:
-        for done in range(500, 20_001, 500):
-            clock[0] += 0.25
-            update(done, None if done < 4000 else done / 100)
-    lines = out.getvalue().splitlines()
+@pytest.fixture
+def terminal(monkeypatch):
+    """A terminal of 80 columns that can draw."""
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("COLUMNS", "80")
+    return Terminal()
+
+
+def remove_escapes(text):
+    """Return text without colours and movements of the cursor."""
+    return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", text)
+
+
+# --- progress in files ----------------------------------------------------------------------------
+
+
+def train_20_000_steps(stream, clock):
+    """Show a training at 2,000 steps per second, whose mean return is known from step 4,000."""
+    with show_progress("training on CartPole-v1", 20_000, stream=stream) as update:
+        for steps in range(500, 20_001, 500):
+            clock.seconds += 0.25
+            mean_return = None if steps < 4000 else steps / 100
+            update(steps, mean_return)
+
+
+def test_progress_in_a_file_has_a_line_per_tenth(clock):
+    file = io.StringIO()
+
+    train_20_000_steps(file, clock)
+
+    percentages = [int(number) for number in re.findall(r"(\d+) %", file.getvalue())]
+    assert percentages == [10, 20, 30, 40, 50, 60, 70, 80, 90, 100]
+
+
+def test_progress_line_has_steps_return_speed_and_time_left(clock):
+    file = io.StringIO()
+
+    train_20_000_steps(file, clock)
+
+    lines = file.getvalue().splitlines()
     assert lines[0] == (
         "training on CartPole-v1: 10 %, 2,000 of 20,000 steps, mean return -, 2,000 steps/s,"
         " 0:00:09 left"
     )
-    assert [int(re.search(r"(\d+) %", line)[1]) for line in lines] == list(range(10, 101, 10))
-    assert lines[4].endswith(
-        "50 %, 10,000 of 20,000 steps, mean return 100.0, 2,000 steps/s, 0:00:05 left"
+    assert lines[4] == (
+        "training on CartPole-v1: 50 %, 10,000 of 20,000 steps, mean return 100.0, 2,000 steps/s,"
+        " 0:00:05 left"
     )
     assert lines[-1].endswith("mean return 200.0, 2,000 steps/s, 0:00:00 left")
-    assert out.getvalue().replace("\n", "").isprintable()
 
 
-def test_long_iterations_pass_tenths_at_once_and_the_last_may_go_beyond(clock):
-    out = io.StringIO()
-    with show_progress("playing", 3, unit="episodes", stream=out) as update:
-        for done in (1, 2, 4):
-            clock[0] += 8
-            update(done, 1.0)
-    assert [line.partition(" episodes")[0] for line in out.getvalue().splitlines()] == [
-        "playing: 33 %, 1 of 3",
-        "playing: 66 %, 2 of 3",
-        "playing: 100 %, 4 of 3",
-    ]
-    assert "0.12 episodes/s, 0:00:16 left" in out.getvalue()
+def test_progress_in_a_file_has_no_colours(clock, monkeypatch):
+    # Other libraries write colours into files if this is set.
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    file = io.StringIO()
+
+    train_20_000_steps(file, clock)
+
+    assert file.getvalue().replace("\n", "").isprintable()
 
 
-def test_what_was_done_before_counts_for_the_way_and_not_for_the_speed(clock):
-    out = io.StringIO()
-    with show_progress("training", 1000, done=600, stream=out) as update:
-        clock[0] = 2.0
+def play_three_episodes(stream, clock):
+    """Show three episodes of 8 seconds each, of which the last one counts for two."""
+    with show_progress("playing", 3, unit="episodes", stream=stream) as update:
+        for episodes in (1, 2, 4):
+            clock.seconds += 8
+            update(episodes, 1.0)
+
+
+def test_progress_may_pass_several_tenths_at_once(clock):
+    file = io.StringIO()
+
+    play_three_episodes(file, clock)
+
+    counts = [line.partition(" episodes")[0] for line in file.getvalue().splitlines()]
+    assert counts == ["playing: 33 %, 1 of 3", "playing: 66 %, 2 of 3", "playing: 100 %, 4 of 3"]
+
+
+def test_progress_of_slow_episodes_has_decimals(clock):
+    file = io.StringIO()
+
+    play_three_episodes(file, clock)
+
+    first_line = file.getvalue().splitlines()[0]
+    assert first_line.endswith("0.12 episodes/s, 0:00:16 left")  # 1 of 3 after 8 seconds
+
+
+def test_progress_of_a_resumed_run_measures_only_its_own_speed(clock):
+    file = io.StringIO()
+
+    with show_progress("training", 1000, done=600, stream=file) as update:
+        clock.seconds = 2.0
         update(620, 0.0)
         update(800, 0.0)
-    assert (
-        out.getvalue()
-        == "training: 80 %, 800 of 1,000 steps, mean return 0.0, 100 steps/s, 0:00:02 left\n"
+
+    # 200 steps in 2 seconds, and 200 to go.
+    assert file.getvalue() == (
+        "training: 80 %, 800 of 1,000 steps, mean return 0.0, 100 steps/s, 0:00:02 left\n"
     )
 
 
-def test_a_terminal_gets_a_bar(monkeypatch, clock):
-    monkeypatch.setenv("TERM", "xterm-256color")
-    monkeypatch.setenv("COLUMNS", "80")
-    out = Terminal()
-    with show_progress("training on CartPole-v1", 1000, stream=out) as update:
-        clock[0] = 0.5
+# --- progress in a terminal -----------------------------------------------------------------------
+
+
+def test_progress_in_a_terminal_is_a_bar(terminal, clock):
+    with show_progress("training on CartPole-v1", 1000, stream=terminal) as update:
+        clock.seconds = 0.5
         update(500, 21.25)
-    found = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", out.getvalue())
-    assert "\x1b[" in out.getvalue()
+
+    assert "\x1b[" in terminal.getvalue()
+    time_left = r"[-\d]:[-\d]{2}:[-\d]{2} left"
     assert re.search(
-        r"training on CartPole-v1 .*50% mean return 21\.2, 1,000 steps/s [-\d]:[-\d]{2}:[-\d]{2}"
-        r" left",
-        found,
+        rf"training on CartPole-v1 .*50% mean return 21\.2, 1,000 steps/s {time_left}",
+        remove_escapes(terminal.getvalue()),
     )
 
 
 @pytest.mark.parametrize("term", ["dumb", "unknown"])
-def test_a_terminal_that_cannot_draw_gets_lines(term, monkeypatch):
+def test_progress_in_a_terminal_that_cannot_draw_is_lines(terminal, term, monkeypatch):
     monkeypatch.setenv("TERM", term)
-    out = Terminal()
-    with show_progress("training", 10, stream=out) as update:
+
+    with show_progress("training", 10, stream=terminal) as update:
         update(10, 1.0)
-    assert out.getvalue().startswith("training: 100 %, 10 of 10 steps")
+
+    assert terminal.getvalue().startswith("training: 100 %, 10 of 10 steps")
 
 
-@pytest.mark.parametrize("stream", [io.StringIO, Terminal])
-def test_quiet_is_quiet(stream):
-    out = stream()
-    with show_progress("training", 10, quiet=True, stream=out) as update:
+@pytest.mark.parametrize("stream", [io.StringIO(), Terminal()], ids=["file", "terminal"])
+def test_quiet_progress_writes_nothing(stream):
+    with show_progress("training", 10, quiet=True, stream=stream) as update:
         update(10, 1.0)
-    assert out.getvalue() == ""
+
+    assert stream.getvalue() == ""
+
+
+# --- items ----------------------------------------------------------------------------------------
 
 
 def show_two_checks(stream):
@@ -110,30 +179,40 @@ def show_two_checks(stream):
         items.begin("dtype")
 
 
-def test_items_elsewhere_are_their_lines(monkeypatch):
-    monkeypatch.setenv("FORCE_COLOR", "1")  # has other libraries write colours into files
-    out = io.StringIO()
-    show_two_checks(out)
-    assert out.getvalue() == "passed [width]\n"
+def test_items_in_a_file_are_their_lines(monkeypatch):
+    # Other libraries write colours into files if this is set.
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    file = io.StringIO()
+
+    show_two_checks(file)
+
+    assert file.getvalue() == "passed [width]\n"
 
 
-def test_items_in_a_terminal_have_a_bar(monkeypatch):
-    monkeypatch.setenv("TERM", "xterm-256color")
-    monkeypatch.setenv("COLUMNS", "80")
-    out = Terminal()
-    show_two_checks(out)
-    plain = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", out.getvalue())
-    assert re.search(r"check 1 of 2 \S+ +width", plain)
-    assert "passed [width]\n" in plain
-    assert re.search(r"check 2 of 2 \S+ +dtype", plain)
-    # At the end, the bar is removed: the cursor moves up and the line is erased.
-    assert out.getvalue().endswith("\x1b[1A\x1b[2K")
+def test_items_in_a_terminal_have_a_bar(terminal):
+    show_two_checks(terminal)
+
+    text = remove_escapes(terminal.getvalue())
+    assert re.search(r"check 1 of 2 \S+ +width", text)
+    assert "passed [width]\n" in text
+    assert re.search(r"check 2 of 2 \S+ +dtype", text)
 
 
-def test_items_are_written_where_results_are(capfd):
+def test_bar_of_items_is_removed_at_the_end(terminal):
+    show_two_checks(terminal)
+
+    move_up = "\x1b[1A"
+    erase_line = "\x1b[2K"
+    assert terminal.getvalue().endswith(move_up + erase_line)
+
+
+def test_items_are_written_to_standard_output(capfd):
     with redirect_stdout(), show_items("check", 1) as items:
         print("a plugin prints")
         items.begin("width")
         items.print("passed width")
         print_answer("result\n")
-    assert capfd.readouterr() == ("passed width\nresult\n", "a plugin prints\n")
+
+    stdout, stderr = capfd.readouterr()
+    assert stdout == "passed width\nresult\n"
+    assert stderr == "a plugin prints\n"
