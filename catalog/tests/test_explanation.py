@@ -58,6 +58,7 @@ def test_data_of_a_slot_has_all_candidates(data):
     assert fcnet["rank"] == "GENERIC"
     assert fcnet["reason"] == data["model"]["reason"]
 
+    # It is only chosen by its name.
     assert acme_net["name"] == "acme_net"
     assert acme_net["distribution"] == "acme"
     assert acme_net["version"] == "1.0"
@@ -610,10 +611,16 @@ def read_rows(sheet):
     return rows
 
 
-def test_sheet_shows_the_sections_as_rows(data_with_losers):
-    sheet = explanation_sheet(data_with_losers)
+def test_sheet_shows_the_sections_as_rows():
+    data = make_data(
+        preprocessor=fill(make_candidate("none", rank="SPECIFIC", distribution="acme")),
+        plan=[make_leaf("obs", 0, 3)],
+        shapes=make_stages(**{"preprocessor: none": [4]}),
+    )
 
-    assert read_rows(sheet)[:5] == [
+    rows = read_rows(explanation_sheet(data))
+
+    assert rows[:5] == [
         ("observation", "(3,)", "Box(3,) float32"),
         ("preprocessor: none", "(4,)", "fits (SPECIFIC)"),
         ("  from", "", "acme 1.0"),

@@ -68,6 +68,7 @@ def test_rule_reads_the_axes_as_the_table_says(case):
 @each_case
 def test_net_sees_the_same_as_with_channels_last(case, framework):
     space = Box(0, 255, case.shape, np.uint8)
+    # Two filters as large as the image.
     config = {"conv_filters": [[2, case.size[:2], 1]]}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ImageLayoutWarning)

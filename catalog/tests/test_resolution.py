@@ -210,6 +210,7 @@ def test_model_views_have_the_dtype_after_the_filter(catalog, filter_config, dty
 
     views = resolve(catalog, image, config={"fcnet_hiddens": [4], **filter_config}).model_views
 
+    # 48 values: 4 * 4 * 3.
     assert views == [("obs", (4, 4, 3), dtype), ("obs_flat", (48,), dtype)]
 
 

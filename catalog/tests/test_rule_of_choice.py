@@ -362,6 +362,7 @@ def test_registered_part_replaces_one_of_its_name():
 @pytest.mark.parametrize(
     ("custom_model", "part"),
     [
+        # The part that was registered has no package.
         pytest.param("fcnet", "/fcnet", id="name"),
         pytest.param("rlcatalog-fcnet/fcnet", "rlcatalog-fcnet/fcnet", id="name-with-package"),
     ],

@@ -412,6 +412,7 @@ def test_missing_trunk_of_an_entry_error_names_the_entry():
 
 
 def test_collect_trunks_uses_the_innermost_context():
+    # NET matches by itself, DEEP has to be named.
     slots = make_slots(NET, DEEP)
     request = make_request(BOX)
 
@@ -567,7 +568,7 @@ def test_single_unclaimed_entry_is_passed_without_its_dict(preprocessors):
     assert trunk_request.encoded_shape == BOX.shape
 
 
-def test_trunk_and_memory_are_chosen_for_unclaimed_entries(preprocessors):
+def test_trunk_is_chosen_for_unclaimed_entries(preprocessors):
     keys_of_requests = []
 
     def record_keys(request):

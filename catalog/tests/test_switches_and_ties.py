@@ -343,7 +343,8 @@ def test_tie_of_distributions_names_all_options(make_catalog_with_tie):
         pytest.param({"environ": {"RLCATALOG_DISABLE_PLUGINS": "two"}}, {}, id="disable-variable"),
     ],
 )
-def test_each_option_resolves_the_tie(make_catalog_with_tie, options, config):
+def test_tie_of_distributions_is_resolved_by_each_option(make_catalog_with_tie, options, config):
+    # Packages one and two have a distribution each that matches boxes.
     catalog = make_catalog_with_tie(**options)
 
     dist = explain_slot(catalog, "action_dist", config, action=PUSH)

@@ -549,6 +549,7 @@ def test_warning_says_what_an_unread_key_needs(catalog):
         "max_seq_len": 3,
     }
 
+    # Two frames of a game, so that framestack is read.
     with pytest.warns(UnreadKeysWarning) as caught:
         catalog.resolve(TWO_FRAMES, TWO_ACTIONS, config, "torch")
 
