@@ -566,13 +566,13 @@ def test_unchecked_value_changes_only_its_place_or_is_rejected(encode, corruptio
     expected = np.array(encoded(case.space, corruption.obs, case.options), np.float32)
 
     try:
-        found = encode(case.make("never"), corruption.bad_obs)
+        encoding = encode(case.make("never"), corruption.bad_obs)
     except ObservationError as error:
         assert str(error).startswith("obs")  # noqa: PT017 - either outcome is right
         return
 
-    np.testing.assert_array_equal(found[: place.start], expected[: place.start])
-    np.testing.assert_array_equal(found[place.stop :], expected[place.stop :])
+    np.testing.assert_array_equal(encoding[: place.start], expected[: place.start])
+    np.testing.assert_array_equal(encoding[place.stop :], expected[place.stop :])
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of casts from NaN and complex numbers
@@ -584,11 +584,11 @@ def test_unchecked_encoding_has_the_right_shape_or_is_rejected(check, corruption
     preprocessor.transform(corruption.good_obs)
 
     try:
-        found = preprocessor.transform(corruption.bad_obs)
+        encoding = preprocessor.transform(corruption.bad_obs)
     except ObservationError:
         return
 
-    assert found.shape == preprocessor.shape
+    assert encoding.shape == preprocessor.shape
 
 
 @bounded(80)

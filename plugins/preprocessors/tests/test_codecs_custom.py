@@ -154,13 +154,14 @@ def test_custom_preprocessor_may_check_observations_itself():
         pytest.param(np.array([0, 1]), id="integers"),
     ],
 )
-def test_custom_preprocessor_accepts_what_the_built_in_one_accepts(repeat, row):
+def test_custom_preprocessor_accepts_lists_and_other_dtypes(repeat, row):
     built_in = ModelCatalog.get_preprocessor_for_space(BOX)
     repeat.set_check("always")
 
     encoded = repeat.transform_batch([row])
 
-    np.testing.assert_array_equal(encoded[:, :2], built_in.transform_batch([row]))
+    values = encoded[:, :2]  # the preprocessor appends their multiples
+    np.testing.assert_array_equal(values, built_in.transform_batch([row]))
 
 
 def test_custom_preprocessor_encodes_any_space():
@@ -245,7 +246,7 @@ class WritesAndReturns(ReturnsRow):
 
 
 @pytest.mark.parametrize("value", [0.5, 0.0])
-def test_writer_that_returns_instead_of_writing_is_an_error(value):
+def test_writer_that_returns_values_is_an_error(value):
     with pytest.raises(ModelContractError, match="instead of writing into `out`") as caught:
         ReturnsRow(BOX).transform(np.full(2, value, np.float32))
 
@@ -253,7 +254,7 @@ def test_writer_that_returns_instead_of_writing_is_an_error(value):
 
 
 @pytest.mark.parametrize("value", [0.5, 0.0])
-def test_batch_writer_that_returns_instead_of_writing_is_an_error(value):
+def test_batch_writer_that_returns_values_is_an_error(value):
     with pytest.raises(ModelContractError, match="instead of writing into `out`") as caught:
         ReturnsRow(BOX).transform_batch([np.full(2, value, np.float32)])
 

@@ -25,15 +25,15 @@ def expect(case, obs):
     return np.array(encoded(case.space, obs, case.options, case.root), np.float32)
 
 
-def assert_encoded(case, found, obs, kept=(Box,)):
+def assert_encoded(case, encoding, obs, kept=(Box,)):
     """Compare an encoding with the reference; spaces of the classes `kept` are not encoded."""
     if isinstance(case.space, kept):
-        assert found.dtype == case.space.dtype
-        assert found.shape == case.space.shape
-        np.testing.assert_array_equal(found, obs)
+        assert encoding.dtype == case.space.dtype
+        assert encoding.shape == case.space.shape
+        np.testing.assert_array_equal(encoding, obs)
     else:
-        assert found.dtype == np.float32
-        np.testing.assert_array_equal(found.ravel(), expect(case, obs))
+        assert encoding.dtype == np.float32
+        np.testing.assert_array_equal(encoding.ravel(), expect(case, obs))
 
 
 # --- single observations --------------------------------------------------------------------------
@@ -56,12 +56,12 @@ def test_transform_encodes_like_the_reference(case, seed):
     expected_size = size(case.space, case.options)
 
     for obs in case.samples(3, seed):
-        found = preprocessor.transform(obs)
+        encoding = preprocessor.transform(obs)
 
-        assert found.shape == preprocessor.shape
-        assert found.size == expected_size
+        assert encoding.shape == preprocessor.shape
+        assert encoding.size == expected_size
         assert preprocessor.size == expected_size
-        assert_encoded(case, found, obs)
+        assert_encoded(case, encoding, obs)
 
 
 @bounded(60)
@@ -287,10 +287,10 @@ def test_order_of_keys_in_items_of_a_sequence_means_nothing(is_stacked):
     if is_stacked:
         obs = {"a": np.array([[5.0]], np.float32), "z": np.array([1])}
 
-    found = preprocessor.transform(obs)
+    encoding = preprocessor.transform(obs)
 
     # One item: 1 as one of two numbers, then 5; and an empty place.
-    np.testing.assert_array_equal(found, [1, 0, 1, 5, 0, 0, 0])
+    np.testing.assert_array_equal(encoding, [1, 0, 1, 5, 0, 0, 0])
 
 
 # --- plans ----------------------------------------------------------------------------------------
@@ -368,11 +368,11 @@ def test_integers_stay_integers_on_request(case, seed):
     preprocessor = case.make()
 
     for row in case.samples(2, seed):
-        found = preprocessor.transform(row)
+        encoding = preprocessor.transform(row)
 
         kept = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete)
-        assert_encoded(case, found, row, kept)
-        assert preprocessor.observation_space.contains(found)
+        assert_encoded(case, encoding, row, kept)
+        assert preprocessor.observation_space.contains(encoding)
 
 
 @bounded(80)

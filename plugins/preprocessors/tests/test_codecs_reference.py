@@ -70,10 +70,10 @@ seeds = st.integers(0, 2**20)
 def test_values_have_the_order_of_gymnasium(space, seed):
     [obs] = sample(space, 1, seed)
 
-    found = make_preprocessor(space).transform(obs)
+    encoding = make_preprocessor(space).transform(obs)
 
     flat = spaces.utils.flatten(space, obs)
-    np.testing.assert_array_equal(found.ravel().astype(np.float32), flat.astype(np.float32))
+    np.testing.assert_array_equal(encoding.ravel().astype(np.float32), flat.astype(np.float32))
 
 
 @quick

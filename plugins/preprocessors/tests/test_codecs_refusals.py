@@ -50,6 +50,14 @@ def make_task(first=1, second=None):
     return (first, second)
 
 
+@pytest.fixture
+def preprocessor():
+    """A preprocessor of `POS_AND_TASK` that has encoded a good observation before."""
+    preprocessor = make_preprocessor(POS_AND_TASK)
+    preprocessor.transform(make_obs())
+    return preprocessor
+
+
 def encode(preprocessor, form, obs):
     """Encode an observation by one of three ways."""
     if form == "alone":
@@ -80,10 +88,7 @@ each_form = pytest.mark.parametrize("form", ["alone", "in-a-list", "behind-a-goo
         pytest.param(None, "None", id="none"),
     ],
 )
-def test_wrong_box_is_rejected_with_its_path(form, pos, found):
-    preprocessor = make_preprocessor(POS_AND_TASK)
-    preprocessor.transform(make_obs())
-
+def test_wrong_box_is_rejected_with_its_path(preprocessor, form, pos, found):
     with pytest.raises(ObservationError) as caught:
         encode(preprocessor, form, make_obs(pos=pos))
 
@@ -102,10 +107,7 @@ def test_wrong_box_is_rejected_with_its_path(form, pos, found):
         pytest.param("1", "found '1'", id="text"),
     ],
 )
-def test_wrong_discrete_is_rejected_with_its_path(form, number, found):
-    preprocessor = make_preprocessor(POS_AND_TASK)
-    preprocessor.transform(make_obs())
-
+def test_wrong_discrete_is_rejected_with_its_path(preprocessor, form, number, found):
     with pytest.raises(ObservationError) as caught:
         encode(preprocessor, form, make_obs(task=make_task(first=number)))
 
@@ -121,10 +123,7 @@ def test_wrong_discrete_is_rejected_with_its_path(form, number, found):
         pytest.param(np.array([[0, 0], [10, 0]]), "within [0, 9] at [1, 0]", id="too-high"),
     ],
 )
-def test_wrong_box_of_integers_is_rejected_with_its_path(form, integers, found):
-    preprocessor = make_preprocessor(POS_AND_TASK)
-    preprocessor.transform(make_obs())
-
+def test_wrong_box_of_integers_is_rejected_with_its_path(preprocessor, form, integers, found):
     with pytest.raises(ObservationError) as caught:
         encode(preprocessor, form, make_obs(task=make_task(second=integers)))
 
@@ -137,10 +136,7 @@ def test_wrong_box_of_integers_is_rejected_with_its_path(form, integers, found):
     ("task", "found"),
     [pytest.param((1,), "(1,)", id="too-short"), pytest.param({"a": 1}, "(dict)", id="dict")],
 )
-def test_wrong_tuple_is_rejected_with_its_path(form, task, found):
-    preprocessor = make_preprocessor(POS_AND_TASK)
-    preprocessor.transform(make_obs())
-
+def test_wrong_tuple_is_rejected_with_its_path(preprocessor, form, task, found):
     with pytest.raises(ObservationError, match="expected a tuple of 2 values") as caught:
         encode(preprocessor, form, make_obs(task=task))
 
@@ -163,10 +159,7 @@ def test_wrong_tuple_is_rejected_with_its_path(form, task, found):
         pytest.param(None, "None", id="none"),
     ],
 )
-def test_wrong_dict_is_rejected(form, obs, found):
-    preprocessor = make_preprocessor(POS_AND_TASK)
-    preprocessor.transform(make_obs())
-
+def test_wrong_dict_is_rejected(preprocessor, form, obs, found):
     with pytest.raises(ObservationError, match="obs: expected a dict with the keys") as caught:
         encode(preprocessor, form, obs)
 
@@ -355,6 +348,7 @@ def test_batch_with_a_wrong_last_row_is_rejected():
     ],
 )
 def test_batch_with_wrong_discrete_numbers_is_rejected(check, numbers, found):
+    # The numbers of Discrete(3, start=1) are 1, 2 and 3.
     preprocessor = make_preprocessor(POS_AND_TASK, check=check)
     batch = make_batch(task=(numbers, np.zeros((3, 2, 2), np.int64)))
 
