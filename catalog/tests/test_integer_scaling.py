@@ -1,4 +1,4 @@
-"""Nets read integers as the rule in `rlcatalog.observations.scaling` says."""
+"""Scaling of integers: the numbers that a net reads for observations of integers."""
 
 from __future__ import annotations
 
@@ -42,18 +42,19 @@ def read_inputs(policy, obs):
 @each_case
 def test_net_reads_bounds_as_the_table_says(case, framework):
     policy = build_linear(case.space, framework)
-    bounds = np.stack([case.space.low, case.space.high])
+    lowest_and_highest_obs = np.stack([case.space.low, case.space.high])
 
-    read = read_inputs(policy, bounds)[:, :4]
+    lowest, highest = read_inputs(policy, lowest_and_highest_obs)
 
-    np.testing.assert_allclose(read[0], case.lowest, rtol=1e-6, atol=1e-6)
-    np.testing.assert_allclose(read[1], case.highest, rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(lowest, case.lowest, rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(highest, case.highest, rtol=1e-6, atol=1e-6)
 
 
 @each_case
-def test_explain_says_what_is_done_to_a_leaf(case):
-    [leaf] = rlcatalog.explain(case.space, FOUR).as_dict()["plan"]
+def test_explanation_has_the_scaling_of_a_leaf(case):
+    explanation = rlcatalog.explain(case.space, FOUR).as_dict()
 
+    [leaf] = explanation["plan"]
     assert leaf["scaling"] == case.note
 
 
@@ -64,6 +65,7 @@ def test_elements_are_scaled_by_their_own_bounds(framework):
 
     read = read_inputs(policy, np.array([[51, 5, 1]], np.int16))
 
+    # 51 of 255, 5 of 10, and 1 of 1.
     np.testing.assert_allclose(read, [[0.2, 0.5, 1.0]], rtol=1e-6)
 
 
@@ -83,6 +85,7 @@ def test_leaves_of_a_dict_are_scaled_each_by_its_bounds(framework):
 
     read = read_inputs(policy, obs)
 
+    # Floats, and integers up to 10,000, stay as they are.
     np.testing.assert_allclose(read, [[51 / 255, 0.5, 7]], rtol=1e-6)
 
 
@@ -119,9 +122,14 @@ def test_preprocessor_returns_the_numbers_of_the_environment():
 
 
 @each_framework
-@pytest.mark.parametrize("shape", [(8, 8, 12), (48,)], ids=["vision net", "dense net"])
-def test_bytes_and_floats_of_a_board_act_alike(shape, framework):
-    config = {"conv_filters": [[8, 8, 1]]} if len(shape) == 3 else {}
+@pytest.mark.parametrize(
+    ("shape", "config"),
+    [
+        pytest.param((8, 8, 12), {"conv_filters": [[8, 8, 1]]}, id="vision-net"),
+        pytest.param((48,), {}, id="dense-net"),
+    ],
+)
+def test_bytes_and_floats_of_a_board_act_alike(shape, config, framework):
     as_bytes = rlcatalog.build(Box(0, 1, shape, np.uint8), FOUR, config, framework)
     as_floats = rlcatalog.build(Box(0, 1, shape, np.float32), FOUR, config, framework)
     as_floats.model.set_weights(as_bytes.model.get_weights())
@@ -133,9 +141,16 @@ def test_bytes_and_floats_of_a_board_act_alike(shape, framework):
     np.testing.assert_array_equal(of_bytes, of_floats)
 
 
-def test_scaling_is_no_weight_and_moves_with_the_model():
+@pytest.fixture
+def model_with_scaling():
+    """A model that scales its two integers by their bounds."""
     space = Box(np.array([0, 5]), np.array([255, 15]), (2,), np.int16)
-    model = rlcatalog.build(space, FOUR).model
+    return rlcatalog.build(space, FOUR).model
 
-    assert not [name for name in model.get_weights() if "scaled" in name]
-    assert model.double().scaled.offset.dtype is torch.float64
+
+def test_scaling_is_no_weight(model_with_scaling):
+    assert not [name for name in model_with_scaling.get_weights() if "scaled" in name]
+
+
+def test_scaling_is_cast_with_the_model(model_with_scaling):
+    assert model_with_scaling.double().scaled.offset.dtype is torch.float64
