@@ -1,4 +1,4 @@
-"""What the tests share: plugins made up or installed for a test, and catalogs."""
+"""Plugins that are made up or installed for a test, and catalogs of a few packages."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ __all__ = ["entry_point", "module", "plugin"]
 
 @pytest.fixture
 def install() -> Callable[..., Path]:
-    """Write an installed plugin: `install(folder, "some-dist", source, extra={"some_dist_config":
-    source})`.
+    """Write a plugin and its metadata into a folder, as pip does, and return the metadata's folder.
+
+    `install(folder, "some-dist", source, extra={"another_module": source})` writes two modules.
     """
 
     def make(
@@ -41,7 +42,8 @@ def install() -> Callable[..., Path]:
         (info / "entry_points.txt").write_text(
             f"[rlcatalog.plugins]\n{entry_point or module} = {module}\n", encoding="utf-8"
         )
-        for name, text in {module: source, **(extra or {})}.items():
+        modules = {module: source, **(extra or {})}
+        for name, text in modules.items():
             (folder / f"{name}.py").write_text(text, encoding="utf-8")
         return info
 
@@ -50,25 +52,29 @@ def install() -> Callable[..., Path]:
 
 @pytest.fixture
 def installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Path], list[Any]]]:
-    """Make the plugins of a folder importable and return their entry points; forget their modules
-    afterwards.
+    """Make the plugins of a folder importable, and return their entry points.
+
+    After the test, their modules are forgotten.
     """
-    before, folders = set(sys.modules), []
+    modules_before = set(sys.modules)
+    folders: list[Path] = []
 
     def use(folder: Path) -> list[Any]:
         folders.append(folder)
         monkeypatch.syspath_prepend(str(folder))
-        distributions = importlib_metadata.distributions(path=[str(folder)])
-        return [point for distribution in distributions for point in distribution.entry_points]
+        points = []
+        for distribution in importlib_metadata.distributions(path=[str(folder)]):
+            points += distribution.entry_points
+        return points
 
     yield use
-    for name in set(sys.modules) - before:
+    for name in set(sys.modules) - modules_before:
         file = getattr(sys.modules[name], "__file__", None)
         if file is not None and any(Path(file).is_relative_to(folder) for folder in folders):
             del sys.modules[name]
 
 
-def _catalog_of_four() -> Catalog:
+def make_catalog_of_four() -> Catalog:
     names = ("fcnet", "categorical", "gaussian", "preprocessors")
     return Catalog([point for point in scan() if point.name in names], environ={})
 
@@ -76,10 +82,10 @@ def _catalog_of_four() -> Catalog:
 @pytest.fixture(scope="module")
 def shared() -> Catalog:
     """A catalog of four installed plugins, for tests that only read it."""
-    return _catalog_of_four()
+    return make_catalog_of_four()
 
 
 @pytest.fixture
 def catalog() -> Catalog:
-    """A catalog of four installed plugins, of this test's own."""
-    return _catalog_of_four()
+    """A catalog of four installed plugins, for a test that may change it."""
+    return make_catalog_of_four()

@@ -602,7 +602,7 @@ def test_unread_keys_warning_lists_parts_that_read_them():
     assert "max_seq_len (read by acme_a and acme_b), image_layout." in str(warning.message)
 
 
-def test_unread_keys_warning_names_the_key_that_an_activation_needs(catalog):
+def test_unread_keys_warning_names_key_an_activation_needs(catalog):
     config = {"post_fcnet_activation": "tanh"}  # without post_fcnet_hiddens, there are no layers
 
     with pytest.warns(UnreadKeysWarning, match=r"post_fcnet_activation \(.*post_fcnet_hiddens\)"):
