@@ -1,6 +1,4 @@
-"""Each check of the conformance kit passes a toy part that keeps its contract, and fails one with a
-line broken.
-"""
+"""Checks of the conformance kit for models: each one passes a sound part and finds a faulty one."""
 
 from __future__ import annotations
 
@@ -46,10 +44,12 @@ BOTH = {"torch": "faulty_parts:Net", "tf": "faulty_parts_tf:Net"}
 
 
 def trunk(cls, **fields):
+    """Return the declaration of a trunk, a class of `faulty_parts`."""
     return faulty_parts.spec(f"faulty_parts:{cls}", **fields)
 
 
-def in_tf(cls):
+def trunk_in_tf(cls):
+    """Return the declaration of a trunk that is sound in PyTorch, with this class in TensorFlow."""
     return faulty_parts.spec(targets={**BOTH, "tf": f"faulty_parts_tf:{cls}"})
 
 
@@ -57,23 +57,22 @@ def memory(cls):
     return faulty_parts.memory(f"faulty_parts:{cls}")
 
 
-def narrow(request):
-    return (
-        Match(None, "takes vectors")
-        if len(request.encoded_shape) != 1
-        else Match(Rank.FALLBACK, "a vector")
-    )
+def match_vectors_only(request):
+    """Raise an error if the shape is not known yet."""
+    if len(request.encoded_shape) != 1:
+        return Match(None, "takes vectors")
+    return Match(Rank.FALLBACK, "a vector")
 
 
-def too_wide(request):
+def describe_too_wide(request):
     return [*faulty_parts.describe(request)[:-1], Stage("logits", (99,))]
 
 
-def too_many(request):
+def describe_too_many_weights(request):
     return [Stage("layer", (6,), 10**6), *faulty_parts.describe(request)[1:]]
 
 
-#: Check → the faulty parts that it finds, each with words of its message.
+#: Check → the faulty parts that it finds, each with the cause in its message.
 FAULTS = {
     "has_a_summary": [(trunk("Net", summary=" "), "its summary is ' '")],
     "keys_are_described": [
@@ -84,7 +83,7 @@ FAULTS = {
     ],
     "names_are_its_own": [(trunk("Net", name="glu"), "glu does not begin with 'acme'")],
     "answers_every_request": [
-        (trunk("Net", match=narrow), r"encoded_shape=None.*raised TypeError")
+        (trunk("Net", match=match_vectors_only), r"encoded_shape=None.*raised TypeError")
     ],
     "output_width": [(trunk("OneOutputMore"), r"outputs \(3, 4\), expected \(3, 3\)")],
     "one_value_per_row": [
@@ -97,8 +96,8 @@ FAULTS = {
     ],
     "takes_bytes_and_floats": [(trunk("NotCast"), "dtype")],
     "describes_what_is_built": [
-        (trunk("Net", describe=too_wide), "is 99 wide, but built 3 wide"),
-        (trunk("Net", describe=too_many), "its stages declare 1000000 weights"),
+        (trunk("Net", describe=describe_too_wide), "is 99 wide, but built 3 wide"),
+        (trunk("Net", describe=describe_too_many_weights), "its stages declare 1000000 weights"),
     ],
     "every_weight_is_trained": [
         (
@@ -111,12 +110,12 @@ FAULTS = {
     "saved_and_restored": [(trunk("ForgottenNoise"), "loaded, its outputs: .*, expected")],
     "frameworks_agree": [
         (
-            in_tf("AnotherActivation"),
+            trunk_in_tf("AnotherActivation"),
             "torch and tf with the same weights, its outputs: .*, expected",
         )
     ],
     "traced_equals_eager": [
-        (in_tf("EagerBranch"), "traced, compared with eager, its outputs: .*, expected")
+        (trunk_in_tf("EagerBranch"), "traced, compared with eager, its outputs: .*, expected")
     ],
     "evaluates_batches": [
         (trunk("OtherRowsInTraining"), r"one number per row, .* found shape \(1,\) for 8 rows"),
@@ -160,90 +159,139 @@ FAULTS = {
     "state_at_seq_lens": [(memory("LastPaddedState"), "state 0 after .* the state after step 1")],
     "padding_never_reaches_it": [(memory("MeetsPadding"), "padding changes outputs")],
 }
-#: Found on other ground than a declaration: each has a test of its own below.
-ELSEWHERE = {"imports_no_framework", "bounds_the_kernel"}
-#: The good parts, and a head for the trunks to stand under.
-GOOD = {
-    "trunk": faulty_parts.spec(targets=BOTH),
-    "memory": faulty_parts.memory(),
-    "head": faulty_parts.head(),
-}
+#: Checks of more than a declaration; each has a test of its own below.
+TESTED_ALONE = {"imports_no_framework", "bounds_the_kernel"}
 
 
-def case_of(spec, check, requires=REQUIRES, plugin=None):
-    """Return the case of a check for a part of a plugin, in a catalog with others."""
+def find_case(spec, check, *, requires=REQUIRES, plugin=None):
+    """Return the case of a check for a part of a plugin, in a catalog with others.
+
+    If there is a case per framework, it is the one of TensorFlow.
+    """
     plugin = plugin or plugin_of(rlcatalog_models=[spec])
     catalog = isolated_catalog(*INSTALLED, PluginEntryPoint(plugin, "acme", requires=requires))
-    found = [case for case in cases("acme", catalog=catalog) if case.check.name == check]
-    return found[-1]  # the last framework is TensorFlow, where there is code for it
+    *_, last = [case for case in cases("acme", catalog=catalog) if case.check.name == check]
+    return last
+
+
+def find_checks(modules):
+    """Return the names of the checks in these modules."""
+    names = set()
+    for module in modules:
+        names |= {value.name for value in vars(module).values() if isinstance(value, Check)}
+    return names
 
 
 def test_every_check_has_a_fault():
-    own = {
-        value.name
-        for module in MODULES
-        for value in vars(module).values()
-        if isinstance(value, Check)
-    }
-    assert own == FAULTS.keys() | ELSEWHERE | ({mutant.check for mutant in MUTANTS} & own)
+    checks = find_checks(MODULES)
+    checks_with_mutants = {mutant.check for mutant in MUTANTS}
+
+    assert checks == set(FAULTS) | TESTED_ALONE | (checks_with_mutants & checks)
+
+
+def list_faults():
+    """Return a parameter for each fault: the check, the faulty part, and the cause."""
+    parameters = []
+    for check, faults in FAULTS.items():
+        for number, (spec, cause) in enumerate(faults):
+            marks = NEEDS_TF if "tf" in spec.targets else ()
+            parameters.append(pytest.param(check, spec, cause, id=f"{check}-{number}", marks=marks))
+    return parameters
+
+
+@pytest.mark.parametrize(("check", "spec", "cause"), list_faults())
+def test_check_finds_its_fault_and_names_the_part(check, spec, cause):
+    case = find_case(spec, check)
+
+    with pytest.raises(ConformanceError, match=cause) as caught:
+        case()
+
+    message = str(caught.value)
+    assert f"-{check}" in message
+    assert f"{spec.name!r} (acme 1.0)" in message
+    error = caught.value.__cause__
+    is_error_of_the_part = error is not None and (
+        error.__cause__ is not None or not isinstance(error, CatalogError)
+    )
+    # An error of the part's own code needs no hint.
+    if not is_error_of_the_part:
+        assert re.search(r"\. Hint: \w.*\.$", message)
 
 
 @pytest.mark.parametrize(
-    ("check", "spec", "words"),
+    "spec",
     [
-        pytest.param(
-            check,
-            *fault,
-            id=f"{check}-{number}",
-            marks=NEEDS_TF if "tf" in fault[0].targets else (),
-        )
-        for check, faults in FAULTS.items()
-        for number, fault in enumerate(faults)
+        pytest.param(faulty_parts.spec(targets=BOTH), id="trunk"),
+        pytest.param(faulty_parts.memory(), id="memory"),
+        pytest.param(faulty_parts.head(), id="head"),
     ],
 )
-def test_a_fault_is_found_under_the_name_of_its_part(check, spec, words):
-    with pytest.raises(ConformanceError, match=words) as found:
-        case_of(spec, check)()
-    assert f"-{check}" in str(found.value)
-    assert f"{spec.name!r} (acme 1.0)" in str(found.value)
-    cause = found.value.__cause__
-    if cause is None or (cause.__cause__ is None and isinstance(cause, CatalogError)):
-        # what the part's own code raised needs no hint
-        assert re.search(r"\. Hint: \w.*\.$", str(found.value))
-
-
-@pytest.mark.parametrize("kind", GOOD)
-def test_a_part_that_keeps_its_contract_passes(kind):
-    plugin = plugin_of(rlcatalog_models=[GOOD[kind]])
+def test_sound_part_passes_all_checks(spec):
+    plugin = plugin_of(rlcatalog_models=[spec])
     catalog = isolated_catalog(*INSTALLED, PluginEntryPoint(plugin, "acme", requires=REQUIRES))
-    ran = set()
+
+    passed = set()
     for case in cases("acme", catalog=catalog):
         try:
             case()
-            ran.add(case.check.name)
         except NotApplicable:
             continue
-    assert len(ran) > 15, ran
+        passed.add(case.check.name)
+
+    assert len(passed) > 15, passed
 
 
-def test_an_import_of_a_framework_is_found(tmp_path, monkeypatch):
-    light = "import rlcatalog\n\n\n@rlcatalog.hookimpl\ndef rlcatalog_models():\n"
-    spec = "    return [rlcatalog.ModelSpec('acme_net', {'torch': 'faulty_parts:Net'}, 'a toy')]\n"
-    (tmp_path / "acme_light.py").write_text(light + spec, encoding="utf-8")
-    (tmp_path / "acme_heavy.py").write_text(f"{light}    import torch\n{spec}", encoding="utf-8")
-    (tmp_path / "torch.py").touch()  # in the process that is asked; this one has imported PyTorch
+PLUGIN = """
+import rlcatalog
+
+
+@rlcatalog.hookimpl
+def rlcatalog_models():
+    return [rlcatalog.ModelSpec('acme_net', {'torch': 'faulty_parts:Net'}, 'a toy')]
+"""
+
+
+@pytest.fixture
+def write_plugin(tmp_path, monkeypatch):
+    """Write the module of a plugin, beside an empty module that stands for PyTorch."""
     monkeypatch.syspath_prepend(tmp_path)
-    case_of(None, "imports_no_framework", plugin="acme_light")()
+    # The check imports the plugin in another process, which finds this one.
+    (tmp_path / "torch.py").touch()
+    modules = []
+
+    def write(module, source):
+        modules.append(module)
+        (tmp_path / f"{module}.py").write_text(source, encoding="utf-8")
+
+    yield write
+    for module in modules:
+        sys.modules.pop(module, None)
+
+
+def test_plugin_that_imports_no_framework_passes(write_plugin):
+    write_plugin("acme_light", PLUGIN)
+
+    find_case(None, "imports_no_framework", plugin="acme_light")()
+
+
+def test_plugin_that_imports_a_framework_is_found(write_plugin):
+    write_plugin("acme_heavy", PLUGIN.replace("    return", "    import torch\n    return"))
+
     with pytest.raises(ConformanceError, match="acme_heavy imports torch"):
-        case_of(None, "imports_no_framework", plugin="acme_heavy")()
-    for name in ("acme_heavy", "acme_light"):
-        sys.modules.pop(name)
+        find_case(None, "imports_no_framework", plugin="acme_heavy")()
 
 
 @pytest.mark.parametrize(
     "requires",
-    [("numpy",), ("rlcatalog",), ("rlcatalog>=0.1",), ("rlcatalog[torch]<0.2; extra == 'torch'",)],
+    [
+        pytest.param(("numpy",), id="not-required"),
+        pytest.param(("rlcatalog",), id="any-version"),
+        pytest.param(("rlcatalog>=0.1",), id="no-upper-bound"),
+        pytest.param(("rlcatalog[torch]<0.2; extra == 'torch'",), id="bound-of-an-extra"),
+    ],
 )
-def test_a_missing_bound_is_found(requires):
+def test_package_without_a_bound_on_rlcatalog_is_found(requires):
+    case = find_case(faulty_parts.spec(targets=BOTH), "bounds_the_kernel", requires=requires)
+
     with pytest.raises(ConformanceError, match="its metadata requires"):
-        case_of(GOOD["trunk"], "bounds_the_kernel", requires)()
+        case()

@@ -121,15 +121,17 @@ def test_faulty_examples_of_a_companion_are_noted(monkeypatch):
 
 
 def test_notes_belong_to_the_case_that_met_a_fault(monkeypatch):
+    # The examples of acme's memory raise an error, which a case without memories does not meet.
     monkeypatch.setattr(faulty_parts, "memory_examples", lambda: 1 / 0)
     catalog = make_catalog(rlcatalog_models=[faulty_parts.memory()])
-    names = ("works_inside_memories", "works_under_heads")
-    all_cases = cases("rlcatalog-visionnet", catalog=catalog)
+    visionnet = "rlcatalog-visionnet"
+    inside_memories = find_case("trunk-visionnet-works_inside_memories-torch", visionnet, catalog)
+    under_heads = find_case("trunk-visionnet-works_under_heads-torch", visionnet, catalog)
 
-    inside, under = outcomes([case for case in all_cases if case.check.name in names][:2])
+    outcome_inside_memories, outcome_under_heads = outcomes([inside_memories, under_heads])
 
-    assert len(inside.notes) == 1
-    assert under.notes == ()
+    assert len(outcome_inside_memories.notes) == 1
+    assert outcome_under_heads.notes == ()
 
 
 @pytest.mark.parametrize("trunk", ["SaysAnotherWidth", "SaysNoWidth"])
