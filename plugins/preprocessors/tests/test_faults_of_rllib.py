@@ -161,6 +161,7 @@ def test_list_may_have_any_length_up_to_the_longest(make_list, length):
     encoded = preprocessor.transform(make_items(make_list, length))
 
     assert encoded.dtype == np.float32  # RLlib returns float64
+    # Its length, the items, and zeros in the empty places.
     np.testing.assert_array_equal(encoded, encode_items(length))
 
 
@@ -174,6 +175,7 @@ def test_list_in_a_tuple_may_have_any_length(make_list, length):
     encoded = preprocessor.transform((items, items))
 
     assert encoded.dtype == np.float32
+    # For each list its length, the items, and zeros in the empty places.
     np.testing.assert_array_equal(encoded, [*encode_items(length), *encode_items(length)])
 
 
@@ -185,6 +187,7 @@ def test_list_in_a_dict_may_have_any_length(make_list, length):
     encoded = preprocessor.transform({"a": make_items(make_list, length)})
 
     assert encoded.dtype == np.float32
+    # Its length, the items, and zeros in the empty places.
     np.testing.assert_array_equal(encoded, encode_items(length))
 
 
