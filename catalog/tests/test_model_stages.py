@@ -141,6 +141,7 @@ def test_separate_value_has_a_copy_of_trunk_and_memory(calls, net, gru):
     assert value == Stage("value", (), 7 + 1)
     assert logits.shape == (4,)
     assert logits.weights == (7 + 1) * 4
+    assert logits.whole
     # The outputs come from the layer of the logits, not from the memory.
     assert calls[-1] == DescribeCall("gru", "obs", num_outputs=None, trunk_width=6)
 
@@ -169,6 +170,7 @@ def test_separate_value_may_do_without_the_memory(net, gru):
     assert value == Stage("value", (), 6 + 1)
     assert logits.shape == (4,)
     assert logits.weights == (7 + 1) * 4
+    assert logits.whole
 
 
 def test_separate_value_below_a_head_may_do_without_the_memory(net, gru, mask):

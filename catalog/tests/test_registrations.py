@@ -89,13 +89,16 @@ def test_pickled_catalog_has_arguments_and_registered_parts(used, registered_nam
 
 def test_pickled_default_catalog_leaves_out_the_environment():
     catalog = Catalog()
+    catalog.register_model("one", TorchNet)
 
-    _, (_, _, entry_points, environ, _, _) = catalog.pickled()
+    _, (_, _, entry_points, environ, prefer, registered) = catalog.pickled()
 
     # The other process has plugins and an environment of its own.
     assert catalog.environ is os.environ
     assert entry_points is None
     assert environ is None
+    assert prefer == ()
+    assert [component.name for component, _ in registered] == ["one"]
 
 
 def restore(pickled):

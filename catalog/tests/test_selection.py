@@ -628,6 +628,7 @@ def test_tie_error_names_the_config_key(slot, request_fields, key):
     )
 
     assert f"name one in the config ({key})" in message
+    assert ": ." not in message  # an empty list of options
 
 
 @pytest.mark.parametrize(
