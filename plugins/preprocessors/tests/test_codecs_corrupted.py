@@ -24,7 +24,7 @@ from random_spaces import (
 )
 from slow_codec import encoded, size
 
-from rlcatalog.errors import ObservationError
+from rlcatalog.errors import ObservationError, ObservationWarning, OutOfBoundsError
 from rlcatalog.spaces import Repeated, Simplex
 
 # --- places in an observation ---------------------------------------------------------------------
@@ -504,9 +504,33 @@ def record_checks(preprocessor):
     return checked
 
 
+def is_out_of_bounds(corruption):
+    """Return whether all that is wrong is a number outside the bounds of its space."""
+    with pytest.raises(ObservationError) as caught:
+        corruption.case.make("always").transform(corruption.bad_obs)
+    return isinstance(caught.value, OutOfBoundsError)
+
+
+@bounded(60)
+@given(corruptions(only_numbers=True))
+def test_check_first_warns_of_a_number_out_of_bounds(corruption):
+    assume(is_out_of_bounds(corruption))
+    preprocessor = corruption.case.make("first")
+    checked = record_checks(preprocessor)
+
+    with pytest.warns(ObservationWarning) as caught:
+        preprocessor.transform(corruption.bad_obs)
+    assert str(caught[0].message).startswith(f"{corruption.place.path}: expected")
+
+    # No later observation is checked.
+    preprocessor.transform(corruption.bad_obs)
+    assert len(checked) == 1
+
+
 @bounded(60)
 @given(corruptions())
 def test_check_first_checks_until_one_observation_has_passed(corruption):
+    assume(not is_out_of_bounds(corruption))
     preprocessor = corruption.case.make("first")
     checked = record_checks(preprocessor)
 
