@@ -1,10 +1,9 @@
-"""A collector with a scripted vector environment and a policy that takes notes: each step against a
-script by hand.
-"""
+"""A collector, step by step against a scripted vector environment."""
 
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -17,76 +16,122 @@ from rlcatalog_ppo.reward_scale import RewardScale
 from rlcatalog_ppo.rollout import Collector
 from rlcatalog_runs.seeds import SeedStream, derive_seed
 
-N, SHAPE = 3, (2, 4)  # neither axis of an observation is as long as the batch
+#: Number of environments.
+N = 3
+OBS_SHAPE = (2, 4)  # neither axis of an observation is as long as the batch
 MODES = {mode.name.lower(): mode for mode in AutoresetMode}
+all_modes = pytest.mark.parametrize("mode", MODES)
 
 
-def seen(number):
-    """Return the observations of all environments at a time; no two are equal."""
-    return np.full((N, *SHAPE), number, np.float32) + np.arange(N).reshape(N, 1, 1) / 10
+def step(rewards, terminated_envs=(), truncated_envs=()):
+    """Return a step for `ScriptedEnvs`, which names the environments whose episodes end."""
+    return rewards, terminated_envs, truncated_envs
 
 
-class Script(VectorEnv):
-    """Returns the steps that it is given, and notes its resets.
+def observe(number):
+    """Return an observation of each environment: `number + i / 10` everywhere in environment i."""
+    return np.full((N, *OBS_SHAPE), number, np.float32) + np.arange(N).reshape(N, 1, 1) / 10
+
+
+class ScriptedEnvs(VectorEnv):
+    """Three environments that return the given steps, and record their resets.
+
+    After step t they observe `observe(t)`, after reset k `observe(100 * k)`. The last observations
+    of episodes that end at step t are those of `observe(50 + t)` in `infos["final_obs"]`.
 
     Args:
-        steps: Rewards, which episodes ended by themselves, which were cut; one triple for each
-            step.
-        mode: When it resets its environments.
+        mode: When environments are reset: `"next_step"`, `"same_step"` or `"disabled"`.
+        steps: The steps (see `step`).
     """
 
-    def __init__(self, steps=(), mode="disabled"):
-        self.num_envs, self.metadata = N, {"autoreset_mode": MODES[mode]}
-        self.single_observation_space = spaces.Box(-99, 99, SHAPE)
+    def __init__(self, mode, *steps):
+        self.num_envs = N
+        self.metadata = {"autoreset_mode": MODES[mode]}
+        self.single_observation_space = spaces.Box(-99, 99, OBS_SHAPE)
         self.single_action_space = spaces.Discrete(2)
-        self.steps, self.count, self.resets = list(steps), 0, []
+        self.steps = steps
+        self.steps_taken = 0
+        self.resets = []
 
     def reset(self, *, seed=None, options=None):
-        self.resets.append((seed, options))
-        return seen(100 * len(self.resets)), {}
+        self.resets.append({"seed": seed, "options": options})
+        return observe(100 * len(self.resets)), {}
 
     def step(self, actions):
-        rewards, *ends = self.steps[self.count]
-        self.count += 1
-        terminated, truncated = (np.isin(np.arange(N), end) for end in ends)
-        final = {"final_obs": list(seen(50 + self.count))}
-        return seen(self.count), np.asarray(rewards), terminated, truncated, final
+        rewards, terminated_envs, truncated_envs = self.steps[self.steps_taken]
+        self.steps_taken += 1
+        return (
+            observe(self.steps_taken),
+            np.asarray(rewards),
+            np.isin(np.arange(N), terminated_envs),
+            np.isin(np.arange(N), truncated_envs),
+            {"final_obs": list(observe(50 + self.steps_taken))},
+        )
 
 
-class Noting:
-    """A policy without a model; the value of an observation is its first number.
+class RecordingViews:
+    """The views of a model that requests none; records the columns that it could have."""
+
+    ahead = ()
+
+    def __init__(self):
+        self.columns = []
+
+    def look_ahead(self, columns, done):
+        self.columns.append(set(columns))
+        return {}
+
+
+class RecordingPolicy:
+    """A policy without a model, which records its calls.
+
+    The value of an observation is its first number. If there are masks, they allow everything
+    right after the first reset, and nothing later.
 
     Args:
-        masked: Whether the environments have masks.
-        loss: Whether its model defines a loss.
+        has_masks: Whether the environments have masks.
+        has_custom_loss: Whether its model overrides `custom_loss`.
     """
 
-    memory, device = (), "cpu"
+    memory = ()
+    device = "cpu"
+    action_codec = SimpleNamespace(scalar=True)
 
-    def __init__(self, masked=False, loss=False):
-        self.views, self.loss, self.masked = SimpleNamespace(ahead=[]), loss, masked
-        self.updates, self.idles, self.restarts, self.rewards, self.valued = [], [], [], [], []
+    def __init__(self, has_masks=False, has_custom_loss=False):
+        self.has_masks = has_masks
+        self.has_custom_loss = has_custom_loss
+        self.views = RecordingViews()
+        self.forget_calls()
+
+    def forget_calls(self):
+        self.filter_updates = []
+        self.idle_rows = []
+        self.restarted_rows = []
+        self.previous_rewards = []
+        self.value_calls = []
 
     def overrides(self, name):
-        return self.loss and name == "custom_loss"
+        return self.has_custom_loss and name == "custom_loss"
 
     def preprocess(self, observed, update=False):
-        self.updates.append(update if isinstance(update, bool) else update.tolist())
+        self.filter_updates.append(update if isinstance(update, bool) else update.tolist())
         return np.array(observed)
 
     def action_mask(self, observed, idle=None):
-        self.idles.append(None if idle is None else idle.tolist())
-        return np.full((N, 2), np.asarray(observed)[0, 0, 0] > 99) if self.masked else None
+        self.idle_rows.append(None if idle is None else idle.tolist())
+        if not self.has_masks:
+            return None
+        return np.full((N, 2), np.asarray(observed)[0, 0, 0] > 99)
 
     def initial_state(self, n):
         return None
 
     def restart(self, state, rows):
-        self.restarts.append(rows.tolist())
+        self.restarted_rows.append(rows.tolist())
         return state
 
     def act_encoded(self, encoded, state, *, prev_reward, mask):
-        self.rewards.append(prev_reward.tolist())
+        self.previous_rewards.append(prev_reward.tolist())
         zeros = np.zeros(N, np.float32)
         return SimpleNamespace(
             raw_action=zeros[:, None],
@@ -98,368 +143,930 @@ class Noting:
         )
 
     def values(self, encoded, state, *, prev_reward):
-        assert len(encoded), "nothing to value"
-        self.valued.append((encoded[:, 0, 0].tolist(), prev_reward.tolist()))
+        assert len(encoded), "an empty batch"
+        self.value_calls.append({"obs": encoded[:, 0, 0], "prev_reward": prev_reward.tolist()})
         return encoded[:, 0, 0]
 
 
-GO = ([1.0, 2.0, 3.0], [], [])
-STEPS = [GO, ([1.0, 2.0, 3.0], [0], [1]), ([4.0, 5.0, 6.0], [2], [2]), GO]
+def make_collector(envs, policy=None, *, gamma=0.5, **options):
+    return Collector(policy or RecordingPolicy(), envs, 7, gamma, **options)
 
 
-def collected(mode, policy=None, steps=STEPS, **options):
-    policy, envs = policy or Noting(), Script(steps, mode)
-    collector = Collector(policy, envs, 7, 0.5, **options)
-    return collector, collector.collect(len(steps)), policy, envs
+def end_two_episodes_then_one(mode):
+    """Return environments of four steps: two episodes end at the second step, one at the third."""
+    return ScriptedEnvs(
+        mode,
+        step(rewards=[1.0, 2.0, 3.0]),
+        step(rewards=[1.0, 2.0, 3.0], terminated_envs=[0], truncated_envs=[1]),
+        step(rewards=[4.0, 5.0, 6.0], terminated_envs=[2], truncated_envs=[2]),
+        step(rewards=[1.0, 2.0, 3.0]),
+    )
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_rewards_ends_and_values_of_cut_episodes_are_those_of_the_script(mode):
-    collector, rollout, policy, envs = collected(mode)
-    np.testing.assert_array_equal(rollout.reward, np.float32([step[0] for step in STEPS]))
+# --- rewards and episodes -------------------------------------------------------------------------
+
+
+@all_modes
+def test_rollout_has_the_rewards_and_ends_of_the_environments(mode):
+    envs = ScriptedEnvs(
+        mode,
+        step(rewards=[1.0, 2.0, 3.0]),
+        step(rewards=[1.0, 2.0, 3.0], terminated_envs=[0], truncated_envs=[1]),
+        step(rewards=[4.0, 5.0, 6.0], terminated_envs=[2], truncated_envs=[2]),
+        step(rewards=[1.0, 2.0, 3.0]),
+    )
+
+    rollout = make_collector(envs).collect(4)
+
+    assert rollout.reward.tolist() == [[1, 2, 3], [1, 2, 3], [4, 5, 6], [1, 2, 3]]
+    assert rollout.reward.dtype == np.float32
     assert rollout.done.tolist() == [
-        [False] * 3,
+        [False, False, False],
         [True, True, False],
         [False, False, True],
-        [False] * 3,
+        [False, False, False],
     ]
-    # The second environment is cut at the second step. What ended by itself at the same time has no
-    # value.
-    last = np.float32(52.1) if mode == "same_step" else np.float32(2.1)
-    expected = np.zeros((4, 3), np.float32)
-    expected[1, 1] = 0.5 * last
-    np.testing.assert_allclose(rollout.bootstrap, expected, rtol=1e-6)
-    assert policy.valued[0] == ([pytest.approx(last)], [2.0])
-    assert len(policy.valued) == 2  # and the values after the last step
-    np.testing.assert_array_equal(rollout.last_value, collector.get_state()["encoded"][:, 0, 0])
-    assert policy.rewards == [[0, 0, 0], *rollout.reward[:3].tolist()]
-    masks = [options["reset_mask"].tolist() for _, options in envs.resets[1:]]
-    assert masks == ([[True, True, False], [False, False, True]] if mode == "disabled" else [])
-    assert envs.resets[0] == (derive_seed(7, SeedStream.ENVIRONMENTS), None)
 
 
-def test_idle_steps_count_for_no_episode_and_no_filter():
-    collector, rollout, policy, _ = collected("next_step")
-    assert rollout.idle.tolist() == [
-        [False] * 3,
-        [False] * 3,
-        [True, True, False],
-        [False, False, True],
-    ]
-    # `False`: the last observation of the episode that was cut is encoded for its value alone.
-    assert policy.updates == [True, True, False, [False, False, True], [True, True, False], True]
-    assert collector.episodes.get_state() == {
-        "returns": [2.0, 4.0, 12.0],
-        "lengths": [2, 2, 3],
-        "total": 3,
-    }
-    # An observation after the end belongs to no step: the one before is kept.
-    np.testing.assert_array_equal(rollout.obs[2, :2], rollout.obs[1, :2])
-    np.testing.assert_array_equal(rollout.obs[2, 2], seen(2)[2])
-    np.testing.assert_array_equal(rollout.obs[3, 2], rollout.obs[2, 2])
-    assert policy.restarts == [[True, True, False], [False, False, True]]
-    state = collector.get_state()
-    assert (state["lengths"].tolist(), state["idle"].tolist()) == ([1, 1, 0], [False] * 3)
+@all_modes
+def test_policy_receives_the_rewards_of_the_previous_step(mode):
+    policy = RecordingPolicy()
+    envs = ScriptedEnvs(
+        mode,
+        step(rewards=[1.0, 2.0, 3.0]),
+        step(rewards=[1.0, 2.0, 3.0], terminated_envs=[0], truncated_envs=[1]),
+        step(rewards=[4.0, 5.0, 6.0], terminated_envs=[2], truncated_envs=[2]),
+        step(rewards=[1.0, 2.0, 3.0]),
+    )
+
+    make_collector(envs, policy).collect(4)
+
+    assert policy.previous_rewards == [[0, 0, 0], [1, 2, 3], [1, 2, 3], [4, 5, 6]]
+
+
+@pytest.mark.parametrize(
+    "rewards",
+    [[1, 2, 3], [True, False, True], [3e38, -3e38, 0.0], np.float32([0.5, 1, 2])],
+    ids=["int", "bool", "huge", "float32"],
+)
+def test_finite_rewards_become_float32(rewards):
+    envs = ScriptedEnvs("disabled", step(rewards))
+
+    rollout = make_collector(envs).collect(1)
+
+    assert rollout.reward.dtype == np.float32
+    np.testing.assert_array_equal(rollout.reward[0], np.asarray(rewards, np.float32))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "reward"),
+    [
+        *((np.float64, reward) for reward in (np.nan, np.inf, -np.inf, 1e300)),
+        *((object, reward) for reward in (np.nan, np.inf, -np.inf, 1e300)),
+        (np.float32, np.nan),
+        (np.float32, np.inf),
+    ],
+)
+def test_reward_outside_finite_float32_is_an_error(dtype, reward):
+    envs = ScriptedEnvs(
+        "same_step",
+        step(rewards=[1.0, 2.0, 3.0]),
+        step(rewards=[1.0, 2.0, 3.0], terminated_envs=[1]),
+        step(rewards=np.array([1.0, reward, reward], dtype)),
+    )
+
+    with pytest.raises(NonFiniteError) as caught:
+        make_collector(envs).collect(3)
+
+    # The first invalid reward is that of environment 1, whose second episode has just begun.
+    assert caught.value.row == 1
+    assert str(caught.value).startswith(
+        f"environment 1 of 3, step 1 of its episode: the reward is {reward}, which is"
+    )
+
+
+@all_modes
+def test_first_reset_has_a_seed_derived_from_the_run(mode):
+    envs = ScriptedEnvs(mode)
+
+    Collector(RecordingPolicy(), envs, seed=7, gamma=0.5)
+
+    seed = derive_seed(7, SeedStream.ENVIRONMENTS)
+    assert envs.resets == [{"seed": seed, "options": None}]
+
+
+def test_collector_resets_ended_environments_in_mode_disabled():
+    envs = ScriptedEnvs(
+        "disabled",
+        step(rewards=[1.0, 2.0, 3.0]),
+        step(rewards=[1.0, 2.0, 3.0], terminated_envs=[0], truncated_envs=[1]),
+        step(rewards=[4.0, 5.0, 6.0], terminated_envs=[2], truncated_envs=[2]),
+    )
+
+    make_collector(envs).collect(3)
+
+    reset_masks = [reset["options"]["reset_mask"].tolist() for reset in envs.resets[1:]]
+    assert reset_masks == [[True, True, False], [False, False, True]]
+
+
+@pytest.mark.parametrize("mode", ["same_step", "next_step"])
+def test_collector_leaves_resets_to_the_environments_in_other_modes(mode):
+    envs = end_two_episodes_then_one(mode)
+
+    make_collector(envs).collect(4)
+
+    assert len(envs.resets) == 1  # the first one
 
 
 @pytest.mark.parametrize("mode", ["same_step", "disabled"])
-def test_episodes_are_counted_where_their_end_resets_them(mode):
-    collector, rollout, policy, _ = collected(mode)
+def test_ended_episodes_are_counted(mode):
+    envs = ScriptedEnvs(
+        mode,
+        step(rewards=[1.0, 2.0, 3.0]),
+        step(rewards=[1.0, 2.0, 3.0], terminated_envs=[0], truncated_envs=[1]),
+        step(rewards=[4.0, 5.0, 6.0], terminated_envs=[2], truncated_envs=[2]),
+        step(rewards=[1.0, 2.0, 3.0]),
+    )
+    collector = make_collector(envs)
+
+    rollout = collector.collect(4)
+
     assert rollout.idle is None
     assert collector.episodes.get_state() == {
-        "returns": [2.0, 4.0, 12.0],
+        "returns": [1 + 1, 2 + 2, 3 + 3 + 6],
         "lengths": [2, 2, 3],
         "total": 3,
     }
-    assert policy.restarts == [[True, True, False], [False, False, True]]
+    # The episodes in progress.
     state = collector.get_state()
-    assert (state["lengths"].tolist(), state["returns"].tolist()) == ([2, 2, 1], [5.0, 7.0, 3.0])
-    assert (rollout.obs[0, 0, 0, 0], rollout.obs[2, 2, 0, 0]) == (
-        100,
-        pytest.approx(2.2 if mode == "same_step" else 200.2),
+    assert state["returns"].tolist() == [4 + 1, 5 + 2, 3]
+    assert state["lengths"].tolist() == [2, 2, 1]
+
+
+@all_modes
+def test_policy_restarts_where_episodes_end(mode):
+    policy = RecordingPolicy()
+    envs = ScriptedEnvs(
+        mode,
+        step(rewards=[1.0, 2.0, 3.0]),
+        step(rewards=[1.0, 2.0, 3.0], terminated_envs=[0], truncated_envs=[1]),
+        step(rewards=[4.0, 5.0, 6.0], terminated_envs=[2], truncated_envs=[2]),
+        step(rewards=[1.0, 2.0, 3.0]),
     )
 
+    make_collector(envs, policy).collect(4)
 
-@pytest.mark.parametrize("mode", MODES)
-def test_without_values_none_is_computed(mode):
-    _, rollout, policy, _ = collected(mode, values=False)
-    assert policy.valued == []
+    assert policy.restarted_rows == [[True, True, False], [False, False, True]]
+
+
+@pytest.mark.parametrize(
+    ("mode", "first_observation"), [("same_step", 2), ("disabled", 200)], ids=lambda value: value
+)
+def test_next_episode_begins_with_its_first_observation(mode, first_observation):
+    """In mode disabled, it comes from the second reset; in mode same_step, from the second step."""
+    envs = ScriptedEnvs(
+        mode,
+        step(rewards=[1.0, 2.0, 3.0]),
+        step(rewards=[1.0, 2.0, 3.0], terminated_envs=[0, 1, 2]),
+        step(rewards=[1.0, 2.0, 3.0]),
+    )
+
+    rollout = make_collector(envs).collect(3)
+
+    np.testing.assert_array_equal(rollout.obs[0], observe(100))
+    np.testing.assert_array_equal(rollout.obs[2], observe(first_observation))
+
+
+def test_watchers_see_each_step():
+    envs = ScriptedEnvs(
+        "disabled",
+        step(rewards=[1.0, 2.0, 3.0]),
+        step(rewards=[4.0, 5.0, 6.0]),
+    )
+    calls = []
+
+    def watch(row):
+        calls.append(("watch", row["reward"].tolist()))
+
+    def watch_too(row):
+        calls.append(("watch_too", row["reward"].tolist()))
+
+    make_collector(envs).collect(2, [watch, watch_too])
+
+    assert calls == [
+        ("watch", [1, 2, 3]),
+        ("watch_too", [1, 2, 3]),
+        ("watch", [4, 5, 6]),
+        ("watch_too", [4, 5, 6]),
+    ]
+
+
+# --- idle steps, which only begin an episode ------------------------------------------------------
+
+
+def test_step_after_an_end_is_idle_in_mode_next_step():
+    envs = ScriptedEnvs(
+        "next_step",
+        step(rewards=[1.0, 2.0, 3.0]),
+        step(rewards=[1.0, 2.0, 3.0], terminated_envs=[0], truncated_envs=[1]),
+        step(rewards=[4.0, 5.0, 6.0], terminated_envs=[2], truncated_envs=[2]),
+        step(rewards=[1.0, 2.0, 3.0]),
+    )
+    collector = make_collector(envs)
+
+    rollout = collector.collect(4)
+
+    assert rollout.idle.tolist() == [
+        [False, False, False],
+        [False, False, False],
+        [True, True, False],
+        [False, False, True],
+    ]
+    assert collector.get_state()["idle"].tolist() == [False, False, False]
+
+
+def test_idle_steps_are_not_counted():
+    envs = ScriptedEnvs(
+        "next_step",
+        step(rewards=[1.0, 2.0, 3.0]),
+        step(rewards=[1.0, 2.0, 3.0], terminated_envs=[0], truncated_envs=[1]),
+        step(rewards=[4.0, 5.0, 6.0], terminated_envs=[2], truncated_envs=[2]),
+        step(rewards=[1.0, 2.0, 3.0]),
+    )
+    collector = make_collector(envs)
+
+    collector.collect(4)
+
+    assert collector.episodes.get_state() == {
+        "returns": [1 + 1, 2 + 2, 3 + 3 + 6],
+        "lengths": [2, 2, 3],
+        "total": 3,
+    }
+    # Environments 0 and 1 have been idle for a step since their end, and 2 for its only step.
+    assert collector.get_state()["lengths"].tolist() == [1, 1, 0]
+
+
+def test_filter_does_not_learn_from_last_observations():
+    policy = RecordingPolicy()
+    envs = ScriptedEnvs(
+        "next_step",
+        step(rewards=[1.0, 2.0, 3.0]),
+        step(rewards=[1.0, 2.0, 3.0], terminated_envs=[0], truncated_envs=[1]),
+        step(rewards=[4.0, 5.0, 6.0], terminated_envs=[2], truncated_envs=[2]),
+        step(rewards=[1.0, 2.0, 3.0]),
+    )
+
+    make_collector(envs, policy).collect(4)
+
+    assert policy.filter_updates == [
+        True,  # of the first reset
+        True,
+        False,  # encoded only for the value of the truncated episode
+        [False, False, True],  # environments 0 and 1 have ended
+        [True, True, False],  # environment 2 has ended
+        True,
+    ]
+
+
+def test_idle_step_repeats_the_observation_before_it():
+    """The last observation of an episode belongs to no step, because nobody acts on it."""
+    envs = ScriptedEnvs(
+        "next_step",
+        step(rewards=[1.0, 2.0, 3.0]),
+        step(rewards=[1.0, 2.0, 3.0], terminated_envs=[0], truncated_envs=[1]),
+        step(rewards=[4.0, 5.0, 6.0], terminated_envs=[2], truncated_envs=[2]),
+        step(rewards=[1.0, 2.0, 3.0]),
+    )
+
+    obs = make_collector(envs).collect(4).obs
+
+    # After the second step, environments 0 and 1 are idle, and 2 goes on.
+    np.testing.assert_array_equal(obs[2, :2], obs[1, :2])
+    np.testing.assert_array_equal(obs[2, 2], observe(2)[2])
+    # After the third step, environment 2 is idle.
+    np.testing.assert_array_equal(obs[3, 2], obs[2, 2])
+
+
+# --- values ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("mode", "last_observation"),
+    [("same_step", 52.1), ("next_step", 2.1), ("disabled", 2.1)],
+    ids=lambda value: value,
+)
+def test_truncated_episode_is_bootstrapped(mode, last_observation):
+    """In mode same_step, `final_obs` has the last observation of environment 1, 50 + 2 + 0.1."""
+    policy = RecordingPolicy()
+    envs = ScriptedEnvs(
+        mode,
+        step(rewards=[1.0, 2.0, 3.0]),
+        step(rewards=[1.0, 2.0, 3.0], terminated_envs=[0], truncated_envs=[1]),
+        step(rewards=[4.0, 5.0, 6.0], terminated_envs=[2], truncated_envs=[2]),
+        step(rewards=[1.0, 2.0, 3.0]),
+    )
+
+    rollout = make_collector(envs, policy, gamma=0.5).collect(4)
+
+    expected = np.zeros((4, 3))
+    expected[1, 1] = 0.5 * last_observation  # this policy's values are its observations
+    np.testing.assert_allclose(rollout.bootstrap, expected, rtol=1e-6)
+    first_call = policy.value_calls[0]
+    assert first_call["obs"].tolist() == [pytest.approx(last_observation)]
+    assert first_call["prev_reward"] == [2.0]
+    # Episodes that terminated are not valued; the second call is for the end of the rollout.
+    assert len(policy.value_calls) == 2
+
+
+@all_modes
+def test_last_value_is_that_of_the_next_observations(mode):
+    collector = make_collector(end_two_episodes_then_one(mode))
+
+    rollout = collector.collect(4)
+
+    # This policy's value of an observation is its first number.
+    next_observations = collector.get_state()["encoded"]
+    np.testing.assert_array_equal(rollout.last_value, next_observations[:, 0, 0])
+
+
+@pytest.mark.parametrize("terminated_envs", [[0], [0, 1, 2]])
+@pytest.mark.parametrize("has_postprocess", [False, True])
+def test_terminated_episode_has_no_value_afterwards(terminated_envs, has_postprocess):
+    """Not even if its last observation is encoded, because a postprocessing function reads it."""
+
+    def postprocess(policy, batch, others, episode):
+        return batch
+
+    policy = RecordingPolicy()
+    envs = ScriptedEnvs("disabled", step(rewards=[1.0, 1.0, 1.0], terminated_envs=terminated_envs))
+    collector = make_collector(envs, policy, postprocess=postprocess if has_postprocess else None)
+
+    rollout = collector.collect(1)
+
+    assert not rollout.bootstrap.any()
+    assert len(policy.value_calls) == 1  # for the end of the rollout
+
+
+@all_modes
+def test_values_are_zero_if_they_are_not_wanted(mode):
+    policy = RecordingPolicy()
+    collector = make_collector(end_two_episodes_then_one(mode), policy, values=False)
+
+    rollout = collector.collect(4)
+
+    assert policy.value_calls == []
     assert not rollout.value.any()
     assert not rollout.bootstrap.any()
     assert not rollout.last_value.any()
-    assert collected(mode)[1].value[1:].all()
 
 
-@pytest.mark.parametrize("ends", [([0], []), ([0, 1, 2], [])])
-def test_episode_that_ended_by_itself_has_no_value_afterwards(ends):
-    for options in ({}, {"postprocess": lambda policy, batch, others, episode: batch}):
-        policy = Noting()
-        policy.views.look_ahead, policy.action_codec = (
-            lambda later, done: {},
-            SimpleNamespace(scalar=True),
-        )
-        _, rollout, _, _ = collected("disabled", policy, [([1.0] * 3, *ends)], **options)
-        assert not rollout.bootstrap.any()
-        assert len(policy.valued) == 1
+@all_modes
+def test_values_are_computed_by_default(mode):
+    rollout = make_collector(end_two_episodes_then_one(mode)).collect(4)
+
+    assert rollout.value.all()
 
 
-@pytest.mark.parametrize("loss", [True, False])
-@pytest.mark.parametrize("adds", [True, False])
-def test_losses_and_postprocessing_are_given_all_columns(loss, adds):
-    policy, given = Noting(loss=loss), []
-    policy.views.look_ahead = lambda later, done: given.append(set(later)) or {}
-    policy.action_codec = SimpleNamespace(scalar=True)
-
-    def postprocess(policy, batch, others, episode):
-        return {**batch, "new": batch["rewards"] * 2}
-
-    _, rollout, _, _ = collected("disabled", policy, postprocess=postprocess if adds else None)
-    own = {"terminateds", "truncateds", "action_dist_inputs", "vf_preds", "new_obs"} | (
-        {"new"} if adds else set()
-    )
-    assert rollout.columns.keys() == ({*own, "dones"} if loss else set())
-    assert given == ([{*own, "obs", "actions", "rewards", "action_logp"}] if loss or adds else [])
-    if loss:
-        np.testing.assert_array_equal(rollout.columns["dones"], rollout.done)
-        # Each episode's last observation, also of one that ended by itself; the script resets all
-        # environments.
-        following = np.float32([[1, 1.1, 1.2], [2, 2.1, 200.2], [300, 300.1, 3.2], [4, 4.1, 4.2]])
-        np.testing.assert_allclose(rollout.columns["new_obs"][..., 0, 0], following, rtol=1e-6)
-        assert not adds or rollout.columns["new"].tolist() == (rollout.reward * 2).tolist()
+# --- columns --------------------------------------------------------------------------------------
 
 
-def test_masks_and_scaled_rewards_are_columns():
-    assert collected("disabled")[1].mask is None
-    _, rollout, policy, _ = collected(
-        "same_step", Noting(masked=True), scale=RewardScale(N, 0.5, False, 2.5)
-    )
-    assert rollout.mask[:, 0, 0].tolist() == [True, False, False, False]
-    np.testing.assert_array_equal(rollout.scaled, np.minimum(rollout.reward, 2.5))
-    assert set(map(str, policy.idles)) == {"None"}
-    collected("next_step", policy)
-    assert [True, True, False] in policy.idles
+def test_rollout_without_masks_has_no_mask():
+    rollout = make_collector(end_two_episodes_then_one("disabled")).collect(4)
+
+    assert rollout.mask is None
 
 
-def test_watchers_are_shown_each_step():
-    collector, shown = Collector(Noting(), Script(STEPS), 7, 0.5), []
-    collector.collect(
-        3,
-        [
-            lambda row: shown.append(("a", row["reward"].tolist())),
-            lambda row: shown.append(("b", row)),
-        ],
-    )
-    assert [name for name, _ in shown] == ["a", "b"] * 3
-    assert [row for name, row in shown if name == "a"] == [list(step[0]) for step in STEPS[:3]]
+def test_masks_are_a_column():
+    policy = RecordingPolicy(has_masks=True)
+    collector = make_collector(end_two_episodes_then_one("same_step"), policy)
+
+    rollout = collector.collect(4)
+
+    # This policy allows every action after a reset, and none later.
+    assert rollout.mask.shape == (4, 3, 2)
+    assert rollout.mask[0].all()
+    assert not rollout.mask[1:].any()
+    assert all(idle is None for idle in policy.idle_rows)
 
 
-@pytest.mark.parametrize(
-    ("dtype", "wrong"),
-    [(dtype, wrong) for dtype in (np.float64, object) for wrong in (np.nan, np.inf, -np.inf, 1e300)]
-    + [(np.float32, np.nan), (np.float32, np.inf)],
-)
-def test_reward_that_is_not_a_finite_float32_is_named(dtype, wrong):
-    steps = [GO, ([1.0, 2.0, 3.0], [1], []), (np.array([1.0, wrong, wrong], dtype), [], [])]
-    with pytest.raises(NonFiniteError) as caught:
-        collected("same_step", steps=steps)
-    assert caught.value.row == 1
-    assert str(caught.value).startswith(
-        f"environment 1 of 3, step 1 of its episode: the reward is {wrong}, which is"
+def test_masks_are_not_read_from_idle_rows():
+    policy = RecordingPolicy(has_masks=True)
+    envs = ScriptedEnvs(
+        "next_step",
+        step(rewards=[1.0, 2.0, 3.0], terminated_envs=[0], truncated_envs=[1]),
     )
 
+    make_collector(envs, policy).collect(1)
 
-@pytest.mark.parametrize(
-    "rewards", [[1, 2, 3], [True, False, True], [3e38, -3e38, 0.0], np.float32([0.5, 1, 2])]
-)
-def test_finite_rewards_become_float32(rewards):
-    _, rollout, _, _ = collected("disabled", steps=[(rewards, [], [])])
-    assert rollout.reward.dtype == np.float32
-    np.testing.assert_array_equal(rollout.reward[0], np.asarray(rewards, np.float32))
+    assert policy.idle_rows == [None, [True, True, False]]
+
+
+def test_scaled_rewards_are_a_column():
+    envs = ScriptedEnvs("same_step", step(rewards=[1.0, 2.0, 3.0]), step(rewards=[4.0, 5.0, 6.0]))
+    clip_only = RewardScale(N, gamma=0.5, scaled=False, clip=2.5)
+
+    rollout = make_collector(envs, scale=clip_only).collect(2)
+
+    assert rollout.reward.tolist() == [[1, 2, 3], [4, 5, 6]]
+    assert rollout.scaled.tolist() == [[1, 2, 2.5], [2.5, 2.5, 2.5]]
+
+
+def double_rewards(policy, batch, others, episode):
+    """Postprocessing function that adds the column `doubled`."""
+    return {**batch, "doubled": batch["rewards"] * 2}
+
+
+#: What losses and postprocessing may read besides the columns of each batch.
+MORE_COLUMNS = {"terminateds", "truncateds", "action_dist_inputs", "vf_preds", "new_obs"}
+
+
+@pytest.mark.parametrize("has_custom_loss", [True, False])
+def test_postprocessing_adds_a_column(has_custom_loss):
+    policy = RecordingPolicy(has_custom_loss=has_custom_loss)
+    envs = end_two_episodes_then_one("disabled")
+    collector = make_collector(envs, policy, postprocess=double_rewards)
+
+    rollout = collector.collect(4)
+
+    # Views can be made of all columns.
+    columns_of_batches = {"obs", "actions", "rewards", "action_logp"}
+    assert policy.views.columns == [{*columns_of_batches, *MORE_COLUMNS, "doubled"}]
+    # Only a custom loss reads them from the rollout.
+    if has_custom_loss:
+        assert rollout.columns.keys() == {*MORE_COLUMNS, "dones", "doubled"}
+        np.testing.assert_array_equal(rollout.columns["doubled"], rollout.reward * 2)
+    else:
+        assert rollout.columns == {}
+
+
+def test_custom_loss_reads_more_columns():
+    policy = RecordingPolicy(has_custom_loss=True)
+
+    rollout = make_collector(end_two_episodes_then_one("disabled"), policy).collect(4)
+
+    assert rollout.columns.keys() == {*MORE_COLUMNS, "dones"}
+    np.testing.assert_array_equal(rollout.columns["dones"], rollout.done)
+    columns_of_batches = {"obs", "actions", "rewards", "action_logp"}
+    assert policy.views.columns == [{*columns_of_batches, *MORE_COLUMNS}]
+
+
+@pytest.mark.parametrize("postprocess", [None, double_rewards], ids=["plain", "postprocess"])
+def test_custom_loss_reads_last_observations(postprocess):
+    """Also those of terminated episodes; the next episodes begin with other observations."""
+    policy = RecordingPolicy(has_custom_loss=True)
+    envs = ScriptedEnvs(
+        "disabled",
+        step(rewards=[1.0, 2.0, 3.0]),
+        step(rewards=[1.0, 2.0, 3.0], terminated_envs=[0], truncated_envs=[1]),
+        step(rewards=[4.0, 5.0, 6.0], terminated_envs=[2], truncated_envs=[2]),
+        step(rewards=[1.0, 2.0, 3.0]),
+    )
+
+    rollout = make_collector(envs, policy, postprocess=postprocess).collect(4)
+
+    # After step t, environment i observes t + i / 10. At steps 2 and 3, environments are reset, for
+    # the second and third time; the ones that go on observe 200 and 300 there.
+    expected = [[1, 1.1, 1.2], [2, 2.1, 200.2], [300, 300.1, 3.2], [4, 4.1, 4.2]]
+    np.testing.assert_allclose(rollout.columns["new_obs"][..., 0, 0], expected, rtol=1e-6)
+
+
+def test_rollout_has_no_more_columns_by_default():
+    policy = RecordingPolicy()
+
+    rollout = make_collector(end_two_episodes_then_one("disabled"), policy).collect(4)
+
+    assert rollout.columns == {}
+    assert policy.views.columns == []
 
 
 # --- states ---------------------------------------------------------------------------------------
 
 
-def test_state_is_a_copy_and_restores_the_collector():
-    collector, *_ = collected("same_step", Noting(masked=True), scale=RewardScale(N, 0.5))
-    collector.episodes.returns.extend(range(98))
+def make_scaled_collector():
+    """Return a collector that has masks and scales rewards, before its first step."""
+    envs = end_two_episodes_then_one("same_step")
+    policy = RecordingPolicy(has_masks=True)
+    return make_collector(envs, policy, scale=RewardScale(N, gamma=0.5))
+
+
+def test_state_is_restored_by_another_collector():
+    collector = make_scaled_collector()
+    collector.collect(4)
     state = collector.get_state()
-    assert state["state"] is None
-    # Discounted; the third has just begun.
-    assert state["scale"]["sums"].tolist() == [3.0, 4.5, 3.0]
-    other = Collector(
-        Noting(masked=True), Script(STEPS, "same_step"), 7, 0.5, scale=RewardScale(N, 0.5)
-    )
+
+    other = make_scaled_collector()
     other.set_state(state)
+
     restored = other.get_state()
     assert restored["episodes"] == state["episodes"]
     for name in ("returns", "lengths", "encoded", "mask", "rewards", "idle"):
         np.testing.assert_array_equal(restored[name], state[name], err_msg=name)
     np.testing.assert_array_equal(restored["scale"]["sums"], state["scale"]["sums"])
-    assert (other.episodes.returns.maxlen, other.episodes.lengths.maxlen) == (100, 100)
+
+
+def test_state_without_memory_has_no_policy_state():
+    collector = make_scaled_collector()
+    collector.collect(4)
+
+    assert collector.get_state()["state"] is None
+
+
+def test_state_has_the_discounted_sums_of_rewards():
+    envs = ScriptedEnvs(
+        "same_step",
+        step(rewards=[1.0, 2.0, 3.0], terminated_envs=[0]),
+        step(rewards=[4.0, 5.0, 6.0], truncated_envs=[2]),
+        step(rewards=[1.0, 2.0, 3.0]),
+    )
+    collector = make_collector(envs, scale=RewardScale(N, gamma=0.5))
+
+    collector.collect(3)
+
+    # Since the ends of environments 0 and 2.
+    expected = [4 * 0.5 + 1, 2 * 0.25 + 5 * 0.5 + 2, 3]
+    assert collector.get_state()["scale"]["sums"].tolist() == expected
+
+
+def test_state_is_a_copy():
+    collector = make_scaled_collector()
+    collector.collect(4)
+    other = make_scaled_collector()
+    state = collector.get_state()
+    before = state["returns"].tolist()
+
+    other.set_state(state)
     state["returns"] += 1
-    assert other.get_state()["returns"].tolist() == restored["returns"].tolist()
-    plain = Collector(Noting(), Script(STEPS), 7, 0.5)
+
+    assert other.get_state()["returns"].tolist() == before
+    assert collector.get_state()["returns"].tolist() == before
+
+
+def test_restored_episodes_are_still_limited_to_one_hundred():
+    collector = make_scaled_collector()
+    collector.collect(4)
+    collector.episodes.returns.extend(range(98))
+
+    collector.set_state(collector.get_state())
+
+    assert collector.episodes.returns.maxlen == 100
+    assert collector.episodes.lengths.maxlen == 100
+
+
+def test_restored_collector_may_stop_scaling():
+    scaled = make_scaled_collector()
+    plain = make_collector(end_two_episodes_then_one("same_step"))
+
+    plain.set_state({**scaled.get_state(), "mask": None})
+
     assert plain.get_state()["scale"] is None
-    plain.set_state({**state, "mask": None})  # it scales no more
-    scaled = Collector(Noting(), Script(STEPS), 7, 0.5, scale=RewardScale(N, 0.5))
-    for without in (
-        {**state, "scale": None},
-        {name: part for name, part in state.items() if name != "scale"},
-    ):
-        scaled.set_state(without)  # it begins to scale
-        assert scaled.get_state()["scale"]["sums"].tolist() == [0, 0, 0]
 
 
-@pytest.mark.parametrize("rows", [[True, False, True], [True, True, True]])
-@pytest.mark.parametrize("masked", [True, False])
-def test_some_environments_begin_new_episodes_and_the_others_go_on(rows, masked):
-    collector, _, policy, envs = collected("same_step", Noting(masked), scale=RewardScale(N, 0.5))
-    before, rows = collector.get_state(), np.array(rows)
-    policy.updates.clear(), policy.idles.clear(), policy.restarts.clear()
+@pytest.mark.parametrize("saved", ["as none", "not at all"])
+def test_restored_collector_may_begin_to_scale(saved):
+    state = make_collector(end_two_episodes_then_one("same_step")).get_state()
+    scaled = make_collector(end_two_episodes_then_one("same_step"), scale=RewardScale(N, gamma=0.5))
+    assert state["scale"] is None
+    if saved == "not at all":  # as by earlier versions
+        del state["scale"]
+
+    scaled.set_state(state)
+
+    assert scaled.get_state()["scale"]["sums"].tolist() == [0, 0, 0]
+
+
+# --- new episodes in some environments ------------------------------------------------------------
+
+some_rows = pytest.mark.parametrize(
+    "rows",
+    [np.array([True, False, True]), np.array([True, True, True])],
+    ids=["some rows", "all rows"],
+)
+
+
+def test_begin_anew_resets_some_environments():
+    envs = ScriptedEnvs("same_step")
+
+    make_collector(envs).begin_anew(np.array([True, False, True]))
+
+    last_reset = envs.resets[-1]
+    assert last_reset["seed"] is None
+    assert last_reset["options"]["reset_mask"].tolist() == [True, False, True]
+
+
+def test_begin_anew_resets_all_environments_without_options():
+    envs = ScriptedEnvs("same_step")
+
+    make_collector(envs).begin_anew(np.array([True, True, True]))
+
+    assert envs.resets[-1] == {"seed": None, "options": None}
+
+
+@some_rows
+def test_begin_anew_replaces_observations(rows):
+    collector = make_collector(end_two_episodes_then_one("same_step"))
+    collector.collect(4)
+
     collector.begin_anew(rows)
-    seed, options = envs.resets[-1]
-    assert seed is None
-    assert options is None if rows.all() else options["reset_mask"].tolist() == rows.tolist()
-    after = collector.get_state()
-    fresh = rows.reshape(N, 1, 1)
-    np.testing.assert_array_equal(after["encoded"], np.where(fresh, seen(200), before["encoded"]))
-    for name in ("returns", "lengths", "rewards"):
-        assert before[name].all()
-        np.testing.assert_array_equal(after[name], np.where(rows, 0, before[name]), err_msg=name)
-    np.testing.assert_array_equal(
-        after["scale"]["sums"], np.where(rows, 0, before["scale"]["sums"])
+
+    # The second reset shows 200; environments that go on still show their observation of step 4.
+    expected = np.where(rows.reshape(N, 1, 1), observe(200), observe(4))
+    np.testing.assert_array_equal(collector.get_state()["encoded"], expected)
+
+
+@some_rows
+@pytest.mark.parametrize("name", ["returns", "lengths", "rewards"])
+def test_begin_anew_clears_counts(rows, name):
+    collector = make_collector(end_two_episodes_then_one("same_step"))
+    collector.collect(4)
+    before = collector.get_state()[name]
+    assert before.all()
+
+    collector.begin_anew(rows)
+
+    np.testing.assert_array_equal(collector.get_state()[name], np.where(rows, 0, before))
+
+
+@some_rows
+def test_begin_anew_clears_sums_of_rewards(rows):
+    collector = make_scaled_collector()
+    collector.collect(4)
+    before = collector.get_state()["scale"]["sums"]
+
+    collector.begin_anew(rows)
+
+    after = collector.get_state()["scale"]["sums"]
+    np.testing.assert_array_equal(after, np.where(rows, 0, before))
+
+
+@some_rows
+def test_begin_anew_concerns_only_the_given_rows_of_the_policy(rows):
+    policy = RecordingPolicy()
+    collector = make_collector(ScriptedEnvs("same_step"), policy)
+    policy.forget_calls()
+
+    collector.begin_anew(rows)
+
+    assert policy.filter_updates == [rows.tolist()]
+    assert policy.idle_rows == [(~rows).tolist()]
+    assert policy.restarted_rows == [rows.tolist()]
+
+
+@some_rows
+def test_begin_anew_replaces_masks(rows):
+    collector = make_collector(
+        end_two_episodes_then_one("same_step"), RecordingPolicy(has_masks=True)
     )
-    assert (policy.updates, policy.idles, policy.restarts) == (
-        [rows.tolist()],
-        [(~rows).tolist()],
-        [rows.tolist()],
-    )
-    if masked:
-        np.testing.assert_array_equal(after["mask"], np.repeat(rows[:, None], 2, 1))
-    else:
-        assert after["mask"] is None
-    plain = collected("same_step")[0]
-    plain.begin_anew(rows)
-    assert plain.get_state()["lengths"].tolist() == np.where(rows, 0, before["lengths"]).tolist()
+    collector.collect(4)
+
+    collector.begin_anew(rows)
+
+    # This policy allows both actions after a reset, and none later.
+    both_actions = np.stack([rows, rows], axis=1)
+    np.testing.assert_array_equal(collector.get_state()["mask"], both_actions)
+
+
+def test_begin_anew_without_masks_adds_none():
+    collector = make_collector(ScriptedEnvs("same_step"))
+
+    collector.begin_anew(np.array([True, False, True]))
+
+    assert collector.get_state()["mask"] is None
 
 
 # --- memory ---------------------------------------------------------------------------------------
 
 
-class Remembering(Noting):
-    """A policy whose memory counts the steps of each episode, and shows it as a view."""
+class CountingPolicy(RecordingPolicy):
+    """A policy whose memory counts the steps of each episode, and shows it as the view `count`.
 
-    memory, config = ("count",), {"max_seq_len": 2}
+    Each step also adds 1 to the time and 2 to the window of its history, and 3 to its past.
+    """
+
+    memory = ("count",)
+    config: ClassVar = {"max_seq_len": 2}
 
     def __init__(self):
         super().__init__()
-        self.counts = []
+        self.valued_counts = []
 
     def initial_state(self, n):
+        zeros = np.zeros((n, 1))
         return State(
-            (np.zeros((n, 1)),),
-            History({"obs": np.zeros((n, 1))}, np.zeros(n, int)),
-            {},
-            (np.zeros((n, 1)),),
+            memory=(zeros,),
+            history=History({"obs": zeros}, np.zeros(n, int)),
+            seen={},
+            past=(zeros,),
         )
 
     def restart(self, state, rows):
         super().restart(state, rows)
         return state._replace(memory=(np.where(rows[:, None], 0, state.memory[0]),))
 
-    def act_encoded(self, encoded, state, **given):
-        step = super().act_encoded(encoded, state, **given)
-        history = History({"obs": state.history.windows["obs"] + 2}, state.history.t + 1)
+    def act_encoded(self, encoded, state, **arguments):
+        step = super().act_encoded(encoded, state, **arguments)
         step.state = State(
-            (state.memory[0] + 1,), history, {"count": state.memory[0]}, (state.past[0] + 3,)
+            memory=(state.memory[0] + 1,),
+            history=History({"obs": state.history.windows["obs"] + 2}, state.history.t + 1),
+            seen={"count": state.memory[0]},
+            past=(state.past[0] + 3,),
         )
         return step
 
-    def values(self, encoded, state, **given):
-        self.counts.append(state.memory[0][:, 0].tolist())
-        return super().values(encoded, state, **given)
+    def values(self, encoded, state, **arguments):
+        self.valued_counts.append(state.memory[0][:, 0].tolist())
+        return super().values(encoded, state, **arguments)
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_sequences_and_values_have_the_memory_of_their_episodes(mode):
-    _, rollout, policy, _ = collected(mode, Remembering())
-    # Sequences of up to two steps. Where an idle step follows an episode's end, the next sequence
-    # begins after it.
-    if mode == "next_step":
-        starts, memory, counts = (
-            [[1, 0, 0, 1], [1, 0, 0, 1], [1, 0, 1, 0]],
-            [0, 0, 0, 0, 0, 2],
-            [1, 1, 0],
-        )
-    else:
-        starts, memory, counts = (
-            [[1, 0, 1, 0], [1, 0, 1, 0], [1, 0, 1, 1]],
-            [0, 0, 0, 0, 0, 2, 0],
-            [2, 2, 1],
-        )
-    assert rollout.starts.T.tolist() == np.array(starts, bool).tolist()
-    assert rollout.memory[0][:, 0].tolist() == memory
-    assert policy.counts == [[2], counts]  # of the episode that was cut, and after the last step
-    assert rollout.views["count"][:2, :, 0].tolist() == [[0] * 3, [1] * 3]
-
-
-def test_memory_is_a_part_of_the_state():
-    collector, *_ = collected("same_step", Remembering())
-    state = collector.get_state()
-    found = state["state"]
-    assert found.keys() == {"memory", "windows", "t", "seen", "past"}
-    assert (found["memory"][0][:, 0].tolist(), found["t"].tolist()) == ([2, 2, 1], [4] * 3)
-    assert (found["windows"]["obs"][:, 0].tolist(), found["past"][0][:, 0].tolist()) == (
-        [8] * 3,
-        [12] * 3,
+@pytest.mark.parametrize("mode", ["same_step", "disabled"])
+def test_sequences_begin_with_episodes_and_have_their_memory(mode):
+    envs = ScriptedEnvs(
+        mode,
+        step(rewards=[1.0, 2.0, 3.0]),
+        step(rewards=[1.0, 2.0, 3.0], terminated_envs=[0], truncated_envs=[1]),
+        step(rewards=[4.0, 5.0, 6.0], terminated_envs=[2], truncated_envs=[2]),
+        step(rewards=[1.0, 2.0, 3.0]),
     )
-    other = Collector(Remembering(), Script(STEPS, "same_step"), 7, 0.5)
+    policy = CountingPolicy()  # its sequences have at most two steps
+
+    rollout = make_collector(envs, policy).collect(4)
+
+    by_environment = rollout.starts.T.astype(int).tolist()
+    assert by_environment == [[1, 0, 1, 0], [1, 0, 1, 0], [1, 0, 1, 1]]
+    # The memory is the number of steps so far: 2 in the second sequence of environment 2.
+    assert rollout.memory[0][:, 0].tolist() == [0, 0, 0, 0, 0, 2, 0]
+
+
+def test_sequences_begin_after_idle_steps():
+    envs = ScriptedEnvs(
+        "next_step",
+        step(rewards=[1.0, 2.0, 3.0]),
+        step(rewards=[1.0, 2.0, 3.0], terminated_envs=[0], truncated_envs=[1]),
+        step(rewards=[4.0, 5.0, 6.0], terminated_envs=[2], truncated_envs=[2]),
+        step(rewards=[1.0, 2.0, 3.0]),
+    )
+    policy = CountingPolicy()  # its sequences have at most two steps
+
+    rollout = make_collector(envs, policy).collect(4)
+
+    # Environments 0 and 1 are idle at the third step, and 2 at the fourth.
+    by_environment = rollout.starts.T.astype(int).tolist()
+    assert by_environment == [[1, 0, 0, 1], [1, 0, 0, 1], [1, 0, 1, 0]]
+    assert rollout.memory[0][:, 0].tolist() == [0, 0, 0, 0, 0, 2]
+
+
+@pytest.mark.parametrize(
+    ("mode", "counts_at_the_end"),
+    [
+        ("same_step", [2, 2, 1]),
+        ("disabled", [2, 2, 1]),
+        # The idle steps do not count.
+        ("next_step", [1, 1, 0]),
+    ],
+)
+def test_values_are_computed_with_the_memory_of_their_episodes(mode, counts_at_the_end):
+    envs = ScriptedEnvs(
+        mode,
+        step(rewards=[1.0, 2.0, 3.0]),
+        step(rewards=[1.0, 2.0, 3.0], terminated_envs=[0], truncated_envs=[1]),
+        step(rewards=[4.0, 5.0, 6.0], terminated_envs=[2], truncated_envs=[2]),
+        step(rewards=[1.0, 2.0, 3.0]),
+    )
+    policy = CountingPolicy()  # its memory counts the steps of an episode
+
+    make_collector(envs, policy).collect(4)
+
+    assert policy.valued_counts == [[2], counts_at_the_end]  # [2] for the truncated episode
+
+
+@all_modes
+def test_views_of_the_policy_are_stored(mode):
+    rollout = make_collector(end_two_episodes_then_one(mode), CountingPolicy()).collect(4)
+
+    # The view `count` is the number of steps before this one.
+    assert rollout.views["count"][0, :, 0].tolist() == [0, 0, 0]
+    assert rollout.views["count"][1, :, 0].tolist() == [1, 1, 1]
+
+
+def test_rollout_without_memory_has_neither_views_nor_sequences():
+    rollout = make_collector(end_two_episodes_then_one("same_step")).collect(4)
+
+    assert rollout.views == {}
+    assert rollout.starts is None
+    assert rollout.memory == ()
+
+
+def test_state_has_the_memory_of_the_policy():
+    envs = ScriptedEnvs(
+        "same_step",
+        step(rewards=[1.0, 2.0, 3.0]),
+        step(rewards=[1.0, 2.0, 3.0], terminated_envs=[0], truncated_envs=[1]),
+        step(rewards=[4.0, 5.0, 6.0], terminated_envs=[2]),
+        step(rewards=[1.0, 2.0, 3.0]),
+    )
+    collector = make_collector(envs, CountingPolicy())
+
+    collector.collect(4)
+
+    state = collector.get_state()
+    assert "views" not in state
+    of_policy = state["state"]
+    assert of_policy.keys() == {"memory", "windows", "t", "seen", "past"}
+    assert of_policy["memory"][0][:, 0].tolist() == [2, 2, 1]  # steps since the last end
+    # Each of the four steps adds 1 to the time, 2 to the window and 3 to the past.
+    assert of_policy["t"].tolist() == [4, 4, 4]
+    assert of_policy["windows"]["obs"][:, 0].tolist() == [8, 8, 8]
+    assert of_policy["past"][0][:, 0].tolist() == [12, 12, 12]
+
+
+def test_memory_is_restored_by_another_collector():
+    collector = make_collector(end_two_episodes_then_one("same_step"), CountingPolicy())
+    collector.collect(4)
+    state = collector.get_state()
+
+    other = make_collector(end_two_episodes_then_one("same_step"), CountingPolicy())
     other.set_state(state)
-    for name, parts in other.get_state()["state"].items():
-        np.testing.assert_equal(parts, found[name], err_msg=name)
-    other.begin_anew(np.array([True, False, False]))
-    assert other.get_state()["state"]["memory"][0][:, 0].tolist() == [0, 2, 1]
-    assert "views" not in other.get_state()
-    plain = collected("same_step")[1]
-    assert (plain.views, plain.starts, plain.memory) == ({}, None, ())
+
+    for name, part in other.get_state()["state"].items():
+        np.testing.assert_equal(part, state["state"][name], err_msg=name)
+
+
+def test_begin_anew_clears_the_memory_of_the_given_rows():
+    collector = make_collector(
+        ScriptedEnvs("same_step", step(rewards=[1.0, 2.0, 3.0])), CountingPolicy()
+    )
+    collector.collect(1)
+
+    collector.begin_anew(np.array([True, False, False]))
+
+    memory = collector.get_state()["state"]["memory"][0]
+    assert memory[:, 0].tolist() == [0, 1, 1]  # the number of steps
 
 
 # --- a frozen policy ------------------------------------------------------------------------------
 
 
-class Thawed(Noting):
-    """A policy whose frozen form notes its updates."""
+class FreezablePolicy(RecordingPolicy):
+    """A policy whose frozen form counts its updates, and which records how it was frozen."""
+
+    def __init__(self):
+        super().__init__()
+        self.updates = 0
 
     def freeze(self, count, seed):
-        kind = type("Acting", (Frozen,), {"update": lambda frozen: self.updates.append("update")})
-        frozen = object.__new__(kind)
-        self.frozen_with = (count, seed)
-        return frozen
+        self.frozen_with = {"count": count, "seed": seed}
+        policy = self
+
+        class FrozenForm(Frozen):
+            def update(self):
+                policy.updates += 1
+
+        return object.__new__(FrozenForm)  # a real one needs a model
 
 
+@pytest.mark.parametrize("is_frozen", [True, False])
 @pytest.mark.parametrize(
-    ("total", "given", "expected"),
+    ("steps_of_config", "steps_of_run", "expected_steps"),
     [(None, 500, 500), (300, 500, 300), (300, None, 300), (None, None, None)],
 )
-@pytest.mark.parametrize("frozen", [True, False])
-def test_whether_it_is_frozen_is_decided_once_for_the_whole_run(total, given, expected, frozen):
-    asked = []
-    config = SimpleNamespace(
-        total_steps=total, collects_frozen=lambda *arguments: asked.append(arguments) or frozen
-    )
-    policy = Thawed()
-    collector = Collector(policy, Script(), 7, 0.5)
+def test_frozen_acting_is_decided_once_per_run(
+    steps_of_config, steps_of_run, expected_steps, is_frozen
+):
+    questions = []
+
+    def decide(total_steps, device):
+        questions.append((total_steps, device))
+        return is_frozen
+
+    config = SimpleNamespace(total_steps=steps_of_config, collects_frozen=decide)
+    collector = make_collector(ScriptedEnvs("disabled"), FreezablePolicy())
     assert collector.frozen is None
-    for _ in range(2):
-        collector.decide_frozen(config, given)
-    assert asked == [(expected, "cpu")]
-    assert collector.frozen is frozen
-    assert (collector.policy is policy) is not frozen
-    policy.updates.clear()
+
+    collector.decide_frozen(config, steps_of_run)
+    collector.decide_frozen(config, steps_of_run)
+
+    assert questions == [(expected_steps, "cpu")]
+    assert collector.frozen is is_frozen
+
+
+def test_frozen_form_acts_until_it_is_thawed():
+    policy = FreezablePolicy()
+    collector = make_collector(ScriptedEnvs("disabled"), policy)  # its seed is 7
+    assert collector.policy is policy
+
+    collector.freeze(True)
+    assert isinstance(collector.policy, Frozen)
+    assert policy.frozen_with == {"count": 3, "seed": derive_seed(7, SeedStream.FROZEN)}
+
+    collector.freeze(False)
+    assert collector.policy is policy
+
+
+@pytest.mark.parametrize(("is_frozen", "updates"), [(True, 1), (False, 0)])
+def test_take_over_updates_the_frozen_form(is_frozen, updates):
+    policy = FreezablePolicy()
+    collector = make_collector(ScriptedEnvs("disabled"), policy)
+    collector.freeze(is_frozen)
+
     collector.take_over()
-    assert policy.updates == ["update"] * frozen
-    if frozen:
-        assert policy.frozen_with == (N, derive_seed(7, SeedStream.FROZEN))
-        collector.freeze(False)
-        assert collector.policy is policy
+
+    assert policy.updates == updates

@@ -1,0 +1,259 @@
+"""A rollout as rows for training: advantages, optional columns, idle steps and sequences."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from rlcatalog.errors import NonFiniteError
+from rlcatalog_ppo.advantages import refuse_infinite
+from rlcatalog_ppo.rollout import Episodes, Rollout
+
+#: Steps and environments of a rollout.
+T, N = 4, 2
+rng = np.random.default_rng(0)
+
+
+def draw_numbers(*shape):
+    return rng.normal(size=shape).astype(np.float32)
+
+
+def make_rollout(**columns):
+    """Return a rollout of four steps of two environments; environment 1 ends at its second step.
+
+    Raw actions are numbered: 0 and 1 are those of the first step, 2 and 3 of the second.
+    """
+    done = np.zeros((T, N), bool)
+    done[1, 1] = True
+    usual = {
+        "obs": draw_numbers(T, N, 3),
+        "raw_action": np.arange(T * N).reshape(T, N, 1),
+        "logp": draw_numbers(T, N),
+        "value": draw_numbers(T, N),
+        "reward": draw_numbers(T, N),
+        "done": done,
+        "bootstrap": np.zeros((T, N), np.float32),
+        "last_value": np.float32([0.5, -2]),
+    }
+    return Rollout(**{**usual, **columns})
+
+
+def sum_discounted_errors(rollout, gamma, lambda_):
+    """Return advantages term by term (Schulman et al. 2016, equation 16)."""
+    rewards = rollout.reward if rollout.scaled is None else rollout.scaled
+    values = np.vstack([rollout.value, rollout.last_value]).astype(float)
+    advantages = np.zeros((T, N))
+    for i in range(N):
+        for t in range(T):
+            for k in range(t, T):
+                next_value = 0.0 if rollout.done[k, i] else gamma * values[k + 1, i]
+                error = rewards[k, i] + rollout.bootstrap[k, i] + next_value - values[k, i]
+                advantages[t, i] += (gamma * lambda_) ** (k - t) * error
+                if rollout.done[k, i]:
+                    break
+    return advantages
+
+
+def flatten(column):
+    """Return a column `[T, N]` as rows, one environment after another."""
+    return column.T.reshape(-1)
+
+
+# --- advantages -----------------------------------------------------------------------------------
+
+changed_columns = pytest.mark.parametrize(
+    "changed_columns",
+    [
+        {},
+        {"scaled": draw_numbers(T, N)},
+        {"bootstrap": np.float32([[0, 0], [0, 3], [0, 0], [0, 0]])},
+    ],
+    ids=["plain", "scaled rewards", "bootstrap"],
+)
+
+
+@changed_columns
+@pytest.mark.parametrize("lambda_", [0.0, 0.7, 1.0])
+def test_advantages_are_discounted_sums_of_errors(changed_columns, lambda_):
+    rollout = make_rollout(**changed_columns)
+
+    batch = rollout.batch(gamma=0.9, lambda_=lambda_)
+
+    expected = sum_discounted_errors(rollout, gamma=0.9, lambda_=lambda_)
+    np.testing.assert_allclose(batch["advantage"], flatten(expected), rtol=1e-5, atol=1e-6)
+
+
+@changed_columns
+@pytest.mark.parametrize("lambda_", [0.0, 0.7, 1.0])
+def test_targets_are_advantages_plus_values(changed_columns, lambda_):
+    rollout = make_rollout(**changed_columns)
+
+    batch = rollout.batch(gamma=0.9, lambda_=lambda_)
+
+    expected = sum_discounted_errors(rollout, gamma=0.9, lambda_=lambda_) + rollout.value
+    np.testing.assert_allclose(batch["target"], flatten(expected), rtol=1e-5, atol=1e-6)
+
+
+def test_infinite_advantage_in_a_batch_is_an_error():
+    reward = np.zeros((T, N), np.float32)
+    reward[2, 1] = np.inf
+    done = np.zeros((T, N), bool)
+    rollout = make_rollout(reward=reward, done=done)
+
+    # The infinite reward at step 2 makes the advantages of the steps before it infinite as well.
+    with pytest.raises(
+        NonFiniteError, match=r"^environment 1 of 2, step 0 of the rollout: the advantage is "
+    ):
+        rollout.batch(0.9, 0.9)
+
+
+@pytest.mark.parametrize(
+    ("advantage", "value"), [(np.inf, 0.0), (0.0, np.nan), (3e38, 3e38), (-np.inf, np.inf)]
+)
+def test_first_step_that_is_not_finite_is_named(advantage, value):
+    advantages = np.zeros((3, 2), np.float32)
+    values = np.zeros((3, 2), np.float32)
+    rewards = np.array([[0, 2], [0, 0.5], [0, -7]])
+    advantages[1, 1] = advantage
+    values[1, 1] = value
+    advantages[2, 1] = np.inf  # a later step
+
+    with pytest.raises(NonFiniteError) as caught:
+        refuse_infinite(advantages, rewards, values)
+
+    assert caught.value.row == 1
+    message = str(caught.value)
+    assert message.startswith("environment 1 of 2, step 1 of the rollout: the advantage is ")
+    assert "with a reward of 0.5 and" in message
+    assert "largest reward there is 7." in message
+
+
+def test_large_finite_advantages_are_accepted():
+    zeros = np.zeros((3, 2), np.float32)
+
+    refuse_infinite(advantages=np.full((3, 2), 3e38, np.float32), rewards=zeros, values=zeros)
+
+
+# --- columns --------------------------------------------------------------------------------------
+
+
+def test_batch_has_the_columns_that_every_loss_reads():
+    batch = make_rollout().batch(0.9, 0.9)
+
+    assert batch.keys() == {"obs", "raw_action", "logp", "reward", "advantage", "target"}
+
+
+def test_batch_lists_one_environment_after_another():
+    rollout = make_rollout(raw_action=np.array([[[0], [1]], [[2], [3]], [[4], [5]], [[6], [7]]]))
+
+    batch = rollout.batch(0.9, 0.9)
+
+    assert batch["raw_action"][:, 0].tolist() == [0, 2, 4, 6, 1, 3, 5, 7]
+    np.testing.assert_array_equal(batch["reward"], flatten(rollout.reward))
+
+
+def test_batch_has_the_masks_of_the_rollout():
+    batch = make_rollout(mask=np.ones((T, N, 2), bool)).batch(0.9, 0.9)
+
+    assert batch["mask"].shape == (8, 2)  # 4 steps of 2 environments
+
+
+def test_batch_has_the_views_of_the_rollout():
+    numbers = np.arange(8).reshape(T, N)
+
+    batch = make_rollout(views={"prev": (numbers,)}).batch(0.9, 0.9)
+
+    assert batch["views"]["prev"][0].tolist() == [0, 2, 4, 6, 1, 3, 5, 7]
+
+
+def test_batch_has_the_columns_for_custom_losses():
+    batch = make_rollout(columns={"dones": np.zeros((T, N))}).batch(0.9, 0.9)
+
+    assert batch["columns"]["dones"].shape == (8,)
+
+
+def test_batch_has_distribution_inputs_only_if_asked():
+    dist_inputs = draw_numbers(T, N, 5)
+    rollout = make_rollout(dist_inputs=dist_inputs)
+
+    without = rollout.batch(0.9, 0.9)
+    batch = rollout.batch(0.9, 0.9, dist_inputs=True)
+
+    assert "dist_inputs" not in without
+    expected = np.concatenate([dist_inputs[:, 0], dist_inputs[:, 1]])
+    np.testing.assert_array_equal(batch["dist_inputs"], expected)
+
+
+# --- idle steps and sequences ---------------------------------------------------------------------
+
+
+def test_batch_leaves_idle_steps_out():
+    idle = np.zeros((T, N), bool)
+    idle[2, 1] = True
+    rollout = make_rollout(
+        idle=idle, raw_action=np.array([[[0], [1]], [[2], [3]], [[4], [5]], [[6], [7]]])
+    )
+
+    batch = rollout.batch(0.9, 0.9)
+
+    assert rollout.steps == 7
+    assert batch["raw_action"][:, 0].tolist() == [0, 2, 4, 6, 1, 3, 7]  # without 5
+
+
+def test_steps_are_those_that_are_not_idle():
+    idle = np.array([[False, False], [False, False], [False, True], [True, True]])
+
+    assert make_rollout(idle=idle).steps == 5
+
+
+def test_rollout_without_idle_steps_has_all_rows():
+    rollout = make_rollout()
+
+    assert rollout.steps == 8
+    assert len(rollout.rows(rollout.obs)) == 8
+
+
+def test_batch_has_sequence_lengths_and_initial_memory():
+    idle = np.zeros((T, N), bool)
+    idle[2, 1] = True
+    # Both environments begin two sequences.
+    starts = np.array([[True, True], [False, False], [True, False], [False, True]])
+    rollout = make_rollout(idle=idle, starts=starts, memory=(np.arange(4.0),))
+
+    batch = rollout.batch(0.9, 0.9)
+
+    assert batch["seq_lens"].tolist() == [2, 2, 2, 1]  # the idle step is in none
+    assert batch["seq_lens"].dtype == np.int32
+    assert len(batch["state"]) == 1
+    assert batch["state"][0].tolist() == [0, 1, 2, 3]
+
+
+def test_batch_without_memory_has_no_sequences():
+    assert "seq_lens" not in make_rollout().batch(0.9, 0.9)
+
+
+# --- figures of episodes --------------------------------------------------------------------------
+
+
+def test_episode_figures_are_none_before_the_first_end():
+    assert Episodes().figures() == {
+        "episodes_total": 0,
+        "episode_return_mean": None,
+        "episode_reward_mean": None,
+        "episode_len_mean": None,
+    }
+
+
+def test_episode_figures_are_means():
+    episodes = Episodes()
+
+    episodes.add(episode_return=1.5, length=3)
+    episodes.add(episode_return=2.5, length=8)
+
+    assert episodes.figures() == {
+        "episodes_total": 2,
+        "episode_return_mean": 2.0,
+        "episode_reward_mean": 2.0,
+        "episode_len_mean": 5.5,
+    }
+    assert episodes.get_state() == {"returns": [1.5, 2.5], "lengths": [3, 8], "total": 2}

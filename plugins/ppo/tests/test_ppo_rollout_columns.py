@@ -1,0 +1,281 @@
+"""Optional columns of a rollout: sequences, columns for views of the future, added columns."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from rlcatalog.errors import ModelContractError
+from rlcatalog_ppo.rollout_columns import Ahead, Sequences, added_columns
+
+# --- sequences ------------------------------------------------------------------------------------
+
+
+def record_sequences(*, max_seq_len, ended, idle=None, memory=None):
+    """Return `starts` and `memory` of the sequences of a rollout.
+
+    Args:
+        max_seq_len: The longest sequence.
+        ended: Whether an episode ended at each step, `[T, N]`.
+        idle: Which steps only began an episode, `[T, N]`; by default none.
+        memory: The memory before each step, a tuple of parts `[T, N]`; by default zeros.
+    """
+    ended = np.array(ended, bool)
+    if idle is None:
+        idle = np.zeros_like(ended)
+    if memory is None:
+        memory = (np.zeros(ended.shape),)
+    policy = SimpleNamespace(config={"max_seq_len": max_seq_len})
+    sequences = Sequences(policy, ended.shape[1])
+    for t in range(len(ended)):
+        parts = tuple(part[t][:, None] for part in memory)
+        sequences.note(SimpleNamespace(memory=parts), np.array(idle[t], bool))
+        sequences.step(ended[t] | np.array(idle[t], bool))
+    return sequences.arrays()
+
+
+def test_sequences_begin_with_episodes_and_after_max_seq_len_steps():
+    columns = record_sequences(
+        max_seq_len=2,
+        ended=[[0, 0], [1, 0], [0, 0], [0, 1], [0, 0]],
+        idle=[[0, 0], [0, 0], [0, 0], [0, 0], [0, 1]],
+    )
+
+    first, second = columns["starts"].T
+    assert first.tolist() == [True, False, True, False, True]
+    # The last step only begins an episode, so its sequence begins in the next rollout.
+    assert second.tolist() == [True, False, True, False, False]
+
+
+def test_memory_of_sequences_is_that_before_their_first_steps():
+    ten_and_more = np.array([[10.0, 20.0], [11.0, 21.0], [12.0, 22.0], [13.0, 23.0]])
+
+    columns = record_sequences(
+        max_seq_len=2,
+        ended=[[0, 0], [0, 0], [0, 0], [0, 0]],
+        memory=(ten_and_more, -ten_and_more),
+    )
+
+    # Both environments begin a sequence at steps 0 and 2; the first environment is listed first.
+    first_part, second_part = columns["memory"]
+    assert first_part[:, 0].tolist() == [10, 12, 20, 22]
+    assert second_part[:, 0].tolist() == [-10, -12, -20, -22]
+
+
+def test_memory_of_sequences_leaves_idle_steps_out():
+    columns = record_sequences(
+        max_seq_len=2,
+        ended=[[0, 0], [1, 1], [0, 0]],
+        idle=[[0, 0], [0, 0], [0, 1]],
+        memory=(np.array([[10.0, 20.0], [11.0, 21.0], [12.0, 22.0]]),),
+    )
+
+    assert columns["memory"][0][:, 0].tolist() == [10, 12, 20]
+
+
+def test_length_of_sequences_counts_from_the_last_end():
+    columns = record_sequences(max_seq_len=3, ended=[[0], [0], [0], [0], [1], [0], [0], [0]])
+
+    # After three steps, and after the end at step 4.
+    assert np.flatnonzero(columns["starts"][:, 0]).tolist() == [0, 3, 5]
+
+
+# --- columns for views of the future --------------------------------------------------------------
+
+
+def make_ahead(requested, *, everything=False):
+    """Return the recorder for a model whose training views request these columns."""
+    views = SimpleNamespace(ahead=[SimpleNamespace(column=name) for name in requested])
+    return Ahead(SimpleNamespace(views=views), everything)
+
+
+def record_step(ahead, *, has_state=True, last_obs=None):
+    """Return the columns of a step in two environments: 1 terminates, and 0 is truncated.
+
+    The next observations are 7 and 8. `t` is 5 and 9 after the step.
+    """
+    state = SimpleNamespace(history=SimpleNamespace(t=np.array([5, 9])))
+    step = SimpleNamespace(
+        raw_action=np.array([[0], [0]]),
+        logp=np.array([[1], [1]]),
+        dist_inputs=np.array([[2], [2]]),
+        value=np.array([[3], [3]]),
+        state=state if has_state else None,
+    )
+    return ahead.row(
+        row={"obs": np.zeros((2, 1)), "reward": np.ones(2)},
+        step=step,
+        terminated=np.array([False, True]),
+        truncated=np.array([True, False]),
+        encoded=np.array([[7.0], [8.0]]),
+        last=last_obs,
+    )
+
+
+def test_only_requested_columns_are_stored():
+    ahead = make_ahead(["rewards", "t", "truncateds"])
+
+    columns = record_step(ahead)
+
+    assert ahead
+    assert columns.keys() == {"rewards", "t", "truncateds"}
+    assert columns["rewards"].tolist() == [1, 1]
+    assert columns["t"].tolist() == [4, 8]  # before the step
+
+
+def test_time_is_not_stored_without_a_state():
+    assert record_step(make_ahead(["t"]), has_state=False) == {}
+
+
+def test_nothing_is_stored_by_default():
+    ahead = make_ahead([])
+
+    assert not ahead
+    assert record_step(ahead) == {}
+
+
+@pytest.mark.parametrize("requested", [[], ["rewards"]])
+def test_every_column_can_be_stored(requested):
+    ahead = make_ahead(requested, everything=True)
+
+    columns = record_step(ahead, last_obs=np.array([[-2.0], [-1.0]]))
+
+    assert ahead
+    flat = {name: column.reshape(-1).tolist() for name, column in columns.items()}
+    assert flat == {
+        "obs": [0, 0],
+        "actions": [0, 0],
+        "rewards": [1, 1],
+        "t": [4, 8],
+        "terminateds": [False, True],
+        "truncateds": [True, False],
+        "action_logp": [1, 1],
+        "action_dist_inputs": [2, 2],
+        "vf_preds": [3, 3],
+        "new_obs": [-2, -1],  # the last observations of both episodes
+    }
+
+
+def test_new_observations_are_the_next_ones_without_last_ones():
+    columns = record_step(make_ahead([], everything=True), last_obs=None)
+
+    assert columns["new_obs"].tolist() == [[7], [8]]
+
+
+@pytest.mark.parametrize(
+    ("requested", "everything", "needed"),
+    [
+        ([], False, False),
+        (["rewards", "t"], False, False),
+        (["new_obs"], False, True),
+        ([], True, True),
+        (["rewards"], True, True),
+    ],
+)
+def test_last_observations_are_needed_for_new_observations(requested, everything, needed):
+    assert make_ahead(requested, everything=everything).last_obs is needed
+
+
+# --- columns that postprocessing adds -------------------------------------------------------------
+
+
+def make_policy(*, scalar_actions=True):
+    return SimpleNamespace(action_codec=SimpleNamespace(scalar=scalar_actions))
+
+
+#: Episodes end at the second step of environment 0 and the third step of environment 1.
+DONE = np.array([[False, False], [True, False], [False, True], [False, False]])
+#: The steps are numbered: 0, 2, 4, 6 in environment 0, and 1, 3, 5, 7 in environment 1.
+COLUMNS = {
+    "number": np.array([[0, 1], [2, 3], [4, 5], [6, 7]]),
+    "actions": np.zeros((4, 2, 1)),
+}
+
+
+def count_steps(policy, batch, others, episode):
+    """Add the trajectory's number of steps, twice for each step, and change what was given."""
+    length = len(batch["number"])
+    return {**batch, "steps": np.full((length, 2), length), "number": batch["number"] * 0}
+
+
+def test_postprocessing_gets_the_steps_of_each_episode():
+    trajectories = []
+
+    def postprocess(policy, batch, others, episode):
+        trajectories.append(batch["number"].tolist())
+        assert others == {}
+        assert episode is None
+        return batch
+
+    added_columns(postprocess, make_policy(), COLUMNS, DONE, idle=None)
+
+    # Episodes end after the steps numbered 2 and 5.
+    assert trajectories == [[0, 2], [4, 6], [1, 3, 5], [7]]
+
+
+@pytest.mark.parametrize(("scalar_actions", "axes"), [(True, 1), (False, 2)])
+def test_postprocessing_gets_actions_as_they_were_drawn(scalar_actions, axes):
+    shapes = []
+
+    def postprocess(policy, batch, others, episode):
+        shapes.append(batch["actions"].ndim)
+        return batch
+
+    policy = make_policy(scalar_actions=scalar_actions)
+    added_columns(postprocess, policy, COLUMNS, DONE, idle=None)
+
+    assert shapes == [axes, axes, axes, axes]  # of four trajectories
+
+
+@pytest.mark.parametrize("scalar_actions", [True, False])
+def test_added_column_has_a_row_for_each_step(scalar_actions):
+    policy = make_policy(scalar_actions=scalar_actions)
+
+    added = added_columns(count_steps, policy, COLUMNS, DONE, idle=None)
+
+    # Environment 0 has trajectories of 2 and 2 steps, environment 1 of 3 and 1.
+    assert added["steps"].shape == (4, 2, 2)
+    assert added["steps"][..., 0].T.tolist() == [[2, 2, 2, 2], [3, 3, 3, 1]]
+    assert added["steps"][..., 1].T.tolist() == [[2, 2, 2, 2], [3, 3, 3, 1]]
+
+
+def test_given_columns_are_not_replaced():
+    added = added_columns(count_steps, make_policy(), COLUMNS, DONE, idle=None)
+
+    assert added.keys() == {"steps"}  # `number` was given, and changed
+
+
+def test_idle_steps_belong_to_no_trajectory():
+    trajectories = []
+
+    def postprocess(policy, batch, others, episode):
+        trajectories.append(batch["number"].tolist())
+        return count_steps(policy, batch, others, episode)
+
+    idle = np.array([[False, False], [False, False], [True, False], [False, True]])
+    added = added_columns(postprocess, make_policy(), COLUMNS, DONE, idle)
+
+    assert trajectories == [[0, 2], [6], [1, 3, 5]]  # without 4 and 7
+    assert added["steps"][..., 0].T.tolist() == [[2, 2, 0, 1], [3, 3, 3, 0]]
+
+
+@pytest.mark.parametrize(
+    ("returned", "message"),
+    [
+        (None, "must return the trajectory's columns, found NoneType"),
+        ({"new": np.zeros(3)}, "a row for each of 2 steps; found shape (3,) in the column 'new'"),
+        ({"new": 1.0}, "a row for each of 2 steps; found shape ()"),
+        ({"new": np.zeros((1, 2))}, "a row for each of 2 steps; found shape (1, 2)"),
+    ],
+    ids=["nothing", "too many rows", "number", "too few rows"],
+)
+def test_postprocessing_that_returns_something_else_is_an_error(returned, message):
+    def postprocess(policy, batch, others, episode):
+        return returned
+
+    columns = {"actions": np.zeros((2, 1, 1))}  # of two steps in one environment
+    with pytest.raises(ModelContractError, match=r"^postprocess\(\) must return") as caught:
+        added_columns(postprocess, make_policy(), columns, np.zeros((2, 1), bool), idle=None)
+    assert message in str(caught.value)
