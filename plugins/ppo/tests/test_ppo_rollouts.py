@@ -1,7 +1,8 @@
-"""What a collector makes of environments: rewards, bootstraps and advantages, in each way of
-resetting them.
-"""
+"""Rollouts from environments that log their episodes, in each mode of resetting them."""
 
+from __future__ import annotations
+
+from functools import partial
 from typing import ClassVar
 
 import gymnasium as gym
@@ -12,13 +13,9 @@ from gymnasium.spaces import Box, Dict, Discrete
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 import rlcatalog
-from rlcatalog.errors import ConfigError
 from rlcatalog.spaces import Repeated
 from rlcatalog_ppo import PPO
 from rlcatalog_ppo.env_state import Resumable
-from rlcatalog_ppo.learner import minibatches, optimizer_of
-from rlcatalog_ppo.loss import Rates
-from rlcatalog_ppo.offline import Reader
 from rlcatalog_ppo.rollout import Collector
 from rlcatalog_runs.evaluation import play
 from rlcatalog_tf import TFModelV2, keras
@@ -26,42 +23,75 @@ from rlcatalog_torch import TorchModelV2
 
 pytestmark = pytest.mark.twins
 
-both = pytest.mark.parametrize("framework", ["torch", "tf"])
-modes = pytest.mark.parametrize("mode", list(AutoresetMode), ids=lambda mode: mode.name.lower())
-GAMMA, LAMBDA = 0.9, 0.7
-#: How the episodes end, in turn: terminated, truncated.
-ENDS = [(True, False), (False, True), (True, True), (False, True)]
+both_frameworks = pytest.mark.parametrize("framework", ["torch", "tf"])
+all_modes = pytest.mark.parametrize("mode", list(AutoresetMode), ids=lambda mode: mode.name.lower())
+GAMMA = 0.9
+LAMBDA = 0.7
+TERMINATED = (True, False)
+TRUNCATED = (False, True)
+TERMINATED_AND_TRUNCATED = (True, True)
 
 
-class Written(gym.Env):
-    """Writes down what happens, and hands out one and the same array, which it writes over."""
+class LoggingEnv(gym.Env):
+    """Logs its episodes, and reuses one array for all observations.
 
-    observation_space, action_space = Box(-100, 100, (2,), np.float32), Discrete(3)
+    The log has a dict for each episode: `obs`, one more than `rewards`, and `end`, which is
+    (terminated, truncated), or None while the episode goes on. Episodes take 2 to 5 steps.
+    """
+
+    observation_space = Box(-100, 100, (2,), np.float32)
+    action_space = Discrete(3)
+    ends = (TERMINATED, TRUNCATED, TERMINATED_AND_TRUNCATED, TRUNCATED)
 
     def __init__(self, number=0):
-        self.number, self.log, self.obs = number, [], np.zeros(2, np.float32)
+        self.number = number
+        self.log = []
+        self.obs = np.zeros(2, np.float32)
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
         self.obs[:] = [len(self.log) + 0.1 * self.number, 0]
-        self.log.append({"obs": [self.obs.copy()], "reward": [], "end": None})
+        self.log.append({"obs": [self.obs.copy()], "rewards": [], "end": None})
         return self.obs, {}
 
     def step(self, action):
         episode = self.log[-1]
         assert episode["end"] is None, "a step after the end"
+        t = len(episode["rewards"]) + 1
+        reward = float(np.sin(3 * t + len(self.log)))
         self.obs[1] += 0.1 * float(action) + 0.5
-        t = len(episode["reward"]) + 1
         episode["obs"].append(self.obs.copy())
-        episode["reward"].append(float(np.sin(3 * t + len(self.log))))
-        end = (False, False)
-        if t == 2 + (len(self.log) + self.number) % 4:
-            end = episode["end"] = ENDS[(len(self.log) + self.number) % 4]
-        return self.obs, episode["reward"][-1], *end, {}
+        episode["rewards"].append(reward)
+        kind = (len(self.log) + self.number) % 4
+        if t < 2 + kind:
+            return self.obs, reward, False, False, {}
+        episode["end"] = self.ends[kind]
+        return self.obs, reward, *episode["end"], {}
 
 
-class Known(TorchModelV2):
-    """Its value of an observation is known."""
+def make_vector(mode, n=3):
+    """Return a vector environment, and its `LoggingEnv`s."""
+    logging_envs = [LoggingEnv(number) for number in range(n)]
+    members = logging_envs
+    # Under SAME_STEP the vector environment resets before anyone sees the last observation, so the
+    # environments must return copies of it.
+    if mode is AutoresetMode.SAME_STEP:
+        members = [Resumable(env) for env in logging_envs]
+    makes = [partial(return_env, env) for env in members]
+    return SyncVectorEnv(makes, copy=False, autoreset_mode=mode), logging_envs
+
+
+def return_env(env):
+    return env
+
+
+def list_episodes(logging_envs):
+    """Return the logged episodes that have steps, one environment after another."""
+    return [episode for env in logging_envs for episode in env.log if episode["rewards"]]
+
+
+class KnownValue(TorchModelV2):
+    """A model whose value estimate is `value_of(obs)`."""
 
     def __init__(self, *args):
         super().__init__(*args)
@@ -79,95 +109,120 @@ def value_of(obs):
     return obs[..., 0] * 0.3 - obs[..., 1] ** 2
 
 
-def vectorised(mode, n=3, make=Written):
-    """Return a vector environment, and its environments."""
-    made = [make(i) for i in range(n)]
-    # Under SAME_STEP the vector environment resets before anyone sees the last observation.
-    wrap = Resumable if mode is AutoresetMode.SAME_STEP else lambda env: env
-    return SyncVectorEnv(
-        [lambda env=env: wrap(env) for env in made], copy=False, autoreset_mode=mode
-    ), made
+def lambda_returns(episode, gamma, lambda_):
+    """Return an episode's lambda-returns, which are weighted means of n-step returns.
 
-
-def lambda_returns(episode):
-    """Return an episode's lambda-returns, each the weighted mean of all n-step returns (Sutton and
-    Barto, 12.2).
+    See Sutton and Barto, section 12.2.
     """
-    rewards, values = episode["reward"], [float(value_of(obs)) for obs in episode["obs"]]
-    if episode["end"] is not None and episode["end"][0]:
-        values[-1] = 0.0  # it ended by itself, whether or not a time limit came with it
-    found = []
+    rewards = episode["rewards"]
+    values = [float(value_of(obs)) for obs in episode["obs"]]
+    if episode["end"] in (TERMINATED, TERMINATED_AND_TRUNCATED):
+        values[-1] = 0.0
+    returns = []
     for t in range(len(rewards)):
-        left = len(rewards) - t
-        of_n = [
-            sum(GAMMA**k * rewards[t + k] for k in range(n)) + GAMMA**n * values[t + n]
-            for n in range(1, left + 1)
-        ]
-        weights = [(1 - LAMBDA) * LAMBDA ** (n - 1) for n in range(1, left)] + [
-            LAMBDA ** (left - 1)
-        ]
-        found.append(float(np.dot(weights, of_n)))
-    return found
+        steps_left = len(rewards) - t
+        lambda_return = 0.0
+        for n in range(1, steps_left + 1):
+            discounted = [gamma**k * rewards[t + k] for k in range(n)]
+            n_step_return = sum(discounted) + gamma**n * values[t + n]
+            if n < steps_left:
+                weight = (1 - lambda_) * lambda_ ** (n - 1)
+            else:
+                weight = lambda_ ** (n - 1)
+            lambda_return += weight * n_step_return
+        returns.append(lambda_return)
+    return returns
 
 
-@modes
-def test_targets_are_the_returns_of_what_the_environments_wrote_down(mode):
-    envs, written = vectorised(mode)
-    policy = rlcatalog.build(env=Written(), config={"custom_model": Known})
+# --- batches --------------------------------------------------------------------------------------
+
+
+@all_modes
+def test_batch_has_the_steps_of_the_environments(mode):
+    envs, logging_envs = make_vector(mode)
+    policy = rlcatalog.build(env=LoggingEnv(), config={"custom_model": KnownValue})
+
     rollout = Collector(policy, envs, 0, GAMMA).collect(23)
+
     batch = rollout.batch(GAMMA, LAMBDA)
-    episodes = [episode for env in written for episode in env.log if episode["reward"]]
-    assert {episode["end"] for episode in episodes} >= {*ENDS, None}
-    assert (
-        rollout.steps == sum(len(episode["reward"]) for episode in episodes) == len(batch["logp"])
-    )
-    np.testing.assert_array_equal(
-        batch["obs"], np.concatenate([episode["obs"][:-1] for episode in episodes])
-    )
-    np.testing.assert_allclose(
-        batch["reward"], np.concatenate([e["reward"] for e in episodes]), rtol=1e-6
-    )
-    expected = np.concatenate([lambda_returns(episode) for episode in episodes])
+    episodes = list_episodes(logging_envs)
+    rewards = np.concatenate([episode["rewards"] for episode in episodes])
+    obs = np.concatenate([episode["obs"][:-1] for episode in episodes])
+    assert rollout.steps == len(rewards)
+    assert len(batch["logp"]) == len(rewards)
+    np.testing.assert_array_equal(batch["obs"], obs)
+    np.testing.assert_allclose(batch["reward"], rewards, rtol=1e-6)
+
+
+@all_modes
+def test_targets_are_lambda_returns(mode):
+    envs, logging_envs = make_vector(mode)
+    policy = rlcatalog.build(env=LoggingEnv(), config={"custom_model": KnownValue})
+
+    rollout = Collector(policy, envs, 0, gamma=0.9).collect(23)
+    batch = rollout.batch(gamma=0.9, lambda_=0.7)
+
+    episodes = list_episodes(logging_envs)
+    ends = {episode["end"] for episode in episodes}
+    assert ends == {TERMINATED, TRUNCATED, TERMINATED_AND_TRUNCATED, None}
+    expected = np.concatenate([lambda_returns(episode, 0.9, 0.7) for episode in episodes])
     np.testing.assert_allclose(batch["target"], expected, rtol=1e-4, atol=1e-4)
-    np.testing.assert_allclose(
-        batch["advantage"], expected - value_of(batch["obs"]), rtol=1e-4, atol=1e-4
-    )
 
 
-@modes
-def test_episodes_are_counted_as_they_were(mode):
-    envs, written = vectorised(mode)
-    collector = Collector(
-        rlcatalog.build(env=Written(), config={"custom_model": Known}), envs, 0, GAMMA
-    )
-    for length in (1, 7, 2, 9):
-        collector.collect(length)
-    over = [episode for env in written for episode in env.log if episode["end"] is not None]
-    assert collector.episodes.total == len(over)
-    np.testing.assert_allclose(
-        sorted(collector.episodes.returns), sorted(sum(e["reward"]) for e in over), rtol=1e-5
-    )
-    assert sorted(collector.episodes.lengths) == sorted(len(e["reward"]) for e in over)
+@all_modes
+def test_advantages_are_lambda_returns_minus_values(mode):
+    envs, logging_envs = make_vector(mode)
+    policy = rlcatalog.build(env=LoggingEnv(), config={"custom_model": KnownValue})
+
+    rollout = Collector(policy, envs, 0, gamma=0.9).collect(23)
+    batch = rollout.batch(gamma=0.9, lambda_=0.7)
+
+    returns = [lambda_returns(episode, 0.9, 0.7) for episode in list_episodes(logging_envs)]
+    expected = np.concatenate(returns) - value_of(batch["obs"])
+    np.testing.assert_allclose(batch["advantage"], expected, rtol=1e-4, atol=1e-4)
 
 
-@modes
-def test_filter_learns_from_what_is_acted_on_and_once(mode):
-    """Not from last observations, on which nobody acts."""
-    envs, written = vectorised(mode)
-    policy = rlcatalog.build(
-        env=Written(), config={"observation_filter": "MeanStdFilter", "fcnet_hiddens": [4]}
-    )
+@all_modes
+def test_ended_episodes_are_counted_over_rollouts(mode):
+    envs, logging_envs = make_vector(mode)
+    policy = rlcatalog.build(env=LoggingEnv(), config={"custom_model": KnownValue})
     collector = Collector(policy, envs, 0, GAMMA)
-    for length in (5, 12):
-        collector.collect(length)
-    seen = []
-    for episode in (episode for env in written for episode in env.log):
-        seen += episode["obs"] if episode["end"] is None else episode["obs"][:-1]
-    learned = policy.filter.get_state()
-    assert learned["n"] == len(seen)
-    np.testing.assert_allclose(learned["mean"], np.mean(seen, axis=0), rtol=1e-5)
-    np.testing.assert_allclose(learned["m2"], len(seen) * np.var(seen, axis=0), rtol=1e-4)
 
+    for steps in (1, 7, 2, 9):
+        collector.collect(steps)
+
+    ended = [episode for episode in list_episodes(logging_envs) if episode["end"] is not None]
+    returns = sorted(sum(episode["rewards"]) for episode in ended)
+    lengths = sorted(len(episode["rewards"]) for episode in ended)
+    assert collector.episodes.total == len(ended)
+    np.testing.assert_allclose(sorted(collector.episodes.returns), returns, rtol=1e-5)
+    assert sorted(collector.episodes.lengths) == lengths
+
+
+@all_modes
+def test_filter_learns_once_from_each_observation_that_is_acted_on(mode):
+    envs, logging_envs = make_vector(mode)
+    config = {"observation_filter": "MeanStdFilter", "fcnet_hiddens": [4]}
+    policy = rlcatalog.build(env=LoggingEnv(), config=config)
+    collector = Collector(policy, envs, 0, GAMMA)
+
+    collector.collect(5)
+    collector.collect(12)
+
+    observations = []
+    for env in logging_envs:
+        for episode in env.log:
+            observations += episode["obs"]
+            if episode["end"] is not None:
+                observations.pop()  # nobody acts on the last observation of an episode
+    learned = policy.filter.get_state()
+    sum_of_squares = len(observations) * np.var(observations, axis=0)
+    assert learned["n"] == len(observations)
+    np.testing.assert_allclose(learned["mean"], np.mean(observations, axis=0), rtol=1e-5)
+    np.testing.assert_allclose(learned["m2"], sum_of_squares, rtol=1e-4)
+
+
+# --- memories -------------------------------------------------------------------------------------
 
 MEMORIES = {
     "lstm": {"fcnet_hiddens": [8], "max_seq_len": 4, "use_lstm": True, "lstm_cell_size": 5,
@@ -175,67 +230,103 @@ MEMORIES = {
     "attention": {"fcnet_hiddens": [8], "max_seq_len": 3, "use_attention": True, "attention_dim": 8,
                   "attention_head_dim": 4, "attention_use_n_prev_rewards": 2},
 }  # fmt: skip
+some_memories = pytest.mark.parametrize(
+    ("memory", "framework"), [("lstm", "torch"), ("attention", "torch"), ("lstm", "tf")]
+)
+
+
+def to_array(tensor):
+    return np.asarray(tensor.detach() if isinstance(tensor, torch.Tensor) else tensor)
 
 
 @pytest.mark.grid
-@pytest.mark.parametrize(
-    ("memory", "framework"), [("lstm", "torch"), ("attention", "torch"), ("lstm", "tf")]
-)
-@modes
-def test_memories_are_those_of_episodes_played_alone(memory, framework, mode):
-    envs, written = vectorised(mode)
-    policy = rlcatalog.build(env=Written(), config=MEMORIES[memory], framework=framework)
+@some_memories
+@all_modes
+def test_evaluating_stored_sequences_gives_what_acting_gave(memory, framework, mode):
+    envs, _ = make_vector(mode)
+    policy = rlcatalog.build(env=LoggingEnv(), config=MEMORIES[memory], framework=framework)
     collector = Collector(policy, envs, 0, GAMMA)
-    found = [collector.collect(length) for length in (10, 8)]
-    for rollout in found:
+
+    for steps in (10, 8):  # the second rollout begins in the middle of episodes
+        rollout = collector.collect(steps)
         batch = rollout.batch(GAMMA, LAMBDA)
+        evaluation = policy.evaluate(batch)
+
         assert batch["seq_lens"].sum() == rollout.steps
-        again = policy.evaluate(batch)  # stored memories and sequences
-        logp, value = (
-            np.asarray(x.detach() if framework == "torch" else x) for x in (again.logp, again.value)
-        )
+        logp = to_array(evaluation.logp)
+        value = to_array(evaluation.value)
+        stored_value = batch["target"] - batch["advantage"]
         np.testing.assert_allclose(logp, batch["logp"], rtol=1e-3, atol=1e-4)
-        np.testing.assert_allclose(
-            value, batch["target"] - batch["advantage"], rtol=1e-3, atol=1e-4
-        )
-    # Played again one by one, each from a fresh state: the values of all steps, and of what was cut
-    # off.
-    for i, env in enumerate(written):
-        rows = [
-            (rollout.raw_action[t, i], rollout.value[t, i], rollout.bootstrap[t, i])
-            for rollout in found
-            for t in range(len(rollout.done))
-            if rollout.idle is None or not rollout.idle[t, i]
-        ]
+        np.testing.assert_allclose(value, stored_value, rtol=1e-3, atol=1e-4)
+
+
+def list_steps(rollouts, i):
+    """Return the steps of environment `i` that are not idle: raw action, value, bootstrap."""
+    steps = []
+    for rollout in rollouts:
+        for t in range(len(rollout.done)):
+            if rollout.idle is None or not rollout.idle[t, i]:
+                steps.append(
+                    (rollout.raw_action[t, i], rollout.value[t, i], rollout.bootstrap[t, i])
+                )
+    return steps
+
+
+def value_episode(policy, episode, actions):
+    """Return the values of an episode's observations, from a fresh state, with these actions."""
+    state = None
+    reward = None
+    values = []
+    for obs, action, next_reward in zip(episode["obs"], actions, episode["rewards"], strict=False):
+        values.append(policy.values(policy.preprocess(obs[None]), state, prev_reward=reward)[0])
+        state = policy.act(obs[None], state, prev_reward=reward).state
+        if "action_inputs" in state.history.windows:
+            # The action that was taken, instead of the one that was drawn here.
+            state.history.windows["action_inputs"][:, -1] = np.eye(3)[action[0]]
+        reward = np.array([next_reward])
+    last_obs = policy.preprocess(episode["obs"][-1][None])
+    values.append(policy.values(last_obs, state, prev_reward=reward)[0])
+    return values
+
+
+@pytest.mark.grid
+@some_memories
+@all_modes
+def test_values_are_those_of_episodes_played_alone(memory, framework, mode):
+    envs, logging_envs = make_vector(mode)
+    policy = rlcatalog.build(env=LoggingEnv(), config=MEMORIES[memory], framework=framework)
+    collector = Collector(policy, envs, 0, GAMMA)
+
+    rollouts = [collector.collect(10), collector.collect(8)]
+
+    for i, env in enumerate(logging_envs):
+        steps_left = list_steps(rollouts, i)
         for episode in env.log:
-            state = reward = None
-            for obs, paid in zip(episode["obs"], episode["reward"], strict=False):
-                action, value, bootstrap = rows.pop(0)
-                encoded = policy.preprocess(obs[None])
-                np.testing.assert_allclose(
-                    policy.values(encoded, state, prev_reward=reward), value, atol=1e-4
-                )
-                state = policy.act(obs[None], state, prev_reward=reward).state
-                if "action_inputs" in state.history.windows:
-                    state.history.windows["action_inputs"][:, -1] = np.eye(3)[action[0]]
-                reward = np.array([paid])
-            if episode["end"] == (False, True):
-                last = policy.values(
-                    policy.preprocess(episode["obs"][-1][None]), state, prev_reward=reward
-                )
-                np.testing.assert_allclose(bootstrap, GAMMA * last[0], atol=1e-4)
+            length = len(episode["rewards"])
+            if length == 0:
+                continue
+            actions, values, bootstraps = zip(*steps_left[:length], strict=True)
+            del steps_left[:length]
+            *expected, last_value = value_episode(policy, episode, actions)
+            np.testing.assert_allclose(values, expected, atol=1e-4)
+            if episode["end"] == TRUNCATED:
+                np.testing.assert_allclose(bootstraps[-1], GAMMA * last_value, atol=1e-4)
             elif episode["end"] is not None:
-                assert bootstrap == 0.0
-        assert not rows
+                assert bootstraps[-1] == 0.0
+        assert not steps_left
 
 
-# --- what others are shown ------------------------------------------------------------------------
+# --- rewards and observations of short episodes ---------------------------------------------------
 
 
-class Pays(gym.Env):
-    """Pays 1 per step and is cut after five; hands out one array."""
+class FiveSteps(gym.Env):
+    """Pays 1 per step, observes the step's number, and is truncated after five.
 
-    observation_space, action_space = Box(-10, 10, (1,), np.float32), Discrete(2)
+    It reuses one array for all observations.
+    """
+
+    observation_space = Box(-10, 10, (1,), np.float32)
+    action_space = Discrete(2)
     metadata: ClassVar = {"render_modes": []}
 
     def __init__(self):
@@ -251,14 +342,17 @@ class Pays(gym.Env):
         return self.obs, 1.0, False, bool(self.obs[0] == 5), {}
 
 
+#: Two environments, twelve steps each.
 SHORT = {"num_envs": 2, "rollout_length": 12, "minibatch_size": 8, "num_epochs": 1, "seed": 0}
 
 
-@both
-def test_losses_and_records_are_shown_the_rewards_of_the_environment(framework, tmp_path):
-    base, seen = {"torch": TorchModelV2, "tf": TFModelV2}[framework], []
+@both_frameworks
+def test_custom_loss_reads_the_rewards_of_the_environment(framework):
+    """Not those of truncated episodes plus a value, which is about 7."""
+    base = {"torch": TorchModelV2, "tf": TFModelV2}[framework]
+    rewards = []
 
-    class Looks(base):
+    class ValueNearSeven(base):
         def __init__(self, *args):
             super().__init__(*args)
             self.layer = torch.nn.Linear(1, 2) if framework == "torch" else keras.layers.Dense(2)
@@ -270,49 +364,56 @@ def test_losses_and_records_are_shown_the_rewards_of_the_environment(framework, 
             return self.last_output()[:, 0] + 7.0
 
         def custom_loss(self, policy_loss, loss_inputs):
-            seen.append(np.asarray(loss_inputs["rewards"]))
+            rewards.extend(np.asarray(loss_inputs["rewards"]).tolist())
             return policy_loss
 
-    config = {
-        **SHORT,
-        "eager_tracing": False,
-        "framework": framework,
-        "model": {"custom_model": Looks},
-    }
-    algo = PPO(Pays, config, record=tmp_path)
-    algo.train()
-    assert np.concatenate(seen).tolist() == [1.0] * 24
-    assert set(Reader(tmp_path).next()["rewards"].tolist()) == {1.0}
-    algo.train()
-    algo.train()
-    assert [path.name for path in sorted(tmp_path.iterdir())] == [
-        f"rollout-0000{i}.npz" for i in range(3)
-    ]
+    config = {**SHORT, "framework": framework, "model": {"custom_model": ValueNearSeven}}
+    # Not traced, so that TensorFlow calls the loss with numbers.
+    PPO(FiveSteps, {**config, "eager_tracing": False}).train()
+
+    assert rewards == [1.0] * 24  # 2 environments, 12 steps each
 
 
-def test_its_own_environments_may_reuse_their_buffers():
-    """The value of the last observation, 5, not of the next episode's first."""
+class ValueOfHundredMore(TorchModelV2):
+    """A model whose value estimate is the observation plus 100."""
 
-    class One(Known):
-        def __init__(self, *args):
-            TorchModelV2.__init__(self, *args)
-            self.layer = torch.nn.Linear(1, self.num_outputs)
+    def __init__(self, *args):
+        super().__init__(*args)
+        self.layer = torch.nn.Linear(1, self.num_outputs)
 
-        def forward(self, input_dict, state, seq_lens):
-            self._value = input_dict["obs"][:, 0] + 100.0
-            return self.layer(input_dict["obs"]), state
+    def forward(self, input_dict, state, seq_lens):
+        self._value = input_dict["obs"][:, 0] + 100.0
+        return self.layer(input_dict["obs"]), state
 
-    algo = PPO(Pays, {**SHORT, "gamma": 0.5, "model": {"custom_model": One}})
+    def value_function(self):
+        return self._value
+
+
+def test_environments_may_reuse_their_observation_array():
+    """The value of the last observation, 5, is used, not that of the next episode's first, 0."""
+    model = {"custom_model": ValueOfHundredMore}
+    algo = PPO(FiveSteps, {**SHORT, "gamma": 0.5, "model": model})
+
     rollout = algo._collector.collect(12)
+
+    # The episodes are truncated after 5 and 10 steps.
     expected = np.zeros((12, 2))
-    expected[[4, 9]] = 0.5 * 105.0
+    expected[[4, 9]] = 0.5 * (5 + 100)
     np.testing.assert_allclose(rollout.bootstrap, expected)
-    # Which all vector environments over the class would share.
-    assert "autoreset_mode" not in Pays.metadata
 
 
-class RunsOut(gym.Env):
-    """Offers as many actions as it has steps left, by a list and by a mask."""
+def test_autoreset_mode_is_not_written_into_the_class():
+    PPO(FiveSteps, {**SHORT, "model": {"fcnet_hiddens": [4]}})
+
+    # All vector environments over the class share its metadata.
+    assert "autoreset_mode" not in FiveSteps.metadata
+
+
+# --- episodes that run out of actions -------------------------------------------------------------
+
+
+class RunsOutOfActions(gym.Env):
+    """Offers 3, 2, 1 and then 0 actions, by a list and by a mask; the episode is truncated at 0."""
 
     action_space = Discrete(4)
     observation_space = Dict(
@@ -326,27 +427,40 @@ class RunsOut(gym.Env):
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
         self.left = 3
-        return self._seen(), {}
+        return self._observe(), {}
 
     def step(self, action):
         assert action < self.left
         self.left -= 1
-        return self._seen(), 1.0, False, self.left == 0, {}
+        return self._observe(), 1.0, False, self.left == 0, {}
 
-    def _seen(self):
-        listed = [np.full(2, 0.1 * i, np.float32) for i in range(self.left)]
+    def _observe(self):
+        available = [np.full(2, 0.1 * i, np.float32) for i in range(self.left)]
         mask = (np.arange(4) < self.left).astype(np.int8)
-        return {"left": np.float32([self.left]), "avail_actions": listed, "action_mask": mask}
+        return {"left": np.float32([self.left]), "avail_actions": available, "action_mask": mask}
 
 
-@modes
-def test_nor_need_one_be_where_a_vector_environment_resets_later(mode):
-    envs = SyncVectorEnv([RunsOut] * 2, autoreset_mode=mode)
-    policy = rlcatalog.build(env=RunsOut(), config={"fcnet_hiddens": [8]})
+@all_modes
+def test_rollout_leaves_out_observations_without_actions(mode):
+    """The last observation of each episode, on which nobody acts, offers no action."""
+    envs = SyncVectorEnv([RunsOutOfActions] * 2, autoreset_mode=mode)
+    policy = rlcatalog.build(env=RunsOutOfActions(), config={"fcnet_hiddens": [8]})
+
     batch = Collector(policy, envs, 0, GAMMA).collect(15).batch(GAMMA, LAMBDA)
-    assert set(batch["obs"][:, policy.preprocessor.leaves()[-1].start]) <= {1.0, 2.0, 3.0}
-    assert batch["mask"].sum(axis=1).tolist() == [3, 2, 1] * (len(batch["mask"]) // 6) * 2
-    assert play(policy, envs, 4) == [3.0] * 4
+
+    column_of_left = policy.preprocessor.leaves()[-1].start  # the last key, sorted by name
+    actions_left = batch["obs"][:, column_of_left]
+    assert set(actions_left) <= {1.0, 2.0, 3.0}
+    allowed_actions = batch["mask"].sum(axis=1).tolist()
+    assert allowed_actions == [3, 2, 1] * (len(allowed_actions) // 3)
+
+
+@all_modes
+def test_play_ends_episodes_that_run_out_of_actions(mode):
+    envs = SyncVectorEnv([RunsOutOfActions] * 2, autoreset_mode=mode)
+    policy = rlcatalog.build(env=RunsOutOfActions(), config={"fcnet_hiddens": [8]})
+
+    assert play(policy, envs, 4) == [3.0, 3.0, 3.0, 3.0]  # 3 steps that pay 1
 
 
 @pytest.mark.parametrize(
@@ -365,115 +479,50 @@ def test_nor_need_one_be_where_a_vector_environment_resets_later(mode):
         ),
     ],
 )
-def test_episode_may_be_cut_where_no_action_is_available(framework, memory):
-    algo = PPO(
-        RunsOut, {**SHORT, "framework": framework, "model": {"fcnet_hiddens": [8], **memory}}
-    )
+def test_episode_may_be_truncated_where_it_runs_out_of_actions(framework, memory):
+    model = {"fcnet_hiddens": [8], **memory}
+    algo = PPO(RunsOutOfActions, {**SHORT, "framework": framework, "model": model})
+
     result = algo.train()
+
     assert result["episode_return_mean"] == 3.0
-    assert np.isfinite(result["info"]["learner"]["vf_loss"])
+    assert np.isfinite(result["info"]["learner"]["vf_loss"])  # values of last observations as well
     assert algo.evaluate(2) == [3.0, 3.0]
 
 
 # --- playing --------------------------------------------------------------------------------------
 
 
-@modes
-def test_episodes_are_played_in_any_vector_environment(mode):
-    envs, written = vectorised(mode, 2)
-    policy = rlcatalog.build(env=Written(), config=MEMORIES["lstm"])
-    noted = []
-    returns = play(policy, envs, 7, on_episode=noted.append)
-    assert returns == noted
-    expected = [
-        sum(e["reward"]) for env, n in zip(written, (4, 3), strict=True) for e in env.log[:n]
-    ]
-    np.testing.assert_allclose(sorted(returns), sorted(expected), rtol=1e-5)
-    envs.reset()  # it is left open
+@all_modes
+def test_play_divides_episodes_among_environments(mode):
+    envs, logging_envs = make_vector(mode, n=2)
+    policy = rlcatalog.build(env=LoggingEnv(), config=MEMORIES["lstm"])
+
+    returns = play(policy, envs, 7)
+
+    # Four episodes of the first environment, three of the second.
+    episodes = [*logging_envs[0].log[:4], *logging_envs[1].log[:3]]
+    expected = sorted(sum(episode["rewards"]) for episode in episodes)
+    np.testing.assert_allclose(sorted(returns), expected, rtol=1e-5)
 
 
-# --- minibatches, learning rates, configs ---------------------------------------------------------
+@all_modes
+def test_play_passes_each_return_to_on_episode(mode):
+    envs, _ = make_vector(mode, n=2)
+    policy = rlcatalog.build(env=LoggingEnv(), config=MEMORIES["lstm"])
+    passed_returns = []
+
+    returns = play(policy, envs, 7, on_episode=passed_returns.append)
+
+    assert passed_returns == returns
 
 
-def test_minibatch_of_one_row_is_left_out():
-    """Its advantage has no deviation; normalised by it, all weights would be no numbers."""
-    rng, rows = np.random.default_rng(0), {"logp": np.zeros(33), "obs": np.zeros((33, 2))}
-    assert [len(part["logp"]) for part in minibatches(rows, 16, rng)] == [16, 16]
-    assert [len(part["logp"]) for part in minibatches(rows, 11, rng)] == [11, 11, 11]
-    rows |= {"seq_lens": np.array([4, 4, 4, 4, 1]), "state": [np.zeros((5, 3))]}
-    rows = {name: array[:17] if name in ("logp", "obs") else array for name, array in rows.items()}
-    alone = 0
-    for _ in range(20):
-        parts = [part["seq_lens"].tolist() for part in minibatches(rows, 16, rng)]
-        assert [1] not in parts
-        alone += sum(map(sum, parts)) == 16
-    assert alone > 1
+@all_modes
+def test_play_leaves_the_environment_open(mode):
+    envs, _ = make_vector(mode, n=2)
+    policy = rlcatalog.build(env=LoggingEnv(), config=MEMORIES["lstm"])
 
+    play(policy, envs, 7)
 
-def test_last_row_alone_does_no_harm():
-    algo = PPO(Pays, {**SHORT, "rollout_length": 13, "minibatch_size": 25})
-    assert np.isfinite(algo.train()["info"]["learner"]["policy_loss"])
-    assert all(np.isfinite(weight).all() for weight in algo.policy.model.get_weights().values())
-
-
-def test_learning_rate_falls_to_zero_over_all_steps():
-    config = {**SHORT, "lr": 0.5, "total_steps": 96}
-    algo = PPO(Pays, config)
-    assert [algo.train()["info"]["learner"]["lr"] for _ in range(5)] == [
-        0.5,
-        0.375,
-        0.25,
-        0.125,
-        0.0,
-    ]
-    for kept in ({**config, "anneal_lr": False}, {**config, "total_steps": None}):
-        algo = PPO(Pays, kept)
-        assert [algo.train()["info"]["learner"]["lr"] for _ in range(3)] == [0.5] * 3
-
-
-@both
-def test_learning_rate_is_that_of_the_optimiser(framework):
-    algo = PPO(
-        Pays,
-        {
-            **SHORT,
-            "framework": framework,
-            "lr": 1e-2,
-            "grad_clip": None,
-            "model": {"fcnet_hiddens": [4]},
-        },
-    )
-    batch = algo._collector.collect(12).batch(0.9, 0.9)
-    start, moved = algo.policy.model.get_weights(), []
-    for lr in (1e-3, 1e-4):  # a first step is the learning rate's size
-        algo.policy.model.set_weights(start)
-        optimizer_of(framework)(algo.policy, algo.config, algo.objective).step({**batch}, Rates(lr))
-        moved.append(
-            max(
-                np.abs(w - start[name]).max() for name, w in algo.policy.model.get_weights().items()
-            )
-        )
-    np.testing.assert_allclose(moved, [1e-3, 1e-4], rtol=0.05)
-
-
-@pytest.mark.parametrize(
-    ("config", "message"),
-    [
-        ({"minibatch_size": 1}, r"minibatch_size = 1: advantages are normalised .* Set 2 or more"),
-        ({"num_envs": 1, "rollout_length": 1, "minibatch_size": 1}, "Set 2 or more"),
-        (
-            {"num_envs": 1, "rollout_length": 1},
-            r"num_envs \* rollout_length = 1: advantages are normalised",
-        ),
-    ],
-)
-def test_single_step_is_refused_before_anything_is_made(config, message):
-    with pytest.raises(ConfigError, match=message):
-        PPO("Nowhere-v0", config)
-
-
-def test_two_steps_are_enough():
-    algo = PPO(
-        Pays, {"num_envs": 2, "rollout_length": 1, "minibatch_size": 2, "num_epochs": 1, "seed": 0}
-    )
-    assert np.isfinite(algo.train()["info"]["learner"]["policy_loss"])
+    assert not envs.closed
+    envs.reset()  # raises an error in a closed environment
