@@ -1,4 +1,4 @@
-"""`Resumable` by itself: what it checks, counts, copies and closes."""
+"""`Resumable` as a wrapper of steps: what it checks, copies, passes on and closes."""
 
 from __future__ import annotations
 
@@ -10,44 +10,61 @@ from gymnasium import spaces
 from rlcatalog.errors import EnvironmentFaultError, ObservationError
 from rlcatalog_ppo.env_state import Resumable
 
+OBS = np.zeros(1, np.float32)
 
-class Road(gym.Env):
-    """Ends after `limit` steps, by itself or cut; it overwrites its observation."""
 
-    observation_space, action_space = spaces.Box(-99, 99, (1,), np.float32), spaces.Discrete(3)
+class ShortEnv(gym.Env):
+    """Adds the action to its observation, and reuses one array for all observations.
 
-    def __init__(self, limit=4, cut=False):
-        self.limit, self.cut, self.obs, self.closed = limit, cut, np.zeros(1, np.float32), 0
+    Args:
+        steps: Length of an episode.
+        truncates: Whether an episode is truncated at its end; otherwise it terminates.
+    """
+
+    observation_space = spaces.Box(-99, 99, (1,), np.float32)
+    action_space = spaces.Discrete(3)
+
+    def __init__(self, steps=4, truncates=False):
+        self.steps = steps
+        self.truncates = truncates
+        self.obs = np.zeros(1, np.float32)
+        self.times_closed = 0
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
-        self.t, self.obs[:] = 0, 0.5
+        self.t = 0
+        self.obs[:] = 0.5
         return self.obs, {"x": 1}
 
     def step(self, action):
         self.t += 1
         self.obs += action
-        over = self.t == self.limit
-        return self.obs, float(self.obs[0]), over and not self.cut, over and self.cut, {"x": 1}
+        is_over = self.t == self.steps
+        terminated = is_over and not self.truncates
+        truncated = is_over and self.truncates
+        return self.obs, float(self.obs[0]), terminated, truncated, {"x": 1}
 
     def close(self):
-        self.closed += 1
+        self.times_closed += 1
 
 
-class Canned(Road):
-    """Returns what it is given."""
+class CannedEnv(gym.Env):
+    """Returns `from_reset` and `from_step`, which a test may change."""
 
-    returned = None
+    observation_space = spaces.Box(-99, 99, (1,), np.float32)
+    action_space = spaces.Discrete(3)
+    from_reset = (OBS, {})
+    from_step = (OBS, 1.0, False, False, {})
 
-    def reset(self, **options):
-        super().reset(**options)
-        return self.returned if self.returned is not None else (self.obs, {})
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return self.from_reset
 
     def step(self, action):
-        return self.returned
+        return self.from_step
 
 
-OBS = np.zeros(1, np.float32)
+# --- checks ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -64,18 +81,30 @@ OBS = np.zeros(1, np.float32)
         ((OBS, 1.0, False, {}), "returned 4 values"),
         (None, "returned None; expected"),
     ],
+    ids=["reward", "terminated", "truncated", "info", "observation", "four values", "nothing"],
 )
 def test_invalid_step_is_named_with_its_number(returned, message):
-    canned = Canned()
-    env = Resumable(canned, 2, 5)
-    env.reset()
-    canned.returned = (OBS, 1, 0, np.array(False), {})  # unusual, but valid
-    assert env.step(0)[1:] == (1, 0, False, {})
-    canned.returned = returned
-    with pytest.raises(
-        EnvironmentFaultError, match=f"^environment 2 of 5: step 2 of its episode {message}"
-    ):
-        env.step(0)
+    env = CannedEnv()
+    resumable = Resumable(env, index=2, count=5)
+    resumable.reset()
+    resumable.step(0)
+
+    env.from_step = returned
+
+    place = "environment 2 of 5: step 2 of its episode"
+    with pytest.raises(EnvironmentFaultError, match=f"^{place} {message}"):
+        resumable.step(0)
+
+
+def test_unusual_numbers_and_flags_are_valid():
+    env = CannedEnv()
+    env.from_step = (OBS, 1, 0, np.array(False), {})
+    resumable = Resumable(env)
+    resumable.reset()
+
+    _, reward, terminated, truncated, info = resumable.step(0)
+
+    assert (reward, terminated, truncated, info) == (1, 0, False, {})
 
 
 @pytest.mark.parametrize(
@@ -85,80 +114,121 @@ def test_invalid_step_is_named_with_its_number(returned, message):
         ((OBS, 0), "returned info=0"),
         ((OBS,), "returned 1 val"),
     ],
+    ids=["observation", "info", "one value"],
 )
-def test_invalid_reset_is_named_in_each_episode(returned, message):
-    canned = Canned()
-    env = Resumable(canned)
-    env.reset()
-    canned.returned = (OBS, 1.0, False, False, {})
-    env.step(0)
-    canned.returned = returned
+def test_invalid_reset_is_named_in_a_later_episode(returned, message):
+    env = CannedEnv()
+    resumable = Resumable(env)
+    resumable.reset()
+    resumable.step(0)
+
+    env.from_reset = returned
+
     with pytest.raises(EnvironmentFaultError, match=f"^environment 0 of 1: reset {message}"):
-        env.reset()
+        resumable.reset()
 
 
-def test_steps_are_counted_from_one_even_without_a_reset():
+def test_error_of_a_step_without_reset_names_step_one():
     env = Resumable(gym.make("CartPole-v1"))
-    with pytest.raises(
-        EnvironmentFaultError,
-        match=r"^environment 0 of 1: step 1 of its episode raised ResetNeeded",
-    ):
+
+    place = "environment 0 of 1: step 1 of its episode"
+    with pytest.raises(EnvironmentFaultError, match=f"^{place} raised ResetNeeded"):
         env.step(0)
 
 
-def test_catalog_error_of_a_wrapper_passes_unchanged():
-    class Explains(gym.Wrapper):
+def test_catalog_error_of_a_wrapper_is_not_changed():
+    class ExplainsItself(gym.Wrapper):
         def reset(self, **options):
             raise ObservationError("it explains itself")
 
     with pytest.raises(ObservationError, match=r"^it explains itself$"):
-        Resumable(Explains(Road())).reset()
+        Resumable(ExplainsItself(ShortEnv())).reset()
 
 
-@pytest.mark.parametrize("cut", [False, True])
-def test_only_the_last_observation_of_an_episode_is_copied_and_infos_are_dropped(cut):
-    road = Road(3, cut)
-    env = Resumable(road)
-    assert env.reset(seed=0) == (road.obs, {})
-    for _ in range(2):
-        obs, reward, *ended, info = env.step(1)
-        assert (obs is road.obs, reward, ended, info) == (
-            True,
-            float(road.obs[0]),
-            [False, False],
-            {},
-        )
-    obs, reward, *ended, info = env.step(1)
-    assert (obs is road.obs, ended, info) == (False, [not cut, cut], {})
-    assert env.obs is obs
-    last = obs.copy()
-    env.reset()
-    np.testing.assert_array_equal(obs, last)
-    assert reward == float(last[0])
+# --- observations and infos -----------------------------------------------------------------------
 
 
-def test_closing_is_left_to_the_owner():
-    mine, theirs = Road(), Road()
-    Resumable(mine).close()
-    Resumable(theirs, closes=False).close()
-    assert (mine.closed, theirs.closed) == (1, 0)
+@pytest.mark.parametrize("truncates", [False, True])
+def test_step_returns_what_the_environment_returned(truncates):
+    resumable = Resumable(ShortEnv(steps=2, truncates=truncates))
+    resumable.reset()
+
+    # The observation begins at 0.5, and each step adds its action, 1; the reward is the sum.
+    _, *first = resumable.step(1)
+    _, *second = resumable.step(1)
+
+    assert first == [1.5, False, False, {}]
+    assert second == [2.5, not truncates, truncates, {}]
 
 
-class Informing(Road):
-    """Puts a mask into its info, among other things."""
+def test_observations_within_an_episode_are_not_copied():
+    env = ShortEnv(steps=3)
+    resumable = Resumable(env)
+
+    assert resumable.reset()[0] is env.obs
+    assert resumable.step(1)[0] is env.obs
+    assert resumable.step(1)[0] is env.obs
+
+
+@pytest.mark.parametrize("truncates", [False, True])
+def test_last_observation_is_copied(truncates):
+    env = ShortEnv(steps=1, truncates=truncates)
+    resumable = Resumable(env)
+    resumable.reset()
+
+    last_obs = resumable.step(1)[0]
+    assert last_obs is resumable.obs
+    assert last_obs is not env.obs
+
+    resumable.reset()  # overwrites the environment's array
+    assert last_obs.tolist() == [0.5 + 1]
+
+
+def test_infos_are_dropped():
+    """Even though the environment returns `{"x": 1}`."""
+    resumable = Resumable(ShortEnv())
+
+    assert resumable.reset()[1] == {}
+    assert resumable.step(1)[-1] == {}
+
+
+class MaskInInfo(ShortEnv):
+    """Puts a mask into its info, beside an object."""
 
     def reset(self, **options):
-        return super().reset(**options)[0], self._tell()
+        obs, _ = super().reset(**options)
+        return obs, {"action_mask": np.array([1, 0]), "other": object()}
 
     def step(self, action):
-        return *super().step(action)[:4], self._tell()
-
-    def _tell(self):
-        return {"action_mask": np.array([1, 0]), "other": object()}
+        *values, _ = super().step(action)
+        return *values, {"action_mask": np.array([1, 0]), "other": object()}
 
 
-@pytest.mark.parametrize(("key", "shown"), [("action_mask", True), ("free", False), (None, False)])
-def test_info_keeps_its_mask_alone(key, shown):
-    env = Resumable(Informing(), mask_key=key)
-    infos = [env.reset()[1], env.step(env.action_space.sample())[-1]]
-    assert [list(info) for info in infos] == [["action_mask"] * shown] * 2
+@pytest.mark.parametrize(
+    ("mask_key", "kept_keys"),
+    [("action_mask", ["action_mask"]), ("another_key", []), (None, [])],
+)
+def test_infos_keep_only_their_mask(mask_key, kept_keys):
+    env = Resumable(MaskInInfo(), mask_key=mask_key)
+
+    assert list(env.reset()[1]) == kept_keys
+    assert list(env.step(1)[-1]) == kept_keys
+
+
+# --- closing --------------------------------------------------------------------------------------
+
+
+def test_close_closes_the_environment():
+    env = ShortEnv()
+
+    Resumable(env).close()
+
+    assert env.times_closed == 1
+
+
+def test_close_leaves_an_environment_of_the_caller_open():
+    env = ShortEnv()
+
+    Resumable(env, closes=False).close()
+
+    assert env.times_closed == 0
