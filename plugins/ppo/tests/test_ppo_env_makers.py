@@ -1,6 +1,4 @@
-"""Environments from ids, classes and functions: which are made, how many, beside which, and in
-another process.
-"""
+"""Environments from ids, classes and functions: how they are made, for training and evaluation."""
 
 from __future__ import annotations
 
@@ -20,16 +18,16 @@ from rlcatalog_ppo.environments import EnvMaker, count_passed, registered_id, ve
 from rlcatalog_ppo.external_env import ExternalVectorEnv
 from rlcatalog_ppo.workers import Workers
 
-CATALOG = rlcatalog.default_catalog()
 
+class ConfiguredEnv(gym.Env):
+    """Keeps its config, and whether it was closed."""
 
-class Line(gym.Env):
-    """Notes its config and whether it was closed."""
-
-    observation_space, action_space = spaces.Box(-9, 9, (2,), np.float32), spaces.Discrete(2)
+    observation_space = spaces.Box(-9, 9, (2,), np.float32)
+    action_space = spaces.Discrete(2)
 
     def __init__(self, config=None):
-        self.config, self.closed = config, False
+        self.config = config
+        self.is_closed = False
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
@@ -39,189 +37,341 @@ class Line(gym.Env):
         return np.ones(2, np.float32), 1.0, False, False, {}
 
     def close(self):
-        self.closed = True
+        self.is_closed = True
 
 
-def maker(env, env_config=None, model=None, catalog=CATALOG):
-    return EnvMaker(env, env_config or {}, model or {}, catalog)
+def make_maker(env, env_config=None, model=None, catalog=None):
+    return EnvMaker(env, env_config or {}, model or {}, catalog or rlcatalog.default_catalog())
 
 
-def test_a_class_is_given_its_config_and_the_index_of_its_environment():
-    make = maker(Line, {"size": 3})
-    assert (make.passed, make().config, make().config.index, make(2).config.index) == (
-        None,
-        {"size": 3},
-        0,
-        2,
-    )
-    envs = make.vector(3).envs
-    assert [(env.unwrapped.config.index, env.index, env.count) for env in envs] == [
-        (0, 0, 3),
-        (1, 1, 3),
-        (2, 2, 3),
-    ]
+# --- one environment ------------------------------------------------------------------------------
 
 
-def test_vector_steps_as_many_as_asked_in_one_memory():
-    made = []
-    envs = vector(lambda: made.append("other") or Line(), 3, lambda: made.append("first") or Line())
-    assert made == ["first", "other", "other"]
+def test_class_gets_its_config():
+    make = make_maker(ConfiguredEnv, {"size": 3})
+
+    assert make.passed is None
+    assert make().config == {"size": 3}
+
+
+def test_config_has_the_index_of_the_environment():
+    make = make_maker(ConfiguredEnv, {"size": 3})
+
+    assert make().config.index == 0
+    assert make(2).config.index == 2
+
+
+@pytest.mark.parametrize("env", ["CartPole-v1", ConfiguredEnv, lambda: ConfiguredEnv()])
+def test_ids_classes_and_functions_are_not_passed_environments(env):
+    assert count_passed(env) is None
+
+
+def test_passed_environments_are_counted():
+    assert count_passed(ConfiguredEnv()) == 1
+    assert count_passed(SyncVectorEnv([ConfiguredEnv] * 3)) == 3
+
+
+# --- vector environments --------------------------------------------------------------------------
+
+
+def test_vector_tells_each_environment_its_index():
+    envs = make_maker(ConfiguredEnv, {"size": 3}).vector(3).envs
+
+    assert [env.unwrapped.config.index for env in envs] == [0, 1, 2]
+    assert [env.index for env in envs] == [0, 1, 2]
+    assert [env.count for env in envs] == [3, 3, 3]
+
+
+def test_vector_may_make_its_first_environment_differently():
+    calls = []
+
+    def make():
+        calls.append("make")
+        return ConfiguredEnv()
+
+    def make_first():
+        calls.append("make_first")
+        return ConfiguredEnv()
+
+    envs = vector(make, 3, make_first)
+
     assert envs.num_envs == 3
-    assert [(env.index, env.count) for env in envs.envs] == [(0, 3), (1, 3), (2, 3)]
+    assert calls == ["make_first", "make", "make"]
+    assert [env.index for env in envs.envs] == [0, 1, 2]
+    assert [env.count for env in envs.envs] == [3, 3, 3]
+
+
+def test_vector_of_one_counts_one():
+    assert vector(ConfiguredEnv, 1).envs[0].count == 1
+
+
+def test_vector_does_not_copy_observations():
+    envs = vector(ConfiguredEnv, 3)
+
     observed, _ = envs.reset()
-    assert np.shares_memory(observed, envs.step(np.zeros(3, int))[0])  # nothing is copied
-    assert [env.count for env in vector(Line, 1).envs] == [1]
+    next_observed, *_ = envs.step(np.zeros(3, int))
+
+    assert np.shares_memory(observed, next_observed)
 
 
-def test_processes_are_made_only_for_async(monkeypatch):
-    given = []
-    monkeypatch.setattr(Workers, "__init__", lambda workers, makes: given.append(len(makes)))
-    assert isinstance(vector(Line, 2), SyncVectorEnv)
-    assert given == []
-    assert isinstance(vector(Line, 2, how="async"), Workers)
-    assert isinstance(maker(Line).vector(4, "async"), Workers)
-    assert given == [2, 4]
+@pytest.fixture
+def started_workers(monkeypatch):
+    """The numbers of processes that `Workers` would start; it starts none."""
+    counts = []
+    monkeypatch.setattr(Workers, "__init__", lambda workers, makes: counts.append(len(makes)))
+    return counts
 
 
-@pytest.mark.parametrize("passed", [True, False])
-def test_only_environments_made_here_are_closed(passed):
-    env = Line()
-    make = maker(env if passed else lambda: env)
-    envs = make.vector(1)
-    assert [one.count for one in envs.envs] == [1]
+def test_vector_starts_no_processes_by_default(started_workers):
+    assert isinstance(vector(ConfiguredEnv, 2), SyncVectorEnv)
+    assert started_workers == []
+
+
+def test_vector_starts_processes_if_async(started_workers):
+    assert isinstance(vector(ConfiguredEnv, 2, how="async"), Workers)
+    assert isinstance(make_maker(ConfiguredEnv).vector(4, "async"), Workers)
+    assert started_workers == [2, 4]
+
+
+def test_vector_closes_environments_that_it_made():
+    env = ConfiguredEnv()
+    envs = make_maker(lambda: env).vector(1)
+
     envs.close()
-    assert env.closed is not passed
+
+    assert envs.envs[0].count == 1
+    assert env.is_closed
 
 
-def test_environments_that_are_passed_are_counted():
-    assert count_passed(SyncVectorEnv([Line] * 3)) == 3
-    assert count_passed(Line()) == 1
-    assert [count_passed(env) for env in ("CartPole-v1", Line, lambda: Line())] == [None] * 3
+def test_vector_leaves_a_passed_environment_open():
+    env = ConfiguredEnv()
+    envs = make_maker(env).vector(1)
+
+    envs.close()
+
+    assert envs.envs[0].count == 1
+    assert not env.is_closed
 
 
-def test_a_passed_vector_environment_is_checked_by_the_catalog_and_wrapped():
-    asked = []
+def test_passed_vector_environment_is_wrapped():
+    envs = SyncVectorEnv([ConfiguredEnv] * 2)
+
+    assert isinstance(make_maker(envs).vector(2), ExternalVectorEnv)
+
+
+def test_passed_vector_environment_is_checked_by_the_catalog():
+    calls = []
 
     def spaces_of(env, model):
-        asked.append((env, model))
-        if model.get("bad"):
-            raise ModelContractError("it lacks a wrapper")
+        calls.append((env, model))
+        raise ModelContractError("it lacks a wrapper")
 
-    envs = SyncVectorEnv([Line] * 2)
-    found = maker(envs, model={"a": 1}, catalog=SimpleNamespace(spaces_of=spaces_of)).vector(2)
-    assert isinstance(found, ExternalVectorEnv)
-    assert asked == [(envs, {"a": 1})]
+    envs = SyncVectorEnv([ConfiguredEnv] * 2)
+    model = {"framestack": True}
+    make = make_maker(envs, model=model, catalog=SimpleNamespace(spaces_of=spaces_of))
+
     with pytest.raises(ModelContractError, match="it lacks a wrapper"):
-        maker(envs, model={"bad": 1}, catalog=SimpleNamespace(spaces_of=spaces_of)).vector(2)
+        make.vector(2)
+    assert calls == [(envs, model)]
 
 
 # --- evaluation -----------------------------------------------------------------------------------
 
 
-def test_evaluation_makes_the_training_environment_again():
-    by_class, by_id = maker(Line, {"size": 3}), maker("CartPole-v1")
-    assert by_class.beside() is by_class
-    assert by_class.beside(Line) is by_class
-    assert by_id.beside("CartPole-v1") is by_id
-    other = by_id.beside("Acrobot-v1")
-    assert other is not by_id
+def test_evaluation_uses_the_environment_of_training_by_default():
+    make = make_maker(ConfiguredEnv, {"size": 3})
+
+    assert make.beside() is make
+
+
+@pytest.mark.parametrize("env", [ConfiguredEnv, "CartPole-v1"], ids=["class", "id"])
+def test_evaluation_in_the_training_environment_has_its_config(env):
+    make = make_maker(env, {"size": 3})
+
+    assert make.beside(env) is make
+
+
+def test_evaluation_in_another_environment_has_another_config():
+    make = make_maker(ConfiguredEnv, {"size": 3})
+
+    other = make.beside(lambda config: ConfiguredEnv(config))
+
+    assert other().config == {}
+
+
+def test_evaluation_in_another_id_makes_that_environment():
+    make = make_maker("CartPole-v1")
+
+    other = make.beside("Acrobot-v1")
+
+    assert other is not make
     assert other().spec.id == "Acrobot-v1"
-    # Another environment, another config.
-    assert by_class.beside(lambda config: Line(config))().config == {}
-    env = Line()
-    assert by_class.beside(env).passed == 1
-    assert by_class.beside(env)().unwrapped is env
 
 
-def test_evaluation_beside_a_passed_environment_makes_another_from_its_spec():
-    passed = gym.make("CartPole-v1", render_mode="rgb_array", max_episode_steps=7)
-    again = maker(passed).beside()
-    assert again.passed is None
-    assert again().unwrapped is not passed.unwrapped
-    assert (again().render_mode, again().spec.max_episode_steps) == (None, 7)
-    assert passed.spec.kwargs["render_mode"] == "rgb_array"  # the caller's spec is left alone
-    other = Line()
-    assert maker(passed).beside(other)().unwrapped is other
-    for same in (passed, passed.unwrapped):
-        with pytest.raises(
-            ConfigError, match="evaluation: expected environments other than the training ones"
-        ):
-            maker(passed).beside(same)
+def test_evaluation_uses_a_passed_environment():
+    env = ConfiguredEnv()
+
+    make = make_maker(ConfiguredEnv).beside(env)
+
+    assert make.passed == 1
+    assert make().unwrapped is env
 
 
-class Unrecorded(gym.Wrapper):
-    """A wrapper whose arguments no spec holds."""
+def test_evaluation_beside_a_passed_environment_uses_another_one():
+    env = ConfiguredEnv()
+
+    make = make_maker(gym.make("CartPole-v1")).beside(env)
+
+    assert make().unwrapped is env
+
+
+def test_passed_environment_is_made_again_from_its_spec():
+    passed = gym.make("CartPole-v1", max_episode_steps=7)
+
+    make = make_maker(passed).beside()
+
+    assert make.passed is None
+    assert make().unwrapped is not passed.unwrapped
+    assert make().spec.max_episode_steps == 7
+
+
+def test_environment_made_again_shows_no_window():
+    passed = gym.make("CartPole-v1", render_mode="rgb_array")
+
+    make = make_maker(passed).beside()
+
+    assert make().render_mode is None
+    assert passed.spec.kwargs["render_mode"] == "rgb_array"  # the caller's spec does not change
+
+
+def test_member_of_a_vector_environment_is_made_again():
+    envs = gym.make_vec("CartPole-v1", 2, "sync")
+
+    make = make_maker(envs).beside()
+
+    assert make.passed is None
+    assert make().spec.id == "CartPole-v1"
+
+
+@pytest.mark.parametrize("is_unwrapped", [False, True])
+def test_evaluation_in_the_passed_environment_is_refused(is_unwrapped):
+    passed = gym.make("CartPole-v1")
+    env = passed.unwrapped if is_unwrapped else passed
+
+    message = "evaluation: expected environments other than the training ones"
+    with pytest.raises(ConfigError, match=message):
+        make_maker(passed).beside(env)
+
+
+class WithoutSpec(gym.Wrapper):
+    """A wrapper whose arguments are in no spec, because it is no `RecordConstructorArgs`."""
+
+
+def clip_rewards(env):
+    return gym.wrappers.ClipReward(env, 0, 1)
 
 
 @pytest.mark.parametrize(
     "wrap",
     [
-        Unrecorded,
-        lambda env: gym.wrappers.ClipReward(Unrecorded(env), 0, 1),
-        lambda env: Unrecorded(gym.wrappers.ClipReward(env, 0, 1)),
+        WithoutSpec,
+        lambda env: clip_rewards(WithoutSpec(env)),
+        lambda env: WithoutSpec(clip_rewards(env)),
     ],
+    ids=["alone", "inside", "outside"],
 )
-def test_spec_that_lacks_a_wrapper_is_not_made_again(wrap):
+def test_environment_with_unknown_wrapper_is_not_made_again(wrap):
+    passed = wrap(gym.make("CartPole-v1"))
+
     with pytest.raises(ConfigError, match="evaluation: expected environments other"):
-        maker(wrap(gym.make("CartPole-v1"))).beside()
+        make_maker(passed).beside()
 
 
-def test_members_of_a_vector_environment_are_made_again():
-    envs = gym.make_vec("CartPole-v1", 2, "sync")
-    again = maker(envs).beside()
-    assert (again.passed, again().spec.id) == (None, "CartPole-v1")
-    empty = SyncVectorEnv([Line] * 2)  # its members have no registered id
+def test_passed_vector_environment_without_ids_is_not_made_again():
+    envs = SyncVectorEnv([ConfiguredEnv] * 2)
+
     with pytest.raises(ConfigError, match="found a vector environment of 2"):
-        maker(empty).beside()
+        make_maker(envs).beside()
 
 
 # --- another process ------------------------------------------------------------------------------
 
 
-def test_id_brings_its_registration_along():
-    gym.register("Along-v0", Line)
-    try:
-        pickled = pickle.dumps(maker("Along-v0", {"config": {"size": 2}}))
-        gym.registry.pop("Along-v0")
-        assert pickle.loads(pickled)().unwrapped.config == {"size": 2}
-        mine = gym.registry["Along-v0"]
-        pickle.loads(pickled)
-        assert gym.registry["Along-v0"] is mine  # what a process registered itself stays
-    finally:
-        gym.registry.pop("Along-v0", None)
+@pytest.fixture
+def pickled_id():
+    """A pickled maker of the id `Pickled-v0`, which is not registered any more."""
+    gym.register("Pickled-v0", ConfiguredEnv)
+    pickled = pickle.dumps(make_maker("Pickled-v0", {"config": {"size": 2}}))
+    gym.registry.pop("Pickled-v0")
+    yield pickled
+    gym.registry.pop("Pickled-v0", None)
 
 
-def test_custom_classes_stay_behind():
+def test_pickled_id_brings_its_registration(pickled_id):
+    make = pickle.loads(pickled_id)
+
+    assert make().unwrapped.config == {"size": 2}
+
+
+def test_pickled_id_does_not_replace_a_registration(pickled_id):
+    gym.register("Pickled-v0", ConfiguredEnv)
+    spec = gym.registry["Pickled-v0"]
+
+    pickle.loads(pickled_id)
+
+    assert gym.registry["Pickled-v0"] is spec
+
+
+def test_pickled_class_has_its_config():
+    make = pickle.loads(pickle.dumps(make_maker(ConfiguredEnv, {"size": 2})))
+
+    assert make(1).config == {"size": 2}
+    assert make.passed is None
+
+
+def test_pickled_maker_leaves_custom_classes_out():
+    """Functions inside a test cannot be pickled."""
     model = {"custom_model": lambda: None, "custom_action_dist": lambda: None, "framestack": False}
-    other = pickle.loads(pickle.dumps(maker(Line, {"size": 2}, model)))
-    assert other(1).config == {"size": 2}
-    assert other.passed is None
+
+    make = pickle.loads(pickle.dumps(make_maker(ConfiguredEnv, {"size": 2}, model)))
+
+    assert make().config == {"size": 2}
 
 
 class Unhashable:
-    """Makes an environment; no dictionary takes it as a key."""
+    """Makes an environment, and cannot be a key of a dict."""
 
     __hash__ = None
 
     def __call__(self, config):
-        return Line(config)
+        return ConfiguredEnv(config)
 
 
-def test_any_callable_that_can_be_pickled_travels():
-    assert pickle.loads(pickle.dumps(maker(Unhashable(), {"a": 1})))().config == {"a": 1}
+def test_unhashable_callable_can_be_pickled():
+    make = pickle.loads(pickle.dumps(make_maker(Unhashable(), {"a": 1})))
+
+    assert make().config == {"a": 1}
 
 
-# --- names in checkpoints, masks ------------------------------------------------------------------
+# --- names in checkpoints -------------------------------------------------------------------------
 
 
-def test_checkpoint_names_an_environment_but_imports_no_module():
-    folder = Path("run")
-    assert registered_id(folder, "CartPole-v1") == "CartPole-v1"
-    assert registered_id(folder, "NoSuch-v0") == "NoSuch-v0"  # Gymnasium says that it is unknown
-    assert registered_id(folder, "no_such_module:CartPole-v1") == "CartPole-v1"
-    with pytest.raises(
-        ConfigError, match="run: its environment 'NoSuch-v0' was registered by the module 'no_such'"
-    ):
-        registered_id(folder, "no_such:NoSuch-v0")
+def test_checkpoint_names_an_environment_by_id():
+    assert registered_id(Path("run"), "CartPole-v1") == "CartPole-v1"
+    # Gymnasium reports an unknown id when it makes the environment.
+    assert registered_id(Path("run"), "NoSuch-v0") == "NoSuch-v0"
+
+
+def test_module_of_a_registered_id_is_not_imported():
+    assert registered_id(Path("run"), "no_such_module:CartPole-v1") == "CartPole-v1"
+
+
+def test_module_of_an_unregistered_id_is_not_imported():
+    message = "run: its environment 'NoSuch-v0' was registered by the module 'no_such'"
+    with pytest.raises(ConfigError, match=message):
+        registered_id(Path("run"), "no_such:NoSuch-v0")
+
+
+def test_checkpoint_without_an_id_needs_the_environment():
     with pytest.raises(ConfigError, match="run: the environment was not a Gymnasium id; pass it"):
-        registered_id(folder, None)
+        registered_id(Path("run"), None)
