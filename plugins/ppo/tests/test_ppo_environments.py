@@ -1,6 +1,4 @@
-"""Environments as people have them, under the on-policy algorithms: made, or passed
-by the caller.
-"""
+"""Forms of environments that algorithms take: ids, classes, functions, instances and vectors."""
 
 from __future__ import annotations
 
@@ -27,270 +25,445 @@ from rlcatalog_runs.seeds import SeedStream, derive_seed
 pytestmark = pytest.mark.twins
 
 SMALL = {"rollout_length": 30, "seed": 0, "framework": "torch", "model": {"fcnet_hiddens": [4]}}
-#: Without PPO's many passes.
-QUICK = {**SMALL, "num_epochs": 2, "minibatch_size": 30}
-SIZES = (3, 5)
+#: With fewer passes and smaller minibatches than PPO's defaults.
+SMALL_PPO = {**SMALL, "num_epochs": 2, "minibatch_size": 30}
+algorithms = pytest.mark.parametrize(
+    ("algorithm", "config"),
+    [(PPO, SMALL_PPO), (A2C, SMALL), (PG, SMALL)],
+    ids=["PPO", "A2C", "PG"],
+)
 
 
-class Walk(gym.Env):
-    """Drifts at random, ends at random or after 9 steps, and notes what was done with it."""
+class RandomWalk(gym.Env):
+    """Observes random numbers, terminates at random, and is truncated after nine steps.
 
-    def __init__(self, size=SIZES[0]):
-        self.observation_space, self.action_space = (
-            gym.spaces.Box(-9, 9, (size,)),
-            gym.spaces.Discrete(2),
-        )
-        self.closed, self.steps, self.seeds = False, 0, []
+    It keeps the seeds of its resets, its number of steps, and whether it was closed.
+    """
+
+    def __init__(self, size=3):
+        self.observation_space = gym.spaces.Box(-9, 9, (size,))
+        self.action_space = gym.spaces.Discrete(2)
+        self.seeds = []
+        self.steps = 0
+        self.is_closed = False
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
         self.seeds.append(seed)
         self.t = 0
-        return self._observation(), {}
+        return self._observe(), {}
 
     def step(self, action):
-        self.t, self.steps = self.t + 1, self.steps + 1
-        over = bool(self.np_random.random() < 0.1)
-        return self._observation(), float(action), over, self.t == 9 and not over, {"t": self.t}
+        self.t += 1
+        self.steps += 1
+        terminated = bool(self.np_random.random() < 0.1)
+        truncated = self.t == 9 and not terminated
+        return self._observe(), float(action), terminated, truncated, {"t": self.t}
 
     def close(self):
-        self.closed = True
+        self.is_closed = True
 
-    def _observation(self):
+    def _observe(self):
         return self.np_random.uniform(-1, 1, self.observation_space.shape).astype(np.float32)
 
 
-def vector(size=SIZES[0], mode=AutoresetMode.SAME_STEP, n=2):
-    return SyncVectorEnv([functools.partial(Walk, size)] * n, autoreset_mode=mode)
+def make_vector(size=3, mode=AutoresetMode.SAME_STEP, n=2):
+    """Return a vector environment of `RandomWalk`s."""
+    return SyncVectorEnv([functools.partial(RandomWalk, size)] * n, autoreset_mode=mode)
 
 
-def weights(algo):
-    return algo.policy.model.get_weights()
+def train_ppo(env, config=SMALL_PPO, iterations=2):
+    """Return PPO after its iterations, and the result of the last one."""
+    algo = PPO(env, config)
+    for _ in range(iterations):
+        result = algo.train()
+    return algo, result
 
 
-def same_weights(one, other):
-    assert all(np.array_equal(array, weights(other)[name]) for name, array in weights(one).items())
+def assert_same_weights(one, other):
+    others = other.policy.model.get_weights()
+    for name, array in one.policy.model.get_weights().items():
+        np.testing.assert_array_equal(array, others[name], err_msg=name)
 
 
-def trained(*args, iterations=2, **kwargs):
-    """Return an algorithm after some iterations, and its last result; PyTorch's generator is the
-    process's.
-    """
-    algo = PPO(*args, **kwargs)
-    return algo, [algo.train() for _ in range(iterations)][-1]
+# --- passed environments --------------------------------------------------------------------------
 
-
-@pytest.mark.parametrize(
+instances_and_vectors = pytest.mark.parametrize(
     ("framework", "n", "size"),
     [("torch", 1, 3), ("torch", 1, 5), ("torch", 2, 3), ("torch", 2, 5), ("tf", 2, 5)],
 )
-def test_what_is_passed_learns_what_is_made(framework, n, size):
-    """One environment and a vector environment take the steps of environments that the algorithm
-    makes.
-    """
-    config = {**QUICK, "framework": framework}
-    passed = Walk(size) if n == 1 else vector(size)
-    one, result = trained(passed, config)
-    other, expected = trained(functools.partial(Walk, size), {**config, "num_envs": n})
-    assert one.config.num_envs == n
+
+
+def make_passed(n, size):
+    """Return one environment or a vector environment, and its members."""
+    if n == 1:
+        env = RandomWalk(size)
+        return env, [env]
+    envs = make_vector(size)
+    return envs, envs.envs
+
+
+@instances_and_vectors
+def test_passed_environment_trains_like_one_that_is_made(framework, n, size):
+    config = {**SMALL_PPO, "framework": framework}
+    env, _ = make_passed(n, size)
+
+    with_passed, result = train_ppo(env, config)
+    with_class, expected = train_ppo(functools.partial(RandomWalk, size), {**config, "num_envs": n})
+
+    assert with_passed.config.num_envs == n
+    assert with_passed.policy.observation_space.shape == (size,)
     assert result["episode_return_mean"] == expected["episode_return_mean"]
-    assert one.policy.observation_space.shape == (size,)
-    same_weights(one, other)
-    one.stop()
-    envs = getattr(passed, "envs", [passed])
-    assert not any(env.closed for env in envs)  # the caller closes them
-    seeds = [derive_seed(0, SeedStream.ENVIRONMENTS, i) for i in range(n)]
-    assert [env.seeds[0] for env in envs] == seeds
-    assert [env.steps for env in envs] == [60] * n
-    other.stop()
+    assert_same_weights(with_passed, with_class)
+    with_class.stop()
 
 
-@pytest.mark.parametrize("algorithm", [PPO, A2C, PG])
-def test_every_algorithm_takes_every_form(algorithm):
-    forms = {
-        "CartPole-v1": 4,
-        Walk: 3,
-        (lambda: Walk(5)): 5,
-        Walk(5): 5,
-        gym.make("CartPole-v1"): 4,
-        vector(5): 5,
-    }
-    for env, size in forms.items():
-        algo = algorithm(env, QUICK if algorithm is PPO else SMALL)
-        algo.train()
-        made = isinstance(env, str) or not hasattr(env, "reset") or isinstance(env, type)
-        assert algo.config.num_envs == (8 if made else getattr(env, "num_envs", 1))
-        assert algo.policy.observation_space.shape == (size,)
-        algo.stop()
+@instances_and_vectors
+def test_passed_environment_is_left_open(framework, n, size):
+    env, members = make_passed(n, size)
+    algo, _ = train_ppo(env, {**SMALL_PPO, "framework": framework})
+
+    algo.stop()
+
+    assert not any(member.is_closed for member in members)
+
+
+@instances_and_vectors
+def test_passed_environment_gets_seeds_and_steps(framework, n, size):
+    env, members = make_passed(n, size)
+
+    train_ppo(env, {**SMALL_PPO, "framework": framework}, iterations=2)
+
+    for i, member in enumerate(members):
+        assert member.seeds[0] == derive_seed(0, SeedStream.ENVIRONMENTS, i)
+        assert member.steps == 60  # two rollouts of 30
+
+
+def make_walk():
+    return RandomWalk(5)
+
+
+@algorithms
+@pytest.mark.parametrize(
+    ("make_env", "num_envs", "size"),
+    [
+        pytest.param(lambda: "CartPole-v1", 8, 4, id="id"),  # 8 is the default
+        pytest.param(lambda: RandomWalk, 8, 3, id="class"),
+        pytest.param(lambda: make_walk, 8, 5, id="function"),
+        pytest.param(lambda: RandomWalk(5), 1, 5, id="instance"),
+        pytest.param(lambda: gym.make("CartPole-v1"), 1, 4, id="made by Gymnasium"),
+        pytest.param(lambda: make_vector(size=5, n=2), 2, 5, id="vector"),
+    ],
+)
+def test_algorithm_takes_environments_in_every_form(algorithm, config, make_env, num_envs, size):
+    algo = algorithm(make_env(), config)
+
+    algo.train()
+
+    assert algo.config.num_envs == num_envs
+    assert algo.policy.observation_space.shape == (size,)
+    algo.stop()
 
 
 @pytest.mark.parametrize("mode", list(AutoresetMode), ids=lambda mode: mode.name.lower())
-@pytest.mark.parametrize("size", SIZES)
-def test_vector_environment_resets_in_its_own_way(mode, size):
-    """Against what the environments wrote down: a step that only begins an episode is none of
-    theirs.
-    """
-    envs = vector(size, mode, n=3)
-    algo = PPO(envs, QUICK)
-    result = algo.train()
-    assert result["timesteps_total"] == sum(env.steps for env in envs.envs)
-    assert (result["timesteps_total"] < 90) == (mode is AutoresetMode.NEXT_STEP)
-    begun = sum(len(env.seeds) for env in envs.envs)
-    in_progress = 3 - int(algo._collector._idle.sum())
-    assert result["episodes_total"] == begun - in_progress
+@pytest.mark.parametrize("size", [3, 5])
+def test_steps_of_a_vector_environment_are_counted(mode, size):
+    envs = make_vector(size, mode, n=3)
+
+    _, result = train_ppo(envs, iterations=1)
+
+    steps = sum(env.steps for env in envs.envs)
+    assert result["timesteps_total"] == steps
+    if mode is AutoresetMode.NEXT_STEP:
+        assert steps < 90  # some steps only begin an episode
+    else:
+        assert steps == 90  # 3 environments, 30 steps each
 
 
-def test_vector_environment_written_as_one_is_taken():
-    """Gymnasium's CartPole in NumPy, whose observations are of a batch and whose
-    infos are empty.
-    """
-    envs = gym.make_vec("CartPole-v1", 2, vectorization_mode="vector_entry_point")
-    algo = PPO(envs, QUICK)
-    assert 40 < algo.train()["timesteps_total"] <= 60
+@pytest.mark.parametrize("mode", list(AutoresetMode), ids=lambda mode: mode.name.lower())
+@pytest.mark.parametrize("size", [3, 5])
+def test_episodes_of_a_vector_environment_are_counted(mode, size):
+    envs = make_vector(size, mode, n=3)
+
+    algo, result = train_ppo(envs, iterations=1)
+
+    episodes_begun = sum(len(env.seeds) for env in envs.envs)
+    # In mode NEXT_STEP, an environment may wait for its next episode.
+    episodes_in_progress = 3 - int(algo._collector._idle.sum())
+    assert result["episodes_total"] == episodes_begun - episodes_in_progress
+
+
+def make_cartpole_vector():
+    """Return Gymnasium's CartPole for many environments in NumPy, which has no members."""
+    return gym.make_vec("CartPole-v1", 2, vectorization_mode="vector_entry_point")
+
+
+def test_vector_environment_without_members_trains():
+    algo, result = train_ppo(make_cartpole_vector(), iterations=1)
+
     assert algo.config.num_envs == 2
-    with pytest.raises(ConfigError, match=r"found a vector environment of 2 \(CartPoleVectorEnv\)"):
+    assert 40 < result["timesteps_total"] <= 60  # without the steps that only begin an episode
+
+
+def test_vector_environment_without_members_is_not_made_again():
+    algo = PPO(make_cartpole_vector(), SMALL_PPO)
+
+    with pytest.raises(ConfigError, match=r"a vector environment of 2 \(CartPoleVectorEnv\)"):
         algo.evaluate(2)
     assert len(algo.evaluate(3, env="CartPole-v1")) == 3
 
 
-def test_few_environments_have_longer_rollouts():
-    """As many steps in all as eight environments take, and no warning of PPO's
-    default minibatch.
-    """
-    for env, n in ((Walk(), 1), (vector(), 2), (vector(n=16), 16)):
-        for algorithm, usual in ((PPO, 128), (A2C, 5), (PG, 200)):
-            config = algorithm(env, {"framework": "torch", "model": {"fcnet_hiddens": [4]}}).config
-            assert config.rollout_length == max(usual, 8 * usual // n)
-            assert config.num_envs == n
-    assert PPO(Walk(), SMALL | {"minibatch_size": 30}).config.rollout_length == 30
-    algo = PPO(Walk, {"framework": "torch", "num_envs": 4, "model": {"fcnet_hiddens": [4]}})
-    assert algo.config.rollout_length == 128
+# --- lengths of rollouts --------------------------------------------------------------------------
 
-
-ONE = (
-    r"because env is one environment \(Walk\); found {}\. Remove {}, or pass the id, the class"
-    r" .*: env=Walk\."
-)
-TWO = (
-    r"because env is a vector environment of 2 \(SyncVectorEnv\); found {}\. Remove {}, or pass"
-    r" .*: env=MyEnv\."
-)
+TINY = {"framework": "torch", "model": {"fcnet_hiddens": [4]}}
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "expected"),
-    [("num_envs", 4, "{n}"), ("vector", "async", "'sync'"), ("env_config", {"size": 5}, r"\{{\}}")],
+    ("algorithm", "usual_length"), [(PPO, 128), (A2C, 5), (PG, 200)], ids=["PPO", "A2C", "PG"]
 )
+@pytest.mark.parametrize("n", [1, 2, 16])
+def test_few_passed_environments_have_longer_rollouts(algorithm, usual_length, n):
+    """As many steps in all as eight environments take."""
+    env = RandomWalk() if n == 1 else make_vector(n=n)
+
+    config = algorithm(env, TINY).config
+
+    lengths = {1: 8 * usual_length, 2: 4 * usual_length, 16: usual_length}
+    assert config.num_envs == n
+    assert config.rollout_length == lengths[n]
+
+
+def test_rollout_length_of_the_config_is_kept():
+    config = PPO(RandomWalk(), {**TINY, "rollout_length": 30, "minibatch_size": 30}).config
+
+    assert config.rollout_length == 30
+
+
+def test_few_environments_that_are_made_have_usual_rollouts():
+    config = PPO(RandomWalk, {**TINY, "num_envs": 4}).config
+
+    assert config.rollout_length == 128
+
+
+# --- errors of configs ----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def fail_if_policy_is_built(monkeypatch):
+    monkeypatch.setattr(PPO, "_build", lambda *_: pytest.fail("a policy was built"))
+
+
+@pytest.mark.usefixtures("fail_if_policy_is_built")
 @pytest.mark.parametrize(
-    ("env", "n", "message"), [(Walk, 1, ONE), (vector, 2, TWO)], ids=["one", "vector"]
+    ("key", "value", "problem"),
+    [
+        ("num_envs", 4, r"expected 1, .*; found 4\. Remove num_envs"),
+        ("vector", "async", r"expected 'sync', .*; found 'async'\. Remove vector"),
+        ("env_config", {"size": 5}, r"expected {}, .*; found {'size': 5}\. Remove env_config"),
+    ],
 )
-def test_passed_environment_is_not_several(env, n, message, key, value, expected, monkeypatch):
-    monkeypatch.setattr(PPO, "_build", lambda *_: pytest.fail("a policy was built"))
-    found = message.format(repr(value).replace("{", r"\{"), key)
-    with pytest.raises(ConfigError, match=f"^{key}: expected {expected.format(n=n)}, {found}"):
-        PPO(env(), {**QUICK, key: value})
+def test_passed_environment_is_only_one(key, value, problem):
+    with pytest.raises(ConfigError, match=f"^{key}: {problem}") as caught:
+        PPO(RandomWalk(), {**SMALL_PPO, key: value})
+
+    message = str(caught.value)
+    assert "because env is one environment (RandomWalk)" in message
+    assert "or pass the id, the class" in message
+    assert message.endswith(": env=RandomWalk.")
 
 
-def test_errors_name_what_to_pass(monkeypatch):
-    monkeypatch.setattr(PPO, "_build", lambda *_: pytest.fail("a policy was built"))
-    with pytest.raises(
-        ConfigError, match=r"one environment \(CartPoleEnv\); found 4\. .*: env='CartPole-v1'\."
-    ):
-        PPO(gym.make("CartPole-v1"), {**QUICK, "num_envs": 4})
+@pytest.mark.usefixtures("fail_if_policy_is_built")
+@pytest.mark.parametrize(
+    ("key", "value", "problem"),
+    [
+        ("num_envs", 4, r"expected 2, .*; found 4\. Remove num_envs"),
+        ("vector", "async", r"expected 'sync', .*; found 'async'\. Remove vector"),
+        ("env_config", {"size": 5}, r"expected {}, .*; found {'size': 5}\. Remove env_config"),
+    ],
+)
+def test_passed_vector_environment_has_its_own_number(key, value, problem):
+    with pytest.raises(ConfigError, match=f"^{key}: {problem}") as caught:
+        PPO(make_vector(n=2), {**SMALL_PPO, key: value})
+
+    message = str(caught.value)
+    assert "because env is a vector environment of 2 (SyncVectorEnv)" in message
+    assert ", or pass " in message
+    assert message.endswith(": env=MyEnv.")
+
+
+@pytest.mark.usefixtures("fail_if_policy_is_built")
+def test_error_names_the_id_to_pass():
+    message = r"one environment \(CartPoleEnv\); found 4\. .*: env='CartPole-v1'\."
+    with pytest.raises(ConfigError, match=message):
+        PPO(gym.make("CartPole-v1"), {**SMALL_PPO, "num_envs": 4})
+
+
+@pytest.mark.usefixtures("fail_if_policy_is_built")
+def test_number_is_not_an_environment():
     with pytest.raises(ConfigError, match=r"env: expected a Gymnasium id, .*; found 3\."):
-        PPO(3, QUICK)
-    with pytest.raises(
-        ModelContractError, match=r"expected a gymnasium\.Env, found .*SyncVectorEnv"
-    ):
-        PPO(vector, QUICK)
-    with pytest.raises(
-        ConfigError,
-        match=r"evaluation: expected environments other .*found one environment \(Walk\)",
-    ):
-        PPO(Walk(), QUICK, callbacks=[Evaluation(10)])
-    silent = vector()
-    silent.autoreset_mode, silent.metadata = None, {}
+        PPO(3, SMALL_PPO)
+
+
+@pytest.mark.usefixtures("fail_if_policy_is_built")
+def test_function_that_returns_a_vector_environment_is_refused():
+    message = r"expected a gymnasium\.Env, found .*SyncVectorEnv"
+    with pytest.raises(ModelContractError, match=message):
+        PPO(make_vector, SMALL_PPO)
+
+
+@pytest.mark.usefixtures("fail_if_policy_is_built")
+def test_evaluation_callback_needs_another_environment():
+    message = r"evaluation: expected environments other .*found one environment \(RandomWalk\)"
+    with pytest.raises(ConfigError, match=message):
+        PPO(RandomWalk(), SMALL_PPO, callbacks=[Evaluation(10)])
+
+
+@pytest.mark.usefixtures("fail_if_policy_is_built")
+def test_vector_environment_must_declare_its_autoreset_mode():
+    envs = make_vector()
+    envs.autoreset_mode = None
+    envs.metadata = {}
+
     with pytest.raises(ConfigError, match="does not declare when it resets its environments"):
-        PPO(silent, QUICK)
+        PPO(envs, SMALL_PPO)
 
 
 # --- evaluation beside training -------------------------------------------------------------------
 
+IN_TRAINING_ENV = "expected environments other than the training ones"
 
-def test_evaluation_makes_what_gymnasium_made():
-    """From its spec, wrappers included; training goes on as if nothing had been played."""
-    env = TransformObservation(
-        gym.make("CartPole-v1", max_episode_steps=7), lambda obs: obs * 2, None
-    )
-    clipped = [ClipReward(gym.make("CartPole-v1", max_episode_steps=7), 0, 0.5) for _ in range(2)]
-    quiet, _ = trained(clipped[0], QUICK)
-    algo, _ = trained(clipped[1], QUICK, iterations=1)
-    assert max(algo.evaluate(5)) == 3.5  # seven steps of a half
+
+def make_clipped_cartpole():
+    """Return CartPole with at most seven steps, which pay 0.5 each."""
+    return ClipReward(gym.make("CartPole-v1", max_episode_steps=7), 0, 0.5)
+
+
+def test_evaluation_makes_an_environment_from_its_spec():
+    algo = PPO(make_clipped_cartpole(), SMALL_PPO)
+
+    assert max(algo.evaluate(5)) == 3.5  # the wrapper pays 0.5 in each of seven steps
+
+
+def test_evaluation_does_not_change_training():
+    without, _ = train_ppo(make_clipped_cartpole(), iterations=2)
+
+    algo, _ = train_ppo(make_clipped_cartpole(), iterations=1)
+    algo.evaluate(5)
     algo.train()
-    same_weights(quiet, algo)
-    assert (
-        max(PPO(gym.make_vec("CartPole-v1", 2, "sync", max_episode_steps=7), QUICK).evaluate(5))
-        == 7
-    )
-    algo = PPO(env, QUICK)
+
+    assert_same_weights(without, algo)
+
+
+def test_evaluation_makes_a_member_of_a_vector_environment():
+    envs = gym.make_vec("CartPole-v1", 2, "sync", max_episode_steps=7)
+
+    assert max(PPO(envs, SMALL_PPO).evaluate(5)) == 7
+
+
+def double(obs):
+    return obs * 2
+
+
+def test_evaluation_repeats_a_wrapper_with_a_function():
+    cartpole = gym.make("CartPole-v1", max_episode_steps=7)
+    algo = PPO(TransformObservation(cartpole, double, None), SMALL_PPO)
+
     assert max(algo.evaluate(5)) <= 7
-    with pytest.raises(ConfigError, match="expected environments other than the training ones"):
-        algo.evaluate(5, env=env)
-    with pytest.raises(ConfigError, match="expected environments other than the training ones"):
-        algo.evaluate(5, env=env.unwrapped)
 
 
-class Unrecorded(gym.Wrapper):
-    """A wrapper whose arguments no spec holds."""
+@pytest.mark.parametrize("is_unwrapped", [False, True])
+def test_evaluation_in_the_training_environment_is_refused(is_unwrapped):
+    env = gym.make("CartPole-v1")
+    algo = PPO(env, SMALL_PPO)
+
+    with pytest.raises(ConfigError, match=IN_TRAINING_ENV):
+        algo.evaluate(5, env=env.unwrapped if is_unwrapped else env)
 
 
-def test_evaluation_shows_no_window_and_leaves_no_wrapper_out():
-    algo = PPO(gym.make("CartPole-v1", render_mode="rgb_array"), QUICK)
-    assert algo._make_env.beside()().render_mode is None
-    algo = PPO(Unrecorded(gym.make("CartPole-v1")), QUICK)
-    with pytest.raises(ConfigError, match="expected environments other than the training ones"):
+class WithoutSpec(gym.Wrapper):
+    """A wrapper whose arguments are in no spec, because it is no `RecordConstructorArgs`."""
+
+
+def test_evaluation_does_not_leave_a_wrapper_out():
+    algo = PPO(WithoutSpec(gym.make("CartPole-v1")), SMALL_PPO)
+
+    with pytest.raises(ConfigError, match=IN_TRAINING_ENV):
         algo.evaluate(2)
+
+
+def test_evaluation_does_not_leave_a_vector_wrapper_out():
     envs = gym.make_vec("CartPole-v1", 2, "sync")
-    with pytest.raises(ConfigError, match="expected environments other than the training ones"):
-        PPO(gym.wrappers.vector.RecordEpisodeStatistics(envs), QUICK).evaluate(2)
+    algo = PPO(gym.wrappers.vector.RecordEpisodeStatistics(envs), SMALL_PPO)
 
-
-def test_evaluation_takes_an_environment_in_every_form():
-    algo = PPO(Walk(), QUICK)
-    other = Walk()
-    with pytest.raises(
-        ConfigError,
-        match=r"evaluate\(env=\.\.\.\) or Evaluation\(\.\.\., env=\.\.\.\), or pass the id",
-    ):
+    with pytest.raises(ConfigError, match=IN_TRAINING_ENV):
         algo.evaluate(2)
-    wanted = algo.evaluate(3, env=other, seed=5)
-    assert len(wanted) == 3
-    assert not other.closed
-    assert other.seeds[0] == derive_seed(5, SeedStream.EVALUATION)
-    assert (
-        algo.evaluate(3, env=Walk, seed=5)[0]
-        == algo.evaluate(3, env=vector(n=3), seed=5)[0]
-        == wanted[0]
-    )
-    watched = PPO(Walk(), QUICK, callbacks=[Evaluation(30, 2, env=Walk)])
-    assert watched.train()["evaluation"]["episodes"] == 2
+
+
+def test_evaluation_error_names_the_ways_to_pass_an_environment():
+    algo = PPO(RandomWalk(), SMALL_PPO)
+
+    message = r"evaluate\(env=\.\.\.\) or Evaluation\(\.\.\., env=\.\.\.\), or pass the id"
+    with pytest.raises(ConfigError, match=message):
+        algo.evaluate(2)
+
+
+def test_evaluation_leaves_a_passed_environment_open():
+    algo = PPO(RandomWalk(), SMALL_PPO)
+    env = RandomWalk()
+
+    returns = algo.evaluate(3, env=env, seed=5)
+
+    assert len(returns) == 3
+    assert env.seeds[0] == derive_seed(5, SeedStream.EVALUATION)
+    assert not env.is_closed
+
+
+def test_evaluation_gives_the_same_returns_in_every_form():
+    algo = PPO(RandomWalk(), SMALL_PPO)
+
+    in_instance = algo.evaluate(3, env=RandomWalk(), seed=5)
+    in_class = algo.evaluate(3, env=RandomWalk, seed=5)
+    in_vector = algo.evaluate(3, env=make_vector(n=3), seed=5)
+
+    # The first episode; later ones have other seeds in a vector environment.
+    assert in_class[0] == in_instance[0]
+    assert in_vector[0] == in_instance[0]
+
+
+def test_evaluation_callback_takes_an_environment():
+    callback = Evaluation(30, 2, env=RandomWalk)  # after every 30 steps, two episodes
+    algo = PPO(RandomWalk(), SMALL_PPO, callbacks=[callback])
+
+    assert algo.train()["evaluation"]["episodes"] == 2
 
 
 # --- resuming -------------------------------------------------------------------------------------
 
 
 def test_passed_environment_goes_on_where_it_was(tmp_path):
-    whole, _ = trained(Walk(), QUICK)
-    first, _ = trained(Walk(), QUICK, iterations=1)
-    first.save_checkpoint(tmp_path / "checkpoint")
+    uninterrupted, _ = train_ppo(RandomWalk(), iterations=2)
+    first_half, _ = train_ppo(RandomWalk(), iterations=1)
+    first_half.save_checkpoint(tmp_path / "run")
+
+    resumed = PPO.restore(tmp_path / "run", RandomWalk())
+    resumed.train()
+
+    assert not resumed.begun_anew
+    assert_same_weights(uninterrupted, resumed)
+
+
+def test_restore_needs_the_passed_environment(tmp_path):
+    PPO(RandomWalk(), SMALL_PPO).save_checkpoint(tmp_path / "run")
+
     with pytest.raises(ConfigError, match="was not a Gymnasium id; pass it"):
-        PPO.restore(tmp_path / "checkpoint")
-    again = PPO.restore(tmp_path / "checkpoint", Walk())
-    assert not again.begun_anew
-    again.train()
-    same_weights(whole, again)
+        PPO.restore(tmp_path / "run")
+
+
+def test_restore_needs_as_many_environments(tmp_path):
+    PPO(RandomWalk(), SMALL_PPO).save_checkpoint(tmp_path / "run")
+
     with pytest.raises(ConfigError, match=r"num_envs: expected 2, .*; found 1"):
-        PPO.restore(tmp_path / "checkpoint", vector())
+        PPO.restore(tmp_path / "run", make_vector(n=2))
 
 
 class WithoutOptions(SyncVectorEnv):
@@ -301,123 +474,152 @@ class WithoutOptions(SyncVectorEnv):
         return super().reset(seed=seed)
 
 
-def test_vector_environment_begins_other_episodes(tmp_path):
-    first = PPO(vector(), QUICK)
-    first.train()
+def save_vector_run(directory):
+    """Return PPO after an iteration in a vector environment of two, saved in the directory."""
+    algo, _ = train_ppo(make_vector(n=2), iterations=1)
     with pytest.warns(ResumeWarning, match="2 of 2 environments will begin new episodes"):
-        first.save_checkpoint(tmp_path / "checkpoint")
-    envs = WithoutOptions([Walk] * 2)
-    for env in (envs, Walk):
-        with pytest.warns(
-            ResumeWarning,
-            match="2 of 2 environments cannot resume.*belongs to a passed vector environment",
-        ):
-            again = PPO.restore(tmp_path / "checkpoint", env)
-        assert again.begun_anew.keys() == {0, 1}
-        same_weights(first, again)
-        again.train()
-        again.stop()
-    assert [len(env.seeds) for env in envs.envs] > [1, 1]
-    assert not envs.envs[0].closed
+        algo.save_checkpoint(directory)
+    return algo
 
 
-def test_space_of_a_subclass_is_restored_as_its_base(tmp_path):
-    """A checkpoint contains standard spaces, and restoring leaves the environment open."""
+@pytest.mark.parametrize("form", ["vector", "class"])
+def test_resumed_vector_environment_begins_new_episodes(form, tmp_path):
+    first = save_vector_run(tmp_path / "run")
+    env = WithoutOptions([RandomWalk] * 2) if form == "vector" else RandomWalk
 
-    class Odd(gym.spaces.Box):
-        pass
+    message = "2 of 2 environments cannot resume.*belongs to a passed vector environment"
+    with pytest.warns(ResumeWarning, match=message):
+        resumed = PPO.restore(tmp_path / "run", env)
 
-    class Oddly(Walk):
-        def __init__(self):
-            super().__init__()
-            self.observation_space = Odd(-9, 9, (3,))
+    assert resumed.begun_anew.keys() == {0, 1}
+    assert_same_weights(first, resumed)
+    resumed.train()
+    resumed.stop()
 
-    PPO(Oddly(), QUICK).save_checkpoint(tmp_path / "one")
-    env = Oddly()
-    restored = PPO.restore(tmp_path / "one", env)
+
+def test_resumed_vector_environment_is_left_open(tmp_path):
+    save_vector_run(tmp_path / "run")
+    envs = WithoutOptions([RandomWalk] * 2)
+    with pytest.warns(ResumeWarning):
+        resumed = PPO.restore(tmp_path / "run", envs)
+
+    resumed.train()
+    resumed.stop()
+
+    assert all(len(env.seeds) > 1 for env in envs.envs)
+    assert not envs.envs[0].is_closed
+
+
+class BoxSubclass(gym.spaces.Box):
+    """A space that a checkpoint cannot contain."""
+
+
+class WithBoxSubclass(RandomWalk):
+    def __init__(self):
+        super().__init__()
+        self.observation_space = BoxSubclass(-9, 9, (3,))
+
+
+def test_subclass_of_a_space_is_restored_as_its_base(tmp_path):
+    PPO(WithBoxSubclass(), SMALL_PPO).save_checkpoint(tmp_path / "run")
+    env = WithBoxSubclass()
+
+    restored = PPO.restore(tmp_path / "run", env)
+
     assert restored.policy.observation_space == gym.spaces.Box(-9, 9, (3,))
-    assert not env.closed
+    assert not env.is_closed
 
 
-# --- faults ---------------------------------------------------------------------------------------
+# --- faults of vector environments ----------------------------------------------------------------
 
 
-class Faulty(SyncVectorEnv):
-    """Returns something else from the third step on."""
+class FaultyVector(SyncVectorEnv):
+    """Returns `change(...)` of its third step and of later ones."""
 
     def __init__(self, change, mode=AutoresetMode.NEXT_STEP):
-        super().__init__([Walk] * 2, autoreset_mode=mode)
-        self.change, self.count = change, 0
+        super().__init__([RandomWalk] * 2, autoreset_mode=mode)
+        self.change = change
+        self.steps_taken = 0
 
     def step(self, actions):
-        self.count += 1
+        self.steps_taken += 1
         returned = super().step(actions)
-        return self.change(*returned) if self.count > 2 else returned
+        if self.steps_taken < 3:
+            return returned
+        return self.change(*returned)
 
 
-def broken(*_):
+def raise_error(obs, reward, terminated, truncated, infos):
     raise RuntimeError("no more steps")
+
+
+def return_four(obs, reward, terminated, truncated, infos):
+    return obs, reward, terminated, infos
+
+
+def add_axis_to_rewards(obs, reward, terminated, truncated, infos):
+    return obs, reward[:, None], terminated, truncated, infos
+
+
+def convert_flags_to_float(obs, reward, terminated, truncated, infos):
+    return obs, reward, terminated.astype(float), truncated, infos
+
+
+def return_texts_as_rewards(obs, reward, terminated, truncated, infos):
+    return obs, ["a", "b"], terminated, truncated, infos
+
+
+def drop_infos(obs, reward, terminated, truncated, infos):
+    return obs, reward, terminated, truncated, {}
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         (
-            broken,
-            r"Faulty raised RuntimeError: no more steps \(.*test_ppo_environments\.py:\d+, in"
-            r" broken\)",
+            raise_error,
+            r"FaultyVector raised RuntimeError: no more steps \(.*test_ppo_environments\.py:\d+,"
+            r" in raise_error\)",
         ),
-        (
-            lambda obs, r, t, u, i: (obs, r, t, i),
-            r"returned .*; expected \(obs, reward, terminated, .*, infos\)",
-        ),
-        (
-            lambda obs, r, t, u, i: (obs, r[:, None], t, u, i),
-            r"reward of shape \(2, 1\) and float64; .* \(2,\)",
-        ),
-        (
-            lambda obs, r, t, u, i: (obs, r, t.astype(float), u, i),
-            r"terminated of shape \(2,\) and float64.*booleans",
-        ),
-        (
-            lambda obs, r, t, u, i: (obs, ["a", "b"], t, u, i),
-            r"returned reward of .*expected shape \(2,\) and numbers",
-        ),
+        (return_four, r"returned .*; expected \(obs, reward, terminated, .*, infos\)"),
+        (add_axis_to_rewards, r"reward of shape \(2, 1\) and float64; .* \(2,\)"),
+        (convert_flags_to_float, r"terminated of shape \(2,\) and float64.*booleans"),
+        (return_texts_as_rewards, r"returned reward of .*expected shape \(2,\) and numbers"),
     ],
 )
 def test_fault_of_a_vector_environment_is_named(change, message):
-    algo = PPO(Faulty(change), QUICK)
+    algo = PPO(FaultyVector(change), SMALL_PPO)
+
     with pytest.raises(EnvironmentFaultError, match=f"^the vector environment .*{message}"):
         algo.train()
 
 
-def test_last_observation_that_is_missing_is_named():
-    algo = PPO(Faulty(lambda *parts: (*parts[:4], {}), AutoresetMode.SAME_STEP), QUICK)
-    with pytest.raises(
-        EnvironmentFaultError,
-        match=r'returned no infos\["final_obs"\], which mode SAME_STEP requires',
-    ):
+def test_missing_last_observation_is_named():
+    algo = PPO(FaultyVector(drop_infos, AutoresetMode.SAME_STEP), SMALL_PPO)
+
+    message = r'returned no infos\["final_obs"\], which mode SAME_STEP requires'
+    with pytest.raises(EnvironmentFaultError, match=message):
         algo.train()
 
 
-# --- masks outside the observation ----------------------------------------------------------------
+# --- the method action_masks ----------------------------------------------------------------------
 
 
-class Forbidding(Walk):
-    """Has the method that sb3-contrib calls; it allows the first action alone."""
+class FirstActionOnly(RandomWalk):
+    """Has the method that sb3-contrib calls; it allows only the first action."""
 
     def action_masks(self):
         return np.array([True, False])
 
 
-class Batched(CartPoleVectorEnv):
-    """A vector environment without members, which returns the masks of all at once."""
+class CartPolesFirstActionOnly(CartPoleVectorEnv):
+    """A vector environment without members, which returns the masks of all environments."""
 
     def action_masks(self):
         return np.array([[True, False]] * self.num_envs)
 
 
-class Showing(gym.ObservationWrapper):
+class MaskInObservation(gym.ObservationWrapper):
     """Puts the mask into the observation."""
 
     def __init__(self, env):
@@ -431,31 +633,69 @@ class Showing(gym.ObservationWrapper):
         return {"action_mask": self.unwrapped.action_masks().astype(np.int8), "obs": obs}
 
 
-FORMS = {
-    "class": (Forbidding, SMALL),
-    "wrapped": (lambda: ClipReward(Forbidding(), -1, 1), SMALL),
-    "vector": (lambda: SyncVectorEnv([Forbidding] * 2), SMALL),
-    "wrapped vector": (lambda: ClipVectorReward(SyncVectorEnv([Forbidding] * 2), -1, 1), SMALL),
-    "batched": (lambda: Batched(2), SMALL),
-    "async": (Forbidding, {**SMALL, "num_envs": 2, "vector": "async"}),
-    "in the observation": (lambda: Showing(Forbidding()), SMALL),
-}
+def make_wrapped():
+    return ClipReward(FirstActionOnly(), -1, 1)
+
+
+def make_with_mask_in_observation():
+    return MaskInObservation(FirstActionOnly())
+
+
+def make_masked_vector():
+    return SyncVectorEnv([FirstActionOnly] * 2)
+
+
+def make_wrapped_vector():
+    return ClipVectorReward(make_masked_vector(), -1, 1)
+
+
+def make_vector_without_members():
+    return CartPolesFirstActionOnly(2)
+
+
+def assert_only_first_actions(algorithm, env, **config):
+    # With 128 steps, PPO's default minibatches fit.
+    algo = algorithm(env, {**SMALL, "rollout_length": 128, **config})
+    assert not algo._collector.collect(30).raw_action.any()
+    algo.stop()
+
+
+# pytest makes any warning an error.
 
 
 @pytest.mark.grid
 @pytest.mark.parametrize("algorithm", [PPO, A2C, PG])
-@pytest.mark.parametrize("form", FORMS)
-def test_action_masks_is_called_in_every_form(algorithm, form):
-    """The method allows the first action alone; pytest makes any warning an error."""
-    make, config = FORMS[form]
-    env = make() if "vector" in form or form == "batched" else make
-    algo = algorithm(env, {**config, "rollout_length": 128})  # PPO's minibatches fit
-    assert not np.any(algo._collector.collect(30).raw_action)
-    algo.stop()
+@pytest.mark.parametrize("env", [FirstActionOnly, make_wrapped, make_with_mask_in_observation])
+def test_action_masks_of_an_environment_are_used(algorithm, env):
+    assert_only_first_actions(algorithm, env)
 
 
-def test_attribute_of_that_name_is_no_mask():
-    class Noting(Walk):
+@pytest.mark.grid
+@pytest.mark.parametrize("algorithm", [PPO, A2C, PG])
+@pytest.mark.parametrize(
+    "make_envs", [make_masked_vector, make_wrapped_vector, make_vector_without_members]
+)
+def test_action_masks_of_a_vector_environment_are_used(algorithm, make_envs):
+    assert_only_first_actions(algorithm, make_envs())
+
+
+@pytest.mark.parametrize(
+    "algorithm",
+    [
+        PPO,
+        pytest.param(A2C, marks=pytest.mark.attack),
+        pytest.param(PG, marks=pytest.mark.attack),
+    ],
+)
+def test_action_masks_of_environments_in_processes_are_used(algorithm):
+    assert_only_first_actions(algorithm, FirstActionOnly, num_envs=2, vector="async")
+
+
+def test_attribute_action_masks_is_no_mask():
+    class WithAttribute(RandomWalk):
         action_masks = None
 
-    PPO(Noting, QUICK).stop()
+    algo = PPO(WithAttribute, SMALL_PPO)
+
+    assert algo._collector.collect(1).mask is None
+    algo.stop()
