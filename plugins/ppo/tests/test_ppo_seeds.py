@@ -1,4 +1,6 @@
-"""One seed makes a run: its episodes, weights and minibatches, shared with no other seed."""
+"""Seeds of runs: the same seed gives the same run, and different seeds share no episode."""
+
+from __future__ import annotations
 
 from typing import ClassVar
 
@@ -12,91 +14,98 @@ from rlcatalog_ppo.callbacks import Evaluation
 from rlcatalog_runs.seeds import SeedStream, derive_seed
 
 SMALL = {"rollout_length": 16, "model": {"fcnet_hiddens": [8]}}
-QUICK = {**SMALL, "minibatch_size": 16}
+SMALL_PPO = {**SMALL, "minibatch_size": 16}
 
 
-class Start(gym.Env):
-    """Episodes of four random observations; notes how each began."""
+@pytest.fixture
+def env_class():
+    """A class of environments that records the seeds and first observations of all episodes.
 
-    observation_space = gym.spaces.Box(-1, 1, (2,))
-    action_space = gym.spaces.Discrete(2)
-    starts: ClassVar[list[tuple[float, ...]]] = []
-    seeds: ClassVar[list[int]] = []
+    Episodes have four random observations.
+    """
 
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        if seed is not None:
-            self.seeds.append(seed)
-        self.t = 0
-        obs = self._observe()
-        self.starts.append(tuple(obs.tolist()))
-        return obs, {}
+    class RecordingEnv(gym.Env):
+        observation_space = gym.spaces.Box(-1, 1, (2,))
+        action_space = gym.spaces.Discrete(2)
+        starts: ClassVar = []
+        seeds: ClassVar = []
 
-    def step(self, action):
-        self.t += 1
-        obs = self._observe()
-        return obs, float(obs[0] * action), False, self.t == 4, {}
+        def reset(self, *, seed=None, options=None):
+            super().reset(seed=seed)
+            if seed is not None:
+                self.seeds.append(seed)
+            self.t = 0
+            obs = self._observe()
+            self.starts.append(tuple(obs.tolist()))
+            return obs, {}
 
-    def _observe(self):
-        return self.np_random.uniform(-1, 1, 2).astype(np.float32)
+        def step(self, action):
+            self.t += 1
+            obs = self._observe()
+            return obs, float(obs[0] * action), False, self.t == 4, {}
 
+        def _observe(self):
+            return self.np_random.uniform(-1, 1, 2).astype(np.float32)
 
-@pytest.fixture(autouse=True)
-def _no_notes():
-    Start.starts.clear()
-    Start.seeds.clear()
-
-
-def take_notes():
-    """Return the episodes' first observations so far, and forget them."""
-    starts = list(Start.starts)
-    Start.starts.clear()
-    return starts
+    return RecordingEnv
 
 
-def derived(seed, stream, count):
+def derive_seeds(seed, stream, count):
     return [derive_seed(seed, stream, i) for i in range(count)]
 
 
-def train_ppo(seed, **config):
-    algo = PPO(Start, {**QUICK, "seed": seed, **config})
+def train_ppo(env, **config):
+    """Return PPO after one iteration of 16 steps in each environment."""
+    algo = PPO(env, {**SMALL_PPO, **config})
     algo.train()
     return algo
 
 
-def weights_of(algo):
-    return np.concatenate([array.ravel() for array in algo.policy.model.get_weights().values()])
+def assert_same_weights(one, other):
+    others = other.policy.model.get_weights()
+    for name, array in one.policy.model.get_weights().items():
+        np.testing.assert_array_equal(array, others[name], err_msg=name)
 
 
 # --- different seeds ------------------------------------------------------------------------------
 
 
-def test_two_seeds_share_no_episode_start():
-    runs = []
+def test_different_seeds_share_no_episode_start(env_class):
     for seed in (0, 1):
-        algo = train_ppo(seed, num_envs=8)
+        algo = train_ppo(env_class, seed=seed, num_envs=8)
         algo.evaluate(8)
-        runs.append(take_notes())
-    # 8 environments begin 5 episodes each in 16 steps; then 8 episodes, and the 8 that follow them.
-    assert [len(starts) for starts in runs] == [56, 56]
-    assert len({*runs[0], *runs[1]}) == 112
+
+    # In training, 8 environments begin 5 episodes each in 16 steps. In the evaluation, they play 8
+    # episodes, and begin 8 more.
+    assert len(env_class.starts) == 2 * (8 * 5 + 8 + 8)
+    assert len(set(env_class.starts)) == len(env_class.starts)
 
 
-@pytest.mark.parametrize("algorithm", [PPO, A2C, PG])
-def test_each_environment_has_its_own_seed(algorithm):
-    algorithm(Start, {**(QUICK if algorithm is PPO else SMALL), "seed": 7, "num_envs": 3})
-    assert Start.seeds == derived(7, SeedStream.ENVIRONMENTS, 3)
+@pytest.mark.parametrize(
+    ("algorithm", "config"),
+    [(PPO, SMALL_PPO), (A2C, SMALL), (PG, SMALL)],
+    ids=["PPO", "A2C", "PG"],
+)
+def test_each_environment_has_its_own_seed(algorithm, config, env_class):
+    algorithm(env_class, {**config, "seed": 7, "num_envs": 3})
+
+    assert env_class.seeds == derive_seeds(7, SeedStream.ENVIRONMENTS, 3)
 
 
-def test_passed_vector_environment_gets_a_seed_each():
-    envs = gym.vector.SyncVectorEnv([Start] * 2, autoreset_mode=gym.vector.AutoresetMode.NEXT_STEP)
-    PPO(envs, {**QUICK, "seed": 7})
-    assert Start.seeds == derived(7, SeedStream.ENVIRONMENTS, 2)
+def test_passed_vector_environment_gets_a_seed_for_each_member(env_class):
+    next_step = gym.vector.AutoresetMode.NEXT_STEP
+    envs = gym.vector.SyncVectorEnv([env_class] * 2, autoreset_mode=next_step)
+
+    PPO(envs, {**SMALL_PPO, "seed": 7})
+
+    assert env_class.seeds == derive_seeds(7, SeedStream.ENVIRONMENTS, 2)
 
 
-def test_vectorized_environment_gets_one_seed():
+def test_vector_environment_without_members_gets_one_seed():
     envs = gym.make_vec("CartPole-v1", num_envs=2, vectorization_mode="vector_entry_point")
-    PPO(envs, {**QUICK, "seed": 7})
+
+    PPO(envs, {**SMALL_PPO, "seed": 7})
+
     assert envs.unwrapped.np_random_seed == derive_seed(7, SeedStream.ENVIRONMENTS)
 
 
@@ -105,59 +114,104 @@ def test_vectorized_environment_gets_one_seed():
 
 @pytest.mark.parametrize("framework", ["torch", "tf"])
 @pytest.mark.parametrize("frozen", ["never", "always"])
-def test_same_seed_gives_the_same_run(framework, frozen):
-    runs = [train_ppo(3, framework=framework, frozen=frozen, num_envs=2) for _ in range(2)]
-    assert np.array_equal(*(weights_of(algo) for algo in runs))
-    assert runs[0].evaluate(3) == runs[1].evaluate(3)
+def test_same_seed_gives_the_same_run(framework, frozen, env_class):
+    config = {"seed": 3, "framework": framework, "frozen": frozen, "num_envs": 2}
+
+    first_run = train_ppo(env_class, **config)
+    second_run = train_ppo(env_class, **config)
+
+    assert_same_weights(first_run, second_run)
+    assert first_run.evaluate(3) == second_run.evaluate(3)
 
 
-def test_number_of_environments_changes_nothing_else():
-    few, many = (PPO(Start, {**QUICK, "seed": 3, "num_envs": n}) for n in (2, 5))
-    assert np.array_equal(weights_of(few), weights_of(many))
-    orders = [algo._rng.permutation(50).tolist() for algo in (few, many)]
-    assert orders[0] == orders[1]
-    assert Start.seeds[:2] == Start.seeds[2:4]
+def test_number_of_environments_does_not_change_initial_weights(env_class):
+    with_two = PPO(env_class, {**SMALL_PPO, "seed": 3, "num_envs": 2})
+    with_five = PPO(env_class, {**SMALL_PPO, "seed": 3, "num_envs": 5})
+
+    assert_same_weights(with_two, with_five)
 
 
-def test_seed_covers_a_passed_policy():
-    policy = PPO(Start, {**QUICK, "seed": 0}).policy
-    actions = []
-    for _ in range(2):
-        algo = PPO(Start, {**QUICK, "model": {}, "seed": 1}, policy=policy)
-        actions.append(algo._collector.collect(16).raw_action)
-    assert np.array_equal(*actions)
+def test_number_of_environments_does_not_change_row_order(env_class):
+    with_two = PPO(env_class, {**SMALL_PPO, "seed": 3, "num_envs": 2})
+    with_five = PPO(env_class, {**SMALL_PPO, "seed": 3, "num_envs": 5})
+
+    order_with_two = with_two._rng.permutation(50)
+    order_with_five = with_five._rng.permutation(50)
+    np.testing.assert_array_equal(order_with_two, order_with_five)
+
+
+def test_number_of_environments_does_not_change_their_seeds(env_class):
+    PPO(env_class, {**SMALL_PPO, "seed": 3, "num_envs": 2})
+    seeds_of_two = list(env_class.seeds)
+    env_class.seeds.clear()
+
+    PPO(env_class, {**SMALL_PPO, "seed": 3, "num_envs": 5})
+
+    assert env_class.seeds[:2] == seeds_of_two
+
+
+def test_seed_of_a_run_covers_a_passed_policy(env_class):
+    policy = PPO(env_class, {**SMALL_PPO, "seed": 0}).policy
+    config = {**SMALL_PPO, "model": {}, "seed": 1}
+
+    # Acting draws from the policy's generator, which each run sets anew.
+    first_rollout = PPO(env_class, config, policy=policy)._collector.collect(16)
+    second_rollout = PPO(env_class, config, policy=policy)._collector.collect(16)
+
+    np.testing.assert_array_equal(first_rollout.raw_action, second_rollout.raw_action)
 
 
 # --- evaluations ----------------------------------------------------------------------------------
 
 
-def test_evaluate_follows_the_configs_seed():
-    algo = train_ppo(7, num_envs=2)
-    take_notes(), Start.seeds.clear()
-    assert algo.evaluate(3) == algo.evaluate(3) == algo.evaluate(3, seed=7)
-    assert Start.seeds == 3 * derived(7, SeedStream.EVALUATION, 3)
+def test_evaluation_is_seeded_by_the_config(env_class):
+    algo = train_ppo(env_class, seed=7, num_envs=2)
+    env_class.seeds.clear()
+
+    returns = algo.evaluate(3)
+    again = algo.evaluate(3)
+    with_same_seed = algo.evaluate(3, seed=7)
+
+    assert again == returns
+    assert with_same_seed == returns
+    assert env_class.seeds == 3 * derive_seeds(7, SeedStream.EVALUATION, 3)
+
+
+def test_evaluation_takes_another_seed(env_class):
+    algo = train_ppo(env_class, seed=7, num_envs=2)
+
     assert algo.evaluate(3, seed=8) != algo.evaluate(3)
 
 
-def test_evaluate_without_any_seed_is_random():
-    algo = train_ppo(None, num_envs=2)
-    take_notes()
+def test_evaluation_without_any_seed_is_random(env_class):
+    algo = train_ppo(env_class, seed=None, num_envs=2)
+    env_class.starts.clear()
+
     algo.evaluate(3)
-    first = take_notes()
     algo.evaluate(3)
-    assert not {*first} & {*take_notes()}
-    assert Start.seeds == []
+
+    assert env_class.seeds == []
+    assert len(set(env_class.starts)) == len(env_class.starts)
 
 
-@pytest.mark.parametrize(("own", "seed"), [(None, 7), (5, 5)])
-def test_evaluation_callback_follows_the_seed(own, seed):
-    algo = PPO(Start, {**QUICK, "seed": 7, "num_envs": 2}, callbacks=[Evaluation(1, 3, seed=own)])
-    Start.seeds.clear()
+@pytest.mark.parametrize(
+    ("seed_of_callback", "expected_seed"),
+    [(None, 7), (5, 5)],
+    ids=["seed of the run", "seed of the callback"],
+)
+def test_evaluation_callback_is_seeded(seed_of_callback, expected_seed, env_class):
+    callback = Evaluation(1, 3, seed=seed_of_callback)  # three episodes after each iteration
+    algo = PPO(env_class, {**SMALL_PPO, "seed": 7, "num_envs": 2}, callbacks=[callback])
+    env_class.seeds.clear()
+
     algo.train()
-    # Most likely actions, then sampled ones, in the same episodes.
-    assert Start.seeds == 2 * derived(seed, SeedStream.EVALUATION, 3)
+
+    # The same episodes are played twice: with the most likely actions, and with drawn ones.
+    assert env_class.seeds == 2 * derive_seeds(expected_seed, SeedStream.EVALUATION, 3)
 
 
-def test_evaluation_with_an_impossible_seed_is_refused():
+def test_evaluation_refuses_a_negative_seed(env_class):
+    algo = PPO(env_class, {**SMALL_PPO, "seed": 7, "num_envs": 2})
+
     with pytest.raises(ConfigError, match="seed: expected an integer of at least 0"):
-        train_ppo(7, num_envs=2).evaluate(1, seed=-1)
+        algo.evaluate(1, seed=-1)
