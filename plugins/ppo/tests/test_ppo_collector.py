@@ -270,7 +270,7 @@ def test_collector_resets_ended_environments_in_mode_disabled():
 
 
 @pytest.mark.parametrize("mode", ["same_step", "next_step"])
-def test_collector_leaves_resets_to_the_environments_in_other_modes(mode):
+def test_environments_reset_themselves_in_other_modes(mode):
     envs = end_two_episodes_then_one(mode)
 
     make_collector(envs).collect(4)

@@ -415,7 +415,7 @@ def test_reported_state_without_a_wrapper_is_a_failure():
     assert make_limited().go_to([place]) == "its wrappers have changed"
 
 
-def test_reported_state_does_not_suit_an_environment_that_is_replayed():
+def test_reported_state_does_not_suit_a_replayed_environment():
     reported = play(make_limited(), [1, 2, 1]).where()
     replayed = play(Resumable(RandomWalk()), [1]).where()
 

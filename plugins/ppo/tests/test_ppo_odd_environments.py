@@ -1,5 +1,6 @@
-"""Environments that break Gymnasium's habits, not its interface: they train, and a checkpoint says
-what it cannot resume.
+"""Environments that break Gymnasium's habits, not its interface.
+
+They train, and a checkpoint warns of what it cannot resume.
 """
 
 from __future__ import annotations
@@ -20,12 +21,13 @@ import rlcatalog
 from rlcatalog.errors import CatalogWarning, ResumeWarning
 from rlcatalog_ppo import A2C, PG, PPO
 
-COLLECTING = {"num_envs": 2, "rollout_length": 16, "seed": 0, "model": {"fcnet_hiddens": [4]}}
-QUICK = {**COLLECTING, "minibatch_size": 16}
+#: 32 steps in each iteration.
+SMALL = {"num_envs": 2, "rollout_length": 16, "seed": 0, "model": {"fcnet_hiddens": [4]}}
+SMALL_PPO = {**SMALL, "minibatch_size": 16}
 
 
 class WithRandomState(FiveSteps):
-    """Draws from NumPy's old generator, as environments of the time of gym do."""
+    """Draws from NumPy's old generator, as environments for gym do."""
 
     def reset(self, *, seed=None, options=None):
         self.np_random = np.random.RandomState(seed)
@@ -33,6 +35,8 @@ class WithRandomState(FiveSteps):
 
 
 class WithRandom(FiveSteps):
+    """Draws from a generator of the standard library."""
+
     def reset(self, *, seed=None, options=None):
         self.np_random = random.Random(seed)
         return super().reset()
@@ -43,8 +47,8 @@ class RaisingClose(FiveSteps):
         raise RuntimeError("the window is gone")
 
 
-class KnownState(WithRandomState):
-    """Has a generator that cannot be read, and reports its state, which is all of it."""
+class ReportsState(WithRandomState):
+    """Reports its state, which does not depend on its generator."""
 
     def get_state(self):
         return {"t": self.t}
@@ -53,70 +57,94 @@ class KnownState(WithRandomState):
         self.t = state["t"]
 
 
-UNREADABLE = {
+#: Environments whose generator cannot be saved, and the reason in messages.
+UNREADABLE_GENERATORS = {
     WithRandomState: "np_random is a RandomState, not a numpy.random.Generator",
     WithRandom: "np_random is a Random, not a numpy.random.Generator",
     WithoutGenerator: "np_random cannot be read",
     OddUnwrapped: "np_random cannot be read",
 }
-ODD = [*UNREADABLE, WithoutMetadata, RaisingAttributes]
-
-
-@pytest.mark.parametrize("env", ODD)
-@pytest.mark.parametrize(
-    ("algorithm", "config"), [(PPO, QUICK), (A2C, COLLECTING), (PG, COLLECTING)]
+odd_environments = pytest.mark.parametrize(
+    "env_class", [*UNREADABLE_GENERATORS, WithoutMetadata, RaisingAttributes]
 )
-def test_odd_environment_trains(algorithm, config, env):
-    algo = algorithm(env, config)
+
+
+@odd_environments
+@pytest.mark.parametrize(
+    ("algorithm", "config"), [(PPO, SMALL_PPO), (A2C, SMALL), (PG, SMALL)], ids=["PPO", "A2C", "PG"]
+)
+def test_odd_environment_trains(algorithm, config, env_class):
+    algo = algorithm(env_class, config)
+
     algo.train()
+
     assert algo.steps == 32  # 2 environments, 16 steps each
-    assert algo.evaluate(1) == [5.0]
+    assert algo.evaluate(1) == [5.0]  # five steps that pay 1
     algo.stop()
 
 
-def test_random_state_trains_in_processes():
-    algo = PPO(WithRandomState, {**QUICK, "vector": "async"})
+def test_environment_with_random_state_trains_in_processes():
+    algo = PPO(WithRandomState, {**SMALL_PPO, "vector": "async"})
+
     algo.train()
+
+    assert algo.steps == 32  # 2 environments, 16 steps each
     algo.stop()
-    assert algo.steps == 32
 
 
-@pytest.mark.parametrize("env", ODD)
-def test_odd_environment_trains_as_an_instance(env):
-    algo = PPO(env(), {**QUICK, "num_envs": 1})
+@odd_environments
+def test_odd_instance_trains(env_class):
+    algo = PPO(env_class(), {**SMALL_PPO, "num_envs": 1})
+
     algo.train()
+
     assert algo.steps == 16
     algo.stop()
 
 
-@pytest.mark.parametrize(("env", "why"), UNREADABLE.items())
-def test_checkpoint_without_a_generator_warns(env, why, tmp_path):
-    algo = PPO(env, QUICK)
+@pytest.mark.parametrize(("env_class", "reason"), UNREADABLE_GENERATORS.items())
+def test_checkpoint_without_a_generator_warns(env_class, reason, tmp_path):
+    algo = PPO(env_class, SMALL_PPO)
     algo.train()
-    with pytest.warns(ResumeWarning, match=f"2 of 2 environments will begin new .* {why}"):
+
+    message = f"2 of 2 environments will begin new .* {reason}"
+    with pytest.warns(ResumeWarning, match=message):
         algo.save_checkpoint(tmp_path / "run")
     algo.stop()
 
-    with pytest.warns(ResumeWarning, match=f"cannot resume their episodes .* {why}"):
-        resumed = PPO.restore(tmp_path / "run", env)
+
+@pytest.mark.parametrize(("env_class", "reason"), UNREADABLE_GENERATORS.items())
+def test_resumed_run_without_a_generator_begins_new_episodes(env_class, reason, tmp_path):
+    algo = PPO(env_class, SMALL_PPO)
+    algo.train()
+    with pytest.warns(ResumeWarning):
+        algo.save_checkpoint(tmp_path / "run")
+    algo.stop()
+
+    with pytest.warns(ResumeWarning, match=f"cannot resume their episodes .* {reason}"):
+        resumed = PPO.restore(tmp_path / "run", env_class)
+
     resumed.train()
-    assert resumed.steps == 64
+    assert resumed.steps == 64  # two iterations
     resumed.stop()
 
 
 def test_reported_state_needs_no_generator(tmp_path):
-    algo = PPO(KnownState, QUICK)
+    algo = PPO(ReportsState, SMALL_PPO)
     algo.train()
-    algo.save_checkpoint(tmp_path / "run")  # warnings are errors here
-    resumed = PPO.restore(tmp_path / "run", KnownState)
+    algo.save_checkpoint(tmp_path / "run")  # pytest makes a warning an error
+
+    resumed = PPO.restore(tmp_path / "run", ReportsState)
+
     assert resumed.begun_anew == {}
-    for one in (algo, resumed):
-        one.stop()
+    algo.stop()
+    resumed.stop()
 
 
-def test_close_that_raises_becomes_a_warning():
-    algo = PPO(RaisingClose, QUICK)
-    algo.train()
+def test_error_in_close_becomes_a_warning():
+    algo = PPO(RaisingClose, SMALL_PPO)
+
+    # An evaluation closes its environments.
     with pytest.warns(CatalogWarning, match=r"RaisingClose.close\(\) raised .*the window is gone"):
         returns = algo.evaluate(1)
     with pytest.warns(CatalogWarning, match="the window is gone"):
@@ -124,9 +152,12 @@ def test_close_that_raises_becomes_a_warning():
     assert returns == [5.0]
 
 
-@pytest.mark.parametrize("env", ODD)
-def test_odd_environment_builds_a_policy(env):
-    policy = rlcatalog.build(env=env(), config=QUICK["model"], framework="torch")
-    wrapped = rlcatalog.wrap_env(env())
-    step = policy.act(wrapped.reset(seed=0)[0][None])
+@odd_environments
+def test_odd_environment_builds_a_policy(env_class):
+    policy = rlcatalog.build(env=env_class(), config={"fcnet_hiddens": [4]}, framework="torch")
+    env = rlcatalog.wrap_env(env_class())
+    obs, _ = env.reset(seed=0)
+
+    step = policy.act(obs[None])
+
     assert step.action.shape == (1,)

@@ -36,7 +36,7 @@ def record_sequences(*, max_seq_len, ended, idle=None, memory=None):
     return sequences.arrays()
 
 
-def test_sequences_begin_with_episodes_and_after_max_seq_len_steps():
+def test_sequences_begin_with_episodes_and_every_max_seq_len():
     columns = record_sequences(
         max_seq_len=2,
         ended=[[0, 0], [1, 0], [0, 0], [0, 1], [0, 0]],

@@ -200,7 +200,7 @@ def test_ended_episodes_are_counted_over_rollouts(mode):
 
 
 @all_modes
-def test_filter_learns_once_from_each_observation_that_is_acted_on(mode):
+def test_filter_learns_only_from_observations_acted_on(mode):
     envs, logging_envs = make_vector(mode)
     config = {"observation_filter": "MeanStdFilter", "fcnet_hiddens": [4]}
     policy = rlcatalog.build(env=LoggingEnv(), config=config)

@@ -109,7 +109,7 @@ def test_sequences_do_not_cross_episodes():
             assert (np.diff(step) == 1).all()
 
 
-def test_sequences_have_an_empty_memory_only_at_the_beginning_of_episodes():
+def test_memory_is_empty_only_at_the_beginning_of_episodes():
     algo = PPO(NumberedEpisodes, {**SMALL, "model": LSTM})
 
     for _ in range(2):  # the second rollout begins in the middle of episodes
