@@ -265,8 +265,10 @@ def test_collector_resets_ended_environments_in_mode_disabled():
 
     make_collector(envs).collect(3)
 
-    reset_masks = [reset["options"]["reset_mask"].tolist() for reset in envs.resets[1:]]
-    assert reset_masks == [[True, True, False], [False, False, True]]
+    first_reset, after_second_step, after_third_step = envs.resets
+    assert first_reset["options"] is None
+    assert after_second_step["options"]["reset_mask"].tolist() == [True, True, False]
+    assert after_third_step["options"]["reset_mask"].tolist() == [False, False, True]
 
 
 @pytest.mark.parametrize("mode", ["same_step", "next_step"])
@@ -316,14 +318,13 @@ def test_policy_restarts_where_episodes_end(mode):
 
     make_collector(envs, policy).collect(4)
 
+    # The rows of environments 0 and 1, and later that of environment 2.
     assert policy.restarted_rows == [[True, True, False], [False, False, True]]
 
 
-@pytest.mark.parametrize(
-    ("mode", "first_observation"), [("same_step", 2), ("disabled", 200)], ids=lambda value: value
-)
+@pytest.mark.parametrize(("mode", "first_observation"), [("same_step", 2), ("disabled", 200)])
 def test_next_episode_begins_with_its_first_observation(mode, first_observation):
-    """In mode disabled, it comes from the second reset; in mode same_step, from the second step."""
+    """In mode same_step, the second step returns it; in mode disabled, the second reset does."""
     envs = ScriptedEnvs(
         mode,
         step(rewards=[1.0, 2.0, 3.0]),
@@ -365,6 +366,7 @@ def test_watchers_see_each_step():
 
 
 def test_step_after_an_end_is_idle_in_mode_next_step():
+    """It only resets the environment, whatever the action."""
     envs = ScriptedEnvs(
         "next_step",
         step(rewards=[1.0, 2.0, 3.0]),
@@ -450,13 +452,34 @@ def test_idle_step_repeats_the_observation_before_it():
 # --- values ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+#: What environment 1 observes after its second step; in mode same_step, in `infos["final_obs"]`.
+last_observations = pytest.mark.parametrize(
     ("mode", "last_observation"),
-    [("same_step", 52.1), ("next_step", 2.1), ("disabled", 2.1)],
-    ids=lambda value: value,
+    [("same_step", 50 + 2 + 0.1), ("next_step", 2 + 0.1), ("disabled", 2 + 0.1)],
 )
+
+
+@last_observations
 def test_truncated_episode_is_bootstrapped(mode, last_observation):
-    """In mode same_step, `final_obs` has the last observation of environment 1, 50 + 2 + 0.1."""
+    """The value of this policy is the observation, discounted by 0.5."""
+    envs = ScriptedEnvs(
+        mode,
+        step(rewards=[1.0, 2.0, 3.0]),
+        step(rewards=[1.0, 2.0, 3.0], terminated_envs=[0], truncated_envs=[1]),
+        step(rewards=[4.0, 5.0, 6.0], terminated_envs=[2], truncated_envs=[2]),
+        step(rewards=[1.0, 2.0, 3.0]),
+    )
+
+    rollout = make_collector(envs, gamma=0.5).collect(4)
+
+    # Only environment 1 is truncated without being terminated, at the second step.
+    expected = np.zeros((4, 3))
+    expected[1, 1] = 0.5 * last_observation
+    np.testing.assert_allclose(rollout.bootstrap, expected, rtol=1e-6)
+
+
+@last_observations
+def test_only_truncated_episodes_are_valued(mode, last_observation):
     policy = RecordingPolicy()
     envs = ScriptedEnvs(
         mode,
@@ -466,16 +489,12 @@ def test_truncated_episode_is_bootstrapped(mode, last_observation):
         step(rewards=[1.0, 2.0, 3.0]),
     )
 
-    rollout = make_collector(envs, policy, gamma=0.5).collect(4)
+    make_collector(envs, policy).collect(4)
 
-    expected = np.zeros((4, 3))
-    expected[1, 1] = 0.5 * last_observation  # this policy's values are its observations
-    np.testing.assert_allclose(rollout.bootstrap, expected, rtol=1e-6)
-    first_call = policy.value_calls[0]
-    assert first_call["obs"].tolist() == [pytest.approx(last_observation)]
-    assert first_call["prev_reward"] == [2.0]
-    # Episodes that terminated are not valued; the second call is for the end of the rollout.
-    assert len(policy.value_calls) == 2
+    of_truncated_episode, at_the_end = policy.value_calls
+    assert of_truncated_episode["obs"].tolist() == [pytest.approx(last_observation)]
+    assert of_truncated_episode["prev_reward"] == [2.0]
+    assert len(at_the_end["obs"]) == 3  # all environments
 
 
 @all_modes
@@ -489,17 +508,18 @@ def test_last_value_is_that_of_the_next_observations(mode):
     np.testing.assert_array_equal(rollout.last_value, next_observations[:, 0, 0])
 
 
+def return_batch(policy, batch, others, episode):
+    """Postprocessing function that changes nothing."""
+    return batch
+
+
 @pytest.mark.parametrize("terminated_envs", [[0], [0, 1, 2]])
-@pytest.mark.parametrize("has_postprocess", [False, True])
-def test_terminated_episode_has_no_value_afterwards(terminated_envs, has_postprocess):
+@pytest.mark.parametrize("postprocess", [None, return_batch])
+def test_terminated_episode_has_no_value_afterwards(terminated_envs, postprocess):
     """Not even if its last observation is encoded, because a postprocessing function reads it."""
-
-    def postprocess(policy, batch, others, episode):
-        return batch
-
     policy = RecordingPolicy()
     envs = ScriptedEnvs("disabled", step(rewards=[1.0, 1.0, 1.0], terminated_envs=terminated_envs))
-    collector = make_collector(envs, policy, postprocess=postprocess if has_postprocess else None)
+    collector = make_collector(envs, policy, postprocess=postprocess)
 
     rollout = collector.collect(1)
 
@@ -576,27 +596,39 @@ def double_rewards(policy, batch, others, episode):
     return {**batch, "doubled": batch["rewards"] * 2}
 
 
-#: What losses and postprocessing may read besides the columns of each batch.
+#: Columns of every batch, under RLlib's names.
+USUAL_COLUMNS = {"obs", "actions", "rewards", "action_logp"}
+#: Columns that only custom losses and postprocessing read.
 MORE_COLUMNS = {"terminateds", "truncateds", "action_dist_inputs", "vf_preds", "new_obs"}
 
 
 @pytest.mark.parametrize("has_custom_loss", [True, False])
-def test_postprocessing_adds_a_column(has_custom_loss):
+def test_views_can_show_the_column_of_a_postprocessing_function(has_custom_loss):
     policy = RecordingPolicy(has_custom_loss=has_custom_loss)
     envs = end_two_episodes_then_one("disabled")
-    collector = make_collector(envs, policy, postprocess=double_rewards)
 
-    rollout = collector.collect(4)
+    make_collector(envs, policy, postprocess=double_rewards).collect(4)
 
-    # Views can be made of all columns.
-    columns_of_batches = {"obs", "actions", "rewards", "action_logp"}
-    assert policy.views.columns == [{*columns_of_batches, *MORE_COLUMNS, "doubled"}]
-    # Only a custom loss reads them from the rollout.
-    if has_custom_loss:
-        assert rollout.columns.keys() == {*MORE_COLUMNS, "dones", "doubled"}
-        np.testing.assert_array_equal(rollout.columns["doubled"], rollout.reward * 2)
-    else:
-        assert rollout.columns == {}
+    assert policy.views.columns == [{*USUAL_COLUMNS, *MORE_COLUMNS, "doubled"}]
+
+
+def test_custom_loss_reads_the_column_of_a_postprocessing_function():
+    policy = RecordingPolicy(has_custom_loss=True)
+    envs = end_two_episodes_then_one("disabled")
+
+    rollout = make_collector(envs, policy, postprocess=double_rewards).collect(4)
+
+    assert rollout.columns.keys() == {*MORE_COLUMNS, "dones", "doubled"}
+    np.testing.assert_array_equal(rollout.columns["doubled"], rollout.reward * 2)
+
+
+def test_columns_for_losses_are_not_stored_without_a_custom_loss():
+    policy = RecordingPolicy(has_custom_loss=False)
+    envs = end_two_episodes_then_one("disabled")
+
+    rollout = make_collector(envs, policy, postprocess=double_rewards).collect(4)
+
+    assert rollout.columns == {}
 
 
 def test_custom_loss_reads_more_columns():
@@ -606,8 +638,14 @@ def test_custom_loss_reads_more_columns():
 
     assert rollout.columns.keys() == {*MORE_COLUMNS, "dones"}
     np.testing.assert_array_equal(rollout.columns["dones"], rollout.done)
-    columns_of_batches = {"obs", "actions", "rewards", "action_logp"}
-    assert policy.views.columns == [{*columns_of_batches, *MORE_COLUMNS}]
+
+
+def test_custom_loss_adds_columns_for_views():
+    policy = RecordingPolicy(has_custom_loss=True)
+
+    make_collector(end_two_episodes_then_one("disabled"), policy).collect(4)
+
+    assert policy.views.columns == [{*USUAL_COLUMNS, *MORE_COLUMNS}]
 
 
 @pytest.mark.parametrize("postprocess", [None, double_rewards], ids=["plain", "postprocess"])
@@ -963,6 +1001,8 @@ def test_state_has_the_memory_of_the_policy():
         step(rewards=[4.0, 5.0, 6.0], terminated_envs=[2]),
         step(rewards=[1.0, 2.0, 3.0]),
     )
+    # Its memory counts the steps of an episode. Each step also adds 1 to the time, 2 to the window
+    # and 3 to the past.
     collector = make_collector(envs, CountingPolicy())
 
     collector.collect(4)
@@ -972,7 +1012,6 @@ def test_state_has_the_memory_of_the_policy():
     of_policy = state["state"]
     assert of_policy.keys() == {"memory", "windows", "t", "seen", "past"}
     assert of_policy["memory"][0][:, 0].tolist() == [2, 2, 1]  # steps since the last end
-    # Each of the four steps adds 1 to the time, 2 to the window and 3 to the past.
     assert of_policy["t"].tolist() == [4, 4, 4]
     assert of_policy["windows"]["obs"][:, 0].tolist() == [8, 8, 8]
     assert of_policy["past"][0][:, 0].tolist() == [12, 12, 12]
@@ -1031,6 +1070,7 @@ class FreezablePolicy(RecordingPolicy):
 def test_frozen_acting_is_decided_once_per_run(
     steps_of_config, steps_of_run, expected_steps, is_frozen
 ):
+    """By the number of steps in the config or, if it has none, by that of the run."""
     questions = []
 
     def decide(total_steps, device):

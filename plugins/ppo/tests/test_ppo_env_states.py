@@ -95,7 +95,7 @@ class WithTwoActions(RandomWalk):
 
 
 def test_replay_continues_the_episode():
-    env = play(Resumable(WithTwoActions(steps=9)), [np.array([2, 1]), np.array([2, 1])])
+    env = play(Resumable(WithTwoActions(steps=9)), actions=[np.array([2, 1]), np.array([2, 1])])
     other = Resumable(WithTwoActions(steps=9))
 
     failure = other.go_to([save_and_load(env.where())])
@@ -111,7 +111,7 @@ def test_replay_continues_the_episode():
 def test_replay_does_not_depend_on_arrays_of_the_caller():
     env = Resumable(WithTwoActions(steps=9))
     action = np.array([2, 1])
-    play(env, [action, action])
+    play(env, actions=[action, action])
 
     action[:] = 0
 
@@ -140,7 +140,7 @@ def truncates(request):
 @pytest.fixture
 def place_in_second_episode(truncates):
     """The place after the first step of a second episode; the first one had three steps."""
-    env = play(Resumable(RandomWalk(steps=3, truncates=truncates)), [1, 2, 0])
+    env = play(Resumable(RandomWalk(steps=3, truncates=truncates)), actions=[1, 2, 0])
     env.reset()
     env.step(2)
     return save_and_load(env.where())
@@ -185,8 +185,8 @@ def test_replay_fails_if_the_episode_ends_in_another_way(place_in_second_episode
 
 
 def play_two_episodes_and_reset():
-    env = play(Resumable(RandomWalk(steps=2)), [1, 1])
-    play(env, [0, 0], seed=None)
+    env = play(Resumable(RandomWalk(steps=2)), actions=[1, 1])
+    play(env, actions=[0, 0], seed=None)
     env.reset()
     return env
 
@@ -199,7 +199,7 @@ def test_place_has_only_the_last_former_episode():
 
 
 def test_place_in_the_first_episode_has_no_former_one():
-    env = play(Resumable(RandomWalk(steps=2)), [1])
+    env = play(Resumable(RandomWalk(steps=2)), actions=[1])
 
     assert "before" not in env.where()
 
@@ -226,7 +226,7 @@ def test_replay_fails_if_the_generator_differs_at_the_end():
     ("info", "names"), [({"level": 2}, "level"), ({"extra": 1}, "extra, level")]
 )
 def test_replay_fails_if_infos_differ(info, names):
-    place = play(Resumable(RandomWalk(info={"level": 1})), [1, 2]).where()
+    place = play(Resumable(RandomWalk(info={"level": 1})), actions=[1, 2]).where()
     assert place["infos"].keys() == {"level"}
 
     failure = Resumable(RandomWalk(info=info)).go_to([place])
@@ -235,13 +235,13 @@ def test_replay_fails_if_infos_differ(info, names):
 
 
 def test_replay_works_if_infos_are_equal():
-    place = play(Resumable(RandomWalk(info={"level": 1})), [1, 2]).where()
+    place = play(Resumable(RandomWalk(info={"level": 1})), actions=[1, 2]).where()
 
     assert Resumable(RandomWalk(info={"level": 1})).go_to([place]) is None
 
 
 def test_place_of_version_0_1_0_has_no_infos_to_compare():
-    place = play(Resumable(RandomWalk(info={"level": 1})), [1, 2]).where()
+    place = play(Resumable(RandomWalk(info={"level": 1})), actions=[1, 2]).where()
     del place["outcome"]
     del place["infos"]
 
@@ -249,7 +249,7 @@ def test_place_of_version_0_1_0_has_no_infos_to_compare():
 
 
 def test_replay_of_version_0_1_0_still_compares_observations():
-    place = play(Resumable(RandomWalk()), [1, 2]).where()
+    place = play(Resumable(RandomWalk()), actions=[1, 2]).where()
     del place["outcome"]
     del place["infos"]
 
@@ -259,7 +259,7 @@ def test_replay_of_version_0_1_0_still_compares_observations():
 
 
 def test_replay_without_an_observation_still_compares_rewards():
-    place = play(Resumable(RandomWalk()), [1, 2]).where()
+    place = play(Resumable(RandomWalk()), actions=[1, 2]).where()
     del place["seen"]
 
     failure = Resumable(RandomWalk(draws=2)).go_to([place])  # its walk differs
@@ -268,7 +268,7 @@ def test_replay_without_an_observation_still_compares_rewards():
 
 
 def test_failed_replay_restores_the_generator():
-    place = play(Resumable(RandomWalk()), [1, 2]).where()
+    place = play(Resumable(RandomWalk()), actions=[1, 2]).where()
     other = Resumable(RandomWalk(steps=1))
 
     assert other.go_to([place]) == "its replayed episode ends after 1 of 2 steps"
@@ -277,7 +277,7 @@ def test_failed_replay_restores_the_generator():
 
 
 def test_failed_replay_is_not_an_episode_of_the_run():
-    place = play(Resumable(RandomWalk()), [1, 2]).where()
+    place = play(Resumable(RandomWalk()), actions=[1, 2]).where()
     other = Resumable(RandomWalk(steps=1))
     assert other.go_to([place]) is not None
 
@@ -291,7 +291,7 @@ def test_failed_replay_is_not_an_episode_of_the_run():
 
 
 def test_environment_goes_to_the_place_of_its_index():
-    place = play(Resumable(RandomWalk()), [2]).where()
+    place = play(Resumable(RandomWalk()), actions=[2]).where()
     elsewhere = {"generator": {}, "why": "another environment"}
     second = Resumable(RandomWalk(), index=1, count=2)
 
@@ -300,7 +300,7 @@ def test_environment_goes_to_the_place_of_its_index():
 
 
 def test_place_without_an_episode_is_a_failure():
-    generator = play(Resumable(RandomWalk()), [2]).where()["generator"]
+    generator = play(Resumable(RandomWalk()), actions=[2]).where()["generator"]
 
     failure = Resumable(RandomWalk()).go_to([{"generator": generator}])
 
@@ -314,9 +314,9 @@ def test_place_without_an_episode_is_a_failure():
 def test_former_episode_is_left_out_if_both_are_too_long(longest, has_former, monkeypatch):
     # The limit is 200,000 steps for the former and the present episode together.
     monkeypatch.setattr(env_state, "_LONGEST", longest)
-    env = play(Resumable(RandomWalk(steps=3)), [1, 1, 1])
+    env = play(Resumable(RandomWalk(steps=3)), actions=[1, 1, 1])
 
-    play(env, [0, 0], seed=None)
+    play(env, actions=[0, 0], seed=None)
 
     assert env.where()["actions"] == [0, 0]
     assert ("before" in env.where()) is has_former
@@ -325,7 +325,7 @@ def test_former_episode_is_left_out_if_both_are_too_long(longest, has_former, mo
 def test_episode_of_the_longest_length_is_replayed(monkeypatch):
     monkeypatch.setattr(env_state, "_LONGEST", 3)
 
-    env = play(Resumable(RandomWalk(steps=9)), [1, 1, 1])
+    env = play(Resumable(RandomWalk(steps=9)), actions=[1, 1, 1])
 
     assert env.where()["actions"] == [1, 1, 1]
 
@@ -333,7 +333,7 @@ def test_episode_of_the_longest_length_is_replayed(monkeypatch):
 def test_episode_beyond_the_longest_length_is_not_replayed(monkeypatch):
     monkeypatch.setattr(env_state, "_LONGEST", 3)
 
-    place = play(Resumable(RandomWalk(steps=9)), [1, 1, 1, 1]).where()
+    place = play(Resumable(RandomWalk(steps=9)), actions=[1, 1, 1, 1]).where()
 
     assert place["why"] == "its episode is longer than 3 steps"
     assert "actions" not in place
@@ -342,7 +342,7 @@ def test_episode_beyond_the_longest_length_is_not_replayed(monkeypatch):
 
 def test_episode_after_a_long_one_is_replayed(monkeypatch):
     monkeypatch.setattr(env_state, "_LONGEST", 3)
-    env = play(Resumable(RandomWalk(steps=9)), [1, 1, 1, 1])
+    env = play(Resumable(RandomWalk(steps=9)), actions=[1, 1, 1, 1])
 
     env.reset()
 
@@ -368,7 +368,7 @@ def make_limited():
 
 
 def test_reported_state_has_a_level_for_each_wrapper():
-    env = play(make_limited(), [1, 2, 1])
+    env = play(make_limited(), actions=[1, 2, 1])
 
     of_time_limit, of_env = env.where()["levels"]
 
@@ -377,7 +377,7 @@ def test_reported_state_has_a_level_for_each_wrapper():
 
 
 def test_reported_state_is_copied():
-    env = play(make_limited(), [1, 2, 1])
+    env = play(make_limited(), actions=[1, 2, 1])
     place = env.where()
     before = place["levels"][1]["x"].copy()
 
@@ -387,7 +387,7 @@ def test_reported_state_is_copied():
 
 
 def test_reported_state_is_set_with_the_generator():
-    env = play(make_limited(), [1, 2, 1])
+    env = play(make_limited(), actions=[1, 2, 1])
     other = make_limited()
 
     assert other.go_to([save_and_load(env.where())]) is None
@@ -398,7 +398,7 @@ def test_reported_state_is_set_with_the_generator():
 
 
 def test_reported_state_of_a_time_limit_is_set():
-    env = play(make_limited(), [1, 2, 1, 2])
+    env = play(make_limited(), actions=[1, 2, 1, 2])
     other = make_limited()
     other.go_to([save_and_load(env.where())])
 
@@ -408,7 +408,7 @@ def test_reported_state_of_a_time_limit_is_set():
 
 
 def test_reported_state_without_a_wrapper_is_a_failure():
-    env = play(make_limited(), [1, 2, 1])
+    env = play(make_limited(), actions=[1, 2, 1])
     place = env.where()
     place["levels"].pop(0)
 
@@ -416,8 +416,8 @@ def test_reported_state_without_a_wrapper_is_a_failure():
 
 
 def test_reported_state_does_not_suit_a_replayed_environment():
-    reported = play(make_limited(), [1, 2, 1]).where()
-    replayed = play(Resumable(RandomWalk()), [1]).where()
+    reported = play(make_limited(), actions=[1, 2, 1]).where()
+    replayed = play(Resumable(RandomWalk()), actions=[1]).where()
 
     replays = Resumable(TimeLimit(RandomWalk(), 7))
     assert replays.go_to([reported]) == "its wrappers have changed"
@@ -434,7 +434,7 @@ def test_reported_state_does_not_suit_a_replayed_environment():
     ],
 )
 def test_wrapper_takes_only_attributes_that_it_changes_itself(state_of_time_limit, message):
-    env = play(make_limited(), [1])
+    env = play(make_limited(), actions=[1])
     place = env.where()
     place["levels"][0] = state_of_time_limit
 
@@ -454,15 +454,16 @@ class ReturnsCopies(ReportsState):
 
 
 def test_restored_frame_stack_keeps_its_length():
-    env = play(Resumable(FrameStackObservation(ReturnsCopies(steps=99), 3)), [1, 2])
-    other = Resumable(FrameStackObservation(ReturnsCopies(steps=99), 3))
-    other.reset(seed=8)
+    env = Resumable(FrameStackObservation(ReturnsCopies(steps=99), stack_size=3))
+    other = Resumable(FrameStackObservation(ReturnsCopies(steps=99), stack_size=3))
+    play(env, actions=[1, 2])
+    other.reset(seed=8)  # its frames differ
 
     assert other.go_to([save_and_load(env.where())]) is None
 
-    queue = other.env.obs_queue
-    assert type(queue) is deque
-    assert queue.maxlen == 3
+    frames = other.env.obs_queue
+    assert type(frames) is deque
+    assert frames.maxlen == 3
     np.testing.assert_array_equal(other.step(1)[0], env.step(1)[0])
 
 
@@ -471,7 +472,7 @@ def test_reported_state_must_be_plain_data():
         def get_state(self):
             return {"lock": object()}
 
-    place = play(Resumable(ReportsObject()), [1]).where()
+    place = play(Resumable(ReportsObject()), actions=[1]).where()
 
     # "0/lock" is the key of the first level's state.
     error = "TypeError: 0/lock: object cannot be saved."
@@ -484,7 +485,7 @@ def test_error_while_reporting_a_state_is_the_reason():
         def get_state(self):
             raise RuntimeError("not now")
 
-    place = play(Resumable(FailsToReport()), [1]).where()
+    place = play(Resumable(FailsToReport()), actions=[1]).where()
 
     assert place["why"] == "its state cannot be saved: RuntimeError: not now"
     assert place.keys() == {"generator", "why"}
@@ -494,13 +495,13 @@ def test_environment_without_set_state_is_replayed():
     class ReportsOnly(ReportsState):
         set_state = None
 
-    env = play(Resumable(ReportsOnly()), [1])
+    env = play(Resumable(ReportsOnly()), actions=[1])
 
     assert env.where()["actions"] == [1]
 
 
 def test_environment_inside_an_unknown_wrapper_is_replayed():
-    env = play(Resumable(PlainWrapper(ReportsState())), [1])
+    env = play(Resumable(PlainWrapper(ReportsState())), actions=[1])
 
     assert env.where()["actions"] == [1]
 
@@ -566,7 +567,7 @@ def test_environment_without_a_part_of_games_is_replayed(names):
 
 def where_infos(value):
     """Return the comparable infos after a step with the info `{"x": value}`."""
-    return play(Resumable(RandomWalk(info={"x": value})), [1]).where()["infos"]
+    return play(Resumable(RandomWalk(info={"x": value})), actions=[1]).where()["infos"]
 
 
 @pytest.mark.parametrize(

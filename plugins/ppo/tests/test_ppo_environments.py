@@ -108,14 +108,16 @@ def test_passed_environment_trains_like_one_that_is_made(framework, n, size):
     config = {**SMALL_PPO, "framework": framework}
     env, _ = make_passed(n, size)
 
-    with_passed, result = train_ppo(env, config)
-    with_class, expected = train_ppo(functools.partial(RandomWalk, size), {**config, "num_envs": n})
+    algo, result = train_ppo(env, config)
+    # PPO makes `n` environments itself.
+    make_env = functools.partial(RandomWalk, size)
+    reference, expected = train_ppo(make_env, {**config, "num_envs": n})
 
-    assert with_passed.config.num_envs == n
-    assert with_passed.policy.observation_space.shape == (size,)
+    assert algo.config.num_envs == n
+    assert algo.policy.observation_space.shape == (size,)
     assert result["episode_return_mean"] == expected["episode_return_mean"]
-    assert_same_weights(with_passed, with_class)
-    with_class.stop()
+    assert_same_weights(algo, reference)
+    reference.stop()
 
 
 @instances_and_vectors
@@ -506,7 +508,7 @@ def test_resumed_vector_environment_is_left_open(tmp_path):
     resumed.train()
     resumed.stop()
 
-    assert all(len(env.seeds) > 1 for env in envs.envs)
+    assert all(len(env.seeds) > 1 for env in envs.envs)  # several episodes have begun
     assert not envs.envs[0].is_closed
 
 

@@ -290,10 +290,11 @@ def test_unusual_step_is_accepted(returned):
 
     obs, reward, terminated, truncated, _ = envs.step(NO_ACTIONS)
 
-    of_one, reward_of_one, *_ = returned
-    np.testing.assert_array_equal(obs["x"], [of_one["x"], of_one["x"]])
-    np.testing.assert_array_equal(obs["n"], [of_one["n"], of_one["n"]])
-    assert reward.tolist() == [float(reward_of_one), float(reward_of_one)]
+    # Both environments returned the same.
+    own_obs, own_reward, *_ = returned
+    np.testing.assert_array_equal(obs["x"], [own_obs["x"], own_obs["x"]])
+    np.testing.assert_array_equal(obs["n"], [own_obs["n"], own_obs["n"]])
+    assert reward.tolist() == [float(own_reward), float(own_reward)]
     assert not terminated.any()
     assert not truncated.any()
 

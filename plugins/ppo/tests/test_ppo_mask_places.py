@@ -47,6 +47,7 @@ def masked_id(monkeypatch):
 
 @pytest.mark.parametrize("form", ["saved", "exported"])
 def test_evaluate_command_reads_masks(form, masked_id, tmp_path):
+    """The environment raises an error at a forbidden action."""
     policy = rlcatalog.build(env=Elsewhere("dict"), config={"fcnet_hiddens": [8]})
     if form == "saved":
         path = tmp_path / "policy"

@@ -92,5 +92,5 @@ def test_record_has_the_rewards_of_the_environment(framework, tmp_path):
     PPO(NumberedEpisodes, config, record=tmp_path).train()
 
     batch = Reader(tmp_path, batch_size=500).next()
-    _, step = read_numbers(batch["obs"])
-    np.testing.assert_array_equal(batch["rewards"], step + 1)  # as the environment pays
+    _, step = read_numbers(batch["obs"])  # the environment observes the number of the step
+    np.testing.assert_array_equal(batch["rewards"], step + 1)  # and pays the number of the next

@@ -104,11 +104,13 @@ def test_infinite_advantage_in_a_batch_is_an_error():
     with pytest.raises(
         NonFiniteError, match=r"^environment 1 of 2, step 0 of the rollout: the advantage is "
     ):
-        rollout.batch(0.9, 0.9)
+        rollout.batch(gamma=0.9, lambda_=0.9)
 
 
 @pytest.mark.parametrize(
-    ("advantage", "value"), [(np.inf, 0.0), (0.0, np.nan), (3e38, 3e38), (-np.inf, np.inf)]
+    ("advantage", "value"),
+    [(np.inf, 0.0), (0.0, np.nan), (3e38, 3e38), (-np.inf, np.inf)],
+    ids=["infinite advantage", "NaN value", "infinite sum", "NaN sum"],
 )
 def test_first_step_that_is_not_finite_is_named(advantage, value):
     advantages = np.zeros((3, 2), np.float32)
@@ -138,7 +140,7 @@ def test_large_finite_advantages_are_accepted():
 
 
 def test_batch_has_the_columns_that_every_loss_reads():
-    batch = make_rollout().batch(0.9, 0.9)
+    batch = make_rollout().batch(gamma=0.9, lambda_=0.9)
 
     assert batch.keys() == {"obs", "raw_action", "logp", "reward", "advantage", "target"}
 
@@ -146,14 +148,14 @@ def test_batch_has_the_columns_that_every_loss_reads():
 def test_batch_lists_one_environment_after_another():
     rollout = make_rollout(raw_action=np.array([[[0], [1]], [[2], [3]], [[4], [5]], [[6], [7]]]))
 
-    batch = rollout.batch(0.9, 0.9)
+    batch = rollout.batch(gamma=0.9, lambda_=0.9)
 
     assert batch["raw_action"][:, 0].tolist() == [0, 2, 4, 6, 1, 3, 5, 7]
     np.testing.assert_array_equal(batch["reward"], flatten(rollout.reward))
 
 
 def test_batch_has_the_masks_of_the_rollout():
-    batch = make_rollout(mask=np.ones((T, N, 2), bool)).batch(0.9, 0.9)
+    batch = make_rollout(mask=np.ones((T, N, 2), bool)).batch(gamma=0.9, lambda_=0.9)
 
     assert batch["mask"].shape == (8, 2)  # 4 steps of 2 environments
 
@@ -161,13 +163,13 @@ def test_batch_has_the_masks_of_the_rollout():
 def test_batch_has_the_views_of_the_rollout():
     numbers = np.arange(8).reshape(T, N)
 
-    batch = make_rollout(views={"prev": (numbers,)}).batch(0.9, 0.9)
+    batch = make_rollout(views={"prev": (numbers,)}).batch(gamma=0.9, lambda_=0.9)
 
     assert batch["views"]["prev"][0].tolist() == [0, 2, 4, 6, 1, 3, 5, 7]
 
 
 def test_batch_has_the_columns_for_custom_losses():
-    batch = make_rollout(columns={"dones": np.zeros((T, N))}).batch(0.9, 0.9)
+    batch = make_rollout(columns={"dones": np.zeros((T, N))}).batch(gamma=0.9, lambda_=0.9)
 
     assert batch["columns"]["dones"].shape == (8,)
 
@@ -176,8 +178,8 @@ def test_batch_has_distribution_inputs_only_if_asked():
     dist_inputs = draw_numbers(T, N, 5)
     rollout = make_rollout(dist_inputs=dist_inputs)
 
-    without = rollout.batch(0.9, 0.9)
-    batch = rollout.batch(0.9, 0.9, dist_inputs=True)
+    without = rollout.batch(gamma=0.9, lambda_=0.9)
+    batch = rollout.batch(gamma=0.9, lambda_=0.9, dist_inputs=True)
 
     assert "dist_inputs" not in without
     expected = np.concatenate([dist_inputs[:, 0], dist_inputs[:, 1]])
@@ -194,7 +196,7 @@ def test_batch_leaves_idle_steps_out():
         idle=idle, raw_action=np.array([[[0], [1]], [[2], [3]], [[4], [5]], [[6], [7]]])
     )
 
-    batch = rollout.batch(0.9, 0.9)
+    batch = rollout.batch(gamma=0.9, lambda_=0.9)
 
     assert rollout.steps == 7
     assert batch["raw_action"][:, 0].tolist() == [0, 2, 4, 6, 1, 3, 7]  # without 5
@@ -216,11 +218,11 @@ def test_rollout_without_idle_steps_has_all_rows():
 def test_batch_has_sequence_lengths_and_initial_memory():
     idle = np.zeros((T, N), bool)
     idle[2, 1] = True
-    # Both environments begin two sequences.
+    # Environment 0 begins sequences at steps 0 and 2, and environment 1 at steps 0 and 3.
     starts = np.array([[True, True], [False, False], [True, False], [False, True]])
     rollout = make_rollout(idle=idle, starts=starts, memory=(np.arange(4.0),))
 
-    batch = rollout.batch(0.9, 0.9)
+    batch = rollout.batch(gamma=0.9, lambda_=0.9)
 
     assert batch["seq_lens"].tolist() == [2, 2, 2, 1]  # the idle step is in none
     assert batch["seq_lens"].dtype == np.int32
@@ -229,7 +231,7 @@ def test_batch_has_sequence_lengths_and_initial_memory():
 
 
 def test_batch_without_memory_has_no_sequences():
-    assert "seq_lens" not in make_rollout().batch(0.9, 0.9)
+    assert "seq_lens" not in make_rollout().batch(gamma=0.9, lambda_=0.9)
 
 
 # --- figures of episodes --------------------------------------------------------------------------

@@ -37,6 +37,7 @@ def record_sequences(*, max_seq_len, ended, idle=None, memory=None):
 
 
 def test_sequences_begin_with_episodes_and_every_max_seq_len():
+    # Five steps of two environments. The last step only begins an episode of environment 1.
     columns = record_sequences(
         max_seq_len=2,
         ended=[[0, 0], [1, 0], [0, 0], [0, 1], [0, 0]],
@@ -45,7 +46,7 @@ def test_sequences_begin_with_episodes_and_every_max_seq_len():
 
     first, second = columns["starts"].T
     assert first.tolist() == [True, False, True, False, True]
-    # The last step only begins an episode, so its sequence begins in the next rollout.
+    # Its next sequence begins with the next rollout.
     assert second.tolist() == [True, False, True, False, False]
 
 
@@ -185,13 +186,18 @@ def make_policy(*, scalar_actions=True):
     return SimpleNamespace(action_codec=SimpleNamespace(scalar=scalar_actions))
 
 
-#: Episodes end at the second step of environment 0 and the third step of environment 1.
-DONE = np.array([[False, False], [True, False], [False, True], [False, False]])
-#: The steps are numbered: 0, 2, 4, 6 in environment 0, and 1, 3, 5, 7 in environment 1.
-COLUMNS = {
-    "number": np.array([[0, 1], [2, 3], [4, 5], [6, 7]]),
-    "actions": np.zeros((4, 2, 1)),
-}
+def add_columns(postprocess, *, policy=None, idle=None):
+    """Return the columns that a function adds to four steps of two environments.
+
+    The steps are numbered: 0, 2, 4, 6 in environment 0, and 1, 3, 5, 7 in environment 1. Episodes
+    end with the steps 2 and 5.
+    """
+    columns = {
+        "number": np.array([[0, 1], [2, 3], [4, 5], [6, 7]]),
+        "actions": np.zeros((4, 2, 1)),
+    }
+    done = np.array([[False, False], [True, False], [False, True], [False, False]])
+    return added_columns(postprocess, policy or make_policy(), columns, done, idle)
 
 
 def count_steps(policy, batch, others, episode):
@@ -209,42 +215,43 @@ def test_postprocessing_gets_the_steps_of_each_episode():
         assert episode is None
         return batch
 
-    added_columns(postprocess, make_policy(), COLUMNS, DONE, idle=None)
+    add_columns(postprocess)
 
-    # Episodes end after the steps numbered 2 and 5.
+    # Environment 0 has the steps 0, 2, 4 and 6, and environment 1 has 1, 3, 5 and 7. Episodes end
+    # with the steps 2 and 5.
     assert trajectories == [[0, 2], [4, 6], [1, 3, 5], [7]]
 
 
 @pytest.mark.parametrize(("scalar_actions", "axes"), [(True, 1), (False, 2)])
 def test_postprocessing_gets_actions_as_they_were_drawn(scalar_actions, axes):
-    shapes = []
+    axes_of_actions = []
 
     def postprocess(policy, batch, others, episode):
-        shapes.append(batch["actions"].ndim)
+        axes_of_actions.append(batch["actions"].ndim)
         return batch
 
-    policy = make_policy(scalar_actions=scalar_actions)
-    added_columns(postprocess, policy, COLUMNS, DONE, idle=None)
+    add_columns(postprocess, policy=make_policy(scalar_actions=scalar_actions))
 
-    assert shapes == [axes, axes, axes, axes]  # of four trajectories
+    assert axes_of_actions == [axes, axes, axes, axes]  # of four trajectories
 
 
 @pytest.mark.parametrize("scalar_actions", [True, False])
 def test_added_column_has_a_row_for_each_step(scalar_actions):
     policy = make_policy(scalar_actions=scalar_actions)
 
-    added = added_columns(count_steps, policy, COLUMNS, DONE, idle=None)
+    added = add_columns(count_steps, policy=policy)
 
-    # Environment 0 has trajectories of 2 and 2 steps, environment 1 of 3 and 1.
+    # `count_steps` adds the trajectory's number of steps, twice for each step. Environment 0 has
+    # trajectories of 2 and 2 steps, environment 1 of 3 and 1.
     assert added["steps"].shape == (4, 2, 2)
     assert added["steps"][..., 0].T.tolist() == [[2, 2, 2, 2], [3, 3, 3, 1]]
     assert added["steps"][..., 1].T.tolist() == [[2, 2, 2, 2], [3, 3, 3, 1]]
 
 
 def test_given_columns_are_not_replaced():
-    added = added_columns(count_steps, make_policy(), COLUMNS, DONE, idle=None)
+    added = add_columns(count_steps)
 
-    assert added.keys() == {"steps"}  # `number` was given, and changed
+    assert added.keys() == {"steps"}  # it also changes `number`, which was given
 
 
 def test_idle_steps_belong_to_no_trajectory():
@@ -255,9 +262,11 @@ def test_idle_steps_belong_to_no_trajectory():
         return count_steps(policy, batch, others, episode)
 
     idle = np.array([[False, False], [False, False], [True, False], [False, True]])
-    added = added_columns(postprocess, make_policy(), COLUMNS, DONE, idle)
+    added = add_columns(postprocess, idle=idle)
 
-    assert trajectories == [[0, 2], [6], [1, 3, 5]]  # without 4 and 7
+    # Episodes end with the steps 2 and 5; the steps 4 and 7 after them are idle.
+    assert trajectories == [[0, 2], [6], [1, 3, 5]]
+    # The lengths of the trajectories, and 0 for idle steps.
     assert added["steps"][..., 0].T.tolist() == [[2, 2, 0, 1], [3, 3, 3, 0]]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from types import SimpleNamespace
 from typing import ClassVar
 
 import gymnasium as gym
@@ -25,8 +26,6 @@ pytestmark = pytest.mark.twins
 
 both_frameworks = pytest.mark.parametrize("framework", ["torch", "tf"])
 all_modes = pytest.mark.parametrize("mode", list(AutoresetMode), ids=lambda mode: mode.name.lower())
-GAMMA = 0.9
-LAMBDA = 0.7
 TERMINATED = (True, False)
 TRUNCATED = (False, True)
 TERMINATED_AND_TRUNCATED = (True, True)
@@ -142,9 +141,9 @@ def test_batch_has_the_steps_of_the_environments(mode):
     envs, logging_envs = make_vector(mode)
     policy = rlcatalog.build(env=LoggingEnv(), config={"custom_model": KnownValue})
 
-    rollout = Collector(policy, envs, 0, GAMMA).collect(23)
+    rollout = Collector(policy, envs, seed=0, gamma=0.9).collect(23)
 
-    batch = rollout.batch(GAMMA, LAMBDA)
+    batch = rollout.batch(gamma=0.9, lambda_=0.7)
     episodes = list_episodes(logging_envs)
     rewards = np.concatenate([episode["rewards"] for episode in episodes])
     obs = np.concatenate([episode["obs"][:-1] for episode in episodes])
@@ -159,11 +158,12 @@ def test_targets_are_lambda_returns(mode):
     envs, logging_envs = make_vector(mode)
     policy = rlcatalog.build(env=LoggingEnv(), config={"custom_model": KnownValue})
 
-    rollout = Collector(policy, envs, 0, gamma=0.9).collect(23)
+    rollout = Collector(policy, envs, seed=0, gamma=0.9).collect(23)
     batch = rollout.batch(gamma=0.9, lambda_=0.7)
 
     episodes = list_episodes(logging_envs)
     ends = {episode["end"] for episode in episodes}
+    # All kinds of ends occur; None is that of episodes in progress.
     assert ends == {TERMINATED, TRUNCATED, TERMINATED_AND_TRUNCATED, None}
     expected = np.concatenate([lambda_returns(episode, 0.9, 0.7) for episode in episodes])
     np.testing.assert_allclose(batch["target"], expected, rtol=1e-4, atol=1e-4)
@@ -174,7 +174,7 @@ def test_advantages_are_lambda_returns_minus_values(mode):
     envs, logging_envs = make_vector(mode)
     policy = rlcatalog.build(env=LoggingEnv(), config={"custom_model": KnownValue})
 
-    rollout = Collector(policy, envs, 0, gamma=0.9).collect(23)
+    rollout = Collector(policy, envs, seed=0, gamma=0.9).collect(23)
     batch = rollout.batch(gamma=0.9, lambda_=0.7)
 
     returns = [lambda_returns(episode, 0.9, 0.7) for episode in list_episodes(logging_envs)]
@@ -186,7 +186,7 @@ def test_advantages_are_lambda_returns_minus_values(mode):
 def test_ended_episodes_are_counted_over_rollouts(mode):
     envs, logging_envs = make_vector(mode)
     policy = rlcatalog.build(env=LoggingEnv(), config={"custom_model": KnownValue})
-    collector = Collector(policy, envs, 0, GAMMA)
+    collector = Collector(policy, envs, seed=0, gamma=0.9)
 
     for steps in (1, 7, 2, 9):
         collector.collect(steps)
@@ -204,7 +204,7 @@ def test_filter_learns_only_from_observations_acted_on(mode):
     envs, logging_envs = make_vector(mode)
     config = {"observation_filter": "MeanStdFilter", "fcnet_hiddens": [4]}
     policy = rlcatalog.build(env=LoggingEnv(), config=config)
-    collector = Collector(policy, envs, 0, GAMMA)
+    collector = Collector(policy, envs, seed=0, gamma=0.9)
 
     collector.collect(5)
     collector.collect(12)
@@ -245,11 +245,11 @@ def to_array(tensor):
 def test_evaluating_stored_sequences_gives_what_acting_gave(memory, framework, mode):
     envs, _ = make_vector(mode)
     policy = rlcatalog.build(env=LoggingEnv(), config=MEMORIES[memory], framework=framework)
-    collector = Collector(policy, envs, 0, GAMMA)
+    collector = Collector(policy, envs, seed=0, gamma=0.9)
 
     for steps in (10, 8):  # the second rollout begins in the middle of episodes
         rollout = collector.collect(steps)
-        batch = rollout.batch(GAMMA, LAMBDA)
+        batch = rollout.batch(gamma=0.9, lambda_=0.7)
         evaluation = policy.evaluate(batch)
 
         assert batch["seq_lens"].sum() == rollout.steps
@@ -260,16 +260,28 @@ def test_evaluating_stored_sequences_gives_what_acting_gave(memory, framework, m
         np.testing.assert_allclose(value, stored_value, rtol=1e-3, atol=1e-4)
 
 
-def list_steps(rollouts, i):
-    """Return the steps of environment `i` that are not idle: raw action, value, bootstrap."""
-    steps = []
-    for rollout in rollouts:
-        for t in range(len(rollout.done)):
-            if rollout.idle is None or not rollout.idle[t, i]:
-                steps.append(
-                    (rollout.raw_action[t, i], rollout.value[t, i], rollout.bootstrap[t, i])
-                )
-    return steps
+def pair_episodes(logging_envs, rollouts):
+    """Return each logged episode with its part of the rollouts.
+
+    A part has lists of the episode's raw actions, values and bootstraps.
+    """
+    pairs = []
+    for i, env in enumerate(logging_envs):
+        steps = []
+        for rollout in rollouts:
+            for t in range(len(rollout.done)):
+                if rollout.idle is None or not rollout.idle[t, i]:
+                    steps.append(
+                        (rollout.raw_action[t, i], rollout.value[t, i], rollout.bootstrap[t, i])
+                    )
+        for episode in list_episodes([env]):
+            length = len(episode["rewards"])
+            actions, values, bootstraps = zip(*steps[:length], strict=True)
+            part = SimpleNamespace(actions=actions, values=values, bootstraps=bootstraps)
+            pairs.append((episode, part))
+            del steps[:length]
+        assert not steps
+    return pairs
 
 
 def value_episode(policy, episode, actions):
@@ -295,25 +307,31 @@ def value_episode(policy, episode, actions):
 def test_values_are_those_of_episodes_played_alone(memory, framework, mode):
     envs, logging_envs = make_vector(mode)
     policy = rlcatalog.build(env=LoggingEnv(), config=MEMORIES[memory], framework=framework)
-    collector = Collector(policy, envs, 0, GAMMA)
+    collector = Collector(policy, envs, seed=0, gamma=0.9)
 
     rollouts = [collector.collect(10), collector.collect(8)]
 
-    for i, env in enumerate(logging_envs):
-        steps_left = list_steps(rollouts, i)
-        for episode in env.log:
-            length = len(episode["rewards"])
-            if length == 0:
-                continue
-            actions, values, bootstraps = zip(*steps_left[:length], strict=True)
-            del steps_left[:length]
-            *expected, last_value = value_episode(policy, episode, actions)
-            np.testing.assert_allclose(values, expected, atol=1e-4)
-            if episode["end"] == TRUNCATED:
-                np.testing.assert_allclose(bootstraps[-1], GAMMA * last_value, atol=1e-4)
-            elif episode["end"] is not None:
-                assert bootstraps[-1] == 0.0
-        assert not steps_left
+    for episode, part in pair_episodes(logging_envs, rollouts):
+        *expected, _ = value_episode(policy, episode, part.actions)
+        np.testing.assert_allclose(part.values, expected, atol=1e-4)
+
+
+@pytest.mark.grid
+@some_memories
+@all_modes
+def test_bootstraps_are_those_of_episodes_played_alone(memory, framework, mode):
+    envs, logging_envs = make_vector(mode)
+    policy = rlcatalog.build(env=LoggingEnv(), config=MEMORIES[memory], framework=framework)
+    collector = Collector(policy, envs, seed=0, gamma=0.9)
+
+    rollouts = [collector.collect(10), collector.collect(8)]
+
+    for episode, part in pair_episodes(logging_envs, rollouts):
+        if episode["end"] == TRUNCATED:
+            *_, last_value = value_episode(policy, episode, part.actions)
+            np.testing.assert_allclose(part.bootstraps[-1], 0.9 * last_value, atol=1e-4)
+        elif episode["end"] is not None:  # it terminated
+            assert part.bootstraps[-1] == 0.0
 
 
 # --- rewards and observations of short episodes ---------------------------------------------------
@@ -446,7 +464,7 @@ def test_rollout_leaves_out_observations_without_actions(mode):
     envs = SyncVectorEnv([RunsOutOfActions] * 2, autoreset_mode=mode)
     policy = rlcatalog.build(env=RunsOutOfActions(), config={"fcnet_hiddens": [8]})
 
-    batch = Collector(policy, envs, 0, GAMMA).collect(15).batch(GAMMA, LAMBDA)
+    batch = Collector(policy, envs, seed=0, gamma=0.9).collect(15).batch(gamma=0.9, lambda_=0.7)
 
     column_of_left = policy.preprocessor.leaves()[-1].start  # the last key, sorted by name
     actions_left = batch["obs"][:, column_of_left]

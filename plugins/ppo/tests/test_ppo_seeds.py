@@ -174,6 +174,7 @@ def test_evaluation_is_seeded_by_the_config(env_class):
 
     assert again == returns
     assert with_same_seed == returns
+    # Three episodes in each of three evaluations.
     assert env_class.seeds == 3 * derive_seeds(7, SeedStream.EVALUATION, 3)
 
 

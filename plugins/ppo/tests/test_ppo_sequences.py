@@ -76,7 +76,7 @@ def test_minibatches_of_sequences_score_actions_as_acting_did(framework, memory)
     algo = PPO(NumberedEpisodes, {**SMALL, "framework": framework, "model": MEMORIES[memory]})
 
     for _ in range(2):  # the second rollout begins in the middle of episodes
-        batch = algo._collector.collect(17).batch(0.9, 0.9)
+        batch = algo._collector.collect(17).batch(gamma=0.9, lambda_=0.9)
         parts = list(minibatches(batch, 16, np.random.default_rng(0)))
 
         assert batch["seq_lens"].max() <= 4  # max_seq_len
@@ -102,7 +102,7 @@ def test_sequences_do_not_cross_episodes():
     algo = PPO(NumberedEpisodes, {**SMALL, "model": LSTM})
 
     for _ in range(2):  # the second rollout begins in the middle of episodes
-        batch = algo._collector.collect(17).batch(0.9, 0.9)
+        batch = algo._collector.collect(17).batch(gamma=0.9, lambda_=0.9)
         for rows, _ in list_sequences(batch):
             episode, step = read_numbers(batch["obs"][rows])
             assert (episode == episode[0]).all()
@@ -113,7 +113,7 @@ def test_memory_is_empty_only_at_the_beginning_of_episodes():
     algo = PPO(NumberedEpisodes, {**SMALL, "model": LSTM})
 
     for _ in range(2):  # the second rollout begins in the middle of episodes
-        batch = algo._collector.collect(17).batch(0.9, 0.9)
+        batch = algo._collector.collect(17).batch(gamma=0.9, lambda_=0.9)
         for rows, hidden_state in list_sequences(batch):
             _, step = read_numbers(batch["obs"][rows])
             has_memory = np.any(hidden_state != 0)
@@ -121,23 +121,27 @@ def test_memory_is_empty_only_at_the_beginning_of_episodes():
 
 
 def test_truncated_episode_is_valued_with_its_own_memory():
+    # An LSTM that also reads the last action and reward.
     policy = rlcatalog.build(env=NumberedEpisodes(), config=MEMORIES["lstm_past"])
     envs = SyncVectorEnv([NumberedEpisodes], autoreset_mode=AutoresetMode.SAME_STEP)
-    rollout = Collector(policy, envs, 0, gamma=0.5).collect(9)
+
+    rollout = Collector(policy, envs, seed=0, gamma=0.5).collect(9)
 
     # Episode 0 takes six steps; episode 1 is truncated after three.
     assert np.flatnonzero(rollout.done[:, 0]).tolist() == [5, 8]
-    assert rollout.reward[:, 0].tolist() == [1, 2, 3, 4, 5, 6, 1, 2, 3]
-    # Play episode 1 again, from a fresh state and with the same actions.
+    # Play episode 1 again, from a fresh state.
     state = None
     reward = None
     for t in (6, 7, 8):
         state = policy.act(rollout.obs[t], state, prev_reward=reward).state
+        # Remember the action of the rollout, instead of the one that was drawn now.
         action = rollout.raw_action[t, :, 0]
         state.history.windows["action_inputs"][:, -1] = np.eye(3)[action]
         reward = rollout.reward[t]
-    last_obs = np.array([[0.1, 0.3]], np.float32)  # episode 1 after step 3
+    last_obs = np.array([[0.1, 0.3]], np.float32)  # [episode, step] / 10
     last_value = policy.act(last_obs, state, prev_reward=reward).value
+
+    assert rollout.reward[:, 0].tolist() == [1, 2, 3, 4, 5, 6, 1, 2, 3]
     assert not rollout.bootstrap[:8].any()
     np.testing.assert_allclose(rollout.bootstrap[8], 0.5 * last_value, rtol=1e-5)
 
@@ -188,8 +192,8 @@ def split_sequences(batch):
 def test_padding_of_short_sequences_adds_nothing_to_gradients(framework):
     config = {**SMALL, "num_envs": 1, "framework": framework, "model": MEMORIES["lstm_past"]}
     algo = PPO(NumberedEpisodes, config)
-    batch = algo._collector.collect(17).batch(0.9, 0.9)
-    assert len(set(batch["seq_lens"])) > 2
+    batch = algo._collector.collect(17).batch(gamma=0.9, lambda_=0.9)
+    assert len(set(batch["seq_lens"])) > 2  # sequences of different lengths, which are padded
 
     padded = compute_gradients(algo.policy, [batch])
     unpadded = compute_gradients(algo.policy, split_sequences(batch))
@@ -245,7 +249,8 @@ def test_evaluate_needs_a_memory_for_each_sequence(lstm_policy):
         "obs": np.zeros((4, 2), np.float32),
         "raw_action": np.zeros((4, 1), np.int64),
         "seq_lens": [2, 2],
-        "state": [np.zeros((4, 5)), np.zeros((4, 5))],  # a row for each step
+        # An LSTM has two parts. They should have two rows, because there are two sequences.
+        "state": [np.zeros((4, 5)), np.zeros((4, 5))],
     }
     with pytest.raises(
         ModelContractError, match=r"batch\['state'\]: expected 2 parts with a row for each of 2 seq"
@@ -257,7 +262,7 @@ def test_evaluate_needs_lengths_that_add_up(lstm_policy):
     batch = {
         "obs": np.zeros((4, 2), np.float32),
         "raw_action": np.zeros((4, 1), np.int64),
-        "seq_lens": [2, 3],
+        "seq_lens": [2, 3],  # instead of four rows
     }
     with pytest.raises(
         ModelContractError, match=r"seq_lens: expected lengths .* add up to 4 rows, found \[2, 3\]"

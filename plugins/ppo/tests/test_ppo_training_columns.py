@@ -91,9 +91,9 @@ def test_view_ahead_is_zero_after_the_end_of_the_episode(ahead):
 
     rollout = algo._collector.collect(17)
 
-    view = rollout.views["next_two"][:, :, ahead - 1]
+    view = rollout.views["next_two"][:, :, ahead - 1]  # it has the next two observations
     episode, _ = read_numbers(rollout.obs)
-    expected = np.zeros_like(rollout.obs)
+    expected = np.zeros_like(rollout.obs)  # for 17 steps of 3 environments
     for t in range(17 - ahead):
         for i in range(3):
             if episode[t + ahead, i] == episode[t, i]:
@@ -282,9 +282,8 @@ def test_postprocessed_column_of_wrong_length_is_an_error():
     config = {**SMALL, "model": {"custom_model": SeesReturns}}
     algo = PPO(NumberedEpisodes, config, postprocess_fn=add_one_row)
 
-    with pytest.raises(
-        ModelContractError, match=r"add_one_row\(\) must return a row for each of \d+ steps; .*'ret"
-    ):
+    message = r"add_one_row\(\) must return a row for each of \d+ steps; .*'returns'"
+    with pytest.raises(ModelContractError, match=message):
         algo.train()
 
 
