@@ -1,4 +1,4 @@
-"""One face for both frameworks."""
+"""Fixture `kit`, with which a test runs in each framework."""
 
 from __future__ import annotations
 
@@ -9,38 +9,38 @@ import pytest
 
 
 class Kit:
-    """What tests need of a framework: tensors, arrays, seeds, gradients, and the
-    package's classes.
-    """
+    """One framework's tensors, seeds and gradients, and this package's classes in it."""
 
     def __init__(self, framework):
         self.framework = framework
         self.lib = importlib.import_module({"torch": "torch", "tf": "tensorflow"}[framework])
 
     def load(self, name):
+        """Return a class of this package by its name."""
         return getattr(importlib.import_module(f"rlcatalog_categorical.{self.framework}"), name)
 
     def tensor(self, value, dtype=None):
         if self.framework == "torch":
-            made = self.lib.as_tensor(np.asarray(value))
-            return made if dtype is None else made.to(getattr(self.lib, dtype))
-        made = self.lib.convert_to_tensor(np.asarray(value))
-        return made if dtype is None else self.lib.cast(made, dtype)
+            tensor = self.lib.as_tensor(np.asarray(value))
+            return tensor if dtype is None else tensor.to(getattr(self.lib, dtype))
+        tensor = self.lib.convert_to_tensor(np.asarray(value))
+        return tensor if dtype is None else self.lib.cast(tensor, dtype)
 
-    def array(self, value):
-        """A tensor as an array; half precisions as float32."""
+    def numpy(self, tensor):
+        """Return a tensor as an array; half precisions as float32."""
         if self.framework == "torch":
-            value = value.detach()
-            return (value.float() if value.dtype.itemsize == 2 else value).numpy()
-        return (self.lib.cast(value, "float32") if value.dtype.size == 2 else value).numpy()
+            tensor = tensor.detach()
+            return (tensor.float() if tensor.dtype.itemsize == 2 else tensor).numpy()
+        return (self.lib.cast(tensor, "float32") if tensor.dtype.size == 2 else tensor).numpy()
 
     def seed(self, value):
-        self.lib.manual_seed(value) if self.framework == "torch" else self.lib.random.set_seed(
-            value
-        )
+        if self.framework == "torch":
+            self.lib.manual_seed(value)
+        else:
+            self.lib.random.set_seed(value)
 
     def gradient(self, function, at):
-        """The gradient of the sum of `function(tensor)` at an array."""
+        """Return the gradient of the sum of `function(tensor)` at an array."""
         if self.framework == "torch":
             x = self.lib.from_numpy(np.array(at)).requires_grad_()
             function(x).sum().backward()
@@ -51,16 +51,16 @@ class Kit:
         return self.lib.convert_to_tensor(tape.gradient(total, x)).numpy()
 
     def numeric_gradient(self, function, at, step=1e-6):
-        """The same by central differences."""
-        found = np.zeros_like(at)
+        """Return the same by central differences."""
+        gradient = np.zeros_like(at)
         for place in np.ndindex(at.shape):
-            values = []
+            sums = []
             for sign in (1, -1):
                 moved = at.copy()
                 moved[place] += sign * step
-                values.append(self.array(function(self.tensor(moved))).sum())
-            found[place] = (values[0] - values[1]) / (2 * step)
-        return found
+                sums.append(self.numpy(function(self.tensor(moved))).sum())
+            gradient[place] = (sums[0] - sums[1]) / (2 * step)
+        return gradient
 
 
 @pytest.fixture(params=["torch", "tf"])
@@ -69,5 +69,10 @@ def kit(request):
 
 
 @pytest.fixture
-def kits():
-    return Kit("torch"), Kit("tf")
+def torch_kit():
+    return Kit("torch")
+
+
+@pytest.fixture
+def tf_kit():
+    return Kit("tf")

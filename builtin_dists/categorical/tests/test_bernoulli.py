@@ -1,6 +1,4 @@
-"""Independent bits against torch.distributions, exhaustive sums and one framework against the
-other.
-"""
+"""Independent bits: densities, samples, masks and gradients."""
 
 from __future__ import annotations
 
@@ -14,293 +12,503 @@ from scipy import special, stats
 
 from rlcatalog.errors import ActionMaskError, ModelContractError, UnsupportedSpaceError
 
-N, ROWS = 4, 7
-RNG = np.random.default_rng(0)
-LOGITS, OTHER = RNG.normal(0, 2, (2, ROWS, N)).astype(np.float32)
-#: For each bit: may it be 0, may it be 1.
-MASK = np.array([[[1, 1], [1, 0], [0, 1], [1, 1]]] * ROWS, np.int8)
+#: For each of four bits: may it be 0, may it be 1. In row 3 everything is allowed.
+MASK = np.array([[[1, 1], [1, 0], [0, 1], [1, 1]]] * 7, np.int8)
 MASK[3] = 1
-FREE = MASK.all(axis=2)
-ALL = np.array(list(itertools.product((0, 1), repeat=N)))
-PRECISION = {"float64": 1e-10, "float32": 1e-5, "float16": 4e-3, "bfloat16": 4e-2}
+#: Bits that may be both.
+IS_FREE = MASK.all(axis=2)
+#: All 16 actions of four bits.
+ALL_ACTIONS = np.array(list(itertools.product((0, 1), repeat=4)))
+TOLERANCES = {"float64": 1e-10, "float32": 1e-5, "float16": 4e-3, "bfloat16": 4e-2}
+dtypes = pytest.mark.parametrize("dtype", TOLERANCES)
 
 
-def bits(kit, logits=LOGITS, dtype=None):
+def random_logits(rows=7, bits=4, seed=0):
+    return np.random.default_rng(seed).normal(0, 2, (rows, bits)).astype(np.float32)
+
+
+def make_bernoulli(kit, logits, dtype=None):
     return kit.load("Bernoulli")(kit.tensor(logits, dtype))
 
 
-def masked(kit, logits=LOGITS, mask=MASK, dtype=None):
+def make_masked(kit, logits, mask, dtype=None):
     cls = kit.load("Bernoulli")
-    return cls(cls.masked(kit.tensor(logits, dtype), kit.tensor(mask.reshape(len(mask), -1))))
+    columns = kit.tensor(mask.reshape(len(mask), -1))
+    return cls(cls.masked(kit.tensor(logits, dtype), columns))
 
 
-def truth(logits):
-    return torch.distributions.Bernoulli(logits=torch.from_numpy(np.asarray(logits, np.float64)))
+def exact_bits(logits):
+    """Return the bits' distributions of torch.distributions in float64."""
+    logits = torch.from_numpy(np.asarray(logits, np.float64))
+    return torch.distributions.Bernoulli(logits=logits)
 
 
-def true_logp(logits, action):
-    """log probability of each bit, `[B, N]`."""
-    return (
-        truth(logits)
-        .log_prob(torch.from_numpy(np.broadcast_to(action, (ROWS, N)).astype(np.float64)))
-        .numpy()
-    )
+def exact_logp(logits, action):
+    """Return the exact log probability of each bit, `[rows, bits]`."""
+    action = np.broadcast_to(action, logits.shape).astype(np.float64)
+    return exact_bits(logits).log_prob(torch.from_numpy(action)).numpy()
 
 
-def scores(kit, dist):
-    """logp of every action in every row, `[A, B]`."""
+def logp_of_all(kit, dist):
+    """Return the log probability of every action in every row, `[16, rows]`."""
+    rows = dist.inputs.shape[0]
     return np.stack(
-        [kit.array(dist.logp(kit.tensor(np.tile(a, (dist.inputs.shape[0], 1))))) for a in ALL]
+        [kit.numpy(dist.logp(kit.tensor(np.tile(action, (rows, 1))))) for action in ALL_ACTIONS]
     )
 
 
-def test_all_is_that_of_torch_distributions_and_exhaustive_sums(kit):
-    one, other = bits(kit), bits(kit, OTHER)
-    logp = scores(kit, one).astype(np.float64)
-    expected = np.stack([true_logp(LOGITS, action).sum(axis=1) for action in ALL])
+# --- densities ------------------------------------------------------------------------------------
+
+
+def test_logp_is_sum_of_bits_log_probabilities(kit):
+    logits = random_logits(rows=7, bits=4)
+
+    logp = logp_of_all(kit, make_bernoulli(kit, logits))
+
+    expected = [exact_logp(logits, action).sum(axis=1) for action in ALL_ACTIONS]
     np.testing.assert_allclose(logp, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_probabilities_sum_to_one(kit):
+    logp = logp_of_all(kit, make_bernoulli(kit, random_logits()))
+
     np.testing.assert_allclose(np.exp(logp).sum(axis=0), 1, rtol=1e-5)
-    kl = torch.distributions.kl_divergence(truth(LOGITS), truth(OTHER))
-    np.testing.assert_allclose(kit.array(one.multi_entropy()), truth(LOGITS).entropy(), rtol=1e-5)
-    np.testing.assert_allclose(kit.array(one.entropy()), truth(LOGITS).entropy().sum(1), rtol=1e-5)
-    np.testing.assert_allclose(
-        kit.array(one.entropy()), -(np.exp(logp) * logp).sum(axis=0), rtol=1e-5
-    )
-    np.testing.assert_allclose(kit.array(one.multi_kl(other)), kl, rtol=1e-4, atol=1e-6)
-    np.testing.assert_allclose(kit.array(one.kl(other)), kl.sum(1), rtol=1e-5)
-    np.testing.assert_array_equal(kit.array(one.kl(bits(kit))), 0)
 
 
-def test_small_probabilities_are_not_lost(kit):
-    logits = np.array([[20.0, -30.0], [-60.0, 80.0], [-9.0, 9.0]], np.float32)
-    dist = bits(kit, logits)
-    rare = special.log_expit(-np.abs(logits.astype(np.float64)))
-    common = special.log_expit(np.abs(logits.astype(np.float64)))
-    likely = kit.array(dist.deterministic_sample())
-    np.testing.assert_array_equal(likely, logits > 0)
-    near = {"rtol": 1e-5, "atol": 1e-6}  # the rounding error of a logit
-    np.testing.assert_allclose(kit.array(dist.logp(likely)), common.sum(axis=1), **near)
-    np.testing.assert_allclose(kit.array(dist.logp(1 - likely)), rare.sum(axis=1), **near)
-    expected = -(np.exp(rare) * rare + np.exp(common) * common)
-    np.testing.assert_allclose(kit.array(dist.multi_entropy()), expected, **near)
+def test_multi_entropy_is_entropy_of_each_bit(kit):
+    logits = random_logits()
+
+    entropies = make_bernoulli(kit, logits).multi_entropy()
+
+    np.testing.assert_allclose(kit.numpy(entropies), exact_bits(logits).entropy(), rtol=1e-5)
 
 
-@pytest.mark.parametrize("dtype", PRECISION)
-def test_under_a_mask_all_is_that_of_the_free_bits_alone(kit, dtype):
-    one, other = masked(kit, dtype=dtype), masked(kit, OTHER, dtype=dtype)
-    near = {"rtol": PRECISION[dtype], "atol": 4 * PRECISION[dtype]}
-    rounded = kit.array(kit.tensor(LOGITS, dtype))
-    exact, exact_other = truth(rounded), truth(kit.array(kit.tensor(OTHER, dtype)))
-    np.testing.assert_allclose(
-        kit.array(one.entropy()), (exact.entropy().numpy() * FREE).sum(1), **near
-    )
-    kl = torch.distributions.kl_divergence(exact, exact_other).numpy()
-    np.testing.assert_allclose(kit.array(one.kl(other)), (kl * FREE).sum(1), **near)
-    logp = scores(kit, one)
-    assert np.isfinite(logp).all()
-    allowed = np.stack(
-        [np.take_along_axis(MASK, a[None, :, None], axis=2)[..., 0].all(axis=1) for a in ALL]
-    )
-    assert allowed.sum(axis=0).tolist() == [4, 4, 4, 16, 4, 4, 4]
-    assert (logp[~allowed] < -6e4).all()
-    for row in range(ROWS):
-        free = FREE[row]
-        for score, action in zip(logp[allowed[:, row], row], ALL[allowed[:, row]], strict=True):
-            np.testing.assert_allclose(score, true_logp(rounded, action)[row, free].sum(), **near)
+def test_entropy_is_sum_of_bits_entropies(kit):
+    logits = random_logits()
+
+    entropy = make_bernoulli(kit, logits).entropy()
+
+    expected = exact_bits(logits).entropy().sum(dim=1)
+    np.testing.assert_allclose(kit.numpy(entropy), expected, rtol=1e-5)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_no_forced_bit_differs_in_a_million_draws(kit, dtype):
-    kit.seed(0)
-    times = 10**6 // (ROWS * N) + 1
-    # However likely the forbidden values were.
-    logits = np.tile(
-        np.where(MASK[..., 0] == 0, -60, np.where(MASK[..., 1] == 0, 60, LOGITS)), (times, 1)
-    )
-    drawn = kit.array(
-        masked(kit, logits.astype(np.float32), np.tile(MASK, (times, 1, 1)), dtype).sample()
-    )
-    assert drawn.size >= 10**6
-    chosen = np.take_along_axis(np.tile(MASK, (times, 1, 1)), drawn[..., None], axis=2)
-    assert chosen.all()
-    assert 0.01 < drawn[:, 0].mean() < 0.99
+def test_entropy_is_sum_over_all_actions(kit):
+    dist = make_bernoulli(kit, random_logits())
+
+    logp = logp_of_all(kit, dist).astype(np.float64)
+
+    expected = -(np.exp(logp) * logp).sum(axis=0)
+    np.testing.assert_allclose(kit.numpy(dist.entropy()), expected, rtol=1e-5)
 
 
-def test_a_mask_of_another_width_is_refused(kit):
-    with pytest.raises(
-        ActionMaskError, match=r"two columns per bit .* expected 8 columns, found shape \(7, 4\)"
-    ):
-        kit.load("Bernoulli").masked(kit.tensor(LOGITS), kit.tensor(np.ones((ROWS, N), bool)))
+def test_multi_kl_is_kl_of_each_bit(kit):
+    p = random_logits(seed=0)
+    q = random_logits(seed=1)
+
+    kls = make_bernoulli(kit, p).multi_kl(make_bernoulli(kit, q))
+
+    expected = torch.distributions.kl_divergence(exact_bits(p), exact_bits(q))
+    np.testing.assert_allclose(kit.numpy(kls), expected, rtol=1e-4, atol=1e-6)
 
 
-def test_samples_follow_the_probabilities(kit):
-    kit.seed(1)
-    draws = 20_000
-    samples = kit.array(bits(kit, np.tile(LOGITS[:1], (draws, 1))).sample())
-    joint = samples @ (2 ** np.arange(N)[::-1])
-    expected = np.exp(scores(kit, bits(kit, LOGITS[:1]))[:, 0].astype(np.float64))
-    assert (
-        stats.chisquare(
-            np.bincount(joint, minlength=2**N), draws * expected / expected.sum()
-        ).pvalue
-        > 1e-3
-    )
-    wrong = special.expit(LOGITS[0] + 0.15)
-    assert stats.binomtest(int(samples[:, 0].sum()), draws, wrong[0]).pvalue < 1e-2  # the control
+def test_kl_is_sum_of_bits_kls(kit):
+    p = random_logits(seed=0)
+    q = random_logits(seed=1)
+
+    kl = make_bernoulli(kit, p).kl(make_bernoulli(kit, q))
+
+    expected = torch.distributions.kl_divergence(exact_bits(p), exact_bits(q)).sum(dim=1)
+    np.testing.assert_allclose(kit.numpy(kl), expected, rtol=1e-5)
 
 
-def test_gradients_are_those_of_finite_differences(kit):
-    cls, at = kit.load("Bernoulli"), LOGITS[:2].astype(np.float64)
-    other = kit.tensor(OTHER[:2].astype(np.float64))
-    for function in (
-        lambda d: d.logp(kit.tensor(np.array([[0, 1, 1, 0], [1, 0, 1, 0]]))),
-        lambda d: d.entropy(),
-        lambda d: d.kl(cls(other)),
-        lambda d: cls(other).kl(d),
-    ):
-        found = kit.gradient(lambda x, f=function: f(cls(x)), at)
-        np.testing.assert_allclose(
-            found, kit.numeric_gradient(lambda x, f=function: f(cls(x)), at), atol=1e-7
-        )
-        mask = kit.tensor(MASK[:2].reshape(2, -1))
-        found = kit.gradient(lambda x, f=function, m=mask: f(cls(cls.masked(x, m))), at)
-        assert np.isfinite(found).all()
-        np.testing.assert_array_equal(found[~FREE[:2]], 0)
+def test_kl_of_same_logits_is_zero(kit):
+    logits = random_logits()
+
+    kl = make_bernoulli(kit, logits).kl(make_bernoulli(kit, logits))
+
+    np.testing.assert_array_equal(kit.numpy(kl), 0)
+
+
+def test_kl_with_other_kind_is_an_error(kit):
+    with pytest.raises(ModelContractError, match="expects another Bernoulli"):
+        make_bernoulli(kit, random_logits()).kl(None)
+
+
+@pytest.mark.parametrize("logits", [[20.0, -30.0], [-60.0, 80.0], [-9.0, 9.0]], ids=str)
+def test_small_probabilities_are_not_lost(kit, logits):
+    logits = np.array([logits])
+    rare_logp = special.log_expit(-np.abs(logits))
+    common_logp = special.log_expit(np.abs(logits))
+
+    dist = make_bernoulli(kit, logits.astype(np.float32))
+
+    common = kit.numpy(dist.deterministic_sample())
+    near = {"rtol": 1e-5, "atol": 1e-6}  # the rounding error of a float32 logit
+    np.testing.assert_array_equal(common, logits > 0)
+    np.testing.assert_allclose(kit.numpy(dist.logp(common)), common_logp.sum(axis=1), **near)
+    np.testing.assert_allclose(kit.numpy(dist.logp(1 - common)), rare_logp.sum(axis=1), **near)
+    expected_entropy = -(np.exp(rare_logp) * rare_logp + np.exp(common_logp) * common_logp)
+    np.testing.assert_allclose(kit.numpy(dist.multi_entropy()), expected_entropy, **near)
+
+
+def test_densities_agree_between_frameworks(torch_kit, tf_kit):
+    actions = np.tile([0, 1, 1, 0], (7, 1))
+    results = []
+    for kit in (torch_kit, tf_kit):
+        dist = make_bernoulli(kit, random_logits(seed=0))
+        other = make_bernoulli(kit, random_logits(seed=1))
+        tensors = [
+            dist.logp(actions),
+            dist.multi_entropy(),
+            dist.multi_kl(other),
+            dist.deterministic_sample(),
+        ]
+        results.append([kit.numpy(tensor) for tensor in tensors])
+
+    for by_torch, by_tf in zip(*results, strict=True):
+        np.testing.assert_allclose(by_torch, by_tf, atol=1e-5)
+
+
+# --- shapes and types -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("rows", [1, 7])
-@pytest.mark.parametrize("n", [1, N])
-def test_nothing_broadcasts(kit, rows, n):
-    dist = bits(kit, LOGITS[:rows, :n])
-    for draw in (dist.sample, dist.deterministic_sample):
-        sample = draw()
-        assert kit.array(sample).dtype == np.int64
-        assert tuple(sample.shape) == (rows, n)
-        np.testing.assert_array_equal(kit.array(dist.last_sample), kit.array(sample))
-        np.testing.assert_array_equal(
-            kit.array(dist.sampled_action_logp()),
-            kit.array(dist.logp(kit.array(sample).astype(np.float32))),
-        )
-    for value in (
+@pytest.mark.parametrize("bits", [1, 4])
+def test_densities_have_one_number_per_row(kit, rows, bits):
+    dist = make_bernoulli(kit, random_logits(rows, bits))
+    sample = dist.sample()
+
+    for value in [
         dist.logp(sample),
         dist.entropy(),
         dist.kl(dist),
         dist.entropy_estimate(),
         dist.sampled_action_logp(),
-    ):
+    ]:
         assert tuple(value.shape) == (rows,)
         assert value.dtype == dist.inputs.dtype
-    for value in (dist.multi_entropy(), dist.multi_kl(dist)):
-        assert tuple(value.shape) == (rows, n)
 
 
-def test_bits_may_come_in_any_form(kit):
-    actions = RNG.integers(0, 2, (ROWS, N))
-    expected = true_logp(LOGITS, actions).sum(axis=1)
-    for form in (
-        actions,
-        actions.astype(np.float32),
-        actions.astype(np.int8),
-        actions.astype(bool),
-        actions.tolist(),
-        actions.reshape(ROWS, 2, 2),
-        kit.tensor(actions),
-        kit.tensor(actions, "bfloat16"),
-    ):
-        np.testing.assert_allclose(kit.array(bits(kit).logp(form)), expected, rtol=1e-5)
+@pytest.mark.parametrize("rows", [1, 7])
+@pytest.mark.parametrize("bits", [1, 4])
+def test_multi_entropy_and_multi_kl_have_a_column_per_bit(kit, rows, bits):
+    dist = make_bernoulli(kit, random_logits(rows, bits))
+
+    assert tuple(dist.multi_entropy().shape) == (rows, bits)
+    assert tuple(dist.multi_kl(dist).shape) == (rows, bits)
 
 
-def test_each_sample_is_fresh(kit):
-    dist = bits(kit, np.zeros((500, N), np.float32))
-    assert 0.4 < (kit.array(dist.sample()) == kit.array(dist.sample())).mean() < 0.6
+@pytest.mark.parametrize("rows", [1, 7])
+@pytest.mark.parametrize("bits", [1, 4])
+@pytest.mark.parametrize("method", ["sample", "deterministic_sample"])
+def test_samples_are_int64_with_a_column_per_bit(kit, method, rows, bits):
+    dist = make_bernoulli(kit, random_logits(rows, bits))
+
+    sample = kit.numpy(getattr(dist, method)())
+
+    assert sample.shape == (rows, bits)
+    assert sample.dtype == np.int64
 
 
-@pytest.mark.parametrize("dtype", PRECISION)
-def test_extreme_logits_give_finite_numbers(kit, dtype):
+@pytest.mark.parametrize("rows", [1, 7])
+@pytest.mark.parametrize("bits", [1, 4])
+@pytest.mark.parametrize("method", ["sample", "deterministic_sample"])
+def test_sampled_action_logp_is_that_of_the_last_sample(kit, method, rows, bits):
+    dist = make_bernoulli(kit, random_logits(rows, bits))
+
+    sample = kit.numpy(getattr(dist, method)())
+
+    logp = kit.numpy(dist.logp(sample.astype(np.float32)))
+    np.testing.assert_array_equal(kit.numpy(dist.last_sample), sample)
+    np.testing.assert_array_equal(kit.numpy(dist.sampled_action_logp()), logp)
+
+
+@pytest.mark.parametrize(
+    "convert",
+    [
+        lambda kit, bits: bits,
+        lambda kit, bits: bits.astype(np.float32),
+        lambda kit, bits: bits.astype(np.int8),
+        lambda kit, bits: bits.astype(bool),
+        lambda kit, bits: bits.tolist(),
+        lambda kit, bits: bits.reshape(7, 2, 2),
+        lambda kit, bits: kit.tensor(bits),
+        lambda kit, bits: kit.tensor(bits, "bfloat16"),
+    ],
+    ids=["int64", "float32", "int8", "bool", "list", "2 x 2 bits", "tensor", "bfloat16"],
+)
+def test_logp_takes_bits_in_any_form(kit, convert):
+    logits = random_logits()
+    bits = np.random.default_rng(0).integers(0, 2, (7, 4))
+
+    logp = make_bernoulli(kit, logits).logp(convert(kit, bits))
+
+    expected = exact_logp(logits, bits).sum(axis=1)
+    np.testing.assert_allclose(kit.numpy(logp), expected, rtol=1e-5)
+
+
+def test_inputs_may_be_an_array(kit):
+    logits = random_logits()
+    cls = kit.load("Bernoulli")
+
+    from_array = cls(logits)
+    from_tensor = cls(kit.tensor(logits))
+
+    bits = kit.numpy(from_array.deterministic_sample())
+    np.testing.assert_array_equal(bits, kit.numpy(from_tensor.deterministic_sample()))
+    np.testing.assert_array_equal(
+        kit.numpy(from_array.logp(bits)), kit.numpy(from_tensor.logp(bits))
+    )
+
+
+def test_stored_inputs_give_the_same_distribution(kit):
+    dist = make_masked(kit, random_logits(), MASK)
+    stored_bits = kit.numpy(dist.sample()).astype(np.float32)
+
+    restored = make_bernoulli(kit, kit.numpy(dist.inputs))
+
+    np.testing.assert_array_equal(
+        kit.numpy(restored.logp(stored_bits)), kit.numpy(dist.sampled_action_logp())
+    )
+    np.testing.assert_array_equal(kit.numpy(restored.entropy()), kit.numpy(dist.entropy()))
+
+
+@pytest.mark.parametrize(("shape", "size"), [(5, 5), ((2, 3, 4), 24), ([1], 1)], ids=str)
+def test_output_shape_is_number_of_bits(kit, shape, size):
+    space = spaces.MultiBinary(shape)
+
+    assert kit.load("Bernoulli").required_model_output_shape(space, {}) == size
+
+
+def test_output_shape_for_discrete_is_an_error(kit):
+    with pytest.raises(UnsupportedSpaceError, match="requires a MultiBinary, found Discrete"):
+        kit.load("Bernoulli").required_model_output_shape(spaces.Discrete(2))
+
+
+# --- samples --------------------------------------------------------------------------------------
+
+
+def test_samples_follow_the_probabilities(kit):
+    kit.seed(1)
+    draws = 20_000
+    logits = random_logits(rows=1, bits=4)
+
+    samples = kit.numpy(make_bernoulli(kit, np.tile(logits, (draws, 1))).sample())
+
+    counts = np.bincount(samples @ [8, 4, 2, 1], minlength=16)  # in the order of all actions
+    logp = logp_of_all(kit, make_bernoulli(kit, logits))[:, 0]
+    probabilities = np.exp(logp.astype(np.float64))
+    probabilities /= probabilities.sum()
+    assert stats.chisquare(counts, draws * probabilities).pvalue > 1e-3
+    # A test can tell: a slightly larger logit does not fit the first bit.
+    wrong = special.expit(logits[0, 0] + 0.15)
+    assert stats.binomtest(int(samples[:, 0].sum()), draws, wrong).pvalue < 1e-2
+
+
+def test_each_sample_is_new(kit):
+    dist = make_bernoulli(kit, np.zeros((500, 4), np.float32))
+
+    first = kit.numpy(dist.sample())
+    second = kit.numpy(dist.sample())
+
+    assert 0.4 < (first == second).mean() < 0.6  # by chance: half of them
+
+
+# --- masks ----------------------------------------------------------------------------------------
+
+
+@dtypes
+def test_masked_entropy_is_that_of_free_bits(kit, dtype):
+    logits = random_logits(rows=7, bits=4)
+
+    entropy = kit.numpy(make_masked(kit, logits, MASK, dtype).entropy())
+
+    rounded = kit.numpy(kit.tensor(logits, dtype))  # the logits as the dtype holds them
+    expected = (exact_bits(rounded).entropy().numpy() * IS_FREE).sum(axis=1)
+    tolerance = TOLERANCES[dtype]
+    np.testing.assert_allclose(entropy, expected, rtol=tolerance, atol=4 * tolerance)
+
+
+@dtypes
+def test_masked_kl_is_that_of_free_bits(kit, dtype):
+    p = kit.numpy(kit.tensor(random_logits(seed=0), dtype))
+    q = kit.numpy(kit.tensor(random_logits(seed=1), dtype))
+
+    kl = kit.numpy(make_masked(kit, p, MASK, dtype).kl(make_masked(kit, q, MASK, dtype)))
+
+    exact_kl = torch.distributions.kl_divergence(exact_bits(p), exact_bits(q)).numpy()
+    tolerance = TOLERANCES[dtype]
+    np.testing.assert_allclose(
+        kl, (exact_kl * IS_FREE).sum(axis=1), rtol=tolerance, atol=4 * tolerance
+    )
+
+
+@dtypes
+def test_masked_logp_is_that_of_free_bits(kit, dtype):
+    logits = kit.numpy(kit.tensor(random_logits(rows=7, bits=4), dtype))
+
+    logp = logp_of_all(kit, make_masked(kit, logits, MASK, dtype))
+
+    tolerance = TOLERANCES[dtype]
+    for index, action in enumerate(ALL_ACTIONS):
+        is_allowed = MASK[:, range(4), action].all(axis=1)  # in each row
+        expected = (exact_logp(logits, action) * IS_FREE).sum(axis=1)
+        np.testing.assert_allclose(
+            logp[index, is_allowed], expected[is_allowed], rtol=tolerance, atol=4 * tolerance
+        )
+
+
+@dtypes
+def test_masked_logp_of_forbidden_actions_is_low_and_finite(kit, dtype):
+    logp = logp_of_all(kit, make_masked(kit, random_logits(rows=7, bits=4), MASK, dtype))
+
+    is_allowed = np.stack([MASK[:, range(4), action].all(axis=1) for action in ALL_ACTIONS])
+    # Two of four bits are free; in row 3 all four.
+    assert is_allowed.sum(axis=0).tolist() == [4, 4, 4, 16, 4, 4, 4]
+    assert np.isfinite(logp).all()
+    assert (logp[~is_allowed] < -6e4).all()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_masked_bits_are_not_drawn_in_a_million_draws(kit, dtype):
+    kit.seed(0)
+    copies = 10**6 // (7 * 4) + 1  # of seven rows with four bits
+    # The forbidden values would be very likely.
+    logits = random_logits()
+    logits[MASK[..., 0] == 0] = -60
+    logits[MASK[..., 1] == 0] = 60
+    mask = np.tile(MASK, (copies, 1, 1))
+
+    bits = kit.numpy(make_masked(kit, np.tile(logits, (copies, 1)), mask, dtype).sample())
+
+    assert bits.size >= 10**6
+    assert np.take_along_axis(mask, bits[..., None], axis=2).all()
+    assert 0.01 < bits[:, 0].mean() < 0.99  # the first bit is free
+
+
+def test_mask_of_wrong_width_is_an_error(kit):
+    mask = kit.tensor(np.ones((7, 4), bool))
+
+    with pytest.raises(ActionMaskError, match="two columns per bit") as caught:
+        kit.load("Bernoulli").masked(kit.tensor(random_logits(rows=7, bits=4)), mask)
+
+    assert str(caught.value).endswith("expected 8 columns, found shape (7, 4).")
+
+
+# --- gradients ------------------------------------------------------------------------------------
+
+
+def logp_of_actions(dist, other):
+    return dist.logp(np.array([[0, 1, 1, 0], [1, 0, 1, 0]]))
+
+
+def entropy(dist, other):
+    return dist.entropy()
+
+
+def kl(dist, other):
+    return dist.kl(other)
+
+
+def reverse_kl(dist, other):
+    return other.kl(dist)
+
+
+quantities = pytest.mark.parametrize("quantity", [logp_of_actions, entropy, kl, reverse_kl])
+
+
+@quantities
+def test_gradient_matches_finite_differences(kit, quantity):
+    logits = random_logits(rows=2, seed=0).astype(np.float64)
+    other = make_bernoulli(kit, random_logits(rows=2, seed=1).astype(np.float64))
+
+    def compute(inputs):
+        return quantity(kit.load("Bernoulli")(inputs), other)
+
+    np.testing.assert_allclose(
+        kit.gradient(compute, at=logits), kit.numeric_gradient(compute, at=logits), atol=1e-7
+    )
+
+
+@quantities
+def test_masked_gradient_is_zero_for_forced_bits(kit, quantity):
+    cls = kit.load("Bernoulli")
+    columns = kit.tensor(MASK[:2].reshape(2, 8))
+    other = make_bernoulli(kit, random_logits(rows=2, seed=1).astype(np.float64))
+
+    def compute(logits):
+        return quantity(cls(cls.masked(logits, columns)), other)
+
+    gradient = kit.gradient(compute, at=random_logits(rows=2, seed=0).astype(np.float64))
+
+    assert np.isfinite(gradient).all()
+    np.testing.assert_array_equal(gradient[~IS_FREE[:2]], 0)
+
+
+# --- extreme inputs -------------------------------------------------------------------------------
+
+
+def extreme_logits(dtype):
+    """Return all triples of extreme logits, `[343, 3]`."""
     extremes = np.array([0.0, 1e8, -1e8, 1.1e34, -1.1e34, 1.1e-34, -1e-6])
     if dtype == "float16":
         extremes = np.clip(extremes, -3e4, 3e4)
-    logits = np.array(list(itertools.product(extremes, repeat=3)))
-    dist, other = bits(kit, logits, dtype), bits(kit, logits[::-1].copy(), dtype)
-    sample = dist.sample()
-    drawn = kit.array(sample)
-    assert (drawn[logits > 1e4] == 1).all()
-    assert (drawn[logits < -1e4] == 0).all()
-    for value in (
-        dist.logp(sample),
-        dist.logp(1 - drawn),
-        dist.entropy(),
-        dist.kl(other),
-        dist.kl(dist),
-    ):
-        assert np.isfinite(kit.array(value)).all()
-    assert np.isfinite(kit.gradient(lambda x: kit.load("Bernoulli")(x).entropy(), logits)).all()
+    return np.array(list(itertools.product(extremes, repeat=3)))
 
 
-def test_the_frameworks_agree(kits):
-    actions = RNG.integers(0, 2, (ROWS, N))
-    found = []
-    for kit in kits:
-        dist = bits(kit)
-        values = (
-            dist.logp(actions),
-            dist.multi_entropy(),
-            dist.multi_kl(bits(kit, OTHER)),
-            dist.deterministic_sample(),
-        )
-        found.append([kit.array(value) for value in values])
-    for one, other in zip(*found, strict=True):
-        np.testing.assert_allclose(one, other, atol=1e-5)
+@dtypes
+def test_samples_of_extreme_logits_are_certain(kit, dtype):
+    logits = extreme_logits(dtype)
+
+    bits = kit.numpy(make_bernoulli(kit, logits, dtype).sample())
+
+    assert (bits[logits > 1e4] == 1).all()
+    assert (bits[logits < -1e4] == 0).all()
 
 
-def test_what_is_stored_gives_the_same_numbers(kit):
-    dist = masked(kit)
-    stored = kit.array(dist.sample()).astype(np.float32)
-    again = bits(kit, kit.array(dist.inputs))
-    np.testing.assert_array_equal(
-        kit.array(again.logp(stored)), kit.array(dist.sampled_action_logp())
-    )
-    np.testing.assert_array_equal(kit.array(again.entropy()), kit.array(dist.entropy()))
+@dtypes
+def test_densities_of_extreme_logits_are_finite(kit, dtype):
+    logits = extreme_logits(dtype)
+    dist = make_bernoulli(kit, logits, dtype)
+    other = make_bernoulli(kit, logits[::-1].copy(), dtype)
+    bits = dist.sample()
+
+    assert np.isfinite(kit.numpy(dist.logp(bits))).all()
+    assert np.isfinite(kit.numpy(dist.logp(1 - kit.numpy(bits)))).all()
+    assert np.isfinite(kit.numpy(dist.entropy())).all()
+    assert np.isfinite(kit.numpy(dist.kl(dist))).all()
+    assert np.isfinite(kit.numpy(dist.kl(other))).all()
 
 
-def test_another_kind_is_refused(kit):
-    with pytest.raises(ModelContractError, match="expects another Bernoulli"):
-        bits(kit).kl(None)
-    with pytest.raises(
-        UnsupportedSpaceError, match="Bernoulli requires a MultiBinary, found Discrete"
-    ):
-        bits(kit).required_model_output_shape(spaces.Discrete(2))
-
-
-def test_multi_binary_of_any_rank_is_served_where_rllib_has_nothing(kit):
+@dtypes
+def test_entropy_gradient_of_extreme_logits_is_finite(kit, dtype):
     cls = kit.load("Bernoulli")
-    for space, count in (
-        (spaces.MultiBinary(5), 5),
-        (spaces.MultiBinary((2, 3, 4)), 24),
-        (spaces.MultiBinary([1]), 1),
-    ):
-        assert cls.required_model_output_shape(space, {}) == count
+
+    gradient = kit.gradient(lambda logits: cls(logits).entropy(), extreme_logits(dtype))
+
+    assert np.isfinite(gradient).all()
 
 
-def test_it_can_be_traced_with_an_unknown_batch_size():
+# --- tracing --------------------------------------------------------------------------------------
+
+
+def test_tf_function_of_any_batch_size():
     import tensorflow as tf
 
     from rlcatalog_categorical.tf import Bernoulli
 
-    @tf.function(input_signature=[tf.TensorSpec([None, N], tf.float32)])
-    def run(inputs):
+    @tf.function(input_signature=[tf.TensorSpec([None, 4], tf.float32)])
+    def sample_and_score(inputs):
         dist = Bernoulli(inputs)
-        sample = dist.sample()
-        return (
-            sample,
-            dist.sample(),
-            dist.logp(sample),
-            dist.logp(tf.cast(sample, tf.float32)),
-            dist.kl(dist),
-        )
+        first = dist.sample()
+        second = dist.sample()
+        logp = dist.logp(first)
+        logp_of_floats = dist.logp(tf.cast(first, tf.float32))
+        return first, second, logp, logp_of_floats, dist.kl(dist)
 
-    first, second, logp, stored, kl = run(tf.zeros([200, N]))
+    first, second, logp, logp_of_floats, kl = sample_and_score(tf.zeros([200, 4]))
+
     assert (first.numpy() != second.numpy()).any()
-    np.testing.assert_allclose(logp, -N * np.log(2), rtol=1e-5)
-    np.testing.assert_array_equal(logp, stored)
+    np.testing.assert_allclose(logp, -4 * np.log(2), rtol=1e-5)
+    np.testing.assert_array_equal(logp, logp_of_floats)
     np.testing.assert_array_equal(kl, 0)

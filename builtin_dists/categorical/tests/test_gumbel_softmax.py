@@ -1,6 +1,4 @@
-"""Relaxed one-hots against torch.distributions, numerical integrals and one framework against the
-other.
-"""
+"""Relaxed one-hot vectors: density, samples, gradients, and what a mask forbids."""
 
 from __future__ import annotations
 
@@ -12,6 +10,7 @@ import torch
 from gymnasium import spaces
 from scipy import integrate, special, stats
 
+from rlcatalog import SpaceInfo, default_catalog
 from rlcatalog.errors import (
     ConfigError,
     ModelContractError,
@@ -21,241 +20,455 @@ from rlcatalog.errors import (
 
 pytestmark = pytest.mark.twins
 
-N, ROWS, DRAWS = 4, 7, 20_000
-RNG = np.random.default_rng(0)
-LOGITS = RNG.normal(0, 1.5, (ROWS, N)).astype(np.float32)
-MASK = np.array([[True, False, True, True]] * ROWS)
+#: In seven rows, the second of four values is forbidden.
+MASK = np.array([[True, False, True, True]] * 7)
 
 
-def gumbel(kit, logits=LOGITS, dtype=None, **kwargs):
-    return kit.load("GumbelSoftmax")(kit.tensor(logits, dtype), None, **kwargs)
+def random_logits(rows=7, n=4, seed=0):
+    return np.random.default_rng(seed).normal(0, 1.5, (rows, n)).astype(np.float32)
 
 
-def points(temperature, rows=ROWS, n=N):
-    """Draws of torch.distributions, well inside the simplex."""
-    torch.manual_seed(0)
-    drawn = truth(np.zeros((rows, n)), temperature).sample().clamp(1e-8)
-    return (drawn / drawn.sum(-1, keepdim=True)).numpy()
+def make_gumbel(kit, logits, dtype=None, **options):
+    return kit.load("GumbelSoftmax")(kit.tensor(logits, dtype), None, **options)
 
 
-def truth(logits, temperature):
-    logits = torch.from_numpy(np.asarray(logits, np.float64))
+def make_masked(kit, logits, mask, dtype=None, **options):
+    cls = kit.load("GumbelSoftmax")
+    return cls(cls.masked(kit.tensor(logits, dtype), kit.tensor(mask)), None, **options)
+
+
+def exact_gumbel(logits, temperature):
+    """Return the distribution of torch.distributions in float64."""
     return torch.distributions.RelaxedOneHotCategorical(
-        torch.as_tensor(temperature, dtype=torch.float64), logits=logits
+        torch.as_tensor(temperature, dtype=torch.float64),
+        logits=torch.from_numpy(np.asarray(logits, np.float64)),
     )
+
+
+def points_inside(n=4, temperature=1.0):
+    """Return seven points inside the simplex, float64 `[7, n]`."""
+    torch.manual_seed(0)
+    points = exact_gumbel(np.zeros((7, n)), temperature).sample().clamp(1e-8)
+    return (points / points.sum(-1, keepdim=True)).numpy()
+
+
+# --- density --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("temperature", [0.3, 1.0, 4.0])
-def test_logp_is_the_density_of_torch_distributions(kit, temperature):
-    x = points(temperature)
-    expected = truth(LOGITS, temperature).log_prob(torch.from_numpy(x))
-    found = gumbel(kit, temperature=temperature).logp(kit.tensor(x.astype(np.float32)))
-    np.testing.assert_allclose(kit.array(found), expected, rtol=1e-4, atol=1e-4)
-    exact = gumbel(kit, LOGITS.astype(np.float64), temperature=temperature).logp(kit.tensor(x))
-    np.testing.assert_allclose(kit.array(exact), expected, rtol=1e-10)
+@pytest.mark.parametrize(
+    ("dtype", "near"),
+    [("float32", {"rtol": 1e-4, "atol": 1e-4}), ("float64", {"rtol": 1e-10})],
+    ids=["float32", "float64"],
+)
+def test_logp_matches_torch_distributions(kit, temperature, dtype, near):
+    logits = random_logits(rows=7, n=4)
+    points = points_inside(n=4, temperature=temperature)
+
+    dist = make_gumbel(kit, logits, dtype, temperature=temperature)
+    logp = dist.logp(kit.tensor(points.astype(dtype)))
+
+    expected = exact_gumbel(logits, temperature).log_prob(torch.from_numpy(points))
+    np.testing.assert_allclose(kit.numpy(logp), expected, **near)
 
 
 @pytest.mark.parametrize("temperature", [0.7, 2.0])
-def test_the_density_integrates_to_one(kit, temperature):
-    grid = (np.arange(20_000) + 0.5) / 20_000
-    dist = gumbel(kit, np.tile([[0.5, -0.3]], (len(grid), 1)), temperature=temperature)
-    density = np.exp(kit.array(dist.logp(kit.tensor(np.stack([grid, 1 - grid], axis=1)))))
-    assert integrate.trapezoid(density, grid) == pytest.approx(1, abs=5e-3)
+def test_density_integrates_to_one(kit, temperature):
+    x = (np.arange(20_000) + 0.5) / 20_000
+    points = np.stack([x, 1 - x], axis=1)
+    dist = make_gumbel(kit, np.tile([0.5, -0.3], (len(x), 1)), temperature=temperature)
+
+    density = np.exp(kit.numpy(dist.logp(kit.tensor(points))))
+
+    assert integrate.trapezoid(density, x) == pytest.approx(1, abs=5e-3)
 
 
-def test_one_hots_have_the_log_probability_of_their_value(kit):
-    expected = special.log_softmax(LOGITS.astype(np.float64), axis=1)
-    for temperature in (0.1, 1.0, 5.0):
-        dist = gumbel(kit, temperature=temperature)
-        for value in range(N):
-            hots = np.tile(np.eye(N, dtype=np.float32)[value], (ROWS, 1))
-            for form in (
-                hots,
-                hots.astype(np.int64),
-                np.full(ROWS, value),
-                np.full((ROWS, 1), value, np.float32),
-            ):
-                np.testing.assert_allclose(
-                    kit.array(dist.logp(kit.tensor(form))), expected[:, value], rtol=1e-5
-                )
+@pytest.mark.parametrize("temperature", [0.1, 1.0, 5.0])
+@pytest.mark.parametrize("value", range(4))
+@pytest.mark.parametrize("form", ["float one-hot", "int one-hot", "value", "column of floats"])
+def test_logp_of_one_hot_is_log_probability_of_value(kit, temperature, value, form):
+    logits = random_logits(rows=7, n=4)
+    one_hot = np.tile(np.eye(4)[value], (7, 1))
+    actions = {
+        "float one-hot": one_hot.astype(np.float32),
+        "int one-hot": one_hot.astype(np.int64),
+        "value": np.full(7, value),
+        "column of floats": np.full((7, 1), value, np.float32),
+    }[form]
+
+    logp = make_gumbel(kit, logits, temperature=temperature).logp(kit.tensor(actions))
+
+    expected = special.log_softmax(logits.astype(np.float64), axis=1)[:, value]
+    np.testing.assert_allclose(kit.numpy(logp), expected, rtol=1e-5)
 
 
-def test_a_face_has_its_own_density_times_the_probability_of_its_values(kit):
-    x = points(0.8, n=3)
-    on_face = np.insert(x, 1, 0.0, axis=1)
-    logits = LOGITS.astype(np.float64)
-    rest = np.delete(logits, 1, axis=1)
-    expected = truth(rest, 0.8).log_prob(torch.from_numpy(x)).numpy()
-    expected = expected + special.logsumexp(rest, axis=1) - special.logsumexp(logits, axis=1)
-    found = kit.array(gumbel(kit, logits, temperature=0.8).logp(kit.tensor(on_face)))
-    np.testing.assert_allclose(found, expected, rtol=1e-10)
-
-
-def test_integers_are_turned_into_one_hots_where_rllib_forgets_to(kit):
+def test_logp_takes_integers_with_different_values(kit):
+    logits = random_logits(rows=7, n=4)
     values = np.array([0, 1, 2, 3, 0, 1, 2])
-    expected = special.log_softmax(LOGITS.astype(np.float64), axis=1)[np.arange(ROWS), values]
-    np.testing.assert_allclose(kit.array(gumbel(kit).logp(kit.tensor(values))), expected, rtol=1e-5)
+
+    logp = make_gumbel(kit, logits).logp(kit.tensor(values))  # RLlib expects one-hots here
+
+    expected = special.log_softmax(logits.astype(np.float64), axis=1)[np.arange(7), values]
+    np.testing.assert_allclose(kit.numpy(logp), expected, rtol=1e-5)
 
 
-@pytest.mark.parametrize("temperature", [0.05, 0.5, 3.0])
-def test_samples_are_points_of_the_simplex_whose_largest_entry_is_categorical(kit, temperature):
-    kit.seed(0)
-    samples = kit.array(
-        gumbel(kit, np.tile(LOGITS[:1], (DRAWS, 1)), temperature=temperature).sample()
-    )
-    np.testing.assert_allclose(samples.sum(axis=1), 1, rtol=1e-5)
-    assert (samples >= 0).all()
-    counts = np.bincount(samples.argmax(axis=1), minlength=N)
-    assert (
-        stats.chisquare(counts, DRAWS * special.softmax(LOGITS[0].astype(np.float64))).pvalue > 1e-3
-    )
-    # The control.
-    assert (
-        stats.chisquare(counts, DRAWS * special.softmax(LOGITS[0] + [0.2, 0, 0, 0])).pvalue < 1e-3
-    )
+def test_logp_on_face_is_its_density_and_probability(kit):
+    points = points_inside(n=3, temperature=0.8)
+    on_face = np.insert(points, 1, 0.0, axis=1)  # the second of four entries is 0
+    logits = random_logits(n=4).astype(np.float64)
+
+    logp = make_gumbel(kit, logits, temperature=0.8).logp(kit.tensor(on_face))
+
+    face_logits = np.delete(logits, 1, axis=1)
+    face_density = exact_gumbel(face_logits, 0.8).log_prob(torch.from_numpy(points)).numpy()
+    face_logp = special.logsumexp(face_logits, axis=1) - special.logsumexp(logits, axis=1)
+    np.testing.assert_allclose(kit.numpy(logp), face_density + face_logp, rtol=1e-10)
 
 
-def test_samples_are_distributed_as_those_of_torch_distributions(kit):
-    kit.seed(1)
-    torch.manual_seed(1)
-    ours = kit.array(gumbel(kit, np.tile(LOGITS[:1], (DRAWS, 1)), temperature=0.7).sample())
-    theirs = truth(np.tile(LOGITS[:1], (DRAWS, 1)), 0.7).sample().numpy()
-    for entry in range(N):
-        assert stats.ks_2samp(ours[:, entry], theirs[:, entry]).pvalue > 1e-3
-    assert stats.ks_2samp(ours[:, 0], ours[:, 1]).pvalue < 1e-3  # the control
+def test_logp_agrees_between_frameworks(torch_kit, tf_kit):
+    logits = random_logits(n=4)
+    points = points_inside(n=4).astype(np.float32)
+    points[0] = [0, 0, 1, 0]
+
+    by_torch = torch_kit.numpy(make_gumbel(torch_kit, logits, temperature=0.5).logp(points))
+    by_tf = tf_kit.numpy(make_gumbel(tf_kit, logits, temperature=0.5).logp(points))
+
+    np.testing.assert_allclose(by_torch, by_tf, rtol=1e-5, atol=1e-5)
 
 
-def test_a_lower_temperature_comes_closer_to_one_hots(kit):
-    kit.seed(2)
-    means = []
-    for temperature in (0.1, 1.0, 10.0):
-        drawn = gumbel(kit, np.zeros((2000, N), np.float32), temperature=temperature).sample()
-        means.append(kit.array(drawn).max(axis=1).mean())
-    assert means[0] > 0.9 > means[1] > 0.45 > means[2]
+@pytest.mark.parametrize("shape", [(3,), (7, 3)], ids=str)
+def test_logp_of_actions_with_wrong_shape_is_an_error(kit, shape):
+    dist = make_gumbel(kit, random_logits(rows=7, n=4))
+
+    with pytest.raises(ModelContractError, match=r"one-hots \(7, 4\) or values \[7\]") as caught:
+        dist.logp(np.zeros(shape, np.float32))
+
+    assert str(caught.value).endswith(f"found shape {shape}.")
 
 
-def test_gradients_flow_through_rsample_and_not_through_sample(kit):
-    weights = np.arange(N, dtype=np.float32)
-    weighing = kit.tensor(weights)
-    cls = kit.load("GumbelSoftmax")
+def test_entropy_and_kl_have_no_closed_form(kit):
+    dist = make_gumbel(kit, random_logits())
 
-    def drawn(x, **kwargs):
-        kit.seed(3)
-        return cls(x).rsample(**kwargs)
-
-    soft = kit.gradient(lambda x: drawn(x) * weighing, LOGITS)
-    assert np.abs(soft).sum() > 0.1
-    kit.seed(3)
-    x = kit.array(gumbel(kit).rsample()).astype(np.float64)
-    # Of softmax at temperature 1 with a weight per entry.
-    expected = x * (weights - (x * weights).sum(axis=1, keepdims=True))
-    np.testing.assert_allclose(soft, expected, atol=1e-5)
-    np.testing.assert_allclose(
-        kit.gradient(lambda x: drawn(x, straight_through=True) * weighing, LOGITS), soft, atol=1e-6
-    )
-    hard = kit.array(drawn(kit.tensor(LOGITS), straight_through=True))
-    np.testing.assert_array_equal(hard, np.eye(N)[x.argmax(axis=1)])
-    assert kit.framework == "tf" or not gumbel(kit, LOGITS).sample().requires_grad
-
-
-@pytest.mark.parametrize("temperature", [0.4, 2.0])
-def test_gradients_of_logp_are_those_of_finite_differences(kit, temperature):
-    cls, at = kit.load("GumbelSoftmax"), LOGITS[:3].astype(np.float64)
-    x = points(1.0)[:3]
-    x[1] = [0, 1, 0, 0]
-    x[2] = [0.25, 0, 0.75, 0]
-
-    def value(logits):
-        return cls(logits, temperature=temperature).logp(kit.tensor(x))
-
-    np.testing.assert_allclose(kit.gradient(value, at), kit.numeric_gradient(value, at), atol=1e-6)
-
-
-@pytest.mark.parametrize("temperature", [0.01, 1.0, 5.0])
-def test_the_estimate_of_the_entropy_has_finite_gradients(kit, temperature):
-    cls = kit.load("GumbelSoftmax")
-    logits = np.concatenate([LOGITS * 20] * 50).astype(np.float32)
-    found = kit.gradient(lambda x: cls(x, temperature=temperature).entropy_estimate(), logits)
-    assert np.isfinite(found).all()
-
-
-def test_there_is_no_closed_form_and_it_says_so(kit):
-    dist = gumbel(kit)
     assert dist.entropy_kind == "estimate"
     with pytest.raises(NoClosedFormError, match="use entropy_estimate"):
         dist.entropy()
     with pytest.raises(NoClosedFormError, match="no closed form for its kl"):
         dist.kl(dist)
-    estimate = gumbel(kit, np.tile([[0.3, -0.2]], (DRAWS, 1)), temperature=1.5).entropy_estimate()
-    grid = (np.arange(100_000) + 0.5) / 100_000
-    pairs = torch.from_numpy(np.stack([grid, 1 - grid], axis=1))
-    logp = truth(np.tile([[0.3, -0.2]], (len(grid), 1)), 1.5).log_prob(pairs).numpy()
-    exact = -integrate.trapezoid(np.exp(logp) * logp, grid)
-    found = kit.array(estimate)
-    assert abs(found.mean() - exact) < 4 * found.std() / np.sqrt(DRAWS) + 1e-3
 
 
-def masked(kit, logits, mask, dtype=None, **kwargs):
+def test_entropy_estimate_is_unbiased(kit):
+    draws = 20_000
+    logits = [0.3, -0.2]
+    dist = make_gumbel(kit, np.tile(np.float32(logits), (draws, 1)), temperature=1.5)
+
+    estimates = kit.numpy(dist.entropy_estimate())
+
+    x = (np.arange(100_000) + 0.5) / 100_000
+    points = torch.from_numpy(np.stack([x, 1 - x], axis=1))
+    logp = exact_gumbel(np.tile(logits, (len(x), 1)), 1.5).log_prob(points).numpy()
+    exact = -integrate.trapezoid(np.exp(logp) * logp, x)
+    standard_error = estimates.std() / np.sqrt(draws)
+    assert abs(estimates.mean() - exact) < 4 * standard_error + 1e-3
+
+
+# --- shapes and types -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rows", [1, 7])
+def test_densities_have_one_number_per_row(kit, rows):
+    dist = make_gumbel(kit, random_logits(rows))
+
+    for value in [
+        dist.logp(dist.sample()),
+        dist.logp(kit.tensor(np.zeros(rows, np.int64))),
+        dist.entropy_estimate(),
+    ]:
+        assert tuple(value.shape) == (rows,)
+        assert value.dtype == dist.inputs.dtype
+
+
+@pytest.mark.parametrize("rows", [1, 7])
+@pytest.mark.parametrize("method", ["sample", "deterministic_sample"])
+def test_samples_have_shape_and_dtype_of_inputs(kit, method, rows):
+    dist = make_gumbel(kit, random_logits(rows, n=4))
+
+    sample = getattr(dist, method)()
+
+    assert tuple(sample.shape) == (rows, 4)
+    assert sample.dtype == dist.inputs.dtype
+    np.testing.assert_array_equal(kit.numpy(dist.last_sample), kit.numpy(sample))
+
+
+@pytest.mark.parametrize("rows", [1, 7])
+@pytest.mark.parametrize("method", ["sample", "deterministic_sample"])
+def test_stored_inputs_give_the_same_logp(kit, method, rows):
+    dist = make_gumbel(kit, random_logits(rows))
+    stored_action = kit.numpy(getattr(dist, method)()).astype(np.float32)
+
+    restored = make_gumbel(kit, kit.numpy(dist.inputs))
+
+    np.testing.assert_array_equal(
+        kit.numpy(restored.logp(stored_action)), kit.numpy(dist.sampled_action_logp())
+    )
+
+
+def test_inputs_may_be_an_array(kit):
+    logits = random_logits()
     cls = kit.load("GumbelSoftmax")
-    return cls(cls.masked(kit.tensor(logits, dtype), kit.tensor(mask)), None, **kwargs)
+
+    from_array = cls(logits)
+    from_tensor = cls(kit.tensor(logits))
+
+    one_hots = kit.numpy(from_array.deterministic_sample())
+    np.testing.assert_array_equal(one_hots, kit.numpy(from_tensor.deterministic_sample()))
+    np.testing.assert_array_equal(
+        kit.numpy(from_array.logp(one_hots)), kit.numpy(from_tensor.logp(one_hots))
+    )
+
+
+def test_raw_actions_are_one_hots(kit):
+    assert kit.load("GumbelSoftmax").raw_kind == "onehot"
+
+
+def test_output_shape_is_number_of_values(kit):
+    space = spaces.Discrete(4, start=2)
+
+    assert kit.load("GumbelSoftmax").required_model_output_shape(space) == 4
+
+
+def test_output_shape_for_multi_binary_is_an_error(kit):
+    with pytest.raises(UnsupportedSpaceError, match="requires a Discrete space, found MultiBinary"):
+        kit.load("GumbelSoftmax").required_model_output_shape(spaces.MultiBinary(3))
+
+
+# --- temperature ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("temperature", [0.0, -1.0, float("nan"), float("inf")])
+def test_temperature_must_be_positive_and_finite(kit, temperature):
+    with pytest.raises(ConfigError, match="temperature must be positive, found"):
+        make_gumbel(kit, random_logits(), temperature=temperature)
+
+
+@pytest.mark.parametrize("temperature", [0.5, 1.0, 2.0])
+def test_options_contain_temperature_of_config(kit, temperature):
+    space = SpaceInfo.read(spaces.Discrete(4), "action")
+    config = {"gumbel_softmax_temperature": temperature}
+
+    options = kit.load("GumbelSoftmax").options_for(space, config)
+
+    assert make_gumbel(kit, random_logits(n=4), **options).temperature == temperature
+
+
+def test_temperature_of_config_reaches_distribution(kit):
+    config = {"custom_action_dist": "gumbel_softmax", "gumbel_softmax_temperature": 0.25}
+
+    dist_class, _ = default_catalog().action_dist(spaces.Discrete(4), config, None, kit.framework)
+
+    assert dist_class(kit.tensor(random_logits(n=4))).temperature == 0.25
+
+
+# --- samples --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("temperature", [0.05, 0.5, 3.0])
+def test_samples_are_in_the_simplex(kit, temperature):
+    kit.seed(0)
+    logits = np.tile(random_logits(rows=1), (20_000, 1))
+
+    samples = kit.numpy(make_gumbel(kit, logits, temperature=temperature).sample())
+
+    assert (samples >= 0).all()
+    np.testing.assert_allclose(samples.sum(axis=1), 1, rtol=1e-5)
+
+
+@pytest.mark.parametrize("temperature", [0.05, 0.5, 3.0])
+def test_largest_entry_of_samples_is_categorical(kit, temperature):
+    kit.seed(0)
+    draws = 20_000
+    logits = random_logits(rows=1, n=4)
+
+    dist = make_gumbel(kit, np.tile(logits, (draws, 1)), temperature=temperature)
+    samples = kit.numpy(dist.sample())
+
+    counts = np.bincount(samples.argmax(axis=1), minlength=4)
+    probabilities = special.softmax(logits[0].astype(np.float64))
+    assert stats.chisquare(counts, draws * probabilities).pvalue > 1e-3
+    # The test can tell: slightly different logits do not fit.
+    wrong = special.softmax(logits[0] + [0.2, 0, 0, 0])
+    assert stats.chisquare(counts, draws * wrong).pvalue < 1e-3
+
+
+def test_samples_are_distributed_as_in_torch_distributions(kit):
+    kit.seed(1)
+    torch.manual_seed(1)
+    logits = np.tile(random_logits(rows=1, n=4), (20_000, 1))
+
+    ours = kit.numpy(make_gumbel(kit, logits, temperature=0.7).sample())
+    theirs = exact_gumbel(logits, temperature=0.7).sample().numpy()
+
+    for entry in range(4):
+        assert stats.ks_2samp(ours[:, entry], theirs[:, entry]).pvalue > 1e-3
+    # The test can tell two entries apart.
+    assert stats.ks_2samp(ours[:, 0], ours[:, 1]).pvalue < 1e-3
+
+
+def test_lower_temperature_comes_closer_to_one_hots(kit):
+    kit.seed(2)
+    logits = np.zeros((2000, 4), np.float32)
+
+    largest_entry = {}
+    for temperature in (0.1, 1.0, 10.0):
+        samples = kit.numpy(make_gumbel(kit, logits, temperature=temperature).sample())
+        largest_entry[temperature] = samples.max(axis=1).mean()
+
+    assert largest_entry[0.1] > 0.9 > largest_entry[1.0] > 0.45 > largest_entry[10.0]
+
+
+def test_each_sample_is_new(kit):
+    dist = make_gumbel(kit, random_logits())
+
+    assert not np.array_equal(kit.numpy(dist.sample()), kit.numpy(dist.sample()))
+
+
+def test_deterministic_sample_is_one_hot_of_most_likely_value(kit):
+    logits = random_logits(n=4)
+
+    sample = make_gumbel(kit, logits).deterministic_sample()
+
+    np.testing.assert_array_equal(kit.numpy(sample), np.eye(4)[logits.argmax(axis=1)])
+
+
+# --- gradients ------------------------------------------------------------------------------------
+
+
+def rsample(kit, logits, **options):
+    """Sample with a fixed seed."""
+    kit.seed(3)
+    return kit.load("GumbelSoftmax")(logits).rsample(**options)
+
+
+def test_rsample_has_gradient_of_softmax(kit):
+    logits = random_logits(n=4)
+    weights = np.arange(4, dtype=np.float32)
+
+    gradient = kit.gradient(lambda x: rsample(kit, x) * kit.tensor(weights), at=logits)
+
+    # d/dlogit_i of sum_j w_j x_j, where x = softmax(logits + noise), is x_i (w_i - sum_j w_j x_j).
+    x = kit.numpy(rsample(kit, kit.tensor(logits))).astype(np.float64)
+    expected = x * (weights - (x * weights).sum(axis=1, keepdims=True))
+    assert np.abs(gradient).sum() > 0.1
+    np.testing.assert_allclose(gradient, expected, atol=1e-5)
+
+
+def test_straight_through_rsample_keeps_the_gradient(kit):
+    logits = random_logits(n=4)
+    weights = kit.tensor(np.arange(4, dtype=np.float32))
+
+    relaxed = kit.gradient(lambda x: rsample(kit, x) * weights, at=logits)
+    exact = kit.gradient(lambda x: rsample(kit, x, straight_through=True) * weights, at=logits)
+
+    np.testing.assert_allclose(exact, relaxed, atol=1e-6)
+
+
+def test_straight_through_rsample_is_one_hot_of_largest_entry(kit):
+    logits = kit.tensor(random_logits(n=4))
+
+    relaxed = kit.numpy(rsample(kit, logits))
+    one_hot = kit.numpy(rsample(kit, logits, straight_through=True))
+
+    np.testing.assert_array_equal(one_hot, np.eye(4)[relaxed.argmax(axis=1)])
+
+
+def test_sample_has_no_gradient():
+    from rlcatalog_categorical.torch import GumbelSoftmax
+
+    logits = torch.from_numpy(random_logits()).requires_grad_()
+
+    assert GumbelSoftmax(logits).rsample().requires_grad
+    assert not GumbelSoftmax(logits).sample().requires_grad
+
+
+@pytest.mark.parametrize("temperature", [0.4, 2.0])
+def test_gradient_of_logp_matches_finite_differences(kit, temperature):
+    cls = kit.load("GumbelSoftmax")
+    logits = random_logits(rows=3, n=4).astype(np.float64)
+    points = points_inside(n=4)[:3]
+    points[1] = [0, 1, 0, 0]
+    points[2] = [0.25, 0, 0.75, 0]
+
+    def compute(logits):
+        return cls(logits, temperature=temperature).logp(kit.tensor(points))
+
+    np.testing.assert_allclose(
+        kit.gradient(compute, at=logits), kit.numeric_gradient(compute, at=logits), atol=1e-6
+    )
+
+
+@pytest.mark.parametrize("temperature", [0.01, 1.0, 5.0])
+def test_gradient_of_entropy_estimate_is_finite(kit, temperature):
+    cls = kit.load("GumbelSoftmax")
+    large_logits = np.tile(20 * random_logits(), (50, 1))
+
+    gradient = kit.gradient(
+        lambda logits: cls(logits, temperature=temperature).entropy_estimate(), at=large_logits
+    )
+
+    assert np.isfinite(gradient).all()
+
+
+# --- masks ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.grid
 @pytest.mark.parametrize("temperature", [0.1, 1.0, 1000.0])
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
-def test_under_a_mask_forbidden_entries_are_zero_in_a_million(kit, temperature, dtype):
+def test_masked_entries_are_zero_in_a_million_draws(kit, temperature, dtype):
     kit.seed(4)
-    times = 10**6 // (ROWS * N) + 1
-    logits, mask = np.tile(np.where(MASK, LOGITS, 50), (times, 1)), np.tile(MASK, (times, 1))
-    samples = kit.array(masked(kit, logits, mask, dtype, temperature=temperature).sample())
-    np.testing.assert_array_equal(samples[~mask], 0)
+    copies = 10**6 // (7 * 4) + 1  # of seven rows with four entries
+    mask = np.tile(MASK, (copies, 1))
+    # The forbidden entries would be very likely.
+    logits = np.where(mask, np.tile(random_logits(), (copies, 1)), 50)
+
+    samples = kit.numpy(make_masked(kit, logits, mask, dtype, temperature=temperature).sample())
+
     assert samples.size >= 10**6
+    np.testing.assert_array_equal(samples[~mask], 0)
 
 
-def test_under_a_mask_the_density_is_that_over_the_allowed_values(kit):
-    x = points(0.6, n=3)
-    expected = truth(np.delete(LOGITS, 1, axis=1), 0.6).log_prob(torch.from_numpy(x))
-    dist = masked(kit, LOGITS, MASK, temperature=0.6)
-    whole = np.insert(x, 1, 0.0, axis=1).astype(np.float32)
-    np.testing.assert_allclose(
-        kit.array(dist.logp(kit.tensor(whole))), expected, rtol=1e-4, atol=1e-4
-    )
-    assert (kit.array(dist.logp(np.full(ROWS, 1))) < -1e38).all()
+def test_masked_density_is_that_of_allowed_values(kit):
+    logits = random_logits(rows=7, n=4)
+    points = points_inside(n=3, temperature=0.6)
+    with_zero = np.insert(points, 1, 0.0, axis=1).astype(np.float32)
+
+    dist = make_masked(kit, logits, MASK, temperature=0.6)  # forbids the second of four
+    logp = dist.logp(kit.tensor(with_zero))
+
+    allowed_logits = np.delete(logits, 1, axis=1)
+    expected = exact_gumbel(allowed_logits, 0.6).log_prob(torch.from_numpy(points))
+    np.testing.assert_allclose(kit.numpy(logp), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_masked_logp_of_forbidden_value_is_low(kit):
+    dist = make_masked(kit, random_logits(rows=7, n=4), MASK)  # forbids value 1
+
+    assert (kit.numpy(dist.logp(np.full(7, 1))) < -1e38).all()
+
+
+def test_masked_gradient_is_zero_for_forbidden_values(kit):
     cls = kit.load("GumbelSoftmax")
-    found = kit.gradient(
-        lambda t: cls(cls.masked(t, kit.tensor(MASK))).logp(kit.tensor(whole)), LOGITS
-    )
-    assert np.isfinite(found).all()
-    np.testing.assert_array_equal(found[~MASK], 0)
+    points = np.insert(points_inside(n=3), 1, 0.0, axis=1).astype(np.float32)
+
+    def compute(logits):
+        return cls(cls.masked(logits, kit.tensor(MASK))).logp(kit.tensor(points))
+
+    gradient = kit.gradient(compute, at=random_logits(rows=7, n=4))
+
+    assert np.isfinite(gradient).all()
+    np.testing.assert_array_equal(gradient[~MASK], 0)
 
 
-@pytest.mark.parametrize("rows", [1, 7])
-def test_nothing_broadcasts(kit, rows):
-    dist = gumbel(kit, LOGITS[:rows])
-    for draw in (dist.sample, dist.deterministic_sample):
-        sample = draw()
-        assert tuple(sample.shape) == (rows, N)
-        assert sample.dtype == dist.inputs.dtype
-        np.testing.assert_array_equal(kit.array(dist.last_sample), kit.array(sample))
-        stored = kit.array(sample).astype(np.float32)
-        again = gumbel(kit, kit.array(dist.inputs))
-        np.testing.assert_array_equal(
-            kit.array(again.logp(stored)), kit.array(dist.sampled_action_logp())
-        )
-    for value in (
-        dist.logp(sample),
-        dist.entropy_estimate(),
-        dist.logp(kit.tensor(np.zeros(rows, np.int64))),
-    ):
-        assert tuple(value.shape) == (rows,)
-        assert value.dtype == dist.inputs.dtype
-    assert dist.raw_kind == "onehot"
-    assert not np.array_equal(kit.array(dist.sample()), kit.array(dist.sample()))
-
-
-def test_the_deterministic_sample_is_the_one_hot_of_the_most_likely_value(kit):
-    found = kit.array(gumbel(kit).deterministic_sample())
-    np.testing.assert_array_equal(found, np.eye(N)[LOGITS.argmax(axis=1)])
+# --- extreme inputs -------------------------------------------------------------------------------
 
 
 @pytest.mark.grid
@@ -267,58 +480,37 @@ def test_extreme_logits_give_finite_numbers(kit, dtype, temperature):
     if dtype == "float16":
         extremes = np.clip(extremes, -3e4, 3e4)
     logits = np.array(list(itertools.product(extremes, repeat=3)))
-    dist = gumbel(kit, logits, dtype, temperature=temperature)
+    rows = len(logits)
+
+    dist = make_gumbel(kit, logits, dtype, temperature=temperature)
+
     sample = dist.sample()
-    assert np.isfinite(kit.array(sample)).all()
-    for value in (
-        dist.logp(sample),
-        dist.logp(np.tile([0.5, 0, 0.5], (len(logits), 1))),
-        dist.entropy_estimate(),
-    ):
-        assert np.isfinite(kit.array(value)).all()
+    assert np.isfinite(kit.numpy(sample)).all()
+    assert np.isfinite(kit.numpy(dist.logp(sample))).all()
+    assert np.isfinite(kit.numpy(dist.logp(np.tile([0.5, 0, 0.5], (rows, 1))))).all()
+    assert np.isfinite(kit.numpy(dist.entropy_estimate())).all()
     for value in range(3):
-        assert np.isfinite(kit.array(dist.logp(np.full(len(logits), value)))).all()
+        assert np.isfinite(kit.numpy(dist.logp(np.full(rows, value)))).all()
 
 
-def test_the_frameworks_agree(kits):
-    x = points(1.0).astype(np.float32)
-    x[0] = [0, 0, 1, 0]
-    one, other = (kit.array(gumbel(kit, temperature=0.5).logp(x)) for kit in kits)
-    np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
+# --- tracing --------------------------------------------------------------------------------------
 
 
-def test_wrong_arguments_are_refused(kit):
-    for temperature in (0.0, -1.0, float("nan"), float("inf")):
-        with pytest.raises(ConfigError, match="temperature must be positive, found"):
-            gumbel(kit, temperature=temperature)
-    with pytest.raises(
-        ModelContractError, match=r"expected one-hots \(7, 4\) or values \[7\], found shape \(3,\)"
-    ):
-        gumbel(kit).logp(np.zeros(3, np.int64))  # as they were given, in either framework
-    with pytest.raises(
-        ModelContractError,
-        match=r"expected one-hots \(7, 4\) or values \[7\], found shape \(7, 3\)",
-    ):
-        gumbel(kit).logp(kit.tensor(np.zeros((7, 3), np.float32)))
-    with pytest.raises(
-        UnsupportedSpaceError, match="GumbelSoftmax requires a Discrete space, found MultiBinary"
-    ):
-        gumbel(kit).required_model_output_shape(spaces.MultiBinary(3))
-    assert gumbel(kit).required_model_output_shape(spaces.Discrete(4, start=2)) == 4
-
-
-def test_it_can_be_traced_with_an_unknown_batch_size():
+def test_tf_function_of_any_batch_size():
     import tensorflow as tf
 
     from rlcatalog_categorical.tf import GumbelSoftmax
 
-    @tf.function(input_signature=[tf.TensorSpec([None, N], tf.float32)])
-    def run(inputs):
+    @tf.function(input_signature=[tf.TensorSpec([None, 4], tf.float32)])
+    def sample_and_score(inputs):
         dist = GumbelSoftmax(inputs, temperature=0.5)
-        sample = dist.sample()
-        return sample, dist.sample(), dist.logp(sample), dist.logp(tf.argmax(sample, axis=-1))
+        first = dist.sample()
+        second = dist.sample()
+        logp_of_value = dist.logp(tf.argmax(first, axis=-1))
+        return first, second, dist.logp(first), logp_of_value
 
-    first, second, logp, hard = run(tf.zeros([100, N]))
+    first, second, logp, logp_of_value = sample_and_score(tf.zeros([100, 4]))
+
     assert (first.numpy() != second.numpy()).any()
     assert np.isfinite(logp).all()
-    np.testing.assert_allclose(hard, -np.log(N), rtol=1e-5)
+    np.testing.assert_allclose(logp_of_value, -np.log(4), rtol=1e-5)

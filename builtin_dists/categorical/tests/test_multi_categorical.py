@@ -1,6 +1,4 @@
-"""Several choices at once against torch.distributions, exhaustive sums and one framework against
-the other.
-"""
+"""Several independent choices: densities, samples, masks, gradients, and sizes for spaces."""
 
 from __future__ import annotations
 
@@ -18,442 +16,748 @@ from rlcatalog_categorical.plugin import input_lens
 
 pytestmark = pytest.mark.twins
 
-RAGGED, EQUAL = (3, 2, 4), (3, 3, 3)
-ROWS = 7
-RNG = np.random.default_rng(0)
-LOGITS, OTHER = RNG.normal(0, 2, (2, ROWS, 9)).astype(np.float32)
-MASK = RNG.random((ROWS, 9)) < 0.6
-MASK[:, [1, 3, 8]] = True  # something is allowed in every choice of both
-both_lens = pytest.mark.parametrize("lens", [RAGGED, EQUAL], ids=["ragged", "equal"])
-PRECISION = {"float64": 1e-10, "float32": 1e-5, "float16": 4e-3, "bfloat16": 4e-2}
+#: Choices of different and of equal lengths; nine logits in both.
+each_lens = pytest.mark.parametrize("lens", [(3, 2, 4), (3, 3, 3)], ids=["ragged", "equal"])
+#: Allowed values in seven rows; each choice has at least one, for both lengths.
+MASK = np.random.default_rng(0).random((7, 9)) < 0.6
+MASK[:, [1, 3, 8]] = True
+TOLERANCES = {"float64": 1e-10, "float32": 1e-5, "float16": 4e-3, "bfloat16": 4e-2}
 
 
-def multi(kit, logits=LOGITS, lens=RAGGED, dtype=None, **kwargs):
-    return kit.load("MultiCategorical")(kit.tensor(logits, dtype), None, lens, **kwargs)
+def random_logits(rows=7, columns=9, seed=0):
+    return np.random.default_rng(seed).normal(0, 2, (rows, columns)).astype(np.float32)
 
 
-def parts(array, lens):
-    return np.split(np.asarray(array, np.float64), np.cumsum(lens)[:-1], axis=1)
+def make_multi(kit, logits, lens=(3, 2, 4), dtype=None, **options):
+    return kit.load("MultiCategorical")(kit.tensor(logits, dtype), None, lens, **options)
 
 
-def truths(logits, lens, mask=None):
-    if mask is not None:
-        logits = np.where(mask, np.asarray(logits, np.float64), -np.inf)
-    return [
-        torch.distributions.Categorical(logits=torch.from_numpy(p)) for p in parts(logits, lens)
-    ]
+def make_masked(kit, logits, mask, lens=(3, 2, 4), dtype=None):
+    cls = kit.load("MultiCategorical")
+    inputs = cls.masked(kit.tensor(logits, dtype), kit.tensor(mask), input_lens=lens)
+    return cls(inputs, None, lens)
 
 
-def every(lens):
+def exact_choices(logits, lens, mask=True):
+    """Return each choice as a distribution of torch.distributions in float64."""
+    logits = np.where(mask, np.asarray(logits, np.float64), -np.inf)
+    columns = np.split(logits, np.cumsum(lens)[:-1], axis=1)
+    return [torch.distributions.Categorical(logits=torch.from_numpy(part)) for part in columns]
+
+
+def all_actions(lens):
     return np.array(list(itertools.product(*map(range, lens))))
 
 
-def scores(kit, dist, actions):
-    """logp of each of some actions in every row, `[A, B]`."""
+def logp_of_all(kit, dist, lens):
+    """Return the log probability of every action in every row, `[actions, rows]`."""
+    rows = dist.inputs.shape[0]
     return np.stack(
-        [kit.array(dist.logp(kit.tensor(np.tile(a, (dist.inputs.shape[0], 1))))) for a in actions]
-    )
-
-
-@both_lens
-def test_logp_is_that_of_torch_distributions(kit, lens):
-    actions = every(lens)
-    expected = [
-        sum(
-            d.log_prob(torch.full((ROWS,), int(v)))
-            for d, v in zip(truths(LOGITS, lens), a, strict=True)
-        )
-        for a in actions
-    ]
-    found = scores(kit, multi(kit, lens=lens), actions)
-    np.testing.assert_allclose(found, np.stack(expected), rtol=1e-5, atol=1e-5)
-    np.testing.assert_allclose(np.exp(found).sum(axis=0), 1, rtol=1e-5)
-
-
-@both_lens
-def test_entropy_and_kl_are_those_of_torch_distributions_and_exhaustive_sums(kit, lens):
-    one, other = multi(kit, lens=lens), multi(kit, OTHER, lens)
-    entropies = np.stack([d.entropy() for d in truths(LOGITS, lens)], axis=1)
-    kls = np.stack(
         [
-            torch.distributions.kl_divergence(d, e)
-            for d, e in zip(truths(LOGITS, lens), truths(OTHER, lens), strict=True)
-        ],
-        axis=1,
-    )
-    np.testing.assert_allclose(kit.array(one.multi_entropy()), entropies, rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(kit.array(one.entropy()), entropies.sum(axis=1), rtol=1e-5)
-    np.testing.assert_allclose(kit.array(one.multi_kl(other)), kls, rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(kit.array(one.kl(other)), kls.sum(axis=1), rtol=1e-5)
-    logp, other_logp = (scores(kit, d, every(lens)).astype(np.float64) for d in (one, other))
-    np.testing.assert_allclose(
-        kit.array(one.entropy()), -(np.exp(logp) * logp).sum(axis=0), rtol=1e-5
-    )
-    np.testing.assert_allclose(
-        kit.array(one.kl(other)), (np.exp(logp) * (logp - other_logp)).sum(axis=0), rtol=1e-5
-    )
-    np.testing.assert_allclose(kit.array(one.kl(multi(kit, lens=lens))), 0, atol=1e-6)
-
-
-@both_lens
-@pytest.mark.parametrize("dtype", PRECISION)
-def test_under_a_mask_all_is_that_of_the_allowed_values_alone(kit, lens, dtype):
-    cls = kit.load("MultiCategorical")
-    one, other = (
-        cls(cls.masked(kit.tensor(x, dtype), kit.tensor(MASK), input_lens=lens), None, lens)
-        for x in (LOGITS, OTHER)
-    )
-    near = {"rtol": PRECISION[dtype], "atol": 4 * PRECISION[dtype]}
-    exact = [kit.array(kit.tensor(x, dtype)) for x in (LOGITS, OTHER)]
-    entropy = kl = 0
-    for p, q in zip(truths(exact[0], lens, MASK), truths(exact[1], lens, MASK), strict=True):
-        probs = p.probs.numpy()
-        entropy = entropy - special.xlogy(probs, probs).sum(axis=1)
-        kl = kl + special.rel_entr(probs, q.probs.numpy()).sum(axis=1)
-    np.testing.assert_allclose(kit.array(one.entropy()), entropy, **near)
-    np.testing.assert_allclose(kit.array(one.kl(other)), kl, **near)
-    logp = scores(kit, one, every(lens))
-    assert np.isfinite(logp).all()
-    allowed = np.stack(
-        [
-            np.all([m[:, v] for m, v in zip(parts(MASK, lens), a, strict=True)], axis=0)
-            for a in every(lens)
+            kit.numpy(dist.logp(kit.tensor(np.tile(action, (rows, 1)))))
+            for action in all_actions(lens)
         ]
     )
-    assert (logp[~allowed] < -6e4).all()
-    assert (logp[allowed] > -100).all()
-    np.testing.assert_allclose(
-        np.where(allowed, np.exp(logp), 0).sum(axis=0), 1, rtol=20 * PRECISION[dtype]
-    )
 
 
-@pytest.mark.grid
-@both_lens
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_no_forbidden_value_is_drawn_in_a_million(kit, lens, dtype):
-    kit.seed(0)
-    cls, k = kit.load("MultiCategorical"), len(lens)
-    times = 10**6 // (ROWS * k) + 1
-    logits = np.tile(np.where(MASK, LOGITS, 50), (times, 1))  # however likely they were
-    inputs = cls.masked(kit.tensor(logits, dtype), kit.tensor(np.tile(MASK, (times, 1))))
-    drawn = kit.array(cls(inputs, None, lens).sample())
-    assert drawn.size >= 10**6
-    for place, (allowed, n) in enumerate(zip(parts(MASK, lens), lens, strict=True)):
-        counts = np.stack(
-            [np.bincount(drawn[row::ROWS, place], minlength=n) for row in range(ROWS)]
+# --- densities ------------------------------------------------------------------------------------
+
+
+@each_lens
+def test_logp_is_sum_of_choices_log_probabilities(kit, lens):
+    logits = random_logits(rows=7, columns=9)
+
+    logp = logp_of_all(kit, make_multi(kit, logits, lens), lens)
+
+    choices = exact_choices(logits, lens)
+    for index, action in enumerate(all_actions(lens)):
+        expected = sum(
+            choice.logits[:, value] for choice, value in zip(choices, action, strict=True)
         )
-        assert counts.shape == (ROWS, n)
-        np.testing.assert_array_equal(counts[allowed == 0], 0)
+        np.testing.assert_allclose(logp[index], expected, rtol=1e-5, atol=1e-5)
 
 
-def test_padding_is_never_drawn_even_where_a_mask_allows_nothing(kit):
-    kit.seed(1)
-    cls = kit.load("MultiCategorical")
-    inputs = cls.masked(
-        kit.tensor(np.tile(LOGITS, (2000, 1))), kit.tensor(np.zeros((2000 * ROWS, 9), bool))
-    )
-    dist = cls(inputs, None, RAGGED)
-    for sample in (dist.sample(), dist.deterministic_sample()):
-        assert (kit.array(sample) < np.array(RAGGED)).all()
-    for value in (dist.entropy(), dist.kl(dist), dist.sampled_action_logp()):
-        assert np.isfinite(kit.array(value)).all()
+@each_lens
+def test_probabilities_sum_to_one(kit, lens):
+    logp = logp_of_all(kit, make_multi(kit, random_logits(), lens), lens)
+
+    np.testing.assert_allclose(np.exp(logp).sum(axis=0), 1, rtol=1e-5)
 
 
-@both_lens
-def test_samples_follow_the_probabilities(kit, lens):
-    kit.seed(2)
-    draws = 20_000
-    samples = kit.array(multi(kit, np.tile(LOGITS[:1], (draws, 1)), lens).sample())
-    for place, logits in enumerate(parts(LOGITS[:1], lens)):
-        counts = np.bincount(samples[:, place], minlength=lens[place])
-        assert stats.chisquare(counts, draws * special.softmax(logits[0])).pvalue > 1e-3
-        wrong = special.softmax(logits[0] + np.arange(lens[place]) * 0.2)
-        assert stats.chisquare(counts, draws * wrong).pvalue < 1e-3  # the control
-    joint = np.ravel_multi_index(samples.T, lens)
-    expected = np.exp(
-        scores(kit, multi(kit, LOGITS[:1], lens), every(lens))[:, 0].astype(np.float64)
-    )
-    likely = expected * draws > 5
-    kept = np.bincount(joint, minlength=len(expected))[likely]
-    assert (
-        stats.chisquare(kept, kept.sum() * expected[likely] / expected[likely].sum()).pvalue > 1e-3
-    )
+@each_lens
+def test_multi_entropy_is_entropy_of_each_choice(kit, lens):
+    logits = random_logits()
+
+    entropies = kit.numpy(make_multi(kit, logits, lens).multi_entropy())
+
+    for place, choice in enumerate(exact_choices(logits, lens)):
+        np.testing.assert_allclose(entropies[:, place], choice.entropy(), rtol=1e-5, atol=1e-6)
 
 
-@both_lens
-def test_gradients_are_those_of_finite_differences(kit, lens):
-    cls = kit.load("MultiCategorical")
-    at, other = LOGITS[:2].astype(np.float64), kit.tensor(OTHER[:2].astype(np.float64))
-    actions = np.array([[1, 0, 2], [2, 1, 0]])
-    for function in (
-        lambda d: d.logp(kit.tensor(actions)),
-        lambda d: d.entropy(),
-        lambda d: d.kl(cls(other, None, lens)),
-        lambda d: cls(other, None, lens).kl(d),
-    ):
-        for mask in (np.ones((2, 9), bool), MASK[:2]):
+@each_lens
+def test_entropy_is_sum_of_choices_entropies(kit, lens):
+    logits = random_logits()
 
-            def value(x, function=function, mask=mask):
-                return function(cls(cls.masked(x, kit.tensor(mask)), None, lens))
+    entropy = make_multi(kit, logits, lens).entropy()
 
-            if mask.all():
-                np.testing.assert_allclose(
-                    kit.gradient(value, at), kit.numeric_gradient(value, at), atol=1e-7
-                )
-            found = kit.gradient(value, at)
-            assert np.isfinite(found).all()
-            np.testing.assert_array_equal(found[~mask], 0)
+    expected = sum(choice.entropy() for choice in exact_choices(logits, lens))
+    np.testing.assert_allclose(kit.numpy(entropy), expected, rtol=1e-5)
 
 
-@both_lens
+@each_lens
+def test_entropy_is_sum_over_all_actions(kit, lens):
+    dist = make_multi(kit, random_logits(), lens)
+
+    logp = logp_of_all(kit, dist, lens).astype(np.float64)
+
+    expected = -(np.exp(logp) * logp).sum(axis=0)
+    np.testing.assert_allclose(kit.numpy(dist.entropy()), expected, rtol=1e-5)
+
+
+@each_lens
+def test_multi_kl_is_kl_of_each_choice(kit, lens):
+    p = random_logits(seed=0)
+    q = random_logits(seed=1)
+
+    kls = kit.numpy(make_multi(kit, p, lens).multi_kl(make_multi(kit, q, lens)))
+
+    choices = zip(exact_choices(p, lens), exact_choices(q, lens), strict=True)
+    for place, (choice_p, choice_q) in enumerate(choices):
+        expected = torch.distributions.kl_divergence(choice_p, choice_q)
+        np.testing.assert_allclose(kls[:, place], expected, rtol=1e-5, atol=1e-6)
+
+
+@each_lens
+def test_kl_is_sum_over_choices(kit, lens):
+    p = make_multi(kit, random_logits(seed=0), lens)
+    q = make_multi(kit, random_logits(seed=1), lens)
+
+    expected = kit.numpy(p.multi_kl(q)).sum(axis=1)
+
+    np.testing.assert_allclose(kit.numpy(p.kl(q)), expected, rtol=1e-5)
+
+
+@each_lens
+def test_kl_is_sum_over_all_actions(kit, lens):
+    p = make_multi(kit, random_logits(seed=0), lens)
+    q = make_multi(kit, random_logits(seed=1), lens)
+
+    logp = logp_of_all(kit, p, lens).astype(np.float64)
+    logq = logp_of_all(kit, q, lens).astype(np.float64)
+
+    expected = (np.exp(logp) * (logp - logq)).sum(axis=0)
+    np.testing.assert_allclose(kit.numpy(p.kl(q)), expected, rtol=1e-5)
+
+
+@each_lens
+def test_kl_of_same_logits_is_zero(kit, lens):
+    logits = random_logits()
+
+    kl = make_multi(kit, logits, lens).kl(make_multi(kit, logits, lens))
+
+    np.testing.assert_allclose(kit.numpy(kl), 0, atol=1e-6)
+
+
+def test_kl_of_different_lengths_is_an_error(kit):
+    logits = random_logits(columns=9)
+
+    with pytest.raises(ModelContractError, match="input_lens differ"):
+        make_multi(kit, logits, lens=(3, 2, 4)).kl(make_multi(kit, logits, lens=(3, 3, 3)))
+
+
+def test_kl_with_bernoulli_is_an_error(kit):
+    logits = random_logits()
+
+    with pytest.raises(ModelContractError, match="expects another MultiCategorical"):
+        make_multi(kit, logits).kl(kit.load("Bernoulli")(kit.tensor(logits)))
+
+
+def test_densities_agree_between_frameworks(torch_kit, tf_kit):
+    actions = np.tile([2, 1, 3], (7, 1))
+    results = []
+    for kit in (torch_kit, tf_kit):
+        dist = make_multi(kit, random_logits(seed=0))
+        other = make_multi(kit, random_logits(seed=1))
+        tensors = [
+            dist.logp(actions),
+            dist.multi_entropy(),
+            dist.multi_kl(other),
+            dist.deterministic_sample(),
+        ]
+        results.append([kit.numpy(tensor) for tensor in tensors])
+
+    for by_torch, by_tf in zip(*results, strict=True):
+        np.testing.assert_allclose(by_torch, by_tf, atol=1e-5)
+
+
+# --- shapes and types -----------------------------------------------------------------------------
+
+
+@each_lens
 @pytest.mark.parametrize("rows", [1, 7])
-def test_nothing_broadcasts(kit, lens, rows):
-    dist = multi(kit, LOGITS[:rows], lens)
-    k = len(lens)
-    for draw in (dist.sample, dist.deterministic_sample):
-        sample = draw()
-        assert kit.array(sample).dtype == np.int64
-        assert tuple(sample.shape) == (rows, k)
-        np.testing.assert_array_equal(kit.array(dist.last_sample), kit.array(sample))
-        np.testing.assert_allclose(
-            kit.array(dist.sampled_action_logp()),
-            kit.array(dist.logp(kit.array(sample))),
-            rtol=1e-5,
-        )
-    for value in (
+def test_densities_have_one_number_per_row(kit, lens, rows):
+    dist = make_multi(kit, random_logits(rows), lens)
+    sample = dist.sample()
+
+    for value in [
         dist.logp(sample),
         dist.entropy(),
         dist.kl(dist),
         dist.entropy_estimate(),
         dist.sampled_action_logp(),
-    ):
+    ]:
         assert tuple(value.shape) == (rows,)
         assert value.dtype == dist.inputs.dtype
-    for value in (dist.multi_entropy(), dist.multi_kl(dist)):
-        assert tuple(value.shape) == (rows, k)
 
 
-def test_each_sample_is_fresh(kit):
-    dist = multi(kit, np.zeros((500, 9), np.float32), EQUAL)
-    one, other = kit.array(dist.sample()), kit.array(dist.sample())
-    assert 0.25 < (one == other).mean() < 0.42
+@each_lens
+@pytest.mark.parametrize("rows", [1, 7])
+def test_multi_entropy_and_multi_kl_have_a_column_per_choice(kit, lens, rows):
+    dist = make_multi(kit, random_logits(rows), lens)
+
+    assert tuple(dist.multi_entropy().shape) == (rows, 3)
+    assert tuple(dist.multi_kl(dist).shape) == (rows, 3)
 
 
-def test_actions_may_come_in_any_form(kit):
-    logits = RNG.normal(size=(ROWS, 12)).astype(np.float32)
-    dist = multi(kit, logits, (2, 4, 3, 3))
-    actions = RNG.integers(0, 2, (ROWS, 4))
-    expected = sum(
-        d.log_prob(torch.from_numpy(a))
-        for d, a in zip(truths(logits, (2, 4, 3, 3)), actions.T, strict=True)
-    )
-    lists = [kit.tensor(column) for column in actions.T]
-    for form in (
-        actions,
-        actions.astype(np.float32),
-        kit.tensor(actions),
-        kit.tensor(actions.astype(np.float32)),
-        kit.tensor(actions, "bfloat16"),
-        actions.astype(np.uint8),
-        actions.tolist(),
-        actions.reshape(ROWS, 2, 2),
-        lists,
-        tuple(lists),
-        [column[:, None] for column in actions.T],
-        list(actions.T),
-    ):
-        np.testing.assert_allclose(kit.array(dist.logp(form)), expected, rtol=1e-5)
+@each_lens
+@pytest.mark.parametrize("rows", [1, 7])
+@pytest.mark.parametrize("method", ["sample", "deterministic_sample"])
+def test_samples_are_int64_with_a_column_per_choice(kit, method, lens, rows):
+    dist = make_multi(kit, random_logits(rows), lens)
+
+    sample = kit.numpy(getattr(dist, method)())
+
+    assert sample.shape == (rows, 3)
+    assert sample.dtype == np.int64
 
 
-def test_a_list_of_as_many_tensors_as_rows_is_one_tensor_per_choice(kit):
-    dist = multi(kit, LOGITS[:3], RAGGED)
-    actions = np.array([[2, 1, 3], [0, 1, 0], [1, 0, 2]])
-    np.testing.assert_array_equal(
-        kit.array(dist.logp(list(actions.T))), kit.array(dist.logp(actions))
+@each_lens
+@pytest.mark.parametrize("rows", [1, 7])
+@pytest.mark.parametrize("method", ["sample", "deterministic_sample"])
+def test_sampled_action_logp_is_that_of_the_last_sample(kit, method, lens, rows):
+    dist = make_multi(kit, random_logits(rows), lens)
+
+    sample = kit.numpy(getattr(dist, method)())
+
+    np.testing.assert_array_equal(kit.numpy(dist.last_sample), sample)
+    np.testing.assert_allclose(
+        kit.numpy(dist.sampled_action_logp()), kit.numpy(dist.logp(sample)), rtol=1e-5
     )
 
 
 @pytest.mark.parametrize(
-    "actions", [np.zeros((3, ROWS)), np.zeros((ROWS, 2)), np.zeros(3), np.zeros((1, 3))]
+    "convert",
+    [
+        lambda kit, actions: actions,
+        lambda kit, actions: actions.astype(np.float32),
+        lambda kit, actions: actions.astype(np.uint8),
+        lambda kit, actions: actions.tolist(),
+        lambda kit, actions: actions.reshape(7, 2, 2),
+        lambda kit, actions: kit.tensor(actions),
+        lambda kit, actions: kit.tensor(actions.astype(np.float32)),
+        lambda kit, actions: kit.tensor(actions, "bfloat16"),
+        lambda kit, actions: [kit.tensor(column) for column in actions.T],
+        lambda kit, actions: tuple(kit.tensor(column) for column in actions.T),
+        lambda kit, actions: [column[:, None] for column in actions.T],
+        lambda kit, actions: list(actions.T),
+    ],
+    ids=[
+        "int64",
+        "float32",
+        "uint8",
+        "list of rows",
+        "shape of the space",
+        "tensor",
+        "float32 tensor",
+        "bfloat16 tensor",
+        "list of tensors",
+        "tuple of tensors",
+        "list of columns",
+        "list of arrays",
+    ],
 )
-def test_actions_of_a_wrong_shape_are_refused(kit, actions):
-    with pytest.raises(
-        ModelContractError, match=r"expected actions \[7, 3\], or a list of 3 tensors \[7\]"
-    ):
-        multi(kit).logp(kit.tensor(actions))
+def test_logp_takes_actions_in_any_form(kit, convert):
+    logits = random_logits(rows=7, columns=12)
+    actions = np.random.default_rng(0).integers(0, 2, (7, 4))
+
+    logp = make_multi(kit, logits, lens=(2, 4, 3, 3)).logp(convert(kit, actions))
+
+    expected = 0
+    for place, choice in enumerate(exact_choices(logits, lens=(2, 4, 3, 3))):
+        expected = expected + choice.log_prob(torch.from_numpy(actions[:, place]))
+    np.testing.assert_allclose(kit.numpy(logp), expected, rtol=1e-5)
 
 
-def test_the_lens_may_come_in_any_form(kit):
-    expected = kit.array(multi(kit).entropy())
-    for lens in (
-        list(RAGGED),
-        np.array(RAGGED),
-        np.array(RAGGED, np.int32),
-        tuple(np.array(RAGGED)),
-    ):
-        np.testing.assert_array_equal(kit.array(multi(kit, lens=lens).entropy()), expected)
-    space = spaces.MultiDiscrete(RAGGED, start=[5, 0, -3])
+def test_logp_reads_list_as_choices_even_if_as_long_as_rows(kit):
+    dist = make_multi(kit, random_logits(rows=3), lens=(3, 2, 4))
+    actions = np.array([[2, 1, 3], [0, 1, 0], [1, 0, 2]])
+
+    logp_of_columns = dist.logp(list(actions.T))
+
+    np.testing.assert_array_equal(kit.numpy(logp_of_columns), kit.numpy(dist.logp(actions)))
+
+
+@pytest.mark.parametrize("rows", [2, 3, 5])
+def test_logp_reads_array_and_list_of_columns_alike(kit, rows):
+    dist = make_multi(kit, random_logits(rows, columns=5), lens=(2, 3))
+    actions = np.zeros((rows, 2), np.int64)
+
+    by_array = kit.numpy(dist.logp(kit.tensor(actions)))
+    by_list = kit.numpy(dist.logp([kit.tensor(column) for column in actions.T]))
+
+    assert by_list.shape == (rows,)
+    np.testing.assert_array_equal(by_array, by_list)
+
+
+def test_logp_of_single_choice_takes_list_of_one_tensor(kit):
+    logits = random_logits(rows=4, columns=3)
+    actions = np.array([2, 0, 1, 1])
+
+    logp = make_multi(kit, logits, lens=(3,)).logp([kit.tensor(actions)])
+
+    expected = special.log_softmax(logits, axis=1)[np.arange(4), actions]
+    np.testing.assert_allclose(kit.numpy(logp), expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(3, 7), (7, 2), (3,), (1, 3), (8, 3), (7, 4)])
+def test_logp_of_actions_with_wrong_shape_is_an_error(kit, shape):
+    dist = make_multi(kit, random_logits(rows=7), lens=(3, 2, 4))
+
+    with pytest.raises(ModelContractError, match=r"expected actions \[7, 3\], or a list of 3"):
+        dist.logp(kit.tensor(np.zeros(shape)))
+
+
+def test_inputs_may_be_an_array(kit):
+    logits = random_logits(columns=5)
+    cls = kit.load("MultiCategorical")
+
+    from_array = cls(logits, input_lens=(2, 3))
+    from_tensor = cls(kit.tensor(logits), input_lens=(2, 3))
+
+    actions = kit.numpy(from_array.deterministic_sample())
+    np.testing.assert_array_equal(actions, kit.numpy(from_tensor.deterministic_sample()))
     np.testing.assert_array_equal(
-        kit.array(multi(kit, lens=None, action_space=space).entropy()), expected
+        kit.numpy(from_array.logp(actions)), kit.numpy(from_tensor.logp(actions))
     )
 
 
-def test_wrong_arguments_are_refused(kit):
-    with pytest.raises(
-        ConfigError,
-        match=r"needs input_lens \(the number of values of each choice\) or action_space",
-    ):
-        multi(kit, lens=None)
+def test_inputs_are_not_changed(kit):
+    logits = random_logits()
+    inputs = kit.tensor(logits.copy())
+
+    dist = kit.load("MultiCategorical")(inputs, None, (3, 2, 4))
+    dist.sample()
+    dist.entropy()
+    dist.kl(dist)
+
+    np.testing.assert_array_equal(kit.numpy(inputs), logits)
+    assert dist.inputs is inputs
+
+
+@pytest.mark.parametrize("lens", [(2, 3), (3, 3)], ids=["ragged", "equal"])
+@pytest.mark.parametrize("wrong", ["rank 3", "rank 1", "too wide", "middle axis"])
+def test_inputs_of_wrong_shape_are_an_error(kit, lens, wrong):
+    width = sum(lens)
+    shapes = {
+        "rank 3": (4, width, 1),
+        "rank 1": (width,),
+        "too wide": (4, width + 1),
+        "middle axis": (4, 1, width),
+    }
+
+    with pytest.raises(ModelContractError, match=rf"requires inputs \[B, {width}\], found \("):
+        make_multi(kit, np.zeros(shapes[wrong], np.float32), lens)
+
+
+@pytest.mark.parametrize(
+    "lens",
+    [[3, 2, 4], np.array([3, 2, 4]), np.array([3, 2, 4], np.int32), tuple(np.array([3, 2, 4]))],
+    ids=["list", "int64", "int32", "tuple of int64"],
+)
+def test_input_lens_take_any_form(kit, lens):
+    logits = random_logits()
+
+    entropy = make_multi(kit, logits, lens).entropy()
+
+    expected = make_multi(kit, logits, lens=(3, 2, 4)).entropy()
+    np.testing.assert_array_equal(kit.numpy(entropy), kit.numpy(expected))
+
+
+def test_input_lens_default_to_those_of_the_action_space(kit):
+    logits = random_logits()
+    space = spaces.MultiDiscrete([3, 2, 4], start=[5, 0, -3])
+
+    entropy = make_multi(kit, logits, lens=None, action_space=space).entropy()
+
+    expected = make_multi(kit, logits, lens=(3, 2, 4)).entropy()
+    np.testing.assert_array_equal(kit.numpy(entropy), kit.numpy(expected))
+
+
+def test_input_lens_or_action_space_is_required(kit):
+    with pytest.raises(ConfigError, match="needs input_lens") as caught:
+        make_multi(kit, random_logits(), lens=None)
+
+    assert str(caught.value).endswith("(the number of values of each choice) or action_space.")
+
+
+def test_input_lens_below_1_are_an_error(kit):
     with pytest.raises(ConfigError, match=r"each at least 1; found \(9, 0\)"):
-        multi(kit, lens=(9, 0))
-    with pytest.raises(ModelContractError, match=r"requires inputs \[B, 5\], found \(7, 9\)"):
-        multi(kit, lens=(3, 2))
-    with pytest.raises(ModelContractError, match="input_lens differ"):
-        multi(kit).kl(multi(kit, lens=EQUAL))
-    with pytest.raises(ModelContractError, match="expects another MultiCategorical"):
-        multi(kit).kl(kit.load("Bernoulli")(kit.tensor(LOGITS)))
+        make_multi(kit, random_logits(columns=9), lens=(9, 0))
 
 
-EXTREMES = [0.0, 1e8, -1e8, 1.1e34, -1.1e34, 1.1e-34, -1e-6]
+def test_stored_inputs_give_the_same_distribution(kit):
+    dist = make_masked(kit, random_logits(), MASK)
+    stored_action = kit.numpy(dist.sample()).astype(np.float32)
+
+    restored = make_multi(kit, kit.numpy(dist.inputs))
+
+    np.testing.assert_array_equal(
+        kit.numpy(restored.logp(stored_action)), kit.numpy(dist.sampled_action_logp())
+    )
+    np.testing.assert_array_equal(kit.numpy(restored.entropy()), kit.numpy(dist.entropy()))
 
 
-@pytest.mark.parametrize("dtype", PRECISION)
-def test_extreme_logits_give_finite_numbers(kit, dtype):
-    rows = np.array(list(itertools.product(EXTREMES, repeat=3)), np.float64)
-    if dtype == "float16":
-        rows = np.clip(rows, -3e4, 3e4)
-    logits = np.concatenate([rows, rows[::-1], np.full((len(rows), 1), -np.inf)], axis=1)
-    lens = (2, 1, 4)
-    dist, other = multi(kit, logits, lens, dtype), multi(kit, logits[::-1].copy(), lens, dtype)
-    for sample in (dist.sample(), dist.deterministic_sample()):
-        assert (kit.array(sample) < [2, 1, 3]).all()
-        assert np.isfinite(kit.array(dist.logp(sample))).all()
-    for value in (
-        dist.entropy(),
-        dist.kl(other),
-        dist.kl(dist),
-        dist.logp(np.tile([0, 0, 3], (len(rows), 1))),
+def test_parts_have_the_size_of_each_choice(kit):
+    space = SpaceInfo.read(spaces.MultiDiscrete([2, 5, 3]), "action")
+
+    parts = kit.load("MultiCategorical").parts(space, 10, {"input_lens": (2, 5, 3)})
+
+    assert [part_space.n for part_space, _, _ in parts] == [2, 5, 3]
+    assert [size for _, _, size in parts] == [2, 5, 3]
+
+
+# --- samples --------------------------------------------------------------------------------------
+
+
+@each_lens
+def test_samples_of_each_choice_follow_its_probabilities(kit, lens):
+    kit.seed(2)
+    draws = 20_000
+    logits = random_logits(rows=1)
+
+    samples = kit.numpy(make_multi(kit, np.tile(logits, (draws, 1)), lens).sample())
+
+    for place, choice in enumerate(exact_choices(logits, lens)):
+        counts = np.bincount(samples[:, place], minlength=lens[place])
+        assert stats.chisquare(counts, draws * choice.probs[0].numpy()).pvalue > 1e-3
+        # The test can tell: slightly different logits do not fit.
+        wrong = special.softmax(choice.logits[0].numpy() + np.arange(lens[place]) * 0.2)
+        assert stats.chisquare(counts, draws * wrong).pvalue < 1e-3
+
+
+@each_lens
+def test_samples_of_choices_are_independent(kit, lens):
+    kit.seed(2)
+    draws = 20_000
+    logits = random_logits(rows=1)
+
+    samples = kit.numpy(make_multi(kit, np.tile(logits, (draws, 1)), lens).sample())
+
+    logp = logp_of_all(kit, make_multi(kit, logits, lens), lens)[:, 0]
+    expected_counts = draws * np.exp(logp.astype(np.float64))
+    counts = np.bincount(np.ravel_multi_index(samples.T, lens), minlength=len(logp))
+    # The chi-squared test needs more than about five expected draws of each action.
+    is_frequent = expected_counts > 5
+    expected_counts = expected_counts[is_frequent]
+    counts = counts[is_frequent]
+    expected_counts *= counts.sum() / expected_counts.sum()
+    assert stats.chisquare(counts, expected_counts).pvalue > 1e-3
+
+
+def test_each_sample_is_new(kit):
+    dist = make_multi(kit, np.zeros((500, 9), np.float32), lens=(3, 3, 3))
+
+    first = kit.numpy(dist.sample())
+    second = kit.numpy(dist.sample())
+
+    assert 0.25 < (first == second).mean() < 0.42  # by chance: 1 of 3
+
+
+# --- masks ----------------------------------------------------------------------------------------
+
+
+@each_lens
+@pytest.mark.parametrize("dtype", TOLERANCES)
+def test_masked_entropy_is_that_of_allowed_values(kit, lens, dtype):
+    logits = random_logits(rows=7, columns=9)
+
+    entropy = kit.numpy(make_masked(kit, logits, MASK, lens, dtype).entropy())
+
+    rounded = kit.numpy(kit.tensor(logits, dtype))  # the logits as the dtype holds them
+    expected = sum(choice.entropy() for choice in exact_choices(rounded, lens, MASK))
+    tolerance = TOLERANCES[dtype]
+    np.testing.assert_allclose(entropy, expected, rtol=tolerance, atol=4 * tolerance)
+
+
+@each_lens
+@pytest.mark.parametrize("dtype", TOLERANCES)
+def test_masked_kl_is_that_of_allowed_values(kit, lens, dtype):
+    p = kit.numpy(kit.tensor(random_logits(seed=0), dtype))
+    q = kit.numpy(kit.tensor(random_logits(seed=1), dtype))
+
+    dist = make_masked(kit, p, MASK, lens, dtype)
+    kl = kit.numpy(dist.kl(make_masked(kit, q, MASK, lens, dtype)))
+
+    expected = 0
+    for choice_p, choice_q in zip(
+        exact_choices(p, lens, MASK), exact_choices(q, lens, MASK), strict=True
     ):
-        assert np.isfinite(kit.array(value)).all()
-    gradient = kit.gradient(lambda x: kit.load("MultiCategorical")(x, None, lens).entropy(), logits)
+        expected = expected + torch.distributions.kl_divergence(choice_p, choice_q)
+    tolerance = TOLERANCES[dtype]
+    np.testing.assert_allclose(kl, expected, rtol=tolerance, atol=4 * tolerance)
+
+
+@each_lens
+@pytest.mark.parametrize("dtype", TOLERANCES)
+def test_masked_probabilities_of_allowed_actions_sum_to_one(kit, lens, dtype):
+    dist = make_masked(kit, random_logits(), MASK, lens, dtype)
+
+    logp = logp_of_all(kit, dist, lens)
+
+    # An action is allowed in a row if the value of each choice is.
+    masks = np.split(MASK, np.cumsum(lens)[:-1], axis=1)
+    is_allowed = np.array(
+        [
+            np.all([mask[:, value] for mask, value in zip(masks, action, strict=True)], axis=0)
+            for action in all_actions(lens)
+        ]
+    )
+    probabilities = np.where(is_allowed, np.exp(logp), 0)
+    np.testing.assert_allclose(probabilities.sum(axis=0), 1, rtol=20 * TOLERANCES[dtype])
+    assert np.isfinite(logp).all()
+    assert (logp[is_allowed] > -100).all()
+    assert (logp[~is_allowed] < -6e4).all()
+
+
+@pytest.mark.grid
+@each_lens
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_masked_values_are_not_drawn_in_a_million_draws(kit, lens, dtype):
+    kit.seed(0)
+    copies = 10**6 // (7 * 3) + 1  # of seven rows with three choices
+    mask = np.tile(MASK, (copies, 1))
+    # The forbidden values would be very likely.
+    logits = np.where(mask, np.tile(random_logits(), (copies, 1)), 50)
+
+    samples = kit.numpy(make_masked(kit, logits, mask, lens, dtype).sample())
+
+    assert samples.size >= 10**6
+    first_columns = np.cumsum(lens) - lens
+    assert (samples < lens).all()
+    assert np.take_along_axis(mask, first_columns + samples, axis=1).all()
+
+
+def test_samples_are_in_range_even_if_mask_allows_nothing(kit):
+    kit.seed(1)
+    logits = np.tile(random_logits(), (2000, 1))
+
+    dist = make_masked(kit, logits, np.zeros(logits.shape, bool), lens=(3, 2, 4))
+
+    # Shorter choices have padding up to four values.
+    assert (kit.numpy(dist.sample()) < [3, 2, 4]).all()
+    assert (kit.numpy(dist.deterministic_sample()) < [3, 2, 4]).all()
+    assert np.isfinite(kit.numpy(dist.sampled_action_logp())).all()
+    assert np.isfinite(kit.numpy(dist.entropy())).all()
+    assert np.isfinite(kit.numpy(dist.kl(dist))).all()
+
+
+# --- gradients ------------------------------------------------------------------------------------
+
+
+def logp_of_actions(dist, other):
+    return dist.logp(np.array([[1, 0, 2], [2, 1, 0]]))
+
+
+def entropy(dist, other):
+    return dist.entropy()
+
+
+def kl(dist, other):
+    return dist.kl(other)
+
+
+def reverse_kl(dist, other):
+    return other.kl(dist)
+
+
+quantities = pytest.mark.parametrize("quantity", [logp_of_actions, entropy, kl, reverse_kl])
+
+
+@each_lens
+@quantities
+def test_gradient_matches_finite_differences(kit, lens, quantity):
+    logits = random_logits(rows=2, seed=0).astype(np.float64)
+    other = make_multi(kit, random_logits(rows=2, seed=1).astype(np.float64), lens)
+
+    def compute(inputs):
+        return quantity(kit.load("MultiCategorical")(inputs, None, lens), other)
+
+    np.testing.assert_allclose(
+        kit.gradient(compute, at=logits), kit.numeric_gradient(compute, at=logits), atol=1e-7
+    )
+
+
+@each_lens
+@quantities
+def test_masked_gradient_is_zero_for_forbidden_values(kit, lens, quantity):
+    cls = kit.load("MultiCategorical")
+    mask = MASK[:2]
+    other = make_multi(kit, random_logits(rows=2, seed=1).astype(np.float64), lens)
+
+    def compute(logits):
+        return quantity(cls(cls.masked(logits, kit.tensor(mask)), None, lens), other)
+
+    gradient = kit.gradient(compute, at=random_logits(rows=2, seed=0).astype(np.float64))
+
+    assert np.isfinite(gradient).all()
+    np.testing.assert_array_equal(gradient[~mask], 0)
+
+
+# --- extreme inputs -------------------------------------------------------------------------------
+
+
+def extreme_logits(dtype):
+    """Return logits of 2, 1 and 4 values; the very last value has the logit -inf."""
+    extremes = [0.0, 1e8, -1e8, 1.1e34, -1.1e34, 1.1e-34, -1e-6]
+    if dtype == "float16":
+        extremes = np.clip(extremes, -3e4, 3e4)
+    triples = np.array(list(itertools.product(extremes, repeat=3)))
+    return np.concatenate([triples, triples[::-1], np.full((len(triples), 1), -np.inf)], axis=1)
+
+
+@pytest.mark.parametrize("dtype", TOLERANCES)
+@pytest.mark.parametrize("method", ["sample", "deterministic_sample"])
+def test_samples_of_extreme_logits_are_possible(kit, dtype, method):
+    dist = make_multi(kit, extreme_logits(dtype), lens=(2, 1, 4), dtype=dtype)
+
+    sample = getattr(dist, method)()
+
+    # The last of the 2 + 1 + 4 logits is -inf.
+    assert (kit.numpy(sample) < [2, 1, 3]).all()
+    assert np.isfinite(kit.numpy(dist.logp(sample))).all()
+
+
+@pytest.mark.parametrize("dtype", TOLERANCES)
+def test_densities_of_extreme_logits_are_finite(kit, dtype):
+    logits = extreme_logits(dtype)
+    dist = make_multi(kit, logits, lens=(2, 1, 4), dtype=dtype)
+    other = make_multi(kit, logits[::-1].copy(), lens=(2, 1, 4), dtype=dtype)
+    impossible_action = np.tile([0, 0, 3], (len(logits), 1))
+
+    assert np.isfinite(kit.numpy(dist.entropy())).all()
+    assert np.isfinite(kit.numpy(dist.kl(dist))).all()
+    assert np.isfinite(kit.numpy(dist.kl(other))).all()
+    assert np.isfinite(kit.numpy(dist.logp(impossible_action))).all()
+
+
+@pytest.mark.parametrize("dtype", TOLERANCES)
+def test_entropy_gradient_of_extreme_logits_is_finite(kit, dtype):
+    cls = kit.load("MultiCategorical")
+
+    gradient = kit.gradient(lambda x: cls(x, None, (2, 1, 4)).entropy(), extreme_logits(dtype))
+
     assert np.isfinite(gradient).all()
 
 
-def test_the_frameworks_agree(kits):
-    actions = np.tile([2, 1, 3], (ROWS, 1))
-    found = []
-    for kit in kits:
-        dist = multi(kit)
-        values = (
-            dist.logp(actions),
-            dist.multi_entropy(),
-            dist.multi_kl(multi(kit, OTHER)),
-            dist.deterministic_sample(),
-        )
-        found.append([kit.array(value) for value in values])
-    for one, other in zip(*found, strict=True):
-        np.testing.assert_allclose(one, other, atol=1e-5)
+# --- constants, tracing ---------------------------------------------------------------------------
 
 
-def test_what_is_stored_gives_the_same_numbers(kit):
-    cls = kit.load("MultiCategorical")
-    dist = cls(cls.masked(kit.tensor(LOGITS), kit.tensor(MASK)), None, RAGGED)
-    stored = kit.array(dist.sample()).astype(np.float32)
-    again = multi(kit, kit.array(dist.inputs))
-    np.testing.assert_array_equal(
-        kit.array(again.logp(stored)), kit.array(dist.sampled_action_logp())
-    )
-    np.testing.assert_array_equal(kit.array(again.entropy()), kit.array(dist.entropy()))
-
-
-def test_the_inputs_are_left_alone(kit):
-    given = kit.tensor(LOGITS.copy())
-    dist = kit.load("MultiCategorical")(given, None, RAGGED)
-    dist.sample(), dist.entropy(), dist.kl(dist)
-    np.testing.assert_array_equal(kit.array(given), LOGITS)
-    assert dist.inputs is given
-
-
-def test_what_is_remembered_while_acting_serves_in_training():
+def test_constants_cached_in_inference_mode_serve_in_training():
     from rlcatalog_categorical.torch import MultiCategorical
 
-    lens = (2, 5, 7)  # used nowhere else
+    lens = (2, 5, 7)  # used by no other test, so that nothing is cached yet
     with torch.inference_mode():
         MultiCategorical(torch.zeros(1, 14), None, lens).sample()
+
     inputs = torch.zeros(1, 14, requires_grad=True)
     MultiCategorical(inputs, None, lens).entropy().sum().backward()
+
     assert inputs.grad is not None
 
 
-def test_it_can_be_traced_with_an_unknown_batch_size():
+@pytest.fixture(scope="module")
+def traced():
+    """A TensorFlow function of any number of rows: samples twice and computes densities."""
     import tensorflow as tf
 
     from rlcatalog_categorical.tf import MultiCategorical
 
     @tf.function(input_signature=[tf.TensorSpec([None, 9], tf.float32)])
     def run(inputs):
-        dist = MultiCategorical(inputs, None, RAGGED)
+        dist = MultiCategorical(inputs, None, (3, 2, 4))
         sample = dist.sample()
-        return (
-            sample,
-            dist.sample(),
-            dist.logp(sample),
-            dist.logp(tf.cast(sample, tf.float32)),
-            dist.kl(dist),
-        )
+        return {
+            "sample": sample,
+            "second sample": dist.sample(),
+            "logp": dist.logp(sample),
+            "logp of floats": dist.logp(tf.cast(sample, tf.float32)),
+            "kl": dist.kl(dist),
+        }
 
-    for rows in (300, 1):
-        first, second, logp, stored, kl = run(tf.zeros([rows, 9]))
-        assert first.shape == (rows, 3)
-        np.testing.assert_allclose(logp, -np.log(24), rtol=1e-5)
-        np.testing.assert_array_equal(logp, stored)
-        np.testing.assert_allclose(kl, 0, atol=1e-6)
-        assert rows == 1 or (first.numpy() != second.numpy()).any()
+    return run
+
+
+@pytest.mark.parametrize("rows", [300, 1])
+def test_tf_function_computes_densities_of_any_batch_size(traced, rows):
+    results = traced(np.zeros((rows, 9), np.float32))
+
+    assert results["sample"].shape == (rows, 3)
+    np.testing.assert_allclose(results["logp"], -np.log(3 * 2 * 4), rtol=1e-5)
+    np.testing.assert_array_equal(results["logp"], results["logp of floats"])
+    np.testing.assert_allclose(results["kl"], 0, atol=1e-6)
+
+
+def test_tf_function_draws_a_new_sample_each_time(traced):
+    results = traced(np.zeros((300, 9), np.float32))
+
+    assert (results["sample"].numpy() != results["second sample"].numpy()).any()
 
 
 # --- spaces ---------------------------------------------------------------------------------------
 
-BOX_LENS = [
-    (spaces.Box(np.array([0, -3]), np.array([1, 4]), dtype=np.int32), (2, 8)),
-    (spaces.Box(0, 3, (2, 2), np.uint8), (4,) * 4),
-    (spaces.Box(0, 255, (), np.uint8), (256,)),
-    (spaces.Box(np.array([[-2], [7]]), np.array([[-2], [9]]), dtype=np.int64), (1, 3)),
-    (spaces.Box(0, 1, (3,), bool), (2, 2, 2)),
-    (spaces.MultiDiscrete(np.array([[2, 3], [4, 5]])), (2, 3, 4, 5)),
-    (spaces.MultiDiscrete([4, 2]), (4, 2)),
-]
-
 
 @pytest.mark.parametrize(
-    ("space", "lens"), BOX_LENS, ids=lambda value: str(value) if isinstance(value, tuple) else ""
+    ("space", "lens"),
+    [
+        (spaces.Box(np.array([0, -3]), np.array([1, 4]), dtype=np.int32), (2, 8)),
+        (spaces.Box(np.array([[-2], [7]]), np.array([[-2], [9]]), dtype=np.int64), (1, 3)),
+        (spaces.Box(0, 3, (2, 2), np.int8), (4, 4, 4, 4)),
+        (spaces.Box(0, 3, (2, 2), np.int32), (4, 4, 4, 4)),
+        (spaces.Box(0, 3, (2, 2), np.int64), (4, 4, 4, 4)),
+        (spaces.Box(0, 3, (2, 2), np.uint8), (4, 4, 4, 4)),
+        (spaces.Box(0, 3, (2, 2), np.uint16), (4, 4, 4, 4)),
+        (spaces.Box(0, 255, (), np.uint8), (256,)),
+        (spaces.Box(0, 1, (3,), bool), (2, 2, 2)),
+        (spaces.MultiDiscrete([4, 2]), (4, 2)),
+        (spaces.MultiDiscrete(np.array([[2, 3], [4, 5]])), (2, 3, 4, 5)),
+    ],
+    ids=str,
 )
-def test_each_value_of_a_space_counts_its_own_range(kit, space, lens):
+def test_input_lens_count_values_of_each_place(kit, space, lens):
     cls = kit.load("MultiCategorical")
+
+    assert cls.options_for(SpaceInfo.read(space, "action"), {}) == {"input_lens": lens}
     assert cls.required_model_output_shape(space, {}) == sum(lens)
     assert type(cls.required_model_output_shape(space, {})) is int
-    assert cls.options_for(SpaceInfo.read(space, "action"), {}) == {"input_lens": lens}
 
 
 @pytest.mark.parametrize(
-    ("space", "says"),
+    ("space", "message"),
     [
-        (
-            spaces.Box(-np.inf, np.inf, (2,), np.int16),
-            "action: MultiCategorical needs a lower and an upper bound",
-        ),
-        (
-            spaces.Box(0, 50_000, (2,), np.int32),
-            "would need 100,002 logits, more than 100,000; narrow its bounds",
-        ),
+        (spaces.Box(-np.inf, np.inf, (2,), np.int16), "needs a lower and an upper bound"),
+        (spaces.Box(0, 50_000, (2,), np.int32), "would need 100,002 logits, more than 100,000;"),
         (
             spaces.Box(np.iinfo(np.int64).min + 1, np.iinfo(np.int64).max - 1, (1,), np.int64),
             "more than 100,000",
         ),
-        (spaces.Box(0, 1, (2,)), "requires a MultiDiscrete or a Box of integers, found"),
         (spaces.MultiDiscrete([99_999, 2]), "would need 100,001 logits"),
+        (spaces.Box(0, 1, (2,)), "requires a MultiDiscrete or a Box of integers"),
     ],
+    ids=["unbounded", "2 x 50,001", "int64", "99,999 + 2", "float"],
 )
-def test_a_space_without_a_fair_number_of_values_is_refused(space, says):
-    with pytest.raises(UnsupportedSpaceError, match=says) as caught:
+def test_input_lens_of_unsuitable_space_are_an_error(space, message):
+    with pytest.raises(UnsupportedSpaceError, match=message) as caught:
         input_lens(SpaceInfo.read(space, "action"))
+
+    assert str(caught.value).startswith("action: ")
     assert isinstance(caught.value, CatalogError)

@@ -1,4 +1,4 @@
-"""A distribution over slates against the categorical of the same logits and exhaustive sums."""
+"""A distribution over slates: ordered selections of items, with one logit per slate."""
 
 from __future__ import annotations
 
@@ -16,164 +16,403 @@ from rlcatalog_categorical.slates import Slates
 
 pytestmark = pytest.mark.twins
 
-N, K, ROWS = 4, 2, 7
-ALL = np.array([pair for pair in itertools.product(range(N), repeat=K) if len(set(pair)) == K])
-RNG = np.random.default_rng(0)
-LOGITS, OTHER = RNG.normal(0, 2, (2, ROWS, len(ALL))).astype(np.float32)
+#: The 12 slates of 2 distinct items out of 4, in the order of their logits.
+ALL_SLATES = list(itertools.permutations(range(4), 2))
 LOWEST = np.finfo(np.float32).min
 
 
-def slates(kit, logits=LOGITS, dtype=None, **kwargs):
-    kwargs = kwargs or {"nvec": (N,) * K}
-    return kit.load("SlateMultiCategorical")(kit.tensor(logits, dtype), None, **kwargs)
+def random_logits(rows=7, slates=12, seed=0):
+    return np.random.default_rng(seed).normal(0, 2, (rows, slates)).astype(np.float32)
 
 
-def truth(logits=LOGITS, allowed=None):
-    logits = np.asarray(logits, np.float64)
-    return torch.distributions.Categorical(
-        logits=torch.from_numpy(logits if allowed is None else np.where(allowed, logits, -np.inf))
-    )
+def make_slates(kit, logits, dtype=None, **options):
+    """Create the distribution; without options, over slates of 2 out of 4 items."""
+    options = options or {"nvec": (4, 4)}
+    return kit.load("SlateMultiCategorical")(kit.tensor(logits, dtype), None, **options)
 
 
-def score(kit, dist, slate):
-    return kit.array(dist.logp(kit.tensor(np.tile(slate, (ROWS, 1)))))
+def exact_categorical(logits, is_allowed=True):
+    """Return the distribution of torch.distributions in float64."""
+    logits = np.where(is_allowed, np.asarray(logits, np.float64), -np.inf)
+    return torch.distributions.Categorical(logits=torch.from_numpy(logits))
 
 
-def test_logp_is_the_log_probability_where_rllib_returns_ones(kit):
-    dist = slates(kit)
-    for index, slate in enumerate(ALL):
-        np.testing.assert_allclose(
-            score(kit, dist, slate), truth().logits[:, index], rtol=1e-5, atol=1e-6
-        )
-    total = sum(np.exp(score(kit, dist, slate)) for slate in itertools.product(range(N), repeat=K))
+def logp_of_slate(kit, dist, slate):
+    """Return the log probability of one slate in each row."""
+    rows = dist.inputs.shape[0]
+    return kit.numpy(dist.logp(kit.tensor(np.tile(slate, (rows, 1)))))
+
+
+# --- densities ------------------------------------------------------------------------------------
+
+
+def test_logp_is_that_of_a_categorical_over_slates(kit):
+    logits = random_logits(slates=12)
+    dist = make_slates(kit, logits, nvec=(4, 4))
+
+    # The slates of 2 out of 4 items are in lexicographic order.
+    for index, slate in enumerate(itertools.permutations(range(4), 2)):
+        logp = logp_of_slate(kit, dist, slate)  # RLlib returns ones here
+        expected = exact_categorical(logits).logits[:, index]
+        np.testing.assert_allclose(logp, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_probabilities_sum_to_one(kit):
+    dist = make_slates(kit, random_logits(), nvec=(4, 4))
+
+    pairs = itertools.product(range(4), repeat=2)
+    total = sum(np.exp(logp_of_slate(kit, dist, pair)) for pair in pairs)
+
     np.testing.assert_allclose(total, 1, rtol=1e-5)
 
 
-@pytest.mark.parametrize("slate", [(1, 1), (0, 4), (-1, 3), (4, 4), (0, -2)])
-def test_a_slate_outside_the_list_has_the_lowest_log_probability(kit, slate):
-    np.testing.assert_array_equal(score(kit, slates(kit), slate), LOWEST)
+@pytest.mark.parametrize("slate", [(1, 1), (0, 4), (-1, 3), (4, 4), (0, -2)], ids=str)
+def test_logp_of_unlisted_slate_is_lowest_number(kit, slate):
+    dist = make_slates(kit, random_logits(), nvec=(4, 4))
+
+    logp = logp_of_slate(kit, dist, slate)
+
+    np.testing.assert_array_equal(logp, np.finfo(np.float32).min)
 
 
-def test_entropy_and_kl_are_those_of_torch_distributions(kit):
-    np.testing.assert_allclose(kit.array(slates(kit).entropy()), truth().entropy(), rtol=1e-5)
-    expected = torch.distributions.kl_divergence(truth(), truth(OTHER))
-    np.testing.assert_allclose(kit.array(slates(kit).kl(slates(kit, OTHER))), expected, rtol=1e-5)
+def test_logp_agrees_between_frameworks(torch_kit, tf_kit):
+    torch_dist = make_slates(torch_kit, random_logits())
+    tf_dist = make_slates(tf_kit, random_logits())
+
+    for slate in ALL_SLATES:
+        by_torch = logp_of_slate(torch_kit, torch_dist, slate)
+        by_tf = logp_of_slate(tf_kit, tf_dist, slate)
+        np.testing.assert_allclose(by_torch, by_tf, atol=1e-5)
 
 
-def test_samples_follow_the_probabilities(kit):
-    kit.seed(0)
-    draws = 20_000
-    drawn = kit.array(slates(kit, np.tile(LOGITS[:1], (draws, 1))).sample())
-    assert (drawn[:, 0] != drawn[:, 1]).all()
-    counts = np.array([(drawn == slate).all(axis=1).sum() for slate in ALL])
-    assert counts.sum() == draws
-    probs = truth().probs[0].numpy()
-    assert stats.chisquare(counts, draws * probs).pvalue > 1e-3
-    assert stats.chisquare(counts, draws * probs[::-1]).pvalue < 1e-3  # the control
+def test_entropy_agrees_between_frameworks(torch_kit, tf_kit):
+    by_torch = make_slates(torch_kit, random_logits()).entropy()
+    by_tf = make_slates(tf_kit, random_logits()).entropy()
+
+    np.testing.assert_allclose(by_torch, by_tf, atol=1e-5)
+
+
+def test_entropy_matches_torch_distributions(kit):
+    logits = random_logits()
+
+    entropy = make_slates(kit, logits).entropy()
+
+    np.testing.assert_allclose(kit.numpy(entropy), exact_categorical(logits).entropy(), rtol=1e-5)
+
+
+def test_kl_matches_torch_distributions(kit):
+    p = random_logits(seed=0)
+    q = random_logits(seed=1)
+
+    kl = make_slates(kit, p).kl(make_slates(kit, q))
+
+    expected = torch.distributions.kl_divergence(exact_categorical(p), exact_categorical(q))
+    np.testing.assert_allclose(kit.numpy(kl), expected, rtol=1e-5)
+
+
+def test_kl_of_different_lists_is_an_error(kit):
+    logits = random_logits()
+    dist = make_slates(kit, logits, all_slates=ALL_SLATES)
+    reordered = make_slates(kit, logits, all_slates=ALL_SLATES[::-1])
+
+    with pytest.raises(ModelContractError, match="need the same list of slates"):
+        dist.kl(reordered)
+
+
+def test_temperature_divides_logits(kit):
+    logits = random_logits()
+
+    entropy = make_slates(kit, logits, nvec=(4, 4), temperature=2.0).entropy()
+
+    expected = exact_categorical(logits.astype(np.float64) / 2).entropy()
+    np.testing.assert_allclose(kit.numpy(entropy), expected, rtol=1e-5)
+
+
+# --- shapes and types -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("rows", [1, 7])
-def test_nothing_broadcasts(kit, rows):
-    dist = slates(kit, LOGITS[:rows])
-    for draw in (dist.deterministic_sample, dist.sample):
-        sample = draw()
-        assert kit.array(sample).dtype == np.int64
-        assert tuple(sample.shape) == (rows, K)
-        np.testing.assert_array_equal(kit.array(dist.last_sample), kit.array(sample))
-    for value in (
+def test_densities_have_one_number_per_row(kit, rows):
+    dist = make_slates(kit, random_logits(rows))
+    sample = dist.sample()
+
+    for value in [
         dist.logp(sample),
         dist.entropy(),
         dist.kl(dist),
         dist.entropy_estimate(),
         dist.sampled_action_logp(),
-    ):
+    ]:
         assert tuple(value.shape) == (rows,)
         assert value.dtype == dist.inputs.dtype
-    stored = kit.array(dist.sample()).astype(np.float32)
-    again = slates(kit, kit.array(dist.inputs))
-    for form in (stored, stored.tolist(), kit.tensor(stored)):
-        np.testing.assert_array_equal(
-            kit.array(again.logp(form)), kit.array(dist.sampled_action_logp())
-        )
 
 
-def test_the_most_likely_slate(kit):
+@pytest.mark.parametrize("rows", [1, 7])
+@pytest.mark.parametrize("method", ["sample", "deterministic_sample"])
+def test_samples_are_int64_with_a_column_per_place(kit, method, rows):
+    dist = make_slates(kit, random_logits(rows), nvec=(4, 4))
+
+    sample = kit.numpy(getattr(dist, method)())
+
+    assert sample.dtype == np.int64
+    assert sample.shape == (rows, 2)
+    np.testing.assert_array_equal(kit.numpy(dist.last_sample), sample)
+
+
+@pytest.mark.parametrize("rows", [1, 7])
+@pytest.mark.parametrize("form", ["float array", "list", "float tensor"])
+def test_stored_inputs_and_slates_give_the_same_logp(kit, rows, form):
+    dist = make_slates(kit, random_logits(rows))
+    slates = kit.numpy(dist.sample()).astype(np.float32)
+    stored = {"float array": slates, "list": slates.tolist(), "float tensor": kit.tensor(slates)}
+
+    restored = make_slates(kit, kit.numpy(dist.inputs))
+
     np.testing.assert_array_equal(
-        kit.array(slates(kit).deterministic_sample()), ALL[LOGITS.argmax(axis=1)]
+        kit.numpy(restored.logp(stored[form])), kit.numpy(dist.sampled_action_logp())
     )
 
 
-def test_a_sample_changed_in_place_is_scored_as_it_is():
+def test_inputs_without_one_logit_per_slate_are_an_error(kit):
+    with pytest.raises(ModelContractError, match=r"requires inputs \[B, 3\]") as caught:
+        make_slates(kit, random_logits(rows=7, slates=12), all_slates=[[0], [1], [2]])
+
+    assert str(caught.value).startswith("SlateMultiCategorical over 3 slates ")
+    assert str(caught.value).endswith("found (7, 12).")
+
+
+# --- samples --------------------------------------------------------------------------------------
+
+
+def test_samples_follow_the_probabilities(kit):
+    kit.seed(0)
+    draws = 20_000
+    logits = random_logits(rows=1)
+
+    samples = kit.numpy(make_slates(kit, np.tile(logits, (draws, 1)), nvec=(4, 4)).sample())
+
+    counts = np.array([(samples == slate).all(axis=1).sum() for slate in ALL_SLATES])
+    probabilities = exact_categorical(logits).probs[0].numpy()
+    assert counts.sum() == draws  # all samples are slates of distinct items
+    assert stats.chisquare(counts, draws * probabilities).pvalue > 1e-3
+    # The test can tell: the probabilities in another order do not fit.
+    assert stats.chisquare(counts, draws * probabilities[::-1]).pvalue < 1e-3
+
+
+def test_deterministic_sample_is_most_likely_slate(kit):
+    logits = random_logits()
+
+    slates = make_slates(kit, logits).deterministic_sample()
+
+    expected = np.array(ALL_SLATES)[logits.argmax(axis=1)]
+    np.testing.assert_array_equal(kit.numpy(slates), expected)
+
+
+def test_logp_of_sample_changed_in_place_is_of_new_values():
     from rlcatalog_categorical.torch import SlateMultiCategorical
 
-    dist = SlateMultiCategorical(torch.from_numpy(LOGITS), nvec=(N,) * K)
+    logits = random_logits()
+    dist = SlateMultiCategorical(torch.from_numpy(logits), nvec=(4, 4))
+
     sample = dist.sample()
-    sample[:] = torch.tensor(ALL[5])
-    np.testing.assert_allclose(dist.logp(sample), truth().logits[:, 5], rtol=1e-5)
+    sample[:] = torch.tensor(ALL_SLATES[5])
+
+    expected = exact_categorical(logits).logits[:, 5]
+    np.testing.assert_allclose(dist.logp(sample), expected, rtol=1e-5)
 
 
-def test_a_mask_forbids_every_slate_with_a_forbidden_item(kit):
-    kit.seed(1)
-    # Item 2 nowhere; item 0 not first.
-    mask = np.array([[0, 1, 0, 1, 1, 1, 0, 1]] * ROWS, bool)
-    allowed = [(a, b) for a, b in ALL if 2 not in (a, b) and a != 0]
-    assert allowed == [(1, 0), (1, 3), (3, 0), (3, 1)]
+# --- masks ----------------------------------------------------------------------------------------
+
+#: Columns of items 0 to 3 in the first place, then in the second: item 2 is nowhere allowed, and
+#: item 0 not in the first place.
+MASK = np.array([[0, 1, 0, 1, 1, 1, 0, 1]] * 7, bool)
+ALLOWED_SLATES = [(1, 0), (1, 3), (3, 0), (3, 1)]
+IS_ALLOWED = [slate in ALLOWED_SLATES for slate in ALL_SLATES]
+
+
+def mask_logits(kit, logits, mask):
     cls = kit.load("SlateMultiCategorical")
-    options = cls.options_for(SpaceInfo.read(spaces.MultiDiscrete([N] * K), "action"), {})
-    inputs, other = (
-        cls.masked(kit.tensor(x), kit.tensor(mask), **options) for x in (LOGITS, OTHER)
+    return cls.masked(kit.tensor(logits), kit.tensor(mask), nvec=(4, 4))
+
+
+def make_masked(kit, logits):
+    """Create a distribution over the slates that contain no forbidden item."""
+    return kit.load("SlateMultiCategorical")(mask_logits(kit, logits, MASK), None, nvec=(4, 4))
+
+
+@pytest.mark.parametrize("slate", ALL_SLATES, ids=str)
+def test_masked_logp_is_that_of_allowed_slates(kit, slate):
+    logits = random_logits()
+
+    logp = logp_of_slate(kit, make_masked(kit, logits), slate)
+
+    if slate in ALLOWED_SLATES:
+        expected = exact_categorical(logits, IS_ALLOWED).logits[:, ALL_SLATES.index(slate)]
+        np.testing.assert_allclose(logp, expected, rtol=1e-5, atol=1e-6)
+    else:
+        assert (logp < -1e38).all()
+
+
+def test_masked_entropy_is_that_of_allowed_slates(kit):
+    logits = random_logits()
+
+    entropy = make_masked(kit, logits).entropy()
+
+    expected = exact_categorical(logits, IS_ALLOWED).entropy()
+    np.testing.assert_allclose(kit.numpy(entropy), expected, rtol=1e-5)
+
+
+def test_masked_kl_is_that_of_allowed_slates(kit):
+    p = random_logits(seed=0)
+    q = random_logits(seed=1)
+
+    kl = make_masked(kit, p).kl(make_masked(kit, q))
+
+    expected = torch.distributions.kl_divergence(
+        exact_categorical(p, IS_ALLOWED), exact_categorical(q, IS_ALLOWED)
     )
-    dist = cls(inputs, None, **options)
-    rows = [tuple(slate) in allowed for slate in ALL]
-    entropy = kl = 0
-    for slate, index in zip(ALL, range(len(ALL)), strict=True):
-        found, p, q = (
-            score(kit, dist, slate),
-            truth(LOGITS, rows).logits[:, index],
-            truth(OTHER, rows).logits[:, index],
-        )
-        if rows[index]:
-            np.testing.assert_allclose(found, p, rtol=1e-5, atol=1e-6)
-            entropy, kl = entropy - p.exp() * p, kl + p.exp() * (p - q)
-        else:
-            assert (found < -1e38).all()
-    np.testing.assert_allclose(kit.array(dist.entropy()), entropy, rtol=1e-5)
-    np.testing.assert_allclose(kit.array(dist.kl(cls(other, None, **options))), kl, rtol=1e-5)
-    many = cls(kit.tensor(np.tile(kit.array(inputs), (10**6 // ROWS // K, 1))), None, **options)
-    codes = kit.array(many.sample()) @ [N, 1]
-    assert set(codes.tolist()) == {a * N + b for a, b in allowed}
-    with pytest.raises(
-        ActionMaskError, match="one column per item and place: expected 8 columns, found 12"
-    ):
-        cls.masked(kit.tensor(LOGITS), kit.tensor(np.ones((ROWS, 12), bool)), **options)
+    np.testing.assert_allclose(kit.numpy(kl), expected, rtol=1e-5)
 
 
-def test_a_list_of_slates_of_ones_own(kit):
-    table = np.array([[3, 0], [1, 1], [0, 2]])  # in no order, with an item twice
-    for given in (table, table.tolist(), Slates(table), table.astype(np.uint8)):
-        dist = slates(kit, LOGITS[:, :3], all_slates=given)
-        for index, slate in enumerate(table):
-            np.testing.assert_allclose(
-                score(kit, dist, slate), truth(LOGITS[:, :3]).logits[:, index], rtol=1e-5, atol=1e-6
-            )
-        np.testing.assert_array_equal(score(kit, dist, (0, 3)), LOWEST)
-        assert {tuple(row) for row in kit.array(dist.sample()).tolist()} <= {
-            tuple(row) for row in table.tolist()
-        }
-    masked = dist.masked(
-        kit.tensor(LOGITS[:, :3]),
-        kit.tensor(np.array([[1, 1, 1, 0, 1, 1, 1, 1]])),
-        all_slates=table,
+def test_masked_slates_are_not_drawn_in_a_million_draws(kit):
+    kit.seed(1)
+    inputs = kit.numpy(mask_logits(kit, random_logits(rows=7), MASK))
+    many_inputs = np.tile(inputs, (10**6 // 7 // 2, 1))  # seven rows, two items each
+
+    slates = kit.numpy(make_slates(kit, many_inputs, nvec=(4, 4)).sample())
+
+    drawn_codes = set(slates @ [4, 1])  # 4 · first item + second item
+    assert drawn_codes == {4 * first + second for first, second in ALLOWED_SLATES}
+
+
+def test_mask_of_wrong_width_is_an_error(kit):
+    with pytest.raises(ActionMaskError, match="one column per item and place") as caught:
+        mask_logits(kit, random_logits(), np.ones((7, 12), bool))
+
+    assert str(caught.value).endswith("expected 8 columns, found 12.")
+
+
+# --- lists of slates ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "convert", [np.array, list, Slates, np.uint8], ids=["array", "list", "Slates", "uint8"]
+)
+def test_all_slates_replaces_the_list(kit, convert):
+    slates = [[3, 0], [1, 1], [0, 2]]  # in no order, with an item twice
+    logits = random_logits(slates=3)
+
+    dist = make_slates(kit, logits, all_slates=convert(slates))
+
+    for index, slate in enumerate(slates):
+        expected = exact_categorical(logits).logits[:, index]
+        np.testing.assert_allclose(logp_of_slate(kit, dist, slate), expected, rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(logp_of_slate(kit, dist, [0, 3]), LOWEST)
+    assert all(sample in slates for sample in kit.numpy(dist.sample()).tolist())
+
+
+def test_mask_forbids_slates_of_the_given_list(kit):
+    slates = [[3, 0], [1, 1], [0, 2]]
+    logits = random_logits(rows=7, slates=3)
+    mask = np.array([[1, 1, 1, 0, 1, 1, 1, 1]])  # forbids item 3 in the first place
+
+    masked = kit.load("SlateMultiCategorical").masked(
+        kit.tensor(logits), kit.tensor(mask), all_slates=slates
     )
-    np.testing.assert_array_equal(kit.array(masked)[:, 0], LOWEST)
-    np.testing.assert_array_equal(kit.array(masked)[:, 1:], LOGITS[:, 1:3])
+
+    np.testing.assert_array_equal(kit.numpy(masked)[:, 0], LOWEST)
+    np.testing.assert_array_equal(kit.numpy(masked)[:, 1:], logits[:, 1:])
 
 
-def test_temperature_divides_the_logits(kit):
-    dist = slates(kit, nvec=(N,) * K, temperature=2.0)
-    np.testing.assert_allclose(
-        kit.array(dist.entropy()), truth(LOGITS.astype(np.float64) / 2).entropy(), rtol=1e-5
-    )
+@pytest.mark.parametrize(
+    ("all_slates", "message"),
+    [
+        ([0, 1], r"found shape \(2,\)"),
+        ([[]], "found shape"),
+        ([[0.5, 1]], "float64"),
+        ([[0, -1]], "integers >= 0"),
+        ([[0, 1], [0, 1]], "contains a slate twice"),
+        ([[9] * 30], "cannot be numbered"),
+    ],
+    ids=["rank 1", "empty", "floats", "negative item", "duplicate", "too many places"],
+)
+def test_wrong_list_of_slates_is_an_error(kit, all_slates, message):
+    with pytest.raises(ConfigError, match=message):
+        make_slates(kit, random_logits(), all_slates=all_slates)
+
+
+def test_slates_need_a_list_or_a_space(kit):
+    with pytest.raises(ConfigError, match="needs all_slates, nvec or action_space"):
+        make_slates(kit, random_logits(), temperature=1.0)
+
+
+def test_slate_codes_are_numbers_in_base_of_items():
+    # Two items in 62 places.
+    first_slate = np.zeros((1, 62), np.int64)
+    second_slate = np.zeros((1, 62), np.int64)
+    second_slate[0, -1] = 1
+    last_slate = np.ones((1, 62), np.int64)
+
+    slates = Slates(np.concatenate([last_slate, first_slate, second_slate]), items=2)
+
+    assert slates.codes.tolist() == [0, 1, 2**62 - 1]  # sorted
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        (np.zeros((1, 63), np.int64), "slates of 63 out of 2 items cannot be numbered"),
+        ([[2]], "slates of 1 out of 2 items cannot be numbered"),
+    ],
+    ids=["above int64", "item 2 of 0 and 1"],
+)
+def test_slate_codes_beyond_int64_or_items_are_an_error(table, message):
+    with pytest.raises(ConfigError, match=message):
+        Slates(table, items=2)
+
+
+# --- spaces ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("nvec", "count"), [([4, 4], 12), ([5], 5), ([3, 3, 3], 6), ([[3, 3]], 6)], ids=str
+)
+def test_output_shape_is_number_of_slates(kit, nvec, count):
+    space = spaces.MultiDiscrete(np.array(nvec))
+
+    dist = make_slates(kit, np.zeros((1, count), np.float32), action_space=space)
+
+    assert kit.load("SlateMultiCategorical").required_model_output_shape(space, {}) == count
+    assert len(dist.slates.table) == count
+
+
+@pytest.mark.parametrize(
+    ("space", "message"),
+    [
+        (spaces.MultiDiscrete([3, 4]), "equal entries"),
+        (spaces.Discrete(3), "needs a MultiDiscrete space"),
+        (spaces.MultiDiscrete([2, 2, 2]), "there are 0 slates of 3 distinct items out of 2"),
+        (spaces.MultiDiscrete([10] * 5), "there are 30,240 slates .* supports 1 to 10,000. Use a"),
+    ],
+    ids=["unequal", "Discrete", "no slates", "too many slates"],
+)
+def test_unsuitable_space_is_an_error(kit, space, message):
+    cls = kit.load("SlateMultiCategorical")
+
+    with pytest.raises(UnsupportedSpaceError, match=message):
+        cls.required_model_output_shape(space, {})
+    with pytest.raises(UnsupportedSpaceError, match=message):
+        cls.options_for(SpaceInfo.read(space, "action"), {})
+
+
+def test_too_many_slates_error_suggests_alternatives(kit):
+    space = spaces.MultiDiscrete([10] * 5)
+
+    with pytest.raises(UnsupportedSpaceError, match="Use a shorter slate, or 'multi_categorical'"):
+        kit.load("SlateMultiCategorical").required_model_output_shape(space, {})
+
+
+# --- extreme inputs, gradients, tracing -----------------------------------------------------------
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
@@ -182,118 +421,66 @@ def test_extreme_logits_give_finite_numbers(kit, dtype):
     if dtype == "float16":
         extremes = np.clip(extremes, -3e4, 3e4)
     logits = np.array(list(itertools.product(extremes, repeat=3)))
-    table = [[0, 1], [1, 0], [2, 2]]
-    dist, other = (slates(kit, x.copy(), dtype, all_slates=table) for x in (logits, logits[::-1]))
-    for value in (
-        dist.logp(dist.sample()),
-        dist.logp(np.tile([0, 0], (len(logits), 1))),
-        dist.entropy(),
-        dist.kl(other),
-    ):
-        assert np.isfinite(kit.array(value)).all()
+    slates = [[0, 1], [1, 0], [2, 2]]
+
+    dist = make_slates(kit, logits, dtype, all_slates=slates)
+    other = make_slates(kit, logits[::-1].copy(), dtype, all_slates=slates)
+
+    assert np.isfinite(kit.numpy(dist.logp(dist.sample()))).all()
+    assert np.isfinite(logp_of_slate(kit, dist, [0, 0])).all()  # in no list
+    assert np.isfinite(kit.numpy(dist.entropy())).all()
+    assert np.isfinite(kit.numpy(dist.kl(other))).all()
 
 
-def test_gradients_are_those_of_finite_differences(kit):
-    at, actions = LOGITS[:2].astype(np.float64), kit.tensor(ALL[[3, 7]])
-    for function in (lambda d: d.logp(actions), lambda d: d.entropy()):
-
-        def value(x, function=function):
-            return function(kit.load("SlateMultiCategorical")(x, None, nvec=(N,) * K))
-
-        np.testing.assert_allclose(
-            kit.gradient(value, at), kit.numeric_gradient(value, at), atol=1e-7
-        )
+def logp_of_two_slates(dist):
+    return dist.logp(np.array([[1, 0], [2, 1]]))
 
 
-def test_wrong_arguments_are_refused(kit):
-    for table, says in (
-        ([0, 1], r"found shape \(2,\)"),
-        ([[0.5, 1]], "float64"),
-        ([[0, -1]], "integers >= 0"),
-        ([[0, 1], [0, 1]], "contains a slate twice"),
-        ([[9] * 30], "cannot be numbered"),
-        ([[]], "found shape"),
-    ):
-        with pytest.raises(ConfigError, match=says):
-            slates(kit, all_slates=table)
-    with pytest.raises(ConfigError, match="needs all_slates, nvec or action_space"):
-        slates(kit, temperature=1.0)
-    with pytest.raises(
-        ModelContractError, match=r"over 3 slates requires inputs \[B, 3\], found \(7, 12\)"
-    ):
-        slates(kit, all_slates=[[0], [1], [2]])
-    with pytest.raises(ModelContractError, match="both distributions need the same list of slates"):
-        slates(kit).kl(slates(kit, all_slates=ALL[::-1]))
+def entropy(dist):
+    return dist.entropy()
 
 
-@pytest.mark.parametrize(
-    ("space", "says"),
-    [
-        (spaces.MultiDiscrete([3, 4]), "equal entries"),
-        (spaces.Discrete(3), "needs a MultiDiscrete space"),
-        (spaces.MultiDiscrete([2, 2, 2]), "there are 0 slates of 3 distinct items out of 2"),
-        (
-            spaces.MultiDiscrete([10] * 5),
-            "there are 30,240 slates .* supports 1 to 10,000. Use a shorter slate, or"
-            " 'multi_categorical'",
-        ),
-    ],
-)
-def test_a_space_without_a_fair_number_of_slates_is_refused(kit, space, says):
+@pytest.mark.parametrize("quantity", [logp_of_two_slates, entropy])
+def test_gradient_matches_finite_differences(kit, quantity):
     cls = kit.load("SlateMultiCategorical")
-    with pytest.raises(UnsupportedSpaceError, match=says):
-        cls.required_model_output_shape(space, {})
-    with pytest.raises(UnsupportedSpaceError, match=says):
-        cls.options_for(SpaceInfo.read(space, "action"), {})
+    logits = random_logits(rows=2).astype(np.float64)
+
+    def compute(inputs):
+        return quantity(cls(inputs, None, nvec=(4, 4)))
+
+    np.testing.assert_allclose(
+        kit.gradient(compute, at=logits), kit.numeric_gradient(compute, at=logits), atol=1e-7
+    )
 
 
-def test_the_size_is_the_number_of_slates(kit):
-    cls = kit.load("SlateMultiCategorical")
-    for nvec, count in (([4, 4], 12), ([5], 5), ([3, 3, 3], 6), ([[3, 3]], 6)):
-        space = spaces.MultiDiscrete(np.array(nvec))
-        assert cls.required_model_output_shape(space, {}) == count
-        assert (
-            len(
-                cls(
-                    kit.tensor(np.zeros((1, count), np.float32)), None, action_space=space
-                ).slates.table
-            )
-            == count
-        )
-
-
-def test_the_frameworks_agree(kits):
-    one, other = (slates(kit) for kit in kits)
-    for slate in ALL:
-        np.testing.assert_allclose(
-            score(kits[0], one, slate), score(kits[1], other, slate), atol=1e-5
-        )
-    np.testing.assert_allclose(one.entropy(), other.entropy(), atol=1e-5)
-
-
-def test_what_is_remembered_while_acting_serves_in_training():
+def test_constants_cached_in_inference_mode_serve_in_training():
     from rlcatalog_categorical.torch import SlateMultiCategorical
 
-    nvec = (6, 6)  # used nowhere else
+    nvec = (6, 6)  # used by no other test, so that nothing is cached yet; 6 · 5 slates
     with torch.inference_mode():
         SlateMultiCategorical(torch.zeros(1, 30), nvec=nvec).sample()
+
     inputs = torch.zeros(1, 30, requires_grad=True)
     SlateMultiCategorical(inputs, nvec=nvec).logp([[0, 1]]).sum().backward()
+
+    # The first slate's logit has the gradient 1 - probability.
     np.testing.assert_allclose(inputs.grad[0, 0], 1 - 1 / 30, rtol=1e-5)
 
 
-def test_it_can_be_traced_with_an_unknown_batch_size():
+def test_tf_function_of_any_batch_size():
     import tensorflow as tf
 
     from rlcatalog_categorical.tf import SlateMultiCategorical
 
     @tf.function(input_signature=[tf.TensorSpec([None, 12], tf.float32)])
-    def run(inputs):
-        dist = SlateMultiCategorical(inputs, nvec=(N,) * K)
-        sample = dist.sample()
-        return sample, dist.sample(), dist.logp(sample), dist.kl(dist)
+    def sample_and_score(inputs):
+        dist = SlateMultiCategorical(inputs, nvec=(4, 4))
+        first = dist.sample()
+        second = dist.sample()
+        return first, second, dist.logp(first), dist.kl(dist)
 
-    first, second, logp, kl = run(tf.zeros([100, 12]))
+    first, second, logp, kl = sample_and_score(tf.zeros([100, 12]))
+
     assert (first.numpy() != second.numpy()).any()
     np.testing.assert_allclose(logp, -np.log(12), rtol=1e-5)
     np.testing.assert_array_equal(kl, 0)
