@@ -1,11 +1,8 @@
-"""The diagonal Gaussian against SciPy, torch.distributions, numerical integrals and one framework
-against the other.
-"""
+"""The diagonal Gaussian: densities, samples, gradients and extreme inputs."""
 
 from __future__ import annotations
 
 import itertools
-import math
 
 import numpy as np
 import pytest
@@ -19,254 +16,443 @@ from rlcatalog.errors import CatalogError, NotServedError, StaleOutputError
 from rlcatalog_tf import DiagGaussian as TFGaussian
 from rlcatalog_torch import DiagGaussian as TorchGaussian
 
-D, ROWS = 3, 6
-RANDOM = np.random.default_rng(0)
-INPUTS = np.concatenate(
-    [RANDOM.normal(0, 2, (ROWS, D)), RANDOM.uniform(-3, 1, (ROWS, D))], axis=1
-).astype(np.float32)
-OTHER = np.concatenate(
-    [RANDOM.normal(0, 2, (ROWS, D)), RANDOM.uniform(-2, 1, (ROWS, D))], axis=1
-).astype(np.float32)
-ACTIONS = RANDOM.normal(0, 2, (ROWS, D)).astype(np.float32)
-frameworks = pytest.mark.parametrize("cls", [TorchGaussian, TFGaussian], ids=["torch", "tf"])
+
+def random_inputs(rows=6, d=3, seed=0):
+    """Return means and log standard deviations, `[rows, 2d]`."""
+    rng = np.random.default_rng(seed)
+    means = rng.normal(0, 2, (rows, d))
+    log_stds = rng.uniform(-3, 1, (rows, d))
+    return np.concatenate([means, log_stds], axis=1).astype(np.float32)
 
 
-def tensor(cls, value):
-    return torch.from_numpy(np.asarray(value)) if cls is TorchGaussian else tf.constant(value)
+def random_actions(rows=6, d=3):
+    return np.random.default_rng(9).normal(0, 2, (rows, d)).astype(np.float32)
 
 
-def array(value):
-    return value.detach().numpy() if isinstance(value, torch.Tensor) else value.numpy()
+def make_gaussian(kit, inputs):
+    return kit.load("DiagGaussian")(kit.tensor(inputs))
 
 
-def make(cls, inputs=INPUTS):
-    return cls(tensor(cls, inputs))
+def split_inputs(inputs):
+    """Return means and standard deviations in float64."""
+    means, log_stds = np.split(np.asarray(inputs, np.float64), 2, axis=1)
+    return means, np.exp(log_stds)
 
 
-def parameters(inputs=INPUTS):
-    mean, log_std = np.split(np.asarray(inputs, np.float64), 2, axis=1)
-    return mean, np.exp(log_std)
+def exact_normal(inputs):
+    """Return the distribution of torch.distributions in float64."""
+    means, stds = split_inputs(inputs)
+    normal = torch.distributions.Normal(torch.from_numpy(means), torch.from_numpy(stds))
+    return torch.distributions.Independent(normal, 1)
 
 
-def truth(inputs=INPUTS):
-    mean, std = (torch.from_numpy(part) for part in parameters(inputs))
-    return torch.distributions.Independent(torch.distributions.Normal(mean, std), 1)
+def test_mean_and_std_are_those_of_the_inputs(kit):
+    dist = make_gaussian(kit, np.float32([[0.5, -2, 0, 1]]))  # means, then log deviations
 
-
-def seed(value):
-    torch.manual_seed(value)
-    tf.random.set_seed(value)
-
-
-@frameworks
-def test_its_parameters_can_be_read(cls):
-    mean, std = parameters()
-    np.testing.assert_allclose(array(make(cls).mean), mean, rtol=1e-6)
-    np.testing.assert_allclose(array(make(cls).std), std, rtol=1e-6)
+    np.testing.assert_allclose(kit.numpy(dist.mean), [[0.5, -2]])
+    np.testing.assert_allclose(kit.numpy(dist.std), np.exp([[0, 1]]), rtol=1e-6)
 
 
 # --- densities ------------------------------------------------------------------------------------
 
 
-@frameworks
-def test_logp_is_scipys(cls):
-    mean, std = parameters()
-    expected = stats.norm.logpdf(ACTIONS, mean, std).sum(axis=1)
-    np.testing.assert_allclose(array(make(cls).logp(tensor(cls, ACTIONS))), expected, rtol=1e-5)
+def test_logp_matches_scipy(kit):
+    inputs = random_inputs(rows=6, d=3)
+    actions = random_actions(rows=6, d=3)
+
+    logp = make_gaussian(kit, inputs).logp(kit.tensor(actions))
+
+    means, stds = split_inputs(inputs)
+    expected = stats.norm.logpdf(actions, means, stds).sum(axis=1)
+    np.testing.assert_allclose(kit.numpy(logp), expected, rtol=1e-5)
 
 
-@frameworks
-def test_the_density_integrates_to_one(cls):
-    inputs = np.array([[0.3, -0.5, -0.7, 0.2]], np.float32)  # two dimensions
-    axes = np.linspace(-8, 8, 401, dtype=np.float32)
-    grid = np.stack(np.meshgrid(axes, axes), axis=-1).reshape(-1, 2)
-    logp = array(make(cls, np.tile(inputs, (len(grid), 1))).logp(tensor(cls, grid))).astype(
-        np.float64
-    )
-    cell = float(axes[1] - axes[0]) ** 2
-    assert math.isclose(np.exp(logp).sum() * cell, 1, rel_tol=1e-4)
-    # And -Σ p log p over the same grid is the entropy.
-    entropy = -(np.exp(logp) * logp).sum() * cell
-    np.testing.assert_allclose(array(make(cls, inputs).entropy()), entropy, rtol=1e-4)
+def density_on_grid(kit, inputs):
+    """Return the log density of a Gaussian in two dimensions on a grid, and a cell's area."""
+    axis = np.linspace(-8, 8, 401, dtype=np.float32)
+    grid = np.stack(np.meshgrid(axis, axis), axis=-1).reshape(-1, 2)
+    dist = make_gaussian(kit, np.tile(np.float32(inputs), (len(grid), 1)))
+    return kit.numpy(dist.logp(kit.tensor(grid))).astype(np.float64), (16 / 400) ** 2
 
 
-@frameworks
-def test_entropy_and_kl_are_those_of_torch_distributions(cls):
-    one, other = make(cls), make(cls, OTHER)
-    np.testing.assert_allclose(array(one.entropy()), truth().entropy(), rtol=1e-5, atol=1e-5)
-    expected = torch.distributions.kl_divergence(truth(), truth(OTHER))
-    np.testing.assert_allclose(array(one.kl(other)), expected, rtol=1e-5)
-    assert not np.allclose(array(one.kl(other)), array(other.kl(one)))
-    np.testing.assert_allclose(array(one.kl(make(cls))), 0, atol=1e-6)
+def test_density_integrates_to_one(kit):
+    logp, cell_area = density_on_grid(kit, inputs=[0.3, -0.5, -0.7, 0.2])
+
+    np.testing.assert_allclose(np.exp(logp).sum() * cell_area, 1, rtol=1e-4)
 
 
-@frameworks
-def test_kl_is_the_integral(cls):
-    p, q = np.array([[0.5, -0.3]], np.float32), np.array([[-0.5, 0.4]], np.float32)
+def test_entropy_is_integral_of_density(kit):
+    inputs = [0.3, -0.5, -0.7, 0.2]  # two means, two log standard deviations
+
+    entropy = make_gaussian(kit, np.float32([inputs])).entropy()
+
+    logp, cell_area = density_on_grid(kit, inputs)
+    expected = -(np.exp(logp) * logp).sum() * cell_area
+    np.testing.assert_allclose(kit.numpy(entropy), expected, rtol=1e-4)
+
+
+def test_entropy_matches_torch_distributions(kit):
+    inputs = random_inputs()
+
+    entropy = make_gaussian(kit, inputs).entropy()
+
+    expected = exact_normal(inputs).entropy()
+    np.testing.assert_allclose(kit.numpy(entropy), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_entropy_is_exact(kit):
+    assert kit.load("DiagGaussian").entropy_kind == "exact"
+
+
+def test_kl_matches_torch_distributions(kit):
+    p = random_inputs(seed=0)
+    q = random_inputs(seed=1)
+
+    kl = make_gaussian(kit, p).kl(make_gaussian(kit, q))
+
+    expected = torch.distributions.kl_divergence(exact_normal(p), exact_normal(q))
+    np.testing.assert_allclose(kit.numpy(kl), expected, rtol=1e-5)
+
+
+def test_kl_is_not_symmetric(kit):
+    p = make_gaussian(kit, random_inputs(seed=0))
+    q = make_gaussian(kit, random_inputs(seed=1))
+
+    assert not np.allclose(kit.numpy(p.kl(q)), kit.numpy(q.kl(p)))
+
+
+def test_kl_of_same_inputs_is_zero(kit):
+    inputs = random_inputs()
+
+    kl = make_gaussian(kit, inputs).kl(make_gaussian(kit, inputs))
+
+    np.testing.assert_allclose(kit.numpy(kl), 0, atol=1e-6)
+
+
+def test_kl_is_integral_over_actions(kit):
+    p = make_gaussian(kit, np.float32([[0.5, -0.3]]))
+    q = make_gaussian(kit, np.float32([[-0.5, 0.4]]))
+
     x = np.linspace(-12, 12, 20001)
-    logp, logq = (stats.norm.logpdf(x, float(i[0, 0]), float(np.exp(i[0, 1]))) for i in (p, q))
+    logp = stats.norm.logpdf(x, 0.5, np.exp(-0.3))
+    logq = stats.norm.logpdf(x, -0.5, np.exp(0.4))
     expected = np.trapezoid(np.exp(logp) * (logp - logq), x)
-    np.testing.assert_allclose(array(make(cls, p).kl(make(cls, q))), expected, rtol=1e-5)
+    np.testing.assert_allclose(kit.numpy(p.kl(q)), expected, rtol=1e-5)
 
 
-@frameworks
-def test_the_distribution_has_one_component(cls):
-    one, other = make(cls), make(cls, OTHER)
-    np.testing.assert_array_equal(array(one.multi_entropy()), array(one.entropy()))
-    np.testing.assert_array_equal(array(one.multi_kl(other)), array(one.kl(other)))
-    assert cls.entropy_kind == "exact"
+def test_multi_entropy_and_multi_kl_have_one_component(kit):
+    p = make_gaussian(kit, random_inputs(seed=0))
+    q = make_gaussian(kit, random_inputs(seed=1))
+
+    np.testing.assert_array_equal(kit.numpy(p.multi_entropy()), kit.numpy(p.entropy()))
+    np.testing.assert_array_equal(kit.numpy(p.multi_kl(q)), kit.numpy(p.kl(q)))
 
 
-def test_the_frameworks_agree():
-    one, other = make(TorchGaussian), make(TFGaussian)
-    np.testing.assert_allclose(
-        array(one.logp(ACTIONS)), array(other.logp(ACTIONS)), rtol=1e-5, atol=1e-5
-    )
-    np.testing.assert_allclose(array(one.entropy()), array(other.entropy()), rtol=1e-5, atol=1e-5)
-    kl = array(one.kl(make(TorchGaussian, OTHER))), array(other.kl(make(TFGaussian, OTHER)))
-    np.testing.assert_allclose(*kl, rtol=1e-5, atol=1e-5)
-    np.testing.assert_array_equal(
-        array(one.deterministic_sample()), array(other.deterministic_sample())
-    )
+def test_densities_agree_between_frameworks(torch_kit, tf_kit):
+    results = []
+    for kit in (torch_kit, tf_kit):
+        dist = make_gaussian(kit, random_inputs(seed=0))
+        other = make_gaussian(kit, random_inputs(seed=1))
+        tensors = [dist.logp(random_actions()), dist.entropy(), dist.kl(other)]
+        results.append([kit.numpy(tensor) for tensor in tensors])
+
+    for by_torch, by_tf in zip(*results, strict=True):
+        np.testing.assert_allclose(by_torch, by_tf, rtol=1e-5, atol=1e-5)
 
 
 # --- shapes and types -----------------------------------------------------------------------------
 
 
-@frameworks
 @pytest.mark.parametrize("rows", [1, 6])
 @pytest.mark.parametrize("d", [1, 2, 7])
-def test_samples_are_rows_and_the_rest_one_number_per_row(cls, rows, d):
-    dist = make(cls, np.zeros((rows, 2 * d), np.float32))
-    for sample in (dist.sample(), dist.deterministic_sample()):
-        assert tuple(sample.shape) == (rows, d)
-        assert sample.dtype == dist.inputs.dtype
-        for value in (dist.logp(sample), dist.entropy(), dist.kl(dist), dist.sampled_action_logp()):
-            assert tuple(value.shape) == (rows,)
-    assert tuple(dist.entropy_estimate().shape) == (rows,)
+@pytest.mark.parametrize("method", ["sample", "deterministic_sample"])
+def test_samples_have_shape_and_dtype_of_means(kit, method, rows, d):
+    dist = make_gaussian(kit, np.zeros((rows, 2 * d), np.float32))
+
+    sample = getattr(dist, method)()
+
+    assert tuple(sample.shape) == (rows, d)
+    assert sample.dtype == dist.inputs.dtype
 
 
-@frameworks
-def test_a_single_number_per_action_may_come_flat(cls):
-    # RLlib's logp broadcast such actions to [B, B] and summed.
-    inputs = INPUTS[:, [0, 3]]
-    mean, std = parameters(inputs)
-    expected = stats.norm.logpdf(ACTIONS[:, :1], mean, std)[:, 0]
-    for form in (ACTIONS[:, 0], ACTIONS[:, :1]):
-        found = array(make(cls, inputs).logp(tensor(cls, form.copy())))
-        assert found.shape == (ROWS,)
-        np.testing.assert_allclose(found, expected, rtol=1e-5)
+@pytest.mark.parametrize("rows", [1, 6])
+@pytest.mark.parametrize("d", [1, 2, 7])
+@pytest.mark.parametrize("method", ["sample", "deterministic_sample"])
+def test_densities_have_one_number_per_row(kit, method, rows, d):
+    dist = make_gaussian(kit, np.zeros((rows, 2 * d), np.float32))
+    sample = getattr(dist, method)()
+
+    for value in [
+        dist.logp(sample),
+        dist.entropy(),
+        dist.kl(dist),
+        dist.sampled_action_logp(),
+        dist.entropy_estimate(),
+    ]:
+        assert tuple(value.shape) == (rows,)
 
 
-@frameworks
+@pytest.mark.parametrize("shape", [(6,), (6, 1)], ids=["flat", "column"])
+def test_logp_takes_one_number_per_row_flat_or_as_column(kit, shape):
+    inputs = random_inputs(rows=6, d=1)
+    actions = random_actions(rows=6, d=1)
+
+    # RLlib's logp broadcasts flat actions to [B, B], and sums.
+    logp = kit.numpy(make_gaussian(kit, inputs).logp(kit.tensor(actions.reshape(shape))))
+
+    means, stds = split_inputs(inputs)
+    np.testing.assert_allclose(logp, stats.norm.logpdf(actions, means, stds)[:, 0], rtol=1e-5)
+
+
+def test_logp_of_sample_for_box_of_rank_zero_is_one_per_row(kit):
+    box = spaces.Box(-1, 1, (), np.float32)
+    dist_class, size = ModelCatalog.get_action_dist(box, {}, framework=kit.framework)
+    inputs = np.random.default_rng(0).normal(size=(7, size)).astype(np.float32)
+
+    dist = dist_class(inputs)
+    sample = kit.numpy(dist.sample())[:, 0]
+
+    # RLlib removes the axis of such samples, and its logp then broadcasts to [B, B].
+    expected = stats.norm.logpdf(sample, inputs[:, 0], np.exp(inputs[:, 1]))
+    assert sample.shape == (7,)
+    np.testing.assert_allclose(kit.numpy(dist.logp(sample)), expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("as_tensor", [False, True], ids=["array", "tensor"])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int64])
-def test_actions_may_come_in_any_type_and_the_result_keeps_its_own(cls, dtype):
-    actions = np.round(ACTIONS).astype(dtype)
-    mean, std = parameters()
-    for form in (actions, tensor(cls, actions)):
-        found = make(cls).logp(form)
-        np.testing.assert_allclose(
-            array(found), stats.norm.logpdf(actions, mean, std).sum(axis=1), rtol=1e-5
-        )
-        assert array(found).dtype == np.float32
+def test_logp_takes_actions_of_any_dtype(kit, dtype, as_tensor):
+    inputs = random_inputs()
+    actions = np.round(random_actions()).astype(dtype)
+
+    logp = make_gaussian(kit, inputs).logp(kit.tensor(actions) if as_tensor else actions)
+
+    means, stds = split_inputs(inputs)
+    expected = stats.norm.logpdf(actions, means, stds).sum(axis=1)
+    np.testing.assert_allclose(kit.numpy(logp), expected, rtol=1e-5)
+    assert kit.numpy(logp).dtype == np.float32  # that of the inputs
 
 
-@frameworks
-def test_actions_may_come_in_the_shape_of_their_box(cls):
-    inputs = np.concatenate([np.zeros((2, 6)), np.zeros((2, 6))], axis=1).astype(np.float32)
+def test_logp_takes_actions_in_the_shape_of_their_box(kit):
+    dist = make_gaussian(kit, np.zeros((2, 12), np.float32))  # standard normal, 2 x 3 values
     actions = np.arange(12, dtype=np.float32).reshape(2, 2, 3) / 10
-    found = array(make(cls, inputs).logp(tensor(cls, actions)))
-    np.testing.assert_allclose(found, stats.norm.logpdf(actions).sum(axis=(1, 2)), rtol=1e-5)
+
+    logp = kit.numpy(dist.logp(kit.tensor(actions)))
+
+    np.testing.assert_allclose(logp, stats.norm.logpdf(actions).sum(axis=(1, 2)), rtol=1e-5)
 
 
-@frameworks
-def test_inputs_may_be_an_array_and_are_all_it_takes(cls):
-    dist = cls(INPUTS.copy())
-    stored = array(dist.inputs)
-    np.testing.assert_array_equal(stored, INPUTS)
-    np.testing.assert_array_equal(array(cls(stored).logp(ACTIONS)), array(dist.logp(ACTIONS)))
+def test_logp_of_actions_with_wrong_size_is_an_error(kit):
+    dist = make_gaussian(kit, np.zeros((4, 4), np.float32))  # two values in each of four rows
+
+    with pytest.raises((RuntimeError, tf.errors.InvalidArgumentError)):
+        dist.logp(np.zeros(4, np.float32))
+
+
+def test_inputs_may_be_an_array(kit):
+    inputs = random_inputs()
+
+    entropy = kit.load("DiagGaussian")(inputs).entropy()
+
+    expected = make_gaussian(kit, inputs).entropy()
+    np.testing.assert_array_equal(kit.numpy(entropy), kit.numpy(expected))
+
+
+def test_stored_inputs_give_the_same_distribution(kit):
+    inputs = random_inputs()
+    actions = random_actions()
+    dist = kit.load("DiagGaussian")(inputs.copy())
+
+    restored = kit.load("DiagGaussian")(kit.numpy(dist.inputs))
+
+    np.testing.assert_array_equal(kit.numpy(dist.inputs), inputs)
+    np.testing.assert_array_equal(kit.numpy(restored.logp(actions)), kit.numpy(dist.logp(actions)))
+
+
+def test_float64_keeps_its_precision(kit):
+    inputs = np.random.default_rng(3).normal(size=(4, 6))
+    actions = np.random.default_rng(4).normal(size=(4, 3))
+
+    dist = make_gaussian(kit, inputs)
+    logp = kit.numpy(dist.logp(kit.tensor(actions)))
+
+    expected = stats.norm.logpdf(actions, inputs[:, :3], np.exp(inputs[:, 3:])).sum(axis=1)
+    np.testing.assert_allclose(logp, expected, rtol=1e-12)
+    assert logp.dtype == np.float64
+    assert kit.numpy(dist.sample()).dtype == np.float64
+    assert kit.numpy(dist.entropy()).dtype == np.float64
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("method", ["sample", "deterministic_sample"])
+def test_half_precisions_give_finite_numbers(kit, dtype, method):
+    # Pairs of mean and log standard deviation.
+    pairs = np.float32([[0, 0], [3e4, 50], [-3e4, -50], [1e-6, 12], [1, -12]])
+    inputs = kit.tensor(pairs, dtype)
+
+    dist = kit.load("DiagGaussian")(inputs)
+    sample = getattr(dist, method)()
+
+    assert dist.inputs.dtype == inputs.dtype
+    for value in [sample, dist.logp(sample), dist.entropy(), dist.kl(dist)]:
+        assert np.isfinite(kit.numpy(value)).all()
 
 
 # --- samples --------------------------------------------------------------------------------------
 
-DRAWS = 10_000
-FIXED = np.array([0.5, -3.0, 0.0, -1.5, 0.5, 0.0], np.float32)
+
+def test_samples_are_normal(kit):
+    kit.seed(0)
+    means = [0.5, -3.0, 0.0]
+    log_stds = [-1.5, 0.5, 0.0]
+
+    inputs = np.tile(np.float32([*means, *log_stds]), (10_000, 1))
+    samples = kit.numpy(make_gaussian(kit, inputs).sample()).astype(np.float64)
+
+    for i in range(3):
+        std = np.exp(log_stds[i])
+        assert stats.kstest(samples[:, i], stats.norm(means[i], std).cdf).pvalue > 1e-3
+        # The test can tell: a slightly larger deviation does not fit.
+        assert stats.kstest(samples[:, i], stats.norm(means[i], 1.1 * std).cdf).pvalue < 1e-3
 
 
-@frameworks
-def test_samples_are_normal_and_independent(cls):
-    seed(0)
-    samples = array(make(cls, np.tile(FIXED, (DRAWS, 1))).sample()).astype(np.float64)
-    mean, std = parameters(FIXED[None])
-    for i in range(D):
-        assert stats.kstest(samples[:, i], stats.norm(mean[0, i], std[0, i]).cdf).pvalue > 1e-3
-        # The control.
-        assert (
-            stats.kstest(samples[:, i], stats.norm(mean[0, i], 1.1 * std[0, i]).cdf).pvalue < 1e-3
-        )
-    correlation = np.corrcoef(samples.T)[np.triu_indices(D, 1)]
-    assert np.abs(correlation).max() < 4 / np.sqrt(DRAWS)
-    # Nor along the rows.
-    assert abs(np.corrcoef(samples[:-1, 0], samples[1:, 0])[0, 1]) < 4 / np.sqrt(DRAWS)
+def test_samples_are_independent(kit):
+    kit.seed(0)
+    draws = 10_000
+
+    samples = kit.numpy(make_gaussian(kit, np.zeros((draws, 6), np.float32)).sample())
+
+    between_values = np.corrcoef(samples.T)[np.triu_indices(3, 1)]
+    between_rows = np.corrcoef(samples[:-1, 0], samples[1:, 0])[0, 1]
+    assert np.abs(between_values).max() < 4 / np.sqrt(draws)
+    assert abs(between_rows) < 4 / np.sqrt(draws)
 
 
-@frameworks
-def test_each_sample_is_fresh(cls):
-    dist = make(cls)
-    samples = [array(dist.sample()) for _ in range(4)]
-    for one, other in itertools.combinations(samples, 2):
-        assert (one != other).all()
+def test_each_sample_is_new(kit):
+    dist = make_gaussian(kit, random_inputs())
+
+    samples = [kit.numpy(dist.sample()) for _ in range(4)]
+
+    for first, second in itertools.combinations(samples, 2):
+        assert (first != second).all()
 
 
-def test_each_sample_is_fresh_inside_a_trace():
+def test_each_sample_is_new_inside_tf_function():
     @tf.function
-    def draw(inputs):
+    def sample_twice(inputs):
         dist = TFGaussian(inputs)
-        return dist.sample(), dist.sample(), dist.sampled_action_logp()
+        return dist.sample(), dist.sample()
 
-    seed(1)
-    first, second, logp = draw(tf.constant(INPUTS))
-    third, *_ = draw(tf.constant(INPUTS))
-    for one, other in itertools.combinations((first, second, third), 2):
-        assert (array(one) != array(other)).all()
-    mean, std = parameters()
-    np.testing.assert_allclose(
-        logp, stats.norm.logpdf(array(second), mean, std).sum(axis=1), rtol=1e-4
-    )
-    samples = array(draw(tf.constant(np.tile(FIXED, (DRAWS, 1))))[0])
+    tf.random.set_seed(1)
+    inputs = tf.constant(random_inputs())
+    samples = [*sample_twice(inputs), *sample_twice(inputs)]
+
+    for first, second in itertools.combinations(samples, 2):
+        assert (first.numpy() != second.numpy()).all()
+
+
+def test_sampled_action_logp_inside_tf_function_is_of_last_sample():
+    @tf.function
+    def sample_twice(inputs):
+        dist = TFGaussian(inputs)
+        dist.sample()
+        return dist.sample(), dist.sampled_action_logp()
+
+    inputs = random_inputs()
+    last_sample, logp = sample_twice(tf.constant(inputs))
+
+    means, stds = split_inputs(inputs)
+    expected = stats.norm.logpdf(last_sample.numpy(), means, stds).sum(axis=1)
+    np.testing.assert_allclose(logp, expected, rtol=1e-4)
+
+
+def test_samples_are_normal_inside_tf_function():
+    @tf.function
+    def sample(inputs):
+        return TFGaussian(inputs).sample()
+
+    tf.random.set_seed(1)
+    samples = sample(tf.constant(np.tile(np.float32([0.5, -1.5]), (10_000, 1)))).numpy()
+
     assert stats.kstest(samples[:, 0], stats.norm(0.5, np.exp(-1.5)).cdf).pvalue > 1e-3
 
 
-@frameworks
-def test_a_seed_repeats_a_sample(cls):
-    seed(2)
-    one = array(make(cls).sample())
-    seed(2)
-    np.testing.assert_array_equal(array(make(cls).sample()), one)
+def test_same_seed_repeats_the_sample(kit):
+    dist = make_gaussian(kit, random_inputs())
+
+    kit.seed(2)
+    first = kit.numpy(dist.sample())
+    kit.seed(2)
+    second = kit.numpy(dist.sample())
+
+    np.testing.assert_array_equal(first, second)
 
 
-@frameworks
-def test_the_logp_of_the_last_sample(cls):
-    dist = make(cls)
+def test_sampled_action_logp_needs_a_sample(kit):
+    dist = make_gaussian(kit, random_inputs())
+
     with pytest.raises(StaleOutputError, match=r"call sample\(\) before sampled_action_logp\(\)"):
         dist.sampled_action_logp()
-    for draw in (dist.sample, dist.deterministic_sample, dist.sample):
+
+
+def test_sampled_action_logp_is_that_of_the_last_sample(kit):
+    dist = make_gaussian(kit, random_inputs())
+
+    for draw in [dist.sample, dist.deterministic_sample, dist.sample]:
         sample = draw()
-        np.testing.assert_array_equal(array(dist.last_sample), array(sample))
-        np.testing.assert_array_equal(array(dist.sampled_action_logp()), array(dist.logp(sample)))
+
+        np.testing.assert_array_equal(kit.numpy(dist.last_sample), kit.numpy(sample))
+        np.testing.assert_array_equal(
+            kit.numpy(dist.sampled_action_logp()), kit.numpy(dist.logp(sample))
+        )
 
 
-@frameworks
-def test_the_most_likely_action_is_the_mean(cls):
-    np.testing.assert_array_equal(array(make(cls).deterministic_sample()), INPUTS[:, :D])
+@pytest.mark.parametrize("mean", [0.0, 1.0, 100.0, 1e4])
+def test_logp_of_sample_is_that_of_the_stored_number(kit, mean):
+    # Engines store float32 numbers and score these later: the ratio must start at one.
+    kit.seed(6)
+    log_std = -10.0
+    dist = make_gaussian(kit, np.tile(np.float32([mean, log_std]), (500, 1)))
+
+    sample = dist.sample()
+    stored = kit.numpy(sample).copy()
+
+    expected = stats.norm.logpdf(stored.astype(np.float64), mean, np.exp(log_std)).sum(axis=1)
+    near = {"rtol": 1e-3, "atol": 1e-3}
+    np.testing.assert_allclose(kit.numpy(dist.logp(kit.tensor(stored))), expected, **near)
+    np.testing.assert_allclose(kit.numpy(dist.logp(sample)), expected, **near)
+    np.testing.assert_allclose(kit.numpy(dist.sampled_action_logp()), expected, **near)
 
 
-@frameworks
-def test_the_estimate_of_the_entropy_is_unbiased(cls):
-    seed(3)
-    estimates = array(make(cls, np.tile(FIXED, (DRAWS, 1))).entropy_estimate())
-    exact = float(truth(FIXED[None]).entropy()[0])
-    assert abs(estimates.mean() - exact) < 4 * estimates.std() / np.sqrt(DRAWS)
+def test_logp_of_sample_changed_in_place_is_of_new_values():
+    inputs = random_inputs()
+    dist = TorchGaussian(torch.from_numpy(inputs))
+
+    sample = dist.sample()
+    sample.clamp_(-0.1, 0.1)
+
+    means, stds = split_inputs(inputs)
+    expected = stats.norm.logpdf(sample, means, stds).sum(axis=1)
+    np.testing.assert_allclose(dist.logp(sample), expected, rtol=1e-4)
+
+
+def test_deterministic_sample_is_the_mean(kit):
+    inputs = random_inputs(d=3)
+
+    sample = make_gaussian(kit, inputs).deterministic_sample()
+
+    np.testing.assert_array_equal(kit.numpy(sample), inputs[:, :3])
+
+
+def test_entropy_estimate_is_unbiased(kit):
+    kit.seed(3)
+    draws = 10_000
+    inputs = np.float32([0.5, -3.0, 0.0, -1.5, 0.5, 0.0])
+
+    estimates = kit.numpy(make_gaussian(kit, np.tile(inputs, (draws, 1))).entropy_estimate())
+
+    exact = float(exact_normal(inputs[None]).entropy()[0])
+    standard_error = estimates.std() / np.sqrt(draws)
+    assert abs(estimates.mean() - exact) < 4 * standard_error
 
 
 # --- extreme inputs -------------------------------------------------------------------------------
@@ -274,150 +460,135 @@ def test_the_estimate_of_the_entropy_is_unbiased(cls):
 EXTREMES = [0.0, 1e8, -1e8, 1.1e34, -1.1e34, 1.1e-34, -1.1e-34, 1e-6, -1e-6]
 
 
-def assert_finite(cls, pairs):
-    dist = make(cls, np.array(pairs, np.float32))
-    seed(4)
-    for _ in range(3):
-        for draw in (dist.sample, dist.deterministic_sample):
-            sample = draw()
-            assert np.isfinite(array(sample)).all()
-            assert np.isfinite(array(dist.logp(sample))).all()
-    assert np.isfinite(array(dist.entropy())).all()
-    assert np.isfinite(array(dist.kl(dist))).all()
+def assert_all_finite(kit, means, log_stds):
+    """Check samples, densities, entropy and KL divergence for all pairs."""
+    dist = make_gaussian(kit, np.array(list(itertools.product(means, log_stds)), np.float32))
+    kit.seed(4)
+    for draw in [dist.sample, dist.deterministic_sample] * 3:
+        sample = draw()
+        assert np.isfinite(kit.numpy(sample)).all()
+        assert np.isfinite(kit.numpy(dist.logp(sample))).all()
+    assert np.isfinite(kit.numpy(dist.entropy())).all()
+    assert np.isfinite(kit.numpy(dist.kl(dist))).all()
 
 
-@frameworks
-def test_extreme_means_give_finite_numbers(cls):
-    assert_finite(cls, list(itertools.product(EXTREMES, [0.0, 1.0, -1.0, -20.0, 20.0])))
+def test_extreme_means_give_finite_numbers(kit):
+    assert_all_finite(kit, means=EXTREMES, log_stds=[0.0, 1.0, -1.0, -20.0, 20.0])
 
 
-@frameworks
-def test_tiny_and_huge_scales_give_finite_numbers(cls):
-    assert_finite(
-        cls, list(itertools.product([0.0, 1.0, -1e8, 1.1e34], [-40.0, -80.0, 40.0, 60.0]))
-    )
+def test_tiny_and_huge_scales_give_finite_numbers(kit):
+    assert_all_finite(kit, means=[0.0, 1.0, -1e8, 1.1e34], log_stds=[-40.0, -80.0, 40.0, 60.0])
 
 
-@frameworks
 @pytest.mark.parametrize("log_std", [-100.0, 100.0, -1e8, 1e8, -1.1e34, 1.1e34])
-def test_scales_beyond_what_float32_holds_give_finite_numbers(cls, log_std):
-    assert_finite(cls, list(itertools.product(EXTREMES, [log_std])))
+def test_scales_beyond_float32_give_finite_numbers(kit, log_std):
+    assert_all_finite(kit, means=EXTREMES, log_stds=[log_std])
 
 
-@frameworks
-def test_a_tiny_scale_is_scored_exactly(cls):
-    inputs = np.array([[0.0, -30.0]], np.float32)
-    actions = np.array([[2e-13]], np.float32)
-    expected = stats.norm.logpdf(actions.astype(np.float64), 0, np.exp(-30.0))[0]
-    np.testing.assert_allclose(
-        array(make(cls, inputs).logp(tensor(cls, actions))), expected, rtol=1e-4
-    )
+def test_logp_with_tiny_scale_is_exact(kit):
+    dist = make_gaussian(kit, np.float32([[0.0, -30.0]]))
+    action = np.float32([[2e-13]])  # about two standard deviations
+
+    logp = kit.numpy(dist.logp(kit.tensor(action)))
+
+    expected = stats.norm.logpdf(action.astype(np.float64), 0, np.exp(-30.0))[0]
+    np.testing.assert_allclose(logp, expected, rtol=1e-4)
 
 
 # --- gradients ------------------------------------------------------------------------------------
 
 
-def test_gradients_are_those_of_finite_differences():
-    inputs = torch.from_numpy(INPUTS.astype(np.float64)).requires_grad_()
-    other = torch.from_numpy(OTHER.astype(np.float64))
-    actions = torch.from_numpy(ACTIONS.astype(np.float64))
-    for function in (
-        lambda x: TorchGaussian(x).logp(actions),
-        lambda x: TorchGaussian(x).entropy(),
-        lambda x: TorchGaussian(x).kl(TorchGaussian(other)),
-        lambda x: TorchGaussian(other).kl(TorchGaussian(x)),
-    ):
-        assert torch.autograd.gradcheck(function, (inputs,))
+def logp_of_actions(dist, other):
+    return dist.logp(random_actions(rows=6, d=3).astype(np.float64))
 
 
-def test_gradients_in_tensorflow_are_pytorchs():
-    for name, function in {
-        "logp": lambda d, o: d.logp(ACTIONS),
-        "entropy": lambda d, o: d.entropy(),
-        "kl": lambda d, o: d.kl(o),
-        "reverse kl": lambda d, o: o.kl(d),
-    }.items():
-        inputs = torch.from_numpy(INPUTS.copy()).requires_grad_()
-        function(TorchGaussian(inputs), make(TorchGaussian, OTHER)).sum().backward()
-        variable = tf.Variable(INPUTS)
-        with tf.GradientTape() as tape:
-            value = function(TFGaussian(variable), make(TFGaussian, OTHER))
-        found = tape.gradient(value, variable).numpy()
-        np.testing.assert_allclose(found, inputs.grad.numpy(), rtol=1e-4, atol=1e-5, err_msg=name)
+def entropy(dist, other):
+    return dist.entropy()
 
 
-@frameworks
-def test_a_reparameterised_draw_carries_its_gradient(cls):
-    # x = mean + std ε, hence dx/dmean = 1 and dx/dlog_std = x - mean.
-    seed(5)
-    if cls is TorchGaussian:
-        inputs = torch.from_numpy(INPUTS.copy()).requires_grad_()
-        draw = cls(inputs).rsample()
-        draw.sum().backward()
-        gradient = inputs.grad.numpy()
-    else:
-        variable = tf.Variable(INPUTS)
-        with tf.GradientTape() as tape:
-            draw = cls(variable).rsample()
-        gradient = tape.gradient(draw, variable).numpy()
-    np.testing.assert_allclose(gradient[:, :D], 1)
-    np.testing.assert_allclose(gradient[:, D:], array(draw) - INPUTS[:, :D], rtol=1e-4, atol=1e-5)
+def kl(dist, other):
+    return dist.kl(other)
 
 
-@frameworks
-def test_the_gradient_of_the_estimated_entropy_is_the_entropys(cls):
-    # Per draw: d(-logp)/dmean = 0 and d(-logp)/dlog_std = 1, whatever the noise was.
-    if cls is TorchGaussian:
-        inputs = torch.from_numpy(INPUTS.copy()).requires_grad_()
-        cls(inputs).entropy_estimate().sum().backward()
-        gradient = inputs.grad.numpy()
-    else:
-        variable = tf.Variable(INPUTS)
-        with tf.GradientTape() as tape:
-            value = cls(variable).entropy_estimate()
-        gradient = tape.gradient(value, variable).numpy()
-    np.testing.assert_allclose(gradient, np.tile([0, 0, 0, 1, 1, 1], (ROWS, 1)), atol=1e-4)
+def reverse_kl(dist, other):
+    return other.kl(dist)
 
 
-def test_a_sample_carries_no_gradient():
-    inputs = torch.from_numpy(INPUTS.copy()).requires_grad_()
-    dist = TorchGaussian(inputs)
-    assert not dist.sample().requires_grad
-    # The score function's gradient, as policy gradients need it: that of logp at a fixed action.
-    dist.logp(dist.last_sample).sum().backward()
-    expected = torch.from_numpy(INPUTS.copy()).requires_grad_()
-    TorchGaussian(expected).logp(dist.last_sample.clone()).sum().backward()
-    np.testing.assert_allclose(inputs.grad, expected.grad, rtol=1e-5)
-    variable = tf.Variable(INPUTS)
+quantities = pytest.mark.parametrize("quantity", [logp_of_actions, entropy, kl, reverse_kl])
+
+
+@quantities
+def test_gradient_passes_gradcheck(quantity):
+    inputs = torch.from_numpy(random_inputs(seed=0).astype(np.float64)).requires_grad_()
+    other = TorchGaussian(random_inputs(seed=1).astype(np.float64))
+
+    assert torch.autograd.gradcheck(lambda x: quantity(TorchGaussian(x), other), [inputs])
+
+
+@quantities
+def test_gradients_agree_between_frameworks(torch_kit, tf_kit, quantity):
+    gradients = []
+    for kit in (torch_kit, tf_kit):
+        cls = kit.load("DiagGaussian")
+        other = make_gaussian(kit, random_inputs(seed=1))
+        gradients.append(
+            kit.gradient(lambda x, cls=cls, other=other: quantity(cls(x), other), random_inputs())
+        )
+
+    np.testing.assert_allclose(gradients[1], gradients[0], rtol=1e-4, atol=1e-5)
+
+
+def test_rsample_has_gradients_of_mean_and_log_std(kit):
+    inputs = random_inputs(rows=6, d=3)
+    samples = []
+
+    def rsample(x):
+        kit.seed(5)
+        samples.append(kit.load("DiagGaussian")(x).rsample())
+        return samples[-1]
+
+    gradient = kit.gradient(rsample, at=inputs)
+
+    # x = mean + std · noise, hence dx/dmean = 1 and dx/dlog_std = x - mean.
+    offset = kit.numpy(samples[0]) - inputs[:, :3]
+    np.testing.assert_allclose(gradient[:, :3], 1)
+    np.testing.assert_allclose(gradient[:, 3:], offset, rtol=1e-4, atol=1e-5)
+
+
+def test_entropy_estimate_has_gradient_of_entropy(kit):
+    cls = kit.load("DiagGaussian")
+
+    gradient = kit.gradient(lambda x: cls(x).entropy_estimate(), at=random_inputs(rows=6, d=3))
+
+    # For any noise, the derivative by a mean is 0, and by a log standard deviation 1.
+    np.testing.assert_allclose(gradient, np.tile([0, 0, 0, 1, 1, 1], (6, 1)), atol=1e-4)
+
+
+def test_sample_has_no_gradient_in_torch():
+    inputs = torch.from_numpy(random_inputs()).requires_grad_()
+
+    assert not TorchGaussian(inputs).sample().requires_grad
+
+
+def test_sample_has_no_gradient_in_tf():
+    inputs = tf.Variable(random_inputs())
+
     with tf.GradientTape() as tape:
-        sample = TFGaussian(variable).sample()
-    assert tape.gradient(sample, variable) is None
+        sample = TFGaussian(inputs).sample()
+
+    assert tape.gradient(sample, inputs) is None
 
 
-@frameworks
-@pytest.mark.parametrize("mean", [0.0, 1.0, 100.0, 1e4])
-def test_the_density_of_a_sample_is_that_of_the_stored_number(cls, mean):
-    # Engines store float32 numbers, and score those later: a ratio of densities must start at one.
-    seed(6)
-    dist = make(cls, np.tile(np.float32([mean, -10.0]), (500, 1)))
+def test_logp_of_last_sample_has_gradient_as_of_any_action():
+    inputs = torch.from_numpy(random_inputs()).requires_grad_()
+    same_inputs = torch.from_numpy(random_inputs()).requires_grad_()
+
+    dist = TorchGaussian(inputs)
     sample = dist.sample()
-    stored = array(sample).copy()
-    expected = stats.norm.logpdf(stored.astype(np.float64), mean, np.exp(-10.0)).sum(axis=1)
-    np.testing.assert_allclose(
-        array(dist.logp(tensor(cls, stored))), expected, rtol=1e-3, atol=1e-3
-    )
-    np.testing.assert_allclose(array(dist.logp(sample)), expected, rtol=1e-3, atol=1e-3)
-    np.testing.assert_allclose(array(dist.sampled_action_logp()), expected, rtol=1e-3, atol=1e-3)
+    dist.logp(sample).sum().backward()
+    TorchGaussian(same_inputs).logp(sample.clone()).sum().backward()
 
-
-def test_a_sample_changed_in_place_is_scored_as_it_is():
-    dist = make(TorchGaussian)
-    sample = dist.sample()
-    sample.clamp_(-0.1, 0.1)
-    mean, std = parameters()
-    np.testing.assert_allclose(
-        dist.logp(sample), stats.norm.logpdf(sample, mean, std).sum(axis=1), rtol=1e-4
-    )
+    np.testing.assert_allclose(inputs.grad, same_inputs.grad, rtol=1e-5)
 
 
 # --- through the catalog --------------------------------------------------------------------------
@@ -425,43 +596,56 @@ def test_a_sample_changed_in_place_is_scored_as_it_is():
 
 @pytest.mark.parametrize(("framework", "cls"), [("torch", TorchGaussian), ("tf", TFGaussian)])
 @pytest.mark.parametrize(("shape", "size"), [((), 2), ((1,), 2), ((3,), 6), ((2, 3), 12)])
-def test_the_catalog_finds_it(framework, cls, shape, size):
+def test_catalog_chooses_diag_gaussian_for_box(framework, cls, shape, size):
     box = spaces.Box(-1, 1, shape, np.float32)
-    found, outputs = ModelCatalog.get_action_dist(box, {}, framework=framework)
-    assert (found, outputs) == (cls, size)
-    assert type(outputs) is int
+
+    dist_class, found_size = ModelCatalog.get_action_dist(box, {}, framework=framework)
+
+    assert dist_class is cls
+    assert found_size == size
+    assert type(found_size) is int
     assert cls.required_model_output_shape(box, {}) == size
     assert cls.framework_of_class == framework
 
 
 @pytest.mark.parametrize("framework", ["torch", "tf"])
-@pytest.mark.parametrize("shape", [(), (2, 3)])
-def test_a_policy_over_a_box_of_any_rank(framework, shape):
+@pytest.mark.parametrize(("shape", "width"), [((), 1), ((2, 3), 6)], ids=str)
+def test_policy_acts_in_box_of_any_rank(framework, shape, width):
     box = spaces.Box(-0.5, 0.5, shape, np.float32)
     policy = build(spaces.Discrete(3), box, {"fcnet_hiddens": [4]}, framework)
+
     step = policy.act(np.array([0, 1, 2, 0]))
+
+    means, stds = split_inputs(step.dist_inputs)
+    expected_logp = stats.norm.logpdf(step.raw_action, means, stds).sum(axis=1)
     assert step.action.shape == (4, *shape)
     assert all(np.asarray(action) in box for action in step.action)
-    assert step.raw_action.shape == (4, max(1, int(np.prod(shape))))
-    mean, std = parameters(step.dist_inputs)
-    np.testing.assert_allclose(
-        step.logp, stats.norm.logpdf(step.raw_action, mean, std).sum(axis=1), rtol=1e-4
-    )
+    assert step.raw_action.shape == (4, width)
+    np.testing.assert_allclose(step.logp, expected_logp, rtol=1e-4)
 
 
-@frameworks
-def test_it_takes_no_mask(cls):
-    with pytest.raises(NotServedError, match="DiagGaussian does not support action masks"):
-        cls.masked(tensor(cls, INPUTS), tensor(cls, INPUTS > 0))
+def test_empty_mask_leaves_inputs_alone(kit):
+    inputs = random_inputs(rows=3)
+
+    assert kit.load("DiagGaussian").masked(inputs, np.ones((3, 0), bool)) is inputs
 
 
-@frameworks
+def test_mask_is_an_error(kit):
+    mask = np.ones((3, 4), bool)
+
+    with pytest.raises(NotServedError, match="does not support action masks") as caught:
+        kit.load("DiagGaussian").masked(kit.tensor(random_inputs(rows=3)), kit.tensor(mask))
+
+    assert "DiagGaussian" in str(caught.value)
+    assert "mask with 4 columns" in str(caught.value)
+
+
 @pytest.mark.parametrize("space", [spaces.Discrete(3), spaces.MultiBinary(2)], ids=str)
-def test_another_space_is_refused_with_a_typed_error(cls, space):
+def test_output_shape_for_other_space_is_an_error(kit, space):
     with pytest.raises(CatalogError, match="Box"):
-        cls.required_model_output_shape(space, {})
+        kit.load("DiagGaussian").required_model_output_shape(space, {})
 
 
-def test_named_for_another_space_it_is_refused():
+def test_building_with_discrete_actions_is_an_error():
     with pytest.raises(CatalogError, match="Box"):
         build(spaces.Discrete(3), spaces.Discrete(3), {"custom_action_dist": "diag_gaussian"})

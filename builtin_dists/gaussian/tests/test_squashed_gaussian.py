@@ -1,6 +1,4 @@
-"""The squashed Gaussian against torch.distributions, numerical integrals and one framework against
-the other.
-"""
+"""The squashed Gaussian: densities within bounds, samples, gradients and extreme inputs."""
 
 from __future__ import annotations
 
@@ -23,430 +21,620 @@ from rlcatalog.errors import ConfigError, ModelContractError, NoClosedFormError
 from rlcatalog_gaussian.tf import SquashedGaussian as TFSquashed
 from rlcatalog_gaussian.torch import SquashedGaussian as TorchSquashed
 
-pytestmark = pytest.mark.twins
-
-D, ROWS = 3, 7
-RANDOM = np.random.default_rng(0)
-LOW, HIGH = np.float32([-2, 0, 10]), np.float32([2, 0.5, 30])
+#: Bounds of three values.
+LOW = np.float32([-2, 0, 10])
+HIGH = np.float32([2, 0.5, 30])
 
 
-def draw_inputs():
-    return np.concatenate(
-        [RANDOM.normal(0, 1, (ROWS, D)), RANDOM.uniform(-3, 1, (ROWS, D))], axis=1
-    ).astype("f4")
+def random_inputs(rows=7, d=3, seed=0):
+    """Return means and log standard deviations of the normal values, `[rows, 2d]`."""
+    rng = np.random.default_rng(seed)
+    means = rng.normal(0, 1, (rows, d))
+    log_stds = rng.uniform(-3, 1, (rows, d))
+    return np.concatenate([means, log_stds], axis=1).astype(np.float32)
 
 
-INPUTS, OTHER = draw_inputs(), draw_inputs()
-ACTIONS = (LOW + (HIGH - LOW) * RANDOM.uniform(0.02, 0.98, (ROWS, D))).astype(np.float32)
-frameworks = pytest.mark.parametrize("cls", [TorchSquashed, TFSquashed], ids=["torch", "tf"])
+def random_actions(rows=7):
+    """Return three values per row between LOW and HIGH."""
+    fractions = np.random.default_rng(9).uniform(0.02, 0.98, (rows, 3))
+    return (LOW + (HIGH - LOW) * fractions).astype(np.float32)
 
 
-def tensor(cls, value, dtype=None):
-    if cls is TorchSquashed:
-        made = torch.as_tensor(value)
-        return made if dtype is None else made.to(getattr(torch, dtype))
-    return tf.constant(value) if dtype is None else tf.cast(tf.constant(value), dtype)
+def make_squashed(kit, inputs, low=LOW, high=HIGH, **options):
+    return kit.load("SquashedGaussian")(kit.tensor(inputs), None, low, high, **options)
 
 
-def array(value):
-    return value.detach().numpy() if isinstance(value, torch.Tensor) else value.numpy()
-
-
-def make(cls, inputs=INPUTS, low=LOW, high=HIGH, **options):
-    return cls(tensor(cls, inputs), None, low, high, **options)
-
-
-def truth(inputs=INPUTS, low=LOW, high=HIGH):
-    mean, log_std = (
-        torch.from_numpy(part) for part in np.split(np.asarray(inputs, np.float64), 2, axis=1)
-    )
-    low, high = (
-        torch.from_numpy(np.broadcast_to(bound, mean.shape).astype(np.float64))
-        for bound in (low, high)
-    )
+def exact_squashed(inputs, low=LOW, high=HIGH):
+    """Return the distribution of torch.distributions in float64."""
+    means, log_stds = np.split(np.asarray(inputs, np.float64), 2, axis=1)
+    low = torch.from_numpy(np.broadcast_to(low, means.shape).astype(np.float64))
+    high = torch.from_numpy(np.broadcast_to(high, means.shape).astype(np.float64))
+    normal = Normal(torch.from_numpy(means), torch.from_numpy(np.exp(log_stds)))
     steps = [TanhTransform(), AffineTransform((low + high) / 2, (high - low) / 2)]
-    return Independent(TransformedDistribution(Normal(mean, log_std.exp()), steps), 1)
+    return Independent(TransformedDistribution(normal, steps), 1)
 
 
-def seed(value):
-    torch.manual_seed(value)
-    tf.random.set_seed(value)
+def exact_logp(inputs, actions):
+    """Return exact log densities of actions between LOW and HIGH."""
+    return exact_squashed(inputs).log_prob(torch.from_numpy(np.asarray(actions, np.float64)))
 
 
-def gradient(cls, function, inputs=INPUTS):
-    """The gradient of the sum of a function of the distribution."""
-    if cls is TorchSquashed:
-        leaf = torch.from_numpy(inputs.copy()).requires_grad_()
-        function(cls(leaf, None, LOW, HIGH)).sum().backward()
-        return leaf.grad.numpy()
-    variable = tf.Variable(inputs)
-    with tf.GradientTape() as tape:
-        value = tf.reduce_sum(function(cls(variable, None, LOW, HIGH)))
-    return tape.gradient(value, variable).numpy()
+def test_mean_and_std_are_those_of_the_normal_values(kit):
+    dist = make_squashed(kit, np.float32([[0.5, -2, 0, 1]]), low=-1.0, high=1.0)
 
-
-@frameworks
-def test_the_parameters_of_the_normal_values_can_be_read(cls):
-    mean, log_std = np.split(INPUTS.astype(np.float64), 2, axis=1)
-    np.testing.assert_allclose(array(make(cls).mean), mean, rtol=1e-6)
-    np.testing.assert_allclose(array(make(cls).std), np.exp(log_std), rtol=1e-6)
+    np.testing.assert_allclose(kit.numpy(dist.mean), [[0.5, -2]])
+    np.testing.assert_allclose(kit.numpy(dist.std), np.exp([[0, 1]]), rtol=1e-6)
 
 
 # --- densities ------------------------------------------------------------------------------------
 
 
-@frameworks
-def test_squashed_logp_is_that_of_torch_distributions_with_its_jacobian(cls):
+def test_logp_matches_torch_distributions(kit):
+    inputs = random_inputs()
+    actions = random_actions()
+
+    logp = make_squashed(kit, inputs).logp(kit.tensor(actions))
+
     # RLlib omits the term log((high - low) / 2).
-    expected = truth().log_prob(torch.from_numpy(ACTIONS.astype(np.float64)))
-    np.testing.assert_allclose(
-        array(make(cls).logp(tensor(cls, ACTIONS))), expected, rtol=1e-4, atol=1e-4
-    )
+    np.testing.assert_allclose(kit.numpy(logp), exact_logp(inputs, actions), rtol=1e-4, atol=1e-4)
 
 
-@frameworks
 @pytest.mark.parametrize(("low", "high"), [(-1.0, 1.0), (0.0, 10.0), (-3.0, -2.5)])
-@pytest.mark.parametrize("inputs", [(0.0, 0.0), (0.7, -1.0), (-1.0, 0.5)])
-def test_the_squashed_density_integrates_to_one(cls, low, high, inputs):
+@pytest.mark.parametrize(("mean", "log_std"), [(0.0, 0.0), (0.7, -1.0), (-1.0, 0.5)])
+def test_density_integrates_to_one(kit, low, high, mean, log_std):
     x = (low + (high - low) * (np.arange(200_000) + 0.5) / 200_000).astype(np.float32)
-    logp = array(
-        make(cls, np.tile(np.float32([inputs]), (len(x), 1)), low, high).logp(tensor(cls, x))
-    )
-    np.testing.assert_allclose(np.exp(logp.astype(np.float64)).mean() * (high - low), 1, rtol=1e-3)
+    dist = make_squashed(kit, np.tile(np.float32([mean, log_std]), (len(x), 1)), low, high)
+
+    density = np.exp(kit.numpy(dist.logp(kit.tensor(x))).astype(np.float64))
+
+    np.testing.assert_allclose(density.mean() * (high - low), 1, rtol=1e-3)
 
 
-@frameworks
-def test_the_squashed_density_integrates_to_one_in_two_dimensions(cls):
-    low, high = np.float32([-1, 2]), np.float32([3, 2.5])
-    axes = [a + (b - a) * (np.arange(500) + 0.5) / 500 for a, b in zip(low, high, strict=True)]
+def test_density_integrates_to_one_in_two_dimensions(kit):
+    low = np.float32([-1, 2])
+    high = np.float32([3, 2.5])
+    fractions = (np.arange(500) + 0.5) / 500
+    axes = [low[i] + (high[i] - low[i]) * fractions for i in (0, 1)]
     grid = np.stack(np.meshgrid(*axes), axis=-1).reshape(-1, 2).astype(np.float32)
-    inputs = np.tile(np.float32([[0.3, -0.5, -0.7, -0.2]]), (len(grid), 1))
-    logp = array(make(cls, inputs, low, high).logp(tensor(cls, grid))).astype(np.float64)
-    np.testing.assert_allclose(np.exp(logp).mean() * np.prod(high - low), 1, rtol=1e-3)
+
+    inputs = np.tile(np.float32([0.3, -0.5, -0.7, -0.2]), (len(grid), 1))
+    logp = kit.numpy(make_squashed(kit, inputs, low, high).logp(kit.tensor(grid)))
+
+    area = np.prod(high - low)
+    np.testing.assert_allclose(np.exp(logp.astype(np.float64)).mean() * area, 1, rtol=1e-3)
+
+
+def test_densities_agree_between_frameworks(torch_kit, tf_kit):
+    results = []
+    for kit in (torch_kit, tf_kit):
+        dist = make_squashed(kit, random_inputs(seed=0))
+        other = make_squashed(kit, random_inputs(seed=1))
+        tensors = [dist.logp(random_actions()), dist.kl(other), dist.deterministic_sample()]
+        results.append([kit.numpy(tensor) for tensor in tensors])
+
+    for by_torch, by_tf in zip(*results, strict=True):
+        np.testing.assert_allclose(by_torch, by_tf, rtol=1e-5, atol=1e-5)
 
 
 @pytest.fixture(scope="module")
-def pair_and_kl():
-    """Inputs of two distributions over (0, 4), and their divergence as an integral over the
-    actions.
-    """
-    p, q = np.float32([[0.5, -0.3]]), np.float32([[-0.2, 0.1]])
-    dists = [truth(i, 0, 4) for i in (p, q)]
+def kl_by_integration():
+    """KL divergence of inputs (0.5, -0.3) from (-0.2, 0.1) between 0 and 4."""
+    p = exact_squashed([[0.5, -0.3]], low=0, high=4)
+    q = exact_squashed([[-0.2, 0.1]], low=0, high=4)
 
-    def term(x):
-        one, other = (
-            float(dist.log_prob(torch.tensor([[x]], dtype=torch.float64))) for dist in dists
-        )
-        return np.exp(one) * (one - other)
+    def integrand(x):
+        action = torch.tensor([[x]], dtype=torch.float64)
+        logp = float(p.log_prob(action))
+        return np.exp(logp) * (logp - float(q.log_prob(action)))
 
-    return p, q, integrate.quad(term, 1e-9, 4 - 1e-9, limit=200)[0]
+    return integrate.quad(integrand, 1e-9, 4 - 1e-9, limit=200)[0]
 
 
-@frameworks
-def test_the_kl_of_squashed_gaussians_is_the_integral_over_the_actions(cls, pair_and_kl):
-    p, q, expected = pair_and_kl
-    np.testing.assert_allclose(
-        array(make(cls, p, 0.0, 4.0).kl(make(cls, q, 0.0, 4.0))), expected, rtol=1e-4
-    )
+def test_kl_is_integral_over_actions(kit, kl_by_integration):
+    p = make_squashed(kit, np.float32([[0.5, -0.3]]), low=0.0, high=4.0)
+    q = make_squashed(kit, np.float32([[-0.2, 0.1]]), low=0.0, high=4.0)
+
+    np.testing.assert_allclose(kit.numpy(p.kl(q)), kl_by_integration, rtol=1e-4)
 
 
-@frameworks
-def test_squashed_kl_is_that_of_the_normal_values_where_rllib_has_none(cls):
-    p, q = (
-        Normal(*(torch.from_numpy(x) for x in (i[:, :D], np.exp(i[:, D:]))))
-        for i in (INPUTS, OTHER)
-    )
-    expected = torch.distributions.kl_divergence(p, q).sum(-1)
-    np.testing.assert_allclose(array(make(cls).kl(make(cls, OTHER))), expected, rtol=1e-4)
-    np.testing.assert_allclose(array(make(cls).kl(make(cls))), 0, atol=1e-6)
-    np.testing.assert_array_equal(
-        array(make(cls).multi_kl(make(cls, OTHER))), array(make(cls).kl(make(cls, OTHER)))
-    )
+def test_kl_is_that_of_the_normal_values(kit):
+    p = random_inputs(d=3, seed=0)
+    q = random_inputs(d=3, seed=1)
+
+    kl = make_squashed(kit, p).kl(make_squashed(kit, q))  # RLlib has none
+
+    normal_p = Normal(torch.from_numpy(p[:, :3]), torch.from_numpy(np.exp(p[:, 3:])))
+    normal_q = Normal(torch.from_numpy(q[:, :3]), torch.from_numpy(np.exp(q[:, 3:])))
+    expected = torch.distributions.kl_divergence(normal_p, normal_q).sum(dim=1)
+    np.testing.assert_allclose(kit.numpy(kl), expected, rtol=1e-4)
 
 
-@frameworks
-def test_squashed_kl_needs_the_same_bounds(cls):
+def test_kl_of_same_inputs_is_zero(kit):
+    inputs = random_inputs()
+
+    kl = make_squashed(kit, inputs).kl(make_squashed(kit, inputs))
+
+    np.testing.assert_allclose(kit.numpy(kl), 0, atol=1e-6)
+
+
+def test_multi_kl_has_one_component(kit):
+    p = make_squashed(kit, random_inputs(seed=0))
+    q = make_squashed(kit, random_inputs(seed=1))
+
+    np.testing.assert_array_equal(kit.numpy(p.multi_kl(q)), kit.numpy(p.kl(q)))
+
+
+def test_kl_with_other_bounds_is_an_error(kit):
+    inputs = random_inputs()
+    dist = make_squashed(kit, inputs, low=LOW)
+
     with pytest.raises(ModelContractError, match="same bounds"):
-        make(cls).kl(make(cls, low=LOW - 1))
+        dist.kl(make_squashed(kit, inputs, low=LOW - 1))
+
+
+def test_kl_with_other_kind_is_an_error(kit):
     with pytest.raises(ModelContractError, match="expects another SquashedGaussian"):
-        make(cls).kl(object())
+        make_squashed(kit, random_inputs()).kl(object())
 
 
-@frameworks
-def test_the_squashed_entropy_has_no_closed_form_and_an_unbiased_estimate(cls):
-    assert cls.entropy_kind == "estimate"
+def test_entropy_has_no_closed_form(kit):
+    dist = make_squashed(kit, random_inputs())
+
+    assert dist.entropy_kind == "estimate"
     with pytest.raises(NoClosedFormError, match="entropy_estimate"):
-        make(cls).entropy()
-    seed(0)
+        dist.entropy()
+
+
+def test_entropy_estimate_is_unbiased(kit):
+    kit.seed(0)
+    draws = 20_000
     inputs = np.float32([0.3, -0.5])
-    estimates = array(make(cls, np.tile(inputs, (20_000, 1)), -1.0, 3.0).entropy_estimate())
+
+    dist = make_squashed(kit, np.tile(inputs, (draws, 1)), low=-1.0, high=3.0)
+    estimates = kit.numpy(dist.entropy_estimate())
+
     x = np.linspace(-1, 3, 200_002)[1:-1]
-    logp = truth(np.tile(inputs, (len(x), 1)), -1, 3).log_prob(torch.from_numpy(x[:, None])).numpy()
-    exact = -(np.exp(logp) * logp).mean() * 4
-    assert abs(estimates.mean() - exact) < 4 * estimates.std() / np.sqrt(len(estimates)) + 1e-4
-
-
-def test_the_frameworks_agree_on_squashed_gaussians():
-    one, other = make(TorchSquashed), make(TFSquashed)
-    np.testing.assert_allclose(
-        array(one.logp(ACTIONS)), array(other.logp(ACTIONS)), rtol=1e-5, atol=1e-5
-    )
-    kl = array(one.kl(make(TorchSquashed, OTHER))), array(other.kl(make(TFSquashed, OTHER)))
-    np.testing.assert_allclose(*kl, rtol=1e-5, atol=1e-5)
-    np.testing.assert_allclose(
-        array(one.deterministic_sample()), array(other.deterministic_sample()), rtol=1e-5
-    )
+    exact_dist = exact_squashed(np.tile(inputs, (len(x), 1)), low=-1, high=3)
+    logp = exact_dist.log_prob(torch.from_numpy(x[:, None])).numpy()
+    exact_entropy = -(np.exp(logp) * logp).mean() * 4  # the width of the bounds
+    standard_error = estimates.std() / np.sqrt(draws)
+    assert abs(estimates.mean() - exact_entropy) < 4 * standard_error + 1e-4
 
 
 # --- shapes and types -----------------------------------------------------------------------------
 
 
-@frameworks
 @pytest.mark.parametrize("rows", [1, 7])
 @pytest.mark.parametrize("d", [1, 4])
-def test_squashed_samples_are_rows_and_the_rest_one_number_per_row(cls, rows, d):
-    seed(6)
-    dist = make(cls, np.zeros((rows, 2 * d), np.float32), -1.0, 1.0)
-    for sample in (dist.sample(), dist.rsample(), dist.deterministic_sample()):
-        assert tuple(sample.shape) == (rows, d)
-        forms = [
-            sample,
-            array(sample),
-            array(sample).astype(np.float64),
-            array(sample).reshape(rows, d, 1),
-        ]
-        # Flat: RLlib's Gaussian broadcast it to [B, B].
-        forms += [array(sample)[:, 0]] if d == 1 else []
-        for form in forms:
-            assert tuple(dist.logp(form).shape) == (rows,)
-            np.testing.assert_allclose(
-                array(dist.logp(form)), array(dist.logp(sample)), rtol=1e-4, atol=1e-4
-            )
-    for value in (dist.kl(dist), dist.sampled_action_logp(), dist.entropy_estimate()):
+@pytest.mark.parametrize("method", ["sample", "rsample", "deterministic_sample"])
+def test_samples_have_shape_of_means(kit, method, rows, d):
+    dist = make_squashed(kit, np.zeros((rows, 2 * d), np.float32), low=-1.0, high=1.0)
+
+    assert tuple(getattr(dist, method)().shape) == (rows, d)
+
+
+@pytest.mark.parametrize("rows", [1, 7])
+@pytest.mark.parametrize("d", [1, 4])
+def test_densities_have_one_number_per_row(kit, rows, d):
+    dist = make_squashed(kit, np.zeros((rows, 2 * d), np.float32), low=-1.0, high=1.0)
+    sample = dist.sample()
+
+    for value in [
+        dist.logp(sample),
+        dist.sampled_action_logp(),
+        dist.kl(dist),
+        dist.entropy_estimate(),
+    ]:
         assert tuple(value.shape) == (rows,)
 
 
-@frameworks
+@pytest.mark.parametrize("rows", [1, 7])
+@pytest.mark.parametrize("d", [1, 4])
+@pytest.mark.parametrize("method", ["sample", "rsample", "deterministic_sample"])
+@pytest.mark.parametrize("form", ["array", "float64", "column"])
+def test_logp_takes_actions_in_any_form(kit, method, rows, d, form):
+    kit.seed(6)
+    dist = make_squashed(kit, np.zeros((rows, 2 * d), np.float32), low=-1.0, high=1.0)
+    sample = getattr(dist, method)()
+    array = kit.numpy(sample)
+    actions = {
+        "array": array,
+        "float64": array.astype(np.float64),
+        "column": array.reshape(rows, d, 1),
+    }[form]
+
+    logp = kit.numpy(dist.logp(actions))
+
+    assert logp.shape == (rows,)
+    np.testing.assert_allclose(logp, kit.numpy(dist.logp(sample)), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("rows", [1, 7])
+@pytest.mark.parametrize("method", ["sample", "rsample", "deterministic_sample"])
+def test_logp_takes_one_flat_number_per_row(kit, method, rows):
+    kit.seed(6)
+    dist = make_squashed(kit, np.zeros((rows, 2), np.float32), low=-1.0, high=1.0)
+    sample = getattr(dist, method)()
+
+    logp = kit.numpy(dist.logp(kit.numpy(sample)[:, 0]))  # RLlib's Gaussian broadcasts to [B, B]
+
+    assert logp.shape == (rows,)
+    np.testing.assert_allclose(logp, kit.numpy(dist.logp(sample)), rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_half_precisions_are_widened_for_squashed_gaussians(cls, dtype):
-    dist = cls(tensor(cls, INPUTS, dtype), None, LOW, HIGH)
-    exact = array(dist.inputs.float() if cls is TorchSquashed else tf.cast(dist.inputs, tf.float32))
-    np.testing.assert_array_equal(array(dist.logp(ACTIONS)), array(make(cls, exact).logp(ACTIONS)))
-    for sample in (dist.sample(), dist.deterministic_sample()):
-        assert ((array(sample) >= LOW) & (array(sample) <= HIGH)).all()
-        assert np.isfinite(array(dist.logp(sample))).all()
+def test_logp_in_half_precision_is_that_of_widened_inputs(kit, dtype):
+    half_inputs = kit.tensor(random_inputs(), dtype)
+    actions = random_actions()
+
+    logp = kit.load("SquashedGaussian")(half_inputs, None, LOW, HIGH).logp(actions)
+
+    expected = make_squashed(kit, kit.numpy(half_inputs)).logp(actions)  # float32
+    np.testing.assert_array_equal(kit.numpy(logp), kit.numpy(expected))
 
 
-@frameworks
-def test_squashed_gaussians_are_rebuilt_from_inputs_alone(cls):
-    dist = make(cls)
-    sample = array(dist.sample())
-    again = make(cls, array(dist.inputs))
-    np.testing.assert_array_equal(array(again.logp(sample)), array(dist.sampled_action_logp()))
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("method", ["sample", "deterministic_sample"])
+def test_samples_in_half_precision_are_within_bounds(kit, method, dtype):
+    dist = kit.load("SquashedGaussian")(kit.tensor(random_inputs(), dtype), None, LOW, HIGH)
+
+    sample = getattr(dist, method)()
+
+    assert (kit.numpy(sample) >= LOW).all()
+    assert (kit.numpy(sample) <= HIGH).all()
+    assert np.isfinite(kit.numpy(dist.logp(sample))).all()
+
+
+def test_stored_inputs_give_the_same_logp(kit):
+    dist = make_squashed(kit, random_inputs())
+    stored_action = kit.numpy(dist.sample())
+
+    restored = make_squashed(kit, kit.numpy(dist.inputs))
+
+    np.testing.assert_array_equal(
+        kit.numpy(restored.logp(stored_action)), kit.numpy(dist.sampled_action_logp())
+    )
 
 
 # --- samples --------------------------------------------------------------------------------------
 
 
-@frameworks
-def test_squashed_samples_follow_the_density(cls):
-    seed(1)
+def unsquash(samples):
+    """Return the normal values of samples between LOW and HIGH, in float64."""
+    fractions = (samples.astype(np.float64) - LOW) / (HIGH - LOW)
+    return np.arctanh(np.clip(2 * fractions - 1, -1 + 1e-7, 1 - 1e-7))
+
+
+def test_unsquashed_samples_are_normal(kit):
+    kit.seed(1)
+    means = [0.5, -3.0, 0.0]
+    log_stds = [-0.5, 0.5, 0.0]
+
+    inputs = np.tile(np.float32([*means, *log_stds]), (10_000, 1))
+    normal = unsquash(kit.numpy(make_squashed(kit, inputs).sample()))
+
+    for i in range(3):
+        std = np.exp(log_stds[i])
+        assert stats.kstest(normal[:, i], stats.norm(means[i], std).cdf).pvalue > 1e-3
+        # The test can tell: a slightly larger deviation does not fit.
+        assert stats.kstest(normal[:, i], stats.norm(means[i], 1.1 * std).cdf).pvalue < 1e-3
+
+
+def test_samples_are_independent(kit):
+    kit.seed(1)
     inputs = np.tile(np.float32([0.5, -3.0, 0.0, -0.5, 0.5, 0.0]), (10_000, 1))
-    samples = array(make(cls, inputs).sample())
-    normal = np.arctanh(
-        np.clip(2 * (samples.astype(np.float64) - LOW) / (HIGH - LOW) - 1, -1 + 1e-7, 1 - 1e-7)
-    )
-    for i in range(D):
-        mean, std = inputs[0, i], np.exp(inputs[0, D + i])
-        assert stats.kstest(normal[:, i], stats.norm(mean, std).cdf).pvalue > 1e-3
-        # The control.
-        assert stats.kstest(normal[:, i], stats.norm(mean, 1.1 * std).cdf).pvalue < 1e-3
-    assert np.abs(np.corrcoef(normal.T)[np.triu_indices(D, 1)]).max() < 0.04
+
+    normal = unsquash(kit.numpy(make_squashed(kit, inputs).sample()))
+
+    between_values = np.corrcoef(normal.T)[np.triu_indices(3, 1)]
+    assert np.abs(between_values).max() < 0.04
 
 
-@frameworks
-def test_each_squashed_sample_is_fresh(cls):
-    dist = make(cls)
-    for one, other in itertools.combinations([array(dist.sample()) for _ in range(3)], 2):
-        assert (one != other).all()
+def test_each_sample_is_new(kit):
+    dist = make_squashed(kit, random_inputs())
+
+    samples = [kit.numpy(dist.sample()) for _ in range(3)]
+
+    for first, second in itertools.combinations(samples, 2):
+        assert (first != second).all()
 
 
-def test_each_squashed_sample_is_fresh_inside_a_trace():
+def test_each_sample_is_new_inside_tf_function():
     @tf.function
-    def draw(inputs):
+    def sample_twice(inputs):
         dist = TFSquashed(inputs, None, LOW, HIGH)
-        return dist.sample(), dist.sample(), dist.sampled_action_logp(), dist.entropy_estimate()
+        return dist.sample(), dist.sample()
 
-    seed(4)
-    first, second, logp, _ = draw(tf.constant(INPUTS))
-    third = draw(tf.constant(INPUTS))[0]
-    for one, other in itertools.combinations((first, second, third), 2):
-        assert (array(one) != array(other)).all()
-    expected = truth().log_prob(torch.from_numpy(array(second).astype(np.float64)))
+    tf.random.set_seed(4)
+    inputs = tf.constant(random_inputs())
+    samples = [*sample_twice(inputs), *sample_twice(inputs)]
+
+    for first, second in itertools.combinations(samples, 2):
+        assert (first.numpy() != second.numpy()).all()
+
+
+def test_sampled_action_logp_inside_tf_function_is_of_last_sample():
+    @tf.function
+    def sample_twice(inputs):
+        dist = TFSquashed(inputs, None, LOW, HIGH)
+        dist.sample()
+        last_sample = dist.sample()
+        logp = dist.sampled_action_logp()
+        dist.entropy_estimate()  # samples as well, but keeps the last sample
+        return last_sample, logp
+
+    inputs = random_inputs()
+    last_sample, logp = sample_twice(tf.constant(inputs))
+
+    expected = exact_logp(inputs, last_sample.numpy())
     np.testing.assert_allclose(logp, expected, rtol=1e-3, atol=1e-3)
 
 
-@frameworks
-def test_the_deterministic_squashed_action_is_the_squashed_mean(cls):
-    expected = LOW + (np.tanh(INPUTS[:, :D]) + 1) / 2 * (HIGH - LOW)
-    np.testing.assert_allclose(
-        array(make(cls).deterministic_sample()), expected, rtol=1e-5, atol=1e-6
-    )
+def test_deterministic_sample_is_the_squashed_mean(kit):
+    inputs = random_inputs(d=3)
+
+    sample = make_squashed(kit, inputs, low=LOW, high=HIGH).deterministic_sample()
+
+    expected = LOW + (np.tanh(inputs[:, :3]) + 1) / 2 * (HIGH - LOW)
+    np.testing.assert_allclose(kit.numpy(sample), expected, rtol=1e-5, atol=1e-6)
 
 
-@frameworks
-def test_a_stored_squashed_sample_scores_the_same_even_near_the_bounds(cls):
-    # RLlib's sample_logp() used the rescaled action and was NaN where |a| > 1.
-    seed(2)
+each_bounds = pytest.mark.parametrize(("low", "high"), [(-1.0, 1.0), (0.0, 1.0), (-50.0, 100.0)])
+
+
+def sample_up_to_bounds(kit, low, high):
+    """Return a distribution that was sampled: 2001 means from -9 to 9, log deviation -2."""
+    kit.seed(2)
     means = np.linspace(-9, 9, 2001, dtype=np.float32)
-    inputs = np.stack([means, np.full_like(means, -2)], axis=1)
-    for low, high in ((-1.0, 1.0), (0.0, 1.0), (-50.0, 100.0)):
-        dist = make(cls, inputs, low, high)
-        drawn = dist.sample()
-        at_once, stored = array(dist.sampled_action_logp()), array(drawn).astype(np.float32)
-        np.testing.assert_array_equal(
-            array(make(cls, inputs, low, high).logp(tensor(cls, stored))), at_once
-        )
-        inside = (stored[:, 0] > low) & (stored[:, 0] < high)
-        # The density of that very number, in float64 and from the exact distances to the bounds.
-        below, above = stored[:, 0].astype(np.float64) - low, high - stored[:, 0].astype(np.float64)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            expected = stats.norm.logpdf((np.log(below) - np.log(above)) / 2, means, np.exp(-2.0))
-            expected -= np.log(2 * below * above / (high - low))
-        np.testing.assert_allclose(at_once[inside], expected[inside], rtol=1e-3, atol=2e-2)
-        assert np.isfinite(at_once).all()
+    dist = make_squashed(kit, np.stack([means, np.full_like(means, -2)], axis=1), low, high)
+    dist.sample()
+    return dist
+
+
+@each_bounds
+def test_stored_sample_has_same_logp_even_near_bounds(kit, low, high):
+    dist = sample_up_to_bounds(kit, low, high)
+    stored_action = kit.numpy(dist.last_sample).astype(np.float32)
+
+    restored = make_squashed(kit, kit.numpy(dist.inputs), low, high)
+
+    # RLlib's sample_logp() is NaN where a rescaled action is beyond 1.
+    logp = kit.numpy(restored.logp(kit.tensor(stored_action)))
+    np.testing.assert_array_equal(logp, kit.numpy(dist.sampled_action_logp()))
+    assert np.isfinite(logp).all()
+
+
+@each_bounds
+def test_logp_near_bounds_is_exact(kit, low, high):
+    dist = sample_up_to_bounds(kit, low, high)
+    actions = kit.numpy(dist.last_sample)[:, 0]
+
+    logp = kit.numpy(dist.sampled_action_logp())
+
+    # In float64, from the exact distances to the bounds.
+    is_inside = (actions > low) & (actions < high)
+    below = actions[is_inside].astype(np.float64) - low
+    above = high - actions[is_inside].astype(np.float64)
+    normal_values = (np.log(below) - np.log(above)) / 2
+    means = kit.numpy(dist.mean)[is_inside, 0]
+    log_jacobian = np.log(2 * below * above / (high - low))
+    expected = stats.norm.logpdf(normal_values, means, np.exp(-2.0)) - log_jacobian
+    np.testing.assert_allclose(logp[is_inside], expected, rtol=1e-3, atol=2e-2)
 
 
 # --- extreme inputs -------------------------------------------------------------------------------
 
 EXTREMES = [0.0, 1e8, -1e8, 1.1e34, -1.1e34, 1.1e-34, -1.1e-34, 1e-6, 20.0]
-
-
-@frameworks
-@pytest.mark.parametrize(
+#: All pairs of an extreme mean and an extreme log standard deviation.
+EXTREME_INPUTS = np.array(list(itertools.product(EXTREMES, EXTREMES)), np.float32)
+extreme_bounds = pytest.mark.parametrize(
     ("low", "high"), [(-1.0, 1.0), (0.0, 1.0), (-1e30, 1e30), (1e8, 1e8 + 64), (-1e-20, 1e-20)]
 )
-def test_extreme_inputs_give_finite_squashed_numbers_within_the_bounds(cls, low, high):
-    inputs = np.array(list(itertools.product(EXTREMES, EXTREMES)), np.float32)
-    dist, other = make(cls, inputs, low, high), make(cls, inputs[::-1].copy(), low, high)
-    ends = [
-        np.full(len(inputs), x, np.float32)
-        for x in (low, high, 0.5 * low + 0.5 * high, -3e38, 3e38)
-    ]
-    for draw in (dist.sample, dist.rsample, dist.deterministic_sample):
-        sample = array(draw())
-        assert (sample >= np.float32(low)).all()
-        assert (sample <= np.float32(high)).all()
-        ends.append(sample)
-    for actions in ends:
-        assert np.isfinite(array(dist.logp(tensor(cls, actions)))).all()
-    for value in (dist.entropy_estimate(), dist.kl(dist), dist.kl(other)):
-        assert np.isfinite(array(value)).all()
 
 
-@frameworks
-def test_gradients_of_extreme_squashed_inputs_are_finite(cls):
-    inputs = np.array(list(itertools.product(EXTREMES, EXTREMES)), np.float32).repeat(3, 1)[
-        :, [0, 1, 2, 3, 4, 5]
-    ]
-    for function in (
-        lambda d: d.logp(np.tile(HIGH, (len(inputs), 1))),
-        lambda d: d.logp(d.rsample()),
-        lambda d: d.entropy_estimate(),
-        lambda d: d.rsample(),
-    ):
-        assert np.isfinite(gradient(cls, function, inputs)).all()
+@extreme_bounds
+@pytest.mark.parametrize("method", ["sample", "rsample", "deterministic_sample"])
+def test_samples_of_extreme_inputs_are_within_bounds(kit, method, low, high):
+    dist = make_squashed(kit, EXTREME_INPUTS, low, high)
+
+    sample = kit.numpy(getattr(dist, method)())
+
+    assert (sample >= np.float32(low)).all()
+    assert (sample <= np.float32(high)).all()
+    assert np.isfinite(kit.numpy(dist.logp(kit.tensor(sample)))).all()
 
 
-@frameworks
-def test_squashed_scales_are_cut_off_as_in_rllib_unless_asked_otherwise(cls):
+@extreme_bounds
+@pytest.mark.parametrize("place", ["low", "high", "middle", "below", "above"])
+def test_logp_of_extreme_inputs_is_finite(kit, place, low, high):
+    action = {
+        "low": low,
+        "high": high,
+        "middle": 0.5 * low + 0.5 * high,
+        "below": -3e38,
+        "above": 3e38,
+    }[place]
+    actions = np.full(len(EXTREME_INPUTS), action, np.float32)
+
+    logp = make_squashed(kit, EXTREME_INPUTS, low, high).logp(kit.tensor(actions))
+
+    assert np.isfinite(kit.numpy(logp)).all()
+
+
+@extreme_bounds
+def test_entropy_estimate_and_kl_of_extreme_inputs_are_finite(kit, low, high):
+    dist = make_squashed(kit, EXTREME_INPUTS, low, high)
+    other = make_squashed(kit, EXTREME_INPUTS[::-1].copy(), low, high)
+
+    assert np.isfinite(kit.numpy(dist.entropy_estimate())).all()
+    assert np.isfinite(kit.numpy(dist.kl(dist))).all()
+    assert np.isfinite(kit.numpy(dist.kl(other))).all()
+
+
+def logp_at_upper_bound(dist):
+    return dist.logp(np.tile(HIGH, (len(EXTREME_INPUTS), 1)))
+
+
+def logp_of_rsample(dist):
+    return dist.logp(dist.rsample())
+
+
+def entropy_estimate(dist):
+    return dist.entropy_estimate()
+
+
+def rsample(dist):
+    return dist.rsample()
+
+
+@pytest.mark.parametrize(
+    "quantity", [logp_at_upper_bound, logp_of_rsample, entropy_estimate, rsample]
+)
+def test_gradients_of_extreme_inputs_are_finite(kit, quantity):
+    cls = kit.load("SquashedGaussian")
+    inputs = EXTREME_INPUTS.repeat(3, axis=1)  # three equal means, three equal log deviations
+
+    gradient = kit.gradient(lambda x: quantity(cls(x, None, LOW, HIGH)), at=inputs)
+
+    assert np.isfinite(gradient).all()
+
+
+def test_log_std_is_clipped_as_in_rllib(kit):
+    dist = make_squashed(kit, np.float32([[0, -100], [0, 100]]), low=-1.0, high=1.0)
+
+    np.testing.assert_allclose(kit.numpy(dist.log_std)[:, 0], [-5, 2])
+
+
+def test_log_std_is_clipped_to_the_given_limits(kit):
     inputs = np.float32([[0, -100], [0, 100]])
-    np.testing.assert_allclose(array(make(cls, inputs, -1.0, 1.0).log_std)[:, 0], [-5, 2])
-    asked = make(cls, inputs, -1.0, 1.0, log_std_min=-3.0, log_std_max=0.5)
-    np.testing.assert_allclose(array(asked.log_std)[:, 0], [-3, 0.5])
+
+    dist = make_squashed(kit, inputs, low=-1.0, high=1.0, log_std_min=-3.0, log_std_max=0.5)
+
+    np.testing.assert_allclose(kit.numpy(dist.log_std)[:, 0], [-3, 0.5])
+
+
+def test_log_std_min_above_default_max_is_an_error(kit):
     with pytest.raises(ConfigError, match="log_std_min must not be above"):
-        make(cls, inputs, -1.0, 1.0, log_std_min=3.0)
+        make_squashed(kit, np.float32([[0, 0]]), low=-1.0, high=1.0, log_std_min=3.0)
 
 
 # --- gradients ------------------------------------------------------------------------------------
 
 
-def test_squashed_gradients_are_those_of_finite_differences():
-    inputs = torch.from_numpy(INPUTS.astype(np.float64)).requires_grad_()
-    other, actions = (torch.from_numpy(x.astype(np.float64)) for x in (OTHER, ACTIONS))
-
-    def drawn(function):
-        def evaluate(x):
-            torch.manual_seed(3)  # the same noise each time
-            return function(TorchSquashed(x, None, LOW, HIGH))
-
-        return evaluate
-
-    for function in (
-        drawn(lambda d: d.logp(actions)),
-        drawn(lambda d: d.kl(TorchSquashed(other, None, LOW, HIGH))),
-        drawn(lambda d: TorchSquashed(other, None, LOW, HIGH).kl(d)),
-        drawn(lambda d: d.rsample()),
-        drawn(lambda d: d.logp(d.rsample())),
-        drawn(lambda d: d.entropy_estimate()),
-        drawn(lambda d: d.deterministic_sample()),
-    ):
-        assert torch.autograd.gradcheck(function, (inputs,))
+def logp_of_actions(dist):
+    return dist.logp(random_actions().astype(np.float64))
 
 
-def test_squashed_gradients_in_tensorflow_are_pytorchs():
-    for function in (
-        lambda d: d.logp(ACTIONS),
-        lambda d: d.kl(make(type(d), OTHER)),
-        lambda d: d.deterministic_sample(),
-    ):
-        found = [gradient(cls, function) for cls in (TorchSquashed, TFSquashed)]
-        np.testing.assert_allclose(*found, rtol=1e-3, atol=1e-4)
+def kl(dist):
+    return dist.kl(type(dist)(random_inputs(seed=1).astype(np.float64), None, LOW, HIGH))
 
 
-@frameworks
-def test_the_score_of_a_squashed_rsample_is_that_of_its_number(cls):
-    inputs = tensor(cls, INPUTS.copy())
-    dist = make(cls, inputs.requires_grad_()) if cls is TorchSquashed else make(cls)
-    seed(5)
-    draw = dist.rsample()
-    expected = truth().log_prob(torch.from_numpy(array(draw).astype(np.float64)))
-    np.testing.assert_allclose(array(dist.logp(draw)), expected, rtol=1e-3, atol=1e-3)
-    np.testing.assert_allclose(array(dist.logp(array(draw))), expected, rtol=1e-3, atol=1e-3)
+def reverse_kl(dist):
+    return type(dist)(random_inputs(seed=1).astype(np.float64), None, LOW, HIGH).kl(dist)
 
 
-@frameworks
-def test_a_saturated_squashed_draw_still_has_its_gradient(cls):
-    # Far beyond where float32 tells actions apart, d(-logp)/dmean = -2 tanh(u): the entropy bonus
-    # leads back.
-    inputs = np.float32([[15, 15, -15, -5, -5, -5]])
-    found = gradient(cls, lambda d: -d.logp(d.rsample()), inputs)
-    np.testing.assert_allclose(found[:, :D], [[-2, -2, 2]], rtol=1e-4)
+def deterministic_sample(dist):
+    return dist.deterministic_sample()
 
 
-def test_a_squashed_sample_carries_no_gradient():
-    dist = TorchSquashed(torch.from_numpy(INPUTS.copy()).requires_grad_(), None, LOW, HIGH)
-    assert not dist.sample().requires_grad
-    variable = tf.Variable(INPUTS)
+@pytest.mark.parametrize(
+    "quantity",
+    [
+        logp_of_actions,
+        kl,
+        reverse_kl,
+        rsample,
+        logp_of_rsample,
+        entropy_estimate,
+        deterministic_sample,
+    ],
+)
+def test_gradient_passes_gradcheck(quantity):
+    inputs = torch.from_numpy(random_inputs(seed=0).astype(np.float64)).requires_grad_()
+
+    def compute(x):
+        torch.manual_seed(3)  # the same noise each time
+        return quantity(TorchSquashed(x, None, LOW, HIGH))
+
+    assert torch.autograd.gradcheck(compute, [inputs])
+
+
+@pytest.mark.parametrize("quantity", [logp_of_actions, kl, deterministic_sample])
+def test_gradients_agree_between_frameworks(torch_kit, tf_kit, quantity):
+    inputs = random_inputs(seed=0).astype(np.float64)
+
+    by_torch = torch_kit.gradient(lambda x: quantity(TorchSquashed(x, None, LOW, HIGH)), at=inputs)
+    by_tf = tf_kit.gradient(lambda x: quantity(TFSquashed(x, None, LOW, HIGH)), at=inputs)
+
+    np.testing.assert_allclose(by_torch, by_tf, rtol=1e-3, atol=1e-4)
+
+
+def test_logp_of_rsample_is_that_of_its_number(kit):
+    kit.seed(5)
+    inputs = kit.tensor(random_inputs())
+    if kit.framework == "torch":
+        inputs.requires_grad_()  # then the drawn tensor is scored from its normal value
+
+    dist = kit.load("SquashedGaussian")(inputs, None, LOW, HIGH)
+    sample = dist.rsample()
+
+    expected = exact_logp(random_inputs(), kit.numpy(sample))
+    near = {"rtol": 1e-3, "atol": 1e-3}
+    np.testing.assert_allclose(kit.numpy(dist.logp(sample)), expected, **near)
+    np.testing.assert_allclose(kit.numpy(dist.logp(kit.numpy(sample))), expected, **near)
+
+
+def test_saturated_rsample_has_a_gradient(kit):
+    cls = kit.load("SquashedGaussian")
+    inputs = np.float32([[15, 15, -15, -5, -5, -5]])  # three means, three log deviations
+
+    def negative_logp(x):
+        dist = cls(x, None, LOW, HIGH)
+        return -dist.logp(dist.rsample())
+
+    gradient = kit.gradient(negative_logp, at=inputs)
+
+    # Where float32 cannot tell actions apart, an entropy bonus still leads back:
+    # d(-logp)/dmean = -2 tanh(u).
+    np.testing.assert_allclose(gradient[:, :3], [[-2, -2, 2]], rtol=1e-4)
+
+
+def test_sample_has_no_gradient_in_torch():
+    inputs = torch.from_numpy(random_inputs()).requires_grad_()
+
+    assert not TorchSquashed(inputs, None, LOW, HIGH).sample().requires_grad
+
+
+def test_sample_has_no_gradient_in_tf():
+    inputs = tf.Variable(random_inputs())
+
     with tf.GradientTape() as tape:
-        sample = TFSquashed(variable, None, LOW, HIGH).sample()
-    assert tape.gradient(sample, variable) is None
+        sample = TFSquashed(inputs, None, LOW, HIGH).sample()
+
+    assert tape.gradient(sample, inputs) is None
 
 
-def test_squashed_draws_changed_in_place_are_scored_as_they_are():
-    dist = TorchSquashed(torch.from_numpy(INPUTS.copy()).requires_grad_(), None, LOW, HIGH)
-    for draw in (dist.sample(), dist.rsample()):
-        with torch.no_grad():
-            draw.copy_(torch.from_numpy(ACTIONS))
-        expected = truth().log_prob(torch.from_numpy(ACTIONS.astype(np.float64)))
-        np.testing.assert_allclose(dist.logp(draw).detach(), expected, rtol=1e-4, atol=1e-4)
+@pytest.mark.parametrize("method", ["sample", "rsample"])
+def test_logp_of_sample_changed_in_place_is_of_new_values(method):
+    inputs = random_inputs()
+    dist = TorchSquashed(torch.from_numpy(inputs).requires_grad_(), None, LOW, HIGH)
+
+    sample = getattr(dist, method)()
+    with torch.no_grad():
+        sample.copy_(torch.from_numpy(random_actions()))
+
+    expected = exact_logp(inputs, random_actions())
+    np.testing.assert_allclose(dist.logp(sample).detach(), expected, rtol=1e-4, atol=1e-4)
 
 
-def test_squashed_constants_first_made_in_inference_mode_serve_in_training():
-    low, high = -1.2345, 6.789  # bounds nobody used before
+def test_constants_cached_in_inference_mode_serve_in_training():
+    low, high = -1.2345, 6.789  # used by no other test, so that nothing is cached yet
     with torch.inference_mode():
         TorchSquashed(torch.zeros(2, 4), None, low, high).sample()
+
     inputs = torch.zeros(2, 4, requires_grad=True)
     dist = TorchSquashed(inputs, None, low, high)
-    (dist.logp(dist.rsample()) + dist.logp(torch.zeros(2, 2))).sum().backward()
+    total = dist.logp(dist.rsample()) + dist.logp(torch.zeros(2, 2))
+    total.sum().backward()
+
     assert torch.isfinite(inputs.grad).all()
