@@ -1,6 +1,4 @@
-"""Beta against SciPy, torch.distributions, numerical integrals and one framework
-against the other.
-"""
+"""The Beta distribution within bounds: densities, samples, gradients and extreme inputs."""
 
 from __future__ import annotations
 
@@ -18,392 +16,572 @@ from rlcatalog.errors import ConfigError, ModelContractError, NotServedError, Un
 from rlcatalog_bounded.tf import Beta as TFBeta
 from rlcatalog_bounded.torch import Beta as TorchBeta
 
-pytestmark = pytest.mark.twins
-
-D, ROWS = 3, 7
-RANDOM = np.random.default_rng(0)
-LOW, HIGH = np.float32([-2, 0, 10]), np.float32([2, 0.5, 30])
-INPUTS, OTHER = (RANDOM.normal(0, 2, (ROWS, 2 * D)).astype(np.float32) for _ in range(2))
-ACTIONS = (LOW + (HIGH - LOW) * RANDOM.uniform(0.02, 0.98, (ROWS, D))).astype(np.float32)
-frameworks = pytest.mark.parametrize("cls", [TorchBeta, TFBeta], ids=["torch", "tf"])
+#: Bounds of three values.
+LOW = np.float32([-2, 0, 10])
+HIGH = np.float32([2, 0.5, 30])
 
 
-def tensor(cls, value, dtype=None):
-    if cls is TorchBeta:
-        made = torch.as_tensor(value)
-        return made if dtype is None else made.to(getattr(torch, dtype))
-    return tf.constant(value) if dtype is None else tf.cast(tf.constant(value), dtype)
+def random_inputs(rows=7, d=3, seed=0):
+    return np.random.default_rng(seed).normal(0, 2, (rows, 2 * d)).astype(np.float32)
 
 
-def array(value):
-    return value.detach().numpy() if isinstance(value, torch.Tensor) else value.numpy()
+def random_actions(rows=7):
+    """Return three values per row between LOW and HIGH."""
+    fractions = np.random.default_rng(9).uniform(0.02, 0.98, (rows, 3))
+    return (LOW + (HIGH - LOW) * fractions).astype(np.float32)
 
 
-def make(cls, inputs=INPUTS, low=LOW, high=HIGH):
-    return cls(tensor(cls, inputs), None, low, high)
+def make_beta(kit, inputs, low=LOW, high=HIGH):
+    return kit.load("Beta")(kit.tensor(inputs), None, low, high)
 
 
-def concentrations(inputs=INPUTS):
+def concentrations(inputs):
+    """Return 1 + softplus(inputs), in float64: the first and the second concentrations."""
     return np.split(1 + np.logaddexp(0, np.asarray(inputs, np.float64)), 2, axis=1)
 
 
-def truth(inputs=INPUTS, low=LOW, high=HIGH):
-    return stats.beta(
-        *concentrations(inputs), loc=np.float64(low), scale=np.float64(high) - np.float64(low)
-    )
+def scipy_beta(inputs, low=LOW, high=HIGH):
+    first, second = concentrations(inputs)
+    width = np.float64(high) - np.float64(low)
+    return stats.beta(first, second, loc=np.float64(low), scale=width)
 
 
-def reference(inputs):
-    return torch.distributions.Beta(*map(torch.from_numpy, concentrations(inputs)))
-
-
-def seed(value):
-    torch.manual_seed(value)
-    tf.random.set_seed(value)
-
-
-def gradient(cls, function, inputs=INPUTS):
-    """The gradient of the sum of a function of the distribution."""
-    if cls is TorchBeta:
-        leaf = torch.from_numpy(inputs.copy()).requires_grad_()
-        function(cls(leaf, None, LOW, HIGH)).sum().backward()
-        return leaf.grad.numpy()
-    variable = tf.Variable(inputs)
-    with tf.GradientTape() as tape:
-        value = tf.reduce_sum(function(cls(variable, None, LOW, HIGH)))
-    return tape.gradient(value, variable).numpy()
+def torch_beta(inputs):
+    """Return the distribution of torch.distributions, between 0 and 1."""
+    first, second = concentrations(inputs)
+    return torch.distributions.Beta(torch.from_numpy(first), torch.from_numpy(second))
 
 
 # --- densities ------------------------------------------------------------------------------------
 
 
-@frameworks
-def test_beta_logp_is_scipys_with_its_scale(cls):
-    # RLlib omits the scale.
-    expected = truth().logpdf(ACTIONS.astype(np.float64)).sum(axis=1)
-    np.testing.assert_allclose(
-        array(make(cls).logp(tensor(cls, ACTIONS))), expected, rtol=1e-4, atol=1e-5
-    )
+def test_logp_matches_scipy(kit):
+    inputs = random_inputs()
+    actions = random_actions()
+
+    logp = make_beta(kit, inputs).logp(kit.tensor(actions))  # RLlib omits the scale
+
+    expected = scipy_beta(inputs).logpdf(actions.astype(np.float64)).sum(axis=1)
+    np.testing.assert_allclose(kit.numpy(logp), expected, rtol=1e-4, atol=1e-5)
 
 
-@frameworks
 @pytest.mark.parametrize(("low", "high"), [(0.0, 1.0), (-3.0, 7.0), (2.0, 2.5)])
-def test_the_beta_density_integrates_to_one_between_its_bounds(cls, low, high):
+@pytest.mark.parametrize("inputs", [(0.0, 0.0), (2.0, -1.0), (-20.0, -20.0), (9.0, 30.0)], ids=str)
+def test_density_integrates_to_one(kit, low, high, inputs):
     x = (low + (high - low) * (np.arange(50_000) + 0.5) / 50_000).astype(np.float32)
-    for inputs in ([0.0, 0.0], [2.0, -1.0], [-20.0, -20.0], [9.0, 30.0]):
-        logp = array(
-            make(cls, np.tile(np.float32([inputs]), (len(x), 1)), low, high).logp(x)
-        ).astype(np.float64)
-        np.testing.assert_allclose(np.exp(logp).mean() * (high - low), 1, rtol=1e-3)
+    dist = make_beta(kit, np.tile(np.float32(inputs), (len(x), 1)), low, high)
+
+    density = np.exp(kit.numpy(dist.logp(x)).astype(np.float64))
+
+    np.testing.assert_allclose(density.mean() * (high - low), 1, rtol=1e-3)
 
 
-@frameworks
-def test_the_beta_density_integrates_to_one_in_two_dimensions(cls):
-    low, high = np.float32([-1, 2]), np.float32([3, 2.5])
-    axes = [a + (b - a) * (np.arange(300) + 0.5) / 300 for a, b in zip(low, high, strict=True)]
+def test_density_integrates_to_one_in_two_dimensions(kit):
+    low = np.float32([-1, 2])
+    high = np.float32([3, 2.5])
+    fractions = (np.arange(300) + 0.5) / 300
+    axes = [low[i] + (high[i] - low[i]) * fractions for i in (0, 1)]
     grid = np.stack(np.meshgrid(*axes), axis=-1).reshape(-1, 2).astype(np.float32)
-    logp = array(
-        make(cls, np.tile(np.float32([[0.3, 2, -0.7, 1]]), (len(grid), 1)), low, high).logp(grid)
-    )
-    np.testing.assert_allclose(
-        np.exp(logp.astype(np.float64)).mean() * np.prod(high - low), 1, rtol=1e-3
-    )
+
+    inputs = np.tile(np.float32([0.3, 2, -0.7, 1]), (len(grid), 1))
+    logp = kit.numpy(make_beta(kit, inputs, low, high).logp(grid))
+
+    area = np.prod(high - low)
+    np.testing.assert_allclose(np.exp(logp.astype(np.float64)).mean() * area, 1, rtol=1e-3)
 
 
-@frameworks
-def test_beta_entropy_and_kl_are_one_number_per_row_unlike_rllibs(cls):
-    # RLlib returned [B, d] in PyTorch and nothing in TensorFlow.
-    one, other = make(cls), make(cls, OTHER)
-    np.testing.assert_allclose(
-        array(one.entropy()), truth().entropy().sum(axis=1), rtol=1e-4, atol=1e-4
-    )
-    expected = torch.distributions.kl_divergence(reference(INPUTS), reference(OTHER)).sum(-1)
-    np.testing.assert_allclose(array(one.kl(other)), expected, rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(array(one.kl(make(cls))), 0, atol=1e-5)
-    for value in (one.entropy(), one.kl(other), one.multi_entropy(), one.multi_kl(other)):
-        assert tuple(value.shape) == (ROWS,)
-    assert cls.entropy_kind == "exact"
+def test_entropy_is_sum_of_scipys(kit):
+    inputs = random_inputs()
+
+    entropy = make_beta(kit, inputs).entropy()
+
+    expected = scipy_beta(inputs).entropy().sum(axis=1)
+    np.testing.assert_allclose(kit.numpy(entropy), expected, rtol=1e-4, atol=1e-4)
 
 
-@frameworks
-def test_the_estimate_of_the_beta_entropy_is_unbiased(cls):
-    seed(0)
-    estimates = array(make(cls, np.tile(INPUTS[:1], (10_000, 1))).entropy_estimate())
-    exact = truth(INPUTS[:1]).entropy().sum()
-    assert abs(estimates.mean() - exact) < 4 * estimates.std() / 100
+def test_entropy_is_exact(kit):
+    assert kit.load("Beta").entropy_kind == "exact"
 
 
-@frameworks
-def test_beta_kl_needs_the_same_bounds(cls):
+def test_entropy_estimate_is_unbiased(kit):
+    kit.seed(0)
+    draws = 10_000
+    inputs = random_inputs(rows=1)
+
+    estimates = kit.numpy(make_beta(kit, np.tile(inputs, (draws, 1))).entropy_estimate())
+
+    exact = scipy_beta(inputs).entropy().sum()
+    standard_error = estimates.std() / np.sqrt(draws)
+    assert abs(estimates.mean() - exact) < 4 * standard_error
+
+
+def test_kl_is_sum_of_torch_distributions(kit):
+    p = random_inputs(seed=0)
+    q = random_inputs(seed=1)
+
+    kl = make_beta(kit, p).kl(make_beta(kit, q))
+
+    expected = torch.distributions.kl_divergence(torch_beta(p), torch_beta(q)).sum(dim=1)
+    np.testing.assert_allclose(kit.numpy(kl), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_kl_of_same_inputs_is_zero(kit):
+    inputs = random_inputs()
+
+    kl = make_beta(kit, inputs).kl(make_beta(kit, inputs))
+
+    np.testing.assert_allclose(kit.numpy(kl), 0, atol=1e-5)
+
+
+def test_kl_with_other_bounds_is_an_error(kit):
+    inputs = random_inputs()
+
     with pytest.raises(ModelContractError, match="same bounds"):
-        make(cls).kl(make(cls, low=LOW - 1))
+        make_beta(kit, inputs, low=LOW).kl(make_beta(kit, inputs, low=LOW - 1))
+
+
+def test_kl_with_other_kind_is_an_error(kit):
     with pytest.raises(ModelContractError, match="expects another Beta"):
-        make(cls).kl(object())
+        make_beta(kit, random_inputs()).kl(object())
 
 
-def test_the_frameworks_agree_on_beta():
-    one, other = make(TorchBeta), make(TFBeta)
-    pairs = [
-        (d.logp(ACTIONS), d.entropy(), d.kl(make(type(d), OTHER)), d.deterministic_sample())
-        for d in (one, other)
-    ]
-    for left, right in zip(*pairs, strict=True):
-        np.testing.assert_allclose(array(left), array(right), rtol=1e-5, atol=1e-5)
+def test_densities_agree_between_frameworks(torch_kit, tf_kit):
+    results = []
+    for kit in (torch_kit, tf_kit):
+        dist = make_beta(kit, random_inputs(seed=0))
+        other = make_beta(kit, random_inputs(seed=1))
+        tensors = [
+            dist.logp(random_actions()),
+            dist.entropy(),
+            dist.kl(other),
+            dist.deterministic_sample(),
+        ]
+        results.append([kit.numpy(tensor) for tensor in tensors])
+
+    for by_torch, by_tf in zip(*results, strict=True):
+        np.testing.assert_allclose(by_torch, by_tf, rtol=1e-5, atol=1e-5)
 
 
 # --- shapes and types -----------------------------------------------------------------------------
 
 
-@frameworks
 @pytest.mark.parametrize("rows", [1, 7])
 @pytest.mark.parametrize("d", [1, 4])
-def test_beta_samples_are_rows_and_the_rest_one_number_per_row(cls, rows, d):
-    dist = make(cls, np.zeros((rows, 2 * d), np.float32), -1.0, 1.0)
-    for sample in (dist.sample(), dist.rsample(), dist.deterministic_sample()):
-        assert tuple(sample.shape) == (rows, d)
-        forms = [
-            sample,
-            array(sample),
-            array(sample).astype(np.float64),
-            array(sample).reshape(rows, d, 1),
-        ]
-        forms += [array(sample)[:, 0]] if d == 1 else []
-        for form in forms:
-            assert tuple(dist.logp(form).shape) == (rows,)
-            np.testing.assert_allclose(array(dist.logp(form)), array(dist.logp(sample)), rtol=1e-6)
-    for value in (
-        dist.kl(dist),
-        dist.entropy(),
+@pytest.mark.parametrize("method", ["sample", "rsample", "deterministic_sample"])
+def test_samples_have_a_column_per_value(kit, method, rows, d):
+    dist = make_beta(kit, np.zeros((rows, 2 * d), np.float32), low=-1.0, high=1.0)
+
+    assert tuple(getattr(dist, method)().shape) == (rows, d)
+
+
+@pytest.mark.parametrize("rows", [1, 7])
+@pytest.mark.parametrize("d", [1, 4])
+def test_densities_have_one_number_per_row(kit, rows, d):
+    dist = make_beta(kit, np.zeros((rows, 2 * d), np.float32), low=-1.0, high=1.0)
+    sample = dist.sample()
+
+    # RLlib returns [B, d] in PyTorch, and nothing in TensorFlow.
+    for value in [
+        dist.logp(sample),
         dist.sampled_action_logp(),
+        dist.entropy(),
+        dist.multi_entropy(),
+        dist.kl(dist),
+        dist.multi_kl(dist),
         dist.entropy_estimate(),
-    ):
+    ]:
         assert tuple(value.shape) == (rows,)
 
 
-@frameworks
+@pytest.mark.parametrize("rows", [1, 7])
+@pytest.mark.parametrize("d", [1, 4])
+@pytest.mark.parametrize("method", ["sample", "rsample", "deterministic_sample"])
+@pytest.mark.parametrize("form", ["array", "float64", "column"])
+def test_logp_takes_actions_in_any_form(kit, method, rows, d, form):
+    dist = make_beta(kit, np.zeros((rows, 2 * d), np.float32), low=-1.0, high=1.0)
+    sample = getattr(dist, method)()
+    array = kit.numpy(sample)
+    actions = {
+        "array": array,
+        "float64": array.astype(np.float64),
+        "column": array.reshape(rows, d, 1),
+    }[form]
+
+    logp = kit.numpy(dist.logp(actions))
+
+    assert logp.shape == (rows,)
+    np.testing.assert_allclose(logp, kit.numpy(dist.logp(sample)), rtol=1e-6)
+
+
+@pytest.mark.parametrize("rows", [1, 7])
+def test_logp_takes_one_flat_number_per_row(kit, rows):
+    dist = make_beta(kit, np.zeros((rows, 2), np.float32), low=-1.0, high=1.0)
+    sample = dist.sample()
+
+    logp = kit.numpy(dist.logp(kit.numpy(sample)[:, 0]))
+
+    assert logp.shape == (rows,)
+    np.testing.assert_allclose(logp, kit.numpy(dist.logp(sample)), rtol=1e-6)
+
+
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_half_precisions_are_widened_for_beta(cls, dtype):
-    dist = cls(tensor(cls, INPUTS, dtype), None, LOW, HIGH)
-    exact = array(dist.inputs.float() if cls is TorchBeta else tf.cast(dist.inputs, tf.float32))
-    np.testing.assert_array_equal(array(dist.logp(ACTIONS)), array(make(cls, exact).logp(ACTIONS)))
-    assert np.isfinite(array(dist.sample())).all()
-    extreme = cls(tensor(cls, np.float32([[3e4, -3e4]]), dtype))
-    for value in (
-        extreme.sample(),
-        extreme.entropy(),
-        extreme.kl(extreme),
-        extreme.logp(np.float32([[1]])),
-    ):
-        assert np.isfinite(array(value)).all()
+def test_logp_in_half_precision_is_that_of_widened_inputs(kit, dtype):
+    half_inputs = kit.tensor(random_inputs(), dtype)
+    actions = random_actions()
+
+    dist = kit.load("Beta")(half_inputs, None, LOW, HIGH)
+
+    expected = make_beta(kit, kit.numpy(half_inputs)).logp(actions)  # float32
+    np.testing.assert_array_equal(kit.numpy(dist.logp(actions)), kit.numpy(expected))
+    assert np.isfinite(kit.numpy(dist.sample())).all()
 
 
-@frameworks
-def test_beta_is_rebuilt_from_inputs_alone(cls):
-    # RLlib's inputs held the concentrations; a distribution rebuilt from them was another one.
-    dist = make(cls)
-    sample = array(dist.sample())
-    np.testing.assert_array_equal(array(dist.inputs), INPUTS)
-    again = make(cls, array(dist.inputs))
-    np.testing.assert_array_equal(array(again.logp(sample)), array(dist.sampled_action_logp()))
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_extreme_half_precision_gives_finite_numbers(kit, dtype):
+    dist = kit.load("Beta")(kit.tensor(np.float32([[3e4, -3e4]]), dtype))
+
+    assert np.isfinite(kit.numpy(dist.sample())).all()
+    assert np.isfinite(kit.numpy(dist.entropy())).all()
+    assert np.isfinite(kit.numpy(dist.kl(dist))).all()
+    assert np.isfinite(kit.numpy(dist.logp(np.float32([[1]])))).all()
+
+
+def test_stored_inputs_give_the_same_logp(kit):
+    inputs = random_inputs()
+    dist = make_beta(kit, inputs)
+    stored_action = kit.numpy(dist.sample())
+
+    restored = make_beta(kit, kit.numpy(dist.inputs))
+
+    # RLlib stores concentrations, from which it rebuilds a different distribution.
+    np.testing.assert_array_equal(kit.numpy(dist.inputs), inputs)
+    np.testing.assert_array_equal(
+        kit.numpy(restored.logp(stored_action)), kit.numpy(dist.sampled_action_logp())
+    )
 
 
 # --- samples --------------------------------------------------------------------------------------
 
 
-@frameworks
-def test_beta_samples_follow_the_density(cls):
-    seed(1)
-    inputs = np.tile(np.float32([[-20, 0, 2, 1, 0, 5]]), (10_000, 1))
-    samples = array(make(cls, inputs).sample()).astype(np.float64)
+def test_samples_follow_the_density(kit):
+    kit.seed(1)
+    inputs = np.tile(np.float32([-20, 0, 2, 1, 0, 5]), (10_000, 1))
+
+    samples = kit.numpy(make_beta(kit, inputs).sample()).astype(np.float64)
+
     first, second = concentrations(inputs[:1])
-    for i in range(D):
-        scale = {"loc": float(LOW[i]), "scale": float(HIGH[i] - LOW[i])}
-        assert (
-            stats.kstest(samples[:, i], stats.beta(first[0, i], second[0, i], **scale).cdf).pvalue
-            > 1e-3
-        )
-        assert (
-            stats.kstest(
-                samples[:, i], stats.beta(1.1 * first[0, i], second[0, i], **scale).cdf
-            ).pvalue
-            < 1e-3
-        )
-    assert np.abs(np.corrcoef(samples.T)[np.triu_indices(D, 1)]).max() < 0.04
+    for i in range(3):
+        bounds = {"loc": float(LOW[i]), "scale": float(HIGH[i] - LOW[i])}
+        exact = stats.beta(first[0, i], second[0, i], **bounds)
+        assert stats.kstest(samples[:, i], exact.cdf).pvalue > 1e-3
+        # The test can tell: a slightly larger concentration does not fit.
+        wrong = stats.beta(1.1 * first[0, i], second[0, i], **bounds)
+        assert stats.kstest(samples[:, i], wrong.cdf).pvalue < 1e-3
 
 
-@frameworks
-def test_each_beta_sample_is_fresh(cls):
-    dist = make(cls)
-    for one, other in itertools.combinations([array(dist.sample()) for _ in range(3)], 2):
-        assert (one != other).all()
+def test_samples_are_independent(kit):
+    kit.seed(1)
+    inputs = np.tile(np.float32([-20, 0, 2, 1, 0, 5]), (10_000, 1))
+
+    samples = kit.numpy(make_beta(kit, inputs).sample())
+
+    between_values = np.corrcoef(samples.T)[np.triu_indices(3, 1)]
+    assert np.abs(between_values).max() < 0.04
 
 
-def test_each_beta_sample_is_fresh_inside_a_trace():
+def test_each_sample_is_new(kit):
+    dist = make_beta(kit, random_inputs())
+
+    samples = [kit.numpy(dist.sample()) for _ in range(3)]
+
+    for first, second in itertools.combinations(samples, 2):
+        assert (first != second).all()
+
+
+def test_each_sample_is_new_inside_tf_function():
     @tf.function
-    def draw(inputs):
+    def sample_twice(inputs):
         dist = TFBeta(inputs, None, LOW, HIGH)
-        return dist.sample(), dist.sample(), dist.sampled_action_logp(), dist.entropy()
+        return dist.sample(), dist.sample()
 
-    first, second, logp, _ = draw(tf.constant(INPUTS))
-    third = draw(tf.constant(INPUTS))[0]
-    for one, other in itertools.combinations((first, second, third), 2):
-        assert (array(one) != array(other)).all()
-    np.testing.assert_allclose(
-        logp, truth().logpdf(array(second)).sum(axis=1), rtol=1e-3, atol=1e-3
-    )
+    inputs = tf.constant(random_inputs())
+    samples = [*sample_twice(inputs), *sample_twice(inputs)]
+
+    for first, second in itertools.combinations(samples, 2):
+        assert (first.numpy() != second.numpy()).all()
 
 
-@frameworks
-def test_the_deterministic_beta_action_is_the_mean(cls):
-    np.testing.assert_allclose(
-        array(make(cls).deterministic_sample()), truth().mean(), rtol=1e-5, atol=1e-5
-    )
+def test_sampled_action_logp_inside_tf_function_is_of_last_sample():
+    @tf.function
+    def sample_twice(inputs):
+        dist = TFBeta(inputs, None, LOW, HIGH)
+        dist.sample()
+        return dist.sample(), dist.sampled_action_logp(), dist.entropy()
+
+    inputs = random_inputs()
+    last_sample, logp, _ = sample_twice(tf.constant(inputs))
+
+    expected = scipy_beta(inputs).logpdf(last_sample.numpy()).sum(axis=1)
+    np.testing.assert_allclose(logp, expected, rtol=1e-3, atol=1e-3)
 
 
-@frameworks
-def test_a_stored_beta_sample_scores_the_same(cls):
-    seed(2)
-    inputs = np.tile(np.float32([[-3, 60, 0, 60, -3, 0]]), (500, 1))  # close to both bounds
-    dist = make(cls, inputs)
-    stored = array(dist.sample()).copy()
+def test_deterministic_sample_is_the_mean(kit):
+    inputs = random_inputs()
+
+    sample = make_beta(kit, inputs).deterministic_sample()
+
+    expected = scipy_beta(inputs).mean()
+    np.testing.assert_allclose(kit.numpy(sample), expected, rtol=1e-5, atol=1e-5)
+
+
+def sample_close_to_bounds(kit):
+    """Return a sampled distribution: the first value is close to LOW, the second to HIGH."""
+    kit.seed(2)
+    dist = make_beta(kit, np.tile(np.float32([-3, 60, 0, 60, -3, 0]), (500, 1)))
+    dist.sample()
+    return dist
+
+
+def test_stored_sample_has_same_logp_close_to_bounds(kit):
+    dist = sample_close_to_bounds(kit)
+    stored_action = kit.numpy(dist.last_sample).copy()
+
+    restored = make_beta(kit, kit.numpy(dist.inputs))
+
     np.testing.assert_array_equal(
-        array(make(cls, inputs).logp(stored)), array(dist.sampled_action_logp())
+        kit.numpy(restored.logp(stored_action)), kit.numpy(dist.sampled_action_logp())
     )
-    inside = ((stored > LOW) & (stored < HIGH)).all(axis=1)
-    expected = truth(inputs).logpdf(stored.astype(np.float64)).sum(axis=1)
-    np.testing.assert_allclose(
-        array(dist.sampled_action_logp())[inside], expected[inside], rtol=1e-3, atol=1e-2
-    )
+
+
+def test_sampled_action_logp_close_to_bounds_is_exact(kit):
+    dist = sample_close_to_bounds(kit)
+    actions = kit.numpy(dist.last_sample)
+
+    logp = kit.numpy(dist.sampled_action_logp())
+
+    is_inside = ((actions > LOW) & (actions < HIGH)).all(axis=1)
+    exact = scipy_beta(kit.numpy(dist.inputs))
+    expected = exact.logpdf(actions.astype(np.float64)).sum(axis=1)
+    np.testing.assert_allclose(logp[is_inside], expected[is_inside], rtol=1e-3, atol=1e-2)
 
 
 # --- extreme inputs -------------------------------------------------------------------------------
 
 EXTREMES = np.float32([0, 1e8, -1e8, 1.1e34, -1.1e34, 1.1e-34, -1.1e-34, 1e-6, 20])
-PAIRS = np.array(list(itertools.product(EXTREMES, EXTREMES)), np.float32)
-
-
-@frameworks
-@pytest.mark.parametrize(
+#: All pairs of extreme inputs, for one value.
+EXTREME_INPUTS = np.array(list(itertools.product(EXTREMES, EXTREMES)), np.float32)
+extreme_bounds = pytest.mark.parametrize(
     ("low", "high"), [(0.0, 1.0), (-1e30, 1e30), (1e8, 1e8 + 64), (-1e-20, 1e-20)]
 )
-def test_extreme_inputs_give_finite_beta_numbers_within_the_bounds(cls, low, high):
-    dist, other = make(cls, PAIRS, low, high), make(cls, PAIRS[::-1].copy(), low, high)
-    ends = [
-        np.full(len(PAIRS), x, np.float32) for x in (low, high, 0.5 * low + 0.5 * high, -3e38, 3e38)
-    ]
-    for draw in (dist.sample, dist.rsample, dist.deterministic_sample):
-        sample = array(draw())
-        assert (sample >= np.float32(low)).all()
-        assert (sample <= np.float32(high)).all()
-        ends.append(sample)
-    for actions in ends:
-        assert np.isfinite(array(dist.logp(tensor(cls, actions)))).all()
-    for value in (dist.entropy(), dist.entropy_estimate(), dist.kl(dist), dist.kl(other)):
-        assert np.isfinite(array(value)).all()
-    assert (array(dist.kl(other)) > -1e-3).all()
 
 
-@frameworks
-def test_gradients_of_extreme_beta_inputs_are_finite(cls):
-    inputs = PAIRS.repeat(D, 1)
-    for function in (
-        lambda d: d.logp(np.tile(HIGH, (len(inputs), 1))),
-        lambda d: d.logp(d.rsample()),
-        lambda d: d.entropy(),
-        lambda d: d.kl(cls(inputs[::-1].copy(), None, LOW, HIGH)),
-    ):
-        assert np.isfinite(gradient(cls, function, inputs)).all()
+@extreme_bounds
+@pytest.mark.parametrize("method", ["sample", "rsample", "deterministic_sample"])
+def test_samples_of_extreme_inputs_are_within_bounds(kit, method, low, high):
+    dist = make_beta(kit, EXTREME_INPUTS, low, high)
+
+    sample = kit.numpy(getattr(dist, method)())
+
+    assert (sample >= np.float32(low)).all()
+    assert (sample <= np.float32(high)).all()
+    assert np.isfinite(kit.numpy(dist.logp(kit.tensor(sample)))).all()
+
+
+@extreme_bounds
+@pytest.mark.parametrize("place", ["low", "high", "middle", "below", "above"])
+def test_logp_of_extreme_inputs_is_finite(kit, place, low, high):
+    action = {
+        "low": low,
+        "high": high,
+        "middle": 0.5 * low + 0.5 * high,
+        "below": -3e38,
+        "above": 3e38,
+    }[place]
+    actions = np.full(len(EXTREME_INPUTS), action, np.float32)
+
+    logp = make_beta(kit, EXTREME_INPUTS, low, high).logp(kit.tensor(actions))
+
+    assert np.isfinite(kit.numpy(logp)).all()
+
+
+@extreme_bounds
+def test_entropy_and_kl_of_extreme_inputs_are_finite(kit, low, high):
+    dist = make_beta(kit, EXTREME_INPUTS, low, high)
+    other = make_beta(kit, EXTREME_INPUTS[::-1].copy(), low, high)
+
+    assert np.isfinite(kit.numpy(dist.entropy())).all()
+    assert np.isfinite(kit.numpy(dist.entropy_estimate())).all()
+    assert np.isfinite(kit.numpy(dist.kl(dist))).all()
+    assert np.isfinite(kit.numpy(dist.kl(other))).all()
+    assert (kit.numpy(dist.kl(other)) > -1e-3).all()
+
+
+def logp_at_upper_bound(dist):
+    return dist.logp(np.tile(HIGH, (len(EXTREME_INPUTS), 1)))
+
+
+def logp_of_rsample(dist):
+    return dist.logp(dist.rsample())
+
+
+def entropy(dist):
+    return dist.entropy()
+
+
+def kl_from_reversed(dist):
+    reversed_inputs = EXTREME_INPUTS.repeat(3, axis=1)[::-1].copy()
+    return dist.kl(type(dist)(reversed_inputs, None, LOW, HIGH))
+
+
+@pytest.mark.parametrize(
+    "quantity", [logp_at_upper_bound, logp_of_rsample, entropy, kl_from_reversed]
+)
+def test_gradients_of_extreme_inputs_are_finite(kit, quantity):
+    cls = kit.load("Beta")
+    inputs = EXTREME_INPUTS.repeat(3, axis=1)  # three equal values
+
+    gradient = kit.gradient(lambda x: quantity(cls(x, None, LOW, HIGH)), at=inputs)
+
+    assert np.isfinite(gradient).all()
 
 
 # --- gradients ------------------------------------------------------------------------------------
 
 
-def test_beta_gradients_are_those_of_finite_differences():
-    inputs = torch.from_numpy(INPUTS.astype(np.float64)).requires_grad_()
-    other = TorchBeta(OTHER.astype(np.float64), None, LOW, HIGH)
-    for function in (
-        lambda d: d.logp(ACTIONS),
-        lambda d: d.entropy(),
-        lambda d: d.kl(other),
-        lambda d: other.kl(d),
-        lambda d: d.deterministic_sample(),
-    ):
-        assert torch.autograd.gradcheck(
-            lambda x, f=function: f(TorchBeta(x, None, LOW, HIGH)), (inputs,)
-        )
+def logp_of_actions(dist):
+    return dist.logp(random_actions())
 
 
-def test_beta_gradients_in_tensorflow_are_pytorchs():
-    for function in (
-        lambda d: d.logp(ACTIONS),
-        lambda d: d.kl(make(type(d), OTHER)),
-        lambda d: d.entropy(),
-    ):
-        found = [gradient(cls, function) for cls in (TorchBeta, TFBeta)]
-        np.testing.assert_allclose(*found, rtol=1e-3, atol=1e-4)
+def kl(dist):
+    return dist.kl(type(dist)(random_inputs(seed=1).astype(np.float64), None, LOW, HIGH))
 
 
-@frameworks
-def test_the_gradient_of_a_beta_draw_is_that_of_the_mean(cls):
-    # E[draw] is the mean, so the expected gradient of draws is the mean's gradient.
-    seed(3)
-    inputs = np.tile(INPUTS[:1], (20_000, 1))
-    drawn = gradient(cls, lambda d: d.rsample(), inputs)
-    exact = gradient(cls, lambda d: d.deterministic_sample(), INPUTS[:1])[0]
-    assert (
-        np.abs(drawn.mean(axis=0) - exact) < 4 * drawn.std(axis=0) / np.sqrt(len(inputs)) + 1e-5
-    ).all()
-    assert np.abs(exact).min() > 1e-4
+def reverse_kl(dist):
+    return type(dist)(random_inputs(seed=1).astype(np.float64), None, LOW, HIGH).kl(dist)
 
 
-def test_a_beta_sample_carries_no_gradient():
-    assert (
-        not TorchBeta(torch.from_numpy(INPUTS.copy()).requires_grad_(), None, LOW, HIGH)
-        .sample()
-        .requires_grad
+def deterministic_sample(dist):
+    return dist.deterministic_sample()
+
+
+@pytest.mark.parametrize(
+    "quantity", [logp_of_actions, entropy, kl, reverse_kl, deterministic_sample]
+)
+def test_gradient_passes_gradcheck(quantity):
+    inputs = torch.from_numpy(random_inputs(seed=0).astype(np.float64)).requires_grad_()
+
+    assert torch.autograd.gradcheck(lambda x: quantity(TorchBeta(x, None, LOW, HIGH)), [inputs])
+
+
+@pytest.mark.parametrize("quantity", [logp_of_actions, entropy, kl])
+def test_gradients_agree_between_frameworks(torch_kit, tf_kit, quantity):
+    inputs = random_inputs(seed=0).astype(np.float64)
+
+    by_torch = torch_kit.gradient(lambda x: quantity(TorchBeta(x, None, LOW, HIGH)), at=inputs)
+    by_tf = tf_kit.gradient(lambda x: quantity(TFBeta(x, None, LOW, HIGH)), at=inputs)
+
+    np.testing.assert_allclose(by_torch, by_tf, rtol=1e-3, atol=1e-4)
+
+
+def test_rsample_gradient_has_expectation_of_mean_gradient(kit):
+    kit.seed(3)
+    cls = kit.load("Beta")
+    draws = 20_000
+    inputs = random_inputs(rows=1)
+
+    of_samples = kit.gradient(
+        lambda x: cls(x, None, LOW, HIGH).rsample(), at=np.tile(inputs, (draws, 1))
     )
-    variable = tf.Variable(INPUTS)
+    of_mean = kit.gradient(lambda x: cls(x, None, LOW, HIGH).deterministic_sample(), at=inputs)[0]
+
+    distance = np.abs(of_samples.mean(axis=0) - of_mean)
+    standard_error = of_samples.std(axis=0) / np.sqrt(draws)
+    assert (distance < 4 * standard_error + 1e-5).all()
+    assert np.abs(of_mean).min() > 1e-4
+
+
+def test_sample_has_no_gradient_in_torch():
+    inputs = torch.from_numpy(random_inputs()).requires_grad_()
+
+    assert not TorchBeta(inputs, None, LOW, HIGH).sample().requires_grad
+
+
+def test_sample_has_no_gradient_in_tf():
+    inputs = tf.Variable(random_inputs())
+
     with tf.GradientTape() as tape:
-        sample = TFBeta(variable, None, LOW, HIGH).sample()
-    assert tape.gradient(sample, variable) is None
+        sample = TFBeta(inputs, None, LOW, HIGH).sample()
+
+    assert tape.gradient(sample, inputs) is None
 
 
 # --- through the catalog --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("framework", "cls"), [("torch", TorchBeta), ("tf", TFBeta)])
-@pytest.mark.parametrize("shape", [(), (2, 3)])
-def test_a_policy_with_beta_actions(framework, cls, shape):
-    box = spaces.Box(np.full(shape, -0.5, "f4"), np.full(shape, 3, "f4"), dtype=np.float32)
+@pytest.mark.parametrize(("shape", "width"), [((), 1), ((2, 3), 6)], ids=str)
+def test_policy_acts_and_scores_within_bounds(kit, shape, width):
+    low = np.full(shape, -0.5, np.float32)
+    high = np.full(shape, 3, np.float32)
+    box = spaces.Box(low, high, dtype=np.float32)
     config = {"fcnet_hiddens": [4], "custom_action_dist": "beta", "action_bounds": "affine"}
-    step = build(spaces.Discrete(3), box, config, framework).act(np.array([0, 1, 2, 0]))
-    width = max(1, int(np.prod(shape)))
-    assert step.raw_action.shape == (4, width)
-    # Inside its bounds as it is.
+    policy = build(spaces.Discrete(3), box, config, kit.framework)
+
+    step = policy.act(np.array([0, 1, 2, 0]))
+
+    # Raw actions are within the bounds already, and not changed.
     np.testing.assert_array_equal(step.action.reshape(4, width), step.raw_action)
+    assert step.raw_action.shape == (4, width)
     assert all(np.asarray(action) in box for action in step.action)
-    expected = truth(step.dist_inputs, -0.5, 3).logpdf(step.raw_action).sum(axis=1)
-    np.testing.assert_allclose(step.logp, expected, rtol=1e-3, atol=1e-3)
-    assert cls.required_model_output_shape(box, {}) == 2 * width
-    # By name only.
-    assert ModelCatalog.get_action_dist(box, {}, framework=framework)[0].__name__ == "DiagGaussian"
+    exact = scipy_beta(step.dist_inputs, low=-0.5, high=3)
+    expected_logp = exact.logpdf(step.raw_action).sum(axis=1)
+    np.testing.assert_allclose(step.logp, expected_logp, rtol=1e-3, atol=1e-3)
 
 
-@frameworks
-def test_beta_refuses_what_it_cannot_serve_with_typed_errors(cls):
-    with pytest.raises(
-        UnsupportedSpaceError, match=r"^action: Beta needs finite bounds.*at \[1, 0\]"
-    ):
-        cls.required_model_output_shape(
-            spaces.Box(np.float32([[0], [-np.inf]]), np.float32([[1], [1]])), {}
-        )
-    with pytest.raises(UnsupportedSpaceError, match="Beta needs a Box of floats, found Discrete"):
-        cls.required_model_output_shape(spaces.Discrete(3), {})
+@pytest.mark.parametrize(("shape", "width"), [((), 1), ((2, 3), 6)], ids=str)
+def test_output_shape_is_two_concentrations_per_value(kit, shape, width):
+    box = spaces.Box(-0.5, 3, shape, np.float32)
+
+    assert kit.load("Beta").required_model_output_shape(box, {}) == 2 * width
+
+
+def test_catalog_prefers_diag_gaussian(kit):
+    box = spaces.Box(-0.5, 3, (2, 3), np.float32)
+
+    dist_class, _ = ModelCatalog.get_action_dist(box, {}, framework=kit.framework)
+
+    assert dist_class.__name__ == "DiagGaussian"
+
+
+def test_unbounded_box_is_an_error(kit):
+    box = spaces.Box(np.float32([[0], [-np.inf]]), np.float32([[1], [1]]))
+
+    with pytest.raises(UnsupportedSpaceError, match=r"needs finite bounds.*at \[1, 0\]") as caught:
+        kit.load("Beta").required_model_output_shape(box, {})
+
+    assert str(caught.value).startswith("action: Beta")
+
+
+def test_discrete_space_is_an_error(kit):
+    with pytest.raises(UnsupportedSpaceError, match="needs a Box of floats, found Discrete"):
+        kit.load("Beta").required_model_output_shape(spaces.Discrete(3), {})
+
+
+def test_equal_bounds_are_an_error(kit):
     with pytest.raises(ConfigError, match="low must be below high"):
-        make(cls, low=1.0, high=1.0)
-    inputs = tensor(cls, INPUTS)
-    assert cls.masked(inputs, np.ones((ROWS, 0), bool)) is inputs
-    with pytest.raises(
-        NotServedError, match="Beta does not support action masks, but got a mask with 2 columns"
-    ):
-        cls.masked(inputs, np.ones((ROWS, 2), bool))
+        make_beta(kit, random_inputs(), low=1.0, high=1.0)
+
+
+def test_empty_mask_leaves_inputs_alone(kit):
+    inputs = kit.tensor(random_inputs(rows=7))
+
+    assert kit.load("Beta").masked(inputs, np.ones((7, 0), bool)) is inputs
+
+
+def test_mask_is_an_error(kit):
+    inputs = kit.tensor(random_inputs(rows=7))
+
+    with pytest.raises(NotServedError, match="does not support action masks") as caught:
+        kit.load("Beta").masked(inputs, np.ones((7, 2), bool))
+
+    assert "Beta" in str(caught.value)
+    assert "but got a mask with 2 columns" in str(caught.value)

@@ -1,6 +1,4 @@
-"""Dirichlet against SciPy, torch.distributions, numerical integrals and one framework against the
-other.
-"""
+"""The Dirichlet distribution on a simplex: densities, samples, gradients and extreme inputs."""
 
 from __future__ import annotations
 
@@ -19,358 +17,599 @@ from rlcatalog.spaces import Simplex
 from rlcatalog_bounded.tf import Dirichlet as TFDirichlet
 from rlcatalog_bounded.torch import Dirichlet as TorchDirichlet
 
-pytestmark = pytest.mark.twins
 
-N, ROWS = 4, 7
-RANDOM = np.random.default_rng(0)
-INPUTS, OTHER = (RANDOM.normal(0, 1.5, (ROWS, N)).astype(np.float32) for _ in range(2))
-POINTS = RANDOM.dirichlet(np.ones(N), ROWS).astype(np.float32)
-frameworks = pytest.mark.parametrize("cls", [TorchDirichlet, TFDirichlet], ids=["torch", "tf"])
+def random_inputs(rows=7, n=4, seed=0):
+    """Return logs of concentrations."""
+    return np.random.default_rng(seed).normal(0, 1.5, (rows, n)).astype(np.float32)
 
 
-def tensor(cls, value, dtype=None):
-    if cls is TorchDirichlet:
-        made = torch.as_tensor(value)
-        return made if dtype is None else made.to(getattr(torch, dtype))
-    return tf.constant(value) if dtype is None else tf.cast(tf.constant(value), dtype)
+def random_points(rows=7, n=4):
+    """Return points of the simplex, rounded to float32."""
+    return np.random.default_rng(9).dirichlet(np.ones(n), rows).astype(np.float32)
 
 
-def array(value):
-    return value.detach().numpy() if isinstance(value, torch.Tensor) else value.numpy()
+def make_dirichlet(kit, inputs, components=None):
+    return kit.load("Dirichlet")(kit.tensor(inputs), None, components)
 
 
-def make(cls, inputs=INPUTS, components=None):
-    return cls(tensor(cls, inputs), None, components)
+def exact_dirichlet(inputs):
+    """Return the distribution of torch.distributions in float64."""
+    concentration = np.exp(np.asarray(inputs, np.float64)) + 1e-7
+    return torch.distributions.Dirichlet(torch.from_numpy(concentration))
 
 
-def truth(inputs=INPUTS):
-    return torch.distributions.Dirichlet(
-        torch.from_numpy(np.exp(np.asarray(inputs, np.float64)) + 1e-7)
-    )
-
-
-def seed(value):
-    torch.manual_seed(value)
-    tf.random.set_seed(value)
-
-
-def gradient(cls, function, inputs=INPUTS):
-    """The gradient of the sum of a function of the distribution."""
-    if cls is TorchDirichlet:
-        leaf = torch.from_numpy(inputs.copy()).requires_grad_()
-        function(cls(leaf)).sum().backward()
-        return leaf.grad.numpy()
-    variable = tf.Variable(inputs)
-    with tf.GradientTape() as tape:
-        value = tf.reduce_sum(function(cls(variable)))
-    return tape.gradient(value, variable).numpy()
+def normalise(points):
+    """Return points in float64 whose last axis sums to 1."""
+    points = np.asarray(points, np.float64)
+    return points / points.sum(axis=-1, keepdims=True)
 
 
 # --- densities ------------------------------------------------------------------------------------
 
 
-@frameworks
-def test_dirichlet_logp_is_scipys(cls):
-    exact = POINTS.astype(np.float64) / POINTS.astype(np.float64).sum(axis=1, keepdims=True)
+def test_logp_matches_scipy(kit):
+    inputs = random_inputs()
+    points = random_points()
+
+    logp = make_dirichlet(kit, inputs).logp(kit.tensor(points))
+
+    concentrations = np.exp(inputs.astype(np.float64))
     expected = [
-        stats.dirichlet.logpdf(x, np.exp(i.astype(np.float64)))
-        for x, i in zip(exact, INPUTS, strict=True)
+        stats.dirichlet.logpdf(point, concentration)
+        for point, concentration in zip(normalise(points), concentrations, strict=True)
     ]
-    np.testing.assert_allclose(
-        array(make(cls).logp(tensor(cls, POINTS))), expected, rtol=1e-4, atol=1e-5
-    )
+    np.testing.assert_allclose(kit.numpy(logp), expected, rtol=1e-4, atol=1e-5)
 
 
-@frameworks
-def test_the_dirichlet_density_integrates_to_one(cls):
-    # Two shares: over the first one. Three shares: over the triangle of the first two.
+def test_density_of_two_shares_integrates_to_one(kit):
     x = (np.arange(50_000) + 0.5) / 50_000
-    inputs = np.tile(np.float32([[0.7, 1.2]]), (len(x), 1))
-    logp = array(make(cls, inputs).logp(np.stack([x, 1 - x], 1))).astype(np.float64)
+    points = np.stack([x, 1 - x], axis=1)
+    dist = make_dirichlet(kit, np.tile(np.float32([0.7, 1.2]), (len(x), 1)))
+
+    logp = kit.numpy(dist.logp(points)).astype(np.float64)
+
     np.testing.assert_allclose(np.exp(logp).mean(), 1, rtol=1e-3)
+
+
+def test_density_of_three_shares_integrates_to_one(kit):
+    # A grid of the first two shares; the third one is what they leave.
     axis = (np.arange(400) + 0.5) / 400
-    x, y = (a.ravel() for a in np.meshgrid(axis, axis))
-    points = np.stack([x, y, 1 - x - y], 1)[x + y < 1 - 1e-9]
-    inputs = np.tile(np.float32([[0.7, 1.2, 1.0]]), (len(points), 1))
-    logp = array(make(cls, inputs).logp(points)).astype(np.float64)
+    x, y = np.meshgrid(axis, axis)
+    is_inside = x + y < 1 - 1e-9
+    points = np.stack([x, y, 1 - x - y], axis=-1)[is_inside]
+    dist = make_dirichlet(kit, np.tile(np.float32([0.7, 1.2, 1.0]), (len(points), 1)))
+
+    logp = kit.numpy(dist.logp(points)).astype(np.float64)
+
     np.testing.assert_allclose(np.exp(logp).sum() / 400**2, 1, rtol=1e-3)
 
 
-@frameworks
-def test_dirichlet_entropy_and_kl_are_those_of_torch_distributions(cls):
-    one, other = make(cls), make(cls, OTHER)
-    np.testing.assert_allclose(array(one.entropy()), truth().entropy(), rtol=1e-4, atol=1e-4)
-    expected = torch.distributions.kl_divergence(truth(), truth(OTHER))
-    np.testing.assert_allclose(array(one.kl(other)), expected, rtol=1e-4, atol=1e-4)
-    np.testing.assert_allclose(array(one.kl(make(cls))), 0, atol=1e-5)
-    np.testing.assert_array_equal(array(one.multi_kl(other)), array(one.kl(other)))
-    assert cls.entropy_kind == "exact"
+def test_entropy_matches_torch_distributions(kit):
+    inputs = random_inputs()
+
+    entropy = make_dirichlet(kit, inputs).entropy()
+
+    expected = exact_dirichlet(inputs).entropy()
+    np.testing.assert_allclose(kit.numpy(entropy), expected, rtol=1e-4, atol=1e-4)
 
 
-@frameworks
-def test_the_estimate_of_the_dirichlet_entropy_is_unbiased(cls):
-    seed(0)
-    estimates = array(make(cls, np.tile(INPUTS[:1], (10_000, 1))).entropy_estimate())
-    assert abs(estimates.mean() - float(truth(INPUTS[:1]).entropy())) < 4 * estimates.std() / 100
+def test_entropy_is_exact(kit):
+    assert kit.load("Dirichlet").entropy_kind == "exact"
 
 
-@frameworks
-def test_several_rows_are_one_dirichlet_each(cls):
-    inputs, others = INPUTS.reshape(-1)[:24].reshape(2, 12), OTHER.reshape(-1)[:24].reshape(2, 12)
-    dist, other = make(cls, inputs, 4), make(cls, others, 4)
-    apart, points = truth(inputs.reshape(6, 4)), POINTS[:6]
-    each = (
-        apart.log_prob(torch.from_numpy(points / points.sum(1, keepdims=True)).double())
-        .reshape(2, 3)
-        .sum(1)
-    )
-    for form in (
-        points.reshape(2, 12),
-        points.reshape(2, 3, 4),
-        points.reshape(2, 12).astype(np.float64),
-    ):
-        np.testing.assert_allclose(array(dist.logp(form)), each, rtol=1e-4, atol=1e-4)
-    np.testing.assert_allclose(
-        array(dist.entropy()), apart.entropy().reshape(2, 3).sum(1), rtol=1e-4, atol=1e-4
-    )
-    kl = torch.distributions.kl_divergence(apart, truth(others.reshape(6, 4))).reshape(2, 3).sum(1)
-    np.testing.assert_allclose(array(dist.kl(other)), kl, rtol=1e-4, atol=1e-4)
-    for sample in (dist.sample(), dist.deterministic_sample()):
-        assert tuple(sample.shape) == (2, 12)
-        np.testing.assert_allclose(array(sample).reshape(2, 3, 4).sum(-1), 1, rtol=1e-5)
+def test_entropy_estimate_is_unbiased(kit):
+    kit.seed(0)
+    draws = 10_000
+    inputs = random_inputs(rows=1)
+
+    estimates = kit.numpy(make_dirichlet(kit, np.tile(inputs, (draws, 1))).entropy_estimate())
+
+    exact = float(exact_dirichlet(inputs).entropy())
+    standard_error = estimates.std() / np.sqrt(draws)
+    assert abs(estimates.mean() - exact) < 4 * standard_error
+
+
+def test_kl_matches_torch_distributions(kit):
+    p = random_inputs(seed=0)
+    q = random_inputs(seed=1)
+
+    kl = make_dirichlet(kit, p).kl(make_dirichlet(kit, q))
+
+    expected = torch.distributions.kl_divergence(exact_dirichlet(p), exact_dirichlet(q))
+    np.testing.assert_allclose(kit.numpy(kl), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_kl_of_same_inputs_is_zero(kit):
+    inputs = random_inputs()
+
+    kl = make_dirichlet(kit, inputs).kl(make_dirichlet(kit, inputs))
+
+    np.testing.assert_allclose(kit.numpy(kl), 0, atol=1e-5)
+
+
+def test_multi_kl_has_one_component(kit):
+    p = make_dirichlet(kit, random_inputs(seed=0))
+    q = make_dirichlet(kit, random_inputs(seed=1))
+
+    np.testing.assert_array_equal(kit.numpy(p.multi_kl(q)), kit.numpy(p.kl(q)))
+
+
+def test_densities_agree_between_frameworks(torch_kit, tf_kit):
+    results = []
+    for kit in (torch_kit, tf_kit):
+        dist = make_dirichlet(kit, random_inputs(seed=0))
+        other = make_dirichlet(kit, random_inputs(seed=1))
+        tensors = [
+            dist.logp(random_points()),
+            dist.entropy(),
+            dist.kl(other),
+            dist.deterministic_sample(),
+        ]
+        results.append([kit.numpy(tensor) for tensor in tensors])
+
+    for by_torch, by_tf in zip(*results, strict=True):
+        np.testing.assert_allclose(by_torch, by_tf, rtol=1e-5, atol=2e-5)
+
+
+# --- several rows: a batch of 2, each with three simplexes of 4 shares ----------------------------
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype"),
+    [((2, 12), np.float32), ((2, 3, 4), np.float32), ((2, 12), np.float64)],
+    ids=["flat", "rows", "float64"],
+)
+def test_logp_of_several_rows_is_their_sum(kit, shape, dtype):
+    inputs = random_inputs(rows=6, n=4)
+    points = random_points(rows=6, n=4)
+
+    dist = make_dirichlet(kit, inputs.reshape(2, 12), components=4)
+    logp = dist.logp(points.reshape(shape).astype(dtype))
+
+    logp_of_rows = exact_dirichlet(inputs).log_prob(torch.from_numpy(normalise(points)))
+    expected = logp_of_rows.reshape(2, 3).sum(dim=1)
+    np.testing.assert_allclose(kit.numpy(logp), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_entropy_of_several_rows_is_their_sum(kit):
+    inputs = random_inputs(rows=6, n=4)
+
+    entropy = make_dirichlet(kit, inputs.reshape(2, 12), components=4).entropy()
+
+    expected = exact_dirichlet(inputs).entropy().reshape(2, 3).sum(dim=1)
+    np.testing.assert_allclose(kit.numpy(entropy), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_kl_of_several_rows_is_their_sum(kit):
+    p = random_inputs(rows=6, n=4, seed=0)
+    q = random_inputs(rows=6, n=4, seed=1)
+
+    dist = make_dirichlet(kit, p.reshape(2, 12), components=4)
+    kl = dist.kl(make_dirichlet(kit, q.reshape(2, 12), components=4))
+
+    kl_of_rows = torch.distributions.kl_divergence(exact_dirichlet(p), exact_dirichlet(q))
+    expected = kl_of_rows.reshape(2, 3).sum(dim=1)
+    np.testing.assert_allclose(kit.numpy(kl), expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("method", ["sample", "deterministic_sample"])
+def test_shares_of_each_row_sum_to_one(kit, method):
+    dist = make_dirichlet(kit, random_inputs(rows=2, n=12), components=4)
+
+    sample = kit.numpy(getattr(dist, method)())
+
+    assert sample.shape == (2, 12)
+    np.testing.assert_allclose(sample.reshape(2, 3, 4).sum(axis=-1), 1, rtol=1e-5)
+
+
+def test_kl_of_different_simplexes_is_an_error(kit):
+    inputs = random_inputs(rows=2, n=12)
+    three_simplexes = make_dirichlet(kit, inputs, components=4)
+
     with pytest.raises(ModelContractError, match="same simplex"):
-        dist.kl(make(cls, others))
+        three_simplexes.kl(make_dirichlet(kit, inputs))
+
+
+def test_components_that_do_not_divide_inputs_are_an_error(kit):
     with pytest.raises(ConfigError, match="components must divide"):
-        make(cls, inputs, 5)
+        make_dirichlet(kit, random_inputs(rows=2, n=12), components=5)
 
 
-def test_the_frameworks_agree_on_dirichlet():
-    one, other = make(TorchDirichlet), make(TFDirichlet)
-    pairs = [
-        (d.logp(POINTS), d.entropy(), d.kl(make(type(d), OTHER)), d.deterministic_sample())
-        for d in (one, other)
-    ]
-    for left, right in zip(*pairs, strict=True):
-        np.testing.assert_allclose(array(left), array(right), rtol=1e-5, atol=2e-5)
+# --- stored points --------------------------------------------------------------------------------
+
+
+def exact_logp(inputs, points, simplexes):
+    """Return log densities of points, brought to sum 1, over several simplexes in each row."""
+    points = normalise(points.reshape(len(inputs), simplexes, -1))
+    exact = exact_dirichlet(inputs.reshape(points.shape))
+    return exact.log_prob(torch.from_numpy(points)).sum(dim=1)
+
+
+@pytest.mark.parametrize("simplexes", [1, 2, 4])
+@pytest.mark.parametrize("factor", [1.0, 0.97, 0.5])
+def test_logp_of_multiple_is_that_of_the_point(kit, simplexes, factor):
+    inputs = np.random.default_rng(0).uniform(-1, 3, (6, 8)).astype(np.float32)
+    dist = make_dirichlet(kit, inputs, components=8 // simplexes)
+
+    multiples = kit.numpy(dist.sample()) * np.float32(factor)
+    logp = dist.logp(kit.tensor(multiples))
+
+    expected = exact_logp(inputs, multiples, simplexes)
+    np.testing.assert_allclose(kit.numpy(logp), expected, rtol=2e-4, atol=2e-4)
+
+
+def test_logp_of_point_stored_in_half_precision(kit):
+    inputs = np.random.default_rng(0).uniform(-1, 3, (6, 8)).astype(np.float32)
+    dist = make_dirichlet(kit, inputs, components=4)
+
+    stored = kit.numpy(dist.sample()).astype(np.float16).astype(np.float32).clip(1e-4)
+    logp = dist.logp(kit.tensor(stored))
+
+    sums = stored.reshape(-1, 4).sum(axis=1)
+    assert (np.abs(sums - 1) > 1e-4).any()  # rounding moves points off the simplex
+    expected = exact_logp(inputs, stored, simplexes=2)
+    np.testing.assert_allclose(kit.numpy(logp), expected, rtol=2e-4, atol=2e-4)
 
 
 # --- shapes and types -----------------------------------------------------------------------------
 
 
-@frameworks
 @pytest.mark.parametrize("rows", [1, 7])
 @pytest.mark.parametrize("n", [1, 2, 5])
-def test_dirichlet_samples_are_rows_and_the_rest_one_number_per_row(cls, rows, n):
-    dist = make(cls, np.zeros((rows, n), np.float32))
-    for sample in (dist.sample(), dist.rsample(), dist.deterministic_sample()):
-        assert tuple(sample.shape) == (rows, n)
-        for form in (sample, array(sample), array(sample).astype(np.float64)):
-            assert tuple(dist.logp(form).shape) == (rows,)
-            np.testing.assert_allclose(array(dist.logp(form)), array(dist.logp(sample)), rtol=1e-6)
-    for value in (
-        dist.kl(dist),
-        dist.entropy(),
+@pytest.mark.parametrize("method", ["sample", "rsample", "deterministic_sample"])
+def test_samples_have_a_column_per_share(kit, method, rows, n):
+    dist = make_dirichlet(kit, np.zeros((rows, n), np.float32))
+
+    assert tuple(getattr(dist, method)().shape) == (rows, n)
+
+
+@pytest.mark.parametrize("rows", [1, 7])
+@pytest.mark.parametrize("n", [1, 2, 5])
+def test_densities_have_one_number_per_row(kit, rows, n):
+    dist = make_dirichlet(kit, np.zeros((rows, n), np.float32))
+    sample = dist.sample()
+
+    for value in [
+        dist.logp(sample),
         dist.sampled_action_logp(),
+        dist.entropy(),
+        dist.kl(dist),
         dist.entropy_estimate(),
-    ):
+    ]:
         assert tuple(value.shape) == (rows,)
 
 
-@frameworks
+@pytest.mark.parametrize("rows", [1, 7])
+@pytest.mark.parametrize("n", [1, 2, 5])
+@pytest.mark.parametrize("method", ["sample", "rsample", "deterministic_sample"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_logp_takes_arrays(kit, method, rows, n, dtype):
+    dist = make_dirichlet(kit, np.zeros((rows, n), np.float32))
+    sample = getattr(dist, method)()
+
+    logp = kit.numpy(dist.logp(kit.numpy(sample).astype(dtype)))
+
+    assert logp.shape == (rows,)
+    np.testing.assert_allclose(logp, kit.numpy(dist.logp(sample)), rtol=1e-6)
+
+
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_half_precisions_are_widened_for_dirichlet(cls, dtype):
-    dist = cls(tensor(cls, INPUTS, dtype))
-    exact = array(
-        dist.inputs.float() if cls is TorchDirichlet else tf.cast(dist.inputs, tf.float32)
+def test_logp_in_half_precision_is_that_of_widened_inputs(kit, dtype):
+    half_inputs = kit.tensor(random_inputs(), dtype)
+    points = random_points()
+
+    logp = kit.load("Dirichlet")(half_inputs).logp(points)
+
+    expected = make_dirichlet(kit, kit.numpy(half_inputs)).logp(points)  # float32
+    np.testing.assert_array_equal(kit.numpy(logp), kit.numpy(expected))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_extreme_half_precision_gives_finite_numbers(kit, dtype):
+    dist = kit.load("Dirichlet")(kit.tensor(np.float32([[3e4, -3e4, 0]]), dtype))
+
+    assert np.isfinite(kit.numpy(dist.sample())).all()
+    assert np.isfinite(kit.numpy(dist.entropy())).all()
+    assert np.isfinite(kit.numpy(dist.kl(dist))).all()
+    assert np.isfinite(kit.numpy(dist.logp(np.float32([[1, 0, 0]])))).all()
+
+
+def test_stored_inputs_give_the_same_logp(kit):
+    inputs = random_inputs()
+    dist = make_dirichlet(kit, inputs)
+    stored_point = kit.numpy(dist.sample())
+
+    # RLlib stores concentrations, and its PyTorch class takes no NumPy array.
+    restored = kit.load("Dirichlet")(kit.numpy(dist.inputs))
+
+    np.testing.assert_array_equal(kit.numpy(dist.inputs), inputs)
+    np.testing.assert_array_equal(
+        kit.numpy(restored.logp(stored_point)), kit.numpy(dist.sampled_action_logp())
     )
-    np.testing.assert_array_equal(array(dist.logp(POINTS)), array(make(cls, exact).logp(POINTS)))
-    extreme = cls(tensor(cls, np.float32([[3e4, -3e4, 0]]), dtype))
-    for value in (
-        extreme.sample(),
-        extreme.entropy(),
-        extreme.kl(extreme),
-        extreme.logp(np.float32([[1, 0, 0]])),
-    ):
-        assert np.isfinite(array(value)).all()
-
-
-@frameworks
-def test_dirichlet_is_rebuilt_from_inputs_alone(cls):
-    # RLlib's inputs held the concentrations, and its PyTorch class took no NumPy array.
-    dist = make(cls)
-    sample = array(dist.sample())
-    again = cls(array(dist.inputs))
-    np.testing.assert_array_equal(array(dist.inputs), INPUTS)
-    np.testing.assert_array_equal(array(again.logp(sample)), array(dist.sampled_action_logp()))
 
 
 # --- samples --------------------------------------------------------------------------------------
 
 
-@frameworks
-@pytest.mark.parametrize("shift", [0.0, -1.5])
-def test_dirichlet_samples_follow_the_density(cls, shift):
-    seed(1)
-    inputs = np.tile(np.float32([[0, 1, -1, 0.5]]) + np.float32(shift), (10_000, 1))
-    samples = array(make(cls, inputs).sample()).astype(np.float64)
-    concentration = np.exp(inputs[0].astype(np.float64))
-    for i in range(N):
-        marginal = stats.beta(concentration[i], concentration.sum() - concentration[i])
-        assert stats.kstest(samples[:, i], marginal.cdf).pvalue > 1e-3
-        assert (
-            stats.kstest(
-                samples[:, i], stats.beta(1.2 * concentration[i], 2 * concentration.sum()).cdf
-            ).pvalue
-            < 1e-3
-        )
+def sample_many(kit, inputs):
+    kit.seed(1)
+    samples = make_dirichlet(kit, np.tile(np.float32(inputs), (10_000, 1))).sample()
+    return kit.numpy(samples).astype(np.float64)
+
+
+each_concentration = pytest.mark.parametrize(
+    "concentration",
+    [np.exp([0, 1, -1, 0.5]), np.exp([-1.5, -0.5, -2.5, -1])],
+    ids=["large", "small"],
+)
+
+
+@each_concentration
+def test_each_share_of_samples_is_beta_distributed(kit, concentration):
+    samples = sample_many(kit, inputs=np.log(concentration))
+
+    total = concentration.sum()
+    for i in range(4):
+        exact = stats.beta(concentration[i], total - concentration[i])
+        assert stats.kstest(samples[:, i], exact.cdf).pvalue > 1e-3
+        # The test can tell: another concentration does not fit.
+        wrong = stats.beta(1.2 * concentration[i], 2 * total)
+        assert stats.kstest(samples[:, i], wrong.cdf).pvalue < 1e-3
+
+
+@each_concentration
+def test_shares_of_samples_have_the_covariance_of_a_dirichlet(kit, concentration):
+    samples = sample_many(kit, inputs=np.log(concentration))
+
+    # cov(x_i, x_j) = -a_i a_j / (a² (a + 1)), where a is the sum of all a_i.
     total = concentration.sum()
     expected = -np.outer(concentration, concentration) / (total**2 * (total + 1))
-    upper = np.triu_indices(N, 1)
-    np.testing.assert_allclose(np.cov(samples.T)[upper], expected[upper], atol=6e-3)
+    pairs = np.triu_indices(4, 1)
+    np.testing.assert_allclose(np.cov(samples.T)[pairs], expected[pairs], atol=6e-3)
 
 
-@frameworks
-def test_each_dirichlet_sample_is_fresh(cls):
-    dist = make(cls)
-    for one, other in itertools.combinations([array(dist.sample()) for _ in range(3)], 2):
-        assert (one != other).any(axis=1).all()
+def test_each_sample_is_new(kit):
+    dist = make_dirichlet(kit, random_inputs())
+
+    samples = [kit.numpy(dist.sample()) for _ in range(3)]
+
+    for first, second in itertools.combinations(samples, 2):
+        assert (first != second).any(axis=1).all()
 
 
-def test_each_dirichlet_sample_is_fresh_inside_a_trace():
+def test_each_sample_is_new_inside_tf_function():
     @tf.function
-    def draw(inputs):
+    def sample_twice(inputs):
         dist = TFDirichlet(inputs)
-        return dist.sample(), dist.sample(), dist.sampled_action_logp(), dist.entropy()
+        return dist.sample(), dist.sample()
 
-    first, second, logp, _ = draw(tf.constant(INPUTS))
-    third = draw(tf.constant(INPUTS))[0]
-    for one, other in itertools.combinations((first, second, third), 2):
-        assert (array(one) != array(other)).any(axis=1).all()
-    np.testing.assert_allclose(logp, array(make(TFDirichlet).logp(second)), rtol=1e-4, atol=1e-4)
+    inputs = tf.constant(random_inputs())
+    samples = [*sample_twice(inputs), *sample_twice(inputs)]
+
+    for first, second in itertools.combinations(samples, 2):
+        assert (first.numpy() != second.numpy()).any(axis=1).all()
 
 
-@frameworks
-def test_the_deterministic_dirichlet_action_is_the_mean_and_not_rllibs_softmax(cls):
-    found = array(make(cls).deterministic_sample())
-    np.testing.assert_allclose(found, truth().mean, rtol=1e-5)
-    assert not np.allclose(found, torch.softmax(truth().concentration, -1), atol=1e-2)
+def test_sampled_action_logp_inside_tf_function_is_of_last_sample():
+    @tf.function
+    def sample_twice(inputs):
+        dist = TFDirichlet(inputs)
+        dist.sample()
+        return dist.sample(), dist.sampled_action_logp(), dist.entropy()
+
+    inputs = tf.constant(random_inputs())
+    last_sample, logp, _ = sample_twice(inputs)
+
+    np.testing.assert_allclose(logp, TFDirichlet(inputs).logp(last_sample), rtol=1e-4, atol=1e-4)
+
+
+def test_deterministic_sample_is_the_mean(kit):
+    inputs = random_inputs()
+
+    sample = kit.numpy(make_dirichlet(kit, inputs).deterministic_sample())
+
+    exact = exact_dirichlet(inputs)
+    softmax_of_rllib = torch.softmax(exact.concentration, dim=-1)
+    np.testing.assert_allclose(sample, exact.mean, rtol=1e-5)
+    assert not np.allclose(sample, softmax_of_rllib, atol=1e-2)
 
 
 # --- extreme inputs -------------------------------------------------------------------------------
 
 EXTREMES = np.float32([0, 1e8, -1e8, 1.1e34, -1.1e34, 1.1e-34, -1.1e-34, 1e-6, -20])
-TRIPLES = np.array(list(itertools.product(EXTREMES, repeat=3)), np.float32)
-EDGES = np.float32([[1, 0, 0], [0, 1, 0], [0, 0.5, 0.5], [1 / 3] * 3, [1e-30, 1, 0], [0, 0, 0]])
+#: All triples of extreme inputs.
+EXTREME_INPUTS = np.array(list(itertools.product(EXTREMES, repeat=3)), np.float32)
 
 
-@frameworks
-def test_extreme_inputs_give_finite_dirichlet_numbers_in_the_simplex(cls):
-    seed(2)
-    dist, other = make(cls, TRIPLES), make(cls, TRIPLES[::-1].copy())
+@pytest.mark.parametrize("method", ["sample", "rsample", "deterministic_sample"])
+def test_samples_of_extreme_inputs_are_in_the_simplex(kit, method):
+    kit.seed(2)
+    dist = make_dirichlet(kit, EXTREME_INPUTS)
     simplex = Simplex((3,))
-    scored = [np.tile(edge, (len(TRIPLES), 1)) for edge in EDGES]
-    for draw in (dist.sample, dist.rsample, dist.deterministic_sample):
-        sample = array(draw())
-        assert all(row in simplex for row in sample)
-        assert all(row in simplex for row in sample.astype(np.float16))
-        scored.append(sample)
-    for points in scored:
-        assert np.isfinite(array(dist.logp(tensor(cls, points)))).all()
-    for value in (dist.entropy(), dist.entropy_estimate(), dist.kl(dist), dist.kl(other)):
-        assert np.isfinite(array(value)).all()
+
+    sample = kit.numpy(getattr(dist, method)())
+
+    assert all(row in simplex for row in sample)
+    assert all(row in simplex for row in sample.astype(np.float16))
+    assert np.isfinite(kit.numpy(dist.logp(kit.tensor(sample)))).all()
 
 
-@frameworks
-def test_gradients_of_extreme_dirichlet_inputs_are_finite(cls):
-    for function in (
-        lambda d: d.logp(np.tile(EDGES[0], (len(TRIPLES), 1))),
-        lambda d: d.rsample(),
-        lambda d: d.entropy(),
-        lambda d: d.kl(cls(TRIPLES[::-1].copy())),
-    ):
-        assert np.isfinite(gradient(cls, function, TRIPLES)).all()
+@pytest.mark.parametrize(
+    "point",
+    [[1, 0, 0], [0, 1, 0], [0, 0.5, 0.5], [1 / 3, 1 / 3, 1 / 3], [1e-30, 1, 0], [0, 0, 0]],
+    ids=str,
+)
+def test_logp_of_extreme_inputs_is_finite(kit, point):
+    points = np.tile(np.float32(point), (len(EXTREME_INPUTS), 1))
+
+    logp = make_dirichlet(kit, EXTREME_INPUTS).logp(kit.tensor(points))
+
+    assert np.isfinite(kit.numpy(logp)).all()
+
+
+def test_entropy_and_kl_of_extreme_inputs_are_finite(kit):
+    kit.seed(2)
+    dist = make_dirichlet(kit, EXTREME_INPUTS)
+    other = make_dirichlet(kit, EXTREME_INPUTS[::-1].copy())
+
+    assert np.isfinite(kit.numpy(dist.entropy())).all()
+    assert np.isfinite(kit.numpy(dist.entropy_estimate())).all()
+    assert np.isfinite(kit.numpy(dist.kl(dist))).all()
+    assert np.isfinite(kit.numpy(dist.kl(other))).all()
+
+
+def logp_of_corner(dist):
+    return dist.logp(np.tile(np.float32([1, 0, 0]), (len(EXTREME_INPUTS), 1)))
+
+
+def rsample(dist):
+    return dist.rsample()
+
+
+def entropy(dist):
+    return dist.entropy()
+
+
+def kl_from_reversed(dist):
+    return dist.kl(type(dist)(EXTREME_INPUTS[::-1].copy()))
+
+
+@pytest.mark.parametrize("quantity", [logp_of_corner, rsample, entropy, kl_from_reversed])
+def test_gradients_of_extreme_inputs_are_finite(kit, quantity):
+    cls = kit.load("Dirichlet")
+
+    gradient = kit.gradient(lambda x: quantity(cls(x)), at=EXTREME_INPUTS)
+
+    assert np.isfinite(gradient).all()
 
 
 # --- gradients ------------------------------------------------------------------------------------
 
 
-def test_dirichlet_gradients_are_those_of_finite_differences():
-    inputs = torch.from_numpy(INPUTS.astype(np.float64)).requires_grad_()
-    other = TorchDirichlet(OTHER.astype(np.float64))
-    for function in (
-        lambda d: d.logp(POINTS),
-        lambda d: d.entropy(),
-        lambda d: d.kl(other),
-        lambda d: other.kl(d),
-        lambda d: d.deterministic_sample(),
-    ):
-        assert torch.autograd.gradcheck(lambda x, f=function: f(TorchDirichlet(x)), (inputs,))
+def logp_of_points(dist):
+    return dist.logp(random_points())
 
 
-def test_dirichlet_gradients_in_tensorflow_are_pytorchs():
-    for function in (
-        lambda d: d.logp(POINTS),
-        lambda d: d.kl(make(type(d), OTHER)),
-        lambda d: d.entropy(),
-    ):
-        found = [gradient(cls, function) for cls in (TorchDirichlet, TFDirichlet)]
-        np.testing.assert_allclose(*found, rtol=1e-3, atol=1e-4)
+def kl(dist):
+    return dist.kl(type(dist)(random_inputs(seed=1).astype(np.float64)))
 
 
-@frameworks
-def test_the_gradient_of_a_dirichlet_draw_is_that_of_the_mean(cls):
-    seed(3)
-    weights = np.float32([1, -2, 3, 0.5])
-    inputs = np.tile(np.float32([[0.3, -1, 1, 0]]), (20_000, 1))
-    drawn = gradient(cls, lambda d: d.rsample() * tensor(cls, weights), inputs)
-    exact = gradient(cls, lambda d: d.deterministic_sample() * tensor(cls, weights), inputs[:1])[0]
-    assert (
-        np.abs(drawn.mean(axis=0) - exact) < 4 * drawn.std(axis=0) / np.sqrt(len(inputs)) + 1e-5
-    ).all()
-    assert np.abs(exact).min() > 1e-2
+def reverse_kl(dist):
+    return type(dist)(random_inputs(seed=1).astype(np.float64)).kl(dist)
 
 
-def test_a_dirichlet_sample_carries_no_gradient():
-    assert (
-        not TorchDirichlet(torch.from_numpy(INPUTS.copy()).requires_grad_()).sample().requires_grad
-    )
-    variable = tf.Variable(INPUTS)
+def deterministic_sample(dist):
+    return dist.deterministic_sample()
+
+
+@pytest.mark.parametrize(
+    "quantity", [logp_of_points, entropy, kl, reverse_kl, deterministic_sample]
+)
+def test_gradient_passes_gradcheck(quantity):
+    inputs = torch.from_numpy(random_inputs(seed=0).astype(np.float64)).requires_grad_()
+
+    assert torch.autograd.gradcheck(lambda x: quantity(TorchDirichlet(x)), [inputs])
+
+
+@pytest.mark.parametrize("quantity", [logp_of_points, entropy, kl])
+def test_gradients_agree_between_frameworks(torch_kit, tf_kit, quantity):
+    inputs = random_inputs(seed=0).astype(np.float64)
+
+    by_torch = torch_kit.gradient(lambda x: quantity(TorchDirichlet(x)), at=inputs)
+    by_tf = tf_kit.gradient(lambda x: quantity(TFDirichlet(x)), at=inputs)
+
+    np.testing.assert_allclose(by_torch, by_tf, rtol=1e-3, atol=1e-4)
+
+
+def test_rsample_gradient_has_expectation_of_mean_gradient(kit):
+    kit.seed(3)
+    cls = kit.load("Dirichlet")
+    draws = 20_000
+    inputs = np.float32([[0.3, -1, 1, 0]])
+    # Without weights the gradient is 0, because the shares sum to 1.
+    weights = kit.tensor(np.float32([1, -2, 3, 0.5]))
+
+    of_samples = kit.gradient(lambda x: cls(x).rsample() * weights, at=np.tile(inputs, (draws, 1)))
+    of_mean = kit.gradient(lambda x: cls(x).deterministic_sample() * weights, at=inputs)[0]
+
+    distance = np.abs(of_samples.mean(axis=0) - of_mean)
+    standard_error = of_samples.std(axis=0) / np.sqrt(draws)
+    assert (distance < 4 * standard_error + 1e-5).all()
+    assert np.abs(of_mean).min() > 1e-2
+
+
+def test_sample_has_no_gradient_in_torch():
+    inputs = torch.from_numpy(random_inputs()).requires_grad_()
+
+    assert not TorchDirichlet(inputs).sample().requires_grad
+
+
+def test_sample_has_no_gradient_in_tf():
+    inputs = tf.Variable(random_inputs())
+
     with tf.GradientTape() as tape:
-        sample = TFDirichlet(variable).sample()
-    assert tape.gradient(sample, variable) is None
+        sample = TFDirichlet(inputs).sample()
+
+    assert tape.gradient(sample, inputs) is None
 
 
 # --- through the catalog --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("framework", "cls"), [("torch", TorchDirichlet), ("tf", TFDirichlet)])
-@pytest.mark.parametrize("shape", [(1,), (4,), (2, 3)])
-def test_a_policy_over_a_simplex(framework, cls, shape):
-    space, width = Simplex(shape), int(np.prod(shape))
-    found, size = ModelCatalog.get_action_dist(space, {}, framework=framework)
-    assert (found.__name__, size) == ("Dirichlet", width)
-    assert (found is cls) == (len(shape) == 1)
-    step = build(spaces.Discrete(3), space, {"fcnet_hiddens": [4]}, framework).act(
-        np.array([0, 1, 2, 0])
-    )
+@pytest.mark.parametrize(("shape", "width"), [((1,), 1), ((4,), 4), ((2, 3), 6)], ids=str)
+def test_catalog_chooses_dirichlet_for_simplex(kit, shape, width):
+    dist_class, size = ModelCatalog.get_action_dist(Simplex(shape), {}, framework=kit.framework)
+
+    assert dist_class.__name__ == "Dirichlet"
+    assert size == width
+    # Several rows are an option, which the catalog binds to the class.
+    has_one_row = len(shape) == 1
+    assert (dist_class is kit.load("Dirichlet")) == has_one_row
+
+
+@pytest.mark.parametrize(("shape", "width"), [((1,), 1), ((4,), 4), ((2, 3), 6)], ids=str)
+def test_policy_acts_in_simplex(kit, shape, width):
+    simplex = Simplex(shape)
+    policy = build(spaces.Discrete(3), simplex, {"fcnet_hiddens": [4]}, kit.framework)
+
+    step = policy.act(np.array([0, 1, 2, 0]))
+
     assert step.raw_action.shape == (4, width)
-    assert all(action in space for action in step.action)
-    if shape[-1] > 1:
-        points = torch.from_numpy(step.raw_action.reshape(4, -1, shape[-1]).astype(np.float64))
-        points = points / points.sum(-1, keepdim=True)
-        expected = truth(step.dist_inputs.reshape(points.shape)).log_prob(points).sum(-1)
-        np.testing.assert_allclose(step.logp, expected, rtol=1e-3, atol=1e-3)
+    assert all(action in simplex for action in step.action)
 
 
-@frameworks
-def test_dirichlet_refuses_what_it_cannot_serve_with_typed_errors(cls):
-    assert cls.required_model_output_shape(Simplex((2, 3)), {}) == 6
-    with pytest.raises(UnsupportedSpaceError, match="Dirichlet requires a Simplex, found Discrete"):
-        cls.required_model_output_shape(spaces.Discrete(3), {})
-    inputs = tensor(cls, INPUTS)
-    assert cls.masked(inputs, np.ones((ROWS, 0), bool)) is inputs
-    with pytest.raises(
-        NotServedError,
-        match="Dirichlet does not support action masks, but got a mask with 4 columns",
-    ):
-        cls.masked(inputs, np.ones((ROWS, 4), bool))
+@pytest.mark.parametrize("shape", [(4,), (2, 3)], ids=str)
+def test_policy_scores_points_of_simplex(kit, shape):
+    policy = build(spaces.Discrete(3), Simplex(shape), {"fcnet_hiddens": [4]}, kit.framework)
+
+    step = policy.act(np.array([0, 1, 2, 0]))
+
+    points = normalise(step.raw_action.reshape(4, -1, shape[-1]))
+    exact = exact_dirichlet(step.dist_inputs.reshape(points.shape))
+    expected = exact.log_prob(torch.from_numpy(points)).sum(dim=1)
+    np.testing.assert_allclose(step.logp, expected, rtol=1e-3, atol=1e-3)
+
+
+def test_output_shape_is_number_of_shares(kit):
+    assert kit.load("Dirichlet").required_model_output_shape(Simplex((2, 3)), {}) == 6
+
+
+def test_discrete_space_is_an_error(kit):
+    with pytest.raises(UnsupportedSpaceError, match="requires a Simplex, found Discrete"):
+        kit.load("Dirichlet").required_model_output_shape(spaces.Discrete(3), {})
+
+
+def test_empty_mask_leaves_inputs_alone(kit):
+    inputs = kit.tensor(random_inputs(rows=7))
+
+    assert kit.load("Dirichlet").masked(inputs, np.ones((7, 0), bool)) is inputs
+
+
+def test_mask_is_an_error(kit):
+    inputs = kit.tensor(random_inputs(rows=7))
+
+    with pytest.raises(NotServedError, match="does not support action masks") as caught:
+        kit.load("Dirichlet").masked(inputs, np.ones((7, 4), bool))
+
+    assert "Dirichlet" in str(caught.value)
+    assert "but got a mask with 4 columns" in str(caught.value)

@@ -1,4 +1,4 @@
-"""The deterministic distribution: a point mass, in both frameworks."""
+"""The deterministic distribution: a point mass."""
 
 from __future__ import annotations
 
@@ -10,137 +10,220 @@ from gymnasium import spaces
 
 from rlcatalog import ModelCatalog, build
 from rlcatalog.errors import NoClosedFormError, NotServedError, UnsupportedSpaceError
+from rlcatalog.spaces import Simplex
 from rlcatalog_deterministic.tf import Deterministic as TFDeterministic
 from rlcatalog_deterministic.torch import Deterministic as TorchDeterministic
 
-INPUTS = np.random.default_rng(0).normal(0, 2, (7, 3)).astype(np.float32)
-frameworks = pytest.mark.parametrize(
-    "cls", [TorchDeterministic, TFDeterministic], ids=["torch", "tf"]
-)
+
+def random_inputs(rows=7):
+    return np.random.default_rng(0).normal(0, 2, (rows, 3)).astype(np.float32)
 
 
-def tensor(cls, value, dtype="float32"):
-    return (
-        torch.as_tensor(value).to(getattr(torch, dtype))
-        if cls is TorchDeterministic
-        else tf.cast(value, dtype)
-    )
+def make_deterministic(kit, inputs, dtype=None):
+    return kit.load("Deterministic")(kit.tensor(inputs, dtype))
 
 
-def array(value):
-    return (
-        value.detach().float().numpy()
-        if isinstance(value, torch.Tensor)
-        else tf.cast(value, tf.float32).numpy()
-    )
+# --- samples and densities ------------------------------------------------------------------------
 
 
-@frameworks
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
-def test_every_draw_is_the_inputs(cls, dtype):
-    inputs = tensor(cls, INPUTS, dtype)
-    dist = cls(inputs)
-    for draw in (dist.sample, dist.rsample, dist.deterministic_sample, dist.sample):
-        np.testing.assert_array_equal(array(draw()), array(inputs))
-        assert draw().dtype == inputs.dtype
-    np.testing.assert_array_equal(array(dist.last_sample), array(inputs))
-    np.testing.assert_array_equal(array(cls(INPUTS.copy()).sample()), INPUTS)
+@pytest.mark.parametrize("method", ["sample", "rsample", "deterministic_sample"])
+def test_samples_are_the_inputs(kit, method, dtype):
+    dist = make_deterministic(kit, random_inputs(), dtype)
+
+    sample = getattr(dist, method)()
+
+    np.testing.assert_array_equal(kit.numpy(sample), kit.numpy(dist.inputs))
+    assert sample.dtype == dist.inputs.dtype
 
 
-@frameworks
+@pytest.mark.parametrize("method", ["sample", "deterministic_sample"])
+def test_last_sample_is_the_inputs(kit, method):
+    inputs = random_inputs()
+    dist = make_deterministic(kit, inputs)
+
+    getattr(dist, method)()
+
+    np.testing.assert_array_equal(kit.numpy(dist.last_sample), inputs)
+
+
+def test_inputs_may_be_an_array(kit):
+    inputs = random_inputs()
+
+    sample = kit.load("Deterministic")(inputs.copy()).sample()
+
+    np.testing.assert_array_equal(kit.numpy(sample), inputs)
+
+
 @pytest.mark.parametrize("rows", [1, 7])
-def test_the_logp_of_a_point_mass_is_one_zero_per_row(cls, rows):
-    # RLlib returned zeros [B, d] in TensorFlow and had no logp in PyTorch (AttributeError).
-    dist = cls(tensor(cls, INPUTS[:rows]))
+@pytest.mark.parametrize(
+    "convert",
+    [
+        lambda sample: sample,
+        lambda sample: sample[:, :, None],
+        lambda sample: sample.astype(np.float64),
+    ],
+    ids=["array", "rank 3", "float64"],
+)
+def test_logp_is_one_zero_per_row(kit, rows, convert):
+    dist = make_deterministic(kit, random_inputs(rows))
+    actions = convert(kit.numpy(dist.sample()))
+
+    # RLlib returns zeros [B, d] in TensorFlow, and has no logp in PyTorch.
+    np.testing.assert_array_equal(kit.numpy(dist.logp(actions)), np.zeros(rows))
+
+
+@pytest.mark.parametrize("rows", [1, 7])
+def test_logp_of_sample_is_one_zero_per_row(kit, rows):
+    dist = make_deterministic(kit, random_inputs(rows))
     sample = dist.sample()
-    for actions in (
-        sample,
-        array(sample),
-        array(sample)[:, :, None],
-        array(sample).astype(np.float64),
-    ):
-        np.testing.assert_array_equal(array(dist.logp(actions)), np.zeros(rows))
-    np.testing.assert_array_equal(array(dist.sampled_action_logp()), np.zeros(rows))
+
+    np.testing.assert_array_equal(kit.numpy(dist.logp(sample)), np.zeros(rows))
+    np.testing.assert_array_equal(kit.numpy(dist.sampled_action_logp()), np.zeros(rows))
 
 
-@frameworks
-def test_the_entropy_of_a_point_mass_is_zero_where_rllib_has_none(cls):
-    dist = cls(tensor(cls, INPUTS))
-    for value in (dist.entropy(), dist.multi_entropy(), dist.entropy_estimate()):
-        np.testing.assert_array_equal(array(value), np.zeros(7))
+@pytest.mark.parametrize("method", ["entropy", "multi_entropy", "entropy_estimate"])
+def test_entropy_is_zero(kit, method):
+    dist = make_deterministic(kit, random_inputs(rows=7))
+
+    np.testing.assert_array_equal(kit.numpy(getattr(dist, method)()), np.zeros(7))
 
 
-@frameworks
-def test_there_is_no_kl_between_points(cls):
+def test_kl_has_no_closed_form(kit):
+    dist = make_deterministic(kit, random_inputs())
+
     with pytest.raises(NoClosedFormError, match="kl"):
-        cls(tensor(cls, INPUTS)).kl(cls(tensor(cls, INPUTS)))
+        dist.kl(dist)
 
 
-@frameworks
-def test_extreme_inputs_stay_as_they_are(cls):
+def test_extreme_inputs_stay_as_they_are(kit):
     extremes = np.float32([[0, 1e8, -1e8, 1.1e34, -1.1e34, 1.1e-34, -1.1e-34]])
-    dist = cls(tensor(cls, extremes))
-    np.testing.assert_array_equal(array(dist.sample()), extremes)
-    np.testing.assert_array_equal(array(dist.logp(extremes)), [0])
+    dist = make_deterministic(kit, extremes)
+
+    np.testing.assert_array_equal(kit.numpy(dist.sample()), extremes)
+    np.testing.assert_array_equal(kit.numpy(dist.logp(extremes)), [0])
 
 
-def test_the_gradient_flows_through_rsample_only():
-    inputs = torch.from_numpy(INPUTS.copy()).requires_grad_()
-    dist = TorchDeterministic(inputs)
-    assert not dist.sample().requires_grad
-    (dist.rsample() * 3).sum().backward()
-    np.testing.assert_array_equal(inputs.grad, np.full((7, 3), 3))
-    variable = tf.Variable(INPUTS)
-    with tf.GradientTape(persistent=True) as tape:
-        dist = TFDeterministic(variable)
-        sample, draw = dist.sample(), dist.rsample() * 3
-    assert tape.gradient(sample, variable) is None
-    np.testing.assert_array_equal(tape.gradient(draw, variable), np.full((7, 3), 3))
+# --- gradients and tracing ------------------------------------------------------------------------
 
 
-def test_it_works_inside_a_trace_with_any_number_of_rows():
+def test_rsample_has_a_gradient(kit):
+    cls = kit.load("Deterministic")
+
+    gradient = kit.gradient(lambda x: cls(x).rsample() * 3, at=random_inputs(rows=7))
+
+    np.testing.assert_array_equal(gradient, np.full((7, 3), 3))
+
+
+def test_sample_has_no_gradient_in_torch():
+    inputs = torch.from_numpy(random_inputs()).requires_grad_()
+
+    assert not TorchDeterministic(inputs).sample().requires_grad
+
+
+def test_sample_has_no_gradient_in_tf():
+    inputs = tf.Variable(random_inputs())
+
+    with tf.GradientTape() as tape:
+        sample = TFDeterministic(inputs).sample()
+
+    assert tape.gradient(sample, inputs) is None
+
+
+def test_tf_function_of_any_batch_size():
     @tf.function(input_signature=[tf.TensorSpec([None, 3])])
-    def act(inputs):
+    def sample_and_score(inputs):
         dist = TFDeterministic(inputs)
         return dist.sample(), dist.sampled_action_logp(), dist.entropy()
 
     for rows in (1, 7):
-        sample, logp, entropy = act(tf.constant(INPUTS[:rows]))
-        np.testing.assert_array_equal(sample, INPUTS[:rows])
-        assert logp.shape == entropy.shape == (rows,)
+        inputs = random_inputs(rows)
+        sample, logp, entropy = sample_and_score(tf.constant(inputs))
+
+        np.testing.assert_array_equal(sample, inputs)
+        assert logp.shape == (rows,)
+        assert entropy.shape == (rows,)
 
 
-@pytest.mark.parametrize("framework", ["torch", "tf"])
-@pytest.mark.parametrize("shape", [(), (3,), (2, 3)])
-def test_a_policy_with_deterministic_actions(framework, shape):
+# --- through the catalog --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("shape", "width"), [((), 1), ((3,), 3), ((2, 3), 6)], ids=str)
+def test_policy_acts_as_its_model_says(kit, shape, width):
     box = spaces.Box(-0.1, 0.1, shape, np.float32)
     config = {"fcnet_hiddens": [4], "custom_action_dist": "deterministic"}
-    step = build(spaces.Discrete(3), box, config, framework).act(np.array([0, 1, 2, 0]))
+    policy = build(spaces.Discrete(3), box, config, kit.framework)
+
+    step = policy.act(np.array([0, 1, 2, 0]))
+
     np.testing.assert_array_equal(step.raw_action, step.dist_inputs)
-    assert step.raw_action.shape == (4, max(1, int(np.prod(shape))))
+    assert step.raw_action.shape == (4, width)
     assert all(np.asarray(action) in box for action in step.action)
     assert (step.logp == 0).all()
 
 
-@pytest.mark.parametrize(
-    ("framework", "cls"), [("torch", TorchDeterministic), ("tf", TFDeterministic)]
-)
-def test_it_is_chosen_by_name_only(framework, cls):
+def test_catalog_finds_deterministic_by_name(kit):
     box = spaces.Box(-1, 1, (2, 3), np.float32)
-    assert ModelCatalog.get_action_dist(box, {}, "deterministic", framework) == (cls, 6)
-    assert ModelCatalog.get_action_dist(box, {}, framework=framework)[0] is not cls
-    assert cls.required_model_output_shape(box, {}) == 6
+
+    dist_class, size = ModelCatalog.get_action_dist(box, {}, "deterministic", kit.framework)
+
+    assert dist_class is kit.load("Deterministic")
+    assert size == 6
 
 
-@frameworks
-def test_another_space_and_a_mask_are_refused_with_typed_errors(cls):
-    with pytest.raises(
-        UnsupportedSpaceError, match="Deterministic needs a Box of floats, found Discrete"
-    ):
-        cls.required_model_output_shape(spaces.Discrete(3), {})
-    inputs = tensor(cls, INPUTS)
-    assert cls.masked(inputs, np.ones((7, 0), bool)) is inputs
-    with pytest.raises(
-        NotServedError, match=r"Deterministic does not support action masks, .* mask with 3 columns"
-    ):
-        cls.masked(inputs, np.ones((7, 3), bool))
+def test_catalog_chooses_another_distribution_by_default(kit):
+    box = spaces.Box(-1, 1, (2, 3), np.float32)
+
+    dist_class, _ = ModelCatalog.get_action_dist(box, {}, framework=kit.framework)
+
+    assert dist_class is not kit.load("Deterministic")
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "size"),
+    [
+        ((), np.float32, 1),
+        ((3,), np.float64, 3),
+        ((2, 3), np.float32, 6),
+        ((2, 3, 2), np.float16, 12),
+    ],
+    ids=str,
+)
+def test_output_shape_is_one_output_per_value(kit, shape, dtype, size):
+    box = spaces.Box(-1, 1, shape, dtype)
+
+    assert kit.load("Deterministic").required_model_output_shape(box, {}) == size
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        spaces.Box(0, 3, (2,), np.int32),
+        spaces.Box(0, 1, (2,), np.bool_),
+        Simplex((3,)),
+        spaces.MultiBinary(2),
+        spaces.Discrete(3),
+    ],
+    ids=["int32", "bool", "Simplex", "MultiBinary", "Discrete"],
+)
+def test_space_other_than_float_box_is_an_error(kit, space):
+    with pytest.raises(UnsupportedSpaceError, match="needs a Box of floats, found") as caught:
+        kit.load("Deterministic").required_model_output_shape(space, {})
+
+    assert f"Deterministic needs a Box of floats, found {type(space).__name__}" in str(caught.value)
+
+
+def test_empty_mask_leaves_inputs_alone(kit):
+    inputs = kit.tensor(random_inputs(rows=7))
+
+    assert kit.load("Deterministic").masked(inputs, np.ones((7, 0), bool)) is inputs
+
+
+def test_mask_is_an_error(kit):
+    inputs = kit.tensor(random_inputs(rows=7))
+
+    with pytest.raises(NotServedError, match="does not support action masks") as caught:
+        kit.load("Deterministic").masked(inputs, np.ones((7, 3), bool))
+
+    assert "Deterministic" in str(caught.value)
+    assert "mask with 3 columns" in str(caught.value)

@@ -1,0 +1,21 @@
+"""Fixture `kit`, with which a test runs in each framework."""
+
+from __future__ import annotations
+
+import pytest
+from dist_kit import DistKit
+
+
+@pytest.fixture(params=["torch", "tf"])
+def kit(request):
+    return DistKit("rlcatalog_bounded", request.param)
+
+
+@pytest.fixture
+def torch_kit():
+    return DistKit("rlcatalog_bounded", "torch")
+
+
+@pytest.fixture
+def tf_kit():
+    return DistKit("rlcatalog_bounded", "tf")
