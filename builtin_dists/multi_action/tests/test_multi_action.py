@@ -1,10 +1,7 @@
-"""The distribution of Tuple and Dict spaces against torch.distributions, exhaustive sums and the
-other framework.
-"""
+"""The distribution of Tuple and Dict spaces: densities, forms of actions, samples and errors."""
 
 from __future__ import annotations
 
-import functools
 import itertools
 
 import numpy as np
@@ -12,6 +9,7 @@ import pytest
 import tensorflow as tf
 import torch
 from gymnasium import spaces
+from torch.distributions import Categorical, Independent, Normal, kl_divergence
 
 from rlcatalog import ModelCatalog, TupleActions
 from rlcatalog.errors import (
@@ -20,444 +18,639 @@ from rlcatalog.errors import (
     StaleOutputError,
     UnsupportedSpaceError,
 )
-from rlcatalog_tf import (
-    Categorical as TFCategorical,
-    DiagGaussian as TFGaussian,
-    MultiActionDistribution as TFMulti,
-)
-from rlcatalog_torch import (
-    Categorical as TorchCategorical,
-    DiagGaussian as TorchGaussian,
-    MultiActionDistribution as TorchMulti,
-)
 
-frameworks = pytest.mark.parametrize("fw", ["torch", "tf"])
-CLASSES = {"torch": TorchMulti, "tf": TFMulti}
-LEAVES = {"torch": (TorchCategorical, TorchGaussian), "tf": (TFCategorical, TFGaussian)}
-
-# Three levels; the keys are not sorted.
-INNER = spaces.Dict(
+#: Three levels with five leaves; the keys are not sorted.
+NESTED = spaces.Tuple(
     [
-        ("z", spaces.Discrete(4)),
-        ("a", spaces.Tuple([spaces.MultiDiscrete([2, 3]), spaces.Discrete(2)])),
+        spaces.Discrete(5, start=2),
+        spaces.Box(-1, 1, (2, 2), np.float32),
+        spaces.Dict(
+            [
+                ("z", spaces.Discrete(4)),
+                ("a", spaces.Tuple([spaces.MultiDiscrete([2, 3]), spaces.Discrete(2)])),
+            ]
+        ),
     ]
 )
-SPACE = spaces.Tuple([spaces.Discrete(5, start=2), spaces.Box(-1, 1, (2, 2), np.float32), INNER])
-LENS, WIDTHS = (5, 8, 4, 5, 2), (1, 4, 1, 2, 1)
-ROWS, SIZE, WIDTH = 7, sum(LENS), sum(WIDTHS)
-RANDOM = np.random.default_rng(0)
-INPUTS = RANDOM.normal(0, 1, (ROWS, SIZE)).astype(np.float32)
-OTHER = RANDOM.normal(0, 1, (ROWS, SIZE)).astype(np.float32)
-FLAT = np.concatenate(
-    [
-        RANDOM.integers(0, 5, (ROWS, 1)),
-        RANDOM.normal(0, 1, (ROWS, 4)),
-        RANDOM.integers(0, 4, (ROWS, 1)),
-        RANDOM.integers(0, 2, (ROWS, 1)),
-        RANDOM.integers(0, 3, (ROWS, 1)),
-        RANDOM.integers(0, 2, (ROWS, 1)),
-    ],
-    axis=1,
-).astype(np.float32)
-# The small space of which every action is listed.
-SMALL = spaces.Dict(
-    [
-        ("x", spaces.Discrete(3)),
-        ("b", spaces.Tuple([spaces.Discrete(2), spaces.MultiDiscrete([2, 3])])),
+#: Inputs of the five leaves: logits, means and log deviations, logits.
+LEAF_INPUTS = [5, 8, 4, 5, 2]
+
+
+def random_inputs(rows=7, seed=0):
+    """Return inputs for NESTED, `[rows, 24]`."""
+    return np.random.default_rng(seed).normal(0, 1, (rows, 24)).astype(np.float32)
+
+
+def random_actions(rows=7):
+    """Return flat actions of NESTED, `[rows, 9]`."""
+    rng = np.random.default_rng(9)
+    columns = [
+        rng.integers(0, 5, (rows, 1)),
+        rng.normal(0, 1, (rows, 4)),
+        rng.integers(0, 4, (rows, 1)),
+        rng.integers(0, 2, (rows, 1)),
+        rng.integers(0, 3, (rows, 1)),
+        rng.integers(0, 2, (rows, 1)),
     ]
-)
-ALL = np.array(list(itertools.product(range(3), range(2), range(2), range(3))))
+    return np.concatenate(columns, axis=1).astype(np.float32)
 
 
-def tensor(fw, value):
-    return torch.from_numpy(np.array(value)) if fw == "torch" else tf.constant(value)
+def make_dist(kit, inputs, space=NESTED):
+    dist_class, _ = ModelCatalog.get_action_dist(space, {}, framework=kit.framework)
+    return dist_class(kit.tensor(inputs))
 
 
-def array(value):
-    return value.detach().numpy() if isinstance(value, torch.Tensor) else value.numpy()
+def structure(kit, flat):
+    """Return flat actions of NESTED in the structure of the space."""
+    first = kit.tensor(flat[:, 0].astype(np.int64))
+    box = kit.tensor(flat[:, 1:5])
+    z = kit.tensor(flat[:, 5].astype(np.int64))
+    pair = kit.tensor(flat[:, 6:8])
+    last = kit.tensor(flat[:, 8].astype(np.int64))
+    return first, box, {"z": z, "a": (pair, last)}
 
 
-@functools.cache
-def served(fw, name="SPACE"):
-    return ModelCatalog.get_action_dist(globals()[name], {}, framework=fw)
-
-
-def make(fw, inputs=INPUTS, name="SPACE"):
-    return served(fw, name)[0](tensor(fw, inputs))
-
-
-def structure(fw, flat=FLAT):
-    part = lambda *places: tensor(fw, flat[:, list(places)])  # noqa: E731
-    whole = lambda place: tensor(fw, flat[:, place].astype(np.int64))  # noqa: E731
-    return whole(0), part(1, 2, 3, 4), {"z": whole(5), "a": (part(6, 7), whole(8))}
-
-
-def truth(inputs=INPUTS):
-    """torch.distributions of the leaves, in double precision."""
-    parts = np.split(np.asarray(inputs, np.float64), np.cumsum(LENS)[:-1], axis=1)
-    one = lambda logits: torch.distributions.Categorical(logits=torch.from_numpy(logits))  # noqa: E731
-    mean, log_std = np.split(parts[1], 2, axis=1)
-    normal = torch.distributions.Normal(torch.from_numpy(mean), torch.from_numpy(np.exp(log_std)))
+def exact_leaves(inputs):
+    """Return the leaves of NESTED in torch.distributions and float64; the MultiDiscrete as two."""
+    parts = np.split(np.asarray(inputs, np.float64), np.cumsum(LEAF_INPUTS)[:-1], axis=1)
+    first, box, z, pair, last = (torch.from_numpy(part) for part in parts)
+    mean, log_std = box.chunk(2, dim=1)
     return [
-        one(parts[0]),
-        torch.distributions.Independent(normal, 1),
-        one(parts[2]),
-        one(parts[3][:, :2]),
-        one(parts[3][:, 2:]),
-        one(parts[4]),
+        Categorical(logits=first),
+        Independent(Normal(mean, log_std.exp()), 1),
+        Categorical(logits=z),
+        Categorical(logits=pair[:, :2]),
+        Categorical(logits=pair[:, 2:]),
+        Categorical(logits=last),
     ]
 
 
-def true_logps(flat=FLAT):
+def exact_logp(inputs, flat):
+    flat = torch.from_numpy(np.asarray(flat, np.float64))
     columns = [flat[:, 0], flat[:, 1:5], flat[:, 5], flat[:, 6], flat[:, 7], flat[:, 8]]
-    pairs = zip(truth(), columns, strict=True)
-    return torch.stack(
-        [dist.log_prob(torch.from_numpy(x.astype(np.float64))) for dist, x in pairs], dim=1
-    )
+    pairs = zip(exact_leaves(inputs), columns, strict=True)
+    return sum(leaf.log_prob(column) for leaf, column in pairs)
 
 
-def close(found, expected, tolerance=1e-5):
-    np.testing.assert_allclose(array(found), expected, rtol=tolerance, atol=tolerance)
+def per_child(values):
+    """Sum values of the leaves by child of NESTED: the first, the Box, and the Dict's four."""
+    return torch.stack([values[0], values[1], sum(values[2:])], dim=1)
 
 
 def leaves_of(sample):
-    values = sample.values() if isinstance(sample, dict) else sample
-    return [leaf for v in values for leaf in (leaves_of(v) if isinstance(v, dict | tuple) else [v])]
+    """Return the leaves of a structure, in its order."""
+    if isinstance(sample, dict):
+        sample = tuple(sample.values())
+    if not isinstance(sample, tuple):
+        return [sample]
+    return list(itertools.chain.from_iterable(leaves_of(part) for part in sample))
+
+
+def assert_close(actual, expected, tolerance=1e-5):
+    np.testing.assert_allclose(actual, expected, rtol=tolerance, atol=tolerance)
 
 
 # --- densities ------------------------------------------------------------------------------------
 
 
-@frameworks
-def test_logp_is_the_sum_over_the_leaves(fw):
-    close(make(fw).logp(tensor(fw, FLAT)), true_logps().sum(dim=1))
+def test_logp_is_sum_over_leaves(kit):
+    inputs = random_inputs()
+    actions = random_actions()
+
+    logp = make_dist(kit, inputs).logp(kit.tensor(actions))
+
+    assert_close(kit.numpy(logp), exact_logp(inputs, actions))
 
 
-@frameworks
-def test_every_form_of_actions_gives_the_same_logp(fw):
-    dist, expected = make(fw), true_logps().sum(dim=1)
-    first, box, inner = structure(fw)
-    shuffled = {"a": list(inner["a"]), "z": inner["z"]}
-    for form in (
-        FLAT,
-        FLAT.astype(np.float64),
-        # Rounded where numbers are whole.
-        FLAT + np.float32([0.2, 0, 0, 0, 0, -0.2, 0.1, -0.1, 0.3]),
-        (first, box, inner),
-        [first, box, shuffled],
-        (first, tensor(fw, FLAT[:, 1:5].reshape(ROWS, 2, 2)), shuffled),
-        (
-            array(first)[:, None],
-            array(box),
-            {"z": array(inner["z"]).astype(np.float32), "a": inner["a"]},
-        ),
-        TupleActions([first, box, inner]),
-        [first, box, inner["z"], *inner["a"]],
-        dist.split(FLAT),
-        dist.join((first, box, shuffled)),
-    ):
-        found = dist.logp(form)
-        assert tuple(found.shape) == (ROWS,)
-        close(found, expected)
+def test_entropy_is_sum_over_leaves(kit):
+    inputs = random_inputs()
 
+    dist = make_dist(kit, inputs)
 
-@frameworks
-def test_entropy_and_kl_are_sums_over_the_leaves(fw):
-    dist, other = make(fw), make(fw, OTHER)
-    entropies = torch.stack([part.entropy() for part in truth()], dim=1)
-    pairs = zip(truth(), truth(OTHER), strict=True)
-    kls = torch.stack([torch.distributions.kl_divergence(p, q) for p, q in pairs], dim=1)
-    for single, several, expected in (
-        (dist.entropy(), dist.multi_entropy(), entropies),
-        (dist.kl(other), dist.multi_kl(other), kls),
-    ):
-        close(single, expected.sum(dim=1))
-        by_child = torch.stack([expected[:, 0], expected[:, 1], expected[:, 2:].sum(dim=1)], dim=1)
-        close(several, by_child)
+    expected = sum(leaf.entropy() for leaf in exact_leaves(inputs))
     assert dist.entropy_kind == "exact"
-    close(dist.entropy_estimate(), entropies.sum(dim=1))  # what is exact is not estimated
+    assert_close(kit.numpy(dist.entropy()), expected)
+    assert_close(kit.numpy(dist.entropy_estimate()), expected)  # exact entropies are not estimated
 
 
-@frameworks
-def test_the_probabilities_of_all_joint_actions_sum_to_one(fw):
-    inputs = np.tile(RANDOM.normal(0, 2, 10).astype(np.float32), (len(ALL), 1))
-    dist = make(fw, inputs, "SMALL")
-    logp = array(dist.logp(ALL)).astype(np.float64)
+def test_multi_entropy_is_entropy_of_each_child(kit):
+    inputs = random_inputs()
+
+    entropies = make_dist(kit, inputs).multi_entropy()
+
+    expected = per_child([leaf.entropy() for leaf in exact_leaves(inputs)])
+    assert_close(kit.numpy(entropies), expected)
+
+
+def leaf_kls(p, q):
+    leaves = zip(exact_leaves(p), exact_leaves(q), strict=True)
+    return [kl_divergence(leaf_p, leaf_q) for leaf_p, leaf_q in leaves]
+
+
+def test_kl_is_sum_over_leaves(kit):
+    p = random_inputs(seed=0)
+    q = random_inputs(seed=1)
+
+    kl = make_dist(kit, p).kl(make_dist(kit, q))
+
+    assert_close(kit.numpy(kl), sum(leaf_kls(p, q)))
+
+
+def test_multi_kl_is_kl_of_each_child(kit):
+    p = random_inputs(seed=0)
+    q = random_inputs(seed=1)
+
+    kls = make_dist(kit, p).multi_kl(make_dist(kit, q))
+
+    assert_close(kit.numpy(kls), per_child(leaf_kls(p, q)))
+
+
+def logp_of_all_actions(kit, inputs):
+    """Return a distribution over a choice and a pair of 2 and a MultiDiscrete, and log
+    probabilities of all 36 actions.
+    """
+    pair = spaces.Tuple([spaces.Discrete(2), spaces.MultiDiscrete([2, 3])])
+    space = spaces.Dict([("x", spaces.Discrete(3)), ("b", pair)])
+    actions = np.array(list(itertools.product(range(3), range(2), range(2), range(3))))
+    dist = make_dist(kit, np.tile(inputs, (36, 1)), space)
+    return dist, kit.numpy(dist.logp(actions)).astype(np.float64)
+
+
+def test_probabilities_of_all_actions_sum_to_one(kit):
+    inputs = np.random.default_rng(0).normal(0, 2, 10).astype(np.float32)
+
+    _, logp = logp_of_all_actions(kit, inputs)
+
     np.testing.assert_allclose(np.exp(logp).sum(), 1, rtol=1e-5)
-    np.testing.assert_allclose(array(dist.entropy())[0], -(np.exp(logp) * logp).sum(), rtol=1e-5)
 
 
-def test_the_frameworks_agree():
-    one, other = make("torch"), make("tf")
-    for found, expected in (
-        (one.logp(FLAT), other.logp(FLAT)),
-        (one.entropy(), other.entropy()),
-        (one.multi_entropy(), other.multi_entropy()),
-        (one.kl(make("torch", OTHER)), other.kl(make("tf", OTHER))),
-        *zip(
-            leaves_of(one.deterministic_sample()),
-            leaves_of(other.deterministic_sample()),
-            strict=True,
-        ),
-    ):
-        close(found, array(expected))
+def test_entropy_is_sum_over_all_actions(kit):
+    inputs = np.random.default_rng(0).normal(0, 2, 10).astype(np.float32)
+
+    dist, logp = logp_of_all_actions(kit, inputs)
+
+    expected = -(np.exp(logp) * logp).sum()
+    np.testing.assert_allclose(kit.numpy(dist.entropy())[0], expected, rtol=1e-5)
 
 
-@frameworks
-def test_a_leaf_without_closed_form_is_estimated_and_the_others_are_not(fw):
-    class Estimated(LEAVES[fw][1]):
+def test_densities_agree_between_frameworks(torch_kit, tf_kit):
+    results = []
+    for kit in (torch_kit, tf_kit):
+        dist = make_dist(kit, random_inputs(seed=0))
+        other = make_dist(kit, random_inputs(seed=1))
+        tensors = [
+            dist.logp(random_actions()),
+            dist.entropy(),
+            dist.multi_entropy(),
+            dist.kl(other),
+            *leaves_of(dist.deterministic_sample()),
+        ]
+        results.append([kit.numpy(tensor) for tensor in tensors])
+
+    for by_torch, by_tf in zip(*results, strict=True):
+        assert_close(by_torch, by_tf)
+
+
+@pytest.fixture
+def dist_with_estimate(kit):
+    """A choice of equal logits among five, and a Gaussian whose entropy is estimated as 3."""
+    gaussian = kit.load("DiagGaussian")
+
+    class Estimated(gaussian):
         entropy_kind = "estimate"
 
         def entropy(self):
             raise NoClosedFormError("none")
 
         def entropy_estimate(self):
-            return 0 * LEAVES[fw][1].entropy(self) + 3
+            return 0 * gaussian.entropy(self) + 3
 
-    categorical, _ = LEAVES[fw]
-    space = spaces.Tuple([spaces.Discrete(5), spaces.Box(-1, 1, (1,))])
-    inputs = tensor(fw, INPUTS[:, :7])
-    dist = CLASSES[fw](
-        inputs, child_distributions=[categorical, Estimated], input_lens=[5, 2], action_space=space
+    return kit.load("MultiActionDistribution")(
+        kit.tensor(np.zeros((7, 7), np.float32)),
+        child_distributions=[kit.load("Categorical"), Estimated],
+        input_lens=[5, 2],
+        action_space=spaces.Tuple([spaces.Discrete(5), spaces.Box(-1, 1, (1,))]),
     )
-    assert dist.entropy_kind == "estimate"
-    assert CLASSES[fw].entropy_kind == "exact"
+
+
+def test_entropy_is_estimated_if_that_of_a_leaf_is(kit, dist_with_estimate):
+    assert dist_with_estimate.entropy_kind == "estimate"
+    assert kit.load("MultiActionDistribution").entropy_kind == "exact"  # the class has not changed
     with pytest.raises(NoClosedFormError, match=r"action\[1\]"):
-        dist.entropy()
-    expected = torch.distributions.Categorical(logits=torch.from_numpy(INPUTS[:, :5])).entropy() + 3
-    close(dist.entropy_estimate(), expected)
-    assert tuple(dist.kl(dist).shape) == (ROWS,)
+        dist_with_estimate.entropy()
+
+
+def test_entropy_estimate_adds_exact_entropies(kit, dist_with_estimate):
+    estimate = kit.numpy(dist_with_estimate.entropy_estimate())
+
+    assert_close(estimate, np.full(7, np.log(5) + 3))
+
+
+def test_kl_is_defined_if_an_entropy_is_estimated(dist_with_estimate):
+    assert tuple(dist_with_estimate.kl(dist_with_estimate).shape) == (7,)
+
+
+# --- forms of actions -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_logp_takes_flat_arrays(kit, dtype):
+    inputs = random_inputs()
+    actions = random_actions()
+
+    logp = make_dist(kit, inputs).logp(actions.astype(dtype))
+
+    assert_close(kit.numpy(logp), exact_logp(inputs, actions))
+
+
+def test_logp_rounds_values_of_choices(kit):
+    inputs = random_inputs()
+    actions = random_actions()
+    # Columns 1 to 4 are numbers, the others choices.
+    noise = np.float32([0.2, 0, 0, 0, 0, -0.2, 0.1, -0.1, 0.3])
+
+    logp = make_dist(kit, inputs).logp(actions + noise)
+
+    assert_close(kit.numpy(logp), exact_logp(inputs, actions))
+
+
+@pytest.mark.parametrize(
+    "convert",
+    [
+        lambda kit, first, box, inner: (first, box, inner),
+        lambda kit, first, box, inner: TupleActions([first, box, inner]),
+        lambda kit, first, box, inner: [first, box, {"a": list(inner["a"]), "z": inner["z"]}],
+        lambda kit, first, box, inner: (first, kit.numpy(box).reshape(7, 2, 2), inner),
+        lambda kit, first, box, inner: (
+            kit.numpy(first)[:, None],
+            kit.numpy(box),
+            {"z": kit.numpy(inner["z"]).astype(np.float32), "a": inner["a"]},
+        ),
+        lambda kit, first, box, inner: [first, box, inner["z"], *inner["a"]],
+    ],
+    ids=[
+        "structure",
+        "TupleActions",
+        "lists and other order of keys",
+        "shape of the Box",
+        "arrays",
+        "list of leaves",
+    ],
+)
+def test_logp_takes_structures_in_any_form(kit, convert):
+    inputs = random_inputs()
+    actions = random_actions()
+
+    logp = make_dist(kit, inputs).logp(convert(kit, *structure(kit, actions)))
+
+    assert tuple(logp.shape) == (7,)
+    assert_close(kit.numpy(logp), exact_logp(inputs, actions))
+
+
+def test_logp_takes_what_split_and_join_return(kit):
+    inputs = random_inputs()
+    actions = random_actions()
+    dist = make_dist(kit, inputs)
+
+    expected = exact_logp(inputs, actions)
+    assert_close(kit.numpy(dist.logp(dist.split(actions))), expected)
+    assert_close(kit.numpy(dist.logp(dist.join(structure(kit, actions)))), expected)
+
+
+@pytest.mark.parametrize("method", ["sample", "deterministic_sample"])
+@pytest.mark.parametrize("form", ["sample", "copy", "flat tensor", "flat array", "leaves"])
+def test_sample_has_the_same_logp_in_any_form(kit, method, form):
+    dist = make_dist(kit, random_inputs())
+    sample = getattr(dist, method)()
+    forms = {
+        "sample": sample,
+        "copy": tuple(sample),
+        "flat tensor": dist.join(sample),
+        "flat array": kit.numpy(dist.join(sample)),
+        "leaves": leaves_of(sample),
+    }
+
+    logp = dist.logp(forms[form])
+
+    assert dist.last_sample is sample
+    assert_close(kit.numpy(logp), kit.numpy(dist.sampled_action_logp()))
+
+
+def test_logp_of_changed_sample_is_of_new_values(kit):
+    dist = make_dist(kit, random_inputs())
+    sample = dist.sample()
+    before = kit.numpy(dist.logp(sample))
+
+    sample[2]["z"] = (sample[2]["z"] + 1) % 4
+
+    after = kit.numpy(dist.logp(sample))
+    assert_close(after, kit.numpy(dist.logp(dist.join(sample))))
+    assert not np.allclose(before, after)
+
+
+def test_split_undoes_join(kit):
+    dist = make_dist(kit, random_inputs(rows=7))
+    sample = dist.sample()
+
+    flat = dist.join(sample)
+    again = dist.split(flat)
+
+    assert tuple(flat.shape) == (7, 9)
+    assert list(again[2]) == list(sample[2])
+    for leaf, leaf_again in zip(leaves_of(sample), leaves_of(again), strict=True):
+        np.testing.assert_array_equal(kit.numpy(leaf), kit.numpy(leaf_again))
+        assert leaf.dtype == leaf_again.dtype
+
+
+def test_join_keeps_integers_beside_half_precision(kit):
+    dist = make_dist(
+        kit,
+        np.zeros((2, 3002), np.float32),
+        spaces.Tuple([spaces.Discrete(3000), spaces.Box(-1, 1, (1,))]),
+    )
+    index = kit.tensor(np.array([2999, 2051]))  # float16 would round both
+    half = kit.tensor(np.array([[0.5], [0.25]], np.float16))
+
+    flat = dist.join((index, half))
+
+    assert kit.numpy(flat).dtype == np.float32
+    np.testing.assert_array_equal(kit.numpy(dist.split(flat)[0]), [2999, 2051])
+
+
+def test_stored_inputs_give_the_same_logp(kit):
+    dist = make_dist(kit, random_inputs())
+    actions = random_actions()
+
+    restored = make_dist(kit, kit.numpy(dist.inputs))
+
+    np.testing.assert_array_equal(kit.numpy(restored.logp(actions)), kit.numpy(dist.logp(actions)))
 
 
 # --- samples --------------------------------------------------------------------------------------
 
-
-@frameworks
-@pytest.mark.parametrize("rows", [1, 7])
-def test_samples_are_structures_of_the_space(fw, rows):
-    dist = make(fw, INPUTS[:rows])
-    for draw in (dist.sample, dist.rsample, dist.deterministic_sample):
-        sample = draw()
-        assert isinstance(sample, tuple)
-        assert list(sample[2]) == ["z", "a"]
-        assert isinstance(sample[2]["a"], tuple)
-        shapes = [tuple(leaf.shape) for leaf in leaves_of(sample)]
-        assert shapes == [(rows,), (rows, 4), (rows,), (rows, 2), (rows,)]
-        assert [array(leaf).dtype.name for leaf in leaves_of(sample)] == [
-            "int64",
-            "float32",
-            *["int64"] * 3,
-        ]
-        for value in (dist.logp(sample), dist.entropy(), dist.kl(dist), dist.entropy_estimate()):
-            assert tuple(value.shape) == (rows,)
-            assert array(value).dtype == np.float32
-    assert tuple(dist.multi_entropy().shape) == tuple(dist.multi_kl(dist).shape) == (rows, 3)
+each_method = pytest.mark.parametrize("method", ["sample", "rsample", "deterministic_sample"])
+each_row_count = pytest.mark.parametrize("rows", [1, 7])
 
 
-@frameworks
-def test_a_sample_scores_the_same_in_every_form(fw):
-    dist = make(fw)
-    for draw in (dist.sample, dist.deterministic_sample):
-        sample = draw()
-        expected = array(dist.sampled_action_logp())
-        assert dist.last_sample is sample
-        for form in (
-            sample,
-            tuple(sample),
-            dist.join(sample),
-            array(dist.join(sample)),
-            leaves_of(sample),
-        ):
-            close(dist.logp(form), expected)
+@each_row_count
+@each_method
+def test_samples_have_the_structure_of_the_space(kit, method, rows):
+    sample = getattr(make_dist(kit, random_inputs(rows)), method)()
+
+    leaves = [kit.numpy(leaf) for leaf in leaves_of(sample)]
+    # Tuple(choice, Box(2, 2), Dict(z=choice, a=Tuple(MultiDiscrete of two, choice)))
+    assert isinstance(sample, tuple)
+    assert list(sample[2]) == ["z", "a"]
+    assert isinstance(sample[2]["a"], tuple)
+    assert [leaf.shape for leaf in leaves] == [(rows,), (rows, 4), (rows,), (rows, 2), (rows,)]
+    assert [leaf.dtype for leaf in leaves] == ["int64", "float32", "int64", "int64", "int64"]
 
 
-@frameworks
-def test_a_sample_that_was_changed_is_scored_as_it_is_now(fw):
-    dist = make(fw)
-    sample = dist.sample()
-    before = array(dist.logp(sample))
-    sample[2]["z"] = (sample[2]["z"] + 1) % 4
-    after = array(dist.logp(sample))
-    close(dist.logp(dist.join(sample)), after)
-    assert not np.allclose(before, after)
+@each_row_count
+@each_method
+def test_densities_have_one_number_per_row(kit, method, rows):
+    dist = make_dist(kit, random_inputs(rows))
+    sample = getattr(dist, method)()
+
+    for value in [dist.logp(sample), dist.entropy(), dist.kl(dist), dist.entropy_estimate()]:
+        assert tuple(value.shape) == (rows,)
+        assert kit.numpy(value).dtype == np.float32
 
 
-@frameworks
-def test_split_undoes_join(fw):
-    dist = make(fw)
-    sample = dist.sample()
-    again = dist.split(dist.join(sample))
-    assert tuple(dist.join(sample).shape) == (ROWS, WIDTH)
-    assert list(again[2]) == list(sample[2])
-    for one, other in zip(leaves_of(sample), leaves_of(again), strict=True):
-        np.testing.assert_array_equal(array(one), array(other))
-        assert one.dtype == other.dtype
+@each_row_count
+def test_multi_entropy_and_multi_kl_have_a_column_per_child(kit, rows):
+    dist = make_dist(kit, random_inputs(rows))
+
+    assert tuple(dist.multi_entropy().shape) == (rows, 3)
+    assert tuple(dist.multi_kl(dist).shape) == (rows, 3)
 
 
-@frameworks
-def test_whole_numbers_survive_the_flat_form_beside_half_precision(fw):
-    space = spaces.Tuple([spaces.Discrete(3000), spaces.Box(-1, 1, (1,))])
-    inputs = tensor(fw, np.zeros((2, 3002), np.float32))
-    dist = CLASSES[fw](
-        inputs, child_distributions=LEAVES[fw], input_lens=[3000, 2], action_space=space
-    )
-    index = tensor(fw, np.array([2999, 2051]))
-    half = tensor(fw, np.array([[0.5], [0.25]], np.float16))
-    flat = dist.join((index, half))
-    assert array(flat).dtype == np.float32
-    np.testing.assert_array_equal(array(dist.split(flat)[0]), [2999, 2051])
+def sample_many(kit, inputs, draws=4000):
+    kit.seed(0)
+    dist = make_dist(kit, np.tile(inputs, (draws, 1)))
+    return kit.numpy(dist.join(dist.sample()))
 
 
-@frameworks
-def test_each_sample_is_fresh_and_its_parts_follow_their_distributions(fw):
-    torch.manual_seed(0)
-    tf.random.set_seed(0)
-    dist = make(fw, np.tile(INPUTS[:1], (4000, 1)))
-    one, other = (array(dist.join(dist.sample())) for _ in range(2))
-    assert not np.array_equal(one, other)
-    for column, part in ((0, 0), (5, 2), (6, 3), (7, 4), (8, 5)):
-        probs = truth()[part].probs[0].numpy()
-        np.testing.assert_allclose(
-            np.bincount(one[:, column].astype(int), minlength=len(probs)) / 4000, probs, atol=0.04
-        )
-    mean, std = INPUTS[0, 5:9], np.exp(INPUTS[0, 9:13])
-    np.testing.assert_allclose((one[:, 1:5].mean(axis=0) - mean) / std, 0, atol=0.08)
-    np.testing.assert_allclose(one[:, 1:5].std(axis=0) / std, 1, atol=0.06)
+def test_sampled_choices_follow_their_probabilities(kit):
+    inputs = random_inputs(rows=1)
+
+    samples = sample_many(kit, inputs, draws=4000)
+
+    leaves = exact_leaves(inputs)
+    columns = {0: leaves[0], 5: leaves[2], 6: leaves[3], 7: leaves[4], 8: leaves[5]}
+    for column, leaf in columns.items():
+        probabilities = leaf.probs[0].numpy()
+        counts = np.bincount(samples[:, column].astype(int), minlength=len(probabilities))
+        np.testing.assert_allclose(counts / 4000, probabilities, atol=0.04)
 
 
-def test_gradients_reach_all_inputs():
-    inputs = torch.from_numpy(INPUTS.copy()).requires_grad_()
-    dist = served("torch")[0](inputs)
-    (dist.logp(FLAT) + dist.entropy()).sum().backward()
+def test_sampled_numbers_follow_their_mean_and_deviation(kit):
+    inputs = random_inputs(rows=1)
+    mean = inputs[0, 5:9]
+    std = np.exp(inputs[0, 9:13])
+
+    numbers = sample_many(kit, inputs, draws=4000)[:, 1:5]
+
+    np.testing.assert_allclose((numbers.mean(axis=0) - mean) / std, 0, atol=0.08)
+    np.testing.assert_allclose(numbers.std(axis=0) / std, 1, atol=0.06)
+
+
+def test_each_sample_is_new(kit):
+    dist = make_dist(kit, random_inputs(rows=100))
+
+    first = kit.numpy(dist.join(dist.sample()))
+    second = kit.numpy(dist.join(dist.sample()))
+
+    assert not np.array_equal(first, second)
+
+
+def test_sampled_action_logp_needs_a_sample(kit):
+    with pytest.raises(StaleOutputError):
+        make_dist(kit, random_inputs()).sampled_action_logp()
+
+
+@pytest.mark.parametrize("value", [0.0, 1e8, -1e8, 1.1e34, -1.1e34, 1.1e-34, 1e-6])
+def test_extreme_inputs_give_finite_numbers(kit, value):
+    inputs = np.zeros((2, 24), np.float32)
+    inputs[:, [0, 5, 13, 17, 22]] = value  # a logit of each choice, and a mean
+
+    dist = make_dist(kit, inputs)
+
+    assert np.isfinite(kit.numpy(dist.join(dist.sample()))).all()
+    assert np.isfinite(kit.numpy(dist.sampled_action_logp())).all()
+    assert np.isfinite(kit.numpy(dist.entropy())).all()
+
+
+def test_gradients_reach_all_inputs(torch_kit):
+    dist_class, _ = ModelCatalog.get_action_dist(NESTED, {}, framework="torch")
+    inputs = torch.from_numpy(random_inputs()).requires_grad_()
+
+    dist = dist_class(inputs)
+    (dist.logp(random_actions()) + dist.entropy()).sum().backward()
+
     assert (inputs.grad != 0).all()
-    assert not dist.sample()[1].requires_grad
-    assert dist.rsample()[1].requires_grad
 
 
-def test_it_works_inside_a_trace_of_unknown_batch_size():
-    dist_class, _ = served("tf")
-    calls = []
+def test_rsample_has_gradients_and_sample_has_none():
+    dist_class, _ = ModelCatalog.get_action_dist(NESTED, {}, framework="torch")
+    dist = dist_class(torch.from_numpy(random_inputs()).requires_grad_())
 
-    @tf.function(input_signature=[tf.TensorSpec([None, SIZE]), tf.TensorSpec([None, WIDTH])])
-    def scores(inputs, flat):
-        calls.append(1)
+    _, numbers, _ = dist.sample()
+    _, reparameterised_numbers, _ = dist.rsample()
+
+    assert not numbers.requires_grad
+    assert reparameterised_numbers.requires_grad
+
+
+def test_tf_function_of_any_batch_size(tf_kit):
+    dist_class, _ = ModelCatalog.get_action_dist(NESTED, {}, framework="tf")
+    traces = []
+
+    @tf.function(input_signature=[tf.TensorSpec([None, 24]), tf.TensorSpec([None, 9])])
+    def score(inputs, actions):
+        traces.append(1)  # Python runs in a trace only
         dist = dist_class(inputs)
         sample = dist.sample()
-        return (
-            dist.logp(flat),
-            dist.logp(sample),
-            dist.entropy(),
-            dist.kl(dist),
-            dist.logp(dist.split(flat)),
-            sample,
-        )
+        return {
+            "logp": dist.logp(actions),
+            "logp of structure": dist.logp(dist.split(actions)),
+            "sample": sample,
+            "logp of sample": dist.logp(sample),
+            "entropy": dist.entropy(),
+            "kl": dist.kl(dist),
+        }
 
     for rows in (7, 3):
-        logp, own, entropy, kl, split, sample = scores(INPUTS[:rows], FLAT[:rows])
-        close(logp, true_logps()[:rows].sum(dim=1))
-        close(split, true_logps()[:rows].sum(dim=1))
-        close(own, array(make("tf", INPUTS[:rows]).logp(sample)))
-        close(entropy, sum(part.entropy() for part in truth())[:rows])
-        close(kl, 0)
-    assert len(calls) == 1
+        inputs = random_inputs(rows)
+        actions = random_actions(rows)
+        results = score(inputs, actions)
 
-
-@frameworks
-def test_the_inputs_are_all_it_takes(fw):
-    dist = make(fw)
-    again = make(fw, array(dist.inputs))
-    np.testing.assert_array_equal(array(again.logp(FLAT)), array(dist.logp(FLAT)))
-
-
-@frameworks
-def test_nothing_is_scored_before_it_is_drawn(fw):
-    with pytest.raises(StaleOutputError):
-        make(fw).sampled_action_logp()
-
-
-@frameworks
-def test_extreme_inputs_stay_finite(fw):
-    for value in (0.0, 1e8, -1e8, 1.1e34, -1.1e34, 1.1e-34, 1e-6):
-        inputs = np.full((2, SIZE), 0, np.float32)
-        inputs[:, [0, 5, 13, 17, 22]] = value  # a logit of each Discrete, a mean
-        dist = make(fw, inputs)
-        assert np.isfinite(array(dist.join(dist.sample()))).all()
-        assert np.isfinite(array(dist.sampled_action_logp())).all()
-        assert np.isfinite(array(dist.entropy())).all()
+        sample_logp = make_dist(tf_kit, inputs).logp(results["sample"])
+        assert_close(results["logp"], exact_logp(inputs, actions))
+        assert_close(results["logp of structure"], exact_logp(inputs, actions))
+        assert_close(results["logp of sample"], sample_logp)
+        assert_close(results["entropy"], sum(leaf.entropy() for leaf in exact_leaves(inputs)))
+        assert_close(results["kl"], 0)
+    assert len(traces) == 1
 
 
 # --- errors ---------------------------------------------------------------------------------------
 
 
-@frameworks
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda a, b, c: (a, b), r"expected 3 parts, or one for each of the 5 leaves, found 2"),
         (
-            lambda a, b, c: (a, b, {"z": c["z"]}),
+            lambda first, box, inner: (first, box),
+            "expected 3 parts, or one for each of the 5 leaves, found 2",
+        ),
+        (
+            lambda first, box, inner: (first, box, {"z": inner["z"]}),
             r"action\[2\]: expected a dict with the keys \['z', 'a'\].*\['z'\]",
         ),
-        (lambda a, b, c: (a, b, {**c, "y": c["z"]}), r"keys \['z', 'a', 'y'\]"),
         (
-            lambda a, b, c: (a, b, (c["z"], c["a"])),
+            lambda first, box, inner: (first, box, {**inner, "y": inner["z"]}),
+            r"keys \['z', 'a', 'y'\]",
+        ),
+        (
+            lambda first, box, inner: (first, box, (inner["z"], inner["a"])),
             r"action\[2\]: expected a dict .* found a tuple",
         ),
         (
-            lambda a, b, c: (a, b, {**c, "a": c["a"][:1]}),
+            lambda first, box, inner: (first, box, {**inner, "a": inner["a"][:1]}),
             r"action\[2\]\['a'\]: expected a tuple of 2 parts, found 1",
         ),
-        (lambda a, b, c: {"a": a}, r"action: expected a tuple of 3 parts, found a dict"),
         (
-            lambda a, b, c: (a, b[:, :3], c),
+            lambda first, box, inner: {"a": first},
+            "action: expected a tuple of 3 parts, found a dict",
+        ),
+        (
+            lambda first, box, inner: (first, box[:, :3], inner),
             r"action\[1\]: expected 4 raw values for each of 7 rows.*\(7, 3\)",
         ),
         (
-            lambda a, b, c: (a[:5], b, c),
+            lambda first, box, inner: (first[:5], box, inner),
             r"action\[0\]: expected 1 raw value for each of 7 rows.*\(5,\)",
         ),
-        (
-            lambda a, b, c: FLAT[:, :8],
-            r"expected actions of shape \(7, 9\).*action\[1\]: 4.*found \(7, 8\)",
-        ),
-        (lambda a, b, c: FLAT[:5], r"expected actions of shape \(7, 9\).*found \(5, 9\)"),
-        (lambda a, b, c: None, r"expected a tuple of 3 parts, found a NoneType"),
+        (lambda first, box, inner: None, "expected a tuple of 3 parts, found a NoneType"),
+    ],
+    ids=[
+        "missing part",
+        "missing key",
+        "unknown key",
+        "tuple for dict",
+        "missing inner part",
+        "dict for tuple",
+        "missing column",
+        "missing rows",
+        "None",
     ],
 )
-def test_actions_of_another_form_are_refused(fw, change, message):
+def test_logp_of_wrong_structure_is_an_error(kit, change, message):
+    dist = make_dist(kit, random_inputs(rows=7))
+
     with pytest.raises(ModelContractError, match=message):
-        make(fw).logp(change(*structure(fw)))
+        dist.logp(change(*structure(kit, random_actions(rows=7))))
 
 
-@frameworks
-def test_parts_that_do_not_fit_together_are_refused(fw):
-    cls, (categorical, gaussian) = CLASSES[fw], LEAVES[fw]
-    space = spaces.Tuple([spaces.Discrete(5), spaces.Box(-1, 1, (1,))])
-    whole = {
-        "child_distributions": [categorical, gaussian],
+@pytest.mark.parametrize(
+    ("rows", "columns", "message"),
+    [
+        (7, 8, r"of shape \(7, 9\).*action\[1\]: 4.*found \(7, 8\)"),
+        (5, 9, r"of shape \(7, 9\).*found \(5, 9\)"),
+    ],
+    ids=["missing column", "missing rows"],
+)
+def test_logp_of_flat_actions_of_wrong_shape_is_an_error(kit, rows, columns, message):
+    dist = make_dist(kit, random_inputs(rows=7))
+
+    with pytest.raises(ModelContractError, match=f"expected actions {message}"):
+        dist.logp(np.zeros((rows, columns), np.float32))
+
+
+def make_pair(kit, **changes):
+    """Create the distribution of a choice and a Box by hand."""
+    options = {
+        "child_distributions": [kit.load("Categorical"), kit.load("DiagGaussian")],
         "input_lens": [5, 2],
-        "action_space": space,
+        "action_space": spaces.Tuple([spaces.Discrete(5), spaces.Box(-1, 1, (1,))]),
     }
-    inputs = tensor(fw, INPUTS[:, :7])
-    cls(inputs, None, **whole)
-    for change, error, message in (
-        ({"input_lens": [5]}, ModelContractError, "2 child_distributions, but 1 input_lens"),
-        (
-            {"child_distributions": [categorical], "input_lens": [7]},
-            ModelContractError,
-            "expected 2 child_dist",
-        ),
-        ({"input_lens": [5, 4]}, ModelContractError, r"expected 9 model outputs \(action\[0\]: 5"),
-        ({"action_space": None}, ModelContractError, "action_space="),
-        (
-            {"action_space": spaces.Discrete(2)},
-            UnsupportedSpaceError,
-            "needs a non-empty Tuple or Dict",
-        ),
-    ):
-        with pytest.raises(error, match=message):
-            cls(inputs, None, **{**whole, **change})
+    inputs = kit.tensor(np.zeros((7, 7), np.float32))
+    return kit.load("MultiActionDistribution")(inputs, None, **{**options, **changes})
+
+
+def test_missing_input_len_is_an_error(kit):
+    with pytest.raises(ModelContractError, match="2 child_distributions, but 1 input_lens"):
+        make_pair(kit, input_lens=[5])
+
+
+def test_missing_child_is_an_error(kit):
+    with pytest.raises(ModelContractError, match="expected 2 child_dist"):
+        make_pair(kit, child_distributions=[kit.load("Categorical")], input_lens=[7])
+
+
+def test_wrong_input_lens_are_an_error(kit):
+    with pytest.raises(ModelContractError, match=r"expected 9 model outputs \(action\[0\]: 5"):
+        make_pair(kit, input_lens=[5, 4])
+
+
+def test_missing_action_space_is_an_error(kit):
+    with pytest.raises(ModelContractError, match="action_space="):
+        make_pair(kit, action_space=None)
+
+
+def test_action_space_without_parts_is_an_error(kit):
+    with pytest.raises(UnsupportedSpaceError, match="needs a non-empty Tuple or Dict"):
+        make_pair(kit, action_space=spaces.Discrete(2))
+
+
+def test_kl_with_other_parts_is_an_error(kit):
     with pytest.raises(ModelContractError, match="same parts"):
-        make(fw).kl(cls(inputs, None, **whole))
+        make_dist(kit, random_inputs()).kl(make_pair(kit))
+
+
+def test_kl_with_other_kind_is_an_error(kit):
+    categorical = kit.load("Categorical")(kit.tensor(np.zeros((7, 7), np.float32)))
+
     with pytest.raises(ModelContractError, match="MultiActionDistribution"):
-        make(fw).kl(categorical(inputs))
+        make_dist(kit, random_inputs()).kl(categorical)

@@ -1,20 +1,64 @@
-"""Divergences of composites: finite whatever is forbidden, and part by part where two are laid out
-differently.
-"""
+"""KL divergence of Tuple and Dict distributions with different groups, or with forbidden values."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-import tensorflow as tf
-import torch
 from gymnasium import spaces
+from scipy.special import log_softmax
 
 from rlcatalog import ModelCatalog, SpaceInfo
 from rlcatalog.actions import action_codec
 
-frameworks = pytest.mark.parametrize("framework", ["torch", "tf"])
-SPACE = spaces.Tuple(
+
+def random_inputs(columns, seed):
+    return np.random.default_rng(seed).normal(0, 1, (5, columns)).astype(np.float32)
+
+
+def kl_of_choice(p, q, temperature=1.0):
+    """Return the KL divergence of logits over the last axis; those of p are divided."""
+    p = log_softmax(p.astype(np.float64) / temperature, axis=-1)
+    q = log_softmax(q.astype(np.float64), axis=-1)
+    return (np.exp(p) * (p - q)).sum(axis=-1)
+
+
+def kl_of_bits(p, q):
+    logits_p = np.stack([np.zeros_like(p), p], axis=-1)
+    logits_q = np.stack([np.zeros_like(q), q], axis=-1)
+    return kl_of_choice(logits_p, logits_q).sum(axis=-1)
+
+
+def kl_of_gaussian(p, q):
+    mean_p, log_std_p = np.split(p.astype(np.float64), 2, axis=1)
+    mean_q, log_std_q = np.split(q.astype(np.float64), 2, axis=1)
+    squares = np.exp(2 * log_std_p) + (mean_p - mean_q) ** 2
+    terms = log_std_q - log_std_p + squares / (2 * np.exp(2 * log_std_q)) - 0.5
+    return terms.sum(axis=-1)
+
+
+def child_distributions(kit, space, replaced=None, config=None):
+    """Return the catalog's distributions of the parts; one may be replaced by that of a config."""
+    dist_class, _ = ModelCatalog.get_action_dist(space, {}, framework=kit.framework)
+    children = list(dist_class.options["child_distributions"])
+    if replaced is not None:
+        part, _ = ModelCatalog.get_action_dist(space[replaced], config, framework=kit.framework)
+        children[replaced] = part
+    return children
+
+
+def make_dist(kit, space, children, inputs):
+    dist_class, _ = ModelCatalog.get_action_dist(space, {}, framework=kit.framework)
+    return dist_class.cls(
+        kit.tensor(inputs),
+        child_distributions=children,
+        input_lens=dist_class.options["input_lens"],
+        action_space=space,
+    )
+
+
+# --- different groups -----------------------------------------------------------------------------
+
+SIX_PARTS = spaces.Tuple(
     [
         spaces.Discrete(3),
         spaces.Box(-1, 1, (2,), np.float32),
@@ -24,91 +68,41 @@ SPACE = spaces.Tuple(
         spaces.MultiDiscrete([2, 3]),
     ]
 )
-ROWS = 5
 
 
-def tensor(values, framework):
-    return torch.as_tensor(values) if framework == "torch" else tf.constant(values)
-
-
-def inputs(size, seed):
-    return np.random.default_rng(seed).normal(0, 1, (ROWS, size)).astype(np.float32)
-
-
-def log_softmax(x):
-    x = x.astype(np.float64)
-    return (
-        x
-        - np.log(np.exp(x - x.max(-1, keepdims=True)).sum(-1, keepdims=True))
-        - x.max(-1, keepdims=True)
-    )
-
-
-def choice(one, other, temperature=1.0):
-    p, q = log_softmax(one / temperature), log_softmax(other)
-    return (np.exp(p) * (p - q)).sum(-1)
-
-
-def bits(one, other):
-    p, q = (np.stack([np.zeros_like(x), x], -1) for x in (one, other))
-    return choice(p, q).sum(-1)
-
-
-def normals(one, other):
-    (m1, s1), (m2, s2) = (np.split(x.astype(np.float64), 2, axis=1) for x in (one, other))
-    return (s2 - s1 + (np.exp(2 * s1) + (m1 - m2) ** 2) / (2 * np.exp(2 * s2)) - 0.5).sum(-1)
-
-
-def by_hand(one, other):
-    """Return the divergence of each part, `[B, 6]`."""
-    cut = [3, 7, 11, 14, 16]
-    a, b = (np.split(x, cut, axis=1) for x in (one, other))
-    last = choice(a[5][:, :2], b[5][:, :2]) + choice(a[5][:, 2:], b[5][:, 2:])
-    parts = [
-        choice(a[0], b[0]),
-        normals(a[1], b[1]),
-        choice(a[2], b[2]),
-        bits(a[3], b[3]),
-        normals(a[4], b[4]),
-        last,
+def kls_of_six_parts(p, q):
+    """Return the KL divergence of each part of SIX_PARTS, `[rows, 6]`."""
+    ends = [3, 7, 11, 14, 16]  # of 3, 4, 4, 3, 2 and 5 inputs
+    p = np.split(p, ends, axis=1)
+    q = np.split(q, ends, axis=1)
+    kls = [
+        kl_of_choice(p[0], q[0]),
+        kl_of_gaussian(p[1], q[1]),
+        kl_of_choice(p[2], q[2]),
+        kl_of_bits(p[3], q[3]),
+        kl_of_gaussian(p[4], q[4]),
+        kl_of_choice(p[5][:, :2], q[5][:, :2]) + kl_of_choice(p[5][:, 2:], q[5][:, 2:]),
     ]
-    return np.stack(parts, axis=1)
+    return np.stack(kls, axis=1)
 
 
-@frameworks
-@pytest.mark.parametrize("first", [True, False])
-def test_composites_of_one_space_that_are_grouped_differently_are_compared_part_by_part(
-    framework, first
-):
-    plain, size = ModelCatalog.get_action_dist(SPACE, {}, framework=framework)
-    children = list(plain.options["child_distributions"])
-    lens = plain.options["input_lens"]
-    # The last Box, with a limit of its own, is computed by itself: other groups, the same parts.
-    own = list(children)
-    options = {"input_lens": lens, "action_space": SPACE}
-    a, b = tensor(inputs(size, 1), framework), tensor(inputs(size, 2), framework)
-    one = plain.cls(a, child_distributions=children, **options)
-    limited = ModelCatalog.get_action_dist(
-        SPACE[4], {"gaussian_log_std_min": -30.0}, framework=framework
-    )[0]
-    own[4] = limited
-    other = plain.cls(b, child_distributions=own, **options)
-    assert len(one.groups) != len(other.groups)
-    expected = by_hand(inputs(size, 1), inputs(size, 2))
-    if not first:
-        one, other = (
-            plain.cls(a, child_distributions=own, **options),
-            plain.cls(b, child_distributions=children, **options),
-        )
-    np.testing.assert_allclose(
-        np.asarray(one.kl(other)), expected.sum(axis=1), rtol=1e-4, atol=1e-5
-    )
-    np.testing.assert_allclose(np.asarray(one.multi_kl(other)), expected, rtol=1e-4, atol=1e-5)
+@pytest.mark.parametrize("limited", ["p", "q"])
+def test_kl_of_different_groups_is_sum_over_parts(kit, limited):
+    p_inputs = random_inputs(columns=21, seed=1)
+    q_inputs = random_inputs(columns=21, seed=2)
+    # With a limit of its own, the second Box is computed by itself, not with the first one.
+    joined = child_distributions(kit, SIX_PARTS)
+    alone = child_distributions(kit, SIX_PARTS, replaced=4, config={"gaussian_log_std_min": -30.0})
+    p = make_dist(kit, SIX_PARTS, alone if limited == "p" else joined, p_inputs)
+    q = make_dist(kit, SIX_PARTS, alone if limited == "q" else joined, q_inputs)
+
+    expected = kls_of_six_parts(p_inputs, q_inputs)
+    assert len(p.groups) != len(q.groups)
+    np.testing.assert_allclose(kit.numpy(p.kl(q)), expected.sum(axis=1), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(kit.numpy(p.multi_kl(q)), expected, rtol=1e-4, atol=1e-5)
 
 
-@frameworks
-def test_as_many_groups_in_another_order_are_not_paired_by_place(framework):
-    """One has its two Boxes joined, the other its two choices: each has as many groups."""
+def test_kl_of_as_many_but_different_groups_is_sum_over_parts(kit):
     space = spaces.Tuple(
         [
             spaces.Discrete(3),
@@ -117,52 +111,62 @@ def test_as_many_groups_in_another_order_are_not_paired_by_place(framework):
             spaces.Box(-1, 1, (3,), np.float32),
         ]
     )
-    plain, size = ModelCatalog.get_action_dist(space, {}, framework=framework)
-    options = {"input_lens": plain.options["input_lens"], "action_space": space}
-    boxes, choices = (
-        list(plain.options["child_distributions"]),
-        list(plain.options["child_distributions"]),
+    p_inputs = random_inputs(columns=18, seed=3)
+    q_inputs = random_inputs(columns=18, seed=4)
+    # In p the two Boxes are one group, in q the two choices.
+    with_temperature = child_distributions(
+        kit, space, replaced=2, config={"categorical_temperature": 2.0}
     )
-    boxes[2] = ModelCatalog.get_action_dist(
-        space[2], {"categorical_temperature": 2.0}, framework=framework
-    )[0]
-    choices[3] = ModelCatalog.get_action_dist(
-        space[3], {"gaussian_log_std_min": -30.0}, framework=framework
-    )[0]
-    a, b = inputs(size, 3), inputs(size, 4)
-    one = plain.cls(tensor(a, framework), child_distributions=boxes, **options)
-    other = plain.cls(tensor(b, framework), child_distributions=choices, **options)
-    assert len(one.groups) == len(other.groups) == 3
-    pa, pb = (np.split(x, [3, 9, 12], axis=1) for x in (a, b))
-    expected = np.stack(
-        [
-            choice(pa[0], pb[0]),
-            normals(pa[1], pb[1]),
-            choice(pa[2], pb[2], 2.0),
-            normals(pa[3], pb[3]),
-        ]
+    with_limit = child_distributions(kit, space, replaced=3, config={"gaussian_log_std_min": -30.0})
+    p = make_dist(kit, space, with_temperature, p_inputs)
+    q = make_dist(kit, space, with_limit, q_inputs)
+
+    p_parts = np.split(p_inputs, [3, 9, 12], axis=1)
+    q_parts = np.split(q_inputs, [3, 9, 12], axis=1)
+    expected = (
+        kl_of_choice(p_parts[0], q_parts[0])
+        + kl_of_gaussian(p_parts[1], q_parts[1])
+        + kl_of_choice(p_parts[2], q_parts[2], temperature=2.0)
+        + kl_of_gaussian(p_parts[3], q_parts[3])
     )
-    np.testing.assert_allclose(
-        np.asarray(one.kl(other)), expected.sum(axis=0), rtol=1e-4, atol=1e-5
-    )
+    assert len(p.groups) == len(q.groups) == 3
+    np.testing.assert_allclose(kit.numpy(p.kl(q)), expected, rtol=1e-4, atol=1e-5)
 
 
-@frameworks
-def test_divergences_from_what_is_forbidden_add_up_to_a_finite_number(framework):
-    """Each part alone is the highest finite number already."""
+# --- forbidden values: each part alone has the highest finite KL divergence -----------------------
+
+
+def test_kl_from_forbidden_values_is_finite(kit):
     space = spaces.Dict(
         {"a": spaces.Discrete(3), "b": spaces.MultiBinary(2), "c": spaces.MultiDiscrete([2, 2])}
     )
-    dist_class, size = ModelCatalog.get_action_dist(space, {}, framework=framework)
-    columns = action_codec(SpaceInfo.read(space, "action")).mask_width
-    mask = np.zeros((ROWS, columns), bool)
-    mask[:, [0, 3, 5, 7, 9]] = True  # the first value of everything
-    other = np.ones((ROWS, columns), bool)
-    other[:, [0, 3, 5, 7, 9]] = False  # and all but it
-    free = tensor(inputs(size, 5), framework)
-    first, rest = (dist_class(dist_class.masked(free, tensor(m, framework))) for m in (mask, other))
-    kl = np.asarray(first.kl(rest))
+    dist_class, size = ModelCatalog.get_action_dist(space, {}, framework=kit.framework)
+    # Of each choice and bit, p allows only the first value and q all others.
+    mask = np.zeros((5, action_codec(SpaceInfo.read(space, "action")).mask_width), bool)
+    mask[:, [0, 3, 5, 7, 9]] = True
+    inputs = kit.tensor(random_inputs(size, seed=5))
+    p = dist_class(dist_class.masked(inputs, kit.tensor(mask)))
+    q = dist_class(dist_class.masked(inputs, kit.tensor(~mask)))
+
+    kl = kit.numpy(p.kl(q))
+
     assert np.isfinite(kl).all()
     assert (kl > 1e38).all()
-    assert np.isfinite(np.asarray(first.multi_kl(rest))).all()
-    np.testing.assert_allclose(np.asarray(first.kl(first)), 0, atol=1e-5)
+    assert np.isfinite(kit.numpy(p.multi_kl(q))).all()
+    np.testing.assert_allclose(kit.numpy(p.kl(p)), 0, atol=1e-5)
+
+
+def test_kl_is_finite_if_two_parts_forbid_values_in_one_row(kit):
+    space = spaces.Tuple([spaces.Discrete(3), spaces.MultiBinary(2)])
+    dist_class, _ = ModelCatalog.get_action_dist(space, {}, framework=kit.framework)
+    q_inputs = np.zeros((2, 5), np.float32)
+    q_inputs[0, [0, 3, 4]] = np.finfo(np.float32).min  # a value of the choice, and both bits
+    p = dist_class(kit.tensor(np.zeros((2, 5), np.float32)))
+    q = dist_class(kit.tensor(q_inputs))
+
+    kl = kit.numpy(p.kl(q))
+
+    assert p.layout.several_masked
+    assert np.isfinite(kl).all()
+    assert kl[0] > 1e38
+    assert kl[1] == pytest.approx(0, abs=1e-6)  # the second row forbids nothing

@@ -1,6 +1,4 @@
-"""The distribution of Tuple and Dict spaces: its masks, its children and what the catalog makes of
-it.
-"""
+"""Parts of Tuple and Dict distributions: masks, the catalog's choice, and parts of your own."""
 
 from __future__ import annotations
 
@@ -9,246 +7,288 @@ import itertools
 
 import numpy as np
 import pytest
-import tensorflow as tf
-import torch
 from gymnasium import spaces
+from scipy import stats
+from scipy.special import log_softmax
 
 from rlcatalog import ModelCatalog, SpaceInfo, build
 from rlcatalog.actions import ActionDistribution, action_codec
 from rlcatalog.errors import ActionMaskError, NoClosedFormError, UnsupportedSpaceError
 from rlcatalog_multi_action.plugin import size
-from rlcatalog_tf import (
-    Categorical as TFCategorical,
-    DiagGaussian as TFGaussian,
-    MultiActionDistribution as TFMulti,
-)
-from rlcatalog_torch import (
-    Categorical as TorchCategorical,
-    DiagGaussian as TorchGaussian,
-    MultiActionDistribution as TorchMulti,
-)
 
-frameworks = pytest.mark.parametrize("fw", ["torch", "tf"])
-CLASSES = {"torch": TorchMulti, "tf": TFMulti}
-LEAVES = {"torch": (TorchCategorical, TorchGaussian), "tf": (TFCategorical, TFGaussian)}
-
-INNER = spaces.Dict(
+#: Three levels with five leaves, which take 5, 8, 4, 5 and 2 inputs.
+NESTED = spaces.Tuple(
     [
-        ("z", spaces.Discrete(4)),
-        ("a", spaces.Tuple([spaces.MultiDiscrete([2, 3]), spaces.Discrete(2)])),
+        spaces.Discrete(5, start=2),
+        spaces.Box(-1, 1, (2, 2), np.float32),
+        spaces.Dict(
+            [
+                ("z", spaces.Discrete(4)),
+                ("a", spaces.Tuple([spaces.MultiDiscrete([2, 3]), spaces.Discrete(2)])),
+            ]
+        ),
     ]
 )
-SPACE = spaces.Tuple([spaces.Discrete(5, start=2), spaces.Box(-1, 1, (2, 2), np.float32), INNER])
-LENS, WIDTHS = (5, 8, 4, 5, 2), (1, 4, 1, 2, 1)
-ROWS, SIZE, WIDTH = 7, sum(LENS), sum(WIDTHS)
-RANDOM = np.random.default_rng(0)
-INPUTS = RANDOM.normal(0, 1, (ROWS, SIZE)).astype(np.float32)
 
-# The small space of which every action is listed.
-SMALL = spaces.Dict(
+
+def random_inputs(rows=7, columns=24, seed=0):
+    return np.random.default_rng(seed).normal(0, 1, (rows, columns)).astype(np.float32)
+
+
+def make_dist(kit, inputs, space=NESTED):
+    dist_class, _ = ModelCatalog.get_action_dist(space, {}, framework=kit.framework)
+    return dist_class(kit.tensor(inputs))
+
+
+def assert_close(actual, expected, tolerance=1e-5):
+    np.testing.assert_allclose(actual, expected, rtol=tolerance, atol=tolerance)
+
+
+# --- masks ----------------------------------------------------------------------------------------
+
+#: Choices x of 3 values, and in b of 2, 2 and 3 values.
+CHOICES = spaces.Dict(
     [
         ("x", spaces.Discrete(3)),
         ("b", spaces.Tuple([spaces.Discrete(2), spaces.MultiDiscrete([2, 3])])),
     ]
 )
-ALL = np.array(list(itertools.product(range(3), range(2), range(2), range(3))))
-
-
-def tensor(fw, value):
-    return torch.from_numpy(np.array(value)) if fw == "torch" else tf.constant(value)
-
-
-def array(value):
-    return value.detach().numpy() if isinstance(value, torch.Tensor) else value.numpy()
-
-
-@functools.cache
-def served(fw, name="SPACE"):
-    return ModelCatalog.get_action_dist(globals()[name], {}, framework=fw)
-
-
-def make(fw, inputs=INPUTS, name="SPACE"):
-    return served(fw, name)[0](tensor(fw, inputs))
-
-
-def close(found, expected, tolerance=1e-5):
-    np.testing.assert_allclose(array(found), expected, rtol=tolerance, atol=tolerance)
-
-
-def row_of(action, row):
-    if isinstance(action, dict):
-        return {key: row_of(value, row) for key, value in action.items()}
-    return (
-        tuple(row_of(value, row) for value in action) if isinstance(action, tuple) else action[row]
-    )
-
-
-# --- masks ----------------------------------------------------------------------------------------
-
-# x is 0 or 2; the last choice 0 or 2; the second 1.
+#: All 36 actions.
+ALL_ACTIONS = np.array(list(itertools.product(range(3), range(2), range(2), range(3))))
+#: x may be 0 or 2, the first of b anything, the second 1, the third 0 or 2.
 MASK = np.array([1, 0, 1, 1, 1, 0, 1, 1, 0, 1], bool)
-ALLOWED = (ALL[:, 0] != 1) & (ALL[:, 2] == 1) & (ALL[:, 3] != 1)
+IS_ALLOWED = (ALL_ACTIONS[:, 0] != 1) & (ALL_ACTIONS[:, 2] == 1) & (ALL_ACTIONS[:, 3] != 1)
 
 
-def masked(fw, rows):
-    dist_class, count = served(fw, "SMALL")
-    inputs = np.tile(np.random.default_rng(5).normal(0, 1, count).astype(np.float32), (rows, 1))
-    return dist_class(
-        dist_class.masked(tensor(fw, inputs), tensor(fw, np.tile(MASK, (rows, 1))))
-    ), inputs
+def make_masked_and_unmasked(kit, rows=36):
+    """Return distributions of CHOICES with and without MASK, with the same inputs in each row."""
+    dist_class, _ = ModelCatalog.get_action_dist(CHOICES, {}, framework=kit.framework)
+    inputs = kit.tensor(np.tile(random_inputs(rows=1, columns=10, seed=5), (rows, 1)))
+    mask = kit.tensor(np.tile(MASK, (rows, 1)))
+    return dist_class(dist_class.masked(inputs, mask)), dist_class(inputs)
 
 
-@frameworks
-def test_a_masked_distribution_is_the_one_over_the_allowed_actions(fw):
-    dist, inputs = masked(fw, len(ALL))
-    logp = array(dist.logp(ALL)).astype(np.float64)
+def test_masked_logp_is_normalised_over_allowed_actions(kit):
+    masked, unmasked = make_masked_and_unmasked(kit)
+
+    logp = kit.numpy(masked.logp(ALL_ACTIONS)).astype(np.float64)
+
+    unmasked_logp = kit.numpy(unmasked.logp(ALL_ACTIONS)).astype(np.float64)[IS_ALLOWED]
+    expected = unmasked_logp - np.log(np.exp(unmasked_logp).sum())
+    np.testing.assert_allclose(logp[IS_ALLOWED], expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(np.exp(logp[IS_ALLOWED]).sum(), 1, rtol=1e-5)
+
+
+def test_masked_logp_of_forbidden_actions_is_low_and_finite(kit):
+    masked, _ = make_masked_and_unmasked(kit)
+
+    logp = kit.numpy(masked.logp(ALL_ACTIONS))
+
     assert np.isfinite(logp).all()
-    assert (logp[~ALLOWED] < -1e30).all()
-    np.testing.assert_allclose(np.exp(logp[ALLOWED]).sum(), 1, rtol=1e-5)
-    unmasked = array(make(fw, inputs, "SMALL").logp(ALL)).astype(np.float64)[ALLOWED]
-    np.testing.assert_allclose(
-        logp[ALLOWED], unmasked - np.log(np.exp(unmasked).sum()), rtol=1e-4, atol=1e-5
+    assert (logp[~IS_ALLOWED] < -1e30).all()
+
+
+def test_masked_entropy_is_sum_over_allowed_actions(kit):
+    masked, _ = make_masked_and_unmasked(kit)
+
+    logp = kit.numpy(masked.logp(ALL_ACTIONS)).astype(np.float64)[IS_ALLOWED]
+
+    expected = -(np.exp(logp) * logp).sum()
+    np.testing.assert_allclose(kit.numpy(masked.entropy())[0], expected, rtol=1e-5)
+
+
+def test_kl_of_masked_from_unmasked_is_log_of_allowed_share(kit):
+    masked, unmasked = make_masked_and_unmasked(kit)
+
+    kl = kit.numpy(masked.kl(unmasked))[0]
+
+    # Allowed actions are more probable by the same factor.
+    allowed_share = np.exp(kit.numpy(unmasked.logp(ALL_ACTIONS)))[IS_ALLOWED].sum()
+    np.testing.assert_allclose(kl, -np.log(allowed_share), rtol=1e-4)
+
+
+def test_kl_of_unmasked_from_masked_is_finite(kit):
+    masked, unmasked = make_masked_and_unmasked(kit)
+
+    assert np.isfinite(kit.numpy(unmasked.kl(masked))).all()
+
+
+def test_masked_samples_are_allowed(kit):
+    masked, unmasked = make_masked_and_unmasked(kit, rows=2000)
+    allowed = {tuple(action) for action in ALL_ACTIONS[IS_ALLOWED]}
+
+    def draws(dist, sample):
+        return {tuple(action) for action in kit.numpy(dist.join(sample)).astype(int)}
+
+    assert draws(masked, masked.sample()) <= allowed
+    assert draws(masked, masked.deterministic_sample()) <= allowed
+    assert not draws(unmasked, unmasked.sample()) <= allowed
+
+
+def test_masked_inputs_give_the_same_distribution(kit):
+    masked, _ = make_masked_and_unmasked(kit)
+
+    restored = make_dist(kit, kit.numpy(masked.inputs), CHOICES)
+
+    np.testing.assert_array_equal(
+        kit.numpy(restored.logp(ALL_ACTIONS)), kit.numpy(masked.logp(ALL_ACTIONS))
     )
-    np.testing.assert_allclose(
-        array(dist.entropy())[0], -(np.exp(logp) * logp)[ALLOWED].sum(), rtol=1e-5
-    )
-    np.testing.assert_allclose(
-        array(dist.kl(make(fw, inputs, "SMALL")))[0], -np.log(np.exp(unmasked).sum()), rtol=1e-4
-    )
-    assert np.isfinite(array(make(fw, inputs, "SMALL").kl(dist))).all()
 
 
-@frameworks
-def test_forbidden_actions_are_never_drawn(fw):
-    dist, inputs = masked(fw, 2000)
-    allowed = {tuple(row) for row in ALL[ALLOWED]}
-    for sample in (dist.sample(), dist.deterministic_sample()):
-        assert {tuple(row) for row in array(dist.join(sample)).astype(int)} <= allowed
-    free = make(fw, inputs, "SMALL")
-    # The control.
-    assert not {tuple(row) for row in array(free.join(free.sample())).astype(int)} <= allowed
+@pytest.mark.parametrize(
+    ("space", "width"),
+    [
+        (NESTED, 5 + 4 + 5 + 2),  # of the choices; the Box has none
+        (spaces.MultiBinary([2, 2]), 8),  # may be 0 and may be 1, for each bit
+        (spaces.Dict(a=spaces.Box(-1, 1, (2,))), 0),
+    ],
+    ids=["nested", "MultiBinary", "Box alone"],
+)
+def test_mask_width_counts_values_of_choices_and_bits(space, width):
+    assert action_codec(SpaceInfo.read(space)).mask_width == width
 
 
-@frameworks
-def test_masked_inputs_rebuild_the_masked_distribution(fw):
-    dist, _ = masked(fw, len(ALL))
-    again = make(fw, array(dist.inputs), "SMALL")
-    np.testing.assert_array_equal(array(again.logp(ALL)), array(dist.logp(ALL)))
-
-
-@frameworks
-def test_leaves_that_take_no_mask_have_no_columns(fw):
-    dist_class, _ = served(fw)
-    assert action_codec(SpaceInfo.read(SPACE)).mask_width == 5 + 4 + 5 + 2
-    assert action_codec(SpaceInfo.read(spaces.MultiBinary([2, 2]))).mask_width == 8
-    mask = np.ones((ROWS, 16), bool)
+def test_mask_changes_inputs_of_forbidden_values_only(kit):
+    dist_class, _ = ModelCatalog.get_action_dist(NESTED, {}, framework=kit.framework)
+    inputs = random_inputs()
+    mask = np.ones((7, 16), bool)
     mask[:, [0, 9, 14]] = False
-    found = array(dist_class.masked(tensor(fw, INPUTS), tensor(fw, mask)))
-    changed = np.flatnonzero((found != INPUTS).any(axis=0))
-    np.testing.assert_array_equal(changed, [0, 17, 22])
-    assert (found[:, changed] == np.finfo(np.float32).min).all()
+
+    masked = kit.numpy(dist_class.masked(kit.tensor(inputs), kit.tensor(mask)))
+
+    # The eight inputs of the Box, after the first five, have no columns in the mask.
+    expected = inputs.copy()
+    expected[:, [0, 9 + 8, 14 + 8]] = np.finfo(np.float32).min
+    np.testing.assert_array_equal(masked, expected)
 
 
-@frameworks
-def test_a_part_that_bakes_masks_in_its_own_way_is_given_its_columns(fw):
-    class Halved(LEAVES[fw][0]):
+def test_part_with_own_masked_method_gets_its_columns(kit):
+    categorical = kit.load("Categorical")
+
+    class Halved(categorical):
         @classmethod
         def masked(cls, inputs, mask, **options):
             return 0.5 * inputs
 
-    categorical, gaussian = LEAVES[fw]
-    space = spaces.Tuple(
-        [spaces.Discrete(2), spaces.Discrete(3), spaces.Discrete(2), spaces.Box(-1, 1, (1,))]
+    inputs = random_inputs(columns=9)
+    mask = np.array([[1, 0, 1, 0, 1, 0, 1]] * 7, bool)
+
+    masked = kit.load("MultiActionDistribution").masked(
+        kit.tensor(inputs),
+        kit.tensor(mask),
+        child_distributions=[categorical, Halved, categorical, kit.load("DiagGaussian")],
+        input_lens=[2, 3, 2, 2],
+        action_space=spaces.Tuple(
+            [spaces.Discrete(2), spaces.Discrete(3), spaces.Discrete(2), spaces.Box(-1, 1, (1,))]
+        ),
     )
-    options = {
-        "child_distributions": [categorical, Halved, categorical, gaussian],
-        "input_lens": [2, 3, 2, 2],
-        "action_space": space,
-    }
-    mask = np.array([[1, 0, 1, 0, 1, 0, 1]] * ROWS, bool)
-    found = array(CLASSES[fw].masked(tensor(fw, INPUTS[:, :9]), tensor(fw, mask), **options))
-    expected = INPUTS[:, :9].copy()
+
+    expected = inputs.copy()
     expected[:, [1, 5]] = np.finfo(np.float32).min
     expected[:, 2:5] /= 2
-    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(kit.numpy(masked), expected)
 
 
-@frameworks
-def test_a_mask_of_another_width_is_refused(fw):
-    dist_class, _ = served(fw)
+def test_mask_of_wrong_width_is_an_error(kit):
+    dist_class, _ = ModelCatalog.get_action_dist(NESTED, {}, framework=kit.framework)
+
     with pytest.raises(ActionMaskError, match=r"16 columns.*action\[0\]: 5"):
-        dist_class.masked(tensor(fw, INPUTS), tensor(fw, np.ones((ROWS, SIZE), bool)))
+        dist_class.masked(kit.tensor(random_inputs()), kit.tensor(np.ones((7, 24), bool)))
 
 
 # --- through the catalog --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("fw", "name"), [("torch", "torch"), ("tf", "tf"), ("tf", "tf2")])
-def test_the_catalog_chooses_the_children_of_the_same_framework(fw, name):
-    # RLlib gave "tf2" the torch class with TensorFlow's children.
-    dist_class, count = ModelCatalog.get_action_dist(SPACE, {}, framework=name)
-    assert count == SIZE
-    assert dist_class.cls is CLASSES[fw]
-    children = dist_class(tensor(fw, INPUTS)).flat_child_distributions
-    assert {child.framework_of_class for child in children} == {fw}
-    assert [type(child).__name__ for child in children] == [
+@pytest.mark.parametrize(
+    ("framework", "of_class"), [("torch", "torch"), ("tf", "tf"), ("tf2", "tf")]
+)
+def test_catalog_chooses_parts_of_the_same_framework(framework, of_class):
+    dist_class, found_size = ModelCatalog.get_action_dist(NESTED, {}, framework=framework)
+
+    # RLlib gives "tf2" PyTorch's class with TensorFlow's parts.
+    parts = dist_class(random_inputs()).flat_child_distributions
+    assert found_size == 24
+    assert dist_class.cls.framework_of_class == of_class
+    assert dist_class.cls.__name__ == "MultiActionDistribution"
+    assert {part.framework_of_class for part in parts} == {of_class}
+    assert [type(part).__name__ for part in parts] == [
         "Categorical",
         "DiagGaussian",
         "Categorical",
         "MultiCategorical",
         "Categorical",
     ]
-    assert CLASSES[fw].required_model_output_shape(SPACE, {}) == SIZE
 
 
-@frameworks
-def test_its_size_honours_the_distributions_named_for_the_parts(fw):
-    class Named(CLASSES[fw]):
-        """Asks as a class with a size of its own might."""
+@pytest.mark.parametrize(
+    ("custom", "expected"),
+    [(None, 24), ("multi_action", 24), ({"action[1]": "deterministic"}, 20)],
+    ids=["default", "by name", "Box deterministic"],
+)
+def test_size_counts_inputs_of_the_parts(kit, custom, expected):
+    config = {"custom_action_dist": custom}
+    cls = kit.load("MultiActionDistribution")
 
+    _, size = ModelCatalog.get_action_dist(NESTED, config, framework=kit.framework)
+
+    # A deterministic Box takes four inputs instead of eight.
+    assert size == expected
+    assert cls.required_model_output_shape(NESTED, config) == expected
+
+
+def test_size_of_subclass_may_build_on_that_of_the_parts(kit):
+    multi = kit.load("MultiActionDistribution")
+
+    class OneMore(multi):
         @staticmethod
         def required_model_output_shape(action_space, model_config):
-            return CLASSES[fw].required_model_output_shape(action_space, model_config) + 1
+            return multi.required_model_output_shape(action_space, model_config) + 1
 
-    for custom, whole, own in (
-        (None, 24, 24),
-        ("multi_action", 24, 24),
-        (Named, 25, 24),
-        ({"action[1]": "deterministic"}, 20, 20),
-    ):
-        config = {"custom_action_dist": custom}
-        assert ModelCatalog.get_action_dist(SPACE, config, framework=fw)[1] == whole
-        assert CLASSES[fw].required_model_output_shape(SPACE, config) == own
+    config = {"custom_action_dist": OneMore}
+
+    _, size = ModelCatalog.get_action_dist(NESTED, config, framework=kit.framework)
+
+    assert size == 24 + 1
+    assert multi.required_model_output_shape(NESTED, config) == 24
 
 
-def test_its_size_is_the_catalogs_to_know():
+def test_size_without_catalog_is_an_error():
     with pytest.raises(UnsupportedSpaceError, match=r"Catalog.action_dist\(\)"):
-        size(SpaceInfo.read(SPACE, "action"), {})
+        size(SpaceInfo.read(NESTED, "action"), {})
+
+
+def test_empty_tuple_is_an_error():
     with pytest.raises(UnsupportedSpaceError):
         ModelCatalog.get_action_dist(spaces.Tuple([]), {})
 
 
-@frameworks
-def test_a_policy_acts_and_scores_what_it_did(fw):
+def select_row(action, row):
+    """Return one row of a batch of actions."""
+    if isinstance(action, dict):
+        return {key: select_row(value, row) for key, value in action.items()}
+    if isinstance(action, tuple):
+        return tuple(select_row(value, row) for value in action)
+    return action[row]
+
+
+def test_policy_acts_in_nested_space_and_evaluates_its_actions(kit):
     obs_space = spaces.Box(-1, 1, (3,), np.float32)
-    policy = build(obs_space, SPACE, {"fcnet_hiddens": [8]}, framework=fw)
-    obs = RANDOM.uniform(-1, 1, (4, 3)).astype(np.float32)
+    policy = build(obs_space, NESTED, {"fcnet_hiddens": [8]}, framework=kit.framework)
+    obs = np.random.default_rng(0).uniform(-1, 1, (4, 3)).astype(np.float32)
+
     step = policy.act(obs)
-    assert step.raw_action.shape == (4, WIDTH)
-    for row in range(4):
-        assert SPACE.contains(row_of(step.action, row))
-    found = policy.evaluate({"obs": policy.preprocess(obs), "raw_action": step.raw_action})
-    close(found.logp, step.logp, 1e-4)
-    assert found.entropy_kind == "exact"
+    evaluation = policy.evaluate({"obs": policy.preprocess(obs), "raw_action": step.raw_action})
+
+    assert step.raw_action.shape == (4, 9)
+    assert all(NESTED.contains(select_row(step.action, row)) for row in range(4))
+    assert_close(kit.numpy(evaluation.logp), step.logp, tolerance=1e-4)
+    assert evaluation.entropy_kind == "exact"
 
 
-@frameworks
-def test_a_subclass_is_given_the_children_by_keyword(fw):
-    class Counted(CLASSES[fw]):
-        """RLlib's signature, to the letter."""
-
+def test_subclass_with_signature_of_rllib_gets_the_children(kit):
+    class Subclass(kit.load("MultiActionDistribution")):
         def __init__(self, inputs, model, *, child_distributions, input_lens, action_space):
-            self.given = len(child_distributions), tuple(input_lens)
+            self.arguments = (len(child_distributions), tuple(input_lens))
             super().__init__(
                 inputs,
                 model,
@@ -257,95 +297,191 @@ def test_a_subclass_is_given_the_children_by_keyword(fw):
                 action_space=action_space,
             )
 
-    dist_class, count = ModelCatalog.get_action_dist(
-        SPACE, {"custom_action_dist": Counted}, framework=fw
-    )
-    dist = dist_class(tensor(fw, INPUTS), None)
-    assert count == SIZE
-    assert isinstance(dist, Counted)
-    assert dist.given == (3, (5, 8, 11))
+    config = {"custom_action_dist": Subclass}
+    dist_class, found_size = ModelCatalog.get_action_dist(NESTED, config, framework=kit.framework)
+    dist = dist_class(kit.tensor(random_inputs()), None)
+
     sample = dist.sample()
-    close(dist.logp(sample), array(make(fw).logp(sample)))
+    assert found_size == 24
+    assert isinstance(dist, Subclass)
+    assert dist.arguments == (3, (5, 8, 11))  # the choice, the Box and the Dict
+    expected = make_dist(kit, random_inputs()).logp(sample)
+    assert_close(kit.numpy(dist.logp(sample)), kit.numpy(expected))
 
 
-@frameworks
-def test_children_may_be_given_one_per_leaf_as_rllib_does(fw):
-    categorical, gaussian = LEAVES[fw]
-    space = spaces.Dict(
-        a=spaces.Tuple([spaces.Discrete(5), spaces.Box(-1, 1, (1,))]), b=spaces.Discrete(2)
-    )
-    dist_class = functools.partial(
-        CLASSES[fw],
-        child_distributions=[categorical, gaussian, categorical],
+# --- parts given by hand --------------------------------------------------------------------------
+
+#: Leaves that take 5, 2 and 2 inputs.
+PAIR_AND_CHOICE = spaces.Dict(
+    a=spaces.Tuple([spaces.Discrete(5), spaces.Box(-1, 1, (1,))]), b=spaces.Discrete(2)
+)
+
+
+def make_flat(kit, inputs):
+    """Create the distribution of PAIR_AND_CHOICE from one distribution per leaf, as RLlib does."""
+    categorical = kit.load("Categorical")
+    return kit.load("MultiActionDistribution")(
+        kit.tensor(inputs),
+        None,
+        child_distributions=[categorical, kit.load("DiagGaussian"), categorical],
         input_lens=[5, 2, 2],
-        action_space=space,
+        action_space=PAIR_AND_CHOICE,
     )
-    dist = dist_class(tensor(fw, INPUTS[:, :9]), None)
-    sample = dist.sample()
+
+
+def make_nested(kit, inputs):
+    """Create the same from one distribution per child; the first child has two of its own."""
+    multi = kit.load("MultiActionDistribution")
+    categorical = kit.load("Categorical")
+    pair = functools.partial(
+        multi,
+        child_distributions=[categorical, kit.load("DiagGaussian")],
+        input_lens=[5, 2],
+        action_space=PAIR_AND_CHOICE["a"],
+    )
+    return multi(
+        kit.tensor(inputs),
+        None,
+        child_distributions=[pair, categorical],
+        input_lens=[7, 2],
+        action_space=PAIR_AND_CHOICE,
+    )
+
+
+each_making = pytest.mark.parametrize("make", [make_flat, make_nested])
+
+
+def test_samples_of_leaves_by_hand_have_the_structure_of_the_space(kit):
+    sample = make_flat(kit, random_inputs(columns=9)).sample()
+
     assert list(sample) == ["a", "b"]
     assert len(sample["a"]) == 2
-    nested = functools.partial(
-        CLASSES[fw],
-        child_distributions=[
-            functools.partial(
-                CLASSES[fw],
-                child_distributions=[categorical, gaussian],
-                input_lens=[5, 2],
-                action_space=space["a"],
-            ),
-            categorical,
-        ],
-        input_lens=[7, 2],
-        action_space=space,
-    )
-    close(nested(tensor(fw, INPUTS[:, :9]), None).logp(sample), array(dist.logp(sample)))
-    chosen, _ = ModelCatalog.get_action_dist(space, {}, framework=fw)
-    mine, other = (chosen(tensor(fw, inputs)) for inputs in (INPUTS[:, :9], INPUTS[:, 9:18]))
-    for by_hand in (dist, nested(tensor(fw, INPUTS[:, :9]), None)):
-        close(by_hand.kl(dist_class(tensor(fw, INPUTS[:, 9:18]), None)), array(mine.kl(other)))
-        close(by_hand.kl(other), array(mine.kl(other)))
-        close(by_hand.multi_entropy(), array(mine.multi_entropy()))
 
 
-@frameworks
-def test_a_nested_composite_of_another_class_is_left_whole(fw):
-    class Doubled(CLASSES[fw]):
+@each_making
+def test_logp_of_parts_by_hand_is_that_of_the_catalogs(kit, make):
+    inputs = random_inputs(columns=9)
+    chosen = make_dist(kit, inputs, PAIR_AND_CHOICE)
+    sample = chosen.sample()
+
+    logp = make(kit, inputs).logp(sample)
+
+    assert_close(kit.numpy(logp), kit.numpy(chosen.logp(sample)))
+
+
+@each_making
+@pytest.mark.parametrize(
+    "make_other",
+    [make_flat, functools.partial(make_dist, space=PAIR_AND_CHOICE)],
+    ids=["flat", "catalog"],
+)
+def test_kl_of_parts_by_hand_is_that_of_the_catalogs(kit, make, make_other):
+    p = random_inputs(columns=9, seed=0)
+    q = random_inputs(columns=9, seed=1)
+
+    kl = make(kit, p).kl(make_other(kit, q))
+
+    expected = make_dist(kit, p, PAIR_AND_CHOICE).kl(make_dist(kit, q, PAIR_AND_CHOICE))
+    assert_close(kit.numpy(kl), kit.numpy(expected))
+
+
+@each_making
+def test_multi_entropy_of_parts_by_hand_is_that_of_the_catalogs(kit, make):
+    inputs = random_inputs(columns=9)
+
+    entropies = make(kit, inputs).multi_entropy()
+
+    expected = make_dist(kit, inputs, PAIR_AND_CHOICE).multi_entropy()
+    assert_close(kit.numpy(entropies), kit.numpy(expected))
+
+
+# --- parts of your own ----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def double_logp(kit):
+    """A subclass whose log densities are doubled, so that it must not be taken apart."""
+
+    class DoubleLogp(kit.load("MultiActionDistribution")):
         def logp(self, actions):
             return 2 * super().logp(actions)
 
-    categorical, _ = LEAVES[fw]
-    inner = spaces.Dict(p=spaces.Discrete(3), q=spaces.Discrete(2))
-    space = spaces.Tuple([spaces.Discrete(2), inner])
-    doubled = functools.partial(
-        Doubled,
-        child_distributions=[categorical, categorical],
-        input_lens=[3, 2],
-        action_space=inner,
+    return DoubleLogp
+
+
+def make_with_inner(kit, inputs, inner_class, inner_children, inner_lens, inner_space):
+    """Create a distribution over a choice of two and an inner composite of another class."""
+    categorical = kit.load("Categorical")
+    inner = functools.partial(
+        inner_class,
+        child_distributions=inner_children,
+        input_lens=inner_lens,
+        action_space=inner_space,
     )
-    dist = CLASSES[fw](
-        tensor(fw, INPUTS[:, :7]),
-        child_distributions=[categorical, doubled],
-        input_lens=[2, 5],
-        action_space=space,
+    return kit.load("MultiActionDistribution")(
+        kit.tensor(inputs),
+        child_distributions=[categorical, inner],
+        input_lens=[2, sum(inner_lens)],
+        action_space=spaces.Tuple([spaces.Discrete(2), inner_space]),
+    )
+
+
+@pytest.mark.parametrize("form", ["sample", "other order of keys", "flat", "split"])
+def test_inner_composite_of_another_class_is_not_taken_apart(kit, double_logp, form):
+    categorical = kit.load("Categorical")
+    inputs = random_inputs(columns=7)
+    inner_space = spaces.Dict(p=spaces.Discrete(3), q=spaces.Discrete(2))
+    dist = make_with_inner(
+        kit, inputs, double_logp, [categorical, categorical], [3, 2], inner_space
     )
     sample = dist.sample()
-    part = doubled(tensor(fw, INPUTS[:, 2:7]))
-    expected = array(categorical(tensor(fw, INPUTS[:, :2])).logp(sample[0])) + array(
-        part.logp(sample[1])
+    first, inner = sample
+    forms = {
+        "sample": sample,
+        "other order of keys": (first, dict(reversed(inner.items()))),
+        "flat": dist.join(sample),
+        "split": dist.split(dist.join(sample)),
+    }
+
+    logp = dist.logp(forms[form])
+
+    logp_of_first = categorical(kit.tensor(inputs[:, :2])).logp(first)
+    logp_of_p = categorical(kit.tensor(inputs[:, 2:5])).logp(inner["p"])
+    logp_of_q = categorical(kit.tensor(inputs[:, 5:7])).logp(inner["q"])
+    assert_close(kit.numpy(logp), kit.numpy(logp_of_first + 2 * (logp_of_p + logp_of_q)))
+
+
+def test_inner_composite_of_another_class_may_mix_integers_and_floats(kit, double_logp):
+    inputs = random_inputs(rows=5, columns=9)
+    dist = make_with_inner(
+        kit,
+        inputs,
+        double_logp,
+        inner_children=[kit.load("Categorical"), kit.load("DiagGaussian")],
+        inner_lens=[3, 4],
+        inner_space=spaces.Tuple([spaces.Discrete(3), spaces.Box(-1, 1, (2,))]),
     )
-    for form in (
-        sample,
-        (sample[0], dict(reversed(sample[1].items()))),
-        dist.join(sample),
-        dist.split(dist.join(sample)),
-    ):
-        close(dist.logp(form), expected)
+    rng = np.random.default_rng(0)
+    choices = rng.integers(0, 2, (5, 2))
+    numbers = rng.normal(size=(5, 2)).astype(np.float32)
+
+    logp = dist.logp(kit.tensor(np.concatenate([choices, numbers], axis=1).astype(np.float32)))
+
+    rows = np.arange(5)
+    logp_of_first = log_softmax(inputs[:, :2], axis=1)[rows, choices[:, 0]]
+    logp_of_second = log_softmax(inputs[:, 2:5], axis=1)[rows, choices[:, 1]]
+    means = inputs[:, 5:7]
+    stds = np.exp(inputs[:, 7:])
+    logp_of_numbers = stats.norm.logpdf(numbers, means, stds).sum(axis=1)
+    expected = logp_of_first + 2 * (logp_of_second + logp_of_numbers)
+    np.testing.assert_allclose(kit.numpy(logp), expected, rtol=1e-5)
 
 
-@frameworks
-def test_a_leaf_of_the_users_own_takes_part(fw):
-    class Shifted(ActionDistribution):
-        framework_of_class = fw
+def make_with_own_leaf(kit, inputs):
+    """Create a distribution over a choice of three and a distribution with logp -2."""
+
+    class OwnLeaf(ActionDistribution):
+        framework_of_class = kit.framework
 
         def sample(self):
             self.last_sample = self.inputs + 1
@@ -356,17 +492,30 @@ def test_a_leaf_of_the_users_own_takes_part(fw):
         def logp(self, actions):
             return self.inputs[:, 0] * 0 - 2
 
-    categorical, _ = LEAVES[fw]
-    space = spaces.Tuple([spaces.Discrete(3), spaces.Box(-9, 9, (2,))])
-    dist = CLASSES[fw](
-        tensor(fw, INPUTS[:, :5]),
-        child_distributions=[categorical, Shifted],
+    return kit.load("MultiActionDistribution")(
+        kit.tensor(inputs),
+        child_distributions=[kit.load("Categorical"), OwnLeaf],
         input_lens=[3, 2],
-        action_space=space,
+        action_space=spaces.Tuple([spaces.Discrete(3), spaces.Box(-9, 9, (2,))]),
     )
+
+
+def test_logp_includes_a_leaf_of_your_own(kit):
+    inputs = random_inputs(columns=5)
+    dist = make_with_own_leaf(kit, inputs)
     sample = dist.sample()
-    close(dist.logp(sample), array(categorical(tensor(fw, INPUTS[:, :3])).logp(sample[0])) - 2)
+
+    logp = dist.logp(sample)
+
+    logp_of_choice = kit.load("Categorical")(kit.tensor(inputs[:, :3])).logp(sample[0])
+    assert_close(kit.numpy(logp), kit.numpy(logp_of_choice) - 2)
+
+
+def test_entropy_of_a_leaf_of_your_own_is_estimated(kit):
+    inputs = random_inputs(columns=5)
+    dist = make_with_own_leaf(kit, inputs)
+
     with pytest.raises(NoClosedFormError):
         dist.entropy()
-    exact = array(categorical(tensor(fw, INPUTS[:, :3])).entropy())
-    close(dist.entropy_estimate(), exact + 2)
+    entropy_of_choice = kit.load("Categorical")(kit.tensor(inputs[:, :3])).entropy()
+    assert_close(kit.numpy(dist.entropy_estimate()), kit.numpy(entropy_of_choice) + 2)
