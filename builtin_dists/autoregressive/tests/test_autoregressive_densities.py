@@ -1,6 +1,4 @@
-"""Densities against the paper's equations in NumPy, exhaustive sums, finite differences, and what
-depends on what.
-"""
+"""Densities of autoregressive actions, against the paper's equations and finite differences."""
 
 from __future__ import annotations
 
@@ -8,11 +6,26 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import torch
+from autoregressive_policies import (
+    PaperEquations,
+    all_actions,
+    build_policy,
+    compute_logp,
+    compute_params,
+    distribution,
+    exact_logp,
+    paths_of,
+    random_observations,
+    to_numpy,
+    to_tensor,
+    without_tracing,
+)
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple
 
 pytestmark = pytest.mark.twins
 
-MIXED = Dict(
+#: Eight parts of all kinds.
+MIXED_SPACE = Dict(
     {
         "go": Discrete(3, start=-1),
         "aim": Box(np.array([-2.0, 0.0], np.float32), np.array([2.0, 5.0], np.float32)),
@@ -23,17 +36,20 @@ MIXED = Dict(
 )
 
 
-def random_space(rng):
-    """A space of two to six choices in one of many forms, of at most 250 actions."""
+# --- choices and bits -----------------------------------------------------------------------------
 
-    def parts(count):
+
+def random_space(rng):
+    """Return a space of two to six choices in one of many forms, of at most 250 actions."""
+
+    def random_sizes(count):
         return [int(n) for n in rng.integers(2, 4, count)]
 
     def choice(n):
         return Discrete(n, start=int(rng.integers(-2, 3)))
 
     form = rng.integers(5)
-    sizes = parts(rng.integers(2, 6))
+    sizes = random_sizes(rng.integers(2, 6))
     if form == 0:
         return Tuple([choice(n) for n in sizes])
     if form == 1:
@@ -41,12 +57,8 @@ def random_space(rng):
     if form == 2:
         return MultiDiscrete(sizes, start=rng.integers(-3, 3, len(sizes)))
     if form == 3:
-        return Tuple(
-            [
-                choice(2),
-                Dict({"b": MultiDiscrete(parts(2)), "a": Tuple([MultiBinary(2), choice(3)])}),
-            ]
-        )
+        inner = Tuple([MultiBinary(2), choice(3)])
+        return Tuple([choice(2), Dict({"b": MultiDiscrete(random_sizes(2)), "a": inner})])
     return Dict(
         {
             "x": Box(np.array([0, -2]), np.array([1, 0]), dtype=np.int32),
@@ -59,180 +71,239 @@ def random_space(rng):
     ("framework", "spaces"),
     [("torch", 60), ("tf", 40), pytest.param("torch", 200, marks=pytest.mark.attack)],
 )
-def test_densities_of_random_spaces_sum_to_one_and_are_the_products_of_their_conditionals(
-    ar, framework, spaces
-):
+def test_logp_of_all_actions_follows_equations_and_sums_to_one(framework, spaces):
     rng = np.random.default_rng(7)
     for number in range(spaces):
         space = random_space(rng)
-        paths = [path for path, *_ in ar.leaves(space)]
-        order = list(rng.permutation(paths)[: rng.integers(len(paths) + 1)])
+        paths = paths_of(space)
+        order = [str(path) for path in rng.permutation(paths)[: rng.integers(len(paths) + 1)]]
         hiddens = [[3], [5], [2, 4]][number % 3]
-        config = {"autoregressive_order": list(map(str, order)), "autoregressive_hiddens": hiddens}
-        policy = ar.build(space, framework, config, seed=number)
-        raw = ar.all_actions(space)
-        obs = np.repeat(ar.observations(1, seed=number), len(raw), axis=0)
-        logp = ar.array(ar.dist_of(policy, obs).logp(ar.tensor(raw, framework)))
-        assert np.exp(logp.astype(np.float64)).sum() == pytest.approx(1.0, abs=2e-5), space
-        reference = ar.Reference(policy.model.get_weights(), space, order, hiddens)
-        np.testing.assert_allclose(
-            logp, reference.logp(obs, raw), rtol=1e-4, atol=1e-4, err_msg=str(space)
+        policy = build_policy(
+            space,
+            framework,
+            seed=number,
+            autoregressive_order=order,
+            autoregressive_hiddens=hiddens,
         )
-        # In another order it is another distribution: the order is not ignored.
-    backwards = ar.Reference(policy.model.get_weights(), space, paths[::-1], hiddens)
-    assert np.abs(logp - backwards.logp(obs, raw)).max() > 0.05
+        actions = all_actions(space)
+        obs = np.repeat(random_observations(rows=1, seed=number), len(actions), axis=0)
+
+        logp = compute_logp(policy, obs, actions)
+
+        expected = exact_logp(policy, space, obs, actions, order, hiddens)
+        assert np.exp(logp).sum() == pytest.approx(1.0, abs=2e-5), space
+        np.testing.assert_allclose(logp, expected, rtol=1e-4, atol=1e-4, err_msg=str(space))
+
+
+def test_logp_depends_on_the_order(framework):
+    space = MultiDiscrete([2, 3, 3])
+    policy = build_policy(space, framework, autoregressive_order=["action[2]"])
+    actions = all_actions(space)
+    obs = np.repeat(random_observations(rows=1), len(actions), axis=0)
+
+    logp = compute_logp(policy, obs, actions)
+
+    in_another_order = exact_logp(policy, space, obs, actions, order=["action[1]"])
+    assert np.abs(logp - in_another_order).max() > 0.05
+
+
+# --- parts of all kinds ---------------------------------------------------------------------------
+
+
+def build_mixed_policy(framework, hiddens):
+    """Build a policy over MIXED_SPACE, and the equations that describe it."""
+    policy = build_policy(
+        MIXED_SPACE,
+        framework,
+        scale=0.5,
+        autoregressive_hiddens=hiddens,
+        autoregressive_order=["keys", "action['more'][1]"],
+    )
+    # The second entry is a Box of two integers, which are two parts.
+    order = ["action['keys']", "action['more'][1][0]", "action['more'][1][1]"]
+    return policy, PaperEquations(policy.model.get_weights(), MIXED_SPACE, order, hiddens)
 
 
 @pytest.mark.grid
-@pytest.mark.parametrize("hiddens", [[4], [3, 5, 2]])
-def test_each_conditional_of_mixed_parts_is_the_papers(ar, framework, hiddens):
-    """Parameters part by part, in one pass and in the passes of drawing."""
-    config = {
-        "autoregressive_hiddens": hiddens,
-        "autoregressive_order": ["keys", "action['more'][1]"],
-    }
-    policy = ar.build(MIXED, framework, config, scale=0.5)
-    obs = ar.observations(40)
-    with ar.untraced(policy):
+@pytest.mark.parametrize("hiddens", [[4], [3, 5, 2]], ids=str)
+def test_parameters_of_each_part_follow_equations(framework, hiddens):
+    policy, equations = build_mixed_policy(framework, hiddens)
+    obs = random_observations(rows=40)
+    with without_tracing(policy):
         step = policy.act(obs)
-    dist = ar.dist_of(policy, obs)
-    raw = ar.tensor(step.raw_action, framework)
-    order = ["action['keys']", "action['more'][1][0]", "action['more'][1][1]"]
-    reference = ar.Reference(policy.model.get_weights(), MIXED, order, hiddens)
-    found = ar.array(dist.params_given(raw))
-    assert found.shape == (40, reference.n_params)
-    for rank in range(len(reference.parts)):
-        part = reference.parts[reference.order[rank]]
-        expected = reference.params(obs.astype(np.float64), step.raw_action, rank)
-        np.testing.assert_allclose(
-            found[:, part.params], expected, rtol=1e-4, atol=1e-4, err_msg=part.path
-        )
-        np.testing.assert_allclose(
-            step.dist_inputs[:, part.params], expected, rtol=1e-4, atol=1e-4, err_msg=part.path
-        )
-    expected = reference.logp(obs, step.raw_action)
+
+    in_one_pass = compute_params(policy, obs, step.raw_action)
+
+    assert in_one_pass.shape == (40, equations.n_params)
+    for rank in range(len(equations.parts)):
+        expected = equations.params(obs.astype(np.float64), step.raw_action, rank)
+        columns = equations.part(rank).params
+        near = {"rtol": 1e-4, "atol": 1e-4, "err_msg": equations.part(rank).path}
+        np.testing.assert_allclose(in_one_pass[:, columns], expected, **near)
+        # Acting computes them part by part.
+        np.testing.assert_allclose(step.dist_inputs[:, columns], expected, **near)
+
+
+@pytest.mark.grid
+@pytest.mark.parametrize("hiddens", [[4], [3, 5, 2]], ids=str)
+def test_logp_of_mixed_parts_follows_equations(framework, hiddens):
+    policy, equations = build_mixed_policy(framework, hiddens)
+    obs = random_observations(rows=40)
+    with without_tracing(policy):
+        step = policy.act(obs)
+
+    logp = compute_logp(policy, obs, step.raw_action)
+
+    expected = equations.logp(obs, step.raw_action)
+    np.testing.assert_allclose(logp, expected, rtol=1e-4, atol=1e-3)
     np.testing.assert_allclose(step.logp, expected, rtol=1e-4, atol=1e-3)
-    np.testing.assert_allclose(ar.array(dist.logp(raw)), expected, rtol=1e-4, atol=1e-3)
 
 
-def test_the_gradient_of_logp_is_that_of_finite_differences(ar, framework):
-    """Central differences of the NumPy equations in double precision, along a random direction of
-    every weight.
-    """
-    space = Tuple([Discrete(3), Box(-2, 2, (2,)), MultiBinary(2), Discrete(2)])
-    config = {"autoregressive_hiddens": [3, 2]}
-    policy, obs = ar.build(space, framework, config), ar.observations(8)
-    raw, rng, eps = policy.act(obs).raw_action, np.random.default_rng(3), 1e-5
+# --- gradients ------------------------------------------------------------------------------------
+
+
+def gradients_of_logp(policy, obs, raw_actions, row_weights):
+    """Return the gradients of weighted log densities by name, in the layout of `get_weights`."""
     variables = policy.model.trainable_variables(as_dict=True)
-    weighting = rng.normal(size=8)
-    if framework == "torch":
-        (
-            ar.dist_of(policy, obs).logp(torch.from_numpy(raw)) * torch.from_numpy(weighting)
-        ).sum().backward()
-        gradients = {name: p.grad for name, p in variables.items()}
-    else:
-        with tf.GradientTape() as tape:
-            logp = ar.dist_of(policy, obs).logp(tf.constant(raw))
-            total = tf.reduce_sum(logp * weighting.astype(np.float32))
-        gradients = dict(
-            zip(variables, tape.gradient(total, list(variables.values())), strict=True)
-        )
-    weights = {name: np.asarray(w, np.float64) for name, w in policy.model.get_weights().items()}
-    canonical = _canonical(policy, framework, gradients)
-    for name, weight in weights.items():
-        if name.startswith("outputs.value"):
-            continue
-        along = rng.normal(size=weight.shape)
-        up, down = (
-            ar.Reference({**weights, name: weight + sign * eps * along}, space, (), [3, 2]).logp(
-                obs, raw
-            )
-            @ weighting
-            for sign in (1, -1)
-        )
-        expected = (up - down) / (2 * eps)
-        assert np.abs(expected) > 1e-3, name
-        assert (canonical[name] * along).sum() == pytest.approx(expected, rel=2e-3, abs=2e-3), name
-
-
-def _canonical(policy, framework, gradients):
-    """Gradients in the layout of `get_weights`: TensorFlow's kernels are transposed."""
-    found = {name: None if g is None else np.asarray(g) for name, g in gradients.items()}
-    weights = policy.model.get_weights()
+    if policy.framework == "torch":
+        logp = distribution(policy, obs).logp(torch.from_numpy(raw_actions))
+        (logp * torch.from_numpy(row_weights)).sum().backward()
+        return {name: to_numpy(variable.grad) for name, variable in variables.items()}
+    with tf.GradientTape() as tape:
+        logp = distribution(policy, obs).logp(tf.constant(raw_actions))
+        total = tf.reduce_sum(logp * row_weights.astype(np.float32))
+    gradients = dict(zip(variables, tape.gradient(total, list(variables.values())), strict=True))
+    # TensorFlow's kernels are transposed.
     return {
-        name: np.zeros_like(weights[name])
-        if g is None
-        else g
-        if framework == "torch" or g.ndim == 1
-        else g.T
-        for name, g in found.items()
+        name: None if gradient is None else np.transpose(gradient)
+        for name, gradient in gradients.items()
     }
 
 
-@pytest.mark.parametrize("order", [[], [3, 1]])
-def test_a_part_depends_on_the_parts_before_it_and_on_no_others(ar, framework, order):
-    """The Jacobian of all parameters with respect to all raw values; discrete values
-    are flipped.
+def weights_of_policy_without_value(policy):
+    weights = policy.model.get_weights().items()
+    return {
+        name: w.astype(np.float64) for name, w in weights if not name.startswith("outputs.value")
+    }
+
+
+def test_gradient_of_logp_matches_finite_differences(framework):
+    space = Tuple([Discrete(3), Box(-2, 2, (2,)), MultiBinary(2), Discrete(2)])
+    policy = build_policy(space, framework, autoregressive_hiddens=[3, 2])
+    obs = random_observations(rows=8)
+    raw_actions = policy.act(obs).raw_action
+    rng = np.random.default_rng(3)
+    row_weights = rng.normal(size=8)
+
+    gradients = gradients_of_logp(policy, obs, raw_actions, row_weights)
+
+    # Central differences of the equations, along a random direction of each weight.
+    weights = weights_of_policy_without_value(policy)
+    for name, weight in weights.items():
+        direction = rng.normal(size=weight.shape)
+        totals = []
+        for step in (1e-5, -1e-5):
+            moved = {**weights, name: weight + step * direction}
+            equations = PaperEquations(moved, space, hiddens=[3, 2])
+            totals.append(equations.logp(obs, raw_actions) @ row_weights)
+        expected = (totals[0] - totals[1]) / 2e-5
+        assert np.abs(expected) > 1e-3, name
+        slope = (gradients[name] * direction).sum()
+        assert slope == pytest.approx(expected, rel=2e-3, abs=2e-3), name
+
+
+# --- what depends on what -------------------------------------------------------------------------
+
+
+def changes_of_params(policy, obs, raw_actions, columns, is_number):
+    """Return by how much the parameters change with some raw values, `[params]`.
+
+    For numbers it is the largest derivative; choices are set to another value.
     """
+    if is_number:
+        given = to_tensor(raw_actions, policy.framework)
+        dist = distribution(policy, obs)
+        if policy.framework == "torch":
+            jacobian = torch.autograd.functional.jacobian(dist.params_given, given)[0, :, 0]
+        else:
+            with tf.GradientTape(persistent=True) as tape:
+                tape.watch(given)
+                params = dist.params_given(given)
+            jacobian = tape.jacobian(params, given, experimental_use_pfor=False)[0, :, 0]
+        return np.abs(to_numpy(jacobian)[:, columns]).max(axis=1)
+    flipped = raw_actions.copy()
+    flipped[0, columns] = np.where(raw_actions[0, columns] == 0, 1, 0)
+    before = compute_params(policy, obs, raw_actions)[0]
+    return np.abs(compute_params(policy, obs, flipped)[0] - before)
+
+
+@pytest.mark.parametrize(
+    ("order", "drawn"),
+    [([], [0, 1, 2, 3, 4]), ([3, 1], [3, 1, 0, 2, 4])],
+    ids=["space's order", "parts 3 and 1 first"],
+)
+def test_each_part_depends_on_earlier_parts_only(framework, order, drawn):
     space = Tuple([Box(-2, 2, (2,)), Discrete(3), Box(-1, 1, (1,)), MultiDiscrete([2, 3])])
-    paths = [path for path, *_ in ar.leaves(space)]
-    assert paths == ["action[0]", "action[1]", "action[2]", "action[3][0]", "action[3][1]"]
-    ranks = {paths.index(path): rank for rank, path in enumerate(_drawn(paths, order))}
-    policy, obs = ar.build(space, framework, {"autoregressive_order": order}), ar.observations(1)
-    raw = np.array([[0.3, -0.7, 1, 0.2, 0, 2]], np.float32)
-    columns = [[0, 1], [2], [3], [4], [5]]
+    # The five parts' raw values, and their parameters: means and deviations, or logits.
+    raw_columns = [[0, 1], [2], [3], [4], [5]]
     params = [slice(0, 4), slice(4, 7), slice(7, 9), slice(9, 11), slice(11, 14)]
-    dist = ar.dist_of(policy, obs)
-    given = ar.tensor(raw, framework)
-    if framework == "torch":
-        jacobian = torch.autograd.functional.jacobian(lambda a: dist.params_given(a)[0], given)[
-            :, 0
-        ].numpy()
-    else:
-        with tf.GradientTape(persistent=True) as tape:
-            tape.watch(given)
-            found = dist.params_given(given)
-        jacobian = tape.jacobian(found, given, experimental_use_pfor=False).numpy()[0, :, 0]
-    for earlier in (1, 3, 4):  # by how much flipping a choice moves every parameter
-        other = raw.copy()
-        other[0, columns[earlier][0]] = 1 - min(raw[0, columns[earlier][0]], 1)
-        moved = ar.array(dist.params_given(ar.tensor(other, framework))) - ar.array(
-            dist.params_given(given)
+    policy = build_policy(space, framework, autoregressive_order=order)
+    raw_actions = np.array([[0.3, -0.7, 1, 0.2, 0, 2]], np.float32)
+
+    for cause in range(5):
+        changes = changes_of_params(
+            policy,
+            random_observations(rows=1),
+            raw_actions,
+            raw_columns[cause],
+            is_number=cause in (0, 2),
         )
-        jacobian[:, columns[earlier][0]] = moved[0]
-    for one in range(5):
-        for other in range(5):
-            block = jacobian[params[one]][:, columns[other]]
-            if ranks[other] < ranks[one]:
-                assert np.abs(block).max() > 1e-3, (one, other)
+        for part in range(5):
+            is_earlier = drawn.index(cause) < drawn.index(part)
+            if is_earlier:
+                assert changes[params[part]].max() > 1e-3, (cause, part)
             else:
-                assert not block.any(), (one, other)
+                assert not changes[params[part]].any(), (cause, part)
 
 
-def _drawn(paths, order):
-    named = [paths[i] for i in order]
-    return named + [path for path in paths if path not in named]
+# --- one framework against the other --------------------------------------------------------------
 
 
-def test_weights_copied_over_give_the_same_distribution(ar):
-    policies = {
-        name: ar.build(MIXED, name, {"autoregressive_hiddens": [4, 3]}) for name in ("torch", "tf")
-    }
-    weights = policies["torch"].model.get_weights()
-    assert list(weights) == list(policies["tf"].model.get_weights())
-    policies["tf"].model.set_weights(weights)
-    obs = ar.observations(20)
-    raw = policies["torch"].act(obs).raw_action
-    best = [policy.act(obs, explore=False) for policy in policies.values()]
-    np.testing.assert_allclose(best[0].raw_action, best[1].raw_action, rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(best[0].logp, best[1].logp, rtol=1e-4, atol=1e-4)
-    dists = [ar.dist_of(policy, obs) for policy in policies.values()]
-    for dist, name in zip(dists, policies, strict=True):
-        dist.found = (
-            ar.array(dist.params_given(ar.tensor(raw, name))),
-            ar.array(dist.logp(ar.tensor(raw, name))),
-        )
-    for ours, theirs in zip(dists[0].found, dists[1].found, strict=True):
-        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
-    assert best[0].dist_inputs.dtype == best[1].dist_inputs.dtype == np.float32
-    assert best[0].raw_action.dtype == best[1].raw_action.dtype
+@pytest.fixture
+def policy_pair():
+    """Policies over MIXED_SPACE in PyTorch and TensorFlow, with the same weights."""
+    torch_policy = build_policy(MIXED_SPACE, "torch", autoregressive_hiddens=[4, 3])
+    tf_policy = build_policy(MIXED_SPACE, "tf", autoregressive_hiddens=[4, 3])
+    tf_policy.model.set_weights(torch_policy.model.get_weights())
+    return torch_policy, tf_policy
+
+
+def test_weights_have_the_same_names_in_both_frameworks(policy_pair):
+    torch_policy, tf_policy = policy_pair
+
+    assert list(torch_policy.model.get_weights()) == list(tf_policy.model.get_weights())
+
+
+def test_policies_with_same_weights_act_alike_in_both_frameworks(policy_pair):
+    torch_policy, tf_policy = policy_pair
+    obs = random_observations(rows=20)
+
+    by_torch = torch_policy.act(obs, explore=False)
+    by_tf = tf_policy.act(obs, explore=False)
+
+    np.testing.assert_allclose(by_torch.raw_action, by_tf.raw_action, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(by_torch.logp, by_tf.logp, rtol=1e-4, atol=1e-4)
+    assert by_torch.dist_inputs.dtype == by_tf.dist_inputs.dtype == np.float32
+    assert by_torch.raw_action.dtype == by_tf.raw_action.dtype
+
+
+@pytest.mark.parametrize("compute", [compute_params, compute_logp])
+def test_policies_with_same_weights_score_alike_in_both_frameworks(policy_pair, compute):
+    torch_policy, tf_policy = policy_pair
+    obs = random_observations(rows=20)
+    raw_actions = torch_policy.act(obs).raw_action
+
+    by_torch = compute(torch_policy, obs, raw_actions)
+    by_tf = compute(tf_policy, obs, raw_actions)
+
+    np.testing.assert_allclose(by_torch, by_tf, rtol=1e-4, atol=1e-5)

@@ -1,6 +1,4 @@
-"""The head in the catalog: around which parts it stands, what it shares with the value, what it
-refuses.
-"""
+"""The autoregressive head in policies: what it stands around, how it is chosen, and its errors."""
 
 from __future__ import annotations
 
@@ -11,6 +9,19 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import torch
+from autoregressive_policies import (
+    OBS_SPACE,
+    SMALL_MODEL,
+    build_policy,
+    compute_params,
+    distribution,
+    paths_of,
+    random_observations,
+    randomise_weights,
+    to_numpy,
+    to_tensor,
+    without_tracing,
+)
 from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete, Tuple
 
 import rlcatalog
@@ -21,7 +32,8 @@ from rlcatalog_torch import TorchModelV2
 
 pytestmark = pytest.mark.twins
 
-PAIR = Tuple([Discrete(3), Discrete(2), Box(-1, 1, (1,))])
+#: Three parts with 3, 2 and 2 parameters.
+TRIPLE = Tuple([Discrete(3), Discrete(2), Box(-1, 1, (1,))])
 LSTM = {"use_lstm": True, "lstm_cell_size": 5}
 ATTENTION = {
     "use_attention": True,
@@ -30,15 +42,16 @@ ATTENTION = {
     "attention_memory_inference": 4,
     "attention_memory_training": 4,
 }
-AROUND = {
+#: Models that the head stands around.
+MODELS = {
     "trunk": {},
-    "value apart": {"vf_share_layers": False},
+    "separate value": {"vf_share_layers": False},
     "post_fcnet": {"post_fcnet_hiddens": [5]},
     "lstm": LSTM,
-    "lstm, past": {**LSTM, "lstm_use_prev_action": True, "lstm_use_prev_reward": True},
-    "lstm, value apart": {**LSTM, "vf_share_layers": False},
+    "lstm with past": {**LSTM, "lstm_use_prev_action": True, "lstm_use_prev_reward": True},
+    "lstm with separate value": {**LSTM, "vf_share_layers": False},
     "attention": ATTENTION,
-    "attention, past": {
+    "attention with past": {
         **ATTENTION,
         "attention_use_n_prev_actions": 2,
         "attention_use_n_prev_rewards": 1,
@@ -46,219 +59,400 @@ AROUND = {
 }
 
 
-def gradients(policy, framework, pick, batch):
-    """The gradient of the sum of what `pick` takes of an evaluation, by weight; None where there is
-    no way.
+# --- around any model -----------------------------------------------------------------------------
+
+
+def act_for_four_steps(policy):
+    """Act in two sequences of four steps; return the batch to train on, and what acting returned:
+    logp and value.
     """
-    variables = policy.model.trainable_variables(as_dict=True)
-    if framework == "torch":
-        found = torch.autograd.grad(
-            pick(policy.evaluate(batch)).sum(), list(variables.values()), allow_unused=True
-        )
-    else:
-        with tf.GradientTape() as tape:
-            total = tf.reduce_sum(pick(policy.evaluate(batch)))
-        found = tape.gradient(total, list(variables.values()))
-    return dict(zip(variables, found, strict=True))
-
-
-@pytest.mark.grid
-@pytest.mark.parametrize("around", AROUND)
-def test_what_acting_drew_is_scored_alike_in_training_and_reaches_every_weight(
-    ar, framework, around
-):
-    policy = ar.build(PAIR, framework, AROUND[around])
-    obs, steps, state = ar.observations(8).reshape(2, 4, 3), [], None
-    with ar.untraced(policy):
+    obs = random_observations(rows=8).reshape(2, 4, 3)
+    steps = []
+    state = None
+    with without_tracing(policy):
         for t in range(4):
-            steps.append(policy.act(obs[:, t], state, prev_reward=np.full(2, 0.3 * t)))
-            state = steps[-1].state
+            step = policy.act(obs[:, t], state, prev_reward=np.full(2, 0.3 * t))
+            steps.append(step)
+            state = step.state
 
-    def rows(pick):
-        return np.stack([pick(step) for step in steps], axis=1).reshape(
-            8, *pick(steps[0]).shape[1:]
-        )
+    def in_rows(arrays):
+        stacked = np.stack(arrays, axis=1)
+        return stacked.reshape(8, *stacked.shape[2:])
 
     batch = {
         "obs": obs.reshape(8, 3),
-        "raw_action": rows(lambda step: step.raw_action),
-        "dist_inputs": rows(lambda step: step.dist_inputs),
+        "raw_action": in_rows([step.raw_action for step in steps]),
+        "dist_inputs": in_rows([step.dist_inputs for step in steps]),
     }
     if state is not None:
         batch["seq_lens"] = np.array([4, 4], np.int32)
         batch["views"] = {
-            name: rows(lambda step, name=name: step.state.seen[name]) for name in state.seen
+            name: in_rows([step.state.seen[name] for step in steps]) for name in state.seen
         }
-    found = policy.evaluate(batch)
-    np.testing.assert_allclose(
-        ar.array(found.logp), rows(lambda step: step.logp), rtol=1e-3, atol=1e-4
-    )
-    np.testing.assert_allclose(
-        ar.array(found.value), rows(lambda step: step.value), rtol=1e-3, atol=1e-4
-    )
-    np.testing.assert_allclose(ar.array(found.kl), 0, atol=1e-4)
-    assert found.entropy_kind == "exact"
-    of_policy = gradients(policy, framework, lambda e: e.logp, batch)
-    of_value = gradients(policy, framework, lambda e: e.value, batch)
-    silent = [
-        n
-        for n in of_policy
-        if all(g[n] is None or not np.any(ar.array(g[n])) for g in (of_policy, of_value))
-    ]
-    assert silent == []
-    if around == "value apart":
-        for name in of_policy:
-            mine = name.startswith(("value_trunk.", "outputs.value"))
-            assert (of_policy[name] is None) == mine, name
-            assert (of_value[name] is None) != mine, name
-        assert any(name.startswith("value_trunk.") for name in of_policy)
+    logp = in_rows([step.logp for step in steps])
+    value = in_rows([step.value for step in steps])
+    return batch, logp, value
+
+
+@pytest.mark.grid
+@pytest.mark.parametrize("model", MODELS)
+def test_evaluate_scores_as_act_does_around_any_model(framework, model):
+    policy = build_policy(TRIPLE, framework, **MODELS[model])
+    batch, logp, value = act_for_four_steps(policy)
+
+    evaluation = policy.evaluate(batch)
+
+    np.testing.assert_allclose(to_numpy(evaluation.logp), logp, rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(to_numpy(evaluation.value), value, rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(to_numpy(evaluation.kl), 0, atol=1e-4)
+    assert evaluation.entropy_kind == "exact"
+
+
+def gradients_of(policy, batch, quantity):
+    """Return gradients of an evaluation's `logp` or `value`, by weight; None without connection."""
+    weights = policy.model.trainable_variables(as_dict=True)
+    variables = list(weights.values())
+    if policy.framework == "torch":
+        total = getattr(policy.evaluate(batch), quantity).sum()
+        gradients = torch.autograd.grad(total, variables, allow_unused=True)
     else:
-        shared = [n for n in of_policy if n.startswith("trunk.") and "logits" not in n]
-        assert any(
-            of_value[name] is not None and np.any(ar.array(of_value[name])) for name in shared
-        )
+        with tf.GradientTape() as tape:
+            total = tf.reduce_sum(getattr(policy.evaluate(batch), quantity))
+        gradients = tape.gradient(total, variables)
+    return {
+        name: None if gradient is None else to_numpy(gradient)
+        for name, gradient in zip(weights, gradients, strict=True)
+    }
 
 
-def counting(framework):
-    """A trunk of one layer that counts how often it runs, in a trace too."""
+def is_nonzero(gradient):
+    return gradient is not None and gradient.any()
+
+
+@pytest.mark.grid
+@pytest.mark.parametrize("model", MODELS)
+def test_every_weight_has_a_gradient_around_any_model(framework, model):
+    policy = build_policy(TRIPLE, framework, **MODELS[model])
+    batch, _, _ = act_for_four_steps(policy)
+
+    of_logp = gradients_of(policy, batch, "logp")
+    of_value = gradients_of(policy, batch, "value")
+
+    for name in of_logp:
+        assert is_nonzero(of_logp[name]) or is_nonzero(of_value[name]), name
+
+
+@pytest.mark.grid
+@pytest.mark.parametrize("model", [name for name in MODELS if name != "separate value"])
+def test_value_trains_the_trunk_that_it_shares(framework, model):
+    policy = build_policy(TRIPLE, framework, **MODELS[model])
+    batch, _, _ = act_for_four_steps(policy)
+
+    of_value = gradients_of(policy, batch, "value")
+
+    trunk = [name for name in of_value if name.startswith("trunk.") and "logits" not in name]
+    assert any(is_nonzero(of_value[name]) for name in trunk)
+
+
+def test_separate_value_shares_no_weight(framework):
+    policy = build_policy(TRIPLE, framework, vf_share_layers=False)
+    batch, _, _ = act_for_four_steps(policy)
+
+    of_logp = gradients_of(policy, batch, "logp")
+    of_value = gradients_of(policy, batch, "value")
+
+    assert any(name.startswith("value_trunk.") for name in of_value)
+    for name in of_value:
+        is_of_value = name.startswith(("value_trunk.", "outputs.value"))
+        assert (of_value[name] is not None) == is_of_value, name
+        assert (of_logp[name] is None) == is_of_value, name
+
+
+# --- custom trunks --------------------------------------------------------------------------------
+
+
+def make_counting_trunk(framework):
+    """Return the class of a trunk with one layer of `width` units that counts its runs, in a trace
+    too.
+    """
     base = TorchModelV2 if framework == "torch" else TFModelV2
 
-    class Counting(base):
+    class CountingTrunk(base):
+        #: View requirements to add.
         views: ClassVar = {}
 
         def __init__(self, *args, width=4):
             super().__init__(*args)
-            self.num_outputs = width if self.num_outputs is None else self.num_outputs
+            if self.num_outputs is None:
+                self.num_outputs = width
             if framework == "torch":
-                self.layer, self.runs = torch.nn.Linear(3, self.num_outputs), 0
+                self.layer = torch.nn.Linear(3, self.num_outputs)
+                self.runs = torch.zeros(())
             else:
                 self.layer = tf.keras.layers.Dense(self.num_outputs)
-                self.runs = tf.Variable(0, trainable=False)
+                self.runs = tf.Variable(0.0, trainable=False)
             self.view_requirements |= self.views
 
         def forward(self, input_dict, state, seq_lens):
-            self.runs = self.runs + 1 if framework == "torch" else self.runs
-            if framework == "tf":
+            if framework == "torch":
+                self.runs += 1
+            else:
                 self.runs.assign_add(1)
             return self.layer(input_dict["obs"]), state
 
-    return Counting
+    return CountingTrunk
+
+
+def build_with_counting_trunk(framework, memory):
+    """Build a policy over four choices, and return it with its trunk of width 7."""
+    policy = build_policy(
+        MultiDiscrete([3] * 4),
+        framework,
+        custom_model=make_counting_trunk(framework),
+        custom_model_config={"width": 7},
+        autoregressive_exact=0,
+        **(LSTM if memory == "lstm" else {}),
+    )
+    trunk = policy.model.trunk.trunk if memory == "lstm" else policy.model.trunk
+    assert trunk.num_outputs == 7
+    return policy, trunk
 
 
 @pytest.mark.grid
 @pytest.mark.parametrize("memory", ["none", "lstm"])
-def test_the_trunk_runs_once_for_each_act_and_each_evaluation(ar, framework, memory):
-    space = MultiDiscrete([3] * 4)  # four light passes
-    config = {
-        "custom_model": counting(framework),
-        "custom_model_config": {"width": 7},
-        "autoregressive_exact": 0,
-    }
-    policy = ar.build(space, framework, {**config, **(LSTM if memory == "lstm" else {})})
-    trunk = policy.model.trunk if memory == "none" else policy.model.trunk.trunk
-    assert trunk.num_outputs == 7
-    obs, state = ar.observations(4), None
-    step = policy.act(obs)  # traces
+def test_trunk_runs_once_per_act(framework, memory):
+    # Drawing takes four passes, one for each choice, but only through the head.
+    policy, trunk = build_with_counting_trunk(framework, memory)
+    obs = random_observations(rows=4)
     for explore in (True, False):
-        policy.act(obs, explore=explore)
-    before = int(trunk.runs)
+        policy.act(obs, explore=explore)  # TensorFlow traces, in which the trunk may run
+    runs_before = int(trunk.runs)
+
+    state = None
     for call in range(5):
         step = policy.act(obs, state, explore=call % 2 == 0)
         state = step.state
-        assert int(trunk.runs) == before + call + 1
+        assert int(trunk.runs) == runs_before + call + 1
+
+
+@pytest.mark.grid
+@pytest.mark.parametrize("memory", ["none", "lstm"])
+def test_trunk_runs_once_per_evaluation(framework, memory):
+    policy, trunk = build_with_counting_trunk(framework, memory)
+    obs = random_observations(rows=4)
+    step = policy.act(obs)
     batch = {"obs": obs, "raw_action": step.raw_action, "dist_inputs": step.dist_inputs}
-    policy.evaluate({**batch, "seq_lens": [2, 2]} if memory == "lstm" else batch)
-    assert int(trunk.runs) == before + 6
+    if memory == "lstm":
+        batch["seq_lens"] = [2, 2]
+    runs_before = int(trunk.runs)
+
+    policy.evaluate(batch)
+
+    assert int(trunk.runs) == runs_before + 1
 
 
-def test_a_custom_trunk_asks_for_views_of_the_past(ar, framework):
-    cls = counting(framework)
-    cls.views = {
+@pytest.fixture
+def policy_with_views(framework):
+    """A policy whose trunk requires the previous action and the last three observations."""
+    trunk = make_counting_trunk(framework)
+    trunk.views = {
         "prev_actions": ViewRequirement("actions", shift=-1),
         "last": ViewRequirement("obs", shift="-2:0"),
     }
-    policy = ar.build(PAIR, framework, {"custom_model": cls})
-    step = policy.act(ar.observations(2))
-    again = policy.act(ar.observations(2), step.state)
-    assert again.state.seen["last"].shape == (2, 3, 3)
-    np.testing.assert_allclose(again.state.seen["prev_actions"], step.raw_action)
-    found = policy.evaluate(
-        {"obs": ar.observations(2), "raw_action": again.raw_action, "views": again.state.seen}
+    return build_policy(TRIPLE, framework, custom_model=trunk)
+
+
+def test_custom_trunk_gets_views_of_the_past(policy_with_views):
+    obs = random_observations(rows=2)
+
+    first = policy_with_views.act(obs)
+    second = policy_with_views.act(obs, first.state)
+
+    assert second.state.seen["last"].shape == (2, 3, 3)  # rows, three observations of 3 values
+    np.testing.assert_allclose(second.state.seen["prev_actions"], first.raw_action)
+
+
+def test_evaluate_with_views_of_the_past_scores_as_act_does(policy_with_views):
+    obs = random_observations(rows=2)
+    first = policy_with_views.act(obs)
+    second = policy_with_views.act(obs, first.state)
+
+    evaluation = policy_with_views.evaluate(
+        {"obs": obs, "raw_action": second.raw_action, "views": second.state.seen}
     )
-    np.testing.assert_allclose(ar.array(found.logp), again.logp, rtol=1e-4, atol=1e-5)
+
+    np.testing.assert_allclose(to_numpy(evaluation.logp), second.logp, rtol=1e-4, atol=1e-5)
 
 
-def test_a_trunk_that_lies_about_its_width_is_named(ar, framework):
-    cls = counting(framework)
-
-    class Lying(cls):
+def test_trunk_that_declares_a_wrong_width_is_an_error(framework):
+    class WrongWidth(make_counting_trunk(framework)):
         def __init__(self, *args):
             super().__init__(*args)
-            self.num_outputs = 9
+            self.num_outputs = 9  # but the layer has 4 units
 
-    with pytest.raises(
-        ModelContractError, match=r"Lying declared num_outputs=9, but its forward\(\) returned 4"
-    ):
-        ar.build(PAIR, framework, {"custom_model": Lying}).act(ar.observations(2))
+    with pytest.raises(ModelContractError, match="declared num_outputs=9") as caught:
+        build_policy(TRIPLE, framework, custom_model=WrongWidth).act(random_observations(rows=2))
+
+    assert "WrongWidth declared" in str(caught.value)
+    assert "its forward() returned 4" in str(caught.value)
 
 
-def test_an_interface_is_mixed_over_it(ar, framework):
-    class Judging:
+# --- through the catalog --------------------------------------------------------------------------
+
+
+def get_dist_and_model(framework, config, **options):
+    """Call ModelCatalog's two methods for TRIPLE."""
+    dist_class, size = ModelCatalog.get_action_dist(TRIPLE, config, framework=framework)
+    model = ModelCatalog.get_model_v2(OBS_SPACE, TRIPLE, size, config, framework, **options)
+    return dist_class, model
+
+
+def test_model_interface_is_mixed_in(framework):
+    class Judge:
         """Adds a method to any model."""
 
         def judge(self):
             return self.value_function()
 
-    config = {**ar.SMALL, "custom_action_dist": None}
-    dist_class, size = ModelCatalog.get_action_dist(PAIR, config, framework=framework)
-    model = ModelCatalog.get_model_v2(
-        ar.OBS, PAIR, size, config, framework, model_interface=Judging
-    )
-    inputs, _ = model({"obs": ar.tensor(ar.observations(3), framework)})
+    dist_class, model = get_dist_and_model(framework, SMALL_MODEL, model_interface=Judge)
+    inputs, _ = model({"obs": to_tensor(random_observations(rows=3), framework)})
     dist = dist_class(inputs, model)
-    assert tuple(dist.logp(dist.sample()).shape) == tuple(model.judge().shape) == (3,)
+
+    assert tuple(model.judge().shape) == (3,)
+    assert tuple(dist.logp(dist.sample()).shape) == (3,)
 
 
-def test_the_catalogs_two_calls_give_parts_that_fit(ar, framework):
-    dist_class, size = ModelCatalog.get_action_dist(
-        PAIR, {"use_autoregressive": True}, framework=framework
-    )
+def test_catalog_counts_parameters_and_context(framework):
+    config = {"use_autoregressive": True}
+
+    dist_class, size = ModelCatalog.get_action_dist(TRIPLE, config, framework=framework)
+
+    # Parameters of the three parts, and the context of 16 hidden units per part.
     assert size == 3 + 2 + 2 + 3 * 16
-    assert dist_class.required_model_output_shape(PAIR, {}) == size
-    named = ModelCatalog.get_action_dist(PAIR, {}, "autoregressive", framework)
-    assert named[1] == size
-    model = ModelCatalog.get_model_v2(ar.OBS, PAIR, size, {"use_autoregressive": True}, framework)
-    ar.randomise(model)
+    assert dist_class.required_model_output_shape(TRIPLE, {}) == size
+    assert ModelCatalog.get_action_dist(TRIPLE, {}, "autoregressive", framework)[1] == size
+
+
+def test_model_and_distribution_of_catalog_fit(framework):
+    dist_class, model = get_dist_and_model(framework, {"use_autoregressive": True})
+    randomise_weights(model)
+
+    inputs, _ = model({"obs": to_tensor(random_observations(rows=5), framework)})
+    dist = dist_class(inputs, model)
+    sample = dist.sample()
+
     module = importlib.import_module(f"rlcatalog_{framework}")
     assert type(model) is module.AutoregressiveModel
-    inputs, _ = model({"obs": ar.tensor(ar.observations(5), framework)})
-    assert tuple(inputs.shape) == (5, size)
-    dist = dist_class(inputs, model)
     assert type(dist) is module.AutoregressiveDistribution
-    drawn = dist.sample()
+    assert tuple(inputs.shape) == (5, 3 + 2 + 2 + 3 * 16)
     np.testing.assert_allclose(
-        ar.array(dist.sampled_action_logp()), ar.array(dist.logp(drawn)), rtol=1e-5
+        to_numpy(dist.sampled_action_logp()), to_numpy(dist.logp(sample)), rtol=1e-5
     )
-    with pytest.raises(
-        ModelContractError, match=rf"takes inputs \[B, {size}\], found shape \(5, 7\)"
-    ):
-        dist_class(inputs[:, :7], model)
-    with pytest.raises(
-        ModelContractError, match=rf"num_outputs is 7, but Tuple\(.*\) needs {size}\. Pass"
-    ):
-        ModelCatalog.get_model_v2(ar.OBS, PAIR, 7, {"use_autoregressive": True}, framework)
 
 
-@pytest.mark.parametrize("named", [True, False], ids=["named", "asked for"])
-def test_a_name_for_the_distribution_brings_the_head(ar, framework, named):
-    config = {"custom_action_dist": "autoregressive"} if named else {"use_autoregressive": True}
-    policy = rlcatalog.build(ar.OBS, PAIR, {"fcnet_hiddens": [4], **config}, framework)
-    assert policy.resolution.component("head").name == "autoregressive"
+def test_distribution_with_wrong_inputs_is_an_error(framework):
+    dist_class, model = get_dist_and_model(framework, {"use_autoregressive": True})
+
+    with pytest.raises(ModelContractError, match=r"takes inputs \[B, 55\], found shape \(5, 7\)"):
+        dist_class(to_tensor(np.zeros((5, 7), np.float32), framework), model)
+
+
+def test_model_with_wrong_num_outputs_is_an_error(framework):
+    config = {"use_autoregressive": True}
+
+    with pytest.raises(ModelContractError, match="num_outputs is 7, but") as caught:
+        ModelCatalog.get_model_v2(OBS_SPACE, TRIPLE, 7, config, framework)
+
+    assert "needs 55. Pass" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("config", "reason"),
+    [
+        ({"custom_action_dist": "autoregressive"}, "custom_action_dist names it"),
+        ({"use_autoregressive": True}, "use_autoregressive is set"),
+    ],
+    ids=["custom_action_dist", "use_autoregressive"],
+)
+def test_config_chooses_the_head(framework, config, reason):
+    policy = rlcatalog.build(OBS_SPACE, TRIPLE, {"fcnet_hiddens": [4], **config}, framework)
+
+    head = policy.explain().as_dict()["head"]
+    assert head["chosen"] == "autoregressive"
+    assert head["reason"] == reason
     assert hasattr(policy.model, "conditionals")
-    reason = policy.explain().as_dict()["head"]["reason"]
-    assert reason == ("custom_action_dist names it" if named else "use_autoregressive is set")
 
 
+def build_with_beta():
+    return rlcatalog.build(
+        OBS_SPACE,
+        TRIPLE,
+        {
+            **SMALL_MODEL,
+            "autoregressive_hiddens": [4, 8],
+            "custom_action_dist": {"action[2]": "beta"},
+        },
+    )
+
+
+def test_explanation_names_head_and_distributions_of_parts():
+    explanation = build_with_beta().explain().as_dict()
+
+    assert explanation["action_dist"]["chosen"] == "autoregressive"
+    assert explanation["head"]["chosen"] == "autoregressive"
+    assert explanation["head"]["distribution"] == "rlcatalog-autoregressive"
+    parts = {part["path"]: part["chosen"] for part in explanation["action_parts"]}
+    assert parts == {
+        "action": "multi_action",
+        "action[0]": "categorical",
+        "action[1]": "categorical",
+        "action[2]": "beta",
+    }
+
+
+def test_explanation_lists_stages_of_the_head():
+    explanation = build_with_beta().explain().as_dict()
+
+    stages = {
+        row["stage"]: row["shape"]
+        for row in explanation["shapes"]
+        if row["stage"].startswith("autoregressive")
+    }
+    # Three parts with 4 and 8 hidden units each, and 3, 2 and 2 parameters.
+    assert stages == {
+        "autoregressive: value": [],
+        "autoregressive: hidden 1 of the conditionals, masked": [3 * 4],
+        "autoregressive: hidden 2 of the conditionals, masked": [3 * 8],
+        "autoregressive: changes of the logits, masked": [3 + 2 + 2],
+        "autoregressive: logits of 3 parts, and context": [3 + 2 + 2 + 3 * 4],
+        "autoregressive: inputs": [3 + 2 + 2 + 3 * 4],
+    }
+
+
+def test_explanation_lists_config_keys_of_the_head():
+    explanation = build_with_beta().explain().as_dict()
+
+    assert set(explanation["head"]["config_keys"]) >= {
+        "use_autoregressive",
+        "autoregressive_hiddens",
+        "autoregressive_order",
+    }
+
+
+def test_explanation_says_why_the_head_is_not_chosen():
+    explanation = rlcatalog.explain(OBS_SPACE, TRIPLE).as_dict()
+
+    reasons = {
+        candidate["name"]: candidate["reason"] for candidate in explanation["head"]["candidates"]
+    }
+    assert explanation["head"]["chosen"] is None
+    assert reasons["autoregressive"] == "use_autoregressive is not set"
+    assert explanation["action_dist"]["chosen"] == "multi_action"
+
+
+# --- order of the parts ---------------------------------------------------------------------------
+
+#: Four choices and a Box.
 NESTED = Dict(
     {
         "arm": Tuple([Discrete(2), MultiDiscrete([2, 2])]),
@@ -266,17 +460,8 @@ NESTED = Dict(
         "toe": Box(-1, 1, (2,)),
     }
 )
-PATHS = [
-    "action['arm'][0]",
-    "action['arm'][1][0]",
-    "action['arm'][1][1]",
-    "action['leg']",
-    "action['toe']",
-]
-
-
-@pytest.mark.parametrize(
-    ("order", "expected"),
+each_order = pytest.mark.parametrize(
+    ("order", "drawn"),
     [
         ([], [0, 1, 2, 3, 4]),
         ([4, 0], [4, 0, 1, 2, 3]),
@@ -287,157 +472,144 @@ PATHS = [
         (["action"], [0, 1, 2, 3, 4]),
         ([np.int64(3)], [3, 0, 1, 2, 4]),
     ],
+    ids=str,
 )
-def test_the_order_is_given_by_number_path_or_key(ar, order, expected):
-    policy = ar.build(NESTED, "torch", {"autoregressive_order": order})
+
+
+def test_parts_of_nested_space():
+    assert paths_of(NESTED) == [
+        "action['arm'][0]",
+        "action['arm'][1][0]",
+        "action['arm'][1][1]",
+        "action['leg']",
+        "action['toe']",
+    ]
+
+
+@each_order
+def test_order_is_given_by_number_path_or_key(order, drawn):
+    policy = build_policy(NESTED, autoregressive_order=order)
+
     parts = policy.dist_class.options["layout"].parts
-    assert [part.path for part in parts] == [PATHS[i] for i in expected]
-    # The order of drawing is told by what depends on what: the last part's value moves no
-    # parameter.
-    dist, raw = ar.dist_of(policy, ar.observations(1)), np.zeros((1, 6), np.float32)
-    before = ar.array(dist.params_given(ar.tensor(raw, "torch")))
-    for place, column in zip(range(5), (0, 1, 2, 3, 4), strict=True):
-        moved = raw.copy()
-        moved[0, column] = 1
-        after = ar.array(dist.params_given(ar.tensor(moved, "torch")))
-        assert np.any(before != after) == (place != expected[-1]), place
+    assert [part.path for part in parts] == [paths_of(NESTED)[i] for i in drawn]
 
 
-def test_the_keys_of_a_dict_that_look_alike_are_told_apart(ar):
+@each_order
+def test_every_part_but_the_last_drawn_changes_parameters(order, drawn):
+    policy = build_policy(NESTED, autoregressive_order=order)
+    obs = random_observations(rows=1)
+    zeros = np.zeros((1, 6), np.float32)
+    params = compute_params(policy, obs, zeros)
+
+    for part in range(5):
+        moved = zeros.copy()
+        moved[0, part] = 1  # each part's first raw value stands in the column of its number
+        has_effect = (compute_params(policy, obs, moved) != params).any()
+        assert has_effect == (part != drawn[-1]), part
+
+
+@pytest.mark.parametrize(("key", "values"), [("a", 2), ("ab", 3), ("a'", 4)])
+def test_order_tells_similar_keys_apart(key, values):
     space = Dict({"a": Discrete(2), "ab": Discrete(3), "a'": Tuple([Discrete(4)])})
-    for key in space.spaces:
-        policy = ar.build(space, "torch", {"autoregressive_order": [key]})
-        first = policy.dist_class.options["layout"].parts[0]
-        assert first.counts == ({"a": 2, "ab": 3, "a'": 4}[key],), key
+
+    policy = build_policy(space, autoregressive_order=[key])
+
+    first_drawn = policy.dist_class.options["layout"].parts[0]
+    assert first_drawn.counts == (values,)
 
 
-REFUSED = {
-    "one part": (
-        Discrete(3),
-        {},
-        UnsupportedSpaceError,
-        r"action: autoregressive requires actions with several parts .*, but Discrete\(3\) has 1\."
-        r" Remove",
-    ),
-    "one box": (Box(-1, 1, (4,)), {}, UnsupportedSpaceError, r"but Box\(4,\) float32 has 1"),
-    "tuple of one": (
-        Tuple([Discrete(3)]),
-        {},
-        UnsupportedSpaceError,
-        r"has 1\. Remove use_autoregressive",
-    ),
-    "unknown path": (
-        PAIR,
-        {"autoregressive_order": ["action[7]"]},
-        ConfigError,
-        r"autoregressive_order: 'action\[7\]' is not a part of the action\. Did you mean"
-        r" 'action\[\d\]'\? Parts: action\[0\], action\[1\], action\[2\]\.",
-    ),
-    "unknown number": (
-        PAIR,
-        {"autoregressive_order": [3]},
-        ConfigError,
-        r"autoregressive_order: 3 is not a part",
-    ),
-    "negative number": (
-        PAIR,
-        {"autoregressive_order": [-1]},
-        ConfigError,
-        r"autoregressive_order: -1 is not a part",
-    ),
-    "twice": (
-        PAIR,
-        {"autoregressive_order": [1, "action[1]"]},
-        ConfigError,
-        r"'action\[1\]' is named twice",
-    ),
-    "no_final_linear": (
-        PAIR,
-        {"no_final_linear": True},
-        ConfigError,
-        "does not work with no_final_linear",
-    ),
-    "free_log_std": (
-        PAIR,
-        {"free_log_std": True},
-        ConfigError,
-        r"free_log_std trains .*; autoregressive, for Tuple",
-    ),
-    "another dist": (
-        MultiDiscrete([3, 3]),
-        {"custom_action_dist": "slate_multi_categorical"},
-        ConfigError,
-        r"use_autoregressive: the whole action has the distribution .*Slate.*choose the parts'"
-        r" distributions by path",
-    ),
-    "value without lstm": (
-        PAIR,
-        {**LSTM, "vf_share_layers": False, "vf_memory": "none"},
-        NotServedError,
-        r"vf_memory='none': AutoregressiveModel needs features of the same width .* The memory"
-        r"'s have 5, the trunk",
-    ),
-}
+# --- errors ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("case", REFUSED)
-def test_what_is_refused_says_why(ar, framework, case):
-    space, config, kind, says = REFUSED[case]
-    with pytest.raises(kind, match=says):
-        rlcatalog.build(ar.OBS, space, {**ar.SMALL, **config}, framework)
+@pytest.mark.parametrize(
+    ("space", "message"),
+    [
+        (Discrete(3), r"but Discrete\(3\) has 1\. Remove"),
+        (Box(-1, 1, (4,)), r"but Box\(4,\) float32 has 1"),
+        (Tuple([Discrete(3)]), r"has 1\. Remove use_autoregressive"),
+    ],
+    ids=["Discrete", "Box", "Tuple of one"],
+)
+def test_action_with_one_part_is_an_error(framework, space, message):
+    with pytest.raises(UnsupportedSpaceError, match=message) as caught:
+        rlcatalog.build(OBS_SPACE, space, SMALL_MODEL, framework)
+
+    assert "action: autoregressive requires actions with several parts" in str(caught.value)
 
 
-def test_a_distribution_without_its_model_is_refused(ar, framework):
-    policy = ar.build(PAIR, framework)
-    inputs = ar.dist_of(policy, ar.observations(2)).inputs
-    says = (
-        r"needs the model that computed its inputs, with layers that connect the parts"
-        r" \(`conditionals`\), found {}\."
-    )
-    with pytest.raises(ModelContractError, match=says.format("NoneType")):
-        policy.dist_class(inputs)
-    plain = rlcatalog.build(ar.OBS, PAIR, {"fcnet_hiddens": [4]}, framework).model
-    with pytest.raises(ModelContractError, match=says.format("FullyConnectedNetwork")):
-        policy.dist_class(inputs, plain)
+@pytest.mark.parametrize(
+    ("order", "message"),
+    [
+        (["action[7]"], r"'action\[7\]' is not a part of the action"),
+        ([3], "autoregressive_order: 3 is not a part"),
+        ([-1], "autoregressive_order: -1 is not a part"),
+        ([1, "action[1]"], r"'action\[1\]' is named twice"),
+    ],
+    ids=["unknown path", "unknown number", "negative number", "twice"],
+)
+def test_wrong_order_is_an_error(framework, order, message):
+    config = {**SMALL_MODEL, "autoregressive_order": order}
+
+    with pytest.raises(ConfigError, match=message):
+        rlcatalog.build(OBS_SPACE, TRIPLE, config, framework)
 
 
-def test_it_is_explained(ar):
-    config = {
-        **ar.SMALL,
-        "autoregressive_hiddens": [4, 8],
-        "custom_action_dist": {"action[2]": "beta"},
+def test_wrong_order_error_suggests_a_path():
+    config = {**SMALL_MODEL, "autoregressive_order": ["action[7]"]}
+
+    with pytest.raises(ConfigError, match=r"Did you mean 'action\[\d\]'\?") as caught:
+        rlcatalog.build(OBS_SPACE, TRIPLE, config)
+
+    assert str(caught.value).startswith("autoregressive_order: ")
+    assert "Parts: action[0], action[1], action[2]." in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"no_final_linear": True}, "does not work with no_final_linear"),
+        ({"free_log_std": True}, "free_log_std trains .*; autoregressive, for Tuple"),
+    ],
+    ids=["no_final_linear", "free_log_std"],
+)
+def test_incompatible_config_is_an_error(framework, config, message):
+    with pytest.raises(ConfigError, match=message):
+        rlcatalog.build(OBS_SPACE, TRIPLE, {**SMALL_MODEL, **config}, framework)
+
+
+def test_distribution_of_the_whole_action_is_an_error(framework):
+    config = {**SMALL_MODEL, "custom_action_dist": "slate_multi_categorical"}
+
+    with pytest.raises(ConfigError, match="choose the parts' distributions by path") as caught:
+        rlcatalog.build(OBS_SPACE, MultiDiscrete([3, 3]), config, framework)
+
+    assert "use_autoregressive: the whole action has the distribution" in str(caught.value)
+    assert "Slate" in str(caught.value)
+
+
+def test_value_without_memory_is_an_error(framework):
+    config = {**SMALL_MODEL, **LSTM, "vf_share_layers": False, "vf_memory": "none"}
+
+    with pytest.raises(NotServedError, match="needs features of the same width") as caught:
+        rlcatalog.build(OBS_SPACE, TRIPLE, config, framework)
+
+    assert "vf_memory='none': AutoregressiveModel" in str(caught.value)
+    assert "The memory's have 5, the trunk" in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["NoneType", "FullyConnectedNetwork"])
+def test_distribution_without_its_model_is_an_error(framework, name):
+    policy = build_policy(TRIPLE, framework)
+    inputs = distribution(policy, random_observations(rows=2)).inputs
+    models = {
+        "NoneType": None,
+        "FullyConnectedNetwork": rlcatalog.build(
+            OBS_SPACE, TRIPLE, {"fcnet_hiddens": [4]}, framework
+        ).model,
     }
-    policy = rlcatalog.build(ar.OBS, PAIR, config)
-    found = policy.explain().as_dict()
-    assert found["action_dist"]["chosen"] == found["head"]["chosen"] == "autoregressive"
-    assert found["head"]["distribution"] == "rlcatalog-autoregressive"
-    assert [(part["path"], part["chosen"]) for part in found["action_parts"]] == [
-        ("action", "multi_action"),
-        ("action[0]", "categorical"),
-        ("action[1]", "categorical"),
-        ("action[2]", "beta"),
-    ]
-    stages = [
-        (row["stage"], row["shape"])
-        for row in found["shapes"]
-        if row["stage"].startswith("autoreg")
-    ]
-    assert stages == [
-        ("autoregressive: value", []),
-        ("autoregressive: hidden 1 of the conditionals, masked", [12]),
-        ("autoregressive: hidden 2 of the conditionals, masked", [24]),
-        ("autoregressive: changes of the logits, masked", [3 + 2 + 2]),
-        ("autoregressive: logits of 3 parts, and context", [3 + 2 + 2 + 12]),
-        ("autoregressive: inputs", [3 + 2 + 2 + 12]),
-    ]
-    assert set(found["head"]["config_keys"]) >= {
-        "use_autoregressive",
-        "autoregressive_hiddens",
-        "autoregressive_order",
-    }
-    plain = rlcatalog.explain(ar.OBS, PAIR).as_dict()
-    assert plain["head"]["chosen"] is None
-    assert ("autoregressive", "use_autoregressive is not set") in [
-        (c["name"], c["reason"]) for c in plain["head"]["candidates"]
-    ]
-    assert plain["action_dist"]["chosen"] == "multi_action"
+
+    with pytest.raises(ModelContractError, match="needs the model that computed") as caught:
+        policy.dist_class(inputs, models[name])
+
+    message = f"with layers that connect the parts (`conditionals`), found {name}."
+    assert message in str(caught.value)

@@ -1,6 +1,4 @@
-"""PPO over actions whose parts depend on one another: what is stored scores as it was drawn, and
-updates work.
-"""
+"""PPO with autoregressive actions, in Python and on the command line."""
 
 from __future__ import annotations
 
@@ -10,27 +8,19 @@ from pathlib import Path
 import gymnasium as gym
 import numpy as np
 import pytest
+from autoregressive_policies import SMALL_MODEL, randomise_weights, to_numpy
 from command_line import rlcatalog
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, Tuple
 
 from rlcatalog_ppo import PPO
 from rlcatalog_ppo.learner import minibatches
 
-SHORT = {
-    "num_envs": 3,
-    "rollout_length": 16,
-    "minibatch_size": 16,
-    "num_epochs": 2,
-    "entropy_coeff": 0.01,
-    "seed": 0,
-}
+EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 LSTM = {"use_lstm": True, "lstm_cell_size": 5, "lstm_use_prev_action": True, "max_seq_len": 4}
 
 
 class Agree(gym.Env):
-    """Pays where both choices are the same, and for aiming at the middle; shows which values may be
-    chosen.
-    """
+    """Rewards two equal choices and an aim at the middle; one of three values is forbidden."""
 
     observation_space = Dict(
         {
@@ -42,76 +32,123 @@ class Agree(gym.Env):
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
-        self.left = 5
-        return self._look(), {}
+        self.steps_left = 5
+        return self._observe(), {}
 
     def step(self, action):
-        assert self.mask[action[0]]
-        assert self.mask[action[2]]
-        self.left -= 1
-        return (
-            self._look(),
-            float(action[0] == action[2]) - float(action[1][0] ** 2),
-            self.left == 0,
-            False,
-            {},
-        )
+        first, aim, second = action
+        assert self.mask[first]
+        assert self.mask[second]
+        self.steps_left -= 1
+        reward = float(first == second) - float(aim[0] ** 2)
+        return self._observe(), reward, self.steps_left == 0, False, {}
 
-    def _look(self):
+    def _observe(self):
         self.mask = np.ones(3, np.int8)
         self.mask[self.np_random.integers(3)] = 0
-        return {
-            "x": self.np_random.uniform(-1, 1, 2).astype(np.float32),
-            "action_mask": (self.mask, np.zeros(0, np.int8), self.mask),
-        }
+        x = self.np_random.uniform(-1, 1, 2).astype(np.float32)
+        return {"x": x, "action_mask": (self.mask, np.zeros(0, np.int8), self.mask)}
 
 
-@pytest.mark.parametrize(
+def build_ppo(framework, memory):
+    """Build PPO in the environment `Agree`, with random weights."""
+    model = {**SMALL_MODEL, "autoregressive_order": [2]}
+    if memory == "lstm":
+        model |= LSTM
+    algo = PPO(
+        Agree,
+        {
+            "framework": framework,
+            "model": model,
+            "num_envs": 3,
+            "rollout_length": 16,
+            "minibatch_size": 16,
+            "num_epochs": 2,
+            "entropy_coeff": 0.01,
+            "seed": 0,
+        },
+    )
+    randomise_weights(algo.policy.model)
+    return algo
+
+
+each_policy = pytest.mark.parametrize(
     ("framework", "memory"),
     [
         ("torch", "none"),
         ("torch", "lstm"),
-        *(pytest.param("tf", memory, marks=pytest.mark.attack) for memory in ("none", "lstm")),
+        pytest.param("tf", "none", marks=pytest.mark.attack),
+        pytest.param("tf", "lstm", marks=pytest.mark.attack),
     ],
 )
-def test_ppo_scores_what_is_stored_as_it_was_drawn_and_learns_from_it(ar, framework, memory):
-    model = {**ar.SMALL, "autoregressive_order": [2], **(LSTM if memory == "lstm" else {})}
-    algo = PPO(Agree, {**SHORT, "framework": framework, "model": model})
-    ar.randomise(algo.policy.model)
+
+
+@each_policy
+def test_ppo_scores_stored_actions_as_they_were_drawn(framework, memory):
+    algo = build_ppo(framework, memory)
+
     rollout = algo._collector.collect(16)
-    batch = rollout.batch(0.9, 0.9, dist_inputs=True)
+    batch = rollout.batch(0.9, 0.9, dist_inputs=True)  # discount and GAE's lambda
+
     for part in minibatches(batch, 16, np.random.default_rng(0)):
-        found = algo.policy.evaluate(part)
-        np.testing.assert_allclose(ar.array(found.logp), part["logp"], rtol=1e-3, atol=1e-4)
-        np.testing.assert_allclose(ar.array(found.kl), 0, atol=1e-4)
-    before = algo.policy.model.get_weights()
+        evaluation = algo.policy.evaluate(part)
+        np.testing.assert_allclose(to_numpy(evaluation.logp), part["logp"], rtol=1e-3, atol=1e-4)
+        np.testing.assert_allclose(to_numpy(evaluation.kl), 0, atol=1e-4)
+    algo.stop()
+
+
+@each_policy
+def test_ppo_trains_every_weight(framework, memory):
+    algo = build_ppo(framework, memory)
+    weights_before = algo.policy.model.get_weights()
+
     for _ in range(3):
         result = algo.train()
+
     learner = result["info"]["learner"]
-    assert np.isfinite([value for value in learner.values() if isinstance(value, float)]).all()
+    numbers = [value for value in learner.values() if isinstance(value, float)]
+    assert np.isfinite(numbers).all()
     assert 0 < abs(learner["kl"]) < 0.5
-    after = algo.policy.model.get_weights()
-    assert [name for name in before if np.array_equal(before[name], after[name])] == []
+    weights_after = algo.policy.model.get_weights()
+    for name, weight in weights_before.items():
+        assert not np.array_equal(weight, weights_after[name]), name
+    algo.stop()
+
+
+@each_policy
+def test_ppo_evaluates_episodes(framework, memory):
+    algo = build_ppo(framework, memory)
+
     assert len(algo.evaluate(3)) == 3
     algo.stop()
 
 
-def test_the_command_line_trains_and_evaluates(tmp_path):
-    """In the example's environment, with the key alone."""
-    examples = Path(__file__).resolve().parents[3] / "examples"
-    where, out = "autoregressive_action_dist:Duet-v0", str(tmp_path / "run")
+# --- command line, in the environment of an example -----------------------------------------------
 
-    def command(*arguments):
-        found = rlcatalog(*arguments, cwd=examples)
-        assert found.returncode == 0, found.stderr
-        return found.stdout
+ENV_ID = "autoregressive_action_dist:Duet-v0"
+MODEL_OPTIONS = ["--model", "use_autoregressive=true", "--model", "fcnet_hiddens=[8]"]
 
-    asked = ["--model", "use_autoregressive=true", "--model", "fcnet_hiddens=[8]"]
-    assert (
-        json.loads(command("explain", where, *asked, "--json"))["head"]["chosen"]
-        == "autoregressive"
-    )
+
+def run_command(*arguments):
+    """Run `rlcatalog` in the folder of examples, and return its output."""
+    result = rlcatalog(*arguments, cwd=EXAMPLES)
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+def test_command_explains_the_head():
+    output = run_command("explain", ENV_ID, *MODEL_OPTIONS, "--json")
+
+    assert json.loads(output)["head"]["chosen"] == "autoregressive"
+
+
+def test_commands_train_and_evaluate(tmp_path):
+    out = str(tmp_path / "run")
     small = ["--set", "rollout_length=32", "--set", "minibatch_size=64"]
-    command("train", where, "--steps", "256", "--out", out, *asked, *small)
-    play = ("evaluate", out, "--episodes", "2", "--import", "autoregressive_action_dist")
-    assert "mean return" in command(*play)
+
+    run_command("train", ENV_ID, "--steps", "256", "--out", out, *MODEL_OPTIONS, *small)
+    output = run_command(
+        "evaluate", out, "--episodes", "2", "--import", "autoregressive_action_dist"
+    )
+
+    assert "mean return" in output
