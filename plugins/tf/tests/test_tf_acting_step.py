@@ -1,4 +1,4 @@
-"""The acting step of TensorFlow's backend, on tensors, against SciPy and the bare model."""
+"""The acting step of TensorFlow's backend, against SciPy and the bare model."""
 
 from __future__ import annotations
 
@@ -12,77 +12,106 @@ tf = pytest.importorskip("tensorflow")
 import rlcatalog  # noqa: E402
 from rlcatalog.errors import ModelContractError  # noqa: E402
 
-ROWS = 6
-OBS = Box(-1, 1, (3,), np.float32)
+
+def build_policy():
+    """Build a policy with observations of three values and four actions."""
+    obs_space = Box(-1, 1, (3,), np.float32)
+    return rlcatalog.build(obs_space, Discrete(4), {"fcnet_hiddens": [8]}, "tf")
+
+
+def random_observations():
+    return tf.constant(np.random.default_rng(0).uniform(-1, 1, (6, 3)).astype(np.float32))
 
 
 @pytest.fixture(scope="module")
 def policy():
-    return rlcatalog.build(OBS, Discrete(4), {"fcnet_hiddens": [8]}, "tf")
+    return build_policy()
 
 
 @pytest.fixture(scope="module")
 def outputs(policy):
-    obs = np.random.default_rng(0).uniform(-1, 1, (ROWS, 3)).astype(np.float32)
-    return policy.model({"obs": tf.constant(obs)})[0]
+    """Logits of the policy's model for six observations."""
+    return policy.model({"obs": random_observations()})[0]
 
 
-@pytest.mark.parametrize("traced", [False, True])
-@pytest.mark.parametrize("explore", [True, False])
-def test_a_step_returns_actions_and_their_density_the_value_and_the_inputs(policy, explore, traced):
-    obs = np.random.default_rng(1).uniform(-1, 1, (ROWS, 3)).astype(np.float32)
+@pytest.fixture(params=[False, True], ids=["eager", "traced"])
+def step(policy, request):
+    """The backend's step without its memory, which is empty, as a function of (obs, explore)."""
 
-    def step(obs):
+    def run_step(obs, explore):
         sample, logp, value, params, memory = policy.backend.step({"obs": obs}, [], None, explore)
         assert memory == []
         return sample, logp, value, params
 
-    run = tf.function(step, autograph=False) if traced else step
-    sample, logp, value, params = (part.numpy() for part in run(tf.constant(obs)))
-    expected = policy.model({"obs": tf.constant(obs)})[0].numpy()
-    np.testing.assert_allclose(params, expected, rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(
-        logp, log_softmax(expected, 1)[np.arange(ROWS), sample], rtol=1e-5, atol=1e-6
-    )
-    np.testing.assert_allclose(value, policy.model.value_function().numpy(), rtol=1e-5, atol=1e-6)
-    if not explore:
-        np.testing.assert_array_equal(sample, expected.argmax(1))
+    return tf.function(run_step, autograph=False) if request.param else run_step
 
 
-def test_a_tensor_decides_between_the_sample_and_the_most_likely_action(policy, outputs):
-    likely, logp, _ = policy.backend.draw(outputs, None, tf.constant(False), ROWS)
-    np.testing.assert_array_equal(likely, outputs.numpy().argmax(1))
-    np.testing.assert_allclose(logp, log_softmax(outputs.numpy(), 1).max(1), rtol=1e-5)
-    drawn = [
-        policy.backend.draw(outputs, None, tf.constant(True), ROWS)[0].numpy() for _ in range(20)
-    ]
-    assert not all(np.array_equal(one, likely) for one in drawn)
+@pytest.mark.parametrize("explore", [True, False])
+def test_step_returns_logp_value_and_inputs_of_the_model(policy, step, explore):
+    obs = random_observations()
+
+    sample, logp, value, params = step(obs, explore)
+
+    logits = policy.model({"obs": obs})[0].numpy()
+    expected_logp = log_softmax(logits, axis=1)[np.arange(6), sample.numpy()]
+    near = {"rtol": 1e-5, "atol": 1e-6}
+    np.testing.assert_allclose(params, logits, **near)
+    np.testing.assert_allclose(logp, expected_logp, **near)
+    np.testing.assert_allclose(value, policy.model.value_function().numpy(), **near)
 
 
-def test_what_a_mask_forbids_is_never_drawn(policy, outputs):
-    mask = tf.constant([[False, True, False, True]] * ROWS)
-    for explore in (True, False, tf.constant(True)):
-        sample, logp, params = (
-            part.numpy() for part in policy.backend.draw(outputs, mask, explore, ROWS)
-        )
-        assert set(sample.tolist()) <= {1, 3}
-        allowed = log_softmax(outputs.numpy()[:, [1, 3]], 1)
-        np.testing.assert_allclose(
-            logp, allowed[np.arange(ROWS), (sample - 1) // 2], rtol=1e-5, atol=1e-6
-        )
-        assert (params[:, [0, 2]] == np.finfo(np.float32).min).all()
+def test_step_without_exploring_returns_most_likely_action(policy, step, outputs):
+    sample, *_ = step(random_observations(), False)
+
+    np.testing.assert_array_equal(sample, outputs.numpy().argmax(1))
 
 
-def test_outputs_of_another_shape_are_refused(policy, outputs):
+def test_draw_with_false_tensor_returns_most_likely_action(policy, outputs):
+    sample, logp, _ = policy.backend.draw(outputs, None, tf.constant(False), 6)
+
+    np.testing.assert_array_equal(sample, outputs.numpy().argmax(1))
+    np.testing.assert_allclose(logp, log_softmax(outputs.numpy(), axis=1).max(1), rtol=1e-5)
+
+
+def test_draw_with_true_tensor_samples(policy, outputs):
+    samples = [policy.backend.draw(outputs, None, tf.constant(True), 6)[0] for _ in range(20)]
+
+    most_likely = outputs.numpy().argmax(1)
+    assert not all(np.array_equal(sample.numpy(), most_likely) for sample in samples)
+
+
+@pytest.mark.parametrize(
+    "make_explore",
+    [lambda: True, lambda: False, lambda: tf.constant(True)],
+    ids=["True", "False", "tensor"],
+)
+def test_draw_with_mask_returns_allowed_actions(policy, outputs, make_explore):
+    mask = tf.constant([[False, True, False, True]] * 6)
+
+    sample, logp, params = policy.backend.draw(outputs, mask, make_explore(), 6)
+
+    # Actions 1 and 3 are the first and second of the allowed ones.
+    sample = sample.numpy()
+    allowed_logp = log_softmax(outputs.numpy()[:, [1, 3]], axis=1)
+    expected_logp = allowed_logp[np.arange(6), (sample - 1) // 2]
+    assert set(sample.tolist()) <= {1, 3}
+    np.testing.assert_allclose(logp, expected_logp, rtol=1e-5, atol=1e-6)
+    assert (params.numpy()[:, [0, 2]] == np.finfo(np.float32).min).all()
+
+
+def test_draw_from_outputs_with_wrong_number_of_rows_is_an_error(policy, outputs):
     with pytest.raises(ModelContractError, match=r"must return outputs of shape \[7, 4\]"):
-        policy.backend.draw(outputs, None, True, ROWS + 1)
+        policy.backend.draw(outputs, None, True, 7)
 
 
-def test_a_frozen_policy_shows_what_its_policy_has_become():
-    """TensorFlow's policies act no faster frozen; a move to a device makes their model anew."""
-    policy = rlcatalog.build(OBS, Discrete(4), {"fcnet_hiddens": [8]}, "tf")
-    frozen, former = policy.freeze(), policy.model
-    policy.to("/cpu:0")
-    assert policy.model is not former
+def test_frozen_policy_follows_a_move_of_its_policy():
+    policy = build_policy()
+    frozen = policy.freeze()
+    model_before = policy.model
+
+    policy.to("/cpu:0")  # which builds the model again
+
+    assert policy.model is not model_before
     assert frozen.model is policy.model
-    assert (frozen.device, frozen.backend) == ("/cpu:0", policy.backend)
+    assert frozen.device == "/cpu:0"
+    assert frozen.backend == policy.backend

@@ -1,4 +1,4 @@
-"""The contract on paper: models in TensorFlow, as RLlib's page writes them."""
+"""Custom models in TensorFlow: Keras models as in RLlib's documentation, layers and variables."""
 
 from __future__ import annotations
 
@@ -19,35 +19,39 @@ from rlcatalog_tf import TFModelV2, normc_initializer
 
 pytestmark = pytest.mark.usefixtures("one_thread", "seeded")
 
-BOX, TWO = spaces.Box(-1, 1, (4,), np.float32), Discrete(2)
-NESTED = spaces.Dict(
-    {"cart": BOX, "task": Tuple([Discrete(3), spaces.Box(0, 1, (2, 2), np.float32)])}
-)
+BOX = spaces.Box(-1, 1, (4,), np.float32)
+TWO_ACTIONS = Discrete(2)
 
 
-def observations(space=BOX, n=6, seed=0):
-    space.seed(seed)
-    return [space.sample() for _ in range(n)]
+def sample_observations(space=BOX):
+    """Return six observations."""
+    space.seed(0)
+    return [space.sample() for _ in range(6)]
 
 
-class MyKerasModel(TFModelV2):
-    """The seeds' MyModelClass(TFModelV2)."""
+def build_policy(catalog, model, obs_space=BOX):
+    return rlcatalog.build(obs_space, TWO_ACTIONS, {"custom_model": model}, catalog=catalog)
+
+
+# --- Keras models ---------------------------------------------------------------------------------
+
+
+class KerasModel(TFModelV2):
+    """The Keras model of RLlib's documentation: a hidden layer, logits and a value."""
 
     def __init__(self, *args, **kwargs):
-        super(MyKerasModel, self).__init__(*args, **kwargs)  # noqa: UP008
-        input_layer = tf.keras.layers.Input(shape=self.obs_space.shape, name="observations")
-        hidden_layer = tf.keras.layers.Dense(16, activation="tanh")(input_layer)
-        output_layer = tf.keras.layers.Dense(
+        super(KerasModel, self).__init__(*args, **kwargs)  # noqa: UP008
+        inputs = tf.keras.layers.Input(shape=self.obs_space.shape, name="observations")
+        hidden = tf.keras.layers.Dense(16, activation="tanh")(inputs)
+        logits = tf.keras.layers.Dense(
             self.num_outputs, kernel_initializer=normc_initializer(0.01)
-        )(hidden_layer)
-        value_layer = tf.keras.layers.Dense(1, kernel_initializer=normc_initializer(1.0))(
-            hidden_layer
-        )
-        self.base_model = tf.keras.Model(input_layer, [output_layer, value_layer])
+        )(hidden)
+        value = tf.keras.layers.Dense(1, kernel_initializer=normc_initializer(1.0))(hidden)
+        self.base_model = tf.keras.Model(inputs, [logits, value])
         self.register_variables(self.base_model.variables)
 
     def forward(self, input_dict, state, seq_lens):
-        self.seen = input_dict
+        self.last_input = input_dict
         model_out, self._value_out = self.base_model(input_dict["obs_flat"])
         return model_out, state
 
@@ -55,65 +59,134 @@ class MyKerasModel(TFModelV2):
         return tf.reshape(self._value_out, [-1])
 
 
-@pytest.mark.parametrize("space", [BOX, NESTED], ids=["box", "dict"])
-def test_a_keras_model_builds_acts_and_trains(catalog, space):
-    policy = rlcatalog.build(space, TWO, {"custom_model": MyKerasModel}, catalog=catalog)
-    assert policy.framework == "tf"  # a custom class decides
-    model, obs = policy.model, observations(space)
-    assert len(model.variables()) == len(model.trainable_variables()) == 6
-    assert len(set(model.variables(as_dict=True))) == 6
-    step = policy.act(obs)
-    batch = {"obs": policy.preprocess(obs), "raw_action": step.raw_action}
-    optimizer = tf.keras.optimizers.SGD(0.1)
-    with tf.GradientTape() as tape:
-        found = policy.evaluate(batch)
-        loss = tf.reduce_mean(found.value**2) - tf.reduce_mean(found.logp)
-    np.testing.assert_allclose(found.logp, step.logp, rtol=1e-5)
-    np.testing.assert_allclose(found.value, step.value, rtol=1e-5, atol=1e-6)
-    if space is NESTED:
-        assert list(model.seen["obs"]) == ["cart", "task"]
-        assert model.seen["obs"]["task"][1].shape == (6, 2, 2)
-    gradients = tape.gradient(loss, model.trainable_variables())
-    assert all(gradient is not None for gradient in gradients)
-    optimizer.apply_gradients(zip(gradients, model.trainable_variables(), strict=True))
-    assert tf.reduce_mean(policy.evaluate(batch).logp) > tf.reduce_mean(found.logp)
-    # Acting was traced before; it sees the new weights, and makes no variables.
-    again = policy.act(obs, explore=False)
-    np.testing.assert_allclose(
-        again.dist_inputs, policy.evaluate(batch).dist.inputs, rtol=1e-5, atol=1e-6
-    )
+NESTED = spaces.Dict(
+    {"cart": BOX, "task": Tuple([Discrete(3), spaces.Box(0, 1, (2, 2), np.float32)])}
+)
+each_space = pytest.mark.parametrize("space", [BOX, NESTED], ids=["box", "dict"])
+
+
+@each_space
+def test_keras_model_decides_the_framework(catalog, space):
+    assert build_policy(catalog, KerasModel, space).framework == "tf"
+
+
+@each_space
+def test_keras_model_has_its_six_variables(catalog, space):
+    model = build_policy(catalog, KerasModel, space).model
+
+    # Three layers have a weight and a bias each.
     assert len(model.variables()) == 6
+    assert len(model.trainable_variables()) == 6
+    assert len(set(model.variables(as_dict=True))) == 6
 
 
-def test_names_of_keras_variables_do_not_depend_on_what_was_built_before():
-    one, other = (MyKerasModel(BOX, TWO, 2, {}, "n") for _ in range(2))
-    weights = one.get_weights()
-    assert list(weights) == list(other.get_weights())
-    other.set_weights(weights)
-    x = tf.constant(np.stack(observations()))
-    np.testing.assert_allclose(one({"obs": x})[0], other({"obs": x})[0], rtol=1e-6)
-    # Registered or not, a variable is named by where it stands, and dense kernels are laid out as
-    # PyTorch's: [out, in].
+@each_space
+def test_policy_with_keras_model_evaluates_its_actions(catalog, space):
+    policy = build_policy(catalog, KerasModel, space)
+    obs = sample_observations(space)
+
+    step = policy.act(obs)
+    evaluation = policy.evaluate({"obs": policy.preprocess(obs), "raw_action": step.raw_action})
+
+    np.testing.assert_allclose(evaluation.logp, step.logp, rtol=1e-5)
+    np.testing.assert_allclose(evaluation.value, step.value, rtol=1e-5, atol=1e-6)
+
+
+def test_keras_model_gets_nested_observations(catalog):
+    policy = build_policy(catalog, KerasModel, NESTED)
+    obs = sample_observations(NESTED)
+    step = policy.act(obs)
+
+    policy.evaluate({"obs": policy.preprocess(obs), "raw_action": step.raw_action})
+
+    restored = policy.model.last_input["obs"]
+    assert list(restored) == ["cart", "task"]
+    assert restored["task"][1].shape == (6, 2, 2)
+
+
+def train_one_step(policy, batch):
+    """Make the actions of a batch more likely."""
+    weights = policy.model.trainable_variables()
+    with tf.GradientTape() as tape:
+        evaluation = policy.evaluate(batch)
+        loss = tf.reduce_mean(evaluation.value**2) - tf.reduce_mean(evaluation.logp)
+    gradients = tape.gradient(loss, weights)
+    assert all(gradient is not None for gradient in gradients)
+    tf.keras.optimizers.SGD(0.1).apply_gradients(zip(gradients, weights, strict=True))
+
+
+@each_space
+def test_gradient_step_of_keras_model_makes_actions_more_likely(catalog, space):
+    policy = build_policy(catalog, KerasModel, space)
+    obs = sample_observations(space)
+    batch = {"obs": policy.preprocess(obs), "raw_action": policy.act(obs).raw_action}
+    logp_before = tf.reduce_mean(policy.evaluate(batch).logp)
+
+    train_one_step(policy, batch)
+
+    assert tf.reduce_mean(policy.evaluate(batch).logp) > logp_before
+
+
+@each_space
+def test_traced_acting_sees_trained_weights(catalog, space):
+    policy = build_policy(catalog, KerasModel, space)
+    obs = sample_observations(space)
+    batch = {"obs": policy.preprocess(obs), "raw_action": policy.act(obs).raw_action}
+
+    train_one_step(policy, batch)  # after acting was traced
+    step = policy.act(obs, explore=False)
+
+    expected = policy.evaluate(batch).dist.inputs
+    np.testing.assert_allclose(step.dist_inputs, expected, rtol=1e-5, atol=1e-6)
+    assert len(policy.model.variables()) == 6  # no new ones
+
+
+def make_keras_model():
+    return KerasModel(BOX, TWO_ACTIONS, 2, {}, "name")
+
+
+def test_keras_variable_names_do_not_depend_on_earlier_models():
+    first = make_keras_model()
+    second = make_keras_model()
+
+    assert list(first.get_weights()) == list(second.get_weights())
+
+
+def test_keras_variables_are_named_by_their_place():
+    weights = make_keras_model().get_weights()
+
     assert all(name.startswith("base_model.") for name in weights)
-    assert sorted(array.shape for array in weights.values()) == [
-        (1,),
-        (1, 16),
-        (2,),
-        (2, 16),
-        (16,),
-        (16, 4),
-    ]
 
 
-def test_initialisers_with_rllibs_signature_serve_keras():
-    kernel = MyKerasModel(BOX, TWO, 2, {}, "n").base_model.layers[-1].kernel.numpy()  # [in, out]
-    np.testing.assert_allclose(np.linalg.norm(kernel, axis=0), 1.0, rtol=1e-5)
+def test_kernels_of_keras_layers_are_laid_out_as_in_pytorch():
+    weights = make_keras_model().get_weights()
+
+    # [out, in] and [out] of the value, the logits and the hidden layer.
+    shapes = sorted(array.shape for array in weights.values())
+    assert shapes == [(1,), (1, 16), (2,), (2, 16), (16,), (16, 4)]
 
 
-class Layers(TFModelV2):
-    """Keras layers, a raw variable, and such in lists and dicts, as attributes; nothing is
-    registered.
-    """
+def test_weights_of_keras_model_are_copied():
+    model = make_keras_model()
+    other = make_keras_model()
+    obs = tf.constant(np.stack(sample_observations()))
+
+    other.set_weights(model.get_weights())
+
+    np.testing.assert_allclose(model({"obs": obs})[0], other({"obs": obs})[0], rtol=1e-6)
+
+
+def test_normc_initializer_normalises_kernels_of_keras():
+    value_kernel = make_keras_model().base_model.layers[-1].kernel.numpy()  # [in, out]
+
+    np.testing.assert_allclose(np.linalg.norm(value_kernel, axis=0), 1.0, rtol=1e-5)
+
+
+# --- layers and variables in attributes -----------------------------------------------------------
+
+
+class LayersInAttributes(TFModelV2):
+    """Has layers and a variable as attributes, in a list and in a dict; none are registered."""
 
     def __init__(self, *args):
         super().__init__(*args)
@@ -127,14 +200,22 @@ class Layers(TFModelV2):
         return self.rest[1]["last"](self.rest[0](x)) * self.scale, state
 
 
-def test_variables_are_found_wherever_they_stand(catalog):
-    policy = rlcatalog.build(BOX, TWO, {"custom_model": Layers}, catalog=catalog)
+def test_variables_in_attributes_are_found(catalog):
+    model = build_policy(catalog, LayersInAttributes).model
+
+    # Weights and biases of three layers, the scale, and of the norm: scale, offset, mean, variance
+    # and the count that PyTorch's has.
+    assert len(model.get_weights()) == 6 + 1 + 5
+    assert len(model.trainable_variables()) == 6 + 1 + 2
+
+
+def test_acting_does_not_change_variable_names(catalog):
+    policy = build_policy(catalog, LayersInAttributes)
     names = list(policy.model.get_weights())
-    # Of the norm also the count that PyTorch's has.
-    assert len(names) == len(set(names)) == 6 + 1 + 5
-    assert len(policy.model.trainable_variables()) == 6 + 1 + 2
-    policy.act(observations())
-    policy.act(observations(), explore=False)
+
+    policy.act(sample_observations())
+    policy.act(sample_observations(), explore=False)
+
     assert list(policy.model.get_weights()) == names
 
 
@@ -167,36 +248,56 @@ class HoldsParts(TFModelV2):
         return self._value
 
 
-def test_variables_of_objects_of_any_class_are_trained_saved_and_restored(catalog, tmp_path):
-    catalog.register_model("holder", HoldsParts)
-    policy, obs = (
-        rlcatalog.build(BOX, TWO, {"custom_model": "holder"}, catalog=catalog),
-        observations(),
-    )
-    names = [
+@pytest.fixture
+def policy_with_parts(catalog):
+    """A policy whose model has its variables in objects of other classes."""
+    catalog.register_model("holds_parts", HoldsParts)
+    return build_policy(catalog, "holds_parts")
+
+
+def test_variables_of_objects_are_named_by_their_place(policy_with_parts):
+    assert set(policy_with_parts.model.get_weights()) == {
         "parts.bias",
         "parts.nested.dense.0.weight",
         "parts.nested.dense.0.bias",
         "parts.nested.slots.scale",
-    ]
-    assert sorted(policy.model.get_weights()) == sorted(names)
+    }
+
+
+def test_variables_of_objects_have_gradients(policy_with_parts):
+    obs = policy_with_parts.preprocess(sample_observations())
+    variables = policy_with_parts.model.trainable_variables(as_dict=True)
+
     with tf.GradientTape() as tape:
-        found = policy.evaluate(
-            {"obs": policy.preprocess(obs), "raw_action": np.zeros((len(obs), 1), np.int64)}
+        evaluation = policy_with_parts.evaluate(
+            {"obs": obs, "raw_action": np.zeros((6, 1), np.int64)}
         )
-        loss = tf.reduce_sum(found.logp + tf.square(found.value))
-    variables = policy.model.trainable_variables(as_dict=True)
-    assert all(grad is not None for grad in tape.gradient(loss, variables).values())
-    for variable in variables.values():
+        loss = tf.reduce_sum(evaluation.logp + tf.square(evaluation.value))
+    gradients = tape.gradient(loss, variables)
+
+    assert len(variables) == 4
+    for name, gradient in gradients.items():
+        assert gradient is not None, name
+
+
+def test_variables_of_objects_are_saved_and_loaded(policy_with_parts, catalog, tmp_path):
+    obs = sample_observations()
+    for variable in policy_with_parts.model.trainable_variables():
         variable.assign_add(tf.ones_like(variable))
-    before = policy.act(obs, explore=False)
-    policy.save(tmp_path)
-    after = load(tmp_path, catalog=catalog).act(obs, explore=False)
-    np.testing.assert_array_equal(after.dist_inputs, before.dist_inputs)
-    np.testing.assert_array_equal(after.value, before.value)
+
+    policy_with_parts.save(tmp_path)
+    loaded = load(tmp_path, catalog=catalog)
+
+    expected = policy_with_parts.act(obs, explore=False)
+    step = loaded.act(obs, explore=False)
+    np.testing.assert_array_equal(step.dist_inputs, expected.dist_inputs)
+    np.testing.assert_array_equal(step.value, expected.value)
 
 
-LEGACY = """
+# --- legacy Keras ---------------------------------------------------------------------------------
+
+#: Checks names, shapes, copies and results of a model with layers of tf_keras.
+LEGACY_PROGRAM = """
 import gymnasium as gym, numpy as np, rlcatalog
 from rlcatalog_tf import TFModelV2, tf
 
@@ -249,38 +350,45 @@ print("done")
 """
 
 
-@pytest.mark.attack  # in a process, for a version of Keras is chosen once
+@pytest.mark.attack  # in a process, because a version of Keras is chosen once
 def test_layers_of_legacy_keras_keep_their_weights():
     pytest.importorskip("tf_keras")
-    done = subprocess.run(
-        [sys.executable, "-c", LEGACY],
+
+    result = subprocess.run(
+        [sys.executable, "-c", LEGACY_PROGRAM],
         env={**os.environ, "TF_USE_LEGACY_KERAS": "1"},
         capture_output=True,
         text=True,
     )
-    assert done.stdout.strip().endswith("done"), done.stderr[-2000:]
+
+    assert result.stdout.strip().endswith("done"), result.stderr[-2000:]
 
 
-def test_a_value_of_a_keras_model_outside_its_trace_is_refused(catalog):
-    policy = rlcatalog.build(BOX, TWO, {"custom_model": MyKerasModel}, catalog=catalog)
-    policy.act(observations())
-    with pytest.raises(
-        StaleOutputError, match=r"MyKerasModel\.value_function\(\) belongs to the last forward pass"
-    ):
+# --- errors ---------------------------------------------------------------------------------------
+
+
+def test_value_function_outside_the_trace_is_an_error(catalog):
+    policy = build_policy(catalog, KerasModel)
+    policy.act(sample_observations())  # in a trace, which is over
+
+    with pytest.raises(StaleOutputError, match="belongs to the last forward pass") as caught:
         policy.model.value_function()
 
+    assert "KerasModel.value_function()" in str(caught.value)
 
-def test_a_typed_error_inside_a_function_of_tensorflow_keeps_its_type():
-    model = MyKerasModel(BOX, TWO, 2, {}, "n")
 
-    @tf.function  # AutoGraph rewrites errors it cannot rebuild
+def test_error_inside_tf_function_keeps_its_type():
+    model = make_keras_model()
+
+    @tf.function  # AutoGraph rewrites errors that it cannot rebuild
     def forward(x):
         model({"obs": x})
 
     @tf.function
-    def elsewhere():
+    def value_in_another_trace():
         return model.value_function()
 
     forward(tf.zeros([1, 4]))
+
     with pytest.raises(StaleOutputError):
-        elsewhere()
+        value_in_another_trace()

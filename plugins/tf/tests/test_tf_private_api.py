@@ -61,16 +61,17 @@ def test_tracker_accepts_new_layers_after_unlock():
 @pytest.mark.parametrize("library", ["keras", "tf_keras"])
 def test_functional_models_are_told_from_other_models(library):
     module = pytest.importorskip(library)
-    given = module.layers.Input((3,))
+    inputs = module.layers.Input((3,))
 
-    class Own(module.Model):
+    class Subclass(module.Model):
         pass
 
-    functional = module.Model(given, module.layers.Dense(2)(given))
+    functional = module.Model(inputs, module.layers.Dense(2)(inputs))
+    sequential = module.Sequential([module.layers.Dense(2)])
 
     assert private_api.is_functional(functional), f"{VERSIONS}, {library} {module.__version__}"
-    assert not private_api.is_functional(module.Sequential([module.layers.Dense(2)])), VERSIONS
-    assert not private_api.is_functional(Own()), VERSIONS
+    assert not private_api.is_functional(sequential), VERSIONS
+    assert not private_api.is_functional(Subclass()), VERSIONS
 
 
 def test_internal_attributes_hold_the_records_of_tensorflow():
@@ -83,10 +84,10 @@ def test_internal_attributes_hold_the_records_of_tensorflow():
 
     internal = {name for name in attributes if private_api.is_internal(name)}
     assert internal, f"{VERSIONS}: the records have another prefix"
-    # Only records are lists and dicts; they lead to the same variable a second time.
+    # Of the others only the variable is one: lists and dicts, which lead to it again, are records.
     kinds = (tf.Variable, list, dict)
-    own = {name for name in attributes.keys() - internal if isinstance(attributes[name], kinds)}
-    assert own == {"count"}, VERSIONS
+    others = {name for name in attributes.keys() - internal if isinstance(attributes[name], kinds)}
+    assert others == {"count"}, VERSIONS
 
 
 def test_outer_graph_is_the_graph_around_an_inner_function():
@@ -116,15 +117,16 @@ def test_inner_graphs_show_the_operations_of_called_functions():
         tf.TensorSpec([], tf.float32)
     )
 
-    assert not [op for op in program.graph.get_operations() if "Random" in op.type], VERSIONS
-    drawn = [
-        op
-        for graph in private_api.inner_graphs(program.graph)
-        for op in graph.get_operations()
-        if "Random" in op.type
-    ]
-    assert drawn, f"{VERSIONS}: the operations of an inner function are hidden"
-    assert "test_tf_private_api" in str(drawn[0].traceback), VERSIONS
+    inner_operations = []
+    for graph in private_api.inner_graphs(program.graph):
+        inner_operations += graph.get_operations()
+
+    # The outer graph only calls the function; the random number is drawn in the inner one.
+    random_outside = [op for op in program.graph.get_operations() if "Random" in op.type]
+    random_inside = [op for op in inner_operations if "Random" in op.type]
+    assert not random_outside, VERSIONS
+    assert random_inside, f"{VERSIONS}: the operations of an inner function are hidden"
+    assert "test_tf_private_api" in str(random_inside[0].traceback), VERSIONS
 
 
 def test_with_constants_leaves_no_variables():
