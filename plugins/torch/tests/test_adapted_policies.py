@@ -1,6 +1,4 @@
-"""Policies with a class of `torch.distributions`: built, acting, learning, saved, frozen and
-exported.
-"""
+"""Policies with a class of `torch.distributions`: acting, training, saving and exporting."""
 
 from __future__ import annotations
 
@@ -17,120 +15,161 @@ import rlcatalog
 from rlcatalog.errors import NoClosedFormError, NotServedError, SavedPolicyError
 from rlcatalog_ppo import PPO
 
+OBSERVATIONS = np.array([[0.5, -0.5], [-1.0, 1.0]], np.float32)
+
 
 @pytest.fixture(autouse=True)
-def validated():
+def _validate_arguments():
     """Let PyTorch check the arguments of distributions, as it does by default: TorchRL and skrl,
     which other tests import, switch the checks off for the whole process.
     """
     td.Distribution.set_default_validate_args(True)
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_one_is_built_acts_is_evaluated_and_learns(catalog, case):
-    space, config = CASES[case][1], register(catalog, case)
-    policy = rlcatalog.build(env=Anything(space), config=config, catalog=catalog)
-    observations = np.array([[0.5, -0.5], [-1.0, 1.0]], np.float32)
-    step = policy.act(observations)
-    assert all(space.contains(action) for action in list(step.action))
-    scores = policy.evaluate(
-        {"obs": policy.preprocess(observations), "raw_action": step.raw_action}
-    )
-    np.testing.assert_allclose(scores.logp.detach(), step.logp, rtol=1e-4, atol=1e-4)
-    assert scores.entropy_kind == ("estimate" if case in NO_ENTROPY else "exact")
+def build_policy(catalog, case):
+    _, space, _, _ = CASES[case]
+    return rlcatalog.build(env=Anything(space), config=register(catalog, case), catalog=catalog)
 
-    training = {"num_epochs": 1, "rollout_length": 8, "num_envs": 2, "minibatch_size": 16}
-    coefficients = {"kl_coeff": 0.0, "entropy_coeff": 0.01, "seed": 0}
+
+@pytest.mark.parametrize("case", CASES)
+def test_policy_acts_in_the_space(catalog, case):
+    policy = build_policy(catalog, case)
+
+    step = policy.act(OBSERVATIONS)
+
+    assert all(policy.action_space.contains(action) for action in list(step.action))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_policy_evaluates_its_actions_as_drawn(catalog, case):
+    policy = build_policy(catalog, case)
+    step = policy.act(OBSERVATIONS)
+
+    evaluation = policy.evaluate(
+        {"obs": policy.preprocess(OBSERVATIONS), "raw_action": step.raw_action}
+    )
+
+    np.testing.assert_allclose(evaluation.logp.detach(), step.logp, rtol=1e-4, atol=1e-4)
+    assert evaluation.entropy_kind == ("estimate" if case in NO_ENTROPY else "exact")
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_ppo_trains_every_weight(catalog, case):
+    _, space, _, _ = CASES[case]
     algo = PPO(
-        env=lambda _=None: Anything(space), config={"model": config, **training, **coefficients}
+        env=lambda _=None: Anything(space),
+        config={
+            "model": register(catalog, case),
+            "num_epochs": 1,
+            "rollout_length": 8,
+            "num_envs": 2,
+            "minibatch_size": 16,
+            "kl_coeff": 0.0,
+            "entropy_coeff": 0.01,
+            "seed": 0,
+        },
     )
     before = algo.policy.model.get_weights()
+
     algo.train()
+
     after = algo.policy.model.get_weights()
     algo.stop()
-    assert all(
-        (before[name] != after[name]).any() and np.isfinite(after[name]).all() for name in before
-    )
+    for name in before:
+        assert (before[name] != after[name]).any(), name
+        assert np.isfinite(after[name]).all(), name
 
 
-def test_a_policy_with_one_is_saved_copied_and_pickled(catalog, tmp_path):
-    policy = rlcatalog.build(
-        env=Anything(FREE), config=register(catalog, "StudentT"), catalog=catalog
-    )
-    observations = np.zeros((1, 2), np.float32)
-    step = policy.act(observations)
+# --- copies ---------------------------------------------------------------------------------------
+
+
+def copy_by_saving(policy, catalog, tmp_path):
     policy.save(tmp_path / "saved")
-    loaded = rlcatalog.load(tmp_path / "saved", catalog=catalog)
-    batch = {"obs": policy.preprocess(observations), "raw_action": step.raw_action}
-    for other in (loaded, copy.deepcopy(policy), pickle.loads(pickle.dumps(policy))):
-        np.testing.assert_allclose(other.evaluate(batch).logp.detach(), step.logp, rtol=1e-5)
+    return rlcatalog.load(tmp_path / "saved", catalog=catalog)
 
 
-def test_a_policy_with_a_function_of_no_module_cannot_be_pickled(catalog):
+def copy_by_pickle(policy, catalog, tmp_path):
+    return pickle.loads(pickle.dumps(policy))
+
+
+def copy_in_memory(policy, catalog, tmp_path):
+    return copy.deepcopy(policy)
+
+
+@pytest.mark.parametrize("make_copy", [copy_by_saving, copy_by_pickle, copy_in_memory])
+def test_copy_evaluates_actions_alike(catalog, tmp_path, make_copy):
+    policy = build_policy(catalog, "StudentT")
+    step = policy.act(OBSERVATIONS)
+    batch = {"obs": policy.preprocess(OBSERVATIONS), "raw_action": step.raw_action}
+
+    copied = make_copy(policy, catalog, tmp_path)
+
+    np.testing.assert_allclose(copied.evaluate(batch).logp.detach(), step.logp, rtol=1e-5)
+
+
+def test_pickle_of_lambda_is_an_error(catalog):
     catalog.register_action_dist("own", lambda x: td.Normal(x, 1.0), num_inputs=2)
-    policy = rlcatalog.build(
-        env=Anything(FREE), config={"custom_action_dist": "own"}, catalog=catalog
-    )
+    config = {"custom_action_dist": "own"}
+    policy = rlcatalog.build(env=Anything(FREE), config=config, catalog=catalog)
+
     with pytest.raises(SavedPolicyError, match="lambda cannot be imported from"):
         pickle.dumps(policy)
 
 
-#: Case → what exporting it raises, and its text; None where it is exported.
-EXPORTED = {
-    **dict.fromkeys(
-        [
-            "Normal",
-            "Laplace",
-            "LogNormal",
-            "Gumbel",
-            "Gamma",
-            "Kumaraswamy",
-            "Beta",
-            "Categorical",
-            "Bernoulli",
-        ]
-    ),
-    "StudentT": (NotServedError, "data-dependent"),
-    "VonMises": (NotServedError, "the number of random numbers per row must not depend"),
-    "Poisson": (NotServedError, "poisson"),
-    "MixtureSameFamily": (NoClosedFormError, "has no mode"),
-}
-OBSERVATIONS = np.array([[0.5, -0.5], [-1.0, 1.0]], np.float32)
+# --- frozen and exported policies -----------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     "case", ["Laplace", "StudentT", "Beta", "Categorical", "Poisson", "MixtureSameFamily"]
 )
-def test_one_acts_frozen(catalog, case):
-    policy = rlcatalog.build(
-        env=Anything(CASES[case][1]), config=register(catalog, case), catalog=catalog
+def test_frozen_policy_scores_as_evaluate_does(catalog, case):
+    policy = build_policy(catalog, case)
+
+    step = policy.freeze().act(OBSERVATIONS)
+
+    evaluation = policy.evaluate(
+        {"obs": policy.preprocess(OBSERVATIONS), "raw_action": step.raw_action}
     )
-    drawn = policy.freeze().act(OBSERVATIONS)
-    batch = {"obs": policy.preprocess(OBSERVATIONS), "raw_action": drawn.raw_action}
-    np.testing.assert_allclose(
-        policy.evaluate(batch).logp.detach(), drawn.logp, rtol=1e-4, atol=1e-4
-    )
+    np.testing.assert_allclose(evaluation.logp.detach(), step.logp, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.attack
 @pytest.mark.parametrize(
     "case",
     [
-        pytest.param(case, marks=pytest.mark.attack if error is None or case == "Beta" else ())
-        for case, error in EXPORTED.items()
+        "Normal",
+        "Laplace",
+        "LogNormal",
+        "Gumbel",
+        "Gamma",
+        "Kumaraswamy",
+        "Beta",
+        "Categorical",
+        "Bernoulli",
     ],
 )
-def test_one_is_exported_or_refused_with_a_reason(catalog, case, tmp_path):
-    policy = rlcatalog.build(
-        env=Anything(CASES[case][1]), config=register(catalog, case), catalog=catalog
-    )
-    if EXPORTED[case] is not None:
-        error, text = EXPORTED[case]
-        with pytest.raises(error, match=text):
-            policy.export(tmp_path / "policy.onnx")
-        return
+def test_exported_policy_acts_alike(catalog, case, tmp_path):
+    policy = build_policy(catalog, case)
     policy.export(tmp_path / "policy.onnx")
+
     actor = rlcatalog.Actor(tmp_path / "policy.onnx")
+    step = actor.act(OBSERVATIONS, explore=False)
+
     expected = policy.act(OBSERVATIONS, explore=False).action
-    np.testing.assert_allclose(
-        actor.act(OBSERVATIONS, explore=False).action, expected, rtol=1e-4, atol=1e-5
-    )
+    np.testing.assert_allclose(step.action, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("case", "error", "message"),
+    [
+        ("StudentT", NotServedError, "data-dependent"),
+        ("VonMises", NotServedError, "the number of random numbers per row must not depend"),
+        ("Poisson", NotServedError, "poisson"),
+        ("MixtureSameFamily", NoClosedFormError, "has no mode"),
+    ],
+)
+def test_export_of_unsuitable_class_is_an_error(catalog, case, error, message, tmp_path):
+    policy = build_policy(catalog, case)
+
+    with pytest.raises(error, match=message):
+        policy.export(tmp_path / "policy.onnx")

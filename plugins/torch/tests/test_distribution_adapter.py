@@ -1,6 +1,4 @@
-"""Classes of `torch.distributions` as action distributions, against the same classes called by
-hand.
-"""
+"""Classes of `torch.distributions` as action distributions, against the same classes by hand."""
 
 from __future__ import annotations
 
@@ -39,232 +37,454 @@ from rlcatalog.errors import (
 from rlcatalog.spaces import Simplex
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_draws_and_densities_are_those_of_the_class(catalog, case):
-    (own, _), (truth, _) = two(catalog, case)
+@pytest.fixture(autouse=True)
+def _seeded():
     torch.manual_seed(0)
-    drawn = own.sample()
-    torch.manual_seed(0)
-    expected = truth.sample()
-    torch.testing.assert_close(drawn.to(expected.dtype), expected)
-    rows = slice(None) if case not in MOVED else within(drawn)
-    torch.testing.assert_close(
-        own.logp(drawn)[rows], truth.log_prob(expected)[rows], rtol=1e-3, atol=1e-3
-    )
-    assert own.sampled_action_logp().shape == (50,)
-    choices = (
-        isinstance(CASES[case][1], Discrete | MultiDiscrete | MultiBinary)
-        and case != "OneHotCategorical"
-    )
-    assert drawn.dtype is (torch.int64 if choices else torch.float32)
-    assert not own.rsample().requires_grad
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_entropy_and_kl_are_torchs_or_a_typed_error(catalog, case):
-    (own, other), (truth, its) = two(catalog, case)
-    if case in NO_ENTROPY:
-        assert own.entropy_kind == "estimate"
-        with pytest.raises(NoClosedFormError, match="entropy"):
-            own.entropy()
-    elif case not in MOVED:
-        torch.testing.assert_close(own.entropy(), truth.entropy())
-    if case in NO_KL:
-        with pytest.raises(NoClosedFormError, match="kl"):
-            own.kl(other)
-    else:
-        torch.testing.assert_close(own.kl(other), td.kl_divergence(truth, its))
+def make_pair(catalog, case):
+    """Return a case's distribution of 50 random rows, and the same made by hand."""
+    (dist, _), (exact, _) = two(catalog, case)
+    return dist, exact
+
+
+def action_dist(catalog, space, source, **config):
+    """Return the distribution class and size that the catalog makes of a torch class."""
+    config = {**config, "custom_action_dist": source}
+    return catalog.action_dist(space, config, framework="torch")
+
+
+# --- samples and densities ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_the_deterministic_action_is_the_mode(catalog, case):
-    (own, _), (truth, _) = two(catalog, case)
-    if case == "MixtureSameFamily":
-        with pytest.raises(
-            NoClosedFormError, match="has no mode, but acting with explore=False needs one"
-        ):
-            own.deterministic_sample()
-        return
-    drawn = own.deterministic_sample()
-    if case == "a class with num_inputs":
-        truth = by_value(Peaked(own.inputs))
-    elif case == "Beta":
-        truth = by_value(truth.base_dist.base_dist)
-        drawn = (drawn + 2) / 5
-    elif case == "Kumaraswamy":  # torch has NaN for all of its modes
-        torch.testing.assert_close((drawn + 2) / 5, truth.base_dist.base_dist.mean)
-        return
-    torch.testing.assert_close(drawn.to(truth.mode.dtype), truth.mode)
-    # a Beta may have a peak at either bound.
-    if case not in ("a class with num_inputs", "VonMises", "Beta"):
-        best = own.logp(own.deterministic_sample())
-        # Also at the bound of a Gamma's support, where its density has none.
-        assert best.isfinite().all()
-        assert all((best >= own.logp(own.sample()) - 1e-4).all() for _ in range(20))
+def test_samples_are_those_of_the_class(catalog, case):
+    dist, exact = make_pair(catalog, case)
 
-
-@pytest.mark.parametrize("case", sorted(MOVED))
-def test_values_of_the_unit_interval_are_moved_into_the_bounds(catalog, case):
-    (own, _), _ = two(catalog, case)
-    a, b = own.inputs.double().exp().numpy()[:, :2], own.inputs.double().exp().numpy()[:, 2:]
-    x = own.sample().double().numpy()
-    assert ((x >= -2) & (x <= 3)).all()
-    if case == "Beta":
-        dists = stats.beta(a, b, loc=-2, scale=5)
-        densities, entropy = dists.logpdf(x), dists.entropy()
-    else:
-        y = np.clip((x + 2) / 5, 1e-9, 1 - 1e-9)
-        densities = np.log(a * b / 5) + (a - 1) * np.log(y) + (b - 1) * np.log1p(-(y**a))
-        harmonic = special.digamma(b + 1) + np.euler_gamma
-        entropy = (1 - 1 / b) + (1 - 1 / a) * harmonic - np.log(a * b) + np.log(5)
-    inside = within(x)
-    np.testing.assert_allclose(
-        own.logp(x).numpy()[inside], densities.sum(1)[inside], rtol=2e-3, atol=2e-3
-    )
-    np.testing.assert_allclose(own.entropy().numpy(), entropy.sum(1), rtol=2e-3, atol=5e-3)
-    if case == "Beta":  # torch's Kumaraswamy is not finite at its bounds
-        assert own.logp(torch.tensor([[-2.0, 3.0]]).expand(50, 2)).isfinite().all()
-
-
-@pytest.mark.parametrize("case", sorted(MOVED))
-def test_what_is_moved_is_seen_as_torchs_distribution(catalog, case):
-    (own, other), (truth, _) = two(catalog, case)
-    view, drawn = own.as_torch(), own.sample()
-    base = truth.base_dist.base_dist
-    torch.testing.assert_close(view.mean, -2 + 5 * base.mean)
-    torch.testing.assert_close(view.stddev, 5 * base.stddev)
-    torch.testing.assert_close(view.log_prob(drawn), own.logp(drawn))
-    torch.testing.assert_close(view.mode, own.deterministic_sample())
-    if case not in NO_KL:
-        torch.testing.assert_close(td.kl_divergence(view, other.as_torch()), own.kl(other))
-
-
-def test_a_part_without_a_mode_has_a_view_that_draws_as_without_it(catalog):
-    space = Dict({"go": Discrete(3), "far": BOUNDED})
-    config = {"custom_action_dist": {"action['far']": td.ContinuousBernoulli}}
-    cls, size = catalog.action_dist(space, config, framework="torch")
-    dist = cls(torch.randn(20, size), None)
     torch.manual_seed(0)
-    view = dist.as_torch()
-    drawn = view.sample()
+    sample = dist.sample()
     torch.manual_seed(0)
-    assert (
-        drawn == cls(dist.inputs, None).as_torch().dist.ops.columns(list(dist.sample().values()))
-    ).all()
-    torch.testing.assert_close(view.log_prob(drawn), dist.logp(drawn))
-    with pytest.raises(NotImplementedError, match="has no mode"):
-        _ = view.mode
+    expected = exact.sample()
+
+    torch.testing.assert_close(sample.to(expected.dtype), expected)
+    assert not dist.rsample().requires_grad  # nor do the inputs
 
 
-def test_the_gradient_of_an_estimated_entropy_is_unbiased_without_rsample(catalog):
+@pytest.mark.parametrize("case", CASES)
+def test_samples_are_integers_for_choices_and_bits(catalog, case):
+    dist, _ = make_pair(catalog, case)
+    _, space, _, _ = CASES[case]
+
+    has_integers = isinstance(space, Discrete | MultiDiscrete | MultiBinary)
+    if case == "OneHotCategorical":
+        has_integers = False
+
+    assert dist.sample().dtype is (torch.int64 if has_integers else torch.float32)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_logp_is_that_of_the_class(catalog, case):
+    dist, exact = make_pair(catalog, case)
+    sample = dist.sample()
+    rows = slice(None)  # all
+    if case in MOVED:
+        rows = within(sample)  # not close to the bounds, where float32 has lost digits
+
+    logp = dist.logp(sample)
+
+    expected = exact.log_prob(sample.to(exact.sample().dtype))
+    torch.testing.assert_close(logp[rows], expected[rows], rtol=1e-3, atol=1e-3)
+    assert dist.sampled_action_logp().shape == (50,)
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case not in NO_ENTROPY | MOVED])
+def test_entropy_is_that_of_the_class(catalog, case):
+    dist, exact = make_pair(catalog, case)
+
+    torch.testing.assert_close(dist.entropy(), exact.entropy())
+
+
+@pytest.mark.parametrize("case", sorted(NO_ENTROPY))
+def test_entropy_without_closed_form_is_an_error(catalog, case):
+    dist, _ = make_pair(catalog, case)
+
+    assert dist.entropy_kind == "estimate"
+    with pytest.raises(NoClosedFormError, match="entropy"):
+        dist.entropy()
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case not in NO_KL])
+def test_kl_is_that_of_the_class(catalog, case):
+    (dist, other), (exact, exact_other) = two(catalog, case)
+
+    torch.testing.assert_close(dist.kl(other), td.kl_divergence(exact, exact_other))
+
+
+@pytest.mark.parametrize("case", sorted(NO_KL))
+def test_kl_without_closed_form_is_an_error(catalog, case):
+    (dist, other), _ = two(catalog, case)
+
+    with pytest.raises(NoClosedFormError, match="kl"):
+        dist.kl(other)
+
+
+def test_gradient_of_entropy_estimate_is_unbiased(catalog):
     cls, _ = catalog.action_dist(COUNTS, register(catalog, "Poisson"), framework="torch")
     log_rate = torch.tensor([[0.3, 1.2]], requires_grad=True)
+
     torch.manual_seed(0)
-    estimate = cls(log_rate.expand(200_000, 2), None).entropy_estimate()
-    (gradient,) = torch.autograd.grad(estimate.mean(), log_rate)
-    k = torch.arange(60.0)[:, None].double()
+    estimate = cls(log_rate.expand(200_000, 2), None).entropy_estimate().mean()
+    (gradient,) = torch.autograd.grad(estimate, log_rate)
+
+    # The exact entropy is a sum over counts.
+    counts = torch.arange(60.0)[:, None].double()
     exact_log_rate = log_rate.detach().double().requires_grad_()
-    logs = k * exact_log_rate - exact_log_rate.exp() - torch.lgamma(k + 1)
-    entropy = -(logs.exp() * logs).sum()
-    (exact,) = torch.autograd.grad(entropy, exact_log_rate)
-    assert abs(estimate.mean().item() - entropy.item()) < 0.01
-    torch.testing.assert_close(gradient.double(), exact, rtol=0, atol=0.02)
+    logp = counts * exact_log_rate - exact_log_rate.exp() - torch.lgamma(counts + 1)
+    entropy = -(logp.exp() * logp).sum()
+    (exact_gradient,) = torch.autograd.grad(entropy, exact_log_rate)
+    assert abs(estimate.item() - entropy.item()) < 0.01
+    torch.testing.assert_close(gradient.double(), exact_gradient, rtol=0, atol=0.02)
+
+
+def test_logp_in_double_precision_is_exact(catalog):
+    cls, size = action_dist(catalog, FREE, td.Laplace)
+    inputs = torch.randn(4, size, dtype=torch.float64)
+    dist = cls(inputs, None)
+    sample = dist.sample()
+
+    expected = stats.laplace(inputs[:, :2], inputs[:, 2:].exp()).logpdf(sample).sum(1)
+
+    np.testing.assert_allclose(dist.logp(sample), expected, rtol=1e-12)
+
+
+def test_logp_in_half_precision_is_float32(catalog):
+    cls, size = action_dist(catalog, FREE, td.Laplace)
+
+    dist = cls(torch.randn(4, size).half(), None)
+
+    assert dist.logp(torch.zeros(4, 2)).dtype is torch.float32
+
+
+# --- deterministic actions ------------------------------------------------------------------------
+
+#: Cases whose mode is that of the class by hand.
+HAS_MODE = [
+    case
+    for case in CASES
+    if case not in {"MixtureSameFamily", "a class with num_inputs", "Beta", "Kumaraswamy"}
+]
+
+
+@pytest.mark.parametrize("case", HAS_MODE)
+def test_deterministic_sample_is_the_mode(catalog, case):
+    dist, exact = make_pair(catalog, case)
+
+    sample = dist.deterministic_sample()
+
+    torch.testing.assert_close(sample.to(exact.mode.dtype), exact.mode)
+
+
+def test_deterministic_sample_is_the_mode_of_a_class_of_your_own(catalog):
+    dist, _ = make_pair(catalog, "a class with num_inputs")
+
+    torch.testing.assert_close(dist.deterministic_sample(), by_value(Peaked(dist.inputs)).mode)
+
+
+def test_deterministic_sample_of_beta_is_the_moved_mode(catalog):
+    dist, exact = make_pair(catalog, "Beta")
+
+    unit_interval = by_value(exact.base_dist.base_dist)
+
+    torch.testing.assert_close(dist.deterministic_sample(), -2 + 5 * unit_interval.mode)
+
+
+def test_deterministic_sample_of_kumaraswamy_is_the_moved_mean(catalog):
+    dist, exact = make_pair(catalog, "Kumaraswamy")
+
+    unit_interval = exact.base_dist.base_dist  # its mode is NaN in PyTorch
+
+    torch.testing.assert_close(dist.deterministic_sample(), -2 + 5 * unit_interval.mean)
+
+
+def test_deterministic_sample_without_mode_is_an_error(catalog):
+    dist, _ = make_pair(catalog, "MixtureSameFamily")
+
+    with pytest.raises(NoClosedFormError, match="has no mode, but acting with explore=False"):
+        dist.deterministic_sample()
+
+
+# A VonMises density is flat in float32, and a Beta may have a peak at either bound.
+@pytest.mark.parametrize("case", [case for case in HAS_MODE if case != "VonMises"])
+def test_deterministic_sample_is_more_likely_than_samples(catalog, case):
+    dist, _ = make_pair(catalog, case)
+
+    best = dist.logp(dist.deterministic_sample())
+
+    # Finite even at the bound of a Gamma's support, where it has no density.
+    assert best.isfinite().all()
+    for _ in range(20):
+        assert (best >= dist.logp(dist.sample()) - 1e-4).all()
+
+
+# --- values of [0, 1], moved into the bounds -2 and 3 ---------------------------------------------
+
+
+def exponentials_of_inputs(dist):
+    """Return the two arguments of a Beta or a Kumaraswamy, in float64."""
+    arguments = dist.inputs.double().exp().numpy()
+    return arguments[:, :2], arguments[:, 2:]
+
+
+@pytest.mark.parametrize("case", sorted(MOVED))
+def test_moved_samples_are_within_the_bounds(catalog, case):
+    dist, _ = make_pair(catalog, case)
+
+    sample = dist.sample()
+
+    assert ((sample >= -2) & (sample <= 3)).all()
+
+
+def test_logp_of_moved_beta_matches_scipy(catalog):
+    dist, _ = make_pair(catalog, "Beta")
+    a, b = exponentials_of_inputs(dist)
+    sample = dist.sample().double().numpy()
+    rows = within(sample)
+
+    expected = stats.beta(a, b, loc=-2, scale=5).logpdf(sample).sum(1)
+
+    np.testing.assert_allclose(
+        dist.logp(sample).numpy()[rows], expected[rows], rtol=2e-3, atol=2e-3
+    )
+
+
+def test_logp_of_moved_kumaraswamy_is_that_of_its_formula(catalog):
+    dist, _ = make_pair(catalog, "Kumaraswamy")
+    a, b = exponentials_of_inputs(dist)
+    sample = dist.sample().double().numpy()
+    rows = within(sample)
+
+    y = np.clip((sample + 2) / 5, 1e-9, 1 - 1e-9)
+    density = np.log(a * b / 5) + (a - 1) * np.log(y) + (b - 1) * np.log1p(-(y**a))
+
+    expected = density.sum(1)
+    np.testing.assert_allclose(
+        dist.logp(sample).numpy()[rows], expected[rows], rtol=2e-3, atol=2e-3
+    )
+
+
+def test_entropy_of_moved_beta_matches_scipy(catalog):
+    dist, _ = make_pair(catalog, "Beta")
+    a, b = exponentials_of_inputs(dist)
+
+    expected = stats.beta(a, b, loc=-2, scale=5).entropy().sum(1)
+
+    np.testing.assert_allclose(dist.entropy().numpy(), expected, rtol=2e-3, atol=5e-3)
+
+
+def test_entropy_of_moved_kumaraswamy_is_that_of_its_formula(catalog):
+    dist, _ = make_pair(catalog, "Kumaraswamy")
+    a, b = exponentials_of_inputs(dist)
+
+    harmonic = special.digamma(b + 1) + np.euler_gamma
+    entropy = (1 - 1 / b) + (1 - 1 / a) * harmonic - np.log(a * b) + np.log(5)
+
+    np.testing.assert_allclose(dist.entropy().numpy(), entropy.sum(1), rtol=2e-3, atol=5e-3)
+
+
+def test_logp_of_moved_beta_is_finite_at_the_bounds(catalog):
+    # PyTorch's Kumaraswamy is not.
+    dist, _ = make_pair(catalog, "Beta")
+
+    assert dist.logp(torch.tensor([[-2.0, 3.0]]).expand(50, 2)).isfinite().all()
+
+
+# --- as distributions of PyTorch ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("case", sorted(MOVED))
+def test_view_of_moved_values_has_moved_moments(catalog, case):
+    dist, exact = make_pair(catalog, case)
+    unit_interval = exact.base_dist.base_dist
+
+    view = dist.as_torch()
+
+    torch.testing.assert_close(view.mean, -2 + 5 * unit_interval.mean)
+    torch.testing.assert_close(view.stddev, 5 * unit_interval.stddev)
+    torch.testing.assert_close(view.mode, dist.deterministic_sample())
+
+
+@pytest.mark.parametrize("case", sorted(MOVED))
+def test_view_of_moved_values_scores_alike(catalog, case):
+    dist, _ = make_pair(catalog, case)
+    sample = dist.sample()
+
+    torch.testing.assert_close(dist.as_torch().log_prob(sample), dist.logp(sample))
+
+
+@pytest.mark.parametrize("case", sorted(MOVED - NO_KL))
+def test_view_of_moved_values_has_the_same_kl(catalog, case):
+    (dist, other), _ = two(catalog, case)
+
+    torch.testing.assert_close(td.kl_divergence(dist.as_torch(), other.as_torch()), dist.kl(other))
+
+
+@pytest.fixture
+def dict_without_mode(catalog):
+    """A distribution of a Dict; its part "far" has no mode."""
+    space = Dict({"go": Discrete(3), "far": BOUNDED})
+    cls, size = action_dist(catalog, space, {"action['far']": td.ContinuousBernoulli})
+    return cls(torch.randn(20, size), None)
+
+
+def test_view_of_part_without_mode_samples_and_scores(dict_without_mode):
+    view = dict_without_mode.as_torch()
+
+    torch.manual_seed(0)
+    flat = view.sample()
+    torch.manual_seed(0)
+    sample = dict_without_mode.sample()
+
+    torch.testing.assert_close(flat, view.dist.ops.columns(list(sample.values())))
+    torch.testing.assert_close(view.log_prob(flat), dict_without_mode.logp(flat))
+
+
+def test_view_of_part_without_mode_has_no_mode(dict_without_mode):
+    with pytest.raises(NotImplementedError, match="has no mode"):
+        _ = dict_without_mode.as_torch().mode
+
+
+# --- masks ----------------------------------------------------------------------------------------
+
+
+def make_masked(catalog, source):
+    """Return a distribution over four choices of which values 0 and 2 are allowed, and its logits
+    `[500, 4]`.
+    """
+    cls, size = action_dist(catalog, Discrete(4), source)
+    logits = torch.randn(500, size)
+    mask = torch.tensor([True, False, True, False]).expand(500, 4)
+    return cls(cls.masked(logits, mask), None), logits
 
 
 @pytest.mark.parametrize("source", [td.Categorical, td.OneHotCategorical])
-def test_masks_are_baked_into_logits(catalog, source):
-    cls, size = catalog.action_dist(Discrete(4), {"custom_action_dist": source}, framework="torch")
-    logits, mask = torch.randn(500, size), torch.tensor([True, False, True, False]).expand(500, 4)
-    dist = cls(cls.masked(logits, mask), None)
-    probs = np.where(mask, np.exp(logits.double().numpy()), 0)
-    probs /= probs.sum(1, keepdims=True)
-    for action in (0, 2):
-        value = torch.tensor(action) if source is td.Categorical else torch.eye(4)[action]
-        np.testing.assert_allclose(
-            dist.logp(value.expand(500, *value.shape)).exp(), probs[:, action], rtol=1e-4
-        )
-    drawn = dist.sample() if source is td.Categorical else dist.sample().argmax(-1)
-    assert set(drawn.tolist()) == {0, 2}
+def test_masked_probabilities_are_those_of_allowed_values(catalog, source):
+    dist, logits = make_masked(catalog, source)
+
+    expected = special.softmax(logits[:, [0, 2]].double().numpy(), axis=1)
+    for column, action in enumerate([0, 2]):
+        value = torch.full((500,), action)
+        if source is td.OneHotCategorical:
+            value = torch.eye(4)[value]
+        np.testing.assert_allclose(dist.logp(value).exp(), expected[:, column], rtol=1e-4)
+
+
+@pytest.mark.parametrize("source", [td.Categorical, td.OneHotCategorical])
+def test_masked_samples_are_allowed(catalog, source):
+    dist, _ = make_masked(catalog, source)
+
+    sample = dist.sample()
+    if source is td.OneHotCategorical:
+        sample = sample.argmax(-1)
+
+    assert set(sample.tolist()) == {0, 2}
     assert dist.entropy().isfinite().all()
 
 
-def test_others_refuse_masks(catalog):
-    cls, size = catalog.action_dist(
-        MultiBinary(2), {"custom_action_dist": td.Bernoulli}, framework="torch"
-    )
+def test_mask_of_other_classes_is_an_error(catalog):
+    cls, size = action_dist(catalog, MultiBinary(2), td.Bernoulli)
+
     with pytest.raises(NotServedError, match="Bernoulli does not support action masks"):
         cls.masked(torch.zeros(1, size), torch.ones(1, 4, dtype=torch.bool))
 
 
-UNFIT = {
-    "positive numbers for a Box below 0": (td.Gamma, BOUNDED, {}),
-    "positive numbers for a Box that is scaled from [-1, 1]": (
-        td.LogNormal,
-        Box(0, 5, (2,), np.float32),
-        {},
-    ),
-    "counts without end for a Discrete": (td.Poisson, Discrete(4), {}),
-    "counts for floats": (td.Poisson, POSITIVE, {}),
-    "floats for counts": (td.Normal, COUNTS, {}),
-    "floats for choices": (td.Normal, Discrete(3), {}),
-    "choices for floats": (td.Categorical, FREE, {}),
-    "one number of choices for several": (td.Categorical, MultiDiscrete([3, 4]), {}),
-    "one-hots for bits": (td.OneHotCategorical, MultiBinary(3), {}),
-    "one-hots for floats": (td.OneHotCategorical, FREE, {}),
-    "shares for floats": (td.Dirichlet, FREE, {}),
-    "one row of shares for two": (td.Dirichlet, Simplex((2, 3)), {}),
-    "a support that moves with an argument": (td.Pareto, Box(2, np.inf, (2,), np.float32), {}),
-    "the unit interval for a Box without bounds": (td.Beta, FREE, {}),
-    "another number of values": (td.LogisticNormal, FREE, {}),
-}
+# --- supports that do not fit ---------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("case", UNFIT)
-def test_a_support_that_does_not_fit_is_refused_before_a_model_is_built(catalog, case, monkeypatch):
-    source, space, config = UNFIT[case]
+@pytest.mark.parametrize(
+    ("source", "space"),
+    [
+        pytest.param(td.Gamma, BOUNDED, id="positive numbers for a Box below 0"),
+        pytest.param(
+            td.LogNormal,
+            Box(0, 5, (2,), np.float32),
+            id="positive numbers for a Box that is scaled from [-1, 1]",
+        ),
+        pytest.param(td.Poisson, Discrete(4), id="counts without end for a Discrete"),
+        pytest.param(td.Poisson, POSITIVE, id="counts for floats"),
+        pytest.param(td.Normal, COUNTS, id="floats for counts"),
+        pytest.param(td.Normal, Discrete(3), id="floats for choices"),
+        pytest.param(td.Categorical, FREE, id="choices for floats"),
+        pytest.param(td.Categorical, MultiDiscrete([3, 4]), id="one number of choices for several"),
+        pytest.param(td.OneHotCategorical, MultiBinary(3), id="one-hots for bits"),
+        pytest.param(td.OneHotCategorical, FREE, id="one-hots for floats"),
+        pytest.param(td.Dirichlet, FREE, id="shares for floats"),
+        pytest.param(td.Dirichlet, Simplex((2, 3)), id="one row of shares for two"),
+        pytest.param(
+            td.Pareto, Box(2, np.inf, (2,), np.float32), id="a support that moves with an argument"
+        ),
+        pytest.param(td.Beta, FREE, id="the unit interval for a Box without bounds"),
+        pytest.param(td.LogisticNormal, FREE, id="another number of values"),
+    ],
+)
+def test_support_that_does_not_fit_is_an_error(catalog, source, space, monkeypatch):
+    # The error comes before a model is built.
     monkeypatch.setattr(rlcatalog.Policy, "make_model", None)
-    with pytest.raises(UnsupportedSpaceError, match=rf"^action: .*{source.__name__}"):
-        catalog.action_dist(space, config | {"custom_action_dist": source}, framework="torch")
-    with pytest.raises(UnsupportedSpaceError, match=rf"^action: .*{source.__name__}"):
-        rlcatalog.build(
-            env=Anything(space), config=config | {"custom_action_dist": source}, catalog=catalog
-        )
+
+    message = rf"^action: .*{source.__name__}"
+    with pytest.raises(UnsupportedSpaceError, match=message):
+        action_dist(catalog, space, source)
+    with pytest.raises(UnsupportedSpaceError, match=message):
+        rlcatalog.build(env=Anything(space), config={"custom_action_dist": source}, catalog=catalog)
 
 
-def test_positive_numbers_for_a_bounded_box_need_clip(catalog):
+def test_positive_numbers_for_bounded_box_need_clip(catalog):
     space = Box(0, 5, (2,), np.float32)
-    config = {"custom_action_dist": td.LogNormal}
+
     with pytest.raises(UnsupportedSpaceError, match="set action_bounds='clip'"):
-        catalog.action_dist(space, config, framework="torch")
-    cls, size = catalog.action_dist(space, config | {"action_bounds": "clip"}, framework="torch")
+        action_dist(catalog, space, td.LogNormal)
+
+
+def test_positive_numbers_for_bounded_box_are_sampled_with_clip(catalog):
+    space = Box(0, 5, (2,), np.float32)
+
+    cls, size = action_dist(catalog, space, td.LogNormal, action_bounds="clip")
+
     assert cls(torch.zeros(1, size)).sample().min() > 0
+
+
+def test_other_framework_is_an_error(catalog):
+    with pytest.raises(NotServedError, match="has no code for framework='tf'"):
+        catalog.action_dist(FREE, {"custom_action_dist": td.Laplace}, framework="tf")
+
+
+# --- registering ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     "source", [td.Uniform, td.MultivariateNormal, td.RelaxedOneHotCategorical, td.LKJCholesky]
 )
-def test_a_class_that_does_not_say_enough_is_refused_with_the_way(catalog, source):
-    name = source.__name__
-    with pytest.raises(
-        ModelContractError, match=rf"{name} does not define in arg_constraints .*num_inputs=n\)"
-    ):
+def test_registering_class_with_unknown_arguments_is_an_error(catalog, source):
+    with pytest.raises(ModelContractError, match="does not define in arg_constraints") as caught:
         catalog.register_action_dist("own", source)
 
+    assert source.__name__ in str(caught.value)
+    assert "num_inputs=n)" in str(caught.value)
 
-@pytest.mark.parametrize("source", [mixture, torch.nn.Linear, 3, "laplace", td.Laplace(0, 1)])
-def test_what_is_neither_a_class_nor_a_function_with_its_inputs_is_refused(catalog, source):
+
+@pytest.mark.parametrize(
+    "source",
+    [mixture, torch.nn.Linear, 3, "laplace", td.Laplace(0, 1)],
+    ids=["function", "module", "number", "text", "instance"],
+)
+def test_registering_without_num_inputs_is_an_error(catalog, source):
     with pytest.raises(ModelContractError, match="num_inputs="):
         catalog.register_action_dist("own", source)
 
 
 @pytest.mark.parametrize(
-    ("factory", "error", "text"),
+    ("factory", "error", "message"),
     [
-        (
-            lambda x: x,
-            ModelContractError,
-            "must return a torch.distributions.Distribution, found Tensor",
-        ),
+        (lambda x: x, ModelContractError, "torch.distributions.Distribution, found Tensor"),
         (
             lambda x: td.Normal(x, 1.0),
             UnsupportedSpaceError,
@@ -272,64 +492,62 @@ def test_what_is_neither_a_class_nor_a_function_with_its_inputs_is_refused(catal
         ),
         (lambda x: x / 0 / None, PartError, "its size function raised TypeError"),
     ],
+    ids=["tensor", "wrong width", "raises"],
 )
-def test_a_factory_that_returns_something_else_is_refused_before_a_model_is_built(
-    catalog, factory, error, text
-):
+def test_factory_without_fitting_distribution_is_an_error(catalog, factory, error, message):
     catalog.register_action_dist("own", factory, num_inputs=3)
-    with pytest.raises(error, match=text):
+
+    with pytest.raises(error, match=message):
         rlcatalog.build(env=Anything(FREE), config={"custom_action_dist": "own"}, catalog=catalog)
 
 
-def test_the_number_of_inputs_may_depend_on_the_space(catalog):
-    @catalog.register_action_dist(
-        "full", num_inputs=lambda space: space.shape[0] * (space.shape[0] + 1)
-    )
-    def full(x):
-        n = int(x.shape[1] ** 0.5)
-        return td.MultivariateNormal(
-            x[:, :n],
-            scale_tril=td.transform_to(td.constraints.lower_cholesky)(x[:, n:].reshape(-1, n, n)),
-        )
-
-    for n in (1, 3):
-        space = Box(-1, 1, (n,), np.float32)
-        cls, size = catalog.action_dist(space, {"custom_action_dist": "full"}, framework="torch")
-        assert size == n * (n + 1)
-        dist = cls(torch.zeros(5, size), None)  # unit covariance
-        expected = stats.multivariate_normal(np.zeros(n)).logpdf(np.full(n, 0.5))
-        np.testing.assert_allclose(
-            dist.logp(torch.full((5, n), 0.5)), np.full(5, expected), rtol=1e-5
-        )
+def full_gaussian(x):
+    """Return a Gaussian with a full covariance, from n means and n · n numbers."""
+    n = int(x.shape[1] ** 0.5)
+    to_cholesky = td.transform_to(td.constraints.lower_cholesky)
+    return td.MultivariateNormal(x[:, :n], scale_tril=to_cholesky(x[:, n:].reshape(-1, n, n)))
 
 
-def test_one_serves_a_part_of_a_dict(catalog):
+@pytest.mark.parametrize("n", [1, 3])
+def test_num_inputs_may_depend_on_the_space(catalog, n):
+    def num_inputs(space):
+        (size,) = space.shape
+        return size * (size + 1)
+
+    catalog.register_action_dist("full", full_gaussian, num_inputs=num_inputs)
+
+    cls, size = action_dist(catalog, Box(-1, 1, (n,), np.float32), "full")
+    logp = cls(torch.zeros(5, size), None).logp(torch.full((5, n), 0.5))
+
+    expected = stats.multivariate_normal(np.zeros(n)).logpdf(np.full(n, 0.5))  # unit covariance
+    assert size == n * (n + 1)
+    np.testing.assert_allclose(logp, np.full(5, expected), rtol=1e-5)
+
+
+# --- parts ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def dict_with_gamma(catalog):
+    """A distribution of a Dict, and its parts by hand: a Gamma "far" and a choice "go"."""
     space = Dict({"go": Discrete(3), "far": POSITIVE})
-    config = {"custom_action_dist": {"action['far']": td.Gamma}}
-    cls, size = catalog.action_dist(space, config, framework="torch")
-    assert size == 3 + 4
-    x = torch.randn(20, size)
-    dist = cls(x, None)
-    torch.manual_seed(0)
-    drawn = dist.sample()
-    far, go = td.Gamma(x[:, :2].exp(), x[:, 2:4].exp()), td.Categorical(logits=x[:, 4:])
-    expected = far.log_prob(drawn["far"]).sum(-1) + go.log_prob(drawn["go"])
-    torch.testing.assert_close(dist.logp(drawn), expected)
+    cls, size = action_dist(catalog, space, {"action['far']": td.Gamma})
+    assert size == 4 + 3
+    inputs = torch.randn(20, size)
+    far = td.Gamma(inputs[:, :2].exp(), inputs[:, 2:4].exp())
+    return cls(inputs, None), far, td.Categorical(logits=inputs[:, 4:])
+
+
+def test_logp_of_dict_includes_a_class_of_pytorch(dict_with_gamma):
+    dist, far, go = dict_with_gamma
+    sample = dist.sample()
+
+    expected = far.log_prob(sample["far"]).sum(-1) + go.log_prob(sample["go"])
+
+    torch.testing.assert_close(dist.logp(sample), expected)
+
+
+def test_entropy_of_dict_includes_a_class_of_pytorch(dict_with_gamma):
+    dist, far, go = dict_with_gamma
+
     torch.testing.assert_close(dist.entropy(), far.entropy().sum(-1) + go.entropy())
-
-
-def test_another_framework_is_refused(catalog):
-    with pytest.raises(NotServedError, match="has no code for framework='tf'"):
-        catalog.action_dist(FREE, {"custom_action_dist": td.Laplace}, framework="tf")
-
-
-def test_arguments_in_double_and_half_precision(catalog):
-    cls, size = catalog.action_dist(FREE, {"custom_action_dist": td.Laplace}, framework="torch")
-    x = torch.randn(4, size, dtype=torch.float64)
-    drawn = cls(x, None).sample()
-    np.testing.assert_allclose(
-        cls(x, None).logp(drawn),
-        stats.laplace(x[:, :2], x[:, 2:].exp()).logpdf(drawn).sum(1),
-        rtol=1e-12,
-    )
-    assert cls(x.half(), None).logp(drawn).dtype is torch.float32
