@@ -1,6 +1,4 @@
-"""The contract on paper: the class headers that the editions of RLlib's page let people write in
-PyTorch.
-"""
+"""Custom models in PyTorch with all the class headers that RLlib's documentation shows."""
 
 from __future__ import annotations
 
@@ -19,32 +17,35 @@ from rlcatalog_torch import TorchModelV2
 
 pytestmark = pytest.mark.usefixtures("one_thread", "seeded")
 
-BOX, TWO = spaces.Box(-1, 1, (4,), np.float32), Discrete(2)
+BOX = spaces.Box(-1, 1, (4,), np.float32)
 NESTED = spaces.Dict(
     {"cart": BOX, "task": Tuple([Discrete(3), spaces.Box(0, 1, (2, 2), np.float32)])}
 )
+TWO_ACTIONS = Discrete(2)
 
 
-def observations(space=BOX, n=6, seed=0):
-    space.seed(seed)
-    return [space.sample() for _ in range(n)]
+def sample_observations(space):
+    """Return six observations."""
+    space.seed(0)
+    return [space.sample() for _ in range(6)]
 
 
 class Body:
-    """What the examples do once their bases are initialised."""
+    """What all models do once their bases are initialised."""
 
     def make_layers(self, num_outputs):
-        size = (
-            sum(leaf.stop - leaf.start for leaf in self.obs_space.preprocessor.leaves())
-            if hasattr(self.obs_space, "preprocessor")
-            else self.obs_space.shape[0]
-        )
+        size = self.obs_space.shape[0]
+        if hasattr(self.obs_space, "preprocessor"):
+            leaves = self.obs_space.preprocessor.leaves()
+            size = sum(leaf.stop - leaf.start for leaf in leaves)
         self._hidden_layers = nn.Sequential(nn.Linear(size, 8), nn.Tanh())
-        self._logits, self._value_branch = nn.Linear(8, num_outputs), nn.Linear(8, 1)
-        self._value_out, self.seen = None, None
+        self._logits = nn.Linear(8, num_outputs)
+        self._value_branch = nn.Linear(8, 1)
+        self._value_out = None
+        self.last_input = None
 
     def forward(self, input_dict, state, seq_lens):
-        self.seen = input_dict
+        self.last_input = input_dict
         features = self._hidden_layers(input_dict["obs_flat"].float())
         self._value_out = self._value_branch(features)
         return self._logits(features), state
@@ -53,222 +54,269 @@ class Body:
         return self._value_out.squeeze(1)
 
 
-def model_v2_alone():
-    class CustomTorchModel(Body, TorchModelV2):
-        def __init__(self, obs_space, action_space, num_outputs, model_config, name):
-            TorchModelV2.__init__(self, obs_space, action_space, num_outputs, model_config, name)
-            self.make_layers(num_outputs)
-
-    return CustomTorchModel
+# --- class headers: the order of the bases, and how they are initialised --------------------------
 
 
-def model_v2_alone_by_super():
-    class CustomTorchModel(Body, TorchModelV2):
-        def __init__(self, obs_space, action_space, num_outputs, model_config, name):
-            super().__init__(obs_space, action_space, num_outputs, model_config, name)
-            self.make_layers(num_outputs)
-
-    return CustomTorchModel
+class ModelV2Alone(Body, TorchModelV2):
+    def __init__(self, obs_space, action_space, num_outputs, model_config, name):
+        TorchModelV2.__init__(self, obs_space, action_space, num_outputs, model_config, name)
+        self.make_layers(num_outputs)
 
 
-def model_v2_first():
-    class MyModelClass(Body, TorchModelV2, nn.Module):
-        def __init__(self, *args, **kwargs):
-            TorchModelV2.__init__(self, *args, **kwargs)
-            nn.Module.__init__(self)
-            self.make_layers(self.num_outputs)
-
-    return MyModelClass
+class ModelV2AloneBySuper(Body, TorchModelV2):
+    def __init__(self, obs_space, action_space, num_outputs, model_config, name):
+        super().__init__(obs_space, action_space, num_outputs, model_config, name)
+        self.make_layers(num_outputs)
 
 
-def model_v2_first_module_initialised_first():
-    class MyModelClass(Body, TorchModelV2, nn.Module):
-        def __init__(self, *args, **kwargs):
-            nn.Module.__init__(self)
-            TorchModelV2.__init__(self, *args, **kwargs)
-            self.make_layers(self.num_outputs)
-
-    return MyModelClass
+class ModelV2First(Body, TorchModelV2, nn.Module):
+    def __init__(self, *args, **kwargs):
+        TorchModelV2.__init__(self, *args, **kwargs)
+        nn.Module.__init__(self)
+        self.make_layers(self.num_outputs)
 
 
-def model_v2_first_by_super():
-    class MyModelClass(Body, TorchModelV2, nn.Module):
-        def __init__(self, obs_space, action_space, num_outputs, model_config, name):
-            super(MyModelClass, self).__init__(  # noqa: UP008
-                obs_space, action_space, num_outputs, model_config, name
-            )
-            nn.Module.__init__(self)
-            self.make_layers(num_outputs)
-
-    return MyModelClass
+class ModelV2FirstModuleInitialisedFirst(Body, TorchModelV2, nn.Module):
+    def __init__(self, *args, **kwargs):
+        nn.Module.__init__(self)
+        TorchModelV2.__init__(self, *args, **kwargs)
+        self.make_layers(self.num_outputs)
 
 
-def module_first():
-    class CustomTorchModel(Body, nn.Module, TorchModelV2):
-        def __init__(self, obs_space, action_space, num_outputs, model_config, name):
-            nn.Module.__init__(self)
-            TorchModelV2.__init__(self, obs_space, action_space, num_outputs, model_config, name)
-            self.make_layers(num_outputs)
-
-    return CustomTorchModel
-
-
-def module_first_model_v2_initialised_first():
-    class CustomTorchModel(Body, nn.Module, TorchModelV2):
-        def __init__(self, obs_space, action_space, num_outputs, model_config, name):
-            TorchModelV2.__init__(self, obs_space, action_space, num_outputs, model_config, name)
-            nn.Module.__init__(self)
-            self.make_layers(num_outputs)
-
-    return CustomTorchModel
+class ModelV2FirstBySuper(Body, TorchModelV2, nn.Module):
+    def __init__(self, obs_space, action_space, num_outputs, model_config, name):
+        super(ModelV2FirstBySuper, self).__init__(  # noqa: UP008
+            obs_space, action_space, num_outputs, model_config, name
+        )
+        nn.Module.__init__(self)
+        self.make_layers(num_outputs)
 
 
-def module_first_by_super():
-    class CustomTorchModel(Body, nn.Module, TorchModelV2):
-        def __init__(self, obs_space, action_space, num_outputs, model_config, name):
-            super().__init__()
-            TorchModelV2.__init__(self, obs_space, action_space, num_outputs, model_config, name)
-            self.make_layers(num_outputs)
-
-    return CustomTorchModel
+class ModuleFirst(Body, nn.Module, TorchModelV2):
+    def __init__(self, obs_space, action_space, num_outputs, model_config, name):
+        nn.Module.__init__(self)
+        TorchModelV2.__init__(self, obs_space, action_space, num_outputs, model_config, name)
+        self.make_layers(num_outputs)
 
 
-def layers_between_the_two_calls():
-    class CustomTorchModel(Body, nn.Module, TorchModelV2):
-        def __init__(self, obs_space, action_space, num_outputs, model_config, name):
-            nn.Module.__init__(self)
-            self.obs_space = obs_space
-            self.make_layers(num_outputs)
-            TorchModelV2.__init__(self, obs_space, action_space, num_outputs, model_config, name)
-
-    return CustomTorchModel
+class ModuleFirstModelV2InitialisedFirst(Body, nn.Module, TorchModelV2):
+    def __init__(self, obs_space, action_space, num_outputs, model_config, name):
+        TorchModelV2.__init__(self, obs_space, action_space, num_outputs, model_config, name)
+        nn.Module.__init__(self)
+        self.make_layers(num_outputs)
 
 
-def through_a_base_of_ones_own():
-    class Base(Body, TorchModelV2, nn.Module):
-        def __init__(self, obs_space, action_space, num_outputs, model_config, name):
-            TorchModelV2.__init__(self, obs_space, action_space, num_outputs, model_config, name)
-            nn.Module.__init__(self)
-
-    class CustomTorchModel(Base, nn.Module):
-        def __init__(self, *args):
-            super().__init__(*args)
-            self.make_layers(self.num_outputs)
-
-    return CustomTorchModel
+class ModuleFirstBySuper(Body, nn.Module, TorchModelV2):
+    def __init__(self, obs_space, action_space, num_outputs, model_config, name):
+        super().__init__()
+        TorchModelV2.__init__(self, obs_space, action_space, num_outputs, model_config, name)
+        self.make_layers(num_outputs)
 
 
-HEADERS = [
-    model_v2_alone, model_v2_alone_by_super, model_v2_first,
-    model_v2_first_module_initialised_first, model_v2_first_by_super, module_first,
-    module_first_model_v2_initialised_first, module_first_by_super, layers_between_the_two_calls,
-    through_a_base_of_ones_own,
-]  # fmt: skip
-headers = pytest.mark.parametrize("header", HEADERS, ids=lambda header: header.__name__)
+class LayersBetweenTheCalls(Body, nn.Module, TorchModelV2):
+    def __init__(self, obs_space, action_space, num_outputs, model_config, name):
+        nn.Module.__init__(self)
+        self.obs_space = obs_space
+        self.make_layers(num_outputs)
+        TorchModelV2.__init__(self, obs_space, action_space, num_outputs, model_config, name)
 
 
-@headers
-@pytest.mark.parametrize("space", [BOX, NESTED], ids=["box", "dict"])
-def test_a_class_header_builds_acts_and_trains(catalog, header, space):
-    policy = rlcatalog.build(space, TWO, {"custom_model": header()}, catalog=catalog)
-    assert policy.framework == "torch"
+class OwnBase(Body, TorchModelV2, nn.Module):
+    def __init__(self, obs_space, action_space, num_outputs, model_config, name):
+        TorchModelV2.__init__(self, obs_space, action_space, num_outputs, model_config, name)
+        nn.Module.__init__(self)
+
+
+class ThroughOwnBase(OwnBase, nn.Module):
+    def __init__(self, *args):
+        super().__init__(*args)
+        self.make_layers(self.num_outputs)
+
+
+each_class = pytest.mark.parametrize(
+    "cls",
+    [
+        ModelV2Alone,
+        ModelV2AloneBySuper,
+        ModelV2First,
+        ModelV2FirstModuleInitialisedFirst,
+        ModelV2FirstBySuper,
+        ModuleFirst,
+        ModuleFirstModelV2InitialisedFirst,
+        ModuleFirstBySuper,
+        LayersBetweenTheCalls,
+        ThroughOwnBase,
+    ],
+)
+each_space = pytest.mark.parametrize("space", [BOX, NESTED], ids=["box", "dict"])
+
+
+# --- building and training ------------------------------------------------------------------------
+
+
+@each_class
+@each_space
+def test_policy_is_built_with_any_class_header(catalog, cls, space):
+    policy = rlcatalog.build(space, TWO_ACTIONS, {"custom_model": cls}, catalog=catalog)
+
     model = policy.model
+    assert policy.framework == "torch"
     assert isinstance(model, nn.Module)
     assert isinstance(model, ModelV2)
-    assert len(list(model.parameters())) == 6
-    assert len(model.variables()) == len(model.trainable_variables()) == 6
-    assert set(model.variables(as_dict=True)) == set(model.state_dict())
-    obs = observations(space)
+
+
+@each_class
+@each_space
+def test_model_finds_its_variables_with_any_class_header(catalog, cls, space):
+    policy = rlcatalog.build(space, TWO_ACTIONS, {"custom_model": cls}, catalog=catalog)
+
+    # Three layers have a weight and a bias each.
+    assert len(list(policy.model.parameters())) == 6
+    assert len(policy.model.variables()) == 6
+    assert len(policy.model.trainable_variables()) == 6
+    assert set(policy.model.variables(as_dict=True)) == set(policy.model.state_dict())
+
+
+@each_class
+@each_space
+def test_policy_evaluates_its_actions_with_any_class_header(catalog, cls, space):
+    policy = rlcatalog.build(space, TWO_ACTIONS, {"custom_model": cls}, catalog=catalog)
+    obs = sample_observations(space)
+
     step = policy.act(obs)
+    evaluation = policy.evaluate({"obs": policy.preprocess(obs), "raw_action": step.raw_action})
+
     assert step.action.shape == (6,)
-    # One gradient step makes what was done more likely.
-    batch = {"obs": policy.preprocess(obs), "raw_action": step.raw_action}
-    found = policy.evaluate(batch)
-    np.testing.assert_allclose(found.logp.detach(), step.logp, rtol=1e-5)
-    np.testing.assert_allclose(found.value.detach(), step.value, rtol=1e-5, atol=1e-6)
-    optimizer = torch.optim.SGD(model.parameters(), 0.1)
-    (found.value.square().mean() - found.logp.mean()).backward()
-    assert all(parameter.grad is not None for parameter in model.parameters())
+    np.testing.assert_allclose(evaluation.logp.detach(), step.logp, rtol=1e-5)
+    np.testing.assert_allclose(evaluation.value.detach(), step.value, rtol=1e-5, atol=1e-6)
+
+
+@each_class
+@each_space
+def test_gradient_step_makes_actions_more_likely(catalog, cls, space):
+    policy = rlcatalog.build(space, TWO_ACTIONS, {"custom_model": cls}, catalog=catalog)
+    obs = sample_observations(space)
+    batch = {"obs": policy.preprocess(obs), "raw_action": policy.act(obs).raw_action}
+    optimizer = torch.optim.SGD(policy.model.parameters(), 0.1)
+
+    before = policy.evaluate(batch)
+    loss = before.value.square().mean() - before.logp.mean()
+    loss.backward()
     optimizer.step()
-    assert policy.evaluate(batch).logp.mean() > found.logp.mean()
+
+    assert all(parameter.grad is not None for parameter in policy.model.parameters())
+    assert policy.evaluate(batch).logp.mean() > before.logp.mean()
 
 
-@headers
-def test_the_call_of_model_v2_is_never_bypassed(header):
-    cls = header()
+# --- calls of ModelV2 -----------------------------------------------------------------------------
+
+
+def make_nested_model(cls):
+    """Create a model of NESTED observations, and return it with six flat observations."""
+    preprocessor = ModelCatalog.get_preprocessor_for_space(NESTED)
     model = ModelCatalog.get_model_v2(
-        ModelCatalog.get_preprocessor_for_space(NESTED).observation_space,
-        TWO,
-        2,
-        {"custom_model": cls},
-        "torch",
+        preprocessor.observation_space, TWO_ACTIONS, 2, {"custom_model": cls}, "torch"
     )
+    obs_flat = preprocessor.transform_batch(sample_observations(NESTED))
+    return model, torch.from_numpy(obs_flat)
+
+
+@each_class
+def test_call_is_that_of_model_v2(cls):
+    model, _ = make_nested_model(cls)
+
     assert type(model) is cls
     assert cls.__call__ is ModelV2.__call__
     assert cls.__mro__.index(ModelV2) < cls.__mro__.index(nn.Module)
-    ran = []
-    model.register_forward_pre_hook(lambda module, arguments: ran.append("before"))
-    model.register_forward_hook(lambda module, arguments, output: ran.append("after"))
-    obs = observations(NESTED)
-    flat = torch.from_numpy(ModelCatalog.get_preprocessor_for_space(NESTED).transform_batch(obs))
-    given = {"obs": flat}
-    output, state = model(given)
-    assert ran == ["before", "after"]
+
+
+@each_class
+def test_call_runs_hooks_of_the_module(cls):
+    model, obs_flat = make_nested_model(cls)
+    calls = []
+    model.register_forward_pre_hook(lambda module, arguments: calls.append("before"))
+    model.register_forward_hook(lambda module, arguments, output: calls.append("after"))
+
+    model({"obs": obs_flat})
+
+    assert calls == ["before", "after"]
+
+
+@each_class
+def test_call_returns_and_stores_the_output(cls):
+    model, obs_flat = make_nested_model(cls)
+
+    output, state = model({"obs": obs_flat})
+
     assert state == []
     assert model.last_output() is output
-    assert given == {"obs": flat}
-    assert model.seen["obs_flat"] is flat
-    assert list(model.seen["obs"]) == ["cart", "task"]
-    np.testing.assert_array_equal(model.seen["obs"]["cart"], np.stack([row["cart"] for row in obs]))
-    np.testing.assert_array_equal(
-        model.seen["obs"]["task"][0], one_hot([row["task"][0] for row in obs], 3)
-    )
-    np.testing.assert_array_equal(
-        model.seen["obs"]["task"][1], np.stack([row["task"][1] for row in obs])
-    )
 
 
-def test_a_model_without_the_nn_module_half_is_one_too():
-    # RLlib refused such a class; here TorchModelV2 brings the other half.
-    model = model_v2_alone()(BOX, TWO, 2, {}, "name")
+@each_class
+def test_call_restores_nested_observations(cls):
+    model, obs_flat = make_nested_model(cls)
+    input_dict = {"obs": obs_flat}
+
+    model(input_dict)
+
+    rows = sample_observations(NESTED)
+    cart = model.last_input["obs"]["cart"]
+    choice, box = model.last_input["obs"]["task"]
+    assert input_dict == {"obs": obs_flat}  # the caller's dict is not changed
+    assert model.last_input["obs_flat"] is obs_flat
+    assert list(model.last_input["obs"]) == ["cart", "task"]
+    np.testing.assert_array_equal(cart, np.stack([row["cart"] for row in rows]))
+    np.testing.assert_array_equal(choice, one_hot([row["task"][0] for row in rows], 3))
+    np.testing.assert_array_equal(box, np.stack([row["task"][1] for row in rows]))
+
+
+def test_model_v2_alone_is_a_module():
+    model = ModelV2Alone(BOX, TWO_ACTIONS, 2, {}, "name")  # an error in RLlib
+
     assert isinstance(model, nn.Module)
     assert model.training
-    assert (model.num_outputs, model.name, model.framework) == (2, "name", "torch")
+    assert model.num_outputs == 2
+    assert model.name == "name"
+    assert model.framework == "torch"
 
 
-def test_a_constructor_that_forgets_its_base_is_told():
-    class Forgetful(nn.Module, TorchModelV2):
+def test_acting_uses_eval_mode_and_evaluating_train_mode(catalog):
+    class ModelWithLog(ModelV2First):
+        def forward(self, input_dict, state, seq_lens):
+            log.append((self.training, bool(input_dict["is_training"]), torch.is_grad_enabled()))
+            return super().forward(input_dict, state, seq_lens)
+
+    log = []
+    obs = sample_observations(BOX)
+    policy = rlcatalog.build(BOX, TWO_ACTIONS, {"custom_model": ModelWithLog}, catalog=catalog)
+
+    step = policy.act(obs)
+    policy.evaluate({"obs": np.stack(obs), "raw_action": step.raw_action})
+    policy.act(obs)
+
+    # The module's mode, `is_training` and gradients.
+    assert log == [(False, False, False), (True, True, True), (False, False, False)]
+
+
+# --- errors ---------------------------------------------------------------------------------------
+
+
+def test_constructor_that_does_not_call_its_base_is_an_error():
+    class ForgetsBase(nn.Module, TorchModelV2):
         def __init__(self, obs_space, action_space, num_outputs, model_config, name):
-            super().__init__()
+            super().__init__()  # of nn.Module
 
-    with pytest.raises(
-        ModelContractError,
-        match=r"Forgetful\.__init__ must call its base's __init__\(obs_space, acti",
-    ):
-        ModelCatalog.get_model_v2(BOX, TWO, 2, {"custom_model": Forgetful}, "torch")
+    with pytest.raises(ModelContractError, match="must call its base's __init__") as caught:
+        ModelCatalog.get_model_v2(BOX, TWO_ACTIONS, 2, {"custom_model": ForgetsBase}, "torch")
 
-
-#: Of a class that is neither a model's nor a module's, a name, and modules that do not fit.
-WHY_NOT = (
-    "TorchModelV2|Unknown model|does not fit|no code for framework='torch'|must return a module"
-)
+    assert "ForgetsBase.__init__" in str(caught.value)
+    assert "__init__(obs_space, acti" in str(caught.value)
 
 
 @pytest.mark.parametrize("cls", [nn.Linear, dict, tf.keras.Model, "my_model.MyModel", print])
-def test_what_is_no_model_is_refused(cls):
-    with pytest.raises(CatalogError, match=WHY_NOT):
-        ModelCatalog.get_model_v2(BOX, TWO, 2, {"custom_model": cls}, "torch")
+def test_custom_model_that_is_no_model_is_an_error(cls):
+    # Classes of other kinds, unknown names, and modules that do not fit.
+    messages = "TorchModelV2|Unknown model|does not fit|no code for framework='torch'"
 
-
-def test_acting_switches_to_inference_and_evaluating_to_training(catalog):
-    class Modes(model_v2_first()):
-        def forward(self, input_dict, state, seq_lens):
-            modes.append((self.training, bool(input_dict["is_training"]), torch.is_grad_enabled()))
-            return super().forward(input_dict, state, seq_lens)
-
-    modes = []
-    policy = rlcatalog.build(BOX, TWO, {"custom_model": Modes}, catalog=catalog)
-    step = policy.act(observations())
-    policy.evaluate({"obs": np.stack(observations()), "raw_action": step.raw_action})
-    policy.act(observations())
-    assert modes == [(False, False, False), (True, True, True), (False, False, False)]
+    with pytest.raises(CatalogError, match=f"{messages}|must return a module"):
+        ModelCatalog.get_model_v2(BOX, TWO_ACTIONS, 2, {"custom_model": cls}, "torch")

@@ -1,8 +1,4 @@
-"""PyTorch's transforms of every built-in model, found in the registry: compiled, exported, called
-with other weights.
-
-The truth is the plain call of the same model.
-"""
+"""Built-in models compiled, exported and called with other weights, against their plain calls."""
 
 from __future__ import annotations
 
@@ -25,93 +21,40 @@ from rlcatalog_torch import RecurrentNetwork
 pytestmark = pytest.mark.usefixtures("one_thread", "seeded")
 
 CATALOG = Catalog(scan(), environ={})
-BUILT_IN = [
+BUILT_IN_MODELS = [
     component
     for component in CATALOG.components("model")
     if "torch" in component.declaration.targets and component.distribution != "rlcatalog-compat"
 ]
-EXAMPLES = {
-    f"{component.name}-{i}": example
-    for component in BUILT_IN
-    for i, example in enumerate(
-        examples_of(component, CATALOG)[: 3 if component.name == "parametric" else 2]
-    )
-}
-examples = pytest.mark.parametrize("name", EXAMPLES)
-#: Compiling takes half a second each: the first of every model, and what is shown masks and lists.
-compiled = pytest.mark.parametrize(
+
+
+def collect_examples():
+    """Return two example spaces and configs of each model, three of the parametric one, by name:
+    fcnet-0, fcnet-1, ….
+    """
+    examples = {}
+    for component in BUILT_IN_MODELS:
+        count = 3 if component.name == "parametric" else 2
+        for i, example in enumerate(examples_of(component, CATALOG)[:count]):
+            examples[f"{component.name}-{i}"] = example
+    return examples
+
+
+EXAMPLES = collect_examples()
+each_example = pytest.mark.parametrize("name", EXAMPLES)
+#: Compiling takes half a second each: the first of every model, and all of the parametric one,
+#: which gets masks and lists.
+each_compiled_example = pytest.mark.parametrize(
     "name", [name for name in EXAMPLES if name.endswith("-0") or name.startswith("parametric")]
 )
-
-
 #: Models keep the features of a pass for `value_function`; PyTorch warns that an exported program
 #: does not keep them.
-exporting = pytest.mark.filterwarnings("ignore:The tensor attribute")
+ignore_lost_attributes = pytest.mark.filterwarnings("ignore:The tensor attribute")
 
 
-class Known(nn.Module):
-    """All that acting asks of a model: outputs, value and new states, flattened."""
+def test_examples_cover_all_built_in_models():
+    names = {component.name for component in BUILT_IN_MODELS}
 
-    def __init__(self, model):
-        super().__init__()
-        self.model = model
-
-    def forward(self, *given):
-        output, state = self.model(*given)
-        return output, self.model.value_function(), *state
-
-
-def policy_of(name):
-    example = EXAMPLES[name]
-    with quiet():
-        return rlcatalog.build(
-            example.obs,
-            example.action,
-            {**example.config, "fcnet_hiddens": [8]},
-            "torch",
-            catalog=CATALOG,
-        )
-
-
-def tensors(value):
-    if isinstance(value, dict):
-        return {name: tensors(part) for name, part in value.items()}
-    return (
-        tuple(map(tensors, value))
-        if isinstance(value, tuple)
-        else torch.from_numpy(np.array(value))
-    )
-
-
-def given(policy, name, rows):
-    """What a model is called with while acting, in the middle of an episode."""
-    observations = observations_of(EXAMPLES[name], rows)
-    encoded, mask = policy.preprocess(observations), policy.action_mask(observations)
-    state = policy.initial_state(rows)
-    for _ in range(2):
-        rewards = np.zeros(rows, np.float32)
-        state = policy.act_encoded(encoded, state, prev_reward=rewards, mask=mask).state
-    inputs = {"obs": encoded}
-    if state is None:
-        return (tensors(inputs),)
-    seen = policy.views.see(state.history, encoded)
-    inputs |= {view: seen[view] for view in policy.views.acting}
-    memory = list(tensors(tuple(state.memory)))
-    return (
-        (tensors(inputs), memory, torch.ones(rows, dtype=torch.int32))
-        if memory
-        else (tensors(inputs),)
-    )
-
-
-def same(found, expected):
-    assert len(found) == len(expected)
-    for one, other in zip(found, expected, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
-
-
-def test_every_built_in_model_is_here():
-    names = {component.name for component in BUILT_IN}
     assert names >= {
         "fcnet",
         "visionnet",
@@ -124,29 +67,135 @@ def test_every_built_in_model_is_here():
     assert {name.rsplit("-", 1)[0] for name in EXAMPLES} == names
 
 
-@compiled
-def test_compiled(name):
-    policy, graphs = policy_of(name), []
+class OutputsValueAndState(nn.Module):
+    """Calls a model, and returns all that acting needs: outputs, value and new states."""
 
-    def backend(graph, _):
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, *arguments):
+        output, state = self.model(*arguments)
+        return output, self.model.value_function(), *state
+
+
+def build_policy(name):
+    example = EXAMPLES[name]
+    config = {**example.config, "fcnet_hiddens": [8]}
+    with quiet():
+        return rlcatalog.build(example.obs, example.action, config, "torch", catalog=CATALOG)
+
+
+def to_tensors(value):
+    """Convert the arrays in nested dicts and tuples."""
+    if isinstance(value, dict):
+        return {name: to_tensors(part) for name, part in value.items()}
+    if isinstance(value, tuple):
+        return tuple(to_tensors(part) for part in value)
+    return torch.from_numpy(np.array(value))
+
+
+def make_arguments(policy, name, rows):
+    """Return the arguments with which acting calls the model in the middle of an episode."""
+    observations = observations_of(EXAMPLES[name], rows)
+    encoded = policy.preprocess(observations)
+    mask = policy.action_mask(observations)
+    state = policy.initial_state(rows)
+    for _ in range(2):
+        rewards = np.zeros(rows, np.float32)
+        state = policy.act_encoded(encoded, state, prev_reward=rewards, mask=mask).state
+    inputs = {"obs": encoded}
+    if state is None:
+        return (to_tensors(inputs),)
+    views = policy.views.see(state.history, encoded)
+    for view in policy.views.acting:
+        inputs[view] = views[view]
+    memory = list(to_tensors(tuple(state.memory)))
+    if not memory:
+        return (to_tensors(inputs),)
+    return to_tensors(inputs), memory, torch.ones(rows, dtype=torch.int32)
+
+
+def assert_close(results, expected):
+    assert len(results) == len(expected)
+    for result, expected_result in zip(results, expected, strict=True):
+        torch.testing.assert_close(result, expected_result, rtol=1e-4, atol=1e-5)
+
+
+# --- torch.compile --------------------------------------------------------------------------------
+
+
+@each_compiled_example
+def test_compiled_model_computes_the_same(name):
+    policy = build_policy(name)
+    model = OutputsValueAndState(policy.model)
+    arguments = make_arguments(policy, name, rows=3)
+    graphs = []
+
+    def record_graph(graph, example_inputs):
         graphs.append(graph)
         return graph.forward
 
-    torch._dynamo.reset()
-    known, arguments = Known(policy.model), given(policy, name, 3)
+    torch._dynamo.reset()  # forget what other tests compiled
     with torch.no_grad():
-        same(torch.compile(known, backend=backend)(*arguments), known(*arguments))
+        results = torch.compile(model, backend=record_graph)(*arguments)
+        expected = model(*arguments)
+
+    assert_close(results, expected)
+    # The graphs contain the computation.
     assert any(node.op == "call_function" for graph in graphs for node in graph.graph.nodes)
+
+
+def compile_in_place(model):
+    """Compile a model in place, and return the list to which its graphs are added."""
+    graphs = []
+
+    def record_graph(graph, example_inputs):
+        graphs.append(graph)
+        return graph.forward
+
+    torch._dynamo.reset()  # forget what other tests compiled
+    model.compile(backend=record_graph)
+    return graphs
+
+
+def test_model_compiled_in_place_acts_alike():
+    policy = build_policy("fcnet-0")
+    obs = [policy.observation_space.sample() for _ in range(3)]
+    before = policy.act(obs, explore=False)
+
+    graphs = compile_in_place(policy.model)
+    after = policy.act(obs, explore=False)
+
+    assert graphs
+    np.testing.assert_allclose(after.dist_inputs, before.dist_inputs, rtol=1e-6)
+    np.testing.assert_allclose(after.value, before.value, rtol=1e-6)
+
+
+def test_copy_of_compiled_model_uses_its_own_weights():
+    policy = build_policy("fcnet-0")
+    graphs = compile_in_place(policy.model)
+    policy.act([policy.observation_space.sample()], explore=False)
+    graphs_of_policy = len(graphs)
+
+    copied = copy.deepcopy(policy.model)
+    with torch.no_grad():
+        for weight in copied.parameters():
+            weight.zero_()
+    output, _ = copied({"obs": torch.ones(1, 4)})
+
+    assert not output.any()
+    assert len(graphs) == graphs_of_policy  # the copy is not compiled
+
+
+# --- torch.export ---------------------------------------------------------------------------------
 
 
 def export(module, arguments):
     """Export a module so that it takes any number of rows."""
-    return torch.export.export(
-        module,
-        arguments,
-        # The module takes `*given`, which is one argument.
-        dynamic_shapes=(with_any_number_of_rows(arguments),),
-    ).module()
+    # The module takes `*arguments`, which is one argument to PyTorch.
+    dynamic_shapes = (with_any_number_of_rows(arguments),)
+    return torch.export.export(module, arguments, dynamic_shapes=dynamic_shapes).module()
 
 
 def with_any_number_of_rows(value):
@@ -158,80 +207,94 @@ def with_any_number_of_rows(value):
     return {0: torch.export.Dim.AUTO}
 
 
-@examples
-@exporting
+@each_example
+@ignore_lost_attributes
 def test_exported_model_takes_any_number_of_rows(name):
-    policy = policy_of(name)
-    known = Known(policy.model)
-    exported = export(known, given(policy, name, 3))
+    policy = build_policy(name)
+    model = OutputsValueAndState(policy.model)
+
+    exported = export(model, make_arguments(policy, name, rows=3))
+
     for rows in (3, 5, 1):
-        arguments = given(policy, name, rows)
-        same(exported(*arguments), known(*arguments))
+        arguments = make_arguments(policy, name, rows)
+        assert_close(exported(*arguments), model(*arguments))
 
 
-@exporting
+class SumOfObservations(RecurrentNetwork):
+    """Outputs a layer of the sum of all observations so far."""
+
+    def __init__(self, *args):
+        super().__init__(*args)
+        self.layer = nn.Linear(2, 3)
+
+    def forward_rnn(self, inputs, state, seq_lens):
+        total = inputs.cumsum(1) + state[0][:, None]
+        return self.layer(total), [total[:, -1]]
+
+    def value_function(self):
+        return self.last_output().sum(1)
+
+
+def make_sequences(sequences, steps):
+    obs = torch.randn(sequences * steps, 2)
+    state = [torch.randn(sequences, 2)]
+    seq_lens = torch.full((sequences,), steps, dtype=torch.int32)
+    return {"obs": obs, "obs_flat": obs}, state, seq_lens
+
+
+@ignore_lost_attributes
 def test_exported_recurrent_model_takes_any_number_of_sequences():
-    class Sums(RecurrentNetwork):
-        def __init__(self, *args):
-            super().__init__(*args)
-            self.layer = nn.Linear(2, 3)
+    obs_space = Box(-1, 1, (2,), np.float32)
+    model = OutputsValueAndState(SumOfObservations(obs_space, Discrete(3), 3, {}, "sums"))
 
-        def forward_rnn(self, inputs, state, seq_lens):
-            total = inputs.cumsum(1) + state[0][:, None]
-            return self.layer(total), [total[:, -1]]
+    exported = export(model, make_sequences(sequences=2, steps=3))
 
-        def value_function(self):
-            return self.last_output().sum(1)
-
-    known = Known(Sums(Box(-1, 1, (2,), np.float32), Discrete(3), 3, {}, "sums"))
-
-    def inputs(n, t):
-        obs = torch.randn(n * t, 2)
-        return (
-            {"obs": obs, "obs_flat": obs},
-            [torch.randn(n, 2)],
-            torch.full((n,), t, dtype=torch.int32),
-        )
-
-    exported = export(known, inputs(2, 3))
-    for sizes in ((2, 3), (4, 3), (1, 5)):
-        arguments = inputs(*sizes)
-        same(exported(*arguments), known(*arguments))
+    for sequences, steps in [(2, 3), (4, 3), (1, 5)]:
+        arguments = make_sequences(sequences, steps)
+        assert_close(exported(*arguments), model(*arguments))
 
 
-@examples
-def test_called_with_the_weights_of_others_and_of_an_ensemble(name):
-    policy = policy_of(name)
-    known, arguments = Known(policy.model), given(policy, name, 3)
+# --- torch.func -----------------------------------------------------------------------------------
+
+
+def make_ensemble(model):
+    """Return two copies of a model with other weights, and the weights of each by name."""
     members = []
     for factor in (-0.5, 2.0):
-        other = copy.deepcopy(known)
+        member = copy.deepcopy(model)
         with torch.no_grad():
-            for weight in other.parameters():
+            for weight in member.parameters():
                 weight.mul_(factor)
-        members.append(other)
-    expected = [member(*arguments) for member in members]
-    weights = [{name: p.detach() for name, p in member.named_parameters()} for member in members]
-    same(functional_call(known, weights[1], arguments), expected[1])
+        members.append(member)
+    weights = [
+        {name: parameter.detach() for name, parameter in member.named_parameters()}
+        for member in members
+    ]
+    return members, weights
+
+
+@each_example
+def test_functional_call_uses_the_given_weights(name):
+    policy = build_policy(name)
+    model = OutputsValueAndState(policy.model)
+    arguments = make_arguments(policy, name, rows=3)
+    members, weights = make_ensemble(model)
+
+    results = functional_call(model, weights[1], arguments)
+
+    assert_close(results, members[1](*arguments))
+
+
+@each_example
+def test_vmap_over_weights_computes_an_ensemble(name):
+    policy = build_policy(name)
+    model = OutputsValueAndState(policy.model)
+    arguments = make_arguments(policy, name, rows=3)
+    members, weights = make_ensemble(model)
     stacked = {name: torch.stack([member[name] for member in weights]) for name in weights[0]}
-    found = vmap(lambda own: functional_call(known, own, arguments))(stacked)
-    same(found, [torch.stack(parts) for parts in zip(*expected, strict=True)])
 
+    results = vmap(lambda own: functional_call(model, own, arguments))(stacked)
 
-def test_compiled_in_place_a_model_is_compiled_wherever_it_is_called():
-    policy, graphs = policy_of("fcnet-0"), []
-    obs = [EXAMPLES["fcnet-0"].obs.sample() for _ in range(3)]
-    before = policy.act(obs, explore=False)
-    torch._dynamo.reset()
-    policy.model.compile(backend=lambda graph, _: (graphs.append(graph), graph.forward)[1])
-    after = policy.act(obs, explore=False)
-    assert graphs
-    np.testing.assert_allclose(after.dist_inputs, before.dist_inputs, rtol=1e-6)
-    np.testing.assert_allclose(after.value, before.value, rtol=1e-6)
-    count, twin = len(graphs), copy.deepcopy(policy.model)
-    with torch.no_grad():
-        for weight in twin.parameters():
-            weight.zero_()
-    # The copy's own weights, not those that were compiled.
-    assert not twin({"obs": torch.ones(1, 4)})[0].any()
-    assert len(graphs) == count
+    results_of_members = [member(*arguments) for member in members]
+    expected = [torch.stack(parts) for parts in zip(*results_of_members, strict=True)]
+    assert_close(results, expected)

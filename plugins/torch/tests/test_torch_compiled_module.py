@@ -1,4 +1,4 @@
-"""`torch.compile(policy.as_module(), fullgraph=True)`; the module itself is the truth."""
+"""`torch.compile(policy.as_module(), fullgraph=True)`, against the module that is not compiled."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rlcatalog.errors import ActionMaskError, ObservationError
 from rlcatalog.spaces import Simplex
 
 pytestmark = [
-    pytest.mark.usefixtures("one_thread", "seeded", "forgotten"),
+    pytest.mark.usefixtures("one_thread", "seeded", "_forget_compiled"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # PyTorch's compiler uses TorchScript
 ]
 
@@ -36,81 +36,103 @@ ATTENTION = {"use_attention": True, "attention_dim": 8, "attention_memory_infere
 
 
 @pytest.fixture
-def forgotten():
-    """Forget what was compiled, so that each test starts anew."""
+def _forget_compiled():
+    """Let each test start without compiled code."""
     torch.compiler.reset()
     yield
     torch.compiler.reset()
 
 
-def policy_of(action, config, obs=OBS):
-    return rlcatalog.build(obs, action, config, "torch")
+def build_policy(action_space, obs_space=OBS, **config):
+    return rlcatalog.build(obs_space, action_space, config, "torch")
 
 
-def observations(rows):
-    return torch.from_numpy(np.random.default_rng(0).uniform(-1, 1, (rows, 3)).astype(np.float32))
+def random_observations(rows):
+    obs = np.random.default_rng(0).uniform(-1, 1, (rows, 3))
+    return torch.from_numpy(obs.astype(np.float32))
 
 
-def check_compiled(module, *given, backend="eager", **others):
-    """Assert that the compiled module returns what the module returns, without a warning that a
-    user could see.
-    """
+def assert_same_if_compiled(module, *arguments, backend="eager", **options):
+    """Check that a compiled module returns what the module returns, without a warning."""
     compiled = torch.compile(module, fullgraph=True, backend=backend)
-    found, value, *state = compiled(*given, **others)
-    expected, expected_value, *expected_state = module(*given, **others)
-    raw = expected.sample()
-    torch.testing.assert_close(found.inputs, expected.inputs)
-    torch.testing.assert_close(found.logp(raw), expected.logp(raw))
+    dist, value, *state = compiled(*arguments, **options)
+    expected_dist, expected_value, *expected_state = module(*arguments, **options)
+    sample = expected_dist.sample()
+    torch.testing.assert_close(dist.inputs, expected_dist.inputs)
+    torch.testing.assert_close(dist.logp(sample), expected_dist.logp(sample))
     torch.testing.assert_close(value, expected_value)
     torch.testing.assert_close(state, expected_state)
 
 
 @pytest.mark.parametrize("name", ACTIONS)
-def test_compiled_module_has_no_break(name):
-    action, config = ACTIONS[name]
-    check_compiled(policy_of(action, config).as_module(), observations(5))
+def test_compiled_module_returns_any_distribution(name):
+    action_space, config = ACTIONS[name]
+    module = build_policy(action_space, **config).as_module()
+
+    assert_same_if_compiled(module, random_observations(5))
 
 
 @pytest.mark.parametrize("name", ["discrete", "choices", "bits", "nested"])
-def test_compiled_module_masks(name):
-    action, config = ACTIONS[name]
-    policy = policy_of(action, config)
+def test_compiled_module_applies_masks(name):
+    action_space, config = ACTIONS[name]
+    policy = build_policy(action_space, **config)
     mask = torch.ones(5, policy.masks.size, dtype=torch.bool)
-    mask[1:, 0] = False
-    check_compiled(policy.as_module(), observations(5), mask)
+    mask[1:, 0] = False  # the first value, in all rows but one
+
+    assert_same_if_compiled(policy.as_module(), random_observations(5), mask)
 
 
-@pytest.mark.parametrize("config", [LSTM, ATTENTION], ids=["lstm", "attention"])
-def test_compiled_module_steps_a_memory(config):
-    module = policy_of(Discrete(4), config).as_module()
+each_memory = pytest.mark.parametrize("config", [LSTM, ATTENTION], ids=["lstm", "attention"])
+
+
+@each_memory
+def test_compiled_module_updates_its_state(config):
+    module = build_policy(Discrete(4), **config).as_module()
     state = tuple(part + 0.3 for part in module.initial_state(5))
-    check_compiled(module, observations(5), torch.ones(5, 4, dtype=torch.bool), state=state)
+    allow_all = torch.ones(5, 4, dtype=torch.bool)
+
+    assert_same_if_compiled(module, random_observations(5), allow_all, state=state)
 
 
-@pytest.mark.parametrize("config", [LSTM, ATTENTION], ids=["lstm", "attention"])
+@each_memory
 def test_compiled_module_reads_sequences(config):
-    module = policy_of(Discrete(4), config).as_module()
+    module = build_policy(Discrete(4), **config).as_module()
     state = tuple(part + 0.3 for part in module.initial_state(2))
-    check_compiled(module, observations(6), state=state, seq_lens=[3, 3])
+
+    assert_same_if_compiled(module, random_observations(6), state=state, seq_lens=[3, 3])
 
 
-@pytest.mark.parametrize("config", [{}, LSTM], ids=["fcnet", "lstm"])
-def test_compiled_module_runs_in_machine_code(config):
-    """PyTorch's default compiler, with gradients."""
-    policy = policy_of(NESTED, config)
-    module, mask = policy.as_module(), torch.ones(4, policy.masks.size, dtype=torch.bool)
-    check_compiled(module, observations(4), mask, backend="inductor")
-    compiled, gradients = torch.compile(module, fullgraph=True), []
-    for forward in (compiled, module):
+each_machine_code = pytest.mark.parametrize("config", [{}, LSTM], ids=["fcnet", "lstm"])
+
+
+@each_machine_code
+def test_module_compiled_to_machine_code_computes_the_same(config):
+    policy = build_policy(NESTED, **config)
+    mask = torch.ones(4, policy.masks.size, dtype=torch.bool)
+
+    # "inductor" is PyTorch's default compiler.
+    assert_same_if_compiled(policy.as_module(), random_observations(4), mask, backend="inductor")
+
+
+@each_machine_code
+def test_module_compiled_to_machine_code_has_the_same_gradients(config):
+    policy = build_policy(NESTED, **config)
+    module = policy.as_module()
+    mask = torch.ones(4, policy.masks.size, dtype=torch.bool)
+
+    gradients = []
+    for forward in (torch.compile(module, fullgraph=True), module):
         module.zero_grad()
-        dist, value, *_ = forward(observations(4), mask)
+        dist, value, *_ = forward(random_observations(4), mask)
         (dist.inputs.square().mean() + value.mean()).backward()
         gradients.append([weight.grad for weight in module.parameters()])
-    torch.testing.assert_close(*gradients, rtol=1e-4, atol=1e-6)
+
+    of_compiled, of_module = gradients
+    torch.testing.assert_close(of_compiled, of_module, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize(
-    ("observation_space", "action"),
+    ("obs_space", "action_space"),
     [
         (Box(0, 255, (10, 10, 3), np.uint8), Discrete(4)),
         (Box(0, 255, (6,), np.uint8), Discrete(4)),
@@ -118,41 +140,54 @@ def test_compiled_module_runs_in_machine_code(config):
     ],
     ids=["image", "bytes", "dict"],
 )
-def test_compiled_module_reads_observations(observation_space, action):
-    policy = policy_of(action, {}, observation_space)
-    encoded = policy.preprocess([observation_space.sample() for _ in range(3)])
-    check_compiled(policy.as_module(), torch.from_numpy(encoded))
+def test_compiled_module_reads_any_observations(obs_space, action_space):
+    policy = build_policy(action_space, obs_space)
+    encoded = policy.preprocess([obs_space.sample() for _ in range(3)])
+
+    assert_same_if_compiled(policy.as_module(), torch.from_numpy(encoded))
 
 
-def test_compiled_module_follows_the_precision_of_its_weights():
-    module = policy_of(Discrete(4), {}).as_module()
-    check_compiled(module, observations(3))
-    check_compiled(module.double(), observations(3))
+def test_compiled_module_follows_a_change_of_precision():
+    module = build_policy(Discrete(4)).as_module()
+
+    assert_same_if_compiled(module, random_observations(3))
+    assert_same_if_compiled(module.double(), random_observations(3))
 
 
-def test_compiled_module_is_compiled_once():
-    """What a model keeps of its last pass must not count as an input of the next one."""
+def test_module_is_compiled_once_for_several_calls():
+    # What a model keeps of its last pass must not count as an input of the next one.
     graphs = []
 
-    def backend(graph, inputs):
+    def record_graph(graph, inputs):
         graphs.append(graph)
         return graph.forward
 
-    module = policy_of(Discrete(4), {}).as_module()
-    compiled = torch.compile(module, fullgraph=True, backend=backend)
+    module = build_policy(Discrete(4)).as_module()
+    compiled = torch.compile(module, fullgraph=True, backend=record_graph)
     for _ in range(3):
-        compiled(observations(3))
+        compiled(random_observations(3))
+
     assert len(graphs) == 1
 
 
-def test_compiled_module_refuses_wrong_shapes():
-    masked = policy_of(Discrete(4), {}, Dict({"obs": OBS, "action_mask": MultiBinary(4)}))
-    module = torch.compile(masked.as_module(), backend="eager")
+@pytest.fixture
+def masked_module():
+    """A compiled module that needs a mask of four actions."""
+    obs_space = Dict({"obs": OBS, "action_mask": MultiBinary(4)})
+    return torch.compile(build_policy(Discrete(4), obs_space).as_module(), backend="eager")
+
+
+def test_compiled_module_without_mask_is_an_error(masked_module):
     with pytest.raises(ActionMaskError, match="none is given"):
-        module(observations(2))
+        masked_module(random_observations(2))
+
+
+@pytest.mark.parametrize("shape", [(2, 3), (1, 4)], ids=str)
+def test_compiled_module_with_mask_of_wrong_shape_is_an_error(masked_module, shape):
     with pytest.raises(ActionMaskError, match=r"expected shape \(2, 4\)"):
-        module(observations(2), torch.ones(2, 3))
-    with pytest.raises(ActionMaskError, match=r"expected shape \(2, 4\)"):
-        module(observations(2), torch.ones(1, 4))
+        masked_module(random_observations(2), torch.ones(shape))
+
+
+def test_compiled_module_with_narrow_observations_is_an_error(masked_module):
     with pytest.raises(ObservationError, match=r"\[B, 3\]"):
-        module(observations(2)[:, :2], None)
+        masked_module(random_observations(2)[:, :2], None)

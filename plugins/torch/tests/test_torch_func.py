@@ -1,6 +1,4 @@
-"""Built-in models under torch.func: gradients of single samples, and ensembles; a loop over them is
-the truth.
-"""
+"""Built-in models under `torch.func`, per-sample gradients and ensembles, against loops."""
 
 from __future__ import annotations
 
@@ -16,11 +14,12 @@ from rlcatalog.spaces import Repeated
 
 pytestmark = [
     pytest.mark.usefixtures("one_thread"),
-    # One config serves parts of every kind here.
+    # One config serves models of every kind here.
     pytest.mark.filterwarnings("ignore::rlcatalog.errors.UnreadKeysWarning"),
 ]
 
-VECTOR, IMAGE = Box(-1, 1, (3,), np.float32), Box(0, 255, (10, 10, 2), np.uint8)
+VECTOR = Box(-1, 1, (3,), np.float32)
+IMAGE = Box(0, 255, (10, 10, 2), np.uint8)
 ATTENTION = {
     "use_attention": True,
     "attention_dim": 8,
@@ -29,8 +28,7 @@ ATTENTION = {
     "attention_memory_training": 5,
     "attention_position_wise_mlp_dim": 8,
 }
-SHOWN = Dict({"action_mask": Box(0, 1, (3,), np.int8), "seen": VECTOR})
-LISTS = Dict({"seen": Repeated(Box(-1, 1, (2,), np.float32), 3), "own": VECTOR})
+#: Name → observation space and config.
 MODELS = {
     "fcnet": (VECTOR, {}),
     "visionnet": (IMAGE, {}),
@@ -38,90 +36,121 @@ MODELS = {
     "visionnet, one channel": (Box(0, 255, (10, 10, 1), np.uint8), {"vf_share_layers": False}),
     "visionnet, impala": (Box(0, 255, (16, 16, 3), np.uint8), {"conv_filters": "impala"}),
     "complex_input": (Dict({"eye": IMAGE, "self": Tuple([Discrete(3), VECTOR])}), {}),
-    "complex_input, lists": (LISTS, {"custom_model": "complex_input"}),
-    "parametric": (SHOWN, {"use_parametric": True}),
+    "complex_input, lists": (
+        Dict({"seen": Repeated(Box(-1, 1, (2,), np.float32), 3), "own": VECTOR}),
+        {"custom_model": "complex_input"},
+    ),
+    "parametric": (
+        Dict({"action_mask": Box(0, 1, (3,), np.int8), "seen": VECTOR}),
+        {"use_parametric": True},
+    ),
     "lstm": (VECTOR, {"use_lstm": True, "lstm_cell_size": 6}),
     "attention": (VECTOR, ATTENTION),
 }
-SMALL = {"fcnet_hiddens": [8], "fcnet_activation": "tanh"}
-PARTS = Tuple([Discrete(3), MultiDiscrete([2, 3])])
+#: Model and number of time steps.
+each_run = pytest.mark.parametrize(
+    ("model", "steps"), [*[(model, 1) for model in MODELS], ("lstm", 2), ("attention", 2)]
+)
 
 
-class Loss(nn.Module):
-    """A number that depends on all weights of a model but those of the conditionals, for one
-    observation.
+class LossOfOneSample(nn.Module):
+    """A number that depends on all weights of a policy's model, for one observation.
+
+    With more than one step the observation becomes two sequences, of which the second is a step
+    shorter: the padding after it must not count.
     """
 
     def __init__(self, policy, steps):
         super().__init__()
         self.model = policy.model
+        self.steps = steps
         self.state = [torch.from_numpy(part) for part in policy.memory.start(1)]
-        self.steps, self.seq_lens = (
-            steps,
-            None if steps == 1 else torch.tensor([steps, steps - 1], dtype=torch.int32),
-        )
+        self.seq_lens = None
         if steps > 1:
             self.state = [torch.cat([part, part]) for part in self.state]
+            self.seq_lens = torch.tensor([steps, steps - 1], dtype=torch.int32)
 
     def forward(self, x):
         rows = x[None]
-        # Two sequences, the second one a step shorter: what stands behind it counts for nothing.
         if self.steps > 1:
             rows = torch.stack([x * (0.5**t) for t in range(2 * self.steps)])
         output, _ = self.model({"obs": rows, "is_training": True}, self.state, self.seq_lens)
-        found = output[:, :2].square().sum(1) + self.model.value_function()
-        return found[: 2 * self.steps - 1].sum()
+        loss_of_rows = output[:, :2].square().sum(1) + self.model.value_function()
+        if self.steps > 1:
+            loss_of_rows = loss_of_rows[:-1]  # without the padding
+        return loss_of_rows.sum()
 
 
-def setting(kind, steps, dependent=False):
-    space, config = MODELS[kind]
-    action, extra = (
-        (PARTS, {"use_autoregressive": True, "autoregressive_hiddens": [4]})
-        if dependent
-        else (Discrete(3), {})
-    )
+def make_loss(model, steps, action_space=None, **options):
+    """Return a loss function (weights, observation), the weights, and three observations."""
+    obs_space, config = MODELS[model]
     torch.manual_seed(0)
-    policy = rlcatalog.build(space, action, {**SMALL, **config, **extra}, "torch")
-    space.seed(0)
-    observed = [space.sample() for _ in range(3)]
-    if kind == "parametric":
-        observed = [{**obs, "action_mask": np.array([1, 1, 0], np.int8)} for obs in observed]
-    loss = Loss(policy, steps)
-    weights = {name: p.detach() for name, p in loss.named_parameters()}
-    run = lambda weights, x: functional_call(loss, weights, (x,))  # noqa: E731
-    return run, weights, torch.from_numpy(policy.preprocess(observed))
+    policy = rlcatalog.build(
+        obs_space,
+        action_space or Discrete(3),
+        {"fcnet_hiddens": [8], "fcnet_activation": "tanh", **config, **options},
+        "torch",
+    )
+    obs_space.seed(0)
+    observations = [obs_space.sample() for _ in range(3)]
+    if model == "parametric":
+        for obs in observations:
+            obs["action_mask"] = np.array([1, 1, 0], np.int8)
+    loss = LossOfOneSample(policy, steps)
+    weights = {name: parameter.detach() for name, parameter in loss.named_parameters()}
+
+    def compute(weights, x):
+        return functional_call(loss, weights, (x,))
+
+    return compute, weights, torch.from_numpy(policy.preprocess(observations))
 
 
-RUNS = [(kind, 1) for kind in MODELS] + [("lstm", 2), ("attention", 2)]
+def gradients_by_autograd(compute, weights, x):
+    leaves = {name: weight.clone().requires_grad_() for name, weight in weights.items()}
+    compute(leaves, x).backward()
+    return {name: leaf.grad for name, leaf in leaves.items() if leaf.grad is not None}
 
 
-@pytest.mark.parametrize(("kind", "steps"), RUNS)
-def test_gradients_of_single_samples(kind, steps):
-    run, weights, observed = setting(kind, steps)
-    expected = []
-    for x in observed:
-        leaves = {name: w.clone().requires_grad_() for name, w in weights.items()}
-        run(leaves, x).backward()
-        expected.append({name: leaf.grad for name, leaf in leaves.items() if leaf.grad is not None})
-    found = vmap(grad(run), in_dims=(None, 0))(weights, observed)
+@each_run
+def test_per_sample_gradients_match_a_loop(model, steps):
+    compute, weights, observations = make_loss(model, steps)
+
+    gradients = vmap(grad(compute), in_dims=(None, 0))(weights, observations)
+
+    expected = [gradients_by_autograd(compute, weights, x) for x in observations]
     assert expected[0]
-    for name, gradient in found.items():
-        single = torch.stack([one.get(name, torch.zeros_like(weights[name])) for one in expected])
-        torch.testing.assert_close(gradient, single, rtol=1e-4, atol=1e-6)
+    for name, gradient in gradients.items():
+        zeros = torch.zeros_like(weights[name])
+        expected_gradient = torch.stack([sample.get(name, zeros) for sample in expected])
+        torch.testing.assert_close(gradient, expected_gradient, rtol=1e-4, atol=1e-6)
 
 
-def test_gradients_of_single_samples_before_dependent_actions():
-    run, weights, observed = setting("visionnet", 1, dependent=True)
-    expected = torch.stack([grad(run)(weights, x)["model.to_context.weight"] for x in observed])
-    found = vmap(grad(run), in_dims=(None, 0))(weights, observed)["model.to_context.weight"]
-    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-6)
+def test_per_sample_gradients_of_autoregressive_match_a_loop():
+    compute, weights, observations = make_loss(
+        "visionnet",
+        steps=1,
+        action_space=Tuple([Discrete(3), MultiDiscrete([2, 3])]),
+        use_autoregressive=True,
+        autoregressive_hiddens=[4],
+    )
+
+    gradients = vmap(grad(compute), in_dims=(None, 0))(weights, observations)
+
+    name = "model.to_context.weight"
+    expected = torch.stack([grad(compute)(weights, x)[name] for x in observations])
+    torch.testing.assert_close(gradients[name], expected, rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize(("kind", "steps"), RUNS)
-def test_ensembles(kind, steps):
-    run, weights, observed = setting(kind, steps)
-    members = [weights, {name: -0.5 * w for name, w in weights.items()}]
+@each_run
+def test_ensemble_matches_a_loop(model, steps):
+    compute, weights, observations = make_loss(model, steps)
+    members = [weights, {name: -0.5 * weight for name, weight in weights.items()}]
     stacked = {name: torch.stack([member[name] for member in members]) for name in weights}
-    both = vmap(vmap(run, in_dims=(None, 0)), in_dims=(0, None))
-    expected = torch.stack([torch.stack([run(member, x) for x in observed]) for member in members])
-    torch.testing.assert_close(both(stacked, observed), expected.detach(), rtol=1e-4, atol=1e-5)
+
+    of_all_observations = vmap(compute, in_dims=(None, 0))
+    losses = vmap(of_all_observations, in_dims=(0, None))(stacked, observations)
+
+    assert losses.shape == (2, 3)  # members, observations
+    for i, member in enumerate(members):
+        expected = torch.stack([compute(member, x) for x in observations])
+        torch.testing.assert_close(losses[i], expected.detach(), rtol=1e-4, atol=1e-5)

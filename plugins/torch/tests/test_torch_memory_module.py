@@ -1,6 +1,4 @@
-"""`policy.as_module()` of models with a memory in PyTorch, against `torch.nn.LSTM`, single steps
-and `Policy.evaluate`.
-"""
+"""`policy.as_module()` of models with a memory in PyTorch: states, sequences and weights."""
 
 from __future__ import annotations
 
@@ -23,143 +21,217 @@ pytestmark = pytest.mark.usefixtures("one_thread", "seeded")
 OBS = Box(-1, 1, (3,), np.float32)
 LSTM = {"use_lstm": True, "lstm_cell_size": 5, "fcnet_hiddens": []}
 ATTENTION = {"use_attention": True, "attention_dim": 8, "attention_memory_inference": 4}
-memories = pytest.mark.parametrize("config", [LSTM, ATTENTION], ids=["lstm", "attention"])
+each_memory = pytest.mark.parametrize("config", [LSTM, ATTENTION], ids=["lstm", "attention"])
 
 
-def policy_of(config):
+def build_policy(config):
     return rlcatalog.build(OBS, Discrete(4), config, "torch")
 
 
-def observations(*axes):
-    return torch.from_numpy(np.random.default_rng(0).uniform(-1, 1, (*axes, 3)).astype(np.float32))
+def random_observations(*axes):
+    obs = np.random.default_rng(0).uniform(-1, 1, (*axes, 3))
+    return torch.from_numpy(obs.astype(np.float32))
 
 
-def assert_same(found, expected):
-    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
+def random_state(module, sequences):
+    """Return a state that no episode starts with."""
+    return tuple(part + 0.3 for part in module.initial_state(sequences))
 
 
-def test_lstm_module_is_the_lstm_of_pytorch():
-    policy = policy_of(LSTM)
-    cell = policy.model.cell
-    truth = nn.LSTM(3, 5, batch_first=True)
+def assert_close(actual, expected):
+    torch.testing.assert_close(actual, expected, rtol=1e-5, atol=1e-6)
+
+
+# --- states and sequences -------------------------------------------------------------------------
+
+
+def copy_lstm(cell):
+    """Return PyTorch's LSTM with the weights of ours, which has one bias instead of two."""
+    lstm = nn.LSTM(3, 5, batch_first=True)
     with torch.no_grad():
-        truth.weight_ih_l0.copy_(cell.weight_ih)
-        truth.weight_hh_l0.copy_(cell.weight_hh)
-        truth.bias_ih_l0.copy_(cell.bias)
-        truth.bias_hh_l0.zero_()
-    obs = observations(2, 6)
-    features, (h, c) = truth(obs)
+        lstm.weight_ih_l0.copy_(cell.weight_ih)
+        lstm.weight_hh_l0.copy_(cell.weight_hh)
+        lstm.bias_ih_l0.copy_(cell.bias)
+        lstm.bias_hh_l0.zero_()
+    return lstm
+
+
+def test_lstm_module_computes_what_pytorch_computes():
+    policy = build_policy(LSTM)
+    obs = random_observations(2, 6)  # two sequences of six steps
 
     dist, value, state = policy.as_module()(obs.flatten(0, 1), seq_lens=[6, 6])
 
-    assert_same(dist.inputs, policy.model.outputs(features.flatten(0, 1)))
-    assert_same(value, policy.model.outputs.values(features.flatten(0, 1)))
-    assert_same(state, (h[0], c[0]))
+    features, (h, c) = copy_lstm(policy.model.cell)(obs)
+    assert_close(dist.inputs, policy.model.outputs(features.flatten(0, 1)))
+    assert_close(value, policy.model.outputs.values(features.flatten(0, 1)))
+    assert_close(state, (h[0], c[0]))
 
 
-@memories
-def test_memory_steps_are_one_sequence(config):
-    module, obs = policy_of(config).as_module(), observations(2, 6)
-    steps, state = [], None
+@each_memory
+def test_sequence_equals_its_single_steps(config):
+    module = build_policy(config).as_module()
+    obs = random_observations(2, 6)
+
+    dist, _, last_state = module(obs.flatten(0, 1), seq_lens=torch.tensor([6, 6]))
+
+    inputs = []
+    state = None
     for t in range(6):
-        dist, _, state = module(obs[:, t], state=state)
-        steps.append(dist.inputs)
-    dist, _, end = module(obs.flatten(0, 1), seq_lens=torch.tensor([6, 6]))
-    assert_same(dist.inputs, torch.stack(steps, dim=1).flatten(0, 1))
-    assert_same(end, state)
+        dist_of_step, _, state = module(obs[:, t], state=state)
+        inputs.append(dist_of_step.inputs)
+    assert_close(dist.inputs, torch.stack(inputs, dim=1).flatten(0, 1))
+    assert_close(last_state, state)
 
 
-@memories
-def test_memory_reads_sequences_of_any_lengths(config):
-    """Each sequence alone is the truth: padding must neither be seen nor end up in the state."""
-    module, obs = policy_of(config).as_module(), observations(6)
-    state = tuple(part + 0.3 for part in module.initial_state(3))
-    dist, value, end = module(obs, state=state, seq_lens=[1, 3, 2])
-    for row, rows in enumerate((slice(0, 1), slice(1, 4), slice(4, 6))):
-        own = tuple(part[row : row + 1] for part in state)
-        alone = module(obs[rows], state=own, seq_lens=[rows.stop - rows.start])
-        assert_same(dist.inputs[rows], alone[0].inputs)
-        assert_same(value[rows], alone[1])
-        assert_same(tuple(part[row : row + 1] for part in end), alone[2])
+@each_memory
+def test_sequences_of_different_lengths_are_read_as_if_alone(config):
+    # Padding must neither be seen nor end up in the state.
+    module = build_policy(config).as_module()
+    obs = random_observations(6)
+    state = random_state(module, sequences=3)
+
+    dist, value, last_state = module(obs, state=state, seq_lens=[1, 3, 2])
+
+    for sequence, steps in enumerate([slice(0, 1), slice(1, 4), slice(4, 6)]):
+        own_state = tuple(part[sequence : sequence + 1] for part in state)
+        length = steps.stop - steps.start
+        alone, value_alone, state_alone = module(obs[steps], state=own_state, seq_lens=[length])
+        assert_close(dist.inputs[steps], alone.inputs)
+        assert_close(value[steps], value_alone)
+        assert_close(tuple(part[sequence : sequence + 1] for part in last_state), state_alone)
 
 
-@memories
-def test_memory_module_scores_as_evaluate(config):
-    policy, obs, raw = policy_of(config), observations(6), torch.tensor([0, 1, 2, 3, 0, 1])
-    state = tuple(part + 0.3 for part in policy.as_module().initial_state(2))
-    scored = policy.evaluate(
-        {"obs": obs, "raw_action": raw[:, None], "state": state, "seq_lens": [4, 2]}
-    )
-    dist, value, _ = policy.as_module()(obs, state=state, seq_lens=[4, 2])
-    assert_same(dist.logp(raw), scored.logp)
-    assert_same(value, scored.value)
-
-
-@memories
-def test_memory_begins_as_an_episode_of_the_policy(config):
-    policy, obs = policy_of(config), observations(2)
+@each_memory
+def test_module_scores_sequences_as_evaluate_does(config):
+    policy = build_policy(config)
     module = policy.as_module()
-    first = module(obs)
-    assert_same(first[0].inputs, module(obs, state=module.initial_state(2))[0].inputs)
+    obs = random_observations(6)
+    actions = torch.tensor([0, 1, 2, 3, 0, 1])
+    state = random_state(module, sequences=2)
+
+    dist, value, _ = module(obs, state=state, seq_lens=[4, 2])
+
+    evaluation = policy.evaluate(
+        {"obs": obs, "raw_action": actions[:, None], "state": state, "seq_lens": [4, 2]}
+    )
+    assert_close(dist.logp(actions), evaluation.logp)
+    assert_close(value, evaluation.value)
+
+
+@each_memory
+def test_state_defaults_to_the_start_of_an_episode(config):
+    module = build_policy(config).as_module()
+    obs = random_observations(2)
+
+    dist, _, _ = module(obs)
+
+    expected, _, _ = module(obs, state=module.initial_state(2))
+    assert_close(dist.inputs, expected.inputs)
+
+
+@each_memory
+def test_module_starts_episodes_as_the_policy_does(config):
+    policy = build_policy(config)
+    obs = random_observations(2)
     step = policy.act(obs.numpy(), policy.initial_state(2))
-    module.eval()
-    assert_same(module(obs)[0].inputs, torch.from_numpy(step.dist_inputs))
-    for found, expected in zip(module(obs)[2], step.state.memory, strict=True):
-        np.testing.assert_allclose(found.detach(), expected, rtol=1e-5, atol=1e-6)
+
+    dist, _, state = policy.as_module().eval()(obs)
+
+    assert_close(dist.inputs, torch.from_numpy(step.dist_inputs))
+    for part, expected in zip(state, step.state.memory, strict=True):
+        np.testing.assert_allclose(part.detach(), expected, rtol=1e-5, atol=1e-6)
 
 
-@memories
-def test_memory_that_does_not_fit_is_refused(config):
-    module, obs = policy_of(config).as_module(), observations(4)
+@each_memory
+def test_seq_lens_that_do_not_add_up_to_rows_are_an_error(config):
+    module = build_policy(config).as_module()
+
     with pytest.raises(ModelContractError, match="add up to 4 rows"):
-        module(obs, seq_lens=[2, 3])
+        module(random_observations(4), seq_lens=[2, 3])
+
+
+@each_memory
+def test_state_with_wrong_number_of_rows_is_an_error(config):
+    module = build_policy(config).as_module()
+
     with pytest.raises(ModelContractError, match="a row for each of 2 sequences"):
-        module(obs, state=module.initial_state(4), seq_lens=[2, 2])
+        module(random_observations(4), state=module.initial_state(4), seq_lens=[2, 2])
 
 
-@memories
-def test_memory_gets_gradients_through_its_state(config):
-    module, obs = policy_of(config).as_module(), observations(2, 3)
-    obs.requires_grad_()
+# The transformer detaches its memory, as GTrXL does.
+@pytest.mark.parametrize(
+    ("config", "reaches_past"), [(LSTM, True), (ATTENTION, False)], ids=["lstm", "attention"]
+)
+def test_gradient_passes_through_the_state(config, reaches_past):
+    module = build_policy(config).as_module()
+    obs = random_observations(2, 3).requires_grad_()  # two rows, three steps
+
     _, _, state = module(obs[:, 0])
     _, value, _ = module(obs[:, 1], state=state)
     value.sum().backward()
-    assert module.model.trunk is not None
-    # The transformer detaches its memory, as GTrXL does.
-    assert bool(obs.grad[:, 0].any()) is ("use_lstm" in config)
+
     assert obs.grad[:, 1].any()
+    assert bool(obs.grad[:, 0].any()) is reaches_past
 
 
-@memories
-def test_memory_runs_with_other_weights(config):
-    module, obs = policy_of(config).as_module(), observations(4)
-    others = [policy_of(config).as_module() for _ in range(3)]
-
-    def values(weights):
-        return functional_call(module, weights, (obs,), {"seq_lens": [2, 2]})[1]
-
-    weights = [dict(other.named_parameters()) for other in others]
-    stacked = {name: torch.stack([one[name] for one in weights]) for name in weights[0]}
-    expected = torch.stack([other(obs, seq_lens=[2, 2])[1] for other in others])
-    assert_same(torch.stack([values(one) for one in weights]), expected)
-    assert_same(vmap(values)(stacked), expected)
+# --- weights --------------------------------------------------------------------------------------
 
 
-@memories
-def test_memory_has_copies_and_averages(config):
-    module, obs = policy_of(config).as_module(), observations(4)
-    target, average = copy.deepcopy(module), AveragedModel(module)
-    average.update_parameters(module)
-    expected = module(obs, seq_lens=[2, 2])[1].detach()
+def make_ensemble(config):
+    """Return three modules, and the weights of each by name."""
+    members = [build_policy(config).as_module() for _ in range(3)]
+    return members, [dict(member.named_parameters()) for member in members]
+
+
+@each_memory
+def test_functional_call_uses_the_given_weights(config):
+    module = build_policy(config).as_module()
+    obs = random_observations(4)
+    members, weights = make_ensemble(config)
+
+    for member, own in zip(members, weights, strict=True):
+        _, value, _ = functional_call(module, own, (obs,), {"seq_lens": [2, 2]})
+        _, expected, _ = member(obs, seq_lens=[2, 2])
+        assert_close(value, expected)
+
+
+@each_memory
+def test_vmap_over_weights_computes_an_ensemble(config):
+    module = build_policy(config).as_module()
+    obs = random_observations(4)
+    members, weights = make_ensemble(config)
+    stacked = {name: torch.stack([own[name] for own in weights]) for name in weights[0]}
+
+    def compute_value(own):
+        _, value, _ = functional_call(module, own, (obs,), {"seq_lens": [2, 2]})
+        return value
+
+    values = vmap(compute_value)(stacked)
+
+    expected = torch.stack([member(obs, seq_lens=[2, 2])[1] for member in members])
+    assert_close(values, expected)
+
+
+@each_memory
+@pytest.mark.parametrize("make_copy", [copy.deepcopy, AveragedModel])
+def test_copy_keeps_its_values(config, make_copy):
+    module = build_policy(config).as_module()
+    obs = random_observations(4)
+    copied = make_copy(module)
+    if make_copy is AveragedModel:
+        copied.update_parameters(module)
+    value_before = module(obs, seq_lens=[2, 2])[1].detach()
+
     with torch.no_grad():
         for weight in module.parameters():
             weight += 1
-    for other in (target, average):
-        assert_same(other(obs, seq_lens=[2, 2])[1], expected)
+
+    assert_close(copied(obs, seq_lens=[2, 2])[1], value_before)
 
 
 @pytest.mark.parametrize(
-    ("config", "observation_space"),
+    ("config", "obs_space"),
     [
         ({}, OBS),
         (LSTM, OBS),
@@ -168,84 +240,94 @@ def test_memory_has_copies_and_averages(config):
     ],
     ids=["fcnet", "lstm", "attention", "scaled integers"],
 )
-def test_module_returns_from_meta(config, observation_space):
-    """`to_empty` leaves arbitrary numbers in buffers that a state dict does not contain."""
-    policy = rlcatalog.build(observation_space, Discrete(4), config, "torch")
+def test_module_returns_from_meta_device(config, obs_space):
+    policy = rlcatalog.build(obs_space, Discrete(4), config, "torch")
     module = policy.as_module()
-    encoded = policy.preprocess([observation_space.sample() for _ in range(3)])
-    obs = torch.from_numpy(encoded)
+    obs = torch.from_numpy(policy.preprocess([obs_space.sample() for _ in range(3)]))
     weights = {name: weight.clone() for name, weight in module.state_dict().items()}
-    expected = module(obs)[1].detach()
+    value_before = module(obs)[1].detach()
 
     module.to("meta")
     assert policy.device == "meta"
     module.to_empty(device="cpu")
-    with torch.no_grad():
-        for tensor in module.buffers():
-            if tensor.is_floating_point():
-                assert not tensor.isnan().any()
+    # `to_empty` leaves arbitrary numbers in buffers, which the state dict does not contain.
+    float_buffers = [buffer for buffer in module.buffers() if buffer.is_floating_point()]
+    assert not any(buffer.isnan().any() for buffer in float_buffers)
     module.load_state_dict(weights)
 
     assert policy.device == "cpu"
-    assert_same(module(obs)[1], expected)
+    assert_close(module(obs)[1], value_before)
 
 
 # --- several processes ----------------------------------------------------------------------------
 
 
-def _gradients(module, obs):
+def compute_gradients(module, obs):
     """Return all gradients of a loss over sequences of two steps."""
     dist, value, _ = module(obs.flatten(0, 1), seq_lens=[2] * len(obs))
-    raw = torch.arange(2 * len(obs)) % 4
-    (dist.logp(raw) - value).mean().backward()
+    actions = torch.arange(2 * len(obs)) % 4
+    (dist.logp(actions) - value).mean().backward()
     return [weight.grad for weight in module.parameters()]
 
 
-def _train_in_parallel(rank, store, config):
-    """Child process: data parallel, on one's own half of the sequences."""
+def start_process_group(rank, processes, store):
+    torch.distributed.init_process_group(
+        "gloo",
+        rank=rank,
+        world_size=processes,
+        store=torch.distributed.FileStore(store, processes),
+    )
+
+
+def train_half_of_the_sequences(rank, store, config):
+    """Run one of two processes: each has its own half, and gets the gradients of all sequences."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    torch.distributed.init_process_group(
-        "gloo", rank=rank, world_size=2, store=torch.distributed.FileStore(store, 2)
-    )
-    obs = observations(4, 2)
-    alone = policy_of(config).as_module()
+    start_process_group(rank, 2, store)
+    obs = random_observations(4, 2)
+    module = build_policy(config).as_module()
     torch.manual_seed(0)
-    module = nn.parallel.DistributedDataParallel(copy.deepcopy(alone))
-    found = _gradients(module, obs[2 * rank : 2 * rank + 2])
-    assert_same(found, _gradients(alone, obs))
+    parallel = nn.parallel.DistributedDataParallel(copy.deepcopy(module))
+
+    gradients = compute_gradients(parallel, obs[2 * rank : 2 * rank + 2])
+
+    assert_close(gradients, compute_gradients(module, obs))
     torch.distributed.destroy_process_group()
 
 
-@memories
-def test_memory_trains_data_parallel(config, tmp_path):
-    """The truth is one process that sees all sequences."""
+@each_memory
+def test_two_processes_compute_gradients_of_all_sequences(config, tmp_path):
     arguments = (str(tmp_path / "store"), config)
+
+    # An error in a process is raised here.
     torch.multiprocessing.start_processes(
-        _train_in_parallel, arguments, nprocs=2, start_method="fork"
+        train_half_of_the_sequences, arguments, nprocs=2, start_method="fork"
     )
 
 
-def _shard(rank, store, config):
-    """Child process: FSDP's wrapping of a module."""
+def train_sharded(rank, store, config):
+    """Run the only process: FSDP wraps the module, and computes the same gradients."""
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
 
-    torch.distributed.init_process_group(
-        "gloo", rank=rank, world_size=1, store=torch.distributed.FileStore(store, 1)
-    )
-    obs, module = observations(4, 2), policy_of(config).as_module()
-    expected = _gradients(copy.deepcopy(module), obs)
+    start_process_group(rank, 1, store)
+    obs = random_observations(4, 2)
+    module = build_policy(config).as_module()
+    expected = compute_gradients(copy.deepcopy(module), obs)
+
     fully_shard(module, mesh=init_device_mesh("cpu", (1,)))
     with warnings.catch_warnings():
         # FSDP warns that the values are a view; this test does not change them in place.
         warnings.simplefilter("ignore")
-        found = [gradient.full_tensor() for gradient in _gradients(module, obs)]
-    assert_same(found, expected)
+        gradients = [gradient.full_tensor() for gradient in compute_gradients(module, obs)]
+
+    assert_close(gradients, expected)
     torch.distributed.destroy_process_group()
 
 
-@memories
-def test_memory_is_sharded_by_fsdp(config, tmp_path):
+@each_memory
+def test_fsdp_computes_the_same_gradients(config, tmp_path):
     arguments = (str(tmp_path / "store"), config)
-    torch.multiprocessing.start_processes(_shard, arguments, nprocs=1, start_method="fork")
+
+    # An error in the process is raised here.
+    torch.multiprocessing.start_processes(train_sharded, arguments, nprocs=1, start_method="fork")

@@ -1,6 +1,4 @@
-"""`policy.as_module()` and `actor_critic` in PyTorch, against NumPy by hand and
-`torch.distributions`.
-"""
+"""`policy.as_module()` and `actor_critic` in PyTorch, against NumPy and `torch.distributions`."""
 
 from __future__ import annotations
 
@@ -9,7 +7,7 @@ import copy
 import numpy as np
 import pytest
 import torch
-from gymnasium.spaces import Box, Dict, Discrete, MultiBinary
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, Tuple
 from torch import nn
 
 import rlcatalog
@@ -19,155 +17,72 @@ from rlcatalog_torch import TorchModelV2, actor_critic
 pytestmark = pytest.mark.usefixtures("one_thread", "seeded")
 
 OBS = Box(-1, 1, (3,), np.float32)
-MASKED = Dict({"obs": OBS, "action_mask": MultiBinary(4)})
-SEPARATE = {"fcnet_hiddens": [8], "vf_share_layers": False}
+FOUR_ACTIONS = Discrete(4)
 
 
-def policy_of(action=None, config=None, obs=OBS):
-    return rlcatalog.build(
-        obs, action or Discrete(4), {"fcnet_hiddens": [8], **(config or {})}, "torch"
-    )
+def build_policy(action_space=FOUR_ACTIONS, obs_space=OBS, **config):
+    return rlcatalog.build(obs_space, action_space, {"fcnet_hiddens": [8], **config}, "torch")
 
 
-def observations(*axes):
-    return torch.from_numpy(np.random.default_rng(0).uniform(-1, 1, (*axes, 3)).astype(np.float32))
+def build_masked_policy():
+    """Build a policy whose observations have a mask of four actions."""
+    return build_policy(obs_space=Dict({"obs": OBS, "action_mask": MultiBinary(4)}))
 
 
-def by_hand(policy, obs):
-    """Return logits and values of a net with one shared layer, as NumPy computes them of its
-    weights.
-    """
+def random_observations(*axes):
+    obs = np.random.default_rng(0).uniform(-1, 1, (*axes, 3))
+    return torch.from_numpy(obs.astype(np.float32))
+
+
+def compute_by_hand(policy, obs):
+    """Return logits and values of one shared layer, in NumPy from the policy's weights."""
     weights = list(policy.model.get_weights().values())
     layer, bias, logits, logits_bias, value, value_bias = weights
     features = np.tanh(obs.numpy() @ layer.T + bias)
-    return torch.from_numpy(features @ logits.T + logits_bias), torch.from_numpy(
-        features @ value.T + value_bias
-    )[:, 0]
+    values = features @ value.T + value_bias
+    return torch.from_numpy(features @ logits.T + logits_bias), torch.from_numpy(values[:, 0])
 
 
-def test_it_returns_the_distribution_and_the_value_that_its_weights_say():
-    policy, obs = policy_of(), observations(5)
+# --- what a module returns ------------------------------------------------------------------------
+
+
+def test_module_returns_distribution_and_value_of_its_weights():
+    policy = build_policy()
+    obs = random_observations(5)
+    actions = torch.tensor([0, 1, 2, 3, 0])
+
     dist, value = policy.as_module()(obs)
-    logits, expected = by_hand(policy, obs)
-    truth, actions = torch.distributions.Categorical(logits=logits), torch.tensor([0, 1, 2, 3, 0])
-    torch.testing.assert_close(dist.logp(actions), truth.log_prob(actions))
-    torch.testing.assert_close(dist.entropy(), truth.entropy())
-    torch.testing.assert_close(value, expected)
+
+    logits, expected_value = compute_by_hand(policy, obs)
+    expected = torch.distributions.Categorical(logits=logits)
+    torch.testing.assert_close(dist.logp(actions), expected.log_prob(actions))
+    torch.testing.assert_close(dist.entropy(), expected.entropy())
+    torch.testing.assert_close(value, expected_value)
 
 
-def test_training_it_trains_the_policy():
-    policy, obs = policy_of(config=SEPARATE), observations(32)
-    module, before = policy.as_module(), policy.act(obs.numpy(), explore=False)
-    assert list(map(id, module.parameters())) == list(map(id, policy.model.parameters()))
-    optimizer = torch.optim.Adam(module.parameters(), lr=0.05)
-    for _ in range(50):
-        dist, value = module(obs)
-        optimizer.zero_grad()
-        ((value - 1).square().mean() - dist.logp(torch.full((32,), 2)).mean()).backward()
-        assert all(weight.grad is not None for weight in module.parameters())
-        optimizer.step()
-    after = policy.act(obs.numpy(), explore=False)
-    assert (after.raw_action == 2).all()
-    assert not (before.raw_action == 2).all()
-    assert abs(after.value - 1).mean() < 0.1 < abs(before.value - 1).mean()
-
-
-def test_masks_are_baked_in():
-    policy, obs = policy_of(obs=MASKED), observations(6)
+def test_module_applies_masks():
+    policy = build_masked_policy()
+    obs = random_observations(6)
     mask = torch.tensor([[True, False, True, False]] * 6)
+    allowed_actions = torch.tensor([0, 2, 0, 2, 0, 2])
+
     dist, _ = policy.as_module()(obs, mask)
-    logits, _ = by_hand(policy, obs)
-    truth = torch.distributions.Categorical(logits=logits.where(mask, -torch.inf))
-    actions = torch.tensor([0, 2] * 3)
-    torch.testing.assert_close(dist.logp(actions), truth.log_prob(actions))
-    assert not {1, 3} & {int(action) for _ in range(50) for action in dist.sample()}
+
+    logits, _ = compute_by_hand(policy, obs)
+    expected = torch.distributions.Categorical(logits=logits.where(mask, -torch.inf))
+    torch.testing.assert_close(dist.logp(allowed_actions), expected.log_prob(allowed_actions))
 
 
-class Dropping(TorchModelV2):
-    """Half of its features are dropped in training."""
+def test_module_samples_allowed_actions():
+    mask = torch.tensor([[True, False, True, False]] * 6)
 
-    def __init__(self, *arguments, **options):
-        super().__init__(*arguments, **options)
-        self.layer, self.drop = nn.Linear(3, self.num_outputs), nn.Dropout(0.5)
+    dist, _ = build_masked_policy().as_module()(random_observations(6), mask)
 
-    def forward(self, input_dict, state, seq_lens):
-        self.told = input_dict["is_training"]
-        self.outputs = self.layer(self.drop(input_dict["obs"]))
-        return self.outputs, state
-
-    def value_function(self):
-        return self.outputs[:, 0]
+    samples = torch.stack([dist.sample() for _ in range(50)])
+    assert set(samples.flatten().tolist()) == {0, 2}
 
 
-def test_its_mode_is_the_models_whatever_acting_and_scoring_have_set():
-    policy, obs = policy_of(config={"custom_model": Dropping}), observations(64)
-    # Leaves the model in eval mode.
-    module, acted = policy.as_module(), torch.from_numpy(policy.act(obs.numpy()).value)
-    assert not torch.allclose(module(obs)[1], acted)
-    assert policy.model.told
-    module.eval()
-    policy.evaluate({"obs": obs, "raw_action": torch.zeros(64, 1)})  # and this in train mode
-    torch.testing.assert_close(module(obs)[1], acted)
-    assert not policy.model.told
-
-
-def test_a_deep_copy_has_weights_of_its_own():
-    policy, obs = policy_of(), observations(4)
-    module = policy.as_module()
-    target, before = copy.deepcopy(module), module(obs)[1].detach()
-    assert target.policy is policy
-    assert {*map(id, target.parameters())}.isdisjoint(map(id, module.parameters()))
-    with torch.no_grad():
-        for weight in module.parameters():
-            weight += 1
-    torch.testing.assert_close(target(obs)[1], before)
-    target.load_state_dict(module.state_dict())
-    torch.testing.assert_close(target(obs)[1], module(obs)[1])
-
-
-def test_moved_it_takes_the_policy_along_and_a_copy_does_not():
-    policy = policy_of()
-    module = policy.as_module()
-    copy.deepcopy(module).to("meta")
-    assert (policy.device, next(policy.model.parameters()).device.type) == ("cpu", "cpu")
-    module.double()
-    assert module(observations(2))[1].dtype is torch.float64
-    module.to("meta")
-    assert (policy.device, str(policy.backend.device)) == ("meta", "meta")
-
-
-def test_functional_calls_see_the_given_weights():
-    policy, obs = policy_of(), observations(4)
-    module = policy.as_module()
-    zeros = {name: torch.zeros_like(weight) for name, weight in module.named_parameters()}
-    dist, value = torch.func.functional_call(module, zeros, (obs,))
-    torch.testing.assert_close(value, torch.zeros(4))
-    torch.testing.assert_close(dist.entropy(), torch.full((4,), np.log(4), dtype=torch.float32))
-
-
-def test_what_it_cannot_do_is_refused():
-    module, masked = policy_of().as_module(), policy_of(obs=MASKED).as_module()
-    with pytest.raises(
-        ObservationError, match=r"expected encoded observations of shape \[B, 3\].*add an axis"
-    ):
-        module(observations(1)[0])
-    with pytest.raises(
-        ActionMaskError, match=r"mask: expected shape \(2, 4\).*found shape \(2, 3\)"
-    ):
-        masked(observations(2), torch.ones(2, 3))
-    with pytest.raises(ActionMaskError, match="row 1 allows no action"):
-        masked(observations(2), torch.tensor([[True] * 4, [False] * 4]))
-    with pytest.raises(ActionMaskError, match="none is given"):
-        masked(observations(2))
-    with pytest.raises(NotServedError, match="has no memory"):
-        module(observations(2), state=())
-    with pytest.raises(NotServedError, match="reads past steps"):
-        policy_of(config={"use_lstm": True, "lstm_use_prev_action": True}).as_module()
-    with pytest.raises(NotServedError, match="has a memory"):
-        actor_critic(policy_of(config={"use_lstm": True}))
-
-
-class Valueless(TorchModelV2):
+class WithoutValue(TorchModelV2):
     def __init__(self, *arguments, **options):
         super().__init__(*arguments, **options)
         self.layer = nn.Linear(3, self.num_outputs)
@@ -176,56 +91,307 @@ class Valueless(TorchModelV2):
         return self.layer(input_dict["obs"]), state
 
 
-def test_a_model_without_values_has_no_critic():
-    policy = policy_of(config={"custom_model": Valueless})
-    assert policy.as_module()(observations(2))[1] is None
-    with pytest.raises(NotServedError, match=r"Valueless has no value_function"):
-        actor_critic(policy)
+def test_module_of_model_without_value_returns_none():
+    policy = build_policy(custom_model=WithoutValue)
+
+    _, value = policy.as_module()(random_observations(2))
+
+    assert value is None
 
 
-@pytest.mark.parametrize("axes", [(), (5,), (2, 3)], ids=str)
-@pytest.mark.parametrize("action", [Discrete(4), Box(-1, 1, (2,), np.float32)], ids=str)
-def test_actor_critic_and_distribution_take_batches_of_any_axes(action, axes):
-    policy, obs = policy_of(action), observations(*axes)
-    actor, critic, dist_class = actor_critic(policy)
-    inputs, value = actor(obs), critic(obs)
-    logits, expected = by_hand(policy, obs.reshape(-1, 3))
-    torch.testing.assert_close(inputs, logits.reshape(*axes, 4))
-    torch.testing.assert_close(value, expected.reshape(*axes, 1))
+# --- training, copying, moving --------------------------------------------------------------------
+
+
+def test_module_has_the_parameters_of_the_model():
+    policy = build_policy()
+
+    parameters = zip(policy.as_module().parameters(), policy.model.parameters(), strict=True)
+
+    assert all(of_module is of_model for of_module, of_model in parameters)
+
+
+def test_training_the_module_trains_the_policy():
+    policy = build_policy(vf_share_layers=False)
+    obs = random_observations(32)
+    before = policy.act(obs.numpy(), explore=False)
+
+    # Train towards action 2 and value 1.
+    module = policy.as_module()
+    optimizer = torch.optim.Adam(module.parameters(), lr=0.05)
+    for _ in range(50):
+        dist, value = module(obs)
+        loss = (value - 1).square().mean() - dist.logp(torch.full((32,), 2)).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        assert all(weight.grad is not None for weight in module.parameters())
+        optimizer.step()
+
+    after = policy.act(obs.numpy(), explore=False)
+    assert (after.raw_action == 2).all()
+    assert not (before.raw_action == 2).all()
+    assert abs(after.value - 1).mean() < 0.1 < abs(before.value - 1).mean()
+
+
+class WithDropout(TorchModelV2):
+    """Drops half of its features in training."""
+
+    def __init__(self, *arguments, **options):
+        super().__init__(*arguments, **options)
+        self.layer = nn.Linear(3, self.num_outputs)
+        self.dropout = nn.Dropout(0.5)
+
+    def forward(self, input_dict, state, seq_lens):
+        self.is_training = input_dict["is_training"]
+        self.outputs = self.layer(self.dropout(input_dict["obs"]))
+        return self.outputs, state
+
+    def value_function(self):
+        return self.outputs[:, 0]
+
+
+def test_module_in_train_mode_trains_after_the_policy_acted():
+    policy = build_policy(custom_model=WithDropout)
+    obs = random_observations(64)
+    module = policy.as_module()
+
+    value_of_act = policy.act(obs.numpy()).value  # leaves the model in eval mode
+    _, value = module(obs)
+
+    assert policy.model.is_training
+    assert not torch.allclose(value, torch.from_numpy(value_of_act))
+
+
+def test_module_in_eval_mode_does_not_train_after_an_evaluation():
+    policy = build_policy(custom_model=WithDropout)
+    obs = random_observations(64)
+    module = policy.as_module().eval()
+
+    # Leaves the model in train mode.
+    policy.evaluate({"obs": obs, "raw_action": torch.zeros(64, 1)})
+    _, value = module(obs)
+
+    assert not policy.model.is_training
+    torch.testing.assert_close(value, torch.from_numpy(policy.act(obs.numpy()).value))
+
+
+def test_deepcopy_of_module_has_its_own_weights():
+    module = build_policy().as_module()
+
+    copied = copy.deepcopy(module)
+
+    weights = {id(weight) for weight in module.parameters()}
+    assert copied.policy is module.policy
+    assert weights.isdisjoint(id(weight) for weight in copied.parameters())
+
+
+def test_deepcopy_of_module_keeps_its_values():
+    obs = random_observations(4)
+    module = build_policy().as_module()
+    copied = copy.deepcopy(module)
+    value_before = module(obs)[1].detach()
+
+    with torch.no_grad():
+        for weight in module.parameters():
+            weight += 1
+
+    torch.testing.assert_close(copied(obs)[1], value_before)
+
+
+def test_deepcopy_of_module_loads_a_state_dict():
+    obs = random_observations(4)
+    module = build_policy().as_module()
+    copied = copy.deepcopy(module)
+    with torch.no_grad():
+        for weight in module.parameters():
+            weight += 1
+
+    copied.load_state_dict(module.state_dict())
+
+    torch.testing.assert_close(copied(obs)[1], module(obs)[1])
+
+
+def test_moving_the_module_moves_the_policy():
+    policy = build_policy()
+
+    policy.as_module().to("meta")
+
+    assert policy.device == "meta"
+    assert str(policy.backend.device) == "meta"
+
+
+def test_moving_a_copy_does_not_move_the_policy():
+    policy = build_policy()
+
+    copy.deepcopy(policy.as_module()).to("meta")
+
+    assert policy.device == "cpu"
+    assert next(policy.model.parameters()).device.type == "cpu"
+
+
+def test_module_in_double_precision_returns_double_values():
+    module = build_policy().as_module().double()
+
+    _, value = module(random_observations(2))
+
+    assert value.dtype is torch.float64
+
+
+def test_functional_call_uses_the_given_weights():
+    module = build_policy().as_module()
+    zeros = {name: torch.zeros_like(weight) for name, weight in module.named_parameters()}
+
+    dist, value = torch.func.functional_call(module, zeros, (random_observations(4),))
+
+    # Without weights all values are 0, and four actions equally likely.
+    expected_entropy = torch.full((4,), np.log(4), dtype=torch.float32)
+    torch.testing.assert_close(value, torch.zeros(4))
+    torch.testing.assert_close(dist.entropy(), expected_entropy)
+
+
+# --- errors ---------------------------------------------------------------------------------------
+
+
+def test_observation_without_batch_axis_is_an_error():
+    module = build_policy().as_module()
+
+    with pytest.raises(ObservationError, match=r"of shape \[B, 3\].*add an axis") as caught:
+        module(random_observations(1)[0])
+
+    assert "expected encoded observations" in str(caught.value)
+
+
+def test_mask_of_wrong_shape_is_an_error():
+    module = build_masked_policy().as_module()
+
+    with pytest.raises(ActionMaskError, match=r"expected shape \(2, 4\).*found shape \(2, 3\)"):
+        module(random_observations(2), torch.ones(2, 3))
+
+
+def test_mask_that_allows_nothing_is_an_error():
+    mask = torch.tensor([[True, True, True, True], [False, False, False, False]])
+
+    with pytest.raises(ActionMaskError, match="row 1 allows no action"):
+        build_masked_policy().as_module()(random_observations(2), mask)
+
+
+def test_missing_mask_is_an_error():
+    with pytest.raises(ActionMaskError, match="none is given"):
+        build_masked_policy().as_module()(random_observations(2))
+
+
+def test_state_without_memory_is_an_error():
+    with pytest.raises(NotServedError, match="has no memory"):
+        build_policy().as_module()(random_observations(2), state=())
+
+
+def test_module_of_model_with_past_actions_is_an_error():
+    policy = build_policy(use_lstm=True, lstm_use_prev_action=True)
+
+    with pytest.raises(NotServedError, match="reads past steps"):
+        policy.as_module()
+
+
+# --- actor_critic ---------------------------------------------------------------------------------
+
+
+def test_actor_critic_of_model_with_memory_is_an_error():
+    with pytest.raises(NotServedError, match="has a memory"):
+        actor_critic(build_policy(use_lstm=True))
+
+
+def test_actor_critic_of_model_without_value_is_an_error():
+    with pytest.raises(NotServedError, match="WithoutValue has no value_function"):
+        actor_critic(build_policy(custom_model=WithoutValue))
+
+
+each_action_space = pytest.mark.parametrize(
+    "action_space", [Discrete(4), Box(-1, 1, (2,), np.float32)], ids=str
+)
+each_batch_shape = pytest.mark.parametrize("axes", [(), (5,), (2, 3)], ids=str)
+
+
+@each_action_space
+@each_batch_shape
+def test_actor_and_critic_take_batches_of_any_shape(action_space, axes):
+    policy = build_policy(action_space)
+    obs = random_observations(*axes)
+    actor, critic, _ = actor_critic(policy)
+
+    logits, value = compute_by_hand(policy, obs.reshape(-1, 3))
+
+    # Both spaces need four outputs.
+    torch.testing.assert_close(actor(obs), logits.reshape(*axes, 4))
+    torch.testing.assert_close(critic(obs), value.reshape(*axes, 1))
+
+
+def exact_distribution(action_space, inputs):
+    """Return the distribution of PyTorch, and its most likely action."""
+    if isinstance(action_space, Discrete):
+        return torch.distributions.Categorical(logits=inputs), inputs.argmax(-1)
+    mean, log_std = inputs.chunk(2, -1)
+    normal = torch.distributions.Normal(mean, log_std.exp())
+    return torch.distributions.Independent(normal, 1), mean
+
+
+@each_action_space
+@each_batch_shape
+def test_distribution_of_actor_has_shapes_of_pytorch(action_space, axes):
+    actor, _, dist_class = actor_critic(build_policy(action_space))
+    inputs = actor(random_observations(*axes))
+
     dist = dist_class(inputs)
-    if isinstance(action, Discrete):
-        truth = torch.distributions.Categorical(logits=inputs)
-        likely = inputs.argmax(-1)
-    else:
-        likely, log_std = inputs.chunk(2, -1)
-        truth = torch.distributions.Independent(
-            torch.distributions.Normal(likely, log_std.exp()), 1
-        )
-    sample = dist.sample()
-    assert sample.shape == truth.sample().shape
-    assert dist.sample((2, 1)).shape == truth.sample((2, 1)).shape
+
+    exact, _ = exact_distribution(action_space, inputs)
     assert dist.batch_shape == axes
-    torch.testing.assert_close(dist.log_prob(sample), truth.log_prob(sample))
-    torch.testing.assert_close(dist.entropy(), truth.entropy())
-    torch.testing.assert_close(dist.mode, likely)
-    torch.testing.assert_close(dist.deterministic_sample, likely)
-    assert dist.stddev.shape == sample.shape
+    assert dist.sample().shape == exact.sample().shape
+    assert dist.sample((2, 1)).shape == exact.sample((2, 1)).shape
+
+
+@each_action_space
+@each_batch_shape
+def test_distribution_of_actor_matches_pytorch(action_space, axes):
+    actor, _, dist_class = actor_critic(build_policy(action_space))
+    inputs = actor(random_observations(*axes))
+
+    dist = dist_class(inputs)
+    sample = dist.sample()
+
+    exact, most_likely = exact_distribution(action_space, inputs)
+    torch.testing.assert_close(dist.log_prob(sample), exact.log_prob(sample))
+    torch.testing.assert_close(dist.entropy(), exact.entropy())
+    torch.testing.assert_close(dist.mode, most_likely)
+    torch.testing.assert_close(dist.deterministic_sample, most_likely)
+
+
+@each_action_space
+@each_batch_shape
+def test_distribution_of_actor_has_no_stddev(action_space, axes):
+    actor, _, dist_class = actor_critic(build_policy(action_space))
+
+    dist = dist_class(actor(random_observations(*axes)))
+
+    assert dist.stddev.shape == dist.sample().shape
     assert dist.stddev.isnan().all()
 
 
-def test_an_actor_takes_masks_of_any_axes():
-    actor, _, dist_class = actor_critic(policy_of(obs=MASKED))
-    mask = torch.tensor([[False, True, False, True]] * 6).reshape(2, 3, 4)
-    sample = torch.stack([dist_class(actor(observations(2, 3), mask)).sample() for _ in range(20)])
-    assert set(sample.flatten().tolist()) == {1, 3}
+def test_actor_takes_masks_of_any_shape():
+    actor, _, dist_class = actor_critic(build_masked_policy())
+    mask = torch.tensor([False, True, False, True]).expand(2, 3, 4)
+
+    dist = dist_class(actor(random_observations(2, 3), mask))
+
+    samples = torch.stack([dist.sample() for _ in range(20)])
+    assert set(samples.flatten().tolist()) == {1, 3}
 
 
-def test_parts_that_depend_on_one_another_read_the_model():
-    """An autoregressive distribution asks the model for the parameters of its later parts."""
-    from gymnasium.spaces import Tuple
-
-    policy = policy_of(Tuple([Discrete(2), Discrete(3)]), {"custom_action_dist": "autoregressive"})
+def test_autoregressive_distribution_of_actor_reads_the_model():
+    # It asks the model for the parameters of its later parts.
+    policy = build_policy(Tuple([Discrete(2), Discrete(3)]), custom_action_dist="autoregressive")
+    obs = random_observations(4)
     actor, _, dist_class = actor_critic(policy)
-    dist, found = dist_class(actor(observations(4))), policy.as_module()(observations(4))[0]
+
+    dist = dist_class(actor(obs))
     sample = dist.sample()
-    torch.testing.assert_close(dist.log_prob(sample), found.logp(sample))
+
+    expected, _ = policy.as_module()(obs)
+    torch.testing.assert_close(dist.log_prob(sample), expected.logp(sample))

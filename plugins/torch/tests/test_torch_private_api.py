@@ -34,10 +34,11 @@ class Calls(TorchFunctionMode):
 
 
 def test_standard_gamma_draws_gamma_values():
-    drawn = private_api.standard_gamma(torch.full((100_000,), 3.0))
+    samples = private_api.standard_gamma(torch.full((100_000,), 3.0))
+
     # Mean and variance of a Gamma distribution with scale 1 are its concentration.
-    assert drawn.mean().item() == pytest.approx(3, abs=0.05), VERSION
-    assert drawn.var().item() == pytest.approx(3, abs=0.1), VERSION
+    assert samples.mean().item() == pytest.approx(3, abs=0.05), VERSION
+    assert samples.var().item() == pytest.approx(3, abs=0.1), VERSION
 
 
 def test_standard_gamma_has_gradients():
@@ -62,14 +63,17 @@ def test_distributions_draw_with_the_functions_we_replace(function, distribution
 
 
 def test_fused_adam_takes_the_step_of_the_paper():
-    weight, gradient = torch.tensor([1.0, -2.0]), torch.tensor([0.5, -0.1])
-    first, second, step = torch.zeros(2), torch.zeros(2), torch.tensor(1.0)
+    weight = torch.tensor([1.0, -2.0])
+    gradient = torch.tensor([0.5, -0.1])
+    first_moment = torch.zeros(2)
+    second_moment = torch.zeros(2)
+    step = torch.tensor(1.0)
 
     private_api.fused_adam_(
         (weight,),
         (gradient,),
-        (first,),
-        (second,),
+        (first_moment,),
+        (second_moment,),
         (),
         (step,),
         lr=0.1,
@@ -83,8 +87,8 @@ def test_fused_adam_takes_the_step_of_the_paper():
 
     # Adam's first step has the length of the learning rate, against the gradient's sign.
     torch.testing.assert_close(weight, torch.tensor([0.9, -1.9]), msg=VERSION)
-    torch.testing.assert_close(first, 0.1 * gradient, msg=VERSION)
-    torch.testing.assert_close(second, 0.001 * gradient**2, msg=VERSION)
+    torch.testing.assert_close(first_moment, 0.1 * gradient, msg=VERSION)  # 1 - beta1
+    torch.testing.assert_close(second_moment, 0.001 * gradient**2, msg=VERSION)  # 1 - beta2
 
 
 def test_foreach_add_adds_in_place():
@@ -144,7 +148,9 @@ def test_base_of_a_view_is_the_whole_tensor():
 def test_leaf_of_a_function_is_the_weight_it_adds_to():
     weight = nn.Parameter(torch.ones(2))
     product = (weight * 2).grad_fn
-    ((accumulate, _),) = (entry for entry in product.next_functions if entry[0] is not None)
+    functions = [function for function, _ in product.next_functions if function is not None]
+    (accumulate,) = functions  # the number 2 has none
+
     assert private_api.leaf_of(accumulate) is weight, VERSION
     assert private_api.leaf_of(product) is None, VERSION
 
@@ -247,7 +253,9 @@ def test_operation_mode_does_not_import_the_compiler():
         "    torch.ones(2) + 1\n"
         "print('torch._dynamo' in sys.modules)"
     )
-    done = subprocess.run(
+
+    result = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
-    assert done.stdout.strip() == "False", f"{VERSION}: {done.stdout}{done.stderr}"
+
+    assert result.stdout.strip() == "False", f"{VERSION}: {result.stdout}{result.stderr}"
