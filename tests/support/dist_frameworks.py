@@ -7,20 +7,21 @@ import importlib
 import numpy as np
 
 
-class DistKit:
+class DistFramework:
     """One framework's tensors, seeds and gradients, and a package's distributions in it."""
 
-    def __init__(self, package, framework):
+    def __init__(self, package, name):
         self.package = package
-        self.framework = framework
-        self.lib = importlib.import_module({"torch": "torch", "tf": "tensorflow"}[framework])
+        #: "torch" or "tf".
+        self.name = name
+        self.lib = importlib.import_module({"torch": "torch", "tf": "tensorflow"}[name])
 
-    def load(self, name):
+    def load(self, class_name):
         """Return a distribution class by its name."""
-        return getattr(importlib.import_module(f"{self.package}.{self.framework}"), name)
+        return getattr(importlib.import_module(f"{self.package}.{self.name}"), class_name)
 
     def tensor(self, value, dtype=None):
-        if self.framework == "torch":
+        if self.name == "torch":
             tensor = self.lib.as_tensor(np.asarray(value))
             return tensor if dtype is None else tensor.to(getattr(self.lib, dtype))
         tensor = self.lib.convert_to_tensor(np.asarray(value))
@@ -28,20 +29,20 @@ class DistKit:
 
     def numpy(self, tensor):
         """Return a tensor as an array; half precisions as float32."""
-        if self.framework == "torch":
+        if self.name == "torch":
             tensor = tensor.detach()
             return (tensor.float() if tensor.dtype.itemsize == 2 else tensor).numpy()
         return (self.lib.cast(tensor, "float32") if tensor.dtype.size == 2 else tensor).numpy()
 
     def seed(self, value):
-        if self.framework == "torch":
+        if self.name == "torch":
             self.lib.manual_seed(value)
         else:
             self.lib.random.set_seed(value)
 
     def gradient(self, function, at):
         """Return the gradient of the sum of `function(tensor)` at an array."""
-        if self.framework == "torch":
+        if self.name == "torch":
             x = self.lib.from_numpy(np.array(at)).requires_grad_()
             function(x).sum().backward()
             return x.grad.numpy()

@@ -111,6 +111,7 @@ def test_conditionals_see_the_encoded_action(framework):
     raw_actions = np.array([[1, 2, 1.0, -0.5, 1, 0], [0, 0, 0.0, -1.0, 0, 1]], np.float32)
     encoded = to_numpy(conditionals.encoded(to_tensor(raw_actions, framework)))
 
+    # One-hots of two and of three values, two numbers, and two bits.
     expected = [[0, 1, 0, 0, 1, 1, -0.5, 1, 0], [1, 0, 1, 0, 0, 0, -1, 0, 1]]
     np.testing.assert_allclose(encoded, expected, atol=1e-6)
 

@@ -327,7 +327,7 @@ def test_mask_function_gets_earlier_values_in_drawing_order(framework):
     assert shapes == dict(zip(paths[:-1], [(), (), (), (2,)], strict=True))
 
 
-def test_mask_function_gets_the_same_values_in_drawing_and_scoring(framework):
+def test_mask_function_gets_the_same_values_in_scoring(framework):
     space = Dict({"a": Discrete(3, start=7), "b": Box(-1, 1, (2,)), "d": MultiDiscrete([2, 2])})
     mask, calls = record_calls()
     policy = build_policy(space, framework, autoregressive_mask=mask, autoregressive_order=["d"])
@@ -347,8 +347,8 @@ def test_mask_function_gets_the_same_values_in_drawing_and_scoring(framework):
 
 
 def test_mask_function_may_forbid_values_of_bits(framework):
-    # Each row: may bit 0 be 0, may it be 1, may bit 1 be 0, may it be 1. Allowed are the two
-    # bits of the number that is drawn first.
+    # The two bits must be those of the number that is drawn first. Columns: may the first bit be
+    # 0, may it be 1, may the second be 0, may it be 1.
     table = np.array([[1, 0, 1, 0], [1, 0, 0, 1], [0, 1, 1, 0], [0, 1, 0, 1]], np.int8)
 
     def allow_digits_of_number(path, earlier):
@@ -369,7 +369,7 @@ def test_mask_function_may_forbid_values_of_bits(framework):
     bits = step.raw_action[:, 1:].astype(int)
     np.testing.assert_array_equal(bits @ [2, 1], number)
     assert set(number) == {0, 1, 2, 3}
-    # The bits are certain, so that the density is that of the number.
+    # The bits are certain then, so that an action is as probable as its number.
     equations = PaperEquations(policy.model.get_weights(), space)
     number_logp = equations.part_logp(obs, step.raw_action, rank=0)
     np.testing.assert_allclose(step.logp, number_logp, atol=1e-4)

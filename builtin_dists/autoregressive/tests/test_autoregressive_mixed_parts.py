@@ -97,40 +97,60 @@ def logp_of_dirichlet(params, value):
     return torch.distributions.Dirichlet(concentration).log_prob(point).numpy()
 
 
-def test_logp_of_mixed_parts_is_sum_of_scipys(framework):
+#: Exact density, number of parameters and number of raw values of each part of SPACE. In the Dict,
+#: "a" is before "b".
+EXACT_PARTS = [
+    (logp_of_choice, 3, 1),
+    (logp_of_gaussian, 4, 2),
+    (logp_of_beta, 4, 2),
+    (logp_of_squashed, 4, 2),
+    (logp_of_bits, 3, 3),
+    (logp_of_choice, 2, 1),
+    (logp_of_choice, 4, 1),
+    (logp_of_choice, 3, 1),
+    (logp_of_choice, 3, 1),
+    (logp_of_gaussian, 2, 1),
+    (logp_of_choice, 4, 1),
+    (logp_of_choice, 2, 1),
+    (logp_of_dirichlet, 3, 3),
+]
+
+
+def split_step(step):
+    """Return the parameters and the raw values of each part, in float64."""
+    param_ends = np.cumsum([params for _, params, _ in EXACT_PARTS])[:-1]
+    value_ends = np.cumsum([values for _, _, values in EXACT_PARTS])[:-1]
+    params = np.split(step.dist_inputs.astype(np.float64), param_ends, axis=1)
+    return params, np.split(step.raw_action.astype(np.float64), value_ends, axis=1)
+
+
+def test_logp_of_each_part_matches_scipy(framework):
+    policy = build_policy(SPACE, framework, scale=0.4, **CONFIG)
+    params, values = split_step(policy.act(random_observations(rows=30)))
+
+    for i, part in enumerate(policy.dist_class.options["layout"].in_space):
+        dist = part.dist(to_tensor(params[i].astype(np.float32), framework), None)
+        value = to_tensor(values[i].astype(np.float32), framework)
+        logp = dist.logp(value[:, 0] if part.single else value)
+
+        exact, _, _ = EXACT_PARTS[i]
+        expected = exact(params[i], values[i])
+        np.testing.assert_allclose(
+            to_numpy(logp), expected, rtol=2e-3, atol=2e-3, err_msg=part.path
+        )
+
+
+def test_logp_is_sum_over_parts_given_their_parameters(framework):
     policy = build_policy(SPACE, framework, scale=0.4, **CONFIG)
 
     step = policy.act(random_observations(rows=30))
 
-    # Density, number of parameters and number of raw values of each part. In the Dict, "a" is
-    # before "b".
-    parts = [
-        (logp_of_choice, 3, 1),
-        (logp_of_gaussian, 4, 2),
-        (logp_of_beta, 4, 2),
-        (logp_of_squashed, 4, 2),
-        (logp_of_bits, 3, 3),
-        (logp_of_choice, 2, 1),
-        (logp_of_choice, 4, 1),
-        (logp_of_choice, 3, 1),
-        (logp_of_choice, 3, 1),
-        (logp_of_gaussian, 2, 1),
-        (logp_of_choice, 4, 1),
-        (logp_of_choice, 2, 1),
-        (logp_of_dirichlet, 3, 3),
-    ]
-    params = np.split(step.dist_inputs.astype(np.float64), np.cumsum([n for _, n, _ in parts]), 1)
-    values = np.split(step.raw_action.astype(np.float64), np.cumsum([n for _, _, n in parts]), 1)
-    layout = policy.dist_class.options["layout"]
+    params, values = split_step(step)
     expected = 0
-    for i, (exact, _, _) in enumerate(parts):
-        own = exact(params[i], values[i])
-        value = to_tensor(values[i].astype(np.float32), framework)
-        part = layout.in_space[i]
+    for i, part in enumerate(policy.dist_class.options["layout"].in_space):
         dist = part.dist(to_tensor(params[i].astype(np.float32), framework), None)
-        logp = to_numpy(dist.logp(value[:, 0] if part.single else value))
-        np.testing.assert_allclose(logp, own, rtol=2e-3, atol=2e-3, err_msg=part.path)
-        expected = expected + logp
+        value = to_tensor(values[i].astype(np.float32), framework)
+        expected = expected + to_numpy(dist.logp(value[:, 0] if part.single else value))
     np.testing.assert_allclose(step.logp, expected, rtol=1e-3, atol=1e-3)
 
 

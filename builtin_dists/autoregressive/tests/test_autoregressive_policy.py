@@ -309,8 +309,6 @@ def get_dist_and_model(framework, config, **options):
 
 def test_model_interface_is_mixed_in(framework):
     class Judge:
-        """Adds a method to any model."""
-
         def judge(self):
             return self.value_function()
 
@@ -318,6 +316,7 @@ def test_model_interface_is_mixed_in(framework):
     inputs, _ = model({"obs": to_tensor(random_observations(rows=3), framework)})
     dist = dist_class(inputs, model)
 
+    # One number for each of three observations.
     assert tuple(model.judge().shape) == (3,)
     assert tuple(dist.logp(dist.sample()).shape) == (3,)
 

@@ -1,21 +1,21 @@
-"""Fixture `kit`, with which a test runs in each framework."""
+"""Fixture `framework`, with which a test runs in PyTorch and in TensorFlow."""
 
 from __future__ import annotations
 
 import pytest
-from dist_kit import DistKit
+from dist_frameworks import DistFramework
 
 
 @pytest.fixture(params=["torch", "tf"])
-def kit(request):
-    return DistKit("rlcatalog_bounded", request.param)
+def framework(request):
+    return DistFramework("rlcatalog_bounded", request.param)
 
 
 @pytest.fixture
-def torch_kit():
-    return DistKit("rlcatalog_bounded", "torch")
+def torch_framework():
+    return DistFramework("rlcatalog_bounded", "torch")
 
 
 @pytest.fixture
-def tf_kit():
-    return DistKit("rlcatalog_bounded", "tf")
+def tf_framework():
+    return DistFramework("rlcatalog_bounded", "tf")

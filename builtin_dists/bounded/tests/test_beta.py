@@ -31,8 +31,8 @@ def random_actions(rows=7):
     return (LOW + (HIGH - LOW) * fractions).astype(np.float32)
 
 
-def make_beta(kit, inputs, low=LOW, high=HIGH):
-    return kit.load("Beta")(kit.tensor(inputs), None, low, high)
+def make_beta(framework, inputs, low=LOW, high=HIGH):
+    return framework.load("Beta")(framework.tensor(inputs), None, low, high)
 
 
 def concentrations(inputs):
@@ -55,28 +55,28 @@ def torch_beta(inputs):
 # --- densities ------------------------------------------------------------------------------------
 
 
-def test_logp_matches_scipy(kit):
+def test_logp_matches_scipy(framework):
     inputs = random_inputs()
     actions = random_actions()
 
-    logp = make_beta(kit, inputs).logp(kit.tensor(actions))  # RLlib omits the scale
+    logp = make_beta(framework, inputs).logp(framework.tensor(actions))  # RLlib omits the scale
 
     expected = scipy_beta(inputs).logpdf(actions.astype(np.float64)).sum(axis=1)
-    np.testing.assert_allclose(kit.numpy(logp), expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(framework.numpy(logp), expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize(("low", "high"), [(0.0, 1.0), (-3.0, 7.0), (2.0, 2.5)])
 @pytest.mark.parametrize("inputs", [(0.0, 0.0), (2.0, -1.0), (-20.0, -20.0), (9.0, 30.0)], ids=str)
-def test_density_integrates_to_one(kit, low, high, inputs):
+def test_density_integrates_to_one(framework, low, high, inputs):
     x = (low + (high - low) * (np.arange(50_000) + 0.5) / 50_000).astype(np.float32)
-    dist = make_beta(kit, np.tile(np.float32(inputs), (len(x), 1)), low, high)
+    dist = make_beta(framework, np.tile(np.float32(inputs), (len(x), 1)), low, high)
 
-    density = np.exp(kit.numpy(dist.logp(x)).astype(np.float64))
+    density = np.exp(framework.numpy(dist.logp(x)).astype(np.float64))
 
     np.testing.assert_allclose(density.mean() * (high - low), 1, rtol=1e-3)
 
 
-def test_density_integrates_to_one_in_two_dimensions(kit):
+def test_density_integrates_to_one_in_two_dimensions(framework):
     low = np.float32([-1, 2])
     high = np.float32([3, 2.5])
     fractions = (np.arange(300) + 0.5) / 300
@@ -84,79 +84,81 @@ def test_density_integrates_to_one_in_two_dimensions(kit):
     grid = np.stack(np.meshgrid(*axes), axis=-1).reshape(-1, 2).astype(np.float32)
 
     inputs = np.tile(np.float32([0.3, 2, -0.7, 1]), (len(grid), 1))
-    logp = kit.numpy(make_beta(kit, inputs, low, high).logp(grid))
+    logp = framework.numpy(make_beta(framework, inputs, low, high).logp(grid))
 
     area = np.prod(high - low)
     np.testing.assert_allclose(np.exp(logp.astype(np.float64)).mean() * area, 1, rtol=1e-3)
 
 
-def test_entropy_is_sum_of_scipys(kit):
+def test_entropy_is_sum_of_scipys(framework):
     inputs = random_inputs()
 
-    entropy = make_beta(kit, inputs).entropy()
+    entropy = make_beta(framework, inputs).entropy()
 
     expected = scipy_beta(inputs).entropy().sum(axis=1)
-    np.testing.assert_allclose(kit.numpy(entropy), expected, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(framework.numpy(entropy), expected, rtol=1e-4, atol=1e-4)
 
 
-def test_entropy_is_exact(kit):
-    assert kit.load("Beta").entropy_kind == "exact"
+def test_entropy_is_exact(framework):
+    assert framework.load("Beta").entropy_kind == "exact"
 
 
-def test_entropy_estimate_is_unbiased(kit):
-    kit.seed(0)
+def test_entropy_estimate_is_unbiased(framework):
+    framework.seed(0)
     draws = 10_000
     inputs = random_inputs(rows=1)
 
-    estimates = kit.numpy(make_beta(kit, np.tile(inputs, (draws, 1))).entropy_estimate())
+    estimates = framework.numpy(
+        make_beta(framework, np.tile(inputs, (draws, 1))).entropy_estimate()
+    )
 
     exact = scipy_beta(inputs).entropy().sum()
     standard_error = estimates.std() / np.sqrt(draws)
     assert abs(estimates.mean() - exact) < 4 * standard_error
 
 
-def test_kl_is_sum_of_torch_distributions(kit):
+def test_kl_is_sum_of_torch_distributions(framework):
     p = random_inputs(seed=0)
     q = random_inputs(seed=1)
 
-    kl = make_beta(kit, p).kl(make_beta(kit, q))
+    kl = make_beta(framework, p).kl(make_beta(framework, q))
 
     expected = torch.distributions.kl_divergence(torch_beta(p), torch_beta(q)).sum(dim=1)
-    np.testing.assert_allclose(kit.numpy(kl), expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(framework.numpy(kl), expected, rtol=1e-4, atol=1e-5)
 
 
-def test_kl_of_same_inputs_is_zero(kit):
+def test_kl_of_same_inputs_is_zero(framework):
     inputs = random_inputs()
 
-    kl = make_beta(kit, inputs).kl(make_beta(kit, inputs))
+    kl = make_beta(framework, inputs).kl(make_beta(framework, inputs))
 
-    np.testing.assert_allclose(kit.numpy(kl), 0, atol=1e-5)
+    np.testing.assert_allclose(framework.numpy(kl), 0, atol=1e-5)
 
 
-def test_kl_with_other_bounds_is_an_error(kit):
+def test_kl_with_other_bounds_is_an_error(framework):
     inputs = random_inputs()
 
     with pytest.raises(ModelContractError, match="same bounds"):
-        make_beta(kit, inputs, low=LOW).kl(make_beta(kit, inputs, low=LOW - 1))
+        make_beta(framework, inputs, low=LOW).kl(make_beta(framework, inputs, low=LOW - 1))
 
 
-def test_kl_with_other_kind_is_an_error(kit):
+def test_kl_with_other_kind_is_an_error(framework):
     with pytest.raises(ModelContractError, match="expects another Beta"):
-        make_beta(kit, random_inputs()).kl(object())
+        make_beta(framework, random_inputs()).kl(object())
 
 
-def test_densities_agree_between_frameworks(torch_kit, tf_kit):
+def test_densities_agree_between_frameworks(torch_framework, tf_framework):
     results = []
-    for kit in (torch_kit, tf_kit):
-        dist = make_beta(kit, random_inputs(seed=0))
-        other = make_beta(kit, random_inputs(seed=1))
+    for framework in (torch_framework, tf_framework):
+        dist = make_beta(framework, random_inputs(seed=0))
+        other = make_beta(framework, random_inputs(seed=1))
         tensors = [
             dist.logp(random_actions()),
             dist.entropy(),
             dist.kl(other),
             dist.deterministic_sample(),
         ]
-        results.append([kit.numpy(tensor) for tensor in tensors])
+        results.append([framework.numpy(tensor) for tensor in tensors])
 
     for by_torch, by_tf in zip(*results, strict=True):
         np.testing.assert_allclose(by_torch, by_tf, rtol=1e-5, atol=1e-5)
@@ -168,16 +170,16 @@ def test_densities_agree_between_frameworks(torch_kit, tf_kit):
 @pytest.mark.parametrize("rows", [1, 7])
 @pytest.mark.parametrize("d", [1, 4])
 @pytest.mark.parametrize("method", ["sample", "rsample", "deterministic_sample"])
-def test_samples_have_a_column_per_value(kit, method, rows, d):
-    dist = make_beta(kit, np.zeros((rows, 2 * d), np.float32), low=-1.0, high=1.0)
+def test_samples_have_a_column_per_value(framework, method, rows, d):
+    dist = make_beta(framework, np.zeros((rows, 2 * d), np.float32), low=-1.0, high=1.0)
 
     assert tuple(getattr(dist, method)().shape) == (rows, d)
 
 
 @pytest.mark.parametrize("rows", [1, 7])
 @pytest.mark.parametrize("d", [1, 4])
-def test_densities_have_one_number_per_row(kit, rows, d):
-    dist = make_beta(kit, np.zeros((rows, 2 * d), np.float32), low=-1.0, high=1.0)
+def test_densities_have_one_number_per_row(framework, rows, d):
+    dist = make_beta(framework, np.zeros((rows, 2 * d), np.float32), low=-1.0, high=1.0)
     sample = dist.sample()
 
     # RLlib returns [B, d] in PyTorch, and nothing in TensorFlow.
@@ -197,77 +199,77 @@ def test_densities_have_one_number_per_row(kit, rows, d):
 @pytest.mark.parametrize("d", [1, 4])
 @pytest.mark.parametrize("method", ["sample", "rsample", "deterministic_sample"])
 @pytest.mark.parametrize("form", ["array", "float64", "column"])
-def test_logp_takes_actions_in_any_form(kit, method, rows, d, form):
-    dist = make_beta(kit, np.zeros((rows, 2 * d), np.float32), low=-1.0, high=1.0)
+def test_logp_takes_actions_in_any_form(framework, method, rows, d, form):
+    dist = make_beta(framework, np.zeros((rows, 2 * d), np.float32), low=-1.0, high=1.0)
     sample = getattr(dist, method)()
-    array = kit.numpy(sample)
+    array = framework.numpy(sample)
     actions = {
         "array": array,
         "float64": array.astype(np.float64),
         "column": array.reshape(rows, d, 1),
     }[form]
 
-    logp = kit.numpy(dist.logp(actions))
+    logp = framework.numpy(dist.logp(actions))
 
     assert logp.shape == (rows,)
-    np.testing.assert_allclose(logp, kit.numpy(dist.logp(sample)), rtol=1e-6)
+    np.testing.assert_allclose(logp, framework.numpy(dist.logp(sample)), rtol=1e-6)
 
 
 @pytest.mark.parametrize("rows", [1, 7])
-def test_logp_takes_one_flat_number_per_row(kit, rows):
-    dist = make_beta(kit, np.zeros((rows, 2), np.float32), low=-1.0, high=1.0)
+def test_logp_takes_one_flat_number_per_row(framework, rows):
+    dist = make_beta(framework, np.zeros((rows, 2), np.float32), low=-1.0, high=1.0)
     sample = dist.sample()
 
-    logp = kit.numpy(dist.logp(kit.numpy(sample)[:, 0]))
+    logp = framework.numpy(dist.logp(framework.numpy(sample)[:, 0]))
 
     assert logp.shape == (rows,)
-    np.testing.assert_allclose(logp, kit.numpy(dist.logp(sample)), rtol=1e-6)
+    np.testing.assert_allclose(logp, framework.numpy(dist.logp(sample)), rtol=1e-6)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_logp_in_half_precision_is_that_of_widened_inputs(kit, dtype):
-    half_inputs = kit.tensor(random_inputs(), dtype)
+def test_logp_in_half_precision_is_that_of_widened_inputs(framework, dtype):
+    half_inputs = framework.tensor(random_inputs(), dtype)
     actions = random_actions()
 
-    dist = kit.load("Beta")(half_inputs, None, LOW, HIGH)
+    dist = framework.load("Beta")(half_inputs, None, LOW, HIGH)
 
-    expected = make_beta(kit, kit.numpy(half_inputs)).logp(actions)  # float32
-    np.testing.assert_array_equal(kit.numpy(dist.logp(actions)), kit.numpy(expected))
-    assert np.isfinite(kit.numpy(dist.sample())).all()
+    expected = make_beta(framework, framework.numpy(half_inputs)).logp(actions)  # float32
+    np.testing.assert_array_equal(framework.numpy(dist.logp(actions)), framework.numpy(expected))
+    assert np.isfinite(framework.numpy(dist.sample())).all()
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_extreme_half_precision_gives_finite_numbers(kit, dtype):
-    dist = kit.load("Beta")(kit.tensor(np.float32([[3e4, -3e4]]), dtype))
+def test_extreme_half_precision_gives_finite_numbers(framework, dtype):
+    dist = framework.load("Beta")(framework.tensor(np.float32([[3e4, -3e4]]), dtype))
 
-    assert np.isfinite(kit.numpy(dist.sample())).all()
-    assert np.isfinite(kit.numpy(dist.entropy())).all()
-    assert np.isfinite(kit.numpy(dist.kl(dist))).all()
-    assert np.isfinite(kit.numpy(dist.logp(np.float32([[1]])))).all()
+    assert np.isfinite(framework.numpy(dist.sample())).all()
+    assert np.isfinite(framework.numpy(dist.entropy())).all()
+    assert np.isfinite(framework.numpy(dist.kl(dist))).all()
+    assert np.isfinite(framework.numpy(dist.logp(np.float32([[1]])))).all()
 
 
-def test_stored_inputs_give_the_same_logp(kit):
+def test_stored_inputs_give_the_same_logp(framework):
     inputs = random_inputs()
-    dist = make_beta(kit, inputs)
-    stored_action = kit.numpy(dist.sample())
+    dist = make_beta(framework, inputs)
+    stored_action = framework.numpy(dist.sample())
 
-    restored = make_beta(kit, kit.numpy(dist.inputs))
+    restored = make_beta(framework, framework.numpy(dist.inputs))
 
     # RLlib stores concentrations, from which it rebuilds a different distribution.
-    np.testing.assert_array_equal(kit.numpy(dist.inputs), inputs)
+    np.testing.assert_array_equal(framework.numpy(dist.inputs), inputs)
     np.testing.assert_array_equal(
-        kit.numpy(restored.logp(stored_action)), kit.numpy(dist.sampled_action_logp())
+        framework.numpy(restored.logp(stored_action)), framework.numpy(dist.sampled_action_logp())
     )
 
 
 # --- samples --------------------------------------------------------------------------------------
 
 
-def test_samples_follow_the_density(kit):
-    kit.seed(1)
+def test_samples_follow_the_density(framework):
+    framework.seed(1)
     inputs = np.tile(np.float32([-20, 0, 2, 1, 0, 5]), (10_000, 1))
 
-    samples = kit.numpy(make_beta(kit, inputs).sample()).astype(np.float64)
+    samples = framework.numpy(make_beta(framework, inputs).sample()).astype(np.float64)
 
     first, second = concentrations(inputs[:1])
     for i in range(3):
@@ -279,20 +281,20 @@ def test_samples_follow_the_density(kit):
         assert stats.kstest(samples[:, i], wrong.cdf).pvalue < 1e-3
 
 
-def test_samples_are_independent(kit):
-    kit.seed(1)
+def test_samples_are_independent(framework):
+    framework.seed(1)
     inputs = np.tile(np.float32([-20, 0, 2, 1, 0, 5]), (10_000, 1))
 
-    samples = kit.numpy(make_beta(kit, inputs).sample())
+    samples = framework.numpy(make_beta(framework, inputs).sample())
 
     between_values = np.corrcoef(samples.T)[np.triu_indices(3, 1)]
     assert np.abs(between_values).max() < 0.04
 
 
-def test_each_sample_is_new(kit):
-    dist = make_beta(kit, random_inputs())
+def test_each_sample_is_new(framework):
+    dist = make_beta(framework, random_inputs())
 
-    samples = [kit.numpy(dist.sample()) for _ in range(3)]
+    samples = [framework.numpy(dist.sample()) for _ in range(3)]
 
     for first, second in itertools.combinations(samples, 2):
         assert (first != second).all()
@@ -311,7 +313,7 @@ def test_each_sample_is_new_inside_tf_function():
         assert (first.numpy() != second.numpy()).all()
 
 
-def test_sampled_action_logp_inside_tf_function_is_of_last_sample():
+def test_sampled_action_logp_in_tf_function_is_of_last_sample():
     @tf.function
     def sample_twice(inputs):
         dist = TFBeta(inputs, None, LOW, HIGH)
@@ -325,42 +327,42 @@ def test_sampled_action_logp_inside_tf_function_is_of_last_sample():
     np.testing.assert_allclose(logp, expected, rtol=1e-3, atol=1e-3)
 
 
-def test_deterministic_sample_is_the_mean(kit):
+def test_deterministic_sample_is_the_mean(framework):
     inputs = random_inputs()
 
-    sample = make_beta(kit, inputs).deterministic_sample()
+    sample = make_beta(framework, inputs).deterministic_sample()
 
     expected = scipy_beta(inputs).mean()
-    np.testing.assert_allclose(kit.numpy(sample), expected, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(framework.numpy(sample), expected, rtol=1e-5, atol=1e-5)
 
 
-def sample_close_to_bounds(kit):
+def sample_close_to_bounds(framework):
     """Return a sampled distribution: the first value is close to LOW, the second to HIGH."""
-    kit.seed(2)
-    dist = make_beta(kit, np.tile(np.float32([-3, 60, 0, 60, -3, 0]), (500, 1)))
+    framework.seed(2)
+    dist = make_beta(framework, np.tile(np.float32([-3, 60, 0, 60, -3, 0]), (500, 1)))
     dist.sample()
     return dist
 
 
-def test_stored_sample_has_same_logp_close_to_bounds(kit):
-    dist = sample_close_to_bounds(kit)
-    stored_action = kit.numpy(dist.last_sample).copy()
+def test_stored_sample_has_same_logp_close_to_bounds(framework):
+    dist = sample_close_to_bounds(framework)
+    stored_action = framework.numpy(dist.last_sample).copy()
 
-    restored = make_beta(kit, kit.numpy(dist.inputs))
+    restored = make_beta(framework, framework.numpy(dist.inputs))
 
     np.testing.assert_array_equal(
-        kit.numpy(restored.logp(stored_action)), kit.numpy(dist.sampled_action_logp())
+        framework.numpy(restored.logp(stored_action)), framework.numpy(dist.sampled_action_logp())
     )
 
 
-def test_sampled_action_logp_close_to_bounds_is_exact(kit):
-    dist = sample_close_to_bounds(kit)
-    actions = kit.numpy(dist.last_sample)
+def test_sampled_action_logp_close_to_bounds_is_exact(framework):
+    dist = sample_close_to_bounds(framework)
+    actions = framework.numpy(dist.last_sample)
 
-    logp = kit.numpy(dist.sampled_action_logp())
+    logp = framework.numpy(dist.sampled_action_logp())
 
     is_inside = ((actions > LOW) & (actions < HIGH)).all(axis=1)
-    exact = scipy_beta(kit.numpy(dist.inputs))
+    exact = scipy_beta(framework.numpy(dist.inputs))
     expected = exact.logpdf(actions.astype(np.float64)).sum(axis=1)
     np.testing.assert_allclose(logp[is_inside], expected[is_inside], rtol=1e-3, atol=1e-2)
 
@@ -377,19 +379,19 @@ extreme_bounds = pytest.mark.parametrize(
 
 @extreme_bounds
 @pytest.mark.parametrize("method", ["sample", "rsample", "deterministic_sample"])
-def test_samples_of_extreme_inputs_are_within_bounds(kit, method, low, high):
-    dist = make_beta(kit, EXTREME_INPUTS, low, high)
+def test_samples_of_extreme_inputs_are_within_bounds(framework, method, low, high):
+    dist = make_beta(framework, EXTREME_INPUTS, low, high)
 
-    sample = kit.numpy(getattr(dist, method)())
+    sample = framework.numpy(getattr(dist, method)())
 
     assert (sample >= np.float32(low)).all()
     assert (sample <= np.float32(high)).all()
-    assert np.isfinite(kit.numpy(dist.logp(kit.tensor(sample)))).all()
+    assert np.isfinite(framework.numpy(dist.logp(framework.tensor(sample)))).all()
 
 
 @extreme_bounds
 @pytest.mark.parametrize("place", ["low", "high", "middle", "below", "above"])
-def test_logp_of_extreme_inputs_is_finite(kit, place, low, high):
+def test_logp_of_extreme_inputs_is_finite(framework, place, low, high):
     action = {
         "low": low,
         "high": high,
@@ -399,21 +401,21 @@ def test_logp_of_extreme_inputs_is_finite(kit, place, low, high):
     }[place]
     actions = np.full(len(EXTREME_INPUTS), action, np.float32)
 
-    logp = make_beta(kit, EXTREME_INPUTS, low, high).logp(kit.tensor(actions))
+    logp = make_beta(framework, EXTREME_INPUTS, low, high).logp(framework.tensor(actions))
 
-    assert np.isfinite(kit.numpy(logp)).all()
+    assert np.isfinite(framework.numpy(logp)).all()
 
 
 @extreme_bounds
-def test_entropy_and_kl_of_extreme_inputs_are_finite(kit, low, high):
-    dist = make_beta(kit, EXTREME_INPUTS, low, high)
-    other = make_beta(kit, EXTREME_INPUTS[::-1].copy(), low, high)
+def test_entropy_and_kl_of_extreme_inputs_are_finite(framework, low, high):
+    dist = make_beta(framework, EXTREME_INPUTS, low, high)
+    other = make_beta(framework, EXTREME_INPUTS[::-1].copy(), low, high)
 
-    assert np.isfinite(kit.numpy(dist.entropy())).all()
-    assert np.isfinite(kit.numpy(dist.entropy_estimate())).all()
-    assert np.isfinite(kit.numpy(dist.kl(dist))).all()
-    assert np.isfinite(kit.numpy(dist.kl(other))).all()
-    assert (kit.numpy(dist.kl(other)) > -1e-3).all()
+    assert np.isfinite(framework.numpy(dist.entropy())).all()
+    assert np.isfinite(framework.numpy(dist.entropy_estimate())).all()
+    assert np.isfinite(framework.numpy(dist.kl(dist))).all()
+    assert np.isfinite(framework.numpy(dist.kl(other))).all()
+    assert (framework.numpy(dist.kl(other)) > -1e-3).all()
 
 
 def logp_at_upper_bound(dist):
@@ -436,11 +438,11 @@ def kl_from_reversed(dist):
 @pytest.mark.parametrize(
     "quantity", [logp_at_upper_bound, logp_of_rsample, entropy, kl_from_reversed]
 )
-def test_gradients_of_extreme_inputs_are_finite(kit, quantity):
-    cls = kit.load("Beta")
+def test_gradients_of_extreme_inputs_are_finite(framework, quantity):
+    cls = framework.load("Beta")
     inputs = EXTREME_INPUTS.repeat(3, axis=1)  # three equal values
 
-    gradient = kit.gradient(lambda x: quantity(cls(x, None, LOW, HIGH)), at=inputs)
+    gradient = framework.gradient(lambda x: quantity(cls(x, None, LOW, HIGH)), at=inputs)
 
     assert np.isfinite(gradient).all()
 
@@ -474,25 +476,29 @@ def test_gradient_passes_gradcheck(quantity):
 
 
 @pytest.mark.parametrize("quantity", [logp_of_actions, entropy, kl])
-def test_gradients_agree_between_frameworks(torch_kit, tf_kit, quantity):
+def test_gradients_agree_between_frameworks(torch_framework, tf_framework, quantity):
     inputs = random_inputs(seed=0).astype(np.float64)
 
-    by_torch = torch_kit.gradient(lambda x: quantity(TorchBeta(x, None, LOW, HIGH)), at=inputs)
-    by_tf = tf_kit.gradient(lambda x: quantity(TFBeta(x, None, LOW, HIGH)), at=inputs)
+    by_torch = torch_framework.gradient(
+        lambda x: quantity(TorchBeta(x, None, LOW, HIGH)), at=inputs
+    )
+    by_tf = tf_framework.gradient(lambda x: quantity(TFBeta(x, None, LOW, HIGH)), at=inputs)
 
     np.testing.assert_allclose(by_torch, by_tf, rtol=1e-3, atol=1e-4)
 
 
-def test_rsample_gradient_has_expectation_of_mean_gradient(kit):
-    kit.seed(3)
-    cls = kit.load("Beta")
+def test_rsample_gradient_has_expectation_of_mean_gradient(framework):
+    framework.seed(3)
+    cls = framework.load("Beta")
     draws = 20_000
     inputs = random_inputs(rows=1)
 
-    of_samples = kit.gradient(
+    of_samples = framework.gradient(
         lambda x: cls(x, None, LOW, HIGH).rsample(), at=np.tile(inputs, (draws, 1))
     )
-    of_mean = kit.gradient(lambda x: cls(x, None, LOW, HIGH).deterministic_sample(), at=inputs)[0]
+    of_mean = framework.gradient(
+        lambda x: cls(x, None, LOW, HIGH).deterministic_sample(), at=inputs
+    )[0]
 
     distance = np.abs(of_samples.mean(axis=0) - of_mean)
     standard_error = of_samples.std(axis=0) / np.sqrt(draws)
@@ -519,12 +525,12 @@ def test_sample_has_no_gradient_in_tf():
 
 
 @pytest.mark.parametrize(("shape", "width"), [((), 1), ((2, 3), 6)], ids=str)
-def test_policy_acts_and_scores_within_bounds(kit, shape, width):
+def test_policy_acts_and_scores_within_bounds(framework, shape, width):
     low = np.full(shape, -0.5, np.float32)
     high = np.full(shape, 3, np.float32)
     box = spaces.Box(low, high, dtype=np.float32)
     config = {"fcnet_hiddens": [4], "custom_action_dist": "beta", "action_bounds": "affine"}
-    policy = build(spaces.Discrete(3), box, config, kit.framework)
+    policy = build(spaces.Discrete(3), box, config, framework.name)
 
     step = policy.act(np.array([0, 1, 2, 0]))
 
@@ -538,50 +544,50 @@ def test_policy_acts_and_scores_within_bounds(kit, shape, width):
 
 
 @pytest.mark.parametrize(("shape", "width"), [((), 1), ((2, 3), 6)], ids=str)
-def test_output_shape_is_two_concentrations_per_value(kit, shape, width):
+def test_output_shape_is_two_concentrations_per_value(framework, shape, width):
     box = spaces.Box(-0.5, 3, shape, np.float32)
 
-    assert kit.load("Beta").required_model_output_shape(box, {}) == 2 * width
+    assert framework.load("Beta").required_model_output_shape(box, {}) == 2 * width
 
 
-def test_catalog_prefers_diag_gaussian(kit):
+def test_catalog_prefers_diag_gaussian(framework):
     box = spaces.Box(-0.5, 3, (2, 3), np.float32)
 
-    dist_class, _ = ModelCatalog.get_action_dist(box, {}, framework=kit.framework)
+    dist_class, _ = ModelCatalog.get_action_dist(box, {}, framework=framework.name)
 
     assert dist_class.__name__ == "DiagGaussian"
 
 
-def test_unbounded_box_is_an_error(kit):
+def test_unbounded_box_is_an_error(framework):
     box = spaces.Box(np.float32([[0], [-np.inf]]), np.float32([[1], [1]]))
 
     with pytest.raises(UnsupportedSpaceError, match=r"needs finite bounds.*at \[1, 0\]") as caught:
-        kit.load("Beta").required_model_output_shape(box, {})
+        framework.load("Beta").required_model_output_shape(box, {})
 
     assert str(caught.value).startswith("action: Beta")
 
 
-def test_discrete_space_is_an_error(kit):
+def test_discrete_space_is_an_error(framework):
     with pytest.raises(UnsupportedSpaceError, match="needs a Box of floats, found Discrete"):
-        kit.load("Beta").required_model_output_shape(spaces.Discrete(3), {})
+        framework.load("Beta").required_model_output_shape(spaces.Discrete(3), {})
 
 
-def test_equal_bounds_are_an_error(kit):
+def test_equal_bounds_are_an_error(framework):
     with pytest.raises(ConfigError, match="low must be below high"):
-        make_beta(kit, random_inputs(), low=1.0, high=1.0)
+        make_beta(framework, random_inputs(), low=1.0, high=1.0)
 
 
-def test_empty_mask_leaves_inputs_alone(kit):
-    inputs = kit.tensor(random_inputs(rows=7))
+def test_empty_mask_leaves_inputs_alone(framework):
+    inputs = framework.tensor(random_inputs(rows=7))
 
-    assert kit.load("Beta").masked(inputs, np.ones((7, 0), bool)) is inputs
+    assert framework.load("Beta").masked(inputs, np.ones((7, 0), bool)) is inputs
 
 
-def test_mask_is_an_error(kit):
-    inputs = kit.tensor(random_inputs(rows=7))
+def test_mask_is_an_error(framework):
+    inputs = framework.tensor(random_inputs(rows=7))
 
     with pytest.raises(NotServedError, match="does not support action masks") as caught:
-        kit.load("Beta").masked(inputs, np.ones((7, 2), bool))
+        framework.load("Beta").masked(inputs, np.ones((7, 2), bool))
 
     assert "Beta" in str(caught.value)
     assert "but got a mask with 2 columns" in str(caught.value)

@@ -10,12 +10,12 @@ import pytest
 from rlcatalog.errors import ModelContractError
 
 
-def make(kit, name):
+def make(framework, name):
     """Create a Beta, a Dirichlet, or an object that has a Dirichlet's attributes."""
     inputs = np.zeros((2, 4), np.float32)
     if name == "Beta":
-        return kit.load("Beta")(inputs, low=0.0, high=1.0)
-    dirichlet = kit.load("Dirichlet")(inputs)
+        return framework.load("Beta")(inputs, low=0.0, high=1.0)
+    dirichlet = framework.load("Dirichlet")(inputs)
     if name == "Dirichlet":
         return dirichlet
     return SimpleNamespace(
@@ -32,8 +32,8 @@ def make(kit, name):
         ("Beta", "look-alike"),
     ],
 )
-def test_kl_with_other_kind_is_an_error(kit, name, other):
-    dist = make(kit, name)
+def test_kl_with_other_kind_is_an_error(framework, name, other):
+    dist = make(framework, name)
 
     with pytest.raises(ModelContractError, match=rf"{name}\.kl\(\) expects another {name}, found"):
-        dist.kl(make(kit, other))
+        dist.kl(make(framework, other))

@@ -11,8 +11,8 @@ from rlcatalog import ModelCatalog
 from rlcatalog.errors import CatalogError
 
 
-def find_distribution(kit, space, config):
-    return rlcatalog.default_catalog().action_dist(space, config, None, kit.framework)
+def find_distribution(framework, space, config):
+    return rlcatalog.default_catalog().action_dist(space, config, None, framework.name)
 
 
 cases = pytest.mark.parametrize(
@@ -43,8 +43,8 @@ cases = pytest.mark.parametrize(
 
 
 @cases
-def test_catalog_finds_distribution_and_size(kit, space, config, name, size, columns):
-    dist_class, found_size = find_distribution(kit, space, config)
+def test_catalog_finds_distribution_and_size(framework, space, config, name, size, columns):
+    dist_class, found_size = find_distribution(framework, space, config)
 
     # Where a distribution has options, the catalog binds them to the class.
     assert getattr(dist_class, "cls", dist_class).__name__ == name
@@ -53,16 +53,18 @@ def test_catalog_finds_distribution_and_size(kit, space, config, name, size, col
 
 
 @cases
-def test_distribution_of_catalog_samples_and_scores(kit, space, config, name, size, columns):
-    dist_class, _ = find_distribution(kit, space, config)
+def test_distribution_of_catalog_samples_and_scores(framework, space, config, name, size, columns):
+    dist_class, _ = find_distribution(framework, space, config)
     logits = np.random.default_rng(0).normal(size=(5, size)).astype(np.float32)
 
-    dist = dist_class(kit.tensor(logits))
-    sample = kit.numpy(dist.sample())
+    dist = dist_class(framework.tensor(logits))
+    sample = framework.numpy(dist.sample())
     logp = dist_class(dist.inputs).logp(sample)
 
     assert sample.shape == (5, columns)
-    np.testing.assert_array_equal(kit.numpy(logp), kit.numpy(dist.sampled_action_logp()))
+    np.testing.assert_array_equal(
+        framework.numpy(logp), framework.numpy(dist.sampled_action_logp())
+    )
 
 
 @pytest.mark.grid
@@ -86,16 +88,16 @@ def test_distribution_of_catalog_samples_and_scores(kit, space, config, name, si
     ids=["Discrete", "gumbel", "MultiDiscrete", "int16", "uint8", "MultiBinary", "slates"],
 )
 @pytest.mark.parametrize("explore", [True, False])
-def test_policy_acts_in_space_and_evaluates_its_actions(kit, space, config, explore):
+def test_policy_acts_in_space_and_evaluates_its_actions(framework, space, config, explore):
     obs_space = spaces.Box(-1, 1, (3,), np.float32)
-    policy = rlcatalog.build(obs_space, space, {"fcnet_hiddens": [4], **config}, kit.framework)
+    policy = rlcatalog.build(obs_space, space, {"fcnet_hiddens": [4], **config}, framework.name)
     obs = np.random.default_rng(0).uniform(-1, 1, (5, 3)).astype(np.float32)
 
     step = policy.act(obs, explore=explore)
     evaluation = policy.evaluate({"obs": obs, "raw_action": step.raw_action})
 
     assert all(space.contains(step.action[row]) for row in range(5))
-    np.testing.assert_allclose(kit.numpy(evaluation.logp), step.logp, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(framework.numpy(evaluation.logp), step.logp, rtol=1e-4, atol=1e-5)
     assert tuple(evaluation.entropy.shape) == (5,)
 
 

@@ -19,8 +19,8 @@ def random_inputs(rows=7):
     return np.random.default_rng(0).normal(0, 2, (rows, 3)).astype(np.float32)
 
 
-def make_deterministic(kit, inputs, dtype=None):
-    return kit.load("Deterministic")(kit.tensor(inputs, dtype))
+def make_deterministic(framework, inputs, dtype=None):
+    return framework.load("Deterministic")(framework.tensor(inputs, dtype))
 
 
 # --- samples and densities ------------------------------------------------------------------------
@@ -28,31 +28,31 @@ def make_deterministic(kit, inputs, dtype=None):
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 @pytest.mark.parametrize("method", ["sample", "rsample", "deterministic_sample"])
-def test_samples_are_the_inputs(kit, method, dtype):
-    dist = make_deterministic(kit, random_inputs(), dtype)
+def test_samples_are_the_inputs(framework, method, dtype):
+    dist = make_deterministic(framework, random_inputs(), dtype)
 
     sample = getattr(dist, method)()
 
-    np.testing.assert_array_equal(kit.numpy(sample), kit.numpy(dist.inputs))
+    np.testing.assert_array_equal(framework.numpy(sample), framework.numpy(dist.inputs))
     assert sample.dtype == dist.inputs.dtype
 
 
 @pytest.mark.parametrize("method", ["sample", "deterministic_sample"])
-def test_last_sample_is_the_inputs(kit, method):
+def test_last_sample_is_the_inputs(framework, method):
     inputs = random_inputs()
-    dist = make_deterministic(kit, inputs)
+    dist = make_deterministic(framework, inputs)
 
     getattr(dist, method)()
 
-    np.testing.assert_array_equal(kit.numpy(dist.last_sample), inputs)
+    np.testing.assert_array_equal(framework.numpy(dist.last_sample), inputs)
 
 
-def test_inputs_may_be_an_array(kit):
+def test_inputs_may_be_an_array(framework):
     inputs = random_inputs()
 
-    sample = kit.load("Deterministic")(inputs.copy()).sample()
+    sample = framework.load("Deterministic")(inputs.copy()).sample()
 
-    np.testing.assert_array_equal(kit.numpy(sample), inputs)
+    np.testing.assert_array_equal(framework.numpy(sample), inputs)
 
 
 @pytest.mark.parametrize("rows", [1, 7])
@@ -65,52 +65,52 @@ def test_inputs_may_be_an_array(kit):
     ],
     ids=["array", "rank 3", "float64"],
 )
-def test_logp_is_one_zero_per_row(kit, rows, convert):
-    dist = make_deterministic(kit, random_inputs(rows))
-    actions = convert(kit.numpy(dist.sample()))
+def test_logp_is_one_zero_per_row(framework, rows, convert):
+    dist = make_deterministic(framework, random_inputs(rows))
+    actions = convert(framework.numpy(dist.sample()))
 
     # RLlib returns zeros [B, d] in TensorFlow, and has no logp in PyTorch.
-    np.testing.assert_array_equal(kit.numpy(dist.logp(actions)), np.zeros(rows))
+    np.testing.assert_array_equal(framework.numpy(dist.logp(actions)), np.zeros(rows))
 
 
 @pytest.mark.parametrize("rows", [1, 7])
-def test_logp_of_sample_is_one_zero_per_row(kit, rows):
-    dist = make_deterministic(kit, random_inputs(rows))
+def test_logp_of_sample_is_one_zero_per_row(framework, rows):
+    dist = make_deterministic(framework, random_inputs(rows))
     sample = dist.sample()
 
-    np.testing.assert_array_equal(kit.numpy(dist.logp(sample)), np.zeros(rows))
-    np.testing.assert_array_equal(kit.numpy(dist.sampled_action_logp()), np.zeros(rows))
+    np.testing.assert_array_equal(framework.numpy(dist.logp(sample)), np.zeros(rows))
+    np.testing.assert_array_equal(framework.numpy(dist.sampled_action_logp()), np.zeros(rows))
 
 
 @pytest.mark.parametrize("method", ["entropy", "multi_entropy", "entropy_estimate"])
-def test_entropy_is_zero(kit, method):
-    dist = make_deterministic(kit, random_inputs(rows=7))
+def test_entropy_is_zero(framework, method):
+    dist = make_deterministic(framework, random_inputs(rows=7))
 
-    np.testing.assert_array_equal(kit.numpy(getattr(dist, method)()), np.zeros(7))
+    np.testing.assert_array_equal(framework.numpy(getattr(dist, method)()), np.zeros(7))
 
 
-def test_kl_has_no_closed_form(kit):
-    dist = make_deterministic(kit, random_inputs())
+def test_kl_has_no_closed_form(framework):
+    dist = make_deterministic(framework, random_inputs())
 
     with pytest.raises(NoClosedFormError, match="kl"):
         dist.kl(dist)
 
 
-def test_extreme_inputs_stay_as_they_are(kit):
+def test_extreme_inputs_stay_as_they_are(framework):
     extremes = np.float32([[0, 1e8, -1e8, 1.1e34, -1.1e34, 1.1e-34, -1.1e-34]])
-    dist = make_deterministic(kit, extremes)
+    dist = make_deterministic(framework, extremes)
 
-    np.testing.assert_array_equal(kit.numpy(dist.sample()), extremes)
-    np.testing.assert_array_equal(kit.numpy(dist.logp(extremes)), [0])
+    np.testing.assert_array_equal(framework.numpy(dist.sample()), extremes)
+    np.testing.assert_array_equal(framework.numpy(dist.logp(extremes)), [0])
 
 
 # --- gradients and tracing ------------------------------------------------------------------------
 
 
-def test_rsample_has_a_gradient(kit):
-    cls = kit.load("Deterministic")
+def test_rsample_has_a_gradient(framework):
+    cls = framework.load("Deterministic")
 
-    gradient = kit.gradient(lambda x: cls(x).rsample() * 3, at=random_inputs(rows=7))
+    gradient = framework.gradient(lambda x: cls(x).rsample() * 3, at=random_inputs(rows=7))
 
     np.testing.assert_array_equal(gradient, np.full((7, 3), 3))
 
@@ -130,7 +130,7 @@ def test_sample_has_no_gradient_in_tf():
     assert tape.gradient(sample, inputs) is None
 
 
-def test_tf_function_of_any_batch_size():
+def test_tf_function_takes_any_batch_size():
     @tf.function(input_signature=[tf.TensorSpec([None, 3])])
     def sample_and_score(inputs):
         dist = TFDeterministic(inputs)
@@ -149,10 +149,10 @@ def test_tf_function_of_any_batch_size():
 
 
 @pytest.mark.parametrize(("shape", "width"), [((), 1), ((3,), 3), ((2, 3), 6)], ids=str)
-def test_policy_acts_as_its_model_says(kit, shape, width):
+def test_policy_acts_as_its_model_says(framework, shape, width):
     box = spaces.Box(-0.1, 0.1, shape, np.float32)
     config = {"fcnet_hiddens": [4], "custom_action_dist": "deterministic"}
-    policy = build(spaces.Discrete(3), box, config, kit.framework)
+    policy = build(spaces.Discrete(3), box, config, framework.name)
 
     step = policy.act(np.array([0, 1, 2, 0]))
 
@@ -162,21 +162,21 @@ def test_policy_acts_as_its_model_says(kit, shape, width):
     assert (step.logp == 0).all()
 
 
-def test_catalog_finds_deterministic_by_name(kit):
+def test_catalog_finds_deterministic_by_name(framework):
     box = spaces.Box(-1, 1, (2, 3), np.float32)
 
-    dist_class, size = ModelCatalog.get_action_dist(box, {}, "deterministic", kit.framework)
+    dist_class, size = ModelCatalog.get_action_dist(box, {}, "deterministic", framework.name)
 
-    assert dist_class is kit.load("Deterministic")
+    assert dist_class is framework.load("Deterministic")
     assert size == 6
 
 
-def test_catalog_chooses_another_distribution_by_default(kit):
+def test_catalog_chooses_another_distribution_by_default(framework):
     box = spaces.Box(-1, 1, (2, 3), np.float32)
 
-    dist_class, _ = ModelCatalog.get_action_dist(box, {}, framework=kit.framework)
+    dist_class, _ = ModelCatalog.get_action_dist(box, {}, framework=framework.name)
 
-    assert dist_class is not kit.load("Deterministic")
+    assert dist_class is not framework.load("Deterministic")
 
 
 @pytest.mark.parametrize(
@@ -189,10 +189,10 @@ def test_catalog_chooses_another_distribution_by_default(kit):
     ],
     ids=str,
 )
-def test_output_shape_is_one_output_per_value(kit, shape, dtype, size):
+def test_output_shape_is_one_output_per_value(framework, shape, dtype, size):
     box = spaces.Box(-1, 1, shape, dtype)
 
-    assert kit.load("Deterministic").required_model_output_shape(box, {}) == size
+    assert framework.load("Deterministic").required_model_output_shape(box, {}) == size
 
 
 @pytest.mark.parametrize(
@@ -206,24 +206,24 @@ def test_output_shape_is_one_output_per_value(kit, shape, dtype, size):
     ],
     ids=["int32", "bool", "Simplex", "MultiBinary", "Discrete"],
 )
-def test_space_other_than_float_box_is_an_error(kit, space):
+def test_space_other_than_float_box_is_an_error(framework, space):
     with pytest.raises(UnsupportedSpaceError, match="needs a Box of floats, found") as caught:
-        kit.load("Deterministic").required_model_output_shape(space, {})
+        framework.load("Deterministic").required_model_output_shape(space, {})
 
     assert f"Deterministic needs a Box of floats, found {type(space).__name__}" in str(caught.value)
 
 
-def test_empty_mask_leaves_inputs_alone(kit):
-    inputs = kit.tensor(random_inputs(rows=7))
+def test_empty_mask_leaves_inputs_alone(framework):
+    inputs = framework.tensor(random_inputs(rows=7))
 
-    assert kit.load("Deterministic").masked(inputs, np.ones((7, 0), bool)) is inputs
+    assert framework.load("Deterministic").masked(inputs, np.ones((7, 0), bool)) is inputs
 
 
-def test_mask_is_an_error(kit):
-    inputs = kit.tensor(random_inputs(rows=7))
+def test_mask_is_an_error(framework):
+    inputs = framework.tensor(random_inputs(rows=7))
 
     with pytest.raises(NotServedError, match="does not support action masks") as caught:
-        kit.load("Deterministic").masked(inputs, np.ones((7, 3), bool))
+        framework.load("Deterministic").masked(inputs, np.ones((7, 3), bool))
 
     assert "Deterministic" in str(caught.value)
     assert "mask with 3 columns" in str(caught.value)

@@ -29,8 +29,8 @@ def random_actions(rows=6, d=3):
     return np.random.default_rng(9).normal(0, 2, (rows, d)).astype(np.float32)
 
 
-def make_gaussian(kit, inputs):
-    return kit.load("DiagGaussian")(kit.tensor(inputs))
+def make_gaussian(framework, inputs):
+    return framework.load("DiagGaussian")(framework.tensor(inputs))
 
 
 def split_inputs(inputs):
@@ -46,115 +46,115 @@ def exact_normal(inputs):
     return torch.distributions.Independent(normal, 1)
 
 
-def test_mean_and_std_are_those_of_the_inputs(kit):
-    dist = make_gaussian(kit, np.float32([[0.5, -2, 0, 1]]))  # means, then log deviations
+def test_mean_and_std_are_those_of_the_inputs(framework):
+    dist = make_gaussian(framework, np.float32([[0.5, -2, 0, 1]]))  # means, then log deviations
 
-    np.testing.assert_allclose(kit.numpy(dist.mean), [[0.5, -2]])
-    np.testing.assert_allclose(kit.numpy(dist.std), np.exp([[0, 1]]), rtol=1e-6)
+    np.testing.assert_allclose(framework.numpy(dist.mean), [[0.5, -2]])
+    np.testing.assert_allclose(framework.numpy(dist.std), np.exp([[0, 1]]), rtol=1e-6)
 
 
 # --- densities ------------------------------------------------------------------------------------
 
 
-def test_logp_matches_scipy(kit):
+def test_logp_matches_scipy(framework):
     inputs = random_inputs(rows=6, d=3)
     actions = random_actions(rows=6, d=3)
 
-    logp = make_gaussian(kit, inputs).logp(kit.tensor(actions))
+    logp = make_gaussian(framework, inputs).logp(framework.tensor(actions))
 
     means, stds = split_inputs(inputs)
     expected = stats.norm.logpdf(actions, means, stds).sum(axis=1)
-    np.testing.assert_allclose(kit.numpy(logp), expected, rtol=1e-5)
+    np.testing.assert_allclose(framework.numpy(logp), expected, rtol=1e-5)
 
 
-def density_on_grid(kit, inputs):
+def density_on_grid(framework, inputs):
     """Return the log density of a Gaussian in two dimensions on a grid, and a cell's area."""
     axis = np.linspace(-8, 8, 401, dtype=np.float32)
     grid = np.stack(np.meshgrid(axis, axis), axis=-1).reshape(-1, 2)
-    dist = make_gaussian(kit, np.tile(np.float32(inputs), (len(grid), 1)))
-    return kit.numpy(dist.logp(kit.tensor(grid))).astype(np.float64), (16 / 400) ** 2
+    dist = make_gaussian(framework, np.tile(np.float32(inputs), (len(grid), 1)))
+    return framework.numpy(dist.logp(framework.tensor(grid))).astype(np.float64), (16 / 400) ** 2
 
 
-def test_density_integrates_to_one(kit):
-    logp, cell_area = density_on_grid(kit, inputs=[0.3, -0.5, -0.7, 0.2])
+def test_density_integrates_to_one(framework):
+    logp, cell_area = density_on_grid(framework, inputs=[0.3, -0.5, -0.7, 0.2])
 
     np.testing.assert_allclose(np.exp(logp).sum() * cell_area, 1, rtol=1e-4)
 
 
-def test_entropy_is_integral_of_density(kit):
+def test_entropy_is_integral_of_density(framework):
     inputs = [0.3, -0.5, -0.7, 0.2]  # two means, two log standard deviations
 
-    entropy = make_gaussian(kit, np.float32([inputs])).entropy()
+    entropy = make_gaussian(framework, np.float32([inputs])).entropy()
 
-    logp, cell_area = density_on_grid(kit, inputs)
+    logp, cell_area = density_on_grid(framework, inputs)
     expected = -(np.exp(logp) * logp).sum() * cell_area
-    np.testing.assert_allclose(kit.numpy(entropy), expected, rtol=1e-4)
+    np.testing.assert_allclose(framework.numpy(entropy), expected, rtol=1e-4)
 
 
-def test_entropy_matches_torch_distributions(kit):
+def test_entropy_matches_torch_distributions(framework):
     inputs = random_inputs()
 
-    entropy = make_gaussian(kit, inputs).entropy()
+    entropy = make_gaussian(framework, inputs).entropy()
 
     expected = exact_normal(inputs).entropy()
-    np.testing.assert_allclose(kit.numpy(entropy), expected, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(framework.numpy(entropy), expected, rtol=1e-5, atol=1e-5)
 
 
-def test_entropy_is_exact(kit):
-    assert kit.load("DiagGaussian").entropy_kind == "exact"
+def test_entropy_is_exact(framework):
+    assert framework.load("DiagGaussian").entropy_kind == "exact"
 
 
-def test_kl_matches_torch_distributions(kit):
+def test_kl_matches_torch_distributions(framework):
     p = random_inputs(seed=0)
     q = random_inputs(seed=1)
 
-    kl = make_gaussian(kit, p).kl(make_gaussian(kit, q))
+    kl = make_gaussian(framework, p).kl(make_gaussian(framework, q))
 
     expected = torch.distributions.kl_divergence(exact_normal(p), exact_normal(q))
-    np.testing.assert_allclose(kit.numpy(kl), expected, rtol=1e-5)
+    np.testing.assert_allclose(framework.numpy(kl), expected, rtol=1e-5)
 
 
-def test_kl_is_not_symmetric(kit):
-    p = make_gaussian(kit, random_inputs(seed=0))
-    q = make_gaussian(kit, random_inputs(seed=1))
+def test_kl_is_not_symmetric(framework):
+    p = make_gaussian(framework, random_inputs(seed=0))
+    q = make_gaussian(framework, random_inputs(seed=1))
 
-    assert not np.allclose(kit.numpy(p.kl(q)), kit.numpy(q.kl(p)))
+    assert not np.allclose(framework.numpy(p.kl(q)), framework.numpy(q.kl(p)))
 
 
-def test_kl_of_same_inputs_is_zero(kit):
+def test_kl_of_same_inputs_is_zero(framework):
     inputs = random_inputs()
 
-    kl = make_gaussian(kit, inputs).kl(make_gaussian(kit, inputs))
+    kl = make_gaussian(framework, inputs).kl(make_gaussian(framework, inputs))
 
-    np.testing.assert_allclose(kit.numpy(kl), 0, atol=1e-6)
+    np.testing.assert_allclose(framework.numpy(kl), 0, atol=1e-6)
 
 
-def test_kl_is_integral_over_actions(kit):
-    p = make_gaussian(kit, np.float32([[0.5, -0.3]]))
-    q = make_gaussian(kit, np.float32([[-0.5, 0.4]]))
+def test_kl_is_integral_over_actions(framework):
+    p = make_gaussian(framework, np.float32([[0.5, -0.3]]))
+    q = make_gaussian(framework, np.float32([[-0.5, 0.4]]))
 
     x = np.linspace(-12, 12, 20001)
     logp = stats.norm.logpdf(x, 0.5, np.exp(-0.3))
     logq = stats.norm.logpdf(x, -0.5, np.exp(0.4))
     expected = np.trapezoid(np.exp(logp) * (logp - logq), x)
-    np.testing.assert_allclose(kit.numpy(p.kl(q)), expected, rtol=1e-5)
+    np.testing.assert_allclose(framework.numpy(p.kl(q)), expected, rtol=1e-5)
 
 
-def test_multi_entropy_and_multi_kl_have_one_component(kit):
-    p = make_gaussian(kit, random_inputs(seed=0))
-    q = make_gaussian(kit, random_inputs(seed=1))
+def test_multi_entropy_and_multi_kl_have_one_component(framework):
+    p = make_gaussian(framework, random_inputs(seed=0))
+    q = make_gaussian(framework, random_inputs(seed=1))
 
-    np.testing.assert_array_equal(kit.numpy(p.multi_entropy()), kit.numpy(p.entropy()))
-    np.testing.assert_array_equal(kit.numpy(p.multi_kl(q)), kit.numpy(p.kl(q)))
+    np.testing.assert_array_equal(framework.numpy(p.multi_entropy()), framework.numpy(p.entropy()))
+    np.testing.assert_array_equal(framework.numpy(p.multi_kl(q)), framework.numpy(p.kl(q)))
 
 
-def test_densities_agree_between_frameworks(torch_kit, tf_kit):
+def test_densities_agree_between_frameworks(torch_framework, tf_framework):
     results = []
-    for kit in (torch_kit, tf_kit):
-        dist = make_gaussian(kit, random_inputs(seed=0))
-        other = make_gaussian(kit, random_inputs(seed=1))
+    for framework in (torch_framework, tf_framework):
+        dist = make_gaussian(framework, random_inputs(seed=0))
+        other = make_gaussian(framework, random_inputs(seed=1))
         tensors = [dist.logp(random_actions()), dist.entropy(), dist.kl(other)]
-        results.append([kit.numpy(tensor) for tensor in tensors])
+        results.append([framework.numpy(tensor) for tensor in tensors])
 
     for by_torch, by_tf in zip(*results, strict=True):
         np.testing.assert_allclose(by_torch, by_tf, rtol=1e-5, atol=1e-5)
@@ -166,8 +166,8 @@ def test_densities_agree_between_frameworks(torch_kit, tf_kit):
 @pytest.mark.parametrize("rows", [1, 6])
 @pytest.mark.parametrize("d", [1, 2, 7])
 @pytest.mark.parametrize("method", ["sample", "deterministic_sample"])
-def test_samples_have_shape_and_dtype_of_means(kit, method, rows, d):
-    dist = make_gaussian(kit, np.zeros((rows, 2 * d), np.float32))
+def test_samples_have_shape_and_dtype_of_means(framework, method, rows, d):
+    dist = make_gaussian(framework, np.zeros((rows, 2 * d), np.float32))
 
     sample = getattr(dist, method)()
 
@@ -178,8 +178,8 @@ def test_samples_have_shape_and_dtype_of_means(kit, method, rows, d):
 @pytest.mark.parametrize("rows", [1, 6])
 @pytest.mark.parametrize("d", [1, 2, 7])
 @pytest.mark.parametrize("method", ["sample", "deterministic_sample"])
-def test_densities_have_one_number_per_row(kit, method, rows, d):
-    dist = make_gaussian(kit, np.zeros((rows, 2 * d), np.float32))
+def test_densities_have_one_number_per_row(framework, method, rows, d):
+    dist = make_gaussian(framework, np.zeros((rows, 2 * d), np.float32))
     sample = getattr(dist, method)()
 
     for value in [
@@ -193,120 +193,126 @@ def test_densities_have_one_number_per_row(kit, method, rows, d):
 
 
 @pytest.mark.parametrize("shape", [(6,), (6, 1)], ids=["flat", "column"])
-def test_logp_takes_one_number_per_row_flat_or_as_column(kit, shape):
+def test_logp_takes_one_number_per_row_flat_or_as_column(framework, shape):
     inputs = random_inputs(rows=6, d=1)
     actions = random_actions(rows=6, d=1)
 
     # RLlib's logp broadcasts flat actions to [B, B], and sums.
-    logp = kit.numpy(make_gaussian(kit, inputs).logp(kit.tensor(actions.reshape(shape))))
+    logp = framework.numpy(
+        make_gaussian(framework, inputs).logp(framework.tensor(actions.reshape(shape)))
+    )
 
     means, stds = split_inputs(inputs)
     np.testing.assert_allclose(logp, stats.norm.logpdf(actions, means, stds)[:, 0], rtol=1e-5)
 
 
-def test_logp_of_sample_for_box_of_rank_zero_is_one_per_row(kit):
+def test_logp_of_sample_for_box_of_rank_zero_is_one_per_row(framework):
     box = spaces.Box(-1, 1, (), np.float32)
-    dist_class, size = ModelCatalog.get_action_dist(box, {}, framework=kit.framework)
+    dist_class, size = ModelCatalog.get_action_dist(box, {}, framework=framework.name)
     inputs = np.random.default_rng(0).normal(size=(7, size)).astype(np.float32)
 
     dist = dist_class(inputs)
-    sample = kit.numpy(dist.sample())[:, 0]
+    sample = framework.numpy(dist.sample())[:, 0]
 
     # RLlib removes the axis of such samples, and its logp then broadcasts to [B, B].
     expected = stats.norm.logpdf(sample, inputs[:, 0], np.exp(inputs[:, 1]))
     assert sample.shape == (7,)
-    np.testing.assert_allclose(kit.numpy(dist.logp(sample)), expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(framework.numpy(dist.logp(sample)), expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("as_tensor", [False, True], ids=["array", "tensor"])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int64])
-def test_logp_takes_actions_of_any_dtype(kit, dtype, as_tensor):
+def test_logp_takes_actions_of_any_dtype(framework, dtype, as_tensor):
     inputs = random_inputs()
     actions = np.round(random_actions()).astype(dtype)
 
-    logp = make_gaussian(kit, inputs).logp(kit.tensor(actions) if as_tensor else actions)
+    logp = make_gaussian(framework, inputs).logp(
+        framework.tensor(actions) if as_tensor else actions
+    )
 
     means, stds = split_inputs(inputs)
     expected = stats.norm.logpdf(actions, means, stds).sum(axis=1)
-    np.testing.assert_allclose(kit.numpy(logp), expected, rtol=1e-5)
-    assert kit.numpy(logp).dtype == np.float32  # that of the inputs
+    np.testing.assert_allclose(framework.numpy(logp), expected, rtol=1e-5)
+    assert framework.numpy(logp).dtype == np.float32  # that of the inputs
 
 
-def test_logp_takes_actions_in_the_shape_of_their_box(kit):
-    dist = make_gaussian(kit, np.zeros((2, 12), np.float32))  # standard normal, 2 x 3 values
+def test_logp_takes_actions_in_the_shape_of_their_box(framework):
+    dist = make_gaussian(framework, np.zeros((2, 12), np.float32))  # standard normal, 2 x 3 values
     actions = np.arange(12, dtype=np.float32).reshape(2, 2, 3) / 10
 
-    logp = kit.numpy(dist.logp(kit.tensor(actions)))
+    logp = framework.numpy(dist.logp(framework.tensor(actions)))
 
     np.testing.assert_allclose(logp, stats.norm.logpdf(actions).sum(axis=(1, 2)), rtol=1e-5)
 
 
-def test_logp_of_actions_with_wrong_size_is_an_error(kit):
-    dist = make_gaussian(kit, np.zeros((4, 4), np.float32))  # two values in each of four rows
+def test_logp_of_actions_with_wrong_size_is_an_error(framework):
+    dist = make_gaussian(framework, np.zeros((4, 4), np.float32))  # two values in each of four rows
 
     with pytest.raises((RuntimeError, tf.errors.InvalidArgumentError)):
         dist.logp(np.zeros(4, np.float32))
 
 
-def test_inputs_may_be_an_array(kit):
+def test_inputs_may_be_an_array(framework):
     inputs = random_inputs()
 
-    entropy = kit.load("DiagGaussian")(inputs).entropy()
+    entropy = framework.load("DiagGaussian")(inputs).entropy()
 
-    expected = make_gaussian(kit, inputs).entropy()
-    np.testing.assert_array_equal(kit.numpy(entropy), kit.numpy(expected))
+    expected = make_gaussian(framework, inputs).entropy()
+    np.testing.assert_array_equal(framework.numpy(entropy), framework.numpy(expected))
 
 
-def test_stored_inputs_give_the_same_distribution(kit):
+def test_stored_inputs_give_the_same_distribution(framework):
     inputs = random_inputs()
     actions = random_actions()
-    dist = kit.load("DiagGaussian")(inputs.copy())
+    dist = framework.load("DiagGaussian")(inputs.copy())
 
-    restored = kit.load("DiagGaussian")(kit.numpy(dist.inputs))
+    restored = framework.load("DiagGaussian")(framework.numpy(dist.inputs))
 
-    np.testing.assert_array_equal(kit.numpy(dist.inputs), inputs)
-    np.testing.assert_array_equal(kit.numpy(restored.logp(actions)), kit.numpy(dist.logp(actions)))
+    np.testing.assert_array_equal(framework.numpy(dist.inputs), inputs)
+    np.testing.assert_array_equal(
+        framework.numpy(restored.logp(actions)), framework.numpy(dist.logp(actions))
+    )
 
 
-def test_float64_keeps_its_precision(kit):
+def test_float64_keeps_its_precision(framework):
     inputs = np.random.default_rng(3).normal(size=(4, 6))
     actions = np.random.default_rng(4).normal(size=(4, 3))
 
-    dist = make_gaussian(kit, inputs)
-    logp = kit.numpy(dist.logp(kit.tensor(actions)))
+    dist = make_gaussian(framework, inputs)
+    logp = framework.numpy(dist.logp(framework.tensor(actions)))
 
     expected = stats.norm.logpdf(actions, inputs[:, :3], np.exp(inputs[:, 3:])).sum(axis=1)
     np.testing.assert_allclose(logp, expected, rtol=1e-12)
     assert logp.dtype == np.float64
-    assert kit.numpy(dist.sample()).dtype == np.float64
-    assert kit.numpy(dist.entropy()).dtype == np.float64
+    assert framework.numpy(dist.sample()).dtype == np.float64
+    assert framework.numpy(dist.entropy()).dtype == np.float64
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 @pytest.mark.parametrize("method", ["sample", "deterministic_sample"])
-def test_half_precisions_give_finite_numbers(kit, dtype, method):
+def test_half_precisions_give_finite_numbers(framework, dtype, method):
     # Pairs of mean and log standard deviation.
     pairs = np.float32([[0, 0], [3e4, 50], [-3e4, -50], [1e-6, 12], [1, -12]])
-    inputs = kit.tensor(pairs, dtype)
+    inputs = framework.tensor(pairs, dtype)
 
-    dist = kit.load("DiagGaussian")(inputs)
+    dist = framework.load("DiagGaussian")(inputs)
     sample = getattr(dist, method)()
 
     assert dist.inputs.dtype == inputs.dtype
     for value in [sample, dist.logp(sample), dist.entropy(), dist.kl(dist)]:
-        assert np.isfinite(kit.numpy(value)).all()
+        assert np.isfinite(framework.numpy(value)).all()
 
 
 # --- samples --------------------------------------------------------------------------------------
 
 
-def test_samples_are_normal(kit):
-    kit.seed(0)
+def test_samples_are_normal(framework):
+    framework.seed(0)
     means = [0.5, -3.0, 0.0]
     log_stds = [-1.5, 0.5, 0.0]
 
     inputs = np.tile(np.float32([*means, *log_stds]), (10_000, 1))
-    samples = kit.numpy(make_gaussian(kit, inputs).sample()).astype(np.float64)
+    samples = framework.numpy(make_gaussian(framework, inputs).sample()).astype(np.float64)
 
     for i in range(3):
         std = np.exp(log_stds[i])
@@ -315,11 +321,11 @@ def test_samples_are_normal(kit):
         assert stats.kstest(samples[:, i], stats.norm(means[i], 1.1 * std).cdf).pvalue < 1e-3
 
 
-def test_samples_are_independent(kit):
-    kit.seed(0)
+def test_samples_are_independent(framework):
+    framework.seed(0)
     draws = 10_000
 
-    samples = kit.numpy(make_gaussian(kit, np.zeros((draws, 6), np.float32)).sample())
+    samples = framework.numpy(make_gaussian(framework, np.zeros((draws, 6), np.float32)).sample())
 
     between_values = np.corrcoef(samples.T)[np.triu_indices(3, 1)]
     between_rows = np.corrcoef(samples[:-1, 0], samples[1:, 0])[0, 1]
@@ -327,10 +333,10 @@ def test_samples_are_independent(kit):
     assert abs(between_rows) < 4 / np.sqrt(draws)
 
 
-def test_each_sample_is_new(kit):
-    dist = make_gaussian(kit, random_inputs())
+def test_each_sample_is_new(framework):
+    dist = make_gaussian(framework, random_inputs())
 
-    samples = [kit.numpy(dist.sample()) for _ in range(4)]
+    samples = [framework.numpy(dist.sample()) for _ in range(4)]
 
     for first, second in itertools.combinations(samples, 2):
         assert (first != second).all()
@@ -350,7 +356,7 @@ def test_each_sample_is_new_inside_tf_function():
         assert (first.numpy() != second.numpy()).all()
 
 
-def test_sampled_action_logp_inside_tf_function_is_of_last_sample():
+def test_sampled_action_logp_in_tf_function_is_of_last_sample():
     @tf.function
     def sample_twice(inputs):
         dist = TFGaussian(inputs)
@@ -376,51 +382,53 @@ def test_samples_are_normal_inside_tf_function():
     assert stats.kstest(samples[:, 0], stats.norm(0.5, np.exp(-1.5)).cdf).pvalue > 1e-3
 
 
-def test_same_seed_repeats_the_sample(kit):
-    dist = make_gaussian(kit, random_inputs())
+def test_same_seed_repeats_the_sample(framework):
+    dist = make_gaussian(framework, random_inputs())
 
-    kit.seed(2)
-    first = kit.numpy(dist.sample())
-    kit.seed(2)
-    second = kit.numpy(dist.sample())
+    framework.seed(2)
+    first = framework.numpy(dist.sample())
+    framework.seed(2)
+    second = framework.numpy(dist.sample())
 
     np.testing.assert_array_equal(first, second)
 
 
-def test_sampled_action_logp_needs_a_sample(kit):
-    dist = make_gaussian(kit, random_inputs())
+def test_sampled_action_logp_needs_a_sample(framework):
+    dist = make_gaussian(framework, random_inputs())
 
     with pytest.raises(StaleOutputError, match=r"call sample\(\) before sampled_action_logp\(\)"):
         dist.sampled_action_logp()
 
 
-def test_sampled_action_logp_is_that_of_the_last_sample(kit):
-    dist = make_gaussian(kit, random_inputs())
+def test_sampled_action_logp_is_that_of_the_last_sample(framework):
+    dist = make_gaussian(framework, random_inputs())
 
     for draw in [dist.sample, dist.deterministic_sample, dist.sample]:
         sample = draw()
 
-        np.testing.assert_array_equal(kit.numpy(dist.last_sample), kit.numpy(sample))
+        np.testing.assert_array_equal(framework.numpy(dist.last_sample), framework.numpy(sample))
         np.testing.assert_array_equal(
-            kit.numpy(dist.sampled_action_logp()), kit.numpy(dist.logp(sample))
+            framework.numpy(dist.sampled_action_logp()), framework.numpy(dist.logp(sample))
         )
 
 
 @pytest.mark.parametrize("mean", [0.0, 1.0, 100.0, 1e4])
-def test_logp_of_sample_is_that_of_the_stored_number(kit, mean):
+def test_logp_of_sample_is_that_of_the_stored_number(framework, mean):
     # Engines store float32 numbers and score these later: the ratio must start at one.
-    kit.seed(6)
+    framework.seed(6)
     log_std = -10.0
-    dist = make_gaussian(kit, np.tile(np.float32([mean, log_std]), (500, 1)))
+    dist = make_gaussian(framework, np.tile(np.float32([mean, log_std]), (500, 1)))
 
     sample = dist.sample()
-    stored = kit.numpy(sample).copy()
+    stored = framework.numpy(sample).copy()
 
     expected = stats.norm.logpdf(stored.astype(np.float64), mean, np.exp(log_std)).sum(axis=1)
     near = {"rtol": 1e-3, "atol": 1e-3}
-    np.testing.assert_allclose(kit.numpy(dist.logp(kit.tensor(stored))), expected, **near)
-    np.testing.assert_allclose(kit.numpy(dist.logp(sample)), expected, **near)
-    np.testing.assert_allclose(kit.numpy(dist.sampled_action_logp()), expected, **near)
+    np.testing.assert_allclose(
+        framework.numpy(dist.logp(framework.tensor(stored))), expected, **near
+    )
+    np.testing.assert_allclose(framework.numpy(dist.logp(sample)), expected, **near)
+    np.testing.assert_allclose(framework.numpy(dist.sampled_action_logp()), expected, **near)
 
 
 def test_logp_of_sample_changed_in_place_is_of_new_values():
@@ -435,20 +443,22 @@ def test_logp_of_sample_changed_in_place_is_of_new_values():
     np.testing.assert_allclose(dist.logp(sample), expected, rtol=1e-4)
 
 
-def test_deterministic_sample_is_the_mean(kit):
+def test_deterministic_sample_is_the_mean(framework):
     inputs = random_inputs(d=3)
 
-    sample = make_gaussian(kit, inputs).deterministic_sample()
+    sample = make_gaussian(framework, inputs).deterministic_sample()
 
-    np.testing.assert_array_equal(kit.numpy(sample), inputs[:, :3])
+    np.testing.assert_array_equal(framework.numpy(sample), inputs[:, :3])
 
 
-def test_entropy_estimate_is_unbiased(kit):
-    kit.seed(3)
+def test_entropy_estimate_is_unbiased(framework):
+    framework.seed(3)
     draws = 10_000
     inputs = np.float32([0.5, -3.0, 0.0, -1.5, 0.5, 0.0])
 
-    estimates = kit.numpy(make_gaussian(kit, np.tile(inputs, (draws, 1))).entropy_estimate())
+    estimates = framework.numpy(
+        make_gaussian(framework, np.tile(inputs, (draws, 1))).entropy_estimate()
+    )
 
     exact = float(exact_normal(inputs[None]).entropy()[0])
     standard_error = estimates.std() / np.sqrt(draws)
@@ -460,36 +470,38 @@ def test_entropy_estimate_is_unbiased(kit):
 EXTREMES = [0.0, 1e8, -1e8, 1.1e34, -1.1e34, 1.1e-34, -1.1e-34, 1e-6, -1e-6]
 
 
-def assert_all_finite(kit, means, log_stds):
+def assert_all_finite(framework, means, log_stds):
     """Check samples, densities, entropy and KL divergence for all pairs."""
-    dist = make_gaussian(kit, np.array(list(itertools.product(means, log_stds)), np.float32))
-    kit.seed(4)
+    dist = make_gaussian(framework, np.array(list(itertools.product(means, log_stds)), np.float32))
+    framework.seed(4)
     for draw in [dist.sample, dist.deterministic_sample] * 3:
         sample = draw()
-        assert np.isfinite(kit.numpy(sample)).all()
-        assert np.isfinite(kit.numpy(dist.logp(sample))).all()
-    assert np.isfinite(kit.numpy(dist.entropy())).all()
-    assert np.isfinite(kit.numpy(dist.kl(dist))).all()
+        assert np.isfinite(framework.numpy(sample)).all()
+        assert np.isfinite(framework.numpy(dist.logp(sample))).all()
+    assert np.isfinite(framework.numpy(dist.entropy())).all()
+    assert np.isfinite(framework.numpy(dist.kl(dist))).all()
 
 
-def test_extreme_means_give_finite_numbers(kit):
-    assert_all_finite(kit, means=EXTREMES, log_stds=[0.0, 1.0, -1.0, -20.0, 20.0])
+def test_extreme_means_give_finite_numbers(framework):
+    assert_all_finite(framework, means=EXTREMES, log_stds=[0.0, 1.0, -1.0, -20.0, 20.0])
 
 
-def test_tiny_and_huge_scales_give_finite_numbers(kit):
-    assert_all_finite(kit, means=[0.0, 1.0, -1e8, 1.1e34], log_stds=[-40.0, -80.0, 40.0, 60.0])
+def test_tiny_and_huge_scales_give_finite_numbers(framework):
+    assert_all_finite(
+        framework, means=[0.0, 1.0, -1e8, 1.1e34], log_stds=[-40.0, -80.0, 40.0, 60.0]
+    )
 
 
 @pytest.mark.parametrize("log_std", [-100.0, 100.0, -1e8, 1e8, -1.1e34, 1.1e34])
-def test_scales_beyond_float32_give_finite_numbers(kit, log_std):
-    assert_all_finite(kit, means=EXTREMES, log_stds=[log_std])
+def test_scales_beyond_float32_give_finite_numbers(framework, log_std):
+    assert_all_finite(framework, means=EXTREMES, log_stds=[log_std])
 
 
-def test_logp_with_tiny_scale_is_exact(kit):
-    dist = make_gaussian(kit, np.float32([[0.0, -30.0]]))
+def test_logp_with_tiny_scale_is_exact(framework):
+    dist = make_gaussian(framework, np.float32([[0.0, -30.0]]))
     action = np.float32([[2e-13]])  # about two standard deviations
 
-    logp = kit.numpy(dist.logp(kit.tensor(action)))
+    logp = framework.numpy(dist.logp(framework.tensor(action)))
 
     expected = stats.norm.logpdf(action.astype(np.float64), 0, np.exp(-30.0))[0]
     np.testing.assert_allclose(logp, expected, rtol=1e-4)
@@ -526,39 +538,43 @@ def test_gradient_passes_gradcheck(quantity):
 
 
 @quantities
-def test_gradients_agree_between_frameworks(torch_kit, tf_kit, quantity):
+def test_gradients_agree_between_frameworks(torch_framework, tf_framework, quantity):
     gradients = []
-    for kit in (torch_kit, tf_kit):
-        cls = kit.load("DiagGaussian")
-        other = make_gaussian(kit, random_inputs(seed=1))
+    for framework in (torch_framework, tf_framework):
+        cls = framework.load("DiagGaussian")
+        other = make_gaussian(framework, random_inputs(seed=1))
         gradients.append(
-            kit.gradient(lambda x, cls=cls, other=other: quantity(cls(x), other), random_inputs())
+            framework.gradient(
+                lambda x, cls=cls, other=other: quantity(cls(x), other), random_inputs()
+            )
         )
 
     np.testing.assert_allclose(gradients[1], gradients[0], rtol=1e-4, atol=1e-5)
 
 
-def test_rsample_has_gradients_of_mean_and_log_std(kit):
+def test_rsample_has_gradients_of_mean_and_log_std(framework):
     inputs = random_inputs(rows=6, d=3)
     samples = []
 
     def rsample(x):
-        kit.seed(5)
-        samples.append(kit.load("DiagGaussian")(x).rsample())
+        framework.seed(5)
+        samples.append(framework.load("DiagGaussian")(x).rsample())
         return samples[-1]
 
-    gradient = kit.gradient(rsample, at=inputs)
+    gradient = framework.gradient(rsample, at=inputs)
 
     # x = mean + std · noise, hence dx/dmean = 1 and dx/dlog_std = x - mean.
-    offset = kit.numpy(samples[0]) - inputs[:, :3]
+    offset = framework.numpy(samples[0]) - inputs[:, :3]
     np.testing.assert_allclose(gradient[:, :3], 1)
     np.testing.assert_allclose(gradient[:, 3:], offset, rtol=1e-4, atol=1e-5)
 
 
-def test_entropy_estimate_has_gradient_of_entropy(kit):
-    cls = kit.load("DiagGaussian")
+def test_entropy_estimate_has_gradient_of_entropy(framework):
+    cls = framework.load("DiagGaussian")
 
-    gradient = kit.gradient(lambda x: cls(x).entropy_estimate(), at=random_inputs(rows=6, d=3))
+    gradient = framework.gradient(
+        lambda x: cls(x).entropy_estimate(), at=random_inputs(rows=6, d=3)
+    )
 
     # For any noise, the derivative by a mean is 0, and by a log standard deviation 1.
     np.testing.assert_allclose(gradient, np.tile([0, 0, 0, 1, 1, 1], (6, 1)), atol=1e-4)
@@ -624,26 +640,28 @@ def test_policy_acts_in_box_of_any_rank(framework, shape, width):
     np.testing.assert_allclose(step.logp, expected_logp, rtol=1e-4)
 
 
-def test_empty_mask_leaves_inputs_alone(kit):
+def test_empty_mask_leaves_inputs_alone(framework):
     inputs = random_inputs(rows=3)
 
-    assert kit.load("DiagGaussian").masked(inputs, np.ones((3, 0), bool)) is inputs
+    assert framework.load("DiagGaussian").masked(inputs, np.ones((3, 0), bool)) is inputs
 
 
-def test_mask_is_an_error(kit):
+def test_mask_is_an_error(framework):
     mask = np.ones((3, 4), bool)
 
     with pytest.raises(NotServedError, match="does not support action masks") as caught:
-        kit.load("DiagGaussian").masked(kit.tensor(random_inputs(rows=3)), kit.tensor(mask))
+        framework.load("DiagGaussian").masked(
+            framework.tensor(random_inputs(rows=3)), framework.tensor(mask)
+        )
 
     assert "DiagGaussian" in str(caught.value)
     assert "mask with 4 columns" in str(caught.value)
 
 
 @pytest.mark.parametrize("space", [spaces.Discrete(3), spaces.MultiBinary(2)], ids=str)
-def test_output_shape_for_other_space_is_an_error(kit, space):
+def test_output_shape_for_other_space_is_an_error(framework, space):
     with pytest.raises(CatalogError, match="Box"):
-        kit.load("DiagGaussian").required_model_output_shape(space, {})
+        framework.load("DiagGaussian").required_model_output_shape(space, {})
 
 
 def test_building_with_discrete_actions_is_an_error():

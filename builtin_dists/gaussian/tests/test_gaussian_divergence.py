@@ -43,25 +43,25 @@ def exact_kl(p, q):
     return terms.sum(axis=1)
 
 
-def compute_kl(kit, p, q, name="DiagGaussian"):
-    cls = kit.load(name)
-    return kit.numpy(cls(kit.tensor(p)).kl(cls(kit.tensor(q))))
+def compute_kl(framework, p, q, name="DiagGaussian"):
+    cls = framework.load(name)
+    return framework.numpy(cls(framework.tensor(p)).kl(cls(framework.tensor(q))))
 
 
-def kl_gradients(kit, p, q):
+def kl_gradients(framework, p, q):
     """Return the gradients of the KL divergence by the inputs of p and by those of q."""
-    cls = kit.load("DiagGaussian")
+    cls = framework.load("DiagGaussian")
     return [
-        kit.gradient(lambda x: cls(x).kl(cls(kit.tensor(q))), at=p),
-        kit.gradient(lambda x: cls(kit.tensor(p)).kl(cls(x)), at=q),
+        framework.gradient(lambda x: cls(x).kl(cls(framework.tensor(q))), at=p),
+        framework.gradient(lambda x: cls(framework.tensor(p)).kl(cls(x)), at=q),
     ]
 
 
 @pytest.mark.parametrize("dims", [1, 2, 40])
-def test_kl_is_exact_where_it_fits_float32(kit, dims):
+def test_kl_is_exact_where_it_fits_float32(framework, dims):
     p, q = far_inputs(dims)
 
-    kl = compute_kl(kit, p, q)
+    kl = compute_kl(framework, p, q)
 
     expected = exact_kl(p, q)
     fits = expected < 1e37
@@ -70,10 +70,10 @@ def test_kl_is_exact_where_it_fits_float32(kit, dims):
 
 
 @pytest.mark.parametrize("dims", [1, 2, 40])
-def test_kl_beyond_float32_is_large_and_finite(kit, dims):
+def test_kl_beyond_float32_is_large_and_finite(framework, dims):
     p, q = far_inputs(dims)
 
-    kl = compute_kl(kit, p, q)
+    kl = compute_kl(framework, p, q)
 
     expected = exact_kl(p, q)
     assert np.isfinite(kl).all()
@@ -83,10 +83,10 @@ def test_kl_beyond_float32_is_large_and_finite(kit, dims):
 
 
 @pytest.mark.parametrize("dims", [1, 2, 40])
-def test_kl_gradients_are_finite_even_where_kl_is_cut_off(kit, dims):
+def test_kl_gradients_are_finite_even_where_kl_is_cut_off(framework, dims):
     p, q = far_inputs(dims)
 
-    gradients = kl_gradients(kit, p, q)
+    gradients = kl_gradients(framework, p, q)
 
     # Where the means are 1e15 deviations apart, the gradient's own intermediate values do not fit.
     mean_distance = np.abs(p[:, 0].astype(float) - q[:, 0])
@@ -97,29 +97,29 @@ def test_kl_gradients_are_finite_even_where_kl_is_cut_off(kit, dims):
         assert np.isfinite(gradient[is_near]).all()
 
 
-def test_kl_in_float64_is_exact(kit):
+def test_kl_in_float64_is_exact(framework):
     p, q = far_inputs(dims=1, dtype="float64")
 
-    kl = compute_kl(kit, p, q)
+    kl = compute_kl(framework, p, q)
 
     np.testing.assert_allclose(kl, exact_kl(p, q), rtol=1e-9, atol=1e-12)
 
 
-def test_kl_gradients_in_float64_are_finite(kit):
+def test_kl_gradients_in_float64_are_finite(framework):
     p, q = far_inputs(dims=1, dtype="float64")
 
-    for gradient in kl_gradients(kit, p, q):
+    for gradient in kl_gradients(framework, p, q):
         assert np.isfinite(gradient).all()
 
 
 @pytest.mark.parametrize("name", ["DiagGaussian", "SquashedGaussian"])
 @pytest.mark.parametrize("log_std_p", [-45, 0, 45])
 @pytest.mark.parametrize("log_std_q", [-45, -3, 0, 45])
-def test_kl_grows_with_distance_and_is_not_negative(kit, name, log_std_p, log_std_q):
+def test_kl_grows_with_distance_and_is_not_negative(framework, name, log_std_p, log_std_q):
     p = np.float32([[mean, log_std_p] for mean in (0, 1, 1e3, 1e9, 1e19, 1e38)])
     q = np.float32([[0, log_std_q]] * 6)
 
-    kl = compute_kl(kit, p, q, name)
+    kl = compute_kl(framework, p, q, name)
 
     assert np.isfinite(kl).all()
     assert (kl > -1e-5).all()

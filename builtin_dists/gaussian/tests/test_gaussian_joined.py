@@ -23,19 +23,19 @@ def join(inputs, columns):
 
 
 @each_options
-def test_side_by_side_puts_means_before_log_stds(kit, options):
+def test_side_by_side_puts_means_before_log_stds(framework, options):
     # Two members, of one and two values: means, then log standard deviations.
     first = np.float32([[1, -1]])
     second = np.float32([[2, 3, -2, -3]])
 
-    _, columns = kit.load("DiagGaussian").side_by_side([(options, 2), (options, 4)])
+    _, columns = framework.load("DiagGaussian").side_by_side([(options, 2), (options, 4)])
 
     np.testing.assert_array_equal(join([first, second], columns), [[1, 2, 3, -1, -2, -3]])
 
 
 @each_options
-def test_side_by_side_keeps_class_and_options(kit, options):
-    cls = kit.load("DiagGaussian")
+def test_side_by_side_keeps_class_and_options(framework, options):
+    cls = framework.load("DiagGaussian")
 
     dist_class, _ = cls.side_by_side([(options, 4), (options, 2)])
 
@@ -43,8 +43,8 @@ def test_side_by_side_keeps_class_and_options(kit, options):
 
 
 @each_options
-def test_joined_logp_is_sum_of_members_logp(kit, options):
-    cls = kit.load("DiagGaussian")
+def test_joined_logp_is_sum_of_members_logp(framework, options):
+    cls = framework.load("DiagGaussian")
     inputs = random_arrays((4, 4), (4, 2), (4, 6))
     actions = random_arrays((4, 2), (4, 1), (4, 3))
 
@@ -53,24 +53,26 @@ def test_joined_logp_is_sum_of_members_logp(kit, options):
 
     expected = 0
     for member_inputs, action in zip(inputs, actions, strict=True):
-        expected = expected + kit.numpy(cls(member_inputs, **options).logp(action))
-    np.testing.assert_allclose(kit.numpy(logp), expected, rtol=1e-5)
+        expected = expected + framework.numpy(cls(member_inputs, **options).logp(action))
+    np.testing.assert_allclose(framework.numpy(logp), expected, rtol=1e-5)
 
 
 @each_options
-def test_joined_entropy_is_sum_of_members_entropies(kit, options):
-    cls = kit.load("DiagGaussian")
+def test_joined_entropy_is_sum_of_members_entropies(framework, options):
+    cls = framework.load("DiagGaussian")
     inputs = random_arrays((4, 4), (4, 2), (4, 6))
 
     dist_class, columns = cls.side_by_side([(options, 4), (options, 2), (options, 6)])
     entropy = dist_class(join(inputs, columns)).entropy()
 
-    expected = sum(kit.numpy(cls(member_inputs, **options).entropy()) for member_inputs in inputs)
-    np.testing.assert_allclose(kit.numpy(entropy), expected, rtol=1e-5)
+    expected = sum(
+        framework.numpy(cls(member_inputs, **options).entropy()) for member_inputs in inputs
+    )
+    np.testing.assert_allclose(framework.numpy(entropy), expected, rtol=1e-5)
 
 
-def test_family_is_that_of_equal_limits(kit):
-    cls = kit.load("DiagGaussian")
+def test_family_is_that_of_equal_limits(framework):
+    cls = framework.load("DiagGaussian")
 
     assert cls.family({}) == cls.family({})
     assert cls.family({}) != cls.family({"log_std_min": -1.0})
@@ -79,9 +81,9 @@ def test_family_is_that_of_equal_limits(kit):
     )
 
 
-def test_family_of_subclass_is_none(kit):
+def test_family_of_subclass_is_none(framework):
     # A subclass may compute other densities, which a joined DiagGaussian would not.
-    class Subclass(kit.load("DiagGaussian")):
+    class Subclass(framework.load("DiagGaussian")):
         pass
 
     assert Subclass.family({}) is None

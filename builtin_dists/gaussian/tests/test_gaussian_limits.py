@@ -24,13 +24,13 @@ BOX = spaces.Box(-1, 1, (2,), np.float32)
     ],
     ids=["min", "max", "min and max", "beyond 40"],
 )
-def test_limits_of_config_clip_log_std(kit, config, expected):
+def test_limits_of_config_clip_log_std(framework, config, expected):
     box = spaces.Box(-1, 1, (4,), np.float32)
-    dist_class, _ = ModelCatalog.get_action_dist(box, config, framework=kit.framework)
+    dist_class, _ = ModelCatalog.get_action_dist(box, config, framework=framework.name)
 
     dist = dist_class(np.float32([[0, 0, 0, 0, -100, -3, 1, 100]]))  # means, log deviations
 
-    np.testing.assert_allclose(kit.numpy(dist.log_std)[0], expected)
+    np.testing.assert_allclose(framework.numpy(dist.log_std)[0], expected)
 
 
 def test_config_with_limits_needs_no_more_outputs():
@@ -41,30 +41,32 @@ def test_config_with_limits_needs_no_more_outputs():
     assert size == 4  # two means, two log standard deviations
 
 
-def test_config_without_limits_gives_the_class_itself(kit):
-    dist_class, _ = ModelCatalog.get_action_dist(BOX, {}, framework=kit.framework)
+def test_config_without_limits_gives_the_class_itself(framework):
+    dist_class, _ = ModelCatalog.get_action_dist(BOX, {}, framework=framework.name)
 
-    assert dist_class is kit.load("DiagGaussian")
+    assert dist_class is framework.load("DiagGaussian")
 
 
-def test_min_above_max_in_config_is_an_error(kit):
+def test_min_above_max_in_config_is_an_error(framework):
     config = {"gaussian_log_std_min": 1.0, "gaussian_log_std_max": 0.0}
 
     with pytest.raises(ConfigError, match="gaussian_log_std_min must not be above") as caught:
-        build(BOX, BOX, config, kit.framework)
+        build(BOX, BOX, config, framework.name)
 
     assert "gaussian_log_std_max" in str(caught.value)
 
 
-def test_min_above_max_in_options_is_an_error(kit):
+def test_min_above_max_in_options_is_an_error(framework):
     with pytest.raises(ConfigError, match="log_std_min must not be above log_std_max"):
-        kit.load("DiagGaussian")(np.zeros((1, 2), np.float32), log_std_min=1.0, log_std_max=0.0)
+        framework.load("DiagGaussian")(
+            np.zeros((1, 2), np.float32), log_std_min=1.0, log_std_max=0.0
+        )
 
 
-def test_policy_acts_and_scores_within_limits(kit):
+def test_policy_acts_and_scores_within_limits(framework):
     config = {"gaussian_log_std_max": -8.0, "fcnet_hiddens": [4]}
     with pytest.warns(ActionRangeWarning, match="standard deviation 0.000335"):  # exp(-8)
-        policy = build(BOX, BOX, config, kit.framework)
+        policy = build(BOX, BOX, config, framework.name)
 
     step = policy.act(np.zeros((50, 2), np.float32))
 

@@ -23,12 +23,12 @@ def exact_logp(actions, inputs, low, high):
 
 
 @pytest.mark.parametrize(("shape", "width"), [((), 1), ((2, 3), 6)], ids=str)
-def test_policy_acts_and_scores_within_bounds(kit, shape, width):
+def test_policy_acts_and_scores_within_bounds(framework, shape, width):
     low = np.full(shape, -0.5, np.float32)
     high = np.full(shape, 3, np.float32)
     box = spaces.Box(low, high, dtype=np.float32)
     config = {"fcnet_hiddens": [4], "custom_action_dist": "squashed_gaussian"}
-    policy = build(spaces.Discrete(3), box, config, kit.framework)
+    policy = build(spaces.Discrete(3), box, config, framework.name)
 
     step = policy.act(np.array([0, 1, 2, 0]))
 
@@ -41,30 +41,30 @@ def test_policy_acts_and_scores_within_bounds(kit, shape, width):
 
 
 @pytest.mark.parametrize(("shape", "width"), [((), 1), ((2, 3), 6)], ids=str)
-def test_output_shape_is_a_mean_and_a_deviation_per_value(kit, shape, width):
+def test_output_shape_is_a_mean_and_a_deviation_per_value(framework, shape, width):
     box = spaces.Box(-0.5, 3, shape, np.float32)
 
-    assert kit.load("SquashedGaussian").required_model_output_shape(box, {}) == 2 * width
+    assert framework.load("SquashedGaussian").required_model_output_shape(box, {}) == 2 * width
 
 
-def test_catalog_prefers_diag_gaussian(kit):
+def test_catalog_prefers_diag_gaussian(framework):
     box = spaces.Box(-1, 1, (2,), np.float32)
 
-    dist_class, _ = ModelCatalog.get_action_dist(box, {}, framework=kit.framework)
+    dist_class, _ = ModelCatalog.get_action_dist(box, {}, framework=framework.name)
 
     assert dist_class.__name__ == "DiagGaussian"
 
 
-def test_config_chooses_squashing_and_limits(kit):
+def test_config_chooses_squashing_and_limits(framework):
     box = spaces.Box(-1, 1, (2,), np.float32)
     config = {"custom_action_dist": "squashed_gaussian", "gaussian_log_std_max": 1.0}
 
-    dist_class, size = ModelCatalog.get_action_dist(box, config, framework=kit.framework)
+    dist_class, size = ModelCatalog.get_action_dist(box, config, framework=framework.name)
     dist = dist_class(np.full((1, 4), 50, np.float32))
 
     assert size == 4
     assert dist_class.raw_kind == "bounded"
-    assert kit.numpy(dist.log_std).max() == 1
+    assert framework.numpy(dist.log_std).max() == 1
 
 
 @pytest.mark.parametrize(
@@ -77,8 +77,8 @@ def test_config_chooses_squashing_and_limits(kit):
     ],
     ids=["unbounded", "single value", "too wide", "too narrow"],
 )
-def test_box_without_finite_bounds_is_an_error(kit, box):
-    cls = kit.load("SquashedGaussian")
+def test_box_without_finite_bounds_is_an_error(framework, box):
+    cls = framework.load("SquashedGaussian")
 
     # The second value of each box is the wrong one.
     with pytest.raises(UnsupportedSpaceError, match=r"needs finite bounds.*at \[1\]") as caught:
@@ -88,34 +88,34 @@ def test_box_without_finite_bounds_is_an_error(kit, box):
         cls.options_for(SpaceInfo.read(box, "action"), {})
 
 
-def test_discrete_space_is_an_error(kit):
+def test_discrete_space_is_an_error(framework):
     with pytest.raises(UnsupportedSpaceError, match="needs a Box of floats, found Discrete"):
-        kit.load("SquashedGaussian").required_model_output_shape(spaces.Discrete(3), {})
+        framework.load("SquashedGaussian").required_model_output_shape(spaces.Discrete(3), {})
 
 
-def test_equal_bounds_are_an_error(kit):
+def test_equal_bounds_are_an_error(framework):
     with pytest.raises(ConfigError, match="low must be below high"):
-        kit.load("SquashedGaussian")(np.zeros((7, 6), np.float32), None, low=1.0, high=1.0)
+        framework.load("SquashedGaussian")(np.zeros((7, 6), np.float32), None, low=1.0, high=1.0)
 
 
-def test_bounds_of_wrong_size_are_an_error(kit):
+def test_bounds_of_wrong_size_are_an_error(framework):
     inputs = np.zeros((7, 6), np.float32)  # of three values
 
     with pytest.raises(ConfigError, match="have 3 values"):
-        kit.load("SquashedGaussian")(inputs, None, low=np.float32([-3, -2]))
+        framework.load("SquashedGaussian")(inputs, None, low=np.float32([-3, -2]))
 
 
-def test_empty_mask_leaves_inputs_alone(kit):
+def test_empty_mask_leaves_inputs_alone(framework):
     inputs = np.zeros((7, 6), np.float32)
 
-    assert kit.load("SquashedGaussian").masked(inputs, np.ones((7, 0), bool)) is inputs
+    assert framework.load("SquashedGaussian").masked(inputs, np.ones((7, 0), bool)) is inputs
 
 
-def test_mask_is_an_error(kit):
+def test_mask_is_an_error(framework):
     inputs = np.zeros((7, 6), np.float32)
 
     with pytest.raises(NotServedError, match="does not support action masks") as caught:
-        kit.load("SquashedGaussian").masked(inputs, np.ones((7, 2), bool))
+        framework.load("SquashedGaussian").masked(inputs, np.ones((7, 2), bool))
 
     assert "SquashedGaussian" in str(caught.value)
     assert "mask with 2 columns" in str(caught.value)

@@ -1,33 +1,33 @@
-"""Fixture `kit`, with which a test runs in each framework."""
+"""Fixture `framework`, with which a test runs in PyTorch and in TensorFlow."""
 
 from __future__ import annotations
 
 import importlib
 
 import pytest
-from dist_kit import DistKit
+from dist_frameworks import DistFramework
 
 
-class MultiActionKit(DistKit):
-    """A framework's kit that loads the distributions of all packages."""
+class MultiActionFramework(DistFramework):
+    """A framework that loads the distributions of all packages."""
 
-    def __init__(self, framework):
-        super().__init__("rlcatalog", framework)
+    def __init__(self, name):
+        super().__init__("rlcatalog_multi_action", name)
 
-    def load(self, name):
-        return getattr(importlib.import_module(f"rlcatalog_{self.framework}"), name)
+    def load(self, class_name):
+        return getattr(importlib.import_module(f"rlcatalog_{self.name}"), class_name)
 
 
 @pytest.fixture(params=["torch", "tf"])
-def kit(request):
-    return MultiActionKit(request.param)
+def framework(request):
+    return MultiActionFramework(request.param)
 
 
 @pytest.fixture
-def torch_kit():
-    return MultiActionKit("torch")
+def torch_framework():
+    return MultiActionFramework("torch")
 
 
 @pytest.fixture
-def tf_kit():
-    return MultiActionKit("tf")
+def tf_framework():
+    return MultiActionFramework("tf")

@@ -36,20 +36,20 @@ def kl_of_gaussian(p, q):
     return terms.sum(axis=-1)
 
 
-def child_distributions(kit, space, replaced=None, config=None):
+def child_distributions(framework, space, replaced=None, config=None):
     """Return the catalog's distributions of the parts; one may be replaced by that of a config."""
-    dist_class, _ = ModelCatalog.get_action_dist(space, {}, framework=kit.framework)
+    dist_class, _ = ModelCatalog.get_action_dist(space, {}, framework=framework.name)
     children = list(dist_class.options["child_distributions"])
     if replaced is not None:
-        part, _ = ModelCatalog.get_action_dist(space[replaced], config, framework=kit.framework)
+        part, _ = ModelCatalog.get_action_dist(space[replaced], config, framework=framework.name)
         children[replaced] = part
     return children
 
 
-def make_dist(kit, space, children, inputs):
-    dist_class, _ = ModelCatalog.get_action_dist(space, {}, framework=kit.framework)
+def make_dist(framework, space, children, inputs):
+    dist_class, _ = ModelCatalog.get_action_dist(space, {}, framework=framework.name)
     return dist_class.cls(
-        kit.tensor(inputs),
+        framework.tensor(inputs),
         child_distributions=children,
         input_lens=dist_class.options["input_lens"],
         action_space=space,
@@ -87,22 +87,24 @@ def kls_of_six_parts(p, q):
 
 
 @pytest.mark.parametrize("limited", ["p", "q"])
-def test_kl_of_different_groups_is_sum_over_parts(kit, limited):
+def test_kl_of_different_groups_is_sum_over_parts(framework, limited):
     p_inputs = random_inputs(columns=21, seed=1)
     q_inputs = random_inputs(columns=21, seed=2)
     # With a limit of its own, the second Box is computed by itself, not with the first one.
-    joined = child_distributions(kit, SIX_PARTS)
-    alone = child_distributions(kit, SIX_PARTS, replaced=4, config={"gaussian_log_std_min": -30.0})
-    p = make_dist(kit, SIX_PARTS, alone if limited == "p" else joined, p_inputs)
-    q = make_dist(kit, SIX_PARTS, alone if limited == "q" else joined, q_inputs)
+    joined = child_distributions(framework, SIX_PARTS)
+    alone = child_distributions(
+        framework, SIX_PARTS, replaced=4, config={"gaussian_log_std_min": -30.0}
+    )
+    p = make_dist(framework, SIX_PARTS, alone if limited == "p" else joined, p_inputs)
+    q = make_dist(framework, SIX_PARTS, alone if limited == "q" else joined, q_inputs)
 
     expected = kls_of_six_parts(p_inputs, q_inputs)
     assert len(p.groups) != len(q.groups)
-    np.testing.assert_allclose(kit.numpy(p.kl(q)), expected.sum(axis=1), rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(kit.numpy(p.multi_kl(q)), expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(framework.numpy(p.kl(q)), expected.sum(axis=1), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(framework.numpy(p.multi_kl(q)), expected, rtol=1e-4, atol=1e-5)
 
 
-def test_kl_of_as_many_but_different_groups_is_sum_over_parts(kit):
+def test_kl_of_as_many_but_different_groups_is_sum_over_parts(framework):
     space = spaces.Tuple(
         [
             spaces.Discrete(3),
@@ -115,12 +117,15 @@ def test_kl_of_as_many_but_different_groups_is_sum_over_parts(kit):
     q_inputs = random_inputs(columns=18, seed=4)
     # In p the two Boxes are one group, in q the two choices.
     with_temperature = child_distributions(
-        kit, space, replaced=2, config={"categorical_temperature": 2.0}
+        framework, space, replaced=2, config={"categorical_temperature": 2.0}
     )
-    with_limit = child_distributions(kit, space, replaced=3, config={"gaussian_log_std_min": -30.0})
-    p = make_dist(kit, space, with_temperature, p_inputs)
-    q = make_dist(kit, space, with_limit, q_inputs)
+    with_limit = child_distributions(
+        framework, space, replaced=3, config={"gaussian_log_std_min": -30.0}
+    )
+    p = make_dist(framework, space, with_temperature, p_inputs)
+    q = make_dist(framework, space, with_limit, q_inputs)
 
+    # The parts take 3, 6, 3 and 6 inputs.
     p_parts = np.split(p_inputs, [3, 9, 12], axis=1)
     q_parts = np.split(q_inputs, [3, 9, 12], axis=1)
     expected = (
@@ -130,41 +135,41 @@ def test_kl_of_as_many_but_different_groups_is_sum_over_parts(kit):
         + kl_of_gaussian(p_parts[3], q_parts[3])
     )
     assert len(p.groups) == len(q.groups) == 3
-    np.testing.assert_allclose(kit.numpy(p.kl(q)), expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(framework.numpy(p.kl(q)), expected, rtol=1e-4, atol=1e-5)
 
 
 # --- forbidden values: each part alone has the highest finite KL divergence -----------------------
 
 
-def test_kl_from_forbidden_values_is_finite(kit):
+def test_kl_from_forbidden_values_is_finite(framework):
     space = spaces.Dict(
         {"a": spaces.Discrete(3), "b": spaces.MultiBinary(2), "c": spaces.MultiDiscrete([2, 2])}
     )
-    dist_class, size = ModelCatalog.get_action_dist(space, {}, framework=kit.framework)
+    dist_class, size = ModelCatalog.get_action_dist(space, {}, framework=framework.name)
     # Of each choice and bit, p allows only the first value and q all others.
     mask = np.zeros((5, action_codec(SpaceInfo.read(space, "action")).mask_width), bool)
     mask[:, [0, 3, 5, 7, 9]] = True
-    inputs = kit.tensor(random_inputs(size, seed=5))
-    p = dist_class(dist_class.masked(inputs, kit.tensor(mask)))
-    q = dist_class(dist_class.masked(inputs, kit.tensor(~mask)))
+    inputs = framework.tensor(random_inputs(size, seed=5))
+    p = dist_class(dist_class.masked(inputs, framework.tensor(mask)))
+    q = dist_class(dist_class.masked(inputs, framework.tensor(~mask)))
 
-    kl = kit.numpy(p.kl(q))
+    kl = framework.numpy(p.kl(q))
 
     assert np.isfinite(kl).all()
-    assert (kl > 1e38).all()
-    assert np.isfinite(kit.numpy(p.multi_kl(q))).all()
-    np.testing.assert_allclose(kit.numpy(p.kl(p)), 0, atol=1e-5)
+    assert (kl > 1e38).all()  # that of each part alone is the highest float32 already
+    assert np.isfinite(framework.numpy(p.multi_kl(q))).all()
+    np.testing.assert_allclose(framework.numpy(p.kl(p)), 0, atol=1e-5)
 
 
-def test_kl_is_finite_if_two_parts_forbid_values_in_one_row(kit):
+def test_kl_is_finite_if_two_parts_forbid_values_in_one_row(framework):
     space = spaces.Tuple([spaces.Discrete(3), spaces.MultiBinary(2)])
-    dist_class, _ = ModelCatalog.get_action_dist(space, {}, framework=kit.framework)
+    dist_class, _ = ModelCatalog.get_action_dist(space, {}, framework=framework.name)
     q_inputs = np.zeros((2, 5), np.float32)
     q_inputs[0, [0, 3, 4]] = np.finfo(np.float32).min  # a value of the choice, and both bits
-    p = dist_class(kit.tensor(np.zeros((2, 5), np.float32)))
-    q = dist_class(kit.tensor(q_inputs))
+    p = dist_class(framework.tensor(np.zeros((2, 5), np.float32)))
+    q = dist_class(framework.tensor(q_inputs))
 
-    kl = kit.numpy(p.kl(q))
+    kl = framework.numpy(p.kl(q))
 
     assert p.layout.several_masked
     assert np.isfinite(kl).all()

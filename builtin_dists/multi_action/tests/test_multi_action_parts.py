@@ -35,9 +35,9 @@ def random_inputs(rows=7, columns=24, seed=0):
     return np.random.default_rng(seed).normal(0, 1, (rows, columns)).astype(np.float32)
 
 
-def make_dist(kit, inputs, space=NESTED):
-    dist_class, _ = ModelCatalog.get_action_dist(space, {}, framework=kit.framework)
-    return dist_class(kit.tensor(inputs))
+def make_dist(framework, inputs, space=NESTED):
+    dist_class, _ = ModelCatalog.get_action_dist(space, {}, framework=framework.name)
+    return dist_class(framework.tensor(inputs))
 
 
 def assert_close(actual, expected, tolerance=1e-5):
@@ -60,78 +60,78 @@ MASK = np.array([1, 0, 1, 1, 1, 0, 1, 1, 0, 1], bool)
 IS_ALLOWED = (ALL_ACTIONS[:, 0] != 1) & (ALL_ACTIONS[:, 2] == 1) & (ALL_ACTIONS[:, 3] != 1)
 
 
-def make_masked_and_unmasked(kit, rows=36):
+def make_masked_and_unmasked(framework, rows=36):
     """Return distributions of CHOICES with and without MASK, with the same inputs in each row."""
-    dist_class, _ = ModelCatalog.get_action_dist(CHOICES, {}, framework=kit.framework)
-    inputs = kit.tensor(np.tile(random_inputs(rows=1, columns=10, seed=5), (rows, 1)))
-    mask = kit.tensor(np.tile(MASK, (rows, 1)))
+    dist_class, _ = ModelCatalog.get_action_dist(CHOICES, {}, framework=framework.name)
+    inputs = framework.tensor(np.tile(random_inputs(rows=1, columns=10, seed=5), (rows, 1)))
+    mask = framework.tensor(np.tile(MASK, (rows, 1)))
     return dist_class(dist_class.masked(inputs, mask)), dist_class(inputs)
 
 
-def test_masked_logp_is_normalised_over_allowed_actions(kit):
-    masked, unmasked = make_masked_and_unmasked(kit)
+def test_masked_logp_is_normalised_over_allowed_actions(framework):
+    masked, unmasked = make_masked_and_unmasked(framework)
 
-    logp = kit.numpy(masked.logp(ALL_ACTIONS)).astype(np.float64)
+    logp = framework.numpy(masked.logp(ALL_ACTIONS)).astype(np.float64)
 
-    unmasked_logp = kit.numpy(unmasked.logp(ALL_ACTIONS)).astype(np.float64)[IS_ALLOWED]
+    unmasked_logp = framework.numpy(unmasked.logp(ALL_ACTIONS)).astype(np.float64)[IS_ALLOWED]
     expected = unmasked_logp - np.log(np.exp(unmasked_logp).sum())
     np.testing.assert_allclose(logp[IS_ALLOWED], expected, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(np.exp(logp[IS_ALLOWED]).sum(), 1, rtol=1e-5)
 
 
-def test_masked_logp_of_forbidden_actions_is_low_and_finite(kit):
-    masked, _ = make_masked_and_unmasked(kit)
+def test_masked_logp_of_forbidden_actions_is_low_and_finite(framework):
+    masked, _ = make_masked_and_unmasked(framework)
 
-    logp = kit.numpy(masked.logp(ALL_ACTIONS))
+    logp = framework.numpy(masked.logp(ALL_ACTIONS))
 
     assert np.isfinite(logp).all()
     assert (logp[~IS_ALLOWED] < -1e30).all()
 
 
-def test_masked_entropy_is_sum_over_allowed_actions(kit):
-    masked, _ = make_masked_and_unmasked(kit)
+def test_masked_entropy_is_sum_over_allowed_actions(framework):
+    masked, _ = make_masked_and_unmasked(framework)
 
-    logp = kit.numpy(masked.logp(ALL_ACTIONS)).astype(np.float64)[IS_ALLOWED]
+    logp = framework.numpy(masked.logp(ALL_ACTIONS)).astype(np.float64)[IS_ALLOWED]
 
     expected = -(np.exp(logp) * logp).sum()
-    np.testing.assert_allclose(kit.numpy(masked.entropy())[0], expected, rtol=1e-5)
+    np.testing.assert_allclose(framework.numpy(masked.entropy())[0], expected, rtol=1e-5)
 
 
-def test_kl_of_masked_from_unmasked_is_log_of_allowed_share(kit):
-    masked, unmasked = make_masked_and_unmasked(kit)
+def test_kl_of_masked_from_unmasked_is_log_of_allowed_share(framework):
+    masked, unmasked = make_masked_and_unmasked(framework)
 
-    kl = kit.numpy(masked.kl(unmasked))[0]
+    kl = framework.numpy(masked.kl(unmasked))[0]
 
     # Allowed actions are more probable by the same factor.
-    allowed_share = np.exp(kit.numpy(unmasked.logp(ALL_ACTIONS)))[IS_ALLOWED].sum()
+    allowed_share = np.exp(framework.numpy(unmasked.logp(ALL_ACTIONS)))[IS_ALLOWED].sum()
     np.testing.assert_allclose(kl, -np.log(allowed_share), rtol=1e-4)
 
 
-def test_kl_of_unmasked_from_masked_is_finite(kit):
-    masked, unmasked = make_masked_and_unmasked(kit)
+def test_kl_of_unmasked_from_masked_is_finite(framework):
+    masked, unmasked = make_masked_and_unmasked(framework)
 
-    assert np.isfinite(kit.numpy(unmasked.kl(masked))).all()
+    assert np.isfinite(framework.numpy(unmasked.kl(masked))).all()
 
 
-def test_masked_samples_are_allowed(kit):
-    masked, unmasked = make_masked_and_unmasked(kit, rows=2000)
+def test_masked_samples_are_allowed(framework):
+    masked, unmasked = make_masked_and_unmasked(framework, rows=2000)
     allowed = {tuple(action) for action in ALL_ACTIONS[IS_ALLOWED]}
 
     def draws(dist, sample):
-        return {tuple(action) for action in kit.numpy(dist.join(sample)).astype(int)}
+        return {tuple(action) for action in framework.numpy(dist.join(sample)).astype(int)}
 
     assert draws(masked, masked.sample()) <= allowed
     assert draws(masked, masked.deterministic_sample()) <= allowed
     assert not draws(unmasked, unmasked.sample()) <= allowed
 
 
-def test_masked_inputs_give_the_same_distribution(kit):
-    masked, _ = make_masked_and_unmasked(kit)
+def test_masked_inputs_give_the_same_distribution(framework):
+    masked, _ = make_masked_and_unmasked(framework)
 
-    restored = make_dist(kit, kit.numpy(masked.inputs), CHOICES)
+    restored = make_dist(framework, framework.numpy(masked.inputs), CHOICES)
 
     np.testing.assert_array_equal(
-        kit.numpy(restored.logp(ALL_ACTIONS)), kit.numpy(masked.logp(ALL_ACTIONS))
+        framework.numpy(restored.logp(ALL_ACTIONS)), framework.numpy(masked.logp(ALL_ACTIONS))
     )
 
 
@@ -148,13 +148,13 @@ def test_mask_width_counts_values_of_choices_and_bits(space, width):
     assert action_codec(SpaceInfo.read(space)).mask_width == width
 
 
-def test_mask_changes_inputs_of_forbidden_values_only(kit):
-    dist_class, _ = ModelCatalog.get_action_dist(NESTED, {}, framework=kit.framework)
+def test_mask_changes_inputs_of_forbidden_values_only(framework):
+    dist_class, _ = ModelCatalog.get_action_dist(NESTED, {}, framework=framework.name)
     inputs = random_inputs()
     mask = np.ones((7, 16), bool)
     mask[:, [0, 9, 14]] = False
 
-    masked = kit.numpy(dist_class.masked(kit.tensor(inputs), kit.tensor(mask)))
+    masked = framework.numpy(dist_class.masked(framework.tensor(inputs), framework.tensor(mask)))
 
     # The eight inputs of the Box, after the first five, have no columns in the mask.
     expected = inputs.copy()
@@ -162,8 +162,8 @@ def test_mask_changes_inputs_of_forbidden_values_only(kit):
     np.testing.assert_array_equal(masked, expected)
 
 
-def test_part_with_own_masked_method_gets_its_columns(kit):
-    categorical = kit.load("Categorical")
+def test_part_with_own_masked_method_gets_its_columns(framework):
+    categorical = framework.load("Categorical")
 
     class Halved(categorical):
         @classmethod
@@ -171,12 +171,13 @@ def test_part_with_own_masked_method_gets_its_columns(kit):
             return 0.5 * inputs
 
     inputs = random_inputs(columns=9)
-    mask = np.array([[1, 0, 1, 0, 1, 0, 1]] * 7, bool)
+    # Columns of the three choices, with 2, 3 and 2 values; the Box has none.
+    mask = np.array([[0, 1, 1, 0, 1, 1, 0]] * 7, bool)
 
-    masked = kit.load("MultiActionDistribution").masked(
-        kit.tensor(inputs),
-        kit.tensor(mask),
-        child_distributions=[categorical, Halved, categorical, kit.load("DiagGaussian")],
+    masked = framework.load("MultiActionDistribution").masked(
+        framework.tensor(inputs),
+        framework.tensor(mask),
+        child_distributions=[categorical, Halved, categorical, framework.load("DiagGaussian")],
         input_lens=[2, 3, 2, 2],
         action_space=spaces.Tuple(
             [spaces.Discrete(2), spaces.Discrete(3), spaces.Discrete(2), spaces.Box(-1, 1, (1,))]
@@ -184,16 +185,18 @@ def test_part_with_own_masked_method_gets_its_columns(kit):
     )
 
     expected = inputs.copy()
-    expected[:, [1, 5]] = np.finfo(np.float32).min
-    expected[:, 2:5] /= 2
-    np.testing.assert_array_equal(kit.numpy(masked), expected)
+    expected[:, [0, 6]] = np.finfo(np.float32).min  # of the first and the third choice
+    expected[:, 2:5] /= 2  # of the second choice
+    np.testing.assert_array_equal(framework.numpy(masked), expected)
 
 
-def test_mask_of_wrong_width_is_an_error(kit):
-    dist_class, _ = ModelCatalog.get_action_dist(NESTED, {}, framework=kit.framework)
+def test_mask_of_wrong_width_is_an_error(framework):
+    dist_class, _ = ModelCatalog.get_action_dist(NESTED, {}, framework=framework.name)
 
     with pytest.raises(ActionMaskError, match=r"16 columns.*action\[0\]: 5"):
-        dist_class.masked(kit.tensor(random_inputs()), kit.tensor(np.ones((7, 24), bool)))
+        dist_class.masked(
+            framework.tensor(random_inputs()), framework.tensor(np.ones((7, 24), bool))
+        )
 
 
 # --- through the catalog --------------------------------------------------------------------------
@@ -225,19 +228,19 @@ def test_catalog_chooses_parts_of_the_same_framework(framework, of_class):
     [(None, 24), ("multi_action", 24), ({"action[1]": "deterministic"}, 20)],
     ids=["default", "by name", "Box deterministic"],
 )
-def test_size_counts_inputs_of_the_parts(kit, custom, expected):
+def test_size_counts_inputs_of_the_parts(framework, custom, expected):
     config = {"custom_action_dist": custom}
-    cls = kit.load("MultiActionDistribution")
+    cls = framework.load("MultiActionDistribution")
 
-    _, size = ModelCatalog.get_action_dist(NESTED, config, framework=kit.framework)
+    _, size = ModelCatalog.get_action_dist(NESTED, config, framework=framework.name)
 
     # A deterministic Box takes four inputs instead of eight.
     assert size == expected
     assert cls.required_model_output_shape(NESTED, config) == expected
 
 
-def test_size_of_subclass_may_build_on_that_of_the_parts(kit):
-    multi = kit.load("MultiActionDistribution")
+def test_size_of_subclass_may_build_on_that_of_the_parts(framework):
+    multi = framework.load("MultiActionDistribution")
 
     class OneMore(multi):
         @staticmethod
@@ -246,7 +249,7 @@ def test_size_of_subclass_may_build_on_that_of_the_parts(kit):
 
     config = {"custom_action_dist": OneMore}
 
-    _, size = ModelCatalog.get_action_dist(NESTED, config, framework=kit.framework)
+    _, size = ModelCatalog.get_action_dist(NESTED, config, framework=framework.name)
 
     assert size == 24 + 1
     assert multi.required_model_output_shape(NESTED, config) == 24
@@ -271,9 +274,9 @@ def select_row(action, row):
     return action[row]
 
 
-def test_policy_acts_in_nested_space_and_evaluates_its_actions(kit):
+def test_policy_acts_in_nested_space_and_evaluates_its_actions(framework):
     obs_space = spaces.Box(-1, 1, (3,), np.float32)
-    policy = build(obs_space, NESTED, {"fcnet_hiddens": [8]}, framework=kit.framework)
+    policy = build(obs_space, NESTED, {"fcnet_hiddens": [8]}, framework=framework.name)
     obs = np.random.default_rng(0).uniform(-1, 1, (4, 3)).astype(np.float32)
 
     step = policy.act(obs)
@@ -281,12 +284,12 @@ def test_policy_acts_in_nested_space_and_evaluates_its_actions(kit):
 
     assert step.raw_action.shape == (4, 9)
     assert all(NESTED.contains(select_row(step.action, row)) for row in range(4))
-    assert_close(kit.numpy(evaluation.logp), step.logp, tolerance=1e-4)
+    assert_close(framework.numpy(evaluation.logp), step.logp, tolerance=1e-4)
     assert evaluation.entropy_kind == "exact"
 
 
-def test_subclass_with_signature_of_rllib_gets_the_children(kit):
-    class Subclass(kit.load("MultiActionDistribution")):
+def test_subclass_with_signature_of_rllib_gets_the_children(framework):
+    class Subclass(framework.load("MultiActionDistribution")):
         def __init__(self, inputs, model, *, child_distributions, input_lens, action_space):
             self.arguments = (len(child_distributions), tuple(input_lens))
             super().__init__(
@@ -298,15 +301,15 @@ def test_subclass_with_signature_of_rllib_gets_the_children(kit):
             )
 
     config = {"custom_action_dist": Subclass}
-    dist_class, found_size = ModelCatalog.get_action_dist(NESTED, config, framework=kit.framework)
-    dist = dist_class(kit.tensor(random_inputs()), None)
+    dist_class, found_size = ModelCatalog.get_action_dist(NESTED, config, framework=framework.name)
+    dist = dist_class(framework.tensor(random_inputs()), None)
 
     sample = dist.sample()
     assert found_size == 24
     assert isinstance(dist, Subclass)
     assert dist.arguments == (3, (5, 8, 11))  # the choice, the Box and the Dict
-    expected = make_dist(kit, random_inputs()).logp(sample)
-    assert_close(kit.numpy(dist.logp(sample)), kit.numpy(expected))
+    expected = make_dist(framework, random_inputs()).logp(sample)
+    assert_close(framework.numpy(dist.logp(sample)), framework.numpy(expected))
 
 
 # --- parts given by hand --------------------------------------------------------------------------
@@ -317,30 +320,30 @@ PAIR_AND_CHOICE = spaces.Dict(
 )
 
 
-def make_flat(kit, inputs):
+def make_flat(framework, inputs):
     """Create the distribution of PAIR_AND_CHOICE from one distribution per leaf, as RLlib does."""
-    categorical = kit.load("Categorical")
-    return kit.load("MultiActionDistribution")(
-        kit.tensor(inputs),
+    categorical = framework.load("Categorical")
+    return framework.load("MultiActionDistribution")(
+        framework.tensor(inputs),
         None,
-        child_distributions=[categorical, kit.load("DiagGaussian"), categorical],
+        child_distributions=[categorical, framework.load("DiagGaussian"), categorical],
         input_lens=[5, 2, 2],
         action_space=PAIR_AND_CHOICE,
     )
 
 
-def make_nested(kit, inputs):
+def make_nested(framework, inputs):
     """Create the same from one distribution per child; the first child has two of its own."""
-    multi = kit.load("MultiActionDistribution")
-    categorical = kit.load("Categorical")
+    multi = framework.load("MultiActionDistribution")
+    categorical = framework.load("Categorical")
     pair = functools.partial(
         multi,
-        child_distributions=[categorical, kit.load("DiagGaussian")],
+        child_distributions=[categorical, framework.load("DiagGaussian")],
         input_lens=[5, 2],
         action_space=PAIR_AND_CHOICE["a"],
     )
     return multi(
-        kit.tensor(inputs),
+        framework.tensor(inputs),
         None,
         child_distributions=[pair, categorical],
         input_lens=[7, 2],
@@ -351,22 +354,22 @@ def make_nested(kit, inputs):
 each_making = pytest.mark.parametrize("make", [make_flat, make_nested])
 
 
-def test_samples_of_leaves_by_hand_have_the_structure_of_the_space(kit):
-    sample = make_flat(kit, random_inputs(columns=9)).sample()
+def test_samples_of_leaves_by_hand_have_the_spaces_structure(framework):
+    sample = make_flat(framework, random_inputs(columns=9)).sample()
 
     assert list(sample) == ["a", "b"]
     assert len(sample["a"]) == 2
 
 
 @each_making
-def test_logp_of_parts_by_hand_is_that_of_the_catalogs(kit, make):
+def test_logp_of_parts_by_hand_is_that_of_the_catalogs(framework, make):
     inputs = random_inputs(columns=9)
-    chosen = make_dist(kit, inputs, PAIR_AND_CHOICE)
+    chosen = make_dist(framework, inputs, PAIR_AND_CHOICE)
     sample = chosen.sample()
 
-    logp = make(kit, inputs).logp(sample)
+    logp = make(framework, inputs).logp(sample)
 
-    assert_close(kit.numpy(logp), kit.numpy(chosen.logp(sample)))
+    assert_close(framework.numpy(logp), framework.numpy(chosen.logp(sample)))
 
 
 @each_making
@@ -375,51 +378,51 @@ def test_logp_of_parts_by_hand_is_that_of_the_catalogs(kit, make):
     [make_flat, functools.partial(make_dist, space=PAIR_AND_CHOICE)],
     ids=["flat", "catalog"],
 )
-def test_kl_of_parts_by_hand_is_that_of_the_catalogs(kit, make, make_other):
+def test_kl_of_parts_by_hand_is_that_of_the_catalogs(framework, make, make_other):
     p = random_inputs(columns=9, seed=0)
     q = random_inputs(columns=9, seed=1)
 
-    kl = make(kit, p).kl(make_other(kit, q))
+    kl = make(framework, p).kl(make_other(framework, q))
 
-    expected = make_dist(kit, p, PAIR_AND_CHOICE).kl(make_dist(kit, q, PAIR_AND_CHOICE))
-    assert_close(kit.numpy(kl), kit.numpy(expected))
+    expected = make_dist(framework, p, PAIR_AND_CHOICE).kl(make_dist(framework, q, PAIR_AND_CHOICE))
+    assert_close(framework.numpy(kl), framework.numpy(expected))
 
 
 @each_making
-def test_multi_entropy_of_parts_by_hand_is_that_of_the_catalogs(kit, make):
+def test_multi_entropy_of_parts_by_hand_is_that_of_the_catalogs(framework, make):
     inputs = random_inputs(columns=9)
 
-    entropies = make(kit, inputs).multi_entropy()
+    entropies = make(framework, inputs).multi_entropy()
 
-    expected = make_dist(kit, inputs, PAIR_AND_CHOICE).multi_entropy()
-    assert_close(kit.numpy(entropies), kit.numpy(expected))
+    expected = make_dist(framework, inputs, PAIR_AND_CHOICE).multi_entropy()
+    assert_close(framework.numpy(entropies), framework.numpy(expected))
 
 
 # --- parts of your own ----------------------------------------------------------------------------
 
 
 @pytest.fixture
-def double_logp(kit):
+def double_logp(framework):
     """A subclass whose log densities are doubled, so that it must not be taken apart."""
 
-    class DoubleLogp(kit.load("MultiActionDistribution")):
+    class DoubleLogp(framework.load("MultiActionDistribution")):
         def logp(self, actions):
             return 2 * super().logp(actions)
 
     return DoubleLogp
 
 
-def make_with_inner(kit, inputs, inner_class, inner_children, inner_lens, inner_space):
+def make_with_inner(framework, inputs, inner_class, inner_children, inner_lens, inner_space):
     """Create a distribution over a choice of two and an inner composite of another class."""
-    categorical = kit.load("Categorical")
+    categorical = framework.load("Categorical")
     inner = functools.partial(
         inner_class,
         child_distributions=inner_children,
         input_lens=inner_lens,
         action_space=inner_space,
     )
-    return kit.load("MultiActionDistribution")(
-        kit.tensor(inputs),
+    return framework.load("MultiActionDistribution")(
+        framework.tensor(inputs),
         child_distributions=[categorical, inner],
         input_lens=[2, sum(inner_lens)],
         action_space=spaces.Tuple([spaces.Discrete(2), inner_space]),
@@ -427,12 +430,17 @@ def make_with_inner(kit, inputs, inner_class, inner_children, inner_lens, inner_
 
 
 @pytest.mark.parametrize("form", ["sample", "other order of keys", "flat", "split"])
-def test_inner_composite_of_another_class_is_not_taken_apart(kit, double_logp, form):
-    categorical = kit.load("Categorical")
+def test_inner_composite_of_another_class_is_not_taken_apart(framework, double_logp, form):
+    categorical = framework.load("Categorical")
     inputs = random_inputs(columns=7)
-    inner_space = spaces.Dict(p=spaces.Discrete(3), q=spaces.Discrete(2))
+    # A choice of two, and a Dict whose distribution doubles its log densities.
     dist = make_with_inner(
-        kit, inputs, double_logp, [categorical, categorical], [3, 2], inner_space
+        framework,
+        inputs,
+        double_logp,
+        inner_children=[categorical, categorical],
+        inner_lens=[3, 2],
+        inner_space=spaces.Dict(p=spaces.Discrete(3), q=spaces.Discrete(2)),
     )
     sample = dist.sample()
     first, inner = sample
@@ -445,27 +453,30 @@ def test_inner_composite_of_another_class_is_not_taken_apart(kit, double_logp, f
 
     logp = dist.logp(forms[form])
 
-    logp_of_first = categorical(kit.tensor(inputs[:, :2])).logp(first)
-    logp_of_p = categorical(kit.tensor(inputs[:, 2:5])).logp(inner["p"])
-    logp_of_q = categorical(kit.tensor(inputs[:, 5:7])).logp(inner["q"])
-    assert_close(kit.numpy(logp), kit.numpy(logp_of_first + 2 * (logp_of_p + logp_of_q)))
+    logp_of_first = categorical(framework.tensor(inputs[:, :2])).logp(first)
+    logp_of_p = categorical(framework.tensor(inputs[:, 2:5])).logp(inner["p"])
+    logp_of_q = categorical(framework.tensor(inputs[:, 5:7])).logp(inner["q"])
+    expected = logp_of_first + 2 * (logp_of_p + logp_of_q)
+    assert_close(framework.numpy(logp), framework.numpy(expected))
 
 
-def test_inner_composite_of_another_class_may_mix_integers_and_floats(kit, double_logp):
+def test_inner_composite_of_another_class_may_mix_dtypes(framework, double_logp):
     inputs = random_inputs(rows=5, columns=9)
+    # A choice of two, and a Tuple whose distribution doubles its log densities.
     dist = make_with_inner(
-        kit,
+        framework,
         inputs,
         double_logp,
-        inner_children=[kit.load("Categorical"), kit.load("DiagGaussian")],
+        inner_children=[framework.load("Categorical"), framework.load("DiagGaussian")],
         inner_lens=[3, 4],
         inner_space=spaces.Tuple([spaces.Discrete(3), spaces.Box(-1, 1, (2,))]),
     )
     rng = np.random.default_rng(0)
     choices = rng.integers(0, 2, (5, 2))
     numbers = rng.normal(size=(5, 2)).astype(np.float32)
+    flat_actions = np.concatenate([choices, numbers], axis=1).astype(np.float32)
 
-    logp = dist.logp(kit.tensor(np.concatenate([choices, numbers], axis=1).astype(np.float32)))
+    logp = dist.logp(framework.tensor(flat_actions))
 
     rows = np.arange(5)
     logp_of_first = log_softmax(inputs[:, :2], axis=1)[rows, choices[:, 0]]
@@ -474,14 +485,14 @@ def test_inner_composite_of_another_class_may_mix_integers_and_floats(kit, doubl
     stds = np.exp(inputs[:, 7:])
     logp_of_numbers = stats.norm.logpdf(numbers, means, stds).sum(axis=1)
     expected = logp_of_first + 2 * (logp_of_second + logp_of_numbers)
-    np.testing.assert_allclose(kit.numpy(logp), expected, rtol=1e-5)
+    np.testing.assert_allclose(framework.numpy(logp), expected, rtol=1e-5)
 
 
-def make_with_own_leaf(kit, inputs):
+def make_with_own_leaf(framework, inputs):
     """Create a distribution over a choice of three and a distribution with logp -2."""
 
     class OwnLeaf(ActionDistribution):
-        framework_of_class = kit.framework
+        framework_of_class = framework.name
 
         def sample(self):
             self.last_sample = self.inputs + 1
@@ -492,30 +503,30 @@ def make_with_own_leaf(kit, inputs):
         def logp(self, actions):
             return self.inputs[:, 0] * 0 - 2
 
-    return kit.load("MultiActionDistribution")(
-        kit.tensor(inputs),
-        child_distributions=[kit.load("Categorical"), OwnLeaf],
+    return framework.load("MultiActionDistribution")(
+        framework.tensor(inputs),
+        child_distributions=[framework.load("Categorical"), OwnLeaf],
         input_lens=[3, 2],
         action_space=spaces.Tuple([spaces.Discrete(3), spaces.Box(-9, 9, (2,))]),
     )
 
 
-def test_logp_includes_a_leaf_of_your_own(kit):
+def test_logp_includes_a_leaf_of_your_own(framework):
     inputs = random_inputs(columns=5)
-    dist = make_with_own_leaf(kit, inputs)
+    dist = make_with_own_leaf(framework, inputs)
     sample = dist.sample()
 
     logp = dist.logp(sample)
 
-    logp_of_choice = kit.load("Categorical")(kit.tensor(inputs[:, :3])).logp(sample[0])
-    assert_close(kit.numpy(logp), kit.numpy(logp_of_choice) - 2)
+    logp_of_choice = framework.load("Categorical")(framework.tensor(inputs[:, :3])).logp(sample[0])
+    assert_close(framework.numpy(logp), framework.numpy(logp_of_choice) - 2)
 
 
-def test_entropy_of_a_leaf_of_your_own_is_estimated(kit):
+def test_entropy_of_a_leaf_of_your_own_is_estimated(framework):
     inputs = random_inputs(columns=5)
-    dist = make_with_own_leaf(kit, inputs)
+    dist = make_with_own_leaf(framework, inputs)
 
     with pytest.raises(NoClosedFormError):
         dist.entropy()
-    entropy_of_choice = kit.load("Categorical")(kit.tensor(inputs[:, :3])).entropy()
-    assert_close(kit.numpy(dist.entropy_estimate()), kit.numpy(entropy_of_choice) + 2)
+    entropy_of_choice = framework.load("Categorical")(framework.tensor(inputs[:, :3])).entropy()
+    assert_close(framework.numpy(dist.entropy_estimate()), framework.numpy(entropy_of_choice) + 2)

@@ -46,7 +46,7 @@ def for_random_spaces(examples):
         return settings(
             max_examples=share(examples),
             deadline=None,
-            # The fixture `kit` has no state.
+            # The fixture `framework` has no state.
             suppress_health_check=[HealthCheck.function_scoped_fixture],
         )(test)
 
@@ -86,18 +86,18 @@ def reverse_keys(sample):
     return sample
 
 
-def make_dist_and_leaves(kit, space, rows, seed):
+def make_dist_and_leaves(framework, space, rows, seed):
     """Create the distribution of a space with random inputs, and those of its leaves."""
-    dist_class, size = ModelCatalog.get_action_dist(space, {}, framework=kit.framework)
+    dist_class, size = ModelCatalog.get_action_dist(space, {}, framework=framework.name)
     inputs = np.random.default_rng(seed).normal(0, 2, (rows, size)).astype(np.float32)
     leaf_dists = []
     start = 0
     for leaf in leaf_spaces(space):
-        leaf_class, leaf_size = ModelCatalog.get_action_dist(leaf, {}, framework=kit.framework)
-        leaf_dists.append(leaf_class(kit.tensor(inputs[:, start : start + leaf_size])))
+        leaf_class, leaf_size = ModelCatalog.get_action_dist(leaf, {}, framework=framework.name)
+        leaf_dists.append(leaf_class(framework.tensor(inputs[:, start : start + leaf_size])))
         start += leaf_size
     assert start == size
-    return dist_class(kit.tensor(inputs)), leaf_dists
+    return dist_class(framework.tensor(inputs)), leaf_dists
 
 
 def assert_close(actual, expected):
@@ -105,8 +105,8 @@ def assert_close(actual, expected):
 
 
 @for_random_spaces(examples=30)
-def test_samples_have_shape_and_dtype_of_the_leaves(kit, space, rows, seed):
-    dist, leaf_dists = make_dist_and_leaves(kit, space, rows, seed)
+def test_samples_have_shape_and_dtype_of_the_leaves(framework, space, rows, seed):
+    dist, leaf_dists = make_dist_and_leaves(framework, space, rows, seed)
 
     for sample in [dist.sample(), dist.deterministic_sample()]:
         for value, leaf in zip(leaf_values(space, sample), leaf_dists, strict=True):
@@ -115,25 +115,27 @@ def test_samples_have_shape_and_dtype_of_the_leaves(kit, space, rows, seed):
 
 
 @for_random_spaces(examples=30)
-def test_deterministic_sample_is_that_of_the_leaves(kit, space, rows, seed):
-    dist, leaf_dists = make_dist_and_leaves(kit, space, rows, seed)
+def test_deterministic_sample_is_that_of_the_leaves(framework, space, rows, seed):
+    dist, leaf_dists = make_dist_and_leaves(framework, space, rows, seed)
 
     values = leaf_values(space, dist.deterministic_sample())
 
     for value, leaf in zip(values, leaf_dists, strict=True):
-        np.testing.assert_array_equal(kit.numpy(value), kit.numpy(leaf.deterministic_sample()))
+        np.testing.assert_array_equal(
+            framework.numpy(value), framework.numpy(leaf.deterministic_sample())
+        )
 
 
 @for_random_spaces(examples=30)
-def test_logp_is_sum_over_leaves_in_any_form(kit, space, rows, seed):
-    dist, leaf_dists = make_dist_and_leaves(kit, space, rows, seed)
+def test_logp_is_sum_over_leaves_in_any_form(framework, space, rows, seed):
+    dist, leaf_dists = make_dist_and_leaves(framework, space, rows, seed)
 
     for sample in [dist.sample(), dist.deterministic_sample()]:
         values = leaf_values(space, sample)
         flat = dist.join(sample)
-        stored = kit.numpy(flat).astype(np.float32)
+        stored = framework.numpy(flat).astype(np.float32)
         pairs = zip(leaf_dists, values, strict=True)
-        expected = sum(kit.numpy(leaf.logp(value)) for leaf, value in pairs)
+        expected = sum(framework.numpy(leaf.logp(value)) for leaf, value in pairs)
         for form in [
             sample,
             tuple(values),
@@ -143,42 +145,42 @@ def test_logp_is_sum_over_leaves_in_any_form(kit, space, rows, seed):
             dist.split(flat),
             dist.split(stored),
         ]:
-            logp = kit.numpy(dist.logp(form))
+            logp = framework.numpy(dist.logp(form))
             assert logp.shape == (rows,)
             assert_close(logp, expected)
 
 
 @for_random_spaces(examples=30)
-def test_split_undoes_join(kit, space, rows, seed):
-    dist, _ = make_dist_and_leaves(kit, space, rows, seed)
+def test_split_undoes_join(framework, space, rows, seed):
+    dist, _ = make_dist_and_leaves(framework, space, rows, seed)
 
     for sample in [dist.sample(), dist.deterministic_sample()]:
         values = leaf_values(space, sample)
         values_again = leaf_values(space, dist.split(dist.join(sample)))
         for value, again in zip(values, values_again, strict=True):
-            np.testing.assert_array_equal(kit.numpy(value), kit.numpy(again))
+            np.testing.assert_array_equal(framework.numpy(value), framework.numpy(again))
 
 
 @for_random_spaces(examples=30)
-def test_entropy_is_sum_over_leaves(kit, space, rows, seed):
-    dist, leaf_dists = make_dist_and_leaves(kit, space, rows, seed)
+def test_entropy_is_sum_over_leaves(framework, space, rows, seed):
+    dist, leaf_dists = make_dist_and_leaves(framework, space, rows, seed)
 
-    entropy = kit.numpy(dist.entropy())
+    entropy = framework.numpy(dist.entropy())
 
-    assert_close(entropy, sum(kit.numpy(leaf.entropy()) for leaf in leaf_dists))
-    assert_close(kit.numpy(dist.multi_entropy()).sum(axis=1), entropy)
+    assert_close(entropy, sum(framework.numpy(leaf.entropy()) for leaf in leaf_dists))
+    assert_close(framework.numpy(dist.multi_entropy()).sum(axis=1), entropy)
 
 
 @for_random_spaces(examples=30)
-def test_kl_is_sum_over_leaves(kit, space, rows, seed):
-    p, p_leaves = make_dist_and_leaves(kit, space, rows, seed)
-    q, q_leaves = make_dist_and_leaves(kit, space, rows, seed + 1)
+def test_kl_is_sum_over_leaves(framework, space, rows, seed):
+    p, p_leaves = make_dist_and_leaves(framework, space, rows, seed)
+    q, q_leaves = make_dist_and_leaves(framework, space, rows, seed + 1)
 
-    kl = kit.numpy(p.kl(q))
+    kl = framework.numpy(p.kl(q))
 
     pairs = zip(p_leaves, q_leaves, strict=True)
-    assert_close(kl, sum(kit.numpy(p_leaf.kl(q_leaf)) for p_leaf, q_leaf in pairs))
-    assert_close(kit.numpy(p.multi_kl(q)).sum(axis=1), kl)
+    assert_close(kl, sum(framework.numpy(p_leaf.kl(q_leaf)) for p_leaf, q_leaf in pairs))
+    assert_close(framework.numpy(p.multi_kl(q)).sum(axis=1), kl)
 
 
 def random_mask(leaf, rows, rng):
@@ -200,22 +202,22 @@ def random_mask(leaf, rows, rng):
 
 
 @for_random_spaces(examples=20)
-def test_masks_change_the_inputs_of_their_leaves(kit, space, rows, seed):
+def test_masks_change_the_inputs_of_their_leaves(framework, space, rows, seed):
     rng = np.random.default_rng(seed)
-    dist, leaf_dists = make_dist_and_leaves(kit, space, rows, seed)
+    dist, leaf_dists = make_dist_and_leaves(framework, space, rows, seed)
     masks = [random_mask(leaf, rows, rng) for leaf in leaf_spaces(space)]
 
-    dist_class, _ = ModelCatalog.get_action_dist(space, {}, framework=kit.framework)
-    masked = dist_class.masked(dist.inputs, kit.tensor(np.concatenate(masks, axis=1)))
+    dist_class, _ = ModelCatalog.get_action_dist(space, {}, framework=framework.name)
+    masked = dist_class.masked(dist.inputs, framework.tensor(np.concatenate(masks, axis=1)))
 
     expected = []
     for leaf, leaf_dist, mask in zip(leaf_spaces(space), leaf_dists, masks, strict=True):
-        leaf_class, _ = ModelCatalog.get_action_dist(leaf, {}, framework=kit.framework)
+        leaf_class, _ = ModelCatalog.get_action_dist(leaf, {}, framework=framework.name)
         inputs = leaf_dist.inputs
         if mask.shape[1]:
-            inputs = leaf_class.masked(inputs, kit.tensor(mask))
-        expected.append(kit.numpy(inputs))
-    np.testing.assert_array_equal(kit.numpy(masked), np.concatenate(expected, axis=1))
+            inputs = leaf_class.masked(inputs, framework.tensor(mask))
+        expected.append(framework.numpy(inputs))
+    np.testing.assert_array_equal(framework.numpy(masked), np.concatenate(expected, axis=1))
 
 
 # --- groups ---------------------------------------------------------------------------------------
@@ -242,10 +244,10 @@ def test_leaves_of_one_kind_share_a_distribution():
     assert bits.inputs.shape[1] == 2
 
 
-def groups_of_three_choices(kit, child_distributions):
+def groups_of_three_choices(framework, child_distributions):
     """Return the class names of the groups of choices of 3, 2 and 2 values."""
-    dist = kit.load("MultiActionDistribution")(
-        kit.tensor(np.zeros((2, 7), np.float32)),
+    dist = framework.load("MultiActionDistribution")(
+        framework.tensor(np.zeros((2, 7), np.float32)),
         child_distributions=child_distributions,
         input_lens=[3, 2, 2],
         action_space=spaces.Tuple([spaces.Discrete(3), spaces.Discrete(2), spaces.Discrete(2)]),
@@ -253,45 +255,45 @@ def groups_of_three_choices(kit, child_distributions):
     return [type(group).__name__ for group in dist.groups]
 
 
-def test_choices_are_joined(kit):
-    categorical = kit.load("Categorical")
+def test_choices_are_joined(framework):
+    categorical = framework.load("Categorical")
 
-    groups = groups_of_three_choices(kit, [categorical, categorical, categorical])
+    groups = groups_of_three_choices(framework, [categorical, categorical, categorical])
 
     assert groups == ["MultiCategorical"]
 
 
-def test_choice_of_a_subclass_is_not_joined(kit):
-    categorical = kit.load("Categorical")
+def test_choice_of_a_subclass_is_not_joined(framework):
+    categorical = framework.load("Categorical")
 
     class Subclass(categorical):
         pass
 
-    groups = groups_of_three_choices(kit, [Subclass, categorical, categorical])
+    groups = groups_of_three_choices(framework, [Subclass, categorical, categorical])
 
     assert groups == ["Subclass", "MultiCategorical"]
 
 
-def test_choices_with_temperature_are_not_joined(kit):
-    categorical = kit.load("Categorical")
+def test_choices_with_temperature_are_not_joined(framework):
+    categorical = framework.load("Categorical")
     with_temperature = functools.partial(categorical, temperature=2.0)
 
-    groups = groups_of_three_choices(kit, [with_temperature, with_temperature, categorical])
+    groups = groups_of_three_choices(framework, [with_temperature, with_temperature, categorical])
 
     assert groups == ["Categorical", "Categorical", "Categorical"]
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64"])
-def test_other_precisions_give_finite_numbers(kit, dtype):
+def test_other_precisions_give_finite_numbers(framework, dtype):
     space = spaces.Tuple([spaces.Discrete(3), spaces.Box(-1, 1, (2,)), spaces.MultiBinary(2)])
-    dist_class, size = ModelCatalog.get_action_dist(space, {}, framework=kit.framework)
+    dist_class, size = ModelCatalog.get_action_dist(space, {}, framework=framework.name)
     inputs = np.linspace(-2, 2, 4 * size).reshape(4, size)
 
-    dist = dist_class(kit.tensor(inputs, dtype))
+    dist = dist_class(framework.tensor(inputs, dtype))
     flat = dist.join(dist.sample())
 
-    assert np.isfinite(kit.numpy(dist.logp(flat))).all()
-    assert np.isfinite(kit.numpy(dist.entropy())).all()
-    assert np.isfinite(kit.numpy(dist.kl(dist))).all()
-    assert np.isfinite(kit.numpy(dist.multi_entropy())).all()
-    assert np.isfinite(kit.numpy(dist.multi_kl(dist))).all()
+    assert np.isfinite(framework.numpy(dist.logp(flat))).all()
+    assert np.isfinite(framework.numpy(dist.entropy())).all()
+    assert np.isfinite(framework.numpy(dist.kl(dist))).all()
+    assert np.isfinite(framework.numpy(dist.multi_entropy())).all()
+    assert np.isfinite(framework.numpy(dist.multi_kl(dist))).all()
