@@ -328,7 +328,14 @@ def test_mask_function_gets_earlier_values_in_drawing_order(framework):
 
 
 def test_mask_function_gets_the_same_values_in_scoring(framework):
-    space = Dict({"a": Discrete(3, start=7), "b": Box(-1, 1, (2,)), "d": MultiDiscrete([2, 2])})
+    space = Dict(
+        {
+            "a": Discrete(3, start=7),
+            "b": Box(-1, 1, (2,)),
+            "c": MultiBinary(2),
+            "d": MultiDiscrete([2, 2]),
+        }
+    )
     mask, calls = record_calls()
     policy = build_policy(space, framework, autoregressive_mask=mask, autoregressive_order=["d"])
     dist = distribution(policy, random_observations(rows=1))

@@ -140,12 +140,14 @@ def test_logp_agrees_between_frameworks(torch_framework, tf_framework):
     np.testing.assert_allclose(by_torch, by_tf, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("as_tensor", [False, True], ids=["array", "tensor"])
 @pytest.mark.parametrize("shape", [(3,), (7, 3)], ids=str)
-def test_logp_of_actions_with_wrong_shape_is_an_error(framework, shape):
+def test_logp_of_actions_with_wrong_shape_is_an_error(framework, shape, as_tensor):
     dist = make_gumbel(framework, random_logits(rows=7, n=4))
+    actions = np.zeros(shape, np.float32)
 
     with pytest.raises(ModelContractError, match=r"one-hots \(7, 4\) or values \[7\]") as caught:
-        dist.logp(np.zeros(shape, np.float32))
+        dist.logp(framework.tensor(actions) if as_tensor else actions)
 
     assert str(caught.value).endswith(f"found shape {shape}.")
 

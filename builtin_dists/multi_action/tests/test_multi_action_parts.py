@@ -213,6 +213,7 @@ def test_catalog_chooses_parts_of_the_same_framework(framework, of_class):
     assert found_size == 24
     assert dist_class.cls.framework_of_class == of_class
     assert dist_class.cls.__name__ == "MultiActionDistribution"
+    assert dist_class.cls.required_model_output_shape(NESTED, {}) == 24
     assert {part.framework_of_class for part in parts} == {of_class}
     assert [type(part).__name__ for part in parts] == [
         "Categorical",
