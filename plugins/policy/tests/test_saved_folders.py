@@ -1,5 +1,5 @@
-"""Folders of saved policies: which files a save writes, replaces and removes, also
-when it fails.
+"""Folders of saved policies: the files that a save writes, replaces and removes, and how a policy
+is loaded from them.
 """
 
 from __future__ import annotations
@@ -26,213 +26,326 @@ from rlcatalog.plugins.discovery import scan
 from rlcatalog_policy import TEMPORARY, forget, load, loading, locked, read_manifest, saving
 from rlcatalog_torch import FullyConnectedNetwork, LSTMWrapper
 
-OBS, THREE = spaces.Box(-1, 1, (2,), np.float32), spaces.Discrete(3)
+OBS = spaces.Box(-1, 1, (2,), np.float32)
+THREE = spaces.Discrete(3)
+#: Two observations.
 ROWS = np.float32([[0.5, -0.5], [1, 0]])
 
 
-def policy_of(catalog, width=2, **config):
-    return rlcatalog.build(
-        OBS, THREE, {"fcnet_hiddens": [width], **config}, "torch", catalog=catalog
-    )
+def build_policy(catalog, **config):
+    return rlcatalog.build(OBS, THREE, {"fcnet_hiddens": [2], **config}, "torch", catalog=catalog)
 
 
-def names(folder):
+def make_catalog(*plugins):
+    """Return a catalog of the installed plugins with these entry-point names."""
+    return rlcatalog.Catalog([point for point in scan() if point.name in plugins], environ={})
+
+
+def list_files(folder):
     return sorted(os.listdir(folder))
 
 
+def list_roles(folder):
+    """Return the file names without the hashes in them, such as `["policy.json", "weights"]`."""
+    return [name.partition("-")[0] for name in list_files(folder)]
+
+
+def read_config(folder):
+    return json.loads((folder / "policy.json").read_text())["config"]
+
+
+def assert_same_outputs(policy, other):
+    np.testing.assert_array_equal(policy.act(ROWS).dist_inputs, other.act(ROWS).dist_inputs)
+
+
 @pytest.fixture
-def saved(catalog, directory):
-    policy_of(catalog).save(directory)
+def saved_folder(catalog, directory):
+    """The folder of a saved policy with random weights."""
+    build_policy(catalog).save(directory)
     return directory
 
 
 # --- saving ---------------------------------------------------------------------------------------
 
 
-def test_folder_is_made_with_its_parents(catalog, tmp_path):
+def test_save_creates_the_folder_with_its_parents(catalog, tmp_path):
     folder = tmp_path / "a" / "b"
-    policy_of(catalog).save(folder)
-    assert [name.partition("-")[0] for name in names(folder)] == ["policy.json", "weights"]
-    policy_of(catalog).save(folder)  # it is there already
-    assert len(names(folder)) == 2
+
+    build_policy(catalog).save(folder)
+
+    assert list_roles(folder) == ["policy.json", "weights"]
 
 
-def test_save_removes_earlier_files_of_saves_and_no_others(catalog, saved):
-    (before,) = (name for name in names(saved) if name.startswith("weights"))
-    ours = [
-        "weights.safetensors",
-        "filter.safetensors",
-        f"filter-{'0' * 16}.safetensors",
-        f".policy.json-1{TEMPORARY}",
-    ]
-    theirs = [
-        "notes.txt",
-        "weights-1.safetensors",
-        f"weights-{'g' * 16}.safetensors",
-        "weights.bin",
-        f"x{TEMPORARY}",
-    ]
-    for name in [*ours, *theirs]:
-        (saved / name).write_bytes(b"x")
-    policy = policy_of(catalog)
-    policy.save(saved)
-    (after,) = read_manifest(saved).files
-    assert after != before
-    assert names(saved) == sorted([after, "policy.json", *theirs])
-    np.testing.assert_array_equal(
-        load(saved, catalog=catalog).act(ROWS).dist_inputs, policy.act(ROWS).dist_inputs
-    )
+def test_save_into_an_existing_folder_replaces_its_files(catalog, saved_folder):
+    policy = build_policy(catalog)
+
+    policy.save(saved_folder)
+
+    assert list_roles(saved_folder) == ["policy.json", "weights"]
+    assert_same_outputs(load(saved_folder, catalog=catalog), policy)
 
 
-def test_damaged_file_is_written_again(catalog, saved):
-    policy = load(saved, catalog=catalog)
-    (name,) = read_manifest(saved).files
-    (saved / name).write_bytes(b"damaged")
-    policy.save(saved)
-    np.testing.assert_array_equal(
-        load(saved, catalog=catalog).act(ROWS).dist_inputs, policy.act(ROWS).dist_inputs
-    )
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("weights.safetensors", id="weights-without-hash"),
+        pytest.param("filter.safetensors", id="filter-without-hash"),
+        pytest.param(f"filter-{'0' * 16}.safetensors", id="filter-with-hash"),
+        pytest.param(f".policy.json-1{TEMPORARY}", id="temporary"),
+    ],
+)
+def test_save_removes_files_of_earlier_saves(catalog, saved_folder, name):
+    [earlier_weights] = read_manifest(saved_folder).files
+    (saved_folder / name).write_bytes(b"x")
+
+    build_policy(catalog).save(saved_folder)
+
+    [weights] = read_manifest(saved_folder).files
+    assert weights != earlier_weights
+    assert list_files(saved_folder) == ["policy.json", weights]
 
 
-@pytest.mark.parametrize("fails", ["weights", "policy.json"])
-def test_failed_save_leaves_the_earlier_one(catalog, saved, monkeypatch, fails):
-    earlier, before = load(saved, catalog=catalog), names(saved)
-    real = os.replace
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("notes.txt", id="notes"),
+        pytest.param("weights-1.safetensors", id="hash-too-short"),
+        pytest.param(f"weights-{'g' * 16}.safetensors", id="hash-not-hexadecimal"),
+        pytest.param("weights.bin", id="other-suffix"),
+        pytest.param(f"x{TEMPORARY}", id="temporary-without-dot"),
+    ],
+)
+def test_save_keeps_files_of_others(catalog, saved_folder, name):
+    (saved_folder / name).write_bytes(b"x")
+
+    build_policy(catalog).save(saved_folder)
+
+    [weights] = read_manifest(saved_folder).files
+    assert list_files(saved_folder) == sorted(["policy.json", weights, name])
+
+
+def test_save_repairs_a_damaged_file(catalog, saved_folder):
+    policy = load(saved_folder, catalog=catalog)
+    [weights] = read_manifest(saved_folder).files
+    (saved_folder / weights).write_bytes(b"damaged")
+
+    policy.save(saved_folder)
+
+    assert_same_outputs(load(saved_folder, catalog=catalog), policy)
+
+
+@pytest.fixture(params=["weights", "policy.json"])
+def disk_that_fills_up(request, monkeypatch):
+    """Makes the weights, or else the manifest, fail to be written."""
+    real_replace = os.replace
 
     def replace(source, target):
-        if target.name.startswith(fails):
-            raise OSError("full")
-        return real(source, target)
+        if target.name.startswith(request.param):
+            raise OSError("disk is full")
+        return real_replace(source, target)
 
-    monkeypatch.setattr(os, "replace", replace)
-    with pytest.raises(
-        SavedPolicyError,
-        match=r"policy: cannot be written: full\. A policy saved there earlier is unch",
-    ):
-        policy_of(catalog).save(saved)
-    assert names(saved) == before
+    def fill_up():
+        monkeypatch.setattr(os, "replace", replace)
+
+    return fill_up
+
+
+def test_failed_save_leaves_the_earlier_policy(catalog, saved_folder, disk_that_fills_up):
+    earlier_policy = load(saved_folder, catalog=catalog)
+    earlier_files = list_files(saved_folder)
+    disk_that_fills_up()
+
+    with pytest.raises(SavedPolicyError, match="cannot be written: disk is full") as caught:
+        build_policy(catalog).save(saved_folder)
+
+    assert "A policy saved there earlier is unchanged." in str(caught.value)
+    assert list_files(saved_folder) == earlier_files
+    assert_same_outputs(load(saved_folder, catalog=catalog), earlier_policy)
+
+
+def test_failed_save_of_the_same_policy_removes_nothing(catalog, saved_folder, disk_that_fills_up):
+    policy = load(saved_folder, catalog=catalog)
+    files = list_files(saved_folder)
+    disk_that_fills_up()
+
     with pytest.raises(SavedPolicyError, match="cannot be written"):
-        earlier.save(saved)  # the same names: what is there is kept
-    assert names(saved) == before
-    np.testing.assert_array_equal(
-        load(saved, catalog=catalog).act(ROWS).dist_inputs, earlier.act(ROWS).dist_inputs
-    )
+        # The weights are the same, so that their file has the same name.
+        policy.save(saved_folder)
+
+    assert list_files(saved_folder) == files
+    assert_same_outputs(load(saved_folder, catalog=catalog), policy)
 
 
-def test_folder_that_cannot_be_one_is_refused(catalog, tmp_path):
+@pytest.mark.parametrize("folder", ["file", "file/inside"])
+def test_save_into_a_path_that_is_a_file_is_an_error(catalog, tmp_path, folder):
     (tmp_path / "file").touch()
-    for folder in (tmp_path / "file", tmp_path / "file" / "inside"):
-        with pytest.raises(
-            SavedPolicyError,
-            match=r"file.*: cannot be written: .*A policy saved there earlier is unchang",
-        ):
-            policy_of(catalog).save(folder)
+
+    with pytest.raises(SavedPolicyError, match=r"file.*: cannot be written: ") as caught:
+        build_policy(catalog).save(tmp_path / folder)
+
+    assert "A policy saved there earlier is unchanged." in str(caught.value)
 
 
-def test_save_waits_for_the_lock(catalog, saved, monkeypatch):
-    held = []
+@pytest.fixture
+def lock_checks(saved_folder, monkeypatch):
+    """A list with one entry for each listing of the folder during which the folder is locked."""
+    checks = []
+    real_listdir = os.listdir
 
-    def listing(folder, real=os.listdir):
-        with pytest.raises(BlockingIOError), locked(saved, wait=False):
+    def listdir(folder):
+        with pytest.raises(BlockingIOError), locked(saved_folder, wait=False):
             pass
-        held.append(1)
-        return real(folder)
+        checks.append("locked")
+        return real_listdir(folder)
 
-    monkeypatch.setattr(saving.os, "listdir", listing)
-    policy_of(catalog).save(saved)
-    forget(saved)
-    assert len(held) == 2
+    monkeypatch.setattr(os, "listdir", listdir)
+    return checks
 
 
-def test_file_that_cannot_be_removed_stays(catalog, saved):
-    (saved / "weights.safetensors").mkdir()
-    policy_of(catalog).save(saved)
-    assert "weights.safetensors" in names(saved)
+def test_save_locks_the_folder(catalog, saved_folder, lock_checks):
+    build_policy(catalog).save(saved_folder)
+
+    assert lock_checks == ["locked"]
 
 
-def test_removed_names_are_flushed_to_the_disk(catalog, saved, monkeypatch):
-    flushed = []
-    monkeypatch.setattr(saving, "sync_folder", lambda folder: flushed.append(names(folder)))
-    policy_of(catalog).save(saved)
-    assert flushed == [names(saved)]
-    load(saved, catalog=catalog).save(saved)  # nothing to remove
-    assert len(flushed) == 1
+def test_forget_locks_the_folder(saved_folder, lock_checks):
+    forget(saved_folder)
+
+    assert lock_checks == ["locked"]
+
+
+def test_save_ignores_a_file_that_cannot_be_removed(catalog, saved_folder):
+    # A folder that has the name of an earlier save's file cannot be removed as a file.
+    (saved_folder / "weights.safetensors").mkdir()
+
+    build_policy(catalog).save(saved_folder)
+
+    assert "weights.safetensors" in list_files(saved_folder)
+
+
+@pytest.fixture
+def synced_listings(monkeypatch):
+    """A list of what was in the folder each time that `saving` flushed it to the disk."""
+    listings = []
+
+    def sync_folder(folder):
+        listings.append(list_files(folder))
+
+    monkeypatch.setattr(saving, "sync_folder", sync_folder)
+    return listings
+
+
+def test_save_flushes_the_folder_after_removals(catalog, saved_folder, synced_listings):
+    build_policy(catalog).save(saved_folder)  # removes the earlier weights
+
+    assert synced_listings == [list_files(saved_folder)]
+
+
+def test_save_without_removals_flushes_nothing_more(catalog, saved_folder, synced_listings):
+    load(saved_folder, catalog=catalog).save(saved_folder)  # the same weights: the same files
+
+    assert synced_listings == []
 
 
 # --- forgetting -----------------------------------------------------------------------------------
 
 
-def test_forgotten_policy_leaves_no_folder(catalog, saved):
-    forget(saved)
-    assert not saved.exists()
+def test_forget_removes_the_folder(saved_folder):
+    forget(saved_folder)
+
+    assert not saved_folder.exists()
 
 
-def test_folder_with_other_files_stays(catalog, saved):
-    (saved / "notes.txt").touch()
-    (saved / f".weights-1{TEMPORARY}").touch()
-    forget(str(saved))
-    assert names(saved) == ["notes.txt"]
-    forget(saved)  # there is nothing to forget
-    assert names(saved) == ["notes.txt"]
+def test_forget_keeps_a_folder_with_other_files(saved_folder):
+    (saved_folder / "notes.txt").touch()
+    (saved_folder / f".weights-1{TEMPORARY}").touch()
+
+    forget(str(saved_folder))
+
+    assert list_files(saved_folder) == ["notes.txt"]
 
 
-def test_what_names_the_files_is_forgotten_first(saved, monkeypatch):
-    left = []
-    monkeypatch.setattr(
-        saving.os,
-        "listdir",
-        lambda folder, real=os.listdir: left.append(real(folder)) or real(folder),
-    )
-    forget(saved)
-    assert [[name.partition("-")[0] for name in found] for found in left] == [["weights"]]
+def test_forget_of_a_forgotten_policy_does_nothing(saved_folder):
+    (saved_folder / "notes.txt").touch()
+    forget(saved_folder)
+
+    forget(saved_folder)
+
+    assert list_files(saved_folder) == ["notes.txt"]
 
 
-# --- what is named --------------------------------------------------------------------------------
+def test_forget_removes_the_manifest_first(saved_folder, monkeypatch):
+    # `forget` lists the folder to find the files to remove; by then the manifest is gone.
+    listings = []
+    real_listdir = os.listdir
+
+    def listdir(folder):
+        names = real_listdir(folder)
+        listings.append(names)
+        return names
+
+    monkeypatch.setattr(os, "listdir", listdir)
+    forget(saved_folder)
+
+    [[remaining_file]] = listings
+    assert remaining_file.startswith("weights-")
+
+
+# --- names in the saved config --------------------------------------------------------------------
 
 
 class Trunk(FullyConnectedNetwork):
-    """A model of the program."""
+    """A model that is defined in the program and comes from no package."""
 
 
-def test_code_of_a_model_is_saved_by_its_name(catalog, directory):
-    policy = policy_of(catalog, custom_model=Trunk)
+def test_unregistered_model_is_saved_under_its_class_name(catalog, directory):
+    policy = build_policy(catalog, custom_model=Trunk)
+
     policy.save(directory)
-    config = json.loads((directory / "policy.json").read_text())["config"]
+
     rules = {key: policy.config[key] for key in RULES}
-    assert config == {"fcnet_hiddens": [2], "custom_model": "Trunk", **rules}
-    catalog.register_model("mine", Trunk)
-    policy_of(catalog, custom_model="mine").save(directory)
-    assert json.loads((directory / "policy.json").read_text())["config"]["custom_model"] == "mine"
+    assert read_config(directory) == {"fcnet_hiddens": [2], "custom_model": "Trunk", **rules}
     # The policy's own config is unchanged.
     assert policy.resolution.config.given["custom_model"] is Trunk
 
 
-def test_other_parts_of_the_program_do_not_replace_the_models_name(directory, module):
+def test_registered_model_is_saved_under_its_registered_name(catalog, directory):
+    catalog.register_model("mine", Trunk)
+
+    build_policy(catalog, custom_model="mine").save(directory)
+
+    assert read_config(directory)["custom_model"] == "mine"
+
+
+def test_model_keeps_its_name_beside_a_registered_memory(directory, module):
     module(Memory=type("Memory", (LSTMWrapper,), {}))
-    installed = ("fcnet", "lstm", "categorical", "preprocessors")
-    catalog = rlcatalog.Catalog([point for point in scan() if point.name in installed], environ={})
     match = Match(Rank.SPECIFIC, "any")
-    catalog.register(
-        ModelSpec(
-            "mine",
-            {"torch": "made_up_parts:Memory"},
-            "",
-            slot="memory",
-            match=lambda request: match,
-        )
+    memory = ModelSpec(
+        "mine",
+        {"torch": "made_up_parts:Memory"},
+        "",
+        slot="memory",
+        match=lambda request: match,
     )
-    policy = policy_of(catalog, custom_model=Trunk, lstm_cell_size=2)
+    catalog = make_catalog("fcnet", "lstm", "categorical", "preprocessors")
+    catalog.register(memory)
+    policy = build_policy(catalog, custom_model=Trunk, lstm_cell_size=2)
     assert policy.resolution.component("memory").name == "mine"
+
     policy.save(directory)
+
     manifest = read_manifest(directory)
-    assert (manifest.config["custom_model"], manifest.parts["memory"]) == ("Trunk", "mine")
+    assert manifest.config["custom_model"] == "Trunk"
+    assert manifest.parts["memory"] == "mine"
 
 
-def test_models_for_parts_of_an_observation_are_saved_with_the_config(directory):
-    space = spaces.Dict(a=OBS, b=spaces.Box(0, 255, (10, 10, 3), np.uint8))
-    policy = rlcatalog.build(space, THREE, {"post_fcnet_hiddens": [2]}, "torch")
+def test_models_for_entries_of_a_dict_are_saved_with_the_config(directory):
+    vector_and_image = spaces.Dict(a=OBS, b=spaces.Box(0, 255, (10, 10, 3), np.uint8))
+    policy = rlcatalog.build(vector_and_image, THREE, {"post_fcnet_hiddens": [2]}, "torch")
+
     policy.save(directory)
-    config = json.loads((directory / "policy.json").read_text())["config"]
+
+    config = read_config(directory)
     rules = {key: policy.config[key] for key in RULES}
     assert config == {"post_fcnet_hiddens": [2], **policy.resolution.pinned_keys(), **rules}
     assert "input_nets" in config
@@ -241,131 +354,142 @@ def test_models_for_parts_of_an_observation_are_saved_with_the_config(directory)
 # --- loading --------------------------------------------------------------------------------------
 
 
-def test_policy_loads_in_its_framework_or_in_another(catalog, saved):
-    assert load(saved, catalog=catalog).framework == "torch"
-    assert load(saved, catalog=catalog, framework="torch").framework == "torch"
-    other = load(saved, catalog=catalog, framework="tf")
-    assert other.framework == "tf"
+@pytest.mark.parametrize("framework", [None, "torch"])
+def test_policy_loads_in_the_framework_it_was_saved_with(catalog, saved_folder, framework):
+    assert load(saved_folder, catalog=catalog, framework=framework).framework == "torch"
+
+
+def test_policy_loads_in_another_framework(catalog, saved_folder):
+    torch_policy = load(saved_folder, catalog=catalog)
+
+    tf_policy = load(saved_folder, catalog=catalog, framework="tf")
+
+    assert tf_policy.framework == "tf"
     np.testing.assert_allclose(
-        other.act(ROWS).dist_inputs,
-        load(saved, catalog=catalog).act(ROWS).dist_inputs,
+        tf_policy.act(ROWS).dist_inputs,
+        torch_policy.act(ROWS).dist_inputs,
         rtol=1e-5,
         atol=1e-6,
     )
-    assert load(saved).catalog is rlcatalog.default_catalog()
-    assert load(saved, catalog=catalog).catalog is catalog
 
 
-def test_where_a_folder_holds_no_policy_one_beside_it_is_named(catalog, saved, tmp_path):
-    policy_of(catalog).save(tmp_path / "run" / "policy")
+def test_policy_loads_with_the_default_catalog(saved_folder):
+    assert load(saved_folder).catalog is rlcatalog.default_catalog()
+
+
+def test_policy_loads_with_a_given_catalog(catalog, saved_folder):
+    assert load(saved_folder, catalog=catalog).catalog is catalog
+
+
+def test_error_for_a_run_folder_names_the_policy_inside(catalog, tmp_path):
+    run = tmp_path / "run"
+    build_policy(catalog).save(run / "policy")
+
     with pytest.raises(SavedPolicyError) as caught:
-        load(tmp_path / "run")
-    inside = tmp_path / "run" / "policy"
-    message = (
-        f"{tmp_path / 'run'}: not a saved policy; it has no policy.json. Its folder 'policy'"
-        f" is one: {inside}."
+        load(run)
+
+    assert str(caught.value) == (
+        f"{run}: not a saved policy; it has no policy.json."
+        f" Its folder 'policy' is one: {run / 'policy'}."
     )
-    assert str(caught.value) == message
-    (tmp_path / "other" / "policy").mkdir(parents=True)
+
+
+def test_error_for_a_run_folder_names_no_empty_folder(tmp_path):
+    (tmp_path / "run" / "policy").mkdir(parents=True)
+
     with pytest.raises(SavedPolicyError, match=r"it has no policy\.json\.$"):
-        load(tmp_path / "other")
+        load(tmp_path / "run")
 
 
-def test_reader_gives_up_after_ten_attempts(catalog, saved, monkeypatch):
-    real, manifests = loading.read_manifest, []
+def test_load_gives_up_after_ten_attempts(catalog, saved_folder, monkeypatch):
+    real_read_manifest = loading.read_manifest
+    manifests = []
 
-    def always_new(source):
-        manifest = real(source)
-        manifest.files = {
-            f"weights-{len(manifests):016}.safetensors": f"{len(manifests):016}" + "0" * 48
-        }
+    def read_manifest_of_a_newer_save(source):
+        # Each manifest names another file, as if a writer had replaced the save in between.
+        manifest = real_read_manifest(source)
+        hash_in_name = f"{len(manifests):016}"
+        manifest.files = {f"weights-{hash_in_name}.safetensors": hash_in_name + "0" * 48}
         manifests.append(manifest)
         return manifest
 
-    monkeypatch.setattr(loading, "read_manifest", always_new)
-    with pytest.raises(
-        SavedPolicyError,
-        match=r"policy: was written 10 times while it was being read. Try again later",
-    ):
-        load(saved, catalog=catalog)
+    monkeypatch.setattr(loading, "read_manifest", read_manifest_of_a_newer_save)
+
+    with pytest.raises(SavedPolicyError, match="was written 10 times while it was being") as caught:
+        load(saved_folder, catalog=catalog)
+
+    assert str(caught.value).startswith(str(saved_folder))
+    assert "Try again later" in str(caught.value)
     assert len(manifests) == 10
 
 
-def test_missing_file_is_looked_for_twice(catalog, saved, monkeypatch):
-    real, read = loading.read_manifest, []
-    monkeypatch.setattr(loading, "read_manifest", lambda source: read.append(1) or real(source))
-    (name,) = real(saved).files
-    (saved / name).unlink()
-    with pytest.raises(SavedPolicyError, match=rf"^{saved / name}: cannot be read: "):
-        load(saved, catalog=catalog)
-    assert len(read) == 2
+def test_load_looks_for_a_missing_file_twice(catalog, saved_folder, monkeypatch):
+    real_read_manifest = loading.read_manifest
+    reads = []
+
+    def read_manifest_and_count(source):
+        reads.append(source)
+        return real_read_manifest(source)
+
+    monkeypatch.setattr(loading, "read_manifest", read_manifest_and_count)
+    [weights] = read_manifest(saved_folder).files
+    (saved_folder / weights).unlink()
+
+    with pytest.raises(SavedPolicyError, match=rf"^{saved_folder / weights}: cannot be read: "):
+        load(saved_folder, catalog=catalog)
+    assert len(reads) == 2
 
 
-def test_space_is_given_as_it_was(catalog, saved):
-    assert load(saved, catalog=catalog, action_space=spaces.Discrete(3)).action_space == THREE
-    space = spaces.Box(-1, 1, (2,), np.float32)
-    assert load(saved, catalog=catalog, observation_space=space).observation_space is space
-    for name, other in (
-        ("action_space", spaces.Discrete(4)),
-        ("observation_space", spaces.Box(-2, 1, (2,))),
-    ):
-        with pytest.raises(SavedPolicyError) as caught:
-            load(saved, catalog=catalog, **{name: other})
-        written = THREE if name == "action_space" else OBS
-        assert (
-            str(caught.value) == f"{saved / 'policy.json'}: its {name} is {written}, not {other}."
-        )
+def test_load_accepts_the_saved_action_space(catalog, saved_folder):
+    loaded = load(saved_folder, catalog=catalog, action_space=spaces.Discrete(3))
+
+    assert loaded.action_space == spaces.Discrete(3)
 
 
-def test_policy_without_its_plugin_says_how_it_was_saved(catalog, saved):
-    version = next(record.version for record in catalog.plugins if record.name == "fcnet")
-    without = rlcatalog.Catalog([], environ={})
+def test_load_uses_the_given_space_if_it_equals_the_saved(catalog, saved_folder):
+    same_space = spaces.Box(-1, 1, (2,), np.float32)
+
+    loaded = load(saved_folder, catalog=catalog, observation_space=same_space)
+
+    assert loaded.observation_space is same_space
+
+
+def test_load_rejects_another_action_space(catalog, saved_folder):
+    with pytest.raises(SavedPolicyError) as caught:
+        load(saved_folder, catalog=catalog, action_space=spaces.Discrete(4))
+
+    manifest = saved_folder / "policy.json"
+    assert str(caught.value) == f"{manifest}: its action_space is Discrete(3), not Discrete(4)."
+
+
+def test_load_rejects_another_observation_space(catalog, saved_folder):
+    saved_space = spaces.Box(-1, 1, (2,))
+    other_space = spaces.Box(-2, 1, (2,))
+
+    with pytest.raises(SavedPolicyError) as caught:
+        load(saved_folder, catalog=catalog, observation_space=other_space)
+
+    manifest = saved_folder / "policy.json"
+    message = f"{manifest}: its observation_space is {saved_space}, not {other_space}."
+    assert str(caught.value) == message
+
+
+def test_missing_plugin_error_says_how_the_policy_was_saved(catalog, saved_folder):
+    [version] = [record.version for record in catalog.plugins if record.name == "fcnet"]
+    catalog_without_plugins = rlcatalog.Catalog([], environ={})
+
     with pytest.raises(MissingPluginError) as caught:
-        load(saved, catalog=without)
+        load(saved_folder, catalog=catalog_without_plugins)
+
     message = str(caught.value)
-    assert message.startswith(f"{saved}: this policy cannot be restored here. ")
+    assert message.startswith(f"{saved_folder}: this policy cannot be restored here. ")
     assert "(It was saved for framework='torch', with " in message
     assert f"rlcatalog-fcnet {version}" in message
     assert "is not from a package" not in message
 
 
-def test_model_of_the_program_is_asked_for_as_a_line_to_paste(catalog, directory):
-    policy = policy_of(catalog, custom_model=Trunk)
-    policy.save(directory)
-    with pytest.raises(UnknownNameError) as caught:
-        load(directory, catalog=catalog)
-    code = (
-        f"'Trunk' is not from a package. Pass its code: rlcatalog.load({str(directory)!r},"
-        " model=Trunk). If it was re"
-    )
-    assert code in str(caught.value)
-    assert (
-        "gistered, import the module that registers it, and load again. (It was saved for"
-        in str(caught.value)
-    )
-    loaded = load(directory, catalog=catalog, model=Trunk)
-    np.testing.assert_array_equal(loaded.act(ROWS).dist_inputs, policy.act(ROWS).dist_inputs)
-    with pytest.raises(
-        ConfigError, match=r"model: 'width' had no code when the policy was saved; none did\."
-    ):
-        load(directory, catalog=catalog, model={"width": 3})
-
-
-def test_only_unknown_names_of_the_program_are_explained(catalog, saved, edit, directory):
-    parts = read_manifest(saved).parts
-    edit(saved, parts={**parts, "trunk": "rlcatalog-fcnet/gone"})
-    with pytest.raises(UnknownNameError, match="gone") as caught:
-        load(saved, catalog=catalog)
-    assert "is not from a package" not in str(caught.value)
-    policy_of(catalog, custom_model=Trunk).save(directory)
-    edit(directory, config={"custom_model": "Trunk", "fcnet_hidden": [2]})
-    with pytest.raises(ConfigError, match="fcnet_hidden") as caught:
-        load(directory, catalog=catalog, model=Trunk)
-    assert "is not from a package" not in str(caught.value)
-
-
-def test_filter_of_the_program_is_imported_again(catalog, directory, module):
-    class Same(Filter):
+def test_filter_defined_in_the_program_is_found_by_name(catalog, directory, module):
+    class Counting(Filter):
         def __call__(self, encoded, *, update=False):
             return encoded.copy()
 
@@ -375,26 +499,34 @@ def test_filter_of_the_program_is_imported_again(catalog, directory, module):
         def set_state(self, state):
             self.n = int(state["n"])
 
-    module(Same=Same)
-    spec = FilterSpec("same", {"numpy": "made_up_parts:Same"}, "")
-    catalog.register(spec)
-    policy_of(catalog, observation_filter="same").save(directory)
+    module(Counting=Counting)
+    catalog.register(FilterSpec("counting", {"numpy": "made_up_parts:Counting"}, ""))
+
+    build_policy(catalog, observation_filter="counting").save(directory)
+
     assert load(directory, catalog=catalog).filter.n == 3
-    names_given = ("fcnet", "categorical", "preprocessors")
-    without = rlcatalog.Catalog(
-        [point for point in scan() if point.name in names_given], environ={}
-    )
-    with pytest.raises(UnknownNameError) as caught:
-        load(directory, catalog=without)
-    assert (
-        "'same' is not from a package. Import the module that registers it, and load again. (It"
-        in str(caught.value)
-    )
 
 
-def test_error_of_a_filter_names_the_file_of_its_statistics(catalog, directory, module):
+def test_unregistered_filter_error_says_what_to_import(catalog, directory, module):
+    class Unchanged(Filter):
+        def __call__(self, encoded, *, update=False):
+            return encoded.copy()
+
+    module(Unchanged=Unchanged)
+    catalog.register(FilterSpec("unchanged", {"numpy": "made_up_parts:Unchanged"}, ""))
+    build_policy(catalog, observation_filter="unchanged").save(directory)
+
+    with pytest.raises(UnknownNameError, match="'unchanged' is not from a package") as caught:
+        load(directory, catalog=make_catalog("fcnet", "categorical", "preprocessors"))
+
+    advice = "Import the module that registers it, and load again. (It was saved for"
+    assert advice in str(caught.value)
+
+
+@pytest.mark.parametrize("names_file", [False, True], ids=["without-path", "with-path"])
+def test_filter_error_names_the_statistics_file(catalog, directory, module, names_file):
     class Failing(Filter):
-        text = ""
+        message = "no such statistics"
 
         def __call__(self, encoded, *, update=False):
             return encoded.copy()
@@ -403,70 +535,156 @@ def test_error_of_a_filter_names_the_file_of_its_statistics(catalog, directory, 
             return {"n": np.array(3)}
 
         def set_state(self, state):
-            raise ValueError(self.text)
+            raise ValueError(self.message)
 
     module(Failing=Failing)
     catalog.register(FilterSpec("failing", {"numpy": "made_up_parts:Failing"}, ""))
-    policy_of(catalog, observation_filter="failing").save(directory)
+    build_policy(catalog, observation_filter="failing").save(directory)
     path = directory / read_manifest(directory).file("filter")
-    for Failing.text in ("no such statistics", f"{path} has no such statistics"):
-        with pytest.raises(SavedPolicyError, match=rf"^{path}: .*no such statistics"):
-            load(directory, catalog=catalog)
+    if names_file:
+        Failing.message = f"{path} has no such statistics"
 
-
-def test_values_that_are_not_finite_are_warned_of_by_their_arrays(catalog, directory):
-    policy = policy_of(catalog)
-    weights = policy.model.get_weights()
-    names_of = sorted(weights)[:2]
-    for name in names_of:
-        weights[name].reshape(-1)[0] = np.inf
-    policy.model.set_weights(weights)
-    policy.save(directory)
-    with pytest.warns(
-        SavedPolicyWarning,
-        match=rf"some values are not finite, in {', '.join(names_of)}\. Acting with",
-    ):
+    with pytest.raises(SavedPolicyError, match=rf"^{path}: .*no such statistics"):
         load(directory, catalog=catalog)
 
 
-def test_model_for_one_framework_is_refused_in_the_other(catalog, directory):
-    policy_of(catalog, custom_model=Trunk).save(directory)
+def test_non_finite_weights_warning_names_the_arrays(catalog, directory):
+    policy = build_policy(catalog)
+    weights = policy.model.get_weights()
+    first, second = sorted(weights)[:2]
+    weights[first].reshape(-1)[0] = np.inf
+    weights[second].reshape(-1)[0] = np.inf
+    policy.model.set_weights(weights)
+    policy.save(directory)
+
+    match = rf"some values are not finite, in {first}, {second}\."
+    with pytest.warns(SavedPolicyWarning, match=match):
+        load(directory, catalog=catalog)
+
+
+# --- the code of the model ------------------------------------------------------------------------
+
+
+@pytest.fixture
+def trunk_folder(catalog, directory):
+    """The folder of a saved policy with the model `Trunk`."""
+    build_policy(catalog, custom_model=Trunk).save(directory)
+    return directory
+
+
+def test_unregistered_model_error_has_a_line_to_paste(catalog, trunk_folder):
+    with pytest.raises(UnknownNameError, match="'Trunk' is not from a package") as caught:
+        load(trunk_folder, catalog=catalog)
+
+    advice = (
+        f"Pass its code: rlcatalog.load({str(trunk_folder)!r}, model=Trunk). If it was registered,"
+        " import the module that registers it, and load again. (It was saved for"
+    )
+    assert advice in str(caught.value)
+
+
+def test_unregistered_model_loads_with_its_class(catalog, directory):
+    policy = build_policy(catalog, custom_model=Trunk)
+    policy.save(directory)
+
+    assert_same_outputs(load(directory, catalog=catalog, model=Trunk), policy)
+
+
+def test_code_for_an_argument_saved_without_code_is_an_error(catalog, trunk_folder):
+    # A dict passes code for arguments in custom_model_config; here it is empty.
+    with pytest.raises(ConfigError, match="'width' had no code when the policy was") as caught:
+        load(trunk_folder, catalog=catalog, model={"width": 3})
+
+    assert "saved; none did." in str(caught.value)
+
+
+def test_unknown_packaged_model_error_does_not_ask_for_code(catalog, saved_folder, edit):
+    parts = read_manifest(saved_folder).parts
+    edit(saved_folder, parts={**parts, "trunk": "rlcatalog-fcnet/gone"})
+
+    with pytest.raises(UnknownNameError, match="gone") as caught:
+        load(saved_folder, catalog=catalog)
+
+    assert "is not from a package" not in str(caught.value)
+
+
+def test_unknown_config_key_error_does_not_ask_for_code(catalog, trunk_folder, edit):
+    # The key is misspelled: it lacks the "s" of fcnet_hiddens.
+    edit(trunk_folder, config={"custom_model": "Trunk", "fcnet_hidden": [2]})
+
+    with pytest.raises(ConfigError, match="fcnet_hidden") as caught:
+        load(trunk_folder, catalog=catalog, model=Trunk)
+
+    assert "is not from a package" not in str(caught.value)
+
+
+def test_torch_model_is_rejected_in_tensorflow(catalog, trunk_folder):
     with pytest.raises(NotServedError, match="has no code for framework='tf'"):
-        load(directory, catalog=catalog, model=Trunk, framework="tf")
+        load(trunk_folder, catalog=catalog, model=Trunk, framework="tf")
 
 
-def test_model_from_a_package_needs_no_code(catalog, saved):
-    with pytest.raises(
-        ConfigError,
-        match=r"this model comes from packages: rlcatalog-fcnet/fcnet\. Remove the argument",
-    ):
-        load(saved, catalog=catalog, model=Trunk)
+def test_code_for_a_packaged_model_is_rejected(catalog, saved_folder):
+    with pytest.raises(ConfigError, match="comes from packages: rlcatalog-fcnet/fc") as caught:
+        load(saved_folder, catalog=catalog, model=Trunk)
+
+    assert "rlcatalog-fcnet/fcnet. Remove the argument" in str(caught.value)
 
 
-def test_a_small_file_may_describe_a_model_of_4_million_weights_in_1000_layers(
-    catalog, directory, edit, monkeypatch
-):
+# --- models that are larger than the file ---------------------------------------------------------
+
+
+@pytest.fixture
+def small_folder(catalog, directory):
+    """The folder of a policy with 4 inputs, 1 output and a hidden layer of 2: 16 weights."""
+    box = spaces.Box(-1, 1, (4,), np.float32)
+    config = {"fcnet_hiddens": [2]}
+    rlcatalog.build(box, spaces.Discrete(1), config, "torch", catalog=catalog).save(directory)
+    return directory
+
+
+@pytest.mark.parametrize(
+    "hiddens",
+    [
+        # With 4 inputs, a hidden layer of n has 5 n weights, and the outputs and the value have
+        # n + 1 each: 7 * 599,186 + 2 = 2**22.
+        pytest.param([599_186], id="4-million-weights"),
+        # The outputs and the value are the other two layers.
+        pytest.param([1] * 998, id="1000-layers"),
+    ],
+)
+def test_config_up_to_the_limits_is_built(catalog, small_folder, edit, monkeypatch, hiddens):
+    edit(small_folder, config={"fcnet_hiddens": hiddens})
+
     def build(*arguments):
-        raise RuntimeError("it is built")
+        raise RuntimeError("the model is built")
 
-    space, one = spaces.Box(-1, 1, (4,), np.float32), spaces.Discrete(1)
-    rlcatalog.build(space, one, {"fcnet_hiddens": [2]}, "torch", catalog=catalog).save(directory)
+    # The test is only about the check before the model is built.
     monkeypatch.setattr(loading, "Policy", build)
-    # One hidden layer of n: 5 n weights, n + 1 for the value, n + 1 for the logits.
-    for hidden in ([599_186], [1] * 998):
-        edit(directory, config={"fcnet_hiddens": hidden})
-        with pytest.raises(
-            SavedPolicyError,
-            match=r"this policy cannot be restored here. RuntimeError: it is built",
-        ):
-            load(directory, catalog=catalog)
-    for hidden, size in (
-        ([599_187], "4194311 or more in 3 layers"),
-        ([1] * 999, "2005 or more in 1001 layers"),
-    ):
-        edit(directory, config={"fcnet_hiddens": hidden})
-        with pytest.raises(
-            SavedPolicyError,
-            match=f"contains 16 weights in 6 arrays, but the config.* a model of {size}",
-        ):
-            load(directory, catalog=catalog)
+
+    with pytest.raises(SavedPolicyError, match="RuntimeError: the model is built") as caught:
+        load(small_folder, catalog=catalog)
+    assert "this policy cannot be restored here. RuntimeError" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("hiddens", "size"),
+    [
+        pytest.param(
+            [599_187],  # 7 * 599,187 + 2 weights
+            "4194311 or more in 3 layers",
+            id="more-than-4-million-weights",
+        ),
+        pytest.param(
+            [1] * 999,  # 5 weights, then 2 in each further layer
+            "2005 or more in 1001 layers",
+            id="more-than-1000-layers",
+        ),
+    ],
+)
+def test_config_beyond_the_limits_is_rejected(catalog, small_folder, edit, hiddens, size):
+    edit(small_folder, config={"fcnet_hiddens": hiddens})
+
+    with pytest.raises(SavedPolicyError, match="contains 16 weights in 6 arrays") as caught:
+        load(small_folder, catalog=catalog)
+
+    assert f"but the config describes a model of {size}" in str(caught.value)
