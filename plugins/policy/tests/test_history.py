@@ -1,4 +1,6 @@
-"""Histories of episodes: which columns are kept, what views of them show, and what a step adds."""
+"""Views of an episode's past and future steps: which there are, what they show, and which steps the
+history keeps for them.
+"""
 
 from __future__ import annotations
 
@@ -12,377 +14,807 @@ from rlcatalog.errors import ModelContractError, NonFiniteError, NotServedError
 from rlcatalog_policy import checked_reward
 from rlcatalog_policy.history import Views
 
-FOUR, WIDE = spaces.Discrete(4), spaces.Box(-1, 1, (2,), np.float32)
-BOTH = spaces.Tuple([FOUR, WIDE])
-ROWS = 2
-#: Observations, rewards and raw actions of five steps of two episodes.
-OBS = np.arange(20, dtype=np.float32).reshape(5, ROWS, 2) + 1
-REWARDS = np.arange(10, dtype=np.float32).reshape(5, ROWS) / 2 + 1
-ACTIONS = np.array([[[3], [1]], [[2], [2]], [[1], [3]], [[0], [1]], [[2], [0]]])
+FOUR = spaces.Discrete(4)
+TWO_NUMBERS = spaces.Box(-1, 1, (2,), np.float32)
+CHOICE_AND_NUMBERS = spaces.Tuple([FOUR, TWO_NUMBERS])
 
 
-def views(action=FOUR, flat=True, **requirements):
-    codec = action_codec(SpaceInfo.read(action, "action"))
-    return Views(requirements, (2,), np.float32, codec, flat, "Model")
+def make_views(action_space=FOUR, *, flat_actions=True, **requirements):
+    """Return the views that a model requests; its observations have two numbers."""
+    codec = action_codec(SpaceInfo.read(action_space, "action"))
+    return Views(requirements, (2,), np.float32, codec, flat_actions, "Model")
 
 
-def view(column=None, shift=0, **options):
-    return ViewRequirement(column, shift=shift, **options)
+def training_view(column=None, **options):
+    """Return the requirement of a view that the model sees only in training."""
+    return ViewRequirement(column, used_for_compute_actions=False, **options)
 
 
-def ahead(column=None, shift=0, **options):
-    return ViewRequirement(column, shift=shift, used_for_compute_actions=False, **options)
+def obs_at(step):
+    """Return the observations of two episodes, such as [[3, -3], [103, -103]] in step 3."""
+    return np.float32([[step, -step], [100 + step, -100 - step]])
 
 
-def after(served, steps, actions=ACTIONS):
-    """Return the history after that many steps, including the last step's rewards."""
-    history = served.start(ROWS)
-    for t in range(steps):
-        history = served.after(
-            served.rewarded(history, REWARDS[t - 1] if t else None), OBS[t], actions[t]
-        )
-    return served.rewarded(history, REWARDS[steps - 1])
+def rewards_at(step):
+    """Return the rewards of two episodes, such as [3, 103] in step 3."""
+    return np.float32([step, 100 + step])
 
 
-# --- which views there are ------------------------------------------------------------------------
+def actions_at(step):
+    """Return the actions of two episodes, such as [[2], [3]] in step 2."""
+    return np.array([[step % 4], [(step + 1) % 4]])
 
 
-@pytest.mark.parametrize(
-    ("column", "shift", "future"),
+def take_steps(views, *, last):
+    """Return the history after the steps 1 to `last` of two episodes, with all their rewards."""
+    history = views.start(2)
+    for step in range(1, last + 1):
+        history = views.after(history, obs_at(step), actions_at(step))
+        history = views.rewarded(history, rewards_at(step))
+    return history
+
+
+# --- requested views ------------------------------------------------------------------------------
+
+
+past_views = pytest.mark.parametrize(
+    ("column", "shift"),
     [
-        ("obs", 0, False),
-        ("obs", -1, False),
-        ("obs", 1, True),
-        ("obs", [0, 2], True),
-        ("obs", [-2, 0], False),
-        ("t", 0, False),
-        ("t", 1, True),
-        ("t", -3, False),
-        ("actions", -1, False),
-        ("actions", 0, True),
-        ("actions", [-2, -1], False),
-        ("actions", [0, 1], True),
-        ("rewards", -1, False),
-        ("rewards", 0, True),
-        ("action_inputs", -2, False),
-        ("action_inputs", 0, True),
-        ("new_obs", 0, True),
-        ("vf_preds", 1, True),
-        ("terminateds", 0, True),
-        ("dones", 0, True),
-        ("added_by_a_loop", 0, True),
+        ("obs", 0),
+        ("obs", -1),
+        ("obs", [-2, 0]),
+        ("t", 0),
+        ("t", -3),
+        ("actions", -1),
+        ("actions", [-2, -1]),
+        ("rewards", -1),
+        ("action_inputs", -2),
     ],
 )
-def test_view_is_ahead_where_acting_does_not_know_its_values(column, shift, future):
-    served = views(x=ahead(column, shift))
-    assert [one.name for one in served.ahead] == (["x"] if future else [])
-    assert served.acting == ()  # it was not requested for acting
-    if not future:
-        assert views(x=view(column, shift)).acting == ("x",)
-        return
-    match = (
-        "into the column"
-        if column == "added_by_a_loop"
-        else "which is not known when it acts; pass used_for"
-    )
-    with pytest.raises(NotServedError, match=f"Model requests the view 'x'.*{match}"):
-        views(x=view(column, shift))
+
+
+@past_views
+def test_view_into_the_past_is_served_while_acting(column, shift):
+    views = make_views(x=ViewRequirement(column, shift=shift))
+
+    assert views.acting == ("x",)
+    assert views.ahead == []
+
+
+@past_views
+def test_view_into_the_past_may_be_for_training_alone(column, shift):
+    views = make_views(x=training_view(column, shift=shift))
+
+    assert views.acting == ()
+    assert views.ahead == []
+
+
+future_views = pytest.mark.parametrize(
+    ("column", "shift"),
+    [
+        ("obs", 1),
+        ("obs", [0, 2]),
+        ("t", 1),
+        ("actions", 0),
+        ("actions", [0, 1]),
+        ("rewards", 0),
+        ("action_inputs", 0),
+        ("new_obs", 0),
+        ("vf_preds", 1),
+        ("terminateds", 0),
+        ("dones", 0),
+    ],
+)
+
+
+@future_views
+def test_view_into_the_future_is_served_in_training(column, shift):
+    views = make_views(x=training_view(column, shift=shift))
+
+    assert [view.name for view in views.ahead] == ["x"]
+    assert views.acting == ()
+
+
+@future_views
+def test_view_into_the_future_is_rejected_for_acting(column, shift):
+    with pytest.raises(NotServedError, match="Model requests the view 'x'") as caught:
+        make_views(x=ViewRequirement(column, shift=shift))
+
+    assert "which is not known when it acts; pass used_for" in str(caught.value)
+
+
+def test_view_of_an_added_column_is_served_in_training():
+    views = make_views(x=training_view("added_by_a_loop"))
+
+    assert [view.name for view in views.ahead] == ["x"]
+    assert views.acting == ()
+
+
+@pytest.mark.parametrize("shift", [0, -1])
+def test_view_of_an_added_column_is_rejected_for_acting(shift):
+    with pytest.raises(NotServedError, match="Model requests the view 'x'") as caught:
+        make_views(x=ViewRequirement("added_by_a_loop", shift=shift))
+
+    columns = "into the column 'added_by_a_loop'; expected one of obs, actions, action_inputs, r"
+    assert columns in str(caught.value)
 
 
 @pytest.mark.parametrize(
     ("column", "shift"),
     [("obs", [-1, 1]), ("actions", "-1:0"), ("rewards", [-3, 0]), ("new_obs", -1)],
 )
-def test_view_looks_back_or_ahead(column, shift):
-    with pytest.raises(
-        NotServedError, match=r"a view looks either back or ahead. Request two views"
-    ):
-        views(x=ahead(column, shift))
+def test_view_into_both_past_and_future_is_rejected(column, shift):
+    with pytest.raises(NotServedError, match="a view looks either back or ahead"):
+        make_views(x=training_view(column, shift=shift))
 
 
-def test_states_and_the_current_observation_are_no_views():
-    plain = {"obs": view(), "state_in_0": view("state_out_0", -1), "state_out_0": view()}
-    assert not views(**plain)
-    assert views(**plain).all == []
-    assert not views(obs=view("obs", [0]))
-    for other in ({"obs": view("obs", -1)}, {"obs": view("rewards", -1)}, {"now": view("obs")}):
-        served = views(**other)
-        assert served
-        assert served.acting == tuple(other)
-
-
-def test_views_say_when_they_are_seen_and_how_often_they_repeat():
-    served = views(
-        a=view("obs", -1, used_for_training=False),
-        b=ahead("rewards", -1, batch_repeat_value=3),
-        c=view("t"),
-        d=ahead("obs", 1, batch_repeat_value=2),
+def test_current_observation_and_states_are_no_views():
+    views = make_views(
+        obs=ViewRequirement(),
+        state_in_0=ViewRequirement("state_out_0", shift=-1),
+        state_out_0=ViewRequirement(),
     )
-    assert served.acting == ("a", "c")
-    assert served.training == {"b": 3, "c": 1, "d": 2}
-    assert [one.name for one in served.all] == ["a", "b", "c", "d"]
-    assert set(served.see(served.start(1), OBS[0, :1])) == {"a", "b", "c"}
+
+    assert not views
+    assert views.all == []
 
 
-def test_unknown_columns_are_only_for_training():
-    with pytest.raises(
-        NotServedError,
-        match="into the column 'mine'; expected one of obs, actions, action_inputs, r",
-    ):
-        views(x=view("mine", -1))
-    column = np.arange(6.0).reshape(3, 2)
-    seen = views(x=ahead("mine", 1)).look_ahead({"mine": column}, np.zeros((3, 2), bool))["x"]
-    np.testing.assert_array_equal(seen, [column[1], column[2], [0, 0]])
+def test_current_observation_as_list_of_one_step_is_no_view():
+    assert not make_views(obs=ViewRequirement("obs", shift=[0]))
 
 
 @pytest.mark.parametrize(
-    ("name", "data_col", "shift", "column", "shifts", "single"),
+    ("name", "requirement"),
     [
+        pytest.param("obs", ViewRequirement("obs", shift=-1), id="past-observation"),
+        pytest.param("obs", ViewRequirement("rewards", shift=-1), id="another-column"),
+        pytest.param("now", ViewRequirement("obs"), id="another-name"),
+    ],
+)
+def test_other_uses_of_the_observation_are_views(name, requirement):
+    views = make_views(**{name: requirement})
+
+    assert views
+    assert views.acting == (name,)
+
+
+def test_views_are_grouped_by_when_the_model_sees_them():
+    views = make_views(
+        past_for_acting=ViewRequirement("obs", shift=-1, used_for_training=False),
+        past_for_training=training_view("rewards", shift=-1, batch_repeat_value=3),
+        for_all=ViewRequirement("t"),
+        future_for_training=training_view("obs", shift=1, batch_repeat_value=2),
+    )
+
+    assert [view.name for view in views.all] == [
+        "past_for_acting",
+        "past_for_training",
+        "for_all",
+        "future_for_training",
+    ]
+    assert views.acting == ("past_for_acting", "for_all")
+    # The numbers are those of batch_repeat_value, which is 1 by default.
+    assert views.training == {"past_for_training": 3, "for_all": 1, "future_for_training": 2}
+
+
+def test_see_returns_all_views_except_those_of_the_future():
+    views = make_views(
+        past=ViewRequirement("obs", shift=-1),
+        past_for_training=training_view("rewards", shift=-1),
+        future=training_view("obs", shift=1),
+    )
+
+    seen = views.see(views.start(2), obs_at(1))
+
+    assert set(seen) == {"past", "past_for_training"}
+
+
+@pytest.mark.parametrize(
+    ("name", "data_col", "shift", "column", "shifts", "is_single"),
+    [
+        # RLlib's names with "prev_" mean the step before, also without a shift.
         ("prev_actions", None, 0, "actions", (-1,), True),
         ("prev_actions", None, -1, "actions", (-1,), True),
         ("x", "prev_action", -2, "actions", (-2,), True),
         ("x", "prev_rewards", [0], "rewards", (-1,), False),
         ("prev_reward", None, [-3, -1], "rewards", (-3, -1), False),
+        # The singular means the same column, and data_col counts more than the name.
         ("x", "action", -1, "actions", (-1,), True),
         ("reward", None, -1, "rewards", (-1,), True),
         ("rewards", "obs", -1, "obs", (-1,), True),
+        # Only a plain number is a single step.
         ("x", "obs", "-2:0", "obs", (-2, -1, 0), False),
         ("x", "obs", "-1:-1", "obs", (-1,), False),
         ("x", "obs", np.int64(-2), "obs", (-2,), True),
         ("x", "t", (-2, 0), "t", (-2, 0), False),
     ],
 )
-def test_requirement_is_read_as_rllib_reads_it(name, data_col, shift, column, shifts, single):
-    (one,) = views(**{name: view(data_col, shift)}).all
-    assert (one.name, one.column, one.shifts, one.single) == (name, column, shifts, single)
+def test_requirement_is_read_as_in_rllib(name, data_col, shift, column, shifts, is_single):
+    requirement = ViewRequirement(data_col, shift=shift)
+
+    [view] = make_views(**{name: requirement}).all
+
+    assert view.name == name
+    assert view.column == column
+    assert view.shifts == shifts
+    assert view.single is is_single
 
 
-# --- what is kept ---------------------------------------------------------------------------------
+# --- the history ----------------------------------------------------------------------------------
 
 
-def test_as_many_values_are_kept_as_the_longest_view_needs():
-    served = views(
-        a=view("obs", -2),
-        b=view("obs", [-4, -1]),
-        c=view("obs", 0),
-        d=view("actions", "-3:-1"),
-        e=view("t"),
-        f=ahead("rewards", 1),
-        g=ahead("rewards", -1),
+def test_windows_are_as_long_as_the_longest_view():
+    views = make_views(
+        a=ViewRequirement("obs", shift=-2),
+        b=ViewRequirement("obs", shift=[-4, -1]),
+        c=ViewRequirement("obs", shift=0),
+        d=ViewRequirement("actions", shift="-3:-1"),
+        e=ViewRequirement("t"),
+        f=training_view("rewards", shift=1),
+        g=training_view("rewards", shift=-1),
     )
-    assert served.windows == {
+
+    # Column → number of steps, shape and dtype of one value.
+    assert views.windows == {
         "obs": (4, (2,), np.float32),
         "actions": (3, (1,), np.int64),
         "rewards": (1, (), np.float32),
     }
-    assert served.reads_rewards
-    history = served.start(3)
-    assert {name: (window.shape, window.dtype) for name, window in history.windows.items()} == {
-        "obs": ((3, 4, 2), np.float32),
-        "actions": ((3, 3, 1), np.int64),
-        "rewards": ((3, 1), np.float32),
+
+
+def test_views_of_the_current_step_need_no_windows():
+    assert make_views(a=ViewRequirement("obs", shift=0)).windows == {}
+
+
+def test_views_of_step_counts_need_no_windows():
+    assert make_views(a=ViewRequirement("t", shift=-1)).windows == {}
+
+
+def test_rewards_are_read_for_views_of_past_rewards():
+    assert make_views(a=training_view("rewards", shift=-1)).reads_rewards
+
+
+@pytest.mark.parametrize(
+    "requirement",
+    [ViewRequirement("obs", shift=-1), training_view("rewards", shift=1)],
+    ids=["past-observation", "future-reward"],
+)
+def test_rewards_are_not_read_for_other_views(requirement):
+    assert not make_views(a=requirement).reads_rewards
+
+
+@pytest.mark.parametrize(
+    ("action_space", "width", "dtype", "input_width"),
+    [
+        # The input of a discrete action is one-hot.
+        pytest.param(FOUR, 1, np.int64, 4, id="discrete"),
+        pytest.param(TWO_NUMBERS, 2, np.float32, 2, id="box"),
+        pytest.param(CHOICE_AND_NUMBERS, 3, np.float32, 6, id="tuple-of-both"),
+    ],
+)
+def test_windows_of_actions_fit_their_space(action_space, width, dtype, input_width):
+    views = make_views(
+        action_space,
+        a=ViewRequirement("actions", shift=-1),
+        b=ViewRequirement("action_inputs", shift=-2),
+    )
+
+    assert views.windows == {
+        "actions": (1, (width,), dtype),
+        "action_inputs": (2, (input_width,), np.float32),
     }
-    assert not any(window.any() for window in history.windows.values())
-    assert history.t.tolist() == [0, 0, 0]
+
+
+def test_history_starts_with_zeros():
+    views = make_views(
+        a=ViewRequirement("obs", shift=-4),
+        b=ViewRequirement("actions", shift="-3:-1"),
+        c=ViewRequirement("rewards", shift=-1),
+    )
+
+    history = views.start(5)
+
+    windows = history.windows
+    assert {name: window.shape for name, window in windows.items()} == {
+        "obs": (5, 4, 2),
+        "actions": (5, 3, 1),
+        "rewards": (5, 1),
+    }
+    assert {name: window.dtype for name, window in windows.items()} == {
+        "obs": np.float32,
+        "actions": np.int64,
+        "rewards": np.float32,
+    }
+    for window in windows.values():
+        assert not window.any()
+    assert history.t.tolist() == [0, 0, 0, 0, 0]
     assert history.t.dtype == np.int64
-    assert views(a=view("obs", 0), b=view("t", -1)).windows == {}
-    assert not views(a=view("obs", -1)).reads_rewards
 
 
-def test_actions_are_kept_in_the_dtype_of_their_space():
-    for action, width, dtype, inputs in (
-        (FOUR, 1, np.int64, 4),
-        (WIDE, 2, np.float32, 2),
-        (BOTH, 3, np.float32, 6),
-    ):
-        windows = views(action, a=view("actions", -1), b=view("action_inputs", -2)).windows
-        assert windows == {
-            "actions": (1, (width,), dtype),
-            "action_inputs": (2, (inputs,), np.float32),
-        }
-
-
-def test_step_is_added_at_the_end_and_its_reward_with_the_next():
-    served = views(
-        a=view("obs", "-2:-1"),
-        b=view("actions", "-2:-1"),
-        c=view("rewards", "-2:-1"),
-        d=view("action_inputs", -1),
+def test_step_is_appended_to_the_windows():
+    views = make_views(
+        a=ViewRequirement("obs", shift="-2:-1"),
+        b=ViewRequirement("actions", shift="-2:-1"),
+        c=ViewRequirement("action_inputs", shift=-1),
+        d=ViewRequirement("rewards", shift=-1),
     )
-    history = served.after(served.start(ROWS), OBS[0], ACTIONS[0])
+    obs = np.float32([[1, 2], [3, 4]])
+    actions = np.array([[3], [1]])
+
+    history = views.after(views.start(2), obs, actions)
+
     assert history.t.tolist() == [1, 1]
-    np.testing.assert_array_equal(history.windows["obs"], np.stack([0 * OBS[0], OBS[0]], 1))
-    np.testing.assert_array_equal(
-        history.windows["actions"], np.stack([0 * ACTIONS[0], ACTIONS[0]], 1)
+    assert history.windows["obs"].tolist() == [[[0, 0], [1, 2]], [[0, 0], [3, 4]]]
+    assert history.windows["actions"].tolist() == [[[0], [3]], [[0], [1]]]
+    assert history.windows["action_inputs"].tolist() == [[[0, 0, 0, 1]], [[0, 1, 0, 0]]]
+    assert history.windows["rewards"].tolist() == [[0], [0]]  # the reward is not yet known
+
+
+def test_reward_is_appended_to_its_window_alone():
+    views = make_views(
+        a=ViewRequirement("obs", shift="-2:-1"),
+        b=ViewRequirement("rewards", shift="-2:-1"),
     )
-    np.testing.assert_array_equal(
-        history.windows["action_inputs"][:, 0], np.eye(4)[ACTIONS[0][:, 0]]
+    before = views.after(views.start(2), obs_at(1), actions_at(1))
+
+    history = views.rewarded(before, [0.5, 2])
+
+    assert history.windows["rewards"].tolist() == [[0, 0.5], [0, 2]]
+    assert history.windows["obs"] is before.windows["obs"]
+
+
+def test_history_keeps_the_last_steps():
+    views = make_views(
+        a=ViewRequirement("obs", shift="-2:-1"),
+        b=ViewRequirement("rewards", shift="-2:-1"),
     )
-    assert not history.windows["rewards"].any()
-    rewarded = served.rewarded(history, REWARDS[0])
-    np.testing.assert_array_equal(
-        rewarded.windows["rewards"], np.stack([0 * REWARDS[0], REWARDS[0]], 1)
-    )
-    assert rewarded.windows["obs"] is history.windows["obs"]
-    assert served.after(rewarded, OBS[1], ACTIONS[1]).t.tolist() == [2, 2]
-    np.testing.assert_array_equal(after(served, 4).windows["rewards"], REWARDS[2:4].T)
-    np.testing.assert_array_equal(after(served, 4).windows["obs"], OBS[2:4].swapaxes(0, 1))
+
+    history = take_steps(views, last=4)
+
+    assert history.t.tolist() == [4, 4]
+    assert history.windows["rewards"].tolist() == [[3, 4], [103, 104]]
+    assert history.windows["obs"][0].tolist() == [[3, -3], [4, -4]]
+    assert history.windows["obs"][1].tolist() == [[103, -103], [104, -104]]
 
 
 @pytest.mark.parametrize("rows", [[1], np.array([False, True])], ids=["indices", "booleans"])
-def test_restarted_row_has_no_past(rows):
-    served = views(a=view("obs", -2), c=view("rewards", -1))
-    history = after(served, 3)
-    again = served.restart(history, rows)
-    assert again.t.tolist() == [3, 0]
-    for name, window in again.windows.items():
+def test_restart_clears_the_history_of_the_given_rows(rows):
+    views = make_views(a=ViewRequirement("obs", shift=-2), b=ViewRequirement("rewards", shift=-1))
+    before = take_steps(views, last=3)
+
+    history = views.restart(before, rows)
+
+    assert history.t.tolist() == [3, 0]
+    for name, window in history.windows.items():
         assert not window[1].any()
-        np.testing.assert_array_equal(window[0], history.windows[name][0])
-        assert history.windows[name][1].all()  # the former history is unchanged
+        np.testing.assert_array_equal(window[0], before.windows[name][0])
+        assert before.windows[name][1].all()  # the former history is unchanged
 
 
-def test_rewards_are_only_read_where_a_view_needs_them():
-    served = views(a=view("obs", -1))
-    history = served.after(served.start(ROWS), OBS[0], ACTIONS[0])
-    assert served.rewarded(history, None) is history
-    assert served.rewarded(history, "no rewards") is history
+@pytest.mark.parametrize("rewards", [None, "no rewards"])
+def test_unneeded_rewards_are_ignored(rewards):
+    views = make_views(a=ViewRequirement("obs", shift=-1))
+    history = views.after(views.start(2), obs_at(1), actions_at(1))
+
+    assert views.rewarded(history, rewards) is history
 
 
-# --- what is seen ---------------------------------------------------------------------------------
+def test_rewards_are_required_in_a_running_episode():
+    views = make_views(a=ViewRequirement("rewards", shift=-1))
+    history = views.after(views.start(2), obs_at(1), actions_at(1))
+    history = views.restart(history, [1])
+
+    with pytest.raises(ModelContractError, match="Model requests past rewards: pass the last"):
+        views.rewarded(history, None)
+
+
+def test_rewards_are_optional_before_the_first_step():
+    views = make_views(a=ViewRequirement("rewards", shift=-1))
+    history = views.start(2)
+
+    assert views.rewarded(history, None) is history
+
+
+def test_reward_of_an_episode_that_just_began_is_ignored():
+    views = make_views(a=ViewRequirement("rewards", shift=-1))
+    history = views.after(views.start(2), obs_at(1), actions_at(1))
+    history = views.restart(history, [1])
+
+    history = views.rewarded(history, [2.5, 7.0])
+
+    assert views.see(history, obs_at(2))["a"].tolist() == [2.5, 0]
+
+
+# --- what views show ------------------------------------------------------------------------------
+
+
+keep_one_or_four_steps = pytest.mark.parametrize("kept_steps", [1, 4])
+
+
+@pytest.mark.parametrize(("shift", "step"), [(0, 5), (-1, 4), (-3, 2)])
+@keep_one_or_four_steps
+def test_view_of_a_single_step_shows_its_observation(shift, step, kept_steps):
+    views = make_views(
+        x=ViewRequirement("obs", shift=shift),
+        other=ViewRequirement("obs", shift=-kept_steps),  # lets the history keep more steps
+    )
+    history = take_steps(views, last=4)
+
+    seen = views.see(history, obs_at(5))
+
+    np.testing.assert_array_equal(seen["x"], obs_at(step))
 
 
 @pytest.mark.parametrize(
     ("shift", "steps"),
     [
-        (0, 0),
-        (-1, -1),
-        (-3, -3),
-        ([0], [0]),
-        ([-1], [-1]),
-        ([-1, 0], [-1, 0]),
-        ("-3:0", [-3, -2, -1, 0]),
-        ("-3:-1", [-3, -2, -1]),
-        ([0, -3], [0, -3]),
-        ([-2, -2], [-2, -2]),
-        ([-1, -3], [-1, -3]),
+        ([0], [5]),
+        ([-1], [4]),
+        ([-1, 0], [4, 5]),
+        ("-3:0", [2, 3, 4, 5]),
+        ("-3:-1", [2, 3, 4]),
+        ([0, -3], [5, 2]),
+        ([-2, -2], [3, 3]),
+        ([-1, -3], [4, 2]),
     ],
     ids=str,
 )
-@pytest.mark.parametrize("depth", [1, 4])
-def test_past_observations_are_seen_by_their_shifts(shift, steps, depth):
-    served = views(x=view("obs", shift), other=view("obs", -depth))
-    seen = served.see(after(served, 4), OBS[4])["x"]
-    expected = (
-        OBS[4 + steps] if isinstance(steps, int) else np.stack([OBS[4 + step] for step in steps], 1)
+@keep_one_or_four_steps
+def test_view_of_several_steps_shows_their_observations(shift, steps, kept_steps):
+    views = make_views(
+        x=ViewRequirement("obs", shift=shift),
+        other=ViewRequirement("obs", shift=-kept_steps),  # lets the history keep more steps
     )
-    np.testing.assert_array_equal(seen, expected)
+    history = take_steps(views, last=4)
+
+    seen = views.see(history, obs_at(5))
+
+    expected = np.stack([obs_at(step) for step in steps], axis=1)
+    np.testing.assert_array_equal(seen["x"], expected)
 
 
-def test_steps_are_counted_from_the_beginning_of_an_episode():
-    served = views(
-        now=view("t"), before=view("t", -1), several=view("t", [-4, -1, 0]), one=view("t", [0])
+@pytest.mark.parametrize(
+    ("shift", "after_three_steps", "after_restart"),
+    [
+        (0, 3, 0),
+        (-1, 2, 0),
+        ([-4, -1, 0], [0, 2, 3], [0, 0, 0]),
+        ([0], [3], [0]),
+    ],
+    ids=str,
+)
+def test_view_of_t_counts_the_steps_of_the_episode(shift, after_three_steps, after_restart):
+    views = make_views(x=ViewRequirement("t", shift=shift))
+    history = views.restart(take_steps(views, last=3), [1])
+
+    seen = views.see(history, obs_at(4))
+
+    assert seen["x"].tolist() == [after_three_steps, after_restart]
+
+
+#: A choice and two numbers for each of two episodes.
+RAW_CHOICE_AND_NUMBERS = np.float32([[3, 0.5, 0.25], [1, -0.5, -0.25]])
+
+
+def test_tuple_actions_are_seen_flat_by_default():
+    views = make_views(
+        CHOICE_AND_NUMBERS,
+        flat_actions=True,
+        single=ViewRequirement("actions", shift=-1),
+        several=ViewRequirement("actions", shift=[-1]),
     )
-    history = served.restart(after(served, 3), [1])
-    seen = served.see(history, OBS[3])
-    assert seen["now"].tolist() == [3, 0]
-    assert seen["before"].tolist() == [2, 0]
-    assert seen["several"].tolist() == [[0, 2, 3], [0, 0, 0]]
-    assert seen["one"].tolist() == [[3], [0]]
+    history = views.after(views.start(2), obs_at(1), RAW_CHOICE_AND_NUMBERS)
+
+    seen = views.see(history, obs_at(2))
+
+    assert seen["single"].tolist() == [[3, 0.5, 0.25], [1, -0.5, -0.25]]
+    assert seen["several"].tolist() == [[[3, 0.5, 0.25]], [[1, -0.5, -0.25]]]
 
 
-def test_composite_actions_are_seen_flat_or_as_a_structure():
-    raw = np.float32([[[3, 0.1, 0.2], [1, 0.3, 0.4]]])
-    for flat in (True, False):
-        served = views(BOTH, flat, x=view("actions", -1), y=view("actions", [-1]))
-        seen = served.see(after(served, 1, raw), OBS[1])
-        if flat:
-            np.testing.assert_array_equal(seen["x"], raw[0])
-            np.testing.assert_array_equal(seen["y"], raw[0][:, None])
-        else:
-            np.testing.assert_array_equal(seen["x"][0], [3, 1])
-            np.testing.assert_array_equal(seen["x"][1], raw[0][:, 1:])
-            np.testing.assert_array_equal(seen["y"][0], [[3], [1]])
-    for flat in (True, False):  # a single space is always seen in its own shape
-        served = views(
-            FOUR, flat, x=view("actions", -1), y=view("obs", -1), z=view("action_inputs", -1)
-        )
-        seen = served.see(after(served, 2), OBS[2])
-        assert seen["x"].tolist() == ACTIONS[1, :, 0].tolist()
-        np.testing.assert_array_equal(seen["y"], OBS[1])
-        np.testing.assert_array_equal(seen["z"], np.eye(4)[ACTIONS[1, :, 0]])
+def test_tuple_actions_are_seen_as_a_structure_on_request():
+    views = make_views(
+        CHOICE_AND_NUMBERS,
+        flat_actions=False,
+        single=ViewRequirement("actions", shift=-1),
+        several=ViewRequirement("actions", shift=[-1]),
+    )
+    history = views.after(views.start(2), obs_at(1), RAW_CHOICE_AND_NUMBERS)
+
+    seen = views.see(history, obs_at(2))
+
+    choices, numbers = seen["single"]
+    assert choices.tolist() == [3, 1]
+    assert numbers.tolist() == [[0.5, 0.25], [-0.5, -0.25]]
+    assert seen["several"][0].tolist() == [[3], [1]]
 
 
-class Reader:
-    """Another reader of raw actions, as a framework's trace has one."""
+@pytest.mark.parametrize("flat_actions", [True, False], ids=["flat", "structure"])
+def test_discrete_actions_are_seen_without_their_axis(flat_actions):
+    views = make_views(
+        FOUR,
+        flat_actions=flat_actions,
+        action=ViewRequirement("actions", shift=-1),
+        obs_before=ViewRequirement("obs", shift=-1),
+        one_hot=ViewRequirement("action_inputs", shift=-1),
+    )
+    history = views.after(views.start(2), obs_at(1), np.array([[2], [3]]))
+
+    seen = views.see(history, obs_at(2))
+
+    assert seen["action"].tolist() == [2, 3]
+    np.testing.assert_array_equal(seen["obs_before"], obs_at(1))
+    assert seen["one_hot"].tolist() == [[0, 0, 1, 0], [0, 0, 0, 1]]
+
+
+class ReaderOfTensors:
+    """Stands for the reader of raw actions inside a framework's trace."""
 
     def shown(self, raw):
         return raw + 100
 
     def inputs(self, raw):
-        return np.zeros((len(raw), 4), np.float32) + raw
+        return raw + np.float32([0.1, 0.2, 0.3, 0.4])
 
 
-def test_another_reader_of_actions_takes_the_codecs_place():
-    served = views(x=view("actions", -1), y=view("action_inputs", -1))
-    history = served.after(served.start(ROWS), OBS[0], ACTIONS[0], actions=Reader())
-    np.testing.assert_array_equal(
-        history.windows["action_inputs"][:, 0], np.repeat(ACTIONS[0], 4, 1)
+def test_given_reader_computes_the_inputs_of_actions():
+    views = make_views(x=ViewRequirement("action_inputs", shift=-1))
+    actions = np.array([[3], [1]])
+
+    history = views.after(views.start(2), obs_at(1), actions, actions=ReaderOfTensors())
+
+    expected = np.float32([[3.1, 3.2, 3.3, 3.4], [1.1, 1.2, 1.3, 1.4]])
+    np.testing.assert_allclose(history.windows["action_inputs"][:, 0], expected, rtol=1e-6)
+
+
+def test_given_reader_computes_the_view_of_actions():
+    views = make_views(x=ViewRequirement("actions", shift=-1))
+    history = views.after(views.start(2), obs_at(1), np.array([[3], [1]]))
+
+    seen = views.see(history, obs_at(2), actions=ReaderOfTensors())
+    seen_without_reader = views.see(history, obs_at(2))
+
+    assert seen["x"].tolist() == [[103], [101]]
+    assert seen_without_reader["x"].tolist() == [3, 1]
+
+
+# --- whole rollouts, compared with loops over their steps -----------------------------------------
+
+
+class Rollout:
+    """Random steps of three environments; some episodes end before the rollout does."""
+
+    steps = 6
+    envs = 3
+
+    def __init__(self):
+        random = np.random.default_rng(0)
+        self.obs = random.normal(size=(6, 3, 2)).astype(np.float32)
+        self.rewards = random.normal(size=(6, 3)).astype(np.float32)
+        self.actions = random.integers(0, 4, (6, 3, 1))
+        self.ended = np.zeros((6, 3), bool)
+        self.ended[[1, 2], 0] = True
+        self.ended[4, 1] = True
+        self.ended[5, 2] = True
+
+    def columns(self):
+        return {"obs": self.obs, "rewards": self.rewards, "actions": self.actions}
+
+    def seen_values(self, column):
+        """Return a column as models see it: a discrete action is a single number."""
+        if column == "actions":
+            return self.actions[..., 0]
+        return self.columns()[column]
+
+    def value_at(self, column, t, env, shift):
+        """Return the value this many steps from step t, or zeros outside of its episode."""
+        values = self.seen_values(column)
+        step = t + shift
+        is_outside = step < 0 or step >= self.steps
+        if is_outside or self.ended[min(t, step) : max(t, step), env].any():
+            return np.zeros_like(values[0, 0])
+        return values[step, env]
+
+    def age_at(self, t, env):
+        """Return how many steps the episode has taken before step t."""
+        age = 0
+        while age < t and not self.ended[t - age - 1, env]:
+            age += 1
+        return age
+
+
+@pytest.fixture
+def rollout():
+    return Rollout()
+
+
+@pytest.mark.parametrize("column", ["obs", "rewards", "actions"])
+@pytest.mark.parametrize("shift", [1, 2, 5, 6, 9])
+def test_view_of_a_later_step_ends_with_the_episode(rollout, column, shift):
+    views = make_views(later=training_view(column, shift=shift))
+
+    later = views.look_ahead(rollout.columns(), rollout.ended)["later"]
+
+    assert later.dtype == rollout.seen_values(column).dtype
+    for t in range(rollout.steps):
+        for env in range(rollout.envs):
+            expected = rollout.value_at(column, t, env, shift)
+            np.testing.assert_array_equal(later[t, env], expected)
+
+
+@pytest.mark.parametrize("column", ["obs", "rewards", "actions"])
+@pytest.mark.parametrize(
+    ("shift", "steps"),
+    [([1, 3], [1, 3]), ("1:3", [1, 2, 3]), ("0:8:4", [0, 4, 8])],
+    ids=str,
+)
+def test_view_of_several_later_steps_ends_with_the_episode(rollout, column, shift, steps):
+    views = make_views(later=training_view(column, shift=shift))
+
+    later = views.look_ahead(rollout.columns(), rollout.ended)["later"]
+
+    assert later.dtype == rollout.seen_values(column).dtype
+    for t in range(rollout.steps):
+        for env in range(rollout.envs):
+            expected = [rollout.value_at(column, t, env, step) for step in steps]
+            np.testing.assert_array_equal(later[t, env], expected)
+
+
+@pytest.fixture
+def seen_while_acting(rollout):
+    """What four views show in each step of the rollout; their names are columns and shifts."""
+    views = make_views(
+        **{
+            "obs at -3, -1, 0": ViewRequirement("obs", shift=[-3, -1, 0]),
+            "actions at -2, -1": ViewRequirement("actions", shift="-2:-1"),
+            "rewards at -1": ViewRequirement("rewards", shift=-1),
+            "t at -1, 0": ViewRequirement("t", shift=[-1, 0]),
+        }
     )
-    seen = served.see(history, OBS[1], actions=Reader())
-    np.testing.assert_array_equal(seen["x"], ACTIONS[0] + 100)
-    np.testing.assert_array_equal(served.see(history, OBS[1])["x"], ACTIONS[0, :, 0])
+    history = views.start(rollout.envs)
+    seen = []
+    for t in range(rollout.steps):
+        if t > 0:
+            history = views.rewarded(history, rollout.rewards[t - 1])
+        seen.append(views.see(history, rollout.obs[t]))
+        history = views.after(history, rollout.obs[t], rollout.actions[t])
+        history = views.restart(history, rollout.ended[t])
+    return seen
 
 
-def test_future_composite_actions_are_shown_too():
-    raw = np.float32([[[3, 0.1, 0.2]], [[1, 0.3, 0.4]]])
-    ended = np.zeros((2, 1), bool)
-    flat = views(BOTH, True, x=ahead("actions", 1), y=ahead("actions", [0, 1])).look_ahead(
-        {"actions": raw}, ended
+def test_past_observations_are_of_the_same_episode(rollout, seen_while_acting):
+    for t in range(rollout.steps):
+        for env in range(rollout.envs):
+            expected = [rollout.value_at("obs", t, env, shift) for shift in (-3, -1, 0)]
+            np.testing.assert_array_equal(seen_while_acting[t]["obs at -3, -1, 0"][env], expected)
+
+
+def test_past_actions_are_of_the_same_episode(rollout, seen_while_acting):
+    for t in range(rollout.steps):
+        for env in range(rollout.envs):
+            expected = [rollout.value_at("actions", t, env, shift) for shift in (-2, -1)]
+            np.testing.assert_array_equal(seen_while_acting[t]["actions at -2, -1"][env], expected)
+
+
+def test_past_rewards_are_of_the_same_episode(rollout, seen_while_acting):
+    for t in range(rollout.steps):
+        for env in range(rollout.envs):
+            expected = rollout.value_at("rewards", t, env, -1)
+            np.testing.assert_array_equal(seen_while_acting[t]["rewards at -1"][env], expected)
+
+
+def test_steps_are_counted_in_the_same_episode(rollout, seen_while_acting):
+    for t in range(rollout.steps):
+        for env in range(rollout.envs):
+            age = rollout.age_at(t, env)
+            expected = [max(age - 1, 0), age]
+            assert seen_while_acting[t]["t at -1, 0"][env].tolist() == expected
+
+
+def test_view_ahead_reads_an_added_column():
+    views = make_views(next_value=training_view("mine", shift=1))
+    column = np.array([[0.0, 1], [2, 3], [4, 5]])  # three steps of two environments
+    never_ended = np.zeros((3, 2), bool)
+
+    seen = views.look_ahead({"mine": column}, never_ended)["next_value"]
+
+    assert seen.tolist() == [[2, 3], [4, 5], [0, 0]]
+
+
+def test_view_ahead_into_a_missing_column_is_an_error(rollout):
+    views = make_views(next_reward=training_view("rewards", shift=1))
+    columns = {"obs": rollout.obs, "actions": rollout.actions}
+
+    with pytest.raises(NotServedError, match="view 'next_reward' into 'rewards'") as caught:
+        views.look_ahead(columns, rollout.ended)
+
+    assert "The rollout has actions, obs" in str(caught.value)
+
+
+#: Two steps of one environment.
+ROLLOUT_OF_TUPLE_ACTIONS = np.float32([[[3, 0.5, 0.25]], [[1, -0.5, -0.25]]])
+NOT_ENDED = np.zeros((2, 1), bool)
+
+
+def test_later_tuple_actions_are_seen_flat_by_default():
+    views = make_views(
+        CHOICE_AND_NUMBERS,
+        flat_actions=True,
+        following=training_view("actions", shift=1),
+        now_and_following=training_view("actions", shift=[0, 1]),
     )
-    np.testing.assert_array_equal(flat["x"], [raw[1], 0 * raw[1]])
-    np.testing.assert_array_equal(flat["y"][0], np.stack([raw[0], raw[1]], 1))
-    nested = views(BOTH, False, x=ahead("actions", 1)).look_ahead({"actions": raw}, ended)
-    np.testing.assert_array_equal(nested["x"][0], [[1], [0]])
-    np.testing.assert_array_equal(nested["x"][1], [raw[1, :, 1:], [[0, 0]]])
+
+    seen = views.look_ahead({"actions": ROLLOUT_OF_TUPLE_ACTIONS}, NOT_ENDED)
+
+    assert seen["following"].tolist() == [[[1, -0.5, -0.25]], [[0, 0, 0]]]
+    assert seen["now_and_following"][0].tolist() == [[[3, 0.5, 0.25], [1, -0.5, -0.25]]]
 
 
-# --- rewards --------------------------------------------------------------------------------------
+def test_later_tuple_actions_are_seen_as_a_structure_on_request():
+    views = make_views(
+        CHOICE_AND_NUMBERS,
+        flat_actions=False,
+        following=training_view("actions", shift=1),
+    )
+
+    seen = views.look_ahead({"actions": ROLLOUT_OF_TUPLE_ACTIONS}, NOT_ENDED)
+
+    choices, numbers = seen["following"]
+    assert choices.tolist() == [[1], [0]]
+    assert numbers.tolist() == [[[-0.5, -0.25]], [[0, 0]]]
 
 
-def test_rewards_count_once_an_episode_has_begun():
-    assert checked_reward(None, np.array([0, 0]), "Model") is None
-    for t in ([1, 0], [0, 2], [1, 1]):
-        with pytest.raises(
-            ModelContractError,
-            match="Model requests past rewards: pass the last step's rewards as pr",
-        ):
-            checked_reward(None, np.array(t), "Model")
-    rewards = checked_reward([1.5, np.nan, 3], np.array([1, 0, 2]), "Model")
-    # What is not finite, too, counts only in an episode that goes on.
+# --- checks of rewards ----------------------------------------------------------------------------
+
+
+def test_rewards_may_be_missing_while_all_episodes_begin():
+    assert checked_reward(None, t=np.array([0, 0]), who="Model") is None
+
+
+@pytest.mark.parametrize("t", [[1, 0], [0, 2], [1, 1]], ids=str)
+def test_missing_rewards_of_a_running_episode_are_an_error(t):
+    with pytest.raises(ModelContractError, match="pass the last step's rewards as prev_reward="):
+        checked_reward(None, t=np.array(t), who="Model")
+
+
+def test_rewards_are_zero_where_an_episode_begins():
+    # Even a NaN is accepted in the second row, because its episode begins.
+    rewards = checked_reward([1.5, np.nan, 3], t=np.array([1, 0, 2]), who="Model")
+
     assert rewards.tolist() == [1.5, 0, 3]
     assert rewards.dtype == np.float32
-    for dtype in (bool, np.uint8, np.int64, np.float16, np.float64):
-        assert checked_reward(np.ones(2, dtype), np.array([0, 1]), "Model").tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("dtype", [bool, np.uint8, np.int64, np.float16, np.float64])
+def test_rewards_may_have_any_real_dtype(dtype):
+    rewards = checked_reward(np.ones(2, dtype), t=np.array([0, 1]), who="Model")
+
+    assert rewards.tolist() == [0, 1]
 
 
 @pytest.mark.parametrize(
-    "reward", [1.0, [1.0], [[1.0, 2.0]], [1.0, 2.0, 3.0], ["a", "b"], [1j, 1j], ["a"]], ids=repr
+    "reward",
+    [1.0, [1.0], [[1.0, 2.0]], [1.0, 2.0, 3.0], ["a", "b"], [1j, 1j], ["a"]],
+    ids=repr,
 )
-def test_other_rewards_are_refused(reward):
-    given = np.asarray(reward)
+def test_rewards_that_are_not_two_numbers_are_an_error(reward):
     with pytest.raises(ModelContractError) as caught:
-        checked_reward(reward, np.array([1, 1]), "Model")
-    expected = (
-        f"expected 2 numbers, one for each row, found shape {given.shape}, dtype {given.dtype}."
+        checked_reward(reward, t=np.array([1, 1]), who="Model")
+
+    array = np.asarray(reward)
+    assert str(caught.value) == (
+        "prev_reward: expected 2 numbers, one for each row,"
+        f" found shape {array.shape}, dtype {array.dtype}."
     )
-    assert str(caught.value) == f"prev_reward: {expected}"
 
 
-@pytest.mark.parametrize(("value", "shown"), [(np.nan, "NaN"), (-np.inf, "-inf"), (1e300, "inf")])
-def test_rewards_that_are_not_finite_are_refused(value, shown):
-    expected = (
-        rf"row 1 of 2: prev_reward is {shown}: look at the environment's reward \(after 4"
-        r" steps of its episode"
-    )
-    with pytest.raises(NonFiniteError, match=expected):
-        checked_reward(np.array([1.0, value]), np.array([3, 4]), "Model")
+@pytest.mark.parametrize(
+    ("reward", "description"),
+    [(np.nan, "NaN"), (-np.inf, "-inf"), (1e300, "inf")],  # 1e300 exceeds float32
+)
+def test_non_finite_reward_error_names_row_and_step(reward, description):
+    with pytest.raises(NonFiniteError, match=f"1 of 2: prev_reward is {description}") as caught:
+        checked_reward(np.array([1.0, reward]), t=np.array([3, 4]), who="Model")
+
+    message = str(caught.value)
+    assert message.startswith("row 1 of 2")
+    assert "look at the environment's reward (after 4 steps of its episode" in message
