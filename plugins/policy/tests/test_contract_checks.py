@@ -1,5 +1,5 @@
-"""Checks of what models and distributions return: which shapes and actions are sound, and who is
-named otherwise.
+"""Checks of what models and distributions return: which shapes and actions are accepted, and which
+part the error names otherwise.
 """
 
 from __future__ import annotations
@@ -19,62 +19,107 @@ from rlcatalog_policy.contract_checker import fits, shape_of
 from rlcatalog_testing import PluginEntryPoint, isolated_catalog, plugin_of
 from rlcatalog_torch import Categorical, DiagGaussian
 
-OBS, THREE = spaces.Box(-1, 1, (2,), np.float32), spaces.Discrete(3)
-MASKED = spaces.Dict(action_mask=spaces.MultiBinary(3), x=OBS)
+OBS = spaces.Box(-1, 1, (2,), np.float32)
+THREE = spaces.Discrete(3)
+TWO_NUMBERS = spaces.Box(-1, 1, (2,), np.float32)
+WITH_MASK = spaces.Dict(action_mask=spaces.MultiBinary(3), x=OBS)
 SMALL = {"fcnet_hiddens": [2]}
 INSTALLED = [
-    f"rlcatalog-{name}"
-    for name in ("preprocessors", "fcnet", "categorical", "gaussian", "multi-action")
+    "rlcatalog-preprocessors",
+    "rlcatalog-fcnet",
+    "rlcatalog-categorical",
+    "rlcatalog-gaussian",
+    "rlcatalog-multi-action",
 ]
 
 
-@pytest.fixture(scope="module")
-def policy():
-    return rlcatalog.build(OBS, THREE, SMALL, "torch")
+def build_contract(action_space, *, obs_space=OBS, custom_action_dist=None):
+    config = dict(SMALL)
+    if custom_action_dist is not None:
+        config["custom_action_dist"] = custom_action_dist
+    return rlcatalog.build(obs_space, action_space, config, "torch").contract
 
 
 @pytest.fixture(scope="module")
-def wide():
-    return rlcatalog.build(OBS, spaces.Box(-1, 1, (2,)), SMALL, "torch")
+def discrete_contract():
+    """The checks for a FullyConnectedNetwork with a Categorical of three actions."""
+    return build_contract(THREE)
+
+
+@pytest.fixture(scope="module")
+def box_contract():
+    """The checks for a FullyConnectedNetwork with a DiagGaussian of two numbers."""
+    return build_contract(TWO_NUMBERS)
 
 
 # --- shapes ---------------------------------------------------------------------------------------
 
 
-def traced(*lengths):
-    """Return what shape_of and fits say of a tensor of these lengths inside a trace."""
-    seen = []
-
-    @tf.function(input_signature=[tf.TensorSpec(None if lengths == (...,) else lengths)])
-    def function(x):
-        seen.append((shape_of(x), fits(x, (None, 3)), fits(x, (4, 3))))
-        return x
-
-    function.get_concrete_function()
-    return seen[0]
+@pytest.mark.parametrize("zeros", [np.zeros, torch.zeros, tf.zeros], ids=["numpy", "torch", "tf"])
+def test_shape_is_read_from_arrays_and_tensors(zeros):
+    assert shape_of(zeros((2, 0))) == (2, 0)
 
 
-def test_shapes_are_read_as_far_as_they_are_known():
-    assert (
-        shape_of(np.zeros((2, 0)))
-        == shape_of(torch.zeros(2, 0))
-        == shape_of(tf.zeros((2, 0)))
-        == (2, 0)
-    )
-    assert all(type(n) is int for n in shape_of(torch.zeros(2, 3)))
+def test_shape_consists_of_python_integers():
+    assert [type(length) for length in shape_of(torch.zeros(2, 3))] == [int, int]
+
+
+def test_shape_of_a_number_is_empty():
     assert shape_of(np.float32(1)) == ()
-    for other in ([1, 2], None, "text", SimpleNamespace(shape=3), SimpleNamespace(shape=("a",))):
-        assert shape_of(other) is None
-    assert traced(None, 3) == ((None, 3), True, True)
-    assert traced(4, None) == ((4, None), True, True)
-    assert traced(1, 3) == ((1, 3), False, False)
-    assert traced(5, 3) == ((5, 3), True, False)
-    assert traced(None) == ((None,), False, False)
-    assert traced(...) == (None, True, True)
 
 
 @pytest.mark.parametrize(
-    ("shape", "expected", "right"),
+    "value",
+    [[1, 2], None, "text", SimpleNamespace(shape=3), SimpleNamespace(shape=("a",))],
+    ids=["list", "none", "text", "number-as-shape", "text-in-shape"],
+)
+def test_other_values_have_no_shape(value):
+    assert shape_of(value) is None
+
+
+def inspect_in_trace(shape, inspect):
+    """Return what a function finds out about a tensor inside a trace of TensorFlow, where some of
+    its lengths are unknown.
+    """
+    results = []
+
+    @tf.function(input_signature=[tf.TensorSpec(shape)])
+    def function(x):
+        results.append(inspect(x))
+        return x
+
+    function.get_concrete_function()
+    return results[0]
+
+
+@pytest.mark.parametrize("shape", [(None, 3), (4, None), (1, 3), (None,)], ids=str)
+def test_shape_in_a_trace_has_unknown_lengths(shape):
+    assert inspect_in_trace(shape, shape_of) == shape
+
+
+def test_shape_in_a_trace_may_be_unknown_altogether():
+    assert inspect_in_trace(None, shape_of) is None
+
+
+@pytest.mark.parametrize(
+    ("shape", "fits_any_rows", "fits_four_rows"),
+    [
+        pytest.param((None, 3), True, True, id="unknown-rows"),
+        pytest.param((4, None), True, True, id="unknown-columns"),
+        pytest.param((1, 3), False, False, id="one-row"),
+        pytest.param((5, 3), True, False, id="five-rows"),
+        pytest.param((None,), False, False, id="one-axis"),
+        pytest.param(None, True, True, id="unknown-axes"),
+    ],
+)
+def test_tensor_in_a_trace_fits_by_its_known_lengths(shape, fits_any_rows, fits_four_rows):
+    assert inspect_in_trace(shape, lambda x: fits(x, (None, 3))) is fits_any_rows
+    assert inspect_in_trace(shape, lambda x: fits(x, (4, 3))) is fits_four_rows
+
+
+@pytest.mark.parametrize("zeros", [np.zeros, torch.zeros], ids=["numpy", "torch"])
+@pytest.mark.parametrize(
+    ("shape", "expected", "does_fit"),
     [
         ((4, 3), (4, 3), True),
         ((4, 2), (4, 3), False),
@@ -82,6 +127,7 @@ def test_shapes_are_read_as_far_as_they_are_known():
         ((4, 3, 1), (4, 3), False),
         ((4,), (4, 3), False),
         ((), (), True),
+        # None is an unknown number of rows, which is not 1.
         ((4, 3), (None, 3), True),
         ((0, 3), (None, 3), True),
         ((1, 3), (None, 3), False),
@@ -91,331 +137,495 @@ def test_shapes_are_read_as_far_as_they_are_known():
         ((3, 4), (4, 3), False),
     ],
 )
-def test_array_fits_by_its_number_of_axes_and_their_lengths(shape, expected, right):
-    for array in (np.zeros(shape), torch.zeros(shape)):
-        assert fits(array, expected) is right
+def test_array_fits_by_its_axes_and_their_lengths(shape, expected, does_fit, zeros):
+    assert fits(zeros(shape), expected) is does_fit
 
 
-def test_what_has_no_shape_fits_nothing():
-    for other in ([1.0], None, "text"):
-        assert not fits(other, (1,))
-        assert not fits(other, ())
+@pytest.mark.parametrize("value", [[1.0], None, "text"], ids=repr)
+@pytest.mark.parametrize("expected", [(1,), ()], ids=str)
+def test_value_without_a_shape_fits_nothing(value, expected):
+    assert not fits(value, expected)
 
 
-# --- return values --------------------------------------------------------------------------------
+# --- outputs of models ----------------------------------------------------------------------------
 
 
-def refused(match, call, *arguments):
-    with pytest.raises(ModelContractError, match=match) as caught:
-        call(*arguments)
-    return str(caught.value)
+@pytest.mark.parametrize("rows", [4, None])
+def test_outputs_have_a_column_for_each_input_of_the_dist(discrete_contract, rows):
+    discrete_contract.check_outputs(torch.zeros(4, 3), rows)
 
 
-def test_outputs_have_a_row_for_each_observation(policy):
-    check = policy.contract.check_outputs
-    check(torch.zeros(4, 3), 4)
-    check(torch.zeros(4, 3), None)
-    for outputs, rows, expected, shape in (
-        (torch.zeros(4, 2), 4, r"\[4, 3\]", r"shape \[4, 2\]"),
-        (torch.zeros(1, 3), None, r"\[B, 3\]", r"shape \[1, 3\]"),
-        (None, 4, r"\[4, 3\]", "None"),
-        ("x" * 100, 4, r"\[4, 3\]", "'x+"),
-    ):
-        message = refused(rf"outputs of shape {expected}: .*; found {shape}", check, outputs, rows)
-        assert message.startswith(
-            "FullyConnectedNetwork.forward() (model 'fcnet' of rlcatalog-fcnet"
-        )
-        assert (
-            "each of the 3 inputs that Categorical (action_dist 'categorical' of"
-            " rlcatalog-categorical" in message
-        )
-    assert len(message.partition("found ")[2]) == 81  # a long value is cut
+@pytest.mark.parametrize(
+    ("outputs", "rows", "expected", "found"),
+    [
+        pytest.param(torch.zeros(4, 2), 4, "[4, 3]", "shape [4, 2]", id="too-few-columns"),
+        pytest.param(torch.zeros(1, 3), None, "[B, 3]", "shape [1, 3]", id="always-one-row"),
+        pytest.param(None, 4, "[4, 3]", "None", id="none"),
+        pytest.param("wrong", 4, "[4, 3]", "'wrong'", id="text"),
+    ],
+)
+def test_outputs_of_another_shape_are_an_error(discrete_contract, outputs, rows, expected, found):
+    with pytest.raises(ModelContractError) as caught:
+        discrete_contract.check_outputs(outputs, rows)
 
-
-def test_samples_have_a_row_and_their_width(policy, wide):
-    policy.contract.check_sample(torch.zeros(4, 1), 4)
-    wide.contract.check_sample(torch.zeros(4, 2), 4)
-    wide.contract.check_sample(torch.zeros(4, 2), None)
-    for shape, rows in (((4, 3), 4), ((4, 1), None), ((4, 0), 4)):
-        message = refused(
-            f"returned {shape[1]} values per action; .* needs 2",
-            wide.contract.check_sample,
-            torch.zeros(shape),
-            rows,
-        )
-        assert message.startswith("DiagGaussian.sample() (action_dist")
-    for shape, rows in (((4,), 4), ((3, 1), 4), ((4, 2, 1), 4), ((4, 2, 1), None), ((2,), None)):
-        message = refused(
-            r"must return one action for each row, \[[4B], 2\]",
-            wide.contract.check_sample,
-            torch.zeros(shape),
-            rows,
-            "rsample",
-        )
-        assert message.startswith("DiagGaussian.rsample() (action_dist")
-        assert message.endswith(f"found shape {list(shape)}.")
-    refused("or .4. for a single Discrete; found None", policy.contract.check_sample, None, 4)
-
-
-def test_values_are_the_frameworks_tensors(policy):
-    check = policy.contract.check_tensors
-    check(torch.zeros(2), "sample")
-    check((torch.zeros(2), {"a": torch.zeros(1)}), "sample")
-    for value in (
-        tf.zeros(2),
-        (torch.zeros(2), tf.zeros(1)),
-        {"a": torch.zeros(2), "b": tf.zeros(1)},
-    ):
-        message = refused(
-            "must return tensors of the policy's framework, 'torch'; found EagerTensor",
-            check,
-            value,
-            "kl",
-        )
-        assert message.startswith("Categorical.kl() (")
-        assert message.endswith("name the framework that the class is written for: framework='tf'.")
-    for value in (np.zeros(2), [], 3.0, (torch.zeros(1), np.zeros(1))):
-        message = refused(
-            "must return tensors of the policy's framework, 'torch'", check, value, "kl"
-        )
-        assert message.endswith("written for: framework='tf'.")
-
-
-def test_one_number_is_returned_for_each_row(policy):
-    check = policy.contract.check_rows
-    check(torch.zeros(4), 4, "logp")
-    check(torch.zeros(4), None, "logp")
-    for shape, rows, expected in (
-        ((4, 1), 4, r"\[4\]"),
-        ((3,), 4, r"\[4\]"),
-        ((1,), None, r"\[B\]"),
-    ):
-        match = f"must return one number per row, shape {expected}; found shape"
-        message = refused(match, check, torch.zeros(shape), rows, "logp")
-        assert message.startswith("Categorical.logp() (")
-    refused("must return tensors of the policy's framework", check, np.zeros(4), 4, "logp")
-
-
-def test_other_faults_name_the_method(policy):
-    contract = policy.contract
-    match = r"^FullyConnectedNetwork\.forward\(\) .* must not write into its inputs; obs has"
-    refused(match, contract.refuse_written_input, "obs")
-    refused(
-        r"^Categorical\.sample\(\) .*must return actions without gradient",
-        contract.refuse_gradient,
-        "sample",
+    message = str(caught.value)
+    assert message.startswith("FullyConnectedNetwork.forward() (model 'fcnet' of rlcatalog-fcnet")
+    assert f"outputs of shape {expected}: " in message
+    assert f"; found {found}" in message
+    assert (
+        "each of the 3 inputs that Categorical"
+        " (action_dist 'categorical' of rlcatalog-categorical" in message
     )
-    refused(
-        r"^FullyConnectedNetwork\.forward\(\) .* or Categorical .* uses the weight 'w' of shape"
-        r" \(2, 3\), which is",
-        contract.refuse_lost_weight,
-        "w",
-        [2, 3],
-    )
+
+
+def test_outputs_error_cuts_long_values(discrete_contract):
+    with pytest.raises(ModelContractError) as caught:
+        discrete_contract.check_outputs("x" * 100, 4)
+
+    description = str(caught.value).partition("found ")[2]
+    assert description.startswith("'xxx")
+    assert len(description) == 80 + len(".")
+
+
+def test_written_input_error_names_the_model(discrete_contract):
+    with pytest.raises(
+        ModelContractError, match="must not write into its inputs; obs has"
+    ) as error:
+        discrete_contract.refuse_written_input("obs")
+
+    assert str(error.value).startswith("FullyConnectedNetwork.forward() ")
+
+
+def test_lost_weight_error_names_model_and_dist(discrete_contract):
+    with pytest.raises(
+        ModelContractError, match=r"uses the weight 'w' of shape \(2, 3\),"
+    ) as error:
+        discrete_contract.refuse_lost_weight("w", [2, 3])
+
+    message = str(error.value)
+    assert message.startswith("FullyConnectedNetwork.forward() ")
+    assert " or Categorical " in message
+    assert "of shape (2, 3), which is" in message
+
+
+# --- return values of distributions ---------------------------------------------------------------
+
+
+def test_sample_of_one_choice_has_one_column(discrete_contract):
+    discrete_contract.check_sample(torch.zeros(4, 1), 4)
+
+
+@pytest.mark.parametrize("rows", [4, None])
+def test_sample_of_two_numbers_has_two_columns(box_contract, rows):
+    box_contract.check_sample(torch.zeros(4, 2), rows)
+
+
+@pytest.mark.parametrize(("columns", "rows"), [(3, 4), (1, None), (0, 4)])
+def test_sample_with_other_columns_is_an_error(box_contract, columns, rows):
+    with pytest.raises(ModelContractError, match=f"returned {columns} values per action") as caught:
+        box_contract.check_sample(torch.zeros(4, columns), rows)
+
+    message = str(caught.value)
+    assert message.startswith("DiagGaussian.sample() (action_dist")
+    assert message.endswith("needs 2.")
+
+
+@pytest.mark.parametrize(
+    ("shape", "rows", "expected"),
+    [
+        pytest.param((4,), 4, "[4, 2]", id="no-columns"),
+        pytest.param((3, 1), 4, "[4, 2]", id="too-few-rows"),
+        pytest.param((4, 2, 1), 4, "[4, 2]", id="three-axes"),
+        pytest.param((4, 2, 1), None, "[B, 2]", id="three-axes-unknown-rows"),
+        pytest.param((2,), None, "[B, 2]", id="no-columns-unknown-rows"),
+    ],
+)
+def test_sample_without_one_row_per_action_is_an_error(box_contract, shape, rows, expected):
+    with pytest.raises(ModelContractError) as caught:
+        box_contract.check_sample(torch.zeros(shape), rows, method="rsample")
+
+    message = str(caught.value)
+    assert message.startswith("DiagGaussian.rsample() (action_dist")
+    assert f"must return one action for each row, {expected}" in message
+    assert message.endswith(f"found shape {list(shape)}.")
+
+
+def test_sample_error_for_one_choice_allows_a_single_axis(discrete_contract):
+    with pytest.raises(ModelContractError, match=r"or \[4\] for a single Discrete; found None"):
+        discrete_contract.check_sample(None, 4)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [torch.zeros(2), (torch.zeros(2), {"a": torch.zeros(1)})],
+    ids=["tensor", "structure"],
+)
+def test_values_are_tensors_of_the_framework(discrete_contract, value):
+    discrete_contract.check_tensors(value, "sample")
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        pytest.param(tf.zeros(2), id="tensor"),
+        pytest.param((torch.zeros(2), tf.zeros(1)), id="tuple"),
+        pytest.param({"a": torch.zeros(2), "b": tf.zeros(1)}, id="dict"),
+    ],
+)
+def test_tensors_of_another_framework_are_an_error(discrete_contract, value):
+    with pytest.raises(
+        ModelContractError, match="policy's framework, 'torch'; found Eager"
+    ) as error:
+        discrete_contract.check_tensors(value, "kl")
+
+    message = str(error.value)
+    assert message.startswith("Categorical.kl() (")
+    assert "must return tensors of the policy's framework" in message
+    assert message.endswith("name the framework that the class is written for: framework='tf'.")
+
+
+@pytest.mark.parametrize(
+    "value",
+    [np.zeros(2), [], 3.0, (torch.zeros(1), np.zeros(1))],
+    ids=["array", "empty-list", "number", "array-in-tuple"],
+)
+def test_values_that_are_no_tensors_are_an_error(discrete_contract, value):
+    with pytest.raises(
+        ModelContractError, match="tensors of the policy's framework, 'torch'"
+    ) as error:
+        discrete_contract.check_tensors(value, "kl")
+
+    assert str(error.value).endswith("written for: framework='tf'.")
+
+
+@pytest.mark.parametrize("rows", [4, None])
+def test_method_returns_one_number_per_row(discrete_contract, rows):
+    discrete_contract.check_rows(torch.zeros(4), rows, "logp")
+
+
+@pytest.mark.parametrize(
+    ("shape", "rows", "expected"),
+    [
+        pytest.param((4, 1), 4, "[4]", id="two-axes"),
+        pytest.param((3,), 4, "[4]", id="too-few-rows"),
+        pytest.param((1,), None, "[B]", id="always-one-row"),
+    ],
+)
+def test_other_shapes_of_numbers_per_row_are_an_error(discrete_contract, shape, rows, expected):
+    with pytest.raises(ModelContractError, match="must return one number per row") as caught:
+        discrete_contract.check_rows(torch.zeros(shape), rows, "logp")
+
+    message = str(caught.value)
+    assert message.startswith("Categorical.logp() (")
+    assert f"one number per row, shape {expected}; found shape" in message
+
+
+def test_array_of_one_number_per_row_is_an_error(discrete_contract):
+    with pytest.raises(ModelContractError, match="must return tensors of the policy's framework"):
+        discrete_contract.check_rows(np.zeros(4), 4, "logp")
+
+
+def test_gradient_error_names_the_method(discrete_contract):
+    with pytest.raises(ModelContractError, match="must return actions without gradient") as caught:
+        discrete_contract.refuse_gradient("sample")
+
+    assert str(caught.value).startswith("Categorical.sample() ")
 
 
 # --- drawn actions --------------------------------------------------------------------------------
 
 
-class Own(Categorical):
-    """A distribution that the index does not list."""
+class CustomCategorical(Categorical):
+    """A distribution of the program: the conformance kit has not checked its actions."""
 
 
-class OwnGaussian(DiagGaussian):
+class CustomGaussian(DiagGaussian):
     """The same for numbers."""
 
 
-def test_listed_distributions_are_not_checked_without_a_mask(policy):
-    assert not policy.contract.checks_actions
-    policy.contract.check_actions(np.array([[7]]), None)  # nothing is looked at
+def test_actions_of_listed_dists_are_not_checked(discrete_contract):
+    assert not discrete_contract.checks_actions
+    discrete_contract.check_actions(np.array([[7]]), mask=None)  # no error: it looks at nothing
+
+
+def test_actions_of_listed_dists_are_not_checked_with_masks():
+    assert not build_contract(THREE, obs_space=WITH_MASK).checks_actions
+
+
+def test_adapt_of_listed_dists_returns_the_actions():
+    policy = rlcatalog.build(OBS, THREE, SMALL, "torch")
+
     assert policy.adapt(np.array([[1], [2]])).tolist() == [1, 2]
-    masked = rlcatalog.build(MASKED, THREE, SMALL, "torch")
-    assert not masked.contract.checks_actions
 
 
 @pytest.fixture(scope="module")
-def own():
-    return rlcatalog.build(OBS, THREE, {**SMALL, "custom_action_dist": Own}, "torch")
+def custom_policy():
+    """A policy with a custom distribution for three actions."""
+    config = {**SMALL, "custom_action_dist": CustomCategorical}
+    return rlcatalog.build(OBS, THREE, config, "torch")
 
 
-@pytest.mark.parametrize("raw", [[[0], [2]], [[0.0], [2.0]], [[1], [1]]], ids=str)
-def test_choices_are_counted_from_zero(own, raw):
-    assert own.contract.checks_actions
-    own.contract.check_actions(np.array(raw), None)
+@pytest.mark.parametrize("raw_action", [[[0], [2]], [[0.0], [2.0]], [[1], [1]]], ids=str)
+def test_custom_dist_may_draw_choices_from_0_to_2(custom_policy, raw_action):
+    assert custom_policy.contract.checks_actions
+
+    custom_policy.contract.check_actions(np.array(raw_action), mask=None)
 
 
-@pytest.mark.parametrize(
-    ("raw", "problem"),
+outside_of_three = pytest.mark.parametrize(
+    ("raw_action", "found"),
     [
         ([[0], [3]], "3 in row 1"),
         ([[-1], [0]], "-1 in row 0"),
         ([[0], [0.5]], "0.5 in row 1"),
-        ([[np.nan], [0]], "nan"),
+        ([[np.nan], [0]], "nan in row 0"),
         ([[np.inf], [0]], "inf in row 0"),
         ([[3], [4]], "3 in row 0"),
     ],
 )
-def test_other_choices_are_outside(own, raw, problem):
-    match = (
-        "Own drew an action outside the action space: action: expected an integer from 0 to 2"
-        " for Discrete.*, found"
-    )
-    message = refused(f"{match} {problem}", own.contract.check_actions, np.array(raw), None)
+
+
+@outside_of_three
+def test_choice_outside_of_the_space_is_an_error(custom_policy, raw_action, found):
+    with pytest.raises(
+        ModelContractError, match="drew an action outside the action space"
+    ) as error:
+        custom_policy.contract.check_actions(np.array(raw_action), mask=None)
+
+    message = str(error.value)
+    assert message.startswith("CustomCategorical drew an action outside the action space: action:")
+    assert "expected an integer from 0 to 2 for Discrete" in message
+    assert f", found {found}" in message
     assert message.endswith("must return raw actions: choices count from 0.")
-    with pytest.raises(ModelContractError):
-        own.adapt(np.array(raw))
 
 
-def test_choices_in_range_need_no_conversion(own, monkeypatch):
-    monkeypatch.setattr(
-        own.action_codec, "adapt", lambda raw: pytest.fail("the actions were converted")
-    )
-    own.contract.check_actions(np.array([[0], [2]]), None)
+@outside_of_three
+def test_adapt_rejects_a_choice_outside_of_the_space(custom_policy, raw_action, found):
+    with pytest.raises(ModelContractError, match=f"found {found}"):
+        custom_policy.adapt(np.array(raw_action))
 
 
-def test_a_leaf_that_is_not_drawn_as_integers_is_checked_by_its_space(own, monkeypatch):
-    monkeypatch.setattr(own.action_codec, "whole", False)
-    own.contract.check_actions(np.array([[0], [2]]), None)
-    refused(
-        "expected finite numbers for Discrete.*, found nan in row 1",
-        own.contract.check_actions,
-        np.array([[0], [np.nan]]),
-        None,
-    )
-    refused(
-        "expected an action of the space for Discrete.*, found .*7.* in row 1",
-        own.contract.check_actions,
-        np.array([[0], [7]]),
-        None,
-    )
-    monkeypatch.setattr(own.action_codec, "clips", True)
-    # Its codec brings every number into the space.
-    own.contract.check_actions(np.array([[0], [7]]), None)
+def test_choices_are_checked_without_conversion(custom_policy, monkeypatch):
+    def adapt(raw_action):
+        pytest.fail("the actions were converted")
 
+    monkeypatch.setattr(custom_policy.action_codec, "adapt", adapt)
 
-@pytest.mark.parametrize("bounds", [(-1, 1), (-np.inf, np.inf)], ids=str)
-def test_numbers_are_finite(bounds):
-    space = spaces.Box(*bounds, (2,), np.float32)
-    contract = rlcatalog.build(
-        OBS, space, {**SMALL, "custom_action_dist": OwnGaussian}, "torch"
-    ).contract
-    # What goes beyond the bounds is clipped.
-    contract.check_actions(np.float32([[0, 5], [-7, 1]]), None)
-    for number in (np.nan, -np.inf):
-        refused(
-            f"OwnGaussian drew .*action: expected finite numbers for Box.*, found {number} in row"
-            " 1",
-            contract.check_actions,
-            np.float32([[0, 1], [0, number]]),
-            None,
-        )
-
-
-#: A Tuple whose middle and last parts are drawn by a plugin.
-PARTS = spaces.Tuple(
-    [THREE, spaces.MultiDiscrete([2, 4]), spaces.Box(0, 1, (1,)), spaces.Discrete(2)]
-)
+    custom_policy.contract.check_actions(np.array([[0], [2]]), mask=None)
 
 
 @pytest.fixture
-def parts(module):
-    module(Own=Own, OwnGaussian=OwnGaussian)
+def contract_of_other_codec(custom_policy, monkeypatch):
+    """The checks of a codec that does not demand integers, so that the space decides."""
+    monkeypatch.setattr(custom_policy.action_codec, "whole", False)
+    return custom_policy.contract
 
-    def only(kind):
+
+def test_space_may_accept_the_actions(contract_of_other_codec):
+    contract_of_other_codec.check_actions(np.array([[0], [2]]), mask=None)
+
+
+@pytest.mark.parametrize(
+    ("choice", "match"),
+    [
+        (np.nan, "expected finite numbers for Discrete.*, found nan in row 1"),
+        (7, "expected an action of the space for Discrete.*, found .*7.* in row 1"),
+    ],
+)
+def test_space_may_reject_the_actions(contract_of_other_codec, choice, match):
+    with pytest.raises(ModelContractError, match=match):
+        contract_of_other_codec.check_actions(np.array([[0], [choice]]), mask=None)
+
+
+def test_clipping_codec_accepts_any_number(contract_of_other_codec, custom_policy, monkeypatch):
+    monkeypatch.setattr(custom_policy.action_codec, "clips", True)
+
+    contract_of_other_codec.check_actions(np.array([[0], [7]]), mask=None)
+
+
+box_bounds = pytest.mark.parametrize("bound", [1, np.inf], ids=["bounded", "unbounded"])
+
+
+@box_bounds
+def test_custom_dist_may_draw_numbers_beyond_the_bounds(bound):
+    box = spaces.Box(-bound, bound, (2,), np.float32)
+    contract = build_contract(box, custom_action_dist=CustomGaussian)
+
+    contract.check_actions(np.float32([[0, 5], [-7, 1]]), mask=None)  # no error: they are clipped
+
+
+@box_bounds
+@pytest.mark.parametrize("number", [np.nan, -np.inf])
+def test_custom_dist_must_draw_finite_numbers(bound, number):
+    box = spaces.Box(-bound, bound, (2,), np.float32)
+    contract = build_contract(box, custom_action_dist=CustomGaussian)
+
+    with pytest.raises(ModelContractError, match="expected finite numbers for Box") as caught:
+        contract.check_actions(np.float32([[0, 1], [0, number]]), mask=None)
+
+    message = str(caught.value)
+    assert message.startswith("CustomGaussian drew ")
+    assert "action: expected finite numbers" in message
+    assert f", found {number} in row 1" in message
+
+
+# --- composite actions ----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def tuple_contract(module):
+    """The checks for a Tuple whose Discretes and Box are drawn by distributions of a plugin."""
+    module(CustomCategorical=CustomCategorical, CustomGaussian=CustomGaussian)
+
+    def match_kind(kind):
         def match(request):
-            fits = request.action is not None and request.action.kind == kind
-            return Match(Rank.SPECIFIC if fits else None, kind)
+            does_match = request.action is not None and request.action.kind == kind
+            return Match(Rank.SPECIFIC if does_match else None, kind)
 
         return match
 
-    specs = [
-        ActionDistSpec(
-            "numbers",
-            {"torch": "made_up_parts:OwnGaussian"},
-            "",
-            match=only("box"),
-            size=lambda action, config: 2,
-        ),
-        ActionDistSpec(
-            "own",
-            {"torch": "made_up_parts:Own"},
-            "",
-            match=only("discrete"),
-            size=lambda action, config: action.n,
-        ),
-    ]
-    point = PluginEntryPoint(plugin_of(rlcatalog_action_dists=specs), "acme-dists")
+    for_boxes = ActionDistSpec(
+        "numbers",
+        {"torch": "made_up_parts:CustomGaussian"},
+        "",
+        match=match_kind("box"),
+        size=lambda action, config: 2,
+    )
+    for_choices = ActionDistSpec(
+        "choices",
+        {"torch": "made_up_parts:CustomCategorical"},
+        "",
+        match=match_kind("discrete"),
+        size=lambda action, config: action.n,
+    )
+    plugin = plugin_of(rlcatalog_action_dists=[for_boxes, for_choices])
+    point = PluginEntryPoint(plugin, "acme-dists")
     catalog = isolated_catalog(*INSTALLED, point, prefer=["acme-dists"])
-    return rlcatalog.build(OBS, PARTS, SMALL, "torch", catalog=catalog)
-
-
-def test_each_part_is_checked_that_a_plugin_draws(parts):
-    sound = np.float32([[2, 1, 3, 0.5, 1], [0, 0, 0, -4, 0]])
-    parts.contract.check_actions(sound, None)
-    for column, number, who, where in (
-        (0, 3, "Own", r"action\[0\]: expected an integer from 0 to 2 for Discrete"),
-        (3, np.nan, "OwnGaussian", r"action\[2\]: expected finite numbers for Box"),
-        (4, 2, "Own", r"action\[3\]: expected an integer from 0 to 1 for Discrete"),
-    ):
-        raw = sound.copy()
-        raw[1, column] = number
-        message = refused(
-            f"^{who} drew .*: {where}.*, found {number}", parts.contract.check_actions, raw, None
-        )
-        assert "in row 1." in message
-    listed = sound.copy()
-    listed[1, 1:3] = 2, 4
-    parts.contract.check_actions(listed, None)  # a listed distribution drew it
-
-
-def test_plugins_of_a_distribution_are_named(parts, policy):
-    message = refused(
-        "must return one number per row", parts.contract.check_rows, torch.zeros(2, 1), 2, "entropy"
+    space = spaces.Tuple(
+        [
+            spaces.Discrete(3),
+            spaces.MultiDiscrete([2, 4]),
+            spaces.Box(0, 1, (1,)),
+            spaces.Discrete(2),
+        ]
     )
-    labels = "action_dist 'own' of acme-dists 1.0 with action_dist 'numbers' of acme-dists 1.0"
-    assert message.partition(" must")[0].endswith(f".entropy() ({labels})")
-    message = refused(
-        "must return one number per row",
-        policy.contract.check_rows,
-        torch.zeros(2, 1),
-        2,
-        "entropy",
-    )
-    assert message.partition(" must")[0].startswith(
-        "Categorical.entropy() (action_dist 'categorical' of rlcatalog-cat"
-    )
+    return rlcatalog.build(OBS, space, SMALL, "torch", catalog=catalog).contract
+
+
+def raw_actions(*, first=0, second=(0, 0), third=0.0, fourth=0):
+    """Return raw actions for two rows; the second has these parts of the tuple."""
+    return np.float32([[2, 1, 3, 0.5, 1], [first, *second, third, fourth]])
+
+
+def test_parts_of_a_tuple_may_have_all_values_of_their_spaces(tuple_contract):
+    # The third part is a Box from 0 to 1, to which numbers are clipped.
+    tuple_contract.check_actions(raw_actions(third=-4), mask=None)
+
+
+@pytest.mark.parametrize(
+    ("part", "value", "dist", "expected"),
+    [
+        (
+            "first",
+            3,
+            "CustomCategorical",
+            "action[0]: expected an integer from 0 to 2 for Discrete",
+        ),
+        ("third", np.nan, "CustomGaussian", "action[2]: expected finite numbers for Box"),
+        ("fourth", 2, "CustomCategorical", "action[3]: expected an integer from 0 to 1 for Disc"),
+    ],
+)
+def test_part_of_a_tuple_from_a_plugin_is_checked(tuple_contract, part, value, dist, expected):
+    with pytest.raises(ModelContractError) as caught:
+        tuple_contract.check_actions(raw_actions(**{part: value}), mask=None)
+
+    message = str(caught.value)
+    assert message.startswith(f"{dist} drew ")
+    assert f": {expected}" in message
+    assert f", found {value}" in message
+    assert "in row 1." in message
+
+
+def test_part_of_a_tuple_from_a_listed_dist_is_not_checked(tuple_contract):
+    # MultiDiscrete([2, 4]) has no choices 2 and 4.
+    tuple_contract.check_actions(raw_actions(second=(2, 4)), mask=None)
+
+
+def test_error_names_all_plugins_of_a_tuple_distribution(tuple_contract):
+    with pytest.raises(ModelContractError, match="must return one number per row") as caught:
+        tuple_contract.check_rows(torch.zeros(2, 1), 2, "entropy")
+
+    subject = str(caught.value).partition(" must")[0]
+    parts = "action_dist 'choices' of acme-dists 1.0 with action_dist 'numbers' of acme-dists 1.0"
+    assert subject.endswith(f".entropy() ({parts})")
+
+
+def test_error_names_the_package_of_a_listed_distribution(discrete_contract):
+    with pytest.raises(ModelContractError, match="must return one number per row") as caught:
+        discrete_contract.check_rows(torch.zeros(2, 1), 2, "entropy")
+
+    part = "action_dist 'categorical' of rlcatalog-cat"
+    assert str(caught.value).startswith(f"Categorical.entropy() ({part}")
+
+
+# --- masks ----------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
-def masked():
-    two = spaces.Tuple([THREE, spaces.Discrete(2)])
-    return rlcatalog.build(OBS, two, {**SMALL}, "torch")
+def pair_contract():
+    """The checks for pairs of a choice out of three and a choice out of two."""
+    return build_contract(spaces.Tuple([spaces.Discrete(3), spaces.Discrete(2)]))
 
 
-def test_forbidden_actions_are_named_with_what_is_allowed(masked):
-    check, mask = masked.contract.check_actions, np.array([[1, 1, 1, 1, 1], [0, 1, 1, 0, 1]], bool)
-    check(np.array([[0, 0], [1, 1]]), mask)
-    check(np.array([[0, 0], [2, 1]]), mask)
-    for raw in ([0, 1], [1, 0]):
-        with pytest.raises(ActionMaskError) as caught:
-            check(np.array([[0, 0], raw]), mask)
-        message = str(caught.value)
-        allowed = "{'action[0]': [1, 2], 'action[1]': [1]}"
-        assert message.startswith(
-            f"mask: row 1: the raw action {raw} was drawn, but the mask allows {allowed}. rlcatalog"
-        )
-        assert "(True or 1 allows); MultiActionDistribution" in message
-        assert "forward() or" not in message
-        # The outermost listed one alone.
-        assert "action_dist 'multi_action' of rlcatalog-multi-action" in message
-        assert "action_dist 'categorical'" not in message
-    with pytest.raises(ActionMaskError, match=r"mask: row 0: the raw action .0, 1. was drawn"):
-        check(np.array([[0, 1], [1, 1]]), mask[::-1])
-    check(np.array([[0, 0], [0, 0]]), None)
+#: The first row allows all pairs; the second allows the choices 1 and 2, and then only 1.
+PAIR_MASK = np.array([[1, 1, 1, 1, 1], [0, 1, 1, 0, 1]], bool)
 
 
-class Everything(Preprocessor):
-    """Shows the whole observation, also its mask."""
+@pytest.mark.parametrize("allowed_pair", [[1, 1], [2, 1]])
+def test_allowed_actions_are_accepted(pair_contract, allowed_pair):
+    pair_contract.check_actions(np.array([[0, 0], allowed_pair]), PAIR_MASK)
+
+
+def test_actions_are_accepted_without_a_mask(pair_contract):
+    pair_contract.check_actions(np.array([[0, 0], [0, 0]]), mask=None)
+
+
+@pytest.mark.parametrize("forbidden_pair", [[0, 1], [1, 0]], ids=["first-choice", "second-choice"])
+def test_forbidden_action_error_lists_the_allowed_ones(pair_contract, forbidden_pair):
+    with pytest.raises(ActionMaskError) as caught:
+        pair_contract.check_actions(np.array([[0, 0], forbidden_pair]), PAIR_MASK)
+
+    assert str(caught.value).startswith(
+        f"mask: row 1: the raw action {forbidden_pair} was drawn, but the mask allows"
+        " {'action[0]': [1, 2], 'action[1]': [1]}. rlcatalog"
+    )
+
+
+def test_forbidden_action_error_names_the_outermost_dist(pair_contract):
+    with pytest.raises(ActionMaskError) as caught:
+        pair_contract.check_actions(np.array([[0, 0], [0, 1]]), PAIR_MASK)
+
+    message = str(caught.value)
+    assert "(True or 1 allows); MultiActionDistribution" in message
+    assert "action_dist 'multi_action' of rlcatalog-multi-action" in message
+    assert "action_dist 'categorical'" not in message
+    # The model does not see the mask, so that it is not to blame.
+    assert "forward() or" not in message
+
+
+def test_forbidden_action_error_names_the_first_row(pair_contract):
+    second_row_first = PAIR_MASK[::-1]
+
+    with pytest.raises(
+        ActionMaskError, match=r"row 0: the raw action \[0, 1\] was drawn"
+    ) as caught:
+        pair_contract.check_actions(np.array([[0, 1], [1, 1]]), second_row_first)
+
+    assert str(caught.value).startswith("mask: row 0")
+
+
+class ShowsMask(Preprocessor):
+    """Shows the model the whole observation, including its mask."""
 
     def _init_shape(self, obs_space, options):
         return (5,)
@@ -424,17 +634,32 @@ class Everything(Preprocessor):
         return np.concatenate([observation["action_mask"], observation["x"]]).astype(np.float32)
 
 
-def test_model_that_sees_the_mask_is_checked_and_named_too(catalog):
-    catalog.register_preprocessor("everything", Everything)
-    config = {**SMALL, "custom_preprocessor": "everything"}
-    contract = rlcatalog.build(MASKED, THREE, config, "torch", catalog=catalog).contract
-    assert contract.checks_actions
+@pytest.fixture
+def contract_of_model_with_mask(catalog):
+    catalog.register_preprocessor("shows_mask", ShowsMask)
+    config = {**SMALL, "custom_preprocessor": "shows_mask"}
+    return rlcatalog.build(WITH_MASK, THREE, config, "torch", catalog=catalog).contract
+
+
+def test_model_that_sees_the_mask_is_checked(contract_of_model_with_mask):
+    contract = contract_of_model_with_mask
     mask = np.array([[1, 1, 1], [1, 0, 1]], bool)
+
+    assert contract.checks_actions
     contract.check_actions(np.array([[1], [2]]), mask)
-    # Listed distributions are checked with a mask only.
-    contract.check_actions(np.array([[7], [7]]), None)
-    with pytest.raises(
-        ActionMaskError,
-        match=r"^mask: row 1: .* \(.*\); FullyConnectedNetwork\.forward\(\) .* or Categorical",
-    ):
-        contract.check_actions(np.array([[1], [1]]), mask)
+
+
+def test_model_that_sees_the_mask_is_not_checked_without_it(contract_of_model_with_mask):
+    # There is no action 7, but a listed distribution is trusted to draw existing ones.
+    contract_of_model_with_mask.check_actions(np.array([[7], [7]]), mask=None)
+
+
+def test_forbidden_action_error_names_a_model_that_sees_the_mask(contract_of_model_with_mask):
+    mask = np.array([[1, 1, 1], [1, 0, 1]], bool)
+
+    with pytest.raises(ActionMaskError, match=r"^mask: row 1: ") as caught:
+        contract_of_model_with_mask.check_actions(np.array([[1], [1]]), mask)
+
+    message = str(caught.value)
+    assert "; FullyConnectedNetwork.forward() " in message
+    assert " or Categorical" in message
