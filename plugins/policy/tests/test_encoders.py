@@ -1,6 +1,4 @@
-"""Encoders: what they make of observations and masks, what a filter learns, and which hints they
-give.
-"""
+"""Encoders: encoded observations, filters, action masks, and hints about single observations."""
 
 from __future__ import annotations
 
@@ -14,12 +12,15 @@ from rlcatalog import Filter, FilterSpec, Preprocessor
 from rlcatalog.errors import ActionMaskError, NonFiniteError, ObservationError
 from rlcatalog_policy import Encoder, with_batch_hint
 
-TWO, THREE = spaces.Box(-1, 1, (2,), np.float32), spaces.Discrete(3)
-MASKED = spaces.Dict({"action_mask": spaces.MultiBinary(3), "x": TWO})
+TWO_NUMBERS = spaces.Box(-1, 1, (2,), np.float32)
+THREE_ACTIONS = spaces.Discrete(3)
+WITH_MASK = spaces.Dict({"action_mask": spaces.MultiBinary(3), "x": TWO_NUMBERS})
+#: Two observations.
+ROWS = np.float32([[0.5, -1], [0.25, 0]])
 
 
-class Doubling(Filter):
-    """Doubles observations, and notes from which rows it learned."""
+class DoublingFilter(Filter):
+    """Doubles observations, turns NaN into 0, and stores the rows from which it learned."""
 
     def __init__(self, preprocessor, options):
         super().__init__(preprocessor, options)
@@ -35,121 +36,206 @@ class Doubling(Filter):
 
 
 @pytest.fixture
-def encoder_of(catalog, module):
-    """Make an encoder: `encoder_of(space, config, filters=…)`."""
-    module(Doubling=Doubling)
-    catalog.register(FilterSpec("doubling", {"numpy": "made_up_parts:Doubling"}, "doubles"))
+def make_encoder(catalog, module):
+    """Make an encoder for a space: `make_encoder(space, config, filters=…)`."""
+    module(DoublingFilter=DoublingFilter)
+    catalog.register(FilterSpec("doubling", {"numpy": "made_up_parts:DoublingFilter"}, "doubles"))
 
     def make(space, config=None, **options):
-        return Encoder(catalog, catalog.resolve(space, THREE, config or {}, "torch"), **options)
+        resolution = catalog.resolve(space, THREE_ACTIONS, config or {}, "torch")
+        return Encoder(catalog, resolution, **options)
 
     return make
 
 
 @pytest.fixture
-def filtering(encoder_of):
-    return encoder_of(TWO, {"observation_filter": "doubling"}, filters=True)
+def plain_encoder(make_encoder):
+    """An encoder of two numbers, without filter and masks."""
+    return make_encoder(TWO_NUMBERS)
 
 
-ROWS = np.float32([[0.5, -1], [0.25, 0]])
+@pytest.fixture
+def doubling_encoder(make_encoder):
+    """An encoder of two numbers with a filter that doubles them."""
+    return make_encoder(TWO_NUMBERS, {"observation_filter": "doubling"}, filters=True)
 
 
-def observations(mask):
-    return {"action_mask": np.array(mask, np.int8), "x": ROWS}
+@pytest.fixture
+def mask_encoder(make_encoder):
+    """An encoder of two numbers with an action mask."""
+    return make_encoder(WITH_MASK)
+
+
+def batch_with_mask(mask):
+    """Return two observations with these masks."""
+    return {"action_mask": np.array(mask, np.int8), "x": np.float32([[0.5, -1], [0.25, 0]])}
+
+
+def obs_with_mask(mask):
+    return {"action_mask": np.array(mask, np.int8), "x": np.float32([0.5, -1])}
 
 
 # --- filters --------------------------------------------------------------------------------------
 
 
-def test_filter_is_made_on_request(encoder_of, filtering):
-    assert encoder_of(TWO, {"observation_filter": "doubling"}).filter is None
-    assert encoder_of(TWO, filters=True).filter is None
-    assert encoder_of(TWO, filters=True).space == encoder_of(TWO).space == TWO
-    assert type(filtering.filter) is Doubling
-    assert filtering.space == spaces.Box(-2, 2, (2,))
-    encoded, mask = filtering.encode_batch(ROWS)
-    np.testing.assert_array_equal(encoded, 2 * ROWS)
+def test_filter_is_only_created_on_request(make_encoder):
+    assert make_encoder(TWO_NUMBERS, {"observation_filter": "doubling"}).filter is None
+
+
+def test_filter_is_only_created_if_the_config_names_one(make_encoder):
+    encoder = make_encoder(TWO_NUMBERS, filters=True)
+
+    assert encoder.filter is None
+    assert encoder.space == TWO_NUMBERS
+
+
+def test_encoder_has_the_space_of_its_filter(doubling_encoder):
+    assert type(doubling_encoder.filter) is DoublingFilter
+    assert doubling_encoder.space == spaces.Box(-2, 2, (2,))
+
+
+def test_encode_batch_filters_observations(doubling_encoder):
+    encoded, mask = doubling_encoder.encode_batch(np.float32([[0.5, -1], [0.25, 0]]))
+
+    assert encoded.tolist() == [[1, -2], [0.5, 0]]
     assert mask is None
-    np.testing.assert_array_equal(encoder_of(TWO).encode_batch(ROWS)[0], ROWS)
-    np.testing.assert_array_equal(filtering.transform_batch(ROWS), ROWS)
+
+
+def test_encode_batch_without_filter_keeps_observations(plain_encoder):
+    encoded, _ = plain_encoder.encode_batch(ROWS)
+
+    np.testing.assert_array_equal(encoded, ROWS)
+
+
+def test_transform_batch_does_not_filter(doubling_encoder):
+    np.testing.assert_array_equal(doubling_encoder.transform_batch(ROWS), ROWS)
 
 
 @pytest.mark.parametrize(
     ("update", "learned"),
     [
-        (False, []),
-        (True, [ROWS.tolist()]),
-        (np.bool_(True), [ROWS.tolist()]),
-        (np.array([False, True]), [[[0.25, 0]]]),
-        (np.array([False, False]), []),
-        (np.array([True, True]), [ROWS.tolist()]),
-        ([True, False], [[[0.5, -1]]]),
+        pytest.param(False, [], id="false"),
+        pytest.param(True, [[[0.5, -1], [0.25, 0]]], id="true"),
+        pytest.param(np.bool_(True), [[[0.5, -1], [0.25, 0]]], id="numpy-true"),
+        pytest.param(np.array([False, True]), [[[0.25, 0]]], id="second-row"),
+        pytest.param(np.array([False, False]), [], id="no-row"),
+        pytest.param(np.array([True, True]), [[[0.5, -1], [0.25, 0]]], id="each-row"),
+        pytest.param([True, False], [[[0.5, -1]]], id="list"),
     ],
-    ids=str,
 )
-def test_filter_learns_from_the_rows_it_is_told(filtering, update, learned):
-    np.testing.assert_array_equal(filtering.filter_batch(ROWS, update), 2 * ROWS)
-    assert filtering.filter.learned == learned
+def test_filter_learns_from_the_selected_rows(doubling_encoder, update, learned):
+    encoded = np.float32([[0.5, -1], [0.25, 0]])
+
+    filtered = doubling_encoder.filter_batch(encoded, update)
+
+    assert filtered.tolist() == [[1, -2], [0.5, 0]]
+    assert doubling_encoder.filter.learned == learned
 
 
-def test_filter_does_not_hide_what_is_not_finite(encoder_of, filtering):
-    wrong = np.float32([[0, 0], [np.nan, 0]])
-    with pytest.raises(NonFiniteError, match=r"row 1 of 2: its observation .* NaN at obs\[0\]"):
-        filtering.encode_batch(wrong)
-    for encoder in (filtering, encoder_of(TWO)):
-        with pytest.raises(NonFiniteError, match="row 1 of 2"):
-            encoder.transform_batch(wrong)
-        with pytest.raises(NonFiniteError, match="row 0 of 1"):
-            encoder.encode(wrong[1])
-    encoded, _ = encoder_of(TWO).encode_batch(wrong)  # the step that follows checks it
+def test_nan_is_rejected_before_the_filter(doubling_encoder):
+    # The filter would turn the NaN into 0.
+    with pytest.raises(NonFiniteError, match=r"its observation .* NaN at obs\[0\]") as caught:
+        doubling_encoder.encode_batch(np.float32([[0, 0], [np.nan, 0]]))
+
+    assert "row 1 of 2: its observation" in str(caught.value)
+
+
+@pytest.mark.parametrize("encoder", ["plain_encoder", "doubling_encoder"])
+def test_transform_batch_rejects_nan(request, encoder):
+    with pytest.raises(NonFiniteError, match="row 1 of 2"):
+        request.getfixturevalue(encoder).transform_batch(np.float32([[0, 0], [np.nan, 0]]))
+
+
+@pytest.mark.parametrize("encoder", ["plain_encoder", "doubling_encoder"])
+def test_encode_rejects_nan(request, encoder):
+    encoder = request.getfixturevalue(encoder)
+    encoder.encode(np.float32([0, 0]))  # only the first observation is compared with its space
+
+    with pytest.raises(NonFiniteError, match="row 0 of 1"):
+        encoder.encode(np.float32([np.nan, 0]))
+
+
+def test_encode_batch_without_filter_passes_nan_on(plain_encoder):
+    encoded, _ = plain_encoder.encode_batch(np.float32([[0, 0], [np.nan, 0]]))
+
+    # The policy, which acts on it, rejects it.
     assert np.isnan(encoded[1, 0])
 
 
-# --- masks ----------------------------------------------------------------------------------------
+# --- masks in observations ------------------------------------------------------------------------
 
 
-def test_mask_is_taken_from_observations_or_from_elsewhere(encoder_of):
-    encoder = encoder_of(MASKED)
-    assert encoder.mask_apart
-    assert set(encoder.seen(observations([[1, 0, 1]] * 2))) == {"x"}
-    own = [[1, 0, 1], [0, 1, 0]]
-    encoded, mask = encoder.encode_batch(observations(own))
+def test_mask_is_removed_from_what_the_preprocessor_sees(mask_encoder):
+    batch = batch_with_mask([[1, 0, 1], [1, 0, 1]])
+
+    assert mask_encoder.mask_apart
+    assert set(mask_encoder.seen(batch)) == {"x"}
+
+
+def test_mask_is_taken_from_the_observations(mask_encoder):
+    encoded, mask = mask_encoder.encode_batch(batch_with_mask([[1, 0, 1], [0, 1, 0]]))
+
+    np.testing.assert_array_equal(encoded, ROWS)
     assert mask.dtype == np.bool_
-    assert mask.tolist() == np.array(own, bool).tolist()
-    assert encoder.encode_batch([{"action_mask": np.ones(3, np.int8), "x": row} for row in ROWS])[
-        1
-    ].all()
-    other = [[0, 0, 1], [1, 0, 0]]
-    given, mask = encoder.encode_batch(observations(own), np.array(other))
-    assert mask.tolist() == np.array(other, bool).tolist()
-    np.testing.assert_array_equal(given, encoded)
-    # a mask from elsewhere is all that counts: what the observations have there is not looked at
-    assert (
-        encoder.encode_batch(observations([[0, 0, 0], [0, 0, 0]]), np.array(other))[1].tolist()
-        == mask.tolist()
-    )
+    assert mask.tolist() == [[True, False, True], [False, True, False]]
+
+
+def test_mask_is_taken_from_a_list_of_observations(mask_encoder):
+    _, mask = mask_encoder.encode_batch([obs_with_mask([1, 1, 1]), obs_with_mask([1, 0, 1])])
+
+    assert mask.tolist() == [[True, True, True], [True, False, True]]
+
+
+@pytest.mark.parametrize(
+    "own_mask",
+    [[[1, 0, 1], [0, 1, 0]], [[0, 0, 0], [0, 0, 0]]],
+    ids=["valid", "forbids-everything"],
+)
+def test_passed_mask_replaces_the_one_in_observations(mask_encoder, own_mask):
+    passed_mask = np.array([[0, 0, 1], [1, 0, 0]])
+
+    encoded, mask = mask_encoder.encode_batch(batch_with_mask(own_mask), passed_mask)
+
+    np.testing.assert_array_equal(encoded, ROWS)
+    assert mask.tolist() == [[False, False, True], [True, False, False]]
+
+
+def test_mask_that_forbids_everything_is_an_error(mask_encoder):
     with pytest.raises(ActionMaskError, match="row 1 allows no action"):
-        encoder.encode_batch(observations([[1, 0, 0], [0, 0, 0]]))
-    for wrong in (np.ones((1, 3)), np.ones((3, 3)), np.ones((2, 4))):
-        with pytest.raises(ActionMaskError, match=r"expected shape \(2, 3\)"):
-            encoder.encode_batch(observations(own), wrong)
-    with pytest.raises(ActionMaskError, match=r"expected shape \(2, 3\); found shape \(1, 3\)"):
-        encoder.encode_batch(observations([[1, 0, 1]]))
+        mask_encoder.encode_batch(batch_with_mask([[1, 0, 0], [0, 0, 0]]))
 
 
-def test_observation_without_a_mask_takes_one(encoder_of):
-    encoder = encoder_of(TWO)
-    assert not encoder.mask_apart
-    assert encoder.seen(ROWS) is ROWS
-    assert encoder.encode_batch(ROWS)[1] is None
-    assert encoder.encode_batch(ROWS, np.array([[0, 1, 1], [1, 0, 0]]))[1].tolist() == [
-        [False, True, True],
-        [True, False, False],
-    ]
+@pytest.mark.parametrize("shape", [(1, 3), (3, 3), (2, 4)], ids=str)
+def test_passed_mask_of_another_shape_is_an_error(mask_encoder, shape):
+    batch = batch_with_mask([[1, 0, 1], [0, 1, 0]])
+
+    with pytest.raises(ActionMaskError, match=r"expected shape \(2, 3\)"):
+        mask_encoder.encode_batch(batch, np.ones(shape))
 
 
-class X(Preprocessor):
-    """Shows only the entry `x` of observations whose mask is left to the policy."""
+def test_mask_in_observations_has_a_row_for_each(mask_encoder):
+    mask_of_one_row = [[1, 0, 1]]
+
+    with pytest.raises(ActionMaskError, match=r"\(2, 3\); found shape \(1, 3\)") as caught:
+        mask_encoder.encode_batch(batch_with_mask(mask_of_one_row))
+
+    assert "expected shape (2, 3); found" in str(caught.value)
+
+
+def test_observations_without_mask_have_none(plain_encoder):
+    assert not plain_encoder.mask_apart
+    assert plain_encoder.seen(ROWS) is ROWS
+    assert plain_encoder.encode_batch(ROWS)[1] is None
+
+
+def test_mask_may_be_passed_for_observations_without_mask(plain_encoder):
+    _, mask = plain_encoder.encode_batch(ROWS, np.array([[0, 1, 1], [1, 0, 0]]))
+
+    assert mask.tolist() == [[False, True, True], [True, False, False]]
+
+
+class ReadsMask(Preprocessor):
+    """Is given the mask, but encodes only the entry `x`."""
 
     def _init_shape(self, obs_space, options):
         return (2,)
@@ -159,82 +245,159 @@ class X(Preprocessor):
         return np.asarray(observation["x"], np.float32)
 
 
-def test_preprocessor_that_sees_the_mask_is_given_it(catalog):
-    catalog.register_preprocessor("x", X)
-    config = {"custom_preprocessor": "x"}
-    encoder = Encoder(catalog, catalog.resolve(MASKED, THREE, config, "torch"))
-    encoded, mask = encoder.encode_batch(observations([[1, 0, 1], [0, 1, 0]]))
+@pytest.fixture
+def encoder_that_reads_mask(catalog):
+    """An encoder whose preprocessor asserts that it is given the mask."""
+    catalog.register_preprocessor("reads_mask", ReadsMask)
+    config = {"custom_preprocessor": "reads_mask"}
+    return Encoder(catalog, catalog.resolve(WITH_MASK, THREE_ACTIONS, config, "torch"))
+
+
+def test_custom_preprocessor_is_given_the_mask(encoder_that_reads_mask):
+    obs = obs_with_mask([1, 1, 1])
+
+    assert not encoder_that_reads_mask.mask_apart
+    assert encoder_that_reads_mask.seen(obs) is obs
+
+
+def test_mask_counts_even_if_a_preprocessor_sees_it(encoder_that_reads_mask):
+    batch = batch_with_mask([[1, 0, 1], [0, 1, 0]])
+
+    encoded, mask = encoder_that_reads_mask.encode_batch(batch)
+
     np.testing.assert_array_equal(encoded, ROWS)
     assert mask.tolist() == [[True, False, True], [False, True, False]]
-    one = {"action_mask": np.ones(3, np.int8), "x": ROWS[0]}
-    assert not encoder.mask_apart
-    assert encoder.seen(one) is one
 
 
-def test_mask_of_one_observation(encoder_of):
-    encoder = encoder_of(MASKED)
-    one, nothing = (
-        {"action_mask": np.array(mask, np.int8), "x": ROWS[0]} for mask in ([1, 0, 1], [0, 0, 0])
-    )
-    for over in (False, True):
-        assert encoder.mask_of(one, over=over).tolist() == [True, False, True]
-        assert encoder.mask_of(one, np.array([0, 1, 0]), over=over).tolist() == [True, False, True]
-    assert encoder.mask_of(nothing, over=True).tolist() == [True, True, True]
-    for call in (lambda: encoder.mask_of(nothing), lambda: encoder.mask_of(nothing, over=False)):
-        with pytest.raises(ActionMaskError, match="row 0 allows no action"):
-            call()
-    apart = encoder_of(TWO)
-    assert apart.mask_of(ROWS[0], np.array([0, 1, 0])).tolist() == [False, True, False]
-    assert apart.mask_of(ROWS[0], np.zeros(3), over=True).all()
+# --- the mask of one observation ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("passed_mask", [None, np.array([0, 1, 0])], ids=["none", "passed"])
+@pytest.mark.parametrize("over", [False, True], ids=["running", "over"])
+def test_mask_of_an_observation_is_its_own(mask_encoder, passed_mask, over):
+    mask = mask_encoder.mask_of(obs_with_mask([1, 0, 1]), passed_mask, over=over)
+
+    assert mask.tolist() == [True, False, True]
+
+
+def test_mask_of_an_observation_without_one_is_the_passed(plain_encoder):
+    mask = plain_encoder.mask_of(ROWS[0], np.array([0, 1, 0]))
+
+    assert mask.tolist() == [False, True, False]
+
+
+def test_mask_that_forbids_everything_allows_all_at_the_end(mask_encoder):
+    mask = mask_encoder.mask_of(obs_with_mask([0, 0, 0]), over=True)
+
+    assert mask.tolist() == [True, True, True]
+
+
+def test_passed_mask_that_forbids_everything_allows_all_at_the_end(plain_encoder):
+    mask = plain_encoder.mask_of(ROWS[0], np.array([0, 0, 0]), over=True)
+
+    assert mask.tolist() == [True, True, True]
+
+
+@pytest.mark.parametrize("options", [{}, {"over": False}], ids=["default", "over=False"])
+def test_mask_of_an_observation_allows_an_action(mask_encoder, options):
+    with pytest.raises(ActionMaskError, match="row 0 allows no action"):
+        mask_encoder.mask_of(obs_with_mask([0, 0, 0]), **options)
+
+
+def test_passed_mask_of_an_observation_allows_an_action(plain_encoder):
     with pytest.raises(ActionMaskError, match="allows no action"):
-        apart.mask_of(ROWS[0], np.zeros(3))
+        plain_encoder.mask_of(ROWS[0], np.array([0, 0, 0]))
 
 
-def test_masks_of_encoded_observations_stay_what_they_are(encoder_of):
-    encoder, mask = encoder_of(TWO), np.array([[1, 0, 1], [0, 1, 0]])
-    assert encoder.resolve_mask(ROWS) is None
-    for given in (mask, mask.tolist(), list(mask)):
-        matrix = encoder.resolve_mask(ROWS, given)
-        assert matrix.dtype == np.bool_
-        assert matrix.tolist() == mask.astype(bool).tolist()
-    for convert in (torch.as_tensor, tf.convert_to_tensor):
-        tensor = convert(mask.astype(bool))
-        assert encoder.resolve_mask(convert(ROWS), tensor) is tensor
-        for wrong in (mask[:1], mask[:, :2]):
-            with pytest.raises(
-                ActionMaskError, match=r"^mask: expected shape \(2, 3\), as Policy\.action_mask"
-            ):
-                encoder.resolve_mask(convert(ROWS), convert(wrong))
-    for wrong in (mask[:1], mask[:, :2], mask[:1].tolist()):
-        with pytest.raises(ActionMaskError, match=r"expected shape \(2, 3\); found shape"):
-            encoder.resolve_mask(ROWS, wrong)
-    for wrong in (ROWS[0], ROWS[:, :1], ROWS[None]):
-        with pytest.raises(
-            ObservationError, match=r"^expected encoded observations of shape \[B, 2\]"
-        ):
-            encoder.resolve_mask(wrong)
+# --- masks of encoded observations ----------------------------------------------------------------
+
+
+def test_encoded_observations_need_no_mask(plain_encoder):
+    assert plain_encoder.resolve_mask(ROWS) is None
+
+
+@pytest.mark.parametrize(
+    "mask",
+    [
+        pytest.param(np.array([[1, 0, 1], [0, 1, 0]]), id="array"),
+        pytest.param([[1, 0, 1], [0, 1, 0]], id="list"),
+        pytest.param([np.array([1, 0, 1]), np.array([0, 1, 0])], id="list-of-arrays"),
+    ],
+)
+def test_mask_of_encoded_observations_becomes_booleans(plain_encoder, mask):
+    matrix = plain_encoder.resolve_mask(ROWS, mask)
+
+    assert matrix.dtype == np.bool_
+    assert matrix.tolist() == [[True, False, True], [False, True, False]]
+
+
+to_tensors = pytest.mark.parametrize(
+    "to_tensor", [torch.as_tensor, tf.convert_to_tensor], ids=["torch", "tf"]
+)
+
+
+@to_tensors
+def test_mask_tensor_stays_a_tensor(plain_encoder, to_tensor):
+    mask = to_tensor(np.array([[True, False, True], [False, True, False]]))
+
+    assert plain_encoder.resolve_mask(to_tensor(ROWS), mask) is mask
+
+
+wrong_shapes = pytest.mark.parametrize("shape", [(1, 3), (2, 2)], ids=["rows", "columns"])
+
+
+@to_tensors
+@wrong_shapes
+def test_mask_tensor_of_another_shape_is_an_error(plain_encoder, to_tensor, shape):
+    mask = to_tensor(np.ones(shape, bool))
+
+    with pytest.raises(ActionMaskError, match=r"^mask: expected shape \(2, 3\), as Pol") as caught:
+        plain_encoder.resolve_mask(to_tensor(ROWS), mask)
+
+    assert "as Policy.action_mask" in str(caught.value)
+
+
+@pytest.mark.parametrize("as_list", [False, True], ids=["array", "list"])
+@wrong_shapes
+def test_mask_array_of_another_shape_is_an_error(plain_encoder, shape, as_list):
+    mask = np.ones(shape, bool)
+    if as_list:
+        mask = mask.tolist()
+
+    with pytest.raises(ActionMaskError, match=r"expected shape \(2, 3\); found shape"):
+        plain_encoder.resolve_mask(ROWS, mask)
+
+
+@pytest.mark.parametrize("shape", [(2,), (2, 1), (1, 2, 2)], ids=str)
+def test_encoded_observations_of_another_shape_are_an_error(plain_encoder, shape):
+    with pytest.raises(ObservationError, match=r"encoded observations of shape \[B, 2\]") as caught:
+        plain_encoder.resolve_mask(np.zeros(shape, np.float32))
+
+    assert str(caught.value).startswith("expected encoded observations")
 
 
 # --- hints ----------------------------------------------------------------------------------------
 
 
-def test_single_observation_gets_a_hint_and_others_get_none(encoder_of):
-    preprocessor = encoder_of(TWO).preprocessor
-    hint = " This is a single observation: pass a batch of one, [obs]."
-    for kind in (ObservationError, ActionMaskError):
-        for obs, end in ((ROWS[0], hint), (ROWS, ""), ("text", ""), (None, "")):
-            error = kind("wrong.")
-            assert with_batch_hint(error, preprocessor, obs) is error
-            assert str(error) == f"wrong.{end}"
-    for call in (encoder_of(TWO).encode_batch, encoder_of(TWO).transform_batch):
-        with pytest.raises(ObservationError, match=r"This is a single observation"):
-            call(ROWS[0])
-        with pytest.raises(ObservationError) as caught:
-            call("text")
-        assert "single observation" not in str(caught.value)
+@pytest.mark.parametrize("error_class", [ObservationError, ActionMaskError])
+def test_single_observation_gets_a_hint(plain_encoder, error_class):
+    error = error_class("wrong.")
+    single_obs = np.float32([0.5, -1])
+
+    assert with_batch_hint(error, plain_encoder.preprocessor, single_obs) is error
+    assert str(error) == "wrong. This is a single observation: pass a batch of one, [obs]."
 
 
-class Exits(Preprocessor):
+@pytest.mark.parametrize("error_class", [ObservationError, ActionMaskError])
+@pytest.mark.parametrize("obs", [ROWS, "text", None], ids=["batch", "text", "none"])
+def test_other_values_get_no_hint(plain_encoder, error_class, obs):
+    error = error_class("wrong.")
+
+    assert with_batch_hint(error, plain_encoder.preprocessor, obs) is error
+    assert str(error) == "wrong."
+
+
+class ExitingPreprocessor(Preprocessor):
     """Raises what no check should raise."""
 
     def _init_shape(self, obs_space, options):
@@ -247,6 +410,27 @@ class Exits(Preprocessor):
         raise SystemExit
 
 
-def test_check_that_fails_in_any_way_gives_no_hint():
+def test_check_that_exits_gives_no_hint():
     error = ObservationError("wrong.")
-    assert str(with_batch_hint(error, Exits(TWO, {}), ROWS[0])) == "wrong."
+
+    with_batch_hint(error, ExitingPreprocessor(TWO_NUMBERS, {}), ROWS[0])
+
+    assert str(error) == "wrong."
+
+
+@pytest.mark.parametrize("method", ["encode_batch", "transform_batch"])
+def test_methods_for_batches_hint_at_a_single_observation(plain_encoder, method):
+    encode = getattr(plain_encoder, method)
+
+    with pytest.raises(ObservationError, match="This is a single observation"):
+        encode(np.float32([0.5, -1]))
+
+
+@pytest.mark.parametrize("method", ["encode_batch", "transform_batch"])
+def test_methods_for_batches_give_no_hint_about_text(plain_encoder, method):
+    encode = getattr(plain_encoder, method)
+
+    with pytest.raises(ObservationError) as caught:
+        encode("text")
+
+    assert "single observation" not in str(caught.value)

@@ -1,6 +1,6 @@
-"""A stepper acts in several environments at once and restarts the memory where an episode ends.
+"""Steppers, which act in several environments at once and restart the memory where an episode ends.
 
-A model with a counter shows which observation and which memory each row used.
+The outputs of the model `ReportsInputs` show which observation, memory and reward each row used.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ TWO = spaces.Discrete(2)
 MASKED = spaces.Dict({"action_mask": spaces.MultiBinary(2), "x": OBS})
 
 
-class Counter(TorchModelV2):
-    """Returns the steps since the episode began and the observation as its outputs.
+class ReportsInputs(TorchModelV2):
+    """Returns what it sees: the steps since the episode began, the observation, the last reward.
 
-    The value is 10,000 · last reward + 100 · steps + observation, so that its digits show all three
-    (see `value_of`).
+    The two inputs of the distribution are the steps and the observation. The digits of the value
+    show all three (see `check_step`).
     """
 
     def __init__(self, *arguments):
@@ -40,9 +40,10 @@ class Counter(TorchModelV2):
         return [torch.zeros(1)]
 
     def forward(self, input_dict, state, seq_lens):
-        age, obs = state[0][:, 0], input_dict["obs_flat"][:, -1]
-        self.value = (100 * age + obs + 1e4 * input_dict["reward"]) * self.scale
-        return torch.stack([age, obs], 1) * self.scale, [state[0] + 1]
+        steps = state[0][:, 0]
+        obs = input_dict["obs_flat"][:, -1]
+        self.value = (100 * steps + obs + 10_000 * input_dict["reward"]) * self.scale
+        return torch.stack([steps, obs], 1) * self.scale, [state[0] + 1]
 
     def value_function(self):
         return self.value
@@ -66,8 +67,8 @@ def build_policy(model, *, space=OBS):
 
 @pytest.fixture(scope="module")
 def policy():
-    """A policy that counts the steps of each episode."""
-    return build_policy(Counter)
+    """A policy whose outputs show what it sees, such as the steps of each episode."""
+    return build_policy(ReportsInputs)
 
 
 @pytest.fixture(scope="module")
@@ -80,77 +81,85 @@ def obs_of(*numbers):
     return np.float32(numbers)[:, None]
 
 
-def value_of(*, obs, steps, reward):
-    """Return the value that `Counter` computes."""
-    return 10_000 * reward + 100 * steps + obs
+def check_step(step, *, steps, acts_on, values, rewards=(0, 0)):
+    """Check what the model saw in each row.
 
-
-def check_step(step, *, steps, acts_on, values):
-    """Compare, row by row, the counter, the observation that was acted on, and the value."""
+    Args:
+        step: The result of a step.
+        steps: The number of steps that each episode has taken before.
+        acts_on: The observations that the actions are for.
+        values: The observations that the values are of.
+        rewards: The last rewards, 0 at the beginning of an episode.
+    """
     assert step.dist_inputs[:, 0].tolist() == steps
     assert step.dist_inputs[:, 1].tolist() == acts_on
-    assert step.value.tolist() == values
+    expected_values = [
+        10_000 * reward + 100 * count + obs
+        for reward, count, obs in zip(rewards, steps, values, strict=True)
+    ]
+    assert step.value.tolist() == expected_values
 
 
 # --- ends of episodes -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("mode", ["same_step", "disabled"])
-def test_same_step_mode_restarts_at_the_given_observation(policy, mode):
+def test_step_counts_steps_and_passes_rewards_on(policy, mode):
     stepper = policy.stepper(2, mode)
-    check_step(stepper.step(obs_of(1, 2)), steps=[0, 0], acts_on=[1, 2], values=[1, 2])
+
+    step = stepper.step(obs_of(1, 2))
+    check_step(step, steps=[0, 0], acts_on=[1, 2], values=[1, 2])
 
     step = stepper.step(obs_of(3, 4), prev_reward=[5, 6])
-    check_step(
-        step,
-        steps=[1, 1],
-        acts_on=[3, 4],
-        values=[value_of(obs=3, steps=1, reward=5), value_of(obs=4, steps=1, reward=6)],
-    )
+    check_step(step, steps=[1, 1], acts_on=[3, 4], values=[3, 4], rewards=[5, 6])
+
+
+@pytest.mark.parametrize("mode", ["same_step", "disabled"])
+def test_same_step_mode_restarts_at_the_given_observation(policy, mode):
+    stepper = policy.stepper(2, mode)
+    stepper.step(obs_of(3, 4))
 
     # The first episode is over, and 5 is the first observation of the next one.
-    step = stepper.step(obs_of(5, 6), done=[True, False], prev_reward=[5, 6])
-    check_step(step, steps=[0, 2], acts_on=[5, 6], values=[5, value_of(obs=6, steps=2, reward=6)])
+    step = stepper.step(obs_of(5, 6), done=[True, False], prev_reward=[8, 9])
+    check_step(step, steps=[0, 1], acts_on=[5, 6], values=[5, 6], rewards=[0, 9])
 
-    step = stepper.step(obs_of(7, 8), done=np.array([0, 0]), prev_reward=[1, 2])
-    check_step(
-        step,
-        steps=[1, 3],
-        acts_on=[7, 8],
-        values=[value_of(obs=7, steps=1, reward=1), value_of(obs=8, steps=3, reward=2)],
-    )
+    step = stepper.step(obs_of(7, 8), done=[False, False], prev_reward=[1, 2])
+    check_step(step, steps=[1, 2], acts_on=[7, 8], values=[7, 8], rewards=[1, 2])
+
+
+@pytest.mark.parametrize("mode", ["same_step", "disabled"])
+def test_done_may_be_an_array_of_0_and_1(policy, mode):
+    stepper = policy.stepper(2, mode)
+    stepper.step(obs_of(3, 4))
+
+    step = stepper.step(obs_of(5, 6), done=np.array([1, 0]), prev_reward=[0, 0])
+    check_step(step, steps=[0, 1], acts_on=[5, 6], values=[5, 6])
+
+    step = stepper.step(obs_of(7, 8), done=np.array([0, 0]), prev_reward=[0, 0])
+    check_step(step, steps=[1, 2], acts_on=[7, 8], values=[7, 8])
 
 
 def test_next_step_mode_restarts_one_step_after_the_end(policy):
     stepper = policy.stepper(2, "next_step")
-    check_step(stepper.step(obs_of(1, 2)), steps=[0, 0], acts_on=[1, 2], values=[1, 2])
+    stepper.step(obs_of(1, 2))
 
-    # The first episode ends with the observation 3. Its row acts once more on 1, in vain, but its
-    # value belongs to 3.
+    # The first episode ends with the observation 3. The environment ignores the next action of this
+    # row, so that it acts on 1 again, but its value is that of 3.
     step = stepper.step(obs_of(3, 4), done=[True, False], prev_reward=[5, 6])
-    check_step(
-        step,
-        steps=[1, 1],
-        acts_on=[1, 4],
-        values=[value_of(obs=3, steps=1, reward=5), value_of(obs=4, steps=1, reward=6)],
-    )
+    check_step(step, steps=[1, 1], acts_on=[1, 4], values=[3, 4], rewards=[5, 6])
 
     # The environment has reset: 5 is the first observation of the next episode.
     step = stepper.step(obs_of(5, 6), done=[False, False], prev_reward=[7, 8])
-    check_step(step, steps=[0, 2], acts_on=[5, 6], values=[5, value_of(obs=6, steps=2, reward=8)])
+    check_step(step, steps=[0, 2], acts_on=[5, 6], values=[5, 6], rewards=[0, 8])
 
 
 def test_next_step_mode_restarts_all_rows(policy):
     stepper = policy.stepper(2, "next_step")
     stepper.step(obs_of(5, 6))
 
+    # Both rows act on their last observations again; 7 and 8 have the values.
     step = stepper.step(obs_of(7, 8), done=[True, True], prev_reward=[1, 1])
-    check_step(
-        step,
-        steps=[1, 1],
-        acts_on=[5, 6],
-        values=[value_of(obs=7, steps=1, reward=1), value_of(obs=8, steps=1, reward=1)],
-    )
+    check_step(step, steps=[1, 1], acts_on=[5, 6], values=[7, 8], rewards=[1, 1])
 
     step = stepper.step(obs_of(9, 10), prev_reward=[1, 1])
     check_step(step, steps=[0, 0], acts_on=[9, 10], values=[9, 10])
@@ -161,13 +170,14 @@ def test_next_step_mode_with_two_ends_in_a_row_keeps_observation(policy):
     stepper.step(obs_of(1))
 
     step = stepper.step(obs_of(2), done=[True], prev_reward=[0])
-    check_step(step, steps=[1], acts_on=[1], values=[value_of(obs=2, steps=1, reward=0)])
+    check_step(step, steps=[1], acts_on=[1], values=[2], rewards=[0])
 
+    # The next episode ends with its first observation, 3.
     step = stepper.step(obs_of(3), done=[True], prev_reward=[0])
-    check_step(step, steps=[0], acts_on=[1], values=[3])
+    check_step(step, steps=[0], acts_on=[1], values=[3], rewards=[0])
 
     step = stepper.step(obs_of(4), prev_reward=[0])
-    check_step(step, steps=[0], acts_on=[4], values=[4])
+    check_step(step, steps=[0], acts_on=[4], values=[4], rewards=[0])
 
 
 def test_next_step_mode_acts_on_a_first_observation_that_is_done(policy):
@@ -177,7 +187,7 @@ def test_next_step_mode_acts_on_a_first_observation_that_is_done(policy):
     check_step(step, steps=[0, 0], acts_on=[1, 2], values=[1, 2])
 
     step = stepper.step(obs_of(3, 4), prev_reward=[0, 0])
-    check_step(step, steps=[0, 1], acts_on=[3, 4], values=[3, value_of(obs=4, steps=1, reward=0)])
+    check_step(step, steps=[0, 1], acts_on=[3, 4], values=[3, 4])
 
 
 # --- resetting and states -------------------------------------------------------------------------
@@ -198,11 +208,7 @@ def test_reset_restarts_the_given_rows(policy, rows, steps):
     stepper.reset(rows)
 
     step = stepper.step(obs_of(3, 4), prev_reward=[0, 0])
-    values = [
-        value_of(obs=3, steps=steps[0], reward=0),
-        value_of(obs=4, steps=steps[1], reward=0),
-    ]
-    check_step(step, steps=steps, acts_on=[3, 4], values=values)
+    check_step(step, steps=steps, acts_on=[3, 4], values=[3, 4])
 
 
 def test_reset_without_rows_restarts_all(policy):
@@ -211,7 +217,8 @@ def test_reset_without_rows_restarts_all(policy):
 
     stepper.reset()
 
-    check_step(stepper.step(obs_of(3, 4)), steps=[0, 0], acts_on=[3, 4], values=[3, 4])
+    step = stepper.step(obs_of(3, 4))
+    check_step(step, steps=[0, 0], acts_on=[3, 4], values=[3, 4])
 
 
 @pytest.fixture(scope="module")
@@ -222,16 +229,10 @@ def state_after_three_steps(policy):
     return stepper.state
 
 
-def check_continues_after_three_steps(step):
-    """The step acted on the observations 5 and 6 in the fourth step of both episodes."""
-    values = [value_of(obs=5, steps=3, reward=0), value_of(obs=6, steps=3, reward=0)]
-    check_step(step, steps=[3, 3], acts_on=[5, 6], values=values)
-
-
 def test_state_of_a_stepper_is_a_state_of_act(policy, state_after_three_steps):
     step = policy.act(obs_of(5, 6), state_after_three_steps, prev_reward=[0, 0])
 
-    check_continues_after_three_steps(step)
+    check_step(step, steps=[3, 3], acts_on=[5, 6], values=[5, 6])
 
 
 def test_state_can_be_set_on_a_new_stepper(policy, state_after_three_steps):
@@ -239,19 +240,22 @@ def test_state_can_be_set_on_a_new_stepper(policy, state_after_three_steps):
 
     stepper.state = state_after_three_steps
 
-    check_continues_after_three_steps(stepper.step(obs_of(5, 6), prev_reward=[0, 0]))
+    step = stepper.step(obs_of(5, 6), prev_reward=[0, 0])
+    check_step(step, steps=[3, 3], acts_on=[5, 6], values=[5, 6])
 
 
 @pytest.mark.parametrize("rows", [None, [0, 1], [0]], ids=["all", "both", "ended-row"])
 def test_state_set_after_reset_is_not_restarted_again(policy, state_after_three_steps, rows):
     stepper = policy.stepper(2, "next_step")
     stepper.step(obs_of(1, 2), prev_reward=[0, 0])
+    # Without the reset, the next step would restart the first row.
     stepper.step(obs_of(1, 2), done=[True, False], prev_reward=[0, 0])
     stepper.reset(rows)
 
     stepper.state = state_after_three_steps
 
-    check_continues_after_three_steps(stepper.step(obs_of(5, 6), prev_reward=[0, 0]))
+    step = stepper.step(obs_of(5, 6), prev_reward=[0, 0])
+    check_step(step, steps=[3, 3], acts_on=[5, 6], values=[5, 6])
 
 
 def test_state_set_after_an_end_is_restarted_in_that_row(policy, state_after_three_steps):
@@ -262,27 +266,54 @@ def test_state_set_after_an_end_is_restarted_in_that_row(policy, state_after_thr
     stepper.state = state_after_three_steps
 
     step = stepper.step(obs_of(5, 6), prev_reward=[0, 0])
-    check_step(step, steps=[0, 3], acts_on=[5, 6], values=[5, value_of(obs=6, steps=3, reward=0)])
+    check_step(step, steps=[0, 3], acts_on=[5, 6], values=[5, 6])
 
 
 # --- models without a memory ----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("mode", "acts_on"), [("next_step", [1, 4]), ("same_step", [3, 4])])
-def test_stepper_of_a_memoryless_model_has_no_state(memoryless_policy, mode, acts_on):
+@pytest.mark.parametrize(
+    ("mode", "acts_on"),
+    [
+        pytest.param("next_step", [1, 4], id="next_step"),  # the row that ended acts on 1 again
+        pytest.param("same_step", [3, 4], id="same_step"),
+    ],
+)
+def test_stepper_of_a_memoryless_model_acts(memoryless_policy, mode, acts_on):
     stepper = memoryless_policy.stepper(2, mode)
-    assert stepper.state is None
-    assert stepper.step(obs_of(1, 2)).dist_inputs[:, 1].tolist() == [1, 2]
+    stepper.step(obs_of(1, 2))
 
     step = stepper.step(obs_of(3, 4), done=[True, False])
 
-    assert step.dist_inputs[:, 0].tolist() == [0, 0]
-    assert step.dist_inputs[:, 1].tolist() == acts_on
+    # The model returns 0 and the observation that it acts on.
+    first_obs, second_obs = acts_on
+    assert step.dist_inputs.tolist() == [[0, first_obs], [0, second_obs]]
     assert step.value is None
+
+
+@pytest.mark.parametrize("mode", ["next_step", "same_step"])
+def test_stepper_of_a_memoryless_model_has_no_state(memoryless_policy, mode):
+    stepper = memoryless_policy.stepper(2, mode)
+    assert stepper.state is None
+
+    stepper.step(obs_of(1, 2))
+    step = stepper.step(obs_of(3, 4), done=[True, False])
+
     assert step.state is None
     assert stepper.state is None
+
+
+@pytest.mark.parametrize("mode", ["next_step", "same_step"])
+def test_stepper_of_a_memoryless_model_can_be_reset(memoryless_policy, mode):
+    stepper = memoryless_policy.stepper(2, mode)
+    stepper.step(obs_of(1, 2))
+    stepper.step(obs_of(3, 4), done=[True, False])
+
     stepper.reset()
     stepper.reset([0])
+
+    step = stepper.step(obs_of(5, 6))
+    assert step.dist_inputs.tolist() == [[0, 5], [0, 6]]  # 0 and the observation
 
 
 def test_step_needs_no_reward_if_the_model_reads_none():
@@ -313,28 +344,28 @@ def test_step_explores_unless_told_not_to(memoryless_policy, mode):
 # --- masks ----------------------------------------------------------------------------------------
 
 
-def masked_obs(mask, *numbers):
-    return {"action_mask": np.array(mask, np.int8), "x": obs_of(*numbers)}
+def masked_obs(*, mask):
+    return {"action_mask": np.array(mask, np.int8), "x": obs_of(1, 2)}
 
 
 def test_observed_mask_of_an_ended_episode_may_forbid_everything():
     stepper = build_policy(WithoutMemoryOrValue, space=MASKED).stepper(2, "next_step")
-    stepper.step(masked_obs([[1, 0], [0, 1]], 1, 2))
+    stepper.step(masked_obs(mask=[[1, 0], [0, 1]]))
 
-    step = stepper.step(masked_obs([[0, 0], [0, 1]], 3, 4), done=[True, False], explore=False)
-    assert step.raw_action[1, 0] == 1
+    step = stepper.step(masked_obs(mask=[[0, 0], [0, 1]]), done=[True, False], explore=False)
+    assert step.raw_action[1, 0] == 1  # the only action that the mask of the second row allows
 
-    # The next episode of the first row allows action 0 only.
-    step = stepper.step(masked_obs([[1, 0], [0, 1]], 3, 4), explore=False)
+    # The next episode of the first row allows action 0 only, the second row action 1.
+    step = stepper.step(masked_obs(mask=[[1, 0], [0, 1]]), explore=False)
     assert step.raw_action[:, 0].tolist() == [0, 1]
 
 
 def test_observed_mask_of_a_running_episode_allows_an_action():
     stepper = build_policy(WithoutMemoryOrValue, space=MASKED).stepper(2, "next_step")
-    stepper.step(masked_obs([[1, 0], [0, 1]], 1, 2))
+    stepper.step(masked_obs(mask=[[1, 0], [0, 1]]))
 
     with pytest.raises(ActionMaskError, match="row 0 allows no action"):
-        stepper.step(masked_obs([[0, 0], [0, 1]], 3, 4))
+        stepper.step(masked_obs(mask=[[0, 0], [0, 1]]))
 
 
 def test_passed_mask_of_an_ended_episode_may_forbid_everything(memoryless_policy):
@@ -344,7 +375,7 @@ def test_passed_mask_of_an_ended_episode_may_forbid_everything(memoryless_policy
     mask = np.array([[0, 0], [1, 0]])
     step = stepper.step(obs_of(1, 2), mask=mask, done=[True, False], explore=False)
 
-    assert step.raw_action[1, 0] == 0
+    assert step.raw_action[1, 0] == 0  # the only action that the mask of the second row allows
 
 
 def test_passed_mask_of_a_running_episode_allows_an_action(memoryless_policy):
