@@ -1,4 +1,4 @@
-"""The contract on paper: action masks, and model outputs that carry everything."""
+"""Action masks in `Policy.act`, and outputs of the model that contain the whole distribution."""
 
 from __future__ import annotations
 
@@ -14,22 +14,30 @@ import rlcatalog
 from rlcatalog.errors import ActionMaskError, NotServedError
 
 pytestmark = pytest.mark.usefixtures("one_thread", "seeded")
+both_frameworks = pytest.mark.parametrize("framework", ["torch", "tf"])
 
-BOX = spaces.Box(-1, 1, (4,), np.float32)
+FOUR_NUMBERS = spaces.Box(-1, 1, (4,), np.float32)
+#: The actions 2 to 6.
+FIVE_FROM_TWO = Discrete(5, start=2)
 SMALL = {"fcnet_hiddens": [8]}
 
 
-def observations(space=BOX, n=6, seed=0):
-    space.seed(seed)
-    return [space.sample() for _ in range(n)]
+def sample_observations(*, rows):
+    FOUR_NUMBERS.seed(0)
+    return np.stack([FOUR_NUMBERS.sample() for _ in range(rows)])
 
 
-FIVE = Discrete(5, start=2)
+def random_mask(*, rows):
+    """Return a mask that allows about half of five actions, and at least one in each row."""
+    random = np.random.default_rng(0)
+    mask = random.random((rows, 5)) < 0.4
+    mask[np.arange(rows), random.integers(5, size=rows)] = True
+    return mask
 
 
-def rebuilt_logp(policy, step):
-    """The log densities of a step's raw actions from its inputs alone: without model,
-    without mask.
+def logp_from_dist_inputs(policy, step):
+    """Return the log densities of a step's raw actions from its `dist_inputs` alone, without the
+    model and the mask.
     """
     if policy.framework == "torch":
         dist = policy.dist_class(torch.from_numpy(step.dist_inputs.copy()), None)
@@ -38,88 +46,133 @@ def rebuilt_logp(policy, step):
     return dist.logp(tf.constant(step.raw_action)).numpy()
 
 
-def masks(rows, n=5, seed=0):
-    random = np.random.default_rng(seed)
-    mask = random.random((rows, n)) < 0.4
-    mask[np.arange(rows), random.integers(n, size=rows)] = True
-    return mask
+def as_array(tensor):
+    if isinstance(tensor, torch.Tensor):
+        return tensor.detach().numpy()
+    return tensor.numpy()
 
 
-@pytest.mark.parametrize("framework", ["torch", "tf"])
-@pytest.mark.parametrize("space", [FIVE, spaces.Box(-1, 1, (3,), np.float32)], ids=str)
-def test_a_distribution_can_be_rebuilt_from_its_inputs(catalog, framework, space):
-    policy = rlcatalog.build(BOX, space, SMALL, framework, catalog=catalog)
-    step = policy.act(observations(n=50))
-    policy.model.set_weights(
-        {name: array + 1 for name, array in policy.model.get_weights().items()}
-    )
-    np.testing.assert_allclose(rebuilt_logp(policy, step), step.logp, rtol=1e-5, atol=1e-6)
+@both_frameworks
+@pytest.mark.parametrize(
+    "space", [FIVE_FROM_TWO, spaces.Box(-1, 1, (3,), np.float32)], ids=["discrete", "box"]
+)
+def test_logp_follows_from_dist_inputs_after_weights_change(catalog, framework, space):
+    policy = rlcatalog.build(FOUR_NUMBERS, space, SMALL, framework, catalog=catalog)
+    step = policy.act(sample_observations(rows=50))
+
+    weights = policy.model.get_weights()
+    policy.model.set_weights({name: array + 1 for name, array in weights.items()})
+
+    logp = logp_from_dist_inputs(policy, step)
+    np.testing.assert_allclose(logp, step.logp, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("framework", ["torch", "tf"])
-def test_a_mask_stands_in_the_inputs(catalog, framework):
-    policy, rows = rlcatalog.build(BOX, FIVE, SMALL, framework, catalog=catalog), 3000
-    obs, mask = np.stack(observations(n=rows)), masks(rows)
-    for step in (
-        policy.act(obs, mask=mask),
-        policy.act(obs, mask=mask.astype(np.int8), explore=False),
-    ):
-        chosen = step.action - 2
-        assert mask[np.arange(rows), chosen].all()
-        np.testing.assert_allclose(rebuilt_logp(policy, step), step.logp, rtol=1e-5, atol=1e-6)
-        np.testing.assert_array_equal(step.dist_inputs[~mask], np.finfo(np.float32).min)
-        # By hand: a softmax over the allowed logits.
-        free = policy.act(obs, explore=False).dist_inputs
-        expected = special.log_softmax(np.where(mask, free, -np.inf), axis=1)[
-            np.arange(rows), chosen
-        ]
-        np.testing.assert_allclose(step.logp, expected, rtol=1e-4, atol=1e-5)
-        batch = {"obs": policy.preprocess(obs), "raw_action": step.raw_action}
-        found, blind = policy.evaluate({**batch, "mask": mask}), policy.evaluate(batch)
-        logp, other = (
-            (x.logp.detach() if framework == "torch" else x.logp) for x in (found, blind)
-        )
-        np.testing.assert_allclose(logp, step.logp, rtol=1e-4, atol=1e-5)
-        assert not np.allclose(other, step.logp, atol=1e-3)  # the control
-        assert np.isfinite(
-            np.asarray(found.entropy.detach() if framework == "torch" else found.entropy)
-        ).all()
+@pytest.fixture(params=["torch", "tf"])
+def policy_of_five_actions(request, catalog):
+    return rlcatalog.build(FOUR_NUMBERS, FIVE_FROM_TWO, SMALL, request.param, catalog=catalog)
 
 
-def test_masks_in_any_form(catalog):
-    policy, obs, mask = (
-        rlcatalog.build(BOX, FIVE, SMALL, catalog=catalog),
-        observations(n=4),
-        masks(4),
-    )
-    for form in (mask, mask.astype(np.int8), mask.astype(np.float32), mask.tolist()):
-        step = policy.act(obs, mask=form)
-        assert mask[np.arange(4), step.action - 2].all()
+@pytest.fixture(params=[True, False], ids=["explore", "greedy"])
+def explore(request):
+    return request.param
 
 
-def test_a_row_that_allows_nothing_is_named(catalog):
-    policy, mask = rlcatalog.build(BOX, FIVE, SMALL, catalog=catalog), masks(4)
+ROWS = 3000
+
+
+def test_masked_actions_are_not_taken(policy_of_five_actions, explore):
+    mask = random_mask(rows=ROWS)
+
+    step = policy_of_five_actions.act(sample_observations(rows=ROWS), mask=mask, explore=explore)
+
+    chosen = step.action - 2  # the mask counts from 0
+    assert mask[np.arange(ROWS), chosen].all()
+
+
+def test_dist_inputs_contain_the_mask(policy_of_five_actions, explore):
+    mask = random_mask(rows=ROWS)
+
+    step = policy_of_five_actions.act(sample_observations(rows=ROWS), mask=mask, explore=explore)
+
+    lowest_float = np.finfo(np.float32).min
+    np.testing.assert_array_equal(step.dist_inputs[~mask], lowest_float)
+    logp = logp_from_dist_inputs(policy_of_five_actions, step)
+    np.testing.assert_allclose(logp, step.logp, rtol=1e-5, atol=1e-6)
+
+
+def test_masked_logp_is_a_softmax_of_the_allowed_logits(policy_of_five_actions, explore):
+    obs = sample_observations(rows=ROWS)
+    mask = random_mask(rows=ROWS)
+    logits = policy_of_five_actions.act(obs, explore=False).dist_inputs
+
+    step = policy_of_five_actions.act(obs, mask=mask, explore=explore)
+
+    log_probabilities = special.log_softmax(np.where(mask, logits, -np.inf), axis=1)
+    chosen = step.action - 2  # the mask counts from 0
+    expected = log_probabilities[np.arange(ROWS), chosen]
+    np.testing.assert_allclose(step.logp, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_evaluate_with_the_mask_returns_the_same_logp(policy_of_five_actions, explore):
+    policy = policy_of_five_actions
+    obs = sample_observations(rows=ROWS)
+    mask = random_mask(rows=ROWS)
+    step = policy.act(obs, mask=mask, explore=explore)
+    batch = {"obs": policy.preprocess(obs), "raw_action": step.raw_action}
+
+    with_mask = policy.evaluate({**batch, "mask": mask})
+    without_mask = policy.evaluate(batch)
+
+    np.testing.assert_allclose(as_array(with_mask.logp), step.logp, rtol=1e-4, atol=1e-5)
+    assert np.isfinite(as_array(with_mask.entropy)).all()
+    # The mask makes a difference.
+    assert not np.allclose(as_array(without_mask.logp), step.logp, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    "convert",
+    [
+        pytest.param(lambda mask: mask, id="booleans"),
+        pytest.param(lambda mask: mask.astype(np.int8), id="int8"),
+        pytest.param(lambda mask: mask.astype(np.float32), id="float32"),
+        pytest.param(lambda mask: mask.tolist(), id="list"),
+    ],
+)
+def test_mask_may_have_any_form(catalog, convert):
+    policy = rlcatalog.build(FOUR_NUMBERS, FIVE_FROM_TWO, SMALL, catalog=catalog)
+    mask = random_mask(rows=4)
+
+    step = policy.act(sample_observations(rows=4), mask=convert(mask))
+
+    chosen = step.action - 2  # the mask counts from 0
+    assert mask[np.arange(4), chosen].all()
+
+
+def test_mask_that_forbids_everything_is_an_error(catalog):
+    policy = rlcatalog.build(FOUR_NUMBERS, FIVE_FROM_TWO, SMALL, catalog=catalog)
+    mask = random_mask(rows=4)
     mask[2] = False
-    with pytest.raises(
-        ActionMaskError, match="mask: row 2 allows no action; each row must allow at least one"
-    ):
-        policy.act(observations(n=4), mask=mask)
+
+    with pytest.raises(ActionMaskError, match="mask: row 2 allows no action") as caught:
+        policy.act(sample_observations(rows=4), mask=mask)
+
+    assert "each row must allow at least one" in str(caught.value)
 
 
-@pytest.mark.parametrize("shape", [(5,), (4, 4), (3, 5), (4, 5, 1)])
-def test_a_mask_of_the_wrong_shape_is_refused(catalog, shape):
-    with pytest.raises(
-        ActionMaskError, match=r"mask: action: expected shape \(4, 5\); found shape"
-    ):
-        rlcatalog.build(BOX, FIVE, SMALL, catalog=catalog).act(
-            observations(n=4), mask=np.ones(shape, bool)
-        )
+@pytest.mark.parametrize("shape", [(5,), (4, 4), (3, 5), (4, 5, 1)], ids=str)
+def test_mask_of_wrong_shape_is_an_error(catalog, shape):
+    policy = rlcatalog.build(FOUR_NUMBERS, FIVE_FROM_TWO, SMALL, catalog=catalog)
+
+    with pytest.raises(ActionMaskError, match=r"expected shape \(4, 5\); found shape") as caught:
+        policy.act(sample_observations(rows=4), mask=np.ones(shape, bool))
+
+    assert str(caught.value).startswith("mask: action: expected shape")
 
 
-def test_a_mask_for_a_box_is_refused(catalog):
-    with pytest.raises(
-        NotServedError, match=r"action: Box\(2,\) float32 has no values that a mask could forbid"
-    ):
-        rlcatalog.build(BOX, spaces.Box(-1, 1, (2,)), SMALL, catalog=catalog).act(
-            observations(n=1), mask=np.ones((1, 2))
-        )
+def test_mask_for_a_box_is_an_error(catalog):
+    policy = rlcatalog.build(FOUR_NUMBERS, spaces.Box(-1, 1, (2,)), SMALL, catalog=catalog)
+
+    with pytest.raises(NotServedError, match="no values that a mask could forbid") as caught:
+        policy.act(sample_observations(rows=1), mask=np.ones((1, 2)))
+
+    assert "action: Box(2,) float32 has no values" in str(caught.value)
