@@ -1,7 +1,8 @@
-"""`Policy.adapt` takes what a distribution's `sample` returns."""
+"""`Policy.adapt`: an environment's actions for the samples of a distribution."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -48,22 +49,24 @@ CASES: dict[str, tuple[Any, dict[str, Any]]] = {
         {"custom_action_dist": "autoregressive"},
     ),
 }
-SHOWN = spaces.Dict({"left": spaces.Tuple((TOOL, ARM)), "tool": TOOL})
+LEFT_AND_TOOL = spaces.Dict({"left": spaces.Tuple((TOOL, ARM)), "tool": TOOL})
 
 
-def build(space: Any, framework: str, config: Mapping[str, Any] | None = None) -> Any:
+def build_policy(
+    space: Any, framework: str = "torch", config: Mapping[str, Any] | None = None
+) -> Any:
     return rlcatalog.build(OBS, space, {"fcnet_hiddens": [8], **(config or {})}, framework)
 
 
-def sample(policy: Any, observations: Any) -> Any:
-    """Draw from the distribution of the policy's module, as an own loop does."""
+def draw_sample(policy: Any, observations: Any) -> Any:
+    """Draw from the distribution of the policy's module, as a user's own loop does."""
     inputs = policy.backend.tensor(observations)
     dist, _ = policy.as_module()(inputs)
     if policy.framework == "torch":
         return dist.sample()
     from rlcatalog_tf.random import drawing_from
 
-    # A policy has a generator of its own in TensorFlow.
+    # In TensorFlow, a policy has a generator of its own.
     with drawing_from(policy.backend.generator):
         return dist.sample()
 
@@ -72,55 +75,57 @@ def as_arrays(raw: Any) -> Any:
     return map_tensors(raw, lambda tensor: ops_of(tensor).array(tensor))
 
 
-def rows_of(action: Any, rows: int) -> list[Any]:
-    """Return the actions of a batch, as the environments of a vector receive them."""
+def split_rows(action: Any, rows: int) -> list[Any]:
+    """Return the actions of a batch, as the environments of a vector environment receive them."""
     if isinstance(action, Mapping):
-        parts = {key: rows_of(part, rows) for key, part in action.items()}
+        parts = {key: split_rows(part, rows) for key, part in action.items()}
         return [{key: part[row] for key, part in parts.items()} for row in range(rows)]
     if isinstance(action, tuple):
-        return list(zip(*[rows_of(part, rows) for part in action], strict=True))
+        return list(zip(*[split_rows(part, rows) for part in action], strict=True))
     assert len(action) == rows
     return [action[row, ...] for row in range(rows)]
 
 
-def assert_equal(found: Any, expected: Any) -> None:
+def assert_equal_actions(action: Any, expected: Any) -> None:
     if isinstance(expected, Mapping):
-        assert list(found) == list(expected)
+        assert list(action) == list(expected)
         for key in expected:
-            assert_equal(found[key], expected[key])
+            assert_equal_actions(action[key], expected[key])
     elif isinstance(expected, tuple):
-        for one, other in zip(found, expected, strict=True):
-            assert_equal(one, other)
+        for part, expected_part in zip(action, expected, strict=True):
+            assert_equal_actions(part, expected_part)
     else:
-        assert found.dtype == expected.dtype
-        np.testing.assert_array_equal(found, expected)
+        assert action.dtype == expected.dtype
+        np.testing.assert_array_equal(action, expected)
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 @pytest.mark.parametrize("rows", [1, 3])
 @pytest.mark.parametrize("case", CASES)
-def test_adapt_of_a_sample_equals_what_act_returns(case, rows, framework):
+def test_adapt_of_a_sample_equals_the_action_of_act(case, rows, framework):
     space, config = CASES[case]
-    policy = build(space, framework, config)
+    policy = build_policy(space, framework, config)
     observations = np.random.default_rng(0).uniform(-1, 1, (rows, 6)).astype(np.float32)
-    policy.act_encoded(observations)  # the first step checks, which also draws
+    policy.act_encoded(observations)  # the first step is checked, which also draws numbers
     generators = policy.random_state()
     expected = policy.act_encoded(observations).action
+
     # The same generators and the same outputs draw the same sample.
     policy.set_random_state(generators)
-    drawn = sample(policy, observations)
+    sample = draw_sample(policy, observations)
 
-    for raw in (drawn, as_arrays(drawn)):
+    for raw in (sample, as_arrays(sample)):
         action = policy.adapt(raw)
-        assert_equal(action, expected)
-        assert all(space.contains(one) for one in rows_of(action, rows))
+        assert_equal_actions(action, expected)
+        for single_action in split_rows(action, rows):
+            assert space.contains(single_action)
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_adapt_reads_a_structure_by_its_keys(framework):
-    policy = build(SHOWN, framework)
+    policy = build_policy(LEFT_AND_TOOL, framework)
     tensor = policy.backend.tensor
-    # "tool" before "left", unlike the space.
+    # "tool" comes before "left", unlike in the space.
     raw = {
         "tool": tensor(np.array([0, 3])),
         "left": (tensor(np.array([1, 2])), tensor(np.array([[0.0, 1.0], [-1.0, 5.0]], np.float32))),
@@ -137,90 +142,121 @@ def test_adapt_reads_a_structure_by_its_keys(framework):
 @pytest.mark.parametrize(
     ("space", "raw", "expected"),
     [
-        (TOOL, np.int64(2), [7]),
-        (ARM, np.array([0.0, 1.0]), [[1.0, 4.0]]),
-        (spaces.Box(-1, 1, (1,)), np.array([0.5]), [[0.5]]),
-        (spaces.MultiDiscrete([3, 4]), np.array([2, 1]), [[2, 1]]),
+        pytest.param(spaces.Discrete(4, start=5), np.int64(2), [7], id="discrete"),
+        pytest.param(
+            spaces.Box(-2, 4, (2,)),
+            np.array([0.0, 1.0]),
+            [[1.0, 4.0]],  # -1 to 1 is mapped to -2 to 4
+            id="box",
+        ),
+        pytest.param(spaces.Box(-1, 1, (1,)), np.array([0.5]), [[0.5]], id="box of one value"),
+        pytest.param(spaces.MultiDiscrete([3, 4]), np.array([2, 1]), [[2, 1]], id="multi-discrete"),
     ],
-    ids=["discrete", "box", "box of one value", "multi-discrete"],
 )
 def test_adapt_of_one_raw_action_is_a_batch_of_one_row(space, raw, expected):
-    assert build(space, "torch").adapt(raw).tolist() == expected
+    assert build_policy(space).adapt(raw).tolist() == expected
 
 
 def test_adapt_of_one_structure_is_a_batch_of_one_row():
     raw = {"left": (np.int64(1), np.array([0.0, 1.0])), "tool": np.int64(0)}
-    action = build(SHOWN, "torch").adapt(raw)
-    assert action["tool"].tolist() == [5]
-    assert action["left"][1].tolist() == [[1.0, 4.0]]
+
+    action = build_policy(LEFT_AND_TOOL).adapt(raw)
+
+    assert action["tool"].tolist() == [5]  # Discrete(4, start=5)
+    assert action["left"][1].tolist() == [[1.0, 4.0]]  # -1 to 1 is mapped to -2 to 4
 
 
 def test_adapt_reads_leaves_of_a_custom_sample_in_order():
     # A custom distribution may return a flat tuple for a nested space, which `act` accepts.
     flat = (np.array([1, 2]), np.zeros((2, 2)), np.array([0, 3]))
-    action = build(SHOWN, "torch").adapt(flat)
+
+    action = build_policy(LEFT_AND_TOOL).adapt(flat)
+
+    # The choices count from 5.
     assert action["left"][0].tolist() == [6, 7]
     assert action["tool"].tolist() == [5, 8]
 
 
-def test_adapt_takes_samples_with_gradient_and_half_precision():
+def test_adapt_accepts_gradients_and_bfloat16():
     import torch
 
-    policy = build(spaces.Tuple((ARM, spaces.Discrete(3000))), "torch")
-    mean = torch.zeros(2, 2, dtype=torch.bfloat16, requires_grad=True)
-    # bfloat16 cannot represent 2999.
-    move, number = policy.adapt((mean * 1, torch.tensor([2999, 0])))
-    assert move.tolist() == [[1.0, 1.0], [1.0, 1.0]]
+    policy = build_policy(spaces.Tuple((spaces.Box(-2, 4, (2,)), spaces.Discrete(3000))))
+    zeros = torch.zeros(2, 2, dtype=torch.bfloat16, requires_grad=True)
+    zeros_with_gradient = zeros * 1
+
+    # bfloat16 cannot represent 2999, so that the parts must not be joined.
+    move, number = policy.adapt((zeros_with_gradient, torch.tensor([2999, 0])))
+
+    assert move.tolist() == [[1.0, 1.0], [1.0, 1.0]]  # 0 is the middle of -2 and 4
     assert number.tolist() == [2999, 0]
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_adapt_of_a_reparameterised_sample_works(framework):
-    policy = build(ARM, framework)
+def test_adapt_accepts_a_reparameterised_sample(framework):
+    policy = build_policy(spaces.Box(-2, 4, (2,), np.float32), framework)
     dist, _ = policy.as_module()(policy.backend.tensor(np.zeros((3, 6), np.float32)))
-    assert policy.adapt(dist.rsample()).shape == (3, 2)
+
+    action = policy.adapt(dist.rsample())
+
+    assert action.shape == (3, 2)
 
 
 @pytest.mark.parametrize(
     ("space", "raw", "message"),
     [
-        (
+        pytest.param(
             ARM,
             np.zeros((2, 3)),
-            r"action: expected raw actions of shape \[B, 2\]; found 3 values",
+            "action: expected raw actions of shape [B, 2]; found 3 values",
+            id="too-many-numbers",
         ),
-        (
+        pytest.param(
             TOOL,
             np.zeros((2, 2)),
-            r"action: expected raw actions of shape \[B, 1\]; found 2 values in each of 2 rows",
+            "action: expected raw actions of shape [B, 1]; found 2 values in each of 2 rows",
+            id="too-many-choices",
         ),
-        (TOOL, "left", r"action: expected raw actions of shape \[B, 1\]; found dtype <U4"),
-        (
+        pytest.param(
+            TOOL,
+            "left",
+            "action: expected raw actions of shape [B, 1]; found dtype <U4",
+            id="text",
+        ),
+        pytest.param(
             TOOL,
             [[0], [0, 1]],
-            r"expected raw actions of shape \[B, 1\]; found something that is not",
+            "expected raw actions of shape [B, 1]; found something that is not",
+            id="ragged-list",
         ),
-        (SHOWN, {"left": np.zeros(2)}, r"a dict with the keys \['left', 'tool'\]; found keys"),
-        (
-            SHOWN,
+        pytest.param(
+            LEFT_AND_TOOL,
+            {"left": np.zeros(2)},
+            "a dict with the keys ['left', 'tool']; found keys",
+            id="missing-key",
+        ),
+        pytest.param(
+            LEFT_AND_TOOL,
             {"left": (np.zeros(2), np.zeros((2, 3))), "tool": np.zeros(2)},
-            r"action\['left'\]\[1\]: expected raw actions of shape \[B, 2\]; found 3 values",
+            "action['left'][1]: expected raw actions of shape [B, 2]; found 3 values",
+            id="too-many-numbers-in-a-part",
         ),
-        (
-            SHOWN,
+        pytest.param(
+            LEFT_AND_TOOL,
             {"left": (np.zeros(2), np.zeros((2, 2))), "tool": np.zeros(3)},
-            r"as many rows in each part; found 2 in action\['left'\], 3 in action\['tool'\]",
+            "as many rows in each part; found 2 in action['left'], 3 in action['tool']",
+            id="different-rows",
         ),
     ],
 )
-def test_adapt_refuses_values_that_are_no_sample(space, raw, message):
-    with pytest.raises(ActionError, match=message):
-        build(space, "torch").adapt(raw)
+def test_adapt_rejects_values_that_are_no_sample(space, raw, message):
+    with pytest.raises(ActionError, match=re.escape(message)):
+        build_policy(space).adapt(raw)
 
 
-def test_adapt_refuses_a_tensor_from_a_trace():
+def test_adapt_rejects_a_tensor_in_a_trace():
     import tensorflow as tf
 
-    policy = build(TOOL, "tf")
+    policy = build_policy(TOOL, "tf")
+
     with pytest.raises(ActionError, match="a tensor without values"):
-        tf.function(lambda raw: policy.adapt(raw))(tf.zeros(2, tf.int64))
+        tf.function(policy.adapt)(tf.zeros(2, tf.int64))

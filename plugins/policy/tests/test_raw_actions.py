@@ -1,210 +1,400 @@
-"""From actions of the environment to raw ones: every kind of action, in every form, scored as what
-was drawn.
-"""
+"""`Policy.raw_action`: raw actions for an environment's actions in each form of them."""
+
+from __future__ import annotations
 
 import sys
+from types import SimpleNamespace
 
 import gymnasium as gym
 import numpy as np
 import pytest
+import tensorflow as tf
 import torch
-from action_kinds import ACTIONS, DEPENDENT, PAIR
+from action_kinds import ACTIONS, DEPENDENT
+from gymnasium import spaces
 from gymnasium.vector.utils import batch_space, iterate
 
 import rlcatalog
-from rlcatalog import ActionCodecSpec, ActionDistribution, ActionDistSpec, Match, Rank
-from rlcatalog.actions import ActionCodec
+from rlcatalog import (
+    ActionCodecSpec,
+    ActionDistribution,
+    ActionDistSpec,
+    Catalog,
+    Match,
+    Rank,
+    SpaceInfo,
+)
+from rlcatalog.actions import ActionCodec, action_codec
 from rlcatalog.errors import ActionError, MissingColumnError, NotServedError, PartError
+from rlcatalog.plugins.discovery import scan
+from rlcatalog_policy.raw_actions import raw_actions
 from rlcatalog_testing import PluginEntryPoint, isolated_catalog, plugin_of
 
 pytestmark = pytest.mark.usefixtures("one_thread", "seeded")
+both_frameworks = pytest.mark.parametrize("framework", ["torch", "tf"])
 
 SMALL = {"fcnet_hiddens": [8]}
+#: Name → (action space, config), one for each kind of action.
 KINDS = {**ACTIONS, **DEPENDENT}
-frameworks = pytest.mark.parametrize("framework", ["torch", "tf"])
-ROWS = 50
+TWO_NUMBERS = spaces.Box(-1, 1, (2,), np.float32)
 
 
-def build(space, config, framework="torch"):
-    """A policy whose outputs are far enough from zero that rows differ."""
-    policy = rlcatalog.build(PAIR, space, {**SMALL, **config}, framework)
-    rng = np.random.default_rng(0)
+def build_policy(action_space, config=None, framework="torch"):
+    """Build a policy with larger weights than usual, so that rows of its outputs differ."""
+    policy = rlcatalog.build(TWO_NUMBERS, action_space, {**SMALL, **(config or {})}, framework)
+    random = np.random.default_rng(0)
     weights = policy.model.get_weights()
-    policy.model.set_weights(
-        {n: w + rng.normal(0, 0.3, w.shape).astype(w.dtype) for n, w in weights.items()}
-    )
+    for name, array in weights.items():
+        weights[name] = array + random.normal(0, 0.3, array.shape).astype(array.dtype)
+    policy.model.set_weights(weights)
     return policy
 
 
-def observations(n):
-    return np.random.default_rng(1).uniform(-1, 1, (n, 2)).astype(np.float32)
+def random_observations(*, rows):
+    return np.random.default_rng(1).uniform(-1, 1, (rows, 2)).astype(np.float32)
 
 
-def stacked(space, samples):
-    """Samples as a vector environment holds them."""
-    if isinstance(space, gym.spaces.Tuple):
+def batch_of(space, samples):
+    """Return samples of a space in the form in which a vector environment takes them."""
+    if isinstance(space, spaces.Tuple):
         return tuple(
-            stacked(child, [one[i] for one in samples]) for i, child in enumerate(space.spaces)
+            batch_of(child, [sample[index] for sample in samples])
+            for index, child in enumerate(space.spaces)
         )
-    if isinstance(space, gym.spaces.Dict):
+    if isinstance(space, spaces.Dict):
         return {
-            key: stacked(child, [one[key] for one in samples])
+            key: batch_of(child, [sample[key] for sample in samples])
             for key, child in space.spaces.items()
         }
-    return np.stack([np.asarray(one) for one in samples])
+    return np.stack([np.asarray(sample) for sample in samples])
 
 
-def same(space, one, other, exactly):
-    if isinstance(space, gym.spaces.Tuple):
-        return all(same(*parts, exactly) for parts in zip(space.spaces, one, other, strict=True))
-    if isinstance(space, gym.spaces.Dict):
-        return all(
-            same(child, one[key], other[key], exactly) for key, child in space.spaces.items()
-        )
-    # a float64 cannot be scaled there and back without a rounding.
-    if not exactly and space.dtype == np.float64:
-        return np.allclose(one, other, rtol=0, atol=1e-15 * np.max(np.abs(space.high)))
-    return one.dtype == other.dtype and np.array_equal(one, other)
+def assert_same_actions(space, actions, expected, *, exactly):
+    if isinstance(space, spaces.Tuple):
+        for child, part, expected_part in zip(space.spaces, actions, expected, strict=True):
+            assert_same_actions(child, part, expected_part, exactly=exactly)
+    elif isinstance(space, spaces.Dict):
+        for key, child in space.spaces.items():
+            assert_same_actions(child, actions[key], expected[key], exactly=exactly)
+    elif space.dtype == np.float64 and not exactly:
+        # Scaling there and back rounds.
+        atol = 1e-15 * np.max(np.abs(space.high))
+        np.testing.assert_allclose(actions, expected, rtol=0, atol=atol)
+    else:
+        assert actions.dtype == expected.dtype
+        np.testing.assert_array_equal(actions, expected)
+
+
+# --- there and back -------------------------------------------------------------------------------
 
 
 @pytest.mark.grid
 @pytest.mark.parametrize("bounds", ["clip", "affine"])
-@pytest.mark.parametrize("name", KINDS)
-def test_every_action_of_the_space_comes_back(name, bounds):
-    """By the seed of the space: what is drawn of it, its raw form, and the action again, bit for
-    bit.
-    """
-    space, config = KINDS[name]
-    policy = build(space, {"action_bounds": bounds, **config})
+@pytest.mark.parametrize("kind", KINDS)
+def test_adapt_restores_actions_from_their_raw_form(kind, bounds):
+    space, config = KINDS[kind]
+    policy = build_policy(space, {"action_bounds": bounds, **config})
     space.seed(3)
-    samples = [space.sample() for _ in range(400)]
-    actions = stacked(space, samples)
-    raw = policy.raw_action(actions)
-    assert raw.shape == (400, policy.action_codec.width)
-    again = policy.action_codec.adapt(raw)
-    assert same(space, actions, again, exactly=bounds == "clip")
-    policy.action_codec.check_raw(raw)
-    # All samples at once, and each by itself.
-    np.testing.assert_array_equal(policy.raw_action(samples), raw)
-    for sample, row in zip(samples[:5], raw, strict=False):
-        np.testing.assert_array_equal(policy.raw_action(sample), row[None])
+    actions = batch_of(space, [space.sample() for _ in range(400)])
 
+    raw_action = policy.raw_action(actions)
+    restored = policy.action_codec.adapt(raw_action)
 
-#: Kinds with one raw action behind each of the environment's: all but the largest of a relaxed
-#: one-hot. How bounds are met concerns those with a Box.
-UNIQUE = [(name, "clip") for name in KINDS if "relaxed" not in name]
-UNIQUE += [(name, "affine") for name, _ in UNIQUE if name.startswith(("box", "dict", "tuple"))]
+    assert raw_action.shape == (400, policy.action_codec.width)
+    policy.action_codec.check_raw(raw_action)  # no error: they are valid raw actions
+    assert_same_actions(space, restored, actions, exactly=bounds == "clip")
 
 
 @pytest.mark.grid
-@frameworks
-@pytest.mark.parametrize(("name", "bounds"), UNIQUE)
-def test_what_was_done_scores_as_what_was_drawn(name, bounds, framework):
-    space, config = KINDS[name]
-    policy, obs = build(space, {"action_bounds": bounds, **config}, framework), observations(ROWS)
+@pytest.mark.parametrize("bounds", ["clip", "affine"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_raw_actions_of_a_batch_a_list_and_single_actions_are_equal(kind, bounds):
+    space, config = KINDS[kind]
+    policy = build_policy(space, {"action_bounds": bounds, **config})
+    space.seed(3)
+    samples = [space.sample() for _ in range(400)]
+
+    raw_action = policy.raw_action(batch_of(space, samples))
+
+    np.testing.assert_array_equal(policy.raw_action(samples), raw_action)
+    for sample, row in zip(samples[:5], raw_action[:5], strict=True):
+        np.testing.assert_array_equal(policy.raw_action(sample), row[None])
+
+
+#: Kinds with a single raw action for each action; a relaxed one-hot has many with the same largest
+#: entry. The other way to meet bounds concerns kinds that contain a Box.
+KINDS_WITH_UNIQUE_RAW_ACTIONS = [(kind, "clip") for kind in KINDS if "relaxed" not in kind]
+KINDS_WITH_UNIQUE_RAW_ACTIONS += [
+    (kind, "affine")
+    for kind, _ in KINDS_WITH_UNIQUE_RAW_ACTIONS
+    if kind.startswith(("box", "dict", "tuple"))
+]
+
+
+@pytest.mark.grid
+@both_frameworks
+@pytest.mark.parametrize(("kind", "bounds"), KINDS_WITH_UNIQUE_RAW_ACTIONS)
+def test_raw_action_of_a_taken_action_has_its_logp(kind, bounds, framework):
+    space, config = KINDS[kind]
+    policy = build_policy(space, {"action_bounds": bounds, **config}, framework)
+    obs = random_observations(rows=50)
     step = policy.act(obs)
-    raw = policy.raw_action(step.action)
+
+    raw_action = policy.raw_action(step.action)
+    logp = policy.evaluate({"obs": obs, "raw_action": raw_action}).logp
+
+    if framework == "torch":
+        logp = logp.detach()
+    logp = logp.numpy()
+    assert np.isfinite(logp).all()
+    # Raw actions beyond the limits were clipped, so that they cannot be restored.
     low, high = policy.action_codec.limits
-    # The others were cut off.
-    inside = ((step.raw_action >= low) & (step.raw_action <= high)).all(axis=1)
-    assert inside.sum() >= 3
-    found = policy.evaluate({"obs": obs, "raw_action": raw}).logp
-    found = found.detach().numpy() if framework == "torch" else found.numpy()
-    assert np.isfinite(found).all()
-    half = 0.02 if "without bounds" in name else 0  # its actions have float16's digits
-    np.testing.assert_allclose(found[inside], step.logp[inside], rtol=1e-3 + half, atol=1e-3 + half)
+    was_within = ((step.raw_action >= low) & (step.raw_action <= high)).all(axis=1)
+    assert was_within.sum() >= 3
+    tolerance = 1e-3
+    if "without bounds" in kind:
+        tolerance += 0.02  # its actions have float16's digits
+    np.testing.assert_allclose(
+        logp[was_within], step.logp[was_within], rtol=tolerance, atol=tolerance
+    )
 
 
-def test_a_relaxed_choice_is_scored_at_the_corner():
-    space, config = KINDS["discrete, relaxed"]
-    policy, obs = build(space, config), observations(ROWS)
-    raw = policy.raw_action([1, 4, 2])
-    np.testing.assert_array_equal(raw, np.eye(4)[[0, 3, 1]])
-    found = policy.evaluate({"obs": obs[:3], "raw_action": raw}).logp
-    assert torch.isfinite(found).all()
+def test_raw_action_of_a_relaxed_choice_is_one_hot():
+    space, config = KINDS["discrete, relaxed"]  # the actions 1 to 4
+    policy = build_policy(space, config)
+
+    raw_action = policy.raw_action([1, 4, 2])
+    logp = policy.evaluate({"obs": random_observations(rows=3), "raw_action": raw_action}).logp
+
+    assert raw_action.tolist() == [[1, 0, 0, 0], [0, 0, 0, 1], [0, 1, 0, 0]]
+    assert torch.isfinite(logp).all()
 
 
-def test_tensors_and_lists_are_actions_too():
-    nested, _ = ACTIONS["dict"]
-    policy = build(nested, {})
-    nested.seed(0)
-    batch = stacked(nested, [nested.sample() for _ in range(4)])
-    expected = policy.raw_action(batch)
-
-    def converted(part, how):
-        if isinstance(part, tuple):
-            return tuple(converted(one, how) for one in part)
-        return (
-            {key: converted(one, how) for key, one in part.items()}
-            if isinstance(part, dict)
-            else how(part)
-        )
-
-    tf = pytest.importorskip("tensorflow")
-    for how in (torch.from_numpy, tf.constant, lambda array: array.tolist()):
-        np.testing.assert_array_equal(policy.raw_action(converted(batch, how)), expected)
-    one = iterate(batch_space(nested, 4), batch)
-    np.testing.assert_array_equal(policy.raw_action(list(one)), expected)
-    plain = build(PAIR, {})
-    assert plain.raw_action([0.5, -0.25]).tolist() == [[0.5, -0.25]]
-    assert plain.raw_action([[0.5, -0.25]]).tolist() == [[0.5, -0.25]]
-    assert plain.raw_action([]).shape == (0, 2)
-    assert policy.raw_action([]).shape == (0, policy.action_codec.width)
+# --- forms of actions -----------------------------------------------------------------------------
 
 
-def test_values_of_a_trace_are_none():
-    tf = pytest.importorskip("tensorflow")
-    policy = build(PAIR, {}, "tf")
-    with pytest.raises(ActionError, match="expected values, found a tensor from a trace"):
-        tf.function(policy.raw_action)(tf.zeros((1, 2)))
+def convert_leaves(structure, convert):
+    if isinstance(structure, tuple):
+        return tuple(convert_leaves(part, convert) for part in structure)
+    if isinstance(structure, dict):
+        return {key: convert_leaves(part, convert) for key, part in structure.items()}
+    return convert(structure)
 
 
 @pytest.mark.parametrize(
-    ("actions", "said"),
+    "convert",
+    [torch.from_numpy, tf.constant, np.ndarray.tolist],
+    ids=["torch", "tensorflow", "lists"],
+)
+def test_actions_may_be_tensors_or_lists(convert):
+    space, _ = ACTIONS["dict"]
+    policy = build_policy(space)
+    space.seed(0)
+    batch = batch_of(space, [space.sample() for _ in range(4)])
+
+    raw_action = policy.raw_action(convert_leaves(batch, convert))
+
+    np.testing.assert_array_equal(raw_action, policy.raw_action(batch))
+
+
+def test_actions_may_be_those_that_gymnasium_iterates():
+    space, _ = ACTIONS["dict"]
+    policy = build_policy(space)
+    space.seed(0)
+    batch = batch_of(space, [space.sample() for _ in range(4)])
+
+    raw_action = policy.raw_action(list(iterate(batch_space(space, 4), batch)))
+
+    np.testing.assert_array_equal(raw_action, policy.raw_action(batch))
+
+
+@pytest.mark.parametrize("actions", [[0.5, -0.25], [[0.5, -0.25]]], ids=["action", "batch"])
+def test_one_action_and_a_batch_of_it_have_the_same_raw_action(actions):
+    assert build_policy(TWO_NUMBERS).raw_action(actions).tolist() == [[0.5, -0.25]]
+
+
+def test_tensor_in_a_trace_is_an_error():
+    policy = build_policy(TWO_NUMBERS, framework="tf")
+
+    with pytest.raises(ActionError, match="expected values, found a tensor from a trace") as caught:
+        tf.function(policy.raw_action)(tf.zeros((1, 2)))
+
+    assert str(caught.value).startswith("actions: expected values")
+
+
+@pytest.mark.parametrize(
+    ("actions", "match"),
     [
         ([{"go": 0}, {"aim": 1}], "this list has actions outside Dict"),
-        (
-            {"go": [0]},
-            r"expected a dict with the keys \['aim', 'go', 'more'\]; found keys \['go'\]",
-        ),
+        ({"go": [0]}, r"with the keys \['aim', 'go', 'more'\]; found keys \['go'\]"),
         (7, "expected a dict with the keys .*; found int"),
         (None, "expected a dict with the keys .*; found NoneType"),
     ],
+    ids=["list", "missing-keys", "number", "none"],
 )
-def test_what_has_not_the_structure_is_refused(actions, said):
-    with pytest.raises(ActionError, match=said):
-        build(ACTIONS["dict"][0], {}).raw_action(actions)
+def test_actions_without_the_structure_of_a_dict_are_an_error(actions, match):
+    space, _ = ACTIONS["dict"]
+
+    with pytest.raises(ActionError, match=match):
+        build_policy(space).raw_action(actions)
 
 
-# --- evaluate -------------------------------------------------------------------------------------
+def make_catalog():
+    """Return a catalog of preprocessors and action codecs."""
+    return Catalog([point for point in scan() if point.name == "preprocessors"], environ={})
 
 
-@frameworks
-def test_evaluate_says_what_is_missing_and_what_to_do(framework):
-    policy = build(PAIR, {}, framework)
-    obs = observations(2)
-    with pytest.raises(
-        MissingColumnError,
-        match=r"batch lacks 'raw_action'; it has \['obs', 'action'\]\. .*"
-        r"batch\['raw_action'\] = policy\.raw_action\(batch\['action'\]\)\.",
-    ):
-        policy.evaluate({"obs": obs, "action": obs})
-    with pytest.raises(
-        KeyError, match=r"lacks 'obs' and 'raw_action'; it has \['actions'\].*Policy.preprocess"
-    ):
-        policy.evaluate({"actions": obs})
-    with pytest.raises(
-        MissingColumnError, match=r"lacks 'raw_action'; it has \['obs'\].*step\.raw_action"
-    ):
-        policy.evaluate({"obs": obs})
-    policy.evaluate({"obs": obs, "raw_action": policy.raw_action(obs)})
+def policy_for(space):
+    """Return an object with the two attributes of a policy that `raw_actions` reads.
+
+    The raw values of a Box are the environment's.
+    """
+    codec = action_codec(SpaceInfo.read(space, "action"), "clip")
+    return SimpleNamespace(action_codec=codec, catalog=make_catalog())
 
 
-# --- codecs of plugins ----------------------------------------------------------------------------
+FROM_5_TO_7 = spaces.Discrete(3, start=5)
+NUMBERS = spaces.Box(-4, 4, (2,), np.float32)
+DICT = spaces.Dict(a=FROM_5_TO_7, b=NUMBERS)
+TUPLE = spaces.Tuple([NUMBERS, FROM_5_TO_7])
+
+
+@pytest.mark.parametrize(
+    ("space", "actions", "raw"),
+    [
+        # Choices are counted from 0 in raw actions.
+        (FROM_5_TO_7, 6, [[1]]),
+        (FROM_5_TO_7, [6], [[1]]),
+        (FROM_5_TO_7, [5, 7], [[0], [2]]),
+        (FROM_5_TO_7, np.int64(7), [[2]]),
+        (FROM_5_TO_7, torch.tensor([5, 6]), [[0], [1]]),
+        (FROM_5_TO_7, tf.constant([7]), [[2]]),
+        (FROM_5_TO_7, torch.tensor(6), [[1]]),
+        (NUMBERS, [1, 2], [[1, 2]]),
+        (NUMBERS, [[1, 2], [3, 4]], [[1, 2], [3, 4]]),
+        (NUMBERS, np.float64([1, 2]), [[1, 2]]),
+        (NUMBERS, [np.float32([1, 2]), np.float32([3, 4])], [[1, 2], [3, 4]]),
+        (NUMBERS, torch.tensor([[1.0, 2]]), [[1, 2]]),
+        (DICT, {"a": 6, "b": [1, 2]}, [[1, 1, 2]]),
+        (DICT, {"a": [6, 5], "b": [[1, 2], [3, 4]]}, [[1, 1, 2], [0, 3, 4]]),
+        (DICT, [{"a": 6, "b": [1, 2]}, {"a": 7, "b": np.float32([3, 4])}], [[1, 1, 2], [2, 3, 4]]),
+        (DICT, {"b": torch.tensor([1.0, 2]), "a": torch.tensor(7)}, [[2, 1, 2]]),
+        (TUPLE, ([1, 2], 6), [[1, 2, 1]]),
+        (TUPLE, ([[1, 2], [3, 4]], [6, 7]), [[1, 2, 1], [3, 4, 2]]),
+        (TUPLE, [([1, 2], 6), ([3, 4], 7)], [[1, 2, 1], [3, 4, 2]]),
+        (TUPLE, [([1, 2], 6)], [[1, 2, 1]]),
+        (spaces.Tuple([DICT, FROM_5_TO_7]), ({"a": 6, "b": [1, 2]}, 7), [[1, 1, 2, 2]]),
+        (spaces.Tuple([DICT, FROM_5_TO_7]), ({"a": [6], "b": [[1, 2]]}, [7]), [[1, 1, 2, 2]]),
+        (spaces.MultiDiscrete([2, 3]), [1, 2], [[1, 2]]),
+        (spaces.MultiDiscrete([2, 3]), [[1, 2], [0, 0]], [[1, 2], [0, 0]]),
+        (spaces.MultiBinary(2), [1, 0], [[1, 0]]),
+        (
+            spaces.Tuple([DICT, DICT]),
+            ({"a": 6, "b": [1, 2]}, {"a": 7, "b": [3, 4]}),
+            [[1, 1, 2, 2, 3, 4]],
+        ),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_one_action_a_list_and_a_batch_are_distinguished(space, actions, raw):
+    raw_action = raw_actions(policy_for(space), actions)
+
+    assert isinstance(raw_action, np.ndarray)
+    np.testing.assert_array_equal(raw_action, raw)
+
+
+@pytest.mark.parametrize("space", [FROM_5_TO_7, NUMBERS, DICT, TUPLE], ids=str)
+def test_empty_list_is_an_empty_batch(space):
+    policy = policy_for(space)
+
+    empty_batch = raw_actions(policy, [])
+
+    assert empty_batch.shape == (0, policy.action_codec.width)
+    assert empty_batch.dtype == raw_actions(policy, [space.sample()]).dtype
+
+
+@pytest.mark.parametrize(
+    ("space", "actions", "match"),
+    [
+        (DICT, [{"a": 6}, {"b": [1, 2]}], "^actions: action: this list has actions outside Dict"),
+        (DICT, [{"a": 6, "b": [1, 2]}, 7], "expected a dict with the keys"),
+        (TUPLE, [([1, 2], 6), ([3], 7)], "this list has actions outside Tuple"),
+        (DICT, {"a": 6}, "expected a dict with the keys"),
+        (DICT, 7, "expected a dict with the keys"),
+        (DICT, None, "expected a dict"),
+        (TUPLE, {"a": 1}, "found dict"),
+        (TUPLE, ([1, 2],), "expected"),
+        (TUPLE, ([1, 2], 6, 7), "expected"),
+        (TUPLE, 7, "expected"),
+        (FROM_5_TO_7, 4, "4"),
+        (FROM_5_TO_7, [5, 8], "8"),
+        (FROM_5_TO_7, [[5], [6]], "expected numbers"),
+        (NUMBERS, [[1, 2], [3]], "expected"),
+        (NUMBERS, [1, 2, 3], "expected"),
+        (NUMBERS, 1.0, "expected"),
+        (FROM_5_TO_7, "text", "expected"),
+        (NUMBERS, [(1, 2), (3,)], "expected numbers of shape"),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_values_that_are_no_actions_are_an_error(space, actions, match):
+    with pytest.raises(ActionError, match=match):
+        raw_actions(policy_for(space), actions)
+
+
+# --- batches without raw actions ------------------------------------------------------------------
+
+
+@both_frameworks
+def test_evaluate_accepts_raw_actions_of_recorded_ones(framework):
+    policy = build_policy(TWO_NUMBERS, framework=framework)
+    recorded_actions = random_observations(rows=2)
+    obs = random_observations(rows=2)
+
+    policy.evaluate({"obs": obs, "raw_action": policy.raw_action(recorded_actions)})
+
+
+@both_frameworks
+@pytest.mark.parametrize(
+    ("columns", "missing", "advice"),
+    [
+        pytest.param(
+            ["obs", "action"],
+            "lacks 'raw_action'; it has ['obs', 'action']. ",
+            "batch['raw_action'] = policy.raw_action(batch['action']).",
+            id="actions",
+        ),
+        pytest.param(
+            ["obs"],
+            "lacks 'raw_action'; it has ['obs']",
+            "step.raw_action",
+            id="no-actions",
+        ),
+        pytest.param(
+            ["actions"],
+            "lacks 'obs' and 'raw_action'; it has ['actions']",
+            "Policy.preprocess",
+            id="no-observations",
+        ),
+    ],
+)
+def test_evaluate_error_for_missing_columns_has_advice(framework, columns, missing, advice):
+    policy = build_policy(TWO_NUMBERS, framework=framework)
+    batch = {column: random_observations(rows=2) for column in columns}
+
+    with pytest.raises(MissingColumnError, match="batch lacks") as caught:
+        policy.evaluate(batch)
+
+    assert isinstance(caught.value, KeyError)
+    assert missing in str(caught.value)
+    assert advice in str(caught.value)
+
+
+# --- codecs of plugins, with a policy -------------------------------------------------------------
 
 
 class Angle(gym.Space):
-    """Angles in degrees."""
+    """Angles in degrees, from 0 to below 360."""
 
     def __init__(self, seed=None):
         super().__init__((1,), np.float32, seed)
@@ -213,50 +403,49 @@ class Angle(gym.Space):
         return self.np_random.uniform(0, 360, 1).astype(np.float32)
 
     def contains(self, x):
-        return np.shape(x) == (1,) and bool(
-            (np.asarray(x) >= 0).all() and (np.asarray(x) < 360).all()
-        )
+        angle = np.asarray(x)
+        return angle.shape == (1,) and bool(0 <= angle[0] < 360)
 
 
-class Turning(ActionCodec):
-    """Raw values are turns."""
+class CodecWithoutInverse(ActionCodec):
+    """The raw value of an angle is the number of turns, 0 to 1."""
 
     def adapt(self, raw):
         return (np.mod(raw, 1) * 360).astype(np.float32)
 
 
-class Back(Turning):
+class CodecWithInverse(CodecWithoutInverse):
     def invert(self, action):
         return super().invert(action) / 360
 
 
-class Refuses(Turning):
+class CodecThatRefuses(CodecWithoutInverse):
     def invert(self, action):
         raise NotServedError("turns are not counted.")
 
 
-class Unwritten(Turning):
+class CodecNotImplemented(CodecWithoutInverse):
     def invert(self, action):
         raise NotImplementedError
 
 
-class Wrong(Turning):
+class CodecWithWrongInverse(CodecWithoutInverse):
     def invert(self, action):
-        return super().invert(action) / 180
+        return super().invert(action) / 180  # half a circle
 
 
-class Narrow(Turning):
+class CodecWithWrongShape(CodecWithoutInverse):
     def invert(self, action):
         return np.zeros(len(action))
 
 
-class Broken(Turning):
+class CodecThatFails(CodecWithoutInverse):
     def invert(self, action):
         return action.degrees
 
 
-class Point(ActionDistribution):
-    """One angle, for certain."""
+class AngleDistribution(ActionDistribution):
+    """Returns its input as the only action."""
 
     framework_of_class = "torch"
 
@@ -264,71 +453,395 @@ class Point(ActionDistribution):
         return self.inputs.detach()
 
 
-KIND = f"{__name__}.Angle"
+ANGLE_KIND = f"{__name__}.Angle"
 
 
-def policy_with(monkeypatch, cls, space):
-    monkeypatch.setitem(sys.modules, "angles", sys.modules[__name__])
-    codec = ActionCodecSpec("angle", {"numpy": f"angles:{cls.__name__}"}, "angles", kinds=(KIND,))
+@pytest.fixture
+def build_angle_policy(monkeypatch):
+    """Build a policy for a space with angles, with a codec of a plugin:
+    `build_angle_policy(space, codec_class)`.
+    """
 
     def match(request):
-        fits = request.action is not None and request.action.kind == KIND
-        return Match(Rank.GENERIC, "an angle") if fits else Match(None, "takes angles")
+        if request.action is not None and request.action.kind == ANGLE_KIND:
+            return Match(Rank.GENERIC, "an angle")
+        return Match(None, "takes angles")
 
-    dist = ActionDistSpec(
-        "angle", {"torch": "angles:Point"}, "angles", match=match, size=lambda action, config: 1
-    )
-    plugin = plugin_of(rlcatalog_action_codecs=[codec], rlcatalog_action_dists=[dist])
-    parts = ["preprocessors", "fcnet", "categorical", "multi-action"]
-    catalog = isolated_catalog(
-        *(f"rlcatalog-{part}" for part in parts), PluginEntryPoint(plugin, "acme-angles")
-    )
-    return rlcatalog.build(PAIR, space, SMALL, "torch", catalog=catalog)
+    def build(space, codec_class):
+        monkeypatch.setitem(sys.modules, "angles", sys.modules[__name__])
+        target = f"angles:{codec_class.__name__}"
+        codec = ActionCodecSpec("angle", {"numpy": target}, "angles", kinds=(ANGLE_KIND,))
+        dist = ActionDistSpec(
+            "angle",
+            {"torch": "angles:AngleDistribution"},
+            "angles",
+            match=match,
+            size=lambda action, config: 1,
+        )
+        plugin = plugin_of(rlcatalog_action_codecs=[codec], rlcatalog_action_dists=[dist])
+        installed = [
+            "rlcatalog-preprocessors",
+            "rlcatalog-fcnet",
+            "rlcatalog-categorical",
+            "rlcatalog-multi-action",
+        ]
+        catalog = isolated_catalog(*installed, PluginEntryPoint(plugin, "acme-angles"))
+        return rlcatalog.build(TWO_NUMBERS, space, SMALL, "torch", catalog=catalog)
 
-
-@pytest.fixture(params=["alone", "nested"])
-def angle(request):
-    """A space, and what makes its actions of angles."""
-    if request.param == "alone":
-        return Angle(), lambda angles: angles
-    space = gym.spaces.Dict(turn=Angle(), go=gym.spaces.Discrete(2))
-    return space, lambda angles: {"turn": angles, "go": np.zeros(len(angles), np.int64)}
-
-
-ANGLES = np.float32([[0], [90], [270]])
-
-
-def test_a_plugin_s_codec_is_inverted_where_it_can_be(monkeypatch, angle):
-    space, action = angle
-    policy = policy_with(monkeypatch, Back, space)
-    raw = policy.raw_action(action(ANGLES))
-    column = 0 if raw.shape[1] == 1 else list(space.spaces).index("turn")
-    np.testing.assert_allclose(raw[:, column], [0, 0.25, 0.75])
-    with pytest.raises(
-        ActionError, match=r"actions: action.*: expected actions of .*; found .*400.* in row 1\."
-    ):
-        policy.raw_action(action(np.float32([[0], [400]])))
+    return build
 
 
-REFUSED = {
-    Turning: (NotServedError, r"defines adapt\(\) but not invert\(\).*step\.raw_action"),
-    Refuses: (NotServedError, r"has no inverse: turns are not counted\. So store"),
-    Unwritten: (NotServedError, r"has no inverse; store"),
-    Wrong: (
-        PartError,
-        r"Wrong\.invert\(\) of .*90.* gives \[0\.5\], which adapt\(\) turns into .*180",
-    ),
-    Narrow: (PartError, r"Narrow\.invert\(\) must return an array of shape \(3, 1\).*found \(3,\)"),
-    Broken: (PartError, r"Broken\.invert\(\) raised AttributeError"),
-}
+def as_plain_actions(angles):
+    return np.float32(angles)[:, None]
 
 
-@pytest.mark.parametrize("cls", REFUSED, ids=lambda cls: cls.__name__)
-def test_a_plugin_s_codec_without_an_inverse_is_named(monkeypatch, angle, cls):
-    space, action = angle
-    error, said = REFUSED[cls]
-    with pytest.raises(error, match=said) as raised:
-        policy_with(monkeypatch, cls, space).raw_action(action(ANGLES))
-    assert "acme-angles 1.0" in str(raised.value)
-    assert "'angle'" in str(raised.value)
-    assert cls.__name__ in str(raised.value)
+def as_dict_actions(angles):
+    return {"turn": np.float32(angles)[:, None], "go": np.zeros(len(angles), np.int64)}
+
+
+angle_spaces = pytest.mark.parametrize(
+    ("space", "as_actions"),
+    [
+        pytest.param(Angle(), as_plain_actions, id="alone"),
+        pytest.param(
+            spaces.Dict([("go", spaces.Discrete(2)), ("turn", Angle())]),
+            as_dict_actions,
+            id="in-a-dict",
+        ),
+    ],
+)
+
+
+@angle_spaces
+def test_codec_of_a_plugin_inverts_its_actions(build_angle_policy, space, as_actions):
+    policy = build_angle_policy(space, CodecWithInverse)
+
+    raw_action = policy.raw_action(as_actions([0, 90, 270]))
+
+    turns = raw_action[:, -1]  # "turn" is the last key of the Dict
+    np.testing.assert_allclose(turns, [0, 0.25, 0.75])
+
+
+@angle_spaces
+def test_action_outside_of_a_plugins_space_is_an_error(build_angle_policy, space, as_actions):
+    policy = build_angle_policy(space, CodecWithInverse)
+
+    with pytest.raises(ActionError, match=r"actions: action.*: expected actions of ") as caught:
+        policy.raw_action(as_actions([0, 400]))
+
+    description = str(caught.value).partition("; found ")[2]
+    assert "400" in description
+    assert description.endswith(" in row 1.")
+
+
+@angle_spaces
+@pytest.mark.parametrize(
+    ("codec_class", "error", "match"),
+    [
+        (
+            CodecWithoutInverse,
+            NotServedError,
+            r"defines adapt\(\) but not invert\(\).*step\.raw_action",
+        ),
+        (CodecThatRefuses, NotServedError, r"has no inverse: turns are not counted\. So store"),
+        (CodecNotImplemented, NotServedError, "has no inverse; store"),
+        (
+            CodecWithWrongInverse,
+            PartError,
+            r"\.invert\(\) of .*90.* gives \[0\.5\], which adapt\(\) turns into .*180",
+        ),
+        (
+            CodecWithWrongShape,
+            PartError,
+            r"\.invert\(\) must return an array of shape \(3, 1\).*found \(3,\)",
+        ),
+        (CodecThatFails, PartError, r"\.invert\(\) raised AttributeError"),
+    ],
+)
+def test_codec_without_a_working_inverse_is_named(
+    build_angle_policy, space, as_actions, codec_class, error, match
+):
+    policy = build_angle_policy(space, codec_class)
+
+    with pytest.raises(error, match=match) as caught:
+        policy.raw_action(as_actions([0, 90, 270]))
+
+    assert "acme-angles 1.0" in str(caught.value)
+    assert "'angle'" in str(caught.value)
+    assert codec_class.__name__ in str(caught.value)
+
+
+# --- codecs of plugins, without a policy ----------------------------------------------------------
+
+
+class Point(gym.Space):
+    """Two numbers from -10 to 10."""
+
+    def __init__(self):
+        super().__init__((2,), np.float32)
+
+    def contains(self, x):
+        return bool(np.all(np.abs(x) <= 10))
+
+
+class TenthCodec(ActionCodec):
+    """Raw values are a tenth of the action's."""
+
+    def adapt(self, raw):
+        return raw * 10
+
+    def invert(self, actions):
+        return np.asarray(actions) / 10
+
+
+@pytest.fixture
+def policy_for_codec(module):
+    """Return what `raw_actions` reads of a policy whose codec comes from a plugin:
+    `policy_for_codec(codec_class, space)`.
+    """
+
+    def make(codec_class, space=None):
+        space = Point() if space is None else space
+        module(Codec=codec_class)
+        kind = f"{type(space).__module__}.{type(space).__qualname__}"
+        spec = ActionCodecSpec("point", {"numpy": "made_up_parts:Codec"}, "", kinds=(kind,))
+        catalog = make_catalog()
+        catalog.register(spec)
+        codec = codec_class(SpaceInfo.read(space, "action"))
+        return SimpleNamespace(action_codec=codec, catalog=catalog)
+
+    return make
+
+
+ACTION_ROWS = np.float32([[1, 2], [-3, 4]])
+
+
+def test_raw_actions_are_those_of_the_plugins_codec(policy_for_codec):
+    raw_action = raw_actions(policy_for_codec(TenthCodec), np.float32([[1, 2], [-3, 4]]))
+
+    np.testing.assert_allclose(raw_action, [[0.1, 0.2], [-0.3, 0.4]])
+
+
+@pytest.mark.parametrize("error", [0.0, 9e-6, -9e-6])
+def test_codec_may_return_zeros_with_an_error_below_1e_5(policy_for_codec, error):
+    class InexactCodec(TenthCodec):
+        def adapt(self, raw):
+            return raw * 10 + error
+
+        def invert(self, actions):
+            return np.asarray(actions) / 10
+
+    raw_action = raw_actions(policy_for_codec(InexactCodec), np.zeros((2, 2), np.float32))
+
+    np.testing.assert_allclose(raw_action, np.zeros((2, 2)))
+
+
+@pytest.mark.parametrize("error", [1.2e-5, -1.2e-5, 1.0, np.nan])
+def test_codec_that_returns_other_zeros_is_named(policy_for_codec, error):
+    class WrongCodec(TenthCodec):
+        def adapt(self, raw):
+            return raw * 10 + error
+
+        def invert(self, actions):
+            return np.asarray(actions) / 10
+
+    with pytest.raises(PartError, match=r"which adapt\(\) turns into") as caught:
+        raw_actions(policy_for_codec(WrongCodec), np.zeros((2, 2), np.float32))
+
+    assert "WrongCodec.invert() of " in str(caught.value)
+
+
+def test_codec_may_be_wrong_by_a_relative_error_below_1e_4(policy_for_codec):
+    class InexactCodec(TenthCodec):
+        def adapt(self, raw):
+            return raw * 10 * (1 + 9e-5)
+
+        def invert(self, actions):
+            return np.asarray(actions) / 10
+
+    raw_actions(policy_for_codec(InexactCodec), ACTION_ROWS)  # no error
+
+
+def test_codec_with_a_larger_relative_error_is_named(policy_for_codec):
+    class WrongCodec(TenthCodec):
+        def adapt(self, raw):
+            return raw * 10 * (1 + 1.6e-4)
+
+        def invert(self, actions):
+            return np.asarray(actions) / 10
+
+    with pytest.raises(PartError, match="turns into"):
+        raw_actions(policy_for_codec(WrongCodec), ACTION_ROWS)
+
+
+class ClippingCodec(TenthCodec):
+    """Clips actions to the space, so that others do not come back."""
+
+    def adapt(self, raw):
+        return np.clip(raw * 10, -10, 10)
+
+    def invert(self, actions):
+        return np.asarray(actions) / 10
+
+
+def test_clipping_codec_inverts_actions_of_its_space(policy_for_codec):
+    raw_action = raw_actions(policy_for_codec(ClippingCodec), np.float32([[1, 2], [-3, 4]]))
+
+    np.testing.assert_allclose(raw_action, [[0.1, 0.2], [-0.3, 0.4]])
+
+
+def test_action_that_a_codec_clips_is_an_error(policy_for_codec):
+    with pytest.raises(ActionError, match="actions: action: expected actions of ") as caught:
+        raw_actions(policy_for_codec(ClippingCodec), np.float32([[1, 2], [30, 0]]))
+
+    description = str(caught.value).partition("; found ")[2]
+    assert "30" in description
+    assert description.endswith(" in row 1.")
+
+
+def test_codec_that_overrides_adapt_alone_has_no_inverse(policy_for_codec):
+    class AdaptsOtherwise(TenthCodec):
+        def adapt(self, raw):
+            return raw * 10 + 1  # the inherited invert() is not its inverse
+
+    with pytest.raises(NotServedError, match=r"has no inverse: it defines adapt\(\)") as caught:
+        raw_actions(policy_for_codec(AdaptsOtherwise), ACTION_ROWS)
+
+    message = str(caught.value)
+    assert "AdaptsOtherwise of " in message
+    assert "(action_codec 'point') has no inverse" in message
+
+
+def test_codec_that_overrides_both_methods_wrongly_is_named(policy_for_codec):
+    class OverridesBoth(TenthCodec):
+        def adapt(self, raw):
+            return raw * 10 + 1
+
+        def invert(self, actions):
+            return np.asarray(actions) / 10
+
+    with pytest.raises(PartError, match=r"OverridesBoth\.invert\(\) of .* turns into"):
+        raw_actions(policy_for_codec(OverridesBoth), ACTION_ROWS)
+
+
+@pytest.mark.parametrize("shape", [(2,), (1, 2), (2, 1), (2, 2, 1)], ids=str)
+def test_raw_actions_of_another_shape_are_an_error(policy_for_codec, shape):
+    class WrongShape(TenthCodec):
+        def invert(self, actions):
+            return np.zeros(shape)
+
+    with pytest.raises(PartError, match="must return an array of shape") as caught:
+        raw_actions(policy_for_codec(WrongShape), ACTION_ROWS)
+
+    message = str(caught.value)
+    assert "invert() must return an array of shape (2, 2) for 2 actions of " in message
+    assert f"; found {shape}." in message
+
+
+def test_raw_actions_that_are_no_array_are_an_error(policy_for_codec):
+    class ReturnsText(TenthCodec):
+        def invert(self, actions):
+            return "text"
+
+    with pytest.raises(PartError, match="found 'text'"):
+        raw_actions(policy_for_codec(ReturnsText), ACTION_ROWS)
+
+
+# --- actions without a shape ----------------------------------------------------------------------
+
+
+class AnyValue(gym.Space):
+    """A space without a shape; it contains every value except tuples of one, which are batches."""
+
+    def contains(self, x):
+        return not (isinstance(x, tuple) and len(x) == 1)
+
+
+def make_codec_that_restores(*actions):
+    """Return a codec that turns the raw actions 0, 1, … into these actions."""
+
+    class Restores(ActionCodec):
+        def _size(self):
+            return 1
+
+        def invert(self, batch):
+            return np.arange(len(batch))[:, None]
+
+        def adapt(self, raw):
+            return [actions[int(row[0])] for row in raw]
+
+    return Restores
+
+
+NESTED = {"a": (1, {"b": "x"}), "c": [2.5]}
+
+
+@pytest.mark.parametrize(
+    ("action", "restored"),
+    [
+        ({"a": 1, "b": 2}, {"b": 2, "a": 1}),
+        ((1, 2), (1, 2)),
+        ((1, 2), [1, 2]),
+        ((1, 2), np.array([1, 2])),
+        (1, 1),
+        ("x", "x"),
+        ((1, "x"), (1, "x")),
+        (np.ones(2), np.ones(2)),
+        (NESTED, NESTED),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_codec_may_restore_an_equal_structure(policy_for_codec, action, restored):
+    policy = policy_for_codec(make_codec_that_restores(restored), AnyValue())
+
+    assert raw_actions(policy, (action,)).tolist() == [[0]]
+
+
+@pytest.mark.parametrize(
+    ("action", "restored"),
+    [
+        ({"a": 1, "b": 2}, {"a": 1, "b": 3}),
+        ({"a": 1, "b": 2}, {"a": 3, "b": 2}),
+        ({"a": 1, "b": 2}, {"a": 1}),
+        ({"a": 1}, {"a": 1, "b": 2}),
+        ({"a": 1, "b": 2}, {"a": 1, "c": 2}),
+        ({"a": 1, "b": 2}, [1, 2]),
+        ({"a": 1}, 1),
+        ((1, 2), (1, 3)),
+        ((1, 2), (3, 2)),
+        ((1, 2), (1, 2, 3)),
+        ((1, 2, 3), (1, 2)),
+        ((1, 2), {"a": 1, "b": 2}),
+        ((1, 2), 1),
+        (1, 2),
+        ("x", "y"),
+        ((1, "x"), (1, "y")),
+        (np.ones(2), np.ones(())),
+        (np.ones(2), np.ones((1, 2))),
+        (np.ones(2), np.array([1, 2])),
+        (NESTED, {"a": (1, {"b": "y"}), "c": [2.5]}),
+        (NESTED, {"a": (1, {"b": "x"}), "c": [2.6]}),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_codec_that_restores_another_structure_is_named(policy_for_codec, action, restored):
+    policy = policy_for_codec(make_codec_that_restores(restored), AnyValue())
+
+    with pytest.raises(PartError, match=r"gives \[0\], which adapt\(\) turns into") as caught:
+        raw_actions(policy, (action,))
+
+    assert "Restores.invert() of " in str(caught.value)
+
+
+@pytest.mark.parametrize("actions", ["word", ("word",)], ids=["action", "batch"])
+def test_action_without_a_shape_is_distinguished_by_its_space(policy_for_codec, actions):
+    # The space contains "word", but not the batch ("word",).
+    policy = policy_for_codec(make_codec_that_restores("word", 7), AnyValue())
+
+    assert raw_actions(policy, actions).tolist() == [[0]]
+
+
+def test_empty_list_without_a_shape_is_an_empty_batch(policy_for_codec):
+    policy = policy_for_codec(make_codec_that_restores(), AnyValue())
+
+    assert raw_actions(policy, []).shape == (0, 1)
