@@ -1,5 +1,5 @@
-"""Errors inside plugins' parts: who is named, for which method; and distributions against their
-declarations.
+"""Errors inside the parts of plugins: which part and method the message names, and distributions
+that do not match their declarations.
 """
 
 from __future__ import annotations
@@ -16,117 +16,159 @@ from rlcatalog_policy.contract_checker import model_chain
 from rlcatalog_testing import PluginEntryPoint, isolated_catalog, plugin_of
 from rlcatalog_torch import Categorical, FullyConnectedNetwork
 
-OBS, THREE = spaces.Box(-1, 1, (2,), np.float32), spaces.Discrete(3)
+OBS = spaces.Box(-1, 1, (2,), np.float32)
+THREE = spaces.Discrete(3)
 SMALL = {"fcnet_hiddens": [2]}
-INSTALLED = [f"rlcatalog-{name}" for name in ("preprocessors", "fcnet", "categorical")]
+SMALL_LSTM = {"fcnet_hiddens": [2], "use_lstm": True, "lstm_cell_size": 2}
+ONE_OBSERVATION = np.zeros((1, 2), np.float32)
+INSTALLED = ["rlcatalog-preprocessors", "rlcatalog-fcnet", "rlcatalog-categorical"]
 
 
-@pytest.fixture(scope="module")
-def policy():
-    return rlcatalog.build(OBS, THREE, SMALL, "torch")
+# --- errors inside a plugin's model ---------------------------------------------------------------
 
 
-def refused(match, call, *arguments):
-    with pytest.raises(ModelContractError, match=match) as caught:
-        call(*arguments)
-    return str(caught.value)
+class FailingModel(FullyConnectedNetwork):
+    """A model that raises `error`, if there is one."""
 
-
-# --- who is to blame ------------------------------------------------------------------------------
-
-
-class Acme(FullyConnectedNetwork):
-    """A model of a plugin, which fails on request."""
-
-    fails = None
+    error = None
 
     def forward(self, input_dict, state, seq_lens):
-        if self.fails is not None:
-            raise self.fails
+        if self.error is not None:
+            raise self.error
         return super().forward(input_dict, state, seq_lens)
 
 
 @pytest.fixture
-def acme():
-    spec = ModelSpec("net", {"torch": f"{__name__}:Acme"}, "")
+def acme_policy():
+    """A policy with the model `FailingModel` of the plugin acme-nets 1.0."""
+    spec = ModelSpec("net", {"torch": f"{__name__}:FailingModel"}, "")
     point = PluginEntryPoint(plugin_of(rlcatalog_models=[spec]), "acme-nets")
     catalog = isolated_catalog(*INSTALLED, point)
     return rlcatalog.build(OBS, THREE, {"custom_model": "acme-nets/net"}, "torch", catalog=catalog)
 
 
 @pytest.mark.parametrize(
-    "error", [ValueError("broken"), SystemExit("stop"), TypeError("wrong")], ids=repr
+    "error", [ValueError("broken"), SystemExit("broken"), TypeError("broken")], ids=repr
 )
-def test_error_inside_a_plugins_part_names_it(acme, error):
-    acme.model.fails = error
+def test_error_in_act_names_the_plugin_and_the_line(acme_policy, error):
+    acme_policy.model.error = error
+
     with pytest.raises(
-        PartError,
-        match=r"acme-nets 1\.0.*forward\(\) raised .*(broken|stop|wrong).*\(at .*\.py:\d+\)",
-    ):
-        acme.act(np.zeros((1, 2), np.float32))
+        PartError, match=r"forward\(\) raised .*broken.*\(at .*\.py:\d+\)"
+    ) as caught:
+        acme_policy.act(ONE_OBSERVATION)
+
+    assert "acme-nets 1.0" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "error", [ValueError("broken"), SystemExit("broken"), TypeError("broken")], ids=repr
+)
+def test_error_in_values_names_the_method(acme_policy, error):
+    acme_policy.model.error = error
+
     with pytest.raises(PartError, match="forward"):
-        acme.values(np.zeros((1, 2), np.float32))
+        acme_policy.values(ONE_OBSERVATION)
 
 
 @pytest.mark.parametrize(
     "error", [KeyboardInterrupt(), GeneratorExit(), ModelContractError("typed")], ids=repr
 )
-def test_interrupts_and_typed_errors_stay_as_they_are(acme, error):
-    acme.model.fails = error
+def test_interrupts_and_typed_errors_are_not_replaced(acme_policy, error):
+    acme_policy.model.error = error
+
     with pytest.raises(type(error)) as caught:
-        acme.act(np.zeros((1, 2), np.float32))
+        acme_policy.act(ONE_OBSERVATION)
+
     assert caught.value is error
 
 
-def test_error_outside_names_the_part_that_returned_the_value(acme, policy):
-    with pytest.raises(
-        PartError,
-        match=r"acme-nets 1\.0.*: the policy failed on this part or its return value: ValueE",
-    ):
-        acme.contract.blame(ValueError("outside"))
-    policy.contract.blame(ValueError("outside"))  # no plugin's part: the error stays
+def test_error_outside_of_the_part_blames_its_return_value(acme_policy):
+    # No frame of the plugin is in the traceback.
+    with pytest.raises(PartError, match="failed on this part or its return value") as caught:
+        acme_policy.contract.blame(ValueError("outside"))
+
+    message = str(caught.value)
+    assert "acme-nets 1.0" in message
+    assert ": the policy failed on this part or its return value: ValueE" in message
+
+
+def test_blaming_replaces_errors_of_its_block(acme_policy):
+    with pytest.raises(PartError), acme_policy.contract.blaming():
+        raise ValueError("outside")
+
+
+def test_errors_are_not_replaced_without_third_party_parts():
+    policy = rlcatalog.build(OBS, THREE, SMALL, "torch")
+
+    policy.contract.blame(ValueError("outside"))  # raises nothing
     with pytest.raises(ValueError, match="outside"), policy.contract.blaming():
         raise ValueError("outside")
-    with pytest.raises(PartError), acme.contract.blaming():
-        raise ValueError("outside")
+
+
+# --- methods with other arguments -----------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("method", "count", "function"),
+    ("method", "count", "wrong_method"),
     [
         ("forward", 3, lambda self, input_dict: None),
         ("get_initial_state", 0, lambda self, rows: []),
         ("value_function", 0, lambda self, features: None),
     ],
 )
-def test_models_method_with_other_arguments_is_named(method, count, function):
-    cls = type("Odd", (FullyConnectedNetwork,), {})
-    policy = rlcatalog.build(OBS, THREE, {**SMALL, "custom_model": cls}, "torch")
-    policy.contract.blame(TypeError("missing"))
-    setattr(cls, method, function)
-    message = refused(
-        "cannot be called as the contract requires", policy.contract.blame, TypeError("missing")
-    )
+def test_type_error_names_a_model_method_with_wrong_arguments(method, count, wrong_method):
+    class OddModel(FullyConnectedNetwork):
+        pass
+
+    policy = rlcatalog.build(OBS, THREE, {**SMALL, "custom_model": OddModel}, "torch")
+    policy.contract.blame(TypeError("missing"))  # raises nothing: all methods are as required
+
+    setattr(OddModel, method, wrong_method)
+    with pytest.raises(
+        ModelContractError, match="cannot be called as the contract requires"
+    ) as error:
+        policy.contract.blame(TypeError("missing"))
+
+    message = str(error.value)
     assert message.startswith(
-        f"Odd.{method}() cannot be called as the contract requires, with {count} arguments: it"
-        " takes ("
+        f"OddModel.{method}() cannot be called as the contract requires, with {count} arguments:"
+        " it takes ("
     )
     assert message.endswith("TypeError: missing")
 
 
-def test_inner_model_may_have_values_of_another_kind():
-    cls = type("Odd", (FullyConnectedNetwork,), {})
-    config = {**SMALL, "custom_model": cls, "use_lstm": True, "lstm_cell_size": 2}
+@pytest.fixture
+def inner_model_class():
+    """A model class of its own for each test, which the test may change."""
+
+    class InnerModel(FullyConnectedNetwork):
+        pass
+
+    return InnerModel
+
+
+def test_inner_model_may_have_another_value_function(inner_model_class):
+    config = {**SMALL_LSTM, "custom_model": inner_model_class}
     policy = rlcatalog.build(OBS, THREE, config, "torch")
-    cls.value_function = lambda self, features: None
-    policy.contract.blame(TypeError("missing"))
-    cls.forward = lambda self, input_dict: None
-    refused(r"^Odd\.forward\(\) cannot be called", policy.contract.blame, TypeError("missing"))
+    inner_model_class.value_function = lambda self, features: None
+
+    policy.contract.blame(TypeError("missing"))  # raises nothing: the LSTM computes the values
+
+
+def test_type_error_names_an_inner_model_with_another_forward(inner_model_class):
+    config = {**SMALL_LSTM, "custom_model": inner_model_class}
+    policy = rlcatalog.build(OBS, THREE, config, "torch")
+    inner_model_class.forward = lambda self, input_dict: None
+
+    with pytest.raises(ModelContractError, match=r"^InnerModel\.forward\(\) cannot be called"):
+        policy.contract.blame(TypeError("missing"))
 
 
 @pytest.mark.parametrize(
-    ("method", "count", "function"),
+    ("method", "count", "wrong_method"),
     [
+        # The counts include self.
         ("sample", 1, lambda self, n: None),
         ("deterministic_sample", 1, lambda self, n: None),
         ("logp", 2, lambda self: 0),
@@ -135,70 +177,117 @@ def test_inner_model_may_have_values_of_another_kind():
         ("kl", 2, lambda self, a, b: None),
     ],
 )
-def test_distributions_method_with_other_arguments_is_named(method, count, function):
-    cls = type("Odd", (Categorical,), {})
-    policy = rlcatalog.build(OBS, THREE, {**SMALL, "custom_action_dist": cls}, "torch")
-    policy.contract.blame(TypeError("missing"))
-    setattr(cls, method, function)
-    message = refused(
-        "cannot be called as the contract requires", policy.contract.blame, TypeError("missing")
+def test_type_error_names_a_dist_method_with_wrong_arguments(method, count, wrong_method):
+    class OddDist(Categorical):
+        pass
+
+    policy = rlcatalog.build(OBS, THREE, {**SMALL, "custom_action_dist": OddDist}, "torch")
+    policy.contract.blame(TypeError("missing"))  # raises nothing: all methods are as required
+
+    setattr(OddDist, method, wrong_method)
+    with pytest.raises(
+        ModelContractError, match="cannot be called as the contract requires"
+    ) as error:
+        policy.contract.blame(TypeError("missing"))
+
+    assert str(error.value).startswith(
+        f"OddDist.{method}() cannot be called as the contract requires, with {count} arguments:"
+        " it takes ("
     )
-    assert message.startswith(
-        f"Odd.{method}() cannot be called as the contract requires, with {count} arguments: it"
-        " takes ("
-    )
-    policy.contract.blame(ValueError("another kind of error: signatures are not looked at"))
 
 
-def test_models_inside_a_model_are_found():
-    policy = rlcatalog.build(OBS, THREE, {**SMALL, "use_lstm": True, "lstm_cell_size": 2}, "torch")
+def test_signatures_are_not_checked_after_other_errors():
+    class OddDist(Categorical):
+        pass
+
+    policy = rlcatalog.build(OBS, THREE, {**SMALL, "custom_action_dist": OddDist}, "torch")
+    OddDist.sample = lambda self, n: None
+
+    policy.contract.blame(ValueError("no TypeError"))  # raises nothing
+
+
+def test_model_chain_lists_a_model_and_those_inside():
+    policy = rlcatalog.build(OBS, THREE, SMALL_LSTM, "torch")
+
     chain = model_chain(policy.model)
+
     assert chain[0] is policy.model
-    assert FullyConnectedNetwork in map(type, chain)
-    assert len({id(model) for model in chain}) == len(chain) >= 2
+    assert FullyConnectedNetwork in [type(model) for model in chain]
+    assert len(chain) >= 2
+    assert len({id(model) for model in chain}) == len(chain)  # each is listed once
     assert all(isinstance(model, ModelV2) for model in chain)
-    assert model_chain(None) == model_chain("text") == []
+
+
+@pytest.mark.parametrize("value", [None, "text"])
+def test_model_chain_of_another_value_is_empty(value):
+    assert model_chain(value) == []
 
 
 # --- distributions against their declarations -----------------------------------------------------
 
 
+@pytest.fixture
+def build_with_dist(module):
+    """Build a policy with a distribution that a plugin declares for three inputs."""
+
+    def build(dist_class):
+        module(Declared=dist_class)
+        spec = ActionDistSpec(
+            "declared",
+            {"torch": "made_up_parts:Declared"},
+            "",
+            match=lambda request: Match(Rank.SPECIFIC, "any"),
+            size=lambda action, config: 3,
+        )
+        point = PluginEntryPoint(plugin_of(rlcatalog_action_dists=[spec]), "acme-odd")
+        catalog = isolated_catalog(*INSTALLED, point, prefer=["acme-odd"])
+        return rlcatalog.build(OBS, THREE, SMALL, "torch", catalog=catalog)
+
+    return build
+
+
+class InheritsShape(Categorical):
+    """A distribution that says nothing about its number of inputs."""
+
+
+class NeedsThreeInputs(Categorical):
+    @staticmethod
+    def required_model_output_shape(space, config=None):
+        return (3, 1)
+
+
+@pytest.mark.parametrize("dist_class", [InheritsShape, NeedsThreeInputs])
+def test_dist_that_matches_its_declaration_is_built(build_with_dist, dist_class):
+    assert build_with_dist(dist_class).dist_class is dist_class
+
+
+class NeedsFourInputs(Categorical):
+    @staticmethod
+    def required_model_output_shape(space, config=None):
+        return 4
+
+
+class TakesNoModel(Categorical):
+    def __init__(self, inputs):
+        super().__init__(inputs, None)
+
+
+class FailingShape(Categorical):
+    @staticmethod
+    def required_model_output_shape(space, config=None):
+        raise ZeroDivisionError
+
+
 @pytest.mark.parametrize(
-    ("members", "match"),
+    ("dist_class", "match"),
     [
-        (
-            {"required_model_output_shape": staticmethod(lambda space, config=None: 4)},
-            r"it takes 3 inputs for Discrete\(3\)|it takes 3 inputs for Discrete",
-        ),
-        (
-            {"__init__": lambda self, inputs: None},
-            r"Odd\.__init__ is called with \(inputs, model\), but takes \(inputs\)",
-        ),
-        (
-            {"required_model_output_shape": staticmethod(lambda space, config=None: 1 / 0)},
-            "_model_output_shape.*Zero",
-        ),
-        ({"required_model_output_shape": staticmethod(lambda space, config=None: (3, 1))}, None),
-        ({}, None),
+        (NeedsFourInputs, "it takes 3 inputs for Discrete"),
+        (TakesNoModel, r"__init__ is called with \(inputs, model\), but takes \(inputs\)"),
+        (FailingShape, "required_model_output_shape.*ZeroDivisionError"),
     ],
 )
-def test_plugins_distribution_matches_its_declaration(module, members, match):
-    module(Odd=type("Odd", (Categorical,), members))
-    spec = ActionDistSpec(
-        "odd",
-        {"torch": "made_up_parts:Odd"},
-        "",
-        match=lambda request: Match(Rank.SPECIFIC, "any"),
-        size=lambda action, config: 3,
-    )
-    point = PluginEntryPoint(plugin_of(rlcatalog_action_dists=[spec]), "acme-odd")
-    catalog = isolated_catalog(*INSTALLED, point, prefer=["acme-odd"])
-    if match is None:
-        assert (
-            rlcatalog.build(OBS, THREE, SMALL, "torch", catalog=catalog).dist_class.__name__
-            == "Odd"
-        )
-        return
+def test_dist_that_does_not_match_its_declaration_is_an_error(build_with_dist, dist_class, match):
     with pytest.raises(PartError, match=match) as caught:
-        rlcatalog.build(OBS, THREE, SMALL, "torch", catalog=catalog)
+        build_with_dist(dist_class)
+
     assert "acme-odd" in str(caught.value)
