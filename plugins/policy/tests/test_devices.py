@@ -1,41 +1,54 @@
-"""The contract of `Policy.to`: the policy moves, what it computes stays."""
+"""`Policy.to`: everything moves to the device, and the policy computes the same there."""
+
+from __future__ import annotations
 
 import gymnasium as gym
 import numpy as np
 import pytest
+import torch
 
 import rlcatalog
 from rlcatalog.errors import ConfigError
 
-pytestmark = [
-    pytest.mark.usefixtures("one_thread"),
-    # One config serves parts of every kind here.
-    pytest.mark.filterwarnings("ignore::rlcatalog.errors.UnreadKeysWarning"),
-]
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 OBS = np.random.default_rng(0).uniform(-1, 1, (5, 3)).astype(np.float32)
+VECTOR = gym.spaces.Box(-1, 1, (3,))
+FOUR = gym.spaces.Discrete(4)
+cpu_devices = pytest.mark.parametrize(
+    ("framework", "device"), [("torch", "cpu"), ("tf", "/cpu:0")], ids=["torch", "tf"]
+)
+needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="CUDA is not available")
 
 
-def build(framework):
-    return rlcatalog.build(
-        gym.spaces.Box(-1, 1, (3,)), gym.spaces.Discrete(4), {"fcnet_hiddens": [8]}, framework
-    )
+def build_policy(framework, space=VECTOR, **config):
+    return rlcatalog.build(space, FOUR, {"fcnet_hiddens": [8], **config}, framework)
 
 
-@pytest.mark.parametrize(("framework", "device"), [("torch", "cpu"), ("tf", "/cpu:0")])
-def test_moving_keeps_what_a_policy_computes(framework, device):
-    policy = build(framework)
+@cpu_devices
+def test_moved_policy_acts_the_same(framework, device):
+    policy = build_policy(framework)
     before = policy.act(OBS, explore=False)
+
     assert policy.to(device) is policy
+
     after = policy.act(OBS, explore=False)
     np.testing.assert_array_equal(before.dist_inputs, after.dist_inputs)
     np.testing.assert_array_equal(before.value, after.value)
-    assert policy.evaluate({"obs": OBS, "raw_action": after.raw_action}).logp.shape == (5,)
+
+
+@cpu_devices
+def test_moved_policy_evaluates(framework, device):
+    policy = build_policy(framework).to(device)
+    raw_action = policy.act(OBS).raw_action
+
+    assert policy.evaluate({"obs": OBS, "raw_action": raw_action}).logp.shape == (5,)
 
 
 @pytest.mark.parametrize("framework", ["torch", "tf"])
-def test_auto_is_a_device_that_is_there(framework):
-    policy = build(framework).to("auto")
+def test_auto_chooses_an_existing_device(framework):
+    policy = build_policy(framework).to("auto")
+
     assert policy.device in ("cpu", "cuda", "mps", "/gpu:0")
     assert np.isfinite(policy.act(OBS).logp).all()
 
@@ -49,102 +62,129 @@ def test_auto_is_a_device_that_is_there(framework):
         ("tf", "/gpu:99", r"device='/gpu:99': TensorFlow \S+ sees \d GPUs"),
     ],
 )
-def test_a_policy_stays_where_it_is_when_a_device_is_not_there(framework, device, message):
-    policy = build(framework)
+def test_policy_stays_if_the_device_does_not_exist(framework, device, message):
+    policy = build_policy(framework)
     before = policy.act(OBS, explore=False)
+
     with pytest.raises(ConfigError, match=message):
         policy.to(device)
+
     assert policy.device == "cpu"
     np.testing.assert_array_equal(policy.act(OBS, explore=False).dist_inputs, before.dist_inputs)
 
 
-def test_every_parameter_and_every_input_moves():
-    import torch
-
-    policy = build("torch").to("meta")
-    assert {p.device.type for p in policy.model.parameters()} == {"meta"}
+def test_all_parameters_and_inputs_move():
+    # Tensors on "meta" have a device and a shape, but no values.
+    policy = build_policy("torch").to("meta")
     batch = {"obs": OBS, "raw_action": np.zeros((5, 1), np.int64)}
-    assert policy.evaluate(batch).logp.device.type == "meta"
-    if torch.cuda.is_available():
-        on_cpu = build("torch")
-        expected = on_cpu.act(OBS, explore=False).dist_inputs
-        np.testing.assert_allclose(
-            on_cpu.to("cuda").act(OBS, explore=False).dist_inputs, expected, atol=1e-5
-        )
 
+    evaluation = policy.evaluate(batch)
+
+    assert {parameter.device.type for parameter in policy.model.parameters()} == {"meta"}
+    assert evaluation.logp.device.type == "meta"
+
+
+@needs_cuda
+def test_policy_computes_the_same_on_a_gpu():
+    policy = build_policy("torch")
+    on_cpu = policy.act(OBS, explore=False).dist_inputs
+
+    on_gpu = policy.to("cuda").act(OBS, explore=False).dist_inputs
+
+    np.testing.assert_allclose(on_gpu, on_cpu, atol=1e-5)
+
+
+# --- memories and images --------------------------------------------------------------------------
 
 IMAGE = gym.spaces.Box(0, 255, (10, 10, 3), np.uint8)
-MODELS = {
-    "lstm": (
-        gym.spaces.Box(-1, 1, (3,)),
-        {"use_lstm": True, "lstm_cell_size": 6, "lstm_use_prev_action": True},
+MODELS = [
+    pytest.param(
+        VECTOR, {"use_lstm": True, "lstm_cell_size": 6, "lstm_use_prev_action": True}, id="lstm"
     ),
-    "attention": (
-        gym.spaces.Box(-1, 1, (3,)),
+    pytest.param(
+        VECTOR,
         {"use_attention": True, "attention_dim": 8, "attention_use_n_prev_rewards": 2},
+        id="attention",
     ),
-    "image": (IMAGE, {}),
-    "image in a dict": (
+    pytest.param(IMAGE, {}, id="image"),
+    pytest.param(
         gym.spaces.Dict({"eye": IMAGE, "self": gym.spaces.Discrete(3)}),
         {"use_lstm": True},
+        id="image-in-a-dict",
     ),
-}
+]
+all_models = pytest.mark.parametrize(("space", "config"), MODELS)
+# The key fcnet_hiddens of `build_policy` is not read for an image alone.
+ignore_unread_keys = pytest.mark.filterwarnings("ignore::rlcatalog.errors.UnreadKeysWarning")
 
 
-def play(policy, obs, steps=3, between=lambda: None):
+def sample_observations(space):
+    space.seed(0)
+    return [space.sample() for _ in range(4)]
+
+
+def take_three_steps(policy, obs, *, device=None):
+    """Act on the same observations three times; move the policy to the device after each."""
     state = None
-    for t in range(steps):
+    for t in range(3):
         step = policy.act(obs, state, prev_reward=np.full(len(obs), float(t)), explore=False)
         state = step.state
-        between()
+        if device is not None:
+            policy.to(device)
     return step
 
 
 @pytest.mark.grid
-@pytest.mark.parametrize("kind", MODELS)
-@pytest.mark.parametrize(("framework", "device"), [("torch", "cpu"), ("tf", "/cpu:0")])
-def test_memories_and_images_move_in_the_middle_of_an_episode(kind, framework, device):
-    space, config = MODELS[kind]
-    space.seed(0)
-    obs = [space.sample() for _ in range(4)]
-    policy = rlcatalog.build(
-        space, gym.spaces.Discrete(4), {"fcnet_hiddens": [8], **config}, framework
-    )
-    expected = play(policy, obs)
-    found = play(policy, obs, between=lambda: policy.to(device))
-    np.testing.assert_allclose(found.dist_inputs, expected.dist_inputs, rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(found.value, expected.value, rtol=1e-5, atol=1e-6)
+@ignore_unread_keys
+@all_models
+@cpu_devices
+def test_policy_may_move_in_the_middle_of_an_episode(space, config, framework, device):
+    obs = sample_observations(space)
+    policy = build_policy(framework, space, **config)
+    expected = take_three_steps(policy, obs)
+
+    step = take_three_steps(policy, obs, device=device)
+
+    np.testing.assert_allclose(step.dist_inputs, expected.dist_inputs, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(step.value, expected.value, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("kind", MODELS)
-def test_everything_of_memories_and_images_moves(kind):
-    import torch
+@ignore_unread_keys
+@all_models
+def test_all_parameters_and_buffers_move(space, config):
+    policy = build_policy("torch", space, **config).to("meta")
 
-    space, config = MODELS[kind]
-    space.seed(0)
-    obs = [space.sample() for _ in range(4)]
-    policy = rlcatalog.build(
-        space, gym.spaces.Discrete(4), {"fcnet_hiddens": [8], **config}, "torch"
-    )
-    on_cpu = play(policy, obs)
-    batch = {"obs": policy.preprocess(obs), "raw_action": on_cpu.raw_action}
-    if on_cpu.state is not None:
-        batch |= {
-            "seq_lens": np.array([3, 1]),
-            "state": policy.initial_state(2),
-            "views": on_cpu.state.seen,
-        }
-    policy.to("meta")
-    assert {
-        tensor.device.type for tensor in (*policy.model.parameters(), *policy.model.buffers())
-    } == {"meta"}
-    found = policy.evaluate(batch)
-    assert {found.logp.device.type, found.value.device.type} == {"meta"}
-    if torch.cuda.is_available():
-        policy = rlcatalog.build(
-            space, gym.spaces.Discrete(4), {"fcnet_hiddens": [8], **config}, "torch"
-        )
-        expected = play(policy, obs)
-        np.testing.assert_allclose(
-            play(policy.to("cuda"), obs).dist_inputs, expected.dist_inputs, atol=1e-4
-        )
+    tensors = [*policy.model.parameters(), *policy.model.buffers()]
+    assert {tensor.device.type for tensor in tensors} == {"meta"}
+
+
+@ignore_unread_keys
+@all_models
+def test_states_and_views_of_a_batch_move(space, config):
+    obs = sample_observations(space)
+    policy = build_policy("torch", space, **config)
+    step = take_three_steps(policy, obs)
+    batch = {"obs": policy.preprocess(obs), "raw_action": step.raw_action}
+    if step.state is not None:
+        # The four rows are a sequence of three steps, and one of a single step.
+        batch["seq_lens"] = np.array([3, 1])
+        batch["state"] = policy.initial_state(2)
+        batch["views"] = step.state.seen
+
+    evaluation = policy.to("meta").evaluate(batch)
+
+    assert evaluation.logp.device.type == "meta"
+    assert evaluation.value.device.type == "meta"
+
+
+@needs_cuda
+@ignore_unread_keys
+@all_models
+def test_memories_and_images_compute_the_same_on_a_gpu(space, config):
+    obs = sample_observations(space)
+    policy = build_policy("torch", space, **config)
+    on_cpu = take_three_steps(policy, obs)
+
+    on_gpu = take_three_steps(policy.to("cuda"), obs)
+
+    np.testing.assert_allclose(on_gpu.dist_inputs, on_cpu.dist_inputs, atol=1e-4)
