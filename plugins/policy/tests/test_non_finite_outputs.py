@@ -1,6 +1,4 @@
-"""What is no number is never acted upon in silence: a model's outputs that are NaN are an error
-that names the row.
-"""
+"""Outputs of a model that are NaN: acting on them is an error that names the row."""
 
 from __future__ import annotations
 
@@ -13,65 +11,103 @@ import rlcatalog
 from rlcatalog.errors import CatalogError, NonFiniteError
 
 pytestmark = pytest.mark.usefixtures("one_thread", "seeded")
+both_frameworks = pytest.mark.parametrize("framework", ["torch", "tf"])
 
 OBS = spaces.Box(-1, 1, (2,), np.float32)
+#: Name → (action space, config), one for each kind of action.
 KINDS = {**ACTIONS, **DEPENDENT, "deterministic": (OBS, {"custom_action_dist": "deterministic"})}
-frameworks = pytest.mark.parametrize("framework", ["torch", "tf"])
 
 
-def observations(rows, bad=()):
+def random_observations(*, rows, nan_rows=()):
     obs = np.random.default_rng(0).uniform(-1, 1, (rows, 2)).astype(np.float32)
-    for row, value in bad:
-        obs[row, 1] = value
+    for row in nan_rows:
+        obs[row, 1] = np.nan
     return obs
 
 
 @pytest.mark.grid
-@frameworks
+@both_frameworks
 @pytest.mark.parametrize(("space", "config"), KINDS.values(), ids=KINDS)
-def test_an_observation_that_is_no_number_is_no_action(framework, space, config):
+def test_error_for_a_nan_observation_names_the_first_row(framework, space, config):
     policy = rlcatalog.build(OBS, space, {"fcnet_hiddens": [4], **config}, framework)
-    policy.preprocessor.set_check("never")
-    good = policy.act(observations(6))
-    assert np.isfinite(good.logp).all()
-    says = (
-        r"row 3 of 6: the log density of its action is NaN.*its observation contains values"
-        r" that are not finite"
-    )
+    policy.preprocessor.set_check("never")  # otherwise it would reject the observation before
+
     for explore in (True, False):
-        with pytest.raises(NonFiniteError, match=says):
-            policy.act(observations(6, [(3, np.nan), (5, np.nan)]), explore=explore)
-    assert np.isfinite(policy.act(observations(6)).logp).all()
+        with pytest.raises(NonFiniteError, match="the log density of its action is NaN") as caught:
+            policy.act(random_observations(rows=6, nan_rows=[3, 5]), explore=explore)
+
+        message = str(caught.value)
+        assert message.startswith("row 3 of 6: the log density of its action is NaN")
+        assert "its observation contains values that are not finite" in message
 
 
 @pytest.mark.grid
-@frameworks
-@pytest.mark.parametrize(
-    "config",
-    [{}, {"use_lstm": True, "lstm_use_prev_action": True}, {"use_attention": True}],
-    ids=str,
+@both_frameworks
+@pytest.mark.parametrize(("space", "config"), KINDS.values(), ids=KINDS)
+def test_finite_observations_have_finite_logp_after_an_error(framework, space, config):
+    policy = rlcatalog.build(OBS, space, {"fcnet_hiddens": [4], **config}, framework)
+    policy.preprocessor.set_check("never")  # otherwise it would reject the observation before
+
+    before = policy.act(random_observations(rows=6))
+    with pytest.raises(NonFiniteError):
+        policy.act(random_observations(rows=6, nan_rows=[3]))
+    after = policy.act(random_observations(rows=6))
+
+    assert np.isfinite(before.logp).all()
+    assert np.isfinite(after.logp).all()
+
+
+@pytest.fixture(
+    params=[{}, {"use_lstm": True, "lstm_use_prev_action": True}, {"use_attention": True}],
+    ids=["fcnet", "lstm", "attention"],
 )
-def test_weights_that_are_no_numbers_are_named(framework, config):
-    policy = rlcatalog.build(OBS, spaces.Discrete(3), {"fcnet_hiddens": [4], **config}, framework)
+def model_config(request):
+    return {"fcnet_hiddens": [4], **request.param}
+
+
+def build_policy_with_nan_weights(framework, config):
+    policy = rlcatalog.build(OBS, spaces.Discrete(3), config, framework)
     weights = policy.model.get_weights()
-    policy.model.set_weights(
-        {name: np.full_like(weight, np.nan) for name, weight in weights.items()}
-    )
-    says = (
-        r"row 0 of 2: the log density of its action is NaN; the parameters.*\[nan, nan,"
-        r" nan\].*weights"
-    )
-    with pytest.raises(NonFiniteError, match=says):
-        policy.act(observations(2))
+    nan_weights = {name: np.full_like(array, np.nan) for name, array in weights.items()}
+    policy.model.set_weights(nan_weights)
+    return policy
+
+
+@pytest.mark.grid
+@both_frameworks
+def test_error_for_nan_weights_names_the_weights(framework, model_config):
+    policy = build_policy_with_nan_weights(framework, model_config)
+
+    with pytest.raises(NonFiniteError, match="row 0 of 2: the log density of its") as caught:
+        policy.act(random_observations(rows=2))
+
+    message = str(caught.value)
+    assert "the log density of its action is NaN; the parameters" in message
+    assert "[nan, nan, nan]" in message
+    assert "weights" in message.partition("[nan, nan, nan]")[2]
+
+
+@pytest.mark.grid
+@both_frameworks
+def test_stepper_with_nan_weights_raises_floating_point_error(framework, model_config):
+    policy = build_policy_with_nan_weights(framework, model_config)
     stepper = policy.stepper(2)
-    with pytest.raises(FloatingPointError):  # what NumPy would raise
-        stepper.step(observations(2))
+
+    with pytest.raises(FloatingPointError):  # as NumPy would raise
+        stepper.step(random_observations(rows=2))
+
+
+def test_non_finite_error_is_a_catalog_error():
     assert issubclass(NonFiniteError, CatalogError)
 
 
-@frameworks
-def test_masks_and_impossible_actions_are_numbers(framework):
-    policy = rlcatalog.build(OBS, spaces.MultiDiscrete([3, 3]), {"fcnet_hiddens": [4]}, framework)
-    mask = (np.tile([True, False, False], (2, 1)), np.tile([False, True, False], (2, 1)))
-    step = policy.act(observations(2), mask=mask)
+@both_frameworks
+def test_masked_actions_are_no_error(framework):
+    space = spaces.MultiDiscrete([3, 3])
+    policy = rlcatalog.build(OBS, space, {"fcnet_hiddens": [4]}, framework)
+    first_choice_is_0 = np.array([[True, False, False], [True, False, False]])
+    second_choice_is_1 = np.array([[False, True, False], [False, True, False]])
+
+    step = policy.act(random_observations(rows=2), mask=(first_choice_is_0, second_choice_is_1))
+
     assert step.action.tolist() == [[0, 1], [0, 1]]
