@@ -1,5 +1,6 @@
-"""Frozen policies: what they pass on to their backend, what to the policy, and what they say of
-themselves.
+"""Frozen policies: what their backend does, what the policy does, and how they describe themselves.
+
+A recording backend stands for that of a framework.
 """
 
 from __future__ import annotations
@@ -17,20 +18,33 @@ from rlcatalog import Policy
 from rlcatalog.errors import MissingPluginError, NotServedError
 from rlcatalog_policy import frozen as frozen_module
 
-OBS, THREE = spaces.Box(-1, 1, (2,), np.float32), spaces.Discrete(3)
+#: Two observations.
 ROWS = np.float32([[0.5, -0.5], [1, 0]])
 
 
 @pytest.fixture
 def policy():
-    return rlcatalog.build(OBS, THREE, {"fcnet_hiddens": [2]}, "torch")
+    obs_space = spaces.Box(-1, 1, (2,), np.float32)
+    return rlcatalog.build(obs_space, spaces.Discrete(3), {"fcnet_hiddens": [2]}, "torch")
 
 
-class Recorded:
-    """A frozen backend that notes what it is asked, and acts as the policy does."""
+class RecordingBackend:
+    """A frozen backend that acts as the policy does.
+
+    Attributes:
+        rows: The number of rows that the policy was frozen for.
+        seed: The seed that it was frozen with.
+        calls: The names of the methods that were called.
+        restored_state: The argument of `set_random_state`.
+    """
 
     def __init__(self, policy, rows, seed):
-        self.policy, self.arguments, self.reason, self.calls = policy, (rows, seed), None, []
+        self.policy = policy
+        self.rows = rows
+        self.seed = seed
+        self.reason = None
+        self.calls = []
+        self.restored_state = None
 
     def act(self, *arguments):
         self.calls.append("act")
@@ -43,21 +57,23 @@ class Recorded:
         return {"recorded": np.array([7])}
 
     def set_random_state(self, state):
-        self.calls.append(sorted(state))
+        self.restored_state = state
 
 
 @pytest.fixture
 def backends(monkeypatch):
-    """Let policies be frozen with these backends, in the order in which they were frozen."""
+    """A list of the recording backends with which policies were frozen."""
     backends = []
 
-    def freeze(*arguments):
-        backends.append(Recorded(*arguments))
+    def freeze(policy, rows, seed):
+        backends.append(RecordingBackend(policy, rows, seed))
         return backends[-1]
 
-    monkeypatch.setattr(
-        frozen_module, "load_extension", lambda framework, what: {"freeze": freeze}[what]
-    )
+    def load_extension(framework, name):
+        assert name == "freeze"
+        return freeze
+
+    monkeypatch.setattr(frozen_module, "load_extension", load_extension)
     return backends
 
 
@@ -66,74 +82,178 @@ def frozen(policy, backends):
     return policy.freeze()
 
 
-def test_policy_is_frozen_for_one_row_unless_told_otherwise(frozen, policy, backends):
+# --- freezing -------------------------------------------------------------------------------------
+
+
+def test_policy_is_frozen_for_one_row_by_default(policy, backends):
+    policy.freeze()
+
+    assert backends[-1].rows == 1
+    assert backends[-1].seed is None
+
+
+def test_policy_is_frozen_for_given_rows_and_seed(policy, backends):
     policy.freeze(3, seed=5)
+
+    assert backends[-1].rows == 3
+    assert backends[-1].seed == 5
+
+
+def test_frozen_policy_can_be_frozen_again(frozen, backends):
     frozen.freeze(4, seed=6)
-    frozen.freeze()
-    assert [backend.arguments for backend in backends] == [(1, None), (3, 5), (4, 6), (1, None)]
+
+    assert backends[-1].rows == 4
+    assert backends[-1].seed == 6
 
 
-def test_frozen_policy_acts_by_its_backend(frozen, policy, backends):
-    (backend,) = backends
-    for call in (frozen.act, frozen.act_encoded):
-        np.testing.assert_array_equal(
-            call(ROWS, explore=False).dist_inputs, policy.act(ROWS, explore=False).dist_inputs
-        )
+def test_frozen_policy_is_frozen_again_for_one_row_by_default(policy, backends):
+    policy.freeze(3, seed=5).freeze()
+
+    assert backends[-1].rows == 1
+    assert backends[-1].seed is None
+
+
+@pytest.fixture(
+    params=[
+        pytest.param((MissingPluginError("install it"), "install it"), id="missing-plugin"),
+        pytest.param((NotServedError("not this"), "NotServedError: not this"), id="not-served"),
+    ]
+)
+def failed_freeze(request, policy, monkeypatch):
+    """A policy that could not be frozen, and the reason for this."""
+    error, reason = request.param
+
+    def load_extension(framework, name):
+        raise error
+
+    monkeypatch.setattr(frozen_module, "load_extension", load_extension)
+    return policy.freeze(), reason
+
+
+def test_failed_freeze_says_why(failed_freeze):
+    frozen, reason = failed_freeze
+
+    assert frozen.reason == reason
+    assert repr(frozen).startswith(f"Frozen: no faster: {reason}\n")
+
+
+def test_failed_freeze_acts_as_the_policy(failed_freeze, policy):
+    frozen, _ = failed_freeze
+
+    np.testing.assert_array_equal(frozen.act(ROWS).dist_inputs, policy.act(ROWS).dist_inputs)
+    frozen.update()  # no error
+
+
+def test_failed_freeze_keeps_the_policys_random_state(failed_freeze, policy):
+    frozen, _ = failed_freeze
+
+    assert set(frozen.random_state()) == set(policy.random_state())
+    frozen.set_random_state(policy.random_state())  # no error
+
+
+# --- acting ---------------------------------------------------------------------------------------
+
+
+both_methods = pytest.mark.parametrize("method", ["act", "act_encoded"])
+
+
+@both_methods
+def test_frozen_policy_acts_with_its_backend(frozen, policy, backends, method):
+    step = getattr(frozen, method)(ROWS, explore=False)
+
+    expected = policy.act(ROWS, explore=False)
+    np.testing.assert_array_equal(step.dist_inputs, expected.dist_inputs)
+    assert backends[0].calls == ["act"]
+
+
+@both_methods
+def test_frozen_policy_obeys_masks(frozen, method):
     mask = np.array([[0, 0, 1], [0, 1, 0]])
-    for call in (frozen.act, frozen.act_encoded):
-        assert call(ROWS, mask=mask).raw_action[:, 0].tolist() == [2, 1]
-    assert isinstance(frozen.act_encoded(torch.from_numpy(ROWS)).logp, np.ndarray)
-    assert backend.calls == ["act"] * 5
+
+    step = getattr(frozen, method)(ROWS, mask=mask)
+
+    assert step.raw_action[:, 0].tolist() == [2, 1]  # the only actions that the mask allows
+
+
+def test_frozen_policy_returns_arrays_for_tensors(frozen, backends):
+    step = frozen.act_encoded(torch.from_numpy(ROWS))
+
+    assert isinstance(step.logp, np.ndarray)
+    assert backends[0].calls == ["act"]
+
+
+def test_update_updates_the_backend(frozen, backends):
     frozen.update()
-    assert backend.calls[5:] == ["update"]
+
+    assert backends[0].calls == ["update"]
+
+
+def test_random_state_is_that_of_policy_and_backend(frozen, policy):
     state = frozen.random_state()
-    assert state["recorded"].tolist() == [7]
+
     assert set(state) == {"recorded", *policy.random_state()}
+    assert state["recorded"].tolist() == [7]  # from RecordingBackend.random_state
+
+
+def test_set_random_state_restores_the_backend(frozen, backends):
+    state = frozen.random_state()
+
     frozen.set_random_state(state)
-    assert backend.calls[6:] == [sorted(state)]
-    drawn = frozen.act(np.zeros((64, 2))).raw_action
-    frozen.set_random_state(state)  # the policy's generators, too
-    np.testing.assert_array_equal(frozen.act(np.zeros((64, 2))).raw_action, drawn)
+
+    assert set(backends[0].restored_state) == set(state)
 
 
-def test_frozen_policy_says_whether_it_is_faster(frozen, policy, backends):
+def test_set_random_state_restores_the_policy(frozen):
+    # The recording backend samples with the policy's generator.
+    state = frozen.random_state()
+    sampled = frozen.act(np.zeros((64, 2))).raw_action
+
+    frozen.set_random_state(state)
+
+    np.testing.assert_array_equal(frozen.act(np.zeros((64, 2))).raw_action, sampled)
+
+
+# --- descriptions ---------------------------------------------------------------------------------
+
+
+def test_frozen_policy_describes_that_it_is_faster(frozen, policy):
     assert frozen.reason is None
     assert repr(frozen) == f"Frozen: acts from a recorded graph\n{policy!r}"
     assert "acts from a recorded graph" in str(frozen.explain())
+
+
+def test_frozen_policy_describes_why_it_is_not_faster(frozen, backends):
     backends[0].reason = "its results differ"
+
     assert frozen.reason == "its results differ"
     assert repr(frozen).startswith("Frozen: no faster: its results differ\n")
 
 
-def test_frozen_policy_stays_where_it_is(frozen, policy):
+# --- moving and copying ---------------------------------------------------------------------------
+
+
+def test_frozen_policy_may_stay_on_its_device(frozen):
     assert frozen.to("cpu") is frozen
-    with pytest.raises(
-        NotServedError,
-        match="a frozen policy cannot be moved: move the policy, and freeze it again",
-    ):
+
+
+def test_frozen_policy_cannot_move(frozen):
+    with pytest.raises(NotServedError, match="a frozen policy cannot be moved") as caught:
         frozen.to("cuda")
+
+    assert "move the policy, and freeze it again" in str(caught.value)
+
+
+def test_frozen_policy_has_the_model_of_the_policy(frozen, policy):
     assert frozen.model is policy.model
-    for copied in (copy.deepcopy(frozen), pickle.loads(pickle.dumps(frozen))):
-        assert type(copied) is Policy
-        np.testing.assert_array_equal(copied.act(ROWS).dist_inputs, policy.act(ROWS).dist_inputs)
 
 
-@pytest.mark.parametrize(
-    ("error", "reason"),
-    [
-        (MissingPluginError("install it"), "install it"),
-        (NotServedError("not this"), "NotServedError: not this"),
-    ],
-)
-def test_policy_that_cannot_be_frozen_acts_as_it_is(policy, monkeypatch, error, reason):
-    def fail(*arguments):
-        raise error
+def pickle_and_unpickle(value):
+    return pickle.loads(pickle.dumps(value))
 
-    monkeypatch.setattr(frozen_module, "load_extension", fail)
-    frozen = policy.freeze()
-    assert frozen.reason == reason
-    assert repr(frozen).startswith(f"Frozen: no faster: {reason}\n")
-    np.testing.assert_array_equal(frozen.act(ROWS).dist_inputs, policy.act(ROWS).dist_inputs)
-    frozen.update()
-    assert set(frozen.random_state()) == set(policy.random_state())
-    frozen.set_random_state(policy.random_state())
+
+@pytest.mark.parametrize("make_copy", [copy.deepcopy, pickle_and_unpickle])
+def test_copy_of_a_frozen_policy_is_not_frozen(frozen, policy, make_copy):
+    copied = make_copy(frozen)
+
+    assert type(copied) is Policy
+    np.testing.assert_array_equal(copied.act(ROWS).dist_inputs, policy.act(ROWS).dist_inputs)

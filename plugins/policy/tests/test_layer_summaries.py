@@ -1,6 +1,4 @@
-"""Summaries of policies: the numbers in them, and how sizes, shapes and missing
-values are written.
-"""
+"""Summaries of policies: the layers, their numbers of weights, and how these are printed."""
 
 from __future__ import annotations
 
@@ -19,11 +17,12 @@ from rlcatalog_policy import Summary
 from rlcatalog_policy.summary import Layer, summarize_layers
 from rlcatalog_torch import TorchModelV2
 
-OBS, TWO = spaces.Box(-1, 1, (4,), np.float32), spaces.Discrete(2)
+FOUR_NUMBERS = spaces.Box(-1, 1, (4,), np.float32)
+TWO = spaces.Discrete(2)
 
 
-class Plain(TorchModelV2):
-    """A model that does not declare its weights."""
+class ModelWithoutDeclaration(TorchModelV2):
+    """A model that does not declare its weights: 15 in `body`, 8 in `last` for 2 outputs, and 1."""
 
     def __init__(self, *arguments):
         super().__init__(*arguments)
@@ -36,8 +35,17 @@ class Plain(TorchModelV2):
         return self.last(self.body(input_dict["obs_flat"])) * self.scale, state
 
 
-def summary_of(*layers, built=False):
+def make_summary(*layers, built=False):
     return Summary(("fcnet", "lstm"), "torch", tuple(layers), built)
+
+
+def read_table(lines):
+    """Return the cells of each line; two or more spaces separate them."""
+    rows = [line.split("  ") for line in lines]
+    return [[cell.strip() for cell in row if cell.strip()] for row in rows]
+
+
+# --- printing -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -54,149 +62,245 @@ def summary_of(*layers, built=False):
         (2_500_000_000, "10 GB"),
     ],
 )
-def test_sizes_have_readable_units(weights, size):
-    summary = summary_of(Layer("a", (2,), weights))
+def test_size_of_weights_has_a_readable_unit(weights, size):
+    summary = make_summary(Layer("a", shape=(2,), weights=weights))
+
     assert summary.weights == weights
-    assert f"weights: {weights:,} numbers, {size} as float32\n" in f"{summary!r}\n"
+    assert f"weights: {weights:,} numbers, {size} as float32" in repr(summary).splitlines()
 
 
-def test_summary_shows_outputs_or_arrays():
-    layers = Layer("a", (2, 3), 1_000), Layer("b", None, 20), Layer("c", (), 0)
-    lines = repr(summary_of(*layers)).splitlines()
-    assert lines[0] == "lstm around fcnet"
-    assert lines[1:3] == ["framework: torch", "weights: 1,020 numbers, 4.08 kB as float32"]
-    rows = [line.split("  ") for line in lines[4:]]
-    cells = [[cell.strip() for cell in row if cell.strip()] for row in rows]
-    assert cells[1:] == [
+def test_summary_begins_with_parts_framework_and_weights():
+    layers = [Layer("a", shape=(2, 3), weights=1_000), Layer("b", shape=None, weights=20)]
+
+    lines = repr(make_summary(*layers)).splitlines()
+
+    assert lines[:3] == [
+        "lstm around fcnet",
+        "framework: torch",
+        "weights: 1,020 numbers, 4.08 kB as float32",
+    ]
+
+
+def test_summary_lists_outputs_of_layers():
+    summary = make_summary(
+        Layer("a", shape=(2, 3), weights=1_000),
+        Layer("b", shape=None, weights=20),
+        Layer("c", shape=(), weights=0),
+    )
+
+    table = read_table(repr(summary).splitlines()[5:])
+
+    assert table == [
         ["layer", "output", "weights"],
         ["a", "(B, 2, 3)", "1,000"],
         ["b", "-", "20"],
         ["c", "(B)", "0"],
     ]
-    built = summary_of(Layer("a", None, 7, {"weight": (2, 3), "bias": ()}), built=True)
-    assert [line.split() for line in repr(built).splitlines()[5:]] == [
-        ["layer", "arrays", "weights"],
-        ["a", "weight", "2x3,", "bias", "1", "7"],
-    ]
-    assert "<table>" in built._repr_html_()
 
 
-def test_at_most_200_layers_are_shown():
-    layers = [Layer(f"layer{i}", None, 1) for i in range(201)]
-    assert "more" not in repr(summary_of(*layers[:200]))
-    assert "layer199" in repr(summary_of(*layers))
-    assert "layer200" not in repr(summary_of(*layers))
-    assert "... 1 more" in repr(summary_of(*layers))
+def test_summary_of_a_built_model_lists_arrays_of_layers():
+    layer = Layer("a", shape=None, weights=7, arrays={"weight": (2, 3), "bias": ()})
+
+    table = read_table(repr(make_summary(layer, built=True)).splitlines()[5:])
+
+    assert table == [["layer", "arrays", "weights"], ["a", "weight 2x3, bias 1", "7"]]
 
 
-def test_summary_as_data_has_its_sum():
-    data = summary_of(Layer("a", (2,), 5), Layer("b", None, 6, {"w": (2, 3)}), built=True).as_dict()
-    layers = [
-        {"name": "a", "shape": [2], "weights": 5, "arrays": {}},
-        {"name": "b", "shape": None, "weights": 6, "arrays": {"w": [2, 3]}},
-    ]
-    assert data == {
+def test_summary_is_a_table_in_notebooks():
+    layer = Layer("a", shape=None, weights=7, arrays={"weight": (2, 3), "bias": ()})
+
+    assert "<table>" in make_summary(layer, built=True)._repr_html_()
+
+
+def test_summary_lists_200_layers():
+    layers = [Layer(f"layer{i}", shape=None, weights=1) for i in range(200)]
+
+    text = repr(make_summary(*layers))
+
+    assert "layer199" in text
+    assert "more" not in text
+
+
+def test_summary_does_not_list_more_than_200_layers():
+    layers = [Layer(f"layer{i}", shape=None, weights=1) for i in range(201)]
+
+    text = repr(make_summary(*layers))
+
+    assert "layer199" in text
+    assert "layer200" not in text
+    assert "... 1 more" in text
+
+
+def test_summary_as_data_contains_the_sum_of_weights():
+    summary = make_summary(
+        Layer("a", shape=(2,), weights=5),
+        Layer("b", shape=None, weights=6, arrays={"w": (2, 3)}),
+        built=True,
+    )
+
+    assert summary.as_dict() == {
         "parts": ["fcnet", "lstm"],
         "framework": "torch",
-        "layers": layers,
+        "layers": [
+            {"name": "a", "shape": [2], "weights": 5, "arrays": {}},
+            {"name": "b", "shape": None, "weights": 6, "arrays": {"w": [2, 3]}},
+        ],
         "built": True,
         "weights": 11,
     }
 
 
-def stage(name, weights, whole=True):
+# --- counting -------------------------------------------------------------------------------------
+
+
+def make_stage(name, *, weights, whole=True):
+    """Return a stage of a resolution; `whole` says that its weights are all of them."""
     return SimpleNamespace(name=name, shape=(2,), weights=weights, whole=whole)
 
 
-def test_only_stages_that_declare_all_their_weights_are_layers():
-    def of(*stages):
-        return summarize_layers(SimpleNamespace(layers=stages, model_parts=("a",), framework="tf"))
-
-    assert of(stage("a", 3), stage("b", 0)) == Summary(
-        ("a",), "tf", (Layer("a", (2,), 3), Layer("b", (2,), 0)), False
-    )
-    assert of() == Summary(("a",), "tf", (), False)
-    for other in (stage("b", None), stage("b", 3, whole=False), stage("b", None, whole=False)):
-        assert of(stage("a", 3), other) is None
+def summarize_stages(*stages):
+    return summarize_layers(SimpleNamespace(layers=stages, model_parts=("a",), framework="tf"))
 
 
-def test_layers_of_a_policy_are_counted_by_hand():
-    policy = rlcatalog.build(OBS, TWO, {"fcnet_hiddens": [3]}, "torch")
-    summary = policy.summary()
+def test_stages_that_declare_their_weights_are_layers():
+    summary = summarize_stages(make_stage("a", weights=3), make_stage("b", weights=0))
+
+    layers = (Layer("a", shape=(2,), weights=3), Layer("b", shape=(2,), weights=0))
+    assert summary == Summary(("a",), "tf", layers, built=False)
+
+
+def test_summary_of_no_stages_has_no_layers():
+    assert summarize_stages() == Summary(("a",), "tf", (), built=False)
+
+
+@pytest.mark.parametrize(
+    "stage",
+    [
+        pytest.param(make_stage("b", weights=None), id="no-number"),
+        pytest.param(make_stage("b", weights=3, whole=False), id="part-of-the-number"),
+        pytest.param(make_stage("b", weights=None, whole=False), id="no-part"),
+    ],
+)
+def test_layers_are_unknown_unless_stages_declare_all_weights(stage):
+    assert summarize_stages(make_stage("a", weights=3), stage) is None
+
+
+@pytest.fixture
+def fcnet_policy():
+    """A policy with 4 inputs, a hidden layer of 3, and 2 outputs."""
+    return rlcatalog.build(FOUR_NUMBERS, TWO, {"fcnet_hiddens": [3]}, "torch")
+
+
+def test_summary_of_a_policy_counts_weights_without_building(fcnet_policy):
+    summary = fcnet_policy.summary()
+
     assert not summary.built
     assert [(layer.name, layer.weights) for layer in summary.layers] == [
-        ("fcnet: hidden 1 (tanh)", 15),
-        ("fcnet: value", 4),
-        ("fcnet: logits (linear)", 8),
+        ("fcnet: hidden 1 (tanh)", (4 + 1) * 3),
+        ("fcnet: value", 3 + 1),
+        ("fcnet: logits (linear)", (3 + 1) * 2),
     ]
-    sheet = repr(policy)
-    assert sheet.startswith("Policy (torch)\n")
-    assert "weights: 27 numbers in 6 arrays" in sheet
-    assert sheet.endswith("config: fcnet_hiddens")
-    rows = [line.split() for line in sheet.splitlines()]
-    assert ["trunk", "fcnet", "rlcatalog-fcnet"] in [row[:3] for row in rows]
-    assert "<table>" in policy._repr_html_()
 
 
-def test_weights_of_a_model_are_grouped_by_their_layers():
-    policy = rlcatalog.build(OBS, TWO, {"custom_model": Plain}, "torch")
-    summary = policy.summary()
+def test_summary_of_an_undeclared_model_groups_its_arrays():
+    config = {"custom_model": ModelWithoutDeclaration}
+
+    summary = rlcatalog.build(FOUR_NUMBERS, TWO, config, "torch").summary()
+
+    # The model consists of Linear(4, 3), Linear(3, 2) and a number.
     assert summary.built
-    groups = {
-        layer.name: (layer.shape, layer.weights, dict(layer.arrays)) for layer in summary.layers
-    }
-    assert groups == {
-        "body": (None, 15, {"weight": (3, 4), "bias": (3,)}),
-        "last": (None, 8, {"weight": (2, 3), "bias": (2,)}),
-        "scale": (None, 1, {"scale": ()}),
-    }
-    assert summary.weights == 24
+    layers = sorted(summary.layers, key=lambda layer: layer.name)
+    assert layers == [
+        Layer("body", shape=None, weights=15, arrays={"weight": (3, 4), "bias": (3,)}),
+        Layer("last", shape=None, weights=8, arrays={"weight": (2, 3), "bias": (2,)}),
+        Layer("scale", shape=None, weights=1, arrays={"scale": ()}),
+    ]
+    assert summary.weights == 15 + 8 + 1
 
 
-def test_a_policy_says_that_its_config_is_the_default_and_which_shapes_are_unknown():
-    policy = rlcatalog.build(OBS, TWO, framework="torch")
+# --- the sheet of a policy ------------------------------------------------------------------------
+
+
+def test_policy_prints_its_weights_and_config(fcnet_policy):
+    text = repr(fcnet_policy)
+
+    assert text.startswith("Policy (torch)\n")
+    assert "weights: 27 numbers in 6 arrays" in text  # hidden layer, logits and value
+    assert text.endswith("config: fcnet_hiddens")
+
+
+def test_policy_prints_its_parts(fcnet_policy):
+    rows = [line.split() for line in repr(fcnet_policy).splitlines()]
+
+    assert ["trunk", "fcnet", "rlcatalog-fcnet"] in [row[:3] for row in rows]
+
+
+def test_policy_is_a_table_in_notebooks(fcnet_policy):
+    assert "<table>" in fcnet_policy._repr_html_()
+
+
+def test_policy_prints_that_its_config_is_the_default():
+    policy = rlcatalog.build(FOUR_NUMBERS, TWO, framework="torch")
+
     assert repr(policy).endswith("config: all defaults")
+
+
+CUSTOM_CONFIG = {
+    "custom_model": ModelWithoutDeclaration,
+    "fcnet_hiddens": [3],
+    "use_lstm": True,
+}
+
+
+def test_policy_prints_the_keys_of_its_config():
+    policy = rlcatalog.build(FOUR_NUMBERS, TWO, CUSTOM_CONFIG, "torch")
+
+    assert repr(policy).endswith("config: custom_model, fcnet_hiddens, use_lstm")
+
+
+@pytest.mark.parametrize("config", [{}, CUSTOM_CONFIG], ids=["default", "custom-model"])
+def test_policy_prints_shapes_with_a_dash_for_unknown_ones(config):
+    policy = rlcatalog.build(FOUR_NUMBERS, TWO, config, "torch")
     stages = policy.resolution.shapes
-    rows = [
-        line.strip().split("  ")[-1].strip()
-        for line in repr(policy).partition("shapes:\n")[2].splitlines()
-    ]
-    expected = ["-" if one.shape is None else str(one.shape) for one in stages]
-    assert rows[1 : 1 + len(stages)] == expected
-    own = rlcatalog.build(
-        OBS, TWO, {"custom_model": Plain, "fcnet_hiddens": [3], "use_lstm": True}, "torch"
-    )
-    assert repr(own).endswith("config: custom_model, fcnet_hiddens, use_lstm")
-    rows = [
-        line.strip().split("  ")[-1].strip()
-        for line in repr(own).partition("shapes:\n")[2].splitlines()
-    ]
-    assert rows[1 : 1 + len(own.resolution.shapes)] == [
-        "-" if one.shape is None else str(one.shape) for one in own.resolution.shapes
-    ]
+
+    table = read_table(repr(policy).partition("shapes:\n")[2].splitlines())
+
+    expected = ["-" if stage.shape is None else str(stage.shape) for stage in stages]
+    # The first row of the table is its header.
+    assert [row[-1] for row in table[1 : 1 + len(stages)]] == expected
 
 
 # --- the command ----------------------------------------------------------------------------------
 
 
-def command(*arguments):
+def run_command(*arguments):
     return CliRunner().invoke(make_app(arguments), arguments, env={"COLUMNS": "100"})
 
 
-def test_command_prints_text_or_json():
-    small = ("summary", "CartPole-v1", "--model", "fcnet_hiddens=[3]")
-    text = command(*small)
-    assert text.exit_code == 0, text.output
-    assert text.stdout.startswith("fcnet\n")
-    assert "weights: 27 numbers, 108 bytes as float32" in text.stdout
-    data = json.loads(command(*small, "--json").stdout)
-    assert (data["env"], data["weights"], data["built"]) == ("CartPole-v1", 27, False)
+def test_summary_command_prints_text():
+    result = run_command("summary", "CartPole-v1", "--model", "fcnet_hiddens=[3]")
+
+    assert result.exit_code == 0, result.output
+    assert result.stdout.startswith("fcnet\n")
+    # Four inputs, a hidden layer of three, two logits and a value: 15 + 8 + 4.
+    assert "weights: 27 numbers, 108 bytes as float32" in result.stdout
+
+
+def test_summary_command_prints_json():
+    result = run_command("summary", "CartPole-v1", "--model", "fcnet_hiddens=[3]", "--json")
+
+    data = json.loads(result.stdout)
+    assert data["env"] == "CartPole-v1"
+    assert data["weights"] == 27
+    assert data["built"] is False
     assert [layer["weights"] for layer in data["layers"]] == [15, 4, 8]
 
 
-def test_command_builds_a_model_that_declares_nothing():
-    rlcatalog.ModelCatalog.register_custom_model("plain", Plain)
-    data = json.loads(
-        command("summary", "CartPole-v1", "--model", "custom_model=plain", "--json").stdout
-    )
-    assert (data["weights"], data["built"]) == (24, True)
+def test_summary_command_builds_a_model_without_declaration():
+    rlcatalog.ModelCatalog.register_custom_model("undeclared", ModelWithoutDeclaration)
+
+    result = run_command("summary", "CartPole-v1", "--model", "custom_model=undeclared", "--json")
+
+    data = json.loads(result.stdout)
+    assert data["weights"] == 24  # Linear(4, 3), Linear(3, 2) and a number
+    assert data["built"] is True
