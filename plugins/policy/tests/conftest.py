@@ -44,8 +44,8 @@ def arrays() -> Callable[..., Path]:
     """
 
     def find(directory: Path, role: str = "weights") -> Path:
-        (found,) = directory.glob(f"{role}-*.safetensors")
-        return found
+        [path] = directory.glob(f"{role}-*.safetensors")
+        return path
 
     return find
 
@@ -55,7 +55,8 @@ def same_policy() -> Callable[[Policy, Policy, Any], None]:
     """Check that two policies answer observations alike: `same_policy(a, b, obs)`."""
 
     def check(a: Policy, b: Policy, obs: Any) -> None:
-        first, second = a.act(obs, explore=False), b.act(obs, explore=False)
+        first = a.act(obs, explore=False)
+        second = b.act(obs, explore=False)
         np.testing.assert_allclose(first.dist_inputs, second.dist_inputs, rtol=0, atol=1e-5)
         np.testing.assert_allclose(first.value, second.value, rtol=0, atol=1e-5)
         np.testing.assert_array_equal(first.raw_action.shape, second.raw_action.shape)
@@ -76,13 +77,11 @@ def edit() -> Callable[..., dict[str, Any]]:
     def change(directory: Path, **changes: Any) -> dict[str, Any]:
         path = directory / "policy.json"
         manifest: dict[str, Any] = json.loads(path.read_text())
-        changed = {
-            key: value for key, value in {**manifest, **changes}.items() if key != "checksum"
-        }
+        changed = {**manifest, **changes}
+        changed.pop("checksum", None)
         text = json.dumps(changed, sort_keys=True, separators=(",", ":"))
-        path.write_text(
-            json.dumps({**changed, "checksum": hashlib.sha256(text.encode()).hexdigest()})
-        )
+        changed["checksum"] = hashlib.sha256(text.encode()).hexdigest()
+        path.write_text(json.dumps(changed))
         return manifest
 
     return change
@@ -90,13 +89,13 @@ def edit() -> Callable[..., dict[str, Any]]:
 
 @pytest.fixture
 def refused() -> Callable[..., str]:
-    """Check that loading is refused with the directory's name, and return what was said."""
+    """Check that loading raises an error that names the directory, and return its message."""
 
     def check(
-        directory: Path, match: str, error: type[Exception] = SavedPolicyError, **spaces_given: Any
+        directory: Path, match: str, error: type[Exception] = SavedPolicyError, **options: Any
     ) -> str:
         with pytest.raises(error, match=match) as caught:
-            loading.load(directory, catalog=catalog_of_four(), **spaces_given)
+            loading.load(directory, catalog=catalog_of_four(), **options)
         assert str(directory) in str(caught.value)
         return str(caught.value)
 

@@ -1,8 +1,6 @@
-"""Saved policies: a filter comes back with its statistics."""
+"""Saved policies with a filter: its statistics, its class, and its plugin."""
 
 from __future__ import annotations
-
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,87 +12,97 @@ from rlcatalog.errors import CatalogError, SavedPolicyError
 from rlcatalog.plugins.discovery import scan
 from rlcatalog_policy import loading
 
-BOX, TWO = spaces.Box(-1, 1, (3,), np.float32), spaces.Discrete(2)
+THREE_NUMBERS = spaces.Box(-1, 1, (3,), np.float32)
+TWO = spaces.Discrete(2)
+CONFIG = {"observation_filter": "acme_filters_mean"}
 
 
-def catalog_of(*more, names=("fcnet", "categorical", "gaussian", "preprocessors")):
-    return Catalog([*(point for point in scan() if point.name in names), *more], environ={})
+def make_catalog(*more_points):
+    """Return a catalog of four installed plugins and these entry points."""
+    names = ("fcnet", "categorical", "gaussian", "preprocessors")
+    points = [point for point in scan() if point.name in names]
+    return Catalog([*points, *more_points], environ={})
 
 
-def observations(space, n=5, seed=0):
-    space.seed(seed)
-    return [space.sample() for _ in range(n)]
+def sample_observations(*, seed):
+    THREE_NUMBERS.seed(seed)
+    return [THREE_NUMBERS.sample() for _ in range(5)]
 
 
-class Counting(rlcatalog.Filter):
-    """Subtracts the mean of what it has seen."""
-
-    factor = 1.0
+class SubtractsMean(rlcatalog.Filter):
+    """Subtracts the mean of all observations that it has learned from."""
 
     def __init__(self, preprocessor, options):
         super().__init__(preprocessor, options)
-        self.n, self.total = 0, np.zeros(preprocessor.shape)
+        self.n = 0
+        self.total = np.zeros(preprocessor.shape)
 
     def __call__(self, encoded, *, update=False):
         if update:
-            self.n, self.total = self.n + len(encoded), self.total + encoded.sum(axis=0)
-        return (encoded - self.factor * self.total / max(self.n, 1)).astype(np.float32)
+            self.n += len(encoded)
+            self.total = self.total + encoded.sum(axis=0)
+        mean = self.total / max(self.n, 1)
+        return (encoded - mean).astype(np.float32)
 
     def get_state(self):
         return {"n": np.array(self.n), "total": self.total}
 
     def set_state(self, state):
-        self.n, self.total = int(state["n"].reshape(())), state["total"]
+        self.n = int(state["n"].reshape(()))
+        self.total = state["total"]
 
 
-#: The config that names the filter.
-COUNTING = {"observation_filter": "acme_filters_counting"}
-
-
-class OtherCounting(Counting):
-    factor = 100.0
+class AnotherFilter(SubtractsMean):
+    """A filter that is registered later, under the same name."""
 
 
 @pytest.fixture
-def filters(module, entry_point, plugin):
-    module(Counting=Counting, OtherCounting=OtherCounting)
-    own = FilterSpec(
-        "acme_filters_counting", {"numpy": "made_up_parts:Counting"}, "subtracts the mean"
-    )
-    other = FilterSpec("acme_filters_counting", {"numpy": "made_up_parts:OtherCounting"}, "")
-    return SimpleNamespace(
-        own=entry_point("acme-filters", plugin(rlcatalog_filters=[own]), version="7.8"), other=other
-    )
+def acme_filters(module, entry_point, plugin):
+    """The entry point of a plugin acme-filters 7.8, which has the filter `SubtractsMean`."""
+    module(SubtractsMean=SubtractsMean, AnotherFilter=AnotherFilter)
+    spec = FilterSpec("acme_filters_mean", {"numpy": "made_up_parts:SubtractsMean"}, "")
+    return entry_point("acme-filters", plugin(rlcatalog_filters=[spec]), version="7.8")
 
 
-def test_statistics_of_a_filter_come_back(directory, filters, arrays, same_policy):
-    policy = rlcatalog.build(BOX, TWO, COUNTING, catalog=catalog_of(filters.own))
-    policy.preprocess(observations(BOX, seed=3), update=True)
+@pytest.fixture
+def saved(directory, acme_filters):
+    """The folder of a saved policy with the plugin's filter."""
+    catalog = make_catalog(acme_filters)
+    rlcatalog.build(THREE_NUMBERS, TWO, CONFIG, catalog=catalog).save(directory)
+    return directory
+
+
+def test_loaded_filter_has_the_saved_statistics(directory, acme_filters, arrays, same_policy):
+    policy = rlcatalog.build(THREE_NUMBERS, TWO, CONFIG, catalog=make_catalog(acme_filters))
+    policy.preprocess(sample_observations(seed=3), update=True)
     policy.save(directory)
+
+    loaded = loading.load(directory, catalog=make_catalog(acme_filters))
+
     assert arrays(directory, "filter").is_file()
-    back = loading.load(directory, catalog=catalog_of(filters.own))
-    assert back.filter.n == 5
-    np.testing.assert_array_equal(back.filter.total, policy.filter.total)
-    same_policy(policy, back, observations(BOX))
+    assert loaded.filter.n == 5  # it learned from five observations
+    np.testing.assert_array_equal(loaded.filter.total, policy.filter.total)
+    same_policy(policy, loaded, sample_observations(seed=0))
 
 
-def test_filter_is_pinned(directory, filters):
-    rlcatalog.build(BOX, TWO, COUNTING, catalog=catalog_of(filters.own)).save(directory)
-    today = catalog_of(filters.own)
-    today.register(filters.other)
-    assert type(loading.load(directory, catalog=today).filter) is Counting
+def test_load_uses_the_saved_filter_class(saved, acme_filters):
+    catalog = make_catalog(acme_filters)
+    catalog.register(FilterSpec("acme_filters_mean", {"numpy": "made_up_parts:AnotherFilter"}, ""))
+
+    assert type(loading.load(saved, catalog=catalog).filter) is SubtractsMean
 
 
-def test_statistics_of_a_filter_are_not_forgotten_silently(directory, filters, arrays, edit):
-    rlcatalog.build(BOX, TWO, COUNTING, catalog=catalog_of(filters.own)).save(directory)
-    manifest = edit(directory)
-    weights = arrays(directory).name
-    edit(directory, files={weights: manifest["files"][weights]})
+def test_save_without_the_statistics_of_its_filter_is_rejected(saved, acme_filters, arrays, edit):
+    manifest = edit(saved)  # changes nothing
+    weights = arrays(saved).name
+    edit(saved, files={weights: manifest["files"][weights]})
+
     with pytest.raises(SavedPolicyError, match=r"incomplete; missing: \['filter-"):
-        loading.load(directory, catalog=catalog_of(filters.own))
+        loading.load(saved, catalog=make_catalog(acme_filters))
 
 
-def test_missing_outsiders_plugin_is_named_with_its_version(directory, filters, refused):
-    rlcatalog.build(BOX, TWO, COUNTING, catalog=catalog_of(filters.own)).save(directory)
-    said = refused(directory, "acme-filters", CatalogError)
-    assert "acme-filters 7.8" in said
+def test_missing_plugin_of_a_filter_is_named_with_its_version(saved, refused):
+    # `refused` loads with a catalog that lacks the plugin.
+    message = refused(saved, "acme-filters", CatalogError)
+
+    assert "acme-filters 7.8" in message

@@ -1,4 +1,4 @@
-"""Arrays in safetensors files: what their headers may say, up to the last byte."""
+"""Arrays in safetensors files: what their headers may contain, up to the last byte."""
 
 from __future__ import annotations
 
@@ -13,191 +13,267 @@ from rlcatalog.errors import SavedPolicyError
 from rlcatalog_policy import RegularFile, TensorFile, to_bytes
 from rlcatalog_policy.tensors import DTYPES, describe_other_dtypes
 
-LONGEST = 1 << 24
+SIXTEEN_MIB = 16 * 1024 * 1024
 
 
 @pytest.fixture
-def opened(tmp_path):
-    """Write a header and data, and open them as tensors: `opened(header, data)`."""
+def open_tensors(tmp_path):
+    """Write a file with a header and data, and open it: `open_tensors(header, data)`.
+
+    The file begins with the length of the header, which may be given wrongly.
+    """
     files = []
 
-    def make(header, data=b"", length=None):
-        text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    def write_and_open(header, data=b"", header_length=None):
+        if not isinstance(header, bytes):
+            header = json.dumps(header).encode()
+        if header_length is None:
+            header_length = len(header)
         path = tmp_path / "weights.safetensors"
-        path.write_bytes(
-            (len(text) if length is None else length).to_bytes(8, "little") + text + data
-        )
+        path.write_bytes(header_length.to_bytes(8, "little") + header + data)
         files.append(RegularFile(path))
         return TensorFile(files[-1])
 
-    yield make
+    yield write_and_open
     for file in files:
         file.close()
 
 
-def entry(shape, dtype="F32", offsets=(0, 0)):
+def entry(shape, *, dtype="F32", offsets=(0, 0)):
+    """Return the entry of a header for an array; the offsets are the first byte and the end."""
     return {"dtype": dtype, "shape": shape, "data_offsets": list(offsets)}
 
 
-def test_shapes_and_dtypes_are_known_before_the_arrays_are_read(opened):
-    two = {"b": entry([2, 3], "F32", (0, 24)), "a": entry([], "I64", (24, 32))}
-    data = np.arange(6, dtype="<f4").tobytes() + np.int64(7).tobytes()
-    file = opened({"__metadata__": {"by": "hand"}, **two}, data)
-    assert {name: (info.shape, info.dtype) for name, info in file.tensors.items()} == {
-        "b": ((2, 3), np.dtype("float32")),
-        "a": ((), np.dtype("int64")),
+def digest_of(tensors):
+    return hashlib.sha256(tensors.file.read()).hexdigest()
+
+
+# --- reading arrays -------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def matrix_and_number(open_tensors):
+    """An open file with a matrix `b` of shape (2, 3) and a number `a`."""
+    header = {
+        "__metadata__": {"by": "hand"},
+        "b": entry([2, 3], dtype="F32", offsets=(0, 24)),
+        "a": entry([], dtype="I64", offsets=(24, 32)),
     }
-    assert file.elements == 7
-    arrays = file.read(hashlib.sha256(file.file.read()).hexdigest())
-    np.testing.assert_array_equal(arrays["b"], [[0, 1, 2], [3, 4, 5]])
+    data = np.arange(6, dtype="<f4").tobytes() + np.int64(7).tobytes()
+    return open_tensors(header, data)
+
+
+def test_shapes_and_dtypes_are_known_from_the_header(matrix_and_number):
+    b = matrix_and_number.tensors["b"]
+    a = matrix_and_number.tensors["a"]
+
+    assert set(matrix_and_number.tensors) == {"a", "b"}
+    assert b.shape == (2, 3)
+    assert b.dtype == np.float32
+    assert a.shape == ()
+    assert a.dtype == np.int64
+    assert matrix_and_number.elements == 7
+
+
+def test_arrays_are_read_if_the_checksum_is_right(matrix_and_number):
+    arrays = matrix_and_number.read(digest_of(matrix_and_number))
+
+    assert arrays["b"].tolist() == [[0, 1, 2], [3, 4, 5]]
     assert arrays["a"] == 7
-    with pytest.raises(
-        SavedPolicyError, match=r"truncated or changed since it was saved \(its checksum differs\)"
-    ):
-        file.read("0" * 64)
 
 
-def test_bytes_that_safetensors_refuses_are_named(opened):
-    file = opened({"a": entry([], "F32", (0, 4)), "b": entry([], "F32", (0, 4))}, bytes(8))
+def test_arrays_are_not_read_if_the_checksum_is_wrong(matrix_and_number):
+    with pytest.raises(SavedPolicyError, match="its checksum differs") as caught:
+        matrix_and_number.read("0" * 64)
+
+    assert "truncated or changed since it was saved (its checksum" in str(caught.value)
+
+
+def test_file_that_safetensors_rejects_is_an_error(open_tensors):
+    # The two arrays overlap.
+    header = {"a": entry([], offsets=(0, 4)), "b": entry([], offsets=(0, 4))}
+    tensors = open_tensors(header, data=bytes(8))
+
     with pytest.raises(SavedPolicyError, match="not a safetensors file, truncated or changed"):
-        file.read(hashlib.sha256(file.file.read()).hexdigest())
+        tensors.read(digest_of(tensors))
 
 
-@pytest.mark.parametrize("data", [7, 9, 4, 0])
-def test_header_describes_the_whole_file(opened, data):
-    with pytest.raises(
-        SavedPolicyError, match=f"its header describes 8 bytes, but {data} follow it"
-    ):
-        opened({"a": entry([1, 2], "F16", (0, 4)), "b": entry([], "F32", (4, 8))}, bytes(data))
+def test_file_may_have_no_arrays(open_tensors):
+    tensors = open_tensors({})
+
+    assert tensors.tensors == {}
+    assert tensors.elements == 0
 
 
-def test_file_may_have_no_arrays(opened):
-    file = opened({})
-    assert file.tensors == {}
-    assert file.elements == 0
-    assert opened({"a": entry([0, 5])}).elements == 0
-
-
-@pytest.mark.parametrize("size", [0, 7])
-def test_file_shorter_than_a_length_is_refused(tmp_path, size):
-    (tmp_path / "file").write_bytes(bytes(size))
-    file = RegularFile(tmp_path / "file")
-    with pytest.raises(SavedPolicyError, match=f"not a safetensors file, .*: it has {size} bytes"):
-        TensorFile(file)
-    file.close()
-
-
-def test_eight_bytes_have_an_empty_header(opened):
-    with pytest.raises(SavedPolicyError, match="its header cannot be read: "):
-        opened(b"")
-
-
-def test_header_does_not_go_beyond_the_file(opened):
-    with pytest.raises(
-        SavedPolicyError, match="its header would have 3 of 10 bytes; at most 16777216 are allowed"
-    ):
-        opened({}, length=3)
-    with pytest.raises(
-        SavedPolicyError, match="its header would have 9223372036854775807 of 10 bytes"
-    ):
-        opened({}, length=(1 << 63) - 1)
-
-
-def test_header_may_have_16_mib(opened):
-    assert opened(b"{}".ljust(LONGEST)).tensors == {}
-    with pytest.raises(SavedPolicyError, match="its header would have 16777217 of 16777225 bytes"):
-        opened(b"{}".ljust(LONGEST + 1))
-
-
-def test_header_that_can_be_written_can_be_read(opened):
-    rest = int.from_bytes(to_bytes({"": np.zeros((), np.float32)})[:8], "little")  # a multiple of 8
-    content = to_bytes({"x" * (LONGEST - rest): np.float32(3)})
-    length = int.from_bytes(content[:8], "little")
-    assert length == LONGEST
-    assert opened(content[8 : 8 + length], content[8 + length :]).elements == 1
-    with pytest.raises(
-        SavedPolicyError,
-        match=r"1 arrays take 16777224 bytes of a safetensors header; at most 1677",
-    ):
-        to_bytes({"x" * (LONGEST - rest + 8): np.float32(3)})
+def test_file_may_have_empty_arrays(open_tensors):
+    assert open_tensors({"a": entry([0, 5])}).elements == 0
 
 
 def test_arrays_are_written_in_c_order():
-    array = np.asfortranarray(np.arange(6).reshape(2, 3))
-    np.testing.assert_array_equal(
-        load(to_bytes({"a": array, "b": array.T}))["b"], [[0, 3], [1, 4], [2, 5]]
-    )
+    matrix = np.array([[0, 1, 2], [3, 4, 5]])
+
+    arrays = load(to_bytes({"fortran": np.asfortranarray(matrix), "transposed": matrix.T}))
+
+    assert arrays["fortran"].tolist() == [[0, 1, 2], [3, 4, 5]]
+    assert arrays["transposed"].tolist() == [[0, 3], [1, 4], [2, 5]]
+
+
+# --- the length of the header ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("data_length", [7, 9, 4, 0])
+def test_header_must_describe_the_whole_file(open_tensors, data_length):
+    header = {
+        "a": entry([1, 2], dtype="F16", offsets=(0, 4)),
+        "b": entry([], dtype="F32", offsets=(4, 8)),
+    }
+
+    with pytest.raises(SavedPolicyError, match=f"8 bytes, but {data_length} follow it") as caught:
+        open_tensors(header, data=bytes(data_length))
+
+    assert "its header describes 8 bytes, but" in str(caught.value)
+
+
+@pytest.mark.parametrize("size", [0, 7])
+def test_file_shorter_than_8_bytes_is_rejected(tmp_path, size):
+    (tmp_path / "file").write_bytes(bytes(size))
+    file = RegularFile(tmp_path / "file")
+
+    with pytest.raises(SavedPolicyError, match=f"not a safetensors file, .*: it has {size} bytes"):
+        TensorFile(file)
+
+    file.close()
+
+
+def test_empty_header_is_rejected(open_tensors):
+    with pytest.raises(SavedPolicyError, match="its header cannot be read: "):
+        open_tensors(b"")
+
+
+@pytest.mark.parametrize("header_length", [3, (1 << 63) - 1], ids=["by-a-byte", "by-far"])
+def test_header_longer_than_the_file_is_rejected(open_tensors, header_length):
+    # The file has 10 bytes: 8 for the length, and the header {}.
+    with pytest.raises(SavedPolicyError, match=f"would have {header_length} of 10 bytes") as caught:
+        open_tensors({}, header_length=header_length)
+
+    assert "bytes; at most 16777216 are allowed" in str(caught.value)
+
+
+def test_header_of_16_mib_is_read(open_tensors):
+    assert open_tensors(b"{}".ljust(SIXTEEN_MIB)).tensors == {}  # filled up with spaces
+
+
+def test_header_of_more_than_16_mib_is_rejected(open_tensors):
+    with pytest.raises(SavedPolicyError, match="would have 16777217 of 16777225 bytes") as caught:
+        open_tensors(b"{}".ljust(SIXTEEN_MIB + 1))
+
+    assert "its header would have" in str(caught.value)
+
+
+@pytest.fixture(scope="module")
+def longest_name():
+    """The name of an array with which the header is exactly 16 MiB long."""
+    length_without_name = int.from_bytes(to_bytes({"": np.float32(3)})[:8], "little")
+    # Headers have a multiple of 8 bytes.
+    return "x" * (SIXTEEN_MIB - length_without_name)
+
+
+def test_header_of_16_mib_is_written_and_read(open_tensors, longest_name):
+    content = to_bytes({longest_name: np.float32(3)})
+
+    header_length = int.from_bytes(content[:8], "little")
+    assert header_length == SIXTEEN_MIB
+    header = content[8 : 8 + header_length]
+    data = content[8 + header_length :]
+    assert open_tensors(header, data).elements == 1
+
+
+def test_header_of_more_than_16_mib_is_not_written(longest_name):
+    with pytest.raises(SavedPolicyError, match="1 arrays take 16777224 bytes") as caught:
+        to_bytes({longest_name + 8 * "x": np.float32(3)})
+
+    assert "bytes of a safetensors header; at most 1677" in str(caught.value)
+
+
+# --- dtypes ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", DTYPES)
-def test_each_dtype_is_that_of_numpy(opened, name):
+def test_arrays_of_each_dtype_are_read(open_tensors, name):
     dtype = np.dtype(DTYPES[name])
-    file = opened({"a": entry([3], name, (0, 3 * dtype.itemsize))}, bytes(3 * dtype.itemsize))
-    assert file.tensors["a"].dtype == dtype
-    digest = hashlib.sha256(file.file.read()).hexdigest()
-    assert file.read(digest)["a"].dtype == dtype
+    size = 3 * dtype.itemsize
+
+    tensors = open_tensors({"a": entry([3], dtype=name, offsets=(0, size))}, data=bytes(size))
+
+    assert tensors.tensors["a"].dtype == dtype
+    assert tensors.read(digest_of(tensors))["a"].dtype == dtype
 
 
 @pytest.mark.parametrize("dtype", ["BF16", "f32", "", 3, None, [], ["F32"]], ids=repr)
-def test_other_dtypes_are_refused(opened, dtype):
-    with pytest.raises(
-        SavedPolicyError, match=r"'a' in its header: dtype .* is not among BOOL, I8"
-    ) as caught:
-        opened({"a": entry([0], dtype)})
-    assert f"dtype {dtype!r} is" in str(caught.value)
+def test_unknown_dtype_is_rejected(open_tensors, dtype):
+    with pytest.raises(SavedPolicyError, match="'a' in its header: dtype ") as caught:
+        open_tensors({"a": entry([0], dtype=dtype)})
+
+    assert f"dtype {dtype!r} is not among BOOL, I8" in str(caught.value)
 
 
-LARGEST = (1 << 63) - 1
+ARRAYS = {
+    "a": np.zeros(2, np.float32),
+    "b": np.zeros(2, np.float64),
+    "c": np.zeros(2, np.int32),
+}
+
+
+def test_describe_other_dtypes_lists_those_that_differ():
+    dtypes = {
+        "a": np.dtype("float32"),
+        "b": np.dtype("float16"),
+        "c": np.dtype("int64"),
+        "another-array": np.dtype("bool"),
+    }
+
+    description = describe_other_dtypes(dtypes, ARRAYS)
+
+    assert description == "b: float16 instead of float64; c: int64 instead of int32"
+
+
+def test_describe_other_dtypes_of_equal_ones_is_empty():
+    assert describe_other_dtypes({"a": np.dtype("float32")}, ARRAYS) == ""
+
+
+# --- shapes ---------------------------------------------------------------------------------------
+
+LARGEST_SIZE = (1 << 63) - 1
 
 
 @pytest.mark.parametrize(
     ("shape", "dtype"),
     [
-        ([0] * 32, "F64"),
-        ([1] * 31 + [0], "U8"),
-        ([0, LARGEST], "U8"),
-        ([LARGEST, 0, 0], "BOOL"),
-        ([0, (1 << 62) - 1], "U16"),
-        ([7, 0, 7], "F64"),
+        # Arrays in these files are empty, but NumPy limits the product of the other lengths.
+        pytest.param([0] * 32, "F64", id="32-axes"),
+        pytest.param([1] * 31 + [0], "U8", id="32-axes-of-1"),
+        pytest.param([0, LARGEST_SIZE], "U8", id="largest-size"),
+        pytest.param([LARGEST_SIZE, 0, 0], "BOOL", id="largest-size-first"),
+        pytest.param([0, (1 << 62) - 1], "U16", id="largest-size-of-two-bytes"),
+        pytest.param([7, 0, 7], "F64", id="small"),
     ],
 )
-def test_largest_shapes_are_read(opened, shape, dtype):
-    assert opened({"a": entry(shape, dtype)}).tensors["a"].shape == tuple(shape)
+def test_largest_shapes_are_read(open_tensors, shape, dtype):
+    assert open_tensors({"a": entry(shape, dtype=dtype)}).tensors["a"].shape == tuple(shape)
 
 
 @pytest.mark.parametrize(
-    ("shape", "dtype", "why"),
+    ("shape", "dtype", "match"),
     [
-        ([0] * 33, "U8", "length <= 32"),
-        ([0, LARGEST + 1], "U8", r"Expected `int`"),
-        ([0, 1 << 62], "U16", "is larger than any array"),
-        ([0, 1 << 60], "F64", "is larger than any array"),
-        ([1 << 40, 0, 1 << 40], "U8", "is larger than any array"),
-        ([-1], "U8", "Expected `int` >= 0"),
-        ([True], "U8", "Expected `int`"),
+        pytest.param([0] * 33, "U8", "length <= 32", id="33-axes"),
+        pytest.param([0, LARGEST_SIZE + 1], "U8", "Expected `int`", id="beyond-int64"),
+        pytest.param([0, 1 << 62], "U16", "is larger than any array", id="too-many-bytes"),
+        pytest.param([0, 1 << 60], "F64", "is larger than any array", id="too-many-8-bytes"),
+        pytest.param([1 << 40, 0, 1 << 40], "U8", "is larger than any array", id="product"),
+        pytest.param([-1], "U8", "Expected `int` >= 0", id="negative"),
+        pytest.param([True], "U8", "Expected `int`", id="boolean"),
     ],
 )
-def test_larger_shapes_are_refused(opened, shape, dtype, why):
-    with pytest.raises(
-        SavedPolicyError, match=f"'a' in its header: {why}|'a' in its header: .*{why}"
-    ):
-        opened({"a": entry(shape, dtype)})
-
-
-def test_dtypes_that_differ_are_listed():
-    arrays = {
-        "a": np.zeros(2, np.float32),
-        "b": np.zeros(2, np.float64),
-        "c": np.zeros(2, np.int32),
-    }
-    given = {
-        "a": np.dtype("float32"),
-        "b": np.dtype("float16"),
-        "c": np.dtype("int64"),
-        "other": np.dtype("bool"),
-    }
-    assert (
-        describe_other_dtypes(given, arrays)
-        == "b: float16 instead of float64; c: int64 instead of int32"
-    )
-    assert describe_other_dtypes({"a": np.dtype("float32")}, arrays) == ""
+def test_larger_shapes_are_rejected(open_tensors, shape, dtype, match):
+    with pytest.raises(SavedPolicyError, match=f"'a' in its header: .*{match}"):
+        open_tensors({"a": entry(shape, dtype=dtype)})
