@@ -8,13 +8,16 @@ import tensorflow as tf
 import torch
 from gymnasium import spaces
 
+import rlcatalog
 from rlcatalog import Filter, FilterSpec, Preprocessor
+from rlcatalog.actions import ActionMasks
 from rlcatalog.errors import ActionMaskError, NonFiniteError, ObservationError
 from rlcatalog_policy import Encoder, with_batch_hint
 
 TWO_NUMBERS = spaces.Box(-1, 1, (2,), np.float32)
 THREE_ACTIONS = spaces.Discrete(3)
 WITH_MASK = spaces.Dict({"action_mask": spaces.MultiBinary(3), "x": TWO_NUMBERS})
+SMALL = {"fcnet_hiddens": [3]}
 #: Two observations.
 ROWS = np.float32([[0.5, -1], [0.25, 0]])
 
@@ -73,6 +76,50 @@ def batch_with_mask(mask):
 
 def obs_with_mask(mask):
     return {"action_mask": np.array(mask, np.int8), "x": np.float32([0.5, -1])}
+
+
+# --- beside a policy ------------------------------------------------------------------------------
+
+WITH_MASK_AND_KIND = spaces.Dict(
+    {"action_mask": spaces.MultiBinary(3), "x": TWO_NUMBERS, "kind": spaces.Discrete(2)}
+)
+
+
+def test_encoder_encodes_as_the_policy_does(catalog):
+    policy = rlcatalog.build(WITH_MASK_AND_KIND, THREE_ACTIONS, SMALL, "torch", catalog=catalog)
+    encoder = Encoder(catalog, policy.resolution)
+    obs = {"action_mask": np.int8([1, 0, 1]), "x": np.float32([0.5, -1]), "kind": 1}
+
+    encoded = encoder.encode(obs)
+
+    # The entries are in the order of their keys: "kind", which is one-hot, then "x".
+    np.testing.assert_allclose(encoded, [0, 1, 0.5, -1], atol=1e-7)
+    np.testing.assert_array_equal(policy.preprocess([obs]), [encoded])
+
+
+def test_encoder_reads_masks_as_the_policy_does(catalog):
+    policy = rlcatalog.build(WITH_MASK_AND_KIND, THREE_ACTIONS, SMALL, "torch", catalog=catalog)
+    encoder = Encoder(catalog, policy.resolution)
+    obs = {"action_mask": np.int8([1, 0, 1]), "x": np.float32([0.5, -1]), "kind": 1}
+
+    mask = encoder.mask_of(obs)
+
+    assert mask.tolist() == [True, False, True]
+    np.testing.assert_array_equal(policy.action_mask([obs]), [mask])
+
+
+def test_policy_encodes_batches_as_the_encoder_does(catalog):
+    policy = rlcatalog.build(WITH_MASK_AND_KIND, THREE_ACTIONS, SMALL, "torch", catalog=catalog)
+    encoder = Encoder(catalog, policy.resolution)
+    first = {"action_mask": np.int8([1, 0, 1]), "x": np.float32([0.5, -1]), "kind": 1}
+    second = {"action_mask": np.int8([0, 1, 0]), "x": np.float32([0.25, 0]), "kind": 0}
+
+    batch = {key: np.stack([first[key], second[key]]) for key in first}
+
+    expected = [encoder.encode(first), encoder.encode(second)]
+    np.testing.assert_array_equal(policy.preprocess(batch), expected)
+    expected_masks = [encoder.mask_of(first), encoder.mask_of(second)]
+    np.testing.assert_array_equal(policy.action_mask(batch), expected_masks)
 
 
 # --- filters --------------------------------------------------------------------------------------
@@ -269,6 +316,48 @@ def test_mask_counts_even_if_a_preprocessor_sees_it(encoder_that_reads_mask):
     assert mask.tolist() == [[True, False, True], [False, True, False]]
 
 
+@pytest.fixture
+def mask_checks(monkeypatch):
+    """A list with an entry for each check of action masks."""
+    checks = []
+    real_matrix = ActionMasks.matrix
+
+    def matrix(self, *arguments, **options):
+        checks.append("matrix")
+        return real_matrix(self, *arguments, **options)
+
+    monkeypatch.setattr(ActionMasks, "matrix", matrix)
+    return checks
+
+
+def test_act_checks_masks_of_observations_once(catalog, mask_checks):
+    policy = rlcatalog.build(WITH_MASK, THREE_ACTIONS, SMALL, "torch", catalog=catalog)
+    mask_checks.clear()  # building a policy checks one, too
+
+    step = policy.act(batch_with_mask([[0, 0, 1], [0, 1, 0]]), explore=False)
+
+    assert step.action.tolist() == [2, 1]  # the only actions that the mask allows
+    assert len(mask_checks) == 1
+
+
+def test_act_checks_a_passed_mask_once(catalog, mask_checks):
+    policy = rlcatalog.build(WITH_MASK, THREE_ACTIONS, SMALL, "torch", catalog=catalog)
+    mask_checks.clear()  # building a policy checks one, too
+    passed_mask = np.array([[1, 0, 0], [1, 0, 0]])
+
+    policy.act(batch_with_mask([[0, 0, 1], [0, 1, 0]]), mask=passed_mask)
+
+    assert len(mask_checks) == 1
+
+
+def test_act_rejects_masks_of_fewer_observations(catalog):
+    policy = rlcatalog.build(WITH_MASK, THREE_ACTIONS, SMALL, "torch", catalog=catalog)
+    mask_of_one_row = [[0, 0, 1]]
+
+    with pytest.raises(ActionMaskError):
+        policy.act(batch_with_mask(mask_of_one_row))
+
+
 # --- the mask of one observation ------------------------------------------------------------------
 
 
@@ -286,13 +375,13 @@ def test_mask_of_an_observation_without_one_is_the_passed(plain_encoder):
     assert mask.tolist() == [False, True, False]
 
 
-def test_mask_that_forbids_everything_allows_all_at_the_end(mask_encoder):
+def test_mask_of_nothing_allows_everything_at_the_end(mask_encoder):
     mask = mask_encoder.mask_of(obs_with_mask([0, 0, 0]), over=True)
 
     assert mask.tolist() == [True, True, True]
 
 
-def test_passed_mask_that_forbids_everything_allows_all_at_the_end(plain_encoder):
+def test_passed_mask_of_nothing_allows_everything_at_the_end(plain_encoder):
     mask = plain_encoder.mask_of(ROWS[0], np.array([0, 0, 0]), over=True)
 
     assert mask.tolist() == [True, True, True]
