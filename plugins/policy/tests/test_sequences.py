@@ -306,3 +306,66 @@ def test_sequence_mask_equals_that_of_numpy(library, as_tensor):
 
     np.testing.assert_array_equal(library.sequence_mask(lengths), sequence_mask(LENGTHS))
     np.testing.assert_array_equal(library.sequence_mask(lengths, 6), sequence_mask(LENGTHS, 6))
+
+
+# --- no sequences ---------------------------------------------------------------------------------
+
+
+def test_mask_of_no_sequences_is_empty():
+    assert sequence_mask([]).shape == (0, 0)
+    assert sequence_mask([], 3).shape == (0, 3)
+
+
+def test_pad_sequences_returns_an_empty_array_for_no_rows():
+    no_rows = np.zeros((0, 2), np.float32)
+
+    assert pad_sequences(no_rows, []).shape == (0, 0, 2)
+    assert pad_sequences(no_rows, [], 3).shape == (0, 3, 2)
+
+
+def test_unpad_sequences_returns_no_rows_for_no_sequences():
+    assert unpad_sequences(np.zeros((0, 3, 2)), []).shape == (0, 2)
+
+
+def test_chop_returns_no_sequences_for_no_steps():
+    assert chop_into_sequences([], 4).shape == (0,)
+
+
+def test_torch_padding_of_no_sequences_is_none():
+    lengths = torch.zeros(0, dtype=torch.int32)
+
+    assert TorchPadding.of(lengths, torch.zeros(0, 2)) is None
+
+
+def test_tf_padding_of_no_sequences_is_none():
+    lengths = tf.zeros(0, tf.int32)
+
+    assert TFPadding.of(lengths, tf.zeros((0, 2))) is None
+
+
+@tf.function(input_signature=[tf.TensorSpec([None, 2]), tf.TensorSpec([None], tf.int32)])
+def take_rows_in_a_trace(padded, lengths):
+    """Return the rows that are no padding, in a graph for any number of sequences."""
+    return TFPadding.of(lengths, padded).take(padded)
+
+
+@pytest.mark.parametrize(
+    ("lengths", "rows"),
+    [
+        # Two sequences of three rows, padding included: rows 0 to 2, and 3 to 5.
+        ([3, 1], [0, 1, 2, 3]),
+        ([1, 3], [0, 3, 4, 5]),
+    ],
+    ids=str,
+)
+def test_trace_takes_the_rows_without_padding(lengths, rows):
+    padded = np.arange(12, dtype=np.float32).reshape(6, 2)
+
+    np.testing.assert_array_equal(take_rows_in_a_trace(padded, lengths), padded[rows])
+
+
+def test_trace_takes_no_rows_of_no_sequences():
+    no_rows = np.zeros((0, 2), np.float32)
+    no_lengths = np.zeros(0, np.int32)
+
+    assert take_rows_in_a_trace(no_rows, no_lengths).shape == (0, 2)

@@ -1,6 +1,4 @@
-"""Memories of models and the states of episodes, against a list of all states that a model
-returned.
-"""
+"""The memory of a model and the states of episodes, from step to step."""
 
 from __future__ import annotations
 
@@ -17,34 +15,30 @@ from rlcatalog_policy import State
 from rlcatalog_policy.history import Views
 from rlcatalog_policy.state import EpisodeStates, Memory
 
-BOX, TWO = spaces.Box(-1, 1, (2,), np.float32), spaces.Discrete(2)
 
-
-def model_of(initial=(), **requirements):
-    """Return a model with an initial state and views."""
+def make_memory(initial_state=(), **view_requirements):
+    """Return the memory of a model with this initial state and these views."""
 
     class Model(ModelV2):
         def get_initial_state(self):
-            return initial
+            return initial_state
 
-    model = Model(BOX, TWO, 2, {}, "model", "torch")
-    model.view_requirements.update(requirements)
-    return model
-
-
-def memory_of(initial=(), **requirements):
-    return Memory(model_of(initial, **requirements))
+    obs_space = spaces.Box(-1, 1, (2,), np.float32)
+    model = Model(obs_space, spaces.Discrete(2), 2, {}, "model", "torch")
+    model.view_requirements.update(view_requirements)
+    return Memory(model)
 
 
-def view(i=0, shift=-1, shape=(2,)):
-    return ViewRequirement(
-        f"state_out_{i}", shift=shift, space=spaces.Box(-1, 1, shape, np.float32)
-    )
+def state_view(index=0, *, shift=-1, shape=(2,)):
+    """Return the requirement of a view into the states that `forward` returned earlier."""
+    space = spaces.Box(-1, 1, shape, np.float32)
+    return ViewRequirement(f"state_out_{index}", shift=shift, space=space)
 
 
 # --- the initial state ----------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("container", [list, tuple])
 @pytest.mark.parametrize(
     ("part", "dtype"),
     [
@@ -61,171 +55,290 @@ def view(i=0, shift=-1, shape=(2,)):
     ],
     ids=repr,
 )
-def test_initial_state_becomes_arrays(part, dtype):
-    for state in ([part], (part,)):
-        memory = memory_of(state)
-        (array,) = memory.initial
-        assert isinstance(array, np.ndarray)
-        assert array.dtype == dtype
-        assert array.tolist() == [1, 1]
-        assert memory
-        assert not memory.skips
+def test_initial_state_becomes_arrays(part, dtype, container):
+    memory = make_memory(container([part]))
+
+    [array] = memory.initial
+    assert isinstance(array, np.ndarray)
+    assert array.dtype == dtype
+    assert array.tolist() == [1, 1]
 
 
 @pytest.mark.parametrize(
-    "state", [None, 3, {"a": [1]}, "text", ["a"], [[1.0], ["b"]], [None], np.zeros(2)], ids=repr
+    "initial_state",
+    [None, 3, {"a": [1]}, "text", ["a"], [[1.0], ["b"]], [None], np.zeros(2)],
+    ids=repr,
 )
-def test_other_initial_states_are_refused(state):
-    with pytest.raises(
-        ModelContractError,
-        match=r"Model\.get_initial_state\(\) must return a list of arrays or tensor",
-    ):
-        memory_of(state)
+def test_initial_state_that_is_no_list_of_numbers_is_an_error(initial_state):
+    with pytest.raises(ModelContractError, match="must return a list of arrays or tensor") as error:
+        make_memory(initial_state)
+
+    assert str(error.value).startswith("Model.get_initial_state() must return a list")
 
 
-def test_model_without_a_state_has_no_memory():
-    memory = memory_of()
+def test_model_with_an_initial_state_has_a_memory():
+    memory = make_memory([np.ones(2)])
+
+    assert memory
+    assert not memory.skips
+
+
+def test_model_without_an_initial_state_has_no_memory():
+    memory = make_memory()
+
     assert not memory
-    assert memory.start(3) == memory.begin(3) == ()
+    assert memory.start(3) == ()
+    assert memory.begin(3) == ()
     assert memory.after((), ()) == ((), ())
 
 
-# --- windows --------------------------------------------------------------------------------------
-
-#: Shift → steps that are seen, whether they have an axis.
-SHIFTS = [
-    (-1, [-1], False),
-    (np.int64(-3), [-3], False),
-    ([-1], [-1], True),
-    ([-2, -1], [-2, -1], True),
-    ("-3:-1", [-3, -2, -1], True),
-    ("-1:-1", [-1], True),
-    ([-1, -2], [-1, -2], True),
-    ([-3, -1], [-3, -1], True),
-    ("-3:-2", [-3, -2], True),
-    ([-2], [-2], True),
-]
+# --- views of earlier states ----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("shift", "steps", "axis"), SHIFTS, ids=str)
-def test_memory_is_what_its_shift_names(shift, steps, axis):
-    memory = memory_of([np.float32([5, 7])], state_in_0=view(0, shift))
-    rows, returned = 3, [np.tile(np.float32([5, 7]), (3, 1))] * 4
-    seen, past = memory.start(rows), memory.begin(rows)
-    last = steps == list(range(-len(steps), 0))
-    assert memory.skips == (not last)
-    for t in range(5):
-        expected = [returned[step] for step in steps]
-        np.testing.assert_array_equal(seen[0], np.stack(expected, 1) if axis else expected[0])
-        assert [part.shape for part in past] == ([] if last else [(rows, -min(steps), 2)])
-        new = np.arange(6, dtype=np.float32).reshape(3, 2) + 10 * t
-        seen, past = memory.after(seen, [new], past)
-        returned.append(new)
+class StatesOfThreeEpisodes:
+    """Runs a memory of three episodes, and keeps all states that a model returned so far."""
+
+    def __init__(self, memory):
+        self.memory = memory
+        self.seen = memory.start(3)
+        self.past = memory.begin(3)
+        # Before the episodes, each state is the initial one, [5, 7].
+        self.returned = [np.float32([[5, 7]] * 3) for _ in range(4)]
+
+    def step(self, number):
+        new_state = np.arange(6, dtype=np.float32).reshape(3, 2) + 10 * number
+        self.seen, self.past = self.memory.after(self.seen, [new_state], self.past)
+        self.returned.append(new_state)
 
 
-def test_parts_with_and_without_views_are_kept_apart():
-    views = {
-        "state_in_1": view(1, [-3, -1]),
-        "state_in_3": view(3, -2, ()),
-        "state_in_2": view(2, "-2:-1", (1, 2)),
-    }
-    memory = memory_of([np.float32([1]), np.float32([2, 2])], **views)
-    assert [part.tolist() for part in memory.initial] == [[1], [[2, 2]] * 2, [[[0, 0]]] * 2, 0]
-    assert [part.tolist() for part in memory.before] == [[[2, 2]] * 3, [0, 0]]
-    assert [part.shape for part in memory.start(4)] == [(4, 1), (4, 2, 2), (4, 2, 1, 2), (4,)]
-    assert [part.shape for part in memory.begin(4)] == [(4, 3, 2), (4, 2)]
-    seen, past = memory.start(1), memory.begin(1)
+@pytest.mark.parametrize(("shift", "step"), [(-1, -1), (np.int64(-3), -3)], ids=str)
+def test_view_of_a_single_state_shows_that_of_its_step(shift, step):
+    memory = make_memory([np.float32([5, 7])], state_in_0=state_view(shift=shift))
+    episodes = StatesOfThreeEpisodes(memory)
+
+    for number in range(5):
+        np.testing.assert_array_equal(episodes.seen[0], episodes.returned[step])
+        episodes.step(number)
+
+
+@pytest.mark.parametrize(
+    ("shift", "steps"),
+    [
+        ([-1], [-1]),
+        ([-2, -1], [-2, -1]),
+        ("-3:-1", [-3, -2, -1]),
+        ("-1:-1", [-1]),
+        ([-1, -2], [-1, -2]),
+        ([-3, -1], [-3, -1]),
+        ("-3:-2", [-3, -2]),
+        ([-2], [-2]),
+    ],
+    ids=str,
+)
+def test_view_of_several_states_shows_those_of_its_steps(shift, steps):
+    memory = make_memory([np.float32([5, 7])], state_in_0=state_view(shift=shift))
+    episodes = StatesOfThreeEpisodes(memory)
+
+    for number in range(5):
+        expected = np.stack([episodes.returned[step] for step in steps], axis=1)
+        np.testing.assert_array_equal(episodes.seen[0], expected)
+        episodes.step(number)
+
+
+@pytest.mark.parametrize("shift", [-1, [-1], [-2, -1], "-3:-1", "-1:-1"], ids=str)
+def test_view_of_the_last_states_needs_no_past(shift):
+    memory = make_memory([np.float32([5, 7])], state_in_0=state_view(shift=shift))
+
+    assert not memory.skips
+    assert memory.begin(3) == ()
+
+
+@pytest.mark.parametrize(
+    ("shift", "kept_steps"),
+    [(np.int64(-3), 3), ([-1, -2], 2), ([-3, -1], 3), ("-3:-2", 3), ([-2], 2)],
+    ids=str,
+)
+def test_view_of_other_states_keeps_all_up_to_the_first(shift, kept_steps):
+    memory = make_memory([np.float32([5, 7])], state_in_0=state_view(shift=shift))
+
+    assert memory.skips
+    [past] = memory.begin(3)
+    assert past.shape == (3, kept_steps, 2)
+
+
+@pytest.fixture
+def memory_of_four_parts():
+    """A memory whose parts 0 and 1 have initial values; parts 1, 2 and 3 are views."""
+    return make_memory(
+        [np.float32([1]), np.float32([2, 2])],
+        state_in_1=state_view(1, shift=[-3, -1]),
+        state_in_2=state_view(2, shift="-2:-1", shape=(1, 2)),
+        state_in_3=state_view(3, shift=-2, shape=()),
+    )
+
+
+def test_views_begin_with_the_initial_state_or_zeros(memory_of_four_parts):
+    initial = [part.tolist() for part in memory_of_four_parts.initial]
+
+    assert initial == [
+        [1],
+        [[2, 2], [2, 2]],  # two steps of the initial state
+        [[[0, 0]], [[0, 0]]],  # two steps of shape (1, 2)
+        0,  # a single number
+    ]
+
+
+def test_past_begins_with_the_initial_state_or_zeros(memory_of_four_parts):
+    before = [part.tolist() for part in memory_of_four_parts.before]
+
+    # Parts 1 and 3 skip states: they need the last three, and the last two.
+    assert before == [[[2, 2], [2, 2], [2, 2]], [0, 0]]
+
+
+def test_memory_starts_with_a_row_for_each_episode(memory_of_four_parts):
+    memory = memory_of_four_parts.start(4)
+    past = memory_of_four_parts.begin(4)
+
+    assert [part.shape for part in memory] == [(4, 1), (4, 2, 2), (4, 2, 1, 2), (4,)]
+    assert [part.shape for part in past] == [(4, 3, 2), (4, 2)]
+
+
+def test_parts_of_a_memory_are_kept_apart(memory_of_four_parts):
+    memory = memory_of_four_parts.start(1)
+    past = memory_of_four_parts.begin(1)
+
     for t in range(1, 5):
-        new = [
+        returned = [
             np.float32([[t]]),
             np.float32([[t, 2 * t]]),
             np.float32([[[t, 3 * t]]]),
             np.float32([4 * t]),
         ]
-        seen, past = memory.after(seen, new, past)
-    assert [part[0].tolist() for part in seen] == [[4], [[2, 4], [4, 8]], [[[3, 9]], [[4, 12]]], 12]
-    assert [part[0].tolist() for part in past] == [[[2, 4], [3, 6], [4, 8]], [12, 16]]
+        memory, past = memory_of_four_parts.after(memory, returned, past)
+
+    assert [part[0].tolist() for part in memory] == [
+        [4],  # the last step, without a view
+        [[2, 4], [4, 8]],  # steps 2 and 4
+        [[[3, 9]], [[4, 12]]],  # steps 3 and 4
+        12,  # step 3
+    ]
+    assert [part[0].tolist() for part in past] == [
+        [[2, 4], [3, 6], [4, 8]],  # steps 2 to 4 of part 1
+        [12, 16],  # steps 3 and 4 of part 3
+    ]
 
 
-def test_model_returns_as_many_states_as_it_was_given():
-    memory = memory_of([np.zeros(2), np.zeros(3)])
-    seen = memory.start(2)
-    for returned in (
-        [],
-        [np.zeros((2, 2))],
-        [np.zeros((2, 2)), np.zeros((2, 3)), np.zeros((2, 1))],
-    ):
-        expected = (
-            rf"Model\.forward\(\) returned {len(returned)} states; get_initial_state\(\) has 2\."
-        )
-        with pytest.raises(ModelContractError, match=expected):
-            memory.after(seen, returned)
+# --- errors ---------------------------------------------------------------------------------------
 
 
-def test_model_returns_states_of_the_same_shapes():
-    memory = memory_of([np.zeros(2)])
-    for shape in ((2, 3), (1, 2), (2,), (2, 2, 1)):
-        with pytest.raises(
-            ModelContractError, match=r"same shapes, .*, a row for each episode; found"
-        ) as caught:
-            memory.after(memory.start(2), [np.zeros(shape)])
-        assert f"[(2, 2)], a row for each episode; found [{shape}]. get_initial_state()" in str(
-            caught.value
-        )
-    for shift in ([-2, -1], [-3, -1]):
-        memory = memory_of([np.zeros(2)], state_in_0=view(0, shift))
-        for shape in ((2, 3), (1, 2), (2, 2, 2)):
-            with pytest.raises(
-                ModelContractError, match="must return states of the same shapes"
-            ) as caught:
-                memory.after(memory.start(2), [np.zeros(shape)], memory.begin(2))
-            assert f"[(2, 2)], a row for each episode; found [{shape}]. get_initial_state()" in str(
-                caught.value
-            )
+@pytest.mark.parametrize(
+    "returned",
+    [
+        pytest.param([], id="none"),
+        pytest.param([np.zeros((2, 2))], id="one"),
+        pytest.param([np.zeros((2, 2)), np.zeros((2, 3)), np.zeros((2, 1))], id="three"),
+    ],
+)
+def test_forward_must_return_as_many_states_as_there_are(returned):
+    memory = make_memory([np.zeros(2), np.zeros(3)])
+
+    with pytest.raises(ModelContractError, match=f"returned {len(returned)} states") as caught:
+        memory.after(memory.start(2), returned)
+
+    assert str(caught.value) == (
+        f"Model.forward() returned {len(returned)} states; get_initial_state() has 2."
+    )
+
+
+@pytest.mark.parametrize(
+    ("shift", "shape"),
+    [
+        (None, (2, 3)),
+        (None, (1, 2)),
+        (None, (2,)),
+        (None, (2, 2, 1)),
+        ([-2, -1], (2, 3)),
+        ([-2, -1], (1, 2)),
+        ([-2, -1], (2, 2, 2)),
+        # This view skips a state.
+        ([-3, -1], (2, 3)),
+        ([-3, -1], (1, 2)),
+        ([-3, -1], (2, 2, 2)),
+    ],
+    ids=str,
+)
+def test_forward_must_return_states_of_the_same_shape(shift, shape):
+    views = {} if shift is None else {"state_in_0": state_view(shift=shift)}
+    memory = make_memory([np.zeros(2)], **views)
+
+    with pytest.raises(ModelContractError, match="must return states of the same shapes") as caught:
+        memory.after(memory.start(2), [np.zeros(shape)], memory.begin(2))
+
+    assert (
+        f"same shapes, [(2, 2)], a row for each episode; found [{shape}]. get_initial_state()"
+        in str(caught.value)
+    )
 
 
 @pytest.mark.parametrize("shift", [0, 1, [-1, 0], "-2:0", [-3, 2]], ids=str)
-def test_state_of_the_present_is_refused(shift):
-    with pytest.raises(
-        NotServedError,
-        match=r"requests the view 'state_in_0': state_out_0 at .* must be -1 or less",
-    ):
-        memory_of([np.zeros(2)], state_in_0=view(0, shift))
+def test_view_of_a_present_or_future_state_is_rejected(shift):
+    with pytest.raises(NotServedError, match="every shift must be -1 or less") as caught:
+        make_memory([np.zeros(2)], state_in_0=state_view(shift=shift))
+
+    assert "requests the view 'state_in_0': state_out_0 at " in str(caught.value)
 
 
-def test_state_reads_its_own_column_only():
-    for column in ("state_out_1", "obs"):
-        with pytest.raises(
-            NotServedError,
-            match=f"the view 'state_in_0' of '{column}'; it can only read 'state_out_0'",
-        ):
-            memory_of([np.zeros(2)], state_in_0=ViewRequirement(column, shift=-1))
-    assert memory_of([np.zeros(2)], state_in_0=ViewRequirement(None, shift=-1)).start(1)[
-        0
-    ].shape == (1, 2)
+@pytest.mark.parametrize("column", ["state_out_1", "obs"])
+def test_view_of_a_state_reads_no_other_column(column):
+    with pytest.raises(NotServedError, match=f"the view 'state_in_0' of '{column}'") as caught:
+        make_memory([np.zeros(2)], state_in_0=ViewRequirement(column, shift=-1))
+
+    assert "it can only read 'state_out_0'" in str(caught.value)
 
 
-def test_earlier_state_needs_a_view_or_a_beginning():
-    match = (
-        r"Model requests the views state_in_1, state_in_2, but has neither a view 'state_in_0'"
-        r" nor an initial state"
+def test_view_of_a_state_reads_its_own_column_by_default():
+    memory = make_memory([np.zeros(2)], state_in_0=ViewRequirement(None, shift=-1))
+
+    [part] = memory.start(1)
+    assert part.shape == (1, 2)
+
+
+def test_view_of_a_later_state_needs_all_states_before():
+    with pytest.raises(ModelContractError, match="nor an initial state") as caught:
+        make_memory([], state_in_2=state_view(2), state_in_1=state_view(1))
+
+    assert (
+        "Model requests the views state_in_1, state_in_2, but has neither a view 'state_in_0'"
+        " nor an initial state" in str(caught.value)
     )
-    with pytest.raises(ModelContractError, match=match):
-        memory_of([], state_in_2=view(2), state_in_1=view(1))
-    assert len(memory_of([np.zeros(2)], state_in_2=view(2), state_in_1=view(1)).initial) == 3
+
+
+def test_views_of_states_may_follow_an_initial_state():
+    memory = make_memory([np.zeros(2)], state_in_2=state_view(2), state_in_1=state_view(1))
+
+    assert len(memory.initial) == 3
 
 
 # --- the states of episodes -----------------------------------------------------------------------
 
 
-def states_of(initial=(), shift=None, **views):
-    requirements = {} if shift is None else {"state_in_0": view(0, shift)}
-    codec = action_codec(SpaceInfo.read(TWO, "action"))
-    past = {
-        name: ViewRequirement(name.partition("_")[2], shift=step) for name, step in views.items()
-    }
+def make_states(*, initial_state=(), state_shift=None, view_columns=()):
+    """Return the states of episodes.
+
+    Args:
+        initial_state: The model's initial state.
+        state_shift: The shift of a view `state_in_0`, if there is one.
+        view_columns: Columns of which the model sees the last value, under the same name with
+            "last_" before it.
+    """
+    state_views = {}
+    if state_shift is not None:
+        state_views["state_in_0"] = state_view(shift=state_shift)
+    views = {f"last_{column}": ViewRequirement(column, shift=-1) for column in view_columns}
+    codec = action_codec(SpaceInfo.read(spaces.Discrete(2), "action"))
     return EpisodeStates(
-        memory_of(initial, **requirements), Views(past, (2,), np.float32, codec, True, "Model")
+        make_memory(initial_state, **state_views),
+        Views(views, (2,), np.float32, codec, True, "Model"),
     )
 
 
@@ -235,75 +348,162 @@ ONES = [np.ones(2, np.float32)]
 @pytest.mark.parametrize(
     ("states", "looks_back", "carries"),
     [
-        (states_of(), False, False),
-        (states_of(ONES), False, True),
-        (states_of(x_obs=-1), True, True),
-        (states_of(ONES, x_obs=-1), True, True),
+        pytest.param(make_states(), False, False, id="nothing"),
+        pytest.param(make_states(initial_state=ONES), False, True, id="memory"),
+        pytest.param(make_states(view_columns=["obs"]), True, True, id="views"),
+        pytest.param(
+            make_states(initial_state=ONES, view_columns=["obs"]), True, True, id="memory-and-views"
+        ),
     ],
-    ids=["nothing", "memory", "views", "both"],
 )
-def test_what_there_is_to_carry(states, looks_back, carries):
-    assert (states.looks_back, states.carries) == (looks_back, carries)
-    state = states.start(3)
-    assert [part.tolist() for part in state.memory] == ([[[1, 1]] * 3] if states.memory else [])
+def test_states_are_carried_for_memory_and_views(states, looks_back, carries):
+    assert states.looks_back is looks_back
+    assert states.carries is carries
+
+
+def test_state_starts_with_the_initial_state():
+    state = make_states(initial_state=ONES).start(3)
+
+    [memory] = state.memory
+    assert memory.tolist() == [[1, 1], [1, 1], [1, 1]]
     assert state.seen == {}
     assert state.history.t.tolist() == [0, 0, 0]
-    resumed = states.resume(np.zeros((3, 2), np.float32), None, None)
-    assert list(resumed.seen) == (["x_obs"] if looks_back else [])
-    assert states.shown(resumed) == resumed.seen
 
 
-def test_state_goes_on_where_it_stopped():
-    states, obs = states_of(ONES, [-3, -1], x_obs=-1, x_rewards=-1), np.float32([[1, 2], [3, 4]])
+def test_state_without_memory_starts_without_arrays():
+    assert make_states().start(3).memory == ()
+
+
+@pytest.mark.parametrize("initial_state", [(), ONES], ids=["no-memory", "memory"])
+def test_resumed_state_shows_the_views(initial_state):
+    states = make_states(initial_state=initial_state, view_columns=["obs"])
+
+    state = states.resume(np.zeros((3, 2), np.float32), None, None)
+
+    assert list(state.seen) == ["last_obs"]
+    assert states.shown(state) == state.seen
+
+
+@pytest.mark.parametrize("initial_state", [(), ONES], ids=["no-memory", "memory"])
+def test_resumed_state_without_views_shows_nothing(initial_state):
+    states = make_states(initial_state=initial_state)
+
+    state = states.resume(np.zeros((3, 2), np.float32), None, None)
+
+    assert state.seen == {}
+    assert states.shown(state) == {}
+
+
+@pytest.fixture
+def states_with_everything():
+    """States with a memory of the last and the third-last state, and views of the last step."""
+    return make_states(initial_state=ONES, state_shift=[-3, -1], view_columns=["obs", "rewards"])
+
+
+def take_first_step(states, *, obs, new_memory):
+    """Return the states of two episodes before and after their first step."""
+    obs = np.float32(obs)
     before = states.resume(obs, None, None)
-    assert before.seen["x_obs"].tolist() == [[0, 0], [0, 0]]
-    state = states.after(before, obs, np.array([[0], [1]]), (obs * 10,))
-    assert state.seen is before.seen
-    assert state.history.t.tolist() == [1, 1]
+    after = states.after(before, obs, np.array([[0], [1]]), (np.float32(new_memory),))
+    return before, after
+
+
+def test_first_step_shows_zeros_for_the_last_observation(states_with_everything):
+    before, after = take_first_step(
+        states_with_everything, obs=[[1, 2], [3, 4]], new_memory=[[10, 20], [30, 40]]
+    )
+
+    assert before.seen["last_obs"].tolist() == [[0, 0], [0, 0]]
+    assert after.seen is before.seen
+
+
+def test_step_adds_to_memory_past_and_history(states_with_everything):
+    _, state = take_first_step(
+        states_with_everything, obs=[[1, 2], [3, 4]], new_memory=[[10, 20], [30, 40]]
+    )
+
+    # The memory has the states of three steps ago, which is the initial one, and of this step.
     assert state.memory[0].tolist() == [[[1, 1], [10, 20]], [[1, 1], [30, 40]]]
     assert state.past[0].tolist() == [[[1, 1], [1, 1], [10, 20]], [[1, 1], [1, 1], [30, 40]]]
-    resumed = states.resume(obs + 1, state, [5, 6])
-    assert resumed.seen["x_obs"].tolist() == obs.tolist()
-    assert resumed.seen["x_rewards"].tolist() == [5, 6]
-    assert resumed.memory is state.memory
-    again = states.restart(state, [0])
-    assert again.history.t.tolist() == [0, 1]
-    assert again.memory[0].tolist() == [[[1, 1], [1, 1]], [[1, 1], [30, 40]]]
-    assert again.past[0].tolist() == [[[1, 1]] * 3, [[1, 1], [1, 1], [30, 40]]]
-    row = resumed.rows([1])
-    assert row.memory[0].tolist() == [[[1, 1], [30, 40]]]
-    assert row.past[0].tolist() == [[[1, 1], [1, 1], [30, 40]]]
-    assert row.history.windows["obs"].tolist() == [[[3, 4]]]
-    assert row.history.t.tolist() == [1]
-    assert row.seen["x_rewards"].tolist() == [6]
+    assert state.history.t.tolist() == [1, 1]
 
 
-def test_without_views_no_steps_are_counted_and_no_rewards_read():
-    states, obs = states_of(ONES), np.zeros((2, 2), np.float32)
-    state = states.after(
-        states.resume(obs, None, "no rewards"), obs, np.zeros((2, 1), int), (obs + 3,)
+def test_resumed_state_shows_the_last_step(states_with_everything):
+    _, state = take_first_step(
+        states_with_everything, obs=[[1, 2], [3, 4]], new_memory=[[10, 20], [30, 40]]
     )
+
+    resumed = states_with_everything.resume(np.zeros((2, 2)), state, prev_reward=[5, 6])
+
+    assert resumed.seen["last_obs"].tolist() == [[1, 2], [3, 4]]
+    assert resumed.seen["last_rewards"].tolist() == [5, 6]
+    assert resumed.memory is state.memory
+
+
+def test_restart_gives_a_row_its_initial_state(states_with_everything):
+    _, state = take_first_step(
+        states_with_everything, obs=[[1, 2], [3, 4]], new_memory=[[10, 20], [30, 40]]
+    )
+
+    restarted = states_with_everything.restart(state, [0])
+
+    # The initial state is [1, 1].
+    assert restarted.history.t.tolist() == [0, 1]
+    assert restarted.memory[0].tolist() == [[[1, 1], [1, 1]], [[1, 1], [30, 40]]]
+    assert restarted.past[0].tolist() == [[[1, 1], [1, 1], [1, 1]], [[1, 1], [1, 1], [30, 40]]]
+
+
+def test_rows_returns_the_state_of_some_episodes(states_with_everything):
+    _, state = take_first_step(
+        states_with_everything, obs=[[1, 2], [3, 4]], new_memory=[[10, 20], [30, 40]]
+    )
+    resumed = states_with_everything.resume(np.zeros((2, 2)), state, prev_reward=[5, 6])
+
+    second_row = resumed.rows([1])
+
+    assert second_row.memory[0].tolist() == [[[1, 1], [30, 40]]]
+    assert second_row.past[0].tolist() == [[[1, 1], [1, 1], [30, 40]]]
+    assert second_row.history.windows["obs"].tolist() == [[[3, 4]]]
+    assert second_row.history.t.tolist() == [1]
+    assert second_row.seen["last_rewards"].tolist() == [6]
+
+
+def test_steps_are_not_counted_without_views():
+    states = make_states(initial_state=ONES)
+
+    _, state = take_first_step(states, obs=[[1, 2], [3, 4]], new_memory=[[3, 3], [4, 4]])
+
     assert state.history.t.tolist() == [0, 0]
-    assert state.memory[0].tolist() == [[3, 3], [3, 3]]
-    assert states.resume(obs, state, None) is state
+    assert state.memory[0].tolist() == [[3, 3], [4, 4]]
+
+
+def test_rewards_are_not_read_without_views():
+    states = make_states(initial_state=ONES)
+    state = states.start(2)
+
+    obs = np.zeros((2, 2), np.float32)
+    assert states.resume(obs, state, "no rewards") is state
+    states.resume(obs, None, "no rewards")  # no error either
 
 
 @pytest.mark.parametrize("state", ["text", 3, (), [np.zeros((2, 2))]], ids=repr)
-def test_what_is_no_state_is_refused_by_its_class(state):
-    match = (
-        "state: expected the state of 2 rows, as act\\(\\) returned it, found"
-        f" {type(state).__name__}"
-    )
-    with pytest.raises(ModelContractError, match=match):
-        states_of(ONES).resume(np.zeros((2, 2), np.float32), state, None)
+def test_error_for_another_value_as_state_names_its_class(state):
+    states = make_states(initial_state=ONES)
+
+    with pytest.raises(ModelContractError, match="state: expected the state of 2 rows") as caught:
+        states.resume(np.zeros((2, 2), np.float32), state, None)
+
+    message = str(caught.value)
+    assert f"rows, as act() returned it, found {type(state).__name__}" in message
 
 
-def test_state_of_other_rows_is_refused_by_their_number():
-    states = states_of(ONES)
-    for rows in (1, 3):
-        state = states.start(rows)
-        assert isinstance(state, State)
-        with pytest.raises(
-            ModelContractError, match=f"expected the state of 2 rows, .*, found {rows} rows"
-        ):
-            states.resume(np.zeros((2, 2), np.float32), state, None)
+@pytest.mark.parametrize("rows", [1, 3])
+def test_error_for_the_state_of_other_rows_names_their_number(rows):
+    states = make_states(initial_state=ONES)
+    state = states.start(rows)
+    assert isinstance(state, State)
+
+    with pytest.raises(ModelContractError, match=f"found {rows} rows") as caught:
+        states.resume(np.zeros((2, 2), np.float32), state, None)
+
+    assert "expected the state of 2 rows, " in str(caught.value)
