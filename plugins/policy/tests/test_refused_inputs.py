@@ -1,9 +1,8 @@
-"""What is given to a policy: observations, masks and stored actions that are none are refused,
-never taken for others.
+"""Inputs of a policy that are not observations, masks or stored actions: each is an error, and none
+is taken for something else.
 
-A good observation comes first, so that under "first" the check of the whole has passed. What
-follows is spoiled in one place, or is not; that it is known which is the truth that the refusals
-are compared with.
+By default, only the first observation is compared with its space completely. Therefore most tests
+pass a valid observation before an invalid one.
 """
 
 from __future__ import annotations
@@ -13,6 +12,8 @@ from collections import Counter
 
 import numpy as np
 import pytest
+import tensorflow as tf
+import torch
 from action_kinds import ACTIONS, DEPENDENT
 from gymnasium import spaces
 from gymnasium.vector.utils import concatenate, create_empty_array, iterate
@@ -22,15 +23,12 @@ from rlcatalog.errors import ActionError, ActionMaskError, CatalogError, Observa
 from rlcatalog.spaces import Repeated, Simplex
 
 pytestmark = pytest.mark.usefixtures("one_thread", "seeded")
-frameworks = pytest.mark.parametrize("framework", ["torch", "tf"])
 attack = pytest.mark.attack
-
-SMALL = {"fcnet_hiddens": [4]}
 
 # --- observations ---------------------------------------------------------------------------------
 
-#: What is no number, whatever the space: each makes a value of the given shape.
-NO_NUMBERS = {
+#: Description → function that makes an array of a shape, whose entries are no numbers.
+MAKE_NO_NUMBERS = {
     "texts": lambda shape: np.full(shape, "1"),
     "bytes": lambda shape: np.full(shape, b"1"),
     "complex numbers": lambda shape: np.full(shape, 1 + 0j),
@@ -40,7 +38,7 @@ NO_NUMBERS = {
     "objects": lambda shape: np.full(shape, datetime.date(2020, 1, 1)),
     "records": lambda shape: np.zeros(shape, [("a", "f4")]),
 }
-LEAVES = {
+NUMBERS = {
     "float": spaces.Box(-9, 9, (3,), np.float32),
     "double": spaces.Box(-9, 9, (2, 2), np.float64),
     "number": spaces.Box(-9, 9, (), np.float32),
@@ -52,368 +50,645 @@ LEAVES = {
     "bits": spaces.MultiBinary(3),
     "simplex": Simplex((3,)),
 }
+#: A Dict of all the spaces of numbers, a Tuple and a Text.
 WORLD = spaces.Dict(
-    {**LEAVES, "more": spaces.Tuple([spaces.Discrete(3), LEAVES["float"]]), "word": spaces.Text(4)}
-)
-LISTS = spaces.Dict(
     {
-        "list": Repeated(LEAVES["float"], 3),
-        "pair": spaces.Tuple([LEAVES["number"], LEAVES["number"]]),
-        "sequence": spaces.Sequence(LEAVES["choice"]),
-        "texts": spaces.Sequence(spaces.Text(3)),
-        "stacked": spaces.Sequence(LEAVES["float"], stack=True),
-        "graph": spaces.Graph(LEAVES["float"], LEAVES["choice"]),
-        "one": spaces.OneOf([LEAVES["float"], LEAVES["choice"]]),
+        **NUMBERS,
+        "more": spaces.Tuple([spaces.Discrete(3), NUMBERS["float"]]),
+        "word": spaces.Text(4),
     }
 )
-SIZES = {"sequence_max_len": 3, "graph_max_nodes": 4, "graph_max_edges": 4}
+#: A Dict of spaces whose values are lists or tuples.
+LISTS = spaces.Dict(
+    {
+        "list": Repeated(NUMBERS["float"], 3),
+        "pair": spaces.Tuple([NUMBERS["number"], NUMBERS["number"]]),
+        "sequence": spaces.Sequence(NUMBERS["choice"]),
+        "texts": spaces.Sequence(spaces.Text(3)),
+        "stacked": spaces.Sequence(NUMBERS["float"], stack=True),
+        "graph": spaces.Graph(NUMBERS["float"], NUMBERS["choice"]),
+        "one": spaces.OneOf([NUMBERS["float"], NUMBERS["choice"]]),
+    }
+)
 
 
-def codec_of(space, check="first"):
-    options = rlcatalog.default_catalog().parse_config({**SIZES, "check_observations": check})
-    return rlcatalog.default_catalog().preprocessor_for(space, options)
+def make_preprocessor(space, *, check="first"):
+    """Return a preprocessor that compares only the first observation with its space, or all."""
+    config = {
+        "sequence_max_len": 3,
+        "graph_max_nodes": 4,
+        "graph_max_edges": 4,
+        "check_observations": check,
+    }
+    catalog = rlcatalog.default_catalog()
+    return catalog.preprocessor_for(space, catalog.parse_config(config))
 
 
-def batched(space, observations):
-    return concatenate(space, observations, create_empty_array(space, len(observations)))
+def wrap_in_dict(value):
+    return {"a": value}
 
 
-@pytest.mark.parametrize("kind", NO_NUMBERS)
-@pytest.mark.parametrize("name", LEAVES)
-def test_what_is_no_number_is_refused_after_the_first_observation(name, kind):
-    space, make = LEAVES[name], NO_NUMBERS[kind]
-    for whole, put in (
-        (space, lambda value: value),
-        (spaces.Dict({"a": space}), lambda value: {"a": value}),
-    ):
-        codec = codec_of(whole)
-        codec.encode_batch([put(space.sample())])
-        assert not codec._unchecked
-        one, path = make(space.shape), "obs" if whole is space else r"obs\['a'\]"
-        for spoiled in (put(one), put(one.tolist())):
-            with pytest.raises(ObservationError, match=f"^{path}: expected"):
-                codec.transform(spoiled)
-            with pytest.raises(ObservationError, match=r"^obs"):
-                codec.encode_batch([put(space.sample()), spoiled])
-        for spoiled in (put(make((2, *space.shape))), put(make((2, *space.shape)).tolist())):
-            with pytest.raises(ObservationError, match=r"^obs"):
-                codec.encode_batch(tuple(spoiled) if isinstance(spoiled, list) else spoiled)
-        assert np.isfinite(codec.encode_batch([put(space.sample())])).all()
+def leave_alone(value):
+    return value
+
+
+alone_or_in_a_dict = pytest.mark.parametrize(
+    ("wrap", "path"),
+    [
+        pytest.param(leave_alone, "obs", id="alone"),
+        pytest.param(wrap_in_dict, "obs['a']", id="dict"),
+    ],
+)
+as_array_or_list = pytest.mark.parametrize(
+    "convert", [leave_alone, np.ndarray.tolist], ids=["array", "list"]
+)
+
+
+def preprocessor_after_first_observation(space, wrap):
+    """Return a preprocessor that has seen a valid observation, and checks less from now on."""
+    whole_space = spaces.Dict({"a": space}) if wrap is wrap_in_dict else space
+    preprocessor = make_preprocessor(whole_space)
+    preprocessor.encode_batch([wrap(space.sample())])
+    assert not preprocessor._unchecked
+    return preprocessor
+
+
+@alone_or_in_a_dict
+@as_array_or_list
+@pytest.mark.parametrize("kind", MAKE_NO_NUMBERS)
+@pytest.mark.parametrize("name", NUMBERS)
+def test_observation_without_numbers_is_an_error(name, kind, wrap, path, convert):
+    space = NUMBERS[name]
+    preprocessor = preprocessor_after_first_observation(space, wrap)
+    invalid_obs = wrap(convert(MAKE_NO_NUMBERS[kind](space.shape)))
+
+    with pytest.raises(ObservationError) as caught:
+        preprocessor.transform(invalid_obs)
+
+    assert str(caught.value).startswith(f"{path}: expected")
+
+
+@alone_or_in_a_dict
+@as_array_or_list
+@pytest.mark.parametrize("kind", MAKE_NO_NUMBERS)
+@pytest.mark.parametrize("name", NUMBERS)
+def test_list_with_an_observation_without_numbers_is_an_error(name, kind, wrap, path, convert):
+    space = NUMBERS[name]
+    preprocessor = preprocessor_after_first_observation(space, wrap)
+    invalid_obs = wrap(convert(MAKE_NO_NUMBERS[kind](space.shape)))
+
+    with pytest.raises(ObservationError, match=r"^obs"):
+        preprocessor.encode_batch([wrap(space.sample()), invalid_obs])
+
+
+@alone_or_in_a_dict
+@pytest.mark.parametrize("kind", MAKE_NO_NUMBERS)
+@pytest.mark.parametrize("name", NUMBERS)
+def test_batch_without_numbers_is_an_error(name, kind, wrap, path):
+    space = NUMBERS[name]
+    preprocessor = preprocessor_after_first_observation(space, wrap)
+    array = MAKE_NO_NUMBERS[kind]((2, *space.shape))
+
+    with pytest.raises(ObservationError, match=r"^obs"):
+        preprocessor.encode_batch(wrap(array))
+
+
+@alone_or_in_a_dict
+@pytest.mark.parametrize("kind", MAKE_NO_NUMBERS)
+@pytest.mark.parametrize("name", NUMBERS)
+def test_batch_of_lists_without_numbers_is_an_error(name, kind, wrap, path):
+    space = NUMBERS[name]
+    preprocessor = preprocessor_after_first_observation(space, wrap)
+    rows = MAKE_NO_NUMBERS[kind]((2, *space.shape)).tolist()
+    # A plain list would be a list of observations; a tuple is a batch.
+    batch = wrap(rows) if wrap is wrap_in_dict else tuple(rows)
+
+    with pytest.raises(ObservationError, match=r"^obs"):
+        preprocessor.encode_batch(batch)
+
+
+@alone_or_in_a_dict
+@pytest.mark.parametrize("kind", MAKE_NO_NUMBERS)
+@pytest.mark.parametrize("name", NUMBERS)
+def test_valid_observation_is_encoded_after_an_error(name, kind, wrap, path):
+    space = NUMBERS[name]
+    preprocessor = preprocessor_after_first_observation(space, wrap)
+    with pytest.raises(ObservationError):
+        preprocessor.transform(wrap(MAKE_NO_NUMBERS[kind](space.shape)))
+
+    encoded = preprocessor.encode_batch([wrap(space.sample())])
+
+    assert np.isfinite(encoded).all()
+
+
+def sample_lists():
+    """Return an observation of `LISTS` that does not exceed the sizes in the config."""
+    LISTS.seed(0)
+    obs = {}
+    for key, space in LISTS.spaces.items():
+        if isinstance(space, spaces.Graph):
+            obs[key] = space.sample(num_nodes=3, num_edges=2)
+            continue
+        value = space.sample()
+        while not isinstance(space, spaces.OneOf) and len(value) > 3:
+            value = space.sample()
+        obs[key] = value
+    return obs
+
+
+no_lists = pytest.mark.parametrize(
+    "value", ["text", b"text", None, 3, 1.5, 1j, {"a": 1}, {1, 2}, np.datetime64(1, "s")], ids=str
+)
 
 
 @pytest.mark.grid
+@no_lists
+@pytest.mark.parametrize("key", LISTS.spaces)
+def test_observation_without_a_list_is_an_error(key, value):
+    preprocessor = make_preprocessor(LISTS)
+    valid_obs = sample_lists()
+    preprocessor.encode_batch([valid_obs])
+
+    with pytest.raises(ObservationError):
+        preprocessor.transform({**valid_obs, key: value})
+
+
+@pytest.mark.grid
+@no_lists
+@pytest.mark.parametrize("key", LISTS.spaces)
+def test_batch_with_an_observation_without_a_list_is_an_error(key, value):
+    preprocessor = make_preprocessor(LISTS)
+    valid_obs = sample_lists()
+    preprocessor.encode_batch([valid_obs])
+
+    with pytest.raises(ObservationError):
+        preprocessor.encode_batch([valid_obs, {**valid_obs, key: value}])
+
+
+def without_bits(batch):
+    return {key: value for key, value in batch.items() if key != "bits"}
+
+
 @pytest.mark.parametrize(
-    "spoiled", ["text", b"text", None, 3, 1.5, 1j, {"a": 1}, {1, 2}, np.datetime64(1, "s")], ids=str
+    "change",
+    [
+        pytest.param(lambda batch: {**batch, "extra": np.zeros(3)}, id="another-key"),
+        pytest.param(without_bits, id="missing-key"),
+        pytest.param(lambda batch: {**batch, "bits": batch["bits"][:2]}, id="fewer-rows"),
+        pytest.param(lambda batch: {**batch, "float": batch["float"][:, :2]}, id="fewer-columns"),
+        pytest.param(
+            lambda batch: {**batch, "byte": batch["byte"].astype(np.float32)}, id="other-dtype"
+        ),
+        pytest.param(lambda batch: {**batch, "more": batch["more"][:1]}, id="shorter-tuple"),
+    ],
 )
-@pytest.mark.parametrize("name", LISTS.spaces)
-def test_what_is_no_list_is_refused_after_the_first_observation(name, spoiled):
-    codec = codec_of(LISTS)
-    LISTS.seed(0)
-    good = {key: within(LISTS[key]) for key in LISTS.spaces}
-    codec.encode_batch([good])
-    for refuse in (lambda obs: codec.transform(obs), lambda obs: codec.encode_batch([good, obs])):
-        with pytest.raises(ObservationError):
-            refuse({**good, name: spoiled})
+def test_batch_with_a_wrong_column_is_an_error(change):
+    preprocessor = make_preprocessor(WORLD)
+    observations = [WORLD.sample() for _ in range(3)]
+    batch = concatenate(WORLD, observations, create_empty_array(WORLD, 3))
+    preprocessor.encode_batch(observations)
+    preprocessor.encode_batch(batch)  # the batch itself is valid
+
+    with pytest.raises(ObservationError):
+        preprocessor.encode_batch(change(batch))
 
 
-def within(space):
-    """Sample what is within the sizes above."""
-    if isinstance(space, spaces.Graph):
-        return space.sample(num_nodes=3, num_edges=2)
-    while True:
-        found = space.sample()
-        if isinstance(space, spaces.OneOf) or len(found) <= 3:
-            return found
+@pytest.mark.parametrize("value", [-1, 256, 2**40])
+def test_integer_that_does_not_fit_into_a_byte_is_an_error(value):
+    preprocessor = make_preprocessor(NUMBERS["byte"])
+    preprocessor.encode_batch([NUMBERS["byte"].sample()])
+
+    with pytest.raises(ObservationError):
+        preprocessor.encode_batch(np.full((2, 3), value))
 
 
-def test_columns_and_rows_that_do_not_belong_are_refused_after_the_first_observation():
-    codec = codec_of(WORLD)
-    good = [WORLD.sample() for _ in range(3)]
-    codec.encode_batch(good)
-    batch = batched(WORLD, good)
-    codec.encode_batch(batch)
-    for spoiled in (
-        {**batch, "extra": np.zeros(3)},
-        {key: value for key, value in batch.items() if key != "bits"},
-        {**batch, "bits": batch["bits"][:2]},
-        {**batch, "float": batch["float"][:, :2]},
-        {**batch, "byte": batch["byte"].astype(np.float32)},
-        {**batch, "more": batch["more"][:1]},
-    ):
-        with pytest.raises(ObservationError):
-            codec.encode_batch(spoiled)
+def test_integers_that_fit_into_a_byte_are_encoded():
+    preprocessor = make_preprocessor(NUMBERS["byte"])
+    preprocessor.encode_batch([NUMBERS["byte"].sample()])
+
+    encoded = preprocessor.encode_batch(np.full((2, 3), 7))
+
+    assert encoded.tolist() == [[7, 7, 7], [7, 7, 7]]
 
 
-def test_whole_numbers_that_a_dtype_cannot_hold_are_not_cut():
-    codec = codec_of(LEAVES["byte"])
-    codec.encode_batch([LEAVES["byte"].sample()])
-    assert codec.encode_batch(np.full((2, 3), 7)).tolist() == [[7, 7, 7]] * 2
-    for value in (-1, 256, 2**40):
-        with pytest.raises(ObservationError):
-            codec.encode_batch(np.full((2, 3), value))
+class Damage:
+    """A random change of one entry of an observation of `WORLD`, after which it is invalid.
 
-
-def spoil(rng, obs):
-    """Spoil one leaf of an observation of `WORLD`, so that it lies in the space no more; return
-    what was done.
+    Attributes:
+        key: The changed entry.
+        kind: What was done: "text", "kind", "shape", "range" or "NaN".
     """
-    name = rng.choice([*LEAVES, "more", "word"])
-    if name == "word":
-        obs[name] = rng.choice(np.array(["toolong", "sp ce", "é"], object))
-        return name, "text"
-    target, value = (
-        (LEAVES["float"], obs["more"][1]) if name == "more" else (LEAVES[name], obs[name])
-    )
-    ways = ["kind", "shape", "range", "NaN"]
-    way = ways[rng.integers(4 if target.dtype.kind == "f" else 2 if name == "flag" else 3)]
-    value = np.array(value)
-    if way == "kind":
-        value = NO_NUMBERS[rng.choice([*NO_NUMBERS])](target.shape)
-    elif way == "shape":
-        value = np.zeros((*target.shape, 1 + rng.integers(3)), target.dtype)
-    else:
-        place = tuple(rng.integers(n) for n in target.shape)
-        wide = np.float64 if target.dtype.kind == "f" else np.int64
-        value = value.astype(wide)
-        value[place] = (
-            rng.choice([np.nan, np.inf, -np.inf])
-            if way == "NaN"
-            else rng.choice([-50, 250, 1 << 30])
-        )
-    obs[name] = (obs["more"][0], value) if name == "more" else value
-    return name, way
 
-
-@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=attack) for seed in range(1, 5))])
-@pytest.mark.parametrize("check", ["always", "first"])
-def test_no_observation_is_taken_for_another(check, seed, request):
-    """Single ones and lists of some, a third of them spoiled: a refusal where and only where one
-    is.
-
-    Under "first" values out of range pass; kinds, shapes and texts do not, and what is no number
-    fails in acting.
-    """
-    rng = np.random.default_rng(seed)
-    WORLD.seed(seed)
-    codec = codec_of(WORLD, check)
-    codec.encode_batch([WORLD.sample()])
-    pool = [WORLD.sample() for _ in range(64)]
-    expected = [codec.transform(obs) for obs in pool]
-    silent, alarms, seen = Counter(), Counter(), 0
-    while seen < (100_000 if seed else 1_500):
-        places = rng.integers(len(pool), size=rng.choice([1, 1, 1, 8]))
-        chosen, done = [dict(pool[place]) for place in places], None
-        if rng.random() < 1 / 3:
-            done = spoil(rng, chosen[rng.integers(len(chosen))])
-        if check == "first" and done is not None and done[1] in ("range", "NaN"):
-            continue
-        seen += len(chosen)
-        try:
-            found = (
-                codec.transform(chosen[0])[None] if len(chosen) == 1 else codec.encode_batch(chosen)
-            )
-        except ObservationError:
-            alarms[done] += done is None
+    def __init__(self, random):
+        self._random = random
+        self.key = random.choice([*NUMBERS, "more", "word"])
+        if self.key == "word":
+            self.kind = "text"
         else:
-            silent[done] += done is not None or not np.array_equal(
-                found, np.stack([expected[i] for i in places])
-            )
-    assert not +silent
-    assert not +alarms
+            self.kind = self._choose_kind()
+
+    def _space(self):
+        return NUMBERS["float"] if self.key == "more" else NUMBERS[self.key]
+
+    def _choose_kind(self):
+        kinds = ["kind", "shape"]
+        if self.key != "flag":  # all flags are in their range
+            kinds.append("range")
+        if self._space().dtype.kind == "f":
+            kinds.append("NaN")
+        return kinds[self._random.integers(len(kinds))]
+
+    def apply(self, obs):
+        if self.key == "word":
+            too_long_or_other_characters = np.array(["toolong", "sp ce", "é"], object)
+            obs["word"] = self._random.choice(too_long_or_other_characters)
+        elif self.key == "more":
+            first, second = obs["more"]
+            obs["more"] = (first, self._damaged(second))
+        else:
+            obs[self.key] = self._damaged(obs[self.key])
+
+    def _damaged(self, value):
+        space = self._space()
+        random = self._random
+        if self.kind == "kind":
+            return MAKE_NO_NUMBERS[random.choice([*MAKE_NO_NUMBERS])](space.shape)
+        if self.kind == "shape":
+            return np.zeros((*space.shape, 1 + random.integers(3)), space.dtype)
+        wide_dtype = np.float64 if space.dtype.kind == "f" else np.int64
+        array = np.array(value).astype(wide_dtype)
+        place = tuple(random.integers(n) for n in space.shape)
+        if self.kind == "NaN":
+            array[place] = random.choice([np.nan, np.inf, -np.inf])
+        else:
+            array[place] = random.choice([-50, 250, 1 << 30])
+        return array
+
+
+@pytest.mark.parametrize(
+    ("seed", "count"),
+    [(0, 1_500), *(pytest.param(seed, 100_000, marks=attack) for seed in range(1, 5))],
+)
+@pytest.mark.parametrize("check", ["always", "first"])
+def test_observations_are_errors_if_and_only_if_damaged(check, seed, count):
+    random = np.random.default_rng(seed)
+    WORLD.seed(seed)
+    preprocessor = make_preprocessor(WORLD, check=check)
+    preprocessor.encode_batch([WORLD.sample()])
+    valid_observations = [WORLD.sample() for _ in range(64)]
+    encoded = [preprocessor.transform(obs) for obs in valid_observations]
+    accepted_damages = Counter()
+    false_alarms = 0
+
+    tried = 0
+    while tried < count:
+        # Three of four times, a single observation; else a list of eight.
+        places = random.integers(64, size=random.choice([1, 1, 1, 8]))
+        observations = [dict(valid_observations[place]) for place in places]
+        damage = None
+        if random.random() < 1 / 3:
+            damage = Damage(random)
+            # With check="first", later observations may be out of range; acting rejects NaN.
+            if check == "first" and damage.kind in ("range", "NaN"):
+                continue
+            damage.apply(observations[random.integers(len(observations))])
+        tried += len(observations)
+        try:
+            if len(observations) == 1:
+                result = preprocessor.transform(observations[0])[None]
+            else:
+                result = preprocessor.encode_batch(observations)
+        except ObservationError:
+            false_alarms += damage is None
+            continue
+        if damage is not None:
+            accepted_damages[damage.key, damage.kind] += 1
+        else:
+            np.testing.assert_array_equal(result, np.stack([encoded[place] for place in places]))
+
+    assert not accepted_damages
+    assert false_alarms == 0
 
 
 # --- masks ----------------------------------------------------------------------------------------
 
-MASKED = [
-    name
-    for name in ACTIONS
-    if rlcatalog.actions.ActionMasks(rlcatalog.SpaceInfo.read(ACTIONS[name][0])).size
+#: Kinds of actions that a mask can forbid.
+MASKED_KINDS = [
+    kind
+    for kind, (space, _) in ACTIONS.items()
+    if rlcatalog.actions.ActionMasks(rlcatalog.SpaceInfo.read(space)).size
 ]
-ODD = [np.nan, 0.3, -1, 3, np.inf, 1e-30, "0", b"1", None, 1j]
+TWO_NUMBERS = spaces.Box(-1, 1, (2,), np.float32)
 
 
-def policy_of(name, framework="torch", **config):
-    space, keys = {**ACTIONS, **DEPENDENT}[name]
-    return rlcatalog.build(
-        spaces.Box(-1, 1, (2,), np.float32), space, {**SMALL, **keys, **config}, framework
-    )
+def build_policy(kind, framework="torch"):
+    """Build a policy for this kind of action."""
+    action_space, config = {**ACTIONS, **DEPENDENT}[kind]
+    config = {"fcnet_hiddens": [4], **config}
+    return rlcatalog.build(TWO_NUMBERS, action_space, config, framework)
 
 
-@pytest.mark.parametrize("name", MASKED)
-def test_masks_hold_booleans_or_0_and_1(name):
-    policy, rng = policy_of(name), np.random.default_rng(0)
-    obs, size = np.zeros((4, 2), np.float32), policy.masks.size
-    good = rng.random((4, size)) < 0.5
-    for start, (_, count) in zip(
-        np.cumsum([0] + [n for _, n in policy.masks.choices]), policy.masks.choices, strict=False
-    ):
-        good[:, start + rng.integers(count)] = True
-    for dtype in (bool, np.int8, np.uint8, np.int64, np.float32, np.float64):
-        np.testing.assert_array_equal(policy.masks.matrix(good.astype(dtype), 4), good)
-    np.testing.assert_array_equal(policy.masks.matrix(good.tolist(), 4), good)
-    for odd in ODD:
-        bad = good.astype(
-            object if isinstance(odd, str | bytes | None) else np.result_type(type(odd), np.float32)
-        )
-        bad[rng.integers(4), rng.integers(size)] = odd
-        forms = [bad, bad.tolist()] + (
-            [bad.astype(type(odd))] if isinstance(odd, str | bytes) else []
-        )
-        for mask in forms:
-            with pytest.raises(ActionMaskError, match="expected booleans, or 0 and 1; found"):
-                policy.act(obs, mask=mask)
+def random_mask(policy, random):
+    """Return a mask of four rows that allows about half of the choices, and one of each."""
+    mask = random.random((4, policy.masks.size)) < 0.5
+    start = 0
+    for _, count in policy.masks.choices:
+        mask[:, start + random.integers(count)] = True
+        start += count
+    return mask
 
 
-def test_gymnasiums_masks_of_bits_hold_0_1_and_2():
-    policy, obs = policy_of("multi_binary"), np.zeros((2, 2), np.float32)
-    assert policy.act(obs, mask=np.array([[0, 1, 2], [1, 1, 0]], np.int8)).action[1].tolist() == [
-        1,
-        1,
-        0,
-    ]
-    for odd in (3, -1, 0.5, np.nan):
-        with pytest.raises(
-            ActionMaskError, match="expected values 0, 1 or 2, where 2 means either; found"
-        ):
-            policy.act(obs, mask=np.array([[0, 1, odd], [1, 1, 0]]))
+@pytest.mark.parametrize("kind", MASKED_KINDS)
+@pytest.mark.parametrize(
+    "dtype", [bool, np.int8, np.uint8, np.int64, np.float32, np.float64], ids=lambda d: d.__name__
+)
+def test_mask_may_contain_booleans_or_0_and_1(kind, dtype):
+    policy = build_policy(kind)
+    mask = random_mask(policy, np.random.default_rng(0))
+
+    np.testing.assert_array_equal(policy.masks.matrix(mask.astype(dtype), 4), mask)
+
+
+@pytest.mark.parametrize("kind", MASKED_KINDS)
+def test_mask_may_be_a_list(kind):
+    policy = build_policy(kind)
+    mask = random_mask(policy, np.random.default_rng(0))
+
+    np.testing.assert_array_equal(policy.masks.matrix(mask.tolist(), 4), mask)
+
+
+#: Values that a mask must not contain → the dtypes of arrays that can hold them.
+INVALID_MASK_VALUES = [
+    (np.nan, np.float64),
+    (0.3, np.float64),
+    (-1, np.float64),
+    (3, np.float64),
+    (np.inf, np.float64),
+    (1e-30, np.float64),
+    ("0", object),
+    ("0", str),
+    (b"1", object),
+    (b"1", bytes),
+    (None, object),
+    (1j, complex),
+]
+
+
+@pytest.mark.parametrize("kind", MASKED_KINDS)
+@pytest.mark.parametrize(("value", "dtype"), INVALID_MASK_VALUES, ids=str)
+@as_array_or_list
+def test_mask_with_another_value_is_an_error(kind, value, dtype, convert):
+    policy = build_policy(kind)
+    random = np.random.default_rng(0)
+    mask = random_mask(policy, random).astype(object)
+    mask[random.integers(4), random.integers(policy.masks.size)] = value
+    mask = mask.astype(dtype)
+
+    with pytest.raises(ActionMaskError, match="expected booleans, or 0 and 1; found"):
+        policy.act(np.zeros((4, 2), np.float32), mask=convert(mask))
+
+
+def test_mask_of_bits_contains_0_1_and_2():
+    # As in Gymnasium, 2 allows both values of a bit.
+    policy = build_policy("multi_binary")
+    mask = np.array([[0, 1, 2], [1, 1, 0]], np.int8)
+
+    step = policy.act(np.zeros((2, 2), np.float32), mask=mask)
+
+    assert step.action[1].tolist() == [1, 1, 0]
+
+
+@pytest.mark.parametrize("value", [3, -1, 0.5, np.nan])
+def test_mask_of_bits_with_another_value_is_an_error(value):
+    policy = build_policy("multi_binary")
+    mask = np.array([[0, 1, value], [1, 1, 0]])
+
+    with pytest.raises(ActionMaskError, match="values 0, 1 or 2, where 2 means either") as caught:
+        policy.act(np.zeros((2, 2), np.float32), mask=mask)
+
+    assert "expected values 0, 1 or 2, where 2 means either; found" in str(caught.value)
 
 
 # --- stored actions -------------------------------------------------------------------------------
 
 
-def tensors(framework, batch):
-    if framework == "torch":
-        import torch
-
-        return {key: torch.from_numpy(value) for key, value in batch.items()}
-    import tensorflow as tf
-
-    return {key: tf.convert_to_tensor(value) for key, value in batch.items()}
+def to_tensors(framework, batch):
+    to_tensor = torch.from_numpy if framework == "torch" else tf.convert_to_tensor
+    return {key: to_tensor(value) for key, value in batch.items()}
 
 
-def spoiled_batches(policy, batch, rng):
-    """Yield what was done to a good batch, the batch, and the error it must be."""
-    rows, width = batch["raw_action"].shape
-    raw = batch["raw_action"]
-    for name in ("obs", "raw_action", "dist_inputs", "mask"):
-        if name in batch:
+def list_choices(codec):
+    """Return (column, number of choices) for each column of raw actions that is a choice."""
+    if not codec.children:
+        return [] if codec.counts is None else list(enumerate(codec.counts))
+    choices = []
+    start = 0
+    for child in codec.children:
+        for column, count in list_choices(child):
+            choices.append((start + column, count))
+        start += child.width
+    return choices
+
+
+class InvalidBatches:
+    """Makes invalid batches from a valid one; all methods yield (description, batch, error)."""
+
+    def __init__(self, policy, batch):
+        self.policy = policy
+        self.batch = batch
+        self.random = np.random.default_rng(0)
+
+    def with_other_rows(self):
+        for name, array in self.batch.items():
             error = ActionMaskError if name == "mask" else ActionError
-            yield f"fewer {name}", {**batch, name: batch[name][:3]}, error
-            yield f"more {name}", {**batch, name: np.concatenate([batch[name]] * 2)}, error
-    yield "one row", {**batch, "raw_action": raw[:1]}, ActionError
-    yield "no axis", {**batch, "raw_action": raw[0]}, ActionError
-    yield (
-        "a column more",
-        {**batch, "raw_action": np.concatenate([raw, raw[:, :1]], 1)},
-        ActionError,
-    )
-    yield "a column less", {**batch, "raw_action": raw[:, 1:]}, ActionError
-    yield "an axis more", {**batch, "raw_action": raw[..., None]}, ActionError
-    yield (
-        "a wider observation",
-        {**batch, "obs": np.concatenate([batch["obs"]] * 2, 1)},
-        ObservationError,
-    )
-    for column, count in counted(policy.action_codec):
-        for odd in (-1, count, count + 5, 2**40) + (
-            (np.nan, np.inf, 0.5) if raw.dtype.kind == "f" else ()
-        ):
-            bad = raw.copy()
-            bad[rng.integers(rows), column] = odd
-            yield f"{odd} of {count}", {**batch, "raw_action": bad}, ActionError
-    if raw.dtype.kind == "f":
-        for odd in (np.nan, np.inf, -np.inf):
-            bad = raw.copy()
-            bad[rng.integers(rows), rng.integers(width)] = odd
-            yield f"{odd}", {**batch, "raw_action": bad}, ActionError
-    if "mask" in batch:
-        mask = batch["mask"]
-        nothing = mask.copy()
-        nothing[rng.integers(rows)] = False
-        yield "nothing allowed", {**batch, "mask": nothing}, ActionMaskError
-        for odd in (np.nan, 0.3, 2.0):
-            bad = mask.astype(np.float32)
-            bad[rng.integers(rows), rng.integers(mask.shape[1])] = odd
-            yield f"a mask of {odd}", {**batch, "mask": bad}, ActionMaskError
+            yield f"fewer rows of {name}", {**self.batch, name: array[:3]}, error
+            yield f"more rows of {name}", {**self.batch, name: np.concatenate([array] * 2)}, error
+
+    def with_other_shapes(self):
+        raw = self.batch["raw_action"]
+        shapes = {
+            "one row": raw[:1],
+            "no axis": raw[0],
+            "a column more": np.concatenate([raw, raw[:, :1]], 1),
+            "a column less": raw[:, 1:],
+            "an axis more": raw[..., None],
+        }
+        for description, array in shapes.items():
+            yield description, {**self.batch, "raw_action": array}, ActionError
+        wider_obs = np.concatenate([self.batch["obs"]] * 2, 1)
+        yield "a wider observation", {**self.batch, "obs": wider_obs}, ObservationError
+
+    def with_other_choices(self):
+        raw = self.batch["raw_action"]
+        for column, count in list_choices(self.policy.action_codec):
+            values = [-1, count, count + 5, 2**40]
+            if raw.dtype.kind == "f":
+                values += [np.nan, np.inf, 0.5]
+            for value in values:
+                changed = self._with_value(raw, value, column=column)
+                description = f"{value} of {count} choices"
+                yield description, {**self.batch, "raw_action": changed}, ActionError
+
+    def with_numbers_that_are_not_finite(self):
+        raw = self.batch["raw_action"]
+        if raw.dtype.kind != "f":
+            return
+        for value in (np.nan, np.inf, -np.inf):
+            changed = self._with_value(raw, value)
+            yield f"{value} in an action", {**self.batch, "raw_action": changed}, ActionError
+
+    def with_other_masks(self):
+        if "mask" not in self.batch:
+            return
+        mask = self.batch["mask"]
+        forbids_everything = mask.copy()
+        forbids_everything[self.random.integers(len(mask))] = False
+        yield "nothing allowed", {**self.batch, "mask": forbids_everything}, ActionMaskError
+        for value in (np.nan, 0.3, 2.0):
+            changed = self._with_value(mask.astype(np.float32), value)
+            yield f"{value} in a mask", {**self.batch, "mask": changed}, ActionMaskError
+
+    def _with_value(self, array, value, column=None):
+        changed = array.copy()
+        if column is None:
+            column = self.random.integers(array.shape[1])
+        changed[self.random.integers(len(array)), column] = value
+        return changed
 
 
-def refused(policy, batch):
-    """Return the type of what evaluating a batch raises, or None."""
-    try:
-        policy.evaluate(batch)
-    except Exception as error:
-        return type(error)
+@pytest.fixture
+def policy_and_batch(kind, framework):
+    """A policy for a kind of action, a batch that it acted on, and the log densities."""
+    policy = build_policy(kind, framework)
+    obs = np.random.default_rng(0).uniform(-1, 1, (5, 2)).astype(np.float32)
+    batch = {"obs": obs}
+    if kind in MASKED_KINDS:
+        batch["mask"] = np.ones((5, policy.masks.size), bool)
+    step = policy.act(obs, mask=batch.get("mask"))
+    batch["raw_action"] = step.raw_action
+    if "relaxed" not in kind and "autoregressive" not in kind:
+        batch["dist_inputs"] = step.dist_inputs
+    return policy, batch, step.logp
 
 
-def counted(codec):
-    """Return the columns of raw actions that are whole numbers, and how many each can be."""
-    if codec.children:
-        found, start = [], 0
-        for child in codec.children:
-            found += [(start + column, count) for column, count in counted(child)]
-            start += child.width
-        return found
-    return [] if codec.counts is None else list(enumerate(codec.counts))
+each_kind = pytest.mark.parametrize("kind", [*ACTIONS, *DEPENDENT])
+both_frameworks = pytest.mark.parametrize("framework", ["torch", "tf"])
 
 
 @pytest.mark.grid
-@frameworks
-@pytest.mark.parametrize("name", [*ACTIONS, *DEPENDENT])
-def test_stored_actions_that_are_none_are_refused(name, framework):
-    policy, rng = policy_of(name, framework), np.random.default_rng(0)
-    obs = rng.uniform(-1, 1, (5, 2)).astype(np.float32)
-    step = policy.act(obs, mask=np.ones((5, policy.masks.size), bool) if name in MASKED else None)
-    batch = {"obs": obs, "raw_action": step.raw_action, "dist_inputs": step.dist_inputs}
-    if name in MASKED:
-        batch["mask"] = np.ones((5, policy.masks.size), bool)
-    if "relaxed" in name or "autoregressive" in name:
-        del batch["dist_inputs"]
-    np.testing.assert_allclose(
-        np.asarray(
-            policy.evaluate(batch).logp.tolist()
-            if framework == "torch"
-            else policy.evaluate(batch).logp
-        ),
-        step.logp,
-        atol=1e-4,
-    )
-    for what, bad, error in spoiled_batches(policy, batch, rng):
-        for given in (bad, tensors(framework, bad)):
-            assert refused(policy, given) is error, what
+@both_frameworks
+@each_kind
+def test_valid_batch_is_evaluated(policy_and_batch):
+    policy, batch, expected_logp = policy_and_batch
+
+    logp = policy.evaluate(batch).logp
+
+    if policy.framework == "torch":
+        logp = logp.detach()
+    np.testing.assert_allclose(logp.numpy(), expected_logp, atol=1e-4)
 
 
-@pytest.mark.parametrize("rows", [200, pytest.param(20_000, marks=attack)])
-@pytest.mark.parametrize("name", [*ACTIONS, *DEPENDENT])
-def test_every_action_lies_in_the_space_and_scores_as_it_was_drawn(name, rows):
-    policy, rng = policy_of(name), np.random.default_rng(1)
-    for _ in range(1 if rows < 1_000 else 2):
-        obs = rng.uniform(-1, 1, (rows, 2)).astype(np.float32)
-        step = policy.act(obs)
-        found = list(iterate(batched_space(policy.action_space, rows), step.action))
-        assert len(found) == rows
-        box = isinstance(policy.action_space, spaces.Box)
-        wrong = [
-            one
-            for one in found
-            if not policy.action_space.contains(np.asarray(one) if box else one)
-        ]
-        assert not wrong
-        scored = policy.evaluate({"obs": obs, "raw_action": step.raw_action})
-        np.testing.assert_allclose(scored.logp.detach().numpy(), step.logp, atol=1e-3)
+def assert_all_are_errors(policy, invalid_batches):
+    for description, batch, error in invalid_batches:
+        for form in (batch, to_tensors(policy.framework, batch)):
+            with pytest.raises(error) as caught:
+                policy.evaluate(form)
+            assert type(caught.value) is error, description
 
 
-def batched_space(space, rows):
-    """Return the space that Gymnasium iterates a batch of actions by; of its classes only the
-    structure counts.
+@pytest.mark.grid
+@both_frameworks
+@each_kind
+def test_batch_with_other_rows_is_an_error(policy_and_batch):
+    policy, batch, _ = policy_and_batch
+
+    assert_all_are_errors(policy, InvalidBatches(policy, batch).with_other_rows())
+
+
+@pytest.mark.grid
+@both_frameworks
+@each_kind
+def test_batch_with_other_shapes_is_an_error(policy_and_batch):
+    policy, batch, _ = policy_and_batch
+
+    assert_all_are_errors(policy, InvalidBatches(policy, batch).with_other_shapes())
+
+
+@pytest.mark.grid
+@both_frameworks
+@each_kind
+def test_batch_with_choices_outside_of_the_space_is_an_error(policy_and_batch):
+    policy, batch, _ = policy_and_batch
+
+    assert_all_are_errors(policy, InvalidBatches(policy, batch).with_other_choices())
+
+
+@pytest.mark.grid
+@both_frameworks
+@each_kind
+def test_batch_with_numbers_that_are_not_finite_is_an_error(policy_and_batch):
+    policy, batch, _ = policy_and_batch
+
+    assert_all_are_errors(policy, InvalidBatches(policy, batch).with_numbers_that_are_not_finite())
+
+
+@pytest.mark.grid
+@both_frameworks
+@each_kind
+def test_batch_with_invalid_masks_is_an_error(policy_and_batch):
+    policy, batch, _ = policy_and_batch
+
+    assert_all_are_errors(policy, InvalidBatches(policy, batch).with_other_masks())
+
+
+# --- drawn actions --------------------------------------------------------------------------------
+
+
+def batch_space_of(space, rows):
+    """Return the space by which Gymnasium iterates a batch of actions; only its structure and
+    shapes count.
     """
     if isinstance(space, spaces.Dict):
-        return spaces.Dict({key: batched_space(child, rows) for key, child in space.spaces.items()})
+        children = space.spaces.items()
+        return spaces.Dict({key: batch_space_of(child, rows) for key, child in children})
     if isinstance(space, spaces.Tuple):
-        return spaces.Tuple([batched_space(child, rows) for child in space.spaces])
+        return spaces.Tuple([batch_space_of(child, rows) for child in space.spaces])
     return spaces.Box(-np.inf, np.inf, (rows, *(space.shape or ())))
 
 
-def test_the_errors_are_ours():
-    for error in (ActionError, ActionMaskError, ObservationError):
-        assert issubclass(error, CatalogError)
-        assert issubclass(error, ValueError)
+many_actions = pytest.mark.parametrize("rows", [200, pytest.param(20_000, marks=attack)])
+
+
+@many_actions
+@each_kind
+def test_drawn_actions_are_in_the_space(kind, rows):
+    policy = build_policy(kind)
+    space = policy.action_space
+    obs = np.random.default_rng(1).uniform(-1, 1, (rows, 2)).astype(np.float32)
+
+    step = policy.act(obs)
+
+    actions = list(iterate(batch_space_of(space, rows), step.action))
+    assert len(actions) == rows
+    for action in actions:
+        if isinstance(space, spaces.Box):
+            action = np.asarray(action)  # a Box without axes has numbers
+        assert space.contains(action), action
+
+
+@many_actions
+@each_kind
+def test_drawn_actions_are_scored_as_they_were_drawn(kind, rows):
+    policy = build_policy(kind)
+    obs = np.random.default_rng(1).uniform(-1, 1, (rows, 2)).astype(np.float32)
+
+    step = policy.act(obs)
+
+    evaluation = policy.evaluate({"obs": obs, "raw_action": step.raw_action})
+    np.testing.assert_allclose(evaluation.logp.detach().numpy(), step.logp, atol=1e-3)
+
+
+@pytest.mark.parametrize("error", [ActionError, ActionMaskError, ObservationError])
+def test_errors_of_inputs_are_catalog_and_value_errors(error):
+    assert issubclass(error, CatalogError)
+    assert issubclass(error, ValueError)
