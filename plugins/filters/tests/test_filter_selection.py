@@ -1,6 +1,8 @@
-"""Which values of an encoded observation `MeanStdFilter` touches, and which it leaves bit for bit
-alone.
+"""`MeanStdFilter` in a policy: which values of encoded observations it filters, and which it does
+not change.
 """
+
+from __future__ import annotations
 
 import pickle
 import string
@@ -14,8 +16,10 @@ from rlcatalog import SpaceInfo, default_catalog
 from rlcatalog.errors import CatalogWarning, ConfigError, ConfigTypeError, ObservationError
 from rlcatalog.spaces import Repeated, Simplex
 from rlcatalog_filters import EncodedMeanStdFilter
+from rlcatalog_filters.config import FiltersConfig
+from rlcatalog_filters.encoded import leaves_to_filter
 
-SPACE = spaces.Dict(
+CAR = spaces.Dict(
     {
         "action_mask": spaces.Box(0, 1, (3,)),
         "gear": spaces.Discrete(4),
@@ -26,164 +30,85 @@ SPACE = spaces.Dict(
         "wheels": spaces.Tuple((spaces.Box(-5, 5, (2, 2)), spaces.Discrete(2))),
     }
 )
-NUMERIC = {"obs['speed']", "obs['speedometer']", "obs['wheels'][0]"}
+#: The leaves of the car that are filtered by default.
+CAR_NUMBERS = {"obs['speed']", "obs['speedometer']", "obs['wheels'][0]"}
 
 
-def make(space=SPACE, **options):
-    """A filter, its preprocessor, and a function that encodes a batch of samples."""
+def make_filter(space=CAR, **options):
+    """Return a filter for encoded observations of a space."""
     preprocessor = default_catalog().preprocessor_for(SpaceInfo.read(space), options)
     space.seed(0)
-    return EncodedMeanStdFilter(preprocessor, options), preprocessor
+    return EncodedMeanStdFilter(preprocessor, options)
 
 
-def encoded(preprocessor, space=SPACE, batch=16):
-    return preprocessor.transform_batch([space.sample() for _ in range(batch)])
+def sample_encoded(encoded_filter, space=CAR, *, rows=16):
+    """Sample observations of a space, and encode them."""
+    return encoded_filter.preprocessor.transform_batch([space.sample() for _ in range(rows)])
 
 
-def inside(space, batch):
-    return batch.dtype == space.dtype and bool(((batch >= space.low) & (batch <= space.high)).all())
+def find_leaf(encoded_filter, path):
+    [leaf] = [leaf for leaf in encoded_filter.preprocessor.leaves() if leaf.path == path]
+    return leaf
 
 
-def check(space, filtered, **options):
-    """Learn, and compare each leaf with the definition or, bit for bit, with what went in."""
-    f, preprocessor = make(space, **options)
-    first, second = encoded(preprocessor, space), encoded(preprocessor, space)
-    f(first, update=True)
-    out = f(second, update=True)
-    assert out.dtype == np.float32
-    assert out.shape == second.shape
-    assert {leaf.path for leaf in f.leaves} == filtered
-    flat, result = (x.reshape(len(x), -1) for x in (second, out))
-    stream = np.concatenate([first, second]).reshape(2 * len(first), -1).astype(np.float64)
-    for leaf in preprocessor.leaves():
-        here = slice(leaf.start, leaf.stop)
-        if leaf.path in filtered:
-            expected = (flat[:, here] - stream[:, here].mean(0)) / (
-                stream[:, here].std(0, ddof=1) + 1e-6
-            )
-            np.testing.assert_allclose(
-                result[:, here], np.clip(expected, -10, 10), rtol=1e-5, atol=1e-6
-            )
-        else:
-            assert result[:, here].tobytes() == flat[:, here].astype(np.float32).tobytes(), (
-                leaf.path
-            )
-    assert inside(f.processed_space(preprocessor), out)
+def is_inside(space, batch):
+    within_bounds = (batch >= space.low) & (batch <= space.high)
+    return batch.dtype == space.dtype and bool(within_bounds.all())
 
 
-def test_one_hots_and_masks_are_bitwise_untouched():
-    check(SPACE, NUMERIC)
-
-
-def test_action_masks_are_exempt():
-    """RLlib exempts neither masks nor one-hots.
-
-    Wherever the key stands, and under whatever name.
+def check_filtered_leaves(space, paths, **options):
+    """Check that a filter normalizes the leaves with these paths, and does not change any bit of
+    the others.
     """
-    mask = spaces.Box(0, 1, (2,))
-    tree = {"a": spaces.Dict({"action_mask": mask, "x": mask}), "action_masks": mask}
-    check(spaces.Dict(tree), {"obs['a']['x']", "obs['action_masks']"})
-    check(
-        spaces.Dict(tree),
-        {"obs['a']['action_mask']", "obs['a']['x']"},
-        action_mask_key="action_masks",
-    )
-    below = {"action_mask": spaces.Tuple((mask, mask)), "x": mask}
-    check(spaces.Dict(below), {"obs['x']"})
+    encoded_filter = make_filter(space, **options)
+    assert {leaf.path for leaf in encoded_filter.leaves} == set(paths)
+    first_batch = sample_encoded(encoded_filter, space)
+    second_batch = sample_encoded(encoded_filter, space)
+
+    encoded_filter(first_batch, update=True)
+    filtered = encoded_filter(second_batch, update=True)
+
+    assert filtered.dtype == np.float32
+    assert filtered.shape == second_batch.shape
+    assert is_inside(encoded_filter.processed_space(encoded_filter.preprocessor), filtered)
+    seen = np.concatenate([first_batch, second_batch]).reshape(32, -1).astype(np.float64)
+    flat_batch = second_batch.reshape(16, -1)
+    flat_filtered = filtered.reshape(16, -1)
+    for leaf in encoded_filter.preprocessor.leaves():
+        columns = slice(leaf.start, leaf.stop)
+        if leaf.path in paths:
+            mean = seen[:, columns].mean(0)
+            deviation = seen[:, columns].std(0, ddof=1) + 1e-6
+            expected = np.clip((flat_batch[:, columns] - mean) / deviation, -10, 10)
+            np.testing.assert_allclose(flat_filtered[:, columns], expected, rtol=1e-5, atol=1e-6)
+        else:
+            unchanged = flat_batch[:, columns].astype(np.float32)
+            assert flat_filtered[:, columns].tobytes() == unchanged.tobytes(), leaf.path
 
 
-def test_lists_texts_graphs_and_probabilities_are_bitwise_untouched():
-    box = spaces.Box(-1, 1, (2,))
+# --- the default ----------------------------------------------------------------------------------
+
+
+def test_numbers_are_filtered_but_no_masks_choices_and_flags():
+    paths = ["obs['speed']", "obs['speedometer']", "obs['wheels'][0]"]
+
+    check_filtered_leaves(CAR, paths)
+
+
+def test_lists_texts_graphs_and_probabilities_are_not_filtered():
+    numbers = spaces.Box(-1, 1, (2,))
     space = spaces.Dict(
         {
-            "choice": spaces.OneOf((box, spaces.Discrete(3))),
-            "items": Repeated(box, 3),
+            "choice": spaces.OneOf((numbers, spaces.Discrete(3))),
+            "items": Repeated(numbers, 3),
             "share": Simplex((3,)),
-            "speed": box,
+            "speed": numbers,
             "words": spaces.Text(4, charset=string.ascii_lowercase),
-            "map": spaces.Graph(box, box),
+            "map": spaces.Graph(numbers, numbers),
         }
     )
-    check(space, {"obs['speed']"}, graph_max_nodes=10, graph_max_edges=100)
 
-
-@pytest.mark.parametrize(
-    ("options", "filtered"),
-    [
-        ({"filter_include": ["obs['speed']"]}, {"obs['speed']"}),
-        (
-            {"filter_include": ["obs['gear']", "obs['wheels']"]},
-            {"obs['gear']", "obs['wheels'][0]", "obs['wheels'][1]"},
-        ),
-        ({"filter_exclude": ["obs['wheels']", "obs['speed']"]}, {"obs['speedometer']"}),
-        ({"filter_exclude": ["obs['gear']"]}, NUMERIC),
-        (
-            {
-                "filter_include": ["obs"],
-                "filter_exclude": ["obs['lights']", "obs['on']", "obs['wheels'][1]"],
-            },
-            {*NUMERIC, "obs['gear']"},
-        ),
-        (
-            {"filter_include": ["obs['wheels']"], "filter_exclude": ["obs['wheels'][1]"]},
-            {"obs['wheels'][0]"},
-        ),
-    ],
-)
-def test_include_overrides_the_default_and_exclude_wins(options, filtered):
-    """`obs['speed']` is no start of `obs['speedometer']`: paths end where a step ends."""
-    check(SPACE, filtered, **options)
-
-
-@pytest.mark.parametrize("key", ["filter_include", "filter_exclude"])
-@pytest.mark.parametrize("path", ["obs['spee']", "obs['speed'", "speed", "obs['speed'][0]", ""])
-def test_a_path_that_matches_no_leaf_is_an_error_naming_the_leaves(key, path):
-    with pytest.raises(ConfigError) as caught:
-        make(**{key: ["obs['gear']", path]})
-    assert str(caught.value).startswith(
-        f"{key}: the observation has no leaf at or below {path!r}; its leaves are "
-    )
-    for leaf in default_catalog().preprocessor_for(SpaceInfo.read(SPACE), {}).leaves():
-        assert leaf.path in str(caught.value)
-
-
-def test_asking_for_the_action_mask_is_an_error():
-    with pytest.raises(
-        ConfigError,
-        match=r"'obs\[\\'action_mask\\'\]' is the action mask|\"obs.*is the action mask",
-    ):
-        make(filter_include=["obs['action_mask']"])
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"filter_clip": 0.0},
-        {"filter_clip": -1},
-        {"filter_clip": "ten"},
-        {"filter_include": "obs"},
-        {"filter_exclude": [1]},
-    ],
-)
-def test_config_values_are_checked(options):
-    [key] = options
-    with pytest.raises(ConfigError, match=key) as caught:
-        default_catalog().parse_config(options)
-    assert isinstance(caught.value, ConfigTypeError) == (not isinstance(options[key], float | int))
-
-
-def test_images_become_float32():
-    """A uint8 image of its own is no flat vector: it keeps its shape, in floats."""
-    space = spaces.Box(0, 255, (4, 5, 3), np.uint8)
-    f, preprocessor = make(space, filter_include=["obs"])
-    assert encoded(preprocessor, space).dtype == np.uint8
-    processed = f.processed_space(preprocessor)
-    assert (processed.dtype, processed.shape, processed.low.min(), processed.high.max()) == (
-        np.float32,
-        (4, 5, 3),
-        -10.0,
-        10.0,
-    )
+    check_filtered_leaves(space, ["obs['speed']"], graph_max_nodes=10, graph_max_edges=100)
 
 
 @pytest.mark.parametrize(
@@ -197,132 +122,402 @@ def test_images_become_float32():
     ids=str,
 )
 def test_boxes_of_any_shape_and_dtype_are_filtered(space):
-    check(space, {"obs"})
+    check_filtered_leaves(space, ["obs"])
+
+
+# --- action masks ---------------------------------------------------------------------------------
+
+# RLlib filters action masks.
+MASK = spaces.Box(0, 1, (2,))
+NESTED_MASK = spaces.Dict(
+    {"a": spaces.Dict({"action_mask": MASK, "x": MASK}), "action_masks": MASK}
+)
+
+
+def test_action_mask_is_not_filtered_at_any_level():
+    check_filtered_leaves(NESTED_MASK, ["obs['a']['x']", "obs['action_masks']"])
+
+
+def test_action_mask_under_another_key_is_not_filtered():
+    paths = ["obs['a']['action_mask']", "obs['a']['x']"]
+
+    check_filtered_leaves(NESTED_MASK, paths, action_mask_key="action_masks")
+
+
+def test_parts_of_an_action_mask_are_not_filtered():
+    space = spaces.Dict({"action_mask": spaces.Tuple((MASK, MASK)), "x": MASK})
+
+    check_filtered_leaves(space, ["obs['x']"])
+
+
+def test_action_mask_cannot_be_included():
+    with pytest.raises(ConfigError, match="is the action mask") as caught:
+        make_filter(filter_include=["obs['action_mask']"])
+
+    assert "action_mask" in str(caught.value).partition(" is the action mask")[0]
+
+
+# --- paths in the config --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("space", "options"),
+    ("options", "paths"),
     [
-        (spaces.Discrete(5), {}),
-        (spaces.Discrete(5), {"_disable_preprocessor_api": True}),
-        (spaces.Tuple((spaces.Discrete(2), spaces.MultiBinary(2))), {}),
-        (spaces.Box(0, 1, (2,)), {"filter_exclude": ["obs"]}),
-        (spaces.Box(0, 255, (4, 5, 3), np.uint8), {}),
-        (spaces.Box(0, 1, (4, 5, 3), np.float32), {}),
-        (spaces.Box(0, 1, (6,), np.int8), {}),
-        (spaces.Box(0, 255, (2, 2), np.uint8), {"filter_include": []}),
+        pytest.param(
+            # This is no prefix of obs['speedometer']: a path ends where a key ends.
+            {"filter_include": ["obs['speed']"]},
+            ["obs['speed']"],
+            id="include-a-leaf",
+        ),
+        pytest.param(
+            {"filter_include": ["obs['gear']", "obs['wheels']"]},
+            ["obs['gear']", "obs['wheels'][0]", "obs['wheels'][1]"],
+            id="include-a-tuple",
+        ),
+        pytest.param(
+            {"filter_exclude": ["obs['wheels']", "obs['speed']"]},
+            ["obs['speedometer']"],
+            id="exclude",
+        ),
+        pytest.param(
+            {"filter_exclude": ["obs['gear']"]},  # which is not filtered anyway
+            ["obs['speed']", "obs['speedometer']", "obs['wheels'][0]"],
+            id="exclude-a-choice",
+        ),
+        pytest.param(
+            {
+                "filter_include": ["obs"],
+                "filter_exclude": ["obs['lights']", "obs['on']", "obs['wheels'][1]"],
+            },
+            ["obs['gear']", "obs['speed']", "obs['speedometer']", "obs['wheels'][0]"],
+            id="include-all-but-some",
+        ),
+        pytest.param(
+            {"filter_include": ["obs['wheels']"], "filter_exclude": ["obs['wheels'][1]"]},
+            ["obs['wheels'][0]"],
+            id="include-a-tuple-but-a-part",
+        ),
     ],
-    ids=str,
 )
-def test_nothing_to_filter_is_a_warning_and_passes_unchanged(space, options):
-    with pytest.warns(CatalogWarning, match="has nothing to filter in the leaves "):
-        f, preprocessor = make(space, **options)
-    x = encoded(preprocessor, space)
-    out = f(x, update=True)
-    # Integers for an embedding stay integers.
-    assert out.dtype == x.dtype == preprocessor.observation_space.dtype
-    np.testing.assert_array_equal(out, x)
-    assert f.statistics.running_stats.n == 0
-    assert f.processed_space(preprocessor) is preprocessor.observation_space
-    f.set_state(f.get_state())
+def test_include_replaces_the_default_and_exclude_wins(options, paths):
+    check_filtered_leaves(CAR, paths, **options)
+
+
+@pytest.mark.parametrize("key", ["filter_include", "filter_exclude"])
+@pytest.mark.parametrize("path", ["obs['spee']", "obs['speed'", "speed", "obs['speed'][0]", ""])
+def test_unknown_path_error_lists_the_leaves(key, path):
+    with pytest.raises(ConfigError) as caught:
+        make_filter(**{key: ["obs['gear']", path]})
+
+    message = str(caught.value)
+    assert message.startswith(
+        f"{key}: the observation has no leaf at or below {path!r}; its leaves are "
+    )
+    for leaf in default_catalog().preprocessor_for(SpaceInfo.read(CAR), {}).leaves():
+        assert leaf.path in message
+
+
+@pytest.mark.parametrize("clip", [0.0, -1])
+def test_clip_must_be_positive(clip):
+    with pytest.raises(ConfigError, match="filter_clip") as caught:
+        default_catalog().parse_config({"filter_clip": clip})
+
+    assert not isinstance(caught.value, ConfigTypeError)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("filter_clip", "ten"), ("filter_include", "obs"), ("filter_exclude", [1])]
+)
+def test_config_value_of_another_type_is_an_error(key, value):
+    with pytest.raises(ConfigTypeError, match=key):
+        default_catalog().parse_config({key: value})
+
+
+@pytest.mark.parametrize(
+    ("claimed", "options", "paths"),
+    [
+        pytest.param([], {}, ["obs['avail'][0]", "obs['avail'][1]", "obs['available']"], id="none"),
+        pytest.param(["obs['avail']"], {}, ["obs['available']"], id="tuple"),
+        pytest.param(
+            ["obs['avail'][1]"], {}, ["obs['avail'][0]", "obs['available']"], id="part-of-a-tuple"
+        ),
+        pytest.param(["obs['avail']", "obs['available']"], {}, [], id="all"),
+        pytest.param(
+            ["obs['avail']"],
+            {"filter_include": ["obs['avail'][0]"]},
+            ["obs['avail'][0]"],
+            id="included-by-config",
+        ),
+    ],
+)
+def test_claimed_leaves_are_filtered_only_if_included(claimed, options, paths):
+    # A head of the model claims the leaves that it reads by itself.
+    space = spaces.Dict(
+        avail=spaces.Tuple([spaces.Box(-1, 1, (2,)), spaces.Box(-1, 1, (1,))]),
+        available=spaces.Box(-1, 1, (2,)),
+    )
+    leaves = default_catalog().preprocessor_for(SpaceInfo.read(space), {}).leaves()
+
+    chosen = leaves_to_filter(leaves, FiltersConfig(**options), "action_mask", claimed)
+
+    assert [leaf.path for leaf in chosen] == paths
+
+
+# --- the processed space --------------------------------------------------------------------------
+
+
+def test_filtered_image_becomes_float32():
+    space = spaces.Box(0, 255, (4, 5, 3), np.uint8)
+    encoded_filter = make_filter(space, filter_include=["obs"])
+    assert sample_encoded(encoded_filter, space).dtype == np.uint8
+
+    processed = encoded_filter.processed_space(encoded_filter.preprocessor)
+
+    assert processed == spaces.Box(-10, 10, (4, 5, 3), np.float32)  # the default clip
+
+
+@pytest.mark.parametrize(("clip", "bound"), [(0.5, 0.5), (10.0, 10.0), (None, np.inf)])
+def test_processed_space_has_the_clip_bounds(clip, bound):
+    encoded_filter = make_filter(filter_clip=clip)
+    preprocessor = encoded_filter.preprocessor
+
+    processed = encoded_filter.processed_space(preprocessor)
+
+    assert processed.preprocessor is preprocessor
+    assert processed.original_space is CAR
+    lowest, highest = preprocessor.bounds()
+    for leaf in preprocessor.leaves():
+        columns = slice(leaf.start, leaf.stop)
+        if leaf.path in CAR_NUMBERS:
+            assert set(processed.low[columns]) == {-bound}
+            assert set(processed.high[columns]) == {bound}
+        else:
+            np.testing.assert_array_equal(processed.low[columns], lowest[columns])
+            np.testing.assert_array_equal(processed.high[columns], highest[columns])
 
 
 @pytest.mark.parametrize("clip", [0.5, 10.0, None])
-def test_the_processed_space_has_the_clip_bounds(clip):
-    f, preprocessor = make(filter_clip=clip)
-    space = f.processed_space(preprocessor)
-    assert space.preprocessor is preprocessor
-    assert space.original_space is SPACE
-    lowest, highest = preprocessor.bounds()
-    for leaf in preprocessor.leaves():
-        here, bound = slice(leaf.start, leaf.stop), np.inf if clip is None else clip
-        low, high = (-bound, bound) if leaf.path in NUMERIC else (lowest[here], highest[here])
-        np.testing.assert_array_equal(space.low[here], np.broadcast_to(low, leaf.stop - leaf.start))
-        np.testing.assert_array_equal(
-            space.high[here], np.broadcast_to(high, leaf.stop - leaf.start)
-        )
-    assert inside(space, f(encoded(preprocessor)))  # before anything was learned
-    f(encoded(preprocessor), update=True)
-    out = f(encoded(preprocessor) * np.where(f._filtered, 1e6, 1).astype(np.float32))
-    assert inside(space, out)
-    assert (np.abs(out).max() > 100) == (clip is None)
+def test_processed_space_contains_the_result_before_any_update(clip):
+    encoded_filter = make_filter(filter_clip=clip)
+
+    filtered = encoded_filter(sample_encoded(encoded_filter))
+
+    assert is_inside(encoded_filter.processed_space(encoded_filter.preprocessor), filtered)
 
 
-# --- errors and copies ----------------------------------------------------------------------------
+@pytest.mark.parametrize("clip", [0.5, 10.0, None])
+def test_processed_space_contains_results_of_large_numbers(clip):
+    encoded_filter = make_filter(filter_clip=clip)
+    encoded_filter(sample_encoded(encoded_filter), update=True)
+    large = sample_encoded(encoded_filter)
+    for path in CAR_NUMBERS:
+        leaf = find_leaf(encoded_filter, path)
+        large[:, leaf.start : leaf.stop] *= 1e6
+
+    filtered = encoded_filter(large)
+
+    assert is_inside(encoded_filter.processed_space(encoded_filter.preprocessor), filtered)
+    is_unlimited = clip is None
+    assert (np.abs(filtered).max() > 100) == is_unlimited
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize(
-    ("path", "place", "where"),
+# --- nothing to filter ----------------------------------------------------------------------------
+
+
+nothing_to_filter = pytest.mark.parametrize(
+    ("space", "options"),
     [
+        pytest.param(spaces.Discrete(5), {}, id="one-hot"),
+        pytest.param(spaces.Discrete(5), {"_disable_preprocessor_api": True}, id="index"),
+        pytest.param(
+            spaces.Tuple((spaces.Discrete(2), spaces.MultiBinary(2))), {}, id="choices-in-a-tuple"
+        ),
+        pytest.param(spaces.Box(0, 1, (2,)), {"filter_exclude": ["obs"]}, id="excluded"),
+        pytest.param(spaces.Box(0, 255, (4, 5, 3), np.uint8), {}, id="image"),
+        pytest.param(spaces.Box(0, 1, (4, 5, 3), np.float32), {}, id="image-of-floats"),
+        pytest.param(spaces.Box(0, 1, (6,), np.int8), {}, id="flags"),
+        pytest.param(
+            spaces.Box(0, 255, (2, 2), np.uint8), {"filter_include": []}, id="nothing-included"
+        ),
+    ],
+)
+
+
+@nothing_to_filter
+def test_filter_with_nothing_to_filter_warns(space, options):
+    with pytest.warns(CatalogWarning, match="has nothing to filter in the leaves "):
+        make_filter(space, **options)
+
+
+@pytest.mark.filterwarnings("ignore::rlcatalog.errors.CatalogWarning")
+@nothing_to_filter
+def test_filter_with_nothing_to_filter_returns_its_input(space, options):
+    encoded_filter = make_filter(space, **options)
+    preprocessor = encoded_filter.preprocessor
+    encoded = sample_encoded(encoded_filter, space)
+
+    filtered = encoded_filter(encoded, update=True)
+
+    np.testing.assert_array_equal(filtered, encoded)
+    # Integers for an embedding stay integers.
+    assert filtered.dtype == encoded.dtype
+    assert filtered.dtype == preprocessor.observation_space.dtype
+    assert encoded_filter.processed_space(preprocessor) is preprocessor.observation_space
+
+
+@pytest.mark.filterwarnings("ignore::rlcatalog.errors.CatalogWarning")
+@nothing_to_filter
+def test_filter_with_nothing_to_filter_has_an_empty_state(space, options):
+    encoded_filter = make_filter(space, **options)
+
+    encoded_filter(sample_encoded(encoded_filter, space), update=True)
+
+    assert encoded_filter.statistics.running_stats.n == 0
+    encoded_filter.set_state(encoded_filter.get_state())  # no error
+
+
+def test_filter_with_something_to_filter_does_not_warn():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        make_filter(spaces.Box(0, 1, (2,)))
+
+
+# --- errors ---------------------------------------------------------------------------------------
+
+
+bad_numbers = pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf])
+bad_places = pytest.mark.parametrize(
+    ("path", "index", "place"),
+    [
+        # The place is named in the shape of the leaf.
         ("obs['speed']", 1, "at [1] "),
         ("obs['wheels'][0]", 2, "at [1, 0] "),
         ("obs['speedometer']", 0, ""),
     ],
 )
-def test_what_is_not_finite_is_refused_by_path_before_anything_changes(path, place, where, bad):
-    f, preprocessor = make()
-    x = encoded(preprocessor, batch=4)
-    f(x, update=True)
-    before, output = f.get_state(), f(x)
-    [leaf] = [leaf for leaf in preprocessor.leaves() if leaf.path == path]
-    broken = x.copy()
-    broken[2, leaf.start + place] = bad
+
+
+def put_number(encoded_filter, encoded, path, index, number):
+    """Return a copy of encoded observations with a number in row 2, in this place of a leaf."""
+    changed = encoded.copy()
+    changed[2, find_leaf(encoded_filter, path).start + index] = number
+    return changed
+
+
+@bad_numbers
+@bad_places
+def test_error_for_a_number_that_is_not_finite_names_its_place(path, index, place, number):
+    encoded_filter = make_filter()
+    encoded = sample_encoded(encoded_filter, rows=4)
+    with_bad_number = put_number(encoded_filter, encoded, path, index, number)
+
     with pytest.raises(ObservationError) as caught:
-        f(broken, update=True)
+        encoded_filter(with_bad_number, update=True)
+
     assert str(caught.value).startswith(
-        f"{path}: expected finite values to filter; found {bad} {where}in row 2 of "
+        f"{path}: expected finite values to filter; found {number} {place}in row 2 of "
     )
-    for name, array in f.get_state().items():
-        np.testing.assert_array_equal(array, before[name])
-    assert f.statistics.buffer.n == 4
-    np.testing.assert_array_equal(f(x), output)
-    assert f(broken).shape == x.shape  # without learning, the numbers go through
 
 
-def test_leaves_that_are_not_filtered_may_hold_anything():
-    f, preprocessor = make(filter_exclude=["obs['speed']"])
-    x = encoded(preprocessor, batch=2)
-    [leaf] = [leaf for leaf in preprocessor.leaves() if leaf.path == "obs['speed']"]
-    x[0, leaf.start : leaf.stop] = np.nan, -np.inf
-    out = f(x, update=True)
-    np.testing.assert_array_equal(out[0, leaf.start : leaf.stop], [np.nan, -np.inf])
-    assert f.statistics.running_stats.n == 2
+@bad_numbers
+@bad_places
+def test_number_that_is_not_finite_does_not_change_the_filter(path, index, place, number):
+    encoded_filter = make_filter()
+    encoded = sample_encoded(encoded_filter, rows=4)
+    encoded_filter(encoded, update=True)
+    state_before = encoded_filter.get_state()
+    filtered_before = encoded_filter(encoded)
+
+    with pytest.raises(ObservationError):
+        encoded_filter(put_number(encoded_filter, encoded, path, index, number), update=True)
+
+    for name, array in encoded_filter.get_state().items():
+        np.testing.assert_array_equal(array, state_before[name])
+    assert encoded_filter.statistics.buffer.n == 4
+    np.testing.assert_array_equal(encoded_filter(encoded), filtered_before)
 
 
-@pytest.mark.parametrize("shape", [(), (20,), (3, 19), (2, 5, 4)])
-def test_another_shape_than_the_preprocessors_is_refused(shape):
-    f, preprocessor = make()
-    assert preprocessor.shape == (20,)
+@bad_numbers
+@bad_places
+def test_number_that_is_not_finite_is_filtered_without_update(path, index, place, number):
+    encoded_filter = make_filter()
+    encoded = sample_encoded(encoded_filter, rows=4)
+    encoded_filter(encoded, update=True)
+
+    filtered = encoded_filter(put_number(encoded_filter, encoded, path, index, number))
+
+    assert filtered.shape == encoded.shape
+
+
+def test_leaves_that_are_not_filtered_may_contain_any_number():
+    encoded_filter = make_filter(filter_exclude=["obs['speed']"])
+    encoded = sample_encoded(encoded_filter, rows=2)
+    speed = find_leaf(encoded_filter, "obs['speed']")
+    encoded[0, speed.start : speed.stop] = [np.nan, -np.inf]
+
+    filtered = encoded_filter(encoded, update=True)
+
+    np.testing.assert_array_equal(filtered[0, speed.start : speed.stop], [np.nan, -np.inf])
+    assert encoded_filter.statistics.running_stats.n == 2
+
+
+@pytest.mark.parametrize("shape", [(), (20,), (3, 19), (2, 5, 4)], ids=str)
+def test_encoded_observations_of_another_shape_are_an_error(shape):
+    encoded_filter = make_filter()
+    assert encoded_filter.preprocessor.shape == (20,)
+
     with pytest.raises(ObservationError, match=r"obs: expected encoded observations \[B, \*\("):
-        f(np.zeros(shape))
+        encoded_filter(np.zeros(shape))
 
 
-def test_copies_by_pickle_learn_apart():
-    f, preprocessor = make()
-    x = encoded(preprocessor)
-    f(x, update=True)
-    copied = pickle.loads(pickle.dumps(f))
-    np.testing.assert_array_equal(copied(x), f(x))
-    copied(x + 1, update=True)
-    assert (copied.statistics.running_stats.n, f.statistics.running_stats.n) == (32, 16)
+# --- copies and workers ---------------------------------------------------------------------------
 
 
-def test_workers_share_what_they_learned():
-    """Also when the new statistics arrive from outside, after the filter has been used."""
-    (here, preprocessor), (there, _) = make(), make()
-    first, second = encoded(preprocessor), encoded(preprocessor)
-    here(first, update=True)
-    there(second, update=True)
-    here.statistics.apply_changes(there.statistics)
-    whole, _ = make()
-    whole(np.concatenate([first, second]), update=True)
-    np.testing.assert_allclose(here(first), whole(first), rtol=1e-6, atol=1e-7)
-    there.statistics.sync(here.statistics)
-    np.testing.assert_array_equal(there(first), here(first))
+def test_pickled_filter_filters_alike():
+    encoded_filter = make_filter()
+    encoded = sample_encoded(encoded_filter)
+    encoded_filter(encoded, update=True)
+
+    copied = pickle.loads(pickle.dumps(encoded_filter))
+
+    np.testing.assert_array_equal(copied(encoded), encoded_filter(encoded))
 
 
-def test_a_full_selection_warns_about_nothing():
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        make(spaces.Box(0, 1, (2,)))
+def test_pickled_filter_learns_independently():
+    encoded_filter = make_filter()
+    encoded = sample_encoded(encoded_filter, rows=16)
+    encoded_filter(encoded, update=True)
+
+    copied = pickle.loads(pickle.dumps(encoded_filter))
+    copied(encoded + 1, update=True)
+
+    assert copied.statistics.running_stats.n == 32
+    assert encoded_filter.statistics.running_stats.n == 16
+
+
+def test_apply_changes_adds_the_observations_of_a_worker():
+    main_filter = make_filter()
+    worker_filter = make_filter()
+    first_batch = sample_encoded(main_filter)
+    second_batch = sample_encoded(main_filter)
+    main_filter(first_batch, update=True)
+    worker_filter(second_batch, update=True)
+
+    main_filter.statistics.apply_changes(worker_filter.statistics)
+
+    filter_of_both = make_filter()
+    filter_of_both(np.concatenate([first_batch, second_batch]), update=True)
+    expected = filter_of_both(first_batch)
+    np.testing.assert_allclose(main_filter(first_batch), expected, rtol=1e-6, atol=1e-7)
+
+
+def test_sync_takes_effect_after_the_filter_was_used():
+    main_filter = make_filter()
+    worker_filter = make_filter()
+    encoded = sample_encoded(main_filter)
+    main_filter(encoded, update=True)
+    worker_filter(sample_encoded(main_filter), update=True)  # has computed its scaling
+
+    worker_filter.statistics.sync(main_filter.statistics)
+
+    np.testing.assert_array_equal(worker_filter(encoded), main_filter(encoded))

@@ -1,4 +1,6 @@
-"""Filters inside policies: when they learn, what they save, and in training."""
+"""Filters inside policies: when they learn, what is saved, and how PPO trains with them."""
+
+from __future__ import annotations
 
 import gymnasium as gym
 import numpy as np
@@ -11,206 +13,128 @@ from rlcatalog.errors import SavedPolicyError
 from rlcatalog_filters import EncodedMeanStdFilter, plugin as declarations
 from rlcatalog_ppo import PPO
 
-BOX = spaces.Box(-100, 100, (3,))
-TREE = spaces.Dict({"action_mask": spaces.MultiBinary(2), "gear": spaces.Discrete(3), "speed": BOX})
-FILTERED = {"observation_filter": "MeanStdFilter", "fcnet_hiddens": [8]}
-FRAMEWORKS = ["torch", "tf"]
+THREE_NUMBERS = spaces.Box(-100, 100, (3,))
+WITH_MASK = spaces.Dict(
+    {"action_mask": spaces.MultiBinary(2), "gear": spaces.Discrete(3), "speed": THREE_NUMBERS}
+)
+TWO = spaces.Discrete(2)
 
 
-def build(space=BOX, framework="torch", **options):
-    return rlcatalog.build(space, spaces.Discrete(2), {**FILTERED, **options}, framework)
+def build_policy(space=THREE_NUMBERS, framework="torch"):
+    config = {"observation_filter": "MeanStdFilter", "fcnet_hiddens": [8]}
+    return rlcatalog.build(space, TWO, config, framework)
 
 
-def batch(space, size=12, seed=0):
-    space.seed(seed)
-    samples = [space.sample() for _ in range(size)]
-    if isinstance(space, spaces.Dict):
-        columns = {key: np.stack([x[key] for x in samples]) for key in space.spaces}
-        if "action_mask" in columns:
-            columns["action_mask"][:] = 1  # everything is allowed
-        return columns
-    return np.stack(samples)
+def sample_numbers(*, seed=0):
+    """Return twelve observations of three numbers."""
+    THREE_NUMBERS.seed(seed)
+    return np.stack([THREE_NUMBERS.sample() for _ in range(12)])
 
 
-def outputs(policy, obs):
+def sample_with_mask(*, seed=0):
+    """Return a batch of twelve observations whose masks allow everything."""
+    WITH_MASK.seed(seed)
+    samples = [WITH_MASK.sample() for _ in range(12)]
+    return {
+        "action_mask": np.ones((12, 2), np.int8),
+        "gear": np.stack([sample["gear"] for sample in samples]),
+        "speed": np.stack([sample["speed"] for sample in samples]),
+    }
+
+
+def assert_same_outputs(policy, other, obs):
     step = policy.act(obs, explore=False)
-    return step.dist_inputs, step.value
+    other_step = other.act(obs, explore=False)
+    np.testing.assert_array_equal(step.dist_inputs, other_step.dist_inputs)
+    np.testing.assert_array_equal(step.value, other_step.value)
 
 
-@pytest.fixture(scope="module", params=FRAMEWORKS)
-def policy(request):
-    """A policy that has learned from one batch; tests leave its statistics as they are."""
-    made = build(TREE, request.param)
-    made.preprocess(batch(TREE), update=True)
-    return made
+@pytest.fixture(scope="module", params=["torch", "tf"])
+def mask_policy(request):
+    """A policy for observations with masks, whose filter has learned from one batch.
+
+    Only the speed is filtered, which is the last three of the encoded numbers.
+    """
+    policy = build_policy(WITH_MASK, request.param)
+    policy.preprocess(sample_with_mask(seed=0), update=True)
+    return policy
 
 
-def test_the_models_space_is_the_filtered_one(policy):
-    assert isinstance(policy.filter, EncodedMeanStdFilter)
-    assert policy.model.obs_space is policy.encoded_space
-    assert [leaf.path for leaf in policy.filter.leaves] == ["obs['speed']"]
-    encoded = policy.preprocess(batch(TREE))
-    assert all(policy.encoded_space.contains(row) for row in encoded)
-    assert np.abs(encoded[:, -3:].mean(0)).max() < 1e-5
-    np.testing.assert_allclose(encoded[:, -3:].std(0, ddof=1), 1, rtol=1e-5)
+# --- acting ---------------------------------------------------------------------------------------
 
 
-def test_acting_applies_the_filter_and_never_learns(policy):
-    """RLlib's inference helpers skip it: their models see numbers they were not trained on."""
-    obs, before = batch(TREE, seed=1), policy.filter.get_state()
-    acted = outputs(policy, obs)
-    stored = policy.act_encoded(policy.preprocess(obs), mask=policy.action_mask(obs), explore=False)
-    policy.stepper(12).step(obs)
-    for name, array in policy.filter.get_state().items():
-        np.testing.assert_array_equal(array, before[name])
-    np.testing.assert_allclose(acted[0], stored.dist_inputs, rtol=1e-6)
-    np.testing.assert_allclose(acted[1], stored.value, rtol=1e-6)
-    speed = batch(TREE)["speed"].astype(np.float64)
-    expected = policy.preprocessor.transform_batch(policy.encoder.seen(obs))
-    expected[:, -3:] = (obs["speed"] - speed.mean(0)) / (speed.std(0, ddof=1) + 1e-6)
-    by_hand = policy.act_encoded(expected, mask=policy.action_mask(obs), explore=False)
-    np.testing.assert_allclose(by_hand.dist_inputs, acted[0], rtol=1e-4, atol=1e-6)
+def test_policy_filters_its_encoded_observations(mask_policy):
+    encoded = mask_policy.preprocess(sample_with_mask(seed=0))
+
+    assert isinstance(mask_policy.filter, EncodedMeanStdFilter)
+    assert [leaf.path for leaf in mask_policy.filter.leaves] == ["obs['speed']"]
+    speed = encoded[:, -3:]
+    assert np.abs(speed.mean(0)).max() < 1e-5
+    np.testing.assert_allclose(speed.std(0, ddof=1), 1, rtol=1e-5)
 
 
-def test_a_saved_policy_gives_the_same_outputs(policy, tmp_path):
-    policy.save(tmp_path)
-    loaded = rlcatalog.load(tmp_path)
-    for name, array in policy.filter.get_state().items():
-        np.testing.assert_array_equal(loaded.filter.get_state()[name], array)
-    obs = batch(TREE, seed=2)
-    for found, expected in zip(outputs(loaded, obs), outputs(policy, obs), strict=True):
-        np.testing.assert_array_equal(found, expected)
-    loaded.preprocess(obs, update=True)
-    assert loaded.filter.statistics.running_stats.n == 24
-    assert loaded.filter.statistics.buffer.n == 12
+def test_model_has_the_space_of_filtered_observations(mask_policy):
+    assert mask_policy.model.obs_space is mask_policy.encoded_space
+    for row in mask_policy.preprocess(sample_with_mask(seed=0)):
+        assert mask_policy.encoded_space.contains(row)
 
 
-def test_statistics_change_only_with_update():
-    policy, obs = build(), batch(BOX)
-    for _ in range(2):
-        policy.preprocess(obs)
-        policy.preprocess(obs, update=False)
-    assert policy.filter.statistics.running_stats.n == 0
-    policy.preprocess(obs, update=True)
-    policy.preprocess(list(obs[:5]), update=True)
-    stat, stream = (
-        policy.filter.statistics.running_stats,
-        np.concatenate([obs, obs[:5]]).astype(np.float64),
+def test_acting_does_not_update_the_filter(mask_policy):
+    obs = sample_with_mask(seed=1)
+    state_before = mask_policy.filter.get_state()
+
+    mask_policy.act(obs)
+    mask_policy.act_encoded(mask_policy.preprocess(obs), mask=mask_policy.action_mask(obs))
+    mask_policy.stepper(12).step(obs)
+
+    for name, array in mask_policy.filter.get_state().items():
+        np.testing.assert_array_equal(array, state_before[name])
+
+
+def test_act_encoded_of_preprocessed_observations_equals_act(mask_policy):
+    obs = sample_with_mask(seed=1)
+
+    step = mask_policy.act_encoded(
+        mask_policy.preprocess(obs), mask=mask_policy.action_mask(obs), explore=False
     )
-    assert stat.n == 17
-    np.testing.assert_allclose(stat.mean, stream.mean(0), rtol=1e-12)
-    np.testing.assert_allclose(stat.std, stream.std(0, ddof=1), rtol=1e-12)
+
+    expected = mask_policy.act(obs, explore=False)
+    np.testing.assert_allclose(step.dist_inputs, expected.dist_inputs, rtol=1e-6)
+    np.testing.assert_allclose(step.value, expected.value, rtol=1e-6)
 
 
-def test_the_environments_observations_are_left_alone():
-    policy, obs = build(), batch(BOX)
-    before = obs.copy()
+def test_act_applies_the_filter(mask_policy):
+    # RLlib's functions for inference do not apply it.
+    obs = sample_with_mask(seed=1)
+    learned_speed = sample_with_mask(seed=0)["speed"].astype(np.float64)
+    deviation = learned_speed.std(0, ddof=1) + 1e-6
+    encoded = mask_policy.preprocessor.transform_batch(mask_policy.encoder.seen(obs))
+    encoded[:, -3:] = (obs["speed"] - learned_speed.mean(0)) / deviation
+
+    step = mask_policy.act(obs, explore=False)
+
+    expected = mask_policy.act_encoded(encoded, mask=mask_policy.action_mask(obs), explore=False)
+    np.testing.assert_allclose(step.dist_inputs, expected.dist_inputs, rtol=1e-4, atol=1e-6)
+
+
+def test_observations_are_not_changed():
+    policy = build_policy()
+    obs = sample_numbers()
+    obs_before = obs.copy()
+
     policy.act(obs)
     policy.preprocess(obs, update=True)
-    np.testing.assert_array_equal(obs, before)
+
+    np.testing.assert_array_equal(obs, obs_before)
 
 
-def test_no_filter_is_an_empty_slot():
-    """The kernel reads the name itself; a component of that name would never be asked."""
-    assert (
-        rlcatalog.build(BOX, spaces.Discrete(2), {"observation_filter": "NoFilter"}).filter is None
-    )
-    assert [spec.name for spec in declarations.rlcatalog_filters()] == ["MeanStdFilter"]
-
-
-def test_the_explanation_names_filter_and_keys():
-    found = default_catalog().explain(BOX, spaces.Discrete(2), FILTERED).as_dict()
-    assert (found["filter"]["chosen"], found["filter"]["distribution"]) == (
-        "MeanStdFilter",
-        "rlcatalog-filters",
-    )
-    keys = {
-        "filter_include",
-        "filter_exclude",
-        "filter_clip",
-        "observation_filter",
-        "action_mask_key",
-    }
-    assert set(found["filter"]["config_keys"]) == keys
-    assert {"stage": "filter: MeanStdFilter", "shape": [3]} in found["shapes"]
-
-
-@pytest.mark.parametrize(
-    ("damage", "message"),
-    [
-        ({"filtered": None}, "are for different values of the observation: expected 3 of 3"),
-        ({"filtered": np.array([True, True, False])}, "found 2 of 3"),
-        ({"mean": None}, "incomplete"),
-        (
-            {"mean": np.zeros(2), "m2": np.zeros(2)},
-            r"expected filter statistics of shape \(3,\), found \(2,\)",
-        ),
-        ({"n": np.array(-1)}, "integer n >= 0"),
-    ],
-)
-def test_statistics_of_another_observation_are_refused(damage, message):
-    policy = build()
-    policy.preprocess(batch(BOX), update=True)
-    state = {
-        name: array
-        for name, array in {**policy.filter.get_state(), **damage}.items()
-        if array is not None
-    }
-    with pytest.raises(SavedPolicyError, match=message):
-        policy.filter.set_state(state)
-    assert policy.filter.statistics.running_stats.n == 12
-
-
-def test_restoring_replaces_what_was_learned():
-    policy, other = build(), build()
-    policy.preprocess(batch(BOX), update=True)
-    other.preprocess(batch(BOX, seed=3)[:5], update=True)
-    policy.filter.set_state(other.filter.get_state())
-    stats = policy.filter.statistics
-    assert (stats.running_stats.n, stats.buffer.n) == (5, 0)
-    np.testing.assert_array_equal(policy.preprocess(batch(BOX)), other.preprocess(batch(BOX)))
-
-
-# --- training -------------------------------------------------------------------------------------
-
-
-def test_ppo_trains_with_the_filter_and_evaluation_leaves_it_unchanged(tmp_path):
-    config = {
-        "num_envs": 4,
-        "rollout_length": 64,
-        "minibatch_size": 128,
-        "num_epochs": 2,
-        "seed": 0,
-    }
-    algo = PPO(env="CartPole-v1", config={**config, "observation_filter": "MeanStdFilter"})
-    try:
-        for _ in range(2):
-            result = algo.train()
-        learned = result["info"]["learner"]
-        assert np.isfinite([learned[name] for name in ("policy_loss", "vf_loss", "entropy")]).all()
-        before = algo.policy.filter.get_state()
-        # Every observation once, the first ones included.
-        assert int(before["n"]) == 4 * (2 * 64 + 1)
-        algo.evaluate(episodes=2, seed=1)
-        for name, array in algo.policy.filter.get_state().items():
-            np.testing.assert_array_equal(array, before[name])
-        algo.save(tmp_path)
-        obs = gym.make("CartPole-v1").reset(seed=2)[0][None]
-        for found, expected in zip(
-            outputs(rlcatalog.load(tmp_path), obs), outputs(algo.policy, obs), strict=True
-        ):
-            np.testing.assert_array_equal(found, expected)
-    finally:
-        algo.stop()
-
-
-def test_camera_is_left_to_the_net_and_speed_is_filtered():
+def test_camera_is_not_filtered_but_speed_is():
     space = spaces.Dict(
         camera=spaces.Box(0, 255, (12, 10, 3), np.uint8),
         speed=spaces.Box(-np.inf, np.inf, (2,), np.float32),
     )
     config = {"observation_filter": "MeanStdFilter", "conv_flatten": True}
-    policy = rlcatalog.build(space, spaces.Discrete(2), config)
+    policy = rlcatalog.build(space, TWO, config)
     dark = {"camera": np.zeros((8, 12, 10, 3), np.uint8), "speed": np.ones((8, 2), np.float32)}
     policy.preprocess(dark, update=True)
 
@@ -220,3 +144,195 @@ def test_camera_is_left_to_the_net_and_speed_is_filtered():
     np.testing.assert_array_equal(encoded[:, :360], 200)  # the camera, which the net divides by 255
     np.testing.assert_array_equal(encoded[:, 360:], 0)  # the mean of the speed
     assert policy.explain().as_dict()["filtered"] == ["obs['speed']"]
+
+
+# --- learning -------------------------------------------------------------------------------------
+
+
+def test_preprocess_does_not_update_the_filter_by_default():
+    policy = build_policy()
+
+    policy.preprocess(sample_numbers())
+    policy.preprocess(sample_numbers(), update=False)
+
+    assert policy.filter.statistics.running_stats.n == 0
+
+
+def test_preprocess_with_update_updates_the_filter():
+    policy = build_policy()
+    obs = sample_numbers()
+
+    policy.preprocess(obs, update=True)
+    policy.preprocess(list(obs[:5]), update=True)
+
+    stats = policy.filter.statistics.running_stats
+    learned = np.concatenate([obs, obs[:5]]).astype(np.float64)
+    assert stats.n == 17
+    np.testing.assert_allclose(stats.mean, learned.mean(0), rtol=1e-12)
+    np.testing.assert_allclose(stats.std, learned.std(0, ddof=1), rtol=1e-12)
+
+
+# --- saving and restoring -------------------------------------------------------------------------
+
+
+def test_loaded_policy_has_the_same_outputs_and_statistics(mask_policy, tmp_path):
+    mask_policy.save(tmp_path)
+
+    loaded = rlcatalog.load(tmp_path)
+
+    for name, array in mask_policy.filter.get_state().items():
+        np.testing.assert_array_equal(loaded.filter.get_state()[name], array)
+    assert_same_outputs(loaded, mask_policy, sample_with_mask(seed=2))
+
+
+def test_loaded_filter_learns_on(mask_policy, tmp_path):
+    mask_policy.save(tmp_path)
+    loaded = rlcatalog.load(tmp_path)
+
+    loaded.preprocess(sample_with_mask(seed=2), update=True)
+
+    assert loaded.filter.statistics.running_stats.n == 12 + 12
+    assert loaded.filter.statistics.buffer.n == 12  # the saved statistics have no buffer
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        pytest.param(
+            {"filtered": None},
+            "are for different values of the observation: expected 3 of 3",
+            id="no-filtered",
+        ),
+        pytest.param(
+            {"filtered": np.array([True, True, False])}, "found 2 of 3", id="other-values"
+        ),
+        pytest.param({"mean": None}, "incomplete", id="no-mean"),
+        pytest.param(
+            {"mean": np.zeros(2), "m2": np.zeros(2)},
+            "expected filter statistics of shape (3,), found (2,)",
+            id="other-shape",
+        ),
+        pytest.param({"n": np.array(-1)}, "integer n >= 0", id="negative-count"),
+    ],
+)
+def test_set_state_rejects_statistics_that_do_not_fit(damage, message):
+    policy = build_policy()
+    policy.preprocess(sample_numbers(), update=True)
+    state = {**policy.filter.get_state(), **damage}
+    state = {name: array for name, array in state.items() if array is not None}
+
+    with pytest.raises(SavedPolicyError) as caught:
+        policy.filter.set_state(state)
+
+    assert message in str(caught.value)
+    assert policy.filter.statistics.running_stats.n == 12  # the twelve observations
+
+
+def test_set_state_replaces_the_statistics():
+    policy = build_policy()
+    policy.preprocess(sample_numbers(seed=0), update=True)
+    other = build_policy()
+    other.preprocess(sample_numbers(seed=3)[:5], update=True)
+
+    policy.filter.set_state(other.filter.get_state())
+
+    assert policy.filter.statistics.running_stats.n == 5
+    assert policy.filter.statistics.buffer.n == 0
+    obs = sample_numbers()
+    np.testing.assert_array_equal(policy.preprocess(obs), other.preprocess(obs))
+
+
+# --- lookups --------------------------------------------------------------------------------------
+
+
+def test_policy_with_no_filter_has_an_empty_slot():
+    policy = rlcatalog.build(THREE_NUMBERS, TWO, {"observation_filter": "NoFilter"})
+
+    assert policy.filter is None
+
+
+def test_package_declares_no_filter_named_no_filter():
+    # The kernel reads this name by itself, so that such a filter would never be looked up.
+    assert [spec.name for spec in declarations.rlcatalog_filters()] == ["MeanStdFilter"]
+
+
+@pytest.fixture
+def explanation():
+    config = {"observation_filter": "MeanStdFilter", "fcnet_hiddens": [8]}
+    return default_catalog().explain(THREE_NUMBERS, TWO, config).as_dict()
+
+
+def test_explanation_names_filter_and_package(explanation):
+    assert explanation["filter"]["chosen"] == "MeanStdFilter"
+    assert explanation["filter"]["distribution"] == "rlcatalog-filters"
+
+
+def test_explanation_names_the_config_keys_of_the_filter(explanation):
+    assert set(explanation["filter"]["config_keys"]) == {
+        "filter_include",
+        "filter_exclude",
+        "filter_clip",
+        "observation_filter",
+        "action_mask_key",
+    }
+
+
+def test_explanation_contains_the_shape_after_the_filter(explanation):
+    assert {"stage": "filter: MeanStdFilter", "shape": [3]} in explanation["shapes"]
+
+
+# --- training -------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def trained():
+    """PPO after two iterations on CartPole with a filter, and the result of the last one."""
+    config = {
+        "num_envs": 4,
+        "rollout_length": 64,
+        "minibatch_size": 128,
+        "num_epochs": 2,
+        "seed": 0,
+        "observation_filter": "MeanStdFilter",
+    }
+    algo = PPO(env="CartPole-v1", config=config)
+    try:
+        algo.train()
+        yield algo, algo.train()
+    finally:
+        algo.stop()
+
+
+def test_ppo_trains_with_the_filter(trained):
+    _, result = trained
+
+    learner = result["info"]["learner"]
+    assert np.isfinite(learner["policy_loss"])
+    assert np.isfinite(learner["vf_loss"])
+    assert np.isfinite(learner["entropy"])
+
+
+def test_ppo_updates_the_filter_once_with_each_observation(trained):
+    algo, _ = trained
+
+    # Four environments, two rollouts of 64 steps, and the first observations.
+    assert algo.policy.filter.get_state()["n"] == 4 * (2 * 64 + 1)
+
+
+def test_evaluate_does_not_update_the_filter(trained):
+    algo, _ = trained
+    state_before = algo.policy.filter.get_state()
+
+    algo.evaluate(episodes=2, seed=1)
+
+    for name, array in algo.policy.filter.get_state().items():
+        np.testing.assert_array_equal(array, state_before[name])
+
+
+def test_policy_of_a_checkpoint_has_the_same_outputs(trained, tmp_path):
+    algo, _ = trained
+
+    algo.save(tmp_path)
+
+    first_obs, _ = gym.make("CartPole-v1").reset(seed=2)
+    assert_same_outputs(rlcatalog.load(tmp_path), algo.policy, first_obs[None])

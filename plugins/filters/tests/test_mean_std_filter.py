@@ -1,4 +1,6 @@
-"""`MeanStdFilter` called as RLlib's users call it, against NumPy over the stored stream."""
+"""`MeanStdFilter` as RLlib's users call it, compared with NumPy over all observations at once."""
+
+from __future__ import annotations
 
 import pickle
 
@@ -8,319 +10,537 @@ import pytest
 import rlcatalog_filters
 from rlcatalog.errors import ConfigError, ObservationError
 from rlcatalog_filters import MeanStdFilter, NoFilter, RunningStat
+from rlcatalog_filters.mean_std import scaling
 
-RNG = np.random.default_rng(0)
-
-
-def normalised(x, stream, demean=True, destd=True, clip=10.0):
-    """The definition, over everything seen so far."""
-    stream = np.asarray(stream, np.float64)
-    mean = stream.mean(0) if demean else 0.0
-    std = stream.std(0, ddof=1) + 1e-6 if destd else 1.0
-    out = (np.asarray(x, np.float64) - mean) / std
-    return out if clip is None else np.clip(out, -clip, clip)
+RANDOM = np.random.default_rng(0)
 
 
-def assert_close(found, expected):
-    assert found.dtype == np.float32
-    assert found.shape == np.shape(expected)
-    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+def normalize(x, observations, *, demean=True, destd=True, clip=10.0):
+    """Return x minus the observations' mean, divided by their deviation, and clipped."""
+    observations = np.asarray(observations, np.float64)
+    x = np.asarray(x, np.float64)
+    if demean:
+        x = x - observations.mean(0)
+    if destd:
+        x = x / (observations.std(0, ddof=1) + 1e-6)
+    return x if clip is None else np.clip(x, -clip, clip)
 
 
-@pytest.mark.parametrize("shape", [(), (3,), (2, 3)])
-@pytest.mark.parametrize("demean", [True, False])
-@pytest.mark.parametrize("destd", [True, False])
+def assert_close(filtered, expected):
+    assert filtered.dtype == np.float32
+    assert filtered.shape == np.shape(expected)
+    np.testing.assert_allclose(filtered, expected, rtol=1e-5, atol=1e-6)
+
+
+# --- filtering ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (2, 3)], ids=str)
+@pytest.mark.parametrize("demean", [True, False], ids=["demean", "keep-mean"])
+@pytest.mark.parametrize("destd", [True, False], ids=["destd", "keep-std"])
 @pytest.mark.parametrize("clip", [None, 1.0])
-def test_each_observation_is_normalised_by_all_so_far(shape, demean, destd, clip):
-    stream = RNG.normal(3, 2, (20, *shape))
-    f = MeanStdFilter(shape, demean=demean, destd=destd, clip=clip)
-    f(stream[0])
-    for i in range(1, len(stream)):
-        assert_close(f(stream[i]), normalised(stream[i], stream[: i + 1], demean, destd, clip))
-    assert f.running_stats.n == len(stream)
+def test_observation_is_normalized_by_all_up_to_it(shape, demean, destd, clip):
+    observations = RANDOM.normal(3, 2, (20, *shape))
+    mean_std = MeanStdFilter(shape, demean=demean, destd=destd, clip=clip)
+    mean_std(observations[0])
+
+    for i in range(1, 20):
+        filtered = mean_std(observations[i])
+
+        up_to_it = observations[: i + 1]
+        expected = normalize(observations[i], up_to_it, demean=demean, destd=destd, clip=clip)
+        assert_close(filtered, expected)
+
+    assert mean_std.running_stats.n == 20
 
 
-@pytest.mark.parametrize("shape", [(), (3,), (2, 3)])
-def test_a_batch_is_learned_from_at_once_and_then_normalised(shape):
-    stream = RNG.normal(3, 2, (20, *shape)).astype(np.float32)
-    f = MeanStdFilter(shape)
-    assert_close(f(stream[:12]), normalised(stream[:12], stream[:12]))
-    assert_close(f(stream[12:]), normalised(stream[12:], stream))
-    assert f(stream[:0]).shape == (0, *shape)
-    assert f.running_stats.n == 20
+@pytest.mark.parametrize("shape", [(), (3,), (2, 3)], ids=str)
+def test_batch_is_normalized_by_all_including_itself(shape):
+    observations = RANDOM.normal(3, 2, (20, *shape)).astype(np.float32)
+    mean_std = MeanStdFilter(shape)
+
+    first_batch = mean_std(observations[:12])
+    second_batch = mean_std(observations[12:])
+
+    assert_close(first_batch, normalize(observations[:12], observations[:12]))
+    assert_close(second_batch, normalize(observations[12:], observations))
+    assert mean_std.running_stats.n == 20
 
 
-def test_integer_observations_are_not_truncated_to_zero():
-    """RLlib casts the result back to the input's dtype: all of these become 0 there."""
-    stream = np.array([[0, 100], [2, 104], [1, 90]])
-    for dtype in (np.int64, np.uint8, np.int32):
-        f = MeanStdFilter((2,))
-        f(stream.astype(dtype))
-        assert_close(f(stream.astype(dtype), update=False), normalised(stream, stream))
-        assert_close(f(stream[0].astype(dtype), update=False), normalised(stream[0], stream))
+def test_empty_batch_is_filtered_to_an_empty_batch():
+    mean_std = MeanStdFilter((3,))
+    mean_std(np.ones((4, 3)))
+
+    assert mean_std(np.ones((0, 3))).shape == (0, 3)
+    assert mean_std.running_stats.n == 4
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.uint8, np.int32])
+def test_integers_are_filtered_to_floats(dtype):
+    # RLlib converts the result back to integers, so that almost all of it becomes 0.
+    observations = np.array([[0, 100], [2, 104], [1, 90]], dtype)
+    mean_std = MeanStdFilter((2,))
+    mean_std(observations)
+
+    batch = mean_std(observations, update=False)
+    single = mean_std(observations[0], update=False)
+
+    assert_close(batch, normalize(observations, observations))
+    assert_close(single, normalize(observations[0], observations))
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "int8", "bool"])
-def test_the_result_is_float32_whatever_comes_in(dtype):
-    f = MeanStdFilter((2,))
-    for update in (False, True, True, False):
-        assert f(np.ones(2, dtype), update=update).dtype == np.float32
+@pytest.mark.parametrize("update", [True, False])
+def test_result_is_float32(dtype, update):
+    mean_std = MeanStdFilter((2,))
+
+    before_any_update = mean_std(np.ones(2, dtype), update=update)
+    mean_std(np.ones(2, dtype))
+    after_an_update = mean_std(np.ones(2, dtype), update=update)
+
+    assert before_any_update.dtype == np.float32
+    assert after_an_update.dtype == np.float32
 
 
-def test_a_large_mean_keeps_its_digits():
-    stream = RNG.normal(1e8, 1.0, (500, 1))
-    f = MeanStdFilter((1,))
-    f(stream)
-    expected = (stream - 1e8 - (stream - 1e8).mean()) / (stream - 1e8).std(ddof=1)
-    np.testing.assert_allclose(f(stream, update=False), expected, atol=1e-5)
+def test_numbers_beside_a_large_mean_keep_their_digits():
+    observations = RANDOM.normal(1e8, 1.0, (500, 1))
+    mean_std = MeanStdFilter((1,))
+    mean_std(observations)
+
+    filtered = mean_std(observations, update=False)
+
+    small = observations - 1e8
+    np.testing.assert_allclose(filtered, (small - small.mean()) / small.std(ddof=1), atol=1e-5)
 
 
-def test_the_first_value_becomes_zero():
+def test_first_observation_becomes_zero():
     assert MeanStdFilter((3,))([5.0, -2.0, 0.0]).tolist() == [0, 0, 0]
 
 
-def test_before_the_first_value_nothing_is_scaled():
-    """RLlib divides by 1e-6 there. Results still lie within the clip bounds."""
-    assert MeanStdFilter((2,))([3.0, -40.0], update=False).tolist() == [3.0, -10.0]
-    assert MeanStdFilter((2,), clip=None)([3.0, -40.0], update=False).tolist() == [3.0, -40.0]
+@pytest.mark.parametrize(("clip", "expected"), [(10.0, [3.0, -10.0]), (None, [3.0, -40.0])])
+def test_observation_is_only_clipped_before_anything_was_learned(clip, expected):
+    # RLlib divides by 1e-6 here.
+    mean_std = MeanStdFilter((2,), clip=clip)
+
+    assert mean_std([3.0, -40.0], update=False).tolist() == expected
 
 
-def test_what_never_varies_becomes_zero():
-    f = MeanStdFilter((1,))
-    f(np.full((5, 1), 7.0))
-    assert f([7.0], update=False).tolist() == [0.0]
-    assert f([8.0], update=False).tolist() == [10.0]  # a novelty stands out, within the bounds
+def test_constant_observation_becomes_zero():
+    mean_std = MeanStdFilter((1,))
+    mean_std(np.full((5, 1), 7.0))
+
+    assert mean_std([7.0], update=False).tolist() == [0.0]
 
 
-def test_without_update_nothing_is_learned():
-    f = MeanStdFilter((2,))
-    f(RNG.normal(size=(5, 2)))
-    before = f.running_stats.to_state()
-    f(RNG.normal(size=(5, 2)), update=False)
-    f(np.full(2, np.nan), False)
-    for name, array in f.running_stats.to_state().items():
-        np.testing.assert_array_equal(array, before[name])
-    assert f.buffer.n == 5
+def test_change_of_a_constant_is_clipped():
+    mean_std = MeanStdFilter((1,))
+    mean_std(np.full((5, 1), 7.0))
+
+    # The deviation is 0, so that the change by 1 is divided by 1e-6.
+    assert mean_std([8.0], update=False).tolist() == [10.0]
 
 
-def test_the_input_is_left_alone():
+def test_filter_does_not_learn_without_update():
+    mean_std = MeanStdFilter((2,))
+    mean_std(RANDOM.normal(size=(5, 2)))
+    state_before = mean_std.running_stats.to_state()
+
+    mean_std(RANDOM.normal(size=(5, 2)), update=False)
+    mean_std(np.full(2, np.nan), False)
+
+    for name, array in mean_std.running_stats.to_state().items():
+        np.testing.assert_array_equal(array, state_before[name])
+    assert mean_std.buffer.n == 5
+
+
+def test_filter_does_not_change_its_input():
     x = np.full((2, 2), 3.0, np.float32)
-    out = MeanStdFilter((2,))(x)
+
+    filtered = MeanStdFilter((2,))(x)
+
     assert x.tolist() == [[3, 3], [3, 3]]
-    assert not np.shares_memory(out, x)
+    assert not np.shares_memory(filtered, x)
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_what_is_not_finite_is_refused_before_anything_changes(bad):
-    f = MeanStdFilter({"a": (2,), "b": ()})
-    f({"a": [1.0, 2.0], "b": 3.0})
-    for b in (bad, "text", [1.0, 2.0, bad]):
-        with pytest.raises(ObservationError, match=r"x\['b'\]: "):
-            f({"a": [[9.0, 9.0]], "b": b})
-    assert (f.running_stats["a"].n, f.running_stats["b"].n, f.buffer["a"].n, f.buffer["b"].n) == (
-        1,
-        1,
-        1,
-        1,
-    )
+@pytest.mark.parametrize(
+    ("options", "subtracts", "divides"),
+    [
+        ({}, True, True),
+        ({"demean": False}, False, True),
+        ({"destd": False}, True, False),
+        ({"demean": False, "destd": False}, False, False),
+    ],
+    ids=str,
+)
+def test_scaling_subtracts_the_mean_and_divides_by_default(options, subtracts, divides):
+    values = np.random.default_rng(0).normal(3, 2, (20, 2))
+    stat = RunningStat((2,))
+    stat.push_batch(values)
+
+    offset, factor = scaling(stat, **options)
+
+    mean = values.mean(axis=0)
+    inverse_deviation = 1 / values.std(axis=0, ddof=1)
+    np.testing.assert_allclose(offset, mean if subtracts else [0, 0], rtol=1e-12)
+    np.testing.assert_allclose(factor, inverse_deviation if divides else [1, 1], rtol=1e-5)
 
 
 # --- structures -----------------------------------------------------------------------------------
 
+#: Leaves of None are not filtered.
 NESTED = {"pose": ((3,), None, {"speed": ()}), "id": None}
 
 
-def sample(batch=()):
-    return {
-        "pose": (
-            RNG.normal(5, 3, (*batch, 3)),
-            RNG.integers(4, size=batch),
-            {"speed": RNG.normal(size=batch)},
-        ),
-        "id": "left alone",
-    }
-
-
-def test_structures_are_filtered_leaf_by_leaf():
-    f = MeanStdFilter(NESTED)
-    stream = [sample() for _ in range(10)]
-    for x in stream:
-        out = f(x)
-    poses = [x["pose"][0] for x in stream]
-    assert_close(out["pose"][0], normalised(poses[-1], poses))
-    speeds = [x["pose"][2]["speed"] for x in stream]
-    assert_close(out["pose"][2]["speed"], normalised(speeds[-1], speeds))
-    assert isinstance(f.running_stats["pose"], tuple)
-    assert isinstance(f.running_stats["pose"][2]["speed"], RunningStat)
-    assert f.buffer["pose"][0].n == 10
-
-
-def test_a_leaf_of_none_is_untouched():
-    f, x = MeanStdFilter(NESTED), sample((4,))
-    out = f(x)
-    assert out["pose"][1] is x["pose"][1]
-    assert out["id"] is x["id"]
-    assert f.running_stats["id"] is None
-    assert f.running_stats["pose"][1] is None
-    assert MeanStdFilter(None)(x) is x
-
-
-def test_batches_of_structures_are_learned_from_at_once():
-    f, x = MeanStdFilter(NESTED), sample((6,))
-    assert_close(f(x)["pose"][0], normalised(x["pose"][0], x["pose"][0]))
-    assert f.running_stats["pose"][2]["speed"].n == 6
-
-
-def test_shapes_as_rllib_gives_them_are_taken():
-    f = MeanStdFilter((np.array((2,)), None, np.array(())))
-    assert [stat.shape for stat in (f.running_stats[0], f.running_stats[2])] == [(2,), ()]
-    assert (
-        MeanStdFilter([2]).running_stats.shape
-        == MeanStdFilter((np.int64(2),)).running_stats.shape
-        == (2,)
+def sample_nested(batch_shape=()):
+    pose = (
+        RANDOM.normal(5, 3, (*batch_shape, 3)),
+        RANDOM.integers(4, size=batch_shape),
+        {"speed": RANDOM.normal(size=batch_shape)},
     )
+    return {"pose": pose, "id": "a text"}
 
 
-@pytest.mark.parametrize("shape", [3, "ab", ((2,), 3), {"a": 2.5}, (2.5,)])
-def test_what_is_no_shape_is_refused(shape):
+def test_leaves_of_a_structure_are_filtered():
+    mean_std = MeanStdFilter(NESTED)
+    observations = [sample_nested() for _ in range(10)]
+
+    for obs in observations:
+        filtered = mean_std(obs)
+
+    poses = [obs["pose"][0] for obs in observations]
+    speeds = [obs["pose"][2]["speed"] for obs in observations]
+    assert_close(filtered["pose"][0], normalize(poses[-1], poses))
+    assert_close(filtered["pose"][2]["speed"], normalize(speeds[-1], speeds))
+
+
+def test_statistics_have_the_structure_of_the_shape():
+    mean_std = MeanStdFilter(NESTED)
+    for _ in range(10):
+        mean_std(sample_nested())
+
+    stats = mean_std.running_stats
+    assert isinstance(stats["pose"], tuple)
+    assert isinstance(stats["pose"][2]["speed"], RunningStat)
+    assert stats["pose"][1] is None
+    assert stats["id"] is None
+    assert mean_std.buffer["pose"][0].n == 10
+
+
+def test_leaf_of_none_is_not_filtered():
+    obs = sample_nested((4,))
+
+    filtered = MeanStdFilter(NESTED)(obs)
+
+    assert filtered["pose"][1] is obs["pose"][1]
+    assert filtered["id"] is obs["id"]
+
+
+def test_filter_of_none_returns_its_input():
+    obs = sample_nested((4,))
+
+    assert MeanStdFilter(None)(obs) is obs
+
+
+def test_batch_of_structures_is_normalized_by_itself():
+    mean_std = MeanStdFilter(NESTED)
+    obs = sample_nested((6,))
+
+    filtered = mean_std(obs)
+
+    poses = obs["pose"][0]
+    assert_close(filtered["pose"][0], normalize(poses, poses))
+    assert mean_std.running_stats["pose"][2]["speed"].n == 6
+
+
+def test_shapes_in_a_tuple_may_be_arrays():
+    # RLlib converts each shape of a structure to an array.
+    first, second, third = MeanStdFilter((np.array((2,)), None, np.array(()))).running_stats
+
+    assert first.shape == (2,)
+    assert second is None
+    assert third.shape == ()
+
+
+@pytest.mark.parametrize("shape", [[2], (np.int64(2),)], ids=["list", "numpy-integer"])
+def test_shape_may_be_a_list_or_have_numpy_integers(shape):
+    assert MeanStdFilter(shape).running_stats.shape == (2,)
+
+
+# --- errors ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("bad_value", [np.nan, np.inf, "text", [1.0, 2.0, np.nan], [1.0, np.inf]])
+def test_bad_value_in_a_leaf_changes_no_statistics(bad_value):
+    mean_std = MeanStdFilter({"a": (2,), "b": ()})
+    mean_std({"a": [1.0, 2.0], "b": 3.0})
+
+    with pytest.raises(ObservationError, match=r"x\['b'\]: "):
+        mean_std({"a": [[9.0, 9.0]], "b": bad_value})
+
+    for stats in (mean_std.running_stats, mean_std.buffer):
+        assert stats["a"].n == 1
+        assert stats["b"].n == 1
+
+
+@pytest.mark.parametrize("shape", [3, "ab", ((2,), 3), {"a": 2.5}, (2.5,)], ids=str)
+def test_invalid_shape_is_an_error(shape):
     with pytest.raises(ConfigError, match="shape must be a tuple of integers"):
         MeanStdFilter(shape)
 
 
 @pytest.mark.parametrize("clip", [0, -1.0, float("nan")])
-def test_a_clip_that_cuts_everything_is_refused(clip):
+def test_clip_must_be_positive(clip):
     with pytest.raises(ConfigError, match="clip must be a number above 0"):
         MeanStdFilter((2,), clip=clip)
 
 
+@pytest.mark.parametrize("update", [True, False], ids=["update", "no-update"])
 @pytest.mark.parametrize(
-    ("shape", "x", "message"),
+    ("shape", "x", "match"),
     [
-        ((3,), np.zeros(2), r"x: expected shape \(3,\), or a batch .*; found shape \(2,\)"),
-        ((3,), np.zeros((2, 2, 3)), r"found shape \(2, 2, 3\)"),
-        ((), np.zeros((2, 2)), r"x: expected shape \(\)"),
-        ({"a": (2,)}, {"a": np.zeros(3)}, r"x\['a'\]: expected shape \(2,\)"),
-        (
+        pytest.param(
+            (3,),
+            np.zeros(2),
+            r"x: expected shape \(3,\), or a batch .*; found shape \(2,\)",
+            id="length",
+        ),
+        pytest.param((3,), np.zeros((2, 2, 3)), r"found shape \(2, 2, 3\)", id="three-axes"),
+        pytest.param((), np.zeros((2, 2)), r"x: expected shape \(\)", id="two-axes"),
+        pytest.param(
+            {"a": (2,)}, {"a": np.zeros(3)}, r"x\['a'\]: expected shape \(2,\)", id="entry"
+        ),
+        pytest.param(
             {"a": (2,)},
             {"b": np.zeros(2)},
             r"x: expected a dict with the keys \['a'\], found \['b'\]",
+            id="keys",
         ),
-        ({"a": (2,)}, np.zeros(2), r"x: expected a dict .* found ndarray"),
-        (((2,), None), (np.zeros(2),), r"x: expected a tuple of 2 values, found 1 values"),
-        (((2,), None), np.zeros(2), r"x: expected a tuple of 2 values, found ndarray"),
+        pytest.param(
+            {"a": (2,)}, np.zeros(2), r"x: expected a dict .* found ndarray", id="no-dict"
+        ),
+        pytest.param(
+            ((2,), None),
+            (np.zeros(2),),
+            "x: expected a tuple of 2 values, found 1 values",
+            id="shorter-tuple",
+        ),
+        pytest.param(
+            ((2,), None),
+            np.zeros(2),
+            "x: expected a tuple of 2 values, found ndarray",
+            id="no-tuple",
+        ),
     ],
 )
-@pytest.mark.parametrize("update", [True, False])
-def test_another_form_than_the_filters_is_refused(shape, x, message, update):
-    with pytest.raises(ObservationError, match=message):
+def test_observation_of_another_shape_is_an_error(shape, x, match, update):
+    with pytest.raises(ObservationError, match=match):
         MeanStdFilter(shape)(x, update=update)
 
 
 # --- workers --------------------------------------------------------------------------------------
 
 
-def round_of(local, workers, batches):
-    """One round as RLlib's FilterManager does it: flush the workers' buffers into the local filter,
-    send it back.
+def synchronize(local_filter, worker_filters):
+    """Send the workers' buffers to the local filter, and its statistics back, as RLlib's
+    FilterManager does.
     """
-    for worker, batch in zip(workers, batches, strict=True):
-        worker(batch)
-        local.apply_changes(pickle.loads(pickle.dumps(worker.as_serializable())))
-        worker.reset_buffer()
-    for worker in workers:
-        worker.sync(local)
-        worker.reset_buffer()
+    for worker_filter in worker_filters:
+        sent = pickle.loads(pickle.dumps(worker_filter.as_serializable()))
+        local_filter.apply_changes(sent)
+        worker_filter.reset_buffer()
+    for worker_filter in worker_filters:
+        worker_filter.sync(local_filter)
+        worker_filter.reset_buffer()
 
 
-def test_workers_that_share_buffers_know_what_one_would_have_learned():
-    local, workers = MeanStdFilter((3,)), [MeanStdFilter((3,)) for _ in range(3)]
-    seen = []
+def test_synchronized_workers_know_all_observations():
+    local_filter = MeanStdFilter((3,))
+    worker_filters = [MeanStdFilter((3,)), MeanStdFilter((3,)), MeanStdFilter((3,))]
+    observations = np.zeros((0, 3))
+
     for _ in range(4):
-        batches = [RNG.normal(2, 5, (7, 3)) for _ in workers]
-        round_of(local, workers, batches)
-        seen += batches
-        stream = np.concatenate(seen)
-        for f in (local, *workers):
-            assert f.running_stats.n == len(stream)
-            np.testing.assert_allclose(f.running_stats.mean, stream.mean(0), rtol=1e-12)
-            np.testing.assert_allclose(f.running_stats.var, stream.var(0, ddof=1), rtol=1e-12)
-            assert_close(f(stream[0], update=False), normalised(stream[0], stream))
+        for worker_filter in worker_filters:
+            batch = RANDOM.normal(2, 5, (7, 3))
+            worker_filter(batch)
+            observations = np.concatenate([observations, batch])
+        synchronize(local_filter, worker_filters)
+
+        for mean_std in (local_filter, *worker_filters):
+            stats = mean_std.running_stats
+            assert stats.n == len(observations)
+            np.testing.assert_allclose(stats.mean, observations.mean(0), rtol=1e-12)
+            np.testing.assert_allclose(stats.var, observations.var(0, ddof=1), rtol=1e-12)
+            filtered = mean_std(observations[0], update=False)
+            assert_close(filtered, normalize(observations[0], observations))
 
 
-def test_the_buffer_holds_what_came_since_it_was_reset():
-    f = MeanStdFilter({"a": (), "b": None})
-    f({"a": [1.0, 2.0], "b": 0})
-    assert f.buffer["a"].mean == 1.5
-    f.reset_buffer()
-    assert f.buffer["a"].n == 0
-    f({"a": [7.0, 9.0], "b": 0})
-    assert (f.buffer["a"].n, f.buffer["a"].mean, f.running_stats["a"].n) == (2, 8.0, 4)
+def test_buffer_has_the_statistics_since_its_reset():
+    mean_std = MeanStdFilter({"a": (), "b": None})
+    mean_std({"a": [1.0, 2.0], "b": 0})
+    assert mean_std.buffer["a"].mean == 1.5
+
+    mean_std.reset_buffer()
+    assert mean_std.buffer["a"].n == 0
+
+    mean_std({"a": [7.0, 9.0], "b": 0})
+    assert mean_std.buffer["a"].n == 2
+    assert mean_std.buffer["a"].mean == 8.0
+    assert mean_std.running_stats["a"].n == 4
 
 
-@pytest.mark.parametrize("with_buffer", [False, True])
-def test_changes_are_taken_from_the_others_buffer_alone(with_buffer):
-    here, there = MeanStdFilter(()), MeanStdFilter(())
-    here([1.0, 3.0])
-    there([100.0, 200.0])
-    there.reset_buffer()
-    there([5.0, 7.0, 9.0])
-    here.apply_changes(there, with_buffer=with_buffer)
-    assert (here.running_stats.n, here.running_stats.mean) == (5, 5.0)
-    assert (here.buffer.n, here.buffer.mean) == ((3, 7.0) if with_buffer else (2, 2.0))
-    assert (there.running_stats.n, there.buffer.n) == (5, 3)
+@pytest.fixture
+def filter_with_buffer():
+    """A filter that has learned from 100 and 200, with 5, 7 and 9 in its buffer."""
+    mean_std = MeanStdFilter(())
+    mean_std([100.0, 200.0])
+    mean_std.reset_buffer()
+    mean_std([5.0, 7.0, 9.0])
+    return mean_std
 
 
-def test_sync_takes_over_everything_and_shares_nothing():
-    here, there = MeanStdFilter((2,)), MeanStdFilter((2,), demean=False, destd=False, clip=3.0)
-    there(RNG.normal(size=(4, 2)))
-    here.sync(there)
-    assert (here.demean, here.destd, here.clip) == (False, False, 3.0)
-    assert here.buffer.n == 4
+@pytest.mark.parametrize("with_buffer", [False, True], ids=["stats-only", "with-buffer"])
+def test_apply_changes_adds_the_buffer_of_the_other(filter_with_buffer, with_buffer):
+    mean_std = MeanStdFilter(())
+    mean_std([1.0, 3.0])
+
+    mean_std.apply_changes(filter_with_buffer, with_buffer=with_buffer)
+
+    assert mean_std.running_stats.n == 5
+    assert mean_std.running_stats.mean == 5.0  # of 1, 3, 5, 7 and 9
+    assert filter_with_buffer.running_stats.n == 5
+    assert filter_with_buffer.buffer.n == 3
+
+
+def test_apply_changes_keeps_the_own_buffer(filter_with_buffer):
+    mean_std = MeanStdFilter(())
+    mean_std([1.0, 3.0])
+
+    mean_std.apply_changes(filter_with_buffer)
+
+    assert mean_std.buffer.n == 2
+    assert mean_std.buffer.mean == 2.0  # of 1 and 3
+
+
+def test_apply_changes_replaces_the_own_buffer_on_request(filter_with_buffer):
+    mean_std = MeanStdFilter(())
+    mean_std([1.0, 3.0])
+
+    mean_std.apply_changes(filter_with_buffer, with_buffer=True)
+
+    assert mean_std.buffer.n == 3
+    assert mean_std.buffer.mean == 7.0  # of 5, 7 and 9
+
+
+def test_sync_copies_settings_and_statistics():
+    other = MeanStdFilter((2,), demean=False, destd=False, clip=3.0)
+    other(RANDOM.normal(size=(4, 2)))
+    mean_std = MeanStdFilter((2,))
+
+    mean_std.sync(other)
+
+    assert mean_std.demean is False
+    assert mean_std.destd is False
+    assert mean_std.clip == 3.0
+    assert mean_std.buffer.n == 4
     x = np.array([0.3, 50.0])
-    np.testing.assert_array_equal(here(x, update=False), there(x, update=False))
-    here(x)
-    assert (here.running_stats.n, there.running_stats.n, there.buffer.n) == (5, 4, 4)
+    np.testing.assert_array_equal(mean_std(x, update=False), other(x, update=False))
 
 
-@pytest.mark.parametrize("method", ["copy", "as_serializable", "pickle"])
-def test_copies_are_equal_and_independent(method):
-    f = MeanStdFilter(NESTED, clip=2.0)
-    f(sample((5,)))
-    copied = pickle.loads(pickle.dumps(f)) if method == "pickle" else getattr(f, method)()
-    x = sample()
-    found, expected = copied(x, update=False), f(x, update=False)
-    np.testing.assert_array_equal(found["pose"][0], expected["pose"][0])
-    assert repr(copied) == repr(f)
-    copied(x)
-    assert (copied.running_stats["pose"][0].n, f.running_stats["pose"][0].n) == (6, 5)
-    assert (copied.buffer["pose"][0].n, f.buffer["pose"][0].n) == (6, 5)
+def test_synced_filter_learns_independently():
+    other = MeanStdFilter((2,))
+    other(RANDOM.normal(size=(4, 2)))
+    mean_std = MeanStdFilter((2,))
+
+    mean_std.sync(other)
+    mean_std(np.array([0.3, 50.0]))
+
+    assert mean_std.running_stats.n == 5
+    assert other.running_stats.n == 4
+    assert other.buffer.n == 4
+
+
+def pickle_and_unpickle(value):
+    return pickle.loads(pickle.dumps(value))
+
+
+all_copies = pytest.mark.parametrize(
+    "make_copy",
+    [MeanStdFilter.copy, MeanStdFilter.as_serializable, pickle_and_unpickle],
+    ids=["copy", "as_serializable", "pickle"],
+)
+
+
+@all_copies
+def test_copy_filters_alike(make_copy):
+    mean_std = MeanStdFilter(NESTED, clip=2.0)
+    mean_std(sample_nested((5,)))
+
+    copied = make_copy(mean_std)
+
+    obs = sample_nested()
+    filtered = copied(obs, update=False)
+    expected = mean_std(obs, update=False)
+    np.testing.assert_array_equal(filtered["pose"][0], expected["pose"][0])
+    assert repr(copied) == repr(mean_std)
+
+
+@all_copies
+def test_copy_learns_independently(make_copy):
+    mean_std = MeanStdFilter(NESTED, clip=2.0)
+    mean_std(sample_nested((5,)))  # five observations
+
+    copied = make_copy(mean_std)
+    copied(sample_nested())  # one more
+
+    assert copied.running_stats["pose"][0].n == 6
+    assert copied.buffer["pose"][0].n == 6
+    assert mean_std.running_stats["pose"][0].n == 5
+    assert mean_std.buffer["pose"][0].n == 5
 
 
 @pytest.mark.parametrize("method", ["apply_changes", "sync"])
-@pytest.mark.parametrize("other", [(3,), {"a": (2,)}, ((2,),), None])
-def test_filters_of_another_shape_are_not_mixed(method, other):
+@pytest.mark.parametrize("other_shape", [(3,), {"a": (2,)}, ((2,),), None], ids=str)
+def test_filters_of_another_shape_are_not_combined(method, other_shape):
+    mean_std = MeanStdFilter((2,))
+
     with pytest.raises(ObservationError, match="expected a filter with shape"):
-        getattr(MeanStdFilter((2,)), method)(MeanStdFilter(other))
+        getattr(mean_std, method)(MeanStdFilter(other_shape))
 
 
 # --- NoFilter -------------------------------------------------------------------------------------
 
 
-def test_no_filter_hands_on_what_it_is_given():
-    f = NoFilter((3,))
-    for x in (np.arange(3), {"a": 1}, (1, 2)):
-        assert f(x) is x
-        assert f(x, update=False) is x
-    assert f([1, 2]).tolist() == [1, 2]
-    f.apply_changes(f, with_buffer=True)
-    f.sync(f)
-    f.reset_buffer()
-    assert isinstance(f.copy(), NoFilter)
-    assert isinstance(pickle.loads(pickle.dumps(f.as_serializable())), NoFilter)
+@pytest.mark.parametrize("x", [np.arange(3), {"a": 1}, (1, 2)], ids=["array", "dict", "tuple"])
+def test_nofilter_returns_its_input(x):
+    no_filter = NoFilter((3,))
+
+    assert no_filter(x) is x
+    assert no_filter(x, update=False) is x
 
 
-def test_only_the_exported_names_are_found():
-    for name in rlcatalog_filters.__all__:
-        assert getattr(rlcatalog_filters, name).__name__ == name
+def test_nofilter_returns_a_list_as_an_array():
+    assert NoFilter((3,))([1, 2]).tolist() == [1, 2]
+
+
+def test_nofilter_has_the_methods_of_a_filter():
+    no_filter = NoFilter((3,))
+
+    no_filter.apply_changes(no_filter, with_buffer=True)
+    no_filter.sync(no_filter)
+    no_filter.reset_buffer()
+
+    assert isinstance(no_filter.copy(), NoFilter)
+    assert isinstance(pickle_and_unpickle(no_filter.as_serializable()), NoFilter)
+
+
+# --- the package ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", rlcatalog_filters.__all__)
+def test_package_exports_a_name(name):
+    assert getattr(rlcatalog_filters, name).__name__ == name
+
+
+def test_package_has_no_other_names():
     with pytest.raises(AttributeError, match="No rlcatalog_filters attribute Filter"):
         rlcatalog_filters.Filter
