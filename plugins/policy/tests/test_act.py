@@ -114,6 +114,7 @@ def test_step_does_not_change_with_later_observations_or_weights(catalog, framew
     policy.model.set_weights({name: array + 1 for name, array in weights.items()})
     policy.act(obs)
 
+    # The first five entries of a step are its arrays.
     for array, array_before in zip(step[:5], before[:5], strict=True):
         np.testing.assert_array_equal(array, array_before)
 
@@ -159,24 +160,21 @@ BOXES = [
     (spaces.Box(-HUGE, HUGE, (2,), np.float32), {"action_bounds": "affine_all"}),
 ]
 ALL_SPACES = [*((space, {}) for space in DISCRETE_SPACES), *BOXES]
-with_and_without_exploration = pytest.mark.parametrize(
-    "explore", [True, False], ids=["explore", "greedy"]
-)
 
 
 @pytest.mark.grid
 @both_frameworks
-@with_and_without_exploration
 @pytest.mark.parametrize("space", DISCRETE_SPACES, ids=str)
-def test_discrete_action_is_the_raw_action_plus_start(catalog, framework, explore, space):
+def test_discrete_action_is_the_raw_action_plus_start(catalog, framework, space):
     policy = rlcatalog.build(FOUR_NUMBERS, space, SMALL, framework, catalog=catalog)
 
-    step = policy.act(sample_observations(rows=300), explore=explore)
+    for explore in (True, False):
+        step = policy.act(sample_observations(rows=300), explore=explore)
 
-    np.testing.assert_array_equal(step.action, step.raw_action[:, 0] + space.start)
-    assert step.action.dtype == space.dtype
-    for action in step.action:
-        assert space.contains(action)
+        np.testing.assert_array_equal(step.action, step.raw_action[:, 0] + space.start)
+        assert step.action.dtype == space.dtype
+        for action in step.action:
+            assert space.contains(action)
 
 
 def scale_and_clip(raw_action, space, *, scales):
@@ -195,39 +193,40 @@ def scale_and_clip(raw_action, space, *, scales):
 
 @pytest.mark.grid
 @both_frameworks
-@with_and_without_exploration
 @pytest.mark.parametrize(("space", "config"), BOXES, ids=lambda value: str(value)[:30])
-def test_box_action_is_the_raw_action_within_the_bounds(catalog, framework, explore, space, config):
-    policy = rlcatalog.build(FOUR_NUMBERS, space, {**SMALL, **config}, framework, catalog=catalog)
-
-    step = policy.act(sample_observations(rows=300), explore=explore)
-
+def test_box_action_is_the_raw_action_within_the_bounds(catalog, framework, space, config):
+    config = {**SMALL, **config}
+    policy = rlcatalog.build(FOUR_NUMBERS, space, config, framework, catalog=catalog)
     scales = policy.config["action_bounds"] != "clip"
-    expected = scale_and_clip(step.raw_action, space, scales=scales)
     rtol = 2e-3 if space.dtype == np.float16 else 1e-5
-    np.testing.assert_allclose(step.action, expected, rtol=rtol, atol=1e-6)
-    assert step.action.dtype == space.dtype
-    assert step.action.shape == (300, *space.shape)
-    for action in step.action:
-        assert space.contains(np.asarray(action))
+
+    for explore in (True, False):
+        step = policy.act(sample_observations(rows=300), explore=explore)
+
+        expected = scale_and_clip(step.raw_action, space, scales=scales)
+        np.testing.assert_allclose(step.action, expected, rtol=rtol, atol=1e-6)
+        assert step.action.dtype == space.dtype
+        assert step.action.shape == (300, *space.shape)
+        for action in step.action:
+            assert space.contains(np.asarray(action))
 
 
 @pytest.mark.grid
 @both_frameworks
-@with_and_without_exploration
 @pytest.mark.parametrize(("space", "config"), ALL_SPACES, ids=lambda value: str(value)[:30])
-def test_evaluate_of_the_raw_action_returns_the_same_logp(
-    catalog, framework, explore, space, config
-):
-    policy = rlcatalog.build(FOUR_NUMBERS, space, {**SMALL, **config}, framework, catalog=catalog)
+def test_evaluate_of_the_raw_action_returns_the_same_logp(catalog, framework, space, config):
+    config = {**SMALL, **config}
+    policy = rlcatalog.build(FOUR_NUMBERS, space, config, framework, catalog=catalog)
     obs = sample_observations(rows=300)
-    step = policy.act(obs, explore=explore)
 
-    logp = policy.evaluate({"obs": policy.preprocess(obs), "raw_action": step.raw_action}).logp
+    for explore in (True, False):
+        step = policy.act(obs, explore=explore)
+        batch = {"obs": policy.preprocess(obs), "raw_action": step.raw_action}
+        logp = policy.evaluate(batch).logp
+        if framework == "torch":
+            logp = logp.detach()
 
-    if framework == "torch":
-        logp = logp.detach()
-    np.testing.assert_allclose(logp, step.logp, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(logp, step.logp, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.grid

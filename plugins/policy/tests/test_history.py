@@ -492,10 +492,6 @@ def test_view_of_t_counts_the_steps_of_the_episode(shift, after_three_steps, aft
     assert seen["x"].tolist() == [after_three_steps, after_restart]
 
 
-#: A choice and two numbers for each of two episodes.
-RAW_CHOICE_AND_NUMBERS = np.float32([[3, 0.5, 0.25], [1, -0.5, -0.25]])
-
-
 def test_tuple_actions_are_seen_flat_by_default():
     views = make_views(
         CHOICE_AND_NUMBERS,
@@ -503,7 +499,8 @@ def test_tuple_actions_are_seen_flat_by_default():
         single=ViewRequirement("actions", shift=-1),
         several=ViewRequirement("actions", shift=[-1]),
     )
-    history = views.after(views.start(2), obs_at(1), RAW_CHOICE_AND_NUMBERS)
+    actions = np.float32([[3, 0.5, 0.25], [1, -0.5, -0.25]])
+    history = views.after(views.start(2), obs_at(1), actions)
 
     seen = views.see(history, obs_at(2))
 
@@ -518,7 +515,8 @@ def test_tuple_actions_are_seen_as_a_structure_on_request():
         single=ViewRequirement("actions", shift=-1),
         several=ViewRequirement("actions", shift=[-1]),
     )
-    history = views.after(views.start(2), obs_at(1), RAW_CHOICE_AND_NUMBERS)
+    actions = np.float32([[3, 0.5, 0.25], [1, -0.5, -0.25]])
+    history = views.after(views.start(2), obs_at(1), actions)
 
     seen = views.see(history, obs_at(2))
 
@@ -730,11 +728,6 @@ def test_view_ahead_into_a_missing_column_is_an_error(rollout):
     assert "The rollout has actions, obs" in str(caught.value)
 
 
-#: Two steps of one environment.
-ROLLOUT_OF_TUPLE_ACTIONS = np.float32([[[3, 0.5, 0.25]], [[1, -0.5, -0.25]]])
-NOT_ENDED = np.zeros((2, 1), bool)
-
-
 def test_later_tuple_actions_are_seen_flat_by_default():
     views = make_views(
         CHOICE_AND_NUMBERS,
@@ -743,7 +736,11 @@ def test_later_tuple_actions_are_seen_flat_by_default():
         now_and_following=training_view("actions", shift=[0, 1]),
     )
 
-    seen = views.look_ahead({"actions": ROLLOUT_OF_TUPLE_ACTIONS}, NOT_ENDED)
+    # Two steps of one environment.
+    actions = np.float32([[[3, 0.5, 0.25]], [[1, -0.5, -0.25]]])
+    ended = np.array([[False], [False]])
+
+    seen = views.look_ahead({"actions": actions}, ended)
 
     assert seen["following"].tolist() == [[[1, -0.5, -0.25]], [[0, 0, 0]]]
     assert seen["now_and_following"][0].tolist() == [[[3, 0.5, 0.25], [1, -0.5, -0.25]]]
@@ -756,7 +753,11 @@ def test_later_tuple_actions_are_seen_as_a_structure_on_request():
         following=training_view("actions", shift=1),
     )
 
-    seen = views.look_ahead({"actions": ROLLOUT_OF_TUPLE_ACTIONS}, NOT_ENDED)
+    # Two steps of one environment.
+    actions = np.float32([[[3, 0.5, 0.25]], [[1, -0.5, -0.25]]])
+    ended = np.array([[False], [False]])
+
+    seen = views.look_ahead({"actions": actions}, ended)
 
     choices, numbers = seen["following"]
     assert choices.tolist() == [[1], [0]]

@@ -108,7 +108,7 @@ def test_adapt_restores_actions_from_their_raw_form(kind, bounds):
 @pytest.mark.grid
 @pytest.mark.parametrize("bounds", ["clip", "affine"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_raw_actions_of_a_batch_a_list_and_single_actions_are_equal(kind, bounds):
+def test_batches_lists_and_single_actions_have_equal_raw_actions(kind, bounds):
     space, config = KINDS[kind]
     policy = build_policy(space, {"action_bounds": bounds, **config})
     space.seed(3)
@@ -209,7 +209,7 @@ def test_actions_may_be_those_that_gymnasium_iterates():
 
 
 @pytest.mark.parametrize("actions", [[0.5, -0.25], [[0.5, -0.25]]], ids=["action", "batch"])
-def test_one_action_and_a_batch_of_it_have_the_same_raw_action(actions):
+def test_action_and_a_batch_of_it_have_the_same_raw_action(actions):
     assert build_policy(TWO_NUMBERS).raw_action(actions).tolist() == [[0.5, -0.25]]
 
 
@@ -296,7 +296,7 @@ TUPLE = spaces.Tuple([NUMBERS, FROM_5_TO_7])
     ],
     ids=lambda value: str(value)[:40],
 )
-def test_one_action_a_list_and_a_batch_are_distinguished(space, actions, raw):
+def test_single_actions_lists_and_batches_are_distinguished(space, actions, raw):
     raw_action = raw_actions(policy_for(space), actions)
 
     assert isinstance(raw_action, np.ndarray)

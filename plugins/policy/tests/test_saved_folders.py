@@ -135,8 +135,8 @@ def test_save_repairs_a_damaged_file(catalog, saved_folder):
 
 
 @pytest.fixture(params=["weights", "policy.json"])
-def disk_that_fills_up(request, monkeypatch):
-    """Makes the weights, or else the manifest, fail to be written."""
+def fill_disk(request, monkeypatch):
+    """Fills the disk, so that the weights, or else the manifest, cannot be written."""
     real_replace = os.replace
 
     def replace(source, target):
@@ -144,16 +144,16 @@ def disk_that_fills_up(request, monkeypatch):
             raise OSError("disk is full")
         return real_replace(source, target)
 
-    def fill_up():
+    def fill():
         monkeypatch.setattr(os, "replace", replace)
 
-    return fill_up
+    return fill
 
 
-def test_failed_save_leaves_the_earlier_policy(catalog, saved_folder, disk_that_fills_up):
+def test_failed_save_leaves_the_earlier_policy(catalog, saved_folder, fill_disk):
     earlier_policy = load(saved_folder, catalog=catalog)
     earlier_files = list_files(saved_folder)
-    disk_that_fills_up()
+    fill_disk()
 
     with pytest.raises(SavedPolicyError, match="cannot be written: disk is full") as caught:
         build_policy(catalog).save(saved_folder)
@@ -163,10 +163,10 @@ def test_failed_save_leaves_the_earlier_policy(catalog, saved_folder, disk_that_
     assert_same_outputs(load(saved_folder, catalog=catalog), earlier_policy)
 
 
-def test_failed_save_of_the_same_policy_removes_nothing(catalog, saved_folder, disk_that_fills_up):
+def test_failed_save_of_the_same_policy_removes_nothing(catalog, saved_folder, fill_disk):
     policy = load(saved_folder, catalog=catalog)
     files = list_files(saved_folder)
-    disk_that_fills_up()
+    fill_disk()
 
     with pytest.raises(SavedPolicyError, match="cannot be written"):
         # The weights are the same, so that their file has the same name.

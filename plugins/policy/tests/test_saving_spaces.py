@@ -76,9 +76,7 @@ def test_save_warns_of_a_space_that_a_custom_preprocessor_needs(directory, angle
 
 
 @pytest.mark.filterwarnings("ignore::rlcatalog.errors.SavedPolicyWarning")
-def test_load_without_the_space_of_a_custom_preprocessor_is_an_error(
-    directory, angle_policy, catalog_with_turns
-):
+def test_load_needs_the_space_of_a_custom_preprocessor(directory, angle_policy, catalog_with_turns):
     angle_policy.save(directory)
 
     with pytest.raises(SavedPolicyError, match="its observation_space cannot be read"):
