@@ -151,7 +151,11 @@ def inner_model_class():
 def test_inner_model_may_have_another_value_function(inner_model_class):
     config = {**SMALL_LSTM, "custom_model": inner_model_class}
     policy = rlcatalog.build(OBS, THREE, config, "torch")
-    inner_model_class.value_function = lambda self, features: None
+
+    def value_function(self, features):
+        return None
+
+    inner_model_class.value_function = value_function
 
     policy.contract.blame(TypeError("missing"))  # raises nothing: the LSTM computes the values
 
@@ -159,7 +163,11 @@ def test_inner_model_may_have_another_value_function(inner_model_class):
 def test_type_error_names_an_inner_model_with_another_forward(inner_model_class):
     config = {**SMALL_LSTM, "custom_model": inner_model_class}
     policy = rlcatalog.build(OBS, THREE, config, "torch")
-    inner_model_class.forward = lambda self, input_dict: None
+
+    def forward(self, input_dict):
+        return None
+
+    inner_model_class.forward = forward
 
     with pytest.raises(ModelContractError, match=r"^InnerModel\.forward\(\) cannot be called"):
         policy.contract.blame(TypeError("missing"))
@@ -201,7 +209,11 @@ def test_signatures_are_not_checked_after_other_errors():
         pass
 
     policy = rlcatalog.build(OBS, THREE, {**SMALL, "custom_action_dist": OddDist}, "torch")
-    OddDist.sample = lambda self, n: None
+
+    def sample(self, n):
+        return None
+
+    OddDist.sample = sample
 
     policy.contract.blame(ValueError("no TypeError"))  # raises nothing
 

@@ -156,7 +156,7 @@ def test_outputs_have_a_column_for_each_input_of_the_dist(discrete_contract, row
 
 
 @pytest.mark.parametrize(
-    ("outputs", "rows", "expected", "found"),
+    ("outputs", "rows", "expected", "description"),
     [
         pytest.param(torch.zeros(4, 2), 4, "[4, 3]", "shape [4, 2]", id="too-few-columns"),
         pytest.param(torch.zeros(1, 3), None, "[B, 3]", "shape [1, 3]", id="always-one-row"),
@@ -164,14 +164,16 @@ def test_outputs_have_a_column_for_each_input_of_the_dist(discrete_contract, row
         pytest.param("wrong", 4, "[4, 3]", "'wrong'", id="text"),
     ],
 )
-def test_outputs_of_another_shape_are_an_error(discrete_contract, outputs, rows, expected, found):
+def test_outputs_of_another_shape_are_an_error(
+    discrete_contract, outputs, rows, expected, description
+):
     with pytest.raises(ModelContractError) as caught:
         discrete_contract.check_outputs(outputs, rows)
 
     message = str(caught.value)
     assert message.startswith("FullyConnectedNetwork.forward() (model 'fcnet' of rlcatalog-fcnet")
     assert f"outputs of shape {expected}: " in message
-    assert f"; found {found}" in message
+    assert f"; found {description}" in message
     assert (
         "each of the 3 inputs that Categorical"
         " (action_dist 'categorical' of rlcatalog-categorical" in message
@@ -373,7 +375,7 @@ def test_custom_dist_may_draw_choices_from_0_to_2(custom_policy, raw_action):
 
 
 outside_of_three = pytest.mark.parametrize(
-    ("raw_action", "found"),
+    ("raw_action", "description"),
     [
         ([[0], [3]], "3 in row 1"),
         ([[-1], [0]], "-1 in row 0"),
@@ -386,7 +388,7 @@ outside_of_three = pytest.mark.parametrize(
 
 
 @outside_of_three
-def test_choice_outside_of_the_space_is_an_error(custom_policy, raw_action, found):
+def test_choice_outside_of_the_space_is_an_error(custom_policy, raw_action, description):
     with pytest.raises(
         ModelContractError, match="drew an action outside the action space"
     ) as error:
@@ -395,13 +397,13 @@ def test_choice_outside_of_the_space_is_an_error(custom_policy, raw_action, foun
     message = str(error.value)
     assert message.startswith("CustomCategorical drew an action outside the action space: action:")
     assert "expected an integer from 0 to 2 for Discrete" in message
-    assert f", found {found}" in message
+    assert f", found {description}" in message
     assert message.endswith("must return raw actions: choices count from 0.")
 
 
 @outside_of_three
-def test_adapt_rejects_a_choice_outside_of_the_space(custom_policy, raw_action, found):
-    with pytest.raises(ModelContractError, match=f"found {found}"):
+def test_adapt_rejects_a_choice_outside_of_the_space(custom_policy, raw_action, description):
+    with pytest.raises(ModelContractError, match=f"found {description}"):
         custom_policy.adapt(np.array(raw_action))
 
 

@@ -57,12 +57,12 @@ def build_policy_that_draws(framework, action_space, action):
 
 
 actions_outside = pytest.mark.parametrize(
-    ("action_space", "action", "found"),
+    ("action_space", "action", "wrong_number"),
     [
-        pytest.param(Discrete(2), 6, "6", id="discrete"),
-        pytest.param(Discrete(2, start=5), -1, "-1", id="below-0"),
-        pytest.param(MultiDiscrete([3, 2]), [2, 2], "2", id="multi-discrete"),
-        pytest.param(MultiBinary(2), [1, 3], "3", id="multi-binary"),
+        pytest.param(Discrete(2), 6, 6, id="discrete"),
+        pytest.param(Discrete(2, start=5), -1, -1, id="below-0"),
+        pytest.param(MultiDiscrete([3, 2]), [2, 2], 2, id="multi-discrete"),
+        pytest.param(MultiBinary(2), [1, 3], 3, id="multi-binary"),
     ],
 )
 
@@ -70,7 +70,7 @@ actions_outside = pytest.mark.parametrize(
 @pytest.mark.grid
 @both_frameworks
 @actions_outside
-def test_action_outside_of_the_space_is_an_error(framework, action_space, action, found):
+def test_action_outside_of_the_space_is_an_error(framework, action_space, action, wrong_number):
     policy = build_policy_that_draws(framework, action_space, action)
 
     for explore in (True, False):
@@ -80,13 +80,15 @@ def test_action_outside_of_the_space_is_an_error(framework, action_space, action
         message = str(caught.value)
         assert message.startswith("Stubborn drew an action outside the action space: action")
         assert "expected an integer from 0 to 1 for " in message
-        assert f", found {found} in row 0" in message
+        assert f", found {wrong_number} in row 0" in message
 
 
 @pytest.mark.grid
 @both_frameworks
 @actions_outside
-def test_adapt_rejects_an_action_outside_of_the_space(framework, action_space, action, found):
+def test_adapt_rejects_an_action_outside_of_the_space(
+    framework, action_space, action, wrong_number
+):
     policy = build_policy_that_draws(framework, action_space, action)
     raw_action = np.array(action).reshape(1, -1)
 

@@ -347,15 +347,15 @@ def test_config_values_come_back_or_are_rejected(tmp_path, times):
         except SavedPolicyError:
             rejected += 1
             continue
-        given = policy.config["custom_model_config"]
+        saved_options = policy.config["custom_model_config"]
         restored = read_manifest(folder).config["custom_model_config"]
-        if contains_code(given["x"]):
+        if contains_code(saved_options["x"]):
             with_code += 1
             with pytest.raises(ConfigError, match="'x' contained code"):
                 rlcatalog.load(folder, catalog=catalog)
-            loaded = rlcatalog.load(folder, model=given, catalog=catalog)
+            loaded = rlcatalog.load(folder, model=saved_options, catalog=catalog)
             restored = loaded.config["custom_model_config"]
-        assert are_equal(restored, given), (number, config)
+        assert are_equal(restored, saved_options), (number, config)
 
     assert 0 < rejected < times / 2
     # In the first values, none contains a function.

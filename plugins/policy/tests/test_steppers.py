@@ -469,15 +469,15 @@ def test_vector_environment_without_a_mode_is_an_error(policy, envs):
 
 @pytest.mark.parametrize("mode", ["same_step", "next_step"])
 @pytest.mark.parametrize(
-    ("done", "found"),
+    ("done", "description"),
     [
         pytest.param([True], r"shape \(1,\)", id="too-few"),
         pytest.param([[True, False]], r"shape \(1, 2\)", id="too-many-axes"),
         pytest.param(True, "True", id="a-single-value"),
     ],
 )
-def test_done_of_wrong_shape_is_rejected(policy, mode, done, found):
-    with pytest.raises(ModelContractError, match=f"expected 2 booleans, .*, found {found}"):
+def test_done_of_wrong_shape_is_rejected(policy, mode, done, description):
+    with pytest.raises(ModelContractError, match=f"expected 2 booleans, .*, found {description}"):
         policy.stepper(2, mode).step(obs_of(1, 2), done=done)
 
 
