@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import datetime
 from collections import Counter
+from functools import cache
 
 import numpy as np
 import pytest
@@ -381,6 +382,7 @@ MASKED_KINDS = [
 TWO_NUMBERS = spaces.Box(-1, 1, (2,), np.float32)
 
 
+@cache  # building a policy takes longer than most of the tests
 def build_policy(kind, framework="torch"):
     """Build a policy for this kind of action."""
     action_space, config = {**ACTIONS, **DEPENDENT}[kind]
