@@ -56,7 +56,16 @@ assert rlcatalog.__version__
 
 @pytest.mark.parametrize(
     "module",
-    ["numpy", "gymnasium", "importlib_metadata", "msgspec", "pluggy", "typer", "rich", *HEAVY],
+    [
+        "numpy",
+        "gymnasium",
+        "importlib_metadata",
+        "msgspec",
+        "pluggy",
+        "typer",
+        "rich",
+        *sorted(HEAVY),
+    ],
 )
 def test_import_of_the_kernel_does_not_import(module):
     assert module not in modules_of_the_kernel()

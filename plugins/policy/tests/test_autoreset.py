@@ -325,8 +325,9 @@ def test_done_for_three_environments_of_two_is_an_error(walk_policy, mode):
         stepper.step(np.zeros((2, 2), np.float32), done=np.zeros(3, bool))
 
 
-def test_observations_for_three_environments_of_two_are_an_error(walk_policy):
-    stepper = walk_policy.stepper(2, "next_step")
+@pytest.mark.parametrize("mode", ["same_step", "next_step", "disabled"])
+def test_observations_for_three_environments_of_two_are_an_error(walk_policy, mode):
+    stepper = walk_policy.stepper(2, mode)
 
     with pytest.raises(ModelContractError, match="observations of 2 environments, found 3"):
         stepper.step(np.zeros((3, 2), np.float32))

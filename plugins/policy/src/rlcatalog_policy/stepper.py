@@ -123,7 +123,8 @@ class Stepper:
             explore: Whether to sample instead of taking the most likely action.
 
         Raises:
-            ModelContractError: `done` does not have exactly one value for each environment.
+            ModelContractError: There is not exactly one observation, or one value of `done`, for each
+                environment.
         """
         ended = self._ended(done)
         begun = self._over if self.autoreset == "next_step" else ended
@@ -136,6 +137,7 @@ class Stepper:
             step = self.policy.act(
                 obs, self.state, prev_reward=prev_reward, mask=mask, explore=explore
             )
+            self._check_number(len(step.raw_action))
         self.state = step.state
         return step
 
@@ -143,10 +145,7 @@ class Stepper:
         """Act. Idle rows act on their previous observation, whose mask allows an action."""
         policy = self.policy
         encoded = policy.preprocess(obs)
-        if len(encoded) != self.n:
-            raise ModelContractError(
-                f"obs: expected the observations of {self.n} environments, found {len(encoded)}."
-            )
+        self._check_number(len(encoded))
         if mask is NOT_GIVEN:
             mask = policy.action_mask(obs, idle=idle)
         elif mask is not None:
@@ -168,6 +167,12 @@ class Stepper:
         reward = None if prev_reward is None else np.asarray(prev_reward)[idle]
         value[idle] = policy.values(last, state, prev_reward=reward)
         return step._replace(value=value)
+
+    def _check_number(self, observations: int) -> None:
+        if observations != self.n:
+            raise ModelContractError(
+                f"obs: expected the observations of {self.n} environments, found {observations}."
+            )
 
     def _ended(self, done: Any) -> Array:
         if done is None:
