@@ -123,8 +123,8 @@ class Stepper:
             explore: Whether to sample instead of taking the most likely action.
 
         Raises:
-            ModelContractError: There is not exactly one observation, or one value of `done`, for each
-                environment.
+            ModelContractError: The number of observations, or of values of `done`, is not that of the
+                environments.
         """
         ended = self._ended(done)
         begun = self._over if self.autoreset == "next_step" else ended
