@@ -1,8 +1,13 @@
-"""Runs of `rlcatalog train --engine sb3` are kept while they train, end politely, and go on."""
+"""Runs of `rlcatalog train --engine sb3`: checkpoints, interruptions and resuming."""
 
 import json
 import os
+import pickle
+import shlex
+import shutil
 import signal
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
@@ -12,6 +17,7 @@ pytest.importorskip("stable_baselines3", reason="Stable-Baselines3 is not instal
 
 import stable_baselines3
 import torch
+from stable_baselines3.common.buffers import DictReplayBuffer
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.logger import Logger
 from typer.testing import CliRunner
@@ -29,369 +35,579 @@ from rlcatalog_runs import Interrupted, Interrupts, RunPlan, Session
 from rlcatalog_runs.checkpoints import checkpoint_steps, checkpoints_of
 from rlcatalog_runs.records import read_record
 from rlcatalog_sb3.algorithms import make
-from rlcatalog_sb3.checkpoints import CheckpointCallback, restore
+from rlcatalog_sb3.checkpoints import CheckpointCallback, _fill_up, _save_buffer, restore
 from rlcatalog_sb3.engine import SB3Options
 from rlcatalog_sb3.flat_spaces import for_sb3
 
 pytestmark = pytest.mark.usefixtures("blank_curves")
+
 SMALL = {"fcnet_hiddens": [8]}
-SETTINGS = {
-    "PPO": ["--envs", "2", "--set", "n_steps=32", "--set", "batch_size=32", "--set", "n_epochs=1"],
-    "DQN": ["--set", "learning_starts=20", "--set", "buffer_size=100000"],
-}
 
 
-def run(*arguments):
+def run_command(line):
+    """Run `rlcatalog LINE`, and return its exit code and output; errors are raised."""
+    arguments = shlex.split(line)
     return CliRunner().invoke(make_app(arguments), arguments, catch_exceptions=False)
 
 
-def train(folder, algo, steps, *more):
-    return [
-        "train",
-        "CartPole-v1",
-        "-e",
-        "sb3",
-        "--algo",
-        algo,
-        "-n",
-        str(steps),
-        "--out",
-        str(folder),
-        "--model",
-        "fcnet_hiddens=[8]",
-        *SETTINGS[algo],
-        *more,
-    ]
+def train_cartpole(algo, *, steps, out, envs=2, options=""):
+    """Train with the command line: PPO in rollouts of 32 steps, or DQN."""
+    settings = "--set learning_starts=20 --set buffer_size=100000"
+    if algo == "PPO":
+        settings = f"--envs {envs} --set n_steps=32 --set batch_size=32 --set n_epochs=1"
+    return run_command(
+        f"train CartPole-v1 --engine sb3 --algo {algo} --steps {steps} --out {out}"
+        f" --model fcnet_hiddens=[8] {settings} {options}"
+    )
 
 
-def rows(folder):
-    return [
-        json.loads(line)
-        for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-    ]
+def resume(folder, options=""):
+    return run_command(f"train --engine sb3 --resume {folder} {options}")
 
 
-@pytest.mark.parametrize(
-    ("algo", "number"),
-    [("PPO", signal.SIGINT), pytest.param("DQN", signal.SIGTERM, marks=pytest.mark.attack)],
+def read_metrics(folder):
+    lines = (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def read_steps(folder):
+    """Return the number of environment steps in each row of the metrics."""
+    return [int(row["time/total_timesteps"]) for row in read_metrics(folder)]
+
+
+def steps_of_checkpoints(folder):
+    return [checkpoint_steps(path) for path in checkpoints_of(folder)]
+
+
+def assert_equal_weights(folder, other):
+    """Compare the weights of the policies that two runs saved."""
+    weights = rlcatalog.load(folder / "policy").model.get_weights()
+    expected = rlcatalog.load(other / "policy").model.get_weights()
+    for name, array in weights.items():
+        np.testing.assert_array_equal(array, expected[name])
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """The folder of a run of PPO that has finished its 64 steps; not to be written to."""
+    folder = tmp_path_factory.mktemp("finished")
+    train_cartpole("PPO", steps=64, out=folder)
+    return folder
+
+
+# --- interrupted runs -----------------------------------------------------------------------------
+
+
+class InterruptedRun(NamedTuple):
+    folder: Path
+    algo: str
+    signal: signal.Signals
+    result: Any  # exit code and output of the command
+
+    @property
+    def saved_steps(self):
+        return steps_of_checkpoints(self.folder)[-1]
+
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(("PPO", signal.SIGINT), id="PPO"),
+        pytest.param(("DQN", signal.SIGTERM), id="DQN", marks=pytest.mark.attack),
+    ],
 )
-def test_a_run_that_is_asked_to_end_is_kept_and_goes_on(algo, number, tmp_path, monkeypatch):
-    algorithm = getattr(stable_baselines3, algo)
-    update, asked = algorithm.train, []
+def interrupted(request, tmp_path_factory):
+    """A run that got a signal at its first update after 150 steps; not to be written to."""
+    algo, number = request.param
+    algorithm_class = getattr(stable_baselines3, algo)
+    update = algorithm_class.train
+    is_sent = False
 
-    def ask(self, *args, **kwargs):
-        if self.num_timesteps > 150 and not asked:
-            asked.append(self)
+    def update_and_interrupt(self, *args, **kwargs):
+        nonlocal is_sent
+        if self.num_timesteps > 150 and not is_sent:
+            is_sent = True
             os.kill(os.getpid(), number)
         update(self, *args, **kwargs)
 
-    with monkeypatch.context() as patched:
-        patched.setattr(algorithm, "train", ask)
-        ended = run(*train(tmp_path, algo, 10_000_000, "--checkpoint-every", "64"))
-    said = ended.output
-    assert ended.exit_code == 128 + number, said
-    assert f"Interrupted by {number.name}. The run up to step" in said
-    assert f"rlcatalog train --resume {tmp_path} --engine sb3" in said
-    assert read_record(tmp_path)["status"] == "interrupted"
-    kept = checkpoint_steps(checkpoints_of(tmp_path)[-1])
-    assert f"step {kept:,} is saved" in said
-    assert len(checkpoints_of(tmp_path)) == 2
-    policy = rlcatalog.load(tmp_path / "policy")
-    first = rows(tmp_path)
+    folder = tmp_path_factory.mktemp("interrupted")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(algorithm_class, "train", update_and_interrupt)
+        result = train_cartpole(algo, steps=10_000_000, out=folder, options="--checkpoint-every 64")
+    return InterruptedRun(folder, algo, number, result)
 
-    said = run("train", "-e", "sb3", "--resume", str(tmp_path), "--steps", str(kept + 200)).output
-    assert (
-        f"resuming after {kept:,} steps; Stable-Baselines3 restores neither environments nor random"
-        in said
+
+class ResumedRun(NamedTuple):
+    folder: Path
+    before: InterruptedRun
+    result: Any  # exit code and output of the command
+
+
+@pytest.fixture(scope="module")
+def resumed(interrupted, tmp_path_factory):
+    """A copy of the interrupted run, resumed for 200 more steps; not to be written to."""
+    folder = tmp_path_factory.mktemp("resumed") / "run"
+    shutil.copytree(interrupted.folder, folder)
+    result = resume(folder, f"--steps {interrupted.saved_steps + 200}")
+    return ResumedRun(folder, interrupted, result)
+
+
+def test_interrupted_run_exits_with_its_signal(interrupted):
+    assert interrupted.result.exit_code == 128 + interrupted.signal
+    assert read_record(interrupted.folder)["status"] == "interrupted"
+
+
+def test_interrupted_run_says_how_to_resume_it(interrupted):
+    output = interrupted.result.output
+
+    assert f"Interrupted by {interrupted.signal.name}. The run up to step" in output
+    assert f"step {interrupted.saved_steps:,} is saved" in output
+    assert f"rlcatalog train --resume {interrupted.folder} --engine sb3" in output
+
+
+def test_interrupted_run_keeps_its_last_two_checkpoints(interrupted):
+    assert len(checkpoints_of(interrupted.folder)) == 2
+
+
+def test_resumed_run_says_what_is_not_restored(resumed):
+    expected = (
+        f"resuming after {resumed.before.saved_steps:,} steps; Stable-Baselines3 restores neither"
+        " environments nor random"
     )
-    assert checkpoint_steps(checkpoints_of(tmp_path)[-1]) >= kept + 200
-    steps = [int(row["time/total_timesteps"]) for row in rows(tmp_path)]
+    assert expected in resumed.result.output
+
+
+def test_resumed_run_reaches_its_steps(resumed):
+    assert steps_of_checkpoints(resumed.folder)[-1] >= resumed.before.saved_steps + 200
+
+
+def test_resumed_run_appends_to_the_metrics(resumed):
+    steps_before = read_steps(resumed.before.folder)
+
+    steps = read_steps(resumed.folder)
+
+    assert steps[: len(steps_before)] == steps_before
     assert steps == sorted(set(steps))
-    assert steps[-1] > kept
-    as_before = [row["time/total_timesteps"] for row in first]
-    assert [row["time/total_timesteps"] for row in rows(tmp_path)][: len(first)] == as_before
-    # A first row has no updates.
-    updates = [int(row["train/n_updates"]) for row in rows(tmp_path) if row.get("train/n_updates")]
+    assert steps[-1] > resumed.before.saved_steps
+
+
+def test_resumed_run_goes_on_counting_updates(resumed):
+    # The first row of a run has no updates yet.
+    rows_before = read_metrics(resumed.before.folder)
+    updates_before = [int(row.get("train/n_updates") or 0) for row in rows_before]
+
+    rows = read_metrics(resumed.folder)
+    updates = [int(row["train/n_updates"]) for row in rows if row.get("train/n_updates")]
+
     assert updates == sorted(updates)
-    assert updates[-1] > max(int(row.get("train/n_updates") or 0) for row in first)
-    obs = np.full((1, 4), 0.1, np.float32)
-    trained = rlcatalog.load(tmp_path / "policy")
-    if algo == "PPO":  # a policy of DQN gives no values
-        assert not np.array_equal(trained.values(obs), policy.values(obs))
-    assert "mean return" in run("evaluate", str(tmp_path), "--episodes", "2").output
-    record = read_record(tmp_path)
-    assert (record["status"], len(record["resumed"])) == ("finished", 1)
-    assert json.loads((tmp_path / "config.json").read_text())["env"] == "CartPole-v1"
+    assert updates[-1] > max(updates_before)
 
 
-def algorithm_in(folder, name, environment="CartPole-v1", envs=2, interrupts=None, **settings):
-    """Return an algorithm, and the callback that keeps it."""
-    env = make_vec_env(lambda: for_sb3(environment, SMALL), n_envs=envs, seed=0)
+def test_resumed_run_changes_every_weight(resumed):
+    before = rlcatalog.load(resumed.before.folder / "policy").model.get_weights()
+    after = rlcatalog.load(resumed.folder / "policy").model.get_weights()
+
+    for name, array in after.items():
+        if resumed.before.algo == "DQN" and name.startswith("outputs.value"):
+            continue  # DQN has no critic
+        assert not np.array_equal(array, before[name]), name
+
+
+def test_resumed_run_can_be_evaluated(resumed):
+    result = run_command(f"evaluate {resumed.folder} --episodes 2")
+
+    assert "mean return" in result.output
+
+
+def test_resumed_run_is_recorded_as_resumed_once(resumed):
+    record = read_record(resumed.folder)
+    config = json.loads((resumed.folder / "config.json").read_text())
+
+    assert record["status"] == "finished"
+    assert len(record["resumed"]) == 1
+    assert config["env"] == "CartPole-v1"
+
+
+@pytest.mark.parametrize("algo", ["PPO", "DQN"])
+def test_run_killed_after_its_last_step_is_finished_by_resuming(algo, tmp_path):
+    train_cartpole(algo, steps=64, out=tmp_path)
+    weights_before = rlcatalog.load(tmp_path / "policy").model.get_weights()
+    rows_before = read_metrics(tmp_path)
+    # A killed run leaves a record that says that it is still running.
+    record = {**read_record(tmp_path), "status": "running", "ended": None}
+    (tmp_path / "run.json").write_text(json.dumps(record))
+
+    assert resume(tmp_path).exit_code == 0
+
+    assert read_record(tmp_path)["status"] == "finished"
+    assert read_metrics(tmp_path) == rows_before
+    weights = rlcatalog.load(tmp_path / "policy").model.get_weights()
+    for name, array in weights.items():
+        np.testing.assert_array_equal(array, weights_before[name])
+    with pytest.raises(ConfigError, match="its 64 steps are done"):
+        resume(tmp_path)
+
+
+# --- checkpoints ----------------------------------------------------------------------------------
+
+
+def make_algorithm(name, folder, *, interrupts=None, **settings):
+    """Return an algorithm for two CartPoles, and the callback that saves its run in a folder."""
+    env = make_vec_env(lambda: for_sb3("CartPole-v1", SMALL), n_envs=2, seed=0)
     algorithm = make(name, env, SMALL, device="cpu", seed=0, **settings)
     algorithm.set_logger(Logger(None, []))
-    plan = RunPlan(environment, SB3Options(engine="sb3"), name)
-    return algorithm, CheckpointCallback(
-        Session(plan, folder, interrupts or Interrupts(), [], print)
+    plan = RunPlan("CartPole-v1", SB3Options(engine="sb3"), name)
+    session = Session(plan, folder, interrupts or Interrupts(), [], print)
+    return algorithm, CheckpointCallback(session)
+
+
+class RestoredDQN(NamedTuple):
+    saved: Any
+    restored: Any
+    checkpoint: Path
+
+
+def save_and_restore_dqn(folder, *, buffer_size):
+    """Train DQN for 40 steps, 20 in each of two environments; save it and restore it."""
+    saved, callback = make_algorithm(
+        "DQN", folder, learning_starts=4, buffer_size=buffer_size, train_freq=1
     )
-
-
-def tensors(state):
-    return [value for _, value in sorted(state.items())]
-
-
-@pytest.mark.parametrize("size", [16, 1000], ids=["full", "not full"])
-def test_a_checkpoint_holds_weights_optimiser_and_replay_buffer(size, tmp_path):
-    algorithm, keeping = algorithm_in(
-        tmp_path, "DQN", learning_starts=4, buffer_size=size, train_freq=1
-    )
-    algorithm.learn(40, keeping)
-    keeping.save()
-    (_, last) = checkpoints_of(tmp_path)
+    saved.learn(40, callback)
+    callback.save()
+    checkpoint = checkpoints_of(folder)[-1]
     env = make_vec_env(lambda: for_sb3("CartPole-v1", SMALL), n_envs=2, seed=0)
-    found = restore("DQN", last, env, device="cpu", seed=5)
-    assert (found.num_timesteps, found._n_updates) == (40, algorithm._n_updates)
-    assert found._n_updates > 10
-    for ours, theirs in zip(
-        tensors(found.policy.state_dict()), tensors(algorithm.policy.state_dict()), strict=True
-    ):
-        assert torch.equal(ours, theirs)
-    moments, expected = (one.policy.optimizer.state_dict()["state"] for one in (found, algorithm))
-    assert all(torch.equal(moments[key]["exp_avg"], expected[key]["exp_avg"]) for key in expected)
-    ours, theirs = found.replay_buffer, algorithm.replay_buffer
-    assert (ours.pos, ours.full, ours.buffer_size) == (theirs.pos, theirs.full, theirs.buffer_size)
-    assert theirs.full == (size == 16)
+    restored = restore("DQN", checkpoint, env, device="cpu", seed=5)
+    return RestoredDQN(saved, restored, checkpoint)
+
+
+@pytest.fixture(
+    scope="module",
+    # The size counts both environments: after 20 steps, 8 rows are full and 500 are not.
+    params=[pytest.param(16, id="full buffer"), pytest.param(1000, id="partly filled buffer")],
+)
+def dqn(request, tmp_path_factory):
+    """DQN and the same algorithm restored from its checkpoint; not to be trained."""
+    return save_and_restore_dqn(tmp_path_factory.mktemp("dqn"), buffer_size=request.param)
+
+
+def test_run_has_checkpoints_of_its_start_and_its_end(tmp_path):
+    save_and_restore_dqn(tmp_path, buffer_size=16)
+
+    assert steps_of_checkpoints(tmp_path) == [0, 40]
+
+
+def test_checkpoint_restores_counters(dqn):
+    assert dqn.restored.num_timesteps == 40
+    assert dqn.restored._n_updates == dqn.saved._n_updates
+    assert dqn.restored._n_updates > 10
+
+
+def test_checkpoint_restores_weights(dqn):
+    weights = dqn.restored.policy.state_dict()
+    expected = dqn.saved.policy.state_dict()
+
+    assert weights.keys() == expected.keys()
+    for name, tensor in weights.items():
+        assert torch.equal(tensor, expected[name])
+
+
+def test_checkpoint_restores_moments_of_the_optimiser(dqn):
+    state = dqn.restored.policy.optimizer.state_dict()["state"]
+    expected = dqn.saved.policy.optimizer.state_dict()["state"]
+
+    assert expected
+    for key in expected:
+        assert torch.equal(state[key]["exp_avg"], expected[key]["exp_avg"])
+
+
+def test_checkpoint_restores_replay_buffer(dqn):
+    buffer = dqn.restored.replay_buffer
+    expected = dqn.saved.replay_buffer
+
+    assert buffer.pos == expected.pos
+    assert buffer.buffer_size == expected.buffer_size
+    assert buffer.full == expected.full
+    assert buffer.full == (buffer.buffer_size == 8)  # 16 // 2 environments
     for name in ("observations", "next_observations", "actions", "rewards", "dones", "timeouts"):
-        np.testing.assert_array_equal(getattr(ours, name), getattr(theirs, name))
-    if not theirs.full:  # what is empty takes no room
-        assert (last / "replay_buffer.pkl").stat().st_size < ours.observations.nbytes
-    found.learn(20, reset_num_timesteps=False)
-    assert found.num_timesteps == 60
+        np.testing.assert_array_equal(getattr(buffer, name), getattr(expected, name))
 
 
-class Masked(gym.Env):
-    """Observations of two parts; a step may fail."""
+def test_checkpoint_omits_empty_rows_of_the_replay_buffer(tmp_path):
+    dqn = save_and_restore_dqn(tmp_path, buffer_size=1000)
+
+    size_of_file = (dqn.checkpoint / "replay_buffer.pkl").stat().st_size
+    assert size_of_file < dqn.restored.replay_buffer.observations.nbytes
+
+
+@pytest.mark.parametrize("buffer_size", [16, 1000], ids=["full", "partly filled"])
+def test_restored_algorithm_trains_on(buffer_size, tmp_path):
+    dqn = save_and_restore_dqn(tmp_path, buffer_size=buffer_size)
+
+    dqn.restored.learn(20, reset_num_timesteps=False)
+
+    assert dqn.restored.num_timesteps == 60
+
+
+class FailingRobot(gym.Env):
+    """Observations with an action mask; `step` raises an error at its call number `fails_at`."""
 
     observation_space = gym.spaces.Dict(
         {"seen": gym.spaces.Box(-1, 1, (2,)), "action_mask": gym.spaces.Box(0, 1, (3,), np.int8)}
     )
     action_space = gym.spaces.Discrete(3)
-    fails_after = None
+    fails_at = None
 
     def __init__(self):
-        self.taken = 0
+        self.steps = 0
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
-        return self._look(), {}
+        return self._observe(), {}
 
     def step(self, action):
-        self.taken += 1
-        if self.taken == Masked.fails_after:
+        self.steps += 1
+        if self.steps == FailingRobot.fails_at:
             raise RuntimeError("the robot fell over")
-        return self._look(), 1.0, False, self.taken % 7 == 0, {}
+        return self._observe(), 1.0, False, self.steps % 7 == 0, {}
 
-    def _look(self):
-        return {
-            "seen": self.np_random.uniform(-1, 1, 2).astype(np.float32),
-            "action_mask": np.ones(3, np.int8),
-        }
+    def _observe(self):
+        seen = self.np_random.uniform(-1, 1, 2).astype(np.float32)
+        return {"seen": seen, "action_mask": np.ones(3, np.int8)}
 
 
 @pytest.fixture
-def masked():
-    gym.register("Masked-v0", Masked)
-    yield "Masked-v0"
-    Masked.fails_after = None
-    del gym.registry["Masked-v0"]
+def robot_id():
+    """The id under which `FailingRobot` is registered."""
+    gym.register("FailingRobot-v0", FailingRobot)
+    yield "FailingRobot-v0"
+    FailingRobot.fails_at = None
+    del gym.registry["FailingRobot-v0"]
 
 
-def test_a_replay_buffer_of_several_parts_comes_back(masked, tmp_path):
-    env = make_vec_env(lambda: for_sb3(Masked(), SMALL), n_envs=1, seed=0)
+def test_masked_environment_has_dict_observations():
+    env = make_vec_env(lambda: for_sb3(FailingRobot(), SMALL), n_envs=1, seed=0)
+
     algorithm = make("MaskablePPO", env, SMALL, device="cpu", n_steps=8, batch_size=8)
+
     assert isinstance(algorithm.observation_space, gym.spaces.Dict)
-    from stable_baselines3 import DQN
-    from stable_baselines3.common.buffers import DictReplayBuffer
 
-    from rlcatalog_sb3.checkpoints import _fill_up, _save_buffer
 
-    plain = gym.wrappers.TransformObservation(Masked(), lambda obs: obs, Masked.observation_space)
-    dqn = DQN("MultiInputPolicy", plain, buffer_size=50, learning_starts=1, device="cpu").learn(20)
-    assert isinstance(dqn.replay_buffer, DictReplayBuffer)
-    before = dqn.replay_buffer
+# No run trains DQN on Dict observations, so this test calls the functions of checkpoints.
+def test_replay_buffer_of_dict_observations_is_restored(tmp_path):
+    dqn = stable_baselines3.DQN(
+        "MultiInputPolicy", FailingRobot(), buffer_size=50, learning_starts=1, device="cpu"
+    ).learn(20)
+    buffer = dqn.replay_buffer
+    assert isinstance(buffer, DictReplayBuffer)
+
     _save_buffer(dqn, tmp_path / "buffer.pkl")
-    assert dqn.replay_buffer is before
+    assert dqn.replay_buffer is buffer
     dqn.load_replay_buffer(tmp_path / "buffer.pkl")
-    assert len(dqn.replay_buffer.rewards) == 21
+    assert len(dqn.replay_buffer.rewards) == 21  # 20 steps, and the next observation
     _fill_up(dqn.replay_buffer)
-    for key, column in before.observations.items():
+
+    for key, column in buffer.observations.items():
         np.testing.assert_array_equal(dqn.replay_buffer.observations[key], column)
-    np.testing.assert_array_equal(dqn.replay_buffer.rewards, before.rewards)
+    np.testing.assert_array_equal(dqn.replay_buffer.rewards, buffer.rewards)
 
 
-def test_an_error_of_the_environment_leaves_the_run_as_it_was_before_the_rollout(masked, tmp_path):
-    Masked.fails_after = 20
-    arguments = [
-        "train",
-        masked,
-        "-e",
-        "sb3",
-        "--algo",
-        "MaskablePPO",
-        "-n",
-        "64",
-        "--out",
-        str(tmp_path),
-        "--model",
-        "fcnet_hiddens=[8]",
-        "--set",
-        "n_steps=8",
-        "--set",
-        "batch_size=8",
-    ]
-    with pytest.raises(RuntimeError, match="fell over"):
-        run(*arguments)
-    assert read_record(tmp_path)["status"] == "failed"
-    # The third rollout of eight was not whole.
-    assert checkpoint_steps(checkpoints_of(tmp_path)[-1]) == 16
-    Masked.fails_after = None
-    run("train", "-e", "sb3", "--resume", str(tmp_path))
-    assert [int(row["time/total_timesteps"]) for row in rows(tmp_path)] == [
-        8,
-        16,
-        24,
-        32,
-        40,
-        48,
-        56,
-        64,
-    ]
-
-
-def test_off_policy_a_step_that_was_not_stored_is_not_counted(tmp_path):
-    interrupts = Interrupts()
-    algorithm, keeping = algorithm_in(
-        tmp_path, "DQN", interrupts=interrupts, learning_starts=4, train_freq=8, buffer_size=100
+def test_failing_environment_leaves_the_last_whole_rollout(robot_id, tmp_path):
+    FailingRobot.fails_at = 20
+    line = (
+        f"train {robot_id} --engine sb3 --algo MaskablePPO --steps 64 --out {tmp_path}"
+        " --model fcnet_hiddens=[8] --set n_steps=8 --set batch_size=8"
     )
 
-    step, taken = algorithm.env.step, []
+    with pytest.raises(RuntimeError, match="the robot fell over"):
+        run_command(line)
 
-    def ask(actions):
-        taken.append(actions)
-        if len(taken) == 11:
+    assert read_record(tmp_path)["status"] == "failed"
+    assert steps_of_checkpoints(tmp_path)[-1] == 16  # two rollouts of 8 steps
+
+    FailingRobot.fails_at = None
+    resume(tmp_path)
+
+    assert read_steps(tmp_path) == [8, 16, 24, 32, 40, 48, 56, 64]
+
+
+def test_interrupted_dqn_counts_only_stored_steps(tmp_path):
+    interrupts = Interrupts()
+    algorithm, callback = make_algorithm(
+        "DQN", tmp_path, interrupts=interrupts, learning_starts=4, train_freq=8, buffer_size=100
+    )
+    env_step = algorithm.env.step
+    calls = 0
+
+    def step_and_interrupt(actions):
+        nonlocal calls
+        calls += 1
+        if calls == 11:
             interrupts.pending = signal.SIGTERM
-        return step(actions)
+        return env_step(actions)
 
-    algorithm.env.step = ask
+    algorithm.env.step = step_and_interrupt
     with pytest.raises(Interrupted):
-        algorithm.learn(1000, keeping)
-    keeping.save_early()
-    assert algorithm.num_timesteps == 20  # ten steps of two environments
+        algorithm.learn(1000, callback)
+    callback.save_early()
+
     assert algorithm.replay_buffer.pos == 10
-    assert checkpoint_steps(checkpoints_of(tmp_path)[-1]) == 20
+    assert algorithm.num_timesteps == 20  # ten steps of two environments
+    assert steps_of_checkpoints(tmp_path)[-1] == 20
 
 
-def test_weights_that_are_no_numbers_replace_no_policy(tmp_path):
-    algorithm, keeping = algorithm_in(tmp_path, "PPO", n_steps=8, batch_size=8, n_epochs=1)
-    algorithm.learn(16, keeping)
-    obs = np.full((1, 4), 0.1, np.float32)
-    before = rlcatalog.load(tmp_path / "policy").values(obs)
+def train_ppo_and_break_its_weights(folder):
+    """Train PPO for one rollout of 16 steps, then set weights to NaN; return its callback."""
+    algorithm, callback = make_algorithm("PPO", folder, n_steps=8, batch_size=8, n_epochs=1)
+    algorithm.learn(16, callback)
     with torch.no_grad():
         next(algorithm.policy.parameters()).fill_(float("nan"))
-    with pytest.raises(
-        NonFiniteError, match=r"after 16 steps, PPO has NaN or infinite weights.*after 0 steps"
-    ):
-        keeping.save()
-    keeping.save_early()  # says nothing: there is an error already
-    np.testing.assert_array_equal(rlcatalog.load(tmp_path / "policy").values(obs), before)
+    return callback
 
 
-def test_from_an_earlier_checkpoint_what_came_later_is_taken_back(tmp_path):
-    run(*train(tmp_path, "PPO", 256, "--checkpoint-every", "64", "--keep-checkpoints", "4"))
-    kept = [checkpoint_steps(path) for path in checkpoints_of(tmp_path)]
-    assert kept == [64, 128, 192, 256]
-    with (tmp_path / "metrics.jsonl").open("a") as file:
-        file.write('{"timesteps_total": 1')  # killed while it wrote
-    run(
-        "train",
-        "-e",
-        "sb3",
-        "--resume",
-        str(tmp_path / "checkpoints/step-000000128"),
-        "--steps",
-        "192",
-        "--checkpoint-every",
-        "0",
-        "--keep-checkpoints",
-        "9",
+def test_saving_nan_weights_is_an_error(tmp_path):
+    callback = train_ppo_and_break_its_weights(tmp_path)
+
+    with pytest.raises(NonFiniteError, match=r"after 16 steps, PPO has NaN") as caught:
+        callback.save()
+
+    assert "infinite weights" in str(caught.value)
+    assert "The policy after 0 steps" in str(caught.value)
+
+
+def test_nan_weights_do_not_replace_the_saved_policy(tmp_path):
+    callback = train_ppo_and_break_its_weights(tmp_path)
+    obs = np.full((1, 4), 0.1, np.float32)
+    values_before = rlcatalog.load(tmp_path / "policy").values(obs)
+
+    with pytest.raises(NonFiniteError):
+        callback.save()
+    callback.save_early()  # raises nothing, because a run that ends early has an error already
+
+    np.testing.assert_array_equal(rlcatalog.load(tmp_path / "policy").values(obs), values_before)
+
+
+# --- resuming -------------------------------------------------------------------------------------
+
+
+def test_resuming_an_earlier_checkpoint_discards_later_steps(tmp_path):
+    train_cartpole(
+        "PPO", steps=256, out=tmp_path, options="--checkpoint-every 64 --keep-checkpoints 4"
     )
-    assert [checkpoint_steps(path) for path in checkpoints_of(tmp_path)] == [64, 128, 192]
-    assert [int(row["time/total_timesteps"]) for row in rows(tmp_path)] == [64, 128, 192]
+    assert steps_of_checkpoints(tmp_path) == [64, 128, 192, 256]
+
+    resume(
+        tmp_path / "checkpoints/step-000000128",
+        "--steps 192 --checkpoint-every 0 --keep-checkpoints 9",
+    )
+
+    assert steps_of_checkpoints(tmp_path) == [64, 128, 192]
+    assert read_steps(tmp_path) == [64, 128, 192]
+
+
+def test_resuming_drops_an_unfinished_line_of_the_metrics(tmp_path):
+    train_cartpole("PPO", steps=64, out=tmp_path)
+    with (tmp_path / "metrics.jsonl").open("a") as file:
+        file.write('{"timesteps_total": 1')  # the process was killed while it wrote
+
+    resume(tmp_path, "--steps 128")
+
+    assert read_steps(tmp_path) == [64, 128]
+
+
+def test_training_into_a_folder_with_checkpoints_is_an_error(finished):
     with pytest.raises(RunFolderError, match="checkpoints"):
-        run(*train(tmp_path, "PPO", 64))
-    (tmp_path / "checkpoints/mine").write_text("kept")
-    run(*train(tmp_path, "PPO", 64, "--overwrite", "--checkpoint-every", "0"))
-    assert [checkpoint_steps(path) for path in checkpoints_of(tmp_path)] == [0, 64]
-    assert (tmp_path / "checkpoints/mine").read_text() == "kept"
+        train_cartpole("PPO", steps=64, out=finished)
 
 
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("finished")
-    run(*train(folder, "PPO", 64))
-    return folder
+def test_overwriting_removes_checkpoints_but_no_other_files(tmp_path):
+    train_cartpole(
+        "PPO", steps=192, out=tmp_path, options="--checkpoint-every 64 --keep-checkpoints 4"
+    )
+    (tmp_path / "checkpoints/notes.txt").write_text("a user's file")
+
+    train_cartpole("PPO", steps=64, out=tmp_path, options="--overwrite --checkpoint-every 0")
+
+    assert steps_of_checkpoints(tmp_path) == [0, 64]
+    assert (tmp_path / "checkpoints/notes.txt").read_text() == "a user's file"
 
 
 @pytest.mark.parametrize(
-    ("more", "message"),
+    ("argument", "name"),
     [
-        (["CartPole-v1"], "keeps its ENV_ID. Remove"),
-        (["--algo", "DQN"], "keeps its --algo. Remove"),
-        (["--set", "gamma=0.9"], "keeps its --set. Remove"),
-        (["--envs", "1"], "keeps its --envs. Remove"),
-        (["--seed", "0"], "keeps its --seed. Remove"),
-        (["--overwrite"], "keeps its --overwrite. Remove"),
-        ([], "its 64 steps are done; pass --steps 128 to train further"),
+        ("CartPole-v1", "ENV_ID"),
+        ("--algo DQN", "--algo"),
+        ("--set gamma=0.9", "--set"),
+        ("--envs 1", "--envs"),
+        ("--seed 0", "--seed"),
+        ("--overwrite", "--overwrite"),
     ],
 )
-def test_what_stands_beside_resume(finished, more, message):
-    with pytest.raises(ConfigError, match=message):
-        run("train", "-e", "sb3", *more, "--resume", str(finished))
+def test_resuming_rejects_arguments_that_a_run_keeps(finished, argument, name):
+    with pytest.raises(ConfigError, match=f"keeps its {name}. Remove"):
+        run_command(f"train -e sb3 {argument} --resume {finished}")
 
 
-def test_what_cannot_go_on_is_said(finished, tmp_path):
-    with pytest.raises(
-        ConfigError, match="pass an environment, such as CartPole-v1, or resume a run"
-    ):
-        run("train", "--engine", "sb3")
-    with pytest.raises(
-        SavedPolicyError, match=r"not a folder that `rlcatalog train` wrote: config\.json"
-    ):
-        run("train", "-e", "sb3", "--resume", str(tmp_path))
+def test_resuming_a_finished_run_needs_more_steps(finished):
+    with pytest.raises(ConfigError, match="its 64 steps are done; pass --steps 128"):
+        resume(finished)
+
+
+def test_training_needs_an_environment_or_a_run():
+    with pytest.raises(ConfigError, match=r"pass an environment.*, or resume a run"):
+        run_command("train --engine sb3")
+
+
+def test_resuming_a_folder_without_a_run_is_an_error(tmp_path):
+    with pytest.raises(SavedPolicyError, match=r"not a folder that .* wrote: config\.json"):
+        resume(tmp_path)
+
+
+def test_resuming_with_a_different_engine_is_an_error(finished):
     with pytest.raises(SavedPolicyError, match="this run used engine 'sb3', not 'ppo'"):
-        run("train", "--engine", "ppo", "--resume", str(finished))
+        run_command(f"train --engine ppo --resume {finished}")
+
+
+@pytest.mark.parametrize(
+    ("run", "message"),
+    [
+        pytest.param(
+            {"engine": "ppo", "steps": 64},
+            "this run used engine 'ppo', not 'sb3'",
+            id="different engine",
+        ),
+        pytest.param(
+            {"engine": "sb3", "steps": "many"},
+            "does not contain the run's options",
+            id="steps are no number",
+        ),
+        pytest.param({"engine": "sb3", "steps": 99}, "contains no checkpoint", id="no checkpoint"),
+        pytest.param(
+            {"command": "train-sb3", "steps": 99}, "does not name its engine", id="no engine"
+        ),
+        pytest.param(
+            {"engine": "sb4"}, "Unknown engine 'sb4'. Did you mean 'sb3'", id="unknown engine"
+        ),
+    ],
+)
+def test_resuming_rejects_a_config_without_a_valid_run(finished, tmp_path, run, message):
     config = json.loads((finished / "config.json").read_text())
-    other = tmp_path / "other"
-    other.mkdir()
-    cases = {
-        "this run used engine 'ppo', not 'sb3'": {"engine": "ppo", "steps": 64},
-        "does not contain the run's options": {"engine": "sb3", "steps": "many"},
-        "contains no checkpoint": {"engine": "sb3", "steps": 99},
-        "does not name its engine, so it cannot be resumed": {"command": "train-sb3", "steps": 99},
-        "Unknown engine 'sb4'. Did you mean 'sb3'": {"engine": "sb4"},
-    }
-    for message, told in cases.items():
-        (other / "config.json").write_text(json.dumps({**config, "run": told}))
-        with pytest.raises(CatalogError, match=message):
-            run("train", "-e", "sb3", "--resume", str(other))
-    (other / "config.json").write_text(
-        json.dumps({key: part for key, part in config.items() if key != "run"})
-    )
+    (tmp_path / "config.json").write_text(json.dumps({**config, "run": run}))
+
+    with pytest.raises(CatalogError, match=message):
+        resume(tmp_path)
+
+
+def test_resuming_rejects_a_config_without_run(finished, tmp_path):
+    config = json.loads((finished / "config.json").read_text())
+    del config["run"]
+    (tmp_path / "config.json").write_text(json.dumps(config))
+
     with pytest.raises(SavedPolicyError, match="does not name its engine"):
-        run("train", "-e", "sb3", "--resume", str(other))
+        resume(tmp_path)
 
 
-class Trap:
-    """A pickle that leaves a file where it is read."""
+class FileOpener:
+    """An object whose pickle creates a file when it is loaded."""
 
     def __init__(self, path):
         self.path = path
@@ -400,96 +616,121 @@ class Trap:
         return open, (str(self.path), "w")
 
 
-def test_a_folder_alone_has_no_pickle_read(finished, tmp_path):
-    """Whatever it says: only a typed `--engine sb3` has a checkpoint's algorithm read, which runs
-    what is in it.
-    """
-    import pickle
-    import shutil
-
-    folder, trap = tmp_path / "run", tmp_path / "trap"
+@pytest.mark.parametrize(
+    ("option", "error", "message"),
+    [
+        # Only an engine that the user names may load a pickle, because that can run any code.
+        pytest.param("", ConfigError, r"are pickles.*--engine sb3\.", id="no engine"),
+        pytest.param("--engine ppo", CatalogError, "this run used engine 'sb3'", id="ppo"),
+        # rlcatalog-rllib may be missing.
+        pytest.param(
+            "--engine rllib", CatalogError, "this run used engine 'sb3'|rlcatalog-rllib", id="rllib"
+        ),
+    ],
+)
+def test_resuming_without_engine_sb3_loads_no_pickle(finished, tmp_path, option, error, message):
+    folder = tmp_path / "run"
+    created = tmp_path / "created"
     shutil.copytree(finished, folder)
-    (checkpoints_of(folder)[-1] / "algorithm.zip").write_bytes(pickle.dumps(Trap(trap)))
-    with pytest.raises(ConfigError, match=rf"are pickles.*--resume {folder} --engine sb3\."):
-        run("train", "--resume", str(folder), "--steps", "100")
-    for engine in ("ppo", "rllib"):
-        with pytest.raises(CatalogError, match=r"this run used engine 'sb3'|rlcatalog-rllib"):
-            run("train", "--resume", str(folder), "--steps", "100", "--engine", engine)
-    assert not trap.exists()
+    pickled = pickle.dumps(FileOpener(created))
+    (checkpoints_of(folder)[-1] / "algorithm.zip").write_bytes(pickled)
+
+    with pytest.raises(error, match=message):
+        run_command(f"train --resume {folder} --steps 100 {option}")
+
+    assert not created.exists()
 
 
-def test_a_damaged_checkpoint_is_said_and_nothing_changes(finished, tmp_path):
-    import shutil
+def test_resuming_without_engine_says_the_whole_command(finished):
+    with pytest.raises(ConfigError, match=rf"--resume {finished} --engine sb3\."):
+        run_command(f"train --resume {finished} --steps 100")
 
+
+def test_resuming_a_damaged_checkpoint_changes_no_file(finished, tmp_path):
     folder = tmp_path / "run"
     shutil.copytree(finished, folder)
-    last = checkpoints_of(folder)[-1]
-    (last / "algorithm.zip").write_bytes(b"no zip")
-    before = sorted(str(path) for path in folder.rglob("*"))
+    (checkpoints_of(folder)[-1] / "algorithm.zip").write_bytes(b"no zip")
+    files_before = sorted(folder.rglob("*"))
+
     with pytest.raises(SavedPolicyError, match="not a checkpoint, or damaged"):
-        run("train", "-e", "sb3", "--resume", str(folder), "--steps", "100")
-    assert sorted(str(path) for path in folder.rglob("*")) == before
-    assert os.path.exists(folder / "policy")
+        resume(folder, "--steps 100")
+
+    assert sorted(folder.rglob("*")) == files_before
+    assert (folder / "policy") in files_before
 
 
-@pytest.mark.parametrize("algo", SETTINGS)
-def test_a_run_that_was_killed_after_its_last_step_is_brought_to_its_end(algo, tmp_path):
-    run(*train(tmp_path, algo, 64))
-    weights, table = rlcatalog.load(tmp_path / "policy").model.get_weights(), rows(tmp_path)
-    (tmp_path / "run.json").write_text(
-        json.dumps({**read_record(tmp_path), "status": "running", "ended": None})
+# --- evaluations during training ------------------------------------------------------------------
+
+
+class TwoRuns(NamedTuple):
+    without_evaluations: Path
+    with_evaluations: Path
+
+
+@pytest.fixture(scope="module", params=["PPO", pytest.param("DQN", marks=pytest.mark.attack)])
+def two_runs(request, tmp_path_factory):
+    """Two runs of 192 steps, of which one was evaluated every 60 steps; not to be written to."""
+    folder = tmp_path_factory.mktemp("evaluations")
+    runs = TwoRuns(folder / "without", folder / "with")
+    train_cartpole(request.param, steps=192, out=runs.without_evaluations)
+    train_cartpole(
+        request.param,
+        steps=192,
+        out=runs.with_evaluations,
+        options="--eval-every 60 --eval-episodes 2",
     )
-    assert run("train", "-e", "sb3", "--resume", str(tmp_path)).exit_code == 0
-    assert read_record(tmp_path)["status"] == "finished"
-    assert rows(tmp_path) == table
-    for name, array in rlcatalog.load(tmp_path / "policy").model.get_weights().items():
-        np.testing.assert_array_equal(array, weights[name])
-    with pytest.raises(ConfigError, match="its 64 steps are done"):
-        run("train", "-e", "sb3", "--resume", str(tmp_path))
+    return runs
+
+
+def test_evaluations_leave_the_weights_unchanged(two_runs):
+    assert_equal_weights(two_runs.with_evaluations, two_runs.without_evaluations)
+
+
+def test_evaluations_leave_the_other_metrics_unchanged(two_runs):
+    def read_reproducible_metrics(folder):
+        ignored = ("time/fps", "time/time", "evaluation")
+        rows = read_metrics(folder)
+        for row in rows:
+            for key in [key for key in row if key.startswith(ignored)]:
+                del row[key]
+        return rows
+
+    metrics = read_reproducible_metrics(two_runs.with_evaluations)
+
+    assert metrics == read_reproducible_metrics(two_runs.without_evaluations)
+
+
+def test_evaluations_are_reported_and_save_the_best_policy(two_runs):
+    folder = two_runs.with_evaluations
+
+    evaluations = [row["evaluation"] for row in read_metrics(folder) if "evaluation" in row]
+
+    assert 2 <= len(evaluations) <= 3  # every 60 of 192 steps
+    assert evaluations[0].keys() == {
+        "return_mean",
+        "return_std",
+        "sampled_return_mean",
+        "episodes",
+    }
+    assert (folder / "best" / "policy.json").is_file()
 
 
 @pytest.mark.parametrize("algo", ["PPO", pytest.param("DQN", marks=pytest.mark.attack)])
-def test_evaluations_change_nothing_of_the_run(algo, tmp_path):
-    """Neither the weights nor the rows; a run that they end is saved as it was then."""
-    alone, watched, ended = (tmp_path / name for name in ("alone", "watched", "ended"))
-    run(*train(alone, algo, 192))
-    run(*train(watched, algo, 192, "--eval-every", "60", "--eval-episodes", "2"))
-    expected = rlcatalog.load(alone / "policy").model.get_weights()
-    for name, array in rlcatalog.load(watched / "policy").model.get_weights().items():
-        np.testing.assert_array_equal(array, expected[name])
-    timeless = [
-        [
-            {
-                k: v
-                for k, v in row.items()
-                if not k.startswith(("time/fps", "time/time", "evaluation"))
-            }
-            for row in table
-        ]
-        for table in (rows(alone), rows(watched))
-    ]
-    assert timeless[0] == timeless[1]
-    figures = [row["evaluation"] for row in rows(watched) if "evaluation" in row]
-    assert 2 <= len(figures) <= 3
-    assert figures[0].keys() == {"return_mean", "return_std", "sampled_return_mean", "episodes"}
-    assert (watched / "best" / "policy.json").is_file()
-    said = run(
-        *train(ended, algo, 1000, "--eval-every", "60", "--eval-episodes", "1", "--stop-at", "1")
-    ).output
-    steps = checkpoint_steps(checkpoints_of(ended)[-1])
-    assert f"ended after {steps:,} steps: the mean return of an evaluation is" in said
-    assert rows(ended)[-1]["timesteps_total"] <= steps < 300
-    assert read_record(ended)["status"] == "finished"
+def test_evaluation_ends_a_run_that_reached_its_return(algo, tmp_path):
+    # Every episode of CartPole returns at least 1.
+    options = "--eval-every 60 --eval-episodes 1 --stop-at 1"
+    result = train_cartpole(algo, steps=1000, out=tmp_path, options=options)
+
+    steps = steps_of_checkpoints(tmp_path)[-1]
+    assert f"ended after {steps:,} steps: the mean return of an evaluation is" in result.output
+    assert read_metrics(tmp_path)[-1]["timesteps_total"] <= steps < 300
+    assert read_record(tmp_path)["status"] == "finished"
 
 
 @pytest.mark.attack  # each of the processes imports PyTorch
 @pytest.mark.parametrize("envs", [1, 2])
-def test_environments_in_processes_of_their_own_take_the_same_steps(envs, tmp_path):
-    one, other = tmp_path / "one", tmp_path / "other"
-    for folder, more in ((one, []), (other, ["--vector", "async"])):
-        arguments = train(folder, "PPO", 64, *more)
-        arguments[arguments.index("--envs") + 1] = str(envs)
-        run(*arguments)
-    expected = rlcatalog.load(one / "policy").model.get_weights()
-    for name, array in rlcatalog.load(other / "policy").model.get_weights().items():
-        np.testing.assert_array_equal(array, expected[name])
+def test_environments_in_processes_take_the_same_steps(envs, tmp_path):
+    train_cartpole("PPO", steps=64, out=tmp_path / "sync", envs=envs)
+    train_cartpole("PPO", steps=64, out=tmp_path / "async", envs=envs, options="--vector async")
+
+    assert_equal_weights(tmp_path / "async", tmp_path / "sync")

@@ -1,8 +1,11 @@
-"""What is trained is kept: Stable-Baselines3's own files, and policies that need it no more."""
+"""Saved algorithms and policies of Stable-Baselines3, exported policies, and the saved runs of
+`rlcatalog train --engine sb3`.
+"""
 
 import importlib.util
 import json
 import re
+import shlex
 import textwrap
 
 import gymnasium as gym
@@ -20,9 +23,12 @@ from stable_baselines3.common.evaluation import evaluate_policy
 from typer.testing import CliRunner
 
 import rlcatalog
-from rlcatalog.errors import NotServedError
+from rlcatalog.errors import CatalogError, NotServedError
+from rlcatalog_cli.app import make_app
 from rlcatalog_runs import SeedStream, derive_seed
+from rlcatalog_runs.records import read_record
 from rlcatalog_sb3 import CatalogExtractor, CatalogPolicy, for_sb3, to_policy
+from rlcatalog_sb3.algorithms import make
 
 NESTED = Dict(
     {"a": Tuple([Discrete(3), Box(-1, 1, (2,))]), "action_mask": Box(0, 1, (3,), np.int8)}
@@ -30,177 +36,248 @@ NESTED = Dict(
 HYBRID = Tuple([Discrete(3, start=1), Box(0, 1, (2,))])
 
 
-class Nested(gym.Env):
-    """Observations, masks and actions of several parts."""
+class NestedEnv(gym.Env):
+    """Random observations of several parts, with a mask, and actions of two parts."""
 
     def __init__(self, observation_space=NESTED, action_space=HYBRID):
-        self.observation_space, self.action_space = observation_space, action_space
+        self.observation_space = observation_space
+        self.action_space = action_space
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
         self.observation_space.seed(seed)
-        return self._look(), {}
+        return self._observe(), {}
 
     def step(self, action):
-        return self._look(), 1.0, False, bool(self.np_random.random() < 0.1), {}
+        is_over = bool(self.np_random.random() < 0.1)
+        return self._observe(), 1.0, False, is_over, {}
 
-    def _look(self):
+    def _observe(self):
         obs = self.observation_space.sample()
         if isinstance(obs, dict) and "action_mask" in obs:
-            obs["action_mask"][0] = 1
+            obs["action_mask"][0] = 1  # a mask must allow something
         return obs
 
 
-def test_a_saved_algorithm_acts_and_trains_on(tmp_path):
-    env = for_sb3(Nested(), {"fcnet_hiddens": [8]})
+# --- files of Stable-Baselines3 -------------------------------------------------------------------
+
+
+def train_ppo_in_nested_env():
+    env = for_sb3(NestedEnv(), {"fcnet_hiddens": [8]})
     model = PPO(CatalogPolicy, env, n_steps=16, batch_size=8, seed=0, device="cpu")
-    model.learn(32)
+    return model.learn(32)
+
+
+@pytest.mark.parametrize("load_with_env", [False, True])
+def test_loaded_algorithm_acts_like_the_saved_one(load_with_env, tmp_path):
+    model = train_ppo_in_nested_env()
     model.save(tmp_path / "model.zip")
-    for loaded in (
-        PPO.load(tmp_path / "model.zip"),
-        PPO.load(tmp_path / "model.zip", env=for_sb3(Nested())),
-    ):
-        obs = env.reset(seed=3)[0]
-        for _ in range(5):
-            found, expected = (
-                loaded.predict(obs, deterministic=True)[0],
-                model.predict(obs, deterministic=True)[0],
-            )
-            np.testing.assert_array_equal(found, expected)
-            obs = env.step(expected)[0]
-        assert loaded.policy.catalog_policy.config["fcnet_hiddens"] == [8]
-    before = float(loaded.policy.optimizer.state_dict()["state"][0]["step"])
+
+    new_env = for_sb3(NestedEnv()) if load_with_env else None
+    loaded = PPO.load(tmp_path / "model.zip", env=new_env)
+
+    assert loaded.policy.catalog_policy.config["fcnet_hiddens"] == [8]
+    env = for_sb3(NestedEnv(), {"fcnet_hiddens": [8]})
+    obs, _ = env.reset(seed=3)
+    for _ in range(5):
+        expected, _ = model.predict(obs, deterministic=True)
+        action, _ = loaded.predict(obs, deterministic=True)
+        np.testing.assert_array_equal(action, expected)
+        obs, *_ = env.step(expected)
+
+
+def test_loaded_algorithm_goes_on_with_its_optimiser(tmp_path):
+    def count_optimiser_steps(algorithm):
+        return float(algorithm.policy.optimizer.state_dict()["state"][0]["step"])
+
+    train_ppo_in_nested_env().save(tmp_path / "model.zip")
+
+    loaded = PPO.load(tmp_path / "model.zip", env=for_sb3(NestedEnv()))
+    steps_before = count_optimiser_steps(loaded)
     loaded.learn(16)
-    assert float(loaded.policy.optimizer.state_dict()["state"][0]["step"]) > before > 0
+
+    assert steps_before > 0
+    assert count_optimiser_steps(loaded) > steps_before
 
 
-def test_a_saved_policy_is_loaded_by_itself(tmp_path):
-    model = A2C(
-        CatalogPolicy,
-        "CartPole-v1",
-        policy_kwargs={"model_config": {"fcnet_hiddens": [8]}},
-        device="cpu",
-    )
+def test_saved_policy_is_loaded_without_its_algorithm(tmp_path):
+    kwargs = {"model_config": {"fcnet_hiddens": [8]}}
+    model = A2C(CatalogPolicy, "CartPole-v1", policy_kwargs=kwargs, device="cpu")
     model.policy.save(tmp_path / "policy.pt")
+
     loaded = CatalogPolicy.load(tmp_path / "policy.pt", device="cpu")
+
     obs = np.random.default_rng(0).normal(size=(20, 4)).astype(np.float32)
-    np.testing.assert_array_equal(
-        loaded.predict(obs, deterministic=True)[0], model.predict(obs, deterministic=True)[0]
-    )
+    expected, _ = model.predict(obs, deterministic=True)
+    actions, _ = loaded.predict(obs, deterministic=True)
+    np.testing.assert_array_equal(actions, expected)
     assert loaded.catalog_policy.config["fcnet_hiddens"] == [8]
 
 
-def test_environments_are_exchanged_and_foreign_ones_refused(tmp_path):
-    model = PPO(CatalogPolicy, for_sb3(Nested()), n_steps=8, batch_size=8, device="cpu")
-    model.save(tmp_path / "model.zip")
-    model.set_env(for_sb3(Nested()))
+def test_algorithm_trains_in_another_environment_of_equal_spaces():
+    model = PPO(CatalogPolicy, for_sb3(NestedEnv()), n_steps=8, batch_size=8, device="cpu")
+
+    model.set_env(for_sb3(NestedEnv()))
     model.learn(8)
-    # Five flat values and three raw ones, as well, and yet something else.
-    other = Dict({"b": Box(-1, 1, (5,)), "action_mask": Box(0, 1, (3,), np.int8)})
-    for env in (for_sb3(Nested(other)), for_sb3(Nested(), {"action_bounds": "clip"})):
-        with pytest.raises(ValueError, match="spaces do not match"):
-            PPO.load(tmp_path / "model.zip", env=env)
+
+    assert model.num_timesteps == 8
 
 
-def test_evaluate_policy_plays_with_vector_environments():
+@pytest.mark.parametrize(
+    ("observation_space", "config"),
+    [
+        # Its observations are five numbers and a mask of three, as in NESTED.
+        pytest.param(
+            Dict({"b": Box(-1, 1, (5,)), "action_mask": Box(0, 1, (3,), np.int8)}),
+            None,
+            id="different space of equal size",
+        ),
+        pytest.param(NESTED, {"action_bounds": "clip"}, id="different action bounds"),
+    ],
+)
+def test_loading_with_unequal_spaces_is_an_error(observation_space, config, tmp_path):
+    model = PPO(CatalogPolicy, for_sb3(NestedEnv()), n_steps=8, batch_size=8, device="cpu")
+    model.save(tmp_path / "model.zip")
+
+    with pytest.raises(ValueError, match="spaces do not match"):
+        PPO.load(tmp_path / "model.zip", env=for_sb3(NestedEnv(observation_space), config))
+
+
+def test_evaluate_policy_plays_in_vector_environments():
     config = {"fcnet_hiddens": [8]}
     envs = make_vec_env(
         "CartPole-v1", 2, seed=0, wrapper_class=for_sb3, wrapper_kwargs={"model_config": config}
     )
     model = PPO(CatalogPolicy, envs, n_steps=8, batch_size=8, seed=0, device="cpu")
+
     returns, lengths = evaluate_policy(model, envs, 4, return_episode_rewards=True)
-    assert returns == lengths
+    mean_return, _ = evaluate_policy(model, envs, 4, deterministic=False)
+
     assert len(returns) == 4
-    assert evaluate_policy(model, envs, 4, deterministic=False)[0] > 5
+    assert returns == lengths  # CartPole pays 1 for each step
+    assert mean_return > 5
 
 
-OFF_POLICY = {
-    "dqn": (DQN, "CartPole-v1", {"learning_starts": 10}),
-    "dqn, offset": (DQN, "offset", {"learning_starts": 10}),
-    "sac": (SAC, "Pendulum-v1", {"learning_starts": 10}),
-    "td3": (TD3, "Pendulum-v1", {"learning_starts": 10}),
-}
+# --- exported policies ----------------------------------------------------------------------------
+
+
+def make_env_of_float64():
+    """Observations of float64, and choices 4 to 6."""
+    return NestedEnv(Box(-1, 1, (3,), np.float64), Discrete(3, start=4))
+
+
+def train_off_policy(algorithm, env, net_arch):
+    """Train for 30 steps over a trunk of two layers."""
+    config = {"fcnet_hiddens": [16], "post_fcnet_hiddens": [7]}
+    kwargs = {
+        "net_arch": net_arch,
+        "features_extractor_class": CatalogExtractor,
+        "features_extractor_kwargs": {"model_config": config},
+    }
+    model = algorithm(
+        "MlpPolicy", env, policy_kwargs=kwargs, learning_starts=10, seed=0, device="cpu"
+    )
+    return model.learn(30)
 
 
 @pytest.mark.grid
-@pytest.mark.parametrize("arch", [[], [8], [8, 6]], ids=str)
-@pytest.mark.parametrize("name", OFF_POLICY)
-def test_an_exported_actor_takes_the_algorithms_actions(name, arch, tmp_path):
-    algorithm, env, settings = OFF_POLICY[name]
-    space = Box(-1, 1, (3,), np.float64)
-    env = for_sb3(Nested(space, Discrete(3, start=4))) if env == "offset" else for_sb3(env)
-    kwargs = {
-        "net_arch": arch,
-        "features_extractor_class": CatalogExtractor,
-        "features_extractor_kwargs": {
-            "model_config": {"fcnet_hiddens": [16], "post_fcnet_hiddens": [7]}
-        },
-    }
-    model = algorithm("MlpPolicy", env, policy_kwargs=kwargs, seed=0, device="cpu", **settings)
-    model.learn(30)
+@pytest.mark.parametrize("net_arch", [[], [8], [8, 6]], ids=str)
+@pytest.mark.parametrize(
+    ("algorithm", "make_env"),
+    [
+        pytest.param(DQN, lambda: "CartPole-v1", id="DQN"),
+        pytest.param(DQN, make_env_of_float64, id="DQN, choices from 4"),
+        pytest.param(SAC, lambda: "Pendulum-v1", id="SAC"),
+        pytest.param(TD3, lambda: "Pendulum-v1", id="TD3"),
+    ],
+)
+def test_exported_actor_acts_like_its_algorithm(algorithm, make_env, net_arch, tmp_path):
+    env = for_sb3(make_env())
+    model = train_off_policy(algorithm, env, net_arch)
+
     to_policy(model).save(tmp_path)
     policy = rlcatalog.load(tmp_path)
-    emitted = [env.unwrapped.observation_space.sample() for _ in range(50)]
-    flat = np.stack([env.flattening.observe(obs) for obs in emitted])
-    predicted = model.predict(flat, deterministic=True)[0]
-    expected = np.stack([env.flattening.act(action) for action in predicted])
-    np.testing.assert_allclose(
-        policy.act(emitted, explore=False).action, expected, rtol=1e-4, atol=1e-5
-    )
+
+    observations = [env.unwrapped.observation_space.sample() for _ in range(50)]
+    flat = np.stack([env.flattening.observe(obs) for obs in observations])
+    flat_actions, _ = model.predict(flat, deterministic=True)
+    expected = np.stack([env.flattening.act(action) for action in flat_actions])
+    actions = policy.act(observations, explore=False).action
+    np.testing.assert_allclose(actions, expected, rtol=1e-4, atol=1e-5)
     assert policy.action_space == env.unwrapped.action_space
-    if name == "sac":  # the densities, too: scored by SAC's own distribution
-        step = policy.act(emitted)
-        actor = model.policy.actor
-        mean, log_std, _ = actor.get_action_dist_params(torch.from_numpy(flat))
-        dist = actor.action_dist.proba_distribution(mean, log_std)
-        # Pendulum's bounds are -2 and 2.
-        logp = dist.log_prob(torch.from_numpy(step.action / 2)) - np.log(2.0)
-        np.testing.assert_allclose(step.logp, logp.detach().numpy(), rtol=2e-2, atol=2e-2)
+
+
+@pytest.mark.parametrize("net_arch", [[], [8], [8, 6]], ids=str)
+def test_exported_actor_of_sac_has_its_densities(net_arch, tmp_path):
+    env = for_sb3("Pendulum-v1")
+    model = train_off_policy(SAC, env, net_arch)
+    to_policy(model).save(tmp_path)
+    observations = [env.unwrapped.observation_space.sample() for _ in range(50)]
+
+    step = rlcatalog.load(tmp_path).act(observations)
+
+    flat = np.stack([env.flattening.observe(obs) for obs in observations])
+    actor = model.policy.actor
+    mean, log_std, _ = actor.get_action_dist_params(torch.from_numpy(flat))
+    distribution = actor.action_dist.proba_distribution(mean, log_std)
+    # SAC's actions are in [-1, 1], Pendulum's in [-2, 2].
+    logp = distribution.log_prob(torch.from_numpy(step.action / 2)) - np.log(2.0)
+    np.testing.assert_allclose(step.logp, logp.detach().numpy(), rtol=2e-2, atol=2e-2)
 
 
 @pytest.mark.parametrize(
     ("kwargs", "message"),
     [
-        (
+        pytest.param(
             {"net_arch": [8], "activation_fn": torch.nn.Hardtanh},
-            "a Hardtanh among Stable-Baselines3's layers",
+            "a Hardtanh among Stable-Baselines3's",
+            id="activation without a name",
         ),
-        (
+        pytest.param(
             {
                 "net_arch": [8],
                 "activation_fn": torch.nn.Tanh,
                 "features_extractor_kwargs": {"model_config": {"post_fcnet_hiddens": [8]}},
             },
             r"have the activations tanh;.*Set net_arch=\[\]",
+            id="two activations",
         ),
-        (
+        pytest.param(
             {"features_extractor_kwargs": {"model_config": {"no_final_linear": True}}},
             "no_final_linear",
+            id="no final layer",
         ),
     ],
 )
-def test_what_cannot_be_converted_is_refused(kwargs, message):
+def test_to_policy_rejects_layers_without_config_keys(kwargs, message):
     kwargs = {"features_extractor_class": CatalogExtractor, **kwargs}
+    model = DQN("MlpPolicy", "CartPole-v1", policy_kwargs=kwargs, device="cpu")
+
     with pytest.raises(NotServedError, match=message):
-        to_policy(DQN("MlpPolicy", "CartPole-v1", policy_kwargs=kwargs, device="cpu"))
+        to_policy(model)
 
 
-def test_policies_without_our_parts_are_not_converted():
-    with pytest.raises(NotServedError, match="ActorCriticPolicy has no catalog parts"):
-        to_policy(PPO("MlpPolicy", "CartPole-v1", device="cpu"))
-    with pytest.raises(NotServedError, match="DQNPolicy has no catalog parts"):
-        to_policy(DQN("MlpPolicy", "CartPole-v1", device="cpu"))
+@pytest.mark.parametrize(
+    ("algorithm", "message"),
+    [(PPO, "ActorCriticPolicy has no catalog parts"), (DQN, "DQNPolicy has no catalog parts")],
+)
+def test_to_policy_rejects_policies_without_catalog_parts(algorithm, message):
+    model = algorithm("MlpPolicy", "CartPole-v1", device="cpu")
+
+    with pytest.raises(NotServedError, match=message):
+        to_policy(model)
 
 
-def test_another_algorithm_over_our_trunk_is_not_converted():
+def test_to_policy_rejects_extractors_of_a2c():
     kwargs = {"features_extractor_class": CatalogExtractor}
-    with pytest.raises(
-        NotServedError, match="ActorCriticPolicy has other layers after the trunk than DQN, SAC"
-    ):
-        to_policy(A2C("MlpPolicy", "CartPole-v1", policy_kwargs=kwargs, device="cpu"))
+    model = A2C("MlpPolicy", "CartPole-v1", policy_kwargs=kwargs, device="cpu")
+
+    with pytest.raises(NotServedError, match="has other layers after the trunk than DQN, SAC"):
+        to_policy(model)
 
 
-WITHOUT = """
+#: Program that prints the actions of a saved policy, and cannot import Stable-Baselines3.
+ACT_WITHOUT_SB3 = """
     import json, sys
 
     for name in ("stable_baselines3", "sb3_contrib", "rlcatalog_sb3.policies"):
@@ -209,79 +286,117 @@ WITHOUT = """
     import rlcatalog
 
     policy = rlcatalog.load(sys.argv[1])
-    observations = json.loads(sys.argv[2])
     observations = [
         {
-            "a": (one["a"][0], np.asarray(one["a"][1], np.float32)),
-            "action_mask": np.asarray(one["action_mask"], np.int8),
+            "a": (obs["a"][0], np.asarray(obs["a"][1], np.float32)),
+            "action_mask": np.asarray(obs["action_mask"], np.int8),
         }
-        for one in observations
+        for obs in json.loads(sys.argv[2])
     ]
     step = policy.act(observations, explore=False)
-    print(json.dumps([step.action[0].tolist(), step.action[1].tolist(), step.logp.tolist()]))
+    choice, box = step.action
+    print(json.dumps([choice.tolist(), box.tolist(), step.logp.tolist()]))
 """
 
 
+def as_json(observation):
+    """Return an observation of `NESTED` as numbers and lists."""
+    number, vector = observation["a"]
+    mask = observation["action_mask"]
+    return {"a": [int(number), vector.tolist()], "action_mask": mask.tolist()}
+
+
+@pytest.fixture
+def nested_model():
+    """PPO, trained in `NestedEnv` for a rollout."""
+    env = for_sb3(NestedEnv())
+    model = PPO(CatalogPolicy, env, n_steps=16, batch_size=8, seed=0, device="cpu")
+    return model.learn(16)
+
+
+@pytest.fixture
+def nested_observations():
+    env = NestedEnv()
+    return [env.reset(seed=seed)[0] for seed in range(5)]
+
+
 @pytest.mark.attack
-def test_an_exported_policy_acts_the_same_without_stable_baselines(tmp_path):
-    model = PPO(CatalogPolicy, for_sb3(Nested()), n_steps=16, batch_size=8, seed=0, device="cpu")
-    model.learn(16)
-    model.policy.catalog_policy.save(tmp_path)
-    env = Nested()
-    observations = [env.reset(seed=seed)[0] for seed in range(5)]
-    plain = [
-        {"a": [int(o["a"][0]), o["a"][1].tolist()], "action_mask": o["action_mask"].tolist()}
-        for o in observations
-    ]
-    found = warm.run(["-c", textwrap.dedent(WITHOUT), str(tmp_path), json.dumps(plain)], tmp_path)
-    assert found.returncode == 0, found.stderr
-    choice, box, logp = json.loads(found.stdout)
-    step = to_policy(model).act(observations, explore=False)
-    assert choice == step.action[0].tolist()
-    np.testing.assert_allclose(box, step.action[1], atol=1e-6)
-    np.testing.assert_allclose(logp, step.logp, atol=1e-5)
-    flat = [for_sb3(Nested()).flattening.observe(o) for o in observations]
-    raw = model.predict(
-        {key: np.stack([o[key] for o in flat]) for key in flat[0]}, deterministic=True
-    )[0]
-    assert choice == (raw[:, 0].astype(int) + 1).tolist()
-    if importlib.util.find_spec("onnxruntime") is not None:  # and as a file that needs no framework
-        to_policy(model).export(tmp_path / "policy.onnx")
-        found = rlcatalog.Actor(tmp_path / "policy.onnx").act(observations, explore=False)
-        assert found.action[0].tolist() == choice
-        np.testing.assert_allclose(found.action[1], box, atol=1e-5)
-        np.testing.assert_allclose(found.logp, logp, atol=1e-5)
+def test_exported_policy_acts_without_stable_baselines3(
+    nested_model, nested_observations, tmp_path
+):
+    nested_model.policy.catalog_policy.save(tmp_path)
+    observations = json.dumps([as_json(obs) for obs in nested_observations])
+
+    program = textwrap.dedent(ACT_WITHOUT_SB3)
+    process = warm.run(["-c", program, str(tmp_path), observations], tmp_path)
+    assert process.returncode == 0, process.stderr
+    choice, box, logp = json.loads(process.stdout)
+
+    expected = to_policy(nested_model).act(nested_observations, explore=False)
+    assert choice == expected.action[0].tolist()
+    np.testing.assert_allclose(box, expected.action[1], atol=1e-6)
+    np.testing.assert_allclose(logp, expected.logp, atol=1e-5)
 
 
-@pytest.mark.parametrize("algo", ["PPO", "DQN"])
-def test_the_command_writes_what_evaluate_reads(algo, tmp_path):
-    from rlcatalog_cli.app import make_app
-    from rlcatalog_runs.records import read_record
+@pytest.mark.attack
+def test_exported_policy_makes_the_choices_of_its_algorithm(nested_model, nested_observations):
+    step = to_policy(nested_model).act(nested_observations, explore=False)
 
-    runner = CliRunner()
-    arguments = [
-        "train",
-        "CartPole-v1",
-        "-e",
-        "sb3",
-        "--algo",
-        algo,
-        "-n",
-        "150",
-        "--out",
-        str(tmp_path),
-        "--model",
-        "fcnet_hiddens=[8]",
-        "--set",
-        "learning_rate=0.01",
-    ]
-    more = ["--envs", "2", "--set", "n_steps=32", "--set", "n_epochs=2"]
-    arguments += (
-        more if algo == "PPO" else ["--set", "learning_starts=50", "--set", "buffer_size=1000"]
+    flattening = for_sb3(NestedEnv()).flattening
+    flat = [flattening.observe(obs) for obs in nested_observations]
+    batch = {key: np.stack([obs[key] for obs in flat]) for key in flat[0]}
+    raw_actions, _ = nested_model.predict(batch, deterministic=True)
+    # Raw choices begin at 0, those of Discrete(3, start=1) at 1.
+    assert step.action[0].tolist() == (raw_actions[:, 0].astype(int) + 1).tolist()
+
+
+@pytest.mark.attack
+@pytest.mark.skipif(
+    importlib.util.find_spec("onnxruntime") is None, reason="onnxruntime is not installed"
+)
+def test_onnx_file_acts_like_the_exported_policy(nested_model, nested_observations, tmp_path):
+    policy = to_policy(nested_model)
+    policy.export(tmp_path / "policy.onnx")
+
+    step = rlcatalog.Actor(tmp_path / "policy.onnx").act(nested_observations, explore=False)
+
+    expected = policy.act(nested_observations, explore=False)
+    assert step.action[0].tolist() == expected.action[0].tolist()
+    np.testing.assert_allclose(step.action[1], expected.action[1], atol=1e-5)
+    np.testing.assert_allclose(step.logp, expected.logp, atol=1e-5)
+
+
+# --- runs of the command line ---------------------------------------------------------------------
+
+
+def run_command(line):
+    """Run `rlcatalog LINE`, and return its exit code and output; errors are raised."""
+    arguments = shlex.split(line)
+    return CliRunner().invoke(make_app(arguments), arguments, catch_exceptions=False)
+
+
+@pytest.fixture(scope="module", params=["PPO", "DQN"])
+def run(request, tmp_path_factory):
+    """The algorithm's name, and the folder of a run of 150 steps; not to be written to."""
+    algo = request.param
+    folder = tmp_path_factory.mktemp("run")
+    settings = "--set learning_starts=50 --set buffer_size=1000"
+    if algo == "PPO":
+        settings = "--envs 2 --set n_steps=32 --set n_epochs=2"
+    result = run_command(
+        f"train CartPole-v1 --engine sb3 --algo {algo} --steps 150 --out {folder}"
+        f" --model fcnet_hiddens=[8] --set learning_rate=0.01 {settings}"
     )
-    trained = runner.invoke(make_app(arguments), arguments, catch_exceptions=False)
-    assert trained.exit_code == 0, trained.output
-    left = {
+    assert result.exit_code == 0, result.output
+    return algo, folder
+
+
+def test_run_contains_policy_records_and_checkpoints(run):
+    _, folder = run
+
+    names = {path.name for path in folder.iterdir()}
+
+    assert names >= {
         "policy",
         "config.json",
         "run.json",
@@ -289,95 +404,91 @@ def test_the_command_writes_what_evaluate_reads(algo, tmp_path):
         "learning_curve.png",
         "checkpoints",
     }
-    assert left <= {path.name for path in tmp_path.iterdir()}
-    record = read_record(tmp_path)
-    assert (record["status"], record["engine"]) == ("finished", "sb3")
-    assert {"stable_baselines3", "torch", "rlcatalog-sb3"} <= record["versions"].keys()
-    saved = json.loads((tmp_path / "config.json").read_text(encoding="utf-8"))
-    assert saved["algorithm"]["name"] == algo
-    assert saved["model"]["fcnet_hiddens"] == [8]
-    arguments = ["evaluate", str(tmp_path), "--episodes", "2"]
-    assert (
-        "mean return"
-        in runner.invoke(make_app(arguments), arguments, catch_exceptions=False).output
-    )
 
 
-def test_what_could_not_be_converted_afterwards_is_refused_before_it_trains(tmp_path):
-    from rlcatalog_cli.app import make_app
+def test_run_records_its_engine_and_versions(run):
+    _, folder = run
 
-    arguments = [
-        "train",
-        "Pendulum-v1",
-        "--engine",
-        "sb3",
-        "--algo",
-        "SAC",
-        "--set",
-        "use_sde=true",
-        "--out",
-        str(tmp_path / "out"),
-    ]
+    record = read_record(folder)
+
+    assert record["status"] == "finished"
+    assert record["engine"] == "sb3"
+    assert record["versions"].keys() >= {"stable_baselines3", "torch", "rlcatalog-sb3"}
+
+
+def test_run_records_its_config(run):
+    algo, folder = run
+
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+
+    assert config["algorithm"]["name"] == algo
+    assert config["model"]["fcnet_hiddens"] == [8]
+
+
+def test_run_can_be_evaluated(run):
+    _, folder = run
+
+    result = run_command(f"evaluate {folder} --episodes 2")
+
+    assert "mean return" in result.output
+
+
+def test_train_rejects_what_cannot_be_exported_before_training(tmp_path):
+    out = tmp_path / "out"
+
+    # An exported policy cannot explore as SAC does with use_sde.
     with pytest.raises(NotServedError, match="explores with use_sde"):
-        CliRunner().invoke(make_app(arguments), arguments, catch_exceptions=False)
-    assert not (tmp_path / "out").exists()
+        run_command(f"train Pendulum-v1 --engine sb3 --algo SAC --set use_sde=true --out {out}")
+
+    assert not out.exists()
 
 
-def test_without_a_folder_a_run_gets_a_new_one_and_nothing_written_before_it_changes_it(
-    tmp_path, monkeypatch
-):
-    """A policy is converted for the config before the first step; the run's random numbers are its
-    own.
-    """
-    from rlcatalog_cli.app import make_app
-    from rlcatalog_sb3.algorithms import make
+TRAIN_SAC = (
+    "train Pendulum-v1 --engine sb3 --algo SAC --steps 40 --model fcnet_hiddens=[4]"
+    " --set learning_starts=20 --set buffer_size=100"
+)
 
+
+def test_train_without_out_names_a_new_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    arguments = [
-        "train",
-        "Pendulum-v1",
-        "-e",
-        "sb3",
-        "--algo",
-        "SAC",
-        "-n",
-        "40",
-        "-m",
-        "fcnet_hiddens=[4]",
-        "--set",
-        "learning_starts=20",
-        "--set",
-        "buffer_size=100",
-    ]
-    assert CliRunner().invoke(make_app(arguments), arguments, catch_exceptions=False).exit_code == 0
+
+    assert run_command(TRAIN_SAC).exit_code == 0
+
     (folder,) = (tmp_path / "runs/Pendulum-v1").iterdir()
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d-SAC-seed0", folder.name)
+
+
+# The command converts a policy, which draws random weights, before the first step.
+def test_train_gives_the_weights_of_training_in_python(tmp_path):
+    run_command(f"{TRAIN_SAC} --out {tmp_path / 'run'}")
+    *_, last_checkpoint = sorted((tmp_path / "run").glob("checkpoints/*/algorithm.zip"))
+    weights = SAC.load(last_checkpoint).policy.state_dict()
+
     config = {"fcnet_hiddens": [4]}
-    seed = derive_seed(0, SeedStream.ENGINE)  # what the command passes on for --seed 0
+    seed = derive_seed(0, SeedStream.ENGINE)  # the command's seed is 0
     env = make_vec_env(lambda: for_sb3("Pendulum-v1", config), n_envs=1, seed=seed)
-    alone = make(
-        "SAC", env, config, device="cpu", learning_starts=20, buffer_size=100, seed=seed
-    ).learn(40)
-    *_, saved = sorted(folder.glob("checkpoints/*/algorithm.zip"))
-    found, expected = (one.policy.state_dict() for one in (SAC.load(saved), alone))
-    assert all(torch.equal(found[name], value) for name, value in expected.items())
+    model = make("SAC", env, config, device="cpu", learning_starts=20, buffer_size=100, seed=seed)
+    expected = model.learn(40).policy.state_dict()
+
+    assert weights.keys() == expected.keys()
+    for name, tensor in expected.items():
+        assert torch.equal(weights[name], tensor)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("option", "message"),
     [
-        (["--algo", "PPPO"], "--algo: unknown algorithm 'PPPO'. Did you mean 'PPO'?"),
-        (["--set", "gama=1"], "PPO does not accept 'gama'. Did you mean 'gamma'?"),
-        (["--set", "seed=1"], "--set does not accept 'seed'. Use its option instead: --seed"),
-        (["--model", "use_lstm=true"], "use_lstm: PPO keeps no state"),
+        ("--algo PPPO", "--algo: unknown algorithm 'PPPO'. Did you mean 'PPO'?"),
+        ("--set gama=1", "PPO does not accept 'gama'. Did you mean 'gamma'?"),
+        ("--set seed=1", "--set does not accept 'seed'. Use its option instead: --seed"),
+        ("--model use_lstm=true", "use_lstm: PPO keeps no state"),
     ],
 )
-def test_the_command_says_what_it_does_not_take(arguments, message, tmp_path):
-    from rlcatalog.errors import CatalogError
-    from rlcatalog_cli.app import make_app
+def test_train_names_options_that_it_rejects(option, message, tmp_path):
+    out = tmp_path / "out"
 
-    arguments = ["train", "CartPole-v1", "-e", "sb3", "--out", str(tmp_path / "out"), *arguments]
     with pytest.raises(CatalogError) as caught:
-        CliRunner().invoke(make_app(arguments), arguments, catch_exceptions=False)
+        run_command(f"train CartPole-v1 --engine sb3 --out {out} {option}")
+
     assert message in str(caught.value)
-    assert not (tmp_path / "out").exists()
+    assert not out.exists()
