@@ -1,4 +1,4 @@
-"""MaskablePPO and RecurrentPPO of sb3-contrib with the catalog's parts."""
+"""Action masks in MaskablePPO, PPO and A2C, and memories in RecurrentPPO of sb3-contrib."""
 
 import gymnasium as gym
 import numpy as np
@@ -32,160 +32,259 @@ from rlcatalog_sb3 import (
 from rlcatalog_sb3.contrib import sequence_lengths
 from rlcatalog_torch import RecurrentNetwork, TorchModelV2
 
-# One config serves parts of every kind here.
+# One config serves environments with and without masks, which read different keys.
 pytestmark = pytest.mark.filterwarnings("ignore::rlcatalog.errors.UnreadKeysWarning")
 
-QUICK = {"n_steps": 64, "batch_size": 64, "n_epochs": 2, "seed": 0, "device": "cpu"}
-#: Before an update, and after it, every source of masks is asked 32 times: a choice at random is
+#: Rollouts of 64 steps, with two passes over each.
+SETTINGS = {"n_steps": 64, "batch_size": 64, "n_epochs": 2, "seed": 0, "device": "cpu"}
+#: With two environments: 32 actions before the first update and 32 after it. A choice at random is
 #: forbidden most times.
-SHORT = {**QUICK, "n_steps": 16, "batch_size": 32}
+SHORT_ROLLOUTS = {**SETTINGS, "n_steps": 16, "batch_size": 32}
+LSTM = {"fcnet_hiddens": [8], "use_lstm": True, "lstm_cell_size": 6}
 
 
 class Doors(gym.Env):
-    """Of some doors two are open at a time; the open one with the larger number pays.
+    """One or more choices among doors. For each choice, two doors are open at a time.
 
-    Counts forbidden actions.
+    The open door with the largest number pays. The environment counts how often an action tries a
+    closed door: `forbidden`.
+
+    Args:
+        action_space: Choices with six doors in all.
+        mask_in_observation: Whether observations contain a mask of the open doors.
+        closes_at_end: Whether no door is open in an episode's last observation.
     """
 
-    def __init__(self, inside=True, actions=None, close_at_the_end=False):
-        self.action_space = actions or Discrete(6, start=0)
-        self.starts = np.ravel(getattr(self.action_space, "start", 0))
-        self.widths = [6] if isinstance(self.action_space, Discrete) else [3, 3]
-        self.inside, self.close = inside, close_at_the_end
+    def __init__(self, action_space=None, mask_in_observation=True, closes_at_end=False):
+        self.action_space = Discrete(6) if action_space is None else action_space
+        self.first_doors = np.ravel(getattr(self.action_space, "start", 0))
+        self.doors_per_choice = [6] if isinstance(self.action_space, Discrete) else [3, 3]
+        self.mask_in_observation = mask_in_observation
+        self.closes_at_end = closes_at_end
         spaces = {"light": Box(-1, 1, (2,), np.float32)}
-        if inside:
+        if mask_in_observation:
             spaces["action_mask"] = Box(0, 1, (6,), np.int8)
         self.observation_space = Dict(spaces)
         self.forbidden = 0
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
-        self.t = 0
-        return self._look(), {}
+        self.steps = 0
+        return self._observe(), {}
 
     def step(self, action):
         assert self.action_space.contains(action), action
-        parts = np.ravel(action) - self.starts
-        open_ = np.split(self.open, np.cumsum(self.widths)[:-1])
-        self.forbidden += sum(not mask[part] for mask, part in zip(open_, parts, strict=True))
-        best = sum(
-            part == np.flatnonzero(mask)[-1] for mask, part in zip(open_, parts, strict=True)
-        )
-        self.t += 1
-        return self._look(), float(best) / len(parts), self.t == 10, False, {}
+        doors = np.ravel(action) - self.first_doors
+        masks = np.split(self.open, np.cumsum(self.doors_per_choice)[:-1])
+        reward = 0.0
+        for mask, door in zip(masks, doors, strict=True):
+            if not mask[door]:
+                self.forbidden += 1
+            if door == np.flatnonzero(mask)[-1]:
+                reward += 1 / len(doors)
+        self.steps += 1
+        return self._observe(), reward, self.steps == 10, False, {}
 
-    def _look(self):
-        self.open = np.zeros(6, np.int8)
-        for width, start in zip(self.widths, np.cumsum([0, *self.widths[:-1]]), strict=True):
-            self.open[start + self.np_random.choice(width, 2, replace=False)] = 1
-        if self.close and self.t == 10:  # the game is over: nothing is allowed any more
+    def _observe(self):
+        masks = []
+        for doors in self.doors_per_choice:
+            mask = np.zeros(doors, np.int8)
+            mask[self.np_random.choice(doors, 2, replace=False)] = 1
+            masks.append(mask)
+        self.open = np.concatenate(masks)
+        if self.closes_at_end and self.steps == 10:
             self.open[:] = 0
-        light = self.np_random.uniform(-1, 1, 2).astype(np.float32)
-        return {"light": light, "action_mask": self.open} if self.inside else {"light": light}
+        obs = {"light": self.np_random.uniform(-1, 1, 2).astype(np.float32)}
+        if self.mask_in_observation:
+            obs["action_mask"] = self.open
+        return obs
 
 
-class Asked(Doors):
-    """Tells its masks only when asked."""
+class DoorsWithMethod(Doors):
+    """Gives its masks by the method `action_masks` only."""
 
-    def __init__(self, **options):
-        super().__init__(inside=False, **options)
+    def __init__(self):
+        super().__init__(mask_in_observation=False)
 
     def action_masks(self):
         return self.open.astype(bool)
 
 
-def forbidden(model):
-    return sum(model.env.get_attr("forbidden"))
+def count_forbidden(algorithm):
+    """Return how many actions the masks of `Doors` forbade."""
+    return sum(algorithm.env.get_attr("forbidden"))
 
 
-SOURCES = {
-    "observation": lambda: for_sb3(Doors()),
-    "observation, own spaces": lambda: ActionMasker(Doors(), lambda env: env.open),
-    "environment": lambda: for_sb3(Asked()),
-    "environment, own spaces": Asked,
-    "choices": lambda: for_sb3(Doors(actions=MultiDiscrete([3, 3]))),
-    "choices with offsets": lambda: for_sb3(
-        Doors(actions=Tuple([Discrete(3, start=0), Discrete(3, start=0)]))
-    ),
-    "offset": lambda: for_sb3(Doors(actions=Discrete(6, start=4))),
-    "nothing left at the end": lambda: for_sb3(Doors(close_at_the_end=True)),
-}
+# --- MaskablePPO, PPO and A2C ---------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("source", SOURCES)
-def test_maskable_ppo_takes_no_forbidden_action(source):
-    model = MaskablePPO(CatalogMaskablePolicy, make_vec_env(SOURCES[source], 2), **SHORT)
+@pytest.mark.parametrize(
+    "make_env",
+    [
+        pytest.param(lambda: for_sb3(Doors()), id="observation"),
+        pytest.param(lambda: ActionMasker(Doors(), lambda env: env.open), id="both, not flattened"),
+        pytest.param(lambda: for_sb3(DoorsWithMethod()), id="method"),
+        pytest.param(DoorsWithMethod, id="method, not flattened"),
+        pytest.param(lambda: for_sb3(Doors(MultiDiscrete([3, 3]))), id="MultiDiscrete"),
+        pytest.param(lambda: for_sb3(Doors(Tuple([Discrete(3), Discrete(3)]))), id="Tuple"),
+        pytest.param(lambda: for_sb3(Doors(Discrete(6, start=4))), id="Discrete from 4"),
+        pytest.param(lambda: for_sb3(Doors(closes_at_end=True)), id="nothing allowed at the end"),
+    ],
+)
+def test_maskable_ppo_takes_no_forbidden_action(make_env):
+    envs = make_vec_env(make_env, n_envs=2)
+    model = MaskablePPO(CatalogMaskablePolicy, envs, **SHORT_ROLLOUTS)
+
     model.learn(64)
-    assert forbidden(model) == 0
+
+    assert count_forbidden(model) == 0
 
 
 @pytest.mark.attack  # `make learn` trains for longer
 def test_maskable_ppo_learns_which_open_door_pays():
-    """Random play among open doors gets 5 of 10."""
-    settings = {**QUICK, "n_epochs": 8, "learning_rate": 1e-2, "gamma": 0.0}
-    model = MaskablePPO(CatalogMaskablePolicy, make_vec_env(SOURCES["observation"], 4), **settings)
+    envs = make_vec_env(lambda: for_sb3(Doors()), n_envs=4)
+    settings = {**SETTINGS, "n_epochs": 8, "learning_rate": 1e-2, "gamma": 0.0}
+    model = MaskablePPO(CatalogMaskablePolicy, envs, **settings)
+
     model.learn(3_000)
-    assert np.mean([episode["r"] for episode in list(model.ep_info_buffer)[-40:]]) > 7
-    assert forbidden(model) == 0
+
+    last_returns = [episode["r"] for episode in list(model.ep_info_buffer)[-40:]]
+    assert np.mean(last_returns) > 7  # the best door pays 10, a random open one 5
+    assert count_forbidden(model) == 0
 
 
-@pytest.mark.parametrize("source", ["observation", "environment"])
-def test_maskable_ppo_refuses_a_memory_and_its_way_out_takes_no_forbidden_action(source):
-    config = {"model_config": LSTM}
-    with pytest.raises(NotServedError, match=r"^use_lstm.*: MaskablePPO keeps no state") as refused:
-        MaskablePPO(CatalogMaskablePolicy, SOURCES[source](), policy_kwargs=config, **QUICK)
-    assert "Use RecurrentPPO(CatalogRecurrentPolicy, for_sb3(env), ...) from rlcatalog_sb3" in str(
-        refused.value
-    )
-    assert "A2C" not in str(refused.value)
-    model = RecurrentPPO(CatalogRecurrentPolicy, SOURCES[source](), policy_kwargs=config, **SHORT)
-    model.learn(64)
-    assert forbidden(model) == 0
+def test_maskable_ppo_masks_by_observation_without_use_masking():
+    model = MaskablePPO(CatalogMaskablePolicy, make_vec_env(Doors, 2), **SHORT_ROLLOUTS)
 
-
-def test_maskable_ppo_without_asking_masks_by_the_observation():
-    model = MaskablePPO(CatalogMaskablePolicy, make_vec_env(Doors, 2), **SHORT)
+    # Stable-Baselines3 then asks the environment for no masks.
     model.learn(64, use_masking=False)
-    assert forbidden(model) == 0
+
+    assert count_forbidden(model) == 0
 
 
 @pytest.mark.grid
 @pytest.mark.parametrize("algorithm", [PPO, A2C])
 @pytest.mark.parametrize(
-    "source", [Doors, lambda: for_sb3(Asked()), lambda: for_sb3(Doors(close_at_the_end=True))]
+    "make_env",
+    [
+        pytest.param(Doors, id="observation"),
+        pytest.param(lambda: for_sb3(DoorsWithMethod()), id="method"),
+        pytest.param(lambda: for_sb3(Doors(closes_at_end=True)), id="nothing allowed at the end"),
+    ],
 )
-def test_ppo_and_a2c_take_no_forbidden_action(algorithm, source):
-    settings = {"batch_size": 32} if algorithm is PPO else {}
-    model = algorithm(
-        CatalogPolicy, make_vec_env(source, 2), n_steps=16, seed=0, device="cpu", **settings
-    )
+def test_ppo_and_a2c_take_no_forbidden_action(algorithm, make_env):
+    settings = {"n_steps": 16, "seed": 0, "device": "cpu"}
+    if algorithm is PPO:
+        settings["batch_size"] = 32
+    model = algorithm(CatalogPolicy, make_vec_env(make_env, 2), **settings)
+
     model.learn(64)
-    assert forbidden(model) == 0
+
+    assert count_forbidden(model) == 0
 
 
-def test_masks_from_both_sides_forbid():
-    model = MaskablePPO(CatalogMaskablePolicy, for_sb3(Doors()), **QUICK)
-    policy, mask = model.policy, torch.tensor([[1, 1, 0, 0, 0, 0]])
-    obs = {"obs": torch.zeros(1, 2), "action_mask": mask}
-    outside = np.array([[False, True, True, True, True, True]])
+@pytest.mark.parametrize("env_class", [Doors, DoorsWithMethod])
+def test_maskable_ppo_rejects_memory_and_advises_recurrent_ppo(env_class):
+    config = {"use_lstm": True, "lstm_cell_size": 6}
+    with pytest.raises(NotServedError, match=r"^use_lstm.*: MaskablePPO keeps no state") as caught:
+        MaskablePPO(
+            CatalogMaskablePolicy,
+            for_sb3(env_class()),
+            policy_kwargs={"model_config": config},
+            **SETTINGS,
+        )
+
+    message = str(caught.value)
+    assert "Use RecurrentPPO(CatalogRecurrentPolicy, for_sb3(env), ...) from rlcatalog_sb3" in (
+        message
+    )
+    assert "A2C" not in message
+
+
+@pytest.mark.parametrize("env_class", [Doors, DoorsWithMethod])
+def test_recurrent_ppo_takes_no_forbidden_action(env_class):
+    model = RecurrentPPO(
+        CatalogRecurrentPolicy,
+        for_sb3(env_class()),
+        policy_kwargs={"model_config": LSTM},
+        **SHORT_ROLLOUTS,
+    )
+
+    model.learn(64)
+
+    assert count_forbidden(model) == 0
+
+
+@pytest.fixture
+def doors_policy():
+    """A policy of MaskablePPO for `Doors`: six actions, masks in the observation."""
+    return MaskablePPO(CatalogMaskablePolicy, for_sb3(Doors()), **SETTINGS).policy
+
+
+def make_doors_obs(mask):
+    """Return one observation of flattened `Doors` as tensors."""
+    return {"obs": torch.zeros(1, 2), "action_mask": torch.tensor([mask])}
+
+
+def test_maskable_policy_samples_what_both_masks_allow(doors_policy):
+    obs = make_doors_obs(mask=[1, 1, 0, 0, 0, 0])
+    mask_of_method = np.array([[0, 1, 1, 1, 1, 1]], bool)
+
     for _ in range(5):
-        assert policy(obs, action_masks=outside)[0].item() == 1
-    assert policy.predict({k: v.numpy() for k, v in obs.items()}, action_masks=outside)[0] == 1
-    values, logp, entropy = policy.evaluate_actions(
-        obs, torch.tensor([1]), torch.from_numpy(outside).float()
-    )
-    assert (values.shape, logp.item(), entropy.item()) == ((1, 1), 0.0, 0.0)
-    assert policy.get_distribution(obs, outside).mode().item() == 1
+        action, _, _ = doors_policy(obs, action_masks=mask_of_method)
+        assert action.item() == 1
+
+
+def test_maskable_policy_predicts_what_both_masks_allow(doors_policy):
+    obs = {"obs": np.zeros((1, 2)), "action_mask": np.array([[1, 1, 0, 0, 0, 0]])}
+    mask_of_method = np.array([[0, 1, 1, 1, 1, 1]], bool)
+
+    action, _ = doors_policy.predict(obs, action_masks=mask_of_method)
+
+    assert action[0] == 1
+
+
+def test_maskable_policy_scores_the_only_allowed_action(doors_policy):
+    obs = make_doors_obs(mask=[1, 1, 0, 0, 0, 0])
+    mask_of_method = torch.tensor([[0.0, 1, 1, 1, 1, 1]])
+
+    values, logp, entropy = doors_policy.evaluate_actions(obs, torch.tensor([1]), mask_of_method)
+
+    assert values.shape == (1, 1)
+    assert logp.item() == 0.0
+    assert entropy.item() == 0.0
+
+
+def test_maskable_policy_distribution_has_both_masks(doors_policy):
+    obs = make_doors_obs(mask=[1, 1, 0, 0, 0, 0])
+    mask_of_method = np.array([[0, 1, 1, 1, 1, 1]], bool)
+
+    distribution = doors_policy.get_distribution(obs, mask_of_method)
+
+    assert distribution.mode().item() == 1
+
+
+def test_maskable_policy_rejects_masks_without_common_action(doors_policy):
+    obs = make_doors_obs(mask=[1, 1, 0, 0, 0, 0])
+    mask_of_method = np.array([[0, 0, 1, 1, 1, 1]], bool)
+
     with pytest.raises(ActionMaskError, match="row 0 allows no action"):
-        policy(obs, action_masks=np.array([[False, False, True, True, True, True]]))
-    own = to_policy(model).evaluate(
-        {"obs": np.zeros((1, 2)), "raw_action": np.ones((1, 1)), "mask": mask.numpy()}
-    )
-    torch.testing.assert_close(policy.evaluate_actions(obs, torch.tensor([1]))[1], own.logp)
+        doors_policy(obs, action_masks=mask_of_method)
+
+
+def test_maskable_policy_scores_actions_like_its_exported_policy():
+    model = MaskablePPO(CatalogMaskablePolicy, for_sb3(Doors()), **SETTINGS)
+    mask = [1, 1, 0, 0, 0, 0]
+
+    _, logp, _ = model.policy.evaluate_actions(make_doors_obs(mask), torch.tensor([1]))
+    batch = {"obs": np.zeros((1, 2)), "raw_action": np.ones((1, 1)), "mask": np.array([mask])}
+    exported = to_policy(model).evaluate(batch)
+
+    torch.testing.assert_close(logp, exported.logp)
 
 
 class Offers(gym.Env):
-    """The available actions are offered as a list of vectors, which may be empty."""
+    """Offers its available actions as a list of vectors, which may be empty."""
 
     observation_space = Dict(
         {"seen": Box(-1, 1, (2,), np.float32), "avail_actions": Repeated(Box(-1, 1, (3,)), 4)}
@@ -194,64 +293,62 @@ class Offers(gym.Env):
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
-        return self.looking(2), {}
+        return self.observe(num_actions=2), {}
 
     def step(self, action):
-        return self.looking(2), 1.0, False, bool(self.np_random.random() < 0.2), {}
+        is_over = bool(self.np_random.random() < 0.2)
+        return self.observe(num_actions=2), 1.0, False, is_over, {}
 
-    def looking(self, offers):
-        vectors = [self.np_random.uniform(-1, 1, 3).astype(np.float32) for _ in range(offers)]
-        return {
-            "seen": self.np_random.uniform(-1, 1, 2).astype(np.float32),
-            "avail_actions": vectors,
-        }
+    def observe(self, num_actions):
+        actions = [self.np_random.uniform(-1, 1, 3).astype(np.float32) for _ in range(num_actions)]
+        seen = self.np_random.uniform(-1, 1, 2).astype(np.float32)
+        return {"seen": seen, "avail_actions": actions}
 
 
-@pytest.mark.parametrize("memory", [False, True])
-def test_the_value_of_a_last_observation_needs_no_available_action(memory):
-    """Stable-Baselines3 asks for it where an episode is cut."""
+def observe_offers(env, num_actions):
+    """Return an encoded observation of `Offers`, as at the end of an episode."""
+    return env.flattening.observe(env.unwrapped.observe(num_actions), None, last=True)
+
+
+# Stable-Baselines3 asks for the value of the last observation if an episode is cut.
+def test_value_needs_no_available_action():
     config = {"fcnet_hiddens": [4], "use_parametric": True}
-    config |= {"use_lstm": True, "lstm_cell_size": 4} if memory else {}
-    algorithm, policy = (RecurrentPPO, CatalogRecurrentPolicy) if memory else (PPO, CatalogPolicy)
     env = for_sb3(Offers(), config)
-    model = algorithm(policy, env, policy_kwargs={"model_config": config}, **QUICK)
     env.reset(seed=0)
-    encoded = [
-        env.flattening.observe(env.unwrapped.looking(offers), None, last=True) for offers in (0, 2)
-    ]
-    obs = model.policy.obs_to_tensor(np.stack(encoded))[0]
-    state = ((torch.zeros(1, 2, 8), torch.zeros(1, 2, 8)), torch.zeros(2)) if memory else ()
-    assert torch.isfinite(model.policy.predict_values(obs, *state)).all()
+    policy = PPO(CatalogPolicy, env, policy_kwargs={"model_config": config}, **SETTINGS).policy
+    encoded = np.stack([observe_offers(env, num_actions=0), observe_offers(env, num_actions=2)])
+    obs, _ = policy.obs_to_tensor(encoded)
+
+    assert torch.isfinite(policy.predict_values(obs)).all()
     with pytest.raises(ActionMaskError, match="row 0 allows no action"):
-        model.policy.get_distribution(obs, *state)
+        policy.get_distribution(obs)
 
 
-# --- RecurrentPPO ---------------------------------------------------------------------------------
+def test_value_with_memory_needs_no_available_action():
+    config = {
+        "fcnet_hiddens": [4],
+        "use_parametric": True,
+        "use_lstm": True,
+        "lstm_cell_size": 4,
+    }
+    env = for_sb3(Offers(), config)
+    env.reset(seed=0)
+    policy = RecurrentPPO(
+        CatalogRecurrentPolicy, env, policy_kwargs={"model_config": config}, **SETTINGS
+    ).policy
+    encoded = np.stack([observe_offers(env, num_actions=0), observe_offers(env, num_actions=2)])
+    obs, _ = policy.obs_to_tensor(encoded)
+    # Actor and critic have an LSTM of 4 units each.
+    lstm_states = (torch.zeros(1, 2, 8), torch.zeros(1, 2, 8))
+    episode_starts = torch.zeros(2)
 
-LSTM = {"fcnet_hiddens": [8], "use_lstm": True, "lstm_cell_size": 6}
-#: One memory for policy and value, so that the two tensors of the loop's state are the LSTM's.
-SHARED = {**LSTM, "vf_share_layers": True}
-RECURRENT = {
-    "Box": ("Pendulum-v1", {"action_bounds": "clip"}),
-    "bounded": ("Pendulum-v1", {"custom_action_dist": "squashed_gaussian"}),
-    "affine, wrapped": (
-        lambda: for_sb3("Pendulum-v1", {**LSTM, "action_bounds": "affine"}),
-        {"action_bounds": "affine"},
-    ),
-    "choice": ("CartPole-v1", {}),
-    "value apart": ("CartPole-v1", {"vf_share_layers": False}),
-    "masked": (lambda: for_sb3(Doors()), {}),
-    "masked, own spaces": (Doors, {}),
-    "masked choices": (Doors, {}),
-    "bits": (lambda: for_sb3(Bits()), {}),
-    "a choice and a Box, masked": (lambda: for_sb3(Hybrid()), {}),
-}
+    assert torch.isfinite(policy.predict_values(obs, lstm_states, episode_starts)).all()
+    with pytest.raises(ActionMaskError, match="row 0 allows no action"):
+        policy.get_distribution(obs, lstm_states, episode_starts)
 
 
-class Hybrid(gym.Env):
-    """Two parts to an action, of which one has a mask; what is forbidden is asserted
-    never to come.
-    """
+class ToolAndForce(gym.Env):
+    """A tool, whose mask is part of the observation, and a force; forbidden tools raise."""
 
     action_space = Dict({"tool": Discrete(4, start=1), "force": Box(0, 10, (1,), np.float32)})
     observation_space = Dict(
@@ -260,36 +357,45 @@ class Hybrid(gym.Env):
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
-        return self._look(), {}
+        return self._observe(), {}
 
     def step(self, action):
         assert self.action_space.contains(action)
-        assert self.free[action["tool"] - 1]
-        return (
-            self._look(),
-            float(action["force"][0]),
-            bool(self.np_random.random() < 0.2),
-            False,
-            {},
-        )
+        assert self.mask[action["tool"] - 1]
+        is_over = bool(self.np_random.random() < 0.2)
+        return self._observe(), float(action["force"][0]), is_over, False, {}
 
-    def _look(self):
-        self.free = np.roll(np.array([1, 0, 1, 0], np.int8), self.np_random.integers(4))
-        return {
-            "action_mask": {"tool": self.free.copy()},
-            "lamp": self.np_random.random(2, np.float32),
-        }
+    def _observe(self):
+        self.mask = np.roll(np.array([1, 0, 1, 0], np.int8), self.np_random.integers(4))
+        lamp = self.np_random.random(2, np.float32)
+        return {"action_mask": {"tool": self.mask.copy()}, "lamp": lamp}
 
 
-def test_maskable_ppo_takes_whole_choices_alone():
-    with pytest.raises(
-        AssertionError, match=r"only supports .*Discrete.* as action spaces but Box"
-    ):
-        MaskablePPO(CatalogMaskablePolicy, for_sb3(Hybrid()), **QUICK)
+def test_maskable_ppo_rejects_actions_with_a_box():
+    # The flat actions of this environment are a Box.
+    env = for_sb3(ToolAndForce())
+
+    with pytest.raises(AssertionError, match=r"only supports .*Discrete.* but Box"):
+        MaskablePPO(CatalogMaskablePolicy, env, **SETTINGS)
 
 
-class Bits(gym.Env):
-    observation_space, action_space = Tuple([Discrete(3)]), MultiBinary(3)
+# --- RecurrentPPO ---------------------------------------------------------------------------------
+
+
+def make_recurrent_ppo(env, config, **settings):
+    return RecurrentPPO(
+        CatalogRecurrentPolicy,
+        env,
+        policy_kwargs={"model_config": config},
+        **{**SETTINGS, **settings},
+    )
+
+
+class ThreeBits(gym.Env):
+    """Takes three bits as an action."""
+
+    observation_space = Tuple([Discrete(3)])
+    action_space = MultiBinary(3)
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
@@ -297,123 +403,169 @@ class Bits(gym.Env):
 
     def step(self, action):
         assert self.action_space.contains(action)
-        return self.reset()[0], 0.0, bool(self.np_random.random() < 0.2), False, {}
+        obs, _ = self.reset()
+        return obs, 0.0, bool(self.np_random.random() < 0.2), False, {}
 
 
-@pytest.mark.parametrize("name", RECURRENT)
-def test_recurrent_ppo_scores_stored_sequences_as_they_were_drawn(name):
-    """Its padding, its states and its episode starts give back what acting computed."""
-    env, config = RECURRENT[name]
-    kwargs = {"model_config": {**LSTM, **config}}
-    envs = make_vec_env(env, 2, seed=0)
-    model = RecurrentPPO(
-        CatalogRecurrentPolicy, envs, policy_kwargs=kwargs, **{**QUICK, "learning_rate": 0.0}
-    )
+def make_affine_pendulum():
+    return for_sb3("Pendulum-v1", {**LSTM, "action_bounds": "affine"})
+
+
+@pytest.mark.parametrize(
+    ("env", "config"),
+    [
+        pytest.param("Pendulum-v1", {"action_bounds": "clip"}, id="clipped Box"),
+        pytest.param("Pendulum-v1", {"custom_action_dist": "squashed_gaussian"}, id="squashed Box"),
+        pytest.param(make_affine_pendulum, {"action_bounds": "affine"}, id="scaled Box"),
+        pytest.param("CartPole-v1", {}, id="Discrete"),
+        pytest.param("CartPole-v1", {"vf_share_layers": False}, id="separate critic"),
+        pytest.param(lambda: for_sb3(Doors()), {}, id="mask"),
+        pytest.param(Doors, {}, id="mask, not flattened"),
+        pytest.param(lambda: Doors(MultiDiscrete([3, 3])), {}, id="masked MultiDiscrete"),
+        pytest.param(lambda: for_sb3(ThreeBits()), {}, id="MultiBinary"),
+        pytest.param(lambda: for_sb3(ToolAndForce()), {}, id="masked Discrete and Box"),
+    ],
+)
+def test_recurrent_ppo_scores_stored_actions_as_when_sampled(env, config):
+    envs = make_vec_env(env, n_envs=2, seed=0)
+    # A learning rate of 0 keeps the weights that sampled the actions.
+    model = make_recurrent_ppo(envs, {**LSTM, **config}, learning_rate=0.0)
     model.learn(128)
-    checked = 0
-    for data in model.rollout_buffer.get(50):
-        actions = (
-            data.actions.long().flatten()
-            if isinstance(model.action_space, Discrete)
-            else data.actions
-        )
+
+    rows_checked = 0
+    for batch in model.rollout_buffer.get(50):
+        actions = batch.actions
+        if isinstance(model.action_space, Discrete):
+            actions = actions.long().flatten()
         values, logp, entropy = model.policy.evaluate_actions(
-            data.observations, actions, data.lstm_states, data.episode_starts
+            batch.observations, actions, batch.lstm_states, batch.episode_starts
         )
-        real = data.mask > 0
-        torch.testing.assert_close(logp[real], data.old_log_prob[real], rtol=1e-4, atol=1e-4)
+        is_real = batch.mask > 0  # other rows are padding
+        torch.testing.assert_close(logp[is_real], batch.old_log_prob[is_real], rtol=1e-4, atol=1e-4)
         torch.testing.assert_close(
-            values.flatten()[real], data.old_values[real], rtol=1e-4, atol=1e-5
+            values.flatten()[is_real], batch.old_values[is_real], rtol=1e-4, atol=1e-5
         )
-        assert torch.isfinite(entropy[real]).all()
-        checked += int(real.sum())
-    assert checked == 128
+        assert torch.isfinite(entropy[is_real]).all()
+        rows_checked += int(is_real.sum())
+    assert rows_checked == 128
 
 
-def test_recurrent_evaluation_equals_rlcatalogs_own():
-    model = RecurrentPPO(
-        CatalogRecurrentPolicy, "CartPole-v1", policy_kwargs={"model_config": SHARED}, **QUICK
-    )
-    own = rlcatalog.build(model.observation_space, model.action_space, SHARED)
-    own.model.set_weights(model.policy.model.get_weights())
+#: Actor and critic share the LSTM, so that RecurrentPPO's state is the state of one LSTM.
+SHARED_LSTM = {**LSTM, "vf_share_layers": True}
+
+
+def test_recurrent_policy_evaluates_like_a_catalog_policy():
+    model = make_recurrent_ppo("CartPole-v1", SHARED_LSTM)
+    policy = rlcatalog.build(model.observation_space, model.action_space, SHARED_LSTM)
+    policy.model.set_weights(model.policy.model.get_weights())
+    # Three sequences of four steps; the second begins with a new episode.
     rng = np.random.default_rng(0)
-    obs, actions = rng.normal(size=(12, 4)).astype(np.float32), rng.integers(0, 2, 12)
+    obs = rng.normal(size=(12, 4)).astype(np.float32)
+    actions = rng.integers(0, 2, 12)
     memory = [rng.normal(size=(3, 6)).astype(np.float32) for _ in range(2)]
-    starts = np.zeros((3, 4), np.float32)
-    starts[1, 0] = 1
-    begun = [part * (1 - starts[:, :1]) for part in memory]
-    expected = own.evaluate(
-        {"obs": obs, "raw_action": actions[:, None], "seq_lens": np.full(3, 4), "state": begun}
-    )
+    episode_starts = np.zeros((3, 4), np.float32)
+    episode_starts[1, 0] = 1
+
     states = tuple(torch.from_numpy(part)[None] for part in memory)
-    found = model.policy.evaluate_actions(
+    values, logp, entropy = model.policy.evaluate_actions(
         torch.from_numpy(obs),
         torch.from_numpy(actions),
-        RNNStates(states, states),
-        torch.from_numpy(starts).flatten(),
+        RNNStates(pi=states, vf=states),
+        torch.from_numpy(episode_starts).flatten(),
     )
-    for one, other in zip(
-        found, (expected.value[:, None], expected.logp, expected.entropy), strict=True
-    ):
-        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
+    restarted_memory = [part * (1 - episode_starts[:, :1]) for part in memory]
+    expected = policy.evaluate(
+        {
+            "obs": obs,
+            "raw_action": actions[:, None],
+            "seq_lens": np.full(3, 4),
+            "state": restarted_memory,
+        }
+    )
+
+    torch.testing.assert_close(values, expected.value[:, None], rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(logp, expected.logp, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(entropy, expected.entropy, rtol=1e-5, atol=1e-6)
 
 
-def test_an_episode_that_begins_inside_a_sequence_forgets():
-    policy = RecurrentPPO(
-        CatalogRecurrentPolicy, "CartPole-v1", policy_kwargs={"model_config": SHARED}, **QUICK
-    ).policy
-    obs, actions = torch.randn(5, 4), torch.zeros(5)
-    states = tuple(torch.randn(1, 1, 6) for _ in range(2))
-    zeros = tuple(torch.zeros(1, 1, 6) for _ in range(2))
-    whole = policy.evaluate_actions(
+def test_recurrent_policy_clears_memory_at_episode_starts():
+    policy = make_recurrent_ppo("CartPole-v1", SHARED_LSTM).policy
+    obs = torch.randn(5, 4)
+    actions = torch.zeros(5)
+    states = (torch.randn(1, 1, 6), torch.randn(1, 1, 6))
+    zeros = (torch.zeros(1, 1, 6), torch.zeros(1, 1, 6))
+
+    five_steps = policy.evaluate_actions(
         obs, actions, RNNStates(states, states), torch.tensor([0.0, 0, 1, 0, 0])
     )
-    first = policy.evaluate_actions(obs[:2], actions[:2], RNNStates(states, states), torch.zeros(2))
-    second = policy.evaluate_actions(obs[2:], actions[2:], RNNStates(zeros, zeros), torch.zeros(3))
-    for one, a, b in zip(whole, first, second, strict=True):
-        torch.testing.assert_close(one, torch.cat([a, b]), rtol=1e-5, atol=1e-6)
-
-
-def test_a_saved_recurrent_policy_predicts_as_the_exported_one_acts(tmp_path):
-    model = RecurrentPPO(
-        CatalogRecurrentPolicy, "CartPole-v1", policy_kwargs={"model_config": LSTM}, **QUICK
+    first_two = policy.evaluate_actions(
+        obs[:2], actions[:2], RNNStates(states, states), torch.zeros(2)
     )
+    last_three = policy.evaluate_actions(
+        obs[2:], actions[2:], RNNStates(zeros, zeros), torch.zeros(3)
+    )
+
+    # Values, log densities and entropies.
+    for whole, before, after in zip(five_steps, first_two, last_three, strict=True):
+        torch.testing.assert_close(whole, torch.cat([before, after]), rtol=1e-5, atol=1e-6)
+
+
+def test_saved_recurrent_ppo_predicts_like_its_exported_policy(tmp_path):
+    model = make_recurrent_ppo("CartPole-v1", LSTM)
     model.learn(64)
     model.save(tmp_path / "model.zip")
-    loaded = RecurrentPPO.load(tmp_path / "model.zip", device="cpu")
     to_policy(model).save(tmp_path / "policy")
+
+    loaded = RecurrentPPO.load(tmp_path / "model.zip", device="cpu")
     stepper = rlcatalog.load(tmp_path / "policy").stepper(3)
-    state, done, rng = None, np.ones(3, bool), np.random.default_rng(0)
+
+    rng = np.random.default_rng(0)
+    state = None
+    done = np.ones(3, bool)
     for _ in range(12):
         obs = rng.uniform(-0.3, 0.3, (3, 4)).astype(np.float32)
         action, state = loaded.predict(obs, state, episode_start=done, deterministic=True)
-        np.testing.assert_array_equal(action, stepper.step(obs, done=done, explore=False).action)
-        carried, own = (
-            np.concatenate([state[0][0], state[1][0]], 1),
-            np.concatenate(stepper.state.memory, 1),
-        )
-        np.testing.assert_allclose(carried, own, atol=1e-6)
+        step = stepper.step(obs, done=done, explore=False)
+        np.testing.assert_array_equal(action, step.action)
+        loaded_memory = np.concatenate([state[0][0], state[1][0]], axis=1)
+        exported_memory = np.concatenate(stepper.state.memory, axis=1)
+        np.testing.assert_allclose(loaded_memory, exported_memory, atol=1e-6)
         done = rng.random(3) < 0.3
-    assert evaluate_policy(loaded, make_vec_env("CartPole-v1", 2), 2)[0] > 5
 
 
-class Unit(TorchModelV2):
-    """A trunk that padding of zeros would spoil: it divides by the norm of its input, and keeps
-    batch statistics.
+def test_saved_recurrent_ppo_is_evaluated_by_stable_baselines(tmp_path):
+    model = make_recurrent_ppo("CartPole-v1", LSTM)
+    model.learn(64)
+    model.save(tmp_path / "model.zip")
+
+    loaded = RecurrentPPO.load(tmp_path / "model.zip", device="cpu")
+    mean_return, _ = evaluate_policy(loaded, make_vec_env("CartPole-v1", 2), n_eval_episodes=2)
+
+    assert mean_return > 5
+
+
+# --- padding of sequences -------------------------------------------------------------------------
+
+
+class WithBatchStatistics(TorchModelV2):
+    """A trunk that padding with zeros would spoil: it keeps batch statistics, and divides by the
+    norm of its input.
     """
 
     def __init__(self, obs_space, action_space, num_outputs, model_config, name):
         super().__init__(obs_space, action_space, num_outputs, model_config, name)
         self.num_outputs = 6
-        self.norm, self.layer = torch.nn.BatchNorm1d(4, momentum=1.0), torch.nn.Linear(4, 6)
+        # With momentum 1, the running mean is the mean of the last batch.
+        self.norm = torch.nn.BatchNorm1d(4, momentum=1.0)
+        self.layer = torch.nn.Linear(4, 6)
 
     def forward(self, input_dict, state, seq_lens):
         x = self.norm(input_dict["obs_flat"].float())
         return self.layer(x / x.norm(dim=1, keepdim=True)), state
 
 
-class Stacked(gym.ObservationWrapper):
-    """CartPole's observation as the one entry of a Dict."""
+class DictCartPole(gym.ObservationWrapper):
+    """CartPole with its observation as the one entry of a Dict, "all"."""
 
     def __init__(self):
         super().__init__(gym.make("CartPole-v1"))
@@ -423,76 +575,91 @@ class Stacked(gym.ObservationWrapper):
         return {"all": observation}
 
 
-@pytest.mark.parametrize("env", ["CartPole-v1", Stacked])
-def test_padding_of_recurrent_ppo_reaches_no_trunk(env):
-    kwargs = {"model_config": {**LSTM, "custom_model": Unit}}
-    model = RecurrentPPO(
-        CatalogRecurrentPolicy, make_vec_env(env, 2, seed=0), policy_kwargs=kwargs, **QUICK
-    )
+@pytest.mark.parametrize("env", ["CartPole-v1", DictCartPole])
+def test_recurrent_ppo_keeps_padding_out_of_batch_statistics(env):
+    envs = make_vec_env(env, n_envs=2, seed=0)
+    model = make_recurrent_ppo(envs, {**LSTM, "custom_model": WithBatchStatistics})
     model.learn(64)
-    assert all(torch.isfinite(p).all() for p in model.policy.parameters())
+    assert all(torch.isfinite(weight).all() for weight in model.policy.parameters())
+
     model.policy.set_training_mode(True)
-    padded = 0
-    for data in model.rollout_buffer.get(30):
+    rows_of_padding = 0
+    for batch in model.rollout_buffer.get(30):
         model.policy.evaluate_actions(
-            data.observations, data.actions.flatten(), data.lstm_states, data.episode_starts
+            batch.observations, batch.actions.flatten(), batch.lstm_states, batch.episode_starts
         )
-        obs, real = data.observations, data.mask > 0
-        rows = (obs["all"] if isinstance(obs, dict) else obs)[real]
-        for chain in (model.policy.model.trunk, model.policy.model.value_trunk):
-            torch.testing.assert_close(
-                chain.trunk.norm.running_mean, rows.mean(dim=0), rtol=1e-4, atol=1e-5
-            )
-        padded += int((~real).sum())
-    assert padded
+        is_real = batch.mask > 0
+        obs = batch.observations
+        if isinstance(obs, dict):
+            obs = obs["all"]
+        expected_mean = obs[is_real].mean(dim=0)
+        network = model.policy.model
+        for chain in (network.trunk, network.value_trunk):
+            running_mean = chain.trunk.norm.running_mean
+            torch.testing.assert_close(running_mean, expected_mean, rtol=1e-4, atol=1e-5)
+        rows_of_padding += int((~is_real).sum())
+    assert rows_of_padding > 0
 
 
-def test_sequence_lengths_are_those_of_the_buffer_s_sequences():
-    shape = (6, 1, 1, 3)  # [steps, layers, environments, state]
-    buffer = RecurrentRolloutBuffer(6, gym.spaces.Box(-1, 1, (4,)), gym.spaces.Discrete(2), shape)
+def test_sequence_lengths_equal_those_of_the_buffer():
+    state_shape = (6, 1, 1, 3)  # [steps, layers, environments, state]
+    buffer = RecurrentRolloutBuffer(6, Box(-1, 1, (4,)), Discrete(2), state_shape)
     state = (torch.zeros(1, 1, 3), torch.zeros(1, 1, 3))
-    for begins in (True, False, False, True, True, False):  # three sequences
+    # Three sequences, of three, one and two steps.
+    for episode_start in (True, False, False, True, True, False):
         buffer.add(
             np.zeros((1, 4)),
             np.zeros((1, 1)),
             np.zeros(1),
-            np.array([begins]),
+            np.array([episode_start]),
             torch.zeros(1),
             torch.zeros(1),
             lstm_states=RNNStates(state, state),
         )
 
-    for samples in buffer.get(4):  # it cuts some sequences in two
+    for samples in buffer.get(4):  # batches of four steps cut some sequences in two
         lengths = sequence_lengths(samples)
 
+        num_steps = int(samples.mask.sum())
+        expected = np.diff(buffer.seq_start_indices, append=num_steps)
         assert lengths.dtype == np.int32
-        rows = int(samples.mask.sum())
-        np.testing.assert_array_equal(lengths, np.diff(buffer.seq_start_indices, append=rows))
+        np.testing.assert_array_equal(lengths, expected)
 
 
-def test_where_the_loop_does_not_tell_statistics_are_warned_of_once():
-    kwargs = {"model_config": {**LSTM, "custom_model": Unit}}
-    envs = make_vec_env("CartPole-v1", 2, seed=0)
-    model = sb3_contrib.RecurrentPPO(CatalogRecurrentPolicy, envs, policy_kwargs=kwargs, **QUICK)
+def train_recurrent_ppo_of_sb3_contrib(config):
+    """Train with sb3-contrib's own class, which does not tell a policy which rows are padding."""
+    envs = make_vec_env("CartPole-v1", n_envs=2, seed=0)
+    kwargs = {"model_config": config}
+    model = sb3_contrib.RecurrentPPO(CatalogRecurrentPolicy, envs, policy_kwargs=kwargs, **SETTINGS)
+    model.learn(64)
+
+
+def test_sb3_contrib_warns_once_of_batch_statistics_and_padding():
     with pytest.warns(
-        UserWarning, match=r"batch statistics.*Use rlcatalog_sb3\.RecurrentPPO"
-    ) as found:
-        model.learn(64)
-    assert len(found) == 1
-    # Models without statistics are served in silence.
-    kwargs = {"model_config": LSTM}
-    sb3_contrib.RecurrentPPO(CatalogRecurrentPolicy, envs, policy_kwargs=kwargs, **QUICK).learn(64)
+        UserWarning, match=r"batch statistics.*rlcatalog_sb3\.RecurrentPPO"
+    ) as caught:
+        train_recurrent_ppo_of_sb3_contrib({**LSTM, "custom_model": WithBatchStatistics})
+
+    assert len(caught) == 1
 
 
-class Counter(RecurrentNetwork):
-    """A user's own recurrent model: two vectors of one size."""
+def test_sb3_contrib_trains_an_lstm_without_a_warning():
+    # Any warning fails a test.
+    train_recurrent_ppo_of_sb3_contrib({"use_lstm": True, "lstm_cell_size": 6})
 
-    def __init__(self, obs_space, action_space, num_outputs, model_config, name, parts=2):
+
+# --- a user's memory ------------------------------------------------------------------------------
+
+
+class CountsSteps(RecurrentNetwork):
+    """A recurrent model whose state, two vectors of three numbers, counts its steps."""
+
+    def __init__(self, obs_space, action_space, num_outputs, model_config, name):
         super().__init__(obs_space, action_space, num_outputs, model_config, name)
-        self.layer, self.parts = torch.nn.Linear(4, num_outputs), parts
+        self.layer = torch.nn.Linear(4, num_outputs)
 
     def get_initial_state(self):
-        return [torch.zeros(3) for _ in range(self.parts)]
+        return [torch.zeros(3), torch.zeros(3)]
 
     def forward_rnn(self, inputs, state, seq_lens):
         self._value = inputs.sum(-1).reshape(-1)
@@ -502,10 +669,19 @@ class Counter(RecurrentNetwork):
         return self._value
 
 
-def test_a_recurrent_model_of_the_users_own_is_carried():
-    kwargs = {"model_config": {"custom_model": Counter}}
-    model = RecurrentPPO(CatalogRecurrentPolicy, "CartPole-v1", policy_kwargs=kwargs, **QUICK)
-    _, state = model.predict(np.zeros(4, np.float32))
-    _, state = model.predict(np.zeros(4, np.float32), state)
-    assert state[0].tolist() == [[[2.0] * 3]]
+def test_recurrent_ppo_passes_on_the_state_of_a_custom_model():
+    model = make_recurrent_ppo("CartPole-v1", {"custom_model": CountsSteps})
+    obs = np.zeros(4, np.float32)
+
+    _, state = model.predict(obs)
+    _, state = model.predict(obs, state)
+
+    assert state[0].tolist() == [[[2.0, 2.0, 2.0]]]  # two steps
+
+
+def test_recurrent_ppo_trains_a_custom_model():
+    model = make_recurrent_ppo("CartPole-v1", {"custom_model": CountsSteps})
+
     model.learn(64)
+
+    assert model.num_timesteps == 64

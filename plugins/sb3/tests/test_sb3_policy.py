@@ -1,6 +1,7 @@
-"""`CatalogPolicy` under PPO and A2C: the same outputs as rlcatalog's own policy, whatever the
-spaces.
-"""
+"""`CatalogPolicy` under PPO and A2C, compared with a catalog policy of the same weights."""
+
+import copy
+from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
@@ -22,104 +23,114 @@ from stable_baselines3.common.vec_env import (
 )
 
 import rlcatalog
+from rlcatalog.errors import NotServedError
 from rlcatalog_sb3 import CatalogPolicy, for_sb3, to_policy
 
+CPU = torch.device("cpu")
 
-class Anything(gym.Env):
-    """Random observations of any space; refuses actions outside its own, or forbidden ones; notes
-    all.
+
+class RandomEnv(gym.Env):
+    """Random observations of any space, in episodes of five steps.
+
+    It records observations and actions, and raises an error at actions outside its space and at
+    forbidden ones.
     """
 
-    def __init__(self, observation_space, action_space, length=5):
-        self.observation_space, self.action_space, self.length = (
-            observation_space,
-            action_space,
-            length,
-        )
-        self.taken, self.seen = [], []
+    def __init__(self, observation_space, action_space):
+        self.observation_space = observation_space
+        self.action_space = action_space
+        self.observations = []
+        self.actions = []
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
         if seed is not None:
             self.observation_space.seed(seed)
-        self.t = 0
-        return self._look(), {}
+        self.steps = 0
+        return self.observe(), {}
 
     def step(self, action):
         assert self.action_space.contains(action), action
-        mask = self.seen[-1].get("action_mask") if isinstance(self.seen[-1], dict) else None
-        if mask is not None and isinstance(self.action_space, Discrete):
+        obs = self.observations[-1]
+        if (
+            isinstance(obs, dict)
+            and "action_mask" in obs
+            and isinstance(self.action_space, Discrete)
+        ):
+            mask = obs["action_mask"]
             assert mask[action - self.action_space.start], (mask, action)
-        self.taken.append(action)
-        self.t += 1
-        return self._look(), float(self.t), False, self.t == self.length, {}
+        self.actions.append(action)
+        self.steps += 1
+        return self.observe(), float(self.steps), False, self.steps == 5, {}
 
-    def _look(self):
+    def observe(self):
         obs = self.observation_space.sample()
         if isinstance(obs, dict) and "action_mask" in obs:
-            obs["action_mask"][..., ::2] = 1  # each choice of two values, too, keeps one
-        self.seen.append(obs)
+            obs["action_mask"][..., ::2] = 1  # so that each choice of two values may be 0
+        self.observations.append(obs)
         return obs
 
 
+class Case(NamedTuple):
+    observation_space: Any
+    action_space: Any
+    config: dict[str, Any]
+
+
+VECTOR = Box(-1, 1, (3,))
+VECTOR_OF_FLOAT64 = Box(-1, 1, (3,), np.float64)
 IMAGE = Box(0, 255, (12, 10, 3), np.uint8)
+IMAGE_CHANNELS_FIRST = Box(0, 255, (3, 12, 10), np.uint8)
+MASKED = Dict({"x": Box(-1, 1, (3,)), "action_mask": Box(0, 1, (4,), np.int8)})
 CONVS = {"conv_filters": [[4, 3, 2], [8, 4, 1]], "conv_flatten": True}
 SMALL = {"fcnet_hiddens": [16], "post_fcnet_hiddens": []}
 EMBEDDED = {**SMALL, "action_embeddings_key": "embeddings"}
-MASKED = Dict({"x": Box(-1, 1, (3,)), "action_mask": Box(0, 1, (4,), np.int8)})
+SQUASHED = {**SMALL, "custom_action_dist": "squashed_gaussian"}
 
+#: Spaces that Stable-Baselines3 accepts; for_sb3 flattens them as well.
 DIRECT = {
-    "vector, choice": (Box(-1, 1, (3,)), Discrete(4), SMALL),
-    "doubles, Box": (Box(-1, 1, (3,), np.float64), Box(-2, 1, (2,)), SMALL),
-    "doubles, clipped Box": (
-        Box(-1, 1, (3,), np.float64),
-        Box(-2, 1, (2,)),
-        {**SMALL, "action_bounds": "clip"},
+    "vector, choice": Case(VECTOR, Discrete(4), SMALL),
+    "doubles, Box": Case(VECTOR_OF_FLOAT64, Box(-2, 1, (2,)), SMALL),
+    "doubles, clipped Box": Case(
+        VECTOR_OF_FLOAT64, Box(-2, 1, (2,)), {**SMALL, "action_bounds": "clip"}
     ),
-    "squashed": (
-        Box(-1, 1, (3,)),
-        Box(-2, 1, (2,)),
-        {**SMALL, "custom_action_dist": "squashed_gaussian"},
+    "squashed": Case(VECTOR, Box(-2, 1, (2,)), SQUASHED),
+    "choice, choices": Case(Discrete(5, start=2), MultiDiscrete([2, 3]), SMALL),
+    "choices, bits": Case(MultiDiscrete([2, 3]), MultiBinary(3), SMALL),
+    "image": Case(IMAGE, Discrete(4), CONVS),
+    "image, channels first": Case(
+        IMAGE_CHANNELS_FIRST, Discrete(4), {**CONVS, "image_layout": "chw"}
     ),
-    "choice, choices": (Discrete(5, start=2), MultiDiscrete([2, 3]), SMALL),
-    "choices, bits": (MultiDiscrete([2, 3]), MultiBinary(3), SMALL),
-    "image": (IMAGE, Discrete(4), CONVS),
-    "image, channels first": (
-        Box(0, 255, (3, 12, 10), np.uint8),
-        Discrete(4),
-        {**CONVS, "image_layout": "chw"},
-    ),
-    "image of floats": (Box(0, 1, (12, 10, 3)), Discrete(4), CONVS),
-    "dict with image": (
+    "image of floats": Case(Box(0, 1, (12, 10, 3)), Discrete(4), CONVS),
+    "dict with image": Case(
         Dict({"i": IMAGE, "n": Discrete(3), "x": Box(-1, 1, (2,))}),
         Discrete(4),
         {**CONVS, **SMALL},
     ),
-    "masked": (MASKED, Discrete(4), SMALL),
-    "masked choices": (MASKED, MultiDiscrete([2, 2]), SMALL),
-    "embedded actions": (Dict({**MASKED, "embeddings": Box(-1, 1, (4, 2))}), Discrete(4), EMBEDDED),
+    "masked": Case(MASKED, Discrete(4), SMALL),
+    "masked choices": Case(MASKED, MultiDiscrete([2, 2]), SMALL),
+    "embedded actions": Case(
+        Dict({**MASKED, "embeddings": Box(-1, 1, (4, 2))}), Discrete(4), EMBEDDED
+    ),
 }
-WRAPPED = {
+#: All spaces that for_sb3 flattens.
+FLATTENED = {
     **DIRECT,
-    "offset": (Box(-1, 1, (3,)), Discrete(4, start=-2), SMALL),
-    "one-hot": (Box(-1, 1, (3,)), Discrete(4), {**SMALL, "custom_action_dist": "gumbel_softmax"}),
-    "whole numbers": (Box(-1, 1, (3,)), Box(-3, 3, (2,), np.int8), SMALL),
-    "nested": (
+    "offset": Case(VECTOR, Discrete(4, start=-2), SMALL),
+    "one-hot": Case(VECTOR, Discrete(4), {**SMALL, "custom_action_dist": "gumbel_softmax"}),
+    "whole numbers": Case(VECTOR, Box(-3, 3, (2,), np.int8), SMALL),
+    "nested": Case(
         Tuple([Text(4), Dict({"a": Discrete(3), "b": Tuple([Box(-1, 1, (2,))])})]),
         Discrete(3, start=1),
         SMALL,
     ),
-    "hybrid": (
-        Box(-1, 1, (3,)),
-        Tuple([Discrete(3, start=1), Box(0, 1, (2,)), MultiBinary(2)]),
-        SMALL,
-    ),
-    "autoregressive": (
-        Box(-1, 1, (3,)),
+    "hybrid": Case(VECTOR, Tuple([Discrete(3, start=1), Box(0, 1, (2,)), MultiBinary(2)]), SMALL),
+    "autoregressive": Case(
+        VECTOR,
         Tuple([Discrete(3, start=1), Box(0, 1, (2,))]),
         {**SMALL, "use_autoregressive": True},
     ),
-    "hybrid, masked": (
+    "hybrid, masked": Case(
         Dict({"x": Dict({"y": Discrete(2)}), "action_mask": Box(0, 1, (4,), np.int8)}),
         Dict({"go": Discrete(4), "far": Box(-1, 1, (1,))}),
         SMALL,
@@ -127,147 +138,253 @@ WRAPPED = {
 }
 
 
-def spaces_of(case):
-    """Return fresh copies: spaces draw from generators of their own."""
-    import copy
+def train(case, *, flatten, algorithm=PPO, **settings):
+    """Train for one rollout of 16 steps.
 
-    observations, actions, config = case
-    return copy.deepcopy(observations), copy.deepcopy(actions), config
-
-
-def trained(case, wrapped, algorithm=PPO, **settings):
-    observations, actions, config = spaces_of(case)
-    observations.seed(0)
-    env = Anything(observations, actions)
-    shown = for_sb3(env, config) if wrapped else env
-    policy_kwargs = {} if wrapped else {"model_config": config}
+    Args:
+        case: Spaces and config.
+        flatten: Whether for_sb3 flattens the environment.
+    """
+    # Copies, because spaces draw from generators of their own.
+    observation_space = copy.deepcopy(case.observation_space)
+    observation_space.seed(0)
+    env = RandomEnv(observation_space, copy.deepcopy(case.action_space))
+    policy_kwargs = {"model_config": case.config}
+    if flatten:
+        env = for_sb3(env, case.config)
+        policy_kwargs = {}
     if algorithm is PPO:
         settings = {"batch_size": 8, "n_epochs": 2, **settings}
     model = algorithm(
         CatalogPolicy,
-        shown,
+        env,
         n_steps=16,
         seed=0,
         device="cpu",
         policy_kwargs=policy_kwargs,
         **settings,
     )
-    model.learn(16)
-    return model, env
+    return model.learn(16)
 
 
-CASES = [(name, False) for name in DIRECT] + [(name, True) for name in WRAPPED]
-cases = pytest.mark.parametrize(
-    ("name", "wrapped"), CASES, ids=[f"{n}-{'flat' if w else 'own'}" for n, w in CASES]
-)
+class Comparison(NamedTuple):
+    model: PPO
+    is_flat: bool
+    #: Catalog policy with the weights of the model.
+    policy: rlcatalog.Policy
+    #: Six observations as the environment emits them.
+    observations: list[Any]
+    #: The same observations as Stable-Baselines3 passes them to its policy.
+    batch: Any
 
 
-@cases
-def test_outputs_equal_those_of_rlcatalogs_own_policy(name, wrapped):
-    case = WRAPPED[name]
-    model, _ = trained(case, wrapped)
-    observations, actions, _ = spaces_of(case)
-    own = rlcatalog.build(
-        observations, actions, model.policy.catalog_policy.resolution.config.given
-    )
-    own.model.set_weights(model.policy.model.get_weights())
-    fresh = Anything(observations, actions)
-    emitted = [fresh.reset(seed=7)[0], *(fresh._look() for _ in range(5))]
-    flattening = model.env.envs[0].get_wrapper_attr("flattening") if wrapped else None
-    shown = [flattening.observe(obs) if wrapped else obs for obs in emitted]
-    stacked = (
-        {key: np.stack([obs[key] for obs in shown]) for key in shown[0]}
-        if isinstance(shown[0], dict)
-        else np.stack(shown)
-    )
+def stack(observations):
+    if isinstance(observations[0], dict):
+        return {key: np.stack([obs[key] for obs in observations]) for key in observations[0]}
+    return np.stack(observations)
+
+
+def compare(case, *, flatten):
+    """Train PPO for a rollout, and build a catalog policy with the same weights."""
+    model = train(case, flatten=flatten)
+    config = model.policy.catalog_policy.resolution.config.given
+    policy = rlcatalog.build(case.observation_space, case.action_space, config)
+    policy.model.set_weights(model.policy.model.get_weights())
+
+    env = RandomEnv(copy.deepcopy(case.observation_space), case.action_space)
+    first_obs, _ = env.reset(seed=7)
+    observations = [first_obs, *(env.observe() for _ in range(5))]
+    shown = observations
+    if flatten:
+        flattening = model.env.envs[0].get_wrapper_attr("flattening")
+        shown = [flattening.observe(obs) for obs in observations]
+    batch = stack(shown)
     if isinstance(model.env, VecTransposeImage):
-        stacked = model.env.transpose_observations(stacked)
-    step = own.act(emitted, explore=False)
-    predicted, _ = model.predict(stacked, deterministic=True)
-    if wrapped:
-        predicted = own.action_codec.adapt(predicted.reshape(6, -1))
-    for found, expected in zip(_leaves(predicted), _leaves(step.action), strict=True):
-        np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-6)
-    # What the buffer hands back: raw actions as float32, Discrete ones as a column.
+        batch = model.env.transpose_observations(batch)
+    return Comparison(model, flatten, policy, observations, batch)
+
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        *(pytest.param((case, False), id=f"{name}-own") for name, case in DIRECT.items()),
+        *(pytest.param((case, True), id=f"{name}-flat") for name, case in FLATTENED.items()),
+    ],
+)
+def comparison(request):
+    """A trained PPO and a catalog policy of the same weights, for spaces of each kind."""
+    case, flatten = request.param
+    return compare(case, flatten=flatten)
+
+
+def leaves(value):
+    """Return the arrays of a nested action."""
+    if isinstance(value, dict):
+        value = tuple(value.values())
+    if not isinstance(value, tuple):
+        return [np.asarray(value)]
+    arrays = []
+    for part in value:
+        arrays.extend(leaves(part))
+    return arrays
+
+
+# --- the same outputs -----------------------------------------------------------------------------
+
+
+def test_predict_acts_like_a_catalog_policy(comparison):
+    model, policy = comparison.model, comparison.policy
+
+    actions, _ = model.predict(comparison.batch, deterministic=True)
+    if comparison.is_flat:  # predicted actions are raw
+        actions = policy.action_codec.adapt(actions.reshape(6, -1))
+
+    expected = policy.act(comparison.observations, explore=False).action
+    for array, expected_array in zip(leaves(actions), leaves(expected), strict=True):
+        np.testing.assert_allclose(array, expected_array, rtol=1e-6, atol=1e-6)
+
+
+def test_actions_are_scored_like_in_a_catalog_policy(comparison):
+    model, policy = comparison.model, comparison.policy
     torch.manual_seed(0)
-    raw, values, logp = model.policy(obs_as_tensor(stacked, torch.device("cpu")))
-    stored = raw.reshape(6, -1).numpy().astype(np.float32)
-    batch = {"obs": own.preprocess(emitted), "raw_action": stored, "mask": own.action_mask(emitted)}
-    expected = own.evaluate(batch)
-    # Stored Discrete observations are a column, too.
-    seen = stacked[:, None] if isinstance(model.observation_space, Discrete) else stacked
-    found = model.policy.evaluate_actions(
-        obs_as_tensor(seen, torch.device("cpu")), torch.from_numpy(stored)
+    raw, values, logp = model.policy(obs_as_tensor(comparison.batch, CPU))
+
+    # As Stable-Baselines3's buffer stores them.
+    stored_actions = raw.reshape(6, -1).numpy().astype(np.float32)
+    stored_obs = comparison.batch
+    if isinstance(model.observation_space, Discrete):
+        stored_obs = stored_obs[:, None]
+    new_values, new_logp, entropy = model.policy.evaluate_actions(
+        obs_as_tensor(stored_obs, CPU), torch.from_numpy(stored_actions)
     )
-    for one, other in zip(found[:2], (expected.value[:, None], expected.logp), strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(values, expected.value[:, None], rtol=1e-5, atol=1e-5)
+
+    expected = policy.evaluate(
+        {
+            "obs": policy.preprocess(comparison.observations),
+            "raw_action": stored_actions,
+            "mask": policy.action_mask(comparison.observations),
+        }
+    )
+    expected_values = expected.value[:, None]
+    torch.testing.assert_close(values, expected_values, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(new_values, expected_values, rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(logp, expected.logp, rtol=1e-5, atol=1e-5)
-    if expected.entropy_kind == "exact":
-        torch.testing.assert_close(found[2], expected.entropy, rtol=1e-5, atol=1e-5)
-    assert found[2].shape == (6,)
-    torch.testing.assert_close(
-        model.policy.predict_values(obs_as_tensor(stacked, torch.device("cpu"))), found[0]
-    )
+    torch.testing.assert_close(new_logp, expected.logp, rtol=1e-5, atol=1e-5)
+    assert entropy.shape == (6,)
+    if expected.entropy_kind == "exact":  # others are estimated from samples
+        torch.testing.assert_close(entropy, expected.entropy, rtol=1e-5, atol=1e-5)
 
 
-@cases
-def test_actions_that_reach_the_environment_are_the_adapters(name, wrapped):
-    model, env = trained(WRAPPED[name], wrapped)
-    buffer = model.rollout_buffer
-    raw = buffer.actions.reshape(buffer.buffer_size, -1)
-    expected = model.policy.catalog_policy.action_codec.adapt(raw)
-    for t, taken in enumerate(env.taken):
-        for found, row in zip(_leaves(taken), _leaves(expected), strict=True):
-            np.testing.assert_array_equal(found, np.asarray(row)[t])
-    assert len(env.taken) == 16
+def test_predict_values_returns_the_values_of_forward(comparison):
+    obs = obs_as_tensor(comparison.batch, CPU)
+
+    _, values, _ = comparison.model.policy(obs)
+
+    torch.testing.assert_close(comparison.model.policy.predict_values(obs), values)
 
 
-def test_ratios_are_one_before_the_first_update():
-    """What is stored while acting is what training computes, masks and raw actions included."""
-    for name in ("hybrid, masked", "doubles, Box", "image"):
-        model, _ = trained(WRAPPED[name], name == "hybrid, masked", learning_rate=0.0)
-        for data in model.rollout_buffer.get(16):
-            actions = (
-                data.actions.long().flatten()
-                if isinstance(model.action_space, Discrete)
-                else data.actions
-            )
-            _, logp, _ = model.policy.evaluate_actions(data.observations, actions)
-            torch.testing.assert_close(logp, data.old_log_prob, rtol=1e-4, atol=1e-5)
+def test_environment_gets_adapted_actions(comparison):
+    model = comparison.model
+    raw_actions = model.rollout_buffer.actions.reshape(16, -1)
+
+    adapted = model.policy.catalog_policy.action_codec.adapt(raw_actions)
+
+    taken = model.env.envs[0].unwrapped.actions
+    assert len(taken) == 16
+    for step, action in enumerate(taken):
+        for array, column in zip(leaves(action), leaves(adapted), strict=True):
+            np.testing.assert_array_equal(array, column[step])
+
+
+@pytest.mark.parametrize(
+    ("case", "flatten"),
+    [
+        pytest.param(FLATTENED["hybrid, masked"], True, id="hybrid, masked"),
+        pytest.param(DIRECT["doubles, Box"], False, id="doubles, Box"),
+        pytest.param(DIRECT["image"], False, id="image"),
+    ],
+)
+def test_stored_actions_are_scored_as_when_sampled(case, flatten):
+    # A learning rate of 0 keeps the weights that sampled the actions.
+    model = train(case, flatten=flatten, learning_rate=0.0)
+
+    for batch in model.rollout_buffer.get(16):
+        actions = batch.actions
+        if isinstance(model.action_space, Discrete):
+            actions = actions.long().flatten()
+        _, logp, _ = model.policy.evaluate_actions(batch.observations, actions)
+        torch.testing.assert_close(logp, batch.old_log_prob, rtol=1e-4, atol=1e-5)
 
 
 def test_images_are_scaled_once():
-    """A white image gives the same as a white image of floats, which nobody scales."""
-    model, _ = trained(DIRECT["image"], False)
+    model = train(DIRECT["image"], flatten=False)
     assert isinstance(model.env, VecTransposeImage)
-    floats = rlcatalog.build(Box(0, 1, IMAGE.shape), Discrete(4), CONVS)
-    floats.model.set_weights(model.policy.model.get_weights())
+    # Nothing scales an image of floats.
+    policy_of_floats = rlcatalog.build(Box(0, 1, (12, 10, 3)), Discrete(4), CONVS)
+    policy_of_floats.model.set_weights(model.policy.model.get_weights())
+
     white = torch.full((1, 3, 12, 10), 255, dtype=torch.uint8)
-    expected = floats.evaluate(
-        {"obs": np.ones((1, *IMAGE.shape), np.float32), "raw_action": np.zeros((1, 1))}
-    )
-    found = model.policy.evaluate_actions(white, torch.zeros(1))
-    torch.testing.assert_close(found[0][:, 0], expected.value, rtol=1e-5, atol=1e-6)
-    torch.testing.assert_close(found[1], expected.logp, rtol=1e-5, atol=1e-6)
+    values, logp, _ = model.policy.evaluate_actions(white, torch.zeros(1))
+
+    white_floats = np.ones((1, 12, 10, 3), np.float32)
+    expected = policy_of_floats.evaluate({"obs": white_floats, "raw_action": np.zeros((1, 1))})
+    torch.testing.assert_close(values[:, 0], expected.value, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(logp, expected.logp, rtol=1e-5, atol=1e-6)
+
+
+# --- distributions --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def masked_distribution():
+    """A distribution of four actions: in row 0 only action 0 is allowed, in row 1 only action 1,
+    and in row 2 both.
+    """
+    model = train(DIRECT["masked"], flatten=False)
+    mask = torch.tensor([[1, 0, 0, 0], [0, 1, 0, 0], [1, 1, 0, 0]])
+    return model.policy.get_distribution({"x": torch.zeros(3, 3), "action_mask": mask})
+
+
+def test_distribution_gives_the_only_allowed_action(masked_distribution):
+    assert masked_distribution.mode()[:2].tolist() == [0, 1]
+    assert masked_distribution.get_actions()[:2].tolist() == [0, 1]
+
+
+def test_distribution_scores_the_only_allowed_action(masked_distribution):
+    logp = masked_distribution.log_prob(torch.tensor([0, 1, 1]))
+
+    torch.testing.assert_close(logp[:2], torch.zeros(2))
+
+
+def test_distribution_has_no_entropy_if_one_action_is_allowed(masked_distribution):
+    entropy = masked_distribution.entropy()
+
+    assert entropy[:2].tolist() == [0.0, 0.0]
+    assert entropy[2] > 0.5  # two actions: log(2) if they are equally likely
+
+
+# --- training -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("algorithm", [PPO, A2C])
-def test_all_weights_are_trained(algorithm):
-    model, _ = trained(WRAPPED["hybrid, masked"], True, algorithm, learning_rate=0.1)
+def test_training_changes_every_weight(algorithm):
+    case = FLATTENED["hybrid, masked"]
+    model = train(case, flatten=True, algorithm=algorithm, learning_rate=0.1)
     before = model.policy.model.get_weights()
+
     model.learn(16)
+
     after = model.policy.model.get_weights()
-    assert [name for name in before if np.array_equal(before[name], after[name])] == []
+    for name, array in before.items():
+        assert not np.array_equal(array, after[name]), name
 
 
 @pytest.mark.attack  # `make learn` trains for longer
-def test_learns_cartpole_a_little():
-    env = make_vec_env("CartPole-v1", 8, seed=0)
+def test_ppo_learns_cartpole_a_little():
     config = {"fcnet_hiddens": [32], "vf_share_layers": False}
     model = PPO(
         CatalogPolicy,
-        env,
+        make_vec_env("CartPole-v1", 8, seed=0),
         policy_kwargs={"model_config": config},
         n_steps=64,
         batch_size=128,
@@ -276,92 +393,95 @@ def test_learns_cartpole_a_little():
         seed=0,
         device="cpu",
     )
-    before = evaluate_policy(model, make_vec_env("CartPole-v1", 8, seed=1), 16)[0]
+    return_before, _ = evaluate_policy(model, make_vec_env("CartPole-v1", 8, seed=1), 16)
+
     model.learn(12_000)
-    after = evaluate_policy(model, make_vec_env("CartPole-v1", 8, seed=1), 16)[0]
-    assert after > max(100, 2 * before)
+
+    return_after, _ = evaluate_policy(model, make_vec_env("CartPole-v1", 8, seed=1), 16)
+    assert return_after > max(100, 2 * return_before)
 
 
-def test_one_seed_is_one_run():
-    runs = [trained(WRAPPED["hybrid"], True)[0].policy.model.get_weights() for _ in range(2)]
-    for name, value in runs[0].items():
-        np.testing.assert_array_equal(value, runs[1][name])
+def test_training_with_the_same_seed_gives_the_same_weights():
+    first = train(FLATTENED["hybrid"], flatten=True).policy.model.get_weights()
+    second = train(FLATTENED["hybrid"], flatten=True).policy.model.get_weights()
+
+    assert first.keys() == second.keys()
+    for name, array in first.items():
+        np.testing.assert_array_equal(array, second[name])
 
 
-def test_optimizer_settings_are_heeded():
+def test_optimizer_arguments_reach_the_optimizer():
     kwargs = {"optimizer_class": torch.optim.SGD, "optimizer_kwargs": {"momentum": 0.5}}
     model = PPO(
         CatalogPolicy, "CartPole-v1", policy_kwargs=kwargs, learning_rate=0.25, device="cpu"
     )
-    assert isinstance(model.policy.optimizer, torch.optim.SGD)
-    assert model.policy.optimizer.defaults["momentum"] == 0.5
-    assert model.policy.optimizer.param_groups[0]["lr"] == 0.25
-    assert PPO(CatalogPolicy, "CartPole-v1", device="cpu").policy.optimizer.defaults["eps"] == 1e-5
+
+    optimizer = model.policy.optimizer
+    assert isinstance(optimizer, torch.optim.SGD)
+    assert optimizer.defaults["momentum"] == 0.5
+    assert optimizer.param_groups[0]["lr"] == 0.25
 
 
-def test_normalised_observations_keep_their_structure():
-    """VecNormalize puts another space in place of the flat one; the action space still tells where
-    it came from.
-    """
-    nested = Dict({"image": Box(0, 1, (12, 10, 3)), "x": Tuple([Box(-9, 9, (2,))])})
+def test_adam_has_the_epsilon_of_stable_baselines3():
+    model = PPO(CatalogPolicy, "CartPole-v1", device="cpu")
+
+    assert model.policy.optimizer.defaults["eps"] == 1e-5
+
+
+# --- vector environments --------------------------------------------------------------------------
+
+
+@pytest.fixture
+def normalized_model():
+    """PPO whose observations, a nested Dict with an image, VecNormalize normalises."""
+    observation_space = Dict({"image": Box(0, 1, (12, 10, 3)), "x": Tuple([Box(-9, 9, (2,))])})
     config = {**CONVS, **SMALL}
-    env = VecNormalize(
-        make_vec_env(lambda: for_sb3(Anything(nested, Discrete(3, start=5)), config), 2)
+    env = make_vec_env(
+        lambda: for_sb3(RandomEnv(observation_space, Discrete(3, start=5)), config), 2
     )
-    model = PPO(CatalogPolicy, env, n_steps=8, batch_size=8, device="cpu")
-    model.learn(16)
-    assert model.policy.catalog_policy.observation_space is not None
-    assert type(model.policy.model).__name__ == "ComplexInputNetwork"
-    from rlcatalog.errors import NotServedError
+    return PPO(CatalogPolicy, VecNormalize(env), n_steps=8, batch_size=8, device="cpu")
 
+
+def test_normalized_observations_keep_their_structure(normalized_model):
+    normalized_model.learn(16)
+
+    # VecNormalize replaces the flat observation space; the action space still has its origin.
+    assert normalized_model.policy.catalog_policy.observation_space is not None
+    assert type(normalized_model.policy.model).__name__ == "ComplexInputNetwork"
+
+
+def test_to_policy_rejects_normalized_observations(normalized_model):
     with pytest.raises(NotServedError, match="VecNormalize"):
-        to_policy(model)
+        to_policy(normalized_model)
 
 
-def test_stacked_frames_and_worker_processes_do_as_well():
-    stacked = VecFrameStack(make_vec_env(lambda: Anything(IMAGE, Discrete(4)), 2), 2)
+def test_ppo_trains_on_stacked_frames():
+    envs = make_vec_env(lambda: RandomEnv(IMAGE, Discrete(4)), 2)
     model = PPO(
         CatalogPolicy,
-        stacked,
+        VecFrameStack(envs, 2),
         n_steps=8,
         batch_size=8,
         policy_kwargs={"model_config": CONVS},
         device="cpu",
     )
+
     model.learn(16)
-    assert to_policy(model).observation_space.shape == (12, 10, 6)
-    workers = make_vec_env(
+
+    assert to_policy(model).observation_space.shape == (12, 10, 6)  # 2 frames of 3 channels
+
+
+def test_ppo_trains_on_environments_in_processes():
+    envs = make_vec_env(
         for_sb3,
         2,
         env_kwargs={"env": "CartPole-v1"},
         vec_env_cls=SubprocVecEnv,
         vec_env_kwargs={"start_method": "fork"},
     )
-    model = PPO(CatalogPolicy, workers, n_steps=8, batch_size=8, device="cpu")
+    model = PPO(CatalogPolicy, envs, n_steps=8, batch_size=8, device="cpu")
+
     model.learn(16)
-    workers.close()
+    envs.close()
+
     assert to_policy(model).observation_space == gym.make("CartPole-v1").observation_space
-
-
-def test_get_distribution_speaks_stable_baselines():
-    model, _ = trained(DIRECT["masked"], False)
-    obs = {
-        "x": torch.zeros(3, 3),
-        "action_mask": torch.tensor([[1, 0, 0, 0], [0, 1, 0, 0], [1, 1, 0, 0]]),
-    }
-    dist = model.policy.get_distribution(obs)
-    assert dist.mode()[:2].tolist() == [0, 1]
-    assert dist.get_actions()[:2].tolist() == [0, 1]
-    torch.testing.assert_close(dist.log_prob(torch.tensor([0, 1, 1]))[:2], torch.zeros(2))
-    assert dist.entropy()[:2].tolist() == [0.0, 0.0]
-    assert dist.entropy()[2] > 0.5
-
-
-def _leaves(value):
-    if isinstance(value, dict):
-        value = tuple(value.values())
-    return (
-        [leaf for part in value for leaf in _leaves(part)]
-        if isinstance(value, tuple)
-        else [np.asarray(value)]
-    )
