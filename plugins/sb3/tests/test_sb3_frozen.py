@@ -1,9 +1,6 @@
-"""Collecting with a frozen policy: with the weights of now, when it pays, and one seed gives one
-run.
-"""
+"""Rollouts that a frozen policy collects: with current weights, if it saves time, reproducibly."""
 
 import copy
-import itertools
 
 import gymnasium as gym
 import numpy as np
@@ -26,19 +23,25 @@ from rlcatalog_sb3.algorithms import make
 SMALL = {"fcnet_hiddens": [8]}
 
 
-class Random(gym.Env):
-    """Random observations, rewards that depend on them, and masks that always allow something."""
+class RandomEnv(gym.Env):
+    """Random observations and rewards, in episodes of nine steps.
+
+    Args:
+        action_space: Actions, which have no effect.
+        masked: Whether observations contain a mask of four columns that allows at least one.
+    """
 
     def __init__(self, action_space, masked=False):
         self.action_space = action_space
-        seen = Box(-2, 2, (3,))
-        self.observation_space = (
-            Dict({"x": seen, "action_mask": Box(0, 1, (4,), np.int8)}) if masked else seen
-        )
+        self.masked = masked
+        self.observation_space = Box(-2, 2, (3,))
+        if masked:
+            mask = Box(0, 1, (4,), np.int8)
+            self.observation_space = Dict({"x": self.observation_space, "action_mask": mask})
 
-    def _look(self):
+    def _observe(self):
         obs = self.np_random.uniform(-2, 2, 3).astype(np.float32)
-        if isinstance(self.observation_space, Box):
+        if not self.masked:
             return obs
         mask = self.np_random.integers(0, 2, 4).astype(np.int8)
         mask[self.np_random.integers(4)] = 1
@@ -46,222 +49,337 @@ class Random(gym.Env):
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
-        self.t = 0
-        return self._look(), {}
+        self.steps = 0
+        return self._observe(), {}
 
     def step(self, action):
-        self.t += 1
-        return self._look(), float(self.np_random.normal()), False, self.t == 9, {}
+        self.steps += 1
+        return self._observe(), float(self.np_random.normal()), False, self.steps == 9, {}
 
 
-class Rollouts(BaseCallback):
-    """Notes log densities and values as they were collected, and as the weights of
-    that time say.
+def make_algorithm(
+    name="PPO", *, action_space=None, masked=False, n_envs=1, frozen="always", seed=0
+):
+    """Return an algorithm for `RandomEnv`, by default with four actions, and rollouts of 16 steps
+    that a frozen policy collects.
+    """
+    if action_space is None:
+        action_space = Discrete(4)
+    env = make_vec_env(lambda: for_sb3(RandomEnv(action_space, masked)), n_envs, seed=seed)
+    settings = {} if name == "A2C" else {"batch_size": 8, "n_epochs": 2}
+    return make(
+        name,
+        env,
+        SMALL,
+        frozen,
+        n_steps=16,
+        device="cpu",
+        seed=seed,
+        learning_rate=1e-2,
+        **settings,
+    )
+
+
+def acting_policy(algorithm):
+    """Return the policy that collects rollouts: the frozen policy, or the policy itself."""
+    return algorithm.policy.actor_critic.collector.acting
+
+
+# --- collected data -------------------------------------------------------------------------------
+
+
+class CompareRollouts(BaseCallback):
+    """Compares collected log densities and values with those of the policy's weights, at the end
+    of each rollout.
     """
 
     def __init__(self):
         super().__init__()
-        self.pairs = []
+        #: Mean log density of each rollout.
+        self.mean_logps = []
 
     def _on_rollout_end(self):
-        buffer, policy = self.model.rollout_buffer, self.model.policy
-        if isinstance(buffer.observations, dict):
-            obs = {
-                key: torch.as_tensor(part).flatten(0, 1)
-                for key, part in buffer.observations.items()
-            }
+        buffer = self.model.rollout_buffer
+        obs = buffer.observations
+        if isinstance(obs, dict):
+            obs = {key: torch.as_tensor(part).flatten(0, 1) for key, part in obs.items()}
         else:
-            obs = torch.as_tensor(buffer.observations).flatten(0, 1)
+            obs = torch.as_tensor(obs).flatten(0, 1)
         actions = torch.as_tensor(buffer.actions).flatten(0, 1)
         if isinstance(self.model.action_space, Discrete):
             actions = actions.long().flatten()
         with torch.no_grad():
-            values, logp, _ = policy.evaluate_actions(obs, actions)
-        self.pairs.append(
-            (buffer.log_probs.ravel(), logp.numpy(), buffer.values.ravel(), values.numpy().ravel())
-        )
+            values, logp, _ = self.model.policy.evaluate_actions(obs, actions)
+        np.testing.assert_allclose(buffer.log_probs.ravel(), logp.numpy(), atol=1e-5)
+        np.testing.assert_allclose(buffer.values.ravel(), values.numpy().ravel(), atol=1e-5)
+        self.mean_logps.append(float(logp.mean()))
 
     def _on_step(self):
         return True
 
 
-CASES = {
-    "a choice": ("PPO", Discrete(4), False),
-    "several choices": ("PPO", MultiDiscrete([3, 2]), False),
-    "a Box": ("PPO", Box(-1, 1, (2,)), False),
-    "masks in the observation": ("PPO", Discrete(4), True),
-    "masks handed on": ("MaskablePPO", Discrete(4), True),
-    "A2C": ("A2C", Discrete(4), False),
-}
-
-
-def algorithm(case, envs=1, frozen="always", seed=0):
-    name, space, masked = CASES[case]
-    settings = {"n_steps": 16} | ({} if name == "A2C" else {"batch_size": 8, "n_epochs": 2})
-    env = make_vec_env(lambda: for_sb3(Random(space, masked)), envs, seed=seed)
-    return make(name, env, SMALL, frozen, device="cpu", seed=seed, learning_rate=1e-2, **settings)
-
-
 @pytest.mark.grid
-@pytest.mark.parametrize("envs", [1, 3])
-@pytest.mark.parametrize("case", CASES)
-def test_what_was_collected_has_the_densities_of_the_weights_of_then(case, envs):
-    if CASES[case][0] == "MaskablePPO":
+@pytest.mark.parametrize("n_envs", [1, 3])
+@pytest.mark.parametrize(
+    ("name", "action_space", "masked"),
+    [
+        pytest.param("PPO", Discrete(4), False, id="Discrete"),
+        pytest.param("PPO", MultiDiscrete([3, 2]), False, id="MultiDiscrete"),
+        pytest.param("PPO", Box(-1, 1, (2,)), False, id="Box"),
+        pytest.param("PPO", Discrete(4), True, id="masks in the observation"),
+        pytest.param("MaskablePPO", Discrete(4), True, id="masks from MaskablePPO"),
+        pytest.param("A2C", Discrete(4), False, id="A2C"),
+    ],
+)
+def test_collected_data_has_the_current_weights(name, action_space, masked, n_envs):
+    if name == "MaskablePPO":
         pytest.importorskip("sb3_contrib", reason="sb3-contrib is not installed")
-    algo, rollouts = algorithm(case, envs), Rollouts()
-    algo.learn(4 * 16 * envs, rollouts)
-    acting = algo.policy.actor_critic.collector.acting
-    assert isinstance(acting, Frozen)
-    assert acting.reason is None
-    assert len(rollouts.pairs) == 4
-    for logp, expected, value, expected_value in rollouts.pairs:
-        np.testing.assert_allclose(logp, expected, atol=1e-5)
-        np.testing.assert_allclose(value, expected_value, atol=1e-5)
-    means = [pair[1].mean() for pair in rollouts.pairs]
-    assert len(set(means)) == 4  # the weights did change
+    algorithm = make_algorithm(name, action_space=action_space, masked=masked, n_envs=n_envs)
+    callback = CompareRollouts()
+
+    algorithm.learn(4 * 16 * n_envs, callback)  # four rollouts of 16 steps
+
+    assert isinstance(acting_policy(algorithm), Frozen)
+    assert acting_policy(algorithm).reason is None
+    # The weights changed between the rollouts.
+    assert len(callback.mean_logps) == 4
+    assert len(set(callback.mean_logps)) == 4
 
 
-def test_one_seed_gives_one_run():
-    runs = []
-    for _ in range(2):
-        algo = algorithm("a choice", seed=5)
-        algo.learn(48)
-        runs.append(torch.cat([p.detach().ravel() for p in algo.policy.parameters()]))
-    assert torch.equal(*runs)
+def test_training_with_the_same_seed_gives_the_same_weights():
+    def train():
+        algorithm = make_algorithm(seed=5)
+        algorithm.learn(48)
+        return torch.cat([weight.detach().ravel() for weight in algorithm.policy.parameters()])
+
+    assert torch.equal(train(), train())
 
 
-def test_weights_are_those_of_now_however_they_were_written():
-    algo = algorithm("a Box")
-    obs, policy = torch.randn(2, 3), algo.policy
-
-    def check():
-        with torch.no_grad():
-            actions, values, logp = policy(obs)
-            expected_values, expected, _ = policy.evaluate_actions(obs, actions)
-        torch.testing.assert_close(logp, expected, atol=1e-5, rtol=0)
-        torch.testing.assert_close(values, expected_values, atol=1e-5, rtol=0)
-        return values
-
-    seen = [check()]
+def add_to_weights(policy):
     with torch.no_grad():
         for weight in policy.parameters():
             weight.add_(0.1)
-    seen.append(check())
+
+
+def load_half_of_the_weights(policy):
     policy.load_state_dict({name: 0.5 * value for name, value in policy.state_dict().items()})
-    seen.append(check())
+
+
+def load_weights_from_vector(policy):
     policy.load_from_vector(policy.parameters_to_vector() + 0.2)
-    seen.append(check())
-    algo.set_parameters(algorithm("a Box", seed=7).get_parameters())
-    seen.append(check())
-    for before, after in itertools.pairwise(seen):
-        assert not torch.allclose(before, after)
 
 
-def test_auto_waits_and_goes_by_what_was_measured(monkeypatch):
-    monkeypatch.setattr(frozen_collector, "FIRST_STEPS", 20)
-
-    def acting(algo):
-        return algo.policy.actor_critic.collector.acting
-
-    one, many, never = (
-        algorithm("a choice", *asked) for asked in ((1, "auto"), (2, "auto"), (1, "never"))
-    )
-    one.learn(16)
-    assert not isinstance(acting(one), Frozen)
-    for algo in (one, many, never):
-        algo.learn(32 * algo.n_envs, reset_num_timesteps=False)
-    assert not isinstance(acting(many), Frozen)
-    assert not isinstance(acting(never), Frozen)
-    assert isinstance(acting(one), Frozen)
-    one.learn(32)  # rollouts of 16 steps, and new weights after each
-    assert not isinstance(acting(one), Frozen)
-    monkeypatch.setattr(frozen_collector, "SHORTEST_ROLLOUT", 16)
-    again = algorithm("a choice", 1, "auto")
-    again.learn(96)
-    assert isinstance(acting(again), Frozen)
+def load_weights_of_another_policy(policy):
+    other = make_algorithm(action_space=Box(-1, 1, (2,)), seed=7).policy
+    policy.load_state_dict(other.state_dict())
 
 
-@pytest.mark.grid
-@pytest.mark.parametrize("envs", [1, 3])
-@pytest.mark.parametrize("masked", [False, True])
-@pytest.mark.parametrize("shared", [True, False])
-def test_a_memory_is_carried_as_the_policy_itself_carries_it(shared, masked, envs):
-    pytest.importorskip("sb3_contrib", reason="sb3-contrib is not installed")
-    from sb3_contrib.common.recurrent.type_aliases import RNNStates
-
-    env = make_vec_env(lambda: for_sb3(Random(Discrete(4), masked)), envs, seed=0)
-    config = {**SMALL, "use_lstm": True, "lstm_cell_size": 5, "vf_share_layers": shared}
-    algo = make(
-        "RecurrentPPO",
-        env,
-        config,
-        "always",
-        device="cpu",
-        seed=0,
-        n_steps=16,
-        batch_size=8,
-        n_epochs=1,
-    )
-    algo.learn(32 * envs)
-    policy = algo.policy
-    actor_critic, rng = policy.actor_critic, np.random.default_rng(0)
-    zeros = torch.zeros(1, envs, policy.lstm_hidden_state_shape[2])
-    states = RNNStates((zeros, zeros), (zeros, zeros))
-    obs = env.reset()
+def compute_values_and_compare(policy, obs):
+    """Return a frozen step's values; compare values and log densities with those of the weights."""
     with torch.no_grad():
-        for _ in range(12):
-            starts = torch.as_tensor(rng.random(envs) < 0.2, dtype=torch.float32)
-            tensors = policy.obs_to_tensor(obs)[0]
-            actions, values, logp, after = policy(tensors, states, starts)
-            dist, expected = policy.get_distribution(tensors, states.pi, starts)
-            torch.testing.assert_close(logp, dist.log_prob(actions), atol=1e-5, rtol=0)
-            torch.testing.assert_close(
-                values, policy.predict_values(tensors, states.vf, starts), atol=1e-5, rtol=0
-            )
-            for found, kept in zip(after.pi, expected, strict=True):
-                torch.testing.assert_close(found, kept, atol=1e-5, rtol=0)
-            assert any(part.any() for part in after.pi)
-            states, (obs, *_) = after, env.step(actions.numpy())
-    acting = actor_critic.collector.acting
-    assert isinstance(acting, Frozen)
-    assert acting.reason is None
+        actions, values, logp = policy(obs)
+        expected_values, expected_logp, _ = policy.evaluate_actions(obs, actions)
+    torch.testing.assert_close(logp, expected_logp, atol=1e-5, rtol=0)
+    torch.testing.assert_close(values, expected_values, atol=1e-5, rtol=0)
+    return values
 
 
-def test_gradients_are_never_lost():
-    policy = algorithm("a Box").policy
+@pytest.mark.parametrize(
+    "change_weights",
+    [
+        add_to_weights,
+        load_half_of_the_weights,
+        load_weights_from_vector,
+        load_weights_of_another_policy,
+    ],
+)
+def test_frozen_policy_follows_changes_of_the_weights(change_weights):
+    policy = make_algorithm(action_space=Box(-1, 1, (2,))).policy
+    obs = torch.randn(2, 3)
+    values_before = compute_values_and_compare(policy, obs)
+
+    change_weights(policy)
+
+    values_after = compute_values_and_compare(policy, obs)
+    assert not torch.allclose(values_before, values_after)
+
+
+def test_frozen_policy_follows_set_parameters_of_the_algorithm():
+    algorithm = make_algorithm(action_space=Box(-1, 1, (2,)))
+    other = make_algorithm(action_space=Box(-1, 1, (2,)), seed=7)
+    obs = torch.randn(2, 3)
+    values_before = compute_values_and_compare(algorithm.policy, obs)
+
+    algorithm.set_parameters(other.get_parameters())
+
+    values_after = compute_values_and_compare(algorithm.policy, obs)
+    assert not torch.allclose(values_before, values_after)
+
+
+def test_forward_with_gradients_is_not_frozen():
+    policy = make_algorithm(action_space=Box(-1, 1, (2,))).policy
+
     _, values, logp = policy(torch.randn(2, 3))
+
     assert values.requires_grad
     assert logp.requires_grad
 
 
-def test_a_policy_that_cannot_be_frozen_collects_as_it_is(monkeypatch):
-    algo = algorithm("a choice")
-    inner = algo.policy.catalog_policy
-    monkeypatch.setattr(inner, "freeze", lambda rows, seed: Frozen(inner, None, "nothing here can"))
-    algo.learn(32)
-    assert algo.policy.actor_critic.collector.acting.reason == "nothing here can"
+# --- when a frozen policy collects ----------------------------------------------------------------
 
 
-def test_copies_and_saved_ones_freeze_for_themselves(tmp_path):
-    algo = algorithm("a choice")
-    algo.learn(16)
-    copied = copy.deepcopy(algo.policy)
+@pytest.fixture
+def freeze_after_20_steps(monkeypatch):
+    """Let `frozen="auto"` freeze after 20 steps instead of 1,000."""
+    monkeypatch.setattr(frozen_collector, "FIRST_STEPS", 20)
+
+
+@pytest.mark.usefixtures("freeze_after_20_steps")
+def test_auto_freezes_after_the_first_steps():
+    algorithm = make_algorithm(frozen="auto")
+
+    algorithm.learn(16)
+    assert not isinstance(acting_policy(algorithm), Frozen)
+
+    algorithm.learn(32, reset_num_timesteps=False)
+    assert isinstance(acting_policy(algorithm), Frozen)
+
+
+@pytest.mark.usefixtures("freeze_after_20_steps")
+@pytest.mark.parametrize(
+    ("n_envs", "frozen"),
+    [
+        # With two environments, freezing saves no time.
+        pytest.param(2, "auto", id="two environments"),
+        pytest.param(1, "never", id="never"),
+    ],
+)
+def test_policy_is_not_frozen(n_envs, frozen):
+    algorithm = make_algorithm(n_envs=n_envs, frozen=frozen)
+
+    algorithm.learn(48 * n_envs)
+
+    assert not isinstance(acting_policy(algorithm), Frozen)
+
+
+@pytest.mark.usefixtures("freeze_after_20_steps")
+def test_auto_stops_freezing_if_rollouts_are_short():
+    algorithm = make_algorithm(frozen="auto")
+    algorithm.learn(48)
+    assert isinstance(acting_policy(algorithm), Frozen)
+
+    algorithm.learn(32)  # the weights change after each rollout of 16 steps, 64 would pay
+
+    assert not isinstance(acting_policy(algorithm), Frozen)
+
+
+@pytest.mark.usefixtures("freeze_after_20_steps")
+def test_auto_goes_on_freezing_if_rollouts_are_long(monkeypatch):
+    # The rollouts of this algorithm have 16 steps.
+    monkeypatch.setattr(frozen_collector, "SHORTEST_ROLLOUT", 16)
+    algorithm = make_algorithm(frozen="auto")
+
+    algorithm.learn(96)
+
+    assert isinstance(acting_policy(algorithm), Frozen)
+
+
+def test_policy_that_cannot_be_frozen_collects_itself(monkeypatch):
+    algorithm = make_algorithm()
+    policy = algorithm.policy.catalog_policy
+    not_frozen = Frozen(policy, None, "no backend can freeze it")
+    monkeypatch.setattr(policy, "freeze", lambda rows, seed: not_frozen)
+
+    algorithm.learn(32)
+
+    assert acting_policy(algorithm).reason == "no backend can freeze it"
+
+
+def test_unknown_value_of_frozen_is_rejected():
+    env = for_sb3(RandomEnv(Discrete(4)))
+
+    with pytest.raises(ConfigError, match="'auto', 'always', 'never', found") as caught:
+        A2C(CatalogPolicy, env, policy_kwargs={"frozen": "sometimes"})
+
+    assert "frozen: expected one of" in str(caught.value)
+    assert "found 'sometimes'" in str(caught.value)
+
+
+def test_dqn_cannot_act_with_a_frozen_policy():
+    env = for_sb3(RandomEnv(Discrete(4)))
+
+    with pytest.raises(NotServedError, match="DQN does not act with a catalog policy"):
+        make("DQN", env, SMALL, frozen="always")
+
+
+# --- copies and memories --------------------------------------------------------------------------
+
+
+def test_copy_of_a_policy_freezes_its_own_weights():
+    algorithm = make_algorithm()
+    algorithm.learn(16)
     obs = torch.randn(2, 3)
+
+    copied = copy.deepcopy(algorithm.policy)
     with torch.no_grad():
         for weight in copied.parameters():
             weight.zero_()
-        assert not copied(obs)[1].any()
-        assert algo.policy(obs)[1].all()
-    algo.save(tmp_path / "algo.zip")
-    loaded = PPO.load(tmp_path / "algo.zip")
+        _, copied_values, _ = copied(obs)
+        _, values, _ = algorithm.policy(obs)
+
+    assert not copied_values.any()
+    assert values.all()
+
+
+def test_loaded_algorithm_is_frozen_as_before(tmp_path):
+    algorithm = make_algorithm(frozen="always")
+    algorithm.learn(16)
+    algorithm.save(tmp_path / "algorithm.zip")
+
+    loaded = PPO.load(tmp_path / "algorithm.zip")
+
     assert loaded.policy.actor_critic.collector.mode == "always"
 
 
-def test_refusals():
-    env = for_sb3(Random(Discrete(4)))
-    with pytest.raises(
-        ConfigError, match="frozen: expected one of 'auto', 'always', 'never', found 'sometimes'"
-    ):
-        A2C(CatalogPolicy, env, policy_kwargs={"frozen": "sometimes"})
-    with pytest.raises(NotServedError, match="DQN does not act with a catalog policy"):
-        make("DQN", env, SMALL, "always")
+@pytest.mark.grid
+@pytest.mark.parametrize("n_envs", [1, 3])
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("vf_share_layers", [True, False])
+def test_frozen_policy_has_the_same_lstm_states(vf_share_layers, masked, n_envs):
+    pytest.importorskip("sb3_contrib", reason="sb3-contrib is not installed")
+    from sb3_contrib.common.recurrent.type_aliases import RNNStates
+
+    env = make_vec_env(lambda: for_sb3(RandomEnv(Discrete(4), masked)), n_envs, seed=0)
+    config = {
+        "fcnet_hiddens": [8],
+        "use_lstm": True,
+        "lstm_cell_size": 5,
+        "vf_share_layers": vf_share_layers,
+    }
+    settings = {"n_steps": 16, "batch_size": 8, "n_epochs": 1, "seed": 0, "device": "cpu"}
+    algorithm = make("RecurrentPPO", env, config, frozen="always", **settings)
+    algorithm.learn(32 * n_envs)
+
+    policy = algorithm.policy
+    rng = np.random.default_rng(0)
+    zeros = torch.zeros(1, n_envs, policy.lstm_hidden_state_shape[2])
+    states = RNNStates(pi=(zeros, zeros), vf=(zeros, zeros))
+    env_obs = env.reset()
+    for _ in range(12):
+        episode_starts = torch.as_tensor(rng.random(n_envs) < 0.2, dtype=torch.float32)
+        obs, _ = policy.obs_to_tensor(env_obs)
+        with torch.no_grad():
+            actions, values, logp, new_states = policy(obs, states, episode_starts)
+            # These methods are never frozen.
+            distribution, expected_states = policy.get_distribution(obs, states.pi, episode_starts)
+            expected_values = policy.predict_values(obs, states.vf, episode_starts)
+            expected_logp = distribution.log_prob(actions)
+        torch.testing.assert_close(logp, expected_logp, atol=1e-5, rtol=0)
+        torch.testing.assert_close(values, expected_values, atol=1e-5, rtol=0)
+        for state, expected in zip(new_states.pi, expected_states, strict=True):
+            torch.testing.assert_close(state, expected, atol=1e-5, rtol=0)
+        assert any(state.any() for state in new_states.pi)
+        states = new_states
+        env_obs, _, _, _ = env.step(actions.numpy())
+    assert isinstance(acting_policy(algorithm), Frozen)
+    assert acting_policy(algorithm).reason is None

@@ -1,5 +1,5 @@
-"""`policy_kwargs` of Stable-Baselines3's own policies give the net they give there, or are refused
-by name.
+"""`policy_kwargs` of Stable-Baselines3's own policies (`net_arch`, `activation_fn`,
+`log_std_init`), translated to the model config.
 """
 
 import gymnasium as gym
@@ -19,19 +19,17 @@ from rlcatalog_sb3 import CatalogPolicy, for_sb3
 from rlcatalog_sb3.policy_kwargs import ACTIVATIONS
 from rlcatalog_torch import TorchModelV2
 
-VECTOR, IMAGE, TWO = (
-    Box(-1, 1, (5,), np.float32),
-    Box(0, 255, (42, 42, 3), np.uint8),
-    Box(-1, 1, (2,), np.float32),
-)
-MIXED = Dict({"a": VECTOR, "b": Discrete(3)})
+VECTOR = Box(-1, 1, (5,), np.float32)
+IMAGE = Box(0, 255, (42, 42, 3), np.uint8)
+TWO_NUMBERS = Box(-1, 1, (2,), np.float32)
 
 
-class Seen(gym.Env):
-    """Shows observations of a space, and takes any action."""
+class RandomEnv(gym.Env):
+    """Random observations of a space; takes any action."""
 
-    def __init__(self, observation_space=VECTOR, action_space=TWO):
-        self.observation_space, self.action_space = observation_space, action_space
+    def __init__(self, observation_space=VECTOR, action_space=TWO_NUMBERS):
+        self.observation_space = observation_space
+        self.action_space = action_space
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
@@ -41,150 +39,319 @@ class Seen(gym.Env):
         return self.observation_space.sample(), 0.0, False, False, {}
 
 
-def made(policy=CatalogPolicy, env=None, algorithm=PPO, **kwargs):
-    return algorithm(policy, env or Seen(), n_steps=64, seed=0, device="cpu", policy_kwargs=kwargs)
+def make_model(policy=CatalogPolicy, *, env=None, algorithm=PPO, **policy_kwargs):
+    """Return an algorithm; without an environment, for five numbers and actions of two."""
+    return algorithm(
+        policy,
+        RandomEnv() if env is None else env,
+        n_steps=64,
+        seed=0,
+        device="cpu",
+        policy_kwargs=policy_kwargs,
+    )
 
 
-def test_a_dictionary_as_a_model_is_told_where_config_keys_go():
-    with pytest.raises(
-        ConfigError, match=r"as policy_kwargs=\{'model_config': \{'fcnet_hiddens': \[8\]\}\}"
-    ):
-        made(model={"fcnet_hiddens": [8]})
-    made(model_config={"fcnet_hiddens": [8]})
+# --- compared with Stable-Baselines3's own policies -----------------------------------------------
 
 
-# --- the truth: Stable-Baselines3's own policy ----------------------------------------------------
-
-
-def copied(theirs, ours):
-    """Write the weights of their policy into ours, layer by layer."""
-    weights = {}
-    for name, place in (
-        ("hidden", theirs.mlp_extractor.policy_net),
-        ("value_hidden", theirs.mlp_extractor.value_net),
-    ):
-        layers = [layer for layer in place if isinstance(layer, nn.Linear)]
-        weights |= {f"{name}.layers.{i}": layer for i, layer in enumerate(layers)}
-    weights |= {"outputs.logits": theirs.action_net, "outputs.value": theirs.value_net}
-    arrays = {
-        f"{name}.{kind}": getattr(layer, kind).detach().numpy()
-        for name, layer in weights.items()
-        for kind in ("weight", "bias")
+def copy_weights(own_policy, catalog_policy):
+    """Copy the weights of Stable-Baselines3's own policy to a `CatalogPolicy`, layer by layer."""
+    layers = {
+        "outputs.logits": own_policy.action_net,
+        "outputs.value": own_policy.value_net,
     }
-    if hasattr(theirs, "log_std"):
-        arrays["outputs.free_log_std.log_std"] = theirs.log_std.detach().numpy()
-    ours.model.set_weights(arrays)  # which wants all of them, in their shapes
+    networks = {
+        "hidden": own_policy.mlp_extractor.policy_net,
+        "value_hidden": own_policy.mlp_extractor.value_net,
+    }
+    for name, network in networks.items():
+        linear_layers = [layer for layer in network if isinstance(layer, nn.Linear)]
+        for index, layer in enumerate(linear_layers):
+            layers[f"{name}.layers.{index}"] = layer
+    weights = {}
+    for name, layer in layers.items():
+        weights[f"{name}.weight"] = layer.weight.detach().numpy()
+        weights[f"{name}.bias"] = layer.bias.detach().numpy()
+    if hasattr(own_policy, "log_std"):
+        weights["outputs.free_log_std.log_std"] = own_policy.log_std.detach().numpy()
+    catalog_policy.model.set_weights(weights)  # raises if names or shapes differ
 
 
-NETS = {
-    "list": (VECTOR, TWO, {"net_arch": [8, 6], "log_std_init": 0.0}),
-    "dict": (VECTOR, Discrete(3), {"net_arch": {"pi": [8], "vf": [8]}}),
-    "dict in a list": (VECTOR, Discrete(3), {"net_arch": [{"pi": [7, 7], "vf": [7, 7]}]}),
-    "no layers": (VECTOR, Discrete(3), {"net_arch": []}),
-    "parts": (MIXED, TWO, {"net_arch": (8,), "activation_fn": nn.ELU, "log_std_init": 0}),
-    "a number of NumPy": (
-        Discrete(4),
-        Discrete(3),
-        {"net_arch": [np.int64(8)], "activation_fn": nn.ReLU},
-    ),
+def sample_batch(space, size):
+    """Return samples of a space as tensors."""
+    samples = [space.sample() for _ in range(size)]
+    if not isinstance(space, Dict):
+        return torch.as_tensor(np.stack(samples))
+    return {
+        key: torch.as_tensor(np.stack([sample[key] for sample in samples])) for key in space.spaces
+    }
+
+
+@pytest.mark.parametrize(
+    ("observation_space", "action_space", "kwargs"),
+    [
+        pytest.param(VECTOR, TWO_NUMBERS, {"net_arch": [8, 6], "log_std_init": 0.0}, id="list"),
+        pytest.param(VECTOR, Discrete(3), {"net_arch": {"pi": [8], "vf": [8]}}, id="dict"),
+        pytest.param(
+            VECTOR, Discrete(3), {"net_arch": [{"pi": [7, 7], "vf": [7, 7]}]}, id="dict in a list"
+        ),
+        pytest.param(VECTOR, Discrete(3), {"net_arch": []}, id="no layers"),
+        pytest.param(
+            Dict({"a": VECTOR, "b": Discrete(3)}),
+            TWO_NUMBERS,
+            {"net_arch": (8,), "activation_fn": nn.ELU, "log_std_init": 0},
+            id="Dict observation",
+        ),
+        pytest.param(
+            Discrete(4),
+            Discrete(3),
+            {"net_arch": [np.int64(8)], "activation_fn": nn.ReLU},
+            id="width of NumPy",
+        ),
+    ],
+)
+@pytest.mark.parametrize("algorithm", [PPO, A2C])
+# Stable-Baselines3 warns about a dict in a list.
+@pytest.mark.filterwarnings("ignore:As shared layers in the mlp_extractor:UserWarning")
+def test_translated_net_computes_the_outputs_of_the_own_net(
+    algorithm, observation_space, action_space, kwargs
+):
+    env = RandomEnv(observation_space, action_space)
+    own_name = "MultiInputPolicy" if isinstance(observation_space, Dict) else "MlpPolicy"
+    own_policy = make_model(own_name, env=env, algorithm=algorithm, **kwargs).policy
+    catalog_policy = make_model(CatalogPolicy, env=env, algorithm=algorithm, **kwargs).policy
+    copy_weights(own_policy, catalog_policy)
+    obs = sample_batch(observation_space, size=20)
+    actions = sample_batch(action_space, size=20)
+
+    # Values, log densities and entropies.
+    outputs = catalog_policy.evaluate_actions(obs, actions)
+    own_outputs = own_policy.evaluate_actions(obs, actions)
+
+    for output, expected in zip(outputs, own_outputs, strict=True):
+        torch.testing.assert_close(output.flatten(), expected.flatten(), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS, ids=lambda cls: cls.__name__)
+def test_translated_activation_is_the_same_function(activation):
+    catalog_policy = make_model(activation_fn=activation, net_arch=[8]).policy
+    own_policy = make_model("MlpPolicy", activation_fn=activation, net_arch=[8]).policy
+    own_layer, own_function = own_policy.mlp_extractor.policy_net
+    catalog_policy.model.hidden.layers[0].load_state_dict(own_layer.state_dict())
+    obs = torch.randn(20, 5)
+
+    with torch.no_grad():
+        hidden = catalog_policy.model.hidden(obs)
+        expected = own_function(own_layer(obs))
+
+    torch.testing.assert_close(hidden, expected)
+    assert catalog_policy.catalog_policy.config["fcnet_activation"] == ACTIVATIONS[activation]
+
+
+# --- ortho_init and log_std_init ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ortho_init", [True, False])
+def test_ortho_init_is_rejected(ortho_init):
+    with pytest.raises(ConfigError, match="does not accept 'ortho_init'") as caught:
+        make_model(ortho_init=ortho_init)
+
+    message = str(caught.value)
+    assert "output layers, including the value layer, always start small" in message
+
+
+#: The keys that the error about ortho_init advises.
+ORTHOGONAL = {
+    "fcnet_weights_initializer": "orthogonal",
+    "fcnet_weights_initializer_config": {"gain": 2**0.5},
 }
 
 
-@pytest.mark.parametrize("name", NETS)
-@pytest.mark.parametrize("algorithm", [PPO, A2C])
-# Theirs, about the old form.
-@pytest.mark.filterwarnings("ignore:As shared layers in the mlp_extractor:UserWarning")
-def test_a_translated_net_computes_what_their_own_does_with_the_same_weights(algorithm, name):
-    observations, actions, kwargs = NETS[name]
-    env = Seen(observations, actions)
-    kind = "MultiInputPolicy" if isinstance(observations, Dict) else "MlpPolicy"
-    theirs, ours = (
-        made(policy, env, algorithm, **kwargs).policy for policy in (kind, CatalogPolicy)
-    )
-    copied(theirs, ours)
-    shown = [observations.sample() for _ in range(20)]
-    if isinstance(observations, Dict):
-        obs = {
-            key: torch.as_tensor(np.stack([row[key] for row in shown]))
-            for key in observations.spaces
-        }
-    else:
-        obs = torch.as_tensor(np.stack(shown))
-    drawn = torch.as_tensor(np.stack([actions.sample() for _ in range(20)]))
-    for found, truth in zip(
-        ours.evaluate_actions(obs, drawn), theirs.evaluate_actions(obs, drawn), strict=True
-    ):
-        torch.testing.assert_close(found.flatten(), truth.flatten(), rtol=1e-5, atol=1e-6)
+def test_advised_initializer_gives_hidden_layers_like_ortho_init():
+    model = make_model(net_arch=[8, 6], model_config=ORTHOGONAL).policy.model
+    own_policy = make_model("MlpPolicy", net_arch=[8, 6]).policy
 
+    layers = [*model.hidden.layers, *model.value_hidden.layers]
+    own_modules = own_policy.mlp_extractor.modules()
+    own_layers = [module for module in own_modules if isinstance(module, nn.Linear)]
 
-@pytest.mark.parametrize("cls", ACTIVATIONS, ids=lambda cls: cls.__name__)
-def test_an_activation_is_the_function_that_the_class_is(cls):
-    ours, theirs = (
-        made(policy, activation_fn=cls, net_arch=[8]).policy
-        for policy in (CatalogPolicy, "MlpPolicy")
-    )
-    assert ours.catalog_policy.config["fcnet_activation"] == ACTIVATIONS[cls]
-    obs = torch.randn(20, 5)
-    with torch.no_grad():
-        layer, function = theirs.mlp_extractor.policy_net
-        ours.model.hidden.layers[0].load_state_dict(layer.state_dict())
-        torch.testing.assert_close(ours.model.hidden(obs), function(layer(obs)))
-
-
-def test_what_is_said_of_ortho_init_is_so():
-    """The hidden layers begin as theirs where the message's keys are set; the value layer does not:
-    hence refused.
-    """
-    for ortho in (True, False):
-        with pytest.raises(
-            ConfigError,
-            match=r"does not accept 'ortho_init'.*output layers, including the value layer, always"
-            r" start",
-        ):
-            made(ortho_init=ortho)
-    config = {
-        "fcnet_weights_initializer": "orthogonal",
-        "fcnet_weights_initializer_config": {"gain": 2**0.5},
-    }
-    ours, theirs = (
-        made(net_arch=[8, 6], model_config=config).policy,
-        made("MlpPolicy", net_arch=[8, 6]).policy,
-    )
-    layers = [*ours.model.hidden.layers, *ours.model.value_hidden.layers]
-    own = [layer for layer in theirs.mlp_extractor.modules() if isinstance(layer, nn.Linear)]
-    for layer, truth in zip(layers, own, strict=True):
-        torch.testing.assert_close(
-            torch.linalg.svdvals(layer.weight), torch.linalg.svdvals(truth.weight)
-        )
+    for layer, own_layer in zip(layers, own_layers, strict=True):
+        # Orthogonal matrices of the same scale have equal singular values.
+        singular_values = torch.linalg.svdvals(layer.weight)
+        torch.testing.assert_close(singular_values, torch.linalg.svdvals(own_layer.weight))
         assert not layer.bias.any()
-    assert ours.model.outputs.value.weight.norm() < 0.1 < theirs.value_net.weight.norm()
 
 
-def test_another_beginning_of_the_standard_deviations_is_set_as_the_refusal_says():
-    with pytest.raises(
-        ConfigError, match=r"log_std_init=-2.*'outputs.free_log_std.log_std'.*get_weights"
-    ):
-        made(log_std_init=-2)
-    model, theirs = made(model_config={"free_log_std": True}), made("MlpPolicy", log_std_init=-2)
-    weights = model.policy.model.get_weights()
-    model.policy.model.set_weights(
-        {**weights, "outputs.free_log_std.log_std": np.full(2, -2.0, np.float32)}
-    )
+def test_value_layer_starts_smaller_than_with_ortho_init():
+    policy = make_model(net_arch=[8, 6], model_config=ORTHOGONAL).policy
+    own_policy = make_model("MlpPolicy", net_arch=[8, 6]).policy
+
+    assert policy.model.outputs.value.weight.norm() < 0.1
+    assert own_policy.value_net.weight.norm() > 0.1
+
+
+def test_log_std_init_other_than_zero_is_rejected():
+    with pytest.raises(ConfigError, match="log_std_init=-2") as caught:
+        make_model(log_std_init=-2)
+
+    message = str(caught.value)
+    assert "'outputs.free_log_std.log_std'" in message
+    assert "get_weights" in message
+
+
+# The error about log_std_init advises this.
+def test_log_std_is_set_by_its_weight():
+    policy = make_model(model_config={"free_log_std": True}).policy
+    own_policy = make_model("MlpPolicy", log_std_init=-2).policy
     obs = torch.zeros(1, 5)
-    deviation = torch.as_tensor(model.policy.get_distribution(obs).distribution.std)
-    torch.testing.assert_close(deviation, theirs.policy.get_distribution(obs).distribution.stddev)
+
+    weights = dict(policy.model.get_weights())
+    weights["outputs.free_log_std.log_std"] = np.full(2, -2.0, np.float32)
+    policy.model.set_weights(weights)
+
+    std = torch.as_tensor(policy.get_distribution(obs).distribution.std)
+    torch.testing.assert_close(std, own_policy.get_distribution(obs).distribution.stddev)
 
 
-# --- refusals -------------------------------------------------------------------------------------
+# --- rejected arguments ---------------------------------------------------------------------------
 
 
-class Own(TorchModelV2):
-    """A model of the user's, which may read any key."""
+@pytest.mark.parametrize(
+    ("kwargs", "message"),
+    [
+        ({"net_arch": {"pi": [8], "vf": [9]}}, "the same widths.*fcnet_hiddens in model_config"),
+        ({"net_arch": {"pi": [8]}}, "the same widths"),
+        ({"net_arch": [64, {"pi": [8], "vf": [8]}]}, r"expected widths, as in \[64, 64\]"),
+        ({"net_arch": 64}, "net_arch=64: expected widths"),
+        ({"net_arch": [0]}, "expected widths"),
+        (
+            {"activation_fn": nn.Hardtanh},
+            "activation_fn=Hardtanh has no name.*set fcnet_activation in",
+        ),
+        ({"activation_fn": "relu"}, "activation_fn='relu' has no name"),
+        ({"log_std_init": False}, "log_std_init=False: in the catalog, they start at 0"),
+    ],
+    ids=str,
+)
+def test_values_without_translation_are_rejected(kwargs, message):
+    with pytest.raises(ConfigError, match=message):
+        make_model(**kwargs)
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "config", "message"),
+    [
+        ({"log_std_init": 0.0}, {"custom_action_dist": "beta"}, "beta.*free_log_std"),
+        ({"log_std_init": 0.0}, {"free_log_std": False}, "free_log_std=False"),
+        ({"net_arch": [8]}, {"custom_model": "gtrxl"}, "the model gtrxl does not read"),
+        ({"net_arch": [8]}, {"fcnet_hiddens": [9]}, r"net_arch=\[8\] .*fcnet_hiddens=\[9\]"),
+        ({"net_arch": [8]}, {"vf_share_layers": True}, "net_arch=.*vf_share_layers=True"),
+        (
+            {"activation_fn": nn.Tanh},
+            {"fcnet_activation": "ReLU"},
+            "activation_fn=Tanh .*fcnet_activation='ReLU'",
+        ),
+    ],
+    ids=str,
+)
+def test_arguments_that_contradict_the_config_are_rejected(kwargs, config, message):
+    with pytest.raises(ConfigError, match=message):
+        make_model(**kwargs, model_config=config)
+
+
+@pytest.mark.parametrize(
+    ("observation_space", "kwargs", "message"),
+    [
+        pytest.param(
+            IMAGE,
+            {"net_arch": [8]},
+            "the observation contains images.*post_fcnet_hiddens",
+            id="net_arch, image",
+        ),
+        pytest.param(
+            IMAGE,
+            {"activation_fn": nn.ReLU},
+            "activation_fn=ReLU.*conv_activation",
+            id="activation_fn, image",
+        ),
+        pytest.param(
+            Dict({"a": VECTOR, "b": IMAGE}),
+            {"net_arch": [8]},
+            "the observation contains images",
+            id="net_arch, Dict with an image",
+        ),
+    ],
+)
+def test_layers_for_images_are_rejected(observation_space, kwargs, message):
+    with pytest.raises(ConfigError, match=message):
+        make_model(env=RandomEnv(observation_space), **kwargs)
+
+
+def test_log_std_init_of_discrete_actions_is_rejected():
+    with pytest.raises(ConfigError, match=r"log_std_init=0\.0: categorical.*Leave it out"):
+        make_model(env=RandomEnv(VECTOR, Discrete(2)), log_std_init=0.0)
+
+
+def test_config_passed_as_model_is_rejected():
+    with pytest.raises(ConfigError) as caught:
+        make_model(model={"fcnet_hiddens": [8]})
+
+    assert "as policy_kwargs={'model_config': {'fcnet_hiddens': [8]}}" in str(caught.value)
+
+
+# --- together with a model config -----------------------------------------------------------------
+
+
+def test_model_config_is_accepted_alone():
+    policy = make_model(model_config={"fcnet_hiddens": [8]}).policy
+
+    assert policy.catalog_policy.config["fcnet_hiddens"] == [8]
+
+
+def test_arguments_may_repeat_the_config_of_a_flattened_environment():
+    env = for_sb3(RandomEnv(), {"fcnet_hiddens": [8], "fcnet_activation": "relu"})
+
+    policy = make_model(env=env, net_arch=[8], activation_fn=nn.ReLU).policy
+
+    config = policy.catalog_policy.config
+    assert config["fcnet_hiddens"] == [8]
+    assert config["fcnet_activation"] == "relu"
+    assert config["vf_share_layers"] is False
+
+
+def test_arguments_may_not_contradict_a_flattened_environment():
+    env = for_sb3(RandomEnv(), {"fcnet_hiddens": [8], "fcnet_activation": "relu"})
+
+    with pytest.raises(ConfigError, match=r"net_arch=\[9\] means fcnet_hiddens=\[9\]") as caught:
+        make_model(env=env, net_arch=[9])
+
+    assert "fcnet_hiddens=[8]" in str(caught.value)
+
+
+@pytest.mark.parametrize("activation", ["Tanh", "tanh", nn.Tanh])
+def test_arguments_may_repeat_the_model_config(activation):
+    config = {
+        "fcnet_activation": activation,
+        "fcnet_hiddens": [8],
+        "vf_share_layers": False,
+        "free_log_std": True,
+    }
+
+    policy = make_model(
+        model_config=config, net_arch=[8], activation_fn=nn.Tanh, log_std_init=0.0
+    ).policy
+
+    for key, value in config.items():
+        assert policy.catalog_policy.config[key] == value
+
+
+class RemembersHiddens(TorchModelV2):
+    """A user's model, which remembers `fcnet_hiddens`."""
 
     def __init__(self, obs_space, action_space, num_outputs, model_config, name):
         super().__init__(obs_space, action_space, num_outputs, model_config, name)
         self.net = nn.Linear(obs_space.shape[0], num_outputs)
-        self.seen = model_config["fcnet_hiddens"]
+        self.hiddens = model_config["fcnet_hiddens"]
 
     def forward(self, input_dict, state, seq_lens):
         return self.net(input_dict["obs_flat"]), state
@@ -193,156 +360,127 @@ class Own(TorchModelV2):
         return self.net.weight.sum().expand(1)
 
 
-UNEQUAL = {"pi": [8], "vf": [9]}
-REFUSED = [
-    (VECTOR, TWO, {"net_arch": UNEQUAL}, "the same widths.*fcnet_hiddens in model_config"),
-    (VECTOR, TWO, {"net_arch": {"pi": [8]}}, "the same widths"),
-    (VECTOR, TWO, {"net_arch": [64, {"pi": [8], "vf": [8]}]}, r"expected widths, as in \[64, 64\]"),
-    (VECTOR, TWO, {"net_arch": 64}, "net_arch=64: expected widths"),
-    (VECTOR, TWO, {"net_arch": [0]}, "expected widths"),
-    (
-        VECTOR,
-        TWO,
-        {"activation_fn": nn.Hardtanh},
-        "activation_fn=Hardtanh has no name.*set fcnet_activation in",
-    ),
-    (VECTOR, TWO, {"activation_fn": "relu"}, "activation_fn='relu' has no name"),
-    (VECTOR, Discrete(2), {"log_std_init": 0.0}, "log_std_init=0.0: categorical.*Leave it out"),
-    (VECTOR, TWO, {"log_std_init": False}, "log_std_init=False: in the catalog, they start at 0"),
-    (
-        VECTOR,
-        TWO,
-        {"log_std_init": 0.0, "model_config": {"custom_action_dist": "beta"}},
-        "beta.*free_log_std",
-    ),
-    (IMAGE, TWO, {"net_arch": [8]}, "the observation contains images.*post_fcnet_hiddens"),
-    (IMAGE, TWO, {"activation_fn": nn.ReLU}, "activation_fn=ReLU.*conv_activation"),
-    (Dict({"a": VECTOR, "b": IMAGE}), TWO, {"net_arch": [8]}, "the observation contains images"),
-    (
-        VECTOR,
-        TWO,
-        {"net_arch": [8], "model_config": {"custom_model": "gtrxl"}},
-        "the model gtrxl does not read",
-    ),
-    (
-        VECTOR,
-        TWO,
-        {"net_arch": [8], "model_config": {"fcnet_hiddens": [9]}},
-        r"net_arch=\[8\] .*fcnet_hiddens=\[9\]",
-    ),
-    (
-        VECTOR,
-        TWO,
-        {"net_arch": [8], "model_config": {"vf_share_layers": True}},
-        "net_arch=.*vf_share_layers=True",
-    ),
-    (
-        VECTOR,
-        TWO,
-        {"activation_fn": nn.Tanh, "model_config": {"fcnet_activation": "ReLU"}},
-        "activation_fn=Tanh .*fcnet_activation='ReLU'",
-    ),
-    (
-        VECTOR,
-        TWO,
-        {"log_std_init": 0.0, "model_config": {"free_log_std": False}},
-        "free_log_std=False",
-    ),
-]
+def test_custom_model_gets_translated_keys():
+    policy = make_model(model_config={"custom_model": RemembersHiddens}, net_arch=[9]).policy
+
+    assert policy.model.hiddens == [9]
 
 
-@pytest.mark.parametrize(("observations", "actions", "kwargs", "message"), REFUSED)
-def test_what_has_no_key_of_the_same_meaning_is_refused(observations, actions, kwargs, message):
-    with pytest.raises(ConfigError, match=message):
-        made(env=Seen(observations, actions), **kwargs)
+def test_activation_without_name_is_set_in_the_model_config():
+    config = {"fcnet_activation": nn.Hardtanh, "fcnet_hiddens": [8]}
 
+    policy = make_model(model_config=config).policy
 
-def test_the_config_of_a_flattened_environment_may_agree_or_not():
-    env = for_sb3(Seen(), {"fcnet_hiddens": [8], "fcnet_activation": "relu"})
-    found = made(env=env, net_arch=[8], activation_fn=nn.ReLU).policy.catalog_policy.config
-    assert (found["fcnet_hiddens"], found["vf_share_layers"], found["fcnet_activation"]) == (
-        [8],
-        False,
-        "relu",
-    )
-    with pytest.raises(
-        ConfigError, match=r"net_arch=\[9\] means fcnet_hiddens=\[9\].*fcnet_hiddens=\[8\]"
-    ):
-        made(env=env, net_arch=[9])
-
-
-@pytest.mark.parametrize("value", ["Tanh", "tanh", nn.Tanh])
-def test_a_key_that_says_the_same_is_kept(value):
-    config = {
-        "fcnet_activation": value,
-        "fcnet_hiddens": [8],
-        "vf_share_layers": False,
-        "free_log_std": True,
-    }
-    found = made(
-        model_config=config, net_arch=[8], activation_fn=nn.Tanh, log_std_init=0.0
-    ).policy.catalog_policy
-    assert {key: found.config[key] for key in config} == config
-
-
-def test_a_model_of_ones_own_sees_the_keys():
-    assert made(model_config={"custom_model": Own}, net_arch=[9]).policy.model.seen == [9]
-
-
-def test_an_activation_without_a_name_goes_into_the_model_config():
-    policy = made(model_config={"fcnet_activation": nn.Hardtanh, "fcnet_hiddens": [8]}).policy
-    assert policy.model.hidden(torch.full((1, 5), 1e3)).abs().max() <= 1
+    outputs = policy.model.hidden(torch.full((1, 5), 1e3))
+    assert outputs.abs().max() <= 1  # Hardtanh cuts off at -1 and 1
 
 
 # --- with sb3-contrib -----------------------------------------------------------------------------
 
 
-def test_masks_and_memories_take_them_too():
-    contrib = pytest.importorskip("sb3_contrib", reason="sb3-contrib is not installed")
-    masked = made(
-        "CatalogMaskablePolicy", Seen(VECTOR, Discrete(3)), contrib.MaskablePPO, net_arch=[8]
+@pytest.fixture
+def sb3_contrib():
+    return pytest.importorskip("sb3_contrib", reason="sb3-contrib is not installed")
+
+
+def test_maskable_policy_translates_net_arch(sb3_contrib):
+    env = RandomEnv(VECTOR, Discrete(3))
+
+    model = make_model(
+        "CatalogMaskablePolicy", env=env, algorithm=sb3_contrib.MaskablePPO, net_arch=[8]
     )
-    assert masked.policy.catalog_policy.config["fcnet_hiddens"] == [8]
-    memory = {"use_lstm": True, "lstm_cell_size": 4}
-    model = made(
-        "CatalogRecurrentPolicy", None, contrib.RecurrentPPO, log_std_init=0.0, model_config=memory
+
+    assert model.policy.catalog_policy.config["fcnet_hiddens"] == [8]
+
+
+def test_recurrent_policy_translates_log_std_init(sb3_contrib):
+    model = make_model(
+        "CatalogRecurrentPolicy",
+        algorithm=sb3_contrib.RecurrentPPO,
+        log_std_init=0.0,
+        model_config={"use_lstm": True, "lstm_cell_size": 4},
     )
+
     assert "outputs.free_log_std.log_std" in model.policy.model.get_weights()
-    for kwargs, message in (
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "message"),
+    [
         ({"net_arch": [8]}, "after the memory.*Set fcnet_hiddens"),
         ({"activation_fn": nn.ReLU}, "after the memory.*Set fcnet_activation"),
         (
             {"lstm_hidden_size": 8},
             "does not accept 'lstm_hidden_size': in model_config, set lstm_cell_size",
         ),
-    ):
-        with pytest.raises(ConfigError, match=message):
-            made(
-                "CatalogRecurrentPolicy", None, contrib.RecurrentPPO, model_config=memory, **kwargs
-            )
+    ],
+    ids=str,
+)
+def test_recurrent_policy_rejects_layers_after_the_memory(sb3_contrib, kwargs, message):
+    with pytest.raises(ConfigError, match=message):
+        make_model(
+            "CatalogRecurrentPolicy",
+            algorithm=sb3_contrib.RecurrentPPO,
+            model_config={"use_lstm": True, "lstm_cell_size": 4},
+            **kwargs,
+        )
 
 
-# --- files ----------------------------------------------------------------------------------------
+# --- saving ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("wrapped", [False, True])
-def test_what_is_saved_comes_back_the_same(wrapped, tmp_path):
-    env = for_sb3(Seen(), {"gaussian_log_std_max": 1.0}) if wrapped else Seen()
-    model = made(env=env, net_arch={"pi": [8], "vf": [8]}, activation_fn=nn.ELU, log_std_init=0.0)
-    model.learn(64)
-    model.save(tmp_path / "model.zip")
-    model.policy.save(tmp_path / "policy.pt")
-    rlcatalog.Policy.save(model.policy.catalog_policy, tmp_path / "own")
-    obs = np.random.default_rng(0).normal(size=(20, 5)).astype(np.float32)
-    expected = model.predict(obs, deterministic=True)[0]
-    for loaded in (
-        PPO.load(tmp_path / "model.zip", device="cpu").policy,
-        CatalogPolicy.load(tmp_path / "policy.pt", device="cpu"),
-    ):
-        np.testing.assert_array_equal(loaded.predict(obs, deterministic=True)[0], expected)
-        assert dict(loaded.catalog_policy.config) == dict(model.policy.catalog_policy.config)
-    saved = rlcatalog.load(tmp_path / "own")
-    np.testing.assert_allclose(
-        saved.act(obs, explore=False).action, np.clip(expected, -1, 1), rtol=1e-5, atol=1e-6
+@pytest.fixture(params=[False, True], ids=["own spaces", "flattened"])
+def model_with_keywords(request):
+    """PPO, trained for a rollout, whose policy was built with translated arguments."""
+    env = RandomEnv()
+    if request.param:
+        env = for_sb3(env, {"gaussian_log_std_max": 1.0})
+    model = make_model(
+        env=env, net_arch={"pi": [8], "vf": [8]}, activation_fn=nn.ELU, log_std_init=0.0
     )
-    PPO.load(tmp_path / "model.zip", env=env, device="cpu").learn(64)
+    return model.learn(64)
+
+
+def assert_same_policy(policy, expected):
+    """Compare actions and configs of two policies."""
+    obs = np.random.default_rng(0).normal(size=(20, 5)).astype(np.float32)
+    actions, _ = policy.predict(obs, deterministic=True)
+    expected_actions, _ = expected.predict(obs, deterministic=True)
+    np.testing.assert_array_equal(actions, expected_actions)
+    assert dict(policy.catalog_policy.config) == dict(expected.catalog_policy.config)
+
+
+def test_saved_algorithm_has_translated_keys(model_with_keywords, tmp_path):
+    model_with_keywords.save(tmp_path / "model.zip")
+
+    loaded = PPO.load(tmp_path / "model.zip", device="cpu")
+
+    assert_same_policy(loaded.policy, model_with_keywords.policy)
+
+
+def test_saved_algorithm_with_translated_keys_trains(model_with_keywords, tmp_path):
+    model_with_keywords.save(tmp_path / "model.zip")
+
+    loaded = PPO.load(tmp_path / "model.zip", env=model_with_keywords.env, device="cpu")
+    loaded.learn(64)
+
+    assert loaded.num_timesteps == 64
+
+
+def test_saved_policy_has_translated_keys(model_with_keywords, tmp_path):
+    model_with_keywords.policy.save(tmp_path / "policy.pt")
+
+    loaded = CatalogPolicy.load(tmp_path / "policy.pt", device="cpu")
+
+    assert_same_policy(loaded, model_with_keywords.policy)
+
+
+def test_saved_catalog_policy_acts_alike(model_with_keywords, tmp_path):
+    obs = np.random.default_rng(0).normal(size=(20, 5)).astype(np.float32)
+    model_with_keywords.policy.catalog_policy.save(tmp_path / "policy")
+
+    step = rlcatalog.load(tmp_path / "policy").act(obs, explore=False)
+
+    actions, _ = model_with_keywords.predict(obs, deterministic=True)
+    expected = np.clip(actions, -1, 1)
+    np.testing.assert_allclose(step.action, expected, rtol=1e-5, atol=1e-6)
