@@ -1,6 +1,4 @@
-"""`CatalogExtractor` under DQN, SAC and TD3: what reaches the trunk is what the
-environment emits.
-"""
+"""`CatalogExtractor`: catalog trunks under DQN, SAC and TD3."""
 
 import gymnasium as gym
 import numpy as np
@@ -16,9 +14,44 @@ import rlcatalog
 from rlcatalog.errors import NotServedError
 from rlcatalog_sb3 import CatalogExtractor, for_sb3, to_policy
 
+
+class RandomEnv(gym.Env):
+    """Random observations, which it records; pays for small actions, in episodes of ten steps."""
+
+    def __init__(self, observation_space, action_space):
+        self.observation_space = observation_space
+        self.action_space = action_space
+        self.observations = []
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.steps = 0
+        return self._observe(), {}
+
+    def step(self, action):
+        assert self.action_space.contains(action), action
+        self.steps += 1
+        return self._observe(), float(-np.abs(action).sum()), False, self.steps == 10, {}
+
+    def _observe(self):
+        self.observations.append(self.observation_space.sample())
+        return self.observations[-1]
+
+
+def extractor_kwargs(config):
+    """Return the `policy_kwargs` for a trunk with a model config."""
+    return {
+        "features_extractor_class": CatalogExtractor,
+        "features_extractor_kwargs": {"model_config": config},
+    }
+
+
+# --- features -------------------------------------------------------------------------------------
+
 IMAGE = Box(0, 255, (12, 10, 3), np.uint8)
 CONVS = {"conv_filters": [[4, 3, 2], [8, 4, 1]], "conv_flatten": True}
 SMALL = {"fcnet_hiddens": [16]}
+
 
 OBSERVATIONS = {
     "vector": (Box(-1, 1, (3,), np.float64), SMALL),
@@ -35,122 +68,118 @@ OBSERVATIONS = {
         {**CONVS, **SMALL},
     ),
 }
+#: Spaces with a config, and whether for_sb3 flattens them.
+CASES = []
+for name, (space, config) in OBSERVATIONS.items():
+    CASES.append(pytest.param(space, config, True, id=f"{name}-flat"))
+    if name != "choice with an offset":  # rejected, see below
+        CASES.append(pytest.param(space, config, False, id=f"{name}-own"))
 
 
-class Emits(gym.Env):
-    """Random observations; pays for small actions."""
-
-    def __init__(self, observation_space, action_space):
-        self.observation_space, self.action_space, self.seen = observation_space, action_space, []
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.t = 0
-        return self._look(), {}
-
-    def step(self, action):
-        assert self.action_space.contains(action), action
-        self.t += 1
-        return self._look(), float(-np.abs(action).sum()), False, self.t == 10, {}
-
-    def _look(self):
-        self.seen.append(self.observation_space.sample())
-        return self.seen[-1]
-
-
-@pytest.mark.grid
-@pytest.mark.parametrize("normalize_images", [True, False], ids=["scaled", "unscaled"])
-@pytest.mark.parametrize("wrapped", [False, True], ids=["own", "flat"])
-@pytest.mark.parametrize("name", OBSERVATIONS)
-def test_features_equal_those_of_the_same_trunk_in_rlcatalog(name, wrapped, normalize_images):
-    space, config = OBSERVATIONS[name]
-    space.seed(0)
-    env = Emits(space, Discrete(3))
-    kwargs = {
-        "features_extractor_class": CatalogExtractor,
-        "features_extractor_kwargs": {"model_config": config},
-        "normalize_images": normalize_images,
-        "net_arch": [],
-    }
-    shown = for_sb3(env, config) if wrapped else env
-    policy = "MlpPolicy" if wrapped or not isinstance(space, Dict) else "MultiInputPolicy"
-    if "offset" in name and not wrapped:
-        with pytest.raises(
-            NotServedError, match=r"one-hots that start at 0. Wrap the environment: for_sb3\(env"
-        ):
-            DQN(policy, shown, policy_kwargs=kwargs, device="cpu")
-        return
-    model = DQN(
-        policy,
-        shown,
-        policy_kwargs=kwargs,
+def make_dqn(env, config, *, normalize_images=True):
+    """Return DQN whose Q-values are one linear layer after a catalog trunk."""
+    policy_name = "MultiInputPolicy" if isinstance(env.observation_space, Dict) else "MlpPolicy"
+    return DQN(
+        policy_name,
+        env,
+        policy_kwargs={
+            **extractor_kwargs(config),
+            "normalize_images": normalize_images,
+            "net_arch": [],
+        },
         learning_starts=4,
         buffer_size=50,
         train_freq=1,
         device="cpu",
         seed=0,
     )
-    model.learn(8)
-    own = rlcatalog.build(space, Discrete(3), config)
-    weights = own.model.get_weights()
-    trunk = model.policy.q_net.features_extractor.trunk.get_weights()
-    assert set(trunk) <= set(weights)
-    head = model.policy.q_net.q_net[0]
-    logits = {
-        "outputs.logits.weight": head.weight.detach().numpy(),
-        "outputs.logits.bias": head.bias.detach().numpy(),
-    }
-    own.model.set_weights({**weights, **trunk, **logits})
-    stored = model.replay_buffer._get_samples(np.arange(6)).observations
+
+
+@pytest.mark.grid
+@pytest.mark.parametrize("normalize_images", [True, False], ids=["scaled", "unscaled"])
+@pytest.mark.parametrize(("observation_space", "config", "flatten"), CASES)
+def test_q_values_equal_those_of_the_same_catalog_model(
+    observation_space, config, flatten, normalize_images
+):
+    observation_space.seed(0)
+    env = RandomEnv(observation_space, Discrete(3))
+    shown_env = for_sb3(env, config) if flatten else env
+    dqn = make_dqn(shown_env, config, normalize_images=normalize_images)
+    dqn.learn(8)
+    first_six = dqn.replay_buffer._get_samples(np.arange(6)).observations
+
     with torch.no_grad():
-        found = model.policy.q_net(stored).numpy()
-    np.testing.assert_allclose(found, own.act(env.seen[:6]).dist_inputs, rtol=1e-4, atol=1e-5)
+        q_values = dqn.policy.q_net(first_six).numpy()
+
+    # The catalog's model has the trunk, and the layer after it as its layer of logits.
+    policy = rlcatalog.build(observation_space, Discrete(3), config)
+    trunk = dqn.policy.q_net.features_extractor.trunk.get_weights()
+    last_layer = dqn.policy.q_net.q_net[0]
+    logits = {
+        "outputs.logits.weight": last_layer.weight.detach().numpy(),
+        "outputs.logits.bias": last_layer.bias.detach().numpy(),
+    }
+    weights = policy.model.get_weights()
+    assert weights.keys() >= trunk.keys()
+    policy.model.set_weights({**weights, **trunk, **logits})
+    expected = policy.act(env.observations[:6]).dist_inputs
+    np.testing.assert_allclose(q_values, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("normalize_images", [True, False], ids=["scaled", "unscaled"])
+def test_extractor_rejects_choices_with_an_offset(normalize_images):
+    env = RandomEnv(Discrete(5, start=2), Discrete(3))
+
+    with pytest.raises(NotServedError, match="one-hots that start at 0") as caught:
+        make_dqn(env, {"fcnet_hiddens": [16]}, normalize_images=normalize_images)
+
+    assert "Wrap the environment: for_sb3(env" in str(caught.value)
+
+
+# --- training -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("algorithm", [SAC, TD3])
-@pytest.mark.parametrize("config", [{}, {"action_bounds": "clip"}])
-def test_continuous_actions_arrive_in_their_bounds(algorithm, config):
-    env = Emits(
-        Dict({"a": Tuple([Box(-1, 1, (2,))])}),
-        Box(np.array([-3, 0.5]), np.array([1, 0.75]), dtype=np.float64),
-    )
-    kwargs = {"features_extractor_class": CatalogExtractor, "net_arch": [8]}
-    shown = for_sb3(env, {**SMALL, **config})
+@pytest.mark.parametrize("bounds", [{}, {"action_bounds": "clip"}], ids=["affine", "clip"])
+def test_continuous_actions_are_within_their_bounds(algorithm, bounds):
+    action_space = Box(np.array([-3, 0.5]), np.array([1, 0.75]), dtype=np.float64)
+    env = RandomEnv(Dict({"a": Tuple([Box(-1, 1, (2,))])}), action_space)
+    flat_env = for_sb3(env, {"fcnet_hiddens": [16], **bounds})
     model = algorithm(
         "MlpPolicy",
-        shown,
-        policy_kwargs=kwargs,
+        flat_env,
+        policy_kwargs={"features_extractor_class": CatalogExtractor, "net_arch": [8]},
         learning_starts=4,
         buffer_size=50,
         device="cpu",
         seed=0,
     )
+
     model.learn(12)
-    taken = np.stack(
-        [shown.flattening.act(a) for a in model.predict(model.env.reset(), deterministic=True)[0]]
-    )
-    assert env.action_space.contains(taken[0])
+
+    predicted, _ = model.predict(model.env.reset(), deterministic=True)
+    action = flat_env.flattening.act(predicted[0])
+    assert action_space.contains(np.asarray(action))
     assert model.policy.actor.features_extractor.features_dim == 16
 
 
-def test_dqn_learns_which_action_pays_a_little():
-    """The button shown pays 1; guessing gets 8 / 3."""
+class Buttons(RandomEnv):
+    """Three buttons; the one that the observation shows pays 1. Episodes have eight steps."""
 
-    class Button(Emits):
-        def step(self, action):
-            right = float(action == self.seen[-1])
-            obs, _, terminated, _, info = super().step(action)
-            return obs, right, terminated, self.t == 8, info
+    def __init__(self):
+        super().__init__(Discrete(3), Discrete(3))
 
-    kwargs = {
-        "features_extractor_class": CatalogExtractor,
-        "features_extractor_kwargs": {"model_config": SMALL},
-        "net_arch": [],
-    }
+    def step(self, action):
+        reward = float(action == self.observations[-1])
+        obs, _, terminated, _, info = super().step(action)
+        return obs, reward, terminated, self.steps == 8, info
+
+
+def test_dqn_learns_which_button_pays():
     model = DQN(
         "MlpPolicy",
-        for_sb3(Button(Discrete(3), Discrete(3, start=0))),
-        policy_kwargs=kwargs,
+        for_sb3(Buttons()),
+        policy_kwargs={**extractor_kwargs({"fcnet_hiddens": [16]}), "net_arch": []},
         gamma=0.0,
         learning_starts=50,
         learning_rate=1e-2,
@@ -159,34 +188,58 @@ def test_dqn_learns_which_action_pays_a_little():
         device="cpu",
         seed=0,
     )
+
     model.learn(800)
-    assert [
-        int(model.predict(np.eye(3, dtype=np.float32)[i], deterministic=True)[0]) for i in range(3)
-    ] == [0, 1, 2]
-    assert list(model.ep_info_buffer)[-1]["r"] > 6
+
+    one_hots = np.eye(3, dtype=np.float32)
+    actions = [int(model.predict(one_hot, deterministic=True)[0]) for one_hot in one_hots]
+    assert actions == [0, 1, 2]
+    last_episode = list(model.ep_info_buffer)[-1]
+    assert last_episode["r"] > 6  # guessing gives 8 / 3
 
 
-def test_the_extractors_weights_are_trained_and_saved(tmp_path):
-    kwargs = {
-        "features_extractor_class": CatalogExtractor,
-        "features_extractor_kwargs": {"model_config": SMALL},
-    }
-    model = SAC(
-        "MlpPolicy", "Pendulum-v1", policy_kwargs=kwargs, learning_starts=5, device="cpu", seed=0
+# --- saving ---------------------------------------------------------------------------------------
+
+
+def make_sac():
+    return SAC(
+        "MlpPolicy",
+        "Pendulum-v1",
+        policy_kwargs=extractor_kwargs({"fcnet_hiddens": [16]}),
+        learning_starts=5,
+        device="cpu",
+        seed=0,
     )
-    before = model.policy.actor.features_extractor.trunk.get_weights()
+
+
+def weights_of_actor_trunk(model):
+    return model.policy.actor.features_extractor.trunk.get_weights()
+
+
+def test_training_changes_every_weight_of_the_extractor():
+    model = make_sac()
+    before = weights_of_actor_trunk(model)
+
     model.learn(15)
-    after = model.policy.actor.features_extractor.trunk.get_weights()
-    assert not any(np.array_equal(before[name], after[name]) for name in before)
+
+    for name, array in weights_of_actor_trunk(model).items():
+        assert not np.array_equal(array, before[name]), name
+
+
+def test_saved_algorithm_has_the_weights_of_the_extractor(tmp_path):
+    model = make_sac().learn(15)
     model.save(tmp_path / "model.zip")
+
     loaded = SAC.load(tmp_path / "model.zip", env=gym.make("Pendulum-v1"), device="cpu")
-    for name, value in loaded.policy.actor.features_extractor.trunk.get_weights().items():
-        np.testing.assert_array_equal(value, after[name])
-    loaded.learn(10)
+
+    expected = weights_of_actor_trunk(model)
+    for name, array in weights_of_actor_trunk(loaded).items():
+        np.testing.assert_array_equal(array, expected[name])
+    loaded.learn(10)  # training goes on
 
 
-class Bytes(gym.Env):
-    """Shows random bytes."""
+class RandomBytes(gym.Env):
+    """Random bytes, in episodes of one step."""
 
     observation_space = Box(0, 255, (6,), np.uint8)
     action_space = Discrete(2)
@@ -199,10 +252,10 @@ class Bytes(gym.Env):
         return self.observation_space.sample(), 0.0, False, True, {}
 
 
-@pytest.mark.parametrize("is_earlier", [False, True], ids=["today's file", "an earlier file"])
-def test_loaded_extractor_scales_as_it_did(tmp_path, is_earlier):
+@pytest.mark.parametrize("is_earlier", [False, True], ids=["this version", "earlier version"])
+def test_loaded_extractor_scales_as_when_it_was_saved(tmp_path, is_earlier):
     kwargs = {"features_extractor_class": CatalogExtractor}
-    model = DQN("MlpPolicy", Bytes(), policy_kwargs=kwargs, learning_starts=2).learn(4)
+    model = DQN("MlpPolicy", RandomBytes(), policy_kwargs=kwargs, learning_starts=2).learn(4)
     if is_earlier:
         del model.rlcatalog_rules  # files of earlier versions, which did not scale, lack it
     model.save(tmp_path / "model")

@@ -1,11 +1,12 @@
-"""A third party's plugin under Stable-Baselines3: installed, named in the config,
-imported nowhere.
+"""A third party's plugin and the names of our policies under Stable-Baselines3, and what importing
+this package imports.
 """
 
 import subprocess
 import sys
 import textwrap
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 import warm
@@ -18,8 +19,10 @@ import rlcatalog
 from rlcatalog.errors import MissingPluginError, UnknownConfigKeyError
 from rlcatalog_sb3 import CatalogPolicy
 
+#: The package example-compass, which registers the models and the key that the script uses.
 EXAMPLE = Path(__file__).resolve().parents[2] / "example"
 
+#: Arguments: a folder to save to, and folders for sys.path. It prints the models' classes.
 TRAINING_SCRIPT = """
     import sys
 
@@ -39,27 +42,31 @@ TRAINING_SCRIPT = """
     )
     before = model.policy.model.get_weights()
     model.learn(64)
-    assert any(
-        (value != before[name]).any() for name, value in model.policy.model.get_weights().items()
-    )
+    after = model.policy.model.get_weights()
+    assert any((array != before[name]).any() for name, array in after.items())
     print(type(model.policy.model).__module__, type(model.policy.model).__name__)
     to_policy(model).save(sys.argv[1] + "/policy")
     model.save(sys.argv[1] + "/algorithm.zip")
 
-    chosen = {"model_config": {"custom_model": "example_compass_normalized"}}
-    kwargs = {"features_extractor_class": CatalogExtractor, "features_extractor_kwargs": chosen}
-    print(
-        type(
-            DQN("MlpPolicy", "CartPole-v1", policy_kwargs=kwargs).q_net.features_extractor.trunk
-        ).__name__
-    )
+    extractor_kwargs = {"model_config": {"custom_model": "example_compass_normalized"}}
+    kwargs = {
+        "features_extractor_class": CatalogExtractor,
+        "features_extractor_kwargs": extractor_kwargs,
+    }
+    dqn = DQN("MlpPolicy", "CartPole-v1", policy_kwargs=kwargs)
+    print(type(dqn.q_net.features_extractor.trunk).__name__)
 """
 
 
+class TrainedWithPlugin(NamedTuple):
+    output: str
+    folder: Path
+
+
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory):
-    """Run the script where the example is installed, its package and its metadata; return what it
-    printed and saved.
+def trained_with_plugin(tmp_path_factory):
+    """Output and folder of TRAINING_SCRIPT, run in a process in which example-compass is
+    installed, unlike here.
     """
     folder = tmp_path_factory.mktemp("example")
     metadata = folder / "site" / "example_compass-1.0.dist-info"
@@ -70,118 +77,139 @@ def trained(tmp_path_factory):
     (metadata / "entry_points.txt").write_text(
         "[rlcatalog.plugins]\ncompass = example_compass.plugin\n", encoding="utf-8"
     )
-    where = map(str, (EXAMPLE / "src", folder / "site"))
-    found = warm.run(["-c", textwrap.dedent(TRAINING_SCRIPT), str(folder), *where], folder)
-    assert found.returncode == 0, found.stderr
-    return found.stdout, folder
+    script = textwrap.dedent(TRAINING_SCRIPT)
+    arguments = [str(folder), str(EXAMPLE / "src"), str(folder / "site")]
+    process = warm.run(["-c", script, *arguments], folder)
+    assert process.returncode == 0, process.stderr
+    return TrainedWithPlugin(process.stdout, folder)
 
 
-def test_a_third_partys_plugin_is_used_by_name_alone(trained):
+def test_models_of_an_installed_plugin_are_found_by_name(trained_with_plugin):
     assert "import example_compass" not in TRAINING_SCRIPT
-    assert trained[0].split() == ["example_compass.torch", "GatedNetwork", "NormalizedNetwork"]
+
+    names = trained_with_plugin.output.split()
+
+    assert names == ["example_compass.torch", "GatedNetwork", "NormalizedNetwork"]
 
 
-def test_what_was_saved_names_the_plugin_that_is_missing_here(trained):
+def test_saved_policy_names_its_missing_plugin(trained_with_plugin):
     with pytest.raises(MissingPluginError, match="example-compass"):
-        rlcatalog.load(trained[1] / "policy")
-    with pytest.raises(
-        UnknownConfigKeyError, match="Unknown model config key 'example_compass_width'"
-    ):
-        PPO.load(trained[1] / "algorithm.zip")
+        rlcatalog.load(trained_with_plugin.folder / "policy")
 
 
-def test_loading_the_plugin_imports_neither_torch_nor_stable_baselines():
+def test_saved_algorithm_names_the_key_of_a_missing_plugin(trained_with_plugin):
+    with pytest.raises(UnknownConfigKeyError, match="key 'example_compass_width'"):
+        PPO.load(trained_with_plugin.folder / "algorithm.zip")
+
+
+# --- names of our policies ------------------------------------------------------------------------
+
+BUILD_BY_NAME = """
+    def print_policy_class(algorithm, policy_name, **model_config):
+        kwargs = {"model_config": model_config}
+        model = algorithm(policy_name, "CartPole-v1", policy_kwargs=kwargs, device="cpu")
+        print(type(model.policy).__name__)
+
+
+    print_policy_class(stable_baselines3.PPO, "CatalogPolicy")
+    print_policy_class(stable_baselines3.A2C, "CatalogPolicy")
+    print_policy_class(sb3_contrib.RecurrentPPO, "CatalogRecurrentPolicy", use_lstm=True)
+    print_policy_class(sb3_contrib.MaskablePPO, "CatalogMaskablePolicy")
+    import rlcatalog_sb3
+
+    print_policy_class(rlcatalog_sb3.RecurrentPPO, "CatalogRecurrentPolicy", use_lstm=True)
+"""
+#: The classes that BUILD_BY_NAME prints.
+POLICY_CLASSES = [
+    "CatalogPolicy",
+    "CatalogPolicy",
+    "CatalogRecurrentPolicy",
+    "CatalogMaskablePolicy",
+    "CatalogRecurrentPolicy",
+]
+
+
+def test_policies_are_found_by_name_if_imported_last(tmp_path):
+    pytest.importorskip("sb3_contrib", reason="sb3-contrib is not installed")
+    imports = "import stable_baselines3, sb3_contrib\nimport rlcatalog_sb3"
+    script = imports + textwrap.dedent(BUILD_BY_NAME)
+
+    # In a process that has imported Stable-Baselines3 already.
+    process = warm.run(["-c", script], tmp_path)
+
+    assert process.returncode == 0, process.stderr
+    assert process.stdout.split() == POLICY_CLASSES
+
+
+@pytest.mark.attack
+def test_policies_are_found_by_name_if_imported_first(tmp_path):
+    pytest.importorskip("sb3_contrib", reason="sb3-contrib is not installed")
+    imports = "from rlcatalog_sb3 import for_sb3\nimport stable_baselines3, sb3_contrib"
+    script = imports + textwrap.dedent(BUILD_BY_NAME)
+
+    process = subprocess.run(
+        [sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True
+    )
+
+    assert process.returncode == 0, process.stderr
+    assert process.stdout.split() == POLICY_CLASSES
+
+
+def test_algorithm_built_by_name_is_loaded_with_its_policy(tmp_path):
+    model = PPO("CatalogPolicy", "CartPole-v1", device="cpu")
+    model.save(tmp_path / "model.zip")
+
+    loaded = PPO.load(tmp_path / "model.zip", device="cpu")
+
+    assert type(model.policy) is CatalogPolicy
+    assert type(loaded.policy) is CatalogPolicy
+
+
+# --- imports --------------------------------------------------------------------------------------
+
+
+def run_script(script):
+    """Run a script in a new process and return what it prints."""
+    process = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, check=True
+    )
+    return process.stdout.strip()
+
+
+def test_loading_the_plugin_imports_neither_torch_nor_sb3():
     script = """
         import sys
         import rlcatalog
 
         records = rlcatalog.default_catalog().plugins
-        assert [r.status for r in records if r.distribution == "rlcatalog-sb3"] == ["loaded"], (
-            records
-        )
-        print(
-            [name for name in ("torch", "stable_baselines3", "sb3_contrib") if name in sys.modules]
-        )
+        status = [r.status for r in records if r.distribution == "rlcatalog-sb3"]
+        assert status == ["loaded"], records
+        names = ("torch", "stable_baselines3", "sb3_contrib")
+        print([name for name in names if name in sys.modules])
     """
-    found = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, check=True
-    )
-    assert found.stdout.strip() == "[]"
+    assert run_script(script) == "[]"
 
 
-ORDERS = {
-    "ours last": "import stable_baselines3, sb3_contrib\nimport rlcatalog_sb3",
-    "ours first, by a name": "from rlcatalog_sb3 import for_sb3\nimport stable_baselines3,"
-    " sb3_contrib",
-}
-BY_NAME = """
-    def made(algorithm, policy, **model_config):
-        kwargs = {"model_config": model_config}
-        print(
-            type(
-                algorithm(policy, "CartPole-v1", policy_kwargs=kwargs, device="cpu").policy
-            ).__name__
-        )
-
-
-    made(stable_baselines3.PPO, "CatalogPolicy")
-    made(stable_baselines3.A2C, "CatalogPolicy")
-    made(sb3_contrib.RecurrentPPO, "CatalogRecurrentPolicy", use_lstm=True)
-    made(sb3_contrib.MaskablePPO, "CatalogMaskablePolicy")
-    import rlcatalog_sb3
-
-    made(rlcatalog_sb3.RecurrentPPO, "CatalogRecurrentPolicy", use_lstm=True)
-"""
-
-
-@pytest.mark.parametrize(
-    "order", ["ours last", pytest.param("ours first, by a name", marks=pytest.mark.attack)]
-)
-def test_policies_are_found_by_name_in_either_order(order, tmp_path):
-    pytest.importorskip("sb3_contrib", reason="sb3-contrib is not installed")
-    program = ["-c", ORDERS[order] + textwrap.dedent(BY_NAME)]
-    if order == "ours last":
-        found = warm.run(program, tmp_path)  # a process that has imported Stable-Baselines3
-    else:
-        found = subprocess.run(
-            [sys.executable, *program], cwd=tmp_path, capture_output=True, text=True
-        )
-    assert found.returncode == 0, found.stderr
-    plain, memory, masked = "CatalogPolicy", "CatalogRecurrentPolicy", "CatalogMaskablePolicy"
-    assert found.stdout.split() == [plain, plain, memory, masked, memory]
-
-
-def test_the_package_alone_imports_neither_torch_nor_stable_baselines():
+def test_importing_the_package_imports_neither_torch_nor_sb3():
     script = """
         import sys
         import rlcatalog_sb3
 
-        print(
-            [name for name in ("torch", "stable_baselines3", "sb3_contrib") if name in sys.modules]
-        )
+        names = ("torch", "stable_baselines3", "sb3_contrib")
+        print([name for name in names if name in sys.modules])
     """
-    found = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, check=True
-    )
-    assert found.stdout.strip() == "[]"
+    assert run_script(script) == "[]"
 
 
-def test_an_algorithm_found_by_name_comes_back(tmp_path):
-    model = PPO("CatalogPolicy", "CartPole-v1", device="cpu")
-    model.save(tmp_path / "model.zip")
-    assert (
-        type(PPO.load(tmp_path / "model.zip", device="cpu").policy)
-        is type(model.policy)
-        is CatalogPolicy
-    )
-
-
-def test_an_sb3_contrib_that_cannot_be_imported_is_no_hindrance(tmp_path):
+def test_package_works_beside_a_broken_sb3_contrib(tmp_path):
     (tmp_path / "sb3_contrib.py").write_text("raise RuntimeError('broken')\n", encoding="utf-8")
     script = """
         from rlcatalog_sb3 import for_sb3
         from stable_baselines3 import PPO
         print(type(PPO("CatalogPolicy", for_sb3("CartPole-v1"), device="cpu").policy).__name__)
     """
-    found = warm.run(["-c", textwrap.dedent(script)], tmp_path)
-    assert found.stdout.strip() == "CatalogPolicy", found.stderr
+
+    # The folder, in which the broken module is found first, is the working directory.
+    process = warm.run(["-c", textwrap.dedent(script)], tmp_path)
+
+    assert process.stdout.strip() == "CatalogPolicy", process.stderr
