@@ -1,5 +1,5 @@
-"""Bounds of Box actions under Stable-Baselines3: what is scaled, what is clipped, and what a loaded
-algorithm does.
+"""Box actions under Stable-Baselines3: scaling and clipping to the bounds, and the rule that a
+loaded algorithm keeps.
 """
 
 from __future__ import annotations
@@ -29,16 +29,17 @@ from rlcatalog_sb3.private_api import EARLIER_LEARNING_RATE
 pytestmark = pytest.mark.usefixtures("one_thread", "seeded")
 
 SMALL = {"fcnet_hiddens": [4]}
-LSTM = {**SMALL, "use_lstm": True, "lstm_cell_size": 4}
-SIZES = {"n_steps": 16, "batch_size": 16, "n_epochs": 1, "device": "cpu", "seed": 0}
+LSTM = {"fcnet_hiddens": [4], "use_lstm": True, "lstm_cell_size": 4}
+#: One rollout of 16 steps.
+SETTINGS = {"n_steps": 16, "batch_size": 16, "n_epochs": 1, "device": "cpu", "seed": 0}
 
 
-class Heating(gym.Env):
-    """Environment that records its actions."""
+class RecordsActions(gym.Env):
+    """One number as an action, which it records; episodes of eight steps."""
 
     observation_space = Box(-1, 1, (3,), np.float32)
 
-    def __init__(self, low=15, high=30):
+    def __init__(self, low, high):
         self.action_space = Box(low, high, (1,), np.float32)
         self.actions = []
 
@@ -52,157 +53,223 @@ class Heating(gym.Env):
         return np.zeros(3, np.float32), 0.0, False, len(self.actions) % 8 == 0, {}
 
 
-def train(env, algorithm=PPO, policy=CatalogPolicy, model=SMALL, wrapped=False):
-    """Train one rollout, and return the algorithm."""
-    kwargs = {} if wrapped else {"policy_kwargs": {"model_config": model}}
-    return algorithm(policy, for_sb3(env, model) if wrapped else env, **SIZES, **kwargs).learn(16)
+def train_ppo(env, config=SMALL, *, flatten=False):
+    """Train PPO for 16 steps, in a flattened environment if asked to."""
+    if flatten:
+        return PPO(CatalogPolicy, for_sb3(env, config), **SETTINGS).learn(16)
+    kwargs = {"model_config": config}
+    return PPO(CatalogPolicy, env, policy_kwargs=kwargs, **SETTINGS).learn(16)
 
 
-@pytest.mark.parametrize("wrapped", [False, True])
-def test_ppo_scales_actions_to_the_bounds(wrapped):
-    env = Heating()
-    algorithm = train(env, wrapped=wrapped)
+def make_recurrent_ppo(env, config=LSTM):
+    kwargs = {"model_config": config}
+    return RecurrentPPO(CatalogRecurrentPolicy, env, policy_kwargs=kwargs, **SETTINGS)
+
+
+# --- PPO ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("flatten", [False, True])
+def test_ppo_scales_actions_to_the_bounds(flatten):
+    env = RecordsActions(low=15, high=30)
+
+    algorithm = train_ppo(env, flatten=flatten)
+
     raw = algorithm.rollout_buffer.actions.ravel()
-    # The middle of [15, 30] is 22.5.
-    np.testing.assert_allclose(env.actions, np.clip(22.5 + 7.5 * raw, 15, 30), rtol=1e-6)
+    scaled = 22.5 + 7.5 * raw  # the middle of the bounds, and half of their distance
+    np.testing.assert_allclose(env.actions, np.clip(scaled, 15, 30), rtol=1e-6)
     assert np.std(env.actions) > 2
 
 
-def test_policy_in_a_wrapped_environment_warns_once():
+def test_clipping_in_a_flattened_environment_warns_once():
+    env = RecordsActions(low=15, high=30)  # a new policy acts around 0
+
     with pytest.warns(ActionRangeWarning) as caught:
-        train(Heating(), model={**SMALL, "action_bounds": "clip"}, wrapped=True)
+        train_ppo(env, {"fcnet_hiddens": [4], "action_bounds": "clip"}, flatten=True)
+
     assert len(caught) == 1
 
 
-def test_recurrent_ppo_clips_and_names_for_sb3():
-    env = Heating(-2, 2)
+# --- RecurrentPPO ---------------------------------------------------------------------------------
+
+
+def test_recurrent_ppo_clips_actions_and_advises_for_sb3():
     with pytest.warns(ActionRangeWarning) as caught:
-        algorithm = train(env, RecurrentPPO, CatalogRecurrentPolicy, LSTM)
+        algorithm = make_recurrent_ppo(RecordsActions(low=-2, high=2)).learn(16)
+
     (warning,) = caught
     assert "RecurrentPPO clips actions" in str(warning.message)
     assert "for_sb3(env, model_config)" in str(warning.message)
     assert algorithm.policy.catalog_policy.config["action_bounds"] == "clip"
+
+
+# The warning is tested above.
+@pytest.mark.filterwarnings("ignore::rlcatalog.errors.ActionRangeWarning")
+def test_environment_of_recurrent_ppo_gets_clipped_actions():
+    env = RecordsActions(low=-2, high=2)
+
+    algorithm = make_recurrent_ppo(env).learn(16)
+
     raw = algorithm.rollout_buffer.actions.ravel()
     np.testing.assert_allclose(env.actions, np.clip(raw, -2, 2), rtol=1e-6)
 
 
-def test_recurrent_ppo_warns_once_for_a_box_out_of_reach():
+def test_recurrent_ppo_warns_once_of_bounds_out_of_reach():
+    env = RecordsActions(low=15, high=30)
+
+    # The kernel's own warning would advise scaling, which RecurrentPPO does not do.
     with pytest.warns(ActionRangeWarning) as caught:
-        train(Heating(), RecurrentPPO, CatalogRecurrentPolicy, LSTM)
-    assert len(caught) == 1  # not also the kernel's, which advises to scale
+        make_recurrent_ppo(env).learn(16)
+
+    assert len(caught) == 1
 
 
 @pytest.mark.parametrize(
     ("low", "high", "config"),
     [
-        (-1, 1, {}),  # both rules agree
-        (-2, 2, {"action_bounds": "clip"}),
-        (15, 30, {"custom_action_dist": "squashed_gaussian"}),
+        pytest.param(-1, 1, {}, id="scaling changes nothing"),
+        pytest.param(-2, 2, {"action_bounds": "clip"}, id="clipping is set"),
+        pytest.param(15, 30, {"custom_action_dist": "squashed_gaussian"}, id="squashed"),
     ],
 )
-def test_recurrent_ppo_is_silent_where_rules_agree(low, high, config):
-    RecurrentPPO(
-        CatalogRecurrentPolicy,
-        Heating(low, high),
-        policy_kwargs={"model_config": {**LSTM, **config}},
-        **SIZES,
-    )
+def test_recurrent_ppo_does_not_warn_without_a_need(low, high, config):
+    # Any warning fails a test.
+    make_recurrent_ppo(RecordsActions(low, high), {**LSTM, **config})
 
 
-def test_recurrent_ppo_scales_in_a_wrapped_environment():
-    env = Heating()
-    algorithm = train(env, RecurrentPPO, CatalogRecurrentPolicy, LSTM, wrapped=True)
+def test_recurrent_ppo_scales_actions_in_a_flattened_environment():
+    env = RecordsActions(low=15, high=30)
+    flat_env = for_sb3(env, {"fcnet_hiddens": [4], "use_lstm": True, "lstm_cell_size": 4})
+
+    algorithm = RecurrentPPO(CatalogRecurrentPolicy, flat_env, **SETTINGS).learn(16)
+
     raw = algorithm.rollout_buffer.actions.ravel()
-    np.testing.assert_allclose(env.actions, np.clip(22.5 + 7.5 * raw, 15, 30), rtol=1e-6)
+    scaled = 22.5 + 7.5 * raw  # the middle of the bounds, and half of their distance
+    np.testing.assert_allclose(env.actions, np.clip(scaled, 15, 30), rtol=1e-6)
 
 
-@pytest.mark.parametrize("wrapped", [False, True])
-def test_sac_covers_the_bounds_once(wrapped):
-    """SAC's actor ends with tanh: 0 is the middle of the bounds, and it is not scaled twice."""
-    env = Heating()
+# --- SAC ------------------------------------------------------------------------------------------
+
+
+def train_sac(env):
+    """Train SAC for 64 steps of random actions, which Stable-Baselines3 scales itself."""
     kwargs = {
         "features_extractor_class": CatalogExtractor,
         "features_extractor_kwargs": {"model_config": SMALL},
     }
-    algorithm = SAC(
+    return SAC(
         "MlpPolicy",
-        for_sb3(env, SMALL) if wrapped else env,
+        env,
         policy_kwargs=kwargs,
         learning_starts=64,
         buffer_size=64,
         device="cpu",
         seed=0,
     ).learn(64)
-    # The replay buffer holds actions in [-1, 1].
-    stored = algorithm.replay_buffer.actions[:, 0, 0]
+
+
+@pytest.mark.parametrize("flatten", [False, True])
+def test_sac_scales_actions_once(flatten):
+    env = RecordsActions(low=15, high=30)
+
+    algorithm = train_sac(for_sb3(env, SMALL) if flatten else env)
+
+    stored = algorithm.replay_buffer.actions[:, 0, 0]  # in [-1, 1]
     np.testing.assert_allclose(env.actions, 22.5 + 7.5 * stored, rtol=1e-5)
     assert min(env.actions) < 16
     assert max(env.actions) > 29
+
+
+def test_exported_policy_of_sac_scales_actions_once():
+    algorithm = train_sac(for_sb3(RecordsActions(low=15, high=30), SMALL))
     obs = np.zeros((1, 3), np.float32)
-    own, _ = algorithm.predict(obs, deterministic=True)
-    if wrapped:
-        own = 22.5 + 7.5 * own
-        np.testing.assert_allclose(
-            to_policy(algorithm).act(obs, explore=False).action, own, rtol=1e-5
-        )
+
+    step = to_policy(algorithm).act(obs, explore=False)
+
+    predicted, _ = algorithm.predict(obs, deterministic=True)  # in [-1, 1]
+    np.testing.assert_allclose(step.action, 22.5 + 7.5 * predicted, rtol=1e-5)
 
 
 # --- loaded algorithms ----------------------------------------------------------------------------
 
 
-def forget_rules(algorithm):
-    """Make an algorithm that of an earlier version, which stored no rules."""
+def predict(algorithm):
+    actions, _ = algorithm.predict(np.ones((4, 3), np.float32), deterministic=True)
+    return actions
+
+
+@pytest.fixture
+def earlier_file(tmp_path):
+    """A file of PPO as an earlier version saved it, when all actions were clipped; and the actions
+    that it should predict.
+    """
+    env = RecordsActions(low=-2, high=2)
+    algorithm = train_ppo(env, {"fcnet_hiddens": [4], "action_bounds": "clip"})
+    expected = predict(algorithm)
+    # Earlier versions had neither this attribute nor this key.
     del algorithm.rlcatalog_rules
     algorithm.policy_kwargs["model_config"].pop("action_bounds", None)
+    algorithm.save(tmp_path / "earlier.zip")
+    return tmp_path / "earlier.zip", expected
 
 
-def predict(algorithm):
-    return algorithm.predict(np.ones((4, 3), np.float32), deterministic=True)[0]
+def test_algorithm_of_an_earlier_version_clips(earlier_file):
+    path, expected = earlier_file
 
+    loaded = PPO.load(path, device="cpu")
 
-def test_algorithm_of_an_earlier_version_clips(tmp_path):
-    clipped = train(Heating(-2, 2), model={**SMALL, "action_bounds": "clip"})
-    expected = predict(clipped)
-    forget_rules(clipped)
-    clipped.save(tmp_path / "old.zip")
-    loaded = PPO.load(tmp_path / "old.zip", device="cpu")
     np.testing.assert_array_equal(predict(loaded), expected)
-    # Saved again, it still does.
-    loaded.save(tmp_path / "again.zip")
-    np.testing.assert_array_equal(predict(PPO.load(tmp_path / "again.zip")), expected)
 
 
-def test_algorithm_keeps_its_rules(tmp_path):
-    algorithm = train(Heating(-2, 2))
-    algorithm.save(tmp_path / "new.zip")
-    loaded = PPO.load(tmp_path / "new.zip", device="cpu")
+def test_algorithm_of_an_earlier_version_clips_after_saving(earlier_file, tmp_path):
+    path, expected = earlier_file
+    PPO.load(path, device="cpu").save(tmp_path / "again.zip")
+
+    loaded = PPO.load(tmp_path / "again.zip")
+
+    np.testing.assert_array_equal(predict(loaded), expected)
+
+
+def test_loaded_algorithm_scales_as_before(tmp_path):
+    algorithm = train_ppo(RecordsActions(low=-2, high=2))
+    algorithm.save(tmp_path / "algorithm.zip")
+
+    loaded = PPO.load(tmp_path / "algorithm.zip", device="cpu")
+
     assert loaded.rlcatalog_rules["action_bounds"] == "affine"
     np.testing.assert_array_equal(predict(loaded), predict(algorithm))
 
 
 @pytest.mark.parametrize("learning_rate", [EARLIER_LEARNING_RATE, no_learning])
 def test_policy_of_an_earlier_version_clips(tmp_path, monkeypatch, learning_rate):
-    config = {**SMALL, "action_bounds": "clip"}
-    policy = train(Heating(-2, 2), model=config).policy
+    env = RecordsActions(low=-2, high=2)
+    policy = train_ppo(env, {"fcnet_hiddens": [4], "action_bounds": "clip"}).policy
+    # Save the policy with the arguments that earlier versions saved.
     arguments = policy.constructor_arguments()
     arguments["lr_schedule"] = learning_rate
     del arguments["rules"]
     del arguments["model_config"]["action_bounds"]
     monkeypatch.setattr(policy, "constructor_arguments", lambda: arguments)
     policy.save(tmp_path / "policy.pt")
+
     loaded = CatalogPolicy.load(tmp_path / "policy.pt", device="cpu")
+
     assert loaded.catalog_policy.config["action_bounds"] == "clip"
 
 
-def test_policy_keeps_its_rules(tmp_path):
-    policy = train(Heating(-2, 2)).policy
+def test_loaded_policy_scales_as_before(tmp_path):
+    policy = train_ppo(RecordsActions(low=-2, high=2)).policy
     policy.save(tmp_path / "policy.pt")
+
     loaded = CatalogPolicy.load(tmp_path / "policy.pt", device="cpu")
+
     assert loaded.catalog_policy.config["action_bounds"] == "affine"
 
 
-def test_policy_follows_the_rules_of_its_environment():
-    env = for_sb3(Heating(-2, 2), {**SMALL, "action_bounds": "clip"})
-    # The policy's own config leaves the rule open.
-    algorithm = PPO(CatalogPolicy, env, policy_kwargs={"model_config": SMALL}, **SIZES)
+def test_policy_follows_the_bounds_of_its_flattened_environment():
+    env = for_sb3(RecordsActions(low=-2, high=2), {"fcnet_hiddens": [4], "action_bounds": "clip"})
+    kwargs = {"model_config": {"fcnet_hiddens": [4]}}
+
+    algorithm = PPO(CatalogPolicy, env, policy_kwargs=kwargs, **SETTINGS)
+
     assert algorithm.policy.catalog_policy.config["action_bounds"] == "clip"

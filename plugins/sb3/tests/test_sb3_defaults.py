@@ -1,4 +1,4 @@
-"""What holds where the model config is silent: what Stable-Baselines3's own nets have."""
+"""Defaults of the model config under Stable-Baselines3, which follow its own nets."""
 
 import gymnasium as gym
 import numpy as np
@@ -13,17 +13,17 @@ from stable_baselines3 import A2C, DQN, PPO, SAC, TD3
 
 from rlcatalog_sb3 import CatalogExtractor, CatalogPolicy, for_sb3, to_policy
 
-VECTOR, IMAGE = Box(-1, 1, (3,), np.float32), Box(0, 255, (42, 42, 3), np.uint8)
+VECTOR = Box(-1, 1, (3,), np.float32)
+IMAGE = Box(0, 255, (42, 42, 3), np.uint8)
+TWO_NUMBERS = Box(-2, 2, (2,), np.float32)
 
 
-class Seen(gym.Env):
-    """Shows observations of a space."""
+class RandomEnv(gym.Env):
+    """Random observations, without end."""
 
-    def __init__(self, space, actions=None):
-        self.observation_space, self.action_space = (
-            space,
-            Discrete(2) if actions is None else actions,
-        )
+    def __init__(self, observation_space, action_space=None):
+        self.observation_space = observation_space
+        self.action_space = Discrete(2) if action_space is None else action_space
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
@@ -33,167 +33,227 @@ class Seen(gym.Env):
         return self.observation_space.sample(), 0.0, False, False, {}
 
 
-def own_net_shares(algorithm, space):
-    """Whether Stable-Baselines3's own net has weights that actor and critic both use behind a
-    features extractor.
-    """
-    kind = (
-        "MultiInputPolicy"
-        if isinstance(space, Dict)
-        else "CnnPolicy"
-        if len(space.shape) == 3
-        else "MlpPolicy"
-    )
-    policy = algorithm(kind, Seen(space), n_steps=64, device="cpu").policy
-    return any(True for _ in policy.features_extractor.parameters())
+def own_policy_name(observation_space):
+    """Return the name of Stable-Baselines3's own policy for an observation space."""
+    if isinstance(observation_space, Dict):
+        return "MultiInputPolicy"
+    return "CnnPolicy" if len(observation_space.shape) == 3 else "MlpPolicy"
+
+
+def make_model(algorithm, policy, env, **policy_kwargs):
+    return algorithm(policy, env, n_steps=64, device="cpu", seed=0, policy_kwargs=policy_kwargs)
+
+
+# --- layers that actor and critic share -----------------------------------------------------------
 
 
 @pytest.mark.parametrize("algorithm", [PPO, A2C])
 @pytest.mark.parametrize(
-    "space", [VECTOR, IMAGE, Dict({"a": VECTOR, "b": IMAGE}), Dict({"a": VECTOR, "b": VECTOR})]
-)
-@pytest.mark.parametrize("wrapped", [False, True])
-def test_actor_and_critic_share_what_its_own_nets_share(algorithm, space, wrapped):
-    env = for_sb3(Seen(space)) if wrapped else Seen(space)
-    policy = algorithm(CatalogPolicy, env, n_steps=64, device="cpu").policy.catalog_policy
-    assert policy.config["vf_share_layers"] == own_net_shares(algorithm, space)
-
-
-@pytest.mark.parametrize("where", ["policy", "environment"])
-@pytest.mark.parametrize("asked", [True, False])
-@pytest.mark.parametrize("space", [VECTOR, IMAGE])
-def test_a_given_key_wins(where, asked, space):
-    config = {"vf_share_layers": asked}
-    env = for_sb3(Seen(space), config) if where == "environment" else Seen(space)
-    kwargs = {"model_config": config} if where == "policy" else {}
-    model = PPO(CatalogPolicy, env, n_steps=64, device="cpu", policy_kwargs=kwargs)
-    assert model.policy.catalog_policy.config["vf_share_layers"] is asked
-
-
-def test_a_saved_algorithm_comes_back_with_it(tmp_path):
-    model = PPO(CatalogPolicy, Seen(VECTOR), n_steps=64, device="cpu", seed=0)
-    model.save(tmp_path / "model.zip")
-    loaded = PPO.load(tmp_path / "model.zip", device="cpu")
-    obs = np.zeros((2, 3), np.float32)
-    assert not loaded.policy.catalog_policy.config["vf_share_layers"]
-    np.testing.assert_array_equal(
-        model.predict(obs, deterministic=True)[0], loaded.predict(obs, deterministic=True)[0]
-    )
-
-
-NUMBERS = Box(-2, 2, (2,), np.float32)
-
-
-@pytest.mark.parametrize("algorithm", [PPO, A2C])
-def test_standard_deviations_depend_on_the_observation_where_its_own_do(algorithm):
-    own, ours = (
-        algorithm(kind, Seen(VECTOR, NUMBERS), n_steps=64, device="cpu", seed=0).policy
-        for kind in ("MlpPolicy", CatalogPolicy)
-    )
-    obs = torch.randn(4, 3)
-    np.testing.assert_array_equal(
-        own.get_distribution(obs).distribution.stddev.detach().numpy(), np.ones((4, 2))
-    )
-    assert ours.catalog_policy.config["free_log_std"]
-    # Layers that see the observation begin at small values, none at 0.
-    np.testing.assert_array_equal(
-        ours.actor_critic.dist(obs).log_std.detach().numpy() * np.ones((4, 2)), 0.0
-    )
-
-
-@pytest.mark.parametrize(
-    ("actions", "config"),
+    "observation_space",
     [
-        (Discrete(3), {}),
-        (NUMBERS, {"free_log_std": False}),
-        (NUMBERS, {"custom_action_dist": "beta"}),
+        pytest.param(VECTOR, id="vector"),
+        pytest.param(IMAGE, id="image"),
+        pytest.param(Dict({"a": VECTOR, "b": IMAGE}), id="vector and image"),
+        pytest.param(Dict({"a": VECTOR, "b": VECTOR}), id="two vectors"),
     ],
 )
-def test_where_nothing_is_free_the_rest_of_the_defaults_stays(actions, config, recwarn):
-    model = PPO(
-        CatalogPolicy,
-        Seen(VECTOR, actions),
-        n_steps=64,
-        device="cpu",
-        policy_kwargs={"model_config": config},
-    )
-    found = model.policy.catalog_policy.config
-    assert (found["free_log_std"], found["vf_share_layers"]) == (False, False)
-    assert not [warning for warning in recwarn if "free_log_std" in str(warning.message)]
+@pytest.mark.parametrize("flatten", [False, True])
+def test_actor_and_critic_share_layers_as_in_own_nets(algorithm, observation_space, flatten):
+    env = RandomEnv(observation_space)
+    own_policy = make_model(algorithm, own_policy_name(observation_space), env).policy
+    # Actor and critic share the features extractor, which has weights only for images.
+    own_nets_share = len(list(own_policy.features_extractor.parameters())) > 0
+
+    policy = make_model(algorithm, CatalogPolicy, for_sb3(env) if flatten else env).policy
+
+    assert policy.catalog_policy.config["vf_share_layers"] == own_nets_share
 
 
-def off_policy(algorithm, space, config=None, **kwargs):
-    """An algorithm with an extractor, or with its own net if there is no config."""
-    own = "CnnPolicy" if len(space.shape) == 3 else "MlpPolicy"
+@pytest.mark.parametrize("vf_share_layers", [True, False])
+@pytest.mark.parametrize("observation_space", [VECTOR, IMAGE], ids=["vector", "image"])
+def test_vf_share_layers_of_the_policy_overrides_default(observation_space, vf_share_layers):
+    config = {"vf_share_layers": vf_share_layers}
+
+    model = make_model(PPO, CatalogPolicy, RandomEnv(observation_space), model_config=config)
+
+    assert model.policy.catalog_policy.config["vf_share_layers"] is vf_share_layers
+
+
+@pytest.mark.parametrize("vf_share_layers", [True, False])
+@pytest.mark.parametrize("observation_space", [VECTOR, IMAGE], ids=["vector", "image"])
+def test_vf_share_layers_of_the_environment_overrides_default(
+    observation_space, vf_share_layers
+):
+    env = for_sb3(RandomEnv(observation_space), {"vf_share_layers": vf_share_layers})
+
+    model = make_model(PPO, CatalogPolicy, env)
+
+    assert model.policy.catalog_policy.config["vf_share_layers"] is vf_share_layers
+
+
+def test_loaded_algorithm_has_separate_layers_as_before(tmp_path):
+    model = make_model(PPO, CatalogPolicy, RandomEnv(VECTOR))
+    model.save(tmp_path / "model.zip")
+
+    loaded = PPO.load(tmp_path / "model.zip", device="cpu")
+
+    assert not loaded.policy.catalog_policy.config["vf_share_layers"]
+    obs = np.zeros((2, 3), np.float32)
+    expected, _ = model.predict(obs, deterministic=True)
+    actions, _ = loaded.predict(obs, deterministic=True)
+    np.testing.assert_array_equal(actions, expected)
+
+
+# --- standard deviations --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("algorithm", [PPO, A2C])
+def test_own_net_has_stddevs_of_1_for_any_observation(algorithm):
+    own_policy = make_model(algorithm, "MlpPolicy", RandomEnv(VECTOR, TWO_NUMBERS)).policy
+
+    stddev = own_policy.get_distribution(torch.randn(4, 3)).distribution.stddev
+
+    np.testing.assert_array_equal(stddev.detach().numpy(), np.ones((4, 2)))
+
+
+@pytest.mark.parametrize("algorithm", [PPO, A2C])
+def test_stddevs_start_at_1_for_any_observation(algorithm):
+    policy = make_model(algorithm, CatalogPolicy, RandomEnv(VECTOR, TWO_NUMBERS)).policy
+
+    log_std = policy.actor_critic.dist(torch.randn(4, 3)).log_std
+
+    # Layers that see the observation would start with small values other than log(1) = 0.
+    four_rows = log_std.detach().numpy() * np.ones((4, 2))
+    np.testing.assert_array_equal(four_rows, 0.0)
+    assert policy.catalog_policy.config["free_log_std"]
+
+
+@pytest.mark.parametrize(
+    ("action_space", "config"),
+    [
+        pytest.param(Discrete(3), {}, id="Discrete"),
+        pytest.param(TWO_NUMBERS, {"free_log_std": False}, id="switched off"),
+        pytest.param(TWO_NUMBERS, {"custom_action_dist": "beta"}, id="beta"),
+    ],
+)
+def test_free_log_std_is_off_without_a_gaussian(action_space, config, recwarn):
+    env = RandomEnv(VECTOR, action_space)
+
+    policy = make_model(PPO, CatalogPolicy, env, model_config=config).policy
+
+    assert policy.catalog_policy.config["free_log_std"] is False
+    assert policy.catalog_policy.config["vf_share_layers"] is False  # as without this key
+    messages = [str(warning.message) for warning in recwarn]
+    assert not any("free_log_std" in message for message in messages)
+
+
+# --- initial weights of DQN, SAC and TD3 ----------------------------------------------------------
+
+
+def make_off_policy(algorithm, observation_space, config=None, **policy_kwargs):
+    """Return an algorithm with a catalog trunk or, without a config, with its own net."""
     if config is not None:
-        kwargs |= {
-            "features_extractor_class": CatalogExtractor,
-            "features_extractor_kwargs": {"model_config": config},
-        }
-    actions = Discrete(2) if algorithm is DQN else NUMBERS
+        policy_kwargs["features_extractor_class"] = CatalogExtractor
+        policy_kwargs["features_extractor_kwargs"] = {"model_config": config}
+    action_space = Discrete(2) if algorithm is DQN else TWO_NUMBERS
     return algorithm(
-        own, Seen(space, actions), policy_kwargs=kwargs, buffer_size=50, device="cpu", seed=0
+        own_policy_name(observation_space),
+        RandomEnv(observation_space, action_space),
+        policy_kwargs=policy_kwargs,
+        buffer_size=50,
+        device="cpu",
+        seed=0,
     )
+
+
+def own_dense_layers(model):
+    """Return Stable-Baselines3's own dense layers of DQN's Q-net, or of the actor."""
+    if isinstance(model, DQN):
+        return model.policy.q_net.q_net
+    if isinstance(model, SAC):
+        return model.policy.actor.latent_pi
+    return model.policy.actor.mu
 
 
 def trunk_of(model):
-    policy = model.policy
-    return (policy.q_net if hasattr(policy, "q_net") else policy.actor).features_extractor.trunk
+    network = model.policy.q_net if isinstance(model, DQN) else model.policy.actor
+    return network.features_extractor.trunk
+
+
+def assert_same_distribution(weights, own_weights):
+    """Compare the values of weights with a Kolmogorov-Smirnov test."""
+    pvalue = ks_2samp(weights.detach().flatten(), own_weights.detach().flatten()).pvalue
+    assert pvalue > 1e-3
 
 
 @pytest.mark.parametrize("algorithm", [DQN, SAC, TD3])
-@pytest.mark.parametrize("post", [False, True])
-def test_dense_layers_begin_like_its_own(algorithm, post):
-    own = off_policy(algorithm, VECTOR, net_arch=[300, 400])
-    own = (
-        own.policy.q_net.q_net
-        if algorithm is DQN
-        else getattr(own.policy.actor, "latent_pi", own.policy.actor.mu)
-    )
-    hiddens = (
-        {"fcnet_hiddens": [300, 400]}
-        if not post
-        else {"fcnet_hiddens": [300], "post_fcnet_hiddens": [400]}
-    )
-    ours = list(trunk_of(off_policy(algorithm, VECTOR, hiddens)).parameters())
-    assert len(ours) == 4
-    for mine, its in zip(ours, own.parameters(), strict=False):
-        assert mine.shape == its.shape
-        assert ks_2samp(mine.detach().flatten(), its.detach().flatten()).pvalue > 1e-3
+@pytest.mark.parametrize(
+    "config",
+    [
+        pytest.param({"fcnet_hiddens": [300, 400]}, id="fcnet"),
+        pytest.param({"fcnet_hiddens": [300], "post_fcnet_hiddens": [400]}, id="post_fcnet"),
+    ],
+)
+def test_dense_layers_start_like_the_own_net(algorithm, config):
+    own_layers = own_dense_layers(make_off_policy(algorithm, VECTOR, net_arch=[300, 400]))
+    trunk = trunk_of(make_off_policy(algorithm, VECTOR, config))
+
+    weights = list(trunk.parameters())
+    # The own net has an output layer after these.
+    own_weights = list(own_layers.parameters())[:4]
+
+    assert len(weights) == 4  # kernels and biases of two layers
+    for weight, own_weight in zip(weights, own_weights, strict=True):
+        assert weight.shape == own_weight.shape
+        assert_same_distribution(weight, own_weight)
 
 
-def test_convolutions_begin_like_its_own():
-    layers = {
+def test_convolutions_start_like_the_own_net():
+    config = {
         "conv_filters": [[32, 8, 4], [64, 4, 2], [64, 3, 1]],
         "conv_padding": "valid",
         "conv_flatten": True,
     }
-    own = off_policy(DQN, IMAGE).policy.q_net.features_extractor.cnn
-    ours = list(trunk_of(off_policy(DQN, IMAGE, layers)).parameters())
-    assert len(ours) == 6
-    for mine, its in zip(ours, own.parameters(), strict=False):
-        assert mine.numel() == its.numel()
-        assert ks_2samp(mine.detach().flatten(), its.detach().flatten()).pvalue > 1e-3
+    own_cnn = make_off_policy(DQN, IMAGE).policy.q_net.features_extractor.cnn
+    trunk = trunk_of(make_off_policy(DQN, IMAGE, config))
+
+    weights = list(trunk.parameters())
+    own_weights = list(own_cnn.parameters())
+
+    assert len(weights) == 6  # kernels and biases of three layers
+    for weight, own_weight in zip(weights, own_weights, strict=True):
+        assert weight.numel() == own_weight.numel()
+        assert_same_distribution(weight, own_weight)
 
 
-@pytest.mark.parametrize("key", ["fcnet_weights_initializer", "fcnet_bias_initializer"])
-def test_a_given_initialiser_wins(key):
-    weight, bias = trunk_of(
-        off_policy(DQN, VECTOR, {"fcnet_hiddens": [8], key: "zeros"})
-    ).parameters()
-    assert bool(weight.any()) == (key != "fcnet_weights_initializer")
-    assert bool(bias.any()) == (key != "fcnet_bias_initializer")
+def test_fcnet_weights_initializer_overrides_the_default():
+    config = {"fcnet_hiddens": [8], "fcnet_weights_initializer": "zeros"}
+
+    weight, bias = trunk_of(make_off_policy(DQN, VECTOR, config)).parameters()
+
+    assert not weight.any()
+    assert bias.any()
 
 
-@pytest.mark.parametrize("space", [VECTOR, IMAGE])
-def test_converting_names_no_key_that_nobody_gave(space, recwarn):
-    config = (
-        {"fcnet_hiddens": [8]}
-        if space is VECTOR
-        else {"conv_filters": [[4, 8, 4]], "conv_flatten": True}
-    )
-    assert (
-        to_policy(off_policy(DQN, space, config, net_arch=[])).config["fcnet_bias_initializer"]
-        is None
-    )
-    assert not [warning for warning in recwarn if "initializer" in str(warning.message)]
+def test_fcnet_bias_initializer_overrides_the_default():
+    config = {"fcnet_hiddens": [8], "fcnet_bias_initializer": "zeros"}
+
+    weight, bias = trunk_of(make_off_policy(DQN, VECTOR, config)).parameters()
+
+    assert weight.any()
+    assert not bias.any()
+
+
+@pytest.mark.parametrize(
+    ("observation_space", "config"),
+    [
+        pytest.param(VECTOR, {"fcnet_hiddens": [8]}, id="vector"),
+        pytest.param(IMAGE, {"conv_filters": [[4, 8, 4]], "conv_flatten": True}, id="image"),
+    ],
+)
+def test_exported_policy_has_no_default_initializers(observation_space, config, recwarn):
+    policy = to_policy(make_off_policy(DQN, observation_space, config, net_arch=[]))
+
+    assert policy.config["fcnet_bias_initializer"] is None
+    messages = [str(warning.message) for warning in recwarn]
+    assert not any("initializer" in message for message in messages)

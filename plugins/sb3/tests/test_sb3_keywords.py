@@ -308,7 +308,7 @@ def test_model_config_is_accepted_alone():
     assert policy.catalog_policy.config["fcnet_hiddens"] == [8]
 
 
-def test_arguments_may_repeat_the_config_of_a_flattened_environment():
+def test_arguments_may_repeat_a_flattened_environment():
     env = for_sb3(RandomEnv(), {"fcnet_hiddens": [8], "fcnet_activation": "relu"})
 
     policy = make_model(env=env, net_arch=[8], activation_fn=nn.ReLU).policy
