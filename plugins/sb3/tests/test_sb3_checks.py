@@ -1,4 +1,4 @@
-"""The check that this package brings to the conformance kit."""
+"""The check that this package adds to the conformance kit: Stable-Baselines3 trains each weight."""
 
 import pytest
 
@@ -13,16 +13,16 @@ from rlcatalog_testing import NotApplicable, Part, cases
 from rlcatalog_torch import FullyConnectedNetwork
 
 
-class Idle(FullyConnectedNetwork):
-    """Has a weight that nothing is computed with."""
+class WithUnusedWeight(FullyConnectedNetwork):
+    """A model whose weight "idle" nothing uses."""
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
         self.idle = torch.nn.Parameter(torch.ones(3))
 
 
-class WithLoss(FullyConnectedNetwork):
-    """Has a loss of its own, which Stable-Baselines3 does not take."""
+class WithCustomLoss(FullyConnectedNetwork):
+    """A model that overrides `custom_loss`, which Stable-Baselines3 does not use."""
 
     def custom_loss(self, policy_loss, loss_inputs):
         return policy_loss + 1
@@ -30,32 +30,35 @@ class WithLoss(FullyConnectedNetwork):
 
 @pytest.fixture(scope="module")
 def catalog():
-    """A catalog of these tests' own."""
+    """A catalog of all installed plugins, for this file only."""
     return Catalog(scan(), environ={})
 
 
-def part(catalog, name, cls):
+def register_part(catalog, name, cls):
+    """Register a model class, and return it as a part for the conformance kit."""
     catalog.register_model(name, cls)
     return Part(catalog.registry.get("model", name), catalog, "torch")
 
 
-def test_a_weight_that_stays_is_named(catalog):
-    with pytest.raises(AssertionError, match="an update does not change these weights: idle"):
-        sb3_moves_every_weight(part(catalog, "idle", Idle))
+def test_check_names_an_unused_weight(catalog):
+    part = register_part(catalog, "with_unused_weight", WithUnusedWeight)
+
+    with pytest.raises(AssertionError, match="does not change these weights: idle"):
+        sb3_moves_every_weight(part)
 
 
 @pytest.mark.parametrize("distribution", ["rlcatalog-fcnet", "rlcatalog-bounded"])
-def test_parts_of_this_repository_pass(catalog, distribution):
-    found = [
-        case
-        for case in cases(distribution, catalog=catalog)
-        if case.check is sb3_moves_every_weight
-    ]
-    assert found
-    for case in found:
+def test_check_passes_for_parts_of_this_repository(catalog, distribution):
+    all_cases = cases(distribution, catalog=catalog)
+    cases_of_check = [case for case in all_cases if case.check is sb3_moves_every_weight]
+
+    assert cases_of_check
+    for case in cases_of_check:
         case()
 
 
-def test_what_the_bridge_refuses_is_skipped_in_its_words(catalog):
-    with pytest.raises(NotApplicable, match=r"custom_loss: Stable-Baselines3 does not add"):
-        sb3_moves_every_weight(part(catalog, "lossy", WithLoss))
+def test_check_is_skipped_with_the_message_of_a_rejection(catalog):
+    part = register_part(catalog, "with_custom_loss", WithCustomLoss)
+
+    with pytest.raises(NotApplicable, match="custom_loss: Stable-Baselines3 does not add"):
+        sb3_moves_every_weight(part)

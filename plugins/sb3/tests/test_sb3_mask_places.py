@@ -1,4 +1,6 @@
-"""Masks outside the observation: Stable-Baselines3 is warned of, and `wrap_env` moves them."""
+"""Action masks in infos and in the method `action_masks`: what Stable-Baselines3 reads of them,
+with and without `rlcatalog.wrap_env`.
+"""
 
 import gymnasium as gym
 import pytest
@@ -21,85 +23,131 @@ from rlcatalog_sb3 import (
     to_policy,
 )
 
-#: The name of a Discrete(4), which Stable-Baselines3 accepts without `for_sb3`.
-FOUR = "discrete, mask of floats"
-QUICK = {"n_steps": 16, "batch_size": 16, "n_epochs": 1, "seed": 0, "device": "cpu"}
 SMALL = {"fcnet_hiddens": [8]}
 LSTM = {"use_lstm": True, "lstm_cell_size": 4, "max_seq_len": 4}
 
+each_place = pytest.mark.parametrize("mask_place", ["info", "method"])
 
-class Lenient(Elsewhere):
-    """Accepts forbidden actions."""
+
+def make_strict_env(mask_place="info"):
+    """Return an environment with four actions that raises an error at a forbidden one."""
+    return Elsewhere("discrete, mask of floats", mask_place)
+
+
+class LenientEnv(Elsewhere):
+    """Environment with four actions that accepts forbidden ones, too."""
+
+    def __init__(self, mask_place="info"):
+        super().__init__("discrete, mask of floats", mask_place)
 
     def step(self, action):
-        self.mask[:] = 1
+        self.mask[:] = 1  # the class above raises an error at a forbidden action
         return super().step(action)
 
 
-def train(env, algorithm=PPO, policy=CatalogPolicy, config=SMALL, **settings):
-    model = algorithm(policy, env, policy_kwargs={"model_config": config}, **{**QUICK, **settings})
+def train(env, algorithm=PPO, policy=CatalogPolicy, config=SMALL):
+    """Train for two rollouts of 16 steps."""
+    model = algorithm(
+        policy,
+        env,
+        policy_kwargs={"model_config": config},
+        n_steps=16,
+        batch_size=16,
+        n_epochs=1,
+        seed=0,
+        device="cpu",
+    )
     return model.learn(32)
 
 
-@pytest.mark.parametrize("flat", [False, True])
-@pytest.mark.parametrize("place", ["info", "method"])
-def test_wrapped_environments_get_no_forbidden_action(place, flat):
-    """The environment raises at a forbidden action."""
-    env = rlcatalog.wrap_env(Elsewhere(FOUR, place))
-    config = {**SMALL}
-    model = train(for_sb3(env, config) if flat else env, config=config)
+# --- with wrap_env --------------------------------------------------------------------------------
+
+
+@each_place
+@pytest.mark.parametrize("flatten", [False, True])
+def test_ppo_reads_masks_of_a_wrapped_environment(mask_place, flatten):
+    env = rlcatalog.wrap_env(make_strict_env(mask_place))
+
+    # A forbidden action would be an error.
+    model = train(for_sb3(env, SMALL) if flatten else env)
+
     policy = to_policy(model)
     assert policy.observation_space == env.observation_space
     assert policy.masks.key == "action_mask"
 
 
-@pytest.mark.parametrize("place", ["info", "method"])
-def test_maskable_ppo_reads_a_wrapped_environment(place):
-    train(rlcatalog.wrap_env(Elsewhere(FOUR, place)), MaskablePPO, CatalogMaskablePolicy)
+@each_place
+def test_maskable_ppo_reads_masks_of_a_wrapped_environment(mask_place):
+    env = rlcatalog.wrap_env(make_strict_env(mask_place))
+
+    # A forbidden action would be an error.
+    model = train(env, MaskablePPO, CatalogMaskablePolicy)
+
+    assert model.num_timesteps == 32
 
 
-def test_recurrent_ppo_reads_a_wrapped_environment():
-    env = for_sb3(rlcatalog.wrap_env(Elsewhere(FOUR)), LSTM)
-    train(env, RecurrentPPO, CatalogRecurrentPolicy, LSTM)
+def test_recurrent_ppo_reads_masks_of_a_wrapped_environment():
+    env = for_sb3(rlcatalog.wrap_env(make_strict_env("info")), LSTM)
+
+    # A forbidden action would be an error.
+    model = train(env, RecurrentPPO, CatalogRecurrentPolicy, LSTM)
+
+    assert model.num_timesteps == 32
 
 
-IGNORED = {
-    "PPO, info": (PPO, CatalogPolicy, SMALL, "info", r"info\['action_mask'\]"),
-    "PPO, method": (PPO, CatalogPolicy, SMALL, "method", r"action_masks\(\)"),
-    "RecurrentPPO, info": (RecurrentPPO, CatalogRecurrentPolicy, LSTM, "info", r"info\["),
-    "RecurrentPPO, method": (RecurrentPPO, CatalogRecurrentPolicy, LSTM, "method", r"action_masks"),
-}
+def test_maskable_ppo_reads_the_method_without_a_wrapper():
+    # A forbidden action would be an error, and so would a warning.
+    model = train(make_strict_env("method"), MaskablePPO, CatalogMaskablePolicy)
+
+    assert model.num_timesteps == 32
 
 
-@pytest.mark.parametrize("what", IGNORED)
-def test_mask_that_is_not_read_is_warned_of_once(what):
-    algorithm, policy, config, place, named = IGNORED[what]
-    with pytest.warns(UnusedMaskWarning, match=rf"{named}.*rlcatalog\.wrap_env\(env\)") as caught:
-        train(Lenient(FOUR, place), algorithm, policy, config)
+# --- warnings -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "policy", "config"),
+    [
+        pytest.param(PPO, CatalogPolicy, SMALL, id="PPO"),
+        pytest.param(RecurrentPPO, CatalogRecurrentPolicy, LSTM, id="RecurrentPPO"),
+    ],
+)
+@pytest.mark.parametrize(
+    ("mask_place", "name"), [("info", r"info\['action_mask'\]"), ("method", r"action_masks\(\)")]
+)
+def test_unread_mask_is_warned_of_once(algorithm, policy, config, mask_place, name):
+    env = LenientEnv(mask_place)
+
+    with pytest.warns(UnusedMaskWarning, match=rf"{name}.*rlcatalog\.wrap_env\(env\)") as caught:
+        train(env, algorithm, policy, config)
+
     assert len(caught) == 1
 
 
-def test_flat_environment_warns_at_its_first_reset():
-    env = for_sb3(Lenient(FOUR))
+def test_a2c_warns_of_an_unread_mask():
+    model = A2C(CatalogPolicy, LenientEnv("info"), device="cpu", n_steps=16)
+
+    with pytest.warns(UnusedMaskWarning, match="wrap_env"):
+        model.learn(16)
+
+
+def test_flattened_environment_warns_at_its_first_reset_only():
+    env = for_sb3(LenientEnv("info"))
+
     with pytest.warns(UnusedMaskWarning, match=r"info\['action_mask'\].*wrap_env"):
         env.reset()
-    env.reset()  # without another warning
+
+    env.reset()  # a second warning would be an error
 
 
-def test_a2c_warns_too():
-    with pytest.warns(UnusedMaskWarning, match="wrap_env"):
-        A2C(CatalogPolicy, Lenient(FOUR), device="cpu", n_steps=16).learn(16)
+@each_place
+@pytest.mark.parametrize("flatten", [False, True])
+def test_action_mask_key_none_switches_masks_and_warnings_off(mask_place, flatten):
+    config = {"fcnet_hiddens": [8], "action_mask_key": None}
+    env = LenientEnv(mask_place)
+    if flatten:
+        env = for_sb3(env, config)
 
+    train(env, config=config)  # a warning would be an error
 
-def test_maskable_ppo_calls_the_method_without_a_warning():
-    train(Elsewhere(FOUR, "method"), MaskablePPO, CatalogMaskablePolicy)
-
-
-@pytest.mark.parametrize("place", ["info", "method"])
-@pytest.mark.parametrize("flat", [False, True])
-def test_no_key_means_no_mask_and_no_warning(place, flat):
-    config = {**SMALL, "action_mask_key": None}
-    env = Lenient(FOUR, place)
-    env = for_sb3(env, config) if flat else env
     assert isinstance(env.observation_space, gym.spaces.Box)
-    train(env, config=config)

@@ -1,11 +1,12 @@
-"""Plain nn.Modules under Stable-Baselines3."""
+"""Plain modules of PyTorch as models under Stable-Baselines3."""
 
 from __future__ import annotations
 
-import gymnasium
+import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from gymnasium.spaces import Box, Dict, Discrete
 from stable_baselines3 import DQN, PPO
 from torch import nn
 
@@ -14,10 +15,10 @@ from rlcatalog_sb3 import CatalogExtractor, CatalogPolicy, for_sb3
 
 pytestmark = pytest.mark.usefixtures("one_thread", "seeded")
 
-OBS = np.linspace(-0.1, 0.1, 4, dtype=np.float32)[None]
-
 
 class Net(nn.Module):
+    """A layer for four numbers."""
+
     def __init__(self, space):
         super().__init__()
         self.layers = nn.Sequential(nn.Linear(4, 8), nn.Tanh())
@@ -26,108 +27,179 @@ class Net(nn.Module):
         return self.layers(obs)
 
 
-def make(kind):
-    return {"class": Net, "instance": Net(None), "factory": lambda space: Net(space)}[kind]
+def make_net(space):
+    return Net(space)
 
 
-@pytest.mark.parametrize(
-    ("kind", "shared"), [("class", False), ("factory", False), ("instance", True)]
-)
-@pytest.mark.parametrize("flat", [False, True])
-def test_ppo_trains_one_saves_it_and_loads_it(tmp_path, kind, shared, flat):
-    model, env = make(kind), gymnasium.make("CartPole-v1")
-    algo = PPO(
+# --- PPO ------------------------------------------------------------------------------------------
+
+
+def make_ppo(model, *, flatten=False):
+    """Return PPO for CartPole, whose observations are four numbers."""
+    env = gym.make("CartPole-v1")
+    return PPO(
         CatalogPolicy,
-        for_sb3(env) if flat else env,
+        for_sb3(env) if flatten else env,
         n_steps=32,
         batch_size=32,
         n_epochs=1,
         device="cpu",
         policy_kwargs={"model": model},
     )
-    policy = algo.policy.catalog_policy
-    assert policy.config["vf_share_layers"] is shared
-    assert (policy.model.module is model) == (kind == "instance")
-    before = {name: weight.copy() for name, weight in policy.model.get_weights().items()}
-    algo.learn(32)
-    after = policy.model.get_weights()
-    assert all(np.any(weight != before[name]) for name, weight in after.items())
-    algo.save(tmp_path / "algo.zip")
-    loaded = PPO.load(tmp_path / "algo.zip", device="cpu").policy.catalog_policy.model.get_weights()
-    assert all(np.array_equal(weight, loaded[name]) for name, weight in after.items())
 
 
-class FixedEnv(gymnasium.Env):
-    """Observations of any space."""
+@pytest.mark.parametrize(
+    ("model", "is_shared"),
+    [
+        pytest.param(Net, False, id="class"),
+        pytest.param(make_net, False, id="function"),
+        # There is only one instance for actor and critic.
+        pytest.param(Net(None), True, id="instance"),
+    ],
+)
+@pytest.mark.parametrize("flatten", [False, True])
+def test_actor_and_critic_share_an_instance_only(model, is_shared, flatten):
+    policy = make_ppo(model, flatten=flatten).policy.catalog_policy
 
-    action_space = gymnasium.spaces.Box(-1, 1, (2,), np.float32)
+    assert policy.config["vf_share_layers"] is is_shared
 
-    def __init__(self, space):
-        self.observation_space = space
+
+def test_instance_is_the_module_of_the_policy():
+    net = Net(None)
+
+    policy = make_ppo(net).policy.catalog_policy
+
+    assert policy.model.module is net
+
+
+#: Functions that return a model in each form.
+each_form = pytest.mark.parametrize(
+    "make_model",
+    [
+        pytest.param(lambda: Net, id="class"),
+        pytest.param(lambda: make_net, id="function"),
+        pytest.param(lambda: Net(None), id="instance"),
+    ],
+)
+
+
+@each_form
+@pytest.mark.parametrize("flatten", [False, True])
+def test_ppo_trains_every_weight(make_model, flatten):
+    algorithm = make_ppo(make_model(), flatten=flatten)
+    model = algorithm.policy.catalog_policy.model
+    before = {name: weight.copy() for name, weight in model.get_weights().items()}
+
+    algorithm.learn(32)
+
+    for name, weight in model.get_weights().items():
+        assert np.any(weight != before[name]), name
+
+
+@each_form
+@pytest.mark.parametrize("flatten", [False, True])
+def test_saved_ppo_has_the_weights(tmp_path, make_model, flatten):
+    algorithm = make_ppo(make_model(), flatten=flatten).learn(32)
+    algorithm.save(tmp_path / "algorithm.zip")
+
+    loaded = PPO.load(tmp_path / "algorithm.zip", device="cpu")
+
+    loaded_weights = loaded.policy.catalog_policy.model.get_weights()
+    for name, weight in algorithm.policy.catalog_policy.model.get_weights().items():
+        np.testing.assert_array_equal(loaded_weights[name], weight)
+
+
+def test_model_and_custom_model_exclude_each_other():
+    kwargs = {"model": Net, "model_config": {"custom_model": "fcnet"}}
+
+    with pytest.raises(ConfigError, match="are both given"):
+        PPO(CatalogPolicy, "CartPole-v1", policy_kwargs=kwargs)
+
+
+# --- dtypes of observations -----------------------------------------------------------------------
+
+
+class RandomEnv(gym.Env):
+    """Random observations; only reset."""
+
+    action_space = Box(-1, 1, (2,), np.float32)
+
+    def __init__(self, observation_space):
+        self.observation_space = observation_space
 
     def reset(self, *, seed=None, options=None):
         return self.observation_space.sample(), {}
 
 
-class FirstPart(Net):
+class ReadsPartA(Net):
+    """Reads the part "a" of an observation, whose parts must all be float32."""
+
     def forward(self, obs):
         assert {part.dtype for part in obs.values()} == {torch.float32}
         return super().forward(obs["a"])
 
 
-@pytest.mark.parametrize("nested", [False, True])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_observations_are_predicted_in_any_dtype(nested, dtype):
-    box = gymnasium.spaces.Box(-1, 1, (4,), dtype)
-    space = gymnasium.spaces.Dict({"a": box, "b": gymnasium.spaces.Discrete(3)}) if nested else box
-    kwargs = {"model": FirstPart if nested else Net}
-    algo = PPO(
-        CatalogPolicy,
-        FixedEnv(space),
-        n_steps=32,
-        batch_size=32,
-        device="cpu",
-        policy_kwargs=kwargs,
-    )
-    numbers = [0.25, -0.5, 0.75, 1.0]  # the same in either precision
-
-    def predict(vector):
-        return algo.predict({"a": vector, "b": 2} if nested else vector, deterministic=True)[0]
-
-    expected = predict(np.array(numbers, dtype))
-    for vector in (
-        numbers,
-        np.array(numbers),
-        np.array(numbers, np.float32),
-        np.array(numbers, np.float16),
-    ):
-        np.testing.assert_array_equal(predict(vector), expected)
+#: Numbers that are the same in each precision, as a user may pass them to `predict`.
+each_vector = pytest.mark.parametrize(
+    "vector",
+    [
+        pytest.param([0.25, -0.5, 0.75, 1.0], id="list"),
+        pytest.param(np.array([0.25, -0.5, 0.75, 1.0], np.float64), id="float64"),
+        pytest.param(np.array([0.25, -0.5, 0.75, 1.0], np.float32), id="float32"),
+        pytest.param(np.array([0.25, -0.5, 0.75, 1.0], np.float16), id="float16"),
+    ],
+)
+each_dtype_of_space = pytest.mark.parametrize("dtype", [np.float32, np.float64])
 
 
-def test_two_models_are_an_error():
-    with pytest.raises(ConfigError, match="are both given"):
-        PPO(
-            CatalogPolicy,
-            "CartPole-v1",
-            policy_kwargs={"model": Net, "model_config": {"custom_model": "fcnet"}},
-        )
+@each_dtype_of_space
+@each_vector
+def test_predict_takes_vectors_of_any_dtype(dtype, vector):
+    env = RandomEnv(Box(-1, 1, (4,), dtype))
+    algorithm = PPO(CatalogPolicy, env, device="cpu", policy_kwargs={"model": Net})
+
+    action, _ = algorithm.predict(vector, deterministic=True)
+
+    expected, _ = algorithm.predict(np.array(vector, dtype), deterministic=True)
+    np.testing.assert_array_equal(action, expected)
 
 
-def test_an_extractor_takes_a_class_and_no_instance():
-    def dqn(model):
-        extractor = {
-            "features_extractor_class": CatalogExtractor,
-            "features_extractor_kwargs": {"model_config": {"custom_model": model}},
-        }
-        return DQN(
-            "MlpPolicy", "CartPole-v1", policy_kwargs=extractor, learning_starts=4, device="cpu"
-        )
+@each_dtype_of_space
+@each_vector
+def test_predict_takes_dicts_with_vectors_of_any_dtype(dtype, vector):
+    env = RandomEnv(Dict({"a": Box(-1, 1, (4,), dtype), "b": Discrete(3)}))
+    algorithm = PPO(CatalogPolicy, env, device="cpu", policy_kwargs={"model": ReadsPartA})
 
-    algo = dqn(Net)
-    algo.learn(12)
-    nets = [net.features_extractor.trunk.module for net in (algo.q_net, algo.q_net_target)]
-    assert nets[0] is not nets[1]
-    with pytest.raises(
-        ConfigError, match=r"Net is an instance, but .* builds an extractor more than once"
-    ):
-        dqn(Net(None))
+    action, _ = algorithm.predict({"a": vector, "b": 2}, deterministic=True)
+
+    expected_obs = {"a": np.array(vector, dtype), "b": 2}
+    expected, _ = algorithm.predict(expected_obs, deterministic=True)
+    np.testing.assert_array_equal(action, expected)
+
+
+# --- CatalogExtractor -----------------------------------------------------------------------------
+
+
+def make_dqn(model):
+    kwargs = {
+        "features_extractor_class": CatalogExtractor,
+        "features_extractor_kwargs": {"model_config": {"custom_model": model}},
+    }
+    return DQN("MlpPolicy", "CartPole-v1", policy_kwargs=kwargs, learning_starts=4, device="cpu")
+
+
+def test_extractor_builds_a_class_for_each_net():
+    algorithm = make_dqn(Net).learn(12)
+
+    q_module = algorithm.q_net.features_extractor.trunk.module
+    target_module = algorithm.q_net_target.features_extractor.trunk.module
+    assert isinstance(q_module, Net)
+    assert isinstance(target_module, Net)
+    assert q_module is not target_module
+
+
+def test_extractor_rejects_an_instance():
+    with pytest.raises(ConfigError, match="Net is an instance, but") as caught:
+        make_dqn(Net(None))
+
+    assert "builds an extractor more than once" in str(caught.value)
