@@ -1,5 +1,5 @@
-"""What the tests share: environment runners and learners without Ray's actors, and one local Ray
-for those with.
+"""Fixtures for these tests: RLlib's environment runners and learners in this process, and a local
+Ray for algorithms that need processes.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ import sys
 
 import pytest
 
-_NAMES = itertools.count()
+#: For names of environments.
+_NUMBERS = itertools.count()
 
 
 def pytest_collection_modifyitems(items):
@@ -43,23 +44,35 @@ def one_thread():
     torch.use_deterministic_algorithms(deterministic)
 
 
-class Bench:
-    """Makes what Ray runs, one piece at a time and in this process."""
+class LocalRLlib:
+    """Pieces of RLlib that run one at a time in this process, without Ray."""
 
     @staticmethod
-    def config(
+    def configure(
         env,
         model=None,
         algo="ppo",
         *,
-        envs=2,
-        fragment=12,
-        runners=0,
+        num_envs=2,
+        steps_per_env=12,
+        num_runners=0,
         seed=0,
         catalog=None,
         **training,
     ):
-        """Return a small, configured algorithm config; seeded, so that each run shows the same."""
+        """Return a small algorithm config with catalog parts, seeded, so that each run is equal.
+
+        Args:
+            env: An id, a class, or a function without arguments that returns an environment.
+            model: Model config. Without `fcnet_hiddens`, the model has one layer of 8 units.
+            algo: "ppo", "appo", "impala" or "dqn".
+            num_envs: Number of environments of a runner.
+            steps_per_env: Steps that a runner takes in each environment per call of `sample`.
+            num_runners: Number of runners in other processes.
+            seed: Ray's seed.
+            catalog: The catalog for the parts.
+            training: Arguments for `config.training`.
+        """
         from ray.rllib.algorithms.appo import APPOConfig
         from ray.rllib.algorithms.dqn import DQNConfig
         from ray.rllib.algorithms.impala import IMPALAConfig
@@ -69,46 +82,47 @@ class Bench:
         import rlcatalog_rllib
 
         classes = {"ppo": PPOConfig, "appo": APPOConfig, "impala": IMPALAConfig, "dqn": DQNConfig}
-        config = (
-            classes[algo]()
-            .debugging(seed=seed, log_level="ERROR")
-            .reporting(min_time_s_per_iteration=0)
-        )
+        config = classes[algo]()
+        config.debugging(seed=seed, log_level="ERROR").reporting(min_time_s_per_iteration=0)
         config.env_runners(
-            num_env_runners=runners, num_envs_per_env_runner=envs, rollout_fragment_length=fragment
+            num_env_runners=num_runners,
+            num_envs_per_env_runner=num_envs,
+            rollout_fragment_length=steps_per_env,
         )
-        settings = {"train_batch_size_per_learner": envs * fragment * max(1, runners)}
+        steps = num_envs * steps_per_env
+        settings = {"train_batch_size_per_learner": steps * max(1, num_runners)}
         if algo == "ppo":
-            settings |= {"minibatch_size": max(1, envs * fragment // 2), "num_epochs": 1}
+            settings["minibatch_size"] = max(1, steps // 2)
+            settings["num_epochs"] = 1
         config.training(**{**settings, **training})
-        if not isinstance(env, str) and not isinstance(env, type):
-            name, make = f"made-{next(_NAMES)}", env
-            register_env(name, lambda _: make())
-            env = name
+        if not isinstance(env, str | type):
+            make_env = env
+            env = f"test-env-{next(_NUMBERS)}"
+            register_env(env, lambda _: make_env())
         model = {"fcnet_hiddens": [8], **(model or {})}
         return rlcatalog_rllib.configure(config, env, model=model, catalog=catalog)
 
     @staticmethod
-    def runner(config):
-        """Return an environment runner in this process."""
+    def make_runner(config):
+        """Return an environment runner."""
         from ray.rllib.env.single_agent_env_runner import SingleAgentEnvRunner
 
         return SingleAgentEnvRunner(config=config)
 
     @staticmethod
-    def learner(config, runner):
-        """Return a learner in this process."""
+    def make_learner(config, runner):
+        """Return a learner."""
         return config.build_learner(env=runner.env, spaces=runner.get_spaces())
 
     @staticmethod
-    def close(learner):
+    def close_learner(learner):
         """Stop a learner's threads."""
         if hasattr(learner, "shutdown"):  # not in Ray 2.54, whose learners have none here
             learner.shutdown()
 
     @staticmethod
     def update(learner, episodes):
-        """Train on episodes, at once: IMPALA's own update would wait for a thread of its."""
+        """Train a learner on episodes at once; IMPALA's own update would wait for its thread."""
         from ray.rllib.core.learner.learner import Learner
         from ray.rllib.core.learner.training_data import TrainingData
 
@@ -118,7 +132,7 @@ class Bench:
         )
 
     @staticmethod
-    def batch(learner, episodes):
+    def make_batch(learner, episodes):
         """Return the training batch that the learner's connectors make of episodes."""
         return learner._learner_connector(
             rl_module=learner.module, batch={}, episodes=episodes, shared_data={}, metrics=None
@@ -126,9 +140,9 @@ class Bench:
 
 
 @pytest.fixture(scope="session")
-def bench():
-    """See `Bench`."""
-    return Bench()
+def rllib():
+    """RLlib's configs, environment runners and learners in this process; see `LocalRLlib`."""
+    return LocalRLlib()
 
 
 @pytest.fixture(scope="session")

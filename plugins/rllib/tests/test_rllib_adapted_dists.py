@@ -1,6 +1,8 @@
-"""Classes of `torch.distributions` as action distributions under Ray RLlib."""
+"""Classes of `torch.distributions` as action distributions under RLlib."""
 
 from __future__ import annotations
+
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -14,12 +16,13 @@ import rlcatalog
 from rlcatalog.errors import NoClosedFormError
 from rlcatalog_rllib import to_policy
 
+#: Two observations of Pendulum.
 OBS = np.array([[1.0, 0.0, 0.3], [-0.6, 0.8, -2.0]], np.float32)
 
 
-def squashed(outputs):
-    """Return a normal distribution, pressed into (-1, 1) by tanh and doubled:
-    Pendulum's torques.
+def squashed_normal(outputs):
+    """Return a normal distribution, squashed by tanh and doubled: Pendulum's torques are in
+    [-2, 2].
     """
     mean, log_std = outputs.chunk(2, -1)
     return td.TransformedDistribution(
@@ -28,64 +31,132 @@ def squashed(outputs):
     )
 
 
-def by_hand(name, outputs):
-    """Return the distribution of one torque."""
-    first, second = outputs[..., 0], outputs[..., 1].exp()
-    return td.Laplace(first, second) if name == "laplace" else squashed(outputs)
+class Trained(NamedTuple):
+    algorithm: Any
+    module: Any
+    weights_before: dict[str, np.ndarray]
+    #: The learner's results of one iteration.
+    results: dict[str, Any]
+
+
+def train(rllib, catalog, dist, **training):
+    """Train PPO on Pendulum for one iteration, in this process."""
+    # By default, RLlib clips errors of values that are smaller than those of Pendulum's returns.
+    settings = {"lr": 1e-2, "vf_clip_param": 1e9, **training}
+    model = {"custom_action_dist": dist}
+    algorithm = rllib.configure("Pendulum-v1", model, catalog=catalog, **settings).build_algo()
+    module = algorithm.learner_group._learner.module["default_policy"]
+    before = {name: weight.copy() for name, weight in module.model.get_weights().items()}
+    results = algorithm.train()["learners"]["default_policy"]
+    return Trained(algorithm, module, before, results)
+
+
+@pytest.fixture
+def laplace(rllib, catalog, local_ray):
+    """PPO with Laplace distributions, whose outputs are means and log scales."""
+    catalog.register_action_dist("laplace", td.Laplace)
+    trained = train(rllib, catalog, "laplace")
+    yield trained
+    trained.algorithm.stop()
+
+
+@pytest.fixture
+def squashed(rllib, catalog, local_ray):
+    """PPO with squashed normal distributions, whose divergence has no closed form."""
+    catalog.register_action_dist(
+        "squashed", squashed_normal, num_inputs=lambda space: 2 * space.shape[0]
+    )
+    trained = train(rllib, catalog, "squashed", use_kl_loss=False)
+    yield trained
+    trained.algorithm.stop()
 
 
 @pytest.fixture(params=["laplace", "squashed"])
-def built(request, bench, catalog, local_ray):
-    """Return a name and an algorithm with the distribution of that name; it runs in
-    this process.
-    """
-    if request.param == "laplace":
-        catalog.register_action_dist("laplace", td.Laplace)
-    else:
-        catalog.register_action_dist(
-            "squashed", squashed, num_inputs=lambda space: 2 * space.shape[0]
-        )
-    # By default RLlib's loss stops at errors of the value that Pendulum's returns exceed.
-    training = {"use_kl_loss": request.param == "laplace", "lr": 1e-2, "vf_clip_param": 1e9}
-    model = {"custom_action_dist": request.param}
-    algo = bench.config("Pendulum-v1", model, catalog=catalog, **training).build_algo()
-    yield request.param, algo
-    algo.stop()
+def trained(request, local_ray):
+    """PPO with either distribution."""
+    return request.getfixturevalue(request.param)
 
 
-def test_one_learns_acts_is_saved_and_restored(built, tmp_path):
-    name, algo = built
-    module = algo.learner_group._learner.module["default_policy"]
-    before = {key: weight.copy() for key, weight in module.model.get_weights().items()}
-    learners = algo.train()["learners"]["default_policy"]
-    after = module.model.get_weights()
-    assert {key: np.any(weight != before[key]) for key, weight in after.items()} == dict.fromkeys(
-        after, True
-    )
-    assert np.isfinite(learners["entropy"])
-    assert (learners["mean_kl_loss"] > 0) == (name == "laplace")
+# --- both distributions ---------------------------------------------------------------------------
 
-    drawn = module.forward_exploration({"obs": torch.as_tensor(OBS)})
-    dist = by_hand(name, drawn["action_dist_inputs"])
-    logp = dist.log_prob(drawn["actions"].reshape(dist.batch_shape)).reshape(2)
-    torch.testing.assert_close(drawn["action_logp"], logp, rtol=1e-4, atol=1e-4)
-    policy = to_policy(algo)
+
+def test_training_changes_every_weight(trained):
+    for name, weight in trained.module.model.get_weights().items():
+        assert np.any(weight != trained.weights_before[name]), name
+    assert np.isfinite(trained.results["entropy"])
+
+
+def test_sampled_actions_are_in_the_action_space(trained):
+    policy = to_policy(trained.algorithm)
+
     step = policy.act(OBS)
-    assert all(policy.action_space.contains(action) for action in step.action)
-    if name == "laplace":
-        best = module.forward_inference({"obs": torch.as_tensor(OBS)})["actions"]
-        torch.testing.assert_close(best.reshape(2), drawn["action_dist_inputs"][:, 0])
-    else:
-        with pytest.raises(NoClosedFormError, match="mode"):
-            module.forward_inference({"obs": torch.as_tensor(OBS)})
 
-    path = algo.save_to_path(str(tmp_path / "checkpoint"))
-    again = type(algo).from_checkpoint(path)
+    for action in step.action:
+        assert policy.action_space.contains(action)
+
+
+def test_restored_algorithm_acts_as_before_and_trains(trained, tmp_path):
+    expected = to_policy(trained.algorithm).act(OBS).dist_inputs
+    path = trained.algorithm.save_to_path(str(tmp_path / "checkpoint"))
+
+    restored = type(trained.algorithm).from_checkpoint(path)
+
     try:
-        np.testing.assert_array_equal(to_policy(again).act(OBS).dist_inputs, step.dist_inputs)
-        again.train()
+        dist_inputs = to_policy(restored).act(OBS).dist_inputs
+        np.testing.assert_array_equal(dist_inputs, expected)
+        restored.train()
     finally:
-        again.stop()
+        restored.stop()
+
+
+def test_exported_policy_is_saved_with_its_distribution(trained, tmp_path):
+    policy = to_policy(trained.algorithm)
     policy.save(tmp_path / "policy")
+
     loaded = rlcatalog.load(tmp_path / "policy", catalog=policy.catalog)
-    np.testing.assert_array_equal(loaded.act(OBS).dist_inputs, step.dist_inputs)
+
+    expected = policy.act(OBS).dist_inputs
+    np.testing.assert_array_equal(loaded.act(OBS).dist_inputs, expected)
+
+
+# --- Laplace --------------------------------------------------------------------------------------
+
+
+def test_laplace_actions_have_the_densities_of_torch(laplace):
+    outputs = laplace.module.forward_exploration({"obs": torch.as_tensor(OBS)})
+
+    mean, log_scale = outputs["action_dist_inputs"].unbind(-1)
+    expected = td.Laplace(mean, log_scale.exp()).log_prob(outputs["actions"].reshape(2))
+    torch.testing.assert_close(outputs["action_logp"], expected, rtol=1e-4, atol=1e-4)
+
+
+def test_laplace_has_a_kl_loss(laplace):
+    assert laplace.results["mean_kl_loss"] > 0
+
+
+def test_laplace_mode_is_its_mean(laplace):
+    outputs = laplace.module.forward_inference({"obs": torch.as_tensor(OBS)})
+
+    explored = laplace.module.forward_exploration({"obs": torch.as_tensor(OBS)})
+    mean = explored["action_dist_inputs"][:, 0]
+    torch.testing.assert_close(outputs["actions"].reshape(2), mean)
+
+
+# --- squashed normal ------------------------------------------------------------------------------
+
+
+def test_squashed_actions_have_the_densities_of_torch(squashed):
+    outputs = squashed.module.forward_exploration({"obs": torch.as_tensor(OBS)})
+
+    distribution = squashed_normal(outputs["action_dist_inputs"])
+    expected = distribution.log_prob(outputs["actions"].reshape(2, 1)).reshape(2)
+    torch.testing.assert_close(outputs["action_logp"], expected, rtol=1e-4, atol=1e-4)
+
+
+def test_squashed_has_no_kl_loss(squashed):
+    assert not squashed.results["mean_kl_loss"] > 0
+
+
+def test_squashed_has_no_mode(squashed):
+    with pytest.raises(NoClosedFormError, match="mode"):
+        squashed.module.forward_inference({"obs": torch.as_tensor(OBS)})

@@ -1,6 +1,7 @@
-"""Several agents: each policy's parts see and do for its agents what they would do alone."""
+"""Several agents under RLlib: observations, actions, filters and views of each agent's policy."""
 
 import warnings
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -8,398 +9,513 @@ import pytest
 pytest.importorskip("ray.rllib", reason="Ray RLlib is not installed")
 
 import agents_env
+import gymnasium as gym
 from agents_env import AGENTS, Agents
 from gymnasium import spaces
 from ray.rllib.algorithms.appo import APPOConfig
 from ray.rllib.algorithms.ppo import PPOConfig
 from ray.rllib.connectors.connector_v2 import ConnectorV2
+from ray.rllib.core.learner.learner import Learner
+from ray.rllib.core.learner.training_data import TrainingData
 from ray.rllib.core.rl_module.multi_rl_module import MultiRLModuleSpec
 from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 from ray.rllib.env.multi_agent_env_runner import MultiAgentEnvRunner
+from ray.rllib.env.single_agent_env_runner import SingleAgentEnvRunner
 from ray.rllib.examples.rl_modules.classes.random_rlm import RandomRLModule
 from ray.rllib.policy.policy import PolicySpec
 
 import rlcatalog_rllib
 from rlcatalog.errors import CatalogError, ConfigError, NotServedError, UnknownNameError
 
-MODULES = {"both": ("left", "right"), "reads": ("reader", "scribe"), "picks": ("picker",)}
-MODULE_OF = {agent: module for module, agents in MODULES.items() for agent in agents}
+pytestmark = pytest.mark.filterwarnings("ignore:.*Overriding environment rllib-multi-agent-env-v0")
+
+#: Agent of `Agents` → its policy.
+POLICY_OF = {
+    "left": "filtered",
+    "right": "filtered",
+    "reader": "recurrent",
+    "scribe": "recurrent",
+    "picker": "masked",
+}
+POLICIES = {"filtered", "recurrent", "masked"}
 MODEL = {"fcnet_hiddens": [8]}
+#: Keys of single policies.
 MODELS = {
-    "reads": {
+    "filtered": {"observation_filter": "MeanStdFilter"},
+    "recurrent": {
         "use_lstm": True,
         "lstm_cell_size": 4,
         "lstm_use_prev_action": True,
         "lstm_use_prev_reward": True,
     },
-    "both": {"observation_filter": "MeanStdFilter"},
 }
-pytestmark = pytest.mark.filterwarnings("ignore:.*Overriding environment rllib-multi-agent-env-v0")
 
 
-def config_of(
-    make=PPOConfig, modules=tuple(MODULES), env=Agents, models=MODELS, agents=tuple(AGENTS), **more
-):
-    config = make().debugging(seed=3, log_level="ERROR").reporting(min_time_s_per_iteration=0)
+def map_agent(agent, episode, **kwargs):
+    """Return an agent's policy, as a `policy_mapping_fn`."""
+    return POLICY_OF[agent]
+
+
+def make_config(algorithm=PPOConfig, policies=POLICIES, mapping=map_agent):
+    """Return a config of Ray for several agents, which samples 30 steps at once."""
+    config = algorithm().debugging(seed=3, log_level="ERROR")
+    config.reporting(min_time_s_per_iteration=0)
     config.env_runners(num_env_runners=0, num_envs_per_env_runner=1, rollout_fragment_length=30)
-    # Which ignores masks.
-    config.training(train_batch_size_per_learner=30).environment(disable_env_checking=True)
-    if make is PPOConfig:
+    config.training(train_batch_size_per_learner=30)
+    if algorithm is PPOConfig:
         config.training(minibatch_size=10, num_epochs=1)
-    config.multi_agent(
-        policies=set(modules), policy_mapping_fn=lambda agent, episode, **_: MODULE_OF[agent]
-    )
-    return rlcatalog_rllib.configure(
-        config, env, model=MODEL, models=models, env_config={"agents": agents}, **more
-    )
+    # Ray's check of environments takes actions that masks forbid.
+    config.environment(disable_env_checking=True)
+    return config.multi_agent(policies=policies, policy_mapping_fn=mapping)
+
+
+def configure(config=None, models=MODELS):
+    """Configure an algorithm for `Agents`, by default PPO."""
+    if config is None:
+        config = make_config()
+    return rlcatalog_rllib.configure(config, Agents, model=MODEL, models=models)
+
+
+# --- what runners store and environments get ------------------------------------------------------
+
+
+class Sample(NamedTuple):
+    runner: Any
+    #: Ray's episodes.
+    episodes: list[Any]
+    #: For each episode, a dict of agents to their observations, actions and rewards, as the
+    #: environment recorded them.
+    records: list[dict[str, Any]]
+
+    def of(self, agent):
+        """Yield Ray's episode and the recorded observations and actions of one agent."""
+        stored = [
+            episode.agent_episodes[agent]
+            for episode in self.episodes
+            if agent in episode.agent_episodes
+        ]
+        for episode, record in zip(stored, self.records, strict=True):
+            observations, actions, _ = record[agent]
+            # Of the last episode, Ray returns only the steps that it asked for.
+            yield episode, observations[: len(episode) + 1], actions[: len(episode)]
 
 
 @pytest.fixture(scope="module")
-def sampled():
-    """What 30 steps of the environment left: the runner, Ray's episodes, and what the environment
-    noted.
-    """
-    runner = MultiAgentEnvRunner(config=config_of())
-    return runner, runner.sample(), Agents.last.episodes
+def sample():
+    """30 steps of `Agents`."""
+    runner = MultiAgentEnvRunner(config=configure())
+    episodes = runner.sample()
+    return Sample(runner, episodes, Agents.last.episodes)
 
 
-def whole(episodes, agent):
-    """Return an agent's episodes."""
-    return [
-        episode.agent_episodes[agent] for episode in episodes if agent in episode.agent_episodes
-    ]
+@pytest.mark.parametrize("agent", ["reader", "scribe", "picker"])
+def test_observations_are_stored_as_the_policy_encodes_them(sample, agent):
+    # The others' observations are filtered, see below.
+    policy = sample.runner.module[POLICY_OF[agent]].policy
 
-
-@pytest.mark.parametrize("agent", AGENTS)
-def test_observations_are_stored_as_the_agents_policy_encodes_them(sampled, agent):
-    runner, episodes, noted = sampled
-    policy = runner.module[MODULE_OF[agent]].policy
-    for ours, theirs in zip(whole(episodes, agent), noted, strict=True):
-        shown = theirs[agent][0][: len(ours) + 1]
-        stored = ours.get_observations()
-        if agent in ("left", "right"):  # under a filter that both agents feed
-            continue
+    for episode, observations, _ in sample.of(agent):
+        stored = episode.get_observations()
         encoded = stored["obs"] if isinstance(stored, dict) else stored
-        np.testing.assert_allclose(encoded, policy.preprocess(shown), rtol=1e-6)
-        if agent == "picker":
-            np.testing.assert_array_equal(stored["mask"], [obs["action_mask"] for obs in shown])
+        np.testing.assert_allclose(encoded, policy.preprocess(observations), rtol=1e-6)
 
 
-def test_a_filter_learns_from_all_agents_of_its_policy(sampled):
-    runner, _, noted = sampled
-    seen = np.concatenate(
-        [np.stack(episode[agent][0]) for episode in noted for agent in MODULES["both"]]
-    )
-    state = runner._env_to_module.get_state()["EncodeAgents"]
-    assert set(state) == set(MODULES)
-    assert (state["reads"], state["picks"]) == ({}, {})
-    assert int(state["both"]["filter"]["n"]) == len(seen)
-    np.testing.assert_allclose(state["both"]["filter"]["mean"], seen.mean(0), rtol=1e-5, atol=1e-6)
+def test_masks_are_stored_with_observations(sample):
+    for episode, observations, _ in sample.of("picker"):
+        masks = [obs["action_mask"] for obs in observations]
+        np.testing.assert_array_equal(episode.get_observations()["mask"], masks)
+
+
+def test_filter_learns_from_all_agents_of_its_policy(sample):
+    observations = []
+    for record in sample.records:
+        for agent in ("left", "right"):
+            observations.extend(record[agent][0])
+
+    state = sample.runner._env_to_module.get_state()["EncodeAgents"]["filtered"]["filter"]
+
+    assert int(state["n"]) == len(observations)
+    mean = np.mean(observations, axis=0)
+    np.testing.assert_allclose(state["mean"], mean, rtol=1e-5, atol=1e-6)
+
+
+def test_policies_without_filter_have_no_state(sample):
+    state = sample.runner._env_to_module.get_state()["EncodeAgents"]
+
+    assert set(state) == POLICIES
+    assert state["recurrent"] == {}
+    assert state["masked"] == {}
 
 
 @pytest.mark.parametrize("agent", AGENTS)
-def test_the_environment_is_given_what_the_agents_codec_makes_of_stored_actions(sampled, agent):
-    runner, episodes, noted = sampled
-    codec = runner.module[MODULE_OF[agent]].policy.action_codec
-    for ours, theirs in zip(whole(episodes, agent), noted, strict=True):
-        raw = np.asarray(ours.get_actions()).reshape(len(ours), -1)
+def test_environment_gets_adapted_actions(sample, agent):
+    codec = sample.runner.module[POLICY_OF[agent]].policy.action_codec
+
+    for episode, _, actions in sample.of(agent):
+        raw = np.asarray(episode.get_actions()).reshape(len(episode), -1)
         adapted = codec.adapt(raw)
-        for t, taken in enumerate(theirs[agent][1][: len(raw)]):
-            if isinstance(adapted, tuple):
-                assert all(
-                    np.array_equal(part[t], own) for part, own in zip(adapted, taken, strict=True)
-                )
-            else:
-                assert adapted[t] == taken
+        if not isinstance(adapted, tuple):
+            np.testing.assert_array_equal(adapted, actions)
+            continue
+        for index, part in enumerate(adapted):
+            taken = [action[index] for action in actions]
+            np.testing.assert_array_equal(part, taken)
 
 
-@pytest.mark.parametrize("agent", MODULES["reads"])
-def test_views_are_of_the_agents_own_past(sampled, agent):
-    """`reader` is left out of every third step: its last action lies two steps back then."""
-    _, episodes, noted = sampled
-    for ours, theirs in zip(whole(episodes, agent), noted, strict=True):
-        views = ours.get_observations(slice(0, len(ours)))["views"]
-        rewards = np.ravel(views["past_rewards"])
-        assert rewards[0] == 0
-        assert not views["past_actions"][0].any()
-        np.testing.assert_allclose(rewards[1:], ours.get_rewards()[: len(ours) - 1])
-        kinds = [np.eye(2)[int(action[0])] for action in theirs[agent][1]]
-        np.testing.assert_array_equal(views["past_actions"][1:, :2], kinds[: len(ours) - 1])
+@pytest.mark.parametrize("agent", ["reader", "scribe"])
+def test_views_show_the_past_of_the_same_agent(sample, agent):
+    # The agent "reader" takes no part in every third step: its last action may lie two steps back.
+    for episode, _, actions in sample.of(agent):
+        views = episode.get_observations(slice(0, len(episode)))["views"]
+        past_actions = views["past_actions"]
+        past_rewards = np.ravel(views["past_rewards"])
+
+        assert not past_actions[0].any()
+        assert past_rewards[0] == 0
+        np.testing.assert_allclose(past_rewards[1:], episode.get_rewards()[: len(episode) - 1])
+        # An action is a choice of two, which is encoded as a one-hot, and a vector.
+        choices = [np.eye(2)[int(action[0])] for action in actions]
+        np.testing.assert_array_equal(past_actions[1:, :2], choices[: len(episode) - 1])
 
 
-def test_learners_train_every_policy(sampled):
-    from ray.rllib.core.learner.learner import Learner
-    from ray.rllib.core.learner.training_data import TrainingData
+# --- training and checkpoints ---------------------------------------------------------------------
 
-    runner = MultiAgentEnvRunner(config=(config := config_of()))
+
+def test_learners_train_every_policy():
+    config = configure()
+    runner = MultiAgentEnvRunner(config=config)
     learner = config.build_learner(env=runner.env, spaces=runner.get_spaces())
-    before = {
-        (mid, name): value.clone()
-        for mid in MODULES
-        for name, value in learner.module[mid].state_dict().items()
-    }
+    before = {}
+    for policy in POLICIES:
+        weights = learner.module[policy].state_dict()
+        before[policy] = {name: weight.clone() for name, weight in weights.items()}
+
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+        warnings.simplefilter("ignore")  # Ray's own
         Learner.update(
             learner,
             training_data=TrainingData(episodes=runner.sample()),
             timesteps={"num_env_steps_sampled_lifetime": 0},
         )
-    for mid in MODULES:
-        moved = [
-            not value.equal(before[mid, name])
-            for name, value in learner.module[mid].state_dict().items()
-        ]
-        assert all(moved), mid
+
+    for policy in POLICIES:
+        for name, weight in learner.module[policy].state_dict().items():
+            assert not weight.equal(before[policy][name]), (policy, name)
 
 
-def test_each_policy_has_what_the_algorithms_own_nets_share():
-    config = config_of()
-    specs = config.rl_module_spec.rl_module_specs
-    assert {
-        mid: spec.model_config["vf_share_layers"] for mid, spec in specs.items()
-    } == dict.fromkeys(MODULES, False)
-    shared = config_of(models={"picks": {"vf_share_layers": True}}).rl_module_spec.rl_module_specs
-    assert shared["picks"].model_config["vf_share_layers"] is True
+@pytest.mark.parametrize("algorithm", [APPOConfig])
+def test_other_algorithms_build_every_policy(algorithm):
+    config = configure(make_config(algorithm))
+    runner = MultiAgentEnvRunner(config=config)
+
+    learner = config.build_learner(env=runner.env, spaces=runner.get_spaces())
+
+    assert set(learner.module.keys()) == POLICIES
+
+
+def test_policies_have_separate_critics_as_in_ppo():
+    specs = configure().rl_module_spec.rl_module_specs
+
+    assert set(specs) == POLICIES
+    for spec in specs.values():
+        assert spec.model_config["vf_share_layers"] is False
+
+
+def test_model_config_of_one_policy_overrides_the_default():
+    config = configure(models={"masked": {"vf_share_layers": True}})
+
+    spec = config.rl_module_spec.rl_module_specs["masked"]
+
+    assert spec.model_config["vf_share_layers"] is True
 
 
 @pytest.fixture
-def by_value(local_ray):
-    """Have Ray pickle the environment: workers do not find the folder of these tests."""
+def pickled_env(local_ray):
+    """Have Ray pickle the environment's module, because workers cannot import it."""
     local_ray.cloudpickle.register_pickle_by_value(agents_env)
     yield
     local_ray.cloudpickle.unregister_pickle_by_value(agents_env)
 
 
-@pytest.mark.parametrize("runners", [0, pytest.param(1, marks=pytest.mark.attack)])
-def test_it_trains_is_saved_restored_and_handed_on(by_value, tmp_path, runners):
-    """With a remote runner, and asynchronously, in `make attack`."""
-    config = config_of().env_runners(num_env_runners=runners)
-    algo = config.build_algo()
-    result = algo.train()
-    assert set(MODULES) <= set(result["learners"])
-    path = algo.save_to_path(str(tmp_path / "checkpoint"))
-    obs = np.stack([AGENTS["left"][0].sample() for _ in range(5)])
-    acted = rlcatalog_rllib.to_policy(algo, "both").act(obs, explore=False)
-    with pytest.raises(
-        UnknownNameError, match=r"policies are several. Name one of: 'both', 'picks', 'reads'"
-    ):
-        rlcatalog_rllib.to_policy(algo)
-    with pytest.raises(UnknownNameError, match="it has no policy 'neither'"):
-        rlcatalog_rllib.to_policy(algo, "neither")
-    algo.stop()
-    again = type(algo).from_checkpoint(path)
-    restored = rlcatalog_rllib.to_policy(again, "both")
-    np.testing.assert_array_equal(restored.act(obs, explore=False).value, acted.value)
-    assert int(restored.filter.get_state()["n"]) > 30
-    again.stop()
+class TrainedAlgorithm(NamedTuple):
+    algorithm: Any
+    result: dict[str, Any]
 
 
-@pytest.mark.attack  # one is configured, sampled and built below
-def test_an_asynchronous_algorithm_runs(by_value):
-    # An episode is nine steps: of three, none is cut.
-    config = config_of(APPOConfig).env_runners(num_env_runners=1, rollout_fragment_length=27)
-    config.training(train_batch_size_per_learner=27).reporting(
-        min_sample_timesteps_per_iteration=40
-    )
-    made = config.learners(num_learners=0).build_algo()
+@pytest.fixture(params=[0, pytest.param(1, marks=pytest.mark.attack)], ids=["local", "remote"])
+def trained(request, pickled_env):
+    """PPO after an iteration, with a local or a remote environment runner."""
+    config = configure().env_runners(num_env_runners=request.param)
+    algorithm = config.build_algo()
+    yield TrainedAlgorithm(algorithm, algorithm.train())
+    algorithm.stop()
+
+
+def sample_left(size):
+    """Return observations of the agent "left"."""
+    space, _ = AGENTS["left"]
+    return np.stack([space.sample() for _ in range(size)])
+
+
+def test_algorithm_reports_and_restores_every_policy(trained, tmp_path):
+    assert trained.result["learners"].keys() >= POLICIES
+    path = trained.algorithm.save_to_path(str(tmp_path / "checkpoint"))
+    obs = sample_left(5)
+    expected = rlcatalog_rllib.to_policy(trained.algorithm, "filtered").act(obs, explore=False)
+
+    restored = type(trained.algorithm).from_checkpoint(path)
+    policy = rlcatalog_rllib.to_policy(restored, "filtered")
+    restored.stop()
+
+    np.testing.assert_array_equal(policy.act(obs, explore=False).value, expected.value)
+    assert int(policy.filter.get_state()["n"]) > 30  # two agents and 30 steps
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        pytest.param([], "Name one of: 'filtered', 'masked', 'recurrent'", id="no name"),
+        pytest.param(["neither"], "it has no policy 'neither'", id="unknown name"),
+    ],
+)
+def test_to_policy_needs_a_name_of_several_policies(pickled_env, arguments, message):
+    algorithm = configure().build_algo()
     try:
-        # Wait for the actors to start: training asks without a pause, and leaves them little of the
-        # processor.
-        made.env_runner_group.foreach_env_runner(
+        with pytest.raises(UnknownNameError, match=message):
+            rlcatalog_rllib.to_policy(algorithm, *arguments)
+    finally:
+        algorithm.stop()
+
+
+@pytest.mark.attack  # APPO is configured and built above
+def test_appo_trains_every_policy(pickled_env):
+    config = configure(make_config(APPOConfig))
+    # An episode has nine steps: of three episodes, none is cut.
+    config.env_runners(num_env_runners=1, rollout_fragment_length=27)
+    config.training(train_batch_size_per_learner=27)
+    config.reporting(min_sample_timesteps_per_iteration=40)
+    algorithm = config.learners(num_learners=0).build_algo()
+    try:
+        # Wait until the runners have started: training leaves them little of the processor.
+        algorithm.env_runner_group.foreach_env_runner(
             lambda runner: len(runner.sample()), local_env_runner=False
         )
-        while (result := made.train()).get("num_env_steps_sampled_lifetime", 0) < 80:
-            pass
-        assert set(MODULES) <= set(result["learners"])
-        obs = np.stack([AGENTS["left"][0].sample() for _ in range(5)])
-        policy = rlcatalog_rllib.to_policy(made, "both")
-        assert policy.act(obs).action.shape == (5,)
-        assert int(policy.filter.get_state()["n"]) > 80
+        result = {}
+        while result.get("num_env_steps_sampled_lifetime", 0) < 80:
+            result = algorithm.train()
+        policy = rlcatalog_rllib.to_policy(algorithm, "filtered")
     finally:
-        made.stop()
+        algorithm.stop()
+
+    assert result["learners"].keys() >= POLICIES
+    assert policy.act(sample_left(5)).action.shape == (5,)
+    assert int(policy.filter.get_state()["n"]) > 80
 
 
 # --- Ray's check of environments ------------------------------------------------------------------
 
 
-def checked_config(agents):
-    """Return a config for which Ray checks the environment, which refuses forbidden actions."""
+def configure_with_check(agents):
+    """Configure PPO for some agents of `Agents`, in which forbidden actions are errors; Ray checks
+    the environment unless `configure` switches this off.
+    """
     config = PPOConfig().env_runners(num_env_runners=0, rollout_fragment_length=20)
-    config.multi_agent(
-        policies={MODULE_OF[agent] for agent in agents},
-        policy_mapping_fn=lambda agent, episode, **_: MODULE_OF[agent],
-    )
+    policies = {POLICY_OF[agent] for agent in agents}
+    config.multi_agent(policies=policies, policy_mapping_fn=map_agent)
     return rlcatalog_rllib.configure(config, Agents, model=MODEL, env_config={"agents": agents})
 
 
-def test_configure_skips_the_check_with_masks_and_says_so(capsys):
-    config = checked_config(["picker", "left"])
+def test_configure_skips_the_check_with_masks(capsys):
+    config = configure_with_check(agents=["picker", "left"])  # picker has masks
+
     message = capsys.readouterr().err
     assert config.disable_env_checking
     assert "configure() sets disable_env_checking=True" in message
-    assert "policies with masks: picks" in message
-    MultiAgentEnvRunner(config=config).sample()  # which asserts that no forbidden action is taken
+    assert "policies with masks: masked" in message
+    MultiAgentEnvRunner(config=config).sample()  # a forbidden action would be an error
 
 
 def test_configure_keeps_the_check_without_masks(capsys):
-    assert not checked_config(["left", "right"]).disable_env_checking
+    config = configure_with_check(agents=["left", "right"])
+
+    assert not config.disable_env_checking
     assert "disable_env_checking" not in capsys.readouterr().err
 
 
-# --- whose module, and which spaces ---------------------------------------------------------------
+# --- modules and spaces of policies ---------------------------------------------------------------
 
 
-def test_a_module_of_another_kind_stays_what_it_is():
-    config = PPOConfig().multi_agent(
-        policies=set(MODULES), policy_mapping_fn=lambda agent, episode, **_: MODULE_OF[agent]
-    )
-    config.env_runners(num_env_runners=0, rollout_fragment_length=20).environment(
-        disable_env_checking=True
-    )
+@pytest.fixture
+def config_with_random_module():
+    """A config with a module of Ray's for "filtered", and model keys for "masked"."""
+    observation_space, action_space = AGENTS["left"]
+    config = make_config()
     config.rl_module(
         rl_module_spec=MultiRLModuleSpec(
             rl_module_specs={
-                "both": RLModuleSpec(
+                "filtered": RLModuleSpec(
                     module_class=RandomRLModule,
-                    observation_space=AGENTS["left"][0],
-                    action_space=AGENTS["left"][1],
+                    observation_space=observation_space,
+                    action_space=action_space,
                 ),
-                "picks": RLModuleSpec(model_config={"fcnet_hiddens": [5]}),
+                "masked": RLModuleSpec(model_config={"fcnet_hiddens": [5]}),
             }
         )
     )
-    rlcatalog_rllib.configure(config, Agents)
-    runner = MultiAgentEnvRunner(config=config)
-    episodes = runner.sample()
-    assert isinstance(runner.module["both"], RandomRLModule)
-    assert runner.module["picks"].policy.config["fcnet_hiddens"] == [5]
-    for ours, theirs in zip(whole(episodes, "left"), Agents.last.episodes, strict=True):
-        np.testing.assert_array_equal(
-            ours.get_observations(), np.stack(theirs["left"][0][: len(ours) + 1])
-        )
+    return rlcatalog_rllib.configure(config, Agents)
 
 
-def test_spaces_may_stand_in_the_policies():
-    obs, actions = AGENTS["left"]
+def test_configure_keeps_modules_of_other_classes(config_with_random_module):
+    runner = MultiAgentEnvRunner(config=config_with_random_module)
+
+    assert isinstance(runner.module["filtered"], RandomRLModule)
+    assert runner.module["masked"].policy.config["fcnet_hiddens"] == [5]
+
+
+def test_observations_for_other_modules_are_not_encoded(config_with_random_module):
+    runner = MultiAgentEnvRunner(config=config_with_random_module)
+    sample = Sample(runner, runner.sample(), Agents.last.episodes)
+
+    for episode, observations, _ in sample.of("left"):
+        np.testing.assert_array_equal(episode.get_observations(), np.stack(observations))
+
+
+def test_policies_may_contain_spaces():
+    observation_space, action_space = AGENTS["left"]
+    policies = {
+        # No agent is mapped to "a".
+        "a": PolicySpec(observation_space=observation_space, action_space=action_space),
+        "b": PolicySpec(),
+    }
     config = PPOConfig().multi_agent(
-        policies={"a": PolicySpec(observation_space=obs, action_space=actions), "b": PolicySpec()},
-        policy_mapping_fn=lambda agent, episode, **_: "b",
+        policies=policies, policy_mapping_fn=lambda agent, episode, **_: "b"
     )
+
     rlcatalog_rllib.configure(config, Agents, env_config={"agents": ("left",)})
+
     assert set(config.rl_module_spec.rl_module_specs) == {"a", "b"}
 
 
-def test_agents_that_are_alike_may_be_mapped_by_chance():
-    config = PPOConfig().multi_agent(
-        policies={"a", "b"},
-        policy_mapping_fn=lambda agent, episode, **_: "ab"[hash((agent, episode.id_)) % 2],
-    )
+def test_agents_with_equal_spaces_may_be_mapped_at_random():
+    def map_at_random(agent, episode, **_):
+        return "ab"[hash((agent, episode.id_)) % 2]
+
+    config = PPOConfig().multi_agent(policies={"a", "b"}, policy_mapping_fn=map_at_random)
     config.env_runners(num_env_runners=0, rollout_fragment_length=40)
-    rlcatalog_rllib.configure(config, Agents, model=MODEL, env_config={"agents": ("left", "right")})
-    MultiAgentEnvRunner(config=config).sample()
+    agents = ("left", "right")  # with equal spaces
+    rlcatalog_rllib.configure(config, Agents, model=MODEL, env_config={"agents": agents})
+
+    episodes = MultiAgentEnvRunner(config=config).sample()
+
+    assert sum(len(episode) for episode in episodes) >= 40
 
 
-REFUSED = [
-    (
-        {"modules": ("one",), "models": {}},
-        NotServedError,
-        "'one' serves the agents 'left', 'picker', 'reader', 'right', 'scribe', whose spaces",
-    ),
-    ({"models": {"pics": {}}}, ConfigError, r"there is no policy 'pics'. Did you mean 'picks'"),
-    (
-        {"modules": (*MODULES, "idle")},
-        ConfigError,
-        r"no agent is mapped to 'idle'.*PolicySpec\(observation_space",
-    ),
-    ({"env": "CartPole-v1"}, ConfigError, "is not a ray.rllib.env.multi_agent_env.MultiAgentEnv"),
-    (
-        {"models": {"picks": {"fcnet_hidens": [3]}}},
-        CatalogError,
-        "policy 'picks': Unknown model config key",
-    ),
-]
+# --- rejected configs -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("how", "kind", "message"), REFUSED, ids=[message[:24] for *_, message in REFUSED]
-)
-def test_what_cannot_be_is_refused_by_name(how, kind, message, monkeypatch):
-    if how.get("modules") == ("one",):
-        monkeypatch.setattr(f"{__name__}.MODULE_OF", dict.fromkeys(AGENTS, "one"))
-    if how.get("env"):
-        how = {**how, "agents": None}
-        monkeypatch.setattr(
-            "rlcatalog_rllib.configuration.create_env",
-            lambda *_: __import__("gymnasium").make("CartPole-v1"),
-        )
-    with pytest.raises(kind, match=message):
-        config_of(**how)
+def test_agents_with_different_spaces_need_different_policies():
+    config = make_config(policies={"all"}, mapping=lambda agent, episode, **_: "all")
+
+    with pytest.raises(NotServedError, match="'all' serves the agents") as caught:
+        configure(config, models={})
+
+    assert "'left', 'picker', 'reader', 'right', 'scribe', whose spaces" in str(caught.value)
 
 
-def test_models_are_for_several_agents():
+def test_models_of_an_unknown_policy_are_rejected():
+    with pytest.raises(ConfigError, match=r"no policy 'maskd'\. Did you mean 'masked'"):
+        configure(models={"maskd": {}})
+
+
+def test_policy_without_agents_needs_spaces():
+    config = make_config(policies={*POLICIES, "idle"})
+
+    with pytest.raises(ConfigError, match="no agent is mapped to 'idle'") as caught:
+        configure(config)
+
+    assert "PolicySpec(observation_space" in str(caught.value)
+
+
+def test_several_policies_need_a_multi_agent_env(monkeypatch):
+    monkeypatch.setattr(
+        "rlcatalog_rllib.configuration.create_env", lambda *_: gym.make("CartPole-v1")
+    )
+
+    with pytest.raises(ConfigError, match=r"is not a ray\.rllib\.env\.multi_agent_env"):
+        rlcatalog_rllib.configure(make_config(), "CartPole-v1")
+
+
+def test_unknown_key_names_its_policy():
+    with pytest.raises(CatalogError, match="policy 'masked': Unknown model config key"):
+        configure(models={"masked": {"fcnet_hidens": [3]}})
+
+
+def test_models_need_several_agents():
     with pytest.raises(ConfigError, match="there is no policy 'a'"):
         rlcatalog_rllib.configure(PPOConfig(), "CartPole-v1", models={"a": {}})
 
 
-# --- connectors of the user's own -----------------------------------------------------------------
+# --- a user's connectors --------------------------------------------------------------------------
 
 
-class Doubled(ConnectorV2):
-    """Twice every observation, once more at its end: another space, and other values."""
+class RepeatObservation(ConnectorV2):
+    """Doubles each observation and appends a copy of it."""
 
     def recompute_output_observation_space(self, input_observation_space, input_action_space):
-        low, high = (
-            np.tile(bound, 2)
-            for bound in (input_observation_space.low, input_observation_space.high)
-        )
-        return spaces.Box(2 * low, 2 * high, dtype=np.float32)
+        low = np.tile(2 * input_observation_space.low, 2)
+        high = np.tile(2 * input_observation_space.high, 2)
+        return spaces.Box(low, high, dtype=np.float32)
 
     def __call__(self, *, batch, episodes, **kwargs):
         for episode in episodes:
-            episode.set_observations(
-                at_indices=-1, new_data=np.tile(2 * episode.get_observations(-1), 2)
-            )
+            repeated = np.tile(2 * episode.get_observations(-1), 2)
+            episode.set_observations(at_indices=-1, new_data=repeated)
             episode.observation_space = self.observation_space
         return batch
 
 
-class Noting(ConnectorV2):
-    """Notes the raw actions that pass."""
+class RecordActions(ConnectorV2):
+    """Records the last raw actions."""
+
+    actions = None
 
     def __call__(self, *, batch, **kwargs):
-        type(self).seen = {key: list(value) for key, value in batch["actions"].items()}
+        RecordActions.actions = {key: list(value) for key, value in batch["actions"].items()}
         return batch
 
 
-def test_connectors_of_the_users_own_stand_beside_ours(bench):
-    import gymnasium as gym
-    from ray.rllib.env.single_agent_env_runner import SingleAgentEnvRunner
-
+@pytest.fixture
+def runner_with_connectors():
+    """A runner for CartPole, whose config has two connectors of a user's."""
     config = PPOConfig().env_runners(
         num_env_runners=0,
         rollout_fragment_length=10,
-        env_to_module_connector=lambda env, spaces, device: Doubled(),
-        module_to_env_connector=lambda env, spaces: [Noting()],
+        env_to_module_connector=lambda env, spaces, device: RepeatObservation(),
+        module_to_env_connector=lambda env, spaces: [RecordActions()],
     )
-    for _ in range(2):  # configured again, each stands there once
-        rlcatalog_rllib.configure(
-            config, "CartPole-v1", model={**MODEL, "observation_filter": "MeanStdFilter"}
-        )
-    runner = SingleAgentEnvRunner(config=config)
-    assert runner.module.policy.observation_space.shape == (8,)
-    names = [type(piece).__name__ for piece in runner._env_to_module]
-    assert names.index("Doubled") + 1 == names.index("EncodeObservations")
-    assert names.count("Doubled") == 1
-    episodes = runner.sample()
-    assert episodes[0].get_observations().shape[1:] == (8,)
-    assert Noting.seen
-    assert gym.make("CartPole-v1").action_space.contains(episodes[0].get_actions(-1))
+    model = {**MODEL, "observation_filter": "MeanStdFilter"}
+    rlcatalog_rllib.configure(config, "CartPole-v1", model=model)
+    # Configuring a config again must not add the connectors again.
+    rlcatalog_rllib.configure(config, "CartPole-v1", model=model)
+    return SingleAgentEnvRunner(config=config)
 
 
-@pytest.mark.parametrize("make", [APPOConfig])
-def test_other_algorithms_are_configured_alike(make):
-    config = config_of(make)
-    runner = MultiAgentEnvRunner(config=config)
-    learner = config.build_learner(env=runner.env, spaces=runner.get_spaces())
-    assert set(learner.module.keys()) == set(MODULES)
+def test_connectors_of_a_user_run_once_before_the_encoding(runner_with_connectors):
+    names = [type(piece).__name__ for piece in runner_with_connectors._env_to_module]
+
+    assert names.count("RepeatObservation") == 1
+    assert names.index("RepeatObservation") + 1 == names.index("EncodeObservations")
+
+
+def test_policy_reads_the_observations_of_a_user_s_connector(runner_with_connectors):
+    episode, *_ = runner_with_connectors.sample()
+
+    policy = runner_with_connectors.module.policy
+    assert policy.observation_space.shape == (8,)  # CartPole has four numbers
+    assert episode.get_observations().shape[1:] == (8,)
+
+
+def test_connector_of_a_user_gets_raw_actions(runner_with_connectors):
+    episode, *_ = runner_with_connectors.sample()
+
+    assert RecordActions.actions
+    assert gym.make("CartPole-v1").action_space.contains(episode.get_actions(-1))

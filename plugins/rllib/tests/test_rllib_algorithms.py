@@ -1,13 +1,15 @@
-"""Whole algorithms on a local Ray: several processes, a killed one, checkpoints, and what is left
-without Ray.
+"""Algorithms on a local Ray: several processes, a killed runner, checkpoints, and the policies that
+they export.
 """
 
 import json
 import os
+import shlex
 import signal
 import sys
 import threading
 from contextlib import contextmanager
+from typing import NamedTuple
 
 import gymnasium as gym
 import numpy as np
@@ -16,6 +18,7 @@ import users_nets_module
 import warm
 
 pytest.importorskip("ray.rllib", reason="Ray RLlib is not installed")
+import torch
 from ray.rllib.algorithms.algorithm import Algorithm
 
 import rlcatalog
@@ -25,13 +28,13 @@ from rlcatalog_cli import main
 from rlcatalog_rllib import to_policy
 from rlcatalog_runs.checkpoints import checkpoints_of
 
-#: A filter of an installed plugin's, and a model that is registered here.
+#: A filter, and the registered model "slim", which has half of the units.
 MODEL = {"observation_filter": "MeanStdFilter", "custom_model": "slim", "fcnet_hiddens": [16]}
 
 
 @pytest.fixture(scope="module", autouse=True)
-def by_value(local_ray):
-    """Have Ray pickle what is defined here: workers may not find the folder of these tests."""
+def pickle_this_file(local_ray):
+    """Have Ray pickle what this file defines, because workers may not import it."""
     local_ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
     yield
     local_ray.cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
@@ -39,97 +42,161 @@ def by_value(local_ray):
 
 @pytest.fixture(scope="module")
 def users_nets(tmp_path_factory):
-    """A user's module; its model has a name in this process, as has another that
-    cannot be pickled.
+    """A user's module, whose class `Slim` is registered as "slim" in this process, beside a class
+    that cannot be pickled.
     """
     default_catalog.cache_clear()
     catalog = default_catalog()
     with users_nets_module.users_nets(tmp_path_factory.mktemp("code")) as module:
         catalog.register_model("slim", module.Slim)
-        catalog.register_model(
-            "unrelated", type("Unrelated", (module.Slim,), {"lock": threading.Lock()})
-        )
+        unrelated = type("Unrelated", (module.Slim,), {"lock": threading.Lock()})
+        catalog.register_model("unrelated", unrelated)
         yield module
     default_catalog.cache_clear()
 
 
 @contextmanager
-def trained(bench, count):
-    """PPO with `count` environment runners and as many learners, trained for two iterations of 400
-    steps.
+def train_with_processes(rllib, count):
+    """Train PPO with `count` environment runners and `count` learners, in processes of their own,
+    for two iterations of 400 steps.
 
-    Each of these processes imports PyTorch and TensorFlow, which takes ten seconds: `make test` has
-    one of a kind.
+    Each process imports PyTorch and TensorFlow, which takes ten seconds.
     """
-    config = bench.config("CartPole-v1", MODEL, runners=count, fragment=200 // count, seed=0)
-    # Or `algo` and `pairs` would wait for each other's processors.
+    config = rllib.configure(
+        "CartPole-v1", MODEL, num_runners=count, steps_per_env=200 // count, seed=0
+    )
+    # Without this, the algorithms of this file would wait for each other's processors.
     config.env_runners(num_cpus_per_env_runner=0)
-    made = config.learners(num_learners=count).build_algo()
+    algorithm = config.learners(num_learners=count).build_algo()
     for _ in range(2):
-        made.train()
-    yield made
-    made.stop()
+        algorithm.train()
+    yield algorithm
+    algorithm.stop()
 
 
 @pytest.fixture(scope="module")
-def algo(local_ray, bench, users_nets):
-    """PPO with an environment runner and a learner."""
-    with trained(bench, 1) as made:
-        yield made
+def algorithm(local_ray, rllib, users_nets):
+    """PPO with a remote environment runner and a remote learner."""
+    with train_with_processes(rllib, 1) as algorithm:
+        yield algorithm
 
 
 @pytest.fixture(scope="module")
-def pairs(local_ray, bench, users_nets):
-    """PPO with two environment runners and two learners; the last test kills a runner."""
-    with trained(bench, 2) as made:
-        yield made
+def algorithm_with_pairs(local_ray, rllib, users_nets):
+    """PPO with two remote environment runners and two remote learners; a test kills a runner."""
+    with train_with_processes(rllib, 2) as algorithm:
+        yield algorithm
 
 
-def pids(algo):
-    return algo.env_runner_group.foreach_env_runner(lambda _: os.getpid(), local_env_runner=False)
-
-
-def learned(runner):
-    """Return how many observations a runner's filter knows."""
-    return int(runner._env_to_module[0].encoders["default_policy"].policy.filter.get_state()["n"])
-
-
-@pytest.mark.parametrize(
-    ("name", "count"), [("algo", 1), pytest.param("pairs", 2, marks=pytest.mark.attack)]
+#: An algorithm with one process of each kind or, in `make attack`, with two.
+each_number_of_processes = pytest.mark.parametrize(
+    ("name", "count"),
+    [
+        pytest.param("algorithm", 1, id="1"),
+        pytest.param("algorithm_with_pairs", 2, id="2", marks=pytest.mark.attack),
+    ],
 )
-def test_parts_are_found_in_every_process(request, name, count):
-    algo, here = request.getfixturevalue(name), os.getpid()
-    found = algo.env_runner_group.foreach_env_runner(
-        lambda r: (
-            os.getpid(),
-            type(r.module.model).__name__,
-            learned(r),
-            r.module.model.hidden.layers[0].out_features,
-        ),
-        local_env_runner=False,
-    )
-    assert len({pid for pid, *_ in found} - {here}) == count
-    assert {name for _, name, _, _ in found} == {"Slim"}
-    assert {width for *_, width in found} == {8}
-    assert len({n for _, _, n, _ in found}) == 1  # they share what their filters learned
-    assert found[0][2] > 400
-    names = algo.learner_group.foreach_learner(
-        lambda one: (os.getpid(), type(one.module["default_policy"].unwrapped().model).__name__)
-    )
-    names = [name.get() for name in names]
-    assert len({pid for pid, _ in names} - {here, *(pid for pid, *_ in found)}) == count
-    assert {name for _, name in names} == {"Slim"}
 
 
-def test_every_environment_runner_imports_triton_before_tensorflow(algo, import_order):
-    orders = algo.env_runner_group.foreach_env_runner(import_order, local_env_runner=False)
+def call_runners(algorithm, function):
+    """Call a function with each remote environment runner, and return its results."""
+    return algorithm.env_runner_group.foreach_env_runner(function, local_env_runner=False)
+
+
+def call_learners(algorithm, function):
+    """Call a function with each learner, and return its results."""
+    results = algorithm.learner_group.foreach_learner(function)
+    return [result.get() for result in results]
+
+
+def count_filtered_rows(runner):
+    """Return how many observations a runner's filter has seen."""
+    policy = runner._env_to_module[0].encoders["default_policy"].policy
+    return int(policy.filter.get_state()["n"])
+
+
+def make_observations():
+    return np.random.default_rng(0).normal(0, 0.1, (9, 4)).astype(np.float32)
+
+
+# --- parts in every process -----------------------------------------------------------------------
+
+
+class Process(NamedTuple):
+    pid: int
+    model: str
+
+
+def describe_runner(runner):
+    return Process(os.getpid(), type(runner.module.model).__name__)
+
+
+def describe_learner(learner):
+    model = learner.module["default_policy"].unwrapped().model
+    return Process(os.getpid(), type(model).__name__)
+
+
+@each_number_of_processes
+def test_registered_model_is_built_in_every_process(request, name, count):
+    algorithm = request.getfixturevalue(name)
+
+    runners = call_runners(algorithm, describe_runner)
+    learners = call_learners(algorithm, describe_learner)
+
+    assert [runner.model for runner in runners] == ["Slim"] * count
+    assert [learner.model for learner in learners] == ["Slim"] * count
+    pids = {os.getpid(), *(process.pid for process in [*runners, *learners])}
+    assert len(pids) == 1 + 2 * count  # this process, runners and learners
+
+
+@each_number_of_processes
+def test_model_of_runners_has_its_config(request, name, count):
+    algorithm = request.getfixturevalue(name)
+
+    widths = call_runners(
+        algorithm, lambda runner: runner.module.model.hidden.layers[0].out_features
+    )
+
+    assert widths == [8] * count  # half of fcnet_hiddens
+
+
+@each_number_of_processes
+def test_runners_share_the_statistics_of_their_filters(request, name, count):
+    algorithm = request.getfixturevalue(name)
+
+    counts = call_runners(algorithm, count_filtered_rows)
+
+    assert len(counts) == count
+    assert len(set(counts)) == 1
+    assert counts[0] > 400  # more than the steps of one of two iterations
+
+
+def test_runners_import_triton_before_tensorflow(algorithm, import_order):
+    orders = call_runners(algorithm, import_order)
+
     assert orders == [["triton", "tensorflow"]]
-    assert algo.env_runner_group.num_remote_worker_restarts() == 0
+    assert algorithm.env_runner_group.num_remote_worker_restarts() == 0
 
 
-ACT_ALIKE = """
+@pytest.mark.attack
+def test_several_learners_have_the_same_weights(algorithm_with_pairs):
+    # The processes of learners import RLlib, and so TensorFlow, before rlcatalog imports triton.
+    first, second = call_learners(
+        algorithm_with_pairs, lambda learner: learner.module["default_policy"].get_state()
+    )
+
+    assert first.keys() == second.keys()
+    for name, weight in first.items():
+        np.testing.assert_array_equal(weight, second[name])
+
+
+# --- exported policies ----------------------------------------------------------------------------
+
+#: Program that prints the actions of a saved policy, and cannot import Ray. Arguments: the policy,
+#: observations, and the folder of the user's module.
+ACT_WITHOUT_RAY = """
 import json, sys
-sys.modules["ray"] = None  # as if it were not installed
+sys.modules["ray"] = None  # importing it fails
 import numpy as np, rlcatalog
 sys.path.insert(0, sys.argv[3])
 import users_nets
@@ -141,190 +208,206 @@ print(json.dumps([step.raw_action.tolist(), step.dist_inputs.tolist()]))
 
 
 @pytest.mark.attack
-def test_the_exported_policy_acts_the_same_without_ray(pairs, users_nets, tmp_path):
-    algo = pairs
-    policy = to_policy(algo)
-    policy.save(tmp_path / "policy")
-    obs = np.random.default_rng(0).normal(0, 0.1, (9, 4)).astype(np.float32)
-    arguments = [
-        str(tmp_path / "policy"),
-        json.dumps(obs.tolist()),
-        os.path.dirname(users_nets.__file__),
-    ]
-    done = warm.run(["-c", ACT_ALIKE, *arguments], cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    raw, params = json.loads(done.stdout)
-    import torch
+def test_exported_policy_acts_without_ray(algorithm_with_pairs, users_nets, tmp_path):
+    algorithm = algorithm_with_pairs
+    to_policy(algorithm).save(tmp_path / "policy")
+    obs = make_observations()
+    code = os.path.dirname(users_nets.__file__)
+    arguments = [str(tmp_path / "policy"), json.dumps(obs.tolist()), code]
 
-    weights = algo.learner_group.get_weights()["default_policy"]
-    module = algo.get_module()
-    module.set_state(weights)
-    runner = algo.env_runner
-    encoded = runner._env_to_module[0].encoders["default_policy"].policy.preprocess(obs)
-    assert np.abs(encoded - obs).max() > 0.1  # the filter does something
-    out = module.forward_inference({"obs": torch.from_numpy(encoded)})
-    np.testing.assert_array_equal(out["actions"].numpy(), np.asarray(raw)[:, 0])
-    np.testing.assert_allclose(out["action_dist_inputs"].numpy(), params, atol=1e-6)
+    process = warm.run(["-c", ACT_WITHOUT_RAY, *arguments], cwd=tmp_path)
+    assert process.returncode == 0, process.stderr
+    raw_actions, dist_inputs = json.loads(process.stdout)
+
+    # The module with the learners' weights, behind the runner's filter.
+    module = algorithm.get_module()
+    module.set_state(algorithm.learner_group.get_weights()["default_policy"])
+    encoder = algorithm.env_runner._env_to_module[0].encoders["default_policy"]
+    encoded = encoder.policy.preprocess(obs)
+    assert np.abs(encoded - obs).max() > 0.1  # the filter changes observations
+    expected = module.forward_inference({"obs": torch.from_numpy(encoded)})
+    np.testing.assert_array_equal(np.ravel(raw_actions), expected["actions"].numpy())
+    np.testing.assert_allclose(dist_inputs, expected["action_dist_inputs"].numpy(), atol=1e-6)
 
 
 @pytest.mark.attack
-def test_a_policy_of_rllib_leaves_as_a_file_that_needs_no_framework(algo, tmp_path):
+def test_onnx_file_acts_like_the_exported_policy(algorithm, tmp_path):
     pytest.importorskip("onnxruntime", reason="needs rlcatalog-export, which is not installed here")
-    policy = to_policy(algo)
+    policy = to_policy(algorithm)
     policy.export(tmp_path / "policy.onnx")
-    obs = np.random.default_rng(0).normal(0, 0.1, (9, 4)).astype(np.float32)
-    found, expected = (
-        rlcatalog.Actor(tmp_path / "policy.onnx").act(obs, explore=False),
-        policy.act(obs, explore=False),
-    )
-    np.testing.assert_array_equal(found.action, expected.action)
-    for name in ("dist_inputs", "logp", "value"):
-        np.testing.assert_allclose(
-            getattr(found, name), getattr(expected, name), rtol=1e-5, atol=1e-5
-        )
+    obs = make_observations()
+
+    step = rlcatalog.Actor(tmp_path / "policy.onnx").act(obs, explore=False)
+
+    expected = policy.act(obs, explore=False)
+    np.testing.assert_array_equal(step.action, expected.action)
+    np.testing.assert_allclose(step.dist_inputs, expected.dist_inputs, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(step.logp, expected.logp, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(step.value, expected.value, rtol=1e-5, atol=1e-5)
 
 
-def test_a_checkpoint_brings_the_same_parts_back_and_another_environment_is_refused(
-    algo, bench, tmp_path
-):
-    path = algo.save_to_path(str(tmp_path / "checkpoint"))
-    before = to_policy(algo)
-    alone = (
-        algo.config.copy(copy_frozen=False).env_runners(num_env_runners=0).learners(num_learners=0)
-    )
-    restored = Algorithm.from_checkpoint(path, config=alone)
-    after = to_policy(restored)
-    for name, value in before.model.get_weights().items():
-        np.testing.assert_array_equal(after.model.get_weights()[name], value)
-    np.testing.assert_array_equal(
-        after.filter.get_state()["mean"], before.filter.get_state()["mean"]
-    )
-    assert after.resolution.choices["trunk"].component.name == "slim"
-    steps = restored.train()["num_env_steps_sampled_lifetime"]
-    assert steps > 600
+# --- checkpoints ----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def checkpoint(algorithm, tmp_path_factory):
+    return algorithm.save_to_path(str(tmp_path_factory.mktemp("checkpoint")))
+
+
+def test_restored_algorithm_has_the_same_parts_and_trains(algorithm, checkpoint):
+    config = algorithm.config.copy(copy_frozen=False)
+    config.env_runners(num_env_runners=0).learners(num_learners=0)
+
+    restored = Algorithm.from_checkpoint(checkpoint, config=config)
+    policy = to_policy(restored)
+    num_steps = restored.train()["num_env_steps_sampled_lifetime"]
     restored.stop()
-    elsewhere = bench.config(lambda: gym.make("Acrobot-v1"), MODEL, runners=0).build_algo()
-    with pytest.raises(
-        SavedPolicyError, match=r"a different environment: its observation space is Box.*\(4,\)"
-    ):
-        elsewhere.restore_from_path(path)
-    elsewhere.stop()
+
+    expected = to_policy(algorithm)
+    weights = policy.model.get_weights()
+    for name, weight in expected.model.get_weights().items():
+        np.testing.assert_array_equal(weights[name], weight)
+    mean = policy.filter.get_state()["mean"]
+    np.testing.assert_array_equal(mean, expected.filter.get_state()["mean"])
+    assert policy.resolution.choices["trunk"].component.name == "slim"
+    assert num_steps > 600  # those of the checkpoint, and new ones
+
+
+def test_checkpoint_of_another_environment_is_rejected(rllib, checkpoint):
+    acrobot = rllib.configure(lambda: gym.make("Acrobot-v1"), MODEL).build_algo()
+
+    with pytest.raises(SavedPolicyError, match="a different environment: its") as caught:
+        acrobot.restore_from_path(checkpoint)
+    acrobot.stop()
+
+    message = str(caught.value)
+    assert "its observation space is Box" in message
+    assert "(4,)" in message  # of CartPole
+
+
+# --- runs -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.attack
-def test_several_learners_keep_the_same_weights(pairs):
-    """Their processes import RLlib, and so TensorFlow, before anything of ours: triton is loaded
-    apart.
-    """
-    states = pairs.learner_group.foreach_learner(
-        lambda learner: learner.module["default_policy"].get_state()
-    )
-    first, second = (state.get() for state in states)
-    assert first.keys() == second.keys()
-    for name, value in first.items():
-        np.testing.assert_array_equal(value, second[name])
+def test_run_goes_on_after_an_environment_runner_is_killed(algorithm_with_pairs):
+    algorithm = algorithm_with_pairs
+    killed, _ = call_runners(algorithm, lambda _: os.getpid())
+    os.kill(killed, signal.SIGKILL)
+    steps_before = algorithm.train()["num_env_steps_sampled_lifetime"]
 
-
-@pytest.mark.attack
-def test_a_killed_environment_runner_does_not_end_the_run(pairs):
-    algo = pairs
-    before = pids(algo)
-    os.kill(before[0], signal.SIGKILL)
-    steps = algo.train()["num_env_steps_sampled_lifetime"]
+    # Ray starts another runner after some iterations.
     for _ in range(20):
-        result = algo.train()
-        if len(set(pids(algo)) - {before[0]}) == 2:
+        result = algorithm.train()
+        pids = call_runners(algorithm, lambda _: os.getpid())
+        if len(set(pids) - {killed}) == 2:
             break
-    after = pids(algo)
-    assert len(after) == 2
-    assert before[0] not in after
-    assert result["num_env_steps_sampled_lifetime"] > steps
-    known = algo.env_runner_group.foreach_env_runner(lambda r: learned(r), local_env_runner=False)
-    algo.train()
-    assert min(known) > 400  # the new one was told what the filter knows
+
+    assert len(pids) == 2
+    assert killed not in pids
+    assert result["num_env_steps_sampled_lifetime"] > steps_before
+    # The new runner has got the filter's statistics of all iterations, of 400 steps each.
+    counts = call_runners(algorithm, count_filtered_rows)
+    assert min(counts) > 400
+    algorithm.train()  # and the run goes on
 
 
 @pytest.mark.attack
-def test_an_asynchronous_algorithm_runs(local_ray, bench):
-    config = bench.config(
-        "CartPole-v1", {"use_lstm": True, "lstm_cell_size": 8}, "appo", runners=1, fragment=20
-    )
+def test_appo_with_an_lstm_runs(local_ray, rllib):
+    model = {"use_lstm": True, "lstm_cell_size": 8}
+    config = rllib.configure("CartPole-v1", model, "appo", num_runners=1, steps_per_env=20)
     config.reporting(min_time_s_per_iteration=0, min_sample_timesteps_per_iteration=100)
-    # The processes of `algo` and `pairs` may hold all there are.
+    # The other algorithms' processes may occupy all processors.
     config.env_runners(num_cpus_per_env_runner=0)
-    made = config.learners(num_learners=0).build_algo()
+    algorithm = config.learners(num_learners=0).build_algo()
     try:
-        # Wait for the actors to start: training asks without a pause, and leaves them little of the
-        # processor.
-        made.env_runner_group.foreach_env_runner(
-            lambda runner: len(runner.sample()), local_env_runner=False
-        )
-        while made.train().get("num_env_steps_sampled_lifetime", 0) < 200:
-            pass
-        assert to_policy(made).act(np.zeros((2, 4), np.float32)).action.shape == (2,)
+        # Wait until the runners have started: training leaves them little of the processor.
+        call_runners(algorithm, lambda runner: len(runner.sample()))
+        num_steps = 0
+        while num_steps < 200:
+            num_steps = algorithm.train().get("num_env_steps_sampled_lifetime", 0)
+        step = to_policy(algorithm).act(np.zeros((2, 4), np.float32))
     finally:
-        made.stop()
+        algorithm.stop()
+
+    assert step.action.shape == (2,)
 
 
-def test_dqn_runs(local_ray, bench):
-    config = bench.config(
-        "CartPole-v1", algo="dqn", num_steps_sampled_before_learning_starts=50, fragment=4
+def test_dqn_runs(local_ray, rllib):
+    config = rllib.configure(
+        "CartPole-v1", algo="dqn", steps_per_env=4, num_steps_sampled_before_learning_starts=50
     )
-    config.reporting(min_sample_timesteps_per_iteration=64)
-    made = config.build_algo()
+    algorithm = config.reporting(min_sample_timesteps_per_iteration=64).build_algo()
     try:
-        result = made.train()
-        assert result["learners"]["default_policy"]["td_error_mean"] > 0
-        assert to_policy(made).act(np.zeros((2, 4), np.float32)).action.shape == (2,)
+        result = algorithm.train()
+        step = to_policy(algorithm).act(np.zeros((2, 4), np.float32))
     finally:
-        made.stop()
+        algorithm.stop()
+
+    assert result["learners"]["default_policy"]["td_error_mean"] > 0
+    assert step.action.shape == (2,)
 
 
-def test_the_command_trains_and_leaves_a_policy(local_ray, tmp_path, capsys):
-    def run(*arguments):
-        with pytest.raises(SystemExit) as ended:
-            main(arguments)
-        return ended.value.code, "".join(capsys.readouterr())
+# --- the command line -----------------------------------------------------------------------------
 
-    arguments = [
-        "train",
-        "CartPole-v1",
-        "-e",
-        "rllib",
-        "--steps",
-        "150",
-        "--env-runners",
-        "0",
-        "--envs",
-        "2",
-        "--out",
-        str(tmp_path),
-        "--model",
-        "fcnet_hiddens=[8]",
-        "--set",
-        "train_batch_size_per_learner=100",
-        "--set",
-        "minibatch_size=50",
-    ]
-    code, said = run(*arguments)
-    assert code == 0, said
-    assert rlcatalog.load(tmp_path / "policy").config["fcnet_hiddens"] == [8]
-    rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
-    assert rows[-1]["timesteps_total"] >= 150
-    about = json.loads((tmp_path / "config.json").read_text())
-    assert about["env"] == "CartPole-v1"
-    assert about["algorithm"]["name"] == "PPO"
-    assert "mean return" in run("evaluate", str(tmp_path), "--episodes", "2")[1]
-    restored = Algorithm.from_checkpoint(str(checkpoints_of(tmp_path)[-1] / "algorithm"))
+
+def run_command(line):
+    """Run `rlcatalog LINE`, and return its exit code."""
+    with pytest.raises(SystemExit) as caught:
+        main(shlex.split(line))
+    return caught.value.code
+
+
+@pytest.fixture(scope="module")
+def run_folder(local_ray, tmp_path_factory):
+    """The folder of a run of PPO of 150 steps; not to be written to."""
+    folder = tmp_path_factory.mktemp("run")
+    code = run_command(
+        f"train CartPole-v1 --engine rllib --steps 150 --out {folder} --env-runners 0 --envs 2"
+        " --model fcnet_hiddens=[8] --set train_batch_size_per_learner=100 --set minibatch_size=50"
+    )
+    assert code == 0
+    return folder
+
+
+def test_command_saves_policy_metrics_and_config(run_folder):
+    policy = rlcatalog.load(run_folder / "policy")
+    *_, last_row = (run_folder / "metrics.jsonl").read_text().splitlines()
+    config = json.loads((run_folder / "config.json").read_text())
+
+    assert policy.config["fcnet_hiddens"] == [8]
+    assert json.loads(last_row)["timesteps_total"] >= 150
+    assert config["env"] == "CartPole-v1"
+    assert config["algorithm"]["name"] == "PPO"
+
+
+def test_policy_of_the_command_can_be_evaluated(run_folder, capsys):
+    run_command(f"evaluate {run_folder} --episodes 2")
+
+    assert "mean return" in capsys.readouterr().out
+
+
+def test_checkpoint_of_the_command_has_the_values_of_its_policy(run_folder):
     obs = np.full((1, 4), 0.1, np.float32)
-    ours, theirs = (
-        one.act(obs, explore=False).value
-        for one in (rlcatalog.load(tmp_path / "policy"), to_policy(restored))
-    )
-    np.testing.assert_array_equal(ours, theirs)
+    last_checkpoint = checkpoints_of(run_folder)[-1]
+
+    restored = Algorithm.from_checkpoint(str(last_checkpoint / "algorithm"))
+    values = to_policy(restored).act(obs, explore=False).value
     restored.stop()
-    code, said = run("train", "CartPole-v1", "-e", "rllib", "--set", "num_env_runners=0")
-    assert (code, "Use its option instead: --env-runners." in " ".join(said.split())) == (1, True)
-    code, said = run("train", "CartPole-v1", "-e", "rllib", "--algo", "PPOO")
+
+    expected = rlcatalog.load(run_folder / "policy").act(obs, explore=False).value
+    np.testing.assert_array_equal(values, expected)
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ("--set num_env_runners=0", "Use its option instead: --env-runners."),
+        ("--algo PPOO", "unknown algorithm 'PPOO'. Did you mean 'PPO'?"),
+    ],
+)
+def test_command_reports_wrong_options(option, message, capsys):
+    code = run_command(f"train CartPole-v1 --engine rllib {option}")
+
     assert code == 1
-    assert "unknown algorithm 'PPOO'. Did you mean 'PPO'?" in " ".join(said.split())
+    words = capsys.readouterr().err.split()  # long lines are wrapped
+    assert message in " ".join(words)

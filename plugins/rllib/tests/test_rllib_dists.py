@@ -1,5 +1,5 @@
-"""The distribution class that Ray builds from parameters alone says what the catalog's distribution
-says.
+"""Distribution classes that Ray builds from parameters, compared with the catalog's and with
+PyTorch's.
 """
 
 import numpy as np
@@ -8,6 +8,7 @@ from action_kinds import ACTIONS, PAIR
 
 pytest.importorskip("ray.rllib", reason="Ray RLlib is not installed")
 import torch
+from torch.distributions import Normal, kl_divergence
 
 import rlcatalog
 from rlcatalog.errors import ModelContractError, NoClosedFormError, NotServedError
@@ -15,133 +16,206 @@ from rlcatalog_rllib.distribution import CatalogDistribution
 from rlcatalog_torch import Categorical, FullyConnectedNetwork
 
 
-def policy_of(name):
-    space, model = ACTIONS[name]
-    return rlcatalog.build(PAIR, space, {"fcnet_hiddens": [8], **model})
+def build_policy(name):
+    """Return a policy for an action space of `ACTIONS`."""
+    action_space, model = ACTIONS[name]
+    return rlcatalog.build(PAIR, action_space, {"fcnet_hiddens": [8], **model})
 
 
-def params_of(policy, *shape):
-    return torch.randn(
-        *shape, policy.resolution.num_outputs, generator=torch.Generator().manual_seed(1)
-    )
+def dist_class_of(name):
+    return CatalogDistribution.of(build_policy(name))
 
 
-@pytest.mark.parametrize(
-    ("name", "shape"), [*((name, (2, 3)) for name in ACTIONS), ("discrete", (6,)), ("dict", (6,))]
+# --- every action space ---------------------------------------------------------------------------
+
+each_action_space = pytest.mark.parametrize(
+    ("name", "batch_shape"),
+    [*((name, (2, 3)) for name in ACTIONS), ("discrete", (6,)), ("dict", (6,))],
 )
-def test_draws_and_densities_have_the_shape_of_the_batch(name, shape):
-    policy = policy_of(name)
-    cls = CatalogDistribution.of(policy)
-    params = params_of(policy, *shape)
-    dist = cls.from_logits(params)
+
+
+def make_params(policy, batch_shape):
+    generator = torch.Generator().manual_seed(1)
+    return torch.randn(*batch_shape, policy.resolution.num_outputs, generator=generator)
+
+
+@each_action_space
+def test_sample_has_the_shape_of_the_batch(name, batch_shape):
+    policy = build_policy(name)
+    dist = CatalogDistribution.of(policy).from_logits(make_params(policy, batch_shape))
+
+    action = dist.sample()
+
+    codec = policy.action_codec
+    action_shape = () if codec.scalar else (codec.width,)
+    assert action.shape == (*batch_shape, *action_shape)
+    assert dist.entropy().shape == batch_shape
+
+
+@each_action_space
+def test_sampled_actions_are_scored_like_in_the_catalog(name, batch_shape):
+    policy = build_policy(name)
+    params = make_params(policy, batch_shape)
+    dist = CatalogDistribution.of(policy).from_logits(params)
+
     action, logp = dist.sample(return_logp=True)
-    width = () if policy.action_codec.scalar else (policy.action_codec.width,)
-    assert action.shape == (*shape, *width)
-    plain = policy.dist_class(params.reshape(6, -1), None)
-    torch.testing.assert_close(logp.reshape(6), plain.logp(action.reshape(6, *width)))
+
+    # The catalog's distribution has a batch of one axis: 2 * 3, or 6.
+    catalog_dist = policy.dist_class(params.reshape(6, -1), None)
+    flat_action = action.reshape(6, *action.shape[len(batch_shape) :])
+    torch.testing.assert_close(logp.reshape(6), catalog_dist.logp(flat_action))
     torch.testing.assert_close(dist.logp(action), logp)
-    assert dist.entropy().shape == shape
-    best = dist.to_deterministic()
-    torch.testing.assert_close(best.sample(), best.sample())
-    assert best.logp(best.sample()).shape == shape
+
+
+@each_action_space
+def test_deterministic_sample_is_always_the_same(name, batch_shape):
+    policy = build_policy(name)
+    dist = CatalogDistribution.of(policy).from_logits(make_params(policy, batch_shape))
+
+    deterministic = dist.to_deterministic()
+
+    action = deterministic.sample()
+    torch.testing.assert_close(deterministic.sample(), action)
+    assert deterministic.logp(action).shape == batch_shape
+
+
+# --- compared with PyTorch ------------------------------------------------------------------------
 
 
 def test_categorical_agrees_with_torch():
-    cls = CatalogDistribution.of(policy_of("discrete"))
-    old, new = torch.randn(4, 5), torch.randn(4, 5)
-    theirs = [torch.distributions.Categorical(logits=x) for x in (old, new)]
-    ours = [cls.from_logits(x) for x in (old, new)]
-    torch.testing.assert_close(ours[0].kl(ours[1]), torch.distributions.kl_divergence(*theirs))
-    torch.testing.assert_close(ours[0].entropy(), theirs[0].entropy())
-    action = ours[0].sample()
-    torch.testing.assert_close(ours[1].logp(action), theirs[1].log_prob(action))
-    torch.testing.assert_close(ours[0].to_deterministic().sample(), old.argmax(-1))
+    dist_class = dist_class_of("discrete")  # five choices
+    old_logits = torch.randn(4, 5)
+    new_logits = torch.randn(4, 5)
+    old = dist_class.from_logits(old_logits)
+    new = dist_class.from_logits(new_logits)
+    torch_old = torch.distributions.Categorical(logits=old_logits)
+    torch_new = torch.distributions.Categorical(logits=new_logits)
+
+    action = old.sample()
+
+    torch.testing.assert_close(old.kl(new), kl_divergence(torch_old, torch_new))
+    torch.testing.assert_close(old.entropy(), torch_old.entropy())
+    torch.testing.assert_close(new.logp(action), torch_new.log_prob(action))
+    torch.testing.assert_close(old.to_deterministic().sample(), old_logits.argmax(-1))
 
 
 def test_gaussian_agrees_with_torch():
-    cls = CatalogDistribution.of(policy_of("box of rank 3"))
-    old, new = torch.randn(2, 4, 12), torch.randn(2, 4, 12)
-    theirs = [
-        torch.distributions.Normal(*x.chunk(2, -1)[:1], x.chunk(2, -1)[1].exp()) for x in (old, new)
-    ]
-    ours = [cls.from_logits(x) for x in (old, new)]
-    torch.testing.assert_close(
-        ours[0].kl(ours[1]), torch.distributions.kl_divergence(*theirs).sum(-1)
-    )
-    torch.testing.assert_close(ours[0].entropy(), theirs[0].entropy().sum(-1))
-    action = ours[0].rsample()
-    torch.testing.assert_close(ours[1].logp(action), theirs[1].log_prob(action).sum(-1))
+    def make_normal(params):
+        mean, log_std = params.chunk(2, -1)
+        return Normal(mean, log_std.exp())
+
+    dist_class = dist_class_of("box of rank 3")
+    old_params = torch.randn(2, 4, 12)  # six numbers
+    new_params = torch.randn(2, 4, 12)
+    old = dist_class.from_logits(old_params)
+    new = dist_class.from_logits(new_params)
+    torch_old = make_normal(old_params)
+    torch_new = make_normal(new_params)
+
+    action = old.rsample()
+
+    torch.testing.assert_close(old.kl(new), kl_divergence(torch_old, torch_new).sum(-1))
+    torch.testing.assert_close(old.entropy(), torch_old.entropy().sum(-1))
+    torch.testing.assert_close(new.logp(action), torch_new.log_prob(action).sum(-1))
 
 
-def test_an_entropy_without_a_closed_form_is_estimated_without_bias():
-    policy = policy_of("box, squashed")
+# --- entropies and divergences --------------------------------------------------------------------
+
+
+def test_entropy_without_closed_form_is_estimated_without_bias():
+    policy = build_policy("box, squashed")
     params = torch.tensor([[0.3, -0.4, -1.0, -0.5]]).expand(40_000, 4)
-    estimate = CatalogDistribution.of(policy).from_logits(params).entropy()
-    draws = policy.dist_class(params, None)
-    truth = -draws.logp(draws.sample()).mean()
-    assert abs(float(estimate.mean() - truth)) < 0.02
-    assert float(estimate.std()) > 0.1  # of one draw each
+
+    estimates = CatalogDistribution.of(policy).from_logits(params).entropy()
+
+    catalog_dist = policy.dist_class(params, None)
+    mean_of_samples = -catalog_dist.logp(catalog_dist.sample()).mean()
+    assert abs(float(estimates.mean() - mean_of_samples)) < 0.02
+    assert float(estimates.std()) > 0.1  # each is an estimate from one sample
 
 
-def test_a_divergence_without_a_closed_form_names_the_way_out():
-    cls = CatalogDistribution.of(policy_of("discrete, relaxed"))
+def test_kl_without_closed_form_names_the_setting():
+    dist_class = dist_class_of("discrete, relaxed")
+    old = dist_class.from_logits(torch.zeros(2, 4))
+    new = dist_class.from_logits(torch.ones(2, 4))
+
     with pytest.raises(NoClosedFormError, match="use_kl_loss=False"):
-        cls.from_logits(torch.zeros(2, 4)).kl(cls.from_logits(torch.ones(2, 4)))
+        old.kl(new)
 
 
-def test_draws_of_another_shape_are_refused():
-    cls = CatalogDistribution.of(policy_of("discrete"))
+def test_sample_shape_is_rejected():
+    dist = dist_class_of("discrete").from_logits(torch.zeros(2, 5))
+
     with pytest.raises(NotServedError, match=r"sample_shape=\(3,\)"):
-        cls.from_logits(torch.zeros(2, 5)).sample(sample_shape=(3,))
+        dist.sample(sample_shape=(3,))
+
+
+def test_required_input_dim_names_the_number_of_outputs():
+    dist_class = dist_class_of("discrete")
+    action_space, _ = ACTIONS["discrete"]
+
     with pytest.raises(NotServedError, match=r"policy\.resolution\.num_outputs"):
-        cls.required_input_dim(ACTIONS["discrete"][0])
+        dist_class.required_input_dim(action_space)
 
 
-def test_two_policies_have_two_classes():
-    one, two = (CatalogDistribution.of(policy_of(name)) for name in ("discrete", "box"))
-    assert one.from_logits(torch.zeros(3, 5)).sample().dtype is torch.int64
-    assert two.from_logits(torch.zeros(3, 4)).sample().shape == (3, 2)
-    assert np.all(np.abs(one.from_logits(torch.zeros(3, 5)).entropy().numpy() - np.log(5)) < 1e-6)
+def test_each_policy_has_its_own_class():
+    discrete = dist_class_of("discrete").from_logits(torch.zeros(3, 5))
+    box = dist_class_of("box").from_logits(torch.zeros(3, 4))
+
+    assert discrete.sample().dtype is torch.int64
+    assert box.sample().shape == (3, 2)
+    # Five equal logits.
+    np.testing.assert_allclose(discrete.entropy().numpy(), np.log(5), rtol=0, atol=1e-6)
 
 
-class Tempered(Categorical):
-    """In RLlib's own form, and it reads the model that made its inputs."""
-
-    def __init__(self, inputs, model):
-        super().__init__(inputs * model.sharpness, model)
+# --- a user's distributions -----------------------------------------------------------------------
 
 
-class Sharp(FullyConnectedNetwork):
+class WithSharpness(FullyConnectedNetwork):
+    """A model with a weight that its distribution uses."""
+
     def __init__(self, *args):
         super().__init__(*args)
         self.sharpness = torch.nn.Parameter(torch.tensor(0.5))
 
 
-def test_one_that_needs_the_model_has_that_of_its_module(bench):
-    model = {"custom_model": Sharp, "custom_action_dist": Tempered}
-    config = bench.config("CartPole-v1", model, fragment=10)
-    runner = bench.runner(config)
-    learner = bench.learner(config, runner)
+class SharpCategorical(Categorical):
+    """Multiplies its inputs by the model's sharpness."""
+
+    def __init__(self, inputs, model):
+        super().__init__(inputs * model.sharpness, model)
+
+
+def test_distribution_uses_and_trains_a_weight_of_its_model(rllib):
+    # The model's weight, which starts at 0.5, multiplies the distribution's inputs.
+    model = {"custom_model": WithSharpness, "custom_action_dist": SharpCategorical}
+    config = rllib.configure("CartPole-v1", model, steps_per_env=10)
+    runner = rllib.make_runner(config)
+    learner = rllib.make_learner(config, runner)
     module = learner.module["default_policy"]
     params = torch.randn(4, 2)
+
     dist = module.get_train_action_dist_cls().from_logits(params)
+    rllib.update(learner, runner.sample())
+
     torch.testing.assert_close(dist.dist.inputs, params * 0.5)
-    before = module.model.sharpness.item()
-    bench.update(learner, runner.sample())
-    assert module.model.sharpness.item() != before
+    assert module.model.sharpness.item() != 0.5
 
 
-class InNumPy(Categorical):
-    """Samples arrays."""
+class SamplesArrays(Categorical):
+    """A distribution of PyTorch that samples NumPy arrays."""
 
     def sample(self):
         return super().sample().numpy()
 
 
-def test_one_that_samples_arrays_is_named(bench):
-    runner = bench.runner(bench.config("CartPole-v1", {"custom_action_dist": InNumPy}, fragment=10))
-    with pytest.raises(
-        ModelContractError,
-        match=r"InNumPy\.sample\(\) must return tensors .*'torch'; found ndarray",
-    ):
+def test_distribution_that_samples_arrays_is_named(rllib):
+    model = {"custom_action_dist": SamplesArrays}
+    runner = rllib.make_runner(rllib.configure("CartPole-v1", model))
+
+    with pytest.raises(ModelContractError, match=r"SamplesArrays\.sample\(\) must") as caught:
         runner.sample()
+
+    message = str(caught.value)
+    assert "must return tensors" in message
+    assert "'torch'; found ndarray" in message

@@ -1,4 +1,4 @@
-"""Environments as people have them, under RLlib, which makes them in its runners."""
+"""Forms of an environment under RLlib, which makes its own in each runner."""
 
 import functools
 import pickle
@@ -17,14 +17,11 @@ from rlcatalog.errors import ConfigError
 from rlcatalog_rllib import configure
 from rlcatalog_rllib.envs import CatalogEnv, create_env
 
-#: Widths of the observation.
-SIZES = (3, 5)
 
+class SizedEnv(gym.Env):
+    """Random observations of some width, by default 3; its parameter is not a config."""
 
-class Sized(gym.Env):
-    """Takes no config: its one parameter has a default that is none."""
-
-    def __init__(self, size=SIZES[0]):
+    def __init__(self, size=3):
         self.observation_space = gym.spaces.Box(-1, 1, (size,), np.float32)
         self.action_space = gym.spaces.Discrete(2)
 
@@ -33,91 +30,142 @@ class Sized(gym.Env):
         return self.observation_space.sample(), {}
 
     def step(self, action):
-        return self.observation_space.sample(), 1.0, bool(self.np_random.random() < 0.1), False, {}
+        is_over = bool(self.np_random.random() < 0.1)
+        return self.observation_space.sample(), 1.0, is_over, False, {}
 
 
-class Bare(Sized):
-    """Takes nothing."""
+class EnvOfWidth5(SizedEnv):
+    """Has no parameter."""
 
     def __init__(self):
-        super().__init__(SIZES[1])
+        super().__init__(5)
 
 
-class Configured(Sized):
-    """Takes a config, as Ray's environments do; its places show which copy it is."""
+class EnvWithConfig(SizedEnv):
+    """Takes a config, as Ray's environments do."""
 
     def __init__(self, config=None):
         self.config = config
-        super().__init__((config or {}).get("size", SIZES[0]))
+        super().__init__((config or {}).get("size", 3))
 
 
-@pytest.mark.parametrize(
-    ("env", "env_config", "size", "by_ray"),
+def make_env_of_width_5():
+    return SizedEnv(5)
+
+
+def make_env_with_config(config):
+    return EnvWithConfig(config)
+
+
+each_form = pytest.mark.parametrize(
+    ("env", "env_config", "size"),
     [
-        (Configured, {}, 3, True),
-        (Configured, {"size": 5}, 5, True),
-        (Sized, {}, 3, False),
-        (Sized, {"size": 5}, 5, False),
-        (Bare, {}, 5, False),
-        (lambda: Sized(5), {}, 5, False),
-        (lambda config: Configured(config), {"size": 5}, 5, False),
-        (functools.partial(Sized, 5), {}, 5, False),
+        pytest.param(EnvWithConfig, {}, 3, id="class with config"),
+        pytest.param(EnvWithConfig, {"size": 5}, 5, id="class with config and size"),
+        pytest.param(SizedEnv, {}, 3, id="class"),
+        pytest.param(SizedEnv, {"size": 5}, 5, id="class with size"),
+        pytest.param(EnvOfWidth5, {}, 5, id="class without parameter"),
+        pytest.param(make_env_of_width_5, {}, 5, id="function"),
+        pytest.param(make_env_with_config, {"size": 5}, 5, id="function with config"),
+        pytest.param(functools.partial(SizedEnv, 5), {}, 5, id="partial"),
     ],
 )
-def test_classes_and_functions_are_made_in_the_runners(env, env_config, size, by_ray, bench):
+
+
+@each_form
+def test_runners_make_environments_of_every_form(rllib, env, env_config, size):
     config = PPOConfig().env_runners(
         num_env_runners=0, num_envs_per_env_runner=2, rollout_fragment_length=8
     )
     config = configure(config, env, model={"fcnet_hiddens": [4]}, env_config=env_config)
-    assert (config.env is env) == by_ray
-    assert (config.env is CatalogEnv) != by_ray
     config = pickle.loads(cloudpickle.dumps(config))  # as Ray sends it to other processes
-    runner = bench.runner(config)
+
+    runner = rllib.make_runner(config)
     episodes = runner.sample(num_timesteps=8, random_actions=False)
-    assert sum(len(episode) for episode in episodes) >= 8
-    assert runner.get_spaces()["__env__"][0].shape[-1] == size
+    observation_space, _ = runner.get_spaces()["__env__"]
     runner.stop()
 
+    assert sum(len(episode) for episode in episodes) >= 8
+    assert observation_space.shape[-1] == size
 
-def test_a_run_trains_in_what_a_function_makes(local_ray):
+
+@each_form
+def test_ray_makes_only_classes_that_take_a_config(env, env_config, size):
+    config = configure(PPOConfig(), env, model={"fcnet_hiddens": [4]}, env_config=env_config)
+
+    # rlcatalog's class makes the others.
+    expected = env if env is EnvWithConfig else CatalogEnv
+    assert config.env is expected
+
+
+def test_algorithm_trains_in_environments_of_a_function(local_ray):
     config = PPOConfig().env_runners(num_env_runners=0, rollout_fragment_length=32)
-    config.training(train_batch_size_per_learner=32, minibatch_size=32, num_epochs=1).debugging(
-        log_level="ERROR"
-    )
-    algo = configure(config, lambda: Sized(5), model={"fcnet_hiddens": [4]}).build_algo()
+    config.training(train_batch_size_per_learner=32, minibatch_size=32, num_epochs=1)
+    config.debugging(log_level="ERROR")
+    configure(config, make_env_of_width_5, model={"fcnet_hiddens": [4]})
+    algorithm = config.build_algo()
+
     try:
-        assert algo.train()["num_env_steps_sampled_lifetime"] == 32
+        assert algorithm.train()["num_env_steps_sampled_lifetime"] == 32
     finally:
-        algo.stop()
+        algorithm.stop()
 
 
-def test_a_config_says_which_copy_it_is():
-    context = create_env(Configured, {"size": 5}).config
-    assert (context.worker_index, context["size"]) == (0, 5)
-    assert (
-        create_env(Configured, {}, context.copy_with_overrides(worker_index=2)).config.worker_index
-        == 2
-    )
+def test_config_of_an_environment_has_its_worker_index():
+    config = create_env(EnvWithConfig, {"size": 5}).config
+
+    assert config.worker_index == 0
+    assert config["size"] == 5
 
 
-def test_an_instance_is_refused():
-    """Each of Ray's runners makes its own, the local one as well."""
-    for env, what, source in (
-        (Sized(), r"one environment \(Sized\)", "Sized"),
-        (gym.make("CartPole-v1"), r"one environment \(CartPoleEnv\)", "'CartPole-v1'"),
-        (TwoCartPoles(), r"one environment \(TwoCartPoles\)", "TwoCartPoles"),
-        (SyncVectorEnv([Sized] * 2), r"a vector environment of 2 \(SyncVectorEnv\)", "MyEnv"),
-    ):
-        for config in (PPOConfig(), PPOConfig().env_runners(num_env_runners=0)):
-            with pytest.raises(
-                ConfigError, match=rf"expected an id.*; found {what}\..*: env={source}\. Set"
-            ):
-                configure(config, env)
+def test_config_of_an_environment_keeps_a_given_worker_index():
+    context = create_env(EnvWithConfig, {}).config.copy_with_overrides(worker_index=2)
+
+    env = create_env(EnvWithConfig, {}, context)
+
+    assert env.config.worker_index == 2
 
 
-def test_several_agents_need_a_class():
+@pytest.mark.parametrize(
+    ("make_env", "description", "advice"),
+    [
+        pytest.param(SizedEnv, "one environment (SizedEnv)", "env=SizedEnv", id="class"),
+        pytest.param(
+            lambda: gym.make("CartPole-v1"),
+            "one environment (CartPoleEnv)",
+            "env='CartPole-v1'",
+            id="registered",
+        ),
+        pytest.param(
+            TwoCartPoles, "one environment (TwoCartPoles)", "env=TwoCartPoles", id="several agents"
+        ),
+        pytest.param(
+            lambda: SyncVectorEnv([SizedEnv] * 2),
+            "a vector environment of 2 (SyncVectorEnv)",
+            "env=MyEnv",
+            id="vector",
+        ),
+    ],
+)
+@pytest.mark.parametrize("num_env_runners", [None, 0])
+def test_environment_instance_is_rejected(make_env, description, advice, num_env_runners):
+    # Each of Ray's runners, and the local one as well, makes its own environment.
+    config = PPOConfig()
+    if num_env_runners is not None:
+        config.env_runners(num_env_runners=num_env_runners)
+
+    with pytest.raises(ConfigError, match="expected an id") as caught:
+        configure(config, make_env())
+
+    message = str(caught.value)
+    assert f"found {description}." in message
+    assert f": {advice}. Set" in message
+
+
+def test_several_agents_need_an_environment_class():
     config = PPOConfig().multi_agent(policies={"all"}, policy_mapping_fn=lambda *_, **__: "all")
-    with pytest.raises(
-        ConfigError, match="expected an environment class whose first argument is its config, found"
-    ):
+
+    with pytest.raises(ConfigError, match="expected an environment class") as caught:
         configure(config, lambda: TwoCartPoles())
+
+    assert "class whose first argument is its config, found" in str(caught.value)

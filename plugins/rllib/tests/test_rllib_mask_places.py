@@ -1,4 +1,4 @@
-"""Masks outside the observation: RLlib is warned of, and `wrap_env` moves them."""
+"""Action masks in infos and in the method `action_masks`: warnings, and `rlcatalog.wrap_env`."""
 
 import warnings
 
@@ -12,25 +12,33 @@ from mask_places_env import Elsewhere
 import rlcatalog
 from rlcatalog.errors import UnusedMaskWarning
 
+each_place = pytest.mark.parametrize("mask_place", ["info", "method"])
 
-@pytest.mark.parametrize("place", ["info", "method"])
-def test_wrapped_environments_get_no_forbidden_action(bench, place):
-    """The environment raises at a forbidden action."""
-    config = bench.config(lambda: rlcatalog.wrap_env(Elsewhere("discrete", place)), fragment=30)
-    runner = bench.runner(config)
-    episodes = runner.sample()
+
+def make_env(mask_place="info"):
+    """Return an environment with discrete actions that raises an error at a forbidden one."""
+    return Elsewhere("discrete", mask_place)
+
+
+@each_place
+def test_runner_reads_masks_of_a_wrapped_environment(rllib, mask_place):
+    config = rllib.configure(lambda: rlcatalog.wrap_env(make_env(mask_place)), steps_per_env=30)
+    runner = rllib.make_runner(config)
+
+    episodes = runner.sample()  # a forbidden action would be an error
+
     masks = [episode.get_observations(slice(0, len(episode)))["mask"] for episode in episodes]
     assert 0 < np.concatenate(masks).mean() < 1
     assert runner.module.policy.masks.key == "action_mask"
 
 
-@pytest.mark.parametrize("place", ["info", "method"])
-def test_mask_that_is_not_read_is_warned_of(bench, place):
+@each_place
+def test_unread_mask_is_warned_of(rllib, mask_place):
     with pytest.warns(UnusedMaskWarning, match=r"RLlib reads only.*rlcatalog\.wrap_env\(env\)"):
-        bench.config(lambda: Elsewhere("discrete", place))
+        rllib.configure(lambda: make_env(mask_place))
 
 
-def test_no_key_means_no_warning(bench):
+def test_action_mask_key_none_switches_the_warning_off(rllib):
     with warnings.catch_warnings():
         warnings.simplefilter("error", UnusedMaskWarning)
-        bench.config(lambda: Elsewhere("discrete"), {"action_mask_key": None})
+        rllib.configure(make_env, {"action_mask_key": None})

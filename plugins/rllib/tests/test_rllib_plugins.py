@@ -1,5 +1,5 @@
-"""A third party's plugin, found by its entry point: on a node of a cluster, missing on one, and at
-a checkpoint.
+"""A third party's plugin under RLlib: on one node of a cluster, missing on another, and at a
+checkpoint.
 """
 
 import shutil
@@ -24,8 +24,8 @@ EXAMPLE = Path(__file__).resolve().parents[2] / "example" / "src" / "example_com
 
 
 @pytest.fixture(scope="module")
-def installed(tmp_path_factory):
-    """A folder in which the plugin is installed."""
+def site_folder(tmp_path_factory):
+    """A folder in which example-compass is installed, version 3.1."""
     folder = tmp_path_factory.mktemp("compass")
     shutil.copytree(EXAMPLE, folder / "example_compass")
     info = folder / "example_compass-3.1.dist-info"
@@ -37,29 +37,32 @@ def installed(tmp_path_factory):
     return folder
 
 
-@contextmanager
-def found_here(installed):
-    """This process has the plugin; none of it is imported before, and none is left behind."""
-
-    def forget():
-        default_catalog.cache_clear(), scan.cache_clear()
-        for name in [name for name in sys.modules if name.partition(".")[0] == "example_compass"]:
+def forget_plugin():
+    """Forget the plugin in this process, and which plugins are installed."""
+    default_catalog.cache_clear()
+    scan.cache_clear()
+    for name in list(sys.modules):
+        if name.partition(".")[0] == "example_compass":
             del sys.modules[name]
 
+
+@contextmanager
+def plugin_in_this_process(site_folder):
+    """Context manager in which this process has the plugin."""
     try:
         with pytest.MonkeyPatch.context() as patch:
-            patch.syspath_prepend(str(installed))
-            forget()
+            patch.syspath_prepend(str(site_folder))
+            forget_plugin()
             yield
     finally:
-        forget()
+        forget_plugin()
 
 
 @contextmanager
-def node(ray, installed):
-    """A second node, with the plugin on its path; gives its id.
+def node_with_plugin(ray, site_folder):
+    """Context manager that adds a second node, which has the plugin, and yields its id.
 
-    Only work that asks for "compass" goes there.
+    Only work that requires the resource "compass" runs there.
     """
     cluster = Cluster(shutdown_at_exit=False)
     cluster.head_node = ray._private.worker._global_node
@@ -67,21 +70,28 @@ def node(ray, installed):
         wait=False,
         num_cpus=0,
         resources={"compass": 1},
-        env_vars={"PYTHONPATH": str(installed)},
+        env_vars={"PYTHONPATH": str(site_folder)},
         object_store_memory=100 * 2**20,
     )
     try:
-        deadline = time.monotonic() + 100
-        while not (there := [one for one in ray.nodes() if "compass" in one["Resources"]]):
-            assert time.monotonic() < deadline, "the node did not come up"
-            time.sleep(0.1)
-        yield there[0]["NodeID"]
+        yield wait_for_node(ray, resource="compass", seconds=100)
     finally:
         added.kill_all_processes(check_alive=False, allow_graceful=True)
 
 
-def config_of():
-    """PPO with the plugin's model."""
+def wait_for_node(ray, resource, seconds):
+    """Return the id of the node that has a resource, once it has started."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        for node in ray.nodes():
+            if resource in node["Resources"]:
+                return node["NodeID"]
+        time.sleep(0.1)
+    raise TimeoutError("the node did not start")
+
+
+def configure_with_plugin():
+    """Configure PPO with the plugin's model."""
     config = PPOConfig().env_runners(num_env_runners=0, num_envs_per_env_runner=1)
     config.training(train_batch_size_per_learner=100, minibatch_size=50, num_epochs=1)
     model = {"custom_model": "example_compass_glu", "example_compass_width": 12}
@@ -89,37 +99,52 @@ def config_of():
 
 
 @pytest.mark.attack
-def test_a_plugins_model_is_used_by_name_on_another_node(local_ray, installed):
-    bare = local_ray.get_runtime_context().get_node_id()
-    with node(local_ray, installed) as equipped, found_here(installed):
-        config = config_of().env_runners(num_env_runners=1)
-        algo = (
-            config.copy(copy_frozen=False)
-            .env_runners(num_cpus_per_env_runner=0, custom_resources_per_env_runner={"compass": 1})
-            .build_algo()
+def test_model_of_a_plugin_is_used_by_name_on_another_node(local_ray, site_folder):
+    def describe_runner(runner):
+        model = runner.module.model
+        node = local_ray.get_runtime_context().get_node_id()
+        return type(model).__module__, model.gated.out_features, node
+
+    node = local_ray.get_runtime_context().get_node_id()
+    with (
+        node_with_plugin(local_ray, site_folder) as other_node,
+        plugin_in_this_process(site_folder),
+    ):
+        config = configure_with_plugin().env_runners(
+            num_env_runners=1,
+            num_cpus_per_env_runner=0,
+            custom_resources_per_env_runner={"compass": 1},
         )
-        algo.train()
-        models = algo.env_runner_group.foreach_env_runner(
-            lambda r: [
-                type(r.module.model).__module__,
-                r.module.model.gated.out_features,
-                local_ray.get_runtime_context().get_node_id(),
-            ],
-            local_env_runner=False,
+        algorithm = config.build_algo()
+        algorithm.train()
+        descriptions = algorithm.env_runner_group.foreach_env_runner(
+            describe_runner, local_env_runner=False
         )
-        algo.stop()
-        with pytest.raises(MissingPluginError) as missing:
+        algorithm.stop()
+
+    assert other_node != node
+    # The layer has twice the width of 12.
+    assert descriptions == [("example_compass.torch", 24, other_node)]
+
+
+@pytest.mark.attack
+def test_error_names_the_node_without_a_plugin(local_ray, site_folder):
+    node = local_ray.get_runtime_context().get_node_id()
+
+    with plugin_in_this_process(site_folder):
+        config = configure_with_plugin().env_runners(num_env_runners=1)
+        # The runner's process does not have the plugin.
+        with pytest.raises(MissingPluginError, match="example-compass") as caught:
             config.build_algo()
-    assert models == [["example_compass.torch", 24, equipped]]
-    assert equipped != bare
-    assert "example-compass" in str(missing.value)
-    assert f"Ray node {bare}" in str(missing.value)
+
+    assert f"Ray node {node}" in str(caught.value)
 
 
-def test_a_checkpoint_whose_plugin_is_missing_is_refused(local_ray, installed, tmp_path):
-    with found_here(installed):
-        algo = config_of().build_algo()
-        algo.save_to_path(str(tmp_path / "checkpoint"))
-        algo.stop()
+def test_checkpoint_names_its_missing_plugin(local_ray, site_folder, tmp_path):
+    with plugin_in_this_process(site_folder):
+        algorithm = configure_with_plugin().build_algo()
+        algorithm.save_to_path(str(tmp_path / "checkpoint"))
+        algorithm.stop()
+
     with pytest.raises(MissingPluginError, match="example-compass is a third-party package"):
         Algorithm.from_checkpoint(tmp_path / "checkpoint")

@@ -1,155 +1,253 @@
-"""DQN's module: action values from a model of the catalog."""
+"""DQN's module: action values from a catalog model."""
 
-import gymnasium as gym
 import numpy as np
 import pytest
 from masked_env import Masked
 
 pytest.importorskip("ray.rllib", reason="Ray RLlib is not installed")
 import torch
+from gymnasium.spaces import Box, Discrete, MultiDiscrete, Tuple
+from ray.rllib.utils.replay_buffers.episode_replay_buffer import EpisodeReplayBuffer
 
 from rlcatalog.errors import NotServedError
 from rlcatalog_rllib import spec, to_policy
 
-LSTM = {"use_lstm": True, "lstm_cell_size": 6, "max_seq_len": 5}
-OBS = gym.spaces.Box(-1, 1, (4,), np.float32)
+FOUR_NUMBERS = Box(-1, 1, (4,), np.float32)
 
 
-def module_of(action_space=None, obs_space=OBS, model=None, **settings):
-    made = spec(
-        obs_space,
-        action_space or gym.spaces.Discrete(3),
-        {"fcnet_hiddens": [8], **(model or {})},
+def make_module(action_space=None, observation_space=FOUR_NUMBERS, epsilon=0.0, **settings):
+    """Return DQN's module, by default for four numbers and three actions.
+
+    Args:
+        action_space: The action space.
+        observation_space: The observation space.
+        epsilon: Fraction of random actions.
+        settings: Other settings that DQN passes to its module.
+    """
+    module_spec = spec(
+        observation_space,
+        Discrete(3) if action_space is None else action_space,
+        {"fcnet_hiddens": [8]},
         q_values=True,
     )
-    made.model_config = {**made.model_config, "epsilon": 0.0, "num_atoms": 1, **settings}
-    made = made.build()
-    made.make_target_networks()
-    return made
+    module_spec.model_config = {
+        **module_spec.model_config,
+        "epsilon": epsilon,
+        "num_atoms": 1,
+        **settings,
+    }
+    module = module_spec.build()
+    module.make_target_networks()
+    return module
 
 
-def batch_of(rows=7):
-    draw = torch.Generator().manual_seed(3)
+def make_batch():
+    """Return seven observations of four numbers, and the observations after them."""
+    generator = torch.Generator().manual_seed(3)
     return {
-        "obs": torch.randn(rows, 4, generator=draw),
-        "new_obs": torch.randn(rows, 4, generator=draw),
+        "obs": torch.randn(7, 4, generator=generator),
+        "new_obs": torch.randn(7, 4, generator=generator),
     }
 
 
-def test_values_are_the_models_outputs():
-    module, batch = module_of(dueling=False), batch_of()
-    outputs, _ = module.model({"obs": batch["obs"]})
-    torch.testing.assert_close(module.compute_q_values(batch)["qf_preds"], outputs)
+# --- action values --------------------------------------------------------------------------------
 
 
-def test_dueling_adds_the_models_value_to_centred_advantages():
-    module, batch = module_of(dueling=True), batch_of()
+def test_q_values_are_the_outputs_of_the_model():
+    module = make_module(dueling=False)
+    batch = make_batch()
+
+    q_values = module.compute_q_values(batch)["qf_preds"]
+
     outputs, _ = module.model({"obs": batch["obs"]})
+    torch.testing.assert_close(q_values, outputs)
+
+
+def test_dueling_adds_the_value_to_centred_advantages():
+    module = make_module(dueling=True)
+    batch = make_batch()
+
+    q_values = module.compute_q_values(batch)["qf_preds"]
+
+    advantages, _ = module.model({"obs": batch["obs"]})
     value = module.model.value_function()
-    found = module.compute_q_values(batch)["qf_preds"]
-    torch.testing.assert_close(found, value[:, None] + outputs - outputs.mean(1, keepdim=True))
-    torch.testing.assert_close(found.mean(1), value)
+    centred = advantages - advantages.mean(1, keepdim=True)
+    torch.testing.assert_close(q_values, value[:, None] + centred)
+    torch.testing.assert_close(q_values.mean(1), value)
 
 
-@pytest.mark.parametrize("double", [False, True])
-def test_training_gives_ray_the_values_now_and_of_the_target_then(double):
-    module, batch = module_of(double_q=double), batch_of()
+def make_changed_module(*, double_q):
+    """Return a module whose weights differ from those of its target network."""
+    module = make_module(double_q=double_q)
     with torch.no_grad():
-        for p in module.model.parameters():
-            p.mul_(1.5)
-    found = module.forward_train(batch)
-    later = {"obs": batch["new_obs"]}
-    torch.testing.assert_close(found["qf_preds"], module.compute_q_values(batch)["qf_preds"])
-    torch.testing.assert_close(
-        found["qf_target_next_preds"], module.forward_target(later)["qf_preds"]
-    )
-    assert ("qf_next_preds" in found) == double
-    if double:
-        torch.testing.assert_close(
-            found["qf_next_preds"], module.compute_q_values(later)["qf_preds"]
-        )
-        assert not torch.allclose(found["qf_next_preds"], found["qf_target_next_preds"])
-    assert found["qf_preds"].requires_grad
-    assert not found["qf_target_next_preds"].requires_grad
+        for weight in module.model.parameters():
+            weight.mul_(1.5)
+    return module
 
 
-def test_a_fraction_epsilon_of_the_actions_is_drawn_evenly():
-    module = module_of(epsilon=0.6)
+@pytest.mark.parametrize("double_q", [False, True])
+def test_forward_train_returns_current_values_and_target_values(double_q):
+    module = make_changed_module(double_q=double_q)
+    batch = make_batch()
+
+    outputs = module.forward_train(batch)
+
+    q_values = module.compute_q_values(batch)["qf_preds"]
+    target_values = module.forward_target({"obs": batch["new_obs"]})["qf_preds"]
+    torch.testing.assert_close(outputs["qf_preds"], q_values)
+    torch.testing.assert_close(outputs["qf_target_next_preds"], target_values)
+    assert outputs["qf_preds"].requires_grad
+    assert not outputs["qf_target_next_preds"].requires_grad
+
+
+def test_double_q_adds_the_current_values_of_next_observations():
+    module = make_changed_module(double_q=True)
+    batch = make_batch()
+
+    outputs = module.forward_train(batch)
+
+    next_values = module.compute_q_values({"obs": batch["new_obs"]})["qf_preds"]
+    torch.testing.assert_close(outputs["qf_next_preds"], next_values)
+    assert not torch.allclose(outputs["qf_next_preds"], outputs["qf_target_next_preds"])
+
+
+def test_forward_train_without_double_q_has_no_next_values():
+    outputs = make_module(double_q=False).forward_train(make_batch())
+
+    assert "qf_next_preds" not in outputs
+
+
+# --- actions --------------------------------------------------------------------------------------
+
+
+def test_exploration_draws_a_fraction_epsilon_of_the_actions():
+    module = make_module(epsilon=0.6)
     batch = {"obs": torch.zeros(20_000, 4)}
     best = int(module.forward_inference(batch)["actions"][0])
-    counts = torch.bincount(module.forward_exploration(batch, t=0)["actions"], minlength=3) / 20_000
-    expected = torch.full((3,), 0.2)
+
+    actions = module.forward_exploration(batch, t=0)["actions"]
+
+    fractions = torch.bincount(actions, minlength=3) / 20_000
+    expected = torch.full((3,), 0.2)  # 0.6 / 3 actions
     expected[best] += 0.4
-    torch.testing.assert_close(counts, expected, atol=0.015, rtol=0)
-    assert (module.forward_inference(batch)["actions"] == best).all()
+    torch.testing.assert_close(fractions, expected, atol=0.015, rtol=0)
+
+
+def test_inference_takes_the_best_action_only():
+    module = make_module(epsilon=0.6)
+    batch = {"obs": torch.zeros(20_000, 4)}
+
+    actions = module.forward_inference(batch)["actions"]
+
+    best = int(module.compute_q_values(batch)["qf_preds"][0].argmax())
+    assert (actions == best).all()
+
+
+def make_masked_module_and_batch(*, dueling):
+    """Return a module with five actions, and 500 observations with random masks."""
+    env = Masked("discrete")
+    module = make_module(env.action_space, env.observation_space, epsilon=0.5, dueling=dueling)
+    mask = (torch.rand(500, 5) < 0.4).long()
+    mask[:, 2] = 1  # a mask must allow something
+    obs = torch.randn(500, *module.policy.preprocessor.shape)
+    return module, {"obs": {"obs": obs, "mask": mask}}
 
 
 @pytest.mark.parametrize("dueling", [False, True])
-def test_what_a_mask_forbids_is_never_chosen_and_has_the_value_ray_expects(dueling):
-    env = Masked("discrete")
-    module = module_of(env.action_space, env.observation_space, epsilon=0.5, dueling=dueling)
-    mask = (torch.rand(500, 5) < 0.4).long()
-    mask[:, 2] = 1
-    batch = {"obs": {"obs": torch.randn(500, *module.policy.preprocessor.shape), "mask": mask}}
-    values = module.compute_q_values(batch)["qf_preds"]
-    assert (torch.isneginf(values) == (mask == 0)).all()
-    for actions in (
-        module.forward_exploration(batch, t=0)["actions"],
-        module.forward_inference(batch)["actions"],
-    ):
-        assert (mask.gather(1, actions[:, None]) == 1).all()
-    if dueling:
-        means = values.masked_fill(mask == 0, 0).sum(1) / mask.sum(1)
-        module.model({"obs": batch["obs"]["obs"]})
-        torch.testing.assert_close(means, module.model.value_function())
+def test_forbidden_actions_have_the_value_minus_infinity(dueling):
+    module, batch = make_masked_module_and_batch(dueling=dueling)
+
+    q_values = module.compute_q_values(batch)["qf_preds"]
+
+    is_forbidden = batch["obs"]["mask"] == 0
+    assert (torch.isneginf(q_values) == is_forbidden).all()
 
 
-@pytest.mark.parametrize("model", [{}, LSTM], ids=["plain", "lstm"])
-def test_one_update_of_rays_learner_moves_the_weights(bench, model):
-    buffer = {"replay_buffer_config": {"type": "EpisodeReplayBuffer", "capacity": 200}}
-    config = bench.config(lambda: Masked("discrete"), model, "dqn", fragment=20, **buffer)
-    runner = bench.runner(config)
-    learner = bench.learner(config, runner)
-    module = learner.module["default_policy"]
-    before = {name: p.detach().clone() for name, p in module.model.named_parameters()}
-    from ray.rllib.utils.replay_buffers.episode_replay_buffer import EpisodeReplayBuffer
+@pytest.mark.parametrize("dueling", [False, True])
+def test_forbidden_actions_are_never_chosen(dueling):
+    module, batch = make_masked_module_and_batch(dueling=dueling)
+    mask = batch["obs"]["mask"]
 
-    buffer = EpisodeReplayBuffer(capacity=200)
-    buffer.add(runner.sample())
-    length = {"batch_length_T": 5, "lookback": 1} if model else {}
-    bench.update(
-        learner, buffer.sample(num_items=32, n_step=1, gamma=0.9, sample_episodes=True, **length)
-    )
-    changed = [
-        name for name, p in module.model.named_parameters() if not torch.equal(p, before[name])
-    ]
-    assert len(changed) == len(before)  # dueling, Ray's default, trains the value branch, too
-    assert all(bool(p.isfinite().all()) for p in module.parameters())
+    explored = module.forward_exploration(batch, t=0)["actions"]
+    best = module.forward_inference(batch)["actions"]
+
+    assert (mask.gather(1, explored[:, None]) == 1).all()
+    assert (mask.gather(1, best[:, None]) == 1).all()
 
 
-def test_the_exported_policy_takes_the_action_with_the_highest_value(bench):
-    runner = bench.runner(bench.config(lambda: Masked("discrete"), algo="dqn"))
-    (episode, *_) = runner.sample(num_timesteps=15, explore=False)
-    policy = to_policy(runner.module)
+def test_dueling_centres_the_advantages_of_allowed_actions():
+    module, batch = make_masked_module_and_batch(dueling=True)
+    mask = batch["obs"]["mask"]
+
+    q_values = module.compute_q_values(batch)["qf_preds"]
+
+    # With centred advantages, the mean of the allowed actions' values is the value.
+    means = q_values.masked_fill(mask == 0, 0).sum(1) / mask.sum(1)
+    module.model({"obs": batch["obs"]["obs"]})
+    torch.testing.assert_close(means, module.model.value_function())
+
+
+def test_exported_policy_takes_the_action_with_the_highest_value(rllib):
+    runner = rllib.make_runner(rllib.configure(lambda: Masked("discrete"), algo="dqn"))
+    episode, *_ = runner.sample(num_timesteps=15, explore=False)
     obs = episode.get_observations(slice(0, len(episode)))
+
+    policy = to_policy(runner.module)
     step = policy.act_encoded(obs["obs"], mask=obs["mask"].astype(bool), explore=False)
+
     np.testing.assert_array_equal(step.raw_action[:, 0], episode.get_actions())
 
 
+# --- training -------------------------------------------------------------------------------------
+
+
 @pytest.mark.parametrize(
-    "space",
+    ("model", "sequences"),
     [
-        gym.spaces.MultiDiscrete([3, 2]),
-        gym.spaces.Box(-1, 1, (2,)),
-        gym.spaces.Tuple([gym.spaces.Discrete(3)]),
+        pytest.param({}, {}, id="no memory"),
+        pytest.param(
+            {"use_lstm": True, "lstm_cell_size": 6, "max_seq_len": 5},
+            {"batch_length_T": 5, "lookback": 1},
+            id="lstm",
+        ),
     ],
-    ids=str,
 )
-def test_other_action_spaces_are_refused(space):
-    with pytest.raises(NotServedError, match="DQN needs one value for each action of a Discrete"):
-        module_of(space)
+def test_update_of_dqn_changes_every_weight(rllib, model, sequences):
+    config = rllib.configure(
+        lambda: Masked("discrete"),
+        model,
+        "dqn",
+        steps_per_env=20,
+        replay_buffer_config={"type": "EpisodeReplayBuffer", "capacity": 200},
+    )
+    runner = rllib.make_runner(config)
+    learner = rllib.make_learner(config, runner)
+    module = learner.module["default_policy"]
+    before = {name: weight.detach().clone() for name, weight in module.model.named_parameters()}
+    buffer = EpisodeReplayBuffer(capacity=200)
+    buffer.add(runner.sample())
+
+    batch = buffer.sample(num_items=32, n_step=1, gamma=0.9, sample_episodes=True, **sequences)
+    rllib.update(learner, batch)
+
+    # The weights of the value branch, too: dueling is Ray's default.
+    for name, weight in module.model.named_parameters():
+        assert not torch.equal(weight, before[name]), name
+    for weight in module.parameters():
+        assert weight.isfinite().all()
 
 
-def test_a_distribution_over_returns_is_refused():
+# --- rejected spaces and settings -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "action_space", [MultiDiscrete([3, 2]), Box(-1, 1, (2,)), Tuple([Discrete(3)])], ids=str
+)
+def test_dqn_needs_a_discrete_action_space(action_space):
+    with pytest.raises(NotServedError, match="one value for each action of a Discrete"):
+        make_module(action_space)
+
+
+def test_distribution_over_returns_is_rejected():
     with pytest.raises(NotServedError, match="num_atoms=10"):
-        module_of(num_atoms=10)
+        make_module(num_atoms=10)

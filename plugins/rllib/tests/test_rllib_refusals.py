@@ -1,12 +1,15 @@
-"""What Ray's API has no place for, and what is not served, is refused by name before
-anything runs.
+"""Configs and models that RLlib cannot run, states of other modules, and statistics of filters
+from several runners.
 """
 
-import gymnasium as gym
+import platform
+
 import numpy as np
 import pytest
 
 pytest.importorskip("ray.rllib", reason="Ray RLlib is not installed")
+import torch
+from gymnasium.spaces import Box, Discrete
 from ray.rllib.algorithms.cql import CQLConfig
 from ray.rllib.algorithms.dqn import DQNConfig
 from ray.rllib.algorithms.ppo import PPOConfig
@@ -28,141 +31,191 @@ from rlcatalog_rllib.recipe import Recipe, build_policy
 from rlcatalog_rllib.refusals import check_served
 from rlcatalog_torch import FullyConnectedNetwork
 
-OBS, ACTIONS = gym.spaces.Box(-1, 1, (4,), np.float32), gym.spaces.Discrete(2)
+FOUR_NUMBERS = Box(-1, 1, (4,), np.float32)
+TWO_CHOICES = Discrete(2)
+
+
+# --- configs --------------------------------------------------------------------------------------
+
+
+def make_config_of_old_stack():
+    return PPOConfig().api_stack(
+        enable_rl_module_and_learner=False, enable_env_runner_and_connector_v2=False
+    )
 
 
 @pytest.mark.parametrize(
-    ("config", "says"),
+    ("make_config", "message"),
     [
-        (
+        pytest.param(
             CQLConfig,
             "CQLConfig is not supported. Supported: PPO, APPO, IMPALA, DQN, SAC, BC and MARWIL",
+            id="algorithm",
         ),
-        (lambda: PPOConfig().framework("tf2"), "framework='tf2'.*only PyTorch"),
-        (
-            lambda: PPOConfig().api_stack(
-                enable_rl_module_and_learner=False, enable_env_runner_and_connector_v2=False
-            ),
-            "old API stack",
+        pytest.param(
+            lambda: PPOConfig().framework("tf2"), "framework='tf2'.*only PyTorch", id="framework"
         ),
-        (lambda: DQNConfig().training(noisy=True), "noisy=True"),
+        pytest.param(make_config_of_old_stack, "old API stack", id="old stack"),
+        pytest.param(lambda: DQNConfig().training(noisy=True), "noisy=True", id="noisy"),
     ],
-    ids=["algorithm", "framework", "old stack", "noisy"],
 )
-def test_an_algorithm_or_setting_that_is_not_served_is_named(config, says):
-    with pytest.raises(NotServedError, match=says):
-        rlcatalog_rllib.configure(config(), "CartPole-v1")
+def test_unsupported_algorithms_and_settings_are_rejected(make_config, message):
+    with pytest.raises(NotServedError, match=message):
+        rlcatalog_rllib.configure(make_config(), "CartPole-v1")
 
 
-def test_a_wrong_model_config_is_found_where_the_run_begins():
+def test_configure_rejects_an_unknown_key():
     with pytest.raises(UnknownConfigKeyError, match="fcnet_hiddens"):
         rlcatalog_rllib.configure(PPOConfig(), "CartPole-v1", model={"fcnet_hidens": [8]})
+
+
+def test_configure_rejects_an_unknown_environment():
     with pytest.raises(UnknownNameError, match="CartPole-v7"):
         rlcatalog_rllib.configure(PPOConfig(), "CartPole-v7")
+
+
+def test_configure_needs_an_environment():
     with pytest.raises(ConfigError, match="expected a Gymnasium id"):
         rlcatalog_rllib.configure(PPOConfig())
 
 
-def test_configuring_twice_takes_the_later_model():
+def test_configuring_again_takes_the_new_model():
     config = rlcatalog_rllib.configure(PPOConfig(), "CartPole-v1", model={"fcnet_hiddens": [8]})
+
     config = rlcatalog_rllib.configure(config, model={"fcnet_hiddens": [9]})
+
     assert config.rl_module_spec.model_config["fcnet_hiddens"] == [9]
     assert config.env == "CartPole-v1"
 
 
-class Ahead(FullyConnectedNetwork):
-    """Asks for the reward that its action will bring."""
+# --- models ---------------------------------------------------------------------------------------
+
+
+class ReadsNextReward(FullyConnectedNetwork):
+    """Requests the reward that its action will bring, which only a finished rollout contains."""
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
         self.view_requirements["rewards"] = ViewRequirement(shift=0, used_for_compute_actions=False)
 
 
-class Updating(FullyConnectedNetwork):
-    """Wants something done after each optimiser step."""
+class WithUpdateOps(FullyConnectedNetwork):
+    """Has an operation to run after each optimiser step."""
 
     def update_ops(self):
         return [lambda: None]
 
 
-def built(model):
-    return rlcatalog_rllib.spec(OBS, ACTIONS, {"custom_model": model}).build()
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (ReadsNextReward, "ReadsNextReward requests the view 'rewards'"),
+        (WithUpdateOps, r"WithUpdateOps\.update_ops\(\)"),
+    ],
+)
+def test_models_with_unsupported_features_are_rejected(model, message):
+    spec = rlcatalog_rllib.spec(FOUR_NUMBERS, TWO_CHOICES, {"custom_model": model})
+
+    with pytest.raises(NotServedError, match=message):
+        spec.build()
 
 
-def test_a_view_that_only_a_finished_rollout_has_is_named():
-    with pytest.raises(NotServedError, match="Ahead requests the view 'rewards'"):
-        built(Ahead)
+class ReadsEarlierState(FullyConnectedNetwork):
+    """Requests its state of two steps ago."""
+
+    def __init__(self, *args):
+        super().__init__(*args)
+        space = Box(-1, 1, (3,), np.float32)
+        self.view_requirements["state_in_0"] = ViewRequirement("state_out_0", shift=-2, space=space)
 
 
-def test_work_after_each_optimiser_step_is_named():
-    with pytest.raises(NotServedError, match=r"Updating\.update_ops\(\)"):
-        built(Updating)
+def test_views_that_skip_states_are_rejected():
+    policy = build_policy(Recipe({"custom_model": ReadsEarlierState}), FOUR_NUMBERS, TWO_CHOICES)
+
+    with pytest.raises(NotServedError, match="view of its states that skips some") as caught:
+        check_served(policy)
+
+    assert "ReadsEarlierState" in str(caught.value)
+    assert "shift='-n:-1'" in str(caught.value)
 
 
-# --- plugins --------------------------------------------------------------------------------------
-
-
-def test_a_plugin_missing_on_a_worker_is_named_with_the_node():
-    import platform
-
-    recipe = Recipe(
-        {},
-        Pins({"trunk": "example-compass/example_compass_glu"}, versions={"example-compass": "3.1"}),
+def test_missing_plugin_error_names_the_node_and_the_version():
+    pins = Pins(
+        {"trunk": "example-compass/example_compass_glu"}, versions={"example-compass": "3.1"}
     )
-    with pytest.raises(MissingPluginError) as caught:
-        build_policy(recipe, OBS, ACTIONS)
-    for said in ("example-compass", "not installed", platform.node(), "example-compass 3.1"):
-        assert said in str(caught.value)
+
+    with pytest.raises(MissingPluginError, match="example-compass") as caught:
+        build_policy(Recipe({}, pins), FOUR_NUMBERS, TWO_CHOICES)
+
+    message = str(caught.value)
+    assert "not installed" in message
+    assert platform.node() in message
+    assert "example-compass 3.1" in message
 
 
-# --- checkpoints ----------------------------------------------------------------------------------
+# --- states of modules ----------------------------------------------------------------------------
 
 
-def module_of(obs=OBS, actions=ACTIONS, **model):
-    return rlcatalog_rllib.spec(obs, actions, {"fcnet_hiddens": [8], **model}).build()
+def build_module(observation_space=FOUR_NUMBERS, action_space=TWO_CHOICES, **model):
+    """Return a module with a layer of 8 units, unless the model config says otherwise."""
+    config = {"fcnet_hiddens": [8], **model}
+    return rlcatalog_rllib.spec(observation_space, action_space, config).build()
 
 
-def test_a_state_goes_back_where_it_came_from():
-    import torch
+def test_module_takes_the_state_of_an_equal_module():
+    module = build_module()
+    other = build_module()
 
-    one, two = module_of(), module_of()
-    two.set_state(one.get_state())
-    for p, q in zip(one.parameters(), two.parameters(), strict=True):
-        assert torch.equal(p, q)
+    other.set_state(module.get_state())
+
+    for weight, expected in zip(other.parameters(), module.parameters(), strict=True):
+        assert torch.equal(weight, expected)
 
 
 @pytest.mark.parametrize(
-    ("other", "says"),
+    ("changes", "message"),
     [
-        (
-            {"obs": gym.spaces.Box(-1, 1, (3,), np.float32)},
+        pytest.param(
+            {"observation_space": Box(-1, 1, (3,), np.float32)},
             r"its observation space is Box.*\(3,\).*, but Box.*\(4,\).* here",
+            id="shape",
         ),
-        (
-            {"obs": gym.spaces.Box(-2, 1, (4,), np.float32)},
+        pytest.param(
+            {"observation_space": Box(-2, 1, (4,), np.float32)},
             "a different environment: its observation space",
+            id="bounds",
         ),
-        ({"actions": gym.spaces.Discrete(2, start=1)}, "a different environment: its action space"),
-        (
+        pytest.param(
+            {"action_space": Discrete(2, start=1)},
+            "a different environment: its action space",
+            id="actions",
+        ),
+        pytest.param(
             {"use_lstm": True},
             r"a different model: its parts are trunk 'fcnet', memory 'lstm', but here .*'fcnet'\.",
+            id="parts",
         ),
-        ({"fcnet_hiddens": [9]}, r"hidden\.layers\.0\.weight: \(9, 4\) instead of \(8, 4\)"),
-        ({"vf_share_layers": False}, r"unknown: \['model\.value_hidden"),
+        pytest.param(
+            {"fcnet_hiddens": [9]},
+            r"hidden\.layers\.0\.weight: \(9, 4\) instead of \(8, 4\)",
+            id="sizes",
+        ),
+        pytest.param({"vf_share_layers": False}, r"unknown: \['model\.value_hidden", id="layers"),
     ],
-    ids=["shape", "bounds", "actions", "parts", "sizes", "layers"],
 )
-def test_a_state_from_elsewhere_is_refused(other, says):
-    with pytest.raises(SavedPolicyError, match=says):
-        module_of().set_state(module_of(**other).get_state())
+def test_state_of_an_unequal_module_is_rejected(changes, message):
+    state = build_module(**changes).get_state()
+
+    with pytest.raises(SavedPolicyError, match=message):
+        build_module().set_state(state)
 
 
-def test_a_state_of_another_kind_of_module_is_refused():
+def test_state_of_another_class_of_module_is_rejected():
     with pytest.raises(SavedPolicyError, match=r"Missing: \['model\."):
-        module_of().set_state({"encoder.weight": np.zeros(3)})
+        build_module().set_state({"encoder.weight": np.zeros(3)})
 
 
-def test_a_policy_is_made_of_what_configure_set_up():
+def test_to_policy_rejects_other_objects():
     with pytest.raises(ModelContractError, match="this one's module is int"):
         rlcatalog_rllib.to_policy(3)
 
@@ -170,74 +223,102 @@ def test_a_policy_is_made_of_what_configure_set_up():
 # --- filters --------------------------------------------------------------------------------------
 
 
-def moments(rows):
-    return {
-        "n": np.array(len(rows)),
-        "mean": rows.mean(0),
-        "m2": ((rows - rows.mean(0)) ** 2).sum(0),
-    }
+def compute_statistics(rows):
+    """Return the statistics of a filter that has seen rows: count, mean, and the sum of squared
+    deviations.
+    """
+    mean = rows.mean(0)
+    return {"n": np.array(len(rows)), "mean": mean, "m2": ((rows - mean) ** 2).sum(0)}
 
 
-def test_statistics_of_several_runners_are_those_of_all_they_saw():
+@pytest.fixture
+def three_samples():
+    """Rows that all runners have seen, and rows that each of two runners has seen since."""
     rng = np.random.default_rng(0)
-    begun, one, two = (rng.normal(i, 1 + i, (n, 3)) for i, n in enumerate((40, 7, 23)))
-    grown = [moments(np.concatenate([begun, rows])) for rows in (one, two, begun[:0])]
-    parts = [since(moments(begun), state) for state in grown]
-    for found, truth in zip(parts, (one, two), strict=False):
-        np.testing.assert_allclose(found["m2"], moments(truth)["m2"])
-        np.testing.assert_allclose(found["mean"], moments(truth)["mean"])
-    total, truth = merged([moments(begun), *parts]), moments(np.concatenate([begun, one, two]))
-    for name in truth:
-        np.testing.assert_allclose(total[name], truth[name])
+    common = rng.normal(0, 1, (40, 3))
+    of_first = rng.normal(1, 2, (7, 3))
+    of_second = rng.normal(2, 3, (23, 3))
+    return common, of_first, of_second
 
 
-def test_statistics_of_another_form_name_rays_own_filter():
+def test_statistics_since_a_state_are_those_of_the_new_rows(three_samples):
+    common, *new_samples = three_samples
+
+    for new_rows in new_samples:
+        all_rows = np.concatenate([common, new_rows])
+        statistics = since(compute_statistics(common), compute_statistics(all_rows))
+
+        expected = compute_statistics(new_rows)
+        np.testing.assert_allclose(statistics["m2"], expected["m2"])
+        np.testing.assert_allclose(statistics["mean"], expected["mean"])
+
+
+def test_merged_statistics_are_those_of_all_rows(three_samples):
+    common, of_first, of_second = three_samples
+    begun = compute_statistics(common)
+    first = since(begun, compute_statistics(np.concatenate([common, of_first])))
+    second = since(begun, compute_statistics(np.concatenate([common, of_second])))
+    third = since(begun, begun)  # a runner that has seen no new rows
+
+    total = merged([begun, first, second, third])
+
+    expected = compute_statistics(np.concatenate([common, of_first, of_second]))
+    for name, value in expected.items():
+        np.testing.assert_allclose(total[name], value)
+
+
+def test_statistics_of_another_form_are_rejected():
+    without_m2 = {"n": np.array(1), "mean": np.zeros(2)}
+
     with pytest.raises(NotServedError, match=r"lacks m2.*env_to_module\.MeanStdFilter"):
-        merged([{"n": np.array(1), "mean": np.zeros(2)}])
+        merged([without_m2])
 
 
-def test_a_filter_learns_while_exploring_and_its_runners_share_what_they_learned(bench):
-    config = bench.config("CartPole-v1", {"observation_filter": "MeanStdFilter"}, fragment=30)
-    local, *runners = (bench.runner(config) for _ in range(3))
-    seen = []
-    for runner in runners:
-        runner.sample()
-        (state,) = runner.get_state(components="env_to_module_connector")[
-            "env_to_module_connector"
-        ].values()
-        seen.append(int(state["default_policy"]["filter"]["n"]))
-    assert min(seen) > 60
-    states = [
-        r.get_state(components="env_to_module_connector")["env_to_module_connector"]
-        for r in runners
-    ]
+def make_runners_with_filter(rllib):
+    """Return three runners whose filters have seen nothing."""
+    model = {"observation_filter": "MeanStdFilter"}
+    config = rllib.configure("CartPole-v1", model, steps_per_env=30)
+    return [rllib.make_runner(config) for _ in range(3)]
+
+
+def connector_state(runner):
+    """Return the state of a runner's connectors, of which `EncodeObservations` has a filter."""
+    return runner.get_state(components="env_to_module_connector")["env_to_module_connector"]
+
+
+def count_rows(state):
+    """Return how many rows the filter in a connector's state has seen."""
+    return int(state["EncodeObservations"]["default_policy"]["filter"]["n"])
+
+
+def test_filter_counts_the_rows_of_several_runners(rllib):
+    local, first, second = make_runners_with_filter(rllib)
+    first.sample()
+    second.sample()
+    states = [connector_state(first), connector_state(second)]
+
     together = local._env_to_module.merge_states(states)
-    assert int(together["EncodeObservations"]["default_policy"]["filter"]["n"]) == sum(seen)
-    for runner in (local, *runners):
+
+    assert min(count_rows(state) for state in states) > 60  # 30 steps in each of 2 environments
+    assert count_rows(together) == sum(count_rows(state) for state in states)
+
+
+def test_filter_learns_nothing_without_exploring(rllib):
+    local, first, second = make_runners_with_filter(rllib)
+    first.sample()
+    second.sample()
+    together = local._env_to_module.merge_states([connector_state(first), connector_state(second)])
+    for runner in (local, first, second):
         runner.set_state({"env_to_module_connector": together})
-    runners[0].sample(num_timesteps=10, explore=False)  # evaluation teaches nothing
-    again = [
-        r.get_state(components="env_to_module_connector")["env_to_module_connector"]
-        for r in runners
-    ]
-    merged_again = local._env_to_module.merge_states(again)["EncodeObservations"]
-    assert int(merged_again["default_policy"]["filter"]["n"]) == sum(seen)
+
+    first.sample(num_timesteps=10, explore=False)
+
+    states = [connector_state(first), connector_state(second)]
+    assert count_rows(local._env_to_module.merge_states(states)) == count_rows(together)
+
+
+def test_to_policy_of_a_module_needs_its_filter(rllib):
+    runner, *_ = make_runners_with_filter(rllib)
+
     with pytest.raises(ModelContractError, match=r"to_policy\(\) needs the algorithm"):
-        rlcatalog_rllib.to_policy(runners[0].module)
-
-
-class Skipping(FullyConnectedNetwork):
-    """Asks for its state of two steps ago."""
-
-    def __init__(self, *args):
-        super().__init__(*args)
-        space = gym.spaces.Box(-1, 1, (3,), np.float32)
-        self.view_requirements["state_in_0"] = ViewRequirement("state_out_0", shift=-2, space=space)
-
-
-def test_views_of_states_that_leave_some_out_are_refused():
-    policy = build_policy(Recipe({"custom_model": Skipping}), OBS, ACTIONS)
-    with pytest.raises(
-        NotServedError, match=r"Skipping has a view of its states that skips some.*shift='-n:-1'"
-    ):
-        check_served(policy)
+        rlcatalog_rllib.to_policy(runner.module)

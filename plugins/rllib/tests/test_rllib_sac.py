@@ -1,4 +1,4 @@
-"""SAC: actor and critics of the catalog under Ray's learner."""
+"""SAC's module: actor and critics from the catalog under Ray's learner."""
 
 import itertools
 
@@ -14,197 +14,301 @@ pytest.importorskip("ray.rllib", reason="Ray RLlib is not installed")
 from ray.rllib.algorithms.cql import CQLConfig
 from ray.rllib.algorithms.sac import SACConfig
 from ray.rllib.algorithms.sac.torch.sac_torch_learner import SACTorchLearner
+from ray.rllib.env.single_agent_env_runner import SingleAgentEnvRunner
+from ray.tune.registry import register_env
 
 import rlcatalog_rllib
 from rlcatalog.errors import NotServedError
 
-NUMBERS = Box(np.array([-2.0, 0.0], np.float32), np.array([2.0, 6.0], np.float32))
+#: Two numbers, in [-2, 2] and in [0, 6].
+TWO_NUMBERS = Box(np.array([-2.0, 0.0], np.float32), np.array([2.0, 6.0], np.float32))
 MODEL = {"fcnet_hiddens": [16], "fcnet_activation": "relu"}
 
-
-def batch_of(module, rows=32):
-    """Return a batch as Ray's replay buffer hands it to the learner."""
-    generator = np.random.default_rng(0)
-    width = module.policy.preprocessor.shape
-    obs = {
-        name: torch.as_tensor(generator.uniform(-1, 1, (rows, *width)), dtype=torch.float32)
-        for name in ("obs", "new_obs")
-    }
-    scalar = module.policy.action_codec.scalar
-    actions = (
-        generator.integers(0, 3, rows) if scalar else generator.uniform([-2, 0], [2, 6], (rows, 2))
-    )
-    return {
-        **obs,
-        "actions": torch.as_tensor(actions, dtype=torch.int64 if scalar else torch.float32),
-        "rewards": torch.as_tensor(generator.normal(size=rows), dtype=torch.float32),
-        "terminateds": torch.zeros(rows, dtype=torch.bool),
-        "weights": torch.ones(rows),
-        "n_step": torch.ones(rows),
-    }
+#: For names of environments.
+_NUMBERS = itertools.count()
 
 
-_NAMES = (f"soft-{number}" for number in itertools.count())
-
-
-def learner_of(env, model=None, **training):
-    """Return a learner of this process, and the environment runner it goes with."""
-    from ray.rllib.env.single_agent_env_runner import SingleAgentEnvRunner
-    from ray.tune.registry import register_env
-
-    name = next(_NAMES)
-    register_env(name, lambda _: env())
+def configure_sac(make_env, model=None, **training):
+    """Return a config of SAC for an environment that a function makes."""
+    name = f"sac-env-{next(_NUMBERS)}"
+    register_env(name, lambda _: make_env())
     config = SACConfig().debugging(seed=0, log_level="ERROR")
+    config.reporting(min_time_s_per_iteration=0)
     config.env_runners(num_env_runners=0, num_envs_per_env_runner=2, rollout_fragment_length=6)
     config.training(initial_alpha=0.2, **training)
-    rlcatalog_rllib.configure(config, name, model={**MODEL, **(model or {})})
+    return rlcatalog_rllib.configure(config, name, model={**MODEL, **(model or {})})
+
+
+def make_learner(action_space, model=None, **training):
+    """Return a learner of SAC in this process, for observations of two numbers."""
+    config = configure_sac(lambda: Anything(action_space), model, **training)
     runner = SingleAgentEnvRunner(config=config)
-    return config.build_learner(env=runner.env, spaces=runner.get_spaces()), runner
+    return config.build_learner(env=runner.env, spaces=runner.get_spaces())
 
 
-@pytest.mark.parametrize("twin_q", [True, False])
-def test_values_and_densities_are_those_of_the_equations(twin_q):
-    learner, _ = learner_of(lambda: Anything(NUMBERS), twin_q=twin_q)
-    module = learner.module["default_policy"]
-    batch = batch_of(module)
-    torch.manual_seed(3)
-    found = module.forward_train(batch)
-    torch.manual_seed(3)
-    outputs, _ = module.model({"obs": batch["obs"], "is_training": True}, [], None)
-    dist = module.policy.dist_class(outputs, module.model)
-    drawn = dist.rsample()
-    unit = (drawn - torch.tensor([0.0, 3.0])) / torch.tensor([2.0, 3.0])
-    mean, log_std = outputs.chunk(2, 1)
-    base = torch.distributions.Normal(mean, log_std.exp())
-    expected = (base.log_prob(torch.atanh(unit)) - torch.log(1 - unit**2)).sum(1)
-    torch.testing.assert_close(found["logp_resampled"], expected, rtol=1e-3, atol=1e-3)
-    critics = list(module.critics)
-    assert len(critics) == 1 + twin_q
-    values = torch.stack([critic(batch["obs"], drawn) for critic in critics]).min(0).values
-    torch.testing.assert_close(found["q_curr"], values)
-    torch.testing.assert_close(found["qf_preds"], critics[0](batch["obs"], batch["actions"]))
-    outputs, _ = module.model({"obs": batch["new_obs"], "is_training": True}, [], None)
-    following = module.policy.dist_class(outputs, module.model).sample()
-    targets = (
-        torch.stack([critic(batch["new_obs"], following) for critic in module.target]).min(0).values
-    )
-    torch.testing.assert_close(found["q_target_next"], targets)
-    assert not found["q_target_next"].requires_grad
-    assert not found["logp_next_resampled"].requires_grad
+def make_batch(module):
+    """Return 32 rows as Ray's replay buffer passes them to the learner."""
+    rng = np.random.default_rng(0)
+    obs_shape = (32, *module.policy.preprocessor.shape)
+    if module.policy.action_codec.scalar:
+        actions = torch.as_tensor(rng.integers(0, 3, 32))
+    else:
+        actions = torch.as_tensor(rng.uniform([-2, 0], [2, 6], (32, 2)), dtype=torch.float32)
+    return {
+        "obs": torch.as_tensor(rng.uniform(-1, 1, obs_shape), dtype=torch.float32),
+        "new_obs": torch.as_tensor(rng.uniform(-1, 1, obs_shape), dtype=torch.float32),
+        "actions": actions,
+        "rewards": torch.as_tensor(rng.normal(size=32), dtype=torch.float32),
+        "terminateds": torch.zeros(32, dtype=torch.bool),
+        "weights": torch.ones(32),
+        "n_step": torch.ones(32),
+    }
 
 
-def test_a_critic_reads_the_action_between_minus_one_and_one():
-    learner, _ = learner_of(lambda: Anything(NUMBERS))
-    critic = learner.module["default_policy"].critics[0]
-    seen = []
-    critic.joint.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0][:, -2:]))
-    width = learner.module["default_policy"].policy.preprocessor.shape
-    critic(torch.zeros(3, *width), torch.tensor([[-2.0, 0.0], [0.0, 3.0], [2.0, 6.0]]))
-    torch.testing.assert_close(seen[0], torch.tensor([[-1.0, -1.0], [0.0, 0.0], [1.0, 1.0]]))
+# --- the outputs that SAC's losses use ------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "env", [lambda: Anything(NUMBERS), lambda: Anything(Discrete(3))], ids=["numbers", "choices"]
+class SACOutputs:
+    """Outputs of a module's `forward_train`, and the actions that it sampled.
+
+    Attributes:
+        outputs: The outputs.
+        dist_inputs: The actor's outputs for the observations.
+        actions: The actions sampled for the observations.
+        next_actions: The actions sampled for the next observations.
+    """
+
+    def __init__(self, module, batch):
+        torch.manual_seed(3)
+        self.outputs = module.forward_train(batch)
+        # With the same seed, the same samples.
+        torch.manual_seed(3)
+        inputs = {"obs": batch["obs"], "is_training": True}
+        self.dist_inputs, _ = module.model(inputs, [], None)
+        self.actions = module.policy.dist_class(self.dist_inputs, module.model).rsample()
+        inputs = {"obs": batch["new_obs"], "is_training": True}
+        next_dist_inputs, _ = module.model(inputs, [], None)
+        self.next_actions = module.policy.dist_class(next_dist_inputs, module.model).sample()
+
+
+each_number_of_critics = pytest.mark.parametrize(
+    ("twin_q", "num_critics"), [(True, 2), (False, 1)], ids=["two critics", "one critic"]
 )
-def test_an_update_moves_actor_and_critics_and_nothing_else(env):
-    learner, _ = learner_of(env)
+
+
+@each_number_of_critics
+def test_densities_are_those_of_a_squashed_gaussian(twin_q, num_critics):
+    module = make_learner(TWO_NUMBERS, twin_q=twin_q).module["default_policy"]
+
+    sac = SACOutputs(module, make_batch(module))
+
+    # The middle of the bounds [-2, 2] and [0, 6], and half of their widths.
+    unit_actions = (sac.actions - torch.tensor([0.0, 3.0])) / torch.tensor([2.0, 3.0])
+    mean, log_std = sac.dist_inputs.chunk(2, 1)
+    normal = torch.distributions.Normal(mean, log_std.exp())
+    logp = normal.log_prob(torch.atanh(unit_actions)) - torch.log(1 - unit_actions**2)
+    torch.testing.assert_close(sac.outputs["logp_resampled"], logp.sum(1), rtol=1e-3, atol=1e-3)
+
+
+@each_number_of_critics
+def test_value_of_sampled_actions_is_the_lowest_of_the_critics(twin_q, num_critics):
+    module = make_learner(TWO_NUMBERS, twin_q=twin_q).module["default_policy"]
+    batch = make_batch(module)
+
+    sac = SACOutputs(module, batch)
+
+    values = torch.stack([critic(batch["obs"], sac.actions) for critic in module.critics])
+    assert len(values) == num_critics
+    torch.testing.assert_close(sac.outputs["q_curr"], values.min(0).values)
+
+
+@each_number_of_critics
+def test_value_of_stored_actions_is_that_of_the_first_critic(twin_q, num_critics):
+    module = make_learner(TWO_NUMBERS, twin_q=twin_q).module["default_policy"]
+    batch = make_batch(module)
+
+    outputs = module.forward_train(batch)
+
+    value = module.critics[0](batch["obs"], batch["actions"])
+    torch.testing.assert_close(outputs["qf_preds"], value)
+
+
+@each_number_of_critics
+def test_target_value_is_the_lowest_of_the_target_critics(twin_q, num_critics):
+    module = make_learner(TWO_NUMBERS, twin_q=twin_q).module["default_policy"]
+    batch = make_batch(module)
+
+    sac = SACOutputs(module, batch)
+
+    values = torch.stack([critic(batch["new_obs"], sac.next_actions) for critic in module.target])
+    assert len(values) == num_critics
+    torch.testing.assert_close(sac.outputs["q_target_next"], values.min(0).values)
+    assert not sac.outputs["q_target_next"].requires_grad
+    assert not sac.outputs["logp_next_resampled"].requires_grad
+
+
+def test_critic_reads_actions_scaled_to_one():
+    module = make_learner(TWO_NUMBERS).module["default_policy"]
+    critic = module.critics[0]
+    inputs_of_layer = []
+    critic.joint.register_forward_pre_hook(lambda _, inputs: inputs_of_layer.append(inputs[0]))
+    lowest, middle, highest = [-2.0, 0.0], [0.0, 3.0], [2.0, 6.0]
+
+    obs = torch.zeros(3, *module.policy.preprocessor.shape)
+    critic(obs, torch.tensor([lowest, middle, highest]))
+
+    actions = inputs_of_layer[0][:, -2:]  # after the features
+    torch.testing.assert_close(actions, torch.tensor([[-1.0, -1.0], [0.0, 0.0], [1.0, 1.0]]))
+
+
+def test_forbidden_actions_have_probability_zero():
+    config = configure_sac(lambda: Masked("discrete"))
+    runner = SingleAgentEnvRunner(config=config)
+    learner = config.build_learner(env=runner.env, spaces=runner.get_spaces())
     module = learner.module["default_policy"]
-    before = {name: value.clone() for name, value in module.state_dict().items()}
-    batch = batch_of(module)
-    out = module.forward_train(batch)
+    episode, *_ = runner.sample()
+    observations = episode.get_observations(slice(0, 4))
+    obs = {name: torch.as_tensor(part) for name, part in observations.items()}
+
+    outputs = module.forward_train(
+        {"obs": obs, "new_obs": obs, "actions": torch.zeros(4, dtype=torch.int64)}
+    )
+
+    probabilities = outputs["action_probs"]
+    is_forbidden = obs["mask"] == 0
+    assert is_forbidden.any()
+    assert (probabilities[is_forbidden] == 0).all()
+    torch.testing.assert_close(probabilities.sum(1), torch.ones(4))
+    # SAC multiplies them: 0 * -inf would be NaN.
+    assert torch.isfinite(probabilities * outputs["action_log_probs"]).all()
+
+
+# --- training -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("action_space", [TWO_NUMBERS, Discrete(3)], ids=["numbers", "choices"])
+def test_update_changes_actor_and_critics_only(action_space):
+    learner = make_learner(action_space)
+    module = learner.module["default_policy"]
+    before = {name: weight.clone() for name, weight in module.state_dict().items()}
+    batch = make_batch(module)
+
     loss = SACTorchLearner.compute_loss_for_module(
-        learner, module_id="default_policy", config=learner.config, batch=batch, fwd_out=out
+        learner,
+        module_id="default_policy",
+        config=learner.config,
+        batch=batch,
+        fwd_out=module.forward_train(batch),
     )
     gradients = learner.compute_gradients({"default_policy": loss})
-    assert all(torch.isfinite(gradient).all() for gradient in gradients.values())
     learner.apply_gradients(gradients)
-    moved = {name for name, value in module.state_dict().items() if not value.equal(before[name])}
-    still = set(before) - moved
-    assert still == {name for name in before if name.startswith("target.") or ".value." in name}
+
+    assert all(torch.isfinite(gradient).all() for gradient in gradients.values())
+    for name, weight in module.state_dict().items():
+        # SAC copies to the target later, and its actor needs no value.
+        is_unused = name.startswith("target.") or ".value." in name
+        assert weight.equal(before[name]) == is_unused, name
 
 
-def test_the_actors_gradient_goes_through_the_critics_and_not_into_them():
-    learner, _ = learner_of(lambda: Anything(NUMBERS))
-    module = learner.module["default_policy"]
-    out = module.forward_train(batch_of(module))
-    (out["logp_resampled"] - out["q_curr"]).mean().backward()
-    assert all(weight.grad is None for weight in module.critics.parameters())
-    assert all(weight.requires_grad for weight in module.critics.parameters())
-    assert any(
-        weight.grad is not None and weight.grad.any() for weight in module.model.parameters()
-    )
+def test_loss_of_the_actor_gives_critics_no_gradients():
+    module = make_learner(TWO_NUMBERS).module["default_policy"]
+    outputs = module.forward_train(make_batch(module))
+
+    (outputs["logp_resampled"] - outputs["q_curr"]).mean().backward()
+
+    for weight in module.critics.parameters():
+        assert weight.grad is None
+        assert weight.requires_grad
+    gradients = [weight.grad for weight in module.model.parameters() if weight.grad is not None]
+    assert any(gradient.any() for gradient in gradients)
 
 
-def test_what_a_mask_forbids_has_no_probability_and_no_nan():
-    learner, runner = learner_of(lambda: Masked("discrete"))
-    module = learner.module["default_policy"]
-    episodes = runner.sample()
-    obs = episodes[0].get_observations(slice(0, 4))
-    rows = {name: torch.as_tensor(part) for name, part in obs.items()}
-    found = module.forward_train(
-        {"obs": rows, "new_obs": rows, "actions": torch.zeros(4, dtype=torch.int64)}
-    )
-    forbidden = rows["mask"] == 0
-    assert forbidden.any()
-    assert (found["action_probs"][forbidden] == 0).all()
-    assert torch.isfinite(found["action_probs"] * found["action_log_probs"]).all()
-    torch.testing.assert_close(found["action_probs"].sum(1), torch.ones(4))
-
-
-@pytest.mark.attack  # its parts are seen above
-def test_an_algorithm_trains_is_saved_and_handed_on(local_ray, tmp_path):
-    from ray.tune.registry import register_env
-
-    register_env("soft-numbers", lambda _: Anything(NUMBERS))
-    config = SACConfig().debugging(seed=0, log_level="ERROR").reporting(min_time_s_per_iteration=0)
-    config.env_runners(num_env_runners=0, num_envs_per_env_runner=2, rollout_fragment_length=8)
-    config.training(
+@pytest.fixture
+def trained_sac(local_ray):
+    """SAC after four iterations."""
+    config = configure_sac(
+        lambda: Anything(TWO_NUMBERS),
         train_batch_size_per_learner=16,
         num_steps_sampled_before_learning_starts=16,
         replay_buffer_config={"type": "PrioritizedEpisodeReplayBuffer", "capacity": 1000},
     )
-    rlcatalog_rllib.configure(config, "soft-numbers", model=MODEL)
-    algo = config.build_algo()
-    try:
-        for _ in range(4):
-            result = algo.train()
-        assert result["learners"]["default_policy"]["qf_loss"] > 0
-        policy = rlcatalog_rllib.to_policy(algo)
-        obs = np.stack([policy.observation_space.sample() for _ in range(3)])
-        module = algo.get_module()
-        drawn = module.forward_inference({"obs": torch.as_tensor(policy.preprocess(obs))})[
-            "actions"
-        ].numpy()
-        np.testing.assert_allclose(
-            policy.act(obs, explore=False).action, drawn, rtol=1e-5, atol=1e-6
-        )
-        path = algo.save_to_path(str(tmp_path / "checkpoint"))
-    finally:
-        algo.stop()
-    again = type(algo).from_checkpoint(path)
-    restored = rlcatalog_rllib.to_policy(again)
-    np.testing.assert_array_equal(
-        restored.act(obs, explore=False).action, policy.act(obs, explore=False).action
-    )
-    again.stop()
+    config.env_runners(rollout_fragment_length=8)
+    algorithm = config.build_algo()
+    for _ in range(3):
+        algorithm.train()
+    yield algorithm, algorithm.train()
+    algorithm.stop()
 
 
-REFUSED = [
-    (NUMBERS, {"use_lstm": True}, "SAC trains on single steps, but .* has a memory"),
-    (NUMBERS, {"custom_action_dist": "diag_gaussian"}, "custom_action_dist='squashed_gaussian'"),
-    (Box(-np.inf, np.inf, (2,), np.float32), {}, "bounded Box of floats"),
-    (Tuple([Discrete(2), Discrete(3)]), {}, "SAC needs a Discrete, or a bounded Box of floats"),
-]
+@pytest.mark.attack  # a learner's update is tested above
+def test_algorithm_reports_a_loss(trained_sac):
+    _, result = trained_sac
+
+    assert result["learners"]["default_policy"]["qf_loss"] > 0
+
+
+@pytest.mark.attack
+def test_exported_policy_acts_like_the_module(trained_sac):
+    algorithm, _ = trained_sac
+    policy = rlcatalog_rllib.to_policy(algorithm)
+    obs = np.stack([policy.observation_space.sample() for _ in range(3)])
+
+    step = policy.act(obs, explore=False)
+
+    encoded = torch.as_tensor(policy.preprocess(obs))
+    expected = algorithm.get_module().forward_inference({"obs": encoded})["actions"]
+    np.testing.assert_allclose(step.action, expected.numpy(), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.attack
+def test_restored_algorithm_acts_as_before(trained_sac, tmp_path):
+    algorithm, _ = trained_sac
+    policy = rlcatalog_rllib.to_policy(algorithm)
+    obs = np.stack([policy.observation_space.sample() for _ in range(3)])
+    path = algorithm.save_to_path(str(tmp_path / "checkpoint"))
+
+    restored = type(algorithm).from_checkpoint(path)
+    restored_policy = rlcatalog_rllib.to_policy(restored)
+    restored.stop()
+
+    expected = policy.act(obs, explore=False).action
+    np.testing.assert_array_equal(restored_policy.act(obs, explore=False).action, expected)
+
+
+# --- rejected spaces and parts --------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("space", "model", "message"), REFUSED, ids=["memory", "unbounded draws", "no bounds", "tuple"]
+    ("action_space", "model", "message"),
+    [
+        pytest.param(
+            TWO_NUMBERS,
+            {"use_lstm": True},
+            "SAC trains on single steps, but .* has a memory",
+            id="memory",
+        ),
+        pytest.param(
+            TWO_NUMBERS,
+            {"custom_action_dist": "diag_gaussian"},
+            "custom_action_dist='squashed_gaussian'",
+            id="unbounded distribution",
+        ),
+        pytest.param(
+            Box(-np.inf, np.inf, (2,), np.float32), {}, "bounded Box of floats", id="no bounds"
+        ),
+        pytest.param(
+            Tuple([Discrete(2), Discrete(3)]),
+            {},
+            "SAC needs a Discrete, or a bounded Box",
+            id="Tuple",
+        ),
+    ],
 )
-def test_what_is_not_served_is_named(space, model, message):
+def test_unsupported_spaces_and_parts_are_rejected(action_space, model, message):
     with pytest.raises(NotServedError, match=message):
-        learner_of(lambda: Anything(space), model)
+        make_learner(action_space, model)
 
 
-def test_algorithms_made_of_sac_are_no_sac():
+def test_cql_is_rejected_although_it_derives_from_sac():
     with pytest.raises(NotServedError, match=r"CQLConfig is not supported\. Supported: PPO"):
         rlcatalog_rllib.configure(CQLConfig(), "Pendulum-v1")

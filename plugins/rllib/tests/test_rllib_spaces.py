@@ -1,7 +1,8 @@
-"""Every observation space, action space and mask that the catalog serves goes through Ray's runners
-and learners.
-"""
+"""Every kind of observation space, action space and mask in Ray's runners and learners."""
 
+import platform
+
+import gymnasium as gym
 import numpy as np
 import pytest
 from action_kinds import ACTIONS, Anything
@@ -13,186 +14,275 @@ pytest.importorskip("ray.rllib", reason="Ray RLlib is not installed")
 
 import rlcatalog
 from rlcatalog.errors import ActionMaskError, ConfigError, UnknownNameError
+from rlcatalog_rllib import CatalogEnv, CatalogRLModule
 
-# One config serves parts of every kind here.
+# One config serves spaces of several kinds, which read different keys.
 pytestmark = pytest.mark.filterwarnings("ignore::rlcatalog.errors.UnreadKeysWarning")
 
 
-def finite(module):
-    return all(bool(p.isfinite().all()) for p in module.parameters())
+def update_once(rllib, config, runner, episodes):
+    """Train a new learner on episodes, and return its weights before and after."""
+    learner = rllib.make_learner(config, runner)
+    module = learner.module["default_policy"]
+    before = {name: weight.detach().clone() for name, weight in module.named_parameters()}
+    rllib.update(learner, episodes)
+    return before, dict(module.named_parameters())
 
 
-def observations(episode):
+def assert_finite(weights):
+    for name, weight in weights.items():
+        assert weight.isfinite().all(), name
+
+
+# --- observations ---------------------------------------------------------------------------------
+
+
+class RecordingEmitter(Emitter):
+    """Emits samples of a space, and records those of the last environment that was reset."""
+
+    recorded = None
+
+    def step(self, action):
+        obs, reward, terminated, truncated, info = super().step(action)
+        self.observations.append(obs)
+        return obs, reward, terminated, truncated, info
+
+    def reset(self, *, seed=None, options=None):
+        obs, info = super().reset(seed=seed)
+        if not hasattr(self, "observations"):
+            self.observations = []
+            RecordingEmitter.recorded = self.observations
+        self.observations.append(obs)
+        return obs, info
+
+
+def encoded_observations(episode):
+    """Return an episode's observations, without masks and views beside them."""
     obs = episode.get_observations()
     return obs["obs"] if isinstance(obs, dict) else obs
 
 
-class Kept(Emitter):
-    """Keeps what it has emitted."""
+@pytest.mark.parametrize("kind", KINDS)
+def test_observations_are_stored_as_preprocessors_encode_them(rllib, kind):
+    space, model = KINDS[kind]
+    config = rllib.configure(lambda: RecordingEmitter(space), model, num_envs=1, steps_per_env=13)
 
-    seen = None
+    episodes = rllib.make_runner(config).sample()
 
-    def step(self, action):
-        obs, *rest = super().step(action)
-        self.seen.append(obs)
-        return obs, *rest
-
-    def reset(self, *, seed=None, options=None):
-        obs, info = super().reset(seed=seed)
-        if self.seen is None:
-            type(self).last, self.seen = self, []
-        self.seen.append(obs)
-        return obs, info
-
-
-#: Kinds that a learner is built for, too; what the others store has the same form.
-LEARNT = ("box of rank 1", "box of rank 3, bytes", "discrete", "sequence", "dict", "all in one")
-
-
-@pytest.mark.parametrize("name", KINDS)
-def test_every_observation_is_stored_for_the_learner_as_the_preprocessor_encodes_it(bench, name):
-    space, model = KINDS[name]
-    config = bench.config(lambda: Kept(space), model, envs=1, fragment=13)
-    runner = bench.runner(config)
-    episodes = runner.sample()
-    policy = rlcatalog.build(space, Kept.action_space, {"fcnet_hiddens": [8], **model})
-    expected = policy.preprocess(Kept.last.seen)
-    assert len(episodes) == 2
-    stored = np.concatenate([observations(episode) for episode in episodes])
+    assert len(episodes) == 2  # 10 steps and 3 steps
+    stored = np.concatenate([encoded_observations(episode) for episode in episodes])
+    policy = rlcatalog.build(space, Emitter.action_space, {"fcnet_hiddens": [8], **model})
+    expected = policy.preprocess(RecordingEmitter.recorded)
     np.testing.assert_allclose(stored, expected, rtol=1e-6)
     assert stored.dtype == expected.dtype
-    if name not in LEARNT:
-        return
-    learner = bench.learner(config, runner)
-    before = {n: p.detach().clone() for n, p in learner.module["default_policy"].named_parameters()}
-    bench.update(learner, episodes)
-    after = dict(learner.module["default_policy"].named_parameters())
-    assert any(bool((after[n] != before[n]).any()) for n in before)
-    assert finite(learner.module["default_policy"])
 
 
-@pytest.mark.parametrize("name", ACTIONS)
-def test_every_action_space_is_acted_in_and_raw_actions_are_stored(bench, name):
-    space, model = ACTIONS[name]
-    relaxed = name == "discrete, relaxed"  # has no closed form for its divergence
-    config = bench.config(lambda: Anything(space), model, use_kl_loss=not relaxed)
-    runner = bench.runner(config)
-    episodes = runner.sample()
-    policy = runner.module.policy
+@pytest.mark.parametrize(
+    "kind",
+    # Encoded observations of the other kinds have the same form.
+    ["box of rank 1", "box of rank 3, bytes", "discrete", "sequence", "dict", "all in one"],
+)
+def test_learner_trains_on_encoded_observations(rllib, kind):
+    space, model = KINDS[kind]
+    config = rllib.configure(lambda: Emitter(space), model, num_envs=1, steps_per_env=13)
+    runner = rllib.make_runner(config)
+
+    before, after = update_once(rllib, config, runner, runner.sample())
+
+    assert any((after[name] != weight).any() for name, weight in before.items())
+    assert_finite(after)
+
+
+# --- actions --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ACTIONS)
+def test_raw_actions_are_stored_and_trained_on(rllib, kind):
+    space, model = ACTIONS[kind]
+    # The divergence of relaxed one-hots has no closed form.
+    use_kl_loss = kind != "discrete, relaxed"
+    config = rllib.configure(lambda: Anything(space), model, use_kl_loss=use_kl_loss)
+    runner = rllib.make_runner(config)
+
+    episodes = runner.sample()  # an action outside the space would be an error
+    _, weights = update_once(rllib, config, runner, episodes)
+
+    codec = runner.module.policy.action_codec
+    raw_shape = () if codec.scalar else (codec.width,)
     for episode in episodes:
-        raw = np.asarray(episode.get_actions())
-        width = () if policy.action_codec.scalar else (policy.action_codec.width,)
-        assert raw.shape == (len(episode), *width)
-    learner = bench.learner(config, runner)
-    bench.update(learner, episodes)
-    assert finite(learner.module["default_policy"])
+        assert np.shape(episode.get_actions()) == (len(episode), *raw_shape)
+    assert_finite(weights)
 
 
-class Noting(Anything):
-    """Notes the actions it is given."""
+class RecordingEnv(Anything):
+    """Takes any action of a space, and records it."""
+
+    actions = None
 
     def step(self, action):
-        self.taken.append(np.array(action))
+        RecordingEnv.actions.append(np.array(action))
         return super().step(action)
 
 
 @pytest.mark.parametrize(
-    "scaling", [{"normalize_actions": True}, {"normalize_actions": False, "clip_actions": True}]
+    "settings",
+    [
+        pytest.param({"normalize_actions": True}, id="Ray would scale"),
+        pytest.param({"normalize_actions": False, "clip_actions": True}, id="Ray would clip"),
+    ],
 )
-def test_an_action_is_brought_into_its_bounds_once(bench, scaling):
-    """Ray's own scaling has no effect, whatever its settings say."""
-    Noting.taken = taken = []
+def test_ray_scales_no_action_again(rllib, settings):
+    RecordingEnv.actions = []
+    # A squashed Gaussian samples within the bounds.
     space, model = ACTIONS["box, squashed"]
-    config = bench.config(lambda: Noting(space), model, envs=1).environment(**scaling)
-    (episode,) = bench.runner(config).sample(num_timesteps=7)
+    config = rllib.configure(lambda: RecordingEnv(space), model, num_envs=1)
+
+    (episode,) = rllib.make_runner(config.environment(**settings)).sample(num_timesteps=7)
+
     raw = episode.get_actions()
-    # a squashed Gaussian draws within the bounds.
-    np.testing.assert_allclose(raw, np.stack(taken), rtol=1e-6)
-    assert np.abs(raw - (space.low + space.high) / 2).max() > 0
+    np.testing.assert_allclose(RecordingEnv.actions, raw, rtol=1e-6)
+    middle = (space.low + space.high) / 2
+    assert np.abs(raw - middle).max() > 0
+
+
+# --- masks ----------------------------------------------------------------------------------------
+
+
+def sample_masked_env(rllib, kind, model):
+    """Sample with two environments that raise an error at a forbidden action."""
+    config = rllib.configure(lambda: Masked(kind), model, num_envs=2, steps_per_env=30)
+    runner = rllib.make_runner(config)
+    return config, runner, runner.sample()
+
+
+def join_masks(episodes):
+    masks = [episode.get_observations(slice(0, len(episode)))["mask"] for episode in episodes]
+    return np.concatenate(masks)
 
 
 LSTM = {"use_lstm": True, "lstm_cell_size": 4, "max_seq_len": 5}
+each_masked_space = pytest.mark.parametrize(
+    ("kind", "model"),
+    [
+        *(pytest.param(kind, {}, id=kind) for kind in MASKED),
+        pytest.param("discrete", LSTM, id="discrete, lstm"),
+        pytest.param("dict", LSTM, id="dict, lstm"),
+    ],
+)
+
+
+@each_masked_space
+def test_masks_are_obeyed_stored_and_trained_with(rllib, kind, model):
+    config, runner, episodes = sample_masked_env(rllib, kind, model)
+
+    _, weights = update_once(rllib, config, runner, episodes)
+
+    masks = join_masks(episodes)
+    assert masks.shape[1] == runner.module.policy.masks.size
+    assert 0 < masks.mean() < 1
+    assert_finite(weights)
 
 
 @pytest.mark.parametrize(
-    ("name", "memory"), [*((name, {}) for name in MASKED), ("discrete", LSTM), ("dict", LSTM)]
+    ("kind", "model"),
+    [
+        pytest.param("discrete", {}, id="discrete"),
+        pytest.param("discrete", LSTM, id="discrete, lstm"),
+        pytest.param("discrete, mask of floats", {}, id="discrete, mask of floats"),
+        pytest.param("multi_discrete", {}, id="multi_discrete"),
+        pytest.param("multi_discrete, mask in a row", {}, id="multi_discrete, mask in a row"),
+    ],
 )
-def test_masks_are_obeyed_and_stand_in_the_stored_parameters(bench, name, memory):
-    """The environment raises at a forbidden action."""
-    config = bench.config(lambda: Masked(name), memory, envs=2, fragment=30)
-    runner = bench.runner(config)
-    episodes = runner.sample()
-    masks = np.concatenate(
-        [episode.get_observations(slice(0, len(episode)))["mask"] for episode in episodes]
+def test_stored_logits_of_forbidden_choices_are_minus_infinity(rllib, kind, model):
+    _, _, episodes = sample_masked_env(rllib, kind, model)
+
+    logits = np.concatenate(
+        [episode.get_extra_model_outputs("action_dist_inputs") for episode in episodes]
     )
-    params = np.concatenate([e.get_extra_model_outputs("action_dist_inputs") for e in episodes])
-    assert masks.shape[1] == runner.module.policy.masks.size
-    assert 0 < masks.mean() < 1
-    if name.startswith(("discrete", "multi_discrete")):
-        assert ((params < -1e38) == (masks == 0)).all()
-    learner = bench.learner(config, runner)
-    bench.update(learner, episodes)
-    assert finite(learner.module["default_policy"])
+
+    # They are the lowest float32 or nearly so.
+    assert ((logits < -1e38) == (join_masks(episodes) == 0)).all()
 
 
-class Ending(Masked):
-    """Allows nothing once an episode is over, or already before; may say something that Ray cannot
-    batch.
+class EnvWithEmptyMasks(Masked):
+    """Allows no action in the last steps of an episode of ten steps.
+
+    Args:
+        last_steps: Number of steps before the end without an allowed action, where 0 means only
+            the last observation.
+        with_text: Whether observations contain a text, which Ray cannot batch; then rlcatalog
+            encodes observations inside the environment instead of in a connector.
     """
 
-    def __init__(self, left, says=False):
+    def __init__(self, last_steps, with_text):
         super().__init__("discrete")
-        self.when, self.says = left, says
-        if says:
+        self.last_steps = last_steps
+        self.with_text = with_text
+        if with_text:
             self.observation_space = Dict({**self.observation_space.spaces, "word": Text(3)})
 
     def _look(self):
         obs = super()._look()
-        if self.left <= self.when:
+        if self.left <= self.last_steps:
             obs["action_mask"] = obs["action_mask"] * 0
-        return {**obs, "word": "abc"} if self.says else obs
+        if self.with_text:
+            obs["word"] = "abc"
+        return obs
 
 
-@pytest.mark.parametrize("says", [False, True], ids=["connector", "inside"])
-def test_a_finished_episode_may_allow_nothing(bench, says):
-    episodes = bench.runner(bench.config(lambda: Ending(0, says))).sample(num_timesteps=40)
+@pytest.mark.parametrize("with_text", [False, True], ids=["connector", "environment"])
+def test_last_observation_may_allow_no_action(rllib, with_text):
+    config = rllib.configure(lambda: EnvWithEmptyMasks(last_steps=0, with_text=with_text))
+
+    episodes = rllib.make_runner(config).sample(num_timesteps=40)
+
     assert sum(episode.is_done for episode in episodes) >= 2
 
 
-@pytest.mark.parametrize("says", [False, True], ids=["connector", "inside"])
-def test_an_episode_that_goes_on_must_allow_something(bench, says):
-    runner = bench.runner(bench.config(lambda: Ending(3, says)))
-    with pytest.raises((ActionMaskError, RuntimeError)) as caught:
+def test_other_observations_must_allow_an_action(rllib):
+    config = rllib.configure(lambda: EnvWithEmptyMasks(last_steps=3, with_text=False))
+    runner = rllib.make_runner(config)
+
+    with pytest.raises(ActionMaskError, match="row 0 allows no action"):
         runner.sample(num_timesteps=40)
-    found = caught.value.__cause__ if says else caught.value  # Ray wraps what an environment raises
-    assert isinstance(found, ActionMaskError)
-    assert "row 0 allows no action" in str(found)
 
 
-def test_wrappers_of_the_installed_plugins_are_applied(bench):
-    """Atari's: grayscale, shrunk, four frames."""
+def test_observations_encoded_inside_must_allow_an_action(rllib):
+    # Ray cannot batch texts, so that rlcatalog encodes observations inside the environment.
+    config = rllib.configure(lambda: EnvWithEmptyMasks(last_steps=3, with_text=True))
+    runner = rllib.make_runner(config)
+
+    # Ray wraps errors of an environment.
+    with pytest.raises(RuntimeError) as caught:
+        runner.sample(num_timesteps=40)
+
+    error = caught.value.__cause__
+    assert isinstance(error, ActionMaskError)
+    assert "row 0 allows no action" in str(error)
+
+
+# --- environments and modules ---------------------------------------------------------------------
+
+
+def test_wrappers_of_rlcatalog_atari_are_applied(rllib):
     pytest.importorskip("ale_py", reason="ale-py is not installed")
     pytest.importorskip("rlcatalog_atari", reason="rlcatalog-atari is not installed")
-    config = bench.config("ale_py:ALE/Pong-v5", {"dim": 42}, envs=1)
-    (episode,) = bench.runner(config).sample(num_timesteps=6)
-    assert observations(episode).shape == (7, 42, 42, 4)
+    config = rllib.configure("ale_py:ALE/Pong-v5", {"dim": 42}, num_envs=1)
+
+    (episode,) = rllib.make_runner(config).sample(num_timesteps=6)
+
+    # Seven observations of four gray frames, shrunk to 42 x 42.
+    assert encoded_observations(episode).shape == (7, 42, 42, 4)
 
 
-def test_an_environment_that_cannot_be_made_names_the_node():
-    import platform
-
-    from rlcatalog_rllib import CatalogEnv
-
+def test_unknown_environment_error_names_the_node():
     with pytest.raises(UnknownNameError, match=platform.node()):
         CatalogEnv({"env": "Nowhere-v0", "model": {}})
 
 
-def test_a_module_without_the_connectors_says_what_is_missing(bench):
-    import gymnasium as gym
-
-    from rlcatalog_rllib import CatalogRLModule
-
+def test_module_without_connectors_names_configure():
     env = gym.make("CartPole-v1")
+
     with pytest.raises(ConfigError, match=r"rlcatalog_rllib\.configure.*env_to_module_connector"):
         CatalogRLModule(
             observation_space=env.observation_space, action_space=env.action_space, model_config={}
