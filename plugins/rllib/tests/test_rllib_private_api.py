@@ -25,13 +25,17 @@ from rlcatalog_rllib import private_api, worker_deaths
 VERSION = f"Ray {ray.__version__}"
 
 
-def make(*arguments):
+def user_function(*arguments):
     """Stand for a function that a user passes to Ray."""
 
 
 def test_registered_env_is_the_function_given_to_ray():
-    register_env("rlcatalog-private-api", make)
-    assert private_api.registered_env("rlcatalog-private-api") is make, VERSION
+    register_env("rlcatalog-private-api", user_function)
+
+    assert private_api.registered_env("rlcatalog-private-api") is user_function, VERSION
+
+
+def test_unregistered_env_is_none():
     assert private_api.registered_env("rlcatalog-never-registered") is None, VERSION
 
 
@@ -42,40 +46,45 @@ def test_default_model_config_is_the_class_s_own():
 
 
 def test_given_model_config_is_the_user_s_alone():
-    given = {"fcnet_hiddens": [7]}
+    config = PPOConfig().rl_module(model_config={"fcnet_hiddens": [7]})
+
     assert private_api.given_model_config(PPOConfig()) == {}, VERSION
-    config = PPOConfig().rl_module(model_config=given)
-    assert private_api.given_model_config(config) == given, VERSION
+    assert private_api.given_model_config(config) == {"fcnet_hiddens": [7]}, VERSION
 
 
 def test_given_module_spec_is_the_user_s_alone():
     spec = RLModuleSpec()
-    assert private_api.given_module_spec(DQNConfig()) is None, VERSION
     config = DQNConfig().rl_module(rl_module_spec=spec)
+
+    assert private_api.given_module_spec(DQNConfig()) is None, VERSION
     assert private_api.given_module_spec(config) is spec, VERSION
 
 
 @pytest.mark.parametrize(
-    ("read", "configured"),
+    ("read", "configure"),
     [
-        (
+        pytest.param(
             private_api.given_env_to_module,
-            lambda config: config.env_runners(env_to_module_connector=make),
+            lambda config: config.env_runners(env_to_module_connector=user_function),
+            id="env to module",
         ),
-        (
+        pytest.param(
             private_api.given_module_to_env,
-            lambda config: config.env_runners(module_to_env_connector=make),
+            lambda config: config.env_runners(module_to_env_connector=user_function),
+            id="module to env",
         ),
-        (
+        pytest.param(
             private_api.given_learner_connector,
-            lambda config: config.training(learner_connector=make),
+            lambda config: config.training(learner_connector=user_function),
+            id="learner",
         ),
     ],
-    ids=["env to module", "module to env", "learner"],
 )
-def test_given_connectors_are_the_user_s_functions(read, configured):
+def test_given_connectors_are_the_user_s_functions(read, configure):
+    config = configure(MARWILConfig())
+
     assert read(MARWILConfig()) is None, VERSION
-    assert read(configured(MARWILConfig())) is make, VERSION
+    assert read(config) is user_function, VERSION
 
 
 @pytest.mark.parametrize(
@@ -94,8 +103,8 @@ def test_missing_setting_is_reported_with_the_version(read):
         read(object())
 
 
-class Mortal:
-    """Actor that reads and writes Ray's key-value store, and whose process may end."""
+class StoreActor:
+    """Actor that reads and writes Ray's key-value store, and can end its process."""
 
     def __init__(self):
         from rlcatalog_rllib import private_api
@@ -111,51 +120,63 @@ class Mortal:
     def delete(self, key):
         self.api.delete_value(key)
 
-    def log(self, text):
+    def write_to_stderr(self, text):
         print(text, file=sys.stderr, flush=True)
         return self.api.error_log()
 
-    def end(self):
+    def end_process(self):
         import os
 
         os._exit(1)
 
 
 @pytest.fixture
-def mortal(local_ray):
-    """An actor that Ray restarts once."""
+def actor(local_ray):
+    """A `StoreActor` that Ray restarts once."""
     pickler = local_ray.cloudpickle
     pickler.register_pickle_by_value(sys.modules[__name__])
-    actor = local_ray.remote(max_restarts=1, max_task_retries=2)(Mortal).remote()
+    actor = local_ray.remote(max_restarts=1, max_task_retries=2)(StoreActor).remote()
     yield actor
     local_ray.kill(actor)
     pickler.unregister_pickle_by_value(sys.modules[__name__])
 
 
-def test_values_outlive_an_actor_s_process(mortal):
-    assert ray.get(mortal.get.remote(b"rlcatalog:test")) is None, VERSION
-    ray.get(mortal.put.remote(b"rlcatalog:test", b"1"))
-    mortal.end.options(max_task_retries=0).remote()
+def test_values_outlive_an_actor_s_process(actor):
+    ray.get(actor.put.remote(b"rlcatalog:test", b"1"))
 
-    kept = ray.get(mortal.get.remote(b"rlcatalog:test"))
+    actor.end_process.options(max_task_retries=0).remote()
 
-    assert kept == b"1", VERSION
-    ray.get(mortal.delete.remote(b"rlcatalog:test"))
-    assert ray.get(mortal.get.remote(b"rlcatalog:test")) is None, VERSION
+    assert ray.get(actor.get.remote(b"rlcatalog:test")) == b"1", VERSION
+    ray.get(actor.delete.remote(b"rlcatalog:test"))
 
 
-def test_error_log_contains_what_a_process_writes_to_stderr(mortal):
-    path = Path(ray.get(mortal.log.remote("a line of this test")))
+def test_values_that_are_missing_or_deleted_are_none(actor):
+    assert ray.get(actor.get.remote(b"rlcatalog:test")) is None, VERSION
+
+    ray.get(actor.put.remote(b"rlcatalog:test", b"1"))
+    ray.get(actor.delete.remote(b"rlcatalog:test"))
+
+    assert ray.get(actor.get.remote(b"rlcatalog:test")) is None, VERSION
+
+
+def test_error_log_contains_what_a_process_writes_to_stderr(actor):
+    line = "a line of this test"
+
+    path = Path(ray.get(actor.write_to_stderr.remote(line)))
+
+    # Ray writes the log a little later.
     deadline = time.monotonic() + 10
-    while "a line of this test" not in path.read_text() and time.monotonic() < deadline:
+    while line not in path.read_text() and time.monotonic() < deadline:
         time.sleep(0.1)
-    assert "a line of this test" in path.read_text(), f"{VERSION}: {path}"
+    assert line in path.read_text(), f"{VERSION}: {path}"
 
 
 def test_deaths_are_not_counted_without_a_store(monkeypatch):
+    # A name that Ray does not have, in place of the store's functions.
     missing = private_api.RAY.name("ray.experimental.internal_kv:_gone", "count deaths")
-    monkeypatch.setattr(worker_deaths, "_key", lambda: b"key")
     for name in ("get_value", "put_value", "delete_value"):
         monkeypatch.setattr(worker_deaths, name, missing)
+    monkeypatch.setattr(worker_deaths, "_key", lambda: b"key")
+
     assert worker_deaths.record_start() is None
-    worker_deaths.forget_starts()
+    worker_deaths.forget_starts()  # raises nothing
