@@ -1,12 +1,11 @@
-"""Processes that Ray starts, with triton and TensorFlow installed: the order of imports, and those
-that keep dying.
-"""
+"""Processes that Ray starts: the order of imports in them, and runners whose processes die."""
 
 import os
 import signal
 import sys
 import time
 from types import SimpleNamespace
+from typing import NamedTuple
 
 import gymnasium as gym
 import pytest
@@ -23,8 +22,8 @@ from rlcatalog_rllib.worker_deaths import LIMIT, forget_starts, record_start
 
 
 @pytest.fixture(autouse=True)
-def by_value(request):
-    """Have Ray pickle what is defined here: workers do not find the folder of these tests."""
+def pickle_this_file(request):
+    """Have Ray pickle what this file defines, because workers cannot import it."""
     if "local_ray" not in request.fixturenames:
         yield
         return
@@ -34,15 +33,12 @@ def by_value(request):
     pickler.unregister_pickle_by_value(sys.modules[__name__])
 
 
-def small(env="CartPole-v1", *, runners=0):
-    """Return a configured PPO that trains on 24 steps an iteration; seeded, for Ray's seeding
-    imports triton.
-    """
-    config = (
-        PPOConfig().debugging(seed=0, log_level="CRITICAL").reporting(min_time_s_per_iteration=0)
-    )
+def configure_ppo(env="CartPole-v1", *, num_runners=0):
+    """Configure PPO with iterations of 24 steps; seeded, because Ray's seeding imports triton."""
+    config = PPOConfig().debugging(seed=0, log_level="CRITICAL")
+    config.reporting(min_time_s_per_iteration=0)
     config.env_runners(
-        num_env_runners=runners, num_envs_per_env_runner=1, rollout_fragment_length=12
+        num_env_runners=num_runners, num_envs_per_env_runner=1, rollout_fragment_length=12
     )
     config.training(train_batch_size_per_learner=24, minibatch_size=12, num_epochs=1)
     return rlcatalog_rllib.configure(config, env, model={"fcnet_hiddens": [8]})
@@ -51,167 +47,225 @@ def small(env="CartPole-v1", *, runners=0):
 # --- triton before TensorFlow ---------------------------------------------------------------------
 
 
-@pytest.mark.attack  # a learner of its own process trains in test_rllib_algorithms.py
-# Gymnasium of what Ray makes of the spaces.
+@pytest.mark.attack  # test_rllib_algorithms.py trains a learner in a process
+# Gymnasium's, about spaces that Ray makes.
 @pytest.mark.filterwarnings("ignore:.*WARN:UserWarning")
-def test_a_trial_of_ray_tune_trains(local_ray, tmp_path):
-    """Its process imports RLlib, and so TensorFlow, before anything of ours: triton is loaded
-    apart.
-    """
+def test_trial_of_ray_tune_trains(local_ray, tmp_path):
+    # A trial's process imports RLlib, and so TensorFlow, before rlcatalog, which must not import
+    # triton later.
     settings = tune.RunConfig(stop={"training_iteration": 2}, storage_path=str(tmp_path), verbose=0)
-    (trial,) = tune.Tuner("PPO", param_space=small(), run_config=settings).fit()
+
+    (trial,) = tune.Tuner("PPO", param_space=configure_ppo(), run_config=settings).fit()
+
     assert trial.error is None
-    assert trial.metrics["num_env_steps_sampled_lifetime"] == 48
+    assert trial.metrics["num_env_steps_sampled_lifetime"] == 48  # two iterations of 24 steps
+
+
+#: Notes whether triton is imported already, and cannot be imported itself.
+FAKE_TENSORFLOW = """
+import sys
+sys.triton_came_first = [*getattr(sys, "triton_came_first", []), "triton" in sys.modules]
+raise ImportError
+"""
 
 
 @pytest.fixture
-def impostors(tmp_path):
-    """A folder with an empty triton, and a TensorFlow that notes whether triton was there, and is
-    none.
-
-    Nor is PyTorch one: RLlib is imported sooner without.
+def fake_packages(tmp_path):
+    """A folder with an empty triton, a TensorFlow that notes whether triton is imported, and no
+    PyTorch, without which RLlib is imported sooner.
     """
-    noting = (
-        "import sys\nsys.asked = [*getattr(sys, 'asked', []), 'triton' in sys.modules]\nraise"
-        " ImportError\n"
-    )
-    for name, text in {"triton": "", "tensorflow": noting, "torch": "raise ImportError\n"}.items():
-        (tmp_path / f"{name}.py").write_text(text)
+    (tmp_path / "triton.py").write_text("")
+    (tmp_path / "tensorflow.py").write_text(FAKE_TENSORFLOW)
+    (tmp_path / "torch.py").write_text("raise ImportError\n")
     return tmp_path
 
 
-@pytest.mark.attack  # the order in real runners is seen in test_rllib_algorithms.py
-def test_the_setup_hook_comes_before_rllib(local_ray, impostors):
-    """As Ray's hook for a whole job, here set for one task alone; what its process imports first is
-    RLlib.
-    """
+@pytest.mark.attack  # test_rllib_algorithms.py tests the order in real runners
+def test_setup_hook_imports_triton_before_rllib(local_ray, fake_packages):
     from ray._private.ray_constants import WORKER_PROCESS_SETUP_HOOK_ENV_VAR
 
-    def first():
+    def import_rllib():
         import ray.rllib  # noqa: F401
 
-        return sys.asked
+        return sys.triton_came_first
 
-    hook = {
+    # Ray's hook for all processes of a job, here for those of one task.
+    env_vars = {
         WORKER_PROCESS_SETUP_HOOK_ENV_VAR: "rlcatalog_rllib.prepare_worker",
-        "PYTHONPATH": str(impostors),
+        "PYTHONPATH": str(fake_packages),
     }
-    asked = local_ray.get(local_ray.remote(first).options(runtime_env={"env_vars": hook}).remote())
-    assert set(asked) == {True}
+    task = local_ray.remote(import_rllib).options(runtime_env={"env_vars": env_vars})
+
+    triton_came_first = local_ray.get(task.remote())
+
+    assert set(triton_came_first) == {True}
 
 
 # --- processes that keep dying --------------------------------------------------------------------
 
 
-class Starts:
-    """An actor that records its starts as a runner does, and dies in `die` of them."""
+class DyingActor:
+    """An actor that records its starts as a runner does, and dies until it gets an error.
 
-    def __init__(self, die, how):
+    Args:
+        way: How it dies: "SIGSEGV" or "exit".
+    """
+
+    def __init__(self, way):
         self.error = record_start()
-        if self.error is None and die:
-            if how == "SIGSEGV":
-                os.kill(os.getpid(), signal.SIGSEGV)
-            os._exit(1)
+        if self.error is not None:
+            return
+        if way == "SIGSEGV":
+            os.kill(os.getpid(), signal.SIGSEGV)
+        os._exit(1)
 
-    def gather(self):
+    def collect_and_start_again(self):
         forget_starts()
         return record_start()
 
-    def told(self):
+    def get_error(self):
         return self.error
 
 
-def check_told(error, cause):
-    """Check what an error says of the deaths before it."""
+def assert_tells_of_deaths(error, cause):
     assert isinstance(error, WorkerError)
-    assert f"died {LIMIT} times in a row before it collected any data" in str(error)
-    assert f"Cause of the last death: {cause}" in str(error)
-    log = str(error).partition("): ")[2].partition(". Fix")[0]
+    message = str(error)
+    assert f"died {LIMIT} times in a row before it collected any data" in message
+    assert f"Cause of the last death: {cause}" in message
+    # "The log, on MACHINE (...): PATH. Fix the cause."
+    log = message.partition("): ")[2].partition(". Fix")[0]
     assert os.path.isfile(log), error
 
 
-# A signal ends real runners as well, further down.
-@pytest.mark.parametrize(
-    ("how", "cause"),
-    [
-        pytest.param("SIGSEGV", "SIGSEGV", marks=pytest.mark.attack),
-        ("exit", "none in the log, as after SIGKILL"),
+class Deaths(NamedTuple):
+    """What an actor got whose process died several times."""
+
+    error: WorkerError | None
+    cause: str
+    #: Errors at starts after the actor had collected data.
+    later_errors: list[WorkerError | None]
+
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        # A signal ends real runners as well, see below.
+        pytest.param(("SIGSEGV", "SIGSEGV"), id="SIGSEGV", marks=pytest.mark.attack),
+        pytest.param(("exit", "none in the log, as after SIGKILL"), id="exit"),
     ],
 )
-def test_repeated_deaths_are_told_with_cause_and_log_until_a_process_gathers(local_ray, how, cause):
-    actor = local_ray.remote(max_restarts=10, num_cpus=0)(Starts).remote(True, how)
-    error = local_ray.get(actor.told.remote(), timeout=100)
-    ended = local_ray.get([actor.gather.remote() for _ in range(2 * LIMIT)])
+def deaths(request, local_ray):
+    """Repeated deaths of an actor's process."""
+    way, cause = request.param
+    local_ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    actor = local_ray.remote(max_restarts=10, num_cpus=0)(DyingActor).remote(way)
+    error = local_ray.get(actor.get_error.remote(), timeout=100)
+    starts = [actor.collect_and_start_again.remote() for _ in range(2 * LIMIT)]
+    later_errors = local_ray.get(starts)
     local_ray.kill(actor)
-    check_told(error, cause)
-    assert ended == [None] * 2 * LIMIT
+    local_ray.cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
+    return Deaths(error, cause, later_errors)
 
 
-class Deadly(gym.Wrapper):
-    """Ends its process when it is made or stepped, but for the driver's."""
+def test_repeated_deaths_are_an_error_with_cause_and_log(deaths):
+    assert_tells_of_deaths(deaths.error, deaths.cause)
 
-    def __init__(self, worker, when):
+
+def test_deaths_are_not_counted_after_collecting_data(deaths):
+    assert deaths.later_errors == [None] * (2 * LIMIT)
+
+
+class DeadlyEnv(gym.Wrapper):
+    """CartPole that kills a worker's process, when it is built or when it is stepped."""
+
+    def __init__(self, is_in_worker, moment):
         super().__init__(gym.make("CartPole-v1"))
-        self.stepped = worker and when == "stepped"
-        if worker and when == "made":
+        self.kills_at_step = is_in_worker and moment == "step"
+        if is_in_worker and moment == "build":
             os.kill(os.getpid(), signal.SIGSEGV)
 
     def step(self, action):
-        if self.stepped:
+        if self.kills_at_step:
             os.kill(os.getpid(), signal.SIGSEGV)
         return super().step(action)
 
 
 def train(config, seconds):
-    """Train, as a user's loop does."""
-    algo, deadline = config.build_algo(), time.monotonic() + seconds
+    """Train in a loop, as a user's program does."""
+    deadline = time.monotonic() + seconds
+    algorithm = config.build_algo()
     try:
         while time.monotonic() < deadline:
-            algo.train()
+            algorithm.train()
             time.sleep(0.2)
     finally:
-        algo.stop()
+        algorithm.stop()
 
 
-@pytest.mark.attack  # a runner of their own is told apart above
-@pytest.mark.parametrize("when", ["made", "stepped"])
-def test_a_run_whose_runners_keep_dying_ends_with_the_cause(local_ray, when):
-    register_env(f"deadly-{when}", lambda config: Deadly(getattr(config, "worker_index", 0), when))
-    config = small(f"deadly-{when}", runners=1)
+@pytest.mark.attack  # an actor's deaths are tested above
+@pytest.mark.parametrize("moment", ["build", "step"])
+def test_run_whose_runners_keep_dying_ends_with_the_cause(local_ray, moment):
+    # Only workers have a worker_index above 0.
+    register_env(
+        f"deadly-{moment}",
+        lambda config: DeadlyEnv(getattr(config, "worker_index", 0) > 0, moment),
+    )
+    config = configure_ppo(f"deadly-{moment}", num_runners=1)
+
     with pytest.raises(WorkerError) as caught:
         train(config, seconds=500)
-    check_told(caught.value, "SIGSEGV")
+
+    assert_tells_of_deaths(caught.value, "SIGSEGV")
 
 
-def test_runners_that_ray_restarted_are_asked_for_their_failure():
-    class Group:
-        """One runner that works, and one that does not."""
+# --- the check of runners -------------------------------------------------------------------------
 
-        def foreach_env_runner(self, ask, **_):
-            return [
-                ask(SimpleNamespace(_failure=failure)) for failure in (None, WorkerError("SIGSEGV"))
-            ]
 
-    settings = SimpleNamespace(env_runner_health_probe_timeout_s=1)
-    check_runners(
-        algorithm=SimpleNamespace(
-            env_runner_group=None, eval_env_runner_group=None, config=settings
-        )
+class GroupWithFailure:
+    """Stands for Ray's group of runners: one that works, and one with an error."""
+
+    def foreach_env_runner(self, function, **_):
+        runners = [
+            SimpleNamespace(_failure=None),
+            SimpleNamespace(_failure=WorkerError("SIGSEGV")),
+        ]
+        return [function(runner) for runner in runners]
+
+
+def make_algorithm(env_runner_group, eval_env_runner_group):
+    """Return an object with the attributes of an algorithm that the check reads."""
+    return SimpleNamespace(
+        env_runner_group=env_runner_group,
+        eval_env_runner_group=eval_env_runner_group,
+        config=SimpleNamespace(env_runner_health_probe_timeout_s=1),
     )
-    for groups in [(Group(), None), (None, Group())]:
-        algorithm = SimpleNamespace(
-            env_runner_group=groups[0], eval_env_runner_group=groups[1], config=settings
-        )
-        with pytest.raises(WorkerError, match=r"^SIGSEGV$"):
-            check_runners(algorithm=algorithm, metrics_logger=None)
 
 
-def test_callbacks_of_the_user_stay():
-    def mine(**_):
-        """Nothing."""
+def test_check_passes_without_runners():
+    check_runners(algorithm=make_algorithm(None, None))
 
-    config = PPOConfig().callbacks(on_algorithm_init=mine, on_env_runners_recreated=[mine])
-    for _ in range(2):  # configured anew
+
+@pytest.mark.parametrize(
+    "groups",
+    [
+        pytest.param((GroupWithFailure(), None), id="training"),
+        pytest.param((None, GroupWithFailure()), id="evaluation"),
+    ],
+)
+def test_check_raises_the_error_of_a_runner(groups):
+    with pytest.raises(WorkerError, match=r"^SIGSEGV$"):
+        check_runners(algorithm=make_algorithm(*groups), metrics_logger=None)
+
+
+@pytest.mark.parametrize("times", [1, 2], ids=["configured once", "configured twice"])
+def test_check_is_added_once_after_callbacks_of_a_user(times):
+    def callback(**_):
+        """A user's callback."""
+
+    config = PPOConfig().callbacks(on_algorithm_init=callback, on_env_runners_recreated=[callback])
+
+    for _ in range(times):
         rlcatalog_rllib.configure(config, "CartPole-v1")
-        assert config.callbacks_on_algorithm_init == [mine, check_runners]
-        assert config.callbacks_on_env_runners_recreated == [mine, check_runners]
+
+    assert config.callbacks_on_algorithm_init == [callback, check_runners]
+    assert config.callbacks_on_env_runners_recreated == [callback, check_runners]

@@ -1,8 +1,12 @@
-"""A run of `rlcatalog train --engine rllib` is kept while it trains, ends politely, and goes on."""
+"""Runs of `rlcatalog train --engine rllib`: interruptions, resuming, evaluations and options."""
 
 import json
 import os
+import shlex
+import shutil
 import signal
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -20,172 +24,264 @@ from rlcatalog_runs.checkpoints import checkpoint_steps, checkpoints_of
 from rlcatalog_runs.records import read_record
 
 pytestmark = pytest.mark.usefixtures("blank_curves")
-TINY = [
-    "--env-runners",
-    "0",
-    "--envs",
-    "2",
-    "--model",
-    "fcnet_hiddens=[8]",
-    "--set",
-    "train_batch_size_per_learner=64",
-    "--set",
-    "minibatch_size=32",
-    "--set",
-    "num_epochs=1",
-]
+
+OBS = np.full((1, 4), 0.1, np.float32)
 
 
-def run(*arguments):
+def run_command(line):
+    """Run `rlcatalog LINE`, and return its exit code and output; errors are raised."""
+    arguments = shlex.split(line)
     return CliRunner().invoke(make_app(arguments), arguments, catch_exceptions=False)
 
 
-def rows(folder):
-    return [
-        json.loads(line)["timesteps_total"]
-        for line in (folder / "metrics.jsonl").read_text().splitlines()
-    ]
+def train_cartpole(*, steps, out, options=""):
+    """Train PPO with the command line, in iterations of 64 steps."""
+    return run_command(
+        f"train CartPole-v1 --engine rllib --steps {steps} --out {out} --env-runners 0 --envs 2"
+        " --model fcnet_hiddens=[8] --set train_batch_size_per_learner=64 --set minibatch_size=32"
+        f" --set num_epochs=1 {options}"
+    )
 
 
-@pytest.mark.parametrize(
-    "number", [pytest.param(signal.SIGINT, marks=pytest.mark.attack), signal.SIGTERM]
+def read_metrics(folder):
+    lines = (folder / "metrics.jsonl").read_text().splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def read_steps(folder):
+    """Return the number of environment steps in each row of the metrics."""
+    return [row["timesteps_total"] for row in read_metrics(folder)]
+
+
+def steps_of_checkpoints(folder):
+    return [checkpoint_steps(path) for path in checkpoints_of(folder)]
+
+
+# --- interrupted runs -----------------------------------------------------------------------------
+
+
+class InterruptedRun(NamedTuple):
+    folder: Path
+    signal: signal.Signals
+    result: Any  # exit code and output of the command
+    num_iterations: int
+
+
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(signal.SIGINT, marks=pytest.mark.attack), signal.SIGTERM],
+    ids=["SIGINT", "SIGTERM"],
 )
-def test_a_run_that_is_asked_to_end_is_kept_and_goes_on(number, local_ray, tmp_path, monkeypatch):
-    train, trained = Algorithm.train, []
+def interrupted(request, local_ray, tmp_path_factory):
+    """A run that got a signal in its third iteration; not to be written to."""
+    train = Algorithm.train
+    num_iterations = 0
 
-    def asked(self):
-        trained.append(self)
-        if len(trained) == 3:
-            os.kill(os.getpid(), number)  # in the middle of an iteration
+    def interrupt_and_train(self):
+        nonlocal num_iterations
+        num_iterations += 1
+        if num_iterations == 3:
+            os.kill(os.getpid(), request.param)
         return train(self)
 
-    with monkeypatch.context() as patched:
-        patched.setattr(Algorithm, "train", asked)
-        ended = run(
-            "train",
-            "CartPole-v1",
-            "-e",
-            "rllib",
-            "--steps",
-            "100000",
-            "--checkpoint-every",
-            "64",
-            "--out",
-            str(tmp_path),
-            *TINY,
-        )
-    assert ended.exit_code == 128 + number
-    assert len(trained) == 3
-    assert f"rlcatalog train --resume {tmp_path} --engine rllib" in ended.output
-    assert read_record(tmp_path)["status"] == "interrupted"
-    before = rows(tmp_path)
-    assert [checkpoint_steps(path) for path in checkpoints_of(tmp_path)] == before[1:]
-    policy = rlcatalog.load(tmp_path / "policy")
-    with (tmp_path / "metrics.jsonl").open("a") as file:
-        # After the checkpoint, and killed while it wrote.
+    folder = tmp_path_factory.mktemp("interrupted")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Algorithm, "train", interrupt_and_train)
+        result = train_cartpole(steps=100_000, out=folder, options="--checkpoint-every 64")
+    return InterruptedRun(folder, request.param, result, num_iterations)
+
+
+class ResumedRun(NamedTuple):
+    folder: Path
+    before: InterruptedRun
+    result: Any  # exit code and output of the command
+    #: Value of OBS when training went on.
+    first_value: np.ndarray
+
+
+@pytest.fixture(scope="module")
+def resumed(interrupted, tmp_path_factory):
+    """A copy of the interrupted run, resumed for 100 more steps; not to be written to."""
+    folder = tmp_path_factory.mktemp("resumed") / "run"
+    shutil.copytree(interrupted.folder, folder)
+    with (folder / "metrics.jsonl").open("a") as file:
+        # A row after the last checkpoint, and a row that a killed process did not finish.
         file.write('{"timesteps_total": 99999}\n{"timest')
+    train = Algorithm.train
+    values = []
 
-    obs, begun = np.full((1, 4), 0.1, np.float32), []
-
-    def seen(self):
-        begun.append(rlcatalog_rllib.to_policy(self).values(obs))
+    def compute_value_and_train(self):
+        values.append(rlcatalog_rllib.to_policy(self).values(OBS))
         return train(self)
 
-    monkeypatch.setattr(Algorithm, "train", seen)
-    went_on = run(
-        "train", "-e", "rllib", "--resume", str(tmp_path), "--steps", str(before[-1] + 100)
-    )
-    np.testing.assert_array_equal(begun[0], policy.values(obs))
-    assert went_on.exit_code == 0
-    assert (
-        f"resuming after {before[-1]:,} steps; RLlib restores neither environments"
-        in went_on.output
-    )
-    after = rows(tmp_path)
-    assert after[: len(before)] == before
-    assert after == sorted(set(after))
-    assert before[-1] + 100 <= after[-1] < before[-1] + 100 + 2 * 64
-    found = rlcatalog.load(tmp_path / "policy")
-    assert np.abs(found.values(obs) - policy.values(obs)).max() > 0
-    assert "mean return" in run("evaluate", str(tmp_path), "--episodes", "2").output
-    assert read_record(tmp_path)["status"] == "finished"
+    steps = read_steps(interrupted.folder)[-1] + 100
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Algorithm, "train", compute_value_and_train)
+        result = run_command(f"train --engine rllib --resume {folder} --steps {steps}")
+    return ResumedRun(folder, interrupted, result, values[0])
 
 
-def test_what_cannot_go_on_is_said(tmp_path):
+def test_interrupted_run_finishes_its_iteration(interrupted):
+    assert interrupted.num_iterations == 3
+    assert interrupted.result.exit_code == 128 + interrupted.signal
+    assert read_record(interrupted.folder)["status"] == "interrupted"
+
+
+def test_interrupted_run_says_how_to_resume_it(interrupted):
+    command = f"rlcatalog train --resume {interrupted.folder} --engine rllib"
+
+    assert command in interrupted.result.output
+
+
+def test_interrupted_run_keeps_its_last_two_checkpoints(interrupted):
+    first, *last_two = read_steps(interrupted.folder)
+
+    assert first < min(last_two)
+    assert steps_of_checkpoints(interrupted.folder) == last_two
+
+
+def test_resumed_run_says_what_is_not_restored(resumed):
+    steps = read_steps(resumed.before.folder)[-1]
+
+    assert resumed.result.exit_code == 0
+    expected = f"resuming after {steps:,} steps; RLlib restores neither environments"
+    assert expected in resumed.result.output
+
+
+def test_resumed_run_begins_with_the_saved_policy(resumed):
+    saved_policy = rlcatalog.load(resumed.before.folder / "policy")
+
+    np.testing.assert_array_equal(resumed.first_value, saved_policy.values(OBS))
+
+
+def test_resumed_run_replaces_rows_after_its_checkpoint(resumed):
+    steps_before = read_steps(resumed.before.folder)
+
+    steps = read_steps(resumed.folder)
+
+    assert steps[: len(steps_before)] == steps_before
+    assert steps == sorted(set(steps))
+
+
+def test_resumed_run_ends_once_it_reaches_its_steps(resumed):
+    target = read_steps(resumed.before.folder)[-1] + 100
+
+    assert target <= read_steps(resumed.folder)[-1] < target + 2 * 64
+    assert read_record(resumed.folder)["status"] == "finished"
+
+
+def test_resumed_run_trains_its_policy(resumed):
+    values_before = rlcatalog.load(resumed.before.folder / "policy").values(OBS)
+
+    values = rlcatalog.load(resumed.folder / "policy").values(OBS)
+
+    assert np.abs(values - values_before).max() > 0
+
+
+def test_resumed_run_can_be_evaluated(resumed):
+    result = run_command(f"evaluate {resumed.folder} --episodes 2")
+
+    assert "mean return" in result.output
+
+
+# --- runs that cannot be resumed ------------------------------------------------------------------
+
+
+def test_resuming_rejects_an_environment(tmp_path):
     with pytest.raises(ConfigError, match=r"keeps its ENV_ID\. Remove ENV_ID"):
-        run("train", "CartPole-v1", "--resume", str(tmp_path))
-    with pytest.raises(
-        ConfigError, match="pass an environment, such as CartPole-v1, or resume a run"
-    ):
-        run("train", "-e", "rllib")
+        run_command(f"train CartPole-v1 --resume {tmp_path}")
+
+
+def test_training_needs_an_environment_or_a_run():
+    with pytest.raises(ConfigError, match=r"pass an environment.*, or resume a run"):
+        run_command("train --engine rllib")
+
+
+def test_resuming_a_folder_without_a_run_is_an_error(tmp_path):
     with pytest.raises(SavedPolicyError, match="not a folder that"):
-        run("train", "-e", "rllib", "--resume", str(tmp_path))
-    told = {
+        run_command(f"train --engine rllib --resume {tmp_path}")
+
+
+def test_resuming_a_run_without_checkpoint_is_an_error(tmp_path):
+    config = {
         "env": "CartPole-v1",
         "algorithm": {"name": "PPO"},
         "run": {"engine": "rllib", "steps": 64},
     }
-    (tmp_path / "config.json").write_text(json.dumps(told))
+    (tmp_path / "config.json").write_text(json.dumps(config))
+
     with pytest.raises(SavedPolicyError, match="contains no checkpoint to resume from"):
-        run("train", "-e", "rllib", "--resume", str(tmp_path))
+        run_command(f"train --engine rllib --resume {tmp_path}")
 
 
-def test_evaluations_logs_and_targets_are_those_of_every_engine(local_ray, tmp_path):
-    ended = run(
-        "train",
-        "CartPole-v1",
-        "-e",
-        "rllib",
-        "--steps",
-        "5000",
-        "--out",
-        str(tmp_path),
-        *TINY,
-        "--eval-every",
-        "100",
-        "--eval-episodes",
-        "2",
-        "--stop-at",
-        "1",
-        "--log",
-        "csv",
-        "--device",
-        "cpu",
-    )
-    assert ended.exit_code == 0
-    table = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
-    assert [row["timesteps_total"] >= 100 for row in table] == [
-        "evaluation" in row for row in table
-    ]
-    assert (
-        f"ended after {table[-1]['timesteps_total']:,} steps: the mean return of an evaluation is"
-        in ended.output
-    )
-    assert checkpoint_steps(checkpoints_of(tmp_path)[-1]) == table[-1]["timesteps_total"] < 300
-    assert len((tmp_path / "progress.csv").read_text().splitlines()) == len(table) + 1
-    assert {"best", "learning_curve.png", "checkpoints"} <= {
-        path.name for path in tmp_path.iterdir()
-    }
-    assert read_record(tmp_path)["status"] == "finished"
+# --- options --------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def evaluated(local_ray, tmp_path_factory):
+    """Folder and output of a run that an evaluation after 100 steps ended."""
+    folder = tmp_path_factory.mktemp("evaluated")
+    # Every episode of CartPole returns at least 1.
+    options = "--eval-every 100 --eval-episodes 2 --stop-at 1 --log csv --device cpu"
+    result = train_cartpole(steps=5000, out=folder, options=options)
+    assert result.exit_code == 0
+    return folder, result.output
+
+
+def test_run_is_evaluated_after_the_given_steps(evaluated):
+    folder, _ = evaluated
+
+    for row in read_metrics(folder):
+        assert ("evaluation" in row) == (row["timesteps_total"] >= 100)
+
+
+def test_evaluation_ends_a_run_that_reached_its_return(evaluated):
+    folder, output = evaluated
+
+    last_steps = read_steps(folder)[-1]
+
+    assert f"ended after {last_steps:,} steps: the mean return of an evaluation is" in output
+    assert steps_of_checkpoints(folder)[-1] == last_steps
+    assert last_steps < 300
+    assert read_record(folder)["status"] == "finished"
+
+
+def test_run_contains_best_policy_curve_and_checkpoints(evaluated):
+    folder, _ = evaluated
+
+    names = {path.name for path in folder.iterdir()}
+
+    assert names >= {"best", "learning_curve.png", "checkpoints"}
+
+
+def test_csv_log_has_a_line_for_each_row(evaluated):
+    folder, _ = evaluated
+
+    lines = (folder / "progress.csv").read_text().splitlines()
+
+    assert len(lines) == len(read_metrics(folder)) + 1  # and a header
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("option", "message"),
     [
         (
-            ["--device", "cuda:1"],
+            "--device cuda:1",
             "--device cuda:1: Ray chooses the GPU itself. Expected cpu, cuda or auto.",
         ),
-        (["--frozen", "always"], "--frozen: engine rllib has no such option. Engines with it: ppo"),
-        (["--threads", "2"], "--threads: engine rllib has no such option."),
+        ("--frozen always", "--frozen: engine rllib has no such option. Engines with it: ppo"),
+        ("--threads 2", "--threads: engine rllib has no such option."),
         (
-            ["--set", "num_gpus_per_learner=1"],
+            "--set num_gpus_per_learner=1",
             "'num_gpus_per_learner'. Use its option instead: --device cuda.",
         ),
     ],
 )
-def test_what_it_does_not_take_is_said(arguments, message, tmp_path):
+def test_options_of_other_engines_are_rejected(option, message, tmp_path):
+    out = tmp_path / "out"
+
     with pytest.raises(ConfigError) as caught:
-        run("train", "CartPole-v1", "-e", "rllib", "--out", str(tmp_path / "out"), *arguments)
+        run_command(f"train CartPole-v1 --engine rllib --out {out} {option}")
+
     assert message in str(caught.value)
-    assert not (tmp_path / "out").exists()
+    assert not out.exists()
