@@ -1,9 +1,10 @@
-"""The check that this package brings to the conformance kit."""
+"""The check that this package adds to the conformance kit: RLlib trains each weight."""
 
 import pytest
 
 pytest.importorskip("ray.rllib", reason="Ray RLlib is not installed")
 
+import ray
 import torch
 
 from rlcatalog import Catalog, FrameworkSpec
@@ -13,16 +14,16 @@ from rlcatalog_testing import NotApplicable, Part, cases
 from rlcatalog_torch import FullyConnectedNetwork
 
 
-class Idle(FullyConnectedNetwork):
-    """Has a weight that nothing is computed with."""
+class WithUnusedWeight(FullyConnectedNetwork):
+    """A model whose weight "idle" nothing uses."""
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
         self.idle = torch.nn.Parameter(torch.ones(3))
 
 
-class WithOperations(FullyConnectedNetwork):
-    """Asks for something after each step, which RLlib does not do."""
+class WithUpdateOps(FullyConnectedNetwork):
+    """A model with an operation for each optimiser step, which RLlib does not run."""
 
     def update_ops(self):
         return [lambda: None]
@@ -30,45 +31,56 @@ class WithOperations(FullyConnectedNetwork):
 
 @pytest.fixture(scope="module")
 def catalog():
-    """A catalog of these tests' own."""
+    """A catalog of all installed plugins, for this file only."""
     return Catalog(scan(), environ={})
 
 
-def part(catalog, name, cls):
+def register_part(catalog, name, cls):
+    """Register a model class, and return it as a part for the conformance kit."""
     catalog.register_model(name, cls)
     return Part(catalog.registry.get("model", name), catalog, "torch")
 
 
-def test_a_weight_that_stays_is_named(catalog):
-    with pytest.raises(AssertionError, match="an update does not change these weights: idle"):
-        rllib_moves_every_weight(part(catalog, "idle", Idle))
+def test_check_names_an_unused_weight(catalog):
+    part = register_part(catalog, "with_unused_weight", WithUnusedWeight)
+
+    with pytest.raises(AssertionError, match="does not change these weights: idle"):
+        rllib_moves_every_weight(part)
 
 
 @pytest.mark.parametrize("distribution", ["rlcatalog-fcnet", "rlcatalog-bounded"])
-def test_parts_of_this_repository_pass(catalog, distribution):
-    import ray
+def test_check_passes_for_parts_of_this_repository(catalog, distribution):
+    all_cases = cases(distribution, catalog=catalog)
+    cases_of_check = [case for case in all_cases if case.check is rllib_moves_every_weight]
 
-    running = ray.is_initialized()  # by another file's test, in the same process
-    found = [
-        case
-        for case in cases(distribution, catalog=catalog)
-        if case.check is rllib_moves_every_weight
-    ]
-    assert found
-    for case in found:
+    assert cases_of_check
+    for case in cases_of_check:
         case()
-    assert ray.is_initialized() == running, "the check starts no cluster"
 
 
-def test_what_the_bridge_refuses_is_skipped_in_its_words(catalog):
-    with pytest.raises(NotApplicable, match=r"update_ops\(\) must run after each optimiser step"):
-        rllib_moves_every_weight(part(catalog, "operating", WithOperations))
+def test_check_does_not_start_ray(catalog):
+    part = register_part(catalog, "fcnet_without_ray", FullyConnectedNetwork)
+    was_running = ray.is_initialized()  # by a test of another file, in this process
+
+    rllib_moves_every_weight(part)
+
+    assert ray.is_initialized() == was_running
+
+
+def test_check_is_skipped_with_the_message_of_a_rejection(catalog):
+    part = register_part(catalog, "with_update_ops", WithUpdateOps)
+
+    with pytest.raises(NotApplicable, match=r"update_ops\(\) must run after each optimiser"):
+        rllib_moves_every_weight(part)
 
 
 def test_check_turns_eager_execution_on_again(catalog, monkeypatch):
-    """Where RLlib is the first to import TensorFlow, it turns eager execution off."""
+    # RLlib turns eager execution off if it is the first to import TensorFlow.
     pytest.importorskip("rlcatalog_tf", reason="rlcatalog-tf is not installed")
+    part = register_part(catalog, "fcnet_beside_tensorflow", FullyConnectedNetwork)
     prepared = []
     monkeypatch.setattr(FrameworkSpec, "prepare", lambda self: prepared.append(self.name))
-    rllib_moves_every_weight(part(catalog, "sound", FullyConnectedNetwork))
+
+    rllib_moves_every_weight(part)
+
     assert "tf" in prepared

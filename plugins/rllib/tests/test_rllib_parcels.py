@@ -1,5 +1,5 @@
-"""Classes of the running program reach fresh processes and restored checkpoints, or an error says
-how.
+"""A user's classes in other processes and in restored checkpoints: by name, by a copy of their
+code, or an error.
 """
 
 import json
@@ -8,7 +8,6 @@ import pickle
 import sys
 import threading
 
-import gymnasium as gym
 import numpy as np
 import pytest
 import users_nets_module
@@ -16,6 +15,7 @@ import warm
 
 pytest.importorskip("ray.rllib", reason="Ray RLlib is not installed")
 
+from gymnasium.spaces import Box, Discrete
 from ray.rllib.algorithms.ppo import PPO, PPOConfig
 
 import rlcatalog_rllib
@@ -23,7 +23,110 @@ from rlcatalog.catalog import default_catalog
 from rlcatalog.errors import MissingPluginError
 from rlcatalog_rllib.parcels import Parcel, content_of
 
-RESTORE = """
+OBS = np.full((2, 4), 0.1, np.float32)
+
+
+@pytest.fixture
+def users_nets(tmp_path):
+    """A user's module, whose class `Slim` has half of the units in `fcnet_hiddens`."""
+    (tmp_path / "code").mkdir()
+    with users_nets_module.users_nets(tmp_path / "code") as module:
+        yield module
+
+
+@pytest.fixture
+def forget_users_nets(users_nets, tmp_path):
+    """A function after which this process cannot import the user's module, like another process."""
+    code = str(tmp_path / "code")
+    with pytest.MonkeyPatch.context() as patch:
+
+        def forget():
+            patch.setattr(sys, "path", [entry for entry in sys.path if entry != code])
+            patch.delitem(sys.modules, "users_nets")
+
+        yield forget
+
+
+def configure(model):
+    """Configure PPO for CartPole, with a layer of 12 units."""
+    config = PPOConfig().debugging(log_level="ERROR").reporting(min_time_s_per_iteration=0)
+    config.env_runners(num_env_runners=0, rollout_fragment_length=20)
+    config.training(train_batch_size_per_learner=20, minibatch_size=20, num_epochs=1)
+    return rlcatalog_rllib.configure(config, "CartPole-v1", model={"fcnet_hiddens": [12], **model})
+
+
+# --- classes in a config --------------------------------------------------------------------------
+
+
+def test_class_in_the_config_is_imported_if_possible(users_nets):
+    spec = configure({"custom_model": users_nets.Slim}).rl_module_spec
+
+    config = pickle.loads(pickle.dumps(spec.model_config))
+
+    assert content_of(config["custom_model"]) is users_nets.Slim
+
+
+def test_class_in_the_config_is_rebuilt_from_its_code(users_nets, forget_users_nets):
+    spec = configure({"custom_model": users_nets.Slim}).rl_module_spec
+    pickled = pickle.dumps(spec.model_config)
+    forget_users_nets()
+
+    restored = content_of(pickle.loads(pickled)["custom_model"])
+
+    space = Box(-1, 1, (4,), np.float32)
+    model = restored(space, Discrete(2), 2, {"fcnet_hiddens": [12]}, "restored")
+    assert model.hidden.layers[0].out_features == 6  # half of 12
+
+
+def test_class_that_cannot_be_pickled_is_named(users_nets, forget_users_nets):
+    users_nets.Slim.lock = threading.Lock()  # cannot be pickled, so there is no copy of the code
+    pickled = pickle.dumps(Parcel.of_code(users_nets.Slim))
+    forget_users_nets()
+
+    with pytest.raises(MissingPluginError, match=r"users_nets\.Slim: cannot be imported") as caught:
+        pickle.loads(pickled)
+
+    assert "rlcatalog new" in str(caught.value)
+
+
+# --- registered classes in a checkpoint -----------------------------------------------------------
+
+
+@pytest.fixture
+def checkpoint(local_ray, users_nets, tmp_path):
+    """Path of a checkpoint with a registered class, and the values that it computed for OBS."""
+    default_catalog.cache_clear()
+    catalog = default_catalog()
+    catalog.register_model("slim", users_nets.Slim)
+    # A class that cannot be pickled, and that the checkpoint does not need.
+    unrelated = type("Unrelated", (users_nets.Slim,), {"lock": threading.Lock()})
+    catalog.register_model("unrelated", unrelated)
+    try:
+        algorithm = configure({"custom_model": "slim"}).build_algo()
+        algorithm.train()
+        path = algorithm.save_to_path(str(tmp_path / "checkpoint"))
+        values = rlcatalog_rllib.to_policy(algorithm).act(OBS, explore=False).value
+        algorithm.stop()
+    finally:
+        default_catalog.cache_clear()
+    return path, values
+
+
+@pytest.mark.attack  # test_rllib_algorithms.py tests how names reach other processes
+def test_restored_algorithm_has_a_registered_class(checkpoint, forget_users_nets):
+    path, expected = checkpoint
+    forget_users_nets()
+
+    restored = PPO.from_checkpoint(path)
+    values = rlcatalog_rllib.to_policy(restored).act(OBS, explore=False).value
+    restored.stop()
+
+    np.testing.assert_array_equal(values, expected)
+
+
+#: Program that restores a module, and prints its model's class, whether the user's module was
+#: imported, and values.
+RESTORE_MODULE = """
 import json, sys
 import numpy as np
 from rlcatalog_rllib import CatalogRLModule, to_policy
@@ -33,80 +136,15 @@ print(json.dumps([type(module.model).__name__, "users_nets" in sys.modules, step
 """
 
 
-@pytest.fixture
-def users_nets(tmp_path):
-    """The user's module; at the end it is gone from this process."""
-    (tmp_path / "code").mkdir()
-    with users_nets_module.users_nets(tmp_path / "code") as module:
-        yield module
-
-
-def configured(model):
-    config = PPOConfig().debugging(log_level="ERROR").reporting(min_time_s_per_iteration=0)
-    config.env_runners(num_env_runners=0, rollout_fragment_length=20)
-    config.training(train_batch_size_per_learner=20, minibatch_size=20, num_epochs=1)
-    return rlcatalog_rllib.configure(config, "CartPole-v1", model={"fcnet_hiddens": [12], **model})
-
-
-@pytest.mark.attack  # how names reach processes is seen in test_rllib_algorithms.py
-def test_a_registered_name_comes_back_where_its_module_is_missing(
-    local_ray, users_nets, tmp_path, monkeypatch
-):
-    """How it reaches runners and learners stands in test_rllib_algorithms.py."""
-    default_catalog.cache_clear()
-    catalog = default_catalog()
-    catalog.register_model("slim", users_nets.Slim)
-    catalog.register_model(
-        "unrelated", type("Unrelated", (users_nets.Slim,), {"lock": threading.Lock()})
-    )
-    try:
-        algo = configured({"custom_model": "slim"}).build_algo()
-        algo.train()
-        path = algo.save_to_path(str(tmp_path / "checkpoint"))
-        obs = np.full((2, 4), 0.1, np.float32)
-        value = rlcatalog_rllib.to_policy(algo).act(obs, explore=False).value
-        algo.stop()
-    finally:
-        default_catalog.cache_clear()
-    # Neither the module nor the name is known any more.
-    monkeypatch.setattr(
-        sys, "path", [entry for entry in sys.path if entry != str(tmp_path / "code")]
-    )
-    monkeypatch.delitem(sys.modules, "users_nets")
-    again = PPO.from_checkpoint(path)
-    np.testing.assert_array_equal(
-        rlcatalog_rllib.to_policy(again).act(obs, explore=False).value, value
-    )
-    again.stop()
+@pytest.mark.attack
+def test_module_restored_in_a_new_process_has_a_registered_class(checkpoint, tmp_path):
+    path, expected = checkpoint
     module = os.path.join(path, "learner_group", "learner", "rl_module", "default_policy")
-    done = warm.run(["-c", RESTORE, module], cwd=tmp_path)
-    assert done.returncode == 0, done.stderr[-2000:]
-    name, imported, found = json.loads(done.stdout.splitlines()[-1])
-    assert (name, imported) == ("Slim", False)
-    np.testing.assert_allclose(found, value, rtol=1e-6)
 
+    process = warm.run(["-c", RESTORE_MODULE, module], cwd=tmp_path)
 
-def test_a_class_in_the_config_goes_by_name_where_it_can(users_nets):
-    spec = configured({"custom_model": users_nets.Slim}).rl_module_spec
-    config = pickle.loads(pickle.dumps(spec.model_config))
-    assert content_of(config["custom_model"]) is users_nets.Slim
-    with pytest.MonkeyPatch.context() as patch:
-        sent = pickle.dumps(spec.model_config)
-        patch.setattr(sys, "path", [entry for entry in sys.path if not entry.endswith("code")])
-        patch.delitem(sys.modules, "users_nets")
-        restored = content_of(pickle.loads(sent)["custom_model"])
-    space = gym.make("CartPole-v1").observation_space
-    made = restored(space, gym.spaces.Discrete(2), 2, {"fcnet_hiddens": [12]}, "restored")
-    assert made.hidden.layers[0].out_features == 6
-
-
-def test_what_cannot_travel_says_what_to_do(users_nets):
-    users_nets.Slim.lock = threading.Lock()
-    sent = pickle.dumps(Parcel.of_code(users_nets.Slim))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "path", [entry for entry in sys.path if not entry.endswith("code")])
-        patch.delitem(sys.modules, "users_nets")
-        with pytest.raises(
-            MissingPluginError, match=r"users_nets\.Slim: cannot be imported.*rlcatalog new"
-        ):
-            pickle.loads(sent)
+    assert process.returncode == 0, process.stderr[-2000:]
+    class_name, is_imported, values = json.loads(process.stdout.splitlines()[-1])
+    assert class_name == "Slim"
+    assert not is_imported
+    np.testing.assert_allclose(values, expected, rtol=1e-6)

@@ -1,4 +1,4 @@
-"""Plain nn.Modules under Ray RLlib."""
+"""Plain modules of PyTorch as models under RLlib."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 class Net(nn.Module):
+    """A layer of eight units."""
+
     def __init__(self, space):
         super().__init__()
         self.layers = nn.Sequential(nn.Linear(space.shape[0], 8), nn.Tanh())
@@ -32,60 +34,114 @@ def make_net(space):
     return Net(space)
 
 
-def instance():
+def make_instance():
+    """Return a module for the four numbers of CartPole's observations."""
     return nn.Sequential(nn.Linear(4, 8), nn.Tanh())
 
 
-@pytest.mark.parametrize("form", ["class", "factory", "instance"])
-def test_a_module_is_built_from_a_config_and_computes_its_loss_s_gradients(form):
-    model = {"class": Net, "factory": make_net, "instance": instance()}[form]
-    config = configure(PPOConfig(), "CartPole-v1", model=model)
-    module = config.rl_module_spec.build()
-    assert (module.policy.model.module is model) == (form == "instance")
-    assert module.policy.config["vf_share_layers"] == (form == "instance")
+# --- building and training ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("model", "is_shared"),
+    [
+        pytest.param(Net, False, id="class"),
+        pytest.param(make_net, False, id="function"),
+        # There is only one instance for actor and critic.
+        pytest.param(make_instance(), True, id="instance"),
+    ],
+)
+def test_actor_and_critic_share_an_instance_only(model, is_shared):
+    module = configure(PPOConfig(), "CartPole-v1", model=model).rl_module_spec.build()
+
+    assert module.policy.config["vf_share_layers"] is is_shared
+
+
+def test_instance_is_the_module_of_the_policy():
+    model = make_instance()
+
+    module = configure(PPOConfig(), "CartPole-v1", model=model).rl_module_spec.build()
+
+    assert module.policy.model.module is model
+
+
+@pytest.mark.parametrize(
+    "make_model",
+    [
+        pytest.param(lambda: Net, id="class"),
+        pytest.param(lambda: make_net, id="function"),
+        pytest.param(make_instance, id="instance"),
+    ],
+)
+def test_outputs_have_gradients(make_model):
+    module = configure(PPOConfig(), "CartPole-v1", model=make_model()).rl_module_spec.build()
     obs = torch.linspace(-0.1, 0.1, 8).reshape(2, 4)
+
     outputs = module._forward_train({"obs": obs})
     outputs["action_dist_inputs"].sum().backward()
-    assert all(
-        p.grad is not None
-        for name, p in module.model.named_parameters()
-        if name.startswith("module")
-    )
+
+    for name, weight in module.model.named_parameters():
+        if name.startswith("module"):
+            assert weight.grad is not None, name
 
 
-def test_what_stands_in_a_config_travels_and_stays_itself_in_this_process():
-    module = instance()
-    parcel = packed({"custom_model": module, "fcnet_hiddens": [8]})["custom_model"]
-    assert content_of(copy.deepcopy(parcel)) is module
-    sent = content_of(pickle.loads(pickle.dumps(parcel)))
-    np.testing.assert_array_equal(sent[0].weight.detach(), module[0].weight.detach())
-    made = content_of(
-        pickle.loads(pickle.dumps(packed({"custom_model": make_net})["custom_model"]))
-    )
-    assert made(Box(-1, 1, (4,))).layers[0].in_features == 4
-    assert packed({"custom_model": "fcnet"}) == {"custom_model": "fcnet"}
+def test_critics_of_sac_are_copies_of_an_instance():
+    instance = nn.Linear(3, 8)  # Pendulum's observations have three numbers
+
+    module = configure(SACConfig(), "Pendulum-v1", model=instance).rl_module_spec.build()
+
+    actor = module.policy.model.module
+    first_critic, second_critic = (critic.trunk.module for critic in module.critics)
+    assert actor is instance
+    assert first_critic is not instance
+    assert second_critic is not instance
+    assert first_critic is not second_critic
 
 
-def test_the_critics_of_sac_are_copies_of_an_instance():
-    module = nn.Linear(3, 8)
-    built = configure(SACConfig(), "Pendulum-v1", model=module).rl_module_spec.build()
-    modules = [built.policy.model.module, *(critic.trunk.module for critic in built.critics)]
-    assert modules[0] is module
-    assert len({id(one) for one in modules}) == 3
+def test_ppo_trains_every_weight(local_ray):
+    config = PPOConfig().env_runners(num_env_runners=0, rollout_fragment_length=16)
+    config.training(train_batch_size_per_learner=16, minibatch_size=16, num_epochs=1)
+    algorithm = configure(config, "CartPole-v1", model=Net).build_algo()
 
-
-def test_ppo_trains_one_in_this_process(local_ray):
-    algo = configure(
-        PPOConfig()
-        .env_runners(num_env_runners=0, rollout_fragment_length=16)
-        .training(train_batch_size_per_learner=16, minibatch_size=16, num_epochs=1),
-        "CartPole-v1",
-        model=Net,
-    ).build_algo()
     try:
-        model = algo.learner_group._learner.module["default_policy"].policy.model
+        model = algorithm.learner_group._learner.module["default_policy"].policy.model
         before = {name: weight.copy() for name, weight in model.get_weights().items()}
-        algo.train()
-        assert all(np.any(weight != before[name]) for name, weight in model.get_weights().items())
+        algorithm.train()
+        after = model.get_weights()
     finally:
-        algo.stop()
+        algorithm.stop()
+
+    for name, weight in after.items():
+        assert np.any(weight != before[name]), name
+
+
+# --- pickling -------------------------------------------------------------------------------------
+
+
+def pack(model):
+    """Pack a model as `configure` does in a config."""
+    return packed({"custom_model": model, "fcnet_hiddens": [8]})["custom_model"]
+
+
+def test_copied_config_has_the_same_instance():
+    instance = make_instance()
+
+    assert content_of(copy.deepcopy(pack(instance))) is instance
+
+
+def test_pickled_instance_has_the_same_weights():
+    instance = make_instance()
+
+    loaded = content_of(pickle.loads(pickle.dumps(pack(instance))))
+
+    np.testing.assert_array_equal(loaded[0].weight.detach(), instance[0].weight.detach())
+
+
+def test_pickled_function_makes_modules():
+    make = content_of(pickle.loads(pickle.dumps(pack(make_net))))
+
+    assert make(Box(-1, 1, (4,))).layers[0].in_features == 4
+
+
+def test_names_of_models_are_not_packed():
+    assert packed({"custom_model": "fcnet"}) == {"custom_model": "fcnet"}
