@@ -1,5 +1,5 @@
-"""The model config behind an algorithm: what its own nets have, and what the user gave to Ray's
-config.
+"""The model config of a configured algorithm: defaults like Ray's own nets, and keys that the user
+passed to Ray's config.
 """
 
 import warnings
@@ -18,6 +18,7 @@ from ray.rllib.algorithms.ppo import PPOConfig
 from ray.rllib.algorithms.sac import SACConfig
 from ray.rllib.core.rl_module.default_model_config import DefaultModelConfig
 from ray.rllib.core.rl_module.rl_module import RLModuleSpec
+from ray.rllib.utils.spaces.space_utils import unsquash_action
 
 import rlcatalog_rllib
 from rlcatalog.config import RULES
@@ -25,206 +26,338 @@ from rlcatalog.errors import ConfigError, NotServedError, UnknownConfigKeyError
 from rlcatalog_rllib.recipe import Recipe, build_policy, choose_parts
 from rlcatalog_torch import FullyConnectedNetwork
 
-CONFIGS = [PPOConfig, APPOConfig, IMPALAConfig, DQNConfig]
+each_algorithm = pytest.mark.parametrize(
+    "config_class", [PPOConfig, APPOConfig, IMPALAConfig, DQNConfig]
+)
 
 
-class Refusing(FullyConnectedNetwork):
-    """Has no place for a value net of its own, and says so as it likes."""
+def build_module(config, env_id="CartPole-v1", **arguments):
+    """Configure an algorithm, and return the module that it would build; warnings are errors."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        configured = rlcatalog_rllib.configure(config, env_id, **arguments)
+        return configured.get_rl_module_spec(env=gym.make(env_id)).build()
+
+
+def build_own_module(config_class):
+    """Return Ray's own module of an algorithm."""
+    config = config_class().environment("CartPole-v1")
+    return config.get_rl_module_spec(env=gym.make("CartPole-v1")).build()
+
+
+# --- layers that actor and critic share -----------------------------------------------------------
+
+
+@pytest.mark.parametrize("config_class", [PPOConfig, APPOConfig, IMPALAConfig])
+def test_actor_and_critic_share_layers_as_in_own_nets(config_class):
+    own_encoder = build_own_module(config_class).encoder
+    own_nets_share = getattr(own_encoder, "critic_encoder", None) is None
+
+    module = build_module(config_class())
+
+    assert module.policy.config["vf_share_layers"] == own_nets_share
+
+
+def test_dqn_has_shared_layers():
+    assert build_module(DQNConfig()).policy.config["vf_share_layers"] is True
+
+
+@each_algorithm
+@pytest.mark.parametrize("vf_share_layers", [True, False])
+def test_vf_share_layers_overrides_the_default(config_class, vf_share_layers):
+    model = {"vf_share_layers": vf_share_layers}
+
+    module = build_module(config_class(), model=model)
+
+    assert module.policy.config["vf_share_layers"] is vf_share_layers
+
+
+@each_algorithm
+@pytest.mark.parametrize("vf_share_layers", [True, False])
+def test_vf_share_layers_of_rays_config_overrides_the_default(config_class, vf_share_layers):
+    config = config_class().rl_module(model_config={"vf_share_layers": vf_share_layers})
+
+    module = build_module(config)
+
+    assert module.policy.config["vf_share_layers"] is vf_share_layers
+
+
+class SharesAllLayers(FullyConnectedNetwork):
+    """A model that rejects `vf_share_layers=False`."""
 
     def __init__(self, obs_space, action_space, num_outputs, model_config, name):
         assert model_config["vf_share_layers"], "shares all layers"
         super().__init__(obs_space, action_space, num_outputs, model_config, name)
 
 
-def module(config, env_id="CartPole-v1", **model):
-    """Return the module that a configured algorithm would build."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        configured = rlcatalog_rllib.configure(config, env_id, **model)
-        return configured.get_rl_module_spec(env=gym.make(env_id)).build()
+def test_default_of_vf_share_layers_gives_way_to_a_model():
+    module = build_module(PPOConfig(), model={"custom_model": SharesAllLayers})
+
+    assert module.policy.config["vf_share_layers"] is True
 
 
-def shares(made):
-    return made.policy.config["vf_share_layers"]
+def test_given_vf_share_layers_does_not_give_way():
+    model = {"custom_model": SharesAllLayers, "vf_share_layers": False}
 
-
-def own_net_shares(make):
-    """Whether the algorithm's own net has one encoder for actions and value."""
-    config = make().environment("CartPole-v1")
-    encoder = config.get_rl_module_spec(env=gym.make("CartPole-v1")).build().encoder
-    return getattr(encoder, "critic_encoder", None) is None
-
-
-@pytest.mark.parametrize("make", [PPOConfig, APPOConfig, IMPALAConfig])
-def test_layers_are_shared_as_in_the_algorithms_own_net(make):
-    assert shares(module(make())) == own_net_shares(make)
-
-
-def test_dqn_shares_them():
-    assert shares(module(DQNConfig()))
-
-
-@pytest.mark.parametrize("asked", [True, False])
-@pytest.mark.parametrize("make", CONFIGS)
-def test_a_given_key_wins(make, asked):
-    config = {"vf_share_layers": asked}
-    assert shares(module(make(), model=config)) is asked
-    assert shares(module(make().rl_module(model_config=config))) is asked
-
-
-def test_it_gives_way_where_a_part_refuses_it():
-    assert shares(module(PPOConfig(), model={"custom_model": Refusing}))
     with pytest.raises(AssertionError, match="shares all layers"):
-        module(PPOConfig(), model={"custom_model": Refusing, "vf_share_layers": False})
+        build_module(PPOConfig(), model=model)
 
 
-def test_a_spec_by_itself_leaves_it_to_the_algorithm():
+@pytest.mark.parametrize(("config_class", "is_shared"), [(PPOConfig, False), (IMPALAConfig, True)])
+def test_spec_has_the_default_of_its_algorithm(config_class, is_shared):
     env = gym.make("CartPole-v1")
-    made = rlcatalog_rllib.spec(env.observation_space, env.action_space, {"fcnet_hiddens": [8]})
-    for make, expected in ((PPOConfig, False), (IMPALAConfig, True)):
-        config = make().environment("CartPole-v1").rl_module(rl_module_spec=made)
-        assert shares(config.get_rl_module_spec(env=env).build()) is expected
+    spec = rlcatalog_rllib.spec(env.observation_space, env.action_space, {"fcnet_hiddens": [8]})
+
+    config = config_class().environment("CartPole-v1").rl_module(rl_module_spec=spec)
+    module = config.get_rl_module_spec(env=env).build()
+
+    assert module.policy.config["vf_share_layers"] is is_shared
 
 
-@pytest.mark.parametrize("make", CONFIGS)
-def test_a_config_as_ray_makes_it_gives_nothing(make):
-    made = module(make())
-    known = {
+@each_algorithm
+def test_config_without_keys_sets_only_the_defaults(config_class):
+    module = build_module(config_class())
+
+    keys = module.policy.resolution.config.explicit.keys()
+    assert keys <= {
         *RULES,
         "max_seq_len",
         "vf_share_layers",
         "fcnet_weights_initializer",
         "fcnet_bias_initializer",
     }
-    assert made.policy.resolution.config.explicit.keys() <= known
 
 
-def test_dense_layers_begin_as_those_of_rays_own_net():
+# --- initial weights ------------------------------------------------------------------------------
+
+
+def assert_uniform(weights, bound):
+    """Check that the largest of uniform weights is near their bound."""
+    assert 0.9 * bound < weights.abs().max() <= bound
+
+
+def build_module_from_spec():
     env = gym.make("CartPole-v1")
-    own = PPOConfig().environment("CartPole-v1").get_rl_module_spec(env=env).build()
-    theirs = [
-        layer for layer in own.encoder.actor_encoder.modules() if isinstance(layer, torch.nn.Linear)
-    ]
-    assert len(theirs) == 2
-    for made in (
-        module(PPOConfig()),
-        rlcatalog_rllib.spec(env.observation_space, env.action_space).build(),
-    ):
-        for layer, one in zip(made.model.hidden.layers, theirs, strict=True):
-            assert layer.weight.shape == one.weight.shape
-            bound = layer.weight.shape[1] ** -0.5
-            for found in (layer.weight, layer.bias, one.weight, one.bias):
-                assert 0.9 * bound < found.abs().max() <= bound
-    assert (
-        module(PPOConfig(), model={"fcnet_weights_initializer": "zeros"})
-        .model.hidden.layers[0]
-        .weight.abs()
-        .max()
-        == 0
-    )
-
-
-@pytest.mark.parametrize("make", [PPOConfig, APPOConfig, IMPALAConfig, SACConfig])
-@pytest.mark.parametrize(
-    ("normalize", "given"), [(True, None), (False, None), (True, "clip"), (False, "affine")]
-)
-def test_actions_meet_their_bounds_as_ray_normalizes_them(make, normalize, given):
-    from ray.rllib.utils.spaces.space_utils import unsquash_action
-
-    config = make().environment(normalize_actions=normalize)
-    policy = module(config, "Pendulum-v1", model={"action_bounds": given} if given else {}).policy
-    assert policy.config["action_bounds"] == (given or ("affine" if normalize else "clip"))
-    if make is SACConfig:  # its distribution draws within the bounds
-        return
-    raw = np.linspace(-3, 3, 13, dtype=np.float32)[:, None]
-    scaled = unsquash_action(raw, policy.action_space)
-    expected = scaled if policy.config["action_bounds"] == "affine" else raw
-    np.testing.assert_allclose(policy.action_codec.adapt(raw), np.clip(expected, -2, 2), rtol=1e-6)
-
-
-def test_a_spec_by_itself_scales_actions_as_ray_does_by_default():
-    env = gym.make("Pendulum-v1")
-    for model, expected in (({}, "affine"), ({"action_bounds": "clip"}, "clip")):
-        made = rlcatalog_rllib.spec(env.observation_space, env.action_space, model).build()
-        assert made.policy.config["action_bounds"] == expected
+    return rlcatalog_rllib.spec(env.observation_space, env.action_space).build()
 
 
 @pytest.mark.parametrize(
-    "give",
+    "build",
     [
-        lambda config, keys: config.training(model=keys),
-        lambda config, keys: config.rl_module(model_config=keys),
-        lambda config, keys: config.rl_module(model_config=DefaultModelConfig(**keys)),
-        lambda config, keys: config.rl_module(rl_module_spec=RLModuleSpec(model_config=keys)),
+        pytest.param(lambda: build_module(PPOConfig()), id="configure"),
+        pytest.param(build_module_from_spec, id="spec"),
     ],
-    ids=["training", "rl_module", "DefaultModelConfig", "spec"],
 )
-def test_what_the_user_gave_ray_is_read(give):
+def test_dense_layers_start_like_rays_own_net(build):
+    own_modules = build_own_module(PPOConfig).encoder.actor_encoder.modules()
+    own_layers = [module for module in own_modules if isinstance(module, torch.nn.Linear)]
+    layers = build().model.hidden.layers
+
+    assert len(own_layers) == 2
+    for layer, own_layer in zip(layers, own_layers, strict=True):
+        assert layer.weight.shape == own_layer.weight.shape
+        num_inputs = layer.weight.shape[1]
+        # PyTorch's default for linear layers.
+        bound = num_inputs**-0.5
+        assert_uniform(layer.weight, bound)
+        assert_uniform(layer.bias, bound)
+        assert_uniform(own_layer.weight, bound)
+        assert_uniform(own_layer.bias, bound)
+
+
+def test_given_initializer_overrides_the_default():
+    module = build_module(PPOConfig(), model={"fcnet_weights_initializer": "zeros"})
+
+    assert not module.model.hidden.layers[0].weight.any()
+
+
+# --- action bounds --------------------------------------------------------------------------------
+
+each_actor_config = pytest.mark.parametrize(
+    "config_class", [PPOConfig, APPOConfig, IMPALAConfig, SACConfig]
+)
+
+
+@each_actor_config
+@pytest.mark.parametrize(("normalize_actions", "bounds"), [(True, "affine"), (False, "clip")])
+def test_action_bounds_follow_normalize_actions(config_class, normalize_actions, bounds):
+    config = config_class().environment(normalize_actions=normalize_actions)
+
+    policy = build_module(config, "Pendulum-v1").policy
+
+    assert policy.config["action_bounds"] == bounds
+
+
+@each_actor_config
+@pytest.mark.parametrize(("normalize_actions", "bounds"), [(True, "clip"), (False, "affine")])
+def test_given_action_bounds_override_normalize_actions(config_class, normalize_actions, bounds):
+    config = config_class().environment(normalize_actions=normalize_actions)
+
+    policy = build_module(config, "Pendulum-v1", model={"action_bounds": bounds}).policy
+
+    assert policy.config["action_bounds"] == bounds
+
+
+# SAC's distribution samples within the bounds.
+each_unbounded_config = pytest.mark.parametrize(
+    "config_class", [PPOConfig, APPOConfig, IMPALAConfig]
+)
+
+
+@each_unbounded_config
+def test_affine_actions_are_scaled_as_ray_does(config_class):
+    policy = build_module(config_class(), "Pendulum-v1", model={"action_bounds": "affine"}).policy
+    raw = np.linspace(-3, 3, 13, dtype=np.float32)[:, None]
+
+    adapted = policy.action_codec.adapt(raw)
+
+    expected = np.clip(unsquash_action(raw, policy.action_space), -2, 2)
+    np.testing.assert_allclose(adapted, expected, rtol=1e-6)
+
+
+@each_unbounded_config
+def test_clipped_actions_are_not_scaled(config_class):
+    policy = build_module(config_class(), "Pendulum-v1", model={"action_bounds": "clip"}).policy
+    raw = np.linspace(-3, 3, 13, dtype=np.float32)[:, None]
+
+    adapted = policy.action_codec.adapt(raw)
+
+    np.testing.assert_allclose(adapted, np.clip(raw, -2, 2), rtol=1e-6)
+
+
+@pytest.mark.parametrize(("model", "bounds"), [({}, "affine"), ({"action_bounds": "clip"}, "clip")])
+def test_spec_scales_actions_by_default(model, bounds):
+    env = gym.make("Pendulum-v1")
+
+    module = rlcatalog_rllib.spec(env.observation_space, env.action_space, model).build()
+
+    assert module.policy.config["action_bounds"] == bounds
+
+
+def test_recipe_of_an_earlier_version_keeps_its_rules():
+    space = gym.spaces.Box(-2, 2, (1,), np.float32)
+    recipe, _ = choose_parts(space, space, {"fcnet_hiddens": [4]}, None, {})
+    assert build_policy(recipe, space, space).config["action_bounds"] == "affine"
+    # Recipes of earlier versions did not name rules that had their defaults.
+    earlier_model = {key: value for key, value in recipe.model.items() if key not in RULES}
+
+    earlier = Recipe.of(Recipe(earlier_model, recipe.pins).model_config())
+
+    policy = build_policy(earlier, space, space)
+    assert policy.config["action_bounds"] == "clip"
+    assert policy.config["scale_integers"] is False
+
+
+# --- keys of Ray's config -------------------------------------------------------------------------
+
+
+def pass_to_training(config, keys):
+    config.training(model=keys)
+
+
+def pass_to_rl_module(config, keys):
+    config.rl_module(model_config=keys)
+
+
+def pass_as_default_model_config(config, keys):
+    config.rl_module(model_config=DefaultModelConfig(**keys))
+
+
+def pass_in_spec(config, keys):
+    config.rl_module(rl_module_spec=RLModuleSpec(model_config=keys))
+
+
+each_way_to_pass_keys = pytest.mark.parametrize(
+    "pass_keys", [pass_to_training, pass_to_rl_module, pass_as_default_model_config, pass_in_spec]
+)
+
+
+@each_way_to_pass_keys
+def test_keys_passed_to_ray_are_read(pass_keys):
     config = PPOConfig()
-    give(config, {"fcnet_hiddens": [7], "fcnet_activation": "relu"})
-    made = module(config)
-    assert (made.policy.config["fcnet_hiddens"], made.policy.config["fcnet_activation"]) == (
-        [7],
-        "relu",
-    )
-    # What configure() is told goes before it.
-    again = module(config, model={"fcnet_activation": "elu"})
-    assert (again.policy.config["fcnet_hiddens"], again.policy.config["fcnet_activation"]) == (
-        [7],
-        "elu",
-    )
+    pass_keys(config, {"fcnet_hiddens": [7], "fcnet_activation": "relu"})
+
+    policy = build_module(config).policy
+
+    assert policy.config["fcnet_hiddens"] == [7]
+    assert policy.config["fcnet_activation"] == "relu"
 
 
-def test_rays_new_names_are_read():
-    given = DefaultModelConfig(
-        head_fcnet_hiddens=[5],
-        head_fcnet_activation="relu",
+@each_way_to_pass_keys
+def test_keys_passed_to_configure_override_those_of_ray(pass_keys):
+    config = PPOConfig()
+    pass_keys(config, {"fcnet_hiddens": [7], "fcnet_activation": "relu"})
+    build_module(config)  # configuring a config again reads the same keys
+
+    policy = build_module(config, model={"fcnet_activation": "elu"}).policy
+
+    assert policy.config["fcnet_hiddens"] == [7]
+    assert policy.config["fcnet_activation"] == "elu"
+
+
+def test_head_layers_of_ray_follow_the_other_layers():
+    model_config = DefaultModelConfig(head_fcnet_hiddens=[5], head_fcnet_activation="relu")
+
+    model = build_module(PPOConfig().rl_module(model_config=model_config)).model
+
+    shapes = [tuple(layer.weight.shape) for layer in model.hidden.layers]
+    assert shapes == [(256, 4), (256, 256), (5, 256)]  # by default two layers of 256 units
+    assert model.value_hidden.layers[2].weight.shape == (5, 256)
+
+
+def test_initializers_of_ray_are_read():
+    model_config = DefaultModelConfig(
         fcnet_kernel_initializer="zeros_",
         fcnet_bias_initializer="constant_",
         fcnet_bias_initializer_kwargs={"val": 0.25},
     )
-    made = module(PPOConfig().rl_module(model_config=given))
-    layers = made.model.hidden.layers
-    assert [tuple(layer.weight.shape) for layer in layers] == [(256, 4), (256, 256), (5, 256)]
+
+    layers = build_module(PPOConfig().rl_module(model_config=model_config)).model.hidden.layers
+
     assert not layers[0].weight.any()
     assert (layers[1].bias == 0.25).all()
-    assert made.model.value_hidden.layers[2].weight.shape == (5, 256)
 
 
-def test_what_no_net_here_has_is_refused():
-    for field, value, way_out in (
+@pytest.mark.parametrize(
+    ("field", "value", "advice"),
+    [
         ("fcnet_use_layernorm", True, "Remove it"),
         ("fusionnet_hiddens", [3], "Remove it"),
         ("log_std_clip_param", 2.0, "clip in your own distribution"),
-    ):
-        if field not in DefaultModelConfig.__dataclass_fields__:
-            continue  # Ray 2.54 does not have all of them
-        with pytest.raises(ConfigError, match=f"{field}.*{way_out}"):
-            module(PPOConfig().rl_module(model_config=DefaultModelConfig(**{field: value})))
-    with pytest.raises(
-        ConfigError,
-        match=r"head_fcnet_hiddens=\[5\] with vf_share_layers=True.*vf_share_layers=False",
-    ):
-        module(IMPALAConfig().rl_module(model_config={"head_fcnet_hiddens": [5]}))
+    ],
+)
+def test_fields_without_equivalent_are_rejected(field, value, advice):
+    if field not in DefaultModelConfig.__dataclass_fields__:
+        pytest.skip("Ray 2.54 does not have this field")
+    config = PPOConfig().rl_module(model_config=DefaultModelConfig(**{field: value}))
+
+    with pytest.raises(ConfigError, match=f"{field}.*{advice}"):
+        build_module(config)
+
+
+def test_head_layers_need_a_separate_critic():
+    # In IMPALA, actor and critic share their layers by default.
+    config = IMPALAConfig().rl_module(model_config={"head_fcnet_hiddens": [5]})
+
+    with pytest.raises(ConfigError, match=r"head_fcnet_hiddens=\[5\] with vf_share") as caught:
+        build_module(config)
+
+    message = str(caught.value)
+    assert "with vf_share_layers=True" in message
+    assert "vf_share_layers=False" in message
+
+
+def test_unknown_keys_of_rays_config_are_rejected():
+    config = PPOConfig().rl_module(model_config={"fcnet_hidens": [5]})
+
     with pytest.raises(UnknownConfigKeyError, match="fcnet_hidens"):
-        module(PPOConfig().rl_module(model_config={"fcnet_hidens": [5]}))
+        build_module(config)
 
 
-def test_a_module_of_the_users_own_is_not_put_aside_in_silence():
+def test_module_class_in_rays_config_is_not_replaced():
     from ray.rllib.examples.rl_modules.classes.tiny_atari_cnn_rlm import TinyAtariCNN
 
     config = PPOConfig().rl_module(rl_module_spec=RLModuleSpec(module_class=TinyAtariCNN))
+
     with pytest.raises(NotServedError, match=r"would replace TinyAtariCNN .*custom_model"):
-        module(config)
-
-
-def test_recipe_of_an_earlier_version_keeps_its_rules():
-    box = gym.spaces.Box(-2, 2, (1,), np.float32)
-    recipe, _ = choose_parts(box, box, {"fcnet_hiddens": [4]}, None, {})
-    assert build_policy(recipe, box, box).config["action_bounds"] == "affine"
-    # Recipes of earlier versions did not name rules that had their defaults.
-    earlier = {key: value for key, value in recipe.model.items() if key not in RULES}
-    old = Recipe.of(Recipe(earlier, recipe.pins).model_config())
-    policy = build_policy(old, box, box)
-    assert policy.config["action_bounds"] == "clip"
-    assert policy.config["scale_integers"] is False
+        build_module(config)

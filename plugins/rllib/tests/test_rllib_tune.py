@@ -1,4 +1,4 @@
-"""Ray Tune over keys of the model config: each trial's config gives the module its values."""
+"""Ray Tune over keys of the model config: each trial's module has its values."""
 
 import gymnasium as gym
 import pytest
@@ -9,108 +9,152 @@ from ray import tune
 from ray.rllib.algorithms.ppo import PPOConfig
 from ray.rllib.env.single_agent_env_runner import SingleAgentEnvRunner
 from ray.tune.search.variant_generator import generate_variants
+from torch import nn
 
 import rlcatalog_rllib
 from rlcatalog.errors import ConfigError
 
 
-def trials(config):
-    """Return the config of each trial, as Tune hands it to an algorithm."""
-    for _, variant in generate_variants(config.to_dict()):
-        yield PPOConfig().update_from_dict(variant)
-
-
-def configured(model):
-    config = (
-        PPOConfig()
-        .env_runners(num_env_runners=0, rollout_fragment_length=8)
-        .training(train_batch_size_per_learner=8, minibatch_size=8, num_epochs=1)
-    )
+def configure(model):
+    """Configure PPO for CartPole, with rollouts of eight steps."""
+    config = PPOConfig().env_runners(num_env_runners=0, rollout_fragment_length=8)
+    config.training(train_batch_size_per_learner=8, minibatch_size=8, num_epochs=1)
     return rlcatalog_rllib.configure(config, "CartPole-v1", model=model)
 
 
-def test_each_trial_builds_its_own_model():
-    model = {
-        "fcnet_hiddens": tune.grid_search([[8], [9, 5]]),
-        "use_lstm": tune.grid_search([False, True]),
-        "lstm_cell_size": tune.choice([6]),
-        "fcnet_activation": "relu",
-    }
-    found = []
-    for config in trials(configured(model)):
-        runner = SingleAgentEnvRunner(config=config)
-        module = runner.module
-        learner = config.build_learner(env=runner.env, spaces=runner.get_spaces())
-        assert dict(learner.module["default_policy"].policy.config) == dict(module.policy.config)
-        runner.sample()
-        assert module.policy.config["fcnet_activation"] == "relu"
-        found.append((module.policy.config["fcnet_hiddens"], bool(module.get_initial_state())))
-        if module.get_initial_state():
-            assert module.policy.memory.initial[0].shape == (6,)
+def configs_of_trials(config):
+    """Return the config of each trial, as Tune passes it to an algorithm."""
+    variants = [variant for _, variant in generate_variants(config.to_dict())]
+    return [PPOConfig().update_from_dict(variant) for variant in variants]
+
+
+def build_policies(config):
+    """Return the policy of each trial."""
+    env = gym.make("CartPole-v1")
+    return [trial.get_rl_module_spec(env=env).build().policy for trial in configs_of_trials(config)]
+
+
+def test_grid_searches_are_crossed():
+    config = configure(
+        {
+            "fcnet_hiddens": tune.grid_search([[8], [9, 5]]),
+            "use_lstm": tune.grid_search([False, True]),
+        }
+    )
+
+    policies = build_policies(config)
+
+    found = [(policy.config["fcnet_hiddens"], policy.config["use_lstm"]) for policy in policies]
     assert sorted(found) == [([8], False), ([8], True), ([9, 5], False), ([9, 5], True)]
 
 
-def test_keys_given_to_ray_may_be_searched_as_well():
+def test_model_of_a_trial_has_the_memory_of_its_config():
+    config = configure(
+        {"use_lstm": tune.grid_search([False, True]), "lstm_cell_size": tune.choice([6])}
+    )
+
+    without_lstm, with_lstm = build_policies(config)
+
+    assert len(without_lstm.memory.initial) == 0
+    assert with_lstm.memory.initial[0].shape == (6,)
+
+
+def test_keys_without_a_search_are_the_same_in_each_trial():
+    config = configure({"fcnet_hiddens": tune.grid_search([[8], [9]]), "fcnet_activation": "relu"})
+
+    first, second = build_policies(config)
+
+    assert first.config["fcnet_activation"] == "relu"
+    assert second.config["fcnet_activation"] == "relu"
+
+
+def test_runner_and_learner_of_a_trial_have_the_same_config():
+    config = configure(
+        {
+            "fcnet_hiddens": tune.grid_search([[8], [9, 5]]),
+            "use_lstm": tune.grid_search([False, True]),
+            "lstm_cell_size": tune.choice([6]),
+        }
+    )
+
+    for trial in configs_of_trials(config):
+        runner = SingleAgentEnvRunner(config=trial)
+        learner = trial.build_learner(env=runner.env, spaces=runner.get_spaces())
+        runner.sample()
+
+        learner_policy = learner.module["default_policy"].policy
+        assert dict(learner_policy.config) == dict(runner.module.policy.config)
+
+
+def test_keys_passed_to_ray_may_be_searched():
     config = PPOConfig().rl_module(model_config={"fcnet_hiddens": tune.grid_search([[7], [6]])})
-    config = rlcatalog_rllib.configure(config, "CartPole-v1")
-    env = gym.make("CartPole-v1")
-    widths = [
-        trial.get_rl_module_spec(env=env).build().policy.config["fcnet_hiddens"]
-        for trial in trials(config)
-    ]
-    assert widths == [[7], [6]]
+
+    policies = build_policies(rlcatalog_rllib.configure(config, "CartPole-v1"))
+
+    assert [policy.config["fcnet_hiddens"] for policy in policies] == [[7], [6]]
+
+
+class Net(nn.Module):
+    """A layer of as many units as its two arguments say."""
+
+    def __init__(self, space, hidden=8, *, inner):
+        super().__init__()
+        self.layer = nn.Linear(space.shape[0], hidden + inner["more"])
+
+    def forward(self, x):
+        return self.layer(x)
 
 
 def test_search_inside_custom_model_config_reaches_each_trial():
-    from torch import nn
-
-    class Net(nn.Module):
-        def __init__(self, space, hidden=8, *, inner):
-            super().__init__()
-            self.layer = nn.Linear(space.shape[0], hidden + inner["more"])
-
-        def forward(self, x):
-            return self.layer(x)
-
-    searches = {
+    arguments = {
         "hidden": tune.grid_search([8, 16]),
-        "inner": {"more": tune.grid_search([1, 2]), "note": "kept"},
+        "inner": {"more": tune.grid_search([1, 2]), "note": "not searched"},
     }
-    config = configured({"custom_model": Net, "custom_model_config": searches})
-    env = gym.make("CartPole-v1")
-    widths = [
-        trial.get_rl_module_spec(env=env).build().policy.model.module.layer.out_features
-        for trial in trials(config)
-    ]
+    config = configure({"custom_model": Net, "custom_model_config": arguments})
+
+    policies = build_policies(config)
+
+    widths = [policy.model.module.layer.out_features for policy in policies]
     assert sorted(widths) == [9, 10, 17, 18]  # hidden + more
 
 
 @pytest.mark.parametrize(
     ("model", "message"),
     [
-        (
+        pytest.param(
             {"observation_filter": tune.grid_search(["NoFilter", "MeanStdFilter"])},
             "a search over observation_filter",
+            id="filter",
         ),
-        (
-            {"use_lstm": True, "lstm_use_prev_action": tune.choice([True, False])},
-            "a search over lstm_use_prev_action",
+        pytest.param(
+            {"fcnet_hiddens": tune.grid_search([])},
+            "fcnet_hiddens is an empty tune.grid_search",
+            id="no values",
         ),
-        ({"fcnet_hiddens": tune.grid_search([])}, "fcnet_hiddens is an empty tune.grid_search"),
-        (
+        pytest.param(
             {"fcnet_hiddens": tune.sample_from(lambda spec: [8])},
             "fcnet_hiddens is a tune.sample_from",
+            id="sample_from",
         ),
-        ({"fcnet_hiddens": tune.grid_search([[8], "wide"])}, "fcnet_hiddens"),
-        (
+        pytest.param(
+            {"fcnet_hiddens": tune.grid_search([[8], "wide"])}, "fcnet_hiddens", id="wrong value"
+        ),
+        pytest.param(
             {"custom_model_config": {"hidden": {"grid_search": []}}},
             r"custom_model_config\['hidden'\] is an empty tune.grid_search",
+            id="no values in custom_model_config",
         ),
     ],
-    ids=["filter", "views", "nothing", "sample_from", "wrong value", "nothing inside"],
 )
-def test_what_cannot_be_searched_is_said_beforehand(model, message, monkeypatch):
-    draws = iter([True, False] * 4)
-    monkeypatch.setattr(tune.search.sample.Domain, "sample", lambda self, *_, **__: next(draws))
+def test_configure_rejects_impossible_searches(model, message):
     with pytest.raises(ConfigError, match=message):
-        configured(model)
+        configure(model)
+
+
+def test_configure_rejects_a_search_that_changes_the_views(monkeypatch):
+    # `configure` samples the choice several times, and must see both values.
+    samples = iter([True, False] * 4)
+    monkeypatch.setattr(tune.search.sample.Domain, "sample", lambda self, *_, **__: next(samples))
+
+    with pytest.raises(ConfigError, match="a search over lstm_use_prev_action"):
+        configure({"use_lstm": True, "lstm_use_prev_action": tune.choice([True, False])})
