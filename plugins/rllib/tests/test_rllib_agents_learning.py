@@ -1,5 +1,6 @@
-"""Two agents that learn side by side under Ray RLlib; what they must reach stands in the record
-beside this file.
+"""Two agents that learn side by side under RLlib.
+
+The record beside this file says what they must reach.
 """
 
 from typing import ClassVar
@@ -33,8 +34,8 @@ def positions_only():
 
 
 class SideBySide(MultiAgentEnv):
-    """Two CartPoles for 500 steps, one of which shows no velocities; where one has fallen, a new
-    agent begins anew.
+    """Two CartPoles for 500 steps, of which one shows no velocities; if a pole falls, a new agent
+    begins an episode there.
     """
 
     MAKE: ClassVar = {"sees": cartpole, "recalls": positions_only}
@@ -77,7 +78,7 @@ class SideBySide(MultiAgentEnv):
 
 
 def train(seed):
-    """Train a policy for each kind of agent; return both, by name."""
+    """Train a policy for each kind of agent, and return a dict of the two policies."""
     from ray.rllib.algorithms.ppo import PPOConfig
     from ray.tune.registry import register_env
 
@@ -120,8 +121,8 @@ def train(seed):
 
 
 def share(returns):
-    """Return the lower of two shares: of 450 with all in sight, and of 300 for an LSTM that sees
-    positions alone.
+    """Return the lower of two fractions: of a return of 450 for the agent that sees everything, and
+    of 300 for the LSTM that sees only positions.
     """
     return min(returns["sees"] / 450, returns["recalls"] / 300)
 
@@ -132,6 +133,7 @@ def test_one_with_all_in_sight_and_one_with_a_memory_learn_side_by_side(over_see
             {name: play(policy, SideBySide.MAKE[name]) for name, policy in train(seed).items()}
         )
 
+    # The record beside this file has the mark for the median.
     over_seeds(
         run,
         chance=lambda: share({name: random_play(make) for name, make in SideBySide.MAKE.items()}),

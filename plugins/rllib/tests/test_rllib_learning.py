@@ -1,5 +1,6 @@
-"""Long learning runs under Ray RLlib; what each must reach stands in the record
-beside this file.
+"""Long learning runs under RLlib.
+
+The record beside this file says what each must reach.
 """
 
 import gymnasium as gym
@@ -62,15 +63,16 @@ def cartpole():
 def test_cartpole_with_two_environment_runners(over_seeds, trained):
     def train(seed):
         model = {"fcnet_hiddens": [64, 64], "vf_share_layers": False}
+        # 120,000 steps.
         return play(trained("CartPole-v1", model, 120_000, seed, runners=2), cartpole)
 
+    # The record beside this file has the mark for the median.
     over_seeds(train, chance=lambda: random_play(cartpole))
 
 
 class BestAllowed(gym.Env):
-    """Six values and a mask: the highest value that is allowed pays 1, a forbidden one raises.
-
-    Ten steps.
+    """Six values and a mask, for ten steps: the highest allowed value pays 1, and a forbidden one
+    raises an error.
     """
 
     action_space = gym.spaces.Discrete(6)
@@ -98,14 +100,16 @@ class BestAllowed(gym.Env):
 
 
 def test_a_masked_task_without_one_forbidden_action(over_seeds, trained):
-    """The environment raises at a forbidden action, in training and in play; the best
-    ones pay 10.
+    """The environment raises an error at a forbidden action, in training and in play; the best
+    actions return 10.
     """
 
     def train(seed):
         model = {"fcnet_hiddens": [64, 64], "vf_share_layers": True}
+        # 60,000 steps.
         return play(trained(BestAllowed, model, 60_000, seed, gamma=0.0), BestAllowed)
 
+    # The record beside this file has the mark for the median.
     over_seeds(train, chance=lambda: random_play(BestAllowed))
 
 
@@ -124,7 +128,9 @@ MEMORIES = {
 
 @pytest.mark.parametrize("memory", list(MEMORIES))
 def test_a_memory_recalls_what_lies_before_its_sequence(over_seeds, trained, memory):
-    """The cue lies more than half a sequence back; guessing pays a fourth."""
+    """The answer is a cue, one of four, that was shown more than half a sequence ago; guessing
+    returns 0.25.
+    """
 
     def train(seed):
         model = {
@@ -134,6 +140,7 @@ def test_a_memory_recalls_what_lies_before_its_sequence(over_seeds, trained, mem
             **MEMORIES[memory],
         }
         policy = trained(
+            # Five steps between cue and question, and up to seven before the cue.
             lambda: Recall(5, 7),
             model,
             60_000,
@@ -147,15 +154,16 @@ def test_a_memory_recalls_what_lies_before_its_sequence(over_seeds, trained, mem
         )
         return play(policy, lambda: Recall(5, 7))
 
+    # The record beside this file has the mark for the median.
     over_seeds(train, chance=0.25)
 
 
 class Agree(gym.Env):
-    """Pays 1 where both parts of the action agree on a value other than the last one, which is not
+    """Pays 1 if both parts of an action are equal and differ from the last action, which is not
     shown. Ten steps.
 
-    Parts drawn apart from one another, with p and q, are paid at most sum p_i q_i (1 - p_i) <= 1/4
-    a step; together, evenly over five values, 4/5.
+    Independent parts, with probabilities p and q, earn at most sum p_i q_i (1 - p_i) <= 1/4 in a
+    step; equal parts with the same probability for each of five values earn 4/5.
     """
 
     observation_space = gym.spaces.Box(-1, 1, (1,), np.float32)
@@ -176,7 +184,7 @@ class Agree(gym.Env):
 
 @pytest.mark.parametrize("head", ["autoregressive", "independent"])
 def test_two_parts_agree_where_one_depends_on_the_other(over_seeds, trained, head):
-    """Independent parts, too, learn what they can: their mark is what they cannot exceed."""
+    """The mark of independent parts is a return that they cannot exceed."""
 
     def train(seed):
         model = {
@@ -190,4 +198,5 @@ def test_two_parts_agree_where_one_depends_on_the_other(over_seeds, trained, hea
             explore=True,
         )
 
+    # The record beside this file has the mark for the median.
     over_seeds(train, chance=lambda: random_play(Agree))

@@ -1,5 +1,6 @@
-"""Long learning runs under Stable-Baselines3; what each must reach stands in the record beside this
-file.
+"""Long learning runs under Stable-Baselines3.
+
+The record beside this file says what each must reach.
 """
 
 import gymnasium as gym
@@ -44,8 +45,8 @@ def envs(env, n, seed):
 
 
 def learned(algorithm, env, folder, evaluate=evaluate_policy):
-    """Return what 100 fresh episodes pay as Stable-Baselines3 counts it, or by the exported policy
-    if that is less.
+    """Return the mean return of 100 new episodes, played by the algorithm or by its exported
+    policy, whichever is lower.
     """
     to_policy(algorithm).save(folder)
     policy = rlcatalog.load(folder)
@@ -62,7 +63,7 @@ def test_ppo_learns_cartpole(over_seeds, tmp_path):
     def train(seed):
         algorithm = make(
             "PPO",
-            envs(cartpole, 8, seed),
+            envs(cartpole, 8, seed),  # 8 environments
             NET,
             n_steps=128,
             batch_size=256,
@@ -73,12 +74,13 @@ def test_ppo_learns_cartpole(over_seeds, tmp_path):
         )
         return learned(algorithm.learn(80_000), cartpole, tmp_path / str(seed))
 
+    # The record beside this file has the mark for the median.
     over_seeds(train, chance=lambda: random_play(cartpole))
 
 
 def cartpole_paying_less():
-    """CartPole whose values are near one: one pass over the data, and the critic still keeps up
-    with the actor.
+    """Make CartPole with values near 1, which A2C's critic learns fast enough with one pass over
+    the data.
     """
     return gym.wrappers.TransformReward(cartpole(), lambda reward: 0.02 * reward)
 
@@ -87,7 +89,7 @@ def test_a2c_learns_cartpole(over_seeds, tmp_path):
     def train(seed):
         algorithm = make(
             "A2C",
-            envs(cartpole_paying_less, 16, seed),
+            envs(cartpole_paying_less, 16, seed),  # 16 environments
             NET,
             n_steps=8,
             gae_lambda=0.95,
@@ -99,6 +101,7 @@ def test_a2c_learns_cartpole(over_seeds, tmp_path):
         )
         return learned(algorithm.learn(300_000), cartpole, tmp_path / str(seed))
 
+    # The record beside this file has the mark for the median.
     over_seeds(train, chance=lambda: random_play(cartpole))
 
 
@@ -106,7 +109,7 @@ def test_sac_learns_pendulum_over_our_features(over_seeds, tmp_path):
     def train(seed):
         algorithm = make(
             "SAC",
-            envs(pendulum, 1, seed),
+            envs(pendulum, 1, seed),  # 1 environment
             {"fcnet_hiddens": [64], "fcnet_activation": "relu"},
             seed=seed,
             learning_rate=1e-3,
@@ -115,12 +118,13 @@ def test_sac_learns_pendulum_over_our_features(over_seeds, tmp_path):
         )
         return learned(algorithm.learn(10_000), pendulum, tmp_path / str(seed))
 
+    # The record beside this file has the mark for the median.
     over_seeds(train, chance=lambda: random_play(pendulum))
 
 
 class Locks(gym.Env):
-    """Of eight doors three are open, and the brightest of those pays; a closed one is never to be
-    tried.
+    """Eight doors, of which three are open; the brightest open one pays 1, and the class counts how
+    often a closed one is tried. Twenty steps.
     """
 
     observation_space = gym.spaces.Dict(
@@ -151,7 +155,7 @@ class Locks(gym.Env):
 
 
 def test_maskable_ppo_learns_a_masked_task_without_a_forbidden_action(over_seeds, tmp_path):
-    """The best door pays 20 of 20; any open one 6.7."""
+    """The best doors return 20, random open ones 6.7."""
     from sb3_contrib.common.maskable.evaluation import evaluate_policy as evaluate_masked
 
     def train(seed):
@@ -159,7 +163,7 @@ def test_maskable_ppo_learns_a_masked_task_without_a_forbidden_action(over_seeds
         config = {"fcnet_hiddens": [64, 64], "vf_share_layers": True}
         algorithm = make(
             "MaskablePPO",
-            envs(Locks, 8, seed),
+            envs(Locks, 8, seed),  # 8 environments
             config,
             n_steps=128,
             batch_size=256,
@@ -172,6 +176,7 @@ def test_maskable_ppo_learns_a_masked_task_without_a_forbidden_action(over_seeds
         assert Locks.forbidden == 0
         return found
 
+    # The record beside this file has the mark for the median.
     over_seeds(train, chance=lambda: random_play(Locks))
 
 
@@ -180,7 +185,7 @@ def recall():
 
 
 def test_recurrent_ppo_recalls_with_our_lstm(over_seeds, tmp_path):
-    """The answer is a cue that was shown five steps ago; guessing pays a fourth."""
+    """The answer is a cue that was shown five steps ago, one of four; guessing returns 0.25."""
 
     def train(seed):
         config = {
@@ -191,7 +196,7 @@ def test_recurrent_ppo_recalls_with_our_lstm(over_seeds, tmp_path):
         }
         algorithm = make(
             "RecurrentPPO",
-            envs(recall, 16, seed),
+            envs(recall, 16, seed),  # 16 environments
             config,
             n_steps=64,
             batch_size=256,
@@ -204,4 +209,5 @@ def test_recurrent_ppo_recalls_with_our_lstm(over_seeds, tmp_path):
         )
         return learned(algorithm.learn(60_000), recall, tmp_path / str(seed))
 
+    # The record beside this file has the mark for the median.
     over_seeds(train, chance=0.25)
