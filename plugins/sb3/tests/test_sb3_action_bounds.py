@@ -103,9 +103,9 @@ def test_recurrent_ppo_clips_actions_and_advises_for_sb3():
     assert algorithm.policy.catalog_policy.config["action_bounds"] == "clip"
 
 
-# The warning is tested above.
 @pytest.mark.filterwarnings("ignore::rlcatalog.errors.ActionRangeWarning")
 def test_environment_of_recurrent_ppo_gets_clipped_actions():
+    # The warning is tested above.
     env = RecordsActions(low=-2, high=2)
 
     algorithm = make_recurrent_ppo(env).learn(16)

@@ -173,9 +173,9 @@ def test_loaded_algorithm_predicts_within_bounds(catalog_with_dists, dist, algor
     assert Box(-2, 2, (2, 1)).contains(actions)
 
 
-# A squashed normal distribution has no mode in PyTorch.
 @each_algorithm
 def test_laplace_predicts_its_mode(catalog_with_dists, algorithm, flatten, tmp_path):
+    # A squashed normal distribution has no mode in PyTorch.
     model = make_model(algorithm, "laplace", catalog_with_dists, flatten=flatten).learn(32)
     model.save(tmp_path / "model.zip")
 

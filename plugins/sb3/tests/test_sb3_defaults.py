@@ -81,9 +81,7 @@ def test_vf_share_layers_of_the_policy_overrides_default(observation_space, vf_s
 
 @pytest.mark.parametrize("vf_share_layers", [True, False])
 @pytest.mark.parametrize("observation_space", [VECTOR, IMAGE], ids=["vector", "image"])
-def test_vf_share_layers_of_the_environment_overrides_default(
-    observation_space, vf_share_layers
-):
+def test_vf_share_layers_of_the_environment_overrides_default(observation_space, vf_share_layers):
     env = for_sb3(RandomEnv(observation_space), {"vf_share_layers": vf_share_layers})
 
     model = make_model(PPO, CatalogPolicy, env)

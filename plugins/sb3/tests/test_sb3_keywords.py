@@ -199,8 +199,8 @@ def test_log_std_init_other_than_zero_is_rejected():
     assert "get_weights" in message
 
 
-# The error about log_std_init advises this.
 def test_log_std_is_set_by_its_weight():
+    # The error about log_std_init advises this.
     policy = make_model(model_config={"free_log_std": True}).policy
     own_policy = make_model("MlpPolicy", log_std_init=-2).policy
     obs = torch.zeros(1, 5)

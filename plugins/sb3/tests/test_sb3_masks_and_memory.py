@@ -310,8 +310,8 @@ def observe_offers(env, num_actions):
     return env.flattening.observe(env.unwrapped.observe(num_actions), None, last=True)
 
 
-# Stable-Baselines3 asks for the value of the last observation if an episode is cut.
 def test_value_needs_no_available_action():
+    # Stable-Baselines3 asks for the value of the last observation if an episode is cut.
     config = {"fcnet_hiddens": [4], "use_parametric": True}
     env = for_sb3(Offers(), config)
     env.reset(seed=0)
@@ -455,6 +455,7 @@ SHARED_LSTM = {**LSTM, "vf_share_layers": True}
 
 
 def test_recurrent_policy_evaluates_like_a_catalog_policy():
+    # Actor and critic share an LSTM of 6 units.
     model = make_recurrent_ppo("CartPole-v1", SHARED_LSTM)
     policy = rlcatalog.build(model.observation_space, model.action_space, SHARED_LSTM)
     policy.model.set_weights(model.policy.model.get_weights())
@@ -473,6 +474,7 @@ def test_recurrent_policy_evaluates_like_a_catalog_policy():
         RNNStates(pi=states, vf=states),
         torch.from_numpy(episode_starts).flatten(),
     )
+    # A catalog policy gets the memory after it was cleared for a new episode.
     restarted_memory = [part * (1 - episode_starts[:, :1]) for part in memory]
     expected = policy.evaluate(
         {
@@ -489,6 +491,7 @@ def test_recurrent_policy_evaluates_like_a_catalog_policy():
 
 
 def test_recurrent_policy_clears_memory_at_episode_starts():
+    # Actor and critic share an LSTM of 6 units.
     policy = make_recurrent_ppo("CartPole-v1", SHARED_LSTM).policy
     obs = torch.randn(5, 4)
     actions = torch.zeros(5)
@@ -592,6 +595,7 @@ def test_recurrent_ppo_keeps_padding_out_of_batch_statistics(env):
         obs = batch.observations
         if isinstance(obs, dict):
             obs = obs["all"]
+        # With momentum 1, a running mean is the mean of the last batch.
         expected_mean = obs[is_real].mean(dim=0)
         network = model.policy.model
         for chain in (network.trunk, network.value_trunk):

@@ -317,6 +317,7 @@ def test_stored_actions_are_scored_as_when_sampled(case, flatten):
 
 
 def test_images_are_scaled_once():
+    # Images of bytes, of 12 x 10 pixels with 3 channels, which Stable-Baselines3 transposes.
     model = train(DIRECT["image"], flatten=False)
     assert isinstance(model.env, VecTransposeImage)
     # Nothing scales an image of floats.

@@ -392,8 +392,8 @@ def test_masked_environment_has_dict_observations():
     assert isinstance(algorithm.observation_space, gym.spaces.Dict)
 
 
-# No run trains DQN on Dict observations, so this test calls the functions of checkpoints.
 def test_replay_buffer_of_dict_observations_is_restored(tmp_path):
+    # No run trains DQN on Dict observations, so this test calls the functions of checkpoints.
     dqn = stable_baselines3.DQN(
         "MultiInputPolicy", FailingRobot(), buffer_size=50, learning_starts=1, device="cpu"
     ).learn(20)
