@@ -146,6 +146,7 @@ def test_learner_gets_raw_actions(observation_space, action_space, model):
     batch, module = read_episode(config, episode)
 
     codec = module.policy.action_codec
+    # Seven steps; Ray adds a step after the last one.
     raw = batch["actions"].numpy().reshape(-1, codec.width)[:7]
     adapted = codec.adapt(raw)
     parts = adapted if isinstance(adapted, tuple) else [adapted]

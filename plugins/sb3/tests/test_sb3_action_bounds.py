@@ -103,9 +103,8 @@ def test_recurrent_ppo_clips_actions_and_advises_for_sb3():
     assert algorithm.policy.catalog_policy.config["action_bounds"] == "clip"
 
 
-@pytest.mark.filterwarnings("ignore::rlcatalog.errors.ActionRangeWarning")
+@pytest.mark.filterwarnings("ignore::rlcatalog.errors.ActionRangeWarning")  # tested above
 def test_environment_of_recurrent_ppo_gets_clipped_actions():
-    # The warning is tested above.
     env = RecordsActions(low=-2, high=2)
 
     algorithm = make_recurrent_ppo(env).learn(16)

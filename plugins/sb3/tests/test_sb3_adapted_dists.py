@@ -175,12 +175,12 @@ def test_loaded_algorithm_predicts_within_bounds(catalog_with_dists, dist, algor
 
 @each_algorithm
 def test_laplace_predicts_its_mode(catalog_with_dists, algorithm, flatten, tmp_path):
-    # A squashed normal distribution has no mode in PyTorch.
     model = make_model(algorithm, "laplace", catalog_with_dists, flatten=flatten).learn(32)
     model.save(tmp_path / "model.zip")
 
     actions, _ = model.predict(OBS, deterministic=True)
 
+    # The first output is a Laplace distribution's mean, which is its mode.
     modes = to_policy(model).act(OBS).dist_inputs[:, :1]
     # A flattened environment takes raw actions, and scales them to [-2, 2] itself.
     scale = 1 if flatten else 2

@@ -153,7 +153,7 @@ def test_saved_memory_has_the_states_of_its_exported_policy(catalog, widths, tmp
         expected_row = np.concatenate(stepper.state.memory, axis=1)
         np.testing.assert_allclose(row, expected_row, atol=1e-6)
         done = rng.random(3) < 0.3
-    assert np.abs(row).max() > 0.01
+    assert np.abs(row).max() > 0.01  # states are not just zeros
 
 
 def test_attention_is_rejected_because_its_state_is_no_vector(catalog):
@@ -221,7 +221,7 @@ def test_extractor_takes_its_trunk_from_a_catalog(twelve_catalog):
 
     dqn = DQN("MlpPolicy", "CartPole-v1", policy_kwargs=kwargs, device="cpu", buffer_size=100)
 
-    assert dqn.q_net.features_extractor.features_dim == 12
+    assert dqn.q_net.features_extractor.features_dim == 12  # the units of "twelve"
     obs = np.random.default_rng(0).uniform(-0.1, 0.1, (5, 4)).astype(np.float32)
     expected, _ = dqn.predict(obs, deterministic=True)
     np.testing.assert_array_equal(to_policy(dqn).act(obs, explore=False).action, expected)

@@ -441,14 +441,14 @@ def test_interrupted_dqn_counts_only_stored_steps(tmp_path):
     def step_and_interrupt(actions):
         nonlocal calls
         calls += 1
-        if calls == 11:
+        if calls == 11:  # noticed before DQN stores this step
             interrupts.pending = signal.SIGTERM
         return env_step(actions)
 
     algorithm.env.step = step_and_interrupt
     with pytest.raises(Interrupted):
         algorithm.learn(1000, callback)
-    callback.save_early()
+    callback.save_early()  # as a run does that ends early
 
     assert algorithm.replay_buffer.pos == 10
     assert algorithm.num_timesteps == 20  # ten steps of two environments
