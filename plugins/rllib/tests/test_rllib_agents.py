@@ -1,5 +1,6 @@
 """Several agents under RLlib: observations, actions, filters and views of each agent's policy."""
 
+import sys
 import warnings
 from typing import Any, NamedTuple
 
@@ -230,10 +231,13 @@ def test_model_config_of_one_policy_overrides_the_default():
 
 @pytest.fixture
 def pickled_env(local_ray):
-    """Have Ray pickle the environment's module, because workers cannot import it."""
-    local_ray.cloudpickle.register_pickle_by_value(agents_env)
+    """Have Ray pickle the environment and this file, because workers cannot import them."""
+    modules = [agents_env, sys.modules[__name__]]
+    for module in modules:
+        local_ray.cloudpickle.register_pickle_by_value(module)
     yield
-    local_ray.cloudpickle.unregister_pickle_by_value(agents_env)
+    for module in modules:
+        local_ray.cloudpickle.unregister_pickle_by_value(module)
 
 
 class TrainedAlgorithm(NamedTuple):
