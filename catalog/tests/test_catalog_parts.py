@@ -192,7 +192,7 @@ def not_a_class(space, options):
         pytest.param("WithoutSuperInit", "__init__", id="constructor-without-super"),
     ],
 )
-def test_target_that_is_no_preprocessor_names_the_plugin(target, cause):
+def test_target_that_is_not_a_preprocessor_names_the_plugin(target, cause):
     with pytest.raises(PartError) as caught:
         make_catalog_of_plugin(target).preprocessor_for(Text(3))
 

@@ -100,7 +100,7 @@ def test_key_of_missing_package_error_names_package():
     assert "'fcnet_hiddens' is provided" in str(caught.value)
 
 
-def test_key_of_disabled_package_error_says_so():
+def test_key_of_disabled_package_error_names_the_switch():
     environ = {"RLCATALOG_DISABLE_PLUGINS": "rlcatalog-fcnet"}
     catalog = make_catalog("fcnet", "categorical", environ=environ)
 
@@ -224,7 +224,7 @@ def test_value_out_of_range_is_rejected(shared, config, phrases):
         assert phrase in str(caught.value)
 
 
-def test_value_that_is_no_choice_error_lists_the_choices(shared):
+def test_value_that_is_not_a_choice_error_lists_the_choices(shared):
     with pytest.raises(ConfigError, match="found 'often'") as caught:
         shared.parse_config({"check_observations": "often"})
 

@@ -392,7 +392,7 @@ def test_requirement_that_excludes_this_version_is_a_reason(explain_incompatibil
         "numpy>=99",
     ],
 )
-def test_requirement_that_allows_this_version_is_no_reason(explain_incompatibility, line):
+def test_requirement_that_allows_this_version_is_fine(explain_incompatibility, line):
     assert explain_incompatibility(line, installed="0.1.0") is None
 
 

@@ -357,7 +357,7 @@ def test_plan_loads_the_class(target, distribution):
 
 
 @pytest.mark.usefixtures("dist_classes")
-def test_plan_rejects_plugin_class_that_is_no_distribution():
+def test_plan_rejects_plugin_class_that_is_not_a_distribution():
     dist = make_dist("mine", size=size_of_box, target="acme_dists:WithoutLogp")
 
     with pytest.raises(PartError, match=r"'mine' \(acme 1\.0\): .*WithoutLogp"):

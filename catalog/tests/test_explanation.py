@@ -160,7 +160,7 @@ def test_data_has_the_environment_and_its_wrappers(catalog):
     ]
 
 
-def test_data_of_a_frozen_policy_says_so(catalog):
+def test_data_of_a_frozen_policy_has_an_entry(catalog):
     resolution = catalog.explain(BOX, TWO, {}, "torch").resolution
 
     data = Explanation(resolution, frozen="acts faster").as_dict()
@@ -316,7 +316,7 @@ def test_sections_go_from_observation_to_action():
     ]
 
 
-def test_section_of_frozen_policy_stands_before_the_action():
+def test_section_of_frozen_policy_comes_before_the_action():
     sections = make_sections(make_data(frozen="acts faster"))
 
     assert list(sections)[-2:] == ["frozen", "action"]

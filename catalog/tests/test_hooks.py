@@ -378,7 +378,7 @@ def test_declared_wrapper_leaves_other_environments_alone(make_catalog):
     assert catalog.wrap_env(env) is env
 
 
-def test_declared_wrapper_is_not_used_unless_preferred(make_catalog):
+def test_declared_wrapper_is_used_only_if_preferred(make_catalog):
     catalog = make_catalog("rlcatalog_env_wrappers")
     env = gym.make("CartPole-v1")
 

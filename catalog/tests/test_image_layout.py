@@ -116,7 +116,7 @@ def test_explain_names_the_axes_of_each_image():
         pytest.param({"image_layout": "hwc"}, "visionnet", id="layout"),
     ],
 )
-def test_floats_of_rank_4_are_no_image_without_a_layout(config, model):
+def test_floats_of_rank_4_are_not_image_without_a_layout(config, model):
     space = Box(0, 1, (2, 12, 12, 3), np.float32)
 
     assert rlcatalog.explain(space, TWO, config).as_dict()["model"]["chosen"] == model

@@ -275,7 +275,7 @@ def test_number_of_inputs_does_not_make_a_number_a_distribution():
 
 
 @pytest.mark.parametrize("source", [3, Codec], ids=["number", "preprocessor"])
-def test_class_that_is_no_filter_is_rejected(source):
+def test_class_that_is_not_a_filter_is_rejected(source):
     with pytest.raises(ModelContractError) as caught:
         in_process("filter", source)
 

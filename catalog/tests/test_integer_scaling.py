@@ -148,7 +148,7 @@ def model_with_scaling():
     return rlcatalog.build(space, FOUR).model
 
 
-def test_scaling_is_no_weight(model_with_scaling):
+def test_scaling_is_not_a_weight(model_with_scaling):
     assert not [name for name in model_with_scaling.get_weights() if "scaled" in name]
 
 

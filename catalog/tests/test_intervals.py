@@ -179,7 +179,7 @@ def test_single_bound_applies_to_all_dimensions():
     assert from_numbers.log_volume == pytest.approx(3 * math.log(3))
 
 
-def test_single_bound_may_stand_beside_an_array():
+def test_single_bound_goes_with_an_array():
     low = hashable_bound([0.5, 0.5])
 
     assert interval(low, 1.0, 2, "float32").low.tolist() == [0.5, 0.5]

@@ -57,7 +57,7 @@ class MaskInMethod(MaskInInfo):
 # --- masks in observations ------------------------------------------------------------------------
 
 
-def test_vector_observation_stands_beside_its_mask():
+def test_vector_observation_is_beside_its_mask():
     env = rlcatalog.wrap_env(MaskInInfo([1, 0, 1], [0, 1, 1]))
 
     first_obs, _ = env.reset()

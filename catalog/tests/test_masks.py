@@ -289,7 +289,7 @@ def test_mask_key_is_none_without_a_mask(name):
     assert mask_key(obs, read(box), "action_mask") is None  # a Box has no choices
 
 
-def test_mask_key_of_an_entry_that_is_no_mask_is_an_error():
+def test_mask_key_of_another_entry_is_an_error():
     obs = SpaceInfo.read(spaces.Dict({"action_mask": spaces.MultiBinary(4)}))
 
     with pytest.raises(ConfigError, match=r"not an action mask for Discrete\(3\)") as caught:

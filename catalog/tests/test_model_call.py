@@ -40,7 +40,7 @@ def model():
 # --- what forward() gets --------------------------------------------------------------------------
 
 
-def test_state_and_lengths_may_stand_in_the_input(model):
+def test_state_and_lengths_may_be_in_the_input(model):
     h = torch.ones(2, 3)
     c = torch.ones(2, 5)
     lengths = torch.tensor([1, 1])

@@ -521,7 +521,7 @@ def test_address_in_missing_package_error_names_the_package(empty_catalog):
         empty_catalog.registry.get("model", "some-dist/net")
 
 
-def test_part_of_disabled_package_error_says_so(entry_point):
+def test_part_of_disabled_package_error_names_the_switch(entry_point):
     point = entry_point("rlcatalog-fcnet", name="fcnet", version="0.1.0")
     catalog = Catalog([point], environ={"RLCATALOG_DISABLE_PLUGINS": "fcnet"})
 

@@ -155,7 +155,7 @@ def test_third_party_part_fills_optional_slot_if_preferred(slot, third_party):
         pytest.param({"match": match_as(Rank.GENERIC)}, True, id="match"),
     ],
 )
-def test_part_without_match_and_kinds_is_no_default(fields, is_chosen):
+def test_part_without_match_and_kinds_is_never_chosen(fields, is_chosen):
     part = make_preprocessor("codec", **fields)
 
     choice = choose("preprocessor", [part], make_request(BOX))

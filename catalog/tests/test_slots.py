@@ -122,7 +122,7 @@ def test_named_class_becomes_a_part():
     assert make_slots().named("filter", Half).objects == {"numpy": Half}
 
 
-def test_name_none_is_no_part():
+def test_name_none_is_not_a_part():
     assert make_slots().named("filter", None) is None
 
 
@@ -295,7 +295,7 @@ def test_pinned_filter_overrides_the_config(pins, filter_name):
     assert slots.filter(request, pins).component.name == filter_name
 
 
-def test_no_filter_leaves_the_slot_empty():
+def test_filter_no_filter_leaves_the_slot_empty():
     slots = make_slots(make_filter("half"))
     request = make_request(BOX, config={"observation_filter": "NoFilter"})
 
@@ -629,7 +629,7 @@ def test_claims_need_a_preprocessor():
 
 
 @pytest.mark.parametrize("claims", ["mask", [1], ["mask", 1], None, {"mask": 1}], ids=repr)
-def test_claims_that_are_no_list_of_keys_name_the_part(preprocessors, claims):
+def test_claims_that_are_not_list_of_keys_name_the_part(preprocessors, claims):
     request = make_encoded_request(preprocessors, A_B_MASK)
 
     with pytest.raises(PartError, match="its claims function returned") as caught:

@@ -144,7 +144,7 @@ class WithoutDict:
     __slots__ = ()
 
 
-def test_wrap_env_ignores_an_env_attribute_that_is_no_env(catalog):
+def test_wrap_env_ignores_an_env_attribute_that_is_not_an_env(catalog):
     env = make_cartpole().unwrapped
     env.env = WithoutDict()
 

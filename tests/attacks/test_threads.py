@@ -68,11 +68,11 @@ def classes(count):
     return [type(f"Model{i}", (FullyConnectedNetwork,), {}) for i in range(count)]
 
 
-def test_whoever_asks_first_there_is_one_default_catalog(no_default):
+def test_threads_share_one_default_catalog(no_default):
     assert len({id(catalog) for catalog in together(lambda i: default_catalog())}) == 1
 
 
-def test_no_registration_is_lost(no_default):
+def test_registrations_of_threads_are_all_kept(no_default):
     models = classes(THREADS)
     together(lambda i: ModelCatalog.register_custom_model(f"model_{i}", models[i]))
     names = {
@@ -250,7 +250,7 @@ def test_values_leave_the_model_with_the_pass_that_made_them():
     assert all(together(work))
 
 
-def test_a_filter_learns_from_every_thread():
+def test_filter_learns_from_every_thread():
     policy = rlcatalog.build(OBS, ACTIONS, {"observation_filter": "MeanStdFilter"}, "torch")
     together(
         lambda i: [policy.preprocess(np.zeros((2, 3), np.float32), update=True) for _ in range(20)]

@@ -390,7 +390,7 @@ def test_probability_ratios_have_mean_one(old_and_new):
     assert ratio.mean() == pytest.approx(1.0, abs=4 * standard_error)
 
 
-def test_stored_parameters_are_no_inputs_of_the_distribution(framework):
+def test_stored_parameters_are_not_its_inputs(framework):
     policy = build_policy(TRIPLE, framework)
     step = policy.act(random_observations(rows=3))
 

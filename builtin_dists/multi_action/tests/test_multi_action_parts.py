@@ -512,7 +512,7 @@ def make_with_own_leaf(framework, inputs):
     )
 
 
-def test_logp_includes_a_leaf_of_your_own(framework):
+def test_logp_includes_a_user_leaf(framework):
     inputs = random_inputs(columns=5)
     dist = make_with_own_leaf(framework, inputs)
     sample = dist.sample()
@@ -523,7 +523,7 @@ def test_logp_includes_a_leaf_of_your_own(framework):
     assert_close(framework.numpy(logp), framework.numpy(logp_of_choice) - 2)
 
 
-def test_entropy_of_a_leaf_of_your_own_is_estimated(framework):
+def test_entropy_of_a_user_leaf_is_estimated(framework):
     inputs = random_inputs(columns=5)
     dist = make_with_own_leaf(framework, inputs)
 

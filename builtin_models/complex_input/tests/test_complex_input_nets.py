@@ -216,7 +216,7 @@ def test_discrete_observation_is_the_same_in_both_frameworks(
     assert_same_results([torch_outputs], [tf_outputs])
 
 
-def test_action_mask_is_no_part_with_a_net(build_recording_policy):
+def test_action_mask_has_no_net(build_recording_policy):
     space = spaces.Dict({"speed": VECTOR, "action_mask": spaces.MultiBinary(3), "camera": IMAGE})
     policy, _ = build_recording_policy(space, custom_model=None)
     obs = space.sample()
@@ -522,7 +522,7 @@ def test_deepcopy_after_a_training_pass(config, build_and_encode, run_model, ass
 @pytest.mark.parametrize(
     "config", [{}, {"_disable_preprocessor_api": True, "vf_share_layers": False}], ids=str
 )
-def test_state_dict_has_parameters_and_no_one_hot_tables(config, build_and_encode):
+def test_state_dict_has_parameters_but_not_one_hot_tables(config, build_and_encode):
     model, _ = build_and_encode("torch", **config)
 
     assert list(model.state_dict()) == [name for name, _ in model.named_parameters()]

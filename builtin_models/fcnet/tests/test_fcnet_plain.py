@@ -304,7 +304,7 @@ def test_model_of_another_kind_is_an_error(model):
         build_policy(model)
 
 
-def test_built_model_is_no_plain_module():
+def test_built_model_is_not_a_plain_module():
     model = build_policy(TanhNet).model
 
     assert isinstance(model, TorchModelV2)
@@ -584,7 +584,7 @@ def test_compiled_module_has_the_names_of_the_original():
 @pytest.mark.parametrize(
     "memory", [{}, {"use_lstm": True, "lstm_cell_size": 4}], ids=["no-memory", "lstm"]
 )
-def test_separate_value_has_a_module_of_its_own(memory):
+def test_separate_value_has_its_own_module(memory):
     policy = build_policy(TanhNet, {"vf_share_layers": False, **memory})
     step = policy.act(TWO_OBSERVATIONS)
 

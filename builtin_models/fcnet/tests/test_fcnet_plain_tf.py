@@ -186,7 +186,7 @@ except rlcatalog.errors.NotServedError as error:
 
 
 @pytest.mark.attack
-def test_keras_layer_on_pytorch_is_no_module_of_pytorch():
+def test_keras_layer_on_pytorch_is_not_a_module_of_pytorch():
     environ = {**os.environ, "KERAS_BACKEND": "torch", "TF_CPP_MIN_LOG_LEVEL": "3"}
 
     process = subprocess.run(
@@ -327,7 +327,7 @@ def test_deepcopy_of_a_policy_has_its_own_layer(make_layer):
         np.testing.assert_array_equal(array, variable.numpy())
 
 
-def test_separate_value_has_a_layer_of_its_own():
+def test_separate_value_has_its_own_layer():
     policy = build_policy(DropoutNet, {"vf_share_layers": False})
 
     weights = policy.model.get_weights()

@@ -97,7 +97,7 @@ def test_weights_for_cudnn_are_those_of_the_cell(cudnn_cell):
         np.testing.assert_array_equal(weight.numpy(), expected.numpy())
 
 
-def test_weights_for_cudnn_lie_in_one_piece_of_memory(cudnn_cell):
+def test_weights_for_cudnn_are_in_one_piece_of_memory(cudnn_cell):
     compact = cudnn_cell._compact()
 
     address = compact[0].data_ptr()

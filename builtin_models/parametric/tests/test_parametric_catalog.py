@@ -182,7 +182,7 @@ def test_keys_of_mask_and_embeddings_may_be_set():
     assert head["reason"].endswith("in obs['cards'] and an action mask in obs['allowed']")
 
 
-def test_entries_with_other_keys_are_no_mask_and_embeddings():
+def test_entries_with_other_keys_are_observations():
     assert explain(WITH_OTHER_KEYS)["head"]["chosen"] is None
 
 

@@ -169,7 +169,7 @@ def test_get_model_v2_takes_the_space_of_a_preprocessor(framework, cls):
 
 
 @pytest.mark.parametrize("config", [{}, {"_disable_preprocessor_api": True}], ids=str)
-def test_categories_with_three_axes_are_no_image(config):
+def test_categories_with_three_axes_are_not_image(config):
     space = spaces.MultiDiscrete(np.full((2, 2, 2), 3))
 
     explanation = rlcatalog.explain(space, FOUR_ACTIONS, config).as_dict()

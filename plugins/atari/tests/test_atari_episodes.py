@@ -171,7 +171,7 @@ def test_bonus_life_does_not_end_the_episode():
     assert play(env, steps=3) == [False, True, False]
 
 
-def test_last_life_lost_is_not_the_end_before_the_game_says_so():
+def test_last_life_lost_is_not_the_end_of_the_game():
     env = TerminalOnLifeLoss(
         ScriptedGame(Step(lives=1), Step(lives=0), Step(lives=0), Step(lives=0, terminated=True))
     )
@@ -206,7 +206,7 @@ def test_reset_after_the_game_begins_another(end):
 
 
 @each_end
-def test_no_op_that_ends_the_game_begins_another(end):
+def test_noop_that_ends_the_game_begins_another(end):
     env = TerminalOnLifeLoss(ScriptedGame(Step(lives=2), Step(lives=2, **{end: True})))
     env.reset()
     assert play(env, steps=1) == [True]

@@ -400,7 +400,7 @@ def test_wrong_observation_in_a_batch_is_rejected(make_preprocessor, space, chec
 
 @each_preprocessor
 @pytest.mark.parametrize(("value", "place"), [(256, 0), (-1, 3)], ids=["256", "negative"])
-def test_integers_that_are_no_bytes_are_rejected(make_preprocessor, space, value, place):
+def test_integers_beyond_bytes_are_rejected(make_preprocessor, space, value, place):
     obs = draw_image(*space.shape).astype(np.int64)
     obs.flat[place] = value
 
@@ -431,7 +431,7 @@ def test_options_may_be_missing():
 
 
 @pytest.mark.parametrize("space", [SCREEN, RAM], ids=["screen", "ram"])
-def test_preprocessors_of_atari_are_no_defaults(space):
+def test_preprocessors_of_atari_are_not_defaults(space):
     preprocessor = rlcatalog.default_catalog().preprocessor_for(space)
 
     assert preprocessor.component.name == "none"

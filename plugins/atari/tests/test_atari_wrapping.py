@@ -128,7 +128,7 @@ def test_newest_frame_is_the_last_channel(wrap_game):
 
 
 @pytest.mark.parametrize("env_id", [BREAKOUT, BREAKOUT_WITHOUT_SKIP])
-def test_step_is_four_frames_whoever_skips_them(wrap_game, env_id):
+def test_step_is_four_frames_under_any_frame_skip(wrap_game, env_id):
     env = wrap_game(env_id)
     _, info = env.reset(seed=0)
     first_frame = info["frame_number"]
@@ -319,7 +319,7 @@ def test_environment_is_not_taken_for_a_game_by_its_shape(space, preference):
     assert "takes Atari environments (ale_py), not NoGame" in explain_refusal(env, config)
 
 
-def test_class_of_the_same_name_is_no_game():
+def test_class_of_the_same_name_is_not_a_game():
     lookalike = type("AtariEnv", (NoGame,), {})
     env = lookalike(Box(0, 255, (210, 160, 3), np.uint8))
 
@@ -399,7 +399,7 @@ def test_game_made_of_a_wrapped_spec_is_not_wrapped_again(config):
 # --- errors ---------------------------------------------------------------------------------------
 
 
-def test_wrap_rejects_an_environment_that_is_no_game():
+def test_wrap_rejects_an_environment_that_is_not_a_game():
     with pytest.raises(NotServedError, match="takes Atari environments"):
         wrap(gymnasium.make("CartPole-v1"), {})
 

@@ -60,7 +60,7 @@ def test_batch_has_columns_and_rows():
     assert [row["actions"] for row in batch.rows()] == [0, 1, 0, 1]
 
 
-def test_is_training_is_no_column():
+def test_is_training_is_not_a_column():
     batch = SampleBatch({"obs": np.zeros(2)}, _is_training=True)
 
     assert batch.is_training is True

@@ -575,7 +575,7 @@ def test_flex_dict_takes_keyword_arguments():
     assert list(FlexDict(x=gym.spaces.Discrete(2)).spaces) == ["x"]
 
 
-def test_flex_dict_rejects_a_value_that_is_no_space():
+def test_flex_dict_rejects_a_value_that_is_not_a_space():
     with pytest.raises(UnsupportedSpaceError, match="expected a space, found 3"):
         FlexDict({})["c"] = 3
 

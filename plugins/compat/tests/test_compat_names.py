@@ -159,7 +159,7 @@ def test_hasattr_and_getattr_do_not_find_missing_names():
     assert getattr(rlcatalog_compat, "get", None) is None
 
 
-def test_name_is_no_module():
+def test_name_is_not_a_module():
     with pytest.raises(ModuleNotFoundError):
         importlib.import_module("rlcatalog_compat.rllib.models.torch.misc.SlimFC")
 

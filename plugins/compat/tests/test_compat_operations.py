@@ -10,7 +10,7 @@ from tensorflow import keras
 from rlcatalog_compat import operations
 
 
-def test_product_with_a_number_is_no_sparse_input():
+def test_product_with_a_number_is_not_a_sparse_input():
     inputs = keras.layers.Input((2,))
     # Keras 3 marks the product as sparse.
     outputs = operations.apply(lambda x: tf.expand_dims(x, 1), inputs * 2.0)

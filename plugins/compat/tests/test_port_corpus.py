@@ -53,7 +53,7 @@ def ported(source):
     return found.content.decode(), found.notes
 
 
-def test_the_corpus_is_large_enough():
+def test_corpus_is_large_enough():
     assert sum(map(len, CORPUS.values())) >= 50
     assert len({case["name"] for kind in CORPUS.values() for case in kind}) == sum(
         map(len, CORPUS.values())
@@ -69,7 +69,7 @@ def test_text(case):
 
 
 @cases("network", left=False)
-def test_a_network_computes_what_it_did(case):
+def test_ported_network_computes_the_same(case):
     tf = pytest.importorskip("tensorflow")
     found, notes = ported(HEAD + case["source"] + MODEL)
     assert notes == []
@@ -82,7 +82,7 @@ def test_a_network_computes_what_it_did(case):
 
 
 @cases("network", left=True)
-def test_a_network_that_may_change_is_listed(case):
+def test_network_that_may_change_is_listed(case):
     assert ported(HEAD + case["source"] + MODEL)[1]
 
 
@@ -119,7 +119,7 @@ def test_random_numbers_are_drawn_at_each_pass():
     assert not np.array_equal(model(tf.constant(ROWS)), model(tf.constant(ROWS)))
 
 
-def test_a_wide_input_stays_wide():
+def test_wide_input_stays_wide():
     tf = pytest.importorskip("tensorflow")
     model = MODEL.replace("(4,)", "(4,), dtype=tf.float64")
     found, _ = ported(HEAD + "def build(x):\n    return tf.multiply(x, x)\n" + model)

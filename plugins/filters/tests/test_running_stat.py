@@ -285,7 +285,7 @@ def test_error_for_another_shape_names_both(method, value, shape):
 
 
 @pytest.mark.parametrize("value", ["abc", None, [1, "a"], 1j], ids=repr)
-def test_push_rejects_values_that_are_no_numbers(value):
+def test_push_rejects_values_that_are_not_numbers(value):
     with pytest.raises(ObservationError, match=r"expected numbers, found .* of dtype"):
         RunningStat().push(value)
 

@@ -248,7 +248,7 @@ def test_adapt_accepts_a_reparameterised_sample(framework):
         ),
     ],
 )
-def test_adapt_rejects_values_that_are_no_sample(space, raw, message):
+def test_adapt_rejects_values_that_are_not_sample(space, raw, message):
     with pytest.raises(ActionError, match=re.escape(message)):
         build_policy(space).adapt(raw)
 

@@ -291,7 +291,7 @@ def test_tensors_of_another_framework_are_an_error(discrete_contract, value):
     [np.zeros(2), [], 3.0, (torch.zeros(1), np.zeros(1))],
     ids=["array", "empty-list", "number", "array-in-tuple"],
 )
-def test_values_that_are_no_tensors_are_an_error(discrete_contract, value):
+def test_values_that_are_not_tensors_are_an_error(discrete_contract, value):
     with pytest.raises(
         ModelContractError, match="tensors of the policy's framework, 'torch'"
     ) as error:

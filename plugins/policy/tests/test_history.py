@@ -148,7 +148,7 @@ def test_view_into_both_past_and_future_is_rejected(column, shift):
         make_views(x=training_view(column, shift=shift))
 
 
-def test_current_observation_and_states_are_no_views():
+def test_current_observation_and_states_are_not_views():
     views = make_views(
         obs=ViewRequirement(),
         state_in_0=ViewRequirement("state_out_0", shift=-1),
@@ -159,7 +159,7 @@ def test_current_observation_and_states_are_no_views():
     assert views.all == []
 
 
-def test_current_observation_as_list_of_one_step_is_no_view():
+def test_current_observation_as_list_of_one_step_is_not_a_view():
     assert not make_views(obs=ViewRequirement("obs", shift=[0]))
 
 

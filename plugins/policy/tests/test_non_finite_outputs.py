@@ -102,7 +102,7 @@ def test_non_finite_error_is_a_catalog_error():
 
 
 @both_frameworks
-def test_masked_actions_are_no_error(framework):
+def test_masked_actions_raise_no_error(framework):
     space = spaces.MultiDiscrete([3, 3])
     policy = rlcatalog.build(OBS, space, {"fcnet_hiddens": [4]}, framework)
     first_choice_is_0 = np.array([[True, False, False], [True, False, False]])

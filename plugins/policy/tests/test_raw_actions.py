@@ -337,7 +337,7 @@ def test_empty_list_is_an_empty_batch(space):
     ],
     ids=lambda value: str(value)[:40],
 )
-def test_values_that_are_no_actions_are_an_error(space, actions, match):
+def test_values_that_are_not_actions_are_an_error(space, actions, match):
     with pytest.raises(ActionError, match=match):
         raw_actions(policy_for(space), actions)
 
@@ -738,7 +738,7 @@ def test_raw_actions_of_another_shape_are_an_error(policy_for_codec, shape):
     assert f"; found {shape}." in message
 
 
-def test_raw_actions_that_are_no_array_are_an_error(policy_for_codec):
+def test_raw_actions_that_are_not_array_are_an_error(policy_for_codec):
     class ReturnsText(TenthCodec):
         def invert(self, actions):
             return "text"

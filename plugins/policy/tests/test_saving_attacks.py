@@ -196,7 +196,7 @@ def test_first_save_killed_at_any_call_is_complete_or_absent(killed_saves):
     assert loaded == sorted(loaded, reverse=True)
 
 
-def test_save_killed_at_any_call_is_no_obstacle_for_the_next(killed_saves):
+def test_save_works_after_one_killed_at_any_call(killed_saves):
     assert all(can_be_repeated for *_, can_be_repeated in killed_saves)
 
 

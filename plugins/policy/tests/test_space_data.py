@@ -336,7 +336,7 @@ def test_invalid_shape_is_not_counted(shape):
 
 
 @pytest.mark.parametrize("children", [5, {"a": multi_binary(2 * MOST)}], ids=["number", "table"])
-def test_children_that_are_no_list_are_not_counted(children):
+def test_children_that_are_not_list_are_not_counted(children):
     with pytest.raises((ValueError, TypeError)) as caught:
         space_from_json({"space": "tuple", "children": children})
 

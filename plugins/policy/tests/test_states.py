@@ -69,7 +69,7 @@ def test_initial_state_becomes_arrays(part, dtype, container):
     [None, 3, {"a": [1]}, "text", ["a"], [[1.0], ["b"]], [None], np.zeros(2)],
     ids=repr,
 )
-def test_initial_state_that_is_no_list_of_numbers_is_an_error(initial_state):
+def test_initial_state_of_other_than_numbers_is_an_error(initial_state):
     with pytest.raises(ModelContractError, match="must return a list of arrays or tensor") as error:
         make_memory(initial_state)
 

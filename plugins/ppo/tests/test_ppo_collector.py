@@ -612,7 +612,7 @@ def test_views_can_show_the_column_of_a_postprocessing_function(has_custom_loss)
     assert policy.views.columns == [{*USUAL_COLUMNS, *MORE_COLUMNS, "doubled"}]
 
 
-def test_custom_loss_reads_the_column_of_a_postprocessing_function():
+def test_custom_loss_reads_columns_of_postprocessing():
     policy = RecordingPolicy(has_custom_loss=True)
     envs = end_two_episodes_then_one("disabled")
 

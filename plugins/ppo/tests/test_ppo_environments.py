@@ -693,7 +693,7 @@ def test_action_masks_of_environments_in_processes_are_used(algorithm):
     assert_only_first_actions(algorithm, FirstActionOnly, num_envs=2, vector="async")
 
 
-def test_attribute_action_masks_is_no_mask():
+def test_attribute_action_masks_is_not_a_mask():
     class WithAttribute(RandomWalk):
         action_masks = None
 

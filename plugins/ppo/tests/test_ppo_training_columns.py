@@ -266,7 +266,7 @@ def test_trajectories_have_all_steps_of_a_rollout(mode):
     assert sum(lengths) == rollouts[0].steps + rollouts[1].steps
 
 
-def test_view_of_a_column_that_nobody_adds_is_an_error():
+def test_view_of_a_missing_column_is_an_error():
     algo = PPO(NumberedEpisodes, {**SMALL, "model": {"custom_model": SeesReturns}})
 
     with pytest.raises(

@@ -663,7 +663,7 @@ def test_process_that_ended_without_an_exit_code_is_named(workers, monkeypatch):
 # --- Workers without processes: closing -----------------------------------------------------------
 
 
-def test_idle_workers_are_told_to_close(workers, gymnasium_class):
+def test_idle_workers_close(workers, gymnasium_class):
     workers.close_extras(5)
 
     assert gymnasium_class.closed == [{"timeout": 5, "terminate": False}]

@@ -167,7 +167,7 @@ def test_wrong_dict_is_rejected(preprocessor, form, obs, found):
     assert found in str(caught.value)
 
 
-def test_bool_is_no_discrete_number():
+def test_bool_is_not_a_discrete_number():
     with pytest.raises(ObservationError, match=r"obs: expected Discrete\(3\)") as caught:
         make_preprocessor(Discrete(3)).transform(True)
 
@@ -276,7 +276,7 @@ def test_list_that_is_too_long_is_rejected():
 HUGE_UNSIGNED = np.array([2**64 - 1], np.uint64)
 
 
-def test_huge_unsigned_number_is_no_negative_one():
+def test_huge_unsigned_number_is_not_negative():
     preprocessor = make_preprocessor(Discrete(3, start=-1))
 
     with pytest.raises(ObservationError, match="found 18446744073709551615") as caught:
@@ -286,7 +286,7 @@ def test_huge_unsigned_number_is_no_negative_one():
 
 
 @pytest.mark.parametrize("make_batch", [list, np.array])
-def test_huge_unsigned_number_in_a_batch_is_no_negative_one(make_batch):
+def test_huge_unsigned_number_in_a_batch_is_not_negative(make_batch):
     preprocessor = make_preprocessor(Discrete(3, start=-1))
 
     with pytest.raises(ObservationError, match="found 18446744073709551615") as caught:
@@ -368,7 +368,7 @@ def test_batch_with_wrong_discrete_numbers_is_rejected(check, numbers, found):
         pytest.param(np.zeros((3, 2), np.float32), "array of shape (3, 2)", id="array"),
     ],
 )
-def test_batch_that_is_no_dict_of_the_keys_is_rejected(check, batch, found):
+def test_batch_that_is_not_a_dict_of_the_keys_is_rejected(check, batch, found):
     with pytest.raises(ObservationError, match=r"^obs: expected") as caught:
         make_preprocessor(POS_AND_TASK, check=check).transform_batch(batch)
 
@@ -468,7 +468,7 @@ def test_number_too_great_for_its_dtype_is_rejected_unchecked():
 
 
 @pytest.mark.parametrize("space", [Box(-1, 1, (), np.float32), Discrete(3)], ids=str)
-def test_number_is_no_batch(space):
+def test_number_is_not_a_batch(space):
     # Discrete numbers stay numbers, so that a batch of them has one axis.
     preprocessor = make_preprocessor(space, check="never", _disable_preprocessor_api=True)
 

@@ -450,7 +450,7 @@ def test_tensorboard_file_of_a_new_run_has_no_start(tmp_path):
     assert not any(SESSION_LOG in event for event in read_events(path))
 
 
-def test_resumed_run_has_a_tensorboard_file_of_its_own(tmp_path):
+def test_resumed_run_has_its_own_tensorboard_file(tmp_path):
     # A run, and two that resume from its checkpoint at 200 steps.
     for after in (None, 200, 200):
         write(logs.TensorBoard(tmp_path, None, after), [make_row(300)])

@@ -62,7 +62,7 @@ def test_impossible_seed_is_an_error(seed):
 
 
 @pytest.mark.parametrize("num_envs", [1, 3])
-def test_each_environment_has_a_seed_of_its_own(num_envs):
+def test_each_environment_has_another_seed(num_envs):
     envs = SyncVectorEnv([make_cartpole] * num_envs)
 
     seeds = derive_env_seeds(4, SeedStream.EVALUATION, envs)

@@ -339,7 +339,7 @@ def test_seeds_have_a_folder_and_a_log_each_and_one_picture(two_seeds):
 
 
 @pytest.mark.parametrize("seed", [0, 1])
-def test_seed_has_a_command_of_its_own(two_seeds, seed):
+def test_each_seed_has_its_own_command(two_seeds, seed):
     folder, _ = two_seeds
 
     assert read_json(folder / f"seed-{seed}/argv.json") == [

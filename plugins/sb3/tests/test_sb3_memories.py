@@ -156,7 +156,7 @@ def test_saved_memory_has_the_states_of_its_exported_policy(catalog, widths, tmp
     assert np.abs(row).max() > 0.01  # states are not just zeros
 
 
-def test_attention_is_rejected_because_its_state_is_no_vector(catalog):
+def test_attention_is_rejected_because_its_state_is_not_a_vector(catalog):
     kwargs = {"model_config": {"use_attention": True}, "catalog": catalog}
 
     with pytest.raises(NotServedError, match=r"^use_attention: ") as caught:

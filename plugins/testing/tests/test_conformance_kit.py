@@ -254,7 +254,7 @@ def test_framework_has_the_name_of_its_library_or_a_prefix(name, status):
 # --- checks of plugins ----------------------------------------------------------------------------
 
 
-def test_plugin_brings_checks_of_its_own(monkeypatch):
+def test_plugin_brings_its_own_checks(monkeypatch):
     @check("trunk", hint="be better")
     def pleases(part: Part) -> None:
         require(False, "it does not please")

@@ -510,7 +510,7 @@ def test_templates_of_unknown_kinds_are_not_left_over():
 
 
 @each_kind
-def test_templates_of_a_kind_lie_directly_in_its_folder(kind):
+def test_templates_of_a_kind_are_directly_in_its_folder(kind):
     assert all(path.is_file() for path in (TEMPLATES / kind).iterdir())
 
 

@@ -59,7 +59,7 @@ def test_tracker_accepts_new_layers_after_unlock():
 
 
 @pytest.mark.parametrize("library", ["keras", "tf_keras"])
-def test_functional_models_are_told_from_other_models(library):
+def test_functional_models_are_recognized(library):
     module = pytest.importorskip(library)
     inputs = module.layers.Input((3,))
 

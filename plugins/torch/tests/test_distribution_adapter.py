@@ -184,7 +184,7 @@ def test_deterministic_sample_is_the_mode(catalog, case):
     torch.testing.assert_close(sample.to(exact.mode.dtype), exact.mode)
 
 
-def test_deterministic_sample_is_the_mode_of_a_class_of_your_own(catalog):
+def test_deterministic_sample_is_the_mode_of_a_user_class(catalog):
     dist, _ = make_pair(catalog, "a class with num_inputs")
 
     torch.testing.assert_close(dist.deterministic_sample(), by_value(Peaked(dist.inputs)).mode)

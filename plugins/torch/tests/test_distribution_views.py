@@ -144,7 +144,7 @@ def test_view_keeps_the_last_sample():
     torch.testing.assert_close(dist.sampled_action_logp(), view.log_prob(sample))
 
 
-def test_view_of_a_distribution_of_your_own():
+def test_view_of_a_user_distribution():
     class Uniform(rlcatalog.ActionDistribution):
         def sample(self):
             return torch.randint(self.inputs.shape[1], self.inputs.shape[:1])

@@ -314,7 +314,7 @@ def test_constructor_that_does_not_call_its_base_is_an_error():
 
 
 @pytest.mark.parametrize("cls", [nn.Linear, dict, tf.keras.Model, "my_model.MyModel", print])
-def test_custom_model_that_is_no_model_is_an_error(cls):
+def test_custom_model_that_is_not_a_model_is_an_error(cls):
     # Classes of other kinds, unknown names, and modules that do not fit.
     messages = "TorchModelV2|Unknown model|does not fit|no code for framework='torch'"
 

@@ -123,7 +123,7 @@ class Stepper:
             explore: Whether to sample instead of taking the most likely action.
 
         Raises:
-            ModelContractError: The number of observations, or of values of `done`, is not that of the
+            ModelContractError: There are more or fewer observations, or values of `done`, than
                 environments.
         """
         ended = self._ended(done)
