@@ -223,7 +223,7 @@ def test_try_import_tf_without_tensorflow_raises_if_told_to():
         imports.try_import_tf(error=True)
 
 
-def test_try_import_torch_without_pytorch_returns_stand_ins(monkeypatch):
+def test_try_import_torch_without_pytorch_returns_placeholders(monkeypatch):
     def require(framework):
         raise errors.MissingFrameworkError("PyTorch is not installed")
 

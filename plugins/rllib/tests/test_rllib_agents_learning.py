@@ -127,7 +127,7 @@ def share(returns):
     return min(returns["sees"] / 450, returns["recalls"] / 300)
 
 
-def test_one_with_all_in_sight_and_one_with_a_memory_learn_side_by_side(over_seeds, local_ray):
+def test_agents_with_and_without_memory_learn_together(over_seeds, local_ray):
     def run(seed):
         return share(
             {name: play(policy, SideBySide.MAKE[name]) for name, policy in train(seed).items()}

@@ -99,7 +99,7 @@ class BestAllowed(gym.Env):
         return self.seen
 
 
-def test_a_masked_task_without_one_forbidden_action(over_seeds, trained):
+def test_masked_task_is_learned_without_a_forbidden_action(over_seeds, trained):
     """The environment raises an error at a forbidden action, in training and in play; the best
     actions return 10.
     """
@@ -127,7 +127,7 @@ MEMORIES = {
 
 
 @pytest.mark.parametrize("memory", list(MEMORIES))
-def test_a_memory_recalls_what_lies_before_its_sequence(over_seeds, trained, memory):
+def test_memory_recalls_steps_before_its_sequence(over_seeds, trained, memory):
     """The answer is a cue, one of four, that was shown more than half a sequence ago; guessing
     returns 0.25.
     """

@@ -154,7 +154,7 @@ class Locks(gym.Env):
         return {"light": self.light, "action_mask": self.open}
 
 
-def test_maskable_ppo_learns_a_masked_task_without_a_forbidden_action(over_seeds, tmp_path):
+def test_maskable_ppo_learns_a_masked_task(over_seeds, tmp_path):
     """The best doors return 20, random open ones 6.7."""
     from sb3_contrib.common.maskable.evaluation import evaluate_policy as evaluate_masked
 
