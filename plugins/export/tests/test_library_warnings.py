@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import warnings
 
+import numpy as np
 import pytest
+from gymnasium import spaces
 
+import rlcatalog
 from rlcatalog.errors import LoadOrderWarning
 from rlcatalog_export.library_warnings import only_own_warnings
 
@@ -41,3 +44,19 @@ def test_only_own_warnings_keeps_the_callers_error_filter():
         warnings.simplefilter("error", LoadOrderWarning)
         with pytest.raises(LoadOrderWarning), only_own_warnings():
             warn_as_library_and_as_rlcatalog()
+
+
+def test_torch_program_of_text_beside_image_warns_of_nothing(tmp_path):
+    # Warnings are errors in these tests. PyTorch has one for the constants of this policy.
+    image = spaces.Box(0, 255, (7, 7, 3), np.uint8)
+    space = spaces.Dict({"image": image, "text": spaces.Text(5, charset="abc")})
+    policy = rlcatalog.build(space, spaces.Discrete(3), {"fcnet_hiddens": [8]}, "torch")
+    rng = np.random.default_rng(0)
+    images = rng.integers(0, 256, (2, 7, 7, 3), np.uint8)
+    rows = [{"image": images[0], "text": "ab"}, {"image": images[1], "text": "ccba"}]
+
+    policy.export(tmp_path / "policy.pt2")
+
+    step = rlcatalog.Actor(tmp_path / "policy.pt2").act(rows, explore=False)
+    expected = policy.act(rows, explore=False)
+    np.testing.assert_allclose(step.dist_inputs, expected.dist_inputs, rtol=1e-5, atol=1e-6)

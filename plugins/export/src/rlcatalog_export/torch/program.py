@@ -33,10 +33,13 @@ def write_program(policy: Policy, path: Path) -> Exported:
         NotServedError: The policy uses something that PyTorch cannot export.
     """
     function = TorchPolicyFunction(policy)
+    program = export_program(function)
     archive = io.BytesIO()
-    torch.export.save(
-        export_program(function), archive, extra_files={INTERFACE: function.interface.to_json()}
-    )
+    with warnings.catch_warnings():
+        # A constant may be a part of a larger one. PyTorch then saves the larger one, as it should
+        # on the CPU, where policies are exported.
+        warnings.filterwarnings("ignore", "No complete tensor found in the group", UserWarning)
+        torch.export.save(program, archive, extra_files={INTERFACE: function.interface.to_json()})
     # The archive's last two bytes are the length of its comment.
     path.write_bytes(
         sealed(archive.getvalue()[:-2] + (len(_MARK) + 64).to_bytes(2, "little"), _MARK)
