@@ -53,3 +53,23 @@ def exported(tmp_path_factory):
     from exported_files import exports
 
     return exports(tmp_path_factory.mktemp("exported"))
+
+
+@pytest.fixture(scope="session")
+def local_ray():
+    """One Ray on this machine, for all tests that need processes."""
+    ray = pytest.importorskip("ray", reason="Ray is not installed")
+    # Without a runtime_env, workers inherit this process's environment, and Ray uses its prestarted
+    # workers.
+    ray.init(
+        address="local",
+        num_cpus=4,
+        include_dashboard=False,
+        object_store_memory=150 * 2**20,
+        log_to_driver=False,
+        # Or workers starve beside a busy test.
+        logging_level="ERROR",
+        _system_config={"worker_niceness": 0},
+    )
+    yield ray
+    ray.shutdown()
