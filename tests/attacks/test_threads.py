@@ -68,11 +68,11 @@ def classes(count):
     return [type(f"Model{i}", (FullyConnectedNetwork,), {}) for i in range(count)]
 
 
-def test_threads_share_one_default_catalog(no_default):
+def test_default_catalog_is_the_same_for_all_threads(no_default):
     assert len({id(catalog) for catalog in together(lambda i: default_catalog())}) == 1
 
 
-def test_registrations_of_threads_are_all_kept(no_default):
+def test_registrations_of_all_threads_are_kept(no_default):
     models = classes(THREADS)
     together(lambda i: ModelCatalog.register_custom_model(f"model_{i}", models[i]))
     names = {
@@ -83,7 +83,7 @@ def test_registrations_of_threads_are_all_kept(no_default):
     assert names == {f"model_{i}" for i in range(THREADS)}
 
 
-def test_catalogs_of_several_threads_are_whole():
+def test_catalogs_built_in_parallel_have_all_plugins():
     catalogs = [
         catalog
         for made in together(lambda i: [Catalog(environ={}) for _ in range(5)], 8)
@@ -102,7 +102,7 @@ def chosen(catalog, config):
 
 
 @pytest.mark.parametrize("rounds", [5, pytest.param(200, marks=pytest.mark.attack)])
-def test_lookups_beside_registrations_find_what_is_there(catalog, rounds):
+def test_lookups_find_models_while_others_are_registered(catalog, rounds):
     """Half of the threads register, each one name again and again, and find what they registered;
     half look up.
     """
@@ -123,7 +123,7 @@ def test_lookups_beside_registrations_find_what_is_there(catalog, rounds):
     assert sum(component.in_process for component in catalog.components("model")) == THREADS // 2
 
 
-def test_tables_of_frameworks_and_codecs_grow_beside_lookups(catalog):
+def test_lookups_work_while_frameworks_and_codecs_are_added(catalog):
     def work(i):
         for turn in range(30):
             if i % 4 == 0:
@@ -182,7 +182,7 @@ def evaluated(policy, obs, raw, state):
         for name in MODELS
     ],
 )
-def test_acts_of_several_threads_return_their_own(name, acts):
+def test_act_returns_each_thread_its_own_results(name, acts):
     """Each thread acts on observations of its own; what it is told is what it was told alone."""
     policy, rng = policy_of(name), np.random.default_rng(0)
     batches = [rng.uniform(-1, 1, (1 + i % 3, 3)).astype(np.float32) for i in range(THREADS)]
@@ -240,7 +240,7 @@ class Lingering(TorchModelV2):
         return self.mark
 
 
-def test_values_leave_the_model_with_the_pass_that_made_them():
+def test_act_returns_values_of_its_own_forward_pass():
     policy = rlcatalog.build(OBS, ACTIONS, {"custom_model": Lingering}, "torch")
 
     def work(i):
@@ -258,7 +258,7 @@ def test_filter_learns_from_every_thread():
     assert policy.filter.get_state()["n"] == THREADS * 20 * 2
 
 
-def test_steppers_of_one_policy_go_side_by_side():
+def test_steppers_of_one_policy_run_in_parallel():
     """A stepper is one thread's own; several of one policy are not in each other's way."""
     policy = policy_of("torch-lstm")
     rng = np.random.default_rng(1)

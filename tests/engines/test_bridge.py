@@ -172,7 +172,7 @@ def pairs():
 
 
 @pytest.mark.parametrize(("case", "engine"), list(pairs()))
-def test_engines_say_the_same(case, engine):
+def test_engines_compute_the_same_outputs(case, engine):
     reference = rlcatalog.build(*CASES[case], "torch")
     make, framework = ENGINES[engine]
     check_same_outputs(reference, {engine: make(case, framework)}, batch_of(case), tolerance=2e-5)
@@ -183,7 +183,7 @@ def test_engines_say_the_same(case, engine):
     [{"use_lstm": True}, {"use_attention": True}, {"use_lstm": True, "lstm_use_prev_action": True}],
 )
 @pytest.mark.parametrize("script", ["ppo_single_file", "ppo_single_file_tf"])
-def test_the_single_file_refuses_what_needs_sequences(script, memory):
+def test_single_file_refuses_models_that_need_sequences(script, memory):
     with pytest.raises(ValueError, match="a model that looks back needs sequences"):
         importlib.import_module(script).train(
             "RlcatalogBridge-v0", model=memory, env_config={"case": "vector"}
@@ -191,7 +191,7 @@ def test_the_single_file_refuses_what_needs_sequences(script, memory):
 
 
 @pytest.mark.parametrize("what", PolicyOutputs._fields)
-def test_an_engine_that_says_something_else_is_named(what):
+def test_check_names_the_engine_whose_output_differs(what):
     reference = rlcatalog.build(*CASES["hybrid"], "torch")
     other = rlcatalog.build(*CASES["hybrid"], "torch")
 

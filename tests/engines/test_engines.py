@@ -17,7 +17,7 @@ CELLS = [
 ]
 
 
-def test_the_table_is_read_whole():
+def test_table_of_engines_is_complete():
     assert len(DATA["engines"]) == 8
     assert len(DATA["rows"]) >= 12
     # Each row, but for what it is about.
@@ -27,7 +27,7 @@ def test_the_table_is_read_whole():
     )
 
 
-def test_the_page_is_fresh():
+def test_page_of_engines_is_fresh():
     page = engines_page.TARGET.read_text(encoding="utf-8")
     assert engines_page.filled(page) == page, "run `make generate`"
     assert len(re.findall(r'\[(?:yes|no)\]\(\S+ "\w+"\)', page)) == len(CELLS)
@@ -36,7 +36,7 @@ def test_the_page_is_fresh():
 
 
 @pytest.mark.parametrize(("word", "path", "name"), CELLS)
-def test_a_word_has_its_test(word, path, name):
+def test_cell_names_a_test_that_supports_it(word, path, name):
     source = (ROOT / path).read_text(encoding="utf-8")
     found = re.search(rf"^def {name}\(.*?(?=^(?:def |class |@)|\Z)", source, re.M | re.S)
     assert found is not None, f"{path} has no {name}"

@@ -57,7 +57,7 @@ def batch_of(policy, rows=64):
     }
 
 
-def test_they_take_the_same_steps():
+def test_scripts_take_the_same_gradient_steps():
     policies = {f: rlcatalog.build(env=Counts(), config=CONFIG, framework=f) for f in SCRIPTS}
     weights = policies["torch"].model.get_weights()
     policies["tf"].model.set_weights(weights)
@@ -75,7 +75,7 @@ def test_they_take_the_same_steps():
 
 
 @pytest.mark.parametrize("framework", list(SCRIPTS))
-def test_the_last_observation_is_read_before_the_next_episode_begins(framework):
+def test_rollout_reads_the_last_observation_before_a_reset(framework):
     script = SCRIPTS[framework]
     envs = gym.vector.SyncVectorEnv(
         [Counts] * 2, copy=False, autoreset_mode=gym.vector.AutoresetMode.DISABLED

@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.learn, pytest.mark.usefixtures("one_thread")]
 
 @pytest.mark.parametrize("head", ["autoregressive", None])
 @pytest.mark.parametrize("framework", ["torch", "tf"])
-def test_the_head_reaches_the_optimum_and_independent_choices_do_not(over_seeds, framework, head):
+def test_head_beats_the_bound_of_independent_choices(over_seeds, framework, head):
     """The mark of independent choices is the bound that the example derives, the head's lies beyond
     it.
     """
@@ -35,7 +35,7 @@ def test_the_head_reaches_the_optimum_and_independent_choices_do_not(over_seeds,
     over_seeds(train, chance=lambda: random_play(duet.Duet))
 
 
-def test_the_bound_of_independent_choices_holds_for_any_of_them():
+def test_independent_choices_stay_below_the_bound():
     """Random pairs of distributions over the songs, and the pairs nearest to the bound."""
     import autoregressive_action_dist as duet
 

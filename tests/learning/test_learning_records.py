@@ -57,18 +57,18 @@ every_spread = named([case for case in recorded() if swept(*case, at_least=3)])
 
 
 @pytest.mark.parametrize("path", TESTS, ids=lambda path: path.stem)
-def test_each_test_of_learning_has_a_record_and_each_record_a_test(path):
+def test_tests_and_records_of_learning_match(path):
     names = {name.partition("[")[0] for name in Record(path.with_suffix(".json"), "").all}
     assert names == held_tests(path)
 
 
-def test_there_are_tests_of_learning():
+def test_tests_of_learning_exist():
     assert len(TESTS) == 9
     assert len(recorded()) >= 30
 
 
 @every_record
-def test_a_sweep_is_long_enough_or_says_why_not(path, name):
+def test_sweep_has_enough_seeds_or_an_exception(path, name):
     record = Record(path.with_suffix(".json"), name)
     assert len(record.own()) >= record.needed or record.entry.get("exception")
     assert len(record.own()) < record.needed or "exception" not in record.entry  # no longer one
@@ -78,14 +78,14 @@ def test_a_sweep_is_long_enough_or_says_why_not(path, name):
 
 
 @every_spread
-def test_a_mark_is_missed_by_bad_luck_alone_less_than_once_in_a_thousand_times(path, name):
+def test_mark_is_missed_by_chance_less_than_once_in_1000(path, name):
     record = Record(path.with_suffix(".json"), name)
     assert record.entry["seeds"] % 2 == 1
     assert record.chance_of_failure() < TOLERATED, record.returns()
 
 
 @every_sweep
-def test_a_mark_is_out_of_reach_of_who_does_not_learn(path, name):
+def test_mark_cannot_be_reached_without_learning(path, name):
     """At least half-way from there to what is learned."""
     record = Record(path.with_suffix(".json"), name)
     if "at_least" in record.entry:
@@ -96,14 +96,14 @@ def test_a_mark_is_out_of_reach_of_who_does_not_learn(path, name):
 
 
 @every_sweep
-def test_a_sweep_was_made_with_the_settings_of_today(path, name):
+def test_sweep_was_made_with_the_current_settings(path, name):
     assert Record(path.with_suffix(".json"), name).entry["settings"] == fingerprint(
         path, name.partition("[")[0]
     )
 
 
 @pytest.mark.parametrize("task", ["cartpole", "masked", "minigrid"])
-def test_a_plain_module_reaches_what_its_network_reaches_in_rllibs_form(task):
+def test_plain_module_learns_as_much_as_one_in_rllib_form(task):
     """The interquartile mean of the difference over equal seeds, in percent of what is learned."""
     path = ROOT / "plugins/ppo/tests/test_ppo_plain_learning.json"
     plain, classic = (
@@ -121,7 +121,7 @@ def test_a_plain_module_reaches_what_its_network_reaches_in_rllibs_form(task):
 
 @pytest.mark.parametrize("seeds", [1, 3, 5])
 @pytest.mark.parametrize("mark", [430, 470, 495])
-def test_the_chance_of_a_low_median_is_that_of_a_bootstrap(seeds, mark):
+def test_chance_of_a_low_median_agrees_with_a_bootstrap(seeds, mark):
     """Draw returns with replacement and noise of width 1.06 sigma n^(-1/5) beside them; count low
     medians.
     """
@@ -136,13 +136,13 @@ def test_the_chance_of_a_low_median_is_that_of_a_bootstrap(seeds, mark):
     )
 
 
-def test_returns_that_are_all_the_same_leave_the_least_width():
+def test_chance_below_uses_the_least_width_for_equal_returns():
     # One standard deviation.
     assert chance_below([500.0] * 10, 475, 1, 25.0) == pytest.approx(0.158655, abs=1e-6)
     assert chance_below([500.0] * 10, 475, 3, 5.0) < 1e-12
 
 
-def test_one_bad_seed_of_ten_spoils_a_median_of_five():
+def test_chance_below_with_one_bad_seed_is_not_tolerated():
     assert chance_below([500.0] * 9 + [280.0], 475, 5, 5.0) > TOLERATED
     assert chance_below([500.0] * 19 + [280.0], 475, 3, 5.0) > TOLERATED
 
@@ -169,7 +169,7 @@ def case(tmp_path):
     return lambda **how: OverSeeds(path, "test_learns[a]", **how)
 
 
-def test_a_sweep_is_written_continued_and_begun_anew_where_settings_changed(case, tmp_path):
+def test_sweep_continues_until_settings_change(case, tmp_path):
     seen, path = [], tmp_path / "test_it.json"
     case(sweep=2)(lambda seed: seen.append(seed) or 2.0, chance=lambda: 1.0)
     OverSeeds(tmp_path / "test_it.py", "test_learns[b]", sweep=1)(lambda seed: 7.0, chance=0.5)
@@ -192,7 +192,7 @@ def test_a_sweep_is_written_continued_and_begun_anew_where_settings_changed(case
     assert json.loads(path.read_text())["test_learns[a]"]["returns"] == {"1000": 5.0}
 
 
-def test_sweeps_side_by_side_leave_one_another_s_entries_and_seeds(case, tmp_path):
+def test_parallel_sweeps_keep_each_others_records(case, tmp_path):
     def write(name):
         for count in range(20):
             Record(tmp_path / "test_it.json", name).write(count=count)
@@ -218,7 +218,7 @@ def test_sweeps_side_by_side_leave_one_another_s_entries_and_seeds(case, tmp_pat
         ({"at_most": 3}, False),
     ],
 )
-def test_the_median_over_shifted_seeds_is_held_against_the_mark(case, mark, passes):
+def test_median_over_shifted_seeds_is_compared_with_the_mark(case, mark, passes):
     made = case(shift=100)
     made.record.write(seeds=3, chance=0, returns={"1000": 4.0}, **mark)
     paid, seen = {100: 9.0, 101: 4.0, 102: 0.0}, []
@@ -235,7 +235,7 @@ def test_the_median_over_shifted_seeds_is_held_against_the_mark(case, mark, pass
     assert seen == [100, 101, 102]
 
 
-def test_a_test_without_a_record_says_how_to_make_one(case):
+def test_missing_record_error_says_how_to_make_one(case):
     with pytest.raises(
         LookupError,
         match=r"test_it\.json knows no sweep of test_learns\[a\]; run it with --sweep 10",
@@ -243,7 +243,7 @@ def test_a_test_without_a_record_says_how_to_make_one(case):
         case()(float, chance=0)
 
 
-def test_what_a_test_refers_to_is_in_its_fingerprint_and_nothing_else(tmp_path):
+def test_fingerprint_changes_only_with_code_the_test_uses(tmp_path):
     path = tmp_path / "test_it.py"
 
     def of(source):
@@ -259,7 +259,7 @@ def test_what_a_test_refers_to_is_in_its_fingerprint_and_nothing_else(tmp_path):
     assert of(SOURCE.replace("seed * LR", "seed * LR + helper()")) != first
 
 
-def test_each_environment_plays_its_share_to_the_end():
+def test_play_finishes_an_equal_share_in_each_environment():
     """Episodes of 1, 2, 3 ... steps that pay 1 each: five episodes of each of 20 environments pay 3
     on average.
     """

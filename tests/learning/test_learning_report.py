@@ -56,7 +56,7 @@ def rows():
     ]
 
 
-def test_ours_is_compared_with_the_own_net_of_stable_baselines(rows):
+def test_paired_compares_ours_with_the_own_net_of_sb3(rows):
     # a seed that the other has not.
     found = report.paired([*rows, row("ours", "catalog", 8, 500.0)], "ours", TASK)
     of = {(r["engine"], r["net"], r["seed"]): r["return"] for r in rows}
@@ -64,7 +64,7 @@ def test_ours_is_compared_with_the_own_net_of_stable_baselines(rows):
     np.testing.assert_array_equal(found, expected)
 
 
-def test_the_summary_holds_interquartile_means_and_the_difference_in_percent_of_the_range(rows):
+def test_summary_has_interquartile_means_and_their_difference(rows):
     returns = report.paired(rows, "sb3", TASK)
     told = summary(returns, LOW, HIGH)
     assert told["base"][0] == pytest.approx(trim_mean(returns[:, 0], 0.25))
@@ -74,7 +74,7 @@ def test_the_summary_holds_interquartile_means_and_the_difference_in_percent_of_
     assert told["difference"][1] < told["difference"][0] < told["difference"][2]
 
 
-def test_the_probability_of_improvement_is_that_of_rliable():
+def test_probability_of_improvement_agrees_with_rliable():
     """The mean over tasks of U / (N K), as SciPy's Mann-Whitney test gives U; a tie counts half."""
     rng = np.random.default_rng(0)
     pairs = [rng.integers(0, 6, (seeds, 2)).astype(float) for seeds in (5, 10)]
@@ -96,7 +96,7 @@ def test_the_probability_of_improvement_is_that_of_rliable():
     assert probability_of_improvement([np.zeros((5, 2))]) == (0.5, 0.5, 0.5)
 
 
-def test_the_interval_of_the_probability_draws_both_sides_by_themselves():
+def test_interval_of_probability_resamples_each_side_separately():
     """Of two seeds each, one won by the catalog: means of four draws, and their percentiles by
     enumeration.
     """
@@ -128,7 +128,7 @@ def test_the_interval_of_the_probability_draws_both_sides_by_themselves():
         ((0, -10.1, 9), "undecided, about 1 more seed"),
     ],
 )
-def test_the_verdict_says_what_is_undecided_and_how_many_seeds_would_decide(difference, expected):
+def test_verdict_says_how_many_more_seeds_would_decide(difference, expected):
     assert verdict(Estimate(*map(float, difference)), 5) == expected
 
 
@@ -152,7 +152,7 @@ def page(tmp_path, monkeypatch):
     return write
 
 
-def test_the_page_names_what_is_below_0_with_its_reason(rows, page, monkeypatch):
+def test_page_names_results_below_0_with_their_reason(rows, page, monkeypatch):
     monkeypatch.setitem(report.REASONS, ("rllib", TASK, "catalog"), "Someone broke it.")
     text = page(
         [
@@ -174,7 +174,7 @@ def test_the_page_names_what_is_below_0_with_its_reason(rows, page, monkeypatch)
     assert "published.png" not in text
 
 
-def test_a_known_reason_stands_beside_what_is_undecided(rows, page, monkeypatch):
+def test_page_adds_the_known_reason_to_an_undecided_result(rows, page, monkeypatch):
     swings = [
         row | {"return": row["return"] - 90 * (row["net"] == "catalog" and row["seed"] % 2)}
         for row in rows
@@ -189,7 +189,7 @@ def test_a_known_reason_stands_beside_what_is_undecided(rows, page, monkeypatch)
     assert f"{line} It swings." in page(swings).splitlines()
 
 
-def test_the_page_shows_registered_tasks_as_not_yet_run_until_three_seeds_are_there(page):
+def test_page_shows_results_once_a_task_has_three_seeds(page):
     name = "Hopper-v5"
 
     def lines(rows):
@@ -261,7 +261,7 @@ def test_each_engine_is_trained_with_each_of_its_nets():
 @pytest.mark.parametrize(
     ("engine", "net"), [("ours", "catalog"), ("sb3", "own"), ("sb3", "catalog")]
 )
-def test_a_run_returns_its_score_and_its_curve(engine, net, monkeypatch):
+def test_run_returns_its_score_and_its_curve(engine, net, monkeypatch):
     monkeypatch.setitem(
         TASKS, TASK, replace(TASKS[TASK], steps={"sb3": 1024}, settings={"epochs": 1})
     )

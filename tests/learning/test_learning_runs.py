@@ -43,9 +43,7 @@ def record(*run):
 @pytest.mark.parametrize(
     "torn", [b'{"engine": "sb3", "ret', b'{"engine": "sb3", "ret\n', b"\0\0\0\0"]
 )
-def test_a_torn_last_line_is_left_out_with_a_notice_and_cut_off_by_the_next_record(
-    records, torn, capsys
-):
+def test_torn_last_line_is_skipped_and_then_overwritten(records, torn, capsys):
     records.append({"seed": 0})
     records.path.write_bytes(records.path.read_bytes() + torn)
     assert records.read() == [{"seed": 0}]
@@ -56,19 +54,19 @@ def test_a_torn_last_line_is_left_out_with_a_notice_and_cut_off_by_the_next_reco
     assert records.path.read_bytes() == b'{"seed": 0}\n{"seed": 1}\n'
 
 
-def test_a_broken_line_before_the_last_is_an_error_that_names_it(records):
+def test_broken_line_before_the_last_is_an_error(records):
     records.path.write_text('{"seed": 0}\n{"se\n{"seed": 2}\n')
     with pytest.raises(RecordError, match="line 2: expected a record in JSON"):
         records.read()
 
 
-def test_a_missing_or_empty_file_holds_no_records(records):
+def test_missing_or_empty_file_has_no_records(records):
     assert records.read() == []
     records.path.write_text("")
     assert records.read() == []
 
 
-def test_a_run_is_claimed_by_one_process_and_free_again_after_it(records):
+def test_claim_excludes_others_until_it_ends(records):
     key = runner.key_of("sb3", MASKED, "own", 0)
     with (
         records.claim(key) as first,
@@ -80,7 +78,7 @@ def test_a_run_is_claimed_by_one_process_and_free_again_after_it(records):
         assert again
 
 
-def test_the_claim_of_a_killed_process_is_free(records):
+def test_claim_of_a_killed_process_is_free(records):
     code = (
         "import sys, time; from pathlib import Path; from benchmarks.learning.records import"
         " Records\nwith Records(Path(), Path(sys.argv[1])).claim({'seed': 0}) as mine: print(mine,"
@@ -99,7 +97,7 @@ def test_the_claim_of_a_killed_process_is_free(records):
 # --- what is missing ------------------------------------------------------------------------------
 
 
-def test_all_kept_records_but_one_belong_to_a_run_of_today():
+def test_all_stored_records_but_one_have_current_settings():
     """The page shows them; the one had other settings."""
     rows = Records(runner.RECORDS.path, runner.RUNS).read()
     easy = [row for row in rows if "versions" not in row]
@@ -118,7 +116,7 @@ def test_all_kept_records_but_one_belong_to_a_run_of_today():
     assert len({json.dumps(runner.key_in(row)) for row in rows}) == len(rows)
 
 
-def test_a_record_takes_its_run_off_the_missing_ones(records, monkeypatch):
+def test_missing_runs_exclude_those_with_a_record(records, monkeypatch):
     monkeypatch.setattr(runner, "RECORDS", records)
     given = Namespace(**GIVEN)
     assert [run[0] for run in runner.missing(given)] == ["sb3", "sb3", "ours"] * 2
@@ -130,7 +128,7 @@ def test_a_record_takes_its_run_off_the_missing_ones(records, monkeypatch):
     assert len(runner.missing(given)) == 6
 
 
-def test_a_run_is_another_one_only_if_settings_of_its_own_net_change(monkeypatch):
+def test_run_key_depends_on_settings_of_its_own_net_only(monkeypatch):
     sides = [("sb3", MEMORY, "own", 0), ("ours", MEMORY, "attention", 0)]
     before = [runner.key_of(*side) for side in sides]
     task = TASKS[MEMORY]
@@ -146,7 +144,7 @@ def test_a_run_is_another_one_only_if_settings_of_its_own_net_change(monkeypatch
     ]
 
 
-def test_runs_go_seed_by_seed_short_tasks_first_and_those_that_wait_last():
+def test_runs_are_ordered_by_seed_and_cost_optional_ones_last():
     runs = list(
         runner.wanted(Namespace(**{**GIVEN, "task": None, "seeds": None, "required": False}))
     )
@@ -162,9 +160,7 @@ def test_runs_go_seed_by_seed_short_tasks_first_and_those_that_wait_last():
     assert len(runs) == len(set(runs))
 
 
-def test_a_task_whose_environment_is_not_installed_is_left_out_with_the_line_that_installs_it(
-    records, monkeypatch, capsys
-):
+def test_task_without_its_environment_is_skipped_with_a_hint(records, monkeypatch, capsys):
     monkeypatch.setattr(runner, "RECORDS", records)
     monkeypatch.setitem(TASKS, MASKED, replace(TASKS[MASKED], needs=("no_such_module",)))
     assert runner.missing(Namespace(**GIVEN)) == []
@@ -257,9 +253,7 @@ def wait_for(path, lines):
 @pytest.mark.parametrize(
     "ending", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.attack)]
 )
-def test_a_stopped_command_keeps_finished_runs_and_the_same_command_goes_on(
-    ending, command, tmp_path
-):
+def test_stopped_command_keeps_finished_runs_and_continues(ending, command, tmp_path):
     process = command("0 60")
     wait_for(tmp_path / "begun", 2)
     os.killpg(process.pid, ending)

@@ -196,7 +196,7 @@ def test_settings_reach_both_engines(monkeypatch):
 
 
 @pytest.mark.parametrize("net", ["catalog", "attention"])
-def test_rlcatalog_ppo_trains_on_whole_rollouts_where_sb3_contrib_does(net):
+def test_ppo_trains_on_whole_rollouts_as_sb3_contrib_does(net):
     task = TASKS["RepeatPreviousEasy"]
     model = engines._ours_model(task, net, Repeat())
     assert (
@@ -208,7 +208,7 @@ def test_rlcatalog_ppo_trains_on_whole_rollouts_where_sb3_contrib_does(net):
     assert "max_seq_len" not in engines._ours_model(replace(task, algorithm="PPO"), net, Repeat())
 
 
-def test_the_two_views_of_minigrid_hold_the_same_numbers():
+def test_both_views_of_minigrid_have_the_same_numbers():
     raw, flat = minigrid_dict(), minigrid_numbers()
     (seen, _), (numbers, _) = raw.reset(seed=3), flat.reset(seed=3)
     assert seen.keys() == numbers.keys() == {"image", "direction"}

@@ -65,13 +65,13 @@ def record(folder, monkeypatch):
     return json.loads((folder / "Hopper-v5.json").read_text())
 
 
-def test_the_best_kept_policy_has_the_record_of_its_run(record, folder):
+def test_exported_policy_is_the_best_with_its_record(record, folder):
     assert record["run"] == {key: part for key, part in ROWS[1].items() if key != "curve"}
     lost = {**ROWS[1], "seed": 7, "greedy_return": 99.0}
     assert list(zoo.write([lost], folder / "runs", folder)) == []
 
 
-def test_one_line_plays_a_policy_as_its_record_says(record, folder, capsys):
+def test_evaluate_agrees_with_the_record(record, folder, capsys):
     (mean, margin), four = record["return"], ("--episodes", "4")
     played, recorded = (
         f"mean return {mean:.2f}",
@@ -83,7 +83,7 @@ def test_one_line_plays_a_policy_as_its_record_says(record, folder, capsys):
     assert evaluate(capsys, "zoo:Hopper-v5", "--explore", *four)[1] == recorded
 
 
-def test_a_policy_is_played_without_a_framework(folder, tmp_path):
+def test_evaluate_plays_a_policy_without_a_framework(folder, tmp_path):
     arguments = [
         "evaluate",
         str(folder / "Hopper-v5.onnx"),
@@ -105,14 +105,14 @@ finally:
     assert played.stdout.splitlines()[-1] == "set()"
 
 
-def test_an_unknown_name_is_an_error_that_lists_the_zoo(record):
+def test_unknown_name_error_lists_the_zoo(record):
     with pytest.raises(
         UnknownNameError, match=r"^zoo:Hopper-v4: there is no such policy. The zoo has Hopper-v5\.$"
     ):
         commands.evaluate(Path("zoo:Hopper-v4"))
 
 
-def test_the_zoo_is_small_and_complete():
+def test_zoo_is_small_and_complete():
     assert {path.stem for path in RECORDS} == {path.stem for path in commands.ZOO.glob("*.onnx")}
     assert sum(path.stat().st_size for path in commands.ZOO.glob("*")) <= 2_000_000
     kept = [
@@ -136,7 +136,7 @@ def test_the_zoo_is_small_and_complete():
 
 @pytest.mark.learn
 @pytest.mark.parametrize("path", RECORDS, ids=[path.stem for path in RECORDS])
-def test_a_policy_of_the_zoo_reaches_its_recorded_return(path):
+def test_zoo_policy_reaches_its_recorded_return(path):
     """Each in a process of its own: importing Box2D ended the process in which Hopper had been
     played.
     """

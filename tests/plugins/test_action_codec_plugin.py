@@ -188,7 +188,7 @@ def order_of(action):
 # --- what the catalog makes of it -----------------------------------------------------------------
 
 
-def test_the_plugin_is_listed(catalog):
+def test_plugin_is_listed(catalog):
     assert [record.error for record in catalog.plugins if record.status != "loaded"] == []
     listed = [c.provider for c in catalog.components("action_codec") if not c.is_indexed]
     assert listed == ["permutations 1.0"]
@@ -196,7 +196,7 @@ def test_the_plugin_is_listed(catalog):
 
 @frameworks
 @pytest.mark.parametrize("which", SPACES)
-def test_orders_are_drawn_scored_and_lie_in_the_space(catalog, which, framework):
+def test_orders_are_sampled_and_scored(catalog, which, framework):
     policy, obs = (
         rlcatalog.build(OBS, SPACES[which], SMALL, framework, catalog=catalog),
         observations(50),
@@ -239,7 +239,7 @@ def test_orders_are_drawn_scored_and_lie_in_the_space(catalog, which, framework)
 
 @frameworks
 @pytest.mark.parametrize("which", SPACES)
-def test_a_mask_says_which_numbers_may_come_first(catalog, which, framework):
+def test_mask_restricts_the_first_number(catalog, which, framework):
     policy, obs = (
         rlcatalog.build(OBS, SPACES[which], SMALL, framework, catalog=catalog),
         observations(40),
@@ -255,7 +255,7 @@ def test_a_mask_says_which_numbers_may_come_first(catalog, which, framework):
 
 
 @pytest.mark.parametrize("which", SPACES)
-def test_a_memory_is_shown_past_orders(catalog, which):
+def test_memory_sees_past_orders(catalog, which):
     config = {**SMALL, "use_lstm": True, "lstm_cell_size": 4, "lstm_use_prev_action": True}
     policy, obs = rlcatalog.build(OBS, SPACES[which], config, catalog=catalog), observations(5)
     codec = policy.action_codec
@@ -271,9 +271,7 @@ def test_a_memory_is_shown_past_orders(catalog, which):
 
 @frameworks
 @pytest.mark.parametrize("which", SPACES)
-def test_a_policy_is_saved_and_loaded_without_being_told_the_space(
-    catalog, which, framework, tmp_path
-):
+def test_saved_policy_is_loaded_with_its_space(catalog, which, framework, tmp_path):
     policy, obs = (
         rlcatalog.build(OBS, SPACES[which], SMALL, framework, catalog=catalog),
         observations(3),
@@ -285,7 +283,7 @@ def test_a_policy_is_saved_and_loaded_without_being_told_the_space(
     np.testing.assert_array_equal(one, other)
 
 
-def test_a_saved_policy_says_that_its_plugin_is_missing(catalog, tmp_path):
+def test_load_without_the_plugin_names_the_space(catalog, tmp_path):
     rlcatalog.build(OBS, SPACES["nested"], SMALL, catalog=catalog).save(tmp_path / "policy")
     CODEC.leave()
     with pytest.raises(
@@ -294,7 +292,7 @@ def test_a_saved_policy_says_that_its_plugin_is_missing(catalog, tmp_path):
         load(tmp_path / "policy", catalog=isolated_catalog(*PARTS))
 
 
-def test_a_subclass_is_served_by_its_base_s_codec_but_not_written_down(catalog):
+def test_subclass_uses_the_codec_of_its_base_but_is_not_saved(catalog):
     class Own(Permutation):
         pass
 
@@ -321,7 +319,7 @@ def failed(*plugins):
 
 
 @pytest.mark.parametrize("kind", ["discrete", KIND])
-def test_a_kind_has_one_codec(kind):
+def test_kind_of_space_has_one_codec(kind):
     other = ActionCodecSpec("other", {"numpy": "permutations:Other"}, "", kinds=(kind,))
     said = failed(("two", plugin_of(rlcatalog_action_codecs=[other])), ("one", PLUGIN))
     if kind == "discrete":
@@ -332,7 +330,7 @@ def test_a_kind_has_one_codec(kind):
         assert kind not in declarations["action_codec"]
 
 
-def test_whoever_loses_a_codec_keeps_the_rest():
+def test_plugin_that_loses_a_codec_keeps_its_other_parts():
     other = ActionCodecSpec("other", {"numpy": "permutations:Other"}, "", kinds=("discrete",))
     two = plugin_of(rlcatalog_action_codecs=[other], rlcatalog_action_dists=[DIST])
     with pytest.warns(
@@ -342,13 +340,13 @@ def test_whoever_loses_a_codec_keeps_the_rest():
     assert [c.kind for c in catalog.components() if c.distribution == "two"] == ["action_dist"]
 
 
-def test_the_codec_of_a_plugin_that_fails_is_forgotten():
+def test_codec_of_a_failed_plugin_is_removed():
     twice = plugin_of(rlcatalog_action_codecs=[CODEC, CODEC])
     assert "declares action_codec 'permutation' twice" in failed(("one", twice))["one"]
     assert KIND not in declarations["action_codec"]
 
 
-def test_a_codec_that_cannot_be_imported_is_named():
+def test_codec_that_cannot_be_imported_is_named():
     spec = ActionCodecSpec("other", {"numpy": "permutations:Missing"}, "", kinds=(KIND,))
     catalog = isolated_catalog(
         *PARTS, PluginEntryPoint(plugin_of(rlcatalog_action_codecs=[spec]), "one")
@@ -360,6 +358,6 @@ def test_a_codec_that_cannot_be_imported_is_named():
 
 
 @pytest.mark.parametrize("kinds", [(), "discrete", (Permutation,)])
-def test_a_declaration_without_names_of_classes_is_refused(kinds):
+def test_declaration_needs_names_of_space_classes(kinds):
     with pytest.raises(DeclarationError, match="kinds must be a tuple of names of space classes"):
         ActionCodecSpec("other", {"numpy": "permutations:PermutationCodec"}, "", kinds=kinds)

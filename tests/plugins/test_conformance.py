@@ -69,18 +69,18 @@ def test_contract(check):
     check()
 
 
-def test_all_packages_are_there():
+def test_conformance_covers_all_packages():
     assert len(DISTRIBUTIONS) >= 18
 
 
-def test_a_framework_is_prepared_before_code_of_the_kit_runs_in_it(monkeypatch):
+def test_framework_is_prepared_before_the_kit_is_loaded(monkeypatch):
     prepared = []
     monkeypatch.setattr(FrameworkSpec, "prepare", lambda self: prepared.append(self.name))
     kit_of("torch")
     assert prepared == ["torch"]
 
 
-def test_a_framework_is_prepared_before_its_operations_are_compared(monkeypatch):
+def test_framework_is_prepared_before_its_operations_run(monkeypatch):
     """Another package may have imported RLlib, which turns TensorFlow's eager execution off."""
     prepared = []
     monkeypatch.setattr(FrameworkSpec, "prepare", lambda self: prepared.append(self.name))
@@ -103,7 +103,7 @@ case()
 
 
 @pytest.mark.attack
-def test_a_check_in_tensorflow_runs_alone_where_rllib_is_installed(tmp_path):
+def test_tensorflow_check_runs_alone_beside_rllib(tmp_path):
     """RLlib, which its bridge's check imports, turns eager execution off if it is the first to
     import TensorFlow.
     """

@@ -128,17 +128,17 @@ def differences(bare_answers: list[tuple], mixes: int, lookups_each: int, seed: 
     return found
 
 
-def test_installing_changes_no_lookup(bare_answers):
+def test_installing_plugins_changes_no_lookup(bare_answers):
     assert differences(bare_answers, mixes=6, lookups_each=20, seed=0) == []
 
 
 @pytest.mark.attack
 @pytest.mark.parametrize("seed", range(1, 9))
-def test_two_hundred_mixes_change_no_lookup(bare_answers, seed):
+def test_many_mixes_of_plugins_change_no_lookup(bare_answers, seed):
     assert differences(bare_answers, mixes=25, lookups_each=300, seed=seed) == []
 
 
-def test_a_preferred_package_is_seen_to_change_them():
+def test_comparison_detects_a_preferred_package():
     """The comparison sees a change where there is one."""
     bare = Catalog(scan(), environ={})
     full = Catalog((*scan(), greedy(Rank.SPECIFIC, "greedy")), environ={}, prefer=["greedy"])
@@ -146,7 +146,7 @@ def test_a_preferred_package_is_seen_to_change_them():
     assert answer(bare, lookup) != answer(full, lookup)
 
 
-def test_wrappers_of_strangers_wait_for_a_switch():
+def test_wrappers_of_plugins_need_a_switch():
     env = gym.make("CartPole-v1")
     full = Catalog((*scan(), greedy(Rank.SPECIFIC, "greedy")), environ={})
     assert full.wrap_env(env) is env

@@ -102,7 +102,7 @@ def attack(broken: list[tuple[int, Broken]], order: random.Random, without: Any)
     json.dumps([record.error for record in catalog.plugins])
 
 
-def test_the_table_is_large():
+def test_table_of_broken_plugins_is_large():
     assert len({one.name for one in TABLE}) == len(TABLE) >= 150
 
 
@@ -135,7 +135,7 @@ def mixed(seeds: Any, without: Any) -> None:
     assert not failures, "\n".join([f"{len(failures)} of {len(seeds)}", *failures])
 
 
-def test_a_broken_plugin_breaks_nothing_else(without):
+def test_broken_plugin_alone_breaks_nothing_else(without):
     alone(range(0, len(TABLE), 13), without)
 
 
@@ -155,7 +155,7 @@ def test_broken_plugins_in_many_mixes(without, part):
     mixed(range(1000 + 100 * part, 1100 + 100 * part), without)
 
 
-def test_a_broken_part_that_is_asked_is_named():
+def test_preferred_broken_part_is_named():
     """Preferred, it is asked as the listed ones are: it is fit for use, or the error names its
     plugin.
     """
@@ -175,7 +175,7 @@ def test_a_broken_part_that_is_asked_is_named():
     assert not failures, "\n".join(failures)
 
 
-def test_a_plugin_that_asks_for_the_default_catalog_is_refused_where_there_is_one():
+def test_plugin_that_requests_the_default_catalog_fails():
     asks = next(one for one in TABLE if one.name.endswith("the default catalog"))
     with pytest.warns(PluginWarning, match="requests a catalog while it is being loaded"):
         catalog = isolated_catalog(asks.entry_point(0))

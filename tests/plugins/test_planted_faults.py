@@ -55,7 +55,7 @@ def tried() -> list[Any]:
 
 
 @pytest.mark.parametrize(("fault", "framework"), tried(), ids=lambda value: str(value))
-def test_a_broken_part_is_refused_under_its_name(fault, framework):
+def test_broken_part_is_refused_by_name(fault, framework):
     said = refused(fault, framework)
     assert re.search(fault.says, said), said
     assert f"{DISTRIBUTION} {VERSION}" in said, said
@@ -67,7 +67,7 @@ def test_a_broken_part_is_refused_under_its_name(fault, framework):
 @pytest.mark.parametrize(
     "kind", ["model", "memory", "head", "action_dist", "preprocessor", "filter"]
 )
-def test_the_parts_that_faults_are_made_of_are_sound(kind, framework):
+def test_part_without_fault_is_accepted(kind, framework):
     if kind in NEUTRAL and framework == "tf":
         framework = "torch"
     fault = next(fault for fault in FAULTS if fault.kind == kind)
@@ -77,6 +77,6 @@ def test_the_parts_that_faults_are_made_of_are_sound(kind, framework):
     use(catalog_of(whole, framework), whole, framework)
 
 
-def test_the_table_is_long():
+def test_table_of_faults_is_long():
     assert len(FAULTS) >= 60
     assert len({str(fault) for fault in FAULTS}) == len(FAULTS)
