@@ -1,6 +1,4 @@
-"""Keys of `custom_model_config` that a constructor does not take: RLlib's models read them from the
-config.
-"""
+"""Keys of `custom_model_config` that a model's constructor does not accept."""
 
 from __future__ import annotations
 
@@ -14,139 +12,144 @@ import rlcatalog
 from rlcatalog import Match, Rank
 from rlcatalog.errors import ConfigError, UnreadKeysWarning
 
-BOX, TWO = gym.spaces.Box(-1, 1, (3,), np.float32), gym.spaces.Discrete(2)
+OBS = gym.spaces.Box(-1, 1, (3,), np.float32)
+ACTIONS = gym.spaces.Discrete(2)
 
-both = pytest.mark.parametrize("framework", ["torch", "tf"])
+in_both_frameworks = pytest.mark.parametrize("framework", ["torch", "tf"])
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-def net(framework):
-    """A base class with one hidden layer, as wide as RLlib's models read it from the config."""
+def define_net(framework):
+    """Return a model class that reads `custom_model_config` from its config, as RLlib's models do.
+
+    Its constructor accepts no keyword arguments.
+    """
     if framework == "torch":
         import torch
 
         from rlcatalog_torch import TorchModelV2 as Base
 
-        layer = torch.nn.Linear
+        make_layer = torch.nn.Linear
     else:
         from rlcatalog_tf import TFModelV2 as Base, keras
 
-        def layer(inputs, outputs):
-            made = keras.layers.Dense(outputs)
-            made.build((None, inputs))
-            return made
+        def make_layer(inputs, outputs):
+            layer = keras.layers.Dense(outputs)
+            layer.build((None, inputs))
+            return layer
 
     class Net(Base):
         def __init__(self, obs_space, action_space, num_outputs, model_config, name):
             super().__init__(obs_space, action_space, num_outputs, model_config, name)
-            self.found = model_config["custom_model_config"]
-            self.out, self.value = layer(3, num_outputs), layer(3, 1)
+            self.custom_config = model_config["custom_model_config"]
+            if num_outputs is None:  # it is the trunk of a memory, and chooses its width
+                self.num_outputs = 8
+            self.out = make_layer(3, self.num_outputs)
+            self.value = make_layer(3, 1)
 
         def forward(self, input_dict, state, seq_lens):
-            self.seen = input_dict["obs_flat"]
-            return self.out(self.seen), state
+            self.obs = input_dict["obs_flat"]
+            return self.out(self.obs), state
 
         def value_function(self):
-            return self.value(self.seen)[:, 0]
+            return self.value(self.obs)[:, 0]
 
     return Net
 
 
-def with_keywords(framework):
-    class Keywords(net(framework)):
+def define_net_with_width(framework):
+    """Return a class that accepts `width`, and passes other keyword arguments to its base class."""
+
+    class NetWithWidth(define_net(framework)):
         def __init__(
             self, obs_space, action_space, num_outputs, model_config, name, width=8, **kwargs
         ):
             super().__init__(obs_space, action_space, num_outputs, model_config, name, **kwargs)
             self.width = width
 
-    return Keywords
+    return NetWithWidth
 
 
-@both
-def test_it_is_built_without_them_and_reads_them_from_the_config(catalog, framework):
-    given = {"cell_size": 5, "n_agents": 2}
-    with pytest.warns(
-        UnreadKeysWarning, match=r"Net.__init__ does not accept 'cell_size', 'n_agents'.*RLlib"
-    ) as said:
-        policy = rlcatalog.build(
-            BOX,
-            TWO,
-            {"custom_model": net(framework), "custom_model_config": given},
-            framework,
-            catalog=catalog,
-        )
-    assert len(said) == 1
-    assert policy.model.found == given
+def build_policy(catalog, model, custom_config, framework="torch"):
+    config = {"custom_model": model, "custom_model_config": custom_config}
+    return rlcatalog.build(OBS, ACTIONS, config, framework, catalog=catalog)
+
+
+# --- keys that the constructor does not accept ----------------------------------------------------
+
+
+@in_both_frameworks
+def test_unread_keys_warn_and_stay_in_the_config(catalog, framework):
+    custom_config = {"cell_size": 5, "n_agents": 2}
+    message = r"Net.__init__ does not accept 'cell_size', 'n_agents'.*RLlib"
+
+    with pytest.warns(UnreadKeysWarning, match=message) as caught:
+        policy = build_policy(catalog, define_net(framework), custom_config, framework)
+
+    assert len(caught) == 1
+    assert policy.model.custom_config == custom_config
     assert policy.act(np.zeros((2, 3), np.float32)).action.shape == (2,)
 
 
-@both
-def test_a_constructor_that_hands_them_on_to_its_base_keeps_those_it_names(catalog, framework):
-    given = {"width": 16, "cell_size": 5, "n_agents": 2}
-    config = {"custom_model": with_keywords(framework), "custom_model_config": given}
-    with pytest.warns(
-        UnreadKeysWarning, match=r"does not accept 'cell_size', 'n_agents'\. "
-    ) as said:
-        policy = rlcatalog.build(BOX, TWO, config, framework, catalog=catalog)
-    assert len(said) == 1
-    assert (policy.model.width, policy.model.found) == (16, given)
+@in_both_frameworks
+def test_constructor_with_kwargs_gets_only_keys_it_names(catalog, framework):
+    custom_config = {"width": 16, "cell_size": 5, "n_agents": 2}
+    message = r"does not accept 'cell_size', 'n_agents'\. "
+
+    with pytest.warns(UnreadKeysWarning, match=message) as caught:
+        policy = build_policy(catalog, define_net_with_width(framework), custom_config, framework)
+
+    assert len(caught) == 1
+    assert policy.model.width == 16
+    assert policy.model.custom_config == custom_config
 
 
-def test_a_misspelt_one_is_an_error(catalog):
-    for given in ({"widht": 16}, {"widht": 16, "cell_size": 5}):
-        with pytest.raises(
-            ConfigError, match=r"Keywords does not accept 'widht'\. Did you mean 'width'\? Acc"
-        ):
-            rlcatalog.build(
-                BOX,
-                TWO,
-                {"custom_model": with_keywords("torch"), "custom_model_config": given},
-                "torch",
-                catalog=catalog,
-            )
+def test_unread_keys_of_two_trunks_are_one_warning(catalog):
+    config = {
+        "custom_model": define_net_with_width("torch"),
+        "custom_model_config": {"cell_size": 5},
+        "use_lstm": True,
+        "vf_share_layers": False,  # a trunk for the actions, and one for the value
+    }
+    with pytest.warns(UnreadKeysWarning, match="'cell_size'") as caught:
+        model = catalog.model_v2(OBS, ACTIONS, 2, config, "torch")
+    assert len(model.inner_models()) == 2
+    assert len(caught) == 1
 
 
-def test_one_that_is_taken_says_nothing(catalog):
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        config = {"custom_model": with_keywords("torch"), "custom_model_config": {"width": 3}}
-        assert rlcatalog.build(BOX, TWO, config, "torch", catalog=catalog).model.width == 3
+@pytest.mark.parametrize("other_keys", [{}, {"cell_size": 5}], ids=["alone", "with unread key"])
+def test_misspelt_key_is_an_error_with_a_suggestion(catalog, other_keys):
+    message = r"NetWithWidth does not accept 'widht'\. Did you mean 'width'\? Acc"
+    with pytest.raises(ConfigError, match=message):
+        build_policy(catalog, define_net_with_width("torch"), {"widht": 16, **other_keys})
 
 
-def test_two_trunks_are_one_warning(catalog):
-    cls = with_keywords("torch")
-    config = {"custom_model": cls, "custom_model_config": {"cell_size": 5}}
-    with pytest.warns(UnreadKeysWarning) as said:
-        catalog.model_v2(BOX, TWO, 2, config, "torch")
-    assert len(said) == 1
-
-
-def test_a_class_that_declares_what_it_reads_takes_no_others(catalog):
+def test_class_with_declared_keys_rejects_others(catalog):
     catalog.register_model(
-        "mine", net("torch"), reads=("fcnet_hiddens",), match=lambda r: Match(Rank.SPECIFIC, "all")
+        "net",
+        define_net("torch"),
+        reads=("fcnet_hiddens",),  # all the keys that the model reads
+        match=lambda request: Match(Rank.SPECIFIC, "all"),
     )
     with pytest.raises(ConfigError, match="Net does not accept 'cell_size'"):
-        rlcatalog.build(
-            BOX,
-            TWO,
-            {"custom_model": "mine", "custom_model_config": {"cell_size": 5}},
-            "torch",
-            catalog=catalog,
-        )
+        build_policy(catalog, "net", {"cell_size": 5})
 
 
-def test_another_error_of_the_constructor_is_its_own(catalog):
-    class Wrong(with_keywords("torch")):
+# --- other constructors ---------------------------------------------------------------------------
+
+
+def test_accepted_key_does_not_warn(catalog):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        policy = build_policy(catalog, define_net_with_width("torch"), {"width": 3})
+    assert policy.model.width == 3
+
+
+def test_other_errors_of_the_constructor_are_raised(catalog):
+    class Faulty(define_net_with_width("torch")):
         def __init__(self, *args, **kwargs):
             super().__init__(*args, **kwargs)
-            {}.update(1, 2)
+            {}.update(1, 2)  # a TypeError, as unknown keyword arguments are
 
     with pytest.raises(TypeError, match="update expected"):
-        rlcatalog.build(
-            BOX,
-            TWO,
-            {"custom_model": Wrong, "custom_model_config": {"width": 5}},
-            "torch",
-            catalog=catalog,
-        )
+        build_policy(catalog, Faulty, {"width": 5})

@@ -1,4 +1,4 @@
-"""The contract on paper: interfaces over a default model."""
+"""Interfaces (`model_interface`) over default and custom models."""
 
 from __future__ import annotations
 
@@ -12,138 +12,165 @@ from seed_models import DuelingQModel
 from torch import nn
 
 from rlcatalog import ModelCatalog
-from rlcatalog.catalog import default_catalog
 from rlcatalog.errors import ModelContractError
 from rlcatalog_tf import TFModelV2
 from rlcatalog_torch import FullyConnectedNetwork, TorchModelV2
 
 pytestmark = pytest.mark.usefixtures("one_thread", "seeded")
 
-BOX, TWO = spaces.Box(-1, 1, (4,), np.float32), Discrete(2)
-SMALL = {"fcnet_hiddens": [8]}
-
-
-def observations(space=BOX, n=6, seed=0):
-    space.seed(seed)
-    return [space.sample() for _ in range(n)]
+OBS = spaces.Box(-1, 1, (4,), np.float32)
+TWO_ACTIONS = Discrete(2)
 
 
 class TFDuelingQModel(TFModelV2):
-    """The same in TensorFlow."""
+    """A dueling head in TensorFlow, as `DuelingQModel` is in PyTorch."""
 
     def __init__(self, obs_space, action_space, num_outputs, model_config, name):
         super(TFDuelingQModel, self).__init__(obs_space, action_space, None, model_config, name)  # noqa: UP008
         x = tf.keras.layers.Input(shape=(self.num_outputs,))
         # Keras 3 takes no NumPy integer, which Discrete.n is.
-        a, v = tf.keras.layers.Dense(int(action_space.n))(x), tf.keras.layers.Dense(1)(x)
-        self.heads = tf.keras.Model(x, [a, v])
+        advantages = tf.keras.layers.Dense(int(action_space.n))(x)
+        value = tf.keras.layers.Dense(1)(x)
+        self.heads = tf.keras.Model(x, [advantages, value])
 
     def get_q_values(self, underlying_output):
-        a, v = self.heads(underlying_output)
-        return v + (a - tf.reduce_mean(a, axis=1, keepdims=True))
+        advantages, value = self.heads(underlying_output)
+        return value + (advantages - tf.reduce_mean(advantages, axis=1, keepdims=True))
 
 
-class PlainMixin:
-    """An interface need not be a model."""
+def build_with_interface(interface, framework="torch", **config):
+    return ModelCatalog.get_model_v2(
+        obs_space=OBS,
+        action_space=TWO_ACTIONS,
+        num_outputs=2,
+        model_config=config,
+        framework=framework,
+        model_interface=interface,
+        name="my_dueling_model",
+    )
 
-    def __init__(self, obs_space, action_space, num_outputs, model_config, name):
-        super().__init__(obs_space, action_space, None, model_config, name)
-        self.doubled_width = 2 * self.num_outputs
 
-    def doubled(self, output):
-        return 2 * output
+def sample_observations(rows=6):
+    OBS.seed(0)
+    return np.stack([OBS.sample() for _ in range(rows)])
 
 
-def build_interface(interface, framework="torch", config=None, catalog=None):
-    catalog = catalog or default_catalog()
-    return catalog.model_v2(BOX, TWO, 2, config or SMALL, framework, "my_dueling_model", interface)
+def compute_linear(weights, layer, x):
+    return x @ weights[f"{layer}.weight"].T + weights[f"{layer}.bias"]
+
+
+def compute_features(model, obs):
+    """Return the outputs of a trunk of two tanh layers, from its weights."""
+    weights = model.get_weights()
+    first = np.tanh(compute_linear(weights, "inner.hidden.layers.0", obs))
+    return np.tanh(compute_linear(weights, "inner.hidden.layers.1", first))
+
+
+# --- over the default model -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("framework", "interface"), [("torch", DuelingQModel), ("tf", TFDuelingQModel)]
 )
-def test_an_interface_over_the_default_model(framework, interface):
-    model = ModelCatalog.get_model_v2(
-        obs_space=BOX,
-        action_space=TWO,
-        num_outputs=2,
-        model_config={"fcnet_hiddens": [8, 6]},
-        framework=framework,
-        model_interface=interface,
-        name="my_dueling_model",
-    )
+def test_interface_over_the_default_model(framework, interface):
+    model = build_with_interface(interface, framework, fcnet_hiddens=[8, 6])
+    obs = sample_observations()
+
+    to_tensor = torch.from_numpy if framework == "torch" else tf.constant
+    output, state = model({"obs": to_tensor(obs)})
+
     assert isinstance(model, interface)
-    assert model.num_outputs == 6
     assert model.name == "my_dueling_model"
-    x = np.stack(observations())
-    convert = torch.from_numpy if framework == "torch" else tf.constant
-    output, state = model({"obs": convert(x)})
+    assert model.num_outputs == 6  # the width of the last hidden layer
     assert state == []
-    q = model.get_q_values(output)
     assert model.last_output() is output
-    # By hand.
+    numbers = output.detach() if framework == "torch" else output
+    np.testing.assert_allclose(numbers, compute_features(model, obs), rtol=1e-4, atol=1e-5)
+
+
+def test_torch_interface_computes_q_values_from_features():
+    model = build_with_interface(DuelingQModel, fcnet_hiddens=[8, 6])
+    obs = sample_observations()
+
+    output, _ = model({"obs": torch.from_numpy(obs)})
+    q = model.get_q_values(output)
+
     weights = model.get_weights()
-    for i in range(2):
-        x = np.tanh(
-            x @ weights[f"inner.hidden.layers.{i}.weight"].T
-            + weights[f"inner.hidden.layers.{i}.bias"]
-        )
-    np.testing.assert_allclose(
-        output.detach() if framework == "torch" else output, x, rtol=1e-4, atol=1e-5
-    )
-    if framework == "torch":
-        a, v = (x @ weights[f"{name}.weight"].T + weights[f"{name}.bias"] for name in "AV")
-        np.testing.assert_allclose(
-            q.detach(), v + a - a.mean(axis=1, keepdims=True), rtol=1e-4, atol=1e-5
-        )
-        q.sum().backward()
-        assert all(p.grad is not None for p in model.parameters())
-        assert set(weights) == set(model.state_dict())
-    else:
-        assert q.shape == (6, 2)
-        assert len(model.trainable_variables()) == 4 + 4
-        # Advantages sum to zero: what is left of the sum of q is n times the state's value.
-        _, v = model.heads(output)
-        np.testing.assert_allclose(tf.reduce_sum(q, axis=1), 2 * v[:, 0], rtol=1e-4, atol=1e-5)
+    features = compute_features(model, obs)
+    advantages = compute_linear(weights, "A", features)
+    value = compute_linear(weights, "V", features)
+    expected = value + advantages - advantages.mean(axis=1, keepdims=True)
+    np.testing.assert_allclose(q.detach(), expected, rtol=1e-4, atol=1e-5)
 
 
-def test_an_interface_is_mixed_over_one_documented_host():
+def test_torch_interface_trains_and_saves_every_weight():
+    model = build_with_interface(DuelingQModel, fcnet_hiddens=[8, 6])
+    output, _ = model({"obs": torch.from_numpy(sample_observations())})
+
+    model.get_q_values(output).sum().backward()
+
+    assert all(parameter.grad is not None for parameter in model.parameters())
+    assert set(model.get_weights()) == set(model.state_dict())
+
+
+def test_tensorflow_interface_computes_q_values_from_features():
+    model = build_with_interface(TFDuelingQModel, "tf", fcnet_hiddens=[8, 6])
+
+    output, _ = model({"obs": tf.constant(sample_observations())})
+    q = model.get_q_values(output)
+
+    assert q.shape == (6, 2)
+    # The advantages of the 2 actions sum to zero, so the sum of their q is twice the value.
+    _, value = model.heads(output)
+    np.testing.assert_allclose(tf.reduce_sum(q, axis=1), 2 * value[:, 0], rtol=1e-4, atol=1e-5)
+
+
+def test_tensorflow_interface_has_weights_of_trunk_and_heads():
+    model = build_with_interface(TFDuelingQModel, "tf", fcnet_hiddens=[8, 6])
+    # Two hidden layers and two heads, each with a kernel and a bias.
+    assert len(model.trainable_variables()) == 4 + 4
+
+
+def test_interface_is_mixed_into_torch_host():
     from rlcatalog_torch.model import TorchHost
 
-    model = build_interface(DuelingQModel)
+    model = build_with_interface(DuelingQModel, fcnet_hiddens=[8])
+
     assert type(model).__mro__[1:3] == (DuelingQModel, TorchHost)
-    assert isinstance(model, TorchHost)
-    assert type(model.inner) is FullyConnectedNetwork  # no class was made for it
+    assert type(model.inner) is FullyConnectedNetwork
     assert TorchHost.__doc__
-    ran = []
-    model.register_forward_hook(lambda *_: ran.append(1))
+
+
+def test_interface_runs_forward_hooks_of_pytorch():
+    model = build_with_interface(DuelingQModel, fcnet_hiddens=[8])
+    calls = []
+    model.register_forward_hook(lambda *_: calls.append("hook"))
+
     model({"obs": torch.zeros(1, 4)})
-    assert ran == [1]
+
+    assert calls == ["hook"]
 
 
-def test_an_interface_that_is_a_plain_mixin():
-    model = build_interface(PlainMixin)
-    output, _ = model({"obs": torch.zeros(1, 4)})
-    torch.testing.assert_close(model.doubled(output), 2 * output)
-    assert model.doubled_width == 16
+def test_interface_may_be_a_plain_mixin():
+    class Doubling:
+        """A mixin that is not a model."""
 
-
-def test_a_model_that_has_the_interface_already_is_left_alone():
-    class Whole(DuelingQModel):
         def __init__(self, obs_space, action_space, num_outputs, model_config, name):
-            TorchModelV2.__init__(self, obs_space, action_space, num_outputs, model_config, name)
-            self.A, self.V = nn.Linear(4, 2), nn.Linear(4, 1)
+            super().__init__(obs_space, action_space, None, model_config, name)
+            self.double_width = 2 * self.num_outputs
 
-        def forward(self, input_dict, state, seq_lens):
-            return input_dict["obs"], state
+        def double(self, output):
+            return 2 * output
 
-    model = build_interface(DuelingQModel, config={"custom_model": Whole})
-    assert type(model) is Whole
-    assert model.get_q_values(model({"obs": torch.zeros(3, 4)})[0]).shape == (3, 2)
+    model = build_with_interface(Doubling, fcnet_hiddens=[8])
+    output, _ = model({"obs": torch.zeros(1, 4)})
+
+    assert model.double_width == 16
+    torch.testing.assert_close(model.double(output), 2 * output)
 
 
 class ContActionQModel(TorchModelV2):
-    """The page's second example: one Q-value for an observation and an action."""
+    """RLlib's example of a model with one Q-value for an observation and an action."""
 
     def __init__(self, obs_space, action_space, num_outputs, model_config, name):
         super(ContActionQModel, self).__init__(obs_space, action_space, None, model_config, name)  # noqa: UP008
@@ -155,24 +182,52 @@ class ContActionQModel(TorchModelV2):
         return q_out
 
 
-def test_the_pages_single_q_value():
+def test_single_q_value_depends_on_the_action():
     actions = spaces.Box(-1, 1, (2,), np.float32)
-    model = ModelCatalog.get_model_v2(BOX, actions, 4, SMALL, "torch", "q", ContActionQModel)
+    config = {"fcnet_hiddens": [8]}
+    model = ModelCatalog.get_model_v2(OBS, actions, 4, config, "torch", "q", ContActionQModel)
+
     output, _ = model({"obs": torch.zeros(3, 4)})
-    q = model.get_single_q_value(output, torch.zeros(3, 2))
-    assert q.shape == (3, 1)
-    assert not torch.allclose(model.get_single_q_value(output, torch.ones(3, 2)), q)
+    q_of_zeros = model.get_single_q_value(output, torch.zeros(3, 2))
+    q_of_ones = model.get_single_q_value(output, torch.ones(3, 2))
+
+    assert q_of_zeros.shape == (3, 1)
+    assert not torch.allclose(q_of_zeros, q_of_ones)
 
 
-def test_an_interface_over_a_model_without_a_width_says_so():
-    class Nameless(TorchModelV2):
+# --- over custom models ---------------------------------------------------------------------------
+
+
+def test_model_with_the_interface_is_used_unchanged():
+    class CompleteModel(DuelingQModel):
+        """A model that has the interface and computes its own features."""
+
+        def __init__(self, obs_space, action_space, num_outputs, model_config, name):
+            TorchModelV2.__init__(self, obs_space, action_space, num_outputs, model_config, name)
+            self.A = nn.Linear(4, 2)
+            self.V = nn.Linear(4, 1)
+
         def forward(self, input_dict, state, seq_lens):
             return input_dict["obs"], state
 
-    with pytest.raises(
-        ModelContractError,
-        match=r"Nameless was built as the trunk of DuelingQModel, .*did not set self.num_outputs",
-    ):
+    model = build_with_interface(DuelingQModel, custom_model=CompleteModel)
+
+    assert type(model) is CompleteModel
+    output, _ = model({"obs": torch.zeros(3, 4)})
+    assert model.get_q_values(output).shape == (3, 2)
+
+
+def test_interface_rejects_a_model_without_num_outputs():
+    class WithoutWidth(TorchModelV2):
+        def forward(self, input_dict, state, seq_lens):
+            return input_dict["obs"], state
+
+    message = r"WithoutWidth was built as the trunk of DuelingQModel, .*did not set self.num_outp"
+    with pytest.raises(ModelContractError, match=message):
         ModelCatalog.get_model_v2(
-            BOX, TWO, None, {"custom_model": Nameless}, model_interface=DuelingQModel
+            OBS,
+            TWO_ACTIONS,
+            None,
+            {"custom_model": WithoutWidth},
+            model_interface=DuelingQModel,
         )

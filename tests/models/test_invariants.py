@@ -1,15 +1,18 @@
-"""What holds for every combination of parts, over random ones: what was stored is what is scored.
+"""Random combinations of parts: before the first update, steps are scored as they were stored.
 
-Space x mask x memory x filter x distribution x head x sharing x autoreset mode x framework. Before
-the first update a stored action has the log density and the observation the value they had when it
-was drawn (ratio 1), the divergence from the stored parameters is 0, every gradient is finite, every
-action is legal, and a sequence among padded ones is what it is alone.
+A combination has an observation space, an action space, a mask, a memory, a filter, a distribution,
+a head, shared or separate weights, an autoreset mode and a framework. For each of them:
+
+- A stored action has the log density that it had when it was sampled, and its observation the same
+  value. The divergence from the stored distribution is 0.
+- Every gradient is finite, and every action is legal.
+- A sequence in a padded batch has the same results as alone.
 """
 
 from __future__ import annotations
 
 import random
-from collections import Counter
+from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
@@ -30,8 +33,9 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::rlcatalog.errors.UnreadKeysWarning"),
 ]
 
+#: Framework → number of combinations.
 COMBINATIONS = {"torch": 180, "tf": 24}
-#: Of as many parts `make test` runs the first, `make attack` the others.
+#: Combinations are divided into this many parts. `make test` runs the first one of PyTorch.
 PARTS = 8
 VECTOR = Box(-2, 2, (3,), np.float32)
 OBS = {
@@ -43,10 +47,10 @@ OBS = {
     "list": Dict({"seen": Repeated(VECTOR, 3), "me": Discrete(2)}),
     "eye": Dict({"eye": Box(0, 255, (10, 10, 1), np.uint8), "me": VECTOR}),
 }
-#: What has numbers for a filter to learn from.
+#: Observations with numbers that a filter can learn from.
 FILTERED = ("vector", "dict", "eye")
 AIM = Box(np.array([-1, 2], np.float32), np.array([1, 5], np.float32))
-#: Space, and the configs that choose how it is acted in.
+#: Name → space, and the configs that choose a distribution or a head for it.
 ACTIONS = {
     "discrete": (Discrete(3, start=-1), [{}, {"custom_action_dist": "gumbel_softmax"}]),
     "multi_discrete": (MultiDiscrete([3, 2], start=[1, 0]), [{}, {"use_autoregressive": True}]),
@@ -97,138 +101,132 @@ SMALL = {
 }
 
 
-class Walk(gym.Env):
-    """Short episodes of any spaces, ended and cut at random; insists that each action is legal."""
+class RandomWalk(gym.Env):
+    """Random observations of any space, in short episodes; rejects illegal actions.
+
+    Args:
+        obs: The space of observations, without a mask.
+        action: The space of actions.
+        masked: Whether observations have an action mask.
+    """
 
     def __init__(self, obs, action, masked):
-        self.action_space, self.masked = action, masked
-        self.sizes = (
-            [int(action.n)] if isinstance(action, Discrete) else list(getattr(action, "nvec", []))
-        )
+        self.action_space = action
+        self.masked = masked
+        self.obs = obs
+        if isinstance(action, Discrete):
+            self.sizes = [int(action.n)]
+        else:
+            self.sizes = list(getattr(action, "nvec", []))
         self.observation_space = obs
         if masked:
             entries = dict(obs.spaces) if isinstance(obs, Dict) else {"rest": obs}
-            self.observation_space = Dict(
-                {**entries, "action_mask": MultiBinary(int(sum(self.sizes)))}
-            )
-        self.obs = obs
+            entries["action_mask"] = MultiBinary(int(sum(self.sizes)))
+            self.observation_space = Dict(entries)
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
         if seed is not None:
             self.obs.seed(seed)
-        return self._look(), {}
+        return self.observe(), {}
 
     def step(self, action):
-        action = (
-            np.asarray(action, self.action_space.dtype)
-            if isinstance(self.action_space, Box)
-            else action
-        )
+        if isinstance(self.action_space, Box):
+            action = np.asarray(action, self.action_space.dtype)
         assert self.action_space.contains(action), (self.action_space, action)
         if self.masked:
-            for part, allowed in zip(
-                np.ravel(action) - np.ravel(self.action_space.start), self.allowed, strict=True
-            ):
-                assert allowed[int(part)], (action, self.allowed)
-        ended, cut = self.np_random.random(2) < (0.15, 0.1)
-        return self._look(), float(self.np_random.normal()), bool(ended), bool(cut), {}
+            self.check_mask(action)
+        terminated = bool(self.np_random.random() < 0.15)
+        truncated = bool(self.np_random.random() < 0.1)
+        obs = self.observe()
+        reward = float(self.np_random.normal())
+        return obs, reward, terminated, truncated, {}
 
-    def _look(self):
-        seen = self.obs.sample()
+    def check_mask(self, action):
+        choices = np.ravel(action) - np.ravel(self.action_space.start)
+        for choice, allowed in zip(choices, self.allowed, strict=True):
+            assert allowed[int(choice)], (action, self.allowed)
+
+    def observe(self):
+        obs = self.obs.sample()
         if not self.masked:
-            return seen
+            return obs
         self.allowed = [self.np_random.random(n) < 0.6 for n in self.sizes]
         for allowed in self.allowed:
             allowed[self.np_random.integers(len(allowed))] = True
-        entries = seen if isinstance(seen, dict) else {"rest": seen}
+        entries = obs if isinstance(obs, dict) else {"rest": obs}
         return {**entries, "action_mask": np.concatenate(self.allowed).astype(np.int8)}
 
 
-def combination(framework, number):
-    """Return the spaces and settings of a random combination that is served."""
+class Combination(NamedTuple):
+    """A policy, its environment, and how the environment resets."""
+
+    obs: str
+    action: str
+    masked: bool
+    memory: str
+    mode: AutoresetMode
+    config: dict[str, Any]
+
+    def make_env(self):
+        action_space, _ = ACTIONS[self.action]
+        return RandomWalk(OBS[self.obs], action_space, self.masked)
+
+
+def choose_combination(framework, number):
+    """Return a random combination that rlcatalog supports; equal numbers have equal ones."""
     rng = random.Random(f"{framework} {number}")
     kinds = [(name, config) for name, (_, configs) in ACTIONS.items() for config in configs]
-    name, chosen = kinds[number % len(kinds)]
-    config = {**SMALL, **chosen}
-    masked = name in MASKED and "custom_action_dist" not in config and rng.random() < 0.8
+    action, action_config = kinds[number % len(kinds)]
+    config = {**SMALL, **action_config}
+    masked = action in MASKED and "custom_action_dist" not in config and rng.random() < 0.8
     if masked and "use_autoregressive" not in config and rng.random() < 0.6:
         config["use_parametric"] = True
-    memory, obs = rng.choice(list(MEMORIES)), list(OBS)[number % len(OBS)]
+    memory = rng.choice(list(MEMORIES))
+    obs = list(OBS)[number % len(OBS)]
     config |= MEMORIES[memory]
     if obs in FILTERED:
         config["observation_filter"] = rng.choice(["NoFilter", "MeanStdFilter"])
     config["vf_share_layers"] = rng.random() < 0.5
     mode = rng.choice(list(AutoresetMode))
-    return obs, name, masked, memory, mode, config
+    return Combination(obs, action, masked, memory, mode, config)
 
 
-def collected(obs, name, masked, mode, config, framework, seed):
-    """Build a policy for a combination and collect a rollout with it."""
-    envs = SyncVectorEnv(
-        [lambda: Walk(OBS[obs], ACTIONS[name][0], masked)] * 3, autoreset_mode=mode
-    )
+def collect_rollouts(combination, framework, seed):
+    """Build a policy, and collect two rollouts of three environments with it."""
+    envs = SyncVectorEnv([combination.make_env] * 3, autoreset_mode=combination.mode)
     policy = rlcatalog.build(
-        envs.single_observation_space, envs.single_action_space, config, framework
+        envs.single_observation_space, envs.single_action_space, combination.config, framework
     )
     collector = Collector(policy, envs, seed, 0.99)
-    rollouts = [collector.collect(length) for length in (9, 6)]
-    return policy, rollouts
+    return policy, [collector.collect(9), collector.collect(6)]
 
 
-def array(tensor):
+def to_array(tensor):
     return tensor.detach().numpy() if isinstance(tensor, torch.Tensor) else np.asarray(tensor)
 
 
-def evaluated(policy, batch):
-    """Return the evaluation of a batch, with the divergence where there is a closed form."""
-    try:
-        return policy.evaluate(batch), True
-    except NoClosedFormError:
-        return policy.evaluate(
-            {key: value for key, value in batch.items() if key != "dist_inputs"}
-        ), False
+def make_batch(rollout, dist_inputs=False):
+    return rollout.batch(gamma=0.99, lambda_=0.95, dist_inputs=dist_inputs)
 
 
-def gradients(policy, batch):
+def compute_gradients(policy, batch):
     if policy.framework == "torch":
         policy.model.zero_grad()
-        found, _ = evaluated(policy, batch)
-        (found.logp.sum() + found.value.square().sum() + found.entropy.sum()).backward()
-        return {name: p.grad for name, p in policy.model.named_parameters() if p.grad is not None}
-    variables = policy.model.trainable_variables(as_dict=True)
+        result = policy.evaluate(batch)
+        (result.logp.sum() + result.value.square().sum() + result.entropy.sum()).backward()
+        return [p.grad for p in policy.model.parameters() if p.grad is not None]
+    variables = policy.model.trainable_variables()
     with tf.GradientTape() as tape:
-        found, _ = evaluated(policy, batch)
-        loss = (
-            tf.reduce_sum(found.logp) + tf.reduce_sum(found.value**2) + tf.reduce_sum(found.entropy)
-        )
-    return {
-        k: g
-        for k, g in zip(variables, tape.gradient(loss, list(variables.values())), strict=True)
-        if g is not None
-    }
-
-
-def alone(batch, s):
-    """Return the batch of its sequence `s`."""
-    lengths = batch["seq_lens"]
-    rows = slice(int(lengths[:s].sum()), int(lengths[: s + 1].sum()))
-    found = {
-        key: value for key, value in batch.items() if key not in ("seq_lens", "state", "views")
-    }
-    found = {key: value[rows] for key, value in found.items()}
-    if "views" in batch:
-        found["views"] = {name: view[rows] for name, view in batch["views"].items()}
-    return {
-        **found,
-        "seq_lens": lengths[s : s + 1],
-        "state": [part[s : s + 1] for part in batch["state"]],
-    }
+        result = policy.evaluate(batch)
+        loss = tf.reduce_sum(result.logp) + tf.reduce_sum(result.value**2)
+        loss += tf.reduce_sum(result.entropy)
+    return [grad for grad in tape.gradient(loss, variables) if grad is not None]
 
 
 @pytest.fixture
 def eager_tensorflow(monkeypatch):
-    """Acting without traces: those are tested elsewhere, and take a second each."""
+    """Let TensorFlow act without traces: other tests cover those, and each takes a second."""
     from rlcatalog_tf.backend import TFBackend
 
     monkeypatch.setattr(
@@ -236,93 +234,124 @@ def eager_tensorflow(monkeypatch):
     )
 
 
+def all_parts():
+    for framework in COMBINATIONS:
+        for part in range(PARTS):
+            runs_in_make_test = framework == "torch" and part == 0
+            marks = [] if runs_in_make_test else [pytest.mark.attack]
+            yield pytest.param(framework, part, marks=marks)
+
+
 @pytest.mark.usefixtures("eager_tensorflow")
-@pytest.mark.parametrize(
-    ("framework", "part"),
-    [
-        pytest.param(framework, part, marks=pytest.mark.attack if part or framework == "tf" else ())
-        for framework in COMBINATIONS
-        for part in range(PARTS)
-    ],
-)
-def test_what_was_stored_is_what_is_scored(framework, part):
+@pytest.mark.parametrize(("framework", "part"), list(all_parts()))
+def test_policy_scores_steps_as_stored(framework, part):
     for number in range(part, COMBINATIONS[framework], PARTS):
-        obs, name, masked, memory, mode, config = combination(framework, number)
-        what = (
-            f"{framework} {number}: {obs}, {name}, masked {masked}, {memory}, {mode.name}, {config}"
-        )
+        combination = choose_combination(framework, number)
         try:
-            check(*collected(obs, name, masked, mode, config, framework, number))
+            policy, rollouts = collect_rollouts(combination, framework, seed=number)
+            for rollout in rollouts:
+                check_scores(policy, rollout)
+                check_divergence(policy, rollout)
+                check_first_memory_of_episodes(policy, rollout)
+            check_gradients(policy, rollouts[-1])
+            check_sequences(policy, rollouts[-1])
         except Exception as error:
-            raise AssertionError(what) from error
+            raise AssertionError(f"{framework} {number}: {combination}") from error
 
 
-def check(policy, rollouts):
-    for rollout in rollouts:
-        batch = rollout.batch(0.99, 0.95, dist_inputs=True)
-        found, closed = evaluated(policy, batch)
-        ratio = np.exp(array(found.logp) - batch["logp"])
-        np.testing.assert_allclose(ratio, 1.0, rtol=2e-3)
-        np.testing.assert_allclose(
-            array(found.value), rollout.rows(rollout.value), rtol=1e-3, atol=1e-4
-        )
-        assert np.isfinite(array(found.entropy)).all()
-        if closed:
-            np.testing.assert_allclose(array(found.kl), 0.0, atol=1e-4)
-        if rollout.starts is not None:
-            assert_episodes_begin_with_the_initial_memory(policy, rollout)
-    grads = gradients(policy, batch)
-    assert grads
-    assert all(np.isfinite(array(g)).all() for g in grads.values())
+def check_scores(policy, rollout):
+    """Compare log densities and values with the stored ones."""
+    batch = make_batch(rollout)
+    result = policy.evaluate(batch)
+
+    ratio = np.exp(to_array(result.logp) - batch["logp"])
+    np.testing.assert_allclose(ratio, 1.0, rtol=2e-3)
+    stored_values = rollout.rows(rollout.value)
+    np.testing.assert_allclose(to_array(result.value), stored_values, rtol=1e-3, atol=1e-4)
+    assert np.isfinite(to_array(result.entropy)).all()
+
+
+def check_divergence(policy, rollout):
+    """Compare the distribution with the stored one, if there is a formula for their divergence."""
+    try:
+        result = policy.evaluate(make_batch(rollout, dist_inputs=True))
+    except NoClosedFormError:
+        return
+    np.testing.assert_allclose(to_array(result.kl), 0.0, atol=1e-4)
+
+
+def check_gradients(policy, rollout):
+    gradients = compute_gradients(policy, make_batch(rollout))
+    assert gradients
+    for gradient in gradients:
+        assert np.isfinite(to_array(gradient)).all()
+
+
+def check_sequences(policy, rollout):
+    """Compare the results of the shortest and the longest sequence with those in the batch."""
+    batch = make_batch(rollout)
     if "seq_lens" not in batch:
         return
+    result = policy.evaluate(batch)
     lengths = batch["seq_lens"]
     assert lengths.min() < lengths.max()
-    for s in np.argsort(lengths, kind="stable")[[0, -1]]:
-        first = int(lengths[:s].sum())
-        one, _ = evaluated(policy, alone(batch, s))
-        rows = slice(first, first + int(lengths[s]))
-        np.testing.assert_allclose(array(one.logp), array(found.logp)[rows], rtol=1e-3, atol=1e-4)
-        np.testing.assert_allclose(array(one.value), array(found.value)[rows], rtol=1e-3, atol=1e-4)
+    by_length = np.argsort(lengths, kind="stable")
+    for index in (by_length[0], by_length[-1]):
+        alone = policy.evaluate(select_sequence(batch, index))
+        rows = rows_of_sequence(batch, index)
+        for name in ("logp", "value"):
+            expected = to_array(getattr(result, name))[rows]
+            numbers = to_array(getattr(alone, name))
+            np.testing.assert_allclose(numbers, expected, rtol=1e-3, atol=1e-4)
 
 
-def assert_episodes_begin_with_the_initial_memory(policy, rollout):
-    over = rollout.done if rollout.idle is None else rollout.idle
-    for k, (n, t) in enumerate(zip(*np.nonzero(rollout.starts.T), strict=True)):
-        if t and over[t - 1, n]:
-            for part, first in zip(rollout.memory, policy.memory.initial, strict=True):
-                np.testing.assert_array_equal(part[k], first)
+def rows_of_sequence(batch, index):
+    first = int(batch["seq_lens"][:index].sum())
+    return slice(first, first + int(batch["seq_lens"][index]))
 
 
-def test_the_sample_holds_every_choice():
-    """Enough combinations, and each choice of each factor among them, in both frameworks."""
+def select_sequence(batch, index):
+    """Return a batch of one sequence."""
+    rows = rows_of_sequence(batch, index)
+    columns = batch.keys() - {"seq_lens", "state", "views"}
+    selected = {name: batch[name][rows] for name in columns}
+    if "views" in batch:
+        selected["views"] = {name: view[rows] for name, view in batch["views"].items()}
+    selected["seq_lens"] = batch["seq_lens"][index : index + 1]
+    selected["state"] = [part[index : index + 1] for part in batch["state"]]
+    return selected
+
+
+def check_first_memory_of_episodes(policy, rollout):
+    """Check that a sequence after the end of an episode begins with the initial memory."""
+    if rollout.starts is None:
+        return
+    is_over = rollout.done if rollout.idle is None else rollout.idle
+    for k, (env, step) in enumerate(zip(*np.nonzero(rollout.starts.T), strict=True)):
+        if step and is_over[step - 1, env]:
+            for part, initial in zip(rollout.memory, policy.memory.initial, strict=True):
+                np.testing.assert_array_equal(part[k], initial)
+
+
+# --- the combinations -----------------------------------------------------------------------------
+
+
+def test_combinations_are_many():
     assert sum(COMBINATIONS.values()) >= 200
-    for framework, count in COMBINATIONS.items():
-        seen = Counter()
-        for number in range(count):
-            obs, name, masked, memory, mode, config = combination(framework, number)
-            seen.update(
-                [obs, name, f"masked {masked}", memory, mode, config.get("observation_filter")]
-            )
-            seen.update(
-                key
-                for key in ("use_autoregressive", "use_parametric", "free_log_std")
-                if key in config
-            )
-            seen.update([str(config.get("custom_action_dist"))])
-        wanted = {
-            *OBS,
-            *ACTIONS,
-            *MEMORIES,
-            *AutoresetMode,
-            "masked True",
-            "NoFilter",
-            "MeanStdFilter",
-            "use_autoregressive",
-            "use_parametric",
-            "free_log_std",
-            "beta",
-            "squashed_gaussian",
-            "gumbel_softmax",
-        }
-        assert not wanted - seen.keys(), (framework, wanted - seen.keys())
+
+
+@pytest.mark.parametrize("framework", COMBINATIONS)
+def test_combinations_have_every_choice(framework):
+    chosen = [choose_combination(framework, n) for n in range(COMBINATIONS[framework])]
+    configs = [combination.config for combination in chosen]
+
+    assert {combination.obs for combination in chosen} == set(OBS)
+    assert {combination.action for combination in chosen} == set(ACTIONS)
+    assert {combination.memory for combination in chosen} == set(MEMORIES)
+    assert {combination.mode for combination in chosen} == set(AutoresetMode)
+    assert {combination.masked for combination in chosen} == {True, False}
+    assert {config.get("observation_filter") for config in configs} >= {"NoFilter", "MeanStdFilter"}
+    dists = {str(config.get("custom_action_dist")) for config in configs}
+    assert dists >= {"beta", "squashed_gaussian", "gumbel_softmax"}
+    for key in ("use_autoregressive", "use_parametric", "free_log_std"):
+        assert any(key in config for config in configs), key

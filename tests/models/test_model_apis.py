@@ -1,17 +1,16 @@
-"""Model APIs: the examples' interfaces over default models, custom models and memories, in both
-frameworks.
-"""
+"""Model APIs of the examples, over default models, custom models and memories."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 import tensorflow as tf
 import torch
-from gymnasium.spaces import Box, Dict, Discrete
+from gymnasium.spaces import Box, Dict, Discrete, Space
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "examples"))
 
@@ -26,40 +25,46 @@ from rlcatalog_torch import TorchModelV2, dense
 
 pytestmark = [pytest.mark.twins, pytest.mark.usefixtures("one_thread", "seeded")]
 
-FRAMEWORKS = ["torch", "tf"]
-THREE, PAIR = Discrete(3), Box(-2.0, 2.0, (2,), np.float32)
-VECTOR, IMAGE = Box(-1.0, 1.0, (4,), np.float32), Box(0, 255, (42, 42, 3), np.uint8)
+VECTOR = Box(-1.0, 1.0, (4,), np.float32)
+IMAGE = Box(0, 255, (42, 42, 3), np.uint8)
+THREE_ACTIONS = Discrete(3)
+TWO_NUMBERS = Box(-2.0, 2.0, (2,), np.float32)
+
+#: Framework → the example's class.
 DUELING = {"torch": TorchDuelingQModel, "tf": DuelingQModel}
 SINGLE_Q = {"torch": TorchContActionQModel, "tf": ContActionQModel}
 PLAIN = {"torch": TorchQModel, "tf": QModel}
-SPEC = DenseSpec(5, "tanh", "normc", {"std": 1.0}, "zeros", {})
+
+LAYER_OF_FIVE = DenseSpec(5, "tanh", "normc", {"std": 1.0}, "zeros", {})
 
 
 class TorchTrunk(TorchModelV2):
-    """A custom trunk of one layer."""
+    """A custom trunk with one layer of width 5."""
 
     def __init__(self, obs_space, action_space, num_outputs, model_config, name):
         super().__init__(obs_space, action_space, num_outputs, model_config, name)
         assert num_outputs is None
-        self.num_outputs, self.layer = 5, dense(4, SPEC)
+        self.num_outputs = 5
+        self.layer = dense(4, LAYER_OF_FIVE)
 
     def forward(self, input_dict, state, seq_lens):
         return torch.tanh(self.layer(input_dict["obs"])), state
 
 
 class TFTrunk(TFModelV2):
-    """The same in TensorFlow."""
+    """A custom trunk with one layer of width 5, in TensorFlow."""
 
     def __init__(self, obs_space, action_space, num_outputs, model_config, name):
         super().__init__(obs_space, action_space, num_outputs, model_config, name)
         assert num_outputs is None
-        self.num_outputs, self.layer = 5, Dense(4, SPEC)
+        self.num_outputs = 5
+        self.layer = Dense(4, LAYER_OF_FIVE)
 
     def forward(self, input_dict, state, seq_lens):
         return tf.tanh(self.layer(input_dict["obs"])), state
 
 
-TRUNKS = {"torch": TorchTrunk, "tf": TFTrunk}
+CUSTOM_TRUNKS = {"torch": TorchTrunk, "tf": TFTrunk}
 LSTM = {"use_lstm": True, "lstm_cell_size": 6, "fcnet_hiddens": [8]}
 ATTENTION = {
     "use_attention": True, "fcnet_hiddens": [8], "attention_dim": 6,
@@ -67,223 +72,280 @@ ATTENTION = {
     "attention_position_wise_mlp_dim": 7, "attention_memory_inference": 5,
     "attention_memory_training": 5,
 }  # fmt: skip
-#: Name → (space of observations, model config, width of the model's output, the model it takes).
-OVER = {
-    "the default net": (VECTOR, {"fcnet_hiddens": [8, 7]}, 7, "fcnet"),
-    "a net for a Dict": (Dict({"x": VECTOR, "n": Discrete(2)}), {"fcnet_hiddens": [7]}, 7, "fcnet"),
-    "a custom model": (VECTOR, {"custom_model": TRUNKS, "fcnet_hiddens": [8]}, 5, "fcnet"),
-    "an image net": (IMAGE, {"fcnet_hiddens": [8]}, 256, "visionnet"),
-    "an LSTM": (VECTOR, LSTM, 6, "lstm"),
-    "an LSTM around a custom model": (VECTOR, {**LSTM, "custom_model": TRUNKS}, 6, "lstm"),
-    "attention": (VECTOR, ATTENTION, 6, "attention"),
-    "attention around a custom model": (
-        VECTOR,
-        {**ATTENTION, "custom_model": TRUNKS},
-        6,
-        "attention",
-    ),
+
+
+class Case(NamedTuple):
+    """A model that an API is put over."""
+
+    obs_space: Space
+    config: dict[str, Any]
+    width: int  # of the model's output
+    has_custom_trunk: bool = False
+
+
+CASES = {
+    "default net": Case(VECTOR, {"fcnet_hiddens": [8, 7]}, width=7),
+    "net for a Dict": Case(Dict({"x": VECTOR, "n": Discrete(2)}), {"fcnet_hiddens": [7]}, width=7),
+    "custom model": Case(VECTOR, {"fcnet_hiddens": [8]}, width=5, has_custom_trunk=True),
+    "image net": Case(IMAGE, {"fcnet_hiddens": [8]}, width=256),
+    "LSTM": Case(VECTOR, LSTM, width=6),
+    "LSTM around custom model": Case(VECTOR, LSTM, width=6, has_custom_trunk=True),
+    "attention": Case(VECTOR, ATTENTION, width=6),
+    "attention around custom model": Case(VECTOR, ATTENTION, width=6, has_custom_trunk=True),
 }
-MEMORIES = [name for name, (*_, model) in OVER.items() if model in ("lstm", "attention")]
+CASES_WITH_MEMORY = [name for name in CASES if name.startswith(("LSTM", "attention"))]
+
+in_both_frameworks = pytest.mark.parametrize("framework", ["torch", "tf"])
+over_each_model = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 
 
-def made(framework, over, interface, action_space):
-    space, config, _, _ = OVER[over]
-    config = {**config, **({"custom_model": TRUNKS[framework]} if "custom_model" in config else {})}
-    space = ModelCatalog.get_preprocessor_for_space(space).observation_space
+def build_model(framework, case, interface, action_space):
+    config = {**case.config}
+    if case.has_custom_trunk:
+        config["custom_model"] = CUSTOM_TRUNKS[framework]
+    encoded = ModelCatalog.get_preprocessor_for_space(case.obs_space).observation_space
+    api = interface[framework]
     return ModelCatalog.get_model_v2(
-        space, action_space, 4, config, framework, "my_model", model_interface=interface[framework]
+        encoded, action_space, 4, config, framework, "my_model", model_interface=api
     )
 
 
-def rows(model, n, seed=0):
-    """Encoded observations `[n, ...]`."""
+def sample_rows(model, count, seed=0):
+    """Return encoded observations `[count, ...]`."""
     space = getattr(model.obs_space, "original_space", model.obs_space)
     space.seed(seed)
     preprocessor = ModelCatalog.get_preprocessor_for_space(space)
-    return np.stack([preprocessor.transform(space.sample()) for _ in range(n)])
+    return np.stack([preprocessor.transform(space.sample()) for _ in range(count)])
 
 
-def tensors(framework, arrays):
-    return [torch.from_numpy(a) if framework == "torch" else tf.constant(a) for a in arrays]
+def to_tensor(framework, array):
+    return torch.from_numpy(array) if framework == "torch" else tf.constant(array)
 
 
-def array(tensor):
+def to_array(tensor):
     return tensor.detach().numpy() if isinstance(tensor, torch.Tensor) else np.asarray(tensor)
 
 
-def states(model, n, seed=None):
-    """States of `n` sequences, arrays: the initial ones, or with a seed those after a
-    first step.
-    """
+def run_model(model, obs, state=(), seq_lens=None):
+    """Call the model with arrays, and return its output and state as tensors."""
+    tensors = [to_tensor(model.framework, to_array(part)) for part in state]
+    lengths = None
+    if seq_lens is not None:
+        lengths = to_tensor(model.framework, np.asarray(seq_lens, np.int32))
+    return model({"obs": to_tensor(model.framework, obs)}, tensors, lengths)
+
+
+def initial_state(model, rows):
     parts = [np.asarray(part) for part in model.get_initial_state()]
-    fresh = [np.repeat(part[None], n, axis=0) for part in parts]
-    if seed is None or not fresh:
-        return fresh
-    return [array(part) for part in run(model, rows(model, n, seed), fresh)[1]]
+    return [np.repeat(part[None], rows, axis=0) for part in parts]
 
 
-def run(model, obs, state=(), seq_lens=None):
-    """Call the model with arrays; the state stays tensors."""
-    obs, *state = tensors(model.framework, [obs, *state])
-    lengths = (
-        None if seq_lens is None else tensors(model.framework, [np.asarray(seq_lens, np.int32)])[0]
-    )
-    return model({"obs": obs}, state, lengths)
+def state_after_a_step(model, rows):
+    """Return a state that is not the initial one, or `[]` if the model has none."""
+    _, state = run_model(model, sample_rows(model, rows, seed=1), initial_state(model, rows))
+    return [to_array(part) for part in state]
 
 
-def weight(weights, name):
-    return weights[f"{name}.weight"].T, weights[f"{name}.bias"]
+def compute_linear(weights, layer, x):
+    return x @ weights[f"{layer}.weight"].T + weights[f"{layer}.bias"]
 
 
-def dueling_by_hand(weights, features):
-    (wa, ba), (wv, bv) = weight(weights, "A"), weight(weights, "V")
-    advantages = features @ wa + ba
-    return features @ wv + bv + advantages - advantages.mean(axis=1, keepdims=True)
+# --- a dueling head -------------------------------------------------------------------------------
 
 
 @pytest.mark.grid
-@pytest.mark.parametrize("framework", FRAMEWORKS)
-@pytest.mark.parametrize("over", OVER)
-def test_q_values_are_the_value_and_the_centred_advantages(framework, over):
-    model = made(framework, over, DUELING, THREE)
-    assert model.num_outputs == OVER[over][2]
-    output, state = run(model, rows(model, 6), states(model, 6, seed=1))
-    assert output.shape == (6, OVER[over][2])
+@in_both_frameworks
+@over_each_model
+def test_q_values_are_value_plus_centred_advantages(framework, case):
+    model = build_model(framework, case, DUELING, THREE_ACTIONS)
+
+    output, state = run_model(model, sample_rows(model, 6), state_after_a_step(model, 6))
+    q = model.get_q_values(output)
+
+    assert model.num_outputs == case.width
+    assert output.shape == (6, case.width)
     assert len(state) == len(model.get_initial_state())
-    q = array(model.get_q_values(output))
+    weights = model.get_weights()
+    advantages = compute_linear(weights, "A", to_array(output))
+    value = compute_linear(weights, "V", to_array(output))
+    expected = value + advantages - advantages.mean(axis=1, keepdims=True)
     assert q.shape == (6, 3)
-    np.testing.assert_allclose(
-        q, dueling_by_hand(model.get_weights(), array(output)), rtol=1e-4, atol=1e-5
+    np.testing.assert_allclose(to_array(q), expected, rtol=1e-4, atol=1e-5)
+
+
+@in_both_frameworks
+def test_value_function_under_a_dueling_head_is_an_error(framework):
+    model = build_model(framework, CASES["default net"], DUELING, THREE_ACTIONS)
+    run_model(model, sample_rows(model, 5))
+    with pytest.raises(StaleOutputError, match="it was built as a trunk"):
+        model.value_function()
+
+
+@in_both_frameworks
+def test_weights_can_be_copied_before_the_first_call(framework):
+    model = build_model(framework, CASES["default net"], DUELING, THREE_ACTIONS)
+    target = build_model(framework, CASES["default net"], DUELING, THREE_ACTIONS)
+    obs = sample_rows(model, 5)
+
+    target.set_weights(model.get_weights())
+
+    output, _ = run_model(model, obs)
+    target_output, _ = run_model(target, obs)
+    np.testing.assert_array_equal(
+        to_array(model.get_q_values(output)), to_array(target.get_q_values(target_output))
     )
 
 
 @pytest.mark.grid
-@pytest.mark.parametrize("framework", FRAMEWORKS)
-@pytest.mark.parametrize("over", OVER)
-def test_a_single_q_value_reads_features_and_action(framework, over):
-    model = made(framework, over, SINGLE_Q, PAIR)
-    output, _ = run(model, rows(model, 6), states(model, 6, seed=1))
+@in_both_frameworks
+@pytest.mark.parametrize("name", CASES_WITH_MEMORY)
+def test_steps_one_by_one_equal_a_sequence(framework, name):
+    model = build_model(framework, CASES[name], DUELING, THREE_ACTIONS)
+    obs = sample_rows(model, 8)  # two sequences of four
+    steps = obs.reshape(2, 4, -1)
+
+    output, state_of_sequence = run_model(model, obs, initial_state(model, 2), seq_lens=[4, 4])
+    q_of_sequence = to_array(model.get_q_values(output)).reshape(2, 4, 3)
+    state = initial_state(model, 2)
+    q_of_steps = []
+    for t in range(4):
+        output, state = run_model(model, steps[:, t], state)
+        q_of_steps.append(to_array(model.get_q_values(output)))
+
+    np.testing.assert_allclose(np.stack(q_of_steps, axis=1), q_of_sequence, rtol=1e-4, atol=1e-5)
+    for part, expected in zip(state, state_of_sequence, strict=True):
+        np.testing.assert_allclose(to_array(part), to_array(expected), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.grid
+@in_both_frameworks
+@pytest.mark.parametrize("name", CASES_WITH_MEMORY)
+def test_q_values_depend_on_the_memory(framework, name):
+    model = build_model(framework, CASES[name], DUELING, THREE_ACTIONS)
+    obs = sample_rows(model, 2)
+
+    output, _ = run_model(model, obs, initial_state(model, 2))
+    q_at_first = to_array(model.get_q_values(output))
+    output, _ = run_model(model, obs, state_after_a_step(model, 2))
+    q_after_a_step = to_array(model.get_q_values(output))
+
+    assert np.abs(q_after_a_step - q_at_first).max() > 1e-4
+
+
+# --- one Q-value for an action --------------------------------------------------------------------
+
+
+@pytest.mark.grid
+@in_both_frameworks
+@over_each_model
+def test_single_q_value_is_a_net_of_features_and_action(framework, case):
+    model = build_model(framework, case, SINGLE_Q, TWO_NUMBERS)
+    output, _ = run_model(model, sample_rows(model, 6), state_after_a_step(model, 6))
     action = np.random.default_rng(0).uniform(-2, 2, (6, 2)).astype(np.float32)
-    q = array(model.get_single_q_value(output, *tensors(framework, [action])))
-    weights, x = model.get_weights(), np.concatenate([array(output), action], axis=1)
-    for i in range(len(OVER[over][1]["fcnet_hiddens"])):
-        w, b = weight(weights, f"q_hidden.hidden.layers.{i}")
-        x = np.tanh(x @ w + b)
-    w, b = weight(weights, "q_value")
+
+    q = model.get_single_q_value(output, to_tensor(framework, action))
+
+    weights = model.get_weights()
+    x = np.concatenate([to_array(output), action], axis=1)
+    for i in range(len(case.config["fcnet_hiddens"])):
+        x = np.tanh(compute_linear(weights, f"q_hidden.hidden.layers.{i}", x))
+    expected = compute_linear(weights, "q_value", x)
     assert q.shape == (6, 1)
-    np.testing.assert_allclose(q, x @ w + b, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(to_array(q), expected, rtol=1e-4, atol=1e-5)
 
 
-def gradients(model, read):
-    """Gradient of the sum of what is read, per weight's name."""
-    obs, state = rows(model, 6), states(model, 2, seed=1)
+# --- both APIs ------------------------------------------------------------------------------------
+
+
+ACTIONS_OF_ONES = np.ones((6, 2), np.float32)
+
+
+def compute_q(model, output, interface):
+    if interface is DUELING:
+        return model.get_q_values(output)
+    return model.get_single_q_value(output, to_tensor(model.framework, ACTIONS_OF_ONES))
+
+
+def compute_gradients(model, interface):
+    """Return weight → gradient of the sum of the first Q-value of six observations."""
+    obs = sample_rows(model, 6)
+    state = state_after_a_step(model, 2)
     lengths = [3, 3] if state else None
     if model.framework == "torch":
-        read(run(model, obs, state, lengths)[0]).sum().backward()
-        return {
-            name: None if p.grad is None else p.grad.numpy() for name, p in model.named_parameters()
-        }
+        output, _ = run_model(model, obs, state, lengths)
+        compute_q(model, output, interface)[:, 0].sum().backward()
+        return {name: parameter.grad for name, parameter in model.named_parameters()}
     variables = model.trainable_variables(as_dict=True)
     with tf.GradientTape() as tape:
-        loss = tf.reduce_sum(read(run(model, obs, state, lengths)[0]))
-    found = tape.gradient(loss, list(variables.values()))
-    return {
-        name: None if g is None else np.asarray(g) for name, g in zip(variables, found, strict=True)
-    }
+        output, _ = run_model(model, obs, state, lengths)
+        loss = tf.reduce_sum(compute_q(model, output, interface)[:, 0])
+    return dict(zip(variables, tape.gradient(loss, list(variables.values())), strict=True))
+
+
+over_both_apis = pytest.mark.parametrize(
+    ("interface", "action_space"),
+    [(DUELING, THREE_ACTIONS), (SINGLE_Q, TWO_NUMBERS)],
+    ids=["dueling", "single Q"],
+)
 
 
 @pytest.mark.grid
-@pytest.mark.parametrize("framework", FRAMEWORKS)
-@pytest.mark.parametrize("over", OVER)
-def test_gradients_reach_every_weight(framework, over):
-    """The trunk's, the memory's and the API's: an API leaves no layer behind that
-    nothing trains.
-    """
-    dueling, single = made(framework, over, DUELING, THREE), made(framework, over, SINGLE_Q, PAIR)
-    action = tensors(framework, [np.ones((6, 2), np.float32)])[0]
-    for model, read in (
-        (dueling, lambda out: dueling.get_q_values(out)[:, 0]),
-        (single, lambda out: single.get_single_q_value(out, action)),
-    ):
-        found = gradients(model, read)
-        assert any(name.startswith("inner.") for name in found)
-        assert [name for name, g in found.items() if g is None or not np.abs(g).max() > 0] == []
+@in_both_frameworks
+@over_each_model
+@over_both_apis
+def test_gradients_reach_every_weight(framework, case, interface, action_space):
+    model = build_model(framework, case, interface, action_space)
+
+    gradients = compute_gradients(model, interface)
+
+    assert any(name.startswith("inner.") for name in gradients)
+    for name, gradient in gradients.items():
+        assert gradient is not None, name
+        assert np.abs(to_array(gradient)).max() > 0, name
 
 
 @pytest.mark.grid
-@pytest.mark.parametrize("over", OVER)
-@pytest.mark.parametrize(("interface", "action_space"), [(DUELING, THREE), (SINGLE_Q, PAIR)])
-def test_both_frameworks_agree_on_copied_weights(over, interface, action_space):
-    one, other = (made(framework, over, interface, action_space) for framework in FRAMEWORKS)
-    other.set_weights(one.get_weights())
-    obs, state = rows(one, 6), states(one, 3, seed=1)
-    found = []
-    for model in (one, other):
-        output, new_state = run(model, obs, state, [2, 1, 2] if state else None)
-        action = tensors(model.framework, [np.ones((6, 2), np.float32)])[0]
-        q = (
-            model.get_q_values(output)
-            if interface is DUELING
-            else model.get_single_q_value(output, action)
-        )
-        # The fourth row is padding.
-        kept = np.ones(6, bool) if not state else np.array([1, 1, 1, 0, 1, 1], bool)
-        found.append([array(q)[kept], *map(array, new_state)])
-    for a, b in zip(*found, strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+@over_each_model
+@over_both_apis
+def test_frameworks_agree_on_copied_weights(case, interface, action_space):
+    torch_model = build_model("torch", case, interface, action_space)
+    tf_model = build_model("tf", case, interface, action_space)
+    tf_model.set_weights(torch_model.get_weights())
+    obs = sample_rows(torch_model, 6)
+    state = state_after_a_step(torch_model, 3)
+    lengths = None
+    is_real = np.ones(6, bool)
+    if state:
+        lengths = [2, 1, 2]
+        is_real[3] = False  # the second sequence is padded to two steps
+
+    torch_output, torch_state = run_model(torch_model, obs, state, lengths)
+    tf_output, tf_state = run_model(tf_model, obs, state, lengths)
+
+    torch_q = to_array(compute_q(torch_model, torch_output, interface))
+    tf_q = to_array(compute_q(tf_model, tf_output, interface))
+    np.testing.assert_allclose(tf_q[is_real], torch_q[is_real], rtol=1e-4, atol=1e-5)
+    for part, expected in zip(tf_state, torch_state, strict=True):
+        np.testing.assert_allclose(to_array(part), to_array(expected), rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.grid
-@pytest.mark.parametrize("framework", FRAMEWORKS)
-@pytest.mark.parametrize("over", MEMORIES)
-def test_a_memorys_state_passes_through(framework, over):
-    """Four steps one by one, each with the state of the one before, say what a sequence of four
-    says.
-    """
-    model = made(framework, over, DUELING, THREE)
-    obs = rows(model, 8)  # two sequences of four
-    whole, last = run(model, obs, states(model, 2), [4, 4])
-    whole = array(model.get_q_values(whole)).reshape(2, 4, 3)
-    state, seen = states(model, 2), []
-    for t in range(4):
-        output, state = run(model, obs.reshape(2, 4, -1)[:, t], map(array, state))
-        seen.append(array(model.get_q_values(output)))
-    np.testing.assert_allclose(np.stack(seen, axis=1), whole, rtol=1e-4, atol=1e-5)
-    for a, b in zip(state, last, strict=True):
-        np.testing.assert_allclose(array(a), array(b), rtol=1e-4, atol=1e-5)
-    fresh, _ = run(model, obs.reshape(2, 4, -1)[:, 3], states(model, 2))
-    assert np.abs(array(model.get_q_values(fresh)) - whole[:, 3]).max() > 1e-4
+# --- models that have an API ----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_a_copy_of_the_weights_answers_the_same_before_the_first_call(framework):
-    model, target = (made(framework, "the default net", DUELING, THREE) for _ in range(2))
-    target.set_weights(model.get_weights())
-    obs = rows(model, 5)
-    q, target_q = (array(net.get_q_values(run(net, obs)[0])) for net in (model, target))
-    np.testing.assert_array_equal(q, target_q)
+@in_both_frameworks
+def test_model_whose_outputs_are_q_values_keeps_its_value(framework):
+    # The plain API passes num_outputs on, so the default model below it is complete.
+    model = build_model(framework, CASES["default net"], PLAIN, Discrete(4))
 
+    output, _ = run_model(model, sample_rows(model, 5))
 
-@pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_a_model_that_puts_out_q_values_itself(framework):
-    """The API passes num_outputs on, so the default model is whole, value included."""
-    model = made(framework, "the default net", PLAIN, Discrete(4))
-    output, _ = run(model, rows(model, 5))
     assert model.num_outputs == 4
     assert model.get_q_values(output) is output
     assert model.value_function().shape == (5,)
 
 
-@pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_a_model_under_a_dueling_head_has_no_value_function_of_its_own(framework):
-    model = made(framework, "the default net", DUELING, THREE)
-    run(model, rows(model, 5))
-    with pytest.raises(StaleOutputError, match="it was built as a trunk"):
-        model.value_function()
-
-
-class TorchOwn(TorchQModel):
-    """A custom model that implements an API by its class."""
+class TorchFirstObservations(TorchQModel):
+    """A custom model with the plain API, whose outputs are the first numbers of observations."""
 
     def __init__(self, obs_space, action_space, num_outputs, model_config, name):
         super().__init__(obs_space, action_space, num_outputs, model_config, name)
@@ -293,8 +355,8 @@ class TorchOwn(TorchQModel):
         return input_dict["obs"][:, : self.num_outputs], state
 
 
-class TFOwn(QModel):
-    """The same in TensorFlow."""
+class TFFirstObservations(QModel):
+    """A custom model with the plain API, whose outputs are the first numbers of observations."""
 
     def __init__(self, obs_space, action_space, num_outputs, model_config, name):
         super().__init__(obs_space, action_space, num_outputs, model_config, name)
@@ -304,24 +366,37 @@ class TFOwn(QModel):
         return input_dict["obs"][:, : self.num_outputs], state
 
 
-@pytest.mark.parametrize(("framework", "own"), [("torch", TorchOwn), ("tf", TFOwn)])
-def test_an_api_that_a_custom_class_has_already_is_not_mixed_in_twice(framework, own):
-    build = ModelCatalog.get_model_v2
-    model = build(
-        VECTOR, THREE, 3, {"custom_model": own}, framework, "mine", model_interface=PLAIN[framework]
+models_with_the_plain_api = pytest.mark.parametrize(
+    ("framework", "custom_model"),
+    [("torch", TorchFirstObservations), ("tf", TFFirstObservations)],
+    ids=["torch", "tf"],
+)
+
+
+def build_custom_model(framework, custom_model, interface):
+    config = {"custom_model": custom_model}
+    return ModelCatalog.get_model_v2(
+        VECTOR, THREE_ACTIONS, 3, config, framework, "mine", model_interface=interface[framework]
     )
-    assert type(model) is own
-    obs = rows(model, 5)
-    np.testing.assert_array_equal(model.get_q_values(run(model, obs)[0]), obs[:, :3])
-    other = build(
-        VECTOR,
-        THREE,
-        3,
-        {"custom_model": own},
-        framework,
-        "mine",
-        model_interface=DUELING[framework],
-    )
-    assert type(other) is not own
-    assert type(other.inner) is own
-    assert other.get_q_values(run(other, obs)[0]).shape == (5, 3)
+
+
+@models_with_the_plain_api
+def test_api_of_a_custom_class_is_not_mixed_in_twice(framework, custom_model):
+    model = build_custom_model(framework, custom_model, PLAIN)
+
+    obs = sample_rows(model, 5)
+    output, _ = run_model(model, obs)
+
+    assert type(model) is custom_model
+    np.testing.assert_array_equal(model.get_q_values(output), obs[:, :3])
+
+
+@models_with_the_plain_api
+def test_other_api_is_put_around_a_custom_class(framework, custom_model):
+    model = build_custom_model(framework, custom_model, DUELING)
+
+    output, _ = run_model(model, sample_rows(model, 5))
+
+    assert type(model) is not custom_model
+    assert type(model.inner) is custom_model
+    assert model.get_q_values(output).shape == (5, 3)

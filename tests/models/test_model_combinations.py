@@ -1,10 +1,12 @@
-"""Models, memories, spaces and options: every pair that may meet, in both frameworks, weights
-copied over.
+"""Pairs of models, memories, spaces and options, in both frameworks with equal weights.
 
 Crosses: policy, fcnet, visionnet, complex_input, lstm, attention.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -90,68 +92,78 @@ SMALL = {
     "conv_activation": "tanh",
 }
 
-#: What is refused, and why: the whole table.
-REFUSED = [
-    (
-        "complex_input",
-        "no_final_linear",
-        lambda c: (
-            MODEL_OF.get(c["obs"]) == "complex_input"
-            and c["no_final_linear"]
-            and not c["post_fcnet_hiddens"]
-            and c["memory"] == "none"
-        ),
+
+def is_complex_input_without_last_layer(case):
+    has_last_layer = case["post_fcnet_hiddens"] or case["memory"] != "none"
+    is_complex_input = MODEL_OF.get(case["obs"]) == "complex_input"
+    return is_complex_input and case["no_final_linear"] and not has_last_layer
+
+
+def is_head_without_final_linear(case):
+    return "autoregressive" in case["action"] and case["no_final_linear"]
+
+
+class Refusal(NamedTuple):
+    """A kind of combination that raises an error."""
+
+    applies: Callable[[dict[str, Any]], bool]
+    factors: dict[str, Any]  # of an example; the others have their first value
+    message: str
+
+
+#: All combinations that are refused.
+REFUSALS = {
+    "complex_input: no_final_linear": Refusal(
+        is_complex_input_without_last_layer,
+        {"obs": "dict with image", "no_final_linear": True},
         "post_fcnet_hiddens",
     ),
-    (
-        "a head",
-        "no_final_linear",
-        lambda c: "autoregressive" in c["action"] and c["no_final_linear"],
+    "head: no_final_linear": Refusal(
+        is_head_without_final_linear,
+        {"action": "nested, autoregressive", "no_final_linear": True},
         "computes logits and context in linear layers",
     ),
-]
+}
 
 
 def config_of(case):
     options = {key: case[key] for key in list(FACTORS)[3:]}
     if case["obs"] == "image" and case["observation_filter"] != "NoFilter":
         options["filter_include"] = ["obs"]
-    return {**SMALL, **options, **MEMORIES[case["memory"]], **ACTIONS[case["action"]][1]}
+    _, action_config = ACTIONS[case["action"]]
+    return {**SMALL, **options, **MEMORIES[case["memory"]], **action_config}
 
 
 def spaces_of(case):
-    return OBS[case["obs"]], ACTIONS[case["action"]][0]
+    action_space, _ = ACTIONS[case["action"]]
+    return OBS[case["obs"]], action_space
 
 
 def label(case):
-    flags = "".join(
-        key[0]
-        for key in ("vf_share_layers", "no_final_linear", "_disable_action_flattening")
-        if case[key]
-    )
-    parts = (
+    flags = ("vf_share_layers", "no_final_linear", "_disable_action_flattening")
+    parts = [
         case["obs"],
         case["action"],
         case["memory"],
-        flags,
+        "".join(flag[0] for flag in flags if case[flag]),
         case["post_fcnet_hiddens"],
         case["observation_filter"],
-    )
+    ]
     return "-".join(map(str, parts))
 
 
-#: Where there is nothing to filter, a filter warns.
+#: A filter warns of observations without numbers.
 UNFILTERED = ("discrete", "repeated images")
 
 
-def valid(case):
+def is_valid(case):
     if case["observation_filter"] != "NoFilter" and case["obs"] in UNFILTERED:
         return False
-    return not any(refuses(case) for _, _, refuses, _ in REFUSED)
+    return not any(refusal.applies(case) for refusal in REFUSALS.values())
 
 
 #: In `make test` every value occurs, and many of the pairs; `make attack` runs the rest.
-PAIRWISE = pairwise(FACTORS, valid)
+PAIRWISE = pairwise(FACTORS, is_valid)
 KEPT = covering(
     [list(map(str, case.values())) for case in PAIRWISE], slow=("attention", "attention, past")
 )
@@ -161,163 +173,195 @@ CASES = [
 ]
 
 
-def array(x):
+ROWS = 2
+STEPS = 3
+
+
+def to_array(x):
     return np.asarray(x.detach() if hasattr(x, "detach") else x)
 
 
-def played(policy, obs, steps, explore=False):
-    """Act for some steps from the start and return the steps."""
-    state, found = None, []
-    for t in range(steps):
-        found.append(
-            policy.act(
-                [row[t] for row in obs],
-                state,
-                prev_reward=np.full(len(obs), 0.1 * t),
-                explore=explore,
-            )
-        )
-        state = found[-1].state
-    return found
+def sample_walks(obs_space):
+    """Return the observations of each row, one per step."""
+    obs_space.seed(0)
+    return [[obs_space.sample() for _ in range(STEPS)] for _ in range(ROWS)]
+
+
+def play(policy, walks, explore=False):
+    """Act on walks from their start, and return the steps."""
+    state = None
+    steps = []
+    for t in range(STEPS):
+        obs = [walk[t] for walk in walks]
+        reward = np.full(ROWS, 0.1 * t)
+        step = policy.act(obs, state, prev_reward=reward, explore=explore)
+        steps.append(step)
+        state = step.state
+    return steps
+
+
+def unbatch(space, action):
+    """Return the single actions of a batch."""
+    if isinstance(space, Dict):
+        parts = {key: unbatch(child, action[key]) for key, child in space.spaces.items()}
+        return [{key: part[row] for key, part in parts.items()} for row in range(ROWS)]
+    if isinstance(space, Tuple):
+        parts = [unbatch(child, part) for child, part in zip(space.spaces, action, strict=True)]
+        return [tuple(part[row] for part in parts) for row in range(ROWS)]
+    return list(action)
+
+
+# --- both frameworks ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("case", CASES, ids=label)
-def test_every_pair_of_options_works_alike_in_both_frameworks(case):
+def test_pairs_of_options_agree_in_both_frameworks(case):
     obs_space, action_space = spaces_of(case)
-    obs_space.seed(0)
-    rows, steps = 2, 3
-    obs = [[obs_space.sample() for _ in range(steps)] for _ in range(rows)]
-    policies = {
-        fw: rlcatalog.build(obs_space, action_space, config_of(case), fw) for fw in ("torch", "tf")
-    }
-    for policy in policies.values():
-        policy.preprocess([o for row in obs for o in row], update=True)  # the filters see the same
-    chosen = policies["torch"].explain().as_dict()
-    assert chosen["model"]["chosen"] == MODEL_OF.get(case["obs"], "fcnet")
-    assert (chosen["memory"]["chosen"] or "none") == case["memory"].split(",")[0]
-    # Weights go across and back, under the same names and in the same order.
-    weights = policies["torch"].model.get_weights()
-    assert list(weights) == list(policies["tf"].model.get_weights())
-    stages = policies["torch"].resolution.shapes
-    assert all(stage.weights is not None and stage.whole for stage in stages)
-    assert sum(stage.weights for stage in stages) == sum(array.size for array in weights.values())
-    policies["tf"].model.set_weights(weights)
-    for name, value in policies["tf"].model.get_weights().items():
+    walks = sample_walks(obs_space)
+    all_obs = [obs for walk in walks for obs in walk]
+    torch_policy = rlcatalog.build(obs_space, action_space, config_of(case), "torch")
+    tf_policy = rlcatalog.build(obs_space, action_space, config_of(case), "tf")
+    # Both filters learn from the same observations.
+    torch_policy.preprocess(all_obs, update=True)
+    tf_policy.preprocess(all_obs, update=True)
+
+    check_chosen_parts(torch_policy, case)
+    check_weights_can_be_copied(torch_policy, tf_policy)
+    check_summary_counts_all_weights(torch_policy)
+    check_steps_agree(play(torch_policy, walks), play(tf_policy, walks))
+    for policy in (torch_policy, tf_policy):
+        check_actions_are_legal(policy, walks)
+        check_evaluation_scores_steps_as_acting(policy, walks)
+        check_gradients_reach_every_weight(policy, walks)
+
+
+def check_chosen_parts(policy, case):
+    explanation = policy.explain().as_dict()
+    assert explanation["model"]["chosen"] == MODEL_OF.get(case["obs"], "fcnet")
+    memory = case["memory"].split(",")[0]  # "lstm, past" is an LSTM
+    assert (explanation["memory"]["chosen"] or "none") == memory
+
+
+def check_weights_can_be_copied(source, target):
+    """Copy weights, which have equal names in the same order in both frameworks."""
+    weights = source.model.get_weights()
+    assert list(weights) == list(target.model.get_weights())
+    target.model.set_weights(weights)
+    for name, value in target.model.get_weights().items():
         np.testing.assert_array_equal(value, weights[name])
-    found = {framework: played(policy, obs, steps) for framework, policy in policies.items()}
-    for ours, theirs in zip(found["torch"], found["tf"], strict=True):
+
+
+def check_summary_counts_all_weights(policy):
+    stages = policy.resolution.shapes
+    assert all(stage.weights is not None and stage.whole for stage in stages)
+    sizes = [array.size for array in policy.model.get_weights().values()]
+    assert sum(stage.weights for stage in stages) == sum(sizes)
+
+
+def check_steps_agree(torch_steps, tf_steps):
+    for torch_step, tf_step in zip(torch_steps, tf_steps, strict=True):
         for name in ("dist_inputs", "value", "logp", "raw_action"):
-            first, second = getattr(ours, name), getattr(theirs, name)
-            assert first.shape[0] == rows
-            assert first.dtype == second.dtype
-            np.testing.assert_allclose(first, second, rtol=1e-4, atol=1e-5, err_msg=name)
-        memories = [step.state.memory if step.state else () for step in (ours, theirs)]
-        for first, second in zip(*memories, strict=True):
-            np.testing.assert_allclose(first, second, rtol=1e-4, atol=1e-5)
-        single = [action_space.contains(one) for one in unbatched(action_space, ours.action, rows)]
-        assert all(single)
-    # One pass over the sequences scores the steps as acting did, and reaches every weight.
-    for framework, policy in policies.items():
-        # The likeliest action gives a mean no gradient.
-        taken = played(policy, obs, steps, explore=True)
-        evaluation, gradients = trained(framework, policy, taken, obs)
-        expected = np.stack([step.logp for step in taken], axis=1).reshape(-1)
-        np.testing.assert_allclose(array(evaluation.logp), expected, rtol=1e-3, atol=1e-4)
-        assert array(evaluation.value).shape == array(evaluation.entropy).shape == (rows * steps,)
-        assert set(gradients) == set(policy.model.trainable_variables(as_dict=True))
-        silent = [
-            name
-            for name, gradient in gradients.items()
-            if gradient is None or not np.any(array(gradient))
-        ]
-        assert silent == []
+            numbers, expected = getattr(tf_step, name), getattr(torch_step, name)
+            assert len(expected) == ROWS
+            assert numbers.dtype == expected.dtype
+            np.testing.assert_allclose(numbers, expected, rtol=1e-4, atol=1e-5, err_msg=name)
+        for part, expected in zip(memory_of(tf_step), memory_of(torch_step), strict=True):
+            np.testing.assert_allclose(part, expected, rtol=1e-4, atol=1e-5)
 
 
-def unbatched(space, action, rows):
-    """Yield the single actions of a batch."""
-    if isinstance(space, Dict):
-        parts = {
-            key: list(unbatched(child, action[key], rows)) for key, child in space.spaces.items()
-        }
-        yield from ({key: parts[key][i] for key in parts} for i in range(rows))
-    elif isinstance(space, Tuple):
-        parts = [list(unbatched(child, action[k], rows)) for k, child in enumerate(space.spaces)]
-        yield from (tuple(part[i] for part in parts) for i in range(rows))
-    else:
-        yield from (action[i] for i in range(rows))
+def memory_of(step):
+    return () if step.state is None else step.state.memory
 
 
-def rows_of(steps, pick):
-    """Return what `pick` takes of each step, row after row: [rows * steps, ...]."""
-
-    def joined(values):
-        first = values[0]
-        if isinstance(first, dict):
-            return {key: joined([value[key] for value in values]) for key in first}
-        if isinstance(first, tuple):
-            return tuple(joined(list(parts)) for parts in zip(*values, strict=True))
-        stacked = np.stack(values, axis=1)
-        return stacked.reshape(-1, *stacked.shape[2:])
-
-    return joined([pick(step) for step in steps])
+def check_actions_are_legal(policy, walks):
+    for step in play(policy, walks):
+        for action in unbatch(policy.action_space, step.action):
+            assert policy.action_space.contains(action)
 
 
-def trained(framework, policy, steps, obs):
+def check_evaluation_scores_steps_as_acting(policy, walks):
+    steps = play(policy, walks, explore=True)
+    evaluation = policy.evaluate(make_batch(policy, walks, steps))
+
+    logp_of_rows = np.stack([step.logp for step in steps], axis=1).reshape(-1)
+    np.testing.assert_allclose(to_array(evaluation.logp), logp_of_rows, rtol=1e-3, atol=1e-4)
+    assert to_array(evaluation.value).shape == (ROWS * STEPS,)
+    assert to_array(evaluation.entropy).shape == (ROWS * STEPS,)
+
+
+def check_gradients_reach_every_weight(policy, walks):
+    # It explores because the most likely action gives a mean no gradient.
+    steps = play(policy, walks, explore=True)
+    gradients = compute_gradients(policy, make_batch(policy, walks, steps))
+    assert set(gradients) == set(policy.model.trainable_variables(as_dict=True))
+    for name, gradient in gradients.items():
+        assert gradient is not None, name
+        assert np.any(to_array(gradient)), name
+
+
+def join_rows(values):
+    """Stack what each step has, `[ROWS, ...]`, into rows of sequences, `[ROWS * STEPS, ...]`."""
+    first = values[0]
+    if isinstance(first, dict):
+        return {key: join_rows([value[key] for value in values]) for key in first}
+    if isinstance(first, tuple):
+        return tuple(join_rows(list(parts)) for parts in zip(*values, strict=True))
+    stacked = np.stack(values, axis=1)
+    return stacked.reshape(-1, *stacked.shape[2:])
+
+
+def make_batch(policy, walks, steps):
     batch = {
-        "obs": policy.preprocess([o for row in obs for o in row]),
-        "raw_action": rows_of(steps, lambda step: step.raw_action),
+        "obs": policy.preprocess([obs for walk in walks for obs in walk]),
+        "raw_action": join_rows([step.raw_action for step in steps]),
     }
     if steps[0].state is not None:
-        batch["views"] = rows_of(steps, lambda step: step.state.seen) if steps[0].state.seen else {}
-        batch["seq_lens"] = np.full(len(obs), len(steps), np.int32)
+        batch["seq_lens"] = np.full(ROWS, STEPS, np.int32)
+        batch["views"] = {}
+        if steps[0].state.seen:
+            batch["views"] = join_rows([step.state.seen for step in steps])
+    return batch
+
+
+def compute_gradients(policy, batch):
     variables = policy.model.trainable_variables(as_dict=True)
-    noise = np.random.default_rng(1).normal(size=len(batch["raw_action"])).astype(np.float32)
+    # Rows count differently, by random factors.
+    factors = np.random.default_rng(1).normal(size=len(batch["raw_action"])).astype(np.float32)
+    if policy.framework == "torch":
+        import torch
 
-    def loss(found):
-        if framework == "torch":
-            import torch
-
-            return (found.logp * torch.from_numpy(noise)).sum() + found.value.square().sum()
-        return tf.reduce_sum(found.logp * noise) + tf.reduce_sum(found.value**2)
-
-    if framework == "torch":
-        found = policy.evaluate(batch)
+        evaluation = policy.evaluate(batch)
         policy.model.zero_grad(set_to_none=True)
-        loss(found).backward()
-        return found, {name: p.grad for name, p in variables.items()}
+        loss = (evaluation.logp * torch.from_numpy(factors)).sum() + evaluation.value.square().sum()
+        loss.backward()
+        return {name: parameter.grad for name, parameter in variables.items()}
     with tf.GradientTape() as tape:
-        found = policy.evaluate(batch)
-        total = loss(found)
-    return found, dict(zip(variables, tape.gradient(total, list(variables.values())), strict=True))
+        evaluation = policy.evaluate(batch)
+        loss = tf.reduce_sum(evaluation.logp * factors) + tf.reduce_sum(evaluation.value**2)
+    return dict(zip(variables, tape.gradient(loss, list(variables.values())), strict=True))
 
 
-@pytest.mark.parametrize(
-    ("who", "key", "refuses", "reason"), REFUSED, ids=[f"{who}: {key}" for who, key, *_ in REFUSED]
-)
-def test_what_is_refused_says_why(who, key, refuses, reason):
-    """Each row of the table is refused with its reason, before anything is built; nothing else is
-    (the test above).
-    """
-    base = {name: values[0] for name, values in FACTORS.items()}
-    other = (
-        {"obs": "dict with image"}
-        if who == "complex_input"
-        else {"action": "nested, autoregressive"}
-    )
-    case = {**base, **other, key: True}
-    assert refuses(case)
-    with pytest.raises(ConfigError, match=reason):
+# --- refusals, and separate models ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("refusal", REFUSALS.values(), ids=REFUSALS)
+def test_refused_combination_says_why(refusal):
+    first_values = {name: values[0] for name, values in FACTORS.items()}
+    case = {**first_values, **refusal.factors}
+    assert refusal.applies(case)
+    with pytest.raises(ConfigError, match=refusal.message):
         rlcatalog.explain(*spaces_of(case), config_of(case))
 
 
 @pytest.mark.parametrize("framework", ["torch", "tf"])
-def test_two_models_of_one_config_share_nothing(framework):
+def test_models_of_one_config_share_no_weights(framework):
     config = {**SMALL, **LSTM}
-    first, second = (
-        rlcatalog.build(OBS["dict with image"], Discrete(2), config, framework).model
-        for _ in range(2)
-    )
-    theirs = second.get_weights()
+    obs_space = OBS["dict with image"]
+    first = rlcatalog.build(obs_space, Discrete(2), config, framework).model
+    second = rlcatalog.build(obs_space, Discrete(2), config, framework).model
+    before = second.get_weights()
+
     first.set_weights({name: value + 1 for name, value in first.get_weights().items()})
+
     for name, value in second.get_weights().items():
-        np.testing.assert_array_equal(value, theirs[name])
+        np.testing.assert_array_equal(value, before[name])

@@ -1,6 +1,4 @@
-"""What models are given and announce: widths of any integer type, observations as NumPy arrays of
-any rank.
-"""
+"""Inputs of models: widths of any integer type, and observations as NumPy arrays."""
 
 from __future__ import annotations
 
@@ -23,131 +21,185 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::rlcatalog.errors.UnreadKeysWarning"),
 ]
 
-OBS, TWO = spaces.Box(-1, 1, (3,), np.float32), spaces.Discrete(2)
+OBS = spaces.Box(-1, 1, (3,), np.float32)
 IMAGE = spaces.Box(0, 255, (12, 12, 3), np.uint8)
+TWO_ACTIONS = spaces.Discrete(2)
 SMALL = {"fcnet_hiddens": [4], "lstm_cell_size": 4, "conv_filters": [[4, [12, 12], 1]]}
-frameworks = pytest.mark.parametrize("framework", ["torch", "tf"])
+in_both_frameworks = pytest.mark.parametrize("framework", ["torch", "tf"])
 
 
-def custom(framework, announced):
+# --- widths ---------------------------------------------------------------------------------------
+
+
+def define_model(framework, width=None):
+    """Return a model class that sets `num_outputs` to a number of the type of `width`.
+
+    As a trunk it has this width; without one, it leaves `num_outputs` as it is.
+    """
     base = TorchModelV2 if framework == "torch" else TFModelV2
 
     class Custom(base):
         def __init__(self, *args):
             super().__init__(*args)
-            self.announced_by_base = self.num_outputs
-            if announced is not None and self.num_outputs is None:
-                self.num_outputs = announced
-            elif announced is not None:
-                self.num_outputs = type(announced)(self.num_outputs)
+            self.num_outputs_of_base = self.num_outputs
+            if width is not None:
+                number = width if self.num_outputs is None else type(width)(self.num_outputs)
+                self.num_outputs = number
 
         def forward(self, input_dict, state, seq_lens):
             x = input_dict["obs_flat"]
-            return x[:, :1] + (torch.zeros if framework == "torch" else tf.zeros)(
-                self.num_outputs
-            ), state
+            zeros = torch.zeros if framework == "torch" else tf.zeros
+            return x[:, :1] + zeros(self.num_outputs), state
 
     return Custom
 
 
+def check_all_widths_are_ints(obs_space, config, framework, number):
+    encoded = rlcatalog.default_catalog().preprocessor_for(obs_space).observation_space
+    config = {**SMALL, **config}
+    model = ModelCatalog.get_model_v2(encoded, TWO_ACTIONS, number(2), config, framework)
+    while model is not None:
+        assert type(model.num_outputs) is int
+        model = inner_model(model)
+
+
+integer_types = pytest.mark.parametrize("number", [np.int64, np.int32, np.uint8, int])
+
+
 @pytest.mark.grid
-@frameworks
-@pytest.mark.parametrize("number", [np.int64, np.int32, np.uint8, int])
-def test_num_outputs_is_a_plain_integer_however_it_is_given(framework, number):
-    cases = [
+@in_both_frameworks
+@integer_types
+@pytest.mark.parametrize(
+    ("obs_space", "config"),
+    [
         (OBS, {}),
         (IMAGE, {}),
         (OBS, {"use_lstm": True}),
         (OBS, {"use_attention": True}),
         (spaces.Dict({"i": IMAGE, "v": OBS}), {}),
-        (OBS, {"custom_model": custom(framework, None)}),
-        (OBS, {"custom_model": custom(framework, number(5))}),
-        (OBS, {"custom_model": custom(framework, number(5)), "use_lstm": True}),
-    ]
-    for obs_space, config in cases:
-        encoded = rlcatalog.default_catalog().preprocessor_for(obs_space).observation_space
-        model = ModelCatalog.get_model_v2(encoded, TWO, number(2), {**SMALL, **config}, framework)
-        while model is not None:
-            assert type(model.num_outputs) is int
-            assert type(getattr(model, "announced_by_base", None) or 1) is int
-            model = inner_model(model)
+    ],
+    ids=["vector", "image", "LSTM", "attention", "Dict"],
+)
+def test_num_outputs_becomes_an_int(obs_space, config, framework, number):
+    check_all_widths_are_ints(obs_space, config, framework, number)
 
 
+@pytest.mark.grid
+@in_both_frameworks
+@integer_types
+@pytest.mark.parametrize("use_lstm", [False, True])
+def test_num_outputs_that_a_custom_model_sets_becomes_an_int(framework, number, use_lstm):
+    config = {"custom_model": define_model(framework, width=number(5)), "use_lstm": use_lstm}
+    check_all_widths_are_ints(OBS, config, framework, number)
+
+
+@pytest.mark.grid
+@in_both_frameworks
+@integer_types
+def test_custom_model_receives_num_outputs_as_an_int(framework, number):
+    custom = define_model(framework)
+    config = {"custom_model": custom}
+    check_all_widths_are_ints(OBS, config, framework, number)
+
+    model = ModelCatalog.get_model_v2(OBS, TWO_ACTIONS, number(2), config, framework)
+
+    assert type(model.num_outputs_of_base) is int
+
+
+# --- arrays ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("is_list", [False, True], ids=["array", "array of a list"])
 @pytest.mark.parametrize(
     ("space", "keys"), [(space, keys) for space, keys, *_ in KINDS.values()], ids=KINDS
 )
-def test_a_tensorflow_model_takes_observations_as_arrays(space, keys):
-    policy = rlcatalog.build(space, TWO, {**SIZES, "fcnet_hiddens": [4], **keys}, "tf")
+def test_tensorflow_model_accepts_arrays(space, keys, is_list):
+    config = {**SIZES, "fcnet_hiddens": [4], **keys}
+    policy = rlcatalog.build(space, TWO_ACTIONS, config, "tf")
     space.seed(0)
     obs = policy.preprocess([space.sample() for _ in range(3)])
-    for given in (obs, obs.tolist()):
-        outputs, _ = policy.model({"obs": np.asarray(given, obs.dtype), "is_training": False})
-        expected, _ = policy.model({"obs": tf.constant(obs), "is_training": False})
-        np.testing.assert_allclose(outputs, expected, rtol=1e-5, atol=1e-6)
+    expected, _ = policy.model({"obs": tf.constant(obs), "is_training": False})
+
+    array = np.asarray(obs.tolist(), obs.dtype) if is_list else obs
+    outputs, _ = policy.model({"obs": array, "is_training": False})
+
+    np.testing.assert_allclose(outputs, expected, rtol=1e-5, atol=1e-6)
 
 
-PARTS = spaces.Dict(
-    a=spaces.Discrete(3), b=spaces.Box(-1, 1, (2,)), c=spaces.Tuple([spaces.MultiDiscrete([2, 3])])
+NESTED = spaces.Dict(
+    a=spaces.Discrete(3),
+    b=spaces.Box(-1, 1, (2,)),
+    c=spaces.Tuple([spaces.MultiDiscrete([2, 3])]),
 )
-TAKEN = {
+#: Two observations of `NESTED`.
+NESTED_ARRAYS = {
     "a": np.array([0, 2]),
     "b": np.array([[0.5, 0.25], [-1, 1]], np.float32),
     "c": (np.array([[1, 2], [0, 0]]),),
 }
-#: By hand, the keys in their order.
-LAID_OUT = [[1, 0, 0, 0.5, 0.25, 0, 1, 0, 0, 1], [0, 0, 1, -1, 1, 1, 0, 1, 0, 0]]
+#: The same, encoded: a is one-hot of 3, b as it is, c one-hot of 2 and one-hot of 3.
+ENCODED = np.array(
+    [[1, 0, 0, 0.5, 0.25, 0, 1, 0, 0, 1], [0, 0, 1, -1, 1, 1, 0, 1, 0, 0]], np.float32
+)
 
 
-@frameworks
+def to_array(tensor):
+    return tensor.detach().numpy() if torch.is_tensor(tensor) else np.asarray(tensor)
+
+
+@in_both_frameworks
 @pytest.mark.parametrize("use_lstm", [False, True])
-def test_a_model_takes_the_parts_of_observations_as_arrays(framework, use_lstm):
-    tensor = torch.as_tensor if framework == "torch" else tf.constant
-    encoded = ModelCatalog.get_preprocessor_for_space(PARTS).observation_space
-    model = ModelCatalog.get_model_v2(encoded, TWO, 2, {**SMALL, "use_lstm": use_lstm}, framework)
-    state = [tensor(np.zeros((2, 4), np.float32)) for _ in range(2 * use_lstm)]
-    lengths = tensor(np.ones(2, np.int32))
-    flat = np.array(LAID_OUT, np.float32)
-    expected = np.asarray(
-        model({"obs": tensor(flat)}, state, lengths)[0].numpy(force=True)
-        if framework == "torch"
-        else model({"obs": tensor(flat)}, state, lengths)[0]
-    )
-    for obs in (TAKEN, flat):
-        given = {"obs": obs}
-        outputs, _ = model(given, state, lengths)
-        np.testing.assert_allclose(
-            outputs.detach() if framework == "torch" else outputs, expected, rtol=1e-5
-        )
-        assert given["obs"] is obs
+@pytest.mark.parametrize("obs", [NESTED_ARRAYS, ENCODED], ids=["nested", "encoded"])
+def test_model_accepts_nested_arrays(framework, use_lstm, obs):
+    to_tensor = torch.as_tensor if framework == "torch" else tf.constant
+    encoded_space = ModelCatalog.get_preprocessor_for_space(NESTED).observation_space
+    config = {**SMALL, "use_lstm": use_lstm}
+    model = ModelCatalog.get_model_v2(encoded_space, TWO_ACTIONS, 2, config, framework)
+    state = []
+    if use_lstm:
+        state = [to_tensor(np.zeros((2, 4), np.float32)) for _ in range(2)]
+    lengths = to_tensor(np.ones(2, np.int32))
+    input_dict = {"obs": obs}
+
+    outputs, _ = model(input_dict, state, lengths)
+
+    expected, _ = model({"obs": to_tensor(ENCODED)}, state, lengths)
+    np.testing.assert_allclose(to_array(outputs), to_array(expected), rtol=1e-5)
+    assert input_dict["obs"] is obs
 
 
-@frameworks
-def test_a_users_model_sees_tensors(framework):
-    base, is_tensor = (
-        (TorchModelV2, torch.is_tensor) if framework == "torch" else (TFModelV2, tf.is_tensor)
-    )
+@in_both_frameworks
+def test_custom_model_receives_tensors(framework):
+    base = TorchModelV2 if framework == "torch" else TFModelV2
+    is_tensor = torch.is_tensor if framework == "torch" else tf.is_tensor
 
-    class Seer(base):
+    class KeepsInputs(base):
         def forward(self, input_dict, state, seq_lens):
-            obs, flat = input_dict["obs"], input_dict["obs_flat"]
-            assert all(map(is_tensor, (obs["a"], obs["b"], obs["c"][0], flat)))
-            np.testing.assert_array_equal(flat, np.array(LAID_OUT, np.float32))
-            return flat[:, :2], state
+            self.obs = input_dict["obs"]
+            self.obs_flat = input_dict["obs_flat"]
+            return self.obs_flat[:, :2], state
 
-    Seer(ModelCatalog.get_preprocessor_for_space(PARTS).observation_space, TWO, 2, {}, "seer")(
-        {"obs": TAKEN}
-    )
+    encoded_space = ModelCatalog.get_preprocessor_for_space(NESTED).observation_space
+    model = KeepsInputs(encoded_space, TWO_ACTIONS, 2, {}, "model")
+    model({"obs": NESTED_ARRAYS})
+
+    assert is_tensor(model.obs["a"])
+    assert is_tensor(model.obs["b"])
+    assert is_tensor(model.obs["c"][0])
+    assert is_tensor(model.obs_flat)
+    np.testing.assert_array_equal(model.obs_flat, ENCODED)
 
 
 @pytest.mark.parametrize("shape", [(), (3,), (2, 3), (4, 5, 3), (2, 2, 2, 2)], ids=str)
-def test_what_a_users_tensorflow_model_sees_of_an_array_is_flat(shape):
-    class Seer(TFModelV2):
+def test_obs_flat_of_a_tensorflow_model_has_rank_2(shape):
+    class KeepsInputs(TFModelV2):
         def forward(self, input_dict, state, seq_lens):
-            self.seen = input_dict["obs_flat"]
-            return tf.zeros([len(self.seen), 2]), state
+            self.obs_flat = input_dict["obs_flat"]
+            return tf.zeros([len(self.obs_flat), 2]), state
 
-    space = spaces.Box(-1, 1, shape, np.float32)
-    model = Seer(space, TWO, 2, {}, "seer")
+    model = KeepsInputs(spaces.Box(-1, 1, shape, np.float32), TWO_ACTIONS, 2, {}, "model")
     obs = np.random.default_rng(0).uniform(-1, 1, (5, *shape)).astype(np.float32)
+
     model({"obs": obs})
-    np.testing.assert_array_equal(np.asarray(model.seen), obs.reshape(5, -1))
+
+    np.testing.assert_array_equal(np.asarray(model.obs_flat), obs.reshape(5, -1))

@@ -1,6 +1,4 @@
-"""The contract on names: all of a user's are the user's; the kernel's own begin with one reserved
-prefix.
-"""
+"""Names in models: users may choose any, and the kernel uses those with a reserved prefix."""
 
 from __future__ import annotations
 
@@ -19,13 +17,14 @@ from rlcatalog.errors import StaleOutputError
 from rlcatalog.models import ModelInternals, set_weights_of, weights_of
 from rlcatalog_policy import load
 
-BOX, TWO = gym.spaces.Box(-1, 1, (3,), np.float32), gym.spaces.Discrete(2)
-PARTS = gym.spaces.Dict({"a": BOX, "b": gym.spaces.Discrete(3)})
+OBS = gym.spaces.Box(-1, 1, (3,), np.float32)
+NESTED = gym.spaces.Dict({"a": OBS, "b": gym.spaces.Discrete(3)})
+TWO_ACTIONS = gym.spaces.Discrete(2)
 
-both = pytest.mark.parametrize("framework", ["torch", "tf"])
+in_both_frameworks = pytest.mark.parametrize("framework", ["torch", "tf"])
 pytestmark = [pytest.mark.twins, pytest.mark.usefixtures("one_thread", "seeded")]
 
-#: Offered to users, beside RLlib's contract, or read of a class.
+#: Names of base classes that users may call or set, beside those of RLlib.
 OFFERED = {"framework_of_class", "get_weights", "inner_models", "set_weights", "variable_axes"}
 
 
@@ -40,202 +39,284 @@ def base_of(framework):
 
 
 def names_of(framework):
-    """What a user may name: in PyTorch not what is nn.Module's."""
+    """Return the names that a user may choose: in PyTorch all except those of `nn.Module`."""
     if framework == "tf":
         return all_names()
     import torch
 
-    theirs = {*dir(torch.nn.Module), *vars(torch.nn.Module())}
-    return [name for name in all_names() if name not in theirs]
+    names_of_pytorch = {*dir(torch.nn.Module), *vars(torch.nn.Module())}
+    return [name for name in all_names() if name not in names_of_pytorch]
 
 
-def dense(framework, inputs, outputs):
+def make_layer(framework, inputs, outputs):
     if framework == "torch":
         import torch
 
         return torch.nn.Linear(inputs, outputs)
     from rlcatalog_tf import keras
 
-    made = keras.layers.Dense(outputs)
-    made.build((None, inputs))
-    return made
+    layer = keras.layers.Dense(outputs)
+    layer.build((None, inputs))
+    return layer
 
 
-def cluttered(framework, before=(), after=(), **own):
-    """A model class with junk under every name, set before and after its base's
-    constructor runs.
+def define_model(framework, junk_before=(), junk_after=(), **methods):
+    """Return a model class whose attributes of some names are strings.
+
+    Args:
+        framework: Framework of the class.
+        junk_before: Names of attributes that are set before the base class's constructor runs.
+        junk_after: Names of attributes that are set after it.
+        **methods: More attributes of the class.
     """
     base = base_of(framework)
 
     class Cluttered(base):
         def __init__(self, obs_space, action_space, num_outputs, model_config, name):
-            for junk in before:
+            for junk in junk_before:
                 setattr(self, junk, f"junk {junk}")
             super().__init__(obs_space, action_space, num_outputs, model_config, name)
             size = int(np.prod(obs_space.shape))
-            self.tests_out = dense(framework, size, 8 if num_outputs is None else num_outputs)
-            self.tests_value = dense(framework, size, 1)
             self.num_outputs = 8 if num_outputs is None else num_outputs
-            for junk in after:
+            self.tests_out = make_layer(framework, size, self.num_outputs)
+            self.tests_value = make_layer(framework, size, 1)
+            for junk in junk_after:
                 setattr(self, junk, f"junk {junk}")
 
         def forward(self, input_dict, state, seq_lens):
-            self.tests_seen = input_dict["obs_flat"]
-            assert not isinstance(input_dict["obs"], dict) or set(input_dict["obs"]) == {"a", "b"}
-            return self.tests_out(self.tests_seen), state
+            self.tests_obs = input_dict["obs_flat"]
+            if isinstance(input_dict["obs"], dict):
+                assert set(input_dict["obs"]) == {"a", "b"}
+            return self.tests_out(self.tests_obs), state
 
         def value_function(self):
-            return self.tests_value(self.tests_seen)[:, 0]
+            return self.tests_value(self.tests_obs)[:, 0]
 
-    return types.new_class(
-        "Cluttered", (Cluttered,), exec_body=lambda namespace: namespace.update(own)
-    )
+    return types.new_class("Cluttered", (Cluttered,), exec_body=lambda body: body.update(methods))
 
 
-def used(catalog, cls, framework, folder, obs=BOX, **config):
-    """Build, act, value, evaluate, save and load; return the policy."""
-    catalog.register_model("cluttered", cls)
-    policy = rlcatalog.build(
-        obs, TWO, {"custom_model": "cluttered", **config}, framework, catalog=catalog
-    )
-    rng = np.random.default_rng(0)
-    obs.seed(0)
-    seen = (
-        rng.uniform(-1, 1, (4, 3)).astype(np.float32)
-        if obs is BOX
-        else [obs.sample() for _ in range(4)]
-    )
-    step = policy.act(seen, explore=False)
-    encoded = policy.preprocess(seen)
-    state = {} if step.state is None else {"seq_lens": np.ones(4, np.int32)}
-    found = policy.evaluate({"obs": encoded, "raw_action": step.raw_action, **state})
-    numbers = found.logp.detach().numpy() if framework == "torch" else found.logp.numpy()
-    np.testing.assert_allclose(numbers, step.logp, rtol=1e-4, atol=1e-6)
-    if not state:
+def use_model(catalog, model, framework, folder, obs_space=OBS, **config):
+    """Build a policy, let it act, evaluate, save and load it; return it."""
+    catalog.register_model("cluttered", model)
+    config["custom_model"] = "cluttered"
+    policy = rlcatalog.build(obs_space, TWO_ACTIONS, config, framework, catalog=catalog)
+    obs_space.seed(0)
+    obs = [obs_space.sample() for _ in range(4)]
+    step = policy.act(obs, explore=False)
+
+    encoded = policy.preprocess(obs)
+    batch = {"obs": encoded, "raw_action": step.raw_action}
+    if step.state is None:
         np.testing.assert_allclose(policy.values(encoded), step.value, rtol=1e-4, atol=1e-6)
+    else:
+        batch["seq_lens"] = np.ones(4, np.int32)
+    logp = policy.evaluate(batch).logp
+    logp = logp.detach().numpy() if framework == "torch" else logp.numpy()
+    np.testing.assert_allclose(logp, step.logp, rtol=1e-4, atol=1e-6)
+
     policy.save(folder / "policy")
-    again = load(folder / "policy", catalog=catalog).act(seen, explore=False)
-    np.testing.assert_array_equal(again.dist_inputs, step.dist_inputs)
-    np.testing.assert_array_equal(again.value, step.value)
+    loaded_step = load(folder / "policy", catalog=catalog).act(obs, explore=False)
+    np.testing.assert_array_equal(loaded_step.dist_inputs, step.dist_inputs)
+    np.testing.assert_array_equal(loaded_step.value, step.value)
     return policy
 
 
-def test_the_names_are_those_of_the_issue_and_of_many_more():
-    assert {
-        "_registered",
-        "_flat",
-        "_preprocessor",
-        "_ops",
-        "held",
-        "_rest",
-        "_run",
-        "_inside",
-        "_remember",
-    } <= set(all_names())
-    assert {"get_weights", "action_embed_model", "_value_branch", "lstm"} <= set(all_names())
+# --- attributes and methods of users --------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "_flat", "_inside", "_ops", "_preprocessor", "_registered", "_remember", "_rest", "_run",
+        "_value_branch", "action_embed_model", "get_weights", "held", "lstm",
+    ],
+)  # fmt: skip
+def test_list_of_names_has_frequent_ones(name):
+    assert name in all_names()
+
+
+def test_list_of_names_is_long():
     assert len(harvested()) > 300
 
 
-@both
-@pytest.mark.parametrize("when", ["before", "after"])
-def test_a_model_may_have_an_attribute_of_any_name(catalog, framework, when, tmp_path):
+@in_both_frameworks
+@pytest.mark.parametrize("argument", ["junk_before", "junk_after"])
+def test_model_may_have_an_attribute_of_any_name(catalog, framework, argument, tmp_path):
     names = names_of(framework)
-    cls = cluttered(framework, **{when: names})
-    policy = used(catalog, cls, framework, tmp_path)
-    assert {name: vars(policy.model)[name] for name in names} == {
-        name: f"junk {name}" for name in names
+    model_class = define_model(framework, **{argument: names})
+
+    model = use_model(catalog, model_class, framework, tmp_path).model
+
+    for name in names:
+        assert vars(model)[name] == f"junk {name}"
+    # Junk changes neither the weights, of two layers, nor what the base class returns.
+    layers = ("tests_out", "tests_value")
+    assert set(weights_of(model)) == {
+        f"{layer}.{part}" for layer in layers for part in ("weight", "bias")
     }
-    assert set(weights_of(policy.model)) == {
-        f"tests_{layer}.{part}" for layer in ("out", "value") for part in ("weight", "bias")
-    }
-    assert len(policy.model.trainable_variables()) == 4
-    assert policy.model.custom_loss(1, {}) == 1
-    assert policy.model.metrics() == {}
+    assert len(model.trainable_variables()) == 4
+    assert model.custom_loss(1, {}) == 1
+    assert model.metrics() == {}
 
 
-@both
-def test_also_behind_a_memory_and_over_a_structure(catalog, framework, tmp_path):
-    cls = cluttered(framework, names_of(framework), names_of(framework))
-    policy = used(catalog, cls, framework, tmp_path, obs=PARTS, use_lstm=True, lstm_cell_size=4)
+@in_both_frameworks
+def test_trunk_of_lstm_may_have_attributes_of_any_name(catalog, framework, tmp_path):
+    names = names_of(framework)
+    model_class = define_model(framework, junk_before=names, junk_after=names)
+
+    policy = use_model(
+        catalog, model_class, framework, tmp_path, NESTED, use_lstm=True, lstm_cell_size=4
+    )
+
     assert policy.model.trunk.held == "junk held"
 
 
-@both
-def test_a_class_may_have_a_method_of_any_name_the_kernel_once_used(catalog, framework, tmp_path):
+@in_both_frameworks
+def test_methods_with_former_kernel_names_are_not_called(catalog, framework, tmp_path):
     def refuse(self, *args, **kwargs):
         raise AssertionError("the kernel called a user's method")
 
-    own = dict.fromkeys(set(OF_THE_KERNEL) - {"inner_models"}, refuse)
-    used(catalog, cluttered(framework, **own), framework, tmp_path)
+    # The kernel calls `inner_models` of users as well.
+    methods = dict.fromkeys(set(OF_THE_KERNEL) - {"inner_models"}, refuse)
+    use_model(catalog, define_model(framework, **methods), framework, tmp_path)
 
 
-@both
-def test_the_bases_define_rllibs_names_and_reserved_ones_alone(framework):
+def test_weights_are_copied_past_overrides_of_get_weights():
+    def return_nothing(self, *args):
+        return []
+
+    overrides = {"get_weights": return_nothing, "set_weights": return_nothing}
+    source = define_model("torch", **overrides)(OBS, TWO_ACTIONS, 2, {}, "net")
+    target = define_model("tf", **overrides)(OBS, TWO_ACTIONS, 2, {}, "net")
+
+    set_weights_of(target, weights_of(source))
+
+    for name, array in weights_of(source).items():
+        np.testing.assert_array_equal(weights_of(target)[name], array)
+
+
+# --- names of the kernel --------------------------------------------------------------------------
+
+
+@in_both_frameworks
+def test_base_classes_define_only_rllib_and_reserved_names(framework):
     base = base_of(framework)
-    defined = {name for cls in base.__mro__ for name in vars(cls) if issubclass(cls, ModelV2)}
-    model = base(BOX, TWO, 2, {}, "net")
-    fresh = set(vars(model))
+    names = {name for cls in base.__mro__ if issubclass(cls, ModelV2) for name in vars(cls)}
+    names -= {"_abc_impl"}  # Python's, of an abstract class
+    public = {name for name in names if not name.startswith(("__", "_rlcatalog"))}
+    assert public <= CONTRACT | OFFERED
+
+
+@in_both_frameworks
+def test_new_model_has_one_private_attribute(framework):
+    names = set(vars(base_of(framework)(OBS, TWO_ACTIONS, 2, {}, "net")))
     if framework == "torch":
         import torch
 
-        fresh -= set(vars(torch.nn.Module()))
-    ours = {name for name in defined | fresh if not name.startswith(("__", "_rlcatalog"))}
-    assert ours - {"_abc_impl"} <= CONTRACT | OFFERED
-    assert [name for name in fresh if name.startswith("_")] == ["_rlcatalog"]
+        names -= set(vars(torch.nn.Module()))
+    assert [name for name in names if name.startswith("_")] == ["_rlcatalog"]
+    assert names - {"_rlcatalog"} <= CONTRACT | OFFERED
 
 
-@both
-def test_the_kernels_state_can_be_copied_and_pickled(framework):
-    model = cluttered(framework)(BOX, TWO, 2, {}, "net")
+def call_new_model(framework):
+    """Return a model that has computed the outputs of two observations."""
     rows = np.zeros((2, 3), np.float32)
     if framework == "torch":
         import torch
 
         rows = torch.from_numpy(rows)
-        assert torch.equal(copy.deepcopy(model)({"obs": rows})[0], model({"obs": rows})[0])
+    model = define_model(framework)(OBS, TWO_ACTIONS, 2, {}, "net")
     model({"obs": rows})
-    own = model._rlcatalog
-    assert isinstance(own, ModelInternals)
-    again = pickle.loads(pickle.dumps(own))
-    assert (own.last_output is None, again.last_output) == (False, None)
-    assert (again.ops, again.is_trunk, again.is_vector) == (own.ops, False, True)
-    if framework == "torch":
-        with pytest.raises(StaleOutputError, match="call the model before"):
-            copy.deepcopy(model).last_output()
+    return model
 
 
-def test_weights_go_from_one_framework_to_the_other_whatever_a_class_calls_get_weights():
-    own = {name: lambda self, *args: [] for name in ("get_weights", "set_weights")}
-    one, two = (cluttered(f, **own)(BOX, TWO, 2, {}, "net") for f in ("torch", "tf"))
-    set_weights_of(two, weights_of(one))
-    for name, array in weights_of(one).items():
-        np.testing.assert_array_equal(weights_of(two)[name], array)
+@in_both_frameworks
+def test_kernel_state_can_be_pickled_without_the_last_output(framework):
+    internals = call_new_model(framework)._rlcatalog
+    assert isinstance(internals, ModelInternals)
+
+    restored = pickle.loads(pickle.dumps(internals))
+
+    assert internals.last_output is not None
+    assert restored.last_output is None
+    assert restored.ops == internals.ops
+    assert not restored.is_trunk
+    assert restored.is_vector
 
 
-def test_an_override_of_value_function_keeps_what_it_is():
-    """TensorFlow's base watches over it, for it belongs to the last pass."""
+def test_torch_model_can_be_copied():
+    import torch
+
+    model = define_model("torch")(OBS, TWO_ACTIONS, 2, {}, "net")
+    rows = torch.zeros(2, 3)
+
+    output, _ = copy.deepcopy(model)({"obs": rows})
+
+    assert torch.equal(output, model({"obs": rows})[0])
+
+
+def test_copy_of_a_torch_model_has_no_last_output():
+    model_copy = copy.deepcopy(call_new_model("torch"))
+    with pytest.raises(StaleOutputError, match="call the model before"):
+        model_copy.last_output()
+
+
+# --- overrides of value_function ------------------------------------------------------------------
+
+# TensorFlow's base class wraps them, to check that the value is that of the last forward pass.
+
+
+def scaled_value(self, scale=1.0, *, shift=0.0):
+    return scale * self.tests_value(self.tests_obs)[:, 0] + shift
+
+
+scaled_value.note = "mine"
+
+
+@pytest.fixture
+def tf_model_class():
+    return define_model("tf", value_function=scaled_value)
+
+
+@pytest.fixture
+def tf_rows():
     import tensorflow as tf
 
-    def value_function(self, scale=1.0, *, shift=0.0):
-        return scale * self.tests_value(self.tests_seen)[:, 0] + shift
+    return tf.ones([2, 3])
 
-    value_function.note = "mine"
-    cls = cluttered("tf", value_function=value_function)
-    model = cls(BOX, TWO, 2, {}, "net")
-    rows = tf.ones([2, 3])
-    model({"obs": rows})
-    assert cls.value_function.note == "mine"
-    assert cls.value_function.__name__ == "value_function"
-    np.testing.assert_allclose(
-        model.value_function(2.0, shift=1.0), 2 * model.value_function() + 1, rtol=1e-5
-    )
 
-    class Last(cls):
-        value_function = property(lambda self: lambda: tf.zeros([2]))
+def test_override_of_value_function_keeps_its_attributes(tf_model_class):
+    assert tf_model_class.value_function.note == "mine"
+    assert tf_model_class.value_function.__name__ == "scaled_value"
 
-    other = Last(BOX, TWO, 2, {}, "net")
-    other({"obs": rows})
-    assert other.value_function().numpy().tolist() == [0, 0]
-    tf.function(lambda: model({"obs": rows})[0])()
+
+def test_override_of_value_function_keeps_its_arguments(tf_model_class, tf_rows):
+    model = tf_model_class(OBS, TWO_ACTIONS, 2, {}, "net")
+    model({"obs": tf_rows})
+
+    scaled = model.value_function(2.0, shift=1.0)
+
+    np.testing.assert_allclose(scaled, 2 * model.value_function() + 1, rtol=1e-5)
+
+
+def test_value_function_may_be_a_property(tf_model_class, tf_rows):
+    import tensorflow as tf
+
+    class WithProperty(tf_model_class):
+        @property
+        def value_function(self):
+            return lambda: tf.zeros([2])
+
+    model = WithProperty(OBS, TWO_ACTIONS, 2, {}, "net")
+    model({"obs": tf_rows})
+
+    assert model.value_function().numpy().tolist() == [0, 0]
+
+
+def test_value_function_after_a_trace_is_an_error(tf_model_class, tf_rows):
+    import tensorflow as tf
+
+    model = tf_model_class(OBS, TWO_ACTIONS, 2, {}, "net")
+    tf.function(lambda: model({"obs": tf_rows})[0])()
     with pytest.raises(StaleOutputError, match="value_function"):
         model.value_function()

@@ -1,4 +1,4 @@
-"""The contract on paper: a model registered by name, and the same one written as a class."""
+"""Custom models: registered under a name, or given as a class."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ from rlcatalog_torch import FullyConnectedNetwork, TorchModelV2
 
 pytestmark = pytest.mark.usefixtures("one_thread", "seeded")
 
-BOX, TWO = spaces.Box(-1, 1, (4,), np.float32), Discrete(2)
+OBS = spaces.Box(-1, 1, (4,), np.float32)
+TWO_ACTIONS = Discrete(2)
 
 
 class MyModelClass(TorchModelV2, nn.Module):
-    """In PyTorch."""
+    """One layer in PyTorch."""
 
     def __init__(self, *args, **kwargs):
         TorchModelV2.__init__(self, *args, **kwargs)
@@ -34,7 +35,7 @@ class MyModelClass(TorchModelV2, nn.Module):
 
 
 class MyKerasModel(TFModelV2):
-    """In TensorFlow."""
+    """One layer in TensorFlow."""
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
@@ -48,35 +49,65 @@ class MyKerasModel(TFModelV2):
         return self.base_model(input_dict["obs_flat"]), state
 
 
-@pytest.mark.parametrize("cls", [MyModelClass, MyKerasModel, TorchRNN])
-def test_a_model_by_name_and_by_class(default, cls):
+each_model = pytest.mark.parametrize("cls", [MyModelClass, MyKerasModel, TorchRNN])
+
+
+@each_model
+@pytest.mark.parametrize("is_named", [True, False], ids=["name", "class"])
+@pytest.mark.parametrize("says_framework", [True, False], ids=["framework", "no framework"])
+def test_custom_model_by_name_and_by_class(default, cls, is_named, says_framework):
     ModelCatalog.register_custom_model("my_model", cls)
-    for named in ("my_model", cls):
-        for framework in (None, cls.framework_of_class):
-            policy = rlcatalog.build(BOX, TWO, {"custom_model": named}, framework)
-            assert type(policy.model) is cls
-            assert policy.framework == cls.framework_of_class
-            assert policy.explain().as_dict()["model"]["reason"] == "named in the config"
+    config = {"custom_model": "my_model" if is_named else cls}
+    framework = cls.framework_of_class if says_framework else None
+
+    policy = rlcatalog.build(OBS, TWO_ACTIONS, config, framework)
+
+    assert type(policy.model) is cls
+    assert policy.framework == cls.framework_of_class
+    assert policy.explain().as_dict()["model"]["reason"] == "named in the config"
+
+
+@each_model
+def test_get_model_v2_builds_a_registered_model(default, cls):
+    ModelCatalog.register_custom_model("my_model", cls)
+    config = {"custom_model": "my_model"}
+
     model = ModelCatalog.get_model_v2(
-        BOX, TWO, 3, {"custom_model": "my_model"}, cls.framework_of_class, "her_name"
+        OBS, TWO_ACTIONS, 3, config, cls.framework_of_class, "her_name"
     )
-    assert (type(model), model.num_outputs, model.name) == (cls, 3, "her_name")
-    other = {"torch": "tf", "tf": "torch"}[cls.framework_of_class]
-    with pytest.raises(NotServedError, match=f"'my_model'.*has no code for framework='{other}'"):
-        rlcatalog.build(BOX, TWO, {"custom_model": "my_model"}, other)
+
+    assert type(model) is cls
+    assert model.num_outputs == 3
+    assert model.name == "her_name"
 
 
-def test_registering_again_replaces(default):
+@pytest.mark.parametrize(
+    ("cls", "other_framework"),
+    [(MyModelClass, "tf"), (MyKerasModel, "torch"), (TorchRNN, "tf")],
+)
+def test_registered_model_in_another_framework_is_an_error(default, cls, other_framework):
+    ModelCatalog.register_custom_model("my_model", cls)
+    message = f"'my_model'.*has no code for framework='{other_framework}'"
+    with pytest.raises(NotServedError, match=message):
+        rlcatalog.build(OBS, TWO_ACTIONS, {"custom_model": "my_model"}, other_framework)
+
+
+def test_registering_a_name_again_replaces_the_model(default):
     ModelCatalog.register_custom_model("my_model", MyModelClass)
     ModelCatalog.register_custom_model("my_model", TorchRNN)
-    assert type(rlcatalog.build(BOX, TWO, {"custom_model": "my_model"}).model) is TorchRNN
+
+    policy = rlcatalog.build(OBS, TWO_ACTIONS, {"custom_model": "my_model"})
+
+    assert type(policy.model) is TorchRNN
 
 
-def test_a_default_model_is_used_where_the_config_names_none(default):
-    cls = MyModelClass
-    model = ModelCatalog.get_model_v2(BOX, TWO, 2, {}, "torch", default_model=cls)
-    assert type(model) is cls
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [({}, MyModelClass), ({"custom_model": "fcnet"}, FullyConnectedNetwork)],
+    ids=["no custom_model", "custom_model"],
+)
+def test_default_model_is_used_if_config_names_none(default, config, expected):
     model = ModelCatalog.get_model_v2(
-        BOX, TWO, 2, {"custom_model": "fcnet"}, "torch", default_model=cls
+        OBS, TWO_ACTIONS, 2, config, "torch", default_model=MyModelClass
     )
-    assert type(model) is FullyConnectedNetwork
+    assert type(model) is expected

@@ -1,4 +1,4 @@
-"""Where RLlib's code leans on details of the contract: frameworks left out, old names of keys."""
+"""Details that RLlib's code relies on: no framework named, old names of keys, raw spaces."""
 
 from __future__ import annotations
 
@@ -9,116 +9,157 @@ import numpy as np
 import pytest
 
 import rlcatalog
-from rlcatalog import ModelCatalog
+from rlcatalog import ModelCatalog, Preprocessor
 from rlcatalog.config.flat import FlatConfig
+from rlcatalog_policy import load
 
-BOX, TWO = gym.spaces.Box(-1, 1, (3,), np.float32), gym.spaces.Discrete(2)
+OBS = gym.spaces.Box(-1, 1, (3,), np.float32)
+TWO_ACTIONS = gym.spaces.Discrete(2)
 pytestmark = pytest.mark.usefixtures("one_thread", "seeded")
+in_both_frameworks = pytest.mark.parametrize("framework", ["torch", "tf"])
 
 
-def trunk(framework):
-    """A model class of one framework that keeps its config."""
+def define_model(framework):
+    """Return a model class that keeps the config that its constructor receives."""
     if framework == "torch":
         from rlcatalog_torch import FullyConnectedNetwork as Base
     else:
         from rlcatalog_tf import FullyConnectedNetwork as Base
 
-    class Trunk(Base):
+    class KeepsConfig(Base):
         def __init__(self, obs_space, action_space, num_outputs, model_config, name):
             super().__init__(obs_space, action_space, num_outputs, model_config, name)
-            self.seen_config = model_config
+            self.config = model_config
 
-    return Trunk
+    return KeepsConfig
 
 
-@pytest.mark.parametrize("framework", ["torch", "tf"])
-def test_a_registered_class_decides_the_framework_where_none_is_named(default, framework):
-    ModelCatalog.register_custom_model("mine", trunk(framework))
+# --- the framework, where none is named -----------------------------------------------------------
+
+
+@in_both_frameworks
+def test_registered_model_decides_the_framework(default, framework):
+    ModelCatalog.register_custom_model("mine", define_model(framework))
     config = {"custom_model": "mine"}
-    dist_class, size = ModelCatalog.get_action_dist(TWO, config)
-    model = ModelCatalog.get_model_v2(BOX, TWO, size, config)
-    assert (model.framework, dist_class.framework_of_class) == (framework, framework)
-    assert ModelCatalog.get_action_dist(TWO, {})[0].framework_of_class == "torch"
-    assert ModelCatalog.get_model_v2(BOX, TWO, size, {}).framework == "torch"
-    other = {"torch": "tf", "tf": "torch"}[framework]
-    assert ModelCatalog.get_action_dist(TWO, config, framework=other)[0].framework_of_class == other
+
+    dist_class, size = ModelCatalog.get_action_dist(TWO_ACTIONS, config)
+    model = ModelCatalog.get_model_v2(OBS, TWO_ACTIONS, size, config)
+
+    assert dist_class.framework_of_class == framework
+    assert model.framework == framework
 
 
-def test_a_registered_distribution_decides_it_too(default):
+def test_framework_is_torch_by_default(default):
+    dist_class, size = ModelCatalog.get_action_dist(TWO_ACTIONS, {})
+    model = ModelCatalog.get_model_v2(OBS, TWO_ACTIONS, size, {})
+
+    assert dist_class.framework_of_class == "torch"
+    assert model.framework == "torch"
+
+
+@pytest.mark.parametrize(("framework", "other"), [("torch", "tf"), ("tf", "torch")])
+def test_framework_of_a_distribution_may_differ_from_the_model(default, framework, other):
+    ModelCatalog.register_custom_model("mine", define_model(framework))
+    config = {"custom_model": "mine"}
+
+    dist_class, _ = ModelCatalog.get_action_dist(TWO_ACTIONS, config, framework=other)
+
+    assert dist_class.framework_of_class == other
+
+
+def test_registered_distribution_decides_the_framework(default):
     from rlcatalog_tf import Categorical
 
-    class Mine(Categorical):
+    class CustomCategorical(Categorical):
         pass
 
-    ModelCatalog.register_custom_action_dist("mine", Mine)
-    assert (
-        ModelCatalog.get_action_dist(TWO, {"custom_action_dist": "mine"})[0].framework_of_class
-        == "tf"
-    )
+    ModelCatalog.register_custom_action_dist("mine", CustomCategorical)
+    config = {"custom_action_dist": "mine"}
+
+    dist_class, _ = ModelCatalog.get_action_dist(TWO_ACTIONS, config)
+
+    assert dist_class.framework_of_class == "tf"
 
 
-def test_a_model_finds_its_arguments_under_the_name_of_its_time():
+# --- `custom_options`, the old name of `custom_model_config` --------------------------------------
+
+
+@pytest.fixture
+def model_with_custom_options():
+    config = {"custom_model": define_model("torch"), "custom_options": {"cell_size": 5}}
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        policy = rlcatalog.build(
-            BOX, TWO, {"custom_model": trunk("torch"), "custom_options": {"cell_size": 5}}
-        )
-    config = policy.model.seen_config
-    assert config["custom_options"] == config["custom_model_config"] == {"cell_size": 5}
-    assert (
-        config.get("custom_options")
-        == policy.model.model_config.get("custom_options", {})
-        == {"cell_size": 5}
-    )
+        warnings.simplefilter("ignore")  # the old key is deprecated
+        return rlcatalog.build(OBS, TWO_ACTIONS, config).model
+
+
+def test_custom_options_are_an_alias_of_custom_model_config(model_with_custom_options):
+    config = model_with_custom_options.config
+    assert config["custom_model_config"] == {"cell_size": 5}
+    assert config["custom_options"] == {"cell_size": 5}
+    assert config.get("custom_options") == {"cell_size": 5}
+    assert model_with_custom_options.model_config.get("custom_options", {}) == {"cell_size": 5}
+
+
+def test_custom_options_are_not_listed(model_with_custom_options):
+    assert "custom_options" not in list(model_with_custom_options.config)
+
+
+def test_misspelt_alias_is_a_key_error(model_with_custom_options):
+    config = model_with_custom_options.config
     assert config.get("custom_optins", 3) == 3
     with pytest.raises(KeyError, match="custom_optins"):
         config["custom_optins"]
-    assert "custom_options" not in list(config)
+
+
+def test_custom_options_of_an_empty_config_are_missing():
     assert FlatConfig({}).get("custom_options", {}) == {}
     with pytest.raises(KeyError):
         FlatConfig({})["custom_options"]
 
 
-def test_a_preprocessor_may_name_the_original_space_in_a_property(catalog, tmp_path):
-    """RLlib's own do; models restore the structure by it, and are described, saved and loaded by
-    the same.
-    """
-    from rlcatalog import Preprocessor
-    from rlcatalog_policy import load
+# --- spaces ---------------------------------------------------------------------------------------
 
-    image, vector = (
-        gym.spaces.Box(0, 255, (10, 10, 3), np.uint8),
-        gym.spaces.Box(-1, 1, (3,), np.float32),
-    )
-    space = gym.spaces.Dict({"image": image, "vector": vector})
 
-    class Flattening(Preprocessor):
-        def _init_shape(self, obs_space, options):
-            return (303,)
+IMAGE_AND_VECTOR = gym.spaces.Dict(
+    {
+        "image": gym.spaces.Box(0, 255, (10, 10, 3), np.uint8),
+        "vector": gym.spaces.Box(-1, 1, (3,), np.float32),
+    }
+)
 
-        def transform(self, observation):
-            parts = observation["image"], observation["vector"]
-            return np.concatenate([part.reshape(-1).astype(np.float32) for part in parts])
 
-        @property
-        def observation_space(self):
-            found = gym.spaces.Box(-1, 255, self.shape, np.float32)
-            found.original_space = self._obs_space
-            return found
+class Flattening(Preprocessor):
+    """A preprocessor that has its space in a property, as RLlib's have."""
 
+    def _init_shape(self, obs_space, options):
+        return (303,)  # 10 * 10 * 3 + 3
+
+    def transform(self, observation):
+        parts = [observation["image"], observation["vector"]]
+        return np.concatenate([part.reshape(-1).astype(np.float32) for part in parts])
+
+    @property
+    def observation_space(self):
+        space = gym.spaces.Box(-1, 255, self.shape, np.float32)
+        space.original_space = self._obs_space
+        return space
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_preprocessor_may_set_original_space_in_a_property(catalog, tmp_path):
     catalog.register_preprocessor("flattening", Flattening)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        policy = rlcatalog.build(
-            space, TWO, {"custom_preprocessor": "flattening"}, "torch", catalog=catalog
-        )
-        space.seed(0)
-        seen = [space.sample() for _ in range(2)]
-        step = policy.act(seen, explore=False)
-        policy.save(tmp_path / "policy")
-        again = load(tmp_path / "policy", catalog=catalog).act(seen, explore=False)
+    config = {"custom_preprocessor": "flattening"}
+    IMAGE_AND_VECTOR.seed(0)
+    obs = [IMAGE_AND_VECTOR.sample() for _ in range(2)]
+
+    policy = rlcatalog.build(IMAGE_AND_VECTOR, TWO_ACTIONS, config, "torch", catalog=catalog)
+    step = policy.act(obs, explore=False)
+    policy.save(tmp_path / "policy")
+    loaded_step = load(tmp_path / "policy", catalog=catalog).act(obs, explore=False)
+
+    # The model of an image and a vector: it has restored them from the flat array.
     assert type(policy.model).__name__ == "ComplexInputNetwork"
-    np.testing.assert_array_equal(again.dist_inputs, step.dist_inputs)
+    np.testing.assert_array_equal(loaded_step.dist_inputs, step.dist_inputs)
 
 
 PARTS = gym.spaces.Dict(
@@ -131,12 +172,12 @@ PARTS = gym.spaces.Dict(
 SCENE = gym.spaces.Tuple([gym.spaces.Box(0, 255, (10, 10, 3), np.uint8), gym.spaces.Discrete(4)])
 
 
-def tensors(framework, structure):
-    """Return a structure of arrays as one of tensors."""
+def to_tensors(framework, structure):
+    """Convert the arrays of a nested observation to tensors."""
     if isinstance(structure, dict):
-        return {name: tensors(framework, part) for name, part in structure.items()}
+        return {name: to_tensors(framework, part) for name, part in structure.items()}
     if isinstance(structure, tuple):
-        return tuple(tensors(framework, part) for part in structure)
+        return tuple(to_tensors(framework, part) for part in structure)
     if framework == "torch":
         import torch
 
@@ -146,44 +187,56 @@ def tensors(framework, structure):
     return tf.convert_to_tensor(structure)
 
 
-@pytest.mark.parametrize("framework", ["torch", "tf"])
+def to_array(framework, tensor):
+    return tensor.detach().numpy() if framework == "torch" else tensor.numpy()
+
+
+@in_both_frameworks
 @pytest.mark.parametrize(
-    ("space", "name"), [(PARTS, "FullyConnectedNetwork"), (SCENE, "ComplexInputNetwork")]
+    ("space", "model_name"),
+    [(PARTS, "FullyConnectedNetwork"), (SCENE, "ComplexInputNetwork")],
+    ids=["Dict", "Tuple with an image"],
 )
-def test_a_raw_dict_or_tuple_space_reaches_get_model_v2(default, framework, space, name):
-    model = ModelCatalog.get_model_v2(space, TWO, 2, {"fcnet_hiddens": [8]}, framework)
-    assert type(model).__name__ == name
+def test_get_model_v2_accepts_raw_dict_and_tuple_spaces(default, framework, space, model_name):
     space.seed(3)
     samples = [space.sample() for _ in range(4)]
-    batch = gym.vector.utils.concatenate(
-        space, samples, gym.vector.utils.create_empty_array(space, 4)
-    )
+    empty_batch = gym.vector.utils.create_empty_array(space, 4)
+    batch = gym.vector.utils.concatenate(space, samples, empty_batch)
     preprocessor = ModelCatalog.get_preprocessor_for_space(space)
     encoded = np.stack([preprocessor.transform(sample) for sample in samples])
-    found, expected = (model({"obs": tensors(framework, obs)})[0] for obs in (batch, encoded))
-    found, expected = (
-        x.detach().numpy() if framework == "torch" else x.numpy() for x in (found, expected)
+
+    model = ModelCatalog.get_model_v2(space, TWO_ACTIONS, 2, {"fcnet_hiddens": [8]}, framework)
+    outputs, _ = model({"obs": to_tensors(framework, batch)})
+    outputs_of_encoded, _ = model({"obs": to_tensors(framework, encoded)})
+
+    assert type(model).__name__ == model_name
+    np.testing.assert_allclose(
+        to_array(framework, outputs), to_array(framework, outputs_of_encoded), rtol=1e-4, atol=1e-5
     )
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("framework", ["torch", "tf"])
-def test_a_custom_class_is_given_a_raw_space_as_it_stands(default, framework):
-    base = {"torch": "rlcatalog_torch", "tf": "rlcatalog_tf"}[framework]
-    import importlib
+@in_both_frameworks
+def test_custom_model_receives_a_raw_space_unchanged(default, framework):
+    if framework == "torch":
+        from rlcatalog_torch import TorchModelV2 as Base
+    else:
+        from rlcatalog_tf import TFModelV2 as Base
 
-    door = importlib.import_module(base)
-
-    class Raw(getattr(door, "TorchModelV2" if framework == "torch" else "TFModelV2")):
+    class ReturnsPlace(Base):
         def forward(self, input_dict, state, seq_lens):
-            self.seen = input_dict["obs"]
-            return self.seen["place"], state
+            self.obs = input_dict["obs"]
+            return self.obs["place"], state
 
-    model = ModelCatalog.get_model_v2(PARTS, TWO, 2, {"custom_model": Raw}, framework)
+    obs = {
+        "place": np.ones((1, 2), np.float32),
+        "kind": np.ones(1),
+        "pair": (np.ones((1, 2)), np.ones((1, 2))),
+    }
+    config = {"custom_model": ReturnsPlace}
+
+    model = ModelCatalog.get_model_v2(PARTS, TWO_ACTIONS, 2, config, framework)
+    outputs, _ = model({"obs": to_tensors(framework, obs)})
+
     assert model.obs_space is PARTS
-    obs = tensors(
-        framework,
-        {"place": np.ones((1, 2), np.float32), "kind": np.ones(1), "pair": (np.ones((1, 2)),) * 2},
-    )
-    assert np.asarray(model({"obs": obs})[0]).tolist() == [[1, 1]]
-    assert list(model.seen) == ["place", "kind", "pair"]
+    assert np.asarray(outputs).tolist() == [[1, 1]]
+    assert list(model.obs) == ["place", "kind", "pair"]

@@ -1,4 +1,4 @@
-"""The contract on paper: signatures."""
+"""Signatures of public functions and methods."""
 
 from __future__ import annotations
 
@@ -16,17 +16,23 @@ from rlcatalog_torch import RecurrentNetwork, TorchModelV2
 pytestmark = pytest.mark.usefixtures("one_thread", "seeded")
 
 
-def signature(function):
-    kinds = {
-        "POSITIONAL_OR_KEYWORD": "",
-        "KEYWORD_ONLY": "*",
-        "VAR_KEYWORD": "**",
-        "VAR_POSITIONAL": "*args ",
-    }
-    return [
-        f"{kinds[p.kind.name]}{p.name}" + ("" if p.default is p.empty else f"={p.default!r}")
-        for p in inspect.signature(function).parameters.values()
-    ]
+PREFIXES = {
+    "POSITIONAL_OR_KEYWORD": "",
+    "KEYWORD_ONLY": "*",
+    "VAR_KEYWORD": "**",
+    "VAR_POSITIONAL": "*args ",
+}
+
+
+def describe_parameters(function):
+    """Return the parameters of a function as texts, such as `*mask=None` for a keyword."""
+    texts = []
+    for parameter in inspect.signature(function).parameters.values():
+        text = PREFIXES[parameter.kind.name] + parameter.name
+        if parameter.default is not parameter.empty:
+            text += f"={parameter.default!r}"
+        texts.append(text)
+    return texts
 
 
 @pytest.mark.parametrize(
@@ -108,12 +114,12 @@ def signature(function):
         (ActionDistribution.kl, ["self", "other"]),
     ],
 )
-def test_a_signature(function, expected):
-    assert signature(function) == expected
+def test_signature_is_stable(function, expected):
+    assert describe_parameters(function) == expected
 
 
-def test_the_constructor_of_a_torch_model_takes_rllibs_arguments_in_order():
-    names = [name.partition("=")[0] for name in signature(TorchModelV2.__init__)]
+def test_torch_model_takes_arguments_in_rllib_order():
+    names = list(inspect.signature(TorchModelV2.__init__).parameters)
     assert names == ["self", "obs_space", "action_space", "num_outputs", "model_config", "name"]
 
 
@@ -145,16 +151,20 @@ def test_the_constructor_of_a_torch_model_takes_rllibs_arguments_in_order():
         ("register_custom_preprocessor", ["preprocessor_name", "preprocessor_class"]),
     ],
 )
-def test_the_model_catalog_keeps_rllibs_positional_order(method, names):
+def test_model_catalog_takes_arguments_in_rllib_order(method, names):
     assert isinstance(inspect.getattr_static(ModelCatalog, method), staticmethod)
-    # The framework may be left to the classes of the config here, and a config left out.
-    found = [
-        name.partition("=")[0] if name.startswith(("framework", "config")) else name
-        for name in signature(getattr(ModelCatalog, method))
-    ]
-    assert found == names
+    parameters = []
+    for text in describe_parameters(getattr(ModelCatalog, method)):
+        # Unlike in RLlib, the framework and the config have defaults.
+        if text.startswith(("framework", "config")):
+            text = text.partition("=")[0]
+        parameters.append(text)
+    assert parameters == names
 
 
-def test_a_step_is_a_tuple_of_six():
+def test_step_has_six_fields():
     assert Step._fields == ("action", "raw_action", "logp", "value", "dist_inputs", "state")
+
+
+def test_evaluation_has_six_fields():
     assert Evaluation.__match_args__ == ("logp", "entropy", "entropy_kind", "value", "dist", "kl")

@@ -1,5 +1,4 @@
-"""The contract on paper: what a model is built around is known, whatever its
-constructor calls it.
+"""Models around a trunk: its loss, metrics, update_ops and weights count, wherever it is stored.
 
 Crosses: policy, torch, tf.
 """
@@ -19,19 +18,27 @@ from rlcatalog.errors import ModelContractError
 
 pytestmark = pytest.mark.usefixtures("one_thread", "seeded")
 
-both = pytest.mark.parametrize("framework", ["torch", "tf"])
+in_both_frameworks = pytest.mark.parametrize("framework", ["torch", "tf"])
+around_each_kind = pytest.mark.parametrize("kind", ["memory", "head"])
 OBS = np.zeros((3, 4), np.float32)
 
 
 @pytest.fixture(autouse=True)
-def alone():
+def remove_planted_module():
     yield
     sys.modules.pop(MODULE, None)
 
 
-def built(framework, around, kind="memory", **config):
-    """Build a policy of a part of another plugin around a trunk with a loss, metrics and update_ops
-    of its own.
+def build_around_trunk(framework, around, kind="memory", **config):
+    """Build a policy of a memory or head of another package around a custom trunk.
+
+    The trunk adds 5 to the loss, and has the metric `seen` and an update operation.
+
+    Args:
+        framework: Framework of both.
+        around: Function that makes the outer class of a base class, whose `self.body` is the trunk.
+        kind: `"memory"` or `"head"`.
+        **config: More keys of the model config.
     """
 
     class Trunk(sound("model", framework)):
@@ -42,7 +49,7 @@ def built(framework, around, kind="memory", **config):
             return {"seen": 7}
 
         def update_ops(self):
-            return [lambda: "updated"]
+            return [lambda: "update of trunk"]
 
     fault = Fault("none", kind, around)
     return rlcatalog.build(
@@ -54,138 +61,193 @@ def built(framework, around, kind="memory", **config):
     )
 
 
-def renamed(base):
-    """The trunk is `self.body`, as `planted` writes its memory and its head."""
+def keep_as_body(base):
+    """Return the class as it is: its trunk is `self.body`."""
     return base
 
 
-def concealed(base):
-    """The trunk stands where nobody looks for it."""
+def hide_trunk(base):
+    """Return a class whose trunk is not among its attributes."""
 
-    class Concealed(base):
+    class HidesTrunk(base):
         def __init__(self, *args, **kwargs):
             super().__init__(*args, **kwargs)
             body = self.body
             del self.body
-            self.show = lambda: body
+            self.get_body = lambda: body
 
         def __getattr__(self, name):
-            if name == "body" and "show" in self.__dict__:
-                return self.show()
-            above = getattr(super(), "__getattr__", None)
-            if above is None:
+            if name == "body" and "get_body" in self.__dict__:
+                return self.get_body()
+            # PyTorch's modules have `__getattr__`; Keras' models have none.
+            get_of_base = getattr(super(), "__getattr__", None)
+            if get_of_base is None:
                 raise AttributeError(name)
-            return above(name)
+            return get_of_base(name)
 
-    return Concealed
-
-
-def silent(base):
-    """Another's `inner_models` that does not speak of the trunk."""
-    return type("Silent", (base,), {"inner_models": lambda self: {}})
+    return HidesTrunk
 
 
-@pytest.mark.grid
-@both
-@pytest.mark.parametrize("around", [renamed, concealed, silent])
-@pytest.mark.parametrize("kind", ["memory", "head"])
-def test_loss_metrics_and_update_ops_of_the_trunk_count(framework, around, kind):
-    model = built(framework, around, kind).model
-    assert model.custom_loss(1, {}) == 6
-    assert [value for name, value in model.metrics().items() if name.endswith("seen")] == [7]
-    assert [operation() for operation in model.update_ops()] == ["updated"]
+def list_no_inner_models(base):
+    """Return a class whose `inner_models` does not list the trunk."""
+
+    class ListsNone(base):
+        def inner_models(self):
+            return {}
+
+    return ListsNone
 
 
-def _own(base, custom_loss=None, metrics=None, update_ops=None):
-    def loss_by_itself(self, policy_loss, loss_inputs):
-        return policy_loss * 2
-
-    own = {
-        "custom_loss": custom_loss or loss_by_itself,
-        "metrics": metrics or (lambda self: {"own": 1}),
-        "update_ops": update_ops or (lambda self: [lambda: "own"]),
-    }
-    return type("Own", (base,), own)
+# --- loss, metrics and update operations ----------------------------------------------------------
 
 
-def by_itself(base):
-    """Overrides that do not think of the trunk."""
-    return _own(base)
-
-
-def by_super(base):
-    """Overrides that ask the base's, which ask the trunk."""
-    return _own(
-        base,
-        lambda self, loss, inputs: base.custom_loss(self, loss * 2, inputs),
-        lambda self: {"own": 1, **base.metrics(self)},
-        lambda self: [lambda: "own", *base.update_ops(self)],
-    )
-
-
-def by_the_trunk(base):
-    """Overrides that ask the trunk themselves."""
-    return _own(
-        base,
-        lambda self, loss, inputs: self.body.custom_loss(loss * 2, inputs),
-        lambda self: {"own": 1, **self.body.metrics()},
-        lambda self: [lambda: "own", *self.body.update_ops()],
-    )
+def run_updates(model):
+    return [operation() for operation in model.update_ops()]
 
 
 @pytest.mark.grid
-@both
-@pytest.mark.parametrize("around", [by_itself, by_super, by_the_trunk])
-@pytest.mark.parametrize("kind", ["memory", "head"])
-def test_what_the_trunk_says_counts_once_whatever_an_override_asks(framework, around, kind):
-    model = built(framework, around, kind).model
-    for _ in range(2):
-        assert model.custom_loss(1, {}) == 7
+@in_both_frameworks
+@pytest.mark.parametrize("around", [keep_as_body, hide_trunk, list_no_inner_models])
+@around_each_kind
+def test_loss_metrics_and_update_ops_include_the_trunk(framework, around, kind):
+    model = build_around_trunk(framework, around, kind).model
+
+    assert model.custom_loss(1, {}) == 1 + 5
+    metrics = {name: value for name, value in model.metrics().items() if name.endswith("seen")}
+    assert list(metrics.values()) == [7]
+    assert run_updates(model) == ["update of trunk"]
+
+
+def override_without_trunk(base):
+    """Return a class with overrides that do not call the trunk's methods."""
+
+    class Outer(base):
+        def custom_loss(self, policy_loss, loss_inputs):
+            return policy_loss * 2
+
+        def metrics(self):
+            return {"own": 1}
+
+        def update_ops(self):
+            return [lambda: "own update"]
+
+    return Outer
+
+
+def override_with_super(base):
+    """Return a class with overrides that call those of the base class, which call the trunk's."""
+
+    class Outer(base):
+        def custom_loss(self, policy_loss, loss_inputs):
+            return super().custom_loss(policy_loss * 2, loss_inputs)
+
+        def metrics(self):
+            return {"own": 1, **super().metrics()}
+
+        def update_ops(self):
+            return [lambda: "own update", *super().update_ops()]
+
+    return Outer
+
+
+def override_with_trunk(base):
+    """Return a class with overrides that call the trunk's methods."""
+
+    class Outer(base):
+        def custom_loss(self, policy_loss, loss_inputs):
+            return self.body.custom_loss(policy_loss * 2, loss_inputs)
+
+        def metrics(self):
+            return {"own": 1, **self.body.metrics()}
+
+        def update_ops(self):
+            return [lambda: "own update", *self.body.update_ops()]
+
+    return Outer
+
+
+@pytest.mark.grid
+@in_both_frameworks
+@pytest.mark.parametrize(
+    "around", [override_without_trunk, override_with_super, override_with_trunk]
+)
+@around_each_kind
+def test_overrides_count_the_trunk_once(framework, around, kind):
+    model = build_around_trunk(framework, around, kind).model
+
+    for _ in range(2):  # the second call counts it once as well
+        assert model.custom_loss(1, {}) == 2 * 1 + 5
         assert model.metrics() == {"own": 1, "seen": 7}
-        assert [operation() for operation in model.update_ops()] == ["own", "updated"]
+        assert run_updates(model) == ["own update", "update of trunk"]
 
 
-@both
-def test_weights_of_a_concealed_trunk_are_found_trained_and_set(framework):
-    policy, open_one = built(framework, concealed), built(framework, renamed)
-    weights = policy.model.get_weights()
-    assert len(weights) == len(open_one.model.get_weights())
-    assert len(policy.model.trainable_variables()) == len(open_one.model.trainable_variables())
-    hidden = {name for name in weights if "body" not in name and "_rlcatalog_trunk" in name}
-    assert {name.rpartition("_rlcatalog_trunk.")[2] for name in hidden} >= {
-        "hidden.weight",
-        "hidden.bias",
-    }
-    before = policy.act(OBS, explore=False)
-    policy.model.set_weights({name: np.zeros_like(array) for name, array in weights.items()})
-    assert not policy.act(OBS, explore=False).dist_inputs.any()
-    policy.model.set_weights(weights)
-    np.testing.assert_array_equal(policy.act(OBS, explore=False).dist_inputs, before.dist_inputs)
-
-
-def test_a_copy_of_a_model_holds_a_copy():
-    policy = built("torch", renamed)
-    model = copy.deepcopy(policy.model)
-    assert model.inner_models()[""] is model.body is not policy.model.body
-
-
-@both
-def test_a_trunk_inside_a_memory_inside_a_head_counts_once(framework):
-    model = built(framework, renamed, "head", use_lstm=True, lstm_cell_size=3).model
-    assert model.custom_loss(1, {}) == 6
+@in_both_frameworks
+def test_trunk_inside_memory_inside_head_counts_once(framework):
+    memory = {"use_lstm": True, "lstm_cell_size": 3}
+    model = build_around_trunk(framework, keep_as_body, "head", **memory).model
+    assert model.custom_loss(1, {}) == 1 + 5
     assert len(model.update_ops()) == 1
 
 
-def forgetful(base):
-    """A head that carries no state."""
-    return type("Forgetful", (base,), {"get_initial_state": lambda self: []})
+# --- weights --------------------------------------------------------------------------------------
 
 
-@both
-def test_a_head_that_would_forget_its_trunk_s_state_is_refused(framework):
-    assert not built(framework, forgetful, "head").memory
-    with pytest.raises(
-        ModelContractError,
-        match=r"get_initial_state\(\) \(.*acme-planted.*returned 0 tensors.*LSTMWrapper",
-    ):
-        built(framework, forgetful, "head", use_lstm=True)
+@in_both_frameworks
+def test_weights_of_a_hidden_trunk_are_listed(framework):
+    model = build_around_trunk(framework, hide_trunk).model
+    model_with_body = build_around_trunk(framework, keep_as_body).model
+
+    weights = model.get_weights()
+
+    assert len(weights) == len(model_with_body.get_weights())
+    assert len(model.trainable_variables()) == len(model_with_body.trainable_variables())
+    prefix = "_rlcatalog_trunk."
+    names = {name.rpartition(prefix)[2] for name in weights if prefix in name}
+    assert names >= {"hidden.weight", "hidden.bias"}
+
+
+@in_both_frameworks
+def test_weights_of_a_hidden_trunk_are_set(framework):
+    policy = build_around_trunk(framework, hide_trunk)
+    weights = policy.model.get_weights()
+    before = policy.act(OBS, explore=False).dist_inputs
+
+    policy.model.set_weights({name: np.zeros_like(array) for name, array in weights.items()})
+    assert not policy.act(OBS, explore=False).dist_inputs.any()
+
+    policy.model.set_weights(weights)
+    np.testing.assert_array_equal(policy.act(OBS, explore=False).dist_inputs, before)
+
+
+def test_deepcopy_of_a_model_copies_its_trunk():
+    model = build_around_trunk("torch", keep_as_body).model
+
+    model_copy = copy.deepcopy(model)
+
+    assert model_copy.body is not model.body
+    assert model_copy.inner_models()[""] is model_copy.body
+
+
+# --- states ---------------------------------------------------------------------------------------
+
+
+def forget_state(base):
+    """Return a head without a state."""
+
+    class WithoutState(base):
+        def get_initial_state(self):
+            return []
+
+    return WithoutState
+
+
+@in_both_frameworks
+def test_head_without_state_accepts_a_trunk_without_one(framework):
+    assert not build_around_trunk(framework, forget_state, "head").memory
+
+
+@in_both_frameworks
+def test_head_that_forgets_the_state_of_its_trunk_is_refused(framework):
+    message = r"get_initial_state\(\) \(.*acme-planted.*returned 0 tensors.*LSTMWrapper"
+    with pytest.raises(ModelContractError, match=message):
+        build_around_trunk(framework, forget_state, "head", use_lstm=True)

@@ -1,6 +1,4 @@
-"""What a model is given stays as it was: one that writes into it is refused, in whichever step it
-does so.
-"""
+"""Models that write into their inputs, which is an error in any step."""
 
 from __future__ import annotations
 
@@ -18,31 +16,27 @@ from rlcatalog_torch import TorchModelV2
 
 pytestmark = pytest.mark.usefixtures("one_thread", "seeded")
 
-VECTOR, TWO = spaces.Box(-1, 1, (4,), np.float32), spaces.Discrete(2)
+VECTOR = spaces.Box(-1, 1, (4,), np.float32)
 IMAGE = spaces.Box(0, 255, (4, 4, 3), np.uint8)
-PLACES = {
-    "a vector": (VECTOR, lambda inputs: inputs["obs"]),
-    "float64": (spaces.Box(-1, 1, (4,), np.float64), lambda inputs: inputs["obs"]),
-    "an image": (IMAGE, lambda inputs: inputs["obs"]),
-    "a leaf of a Dict": (
-        spaces.Dict(a=VECTOR, b=spaces.Discrete(3)),
-        lambda inputs: inputs["obs"]["a"],
-    ),
-    "a leaf of a Tuple": (spaces.Tuple([VECTOR, VECTOR]), lambda inputs: inputs["obs"][1]),
-    "the last action": (VECTOR, lambda inputs: inputs["prev_actions"]),
-    "a window of observations": (VECTOR, lambda inputs: inputs["frames"]),
-}
+TWO_ACTIONS = spaces.Discrete(2)
 
 
-class Writing(TorchModelV2, nn.Module):
-    """Fills an input with zeros, from the step on that a test says."""
+class WritesIntoInputs(TorchModelV2, nn.Module):
+    """Fills an input with zeros.
 
-    place = begins = None
+    Attributes:
+        select: Function that returns the input, given `input_dict`.
+        first_call: Number of the first call that writes.
+    """
+
+    select = None
+    first_call = 1
 
     def __init__(self, obs_space, action_space, num_outputs, model_config, name):
         TorchModelV2.__init__(self, obs_space, action_space, num_outputs, model_config, name)
         nn.Module.__init__(self)
-        self.layer, self.calls = nn.Linear(int(np.prod(obs_space.shape)), num_outputs), 0
+        self.layer = nn.Linear(int(np.prod(obs_space.shape)), num_outputs)
+        self.calls = 0
         self.view_requirements["prev_actions"] = ViewRequirement(
             "actions", shift=-1, space=action_space
         )
@@ -50,94 +44,131 @@ class Writing(TorchModelV2, nn.Module):
 
     def forward(self, input_dict, state, seq_lens):
         self.calls += 1
-        found = self.layer(input_dict["obs_flat"].float())
-        if self.calls >= self.begins:
-            type(self).place(input_dict).zero_()
-        self.rows = found[:, 0]
-        return found, state
+        outputs = self.layer(input_dict["obs_flat"].float())
+        if self.calls >= self.first_call:
+            type(self).select(input_dict).zero_()
+        self.value = outputs[:, 0]
+        return outputs, state
 
     def value_function(self):
-        return self.rows
+        return self.value
 
 
-def writing(space, place, begins=1):
-    model = type("Writing", (Writing,), {"place": staticmethod(place), "begins": begins})
-    return rlcatalog.build(space, TWO, {"custom_model": model}, "torch")
+def select_obs(input_dict):
+    return input_dict["obs"]
 
 
-def batch_of(space, rows=2):
+def build_writing_policy(space=VECTOR, select=select_obs, first_call=1):
+    class Writing(WritesIntoInputs):
+        pass
+
+    Writing.select = staticmethod(select)
+    Writing.first_call = first_call
+    return rlcatalog.build(space, TWO_ACTIONS, {"custom_model": Writing}, "torch")
+
+
+def sample_observations(space, rows=2):
     space.seed(0)
     return [space.sample() for _ in range(rows)]
 
 
-REFUSED = r"^Writing\.forward\(\) must not write into its inputs; input_dict\['{}"
+def message_for(name):
+    return rf"^Writing\.forward\(\) must not write into its inputs; input_dict\['{name}"
 
 
-@pytest.mark.parametrize("place", PLACES)
-def test_a_model_that_writes_into_an_input_is_refused_at_the_first_act(place):
-    space, where = PLACES[place]
-    name = {"the last action": "prev_actions", "a window of observations": "frames"}.get(
-        place, "obs"
-    )
-    with pytest.raises(ModelContractError, match=REFUSED.format(name)):
-        writing(space, where).act(batch_of(space))
+# --- observations and views -----------------------------------------------------------------------
 
 
-def test_a_write_that_only_later_steps_do_is_refused_where_it_happens():
-    policy, obs = writing(VECTOR, PLACES["a vector"][1], begins=4), batch_of(VECTOR)
+@pytest.mark.parametrize(
+    ("space", "select", "name"),
+    [
+        (VECTOR, select_obs, "obs"),
+        (spaces.Box(-1, 1, (4,), np.float64), select_obs, "obs"),
+        (IMAGE, select_obs, "obs"),
+        (spaces.Dict(a=VECTOR, b=spaces.Discrete(3)), lambda inputs: inputs["obs"]["a"], "obs"),
+        (spaces.Tuple([VECTOR, VECTOR]), lambda inputs: inputs["obs"][1], "obs"),
+        (VECTOR, lambda inputs: inputs["prev_actions"], "prev_actions"),
+        (VECTOR, lambda inputs: inputs["frames"], "frames"),
+    ],
+    ids=["vector", "float64", "image", "leaf of Dict", "leaf of Tuple", "last action", "window"],
+)
+def test_write_into_an_input_is_refused_at_the_first_act(space, select, name):
+    policy = build_writing_policy(space, select)
+    with pytest.raises(ModelContractError, match=message_for(name)):
+        policy.act(sample_observations(space))
+
+
+def test_write_in_a_later_step_is_refused_there():
+    policy = build_writing_policy(first_call=4)
+    obs = sample_observations(VECTOR)
     state = None
     for _ in range(3):
         state = policy.act(obs, state).state
-    with pytest.raises(ModelContractError, match=REFUSED.format("obs")):
+
+    with pytest.raises(ModelContractError, match=message_for("obs")):
         policy.act(obs, state)
 
 
-def test_values_and_evaluations_are_looked_at_too():
-    policy = writing(VECTOR, PLACES["a vector"][1], begins=2)
-    step = policy.act(batch_of(VECTOR))
-    obs = np.ones((2, 4), np.float32)
-    with pytest.raises(ModelContractError, match=REFUSED.format("obs")):
-        policy.values(obs)
-    # a tensor that was written before is none's fault.
-    for given in (obs, torch.ones(2, 4), torch.ones(2, 4).add_(1)):
-        with pytest.raises(ModelContractError, match=REFUSED.format("obs")):
-            policy.evaluate({"obs": given, "raw_action": step.raw_action, "views": step.state.seen})
+def test_write_is_refused_by_values():
+    policy = build_writing_policy(first_call=2)
+    policy.act(sample_observations(VECTOR))
+    with pytest.raises(ModelContractError, match=message_for("obs")):
+        policy.values(np.ones((2, 4), np.float32))
 
 
-def test_a_tensor_that_was_written_before_is_evaluated():
-    policy = rlcatalog.build(VECTOR, TWO, {"fcnet_hiddens": [4]}, "torch")
-    policy.evaluate({"obs": torch.zeros(2, 4).add_(1), "raw_action": np.zeros((2, 1), np.float32)})
+@pytest.mark.parametrize(
+    "obs",
+    [np.ones((2, 4), np.float32), torch.ones(2, 4), torch.ones(2, 4).add_(1)],
+    ids=["array", "tensor", "tensor written before"],
+)
+def test_write_is_refused_by_evaluate(obs):
+    policy = build_writing_policy(first_call=2)
+    step = policy.act(sample_observations(VECTOR))
+    batch = {"obs": obs, "raw_action": step.raw_action, "views": step.state.seen}
+    with pytest.raises(ModelContractError, match=message_for("obs")):
+        policy.evaluate(batch)
 
 
-@pytest.mark.parametrize("given", [np.float32, np.float64])
-def test_the_memory_of_the_step_before_is_looked_at(given):
+def test_evaluate_accepts_a_tensor_written_before():
+    policy = rlcatalog.build(VECTOR, TWO_ACTIONS, {"fcnet_hiddens": [4]}, "torch")
+    written = torch.zeros(2, 4).add_(1)
+    policy.evaluate({"obs": written, "raw_action": np.zeros((2, 1), np.float32)})
+
+
+# --- states ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_write_into_the_state_is_refused(dtype):
     class Halving(TorchModelV2, nn.Module):
+        """Adds 1 to its state; halves it in place once it has reached 3."""
+
         def __init__(self, *args):
             TorchModelV2.__init__(self, *args)
             nn.Module.__init__(self)
             self.layer = nn.Linear(4, self.num_outputs)
 
         def get_initial_state(self):
-            return [np.ones(3, given)]
+            return [np.ones(3, dtype)]
 
         def forward(self, input_dict, state, seq_lens):
-            return self.layer(input_dict["obs"]), [state[0] + 1] if state[0].max() < 3 else [
-                state[0].mul_(0.5)
-            ]
+            outputs = self.layer(input_dict["obs"])
+            if state[0].max() < 3:
+                return outputs, [state[0] + 1]
+            return outputs, [state[0].mul_(0.5)]
 
-    policy = rlcatalog.build(VECTOR, TWO, {"custom_model": Halving}, "torch")
-    obs, state = batch_of(VECTOR), None
-    for _ in range(2):
-        state = policy.act(obs, state).state
-    with pytest.raises(
-        ModelContractError,
-        match=r"^Halving\.forward\(\) must not write into its inputs; state\[0\]",
-    ):
-        policy.act(obs, state)
+    policy = rlcatalog.build(VECTOR, TWO_ACTIONS, {"custom_model": Halving}, "torch")
+    obs = sample_observations(VECTOR)
+    state_of_two = policy.act(obs).state
+    state_of_three = policy.act(obs, state_of_two).state
+
+    message = r"^Halving\.forward\(\) must not write into its inputs; state\[0\]"
+    with pytest.raises(ModelContractError, match=message):
+        policy.act(obs, state_of_three)
 
 
-def test_a_state_that_is_the_observation_does_not_change_with_it():
-    class Remembering(TorchModelV2, nn.Module):
+def test_state_is_a_copy_of_the_observation():
+    class RemembersObservation(TorchModelV2, nn.Module):
         def __init__(self, *args):
             TorchModelV2.__init__(self, *args)
             nn.Module.__init__(self)
@@ -149,15 +180,21 @@ def test_a_state_that_is_the_observation_does_not_change_with_it():
         def forward(self, input_dict, state, seq_lens):
             return self.layer(state[0]), [input_dict["obs"]]
 
-    policy = rlcatalog.build(VECTOR, TWO, {"custom_model": Remembering}, "torch")
+    config = {"custom_model": RemembersObservation}
+    policy = rlcatalog.build(VECTOR, TWO_ACTIONS, config, "torch")
     obs = np.ones((2, 4), np.float32)
+
     state = policy.act(obs).state
-    obs[:] = 0.5  # an environment may fill one array again and again
+    obs[:] = 0.5  # as an environment does that fills one array in each step
+
     np.testing.assert_array_equal(state.memory[0], 1)
 
 
-def test_tensorflow_tensors_cannot_be_written():
-    class Trying(TFModelV2):
+# --- TensorFlow -----------------------------------------------------------------------------------
+
+
+def test_tensorflow_model_cannot_change_observations():
+    class WritesIntoArray(TFModelV2):
         def __init__(self, *args):
             super().__init__(*args)
             self.layer = tf.keras.layers.Dense(self.num_outputs)
@@ -167,8 +204,10 @@ def test_tensorflow_tensors_cannot_be_written():
                 input_dict["obs"].numpy()[:] = 0
             return self.layer(input_dict["obs"]), state
 
-    policy = rlcatalog.build(VECTOR, TWO, {"custom_model": Trying}, "tf")
+    policy = rlcatalog.build(VECTOR, TWO_ACTIONS, {"custom_model": WritesIntoArray}, "tf")
     obs = np.ones((2, 4), np.float32)
+
     step = policy.act(obs)
     policy.evaluate({"obs": obs, "raw_action": step.raw_action})
+
     np.testing.assert_array_equal(obs, 1)
