@@ -1,6 +1,4 @@
-"""Every engine says the same of the same observations, once weights are copied: our PPO, a script,
-SB3, RLlib.
-"""
+"""Engines that share a model: with equal weights, their outputs for observations are equal."""
 
 from __future__ import annotations
 
@@ -57,13 +55,15 @@ CASES = {
         {"fcnet_hiddens": [8], "use_autoregressive": True},
     ),
 }
-# Engines have defaults of their own where a config is silent.
-SAID = {"vf_share_layers": True, "free_log_std": False, "action_bounds": "clip"}
-CASES = {name: (obs, action, {**SAID, **config}) for name, (obs, action, config) in CASES.items()}
+#: Keys that engines have different defaults for.
+DEFAULTS = {"vf_share_layers": True, "free_log_std": False, "action_bounds": "clip"}
+CASES = {
+    name: (obs, action, {**DEFAULTS, **config}) for name, (obs, action, config) in CASES.items()
+}
 
 
-class Random(gym.Env):
-    """Shows random observations; at least one action is allowed."""
+class RandomObservations(gym.Env):
+    """Returns random observations. The first action is always allowed."""
 
     def __init__(self, case="vector"):
         self.observation_space, self.action_space, _ = CASES[case]
@@ -72,62 +72,62 @@ class Random(gym.Env):
         super().reset(seed=seed)
         if seed is not None:
             self.observation_space.seed(seed)
-        return self._look(), {}
+        return self.observe(), {}
 
     def step(self, action):
         assert self.action_space.contains(action), action
-        return self._look(), 0.0, False, False, {}
+        return self.observe(), 0.0, False, False, {}
 
-    def _look(self):
+    def observe(self):
         obs = self.observation_space.sample()
         if isinstance(obs, dict) and "action_mask" in obs:
             obs["action_mask"][0] = 1
         return obs
 
 
-gym.register("RlcatalogBridge-v0", lambda case: Random(case), max_episode_steps=10)
+gym.register("RlcatalogBridge-v0", lambda case: RandomObservations(case), max_episode_steps=10)
 
 
-def batch_of(case, n=6):
+def sample_batch(case, rows=6):
     """Return observations as a vector environment returns them."""
-    envs = gym.vector.SyncVectorEnv([lambda: Random(case)] * n)
-    return envs.reset(seed=3)[0]
+    envs = gym.vector.SyncVectorEnv([lambda: RandomObservations(case)] * rows)
+    obs, _ = envs.reset(seed=3)
+    return obs
 
 
-def our_ppo(case, framework):
-    algo = PPO(
-        lambda: Random(case),
-        {
-            "framework": framework,
-            "model": CASES[case][2],
-            "num_envs": 2,
-            "rollout_length": 4,
-            "minibatch_size": 4,
-            "num_epochs": 1,
-        },
-    )
+# --- engines: each returns its policy, and a function that computes its outputs -------------------
+
+
+def train_rlcatalog_ppo(case, framework):
+    _, _, model = CASES[case]
+    settings = {"num_envs": 2, "rollout_length": 4, "minibatch_size": 4, "num_epochs": 1}
+    settings |= {"framework": framework, "model": model}
+    algo = PPO(lambda: RandomObservations(case), settings)
     algo.train()
     return algo.policy, outputs_of(algo.policy)
 
 
-def single_file(case, framework):
-    script = importlib.import_module(
-        "ppo_single_file" if framework == "torch" else "ppo_single_file_tf"
-    )
+SCRIPTS = {"torch": "ppo_single_file", "tf": "ppo_single_file_tf"}
+
+
+def train_single_file(case, framework):
+    _, _, model = CASES[case]
+    script = importlib.import_module(SCRIPTS[framework])
     hyper = script.Hyper(steps=1, num_envs=2, length=4, minibatch=4, epochs=1)
     policy = script.train(
-        "RlcatalogBridge-v0", 0, model=CASES[case][2], hyper=hyper, env_config={"case": case}
+        "RlcatalogBridge-v0", 0, model=model, hyper=hyper, env_config={"case": case}
     )
     return policy, outputs_of(policy)
 
 
-def stable_baselines3(case, framework):
+def train_sb3(case, framework):
     pytest.importorskip("stable_baselines3", reason="Stable-Baselines3 is not installed")
     from stable_baselines3 import PPO as SB3PPO
 
     import rlcatalog_sb3
 
-    env = rlcatalog_sb3.for_sb3(Random(case), CASES[case][2])
+    _, _, model = CASES[case]
+    env = rlcatalog_sb3.for_sb3(RandomObservations(case), model)
     algo = SB3PPO(
         rlcatalog_sb3.CatalogPolicy, env, n_steps=8, batch_size=4, n_epochs=1, device="cpu"
     )
@@ -135,7 +135,7 @@ def stable_baselines3(case, framework):
     return algo.policy.catalog_policy, rlcatalog_sb3.outputs(algo)
 
 
-def rllib(case, framework):
+def build_rllib_module(case, framework):
     pytest.importorskip("ray.rllib", reason="Ray RLlib is not installed")
     import rlcatalog_rllib
 
@@ -143,63 +143,77 @@ def rllib(case, framework):
     return module.policy, rlcatalog_rllib.outputs(module)
 
 
+#: Name → function that makes the engine, and framework.
 ENGINES = {
-    "rlcatalog-ppo": (our_ppo, "torch"),
-    "rlcatalog-ppo on TensorFlow": (our_ppo, "tf"),
-    "a single file": (single_file, "torch"),
-    "a single file on TensorFlow": (single_file, "tf"),
-    "Stable-Baselines3": (stable_baselines3, "torch"),
-    "Ray RLlib": (rllib, "torch"),
+    "rlcatalog-ppo": (train_rlcatalog_ppo, "torch"),
+    "rlcatalog-ppo on TensorFlow": (train_rlcatalog_ppo, "tf"),
+    "a single file": (train_single_file, "torch"),
+    "a single file on TensorFlow": (train_single_file, "tf"),
+    "Stable-Baselines3": (train_sb3, "torch"),
+    "Ray RLlib": (build_rllib_module, "torch"),
 }
 
 
-def pairs():
-    """Yield each case and engine; of TensorFlow's and the single files, which take longest, some in
-    `make test`.
+def is_slow(case, engine):
+    """Return whether `make attack` runs a case, and not `make test`.
 
     The single file on TensorFlow runs in `test_examples.py`, and takes the steps of the other one
     in `test_single_files.py`.
     """
+    if engine == "a single file on TensorFlow":
+        return True
+    if engine == "a single file":
+        return case in ("gaussian", "image", "parametric", "hybrid")
+    if engine == "rlcatalog-ppo on TensorFlow":
+        return case not in ("masked", "hybrid", "image")
+    return False
+
+
+def all_pairs():
     for case, engine in itertools.product(CASES, ENGINES):
-        long = "single file" in engine and case in ("gaussian", "image", "parametric", "hybrid")
-        long |= engine == "a single file on TensorFlow"
-        long |= engine == "rlcatalog-ppo on TensorFlow" and case not in (
-            "masked",
-            "hybrid",
-            "image",
-        )
-        yield pytest.param(case, engine, marks=pytest.mark.attack) if long else (case, engine)
+        marks = [pytest.mark.attack] if is_slow(case, engine) else []
+        yield pytest.param(case, engine, marks=marks)
 
 
-@pytest.mark.parametrize(("case", "engine"), list(pairs()))
+# --- tests ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("case", "engine"), list(all_pairs()))
 def test_engines_compute_the_same_outputs(case, engine):
+    make_engine, framework = ENGINES[engine]
     reference = rlcatalog.build(*CASES[case], "torch")
-    make, framework = ENGINES[engine]
-    check_same_outputs(reference, {engine: make(case, framework)}, batch_of(case), tolerance=2e-5)
+
+    trained = make_engine(case, framework)
+
+    # The check copies the reference's weights into the engine first.
+    check_same_outputs(reference, {engine: trained}, sample_batch(case), tolerance=2e-5)
 
 
 @pytest.mark.parametrize(
     "memory",
     [{"use_lstm": True}, {"use_attention": True}, {"use_lstm": True, "lstm_use_prev_action": True}],
+    ids=["lstm", "attention", "lstm with past actions"],
 )
-@pytest.mark.parametrize("script", ["ppo_single_file", "ppo_single_file_tf"])
+@pytest.mark.parametrize("script", SCRIPTS.values())
 def test_single_file_refuses_models_that_need_sequences(script, memory):
+    train = importlib.import_module(script).train
     with pytest.raises(ValueError, match="a model that looks back needs sequences"):
-        importlib.import_module(script).train(
-            "RlcatalogBridge-v0", model=memory, env_config={"case": "vector"}
-        )
+        train("RlcatalogBridge-v0", model=memory, env_config={"case": "vector"})
 
 
-@pytest.mark.parametrize("what", PolicyOutputs._fields)
-def test_check_names_the_engine_whose_output_differs(what):
+@pytest.mark.parametrize("field", PolicyOutputs._fields)
+def test_check_names_the_engine_whose_output_differs(field):
     reference = rlcatalog.build(*CASES["hybrid"], "torch")
-    other = rlcatalog.build(*CASES["hybrid"], "torch")
+    policy = rlcatalog.build(*CASES["hybrid"], "torch")
 
-    def wrong(observations, raw_actions):
-        found = outputs_of(other)(observations, raw_actions)
-        value = getattr(found, what)
-        changed = (value[0], value[1] + 0.01) if what == "action" else value + 0.01
-        return found._replace(**{what: changed})
+    def compute_wrong_outputs(observations, raw_actions):
+        outputs = outputs_of(policy)(observations, raw_actions)
+        value = getattr(outputs, field)
+        if field == "action":  # a choice and an array
+            choice, numbers = value
+            return outputs._replace(action=(choice, numbers + 0.01))
+        return outputs._replace(**{field: value + 0.01})
 
-    with pytest.raises(AssertionError, match=f"the wrong one: its {what} differs"):
-        check_same_outputs(reference, {"the wrong one": (other, wrong)}, batch_of("hybrid"))
+    engines = {"the wrong one": (policy, compute_wrong_outputs)}
+    with pytest.raises(AssertionError, match=f"the wrong one: its {field} differs"):
+        check_same_outputs(reference, engines, sample_batch("hybrid"))

@@ -1,6 +1,4 @@
-"""The tables of seeds: each row of `docs/seed_streams.toml` says what happens, and the page shows
-it.
-"""
+"""The tables of seeds: each row of `docs/seed_streams.toml` is true, and the page shows it."""
 
 from typing import ClassVar
 
@@ -22,7 +20,7 @@ CONFIG = {"num_envs": 2, "rollout_length": 4, "seed": 7, "model": MODEL}
 
 
 class Seeded(gym.Env):
-    """One-step episodes; notes the seeds that it receives."""
+    """Episodes of one step; keeps the seeds that it receives."""
 
     observation_space = gym.spaces.Box(-1, 1, (2,))
     action_space = gym.spaces.Discrete(2)
@@ -46,8 +44,8 @@ def _registered(monkeypatch):
     Seeded.seeds.clear()
 
 
-def by_hand(seed, stream, count=2):
-    """Return the seeds of a stream's first children."""
+def compute_seeds(seed, stream, count):
+    """Return the seeds of a stream's first children, as the page describes them."""
     spawned = np.random.SeedSequence(seed).spawn(len(NAMES))[NAMES.index(stream)]
     return [int(child.generate_state(1)[0]) >> 1 for child in spawned.spawn(count)]
 
@@ -158,7 +156,7 @@ def test_each_use_draws_from_its_stream(use, tmp_path):
     case = CASES[use["case"]]
     needs_folder = case in (run_command, evaluate_in_a_session)
     seeds, seed = case(tmp_path) if needs_folder else case()
-    assert seeds == by_hand(seed, use["stream"], len(seeds))
+    assert seeds == compute_seeds(seed, use["stream"], count=len(seeds))
 
 
 def test_every_case_is_on_the_page():
@@ -168,5 +166,10 @@ def test_every_case_is_on_the_page():
 def test_page_of_seeds_is_fresh():
     page = seeds_page.TARGET.read_text(encoding="utf-8")
     assert seeds_page.filled(page) == page, "run `make generate`"
-    stale = page.replace(str(DATA["streams"][0]["values"][0]), "1", 1)
+
+
+def test_stale_page_of_seeds_is_filled_again():
+    page = seeds_page.TARGET.read_text(encoding="utf-8")
+    first_seed = str(DATA["streams"][0]["values"][0])
+    stale = page.replace(first_seed, "1", 1)
     assert seeds_page.filled(stale) == page

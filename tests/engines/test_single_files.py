@@ -1,4 +1,4 @@
-"""The PPO scripts of one file: one algorithm in two frameworks, and what is read before a reset.
+"""The PPO scripts of one file, one in each framework.
 
 Crosses: policy, torch, tf.
 """
@@ -26,10 +26,11 @@ SCRIPTS = {"torch": ppo_single_file, "tf": ppo_single_file_tf}
 CONFIG = {"fcnet_hiddens": [8]}
 
 
-class Counts(gym.Env):
-    """Counts to five in one array, pays 1 per step, and is cut."""
+class CountsToFive(gym.Env):
+    """Counts its steps in one array, with the reward 1, and is truncated at 5."""
 
-    observation_space, action_space = Box(-10, 10, (1,), np.float32), Discrete(2)
+    observation_space = Box(-10, 10, (1,), np.float32)
+    action_space = Discrete(2)
 
     def __init__(self):
         self.obs = np.zeros(1, np.float32)
@@ -44,47 +45,60 @@ class Counts(gym.Env):
         return self.obs, 1.0, False, bool(self.obs[0] == 5), {}
 
 
-def batch_of(policy, rows=64):
+def make_minibatch(policy, rows=64):
     obs = np.random.default_rng(0).uniform(-1, 1, (rows, 1)).astype(np.float32)
-    step, rng = policy.act(obs), np.random.default_rng(1)
+    step = policy.act(obs)
+    rng = np.random.default_rng(1)
     advantage, target, noise = rng.normal(size=(3, rows)).astype(np.float32)
     return {
         "obs": obs,
         "raw_action": step.raw_action,
-        "logp": step.logp + 0.2 * noise,
+        "logp": step.logp + 0.2 * noise,  # as if older weights had sampled the actions
         "advantage": advantage,
         "target": target,
     }
 
 
+def take_two_steps(framework, policy, minibatch):
+    """Return how far two gradient steps move the weights."""
+    script = SCRIPTS[framework]
+    before = policy.model.get_weights()
+    learner = script.Learner(policy, script.Hyper(entropy_weight=0.01))
+    learner.step(minibatch, 1e-3)
+    learner.step(minibatch, 5e-4)
+    after = policy.model.get_weights()
+    return np.concatenate([(after[name] - before[name]).ravel() for name in sorted(before)])
+
+
 def test_scripts_take_the_same_gradient_steps():
-    policies = {f: rlcatalog.build(env=Counts(), config=CONFIG, framework=f) for f in SCRIPTS}
-    weights = policies["torch"].model.get_weights()
-    policies["tf"].model.set_weights(weights)
-    batch, moved = batch_of(policies["torch"]), {}
-    for framework, policy in policies.items():
-        learner = SCRIPTS[framework].Learner(policy, SCRIPTS[framework].Hyper(entropy_weight=0.01))
-        for lr in (1e-3, 5e-4):
-            learner.step(batch, lr)
-        after = policy.model.get_weights()
-        moved[framework] = np.concatenate(
-            [(after[name] - weights[name]).ravel() for name in sorted(weights)]
-        )
-    difference = np.linalg.norm(moved["tf"] - moved["torch"])
-    assert difference <= 1e-4 * np.linalg.norm(moved["torch"])
+    torch_policy = rlcatalog.build(env=CountsToFive(), config=CONFIG, framework="torch")
+    tf_policy = rlcatalog.build(env=CountsToFive(), config=CONFIG, framework="tf")
+    tf_policy.model.set_weights(torch_policy.model.get_weights())
+    minibatch = make_minibatch(torch_policy)
+
+    torch_steps = take_two_steps("torch", torch_policy, minibatch)
+    tf_steps = take_two_steps("tf", tf_policy, minibatch)
+
+    difference = np.linalg.norm(tf_steps - torch_steps)
+    assert difference <= 1e-4 * np.linalg.norm(torch_steps)
 
 
 @pytest.mark.parametrize("framework", list(SCRIPTS))
 def test_rollout_reads_the_last_observation_before_a_reset(framework):
     script = SCRIPTS[framework]
+    # With copy=False, a reset overwrites the array of the last observation.
     envs = gym.vector.SyncVectorEnv(
-        [Counts] * 2, copy=False, autoreset_mode=gym.vector.AutoresetMode.DISABLED
+        [CountsToFive] * 2, copy=False, autoreset_mode=gym.vector.AutoresetMode.DISABLED
     )
-    policy = rlcatalog.build(env=Counts(), config=CONFIG, framework=framework)
+    policy = rlcatalog.build(env=CountsToFive(), config=CONFIG, framework=framework)
     player = script.Player(policy, envs, script.Hyper(num_envs=2, length=12, gamma=0.5), 0)
-    found = player.rollout()["reward"].reshape(12, 2)
-    last = policy.act(np.array([[5.0]], np.float32)).value[0]
+
+    rewards = player.rollout()["reward"].reshape(12, 2)
+
+    # Two episodes of five steps end in each environment. Truncated, they add the discounted value
+    # of the last observation to the last reward.
+    value_of_five = policy.act(np.array([[5.0]], np.float32)).value[0]
     expected = np.ones((12, 2))
-    expected[[4, 9]] += 0.5 * last
-    np.testing.assert_allclose(found, expected, rtol=1e-5)
-    assert player.returns == [5.0] * 4
+    expected[[4, 9]] += 0.5 * value_of_five
+    np.testing.assert_allclose(rewards, expected, rtol=1e-5)
+    assert player.returns == [5.0, 5.0, 5.0, 5.0]
