@@ -1,8 +1,7 @@
-"""Threads: one default catalog, no registration lost, lookups beside registrations, acts that
-return their own values.
+"""Threads that use one catalog or one policy.
 
-Threads take turns every few operations here; by default most of these calls would end before the
-next thread runs.
+Python switches between threads every microsecond here. By default most of these calls would end
+before the next thread runs.
 """
 
 from __future__ import annotations
@@ -27,13 +26,17 @@ from rlcatalog_torch import FullyConnectedNetwork, TorchModelV2
 pytestmark = pytest.mark.usefixtures("one_thread", "seeded")
 
 THREADS = 16
-OBS, ACTIONS = spaces.Box(-1, 1, (3,), np.float32), spaces.Discrete(4)
-MEMORY = {"use_lstm": True, "lstm_cell_size": 4, "lstm_use_prev_action": True, "max_seq_len": 5}
+OBS = spaces.Box(-1, 1, (3,), np.float32)
+ACTIONS = spaces.Discrete(4)
+LSTM = {"use_lstm": True, "lstm_cell_size": 4, "lstm_use_prev_action": True, "max_seq_len": 5}
+#: Name → framework and config.
 MODELS = {
-    "torch": ("torch", {}), "torch-lstm": ("torch", MEMORY),
+    "torch": ("torch", {}),
+    "torch-lstm": ("torch", LSTM),
     "torch-filter": ("torch", {"observation_filter": "MeanStdFilter"}),
-    "tf": ("tf", {}), "tf-lstm": ("tf", MEMORY),
-}  # fmt: skip
+    "tf": ("tf", {}),
+    "tf-lstm": ("tf", LSTM),
+}
 
 
 @pytest.fixture(autouse=True)
@@ -45,111 +48,118 @@ def frequent_switches():
 
 
 @pytest.fixture
-def no_default():
-    """There is no default catalog yet, and this test's is no other's."""
+def no_default_catalog():
+    """There is no default catalog before the test, and none of the test's after it."""
     default_catalog.cache_clear()
     yield
     default_catalog.cache_clear()
 
 
-def together(work, threads=THREADS):
-    """Run `work(i)` in so many threads, which begin at once; return what each returned."""
+def run_in_threads(work, threads=THREADS):
+    """Run `work(i)` for each i in a thread; all begin at once. Return the results in order."""
     barrier = Barrier(threads)
 
-    def begin(i):
+    def wait_and_work(i):
         barrier.wait()
         return work(i)
 
     with ThreadPoolExecutor(threads) as pool:
-        return list(pool.map(begin, range(threads)))
+        return list(pool.map(wait_and_work, range(threads)))
 
 
-def classes(count):
+def define_models(count):
     return [type(f"Model{i}", (FullyConnectedNetwork,), {}) for i in range(count)]
 
 
-def test_default_catalog_is_the_same_for_all_threads(no_default):
-    assert len({id(catalog) for catalog in together(lambda i: default_catalog())}) == 1
+# --- catalogs -------------------------------------------------------------------------------------
 
 
-def test_registrations_of_all_threads_are_kept(no_default):
-    models = classes(THREADS)
-    together(lambda i: ModelCatalog.register_custom_model(f"model_{i}", models[i]))
-    names = {
-        component.name
-        for component in default_catalog().components("model")
-        if component.in_process
-    }
-    assert names == {f"model_{i}" for i in range(THREADS)}
+def test_default_catalog_is_the_same_for_all_threads(no_default_catalog):
+    catalogs = run_in_threads(lambda i: default_catalog())
+    assert len({id(catalog) for catalog in catalogs}) == 1
+
+
+def test_registrations_of_all_threads_are_kept(no_default_catalog):
+    models = define_models(THREADS)
+
+    run_in_threads(lambda i: ModelCatalog.register_custom_model(f"model_{i}", models[i]))
+
+    components = default_catalog().components("model")
+    registered = {component.name for component in components if component.in_process}
+    assert registered == {f"model_{i}" for i in range(THREADS)}
+
+
+def list_plugins(catalog):
+    return [(record.distribution, record.status, record.error) for record in catalog.plugins]
 
 
 def test_catalogs_built_in_parallel_have_all_plugins():
-    catalogs = [
-        catalog
-        for made in together(lambda i: [Catalog(environ={}) for _ in range(5)], 8)
-        for catalog in made
-    ]
-    listings = {
-        tuple((r.distribution, r.status, r.error) for r in catalog.plugins) for catalog in catalogs
-    }
-    assert listings == {
-        tuple((r.distribution, "loaded", None) for r in Catalog(environ={}).plugins)
-    }
+    expected = list_plugins(Catalog(environ={}))
+    assert {status for _, status, _ in expected} == {"loaded"}
+
+    def build_catalogs(i):
+        return [Catalog(environ={}) for _ in range(5)]
+
+    for catalogs in run_in_threads(build_catalogs, threads=8):
+        for catalog in catalogs:
+            assert list_plugins(catalog) == expected
 
 
-def chosen(catalog, config):
+def choose_model(catalog, config):
     return catalog.resolve(OBS, ACTIONS, config, "torch").choices["trunk"].component
 
 
 @pytest.mark.parametrize("rounds", [5, pytest.param(200, marks=pytest.mark.attack)])
 def test_lookups_find_models_while_others_are_registered(catalog, rounds):
-    """Half of the threads register, each one name again and again, and find what they registered;
-    half look up.
-    """
-    models = classes(rounds)
+    models = define_models(rounds)
 
-    def work(i):
-        for turn in range(rounds):
-            if i % 2:
-                assert chosen(catalog, {"fcnet_hiddens": [i]}).name == "fcnet"
-                assert len(catalog.components()) >= len(catalog.plugins)
-                catalog.parse_config({})
-            else:
-                catalog.register_model(f"model_{i}", models[turn])
-                found = chosen(catalog, {"custom_model": f"model_{i}"})
-                assert found.load("torch") is models[turn]
+    def register_and_look_up(i):
+        for model in models:
+            catalog.register_model(f"model_{i}", model)
+            chosen = choose_model(catalog, {"custom_model": f"model_{i}"})
+            assert chosen.load("torch") is model
 
-    together(work)
-    assert sum(component.in_process for component in catalog.components("model")) == THREADS // 2
+    def look_up(i):
+        for _ in range(rounds):
+            assert choose_model(catalog, {"fcnet_hiddens": [i]}).name == "fcnet"
+            assert len(catalog.components()) >= len(catalog.plugins)
+            catalog.parse_config({})
+
+    run_in_threads(lambda i: register_and_look_up(i) if i % 2 == 0 else look_up(i))
+
+    # Half of the threads have registered one name each.
+    registered = [part for part in catalog.components("model") if part.in_process]
+    assert len(registered) == THREADS // 2
 
 
+# `catalog` is requested so that the tables of frameworks and codecs are filled.
 def test_lookups_work_while_frameworks_and_codecs_are_added(catalog):
-    def work(i):
+    def add_and_remove(i):
         for turn in range(30):
-            if i % 4 == 0:
-                framework = FrameworkSpec(
-                    f"acme{i}x{turn}", {"backend": "a:B", "ops": "a:C"}, "", module="acme"
-                )
-                codec = ActionCodecSpec(
-                    f"acme{i}x{turn}", {"numpy": "a:B"}, "", kinds=(f"acme.Space{i}x{turn}",)
-                )
-                assert framework.enter()
-                assert codec.enter()
-                assert framework_name(f"acme{i}x{turn}") == f"acme{i}x{turn}"
-                assert declarations["action_codec"][f"acme.Space{i}x{turn}"] is codec
-                framework.leave()
-                codec.leave()
-            else:
-                assert framework_name("tf2") == "tf"
-                assert (
-                    type(action_codec(SpaceInfo.read(ACTIONS, "action"))).__name__
-                    == "DiscreteCodec"
-                )
+            name = f"acme{i}x{turn}"
+            targets = {"backend": "a:B", "ops": "a:C"}
+            framework = FrameworkSpec(name, targets, "", module="acme")
+            codec = ActionCodecSpec(name, {"numpy": "a:B"}, "", kinds=(f"acme.Space{name}",))
+            assert framework.enter()
+            assert codec.enter()
+            assert framework_name(name) == name
+            assert declarations["action_codec"][f"acme.Space{name}"] is codec
+            framework.leave()
+            codec.leave()
 
-    together(work)
+    def look_up(i):
+        for _ in range(30):
+            assert framework_name("tf2") == "tf"
+            codec = action_codec(SpaceInfo.read(ACTIONS, "action"))
+            assert type(codec).__name__ == "DiscreteCodec"
+
+    run_in_threads(lambda i: add_and_remove(i) if i % 4 == 0 else look_up(i))
 
 
-def policy_of(name):
+# --- policies -------------------------------------------------------------------------------------
+
+
+def build_policy(name):
     framework, config = MODELS[name]
     policy = rlcatalog.build(OBS, ACTIONS, {"fcnet_hiddens": [8], **config}, framework)
     if policy.filter is not None:
@@ -157,71 +167,71 @@ def policy_of(name):
     return policy
 
 
-def said(policy, obs, state=None):
-    """Return all that acting says of a batch, as arrays."""
+def act(policy, obs, state):
+    """Return all results of acting on a batch, as arrays."""
     step = policy.act(obs, state, explore=False)
     memory = () if step.state is None else step.state.memory
     return [step.action, step.raw_action, step.logp, step.value, step.dist_inputs, *memory]
 
 
-def evaluated(policy, obs, raw, state):
+def estimate_values(policy, obs, state):
+    return [policy.values(policy.preprocess(obs), state)]
+
+
+def evaluate(policy, obs, state):
+    """Return densities and values of the most likely actions, as arrays."""
+    raw_action = policy.act(obs, state, explore=False).raw_action
     views = {} if state is None else state.seen
-    batch = {"obs": policy.preprocess(obs), "raw_action": raw, "views": views}
-    found = policy.evaluate(batch)
-    return [
-        part.detach().numpy() if hasattr(part, "detach") else part.numpy()
-        for part in (found.logp, found.value)
-    ]
+    batch = {"obs": policy.preprocess(obs), "raw_action": raw_action, "views": views}
+    result = policy.evaluate(batch)
+    if policy.framework == "torch":
+        return [result.logp.detach().numpy(), result.value.detach().numpy()]
+    return [result.logp.numpy(), result.value.numpy()]
 
 
-@pytest.mark.parametrize(
-    ("acts", "name"),
-    [
-        pytest.param(acts, name, marks=pytest.mark.attack if acts > 20 or name == "tf-lstm" else ())
-        for acts in (20, 1_000)
-        for name in MODELS
-    ],
-)
+def are_close(results, expected, atol):
+    pairs = zip(results, expected, strict=True)
+    return all(np.allclose(result, number, atol=atol) for result, number in pairs)
+
+
+def all_models():
+    for acts in (20, 1_000):
+        for name in MODELS:
+            is_slow = acts > 20 or name == "tf-lstm"
+            yield pytest.param(name, acts, marks=[pytest.mark.attack] if is_slow else [])
+
+
+@pytest.mark.parametrize(("name", "acts"), list(all_models()))
 def test_act_returns_each_thread_its_own_results(name, acts):
-    """Each thread acts on observations of its own; what it is told is what it was told alone."""
-    policy, rng = policy_of(name), np.random.default_rng(0)
+    policy = build_policy(name)
+    rng = np.random.default_rng(0)
+    # Each thread has its own observations, of one to three rows, and states after a step.
     batches = [rng.uniform(-1, 1, (1 + i % 3, 3)).astype(np.float32) for i in range(THREADS)]
-    begun = [policy.act(obs, explore=False).state for obs in batches]
-    alone = [said(policy, obs, state) for obs, state in zip(batches, begun, strict=True)]
-    scored = [
-        evaluated(policy, *one)
-        for one in zip(batches, [parts[1] for parts in alone], begun, strict=True)
-    ]
-    values = [
-        policy.values(policy.preprocess(obs), state)
-        for obs, state in zip(batches, begun, strict=True)
-    ]
+    states = [policy.act(obs, explore=False).state for obs in batches]
+    inputs = list(zip(batches, states, strict=True))
+    expected_acts = [act(policy, *one) for one in inputs]
+    expected_values = [estimate_values(policy, *one) for one in inputs]
+    expected_evaluations = [evaluate(policy, *one) for one in inputs]
 
-    def work(i):
+    def count_wrong_results(i):
         wrong = 0
         for turn in range(acts):
-            found = said(policy, batches[i], begun[i])
-            wrong += any(
-                not np.allclose(new, old, atol=1e-6)
-                for new, old in zip(found, alone[i], strict=True)
-            )
+            wrong += not are_close(act(policy, *inputs[i]), expected_acts[i], atol=1e-6)
             if turn % 5 == 0:
-                again = policy.values(policy.preprocess(batches[i]), begun[i])
-                wrong += not np.allclose(again, values[i], atol=1e-6)
+                values = estimate_values(policy, *inputs[i])
+                wrong += not are_close(values, expected_values[i], atol=1e-6)
             if turn % 10 == 0:
-                rescored = evaluated(policy, batches[i], alone[i][1], begun[i])
-                wrong += any(
-                    not np.allclose(n, o, atol=1e-5)
-                    for n, o in zip(rescored, scored[i], strict=True)
-                )
+                evaluation = evaluate(policy, *inputs[i])
+                wrong += not are_close(evaluation, expected_evaluations[i], atol=1e-5)
         return wrong
 
-    assert sum(together(work)) == 0
+    assert sum(run_in_threads(count_wrong_results)) == 0
 
 
-class Lingering(TorchModelV2):
-    """Takes its time between the pass and the reading of its value, and checks that no other pass
-    comes between.
+class SlowSum(TorchModelV2):
+    """A model whose value is the sum of the observation.
+
+    It takes its time between the forward pass and the reading of its value.
     """
 
     def __init__(self, *args, **kwargs):
@@ -229,7 +239,7 @@ class Lingering(TorchModelV2):
         self.layer = nn.Linear(3, 4)
 
     def forward(self, input_dict, state, seq_lens):
-        self.mark = input_dict["obs_flat"].sum(1)
+        self.sums = input_dict["obs_flat"].sum(1)
         for _ in range(50):
             pass
         return self.layer(input_dict["obs_flat"]), state
@@ -237,36 +247,43 @@ class Lingering(TorchModelV2):
     def value_function(self):
         for _ in range(50):
             pass
-        return self.mark
+        return self.sums
 
 
 def test_act_returns_values_of_its_own_forward_pass():
-    policy = rlcatalog.build(OBS, ACTIONS, {"custom_model": Lingering}, "torch")
+    policy = rlcatalog.build(OBS, ACTIONS, {"custom_model": SlowSum}, "torch")
 
-    def work(i):
-        obs = np.full((2, 3), i / THREADS, np.float32)
-        return all(np.allclose(policy.act(obs).value, 3 * i / THREADS) for _ in range(50))
+    def check_values(i):
+        number = i / THREADS
+        obs = np.full((2, 3), number, np.float32)
+        for _ in range(50):
+            np.testing.assert_allclose(policy.act(obs).value, 3 * number, rtol=1e-5, atol=1e-8)
 
-    assert all(together(work))
+    run_in_threads(check_values)
 
 
 def test_filter_learns_from_every_thread():
     policy = rlcatalog.build(OBS, ACTIONS, {"observation_filter": "MeanStdFilter"}, "torch")
-    together(
-        lambda i: [policy.preprocess(np.zeros((2, 3), np.float32), update=True) for _ in range(20)]
-    )
+    two_rows = np.zeros((2, 3), np.float32)
+
+    def learn(i):
+        for _ in range(20):
+            policy.preprocess(two_rows, update=True)
+
+    run_in_threads(learn)
+
     assert policy.filter.get_state()["n"] == THREADS * 20 * 2
 
 
 def test_steppers_of_one_policy_run_in_parallel():
-    """A stepper is one thread's own; several of one policy are not in each other's way."""
-    policy = policy_of("torch-lstm")
+    policy = build_policy("torch-lstm")
     rng = np.random.default_rng(1)
-    walks = rng.uniform(-1, 1, (THREADS, 20, 2, 3)).astype(np.float32)
+    # For each thread, 20 steps of 2 rows.
+    observations = rng.uniform(-1, 1, (THREADS, 20, 2, 3)).astype(np.float32)
 
-    def walk(i):
+    def compute_values(i):
         stepper = policy.stepper(2)
-        return np.stack([stepper.step(obs, explore=False).value for obs in walks[i]])
+        return [stepper.step(obs, explore=False).value for obs in observations[i]]
 
-    alone = [walk(i) for i in range(THREADS)]
-    np.testing.assert_allclose(np.stack(together(walk)), np.stack(alone), atol=1e-6)
+    expected = [compute_values(i) for i in range(THREADS)]
+    np.testing.assert_allclose(run_in_threads(compute_values), expected, atol=1e-6)

@@ -1,4 +1,8 @@
-"""The records that tests of learning are held against, and the arithmetic behind their marks."""
+"""Records of learning: sweeps over seeds, the marks that tests must reach, and how both are made.
+
+The median return over a test's seeds must reach the mark in its record, a JSON file beside the
+test. A sweep runs the test's training for more seeds, and writes their returns into the record.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ import json
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import gymnasium as gym
 import numpy as np
 import pytest
 from learning import (
@@ -20,6 +25,7 @@ from learning import (
     random_play,
 )
 
+import rlcatalog
 from rlcatalog_runs.comparison import interval
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -28,126 +34,149 @@ TESTS = sorted(
 )
 
 
-def recorded():
-    return [(path, name) for path in TESTS for name in Record(path.with_suffix(".json"), "").all]
+def read_record(path, name):
+    return Record(path.with_suffix(".json"), name)
 
 
-def held_tests(path):
-    """The names of a file's tests of learning."""
-    functions = [
-        node for node in ast.parse(path.read_text()).body if isinstance(node, ast.FunctionDef)
-    ]
-    return {node.name for node in functions if "over_seeds" in [arg.arg for arg in node.args.args]}
+def names_in_record(path):
+    return list(read_record(path, name="").all)
 
 
-def named(cases):
+def names_of_tests(path):
+    """Return the functions of a file that request the fixture `over_seeds`."""
+    names = set()
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.FunctionDef):
+            if "over_seeds" in [argument.arg for argument in node.args.args]:
+                names.add(node.name)
+    return names
+
+
+def count_seeds(case):
+    return len(read_record(*case).own())
+
+
+def parametrize_records(cases):
     return pytest.mark.parametrize(
         ("path", "name"), cases, ids=lambda value: getattr(value, "stem", value)
     )
 
 
-def swept(path, name, at_least=1):
-    return len(Record(path.with_suffix(".json"), name).own()) >= at_least
-
-
-every_record = named(recorded())
-#: What is too short to say anything has said why.
-every_sweep = named([case for case in recorded() if swept(*case)])
-every_spread = named([case for case in recorded() if swept(*case, at_least=3)])
+RECORDS = [(path, name) for path in TESTS for name in names_in_record(path)]
+each_record = parametrize_records(RECORDS)
+each_sweep = parametrize_records([case for case in RECORDS if count_seeds(case) >= 1])
+#: With fewer seeds nothing can be said about the spread of returns; these have an exception.
+each_sweep_of_three_seeds = parametrize_records([c for c in RECORDS if count_seeds(c) >= 3])
 
 
 @pytest.mark.parametrize("path", TESTS, ids=lambda path: path.stem)
 def test_tests_and_records_of_learning_match(path):
-    names = {name.partition("[")[0] for name in Record(path.with_suffix(".json"), "").all}
-    assert names == held_tests(path)
+    names = {name.partition("[")[0] for name in names_in_record(path)}
+    assert names == names_of_tests(path)
 
 
 def test_tests_of_learning_exist():
     assert len(TESTS) == 9
-    assert len(recorded()) >= 30
+    assert len(RECORDS) >= 30
 
 
-@every_record
+# --- sweeps and marks -----------------------------------------------------------------------------
+
+
+@each_record
 def test_sweep_has_enough_seeds_or_an_exception(path, name):
-    record = Record(path.with_suffix(".json"), name)
-    assert len(record.own()) >= record.needed or record.entry.get("exception")
-    assert len(record.own()) < record.needed or "exception" not in record.entry  # no longer one
-    if "with" in record.entry:
-        beside = Record(record.path, record.entry["with"])
-        assert len(beside.own()) >= ENOUGH or beside.entry.get("exception")
+    record = read_record(path, name)
+    if len(record.own()) < record.needed:
+        assert record.entry.get("exception")  # the reason
+    else:
+        assert "exception" not in record.entry
 
 
-@every_spread
+@each_record
+def test_sweep_beside_another_has_one_with_enough_seeds(path, name):
+    record = read_record(path, name)
+    if "with" in record.entry:  # the same algorithm in another framework
+        other = Record(record.path, record.entry["with"])
+        assert len(other.own()) >= ENOUGH or other.entry.get("exception")
+
+
+@each_sweep_of_three_seeds
 def test_mark_is_missed_by_chance_less_than_once_in_1000(path, name):
-    record = Record(path.with_suffix(".json"), name)
-    assert record.entry["seeds"] % 2 == 1
+    record = read_record(path, name)
+    assert record.entry["seeds"] % 2 == 1  # the median is one of the returns
     assert record.chance_of_failure() < TOLERATED, record.returns()
 
 
-@every_sweep
+@each_sweep
 def test_mark_cannot_be_reached_without_learning(path, name):
-    """At least half-way from there to what is learned."""
-    record = Record(path.with_suffix(".json"), name)
+    record = read_record(path, name)
     if "at_least" in record.entry:
-        learned, chance = float(np.median(record.returns())), record.entry["chance"]
+        # The mark is at least half-way from random play to what is learned.
+        learned = float(np.median(record.returns()))
+        chance = record.entry["chance"]
         assert record.mark - chance >= (learned - chance) / 2
-    else:  # what cannot be learned: another test of the file learns more
-        assert any(entry.get("at_least", -np.inf) > record.mark for entry in record.all.values())
+    else:
+        # This test cannot learn the task; another test of the file learns more.
+        marks = [entry.get("at_least", -np.inf) for entry in record.all.values()]
+        assert max(marks) > record.mark
 
 
-@every_sweep
+@each_sweep
 def test_sweep_was_made_with_the_current_settings(path, name):
-    assert Record(path.with_suffix(".json"), name).entry["settings"] == fingerprint(
-        path, name.partition("[")[0]
-    )
+    settings = read_record(path, name).entry["settings"]
+    assert settings == fingerprint(path, name.partition("[")[0])
 
 
 @pytest.mark.parametrize("task", ["cartpole", "masked", "minigrid"])
 def test_plain_module_learns_as_much_as_one_in_rllib_form(task):
-    """The interquartile mean of the difference over equal seeds, in percent of what is learned."""
     path = ROOT / "plugins/ppo/tests/test_ppo_plain_learning.json"
-    plain, classic = (
-        Record(path, f"test_network_learns_in_either_form[{task}-{form}]")
-        for form in ("plain", "rllib")
-    )
-    assert plain.entry["returns"].keys() == classic.entry["returns"].keys()
-    reach = np.median(classic.own()) - classic.entry["chance"]
-    difference = 100 * (np.array([plain.own()]) - np.array([classic.own()])).T / reach
-    assert interval(difference)[0, 0] >= -10
+    plain = Record(path, f"test_a_network_learns_in_either_form[{task}-plain]")
+    rllib = Record(path, f"test_a_network_learns_in_either_form[{task}-rllib]")
+    assert plain.entry["returns"].keys() == rllib.entry["returns"].keys()
+
+    learned = np.median(rllib.own()) - rllib.entry["chance"]
+    differences = np.array(plain.own()) - np.array(rllib.own())
+    percent = 100 * differences[:, None] / learned
+
+    # The 95% interval of the interquartile mean over seeds.
+    low, _ = interval(percent)[:, 0]
+    assert low >= -10
 
 
-# --- the arithmetic -------------------------------------------------------------------------------
+# --- the chance of a low median ------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("seeds", [1, 3, 5])
 @pytest.mark.parametrize("mark", [430, 470, 495])
 def test_chance_of_a_low_median_agrees_with_a_bootstrap(seeds, mark):
-    """Draw returns with replacement and noise of width 1.06 sigma n^(-1/5) beside them; count low
-    medians.
-    """
-    returns, rng = (
-        np.array([500, 499, 480, 500, 455, 490, 500, 470, 498, 500.0]),
-        np.random.default_rng(0),
-    )
+    returns = np.array([500, 499, 480, 500, 455, 490, 500, 470, 498, 500.0])
+    rng = np.random.default_rng(0)
     draws = rng.choice(returns, (200_000, seeds))
+    # Noise of the normal reference rule's width, 1.06 sigma n^(-1/5).
     draws += rng.normal(0, 1.06 * returns.std(ddof=1) * 10**-0.2, draws.shape)
-    assert chance_below(returns, mark, seeds, 0.0) == pytest.approx(
-        np.mean(np.median(draws, 1) < mark), abs=0.004
-    )
+    is_low = np.median(draws, axis=1) < mark
+
+    chance = chance_below(returns, mark, seeds, width=0.0)
+
+    assert chance == pytest.approx(np.mean(is_low), abs=0.004)
 
 
 def test_chance_below_uses_the_least_width_for_equal_returns():
-    # One standard deviation.
-    assert chance_below([500.0] * 10, 475, 1, 25.0) == pytest.approx(0.158655, abs=1e-6)
-    assert chance_below([500.0] * 10, 475, 3, 5.0) < 1e-12
+    equal_returns = [500.0] * 10
+    # 475 is one standard deviation below 500.
+    chance_of_one_run = chance_below(equal_returns, mark=475, seeds=1, width=25.0)
+    assert chance_of_one_run == pytest.approx(0.158655, abs=1e-6)
+    # It is five below 500, for two runs of three.
+    assert chance_below(equal_returns, mark=475, seeds=3, width=5.0) < 1e-12
 
 
-def test_chance_below_with_one_bad_seed_is_not_tolerated():
-    assert chance_below([500.0] * 9 + [280.0], 475, 5, 5.0) > TOLERATED
-    assert chance_below([500.0] * 19 + [280.0], 475, 3, 5.0) > TOLERATED
+@pytest.mark.parametrize(("good_seeds", "seeds"), [(9, 5), (19, 3)])
+def test_chance_below_with_one_bad_seed_is_not_tolerated(good_seeds, seeds):
+    returns = [500.0] * good_seeds + [280.0]
+    assert chance_below(returns, mark=475, seeds=seeds, width=5.0) > TOLERATED
 
 
-# --- the harness ----------------------------------------------------------------------------------
+# --- running tests and sweeps ---------------------------------------------------------------------
 
 SOURCE = '''
 LR = 0.1
@@ -162,124 +191,180 @@ def helper():
 
 
 @pytest.fixture
-def case(tmp_path):
-    """A test file of its own: `case(...)` makes what its test is given."""
+def learning_file(tmp_path):
+    """A file with one test of learning."""
     path = tmp_path / "test_it.py"
     path.write_text(SOURCE)
-    return lambda **how: OverSeeds(path, "test_learns[a]", **how)
+    return path
 
 
-def test_sweep_continues_until_settings_change(case, tmp_path):
-    seen, path = [], tmp_path / "test_it.json"
-    case(sweep=2)(lambda seed: seen.append(seed) or 2.0, chance=lambda: 1.0)
-    OverSeeds(tmp_path / "test_it.py", "test_learns[b]", sweep=1)(lambda seed: 7.0, chance=0.5)
-    case(sweep=3)(lambda seed: seen.append(seed) or 3.0, chance=4.0)
-    assert seen == [1000, 1001, 1002]
-    kept = json.loads(path.read_text())
-    assert kept["test_learns[a]"]["returns"] == {"1000": 2.0, "1001": 2.0, "1002": 3.0}
-    assert (kept["test_learns[a]"]["chance"], kept["test_learns[b]"]["returns"]) == (
-        1.0,
-        {"1000": 7.0},
-    )
-    assert kept["test_learns[a]"]["versions"]["gymnasium"]
-    case().record.write(exception="3 of 10 seeds")
-    case(sweep=4)(lambda seed: 1.0, chance=4.0)
-    assert json.loads(path.read_text())["test_learns[a]"]["exception"] == "3 of 10 seeds"
-    case(sweep=10)(lambda seed: 1.0, chance=4.0)
-    assert "exception" not in json.loads(path.read_text())["test_learns[a]"]
-    (tmp_path / "test_it.py").write_text(SOURCE.replace("0.1", "0.2"))
-    case(sweep=1)(lambda seed: 5.0, chance=4.0)
-    assert json.loads(path.read_text())["test_learns[a]"]["returns"] == {"1000": 5.0}
+@pytest.fixture
+def over_seeds_of(learning_file):
+    """Function that returns the fixture `over_seeds` of one test of the file."""
+
+    def make(name="test_learns[a]", **options):
+        return OverSeeds(learning_file, name, **options)
+
+    return make
 
 
-def test_parallel_sweeps_keep_each_others_records(case, tmp_path):
-    def write(name):
+def read_entry(learning_file, name="test_learns[a]"):
+    return json.loads(learning_file.with_suffix(".json").read_text())[name]
+
+
+def test_sweep_continues_until_it_has_its_seeds(over_seeds_of, learning_file):
+    trained = []
+
+    def train(seed):
+        trained.append(seed)
+        return float(seed)
+
+    over_seeds_of(sweep=2)(train, chance=lambda: 1.0)
+    over_seeds_of(sweep=3)(train, chance=4.0)
+
+    assert trained == [1000, 1001, 1002]
+    entry = read_entry(learning_file)
+    assert entry["returns"] == {"1000": 1000.0, "1001": 1001.0, "1002": 1002.0}
+    assert entry["chance"] == 1.0  # of the first sweep
+    assert entry["versions"]["gymnasium"]
+
+
+def test_sweep_keeps_the_entries_of_other_tests(over_seeds_of, learning_file):
+    over_seeds_of("test_learns[a]", sweep=1)(lambda seed: 2.0, chance=1.0)
+    over_seeds_of("test_learns[b]", sweep=1)(lambda seed: 7.0, chance=0.5)
+    over_seeds_of("test_learns[a]", sweep=2)(lambda seed: 3.0, chance=1.0)
+
+    assert read_entry(learning_file, "test_learns[a]")["returns"] == {"1000": 2.0, "1001": 3.0}
+    assert read_entry(learning_file, "test_learns[b]")["returns"] == {"1000": 7.0}
+
+
+def test_sweep_of_ten_seeds_removes_the_exception(over_seeds_of, learning_file):
+    over_seeds_of().record.write(exception="3 of 10 seeds")
+
+    over_seeds_of(sweep=4)(lambda seed: 1.0, chance=4.0)
+    assert read_entry(learning_file)["exception"] == "3 of 10 seeds"
+
+    over_seeds_of(sweep=10)(lambda seed: 1.0, chance=4.0)
+    assert "exception" not in read_entry(learning_file)
+
+
+def test_sweep_starts_again_when_settings_change(over_seeds_of, learning_file):
+    over_seeds_of(sweep=3)(lambda seed: 1.0, chance=4.0)
+
+    learning_file.write_text(SOURCE.replace("LR = 0.1", "LR = 0.2"))
+    over_seeds_of(sweep=1)(lambda seed: 5.0, chance=4.0)
+
+    assert read_entry(learning_file)["returns"] == {"1000": 5.0}
+
+
+def test_records_are_written_in_parallel(tmp_path):
+    path = tmp_path / "test_it.json"
+
+    def write_20_times(name):
         for count in range(20):
-            Record(tmp_path / "test_it.json", name).write(count=count)
+            Record(path, name).write(count=count)
 
     with ThreadPoolExecutor(8) as threads:
-        list(threads.map(write, "abcdefgh"))
-    written = json.loads((tmp_path / "test_it.json").read_text())
-    assert written == {name: {"count": 19} for name in "abcdefgh"}
-    both = [case(sweep=2), case(sweep=2, shift=5)]  # read before either has written
-    for one, paid in zip(both, (1.0, 2.0), strict=True):
-        one(lambda seed, paid=paid: paid, chance=0)
-    found = json.loads((tmp_path / "test_it.json").read_text())["test_learns[a]"]["returns"]
-    assert found == {"1000": 1.0, "1001": 1.0, "1005": 2.0, "1006": 2.0}
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["test_it.json", "test_it.py"]
+        list(threads.map(write_20_times, "abcdefgh"))
+
+    assert json.loads(path.read_text()) == {name: {"count": 19} for name in "abcdefgh"}
+    assert list(tmp_path.iterdir()) == [path]  # no temporary file is left
+
+
+def test_parallel_sweeps_keep_each_others_seeds(over_seeds_of, learning_file):
+    # Both have read the record before either of them writes.
+    first = over_seeds_of(sweep=2)
+    second = over_seeds_of(sweep=2, shift=5)
+
+    first(lambda seed: 1.0, chance=0)
+    second(lambda seed: 2.0, chance=0)
+
+    returns = {"1000": 1.0, "1001": 1.0, "1005": 2.0, "1006": 2.0}
+    assert read_entry(learning_file)["returns"] == returns
+
+
+RETURN_OF_SEED = {100: 9.0, 101: 4.0, 102: 0.0}
+
+
+@pytest.mark.parametrize("mark", [{"at_least": 4}, {"at_most": 4}], ids=str)
+def test_median_over_shifted_seeds_reaches_the_mark(over_seeds_of, mark):
+    over_seeds_of().record.write(seeds=3, chance=0, returns={"1000": 4.0}, **mark)
+    trained = []
+
+    def train(seed):
+        trained.append(seed)
+        return RETURN_OF_SEED[seed]
+
+    over_seeds_of(shift=100)(train, chance=0)
+
+    assert trained == [100, 101, 102]
+
+
+@pytest.mark.parametrize("mark", [{"at_least": 5}, {"at_most": 3}], ids=str)
+def test_median_that_misses_the_mark_fails(over_seeds_of, mark):
+    over_seeds_of().record.write(seeds=3, chance=0, returns={"1000": 4.0}, **mark)
+    with pytest.raises(AssertionError, match=r"median 4\.0"):
+        over_seeds_of(shift=100)(RETURN_OF_SEED.get, chance=0)
+
+
+def test_missing_record_error_says_how_to_make_one(over_seeds_of):
+    message = r"test_it\.json knows no sweep of test_learns\[a\]; run it with --sweep 10"
+    with pytest.raises(LookupError, match=message):
+        over_seeds_of()(float, chance=0)
 
 
 @pytest.mark.parametrize(
-    ("mark", "passes"),
+    ("old", "new"),
     [
-        ({"at_least": 4}, True),
-        ({"at_least": 5}, False),
-        ({"at_most": 4}, True),
-        ({"at_most": 3}, False),
+        ("chance=0)", "chance = (0))  # guessing"),
+        ("Say something.", "Say more."),
+        ("return 1", "return 2"),  # in a function that the test does not use
     ],
+    ids=["layout and comment", "docstring", "unused function"],
 )
-def test_median_over_shifted_seeds_is_compared_with_the_mark(case, mark, passes):
-    made = case(shift=100)
-    made.record.write(seeds=3, chance=0, returns={"1000": 4.0}, **mark)
-    paid, seen = {100: 9.0, 101: 4.0, 102: 0.0}, []
-
-    def train(seed):
-        seen.append(seed)
-        return paid[seed]
-
-    if passes:
-        case(shift=100)(train, chance=0)
-    else:
-        with pytest.raises(AssertionError, match=r"median 4\.0"):
-            case(shift=100)(train, chance=0)
-    assert seen == [100, 101, 102]
+def test_fingerprint_ignores_what_the_test_does_not_use(learning_file, old, new):
+    before = fingerprint(learning_file, "test_learns")
+    learning_file.write_text(SOURCE.replace(old, new))
+    assert fingerprint(learning_file, "test_learns") == before
 
 
-def test_missing_record_error_says_how_to_make_one(case):
-    with pytest.raises(
-        LookupError,
-        match=r"test_it\.json knows no sweep of test_learns\[a\]; run it with --sweep 10",
-    ):
-        case()(float, chance=0)
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("0.1", "0.2"), ("seed * LR", "seed + LR"), ("seed * LR", "seed * LR + helper()")],
+    ids=["constant", "operation", "call"],
+)
+def test_fingerprint_changes_with_code_of_the_test(learning_file, old, new):
+    before = fingerprint(learning_file, "test_learns")
+    learning_file.write_text(SOURCE.replace(old, new))
+    assert fingerprint(learning_file, "test_learns") != before
 
 
-def test_fingerprint_changes_only_with_code_the_test_uses(tmp_path):
-    path = tmp_path / "test_it.py"
+# --- playing episodes -----------------------------------------------------------------------------
 
-    def of(source):
-        path.write_text(source)
-        return fingerprint(path, "test_learns")
 
-    first = of(SOURCE)
-    assert of(SOURCE.replace("chance=0)", "chance = (0))  # guessing")) == first
-    assert of(SOURCE.replace("Say something.", "Say more.")) == first
-    assert of(SOURCE.replace("return 1", "return 2")) == first
-    assert of(SOURCE.replace("0.1", "0.2")) != first
-    assert of(SOURCE.replace("seed * LR", "seed + LR")) != first
-    assert of(SOURCE.replace("seed * LR", "seed * LR + helper()")) != first
+class GrowingEpisodes(gym.Env):
+    """Episodes of 1, 2, 3, ... steps with the reward 1."""
+
+    observation_space = gym.spaces.Box(0, 1, (2,))
+    action_space = gym.spaces.Discrete(2)
+    length = 0
+
+    def reset(self, *, seed=None, options=None):
+        self.length += 1
+        self.steps_left = self.length
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action):
+        self.steps_left -= 1
+        return np.zeros(2, np.float32), 1.0, self.steps_left == 0, False, {}
 
 
 def test_play_finishes_an_equal_share_in_each_environment():
-    """Episodes of 1, 2, 3 ... steps that pay 1 each: five episodes of each of 20 environments pay 3
-    on average.
-    """
-    import gymnasium as gym
+    config = {"fcnet_hiddens": [4]}
+    policy = rlcatalog.build(env=GrowingEpisodes(), config=config, framework="torch")
+    # Each of 20 environments plays five episodes, whose mean return is (1 + 2 + 3 + 4 + 5) / 5.
+    assert play(policy, GrowingEpisodes, episodes=100) == 3.0
 
-    import rlcatalog
 
-    class Growing(gym.Env):
-        observation_space, action_space = gym.spaces.Box(0, 1, (2,)), gym.spaces.Discrete(2)
-        length = 0
-
-        def reset(self, *, seed=None, options=None):
-            self.length += 1
-            self.left = self.length
-            return np.zeros(2, np.float32), {}
-
-        def step(self, action):
-            self.left -= 1
-            return np.zeros(2, np.float32), 1.0, self.left == 0, False, {}
-
-    policy = rlcatalog.build(env=Growing(), config={"fcnet_hiddens": [4]}, framework="torch")
-    assert play(policy, Growing, 100) == 3.0
-    assert random_play(Growing, 5) == 3.0
+def test_random_play_returns_the_mean_of_its_episodes():
+    assert random_play(GrowingEpisodes, episodes=5) == 3.0
