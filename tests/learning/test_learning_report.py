@@ -1,9 +1,11 @@
-"""The comparison of engines: which runs are compared with which, and what its page says of them."""
+"""The comparison of engines: which runs are compared, the measures, and the page."""
 
 from __future__ import annotations
 
+import itertools
 import re
 import sys
+from argparse import Namespace
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,25 +24,29 @@ from benchmarks.learning.measures import (
     summary,
     verdict,
 )
+from benchmarks.learning.published_tasks import PUBLISHED
 from benchmarks.learning.tasks import TASKS
 
 TASK = "CartPole-v1"
-LOW, HIGH = TASKS[TASK].low, TASKS[TASK].high
+LOW = TASKS[TASK].low
+HIGH = TASKS[TASK].high
 
 
-def row(engine, net, seed, returned, task=TASK):
+def make_row(engine, net, seed, mean_return, task=TASK):
+    """Return the record of a run, as `results.jsonl` has it."""
     return {
         "engine": engine,
         "net": net,
         "task": task,
         "seed": seed,
-        "return": returned,
-        "curve": [[100, returned / 2], [200 + seed, returned]],
+        "return": mean_return,
+        "curve": [[100, mean_return / 2], [200 + seed, mean_return]],
     }
 
 
 @pytest.fixture
 def rows():
+    """Records of eight seeds for each engine and net; rlcatalog-ppo is best, RLlib worst."""
     rng = np.random.default_rng(0)
     means = {
         ("sb3", "own"): 100,
@@ -50,204 +56,34 @@ def rows():
         ("rllib", "catalog"): 20,
     }
     return [
-        row(*side, seed, float(rng.normal(mean, 3)))
-        for side, mean in means.items()
+        make_row(engine, net, seed, float(rng.normal(mean, 3)))
+        for (engine, net), mean in means.items()
         for seed in range(8)
     ]
 
 
-def test_paired_compares_ours_with_the_own_net_of_sb3(rows):
-    # a seed that the other has not.
-    found = report.paired([*rows, row("ours", "catalog", 8, 500.0)], "ours", TASK)
-    of = {(r["engine"], r["net"], r["seed"]): r["return"] for r in rows}
-    expected = [[of["sb3", "own", seed], of["ours", "catalog", seed]] for seed in range(8)]
-    np.testing.assert_array_equal(found, expected)
+# --- which runs are compared ----------------------------------------------------------------------
 
 
-def test_summary_has_interquartile_means_and_their_difference(rows):
-    returns = report.paired(rows, "sb3", TASK)
-    told = summary(returns, LOW, HIGH)
-    assert told["base"][0] == pytest.approx(trim_mean(returns[:, 0], 0.25))
-    assert told["catalog"][0] == pytest.approx(trim_mean(returns[:, 1], 0.25))
-    percent = 100 * (returns[:, 1] - returns[:, 0]) / (HIGH - LOW)
-    assert told["difference"][0] == pytest.approx(trim_mean(percent, 0.25))
-    assert told["difference"][1] < told["difference"][0] < told["difference"][2]
-
-
-def test_probability_of_improvement_agrees_with_rliable():
-    """The mean over tasks of U / (N K), as SciPy's Mann-Whitney test gives U; a tie counts half."""
-    rng = np.random.default_rng(0)
-    pairs = [rng.integers(0, 6, (seeds, 2)).astype(float) for seeds in (5, 10)]
-    expected = np.mean(
-        [
-            mannwhitneyu(pair[:, 1], pair[:, 0], alternative="greater")[0] / len(pair) ** 2
-            for pair in pairs
-        ]
-    )
-    found = probability_of_improvement(pairs)
-    assert found.point == pytest.approx(expected)
-    assert 0 <= found.low < expected < found.high <= 1
-    # 2 beats 1 and ties 2; 0 beats none; 3 beats 1, 2, ties 3.
-    by_hand = np.array([[1.0, 2.0], [2.0, 0.0], [3.0, 3.0]])
-    assert probability_of_improvement([by_hand]).point == pytest.approx(
-        (1 + 0.5 + 0 + 1 + 1 + 0.5) / 9
-    )
-    assert probability_of_improvement([np.array([[0.0, 1.0]] * 5)]) == (1, 1, 1)
-    assert probability_of_improvement([np.zeros((5, 2))]) == (0.5, 0.5, 0.5)
-
-
-def test_interval_of_probability_resamples_each_side_separately():
-    """Of two seeds each, one won by the catalog: means of four draws, and their percentiles by
-    enumeration.
-    """
-    # Wins: catalog 1 beats base 0, loses to 2; catalog -1 loses to both.
-    pair = np.array([[0.0, 1.0], [2.0, -1.0]])
-    draws = [(0, 0), (0, 2), (2, 0), (2, 2)]
-    shares = [
-        np.mean([[x > y for y in base] for x in ours])
-        for ours in [(1, 1), (1, -1), (-1, 1), (-1, -1)]
-        for base in draws
-    ]
-    found = probability_of_improvement([pair])
-    assert found.point == 0.25
-    assert (found.low, found.high) == tuple(
-        np.percentile(shares, [2.5, 97.5], method="inverted_cdf")
-    )
-
-
-@pytest.mark.parametrize(
-    ("difference", "expected"),
-    [
-        ((0, -9.9, 9), ""),
-        ((5, 1, 9), ""),
-        ((-5, -8, -1), "below 0"),
-        ((-20, -30, -10), "below 0"),
-        ((0, -20, 20), "undecided, about 15 more seeds"),  # half as wide needs four times the seeds
-        ((-1, -11, 9), "undecided, about 2 more seeds"),
-        ((-20, -40, 2), "undecided, about 2 more seeds"),  # until the interval leaves 0
-        ((0, -10.1, 9), "undecided, about 1 more seed"),
-    ],
-)
-def test_verdict_says_how_many_more_seeds_would_decide(difference, expected):
-    assert verdict(Estimate(*map(float, difference)), 5) == expected
-
-
-def test_more_seeds_are_needed_for_smaller_gaps():
-    needed = [
-        seeds_needed(Estimate(point, point - 20.0, point + 20.0), 5)
-        for point in (5.0, 0.0, -5.0, -9.0)
-    ]
-    assert needed == sorted(needed)
-
-
-@pytest.fixture
-def page(tmp_path, monkeypatch):
-    monkeypatch.setattr(report, "PAGE", tmp_path / "learning.md")
-    monkeypatch.setattr(report, "PICTURES", tmp_path / "pictures")
-
-    def write(rows):
-        report.write(rows)
-        return report.PAGE.read_text()
-
-    return write
-
-
-def test_page_names_results_below_0_with_their_reason(rows, page, monkeypatch):
-    monkeypatch.setitem(report.REASONS, ("rllib", TASK, "catalog"), "Someone broke it.")
-    text = page(
-        [
-            row
-            | {
-                "return": row["return"]
-                - 60 * (row["net"] == "catalog") * (row["engine"] == "rllib")
-            }
-            for row in rows
-        ]
-    )
-    lines = [line for line in text.splitlines() if f"| {TASK} |" in line]
-    assert ["**below 0**" in line for line in lines] == [False, True, False]  # as NAMES has them
-    assert [line.split(" | ")[0].strip("| ") for line in lines] == list(report.NAMES.values())
-    assert f"- {TASK}, Ray RLlib: below 0. Someone broke it." in text.splitlines()
-    for picture in ("learning_easy.png", "curves_easy.png"):
-        assert (report.PICTURES / picture).stat().st_size > 1000
-        assert f"(pictures/{picture})" in text
-    assert "published.png" not in text
-
-
-def test_page_adds_the_known_reason_to_an_undecided_result(rows, page, monkeypatch):
-    swings = [
-        row | {"return": row["return"] - 90 * (row["net"] == "catalog" and row["seed"] % 2)}
-        for row in rows
-    ]
-    (line,) = [
-        line
-        for line in page(swings).splitlines()
-        if line.startswith(f"- {TASK}, Stable-Baselines3: ")
-    ]
-    assert re.fullmatch(r".*: undecided, about \d+ more seeds\.", line)
-    monkeypatch.setitem(report.REASONS, ("sb3", TASK, "catalog"), "It swings.")
-    assert f"{line} It swings." in page(swings).splitlines()
-
-
-def test_page_shows_results_once_a_task_has_three_seeds(page):
-    name = "Hopper-v5"
-
-    def lines(rows):
-        return [line for line in page(rows).splitlines() if line.startswith(f"| {name} | ")]
-
-    assert lines([])[:2] == [
-        f"| {name} | {engine} | 1,000,000 | not yet run | | | | | |"
-        for engine in ("Stable-Baselines3", "rlcatalog-ppo")
-    ]
+def test_paired_compares_ours_with_the_own_net_of_sb3():
     rows = [
-        {
-            **row(engine, net, seed, 1000.0 + 100 * seed + 50 * (engine == "ours"), name),
-            "greedy_return": 2000.0,
-            "train_seconds": 500.0 + seed,
-            "parameters": 70_000 + (net == "own"),
-            "versions": {"torch": "2"},
-        }
-        for engine, net in (("sb3", "own"), ("ours", "catalog"))
-        for seed in range(3)
+        make_row("sb3", "own", seed=0, mean_return=100.0),
+        make_row("sb3", "own", seed=1, mean_return=101.0),
+        make_row("sb3", "catalog", seed=0, mean_return=110.0),
+        make_row("ours", "catalog", seed=0, mean_return=160.0),
+        make_row("ours", "catalog", seed=1, mean_return=161.0),
+        make_row("ours", "catalog", seed=8, mean_return=500.0),  # SB3 has no run of this seed
     ]
-    assert lines([row for row in rows if row["seed"] < 2])[1].endswith("| 2 of 5 seeds | | | | | |")
-    text = page(rows)
-    (ours,) = (line for line in lines(rows) if "rlcatalog-ppo | 1,000,000 | 3 |" in line)
-    assert "| +1.4% (+1.4 to +1.4) |" in ours  # 50 of 3,580
-    assert ours.endswith(" | 0.50 / 0.50 |")  # CPU seconds for 1,000 steps, of the middle seed
-    assert (
-        "| Hopper-v5 | 1,000,000 | Stable-Baselines3, own: 2,000; rlcatalog-ppo: 2,000 | 2,410 |"
-        in text
+    np.testing.assert_array_equal(
+        report.paired(rows, "ours", TASK), [[100.0, 160.0], [101.0, 161.0]]
     )
-    assert "- weights: Stable-Baselines3, own: 70,001; rlcatalog-ppo: 70,000" in text
-    assert "Versions in the records:\n\n- torch: 2\n" in text
-    assert (report.PICTURES / "curves_published.png").stat().st_size > 1000
-
-
-def test_each_task_with_published_settings_names_its_source():
-    from benchmarks.learning.published_tasks import PUBLISHED
-
-    for name, task in PUBLISHED.items():
-        assert "](https://" in task.source, name
-        assert all(figure.source.startswith("https://") for figure in task.published), name
-        assert task.low < task.high
-
-
-def test_curves_meet_where_all_seeds_have_points(rows):
-    steps, returns = report.curves(rows, ("sb3", "own"), TASK)
-    assert (steps[0], steps[-1]) == (100, 200)  # the first ends at 200, the last at 207
-    first = next(r for r in rows if r["engine"] == "sb3")
-    np.testing.assert_allclose(
-        returns[0], np.interp(steps, [100, 200], [first["return"] / 2, first["return"]])
-    )
-    assert report.curves(rows, ("sb3", "own"), "Catch") is None
 
 
 def test_each_engine_is_trained_with_each_of_its_nets():
-    class Given:
-        task, engine, seeds, unclaimed, required = [TASK], None, 2, False, False
+    options = Namespace(task=[TASK], engine=None, seeds=2, unclaimed=False, required=False)
 
-    runs = list(wanted(Given))
+    runs = list(wanted(options))
+
     assert runs[:5] == [
         ("sb3", TASK, "own", 0),
         ("sb3", TASK, "catalog", 0),
@@ -255,21 +91,277 @@ def test_each_engine_is_trained_with_each_of_its_nets():
         ("rllib", TASK, "catalog", 0),
         ("ours", TASK, "catalog", 0),
     ]
-    assert len(runs) == len(set(runs)) == 10
+    assert len(runs) == 10  # and the same five for the second seed
+    assert len(set(runs)) == 10
+
+
+def test_curves_meet_where_all_seeds_have_points(rows):
+    steps, returns = report.curves(rows, ("sb3", "own"), TASK)
+
+    assert steps[0] == 100
+    assert steps[-1] == 200  # the curve of seed 0 ends here, that of seed 7 at 207
+    mean_return = rows[0]["return"]
+    curve_of_seed_0 = np.interp(steps, [100, 200], [mean_return / 2, mean_return])
+    np.testing.assert_allclose(returns[0], curve_of_seed_0)
+
+
+def test_curves_of_a_task_without_runs_are_none(rows):
+    assert report.curves(rows, ("sb3", "own"), "Catch") is None
 
 
 @pytest.mark.parametrize(
     ("engine", "net"), [("ours", "catalog"), ("sb3", "own"), ("sb3", "catalog")]
 )
 def test_run_returns_its_score_and_its_curve(engine, net, monkeypatch):
-    monkeypatch.setitem(
-        TASKS, TASK, replace(TASKS[TASK], steps={"sb3": 1024}, settings={"epochs": 1})
-    )
+    # A short run: two rollouts of 512 steps, and three episodes at its end.
+    short_task = replace(TASKS[TASK], steps={"sb3": 1024}, settings={"epochs": 1})
+    monkeypatch.setitem(TASKS, TASK, short_task)
     monkeypatch.setattr(shared, "EPISODES", 3)
+
     result = engines.train(engine, TASK, net, 0)
+    repeated = engines.train(engine, TASK, net, 0)
+
     assert [steps for steps, _ in result["curve"]] == [512, 1024]
-    assert all(8 < mean < 100 for _, mean in [*result["curve"], (0, result["return"])])
-    # Two nets of 64 and 64.
-    assert result["parameters"] == 2 * (4 * 64 + 64 + 64 * 64 + 64) + 64 * 2 + 2 + 64 + 1
-    again = engines.train(engine, TASK, net, 0)
-    assert {**again, "train_seconds": 0} == {**result, "train_seconds": 0}
+    means = [mean for _, mean in result["curve"]]
+    for mean in [*means, result["return"]]:
+        assert 8 < mean < 100
+    # Two nets for 4 numbers with layers of 64 and 64, two logits and a value.
+    hidden = 4 * 64 + 64 + 64 * 64 + 64
+    assert result["parameters"] == 2 * hidden + (64 * 2 + 2) + (64 + 1)
+    assert {**repeated, "train_seconds": 0} == {**result, "train_seconds": 0}
+
+
+# --- measures -------------------------------------------------------------------------------------
+
+
+def test_summary_has_interquartile_means_and_their_difference(rows):
+    returns = report.paired(rows, "sb3", TASK)
+    base = returns[:, 0]
+    catalog = returns[:, 1]
+
+    estimates = summary(returns, LOW, HIGH)
+
+    percent_of_range = 100 * (catalog - base) / (HIGH - LOW)
+    assert estimates["base"].point == pytest.approx(trim_mean(base, 0.25))
+    assert estimates["catalog"].point == pytest.approx(trim_mean(catalog, 0.25))
+    difference = estimates["difference"]
+    assert difference.point == pytest.approx(trim_mean(percent_of_range, 0.25))
+    assert difference.low < difference.point < difference.high
+
+
+def compute_mann_whitney(pair):
+    """Return U / (N K) of base and catalog by SciPy."""
+    base = pair[:, 0]
+    catalog = pair[:, 1]
+    statistic = mannwhitneyu(catalog, base, alternative="greater").statistic
+    return statistic / len(pair) ** 2
+
+
+def test_probability_of_improvement_agrees_with_rliable():
+    # rliable: the mean over tasks of U / (N K). Small integers, so there are ties.
+    rng = np.random.default_rng(0)
+    pairs = [rng.integers(0, 6, (seeds, 2)).astype(float) for seeds in (5, 10)]
+    expected = np.mean([compute_mann_whitney(pair) for pair in pairs])
+
+    estimate = probability_of_improvement(pairs)
+
+    assert estimate.point == pytest.approx(expected)
+    assert 0 <= estimate.low < expected < estimate.high <= 1
+
+
+def test_probability_of_improvement_counts_ties_half():
+    base_and_catalog = np.array([[1.0, 2.0], [2.0, 0.0], [3.0, 3.0]])
+    # The catalog's 2 beats 1 and ties 2, its 0 beats none, its 3 beats 1 and 2 and ties 3.
+    wins = (1 + 0.5) + 0 + (1 + 1 + 0.5)
+    estimate = probability_of_improvement([base_and_catalog])
+    assert estimate.point == pytest.approx(wins / 9)
+
+
+def test_probability_of_improvement_is_1_if_the_catalog_always_wins():
+    assert probability_of_improvement([np.array([[0.0, 1.0]] * 5)]) == (1, 1, 1)
+
+
+def test_probability_of_improvement_is_a_half_for_equal_returns():
+    assert probability_of_improvement([np.zeros((5, 2))]) == (0.5, 0.5, 0.5)
+
+
+def share_of_wins(base, catalog):
+    return np.mean([ours > theirs for ours in catalog for theirs in base])
+
+
+def test_interval_of_probability_resamples_each_side_separately():
+    base_and_catalog = np.array([[0.0, 1.0], [2.0, -1.0]])
+    # All samples of two, with replacement, from each side.
+    base_samples = list(itertools.product([0, 2], repeat=2))
+    catalog_samples = list(itertools.product([1, -1], repeat=2))
+    shares = [share_of_wins(base, ours) for base in base_samples for ours in catalog_samples]
+    low, high = np.percentile(shares, [2.5, 97.5], method="inverted_cdf")
+
+    estimate = probability_of_improvement([base_and_catalog])
+
+    assert estimate.point == 0.25  # only 1 against 0 is a win
+    assert estimate.low == low
+    assert estimate.high == high
+
+
+@pytest.mark.parametrize(
+    ("point", "low", "high", "expected"),
+    [
+        # The claim is a difference above -10.
+        (0, -9.9, 9, ""),
+        (5, 1, 9, ""),
+        (-5, -8, -1, "below 0"),
+        (-20, -30, -10, "below 0"),
+        # Half the width needs four times the five seeds.
+        (0, -20, 20, "undecided, about 15 more seeds"),
+        (-1, -11, 9, "undecided, about 2 more seeds"),
+        # Until the interval is below 0.
+        (-20, -40, 2, "undecided, about 2 more seeds"),
+        (0, -10.1, 9, "undecided, about 1 more seed"),
+    ],
+)
+def test_verdict_says_how_many_more_seeds_would_decide(point, low, high, expected):
+    difference = Estimate(float(point), float(low), float(high))
+    assert verdict(difference, seeds=5) == expected
+
+
+def test_more_seeds_are_needed_for_smaller_gaps():
+    # From 15 to 1 above the claim of -10, with intervals of equal width.
+    points = [5.0, 0.0, -5.0, -9.0]
+    needed = [seeds_needed(Estimate(point, point - 20.0, point + 20.0), 5) for point in points]
+    assert needed == sorted(needed)
+
+
+# --- the page -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def write_page(tmp_path, monkeypatch):
+    """Function that writes the page of records into a temporary folder, and returns its lines."""
+    monkeypatch.setattr(report, "PAGE", tmp_path / "learning.md")
+    monkeypatch.setattr(report, "PICTURES", tmp_path / "pictures")
+
+    def write(rows):
+        report.write(rows)
+        return report.PAGE.read_text().splitlines()
+
+    return write
+
+
+def lower_return(row, amount):
+    return {**row, "return": row["return"] - amount}
+
+
+def is_rllib_catalog(row):
+    return row["engine"] == "rllib" and row["net"] == "catalog"
+
+
+def test_page_names_results_below_0_with_their_reason(rows, write_page, monkeypatch):
+    monkeypatch.setitem(report.REASONS, ("rllib", TASK, "catalog"), "Someone broke it.")
+    lowered = [lower_return(row, 60) if is_rllib_catalog(row) else row for row in rows]
+
+    lines = write_page(lowered)
+
+    sb3, rllib, ours = [line for line in lines if f"| {TASK} |" in line]
+    assert "**below 0**" in rllib
+    assert "**below 0**" not in sb3
+    assert "**below 0**" not in ours
+    assert f"- {TASK}, Ray RLlib: below 0. Someone broke it." in lines
+
+
+def test_page_has_a_row_for_each_engine(rows, write_page):
+    lines = [line for line in write_page(rows) if f"| {TASK} |" in line]
+    names = [line.split(" | ")[0].strip("| ") for line in lines]
+    assert names == ["Stable-Baselines3", "Ray RLlib", "rlcatalog-ppo"]
+
+
+def test_page_shows_pictures_of_tasks_with_results(rows, write_page):
+    text = "\n".join(write_page(rows))
+    for picture in ("learning_easy.png", "curves_easy.png"):
+        assert (report.PICTURES / picture).stat().st_size > 1000
+        assert f"(pictures/{picture})" in text
+    assert "published.png" not in text
+
+
+def test_page_adds_the_known_reason_to_an_undecided_result(rows, write_page, monkeypatch):
+    # Every second seed of the catalog's nets learns less.
+    swings = [
+        lower_return(row, 90) if row["net"] == "catalog" and row["seed"] % 2 else row
+        for row in rows
+    ]
+    start = f"- {TASK}, Stable-Baselines3: "
+    (line,) = [line for line in write_page(swings) if line.startswith(start)]
+    assert re.fullmatch(r".*: undecided, about \d+ more seeds\.", line)
+
+    monkeypatch.setitem(report.REASONS, ("sb3", TASK, "catalog"), "It swings.")
+
+    assert f"{line} It swings." in write_page(swings)
+
+
+PUBLISHED_TASK = "Hopper-v5"
+
+
+def make_hopper_rows(seeds):
+    """Return records of SB3's own net and of rlcatalog-ppo, which has 50 more in each seed."""
+    rows = []
+    for seed in range(seeds):
+        sb3 = make_row("sb3", "own", seed, 1000.0 + 100 * seed, PUBLISHED_TASK)
+        ours = make_row("ours", "catalog", seed, 1050.0 + 100 * seed, PUBLISHED_TASK)
+        sb3["parameters"] = 70_001
+        ours["parameters"] = 70_000
+        rows += [sb3, ours]
+    for row in rows:
+        row["greedy_return"] = 2000.0
+        row["train_seconds"] = 500.0 + row["seed"]
+        row["versions"] = {"torch": "2"}
+    return rows
+
+
+@pytest.fixture
+def write_hopper_lines(write_page):
+    """Function that writes the page, and returns its table rows for Hopper: SB3, rlcatalog-ppo."""
+
+    def write(seeds):
+        lines = write_page(make_hopper_rows(seeds))
+        return [line for line in lines if line.startswith(f"| {PUBLISHED_TASK} | ")]
+
+    return write
+
+
+def test_page_lists_published_tasks_that_are_not_yet_run(write_hopper_lines):
+    sb3, ours, *_ = write_hopper_lines(seeds=0)
+    assert sb3 == "| Hopper-v5 | Stable-Baselines3 | 1,000,000 | not yet run | | | | | |"
+    assert ours == "| Hopper-v5 | rlcatalog-ppo | 1,000,000 | not yet run | | | | | |"
+
+
+def test_page_counts_seeds_of_a_task_with_less_than_three(write_hopper_lines):
+    _, ours, *_ = write_hopper_lines(seeds=2)
+    assert ours.endswith("| 2 of 5 seeds | | | | | |")
+
+
+def test_page_shows_results_once_a_task_has_three_seeds(write_hopper_lines):
+    lines = write_hopper_lines(seeds=3)
+    (ours,) = [line for line in lines if "rlcatalog-ppo | 1,000,000 | 3 |" in line]
+    assert "| +1.4% (+1.4 to +1.4) |" in ours  # 50 of the range, 3,580
+    assert ours.endswith(" | 0.50 / 0.50 |")  # CPU seconds for 1,000 steps, of the middle seed
+
+
+def test_page_compares_results_with_published_ones(write_page):
+    lines = write_page(make_hopper_rows(seeds=3))
+    greedy = "Stable-Baselines3, own: 2,000; rlcatalog-ppo: 2,000"
+    assert f"| Hopper-v5 | 1,000,000 | {greedy} | 2,410 |" in "\n".join(lines)
+    assert (report.PICTURES / "curves_published.png").stat().st_size > 1000
+
+
+def test_page_shows_sizes_and_versions(write_page):
+    lines = write_page(make_hopper_rows(seeds=3))
+    assert "- weights: Stable-Baselines3, own: 70,001; rlcatalog-ppo: 70,000" in "\n".join(lines)
+    assert lines[-3:] == ["Versions in the records:", "", "- torch: 2"]
+
+
+@pytest.mark.parametrize(("name", "task"), PUBLISHED.items(), ids=PUBLISHED)
+def test_task_with_published_settings_names_its_source(name, task):
+    assert "](https://" in task.source
+    for figure in task.published:
+        assert figure.source.startswith("https://")
+    assert task.low < task.high

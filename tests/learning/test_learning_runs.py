@@ -1,6 +1,4 @@
-"""Runs of the comparison: which are missing, records that outlive a kill, and two commands side by
-side.
-"""
+"""Runs of the comparison of engines: their records, which are missing, and the command."""
 
 from __future__ import annotations
 
@@ -23,9 +21,18 @@ from benchmarks.learning.records import RecordError, Records
 from benchmarks.learning.tasks import TASKS
 
 ROOT = Path(__file__).resolve().parents[2]
+#: A task that Stable-Baselines3 has two nets for, and rlcatalog-ppo one.
 MASKED = "InvalidActionEnvDiscrete"
+#: A task that rlcatalog-ppo has two nets for, "catalog" and "attention".
 MEMORY = "RepeatPreviousEasy"
-GIVEN = {"task": [MASKED], "engine": None, "seeds": 2, "unclaimed": False, "required": True}
+
+
+def make_options(**options):
+    """Return the options of the command, for two seeds of the task `MASKED`."""
+    defaults = {
+        "task": [MASKED], "engine": None, "seeds": 2, "unclaimed": False, "required": True
+    }  # fmt: skip
+    return Namespace(**{**defaults, **options})
 
 
 @pytest.fixture
@@ -33,25 +40,28 @@ def records(tmp_path):
     return Records(tmp_path / "results.jsonl", tmp_path / "claims")
 
 
-def record(*run):
-    return {**runner.key_of(*run), "return": 1.0, "seconds": 1.0, "curve": []}
+def key_of_row(row):
+    """Return the key that a record's run would have today."""
+    return runner.key_of(row["engine"], row["task"], row["net"], row["seed"])
 
 
 # --- records --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    "torn", [b'{"engine": "sb3", "ret', b'{"engine": "sb3", "ret\n', b"\0\0\0\0"]
+    "torn_line", [b'{"engine": "sb3", "ret', b'{"engine": "sb3", "ret\n', b"\0\0\0\0"]
 )
-def test_torn_last_line_is_skipped_and_then_overwritten(records, torn, capsys):
+def test_torn_last_line_is_skipped_and_then_overwritten(records, torn_line, capsys):
     records.append({"seed": 0})
-    records.path.write_bytes(records.path.read_bytes() + torn)
+    records.path.write_bytes(records.path.read_bytes() + torn_line)
+
     assert records.read() == [{"seed": 0}]
     assert "torn last line" in capsys.readouterr().err
+
     records.append({"seed": 1})
+    assert records.path.read_bytes() == b'{"seed": 0}\n{"seed": 1}\n'
     assert records.read() == [{"seed": 0}, {"seed": 1}]
     assert capsys.readouterr().err == ""
-    assert records.path.read_bytes() == b'{"seed": 0}\n{"seed": 1}\n'
 
 
 def test_broken_line_before_the_last_is_an_error(records):
@@ -60,121 +70,189 @@ def test_broken_line_before_the_last_is_an_error(records):
         records.read()
 
 
-def test_missing_or_empty_file_has_no_records(records):
+def test_missing_file_has_no_records(records):
     assert records.read() == []
+
+
+def test_empty_file_has_no_records(records):
     records.path.write_text("")
     assert records.read() == []
 
 
 def test_claim_excludes_others_until_it_ends(records):
-    key = runner.key_of("sb3", MASKED, "own", 0)
-    with (
-        records.claim(key) as first,
-        records.claim(key) as second,
-        records.claim({**key, "seed": 1}) as other,
-    ):
-        assert (first, second, other) == (True, False, True)
-    with records.claim(key) as again:
-        assert again
+    run = {"engine": "sb3", "seed": 0}
+
+    with records.claim(run) as is_first, records.claim(run) as is_second:
+        assert is_first
+        assert not is_second
+    with records.claim(run) as is_free_again:
+        assert is_free_again
+
+
+def test_claim_of_one_run_does_not_exclude_another(records):
+    with records.claim({"seed": 0}), records.claim({"seed": 1}) as is_claimed:
+        assert is_claimed
+
+
+CLAIM_AND_SLEEP = """
+import sys, time
+from pathlib import Path
+from benchmarks.learning.records import Records
+
+with Records(Path(), Path(sys.argv[1])).claim({"seed": 0}) as is_claimed:
+    print(is_claimed, flush=True)
+    time.sleep(60)
+"""
 
 
 def test_claim_of_a_killed_process_is_free(records):
-    code = (
-        "import sys, time; from pathlib import Path; from benchmarks.learning.records import"
-        " Records\nwith Records(Path(), Path(sys.argv[1])).claim({'seed': 0}) as mine: print(mine,"
-        " flush=True); time.sleep(60)"
-    )
-    command = [sys.executable, "-c", code, records.claims]
+    command = [sys.executable, "-c", CLAIM_AND_SLEEP, records.claims]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as child:
         assert child.stdout.readline() == "True\n"
-        with records.claim({"seed": 0}) as mine:
-            assert not mine
+        with records.claim({"seed": 0}) as is_claimed:
+            assert not is_claimed
         child.kill()
-    with records.claim({"seed": 0}) as mine:
-        assert mine
+
+    with records.claim({"seed": 0}) as is_claimed:
+        assert is_claimed
 
 
-# --- what is missing ------------------------------------------------------------------------------
+# --- the stored records ---------------------------------------------------------------------------
 
 
-def test_all_stored_records_but_one_have_current_settings():
-    """The page shows them; the one had other settings."""
-    rows = Records(runner.RECORDS.path, runner.RUNS).read()
-    easy = [row for row in rows if "versions" not in row]
-    assert len(easy) == 406
-    assert (
-        sum(
-            runner.key_in(row) == runner.key_of(*(row[name] for name in runner.NAMED))
-            for row in easy
-        )
-        == 405
-    )
-    later = [row for row in rows if "versions" in row]
-    assert all(
-        runner.key_in(row) == runner.key_of(*(row[name] for name in runner.NAMED)) for row in later
-    )
-    assert len({json.dumps(runner.key_in(row)) for row in rows}) == len(rows)
+@pytest.fixture(scope="module")
+def stored_rows():
+    """The records in the repository. The later ones have the versions of packages."""
+    return Records(runner.RECORDS.path, runner.RUNS).read()
 
 
-def test_missing_runs_exclude_those_with_a_record(records, monkeypatch):
+def test_all_stored_records_but_one_have_current_settings(stored_rows):
+    rows = [row for row in stored_rows if "versions" not in row]
+    current = [row for row in rows if runner.key_in(row) == key_of_row(row)]
+    assert len(rows) == 406
+    assert len(current) == 405
+
+
+def test_stored_records_with_versions_have_current_settings(stored_rows):
+    rows = [row for row in stored_rows if "versions" in row]
+    assert all(runner.key_in(row) == key_of_row(row) for row in rows)
+
+
+def test_stored_records_are_of_different_runs(stored_rows):
+    keys = {json.dumps(runner.key_in(row)) for row in stored_rows}
+    assert len(keys) == len(stored_rows)
+
+
+# --- which runs are missing -----------------------------------------------------------------------
+
+
+@pytest.fixture
+def records_of_command(records, monkeypatch):
+    """The records that the command reads and writes, empty at first."""
     monkeypatch.setattr(runner, "RECORDS", records)
-    given = Namespace(**GIVEN)
-    assert [run[0] for run in runner.missing(given)] == ["sb3", "sb3", "ours"] * 2
-    records.append(record("sb3", MASKED, "catalog", 0))
-    left = runner.missing(given)
-    assert len(left) == 5
-    assert ("sb3", MASKED, "catalog", 0) not in left
-    monkeypatch.setitem(TASKS, MASKED, replace(TASKS[MASKED], steps={"sb3": 1}))  # another run
-    assert len(runner.missing(given)) == 6
+    return records
+
+
+def change_task(monkeypatch, name, **changes):
+    monkeypatch.setitem(TASKS, name, replace(TASKS[name], **changes))
+
+
+def append_run(records, engine, task, net, seed):
+    key = runner.key_of(engine, task, net, seed)
+    records.append({**key, "return": 1.0, "seconds": 1.0, "curve": []})
+
+
+def test_runs_without_records_are_missing(records_of_command):
+    missing = runner.missing(make_options(seeds=2))
+    assert missing == [
+        ("sb3", MASKED, "own", 0),
+        ("sb3", MASKED, "catalog", 0),
+        ("ours", MASKED, "catalog", 0),
+        ("sb3", MASKED, "own", 1),
+        ("sb3", MASKED, "catalog", 1),
+        ("ours", MASKED, "catalog", 1),
+    ]
+
+
+def test_missing_runs_exclude_those_with_a_record(records_of_command):
+    append_run(records_of_command, "sb3", MASKED, "catalog", 0)
+
+    missing = runner.missing(make_options(seeds=2))
+
+    assert len(missing) == 5
+    assert ("sb3", MASKED, "catalog", 0) not in missing
+
+
+def test_missing_runs_include_those_with_other_settings(records_of_command, monkeypatch):
+    append_run(records_of_command, "sb3", MASKED, "catalog", 0)
+    change_task(monkeypatch, MASKED, steps={"sb3": 1})
+    assert len(runner.missing(make_options(seeds=2))) == 6
 
 
 def test_run_key_depends_on_settings_of_its_own_net_only(monkeypatch):
-    sides = [("sb3", MEMORY, "own", 0), ("ours", MEMORY, "attention", 0)]
-    before = [runner.key_of(*side) for side in sides]
-    task = TASKS[MEMORY]
-    monkeypatch.setitem(TASKS, MEMORY, replace(task, settings={**task.settings, "attention": {}}))
-    assert [runner.key_of(*side) == key for side, key in zip(sides, before, strict=True)] == [
-        True,
-        False,
-    ]
-    monkeypatch.setitem(TASKS, MEMORY, replace(task, settings={**task.settings, "lr": 1.0}))
-    assert [runner.key_of(*side) == key for side, key in zip(sides, before, strict=True)] == [
-        False,
-        False,
-    ]
+    own_before = runner.key_of("sb3", MEMORY, "own", 0)
+    attention_before = runner.key_of("ours", MEMORY, "attention", 0)
+
+    change_task(monkeypatch, MEMORY, settings={**TASKS[MEMORY].settings, "attention": {}})
+
+    assert runner.key_of("sb3", MEMORY, "own", 0) == own_before
+    assert runner.key_of("ours", MEMORY, "attention", 0) != attention_before
+
+
+@pytest.mark.parametrize(("engine", "net"), [("sb3", "own"), ("ours", "attention")])
+def test_run_key_depends_on_common_settings(engine, net, monkeypatch):
+    before = runner.key_of(engine, MEMORY, net, 0)
+    change_task(monkeypatch, MEMORY, settings={**TASKS[MEMORY].settings, "lr": 1.0})
+    assert runner.key_of(engine, MEMORY, net, 0) != before
+
+
+def is_optional(run):
+    engine, task, _, _ = run
+    return engine in TASKS[task].later
 
 
 def test_runs_are_ordered_by_seed_and_cost_optional_ones_last():
-    runs = list(
-        runner.wanted(Namespace(**{**GIVEN, "task": None, "seeds": None, "required": False}))
-    )
-    waits = [run[0] in TASKS[run[1]].later for run in runs]
-    assert waits == sorted(waits)
-    assert sum(waits) > 0
-    first = [run for run, wait in zip(runs, waits, strict=True) if not wait]
-    assert [run[3] for run in first] == sorted(run[3] for run in first)
-    costs = [TASKS[run[1]].cost for run in first if run[3] == 0]
+    runs = list(runner.wanted(make_options(task=None, seeds=None, required=False)))
+
+    assert len(set(runs)) == len(runs)
+    first_optional = [is_optional(run) for run in runs].index(True)
+    assert all(is_optional(run) for run in runs[first_optional:])
+    required = runs[:first_optional]
+    seeds = [seed for _, _, _, seed in required]
+    assert seeds == sorted(seeds)
+    costs = [TASKS[task].cost for _, task, _, seed in required if seed == 0]
     assert costs == sorted(costs)
-    required = list(runner.wanted(Namespace(**{**GIVEN, "task": None, "seeds": None})))
-    assert required == first
-    assert len(runs) == len(set(runs))
 
 
-def test_task_without_its_environment_is_skipped_with_a_hint(records, monkeypatch, capsys):
-    monkeypatch.setattr(runner, "RECORDS", records)
-    monkeypatch.setitem(TASKS, MASKED, replace(TASKS[MASKED], needs=("no_such_module",)))
-    assert runner.missing(Namespace(**GIVEN)) == []
-    assert "Not installed: no_such_module." in (said := capsys.readouterr().err)
-    assert "-r requirements/compare.txt" in said
+def test_required_runs_are_those_before_the_optional_ones():
+    all_runs = runner.wanted(make_options(task=None, seeds=None, required=False))
+    required = runner.wanted(make_options(task=None, seeds=None, required=True))
+    assert list(required) == [run for run in all_runs if not is_optional(run)]
 
 
-def test_requirements_name_all_that_tasks_need():
-    named = (ROOT / "requirements/compare.txt").read_text().lower()
-    assert all(f"\n{name.lower()}==" in named for task in TASKS.values() for name in task.needs)
+def test_task_without_its_environment_is_skipped_with_a_hint(
+    records_of_command, monkeypatch, capsys
+):
+    change_task(monkeypatch, MASKED, needs=("no_such_module",))
+
+    assert runner.missing(make_options()) == []
+
+    error = capsys.readouterr().err
+    assert "Not installed: no_such_module." in error
+    assert "-r requirements/compare.txt" in error
 
 
-# --- training them --------------------------------------------------------------------------------
+def test_requirements_list_packages_of_all_tasks():
+    requirements = (ROOT / "requirements/compare.txt").read_text().lower()
+    for task in TASKS.values():
+        for name in task.needs:
+            assert f"\n{name.lower()}==" in requirements
 
+
+# --- the command ----------------------------------------------------------------------------------
+
+#: A program that runs the command with a stub instead of training. It appends each run to the file
+#: `begun`, and sleeps for as many seconds as the file `seconds` has for it, or for the last number.
 STUB = """
 import signal, sys, time
 # Tests in the background of a shell ignore SIGINT.
@@ -185,24 +263,26 @@ from benchmarks.learning.records import Records
 from pathlib import Path
 
 folder = Path(sys.argv.pop(1))
-runner.RECORDS, runner.RUNS = Records(folder / "results.jsonl", folder / "claims"), folder
+runner.RECORDS = Records(folder / "results.jsonl", folder / "claims")
+runner.RUNS = folder
 runner.RECORDS.path.touch()
 runner.os.nice = lambda increment: 0  # two busy workers would leave it no time
 if "--one" in sys.argv:
     def train(engine, name, net, seed, keep=None):
         with open(folder / "begun", "a") as file:
             file.write(f"{engine} {net} {seed}\\n")
-        seconds, done = (folder / "seconds").read_text().split(), len(runner.RECORDS.read())
+        seconds = (folder / "seconds").read_text().split()
+        done = len(runner.RECORDS.read())
         time.sleep(float(seconds[min(done, len(seconds) - 1)]))
         figures = {"return": 1.0, "greedy_return": 1.0, "train_seconds": 0.0}
         return {**figures, "curve": [], "parameters": 1}
     engines.train = train
 else:
-    own = runner.subprocess.run
+    run_command = runner.subprocess.run
     def run(command, **options):
         if "-m" in command:
             command = [sys.executable, __file__, str(folder), *command[3:]]
-        return own(command, **options)
+        return run_command(command, **options)
     runner.subprocess.run = run
     import benchmarks.learning.report as report
     report.write = lambda rows: None
@@ -211,26 +291,15 @@ sys.exit(runner.main())
 
 
 @pytest.fixture
-def command(tmp_path):
-    """Start the command with runs that learn nothing; the n-th takes the n-th number of seconds, or
-    the last.
-    """
+def start_command(tmp_path):
+    """Function that starts the command for one seed of three runs, with the seconds of each."""
     (tmp_path / "stub.py").write_text(STUB)
 
-    def start(seconds):
-        (tmp_path / "seconds").write_text(str(seconds))
+    def start(*seconds):
+        (tmp_path / "seconds").write_text(" ".join(map(str, seconds)))
+        stub = [sys.executable, tmp_path / "stub.py", tmp_path]
         return subprocess.Popen(
-            [
-                sys.executable,
-                tmp_path / "stub.py",
-                tmp_path,
-                "--task",
-                MASKED,
-                "--seeds",
-                "1",
-                "--jobs",
-                "1",
-            ],
+            [*stub, "--task", MASKED, "--seeds", "1", "--jobs", "1"],
             cwd=ROOT,
             env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])},
             stdout=subprocess.PIPE,
@@ -242,43 +311,58 @@ def command(tmp_path):
     return start
 
 
-def wait_for(path, lines):
+def wait_for_lines(path, count):
     for _ in range(600):
-        if path.exists() and len(path.read_text().splitlines()) >= lines:
+        if path.exists() and len(path.read_text().splitlines()) >= count:
             return
         time.sleep(0.05)
-    pytest.fail(f"{path} has not {lines} lines")
+    pytest.fail(f"{path} has not {count} lines")
+
+
+def stop_in_the_second_run(start_command, folder, signal_number):
+    """Return the ended process and its output."""
+    process = start_command(0, 60)
+    wait_for_lines(folder / "begun", 2)
+    os.killpg(process.pid, signal_number)
+    output, _ = process.communicate()
+    return process, output
 
 
 @pytest.mark.parametrize(
-    "ending", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.attack)]
+    "signal_number", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.attack)]
 )
-def test_stopped_command_keeps_finished_runs_and_continues(ending, command, tmp_path):
-    process = command("0 60")
-    wait_for(tmp_path / "begun", 2)
-    os.killpg(process.pid, ending)
-    said = process.communicate()[0]
-    kept = (tmp_path / "results.jsonl").read_text()
-    assert kept.endswith("\n")
-    assert len(kept.splitlines()) == 1
-    if ending == signal.SIGINT:
-        assert process.returncode == runner.INTERRUPTED
-        assert "Interrupted. Finished runs are kept; the same command goes on." in said
-        assert "failed" not in said
-    said = command(0.0).communicate()[0]
-    assert "2 runs, about" in said
-    assert "return 1.0" in said
-    rows = (tmp_path / "results.jsonl").read_text()
-    assert rows.startswith(kept)
-    assert len({json.dumps(runner.key_in(json.loads(row))) for row in rows.splitlines()}) == 3
+def test_stopped_command_keeps_finished_runs_and_continues(signal_number, start_command, tmp_path):
+    results = tmp_path / "results.jsonl"
+
+    stop_in_the_second_run(start_command, tmp_path, signal_number)
+    lines_of_first = results.read_text()
+    output, _ = start_command(0.0).communicate()
+    lines_of_both = results.read_text()
+
+    assert lines_of_first.endswith("\n")
+    assert len(lines_of_first.splitlines()) == 1
+    assert "2 runs, about" in output  # left of three
+    assert "return 1.0" in output
+    assert lines_of_both.startswith(lines_of_first)
+    rows = [json.loads(line) for line in lines_of_both.splitlines()]
+    assert len({json.dumps(runner.key_in(row)) for row in rows}) == 3
 
 
 @pytest.mark.attack
-def test_two_commands_train_each_run_once(command, tmp_path):
-    both = [command(0.5), command(0.5)]
-    said = [process.communicate()[0] for process in both]
-    assert [process.returncode for process in both] == [0, 0], said
+def test_interrupted_command_says_how_to_continue(start_command, tmp_path):
+    process, output = stop_in_the_second_run(start_command, tmp_path, signal.SIGINT)
+    assert process.returncode == runner.INTERRUPTED
+    assert "Interrupted. Finished runs are kept; the same command goes on." in output
+    assert "failed" not in output
+
+
+@pytest.mark.attack
+def test_two_commands_train_each_run_once(start_command, tmp_path):
+    processes = [start_command(0.5), start_command(0.5)]
+    outputs = [process.communicate()[0] for process in processes]
+
+    assert [process.returncode for process in processes] == [0, 0], outputs
     begun = (tmp_path / "begun").read_text().splitlines()
     assert sorted(begun) == ["ours catalog 0", "sb3 catalog 0", "sb3 own 0"]
     assert len((tmp_path / "results.jsonl").read_text().splitlines()) == 3
-    assert "is trained by another process" in "".join(said)
+    assert "is trained by another process" in "".join(outputs)

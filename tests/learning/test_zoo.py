@@ -1,4 +1,4 @@
-"""The zoo: what is exported into it, and whether its policies reach what their records say."""
+"""The zoo: exporting the best policies into it, and playing them as their records say."""
 
 from __future__ import annotations
 
@@ -22,76 +22,104 @@ sys.path.append(str(Path(__file__).resolve().parents[2]))
 from benchmarks.learning import __main__ as runner, zoo
 
 RECORDS = sorted(commands.ZOO.glob("*.json"))
-ROWS = [
-    {
+
+
+def make_row(seed, greedy_return):
+    """Return the record of a run of rlcatalog-ppo on Hopper."""
+    return {
         "engine": "ours",
         "task": "Hopper-v5",
         "net": "catalog",
         "seed": seed,
-        "greedy_return": 10.0 + seed,
+        "greedy_return": greedy_return,
         "curve": [],
     }
-    for seed in range(2)
-]
 
 
-def evaluate(capsys, *arguments):
-    """Return the lines that `rlcatalog evaluate` prints."""
-    with pytest.raises(SystemExit) as end:
-        main(["evaluate", *arguments, "--quiet"])
-    assert not end.value.code
-    return capsys.readouterr().out.splitlines()
+WORSE_RUN = make_row(seed=0, greedy_return=10.0)
+BETTER_RUN = make_row(seed=1, greedy_return=11.0)
+
+
+def without_curve(row):
+    return {name: value for name, value in row.items() if name != "curve"}
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    """A zoo into which two untrained policies of Hopper were exported, the second because its
-    record is better.
+def zoo_folder(tmp_path_factory):
+    """A zoo with the policy of the better of two runs, which was exported over the worse one.
+
+    The policies are untrained, and play four episodes for their record. Those of the runs are in
+    its folder `runs`.
     """
     folder = tmp_path_factory.mktemp("zoo")
-    for row in ROWS:
+    for row in (WORSE_RUN, BETTER_RUN):
         policy = rlcatalog.build(env="Hopper-v5", config={"fcnet_hiddens": [8]}, framework="torch")
         policy.save(folder / "runs" / "Hopper-v5" / f"ours-catalog-{row['seed']}")
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(zoo, "EPISODES", 4)
-        for rows, written in ((ROWS[:1], ["Hopper-v5"]), (ROWS, ["Hopper-v5"]), (ROWS, [])):
-            assert list(zoo.write(rows, folder / "runs", folder)) == written
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(zoo, "EPISODES", 4)
+        assert list(zoo.write([WORSE_RUN], folder / "runs", folder)) == ["Hopper-v5"]
+        assert list(zoo.write([WORSE_RUN, BETTER_RUN], folder / "runs", folder)) == ["Hopper-v5"]
     return folder
 
 
 @pytest.fixture
-def record(folder, monkeypatch):
-    monkeypatch.setattr(commands, "ZOO", folder)
-    return json.loads((folder / "Hopper-v5.json").read_text())
+def record(zoo_folder, monkeypatch):
+    """The record of the zoo's policy, where the command finds it."""
+    monkeypatch.setattr(commands, "ZOO", zoo_folder)
+    return json.loads((zoo_folder / "Hopper-v5.json").read_text())
 
 
-def test_exported_policy_is_the_best_with_its_record(record, folder):
-    assert record["run"] == {key: part for key, part in ROWS[1].items() if key != "curve"}
-    lost = {**ROWS[1], "seed": 7, "greedy_return": 99.0}
-    assert list(zoo.write([lost], folder / "runs", folder)) == []
+# --- exporting ------------------------------------------------------------------------------------
 
 
-def test_evaluate_agrees_with_the_record(record, folder, capsys):
-    (mean, margin), four = record["return"], ("--episodes", "4")
-    played, recorded = (
+def test_exported_policy_is_the_best_with_its_record(record):
+    assert record["run"] == without_curve(BETTER_RUN)
+
+
+def test_zoo_keeps_its_policy_if_no_run_is_better(zoo_folder):
+    rows = [WORSE_RUN, BETTER_RUN]
+    assert list(zoo.write(rows, zoo_folder / "runs", zoo_folder)) == []
+
+
+def test_run_without_its_policy_is_not_exported(zoo_folder):
+    lost_run = make_row(seed=7, greedy_return=99.0)
+    assert list(zoo.write([lost_run], zoo_folder / "runs", zoo_folder)) == []
+
+
+# --- playing --------------------------------------------------------------------------------------
+
+
+def run_evaluate(capsys, *arguments):
+    """Return the lines that `rlcatalog evaluate` prints for four episodes."""
+    with pytest.raises(SystemExit) as end:
+        main(["evaluate", *arguments, "--episodes", "4", "--quiet"])
+    assert not end.value.code
+    return capsys.readouterr().out.splitlines()
+
+
+def test_evaluate_agrees_with_the_record(record, capsys):
+    mean, margin = record["return"]
+    assert run_evaluate(capsys, "zoo:Hopper-v5") == [
         f"mean return {mean:.2f}",
         f"on record: {mean:.2f} ± {margin:.2f} in 4 episodes",
-    )
-    assert evaluate(capsys, "zoo:Hopper-v5", *four) == [played, recorded]
-    assert evaluate(capsys, str(folder / "Hopper-v5.onnx"), "--env", "Hopper-v5", *four) == [played]
-    recorded = "on record: {:.2f} ± {:.2f} in 4 episodes".format(*record["sampled_return"])
-    assert evaluate(capsys, "zoo:Hopper-v5", "--explore", *four)[1] == recorded
-
-
-def test_evaluate_plays_a_policy_without_a_framework(folder, tmp_path):
-    arguments = [
-        "evaluate",
-        str(folder / "Hopper-v5.onnx"),
-        "--env",
-        "Hopper-v5",
-        "--episodes",
-        "1",
     ]
+
+
+def test_evaluate_of_sampled_actions_shows_their_record(record, capsys):
+    mean, margin = record["sampled_return"]
+    lines = run_evaluate(capsys, "zoo:Hopper-v5", "--explore")
+    assert lines[1] == f"on record: {mean:.2f} ± {margin:.2f} in 4 episodes"
+
+
+def test_evaluate_of_a_file_shows_no_record(record, zoo_folder, capsys):
+    mean, _ = record["return"]
+    lines = run_evaluate(capsys, str(zoo_folder / "Hopper-v5.onnx"), "--env", "Hopper-v5")
+    assert lines == [f"mean return {mean:.2f}"]
+
+
+def test_evaluate_plays_a_policy_without_a_framework(zoo_folder, tmp_path):
+    file = str(zoo_folder / "Hopper-v5.onnx")
+    arguments = ["evaluate", file, "--env", "Hopper-v5", "--episodes", "1"]
     code = f"""
 import sys
 from rlcatalog_cli import main
@@ -100,53 +128,61 @@ try:
 finally:
     print({{"torch", "tensorflow"}} & set(sys.modules))
 """
-    played = warm.run(["-c", code], tmp_path, frameworks=False)
-    assert played.returncode == 0, played.stderr
-    assert played.stdout.splitlines()[-1] == "set()"
+    run = warm.run(["-c", code], tmp_path, frameworks=False)
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.splitlines()[-1] == "set()"
 
 
 def test_unknown_name_error_lists_the_zoo(record):
-    with pytest.raises(
-        UnknownNameError, match=r"^zoo:Hopper-v4: there is no such policy. The zoo has Hopper-v5\.$"
-    ):
+    message = r"^zoo:Hopper-v4: there is no such policy. The zoo has Hopper-v5\.$"
+    with pytest.raises(UnknownNameError, match=message):
         commands.evaluate(Path("zoo:Hopper-v4"))
 
 
-def test_zoo_is_small_and_complete():
-    assert {path.stem for path in RECORDS} == {path.stem for path in commands.ZOO.glob("*.onnx")}
-    assert sum(path.stat().st_size for path in commands.ZOO.glob("*")) <= 2_000_000
-    kept = [
-        {name: part for name, part in row.items() if name != "curve"}
-        for row in runner.RECORDS.read()
-    ]
-    for path in RECORDS:
-        run = json.loads(path.read_text())["run"]
-        assert run in kept
-        assert runner.key_in(run) == runner.key_of(*(run[name] for name in runner.NAMED))
-        assert {
-            "versions",
-            "commit",
-            "date",
-            "seed",
-            "net",
-            "return",
-            "train_seconds",
-        } <= run.keys()
+# --- the zoo in the package -----------------------------------------------------------------------
+
+
+def test_zoo_is_small():
+    sizes = [path.stat().st_size for path in commands.ZOO.glob("*")]
+    assert sum(sizes) <= 2_000_000
+
+
+def test_each_policy_of_the_zoo_has_a_record():
+    policies = commands.ZOO.glob("*.onnx")
+    assert {path.stem for path in RECORDS} == {path.stem for path in policies}
+
+
+each_record = pytest.mark.parametrize("path", RECORDS, ids=[path.stem for path in RECORDS])
+
+
+@each_record
+def test_record_in_the_zoo_is_of_a_stored_run(path):
+    run = json.loads(path.read_text())["run"]
+    assert run in [without_curve(row) for row in runner.RECORDS.read()]
+    # Its settings are the current ones.
+    current = runner.key_of(run["engine"], run["task"], run["net"], run["seed"])
+    assert runner.key_in(run) == current
+
+
+@each_record
+def test_record_in_the_zoo_is_complete(path):
+    run = json.loads(path.read_text())["run"]
+    names = {"versions", "commit", "date", "seed", "net", "return", "train_seconds"}
+    assert names <= run.keys()
 
 
 @pytest.mark.learn
-@pytest.mark.parametrize("path", RECORDS, ids=[path.stem for path in RECORDS])
+@each_record
 def test_zoo_policy_reaches_its_recorded_return(path):
-    """Each in a process of its own: importing Box2D ended the process in which Hopper had been
-    played.
-    """
     record = json.loads(path.read_text())
-    environ = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join([*filter(None, sys.path), str(runner.BESIDE)]),
-    }
+    paths = [*filter(None, sys.path), str(runner.BESIDE)]
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
     command = [sys.executable, "-m", "rlcatalog_cli", "evaluate", f"zoo:{record['env']}", "--quiet"]
-    played = subprocess.run(command, capture_output=True, text=True, env=environ, check=False)
-    assert played.returncode == 0, played.stderr
+
+    # Each has a process of its own: importing Box2D ended one in which Hopper had been played.
+    run = subprocess.run(command, capture_output=True, text=True, env=environ, check=False)
+
+    assert run.returncode == 0, run.stderr
+    mean_return = re.search(r"^mean return (\S+)$", run.stdout, re.MULTILINE)[1]
     mean, margin = record["return"]
-    assert float(re.search(r"^mean return (\S+)$", played.stdout, re.MULTILINE)[1]) >= mean - margin
+    assert float(mean_return) >= mean - margin
