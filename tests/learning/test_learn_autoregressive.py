@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.learn, pytest.mark.usefixtures("one_thread")]
 
 @pytest.mark.parametrize("head", ["autoregressive", None])
 @pytest.mark.parametrize("framework", ["torch", "tf"])
-def test_head_beats_the_bound_of_independent_choices(over_seeds, framework, head):
+def test_only_a_head_beats_the_bound_of_independent_choices(over_seeds, framework, head):
     """The mark of independent choices is the bound that the example derives, the head's lies beyond
     it.
     """

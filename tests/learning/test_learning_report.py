@@ -105,7 +105,7 @@ def test_curves_meet_where_all_seeds_have_points(rows):
     np.testing.assert_allclose(returns[0], curve_of_seed_0)
 
 
-def test_curves_of_a_task_without_runs_are_none(rows):
+def test_curves_of_a_task_without_runs_return_none(rows):
     assert report.curves(rows, ("sb3", "own"), "Catch") is None
 
 
@@ -177,7 +177,7 @@ def test_probability_of_improvement_counts_ties_half():
     assert estimate.point == pytest.approx(wins / 9)
 
 
-def test_probability_of_improvement_is_1_if_the_catalog_always_wins():
+def test_probability_of_improvement_is_1_if_catalog_always_wins():
     assert probability_of_improvement([np.array([[0.0, 1.0]] * 5)]) == (1, 1, 1)
 
 
