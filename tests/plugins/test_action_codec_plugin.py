@@ -1,5 +1,4 @@
-"""A kind of action space from a plugin: permutations, drawn by Plackett and Luce's model, alone and
-inside others.
+"""A plugin for a new kind of action space: permutations, sampled by Plackett and Luce's model.
 
 Crosses: policy, preprocessors, multi_action.
 """
@@ -21,16 +20,22 @@ from gymnasium.spaces import Box, Dict, Discrete, Tuple
 import rlcatalog
 from rlcatalog import ActionCodecSpec, ActionDistribution, ActionDistSpec, Match, Rank, SpaceInfo
 from rlcatalog.actions import ActionCodec, action_codec
-from rlcatalog.errors import ActionMaskError, DeclarationError, PluginError, SavedPolicyError
+from rlcatalog.errors import (
+    ActionMaskError,
+    DeclarationError,
+    PluginError,
+    PluginWarning,
+    SavedPolicyError,
+)
 from rlcatalog.provided import declarations
 from rlcatalog_policy import load, space_to_json
 from rlcatalog_testing import PluginEntryPoint, isolated_catalog, plugin_of
 
-frameworks = pytest.mark.parametrize("framework", ["torch", "tf"])
+in_both_frameworks = pytest.mark.parametrize("framework", ["torch", "tf"])
 pytestmark = [pytest.mark.twins, pytest.mark.usefixtures("one_thread", "seeded")]
 
 
-# --- what a package of its own would hold ---------------------------------------------------------
+# --- the plugin -----------------------------------------------------------------------------------
 
 
 class Permutation(gym.Space):
@@ -44,17 +49,17 @@ class Permutation(gym.Space):
         return self.np_random.permutation(self.n)
 
     def contains(self, x):
-        return np.asarray(x).dtype == np.int64 and sorted(np.asarray(x).tolist()) == list(
-            range(self.n)
-        )
+        array = np.asarray(x)
+        return array.dtype == np.int64 and sorted(array.tolist()) == list(range(self.n))
 
     def __eq__(self, other):
         return isinstance(other, Permutation) and other.n == self.n
 
 
 class PermutationCodec(ActionCodec):
-    """The codec of permutations: a mask says which numbers may come first, models see a one-hot for
-    each place.
+    """The codec of permutations.
+
+    A mask says which numbers may come first. Models see a one-hot vector for each place.
     """
 
     whole = True
@@ -62,7 +67,9 @@ class PermutationCodec(ActionCodec):
     def __init__(self, info, *others):
         super().__init__(info, *others)
         n = self.width
-        self.counts, self.choices, self.input_width = (n,) * n, [(info.path, n)], n * n
+        self.counts = (n,) * n
+        self.choices = [(info.path, n)]
+        self.input_width = n * n
 
     def inputs(self, raw):
         return np.eye(self.width, dtype=np.float32)[raw.astype(int)].reshape(len(raw), -1)
@@ -77,8 +84,9 @@ class PermutationCodec(ActionCodec):
 
 
 class TorchOrder(ActionDistribution):
-    """Plackett and Luce's model (Luce 1959; Plackett 1975): the next number by the softmax of those
-    that are left.
+    """Plackett and Luce's model (Luce 1959; Plackett 1975).
+
+    The next number is chosen by the softmax over those that are left.
     """
 
     framework_of_class = "torch"
@@ -101,7 +109,7 @@ class TorchOrder(ActionDistribution):
 
 
 class TFOrder(ActionDistribution):
-    """The same in TensorFlow."""
+    """Plackett and Luce's model in TensorFlow."""
 
     framework_of_class = "tf"
 
@@ -152,13 +160,10 @@ PARTS = (
     "rlcatalog-multi-action",
 )
 OBS = Box(-1, 1, (3,), np.float32)
-N = 4
-SPACES = {
-    "alone": Permutation(N),
-    "nested": Dict(
-        {"aim": Box(-1, 1, (2,), np.float32), "both": Tuple([Discrete(3, start=1), Permutation(N)])}
-    ),
-}
+ORDER = Permutation(4)
+NESTED = Dict(
+    {"aim": Box(-1, 1, (2,), np.float32), "both": Tuple([Discrete(3, start=1), Permutation(4)])}
+)
 SMALL = {"fcnet_hiddens": [8]}
 
 
@@ -166,198 +171,262 @@ PLUGIN = plugin_of(rlcatalog_action_codecs=[CODEC], rlcatalog_action_dists=[DIST
 
 
 @pytest.fixture(autouse=True)
-def importable(monkeypatch):
-    """The module that the targets name."""
+def importable_module(monkeypatch):
+    """Let this module be imported as `permutations`, where the plugin's classes are."""
     monkeypatch.setitem(sys.modules, "permutations", sys.modules[__name__])
 
 
 @pytest.fixture
 def catalog():
-    """Catalog of a few built-in parts and the plugin."""
+    """A catalog of a few built-in parts and the plugin."""
     return isolated_catalog(*PARTS, PluginEntryPoint(PLUGIN, "permutations"))
 
 
-def observations(rows):
+def sample_observations(rows):
     return np.random.default_rng(1).uniform(-1, 1, (rows, 3)).astype(np.float32)
 
 
-def order_of(action):
-    return action if isinstance(action, np.ndarray) else action["both"][1]
+def build_policy(catalog, space, framework=None, **config):
+    return rlcatalog.build(OBS, space, {**SMALL, **config}, framework, catalog=catalog)
 
 
-# --- what the catalog makes of it -----------------------------------------------------------------
+def select_order(action):
+    """Return the permutations in a batch of actions of `ORDER` or of `NESTED`."""
+    return action["both"][1] if isinstance(action, dict) else action
+
+
+both_spaces = pytest.mark.parametrize("space", [ORDER, NESTED], ids=["alone", "nested"])
+
+
+# --- policies -------------------------------------------------------------------------------------
 
 
 def test_plugin_is_listed(catalog):
-    assert [record.error for record in catalog.plugins if record.status != "loaded"] == []
-    listed = [c.provider for c in catalog.components("action_codec") if not c.is_indexed]
-    assert listed == ["permutations 1.0"]
+    assert {record.status for record in catalog.plugins} == {"loaded"}
+    codecs = [part for part in catalog.components("action_codec") if not part.is_indexed]
+    assert [codec.provider for codec in codecs] == ["permutations 1.0"]
 
 
-@frameworks
-@pytest.mark.parametrize("which", SPACES)
-def test_orders_are_sampled_and_scored(catalog, which, framework):
-    policy, obs = (
-        rlcatalog.build(OBS, SPACES[which], SMALL, framework, catalog=catalog),
-        observations(50),
-    )
+@in_both_frameworks
+@both_spaces
+def test_orders_are_sampled_and_scored(catalog, space, framework):
+    policy = build_policy(catalog, space, framework)
+    obs = sample_observations(50)
+
     step = policy.act(obs)
-    rows = (
-        step.action
-        if which == "alone"
-        else [
-            {"aim": aim, "both": (one, order)}
-            for aim, one, order in zip(step.action["aim"], *step.action["both"], strict=True)
-        ]
-    )
-    assert all(SPACES[which].contains(row) for row in rows)
-    assert len({tuple(order) for order in order_of(step.action)}) > 5
-    np.testing.assert_array_equal(step.raw_action[:, -N:], order_of(step.action))
-    assert step.raw_action.dtype == (np.int64 if which == "alone" else np.float32)
-    found = policy.evaluate({"obs": obs, "raw_action": step.raw_action}).logp
-    np.testing.assert_allclose(
-        found.detach() if framework == "torch" else found, step.logp, rtol=1e-4
-    )
-    if which == "alone":
-        every = np.array(list(itertools.permutations(range(N))))
-        dist = (
-            policy.dist_class(np.repeat(step.dist_inputs[:1], len(every), 0))
-            if framework == "tf"
-            else (
-                policy.dist_class(torch.from_numpy(np.repeat(step.dist_inputs[:1], len(every), 0)))
-            )
-        )
-        chances = np.exp(np.asarray(dist.logp(every)))
-        weights = np.exp(step.dist_inputs[0].astype(np.float64))
-        expected = [
-            math.prod(weights[k] / weights[list(order[i:])].sum() for i, k in enumerate(order))
-            for order in every
-        ]
-        np.testing.assert_allclose(chances, expected, rtol=1e-4)
-        np.testing.assert_array_equal(policy.action_codec.invert(step.action), step.raw_action)
+    logp = policy.evaluate({"obs": obs, "raw_action": step.raw_action}).logp
+
+    orders = select_order(step.action)
+    assert len({tuple(order) for order in orders}) > 5
+    np.testing.assert_array_equal(step.raw_action[:, -4:], orders)
+    logp = logp.detach() if framework == "torch" else logp
+    np.testing.assert_allclose(logp, step.logp, rtol=1e-4)
 
 
-@frameworks
-@pytest.mark.parametrize("which", SPACES)
-def test_mask_restricts_the_first_number(catalog, which, framework):
-    policy, obs = (
-        rlcatalog.build(OBS, SPACES[which], SMALL, framework, catalog=catalog),
-        observations(40),
-    )
-    first = np.arange(40) % N
-    mask = np.eye(N, dtype=np.int8)[first]
-    assert policy.masks.size == (N if which == "alone" else 3 + N)
-    step = policy.act(obs, mask=mask if which == "alone" else {"aim": None, "both": (None, mask)})
-    np.testing.assert_array_equal(order_of(step.action)[:, 0], first)
-    wrong = mask[:, :3] if which == "alone" else {"both": (None, mask[:, :3])}
-    with pytest.raises(ActionMaskError, match=r"expected shape \((40|B), 4\)"):
-        policy.act(obs, mask=wrong)
+@in_both_frameworks
+def test_sampled_orders_lie_in_the_space(catalog, framework):
+    step = build_policy(catalog, ORDER, framework).act(sample_observations(50))
+    assert all(ORDER.contains(order) for order in step.action)
+    assert step.raw_action.dtype == np.int64
 
 
-@pytest.mark.parametrize("which", SPACES)
-def test_memory_sees_past_orders(catalog, which):
-    config = {**SMALL, "use_lstm": True, "lstm_cell_size": 4, "lstm_use_prev_action": True}
-    policy, obs = rlcatalog.build(OBS, SPACES[which], config, catalog=catalog), observations(5)
-    codec = policy.action_codec
-    assert codec.input_width == (N * N if which == "alone" else 2 + 3 + N * N)
-    step = policy.act(obs)
-    seen = codec.inputs(step.raw_action)[:, -N * N :].reshape(5, N, N)
-    np.testing.assert_array_equal(seen.argmax(-1), order_of(step.action))
-    assert policy.act(obs, step.state).action is not None
-    assert json.loads(json.dumps(catalog.explain(OBS, SPACES[which], config, "torch").as_dict()))[
-        "action_dist"
+@in_both_frameworks
+def test_sampled_nested_actions_lie_in_the_space(catalog, framework):
+    step = build_policy(catalog, NESTED, framework).act(sample_observations(50))
+    choices, orders = step.action["both"]
+    for aim, choice, order in zip(step.action["aim"], choices, orders, strict=True):
+        assert NESTED.contains({"aim": aim, "both": (choice, order)})
+    assert step.raw_action.dtype == np.float32
+
+
+@in_both_frameworks
+def test_codec_inverts_orders(catalog, framework):
+    policy = build_policy(catalog, ORDER, framework)
+    step = policy.act(sample_observations(50))
+    np.testing.assert_array_equal(policy.action_codec.invert(step.action), step.raw_action)
+
+
+@in_both_frameworks
+def test_chances_of_all_orders_follow_the_model(catalog, framework):
+    policy = build_policy(catalog, ORDER, framework)
+    logits = policy.act(sample_observations(1)).dist_inputs[0]
+    orders = list(itertools.permutations(range(4)))
+    inputs = np.tile(logits, (len(orders), 1))
+
+    inputs = torch.from_numpy(inputs) if framework == "torch" else tf.constant(inputs)
+    logp = policy.dist_class(inputs).logp(np.array(orders))
+
+    # Each number is chosen in proportion to its weight among those that are left.
+    weights = np.exp(logits.astype(np.float64))
+    expected = [
+        math.prod(weights[k] / weights[list(order[i:])].sum() for i, k in enumerate(order))
+        for order in orders
     ]
+    np.testing.assert_allclose(np.exp(np.asarray(logp)), expected, rtol=1e-4)
 
 
-@frameworks
-@pytest.mark.parametrize("which", SPACES)
-def test_saved_policy_is_loaded_with_its_space(catalog, which, framework, tmp_path):
-    policy, obs = (
-        rlcatalog.build(OBS, SPACES[which], SMALL, framework, catalog=catalog),
-        observations(3),
-    )
+@in_both_frameworks
+@pytest.mark.parametrize(("space", "size"), [(ORDER, 4), (NESTED, 3 + 4)], ids=["alone", "nested"])
+def test_mask_restricts_the_first_number(catalog, space, size, framework):
+    policy = build_policy(catalog, space, framework)
+    first_numbers = np.arange(40) % 4
+    mask = np.eye(4, dtype=np.int8)[first_numbers]  # a row allows one number
+    if space is NESTED:
+        mask = {"aim": None, "both": (None, mask)}
+
+    step = policy.act(sample_observations(40), mask=mask)
+
+    assert policy.masks.size == size
+    np.testing.assert_array_equal(select_order(step.action)[:, 0], first_numbers)
+
+
+@in_both_frameworks
+@both_spaces
+def test_mask_of_wrong_size_is_an_error(catalog, space, framework):
+    policy = build_policy(catalog, space, framework)
+    mask = np.ones((40, 3), np.int8)  # of three numbers, not four
+    if space is NESTED:
+        mask = {"both": (None, mask)}
+    with pytest.raises(ActionMaskError, match=r"expected shape \((40|B), 4\)"):
+        policy.act(sample_observations(40), mask=mask)
+
+
+@pytest.mark.parametrize(
+    ("space", "width"), [(ORDER, 4 * 4), (NESTED, 2 + 3 + 4 * 4)], ids=["alone", "nested"]
+)
+def test_memory_sees_past_orders(catalog, space, width):
+    config = {"use_lstm": True, "lstm_cell_size": 4, "lstm_use_prev_action": True}
+    policy = build_policy(catalog, space, **config)
+    obs = sample_observations(5)
+
+    step = policy.act(obs)
+    inputs = policy.action_codec.inputs(step.raw_action)
+
+    assert policy.action_codec.input_width == width
+    one_hots = inputs[:, -4 * 4 :].reshape(5, 4, 4)
+    np.testing.assert_array_equal(one_hots.argmax(-1), select_order(step.action))
+    assert policy.act(obs, step.state).action is not None
+
+
+@both_spaces
+def test_explanation_of_orders_is_json(catalog, space):
+    config = {**SMALL, "use_lstm": True, "lstm_use_prev_action": True}
+    explanation = catalog.explain(OBS, space, config, "torch").as_dict()
+    assert json.loads(json.dumps(explanation))["action_dist"]
+
+
+@in_both_frameworks
+@both_spaces
+def test_saved_policy_is_loaded_with_its_space(catalog, space, framework, tmp_path):
+    policy = build_policy(catalog, space, framework)
+    obs = sample_observations(3)
+
     policy.save(tmp_path / "policy")
-    again = load(tmp_path / "policy", catalog=catalog)
-    assert again.action_space == SPACES[which]
-    one, other = (p.act(obs, explore=False).raw_action for p in (policy, again))
-    np.testing.assert_array_equal(one, other)
+    loaded = load(tmp_path / "policy", catalog=catalog)
+
+    assert loaded.action_space == space
+    np.testing.assert_array_equal(
+        loaded.act(obs, explore=False).raw_action, policy.act(obs, explore=False).raw_action
+    )
 
 
 def test_load_without_the_plugin_names_the_space(catalog, tmp_path):
-    rlcatalog.build(OBS, SPACES["nested"], SMALL, catalog=catalog).save(tmp_path / "policy")
-    CODEC.leave()
-    with pytest.raises(
-        SavedPolicyError, match=r"unknown kind of space .*Permutation.*the plugin that declares it"
-    ):
+    build_policy(catalog, NESTED).save(tmp_path / "policy")
+    CODEC.leave()  # the table of codecs, as in a process without the plugin
+    message = r"unknown kind of space .*Permutation.*the plugin that declares it"
+    with pytest.raises(SavedPolicyError, match=message):
         load(tmp_path / "policy", catalog=isolated_catalog(*PARTS))
 
 
-def test_subclass_uses_the_codec_of_its_base_but_is_not_saved(catalog):
-    class Own(Permutation):
-        pass
+class SpecialPermutation(Permutation):
+    """A subclass, which has no codec."""
 
-    info = SpaceInfo.read(Own(3), "action")
+
+def test_subclass_uses_the_codec_of_its_base(catalog):
+    info = SpaceInfo.read(SpecialPermutation(3), "action")
     assert isinstance(action_codec(info), PermutationCodec)
-    assert space_to_json(Own(3)) is None
-    assert space_to_json(Tuple([Permutation(3), Own(3)])) is None
 
 
-# --- what is refused ------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    "space",
+    [SpecialPermutation(3), Tuple([Permutation(3), SpecialPermutation(3)])],
+    ids=["alone", "nested"],
+)
+def test_subclass_is_not_saved_as_its_base(catalog, space):
+    assert space_to_json(space) is None
 
 
-def failed(*plugins):
-    """What the catalog says of plugins that fail, by distribution."""
-    with pytest.warns(rlcatalog.errors.PluginWarning):
-        found = isolated_catalog(
-            *PARTS, *(PluginEntryPoint(plugin, name) for name, plugin in plugins)
-        )
-    said = {
-        record.distribution: record.error for record in found.plugins if record.status == "failed"
-    }
-    assert not {component.distribution for component in found.components()} & set(said)
-    return said
+# --- plugins that fail ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", ["discrete", KIND])
-def test_kind_of_space_has_one_codec(kind):
-    other = ActionCodecSpec("other", {"numpy": "permutations:Other"}, "", kinds=(kind,))
-    said = failed(("two", plugin_of(rlcatalog_action_codecs=[other])), ("one", PLUGIN))
-    if kind == "discrete":
-        assert "'discrete' belongs to rlcatalog-preprocessors, and two claims it" in said["two"]
-        assert "Other" not in declarations["action_codec"][kind].targets["numpy"]
-    else:  # of two strangers neither is first
-        assert f"{kind!r} is claimed by one and two" in said["two"]
-        assert kind not in declarations["action_codec"]
+def load_failing_plugins(**plugins):
+    """Return distribution → error of the plugins that fail, which have no parts in the catalog."""
+    points = [PluginEntryPoint(plugin, name) for name, plugin in plugins.items()]
+    with pytest.warns(PluginWarning):
+        catalog = isolated_catalog(*PARTS, *points)
+    failed = [record for record in catalog.plugins if record.status == "failed"]
+    errors = {record.distribution: record.error for record in failed}
+    assert not {component.distribution for component in catalog.components()} & set(errors)
+    return errors
+
+
+def declare_codec(kind, target="permutations:Other"):
+    return ActionCodecSpec("other", {"numpy": target}, "", kinds=(kind,))
+
+
+def test_built_in_kind_keeps_its_codec():
+    plugin = plugin_of(rlcatalog_action_codecs=[declare_codec("discrete")])
+
+    errors = load_failing_plugins(two=plugin, one=PLUGIN)
+
+    message = "'discrete' belongs to rlcatalog-preprocessors, and two claims it"
+    assert message in errors["two"]
+    assert "Other" not in declarations["action_codec"]["discrete"].targets["numpy"]
+
+
+def test_kind_that_two_plugins_claim_has_no_codec():
+    plugin = plugin_of(rlcatalog_action_codecs=[declare_codec(KIND)])
+
+    errors = load_failing_plugins(two=plugin, one=PLUGIN)
+
+    assert f"{KIND!r} is claimed by one and two" in errors["two"]
+    assert KIND not in declarations["action_codec"]
 
 
 def test_plugin_that_loses_a_codec_keeps_its_other_parts():
-    other = ActionCodecSpec("other", {"numpy": "permutations:Other"}, "", kinds=("discrete",))
-    two = plugin_of(rlcatalog_action_codecs=[other], rlcatalog_action_dists=[DIST])
-    with pytest.warns(
-        rlcatalog.errors.PluginWarning, match="'discrete' belongs to rlcatalog-preprocessors"
-    ):
-        catalog = isolated_catalog(*PARTS, PluginEntryPoint(two, "two"))
-    assert [c.kind for c in catalog.components() if c.distribution == "two"] == ["action_dist"]
+    plugin = plugin_of(
+        rlcatalog_action_codecs=[declare_codec("discrete")], rlcatalog_action_dists=[DIST]
+    )
+
+    with pytest.warns(PluginWarning, match="'discrete' belongs to rlcatalog-preprocessors"):
+        catalog = isolated_catalog(*PARTS, PluginEntryPoint(plugin, "two"))
+
+    parts = [part for part in catalog.components() if part.distribution == "two"]
+    assert [part.kind for part in parts] == ["action_dist"]
 
 
 def test_codec_of_a_failed_plugin_is_removed():
-    twice = plugin_of(rlcatalog_action_codecs=[CODEC, CODEC])
-    assert "declares action_codec 'permutation' twice" in failed(("one", twice))["one"]
+    plugin = plugin_of(rlcatalog_action_codecs=[CODEC, CODEC])
+
+    errors = load_failing_plugins(one=plugin)
+
+    assert "declares action_codec 'permutation' twice" in errors["one"]
     assert KIND not in declarations["action_codec"]
 
 
 def test_codec_that_cannot_be_imported_is_named():
-    spec = ActionCodecSpec("other", {"numpy": "permutations:Missing"}, "", kinds=(KIND,))
-    catalog = isolated_catalog(
-        *PARTS, PluginEntryPoint(plugin_of(rlcatalog_action_codecs=[spec]), "one")
-    )
-    with pytest.raises(
-        PluginError, match="action codec 'permutations:Missing' cannot be imported: AttributeError"
-    ):
-        rlcatalog.build(OBS, SPACES["alone"], SMALL, catalog=catalog)
+    codec = declare_codec(KIND, target="permutations:Missing")
+    plugin = plugin_of(rlcatalog_action_codecs=[codec])
+    catalog = isolated_catalog(*PARTS, PluginEntryPoint(plugin, "one"))
+
+    message = "action codec 'permutations:Missing' cannot be imported: AttributeError"
+    with pytest.raises(PluginError, match=message):
+        build_policy(catalog, ORDER)
 
 
-@pytest.mark.parametrize("kinds", [(), "discrete", (Permutation,)])
+@pytest.mark.parametrize(
+    "kinds", [(), "discrete", (Permutation,)], ids=["empty", "one name", "class"]
+)
 def test_declaration_needs_names_of_space_classes(kinds):
     with pytest.raises(DeclarationError, match="kinds must be a tuple of names of space classes"):
         ActionCodecSpec("other", {"numpy": "permutations:PermutationCodec"}, "", kinds=kinds)

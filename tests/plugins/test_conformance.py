@@ -1,5 +1,4 @@
-"""The packages of this repository pass the conformance kit as any stranger's, in
-every framework.
+"""The packages of this repository pass the conformance kit in every framework.
 
 Crosses: all packages.
 """
@@ -24,47 +23,46 @@ CATALOG = Catalog(scan(), environ={})
 DISTRIBUTIONS = sorted({component.distribution for component in CATALOG.components()})
 
 
-def left_to_attack():
-    """Names of cases that `make attack` runs: all but each check once and each part once, in each
-    framework.
-
-    Of the commands' help, each of which takes a process, one is asked for; the others are in
-    `test_docs_reference.py`. ONNX files are in `test_export.py`.
-    """
-    every = [case for name in DISTRIBUTIONS for case in cases(name, catalog=CATALOG)]
-    left = []
+def cases_of_make_test(every):
+    """Return cases in which each check and each part occurs, in TensorFlow and outside it."""
+    chosen = []
     for in_tensorflow in (True, False):
-        some = [
-            c
-            for c in every
-            if (c.check.every_framework and c.part.framework == "tf") == in_tensorflow
-        ]
-        kept = covering([(case.check.name, case.part.component.address) for case in some])
-        left += [case for place, case in enumerate(some) if place not in kept]
-    left += [
-        case
-        for case in every
-        if case.check.name.startswith("help_") and case.part.component.name != "train"
-    ]
-    left += [
-        case
-        for case in every
-        if case.part.component.kind == "exporter" and case.part.component.name == "onnx"
-    ]
-    return {str(case) for case in left}
+        cases_here = [case for case in every if runs_in_tensorflow(case) == in_tensorflow]
+        kept = covering([(case.check.name, case.part.component.address) for case in cases_here])
+        chosen += [cases_here[place] for place in kept]
+    return [case for case in chosen if not is_tested_elsewhere(case)]
 
 
-def sparse(parametrize):
-    """Mark the cases that `make attack` runs."""
-    name, every = parametrize.args
-    left = left_to_attack()
-    mark = pytest.mark.attack
-    return pytest.mark.parametrize(
-        name, [one._replace(marks=[*one.marks, mark]) if one.id in left else one for one in every]
-    )
+def runs_in_tensorflow(case):
+    return case.check.every_framework and case.part.framework == "tf"
 
 
-@sparse(parametrize_with_checks(*DISTRIBUTIONS, catalog=CATALOG))
+def is_tested_elsewhere(case):
+    """Return whether other tests make the same check.
+
+    A check of a command's help takes a process: `test_docs_reference.py` has all but one. ONNX
+    files are in `test_export.py`.
+    """
+    component = case.part.component
+    if case.check.name.startswith("help_") and component.name != "train":
+        return True
+    return component.kind == "exporter" and component.name == "onnx"
+
+
+def leave_others_to_attack(parametrize):
+    """Mark the cases that only `make attack` runs."""
+    name, params = parametrize.args
+    every = [case for package in DISTRIBUTIONS for case in cases(package, catalog=CATALOG)]
+    ids = {str(case) for case in cases_of_make_test(every)}
+    marked = []
+    for param in params:
+        if param.id not in ids:
+            param = param._replace(marks=[*param.marks, pytest.mark.attack])
+        marked.append(param)
+    return pytest.mark.parametrize(name, marked)
+
+
+@leave_others_to_attack(parametrize_with_checks(*DISTRIBUTIONS, catalog=CATALOG))
 def test_contract(check):
     check()
 
@@ -73,24 +71,29 @@ def test_conformance_covers_all_packages():
     assert len(DISTRIBUTIONS) >= 18
 
 
-def test_framework_is_prepared_before_the_kit_is_loaded(monkeypatch):
-    prepared = []
-    monkeypatch.setattr(FrameworkSpec, "prepare", lambda self: prepared.append(self.name))
+@pytest.fixture
+def prepared_frameworks(monkeypatch):
+    """Names of the frameworks that were prepared: only then TensorFlow is in eager mode.
+
+    RLlib, which another package may import, turns it off.
+    """
+    names = []
+    monkeypatch.setattr(FrameworkSpec, "prepare", lambda self: names.append(self.name))
+    return names
+
+
+def test_framework_is_prepared_before_the_kit_is_loaded(prepared_frameworks):
     kit_of("torch")
-    assert prepared == ["torch"]
+    assert prepared_frameworks == ["torch"]
 
 
-def test_framework_is_prepared_before_its_operations_run(monkeypatch):
-    """Another package may have imported RLlib, which turns TensorFlow's eager execution off."""
-    prepared = []
-    monkeypatch.setattr(FrameworkSpec, "prepare", lambda self: prepared.append(self.name))
-    name = "framework-torch-operations_are_those_of_numpy"
-    [case] = [case for case in cases("rlcatalog-torch", catalog=CATALOG) if str(case) == name]
-    case()
-    assert prepared == ["torch"]
+def test_framework_is_prepared_before_its_operations_run(prepared_frameworks):
+    checks = {str(case): case for case in cases("rlcatalog-torch", catalog=CATALOG)}
+    checks["framework-torch-operations_are_those_of_numpy"]()
+    assert prepared_frameworks == ["torch"]
 
 
-ALONE = """
+CHECK_IN_TENSORFLOW = """
 from rlcatalog_testing.kit import cases
 
 (case,) = [
@@ -104,10 +107,7 @@ case()
 
 @pytest.mark.attack
 def test_tensorflow_check_runs_alone_beside_rllib(tmp_path):
-    """RLlib, which its bridge's check imports, turns eager execution off if it is the first to
-    import TensorFlow.
-    """
-    done = subprocess.run(
-        [sys.executable, "-c", ALONE], capture_output=True, text=True, cwd=tmp_path, check=False
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
+    # RLlib, if it is the first to import TensorFlow, turns eager execution off.
+    command = [sys.executable, "-c", CHECK_IN_TENSORFLOW]
+    run = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert run.returncode == 0, run.stderr[-2000:]

@@ -1,11 +1,11 @@
-"""Installing packages never changes what a config builds: lookups with random mixes of plugins
-beside the built-ins.
+"""Installing packages changes no lookup: random mixes of plugins beside the built-in ones.
 
 Crosses: all packages.
 """
 
 from __future__ import annotations
 
+import itertools
 import random
 import warnings
 
@@ -30,7 +30,8 @@ from rlcatalog.frameworks import frameworks
 from rlcatalog.plugins.discovery import scan
 from rlcatalog_testing import PluginEntryPoint, plugin_of
 
-VECTOR, IMAGE = Box(-1, 1, (4,), np.float32), Box(0, 255, (84, 84, 3), np.uint8)
+VECTOR = Box(-1, 1, (4,), np.float32)
+IMAGE = Box(0, 255, (84, 84, 3), np.uint8)
 OBSERVATIONS = [
     VECTOR,
     IMAGE,
@@ -57,8 +58,8 @@ CONFIGS = [
 SLOTS = ("preprocessor", "filter", "model", "memory", "head", "action_dist")
 
 
-def greedy(rank: Rank, word: str) -> PluginEntryPoint:
-    """A plugin that matches everything in every slot."""
+def make_greedy_plugin(rank: Rank, word: str) -> PluginEntryPoint:
+    """Return a plugin that matches everything in every slot, with names that begin with a word."""
 
     def match(request: rlcatalog.Request) -> Match:
         return Match(rank, "takes anything")
@@ -82,71 +83,88 @@ def greedy(rank: Rank, word: str) -> PluginEntryPoint:
     return PluginEntryPoint(plugin, word)
 
 
-LOOKUPS = [
-    (o, a, c, f) for o in OBSERVATIONS for a in ACTIONS for c in CONFIGS for f in ("torch", "tf")
-]
+LOOKUPS = list(itertools.product(OBSERVATIONS, ACTIONS, CONFIGS, ("torch", "tf")))
 
 
-def answer(catalog: Catalog, lookup: tuple) -> tuple:
+def look_up(catalog: Catalog, lookup: tuple) -> tuple:
     """Return what a lookup chooses by address, or the error that it ends with."""
     obs, action, config, framework = lookup
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            found = catalog.explain(obs, action, config, framework).as_dict()
+            explanation = catalog.explain(obs, action, config, framework).as_dict()
         except CatalogError as error:
+            # After "Known:", the message lists all that is installed.
             return type(error).__name__, str(error).partition(" Known: ")[0]
-    chosen = [(slot, found[slot]["distribution"], found[slot]["chosen"]) for slot in SLOTS]
-    return (*chosen, *((part["path"], part["chosen"]) for part in found["action_parts"]))
+    choices = [
+        (slot, explanation[slot]["distribution"], explanation[slot]["chosen"]) for slot in SLOTS
+    ]
+    parts = [(part["path"], part["chosen"]) for part in explanation["action_parts"]]
+    return (*choices, *parts)
 
 
-def outside_plugins() -> list[PluginEntryPoint]:
-    """Return greedy plugins of each rank, and one plugin for each fault of the broken ones."""
+def make_other_plugins() -> list[PluginEntryPoint]:
+    """Return a greedy plugin of each rank, and a plugin for each fault of the broken ones."""
     install_parts()
-    entry_points = [greedy(rank, f"greedy{rank.value}") for rank in Rank]
-    return [*entry_points, *(broken.entry_point(number) for number, broken in enumerate(table()))]
+    plugins = [make_greedy_plugin(rank, f"greedy{rank.value}") for rank in Rank]
+    plugins += [broken.entry_point(number) for number, broken in enumerate(table())]
+    return plugins
 
 
 @pytest.fixture(scope="module")
-def bare_answers() -> list[tuple]:
-    bare = Catalog(scan(), environ={})
-    return [answer(bare, lookup) for lookup in LOOKUPS]
+def built_in_results() -> list[tuple]:
+    """The result of each lookup where only the packages of this repository are installed."""
+    catalog = Catalog(scan(), environ={})
+    return [look_up(catalog, lookup) for lookup in LOOKUPS]
 
 
-def differences(bare_answers: list[tuple], mixes: int, lookups_each: int, seed: int) -> list[str]:
-    rng, everyone = random.Random(seed), outside_plugins()
-    found = []
+def find_changes(built_in_results: list[tuple], mixes: int, lookups: int, seed: int) -> list[str]:
+    """Describe the lookups that random mixes of other plugins change.
+
+    Args:
+        built_in_results: The result of each lookup without them.
+        mixes: Number of mixes.
+        lookups: Number of random lookups with each mix.
+        seed: Seed of both choices.
+    """
+    rng = random.Random(seed)
+    plugins = make_other_plugins()
+    changes = []
     for _ in range(mixes):
-        mix = rng.sample(everyone, rng.randrange(1, len(everyone)))
+        mix = rng.sample(plugins, rng.randrange(1, len(plugins)))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            full = Catalog((*scan(), *mix), environ={})
-        for number in rng.sample(range(len(LOOKUPS)), lookups_each):
-            before, after = bare_answers[number], answer(full, LOOKUPS[number])
+            catalog = Catalog((*scan(), *mix), environ={})
+        for number in rng.sample(range(len(LOOKUPS)), lookups):
+            before = built_in_results[number]
+            after = look_up(catalog, LOOKUPS[number])
             if before != after:
-                found.append(f"{LOOKUPS[number]}: {before} became {after}")
-    return found
+                changes.append(f"{LOOKUPS[number]}: {before} became {after}")
+    return changes
 
 
-def test_installing_plugins_changes_no_lookup(bare_answers):
-    assert differences(bare_answers, mixes=6, lookups_each=20, seed=0) == []
+def test_installing_plugins_changes_no_lookup(built_in_results):
+    assert find_changes(built_in_results, mixes=6, lookups=20, seed=0) == []
 
 
 @pytest.mark.attack
 @pytest.mark.parametrize("seed", range(1, 9))
-def test_many_mixes_of_plugins_change_no_lookup(bare_answers, seed):
-    assert differences(bare_answers, mixes=25, lookups_each=300, seed=seed) == []
+def test_many_mixes_of_plugins_change_no_lookup(built_in_results, seed):
+    assert find_changes(built_in_results, mixes=25, lookups=300, seed=seed) == []
 
 
 def test_comparison_detects_a_preferred_package():
-    """The comparison sees a change where there is one."""
-    bare = Catalog(scan(), environ={})
-    full = Catalog((*scan(), greedy(Rank.SPECIFIC, "greedy")), environ={}, prefer=["greedy"])
+    greedy = make_greedy_plugin(Rank.SPECIFIC, "greedy")
     lookup = (VECTOR, Discrete(3), {}, "torch")
-    assert answer(bare, lookup) != answer(full, lookup)
+
+    built_in = Catalog(scan(), environ={})
+    preferring = Catalog((*scan(), greedy), environ={}, prefer=["greedy"])
+
+    assert look_up(built_in, lookup) != look_up(preferring, lookup)
 
 
 def test_wrappers_of_plugins_need_a_switch():
     env = gym.make("CartPole-v1")
-    full = Catalog((*scan(), greedy(Rank.SPECIFIC, "greedy")), environ={})
-    assert full.wrap_env(env) is env
+    greedy = make_greedy_plugin(Rank.SPECIFIC, "greedy")
+    catalog = Catalog((*scan(), greedy), environ={})
+    assert catalog.wrap_env(env) is env

@@ -1,5 +1,4 @@
-"""Every line of a contract, broken once: each part is refused by an error that names it and its
-plugin.
+"""Parts that each break one line of a contract: the error names the part and its plugin.
 
 Crosses: policy, torch, tf.
 """
@@ -9,6 +8,7 @@ from __future__ import annotations
 import re
 import sys
 import warnings
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -19,47 +19,40 @@ from rlcatalog.errors import CatalogError, PluginWarning
 
 pytestmark = pytest.mark.usefixtures("one_thread", "seeded")
 
-#: Kinds of part that no framework has to do with are tried in one.
+#: Kinds of parts that use no framework. They are tested with one.
 NEUTRAL = ("preprocessor", "filter")
 
 
 @pytest.fixture(autouse=True)
-def alone():
+def planted_module():
+    """Ignore that a planted part is chosen before others, and remove its module afterwards."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", PluginWarning)  # that it is chosen before another
+        warnings.simplefilter("ignore", PluginWarning)
         yield
     sys.modules.pop(MODULE, None)
 
 
-def refused(fault: Fault, framework: str) -> str:
-    """Return what is said of a fault."""
-    catalog = catalog_of(fault, framework)
-    with pytest.raises(CatalogError) as raised:
-        use(catalog, fault, framework)
-    return str(raised.value)
-
-
-def tried() -> list[Any]:
-    """Each fault in each framework it has; of those with both, `make test` takes one in turn."""
-    found = []
+def all_faults() -> Iterator[Any]:
+    """Yield each fault in each of its frameworks; `make test` runs one of them."""
     for place, fault in enumerate(FAULTS):
         frameworks = fault.frameworks[:1] if fault.kind in NEUTRAL else fault.frameworks
-        now = in_turn(place, frameworks)
+        framework_of_make_test = in_turn(place, frameworks)
         for framework in frameworks:
-            found.append(
-                pytest.param(
-                    fault, framework, marks=[pytest.mark.attack] if framework != now else []
-                )
-            )
-    return found
+            marks = [] if framework == framework_of_make_test else [pytest.mark.attack]
+            yield pytest.param(fault, framework, marks=marks, id=f"{fault}-{framework}")
 
 
-@pytest.mark.parametrize(("fault", "framework"), tried(), ids=lambda value: str(value))
+@pytest.mark.parametrize(("fault", "framework"), list(all_faults()))
 def test_broken_part_is_refused_by_name(fault, framework):
-    said = refused(fault, framework)
-    assert re.search(fault.says, said), said
-    assert f"{DISTRIBUTION} {VERSION}" in said, said
-    assert NAME in said or "Planted" in said, said
+    catalog = catalog_of(fault, framework)
+
+    with pytest.raises(CatalogError) as caught:
+        use(catalog, fault, framework)
+
+    message = str(caught.value)
+    assert re.search(fault.says, message), message
+    assert f"{DISTRIBUTION} {VERSION}" in message
+    assert NAME in message or "Planted" in message  # the part or its class
 
 
 @pytest.mark.grid
@@ -68,15 +61,20 @@ def test_broken_part_is_refused_by_name(fault, framework):
     "kind", ["model", "memory", "head", "action_dist", "preprocessor", "filter"]
 )
 def test_part_without_fault_is_accepted(kind, framework):
-    if kind in NEUTRAL and framework == "tf":
+    if kind in NEUTRAL:
         framework = "torch"
     fault = next(fault for fault in FAULTS if fault.kind == kind)
-    whole = Fault(
-        "nothing", kind, lambda base: type("Planted", (base,), {}), obs=fault.obs, check="always"
-    )
-    use(catalog_of(whole, framework), whole, framework)
+
+    def keep(base):
+        return type("Planted", (base,), {})
+
+    no_fault = Fault("nothing", kind, keep, obs=fault.obs, check="always")
+    use(catalog_of(no_fault, framework), no_fault, framework)
 
 
 def test_table_of_faults_is_long():
     assert len(FAULTS) >= 60
+
+
+def test_faults_have_different_names():
     assert len({str(fault) for fault in FAULTS}) == len(FAULTS)
