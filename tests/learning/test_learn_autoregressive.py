@@ -1,4 +1,4 @@
-"""A long run: parts of an action that depend on one another reach what independent ones cannot."""
+"""Long runs with two choices that depend on one another, with and without a head for them."""
 
 from __future__ import annotations
 
@@ -17,9 +17,7 @@ pytestmark = [pytest.mark.learn, pytest.mark.usefixtures("one_thread")]
 @pytest.mark.parametrize("head", ["autoregressive", None])
 @pytest.mark.parametrize("framework", ["torch", "tf"])
 def test_only_a_head_beats_the_bound_of_independent_choices(over_seeds, framework, head):
-    """The mark of independent choices is the bound that the example derives, the head's lies beyond
-    it.
-    """
+    """Independent choices must not exceed the bound that the example derives; a head must."""
     import autoregressive_action_dist as duet
 
     def train(seed):
@@ -43,7 +41,8 @@ def test_independent_choices_stay_below_the_bound():
     first = rng.dirichlet([0.1] * duet.SONGS, 200_000)
     second = rng.dirichlet([0.1] * duet.SONGS, 200_000)
     for other in (first, second):
-        both_play = first * other  # chance of each song
+        both_play = first * other  # chance that both choose a song, for each song
+        # The mean return of an evening, as the example derives it.
         returns = (2 * both_play - both_play**2).sum(axis=1)
         assert returns.max() <= duet.BOUND
 

@@ -1,4 +1,4 @@
-"""Long runs of the examples; what each must reach stands in the record beside this file."""
+"""Long runs of the examples. The record beside this file has the return that each must reach."""
 
 from __future__ import annotations
 

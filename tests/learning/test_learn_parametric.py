@@ -1,6 +1,4 @@
-"""Long runs: CartPole whose actions stand elsewhere at every step, with the head for parametric
-actions.
-"""
+"""Long runs with parametric actions: in each step, CartPole's actions have another order."""
 
 from __future__ import annotations
 

@@ -222,7 +222,7 @@ def test_sweep_continues_until_it_has_its_seeds(over_seeds_of, learning_file):
     over_seeds_of(sweep=2)(train, chance=lambda: 1.0)
     over_seeds_of(sweep=3)(train, chance=4.0)
 
-    assert trained == [1000, 1001, 1002]
+    assert trained == [1000, 1001, 1002]  # a sweep begins at 1000
     entry = read_entry(learning_file)
     assert entry["returns"] == {"1000": 1000.0, "1001": 1001.0, "1002": 1002.0}
     assert entry["chance"] == 1.0  # of the first sweep
@@ -283,17 +283,15 @@ def test_parallel_sweeps_keep_each_others_seeds(over_seeds_of, learning_file):
     assert read_entry(learning_file)["returns"] == returns
 
 
-RETURN_OF_SEED = {100: 9.0, 101: 4.0, 102: 0.0}
-
-
 @pytest.mark.parametrize("mark", [{"at_least": 4}, {"at_most": 4}], ids=str)
 def test_median_over_shifted_seeds_reaches_the_mark(over_seeds_of, mark):
     over_seeds_of().record.write(seeds=3, chance=0, returns={"1000": 4.0}, **mark)
+    return_of_seed = {100: 9.0, 101: 4.0, 102: 0.0}  # the median is 4
     trained = []
 
     def train(seed):
         trained.append(seed)
-        return RETURN_OF_SEED[seed]
+        return return_of_seed[seed]
 
     over_seeds_of(shift=100)(train, chance=0)
 
@@ -303,8 +301,9 @@ def test_median_over_shifted_seeds_reaches_the_mark(over_seeds_of, mark):
 @pytest.mark.parametrize("mark", [{"at_least": 5}, {"at_most": 3}], ids=str)
 def test_median_that_misses_the_mark_fails(over_seeds_of, mark):
     over_seeds_of().record.write(seeds=3, chance=0, returns={"1000": 4.0}, **mark)
+    return_of_seed = {100: 9.0, 101: 4.0, 102: 0.0}
     with pytest.raises(AssertionError, match=r"median 4\.0"):
-        over_seeds_of(shift=100)(RETURN_OF_SEED.get, chance=0)
+        over_seeds_of(shift=100)(return_of_seed.get, chance=0)
 
 
 def test_missing_record_error_says_how_to_make_one(over_seeds_of):

@@ -1,4 +1,4 @@
-"""A long run: bounds far from [-1, 1] cost nothing, because actions are scaled to them."""
+"""Long runs of a thermostat whose action bounds are far from [-1, 1]."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def build_with_interface(interface, framework="torch", **config):
     )
 
 
-def sample_observations(rows=6):
+def sample_observations(rows):
     OBS.seed(0)
     return np.stack([OBS.sample() for _ in range(rows)])
 
@@ -74,7 +74,7 @@ def compute_features(model, obs):
 )
 def test_interface_over_the_default_model(framework, interface):
     model = build_with_interface(interface, framework, fcnet_hiddens=[8, 6])
-    obs = sample_observations()
+    obs = sample_observations(rows=6)
 
     to_tensor = torch.from_numpy if framework == "torch" else tf.constant
     output, state = model({"obs": to_tensor(obs)})
@@ -90,7 +90,7 @@ def test_interface_over_the_default_model(framework, interface):
 
 def test_torch_interface_computes_q_values_from_features():
     model = build_with_interface(DuelingQModel, fcnet_hiddens=[8, 6])
-    obs = sample_observations()
+    obs = sample_observations(rows=6)
 
     output, _ = model({"obs": torch.from_numpy(obs)})
     q = model.get_q_values(output)
@@ -105,7 +105,7 @@ def test_torch_interface_computes_q_values_from_features():
 
 def test_torch_interface_trains_and_saves_every_weight():
     model = build_with_interface(DuelingQModel, fcnet_hiddens=[8, 6])
-    output, _ = model({"obs": torch.from_numpy(sample_observations())})
+    output, _ = model({"obs": torch.from_numpy(sample_observations(rows=6))})
 
     model.get_q_values(output).sum().backward()
 
@@ -116,7 +116,7 @@ def test_torch_interface_trains_and_saves_every_weight():
 def test_tensorflow_interface_computes_q_values_from_features():
     model = build_with_interface(TFDuelingQModel, "tf", fcnet_hiddens=[8, 6])
 
-    output, _ = model({"obs": tf.constant(sample_observations())})
+    output, _ = model({"obs": tf.constant(sample_observations(rows=6))})
     q = model.get_q_values(output)
 
     assert q.shape == (6, 2)
@@ -165,7 +165,7 @@ def test_interface_may_be_a_plain_mixin():
     model = build_with_interface(Doubling, fcnet_hiddens=[8])
     output, _ = model({"obs": torch.zeros(1, 4)})
 
-    assert model.double_width == 16
+    assert model.double_width == 2 * 8
     torch.testing.assert_close(model.double(output), 2 * output)
 
 
@@ -227,7 +227,7 @@ def test_interface_rejects_a_model_without_num_outputs():
         ModelCatalog.get_model_v2(
             OBS,
             TWO_ACTIONS,
-            None,
-            {"custom_model": WithoutWidth},
+            num_outputs=None,
+            model_config={"custom_model": WithoutWidth},
             model_interface=DuelingQModel,
         )

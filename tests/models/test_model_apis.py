@@ -110,12 +110,12 @@ def build_model(framework, case, interface, action_space):
     )
 
 
-def sample_rows(model, count, seed=0):
-    """Return encoded observations `[count, ...]`."""
+def sample_rows(model, rows, seed=0):
+    """Return encoded observations `[rows, ...]`."""
     space = getattr(model.obs_space, "original_space", model.obs_space)
     space.seed(seed)
     preprocessor = ModelCatalog.get_preprocessor_for_space(space)
-    return np.stack([preprocessor.transform(space.sample()) for _ in range(count)])
+    return np.stack([preprocessor.transform(space.sample()) for _ in range(rows)])
 
 
 def to_tensor(framework, array):
@@ -142,7 +142,7 @@ def initial_state(model, rows):
 
 def state_after_a_step(model, rows):
     """Return a state that is not the initial one, or `[]` if the model has none."""
-    _, state = run_model(model, sample_rows(model, rows, seed=1), initial_state(model, rows))
+    _, state = run_model(model, sample_rows(model, rows=rows, seed=1), initial_state(model, rows))
     return [to_array(part) for part in state]
 
 
@@ -159,7 +159,7 @@ def compute_linear(weights, layer, x):
 def test_q_values_are_value_plus_centred_advantages(framework, case):
     model = build_model(framework, case, DUELING, THREE_ACTIONS)
 
-    output, state = run_model(model, sample_rows(model, 6), state_after_a_step(model, 6))
+    output, state = run_model(model, sample_rows(model, rows=6), state_after_a_step(model, rows=6))
     q = model.get_q_values(output)
 
     assert model.num_outputs == case.width
@@ -176,7 +176,7 @@ def test_q_values_are_value_plus_centred_advantages(framework, case):
 @in_both_frameworks
 def test_value_function_under_a_dueling_head_is_an_error(framework):
     model = build_model(framework, CASES["default net"], DUELING, THREE_ACTIONS)
-    run_model(model, sample_rows(model, 5))
+    run_model(model, sample_rows(model, rows=5))
     with pytest.raises(StaleOutputError, match="it was built as a trunk"):
         model.value_function()
 
@@ -185,7 +185,7 @@ def test_value_function_under_a_dueling_head_is_an_error(framework):
 def test_weights_can_be_copied_before_the_first_call(framework):
     model = build_model(framework, CASES["default net"], DUELING, THREE_ACTIONS)
     target = build_model(framework, CASES["default net"], DUELING, THREE_ACTIONS)
-    obs = sample_rows(model, 5)
+    obs = sample_rows(model, rows=5)
 
     target.set_weights(model.get_weights())
 
@@ -201,12 +201,12 @@ def test_weights_can_be_copied_before_the_first_call(framework):
 @pytest.mark.parametrize("name", CASES_WITH_MEMORY)
 def test_steps_one_by_one_equal_a_sequence(framework, name):
     model = build_model(framework, CASES[name], DUELING, THREE_ACTIONS)
-    obs = sample_rows(model, 8)  # two sequences of four
+    obs = sample_rows(model, rows=8)  # two sequences of four
     steps = obs.reshape(2, 4, -1)
 
-    output, state_of_sequence = run_model(model, obs, initial_state(model, 2), seq_lens=[4, 4])
+    output, state_of_sequence = run_model(model, obs, initial_state(model, rows=2), seq_lens=[4, 4])
     q_of_sequence = to_array(model.get_q_values(output)).reshape(2, 4, 3)
-    state = initial_state(model, 2)
+    state = initial_state(model, rows=2)
     q_of_steps = []
     for t in range(4):
         output, state = run_model(model, steps[:, t], state)
@@ -222,11 +222,11 @@ def test_steps_one_by_one_equal_a_sequence(framework, name):
 @pytest.mark.parametrize("name", CASES_WITH_MEMORY)
 def test_q_values_depend_on_the_memory(framework, name):
     model = build_model(framework, CASES[name], DUELING, THREE_ACTIONS)
-    obs = sample_rows(model, 2)
+    obs = sample_rows(model, rows=2)
 
-    output, _ = run_model(model, obs, initial_state(model, 2))
+    output, _ = run_model(model, obs, initial_state(model, rows=2))
     q_at_first = to_array(model.get_q_values(output))
-    output, _ = run_model(model, obs, state_after_a_step(model, 2))
+    output, _ = run_model(model, obs, state_after_a_step(model, rows=2))
     q_after_a_step = to_array(model.get_q_values(output))
 
     assert np.abs(q_after_a_step - q_at_first).max() > 1e-4
@@ -240,7 +240,7 @@ def test_q_values_depend_on_the_memory(framework, name):
 @over_each_model
 def test_single_q_value_is_a_net_of_features_and_action(framework, case):
     model = build_model(framework, case, SINGLE_Q, TWO_NUMBERS)
-    output, _ = run_model(model, sample_rows(model, 6), state_after_a_step(model, 6))
+    output, _ = run_model(model, sample_rows(model, rows=6), state_after_a_step(model, rows=6))
     action = np.random.default_rng(0).uniform(-2, 2, (6, 2)).astype(np.float32)
 
     q = model.get_single_q_value(output, to_tensor(framework, action))
@@ -268,8 +268,8 @@ def compute_q(model, output, interface):
 
 def compute_gradients(model, interface):
     """Return weight → gradient of the sum of the first Q-value of six observations."""
-    obs = sample_rows(model, 6)
-    state = state_after_a_step(model, 2)
+    obs = sample_rows(model, rows=6)
+    state = state_after_a_step(model, rows=2)
     lengths = [3, 3] if state else None
     if model.framework == "torch":
         output, _ = run_model(model, obs, state, lengths)
@@ -311,8 +311,8 @@ def test_frameworks_agree_on_copied_weights(case, interface, action_space):
     torch_model = build_model("torch", case, interface, action_space)
     tf_model = build_model("tf", case, interface, action_space)
     tf_model.set_weights(torch_model.get_weights())
-    obs = sample_rows(torch_model, 6)
-    state = state_after_a_step(torch_model, 3)
+    obs = sample_rows(torch_model, rows=6)
+    state = state_after_a_step(torch_model, rows=3)
     lengths = None
     is_real = np.ones(6, bool)
     if state:
@@ -337,7 +337,7 @@ def test_model_whose_outputs_are_q_values_keeps_its_value(framework):
     # The plain API passes num_outputs on, so the default model below it is complete.
     model = build_model(framework, CASES["default net"], PLAIN, Discrete(4))
 
-    output, _ = run_model(model, sample_rows(model, 5))
+    output, _ = run_model(model, sample_rows(model, rows=5))
 
     assert model.num_outputs == 4
     assert model.get_q_values(output) is output
@@ -384,7 +384,7 @@ def build_custom_model(framework, custom_model, interface):
 def test_api_of_a_custom_class_is_not_mixed_in_twice(framework, custom_model):
     model = build_custom_model(framework, custom_model, PLAIN)
 
-    obs = sample_rows(model, 5)
+    obs = sample_rows(model, rows=5)
     output, _ = run_model(model, obs)
 
     assert type(model) is custom_model
@@ -395,7 +395,7 @@ def test_api_of_a_custom_class_is_not_mixed_in_twice(framework, custom_model):
 def test_other_api_is_put_around_a_custom_class(framework, custom_model):
     model = build_custom_model(framework, custom_model, DUELING)
 
-    output, _ = run_model(model, sample_rows(model, 5))
+    output, _ = run_model(model, sample_rows(model, rows=5))
 
     assert type(model) is not custom_model
     assert type(model.inner) is custom_model

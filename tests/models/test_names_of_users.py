@@ -95,7 +95,7 @@ def define_model(framework, junk_before=(), junk_after=(), **methods):
     return types.new_class("Cluttered", (Cluttered,), exec_body=lambda body: body.update(methods))
 
 
-def use_model(catalog, model, framework, folder, obs_space=OBS, **config):
+def act_evaluate_save_and_load(catalog, model, framework, folder, obs_space=OBS, **config):
     """Build a policy, let it act, evaluate, save and load it; return it."""
     catalog.register_model("cluttered", model)
     config["custom_model"] = "cluttered"
@@ -145,7 +145,7 @@ def test_model_may_have_an_attribute_of_any_name(catalog, framework, argument, t
     names = names_of(framework)
     model_class = define_model(framework, **{argument: names})
 
-    model = use_model(catalog, model_class, framework, tmp_path).model
+    model = act_evaluate_save_and_load(catalog, model_class, framework, tmp_path).model
 
     for name in names:
         assert vars(model)[name] == f"junk {name}"
@@ -164,7 +164,7 @@ def test_trunk_of_lstm_may_have_attributes_of_any_name(catalog, framework, tmp_p
     names = names_of(framework)
     model_class = define_model(framework, junk_before=names, junk_after=names)
 
-    policy = use_model(
+    policy = act_evaluate_save_and_load(
         catalog, model_class, framework, tmp_path, NESTED, use_lstm=True, lstm_cell_size=4
     )
 
@@ -178,7 +178,7 @@ def test_methods_with_former_kernel_names_are_not_called(catalog, framework, tmp
 
     # The kernel calls `inner_models` of users as well.
     methods = dict.fromkeys(set(OF_THE_KERNEL) - {"inner_models"}, refuse)
-    use_model(catalog, define_model(framework, **methods), framework, tmp_path)
+    act_evaluate_save_and_load(catalog, define_model(framework, **methods), framework, tmp_path)
 
 
 def test_weights_are_copied_past_overrides_of_get_weights():

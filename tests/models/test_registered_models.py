@@ -16,7 +16,8 @@ from rlcatalog.errors import NotServedError
 from rlcatalog_tf import TFModelV2
 from rlcatalog_torch import FullyConnectedNetwork, TorchModelV2
 
-pytestmark = pytest.mark.usefixtures("one_thread", "seeded")
+# With `default`, each test registers classes in a default catalog that no other test uses.
+pytestmark = pytest.mark.usefixtures("one_thread", "seeded", "default")
 
 OBS = spaces.Box(-1, 1, (4,), np.float32)
 TWO_ACTIONS = Discrete(2)
@@ -55,7 +56,7 @@ each_model = pytest.mark.parametrize("cls", [MyModelClass, MyKerasModel, TorchRN
 @each_model
 @pytest.mark.parametrize("is_named", [True, False], ids=["name", "class"])
 @pytest.mark.parametrize("says_framework", [True, False], ids=["framework", "no framework"])
-def test_custom_model_by_name_and_by_class(default, cls, is_named, says_framework):
+def test_custom_model_by_name_and_by_class(cls, is_named, says_framework):
     ModelCatalog.register_custom_model("my_model", cls)
     config = {"custom_model": "my_model" if is_named else cls}
     framework = cls.framework_of_class if says_framework else None
@@ -68,12 +69,17 @@ def test_custom_model_by_name_and_by_class(default, cls, is_named, says_framewor
 
 
 @each_model
-def test_get_model_v2_builds_a_registered_model(default, cls):
+def test_get_model_v2_builds_a_registered_model(cls):
     ModelCatalog.register_custom_model("my_model", cls)
     config = {"custom_model": "my_model"}
 
     model = ModelCatalog.get_model_v2(
-        OBS, TWO_ACTIONS, 3, config, cls.framework_of_class, "her_name"
+        OBS,
+        TWO_ACTIONS,
+        num_outputs=3,
+        model_config=config,
+        framework=cls.framework_of_class,
+        name="her_name",
     )
 
     assert type(model) is cls
@@ -85,14 +91,14 @@ def test_get_model_v2_builds_a_registered_model(default, cls):
     ("cls", "other_framework"),
     [(MyModelClass, "tf"), (MyKerasModel, "torch"), (TorchRNN, "tf")],
 )
-def test_registered_model_in_another_framework_is_an_error(default, cls, other_framework):
+def test_registered_model_in_another_framework_is_an_error(cls, other_framework):
     ModelCatalog.register_custom_model("my_model", cls)
     message = f"'my_model'.*has no code for framework='{other_framework}'"
     with pytest.raises(NotServedError, match=message):
         rlcatalog.build(OBS, TWO_ACTIONS, {"custom_model": "my_model"}, other_framework)
 
 
-def test_registering_a_name_again_replaces_the_model(default):
+def test_registering_a_name_again_replaces_the_model():
     ModelCatalog.register_custom_model("my_model", MyModelClass)
     ModelCatalog.register_custom_model("my_model", TorchRNN)
 
@@ -106,7 +112,7 @@ def test_registering_a_name_again_replaces_the_model(default):
     [({}, MyModelClass), ({"custom_model": "fcnet"}, FullyConnectedNetwork)],
     ids=["no custom_model", "custom_model"],
 )
-def test_default_model_is_used_if_config_names_none(default, config, expected):
+def test_default_model_is_used_if_config_names_none(config, expected):
     model = ModelCatalog.get_model_v2(
         OBS, TWO_ACTIONS, 2, config, "torch", default_model=MyModelClass
     )

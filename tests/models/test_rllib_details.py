@@ -15,7 +15,8 @@ from rlcatalog_policy import load
 
 OBS = gym.spaces.Box(-1, 1, (3,), np.float32)
 TWO_ACTIONS = gym.spaces.Discrete(2)
-pytestmark = pytest.mark.usefixtures("one_thread", "seeded")
+# With `default`, each test registers classes in a default catalog that no other test uses.
+pytestmark = pytest.mark.usefixtures("one_thread", "seeded", "default")
 in_both_frameworks = pytest.mark.parametrize("framework", ["torch", "tf"])
 
 
@@ -38,7 +39,7 @@ def define_model(framework):
 
 
 @in_both_frameworks
-def test_registered_model_decides_the_framework(default, framework):
+def test_registered_model_decides_the_framework(framework):
     ModelCatalog.register_custom_model("mine", define_model(framework))
     config = {"custom_model": "mine"}
 
@@ -49,7 +50,7 @@ def test_registered_model_decides_the_framework(default, framework):
     assert model.framework == framework
 
 
-def test_framework_is_torch_by_default(default):
+def test_framework_is_torch_by_default():
     dist_class, size = ModelCatalog.get_action_dist(TWO_ACTIONS, {})
     model = ModelCatalog.get_model_v2(OBS, TWO_ACTIONS, size, {})
 
@@ -58,7 +59,7 @@ def test_framework_is_torch_by_default(default):
 
 
 @pytest.mark.parametrize(("framework", "other"), [("torch", "tf"), ("tf", "torch")])
-def test_framework_of_a_distribution_may_differ_from_the_model(default, framework, other):
+def test_framework_of_a_distribution_may_differ_from_the_model(framework, other):
     ModelCatalog.register_custom_model("mine", define_model(framework))
     config = {"custom_model": "mine"}
 
@@ -67,7 +68,7 @@ def test_framework_of_a_distribution_may_differ_from_the_model(default, framewor
     assert dist_class.framework_of_class == other
 
 
-def test_registered_distribution_decides_the_framework(default):
+def test_registered_distribution_decides_the_framework():
     from rlcatalog_tf import Categorical
 
     class CustomCategorical(Categorical):
@@ -197,7 +198,7 @@ def to_array(framework, tensor):
     [(PARTS, "FullyConnectedNetwork"), (SCENE, "ComplexInputNetwork")],
     ids=["Dict", "Tuple with an image"],
 )
-def test_get_model_v2_accepts_raw_dict_and_tuple_spaces(default, framework, space, model_name):
+def test_get_model_v2_accepts_raw_dict_and_tuple_spaces(framework, space, model_name):
     space.seed(3)
     samples = [space.sample() for _ in range(4)]
     empty_batch = gym.vector.utils.create_empty_array(space, 4)
@@ -216,7 +217,7 @@ def test_get_model_v2_accepts_raw_dict_and_tuple_spaces(default, framework, spac
 
 
 @in_both_frameworks
-def test_custom_model_receives_a_raw_space_unchanged(default, framework):
+def test_custom_model_receives_a_raw_space_unchanged(framework):
     if framework == "torch":
         from rlcatalog_torch import TorchModelV2 as Base
     else:

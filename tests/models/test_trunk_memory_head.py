@@ -28,7 +28,7 @@ OBS = spaces.Box(-1, 1, (4,), np.float32)
 TWO_ACTIONS = Discrete(2)
 
 
-def sample_observations(rows=6):
+def sample_observations(rows):
     OBS.seed(0)
     return np.stack([OBS.sample() for _ in range(rows)])
 
@@ -312,7 +312,7 @@ def test_head_without_memory_has_no_state(catalog_with_recall):
 
     assert type(policy.model) is Head
     assert type(policy.model.trunk) is FullyConnectedNetwork
-    assert policy.act(sample_observations()).state is None
+    assert policy.act(sample_observations(rows=6)).state is None
 
 
 # --- interfaces -----------------------------------------------------------------------------------
@@ -331,9 +331,9 @@ def test_interface_over_a_custom_model():
     model = ModelCatalog.get_model_v2(
         OBS,
         TWO_ACTIONS,
-        2,
-        {"custom_model": Trunk, "fcnet_hiddens": [5]},
-        "torch",
+        num_outputs=2,
+        model_config={"custom_model": Trunk, "fcnet_hiddens": [5]},
+        framework="torch",
         model_interface=DuelingQModel,
     )
     assert type(model.inner) is Trunk

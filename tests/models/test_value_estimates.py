@@ -167,8 +167,8 @@ def make_observation(space, available):
 @pytest.mark.parametrize("space", [LISTED, MASKED, LISTED_AND_MASKED])
 def test_values_need_no_available_action(framework, memory, space):
     policy = rlcatalog.build(space, Discrete(3), {"fcnet_hiddens": [8], **memory}, framework)
-    some_available = [make_observation(space, 2), make_observation(space, 1)]
-    none_in_row_1 = [make_observation(space, 2), make_observation(space, 0)]
+    some_available = [make_observation(space, available=2), make_observation(space, available=1)]
+    none_in_row_1 = [make_observation(space, available=2), make_observation(space, available=0)]
     state = policy.act(some_available).state
 
     values = policy.values(policy.preprocess(none_in_row_1), state)

@@ -201,6 +201,7 @@ def test_weights_of_a_hidden_trunk_are_listed(framework):
 
     assert len(weights) == len(model_with_body.get_weights())
     assert len(model.trainable_variables()) == len(model_with_body.trainable_variables())
+    # A trunk that is not found among the attributes has this name.
     prefix = "_rlcatalog_trunk."
     names = {name.rpartition(prefix)[2] for name in weights if prefix in name}
     assert names >= {"hidden.weight", "hidden.bias"}

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import math
 import sys
 
 import gymnasium as gym
@@ -218,6 +217,7 @@ def test_orders_are_sampled_and_scored(catalog, space, framework):
 
     orders = select_order(step.action)
     assert len({tuple(order) for order in orders}) > 5
+    # Four numbers, which are the last part of nested raw actions.
     np.testing.assert_array_equal(step.raw_action[:, -4:], orders)
     logp = logp.detach() if framework == "torch" else logp
     np.testing.assert_allclose(logp, step.logp, rtol=1e-4)
@@ -246,6 +246,14 @@ def test_codec_inverts_orders(catalog, framework):
     np.testing.assert_array_equal(policy.action_codec.invert(step.action), step.raw_action)
 
 
+def compute_chance(order, weights):
+    """Return the chance of an order: each number's share of the weights of those that are left."""
+    chance = 1.0
+    for place, number in enumerate(order):
+        chance *= weights[number] / weights[list(order[place:])].sum()
+    return chance
+
+
 @in_both_frameworks
 def test_chances_of_all_orders_follow_the_model(catalog, framework):
     policy = build_policy(catalog, ORDER, framework)
@@ -256,12 +264,8 @@ def test_chances_of_all_orders_follow_the_model(catalog, framework):
     inputs = torch.from_numpy(inputs) if framework == "torch" else tf.constant(inputs)
     logp = policy.dist_class(inputs).logp(np.array(orders))
 
-    # Each number is chosen in proportion to its weight among those that are left.
     weights = np.exp(logits.astype(np.float64))
-    expected = [
-        math.prod(weights[k] / weights[list(order[i:])].sum() for i, k in enumerate(order))
-        for order in orders
-    ]
+    expected = [compute_chance(order, weights) for order in orders]
     np.testing.assert_allclose(np.exp(np.asarray(logp)), expected, rtol=1e-4)
 
 

@@ -69,6 +69,7 @@ def test_part_without_fault_is_accepted(kind, framework):
         return type("Planted", (base,), {})
 
     no_fault = Fault("nothing", kind, keep, obs=fault.obs, check="always")
+    # It builds a policy, lets it act, and evaluates the actions, without an error.
     use(catalog_of(no_fault, framework), no_fault, framework)
 
 
