@@ -20,8 +20,10 @@ PACKAGES = {"ppo": "rlcatalog_ppo", "sb3": "stable_baselines3", "rllib": "ray.rl
 
 
 @pytest.mark.parametrize("engine", PACKAGES)
-def test_thermostat_gains_as_much_as_the_rescaled_task(engine):
+def test_thermostat_gains_as_much_as_the_rescaled_task(engine, request):
     pytest.importorskip(PACKAGES[engine], reason=f"{engine} is not installed")
+    if engine == "rllib":
+        request.getfixturevalue("local_ray")
     chance = evaluate_random()
     gains = {
         is_rescaled: [
