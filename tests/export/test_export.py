@@ -104,7 +104,7 @@ def exported(names, folder):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_file_acts_as_its_policy_where_no_framework_can_be_imported(everything, name):
+def test_exported_file_acts_as_its_policy_without_framework(everything, name):
     expected, found, _, _ = everything
     assert isinstance(found[name], list), found[name]
     case = cases()[name]
@@ -114,7 +114,7 @@ def test_a_file_acts_as_its_policy_where_no_framework_can_be_imported(everything
 
 @pytest.mark.filterwarnings("ignore::rlcatalog.errors.UnreadKeysWarning")
 @pytest.mark.parametrize("kind", ["model", "action_dist", "preprocessor", "filter"])
-def test_no_built_in_part_is_left_out(kind):
+def test_cases_cover_every_built_in_part(kind):
     """A new part wants a case."""
     used = {
         component.address
@@ -140,7 +140,7 @@ def parts_of(resolution):
     yield from (node.component for node in resolution.dists.walk())
 
 
-def test_the_frameworks_were_not_imported(short):
+def test_child_process_imports_no_framework(short):
     assert short[1]["imported"] == []
 
 
@@ -159,9 +159,7 @@ def test_actions_are_drawn_as_often_as_their_probabilities_say(short):
 
 
 @pytest.mark.parametrize("group", ["short", pytest.param("long", marks=pytest.mark.attack)])
-def test_what_has_no_form_as_tensor_operations_comes_encoded_and_the_interface_says_so(
-    group, request
-):
+def test_file_without_codec_takes_encoded_observations(group, request):
     interfaces = request.getfixturevalue(group)[2]
     encoded = {name: [p.path for p in i.inputs if p.encoded] for name, i in interfaces.items()}
     assert {name: paths for name, paths in encoded.items() if paths} == {
@@ -180,7 +178,7 @@ def test_what_has_no_form_as_tensor_operations_comes_encoded_and_the_interface_s
 
 
 @pytest.mark.attack  # so does test_sb3_saving.py
-def test_a_policy_that_stable_baselines_trained_is_exported(tmp_path):
+def test_policy_trained_by_stable_baselines_is_exported(tmp_path):
     pytest.importorskip("sb3_contrib")
     from rlcatalog_sb3 import CatalogRecurrentPolicy, RecurrentPPO, to_policy
 

@@ -36,7 +36,7 @@ NAMES = [name for name, case in cases().items() if case.framework == "torch"]
 
 @pytest.mark.filterwarnings("ignore:custom_preprocessor")
 @pytest.mark.parametrize("name", NAMES)
-def test_it_acts_as_the_policy_does(name):
+def test_frozen_policy_acts_as_the_policy(name):
     case = cases()[name]
     policy = built(case)
     frozen = policy.freeze(ROWS, seed=0)
@@ -149,7 +149,7 @@ def test_seeds_and_states_of_the_generator():
         assert all(np.array_equal(third.act(obs).raw_action, raw) for raw in drawn)
 
 
-def test_the_policy_is_unharmed():
+def test_freezing_leaves_the_policy_unchanged():
     policy = built(cases()["choices, attention"])
     torch.manual_seed(0)
     before = torch.get_rng_state()
@@ -173,7 +173,7 @@ def test_the_policy_is_unharmed():
     walk(policy, [frozen], 3, 1e-5)
 
 
-def test_what_else_a_frozen_policy_does(tmp_path):
+def test_frozen_policy_does_what_the_policy_does(tmp_path):
     policy = built(cases()["bernoulli, lstm"])
     frozen = policy.freeze(2, seed=0)
     assert isinstance(frozen, rlcatalog.Policy)
@@ -207,7 +207,7 @@ def test_what_else_a_frozen_policy_does(tmp_path):
         frozen.to("cuda")
 
 
-def test_the_same_errors():
+def test_frozen_policy_raises_the_errors_of_the_policy():
     space = Dict(obs=VECTOR, action_mask=MultiBinary(3))
     policy = rlcatalog.build(space, Discrete(3), {}, "torch")
     frozen, good = (
@@ -237,7 +237,7 @@ def test_the_same_errors():
         (lambda m, x: m.layer(torch.from_numpy(np.tanh(x.numpy()))), "update"),
     ],
 )
-def test_what_cannot_be_recorded_acts_as_it_is(computed, said):
+def test_unrecordable_model_acts_unrecorded(computed, said):
     policy = user_policy(computed)
     obs = np.random.default_rng(0).normal(size=(2, 3)).astype(np.float32).clip(-1, 1)
     frozen = policy.freeze(2)

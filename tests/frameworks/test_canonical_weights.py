@@ -241,7 +241,7 @@ def test_weights_come_back_as_they_were(name):
     assert len(theirs.variables()) == len(theirs.net["part"][0].weights)
 
 
-def test_a_layer_that_computes_something_else_keeps_its_own_names():
+def test_layer_with_other_computation_keeps_its_names():
     _, theirs, (_, run) = pair("gru")
     theirs.net["part"][0] = K.GRU(5, return_sequences=True, reset_after=False)
     run()

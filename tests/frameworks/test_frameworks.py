@@ -56,7 +56,7 @@ def hidden(tmp_path):
 
 
 @pytest.mark.attack
-def test_the_tests_of_tensorflow_are_skipped_and_no_other(hidden):
+def test_only_tensorflow_tests_are_skipped_without_tensorflow(hidden):
     report = hidden("tests/support/one_framework.py")
     found = dict(re.findall(r"::(test_\S+) (PASSED|FAILED|SKIPPED)", report))
     passed = {
@@ -90,7 +90,7 @@ def test_only_what_says_that_tensorflow_is_missing_counts():
     assert not isinstance(1, stand_in("Tensor"))
 
 
-def test_eager_execution_that_somebody_turned_off_is_on_again(tmp_path):
+def test_eager_execution_is_turned_on_again(tmp_path):
     """As RLlib does where it is the first to import TensorFlow."""
     code = (
         "import sys; import tensorflow as tf; tf.compat.v1.disable_v2_behavior(); import"

@@ -138,7 +138,7 @@ def cases(in_test):
 
 
 @cases(IN_TEST)
-def test_a_plain_module_learns_acts_is_frozen_and_comes_back(case, tmp_path):
+def test_plain_module_trains_freezes_and_loads(case, tmp_path):
     example = example_of(case)
     model = model_of(case, example.obs)
     config = {**MEMORIES[case["memory"]], "max_seq_len": 4} if case["memory"] != "none" else {}
@@ -190,7 +190,7 @@ def test_a_plain_module_learns_acts_is_frozen_and_comes_back(case, tmp_path):
 
 
 @cases(EXPORTED_IN_TEST)
-def test_an_exported_plain_module_acts_the_same(case, tmp_path):
+def test_exported_plain_module_acts_as_its_policy(case, tmp_path):
     if case["framework"] == "tf":
         pytest.importorskip("tf2onnx")
     example = example_of(case)

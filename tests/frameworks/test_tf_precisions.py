@@ -211,7 +211,7 @@ def test_models_of_ones_own_are_given_what_their_variables_are(
         ),
     ],
 )
-def test_a_trunk_of_ones_own_below_ours(config, precision):
+def test_custom_trunk_of_another_precision_works_with_ours(config, precision):
     model = Raw if precision == "float64" else InKeras
     with keras_in(precision):
         check(rlcatalog.build(DOUBLE, NESTED, {"custom_model": model, **config}), np.float32)

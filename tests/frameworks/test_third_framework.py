@@ -78,14 +78,14 @@ def test_all_plugins_load(catalog):
     assert [c.provider for c in catalog.components("framework")] == ["toy 1.0"]
 
 
-def test_operations_of_a_class_are_found_again_when_its_framework_comes_later(request):
+def test_operations_are_found_once_their_framework_is_registered(request):
     array = np.zeros(3).view(type("Array", (np.ndarray,), {}))
     assert ops_of(array) is tensor_ops("numpy")
     request.getfixturevalue("catalog")
     assert ops_of(array) is OPS
 
 
-def test_a_lookup_is_explained(catalog):
+def test_explanation_names_the_framework(catalog):
     found = catalog.explain(SPACE, ACTIONS, {}, "toy").as_dict()
     assert (found["framework"], found["model"]["chosen"], found["action_dist"]["chosen"]) == (
         "toy",
@@ -98,7 +98,7 @@ def test_a_lookup_is_explained(catalog):
     assert reasons["fcnet"]
 
 
-def test_a_policy_acts_in_it(catalog):
+def test_policy_acts_in_the_third_framework(catalog):
     policy = rlcatalog.build(SPACE, ACTIONS, {}, "toy", catalog=catalog)
     obs = np.random.default_rng(1).uniform(-1, 1, (5, 3)).astype(np.float32)
     step = policy.act(obs, explore=False)
@@ -117,7 +117,7 @@ def test_a_policy_acts_in_it(catalog):
     assert policy.to("cpu") is policy
 
 
-def test_third_framework_without_its_library_gets_no_install_line(catalog, monkeypatch):
+def test_error_without_the_library_has_no_install_line(catalog, monkeypatch):
     assert catalog.plugins  # the framework is known once they are loaded
     monkeypatch.setattr(FrameworkSpec, "is_installed", property(lambda spec: False))
     with pytest.raises(MissingFrameworkError) as caught:
@@ -128,14 +128,14 @@ def test_third_framework_without_its_library_gets_no_install_line(catalog, monke
     )
 
 
-def test_what_it_cannot_do_is_refused_by_type(catalog):
+def test_unsupported_feature_is_rejected_by_type(catalog):
     policy = rlcatalog.build(SPACE, ACTIONS, {}, "toy", catalog=catalog)
     assert policy.freeze().reason == "no installed package supports this for framework='toy'"
     with pytest.raises(NotServedError, match=r"'lstm'.*has no code for framework='toy'"):
         isolated_catalog(*PARTS, "rlcatalog-lstm").registry.get("model", "lstm").load("toy")
 
 
-def test_an_operation_it_leaves_out_is_refused_by_name(catalog):
+def test_missing_operation_is_rejected_by_name(catalog):
     ops = rlcatalog.build(SPACE, ACTIONS, {}, "toy", catalog=catalog).model._rlcatalog.ops
     assert ops is OPS
     assert ops.total([1, 2]) == 3
@@ -145,7 +145,7 @@ def test_an_operation_it_leaves_out_is_refused_by_name(catalog):
         ops.padded(np.ones((2, 3)), 4)
 
 
-def test_a_policy_is_saved_and_loaded(catalog, tmp_path):
+def test_policy_of_the_third_framework_is_saved_and_loaded(catalog, tmp_path):
     policy = rlcatalog.build(SPACE, ACTIONS, {}, "toy", catalog=catalog)
     policy.model.weights["value"][:] = 2
     policy.save(tmp_path / "policy")
@@ -158,7 +158,7 @@ def test_a_policy_is_saved_and_loaded(catalog, tmp_path):
     np.testing.assert_allclose(again.act(obs).value, [3, 3])
 
 
-def test_the_kit_checks_the_framework_and_the_parts_written_in_it():
+def test_kit_checks_the_third_framework_and_its_parts():
     catalog = isolated_catalog("rlcatalog-preprocessors", PluginEntryPoint(OWN, "toy"))
     ended = list(outcomes(cases("toy", catalog=catalog)))
     assert [outcome.why for outcome in ended if outcome.status == "failed"] == []
@@ -172,7 +172,7 @@ def test_the_kit_checks_the_framework_and_the_parts_written_in_it():
     } <= passed
 
 
-def test_the_kit_compares_the_frameworks_that_can_be_tried_beside_one_that_cannot():
+def test_kit_compares_the_other_frameworks_if_one_is_missing():
     """In the third framework nothing around the distribution has code, so that no policy is built
     there.
     """
@@ -242,7 +242,7 @@ def test_ppo_learns_in_it_and_goes_on_from_a_checkpoint(catalog, tmp_path):
         np.testing.assert_array_equal(again.policy.model.get_weights()[name], array)
 
 
-def test_the_other_frameworks_go_on(catalog):
+def test_other_frameworks_work_beside_the_third(catalog):
     assert (
         rlcatalog.build(SPACE, ACTIONS, {"fcnet_hiddens": [4]}, "torch", catalog=catalog).framework
         == "torch"
@@ -293,7 +293,7 @@ def test_code_that_is_there_already_is_not_replaced():
     ]
 
 
-def test_two_packages_that_bring_the_same_code_are_an_error_where_it_is_used():
+def test_code_from_two_packages_is_an_error_where_it_is_used():
     """Neither is the framework's own; the part works in every other framework."""
     brought = [
         PluginEntryPoint(plugin_of(rlcatalog_models=[NET]), name) for name in ("two", "three")
@@ -308,7 +308,7 @@ def test_two_packages_that_bring_the_same_code_are_an_error_where_it_is_used():
     assert rlcatalog.build(SPACE, ACTIONS, {}, "torch", catalog=catalog).framework == "torch"
 
 
-def test_what_brings_the_code_says_which_keys_it_reads():
+def test_backend_code_declares_the_keys_it_reads():
     narrow = replace(NET, reads=("fcnet_hiddens",))
     plugin = plugin_of(
         rlcatalog_frameworks=[FRAMEWORK], rlcatalog_models=[narrow], rlcatalog_action_dists=[DIST]
@@ -324,7 +324,7 @@ def test_what_brings_the_code_says_which_keys_it_reads():
     assert not catalog.explain(SPACE, ACTIONS, config, "torch").as_dict()["unread"]
 
 
-def test_a_name_of_the_kernel_s_frameworks_is_taken():
+def test_names_of_built_in_frameworks_are_taken():
     mine = FrameworkSpec(
         "mine", targets(backend="Backend", ops="OPS"), "", module="numpy", aliases=("tf2",)
     )
@@ -334,7 +334,7 @@ def test_a_name_of_the_kernel_s_frameworks_is_taken():
     )
 
 
-def test_the_framework_of_a_plugin_that_fails_is_forgotten():
+def test_framework_of_a_failed_plugin_is_forgotten():
     wrong = ModelSpec("mine", targets(trch="Net"), "")
     failed(("one", plugin_of(rlcatalog_frameworks=[FRAMEWORK], rlcatalog_models=[wrong])))
     assert "toy" not in frameworks()
@@ -347,12 +347,12 @@ def test_the_framework_of_a_plugin_that_fails_is_forgotten():
         ({"tf": "Net", "trch": "Net"}, "unknown framework 'trch'.*Did you mean 'torch'"),
     ],
 )
-def test_a_part_for_no_known_framework_is_refused(named, says):
+def test_part_for_an_unknown_framework_is_rejected(named, says):
     part = ModelSpec("mine", targets(**named), "")
     assert re.search(says, failed(("one", plugin_of(rlcatalog_models=[part])))["one"])
 
 
-def test_a_part_may_have_code_for_a_framework_that_is_not_there():
+def test_part_may_have_code_for_a_missing_framework():
     part = ModelSpec("mine", targets(torch="Net", jax="Net"), "")
     found = isolated_catalog(*PARTS, PluginEntryPoint(plugin_of(rlcatalog_models=[part]), "one"))
     assert found.registry.get("model", "one/mine").frameworks == ("torch", "jax")
@@ -372,7 +372,7 @@ def test_a_part_may_have_code_for_a_framework_that_is_not_there():
         ({"extends": "other/else"}, "an extension has the same name as the extended component"),
     ],
 )
-def test_a_declaration_says_what_is_wrong_with_it(arguments, says):
+def test_invalid_declaration_is_rejected(arguments, says):
     given = {"targets": targets(backend="Backend", ops="OPS"), "module": "numpy", **arguments}
     with pytest.raises(DeclarationError, match=says):
         FrameworkSpec("toy", given.pop("targets"), "", **given)

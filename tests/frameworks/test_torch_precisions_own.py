@@ -78,7 +78,7 @@ def own(obs, model=Own):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, *DTYPES], ids=str)
-def test_floating_observations_come_in_the_precision_of_the_weights(dtype):
+def test_float_observations_have_the_precision_of_the_weights(dtype):
     policy = own(Box(-1, 1, (3,), np.float64))
     policy.act(np.zeros((2, 3)))
     policy.model.to(dtype)  # after it has acted
@@ -135,7 +135,7 @@ def test_another_default_after_building_changes_nothing(memory, action):
 @pytest.mark.parametrize("memory", list(MEMORIES))
 @pytest.mark.parametrize("action", ["discrete", "nested, autoregressive"])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_a_trunk_of_another_precision(memory, action, dtype):
+def test_trunk_of_another_precision_works_inside_our_models(memory, action, dtype):
     space, extra = ACTIONS[action]
     policy = made(VECTOR, space, {**MEMORIES[memory], **extra}, torch.float32)
     trunk = policy.model

@@ -166,7 +166,7 @@ def test_rllib_imported_first_is_warned_of_and_goes_on():
 
 @pytest.mark.attack  # which of the two each module asks for first is seen below
 @needs_triton
-def test_a_tensorflow_policy_and_then_a_torch_optimizer():
+def test_torch_optimizer_works_after_a_tensorflow_policy():
     done = run(
         f"{BUILD}\nrlcatalog.build(*spaces, framework='tf').act([[0.0] * 3])\n{ADAM};"
         " print('alive')"
@@ -277,7 +277,7 @@ def test_every_module_that_imports_tensorflow_has_triton_first(whose, modules, a
     assert sum(found[name] != [] for name in found) > asking
 
 
-def test_a_strangers_target_has_triton_first(impostors):
+def test_triton_is_loaded_before_third_party_code(impostors):
     done = run(
         "import sys; sys.asked = []\nfrom rlcatalog import ModelSpec\nfrom rlcatalog.errors import"
         " PluginError\nfrom rlcatalog.plugins.registry import Component\ncomponent ="
@@ -357,13 +357,13 @@ finders = len(sys.meta_path)
         ("assert importlib.util.find_spec('late').loader.get_source('late')", []),
     ],
 )
-def test_a_library_is_loaded_before_the_other_and_with_it_alone(code, ran, libraries):
+def test_library_is_loaded_before_the_other_and_only_with_it(code, ran, libraries):
     done = run(f"{ORDER}{code}\nprint(sys.ran)", libraries)
     assert (done.returncode, done.stdout) == (0, f"{ran}\n"), done.stderr
 
 
 @pytest.mark.parametrize("missing", ["early", "late"])
-def test_a_missing_library_changes_nothing(missing, libraries):
+def test_missing_library_changes_nothing(missing, libraries):
     (libraries / f"{missing}.py").unlink()
     code = (
         "try:\n    import late\nexcept ModuleNotFoundError as error: print(error)\nprint(sys.ran)"
@@ -380,7 +380,7 @@ def test_asking_twice_for_one_order_changes_nothing(libraries):
     assert (done.returncode, done.stdout) == (0, "0\n"), done.stderr
 
 
-def test_a_triton_that_cannot_be_imported_does_no_harm(tmp_path):
+def test_triton_with_failing_import_does_no_harm(tmp_path):
     for name, text in {"triton": "raise RuntimeError('broken')", "tensorflow": ""}.items():
         (tmp_path / f"{name}.py").write_text(text, encoding="utf-8")
     done = run(
@@ -459,7 +459,7 @@ def test_triton_is_guarded_in_one_place():
 # --- what the page says ---------------------------------------------------------------------------
 
 
-def test_the_page_on_installing_names_the_pinned_pytorch():
+def test_install_page_names_the_pinned_pytorch():
     pins = [
         line
         for line in (ROOT / "requirements/demo.txt").read_text().splitlines()
@@ -470,7 +470,7 @@ def test_the_page_on_installing_names_the_pinned_pytorch():
 
 
 @pytest.mark.skipif(not HAS_WHEELS, reason="the wheel is for Linux on x86_64")
-def test_the_pinned_triton_is_the_one_pytorch_wants():
+def test_pinned_triton_is_the_version_pytorch_requires():
     lines = (ROOT / "requirements/dev.txt").read_text().splitlines()
     (pinned,) = [Requirement(line) for line in lines if line.startswith("triton==")]
     assert pinned.marker.evaluate()

@@ -127,7 +127,7 @@ def scored(policy, batch):
 
 @FRAMEWORKS
 @MEMORIES
-def test_a_trunk_that_divides_by_its_input_has_finite_gradients(framework, memory):
+def test_trunk_dividing_by_its_input_has_finite_gradients(framework, memory):
     """Those of a mixed batch are the sums of its sequences' alone, which need no padding."""
     policy = unit_policy(framework, memory)
     lengths = [7, 1, 3]
@@ -226,7 +226,7 @@ OWN = {"torch": TorchOwnLSTM, "tf": TFOwnRNN}
 
 
 @FRAMEWORKS
-def test_a_users_recurrent_model_sees_no_row_that_was_never_observed(framework):
+def test_custom_recurrent_model_sees_only_observed_rows(framework):
     """Its padding repeats the last step, so that what is finite on observations is finite on
     padding.
     """
@@ -269,7 +269,7 @@ TIME_MAJOR = {"torch": TorchTimeMajor, "tf": TFTimeMajor}
 @pytest.mark.grid
 @FRAMEWORKS
 @pytest.mark.parametrize("lengths", [[4, 4, 4], [5, 1, 2]])
-def test_a_time_major_model_gives_each_row_its_own_value(framework, lengths):
+def test_time_major_model_gives_each_row_its_own_value(framework, lengths):
     """Of sequences side by side, against each sequence by itself."""
     policy = rlcatalog.build(
         BOX, TWO, {"custom_model": TIME_MAJOR[framework], "_time_major": True}, framework

@@ -66,7 +66,7 @@ recurrent = pytest.mark.parametrize("cls", [TorchRNN, MyRNNClass])
 
 
 @recurrent
-def test_a_recurrent_model_acts_and_trains_alike(catalog, cls):
+def test_recurrent_model_acts_and_trains_alike(catalog, cls):
     policy = rlcatalog.build(BOX, TWO, {"custom_model": cls}, catalog=catalog)
     rows, steps = 3, 4
     obs = np.stack(observations(n=rows * steps)).reshape(rows, steps, 4)
@@ -108,7 +108,7 @@ def test_a_recurrent_model_acts_and_trains_alike(catalog, cls):
     )
 
 
-def test_the_state_of_a_padded_sequence_is_the_one_at_its_end():
+def test_state_of_a_padded_sequence_is_that_of_its_last_step():
     model = MyRNNClass(BOX, TWO, 2, {}, "n")
     obs, lengths = np.stack(observations(n=8)).reshape(2, 4, 4), [2, 4]
     start = [tf.zeros([2, 6]), tf.zeros([2, 6])]
@@ -125,7 +125,7 @@ def test_the_state_of_a_padded_sequence_is_the_one_at_its_end():
 
 
 @recurrent
-def test_a_stepper_keeps_the_state_and_starts_done_rows_anew(catalog, cls):
+def test_stepper_keeps_the_state_and_resets_done_rows(catalog, cls):
     policy = rlcatalog.build(BOX, TWO, {"custom_model": cls}, catalog=catalog)
     obs = np.stack(observations(n=9)).reshape(3, 3, 4)
     stepper = policy.stepper(3)
@@ -152,7 +152,7 @@ def test_a_stepper_keeps_the_state_and_starts_done_rows_anew(catalog, cls):
         )
 
 
-def test_a_stepper_over_a_model_without_memory(catalog):
+def test_stepper_works_without_memory(catalog):
     policy = rlcatalog.build(BOX, TWO, SMALL, catalog=catalog)
     stepper = policy.stepper(6)
     assert policy.initial_state(6) is None

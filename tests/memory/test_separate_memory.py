@@ -141,7 +141,7 @@ def in_order(steps, lengths, pick):
 @pytest.mark.grid
 @pytest.mark.parametrize("framework", ["torch", "tf"])
 @pytest.mark.parametrize("memory", MEMORIES)
-def test_it_is_two_nets_side_by_side(memory, framework):
+def test_separate_value_is_a_second_net_with_memory(memory, framework):
     config = {**MEMORIES[memory], "lstm_use_prev_action": False, "attention_use_n_prev_actions": 0}
     first, second, both = composed(config, framework)
     found = [played(policy, OBSERVATIONS) for policy in (first, second, both)]
@@ -233,7 +233,7 @@ def test_training_sees_what_acting_saw_and_saves_come_back(memory, more, framewo
         np.testing.assert_array_equal(step.dist_inputs, theirs.dist_inputs)
 
 
-def test_a_strangers_memory_is_doubled_as_well():
+def test_third_party_memory_is_doubled():
     catalog = catalog_with_fading()
     config = {**SMALL, "own_part": True, **APART}
     policy = shaken(rlcatalog.build(OBS, TWO, config, "torch", catalog=catalog), 3)
@@ -267,7 +267,7 @@ def test_ppo_moves_every_weight(memory):
 
 
 @pytest.mark.parametrize("framework", ["torch", "tf"])
-def test_a_head_around_a_memory_has_both_too(framework):
+def test_head_around_a_memory_has_a_separate_value(framework):
     space = Dict({"action_mask": MultiBinary(2), "x": OBS})
     config = {**LSTM, **APART, "lstm_use_prev_action": False}
     policy = shaken(rlcatalog.build(space, TWO, config, framework), 4)
@@ -322,7 +322,7 @@ def test_shared_layers_and_trunks_are_as_before():
     assert trunk.outputs is None
 
 
-def test_what_is_refused_says_why():
+def test_unsupported_separate_memory_is_rejected():
     made = rlcatalog.build(OBS, TWO, LSTM, "torch").model
     with pytest.raises(
         ConfigError, match=r"use_lstm with vf_share_layers=False: .*Build the model with rlcatalog"
@@ -345,7 +345,7 @@ def test_what_is_refused_says_why():
         rlcatalog.build(OBS, TWO, {**SMALL, "own_part": True, **APART}, "torch", catalog=catalog)
 
 
-def test_a_head_that_asks_for_the_value_first_is_told():
+def test_head_calling_the_value_first_is_rejected():
     class Hasty(TorchModelV2):
         def __init__(
             self,

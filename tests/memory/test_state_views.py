@@ -101,7 +101,7 @@ def seen_by_hand(past, steps, shape, offset, initial):
 @pytest.mark.grid
 @frameworks
 @pytest.mark.parametrize(("shift", "steps", "axis"), SHIFTS, ids=str)
-def test_a_model_sees_the_states_its_shift_names(framework, shift, steps, axis):
+def test_model_sees_the_states_its_shift_names(framework, shift, steps, axis):
     shape = SHAPES[len(str(shift)) % 3]
     requirement = ViewRequirement("state_out_0", shift=shift, space=Box(-1, 1, shape, np.float32))
     policy = rlcatalog.build(
@@ -164,14 +164,14 @@ def refused(error, match, requirements, initial=()):
 
 
 @pytest.mark.parametrize("shift", [0, 1, "-2:0", "-1:1", [-1, 0], [3]])
-def test_a_state_that_is_not_known_yet_is_refused_by_name(shift):
+def test_view_of_a_future_state_is_rejected_by_name(shift):
     view = ViewRequirement("state_out_0", shift=shift, space=OBS)
     match = r"Seer requests the view 'state_in_0': state_out_0 at \[.*must be -1 or less"
     refused(NotServedError, match, {"state_in_0": view})
 
 
 @pytest.mark.parametrize("column", ["state_out_1", "state_in_0", "obs", "rewards"])
-def test_a_state_that_looks_elsewhere_is_refused_by_name(column):
+def test_state_view_into_another_column_is_rejected_by_name(column):
     view = ViewRequirement(column, shift=-1, space=OBS)
     refused(
         NotServedError,
@@ -181,14 +181,14 @@ def test_a_state_that_looks_elsewhere_is_refused_by_name(column):
     )
 
 
-def test_a_missing_state_before_one_with_a_view_is_refused_by_name():
+def test_missing_state_before_one_with_a_view_is_rejected():
     view = ViewRequirement("state_out_1", shift=-2, space=OBS)
     refused(
         ModelContractError, "neither a view 'state_in_0' nor an initial state", {"state_in_1": view}
     )
 
 
-def test_a_memory_takes_no_trunk_with_states_of_its_own():
+def test_memory_rejects_a_trunk_with_states():
     class Trunk(TorchModelV2, torch.nn.Module):
         def __init__(self, *args):
             TorchModelV2.__init__(self, *args)
@@ -203,7 +203,7 @@ def test_a_memory_takes_no_trunk_with_states_of_its_own():
 
 
 @pytest.mark.parametrize("shift", [[], [-1.5], ["-1"], 1.0, "-1", "-1:-3", "-3:-1:0", "a:b", None])
-def test_a_shift_that_says_nothing_is_refused(shift):
+def test_empty_shift_is_rejected(shift):
     with pytest.raises(
         ConfigError, match="shift: expected an integer, a list of integers or 'from:to"
     ):

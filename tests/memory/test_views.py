@@ -171,7 +171,7 @@ def by_hand(space, episode, t):
 @pytest.mark.grid
 @pytest.mark.parametrize("framework", ["torch", "tf"])
 @pytest.mark.parametrize("kind", ACTIONS)
-def test_a_model_sees_what_happened(framework, kind):
+def test_model_sees_past_observations_actions_and_rewards(framework, kind):
     space, rng = ACTIONS[kind], np.random.default_rng(0)
     policy = rlcatalog.build(OBS, space, {"custom_model": SEERS[framework]}, framework)
     rows, stepper, reward, done = 3, policy.stepper(3), np.zeros(3), None
@@ -281,7 +281,7 @@ def test_training_without_the_views_is_refused():
         ),
     ],
 )
-def test_what_cannot_be_served_is_refused_at_build(view, message):
+def test_unsupported_view_is_rejected_at_build(view, message):
     class Asking(TorchSeer):
         def __init__(self, *args):
             super().__init__(*args)
@@ -327,14 +327,14 @@ def test_views_that_are_not_for_acting_or_not_for_training():
         ViewRequirement("x", space=ACTIONS["nested"], shift=[-3, 2], batch_repeat_value=7),
     ],
 )
-def test_a_view_goes_through_json(view):
+def test_view_survives_json(view):
     again = ViewRequirement.from_dict(json.loads(json.dumps(view.to_dict())))
     assert again.to_dict() == view.to_dict()
     assert again.shift_arr.tolist() == view.shift_arr.tolist()
     assert again.space == view.space
 
 
-def test_a_view_without_the_package_that_writes_spaces_down_says_how_to_get_it(monkeypatch):
+def test_view_to_dict_without_policy_package_names_it(monkeypatch):
     view = ViewRequirement("obs", space=OBS)
     written = view.to_dict()
     monkeypatch.setitem(sys.modules, "rlcatalog_policy", None)
@@ -345,7 +345,7 @@ def test_a_view_without_the_package_that_writes_spaces_down_says_how_to_get_it(m
         ViewRequirement.from_dict(written)
 
 
-def test_a_range_from_zero_is_read():
+def test_shift_accepts_ranges_from_and_to_zero():
     """RLlib leaves the shifts of "0:3" unset."""
     assert ViewRequirement(shift="0:3").shift_arr.tolist() == [0, 1, 2, 3]
     assert ViewRequirement(shift="-4:0:2").shift_arr.tolist() == [-4, -2, 0]

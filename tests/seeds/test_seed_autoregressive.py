@@ -219,7 +219,7 @@ def randomised(policy):
     return policy
 
 
-def test_the_pages_classes_act_and_score_what_they_drew(config):
+def test_page_classes_score_the_actions_they_drew(config):
     policy = randomised(rlcatalog.build(OBS, PAIR, config))
     assert policy.framework == "tf"  # the classes decide
     rows = 3000
@@ -241,7 +241,7 @@ def test_the_pages_classes_act_and_score_what_they_drew(config):
     assert best[1] == joint[int(best[0])].argmax()
 
 
-def test_the_pages_classes_are_evaluated_with_gradients(config):
+def test_page_classes_are_evaluated_with_gradients(config):
     policy = randomised(rlcatalog.build(OBS, PAIR, config))
     obs = np.random.default_rng(1).uniform(-1, 1, (500, 3)).astype(np.float32)
     step = policy.act(obs)
@@ -263,7 +263,7 @@ def test_the_pages_classes_are_evaluated_with_gradients(config):
     assert float(tf.reduce_mean(found.entropy)) == pytest.approx(exact, abs=0.1)
 
 
-def test_the_pages_classes_train_under_ppo(config):
+def test_page_classes_train_under_ppo(config):
     algo = PPO(
         Correlated,
         {
@@ -283,7 +283,7 @@ def test_the_pages_classes_train_under_ppo(config):
     algo.stop()
 
 
-def test_the_pages_model_refuses_another_space_and_the_built_in_head_takes_any(config):
+def test_page_model_rejects_spaces_the_built_in_head_takes(config):
     with pytest.raises(ValueError, match=r"only supports the \[2, 2\] action space"):
         rlcatalog.build(OBS, Tuple([Discrete(2), Discrete(3)]), config)
     policy = rlcatalog.build(
@@ -292,7 +292,7 @@ def test_the_pages_model_refuses_another_space_and_the_built_in_head_takes_any(c
     assert policy.act(np.zeros((2, 3), np.float32)).raw_action.shape == (2, 2)
 
 
-def test_the_built_in_distribution_is_the_pages_where_both_can_be(config):
+def test_built_in_distribution_equals_that_of_the_page(config):
     """With the page's weights moved into the head, both say the same of every pair."""
     page = randomised(rlcatalog.build(OBS, PAIR, config))
     mine = rlcatalog.build(

@@ -92,7 +92,7 @@ class MyModelClass(TFModelV2):
 
 
 @editions
-def test_a_custom_tensorflow_model(edition):
+def test_custom_tensorflow_model_of_the_page_trains(edition):
     trainer_class, options = EDITIONS[edition]
     ModelCatalog.register_custom_model("my_model", MyModelClass)
     trainer = trainer_class(
@@ -151,7 +151,7 @@ class WithoutModule(Body, TorchModelV2):
 
 
 @editions
-def test_a_custom_pytorch_model(edition):
+def test_custom_pytorch_model_of_the_page_trains(edition):
     trainer_class, options = EDITIONS[edition]
     old = edition.startswith("000")
     for custom_torch_model in (MyTorchModelClass, ModuleFirst if old else WithoutModule):
@@ -172,7 +172,7 @@ def test_a_custom_pytorch_model(edition):
 
 
 @both
-def test_a_value_of_another_shape_is_refused(framework):
+def test_value_of_another_shape_is_rejected(framework):
     """A column is one number per row; `[B, 2]` broadcast against `[B]` would train nonsense."""
 
     class Two(MyModelClass if framework == "tf" else MyTorchModelClass):
@@ -226,7 +226,7 @@ class MyRNNClass(RecurrentTFModelV2):
         ]
 
 
-def test_a_custom_rnn_in_tensorflow():
+def test_custom_rnn_of_the_page_in_tensorflow():
     class WithValue(MyRNNClass):  # the page's model has no value branch
         def __init__(self, *args):
             super().__init__(*args)
@@ -246,7 +246,7 @@ def test_a_custom_rnn_in_tensorflow():
     trained(trainer, still={"registered.0", "rnn_model.5.bias_hh_l0"})
 
 
-def test_a_custom_rnn_in_pytorch():
+def test_custom_rnn_of_the_page_in_pytorch():
     """000, PyTorch Models: `get_initial_state` returns NumPy arrays."""
 
     class MyRNN(RecurrentNetwork, nn.Module):
@@ -312,7 +312,7 @@ class TorchTrunk(TorchModelV2):
         ),
     ],
 )
-def test_a_custom_model_inside_a_wrapper_trains_with_it(framework, wrapper):
+def test_custom_model_trains_inside_a_wrapper(framework, wrapper):
     ModelCatalog.register_custom_model("my_trunk", TorchTrunk if framework == "torch" else TFTrunk)
     small = (
         {"lstm_cell_size": 4}
@@ -330,7 +330,7 @@ def test_both_wrappers_at_once_are_an_error():
         ppo.PPO(env="CartPole-v1", config={"model": {"use_lstm": True, "use_attention": True}})
 
 
-def test_layers_built_late_are_trained_wherever_they_stand():
+def test_layers_built_late_are_trained():
     class Late(TFTrunk):
         def __init__(self, *args):
             super().__init__(*args)
@@ -417,7 +417,7 @@ def supervised(framework, folder):
 
 
 @pytest.mark.parametrize("framework", ["torch", pytest.param("tf", marks=pytest.mark.attack)])
-def test_a_supervised_loss_over_recorded_data(framework, tmp_path):
+def test_supervised_loss_over_recorded_data(framework, tmp_path):
     # Always pushes left, so that there is something to imitate.
     class Left(TFFullyConnectedNetwork):
         def forward(self, input_dict, state, seq_lens):

@@ -28,7 +28,7 @@ from rlcatalog import ModelCatalog, one_hot, restore_original_dimensions
     ],
     ids=str,
 )
-def test_the_examples(space, value, expected):
+def test_encodings_are_those_of_the_page(space, value, expected):
     preprocessor = ModelCatalog.get_preprocessor_for_space(space)
     for found in (preprocessor.transform(value), preprocessor.transform_batch([value, value])[1]):
         assert found.dtype == np.float32
@@ -69,7 +69,7 @@ CASES = {
 
 @pytest.mark.parametrize("framework", ["torch", "tf"])
 @pytest.mark.parametrize("kind", CASES)
-def test_a_model_finds_structure_and_vector(kind, framework):
+def test_model_gets_structure_and_flat_vector(kind, framework):
     space, obs = CASES[kind]
     policy = rlcatalog.build(
         env=Showing(space, obs), config={"fcnet_hiddens": [4]}, framework=framework

@@ -49,7 +49,7 @@ class MyPreprocessorClass(Preprocessor):
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize("named", ["my_prep", MyPreprocessorClass], ids=["name", "class"])
-def test_a_custom_preprocessor_serves_a_policy(default, named):
+def test_custom_preprocessor_serves_a_policy(default, named):
     ModelCatalog.register_custom_preprocessor("my_prep", MyPreprocessorClass)
     config = {"custom_preprocessor": named, "custom_options": {"scale": 2.0}, **SMALL}
     policy = rlcatalog.build(env=gym.make("CartPole-v1"), config=config)
@@ -58,7 +58,7 @@ def test_a_custom_preprocessor_serves_a_policy(default, named):
     assert policy.act(obs).action.shape == (2,)
 
 
-def test_the_pages_wrapper_around_an_environment(default):
+def test_page_wrapper_works_around_an_environment(default):
     class OneHotEnv(gym.ObservationWrapper):
         def __init__(self, env):
             super().__init__(env)
@@ -99,7 +99,7 @@ class MyActionDist(ActionDistribution):
 
 
 @pytest.mark.parametrize("named", ["my_dist", MyActionDist], ids=["name", "class"])
-def test_a_custom_action_distribution(default, named):
+def test_custom_action_distribution_serves_a_policy(default, named):
     ModelCatalog.register_custom_action_dist("my_dist", MyActionDist)
     config = {"custom_action_dist": named, **SMALL}
     assert ModelCatalog.get_action_dist(TWO, config, framework="torch") == (MyActionDist, 7)
@@ -117,7 +117,7 @@ def test_a_custom_action_distribution(default, named):
 
 
 @pytest.mark.parametrize(("size", "number"), [((2, 3), 6), ([4], 4), (np.int64(5), 5)])
-def test_a_size_may_be_a_shape(size, number):
+def test_required_size_may_be_a_shape(size, number):
     class Sized(MyActionDist):
         @staticmethod
         def required_model_output_shape(action_space, model_config):
@@ -128,7 +128,7 @@ def test_a_size_may_be_a_shape(size, number):
     assert type(found) is int
 
 
-def test_a_sample_of_the_wrong_width_is_refused(catalog):
+def test_sample_of_the_wrong_width_is_rejected(catalog):
     class Wide(MyActionDist):
         def sample(self):
             return torch.zeros(len(self.inputs), 3)
@@ -251,7 +251,7 @@ def autoregressive(default):
     return policy
 
 
-def test_the_pages_autoregressive_actions(autoregressive):
+def test_page_autoregressive_actions_work(autoregressive):
     policy, rows = autoregressive, 4000
     assert policy.framework == "tf"
     obs = np.tile(observations(n=1)[0], (rows, 1))
@@ -303,7 +303,7 @@ def test_training_the_pages_autoregressive_actions(autoregressive):
     assert abs(float(tf.reduce_mean(found.entropy)) + float(step.logp.mean())) < 0.1
 
 
-def test_the_pages_model_refuses_another_space(default):
+def test_page_model_rejects_another_space(default):
     with pytest.raises(ValueError, match=r"only supports the \[2, 2\] action space"):
         rlcatalog.build(
             BOX,
@@ -359,7 +359,7 @@ class ParametricActionsModel(TFModelV2):
         return self.action_embed_model.value_function()
 
 
-def test_the_pages_parametric_actions(catalog):
+def test_page_parametric_actions_work(catalog):
     n = 5
     space = spaces.Dict(
         {

@@ -49,7 +49,7 @@ def trained(algo):
 
 
 @both
-def test_a_config_for_an_algorithm(framework):
+def test_algorithm_config_of_the_page_is_used(framework):
     algo_config = {
         # All model-related settings go into this sub-dict.
         "model": {
@@ -84,7 +84,7 @@ MODEL_DEFAULTS = {
 }  # fmt: skip
 
 
-def test_the_defaults_of_the_page_are_the_defaults_here():
+def test_defaults_are_those_of_the_page():
     """Given back as a config, they change nothing."""
     env = gym.make("CartPole-v1")
     given, plain = rlcatalog.build(env=env, config=MODEL_DEFAULTS), rlcatalog.build(env=env)
@@ -113,7 +113,7 @@ def test_filters_for_images_of_42_by_42(framework):
 # --- Custom Preprocessors: 000, 001, 003 ----------------------------------------------------------
 
 
-def test_a_custom_preprocessor_under_an_algorithm():
+def test_custom_preprocessor_trains_under_ppo():
     class MyPreprocessorClass(Preprocessor):
         def _init_shape(self, obs_space, options):
             new_shape = (obs_space.shape[0] * 2,)
@@ -176,7 +176,7 @@ class ClipRewardEnv(gym.core.RewardWrapper):
         return np.clip(reward, self.min, self.max)
 
 
-def test_the_wrappers_of_the_page():
+def test_wrappers_of_the_page_train_under_ppo():
     def wrapped(config):
         env = OneHotEnv(Numbers())
         env.observation_space = Box(0.0, 1.0, (5,), np.float32)  # the page leaves this line out
@@ -188,7 +188,7 @@ def test_the_wrappers_of_the_page():
     assert algo.evaluate(2) == [4.0, 4.0]
 
 
-def test_a_wrapper_that_keeps_the_old_space_is_told():
+def test_wrapper_with_outdated_space_is_an_error():
     env = OneHotEnv(Numbers())
     policy = rlcatalog.build(env=env, config={"fcnet_hiddens": [8]})
     with pytest.raises(
@@ -202,7 +202,7 @@ def test_a_wrapper_that_keeps_the_old_space_is_told():
 
 
 @both
-def test_a_custom_action_distribution_under_an_algorithm(framework):
+def test_custom_action_distribution_trains_under_ppo(framework):
     class MyActionDist(ActionDistribution):
         @staticmethod
         def required_model_output_shape(action_space, model_config):
@@ -288,7 +288,7 @@ def names_of_tests(path):
 
 
 @pytest.mark.parametrize("row", sample_rows(), ids=lambda row: row[2][:60])
-def test_a_sample_has_its_place(row):
+def test_code_of_the_table_exists(row):
     editions, section, _, here, _ = row
     assert set(editions.split(", ")) <= {"000", "001", "002", "003", "004"}
     assert section
@@ -300,7 +300,7 @@ def test_a_sample_has_its_place(row):
         assert not test or test in names_of_tests(ROOT / file), place
 
 
-def test_the_table_has_every_sample_and_link():
+def test_table_has_every_sample_and_link():
     """The samples and linked examples, written down a second time from the editions."""
     rows = sample_rows()
     samples = " ".join(row[2] for row in rows)

@@ -79,7 +79,7 @@ def test_affine_is_the_default_in_both_frameworks():
         assert not warned
 
 
-def test_each_value_of_a_box_has_a_rule_of_its_own():
+def test_values_of_a_box_are_mapped_by_their_own_bounds():
     low = np.array([15, -np.inf, 0, -2e6, 7], np.float32)
     high = np.array([30, np.inf, np.inf, 2e6, 7], np.float32)
     codec = make_codec(Box(low, high, dtype=np.float32))

@@ -79,7 +79,7 @@ def rows(space, batch, n):
 @pytest.mark.grid
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 @pytest.mark.parametrize("n", [1, 7])
-def test_what_is_stored_scores_the_same(kind, framework, n):
+def test_stored_actions_score_the_same(kind, framework, n):
     space, config = kind
     policy, obs = build(space, config, framework), observations(n)
     step = policy.act(obs)
@@ -106,7 +106,7 @@ def tensor(values, framework):
     return tf.constant(values)
 
 
-def test_the_frameworks_agree(kind, tmp_path):
+def test_frameworks_agree_on_actions(kind, tmp_path):
     space, config = kind
     torch, obs = build(space, config), observations(6)
     tf = rlcatalog.build(PAIR, space, config, "tf")
@@ -125,7 +125,7 @@ def test_the_frameworks_agree(kind, tmp_path):
     )
 
 
-def test_ppo_learns_from_it(kind):
+def test_ppo_trains_every_weight(kind):
     space, config = kind
     algo = PPO(
         lambda: Anything(space),
@@ -156,7 +156,7 @@ def test_ppo_learns_from_it(kind):
 @pytest.mark.grid
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 @pytest.mark.parametrize("name", MASKED)
-def test_no_forbidden_action_reaches_the_environment(name, framework):
+def test_masked_policy_takes_no_forbidden_action(name, framework):
     """The environment raises on a forbidden action."""
     envs = gym.vector.SyncVectorEnv([lambda: Masked(name)] * 8)
     policy = rlcatalog.build(env=envs, config=SMALL, framework=framework)
@@ -222,7 +222,7 @@ def test_masks_leave_the_distribution_over_what_is_allowed(name, framework):
         assert sum(probabilities.values()) == pytest.approx(1.0, abs=1e-3)
 
 
-def test_explain_says_where_the_mask_stands():
+def test_explanation_names_the_path_of_the_mask():
     found = rlcatalog.explain(Masked("tuple").observation_space, MASKED["tuple"][0]).as_dict()
     assert found["action_mask"] == "obs['action_mask']"
     assert not found["model_sees_mask"]

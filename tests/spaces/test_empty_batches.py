@@ -137,7 +137,7 @@ def same_but_for_rows(empty, full):
 @pytest.mark.grid
 @pytest.mark.parametrize("framework", ["torch", "tf"])
 @pytest.mark.parametrize(("obs_space", "action_space", "config"), PARTS.values(), ids=PARTS)
-def test_a_policy_takes_no_rows(framework, obs_space, action_space, config):
+def test_policy_accepts_empty_batches(framework, obs_space, action_space, config):
     config = {**SMALL, **config}
     if config.get("custom_model") == "recurrent":
         config["custom_model"] = RECURRENT[framework]

@@ -91,7 +91,7 @@ def spaces_and_raw(draw):
     suppress_health_check=list(HealthCheck),
 )
 @given(spaces_and_raw())
-def test_raw_values_of_any_dtype_and_bounds_give_the_action_python_computes_and_back(drawn):
+def test_adapt_agrees_with_python_integers(drawn):
     space, raw = drawn
     codec = action_codec(SpaceInfo.read(space, "action"))
     forms = [raw]
@@ -120,7 +120,7 @@ def test_raw_values_of_any_dtype_and_bounds_give_the_action_python_computes_and_
 @given(
     spaces_and_raw(), st.lists(st.integers(INT.min, INT.max), min_size=4, max_size=4), st.booleans()
 )
-def test_whatever_a_distribution_draws_the_action_lies_in_the_space(drawn, beyond, floats):
+def test_adapt_clips_any_raw_value_into_the_space(drawn, beyond, floats):
     space = drawn[0]
     raw = np.array([beyond[: int(np.prod(space.shape))]])
     assume(raw.size)
@@ -145,7 +145,7 @@ def test_floats_that_are_not_whole_are_rounded():
 
 
 @pytest.mark.parametrize("dtype", [np.int64, np.uint64])
-def test_the_whole_range_of_64_bits_goes_there_and_back(dtype):
+def test_full_range_of_64_bits_is_inverted_exactly(dtype):
     space = spaces.Box(np.iinfo(dtype).min, np.iinfo(dtype).max, (2,), dtype)
     raw = np.array([[0, UINT.max], [2**63, 2**63 - 1], [2**53 + 1, UINT.max - 1]], np.uint64)
     codec = action_codec(SpaceInfo.read(space, "action"))
@@ -179,7 +179,7 @@ def rows_of(space, action):
 @pytest.mark.grid
 @frameworks
 @pytest.mark.parametrize("which", ["one", "all", "next to floats"])
-def test_a_policy_draws_every_value_of_the_space_and_no_other(framework, which, tmp_path):
+def test_policy_draws_exactly_the_values_of_the_space(framework, which, tmp_path):
     few = {name: box for name, box in BOXES.items() if not name.startswith("all of")}
     space = {
         "one": BOXES["beyond float64"],
@@ -235,7 +235,7 @@ def test_spans_that_are_too_wide_to_list_are_refused_by_name(framework, low, hig
         rlcatalog.build(OBS, space, SMALL, framework)
 
 
-def test_whole_numbers_that_float32_cannot_hold_are_refused_beside_floats():
+def test_integers_beyond_float32_are_rejected_beside_floats():
     wide, fine = (spaces.Box(-5, 2**24 - 5 + more, (2,), np.int64) for more in (1, 0))
     for other in (
         spaces.Box(0, 1, (1,), np.float32),
@@ -296,7 +296,7 @@ class TFSeer(TFModelV2):
 
 
 @pytest.mark.parametrize(("framework", "seer"), [("torch", TorchSeer), ("tf", TFSeer)])
-def test_a_model_sees_past_actions_of_a_far_box(framework, seer):
+def test_model_sees_past_actions_of_large_integers(framework, seer):
     space = BOXES["beyond float64"]
     policy = rlcatalog.build(OBS, space, {"custom_model": seer}, framework)
     stepper = policy.stepper(5)

@@ -30,7 +30,7 @@ def batch_of(space, n=3):
     return envs, obs
 
 
-def test_the_kinds_are_all_there_is():
+def test_cases_cover_every_kind_of_space():
     """Every kind the kernel reads, and every rank of Box up to 4."""
     from rlcatalog.internals import KINDS as READ
     from rlcatalog.spaces import SpaceInfo
@@ -41,7 +41,7 @@ def test_the_kinds_are_all_there_is():
 
 @pytest.mark.grid
 @pytest.mark.parametrize("framework", ["torch", "tf"])
-def test_a_policy_acts_on_it(kind, framework):
+def test_policy_acts_on_observations(kind, framework):
     space, config = kind
     envs, obs = batch_of(space)
     policy = rlcatalog.build(env=envs, config=config, framework=framework)
@@ -56,7 +56,7 @@ def test_a_policy_acts_on_it(kind, framework):
     assert envs.single_action_space.contains(step.action[0])
 
 
-def test_the_frameworks_agree_on_it(kind, tmp_path):
+def test_frameworks_agree_on_observations(kind, tmp_path):
     space, config = kind
     _, obs = batch_of(space)
     torch, tf = (
@@ -79,7 +79,7 @@ def classes(space):
     return [node.classes[0] for node in rlcatalog.SpaceInfo.read(space).walk()]
 
 
-def test_ppo_learns_from_it(kind):
+def test_ppo_trains_every_weight(kind):
     space, config = kind
     algo = PPO(
         lambda: Emitter(space),

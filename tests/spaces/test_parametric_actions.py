@@ -66,7 +66,7 @@ MEMORIES = {
         pytest.param("torch", ParametricCartPole, 100_000, marks=pytest.mark.attack),
     ],
 )
-def test_no_forbidden_action_is_taken(framework, make, steps):
+def test_policy_takes_no_forbidden_action(framework, make, steps):
     """The environments raise on one."""
     envs = SyncVectorEnv([make] * 100, copy=False)
     policy = rlcatalog.build(env=envs, config=SMALL, framework=framework)
@@ -82,7 +82,7 @@ def test_no_forbidden_action_is_taken(framework, make, steps):
     envs.close()
 
 
-def test_the_environment_of_the_example():
+def test_example_environment_moves_the_cart_by_embeddings():
     """An action does what its embedding stands for, wherever that stands."""
     env, plain = ParametricCartPole(), gym.make("CartPole-v1")
     obs, _ = env.reset(seed=3)
@@ -170,7 +170,7 @@ def rlcatalog_command(*arguments):
     return found.stdout
 
 
-def test_the_command_line_trains_and_evaluates(tmp_path):
+def test_command_line_trains_and_evaluates(tmp_path):
     where, out = "parametric_actions_cartpole:ParametricCartPole-v0", str(tmp_path / "run")
     found = json.loads(rlcatalog_command("explain", where, "--json"))
     assert found["head"]["chosen"] == "parametric"
@@ -281,7 +281,7 @@ def episodes_of(policy, env, count=20):
             obs, _, ended, *_ = env.step(policy.act([obs]).action[0])
 
 
-def test_the_pages_model_trains_in_the_pages_environment():
+def test_page_model_trains_in_the_page_environment():
     """`tf.log` is `tf.math.log`, and the page's environment says `real_obs` where its model says
     `cart`.
     """
@@ -303,7 +303,7 @@ def test_the_pages_model_trains_in_the_pages_environment():
 
 
 @both
-def test_the_head_serves_the_pages_environment_without_a_model(framework):
+def test_head_serves_the_page_environment_without_a_model(framework):
     algo = ppo.PPO(
         env=lambda: MyParamActionEnv(5), config={"framework": framework, "model": SMALL, **SHORT}
     )
@@ -312,7 +312,7 @@ def test_the_head_serves_the_pages_environment_without_a_model(framework):
     episodes_of(algo.policy, MyParamActionEnv(5))
 
 
-def test_the_head_is_what_the_pages_model_computes():
+def test_head_computes_what_the_page_model_computes():
     """Same weights, same observations, same distribution: the page's model is the head with one
     linear layer less.
     """
@@ -339,7 +339,7 @@ def test_the_head_is_what_the_pages_model_computes():
 
 
 @pytest.mark.parametrize("framework", ["torch", "tf"])
-def test_an_image_beside_a_mask_is_seen_as_an_image(framework):
+def test_image_beside_a_mask_gets_a_vision_net(framework):
     """By `build`, which keeps the mask out of what is encoded, and by `get_model_v2`, which shows
     it to the head.
     """
@@ -378,7 +378,7 @@ def test_an_image_beside_a_mask_is_seen_as_an_image(framework):
     )
 
 
-def test_a_default_model_reads_the_mask_itself():
+def test_default_model_of_an_algorithm_gets_no_head():
     """The class an algorithm passes as its default is no trunk for the head, like a
     custom model.
     """

@@ -30,7 +30,7 @@ frameworks = pytest.mark.parametrize("framework", ["torch", "tf"])
 
 
 @nothing
-def test_an_action_without_values_is_refused_by_name(part):
+def test_action_without_values_is_rejected_by_name(part):
     whole = spaces.Dict({"a": part, "b": spaces.Tuple([part])})
     for space, path in ((part, r"action"), (whole, r"action(\['a'\])?")):
         with pytest.raises(UnsupportedSpaceError, match=f"^{path}: .* has no values.*Remove it"):
@@ -49,9 +49,7 @@ def test_an_action_without_values_is_refused_by_name(part):
     ],
     ids=["plain", "dependent", "squashed", "beta"],
 )
-def test_a_part_of_an_action_without_values_is_drawn_as_nothing_or_refused_by_name(
-    part, framework, config
-):
+def test_action_part_without_values_is_empty_or_rejected(part, framework, config):
     space = spaces.Dict({"a": TWO, "b": spaces.Tuple([OBS, part])})
     if part.dtype != np.float32 or isinstance(part, Simplex):
         with pytest.raises(
@@ -99,7 +97,7 @@ def test_deterministic_actions_may_have_parts_without_values(framework):
     ],
     ids=["floats", "integers", "inside a dict", "nothing but a mask"],
 )
-def test_an_observation_without_values_is_refused_by_name(framework, space, config):
+def test_observation_without_values_is_rejected_by_name(framework, space, config):
     with pytest.raises(UnsupportedSpaceError, match=r"^obs: .* has no values"):
         rlcatalog.build(space, TWO, {**SMALL, **config}, framework)
 
