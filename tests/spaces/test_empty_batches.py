@@ -9,6 +9,7 @@ import contextlib
 import numpy as np
 import pytest
 import tensorflow as tf
+import torch
 from action_kinds import ACTIONS, DEPENDENT
 from gymnasium import spaces
 from gymnasium.vector.utils import create_empty_array
@@ -27,7 +28,8 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::rlcatalog.errors.UnreadKeysWarning"),
 ]
 
-OBS, TWO = spaces.Box(-1, 1, (3,), np.float32), spaces.Discrete(2)
+OBS = spaces.Box(-1, 1, (3,), np.float32)
+TWO = spaces.Discrete(2)
 SMALL = {"fcnet_hiddens": [4]}
 ALL_ACTIONS = {**ACTIONS, **DEPENDENT}
 MASKED = spaces.Dict({"obs": OBS, "action_mask": spaces.Dict({"a": spaces.MultiBinary(2)})})
@@ -79,7 +81,7 @@ PARTS = {
             "attention_use_n_prev_rewards": 1,
         },
     ),
-    "recurrent, a user's": (OBS, TWO, {"custom_model": "recurrent"}),
+    "recurrent custom model": (OBS, TWO, {"custom_model": "recurrent"}),
 }
 
 
@@ -88,10 +90,8 @@ class TFRNN(RecurrentNetwork):
 
     def __init__(self, *args):
         super().__init__(*args)
-        self.cell, self.end = (
-            tf.keras.layers.GRU(5, return_sequences=True, return_state=True),
-            tf.keras.layers.Dense(3),
-        )
+        self.cell = tf.keras.layers.GRU(5, return_sequences=True, return_state=True)
+        self.end = tf.keras.layers.Dense(3)
 
     def get_initial_state(self):
         return [np.zeros(5, np.float32)]
@@ -109,128 +109,242 @@ class TFRNN(RecurrentNetwork):
 RECURRENT = {"torch": TorchRNN, "tf": TFRNN}
 
 
-def allowing(obs):
+def allow_all(obs):
+    """Let the action mask of an observation, if it has one, allow every action."""
     if isinstance(obs, dict) and "action_mask" in obs:
         obs["action_mask"] = {"a": np.ones(2, np.int8)}
     return obs
 
 
 def leaves(value):
+    """Return the arrays of a structure."""
     if isinstance(value, dict):
-        return [leaf for part in value.values() for leaf in leaves(part)]
-    return (
-        [leaf for part in value for leaf in leaves(part)] if isinstance(value, tuple) else [value]
-    )
+        value = tuple(value.values())
+    if not isinstance(value, tuple):
+        return [value]
+    arrays = []
+    for part in value:
+        arrays += leaves(part)
+    return arrays
 
 
-def same_but_for_rows(empty, full):
+def assert_same_but_for_rows(empty, two_rows):
     """Check values of 0 rows against those of 2: structure, dtypes, and all axes but the first."""
-    assert type(empty) is type(full)
-    for none, two in zip(leaves(empty), leaves(full), strict=True):
+    assert type(empty) is type(two_rows)
+    for none, two in zip(leaves(empty), leaves(two_rows), strict=True):
         if two is None:
             assert none is None
             continue
-        assert (none.shape, none.dtype) == ((0, *two.shape[1:]), two.dtype)
         assert len(two) == 2
+        assert none.shape == (0, *two.shape[1:])
+        assert none.dtype == two.dtype
+
+
+# --- policies -------------------------------------------------------------------------------------
+
+
+class Batches:
+    """A policy, two observations, and an empty batch of them; and what `act` returned for both."""
+
+    def __init__(self, part, framework):
+        obs_space, action_space, keys = PARTS[part]
+        config = {**SMALL, **keys}
+        if config.get("custom_model") == "recurrent":
+            config["custom_model"] = RECURRENT[framework]
+        self.policy = rlcatalog.build(obs_space, action_space, config, framework)
+        obs_space.seed(0)
+        self.two_rows = [allow_all(obs_space.sample()) for _ in range(2)]
+        self.empty = create_empty_array(obs_space, 0)
+        self.step_of_two = self.policy.act(self.two_rows, prev_reward=np.zeros(2, np.float32))
+
+    def act(self, obs, explore=True):
+        """Act on a batch without rows."""
+        state = self.policy.initial_state(0)
+        return self.policy.act(obs, state, prev_reward=np.zeros(0, np.float32), explore=explore)
+
+
+@pytest.fixture
+def batches(part, framework):
+    return Batches(part, framework)
+
+
+each_part = pytest.mark.parametrize("part", PARTS)
+frameworks = pytest.mark.parametrize("framework", ["torch", "tf"])
 
 
 @pytest.mark.grid
-@pytest.mark.parametrize("framework", ["torch", "tf"])
-@pytest.mark.parametrize(("obs_space", "action_space", "config"), PARTS.values(), ids=PARTS)
-def test_policy_accepts_empty_batches(framework, obs_space, action_space, config):
-    config = {**SMALL, **config}
-    if config.get("custom_model") == "recurrent":
-        config["custom_model"] = RECURRENT[framework]
-    policy = rlcatalog.build(obs_space, action_space, config, framework)
-    obs_space.seed(0)
-    obs = [allowing(obs_space.sample()) for _ in range(2)]
-    empty = create_empty_array(obs_space, 0)
-    two = policy.act(obs, prev_reward=np.zeros(2, np.float32))
-    state = policy.initial_state(0)
-    for none in (empty, []):
-        found = policy.act(none, state, prev_reward=np.zeros(0, np.float32), explore=none is empty)
-        same_but_for_rows(found[:5], two[:5])
-    if two.state is not None:
-        same_but_for_rows(found.state.memory, two.state.memory)
-        same_but_for_rows(found.state.seen, two.state.seen)
-        assert all(part.shape[0] == 0 for part in leaves(dict(found.state.history.windows)))
-    encoded = policy.preprocess(empty, update=True)
-    same_but_for_rows(encoded, policy.preprocess(obs))
-    values = policy.values(encoded, found.state, prev_reward=np.zeros(0))
-    same_but_for_rows(
-        values, policy.values(policy.preprocess(obs), two.state, prev_reward=np.zeros(2))
-    )
-    mask = policy.action_mask(empty)
-    same_but_for_rows(mask, policy.action_mask(obs))
+@frameworks
+@each_part
+def test_act_accepts_an_empty_batch(batches):
+    step = batches.act(batches.empty)
+    # All fields but the state.
+    assert_same_but_for_rows(step[:5], batches.step_of_two[:5])
+
+
+@pytest.mark.grid
+@frameworks
+@each_part
+def test_act_accepts_an_empty_list(batches):
+    step = batches.act([], explore=False)
+    assert_same_but_for_rows(step[:5], batches.step_of_two[:5])
+
+
+@pytest.mark.grid
+@frameworks
+@each_part
+def test_state_after_an_empty_batch_has_no_rows(batches):
+    state = batches.act(batches.empty).state
+    state_of_two = batches.step_of_two.state
+    if state_of_two is None:  # the policy has no memory
+        return
+    assert_same_but_for_rows(state.memory, state_of_two.memory)
+    assert_same_but_for_rows(state.seen, state_of_two.seen)
+    for window in leaves(dict(state.history.windows)):
+        assert window.shape[0] == 0
+
+
+@pytest.mark.grid
+@frameworks
+@each_part
+def test_preprocess_values_and_masks_accept_an_empty_batch(batches):
+    policy = batches.policy
+    state = batches.act(batches.empty).state
+    state_of_two = batches.step_of_two.state
+
+    encoded = policy.preprocess(batches.empty, update=True)
+    values = policy.values(encoded, state, prev_reward=np.zeros(0))
+    mask = policy.action_mask(batches.empty)
+
+    encoded_two = policy.preprocess(batches.two_rows)
+    assert_same_but_for_rows(encoded, encoded_two)
+    values_of_two = policy.values(encoded_two, state_of_two, prev_reward=np.zeros(2))
+    assert_same_but_for_rows(values, values_of_two)
+    assert_same_but_for_rows(mask, policy.action_mask(batches.two_rows))
+
+
+@pytest.mark.grid
+@frameworks
+@each_part
+def test_evaluate_accepts_an_empty_batch(batches):
+    policy = batches.policy
+    step = batches.act(batches.empty)
     batch = {
-        "obs": encoded,
-        "raw_action": found.raw_action,
-        "dist_inputs": found.dist_inputs,
-        "mask": mask,
+        "obs": policy.preprocess(batches.empty),
+        "raw_action": step.raw_action,
+        "dist_inputs": step.dist_inputs,
+        "mask": policy.action_mask(batches.empty),
     }
     if policy.views.training:
-        batch["views"] = found.state.seen
+        batch["views"] = step.state.seen
     if policy.memory:
-        batch |= {"seq_lens": np.zeros(0, np.int32), "state": found.state.memory}
-    evaluated = policy.evaluate(batch)
-    for values in (evaluated.logp, evaluated.entropy, evaluated.value, evaluated.kl):
+        batch["seq_lens"] = np.zeros(0, np.int32)
+        batch["state"] = step.state.memory
+
+    evaluation = policy.evaluate(batch)
+
+    for values in (evaluation.logp, evaluation.entropy, evaluation.value, evaluation.kl):
         assert tuple(values.shape) == (0,)
 
 
+# --- distributions and codecs ---------------------------------------------------------------------
+
+
+def zeros(shape, framework):
+    return torch.zeros(shape) if framework == "torch" else tf.zeros(shape)
+
+
+#: Without autoregressive actions, whose distribution belongs to a model.
+each_action = pytest.mark.parametrize(("space", "config"), ACTIONS.values(), ids=ACTIONS)
+
+
+def resolve(space, config, framework):
+    return rlcatalog.default_catalog().resolve(OBS, space, {**SMALL, **config}, framework)
+
+
 @pytest.mark.grid
-@pytest.mark.parametrize("framework", ["torch", "tf"])
-@pytest.mark.parametrize(("space", "config"), ALL_ACTIONS.values(), ids=ALL_ACTIONS)
-def test_distributions_action_codecs_take_no_rows(framework, space, config):
-    request = rlcatalog.default_catalog().resolve(OBS, space, {**SMALL, **config}, framework)
-    dist_class = request.dists.load(framework, request.config.fresh())
-    info, kinds = SpaceInfo.read(space, "action"), request.dists.raw_kinds(framework)
-    if "autoregressive" in str(config):
-        return  # its conditionals belong to a model
-    make = tf.zeros if framework == "tf" else __import__("torch").zeros
-    drawn = {}
-    for rows in (0, 2):
-        dist = dist_class(make((rows, request.num_outputs)))
-        for sample in (dist.rsample(), dist.sample(), dist.deterministic_sample()):
-            drawn[rows] = sample
-            for values in (dist.logp(sample), dist.entropy_estimate()):
-                assert tuple(values.shape) == (rows,)
-        with contextlib.suppress(NoClosedFormError):
-            assert tuple(dist.kl(dist).shape) == (rows,)
-    flat = np.zeros((2, action_codec(info, raw_kinds=kinds).width), np.float32)
-    for bounds in ("clip", "affine"):
-        codec = action_codec(info, bounds, kinds)
-        none = codec.adapt(flat[:0])
-        same_but_for_rows(none, codec.adapt(flat))
-        assert codec.invert(none).shape == (0, codec.width)
-    form = action_codec(info, raw_kinds=kinds)
-    assert form.inputs(flat[:0]).shape == (0, form.input_width)
-    same_but_for_rows(form.shown(flat[:0]), form.shown(flat))
+@frameworks
+@each_action
+@pytest.mark.parametrize("rows", [0, 2])
+def test_distributions_return_a_number_for_each_row(framework, space, config, rows):
+    resolution = resolve(space, config, framework)
+    dist_class = resolution.dists.load(framework, resolution.config.fresh())
+    dist = dist_class(zeros((rows, resolution.num_outputs), framework))
+
+    for sample in (dist.rsample(), dist.sample(), dist.deterministic_sample()):
+        assert tuple(dist.logp(sample).shape) == (rows,)
+        assert tuple(dist.entropy_estimate().shape) == (rows,)
+    with contextlib.suppress(NoClosedFormError):
+        assert tuple(dist.kl(dist).shape) == (rows,)
 
 
-@pytest.mark.parametrize(
-    ("space", "keys"), [(space, keys) for space, keys, *_ in KINDS.values()], ids=KINDS
-)
-def test_every_codec_takes_no_rows(space, keys):
-    catalog = rlcatalog.default_catalog()
-    codec = catalog.preprocessor_for(space, {**SIZES, **keys})
+@pytest.mark.grid
+@frameworks
+@each_action
+@pytest.mark.parametrize("action_bounds", ["clip", "affine"])
+def test_action_codecs_accept_empty_batches(framework, space, config, action_bounds):
+    raw_kinds = resolve(space, config, framework).dists.raw_kinds(framework)
+    codec = action_codec(SpaceInfo.read(space, "action"), action_bounds, raw_kinds)
+    raw_of_two = np.zeros((2, codec.width), np.float32)
+    empty_raw = raw_of_two[:0]
+
+    actions = codec.adapt(empty_raw)
+
+    assert_same_but_for_rows(actions, codec.adapt(raw_of_two))
+    assert codec.invert(actions).shape == (0, codec.width)
+    assert codec.inputs(empty_raw).shape == (0, codec.input_width)
+    assert_same_but_for_rows(codec.shown(empty_raw), codec.shown(raw_of_two))
+
+
+each_kind = pytest.mark.parametrize(("space", "keys"), KINDS.values(), ids=KINDS)
+
+
+def transform_two(codec, space):
     space.seed(1)
-    full = codec.transform_batch([space.sample() for _ in range(2)])
-    same_but_for_rows(codec.transform_batch([]), full)
+    return codec.transform_batch([space.sample() for _ in range(2)])
+
+
+@each_kind
+def test_transform_batch_accepts_an_empty_list(space, keys):
+    codec = rlcatalog.default_catalog().preprocessor_for(space, {**SIZES, **keys})
+    assert_same_but_for_rows(codec.transform_batch([]), transform_two(codec, space))
+
+
+@each_kind
+def test_encode_batch_accepts_an_empty_batch(space, keys):
+    codec = rlcatalog.default_catalog().preprocessor_for(space, {**SIZES, **keys})
     empty = create_empty_array(space, 0)
-    # Gymnasium knows no batch of other spaces than its own.
-    if not any(leaf is None for leaf in leaves(empty)):
-        same_but_for_rows(codec.encode_batch(empty), full)
+    if any(leaf is None for leaf in leaves(empty)):
+        return  # Gymnasium has no batches of other spaces than its own
+    assert_same_but_for_rows(codec.encode_batch(empty), transform_two(codec, space))
 
 
-def test_masks_of_no_rows():
-    for space in (
+# --- masks ----------------------------------------------------------------------------------------
+
+
+each_maskable_space = pytest.mark.parametrize(
+    "space",
+    [
         TWO,
         spaces.MultiDiscrete([2, 3]),
         spaces.MultiBinary(3),
         spaces.Tuple([TWO, spaces.MultiDiscrete([3])]),
-    ):
-        masks = ActionMasks(SpaceInfo.read(space, "action"))
-        for none in ([], np.zeros((0, masks.size), bool)):
-            assert masks.matrix(none).shape == masks.matrix(none, 0).shape == (0, masks.size)
-        with pytest.raises(ActionMaskError):
-            masks.matrix([], 2)
+    ],
+    ids=["discrete", "multi_discrete", "multi_binary", "tuple"],
+)
+
+
+@each_maskable_space
+def test_mask_matrix_accepts_no_rows(space):
+    masks = ActionMasks(SpaceInfo.read(space, "action"))
+
+    for empty in ([], np.zeros((0, masks.size), bool)):
+        assert masks.matrix(empty).shape == (0, masks.size)
+        assert masks.matrix(empty, batch_size=0).shape == (0, masks.size)
+
+
+@each_maskable_space
+def test_mask_matrix_rejects_no_rows_for_two(space):
+    masks = ActionMasks(SpaceInfo.read(space, "action"))
+
+    with pytest.raises(ActionMaskError):
+        masks.matrix([], batch_size=2)

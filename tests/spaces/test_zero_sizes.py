@@ -16,107 +16,148 @@ from rlcatalog.spaces import Simplex
 
 pytestmark = pytest.mark.usefixtures("one_thread", "seeded")
 
-OBS, TWO = spaces.Box(-1, 1, (2,), np.float32), spaces.Discrete(2)
+OBS = spaces.Box(-1, 1, (2,), np.float32)
+TWO = spaces.Discrete(2)
 SMALL = {"fcnet_hiddens": [4]}
-NOTHING = {
+FLOATS = {
     "floats": spaces.Box(-1, 1, (0,), np.float32),
     "floats of rank 2": spaces.Box(-1, 1, (3, 0), np.float32),
+}
+OTHERS = {
     "integers": spaces.Box(0, 3, (0, 2), np.int64),
     "choices": spaces.MultiDiscrete(np.zeros((2, 0), np.int64)),
     "simplex": Simplex((0, 3)),
 }
-nothing = pytest.mark.parametrize("part", NOTHING.values(), ids=NOTHING)
+EMPTY_SPACES = {**FLOATS, **OTHERS}
 frameworks = pytest.mark.parametrize("framework", ["torch", "tf"])
-
-
-@nothing
-def test_action_without_values_is_rejected_by_name(part):
-    whole = spaces.Dict({"a": part, "b": spaces.Tuple([part])})
-    for space, path in ((part, r"action"), (whole, r"action(\['a'\])?")):
-        with pytest.raises(UnsupportedSpaceError, match=f"^{path}: .* has no values.*Remove it"):
-            rlcatalog.build(OBS, space, SMALL, "torch")
-
-
-@pytest.mark.grid
-@nothing
-@frameworks
-@pytest.mark.parametrize(
+dists = pytest.mark.parametrize(
     "config",
     [
         {},
         {"use_autoregressive": True},
-        *({"custom_action_dist": name} for name in ("squashed_gaussian", "beta")),
+        {"custom_action_dist": "squashed_gaussian"},
+        {"custom_action_dist": "beta"},
     ],
-    ids=["plain", "dependent", "squashed", "beta"],
+    ids=["gaussian", "autoregressive", "squashed", "beta"],
 )
-def test_action_part_without_values_is_empty_or_rejected(part, framework, config):
-    space = spaces.Dict({"a": TWO, "b": spaces.Tuple([OBS, part])})
-    if part.dtype != np.float32 or isinstance(part, Simplex):
-        with pytest.raises(
-            UnsupportedSpaceError, match=r"^action\['b'\]\[1\]: .* has no values.*Remove it"
-        ):
-            rlcatalog.build(OBS, space, {**SMALL, **config}, framework)
-        return
+
+
+# --- actions --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("space", EMPTY_SPACES.values(), ids=EMPTY_SPACES)
+def test_action_without_values_is_rejected(space):
+    with pytest.raises(UnsupportedSpaceError, match=r"^action: .* has no values.*Remove it"):
+        rlcatalog.build(OBS, space, SMALL, "torch")
+
+
+@pytest.mark.parametrize("empty", EMPTY_SPACES.values(), ids=EMPTY_SPACES)
+def test_action_with_only_empty_parts_is_rejected(empty):
+    space = spaces.Dict({"a": empty, "b": spaces.Tuple([empty])})
+
+    # Either the whole action is named, or its first part.
+    message = r"^action(\['a'\])?: .* has no values.*Remove it"
+    with pytest.raises(UnsupportedSpaceError, match=message):
+        rlcatalog.build(OBS, space, SMALL, "torch")
+
+
+@pytest.mark.grid
+@pytest.mark.parametrize("empty", OTHERS.values(), ids=OTHERS)
+@frameworks
+@dists
+def test_empty_part_without_floats_is_rejected_by_its_path(empty, framework, config):
+    space = spaces.Dict({"a": TWO, "b": spaces.Tuple([OBS, empty])})
+
+    message = r"^action\['b'\]\[1\]: .* has no values.*Remove it"
+    with pytest.raises(UnsupportedSpaceError, match=message):
+        rlcatalog.build(OBS, space, {**SMALL, **config}, framework)
+
+
+@pytest.mark.grid
+@pytest.mark.parametrize("empty", FLOATS.values(), ids=FLOATS)
+@frameworks
+@dists
+@pytest.mark.parametrize("explore", [True, False], ids=["sampled", "greedy"])
+def test_empty_part_of_floats_is_drawn_as_empty(empty, framework, config, explore):
+    space = spaces.Dict({"a": TWO, "b": spaces.Tuple([OBS, empty])})
+    policy = rlcatalog.build(OBS, space, {**SMALL, **config}, framework)
+
+    step = policy.act(np.zeros((4, 2), np.float32), explore=explore)
+
+    assert step.raw_action.shape == (4, 3)  # 1 for TWO, 2 for OBS, 0 for the empty part
+    choices = step.action["a"]
+    floats, nothing = step.action["b"]
+    assert nothing.shape == (4, *empty.shape)
+    for i in range(4):
+        assert space.contains({"a": choices[i], "b": (floats[i], nothing[i])})
+
+
+@pytest.mark.grid
+@pytest.mark.parametrize("empty", FLOATS.values(), ids=FLOATS)
+@frameworks
+@dists
+def test_actions_with_an_empty_part_are_evaluated(empty, framework, config):
+    space = spaces.Dict({"a": TWO, "b": spaces.Tuple([OBS, empty])})
     policy = rlcatalog.build(OBS, space, {**SMALL, **config}, framework)
     obs = np.zeros((4, 2), np.float32)
-    for explore in (True, False):
-        step = policy.act(obs, explore=explore)
-        assert step.raw_action.shape == (4, 3)
-        first, second = step.action["b"]
-        assert second.shape == (4, *part.shape)
-        for i in range(4):
-            assert space.contains({"a": step.action["a"][i], "b": (first[i], second[i])})
-    found = policy.evaluate(
+    step = policy.act(obs, explore=False)
+
+    evaluation = policy.evaluate(
         {"obs": obs, "raw_action": step.raw_action, "dist_inputs": step.dist_inputs}
     )
-    np.testing.assert_allclose(
-        found.logp.detach() if framework == "torch" else found.logp, step.logp, rtol=1e-4
-    )
-    assert tuple(found.kl.shape) == tuple(found.entropy.shape) == (4,)
+
+    logp = evaluation.logp.detach() if framework == "torch" else evaluation.logp
+    np.testing.assert_allclose(logp, step.logp, rtol=1e-4)
+    assert tuple(evaluation.kl.shape) == (4,)
+    assert tuple(evaluation.entropy.shape) == (4,)
 
 
 @frameworks
-def test_deterministic_actions_may_have_parts_without_values(framework):
-    space = spaces.Dict({"a": NOTHING["floats"], "b": OBS})
-    policy = rlcatalog.build(
-        OBS, space, {**SMALL, "custom_action_dist": "deterministic"}, framework
-    )
+def test_deterministic_action_may_have_an_empty_part(framework):
+    empty = spaces.Box(-1, 1, (0,), np.float32)
+    space = spaces.Dict({"a": empty, "b": spaces.Box(-1, 1, (2,), np.float32)})
+    config = {**SMALL, "custom_action_dist": "deterministic"}
+
+    policy = rlcatalog.build(OBS, space, config, framework)
     step = policy.act(np.zeros((4, 2), np.float32))
+
     assert step.action["a"].shape == (4, 0)
     assert step.action["b"].shape == (4, 2)
 
 
+# --- observations ---------------------------------------------------------------------------------
+
+
 @frameworks
 @pytest.mark.parametrize(
-    ("space", "config"),
+    "space",
     [
-        (NOTHING["floats"], {}),
-        (NOTHING["integers"], {}),
-        (spaces.Dict({"a": NOTHING["floats"], "b": spaces.Tuple([])}), {}),
-        (spaces.Dict({"action_mask": spaces.MultiBinary(2)}), {}),
+        FLOATS["floats"],
+        OTHERS["integers"],
+        spaces.Dict({"a": FLOATS["floats"], "b": spaces.Tuple([])}),
+        spaces.Dict({"action_mask": spaces.MultiBinary(2)}),  # a mask is not encoded
     ],
-    ids=["floats", "integers", "inside a dict", "nothing but a mask"],
+    ids=["floats", "integers", "empty parts of a dict", "only a mask"],
 )
-def test_observation_without_values_is_rejected_by_name(framework, space, config):
+def test_observation_without_values_is_rejected(framework, space):
     with pytest.raises(UnsupportedSpaceError, match=r"^obs: .* has no values"):
-        rlcatalog.build(space, TWO, {**SMALL, **config}, framework)
+        rlcatalog.build(space, TWO, SMALL, framework)
 
 
 @frameworks
-def test_parts_without_values_beside_others_are_seen_as_nothing(framework):
+def test_empty_parts_of_an_observation_are_encoded_as_nothing(framework):
+    floats = spaces.Box(-1, 1, (3, 0), np.float32)
     image = spaces.Box(0, 255, (0, 4, 3), np.uint8)
-    space = spaces.Dict(
-        {
-            "a": NOTHING["floats of rank 2"],
-            "b": OBS,
-            "c": spaces.Tuple([image, NOTHING["choices"], TWO]),
-        }
-    )
+    choices = spaces.MultiDiscrete(np.zeros((2, 0), np.int64))
+    space = spaces.Dict({"a": floats, "b": OBS, "c": spaces.Tuple([image, choices, TWO])})
     policy = rlcatalog.build(space, TWO, SMALL, framework)
     space.seed(0)
     obs = [space.sample() for _ in range(3)]
+
     encoded = policy.preprocess(obs)
-    expected = [[*one["b"], *np.eye(2)[one["c"][2]]] for one in obs]
+
+    # Only "b" has values, and the last part of "c", whose choice is a one-hot.
+    expected = [[*row["b"], *np.eye(2)[row["c"][2]]] for row in obs]
     np.testing.assert_allclose(encoded, expected, rtol=1e-6)
     step = policy.act(obs)
     assert policy.evaluate({"obs": encoded, "raw_action": step.raw_action}).logp.shape == (3,)
