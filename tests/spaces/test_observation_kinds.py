@@ -6,6 +6,8 @@ import pytest
 from observation_kinds import KINDS, Emitter
 
 import rlcatalog
+from rlcatalog.internals import KINDS as KERNEL_KINDS
+from rlcatalog.spaces import SpaceInfo
 from rlcatalog_ppo import PPO
 
 # One config serves parts of every kind here.
@@ -14,127 +16,189 @@ pytestmark = pytest.mark.filterwarnings("ignore::rlcatalog.errors.UnreadKeysWarn
 SMALL = {"fcnet_hiddens": [8], "check_observations": "always"}
 
 
-def case(name):
-    space, keys = KINDS[name]
+@pytest.fixture(params=KINDS)
+def space_and_config(request):
+    """An observation space, and the model config that it needs."""
+    space, keys = KINDS[request.param]
     return space, {**SMALL, **keys}
 
 
-@pytest.fixture(params=KINDS)
-def kind(request):
-    return case(request.param)
-
-
-def batch_of(space, n=3):
-    envs = gym.vector.SyncVectorEnv([lambda: Emitter(space)] * n)
+def emit_observations(space, rows=3):
+    """Return a batch of observations, as a vector environment returns it."""
+    envs = gym.vector.SyncVectorEnv([lambda: Emitter(space)] * rows)
     obs, _ = envs.reset(seed=1)
-    return envs, obs
+    return obs
 
 
 def test_cases_cover_every_kind_of_space():
-    """Every kind the kernel reads, and every rank of Box up to 4."""
-    from rlcatalog.internals import KINDS as READ
-    from rlcatalog.spaces import SpaceInfo
+    covered = set()
+    for space, _ in KINDS.values():
+        covered |= {node.kind for node in SpaceInfo.read(space).walk()}
+    assert covered >= set(KERNEL_KINDS.values())
 
-    found = {node.kind for space, _ in KINDS.values() for node in SpaceInfo.read(space).walk()}
-    assert found >= set(READ.values())
+
+# --- acting ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.grid
 @pytest.mark.parametrize("framework", ["torch", "tf"])
-def test_policy_acts_on_observations(kind, framework):
-    space, config = kind
-    envs, obs = batch_of(space)
+def test_policy_acts_on_a_batch(space_and_config, framework):
+    space, config = space_and_config
+    envs = gym.vector.SyncVectorEnv([lambda: Emitter(space)] * 3)
+    obs, _ = envs.reset(seed=1)
     policy = rlcatalog.build(env=envs, config=config, framework=framework)
+
     step = policy.act(obs)
-    for values in (step.logp, step.value, step.dist_inputs):
-        assert np.isfinite(values).all()
-    # The same rows as a list of single observations, as models of the other framework and after
-    # saving see them.
-    single = Emitter(space)
-    rows = [single.reset(seed=i)[0] for i in range(3)]
-    assert policy.act(rows).dist_inputs.shape == (3, 2)
+
+    assert np.isfinite(step.logp).all()
+    assert np.isfinite(step.value).all()
+    assert np.isfinite(step.dist_inputs).all()
     assert envs.single_action_space.contains(step.action[0])
 
 
-def test_frameworks_agree_on_observations(kind, tmp_path):
-    space, config = kind
-    _, obs = batch_of(space)
-    torch, tf = (
-        rlcatalog.build(space, Emitter.action_space, config, framework)
-        for framework in ("torch", "tf")
-    )
-    tf.model.set_weights(torch.model.get_weights())
-    expected = torch.act(obs, explore=False)
+@pytest.mark.grid
+@pytest.mark.parametrize("framework", ["torch", "tf"])
+def test_policy_acts_on_a_list_of_observations(space_and_config, framework):
+    space, config = space_and_config
+    env = Emitter(space)
+    policy = rlcatalog.build(env=env, config=config, framework=framework)
+
+    rows = [env.reset(seed=i)[0] for i in range(3)]
+
+    assert policy.act(rows).dist_inputs.shape == (3, 2)  # logits of two actions
+
+
+def test_frameworks_agree_on_observations(space_and_config):
+    space, config = space_and_config
+    obs = emit_observations(space)
+    in_torch = rlcatalog.build(space, Emitter.action_space, config, "torch")
+    in_tf = rlcatalog.build(space, Emitter.action_space, config, "tf")
+    in_tf.model.set_weights(in_torch.model.get_weights())
+
     np.testing.assert_allclose(
-        tf.act(obs, explore=False).dist_inputs, expected.dist_inputs, atol=1e-5
+        in_tf.act(obs, explore=False).dist_inputs,
+        in_torch.act(obs, explore=False).dist_inputs,
+        atol=1e-5,
     )
-    # a foreign class cannot be written down.
-    if not any("Strings" in name for name in classes(space)):
-        torch.save(tmp_path)
-        again = rlcatalog.load(tmp_path).act(obs, explore=False)
-        np.testing.assert_array_equal(again.dist_inputs, expected.dist_inputs)
 
 
-def classes(space):
-    return [node.classes[0] for node in rlcatalog.SpaceInfo.read(space).walk()]
+def class_names(space):
+    return [node.classes[0] for node in SpaceInfo.read(space).walk()]
 
 
-def test_ppo_trains_every_weight(kind):
-    space, config = kind
-    algo = PPO(
-        lambda: Emitter(space),
-        {
-            "model": config,
-            "num_envs": 2,
-            "rollout_length": 16,
-            "minibatch_size": 32,
-            "num_epochs": 1,
-            "seed": 0,
-        },
+def test_loaded_policy_acts_the_same(space_and_config, tmp_path):
+    space, config = space_and_config
+    if any("Strings" in name for name in class_names(space)):
+        return  # a user's class of space cannot be saved
+    obs = emit_observations(space)
+    policy = rlcatalog.build(space, Emitter.action_space, config, "torch")
+
+    policy.save(tmp_path)
+    loaded = rlcatalog.load(tmp_path)
+
+    np.testing.assert_array_equal(
+        loaded.act(obs, explore=False).dist_inputs, policy.act(obs, explore=False).dist_inputs
     )
+
+
+# --- training -------------------------------------------------------------------------------------
+
+
+def test_ppo_trains_every_weight(space_and_config):
+    space, model_config = space_and_config
+    config = {
+        "model": model_config,
+        "num_envs": 2,
+        "rollout_length": 16,
+        "minibatch_size": 32,
+        "num_epochs": 1,
+        "seed": 0,
+    }
+    algo = PPO(lambda: Emitter(space), config)
     before = algo.policy.model.get_weights()
+
     result = algo.train()
+
     after = algo.policy.model.get_weights()
     algo.stop()
-    assert np.isfinite(list(learned(result))).all()
-    changed = [name for name in before if not np.array_equal(before[name], after[name])]
-    assert sorted(changed) == sorted(before)
+    losses = [v for v in result["info"]["learner"].values() if isinstance(v, float)]
+    assert np.isfinite(losses).all()
+    assert [name for name in before if np.array_equal(before[name], after[name])] == []
     assert all(np.isfinite(weights).all() for weights in after.values())
 
 
-def learned(result):
-    return (value for value in result["info"]["learner"].values() if isinstance(value, float))
+# --- observations without preprocessor ------------------------------------------------------------
+
+
+def record_model_input(policy, obs):
+    """Evaluate a batch, and return the observations that the model receives."""
+    inputs = {}
+    forward = policy.model.forward
+
+    def record(input_dict, state, seq_lens):
+        inputs.update(input_dict)
+        return forward(input_dict, state, seq_lens)
+
+    policy.model.forward = record
+    policy.evaluate({"obs": policy.preprocess(obs), "raw_action": np.zeros((3, 1), np.float32)})
+    return inputs["obs"]
+
+
+def build_without_preprocessor(kind, framework):
+    space, keys = KINDS[kind]
+    config = {**SMALL, **keys, "_disable_preprocessor_api": True}
+    return rlcatalog.build(env=Emitter(space), config=config, framework=framework)
+
+
+@pytest.mark.parametrize("framework", ["torch", "tf"])
+@pytest.mark.parametrize("kind", ["discrete", "multi_discrete of rank 2"])
+def test_integers_reach_the_model_without_preprocessor(kind, framework):
+    policy = build_without_preprocessor(kind, framework)
+    obs = emit_observations(policy.observation_space)
+
+    received = record_model_input(policy, obs)
+
+    np.testing.assert_array_equal(np.asarray(received), obs)
+    assert "int64" in str(received.dtype)
+
+
+@pytest.mark.parametrize("framework", ["torch", "tf"])
+def test_integers_of_a_tuple_reach_the_model(framework):
+    policy = build_without_preprocessor("tuple", framework)
+    obs = emit_observations(policy.observation_space)
+
+    received = record_model_input(policy, obs)
+
+    # The first part is Discrete(4).
+    np.testing.assert_array_equal(np.asarray(received[0]), obs[0])
+    assert "int64" in str(received[0].dtype)
+
+
+@pytest.mark.parametrize("framework", ["torch", "tf"])
+def test_integers_of_repeated_lists_reach_the_model(framework):
+    # Repeated(Tuple([Box, Repeated(Discrete(3))])): each item has a list of integers.
+    policy = build_without_preprocessor("repeated", framework)
+    obs = emit_observations(policy.observation_space)
+
+    received = record_model_input(policy, obs)
+
+    lists = []
+    for row in received.unbatch_all():
+        lists.append([list(map(int, integers)) for _, integers in row])
+    assert lists == [[integers for _, integers in row] for row in obs]
+    assert "int64" in str(received.values[1].values.dtype)
 
 
 @pytest.mark.parametrize("framework", ["torch", "tf"])
 @pytest.mark.parametrize(
-    "name", ["discrete", "multi_discrete of rank 2", "tuple", "all in one", "repeated"]
+    "kind", ["discrete", "multi_discrete of rank 2", "tuple", "all in one", "repeated"]
 )
-def test_integers_reach_the_model_on_request(name, framework):
-    space, config = case(name)
-    envs, obs = batch_of(space)
-    policy = rlcatalog.build(
-        env=envs, config={**config, "_disable_preprocessor_api": True}, framework=framework
-    )
-    seen = {}
-    forward = policy.model.forward
+def test_policy_without_preprocessor_acts_and_evaluates(kind, framework):
+    policy = build_without_preprocessor(kind, framework)
+    obs = emit_observations(policy.observation_space)
 
-    def spy(input_dict, state, seq_lens):
-        seen.update(input_dict)
-        return forward(input_dict, state, seq_lens)
+    step = policy.act(obs)
+    batch = {"obs": policy.preprocess(obs), "raw_action": step.raw_action}
 
-    policy.model.forward = spy
-    policy.evaluate({"obs": policy.preprocess(obs), "raw_action": np.zeros((3, 1), np.float32)})
-    if name in ("discrete", "multi_discrete of rank 2"):
-        np.testing.assert_array_equal(np.asarray(seen["obs"]), obs)
-        assert "int64" in str(seen["obs"].dtype)
-    elif name == "tuple":
-        np.testing.assert_array_equal(np.asarray(seen["obs"][0]), obs[0])
-        assert "int64" in str(seen["obs"][0].dtype)
-    elif name == "repeated":
-        items = [[inner for _, inner in row] for row in seen["obs"].unbatch_all()]
-        assert [[list(map(int, inner)) for inner in row] for row in items] == [
-            [inner for _, inner in row] for row in obs
-        ]
-        assert "int64" in str(seen["obs"].values[1].values.dtype)
-    assert np.isfinite(policy.act(obs).logp).all()
+    assert np.isfinite(step.logp).all()
+    assert policy.evaluate(batch).logp.shape == (3,)

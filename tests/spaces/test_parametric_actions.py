@@ -12,14 +12,15 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import tensorflow as tf
-from command_line import rlcatalog as typed
-from gymnasium.spaces import Box, Dict, Discrete
+from command_line import rlcatalog as run_rlcatalog
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary
 from gymnasium.vector import SyncVectorEnv
 
 import rlcatalog
 import rlcatalog_ppo as ppo
 from rlcatalog import ModelCatalog
 from rlcatalog_tf import FullyConnectedNetwork, TFModelV2
+from rlcatalog_torch import FullyConnectedNetwork as TorchFullyConnectedNetwork
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "examples"))
 
@@ -30,7 +31,7 @@ from parametric_actions_cartpole import EMBEDDINGS, ParametricCartPole
 pytestmark = [pytest.mark.twins, pytest.mark.usefixtures("one_thread", "seeded", "default")]
 
 EXAMPLES = Path(dqn.__file__).parent
-both = pytest.mark.parametrize("framework", ["torch", "tf"])
+frameworks = pytest.mark.parametrize("framework", ["torch", "tf"])
 SMALL = {"fcnet_hiddens": [16]}
 SHORT = {
     "num_envs": 2,
@@ -56,7 +57,7 @@ MEMORIES = {
 
 
 @pytest.mark.parametrize(
-    ("framework", "make", "steps"),
+    ("framework", "make_env", "steps"),
     [
         ("torch", ParametricCartPole, 4_000),
         ("tf", ParametricCartPole, 2_000),
@@ -66,85 +67,109 @@ MEMORIES = {
         pytest.param("torch", ParametricCartPole, 100_000, marks=pytest.mark.attack),
     ],
 )
-def test_policy_takes_no_forbidden_action(framework, make, steps):
-    """The environments raise on one."""
-    envs = SyncVectorEnv([make] * 100, copy=False)
+def test_policy_takes_every_action_but_forbidden_ones(framework, make_env, steps):
+    envs = SyncVectorEnv([make_env] * 100, copy=False)
     policy = rlcatalog.build(env=envs, config=SMALL, framework=framework)
     assert policy.explain().as_dict()["head"]["chosen"] == "parametric"
     obs, _ = envs.reset(seed=0)
     taken = set()
-    for _ in range(steps // 100):
+    for _ in range(steps // 100):  # 100 environments side by side
         action = policy.act(obs).action
         assert obs["action_mask"][np.arange(100), action].all()
         taken.update(action.tolist())
-        obs, *_ = envs.step(action)
-    assert taken == set(range(int(envs.single_action_space.n)))
+        obs, *_ = envs.step(action)  # raises an error for a forbidden action
     envs.close()
+
+    assert taken == set(range(int(envs.single_action_space.n)))
 
 
 def test_example_environment_moves_the_cart_by_embeddings():
-    """An action does what its embedding stands for, wherever that stands."""
-    env, plain = ParametricCartPole(), gym.make("CartPole-v1")
+    env = ParametricCartPole()
+    cartpole = gym.make("CartPole-v1")
     obs, _ = env.reset(seed=3)
-    cart, _ = plain.reset(seed=3)
-    plain.unwrapped.state = env.unwrapped.state
-    random, places = np.random.default_rng(0), set()
+    cartpole.reset(seed=3)
+    cartpole.unwrapped.state = env.unwrapped.state  # both carts begin in the same state
+    random = np.random.default_rng(0)
+    places = set()
     for _ in range(12):
         assert env.observation_space.contains(obs)
-        push = int(random.integers(2))
-        [place] = np.flatnonzero((obs["avail_actions"] == EMBEDDINGS[push]).all(axis=1))
-        assert obs["action_mask"][place]
         assert obs["action_mask"].sum() == 2
+        push = int(random.integers(2))
+        # The embedding of a push is in another place at each step.
+        (place,) = np.flatnonzero((obs["avail_actions"] == EMBEDDINGS[push]).all(axis=1))
+        assert obs["action_mask"][place]
         places.add(int(place))
+
         obs, *_ = env.step(int(place))
-        cart, *_ = plain.step(push)
-        np.testing.assert_array_equal(obs["cart"], cart)
+        expected, *_ = cartpole.step(push)
+
+        np.testing.assert_array_equal(obs["cart"], expected)
     assert len(places) > 3
+
+
+def test_example_environment_rejects_a_forbidden_action():
+    env = ParametricCartPole()
+    obs, _ = env.reset(seed=3)
+    forbidden = int(np.flatnonzero(obs["action_mask"] == 0)[0])
+
     with pytest.raises(ValueError, match="is forbidden; allowed:"):
-        env.step(int(np.flatnonzero(obs["action_mask"] == 0)[0]))
+        env.step(forbidden)
 
 
 # --- algorithms -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("framework", "memory", "filtered"),
+    ("framework", "memory", "observation_filter"),
     [
-        *(("torch", memory, "NoFilter") for memory in MEMORIES),
-        *((framework, "none", "MeanStdFilter") for framework in ("torch", "tf")),
+        ("torch", "none", "NoFilter"),
+        ("torch", "lstm", "NoFilter"),
+        ("torch", "attention", "NoFilter"),
+        ("torch", "none", "MeanStdFilter"),
+        ("tf", "none", "MeanStdFilter"),
         ("tf", "lstm", "NoFilter"),
         pytest.param("tf", "none", "NoFilter", marks=pytest.mark.attack),
         pytest.param("tf", "attention", "NoFilter", marks=pytest.mark.attack),
     ],
 )
-def test_ppo_trains_every_weight(framework, memory, filtered):
+def test_ppo_trains_every_weight(framework, memory, observation_filter):
     config = {
         "framework": framework,
         "model": {**SMALL, **MEMORIES[memory]},
-        "observation_filter": filtered,
+        "observation_filter": observation_filter,
         **SHORT,
     }
     algo = ppo.PPO(env=ParametricCartPole, config=config)
     before = algo.policy.model.get_weights()
-    for _ in range(2):
-        algo.train()
+
+    algo.train()
+    algo.train()
+
     after = algo.policy.model.get_weights()
-    assert not [name for name in after if np.array_equal(after[name], before[name])]
+    assert [name for name in after if np.array_equal(after[name], before[name])] == []
     assert len(algo.evaluate(2, seed=0)) == 2
     algo.stop()
 
 
-@both
+@frameworks
 def test_dqn_trains_on_dot_products(framework):
     hyper = dqn.Hyper(steps=300, learning_starts=100, epsilon_steps=150)
+
     returns = dqn.train(
         ParametricCartPole, framework, model=SMALL, hyper=hyper, episodes=3, dueling=False
     )
+
     assert len(returns) == 3
-    with pytest.raises(
-        rlcatalog.errors.ConfigError, match=r"features were requested .*by a dueling interface"
-    ):
-        dqn.train(ParametricCartPole, framework, model=SMALL, hyper=hyper, episodes=3)
+
+
+@frameworks
+def test_dueling_dqn_rejects_dot_products(framework):
+    hyper = dqn.Hyper(steps=300, learning_starts=100, epsilon_steps=150)
+
+    # A dueling head needs features, but the parametric head returns a score for each action.
+    message = r"features were requested .*by a dueling interface"
+    with pytest.raises(rlcatalog.errors.ConfigError, match=message):
+        dqn.train(ParametricCartPole, framework, model=SMALL, hyper=hyper, dueling=True)
 
 
 @pytest.mark.parametrize(
@@ -152,39 +177,52 @@ def test_dqn_trains_on_dot_products(framework):
     [
         ("torch", True),
         ("torch", False),
-        *(pytest.param("tf", d, marks=pytest.mark.attack) for d in (True, False)),
+        pytest.param("tf", True, marks=pytest.mark.attack),
+        pytest.param("tf", False, marks=pytest.mark.attack),
     ],
 )
-def test_dqn_trains_under_a_mask_alone(framework, dueling):
+def test_dqn_trains_with_only_a_mask(framework, dueling):
     hyper = dqn.Hyper(steps=150, learning_starts=100, epsilon_steps=100)
-    assert (
-        len(dqn.train(MaskedTaxi, framework, model=SMALL, hyper=hyper, episodes=1, dueling=dueling))
-        == 1
+
+    returns = dqn.train(
+        MaskedTaxi, framework, model=SMALL, hyper=hyper, episodes=1, dueling=dueling
     )
 
+    assert len(returns) == 1
 
-def rlcatalog_command(*arguments):
-    """Run the command line in the examples' folder, as that of the environment says."""
-    found = typed(*arguments, cwd=EXAMPLES)
-    assert found.returncode == 0, found.stderr
-    return found.stdout
+
+def run_in_examples(*arguments):
+    """Run the command line in the folder of the examples, and return its output."""
+    process = run_rlcatalog(*arguments, cwd=EXAMPLES)
+    assert process.returncode == 0, process.stderr
+    return process.stdout
+
+
+def test_command_line_explains_the_parametric_head():
+    env_id = "parametric_actions_cartpole:ParametricCartPole-v0"
+
+    explanation = json.loads(run_in_examples("explain", env_id, "--json"))
+
+    assert explanation["head"]["chosen"] == "parametric"
 
 
 def test_command_line_trains_and_evaluates(tmp_path):
-    where, out = "parametric_actions_cartpole:ParametricCartPole-v0", str(tmp_path / "run")
-    found = json.loads(rlcatalog_command("explain", where, "--json"))
-    assert found["head"]["chosen"] == "parametric"
-    options = [
-        "--model",
-        "fcnet_hiddens=[8]",
-        "--set",
-        "rollout_length=32",
-        "--set",
-        "minibatch_size=64",
-    ]
-    rlcatalog_command("train", where, "--steps", "256", "--out", out, *options)
-    play = ("evaluate", out, "--episodes", "2", "--import", "parametric_actions_cartpole")
-    assert "mean return" in rlcatalog_command(*play)
+    folder = str(tmp_path / "run")
+    run_in_examples(
+        "train",
+        "parametric_actions_cartpole:ParametricCartPole-v0",
+        *("--steps", "256"),
+        *("--out", folder),
+        *("--model", "fcnet_hiddens=[8]"),
+        *("--set", "rollout_length=32"),
+        *("--set", "minibatch_size=64"),
+    )
+
+    output = run_in_examples(
+        "evaluate", folder, "--episodes", "2", "--import", "parametric_actions_cartpole"
+    )
+
+    assert "mean return" in output
 
 
 # --- Variable-length / Parametric Action Spaces: 000, 001, 002, 003, 004 --------------------------
@@ -272,8 +310,9 @@ class ParametricActionsModel(TFModelV2):
         return self.action_embed_model.value_function()
 
 
-def episodes_of(policy, env, count=20):
-    """Play; the environment insists on allowed actions."""
+def play_episodes(policy, count=20):
+    """Play in an environment that asserts that actions are allowed."""
+    env = MyParamActionEnv(5)
     for seed in range(count):
         obs, _ = env.reset(seed=seed)
         ended = False
@@ -282,116 +321,110 @@ def episodes_of(policy, env, count=20):
 
 
 def test_page_model_trains_in_the_page_environment():
-    """`tf.log` is `tf.math.log`, and the page's environment says `real_obs` where its model says
-    `cart`.
-    """
+    # Differences to the page: `tf.log` is `tf.math.log` today, and the page's environment says
+    # `real_obs` where its model says `cart`.
     ModelCatalog.register_custom_model("pa_model", ParametricActionsModel)
-    algo = ppo.PPO(
-        env=lambda: MyParamActionEnv(5),
-        config={"model": {"custom_model": "pa_model", **SMALL}, **SHORT},
-    )
+    config = {"model": {"custom_model": "pa_model", **SMALL}, **SHORT}
+    algo = ppo.PPO(env=lambda: MyParamActionEnv(5), config=config)
     assert type(algo.policy.model) is ParametricActionsModel
     assert algo.policy.explain().as_dict()["head"]["chosen"] is None
     before = algo.policy.model.get_weights()
+
     algo.train()
-    assert not [
-        name
-        for name, value in algo.policy.model.get_weights().items()
-        if np.array_equal(value, before[name])
-    ]
-    episodes_of(algo.policy, MyParamActionEnv(5))
+
+    after = algo.policy.model.get_weights()
+    assert [name for name in after if np.array_equal(after[name], before[name])] == []
+    play_episodes(algo.policy)
 
 
-@both
+@frameworks
 def test_head_serves_the_page_environment_without_a_model(framework):
-    algo = ppo.PPO(
-        env=lambda: MyParamActionEnv(5), config={"framework": framework, "model": SMALL, **SHORT}
-    )
+    config = {"framework": framework, "model": SMALL, **SHORT}
+    algo = ppo.PPO(env=lambda: MyParamActionEnv(5), config=config)
     assert algo.policy.explain().as_dict()["head"]["chosen"] == "parametric"
+
     algo.train()
-    episodes_of(algo.policy, MyParamActionEnv(5))
+
+    play_episodes(algo.policy)
 
 
 def test_head_computes_what_the_page_model_computes():
-    """Same weights, same observations, same distribution: the page's model is the head with one
-    linear layer less.
-    """
     env = MyParamActionEnv(5)
-    spaces = env.observation_space, env.action_space
-    theirs = rlcatalog.build(*spaces, {"custom_model": ParametricActionsModel, **SMALL}, "tf")
-    ours = rlcatalog.build(*spaces, SMALL, "tf")
+    spaces = (env.observation_space, env.action_space)
+    page_policy = rlcatalog.build(*spaces, {"custom_model": ParametricActionsModel, **SMALL}, "tf")
+    head_policy = rlcatalog.build(*spaces, SMALL, "tf")
     rng = np.random.default_rng(0)
-    weights = {
-        name: rng.normal(0, 0.5, value.shape) for name, value in theirs.model.get_weights().items()
-    }
-    theirs.model.set_weights(weights)
-    ours.model.set_weights(
-        {
-            name: weights[f"action_embed_model.{name.removeprefix('trunk.')}"]
-            for name in ours.model.get_weights()
-        }
-    )
+    page_weights = {}
+    for name, array in page_policy.model.get_weights().items():
+        page_weights[name] = rng.normal(0, 0.5, array.shape)
+    # The same layers have other names in the head.
+    head_weights = {}
+    for name in head_policy.model.get_weights():
+        head_weights[name] = page_weights[f"action_embed_model.{name.removeprefix('trunk.')}"]
+    page_policy.model.set_weights(page_weights)
+    head_policy.model.set_weights(head_weights)
     obs = [env.reset(seed=seed)[0] for seed in range(50)]
-    mine, other = ours.act(obs, explore=False), theirs.act(obs, explore=False)
-    np.testing.assert_allclose(mine.value, other.value, rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(mine.logp, other.logp, rtol=1e-4, atol=1e-5)
-    np.testing.assert_array_equal(mine.action, other.action)
+
+    step = head_policy.act(obs, explore=False)
+
+    expected = page_policy.act(obs, explore=False)
+    np.testing.assert_allclose(step.value, expected.value, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(step.logp, expected.logp, rtol=1e-4, atol=1e-5)
+    np.testing.assert_array_equal(step.action, expected.action)
 
 
-@pytest.mark.parametrize("framework", ["torch", "tf"])
+# --- models below the head ------------------------------------------------------------------------
+
+
+THREE = Discrete(3)
+IMAGE = Box(0, 255, (42, 42, 3), np.uint8)
+MASKED_IMAGE = Dict({"action_mask": MultiBinary(3), "pixels": IMAGE})
+
+
+@frameworks
 def test_image_beside_a_mask_gets_a_vision_net(framework):
-    """By `build`, which keeps the mask out of what is encoded, and by `get_model_v2`, which shows
-    it to the head.
-    """
-    image = gym.spaces.Box(0, 255, (42, 42, 3), np.uint8)
-    space, actions = (
-        gym.spaces.Dict({"action_mask": gym.spaces.MultiBinary(3), "pixels": image}),
-        gym.spaces.Discrete(3),
-    )
-    policy = rlcatalog.build(space, actions, None, framework)
+    policy = rlcatalog.build(MASKED_IMAGE, THREE, None, framework)
     assert policy.explain().as_dict()["model"]["chosen"] == "visionnet"
-    encoded = rlcatalog.ModelCatalog.get_preprocessor_for_space(space).observation_space
-    model = rlcatalog.ModelCatalog.get_model_v2(encoded, actions, 3, {}, framework)
+
+
+@frameworks
+def test_get_model_v2_gives_an_image_beside_a_mask_a_vision_net(framework):
+    policy = rlcatalog.build(MASKED_IMAGE, THREE, None, framework)
+    # This space has the mask, which `build` does not encode.
+    encoded_space = ModelCatalog.get_preprocessor_for_space(MASKED_IMAGE).observation_space
+
+    model = ModelCatalog.get_model_v2(encoded_space, THREE, 3, {}, framework)
+
     assert type(model.trunk) is type(policy.model.trunk)
-    # An image of bytes is known as one, and scaled: the same picture in [0, 1] gives the same
-    # logits.
-    obs = {
-        "action_mask": np.ones((2, 3), np.int8),
-        "pixels": np.random.default_rng(0).integers(0, 256, (2, 42, 42, 3)),
-    }
-    alone = rlcatalog.build(image, actions, None, framework)
-    weights = policy.model.get_weights()
-    prefix = {"outputs.logits", "outputs.value"}
-    alone.model.set_weights(
-        {
-            name.removeprefix("trunk."): weights[name]
-            for name in weights
-            if name.startswith("trunk.") or name.rpartition(".")[0] in prefix
-        }
-    )
-    pixels = {**obs, "pixels": obs["pixels"].astype(np.uint8)}
-    np.testing.assert_allclose(
-        policy.act(pixels).dist_inputs,
-        alone.act(pixels["pixels"]).dist_inputs,
-        rtol=1e-5,
-        atol=1e-6,
-    )
+
+
+@frameworks
+def test_image_beside_a_mask_is_scaled_like_an_image_alone(framework):
+    policy = rlcatalog.build(MASKED_IMAGE, THREE, None, framework)
+    image_policy = rlcatalog.build(IMAGE, THREE, None, framework)
+    weights = {}
+    for name, array in policy.model.get_weights().items():
+        # The head's other layers do not exist without a mask.
+        if name.startswith(("trunk.", "outputs.logits.", "outputs.value.")):
+            weights[name.removeprefix("trunk.")] = array
+    image_policy.model.set_weights(weights)
+    images = np.random.default_rng(0).integers(0, 256, (2, 42, 42, 3)).astype(np.uint8)
+
+    step = policy.act({"action_mask": np.ones((2, 3), np.int8), "pixels": images})
+
+    expected = image_policy.act(images).dist_inputs
+    np.testing.assert_allclose(step.dist_inputs, expected, rtol=1e-5, atol=1e-6)
 
 
 def test_default_model_of_an_algorithm_gets_no_head():
-    """The class an algorithm passes as its default is no trunk for the head, like a
-    custom model.
-    """
-    from rlcatalog_torch import FullyConnectedNetwork
+    class DefaultModel(TorchFullyConnectedNetwork):
+        """An algorithm's default model, which reads the mask itself, as a custom model does."""
 
-    class Own(FullyConnectedNetwork):
-        pass
+    space = Dict({"action_mask": MultiBinary(3), "x": Box(-1, 1, (2,), np.float32)})
+    encoded_space = ModelCatalog.get_preprocessor_for_space(space).observation_space
 
-    space = gym.spaces.Dict(
-        {"action_mask": gym.spaces.MultiBinary(3), "x": gym.spaces.Box(-1, 1, (2,), np.float32)}
+    model = ModelCatalog.get_model_v2(
+        encoded_space, THREE, 3, {}, "torch", default_model=DefaultModel
     )
-    encoded = rlcatalog.ModelCatalog.get_preprocessor_for_space(space).observation_space
-    model = rlcatalog.ModelCatalog.get_model_v2(
-        encoded, gym.spaces.Discrete(3), 3, {}, "torch", default_model=Own
-    )
-    assert type(model) is Own
+
+    assert type(model) is DefaultModel
