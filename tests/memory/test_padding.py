@@ -19,68 +19,73 @@ from rlcatalog_torch.nn import features_of
 
 pytestmark = [pytest.mark.twins, pytest.mark.usefixtures("one_thread", "seeded")]
 
-BOX, TWO = spaces.Box(-1, 1, (4,), np.float32), spaces.Discrete(2)
+OBS = spaces.Box(-1, 1, (4,), np.float32)
+TWO = spaces.Discrete(2)
 LSTM = {"use_lstm": True, "lstm_cell_size": 5}
 ATTENTION = {
     "use_attention": True, "attention_dim": 8, "attention_num_heads": 2, "attention_head_dim": 4,
     "attention_memory_inference": 3, "attention_memory_training": 3,
 }  # fmt: skip
-MEMORIES = pytest.mark.parametrize("memory", [LSTM, ATTENTION], ids=["lstm", "attention"])
-FRAMEWORKS = pytest.mark.parametrize("framework", ["torch", "tf"])
+memories = pytest.mark.parametrize("memory", [LSTM, ATTENTION], ids=["lstm", "attention"])
+frameworks = pytest.mark.parametrize("framework", ["torch", "tf"])
 
 
-class TorchUnit(TorchModelV2):
-    """Divides by the norm of its input, as a trunk may whose observations are never zero; keeps
-    what it saw.
+class TorchNormalizing(TorchModelV2):
+    """Divides by the norm of its input, so that padding of zeros would give NaN; records what it
+    sees.
     """
 
-    def __init__(self, obs_space, action_space, num_outputs, model_config, name, statistics=False):
+    def __init__(self, obs_space, action_space, num_outputs, model_config, name, batch_norm=False):
         super().__init__(obs_space, action_space, num_outputs, model_config, name)
-        self.num_outputs, self.statistics = num_outputs or 6, statistics
-        self.layer, self.norm = nn.Linear(4, self.num_outputs), nn.BatchNorm1d(4)
-        self.saw = []
+        self.num_outputs = num_outputs or 6
+        self.batch_norm = batch_norm
+        self.layer = nn.Linear(4, self.num_outputs)
+        self.norm = nn.BatchNorm1d(4)
+        self.inputs = []
 
     def forward(self, input_dict, state, seq_lens):
         x = input_dict["obs_flat"].float()
-        self.saw.append(x.detach().numpy())
-        x = self.norm(x) if self.statistics else x
+        self.inputs.append(x.detach().numpy())
+        if self.batch_norm:
+            x = self.norm(x)
         return self.layer(x / x.norm(dim=1, keepdim=True)), state
 
 
-class TFUnit(TFModelV2):
-    def __init__(self, obs_space, action_space, num_outputs, model_config, name, statistics=False):
+class TFNormalizing(TFModelV2):
+    """The same in TensorFlow."""
+
+    def __init__(self, obs_space, action_space, num_outputs, model_config, name, batch_norm=False):
         super().__init__(obs_space, action_space, num_outputs, model_config, name)
-        self.num_outputs, self.statistics = num_outputs or 6, statistics
+        self.num_outputs = num_outputs or 6
+        self.batch_norm = batch_norm
         self.layer = tf.keras.layers.Dense(self.num_outputs)
         self.norm = tf.keras.layers.BatchNormalization(momentum=0.9, epsilon=1e-5)
         self.layer.build((None, 4))
         self.norm.build((None, 4))
-        self.saw = []
+        self.inputs = []
 
     def forward(self, input_dict, state, seq_lens):
         x = tf.cast(input_dict["obs_flat"], tf.float32)
         if tf.executing_eagerly():
-            self.saw.append(x.numpy())
-        if self.statistics:
+            self.inputs.append(x.numpy())
+        if self.batch_norm:
             x = self.norm(x, training=input_dict["is_training"])
         return self.layer(x / tf.norm(x, axis=1, keepdims=True)), state
 
 
-UNITS = {"torch": TorchUnit, "tf": TFUnit}
+def build_normalizing(framework, memory, **options):
+    model = {"torch": TorchNormalizing, "tf": TFNormalizing}[framework]
+    config = {"custom_model": model, "custom_model_config": options, **memory}
+    return rlcatalog.build(OBS, TWO, config, framework)
 
 
-def unit_policy(framework, memory, **options):
-    config = {"custom_model": UNITS[framework], "custom_model_config": options, **memory}
-    return rlcatalog.build(BOX, TWO, config, framework)
-
-
-def batch_of(policy, lengths, seed=0):
-    rng = np.random.default_rng(seed)
+def random_batch(policy, lengths):
+    """Return a batch of sequences of some lengths, with states in the middle of an episode."""
+    rng = np.random.default_rng(0)
     rows = sum(lengths)
-    state = [
-        rng.normal(size=(len(lengths), *part.shape)).astype(np.float32)
-        for part in policy.memory.initial
-    ]
+    state = []
+    for part in policy.memory.initial:
+        state.append(rng.normal(size=(len(lengths), *part.shape)).astype(np.float32))
     if len(state) == 2 and state[1].ndim == 1:  # attention: how many slots are in use
         state[1] = np.arange(len(lengths), dtype=np.float32) % 4
     return {
@@ -91,103 +96,126 @@ def batch_of(policy, lengths, seed=0):
     }
 
 
-def part_of(batch, lengths, s):
-    """Return the batch of one of the sequences."""
-    first = sum(lengths[:s])
-    rows = slice(first, first + lengths[s])
-    return {
-        "obs": batch["obs"][rows],
-        "raw_action": batch["raw_action"][rows],
-        "seq_lens": batch["seq_lens"][s : s + 1],
-        "state": [part[s : s + 1] for part in batch["state"]],
-    }
-
-
-def scored(policy, batch):
-    """Return logp, values, and the gradient of their weighted sums for each weight."""
-    weights = np.linspace(0.5, 1.5, len(batch["obs"]), dtype=np.float32)
-    if policy.framework == "torch":
-        policy.model.zero_grad()
-        found = policy.evaluate(batch)
-        (found.logp + found.value).mul(torch.from_numpy(weights)).sum().backward()
-        gradients = {
-            n: p.grad.numpy().copy()
-            for n, p in policy.model.named_parameters()
-            if p.grad is not None
-        }
-        return found.logp.detach().numpy(), found.value.detach().numpy(), gradients
-    variables = policy.model.trainable_variables(as_dict=True)
-    with tf.GradientTape() as tape:
-        found = policy.evaluate(batch)
-        loss = tf.reduce_sum((found.logp + found.value) * weights)
-    gradients = tape.gradient(loss, list(variables.values()))
-    named = {n: np.asarray(g) for n, g in zip(variables, gradients, strict=True) if g is not None}
-    return found.logp.numpy(), found.value.numpy(), named
-
-
-@FRAMEWORKS
-@MEMORIES
-def test_trunk_dividing_by_its_input_has_finite_gradients(framework, memory):
-    """Those of a mixed batch are the sums of its sequences' alone, which need no padding."""
-    policy = unit_policy(framework, memory)
-    lengths = [7, 1, 3]
-    batch = batch_of(policy, lengths)
-    logp, value, gradients = scored(policy, batch)
-    assert gradients
-    assert all(np.isfinite(g).all() for g in gradients.values())
-    weights = np.linspace(0.5, 1.5, len(logp), dtype=np.float32)
-    assert policy.model.trunk.saw[-1].shape == (11, 4)
-    np.testing.assert_array_equal(policy.model.trunk.saw[-1], batch["obs"])
-    sums, first = dict.fromkeys(gradients, 0.0), 0
-    for s, length in enumerate(lengths):
-        alone = part_of(batch, lengths, s)
+def split_sequences(batch):
+    """Yield for each sequence of a batch its rows, and the batch of this sequence alone."""
+    first = 0
+    for i, length in enumerate(batch["seq_lens"]):
         rows = slice(first, first + length)
         first += length
-        one_logp, one_value, _ = scored(policy, alone)
-        np.testing.assert_allclose(logp[rows], one_logp, rtol=1e-4, atol=1e-5)
-        np.testing.assert_allclose(value[rows], one_value, rtol=1e-4, atol=1e-5)
-        sums = {n: sums[n] + g for n, g in weighted(policy, alone, weights[rows]).items()}
-    for name, found in gradients.items():
-        np.testing.assert_allclose(found, sums[name], rtol=1e-3, atol=1e-4, err_msg=name)
-
-
-def weighted(policy, batch, weights):
-    if policy.framework == "torch":
-        policy.model.zero_grad()
-        found = policy.evaluate(batch)
-        (found.logp + found.value).mul(torch.from_numpy(weights)).sum().backward()
-        return {
-            n: p.grad.numpy().copy()
-            for n, p in policy.model.named_parameters()
-            if p.grad is not None
+        alone = {
+            "obs": batch["obs"][rows],
+            "raw_action": batch["raw_action"][rows],
+            "seq_lens": batch["seq_lens"][i : i + 1],
+            "state": [part[i : i + 1] for part in batch["state"]],
         }
-    variables = policy.model.trainable_variables(as_dict=True)
-    with tf.GradientTape() as tape:
-        found = policy.evaluate(batch)
-        loss = tf.reduce_sum((found.logp + found.value) * weights)
-    named = zip(variables, tape.gradient(loss, list(variables.values())), strict=True)
-    return {n: np.asarray(g) for n, g in named if g is not None}
+        yield rows, alone
 
 
-@FRAMEWORKS
-@MEMORIES
-def test_batch_statistics_are_those_of_the_real_rows(framework, memory):
-    """The running mean after one pass, against the mean of the rows by hand."""
-    policy = unit_policy(framework, memory, statistics=True)
-    batch = batch_of(policy, [7, 1, 2])
+class Scores:
+    """What training computes for a batch: logp, values, and the gradients of their weighted sum."""
+
+    def __init__(self, policy, batch, row_weights):
+        if policy.framework == "torch":
+            self._score_in_torch(policy, batch, torch.from_numpy(row_weights))
+        else:
+            self._score_in_tf(policy, batch, row_weights)
+
+    def _score_in_torch(self, policy, batch, row_weights):
+        policy.model.zero_grad()
+        evaluation = policy.evaluate(batch)
+        ((evaluation.logp + evaluation.value) * row_weights).sum().backward()
+        self.logp = evaluation.logp.detach().numpy()
+        self.value = evaluation.value.detach().numpy()
+        self.gradients = {}
+        for name, weight in policy.model.named_parameters():
+            if weight.grad is not None:
+                self.gradients[name] = weight.grad.numpy().copy()
+
+    def _score_in_tf(self, policy, batch, row_weights):
+        variables = policy.model.trainable_variables(as_dict=True)
+        with tf.GradientTape() as tape:
+            evaluation = policy.evaluate(batch)
+            loss = tf.reduce_sum((evaluation.logp + evaluation.value) * row_weights)
+        self.logp = evaluation.logp.numpy()
+        self.value = evaluation.value.numpy()
+        self.gradients = {}
+        for name, gradient in tape.gradient(loss, variables).items():
+            if gradient is not None:
+                self.gradients[name] = np.asarray(gradient)
+
+
+def assert_scored_like_single_sequences(policy, batch, row_weights):
+    """Assert that padded sequences score as each of them alone, which needs no padding, and that
+    the gradients are the sums of theirs.
+    """
+    scores = Scores(policy, batch, row_weights)
+    sums = dict.fromkeys(scores.gradients, 0.0)
+    for rows, sequence in split_sequences(batch):
+        alone = Scores(policy, sequence, row_weights[rows])
+        np.testing.assert_allclose(scores.logp[rows], alone.logp, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(scores.value[rows], alone.value, rtol=1e-4, atol=1e-5)
+        for name, gradient in alone.gradients.items():
+            sums[name] += gradient
+
+    assert scores.gradients
+    for name, gradient in scores.gradients.items():
+        assert np.isfinite(gradient).all(), name
+        np.testing.assert_allclose(gradient, sums[name], rtol=1e-3, atol=1e-4, err_msg=name)
+
+
+# --- trunks below a memory ------------------------------------------------------------------------
+
+
+@frameworks
+@memories
+def test_gradients_of_padded_sequences_are_those_of_single_ones(framework, memory):
+    policy = build_normalizing(framework, memory)
+    batch = random_batch(policy, lengths=[7, 1, 3])
+    row_weights = np.linspace(0.5, 1.5, 11, dtype=np.float32)
+
+    assert_scored_like_single_sequences(policy, batch, row_weights)
+
+
+@frameworks
+@memories
+def test_trunk_sees_no_padding(framework, memory):
+    policy = build_normalizing(framework, memory)
+    batch = random_batch(policy, lengths=[7, 1, 3])
+
     policy.evaluate(batch)
+
+    np.testing.assert_array_equal(policy.model.trunk.inputs[-1], batch["obs"])  # 11 rows, not 21
+
+
+@frameworks
+@memories
+def test_batch_norm_counts_no_padding(framework, memory):
+    policy = build_normalizing(framework, memory, batch_norm=True)
+    batch = random_batch(policy, lengths=[7, 1, 2])
+
+    policy.evaluate(batch)
+
     norm = policy.model.trunk.norm
-    mean = norm.running_mean.numpy() if framework == "torch" else np.asarray(norm.moving_mean)
-    np.testing.assert_allclose(mean, 0.1 * batch["obs"].mean(axis=0), rtol=1e-4, atol=1e-6)
+    if framework == "torch":
+        running_mean = norm.running_mean.numpy()
+    else:
+        running_mean = np.asarray(norm.moving_mean)
+    # The running mean begins with 0, and its momentum is 0.1.
+    expected = 0.1 * batch["obs"].mean(axis=0)
+    np.testing.assert_allclose(running_mean, expected, rtol=1e-4, atol=1e-6)
 
 
-class TorchOwnLSTM(RecurrentNetwork):
-    """A recurrent model as users write them, which normalises what it sees."""
+# --- custom recurrent models ----------------------------------------------------------------------
+
+
+class TorchCustomLSTM(RecurrentNetwork):
+    """A recurrent model as users write them, which divides by the norm of its input."""
 
     def __init__(self, obs_space, action_space, num_outputs, model_config, name):
         super().__init__(obs_space, action_space, num_outputs, model_config, name)
         self.lstm = nn.LSTM(4, 5, batch_first=True)
-        self.logits, self.value = nn.Linear(5, num_outputs), nn.Linear(5, 1)
+        self.logits = nn.Linear(5, num_outputs)
+        self.value = nn.Linear(5, 1)
 
     def get_initial_state(self):
         return [self.logits.weight.new_zeros(5) for _ in range(2)]
@@ -201,11 +229,12 @@ class TorchOwnLSTM(RecurrentNetwork):
         return self.value(self._x).reshape(-1)
 
 
-class TFOwnRNN(TFRecurrentNetwork):
+class TFCustomGRU(TFRecurrentNetwork):
     def __init__(self, obs_space, action_space, num_outputs, model_config, name):
         super().__init__(obs_space, action_space, num_outputs, model_config, name)
         self.rnn = tf.keras.layers.GRU(5, return_sequences=True, return_state=True)
-        self.logits, self.value = tf.keras.layers.Dense(num_outputs), tf.keras.layers.Dense(1)
+        self.logits = tf.keras.layers.Dense(num_outputs)
+        self.value = tf.keras.layers.Dense(1)
         self.rnn.build((None, None, 4))
         self.logits.build((None, 5))
         self.value.build((None, 5))
@@ -222,27 +251,16 @@ class TFOwnRNN(TFRecurrentNetwork):
         return tf.reshape(self.value(self._x), [-1])
 
 
-OWN = {"torch": TorchOwnLSTM, "tf": TFOwnRNN}
+@pytest.mark.parametrize(("framework", "model"), [("torch", TorchCustomLSTM), ("tf", TFCustomGRU)])
+def test_padding_of_a_custom_recurrent_model_stays_finite(framework, model):
+    # Padding repeats the last observation, since zeros would give NaN in this model.
+    policy = rlcatalog.build(OBS, TWO, {"custom_model": model}, framework)
+    batch = random_batch(policy, lengths=[5, 1, 2])
+
+    assert_scored_like_single_sequences(policy, batch, np.ones(8, np.float32))
 
 
-@FRAMEWORKS
-def test_custom_recurrent_model_sees_only_observed_rows(framework):
-    """Its padding repeats the last step, so that what is finite on observations is finite on
-    padding.
-    """
-    policy = rlcatalog.build(BOX, TWO, {"custom_model": OWN[framework]}, framework)
-    lengths = [5, 1, 2]
-    batch = batch_of(policy, lengths)
-    logp, value, gradients = scored(policy, batch)
-    assert all(np.isfinite(g).all() for g in gradients.values())
-    for s in range(3):
-        first = sum(lengths[:s])
-        one = scored(policy, part_of(batch, lengths, s))
-        np.testing.assert_allclose(logp[first : first + lengths[s]], one[0], rtol=1e-4, atol=1e-5)
-        np.testing.assert_allclose(value[first : first + lengths[s]], one[1], rtol=1e-4, atol=1e-5)
-
-
-class TorchTimeMajor(TorchOwnLSTM):
+class TorchTimeMajor(TorchCustomLSTM):
     """It sees sequences as `[T, B, ...]`; its values are those of its base."""
 
     def __init__(self, *args):
@@ -253,7 +271,7 @@ class TorchTimeMajor(TorchOwnLSTM):
         return super().value_function() + 1
 
 
-class TFTimeMajor(TFOwnRNN):
+class TFTimeMajor(TFCustomGRU):
     def forward_rnn(self, inputs, state, seq_lens):
         x, h = self.rnn(tf.transpose(inputs, [1, 0, 2]), initial_state=state[0])
         self._x = tf.transpose(x, [1, 0, 2])
@@ -266,91 +284,131 @@ class TFTimeMajor(TFOwnRNN):
 TIME_MAJOR = {"torch": TorchTimeMajor, "tf": TFTimeMajor}
 
 
+def build_time_major(framework, model):
+    return rlcatalog.build(OBS, TWO, {"custom_model": model, "_time_major": True}, framework)
+
+
 @pytest.mark.grid
-@FRAMEWORKS
+@frameworks
 @pytest.mark.parametrize("lengths", [[4, 4, 4], [5, 1, 2]])
-def test_time_major_model_gives_each_row_its_own_value(framework, lengths):
-    """Of sequences side by side, against each sequence by itself."""
-    policy = rlcatalog.build(
-        BOX, TWO, {"custom_model": TIME_MAJOR[framework], "_time_major": True}, framework
+def test_time_major_model_scores_each_row(framework, lengths):
+    policy = build_time_major(framework, TIME_MAJOR[framework])
+    batch = random_batch(policy, lengths)
+    row_weights = np.linspace(-1, 1, sum(lengths), dtype=np.float32)
+
+    assert_scored_like_single_sequences(policy, batch, row_weights)
+
+
+@frameworks
+def test_time_major_model_acts_with_a_value_for_each_row(framework):
+    policy = build_time_major(framework, TIME_MAJOR[framework])
+    assert policy.act(np.ones((3, 4), np.float32)).value.shape == (3,)
+
+
+class TorchBatchMajorOutputs(TorchTimeMajor):
+    def forward_rnn(self, inputs, state, seq_lens):
+        outputs, state = super().forward_rnn(inputs, state, seq_lens)
+        return outputs.transpose(0, 1), state
+
+
+class TFBatchMajorOutputs(TFTimeMajor):
+    def forward_rnn(self, inputs, state, seq_lens):
+        outputs, state = super().forward_rnn(inputs, state, seq_lens)
+        return tf.transpose(outputs, [1, 0, 2]), state
+
+
+@pytest.mark.parametrize(
+    ("framework", "model"), [("torch", TorchBatchMajorOutputs), ("tf", TFBatchMajorOutputs)]
+)
+def test_outputs_that_are_not_time_major_are_an_error(framework, model):
+    policy = build_time_major(framework, model)
+    batch = random_batch(policy, lengths=[5, 1, 2])
+
+    # Three sequences of at most five steps, two actions.
+    message = (
+        r"forward_rnn\(\) must return outputs \[T, B, n\].*expected \(5, 3, n\), found \(3, 5, 2\)"
     )
-    batch = batch_of(policy, lengths)
-    assert policy.act(batch["obs"][:3]).value.shape == (3,)
-    weights = np.linspace(-1, 1, sum(lengths), dtype=np.float32)
-    whole, gradients, parts = scored(policy, batch), weighted(policy, batch, weights), []
-    for s in range(3):
-        part, rows = part_of(batch, lengths, s), slice(sum(lengths[:s]), sum(lengths[: s + 1]))
-        for together, alone in zip(whole[:2], scored(policy, part)[:2], strict=True):
-            np.testing.assert_allclose(together[rows], alone, rtol=1e-4, atol=1e-5)
-        parts.append(weighted(policy, part, weights[rows]))
-    for name, gradient in gradients.items():
-        np.testing.assert_allclose(
-            gradient, sum(part[name] for part in parts), rtol=1e-3, atol=1e-4
-        )
+    with pytest.raises(ModelContractError, match=message) as caught:
+        policy.evaluate(batch)
+
+    assert f"{model.__name__}.forward_rnn()" in str(caught.value)
 
 
-@FRAMEWORKS
-def test_outputs_that_are_not_time_major_are_refused(framework):
-    class Turned(TIME_MAJOR[framework]):
-        def forward_rnn(self, inputs, state, seq_lens):
-            x, state = super().forward_rnn(inputs, state, seq_lens)
-            return x.transpose(0, 1) if framework == "torch" else tf.transpose(x, [1, 0, 2]), state
-
-    policy = rlcatalog.build(BOX, TWO, {"custom_model": Turned, "_time_major": True}, framework)
-    text = (
-        r"Turned.forward_rnn\(\) must return outputs \[T, B, n\].*expected \(5, 3, n\), found"
-        r" \(3, 5, 2\)"
-    )
-    with pytest.raises(ModelContractError, match=text):
-        policy.evaluate(batch_of(policy, [5, 1, 2]))
+# --- memories of plugins --------------------------------------------------------------------------
 
 
-class TorchOwnMemory(TorchModelV2):
-    """A memory as a plugin brings one; it calls its trunk as it was called itself."""
+class TorchPluginMemory(TorchModelV2):
+    """A memory of a plugin; each of its subclasses calls its trunk in another way."""
 
     is_memory = True
 
     def __init__(self, obs_space, action_space, num_outputs, model_config, name, *, trunk):
         super().__init__(obs_space, action_space, num_outputs, model_config, name)
-        self.trunk, self.cell = trunk, nn.LSTM(trunk.num_outputs, 5, batch_first=True)
+        self.trunk = trunk
+        self.cell = nn.LSTM(trunk.num_outputs, 5, batch_first=True)
         self.logits = nn.Linear(5, num_outputs)
 
     def get_initial_state(self):
         return [torch.zeros(5), torch.zeros(5)]
 
     def forward(self, input_dict, state, seq_lens):
-        x, _ = self.call(input_dict, seq_lens)
-        y, (h, c) = self.cell(
-            x.view(len(seq_lens), -1, x.shape[1]), (state[0][None], state[1][None])
-        )
-        return self.logits(y.flatten(0, 1)), [h[0], c[0]]
+        features, _ = self.call_trunk(input_dict, seq_lens)
+        sequences = features.view(len(seq_lens), -1, features.shape[1])
+        outputs, (h, c) = self.cell(sequences, (state[0][None], state[1][None]))
+        return self.logits(outputs.flatten(0, 1)), [h[0], c[0]]
+
+    def call_trunk(self, input_dict, seq_lens):
+        """Return the features of the trunk, and its state."""
+        return self.trunk(input_dict, [], seq_lens)
 
 
-@pytest.mark.parametrize(
-    "call",
-    [
-        lambda self, inputs, seq_lens: self.trunk(inputs, [], seq_lens),
-        lambda self, inputs, seq_lens: self.trunk(inputs, [], None),
-        lambda self, inputs, seq_lens: features_of(self.trunk, inputs, [], None),
-        lambda self, inputs, seq_lens: self.trunk({"obs": inputs["obs"]}, [], seq_lens),
-    ],
-    ids=["lengths", "none", "features_of", "own_dict"],
+class WithoutLengths(TorchPluginMemory):
+    def call_trunk(self, input_dict, seq_lens):
+        return self.trunk(input_dict, [], None)
+
+
+class WithFeaturesOf(TorchPluginMemory):
+    def call_trunk(self, input_dict, seq_lens):
+        return features_of(self.trunk, input_dict, [], None)
+
+
+class WithNewDict(TorchPluginMemory):
+    def call_trunk(self, input_dict, seq_lens):
+        return self.trunk({"obs": input_dict["obs"]}, [], seq_lens)
+
+
+each_memory_class = pytest.mark.parametrize(
+    "memory_class", [TorchPluginMemory, WithoutLengths, WithFeaturesOf, WithNewDict]
 )
-def test_however_a_memory_calls_its_trunk(monkeypatch, call):
-    """Rows as the contract has them, padded with what is no number: the trunk is not shown it."""
-    monkeypatch.setattr(TorchOwnMemory, "call", call, raising=False)
-    trunk = TorchUnit(BOX, TWO, None, {}, "trunk")
-    memory = TorchOwnMemory(BOX, TWO, 2, {}, "memory", trunk=trunk)
-    rng = np.random.default_rng(0)
-    padded = np.full((2, 5, 4), np.nan, np.float32)
-    padded[0, :2], padded[1, :4] = rng.uniform(size=(2, 4)), rng.uniform(size=(4, 4))
-    zeros = [torch.zeros(2, 5), torch.zeros(2, 5)]
-    output, _ = memory(
-        {"obs": torch.from_numpy(padded.reshape(-1, 4))}, zeros, torch.tensor([2, 4])
-    )
-    assert torch.isfinite(output).all()
-    np.testing.assert_array_equal(trunk.saw[-1], np.concatenate([padded[0, :2], padded[1, :4]]))
-    # Without padding, and step by step, the rows are the trunk's as they are.
-    for lengths, rows in (([2, 2], padded[:, :2]), ([1, 1], padded[:, :1])):
-        memory({"obs": torch.from_numpy(rows.reshape(-1, 4))}, zeros, torch.tensor(lengths))
-        np.testing.assert_array_equal(trunk.saw[-1], rows.reshape(-1, 4))
+
+
+def run_memory(memory_class, obs, lengths):
+    """Run a memory on padded rows `[B, T, 4]`; return its outputs, and what its trunk saw."""
+    trunk = TorchNormalizing(OBS, TWO, None, {}, "trunk")
+    memory = memory_class(OBS, TWO, 2, {}, "memory", trunk=trunk)
+    zero_state = [torch.zeros(2, 5), torch.zeros(2, 5)]
+    rows = torch.from_numpy(obs.reshape(-1, 4))
+    outputs, _ = memory({"obs": rows}, zero_state, torch.tensor(lengths))
+    return outputs, trunk.inputs[-1]
+
+
+@each_memory_class
+def test_trunk_of_a_plugin_memory_sees_no_padding(memory_class):
+    obs = np.random.default_rng(0).uniform(size=(2, 5, 4)).astype(np.float32)
+    obs[0, 2:] = np.nan  # padding behind two steps, and behind four
+    obs[1, 4:] = np.nan
+
+    outputs, inputs = run_memory(memory_class, obs, lengths=[2, 4])
+
+    assert torch.isfinite(outputs).all()
+    np.testing.assert_array_equal(inputs, np.concatenate([obs[0, :2], obs[1, :4]]))
+
+
+@each_memory_class
+@pytest.mark.parametrize("steps", [1, 2])
+def test_trunk_of_a_plugin_memory_sees_rows_without_padding(memory_class, steps):
+    obs = np.random.default_rng(0).uniform(size=(2, steps, 4)).astype(np.float32)
+
+    _, inputs = run_memory(memory_class, obs, lengths=[steps, steps])
+
+    np.testing.assert_array_equal(inputs, obs.reshape(-1, 4))

@@ -4,6 +4,9 @@ states.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -18,193 +21,275 @@ from rlcatalog_torch import TorchModelV2
 
 pytestmark = [pytest.mark.twins, pytest.mark.usefixtures("one_thread", "seeded")]
 
-OBS, WIDE = Box(-1e4, 1e4, (2,), np.float32), Box(-1, 1, (12,), np.float32)
+OBS = Box(-1e4, 1e4, (2,), np.float32)
+WIDE = Box(-1, 1, (12,), np.float32)  # an action for each of up to 12 numbers that a model sees
 BEFORE = -7.0  # the state before an episode began
-#: Shift → the steps it names, and whether they stand on an axis of their own.
+#: A shift, and the steps that it names.
 SHIFTS = [
-    (-1, [-1], False),
-    (-2, [-2], False),
-    (-5, [-5], False),
-    ([-1], [-1], True),
-    ([-3, -2, -1], [-3, -2, -1], True),
-    ([-1, -4], [-1, -4], True),
-    ((-5, -2, -2), [-5, -2, -2], True),
-    ("-3:-1", [-3, -2, -1], True),
-    ("-1:-1", [-1], True),
-    ("-3:-2", [-3, -2], True),
-    ("-6:-2:2", [-6, -4, -2], True),
-    ("-6:-1:2", [-6, -4, -2], True),
-    ("-5:-1:3", [-5, -2], True),
+    (-1, [-1]),
+    (-2, [-2]),
+    (-5, [-5]),
+    ([-1], [-1]),
+    ([-3, -2, -1], [-3, -2, -1]),
+    ([-1, -4], [-1, -4]),
+    ((-5, -2, -2), [-5, -2, -2]),
+    ("-3:-1", [-3, -2, -1]),
+    ("-1:-1", [-1]),
+    ("-3:-2", [-3, -2]),
+    ("-6:-2:2", [-6, -4, -2]),
+    ("-6:-1:2", [-6, -4, -2]),
+    ("-5:-1:3", [-5, -2]),
 ]
-#: A state's own parts: rows of 1, of 2 × 1 and single numbers.
-SHAPES = [(2,), (2, 1), ()]
+each_shift = pytest.mark.parametrize(("shift", "steps"), SHIFTS, ids=str)
 frameworks = pytest.mark.parametrize("framework", ["torch", "tf"])
 
 
-def model_of(framework, requirements, initial=(), shape=(2,), returns=1):
-    """A model whose output shows the states it was given, and whose new states are its
-    observations.
+class Options:
+    """What a model of states views and returns; subclasses set it.
+
+    The state of a step is its observation; a second state adds 1000, a third one 2000.
     """
-    base = TorchModelV2 if framework == "torch" else TFModelV2
 
-    class Seer(base):
-        def __init__(self, *args):
-            super().__init__(*args)
-            self.view_requirements |= requirements
-            self.one = (
-                torch.nn.Parameter(torch.ones(1)) if framework == "torch" else tf.Variable([1.0])
-            )
+    views: Mapping[str, ViewRequirement] = MappingProxyType({})
+    initial: Sequence[float] = ()
+    shape = (2,)
+    states = 1
 
-        def get_initial_state(self):
-            return [np.full(shape, part, np.float32) for part in initial]
+    def get_initial_state(self):
+        return [np.full(self.shape, value, np.float32) for value in self.initial]
 
-        def forward(self, input_dict, state, seq_lens):
-            obs = input_dict["obs"]
-            first = obs[:, 0]
-            if framework == "torch":
-                new = first if shape == () else obs.reshape(-1, *shape)
-                seen = torch.cat([part.reshape(len(obs), -1) for part in state], dim=1)
-                seen = torch.cat(
-                    [seen, seen.new_zeros(len(obs), self.num_outputs - seen.shape[1])], dim=1
-                )
-            else:
-                new = first if shape == () else tf.reshape(obs, [-1, *shape])
-                flat = [tf.reshape(part, [-1, int(np.prod(part.shape[1:]))]) for part in state]
-                seen = tf.concat(flat, axis=1)
-                seen = tf.pad(seen, [[0, 0], [0, self.num_outputs - seen.shape[1]]])
-            self.value = first
-            return seen * self.one, [new + 1000 * i for i in range(returns)]
 
-        def value_function(self):
-            return self.value
+class TorchSeesStates(Options, TorchModelV2):
+    """Returns the states that it receives as its outputs, filled with zeros."""
 
-    return {"custom_model": Seer}
+    def __init__(self, *args):
+        super().__init__(*args)
+        self.view_requirements |= self.views
+        self.scale = torch.nn.Parameter(torch.ones(1))
+
+    def forward(self, input_dict, state, seq_lens):
+        obs = input_dict["obs"]
+        self.first = obs[:, 0]
+        new = self.first if self.shape == () else obs.reshape(-1, *self.shape)
+        states = torch.cat([part.reshape(len(obs), -1) for part in state], dim=1)
+        filled = torch.nn.functional.pad(states, (0, self.num_outputs - states.shape[1]))
+        return filled * self.scale, [new + 1000 * i for i in range(self.states)]
+
+    def value_function(self):
+        return self.first
+
+
+class TFSeesStates(Options, TFModelV2):
+    """The same in TensorFlow."""
+
+    def __init__(self, *args):
+        super().__init__(*args)
+        self.view_requirements |= self.views
+        self.scale = tf.Variable([1.0])
+
+    def forward(self, input_dict, state, seq_lens):
+        obs = input_dict["obs"]
+        self.first = obs[:, 0]
+        new = self.first if self.shape == () else tf.reshape(obs, [-1, *self.shape])
+        flat = [tf.reshape(part, [-1, int(np.prod(part.shape[1:]))]) for part in state]
+        states = tf.concat(flat, axis=1)
+        filled = tf.pad(states, [[0, 0], [0, self.num_outputs - states.shape[1]]])
+        return filled * self.scale, [new + 1000 * i for i in range(self.states)]
+
+    def value_function(self):
+        return self.first
+
+
+def build_seeing_states(framework, **options):
+    """Build a policy whose model views its states."""
+    base = {"torch": TorchSeesStates, "tf": TFSeesStates}[framework]
+    model = type("SeesStates", (base,), options)
+    return rlcatalog.build(OBS, WIDE, {"custom_model": model}, framework)
 
 
 def observation(row, t, shape):
-    value = 100.0 * row + t
-    return [value, value if shape == () else value + 0.5]
+    """Return an observation whose numbers name the row and the step."""
+    first = 100.0 * row + t
+    second = first if shape == () else first + 0.5
+    return [first, second]
 
 
-def seen_by_hand(past, steps, shape, offset, initial):
-    """Return what a model sees at one step of one row: `past` holds its states so far, from the
-    episode's first.
-    """
+def select_states(past, steps, shape, *, added=0.0, initial=BEFORE):
+    """Return the numbers of the states that a view names, of a list of an episode's states."""
     size = int(np.prod(shape))
-    found = []
+    numbers = []
     for shift in steps:
-        at = len(past) + shift
-        found += [value + offset for value in past[at][:size]] if at >= 0 else [initial] * size
-    return found
+        t = len(past) + shift
+        if t >= 0:
+            numbers += [value + added for value in past[t][:size]]
+        else:  # before the episode
+            numbers += [initial] * size
+    return numbers
+
+
+# --- which states a model sees --------------------------------------------------------------------
+
+
+@pytest.fixture
+def shape(shift):
+    """The shape of a state: a vector, a matrix or a number."""
+    return [(2,), (2, 1), ()][len(str(shift)) % 3]
+
+
+@pytest.fixture
+def policy(framework, shift, shape):
+    """A policy whose model views its own state with a shift."""
+    space = Box(-1, 1, shape, np.float32)
+    view = ViewRequirement("state_out_0", shift=shift, space=space)
+    return build_seeing_states(framework, views={"state_in_0": view}, initial=[BEFORE], shape=shape)
+
+
+class Episodes:
+    """Three rows of episodes that end at different steps, and their past states."""
+
+    def __init__(self, policy, shape):
+        self.stepper = policy.stepper(3)
+        self.shape = shape
+        self.past = [[], [], []]
+
+    def play(self, steps):
+        """Yield the observations, the state before, and the policy's step; then go on."""
+        for t in range(steps):
+            done = np.array([False, t == 4, t in (4, 9)])
+            for row in np.flatnonzero(done):
+                self.past[row] = []
+            obs = np.float32([observation(row, t, self.shape) for row in range(3)])
+            before = self.stepper.policy.restart(self.stepper.state, done)
+            yield obs, before, self.stepper.step(obs, done=done)
+            for row in range(3):
+                self.past[row].append(observation(row, t, self.shape))
 
 
 @pytest.mark.grid
 @frameworks
-@pytest.mark.parametrize(("shift", "steps", "axis"), SHIFTS, ids=str)
-def test_model_sees_the_states_its_shift_names(framework, shift, steps, axis):
-    shape = SHAPES[len(str(shift)) % 3]
-    requirement = ViewRequirement("state_out_0", shift=shift, space=Box(-1, 1, shape, np.float32))
-    policy = rlcatalog.build(
-        OBS, WIDE, model_of(framework, {"state_in_0": requirement}, [BEFORE], shape), framework
-    )
-    rows, past = 3, [[], [], []]
-    stepper = policy.stepper(rows)
-    for t in range(11):
-        done = np.array([False, t == 4, t in (4, 9)])
-        past = [[] if over else before for over, before in zip(done, past, strict=True)]
-        obs = np.float32([observation(row, t, shape) for row in range(rows)])
-        before = stepper.state
-        step = stepper.step(obs, done=done)
-        expected = [seen_by_hand(states, steps, shape, 0, BEFORE) for states in past]
-        found = step.dist_inputs[:, : len(expected[0])]
-        np.testing.assert_array_equal(found, expected)
-        # In a row: no more is kept than the model is given.
-        last = steps == list(range(-len(steps), 0))
-        assert [part.shape[1] for part in step.state.past] == ([] if last else [-min(steps)])
-        # What is stored beside a step, training begins with; a state may be cut into its rows.
-        before = policy.restart(before, done).rows([2, 0, 1])
-        assert before.memory[0].shape == (rows, *([len(steps)] if axis else []), *shape)
-        batch = {"obs": obs[[2, 0, 1]], "raw_action": step.raw_action[[2, 0, 1]], "state": before}
-        if t in (3, 10):
-            inputs = policy.evaluate({**batch, "seq_lens": np.ones(rows, np.int32)}).dist.inputs
-            inputs = inputs.detach().numpy() if framework == "torch" else inputs.numpy()
-            np.testing.assert_array_equal(inputs, step.dist_inputs[[2, 0, 1]])
-            again = policy.act(obs[[2, 0, 1]], before, explore=False)
-            np.testing.assert_array_equal(again.dist_inputs, step.dist_inputs[[2, 0, 1]])
-        for row in range(rows):
-            past[row].append(observation(row, t, shape))
+@each_shift
+def test_model_sees_the_states_its_shift_names(policy, shape, steps):
+    episodes = Episodes(policy, shape)
+    for _, _, step in episodes.play(steps=11):
+        expected = [select_states(past, steps, shape) for past in episodes.past]
+        seen = step.dist_inputs[:, : len(expected[0])]
+        np.testing.assert_array_equal(seen, expected)
+
+
+@pytest.mark.grid
+@frameworks
+@each_shift
+def test_policy_keeps_as_many_states_as_its_view_needs(policy, shape, steps):
+    episodes = Episodes(policy, shape)
+    is_window_to_now = steps == list(range(-len(steps), 0))
+    # Such a window is the model's input, and no other states are needed for the next one.
+    expected = [] if is_window_to_now else [-min(steps)]
+    for _, _, step in episodes.play(steps=11):
+        assert [part.shape[1] for part in step.state.past] == expected
+
+
+@pytest.mark.grid
+@frameworks
+@each_shift
+def test_stored_state_has_the_rows_that_are_selected(policy, shape, shift, steps):
+    # A single number names one state, anything else a window with an axis for its steps.
+    window = () if isinstance(shift, int) else (len(steps),)
+    episodes = Episodes(policy, shape)
+    for _, before, _ in episodes.play(steps=11):
+        assert before.rows([2, 0, 1]).memory[0].shape == (3, *window, *shape)
+
+
+@pytest.mark.grid
+@frameworks
+@each_shift
+def test_stored_state_gives_the_same_outputs_again(policy, framework, shape, steps):
+    rows = [2, 0, 1]
+    episodes = Episodes(policy, shape)
+    for t, (obs, before, step) in enumerate(episodes.play(steps=11)):
+        if t not in (3, 10):  # two steps are enough
+            continue
+        state = before.rows(rows)
+
+        step_again = policy.act(obs[rows], state, explore=False)
+        evaluation = policy.evaluate(
+            {
+                "obs": obs[rows],
+                "raw_action": step.raw_action[rows],
+                "state": state,
+                "seq_lens": np.ones(3, np.int32),
+            }
+        )
+
+        np.testing.assert_array_equal(step_again.dist_inputs, step.dist_inputs[rows])
+        inputs = evaluation.dist.inputs
+        if framework == "torch":
+            inputs = inputs.detach()
+        np.testing.assert_array_equal(inputs.numpy(), step.dist_inputs[rows])
 
 
 @frameworks
-def test_several_states_have_each_their_own_view(framework):
-    space = Box(-1, 1, (2,), np.float32)
+def test_each_of_several_states_has_its_view(framework):
     views = {
-        "state_in_2": ViewRequirement("state_out_2", shift=[-4, -1], space=space),
-        "state_in_1": ViewRequirement("state_out_1", shift=-3, space=space),
+        "state_in_2": ViewRequirement("state_out_2", shift=[-4, -1], space=OBS),
+        "state_in_1": ViewRequirement("state_out_1", shift=-3, space=OBS),
     }
-    policy = rlcatalog.build(
-        OBS, WIDE, model_of(framework, views, [1.0, 2.0], returns=3), framework
-    )
-    stepper, past = policy.stepper(1), []
+    policy = build_seeing_states(framework, views=views, initial=[1.0, 2.0], states=3)
+    stepper = policy.stepper(1)
+    past = []
     for t in range(7):
         step = stepper.step(np.float32([observation(0, t, (2,))]))
+
         expected = [
-            *seen_by_hand(past, [-1], (2,), 0, 1.0),
-            *seen_by_hand(past, [-3], (2,), 1000, 2.0),
-            # Without an initial state of its own: zeros.
-            *seen_by_hand(past, [-4, -1], (2,), 2000, 0.0),
+            *select_states(past, [-1], (2,), initial=1.0),  # without a view: the last state
+            *select_states(past, [-3], (2,), added=1000, initial=2.0),
+            # Without an initial state, it begins with zeros.
+            *select_states(past, [-4, -1], (2,), added=2000, initial=0.0),
         ]
         np.testing.assert_array_equal(step.dist_inputs[0, : len(expected)], expected)
         past.append(observation(0, t, (2,)))
 
 
-def refused(error, match, requirements, initial=()):
-    with pytest.raises(error, match=match):
-        rlcatalog.build(OBS, WIDE, model_of("torch", requirements, initial), "torch")
+# --- errors ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("shift", [0, 1, "-2:0", "-1:1", [-1, 0], [3]])
-def test_view_of_a_future_state_is_rejected_by_name(shift):
+def test_view_of_a_future_state_is_an_error(shift):
     view = ViewRequirement("state_out_0", shift=shift, space=OBS)
-    match = r"Seer requests the view 'state_in_0': state_out_0 at \[.*must be -1 or less"
-    refused(NotServedError, match, {"state_in_0": view})
+    message = r"SeesStates requests the view 'state_in_0': state_out_0 at \[.*must be -1 or less"
+    with pytest.raises(NotServedError, match=message):
+        build_seeing_states("torch", views={"state_in_0": view})
 
 
 @pytest.mark.parametrize("column", ["state_out_1", "state_in_0", "obs", "rewards"])
-def test_state_view_into_another_column_is_rejected_by_name(column):
+def test_state_view_into_another_column_is_an_error(column):
     view = ViewRequirement(column, shift=-1, space=OBS)
-    refused(
-        NotServedError,
-        f"'state_in_0' of '{column}'; it can only read 'state_out_0'",
-        {"state_in_0": view},
-        [0.0],
-    )
+    message = f"'state_in_0' of '{column}'; it can only read 'state_out_0'"
+    with pytest.raises(NotServedError, match=message):
+        build_seeing_states("torch", views={"state_in_0": view}, initial=[0.0])
 
 
-def test_missing_state_before_one_with_a_view_is_rejected():
+def test_missing_state_before_one_with_a_view_is_an_error():
     view = ViewRequirement("state_out_1", shift=-2, space=OBS)
-    refused(
-        ModelContractError, "neither a view 'state_in_0' nor an initial state", {"state_in_1": view}
-    )
+    message = "neither a view 'state_in_0' nor an initial state"
+    with pytest.raises(ModelContractError, match=message):
+        build_seeing_states("torch", views={"state_in_1": view})
 
 
-def test_memory_rejects_a_trunk_with_states():
-    class Trunk(TorchModelV2, torch.nn.Module):
+def test_trunk_with_states_below_a_memory_is_an_error():
+    class Trunk(TorchModelV2):
         def __init__(self, *args):
-            TorchModelV2.__init__(self, *args)
-            torch.nn.Module.__init__(self)
+            super().__init__(*args)
             self.num_outputs = 2
             self.view_requirements["state_in_0"] = ViewRequirement(
                 "state_out_0", shift="-2:-1", space=OBS
             )
 
+    config = {"custom_model": Trunk, "use_lstm": True}
     with pytest.raises(NotServedError, match="Trunk is itself recurrent"):
-        rlcatalog.build(OBS, Discrete(2), {"custom_model": Trunk, "use_lstm": True}, "torch")
+        rlcatalog.build(OBS, Discrete(2), config, "torch")
 
 
 @pytest.mark.parametrize("shift", [[], [-1.5], ["-1"], 1.0, "-1", "-1:-3", "-3:-1:0", "a:b", None])
-def test_empty_shift_is_rejected(shift):
-    with pytest.raises(
-        ConfigError, match="shift: expected an integer, a list of integers or 'from:to"
-    ):
+def test_invalid_shift_is_an_error(shift):
+    with pytest.raises(ConfigError, match="shift: expected an integer, a list of integers or"):
         ViewRequirement("obs", shift=shift)
