@@ -18,13 +18,19 @@ from rlcatalog_torch import TorchModelV2
 
 pytestmark = pytest.mark.usefixtures("one_thread", "seeded")
 
-BOX, TWO = spaces.Box(-1, 1, (4,), np.float32), Discrete(2)
-SMALL = {"fcnet_hiddens": [8]}
+OBS = spaces.Box(-1, 1, (4,), np.float32)
+TWO = Discrete(2)
 
 
-def observations(space=BOX, n=6, seed=0):
-    space.seed(seed)
-    return [space.sample() for _ in range(n)]
+def random_observations(*shape):
+    """Return observations of four numbers each."""
+    return np.random.default_rng(0).uniform(-1, 1, (*shape, 4)).astype(np.float32)
+
+
+def to_numpy(tensor):
+    if isinstance(tensor, torch.Tensor):
+        tensor = tensor.detach()
+    return np.asarray(tensor)
 
 
 class MyRNNClass(RecurrentTFModelV2):
@@ -62,170 +68,288 @@ class MyRNNClass(RecurrentTFModelV2):
         return tf.reshape(self._value_out, [-1])
 
 
-recurrent = pytest.mark.parametrize("cls", [TorchRNN, MyRNNClass])
+each_model = pytest.mark.parametrize("model", [TorchRNN, MyRNNClass])
 
 
-@recurrent
-def test_recurrent_model_acts_and_trains_alike(catalog, cls):
-    policy = rlcatalog.build(BOX, TWO, {"custom_model": cls}, catalog=catalog)
-    rows, steps = 3, 4
-    obs = np.stack(observations(n=rows * steps)).reshape(rows, steps, 4)
-    state, taken = None, []
-    for t in range(steps):
-        taken.append(policy.act(obs[:, t], state))
-        state = taken[-1].state
-        assert [part.shape for part in state.memory] == [(rows, 6)] * 2
-    # Training sees whole sequences, row after row.
-    batch = {
-        "obs": policy.preprocess(obs.reshape(-1, 4)),
-        "raw_action": np.stack([step.raw_action for step in taken], axis=1).reshape(-1, 1),
-        "seq_lens": np.full(rows, steps, np.int32),
-    }
-    for start in (None, policy.initial_state(rows)):
-        found = policy.evaluate({**batch, "state": start})
-        logp, value = (
-            np.asarray(x.detach() if cls is TorchRNN else x) for x in (found.logp, found.value)
-        )
-        np.testing.assert_allclose(
-            logp.reshape(rows, steps).T, [step.logp for step in taken], rtol=1e-4, atol=1e-5
-        )
-        np.testing.assert_allclose(
-            value.reshape(rows, steps).T, [step.value for step in taken], rtol=1e-4, atol=1e-5
-        )
-    # The control: the memory matters.
-    without = policy.act(obs[:, -1])
-    assert not np.allclose(without.dist_inputs, taken[-1].dist_inputs, atol=1e-4)
-    # A later start.
-    late = {
-        "obs": batch["obs"].reshape(rows, steps, 4)[:, 2:].reshape(-1, 4),
-        "seq_lens": np.full(rows, 2, np.int32),
-    }
-    late["raw_action"] = batch["raw_action"].reshape(rows, steps)[:, 2:].reshape(-1, 1)
-    found = policy.evaluate({**late, "state": taken[1].state})
-    logp = np.asarray(found.logp.detach() if cls is TorchRNN else found.logp)
-    np.testing.assert_allclose(
-        logp.reshape(rows, 2).T, [step.logp for step in taken[2:]], rtol=1e-4, atol=1e-5
-    )
+# --- acting and training --------------------------------------------------------------------------
+
+
+class Episodes:
+    """Observations `[rows, steps, 4]`, and what a policy did for them, step by step."""
+
+    def __init__(self, policy, rows, steps):
+        self.policy = policy
+        self.obs = random_observations(rows, steps)
+        self.steps = []
+        state = None
+        for t in range(steps):
+            self.steps.append(policy.act(self.obs[:, t], state))
+            state = self.steps[-1].state
+
+    def sequences(self, first=0):
+        """Return a batch for training: whole sequences, row after row."""
+        obs = self.obs[:, first:]
+        rows, steps, _ = obs.shape
+        raw_action = np.stack([step.raw_action for step in self.steps[first:]], axis=1)
+        return {
+            "obs": obs.reshape(-1, 4),
+            "raw_action": raw_action.reshape(-1, 1),
+            "seq_lens": np.full(rows, steps, np.int32),
+        }
+
+    def assert_scored_alike(self, evaluation, first=0):
+        """Assert that training computed what acting did."""
+        rows = len(self.obs)
+        logp = to_numpy(evaluation.logp).reshape(rows, -1).T
+        value = to_numpy(evaluation.value).reshape(rows, -1).T
+        acting = self.steps[first:]
+        np.testing.assert_allclose(logp, [step.logp for step in acting], rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(value, [step.value for step in acting], rtol=1e-4, atol=1e-5)
+
+
+@pytest.fixture
+def rnn_policy(catalog, model):
+    return rlcatalog.build(OBS, TWO, {"custom_model": model}, catalog=catalog)
+
+
+@each_model
+def test_state_has_the_shapes_of_the_initial_state(rnn_policy):
+    episodes = Episodes(rnn_policy, rows=3, steps=2)
+    for step in episodes.steps:
+        assert [part.shape for part in step.state.memory] == [(3, 6), (3, 6)]  # LSTMs of 6 cells
+
+
+@each_model
+def test_outputs_depend_on_the_past(rnn_policy):
+    episodes = Episodes(rnn_policy, rows=3, steps=4)
+
+    without_past = rnn_policy.act(episodes.obs[:, -1])
+
+    assert not np.allclose(without_past.dist_inputs, episodes.steps[-1].dist_inputs, atol=1e-4)
+
+
+@each_model
+def test_training_on_sequences_scores_as_acting_did(rnn_policy):
+    episodes = Episodes(rnn_policy, rows=3, steps=4)
+
+    evaluation = rnn_policy.evaluate(episodes.sequences())  # begins with the initial state
+
+    episodes.assert_scored_alike(evaluation)
+
+
+@each_model
+def test_training_accepts_the_initial_state(rnn_policy):
+    episodes = Episodes(rnn_policy, rows=3, steps=4)
+    batch = {**episodes.sequences(), "state": rnn_policy.initial_state(3)}
+
+    episodes.assert_scored_alike(rnn_policy.evaluate(batch))
+
+
+@each_model
+def test_training_accepts_the_state_of_a_later_step(rnn_policy):
+    episodes = Episodes(rnn_policy, rows=3, steps=4)
+    batch = {**episodes.sequences(first=2), "state": episodes.steps[1].state}
+
+    episodes.assert_scored_alike(rnn_policy.evaluate(batch), first=2)
 
 
 def test_state_of_a_padded_sequence_is_that_of_its_last_step():
-    model = MyRNNClass(BOX, TWO, 2, {}, "n")
-    obs, lengths = np.stack(observations(n=8)).reshape(2, 4, 4), [2, 4]
-    start = [tf.zeros([2, 6]), tf.zeros([2, 6])]
+    model = MyRNNClass(OBS, TWO, 2, {}, "rnn")
+    obs = random_observations(2, 4)
+    lengths = [2, 4]
+    zero_state = [tf.zeros([2, 6]), tf.zeros([2, 6])]
+
     _, padded = model(
-        {"obs": tf.constant(obs.reshape(-1, 4))}, start, tf.constant(lengths, tf.int32)
+        {"obs": tf.constant(obs.reshape(-1, 4))}, zero_state, tf.constant(lengths, tf.int32)
     )
+
     for row, length in enumerate(lengths):
-        alone = [part[:1] for part in start]
         _, expected = model(
-            {"obs": tf.constant(obs[row, :length])}, alone, tf.constant([length], tf.int32)
+            {"obs": tf.constant(obs[row, :length])},
+            [part[:1] for part in zero_state],
+            tf.constant([length], tf.int32),
         )
-        for found, one in zip(padded, expected, strict=True):
-            np.testing.assert_allclose(found[row], one[0], rtol=1e-5, atol=1e-6)
+        for part, expected_part in zip(padded, expected, strict=True):
+            np.testing.assert_allclose(part[row], expected_part[0], rtol=1e-5, atol=1e-6)
 
 
-@recurrent
-def test_stepper_keeps_the_state_and_resets_done_rows(catalog, cls):
-    policy = rlcatalog.build(BOX, TWO, {"custom_model": cls}, catalog=catalog)
-    obs = np.stack(observations(n=9)).reshape(3, 3, 4)
-    stepper = policy.stepper(3)
-    stepper.step(obs[:, 0])
-    second = stepper.step(obs[:, 1], done=[False, True, False], explore=False)
-    fresh = policy.act(obs[:, 1], explore=False)
-    continued = policy.act(obs[:, 1], policy.act(obs[:, 0]).state, explore=False)
-    np.testing.assert_allclose(second.dist_inputs[1], fresh.dist_inputs[1], rtol=1e-4, atol=1e-6)
-    np.testing.assert_allclose(
-        second.dist_inputs[[0, 2]], continued.dist_inputs[[0, 2]], rtol=1e-4, atol=1e-6
-    )
-    assert not np.allclose(second.dist_inputs[0], fresh.dist_inputs[0], atol=1e-5)
+# --- steppers -------------------------------------------------------------------------------------
+
+
+class TwoSteps:
+    """Observations of two steps of three rows, and the outputs for the second one: after the first
+    step, and at the beginning of an episode.
+    """
+
+    def __init__(self, policy):
+        self.first, self.second = random_observations(2, 3)
+        state = policy.act(self.first).state
+        self.continued = policy.act(self.second, state, explore=False).dist_inputs
+        self.fresh = policy.act(self.second, explore=False).dist_inputs
+        assert not np.allclose(self.continued, self.fresh, atol=1e-5)
+
+    def assert_fresh_rows(self, outputs, rows):
+        """Assert that some rows began an episode, and that the others went on."""
+        for row in range(3):
+            expected = self.fresh if row in rows else self.continued
+            np.testing.assert_allclose(outputs[row], expected[row], rtol=1e-4, atol=1e-6)
+
+
+@each_model
+def test_stepper_begins_anew_in_rows_that_are_done(rnn_policy):
+    steps = TwoSteps(rnn_policy)
+    stepper = rnn_policy.stepper(3)
+    stepper.step(steps.first)
+
+    step = stepper.step(steps.second, done=[False, True, False], explore=False)
+
+    steps.assert_fresh_rows(step.dist_inputs, rows=[1])
+
+
+@each_model
+def test_reset_begins_anew_in_all_rows(rnn_policy):
+    steps = TwoSteps(rnn_policy)
+    stepper = rnn_policy.stepper(3)
+    stepper.step(steps.first)
+
     stepper.reset()
-    again = stepper.step(obs[:, 1], explore=False)
-    np.testing.assert_allclose(again.dist_inputs, fresh.dist_inputs, rtol=1e-4, atol=1e-6)
-    for rows in ([2], np.array([False, False, True])):
-        stepper = policy.stepper(3)
-        stepper.step(obs[:, 0])
-        stepper.reset(rows)
-        third = stepper.step(obs[:, 1], explore=False)
-        np.testing.assert_allclose(third.dist_inputs[2], fresh.dist_inputs[2], rtol=1e-4, atol=1e-6)
-        np.testing.assert_allclose(
-            third.dist_inputs[:2], continued.dist_inputs[:2], rtol=1e-4, atol=1e-6
-        )
+
+    step = stepper.step(steps.second, explore=False)
+    steps.assert_fresh_rows(step.dist_inputs, rows=[0, 1, 2])
+
+
+@each_model
+@pytest.mark.parametrize(
+    "rows", [[2], np.array([False, False, True])], ids=["row numbers", "mask of rows"]
+)
+def test_reset_of_a_row_leaves_the_others(rnn_policy, rows):
+    steps = TwoSteps(rnn_policy)
+    stepper = rnn_policy.stepper(3)
+    stepper.step(steps.first)
+
+    stepper.reset(rows)
+
+    step = stepper.step(steps.second, explore=False)
+    steps.assert_fresh_rows(step.dist_inputs, rows=[2])
 
 
 def test_stepper_works_without_memory(catalog):
-    policy = rlcatalog.build(BOX, TWO, SMALL, catalog=catalog)
-    stepper = policy.stepper(6)
+    policy = rlcatalog.build(OBS, TWO, {"fcnet_hiddens": [8]}, catalog=catalog)
     assert policy.initial_state(6) is None
-    step = stepper.step(np.stack(observations()), done=np.ones(6, bool))
+    stepper = policy.stepper(6)
+
+    step = stepper.step(random_observations(6), done=np.ones(6, bool))
+
     assert step.state is None
     stepper.reset([0])
 
 
-def test_keyword_arguments_of_a_custom_model(catalog):
-    policy = rlcatalog.build(
-        BOX,
-        TWO,
-        {"custom_model": TorchRNN, "custom_model_config": {"lstm_state_size": 9}},
-        catalog=catalog,
-    )
+# --- keyword arguments ----------------------------------------------------------------------------
+
+
+def test_custom_model_config_sets_keyword_arguments(catalog):
+    config = {"custom_model": TorchRNN, "custom_model_config": {"lstm_state_size": 9}}
+    policy = rlcatalog.build(OBS, TWO, config, catalog=catalog)
     assert policy.model.lstm_state_size == 9
-    with pytest.raises(
-        ConfigError, match=r"TorchRNN does not accept 'lstm_size'.*'lstm_state_size'.*: fc_size, ls"
-    ):
-        rlcatalog.build(
-            BOX,
-            TWO,
-            {"custom_model": TorchRNN, "custom_model_config": {"lstm_size": 9}},
-            catalog=catalog,
-        )
-    model = ModelCatalog.get_model_v2(BOX, TWO, 2, {"custom_model": TorchRNN}, "torch", fc_size=3)
+
+
+def test_unknown_keyword_argument_of_a_custom_model_is_an_error(catalog):
+    config = {"custom_model": TorchRNN, "custom_model_config": {"lstm_size": 9}}
+    message = r"TorchRNN does not accept 'lstm_size'.*'lstm_state_size'.*: fc_size, ls"
+    with pytest.raises(ConfigError, match=message):
+        rlcatalog.build(OBS, TWO, config, catalog=catalog)
+
+
+def test_get_model_v2_passes_keyword_arguments_to_a_custom_model():
+    model = ModelCatalog.get_model_v2(OBS, TWO, 2, {"custom_model": TorchRNN}, "torch", fc_size=3)
     assert model.fc1.out_features == 3
 
 
-@pytest.mark.parametrize("framework", ["torch", "tf"])
-def test_attention_written_with_views_of_its_own_states(framework):
-    """RLlib's way: a state goes out step by step and comes back as a window over the last ones."""
-    base = TorchModelV2 if framework == "torch" else TFModelV2
+# --- windows of states ----------------------------------------------------------------------------
 
-    class Windowed(base):
-        def __init__(self, *args):
-            super().__init__(*args)
-            space = spaces.Box(-1, 1, (4,))
-            self.view_requirements["state_in_0"] = ViewRequirement(
-                "state_out_0", shift="-3:-1", space=space
-            )
-            self.view_requirements["state_out_0"] = ViewRequirement(
-                space=space, used_for_training=False
-            )
-            if framework == "torch":
-                self.scale = torch.nn.Parameter(torch.ones(1))
-            else:
-                self.scale = tf.Variable([1.0])
+#: RLlib's way to write attention: a state goes out step by step, and comes back as a window.
+LAST_THREE_STATES = ViewRequirement("state_out_0", shift="-3:-1", space=spaces.Box(-1, 1, (4,)))
+STATE = ViewRequirement(space=spaces.Box(-1, 1, (4,)), used_for_training=False)
 
-        def forward(self, input_dict, state, seq_lens):
-            obs, window = input_dict["obs"], state[0]
-            assert tuple(window.shape[1:]) == (3, 4)
-            seen = window.sum(dim=1) if framework == "torch" else tf.reduce_sum(window, axis=1)
-            self._value = (obs + seen)[:, 0]
-            return (obs + 10 * seen)[:, :2] * self.scale, [obs]
 
-        def value_function(self):
-            return self._value
+class TorchWindow(TorchModelV2):
+    """Returns the first two numbers of the observation, plus ten times those of the last three."""
 
-    policy = rlcatalog.build(BOX, TWO, {"custom_model": Windowed}, framework)
-    obs = np.stack(observations(n=5))[:, None]
+    def __init__(self, *args):
+        super().__init__(*args)
+        self.view_requirements["state_in_0"] = LAST_THREE_STATES
+        self.view_requirements["state_out_0"] = STATE
+        self.scale = torch.nn.Parameter(torch.ones(1))
+
+    def forward(self, input_dict, state, seq_lens):
+        obs = input_dict["obs"]
+        window = state[0]
+        assert tuple(window.shape[1:]) == (3, 4)
+        outputs = obs + 10 * window.sum(dim=1)
+        self.first = outputs[:, 0]
+        return outputs[:, :2] * self.scale, [obs]
+
+    def value_function(self):
+        return self.first
+
+
+class TFWindow(TFModelV2):
+    """The same in TensorFlow."""
+
+    def __init__(self, *args):
+        super().__init__(*args)
+        self.view_requirements["state_in_0"] = LAST_THREE_STATES
+        self.view_requirements["state_out_0"] = STATE
+        self.scale = tf.Variable([1.0])
+
+    def forward(self, input_dict, state, seq_lens):
+        obs = input_dict["obs"]
+        window = state[0]
+        assert tuple(window.shape[1:]) == (3, 4)
+        outputs = obs + 10 * tf.reduce_sum(window, axis=1)
+        self.first = outputs[:, 0]
+        return outputs[:, :2] * self.scale, [obs]
+
+    def value_function(self):
+        return self.first
+
+
+each_window_model = pytest.mark.parametrize(
+    ("framework", "model"), [("torch", TorchWindow), ("tf", TFWindow)]
+)
+
+
+@each_window_model
+def test_model_sees_the_window_of_its_last_states(framework, model):
+    policy = rlcatalog.build(OBS, TWO, {"custom_model": model}, framework)
     stepper = policy.stepper(1)
+    obs = random_observations(5, 1)
+
     for t in range(5):
         step = stepper.step(obs[t])
-        expected = obs[t] + 10 * sum((obs[s] for s in range(max(0, t - 3), t)), np.zeros((1, 4)))
+
+        past = obs[max(0, t - 3) : t].sum(axis=0)  # the model's states are its observations
+        expected = obs[t] + 10 * past
         np.testing.assert_allclose(step.dist_inputs, expected[:, :2], rtol=1e-5, atol=1e-6)
-    # Training begins with the window there was.
-    start = stepper.state
-    batch = {
-        "obs": obs[0],
-        "raw_action": step.raw_action,
-        "seq_lens": np.ones(1, np.int32),
-        "state": start,
-    }
-    np.testing.assert_allclose(start.memory[0][0], obs[2:5, 0], rtol=1e-6)
-    assert policy.evaluate(batch).logp.shape == (1,)
+
+
+@each_window_model
+def test_training_accepts_the_window_of_states(framework, model):
+    policy = rlcatalog.build(OBS, TWO, {"custom_model": model}, framework)
+    stepper = policy.stepper(1)
+    obs = random_observations(5, 1)
+    for t in range(5):
+        step = stepper.step(obs[t])
+    state = stepper.state
+    np.testing.assert_allclose(state.memory[0][0], obs[2:5, 0], rtol=1e-6)
+
+    evaluation = policy.evaluate(
+        {
+            "obs": obs[0],
+            "raw_action": step.raw_action,
+            "seq_lens": np.ones(1, np.int32),
+            "state": state,
+        }
+    )
+
+    assert evaluation.logp.shape == (1,)
