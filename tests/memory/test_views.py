@@ -35,32 +35,35 @@ ACTIONS = {
         [Discrete(3), Dict({"arm": Box(-1, 1, (2,), np.float32), "grip": MultiDiscrete([2, 4])})]
     ),
 }
+#: Two past observations and this one, and so on.
 VIEWS = {
     "last_obs": ViewRequirement("obs", space=OBS, shift="-2:0"),
     "far_obs": ViewRequirement("obs", space=OBS, shift=[-4, -1]),
     "prev_actions": ViewRequirement("actions", shift=-1),
     "prev_n_actions": ViewRequirement("actions", shift="-3:-1"),
-    "coded": ViewRequirement("action_inputs", shift="-2:-1"),
+    "prev_n_inputs": ViewRequirement("action_inputs", shift="-2:-1"),
     "prev_reward": ViewRequirement(),  # RLlib's name alone says column and shift
     "prev_n_rewards": ViewRequirement("rewards", shift="-3:-2"),
     "t": ViewRequirement("t"),
 }
+frameworks = pytest.mark.parametrize("framework", ["torch", "tf"])
 
 
-def flat_parts(values):
+def leaves(values):
     """Return the arrays or tensors of a structure, depth first."""
     if isinstance(values, dict):
-        return [part for key in values for part in flat_parts(values[key])]
-    return (
-        [part for value in values for part in flat_parts(value)]
-        if isinstance(values, tuple)
-        else [values]
-    )
+        values = tuple(values.values())
+    if not isinstance(values, tuple):
+        return [values]
+    arrays = []
+    for part in values:
+        arrays += leaves(part)
+    return arrays
 
 
-class TorchSeer(TorchModelV2):
-    """Its output is a fixed function of all that it sees, so that what it sees can be read off the
-    output.
+class TorchSeesAll(TorchModelV2):
+    """Its outputs are a fixed function of all numbers that it sees, so that they can be compared
+    with those of the numbers written down.
     """
 
     def __init__(self, *args):
@@ -69,23 +72,21 @@ class TorchSeer(TorchModelV2):
         self.scale = torch.nn.Parameter(torch.ones(1))
 
     def forward(self, input_dict, state, seq_lens):
-        parts = [
-            p.float().flatten(1) if p.ndim > 1 else p.float()[:, None]
-            for n in VIEWS
-            for p in flat_parts(input_dict[n])
-        ]
-        seen = torch.cat(parts, dim=1)
-        weights = torch.sin(torch.arange(seen.shape[1] * self.num_outputs).float()).reshape(
-            -1, self.num_outputs
-        )
-        self._value = seen.sum(dim=1)
-        return self.scale * (seen @ weights), state
+        columns = []
+        for name in VIEWS:
+            for part in leaves(input_dict[name]):
+                columns.append(part.float().reshape(len(part), -1))
+        numbers = torch.cat(columns, dim=1)
+        count = numbers.shape[1] * self.num_outputs
+        weights = torch.sin(torch.arange(count).float()).reshape(-1, self.num_outputs)
+        self.total = numbers.sum(dim=1)
+        return self.scale * (numbers @ weights), state
 
     def value_function(self):
-        return self._value
+        return self.total
 
 
-class TFSeer(TFModelV2):
+class TFSeesAll(TFModelV2):
     """The same in TensorFlow."""
 
     def __init__(self, *args):
@@ -94,175 +95,285 @@ class TFSeer(TFModelV2):
         self.scale = tf.Variable([1.0])
 
     def forward(self, input_dict, state, seq_lens):
-        parts = [tf.cast(p, tf.float32) for n in VIEWS for p in flat_parts(input_dict[n])]
-        seen = tf.concat(
-            [tf.reshape(p, [tf.shape(p)[0], int(np.prod(p.shape[1:]))]) for p in parts], axis=1
-        )
-        weights = tf.reshape(
-            tf.sin(tf.range(float(seen.shape[1] * self.num_outputs))), [-1, self.num_outputs]
-        )
-        self._value = tf.reduce_sum(seen, axis=1)
-        return self.scale * (seen @ weights), state
+        columns = []
+        for name in VIEWS:
+            for part in leaves(input_dict[name]):
+                width = int(np.prod(part.shape[1:]))
+                columns.append(tf.reshape(tf.cast(part, tf.float32), [tf.shape(part)[0], width]))
+        numbers = tf.concat(columns, axis=1)
+        count = float(numbers.shape[1] * self.num_outputs)
+        weights = tf.reshape(tf.sin(tf.range(count)), [-1, self.num_outputs])
+        self.total = tf.reduce_sum(numbers, axis=1)
+        return self.scale * (numbers @ weights), state
 
     def value_function(self):
-        return self._value
+        return self.total
 
 
-SEERS = {"torch": TorchSeer, "tf": TFSeer}
+SEES_ALL = {"torch": TorchSeesAll, "tf": TFSeesAll}
 
 
-def coded(space, raw):
+def compute_outputs(numbers, num_outputs):
+    """Return the outputs of such a model for the numbers that it sees."""
+    weights = np.sin(np.arange(len(numbers) * num_outputs)).reshape(-1, num_outputs)
+    return numbers @ weights
+
+
+def encode_action(space, raw):
     """Return one raw action as a model's input, written out kind by kind."""
     if isinstance(space, Discrete):
         return list(np.eye(space.n)[int(raw[0])])
     if isinstance(space, MultiDiscrete):
-        return [x for n, value in zip(space.nvec, raw, strict=True) for x in np.eye(n)[int(value)]]
+        one_hots = [np.eye(n)[int(value)] for n, value in zip(space.nvec, raw, strict=True)]
+        return list(np.concatenate(one_hots))
     if isinstance(space, Tuple | Dict):
-        found, at = [], 0
-        for child in space.spaces.values() if isinstance(space, Dict) else space.spaces:
-            width = (
-                1
-                if isinstance(child, Discrete)
-                else len(child.nvec)
-                if isinstance(child, MultiDiscrete)
-                else None
-            )
-            width = width or (4 if isinstance(child, Dict) else int(np.prod(child.shape)))
-            found += coded(child, raw[at : at + width])
-            at += width
-        return found
+        children = space.spaces.values() if isinstance(space, Dict) else space.spaces
+        numbers = []
+        first = 0
+        for child in children:
+            last = first + raw_width(child)
+            numbers += encode_action(child, raw[first:last])
+            first = last
+        return numbers
     if isinstance(space, Box) and space.dtype.kind == "i":
         return list(raw / (space.high - space.low))
     return list(raw)
 
 
-def by_hand(space, episode, t):
-    """Return everything the model must have seen at step t of one row's episode: a list of (obs,
-    raw, reward).
-    """
+def raw_width(space):
+    """Return how many numbers a raw action of a space has."""
+    if isinstance(space, Discrete):
+        return 1
+    if isinstance(space, MultiDiscrete):
+        return len(space.nvec)
+    if isinstance(space, Dict):
+        return sum(raw_width(child) for child in space.spaces.values())
+    return int(np.prod(space.shape))
 
-    def obs(at):
-        return episode[at][0] if at >= 0 else np.zeros(3)
 
-    def raw(at):
-        return episode[at][1] if at >= 0 else np.zeros_like(episode[0][1])
+class Episode:
+    """The observations, raw actions and rewards of one row, step by step."""
 
-    def reward(at):
-        return episode[at][2] if at >= 0 else 0.0
+    def __init__(self, space):
+        self.space = space
+        self.steps = []
 
-    def code(at):
-        return coded(space, episode[at][1]) if at >= 0 else [0.0] * len(coded(space, episode[0][1]))
+    def append(self, obs, raw_action, reward):
+        self.steps.append((obs, raw_action.astype(np.float64), reward))
 
-    seen = [
-        obs(t - 2),
-        obs(t - 1),
-        obs(t),
-        obs(t - 4),
-        obs(t - 1),
-        raw(t - 1),
-        raw(t - 3),
-        raw(t - 2),
-        raw(t - 1),
-    ]
-    seen += [code(t - 2), code(t - 1), [reward(t - 1)], [reward(t - 3), reward(t - 2)], [t]]
-    return np.concatenate([np.asarray(part, np.float64).reshape(-1) for part in seen])
+    def numbers_of_last_step(self):
+        """Return all numbers that a model with `VIEWS` saw before it acted last."""
+        t = len(self.steps) - 1
+        no_action = np.zeros_like(self.steps[0][1])
+        no_input = np.zeros(len(encode_action(self.space, no_action)))
+
+        def obs(at):
+            return self.steps[at][0] if at >= 0 else np.zeros(3)
+
+        def raw(at):
+            return self.steps[at][1] if at >= 0 else no_action
+
+        def reward(at):
+            return self.steps[at][2] if at >= 0 else 0.0
+
+        def action_input(at):
+            return encode_action(self.space, raw(at)) if at >= 0 else no_input
+
+        views = [
+            *(obs(t - 2), obs(t - 1), obs(t)),  # last_obs
+            *(obs(t - 4), obs(t - 1)),  # far_obs
+            raw(t - 1),  # prev_actions
+            *(raw(t - 3), raw(t - 2), raw(t - 1)),  # prev_n_actions
+            *(action_input(t - 2), action_input(t - 1)),  # prev_n_inputs
+            reward(t - 1),  # prev_reward
+            *(reward(t - 3), reward(t - 2)),  # prev_n_rewards
+            t,  # t
+        ]
+        return np.concatenate([np.asarray(view, np.float64).reshape(-1) for view in views])
+
+
+# --- what a model sees ----------------------------------------------------------------------------
 
 
 @pytest.mark.grid
-@pytest.mark.parametrize("framework", ["torch", "tf"])
+@frameworks
 @pytest.mark.parametrize("kind", ACTIONS)
 def test_model_sees_past_observations_actions_and_rewards(framework, kind):
-    space, rng = ACTIONS[kind], np.random.default_rng(0)
-    policy = rlcatalog.build(OBS, space, {"custom_model": SEERS[framework]}, framework)
-    rows, stepper, reward, done = 3, policy.stepper(3), np.zeros(3), None
-    episodes = [[] for _ in range(rows)]
-    stored = []
+    space = ACTIONS[kind]
+    policy = rlcatalog.build(OBS, space, {"custom_model": SEES_ALL[framework]}, framework)
+    stepper = policy.stepper(3)
+    rng = np.random.default_rng(0)
+    episodes = [Episode(space) for _ in range(3)]
+    done = np.zeros(3, bool)
+    reward = np.zeros(3)
     for _ in range(12):
-        obs = rng.uniform(-1, 1, (rows, 3)).astype(np.float32)
+        obs = rng.uniform(-1, 1, (3, 3)).astype(np.float32)
         step = stepper.step(obs, done=done, prev_reward=reward)
-        reward = rng.normal(size=rows).astype(np.float32)
-        for row in range(rows):
-            if done is not None and done[row]:
-                episodes[row] = []
-            episodes[row].append((obs[row], step.raw_action[row].astype(np.float64), reward[row]))
-            seen = by_hand(space, episodes[row], len(episodes[row]) - 1)
-            weights = np.sin(np.arange(len(seen) * step.dist_inputs.shape[1])).reshape(
-                len(seen), -1
-            )
-            np.testing.assert_allclose(step.dist_inputs[row], seen @ weights, rtol=1e-4, atol=1e-4)
-        stored.append((obs, step))
-        done = rng.random(rows) < 0.25
-    # Training sees the same once more.
-    for obs, step in stored:
-        batch = {
-            "obs": policy.preprocess(obs),
-            "raw_action": step.raw_action,
-            "views": step.state.seen,
-        }
-        found = policy.evaluate(batch)
-        np.testing.assert_allclose(
-            np.asarray(found.logp.detach() if framework == "torch" else found.logp),
-            step.logp,
-            rtol=1e-4,
-            atol=1e-4,
+        reward = rng.normal(size=3).astype(np.float32)
+        for row in range(3):
+            if done[row]:
+                episodes[row] = Episode(space)
+            episodes[row].append(obs[row], step.raw_action[row], reward[row])
+
+            numbers = episodes[row].numbers_of_last_step()
+            expected = compute_outputs(numbers, step.dist_inputs.shape[1])
+            np.testing.assert_allclose(step.dist_inputs[row], expected, rtol=1e-4, atol=1e-4)
+        done = rng.random(3) < 0.25
+
+
+def to_numpy(tensor):
+    if isinstance(tensor, torch.Tensor):
+        tensor = tensor.detach()
+    return np.asarray(tensor)
+
+
+@pytest.mark.grid
+@frameworks
+@pytest.mark.parametrize("kind", ACTIONS)
+def test_training_sees_what_acting_saw(framework, kind):
+    config = {"custom_model": SEES_ALL[framework]}
+    policy = rlcatalog.build(OBS, ACTIONS[kind], config, framework)
+    stepper = policy.stepper(3)
+    rng = np.random.default_rng(0)
+    for _ in range(12):
+        obs = rng.uniform(-1, 1, (3, 3)).astype(np.float32)
+        step = stepper.step(obs, done=rng.random(3) < 0.25, prev_reward=rng.normal(size=3))
+
+        evaluation = policy.evaluate(
+            {
+                "obs": policy.preprocess(obs),
+                "raw_action": step.raw_action,
+                "views": step.state.seen,
+            }
         )
 
+        np.testing.assert_allclose(to_numpy(evaluation.logp), step.logp, rtol=1e-4, atol=1e-4)
 
-@pytest.mark.parametrize("framework", ["torch", "tf"])
-def test_nested_actions_keep_their_structure_on_request(framework):
-    space = ACTIONS["nested"]
-    config = {"custom_model": SEERS[framework], "_disable_action_flattening": True}
-    policy = rlcatalog.build(OBS, space, config, framework)
-    first = policy.act(np.zeros((2, 3), np.float32))
-    second = policy.act(np.zeros((2, 3), np.float32), first.state, prev_reward=np.zeros(2))
+
+@pytest.fixture
+def two_steps(framework):
+    """A policy whose model gets past actions as they are nested, and its first two steps."""
+    config = {"custom_model": SEES_ALL[framework], "_disable_action_flattening": True}
+    policy = rlcatalog.build(OBS, ACTIONS["nested"], config, framework)
+    obs = np.zeros((2, 3), np.float32)
+    first = policy.act(obs)
+    second = policy.act(obs, first.state, prev_reward=np.zeros(2))
+    return policy, first, second
+
+
+@frameworks
+def test_disabled_action_flattening_keeps_past_actions_nested(two_steps):
+    _, first, second = two_steps
+
+    # Tuple([Discrete(3), Dict({"arm": Box of 2, "grip": MultiDiscrete of 2})])
     button, parts = second.state.seen["prev_actions"]
-    assert (button.dtype, button.shape) == (np.int64, (2,))
+
+    assert button.dtype == np.int64
     np.testing.assert_array_equal(button, first.raw_action[:, 0])
     np.testing.assert_allclose(parts["arm"], first.raw_action[:, 1:3])
     np.testing.assert_array_equal(parts["grip"], first.raw_action[:, 3:])
-    assert second.state.seen["prev_n_actions"][1]["grip"].shape == (2, 3, 2)
-    batch = {
-        "obs": np.zeros((2, 3), np.float32),
-        "raw_action": second.raw_action,
-        "views": second.state.seen,
-    }
-    found = policy.evaluate(batch).logp
-    np.testing.assert_allclose(
-        np.asarray(found.detach() if framework == "torch" else found), second.logp, rtol=1e-4
+    _, window = second.state.seen["prev_n_actions"]
+    assert window["grip"].shape == (2, 3, 2)  # 2 rows, 3 steps, 2 numbers
+
+
+@frameworks
+def test_training_accepts_nested_past_actions(two_steps):
+    policy, _, second = two_steps
+
+    evaluation = policy.evaluate(
+        {
+            "obs": np.zeros((2, 3), np.float32),
+            "raw_action": second.raw_action,
+            "views": second.state.seen,
+        }
     )
+
+    np.testing.assert_allclose(to_numpy(evaluation.logp), second.logp, rtol=1e-4)
 
 
 @pytest.mark.parametrize("kind", ACTIONS)
-def test_actions_as_inputs_have_the_width_they_say(kind):
-    codec = action_codec(rlcatalog.SpaceInfo.read(ACTIONS[kind], "action"))
+def test_inputs_of_past_actions_have_the_flat_width(kind):
+    space = ACTIONS[kind]
+    codec = action_codec(rlcatalog.SpaceInfo.read(space, "action"))
     raw = np.zeros((5, codec.width), np.int64 if codec.whole else np.float32)
-    assert codec.inputs(raw).shape == (5, codec.input_width) == (5, flatdim(ACTIONS[kind]))
-    assert codec.inputs(raw).dtype == np.float32
+
+    inputs = codec.inputs(raw)
+
+    assert inputs.shape == (5, flatdim(space))
+    assert codec.input_width == flatdim(space)
+    assert inputs.dtype == np.float32
 
 
-def test_rows_that_go_on_need_their_reward():
-    policy = rlcatalog.build(OBS, Discrete(2), {"custom_model": TorchSeer})
+class SeesPastOnlyOnce(TorchModelV2):
+    """Sees one view while it acts, and another one in training."""
+
+    def __init__(self, *args):
+        super().__init__(*args)
+        self.layer = torch.nn.Linear(3, self.num_outputs)
+        self.view_requirements["only_acting"] = ViewRequirement(
+            "obs", shift=-1, used_for_training=False
+        )
+        self.view_requirements["only_training"] = ViewRequirement(
+            "obs", shift=-2, used_for_compute_actions=False
+        )
+
+    def forward(self, input_dict, state, seq_lens):
+        self.names = set(input_dict)
+        return self.layer(input_dict["obs"]), state
+
+    def value_function(self):
+        return torch.zeros(1)
+
+
+def test_view_not_used_for_training_is_seen_only_while_acting():
+    policy = rlcatalog.build(OBS, Discrete(2), {"custom_model": SeesPastOnlyOnce})
+    obs = np.ones((1, 3), np.float32)
+
+    step = policy.act(obs)
+    names_while_acting = policy.model.names
+    policy.evaluate({"obs": obs, "raw_action": step.raw_action, "views": step.state.seen})
+    names_in_training = policy.model.names
+
+    views = {"only_acting", "only_training"}
+    assert names_while_acting & views == {"only_acting"}
+    assert names_in_training & views == {"only_training"}
+
+
+# --- errors ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def policy():
+    return rlcatalog.build(OBS, Discrete(2), {"custom_model": TorchSeesAll})
+
+
+def test_act_without_past_rewards_is_an_error(policy):
+    obs = np.zeros((2, 3), np.float32)
+    step = policy.act(obs)
+
+    message = "TorchSeesAll requests past rewards: pass the last step's"
+    with pytest.raises(ModelContractError, match=message):
+        policy.act(obs, step.state)
+
+
+def test_act_with_a_state_of_fewer_rows_is_an_error(policy):
     step = policy.act(np.zeros((2, 3), np.float32))
-    with pytest.raises(
-        ModelContractError, match="TorchSeer requests past rewards: pass the last step's rewards"
-    ):
-        policy.act(np.zeros((2, 3), np.float32), step.state)
-    with pytest.raises(
-        ModelContractError, match=r"state: expected the state of 3 rows, .* found 2 rows"
-    ):
+
+    message = r"state: expected the state of 3 rows, .* found 2 rows"
+    with pytest.raises(ModelContractError, match=message):
         policy.act(np.zeros((3, 3), np.float32), step.state, prev_reward=np.zeros(3))
-    with pytest.raises(
-        ModelContractError, match=r"state: expected the state of 2 rows, .* found list"
-    ):
+
+
+def test_act_with_a_list_as_state_is_an_error(policy):
+    message = r"state: expected the state of 2 rows, .* found list"
+    with pytest.raises(ModelContractError, match=message):
         policy.act(np.zeros((2, 3), np.float32), [np.zeros(2)])
 
 
-def test_training_without_the_views_is_refused():
-    policy = rlcatalog.build(OBS, Discrete(2), {"custom_model": TorchSeer})
+def test_training_without_the_views_is_an_error(policy):
     batch = {"obs": np.zeros((2, 3), np.float32), "raw_action": np.zeros((2, 1), np.int64)}
-    with pytest.raises(
-        ModelContractError, match=r"batch\['views'\] lacks \['last_obs', .*step\.state\.seen"
-    ):
+    message = r"batch\['views'\] lacks \['last_obs', .*step\.state\.seen"
+    with pytest.raises(ModelContractError, match=message):
         policy.evaluate(batch)
 
 
@@ -271,7 +382,7 @@ def test_training_without_the_views_is_refused():
     [
         (
             ViewRequirement("colour"),
-            "the view 'x' into the column 'colour'; expected one of obs, actions",
+            "view 'x' into the column 'colour'; expected one of obs, actions",
         ),
         (ViewRequirement("obs", shift=1), r"obs at \[1\], which is not known when it acts"),
         (ViewRequirement("actions", shift=0), r"actions at \[0\], which is not known when it acts"),
@@ -280,44 +391,19 @@ def test_training_without_the_views_is_refused():
             "a view looks either back or ahead",
         ),
     ],
+    ids=["unknown column", "next observation", "this action", "past and future"],
 )
-def test_unsupported_view_is_rejected_at_build(view, message):
-    class Asking(TorchSeer):
+def test_unsupported_view_is_an_error_at_build(view, message):
+    class HasTheView(TorchSeesAll):
         def __init__(self, *args):
             super().__init__(*args)
             self.view_requirements["x"] = view
 
     with pytest.raises(NotServedError, match=message):
-        rlcatalog.build(OBS, Discrete(2), {"custom_model": Asking})
+        rlcatalog.build(OBS, Discrete(2), {"custom_model": HasTheView})
 
 
-def test_views_that_are_not_for_acting_or_not_for_training():
-    class Partial(TorchModelV2):
-        def __init__(self, *args):
-            super().__init__(*args)
-            self.layer = torch.nn.Linear(3, self.num_outputs)
-            self.view_requirements["only_acting"] = ViewRequirement(
-                "obs", shift=-1, used_for_training=False
-            )
-            self.view_requirements["only_training"] = ViewRequirement(
-                "obs", shift=-2, used_for_compute_actions=False
-            )
-
-        def forward(self, input_dict, state, seq_lens):
-            self.names = sorted(input_dict)
-            return self.layer(input_dict["obs"]), state
-
-        def value_function(self):
-            return torch.zeros(1)
-
-    policy = rlcatalog.build(OBS, Discrete(2), {"custom_model": Partial})
-    obs = np.ones((1, 3), np.float32)
-    step = policy.act(obs)
-    assert "only_acting" in policy.model.names
-    assert "only_training" not in policy.model.names
-    policy.evaluate({"obs": obs, "raw_action": step.raw_action, "views": step.state.seen})
-    assert "only_training" in policy.model.names
-    assert "only_acting" not in policy.model.names
+# --- the view as plain data -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -326,26 +412,43 @@ def test_views_that_are_not_for_acting_or_not_for_training():
         *VIEWS.values(),
         ViewRequirement("x", space=ACTIONS["nested"], shift=[-3, 2], batch_repeat_value=7),
     ],
+    ids=[*VIEWS, "all fields"],
 )
 def test_view_survives_json(view):
-    again = ViewRequirement.from_dict(json.loads(json.dumps(view.to_dict())))
-    assert again.to_dict() == view.to_dict()
-    assert again.shift_arr.tolist() == view.shift_arr.tolist()
-    assert again.space == view.space
+    written = json.dumps(view.to_dict())
+
+    restored = ViewRequirement.from_dict(json.loads(written))
+
+    assert restored.to_dict() == view.to_dict()
+    assert restored.shift_arr.tolist() == view.shift_arr.tolist()
+    assert restored.space == view.space
 
 
-def test_view_to_dict_without_policy_package_names_it(monkeypatch):
-    view = ViewRequirement("obs", space=OBS)
-    written = view.to_dict()
+@pytest.fixture
+def without_policy_package(monkeypatch):
+    """Let the import of `rlcatalog_policy` fail, which turns spaces into plain data."""
     monkeypatch.setitem(sys.modules, "rlcatalog_policy", None)
+
+
+def test_to_dict_without_policy_package_names_it(without_policy_package):
+    view = ViewRequirement("obs", space=OBS)
     hint = re.escape(install_hint("rlcatalog-policy"))
     with pytest.raises(MissingPluginError, match=f"A space as plain data .*{hint}"):
         view.to_dict()
+
+
+def test_from_dict_without_policy_package_names_it(request):
+    written = ViewRequirement("obs", space=OBS).to_dict()
+    request.getfixturevalue("without_policy_package")  # from here on
+    hint = re.escape(install_hint("rlcatalog-policy"))
     with pytest.raises(MissingPluginError, match=f"A space from plain data .*{hint}"):
         ViewRequirement.from_dict(written)
 
 
-def test_shift_accepts_ranges_from_and_to_zero():
-    """RLlib leaves the shifts of "0:3" unset."""
+def test_shift_accepts_a_range_from_zero():
+    # RLlib leaves the shifts of "0:3" unset.
     assert ViewRequirement(shift="0:3").shift_arr.tolist() == [0, 1, 2, 3]
+
+
+def test_shift_accepts_a_range_with_a_step():
     assert ViewRequirement(shift="-4:0:2").shift_arr.tolist() == [-4, -2, 0]
