@@ -5,10 +5,7 @@ distribution.
 from __future__ import annotations
 
 import re
-import sys
 from dataclasses import replace
-from types import ModuleType
-from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -34,6 +31,7 @@ from rlcatalog.errors import (
     DeclarationError,
     MissingFrameworkError,
     NotServedError,
+    PluginWarning,
     UnknownNameError,
 )
 from rlcatalog.frameworks import frameworks, ops_of, require_framework, tensor_ops
@@ -41,11 +39,12 @@ from rlcatalog_policy import load
 from rlcatalog_ppo import PPO
 from rlcatalog_testing import PluginEntryPoint, cases, isolated_catalog, outcomes, plugin_of
 
-SPACE, ACTIONS = gym.spaces.Box(-1, 1, (3,), np.float32), gym.spaces.Discrete(4)
+OBS = gym.spaces.Box(-1, 1, (3,), np.float32)
+FOUR = gym.spaces.Discrete(4)
 PARTS = ("rlcatalog-preprocessors", "rlcatalog-fcnet", "rlcatalog-categorical")
 
-
-OWN = plugin_of(
+#: The framework "toy", with a model and a distribution.
+TOY_PLUGIN = plugin_of(
     rlcatalog_frameworks=[FRAMEWORK, PPO_STEP],
     rlcatalog_models=[OWN_NET],
     rlcatalog_action_dists=[OWN_DIST],
@@ -61,108 +60,173 @@ def catalog():
     return isolated_catalog(
         *PARTS,
         PluginEntryPoint(parts, "a-toy-parts"),  # loaded before its framework's plugin
-        PluginEntryPoint(OWN, "toy"),
+        PluginEntryPoint(TOY_PLUGIN, "toy"),
     )
 
 
-# --- what the catalog makes of it -----------------------------------------------------------------
+@pytest.fixture
+def toy_policy(catalog):
+    return rlcatalog.build(OBS, FOUR, {}, "toy", catalog=catalog)
+
+
+# --- registration ---------------------------------------------------------------------------------
 
 
 def test_all_plugins_load(catalog):
-    assert [
-        (record.name, record.status, record.error)
-        for record in catalog.plugins
-        if record.status != "loaded"
-    ] == []
+    assert {record.name: record.error for record in catalog.plugins if record.error} == {}
+    assert {record.status for record in catalog.plugins} == {"loaded"}
+
+
+def test_built_in_model_has_code_for_the_framework(catalog):
     assert catalog.registry.get("model", "fcnet").frameworks == ("torch", "tf", "toy")
-    assert [c.provider for c in catalog.components("framework")] == ["toy 1.0"]
+
+
+def test_catalog_lists_the_framework(catalog):
+    assert [part.provider for part in catalog.components("framework")] == ["toy 1.0"]
 
 
 def test_operations_are_found_once_their_framework_is_registered(request):
-    array = np.zeros(3).view(type("Array", (np.ndarray,), {}))
+    array_class = type("Array", (np.ndarray,), {})
+    array = np.zeros(3).view(array_class)
     assert ops_of(array) is tensor_ops("numpy")
-    request.getfixturevalue("catalog")
+
+    request.getfixturevalue("catalog")  # registers the framework
+
     assert ops_of(array) is OPS
 
 
-def test_explanation_names_the_framework(catalog):
-    found = catalog.explain(SPACE, ACTIONS, {}, "toy").as_dict()
-    assert (found["framework"], found["model"]["chosen"], found["action_dist"]["chosen"]) == (
-        "toy",
-        "fcnet",
-        "categorical",
-    )
-    assert catalog.explain(SPACE, ACTIONS, {}, "np").as_dict()["framework"] == "toy"
-    reasons = {c["name"]: c["reason"] for c in found["model"]["candidates"]}
-    assert found["shapes"][-1] == {"stage": "action", "shape": []}
+# --- explanations ---------------------------------------------------------------------------------
+
+
+def test_explanation_names_framework_and_parts(catalog):
+    explanation = catalog.explain(OBS, FOUR, {}, "toy").as_dict()
+
+    assert explanation["framework"] == "toy"
+    assert explanation["model"]["chosen"] == "fcnet"
+    assert explanation["action_dist"]["chosen"] == "categorical"
+    reasons = {part["name"]: part["reason"] for part in explanation["model"]["candidates"]}
     assert reasons["fcnet"]
 
 
-def test_policy_acts_in_the_third_framework(catalog):
-    policy = rlcatalog.build(SPACE, ACTIONS, {}, "toy", catalog=catalog)
-    obs = np.random.default_rng(1).uniform(-1, 1, (5, 3)).astype(np.float32)
-    step = policy.act(obs, explore=False)
-    logits = obs @ policy.model.weights["logits"]
-    np.testing.assert_array_equal(step.action, logits.argmax(axis=1))
+def test_explanation_ends_with_the_action(catalog):
+    explanation = catalog.explain(OBS, FOUR, {}, "toy").as_dict()
+    assert explanation["shapes"][-1] == {"stage": "action", "shape": []}
+
+
+def test_framework_is_found_by_its_alias(catalog):
+    assert catalog.explain(OBS, FOUR, {}, "np").as_dict()["framework"] == "toy"
+
+
+# --- policies -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def obs():
+    return np.random.default_rng(1).uniform(-1, 1, (5, 3)).astype(np.float32)
+
+
+def test_policy_takes_the_most_likely_action(toy_policy, obs):
+    logits = obs @ toy_policy.model.weights["logits"]
+    probabilities = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+
+    step = toy_policy.act(obs, explore=False)
+
     np.testing.assert_allclose(step.dist_inputs, logits, rtol=1e-6)
-    density = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
-    np.testing.assert_allclose(step.logp, np.log(density.max(axis=1)), rtol=1e-5)
-    np.testing.assert_allclose(
-        policy.values(policy.preprocess(obs)), obs @ policy.model.weights["value"], rtol=1e-5
+    np.testing.assert_array_equal(step.action, logits.argmax(axis=1))
+    np.testing.assert_allclose(step.logp, np.log(probabilities.max(axis=1)), rtol=1e-5)
+
+
+def test_policy_returns_values(toy_policy, obs):
+    values = toy_policy.values(toy_policy.preprocess(obs))
+    np.testing.assert_allclose(values, obs @ toy_policy.model.weights["value"], rtol=1e-5)
+
+
+def test_policy_takes_no_forbidden_action(toy_policy, obs):
+    only_two = np.zeros((5, 4), bool)
+    only_two[:, 2] = True
+
+    # The framework's operations fill the inputs of the others.
+    assert toy_policy.act(obs, mask=only_two).action.tolist() == [2, 2, 2, 2, 2]
+
+
+def test_policy_stays_on_the_cpu(toy_policy):
+    assert toy_policy.to("cpu") is toy_policy
+
+
+def test_saved_policy_is_loaded(toy_policy, catalog, tmp_path):
+    toy_policy.model.weights["value"][:] = 2
+    toy_policy.save(tmp_path / "policy")
+
+    loaded = load(tmp_path / "policy", catalog=catalog)
+
+    halves = np.full((2, 3), 0.5, np.float32)
+    assert loaded.framework == "toy"
+    np.testing.assert_array_equal(
+        loaded.act(halves, explore=False).dist_inputs,
+        toy_policy.act(halves, explore=False).dist_inputs,
     )
-    mask = np.zeros((5, 4), bool)
-    mask[:, 2] = True
-    # Forbidden inputs are filled by its own operations.
-    assert policy.act(obs, mask=mask).action.tolist() == [2] * 5
-    assert policy.to("cpu") is policy
+    np.testing.assert_allclose(loaded.act(halves).value, [3, 3])  # 3 * 0.5 * 2
+
+
+@pytest.mark.parametrize("framework", ["torch", None], ids=["by name", "by default"])
+def test_torch_works_beside_the_third_framework(catalog, framework):
+    policy = rlcatalog.build(OBS, FOUR, {"fcnet_hiddens": [4]}, framework, catalog=catalog)
+    assert policy.framework == "torch"
+
+
+# --- missing features -----------------------------------------------------------------------------
 
 
 def test_error_without_the_library_has_no_install_line(catalog, monkeypatch):
-    assert catalog.plugins  # the framework is known once they are loaded
+    assert catalog.plugins  # loads them, which registers the framework
     monkeypatch.setattr(FrameworkSpec, "is_installed", property(lambda spec: False))
+
     with pytest.raises(MissingFrameworkError) as caught:
         require_framework("toy")
+
     assert str(caught.value) == (
         f"framework='toy' needs the package {FRAMEWORK.module!r}, which is not installed."
         " Install it as its authors describe."
     )
 
 
-def test_unsupported_feature_is_rejected_by_type(catalog):
-    policy = rlcatalog.build(SPACE, ACTIONS, {}, "toy", catalog=catalog)
-    assert policy.freeze().reason == "no installed package supports this for framework='toy'"
+def test_frozen_policy_says_that_the_framework_cannot_freeze(toy_policy):
+    reason = toy_policy.freeze().reason
+    assert reason == "no installed package supports this for framework='toy'"
+
+
+def test_part_without_code_for_the_framework_is_an_error(catalog):
+    lstm = isolated_catalog(*PARTS, "rlcatalog-lstm").registry.get("model", "lstm")
     with pytest.raises(NotServedError, match=r"'lstm'.*has no code for framework='toy'"):
-        isolated_catalog(*PARTS, "rlcatalog-lstm").registry.get("model", "lstm").load("toy")
+        lstm.load("toy")
 
 
-def test_missing_operation_is_rejected_by_name(catalog):
-    ops = rlcatalog.build(SPACE, ACTIONS, {}, "toy", catalog=catalog).model._rlcatalog.ops
+@pytest.mark.parametrize(
+    ("operation", "arguments"),
+    [("cut", (np.ones((2, 3)), None)), ("padded", (np.ones((2, 3)), 4))],
+)
+def test_missing_tensor_operation_is_an_error(toy_policy, operation, arguments):
+    ops = toy_policy.model._rlcatalog.ops
     assert ops is OPS
-    assert ops.total([1, 2]) == 3
-    with pytest.raises(NotServedError, match="framework 'toy' has no tensor operation 'cut'"):
-        ops.cut(np.ones((2, 3)), None)
-    with pytest.raises(NotServedError, match="'padded'"):
-        ops.padded(np.ones((2, 3)), 4)
+
+    with pytest.raises(NotServedError, match=f"'toy' has no tensor operation '{operation}'"):
+        getattr(ops, operation)(*arguments)
 
 
-def test_policy_of_the_third_framework_is_saved_and_loaded(catalog, tmp_path):
-    policy = rlcatalog.build(SPACE, ACTIONS, {}, "toy", catalog=catalog)
-    policy.model.weights["value"][:] = 2
-    policy.save(tmp_path / "policy")
-    again = load(tmp_path / "policy", catalog=catalog)
-    obs = np.ones((2, 3), np.float32) / 2
-    assert again.framework == "toy"
-    np.testing.assert_array_equal(
-        again.act(obs, explore=False).dist_inputs, policy.act(obs, explore=False).dist_inputs
-    )
-    np.testing.assert_allclose(again.act(obs).value, [3, 3])
+def test_tensor_operation_of_the_framework_works(toy_policy):
+    assert toy_policy.model._rlcatalog.ops.total([1, 2]) == 3
+
+
+# --- the conformance kit --------------------------------------------------------------------------
 
 
 def test_kit_checks_the_third_framework_and_its_parts():
-    catalog = isolated_catalog("rlcatalog-preprocessors", PluginEntryPoint(OWN, "toy"))
-    ended = list(outcomes(cases("toy", catalog=catalog)))
-    assert [outcome.why for outcome in ended if outcome.status == "failed"] == []
-    passed = {outcome.name for outcome in ended if outcome.status == "passed"}
+    catalog = isolated_catalog("rlcatalog-preprocessors", PluginEntryPoint(TOY_PLUGIN, "toy"))
+
+    results = list(outcomes(cases("toy", catalog=catalog)))
+
+    assert [outcome.why for outcome in results if outcome.status == "failed"] == []
+    passed = {outcome.name for outcome in results if outcome.status == "passed"}
     assert {
         "framework-toy-the_backend_evaluates",
         "trunk-toy_linear-every_weight_is_trained-toy",
@@ -172,40 +236,51 @@ def test_kit_checks_the_third_framework_and_its_parts():
     } <= passed
 
 
-def test_kit_compares_the_other_frameworks_if_one_is_missing():
-    """In the third framework nothing around the distribution has code, so that no policy is built
-    there.
+class TwiceTheEntropy(planted_tf.Dist):
+    """A distribution of TensorFlow that differs from its code for PyTorch."""
+
+    def entropy(self):
+        return 2 * super().entropy()
+
+
+def run_frameworks_agree(tf_target):
+    """Return the outcome of the check `frameworks_agree` for a distribution in three frameworks.
+
+    No policy can be built in "toy", because nothing but the distribution has code for it.
     """
-    home = ModuleType("unlike_parts")
-    home.Unlike = type(
-        "Unlike", (planted_tf.Dist,), {"entropy": lambda self: 2 * planted_tf.Dist.entropy(self)}
+    spec = ActionDistSpec(
+        "acme_dist",
+        {"toy": "planted_toy:Dist", "torch": "planted_torch:Dist", "tf": tf_target},
+        "one of n",
+        match=match_choice,
+        size=size_of_choice,
     )
-    both = {"toy": "planted_toy:Dist", "torch": "planted_torch:Dist"}
-    specs = {
-        name: ActionDistSpec(
-            name, {**both, "tf": tf}, "one of n", match=match_choice, size=size_of_choice
-        )
-        for name, tf in (("alike", "planted_tf:Dist"), ("unlike", "unlike_parts:Unlike"))
-    }
-    plugin = plugin_of(rlcatalog_frameworks=[FRAMEWORK], rlcatalog_action_dists=[*specs.values()])
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(sys.modules, "unlike_parts", home)
-        catalog = isolated_catalog(*PARTS, PluginEntryPoint(plugin, "acme"))
-        found = [
-            case for case in cases("acme", catalog=catalog) if case.check.name == "frameworks_agree"
-        ]
-        said = {
-            case.part.component.name: outcome
-            for case, outcome in zip(found, outcomes(found), strict=True)
-        }
-    assert said["alike"].status == "passed", said["alike"].why
-    assert "in torch and tf, the entropy" in said["unlike"].why
+    plugin = plugin_of(rlcatalog_frameworks=[FRAMEWORK], rlcatalog_action_dists=[spec])
+    catalog = isolated_catalog(*PARTS, PluginEntryPoint(plugin, "acme"))
+    all_cases = cases("acme", catalog=catalog)
+    agreement = [case for case in all_cases if case.check.name == "frameworks_agree"]
+    (outcome,) = outcomes(agreement)
+    return outcome
+
+
+def test_kit_passes_two_frameworks_that_agree():
+    outcome = run_frameworks_agree("planted_tf:Dist")
+    assert outcome.status == "passed", outcome.why
+
+
+def test_kit_compares_two_frameworks_if_the_third_is_missing():
+    outcome = run_frameworks_agree(f"{__name__}:TwiceTheEntropy")
+    assert "in torch and tf, the entropy" in outcome.why
+
+
+# --- training -------------------------------------------------------------------------------------
 
 
 class Bandit(gym.Env):
-    """Pays for one action of four."""
+    """Pays 1 for action 2 of four; an episode has one step."""
 
-    observation_space, action_space = SPACE, ACTIONS
+    observation_space = OBS
+    action_space = FOUR
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
@@ -215,153 +290,202 @@ class Bandit(gym.Env):
         return np.ones(3, np.float32) / 2, float(action == 2), True, False, {}
 
 
-def test_ppo_learns_in_it_and_goes_on_from_a_checkpoint(catalog, tmp_path):
-    config = {
-        "framework": "toy",
-        "num_envs": 2,
-        "rollout_length": 16,
-        "minibatch_size": 16,
-        "num_epochs": 4,
-        "lr": 0.05,
-        "seed": 0,
-        "frozen": "never",
-    }
-    algorithm = PPO(Bandit, config, catalog=catalog)
-    before = np.mean(algorithm.evaluate(20, seed=0, explore=True))
-    for _ in range(5):
-        algorithm.train()
-    algorithm.save_checkpoint(tmp_path / "checkpoint")
-    result = [algorithm.train() for _ in range(5)][-1]
+PPO_CONFIG = {
+    "framework": "toy",
+    "num_envs": 2,
+    "rollout_length": 16,
+    "minibatch_size": 16,
+    "num_epochs": 4,
+    "lr": 0.05,
+    "seed": 0,
+    "frozen": "never",
+}
+
+
+def train(algorithm, iterations):
+    """Return the last result."""
+    return [algorithm.train() for _ in range(iterations)][-1]
+
+
+def test_ppo_learns_in_the_third_framework(catalog):
+    algorithm = PPO(Bandit, PPO_CONFIG, catalog=catalog)
+    untrained_return = np.mean(algorithm.evaluate(20, seed=0, explore=True))
+
+    result = train(algorithm, iterations=10)
     algorithm.stop()
-    assert before < 0.6
+
+    assert untrained_return < 0.6
     assert result["episode_return_mean"] > 0.8
-    again = PPO.restore(tmp_path / "checkpoint", Bandit, catalog=catalog)
-    assert [again.train() for _ in range(5)][-1]["info"] == result["info"]
-    again.stop()
+
+
+def test_restored_ppo_trains_as_the_saved_one(catalog, tmp_path):
+    algorithm = PPO(Bandit, PPO_CONFIG, catalog=catalog)
+    train(algorithm, iterations=5)
+    algorithm.save_checkpoint(tmp_path / "checkpoint")
+    expected = train(algorithm, iterations=5)
+    algorithm.stop()
+
+    restored = PPO.restore(tmp_path / "checkpoint", Bandit, catalog=catalog)
+    result = train(restored, iterations=5)
+    restored.stop()
+
+    assert result["info"] == expected["info"]
+    weights = restored.policy.model.get_weights()
     for name, array in algorithm.policy.model.get_weights().items():
-        np.testing.assert_array_equal(again.policy.model.get_weights()[name], array)
+        np.testing.assert_array_equal(weights[name], array)
 
 
-def test_other_frameworks_work_beside_the_third(catalog):
-    assert (
-        rlcatalog.build(SPACE, ACTIONS, {"fcnet_hiddens": [4]}, "torch", catalog=catalog).framework
-        == "torch"
+# --- code from several packages -------------------------------------------------------------------
+
+
+def framework_plugin(name, **parts):
+    """Return a plugin with the framework, and parts."""
+    return PluginEntryPoint(plugin_of(rlcatalog_frameworks=[FRAMEWORK], **parts), name)
+
+
+def model_plugin(name, *specs):
+    return PluginEntryPoint(plugin_of(rlcatalog_models=list(specs)), name)
+
+
+def errors_of_failed(*plugins):
+    """Load plugins of which some fail; return their errors by distribution."""
+    with pytest.warns(PluginWarning):
+        catalog = isolated_catalog(*PARTS, *plugins)
+    errors = {}
+    for record in catalog.plugins:
+        if record.status == "failed":
+            errors[record.distribution] = record.error
+    # A plugin that fails leaves no part.
+    assert not {part.distribution for part in catalog.components()} & set(errors)
+    return errors
+
+
+def test_code_of_the_package_itself_is_not_replaced():
+    torch_code = ModelSpec("fcnet", targets(torch="Net"), "", extends="rlcatalog-fcnet/fcnet")
+
+    errors = errors_of_failed(
+        framework_plugin("one", rlcatalog_models=[NET]), model_plugin("two", torch_code)
     )
-    assert (
-        rlcatalog.build(SPACE, ACTIONS, {"fcnet_hiddens": [4]}, catalog=catalog).framework
-        == "torch"
-    )
+
+    assert "model rlcatalog-fcnet/fcnet, but its code for 'torch' belongs to" in errors["two"]
 
 
-# --- what is refused ------------------------------------------------------------------------------
+def test_code_of_the_framework_is_not_replaced():
+    toy_code = ModelSpec("fcnet", targets(toy="Net"), "", extends="rlcatalog-fcnet/fcnet")
+    other_model = ModelSpec("beside", targets(torch="Net"), "")
 
-
-def failed(*plugins: tuple[str, Any]) -> dict[str, str]:
-    """What the catalog says of plugins that fail, by distribution."""
-    with pytest.warns(rlcatalog.errors.PluginWarning):
-        found = isolated_catalog(
-            *PARTS, *(PluginEntryPoint(plugin, name) for name, plugin in plugins)
+    with pytest.warns(PluginWarning, match="two extends .*, but its code for 'toy' belongs to one"):
+        catalog = isolated_catalog(
+            *PARTS,
+            framework_plugin("one", rlcatalog_models=[NET]),
+            model_plugin("two", other_model, toy_code),
         )
-    said = {
-        record.distribution: record.error for record in found.plugins if record.status == "failed"
-    }
-    # Nothing of them stays.
-    assert not {component.distribution for component in found.components()} & set(said)
-    return said
 
-
-def test_code_that_is_there_already_is_not_replaced():
-    """And who brings it loses that part alone."""
-    other = ModelSpec("fcnet", targets(toy="Net"), "", extends="rlcatalog-fcnet/fcnet")
-    beside = ModelSpec("beside", targets(torch="Net"), "")
-    torch = ModelSpec("fcnet", targets(torch="Net"), "", extends="rlcatalog-fcnet/fcnet")
-    one = ("one", plugin_of(rlcatalog_frameworks=[FRAMEWORK], rlcatalog_models=[NET]))
-    said = failed(one, ("three", plugin_of(rlcatalog_models=[torch])))
-    assert (
-        "model rlcatalog-fcnet/fcnet, but its code for 'torch' belongs to rlcatalog-fcnet"
-        in said["three"]
-    )
-    two = PluginEntryPoint(plugin_of(rlcatalog_models=[beside, other]), "two")
-    with pytest.warns(
-        rlcatalog.errors.PluginWarning,
-        match="two extends .*, but its code for 'toy' belongs to one",
-    ):
-        catalog = isolated_catalog(*PARTS, PluginEntryPoint(one[1], "one"), two)
+    # Only this part is lost.
     assert catalog.registry.get("model", "two/beside").distribution == "two"
-    assert [c.distribution for c in catalog.registry.get("model", "fcnet").extensions["toy"]] == [
-        "one"
-    ]
+    extensions = catalog.registry.get("model", "fcnet").extensions["toy"]
+    assert [part.distribution for part in extensions] == ["one"]
 
 
-def test_code_from_two_packages_is_an_error_where_it_is_used():
-    """Neither is the framework's own; the part works in every other framework."""
-    brought = [
-        PluginEntryPoint(plugin_of(rlcatalog_models=[NET]), name) for name in ("two", "three")
-    ]
-    catalog = isolated_catalog(
-        *PARTS, PluginEntryPoint(plugin_of(rlcatalog_frameworks=[FRAMEWORK]), "one"), *brought
+@pytest.fixture
+def catalog_with_two_codes():
+    """Catalog in which two packages have code for the same model in the framework of a third."""
+    return isolated_catalog(
+        *PARTS, framework_plugin("one"), model_plugin("two", NET), model_plugin("three", NET)
     )
-    with pytest.raises(
-        AmbiguousChoiceError, match=r"three 1\.0 and two 1\.0 provide its code for 'toy'"
-    ):
-        catalog.registry.get("model", "fcnet").load("toy")
-    assert rlcatalog.build(SPACE, ACTIONS, {}, "torch", catalog=catalog).framework == "torch"
 
 
-def test_backend_code_declares_the_keys_it_reads():
-    narrow = replace(NET, reads=("fcnet_hiddens",))
-    plugin = plugin_of(
-        rlcatalog_frameworks=[FRAMEWORK], rlcatalog_models=[narrow], rlcatalog_action_dists=[DIST]
-    )
-    catalog = isolated_catalog(*PARTS, PluginEntryPoint(plugin, "one"))
-    fcnet = catalog.registry.get("model", "fcnet")
-    assert catalog.config_keys(fcnet, "toy") == ["fcnet_hiddens"]
-    assert "fcnet_activation" in catalog.config_keys(fcnet, "torch")
+def test_code_from_two_packages_is_an_error_where_it_is_used(catalog_with_two_codes):
+    fcnet = catalog_with_two_codes.registry.get("model", "fcnet")
+    message = r"three 1\.0 and two 1\.0 provide its code for 'toy'"
+    with pytest.raises(AmbiguousChoiceError, match=message):
+        fcnet.load("toy")
+
+
+def test_code_from_two_packages_leaves_other_frameworks(catalog_with_two_codes):
+    policy = rlcatalog.build(OBS, FOUR, {}, "torch", catalog=catalog_with_two_codes)
+    assert policy.framework == "torch"
+
+
+# --- config keys ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def catalog_reading_hiddens():
+    """Catalog in which the framework's code for the model reads one config key."""
+    net = replace(NET, reads=("fcnet_hiddens",))
+    plugin = framework_plugin("one", rlcatalog_models=[net], rlcatalog_action_dists=[DIST])
+    return isolated_catalog(*PARTS, plugin)
+
+
+def test_config_keys_are_those_of_the_framework_code(catalog_reading_hiddens):
+    fcnet = catalog_reading_hiddens.registry.get("model", "fcnet")
+    assert catalog_reading_hiddens.config_keys(fcnet, "toy") == ["fcnet_hiddens"]
+    assert "fcnet_activation" in catalog_reading_hiddens.config_keys(fcnet, "torch")
+
+
+@pytest.mark.parametrize(("framework", "unread"), [("toy", ["fcnet_activation"]), ("torch", [])])
+def test_explanation_lists_keys_that_the_framework_ignores(
+    catalog_reading_hiddens, framework, unread
+):
     config = {"fcnet_hiddens": [4], "fcnet_activation": "relu"}
-    assert list(catalog.explain(SPACE, ACTIONS, config, "toy").as_dict()["unread"]) == [
-        "fcnet_activation"
-    ]
-    assert not catalog.explain(SPACE, ACTIONS, config, "torch").as_dict()["unread"]
+    explanation = catalog_reading_hiddens.explain(OBS, FOUR, config, framework)
+    assert list(explanation.as_dict()["unread"]) == unread
 
 
-def test_names_of_built_in_frameworks_are_taken():
-    mine = FrameworkSpec(
+# --- errors ---------------------------------------------------------------------------------------
+
+
+def test_alias_of_a_built_in_framework_is_an_error():
+    spec = FrameworkSpec(
         "mine", targets(backend="Backend", ops="OPS"), "", module="numpy", aliases=("tf2",)
     )
-    assert (
-        "framework 'tf2' already exists"
-        in failed(("one", plugin_of(rlcatalog_frameworks=[mine])))["one"]
-    )
+    plugin = PluginEntryPoint(plugin_of(rlcatalog_frameworks=[spec]), "one")
+    assert "framework 'tf2' already exists" in errors_of_failed(plugin)["one"]
 
 
 def test_framework_of_a_failed_plugin_is_forgotten():
-    wrong = ModelSpec("mine", targets(trch="Net"), "")
-    failed(("one", plugin_of(rlcatalog_frameworks=[FRAMEWORK], rlcatalog_models=[wrong])))
+    wrong_framework = ModelSpec("mine", targets(trch="Net"), "")
+
+    errors = errors_of_failed(framework_plugin("one", rlcatalog_models=[wrong_framework]))
+
+    assert list(errors) == ["one"]
     assert "toy" not in frameworks()
 
 
 @pytest.mark.parametrize(
-    ("named", "says"),
+    ("named", "message"),
     [
         ({"toy": "Net"}, "unknown framework 'toy' in targets"),
         ({"tf": "Net", "trch": "Net"}, "unknown framework 'trch'.*Did you mean 'torch'"),
     ],
+    ids=["toy", "trch"],
 )
-def test_part_for_an_unknown_framework_is_rejected(named, says):
-    part = ModelSpec("mine", targets(**named), "")
-    assert re.search(says, failed(("one", plugin_of(rlcatalog_models=[part])))["one"])
+def test_part_for_an_unknown_framework_is_an_error(named, message):
+    spec = ModelSpec("mine", targets(**named), "")
+    assert re.search(message, errors_of_failed(model_plugin("one", spec))["one"])
 
 
-def test_part_may_have_code_for_a_missing_framework():
-    part = ModelSpec("mine", targets(torch="Net", jax="Net"), "")
-    found = isolated_catalog(*PARTS, PluginEntryPoint(plugin_of(rlcatalog_models=[part]), "one"))
-    assert found.registry.get("model", "one/mine").frameworks == ("torch", "jax")
+@pytest.fixture
+def catalog_with_jax_model():
+    """Catalog with a model for PyTorch, and for a framework that is not there."""
+    spec = ModelSpec("mine", targets(torch="Net", jax="Net"), "")
+    return isolated_catalog(*PARTS, model_plugin("one", spec))
+
+
+def test_part_may_have_code_for_a_missing_framework(catalog_with_jax_model):
+    model = catalog_with_jax_model.registry.get("model", "one/mine")
+    assert model.frameworks == ("torch", "jax")
+
+
+def test_building_in_a_missing_framework_is_an_error(catalog_with_jax_model):
+    config = {"custom_model": "one/mine"}
     with pytest.raises(UnknownNameError, match="Unknown framework 'jax'"):
-        rlcatalog.build(SPACE, ACTIONS, {"custom_model": "one/mine"}, "jax", catalog=found)
+        rlcatalog.build(OBS, FOUR, config, "jax", catalog=catalog_with_jax_model)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "message"),
     [
         ({"targets": targets(backend="Backend")}, "targets must have 'ops'"),
         ({"targets": targets(backend="Backend", ops="OPS", net="Net")}, "unknown target 'net'"),
@@ -372,7 +496,7 @@ def test_part_may_have_code_for_a_missing_framework():
         ({"extends": "other/else"}, "an extension has the same name as the extended component"),
     ],
 )
-def test_invalid_declaration_is_rejected(arguments, says):
-    given = {"targets": targets(backend="Backend", ops="OPS"), "module": "numpy", **arguments}
-    with pytest.raises(DeclarationError, match=says):
-        FrameworkSpec("toy", given.pop("targets"), "", **given)
+def test_invalid_framework_spec_is_an_error(arguments, message):
+    fields = {"targets": targets(backend="Backend", ops="OPS"), "module": "numpy"} | arguments
+    with pytest.raises(DeclarationError, match=message):
+        FrameworkSpec(name="toy", summary="", **fields)
