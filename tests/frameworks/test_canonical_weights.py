@@ -1,8 +1,13 @@
-"""Weights of both frameworks' common layers have one form: copied from one to the other, a net
-computes the same.
+"""Weights of layers that both frameworks have: one form, in which a net computes the same after
+its weights were copied.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,233 +25,324 @@ pytestmark = pytest.mark.usefixtures("one_thread", "seeded")
 K = tf.keras.layers
 
 
-def images_torch(layer):
-    return lambda x: (
-        layer(x.reshape(-1, 8, 8, 3).permute(0, 3, 1, 2)).permute(0, 2, 3, 1).flatten(1)
-    )
+# --- how layers are called with rows of numbers ---------------------------------------------------
 
 
-def sequences_torch(layer):
-    return lambda x: layer(x.reshape(-1, 4, 3))[0].flatten(1)
+def call(layer, x):
+    return layer(x)
 
 
-def cell_torch(layer):
-    def run(x):
-        found = layer(x)
-        return found if isinstance(found, torch.Tensor) else torch.cat(found, 1)
-
-    return run
+def call_torch_conv(layer, x):
+    images = x.reshape(-1, 8, 8, 3).permute(0, 3, 1, 2)  # channels first
+    return layer(images).permute(0, 2, 3, 1).flatten(1)
 
 
-def cell_tf(layer, states):
-    def run(x):
-        _, found = layer(x, [tf.zeros([len(x), 5])] * states)
-        return tf.concat(found if isinstance(found, list | tuple) else [found], 1)
-
-    return run
+def call_torch_conv_1d(layer, x):
+    return layer(x.reshape(-1, 4, 3).mT).mT.flatten(1)
 
 
-class BlockTorch(nn.Module):
+def call_torch_embedding(layer, x):
+    return layer(x.abs().long() % 6).flatten(1)
+
+
+def call_torch_sequence(layer, x):
+    outputs, _ = layer(x.reshape(-1, 4, 3))
+    return outputs.flatten(1)
+
+
+def call_torch_cell(layer, x):
+    state = layer(x)
+    if isinstance(state, torch.Tensor):
+        return state
+    return torch.cat(state, 1)
+
+
+def flatten(x):
+    return tf.reshape(x, [len(x), -1])
+
+
+def call_keras_conv(layer, x):
+    return flatten(layer(tf.reshape(x, [-1, 8, 8, 3])))
+
+
+def call_keras_sequence(layer, x):
+    return flatten(layer(tf.reshape(x, [-1, 4, 3])))
+
+
+def call_keras_embedding(layer, x):
+    return flatten(layer(tf.cast(abs(x), tf.int32) % 6))
+
+
+def call_lstm_cell(layer, x):
+    _, state = layer(x, [tf.zeros([len(x), 5]), tf.zeros([len(x), 5])])
+    return tf.concat(state, 1)
+
+
+def call_gru_cell(layer, x):
+    _, state = layer(x, [tf.zeros([len(x), 5])])
+    return tf.concat(state, 1)
+
+
+# --- layers of layers -----------------------------------------------------------------------------
+
+
+class TorchBlock(nn.Module):
     def __init__(self):
         super().__init__()
-        self.first, self.rest = (
-            nn.Linear(12, 5),
-            nn.ModuleList([nn.LayerNorm(5, eps=1e-3), nn.Linear(5, 4)]),
-        )
+        self.first = nn.Linear(12, 5)
+        self.rest = nn.ModuleList([nn.LayerNorm(5, eps=1e-3), nn.Linear(5, 4)])
 
     def forward(self, x):
-        return self.rest[1](self.rest[0](self.first(x)))
+        norm, last = self.rest
+        return last(norm(self.first(x)))
 
 
-class BlockKeras(K.Layer):
+class KerasBlock(K.Layer):
     def __init__(self):
         super().__init__()
-        self.first, self.rest = K.Dense(5), [K.LayerNormalization(epsilon=1e-3), K.Dense(4)]
+        self.first = K.Dense(5)
+        self.rest = [K.LayerNormalization(epsilon=1e-3), K.Dense(4)]
 
     def call(self, x):
-        return self.rest[1](self.rest[0](self.first(x)))
+        norm, last = self.rest
+        return last(norm(self.first(x)))
 
 
-class ModelKeras(tf.keras.Model):
+class KerasModel(tf.keras.Model):
     def __init__(self):
         super().__init__()
-        self.first, self.rest = K.Dense(5), [K.LayerNormalization(epsilon=1e-3), K.Dense(4)]
+        self.first = K.Dense(5)
+        self.rest = [K.LayerNormalization(epsilon=1e-3), K.Dense(4)]
 
     def call(self, x):
-        return self.rest[1](self.rest[0](self.first(x)))
+        norm, last = self.rest
+        return last(norm(self.first(x)))
 
 
-#: Name → width of the input, layers in PyTorch and how they are called, layers in Keras and how
-#: they are called.
-LAYERS = {
-    "dense": (12, lambda: nn.Linear(12, 5), None, lambda: K.Dense(5), None),
-    "dense without bias": (
-        12,
-        lambda: nn.Linear(12, 5, bias=False),
-        None,
-        lambda: K.Dense(5, use_bias=False),
-        None,
+def torch_sequential():
+    return nn.Sequential(nn.Linear(12, 5), nn.Tanh(), nn.Linear(5, 4))
+
+
+def keras_sequential():
+    return tf.keras.Sequential([K.Dense(5), K.Activation("tanh"), K.Dense(4)])
+
+
+@dataclass
+class Case:
+    """The same layer in both frameworks, how it is called, and how many numbers a row has."""
+
+    torch_layer: Callable[[], nn.Module]
+    keras_layer: Callable[[], Any]
+    call_torch: Callable[[Any, Any], Any] = call
+    call_keras: Callable[[Any, Any], Any] = call
+    width: int = 12
+
+
+CASES = {
+    "dense": Case(partial(nn.Linear, 12, 5), partial(K.Dense, 5)),
+    "dense without bias": Case(
+        partial(nn.Linear, 12, 5, bias=False), partial(K.Dense, 5, use_bias=False)
     ),
-    "conv": (
-        192,
-        lambda: nn.Conv2d(3, 4, 3, 2),
-        images_torch,
-        lambda: K.Conv2D(4, 3, 2),
-        lambda layer: lambda x: tf.reshape(layer(tf.reshape(x, [-1, 8, 8, 3])), [len(x), -1]),
+    "conv": Case(
+        partial(nn.Conv2d, 3, 4, 3, 2),
+        partial(K.Conv2D, 4, 3, 2),
+        call_torch_conv,
+        call_keras_conv,
+        width=192,
     ),
-    "transposed conv": (
-        192,
-        lambda: nn.ConvTranspose2d(3, 4, 3, 2),
-        images_torch,
-        lambda: K.Conv2DTranspose(4, 3, 2),
-        lambda layer: lambda x: tf.reshape(layer(tf.reshape(x, [-1, 8, 8, 3])), [len(x), -1]),
+    "transposed conv": Case(
+        partial(nn.ConvTranspose2d, 3, 4, 3, 2),
+        partial(K.Conv2DTranspose, 4, 3, 2),
+        call_torch_conv,
+        call_keras_conv,
+        width=192,
     ),
-    "conv over a line": (
-        12,
-        lambda: nn.Conv1d(3, 4, 2),
-        lambda layer: lambda x: layer(x.reshape(-1, 4, 3).mT).mT.flatten(1),
-        lambda: K.Conv1D(4, 2),
-        lambda layer: lambda x: tf.reshape(layer(tf.reshape(x, [-1, 4, 3])), [len(x), -1]),
+    "conv over a line": Case(
+        partial(nn.Conv1d, 3, 4, 2),
+        partial(K.Conv1D, 4, 2),
+        call_torch_conv_1d,
+        call_keras_sequence,
     ),
-    "layer norm": (
-        12,
-        lambda: nn.LayerNorm(12, eps=1e-3),
-        None,
-        lambda: K.LayerNormalization(epsilon=1e-3),
-        None,
+    "layer norm": Case(
+        partial(nn.LayerNorm, 12, eps=1e-3), partial(K.LayerNormalization, epsilon=1e-3)
     ),
-    "batch norm": (
-        12,
-        lambda: nn.BatchNorm1d(12, eps=1e-3),
-        None,
-        lambda: K.BatchNormalization(epsilon=1e-3),
-        None,
+    "batch norm": Case(
+        partial(nn.BatchNorm1d, 12, eps=1e-3), partial(K.BatchNormalization, epsilon=1e-3)
     ),
-    "embedding": (
-        4,
-        lambda: nn.Embedding(6, 5),
-        lambda layer: lambda x: layer(x.abs().long() % 6).flatten(1),
-        lambda: K.Embedding(6, 5),
-        lambda layer: lambda x: tf.reshape(layer(tf.cast(abs(x), tf.int32) % 6), [len(x), -1]),
+    "embedding": Case(
+        partial(nn.Embedding, 6, 5),
+        partial(K.Embedding, 6, 5),
+        call_torch_embedding,
+        call_keras_embedding,
+        width=4,
     ),
-    "lstm": (
-        12,
-        lambda: nn.LSTM(3, 5, batch_first=True),
-        sequences_torch,
-        lambda: K.LSTM(5, return_sequences=True),
-        lambda layer: lambda x: tf.reshape(layer(tf.reshape(x, [-1, 4, 3])), [len(x), -1]),
+    "lstm": Case(
+        partial(nn.LSTM, 3, 5, batch_first=True),
+        partial(K.LSTM, 5, return_sequences=True),
+        call_torch_sequence,
+        call_keras_sequence,
     ),
-    "lstm cell": (
-        12,
-        lambda: nn.LSTMCell(12, 5),
-        cell_torch,
-        lambda: K.LSTMCell(5),
-        lambda layer: cell_tf(layer, 2),
+    "lstm cell": Case(
+        partial(nn.LSTMCell, 12, 5), partial(K.LSTMCell, 5), call_torch_cell, call_lstm_cell
     ),
-    "gru": (
-        12,
-        lambda: nn.GRU(3, 5, batch_first=True),
-        sequences_torch,
-        lambda: K.GRU(5, return_sequences=True),
-        lambda layer: lambda x: tf.reshape(layer(tf.reshape(x, [-1, 4, 3])), [len(x), -1]),
+    "gru": Case(
+        partial(nn.GRU, 3, 5, batch_first=True),
+        partial(K.GRU, 5, return_sequences=True),
+        call_torch_sequence,
+        call_keras_sequence,
     ),
-    "gru cell": (
-        12,
-        lambda: nn.GRUCell(12, 5),
-        cell_torch,
-        lambda: K.GRUCell(5),
-        lambda layer: cell_tf(layer, 1),
+    "gru cell": Case(
+        partial(nn.GRUCell, 12, 5), partial(K.GRUCell, 5), call_torch_cell, call_gru_cell
     ),
-    "sequential": (
-        12,
-        lambda: nn.Sequential(nn.Linear(12, 5), nn.Tanh(), nn.Linear(5, 4)),
-        None,
-        lambda: tf.keras.Sequential([K.Dense(5), K.Activation("tanh"), K.Dense(4)]),
-        None,
-    ),
-    "a layer of layers": (12, BlockTorch, None, BlockKeras, None),
-    "a model of layers": (12, BlockTorch, None, ModelKeras, None),
+    "sequential": Case(torch_sequential, keras_sequential),
+    "layer of layers": Case(TorchBlock, KerasBlock),
+    "model of layers": Case(TorchBlock, KerasModel),
 }
 
 
-class NetTorch(TorchModelV2):
-    def __init__(self, make, call, *args):
-        super().__init__(*args)
-        self.net = nn.ModuleDict({"part": nn.ModuleList([make()])})
-        self.call = call or (lambda layer: layer)
+class TorchNet(TorchModelV2):
+    """A model of one layer inside containers, whose weights begin with `net.part.0`."""
+
+    def __init__(self, case, *arguments):
+        super().__init__(*arguments)
+        self.net = nn.ModuleDict({"part": nn.ModuleList([case.torch_layer()])})
+        self.call_layer = case.call_torch
 
     def forward(self, input_dict, state, seq_lens):
-        return self.call(self.net["part"][0])(input_dict["obs"]), state
+        return self.call_layer(self.net["part"][0], input_dict["obs"]), state
 
 
-class NetKeras(TFModelV2):
-    def __init__(self, make, call, *args):
-        super().__init__(*args)
-        self.net = {"part": [make()]}
-        self.call = call or (lambda layer: layer)
+class KerasNet(TFModelV2):
+    """The same in TensorFlow."""
+
+    def __init__(self, case, *arguments):
+        super().__init__(*arguments)
+        self.net = {"part": [case.keras_layer()]}
+        self.call_layer = case.call_keras
 
     def forward(self, input_dict, state, seq_lens):
-        return self.call(self.net["part"][0])(input_dict["obs"]), state
+        return self.call_layer(self.net["part"][0], input_dict["obs"]), state
 
 
-def pair(name):
-    width, *layers = LAYERS[name]
-    standard = (spaces.Box(-9, 9, (width,), np.float32), spaces.Discrete(2), 2, {}, "net")
-    ours, theirs = NetTorch(*layers[:2], *standard).eval(), NetKeras(*layers[2:], *standard)
-    x = np.random.default_rng(0).normal(0, 3, (3, width)).astype(np.float32)
-    run = (
-        lambda: ours({"obs": torch.from_numpy(x)})[0].detach().numpy(),
-        lambda: theirs({"obs": tf.constant(x)})[0],
-    )
-    return ours, theirs, run
+class Nets:
+    """A layer as a model of each framework, and three rows of numbers for them."""
+
+    def __init__(self, name):
+        case = CASES[name]
+        arguments = (
+            spaces.Box(-9, 9, (case.width,), np.float32),
+            spaces.Discrete(2),
+            2,  # outputs
+            {},
+            "net",
+        )
+        self.torch_net = TorchNet(case, *arguments).eval()
+        self.keras_net = KerasNet(case, *arguments)
+        self.rows = np.random.default_rng(0).normal(0, 3, (3, case.width)).astype(np.float32)
+        self.run_keras()  # Keras creates its variables at the first call
+
+    def run_torch(self):
+        outputs, _ = self.torch_net({"obs": torch.from_numpy(self.rows)})
+        return outputs.detach().numpy()
+
+    def run_keras(self):
+        outputs, _ = self.keras_net({"obs": tf.constant(self.rows)})
+        return np.asarray(outputs)
 
 
-def drawn(weights, seed):
-    """Weights of these shapes; variances stay positive, counts whole."""
+def draw_weights(weights, seed):
+    """Return random weights of the same shapes; variances are positive, counts stay integers."""
     rng = np.random.default_rng(seed)
-    return {
-        name: array
-        if array.dtype.kind == "i"
-        else rng.uniform(0.5, 1.5, array.shape).astype(np.float32)
-        for name, array in weights.items()
-    }
+    random = {}
+    for name, array in weights.items():
+        if array.dtype.kind == "i":
+            random[name] = array
+        else:
+            random[name] = rng.uniform(0.5, 1.5, array.shape).astype(np.float32)
+    return random
 
 
-@pytest.mark.parametrize("name", LAYERS)
-def test_weights_go_from_one_framework_to_the_other(name):
-    ours, theirs, (run_ours, run_theirs) = pair(name)
-    run_theirs()  # Keras makes its variables at the first call
-    shapes = {name: array.shape for name, array in ours.get_weights().items()}
-    assert {name: array.shape for name, array in theirs.get_weights().items()} == shapes
-    assert all(name.startswith("net.part.0") for name in shapes)
-    weights = drawn(ours.get_weights(), 1)
-    ours.set_weights(weights)
-    theirs.set_weights(weights)
-    np.testing.assert_allclose(run_theirs(), run_ours(), rtol=1e-4, atol=1e-5)
-    # And back: what Keras gives is what PyTorch takes.
-    theirs.set_weights(drawn(weights, 2))
-    ours.set_weights(theirs.get_weights())
-    np.testing.assert_allclose(run_ours(), run_theirs(), rtol=1e-4, atol=1e-5)
-    assert not np.allclose(run_ours(), 0)
+def shapes_of(net):
+    return {name: array.shape for name, array in net.get_weights().items()}
 
 
-@pytest.mark.parametrize("name", ["lstm", "gru", "batch norm", "a layer of layers"])
-def test_weights_come_back_as_they_were(name):
-    _, theirs, (_, run) = pair(name)
-    before, weights = np.asarray(run()), theirs.get_weights()
-    theirs.set_weights(drawn(weights, 1))
-    assert not np.allclose(run(), before)
-    theirs.set_weights(weights)
-    np.testing.assert_array_equal(run(), before)
-    assert len(theirs.variables()) == len(theirs.net["part"][0].weights)
+@pytest.fixture
+def nets(name):
+    return Nets(name)
 
 
-def test_layer_with_other_computation_keeps_its_names():
-    _, theirs, (_, run) = pair("gru")
-    theirs.net["part"][0] = K.GRU(5, return_sequences=True, reset_after=False)
-    run()
-    own = [f"net.part.0.cell.{name}" for name in ("bias", "kernel", "recurrent_kernel")]
-    assert sorted(theirs.get_weights()) == own
-    other, _, _ = pair("gru")
+# --- tests ----------------------------------------------------------------------------------------
+
+
+each_layer = pytest.mark.parametrize("name", CASES)
+
+
+@each_layer
+def test_weights_have_the_same_names_and_shapes(nets):
+    assert shapes_of(nets.keras_net) == shapes_of(nets.torch_net)
+    for name in shapes_of(nets.torch_net):
+        assert name.startswith("net.part.0")
+
+
+@each_layer
+def test_weights_of_pytorch_compute_the_same_in_keras(nets):
+    nets.torch_net.set_weights(draw_weights(nets.torch_net.get_weights(), seed=1))
+
+    nets.keras_net.set_weights(nets.torch_net.get_weights())
+
+    np.testing.assert_allclose(nets.run_keras(), nets.run_torch(), rtol=1e-4, atol=1e-5)
+    assert not np.allclose(nets.run_torch(), 0)
+
+
+@each_layer
+def test_weights_of_keras_compute_the_same_in_pytorch(nets):
+    nets.keras_net.set_weights(draw_weights(nets.keras_net.get_weights(), seed=2))
+
+    nets.torch_net.set_weights(nets.keras_net.get_weights())
+
+    np.testing.assert_allclose(nets.run_torch(), nets.run_keras(), rtol=1e-4, atol=1e-5)
+    assert not np.allclose(nets.run_torch(), 0)
+
+
+some_layers = pytest.mark.parametrize("name", ["lstm", "gru", "batch norm", "layer of layers"])
+
+
+@some_layers
+def test_keras_weights_are_restored_exactly(nets):
+    outputs = nets.run_keras()
+    weights = nets.keras_net.get_weights()
+    nets.keras_net.set_weights(draw_weights(weights, seed=1))
+    assert not np.allclose(nets.run_keras(), outputs)
+
+    nets.keras_net.set_weights(weights)
+
+    np.testing.assert_array_equal(nets.run_keras(), outputs)
+
+
+@some_layers
+def test_variables_are_those_of_the_keras_layer(nets):
+    layer = nets.keras_net.net["part"][0]
+    assert len(nets.keras_net.variables()) == len(layer.weights)
+
+
+@pytest.fixture
+def gru_with_another_formula():
+    """A model with a GRU of Keras that resets its state before the product, unlike PyTorch's."""
+    nets = Nets("gru")
+    nets.keras_net.net["part"][0] = K.GRU(5, return_sequences=True, reset_after=False)
+    nets.run_keras()
+    return nets.keras_net
+
+
+def test_gru_with_another_formula_keeps_the_names_of_keras(gru_with_another_formula):
+    assert sorted(gru_with_another_formula.get_weights()) == [
+        "net.part.0.cell.bias",
+        "net.part.0.cell.kernel",
+        "net.part.0.cell.recurrent_kernel",
+    ]
+
+
+def test_weights_of_a_gru_with_another_formula_do_not_fit_pytorch(gru_with_another_formula):
+    torch_net = Nets("gru").torch_net
     with pytest.raises(ModelContractError, match="these weights belong to a different model"):
-        other.set_weights(theirs.get_weights())
+        torch_net.set_weights(gru_with_another_formula.get_weights())

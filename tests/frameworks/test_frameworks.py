@@ -1,4 +1,4 @@
-"""Without TensorFlow its tests are skipped and say why, and those of PyTorch run
+"""Tests where TensorFlow is missing: its tests are skipped and say why, and those of PyTorch run
 (`tests/support/frameworks.py`).
 
 Crosses: torch, tf.
@@ -6,6 +6,7 @@ Crosses: torch, tf.
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -19,8 +20,7 @@ from rlcatalog.errors import MissingFrameworkError
 
 ROOT = Path(__file__).resolve().parents[2]
 
-#: An environment without TensorFlow, wherever this runs: the finder of installed modules does not
-#: find it.
+#: Lets the finder of installed modules not find TensorFlow.
 HIDE = """
 from importlib.machinery import PathFinder
 
@@ -31,72 +31,94 @@ def find_spec(cls, name, path=None, target=None):
 
 PathFinder.find_spec = classmethod(find_spec)
 """
+RUN_PYTEST = "import hide, pytest, sys; pytest.main(sys.argv[1:])"
 
 
 @pytest.fixture
-def hidden(tmp_path):
-    """Run pytest on files, TensorFlow hidden; its report."""
+def run_without_tensorflow(tmp_path):
+    """Return a function that runs pytest where TensorFlow is hidden, and returns the report."""
+    (tmp_path / "hide.py").write_text(HIDE, encoding="utf-8")
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
 
     def run(*arguments):
-        (tmp_path / "hide.py").write_text(HIDE, encoding="utf-8")
-        code = (
-            f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import hide, pytest;"
-            " pytest.main(sys.argv[1:])"
-        )
-        return subprocess.run(
-            [sys.executable, "-c", code, "-p", "no:cacheprovider", "-v", *map(str, arguments)],
+        process = subprocess.run(
+            [sys.executable, "-c", RUN_PYTEST, "-p", "no:cacheprovider", "-v", *arguments],
             cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": path},
             capture_output=True,
             text=True,
             timeout=120,
             check=False,
-        ).stdout
+        )
+        return process.stdout
 
     return run
 
 
 @pytest.mark.attack
-def test_only_tensorflow_tests_are_skipped_without_tensorflow(hidden):
-    report = hidden("tests/support/one_framework.py")
-    found = dict(re.findall(r"::(test_\S+) (PASSED|FAILED|SKIPPED)", report))
-    passed = {
+def test_only_tensorflow_tests_are_skipped_without_tensorflow(run_without_tensorflow):
+    report = run_without_tensorflow("tests/support/one_framework.py")
+
+    outcomes = dict(re.findall(r"::(test_\S+) (PASSED|FAILED|SKIPPED)", report))
+    passed = {name for name, outcome in outcomes.items() if outcome == "PASSED"}
+    failed = {name for name, outcome in outcomes.items() if outcome == "FAILED"}
+    assert passed == {
         "test_classes[Categorical0]",
         "test_builds[torch]",
         "test_what_is_no_tensor",
         "test_of_the_refusal",
         "test_an_exception_among_others",
-    }
-    assert {name for name, outcome in found.items() if outcome == "PASSED"} == passed, report
-    assert {name for name, outcome in found.items() if outcome == "FAILED"} == {
-        "test_another_module_is_missed"
-    }
-    assert len(found) == 16
+    }, report
+    assert failed == {"test_another_module_is_missed"}
+    assert len(outcomes) == 16  # all others are skipped
     assert "TensorFlow is not installed" in report
 
 
-def test_only_what_says_that_tensorflow_is_missing_counts():
-    assert is_of_absence(ModuleNotFoundError("x", name="tensorflow.keras"))
-    assert is_of_absence(
+@pytest.mark.parametrize(
+    "error",
+    [
+        ModuleNotFoundError("x", name="tensorflow.keras"),
         MissingFrameworkError(
             "framework='tf' needs the package 'tensorflow', which is not installed"
-        )
-    )
-    assert not is_of_absence(MissingFrameworkError("framework='torch' needs the package 'torch'"))
-    assert not is_of_absence(ModuleNotFoundError("x", name="torch"))
-    assert not is_of_absence(ImportError("cannot import name 'x' from 'tensorflow'"))
-    assert is_of_absence(AttributeError("x", name="tf", obj=sys))
-    assert not is_of_absence(AttributeError("x", name="tf", obj=object()))
-    assert not is_of_absence(AttributeError("x", name="torch", obj=sys))
+        ),
+        AttributeError("x", name="tf", obj=sys),  # a module without its lazy import
+    ],
+    ids=["import", "ours", "attribute of a module"],
+)
+def test_error_of_a_missing_tensorflow_is_recognized(error):
+    assert is_of_absence(error)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MissingFrameworkError("framework='torch' needs the package 'torch'"),
+        ModuleNotFoundError("x", name="torch"),
+        ImportError("cannot import name 'x' from 'tensorflow'"),
+        AttributeError("x", name="tf", obj=object()),
+        AttributeError("x", name="torch", obj=sys),
+    ],
+    ids=["ours of torch", "torch", "broken import", "attribute of an object", "torch attribute"],
+)
+def test_other_errors_are_not_taken_for_a_missing_tensorflow(error):
+    assert not is_of_absence(error)
+
+
+def test_nothing_is_an_instance_of_a_stand_in():
     assert not isinstance(1, stand_in("Tensor"))
 
 
+#: RLlib calls `disable_v2_behavior()` if it is the first to import TensorFlow.
+ACT_AFTER_EAGER_EXECUTION_WAS_OFF = """
+import tensorflow as tf
+tf.compat.v1.disable_v2_behavior()
+import gymnasium, rlcatalog
+env = gymnasium.make("CartPole-v1")
+policy = rlcatalog.build(env=env, framework="tf")
+print(policy.act(env.reset(seed=0)[0][None]).action.shape)
+"""
+
+
 def test_eager_execution_is_turned_on_again(tmp_path):
-    """As RLlib does where it is the first to import TensorFlow."""
-    code = (
-        "import sys; import tensorflow as tf; tf.compat.v1.disable_v2_behavior(); import"
-        " gymnasium, rlcatalog;env = gymnasium.make('CartPole-v1'); policy ="
-        " rlcatalog.build(env=env, framework='tf');"
-        "print(policy.act(env.reset(seed=0)[0][None]).action.shape)"
-    )
-    done = warm.run(["-c", code], tmp_path)
-    assert done.stdout == "(1,)\n", done.stderr
+    process = warm.run(["-c", ACT_AFTER_EAGER_EXECUTION_WAS_OFF], tmp_path)
+    assert process.stdout == "(1,)\n", process.stderr
