@@ -1,5 +1,5 @@
-"""Plain modules: forms, observations, memories and actions in pairs, through all that a policy
-does.
+"""Plain modules: forms, observations, memories and actions in pairs, through training, acting,
+freezing, saving and exporting.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from rlcatalog_testing import (
 
 pytestmark = pytest.mark.usefixtures("one_thread", "seeded")
 
-VECTOR, IMAGE = Box(-1, 1, (4,), np.float32), Box(0, 255, (6, 5, 3), np.uint8)
+VECTOR = Box(-1, 1, (4,), np.float32)
+IMAGE = Box(0, 255, (6, 5, 3), np.uint8)
 ACTIONS = {
     "discrete": Discrete(3),
     "box": Box(-1, 1, (2,), np.float32),
@@ -58,25 +59,27 @@ FACTORS = {
 }
 
 
-def valid(case):
-    has_mask = case["obs"] == "dict with mask"
-    return (not has_mask or case["action"] == "discrete") and (
-        case["form"] != "instance" or case["share"]
-    )
+def is_valid(case):
+    """Return whether a case can be built."""
+    if case["obs"] == "dict with mask" and case["action"] != "discrete":
+        return False
+    # An instance has only one set of weights, so the value cannot have its own.
+    return case["form"] != "instance" or case["share"]
 
 
-CASES = pairwise(FACTORS, valid, seed=1)
+CASES = pairwise(FACTORS, is_valid, seed=1)
 #: `make test` runs cases in which each value occurs in PyTorch, and one in TensorFlow; exports are
-#: slow, so it has two.
-_OF_TORCH = [i for i, case in enumerate(CASES) if case["framework"] == "torch"]
-_OF_TF = next(
+#: slow, so it has only that one of them.
+TORCH_CASES = [i for i, case in enumerate(CASES) if case["framework"] == "torch"]
+TF_CASES = [
     i for i, case in enumerate(CASES) if case["framework"] == "tf" and case["memory"] == "none"
-)
-IN_TEST = {_OF_TF, *(_OF_TORCH[i] for i in covering([tuple(CASES[i].values()) for i in _OF_TORCH]))}
-EXPORTED_IN_TEST = {_OF_TF}
+]
+COVERING = covering([tuple(CASES[i].values()) for i in TORCH_CASES])
+IN_TEST = {TF_CASES[0], *(TORCH_CASES[place] for place in COVERING)}
+EXPORTED_IN_TEST = {TF_CASES[0]}
 
 
-def example_of(case):
+def create_example(case):
     """Return the spaces of a case, with observations whose masks forbid one of three actions."""
     action = ACTIONS[case["action"]]
     if case["obs"] != "dict with mask":
@@ -94,132 +97,186 @@ def example_of(case):
     return Example(obs, action, draw=draw)
 
 
-def seen_space(obs, framework):
-    """Return what a plain module of a framework is shown of these spaces, by hand."""
+def input_space(obs, framework):
+    """Return the space that a plain module of a framework gets, written out kind by kind."""
     if isinstance(obs, Dict):
-        return Dict(
-            [
-                (name, seen_space(part, framework))
-                for name, part in obs.items()
-                if name != "action_mask"
-            ]
-        )
+        parts = {key: part for key, part in obs.items() if key != "action_mask"}
+        return Dict({key: input_space(part, framework) for key, part in parts.items()})
     if isinstance(obs, Tuple):
-        return Tuple([seen_space(part, framework) for part in obs])
+        return Tuple([input_space(part, framework) for part in obs])
     if isinstance(obs, Discrete):
-        return Box(0, 1, (int(obs.n),), np.float32)
-    return (
-        Box(0, 1, (3, 6, 5) if framework == "torch" else (6, 5, 3), np.float32)
-        if obs is IMAGE
-        else obs
-    )
+        return Box(0, 1, (int(obs.n),), np.float32)  # one-hot
+    if obs is IMAGE:
+        shape = (3, 6, 5) if framework == "torch" else (6, 5, 3)
+        return Box(0, 1, shape, np.float32)  # scaled, and channels first in PyTorch
+    return obs
 
 
-def model_of(case, obs):
+def create_model(case, obs):
+    """Return a plain module in the form of a case: an instance, a class or a factory."""
     nets = pytest.importorskip("plain_nets_tf") if case["framework"] == "tf" else plain_nets
     if case["form"] == "instance":
-        return nets.PlainNet(seen_space(obs, case["framework"]))
-    return nets.PlainNet if case["form"] == "class" else functools.partial(nets.PlainNet, hidden=5)
+        return nets.PlainNet(input_space(obs, case["framework"]))
+    if case["form"] == "class":
+        return nets.PlainNet
+    return functools.partial(nets.PlainNet, hidden=5)
 
 
-def cases(in_test):
-    """Return all cases as parameters; those not in a set are for `make attack`."""
-    return pytest.mark.parametrize(
-        "case",
-        [
-            pytest.param(
-                case,
-                id="-".join(map(str, case.values())),
-                marks=() if i in in_test else pytest.mark.attack,
-            )
-            for i, case in enumerate(CASES)
-        ],
-    )
+def model_config(case):
+    config = dict(MEMORIES[case["memory"]])
+    if case["memory"] != "none":
+        config["max_seq_len"] = 4
+    if not case["share"]:
+        config["vf_share_layers"] = False
+    return config
 
 
-@cases(IN_TEST)
-def test_plain_module_trains_freezes_and_loads(case, tmp_path):
-    example = example_of(case)
-    model = model_of(case, example.obs)
-    config = {**MEMORIES[case["memory"]], "max_seq_len": 4} if case["memory"] != "none" else {}
-    config |= {} if case["share"] else {"vf_share_layers": False}
-    algo = PPO(
-        functools.partial(ExampleEnv, example),
-        {
-            "num_envs": 2,
-            "rollout_length": 8,
-            "num_epochs": 1,
-            "minibatch_size": 16,
-            "framework": case["framework"],
-            "model": config,
-            "lr": 0.01,
-            "frozen": "never",
-        },
-        model=model,
-    )
-    policy, before = algo.policy, trained_weights(algo.policy.model)
+def add_noise(model):
+    """Change every weight, so that none has the value with which it begins."""
+    rng = np.random.default_rng(0)
+    weights = {}
+    for name, array in model.get_weights().items():
+        weights[name] = array + rng.normal(0, 0.1, array.shape).astype(array.dtype)
+    model.set_weights(weights)
+
+
+class PlainPolicy:
+    """A policy with the plain module of a case, and what it does for four observations."""
+
+    def __init__(self, case):
+        self.case = case
+        self.example = create_example(case)
+        self.model = create_model(case, self.example.obs)
+        self.policy = rlcatalog.build(
+            self.example.obs,
+            self.example.action,
+            model_config(case),
+            case["framework"],
+            model=self.model,
+        )
+        self.observations = observations_of(self.example, 4)
+        self.policy.act(self.observations)  # Keras creates variables at the first call
+        add_noise(self.policy.model)
+        self.step = self.policy.act(self.observations, explore=False)
+
+
+@pytest.fixture
+def plain(case):
+    return PlainPolicy(case)
+
+
+def each_case(in_test, is_wanted=lambda case: True):
+    """Run a test for all cases; those not in a set of places are for `make attack`."""
+    parameters = []
+    for i, case in enumerate(CASES):
+        if not is_wanted(case):
+            continue
+        marks = () if i in in_test else pytest.mark.attack
+        label = "-".join(str(value) for value in case.values())
+        parameters.append(pytest.param(case, id=label, marks=marks))
+    return pytest.mark.parametrize("case", parameters)
+
+
+@each_case(IN_TEST)
+def test_ppo_trains_every_weight_of_a_plain_module(case):
+    example = create_example(case)
+    config = {
+        "num_envs": 2,
+        "rollout_length": 8,
+        "num_epochs": 1,
+        "minibatch_size": 16,
+        "framework": case["framework"],
+        "model": model_config(case),
+        "lr": 0.01,
+        "frozen": "never",
+    }
+    make_env = functools.partial(ExampleEnv, example)
+    algo = PPO(make_env, config, model=create_model(case, example.obs))
+    before = trained_weights(algo.policy.model)
+
     algo.train()
     algo.stop()
-    every_weight_moved(before, trained_weights(policy.model))
 
-    observations = observations_of(example, 4)
-    step = policy.act(observations, explore=False)
-    assert all(example.action.contains(action) for action in rows_of(step.action, 4))
-    if case["obs"] == "dict with mask":
-        chosen = policy.act(observations).raw_action[:, 0].astype(int)
-        assert all(
-            obs["action_mask"][place] for obs, place in zip(observations, chosen, strict=True)
-        )
-    batch = {"obs": policy.preprocess(observations), "raw_action": step.raw_action}
-    mask = policy.action_mask(observations)
-    scored = policy.evaluate(batch if mask is None else {**batch, "mask": mask})
-    np.testing.assert_allclose(array_of(scored.logp), step.logp, rtol=1e-4, atol=1e-5)
+    every_weight_moved(before, trained_weights(algo.policy.model))
 
-    frozen = policy.freeze(4)
+
+@each_case(IN_TEST)
+def test_actions_lie_in_the_space(plain):
+    for action in split_rows(plain.step.action, 4):
+        assert plain.example.action.contains(action)
+
+
+@each_case(IN_TEST, is_wanted=lambda case: case["obs"] == "dict with mask")
+def test_masked_policy_takes_allowed_actions(plain):
+    actions = plain.policy.act(plain.observations).raw_action[:, 0].astype(int)
+    for obs, action in zip(plain.observations, actions, strict=True):
+        assert obs["action_mask"][action]
+
+
+@each_case(IN_TEST)
+def test_evaluate_scores_actions_as_act_did(plain):
+    policy = plain.policy
+    batch = {
+        "obs": policy.preprocess(plain.observations),
+        "raw_action": plain.step.raw_action,
+        "mask": policy.action_mask(plain.observations),
+    }
+
+    logp = policy.evaluate(batch).logp
+
+    if plain.case["framework"] == "torch":
+        logp = logp.detach()
+    np.testing.assert_allclose(logp.numpy(), plain.step.logp, rtol=1e-4, atol=1e-5)
+
+
+def assert_same_outputs(policy, plain, atol):
+    step = policy.act(plain.observations, explore=False)
+    np.testing.assert_allclose(step.dist_inputs, plain.step.dist_inputs, atol=atol)
+
+
+@each_case(IN_TEST)
+def test_frozen_plain_module_acts_as_its_policy(plain):
+    frozen = plain.policy.freeze(4)
+
     assert isinstance(frozen, Frozen)
-    assert case["framework"] == "tf" or frozen.reason is None
-    np.testing.assert_allclose(
-        frozen.act(observations, explore=False).dist_inputs, step.dist_inputs, atol=1e-5
-    )
-    policy.save(tmp_path / "policy")
-    again = model_of(case, example.obs) if case["form"] == "instance" else model
-    loaded = rlcatalog.load(tmp_path / "policy", model=again)
-    np.testing.assert_allclose(
-        loaded.act(observations, explore=False).dist_inputs, step.dist_inputs, atol=1e-6
-    )
+    if plain.case["framework"] == "torch":  # in TensorFlow no graph is recorded
+        assert frozen.reason is None
+    assert_same_outputs(frozen, plain, atol=1e-5)
 
 
-@cases(EXPORTED_IN_TEST)
-def test_exported_plain_module_acts_as_its_policy(case, tmp_path):
-    if case["framework"] == "tf":
+@each_case(IN_TEST)
+def test_loaded_plain_module_acts_as_its_policy(plain, tmp_path):
+    plain.policy.save(tmp_path)
+    # An instance has the weights of the policy already, so load takes a new one.
+    model = create_model(plain.case, plain.example.obs)
+
+    loaded = rlcatalog.load(tmp_path, model=model)
+
+    assert_same_outputs(loaded, plain, atol=1e-6)
+
+
+@each_case(EXPORTED_IN_TEST)
+def test_exported_plain_module_acts_as_its_policy(plain, tmp_path):
+    if plain.case["framework"] == "tf":
         pytest.importorskip("tf2onnx")
-    example = example_of(case)
-    config = {**MEMORIES[case["memory"]], "max_seq_len": 4} if case["memory"] != "none" else {}
-    config |= {} if case["share"] else {"vf_share_layers": False}
-    policy = rlcatalog.build(
-        example.obs, example.action, config, case["framework"], model=model_of(case, example.obs)
-    )
-    observations = observations_of(example, 4)
-    step = policy.act(observations, explore=False)
+    path = tmp_path / "policy.onnx"
+
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of what writes ONNX
-        # Compared with the policy on observations of its own.
-        policy.export(tmp_path / "policy.onnx")
-    acted = rlcatalog.Actor(tmp_path / "policy.onnx").act(observations, explore=False)
-    for mine, theirs in zip(parts_of(acted.action), parts_of(step.action), strict=True):
-        np.testing.assert_allclose(mine, theirs, atol=1e-4)
+        warnings.simplefilter("ignore")  # the packages that write ONNX warn
+        plain.policy.export(path)  # compares the file with the policy, too
+    step = rlcatalog.Actor(path).act(plain.observations, explore=False)
 
-
-def array_of(tensor):
-    return tensor.detach().numpy() if hasattr(tensor, "detach") else tensor.numpy()
+    for part, expected in zip(parts_of(step.action), parts_of(plain.step.action), strict=True):
+        np.testing.assert_allclose(part, expected, atol=1e-4)
 
 
 def parts_of(actions):
     return actions if isinstance(actions, tuple) else [actions]
 
 
-def rows_of(actions, count):
+def split_rows(actions, count):
     """Return a batch of actions as a list."""
     if isinstance(actions, tuple):
-        return list(zip(*(rows_of(part, count) for part in actions), strict=True))
+        columns = [split_rows(part, count) for part in actions]
+        return list(zip(*columns, strict=True))
     return list(actions)

@@ -17,6 +17,7 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete, Tuple
 import rlcatalog
 from rlcatalog.actions import entropy_of
 from rlcatalog.errors import NotServedError
+from rlcatalog_ppo import PPO
 from rlcatalog_tf import RecurrentNetwork, TFModelV2
 
 pytestmark = pytest.mark.usefixtures("one_thread", "seeded")
@@ -43,8 +44,9 @@ ATTENTION = {
 @contextlib.contextmanager
 def keras_in(precision):
     """Let Keras make its layers in a precision: a floatx, or a policy of mixed precision."""
-    keras.utils.set_random_seed(0)  # its initialisers have a seed of their own
-    floatx, policy = keras.backend.floatx(), keras.mixed_precision.dtype_policy()
+    keras.utils.set_random_seed(0)  # initialisers of Keras have their own seed
+    floatx = keras.backend.floatx()
+    policy = keras.mixed_precision.dtype_policy()
     try:
         if precision.startswith("mixed"):
             keras.mixed_precision.set_dtype_policy(precision)
@@ -57,8 +59,8 @@ def keras_in(precision):
         keras.mixed_precision.set_dtype_policy(policy)
 
 
-class InKeras(TFModelV2):
-    """Keras layers as they come, which make their variables at their first call."""
+class KerasLayers(TFModelV2):
+    """A model of Keras layers, which create their variables at their first call."""
 
     def __init__(self, obs_space, action_space, num_outputs, model_config, name):
         super().__init__(obs_space, action_space, num_outputs, model_config, name)
@@ -67,35 +69,34 @@ class InKeras(TFModelV2):
         self.value = None if num_outputs is None else keras.layers.Dense(1)
 
     def forward(self, input_dict, state, seq_lens):
-        self.given = input_dict["obs_flat"].dtype
+        self.obs_dtype = input_dict["obs_flat"].dtype
         if self.value is not None:
-            self._v = self.value(input_dict["obs_flat"])
+            self.last_value = self.value(input_dict["obs_flat"])
         return self.body(input_dict["obs_flat"]), state
 
     def value_function(self):
-        return tf.reshape(self._v, [-1])
+        return tf.reshape(self.last_value, [-1])
 
 
-class Raw(InKeras):
-    """Variables of one's own, in the precision of Keras' floatx; TensorFlow multiplies like with
-    like only.
-    """
+class CustomVariables(KerasLayers):
+    """A model of variables in Keras' floatx; TensorFlow multiplies only equal dtypes."""
 
     def __init__(self, obs_space, action_space, num_outputs, model_config, name):
         TFModelV2.__init__(self, obs_space, action_space, num_outputs, model_config, name)
-        size, dtype = int(np.prod(obs_space.shape)), keras.backend.floatx()
+        size = int(np.prod(obs_space.shape))
+        dtype = keras.backend.floatx()
         self.num_outputs = num_outputs or 5
         self.body = tf.Variable(tf.cast(tf.random.normal([size, self.num_outputs]), dtype))
         self.last = tf.Variable(tf.cast(tf.random.normal([size, 1]), dtype))
 
     def forward(self, input_dict, state, seq_lens):
-        self.given = input_dict["obs_flat"].dtype
-        self._v = tf.matmul(input_dict["obs_flat"], self.last)
+        self.obs_dtype = input_dict["obs_flat"].dtype
+        self.last_value = tf.matmul(input_dict["obs_flat"], self.last)
         return tf.matmul(input_dict["obs_flat"], self.body), state
 
 
-class Recurrent(RecurrentNetwork):
-    """Variables of one's own, and a state that begins as RLlib's models begin it."""
+class CustomRNN(RecurrentNetwork):
+    """Variables in Keras' floatx, and an initial state in float32, as RLlib's models have it."""
 
     def __init__(self, obs_space, action_space, num_outputs, model_config, name):
         super().__init__(obs_space, action_space, num_outputs, model_config, name)
@@ -107,189 +108,285 @@ class Recurrent(RecurrentNetwork):
         return [np.zeros(4, np.float32)]
 
     def forward_rnn(self, inputs, state, seq_lens):
-        h, found = state[0], []
-        for t in range(
-            2 if inputs.shape[1] is None and tf.executing_eagerly() else inputs.shape[1] or 1
-        ):
+        steps = inputs.shape[1]
+        if steps is None:  # unknown, while the model is traced
+            steps = 2 if tf.executing_eagerly() else 1
+        h = state[0]
+        states = []
+        for t in range(steps):
             h = tf.tanh(tf.matmul(tf.concat([inputs[:, t], h], axis=1), self.kernel))
-            found.append(h)
-        y = tf.matmul(
-            tf.stack(found, axis=1), tf.repeat(self.body[None], tf.shape(inputs)[0], axis=0)
-        )
-        self._v = tf.reshape(y[..., -1], [-1])
-        return y[..., :-1], [h]
+            states.append(h)
+        body = tf.repeat(self.body[None], tf.shape(inputs)[0], axis=0)
+        outputs = tf.matmul(tf.stack(states, axis=1), body)
+        self.last_value = tf.reshape(outputs[..., -1], [-1])
+        return outputs[..., :-1], [h]
 
     def value_function(self):
-        return self._v
+        return self.last_value
 
 
-def check(policy, wide, steps=2):
-    """Act, and score what was done: all finite and of the promised precision, and the scores those
-    of acting.
-    """
-    rng = np.random.default_rng(0)
-    encoded, state, found = policy.preprocess(rng.uniform(-1, 1, (3, 2))), None, []
-    for _ in range(steps):
-        found.append(policy.act_encoded(encoded, state, prev_reward=np.ones(3)))
-        state = found[-1].state
-    for step in found:
-        for name in ("logp", "value", "dist_inputs"):
-            assert getattr(step, name).dtype == wide, name
-            assert np.isfinite(getattr(step, name)).all(), name
-        assert step.raw_action.dtype in (wide, np.int64)
-    np.testing.assert_allclose(
-        policy.values(encoded, prev_reward=np.ones(3)), found[0].value, rtol=1e-6
-    )
-    rows = lambda name: np.stack([getattr(s, name) for s in found], 1).reshape(3 * steps, -1)  # noqa: E731
+class CastsIntegers(KerasLayers):
+    """Casts integers itself, as models of images do."""
+
+    def forward(self, input_dict, state, seq_lens):
+        obs = input_dict["obs_flat"]
+        floats = tf.cast(obs, self.body.compute_dtype)
+        outputs = super().forward({"obs_flat": floats}, state, seq_lens)
+        self.obs_dtype = obs.dtype
+        return outputs
+
+
+def act_two_steps(policy):
+    """Act twice on three rows; return the encoded observations and the steps."""
+    obs = np.random.default_rng(0).uniform(-1, 1, (3, 2))
+    encoded = policy.preprocess(obs)
+    first = policy.act_encoded(encoded, None, prev_reward=np.ones(3))
+    second = policy.act_encoded(encoded, first.state, prev_reward=np.ones(3))
+    return encoded, [first, second]
+
+
+def by_row(columns):
+    """Return the values of two steps, `[3, …]` each, as rows, one sequence behind the other."""
+    columns = [np.asarray(column) for column in columns]
+    return np.stack(columns, 1).reshape(6, *columns[0].shape[1:])
+
+
+def make_batch(policy, encoded, steps):
     batch = {
-        "obs": np.repeat(encoded, steps, axis=0),
-        **{n: rows(n) for n in ("raw_action", "dist_inputs")},
+        "obs": np.repeat(encoded, 2, axis=0),
+        "raw_action": by_row([step.raw_action for step in steps]),
+        "dist_inputs": by_row([step.dist_inputs for step in steps]),
     }
     if policy.memory:
-        batch["seq_lens"] = np.full(3, steps)
+        batch["seq_lens"] = np.full(3, 2)
+    state = steps[0].state
     if state is not None and state.seen:
-        batch["views"] = {
-            name: tf.nest.map_structure(
-                lambda *x: np.stack(x, 1).reshape(3 * steps, *x[0].shape[1:]),
-                *[step.state.seen[name] for step in found],
-            )
-            for name in state.seen
-        }
+        first, second = (step.state.seen for step in steps)
+        batch["views"] = tf.nest.map_structure(lambda *parts: by_row(parts), first, second)
+    return batch
+
+
+def assert_steps_in(dtype, steps):
+    for step in steps:
+        for values in (step.logp, step.value, step.dist_inputs):
+            assert values.dtype == dtype
+            assert np.isfinite(values).all()
+        assert step.raw_action.dtype in (dtype, np.int64)
+
+
+def assert_acts_and_trains_in(dtype, policy):
+    """Assert that a policy acts in a precision, and that training agrees with acting."""
+    encoded, steps = act_two_steps(policy)
+    assert_steps_in(dtype, steps)
+    values = policy.values(encoded, prev_reward=np.ones(3))
+    np.testing.assert_allclose(values, steps[0].value, rtol=1e-6)
+
     with tf.GradientTape() as tape:
-        result = policy.evaluate(batch)
-        loss = tf.reduce_sum(result.logp) + tf.reduce_sum(result.value) + tf.reduce_sum(result.kl)
-    # Half precision rounds otherwise in another batch.
-    tolerance = 1e-10 if wide == np.float64 else 0.1
-    np.testing.assert_allclose(result.logp, rows("logp")[:, 0], rtol=0, atol=tolerance)
-    np.testing.assert_allclose(result.value, rows("value")[:, 0], rtol=0, atol=tolerance)
+        evaluation = policy.evaluate(make_batch(policy, encoded, steps))
+        loss = tf.reduce_sum(evaluation.logp + evaluation.value + evaluation.kl)
+
+    # Half precision rounds in another way if the batch is another one.
+    tolerance = 1e-10 if dtype == np.float64 else 0.1
+    logp = by_row([step.logp for step in steps])
+    value = by_row([step.value for step in steps])
+    np.testing.assert_allclose(evaluation.logp, logp, rtol=0, atol=tolerance)
+    np.testing.assert_allclose(evaluation.value, value, rtol=0, atol=tolerance)
     variables = policy.model.trainable_variables()
-    gradients = tape.gradient(loss, variables, unconnected_gradients="zero")
-    assert all(np.isfinite(tf.cast(g, tf.float32)).all() for g in gradients)
-    return policy.model
+    for gradient in tape.gradient(loss, variables, unconnected_gradients="zero"):
+        assert np.isfinite(tf.cast(gradient, tf.float32)).all()
 
 
-CASES = [
-    (InKeras, "float64", tf.float64, Discrete(3), {}),
-    (InKeras, "float16", tf.float16, NESTED, {}),
-    (InKeras, "bfloat16", tf.bfloat16, PAIR, {}),
-    (InKeras, "mixed_float16", tf.float32, NESTED, {}),
-    (InKeras, "mixed_bfloat16", tf.float32, PAIR, {}),
-    (Raw, "float64", tf.float64, NESTED, {}),
-    (Raw, "float16", tf.float16, Discrete(3), {}),
-    (Recurrent, "float64", tf.float64, PAIR, {}),
-    (Recurrent, "float16", tf.float16, Discrete(3), {}),
-]
+# --- custom models --------------------------------------------------------------------------------
 
 
-def label(value):
-    return getattr(value, "__name__", None) or (value if isinstance(value, str) else "")
+each_precision_of_keras = pytest.mark.parametrize(
+    ("precision", "action", "obs_dtype"),
+    [
+        ("float64", Discrete(3), tf.float64),
+        ("float16", NESTED, tf.float16),
+        ("bfloat16", PAIR, tf.bfloat16),
+        ("mixed_float16", NESTED, tf.float32),  # its variables are float32
+        ("mixed_bfloat16", PAIR, tf.float32),
+    ],
+    ids=["float64", "float16", "bfloat16", "mixed_float16", "mixed_bfloat16"],
+)
 
 
-@pytest.mark.parametrize(("model", "precision", "given", "action", "config"), CASES, ids=label)
-def test_models_of_ones_own_are_given_what_their_variables_are(
-    model, precision, given, action, config
-):
+def wide(dtype):
+    """Return the dtype of what a policy returns: float64 from float64, else float32."""
+    return np.float64 if dtype == tf.float64 else np.float32
+
+
+@each_precision_of_keras
+def test_keras_layers_get_the_precision_of_their_variables(precision, action, obs_dtype):
     with keras_in(precision):
-        policy = rlcatalog.build(DOUBLE, action, {"custom_model": model, **config})
-        made = check(policy, np.float64 if given == tf.float64 else np.float32)
-    if model is not Recurrent:
-        assert made.given == given
+        policy = rlcatalog.build(DOUBLE, action, {"custom_model": KerasLayers})
+        assert_acts_and_trains_in(wide(obs_dtype), policy)
+
+    assert policy.model.obs_dtype == obs_dtype
 
 
 @pytest.mark.parametrize(
-    ("config", "precision"),
+    ("precision", "action", "obs_dtype"),
+    [("float64", NESTED, tf.float64), ("float16", Discrete(3), tf.float16)],
+    ids=["float64", "float16"],
+)
+def test_custom_variables_get_observations_of_their_precision(precision, action, obs_dtype):
+    with keras_in(precision):
+        policy = rlcatalog.build(DOUBLE, action, {"custom_model": CustomVariables})
+        assert_acts_and_trains_in(wide(obs_dtype), policy)
+
+    assert policy.model.obs_dtype == obs_dtype
+
+
+@pytest.mark.parametrize(
+    ("precision", "action", "dtype"),
+    [("float64", PAIR, np.float64), ("float16", Discrete(3), np.float32)],
+    ids=["float64", "float16"],
+)
+def test_custom_recurrent_model_works_in_other_precisions(precision, action, dtype):
+    with keras_in(precision):
+        policy = rlcatalog.build(DOUBLE, action, {"custom_model": CustomRNN})
+        assert_acts_and_trains_in(dtype, policy)
+
+
+@pytest.mark.parametrize(
+    ("config", "model", "precision"),
     [
-        pytest.param(LSTM, "float64", id="lstm-float64"),
-        pytest.param(LSTM, "mixed_float16", id="lstm-mixed_float16"),
-        pytest.param(ATTENTION, "float64", id="attention-float64", marks=pytest.mark.attack),
-        pytest.param(DEPENDENT, "float64", id="autoregressive-float64"),
+        pytest.param(LSTM, CustomVariables, "float64", id="lstm-float64"),
+        pytest.param(LSTM, KerasLayers, "mixed_float16", id="lstm-mixed_float16"),
         pytest.param(
-            ATTENTION, "mixed_float16", id="attention-mixed_float16", marks=pytest.mark.attack
+            *(ATTENTION, CustomVariables, "float64"),
+            id="attention-float64",
+            marks=pytest.mark.attack,
+        ),
+        pytest.param(DEPENDENT, CustomVariables, "float64", id="autoregressive-float64"),
+        pytest.param(
+            *(ATTENTION, KerasLayers, "mixed_float16"),
+            id="attention-mixed_float16",
+            marks=pytest.mark.attack,
         ),
         pytest.param(
-            DEPENDENT, "mixed_float16", id="autoregressive-mixed_float16", marks=pytest.mark.attack
+            *(DEPENDENT, KerasLayers, "mixed_float16"),
+            id="autoregressive-mixed_float16",
+            marks=pytest.mark.attack,
         ),
     ],
 )
-def test_custom_trunk_of_another_precision_works_with_ours(config, precision):
-    model = Raw if precision == "float64" else InKeras
+def test_custom_trunk_of_another_precision_works_with_ours(config, model, precision):
     with keras_in(precision):
-        check(rlcatalog.build(DOUBLE, NESTED, {"custom_model": model, **config}), np.float32)
+        policy = rlcatalog.build(DOUBLE, NESTED, {"custom_model": model, **config})
+        assert_acts_and_trains_in(np.float32, policy)  # the built-in part is float32
+
+
+def test_integer_observations_stay_integers():
+    image = Box(0, 255, (2, 2, 3), np.uint8)
+    with keras_in("float64"):
+        policy = rlcatalog.build(image, Discrete(3), {"custom_model": CastsIntegers})
+        policy.act(np.full((2, 2, 2, 3), 7, np.uint8))
+
+    assert policy.model.obs_dtype == tf.uint8
+
+
+# --- built-in parts -------------------------------------------------------------------------------
 
 
 @pytest.mark.grid
 @pytest.mark.parametrize("precision", ["float64", "float16", "mixed_float16"])
 @pytest.mark.parametrize("config", [{}, LSTM], ids=["fcnet", "lstm"])
-def test_our_own_models_are_as_they_were(config, precision):
+def test_built_in_models_stay_float32(config, precision):
     with keras_in(precision):
         policy = rlcatalog.build(DOUBLE, NESTED, {"fcnet_hiddens": [8], **config}, "tf")
-        made = check(policy, np.float32)
-        assert {v.dtype for v in made.variables()} == {tf.float32}
+        assert_acts_and_trains_in(np.float32, policy)
+
+    assert {variable.dtype for variable in policy.model.variables()} == {tf.float32}
 
 
-def test_whole_numbers_stay_whole():
-    with keras_in("float64"):
-        policy = rlcatalog.build(
-            Box(0, 255, (2, 2, 3), np.uint8), Discrete(3), {"custom_model": Whole}
-        )
-        policy.act(np.full((2, 2, 2, 3), 7, np.uint8))
-    assert policy.model.given == tf.uint8
+class DoubleDists:
+    """A distribution in double precision in both frameworks, and another one for divergences.
+
+    They are compared to 1e-10, which fails if one computes anything in float32.
+    """
+
+    def __init__(self, kind):
+        space, self.config = EVERY_ACTION[kind]
+        config = {"fcnet_hiddens": [2], **self.config}
+        torch_policy = rlcatalog.build(PAIR, space, config, "torch")
+        tf_policy = rlcatalog.build(PAIR, space, config, "tf")
+        width = torch_policy.model.num_outputs
+        inputs, other_inputs = np.random.default_rng(0).normal(size=(2, 5, width))
+        self.torch_dist = torch_policy.dist_class(torch.from_numpy(inputs))
+        self.torch_other = torch_policy.dist_class(torch.from_numpy(other_inputs))
+        self.tf_dist = tf_policy.dist_class(tf.constant(inputs))
+        self.tf_other = tf_policy.dist_class(tf.constant(other_inputs))
 
 
-class Whole(InKeras):
-    """Casts whole numbers itself, as models of images do."""
-
-    def forward(self, input_dict, state, seq_lens):
-        given = input_dict["obs_flat"].dtype
-        found = super().forward(
-            {"obs_flat": tf.cast(input_dict["obs_flat"], self.body.compute_dtype)}, state, seq_lens
-        )
-        self.given = given
-        return found
+@pytest.fixture
+def dists(kind):
+    return DoubleDists(kind)
 
 
-@pytest.mark.parametrize("kind", list(EVERY_ACTION))
-def test_every_distribution_is_the_same_in_double_precision(kind):
-    """The other framework is the truth; one of them in float32 anywhere would show."""
-    space, config = EVERY_ACTION[kind]
-    classes = {
-        fw: rlcatalog.build(PAIR, space, {"fcnet_hiddens": [2], **config}, fw)
-        for fw in ("torch", "tf")
-    }
-    width = classes["torch"].model.num_outputs
-    rng = np.random.default_rng(0)
-    first, second = rng.normal(size=(2, 5, width))
-    ours, other = (classes["tf"].dist_class(tf.constant(x)) for x in (first, second))
-    truth, against = (classes["torch"].dist_class(torch.from_numpy(x)) for x in (first, second))
-    drawn = truth.sample()
-    flat = lambda x: x if isinstance(x, torch.Tensor) else truth.join(x)  # noqa: E731
-    raw = flat(drawn).numpy()
-    np.testing.assert_allclose(
-        ours.logp(tf.constant(raw)), truth.logp(flat(drawn)), rtol=1e-10, atol=1e-10
-    )
-    entropy, kind_of = entropy_of(ours, lambda x: x)
-    if kind_of == "exact":
-        np.testing.assert_allclose(entropy, truth.entropy(), rtol=1e-10, atol=1e-10)
-    if config.get("custom_action_dist") != "gumbel_softmax":
-        np.testing.assert_allclose(ours.kl(other), truth.kl(against), rtol=1e-10, atol=1e-10)
-    sample = ours.sample()
-    assert np.isfinite(ours.logp(sample)).all()
+each_kind = pytest.mark.parametrize("kind", list(EVERY_ACTION))
+
+
+@each_kind
+def test_logp_in_double_precision_is_that_of_pytorch(dists):
+    sample = dists.torch_dist.sample()
+    if not isinstance(sample, torch.Tensor):  # the parts of an action
+        sample = dists.torch_dist.join(sample)
+
+    logp = dists.tf_dist.logp(tf.constant(sample.numpy()))
+
+    np.testing.assert_allclose(logp, dists.torch_dist.logp(sample), rtol=1e-10, atol=1e-10)
+
+
+@each_kind
+def test_entropy_in_double_precision_is_that_of_pytorch(dists):
+    entropy, entropy_kind = entropy_of(dists.tf_dist, lambda x: x)
+
     assert entropy.dtype == tf.float64
+    if entropy_kind == "exact":  # an estimate is drawn at random
+        expected = dists.torch_dist.entropy()
+        np.testing.assert_allclose(entropy, expected, rtol=1e-10, atol=1e-10)
+
+
+KINDS_WITH_KL = [
+    kind
+    for kind, (_, config) in EVERY_ACTION.items()
+    if config.get("custom_action_dist") != "gumbel_softmax"
+]
+
+
+@pytest.mark.parametrize("kind", KINDS_WITH_KL)
+def test_kl_in_double_precision_is_that_of_pytorch(dists):
+    kl = dists.tf_dist.kl(dists.tf_other)
+
+    expected = dists.torch_dist.kl(dists.torch_other)
+    np.testing.assert_allclose(kl, expected, rtol=1e-10, atol=1e-10)
+
+
+@each_kind
+def test_samples_in_double_precision_are_scored(dists):
+    sample = dists.tf_dist.sample()
+    assert np.isfinite(dists.tf_dist.logp(sample)).all()
+
+
+# --- training -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("model", "precision"),
+    ("model_config", "precision"),
     [
-        pytest.param(None, "float64", marks=pytest.mark.attack),
-        pytest.param(InKeras, "float64", marks=pytest.mark.attack),
-        (InKeras, "mixed_float16"),
+        pytest.param(
+            {"fcnet_hiddens": [8]}, "float64", id="fcnet-float64", marks=pytest.mark.attack
+        ),
+        pytest.param(
+            {"custom_model": KerasLayers}, "float64", id="keras-float64", marks=pytest.mark.attack
+        ),
+        pytest.param({"custom_model": KerasLayers}, "mixed_float16", id="keras-mixed_float16"),
     ],
-    ids=label,
 )
-def test_ppo_trains(model, precision):
-    from rlcatalog_ppo import PPO
-
-    settings = {"fcnet_hiddens": [8]} if model is None else {"custom_model": model}
+def test_ppo_trains(model_config, precision):
     config = {
         "num_envs": 2,
         "rollout_length": 16,
@@ -300,25 +397,23 @@ def test_ppo_trains(model, precision):
         "lr": 0.01,
         "grad_clip": 0.5,
         "framework": "tf",
-        "model": settings,
+        "model": model_config,
     }
     with keras_in(precision):
         algo = PPO(env=lambda: Anything(NESTED), config=config)
         before = algo.policy.model.get_weights()
         result = algo.train()
-    assert np.isfinite(
-        [v for v in result["info"]["learner"].values() if isinstance(v, float)]
-    ).all()
+
+    losses = [v for v in result["info"]["learner"].values() if isinstance(v, float)]
+    assert np.isfinite(losses).all()
     after = algo.policy.model.get_weights()
-    assert all(np.isfinite(value).all() for value in after.values())
-    assert any((before[name] != value).any() for name, value in after.items())
+    assert all(np.isfinite(array).all() for array in after.values())
+    assert any((before[name] != array).any() for name, array in after.items())
 
 
 @pytest.mark.parametrize("precision", ["float16", "bfloat16"])
-def test_ppo_refuses_weights_that_adam_cannot_train(precision):
-    """1 - 0.999 is 0 in bfloat16, and squares of gradients are 0 in float16."""
-    from rlcatalog_ppo import PPO
-
-    config = {"num_envs": 2, "framework": "tf", "model": {"custom_model": InKeras}}
+def test_ppo_rejects_weights_that_adam_cannot_train(precision):
+    # 1 - 0.999 is 0 in bfloat16, and squares of gradients are 0 in float16.
+    config = {"num_envs": 2, "framework": "tf", "model": {"custom_model": KerasLayers}}
     with keras_in(precision), pytest.raises(NotServedError, match=f"{precision}.*mixed_precision"):
         PPO(env=lambda: Anything(NESTED), config=config)
