@@ -13,10 +13,9 @@ import tensorflow as tf
 import torch
 from torch import nn
 
-import rlcatalog
 import rlcatalog_ppo as ppo
 from rlcatalog import ModelCatalog
-from rlcatalog.errors import AmbiguousChoiceError, NotServedError
+from rlcatalog.errors import AmbiguousChoiceError, ModelContractError, NotServedError
 from rlcatalog_ppo.offline import Reader
 from rlcatalog_tf import (
     Categorical as TFCategorical,
@@ -39,6 +38,7 @@ SHORT = {
     "num_epochs": 1,
     "seed": 0,
 }
+#: Three observations.
 OBS = np.random.default_rng(0).normal(size=(3, 4)).astype(np.float32)
 #: Edition → its trainer, and the key for what the model's constructor is given.
 EDITIONS = {
@@ -47,27 +47,28 @@ EDITIONS = {
     "004": (ppo.PPO, "custom_model_config"),
 }
 editions = pytest.mark.parametrize("edition", EDITIONS)
-both = pytest.mark.parametrize("framework", ["torch", "tf"])
+frameworks = pytest.mark.parametrize("framework", ["torch", "tf"])
 
 
-def trained(algo, still=()):
-    """Take one iteration of PPO; all weights must have moved, and the shapes be right."""
+def assert_trains_every_weight(algo, but=()):
+    """Train for one iteration, after which every weight must be another one but those named."""
     policy = algo.policy
     before = policy.model.get_weights()
+
     result = algo.train()
+
     after = policy.model.get_weights()
     assert before.keys() == after.keys()
-    assert {name for name in after if np.array_equal(after[name], before[name])} == set(still)
-    assert all(
-        np.isfinite(result["info"]["learner"][name])
-        for name in ("policy_loss", "vf_loss", "entropy")
-    )
-    obs, _ = algo._envs.reset(seed=1)
-    step = policy.act(obs)
-    assert step.action.shape == step.logp.shape == step.value.shape == (2,)
-    assert step.dist_inputs.shape == (2, policy.resolution.num_outputs)
+    unchanged = {name for name in after if np.array_equal(after[name], before[name])}
+    assert unchanged == set(but)
+    for name in ("policy_loss", "vf_loss", "entropy"):
+        assert np.isfinite(result["info"]["learner"][name])
+    step = policy.act(OBS)
+    assert step.action.shape == (3,)
+    assert step.logp.shape == (3,)
+    assert step.value.shape == (3,)
+    assert step.dist_inputs.shape == (3, policy.resolution.num_outputs)
     algo.stop()
-    return result
 
 
 # --- TensorFlow Models / Custom TensorFlow Models: 000, 001, 002, 003, 004 ------------------------
@@ -107,16 +108,16 @@ def test_custom_tensorflow_model_of_the_page_trains(edition):
     )
     assert trainer.policy.framework == "tf"
     assert len(trainer.policy.model.get_weights()) == 6
-    trained(trainer)
+    assert_trains_every_weight(trainer)
 
 
 # --- PyTorch Models / Custom PyTorch Models: 000, 001, 002, 003, 004 ------------------------------
 
 
 class Body:
-    """What the samples leave out, and their forward pass to the letter."""
+    """The layers that the samples leave out, and the samples' forward pass to the letter."""
 
-    def fill(self):
+    def create_layers(self):
         self._hidden_layers = nn.Sequential(nn.Linear(self.obs_space.shape[0], 16), nn.Tanh())
         self._logits = nn.Linear(16, self.num_outputs)
         self._value_branch = nn.Linear(16, 1)
@@ -134,56 +135,73 @@ class MyTorchModelClass(Body, TorchModelV2, nn.Module):
     def __init__(self, *args, **kwargs):
         TorchModelV2.__init__(self, *args, **kwargs)
         nn.Module.__init__(self)
-        self.fill()
+        self.create_layers()
 
 
 class ModuleFirst(Body, nn.Module, TorchModelV2):
     def __init__(self, obs_space, action_space, num_outputs, model_config, name):
         nn.Module.__init__(self)
         TorchModelV2.__init__(self, obs_space, action_space, num_outputs, model_config, name)
-        self.fill()
+        self.create_layers()
 
 
 class WithoutModule(Body, TorchModelV2):
     def __init__(self, obs_space, action_space, num_outputs, model_config, name):
         super().__init__(obs_space, action_space, num_outputs, model_config, name)
-        self.fill()
+        self.create_layers()
 
 
-@editions
-def test_custom_pytorch_model_of_the_page_trains(edition):
+@pytest.mark.parametrize(
+    ("edition", "custom_torch_model"),
+    [
+        ("000, 001, 003", MyTorchModelClass),
+        ("000, 001, 003", ModuleFirst),
+        ("002", MyTorchModelClass),
+        ("002", WithoutModule),
+        ("004", MyTorchModelClass),
+        ("004", WithoutModule),
+    ],
+)
+def test_custom_pytorch_model_of_the_page_trains(edition, custom_torch_model):
     trainer_class, options = EDITIONS[edition]
-    old = edition.startswith("000")
-    for custom_torch_model in (MyTorchModelClass, ModuleFirst if old else WithoutModule):
-        ModelCatalog.register_custom_model("my_torch_model", custom_torch_model)
-        trainer = trainer_class(
-            env="CartPole-v1",
-            config={
-                **({"use_pytorch": True} if old else {"framework": "torch"}),
-                "model": {
-                    "custom_model": "my_torch_model",
-                    options: {},  # extra options to pass to your model
-                },
-                **SHORT,
+    is_old = edition.startswith("000")
+    framework = {"use_pytorch": True} if is_old else {"framework": "torch"}
+    ModelCatalog.register_custom_model("my_torch_model", custom_torch_model)
+    trainer = trainer_class(
+        env="CartPole-v1",
+        config={
+            **framework,
+            "model": {
+                "custom_model": "my_torch_model",
+                options: {},  # extra options to pass to your model
             },
-        )
-        assert type(trainer.policy.model) is custom_torch_model
-        trained(trainer)
+            **SHORT,
+        },
+    )
+    assert type(trainer.policy.model) is custom_torch_model
+    assert_trains_every_weight(trainer)
 
 
-@both
-def test_value_of_another_shape_is_rejected(framework):
-    """A column is one number per row; `[B, 2]` broadcast against `[B]` would train nonsense."""
+class TorchTwoValues(MyTorchModelClass):
+    """Returns values `[B, 2]`, which broadcast against `[B]` without an error."""
 
-    class Two(MyModelClass if framework == "tf" else MyTorchModelClass):
-        def value_function(self):
-            value = super().value_function()
-            return tf.repeat(value, 2, axis=1) if framework == "tf" else value.repeat(1, 2)
+    def value_function(self):
+        return super().value_function().repeat(1, 2)
 
-    with pytest.raises(
-        rlcatalog.errors.ModelContractError, match=r"Two\.value_function\(\).*\(\S+, 2\)"
-    ):
-        ppo.PPO(env="CartPole-v1", config={"model": {"custom_model": Two}, **SHORT}).train()
+
+class TFTwoValues(MyModelClass):
+    """The same in TensorFlow."""
+
+    def value_function(self):
+        return tf.repeat(super().value_function(), 2, axis=1)
+
+
+@pytest.mark.parametrize("model", [TorchTwoValues, TFTwoValues])
+def test_model_with_two_values_per_row_is_an_error(model):
+    algo = ppo.PPO(env="CartPole-v1", config={"model": {"custom_model": model}, **SHORT})
+    message = r"TwoValues\.value_function\(\).*\(\S+, 2\)"
+    with pytest.raises(ModelContractError, match=message):
+        algo.train()
 
 
 # --- Recurrent Models / Implementing custom Recurrent Networks: 000, 001, 002, 003, 004 -----------
@@ -226,55 +244,62 @@ class MyRNNClass(RecurrentTFModelV2):
         ]
 
 
-def test_custom_rnn_of_the_page_in_tensorflow():
-    class WithValue(MyRNNClass):  # the page's model has no value branch
-        def __init__(self, *args):
-            super().__init__(*args)
-            self.value_layer = tf.keras.layers.Dense(1)
+class MyRNNWithValue(MyRNNClass):
+    """The page's model with a value branch, which PPO needs."""
 
-        def value_function(self):
-            return self.value_layer(self.last_output())
+    def __init__(self, *args):
+        super().__init__(*args)
+        self.value_layer = tf.keras.layers.Dense(1)
 
+    def value_function(self):
+        return self.value_layer(self.last_output())
+
+
+def test_ppo_rejects_the_rnn_of_the_page_without_a_value():
+    config = {"model": {"custom_model": MyRNNClass}, **SHORT}
     with pytest.raises(NotServedError, match=r"MyRNNClass has no value_function\(\)"):
-        ppo.PPO(env="CartPole-v1", config={"model": {"custom_model": MyRNNClass}, **SHORT})
-    config = {"model": {"custom_model": WithValue, "max_seq_len": 5}, **SHORT}
+        ppo.PPO(env="CartPole-v1", config=config)
+
+
+def test_custom_rnn_of_the_page_in_tensorflow():
+    config = {"model": {"custom_model": MyRNNWithValue, "max_seq_len": 5}, **SHORT}
     trainer = ppo.PPO(env="CartPole-v1", config=config)
     step = trainer.policy.act(OBS)
     assert [part.shape for part in step.state.memory] == [(3, 256), (3, 256)]
+
     # Keras counts the state of the LSTM's random generator, which nothing draws from, among the
     # variables; PyTorch has a second bias, which is zero here.
-    trained(trainer, still={"registered.0", "rnn_model.5.bias_hh_l0"})
+    assert_trains_every_weight(trainer, but={"registered.0", "rnn_model.5.bias_hh_l0"})
+
+
+class TorchRNNWithNumPyState(RecurrentNetwork, nn.Module):
+    """A recurrent model whose initial state is NumPy arrays, as in edition 000."""
+
+    def __init__(self, *args, **kwargs):
+        RecurrentNetwork.__init__(self, *args, **kwargs)
+        nn.Module.__init__(self)
+        self.cell_size = 8
+        self.lstm = nn.LSTM(self.obs_space.shape[0], self.cell_size, batch_first=True)
+        self._logits = nn.Linear(8, self.num_outputs)
+        self._value_branch = nn.Linear(8, 1)
+
+    def get_initial_state(self):
+        return [
+            np.zeros(self.cell_size, np.float32),
+            np.zeros(self.cell_size, np.float32),
+        ]
+
+    def forward_rnn(self, inputs, state, seq_lens):
+        self.features, (h, c) = self.lstm(inputs, (state[0][None], state[1][None]))
+        return self._logits(self.features), [h[0], c[0]]
+
+    def value_function(self):
+        return self._value_branch(self.features).reshape(-1)
 
 
 def test_custom_rnn_of_the_page_in_pytorch():
-    """000, PyTorch Models: `get_initial_state` returns NumPy arrays."""
-
-    class MyRNN(RecurrentNetwork, nn.Module):
-        def __init__(self, *args, **kwargs):
-            RecurrentNetwork.__init__(self, *args, **kwargs)
-            nn.Module.__init__(self)
-            self.cell_size = 8
-            self.lstm = nn.LSTM(self.obs_space.shape[0], self.cell_size, batch_first=True)
-            self._logits, self._value_branch = nn.Linear(8, self.num_outputs), nn.Linear(8, 1)
-
-        def get_initial_state(self):
-            return [
-                np.zeros(self.cell_size, np.float32),
-                np.zeros(self.cell_size, np.float32),
-            ]
-
-        def forward_rnn(self, inputs, state, seq_lens):
-            self.features, (h, c) = self.lstm(inputs, (state[0][None], state[1][None]))
-            return self._logits(self.features), [h[0], c[0]]
-
-        def value_function(self):
-            return self._value_branch(self.features).reshape(-1)
-
-    trained(
-        ppo.PPO(
-            env="CartPole-v1", config={"model": {"custom_model": MyRNN, "max_seq_len": 5}, **SHORT}
-        )
-    )
+    config = {"model": {"custom_model": TorchRNNWithNumPyState, "max_seq_len": 5}, **SHORT}
+    assert_trains_every_weight(ppo.PPO(env="CartPole-v1", config=config))
 
 
 # --- Wrapping a Custom Model with an LSTM- or Attention Net: 002, 004 -----------------------------
@@ -301,28 +326,28 @@ class TorchTrunk(TorchModelV2):
         return self.hidden(input_dict["obs_flat"]), state
 
 
+LSTM = {"use_lstm": True, "lstm_cell_size": 4}
+ATTENTION = {"use_attention": True, "attention_dim": 16, "attention_head_dim": 8}
+
+
 @pytest.mark.parametrize(
-    ("framework", "wrapper"),
+    ("framework", "trunk", "wrapper"),
     [
-        ("torch", "use_lstm"),
-        ("torch", "use_attention"),
-        *(
-            pytest.param("tf", key, marks=pytest.mark.attack)
-            for key in ("use_lstm", "use_attention")
-        ),
+        pytest.param("torch", TorchTrunk, LSTM, id="torch-lstm"),
+        pytest.param("torch", TorchTrunk, ATTENTION, id="torch-attention"),
+        pytest.param("tf", TFTrunk, LSTM, id="tf-lstm", marks=pytest.mark.attack),
+        pytest.param("tf", TFTrunk, ATTENTION, id="tf-attention", marks=pytest.mark.attack),
     ],
 )
-def test_custom_model_trains_inside_a_wrapper(framework, wrapper):
-    ModelCatalog.register_custom_model("my_trunk", TorchTrunk if framework == "torch" else TFTrunk)
-    small = (
-        {"lstm_cell_size": 4}
-        if wrapper == "use_lstm"
-        else {"attention_dim": 16, "attention_head_dim": 8}
-    )
-    model = {"custom_model": "my_trunk", wrapper: True, "max_seq_len": 5, **small}
+def test_custom_model_trains_inside_a_wrapper(framework, trunk, wrapper):
+    ModelCatalog.register_custom_model("my_trunk", trunk)
+    model = {"custom_model": "my_trunk", "max_seq_len": 5, **wrapper}
     trainer = ppo.PPO(env="CartPole-v1", config={"framework": framework, "model": model, **SHORT})
-    assert sum(name.startswith("trunk.hidden") for name in trainer.policy.model.get_weights()) == 4
-    trained(trainer)
+
+    weights = trainer.policy.model.get_weights()
+    # Two layers of the trunk, each with weights and biases.
+    assert sum(name.startswith("trunk.hidden") for name in weights) == 4
+    assert_trains_every_weight(trainer)
 
 
 def test_both_wrappers_at_once_are_an_error():
@@ -330,110 +355,119 @@ def test_both_wrappers_at_once_are_an_error():
         ppo.PPO(env="CartPole-v1", config={"model": {"use_lstm": True, "use_attention": True}})
 
 
+class LateLayers(TFTrunk):
+    """A model whose layers lie in a list and in dicts, and are built at their first call."""
+
+    def __init__(self, *args):
+        super().__init__(*args)
+        self.num_outputs = 2
+        self.ends = {"logits": tf.keras.layers.Dense(2), "value": tf.keras.layers.Dense(1)}
+
+    def forward(self, input_dict, state, seq_lens):
+        features, state = super().forward(input_dict, state, seq_lens)
+        self._value_out = self.ends["value"](features)
+        return self.ends["logits"](features), state
+
+    def value_function(self):
+        return self._value_out
+
+
 def test_layers_built_late_are_trained():
-    class Late(TFTrunk):
-        def __init__(self, *args):
-            super().__init__(*args)
-            self.num_outputs, self.ends = (
-                2,
-                {"logits": tf.keras.layers.Dense(2), "value": tf.keras.layers.Dense(1)},
-            )
-
-        def forward(self, input_dict, state, seq_lens):
-            features, state = super().forward(input_dict, state, seq_lens)
-            self._value_out = self.ends["value"](features)
-            return self.ends["logits"](features), state
-
-        def value_function(self):
-            return self._value_out
-
-    trainer = ppo.PPO(env="CartPole-v1", config={"model": {"custom_model": Late}, **SHORT})
-    assert len(trainer.policy.model.get_weights()) == 8
-    trained(trainer)
+    config = {"model": {"custom_model": LateLayers}, **SHORT}
+    trainer = ppo.PPO(env="CartPole-v1", config=config)
+    assert len(trainer.policy.model.get_weights()) == 8  # four layers with weights and biases
+    assert_trains_every_weight(trainer)
 
 
 # --- Batch Normalization: 000, 001, 002, 003, 004 -------------------------------------------------
 
 
+class BatchNorm(MyModelClass):
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.norm = tf.keras.layers.BatchNormalization()
+
+    def forward(self, input_dict, state, seq_lens):
+        x = self.norm(input_dict["obs"], training=input_dict["is_training"])
+        return super().forward({**input_dict, "obs": x}, state, seq_lens)
+
+
 def test_batch_normalisation_of_the_page():
-    class BatchNorm(MyModelClass):
-        def __init__(self, *args, **kwargs):
-            super().__init__(*args, **kwargs)
-            self.norm = tf.keras.layers.BatchNormalization()
-
-        def forward(self, input_dict, state, seq_lens):
-            x = self.norm(input_dict["obs"], training=input_dict["is_training"])
-            return super().forward({**input_dict, "obs": x}, state, seq_lens)
-
     trainer = ppo.PPO(env="CartPole-v1", config={"model": {"custom_model": BatchNorm}, **SHORT})
-    trained(trainer, still={"norm.num_batches_tracked"})  # of PyTorch's; Keras does not count
+    # A weight of PyTorch's layer; Keras does not count batches.
+    assert_trains_every_weight(trainer, but={"norm.num_batches_tracked"})
 
 
 # --- Supervised and Self-Supervised Model Losses: 000, 001, 002, 003, 004 -------------------------
 
 
-def supervised(framework, folder):
-    """A model whose custom_loss looks at recorded data, as the page describes it for each
-    framework.
-    """
-    if framework == "torch":
-
-        class TorchImitator(MyTorchModelClass):
-            reader = Reader(folder)
-
-            def custom_loss(self, policy_loss, loss_inputs):
-                batch = self.reader.next()
-                logits = self._logits(self._hidden_layers(torch.from_numpy(batch["obs"])))
-                self.loss = (
-                    -Categorical(logits, self).logp(torch.from_numpy(batch["actions"])).mean()
-                )
-                self.seen = {
-                    name: tuple(loss_inputs[name].shape)
-                    for name in ("obs", "actions", "advantages")
-                }
-                return [10 * self.loss + loss for loss in policy_loss]
-
-            def metrics(self):
-                return {"imitation_loss": self.loss}
-
-        return TorchImitator
-
-    class TFImitator(MyModelClass):
-        reader = Reader(folder)
-
-        def custom_loss(self, policy_loss, loss_inputs):
-            batch = self.reader.tf_input_ops()
-            logits, _ = self.base_model(batch["obs"])
-            self.loss = -tf.reduce_mean(TFCategorical(logits, self).logp(batch["actions"]))
-            self.seen = {
-                name: tuple(loss_inputs[name].shape) for name in ("obs", "actions", "advantages")
-            }
-            return policy_loss + 10 * self.loss
-
-        def metrics(self):
-            return {"imitation_loss": self.loss}
-
-    return TFImitator
+def shapes_of(loss_inputs):
+    return {name: tuple(loss_inputs[name].shape) for name in ("obs", "actions", "advantages")}
 
 
-@pytest.mark.parametrize("framework", ["torch", pytest.param("tf", marks=pytest.mark.attack)])
-def test_supervised_loss_over_recorded_data(framework, tmp_path):
-    # Always pushes left, so that there is something to imitate.
-    class Left(TFFullyConnectedNetwork):
-        def forward(self, input_dict, state, seq_lens):
-            out, state = super().forward(input_dict, state, seq_lens)
-            return out + tf.constant([50.0, 0.0]), state
+class TorchImitator(MyTorchModelClass):
+    """A model whose custom_loss looks at recorded data, as the page describes it for PyTorch."""
 
-    ppo.PPO(
-        env="CartPole-v1", config={"model": {"custom_model": Left}, **SHORT}, record=tmp_path
-    ).train()
-    model = {"custom_model": supervised(framework, tmp_path)}
-    trainer = ppo.PPO(
-        env="CartPole-v1", config={**SHORT, "num_epochs": 4, "lr": 0.02, "model": model}
-    )
-    found = [trainer.train()["info"]["learner"]["model"]["imitation_loss"] for _ in range(4)]
-    assert trainer.policy.model.seen["obs"][1:] == (4,)
-    assert trainer.policy.model.seen["actions"][1:] == ()
-    assert trainer.policy.model.seen["advantages"][1:] == ()
-    assert found[-1] < 0.1 * found[0]
+    reader: Reader
+
+    def custom_loss(self, policy_loss, loss_inputs):
+        batch = self.reader.next()
+        logits = self._logits(self._hidden_layers(torch.from_numpy(batch["obs"])))
+        actions = torch.from_numpy(batch["actions"])
+        self.loss = -Categorical(logits, self).logp(actions).mean()
+        self.input_shapes = shapes_of(loss_inputs)
+        return [10 * self.loss + loss for loss in policy_loss]
+
+    def metrics(self):
+        return {"imitation_loss": self.loss}
+
+
+class TFImitator(MyModelClass):
+    """The same as the page describes it for TensorFlow."""
+
+    reader: Reader
+
+    def custom_loss(self, policy_loss, loss_inputs):
+        batch = self.reader.tf_input_ops()
+        logits, _ = self.base_model(batch["obs"])
+        self.loss = -tf.reduce_mean(TFCategorical(logits, self).logp(batch["actions"]))
+        self.input_shapes = shapes_of(loss_inputs)
+        return policy_loss + 10 * self.loss
+
+    def metrics(self):
+        return {"imitation_loss": self.loss}
+
+
+class PushesLeft(TFFullyConnectedNetwork):
+    """Takes action 0 in nearly every step, so that there is something to imitate."""
+
+    def forward(self, input_dict, state, seq_lens):
+        logits, state = super().forward(input_dict, state, seq_lens)
+        return logits + tf.constant([50.0, 0.0]), state
+
+
+@pytest.fixture
+def recorded_data(tmp_path):
+    """A folder with the steps of a policy that always pushes left."""
+    config = {"model": {"custom_model": PushesLeft}, **SHORT}
+    ppo.PPO(env="CartPole-v1", config=config, record=tmp_path).train()
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "imitator", [TorchImitator, pytest.param(TFImitator, marks=pytest.mark.attack)]
+)
+def test_supervised_loss_over_recorded_data(imitator, recorded_data, monkeypatch):
+    monkeypatch.setattr(imitator, "reader", Reader(recorded_data), raising=False)
+    training = {"num_epochs": 4, "lr": 0.02, "model": {"custom_model": imitator}}
+    trainer = ppo.PPO(env="CartPole-v1", config={**SHORT, **training})
+
+    results = [trainer.train() for _ in range(4)]
+
+    losses = [result["info"]["learner"]["model"]["imitation_loss"] for result in results]
+    assert losses[-1] < 0.1 * losses[0]
     assert trainer.policy.act(OBS, explore=False).action.tolist() == [0, 0, 0]
+    shapes = trainer.policy.model.input_shapes
+    assert shapes["obs"][1:] == (4,)
+    assert shapes["actions"][1:] == ()  # a number for each row
+    assert shapes["advantages"][1:] == ()

@@ -1,8 +1,7 @@
-"""What the seeds say of observations: their examples to the letter, structures as `obs`, the vector
-as `obs_flat`.
+"""Observations as RLlib's page describes them: its examples to the letter, structures as `obs`, and
+vectors as `obs_flat`.
 """
 
-import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete, Tuple
@@ -30,73 +29,94 @@ from rlcatalog import ModelCatalog, one_hot, restore_original_dimensions
 )
 def test_encodings_are_those_of_the_page(space, value, expected):
     preprocessor = ModelCatalog.get_preprocessor_for_space(space)
-    for found in (preprocessor.transform(value), preprocessor.transform_batch([value, value])[1]):
-        assert found.dtype == np.float32
-        np.testing.assert_array_equal(found, expected)
+
+    encoded = preprocessor.transform(value)
+    encoded_batch = preprocessor.transform_batch([value, value])
+
+    assert encoded.dtype == np.float32
+    assert encoded_batch.dtype == np.float32
+    np.testing.assert_array_equal(encoded, expected)
+    np.testing.assert_array_equal(encoded_batch, [expected, expected])
 
 
-class Showing(gym.Env):
-    """Shows one observation for ever."""
-
-    def __init__(self, space, obs):
-        self.observation_space, self.action_space, self.obs = space, Discrete(2), obs
-
-    def reset(self, *, seed=None, options=None):
-        return self.obs, {}
-
-    def step(self, action):
-        return self.obs, 0.0, False, False, {}
+PLACE = np.array([0.5, -0.5], np.float32)
+IMAGE = np.arange(12, dtype=np.uint8).reshape(2, 2, 3)
+GEAR_SPACE = Discrete(3)
+PLACE_SPACE = Box(-1, 1, (2,))
+IMAGE_SPACE = Box(0, 255, (2, 2, 3), np.uint8)
+TUPLE = Tuple([GEAR_SPACE, PLACE_SPACE, IMAGE_SPACE])
+DICT = Dict({"gear": GEAR_SPACE, "place": PLACE_SPACE, "view": IMAGE_SPACE})
 
 
-PLACE, IMAGE = np.array([0.5, -0.5], np.float32), np.arange(12, dtype=np.uint8).reshape(2, 2, 3)
-CASES = {
-    "tuple": (
-        Tuple([Discrete(3), Box(-1, 1, (2,)), Box(0, 255, (2, 2, 3), np.uint8)]),
-        (1, PLACE, IMAGE),
-    ),
-    "dict": (
-        Dict(
-            {
-                "gear": Discrete(3),
-                "place": Box(-1, 1, (2,)),
-                "view": Box(0, 255, (2, 2, 3), np.uint8),
-            }
-        ),
-        {"view": IMAGE, "gear": 1, "place": PLACE},
-    ),
-}
+def record_model_inputs(space, obs, framework):
+    """Evaluate five copies of an observation; return the policy, and its model's input dict."""
+    policy = rlcatalog.build(space, Discrete(2), {"fcnet_hiddens": [4]}, framework)
+    inputs = {}
+    forward = policy.model.forward
 
-
-@pytest.mark.parametrize("framework", ["torch", "tf"])
-@pytest.mark.parametrize("kind", CASES)
-def test_model_gets_structure_and_flat_vector(kind, framework):
-    space, obs = CASES[kind]
-    policy = rlcatalog.build(
-        env=Showing(space, obs), config={"fcnet_hiddens": [4]}, framework=framework
-    )
-    seen, forward = {}, policy.model.forward
-
-    def spy(input_dict, state, seq_lens):
-        seen.update(input_dict)
+    def record(input_dict, state, seq_lens):
+        inputs.update(input_dict)
         return forward(input_dict, state, seq_lens)
 
-    policy.model.forward = spy
+    policy.model.forward = record
     batch = {"obs": policy.preprocess([obs] * 5), "raw_action": np.zeros((5, 1), np.float32)}
     policy.evaluate(batch)
-    gear, place, view = (
-        seen["obs"] if kind == "tuple" else (seen["obs"][key] for key in ("gear", "place", "view"))
-    )
-    assert type(seen["obs"]) is {"tuple": tuple, "dict": dict}[kind]
-    np.testing.assert_array_equal(np.asarray(gear), [[0, 1, 0]] * 5)  # stays one-hot
-    np.testing.assert_array_equal(np.asarray(place), [PLACE] * 5)
-    np.testing.assert_array_equal(np.asarray(view), [IMAGE] * 5)
-    expected = np.concatenate([[0, 1, 0], PLACE, IMAGE.ravel()])
-    np.testing.assert_array_equal(np.asarray(seen["obs_flat"]), [expected] * 5)
-    # As in the seeds' loss functions.
-    again = restore_original_dimensions(seen["obs_flat"], policy.model.obs_space, framework)
-    np.testing.assert_array_equal(
-        np.asarray(again[2] if kind == "tuple" else again["view"]), [IMAGE] * 5
-    )
+    return policy, inputs
+
+
+def assert_equal_rows(tensor, row):
+    np.testing.assert_array_equal(np.asarray(tensor), [row] * 5)
+
+
+frameworks = pytest.mark.parametrize("framework", ["torch", "tf"])
+
+
+@frameworks
+def test_model_gets_a_tuple_as_obs(framework):
+    _, inputs = record_model_inputs(TUPLE, (1, PLACE, IMAGE), framework)
+
+    assert type(inputs["obs"]) is tuple
+    gear, place, view = inputs["obs"]
+    assert_equal_rows(gear, [0, 1, 0])  # one-hot
+    assert_equal_rows(place, PLACE)
+    assert_equal_rows(view, IMAGE)
+
+
+@frameworks
+def test_model_gets_a_dict_as_obs(framework):
+    obs = {"view": IMAGE, "gear": 1, "place": PLACE}
+    _, inputs = record_model_inputs(DICT, obs, framework)
+
+    assert type(inputs["obs"]) is dict
+    assert_equal_rows(inputs["obs"]["gear"], [0, 1, 0])  # one-hot
+    assert_equal_rows(inputs["obs"]["place"], PLACE)
+    assert_equal_rows(inputs["obs"]["view"], IMAGE)
+
+
+@frameworks
+@pytest.mark.parametrize(
+    ("space", "obs"),
+    [(TUPLE, (1, PLACE, IMAGE)), (DICT, {"view": IMAGE, "gear": 1, "place": PLACE})],
+    ids=["tuple", "dict"],
+)
+def test_model_gets_a_vector_as_obs_flat(space, obs, framework):
+    _, inputs = record_model_inputs(space, obs, framework)
+    assert_equal_rows(inputs["obs_flat"], np.concatenate([[0, 1, 0], PLACE, IMAGE.ravel()]))
+
+
+@frameworks
+@pytest.mark.parametrize(
+    ("space", "obs", "key"),
+    [(TUPLE, (1, PLACE, IMAGE), 2), (DICT, {"view": IMAGE, "gear": 1, "place": PLACE}, "view")],
+    ids=["tuple", "dict"],
+)
+def test_restore_original_dimensions_returns_the_structure(space, obs, key, framework):
+    policy, inputs = record_model_inputs(space, obs, framework)
+
+    # As in the loss functions of the page.
+    restored = restore_original_dimensions(inputs["obs_flat"], policy.model.obs_space, framework)
+
+    assert_equal_rows(restored[key], IMAGE)
 
 
 def test_one_hot_of_the_wrapper_example():

@@ -33,22 +33,22 @@ pytestmark = [
 
 ROOT = Path(__file__).resolve().parents[2]
 SHORT = {"num_envs": 2, "rollout_length": 16, "minibatch_size": 16, "num_epochs": 1, "seed": 0}
-both = pytest.mark.parametrize("framework", ["torch", "tf"])
+frameworks = pytest.mark.parametrize("framework", ["torch", "tf"])
 
 
-def trained(algo):
-    """Take one iteration of PPO; all weights must have moved."""
+def assert_trains_every_weight(algo):
+    """Train for one iteration, after which every weight must be another one."""
     before = algo.policy.model.get_weights()
     algo.train()
     after = algo.policy.model.get_weights()
-    assert not [name for name in after if np.array_equal(after[name], before[name])]
+    assert [name for name in after if np.array_equal(after[name], before[name])] == []
     algo.stop()
 
 
 # --- Default Model Config Settings: 002, 004 ------------------------------------------------------
 
 
-@both
+@frameworks
 def test_algorithm_config_of_the_page_is_used(framework):
     algo_config = {
         # All model-related settings go into this sub-dict.
@@ -61,14 +61,15 @@ def test_algorithm_config_of_the_page_is_used(framework):
         # ... other Trainer config keys, e.g. "lr" ...
         "lr": 0.00001,
     }
+
     algo = ppo.PPO(env="CartPole-v1", config={**algo_config, "framework": framework, **SHORT})
-    weights = algo.policy.model.get_weights()
-    assert [w.shape for n, w in weights.items() if n.startswith("hidden") and w.ndim == 2] == [
-        (512, 4),
-        (512, 512),
-        (512, 512),
-    ]
-    trained(algo)
+
+    hidden_shapes = []
+    for name, array in algo.policy.model.get_weights().items():
+        if name.startswith("hidden") and name.endswith("weight"):
+            hidden_shapes.append(array.shape)
+    assert hidden_shapes == [(512, 4), (512, 512), (512, 512)]
+    assert_trains_every_weight(algo)
 
 
 # --- Built-in Model Parameters: 000, 001, 003 -----------------------------------------------------
@@ -84,30 +85,34 @@ MODEL_DEFAULTS = {
 }  # fmt: skip
 
 
-def test_defaults_are_those_of_the_page():
-    """Given back as a config, they change nothing."""
+def test_defaults_of_the_page_change_nothing():
     env = gym.make("CartPole-v1")
-    given, plain = rlcatalog.build(env=env, config=MODEL_DEFAULTS), rlcatalog.build(env=env)
-    assert given.config == plain.config
+    policy = rlcatalog.build(env=env, config=MODEL_DEFAULTS)
+    assert policy.config == rlcatalog.build(env=env).config
+
+
+def test_defaults_are_those_of_the_page():
     shared = MODEL_DEFAULTS.keys() & rlcatalog.MODEL_DEFAULTS.keys()
     assert len(shared) > 12
-    assert {key: rlcatalog.MODEL_DEFAULTS[key] for key in shared} == {
-        key: MODEL_DEFAULTS[key] for key in shared
-    }
+    for key in shared:
+        assert rlcatalog.MODEL_DEFAULTS[key] == MODEL_DEFAULTS[key], key
 
 
 # --- Built-in Models: 000, 001, 002, 003, 004 -----------------------------------------------------
 
 
-@both
+@frameworks
 def test_filters_for_images_of_42_by_42(framework):
     model = {"dim": 42, "conv_filters": [[16, [4, 4], 2], [32, [4, 4], 2], [512, [11, 11], 1]]}
-    policy = rlcatalog.build(Box(0, 255, (42, 42, 3), np.uint8), Discrete(2), model, framework)
+    image = Box(0, 255, (42, 42, 3), np.uint8)
+
+    policy = rlcatalog.build(image, Discrete(2), model, framework)
     step = policy.act(np.zeros((2, 42, 42, 3), np.uint8))
+
     assert step.dist_inputs.shape == (2, 2)
     assert policy.resolution.component("trunk").name == "visionnet"
-    kernels = sorted(w.shape for w in policy.model.get_weights().values() if w.ndim == 4)
-    assert (512, 32, 11, 11) in kernels  # the last one takes what is left, 11 x 11
+    kernel_shapes = [array.shape for array in policy.model.get_weights().values()]
+    assert (512, 32, 11, 11) in kernel_shapes  # two layers of stride 2 leave 11 x 11 pixels
 
 
 # --- Custom Preprocessors: 000, 001, 003 ----------------------------------------------------------
@@ -135,16 +140,17 @@ def test_custom_preprocessor_trains_under_ppo():
         },
     )
     assert trainer.policy.encoded_space.shape == (8,)
-    trained(trainer)
+    assert_trains_every_weight(trainer)
 
 
 # --- Custom Preprocessors and Environment Filters: 002, 004 ---------------------------------------
 
 
 class Numbers(gym.Env):
-    """Shows numbers in [0, 5) and pays their double."""
+    """Shows the numbers 0 to 4 and pays their double; an episode has four steps."""
 
-    observation_space, action_space = Box(0.0, 5.0, (), np.float32), Discrete(2)
+    observation_space = Box(0.0, 5.0, (), np.float32)
+    action_space = Discrete(2)
 
     def reset(self, *, seed=None, options=None):
         self.t = 0
@@ -176,33 +182,39 @@ class ClipRewardEnv(gym.core.RewardWrapper):
         return np.clip(reward, self.min, self.max)
 
 
-def test_wrappers_of_the_page_train_under_ppo():
-    def wrapped(config):
-        env = OneHotEnv(Numbers())
-        env.observation_space = Box(0.0, 1.0, (5,), np.float32)  # the page leaves this line out
-        return ClipRewardEnv(env, -1.0, 1.0)
+def make_wrapped_env(config):
+    env = OneHotEnv(Numbers())
+    env.observation_space = Box(0.0, 1.0, (5,), np.float32)  # the page leaves this line out
+    return ClipRewardEnv(env, -1.0, 1.0)
 
-    algo = ppo.PPO(env=wrapped, config={"model": {"fcnet_hiddens": [8]}, **SHORT})
+
+def test_wrappers_of_the_page_train_under_ppo():
+    config = {"model": {"fcnet_hiddens": [8]}, **SHORT}
+    algo = ppo.PPO(env=make_wrapped_env, config=config)
     assert algo.policy.encoded_space.shape == (5,)
-    trained(algo)
-    assert algo.evaluate(2) == [4.0, 4.0]
+
+    assert_trains_every_weight(algo)
+
+    assert algo.evaluate(2) == [4.0, 4.0]  # four rewards, clipped to 1
 
 
 def test_wrapper_with_outdated_space_is_an_error():
     env = OneHotEnv(Numbers())
     policy = rlcatalog.build(env=env, config={"fcnet_hiddens": [8]})
-    with pytest.raises(
-        ObservationError,
-        match=r"expected Box\(\) float32: shape \(\); found an array of shape \(5,\)",
-    ):
-        policy.act([env.reset()[0]])
+    one_hot_obs, _ = env.reset()
+
+    message = r"expected Box\(\) float32: shape \(\); found an array of shape \(5,\)"
+    with pytest.raises(ObservationError, match=message):
+        policy.act([one_hot_obs])
 
 
 # --- Custom Action Distributions: 000, 001, 002, 003, 004 -----------------------------------------
 
 
-@both
+@frameworks
 def test_custom_action_distribution_trains_under_ppo(framework):
+    categorical = Categorical if framework == "torch" else TFCategorical
+
     class MyActionDist(ActionDistribution):
         @staticmethod
         def required_model_output_shape(action_space, model_config):
@@ -211,8 +223,9 @@ def test_custom_action_distribution_trains_under_ppo(framework):
         def __init__(self, inputs, model):
             super(MyActionDist, self).__init__(inputs, model)  # noqa: UP008
             assert model.num_outputs == 7
-            folded = inputs[:, 0:6:3] + inputs[:, 1:6:3] + inputs[:, 2:6:3] + inputs[:, 6:7]
-            self.choice = (Categorical if framework == "torch" else TFCategorical)(folded, model)
+            # Two logits, in which all seven inputs count.
+            logits = inputs[:, 0:6:3] + inputs[:, 1:6:3] + inputs[:, 2:6:3] + inputs[:, 6:7]
+            self.choice = categorical(logits, model)
 
         def sample(self):
             return self.choice.sample()
@@ -235,33 +248,47 @@ def test_custom_action_distribution_trains_under_ppo(framework):
         },
     )
     assert trainer.policy.act(np.zeros((3, 4), np.float32)).dist_inputs.shape == (3, 7)
-    trained(trainer)  # a class without deterministic_sample() can be trained
+    assert_trains_every_weight(trainer)  # although the class has no deterministic_sample()
 
 
 # --- Lines that had to change ---------------------------------------------------------------------
 
 
-def test_lines_that_no_longer_run():
-    """What docs/seeds.md says of the old lines; when one of these runs again, its row
-    there can go.
-    """
+# If one of these tests fails, the old line runs again, and its row in docs/seeds.md can go.
+
+
+@pytest.mark.parametrize(("module", "name"), [(tf, "log"), (tf, "layers"), (np, "product")])
+def test_name_of_the_page_is_gone(module, name):
+    assert not hasattr(module, name)
+
+
+def test_sequence_mask_of_a_keras_input_is_an_error():
     symbolic = tf.keras.layers.Input(shape=(), dtype=tf.int32)
-    for name in ("log", "layers"):
-        assert not hasattr(tf, name)
-    assert not hasattr(np, "product")
-    with pytest.raises(
-        ValueError, match="KerasTensor cannot be used as input to a TensorFlow function"
-    ):
+    message = "KerasTensor cannot be used as input to a TensorFlow function"
+    with pytest.raises(ValueError, match=message):
         tf.sequence_mask(symbolic)
+
+
+def test_lstm_with_inputs_by_keyword_is_an_error():
+    symbolic = tf.keras.layers.Input(shape=(None, 3))
     with pytest.raises(TypeError, match="sequences"):
-        tf.keras.layers.LSTM(4)(inputs=tf.keras.layers.Input(shape=(None, 3)))
+        tf.keras.layers.LSTM(4)(inputs=symbolic)
+
+
+def test_dense_layer_with_a_numpy_integer_is_an_error():
+    units = Discrete(2).n
     with pytest.raises(ValueError, match="units"):
-        tf.keras.layers.Dense(Discrete(2).n)
+        tf.keras.layers.Dense(units)
+
+
+def test_input_layer_with_a_number_as_shape_is_an_error():
     with pytest.raises(ValueError, match="shape"):
         tf.keras.layers.Input(shape=(3))
-    model = ModelCatalog.get_model_v2(
-        Box(-1, 1, (4,)), Discrete(2), 2, {"fcnet_hiddens": [4]}, "torch"
-    )
+
+
+def test_model_called_with_a_list_is_an_error():
+    config = {"fcnet_hiddens": [4]}
+    model = ModelCatalog.get_model_v2(Box(-1, 1, (4,)), Discrete(2), 2, config, "torch")
     with pytest.raises(ValueError, match="dictionary update sequence"):
         model([{"obs": torch.zeros(1, 4)}])
 
@@ -269,17 +296,22 @@ def test_lines_that_no_longer_run():
 # --- the table of docs/seeds.md -------------------------------------------------------------------
 
 
-def sample_rows():
-    """Return the rows of the table of samples: editions, section, sample or link, here, what
+def read_sample_rows():
+    """Return the rows of the table of samples: editions, section, sample or link, place, and what
     differs.
     """
     text = (ROOT / "docs/seeds.md").read_text(encoding="utf-8")
     table = text.partition("<!-- samples -->")[2].partition("<!-- /samples -->")[0]
-    lines = [line for line in table.splitlines() if line.startswith("| 0")]
-    return [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines]
+    rows = []
+    for line in table.splitlines():
+        if line.startswith("| 0"):  # not the title and the rule below it
+            cells = re.split(r"(?<!\\)\|", line)[1:-1]
+            rows.append([cell.strip() for cell in cells])
+    return rows
 
 
-def names_of_tests(path):
+def find_tests(path):
+    """Return the names of the tests of a file."""
     return {
         node.name
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
@@ -287,78 +319,81 @@ def names_of_tests(path):
     }
 
 
-@pytest.mark.parametrize("row", sample_rows(), ids=lambda row: row[2][:60])
+@pytest.mark.parametrize("row", read_sample_rows(), ids=lambda row: row[2][:60])
 def test_code_of_the_table_exists(row):
-    editions, section, _, here, _ = row
+    editions, section, _, places, _ = row
     assert set(editions.split(", ")) <= {"000", "001", "002", "003", "004"}
     assert section
-    places = re.findall(r"`([^`]+)`", here)
-    assert places
-    for place in places:
-        file, _, test = place.partition("::")
-        assert (ROOT / file).is_file(), place
-        assert not test or test in names_of_tests(ROOT / file), place
+    paths = re.findall(r"`([^`]+)`", places)
+    assert paths
+    for path in paths:
+        file, _, test = path.partition("::")
+        assert (ROOT / file).is_file(), path
+        if test:
+            assert test in find_tests(ROOT / file), path
 
 
-def test_table_has_every_sample_and_link():
-    """The samples and linked examples, written down a second time from the editions."""
-    rows = sample_rows()
-    samples = " ".join(row[2] for row in rows)
-    for word in (
-        "MODEL_DEFAULTS",
-        "conv_filters",
-        "algo_config",
-        "OneHotEnv",
-        "ClipRewardEnv",
-        "MyModelClass",
-        "CustomTorchModel",
-        "MyRNNClass",
-        "forward_rnn",
-        "get_initial_state",
-        "value_function",
-        "custom_loss",
-        "metrics",
-        "update_ops",
-        "batch_normalization",
-        "MyPreprocessorClass",
-        "MyActionDist",
-        "MyParamActionEnv",
-        "ParametricActionsModel",
-        "BinaryAutoregressiveOutput",
-        "AutoregressiveActionsModel",
-        "reader.next()",
-        "restore_original_dimensions",
-        "get_q_values",
-        "get_single_q_value",
-        "Discrete(3)",
-        "MultiDiscrete([3, 4])",
-        "custom_keras_model.py",
-        "custom_keras_rnn_model.py",
-        "rnn_model.py",
-        "batch_norm_model.py",
-        "custom_loss.py",
-        "lstm_auto_wrapping.py",
-        "attention_net.py",
-        "test_attention_net_learning.py",
-        "custom_model_api.py",
-        "complex_input_net.py",
-        "trajectory_view_utilizing_models.py",
-        "complex_struct_space.py",
-        "test_nested_observation_spaces.py",
-        "parametric_actions_cartpole.py",
-        "autoregressive_action_dist.py",
-        "fcnet.py",
-        "visionnet.py",
-        "recurrent_net.py",
-        "atari_wrappers.py",
-        "repeated.py",
-        "repeated_values.py",
-    ):
-        assert word in samples, word
-    assert {edition for row in rows for edition in row[0].split(", ")} == {
-        "000",
-        "001",
-        "002",
-        "003",
-        "004",
-    }
+#: The samples and linked examples, written down a second time from the editions.
+SAMPLES = [
+    "MODEL_DEFAULTS",
+    "conv_filters",
+    "algo_config",
+    "OneHotEnv",
+    "ClipRewardEnv",
+    "MyModelClass",
+    "CustomTorchModel",
+    "MyRNNClass",
+    "forward_rnn",
+    "get_initial_state",
+    "value_function",
+    "custom_loss",
+    "metrics",
+    "update_ops",
+    "batch_normalization",
+    "MyPreprocessorClass",
+    "MyActionDist",
+    "MyParamActionEnv",
+    "ParametricActionsModel",
+    "BinaryAutoregressiveOutput",
+    "AutoregressiveActionsModel",
+    "reader.next()",
+    "restore_original_dimensions",
+    "get_q_values",
+    "get_single_q_value",
+    "Discrete(3)",
+    "MultiDiscrete([3, 4])",
+    "custom_keras_model.py",
+    "custom_keras_rnn_model.py",
+    "rnn_model.py",
+    "batch_norm_model.py",
+    "custom_loss.py",
+    "lstm_auto_wrapping.py",
+    "attention_net.py",
+    "test_attention_net_learning.py",
+    "custom_model_api.py",
+    "complex_input_net.py",
+    "trajectory_view_utilizing_models.py",
+    "complex_struct_space.py",
+    "test_nested_observation_spaces.py",
+    "parametric_actions_cartpole.py",
+    "autoregressive_action_dist.py",
+    "fcnet.py",
+    "visionnet.py",
+    "recurrent_net.py",
+    "atari_wrappers.py",
+    "repeated.py",
+    "repeated_values.py",
+]
+
+
+@pytest.mark.parametrize("sample", SAMPLES)
+def test_table_has_every_sample_and_link(sample):
+    samples = [row[2] for row in read_sample_rows()]
+    assert any(sample in cell for cell in samples)
+
+
+def test_table_has_every_edition():
+    editions = set()
+    for row in read_sample_rows():
+        editions |= set(row[0].split(", "))
+    assert editions == {"000", "001", "002", "003", "004"}
