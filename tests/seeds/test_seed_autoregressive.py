@@ -167,6 +167,7 @@ class FilledOutput(BinaryAutoregressiveOutput):
 
 @pytest.fixture
 def config():
+    """The model config that names the page's classes."""
     ModelCatalog.register_custom_model("autoregressive_model", FilledModel)
     ModelCatalog.register_custom_action_dist("binary_autoreg_output", FilledOutput)
     return {"custom_model": "autoregressive_model", "custom_action_dist": "binary_autoreg_output"}
@@ -177,7 +178,8 @@ class Correlated(gym.Env):
     together.
     """
 
-    observation_space, action_space = OBS, PAIR
+    observation_space = OBS
+    action_space = PAIR
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
@@ -196,138 +198,197 @@ class Correlated(gym.Env):
         return obs
 
 
-def probabilities(policy, inputs):
-    """The four pairs' probabilities `[B, 2, 2]` by hand, from the model's two sets of logits."""
-    zeros = np.zeros((len(inputs), 1), np.float32)
-    first = special.softmax(
-        policy.model.action_model([inputs, zeros])[0].numpy().astype(float), axis=1
-    )
-    second = [
-        special.softmax(
-            policy.model.action_model([inputs, zeros + a])[1].numpy().astype(float), axis=1
-        )
-        for a in (0, 1)
-    ]
-    return np.stack([first[:, [a]] * second[a] for a in (0, 1)], axis=1)
+def compute_probabilities(policy, inputs):
+    """Return the probabilities `[B, 2, 2]` of the four pairs, from the logits of both actions."""
+
+    def run_action_model(a1):
+        column = np.full((len(inputs), 1), a1, np.float32)
+        a1_logits, a2_logits = policy.model.action_model([inputs, column])
+        first = special.softmax(a1_logits.numpy().astype(float), axis=1)
+        second = special.softmax(a2_logits.numpy().astype(float), axis=1)
+        return first, second
+
+    first, second_after_0 = run_action_model(0)
+    _, second_after_1 = run_action_model(1)
+    return np.stack([first[:, [0]] * second_after_0, first[:, [1]] * second_after_1], axis=1)
 
 
-def randomised(policy):
+@pytest.fixture
+def page_policy(config):
+    """A policy of the page's classes with random weights."""
+    policy = rlcatalog.build(OBS, PAIR, config)
     rng = np.random.default_rng(0)
-    policy.model.set_weights(
-        {n: rng.normal(0, 0.5, w.shape) for n, w in policy.model.get_weights().items()}
-    )
+    weights = {}
+    for name, array in policy.model.get_weights().items():
+        weights[name] = rng.normal(0, 0.5, array.shape)
+    policy.model.set_weights(weights)
     return policy
 
 
-def test_page_classes_score_the_actions_they_drew(config):
-    policy = randomised(rlcatalog.build(OBS, PAIR, config))
-    assert policy.framework == "tf"  # the classes decide
-    rows = 3000
-    obs = np.tile(np.array([[0.2, -0.5, 0.9]], np.float32), (rows, 1))
-    step = policy.act(obs)
-    assert step.dist_inputs.shape == (rows, 16)
-    assert step.value.shape == (rows,)
+ONE_OBSERVATION = np.tile(np.array([[0.2, -0.5, 0.9]], np.float32), (3000, 1))
+
+
+def random_observations(rows):
+    return np.random.default_rng(1).uniform(-1, 1, (rows, 3)).astype(np.float32)
+
+
+# --- the page's classes ---------------------------------------------------------------------------
+
+
+def test_page_classes_draw_pairs_in_tensorflow(page_policy):
+    step = page_policy.act(ONE_OBSERVATION)
+
+    assert page_policy.framework == "tf"  # the framework of the classes
+    assert step.dist_inputs.shape == (3000, 16)
+    assert step.value.shape == (3000,)
     assert PAIR.contains(tuple(part[0] for part in step.action))
-    [joint] = probabilities(policy, step.dist_inputs[:1])
+
+
+def test_page_classes_score_the_actions_they_drew(page_policy):
+    step = page_policy.act(ONE_OBSERVATION)
+
+    (joint,) = compute_probabilities(page_policy, step.dist_inputs[:1])
+    independent = np.outer(joint.sum(axis=1), joint.sum(axis=0))
+    assert np.abs(joint - independent).max() > 0.01  # a2 depends on a1
     assert joint.sum() == pytest.approx(1.0, abs=1e-5)
-    assert np.abs(joint - np.outer(joint.sum(1), joint.sum(0))).max() > 0.01  # a2 depends on a1
     a1, a2 = step.raw_action.T.astype(int)
     np.testing.assert_allclose(step.logp, np.log(joint[a1, a2]), rtol=1e-4, atol=1e-5)
-    assert (
-        stats.chisquare(np.bincount(2 * a1 + a2, minlength=4), rows * joint.ravel()).pvalue > 1e-3
-    )
-    best = policy.act(obs, explore=False).raw_action[0]
-    assert best[0] == joint.sum(axis=1).argmax()
-    assert best[1] == joint[int(best[0])].argmax()
 
 
-def test_page_classes_are_evaluated_with_gradients(config):
-    policy = randomised(rlcatalog.build(OBS, PAIR, config))
-    obs = np.random.default_rng(1).uniform(-1, 1, (500, 3)).astype(np.float32)
-    step = policy.act(obs)
+def test_draws_of_page_classes_follow_the_joint_distribution(page_policy):
+    step = page_policy.act(ONE_OBSERVATION)
+
+    (joint,) = compute_probabilities(page_policy, step.dist_inputs[:1])
+    a1, a2 = step.raw_action.T.astype(int)
+    counts = np.bincount(2 * a1 + a2, minlength=4)
+    assert stats.chisquare(counts, 3000 * joint.ravel()).pvalue > 1e-3
+
+
+def test_greedy_actions_of_page_classes_are_the_likeliest(page_policy):
+    step = page_policy.act(ONE_OBSERVATION[:1], explore=False)
+
+    (joint,) = compute_probabilities(page_policy, step.dist_inputs)
+    a1, a2 = step.raw_action[0].astype(int)
+    assert a1 == joint.sum(axis=1).argmax()
+    assert a2 == joint[a1].argmax()  # given the first action
+
+
+def test_page_classes_are_evaluated_with_gradients(page_policy):
+    obs = random_observations(500)
+    step = page_policy.act(obs)
+
     with tf.GradientTape() as tape:
-        found = policy.evaluate({"obs": obs, "raw_action": step.raw_action})
-        loss = tf.reduce_sum(found.logp) + tf.reduce_sum(found.value)
-    np.testing.assert_allclose(found.logp, step.logp, rtol=1e-4, atol=1e-5)
-    variables = policy.model.trainable_variables()
+        evaluation = page_policy.evaluate({"obs": obs, "raw_action": step.raw_action})
+        loss = tf.reduce_sum(evaluation.logp) + tf.reduce_sum(evaluation.value)
+
+    np.testing.assert_allclose(evaluation.logp, step.logp, rtol=1e-4, atol=1e-5)
+    variables = page_policy.model.trainable_variables()
     assert len(variables) == 10
-    assert all(
-        np.any(tf.convert_to_tensor(gradient)) for gradient in tape.gradient(loss, variables)
-    )
-    # The page's class has no entropy(): one is estimated, and said to be.
-    assert found.entropy_kind == "estimate"
-    with pytest.raises(NoClosedFormError, match="FilledOutput has no closed form for its entropy"):
-        found.dist.entropy()
-    joint = probabilities(policy, step.dist_inputs)
+    for gradient in tape.gradient(loss, variables):
+        assert np.any(tf.convert_to_tensor(gradient))
+
+
+def test_entropy_of_page_classes_is_estimated(page_policy):
+    obs = random_observations(500)
+    step = page_policy.act(obs)
+
+    evaluation = page_policy.evaluate({"obs": obs, "raw_action": step.raw_action})
+
+    assert evaluation.entropy_kind == "estimate"
+    joint = compute_probabilities(page_policy, step.dist_inputs)
     exact = -(joint * np.log(joint)).sum(axis=(1, 2)).mean()
-    assert float(tf.reduce_mean(found.entropy)) == pytest.approx(exact, abs=0.1)
+    assert float(tf.reduce_mean(evaluation.entropy)) == pytest.approx(exact, abs=0.1)
+    with pytest.raises(NoClosedFormError, match="FilledOutput has no closed form for its entropy"):
+        evaluation.dist.entropy()
 
 
 def test_page_classes_train_under_ppo(config):
-    algo = PPO(
-        Correlated,
-        {
-            "model": config,
-            "num_envs": 4,
-            "rollout_length": 32,
-            "minibatch_size": 64,
-            "num_epochs": 2,
-            "seed": 0,
-        },
-    )
+    ppo_config = {
+        "model": config,
+        "num_envs": 4,
+        "rollout_length": 32,
+        "minibatch_size": 64,
+        "num_epochs": 2,
+        "seed": 0,
+    }
+    algo = PPO(Correlated, ppo_config)
     before = algo.policy.model.get_weights()
+
     learner = algo.train()["info"]["learner"]
+
     after = algo.policy.model.get_weights()
-    assert np.isfinite([value for value in learner.values() if isinstance(value, float)]).all()
+    losses = [value for value in learner.values() if isinstance(value, float)]
+    assert np.isfinite(losses).all()
     assert [name for name in before if np.array_equal(before[name], after[name])] == []
     algo.stop()
 
 
-def test_page_model_rejects_spaces_the_built_in_head_takes(config):
+# --- the built-in head ----------------------------------------------------------------------------
+
+
+def test_page_model_rejects_another_space(config):
     with pytest.raises(ValueError, match=r"only supports the \[2, 2\] action space"):
         rlcatalog.build(OBS, Tuple([Discrete(2), Discrete(3)]), config)
-    policy = rlcatalog.build(
-        OBS, Tuple([Discrete(2), Discrete(3)]), {"use_autoregressive": True}, "tf"
-    )
+
+
+def test_built_in_head_takes_the_space_that_the_page_model_rejects():
+    space = Tuple([Discrete(2), Discrete(3)])
+    policy = rlcatalog.build(OBS, space, {"use_autoregressive": True}, "tf")
     assert policy.act(np.zeros((2, 3), np.float32)).raw_action.shape == (2, 2)
 
 
-def test_built_in_distribution_equals_that_of_the_page(config):
-    """With the page's weights moved into the head, both say the same of every pair."""
-    page = randomised(rlcatalog.build(OBS, PAIR, config))
-    mine = rlcatalog.build(
-        OBS,
-        PAIR,
-        {"use_autoregressive": True, "autoregressive_hiddens": [16], "fcnet_hiddens": [16]},
-        "tf",
-    )
-    theirs, weights = (
-        page.model.get_weights(),
-        {n: np.zeros_like(w) for n, w in mine.model.get_weights().items()},
-    )
-    layers = {
-        layer.name: [w.numpy() for w in layer.weights]
-        for model in (page.model.base_model, page.model.action_model)
-        for layer in model.layers
-        if layer.weights
-    }
-    assert len(layers) == 4
-    assert theirs
-    weights["trunk.hidden.layers.0.weight"][:] = layers["hidden"][0].T
-    weights["trunk.hidden.layers.0.bias"][:] = layers["hidden"][1]
-    weights["outputs.logits.weight"][:2] = layers["a1_logits"][0].T
-    weights["outputs.logits.bias"][:] = np.concatenate(
-        [layers["a1_logits"][1], layers["a2_logits"][1]]
-    )
-    weights["to_context.bias"][16:] = layers["a2_hidden"][1]  # the units of the second part
-    # The page feeds a1 as a number.
-    weights["conditionals.actions"][16:, 1] = layers["a2_hidden"][0][0]
-    weights["conditionals.params"][2:, 16:] = layers["a2_logits"][0].T
-    mine.model.set_weights(weights)
-    obs = np.random.default_rng(2).uniform(-1, 1, (200, 3)).astype(np.float32)
-    step = page.act(obs)
-    found = mine.evaluate({"obs": obs, "raw_action": step.raw_action})
-    np.testing.assert_allclose(found.logp, step.logp, rtol=1e-4, atol=1e-5)
-    joint = probabilities(page, step.dist_inputs)
-    assert found.entropy_kind == "exact"
-    np.testing.assert_allclose(found.entropy, -(joint * np.log(joint)).sum(axis=(1, 2)), rtol=1e-3)
+def named_layers(*models):
+    """Return name → weights of the layers of Keras models."""
+    layers = {}
+    for model in models:
+        for layer in model.layers:
+            if layer.weights:
+                layers[layer.name] = [weight.numpy() for weight in layer.weights]
+    return layers
+
+
+def build_with_weights_of(page_policy):
+    """Build the built-in head, and give it the weights of the page's model."""
+    config = {"use_autoregressive": True, "autoregressive_hiddens": [16], "fcnet_hiddens": [16]}
+    policy = rlcatalog.build(OBS, PAIR, config, "tf")
+    layers = named_layers(page_policy.model.base_model, page_policy.model.action_model)
+    assert sorted(layers) == ["a1_logits", "a2_hidden", "a2_logits", "hidden"]
+    kernel, bias = layers["hidden"]
+    a1_kernel, a1_bias = layers["a1_logits"]
+    a2_hidden_kernel, a2_hidden_bias = layers["a2_hidden"]
+    a2_kernel, a2_bias = layers["a2_logits"]
+    # Zero, where the page's model has no connection.
+    weights = {name: np.zeros_like(array) for name, array in policy.model.get_weights().items()}
+    weights["trunk.hidden.layers.0.weight"][:] = kernel.T
+    weights["trunk.hidden.layers.0.bias"][:] = bias
+    weights["outputs.logits.weight"][:2] = a1_kernel.T
+    weights["outputs.logits.bias"][:] = np.concatenate([a1_bias, a2_bias])
+    weights["to_context.bias"][16:] = a2_hidden_bias  # the units of the second part
+    # The page's model gets a1 as a number, the head as a one-hot.
+    weights["conditionals.actions"][16:, 1] = a2_hidden_kernel[0]
+    weights["conditionals.params"][2:, 16:] = a2_kernel.T
+    policy.model.set_weights(weights)
+    return policy
+
+
+def test_built_in_distribution_scores_as_that_of_the_page(page_policy):
+    policy = build_with_weights_of(page_policy)
+    obs = random_observations(200)
+    step = page_policy.act(obs)
+
+    evaluation = policy.evaluate({"obs": obs, "raw_action": step.raw_action})
+
+    np.testing.assert_allclose(evaluation.logp, step.logp, rtol=1e-4, atol=1e-5)
+
+
+def test_built_in_distribution_has_an_exact_entropy(page_policy):
+    policy = build_with_weights_of(page_policy)
+    obs = random_observations(200)
+    step = page_policy.act(obs)
+
+    evaluation = policy.evaluate({"obs": obs, "raw_action": step.raw_action})
+
+    assert evaluation.entropy_kind == "exact"
+    joint = compute_probabilities(page_policy, step.dist_inputs)
+    expected = -(joint * np.log(joint)).sum(axis=(1, 2))
+    np.testing.assert_allclose(evaluation.entropy, expected, rtol=1e-3)

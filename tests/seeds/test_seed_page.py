@@ -1,6 +1,4 @@
-"""The contract on paper: the preprocessors, environments and action distributions of RLlib's page,
-imports changed.
-"""
+"""Preprocessors, environments and action distributions of RLlib's page, with other imports."""
 
 from __future__ import annotations
 
@@ -26,13 +24,13 @@ from rlcatalog_torch import Categorical
 
 pytestmark = pytest.mark.usefixtures("one_thread", "seeded")
 
-BOX, TWO = spaces.Box(-1, 1, (4,), np.float32), Discrete(2)
+OBS = spaces.Box(-1, 1, (4,), np.float32)
+TWO = Discrete(2)
 SMALL = {"fcnet_hiddens": [8]}
 
 
-def observations(space=BOX, n=6, seed=0):
-    space.seed(seed)
-    return [space.sample() for _ in range(n)]
+def random_observations(rows):
+    return np.random.default_rng(0).uniform(-1, 1, (rows, 4)).astype(np.float32)
 
 
 # --- preprocessors and environments of the page ---------------------------------------------------
@@ -48,25 +46,29 @@ class MyPreprocessorClass(Preprocessor):
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-@pytest.mark.parametrize("named", ["my_prep", MyPreprocessorClass], ids=["name", "class"])
-def test_custom_preprocessor_serves_a_policy(default, named):
+@pytest.mark.parametrize("preprocessor", ["my_prep", MyPreprocessorClass], ids=["name", "class"])
+def test_custom_preprocessor_serves_a_policy(default, preprocessor):
     ModelCatalog.register_custom_preprocessor("my_prep", MyPreprocessorClass)
-    config = {"custom_preprocessor": named, "custom_options": {"scale": 2.0}, **SMALL}
+    config = {"custom_preprocessor": preprocessor, "custom_options": {"scale": 2.0}, **SMALL}
     policy = rlcatalog.build(env=gym.make("CartPole-v1"), config=config)
-    obs = np.stack([np.array([0.1, 0.2, 0.3, 0.4], np.float32)] * 2)
-    np.testing.assert_allclose(policy.preprocess(obs), [[0.2, 0.4, 0.6, 0.8, 1.0]] * 2, rtol=1e-6)
-    assert policy.act(obs).action.shape == (2,)
+    obs = np.array([[0.1, 0.2, 0.3, 0.4]], np.float32)
+
+    encoded = policy.preprocess(obs)
+
+    np.testing.assert_allclose(encoded, [[0.2, 0.4, 0.6, 0.8, 1.0]], rtol=1e-6)
+    assert policy.act(obs).action.shape == (1,)
+
+
+class OneHotEnv(gym.ObservationWrapper):
+    def __init__(self, env):
+        super().__init__(env)
+        self.observation_space = spaces.Box(0, 1, (16,), np.float32)
+
+    def observation(self, observation):
+        return one_hot(observation, depth=16)
 
 
 def test_page_wrapper_works_around_an_environment(default):
-    class OneHotEnv(gym.ObservationWrapper):
-        def __init__(self, env):
-            super().__init__(env)
-            self.observation_space = spaces.Box(0, 1, (16,), np.float32)
-
-        def observation(self, observation):
-            return one_hot(observation, depth=16)
-
     env = OneHotEnv(gym.make("FrozenLake-v1"))
     policy = rlcatalog.build(env=env, config={**SMALL, "check_observations": "always"})
     obs, _ = env.reset(seed=0)
@@ -98,50 +100,67 @@ class MyActionDist(ActionDistribution):
         return self.logits.entropy()
 
 
-@pytest.mark.parametrize("named", ["my_dist", MyActionDist], ids=["name", "class"])
-def test_custom_action_distribution_serves_a_policy(default, named):
+@pytest.fixture(params=["my_dist", MyActionDist], ids=["name", "class"])
+def custom_dist(request, default):
+    """The page's distribution, by its registered name or by its class."""
     ModelCatalog.register_custom_action_dist("my_dist", MyActionDist)
-    config = {"custom_action_dist": named, **SMALL}
+    return request.param
+
+
+def test_get_action_dist_returns_a_custom_distribution(custom_dist):
+    config = {"custom_action_dist": custom_dist}
     assert ModelCatalog.get_action_dist(TWO, config, framework="torch") == (MyActionDist, 7)
-    assert ModelCatalog.get_action_dist(TWO, {}, named, "torch") == (MyActionDist, 7)
-    policy = rlcatalog.build(BOX, TWO, config)
-    step = policy.act(observations())
+    assert ModelCatalog.get_action_dist(TWO, {}, custom_dist, "torch") == (MyActionDist, 7)
+
+
+def test_custom_action_distribution_serves_a_policy(custom_dist):
+    policy = rlcatalog.build(OBS, TWO, {"custom_action_dist": custom_dist, **SMALL})
+    obs = random_observations(6)
+    step = policy.act(obs)
+
+    evaluation = policy.evaluate({"obs": obs, "raw_action": step.raw_action})
+
     assert step.dist_inputs.shape == (6, 7)
-    found = policy.evaluate(
-        {"obs": policy.preprocess(observations()), "raw_action": step.raw_action}
-    )
-    np.testing.assert_allclose(found.logp.detach(), step.logp, rtol=1e-5)
-    expected = stats.entropy(special.softmax(step.dist_inputs[:, :2], axis=1), axis=1)
-    np.testing.assert_allclose(found.entropy.detach(), expected, rtol=1e-5)
-    assert found.entropy_kind == "exact"
+    np.testing.assert_allclose(evaluation.logp.detach(), step.logp, rtol=1e-5)
+    # The first two of seven inputs are the logits.
+    probabilities = special.softmax(step.dist_inputs[:, :2], axis=1)
+    entropy = stats.entropy(probabilities, axis=1)
+    np.testing.assert_allclose(evaluation.entropy.detach(), entropy, rtol=1e-5)
+    assert evaluation.entropy_kind == "exact"
 
 
-@pytest.mark.parametrize(("size", "number"), [((2, 3), 6), ([4], 4), (np.int64(5), 5)])
-def test_required_size_may_be_a_shape(size, number):
+@pytest.mark.parametrize(("shape", "size"), [((2, 3), 6), ([4], 4), (np.int64(5), 5)])
+def test_required_size_may_be_a_shape(shape, size):
     class Sized(MyActionDist):
         @staticmethod
         def required_model_output_shape(action_space, model_config):
-            return size
+            return shape
 
-    found = ModelCatalog.get_action_dist(TWO, {"custom_action_dist": Sized})[1]
-    assert found == number
-    assert type(found) is int
+    _, required_size = ModelCatalog.get_action_dist(TWO, {"custom_action_dist": Sized})
+
+    assert required_size == size
+    assert type(required_size) is int
 
 
-def test_sample_of_the_wrong_width_is_rejected(catalog):
-    class Wide(MyActionDist):
-        def sample(self):
-            return torch.zeros(len(self.inputs), 3)
+class ThreeValues(MyActionDist):
+    """Returns three values for an action that has one."""
 
-        def logp(self, actions):
-            return torch.zeros(len(self.inputs))
+    def sample(self):
+        return torch.zeros(len(self.inputs), 3)
 
-    policy = rlcatalog.build(BOX, TWO, {"custom_action_dist": Wide, **SMALL}, catalog=catalog)
-    with pytest.raises(
-        ModelContractError,
-        match=r"Wide\.sample\(\) returned 3 values per action; Discrete\(2\) nee",
-    ):
-        policy.act(observations())
+    def logp(self, actions):
+        return torch.zeros(len(self.inputs))
+
+
+def test_sample_of_the_wrong_width_is_an_error(catalog):
+    config = {"custom_action_dist": ThreeValues, **SMALL}
+    policy = rlcatalog.build(OBS, TWO, config, catalog=catalog)
+    message = r"ThreeValues\.sample\(\) returned 3 values per action"
+    with pytest.raises(ModelContractError, match=message):
+        policy.act(random_observations(6))
+
+
+# --- autoregressive actions -----------------------------------------------------------------------
 
 
 class BinaryAutoregressiveOutput(ActionDistribution):
@@ -238,81 +257,106 @@ PAIR = Tuple([Discrete(2), Discrete(2)])
 
 
 @pytest.fixture
-def autoregressive(default):
+def autoregressive_policy(default):
+    """A policy whose second action depends on the first one, by its random weights."""
     ModelCatalog.register_custom_model("autoregressive_model", AutoregressiveActionsModel)
     ModelCatalog.register_custom_action_dist("binary_autoreg_dist", BinaryAutoregressiveOutput)
     config = {"custom_model": "autoregressive_model", "custom_action_dist": "binary_autoreg_dist"}
-    policy = rlcatalog.build(BOX, PAIR, config)
-    # Weights that make the second action depend on the first one, visibly.
+    policy = rlcatalog.build(OBS, PAIR, config)
     random = np.random.default_rng(0)
-    policy.model.set_weights(
-        {n: random.normal(0, 0.5, a.shape) for n, a in policy.model.get_weights().items()}
-    )
+    weights = {}
+    for name, array in policy.model.get_weights().items():
+        weights[name] = random.normal(0, 0.5, array.shape)
+    policy.model.set_weights(weights)
     return policy
 
 
-def test_page_autoregressive_actions_work(autoregressive):
-    policy, rows = autoregressive, 4000
-    assert policy.framework == "tf"
-    obs = np.tile(observations(n=1)[0], (rows, 1))
-    step = policy.act(obs)
+def test_autoregressive_classes_of_the_page_are_for_tensorflow(autoregressive_policy):
+    assert autoregressive_policy.framework == "tf"
+    assert len(autoregressive_policy.model.trainable_variables()) == 8
+
+
+def test_autoregressive_policy_draws_pairs(autoregressive_policy):
+    step = autoregressive_policy.act(random_observations(100))
+
     assert isinstance(step.action, tuple)
-    assert step.raw_action.shape == (rows, 2)
-    assert step.dist_inputs.shape == (rows, 16)
-    assert all(pair in PAIR for pair in zip(*step.action, strict=True))
-    # By hand: the joint distribution over the four pairs, from the two conditionals.
-    context = step.dist_inputs[:1]
-    first = special.softmax(
-        policy.model.action_model([context, np.zeros((1, 1), np.float32)])[0].numpy()[0]
-    )
-    second = [
-        special.softmax(
-            policy.model.action_model([context, np.full((1, 1), a, np.float32)])[1].numpy()[0]
-        )
-        for a in (0, 1)
-    ]
-    joint = np.array([[first[a] * second[a][b] for b in (0, 1)] for a in (0, 1)], np.float64)
-    joint /= joint.sum()
-    assert abs(second[0][0] - second[1][0]) > 0.05
+    assert step.raw_action.shape == (100, 2)
+    assert step.dist_inputs.shape == (100, 16)
+    for pair in zip(*step.action, strict=True):
+        assert pair in PAIR
+
+
+def compute_joint_distribution(model, context):
+    """Return the probabilities of the four pairs `[2, 2]`, from the logits of both actions."""
+    first_logits, _ = model.action_model([context, np.zeros((1, 1), np.float32)])
+    first = special.softmax(first_logits.numpy()[0])
+    joint = []
+    for a1 in (0, 1):
+        _, second_logits = model.action_model([context, np.full((1, 1), a1, np.float32)])
+        joint.append(first[a1] * special.softmax(second_logits.numpy()[0]))
+    joint = np.array(joint, np.float64)
+    return joint / joint.sum()
+
+
+def test_autoregressive_draws_follow_the_joint_distribution(autoregressive_policy):
+    one_observation = np.tile(random_observations(1), (4000, 1))
+
+    step = autoregressive_policy.act(one_observation)
+
+    joint = compute_joint_distribution(autoregressive_policy.model, step.dist_inputs[:1])
+    conditionals = joint / joint.sum(axis=1, keepdims=True)
+    assert abs(conditionals[0, 0] - conditionals[1, 0]) > 0.05  # a2 depends on a1
     a1, a2 = step.raw_action.T.astype(int)
     np.testing.assert_allclose(step.logp, np.log(joint[a1, a2]), rtol=1e-4)
     counts = np.bincount(2 * a1 + a2, minlength=4)
-    assert stats.chisquare(counts, rows * joint.ravel()).pvalue > 1e-3
-    # The stored raw actions score the same in training, from inputs alone too.
-    batch = {"obs": policy.preprocess(obs), "raw_action": step.raw_action}
-    rebuilt = policy.dist_class(tf.constant(step.dist_inputs), policy.model)
-    np.testing.assert_allclose(rebuilt.logp(tf.constant(step.raw_action)), step.logp, rtol=1e-5)
-    assert len(policy.model.trainable_variables()) == 8
-    assert batch["obs"].shape == (rows, 4)
+    assert stats.chisquare(counts, 4000 * joint.ravel()).pvalue > 1e-3
 
 
-def test_training_the_pages_autoregressive_actions(autoregressive):
-    policy, obs = autoregressive, np.stack(observations(n=3000))
-    step = policy.act(obs)
-    batch = {"obs": policy.preprocess(obs), "raw_action": step.raw_action}
-    with tf.GradientTape() as tape:
-        found = policy.evaluate(batch)
-        loss = -tf.reduce_mean(found.logp)
-    np.testing.assert_allclose(found.logp, step.logp, rtol=1e-4, atol=1e-6)
-    assert all(
-        gradient is not None for gradient in tape.gradient(loss, policy.model.trainable_variables())
+def test_autoregressive_actions_score_the_same_from_stored_inputs(autoregressive_policy):
+    step = autoregressive_policy.act(random_observations(100))
+
+    dist = autoregressive_policy.dist_class(
+        tf.constant(step.dist_inputs), autoregressive_policy.model
     )
-    # The class has no entropy(): an estimate stands in, and is said to be one.
-    assert found.entropy_kind == "estimate"
-    assert found.entropy.shape == (3000,)
-    assert abs(float(tf.reduce_mean(found.entropy)) + float(step.logp.mean())) < 0.1
+
+    np.testing.assert_allclose(dist.logp(tf.constant(step.raw_action)), step.logp, rtol=1e-5)
+
+
+def test_training_the_autoregressive_actions_reaches_every_weight(autoregressive_policy):
+    obs = random_observations(3000)
+    step = autoregressive_policy.act(obs)
+
+    with tf.GradientTape() as tape:
+        evaluation = autoregressive_policy.evaluate({"obs": obs, "raw_action": step.raw_action})
+        loss = -tf.reduce_mean(evaluation.logp)
+
+    np.testing.assert_allclose(evaluation.logp, step.logp, rtol=1e-4, atol=1e-6)
+    for gradient in tape.gradient(loss, autoregressive_policy.model.trainable_variables()):
+        assert gradient is not None
+
+
+def test_entropy_of_the_autoregressive_actions_is_estimated(autoregressive_policy):
+    obs = random_observations(3000)
+    step = autoregressive_policy.act(obs)
+
+    evaluation = autoregressive_policy.evaluate({"obs": obs, "raw_action": step.raw_action})
+
+    assert evaluation.entropy_kind == "estimate"  # the class has no entropy()
+    assert evaluation.entropy.shape == (3000,)
+    # The mean of -logp estimates the same entropy.
+    assert abs(float(tf.reduce_mean(evaluation.entropy)) + float(step.logp.mean())) < 0.1
 
 
 def test_page_model_rejects_another_space(default):
+    config = {
+        "custom_model": AutoregressiveActionsModel,
+        "custom_action_dist": BinaryAutoregressiveOutput,
+    }
     with pytest.raises(ValueError, match=r"only supports the \[2, 2\] action space"):
-        rlcatalog.build(
-            BOX,
-            Tuple([Discrete(2), Discrete(3)]),
-            {
-                "custom_model": AutoregressiveActionsModel,
-                "custom_action_dist": BinaryAutoregressiveOutput,
-            },
-        )
+        rlcatalog.build(OBS, Tuple([Discrete(2), Discrete(3)]), config)
+
+
+# --- parametric actions ---------------------------------------------------------------------------
 
 
 class ParametricActionsModel(TFModelV2):
@@ -359,29 +403,54 @@ class ParametricActionsModel(TFModelV2):
         return self.action_embed_model.value_function()
 
 
-def test_page_parametric_actions_work(catalog):
-    n = 5
+@pytest.fixture
+def parametric_policy(catalog):
+    """A policy over five actions, of which an observation holds the embeddings."""
     space = spaces.Dict(
         {
-            "action_mask": spaces.Box(0, 1, (n,)),
-            "avail_actions": spaces.Box(-1, 1, (n, 2)),
-            "cart": BOX,
+            "action_mask": spaces.Box(0, 1, (5,)),
+            "avail_actions": spaces.Box(-1, 1, (5, 2)),
+            "cart": OBS,
         }
     )
-    policy = rlcatalog.build(
-        space, Discrete(n), {"custom_model": ParametricActionsModel, **SMALL}, catalog=catalog
-    )
-    obs = observations(space, 500)
+    config = {"custom_model": ParametricActionsModel, **SMALL}
+    return rlcatalog.build(space, Discrete(5), config, catalog=catalog)
+
+
+def draw_parametric_observations(space, rows):
+    """Return observations whose masks allow at least one action."""
+    space.seed(0)
     random = np.random.default_rng(0)
-    for row in obs:
-        row["action_mask"] = (random.random(n) < 0.4).astype(np.float32)
-        row["action_mask"][random.integers(n)] = 1
-    step = policy.act(obs)
-    mask = np.stack([row["action_mask"] for row in obs])
-    assert mask[np.arange(500), step.action].all()
+    observations = []
+    for _ in range(rows):
+        mask = (random.random(5) < 0.4).astype(np.float32)
+        mask[random.integers(5)] = 1
+        observations.append({**space.sample(), "action_mask": mask})
+    return observations
+
+
+def test_parametric_policy_takes_allowed_actions(parametric_policy):
+    obs = draw_parametric_observations(parametric_policy.observation_space, 500)
+
+    step = parametric_policy.act(obs)
+
+    for row, action in zip(obs, step.action, strict=True):
+        assert row["action_mask"][action]
     assert np.isfinite(step.logp).all()
-    batch = {"obs": policy.preprocess(obs), "raw_action": step.raw_action}
-    found = policy.evaluate({**batch, "mask": policy.action_mask(obs)})
-    assert np.isfinite(found.entropy).all()
-    np.testing.assert_allclose(found.logp, step.logp, rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(found.value, step.value, rtol=1e-5, atol=1e-6)
+
+
+def test_parametric_policy_is_evaluated_as_it_acts(parametric_policy):
+    obs = draw_parametric_observations(parametric_policy.observation_space, 500)
+    step = parametric_policy.act(obs)
+
+    evaluation = parametric_policy.evaluate(
+        {
+            "obs": parametric_policy.preprocess(obs),
+            "raw_action": step.raw_action,
+            "mask": parametric_policy.action_mask(obs),
+        }
+    )
+
+    np.testing.assert_allclose(evaluation.logp, step.logp, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(evaluation.value, step.value, rtol=1e-5, atol=1e-6)
+    assert np.isfinite(evaluation.entropy).all()
