@@ -66,11 +66,12 @@ observation_spaces = st.recursive(
 )
 
 
-class Checking(gym.Env[Any, Any]):
+class ChecksActions(gym.Env[Any, Any]):
     """Environment that checks each action against its space and the mask that it showed."""
 
     def __init__(self, observation_space: Any, action_space: Any) -> None:
-        self.observation_space, self.action_space = observation_space, action_space
+        self.observation_space = observation_space
+        self.action_space = action_space
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, Any]:
         super().reset(seed=seed)
@@ -98,63 +99,75 @@ class Rollout:
     mask: Any
 
 
-def tensor(policy: Any, value: Any) -> Any:
-    return torch.from_numpy(value) if policy.framework == "torch" else tf.constant(value)
+def to_tensor(policy: Any, value: Any) -> Any:
+    if policy.framework == "torch":
+        return torch.from_numpy(value)
+    return tf.constant(value)
 
 
 def collect(policy: Any, module: Any, seed: int) -> Rollout:
     """Act with the module, as a user's loop does."""
     masks = ActionMasks(policy.resolution.action)
     action_space = policy.action_space
-    environments = [Checking(policy.observation_space, action_space) for _ in range(EPISODES)]
+    environments = [ChecksActions(policy.observation_space, action_space) for _ in range(EPISODES)]
     begins = [env.reset(seed=seed + row) for row, env in enumerate(environments)]
     observations, infos = zip(*begins, strict=True)
-    state, stored = None, []
+    state = None
+    steps = []
     for _ in range(STEPS):
         encoded = policy.preprocess(list(observations))
         mask = None
         if masks.size:
             mask = masks.matrix([info["action_mask"] for info in infos], EPISODES)
-        given = (tensor(policy, encoded), None if mask is None else tensor(policy, mask))
-        if state is None and not policy.memory:
-            dist, _ = module(*given)
+        inputs = (to_tensor(policy, encoded), None if mask is None else to_tensor(policy, mask))
+        if policy.memory:
+            dist, _, state = module(*inputs, state=state)
         else:
-            dist, _, state = module(*given, state=state)
+            dist, _ = module(*inputs)
         raw = dist.sample()
+        logp = np.asarray(dist.logp(raw))
+        steps.append((encoded, flat(raw).astype(np.float32), logp, mask))
         actions = iterate(batch_space(action_space, EPISODES), policy.adapt(raw))
         results = [env.step(action) for env, action in zip(environments, actions, strict=True)]
-        observations, infos = [r[0] for r in results], [r[4] for r in results]
-        stored.append((encoded, flat(raw).astype(np.float32), np.asarray(dist.logp(raw)), mask))
-    columns = [
-        None if column[0] is None else np.stack(column, axis=1)
-        for column in zip(*stored, strict=True)
-    ]
+        observations = [obs for obs, *_ in results]
+        infos = [info for *_, info in results]
+    columns = []
+    for column in zip(*steps, strict=True):
+        has_values = column[0] is not None  # there may be no mask
+        columns.append(np.stack(column, axis=1) if has_values else None)
     return Rollout(*columns)
 
 
 def evaluate(policy: Any, rollout: Rollout) -> Any:
     """Score the stored steps, each episode as one sequence."""
-    rows = {name: value for name, value in vars(rollout).items() if name != "logp"}
-    batch = {
-        name: None if value is None else tensor(policy, value.reshape(-1, *value.shape[2:]))
-        for name, value in rows.items()
-    }
+    batch: dict[str, Any] = {}
+    for name, value in vars(rollout).items():
+        if name != "logp" and value is not None:
+            batch[name] = to_tensor(policy, value.reshape(-1, *value.shape[2:]))
     if policy.memory:
         batch["seq_lens"] = np.full(EPISODES, STEPS, np.int32)
     return policy.evaluate(batch)
 
 
-def gradients(policy: Any, rollout: Rollout) -> tuple[Any, list[Any]]:
-    """Return the new log probabilities, and the gradients of a loss."""
+def score(policy: Any, rollout: Rollout) -> tuple[Any, list[Any]]:
+    """Return the log probabilities of the stored actions, and the gradients of a loss."""
     if policy.framework == "torch":
         evaluation = evaluate(policy, rollout)
         (evaluation.value.mean() - evaluation.logp.mean()).backward()
-        found = [weight.grad for weight in policy.model.parameters()]
-        return evaluation.logp.detach().numpy(), found
+        gradients = [weight.grad for weight in policy.model.parameters()]
+        return evaluation.logp.detach().numpy(), gradients
     with tf.GradientTape() as tape:
         evaluation = evaluate(policy, rollout)
         loss = tf.reduce_mean(evaluation.value) - tf.reduce_mean(evaluation.logp)
     return evaluation.logp.numpy(), tape.gradient(loss, policy.model.trainable_variables())
+
+
+def assert_same_logp(logp: Any, rollout: Rollout) -> None:
+    """Assert that training scores actions as the loop did."""
+    expected = rollout.logp.reshape(-1)
+    # The sum over an action's parts rounds in proportion to its size.
+    tolerance = 1e-5 * max(1, np.abs(expected).max())
+    np.testing.assert_allclose(np.exp(logp - expected), 1, atol=tolerance)
 
 
 @pytest.mark.parametrize("memory", MEMORIES)
@@ -164,14 +177,16 @@ def gradients(policy: Any, rollout: Rollout) -> tuple[Any, list[Any]]:
 def test_own_loop_serves_any_spaces(framework, memory, observation_space, action_space, seed):
     config = SMALL | MEMORIES[memory]
     policy = rlcatalog.build(observation_space, action_space, config, framework)
+
     with torch.no_grad():
         rollout = collect(policy, policy.as_module(), seed)
-    logp, found = gradients(policy, rollout)
-    old = rollout.logp.reshape(-1)
-    # The sum over an action's parts rounds in proportion to its size.
-    np.testing.assert_allclose(np.exp(logp - old), 1, atol=1e-5 * max(1, np.abs(old).max()))
-    assert found
-    assert all(np.isfinite(np.asarray(one)).all() for one in found if one is not None)
+    logp, gradients = score(policy, rollout)
+
+    assert_same_logp(logp, rollout)
+    assert gradients
+    for gradient in gradients:
+        if gradient is not None:
+            assert np.isfinite(np.asarray(gradient)).all()
 
 
 @pytest.mark.parametrize("memory", MEMORIES)
@@ -182,8 +197,9 @@ def test_own_loop_compiles_for_any_spaces(memory, observation_space, action_spac
     policy = rlcatalog.build(observation_space, action_space, config, "torch")
     torch.compiler.reset()
     module = torch.compile(policy.as_module(), fullgraph=True, backend="eager")
+
     with torch.no_grad():
         rollout = collect(policy, module, seed)
-    logp, _ = gradients(policy, rollout)
-    old = rollout.logp.reshape(-1)
-    np.testing.assert_allclose(np.exp(logp - old), 1, atol=1e-5 * max(1, np.abs(old).max()))
+    logp, _ = score(policy, rollout)
+
+    assert_same_logp(logp, rollout)

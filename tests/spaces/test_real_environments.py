@@ -1,5 +1,5 @@
-"""Real environments, hundreds of steps each through wrappers, preprocessor and filter, single and
-side by side.
+"""Real environments through wrappers, preprocessor and filter, single and in vector
+environments.
 """
 
 import contextlib
@@ -17,45 +17,48 @@ from rlcatalog_ppo import PPO
 # One config serves parts of every kind here.
 pytestmark = pytest.mark.filterwarnings("ignore::rlcatalog.errors.UnreadKeysWarning")
 
-SIDE_BY_SIDE = 4
 some_steps = pytest.mark.parametrize("steps", [40, pytest.param(1000, marks=pytest.mark.attack)])
-#: Of MiniGrid, whose image is the only quantity that could be filtered.
-MISSIONS = {"text_max_length": 60, "filter_include": ["obs['image']"]}
 
 
-def breakout(kind, pref, **more):
-    return pytest.param(
-        "ale_py:ALE/Breakout-v5",
-        {"obs_type": kind},
-        {"preprocessor_pref": pref, "filter_include": ["obs"]},
-        id=f"Breakout {kind}, {pref}",
-        **more,
-    )
+def plain(env_id):
+    return pytest.param(env_id, {}, {}, id=env_id)
 
 
-CASES = [
-    *(
-        pytest.param(name, {}, {}, id=name)
-        for name in (
-            "CartPole-v1",
-            "Pendulum-v1",
-            "Taxi-v4",
-            "Blackjack-v1",
-            "FrozenLake-v1",
-            "HalfCheetah-v5",
-        )
-    ),
-    pytest.param("minigrid:MiniGrid-DoorKey-5x5-v0", {}, MISSIONS, id="MiniGrid"),
-    breakout("rgb", "deepmind"),
-    breakout("ram", "rllib"),
-    *(
-        breakout(kind, pref, marks=pytest.mark.attack)
-        for kind, pref in (("ram", None), ("rgb", "rllib"), ("rgb", None), ("ram", "deepmind"))
-    ),
-]
+def breakout(obs_type, preprocessor_pref, **options):
+    config = {"preprocessor_pref": preprocessor_pref, "filter_include": ["obs"]}
+    label = f"Breakout {obs_type}, {preprocessor_pref}"
+    arguments = {"obs_type": obs_type}
+    return pytest.param("ale_py:ALE/Breakout-v5", arguments, config, id=label, **options)
 
 
-def config_of(keys):
+each_environment = pytest.mark.parametrize(
+    ("env_id", "arguments", "keys"),
+    [
+        plain("CartPole-v1"),
+        plain("Pendulum-v1"),
+        plain("Taxi-v4"),
+        plain("Blackjack-v1"),
+        plain("FrozenLake-v1"),
+        plain("HalfCheetah-v5"),
+        pytest.param(
+            "minigrid:MiniGrid-DoorKey-5x5-v0",
+            {},
+            # A text and an image, which is the only part that can be filtered.
+            {"text_max_length": 60, "filter_include": ["obs['image']"]},
+            id="MiniGrid",
+        ),
+        breakout("rgb", "deepmind"),
+        breakout("ram", "rllib"),
+        breakout("ram", None, marks=pytest.mark.attack),
+        breakout("rgb", "rllib", marks=pytest.mark.attack),
+        breakout("rgb", None, marks=pytest.mark.attack),
+        breakout("ram", "deepmind", marks=pytest.mark.attack),
+    ],
+)
+
+
+@pytest.fixture
+def config(keys):
     return {
         "observation_filter": "MeanStdFilter",
         "check_observations": "always",
@@ -64,103 +67,151 @@ def config_of(keys):
     }
 
 
-def build(env, config, name):
-    """Build a policy; a filter that finds one-hots alone says so."""
-    idle = name in ("Taxi-v4", "Blackjack-v1", "FrozenLake-v1")
-    expected = (
-        pytest.warns(CatalogWarning, match="has nothing to filter")
-        if idle
-        else contextlib.nullcontext()
-    )
+def build(env, config, env_id):
+    """Build a policy; it warns if observations are only one-hots, which are not filtered."""
+    if env_id in ("Taxi-v4", "Blackjack-v1", "FrozenLake-v1"):
+        expected = pytest.warns(CatalogWarning, match="has nothing to filter")
+    else:
+        expected = contextlib.nullcontext()
     with expected:
         return rlcatalog.build(env=env, config=config)
 
 
-def numeric(policy):
-    """Which columns of an encoded observation the filter works on: those of boxes of numbers."""
-    columns = np.zeros(policy.preprocessor.size, bool)
-    for leaf in policy.preprocessor.leaves():
-        columns[leaf.start : leaf.stop] = leaf.kind == "box"
-    return columns
+# --- encoding -------------------------------------------------------------------------------------
 
 
-def filtered_by_hand(columns, history, rows):
-    """Normalise the numeric columns of rows `[B, n]` by what was seen, `[N, n]`; columns in pieces,
-    for memory.
-    """
-    expected = rows.astype(np.float64)
-    places = np.flatnonzero(columns)
-    for piece in np.array_split(places, max(1, len(places) // 4096)):
-        seen = history[:, piece].astype(np.float64)
-        expected[:, piece] = (expected[:, piece] - seen.mean(axis=0)) / (
-            seen.std(axis=0, ddof=1) + 1e-6
-        )
-    expected[:, places] = expected[:, places].clip(-10, 10)
-    return expected
-
-
-def by_the_reference(space, obs, config):
-    if isinstance(space, gym.spaces.Box):  # at the root an array stays as it is
+def encode_slowly(space, obs, config):
+    """Return what a slow and simple preprocessor makes of an observation."""
+    if isinstance(space, gym.spaces.Box):  # an array that is no part of a structure is kept
         return np.asarray(obs, space.dtype)
     return np.array(slow_codec.encoded(space, obs, config), np.float32)
 
 
-@some_steps
-@pytest.mark.parametrize(("name", "arguments", "keys"), CASES)
-def test_single(name, arguments, keys, steps):
-    config = config_of(keys)
-    raw = gym.make(name, **arguments)
-    policy = build(raw, config, name)
-    env = policy.wrap_env(raw)
-    space, columns = env.observation_space, numeric(policy)
-    history = np.empty(
-        (steps, policy.preprocessor.size), policy.preprocessor.observation_space.dtype
-    )
+def play(env, steps):
+    """Yield the observations of random actions; begin a new episode after each one."""
     env.action_space.seed(0)
     obs, _ = env.reset(seed=0)
-    for t in range(steps):
-        encoded = policy.preprocessor.transform(obs)
-        np.testing.assert_array_equal(encoded, by_the_reference(space, obs, config))
-        assert policy.preprocessor.observation_space.contains(encoded)
-        history[t] = encoded.ravel()
-        filtered = policy.preprocess([obs], update=True)
-        assert filtered.dtype == np.float32
-        assert policy.encoded_space.contains(filtered[0])
-        if t % 120 == 119 or t == steps - 1:
-            expected = filtered_by_hand(columns, history[: t + 1], history[t : t + 1])
-            np.testing.assert_allclose(filtered.reshape(1, -1), expected, rtol=1e-4, atol=1e-4)
+    for _ in range(steps):
+        yield obs
         obs, _, terminated, truncated, _ = env.step(env.action_space.sample())
         if terminated or truncated:
             obs, _ = env.reset()
     env.close()
 
 
-@some_steps
-@pytest.mark.parametrize(("name", "arguments", "keys"), CASES)
-def test_side_by_side(name, arguments, keys, steps):
-    config = config_of(keys)
-
-    def make():
-        return rlcatalog.wrap_env(gym.make(name, **arguments), config, move_masks=False)
-
-    envs = SyncVectorEnv([make] * SIDE_BY_SIDE, autoreset_mode=AutoresetMode.SAME_STEP)
-    policy = build(envs, config, name)
-    space, columns, history = envs.single_observation_space, numeric(policy), []
+def play_vector(envs, steps):
+    """Yield the batches of observations of random actions."""
     envs.action_space.seed(0)
     obs, _ = envs.reset(seed=0)
-    for _ in range(steps // SIDE_BY_SIDE):
+    for _ in range(steps):
+        yield obs
+        obs, *_ = envs.step(envs.action_space.sample())
+    envs.close()
+
+
+@pytest.fixture
+def single(env_id, arguments, config):
+    """A policy, and the environment that it wraps."""
+    env = gym.make(env_id, **arguments)
+    policy = build(env, config, env_id)
+    return policy, policy.wrap_env(env)
+
+
+@pytest.fixture
+def vector(env_id, arguments, config):
+    """A policy, and four environments side by side, which it needs not wrap."""
+
+    def make_env():
+        return rlcatalog.wrap_env(gym.make(env_id, **arguments), config, move_masks=False)
+
+    envs = SyncVectorEnv([make_env] * 4, autoreset_mode=AutoresetMode.SAME_STEP)
+    return build(envs, config, env_id), envs
+
+
+@some_steps
+@each_environment
+def test_encoding_is_that_of_a_slow_codec(single, config, steps):
+    policy, env = single
+    for obs in play(env, steps):
+        encoded = policy.preprocessor.transform(obs)
+
+        expected = encode_slowly(env.observation_space, obs, config)
+        np.testing.assert_array_equal(encoded, expected)
+        assert policy.preprocessor.observation_space.contains(encoded)
+
+
+@some_steps
+@each_environment
+def test_batch_encoding_is_that_of_a_slow_codec(vector, config, steps):
+    policy, envs = vector
+    for obs in play_vector(envs, steps // 4):
         encoded = policy.preprocessor.transform_batch(obs)
-        rows = list(gym.vector.utils.iterate(envs.observation_space, obs))
-        for one, row in zip(encoded, rows, strict=True):
-            np.testing.assert_array_equal(one, by_the_reference(space, row, config))
-        history.append(encoded.reshape(SIDE_BY_SIDE, -1))
+
+        rows = gym.vector.utils.iterate(envs.observation_space, obs)
+        for encoded_row, row in zip(encoded, rows, strict=True):
+            expected = encode_slowly(envs.single_observation_space, row, config)
+            np.testing.assert_array_equal(encoded_row, expected)
+
+
+# --- filtering ------------------------------------------------------------------------------------
+
+
+def find_numeric_columns(policy):
+    """Return which columns of an encoded observation the filter changes: those of Boxes."""
+    columns = np.zeros(policy.preprocessor.size, bool)
+    for leaf in policy.preprocessor.leaves():
+        columns[leaf.start : leaf.stop] = leaf.kind == "box"
+    return np.flatnonzero(columns)
+
+
+def normalise(columns, history, rows):
+    """Normalise some columns of rows `[B, n]` by the mean and deviation of a history `[N, n]`."""
+    expected = rows.astype(np.float64)
+    pieces = max(1, len(columns) // 4096)  # an image in float64 needs too much memory
+    for piece in np.array_split(columns, pieces):
+        past = history[:, piece].astype(np.float64)
+        deviation = past.std(axis=0, ddof=1) + 1e-6
+        expected[:, piece] = (expected[:, piece] - past.mean(axis=0)) / deviation
+    expected[:, columns] = expected[:, columns].clip(-10, 10)
+    return expected
+
+
+@some_steps
+@each_environment
+def test_filter_normalises_by_what_it_saw(single, steps):
+    policy, env = single
+    columns = find_numeric_columns(policy)
+    space = policy.preprocessor.observation_space
+    history = np.empty((steps, policy.preprocessor.size), space.dtype)
+    for t, obs in enumerate(play(env, steps)):
+        history[t] = policy.preprocessor.transform(obs).ravel()
+
+        filtered = policy.preprocess([obs], update=True)
+
+        assert filtered.dtype == np.float32
+        assert policy.encoded_space.contains(filtered[0])
+        is_last = t == steps - 1
+        if t % 120 == 119 or is_last:  # each time is slow
+            expected = normalise(columns, history[: t + 1], history[t : t + 1])
+            np.testing.assert_allclose(filtered.reshape(1, -1), expected, rtol=1e-4, atol=1e-4)
+
+
+@some_steps
+@each_environment
+def test_filter_of_batches_normalises_by_what_it_saw(vector, steps):
+    policy, envs = vector
+    history = []
+    for obs in play_vector(envs, steps // 4):
+        history.append(policy.preprocessor.transform_batch(obs).reshape(4, -1))
         filtered = policy.preprocess(obs, update=True)
         assert all(policy.encoded_space.contains(row) for row in filtered)
-        obs, *_ = envs.step(envs.action_space.sample())
-    expected = filtered_by_hand(columns, np.concatenate(history), history[-1])
-    np.testing.assert_allclose(filtered.reshape(SIDE_BY_SIDE, -1), expected, rtol=1e-4, atol=1e-4)
+
+    expected = normalise(find_numeric_columns(policy), np.concatenate(history), history[-1])
+    np.testing.assert_allclose(filtered.reshape(4, -1), expected, rtol=1e-4, atol=1e-4)
     assert np.isfinite(policy.act(obs).logp).all()
-    envs.close()
+
+
+# --- training -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -179,15 +230,22 @@ def test_side_by_side(name, arguments, keys, steps):
         ),
     ],
 )
-def test_ppo_trains_on_what_the_wrappers_make(keys, shape):
-    config = {"num_envs": 2, "rollout_length": 8, "minibatch_size": 16, "num_epochs": 1, "seed": 0}
-    algo = PPO(
-        "ale_py:ALE/Breakout-v5", {**config, "model": {"fcnet_hiddens": [8], "dim": 42, **keys}}
-    )
+def test_ppo_trains_on_wrapped_images(keys, shape):
+    config = {
+        "num_envs": 2,
+        "rollout_length": 8,
+        "minibatch_size": 16,
+        "num_epochs": 1,
+        "seed": 0,
+        "model": {"fcnet_hiddens": [8], "dim": 42, **keys},
+    }
+    algo = PPO("ale_py:ALE/Breakout-v5", config)
     assert algo.policy.observation_space.shape == shape
     before = algo.policy.model.get_weights()
-    loss = algo.train()["info"]["learner"]["policy_loss"]
+
+    result = algo.train()
+
     after = algo.policy.model.get_weights()
     algo.stop()
-    assert np.isfinite(loss)
-    assert sorted(name for name in before if np.array_equal(before[name], after[name])) == []
+    assert np.isfinite(result["info"]["learner"]["policy_loss"])
+    assert [name for name in before if np.array_equal(before[name], after[name])] == []
