@@ -1,4 +1,4 @@
-"""Exported policies act as they did before, step by step, where no framework can be imported."""
+"""Exported policies, which act as before, step by step, where no framework can be imported."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import pytest
 
 pytest.importorskip("onnxruntime", reason="needs rlcatalog-export, which is not installed here")
 
-from export_cases import built, cases
-from export_steps import near, task_for_child
+from export_cases import built as build_case, cases
+from export_steps import near as assert_near, task_for_child
 from gymnasium.spaces import Box, Discrete
 from overheads import keep_table_of_operations
 from scipy.stats import chisquare
@@ -22,25 +22,29 @@ from scipy.stats import chisquare
 import rlcatalog
 
 SUPPORT = Path(__file__).resolve().parents[1] / "support"
-#: `make test` exports one of each way there is: in PyTorch a filter, a memory, a user's views; in
-#: TensorFlow, whose exporter is quicker, several kinds of operations. PyTorch's graphs of all
-#: parts: test_frozen.py.
+#: Exported by `make test`: in PyTorch a filter, a memory, a user's views; in TensorFlow, whose
+#: exporter is faster, several kinds of operations. test_frozen.py records PyTorch's graphs of all
+#: parts.
 SHORT = [
-    "categorical, filter", "bernoulli," " lstm", "a user's" " views", "choices, attention," " tf",
-    "autoregressive," " tf", "a user's codec, tf",
-]  # fmt: skip
+    "categorical, filter",
+    "bernoulli, lstm",
+    "a user's views",
+    "choices, attention, tf",
+    "autoregressive, tf",
+    "a user's codec, tf",
+]
 #: Exported by `make attack`.
 LONG = {*cases()} - {*SHORT}
 NAMES = [*SHORT, *(pytest.param(name, marks=pytest.mark.attack) for name in sorted(LONG))]
 
 
+#: Logits of the policy whose draws are counted.
 LOGITS = np.array([2.0, 0.0, -1.0, 0.5], np.float32)
 
 
-def drawn_policy():
-    policy = rlcatalog.build(
-        Box(-1, 1, (2,), np.float32), Discrete(4), {"fcnet_hiddens": []}, "torch"
-    )
+def build_with_constant_logits():
+    config = {"fcnet_hiddens": []}
+    policy = rlcatalog.build(Box(-1, 1, (2,), np.float32), Discrete(4), config, "torch")
     weights = policy.model.get_weights()
     for name, array in weights.items():
         weights[name] = LOGITS if array.shape == (4,) else array * 0
@@ -48,154 +52,167 @@ def drawn_policy():
     return policy
 
 
-@pytest.fixture(scope="module")
-def short(tmp_path_factory):
-    return exported(SHORT, tmp_path_factory.mktemp("exported"))
+class Exports:
+    """Exported cases, and what a child process without frameworks did with the files.
+
+    Attributes:
+        interfaces: Case → what `export` returned.
+        expected: Case → the policy's steps.
+        found: Case → the steps of the file, or an error; and what the child imported.
+        unchanged: Case → whether weights and random state are the same after `export`.
+    """
+
+    def __init__(self, names, folder):
+        keep_table_of_operations()  # PyTorch's exporter creates it anew for each file
+        self.interfaces = {}
+        self.expected = {}
+        self.unchanged = {}
+        self.tasks = {}
+        for i, name in enumerate(names):
+            self._export(name, folder / f"{i}.onnx")
+        self._export_draws(folder / "drawn.onnx")
+        self.found = self._run_child(folder)
+
+    def _export(self, name, path):
+        case = cases()[name]
+        policy = build_case(case)
+        arrays = policy.model.get_weights() | policy.random_state()
+        before = {key: array.copy() for key, array in arrays.items()}
+        self.interfaces[name] = policy.export(path)
+        after = policy.model.get_weights() | policy.random_state()
+        self.unchanged[name] = all(np.array_equal(before[key], after[key]) for key in before)
+        task, expected = task_for_child(case, policy, path, self.interfaces[name])
+        self.tasks[name] = task
+        self.expected[name] = expected
+
+    def _export_draws(self, path):
+        """Let the child draw 20 times 1,000 actions."""
+        build_with_constant_logits().export(path)
+        draws = (np.zeros((1000, 2), np.float32), 20)
+        self.tasks["drawn"] = {"path": str(path), "prepared": "", "spaces": {}, "draws": draws}
+
+    def _run_child(self, folder):
+        (folder / "in").write_bytes(pickle.dumps(self.tasks))
+        path = os.pathsep.join([str(SUPPORT), *sys.path])
+        subprocess.run(
+            [sys.executable, SUPPORT / "export_child.py", folder / "in", folder / "out"],
+            check=True,
+            env={**os.environ, "PYTHONPATH": path},
+            timeout=300,
+        )
+        return pickle.loads((folder / "out").read_bytes())
 
 
 @pytest.fixture(scope="module")
-def long(tmp_path_factory):
-    return exported(LONG, tmp_path_factory.mktemp("exported"))
+def short_exports(tmp_path_factory):
+    return Exports(SHORT, tmp_path_factory.mktemp("exported"))
+
+
+@pytest.fixture(scope="module")
+def long_exports(tmp_path_factory):
+    return Exports(LONG, tmp_path_factory.mktemp("exported"))
 
 
 @pytest.fixture
-def everything(name, request):
-    """What `exported` returns for a case and those beside it."""
-    return request.getfixturevalue("long" if name in LONG else "short")
-
-
-def exported(names, folder):
-    """Export cases, and act from the files in one child process; case → expected, found; and the
-    interfaces.
-    """
-    keep_table_of_operations()
-    given, expected, interfaces, unharmed = {}, {}, {}, {}
-    for i, name in enumerate(names):
-        case = cases()[name]
-        policy = built(case)
-        kept = {
-            key: array.copy()
-            for key, array in (policy.model.get_weights() | policy.random_state()).items()
-        }
-        path = folder / f"{i}.onnx"
-        interfaces[name] = policy.export(path)
-        after = policy.model.get_weights() | policy.random_state()
-        unharmed[name] = all(np.array_equal(kept[key], after[key]) for key in kept)
-        given[name], expected[name] = task_for_child(case, policy, path, interfaces[name])
-    policy = drawn_policy()
-    policy.export(folder / "drawn.onnx")
-    batch = np.zeros((1000, 2), np.float32)
-    given["drawn"] = {
-        "path": str(folder / "drawn.onnx"),
-        "prepared": "",
-        "spaces": {},
-        "draws": (batch, 20),
-    }
-    (folder / "in").write_bytes(pickle.dumps(given))
-    environ = {**os.environ, "PYTHONPATH": os.pathsep.join([str(SUPPORT), *sys.path])}
-    subprocess.run(
-        [sys.executable, SUPPORT / "export_child.py", folder / "in", folder / "out"],
-        check=True,
-        env=environ,
-        timeout=300,
-    )
-    found = pickle.loads((folder / "out").read_bytes())
-    return expected, found, interfaces, unharmed
+def exports(name, request):
+    """The exports that have a case."""
+    return request.getfixturevalue("long_exports" if name in LONG else "short_exports")
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_exported_file_acts_as_its_policy_without_framework(everything, name):
-    expected, found, _, _ = everything
-    assert isinstance(found[name], list), found[name]
-    case = cases()[name]
-    for t, (one, other) in enumerate(zip(expected[name], found[name], strict=True)):
-        near(one, other, case.tolerance, f"step {t}")
+def test_exported_file_acts_as_its_policy_without_framework(exports, name):
+    steps = exports.found[name]
+    assert isinstance(steps, list), steps  # else an error
+    tolerance = cases()[name].tolerance
+    for t, (expected, step) in enumerate(zip(exports.expected[name], steps, strict=True)):
+        assert_near(expected, step, tolerance, f"step {t}")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_exporting_leaves_the_policy_unchanged(exports, name):
+    assert exports.unchanged[name]
+
+
+def test_child_process_imports_no_framework(short_exports):
+    assert short_exports.found["imported"] == []
+
+
+def test_actions_of_a_file_are_drawn_by_their_probabilities(short_exports):
+    actions = np.concatenate(short_exports.found["drawn"]).ravel()
+
+    weights = np.exp(LOGITS.astype(np.float64))
+    expected = len(actions) * weights / weights.sum()
+    counts = np.bincount(actions, minlength=4)
+    # One in ten thousand seeds would fail.
+    assert chisquare(counts, expected).pvalue > 1e-4
+
+
+#: Cases whose observations have no form as tensor operations, and the paths that come encoded.
+ENCODED = {
+    "dirichlet, text": ["obs['o']", "obs['t']"],
+    "a user's codec": ["obs['h']"],
+    "slates, nature, sequences": ["obs['g']", "obs['s']"],
+    "gtrxl, simplex": ["obs['r']", "obs['t']"],
+    "memory of a game": ["obs"],
+    "pixels of a game": ["obs"],
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_interface_names_observations_that_come_encoded(exports, name):
+    inputs = exports.interfaces[name].inputs
+    encoded = [part.path for part in inputs if part.encoded]
+    assert encoded == ENCODED.get(name.removesuffix(", tf"), [])
+
+
+def parts_of(resolution):
+    """Return all parts that a policy has."""
+    parts = [choice.component for choice in resolution.choices.values()]
+    parts += [component for _, component in resolution.preprocessor.components()]
+    parts += [node.component for node in resolution.dists.walk()]
+    return [part for part in parts if part is not None]
 
 
 @pytest.mark.filterwarnings("ignore::rlcatalog.errors.UnreadKeysWarning")
 @pytest.mark.parametrize("kind", ["model", "action_dist", "preprocessor", "filter"])
 def test_cases_cover_every_built_in_part(kind):
-    """A new part wants a case."""
-    used = {
-        component.address
-        for name, case in cases().items()
-        if not case.prepared
-        for resolution in [
-            rlcatalog.default_catalog().resolve(case.obs, case.action, case.config, case.framework)
-        ]
-        for component in parts_of(resolution)
-    }
-    ours = {c.address for c in rlcatalog.default_catalog().registry.active(kind) if c.is_indexed}
-    assert ours
-    assert ours <= used
+    catalog = rlcatalog.default_catalog()
+    covered = set()
+    for case in cases().values():
+        if case.prepared:  # has parts of a user
+            continue
+        resolution = catalog.resolve(case.obs, case.action, case.config, case.framework)
+        covered |= {part.address for part in parts_of(resolution)}
+
+    built_in = {part.address for part in catalog.registry.active(kind) if part.is_indexed}
+
+    assert built_in
+    assert built_in <= covered
 
 
-def parts_of(resolution):
-    yield from (
-        choice.component for choice in resolution.choices.values() if choice.component is not None
-    )
-    yield from (
-        component for _, component in resolution.preprocessor.components() if component is not None
-    )
-    yield from (node.component for node in resolution.dists.walk())
-
-
-def test_child_process_imports_no_framework(short):
-    assert short[1]["imported"] == []
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_exporting_leaves_the_policy_as_it_was(everything, name):
-    assert everything[3][name]
-
-
-def test_actions_are_drawn_as_often_as_their_probabilities_say(short):
-    """Chi-square over 20,000 draws; one in ten thousand seeds would fail."""
-    drawn = np.concatenate(short[1]["drawn"]).ravel()
-    weights = np.exp(LOGITS.astype(np.float64))
-    probabilities = weights / weights.sum()
-    counts = np.bincount(drawn, minlength=4)
-    assert chisquare(counts, probabilities * len(drawn)).pvalue > 1e-4
-
-
-@pytest.mark.parametrize("group", ["short", pytest.param("long", marks=pytest.mark.attack)])
-def test_file_without_codec_takes_encoded_observations(group, request):
-    interfaces = request.getfixturevalue(group)[2]
-    encoded = {name: [p.path for p in i.inputs if p.encoded] for name, i in interfaces.items()}
-    assert {name: paths for name, paths in encoded.items() if paths} == {
-        f"{name}{framework}": paths
-        for framework in ("", ", tf")
-        for name, paths in (
-            ("dirichlet, text", ["obs['o']", "obs['t']"]),
-            ("a user's codec", ["obs['h']"]),
-            ("slates, nature, sequences", ["obs['g']", "obs['s']"]),
-            ("gtrxl, simplex", ["obs['r']", "obs['t']"]),
-            ("memory of a game", ["obs"]),
-            ("pixels of a game", ["obs"]),
-        )
-        if f"{name}{framework}" in interfaces
-    }
-
-
-@pytest.mark.attack  # so does test_sb3_saving.py
+@pytest.mark.attack  # test_sb3_saving.py exports one, too
 def test_policy_trained_by_stable_baselines_is_exported(tmp_path):
     pytest.importorskip("sb3_contrib")
     from rlcatalog_sb3 import CatalogRecurrentPolicy, RecurrentPPO, to_policy
 
-    small = {"use_lstm": True, "lstm_cell_size": 4, "fcnet_hiddens": [4]}
+    lstm = {"use_lstm": True, "lstm_cell_size": 4, "fcnet_hiddens": [4]}
     model = RecurrentPPO(
         CatalogRecurrentPolicy,
         "CartPole-v1",
         n_steps=8,
         batch_size=8,
-        policy_kwargs={"model_config": small},
+        policy_kwargs={"model_config": lstm},
     )
     policy = to_policy(model.learn(16))
     policy.export(tmp_path / "policy.onnx")
-    actor, state, other = rlcatalog.Actor(tmp_path / "policy.onnx"), None, None
+    actor = rlcatalog.Actor(tmp_path / "policy.onnx")
     rng = np.random.default_rng(0)
+    policy_state = None
+    actor_state = None
     for _ in range(3):
         obs = rng.uniform(-0.2, 0.2, (2, 4)).astype(np.float32)
-        one, found = policy.act(obs, state, explore=False), actor.act(obs, other, explore=False)
-        near(tuple(one)[:5], tuple(found)[:5], 1e-5, "step")
-        state, other = one.state, found.state
+        expected = policy.act(obs, policy_state, explore=False)
+        step = actor.act(obs, actor_state, explore=False)
+        assert_near(tuple(expected)[:5], tuple(step)[:5], 1e-5, "step")
+        policy_state = expected.state
+        actor_state = step.state

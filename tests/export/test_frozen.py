@@ -1,8 +1,7 @@
-"""Frozen policies act as the policies they were made of, with the weights of now."""
+"""Frozen policies, which act as the policies that they were made of, with their present weights."""
 
 from __future__ import annotations
 
-import collections
 import copy
 import pickle
 
@@ -14,8 +13,14 @@ from rlcatalog.plugins import install_hint
 pytest.importorskip("onnxruntime", reason="needs rlcatalog-export, which is not installed here")
 
 import torch
-from export_cases import built, cases
-from frozen_policies import ROWS, VECTOR, same, user_policy, walk
+from export_cases import built as build_case, cases
+from frozen_policies import (
+    ROWS,
+    VECTOR,
+    same as assert_same_step,
+    user_policy as build_computing,
+    walk as assert_act_alike,
+)
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary
 from scipy.stats import chisquare, kstest
 
@@ -30,28 +35,96 @@ from rlcatalog.errors import (
 from rlcatalog.provided import declarations
 from rlcatalog_export import observations
 
-#: TensorFlow's are not frozen.
+#: Policies in TensorFlow are not frozen.
 NAMES = [name for name, case in cases().items() if case.framework == "torch"]
+
+
+def draw_inputs(policy, seed, rows=ROWS):
+    """Return observations, and a mask or None."""
+    return observations(policy, rows, np.random.default_rng(seed))
+
+
+# --- outputs --------------------------------------------------------------------------------------
 
 
 @pytest.mark.filterwarnings("ignore:custom_preprocessor")
 @pytest.mark.parametrize("name", NAMES)
 def test_frozen_policy_acts_as_the_policy(name):
     case = cases()[name]
-    policy = built(case)
+    policy = build_case(case)
+
     frozen = policy.freeze(ROWS, seed=0)
+
+    assert frozen.reason is None  # a graph was recorded
+    assert_act_alike(policy, [frozen], 20 if case.recurrent else 4, case.tolerance)
     assert frozen.reason is None
-    walk(policy, [frozen], 20 if case.recurrent else 4, case.tolerance)
-    # What is drawn has the density that the stored distribution gives it.
-    obs, mask = observations(policy, ROWS, np.random.default_rng(3))
-    reward = np.zeros(ROWS, np.float32)
-    step = frozen.act(obs, prev_reward=reward, mask=mask)
-    assert frozen.reason is None
+
+
+@pytest.mark.filterwarnings("ignore:custom_preprocessor")
+@pytest.mark.parametrize("name", NAMES)
+def test_frozen_policy_scores_what_it_draws(name):
+    policy = build_case(cases()[name])
+    frozen = policy.freeze(ROWS, seed=0)
+    obs, mask = draw_inputs(policy, seed=3)
+
+    step = frozen.act(obs, prev_reward=np.zeros(ROWS, np.float32), mask=mask)
+
     dist = policy.stored_dist(torch.from_numpy(step.dist_inputs), policy.model)
-    raw = torch.from_numpy(step.raw_action)
+    raw_action = torch.from_numpy(step.raw_action)
+    if policy.action_codec.scalar:  # a Discrete action has no axis of its own
+        raw_action = raw_action[:, 0]
     with torch.no_grad():
-        logp = dist.logp(raw[:, 0] if policy.action_codec.scalar else raw)
+        logp = dist.logp(raw_action)
     np.testing.assert_allclose(step.logp, logp, rtol=1e-5, atol=1e-5)
+    assert frozen.reason is None
+
+
+def test_frozen_policy_records_every_way_of_writing_in_place():
+    def compute(model, x):
+        numbers = torch.zeros(len(x), 4)
+        first, last = numbers.split([1, 3], 1)
+        last.copy_(x)
+        first.add_(x[:, :1])
+        numbers[:, 1] += 1
+        hidden = model.layer(numbers[:, :3] + last).relu_()
+        hidden[:, 0].mul_(2)
+        return hidden.sub_(numbers[:, 3:])
+
+    policy = build_computing(compute)
+
+    frozen = policy.freeze(ROWS)
+
+    assert frozen.reason is None
+    assert_act_alike(policy, [frozen], steps=4, tolerance=1e-5)
+    assert frozen.reason is None
+
+
+# --- weights --------------------------------------------------------------------------------------
+
+
+class SecondStep:
+    """The second step of a policy and of a frozen one, for the same observations."""
+
+    def __init__(self, policy, frozen):
+        self.policy = policy
+        self.frozen = frozen
+        self.obs, self.mask = draw_inputs(policy, seed=0)
+        first = self._act(policy, state=None, reward=np.zeros(ROWS, np.float32))
+        self.state = first.state
+
+    def act(self, actor):
+        return self._act(actor, self.state, np.ones(ROWS, np.float32))
+
+    def _act(self, actor, state, reward):
+        return actor.act(self.obs, state, prev_reward=reward, mask=self.mask, explore=False)
+
+    def assert_equal(self):
+        assert_same_step(self.act(self.frozen), self.act(self.policy), 1e-5)
+
+
+def change(tensor, by):
+    with torch.no_grad():
+        tensor.add_(by)
 
 
 @pytest.mark.parametrize(
@@ -66,100 +139,153 @@ def test_frozen_policy_acts_as_the_policy(name):
         "squashed gaussian, choices",
     ],
 )
-def test_every_weight_takes_effect_after_an_update(name):
-    policy = built(cases()[name])
-    for tensor in policy.model.parameters():  # nothing stands still because it is multiplied by 0
-        with torch.no_grad():
-            tensor.add_(0.1 * torch.rand_like(tensor))
-    obs, mask = observations(policy, ROWS, np.random.default_rng(0))
-    reward = np.ones(ROWS, np.float32)
-    state = policy.act(obs, prev_reward=np.zeros(ROWS, np.float32), mask=mask, explore=False).state
+def test_update_copies_every_weight(name):
+    policy = build_case(cases()[name])
+    for weight in policy.model.parameters():
+        change(weight, by=0.1 * torch.rand_like(weight))  # no factor is 0
     frozen = policy.freeze(ROWS)
-    act = lambda one: one.act(obs, state, prev_reward=reward, mask=mask, explore=False)  # noqa: E731
-    before, unseen = act(frozen), []
+    second_step = SecondStep(policy, frozen)
+    before = second_step.act(frozen)
+    without_effect = []
     for path, tensor in [*policy.model.named_parameters(), *policy.model.named_buffers()]:
         if not tensor.is_floating_point():
             continue
-        with torch.no_grad():
-            kept = tensor.clone()
-            tensor.add_(0.3 + 0.2 * torch.rand_like(tensor))
+        original = tensor.detach().clone()
+
+        change(tensor, by=0.3 + 0.2 * torch.rand_like(tensor))
         frozen.update()
-        same(act(frozen), act(policy), 1e-5)
-        if np.array_equal(act(policy).dist_inputs, before.dist_inputs) and np.array_equal(
-            act(policy).value, before.value
-        ):
-            unseen.append(path)
+
+        second_step.assert_equal()
+        step = second_step.act(policy)
+        has_same_logits = np.array_equal(step.dist_inputs, before.dist_inputs)
+        if has_same_logits and np.array_equal(step.value, before.value):
+            without_effect.append(path)
         with torch.no_grad():
-            tensor.copy_(kept)
+            tensor.copy_(original)
+
     frozen.update()
-    same(act(frozen), before, 0)
+    assert_same_step(second_step.act(frozen), before, 0)
     assert frozen.reason is None
-    assert len(unseen) <= 4, unseen  # biases of keys, say, which softmax takes out
+    assert len(without_effect) <= 4, without_effect  # such as biases of keys, which softmax ignores
 
 
-def test_weights_that_are_other_tensors_now():
+def test_update_follows_assigned_tensors():
     policy = rlcatalog.build(VECTOR, Discrete(3), {"fcnet_hiddens": [8]}, "torch")
     frozen = policy.freeze(ROWS)
-    policy.model.load_state_dict(
-        {k: v + 0.5 for k, v in policy.model.state_dict().items()}, assign=True
-    )
+    weights = {name: value + 0.5 for name, value in policy.model.state_dict().items()}
+    policy.model.load_state_dict(weights, assign=True)
+
     frozen.update()
-    walk(policy, [frozen], 3, 1e-5)
-    policy.model.double()
-    frozen.update()
-    walk(policy, [frozen], 3, 1e-5)
+
+    assert_act_alike(policy, [frozen], steps=3, tolerance=1e-5)
     assert frozen.reason is None
 
 
-def test_draws_follow_the_distribution():
-    logits, n = np.array([2.0, 0.0, -1.0, 0.5], np.float32), 4000
+def test_update_follows_another_precision():
+    policy = rlcatalog.build(VECTOR, Discrete(3), {"fcnet_hiddens": [8]}, "torch")
+    frozen = policy.freeze(ROWS)
+    policy.model.double()
+
+    frozen.update()
+
+    assert_act_alike(policy, [frozen], steps=3, tolerance=1e-5)
+    assert frozen.reason is None
+
+
+# --- draws ----------------------------------------------------------------------------------------
+
+
+def freeze_with_logits(logits, rows):
+    """Freeze a policy that has the same logits for every observation."""
     policy = rlcatalog.build(VECTOR, Discrete(4), {"fcnet_hiddens": []}, "torch")
-    weights = policy.model.get_weights()
-    policy.model.set_weights({k: logits if w.shape == (4,) else w * 0 for k, w in weights.items()})
-    frozen, obs = policy.freeze(n, seed=1), np.zeros((n, 3), np.float32)
-    for mask in (None, np.tile(np.array([1, 0, 1, 1], bool), (n, 1))):
-        allowed = np.ones(4, bool) if mask is None else mask[0]
-        drawn = frozen.act(obs, mask=mask).action
-        weights = np.exp(logits.astype(np.float64))[allowed]
-        assert not np.isin(drawn, np.flatnonzero(~allowed)).any()
-        assert (
-            chisquare(np.bincount(drawn, minlength=4)[allowed], weights / weights.sum() * n).pvalue
-            > 0.001
-        )
-    normal = rlcatalog.build(
-        VECTOR, Box(-1, 1, (2,), np.float32), {"fcnet_hiddens": []}, "torch"
-    ).freeze(n, seed=1)
-    step = normal.act(obs)
-    centred = (step.raw_action - step.dist_inputs[:, :2]) / np.exp(step.dist_inputs[:, 2:])
-    assert kstest(centred.ravel(), "norm").pvalue > 0.001
-    assert abs(np.corrcoef(centred.T)[0, 1]) < 0.05
+    weights = {}
+    for name, array in policy.model.get_weights().items():
+        weights[name] = logits if array.shape == (4,) else array * 0  # the bias is the logits
+    policy.model.set_weights(weights)
+    return policy.freeze(rows, seed=1)
 
 
-def test_seeds_and_states_of_the_generator():
-    policy = rlcatalog.build(VECTOR, Box(-1, 1, (2,), np.float32), {"fcnet_hiddens": [4]}, "torch")
+@pytest.mark.parametrize(
+    "allowed", [[True, True, True, True], [True, False, True, True]], ids=["all", "masked"]
+)
+def test_draws_follow_the_probabilities(allowed):
+    logits = np.array([2.0, 0.0, -1.0, 0.5], np.float32)
+    frozen = freeze_with_logits(logits, rows=4000)
+    mask = None if all(allowed) else np.tile(allowed, (4000, 1))
+
+    actions = frozen.act(np.zeros((4000, 3), np.float32), mask=mask).action
+
+    weights = np.exp(logits.astype(np.float64)) * allowed
+    counts = np.bincount(actions, minlength=4)
+    assert not counts[~np.array(allowed)].any()
+    expected = 4000 * weights / weights.sum()
+    assert chisquare(counts[allowed], expected[allowed]).pvalue > 0.001
+
+
+def test_draws_of_a_gaussian_are_normal():
+    policy = rlcatalog.build(VECTOR, Box(-1, 1, (2,), np.float32), {"fcnet_hiddens": []}, "torch")
+    frozen = policy.freeze(4000, seed=1)
+
+    step = frozen.act(np.zeros((4000, 3), np.float32))
+
+    mean, log_std = np.split(step.dist_inputs, 2, axis=1)
+    noise = (step.raw_action - mean) / np.exp(log_std)
+    assert kstest(noise.ravel(), "norm").pvalue > 0.001
+    assert abs(np.corrcoef(noise.T)[0, 1]) < 0.05  # the two parts are independent
+
+
+@pytest.fixture
+def box_policy():
+    return rlcatalog.build(VECTOR, Box(-1, 1, (2,), np.float32), {"fcnet_hiddens": [4]}, "torch")
+
+
+def draw(frozen, times):
     obs = np.zeros((ROWS, 3), np.float32)
-    one, other, third = policy.freeze(seed=3), policy.freeze(seed=3), policy.freeze(seed=4)
-    drawn = [one.act(obs).raw_action for _ in range(5)]
-    assert all(np.array_equal(other.act(obs).raw_action, raw) for raw in drawn)
-    assert not np.array_equal(third.act(obs).raw_action, drawn[0])
-    for _ in range(0, 3000, 7):  # over the edges of what is drawn at once
-        state = one.random_state()
-        drawn = [one.act(obs).raw_action for _ in range(7)]
-        third.set_random_state(state)
-        assert all(np.array_equal(third.act(obs).raw_action, raw) for raw in drawn)
+    return [frozen.act(obs).raw_action for _ in range(times)]
 
 
-def test_freezing_leaves_the_policy_unchanged():
-    policy = built(cases()["choices, attention"])
+def test_equal_seeds_draw_the_same(box_policy):
+    expected = draw(box_policy.freeze(seed=3), times=5)
+    np.testing.assert_array_equal(draw(box_policy.freeze(seed=3), times=5), expected)
+
+
+def test_other_seeds_draw_something_else(box_policy):
+    first = draw(box_policy.freeze(seed=3), times=1)
+    assert not np.array_equal(draw(box_policy.freeze(seed=4), times=1), first)
+
+
+def test_random_state_restores_draws(box_policy):
+    frozen = box_policy.freeze(seed=3)
+    other = box_policy.freeze(seed=4)
+    # Many numbers are drawn at once; 3,000 draws cross the end of such a block.
+    for _ in range(0, 3000, 7):
+        state = frozen.random_state()
+        expected = draw(frozen, times=7)
+
+        other.set_random_state(state)
+
+        np.testing.assert_array_equal(draw(other, times=7), expected)
+
+
+# --- the policy itself ----------------------------------------------------------------------------
+
+
+def test_freezing_draws_nothing_from_the_global_generator():
+    policy = build_case(cases()["choices, attention"])
+    obs, _ = draw_inputs(policy, seed=0)
     torch.manual_seed(0)
     before = torch.get_rng_state()
+
     frozen = policy.freeze(ROWS)
-    frozen.act(
-        *observations(policy, ROWS, np.random.default_rng(0))[:1],
-        prev_reward=np.zeros(ROWS, np.float32),
-    )
+    frozen.act(obs, prev_reward=np.zeros(ROWS, np.float32))
+
     assert torch.equal(before, torch.get_rng_state())
-    obs, _ = observations(policy, ROWS, np.random.default_rng(0))
+
+
+def test_frozen_policy_acts_as_before_after_a_backward_pass():
+    policy = build_case(cases()["choices, attention"])
+    frozen = policy.freeze(ROWS)
+    obs, _ = draw_inputs(policy, seed=0)
     encoded = policy.preprocess(obs)
     step = policy.act_encoded(encoded, prev_reward=np.zeros(ROWS, np.float32))
     batch = {
@@ -168,123 +294,215 @@ def test_freezing_leaves_the_policy_unchanged():
         "views": step.state.seen,
         "seq_lens": np.ones(ROWS, np.int32),
     }
+
     frozen.evaluate(batch).logp.sum().backward()
     frozen.update()
-    walk(policy, [frozen], 3, 1e-5)
+
+    assert_act_alike(policy, [frozen], steps=3, tolerance=1e-5)
 
 
-def test_frozen_policy_does_what_the_policy_does(tmp_path):
-    policy = built(cases()["bernoulli, lstm"])
-    frozen = policy.freeze(2, seed=0)
-    assert isinstance(frozen, rlcatalog.Policy)
-    stepper, right = frozen.stepper(2), policy.stepper(2)
+# --- other methods of a policy --------------------------------------------------------------------
+
+
+@pytest.fixture
+def lstm_policy():
+    return build_case(cases()["bernoulli, lstm"])
+
+
+@pytest.fixture
+def frozen_lstm(lstm_policy):
+    return lstm_policy.freeze(2, seed=0)
+
+
+def test_frozen_policy_is_a_policy(frozen_lstm):
+    assert isinstance(frozen_lstm, rlcatalog.Policy)
+
+
+def test_stepper_of_a_frozen_policy_steps_as_that_of_the_policy(lstm_policy, frozen_lstm):
+    frozen_stepper = frozen_lstm.stepper(2)
+    stepper = lstm_policy.stepper(2)
     for t in range(6):
-        obs, _ = observations(policy, 2, np.random.default_rng(t))
-        kwargs = {
+        obs, _ = draw_inputs(lstm_policy, seed=t, rows=2)
+        options = {
             "done": np.array([t == 3, False]),
             "prev_reward": np.ones(2, np.float32),
             "explore": False,
         }
-        same(stepper.step(obs, **kwargs), right.step(obs, **kwargs), 1e-5)
-    encoded = policy.preprocess(obs)
+        assert_same_step(frozen_stepper.step(obs, **options), stepper.step(obs, **options), 1e-5)
+
+
+def test_values_of_a_frozen_policy_are_those_of_the_policy(lstm_policy, frozen_lstm):
+    obs, _ = draw_inputs(lstm_policy, seed=0, rows=2)
+    encoded = lstm_policy.preprocess(obs)
     reward = np.zeros(2, np.float32)
-    np.testing.assert_array_equal(
-        frozen.values(encoded, prev_reward=reward), policy.values(encoded, prev_reward=reward)
-    )
-    for copied in (copy.deepcopy(frozen), copy.deepcopy(policy.freeze())):
-        assert type(copied) is rlcatalog.Policy
-    frozen.save(tmp_path)
-    for loaded in (
-        rlcatalog.load(tmp_path),
-        pickle.loads(pickle.dumps(built(cases()["categorical, filter"]).freeze())),
-    ):
-        assert type(loaded) is rlcatalog.Policy
-    assert "recorded graph" in repr(frozen)
-    assert "recorded graph" in repr(frozen.explain())
-    assert "recorded graph" not in repr(policy.explain())
-    assert frozen.freeze().policy is policy
+
+    values = frozen_lstm.values(encoded, prev_reward=reward)
+
+    np.testing.assert_array_equal(values, lstm_policy.values(encoded, prev_reward=reward))
+
+
+def test_copy_of_a_frozen_policy_is_a_plain_policy(lstm_policy, frozen_lstm):
+    assert type(copy.deepcopy(frozen_lstm)) is rlcatalog.Policy
+    assert type(copy.deepcopy(lstm_policy.freeze())) is rlcatalog.Policy
+
+
+def test_saved_frozen_policy_is_loaded_as_a_plain_policy(frozen_lstm, tmp_path):
+    frozen_lstm.save(tmp_path)
+    assert type(rlcatalog.load(tmp_path)) is rlcatalog.Policy
+
+
+def test_pickled_frozen_policy_is_a_plain_policy():
+    frozen = build_case(cases()["categorical, filter"]).freeze()
+    assert type(pickle.loads(pickle.dumps(frozen))) is rlcatalog.Policy
+
+
+def test_repr_and_explanation_name_the_recorded_graph(lstm_policy, frozen_lstm):
+    assert "recorded graph" in repr(frozen_lstm)
+    assert "recorded graph" in repr(frozen_lstm.explain())
+    assert "recorded graph" not in repr(lstm_policy.explain())
+
+
+def test_freezing_a_frozen_policy_freezes_its_policy(lstm_policy, frozen_lstm):
+    assert frozen_lstm.freeze().policy is lstm_policy
+
+
+def test_moving_a_frozen_policy_is_an_error(frozen_lstm):
     with pytest.raises(NotServedError, match="freeze it again"):
-        frozen.to("cuda")
+        frozen_lstm.to("cuda")
 
 
-def test_frozen_policy_raises_the_errors_of_the_policy():
+# --- errors ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def masked_policy():
     space = Dict(obs=VECTOR, action_mask=MultiBinary(3))
-    policy = rlcatalog.build(space, Discrete(3), {}, "torch")
-    frozen, good = (
-        policy.freeze(),
-        {"obs": np.zeros((1, 3), np.float32), "action_mask": np.ones((1, 3), np.int8)},
-    )
-    frozen.act(good)
-    with pytest.raises(ObservationError):
-        frozen.act({**good, "obs": np.zeros((1, 4), np.float32)})
-    with pytest.raises(ActionMaskError):
-        frozen.act({**good, "action_mask": np.zeros((1, 3), np.int8)})
-    with pytest.raises(NonFiniteError, match=r"NaN at obs\['obs'\]"):
-        frozen.act({**good, "obs": np.full((1, 3), np.nan, np.float32)})
-    with torch.no_grad():
-        next(policy.model.parameters()).fill_(np.inf)
-    frozen.update()
-    with pytest.raises(NonFiniteError, match="row 0 of 1"):
-        frozen.act(good)
+    return rlcatalog.build(space, Discrete(3), {}, "torch")
+
+
+VALID = {"obs": np.zeros((1, 3), np.float32), "action_mask": np.ones((1, 3), np.int8)}
 
 
 @pytest.mark.parametrize(
-    ("computed", "said"),
+    ("invalid", "error", "message"),
     [
-        (lambda m, x: m.layer(x if x.sum() > 9 else -x), "data-dependent if"),
-        (lambda m, x: m.layer(x * float(x[0, 0])), "into Python"),
-        (lambda m, x: torch.linalg.pinv(m.layer(x)).T.clone(), "the operation"),
-        (lambda m, x: m.layer(torch.from_numpy(np.tanh(x.numpy()))), "update"),
+        ({"obs": np.zeros((1, 4), np.float32)}, ObservationError, r"shape \(4,\)"),
+        ({"action_mask": np.zeros((1, 3), np.int8)}, ActionMaskError, "row 0"),
+        ({"obs": np.full((1, 3), np.nan, np.float32)}, NonFiniteError, r"NaN at obs\['obs'\]"),
+    ],
+    ids=["shape", "nothing allowed", "NaN"],
+)
+def test_frozen_policy_rejects_invalid_observations(masked_policy, invalid, error, message):
+    frozen = masked_policy.freeze()
+    frozen.act(VALID)  # records the graph
+
+    with pytest.raises(error, match=message):
+        frozen.act({**VALID, **invalid})
+
+
+def test_frozen_policy_rejects_infinite_weights(masked_policy):
+    frozen = masked_policy.freeze()
+    frozen.act(VALID)  # records the graph
+    with torch.no_grad():
+        next(masked_policy.model.parameters()).fill_(np.inf)
+
+    frozen.update()
+
+    with pytest.raises(NonFiniteError, match="row 0 of 1"):
+        frozen.act(VALID)
+
+
+# --- models that cannot be recorded ---------------------------------------------------------------
+
+
+def branch_on_data(model, x):
+    return model.layer(x if x.sum() > 9 else -x)
+
+
+def convert_to_python(model, x):
+    return model.layer(x * float(x[0, 0]))
+
+
+def call_unknown_operation(model, x):
+    return torch.linalg.pinv(model.layer(x)).T.clone()
+
+
+@pytest.mark.parametrize(
+    ("compute", "reason"),
+    [
+        (branch_on_data, "data-dependent if"),
+        (convert_to_python, "into Python"),
+        (call_unknown_operation, "the operation"),
     ],
 )
-def test_unrecordable_model_acts_unrecorded(computed, said):
-    policy = user_policy(computed)
-    obs = np.random.default_rng(0).normal(size=(2, 3)).astype(np.float32).clip(-1, 1)
+def test_unrecordable_model_acts_unrecorded(compute, reason):
+    policy = build_computing(compute)
+    obs = np.random.default_rng(0).uniform(-1, 1, (2, 3)).astype(np.float32)
+
     frozen = policy.freeze(2)
-    if said == "update":  # numbers that leave PyTorch are seen when others come
-        with pytest.warns(CatalogWarning, match="no longer matches the policy"):
-            frozen.act(obs)
-    same(frozen.act(obs, explore=False), policy.act(obs, explore=False), 0)
-    assert said in frozen.reason
+
+    assert_same_step(frozen.act(obs, explore=False), policy.act(obs, explore=False), 0)
+    assert reason in frozen.reason
     assert "no faster" in repr(frozen)
 
 
-def test_numbers_that_a_model_counts_in_python_are_found():
-    policy = user_policy(lambda m, x: m.layer(x) * (2.0 if m.calls > 60 else 1.0))
-    frozen, obs = policy.freeze(2), np.ones((2, 3), np.float32)
+def test_model_that_leaves_pytorch_warns_and_acts_unrecorded():
+    policy = build_computing(lambda model, x: model.layer(torch.from_numpy(np.tanh(x.numpy()))))
+    obs = np.random.default_rng(0).uniform(-1, 1, (2, 3)).astype(np.float32)
+    frozen = policy.freeze(2)
+
+    # NumPy's numbers are constants of the graph, which is seen when others come.
+    with pytest.warns(CatalogWarning, match="no longer matches the policy"):
+        frozen.act(obs)
+
+    assert_same_step(frozen.act(obs, explore=False), policy.act(obs, explore=False), 0)
+    assert "update" in frozen.reason
+    assert "no faster" in repr(frozen)
+
+
+def act_often(policy, obs, times):
+    for _ in range(times):
+        policy.act(obs)
+
+
+def test_model_that_counts_calls_in_python_is_noticed():
+    # After 60 calls its outputs are doubled, which no graph can have recorded.
+    policy = build_computing(lambda model, x: model.layer(x) * (2.0 if model.calls > 60 else 1.0))
+    frozen = policy.freeze(2)
+    obs = np.ones((2, 3), np.float32)
     for _ in range(62):
         frozen.act(obs)
         policy.act(obs)
+
+    # The graph is compared with the policy now and then.
     with pytest.warns(CatalogWarning, match="acts from now on"):
-        collections.deque((frozen.act(obs) for _ in range(60)), maxlen=0)
-    same(frozen.act(obs, explore=False), policy.act(obs, explore=False), 0)
+        act_often(frozen, obs, times=60)
+
+    assert_same_step(frozen.act(obs, explore=False), policy.act(obs, explore=False), 0)
 
 
-def test_ways_of_writing_in_place():
-    def computed(m, x):
-        whole = torch.zeros(len(x), 4)
-        first, last = whole.split([1, 3], 1)
-        last.copy_(x)
-        first.add_(x[:, :1])
-        whole[:, 1] += 1
-        hidden = m.layer(whole[:, :3] + last).relu_()
-        hidden[:, 0].mul_(2)
-        return hidden.sub_(whole[:, 3:])
-
-    policy = user_policy(computed)
-    frozen = policy.freeze(ROWS)
-    assert frozen.reason is None
-    walk(policy, [frozen], 4, 1e-5)
-    assert frozen.reason is None
-
-
-def test_without_a_package_that_freezes():
+@pytest.fixture
+def without_freezing_package():
+    """Unregister the code that freezes policies in PyTorch."""
     declarations["framework"]["torch: freeze"].leave()
-    policy = rlcatalog.build(VECTOR, Discrete(2), {}, "torch")
-    frozen = policy.freeze(2)
-    assert install_hint("rlcatalog-export[torch]") in frozen.reason
-    assert frozen.reason in frozen.explain().as_dict()["frozen"]
+
+
+@pytest.fixture
+def unfrozen(without_freezing_package):
+    return rlcatalog.build(VECTOR, Discrete(2), {}, "torch").freeze(2)
+
+
+def test_freezing_without_its_package_names_it(unfrozen):
+    assert install_hint("rlcatalog-export[torch]") in unfrozen.reason
+    assert unfrozen.reason in unfrozen.explain().as_dict()["frozen"]
+
+
+def test_freezing_without_its_package_acts_as_the_policy(unfrozen):
     obs = np.zeros((2, 3), np.float32)
-    same(frozen.act(obs, explore=False), policy.act(obs, explore=False), 0)
-    frozen.update()
-    frozen.set_random_state(frozen.random_state())
+    expected = unfrozen.policy.act(obs, explore=False)
+    assert_same_step(unfrozen.act(obs, explore=False), expected, 0)
+
+
+def test_freezing_without_its_package_updates_and_restores(unfrozen):
+    unfrozen.update()
+    unfrozen.set_random_state(unfrozen.random_state())

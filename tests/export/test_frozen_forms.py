@@ -1,4 +1,4 @@
-"""Frozen policies of models that do whatever PyTorch can do.
+"""Frozen policies of models with all kinds of PyTorch's layers and functions.
 
 Crosses: policy, export, torch.
 """
@@ -8,7 +8,13 @@ import pytest
 pytest.importorskip("onnxruntime", reason="needs rlcatalog-export, which is not installed here")
 
 import torch
-from frozen_policies import ROWS, VECTOR, Plain, user_policy, walk
+from frozen_policies import (
+    ROWS,
+    VECTOR,
+    Plain,
+    user_policy as build_computing,
+    walk as assert_act_alike,
+)
 from gymnasium.spaces import Discrete
 
 import rlcatalog
@@ -57,29 +63,31 @@ NETS = {
 }
 
 
+def assert_is_recorded(policy):
+    """Assert that a frozen policy records a graph, and acts as the policy."""
+    frozen = policy.freeze(ROWS)
+    assert frozen.reason is None
+    assert_act_alike(policy, [frozen], steps=5, tolerance=2e-5)
+    assert frozen.reason is None
+
+
 @pytest.mark.parametrize("name", NETS)
-def test_nets_of_the_framework(name):
-    class Users(Plain):
+def test_layers_of_pytorch_are_recorded(name):
+    class HasLayers(Plain):
         def __init__(self, *args):
             super().__init__(*args)
             torch.manual_seed(0)
-            self.net = torch.nn.Sequential(
-                torch.nn.Linear(3, 6), *NETS[name](), torch.nn.Linear(6, 2)
-            )
-            self.net(torch.zeros(2, 3))
+            first = torch.nn.Linear(3, 6)
+            last = torch.nn.Linear(6, 2)
+            self.net = torch.nn.Sequential(first, *NETS[name](), last)
+            self.net(torch.zeros(2, 3))  # lazy layers read their width
 
         def forward(self, input_dict, state, seq_lens):
             self.rows = len(input_dict["obs"])
             return self.net(input_dict["obs"]), state
 
-    check_recorded(rlcatalog.build(VECTOR, Discrete(2), {"custom_model": Users}, "torch"))
-
-
-def check_recorded(policy):
-    frozen = policy.freeze(ROWS)
-    assert frozen.reason is None
-    walk(policy, [frozen], 5, 2e-5)
-    assert frozen.reason is None
+    config = {"custom_model": HasLayers}
+    assert_is_recorded(rlcatalog.build(VECTOR, Discrete(2), config, "torch"))
 
 
 FUNCTIONS = {
@@ -178,12 +186,13 @@ FUNCTIONS = {
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_functions_of_the_framework(name):
+def test_functions_of_pytorch_are_recorded(name):
     width = FUNCTIONS[name](torch.zeros(2, 3)).shape[1]
+    # Sums of all results, with weights that differ, become the three inputs of the last layer.
     mixing = torch.sin(torch.arange(float(width * 3))).view(width, 3)
 
-    def computed(m, x):
-        found = FUNCTIONS[name](x)
-        return m.layer(torch.where(found.isnan(), 0, found) @ mixing)
+    def compute(model, x):
+        results = FUNCTIONS[name](x)
+        return model.layer(torch.where(results.isnan(), 0, results) @ mixing)
 
-    check_recorded(user_policy(computed))
+    assert_is_recorded(build_computing(compute))
