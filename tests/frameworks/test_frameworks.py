@@ -104,7 +104,7 @@ def test_other_errors_are_not_taken_for_a_missing_tensorflow(error):
     assert not is_of_absence(error)
 
 
-def test_nothing_is_an_instance_of_a_stand_in():
+def test_placeholder_class_has_no_instances():
     assert not isinstance(1, stand_in("Tensor"))
 
 

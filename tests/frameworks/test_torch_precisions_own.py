@@ -82,7 +82,7 @@ def build_custom(obs_space, model=RecordsItsDtype):
 
 
 @each_dtype
-def test_acting_gives_observations_the_precision_of_the_weights(dtype):
+def test_acting_gives_observations_the_weights_precision(dtype):
     policy = build_custom(Box(-1, 1, (3,), np.float64))
     policy.act(np.zeros((2, 3)))
 
@@ -94,7 +94,7 @@ def test_acting_gives_observations_the_precision_of_the_weights(dtype):
 
 
 @each_dtype
-def test_training_gives_observations_the_precision_of_the_weights(dtype):
+def test_training_gives_observations_the_weights_precision(dtype):
     policy = build_custom(Box(-1, 1, (3,), np.float64))
     policy.model.to(dtype)
 

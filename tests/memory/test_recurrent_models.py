@@ -196,7 +196,7 @@ class TwoSteps:
 
 
 @each_model
-def test_stepper_begins_anew_in_rows_that_are_done(rnn_policy):
+def test_stepper_resets_rows_that_are_done(rnn_policy):
     steps = TwoSteps(rnn_policy)
     stepper = rnn_policy.stepper(3)
     stepper.step(steps.first)
@@ -207,7 +207,7 @@ def test_stepper_begins_anew_in_rows_that_are_done(rnn_policy):
 
 
 @each_model
-def test_reset_begins_anew_in_all_rows(rnn_policy):
+def test_reset_clears_the_state_of_all_rows(rnn_policy):
     steps = TwoSteps(rnn_policy)
     stepper = rnn_policy.stepper(3)
     stepper.step(steps.first)

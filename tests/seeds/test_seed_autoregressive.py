@@ -331,7 +331,7 @@ def test_page_model_rejects_another_space(config):
         rlcatalog.build(OBS, Tuple([Discrete(2), Discrete(3)]), config)
 
 
-def test_built_in_head_takes_the_space_that_the_page_model_rejects():
+def test_built_in_head_takes_a_space_that_the_page_rejects():
     space = Tuple([Discrete(2), Discrete(3)])
     policy = rlcatalog.build(OBS, space, {"use_autoregressive": True}, "tf")
     assert policy.act(np.zeros((2, 3), np.float32)).raw_action.shape == (2, 2)

@@ -312,7 +312,7 @@ def test_autoregressive_draws_follow_the_joint_distribution(autoregressive_polic
     assert stats.chisquare(counts, 4000 * joint.ravel()).pvalue > 1e-3
 
 
-def test_autoregressive_actions_score_the_same_from_stored_inputs(autoregressive_policy):
+def test_autoregressive_actions_score_alike_from_stored_inputs(autoregressive_policy):
     step = autoregressive_policy.act(random_observations(100))
 
     dist = autoregressive_policy.dist_class(
@@ -322,7 +322,7 @@ def test_autoregressive_actions_score_the_same_from_stored_inputs(autoregressive
     np.testing.assert_allclose(dist.logp(tf.constant(step.raw_action)), step.logp, rtol=1e-5)
 
 
-def test_training_the_autoregressive_actions_reaches_every_weight(autoregressive_policy):
+def test_training_autoregressive_actions_reaches_every_weight(autoregressive_policy):
     obs = random_observations(3000)
     step = autoregressive_policy.act(obs)
 

@@ -307,7 +307,7 @@ def test_explanation_names_the_distribution_of_each_part():
     ]
 
 
-def test_action_mask_key_without_match_makes_the_mask_an_observation():
+def test_mask_under_another_key_is_an_observation():
     env = Masked("discrete")
     config = {"action_mask_key": "no"}
 
