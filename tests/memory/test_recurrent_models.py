@@ -341,6 +341,7 @@ def test_training_accepts_the_window_of_states(framework, model):
     for t in range(5):
         step = stepper.step(obs[t])
     state = stepper.state
+    # The model's states are its observations, and its view has the last three.
     np.testing.assert_allclose(state.memory[0][0], obs[2:5, 0], rtol=1e-6)
 
     evaluation = policy.evaluate(

@@ -234,7 +234,7 @@ def test_head_around_a_memory_has_a_separate_value(framework):
     masked = Dict({"action_mask": MultiBinary(2), "x": OBS})
     head_policy = build_with_random_weights(config, framework, seed=4, obs_space=masked)
     plain_policy = rlcatalog.build(OBS, TWO, config, framework)
-    # The head has the plain model as its trunk.
+    # The head has the plain model as its trunk, and most of its weights begin with "trunk.".
     head_weights = head_policy.model.get_weights()
     weights = {}
     for name in plain_policy.model.get_weights():

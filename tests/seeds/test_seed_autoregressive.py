@@ -283,7 +283,7 @@ def test_page_classes_are_evaluated_with_gradients(page_policy):
 
     np.testing.assert_allclose(evaluation.logp, step.logp, rtol=1e-4, atol=1e-5)
     variables = page_policy.model.trainable_variables()
-    assert len(variables) == 10
+    assert len(variables) == 10  # kernels and biases of five layers
     for gradient in tape.gradient(loss, variables):
         assert np.any(tf.convert_to_tensor(gradient))
 

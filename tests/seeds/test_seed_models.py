@@ -107,7 +107,7 @@ def test_custom_tensorflow_model_of_the_page_trains(edition):
         },
     )
     assert trainer.policy.framework == "tf"
-    assert len(trainer.policy.model.get_weights()) == 6
+    assert len(trainer.policy.model.get_weights()) == 6  # kernels and biases of three layers
     assert_trains_every_weight(trainer)
 
 

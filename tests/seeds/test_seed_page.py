@@ -273,6 +273,7 @@ def autoregressive_policy(default):
 
 def test_autoregressive_classes_of_the_page_are_for_tensorflow(autoregressive_policy):
     assert autoregressive_policy.framework == "tf"
+    # Kernels and biases of four layers.
     assert len(autoregressive_policy.model.trainable_variables()) == 8
 
 

@@ -190,8 +190,8 @@ def test_explanation_has_the_text_of_the_warning(case):
         config = {**SMALL, "action_bounds": case["action_bounds"]}
         explanation = rlcatalog.explain(OBS, space, config)
 
-    (box,) = explanation.as_dict()["action_ranges"]
-    assert box["problems"] == messages
+    (action_range,) = explanation.as_dict()["action_ranges"]
+    assert action_range["problems"] == messages
     for text in messages:
         assert f"hard to reach: {text}" in explanation.text()
 
