@@ -60,7 +60,7 @@ def mutants_of(monkeypatch):
         ("isinstance(a, float | int)", set()),
     ],
 )
-def test_an_expression_becomes_each_of_its_neighbours(line, expected, mutants_of):
+def test_expression_becomes_each_of_its_neighbours(line, expected, mutants_of):
     source = f"def f(a, b, c):\n    return {line}\n"
     found = [
         ast.unparse(ast.parse(m.apply(source)).body[0].body[0].value)
@@ -81,7 +81,7 @@ def test_an_expression_becomes_each_of_its_neighbours(line, expected, mutants_of
         ("x: f(1) = a", []),
     ],
 )
-def test_a_statement_becomes_each_of_its_neighbours(body, expected, mutants_of):
+def test_statement_becomes_each_of_its_neighbours(body, expected, mutants_of):
     source = f"def f(a, b, c):\n    {body}\n"
     found = [
         ast.unparse(ast.parse(m.apply(source)).body[0].body[0]) for m in mutants_of("m.py", source)
@@ -89,7 +89,7 @@ def test_a_statement_becomes_each_of_its_neighbours(body, expected, mutants_of):
     assert found == expected
 
 
-def test_what_people_read_and_what_is_declared_is_left_alone(mutants_of):
+def test_texts_and_declarations_are_not_mutated(mutants_of):
     source = (
         '"""1 + 1."""\n\nclass A:\n    """2 + 2."""\n\n    size: int = 3\n\n    def'
         " __repr__(self):\n        return 1\n"
@@ -109,7 +109,7 @@ def test_mutants_have_unique_names_and_right_columns(
     ]
 
 
-def test_a_sample_smaller_than_the_files_is_drawn_from_all_of_them(mutants_of):
+def test_small_sample_is_drawn_from_all_files(mutants_of):
     from mutate import sample
 
     mutants = [
@@ -232,7 +232,7 @@ def mutate(tree, *options):
     return done, {(entry["inside"], entry["change"]): entry["became"] for entry in entries}
 
 
-def test_a_sample_is_judged_and_named_by_its_seed(toy):
+def test_sample_is_judged_and_named_by_its_seed(toy):
     done, became = mutate(toy, "--n", "4", "--seed", "31")
     assert done.returncode == 1, done.stdout + done.stderr
     assert became.items() <= BECAME.items()
@@ -241,7 +241,7 @@ def test_a_sample_is_judged_and_named_by_its_seed(toy):
 
 
 @pytest.mark.attack
-def test_a_mutant_is_killed_survives_hangs_is_not_run_or_is_known_to_change_nothing(toy):
+def test_mutants_have_five_kinds_of_results(toy):
     done, became = mutate(toy)
     assert done.returncode == 1, done.stdout + done.stderr
     assert became == BECAME
@@ -261,7 +261,7 @@ def test_a_mutant_is_killed_survives_hangs_is_not_run_or_is_known_to_change_noth
     ],
     ids=["a test", "an import"],
 )
-def test_a_package_whose_tests_fail_as_they_are_is_not_judged(fault, name, toy):
+def test_package_whose_tests_fail_is_not_judged(fault, name, toy):
     (toy / "toy/tests/test_areas.py").write_text(TEST + fault)
     done, became = mutate(toy)
     assert done.returncode == 1
@@ -271,7 +271,7 @@ def test_a_package_whose_tests_fail_as_they_are_is_not_judged(fault, name, toy):
 
 
 @pytest.mark.attack
-def test_the_mutants_of_a_report_are_found_again_though_lines_moved_and_code_went(toy):
+def test_mutants_of_a_report_are_found_after_edits(toy):
     mutants = [
         ("area", "width = -width", "-width → width", "killed"),
         ("unseen", "return -width", "-width → width", "survived"),
@@ -296,14 +296,14 @@ def test_the_mutants_of_a_report_are_found_again_though_lines_moved_and_code_wen
     assert became == {("unseen", "-width → width"): "survived"}
 
 
-def test_what_is_loaded_before_the_tests_is_loaded_in_an_order_that_is_safe(monkeypatch):
+def test_libraries_are_preloaded_in_a_safe_order(monkeypatch):
     monkeypatch.syspath_prepend(TOOLS)
     from mutate import PRELOADED
 
     assert PRELOADED.index("triton") < PRELOADED.index("tensorflow")
 
 
-def test_some_packages_are_judged_by_the_tests_of_the_whole_house_as_well(monkeypatch, tmp_path):
+def test_some_packages_are_also_judged_by_shared_tests(monkeypatch, tmp_path):
     monkeypatch.syspath_prepend(TOOLS)
     from mutate import ELSEWHERE, Tree
 
