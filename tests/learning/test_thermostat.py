@@ -19,11 +19,11 @@ SEEDS = range(5)
 PACKAGES = {"ppo": "rlcatalog_ppo", "sb3": "stable_baselines3", "rllib": "ray.rllib"}
 
 
-@pytest.mark.parametrize("engine", PACKAGES)
-def test_thermostat_gains_as_much_as_the_rescaled_task(engine, request):
+@pytest.mark.parametrize(
+    "engine", ["ppo", "sb3", pytest.param("rllib", marks=pytest.mark.usefixtures("local_ray"))]
+)
+def test_thermostat_gains_as_much_as_the_rescaled_task(engine):
     pytest.importorskip(PACKAGES[engine], reason=f"{engine} is not installed")
-    if engine == "rllib":
-        request.getfixturevalue("local_ray")
     chance = evaluate_random()
     gains = {
         is_rescaled: [

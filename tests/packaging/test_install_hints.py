@@ -258,7 +258,11 @@ def test_page_installs_what_a_clone_has(page):
 # --- pip ------------------------------------------------------------------------------------------
 
 #: A package without needs, one with two, and an extra of the clone.
-TRIED = ["rlcatalog-categorical", "rlcatalog-export", "rlcatalog[actor]"]
+TRIED = [
+    pytest.param("rlcatalog-categorical", marks=pytest.mark.attack),
+    pytest.param("rlcatalog-export", marks=pytest.mark.attack),
+    "rlcatalog[actor]",
+]
 
 
 @pytest.mark.packaging

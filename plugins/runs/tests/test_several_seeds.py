@@ -449,7 +449,12 @@ def test_runs_at_once_have_a_core_for_each_thread(two_seeds):
     assert end_of_first <= begin_of_second
 
 
-@pytest.fixture(params=["", WINDOWS], ids=["Linux", "Windows"])
+@pytest.fixture(
+    params=[
+        pytest.param("", id="Linux"),
+        pytest.param(WINDOWS, id="Windows", marks=pytest.mark.attack),
+    ]
+)
 def on_each_system(request, environ):
     """An environment in whose processes the command runs as on Linux or as on Windows."""
     return {**environ, "TOY_SETUP": request.param}
