@@ -19,9 +19,8 @@ SEEDS = range(5)
 PACKAGES = {"ppo": "rlcatalog_ppo", "sb3": "stable_baselines3", "rllib": "ray.rllib"}
 
 
-@pytest.mark.parametrize(
-    "engine", ["ppo", "sb3", pytest.param("rllib", marks=pytest.mark.usefixtures("local_ray"))]
-)
+@pytest.mark.usefixtures("local_ray")
+@pytest.mark.parametrize("engine", PACKAGES)
 def test_thermostat_gains_as_much_as_the_rescaled_task(engine):
     pytest.importorskip(PACKAGES[engine], reason=f"{engine} is not installed")
     chance = evaluate_random()
