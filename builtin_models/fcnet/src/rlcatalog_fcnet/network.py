@@ -42,9 +42,11 @@ class FullyConnected(ModelV2):
         super().__init__(obs_space, action_space, num_outputs, model_config, name)  # type: ignore[call-arg]
         layers = plan(self.model_config, math.prod(obs_space.shape), num_outputs)
         self.num_outputs = layers.outputs
+        self.hidden = self.stack_class(layers.inputs, layers.hidden)
+        # After the dense layers, because a model's dtype is found at once in a first layer with
+        # weights.
         scaling = scaling_of(obs_space, self.model_config)
         self.scaled = None if scaling is None else self.scaled_class(scaling.flat())
-        self.hidden = self.stack_class(layers.inputs, layers.hidden)
         self.value_hidden = self.outputs = None
         self._features: Any = None
         if num_outputs is not None:

@@ -49,9 +49,11 @@ class Vision(ModelV2):
         end = layers.output
         self.num_outputs = end.outputs
         self.layout = layers.layout
+        self.convs = self.convs_class(layers)
+        # After the convolutions, because a model's dtype is found at once in a first layer with
+        # weights.
         scaling = pixel_scaling(self.model_config, obs_space)
         self.scaled = None if scaling is None else self.scaled_class(scaling)
-        self.convs = self.convs_class(layers)
         self.hidden = self.stack_class(end.inputs, end.hidden)
         self.value_convs = self.value_hidden = self.outputs = None
         self._features: Any = None
