@@ -8,12 +8,8 @@ import torch
 
 
 @pytest.fixture(autouse=True, scope="module")
-def _one_thread():
+def _one_thread(one_thread):
     """Small tensors gain nothing from a second thread."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(autouse=True)

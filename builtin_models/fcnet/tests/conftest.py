@@ -27,12 +27,8 @@ WITHOUT_LAYERS = {
 
 
 @pytest.fixture(autouse=True, scope="module")
-def _one_thread():
+def _one_thread(one_thread):
     """Small tensors gain nothing from a second thread."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def _build_net(cls, seed=0, num_outputs=4, **config):

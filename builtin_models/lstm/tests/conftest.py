@@ -19,12 +19,8 @@ SMALL_LSTM = {"fcnet_hiddens": [7], "use_lstm": True, "lstm_cell_size": 5}
 
 
 @pytest.fixture(autouse=True, scope="module")
-def _one_thread():
+def _one_thread(one_thread):
     """Small tensors gain nothing from a second thread."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(params=["torch", "tf"])
