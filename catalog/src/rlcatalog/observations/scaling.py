@@ -52,8 +52,11 @@ def scaling_of(space: Space, config: Mapping[str, Any]) -> Scaling | None:
     """
     if not (read_config(config, KernelConfig).scale_integers and hasattr(space, "low")):
         return None  # without bounds, the numbers stand for categories
+    ranges = _integer_ranges(space)
+    if not ranges.any():
+        return None  # there are no integers
     low, high = (bound.astype(np.float64) for bound in bounds_of(space))
-    offset, factor = scale_between(low, high, _integer_ranges(space))
+    offset, factor = scale_between(low, high, ranges)
     if not offset.any() and (factor == 1).all():
         return None
     shape = space.shape or ()
