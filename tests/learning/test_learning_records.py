@@ -130,8 +130,8 @@ def test_sweep_was_made_with_the_current_settings(path, name):
 @pytest.mark.parametrize("task", ["cartpole", "masked", "minigrid"])
 def test_plain_module_learns_as_much_as_one_in_rllib_form(task):
     path = ROOT / "plugins/ppo/tests/test_ppo_plain_learning.json"
-    plain = Record(path, f"test_a_network_learns_in_either_form[{task}-plain]")
-    rllib = Record(path, f"test_a_network_learns_in_either_form[{task}-rllib]")
+    plain = Record(path, f"test_network_learns_in_either_form[{task}-plain]")
+    rllib = Record(path, f"test_network_learns_in_either_form[{task}-rllib]")
     assert plain.entry["returns"].keys() == rllib.entry["returns"].keys()
 
     learned = np.median(rllib.own()) - rllib.entry["chance"]
