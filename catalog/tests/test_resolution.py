@@ -286,7 +286,7 @@ def test_pinned_keys_without_a_dict_of_text_name_the_part(catalog, answer):
 def find_unread_keys(catalog, config, *parts):
     """Return the keys that nothing reads, each with what it needs to be read (or "").
 
-    `parts` replace those that are chosen for this config.
+    `parts` replace the parts that the config chooses.
     """
     return replace_parts(resolve(catalog, config=config), *parts).unread
 

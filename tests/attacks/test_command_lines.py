@@ -276,7 +276,7 @@ def is_readable(err):
 
 
 def find_faults(lines):
-    """Run command lines, and return line → fault for those that end badly."""
+    """Run command lines, and return a fault for each line that ends badly: line → fault."""
     faults = {}
     for line in lines:
         fault = find_fault(line)

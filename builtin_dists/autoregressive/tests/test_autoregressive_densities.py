@@ -243,7 +243,7 @@ def changes_of_params(policy, obs, raw_actions, columns, is_number):
     [([], [0, 1, 2, 3, 4]), ([3, 1], [3, 1, 0, 2, 4])],
     ids=["space's order", "parts 3 and 1 first"],
 )
-def test_each_part_depends_on_earlier_parts_only(framework, order, drawn):
+def test_parts_depend_on_earlier_parts_only(framework, order, drawn):
     space = Tuple([Box(-2, 2, (2,)), Discrete(3), Box(-1, 1, (1,)), MultiDiscrete([2, 3])])
     # The five parts' raw values, and their parameters: means and deviations, or logits.
     raw_columns = [[0, 1], [2], [3], [4], [5]]

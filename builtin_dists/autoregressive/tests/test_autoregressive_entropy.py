@@ -302,7 +302,7 @@ def test_entropy_estimate_keeps_the_last_sample(framework):
     np.testing.assert_array_equal(to_numpy(dist.sampled_action_logp()), logp)
 
 
-def test_each_sample_is_new(framework):
+def test_samples_are_new(framework):
     dist = distribution(build_policy(TRIPLE, framework), random_observations(rows=50))
 
     samples = zip(dist.sample(), dist.sample(), strict=True)

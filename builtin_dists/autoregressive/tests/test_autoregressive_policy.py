@@ -131,7 +131,7 @@ def is_nonzero(gradient):
 
 @pytest.mark.grid
 @pytest.mark.parametrize("model", MODELS)
-def test_every_weight_has_a_gradient_around_any_model(framework, model):
+def test_weights_have_gradients_around_any_model(framework, model):
     policy = build_policy(TRIPLE, framework, **MODELS[model])
     batch, _, _ = act_for_four_steps(policy)
 
@@ -494,7 +494,7 @@ def test_order_is_given_by_number_path_or_key(order, drawn):
 
 
 @each_order
-def test_every_part_but_the_last_drawn_changes_parameters(order, drawn):
+def test_parts_before_the_last_change_parameters(order, drawn):
     policy = build_policy(NESTED, autoregressive_order=order)
     obs = random_observations(rows=1)
     zeros = np.zeros((1, 6), np.float32)

@@ -291,7 +291,7 @@ def test_samples_are_independent(framework):
     assert np.abs(between_values).max() < 0.04
 
 
-def test_each_sample_is_new(framework):
+def test_samples_are_new(framework):
     dist = make_beta(framework, random_inputs())
 
     samples = [framework.numpy(dist.sample()) for _ in range(3)]
@@ -300,7 +300,7 @@ def test_each_sample_is_new(framework):
         assert (first != second).all()
 
 
-def test_each_sample_is_new_inside_tf_function():
+def test_samples_are_new_inside_tf_function():
     @tf.function
     def sample_twice(inputs):
         dist = TFBeta(inputs, None, LOW, HIGH)

@@ -347,7 +347,7 @@ each_concentration = pytest.mark.parametrize(
 
 
 @each_concentration
-def test_each_share_of_samples_is_beta_distributed(framework, concentration):
+def test_shares_of_samples_are_beta_distributed(framework, concentration):
     samples = sample_many(framework, inputs=np.log(concentration))
 
     total = concentration.sum()
@@ -370,7 +370,7 @@ def test_shares_of_samples_have_the_covariance_of_a_dirichlet(framework, concent
     np.testing.assert_allclose(np.cov(samples.T)[pairs], expected[pairs], atol=6e-3)
 
 
-def test_each_sample_is_new(framework):
+def test_samples_are_new(framework):
     dist = make_dirichlet(framework, random_inputs())
 
     samples = [framework.numpy(dist.sample()) for _ in range(3)]
@@ -379,7 +379,7 @@ def test_each_sample_is_new(framework):
         assert (first != second).any(axis=1).all()
 
 
-def test_each_sample_is_new_inside_tf_function():
+def test_samples_are_new_inside_tf_function():
     @tf.function
     def sample_twice(inputs):
         dist = TFDirichlet(inputs)

@@ -312,7 +312,7 @@ def test_samples_follow_the_probabilities(framework):
     assert stats.binomtest(int(samples[:, 0].sum()), draws, wrong).pvalue < 1e-2
 
 
-def test_each_sample_is_new(framework):
+def test_samples_are_new(framework):
     dist = make_bernoulli(framework, np.zeros((500, 4), np.float32))
 
     first = framework.numpy(dist.sample())

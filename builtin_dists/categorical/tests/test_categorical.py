@@ -298,7 +298,7 @@ def test_common_shift_of_logits_changes_nothing(framework, shift, logits):
     np.testing.assert_allclose(framework.numpy(dist.entropy())[0], expected_entropy, rtol=1e-5)
 
 
-def test_each_sample_is_new(framework):
+def test_samples_are_new(framework):
     framework.seed(2)
     dist = make_categorical(framework, np.zeros((200, 50), np.float32))
 
@@ -308,7 +308,7 @@ def test_each_sample_is_new(framework):
         assert (first == second).mean() < 0.2  # by chance: 1 of 50
 
 
-def test_each_sample_is_new_inside_tf_function():
+def test_samples_are_new_inside_tf_function():
     @tf.function
     def sample_twice(logits):
         dist = TFCategorical(logits)

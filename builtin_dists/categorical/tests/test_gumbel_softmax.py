@@ -331,7 +331,7 @@ def test_lower_temperature_comes_closer_to_one_hots(framework):
     assert largest_entry[0.1] > 0.9 > largest_entry[1.0] > 0.45 > largest_entry[10.0]
 
 
-def test_each_sample_is_new(framework):
+def test_samples_are_new(framework):
     dist = make_gumbel(framework, random_logits())
 
     assert not np.array_equal(framework.numpy(dist.sample()), framework.numpy(dist.sample()))

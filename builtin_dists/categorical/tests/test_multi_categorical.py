@@ -472,7 +472,7 @@ def test_samples_of_choices_are_independent(framework, lens):
     assert stats.chisquare(counts, expected_counts).pvalue > 1e-3
 
 
-def test_each_sample_is_new(framework):
+def test_samples_are_new(framework):
     dist = make_multi(framework, np.zeros((500, 9), np.float32), lens=(3, 3, 3))
 
     first = framework.numpy(dist.sample())

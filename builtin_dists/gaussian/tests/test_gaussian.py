@@ -333,7 +333,7 @@ def test_samples_are_independent(framework):
     assert abs(between_rows) < 4 / np.sqrt(draws)
 
 
-def test_each_sample_is_new(framework):
+def test_samples_are_new(framework):
     dist = make_gaussian(framework, random_inputs())
 
     samples = [framework.numpy(dist.sample()) for _ in range(4)]
@@ -342,7 +342,7 @@ def test_each_sample_is_new(framework):
         assert (first != second).all()
 
 
-def test_each_sample_is_new_inside_tf_function():
+def test_samples_are_new_inside_tf_function():
     @tf.function
     def sample_twice(inputs):
         dist = TFGaussian(inputs)

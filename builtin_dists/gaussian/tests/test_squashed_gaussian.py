@@ -336,7 +336,7 @@ def test_samples_are_independent(framework):
     assert np.abs(between_values).max() < 0.04
 
 
-def test_each_sample_is_new(framework):
+def test_samples_are_new(framework):
     dist = make_squashed(framework, random_inputs())
 
     samples = [framework.numpy(dist.sample()) for _ in range(3)]
@@ -345,7 +345,7 @@ def test_each_sample_is_new(framework):
         assert (first != second).all()
 
 
-def test_each_sample_is_new_inside_tf_function():
+def test_samples_are_new_inside_tf_function():
     @tf.function
     def sample_twice(inputs):
         dist = TFSquashed(inputs, None, LOW, HIGH)

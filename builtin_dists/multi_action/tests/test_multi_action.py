@@ -461,7 +461,7 @@ def test_sampled_numbers_follow_their_mean_and_deviation(framework):
     np.testing.assert_allclose(numbers.std(axis=0) / std, 1, atol=0.06)
 
 
-def test_each_sample_is_new(framework):
+def test_samples_are_new(framework):
     dist = make_dist(framework, random_inputs(rows=100))
 
     first = framework.numpy(dist.join(dist.sample()))

@@ -24,7 +24,7 @@ def is_valid(case):
 
 
 def combine_options():
-    """Return all valid combinations; those that pairs of values do not need are attacks."""
+    """Return all valid combinations. `make test` runs as many as have each pair of values."""
     covering_all_pairs = pairwise(OPTIONS, is_valid)
     cases = []
     for values in itertools.product(*OPTIONS.values()):

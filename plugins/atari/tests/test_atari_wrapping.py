@@ -423,7 +423,7 @@ def test_wrong_config_value_error_names_the_key(breakout, function, key, value, 
 
 @pytest.fixture
 def breakout_with_other_actions(breakout):
-    """Breakout with two actions of which nobody knows whether 1 is FIRE."""
+    """Breakout with two actions and no names for them, so that 1 may be FIRE or not."""
     return TransformAction(breakout, lambda action: action + 2, Discrete(2))
 
 

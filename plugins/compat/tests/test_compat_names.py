@@ -1,4 +1,4 @@
-"""RLlib's modules under rlcatalog_compat: their names, and reasons for those that are missing."""
+"""RLlib's modules under rlcatalog_compat: their names, and reasons for missing ones."""
 
 import importlib
 import importlib.util

@@ -134,7 +134,7 @@ def craft_interfaces(interface, count, seed):
 
 
 def load_crafted_interfaces(source, folder, count, seed):
-    """Load files with crafted interfaces, and act with those that load.
+    """Load files with crafted interfaces, and act if a file loads.
 
     Returns:
         What went wrong: errors of other types than ours, calls that took long, files written.

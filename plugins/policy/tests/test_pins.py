@@ -121,7 +121,7 @@ def test_load_judges_no_parts(catalog, judged_parts, tmp_path):
             id="plugin-of-a-model",
         ),
         pytest.param(
-            Pins(action_dists={"action": "nobody/dist"}),
+            Pins(action_dists={"action": "missing-package/dist"}),
             MissingPluginError,
             id="plugin-of-a-distribution",
         ),

@@ -523,7 +523,7 @@ class CartPoleModel(TorchModelV2, torch.nn.Module):
 
 
 def test_example_of_rllib_docs_trains():
-    # From the page on models of RLlib 0.8, but for `import rlcatalog_ppo as a3c`.
+    # From the page on models of RLlib 0.8. Only `import rlcatalog_ppo as a3c` is changed.
     a3c = rlcatalog_ppo
     ModelCatalog.register_custom_model("my_torch_model", CartPoleModel)
     with (

@@ -431,7 +431,7 @@ def test_filter_does_not_learn_from_last_observations():
 
 
 def test_idle_step_repeats_the_observation_before_it():
-    """The last observation of an episode belongs to no step, because nobody acts on it."""
+    """The last observation of an episode belongs to no step, because no action follows it."""
     envs = ScriptedEnvs(
         "next_step",
         step(rewards=[1.0, 2.0, 3.0]),

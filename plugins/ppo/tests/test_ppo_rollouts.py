@@ -214,7 +214,7 @@ def test_filter_learns_only_from_observations_acted_on(mode):
         for episode in env.log:
             observations += episode["obs"]
             if episode["end"] is not None:
-                observations.pop()  # nobody acts on the last observation of an episode
+                observations.pop()  # no action follows the last observation of an episode
     learned = policy.filter.get_state()
     sum_of_squares = len(observations) * np.var(observations, axis=0)
     assert learned["n"] == len(observations)
@@ -460,7 +460,7 @@ class RunsOutOfActions(gym.Env):
 
 @all_modes
 def test_rollout_leaves_out_observations_without_actions(mode):
-    """The last observation of each episode, on which nobody acts, offers no action."""
+    """The last observation of each episode, which no action follows, has an empty mask."""
     envs = SyncVectorEnv([RunsOutOfActions] * 2, autoreset_mode=mode)
     policy = rlcatalog.build(env=RunsOutOfActions(), config={"fcnet_hiddens": [8]})
 

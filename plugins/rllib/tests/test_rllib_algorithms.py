@@ -57,7 +57,7 @@ def users_nets(tmp_path_factory):
 
 @contextmanager
 def train_with_processes(rllib, count):
-    """Train PPO with `count` environment runners and `count` learners, in processes of their own,
+    """Train PPO with `count` environment runners and `count` learners, in separate processes,
     for two iterations of 400 steps.
 
     Each process imports PyTorch and TensorFlow, which takes ten seconds.

@@ -145,7 +145,7 @@ def train(case, *, flatten, algorithm=PPO, **settings):
         case: Spaces and config.
         flatten: Whether for_sb3 flattens the environment.
     """
-    # Copies, because spaces draw from generators of their own.
+    # Copies, because each space has its own generator.
     observation_space = copy.deepcopy(case.observation_space)
     observation_space.seed(0)
     env = RandomEnv(observation_space, copy.deepcopy(case.action_space))

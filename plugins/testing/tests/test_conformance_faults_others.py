@@ -199,7 +199,7 @@ class TwinChoice(rlcatalog.ActionDistribution):
 
 
 class TwinWithoutKL(TwinChoice):
-    """The choice in TensorFlow, sound but for the missing `kl`."""
+    """The choice in TensorFlow. Only `kl` is missing."""
 
     factor = 1
 
