@@ -7,14 +7,17 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import shlex
 import sys
 import warnings
 from subprocess import CompletedProcess
 from unittest import mock
 
 from gymnasium.envs.registration import registry
+from typer.testing import CliRunner
 
 from rlcatalog_cli import main
+from rlcatalog_cli.app import make_app
 
 #: What Python ignores in a program that asks for nothing else.
 _IGNORED = (DeprecationWarning, PendingDeprecationWarning, ImportWarning, ResourceWarning)
@@ -53,6 +56,12 @@ def rlcatalog(
             code = end.code
     printed, reported = (stream.buffer.getvalue().decode() for stream in (out, err))
     return CompletedProcess(line, code or 0, printed, reported)
+
+
+def run_command(line: str):
+    """Run `rlcatalog LINE`, and return its exit code and output; errors are raised."""
+    arguments = shlex.split(line)
+    return CliRunner().invoke(make_app(arguments), arguments, catch_exceptions=False)
 
 
 def forget(module: str) -> None:

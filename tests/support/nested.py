@@ -1,0 +1,23 @@
+"""Comparing nested values."""
+
+import numpy as np
+
+
+def assert_equal(ours, theirs):
+    """Compare nested dictionaries, lists, tuples and arrays."""
+    if isinstance(theirs, dict):
+        assert ours.keys() == theirs.keys()
+        for name in theirs:
+            assert_equal(ours[name], theirs[name])
+    elif is_nested(theirs):
+        assert len(ours) == len(theirs)
+        for our_part, their_part in zip(ours, theirs, strict=True):
+            assert_equal(our_part, their_part)
+    else:
+        np.testing.assert_array_equal(np.asarray(ours), np.asarray(theirs))
+
+
+def is_nested(value):
+    if not isinstance(value, (list, tuple)) or not value:
+        return False
+    return value[0] is not None and not np.isscalar(value[0])
