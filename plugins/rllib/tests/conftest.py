@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import itertools
 import sys
+from contextlib import contextmanager
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -44,8 +46,19 @@ def one_thread():
     torch.use_deterministic_algorithms(deterministic)
 
 
+class Training(NamedTuple):
+    """An environment runner, a learner, and the learner's module."""
+
+    runner: Any
+    learner: Any
+    module: Any
+
+
 class LocalRLlib:
     """Pieces of RLlib that run one at a time in this process, without Ray."""
+
+    def __init__(self):
+        self.learners = []
 
     @staticmethod
     def configure(
@@ -109,16 +122,46 @@ class LocalRLlib:
 
         return SingleAgentEnvRunner(config=config)
 
-    @staticmethod
-    def make_learner(config, runner):
-        """Return a learner."""
-        return config.build_learner(env=runner.env, spaces=runner.get_spaces())
+    def make_learner(self, config, runner):
+        """Return a learner, whose threads end with the test."""
+        learner = config.build_learner(env=runner.env, spaces=runner.get_spaces())
+        self.learners.append(learner)
+        return learner
+
+    def make_training(self, config):
+        """Return an environment runner, a learner, and the learner's module."""
+        runner = self.make_runner(config)
+        learner = self.make_learner(config, runner)
+        return Training(runner, learner, learner.module["default_policy"])
+
+    def close_learners(self):
+        """Stop the threads of all learners."""
+        for learner in self.learners:
+            if hasattr(learner, "shutdown"):  # not in Ray 2.54, whose learners have none here
+                learner.shutdown()
+        self.learners.clear()
 
     @staticmethod
-    def close_learner(learner):
-        """Stop a learner's threads."""
-        if hasattr(learner, "shutdown"):  # not in Ray 2.54, whose learners have none here
-            learner.shutdown()
+    @contextmanager
+    def build_algorithm(config):
+        """Build an algorithm, which needs the fixture `local_ray`, and stop it at the end."""
+        algorithm = config.build_algo()
+        try:
+            yield algorithm
+        finally:
+            algorithm.stop()
+
+    @staticmethod
+    def train_asynchronously(algorithm, num_steps):
+        """Train APPO until its runners have taken some steps, and return the last result."""
+        # Wait until the runners have started: training leaves them little of the processor.
+        algorithm.env_runner_group.foreach_env_runner(
+            lambda runner: len(runner.sample()), local_env_runner=False
+        )
+        result = {}
+        while result.get("num_env_steps_sampled_lifetime", 0) < num_steps:
+            result = algorithm.train()
+        return result
 
     @staticmethod
     def update(learner, episodes):
@@ -143,6 +186,13 @@ class LocalRLlib:
 def rllib():
     """RLlib's configs, environment runners and learners in this process; see `LocalRLlib`."""
     return LocalRLlib()
+
+
+@pytest.fixture(autouse=True)
+def close_learners(rllib):
+    """Stop the threads of the learners that a test made."""
+    yield
+    rllib.close_learners()
 
 
 @pytest.fixture(scope="session")
