@@ -1,7 +1,7 @@
 """Several agents under RLlib: observations, actions, filters and views of each agent's policy."""
 
+import random
 import sys
-import warnings
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,14 +16,14 @@ from gymnasium import spaces
 from ray.rllib.algorithms.appo import APPOConfig
 from ray.rllib.algorithms.ppo import PPOConfig
 from ray.rllib.connectors.connector_v2 import ConnectorV2
-from ray.rllib.core.learner.learner import Learner
-from ray.rllib.core.learner.training_data import TrainingData
 from ray.rllib.core.rl_module.multi_rl_module import MultiRLModuleSpec
 from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 from ray.rllib.env.multi_agent_env_runner import MultiAgentEnvRunner
 from ray.rllib.env.single_agent_env_runner import SingleAgentEnvRunner
 from ray.rllib.examples.rl_modules.classes.random_rlm import RandomRLModule
 from ray.rllib.policy.policy import PolicySpec
+from torch.nn import ModuleDict
+from torch_weights import assert_every_weight_changed, copy_weights
 
 import rlcatalog_rllib
 from rlcatalog.errors import CatalogError, ConfigError, NotServedError, UnknownNameError
@@ -80,6 +80,18 @@ def configure(config=None, models=MODELS):
 # --- what runners store and environments get ------------------------------------------------------
 
 
+class AgentEpisode(NamedTuple):
+    """The steps of one agent in one episode."""
+
+    #: Ray's episode, with encoded observations and raw actions.
+    stored: Any
+    #: Raw actions of the stored episode `[n, width]`.
+    raw_actions: np.ndarray
+    #: The n + 1 observations and the n actions, as the environment recorded them.
+    observations: list[Any]
+    actions: list[Any]
+
+
 class Sample(NamedTuple):
     runner: Any
     #: Ray's episodes.
@@ -88,17 +100,25 @@ class Sample(NamedTuple):
     #: environment recorded them.
     records: list[dict[str, Any]]
 
-    def of(self, agent):
-        """Yield Ray's episode and the recorded observations and actions of one agent."""
-        stored = [
-            episode.agent_episodes[agent]
-            for episode in self.episodes
-            if agent in episode.agent_episodes
-        ]
-        for episode, record in zip(stored, self.records, strict=True):
+    def policy_of(self, agent):
+        return self.runner.module[POLICY_OF[agent]].policy
+
+    def episodes_of(self, agent):
+        """Return the episodes of one agent."""
+        agent_episodes = []
+        for episode, record in zip(self.episodes, self.records, strict=True):
+            stored = episode.agent_episodes[agent]
+            num_steps = len(stored)  # of the last episode, Ray returns only the steps it asked for
             observations, actions, _ = record[agent]
-            # Of the last episode, Ray returns only the steps that it asked for.
-            yield episode, observations[: len(episode) + 1], actions[: len(episode)]
+            agent_episodes.append(
+                AgentEpisode(
+                    stored,
+                    np.reshape(stored.get_actions(), (num_steps, -1)),
+                    observations[: num_steps + 1],
+                    actions[:num_steps],
+                )
+            )
+        return agent_episodes
 
 
 @pytest.fixture(scope="module")
@@ -109,34 +129,37 @@ def sample():
     return Sample(runner, episodes, Agents.last.episodes)
 
 
-@pytest.mark.parametrize("agent", ["reader", "scribe", "picker"])
+@pytest.mark.parametrize("agent", ["reader", "scribe", "picker"])  # their policies have no filter
 def test_observations_are_stored_as_the_policy_encodes_them(sample, agent):
-    # The others' observations are filtered, see below.
-    policy = sample.runner.module[POLICY_OF[agent]].policy
+    policy = sample.policy_of(agent)
 
-    for episode, observations, _ in sample.of(agent):
-        stored = episode.get_observations()
-        encoded = stored["obs"] if isinstance(stored, dict) else stored
-        np.testing.assert_allclose(encoded, policy.preprocess(observations), rtol=1e-6)
+    for episode in sample.episodes_of(agent):
+        encoded = episode.stored.get_observations()
+        if isinstance(encoded, dict):  # with views or masks beside the observations
+            encoded = encoded["obs"]
+        expected = policy.preprocess(episode.observations)
+        np.testing.assert_allclose(encoded, expected, rtol=1e-6)
 
 
 def test_masks_are_stored_with_observations(sample):
-    for episode, observations, _ in sample.of("picker"):
-        masks = [obs["action_mask"] for obs in observations]
-        np.testing.assert_array_equal(episode.get_observations()["mask"], masks)
+    for episode in sample.episodes_of("picker"):
+        masks = [obs["action_mask"] for obs in episode.observations]
+        np.testing.assert_array_equal(episode.stored.get_observations()["mask"], masks)
 
 
 def test_filter_learns_from_all_agents_of_its_policy(sample):
+    states = sample.runner._env_to_module.get_state()["EncodeAgents"]
+    statistics = states["filtered"]["filter"]
+
+    # The agents "left" and "right" share the policy "filtered".
     observations = []
     for record in sample.records:
-        for agent in ("left", "right"):
-            observations.extend(record[agent][0])
-
-    state = sample.runner._env_to_module.get_state()["EncodeAgents"]["filtered"]["filter"]
-
-    assert int(state["n"]) == len(observations)
-    mean = np.mean(observations, axis=0)
-    np.testing.assert_allclose(state["mean"], mean, rtol=1e-5, atol=1e-6)
+        left_observations, _, _ = record["left"]
+        right_observations, _, _ = record["right"]
+        observations += left_observations + right_observations
+    assert int(statistics["n"]) == len(observations)
+    expected_mean = np.mean(observations, axis=0)
+    np.testing.assert_allclose(statistics["mean"], expected_mean, rtol=1e-5, atol=1e-6)
 
 
 def test_policies_without_filter_have_no_state(sample):
@@ -147,68 +170,63 @@ def test_policies_without_filter_have_no_state(sample):
     assert state["masked"] == {}
 
 
-@pytest.mark.parametrize("agent", AGENTS)
-def test_environment_gets_adapted_actions(sample, agent):
-    codec = sample.runner.module[POLICY_OF[agent]].policy.action_codec
+@pytest.mark.parametrize("agent", ["left", "picker"])
+def test_environment_gets_adapted_choices(sample, agent):
+    codec = sample.policy_of(agent).action_codec
 
-    for episode, _, actions in sample.of(agent):
-        raw = np.asarray(episode.get_actions()).reshape(len(episode), -1)
-        adapted = codec.adapt(raw)
-        if not isinstance(adapted, tuple):
-            np.testing.assert_array_equal(adapted, actions)
-            continue
-        for index, part in enumerate(adapted):
-            taken = [action[index] for action in actions]
-            np.testing.assert_array_equal(part, taken)
+    for episode in sample.episodes_of(agent):
+        np.testing.assert_array_equal(codec.adapt(episode.raw_actions), episode.actions)
 
 
+def test_environment_gets_both_parts_of_adapted_actions(sample):
+    # An action of this agent is a tuple of a choice and a vector.
+    codec = sample.policy_of("scribe").action_codec
+
+    for episode in sample.episodes_of("scribe"):
+        choices, vectors = codec.adapt(episode.raw_actions)
+        np.testing.assert_array_equal(choices, [choice for choice, _ in episode.actions])
+        np.testing.assert_array_equal(vectors, [vector for _, vector in episode.actions])
+
+
+# The agent "reader" takes no part in every third step, so its last action may be two steps old.
 @pytest.mark.parametrize("agent", ["reader", "scribe"])
 def test_views_show_the_past_of_the_same_agent(sample, agent):
-    # The agent "reader" takes no part in every third step: its last action may lie two steps back.
-    for episode, _, actions in sample.of(agent):
-        views = episode.get_observations(slice(0, len(episode)))["views"]
+    for episode in sample.episodes_of(agent):
+        num_steps = len(episode.actions)
+        views = episode.stored.get_observations(slice(0, num_steps))["views"]
         past_actions = views["past_actions"]
-        past_rewards = np.ravel(views["past_rewards"])
+        past_rewards = views["past_rewards"].reshape(num_steps)
 
+        # Nothing comes before the first step.
         assert not past_actions[0].any()
         assert past_rewards[0] == 0
-        np.testing.assert_allclose(past_rewards[1:], episode.get_rewards()[: len(episode) - 1])
+        np.testing.assert_allclose(past_rewards[1:], episode.stored.get_rewards()[:-1])
         # An action is a choice of two, which is encoded as a one-hot, and a vector.
-        choices = [np.eye(2)[int(action[0])] for action in actions]
-        np.testing.assert_array_equal(past_actions[1:, :2], choices[: len(episode) - 1])
+        one_hots = [np.eye(2)[choice] for choice, _ in episode.actions]
+        np.testing.assert_array_equal(past_actions[1:, :2], one_hots[:-1])
 
 
 # --- training and checkpoints ---------------------------------------------------------------------
 
 
-def test_learners_train_every_policy():
+@pytest.mark.filterwarnings("ignore")  # Ray's own
+def test_learners_train_every_policy(rllib):
     config = configure()
     runner = MultiAgentEnvRunner(config=config)
-    learner = config.build_learner(env=runner.env, spaces=runner.get_spaces())
-    before = {}
-    for policy in POLICIES:
-        weights = learner.module[policy].state_dict()
-        before[policy] = {name: weight.clone() for name, weight in weights.items()}
+    learner = rllib.make_learner(config, runner)
+    modules = ModuleDict({policy: learner.module[policy] for policy in POLICIES})
+    weights_before = copy_weights(modules)
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Ray's own
-        Learner.update(
-            learner,
-            training_data=TrainingData(episodes=runner.sample()),
-            timesteps={"num_env_steps_sampled_lifetime": 0},
-        )
+    rllib.update(learner, runner.sample())
 
-    for policy in POLICIES:
-        for name, weight in learner.module[policy].state_dict().items():
-            assert not weight.equal(before[policy][name]), (policy, name)
+    assert_every_weight_changed(modules, weights_before)
 
 
-@pytest.mark.parametrize("algorithm", [APPOConfig])
-def test_other_algorithms_build_every_policy(algorithm):
-    config = configure(make_config(algorithm))
+def test_appo_builds_every_policy(rllib):
+    config = configure(make_config(APPOConfig))
     runner = MultiAgentEnvRunner(config=config)
 
-    learner = config.build_learner(env=runner.env, spaces=runner.get_spaces())
+    learner = rllib.make_learner(config, runner)
 
     assert set(learner.module.keys()) == POLICIES
 
@@ -261,17 +279,19 @@ def sample_left(size):
 
 
 def test_algorithm_reports_and_restores_every_policy(trained, tmp_path):
-    assert trained.result["learners"].keys() >= POLICIES
-    path = trained.algorithm.save_to_path(str(tmp_path / "checkpoint"))
-    obs = sample_left(5)
-    expected = rlcatalog_rllib.to_policy(trained.algorithm, "filtered").act(obs, explore=False)
+    assert trained.result["learners"].keys() >= {"filtered", "recurrent", "masked"}
+    checkpoint = trained.algorithm.save_to_path(str(tmp_path / "checkpoint"))
 
-    restored = type(trained.algorithm).from_checkpoint(path)
-    policy = rlcatalog_rllib.to_policy(restored, "filtered")
+    restored = type(trained.algorithm).from_checkpoint(checkpoint)
+    restored_policy = rlcatalog_rllib.to_policy(restored, "filtered")
     restored.stop()
 
-    np.testing.assert_array_equal(policy.act(obs, explore=False).value, expected.value)
-    assert int(policy.filter.get_state()["n"]) > 30  # two agents and 30 steps
+    policy = rlcatalog_rllib.to_policy(trained.algorithm, "filtered")
+    obs = sample_left(5)
+    expected = policy.act(obs, explore=False).value
+    np.testing.assert_array_equal(restored_policy.act(obs, explore=False).value, expected)
+    # The filter has seen all 30 steps of one agent and some of another.
+    assert int(restored_policy.filter.get_state()["n"]) > 30
 
 
 @pytest.mark.parametrize(
@@ -281,37 +301,29 @@ def test_algorithm_reports_and_restores_every_policy(trained, tmp_path):
         pytest.param(["neither"], "it has no policy 'neither'", id="unknown name"),
     ],
 )
-def test_to_policy_needs_a_name_of_several_policies(pickled_env, arguments, message):
-    algorithm = configure().build_algo()
-    try:
-        with pytest.raises(UnknownNameError, match=message):
-            rlcatalog_rllib.to_policy(algorithm, *arguments)
-    finally:
-        algorithm.stop()
+def test_to_policy_needs_a_name_of_several_policies(rllib, pickled_env, arguments, message):
+    with (
+        rllib.build_algorithm(configure()) as algorithm,
+        pytest.raises(UnknownNameError, match=message),
+    ):
+        rlcatalog_rllib.to_policy(algorithm, *arguments)
 
 
 @pytest.mark.attack  # APPO is configured and built above
-def test_appo_trains_every_policy(pickled_env):
-    config = configure(make_config(APPOConfig))
-    # An episode has nine steps: of three episodes, none is cut.
+def test_appo_trains_every_policy(rllib, pickled_env):
+    config = configure(make_config(APPOConfig)).learners(num_learners=0)
+    # An episode has nine steps, so 27 steps are three whole episodes.
     config.env_runners(num_env_runners=1, rollout_fragment_length=27)
     config.training(train_batch_size_per_learner=27)
     config.reporting(min_sample_timesteps_per_iteration=40)
-    algorithm = config.learners(num_learners=0).build_algo()
-    try:
-        # Wait until the runners have started: training leaves them little of the processor.
-        algorithm.env_runner_group.foreach_env_runner(
-            lambda runner: len(runner.sample()), local_env_runner=False
-        )
-        result = {}
-        while result.get("num_env_steps_sampled_lifetime", 0) < 80:
-            result = algorithm.train()
-        policy = rlcatalog_rllib.to_policy(algorithm, "filtered")
-    finally:
-        algorithm.stop()
 
-    assert result["learners"].keys() >= POLICIES
+    with rllib.build_algorithm(config) as algorithm:
+        result = rllib.train_asynchronously(algorithm, num_steps=80)
+        policy = rlcatalog_rllib.to_policy(algorithm, "filtered")
+
+    assert result["learners"].keys() >= {"filtered", "recurrent", "masked"}
     assert policy.act(sample_left(5)).action.shape == (5,)
+    # The filter has seen all 80 steps of one agent and some of another.
     assert int(policy.filter.get_state()["n"]) > 80
 
 
@@ -379,34 +391,35 @@ def test_observations_for_other_modules_are_not_encoded(config_with_random_modul
     runner = MultiAgentEnvRunner(config=config_with_random_module)
     sample = Sample(runner, runner.sample(), Agents.last.episodes)
 
-    for episode, observations, _ in sample.of("left"):
-        np.testing.assert_array_equal(episode.get_observations(), np.stack(observations))
+    for episode in sample.episodes_of("left"):
+        stored_observations = episode.stored.get_observations()
+        np.testing.assert_array_equal(stored_observations, np.stack(episode.observations))
 
 
-def test_policies_may_contain_spaces():
+def test_policy_without_agents_may_contain_its_spaces():
     observation_space, action_space = AGENTS["left"]
     policies = {
-        # No agent is mapped to "a".
-        "a": PolicySpec(observation_space=observation_space, action_space=action_space),
-        "b": PolicySpec(),
+        "unused": PolicySpec(observation_space=observation_space, action_space=action_space),
+        "used": PolicySpec(),
     }
     config = PPOConfig().multi_agent(
-        policies=policies, policy_mapping_fn=lambda agent, episode, **_: "b"
+        policies=policies, policy_mapping_fn=lambda agent, episode, **_: "used"
     )
 
     rlcatalog_rllib.configure(config, Agents, env_config={"agents": ("left",)})
 
-    assert set(config.rl_module_spec.rl_module_specs) == {"a", "b"}
+    assert set(config.rl_module_spec.rl_module_specs) == {"unused", "used"}
 
 
 def test_agents_with_equal_spaces_may_be_mapped_at_random():
-    def map_at_random(agent, episode, **_):
-        return "ab"[hash((agent, episode.id_)) % 2]
-
-    config = PPOConfig().multi_agent(policies={"a", "b"}, policy_mapping_fn=map_at_random)
+    config = PPOConfig().multi_agent(
+        policies={"a", "b"},
+        policy_mapping_fn=lambda agent, episode, **_: random.choice(["a", "b"]),
+    )
     config.env_runners(num_env_runners=0, rollout_fragment_length=40)
-    agents = ("left", "right")  # with equal spaces
-    rlcatalog_rllib.configure(config, Agents, model=MODEL, env_config={"agents": agents})
+    # These two agents have equal spaces.
+    env_config = {"agents": ("left", "right")}
+    rlcatalog_rllib.configure(config, Agents, model={"fcnet_hiddens": [8]}, env_config=env_config)
 
     episodes = MultiAgentEnvRunner(config=config).sample()
 
