@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.learn, pytest.mark.xdist_group("ray")]  # one Ray serv
 
 
 @pytest.fixture
-def trained(local_ray):
+def train_ppo(local_ray):
     """Train PPO for some steps and return the exported policy."""
     from ray.rllib.algorithms.ppo import PPOConfig
     from ray.tune.registry import register_env
@@ -60,14 +60,14 @@ def cartpole():
     return gym.make("CartPole-v1")
 
 
-def test_cartpole_with_two_environment_runners(over_seeds, trained):
-    def train(seed):
+def test_cartpole_with_two_environment_runners(over_seeds, train_ppo):
+    def train_and_play(seed):
         model = {"fcnet_hiddens": [64, 64], "vf_share_layers": False}
-        # 120,000 steps.
-        return play(trained("CartPole-v1", model, 120_000, seed, runners=2), cartpole)
+        policy = train_ppo("CartPole-v1", model, steps=120_000, seed=seed, runners=2)
+        return play(policy, cartpole)
 
-    # The record beside this file has the mark for the median.
-    over_seeds(train, chance=lambda: random_play(cartpole))
+    # The median of several seeds must reach the mark in test_rllib_learning.json.
+    over_seeds(train_and_play, chance=lambda: random_play(cartpole))
 
 
 class BestAllowed(gym.Env):
@@ -99,18 +99,18 @@ class BestAllowed(gym.Env):
         return self.seen
 
 
-def test_masked_task_is_learned_without_a_forbidden_action(over_seeds, trained):
+def test_masked_task_is_learned_without_a_forbidden_action(over_seeds, train_ppo):
     """The environment raises an error at a forbidden action, in training and in play; the best
     actions return 10.
     """
 
-    def train(seed):
+    def train_and_play(seed):
         model = {"fcnet_hiddens": [64, 64], "vf_share_layers": True}
-        # 60,000 steps.
-        return play(trained(BestAllowed, model, 60_000, seed, gamma=0.0), BestAllowed)
+        policy = train_ppo(BestAllowed, model, steps=60_000, seed=seed, gamma=0.0)
+        return play(policy, BestAllowed)
 
-    # The record beside this file has the mark for the median.
-    over_seeds(train, chance=lambda: random_play(BestAllowed))
+    # The median of several seeds must reach the mark in test_rllib_learning.json.
+    over_seeds(train_and_play, chance=lambda: random_play(BestAllowed))
 
 
 MEMORIES = {
@@ -127,24 +127,26 @@ MEMORIES = {
 
 
 @pytest.mark.parametrize("memory", list(MEMORIES))
-def test_memory_recalls_steps_before_its_sequence(over_seeds, trained, memory):
+def test_memory_recalls_steps_before_its_sequence(over_seeds, train_ppo, memory):
     """The answer is a cue, one of four, that was shown more than half a sequence ago; guessing
     returns 0.25.
     """
 
-    def train(seed):
+    def make_env():
+        return Recall(5, 7)  # five steps between cue and question, and up to seven before the cue
+
+    def train_and_play(seed):
         model = {
             "fcnet_hiddens": [32],
             "max_seq_len": 8,
             "vf_share_layers": True,
             **MEMORIES[memory],
         }
-        policy = trained(
-            # Five steps between cue and question, and up to seven before the cue.
-            lambda: Recall(5, 7),
+        policy = train_ppo(
+            make_env,
             model,
-            60_000,
-            seed,
+            steps=60_000,
+            seed=seed,
             envs=16,
             gamma=0.9,
             entropy_coeff=0.01,
@@ -152,10 +154,10 @@ def test_memory_recalls_steps_before_its_sequence(over_seeds, trained, memory):
             lr=3e-3,
             train_batch_size_per_learner=1024,
         )
-        return play(policy, lambda: Recall(5, 7))
+        return play(policy, make_env)
 
-    # The record beside this file has the mark for the median.
-    over_seeds(train, chance=0.25)
+    # The median of several seeds must reach the mark in test_rllib_learning.json.
+    over_seeds(train_and_play, chance=0.25)
 
 
 class Agree(gym.Env):
@@ -183,20 +185,28 @@ class Agree(gym.Env):
 
 
 @pytest.mark.parametrize("head", ["autoregressive", "independent"])
-def test_two_parts_agree_where_one_depends_on_the_other(over_seeds, trained, head):
-    """The mark of independent parts is a return that they cannot exceed."""
+def test_two_parts_agree_where_one_depends_on_the_other(over_seeds, train_ppo, head):
+    """The environment pays if the two choices of an action agree.
 
-    def train(seed):
+    The record's mark for independent choices is a return that they cannot exceed.
+    """
+
+    def train_and_play(seed):
         model = {
             "fcnet_hiddens": [32],
             "vf_share_layers": True,
             "use_autoregressive": head == "autoregressive",
         }
-        return play(
-            trained(Agree, model, 60_000, seed, gamma=0.0, entropy_coeff=0.05, num_epochs=4),
+        policy = train_ppo(
             Agree,
-            explore=True,
+            model,
+            steps=60_000,
+            seed=seed,
+            gamma=0.0,
+            entropy_coeff=0.05,
+            num_epochs=4,
         )
+        return play(policy, Agree, explore=True)
 
-    # The record beside this file has the mark for the median.
-    over_seeds(train, chance=lambda: random_play(Agree))
+    # The median of several seeds must reach the mark in test_rllib_learning.json.
+    over_seeds(train_and_play, chance=lambda: random_play(Agree))
