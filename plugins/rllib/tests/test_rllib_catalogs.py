@@ -6,17 +6,17 @@ import pytest
 
 pytest.importorskip("ray.rllib", reason="Ray RLlib is not installed")
 import cloudpickle
-import torch
+from engine_models import catalog_with_twelve, layer_widths
 from gymnasium.spaces import Box, Dict, Discrete, Text
 from ray.rllib.algorithms.ppo import PPOConfig
+from torch_weights import assert_every_weight_changed, copy_weights
 
 import rlcatalog_rllib
 from rlcatalog import Catalog
 from rlcatalog.catalog import registrations
 from rlcatalog.errors import UnknownNameError
-from rlcatalog_rllib import CatalogRLModule, env_to_module, spec, to_policy
+from rlcatalog_rllib import env_to_module, spec, to_policy
 from rlcatalog_rllib.recipe import build_policy, choose_parts
-from rlcatalog_torch import FullyConnectedNetwork
 
 FOUR_NUMBERS = Box(-1, 1, (4,), np.float32)
 TWO_CHOICES = Discrete(2)
@@ -26,19 +26,7 @@ TWELVE = {"custom_model": "twelve"}
 @pytest.fixture
 def catalog():
     """A catalog with the model "twelve", a layer of 12 units, which the default catalog lacks."""
-    catalog = Catalog()
-
-    @catalog.register_model("twelve")
-    class Twelve(FullyConnectedNetwork):
-        def __init__(self, obs_space, action_space, num_outputs, model_config, name):
-            config = {**model_config, "fcnet_hiddens": [12]}
-            super().__init__(obs_space, action_space, num_outputs, config, name)
-
-    return catalog
-
-
-def layer_widths(model):
-    return [layer.out_features for layer in model.modules() if isinstance(layer, torch.nn.Linear)]
+    return catalog_with_twelve()
 
 
 def configure(catalog, env="CartPole-v1"):
@@ -62,24 +50,13 @@ def test_runner_builds_a_model_of_the_catalog(rllib, catalog):
 
 
 def test_learner_trains_a_model_of_the_catalog(rllib, catalog):
-    config = configure(catalog)
-    runner = rllib.make_runner(config)
-    learner = rllib.make_learner(config, runner)
-    model = learner.module["default_policy"].model
-    before = {name: weight.clone() for name, weight in model.state_dict().items()}
+    runner, learner, module = rllib.make_training(configure(catalog))
+    weights_before = copy_weights(module.model)
 
     rllib.update(learner, runner.sample())
 
-    assert 12 in layer_widths(model)
-    for name, weight in model.state_dict().items():
-        assert not torch.equal(weight, before[name]), name
-
-
-def test_spec_takes_a_catalog(catalog):
-    module = spec(FOUR_NUMBERS, TWO_CHOICES, TWELVE, catalog=catalog).build()
-
-    assert isinstance(module, CatalogRLModule)
-    assert module.policy.catalog is catalog
+    assert 12 in layer_widths(module.model)
+    assert_every_weight_changed(module.model, weights_before)
 
 
 def test_spec_of_q_values_takes_a_catalog(catalog):
@@ -94,30 +71,15 @@ def test_env_to_module_takes_a_catalog(catalog):
     assert connector.encode.keywords["recipe"].catalog is catalog
 
 
-def forget_catalogs(monkeypatch):
-    """Forget this process's catalogs, so that pickles are read as in another process."""
-    monkeypatch.setattr(registrations, "_ALIVE", {})
-
-
-def test_pickled_recipe_contains_the_catalog(catalog, monkeypatch):
-    recipe, _ = choose_parts(FOUR_NUMBERS, TWO_CHOICES, TWELVE, catalog, {})
-    pickled = cloudpickle.dumps(recipe)  # as Ray sends it to workers
-    forget_catalogs(monkeypatch)
-
-    loaded = cloudpickle.loads(pickled)
-
-    assert loaded.catalog is not catalog
-    assert loaded.pins.parts["trunk"] == "twelve"
-    policy = build_policy(loaded, FOUR_NUMBERS, TWO_CHOICES)
-    assert 12 in layer_widths(policy.model)
-
-
 def test_pickled_spec_contains_the_catalog(catalog, monkeypatch):
-    pickled = cloudpickle.dumps(spec(FOUR_NUMBERS, TWO_CHOICES, TWELVE, catalog=catalog))
-    forget_catalogs(monkeypatch)
+    module_spec = spec(FOUR_NUMBERS, TWO_CHOICES, {"custom_model": "twelve"}, catalog=catalog)
+    pickled = cloudpickle.dumps(module_spec)  # as Ray sends it to workers
+    # Another process has none of the catalogs of this one.
+    monkeypatch.setattr(registrations, "_ALIVE", {})
 
     module = cloudpickle.loads(pickled).build()
 
+    assert module.policy.catalog is not catalog
     assert 12 in layer_widths(module.model)
 
 
