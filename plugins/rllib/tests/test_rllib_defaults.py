@@ -26,10 +26,6 @@ from rlcatalog.errors import ConfigError, NotServedError, UnknownConfigKeyError
 from rlcatalog_rllib.recipe import Recipe, build_policy, choose_parts
 from rlcatalog_torch import FullyConnectedNetwork
 
-each_algorithm = pytest.mark.parametrize(
-    "config_class", [PPOConfig, APPOConfig, IMPALAConfig, DQNConfig]
-)
-
 
 def build_module(config, env_id="CartPole-v1", **arguments):
     """Configure an algorithm, and return the module that it would build; warnings are errors."""
@@ -62,7 +58,7 @@ def test_dqn_has_shared_layers():
     assert build_module(DQNConfig()).policy.config["vf_share_layers"] is True
 
 
-@each_algorithm
+@pytest.mark.parametrize("config_class", [PPOConfig, APPOConfig, IMPALAConfig, DQNConfig])
 @pytest.mark.parametrize("vf_share_layers", [True, False])
 def test_vf_share_layers_overrides_the_default(config_class, vf_share_layers):
     model = {"vf_share_layers": vf_share_layers}
@@ -72,7 +68,7 @@ def test_vf_share_layers_overrides_the_default(config_class, vf_share_layers):
     assert module.policy.config["vf_share_layers"] is vf_share_layers
 
 
-@each_algorithm
+@pytest.mark.parametrize("config_class", [PPOConfig, APPOConfig, IMPALAConfig, DQNConfig])
 @pytest.mark.parametrize("vf_share_layers", [True, False])
 def test_vf_share_layers_of_rays_config_overrides_the_default(config_class, vf_share_layers):
     config = config_class().rl_module(model_config={"vf_share_layers": vf_share_layers})
@@ -114,13 +110,15 @@ def test_spec_has_the_default_of_its_algorithm(config_class, is_shared):
     assert module.policy.config["vf_share_layers"] is is_shared
 
 
-@each_algorithm
+@pytest.mark.parametrize("config_class", [PPOConfig, APPOConfig, IMPALAConfig, DQNConfig])
 def test_config_without_keys_sets_only_the_defaults(config_class):
     module = build_module(config_class())
 
-    keys = module.policy.resolution.config.explicit.keys()
-    assert keys <= {
+    keys_set_by_configure = module.policy.resolution.config.explicit.keys()
+    assert keys_set_by_configure <= {
+        # Settings of the catalog that every saved config contains.
         *RULES,
+        # Defaults that match Ray's own nets.
         "max_seq_len",
         "vf_share_layers",
         "fcnet_weights_initializer",
@@ -133,7 +131,8 @@ def test_config_without_keys_sets_only_the_defaults(config_class):
 
 def assert_uniform(weights, bound):
     """Check that the largest of uniform weights is near their bound."""
-    assert 0.9 * bound < weights.abs().max() <= bound
+    largest = weights.abs().max()
+    assert 0.9 * bound < largest <= bound
 
 
 def build_module_from_spec():
@@ -156,13 +155,12 @@ def test_dense_layers_start_like_rays_own_net(build):
     assert len(own_layers) == 2
     for layer, own_layer in zip(layers, own_layers, strict=True):
         assert layer.weight.shape == own_layer.weight.shape
-        num_inputs = layer.weight.shape[1]
-        # PyTorch's default for linear layers.
-        bound = num_inputs**-0.5
-        assert_uniform(layer.weight, bound)
-        assert_uniform(layer.bias, bound)
+        # PyTorch's default for linear layers: uniform within 1 / sqrt(number of inputs).
+        bound = layer.in_features**-0.5
         assert_uniform(own_layer.weight, bound)
         assert_uniform(own_layer.bias, bound)
+        assert_uniform(layer.weight, bound)
+        assert_uniform(layer.bias, bound)
 
 
 def test_given_initializer_overrides_the_default():
@@ -173,12 +171,8 @@ def test_given_initializer_overrides_the_default():
 
 # --- action bounds --------------------------------------------------------------------------------
 
-each_actor_config = pytest.mark.parametrize(
-    "config_class", [PPOConfig, APPOConfig, IMPALAConfig, SACConfig]
-)
 
-
-@each_actor_config
+@pytest.mark.parametrize("config_class", [PPOConfig, APPOConfig, IMPALAConfig, SACConfig])
 @pytest.mark.parametrize(("normalize_actions", "bounds"), [(True, "affine"), (False, "clip")])
 def test_action_bounds_follow_normalize_actions(config_class, normalize_actions, bounds):
     config = config_class().environment(normalize_actions=normalize_actions)
@@ -188,7 +182,7 @@ def test_action_bounds_follow_normalize_actions(config_class, normalize_actions,
     assert policy.config["action_bounds"] == bounds
 
 
-@each_actor_config
+@pytest.mark.parametrize("config_class", [PPOConfig, APPOConfig, IMPALAConfig, SACConfig])
 @pytest.mark.parametrize(("normalize_actions", "bounds"), [(True, "clip"), (False, "affine")])
 def test_given_action_bounds_override_normalize_actions(config_class, normalize_actions, bounds):
     config = config_class().environment(normalize_actions=normalize_actions)
@@ -198,31 +192,23 @@ def test_given_action_bounds_override_normalize_actions(config_class, normalize_
     assert policy.config["action_bounds"] == bounds
 
 
-# SAC's distribution samples within the bounds.
-each_unbounded_config = pytest.mark.parametrize(
-    "config_class", [PPOConfig, APPOConfig, IMPALAConfig]
-)
+def test_affine_actions_are_scaled_as_ray_does():
+    model = {"action_bounds": "affine"}
+    policy = build_module(PPOConfig(), "Pendulum-v1", model=model).policy
+    raw_actions = np.linspace(-3, 3, 13, dtype=np.float32)[:, None]
 
+    adapted = policy.action_codec.adapt(raw_actions)
 
-@each_unbounded_config
-def test_affine_actions_are_scaled_as_ray_does(config_class):
-    policy = build_module(config_class(), "Pendulum-v1", model={"action_bounds": "affine"}).policy
-    raw = np.linspace(-3, 3, 13, dtype=np.float32)[:, None]
-
-    adapted = policy.action_codec.adapt(raw)
-
-    expected = np.clip(unsquash_action(raw, policy.action_space), -2, 2)
+    expected = np.clip(unsquash_action(raw_actions, policy.action_space), -2, 2)
     np.testing.assert_allclose(adapted, expected, rtol=1e-6)
 
 
-@each_unbounded_config
-def test_clipped_actions_are_not_scaled(config_class):
-    policy = build_module(config_class(), "Pendulum-v1", model={"action_bounds": "clip"}).policy
-    raw = np.linspace(-3, 3, 13, dtype=np.float32)[:, None]
+def test_clipped_actions_are_not_scaled():
+    policy = build_module(PPOConfig(), "Pendulum-v1", model={"action_bounds": "clip"}).policy
 
-    adapted = policy.action_codec.adapt(raw)
+    adapted = policy.action_codec.adapt(np.float32([[-3], [-1.5], [0], [1.5], [3]]))
 
-    np.testing.assert_allclose(adapted, np.clip(raw, -2, 2), rtol=1e-6)
+    assert adapted.ravel().tolist() == [-2, -1.5, 0, 1.5, 2]  # torques are in [-2, 2]
 
 
 @pytest.mark.parametrize(("model", "bounds"), [({}, "affine"), ({"action_bounds": "clip"}, "clip")])
@@ -236,16 +222,19 @@ def test_spec_scales_actions_by_default(model, bounds):
 
 def test_recipe_of_an_earlier_version_keeps_its_rules():
     space = gym.spaces.Box(-2, 2, (1,), np.float32)
-    recipe, _ = choose_parts(space, space, {"fcnet_hiddens": [4]}, None, {})
-    assert build_policy(recipe, space, space).config["action_bounds"] == "affine"
-    # Recipes of earlier versions did not name rules that had their defaults.
+    recipe, _ = choose_parts(
+        obs_space=space, action_space=space, model=None, catalog=None, defaults={}
+    )
+    # Earlier versions saved no keys of RULES, which had other defaults then.
     earlier_model = {key: value for key, value in recipe.model.items() if key not in RULES}
+    earlier_model_config = Recipe(earlier_model, recipe.pins).model_config()
 
-    earlier = Recipe.of(Recipe(earlier_model, recipe.pins).model_config())
+    config = build_policy(recipe, space, space).config
+    earlier_config = build_policy(Recipe.of(earlier_model_config), space, space).config
 
-    policy = build_policy(earlier, space, space)
-    assert policy.config["action_bounds"] == "clip"
-    assert policy.config["scale_integers"] is False
+    assert config["action_bounds"] == "affine"
+    assert earlier_config["action_bounds"] == "clip"
+    assert earlier_config["scale_integers"] is False
 
 
 # --- keys of Ray's config -------------------------------------------------------------------------
@@ -270,17 +259,6 @@ def pass_in_spec(config, keys):
 each_way_to_pass_keys = pytest.mark.parametrize(
     "pass_keys", [pass_to_training, pass_to_rl_module, pass_as_default_model_config, pass_in_spec]
 )
-
-
-@each_way_to_pass_keys
-def test_keys_passed_to_ray_are_read(pass_keys):
-    config = PPOConfig()
-    pass_keys(config, {"fcnet_hiddens": [7], "fcnet_activation": "relu"})
-
-    policy = build_module(config).policy
-
-    assert policy.config["fcnet_hiddens"] == [7]
-    assert policy.config["fcnet_activation"] == "relu"
 
 
 @each_way_to_pass_keys
@@ -311,11 +289,12 @@ def test_initializers_of_ray_are_read():
         fcnet_bias_initializer="constant_",
         fcnet_bias_initializer_kwargs={"val": 0.25},
     )
+    config = PPOConfig().rl_module(model_config=model_config)
 
-    layers = build_module(PPOConfig().rl_module(model_config=model_config)).model.hidden.layers
+    first_layer, _ = build_module(config).model.hidden.layers
 
-    assert not layers[0].weight.any()
-    assert (layers[1].bias == 0.25).all()
+    assert (first_layer.weight == 0).all()
+    assert (first_layer.bias == 0.25).all()
 
 
 @pytest.mark.parametrize(
