@@ -8,6 +8,7 @@ from action_kinds import ACTIONS, PAIR
 
 pytest.importorskip("ray.rllib", reason="Ray RLlib is not installed")
 import torch
+from engine_models import SamplesArrays
 from torch.distributions import Normal, kl_divergence
 
 import rlcatalog
@@ -28,55 +29,49 @@ def dist_class_of(name):
 
 # --- every action space ---------------------------------------------------------------------------
 
-each_action_space = pytest.mark.parametrize(
-    ("name", "batch_shape"),
-    [*((name, (2, 3)) for name in ACTIONS), ("discrete", (6,)), ("dict", (6,))],
-)
 
-
-def make_params(policy, batch_shape):
-    generator = torch.Generator().manual_seed(1)
-    return torch.randn(*batch_shape, policy.resolution.num_outputs, generator=generator)
-
-
-@each_action_space
-def test_sample_has_the_shape_of_the_batch(name, batch_shape):
-    policy = build_policy(name)
-    dist = CatalogDistribution.of(policy).from_logits(make_params(policy, batch_shape))
+@pytest.mark.parametrize("name_of_action_space", ACTIONS)
+def test_sample_has_the_shape_of_the_batch(name_of_action_space):
+    policy = build_policy(name_of_action_space)
+    # Two sequences of three steps.
+    params = torch.randn(2, 3, policy.resolution.num_outputs)
+    dist = CatalogDistribution.of(policy).from_logits(params)
 
     action = dist.sample()
 
-    codec = policy.action_codec
-    action_shape = () if codec.scalar else (codec.width,)
-    assert action.shape == (*batch_shape, *action_shape)
-    assert dist.entropy().shape == batch_shape
+    if policy.action_codec.scalar:
+        assert action.shape == (2, 3)
+    else:
+        assert action.shape == (2, 3, policy.action_codec.width)
+    assert dist.entropy().shape == (2, 3)
 
 
-@each_action_space
-def test_sampled_actions_are_scored_like_in_the_catalog(name, batch_shape):
-    policy = build_policy(name)
-    params = make_params(policy, batch_shape)
+@pytest.mark.parametrize("name_of_action_space", ACTIONS)
+def test_sampled_actions_are_scored_like_in_the_catalog(name_of_action_space):
+    policy = build_policy(name_of_action_space)
+    # Two sequences of three steps.
+    params = torch.randn(2, 3, policy.resolution.num_outputs)
     dist = CatalogDistribution.of(policy).from_logits(params)
 
     action, logp = dist.sample(return_logp=True)
 
-    # The catalog's distribution has a batch of one axis: 2 * 3, or 6.
-    catalog_dist = policy.dist_class(params.reshape(6, -1), None)
-    flat_action = action.reshape(6, *action.shape[len(batch_shape) :])
-    torch.testing.assert_close(logp.reshape(6), catalog_dist.logp(flat_action))
-    torch.testing.assert_close(dist.logp(action), logp)
+    # The catalog's distribution has one batch axis, here of six rows.
+    catalog_dist = policy.dist_class(params.flatten(0, 1), None)
+    expected = catalog_dist.logp(action.flatten(0, 1)).reshape(2, 3)
+    torch.testing.assert_close(logp, expected)
+    torch.testing.assert_close(dist.logp(action), expected)
 
 
-@each_action_space
-def test_deterministic_sample_is_always_the_same(name, batch_shape):
-    policy = build_policy(name)
-    dist = CatalogDistribution.of(policy).from_logits(make_params(policy, batch_shape))
+@pytest.mark.parametrize("name_of_action_space", ACTIONS)
+def test_deterministic_sample_is_always_the_same(name_of_action_space):
+    policy = build_policy(name_of_action_space)
+    params = torch.randn(2, 3, policy.resolution.num_outputs)
 
-    deterministic = dist.to_deterministic()
+    deterministic = CatalogDistribution.of(policy).from_logits(params).to_deterministic()
 
     action = deterministic.sample()
     torch.testing.assert_close(deterministic.sample(), action)
-    assert deterministic.logp(action).shape == batch_shape
+    assert deterministic.logp(action).shape == (2, 3)
 
 
 # --- compared with PyTorch ------------------------------------------------------------------------
@@ -96,17 +91,16 @@ def test_categorical_agrees_with_torch():
     torch.testing.assert_close(old.kl(new), kl_divergence(torch_old, torch_new))
     torch.testing.assert_close(old.entropy(), torch_old.entropy())
     torch.testing.assert_close(new.logp(action), torch_new.log_prob(action))
-    torch.testing.assert_close(old.to_deterministic().sample(), old_logits.argmax(-1))
 
 
 def test_gaussian_agrees_with_torch():
     def make_normal(params):
-        mean, log_std = params.chunk(2, -1)
+        mean, log_std = params.chunk(2, dim=-1)
         return Normal(mean, log_std.exp())
 
-    dist_class = dist_class_of("box of rank 3")
-    old_params = torch.randn(2, 4, 12)  # six numbers
-    new_params = torch.randn(2, 4, 12)
+    dist_class = dist_class_of("box of rank 3")  # six numbers, with six means and log_stds
+    old_params = torch.randn(4, 12)
+    new_params = torch.randn(4, 12)
     old = dist_class.from_logits(old_params)
     new = dist_class.from_logits(new_params)
     torch_old = make_normal(old_params)
@@ -114,6 +108,7 @@ def test_gaussian_agrees_with_torch():
 
     action = old.rsample()
 
+    # PyTorch's results are those of each number: an action has their sum.
     torch.testing.assert_close(old.kl(new), kl_divergence(torch_old, torch_new).sum(-1))
     torch.testing.assert_close(old.entropy(), torch_old.entropy().sum(-1))
     torch.testing.assert_close(new.logp(action), torch_new.log_prob(action).sum(-1))
@@ -158,13 +153,13 @@ def test_required_input_dim_names_the_number_of_outputs():
         dist_class.required_input_dim(action_space)
 
 
-def test_each_policy_has_its_own_class():
+def test_two_policies_have_different_classes():
     discrete = dist_class_of("discrete").from_logits(torch.zeros(3, 5))
     box = dist_class_of("box").from_logits(torch.zeros(3, 4))
 
     assert discrete.sample().dtype is torch.int64
     assert box.sample().shape == (3, 2)
-    # Five equal logits.
+    # The entropy of five equal logits is log 5.
     np.testing.assert_allclose(discrete.entropy().numpy(), np.log(5), rtol=0, atol=1e-6)
 
 
@@ -187,12 +182,11 @@ class SharpCategorical(Categorical):
 
 
 def test_distribution_uses_and_trains_a_weight_of_its_model(rllib):
-    # The model's weight, which starts at 0.5, multiplies the distribution's inputs.
+    # The model has a weight "sharpness", which starts at 0.5 and multiplies the
+    # distribution's inputs.
     model = {"custom_model": WithSharpness, "custom_action_dist": SharpCategorical}
     config = rllib.configure("CartPole-v1", model, steps_per_env=10)
-    runner = rllib.make_runner(config)
-    learner = rllib.make_learner(config, runner)
-    module = learner.module["default_policy"]
+    runner, learner, module = rllib.make_training(config)
     params = torch.randn(4, 2)
 
     dist = module.get_train_action_dist_cls().from_logits(params)
@@ -200,13 +194,6 @@ def test_distribution_uses_and_trains_a_weight_of_its_model(rllib):
 
     torch.testing.assert_close(dist.dist.inputs, params * 0.5)
     assert module.model.sharpness.item() != 0.5
-
-
-class SamplesArrays(Categorical):
-    """A distribution of PyTorch that samples NumPy arrays."""
-
-    def sample(self):
-        return super().sample().numpy()
 
 
 def test_distribution_that_samples_arrays_is_named(rllib):
