@@ -7,11 +7,11 @@ import pickle
 
 import numpy as np
 import pytest
-import torch
 from gymnasium.spaces import Box
 from ray.rllib.algorithms.ppo import PPOConfig
 from ray.rllib.algorithms.sac import SACConfig
 from torch import nn
+from torch_weights import assert_every_weight_changed, copy_weights
 
 from rlcatalog_rllib import configure
 from rlcatalog_rllib.parcels import content_of, packed
@@ -65,26 +65,6 @@ def test_instance_is_the_module_of_the_policy():
     assert module.policy.model.module is model
 
 
-@pytest.mark.parametrize(
-    "make_model",
-    [
-        pytest.param(lambda: Net, id="class"),
-        pytest.param(lambda: make_net, id="function"),
-        pytest.param(make_instance, id="instance"),
-    ],
-)
-def test_outputs_have_gradients(make_model):
-    module = configure(PPOConfig(), "CartPole-v1", model=make_model()).rl_module_spec.build()
-    obs = torch.linspace(-0.1, 0.1, 8).reshape(2, 4)
-
-    outputs = module._forward_train({"obs": obs})
-    outputs["action_dist_inputs"].sum().backward()
-
-    for name, weight in module.model.named_parameters():
-        if name.startswith("module"):
-            assert weight.grad is not None, name
-
-
 def test_critics_of_sac_are_copies_of_an_instance():
     instance = nn.Linear(3, 8)  # Pendulum's observations have three numbers
 
@@ -98,21 +78,17 @@ def test_critics_of_sac_are_copies_of_an_instance():
     assert first_critic is not second_critic
 
 
-def test_ppo_trains_every_weight(local_ray):
+def test_ppo_trains_every_weight(local_ray, rllib):
     config = PPOConfig().env_runners(num_env_runners=0, rollout_fragment_length=16)
     config.training(train_batch_size_per_learner=16, minibatch_size=16, num_epochs=1)
-    algorithm = configure(config, "CartPole-v1", model=Net).build_algo()
+    configure(config, "CartPole-v1", model=Net)
 
-    try:
+    with rllib.build_algorithm(config) as algorithm:
         model = algorithm.learner_group._learner.module["default_policy"].policy.model
-        before = {name: weight.copy() for name, weight in model.get_weights().items()}
+        weights_before = copy_weights(model)
         algorithm.train()
-        after = model.get_weights()
-    finally:
-        algorithm.stop()
 
-    for name, weight in after.items():
-        assert np.any(weight != before[name]), name
+    assert_every_weight_changed(model, weights_before)
 
 
 # --- pickling -------------------------------------------------------------------------------------
