@@ -90,11 +90,11 @@ def wait_for_node(ray, resource, seconds):
     raise TimeoutError("the node did not start")
 
 
-def configure_with_plugin():
+def configure_with_plugin(width=12):
     """Configure PPO with the plugin's model."""
     config = PPOConfig().env_runners(num_env_runners=0, num_envs_per_env_runner=1)
     config.training(train_batch_size_per_learner=100, minibatch_size=50, num_epochs=1)
-    model = {"custom_model": "example_compass_glu", "example_compass_width": 12}
+    model = {"custom_model": "example_compass_glu", "example_compass_width": width}
     return rlcatalog_rllib.configure(config, "CartPole-v1", model=model)
 
 
@@ -105,12 +105,12 @@ def test_model_of_a_plugin_is_used_by_name_on_another_node(local_ray, site_folde
         node = local_ray.get_runtime_context().get_node_id()
         return type(model).__module__, model.gated.out_features, node
 
-    node = local_ray.get_runtime_context().get_node_id()
     with (
         node_with_plugin(local_ray, site_folder) as other_node,
         plugin_in_this_process(site_folder),
     ):
-        config = configure_with_plugin().env_runners(
+        # A runner that requires the resource "compass" runs on the other node.
+        config = configure_with_plugin(width=12).env_runners(
             num_env_runners=1,
             num_cpus_per_env_runner=0,
             custom_resources_per_env_runner={"compass": 1},
@@ -122,8 +122,8 @@ def test_model_of_a_plugin_is_used_by_name_on_another_node(local_ray, site_folde
         )
         algorithm.stop()
 
-    assert other_node != node
-    # The layer has twice the width of 12.
+    assert other_node != local_ray.get_runtime_context().get_node_id()
+    # A gated layer has twice as many outputs as its width, here 12.
     assert descriptions == [("example_compass.torch", 24, other_node)]
 
 
