@@ -12,15 +12,13 @@ from mask_places_env import Elsewhere
 import rlcatalog
 from rlcatalog.errors import UnusedMaskWarning
 
-each_place = pytest.mark.parametrize("mask_place", ["info", "method"])
-
 
 def make_env(mask_place="info"):
     """Return an environment with discrete actions that raises an error at a forbidden one."""
     return Elsewhere("discrete", mask_place)
 
 
-@each_place
+@pytest.mark.parametrize("mask_place", ["info", "method"])
 def test_runner_reads_masks_of_a_wrapped_environment(rllib, mask_place):
     config = rllib.configure(lambda: rlcatalog.wrap_env(make_env(mask_place)), steps_per_env=30)
     runner = rllib.make_runner(config)
@@ -32,7 +30,7 @@ def test_runner_reads_masks_of_a_wrapped_environment(rllib, mask_place):
     assert runner.module.policy.masks.key == "action_mask"
 
 
-@each_place
+@pytest.mark.parametrize("mask_place", ["info", "method"])
 def test_unread_mask_is_warned_of(rllib, mask_place):
     with pytest.warns(UnusedMaskWarning, match=r"RLlib reads only.*rlcatalog\.wrap_env\(env\)"):
         rllib.configure(lambda: make_env(mask_place))

@@ -87,6 +87,7 @@ def test_setup_hook_imports_triton_before_rllib(local_ray, fake_packages):
     def import_rllib():
         import ray.rllib  # noqa: F401
 
+        # RLlib imports TensorFlow. The fake one notes here whether triton was imported before it.
         return sys.triton_came_first
 
     # Ray's hook for all processes of a job, here for those of one task.
@@ -205,11 +206,12 @@ def train(config, seconds):
 @pytest.mark.attack  # an actor's deaths are tested above
 @pytest.mark.parametrize("moment", ["build", "step"])
 def test_run_whose_runners_keep_dying_ends_with_the_cause(local_ray, moment):
-    # Only workers have a worker_index above 0.
-    register_env(
-        f"deadly-{moment}",
-        lambda config: DeadlyEnv(getattr(config, "worker_index", 0) > 0, moment),
-    )
+    def make_env(config):
+        # Ray's workers are numbered from 1, and this process is 0.
+        is_in_worker = getattr(config, "worker_index", 0) > 0
+        return DeadlyEnv(is_in_worker, moment)
+
+    register_env(f"deadly-{moment}", make_env)
     config = configure_ppo(f"deadly-{moment}", num_runners=1)
 
     with pytest.raises(WorkerError) as caught:
