@@ -11,7 +11,6 @@ from masked_env import Masked
 
 pytest.importorskip("ray.rllib", reason="Ray RLlib is not installed")
 
-from ray.rllib.algorithms.cql import CQLConfig
 from ray.rllib.algorithms.sac import SACConfig
 from ray.rllib.algorithms.sac.torch.sac_torch_learner import SACTorchLearner
 from ray.rllib.env.single_agent_env_runner import SingleAgentEnvRunner
@@ -37,6 +36,11 @@ def configure_sac(make_env, model=None, **training):
     config.env_runners(num_env_runners=0, num_envs_per_env_runner=2, rollout_fragment_length=6)
     config.training(initial_alpha=0.2, **training)
     return rlcatalog_rllib.configure(config, name, model={**MODEL, **(model or {})})
+
+
+def make_module(action_space, **training):
+    """Return the module of a learner of SAC."""
+    return make_learner(action_space, **training).module["default_policy"]
 
 
 def make_learner(action_space, model=None, **training):
@@ -96,15 +100,18 @@ each_number_of_critics = pytest.mark.parametrize(
 )
 
 
-@each_number_of_critics
-def test_densities_are_those_of_a_squashed_gaussian(twin_q, num_critics):
-    module = make_learner(TWO_NUMBERS, twin_q=twin_q).module["default_policy"]
+def test_densities_are_those_of_a_squashed_gaussian():
+    # Two numbers, with the bounds [-2, 2] and [0, 6].
+    action_space = Box(np.array([-2.0, 0.0], np.float32), np.array([2.0, 6.0], np.float32))
+    module = make_module(action_space)
 
     sac = SACOutputs(module, make_batch(module))
 
-    # The middle of the bounds [-2, 2] and [0, 6], and half of their widths.
-    unit_actions = (sac.actions - torch.tensor([0.0, 3.0])) / torch.tensor([2.0, 3.0])
-    mean, log_std = sac.dist_inputs.chunk(2, 1)
+    middle_of_bounds = torch.tensor([0.0, 3.0])
+    half_widths = torch.tensor([2.0, 3.0])
+    unit_actions = (sac.actions - middle_of_bounds) / half_widths
+    # The density of y = tanh(x) is that of x, divided by 1 - y**2.
+    mean, log_std = sac.dist_inputs.chunk(2, dim=1)
     normal = torch.distributions.Normal(mean, log_std.exp())
     logp = normal.log_prob(torch.atanh(unit_actions)) - torch.log(1 - unit_actions**2)
     torch.testing.assert_close(sac.outputs["logp_resampled"], logp.sum(1), rtol=1e-3, atol=1e-3)
@@ -112,53 +119,54 @@ def test_densities_are_those_of_a_squashed_gaussian(twin_q, num_critics):
 
 @each_number_of_critics
 def test_value_of_sampled_actions_is_the_lowest_of_the_critics(twin_q, num_critics):
-    module = make_learner(TWO_NUMBERS, twin_q=twin_q).module["default_policy"]
+    module = make_module(TWO_NUMBERS, twin_q=twin_q)
     batch = make_batch(module)
 
     sac = SACOutputs(module, batch)
 
     values = torch.stack([critic(batch["obs"], sac.actions) for critic in module.critics])
     assert len(values) == num_critics
-    torch.testing.assert_close(sac.outputs["q_curr"], values.min(0).values)
+    torch.testing.assert_close(sac.outputs["q_curr"], values.amin(dim=0))
 
 
-@each_number_of_critics
-def test_value_of_stored_actions_is_that_of_the_first_critic(twin_q, num_critics):
-    module = make_learner(TWO_NUMBERS, twin_q=twin_q).module["default_policy"]
+def test_value_of_stored_actions_is_that_of_the_first_critic():
+    module = make_module(TWO_NUMBERS)
     batch = make_batch(module)
 
     outputs = module.forward_train(batch)
 
-    value = module.critics[0](batch["obs"], batch["actions"])
-    torch.testing.assert_close(outputs["qf_preds"], value)
+    expected = module.critics[0](batch["obs"], batch["actions"])
+    torch.testing.assert_close(outputs["qf_preds"], expected)
 
 
 @each_number_of_critics
 def test_target_value_is_the_lowest_of_the_target_critics(twin_q, num_critics):
-    module = make_learner(TWO_NUMBERS, twin_q=twin_q).module["default_policy"]
+    module = make_module(TWO_NUMBERS, twin_q=twin_q)
     batch = make_batch(module)
 
     sac = SACOutputs(module, batch)
 
     values = torch.stack([critic(batch["new_obs"], sac.next_actions) for critic in module.target])
     assert len(values) == num_critics
-    torch.testing.assert_close(sac.outputs["q_target_next"], values.min(0).values)
+    torch.testing.assert_close(sac.outputs["q_target_next"], values.amin(dim=0))
     assert not sac.outputs["q_target_next"].requires_grad
     assert not sac.outputs["logp_next_resampled"].requires_grad
 
 
 def test_critic_reads_actions_scaled_to_one():
-    module = make_learner(TWO_NUMBERS).module["default_policy"]
-    critic = module.critics[0]
+    # Two numbers, with the bounds [-2, 2] and [0, 6].
+    action_space = Box(np.array([-2.0, 0.0], np.float32), np.array([2.0, 6.0], np.float32))
+    critic = make_module(action_space).critics[0]
     inputs_of_layer = []
     critic.joint.register_forward_pre_hook(lambda _, inputs: inputs_of_layer.append(inputs[0]))
-    lowest, middle, highest = [-2.0, 0.0], [0.0, 3.0], [2.0, 6.0]
 
-    obs = torch.zeros(3, *module.policy.preprocessor.shape)
-    critic(obs, torch.tensor([lowest, middle, highest]))
+    obs = torch.zeros(3, 2)
+    lowest_middle_and_highest = torch.tensor([[-2.0, 0.0], [0.0, 3.0], [2.0, 6.0]])
+    critic(obs, lowest_middle_and_highest)
 
-    actions = inputs_of_layer[0][:, -2:]  # after the features
-    torch.testing.assert_close(actions, torch.tensor([[-1.0, -1.0], [0.0, 0.0], [1.0, 1.0]]))
+    scaled_actions = inputs_of_layer[0][:, -2:]  # the features of the observations come first
+    expected = torch.tensor([[-1.0, -1.0], [0.0, 0.0], [1.0, 1.0]])
+    torch.testing.assert_close(scaled_actions, expected)
 
 
 def test_forbidden_actions_have_probability_zero():
@@ -166,20 +174,20 @@ def test_forbidden_actions_have_probability_zero():
     runner = SingleAgentEnvRunner(config=config)
     learner = config.build_learner(env=runner.env, spaces=runner.get_spaces())
     module = learner.module["default_policy"]
+    # Four observations with masks.
     episode, *_ = runner.sample()
     observations = episode.get_observations(slice(0, 4))
     obs = {name: torch.as_tensor(part) for name, part in observations.items()}
+    actions = torch.zeros(4, dtype=torch.int64)
 
-    outputs = module.forward_train(
-        {"obs": obs, "new_obs": obs, "actions": torch.zeros(4, dtype=torch.int64)}
-    )
+    outputs = module.forward_train({"obs": obs, "new_obs": obs, "actions": actions})
 
     probabilities = outputs["action_probs"]
     is_forbidden = obs["mask"] == 0
     assert is_forbidden.any()
     assert (probabilities[is_forbidden] == 0).all()
     torch.testing.assert_close(probabilities.sum(1), torch.ones(4))
-    # SAC multiplies them: 0 * -inf would be NaN.
+    # SAC multiplies both, and 0 * log(0) would be NaN.
     assert torch.isfinite(probabilities * outputs["action_log_probs"]).all()
 
 
@@ -190,7 +198,7 @@ def test_forbidden_actions_have_probability_zero():
 def test_update_changes_actor_and_critics_only(action_space):
     learner = make_learner(action_space)
     module = learner.module["default_policy"]
-    before = {name: weight.clone() for name, weight in module.state_dict().items()}
+    weights_before = {name: weight.clone() for name, weight in module.state_dict().items()}
     batch = make_batch(module)
 
     loss = SACTorchLearner.compute_loss_for_module(
@@ -205,16 +213,19 @@ def test_update_changes_actor_and_critics_only(action_space):
 
     assert all(torch.isfinite(gradient).all() for gradient in gradients.values())
     for name, weight in module.state_dict().items():
-        # SAC copies to the target later, and its actor needs no value.
-        is_unused = name.startswith("target.") or ".value." in name
-        assert weight.equal(before[name]) == is_unused, name
+        is_of_target = name.startswith("target.")  # SAC copies weights to the target later
+        is_of_value = ".value." in name  # critics take the place of the actor's value function
+        is_unchanged = weight.equal(weights_before[name])
+        assert is_unchanged == (is_of_target or is_of_value), name
 
 
 def test_loss_of_the_actor_gives_critics_no_gradients():
-    module = make_learner(TWO_NUMBERS).module["default_policy"]
+    module = make_module(TWO_NUMBERS)
     outputs = module.forward_train(make_batch(module))
 
-    (outputs["logp_resampled"] - outputs["q_curr"]).mean().backward()
+    # The actor's loss in SAC, with an entropy coefficient of 1.
+    loss = (outputs["logp_resampled"] - outputs["q_curr"]).mean()
+    loss.backward()
 
     for weight in module.critics.parameters():
         assert weight.grad is None
@@ -263,14 +274,14 @@ def test_exported_policy_acts_like_the_module(trained_sac):
 @pytest.mark.attack
 def test_restored_algorithm_acts_as_before(trained_sac, tmp_path):
     algorithm, _ = trained_sac
-    policy = rlcatalog_rllib.to_policy(algorithm)
-    obs = np.stack([policy.observation_space.sample() for _ in range(3)])
     path = algorithm.save_to_path(str(tmp_path / "checkpoint"))
 
     restored = type(algorithm).from_checkpoint(path)
     restored_policy = rlcatalog_rllib.to_policy(restored)
     restored.stop()
 
+    policy = rlcatalog_rllib.to_policy(algorithm)
+    obs = np.stack([policy.observation_space.sample() for _ in range(3)])
     expected = policy.act(obs, explore=False).action
     np.testing.assert_array_equal(restored_policy.act(obs, explore=False).action, expected)
 
@@ -307,8 +318,3 @@ def test_restored_algorithm_acts_as_before(trained_sac, tmp_path):
 def test_unsupported_spaces_and_parts_are_rejected(action_space, model, message):
     with pytest.raises(NotServedError, match=message):
         make_learner(action_space, model)
-
-
-def test_cql_is_rejected_although_it_derives_from_sac():
-    with pytest.raises(NotServedError, match=r"CQLConfig is not supported\. Supported: PPO"):
-        rlcatalog_rllib.configure(CQLConfig(), "Pendulum-v1")
