@@ -12,6 +12,7 @@ import torch
 from gymnasium.spaces import Box, Discrete
 from ray.rllib.algorithms.cql import CQLConfig
 from ray.rllib.algorithms.dqn import DQNConfig
+from ray.rllib.algorithms.iql.iql import IQLConfig
 from ray.rllib.algorithms.ppo import PPOConfig
 
 import rlcatalog_rllib
@@ -48,10 +49,11 @@ def make_config_of_old_stack():
     ("make_config", "message"),
     [
         pytest.param(
-            CQLConfig,
+            CQLConfig,  # derives from SACConfig
             "CQLConfig is not supported. Supported: PPO, APPO, IMPALA, DQN, SAC, BC and MARWIL",
-            id="algorithm",
+            id="CQL",
         ),
+        pytest.param(IQLConfig, "IQLConfig is not supported", id="IQL"),  # from MARWILConfig
         pytest.param(
             lambda: PPOConfig().framework("tf2"), "framework='tf2'.*only PyTorch", id="framework"
         ),
@@ -140,12 +142,16 @@ def test_views_that_skip_states_are_rejected():
 
 
 def test_missing_plugin_error_names_the_node_and_the_version():
-    pins = Pins(
-        {"trunk": "example-compass/example_compass_glu"}, versions={"example-compass": "3.1"}
+    # A recipe that another process made, which has the plugin.
+    recipe = Recipe(
+        model={},
+        pins=Pins(
+            {"trunk": "example-compass/example_compass_glu"}, versions={"example-compass": "3.1"}
+        ),
     )
 
     with pytest.raises(MissingPluginError, match="example-compass") as caught:
-        build_policy(Recipe({}, pins), FOUR_NUMBERS, TWO_CHOICES)
+        build_policy(recipe, FOUR_NUMBERS, TWO_CHOICES)
 
     message = str(caught.value)
     assert "not installed" in message
@@ -233,38 +239,38 @@ def compute_statistics(rows):
 
 @pytest.fixture
 def three_samples():
-    """Rows that all runners have seen, and rows that each of two runners has seen since."""
+    """Rows that all runners have seen, and rows that each of two runners has seen since then."""
     rng = np.random.default_rng(0)
-    common = rng.normal(0, 1, (40, 3))
-    of_first = rng.normal(1, 2, (7, 3))
-    of_second = rng.normal(2, 3, (23, 3))
-    return common, of_first, of_second
+    old_rows = rng.normal(0, 1, (40, 3))
+    new_rows_of_first = rng.normal(1, 2, (7, 3))
+    new_rows_of_second = rng.normal(2, 3, (23, 3))
+    return old_rows, new_rows_of_first, new_rows_of_second
 
 
 def test_statistics_since_a_state_are_those_of_the_new_rows(three_samples):
-    common, *new_samples = three_samples
+    old_rows, new_rows, _ = three_samples
+    before = compute_statistics(old_rows)
+    after = compute_statistics(np.concatenate([old_rows, new_rows]))
 
-    for new_rows in new_samples:
-        all_rows = np.concatenate([common, new_rows])
-        statistics = since(compute_statistics(common), compute_statistics(all_rows))
+    statistics = since(before, after)
 
-        expected = compute_statistics(new_rows)
-        np.testing.assert_allclose(statistics["m2"], expected["m2"])
-        np.testing.assert_allclose(statistics["mean"], expected["mean"])
+    expected = compute_statistics(new_rows)
+    np.testing.assert_allclose(statistics["m2"], expected["m2"])
+    np.testing.assert_allclose(statistics["mean"], expected["mean"])
 
 
 def test_merged_statistics_are_those_of_all_rows(three_samples):
-    common, of_first, of_second = three_samples
-    begun = compute_statistics(common)
-    first = since(begun, compute_statistics(np.concatenate([common, of_first])))
-    second = since(begun, compute_statistics(np.concatenate([common, of_second])))
-    third = since(begun, begun)  # a runner that has seen no new rows
+    statistics = [compute_statistics(rows) for rows in three_samples]
+    # What a runner has seen since a state, if it has seen no new rows.
+    no_rows = since(statistics[0], statistics[0])
 
-    total = merged([begun, first, second, third])
+    total = merged([*statistics, no_rows])
 
-    expected = compute_statistics(np.concatenate([common, of_first, of_second]))
-    for name, value in expected.items():
-        np.testing.assert_allclose(total[name], value)
+    all_rows = np.concatenate(three_samples)
+    expected = compute_statistics(all_rows)
+    assert total["n"] == expected["n"]
+    np.testing.assert_allclose(total["mean"], expected["mean"])
+    np.testing.assert_allclose(total["m2"], expected["m2"])
 
 
 def test_statistics_of_another_form_are_rejected():
@@ -295,26 +301,23 @@ def test_filter_counts_the_rows_of_several_runners(rllib):
     local, first, second = make_runners_with_filter(rllib)
     first.sample()
     second.sample()
+
     states = [connector_state(first), connector_state(second)]
+    merged_state = local._env_to_module.merge_states(states)
 
-    together = local._env_to_module.merge_states(states)
-
-    assert min(count_rows(state) for state in states) > 60  # 30 steps in each of 2 environments
-    assert count_rows(together) == sum(count_rows(state) for state in states)
+    first_count, second_count = [count_rows(state) for state in states]
+    assert first_count > 60  # 30 steps in each of two environments, and first observations
+    assert count_rows(merged_state) == first_count + second_count
 
 
 def test_filter_learns_nothing_without_exploring(rllib):
-    local, first, second = make_runners_with_filter(rllib)
-    first.sample()
-    second.sample()
-    together = local._env_to_module.merge_states([connector_state(first), connector_state(second)])
-    for runner in (local, first, second):
-        runner.set_state({"env_to_module_connector": together})
+    runner, *_ = make_runners_with_filter(rllib)
+    runner.sample()
+    count_before = count_rows(connector_state(runner))
 
-    first.sample(num_timesteps=10, explore=False)
+    runner.sample(num_timesteps=10, explore=False)
 
-    states = [connector_state(first), connector_state(second)]
-    assert count_rows(local._env_to_module.merge_states(states)) == count_rows(together)
+    assert count_rows(connector_state(runner)) == count_before
 
 
 def test_to_policy_of_a_module_needs_its_filter(rllib):

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shlex
 import shutil
 import signal
 from pathlib import Path
@@ -13,25 +12,18 @@ import pytest
 
 pytest.importorskip("ray.rllib", reason="Ray RLlib is not installed")
 
+from command_line import run_command
 from ray.rllib.algorithms.algorithm import Algorithm
-from typer.testing import CliRunner
 
 import rlcatalog
 import rlcatalog_rllib
-from rlcatalog.errors import ConfigError, SavedPolicyError
-from rlcatalog_cli.app import make_app
+from rlcatalog.errors import CatalogError
 from rlcatalog_runs.checkpoints import checkpoint_steps, checkpoints_of
 from rlcatalog_runs.records import read_record
 
 pytestmark = pytest.mark.usefixtures("blank_curves")
 
 OBS = np.full((1, 4), 0.1, np.float32)
-
-
-def run_command(line):
-    """Run `rlcatalog LINE`, and return its exit code and output; errors are raised."""
-    arguments = shlex.split(line)
-    return CliRunner().invoke(make_app(arguments), arguments, catch_exceptions=False)
 
 
 def train_cartpole(*, steps, out, options=""):
@@ -178,42 +170,6 @@ def test_resumed_run_trains_its_policy(resumed):
     assert np.abs(values - values_before).max() > 0
 
 
-def test_resumed_run_can_be_evaluated(resumed):
-    result = run_command(f"evaluate {resumed.folder} --episodes 2")
-
-    assert "mean return" in result.output
-
-
-# --- runs that cannot be resumed ------------------------------------------------------------------
-
-
-def test_resuming_rejects_an_environment(tmp_path):
-    with pytest.raises(ConfigError, match=r"keeps its ENV_ID\. Remove ENV_ID"):
-        run_command(f"train CartPole-v1 --resume {tmp_path}")
-
-
-def test_training_needs_an_environment_or_a_run():
-    with pytest.raises(ConfigError, match=r"pass an environment.*, or resume a run"):
-        run_command("train --engine rllib")
-
-
-def test_resuming_a_folder_without_a_run_is_an_error(tmp_path):
-    with pytest.raises(SavedPolicyError, match="not a folder that"):
-        run_command(f"train --engine rllib --resume {tmp_path}")
-
-
-def test_resuming_a_run_without_checkpoint_is_an_error(tmp_path):
-    config = {
-        "env": "CartPole-v1",
-        "algorithm": {"name": "PPO"},
-        "run": {"engine": "rllib", "steps": 64},
-    }
-    (tmp_path / "config.json").write_text(json.dumps(config))
-
-    with pytest.raises(SavedPolicyError, match="contains no checkpoint to resume from"):
-        run_command(f"train --engine rllib --resume {tmp_path}")
-
-
 # --- options --------------------------------------------------------------------------------------
 
 
@@ -222,7 +178,7 @@ def evaluated(local_ray, tmp_path_factory):
     """Folder and output of a run that an evaluation after 100 steps ended."""
     folder = tmp_path_factory.mktemp("evaluated")
     # Every episode of CartPole returns at least 1.
-    options = "--eval-every 100 --eval-episodes 2 --stop-at 1 --log csv --device cpu"
+    options = "--eval-every 100 --eval-episodes 2 --stop-at 1 --device cpu"
     result = train_cartpole(steps=5000, out=folder, options=options)
     assert result.exit_code == 0
     return folder, result.output
@@ -254,14 +210,6 @@ def test_run_contains_best_policy_curve_and_checkpoints(evaluated):
     assert names >= {"best", "learning_curve.png", "checkpoints"}
 
 
-def test_csv_log_has_a_line_for_each_row(evaluated):
-    folder, _ = evaluated
-
-    lines = (folder / "progress.csv").read_text().splitlines()
-
-    assert len(lines) == len(read_metrics(folder)) + 1  # and a header
-
-
 @pytest.mark.parametrize(
     ("option", "message"),
     [
@@ -271,16 +219,18 @@ def test_csv_log_has_a_line_for_each_row(evaluated):
         ),
         ("--frozen always", "--frozen: engine rllib has no such option. Engines with it: ppo"),
         ("--threads 2", "--threads: engine rllib has no such option."),
+        ("--algo PPOO", "unknown algorithm 'PPOO'. Did you mean 'PPO'?"),
         (
             "--set num_gpus_per_learner=1",
             "'num_gpus_per_learner'. Use its option instead: --device cuda.",
         ),
+        ("--set num_env_runners=0", "Use its option instead: --env-runners."),
     ],
 )
-def test_options_of_other_engines_are_rejected(option, message, tmp_path):
+def test_wrong_options_are_rejected(option, message, tmp_path):
     out = tmp_path / "out"
 
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(CatalogError) as caught:
         run_command(f"train CartPole-v1 --engine rllib --out {out} {option}")
 
     assert message in str(caught.value)
