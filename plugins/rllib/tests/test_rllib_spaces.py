@@ -6,9 +6,10 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from action_kinds import ACTIONS, Anything
-from gymnasium.spaces import Dict, Text
+from gymnasium.spaces import Box, Dict, Text
 from masked_env import MASKED, Masked
 from observation_kinds import KINDS, Emitter
+from torch_weights import copy_weights
 
 pytest.importorskip("ray.rllib", reason="Ray RLlib is not installed")
 
@@ -20,17 +21,8 @@ from rlcatalog_rllib import CatalogEnv, CatalogRLModule
 pytestmark = pytest.mark.filterwarnings("ignore::rlcatalog.errors.UnreadKeysWarning")
 
 
-def update_once(rllib, config, runner, episodes):
-    """Train a new learner on episodes, and return its weights before and after."""
-    learner = rllib.make_learner(config, runner)
-    module = learner.module["default_policy"]
-    before = {name: weight.detach().clone() for name, weight in module.named_parameters()}
-    rllib.update(learner, episodes)
-    return before, dict(module.named_parameters())
-
-
-def assert_finite(weights):
-    for name, weight in weights.items():
+def assert_finite(module):
+    for name, weight in module.named_parameters():
         assert weight.isfinite().all(), name
 
 
@@ -62,19 +54,18 @@ def encoded_observations(episode):
     return obs["obs"] if isinstance(obs, dict) else obs
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_observations_are_stored_as_preprocessors_encode_them(rllib, kind):
-    space, model = KINDS[kind]
+@pytest.mark.parametrize(("space", "model"), KINDS.values(), ids=KINDS)
+def test_observations_are_stored_as_preprocessors_encode_them(rllib, space, model):
     config = rllib.configure(lambda: RecordingEmitter(space), model, num_envs=1, steps_per_env=13)
 
     episodes = rllib.make_runner(config).sample()
 
-    assert len(episodes) == 2  # 10 steps and 3 steps
-    stored = np.concatenate([encoded_observations(episode) for episode in episodes])
+    # The environment's episodes have ten steps, so these have ten and three.
+    first, second = [encoded_observations(episode) for episode in episodes]
     policy = rlcatalog.build(space, Emitter.action_space, {"fcnet_hiddens": [8], **model})
     expected = policy.preprocess(RecordingEmitter.recorded)
-    np.testing.assert_allclose(stored, expected, rtol=1e-6)
-    assert stored.dtype == expected.dtype
+    np.testing.assert_allclose(np.concatenate([first, second]), expected, rtol=1e-6)
+    assert first.dtype == expected.dtype
 
 
 @pytest.mark.parametrize(
@@ -85,33 +76,37 @@ def test_observations_are_stored_as_preprocessors_encode_them(rllib, kind):
 def test_learner_trains_on_encoded_observations(rllib, kind):
     space, model = KINDS[kind]
     config = rllib.configure(lambda: Emitter(space), model, num_envs=1, steps_per_env=13)
-    runner = rllib.make_runner(config)
+    runner, learner, module = rllib.make_training(config)
+    weights_before = copy_weights(module)
 
-    before, after = update_once(rllib, config, runner, runner.sample())
+    rllib.update(learner, runner.sample())
 
-    assert any((after[name] != weight).any() for name, weight in before.items())
-    assert_finite(after)
+    weights = copy_weights(module)
+    assert any(not weights[name].equal(before) for name, before in weights_before.items())
+    assert_finite(module)
 
 
 # --- actions --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", ACTIONS)
-def test_raw_actions_are_stored_and_trained_on(rllib, kind):
-    space, model = ACTIONS[kind]
-    # The divergence of relaxed one-hots has no closed form.
-    use_kl_loss = kind != "discrete, relaxed"
-    config = rllib.configure(lambda: Anything(space), model, use_kl_loss=use_kl_loss)
-    runner = rllib.make_runner(config)
+@pytest.mark.parametrize(("action_space", "model"), ACTIONS.values(), ids=ACTIONS)
+def test_raw_actions_are_stored_and_trained_on(rllib, action_space, model):
+    # The divergence of this distribution has no closed form.
+    use_kl_loss = model != {"custom_action_dist": "gumbel_softmax"}
+    config = rllib.configure(lambda: Anything(action_space), model, use_kl_loss=use_kl_loss)
+    runner, learner, module = rllib.make_training(config)
 
-    episodes = runner.sample()  # an action outside the space would be an error
-    _, weights = update_once(rllib, config, runner, episodes)
+    episodes = runner.sample()  # the environment rejects actions outside the space
+    rllib.update(learner, episodes)
 
-    codec = runner.module.policy.action_codec
-    raw_shape = () if codec.scalar else (codec.width,)
+    codec = module.policy.action_codec
     for episode in episodes:
-        assert np.shape(episode.get_actions()) == (len(episode), *raw_shape)
-    assert_finite(weights)
+        raw_actions = episode.get_actions()
+        if codec.scalar:
+            assert raw_actions.shape == (len(episode),)
+        else:
+            assert raw_actions.shape == (len(episode), codec.width)
+    assert_finite(module)
 
 
 class RecordingEnv(Anything):
@@ -133,26 +128,28 @@ class RecordingEnv(Anything):
 )
 def test_ray_scales_no_action_again(rllib, settings):
     RecordingEnv.actions = []
-    # A squashed Gaussian samples within the bounds.
-    space, model = ACTIONS["box, squashed"]
+    space = Box(np.array([-2, 0.5], np.float32), np.array([3, 20], np.float32))
+    # This distribution samples within the bounds.
+    model = {"custom_action_dist": "squashed_gaussian"}
     config = rllib.configure(lambda: RecordingEnv(space), model, num_envs=1)
+    config.environment(**settings)
 
-    (episode,) = rllib.make_runner(config.environment(**settings)).sample(num_timesteps=7)
+    (episode,) = rllib.make_runner(config).sample(num_timesteps=7)
 
-    raw = episode.get_actions()
-    np.testing.assert_allclose(RecordingEnv.actions, raw, rtol=1e-6)
-    middle = (space.low + space.high) / 2
-    assert np.abs(raw - middle).max() > 0
+    sampled_actions = episode.get_actions()
+    np.testing.assert_allclose(RecordingEnv.actions, sampled_actions, rtol=1e-6)
 
 
 # --- masks ----------------------------------------------------------------------------------------
 
 
 def sample_masked_env(rllib, kind, model):
-    """Sample with two environments that raise an error at a forbidden action."""
+    """Return a learner, its module, and episodes of two environments, which raise an error at a
+    forbidden action.
+    """
     config = rllib.configure(lambda: Masked(kind), model, num_envs=2, steps_per_env=30)
-    runner = rllib.make_runner(config)
-    return config, runner, runner.sample()
+    runner, learner, module = rllib.make_training(config)
+    return learner, module, runner.sample()
 
 
 def join_masks(episodes):
@@ -173,14 +170,13 @@ each_masked_space = pytest.mark.parametrize(
 
 @each_masked_space
 def test_masks_are_obeyed_stored_and_trained_with(rllib, kind, model):
-    config, runner, episodes = sample_masked_env(rllib, kind, model)
-
-    _, weights = update_once(rllib, config, runner, episodes)
+    learner, module, episodes = sample_masked_env(rllib, kind, model)
 
     masks = join_masks(episodes)
-    assert masks.shape[1] == runner.module.policy.masks.size
+    assert masks.shape[1] == module.policy.masks.size
     assert 0 < masks.mean() < 1
-    assert_finite(weights)
+    rllib.update(learner, episodes)
+    assert_finite(module)
 
 
 @pytest.mark.parametrize(
@@ -248,11 +244,11 @@ def test_other_observations_must_allow_an_action(rllib):
 
 
 def test_observations_encoded_inside_must_allow_an_action(rllib):
-    # Ray cannot batch texts, so that rlcatalog encodes observations inside the environment.
+    # Ray cannot batch texts, so rlcatalog encodes these observations inside the environment.
     config = rllib.configure(lambda: EnvWithEmptyMasks(last_steps=3, with_text=True))
     runner = rllib.make_runner(config)
 
-    # Ray wraps errors of an environment.
+    # Ray raises its own error, whose cause is the environment's.
     with pytest.raises(RuntimeError) as caught:
         runner.sample(num_timesteps=40)
 

@@ -7,7 +7,6 @@ pytest.importorskip("ray.rllib", reason="Ray RLlib is not installed")
 
 from ray import tune
 from ray.rllib.algorithms.ppo import PPOConfig
-from ray.rllib.env.single_agent_env_runner import SingleAgentEnvRunner
 from ray.tune.search.variant_generator import generate_variants
 from torch import nn
 
@@ -42,10 +41,10 @@ def test_grid_searches_are_crossed():
         }
     )
 
-    policies = build_policies(config)
+    configs = [policy.config for policy in build_policies(config)]
 
-    found = [(policy.config["fcnet_hiddens"], policy.config["use_lstm"]) for policy in policies]
-    assert sorted(found) == [([8], False), ([8], True), ([9, 5], False), ([9, 5], True)]
+    pairs = [(config["fcnet_hiddens"], config["use_lstm"]) for config in configs]
+    assert sorted(pairs) == [([8], False), ([8], True), ([9, 5], False), ([9, 5], True)]
 
 
 def test_model_of_a_trial_has_the_memory_of_its_config():
@@ -68,22 +67,16 @@ def test_keys_without_a_search_are_the_same_in_each_trial():
     assert second.config["fcnet_activation"] == "relu"
 
 
-def test_runner_and_learner_of_a_trial_have_the_same_config():
+def test_runner_and_learner_of_a_trial_have_the_same_config(rllib):
     config = configure(
-        {
-            "fcnet_hiddens": tune.grid_search([[8], [9, 5]]),
-            "use_lstm": tune.grid_search([False, True]),
-            "lstm_cell_size": tune.choice([6]),
-        }
+        {"use_lstm": tune.grid_search([False, True]), "lstm_cell_size": tune.choice([6])}
     )
 
-    for trial in configs_of_trials(config):
-        runner = SingleAgentEnvRunner(config=trial)
-        learner = trial.build_learner(env=runner.env, spaces=runner.get_spaces())
+    for trial_config in configs_of_trials(config):
+        runner, _, learner_module = rllib.make_training(trial_config)
         runner.sample()
 
-        learner_policy = learner.module["default_policy"].policy
-        assert dict(learner_policy.config) == dict(runner.module.policy.config)
+        assert dict(learner_module.policy.config) == dict(runner.module.policy.config)
 
 
 def test_keys_passed_to_ray_may_be_searched():
@@ -106,16 +99,17 @@ class Net(nn.Module):
 
 
 def test_search_inside_custom_model_config_reaches_each_trial():
+    # The model has a layer of `hidden + inner["more"]` units.
     arguments = {
         "hidden": tune.grid_search([8, 16]),
-        "inner": {"more": tune.grid_search([1, 2]), "note": "not searched"},
+        "inner": {"more": tune.grid_search([1, 2])},
     }
     config = configure({"custom_model": Net, "custom_model_config": arguments})
 
     policies = build_policies(config)
 
     widths = [policy.model.module.layer.out_features for policy in policies]
-    assert sorted(widths) == [9, 10, 17, 18]  # hidden + more
+    assert sorted(widths) == [8 + 1, 8 + 2, 16 + 1, 16 + 2]
 
 
 @pytest.mark.parametrize(
