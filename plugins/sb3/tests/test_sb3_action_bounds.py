@@ -12,11 +12,11 @@ pytest.importorskip("sb3_contrib", reason="sb3-contrib is not installed")
 
 import gymnasium as gym
 from gymnasium.spaces import Box
+from sb3_helpers import extractor_kwargs
 from stable_baselines3 import PPO, SAC
 
 from rlcatalog.errors import ActionRangeWarning
 from rlcatalog_sb3 import (
-    CatalogExtractor,
     CatalogPolicy,
     CatalogRecurrentPolicy,
     RecurrentPPO,
@@ -152,14 +152,10 @@ def test_recurrent_ppo_scales_actions_in_a_flattened_environment():
 
 def train_sac(env):
     """Train SAC for 64 steps of random actions, which Stable-Baselines3 scales itself."""
-    kwargs = {
-        "features_extractor_class": CatalogExtractor,
-        "features_extractor_kwargs": {"model_config": SMALL},
-    }
     return SAC(
         "MlpPolicy",
         env,
-        policy_kwargs=kwargs,
+        policy_kwargs=extractor_kwargs(SMALL),
         learning_starts=64,
         buffer_size=64,
         device="cpu",
@@ -239,15 +235,15 @@ def test_loaded_algorithm_scales_as_before(tmp_path):
     np.testing.assert_array_equal(predict(loaded), predict(algorithm))
 
 
-@pytest.mark.parametrize("learning_rate", [EARLIER_LEARNING_RATE, no_learning])
-def test_policy_of_an_earlier_version_clips(tmp_path, monkeypatch, learning_rate):
-    env = RecordsActions(low=-2, high=2)
-    policy = train_ppo(env, {"fcnet_hiddens": [4], "action_bounds": "clip"}).policy
-    # Save the policy with the arguments that earlier versions saved.
+@pytest.mark.parametrize("lr_schedule", [EARLIER_LEARNING_RATE, no_learning])
+def test_policy_of_an_earlier_version_clips(tmp_path, monkeypatch, lr_schedule):
+    config = {"fcnet_hiddens": [4], "action_bounds": "clip"}
+    policy = train_ppo(RecordsActions(low=-2, high=2), config).policy
+    # Earlier versions saved no rules and no action_bounds, and one of these learning rates.
     arguments = policy.constructor_arguments()
-    arguments["lr_schedule"] = learning_rate
     del arguments["rules"]
     del arguments["model_config"]["action_bounds"]
+    arguments["lr_schedule"] = lr_schedule
     monkeypatch.setattr(policy, "constructor_arguments", lambda: arguments)
     policy.save(tmp_path / "policy.pt")
 

@@ -26,8 +26,6 @@ from rlcatalog_sb3 import (
 SMALL = {"fcnet_hiddens": [8]}
 LSTM = {"use_lstm": True, "lstm_cell_size": 4, "max_seq_len": 4}
 
-each_place = pytest.mark.parametrize("mask_place", ["info", "method"])
-
 
 def make_strict_env(mask_place="info"):
     """Return an environment with four actions that raises an error at a forbidden one."""
@@ -63,7 +61,7 @@ def train(env, algorithm=PPO, policy=CatalogPolicy, config=SMALL):
 # --- with wrap_env --------------------------------------------------------------------------------
 
 
-@each_place
+@pytest.mark.parametrize("mask_place", ["info", "method"])
 @pytest.mark.parametrize("flatten", [False, True])
 def test_ppo_reads_masks_of_a_wrapped_environment(mask_place, flatten):
     env = rlcatalog.wrap_env(make_strict_env(mask_place))
@@ -76,7 +74,7 @@ def test_ppo_reads_masks_of_a_wrapped_environment(mask_place, flatten):
     assert policy.masks.key == "action_mask"
 
 
-@each_place
+@pytest.mark.parametrize("mask_place", ["info", "method"])
 def test_maskable_ppo_reads_masks_of_a_wrapped_environment(mask_place):
     env = rlcatalog.wrap_env(make_strict_env(mask_place))
 
@@ -140,7 +138,7 @@ def test_flattened_environment_warns_at_its_first_reset_only():
     env.reset()  # a second warning would be an error
 
 
-@each_place
+@pytest.mark.parametrize("mask_place", ["info", "method"])
 @pytest.mark.parametrize("flatten", [False, True])
 def test_action_mask_key_none_switches_masks_and_warnings_off(mask_place, flatten):
     config = {"fcnet_hiddens": [8], "action_mask_key": None}
