@@ -4,21 +4,13 @@ import pytest
 
 pytest.importorskip("stable_baselines3", reason="Stable-Baselines3 is not installed")
 
-import torch
+from engine_models import WithUnusedWeight, register_part
 
 from rlcatalog import Catalog
 from rlcatalog.plugins.discovery import scan
 from rlcatalog_sb3.checks import sb3_moves_every_weight
-from rlcatalog_testing import NotApplicable, Part, cases
+from rlcatalog_testing import NotApplicable, cases
 from rlcatalog_torch import FullyConnectedNetwork
-
-
-class WithUnusedWeight(FullyConnectedNetwork):
-    """A model whose weight "idle" nothing uses."""
-
-    def __init__(self, *args, **kwargs):
-        super().__init__(*args, **kwargs)
-        self.idle = torch.nn.Parameter(torch.ones(3))
 
 
 class WithCustomLoss(FullyConnectedNetwork):
@@ -32,12 +24,6 @@ class WithCustomLoss(FullyConnectedNetwork):
 def catalog():
     """A catalog of all installed plugins, for this file only."""
     return Catalog(scan(), environ={})
-
-
-def register_part(catalog, name, cls):
-    """Register a model class, and return it as a part for the conformance kit."""
-    catalog.register_model(name, cls)
-    return Part(catalog.registry.get("model", name), catalog, "torch")
 
 
 def test_check_names_an_unused_weight(catalog):

@@ -1,6 +1,5 @@
 """Defaults of the model config under Stable-Baselines3, which follow its own nets."""
 
-import gymnasium as gym
 import numpy as np
 import pytest
 import torch
@@ -8,29 +7,15 @@ import torch
 pytest.importorskip("stable_baselines3", reason="Stable-Baselines3 is not installed")
 
 from gymnasium.spaces import Box, Dict, Discrete
+from sb3_helpers import RandomEnv, extractor_kwargs
 from scipy.stats import ks_2samp
 from stable_baselines3 import A2C, DQN, PPO, SAC, TD3
 
-from rlcatalog_sb3 import CatalogExtractor, CatalogPolicy, for_sb3, to_policy
+from rlcatalog_sb3 import CatalogPolicy, for_sb3, to_policy
 
-VECTOR = Box(-1, 1, (3,), np.float32)
-IMAGE = Box(0, 255, (42, 42, 3), np.uint8)
+THREE_NUMBERS = Box(-1, 1, (3,), np.float32)
+IMAGE_42x42 = Box(0, 255, (42, 42, 3), np.uint8)
 TWO_NUMBERS = Box(-2, 2, (2,), np.float32)
-
-
-class RandomEnv(gym.Env):
-    """Random observations, without end."""
-
-    def __init__(self, observation_space, action_space=None):
-        self.observation_space = observation_space
-        self.action_space = Discrete(2) if action_space is None else action_space
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        return self.observation_space.sample(), {}
-
-    def step(self, action):
-        return self.observation_space.sample(), 0.0, False, False, {}
 
 
 def own_policy_name(observation_space):
@@ -44,6 +29,11 @@ def make_model(algorithm, policy, env, **policy_kwargs):
     return algorithm(policy, env, n_steps=64, device="cpu", seed=0, policy_kwargs=policy_kwargs)
 
 
+def env_with(observation_space):
+    """Return an environment with two actions."""
+    return RandomEnv(observation_space, Discrete(2))
+
+
 # --- layers that actor and critic share -----------------------------------------------------------
 
 
@@ -51,15 +41,15 @@ def make_model(algorithm, policy, env, **policy_kwargs):
 @pytest.mark.parametrize(
     "observation_space",
     [
-        pytest.param(VECTOR, id="vector"),
-        pytest.param(IMAGE, id="image"),
-        pytest.param(Dict({"a": VECTOR, "b": IMAGE}), id="vector and image"),
-        pytest.param(Dict({"a": VECTOR, "b": VECTOR}), id="two vectors"),
+        pytest.param(THREE_NUMBERS, id="vector"),
+        pytest.param(IMAGE_42x42, id="image"),
+        pytest.param(Dict({"a": THREE_NUMBERS, "b": IMAGE_42x42}), id="vector and image"),
+        pytest.param(Dict({"a": THREE_NUMBERS, "b": THREE_NUMBERS}), id="two vectors"),
     ],
 )
 @pytest.mark.parametrize("flatten", [False, True])
 def test_actor_and_critic_share_layers_as_in_own_nets(algorithm, observation_space, flatten):
-    env = RandomEnv(observation_space)
+    env = env_with(observation_space)
     own_policy = make_model(algorithm, own_policy_name(observation_space), env).policy
     # Actor and critic share the features extractor, which has weights only for images.
     own_nets_share = len(list(own_policy.features_extractor.parameters())) > 0
@@ -70,19 +60,19 @@ def test_actor_and_critic_share_layers_as_in_own_nets(algorithm, observation_spa
 
 
 @pytest.mark.parametrize("vf_share_layers", [True, False])
-@pytest.mark.parametrize("observation_space", [VECTOR, IMAGE], ids=["vector", "image"])
+@pytest.mark.parametrize("observation_space", [THREE_NUMBERS, IMAGE_42x42], ids=["vector", "image"])
 def test_vf_share_layers_of_the_policy_overrides_default(observation_space, vf_share_layers):
     config = {"vf_share_layers": vf_share_layers}
 
-    model = make_model(PPO, CatalogPolicy, RandomEnv(observation_space), model_config=config)
+    model = make_model(PPO, CatalogPolicy, env_with(observation_space), model_config=config)
 
     assert model.policy.catalog_policy.config["vf_share_layers"] is vf_share_layers
 
 
 @pytest.mark.parametrize("vf_share_layers", [True, False])
-@pytest.mark.parametrize("observation_space", [VECTOR, IMAGE], ids=["vector", "image"])
+@pytest.mark.parametrize("observation_space", [THREE_NUMBERS, IMAGE_42x42], ids=["vector", "image"])
 def test_vf_share_layers_of_the_environment_overrides_default(observation_space, vf_share_layers):
-    env = for_sb3(RandomEnv(observation_space), {"vf_share_layers": vf_share_layers})
+    env = for_sb3(env_with(observation_space), {"vf_share_layers": vf_share_layers})
 
     model = make_model(PPO, CatalogPolicy, env)
 
@@ -90,12 +80,13 @@ def test_vf_share_layers_of_the_environment_overrides_default(observation_space,
 
 
 def test_loaded_algorithm_has_separate_layers_as_before(tmp_path):
-    model = make_model(PPO, CatalogPolicy, RandomEnv(VECTOR))
+    # Actor and critic have no common layers by default if observations are vectors.
+    model = make_model(PPO, CatalogPolicy, env_with(Box(-1, 1, (3,))))
     model.save(tmp_path / "model.zip")
 
     loaded = PPO.load(tmp_path / "model.zip", device="cpu")
 
-    assert not loaded.policy.catalog_policy.config["vf_share_layers"]
+    assert loaded.policy.catalog_policy.config["vf_share_layers"] is False
     obs = np.zeros((2, 3), np.float32)
     expected, _ = model.predict(obs, deterministic=True)
     actions, _ = loaded.predict(obs, deterministic=True)
@@ -106,23 +97,17 @@ def test_loaded_algorithm_has_separate_layers_as_before(tmp_path):
 
 
 @pytest.mark.parametrize("algorithm", [PPO, A2C])
-def test_own_net_has_stddevs_of_1_for_any_observation(algorithm):
-    own_policy = make_model(algorithm, "MlpPolicy", RandomEnv(VECTOR, TWO_NUMBERS)).policy
+def test_stddevs_start_at_1_as_in_the_own_net(algorithm):
+    env = RandomEnv(THREE_NUMBERS, TWO_NUMBERS)
+    own_policy = make_model(algorithm, "MlpPolicy", env).policy
+    policy = make_model(algorithm, CatalogPolicy, env).policy
+    four_observations = torch.randn(4, 3)
 
-    stddev = own_policy.get_distribution(torch.randn(4, 3)).distribution.stddev
+    own_stddev = own_policy.get_distribution(four_observations).distribution.stddev
+    stddev = torch.as_tensor(policy.get_distribution(four_observations).distribution.std)
 
-    np.testing.assert_array_equal(stddev.detach().numpy(), np.ones((4, 2)))
-
-
-@pytest.mark.parametrize("algorithm", [PPO, A2C])
-def test_stddevs_start_at_1_for_any_observation(algorithm):
-    policy = make_model(algorithm, CatalogPolicy, RandomEnv(VECTOR, TWO_NUMBERS)).policy
-
-    log_std = policy.actor_critic.dist(torch.randn(4, 3)).log_std
-
-    # Layers that see the observation would start with small values other than log(1) = 0.
-    four_rows = log_std.detach().numpy() * np.ones((4, 2))
-    np.testing.assert_array_equal(four_rows, 0.0)
+    assert (own_stddev == 1).all()
+    assert (stddev == 1).all()
     assert policy.catalog_policy.config["free_log_std"]
 
 
@@ -135,7 +120,7 @@ def test_stddevs_start_at_1_for_any_observation(algorithm):
     ],
 )
 def test_free_log_std_is_off_without_a_gaussian(action_space, config, recwarn):
-    env = RandomEnv(VECTOR, action_space)
+    env = RandomEnv(THREE_NUMBERS, action_space)
 
     policy = make_model(PPO, CatalogPolicy, env, model_config=config).policy
 
@@ -151,8 +136,7 @@ def test_free_log_std_is_off_without_a_gaussian(action_space, config, recwarn):
 def make_off_policy(algorithm, observation_space, config=None, **policy_kwargs):
     """Return an algorithm with a catalog trunk or, without a config, with its own net."""
     if config is not None:
-        policy_kwargs["features_extractor_class"] = CatalogExtractor
-        policy_kwargs["features_extractor_kwargs"] = {"model_config": config}
+        policy_kwargs = extractor_kwargs(config, **policy_kwargs)
     action_space = Discrete(2) if algorithm is DQN else TWO_NUMBERS
     return algorithm(
         own_policy_name(observation_space),
@@ -193,32 +177,31 @@ def assert_same_distribution(weights, own_weights):
     ],
 )
 def test_dense_layers_start_like_the_own_net(algorithm, config):
-    own_layers = own_dense_layers(make_off_policy(algorithm, VECTOR, net_arch=[300, 400]))
-    trunk = trunk_of(make_off_policy(algorithm, VECTOR, config))
+    own_model = make_off_policy(algorithm, THREE_NUMBERS, net_arch=[300, 400])
+    model = make_off_policy(algorithm, THREE_NUMBERS, config)
 
-    weights = list(trunk.parameters())
-    # The own net has an output layer after these.
-    own_weights = list(own_layers.parameters())[:4]
+    # Weights and biases of two layers. The own net has an output layer after them.
+    own_weights = list(own_dense_layers(own_model).parameters())[:4]
+    weights = list(trunk_of(model).parameters())
 
-    assert len(weights) == 4  # kernels and biases of two layers
     for weight, own_weight in zip(weights, own_weights, strict=True):
         assert weight.shape == own_weight.shape
         assert_same_distribution(weight, own_weight)
 
 
 def test_convolutions_start_like_the_own_net():
+    own_model = make_off_policy(DQN, IMAGE_42x42)
+    # The layers of Stable-Baselines3's own CNN.
     config = {
         "conv_filters": [[32, 8, 4], [64, 4, 2], [64, 3, 1]],
         "conv_padding": "valid",
         "conv_flatten": True,
     }
-    own_cnn = make_off_policy(DQN, IMAGE).policy.q_net.features_extractor.cnn
-    trunk = trunk_of(make_off_policy(DQN, IMAGE, config))
+    model = make_off_policy(DQN, IMAGE_42x42, config)
 
-    weights = list(trunk.parameters())
-    own_weights = list(own_cnn.parameters())
+    own_weights = own_model.policy.q_net.features_extractor.cnn.parameters()
+    weights = trunk_of(model).parameters()
 
-    assert len(weights) == 6  # kernels and biases of three layers
     for weight, own_weight in zip(weights, own_weights, strict=True):
         assert weight.numel() == own_weight.numel()
         assert_same_distribution(weight, own_weight)
@@ -227,7 +210,7 @@ def test_convolutions_start_like_the_own_net():
 def test_fcnet_weights_initializer_overrides_the_default():
     config = {"fcnet_hiddens": [8], "fcnet_weights_initializer": "zeros"}
 
-    weight, bias = trunk_of(make_off_policy(DQN, VECTOR, config)).parameters()
+    weight, bias = trunk_of(make_off_policy(DQN, THREE_NUMBERS, config)).parameters()
 
     assert not weight.any()
     assert bias.any()
@@ -236,7 +219,7 @@ def test_fcnet_weights_initializer_overrides_the_default():
 def test_fcnet_bias_initializer_overrides_the_default():
     config = {"fcnet_hiddens": [8], "fcnet_bias_initializer": "zeros"}
 
-    weight, bias = trunk_of(make_off_policy(DQN, VECTOR, config)).parameters()
+    weight, bias = trunk_of(make_off_policy(DQN, THREE_NUMBERS, config)).parameters()
 
     assert weight.any()
     assert not bias.any()
@@ -245,8 +228,8 @@ def test_fcnet_bias_initializer_overrides_the_default():
 @pytest.mark.parametrize(
     ("observation_space", "config"),
     [
-        pytest.param(VECTOR, {"fcnet_hiddens": [8]}, id="vector"),
-        pytest.param(IMAGE, {"conv_filters": [[4, 8, 4]], "conv_flatten": True}, id="image"),
+        pytest.param(THREE_NUMBERS, {"fcnet_hiddens": [8]}, id="vector"),
+        pytest.param(IMAGE_42x42, {"conv_filters": [[4, 8, 4]], "conv_flatten": True}, id="image"),
     ],
 )
 def test_exported_policy_has_no_default_initializers(observation_space, config, recwarn):
