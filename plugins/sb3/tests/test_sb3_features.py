@@ -6,9 +6,10 @@ import pytest
 
 pytest.importorskip("stable_baselines3", reason="Stable-Baselines3 is not installed")
 
-import torch
-from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete
+from sb3_helpers import extractor_kwargs
 from stable_baselines3 import DQN, SAC, TD3
+from torch_weights import assert_every_weight_changed, copy_weights
 
 import rlcatalog
 from rlcatalog.errors import NotServedError
@@ -25,6 +26,8 @@ class RandomEnv(gym.Env):
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
+        if seed is not None:
+            self.observation_space.seed(seed)
         self.steps = 0
         return self._observe(), {}
 
@@ -36,14 +39,6 @@ class RandomEnv(gym.Env):
     def _observe(self):
         self.observations.append(self.observation_space.sample())
         return self.observations[-1]
-
-
-def extractor_kwargs(config):
-    """Return the `policy_kwargs` for a trunk with a model config."""
-    return {
-        "features_extractor_class": CatalogExtractor,
-        "features_extractor_kwargs": {"model_config": config},
-    }
 
 
 # --- features -------------------------------------------------------------------------------------
@@ -68,12 +63,8 @@ OBSERVATIONS = {
         {**CONVS, **SMALL},
     ),
 }
-#: Spaces with a config, and whether for_sb3 flattens them.
-CASES = []
-for name, (space, config) in OBSERVATIONS.items():
-    CASES.append(pytest.param(space, config, True, id=f"{name}-flat"))
-    if name != "choice with an offset":  # rejected, see below
-        CASES.append(pytest.param(space, config, False, id=f"{name}-own"))
+FLATTENED = [pytest.param(space, config, id=name) for name, (space, config) in OBSERVATIONS.items()]
+NOT_FLATTENED = [case for case in FLATTENED if case.id != "choice with an offset"]  # is rejected
 
 
 def make_dqn(env, config, *, normalize_images=True):
@@ -82,11 +73,7 @@ def make_dqn(env, config, *, normalize_images=True):
     return DQN(
         policy_name,
         env,
-        policy_kwargs={
-            **extractor_kwargs(config),
-            "normalize_images": normalize_images,
-            "net_arch": [],
-        },
+        policy_kwargs=extractor_kwargs(config, normalize_images=normalize_images, net_arch=[]),
         learning_starts=4,
         buffer_size=50,
         train_freq=1,
@@ -95,43 +82,60 @@ def make_dqn(env, config, *, normalize_images=True):
     )
 
 
-@pytest.mark.grid
-@pytest.mark.parametrize("normalize_images", [True, False], ids=["scaled", "unscaled"])
-@pytest.mark.parametrize(("observation_space", "config", "flatten"), CASES)
-def test_q_values_equal_those_of_the_same_catalog_model(
-    observation_space, config, flatten, normalize_images
-):
-    observation_space.seed(0)
-    env = RandomEnv(observation_space, Discrete(3))
-    shown_env = for_sb3(env, config) if flatten else env
-    dqn = make_dqn(shown_env, config, normalize_images=normalize_images)
-    dqn.learn(8)
-    first_six = dqn.replay_buffer._get_samples(np.arange(6)).observations
-
-    with torch.no_grad():
-        q_values = dqn.policy.q_net(first_six).numpy()
-
-    # The catalog's model has the trunk, and the layer after it as its layer of logits.
-    policy = rlcatalog.build(observation_space, Discrete(3), config)
-    trunk = dqn.policy.q_net.features_extractor.trunk.get_weights()
+def copy_q_net(dqn, policy):
+    """Copy the weights of DQN's Q-net, a trunk and a layer, to a catalog policy."""
+    trunk_weights = dqn.policy.q_net.features_extractor.trunk.get_weights()
     last_layer = dqn.policy.q_net.q_net[0]
-    logits = {
-        "outputs.logits.weight": last_layer.weight.detach().numpy(),
-        "outputs.logits.bias": last_layer.bias.detach().numpy(),
-    }
     weights = policy.model.get_weights()
-    assert weights.keys() >= trunk.keys()
-    policy.model.set_weights({**weights, **trunk, **logits})
+    assert weights.keys() >= trunk_weights.keys()
+    weights = {**weights, **trunk_weights}
+    weights["outputs.logits.weight"] = last_layer.weight.detach().numpy()
+    weights["outputs.logits.bias"] = last_layer.bias.detach().numpy()
+    policy.model.set_weights(weights)
+
+
+def check_q_values(dqn, env, config):
+    """Compare DQN's Q-values with the outputs of a catalog policy, for the first six observations
+    of an environment.
+    """
+    dqn.learn(8)
+    stored_observations = dqn.replay_buffer._get_samples(np.arange(6)).observations
+    policy = rlcatalog.build(env.observation_space, env.action_space, config)
+    copy_q_net(dqn, policy)
+
+    q_values = dqn.policy.q_net(stored_observations).detach().numpy()
+
     expected = policy.act(env.observations[:6]).dist_inputs
     np.testing.assert_allclose(q_values, expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.grid
+@pytest.mark.parametrize(("observation_space", "config"), FLATTENED)
 @pytest.mark.parametrize("normalize_images", [True, False], ids=["scaled", "unscaled"])
-def test_extractor_rejects_choices_with_an_offset(normalize_images):
+def test_q_values_equal_those_of_the_same_catalog_model(
+    observation_space, config, normalize_images
+):
+    env = RandomEnv(observation_space, Discrete(3))
+    dqn = make_dqn(for_sb3(env, config), config, normalize_images=normalize_images)
+
+    check_q_values(dqn, env, config)
+
+
+@pytest.mark.grid
+@pytest.mark.parametrize(("observation_space", "config"), NOT_FLATTENED)
+@pytest.mark.parametrize("normalize_images", [True, False], ids=["scaled", "unscaled"])
+def test_q_values_are_equal_without_flattening(observation_space, config, normalize_images):
+    env = RandomEnv(observation_space, Discrete(3))
+    dqn = make_dqn(env, config, normalize_images=normalize_images)
+
+    check_q_values(dqn, env, config)
+
+
+def test_extractor_rejects_choices_with_an_offset():
     env = RandomEnv(Discrete(5, start=2), Discrete(3))
 
     with pytest.raises(NotServedError, match="one-hots that start at 0") as caught:
-        make_dqn(env, {"fcnet_hiddens": [16]}, normalize_images=normalize_images)
+        make_dqn(env, {"fcnet_hiddens": [16]})
 
     assert "Wrap the environment: for_sb3(env" in str(caught.value)
 
@@ -140,14 +144,13 @@ def test_extractor_rejects_choices_with_an_offset(normalize_images):
 
 
 @pytest.mark.parametrize("algorithm", [SAC, TD3])
-@pytest.mark.parametrize("bounds", [{}, {"action_bounds": "clip"}], ids=["affine", "clip"])
+@pytest.mark.parametrize("bounds", ["affine", "clip"])
 def test_continuous_actions_are_within_their_bounds(algorithm, bounds):
     action_space = Box(np.array([-3, 0.5]), np.array([1, 0.75]), dtype=np.float64)
-    env = RandomEnv(Dict({"a": Tuple([Box(-1, 1, (2,))])}), action_space)
-    flat_env = for_sb3(env, {"fcnet_hiddens": [16], **bounds})
+    env = RandomEnv(Box(-1, 1, (2,)), action_space)
     model = algorithm(
         "MlpPolicy",
-        flat_env,
+        for_sb3(env, {"fcnet_hiddens": [16], "action_bounds": bounds}),
         policy_kwargs={"features_extractor_class": CatalogExtractor, "net_arch": [8]},
         learning_starts=4,
         buffer_size=50,
@@ -155,11 +158,11 @@ def test_continuous_actions_are_within_their_bounds(algorithm, bounds):
         seed=0,
     )
 
-    model.learn(12)
+    model.learn(12)  # the environment raises an error at actions outside its space
 
-    predicted, _ = model.predict(model.env.reset(), deterministic=True)
-    action = flat_env.flattening.act(predicted[0])
-    assert action_space.contains(np.asarray(action))
+    action = to_policy(model).act(np.zeros((1, 2), np.float32), explore=False).action
+    assert action_space.contains(action[0])
+    # The extractor has the config of the flattened environment.
     assert model.policy.actor.features_extractor.features_dim == 16
 
 
@@ -176,10 +179,11 @@ class Buttons(RandomEnv):
 
 
 def test_dqn_learns_which_button_pays():
+    # The observation shows which of three buttons pays 1. Episodes have eight steps.
     model = DQN(
         "MlpPolicy",
         for_sb3(Buttons()),
-        policy_kwargs={**extractor_kwargs({"fcnet_hiddens": [16]}), "net_arch": []},
+        policy_kwargs=extractor_kwargs({"fcnet_hiddens": [16]}, net_arch=[]),
         gamma=0.0,
         learning_starts=50,
         learning_rate=1e-2,
@@ -191,11 +195,11 @@ def test_dqn_learns_which_button_pays():
 
     model.learn(800)
 
-    one_hots = np.eye(3, dtype=np.float32)
-    actions = [int(model.predict(one_hot, deterministic=True)[0]) for one_hot in one_hots]
-    assert actions == [0, 1, 2]
-    last_episode = list(model.ep_info_buffer)[-1]
-    assert last_episode["r"] > 6  # guessing gives 8 / 3
+    button_shown_as_one_hot = np.eye(3, dtype=np.float32)
+    actions, _ = model.predict(button_shown_as_one_hot, deterministic=True)
+    assert actions.tolist() == [0, 1, 2]
+    last_episode = model.ep_info_buffer[-1]
+    assert last_episode["r"] > 6  # of at most 8; guessing returns 8 / 3
 
 
 # --- saving ---------------------------------------------------------------------------------------
@@ -218,12 +222,12 @@ def weights_of_actor_trunk(model):
 
 def test_training_changes_every_weight_of_the_extractor():
     model = make_sac()
-    before = weights_of_actor_trunk(model)
+    extractor = model.policy.actor.features_extractor
+    weights_before = copy_weights(extractor)
 
     model.learn(15)
 
-    for name, array in weights_of_actor_trunk(model).items():
-        assert not np.array_equal(array, before[name]), name
+    assert_every_weight_changed(extractor, weights_before)
 
 
 def test_saved_algorithm_has_the_weights_of_the_extractor(tmp_path):
@@ -257,10 +261,13 @@ def test_loaded_extractor_scales_as_when_it_was_saved(tmp_path, is_earlier):
     kwargs = {"features_extractor_class": CatalogExtractor}
     model = DQN("MlpPolicy", RandomBytes(), policy_kwargs=kwargs, learning_starts=2).learn(4)
     if is_earlier:
-        del model.rlcatalog_rules  # files of earlier versions, which did not scale, lack it
+        # Earlier versions did not scale bytes, and their files have no rules.
+        del model.rlcatalog_rules
     model.save(tmp_path / "model")
 
     loaded = DQN.load(tmp_path / "model")
 
-    assert (loaded.q_net.features_extractor.trunk.scaled is None) == is_earlier
-    assert (to_policy(loaded).model.scaled is None) == is_earlier
+    scales_of_extractor = loaded.q_net.features_extractor.trunk.scaled
+    scales_of_export = to_policy(loaded).model.scaled
+    assert (scales_of_extractor is None) == is_earlier
+    assert (scales_of_export is None) == is_earlier
