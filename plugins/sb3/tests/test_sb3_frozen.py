@@ -85,6 +85,13 @@ def acting_policy(algorithm):
     return algorithm.policy.actor_critic.collector.acting
 
 
+def assert_is_frozen(algorithm):
+    """Check that a frozen policy collects rollouts, and has no reason to act without freezing."""
+    acting = acting_policy(algorithm)
+    assert isinstance(acting, Frozen)
+    assert acting.reason is None
+
+
 # --- collected data -------------------------------------------------------------------------------
 
 
@@ -135,14 +142,13 @@ def test_collected_data_has_the_current_weights(name, action_space, masked, n_en
     if name == "MaskablePPO":
         pytest.importorskip("sb3_contrib", reason="sb3-contrib is not installed")
     algorithm = make_algorithm(name, action_space=action_space, masked=masked, n_envs=n_envs)
+    # Compares each rollout with what the policy's weights compute at its end.
     callback = CompareRollouts()
 
     algorithm.learn(4 * 16 * n_envs, callback)  # four rollouts of 16 steps
 
-    assert isinstance(acting_policy(algorithm), Frozen)
-    assert acting_policy(algorithm).reason is None
-    # The weights changed between the rollouts.
-    assert len(callback.mean_logps) == 4
+    assert_is_frozen(algorithm)
+    # The weights changed after each rollout.
     assert len(set(callback.mean_logps)) == 4
 
 
@@ -318,17 +324,17 @@ def test_dqn_cannot_act_with_a_frozen_policy():
 def test_copy_of_a_policy_freezes_its_own_weights():
     algorithm = make_algorithm()
     algorithm.learn(16)
-    obs = torch.randn(2, 3)
 
-    copied = copy.deepcopy(algorithm.policy)
+    copied_policy = copy.deepcopy(algorithm.policy)
+    obs = torch.randn(2, 3)
     with torch.no_grad():
-        for weight in copied.parameters():
+        for weight in copied_policy.parameters():
             weight.zero_()
-        _, copied_values, _ = copied(obs)
+        _, values_of_copy, _ = copied_policy(obs)
         _, values, _ = algorithm.policy(obs)
 
-    assert not copied_values.any()
-    assert values.all()
+    assert (values_of_copy == 0).all()
+    assert (values != 0).all()
 
 
 def test_loaded_algorithm_is_frozen_as_before(tmp_path):
@@ -342,10 +348,11 @@ def test_loaded_algorithm_is_frozen_as_before(tmp_path):
 
 
 @pytest.mark.grid
-@pytest.mark.parametrize("n_envs", [1, 3])
-@pytest.mark.parametrize("masked", [False, True])
-@pytest.mark.parametrize("vf_share_layers", [True, False])
-def test_frozen_policy_has_the_same_lstm_states(vf_share_layers, masked, n_envs):
+@pytest.mark.parametrize(
+    ("n_envs", "masked", "vf_share_layers"),
+    [(1, False, True), (3, False, False), (3, True, True)],
+)
+def test_frozen_policy_has_the_same_lstm_states(n_envs, masked, vf_share_layers):
     pytest.importorskip("sb3_contrib", reason="sb3-contrib is not installed")
     from sb3_contrib.common.recurrent.type_aliases import RNNStates
 
@@ -359,27 +366,22 @@ def test_frozen_policy_has_the_same_lstm_states(vf_share_layers, masked, n_envs)
     settings = {"n_steps": 16, "batch_size": 8, "n_epochs": 1, "seed": 0, "device": "cpu"}
     algorithm = make("RecurrentPPO", env, config, frozen="always", **settings)
     algorithm.learn(32 * n_envs)
+    assert_is_frozen(algorithm)
 
     policy = algorithm.policy
-    rng = np.random.default_rng(0)
+    obs, _ = policy.obs_to_tensor(env.reset())
     zeros = torch.zeros(1, n_envs, policy.lstm_hidden_state_shape[2])
     states = RNNStates(pi=(zeros, zeros), vf=(zeros, zeros))
-    env_obs = env.reset()
-    for _ in range(12):
-        episode_starts = torch.as_tensor(rng.random(n_envs) < 0.2, dtype=torch.float32)
-        obs, _ = policy.obs_to_tensor(env_obs)
+    for starts in ([1, 1, 1], [0, 0, 0], [0, 1, 0]):
+        episode_starts = torch.tensor(starts[:n_envs], dtype=torch.float32)
         with torch.no_grad():
             actions, values, logp, new_states = policy(obs, states, episode_starts)
-            # These methods are never frozen.
+            # These two methods are never frozen.
             distribution, expected_states = policy.get_distribution(obs, states.pi, episode_starts)
             expected_values = policy.predict_values(obs, states.vf, episode_starts)
-            expected_logp = distribution.log_prob(actions)
+        expected_logp = distribution.log_prob(actions)
         torch.testing.assert_close(logp, expected_logp, atol=1e-5, rtol=0)
         torch.testing.assert_close(values, expected_values, atol=1e-5, rtol=0)
-        for state, expected in zip(new_states.pi, expected_states, strict=True):
-            torch.testing.assert_close(state, expected, atol=1e-5, rtol=0)
-        assert any(state.any() for state in new_states.pi)
+        torch.testing.assert_close(new_states.pi, expected_states, atol=1e-5, rtol=0)
+        assert all(state.any() for state in new_states.pi)
         states = new_states
-        env_obs, _, _, _ = env.step(actions.numpy())
-    assert isinstance(acting_policy(algorithm), Frozen)
-    assert acting_policy(algorithm).reason is None
