@@ -9,11 +9,13 @@ pytest.importorskip("sb3_contrib", reason="sb3-contrib is not installed")
 
 import sb3_contrib
 import torch
+from engine_models import WithBatchStatistics
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple
 from sb3_contrib import MaskablePPO
 from sb3_contrib.common.recurrent.buffers import RecurrentRolloutBuffer
 from sb3_contrib.common.recurrent.type_aliases import RNNStates
 from sb3_contrib.common.wrappers import ActionMasker
+from sb3_helpers import score_rollout
 from stable_baselines3 import A2C, PPO
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.evaluation import evaluate_policy
@@ -30,7 +32,7 @@ from rlcatalog_sb3 import (
     to_policy,
 )
 from rlcatalog_sb3.contrib import sequence_lengths
-from rlcatalog_torch import RecurrentNetwork, TorchModelV2
+from rlcatalog_torch import RecurrentNetwork
 
 # One config serves environments with and without masks, which read different keys.
 pytestmark = pytest.mark.filterwarnings("ignore::rlcatalog.errors.UnreadKeysWarning")
@@ -140,19 +142,6 @@ def test_maskable_ppo_takes_no_forbidden_action(make_env):
     assert count_forbidden(model) == 0
 
 
-@pytest.mark.attack  # `make learn` trains for longer
-def test_maskable_ppo_learns_which_open_door_pays():
-    envs = make_vec_env(lambda: for_sb3(Doors()), n_envs=4)
-    settings = {**SETTINGS, "n_epochs": 8, "learning_rate": 1e-2, "gamma": 0.0}
-    model = MaskablePPO(CatalogMaskablePolicy, envs, **settings)
-
-    model.learn(3_000)
-
-    last_returns = [episode["r"] for episode in list(model.ep_info_buffer)[-40:]]
-    assert np.mean(last_returns) > 7  # the best door pays 10, a random open one 5
-    assert count_forbidden(model) == 0
-
-
 def test_maskable_ppo_masks_by_observation_without_use_masking():
     model = MaskablePPO(CatalogMaskablePolicy, make_vec_env(Doors, 2), **SHORT_ROLLOUTS)
 
@@ -185,29 +174,22 @@ def test_ppo_and_a2c_take_no_forbidden_action(algorithm, make_env):
 
 @pytest.mark.parametrize("env_class", [Doors, DoorsWithMethod])
 def test_maskable_ppo_rejects_memory_and_advises_recurrent_ppo(env_class):
-    config = {"use_lstm": True, "lstm_cell_size": 6}
-    with pytest.raises(NotServedError, match=r"^use_lstm.*: MaskablePPO keeps no state") as caught:
-        MaskablePPO(
-            CatalogMaskablePolicy,
-            for_sb3(env_class()),
-            policy_kwargs={"model_config": config},
-            **SETTINGS,
-        )
+    kwargs = {"model_config": {"use_lstm": True, "lstm_cell_size": 6}}
 
-    message = str(caught.value)
-    assert "Use RecurrentPPO(CatalogRecurrentPolicy, for_sb3(env), ...) from rlcatalog_sb3" in (
-        message
-    )
-    assert "A2C" not in message
+    with pytest.raises(NotServedError, match=r"^use_lstm.*: MaskablePPO keeps no state") as caught:
+        MaskablePPO(CatalogMaskablePolicy, for_sb3(env_class()), policy_kwargs=kwargs)
+
+    advice = "Use RecurrentPPO(CatalogRecurrentPolicy, for_sb3(env), ...) from rlcatalog_sb3"
+    assert advice in str(caught.value)
+    assert "A2C" not in str(caught.value)  # it keeps no state either
 
 
 @pytest.mark.parametrize("env_class", [Doors, DoorsWithMethod])
 def test_recurrent_ppo_takes_no_forbidden_action(env_class):
+    kwargs = {"model_config": {"use_lstm": True, "lstm_cell_size": 6}}
+    env = for_sb3(env_class())
     model = RecurrentPPO(
-        CatalogRecurrentPolicy,
-        for_sb3(env_class()),
-        policy_kwargs={"model_config": LSTM},
-        **SHORT_ROLLOUTS,
+        CatalogRecurrentPolicy, env, policy_kwargs=kwargs, n_steps=16, batch_size=16, device="cpu"
     )
 
     model.learn(64)
@@ -305,19 +287,24 @@ class Offers(gym.Env):
         return {"seen": seen, "avail_actions": actions}
 
 
-def observe_offers(env, num_actions):
-    """Return an encoded observation of `Offers`, as at the end of an episode."""
-    return env.flattening.observe(env.unwrapped.observe(num_actions), None, last=True)
+def make_offers_obs(env):
+    """Return two encoded observations of `Offers` as at the end of an episode: of the first, no
+    action is available.
+    """
+    env.reset(seed=0)
+    encoded = []
+    for num_actions in (0, 2):
+        obs = env.unwrapped.observe(num_actions)
+        encoded.append(env.flattening.observe(obs, None, last=True))
+    return torch.as_tensor(np.stack(encoded))
 
 
 def test_value_needs_no_available_action():
     # Stable-Baselines3 asks for the value of the last observation if an episode is cut.
     config = {"fcnet_hiddens": [4], "use_parametric": True}
     env = for_sb3(Offers(), config)
-    env.reset(seed=0)
-    policy = PPO(CatalogPolicy, env, policy_kwargs={"model_config": config}, **SETTINGS).policy
-    encoded = np.stack([observe_offers(env, num_actions=0), observe_offers(env, num_actions=2)])
-    obs, _ = policy.obs_to_tensor(encoded)
+    policy = PPO(CatalogPolicy, env, device="cpu").policy
+    obs = make_offers_obs(env)  # in row 0, no action is available
 
     assert torch.isfinite(policy.predict_values(obs)).all()
     with pytest.raises(ActionMaskError, match="row 0 allows no action"):
@@ -330,16 +317,12 @@ def test_value_with_memory_needs_no_available_action():
         "use_parametric": True,
         "use_lstm": True,
         "lstm_cell_size": 4,
+        "vf_share_layers": True,
     }
     env = for_sb3(Offers(), config)
-    env.reset(seed=0)
-    policy = RecurrentPPO(
-        CatalogRecurrentPolicy, env, policy_kwargs={"model_config": config}, **SETTINGS
-    ).policy
-    encoded = np.stack([observe_offers(env, num_actions=0), observe_offers(env, num_actions=2)])
-    obs, _ = policy.obs_to_tensor(encoded)
-    # Actor and critic have an LSTM of 4 units each.
-    lstm_states = (torch.zeros(1, 2, 8), torch.zeros(1, 2, 8))
+    policy = RecurrentPPO(CatalogRecurrentPolicy, env, device="cpu").policy
+    obs = make_offers_obs(env)  # in row 0, no action is available
+    lstm_states = (torch.zeros(1, 2, 4), torch.zeros(1, 2, 4))  # 1 layer, 2 rows, 4 units
     episode_starts = torch.zeros(2)
 
     assert torch.isfinite(policy.predict_values(obs, lstm_states, episode_starts)).all()
@@ -432,108 +415,62 @@ def test_recurrent_ppo_scores_stored_actions_as_when_sampled(env, config):
     model = make_recurrent_ppo(envs, {**LSTM, **config}, learning_rate=0.0)
     model.learn(128)
 
-    rows_checked = 0
-    for batch in model.rollout_buffer.get(50):
-        actions = batch.actions
-        if isinstance(model.action_space, Discrete):
-            actions = actions.long().flatten()
-        values, logp, entropy = model.policy.evaluate_actions(
-            batch.observations, actions, batch.lstm_states, batch.episode_starts
-        )
-        is_real = batch.mask > 0  # other rows are padding
-        torch.testing.assert_close(logp[is_real], batch.old_log_prob[is_real], rtol=1e-4, atol=1e-4)
-        torch.testing.assert_close(
-            values.flatten()[is_real], batch.old_values[is_real], rtol=1e-4, atol=1e-5
-        )
-        assert torch.isfinite(entropy[is_real]).all()
-        rows_checked += int(is_real.sum())
-    assert rows_checked == 128
+    scores = score_rollout(model)
+
+    assert len(scores.logp) == 128
+    torch.testing.assert_close(scores.logp, scores.stored_logp, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(scores.values, scores.stored_values, rtol=1e-4, atol=1e-5)
+    assert torch.isfinite(scores.entropy).all()
 
 
 #: Actor and critic share the LSTM, so that RecurrentPPO's state is the state of one LSTM.
-SHARED_LSTM = {**LSTM, "vf_share_layers": True}
+LSTM_SHARED_WITH_CRITIC = {**LSTM, "vf_share_layers": True}
 
 
 def test_recurrent_policy_evaluates_like_a_catalog_policy():
     # Actor and critic share an LSTM of 6 units.
-    model = make_recurrent_ppo("CartPole-v1", SHARED_LSTM)
-    policy = rlcatalog.build(model.observation_space, model.action_space, SHARED_LSTM)
+    model = make_recurrent_ppo("CartPole-v1", LSTM_SHARED_WITH_CRITIC)
+    policy = rlcatalog.build(model.observation_space, model.action_space, LSTM_SHARED_WITH_CRITIC)
     policy.model.set_weights(model.policy.model.get_weights())
-    # Three sequences of four steps; the second begins with a new episode.
-    rng = np.random.default_rng(0)
-    obs = rng.normal(size=(12, 4)).astype(np.float32)
-    actions = rng.integers(0, 2, 12)
-    memory = [rng.normal(size=(3, 6)).astype(np.float32) for _ in range(2)]
-    episode_starts = np.zeros((3, 4), np.float32)
-    episode_starts[1, 0] = 1
+    # Three sequences of four steps, and the LSTM's state before each sequence.
+    obs = torch.randn(12, 4)
+    actions = torch.tensor([0, 1, 1] * 4)
+    h, c = torch.randn(3, 6), torch.randn(3, 6)
 
-    states = tuple(torch.from_numpy(part)[None] for part in memory)
+    states = (h[None], c[None])  # of one layer
     values, logp, entropy = model.policy.evaluate_actions(
-        torch.from_numpy(obs),
-        torch.from_numpy(actions),
-        RNNStates(pi=states, vf=states),
-        torch.from_numpy(episode_starts).flatten(),
-    )
-    # A catalog policy gets the memory after it was cleared for a new episode.
-    restarted_memory = [part * (1 - episode_starts[:, :1]) for part in memory]
-    expected = policy.evaluate(
-        {
-            "obs": obs,
-            "raw_action": actions[:, None],
-            "seq_lens": np.full(3, 4),
-            "state": restarted_memory,
-        }
+        obs, actions, RNNStates(pi=states, vf=states), episode_starts=torch.zeros(12)
     )
 
-    torch.testing.assert_close(values, expected.value[:, None], rtol=1e-5, atol=1e-6)
+    expected = policy.evaluate(
+        {"obs": obs, "raw_action": actions[:, None], "seq_lens": [4, 4, 4], "state": [h, c]}
+    )
+    torch.testing.assert_close(values.flatten(), expected.value, rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(logp, expected.logp, rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(entropy, expected.entropy, rtol=1e-5, atol=1e-6)
 
 
 def test_recurrent_policy_clears_memory_at_episode_starts():
     # Actor and critic share an LSTM of 6 units.
-    policy = make_recurrent_ppo("CartPole-v1", SHARED_LSTM).policy
+    policy = make_recurrent_ppo("CartPole-v1", LSTM_SHARED_WITH_CRITIC).policy
     obs = torch.randn(5, 4)
-    actions = torch.zeros(5)
-    states = (torch.randn(1, 1, 6), torch.randn(1, 1, 6))
-    zeros = (torch.zeros(1, 1, 6), torch.zeros(1, 1, 6))
+    actions = torch.tensor([0, 1, 1, 0, 1])
+    state = (torch.randn(1, 1, 6), torch.randn(1, 1, 6))
+    cleared_state = (torch.zeros(1, 1, 6), torch.zeros(1, 1, 6))
 
-    five_steps = policy.evaluate_actions(
-        obs, actions, RNNStates(states, states), torch.tensor([0.0, 0, 1, 0, 0])
-    )
-    first_two = policy.evaluate_actions(
-        obs[:2], actions[:2], RNNStates(states, states), torch.zeros(2)
-    )
-    last_three = policy.evaluate_actions(
-        obs[2:], actions[2:], RNNStates(zeros, zeros), torch.zeros(3)
-    )
+    def compute_values(steps, state, episode_starts):
+        values, _, _ = policy.evaluate_actions(
+            obs[steps], actions[steps], RNNStates(state, state), torch.tensor(episode_starts)
+        )
+        return values
 
-    # Values, log densities and entropies.
-    for whole, before, after in zip(five_steps, first_two, last_three, strict=True):
-        torch.testing.assert_close(whole, torch.cat([before, after]), rtol=1e-5, atol=1e-6)
+    # An episode starts at the third of five steps.
+    values = compute_values(slice(0, 5), state, episode_starts=[0.0, 0.0, 1.0, 0.0, 0.0])
 
-
-def test_saved_recurrent_ppo_predicts_like_its_exported_policy(tmp_path):
-    model = make_recurrent_ppo("CartPole-v1", LSTM)
-    model.learn(64)
-    model.save(tmp_path / "model.zip")
-    to_policy(model).save(tmp_path / "policy")
-
-    loaded = RecurrentPPO.load(tmp_path / "model.zip", device="cpu")
-    stepper = rlcatalog.load(tmp_path / "policy").stepper(3)
-
-    rng = np.random.default_rng(0)
-    state = None
-    done = np.ones(3, bool)
-    for _ in range(12):
-        obs = rng.uniform(-0.3, 0.3, (3, 4)).astype(np.float32)
-        action, state = loaded.predict(obs, state, episode_start=done, deterministic=True)
-        step = stepper.step(obs, done=done, explore=False)
-        np.testing.assert_array_equal(action, step.action)
-        loaded_memory = np.concatenate([state[0][0], state[1][0]], axis=1)
-        exported_memory = np.concatenate(stepper.state.memory, axis=1)
-        np.testing.assert_allclose(loaded_memory, exported_memory, atol=1e-6)
-        done = rng.random(3) < 0.3
+    before_start = compute_values(slice(0, 2), state, episode_starts=[0.0, 0.0])
+    after_start = compute_values(slice(2, 5), cleared_state, episode_starts=[0.0, 0.0, 0.0])
+    expected = torch.cat([before_start, after_start])
+    torch.testing.assert_close(values, expected, rtol=1e-5, atol=1e-6)
 
 
 def test_saved_recurrent_ppo_is_evaluated_by_stable_baselines(tmp_path):
@@ -548,23 +485,6 @@ def test_saved_recurrent_ppo_is_evaluated_by_stable_baselines(tmp_path):
 
 
 # --- padding of sequences -------------------------------------------------------------------------
-
-
-class WithBatchStatistics(TorchModelV2):
-    """A trunk that padding with zeros would spoil: it keeps batch statistics, and divides by the
-    norm of its input.
-    """
-
-    def __init__(self, obs_space, action_space, num_outputs, model_config, name):
-        super().__init__(obs_space, action_space, num_outputs, model_config, name)
-        self.num_outputs = 6
-        # With momentum 1, the running mean is the mean of the last batch.
-        self.norm = torch.nn.BatchNorm1d(4, momentum=1.0)
-        self.layer = torch.nn.Linear(4, 6)
-
-    def forward(self, input_dict, state, seq_lens):
-        x = self.norm(input_dict["obs_flat"].float())
-        return self.layer(x / x.norm(dim=1, keepdim=True)), state
 
 
 class DictCartPole(gym.ObservationWrapper):
@@ -586,45 +506,46 @@ def test_recurrent_ppo_keeps_padding_out_of_batch_statistics(env):
     assert all(torch.isfinite(weight).all() for weight in model.policy.parameters())
 
     model.policy.set_training_mode(True)
-    rows_of_padding = 0
-    for batch in model.rollout_buffer.get(30):
-        model.policy.evaluate_actions(
-            batch.observations, batch.actions.flatten(), batch.lstm_states, batch.episode_starts
-        )
-        is_real = batch.mask > 0
-        obs = batch.observations
-        if isinstance(obs, dict):
-            obs = obs["all"]
+    batch = next(model.rollout_buffer.get(30))
+    model.policy.evaluate_actions(
+        batch.observations, batch.actions.flatten(), batch.lstm_states, batch.episode_starts
+    )
+
+    is_real = batch.mask > 0
+    assert not is_real.all()
+    obs = batch.observations
+    if env is DictCartPole:
+        obs = obs["all"]
+    mean_without_padding = obs[is_real].mean(dim=0)
+    network = model.policy.model
+    for trunk in (network.trunk.trunk, network.value_trunk.trunk):
         # With momentum 1, a running mean is the mean of the last batch.
-        expected_mean = obs[is_real].mean(dim=0)
-        network = model.policy.model
-        for chain in (network.trunk, network.value_trunk):
-            running_mean = chain.trunk.norm.running_mean
-            torch.testing.assert_close(running_mean, expected_mean, rtol=1e-4, atol=1e-5)
-        rows_of_padding += int((~is_real).sum())
-    assert rows_of_padding > 0
+        running_mean = trunk.norm.running_mean
+        torch.testing.assert_close(running_mean, mean_without_padding, rtol=1e-4, atol=1e-5)
 
 
-def test_sequence_lengths_equal_those_of_the_buffer():
-    state_shape = (6, 1, 1, 3)  # [steps, layers, environments, state]
-    buffer = RecurrentRolloutBuffer(6, Box(-1, 1, (4,)), Discrete(2), state_shape)
+def test_sequence_lengths_are_those_of_the_buffer():
+    # A buffer of six steps in one environment, with an LSTM of one layer and three units.
+    buffer = RecurrentRolloutBuffer(
+        6, Box(-1, 1, (4,)), Discrete(2), hidden_state_shape=(6, 1, 1, 3)
+    )
     state = (torch.zeros(1, 1, 3), torch.zeros(1, 1, 3))
-    # Three sequences, of three, one and two steps.
+    # Episodes of three, one and two steps.
     for episode_start in (True, False, False, True, True, False):
         buffer.add(
-            np.zeros((1, 4)),
-            np.zeros((1, 1)),
-            np.zeros(1),
-            np.array([episode_start]),
-            torch.zeros(1),
-            torch.zeros(1),
+            obs=np.zeros((1, 4)),
+            action=np.zeros((1, 1)),
+            reward=np.zeros(1),
+            episode_start=np.array([episode_start]),
+            value=torch.zeros(1),
+            log_prob=torch.zeros(1),
             lstm_states=RNNStates(state, state),
         )
 
-    for samples in buffer.get(4):  # batches of four steps cut some sequences in two
+    for samples in buffer.get(4):  # batches of four steps cut some episodes in two
         lengths = sequence_lengths(samples)
 
-        num_steps = int(samples.mask.sum())
+        num_steps = int(samples.mask.sum())  # without padding
         expected = np.diff(buffer.seq_start_indices, append=num_steps)
         assert lengths.dtype == np.int32
         np.testing.assert_array_equal(lengths, expected)
