@@ -7,11 +7,13 @@ import numpy as np
 import pytest
 import torch
 from gymnasium.spaces import Box, Dict, Discrete
+from sb3_helpers import RandomEnv, extractor_kwargs
 from stable_baselines3 import DQN, PPO
 from torch import nn
+from torch_weights import assert_every_weight_changed, copy_weights
 
 from rlcatalog.errors import ConfigError
-from rlcatalog_sb3 import CatalogExtractor, CatalogPolicy, for_sb3
+from rlcatalog_sb3 import CatalogPolicy, for_sb3
 
 pytestmark = pytest.mark.usefixtures("one_thread", "seeded")
 
@@ -84,22 +86,19 @@ each_form = pytest.mark.parametrize(
 
 
 @each_form
-@pytest.mark.parametrize("flatten", [False, True])
-def test_ppo_trains_every_weight(make_model, flatten):
-    algorithm = make_ppo(make_model(), flatten=flatten)
-    model = algorithm.policy.catalog_policy.model
-    before = {name: weight.copy() for name, weight in model.get_weights().items()}
+def test_ppo_trains_every_weight(make_model):
+    algorithm = make_ppo(make_model())
+    weights_before = copy_weights(algorithm.policy.model)
 
     algorithm.learn(32)
 
-    for name, weight in model.get_weights().items():
-        assert np.any(weight != before[name]), name
+    assert_every_weight_changed(algorithm.policy.model, weights_before)
 
 
 @each_form
 @pytest.mark.parametrize("flatten", [False, True])
 def test_saved_ppo_has_the_weights(tmp_path, make_model, flatten):
-    algorithm = make_ppo(make_model(), flatten=flatten).learn(32)
+    algorithm = make_ppo(make_model(), flatten=flatten)
     algorithm.save(tmp_path / "algorithm.zip")
 
     loaded = PPO.load(tmp_path / "algorithm.zip", device="cpu")
@@ -117,18 +116,6 @@ def test_model_and_custom_model_exclude_each_other():
 
 
 # --- dtypes of observations -----------------------------------------------------------------------
-
-
-class RandomEnv(gym.Env):
-    """Random observations; only reset."""
-
-    action_space = Box(-1, 1, (2,), np.float32)
-
-    def __init__(self, observation_space):
-        self.observation_space = observation_space
-
-    def reset(self, *, seed=None, options=None):
-        return self.observation_space.sample(), {}
 
 
 class ReadsPartA(Net):
@@ -149,13 +136,13 @@ each_vector = pytest.mark.parametrize(
         pytest.param(np.array([0.25, -0.5, 0.75, 1.0], np.float16), id="float16"),
     ],
 )
-each_dtype_of_space = pytest.mark.parametrize("dtype", [np.float32, np.float64])
+TWO_NUMBERS = Box(-1, 1, (2,), np.float32)
 
 
-@each_dtype_of_space
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @each_vector
 def test_predict_takes_vectors_of_any_dtype(dtype, vector):
-    env = RandomEnv(Box(-1, 1, (4,), dtype))
+    env = RandomEnv(Box(-1, 1, (4,), dtype), TWO_NUMBERS)
     algorithm = PPO(CatalogPolicy, env, device="cpu", policy_kwargs={"model": Net})
 
     action, _ = algorithm.predict(vector, deterministic=True)
@@ -164,10 +151,10 @@ def test_predict_takes_vectors_of_any_dtype(dtype, vector):
     np.testing.assert_array_equal(action, expected)
 
 
-@each_dtype_of_space
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @each_vector
 def test_predict_takes_dicts_with_vectors_of_any_dtype(dtype, vector):
-    env = RandomEnv(Dict({"a": Box(-1, 1, (4,), dtype), "b": Discrete(3)}))
+    env = RandomEnv(Dict({"a": Box(-1, 1, (4,), dtype), "b": Discrete(3)}), TWO_NUMBERS)
     algorithm = PPO(CatalogPolicy, env, device="cpu", policy_kwargs={"model": ReadsPartA})
 
     action, _ = algorithm.predict({"a": vector, "b": 2}, deterministic=True)
@@ -181,10 +168,7 @@ def test_predict_takes_dicts_with_vectors_of_any_dtype(dtype, vector):
 
 
 def make_dqn(model):
-    kwargs = {
-        "features_extractor_class": CatalogExtractor,
-        "features_extractor_kwargs": {"model_config": {"custom_model": model}},
-    }
+    kwargs = extractor_kwargs({"custom_model": model})
     return DQN("MlpPolicy", "CartPole-v1", policy_kwargs=kwargs, learning_starts=4, device="cpu")
 
 

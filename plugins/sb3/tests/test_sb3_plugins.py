@@ -104,7 +104,7 @@ def test_saved_algorithm_names_the_key_of_a_missing_plugin(trained_with_plugin):
 
 # --- names of our policies ------------------------------------------------------------------------
 
-BUILD_BY_NAME = """
+PRINT_POLICY_CLASSES = """
     def print_policy_class(algorithm, policy_name, **model_config):
         kwargs = {"model_config": model_config}
         model = algorithm(policy_name, "CartPole-v1", policy_kwargs=kwargs, device="cpu")
@@ -119,7 +119,7 @@ BUILD_BY_NAME = """
 
     print_policy_class(rlcatalog_sb3.RecurrentPPO, "CatalogRecurrentPolicy", use_lstm=True)
 """
-#: The classes that BUILD_BY_NAME prints.
+#: The classes that PRINT_POLICY_CLASSES prints.
 POLICY_CLASSES = [
     "CatalogPolicy",
     "CatalogPolicy",
@@ -132,7 +132,7 @@ POLICY_CLASSES = [
 def test_policies_are_found_by_name_if_imported_last(tmp_path):
     pytest.importorskip("sb3_contrib", reason="sb3-contrib is not installed")
     imports = "import stable_baselines3, sb3_contrib\nimport rlcatalog_sb3"
-    script = imports + textwrap.dedent(BUILD_BY_NAME)
+    script = imports + textwrap.dedent(PRINT_POLICY_CLASSES)
 
     # In a process that has imported Stable-Baselines3 already.
     process = warm.run(["-c", script], tmp_path)
@@ -145,7 +145,8 @@ def test_policies_are_found_by_name_if_imported_last(tmp_path):
 def test_policies_are_found_by_name_if_imported_first(tmp_path):
     pytest.importorskip("sb3_contrib", reason="sb3-contrib is not installed")
     imports = "from rlcatalog_sb3 import for_sb3\nimport stable_baselines3, sb3_contrib"
-    script = imports + textwrap.dedent(BUILD_BY_NAME)
+    # Build each algorithm with the name of a policy, and print the policy's class.
+    script = imports + textwrap.dedent(PRINT_POLICY_CLASSES)
 
     process = subprocess.run(
         [sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True
