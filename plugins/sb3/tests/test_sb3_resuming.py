@@ -3,7 +3,6 @@
 import json
 import os
 import pickle
-import shlex
 import shutil
 import signal
 from pathlib import Path
@@ -17,20 +16,18 @@ pytest.importorskip("stable_baselines3", reason="Stable-Baselines3 is not instal
 
 import stable_baselines3
 import torch
+from command_line import run_command
 from stable_baselines3.common.buffers import DictReplayBuffer
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.logger import Logger
-from typer.testing import CliRunner
 
 import rlcatalog
 from rlcatalog.errors import (
     CatalogError,
     ConfigError,
     NonFiniteError,
-    RunFolderError,
     SavedPolicyError,
 )
-from rlcatalog_cli.app import make_app
 from rlcatalog_runs import Interrupted, Interrupts, RunPlan, Session
 from rlcatalog_runs.checkpoints import checkpoint_steps, checkpoints_of
 from rlcatalog_runs.records import read_record
@@ -42,12 +39,6 @@ from rlcatalog_sb3.flat_spaces import for_sb3
 pytestmark = pytest.mark.usefixtures("blank_curves")
 
 SMALL = {"fcnet_hiddens": [8]}
-
-
-def run_command(line):
-    """Run `rlcatalog LINE`, and return its exit code and output; errors are raised."""
-    arguments = shlex.split(line)
-    return CliRunner().invoke(make_app(arguments), arguments, catch_exceptions=False)
 
 
 def train_cartpole(algo, *, steps, out, envs=2, options=""):
@@ -213,12 +204,6 @@ def test_resumed_run_changes_every_weight(resumed):
         assert not np.array_equal(array, before[name]), name
 
 
-def test_resumed_run_can_be_evaluated(resumed):
-    result = run_command(f"evaluate {resumed.folder} --episodes 2")
-
-    assert "mean return" in result.output
-
-
 def test_resumed_run_is_recorded_as_resumed_once(resumed):
     record = read_record(resumed.folder)
     config = json.loads((resumed.folder / "config.json").read_text())
@@ -233,19 +218,18 @@ def test_run_killed_after_its_last_step_is_finished_by_resuming(algo, tmp_path):
     train_cartpole(algo, steps=64, out=tmp_path)
     weights_before = rlcatalog.load(tmp_path / "policy").model.get_weights()
     rows_before = read_metrics(tmp_path)
-    # A killed run leaves a record that says that it is still running.
+    # The record of a killed run says that it is still running.
     record = {**read_record(tmp_path), "status": "running", "ended": None}
     (tmp_path / "run.json").write_text(json.dumps(record))
 
-    assert resume(tmp_path).exit_code == 0
+    result = resume(tmp_path)
 
+    assert result.exit_code == 0
     assert read_record(tmp_path)["status"] == "finished"
     assert read_metrics(tmp_path) == rows_before
     weights = rlcatalog.load(tmp_path / "policy").model.get_weights()
-    for name, array in weights.items():
-        np.testing.assert_array_equal(array, weights_before[name])
-    with pytest.raises(ConfigError, match="its 64 steps are done"):
-        resume(tmp_path)
+    for name, weight in weights.items():
+        np.testing.assert_array_equal(weight, weights_before[name])
 
 
 # --- checkpoints ----------------------------------------------------------------------------------
@@ -384,35 +368,27 @@ def robot_id():
     del gym.registry["FailingRobot-v0"]
 
 
-def test_masked_environment_has_dict_observations():
-    env = make_vec_env(lambda: for_sb3(FailingRobot(), SMALL), n_envs=1, seed=0)
-
-    algorithm = make("MaskablePPO", env, SMALL, device="cpu", n_steps=8, batch_size=8)
-
-    assert isinstance(algorithm.observation_space, gym.spaces.Dict)
-
-
 def test_replay_buffer_of_dict_observations_is_restored(tmp_path):
     # No run trains DQN on Dict observations, so this test calls the functions of checkpoints.
     dqn = stable_baselines3.DQN(
         "MultiInputPolicy", FailingRobot(), buffer_size=50, learning_starts=1, device="cpu"
     ).learn(20)
-    buffer = dqn.replay_buffer
-    assert isinstance(buffer, DictReplayBuffer)
+    expected = dqn.replay_buffer
+    assert isinstance(expected, DictReplayBuffer)
 
-    _save_buffer(dqn, tmp_path / "buffer.pkl")
-    assert dqn.replay_buffer is buffer
+    _save_buffer(dqn, tmp_path / "buffer.pkl")  # saves only the rows that are in use
+    assert dqn.replay_buffer is expected
     dqn.load_replay_buffer(tmp_path / "buffer.pkl")
     assert len(dqn.replay_buffer.rewards) == 21  # 20 steps, and the next observation
-    _fill_up(dqn.replay_buffer)
+    _fill_up(dqn.replay_buffer)  # adds empty rows
 
-    for key, column in buffer.observations.items():
+    for key, column in expected.observations.items():
         np.testing.assert_array_equal(dqn.replay_buffer.observations[key], column)
-    np.testing.assert_array_equal(dqn.replay_buffer.rewards, buffer.rewards)
+    np.testing.assert_array_equal(dqn.replay_buffer.rewards, expected.rewards)
 
 
 def test_failing_environment_leaves_the_last_whole_rollout(robot_id, tmp_path):
-    FailingRobot.fails_at = 20
+    FailingRobot.fails_at = 20  # in its third rollout of 8 steps
     line = (
         f"train {robot_id} --engine sb3 --algo MaskablePPO --steps 64 --out {tmp_path}"
         " --model fcnet_hiddens=[8] --set n_steps=8 --set batch_size=8"
@@ -422,7 +398,7 @@ def test_failing_environment_leaves_the_last_whole_rollout(robot_id, tmp_path):
         run_command(line)
 
     assert read_record(tmp_path)["status"] == "failed"
-    assert steps_of_checkpoints(tmp_path)[-1] == 16  # two rollouts of 8 steps
+    assert steps_of_checkpoints(tmp_path)[-1] == 2 * 8
 
     FailingRobot.fails_at = None
     resume(tmp_path)
@@ -432,27 +408,28 @@ def test_failing_environment_leaves_the_last_whole_rollout(robot_id, tmp_path):
 
 def test_interrupted_dqn_counts_only_stored_steps(tmp_path):
     interrupts = Interrupts()
+    # DQN in two environments.
     algorithm, callback = make_algorithm(
         "DQN", tmp_path, interrupts=interrupts, learning_starts=4, train_freq=8, buffer_size=100
     )
     env_step = algorithm.env.step
-    calls = 0
+    num_calls = 0
 
-    def step_and_interrupt(actions):
-        nonlocal calls
-        calls += 1
-        if calls == 11:  # noticed before DQN stores this step
-            interrupts.pending = signal.SIGTERM
+    def interrupt_the_eleventh_step(actions):
+        nonlocal num_calls
+        num_calls += 1
+        if num_calls == 11:
+            interrupts.pending = signal.SIGTERM  # DQN stops before it stores this step
         return env_step(actions)
 
-    algorithm.env.step = step_and_interrupt
+    algorithm.env.step = interrupt_the_eleventh_step
     with pytest.raises(Interrupted):
         algorithm.learn(1000, callback)
     callback.save_early()  # as a run does that ends early
 
     assert algorithm.replay_buffer.pos == 10
-    assert algorithm.num_timesteps == 20  # ten steps of two environments
-    assert steps_of_checkpoints(tmp_path)[-1] == 20
+    assert algorithm.num_timesteps == 10 * 2
+    assert steps_of_checkpoints(tmp_path)[-1] == 10 * 2
 
 
 def train_ppo_and_break_its_weights(folder):
@@ -490,33 +467,15 @@ def test_nan_weights_do_not_replace_the_saved_policy(tmp_path):
 
 
 def test_resuming_an_earlier_checkpoint_discards_later_steps(tmp_path):
-    train_cartpole(
-        "PPO", steps=256, out=tmp_path, options="--checkpoint-every 64 --keep-checkpoints 4"
-    )
+    options = "--checkpoint-every 64 --keep-checkpoints 4"
+    train_cartpole("PPO", steps=256, out=tmp_path, options=options)
     assert steps_of_checkpoints(tmp_path) == [64, 128, 192, 256]
 
-    resume(
-        tmp_path / "checkpoints/step-000000128",
-        "--steps 192 --checkpoint-every 0 --keep-checkpoints 9",
-    )
+    earlier_checkpoint = tmp_path / "checkpoints/step-000000128"
+    resume(earlier_checkpoint, "--steps 192 --checkpoint-every 0 --keep-checkpoints 9")
 
     assert steps_of_checkpoints(tmp_path) == [64, 128, 192]
     assert read_steps(tmp_path) == [64, 128, 192]
-
-
-def test_resuming_drops_an_unfinished_line_of_the_metrics(tmp_path):
-    train_cartpole("PPO", steps=64, out=tmp_path)
-    with (tmp_path / "metrics.jsonl").open("a") as file:
-        file.write('{"timesteps_total": 1')  # the process was killed while it wrote
-
-    resume(tmp_path, "--steps 128")
-
-    assert read_steps(tmp_path) == [64, 128]
-
-
-def test_training_into_a_folder_with_checkpoints_is_an_error(finished):
-    with pytest.raises(RunFolderError, match="checkpoints"):
-        train_cartpole("PPO", steps=64, out=finished)
 
 
 def test_overwriting_removes_checkpoints_but_no_other_files(tmp_path):
@@ -534,12 +493,9 @@ def test_overwriting_removes_checkpoints_but_no_other_files(tmp_path):
 @pytest.mark.parametrize(
     ("argument", "name"),
     [
-        ("CartPole-v1", "ENV_ID"),
         ("--algo DQN", "--algo"),
         ("--set gamma=0.9", "--set"),
         ("--envs 1", "--envs"),
-        ("--seed 0", "--seed"),
-        ("--overwrite", "--overwrite"),
     ],
 )
 def test_resuming_rejects_arguments_that_a_run_keeps(finished, argument, name):
@@ -547,24 +503,9 @@ def test_resuming_rejects_arguments_that_a_run_keeps(finished, argument, name):
         run_command(f"train -e sb3 {argument} --resume {finished}")
 
 
-def test_resuming_a_finished_run_needs_more_steps(finished):
-    with pytest.raises(ConfigError, match="its 64 steps are done; pass --steps 128"):
-        resume(finished)
-
-
 def test_training_needs_an_environment_or_a_run():
     with pytest.raises(ConfigError, match=r"pass an environment.*, or resume a run"):
         run_command("train --engine sb3")
-
-
-def test_resuming_a_folder_without_a_run_is_an_error(tmp_path):
-    with pytest.raises(SavedPolicyError, match=r"not a folder that .* wrote: config\.json"):
-        resume(tmp_path)
-
-
-def test_resuming_with_a_different_engine_is_an_error(finished):
-    with pytest.raises(SavedPolicyError, match="this run used engine 'sb3', not 'ppo'"):
-        run_command(f"train --engine ppo --resume {finished}")
 
 
 @pytest.mark.parametrize(
@@ -575,18 +516,7 @@ def test_resuming_with_a_different_engine_is_an_error(finished):
             "this run used engine 'ppo', not 'sb3'",
             id="different engine",
         ),
-        pytest.param(
-            {"engine": "sb3", "steps": "many"},
-            "does not contain the run's options",
-            id="steps are no number",
-        ),
         pytest.param({"engine": "sb3", "steps": 99}, "contains no checkpoint", id="no checkpoint"),
-        pytest.param(
-            {"command": "train-sb3", "steps": 99}, "does not name its engine", id="no engine"
-        ),
-        pytest.param(
-            {"engine": "sb4"}, "Unknown engine 'sb4'. Did you mean 'sb3'", id="unknown engine"
-        ),
     ],
 )
 def test_resuming_rejects_a_config_without_a_valid_run(finished, tmp_path, run, message):
@@ -594,15 +524,6 @@ def test_resuming_rejects_a_config_without_a_valid_run(finished, tmp_path, run, 
     (tmp_path / "config.json").write_text(json.dumps({**config, "run": run}))
 
     with pytest.raises(CatalogError, match=message):
-        resume(tmp_path)
-
-
-def test_resuming_rejects_a_config_without_run(finished, tmp_path):
-    config = json.loads((finished / "config.json").read_text())
-    del config["run"]
-    (tmp_path / "config.json").write_text(json.dumps(config))
-
-    with pytest.raises(SavedPolicyError, match="does not name its engine"):
         resume(tmp_path)
 
 
@@ -629,16 +550,17 @@ class FileOpener:
     ],
 )
 def test_resuming_without_engine_sb3_loads_no_pickle(finished, tmp_path, option, error, message):
-    folder = tmp_path / "run"
-    created = tmp_path / "created"
-    shutil.copytree(finished, folder)
-    pickled = pickle.dumps(FileOpener(created))
-    (checkpoints_of(folder)[-1] / "algorithm.zip").write_bytes(pickled)
+    run_folder = tmp_path / "run"
+    shutil.copytree(finished, run_folder)
+    # Loading this pickle would create a file.
+    created_file = tmp_path / "created"
+    pickled = pickle.dumps(FileOpener(created_file))
+    (checkpoints_of(run_folder)[-1] / "algorithm.zip").write_bytes(pickled)
 
     with pytest.raises(error, match=message):
-        run_command(f"train --resume {folder} --steps 100 {option}")
+        run_command(f"train --resume {run_folder} --steps 100 {option}")
 
-    assert not created.exists()
+    assert not created_file.exists()
 
 
 def test_resuming_without_engine_says_the_whole_command(finished):
@@ -647,16 +569,15 @@ def test_resuming_without_engine_says_the_whole_command(finished):
 
 
 def test_resuming_a_damaged_checkpoint_changes_no_file(finished, tmp_path):
-    folder = tmp_path / "run"
-    shutil.copytree(finished, folder)
-    (checkpoints_of(folder)[-1] / "algorithm.zip").write_bytes(b"no zip")
-    files_before = sorted(folder.rglob("*"))
+    run_folder = tmp_path / "run"
+    shutil.copytree(finished, run_folder)
+    (checkpoints_of(run_folder)[-1] / "algorithm.zip").write_bytes(b"no zip")
+    files_before = sorted(run_folder.rglob("*"))
 
     with pytest.raises(SavedPolicyError, match="not a checkpoint, or damaged"):
-        resume(folder, "--steps 100")
+        resume(run_folder, "--steps 100")
 
-    assert sorted(folder.rglob("*")) == files_before
-    assert (folder / "policy") in files_before
+    assert sorted(run_folder.rglob("*")) == files_before
 
 
 # --- evaluations during training ------------------------------------------------------------------
@@ -688,11 +609,11 @@ def test_evaluations_leave_the_weights_unchanged(two_runs):
 
 def test_evaluations_leave_the_other_metrics_unchanged(two_runs):
     def read_reproducible_metrics(folder):
-        ignored = ("time/fps", "time/time", "evaluation")
-        rows = read_metrics(folder)
-        for row in rows:
-            for key in [key for key in row if key.startswith(ignored)]:
-                del row[key]
+        rows = []
+        for row in read_metrics(folder):
+            for name in ("time/fps", "time/time_elapsed", "evaluation"):
+                row.pop(name, None)
+            rows.append(row)
         return rows
 
     metrics = read_reproducible_metrics(two_runs.with_evaluations)
@@ -705,13 +626,10 @@ def test_evaluations_are_reported_and_save_the_best_policy(two_runs):
 
     evaluations = [row["evaluation"] for row in read_metrics(folder) if "evaluation" in row]
 
-    assert 2 <= len(evaluations) <= 3  # every 60 of 192 steps
-    assert evaluations[0].keys() == {
-        "return_mean",
-        "return_std",
-        "sampled_return_mean",
-        "episodes",
-    }
+    # The run has 192 steps, and is evaluated every 60 steps.
+    assert 2 <= len(evaluations) <= 3
+    names = evaluations[0].keys()
+    assert names == {"return_mean", "return_std", "sampled_return_mean", "episodes"}
     assert (folder / "best" / "policy.json").is_file()
 
 
