@@ -2,10 +2,7 @@
 `rlcatalog train --engine sb3`.
 """
 
-import importlib.util
 import json
-import re
-import shlex
 import textwrap
 
 import gymnasium as gym
@@ -16,15 +13,15 @@ import warm
 pytest.importorskip("stable_baselines3", reason="Stable-Baselines3 is not installed")
 
 import torch
+from command_line import run_command
 from gymnasium.spaces import Box, Dict, Discrete, Tuple
+from sb3_helpers import extractor_kwargs
 from stable_baselines3 import A2C, DQN, PPO, SAC, TD3
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.evaluation import evaluate_policy
-from typer.testing import CliRunner
 
 import rlcatalog
 from rlcatalog.errors import CatalogError, NotServedError
-from rlcatalog_cli.app import make_app
 from rlcatalog_runs import SeedStream, derive_seed
 from rlcatalog_runs.records import read_record
 from rlcatalog_sb3 import CatalogExtractor, CatalogPolicy, for_sb3, to_policy
@@ -70,20 +67,19 @@ def train_ppo_in_nested_env():
 
 @pytest.mark.parametrize("load_with_env", [False, True])
 def test_loaded_algorithm_acts_like_the_saved_one(load_with_env, tmp_path):
-    model = train_ppo_in_nested_env()
+    model = train_ppo_in_nested_env()  # with a layer of eight units
     model.save(tmp_path / "model.zip")
 
     new_env = for_sb3(NestedEnv()) if load_with_env else None
     loaded = PPO.load(tmp_path / "model.zip", env=new_env)
 
     assert loaded.policy.catalog_policy.config["fcnet_hiddens"] == [8]
-    env = for_sb3(NestedEnv(), {"fcnet_hiddens": [8]})
-    obs, _ = env.reset(seed=3)
     for _ in range(5):
+        obs = model.observation_space.sample()
+        obs["action_mask"][:] = [1, 0, 1]
         expected, _ = model.predict(obs, deterministic=True)
         action, _ = loaded.predict(obs, deterministic=True)
         np.testing.assert_array_equal(action, expected)
-        obs, *_ = env.step(expected)
 
 
 def test_loaded_algorithm_goes_on_with_its_optimiser(tmp_path):
@@ -169,15 +165,18 @@ def make_env_of_float64():
 def train_off_policy(algorithm, env, net_arch):
     """Train for 30 steps over a trunk of two layers."""
     config = {"fcnet_hiddens": [16], "post_fcnet_hiddens": [7]}
-    kwargs = {
-        "net_arch": net_arch,
-        "features_extractor_class": CatalogExtractor,
-        "features_extractor_kwargs": {"model_config": config},
-    }
+    kwargs = extractor_kwargs(config, net_arch=net_arch)
     model = algorithm(
         "MlpPolicy", env, policy_kwargs=kwargs, learning_starts=10, seed=0, device="cpu"
     )
     return model.learn(30)
+
+
+def sample_observations(env):
+    """Return 50 observations of an environment, and the same flattened by `for_sb3`."""
+    observations = [env.unwrapped.observation_space.sample() for _ in range(50)]
+    flat_observations = np.stack([env.flattening.observe(obs) for obs in observations])
+    return observations, flat_observations
 
 
 @pytest.mark.grid
@@ -194,64 +193,55 @@ def train_off_policy(algorithm, env, net_arch):
 def test_exported_actor_acts_like_its_algorithm(algorithm, make_env, net_arch, tmp_path):
     env = for_sb3(make_env())
     model = train_off_policy(algorithm, env, net_arch)
-
     to_policy(model).save(tmp_path)
-    policy = rlcatalog.load(tmp_path)
+    observations, flat_observations = sample_observations(env)
 
-    # Stable-Baselines3 gets flattened observations, and returns flat actions.
-    observations = [env.unwrapped.observation_space.sample() for _ in range(50)]
-    flat = np.stack([env.flattening.observe(obs) for obs in observations])
-    flat_actions, _ = model.predict(flat, deterministic=True)
-    expected = np.stack([env.flattening.act(action) for action in flat_actions])
+    policy = rlcatalog.load(tmp_path)
     actions = policy.act(observations, explore=False).action
+
+    flat_actions, _ = model.predict(flat_observations, deterministic=True)
+    expected = np.stack([env.flattening.act(action) for action in flat_actions])
     np.testing.assert_allclose(actions, expected, rtol=1e-4, atol=1e-5)
     assert policy.action_space == env.unwrapped.action_space
 
 
-@pytest.mark.parametrize("net_arch", [[], [8], [8, 6]], ids=str)
+@pytest.mark.parametrize("net_arch", [[], [8, 6]], ids=str)
 def test_exported_actor_of_sac_has_its_densities(net_arch, tmp_path):
     env = for_sb3("Pendulum-v1")
     model = train_off_policy(SAC, env, net_arch)
     to_policy(model).save(tmp_path)
-    observations = [env.unwrapped.observation_space.sample() for _ in range(50)]
+    observations, flat_observations = sample_observations(env)
 
     step = rlcatalog.load(tmp_path).act(observations)
 
-    flat = np.stack([env.flattening.observe(obs) for obs in observations])
     actor = model.policy.actor
-    mean, log_std, _ = actor.get_action_dist_params(torch.from_numpy(flat))
+    mean, log_std, _ = actor.get_action_dist_params(torch.from_numpy(flat_observations))
     distribution = actor.action_dist.proba_distribution(mean, log_std)
-    # SAC's actions are in [-1, 1], Pendulum's in [-2, 2].
-    logp = distribution.log_prob(torch.from_numpy(step.action / 2)) - np.log(2.0)
-    np.testing.assert_allclose(step.logp, logp.detach().numpy(), rtol=2e-2, atol=2e-2)
+    # SAC's own actions are in [-1, 1], those of Pendulum in [-2, 2]: twice as wide, half as dense.
+    own_logp = distribution.log_prob(torch.from_numpy(step.action / 2)).detach().numpy()
+    np.testing.assert_allclose(step.logp, own_logp - np.log(2), rtol=2e-2, atol=2e-2)
 
 
 @pytest.mark.parametrize(
-    ("kwargs", "message"),
+    ("config", "kwargs", "message"),
     [
         pytest.param(
+            {},
             {"net_arch": [8], "activation_fn": torch.nn.Hardtanh},
             "a Hardtanh among Stable-Baselines3's",
             id="activation without a name",
         ),
         pytest.param(
-            {
-                "net_arch": [8],
-                "activation_fn": torch.nn.Tanh,
-                "features_extractor_kwargs": {"model_config": {"post_fcnet_hiddens": [8]}},
-            },
+            {"post_fcnet_hiddens": [8]},
+            {"net_arch": [8], "activation_fn": torch.nn.Tanh},
             r"have the activations tanh;.*Set net_arch=\[\]",
             id="two activations",
         ),
-        pytest.param(
-            {"features_extractor_kwargs": {"model_config": {"no_final_linear": True}}},
-            "no_final_linear",
-            id="no final layer",
-        ),
+        pytest.param({"no_final_linear": True}, {}, "no_final_linear", id="no final layer"),
     ],
 )
-def test_to_policy_rejects_layers_without_config_keys(kwargs, message):
-    kwargs = {"features_extractor_class": CatalogExtractor, **kwargs}
+def test_to_policy_rejects_layers_without_config_keys(config, kwargs, message):
+    kwargs = extractor_kwargs(config, **kwargs)
     model = DQN("MlpPolicy", "CartPole-v1", policy_kwargs=kwargs, device="cpu")
 
     with pytest.raises(NotServedError, match=message):
@@ -328,52 +318,20 @@ def test_exported_policy_acts_without_stable_baselines3(
     nested_model.policy.catalog_policy.save(tmp_path)
     observations = json.dumps([as_json(obs) for obs in nested_observations])
 
+    # A program that cannot import Stable-Baselines3, and prints what the saved policy does.
     program = textwrap.dedent(ACT_WITHOUT_SB3)
     process = warm.run(["-c", program, str(tmp_path), observations], tmp_path)
     assert process.returncode == 0, process.stderr
-    choice, box, logp = json.loads(process.stdout)
+    choices, vectors, logp = json.loads(process.stdout)
 
     expected = to_policy(nested_model).act(nested_observations, explore=False)
-    assert choice == expected.action[0].tolist()
-    np.testing.assert_allclose(box, expected.action[1], atol=1e-6)
+    expected_choices, expected_vectors = expected.action
+    assert choices == expected_choices.tolist()
+    np.testing.assert_allclose(vectors, expected_vectors, atol=1e-6)
     np.testing.assert_allclose(logp, expected.logp, atol=1e-5)
 
 
-@pytest.mark.attack
-def test_exported_policy_makes_the_choices_of_its_algorithm(nested_model, nested_observations):
-    step = to_policy(nested_model).act(nested_observations, explore=False)
-
-    flattening = for_sb3(NestedEnv()).flattening
-    flat = [flattening.observe(obs) for obs in nested_observations]
-    batch = {key: np.stack([obs[key] for obs in flat]) for key in flat[0]}
-    raw_actions, _ = nested_model.predict(batch, deterministic=True)
-    # Raw choices begin at 0, those of Discrete(3, start=1) at 1.
-    assert step.action[0].tolist() == (raw_actions[:, 0].astype(int) + 1).tolist()
-
-
-@pytest.mark.attack
-@pytest.mark.skipif(
-    importlib.util.find_spec("onnxruntime") is None, reason="onnxruntime is not installed"
-)
-def test_onnx_file_acts_like_the_exported_policy(nested_model, nested_observations, tmp_path):
-    policy = to_policy(nested_model)
-    policy.export(tmp_path / "policy.onnx")
-
-    step = rlcatalog.Actor(tmp_path / "policy.onnx").act(nested_observations, explore=False)
-
-    expected = policy.act(nested_observations, explore=False)
-    assert step.action[0].tolist() == expected.action[0].tolist()
-    np.testing.assert_allclose(step.action[1], expected.action[1], atol=1e-5)
-    np.testing.assert_allclose(step.logp, expected.logp, atol=1e-5)
-
-
 # --- runs of the command line ---------------------------------------------------------------------
-
-
-def run_command(line):
-    """Run `rlcatalog LINE`, and return its exit code and output; errors are raised."""
-    arguments = shlex.split(line)
-    return CliRunner().invoke(make_app(arguments), arguments, catch_exceptions=False)
 
 
 @pytest.fixture(scope="module", params=["PPO", "DQN"])
@@ -444,36 +402,24 @@ def test_train_rejects_what_cannot_be_exported_before_training(tmp_path):
     assert not out.exists()
 
 
-def test_train_without_out_names_a_new_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-
-    run_command(
-        "train Pendulum-v1 --engine sb3 --algo SAC --steps 40 --model fcnet_hiddens=[4]"
-        " --set learning_starts=20 --set buffer_size=100"
-    )
-
-    (folder,) = (tmp_path / "runs/Pendulum-v1").iterdir()
-    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d-SAC-seed0", folder.name)
-
-
 def test_train_gives_the_weights_of_training_in_python(tmp_path):
-    # The command converts a policy, which draws random weights, before the first step.
+    # Before its first step, the command exports a policy, which draws random weights.
     run_command(
         f"train Pendulum-v1 --engine sb3 --algo SAC --steps 40 --out {tmp_path}"
         " --model fcnet_hiddens=[4] --set learning_starts=20 --set buffer_size=100"
     )
-    *_, last_checkpoint = sorted(tmp_path.glob("checkpoints/*/algorithm.zip"))
+    (last_checkpoint,) = tmp_path.glob("checkpoints/step-000000040/algorithm.zip")
     weights = SAC.load(last_checkpoint).policy.state_dict()
 
     config = {"fcnet_hiddens": [4]}
-    seed = derive_seed(0, SeedStream.ENGINE)  # the command's seed is 0
+    seed = derive_seed(0, SeedStream.ENGINE)  # the command's default seed is 0
     env = make_vec_env(lambda: for_sb3("Pendulum-v1", config), n_envs=1, seed=seed)
     model = make("SAC", env, config, device="cpu", learning_starts=20, buffer_size=100, seed=seed)
     expected = model.learn(40).policy.state_dict()
 
     assert weights.keys() == expected.keys()
-    for name, tensor in expected.items():
-        assert torch.equal(weights[name], tensor)
+    for name, weight in expected.items():
+        assert torch.equal(weights[name], weight)
 
 
 @pytest.mark.parametrize(
