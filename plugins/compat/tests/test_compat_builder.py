@@ -293,13 +293,14 @@ def test_compute_single_action_acts_like_the_policy(lstm_algo):
     policy = lstm_algo.get_policy()
     obs = np.ones(2, np.float32)
 
-    _, state, first = lstm_algo.compute_single_action(obs, policy.get_initial_state())
-    _, _, second = policy.compute_single_action(obs, state, explore=False)
+    initial_state = policy.get_initial_state()
+    _, state, first_outputs = lstm_algo.compute_single_action(obs, initial_state)
+    _, _, second_outputs = policy.compute_single_action(obs, state, explore=False)
 
     first_step = lstm_algo.policy.act([obs], explore=False)
     second_step = lstm_algo.policy.act([obs], first_step.state, explore=False)
-    assert first["action_dist_inputs"] == pytest.approx(first_step.dist_inputs[0])
-    assert second["vf_preds"] == pytest.approx(second_step.value[0])
+    assert first_outputs["action_dist_inputs"] == pytest.approx(first_step.dist_inputs[0])
+    assert second_outputs["vf_preds"] == pytest.approx(second_step.value[0])
 
 
 def test_policy_of_an_algorithm_passes_attributes_on(lstm_algo):
