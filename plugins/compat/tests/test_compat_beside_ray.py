@@ -1,56 +1,26 @@
-"""Compat's own functions beside those of the installed Ray: the same calls, the same results."""
+"""Compat's batches and sequences beside those of the installed Ray: the same calls, the same
+results.
+"""
 
-import abc
 import pickle
 
-import gymnasium as gym
 import numpy as np
 import pytest
-import tensorflow as tf
 import torch
-from gymnasium import spaces
+from nested import assert_equal
 
-from rlcatalog.errors import ConfigError, NotServedError, ObservationError, UnsupportedSpaceError
+from rlcatalog.errors import ConfigError, NotServedError
 from rlcatalog_compat.rllib.models.tf.recurrent_tf_modelv2 import (
     add_time_dimension as older_add_time_dimension,
 )
-from rlcatalog_compat.rllib.models.torch.modules.convtranspose2d_stack import ConvTranspose2DStack
 from rlcatalog_compat.rllib.policy import rnn_sequencing
 from rlcatalog_compat.rllib.policy.sample_batch import SampleBatch
 from rlcatalog_compat.rllib.policy.view_requirement import ViewRequirement
-from rlcatalog_compat.rllib.utils import numpy as numpy_utils
-from rlcatalog_compat.rllib.utils.from_config import from_config
-from rlcatalog_compat.rllib.utils.spaces.flexdict import FlexDict
-from rlcatalog_compat.rllib.utils.spaces.simplex import Simplex
-from rlcatalog_compat.rllib.utils.spaces.space_utils import convert_element_to_space_type
 
 pytest.importorskip("ray.rllib")
 from ray.rllib.policy import rnn_sequencing as ray_sequencing
 from ray.rllib.policy.sample_batch import SampleBatch as RaySampleBatch
 from ray.rllib.policy.view_requirement import ViewRequirement as RayViewRequirement
-from ray.rllib.utils import from_config as ray_from_config, numpy as ray_numpy
-from ray.rllib.utils.spaces import simplex as ray_simplex, space_utils as ray_spaces
-
-
-def assert_equal(ours, theirs):
-    """Compare nested dictionaries, lists, tuples and arrays."""
-    if isinstance(theirs, dict):
-        assert ours.keys() == theirs.keys()
-        for name in theirs:
-            assert_equal(ours[name], theirs[name])
-    elif is_nested(theirs):
-        assert len(ours) == len(theirs)
-        for our_part, their_part in zip(ours, theirs, strict=True):
-            assert_equal(our_part, their_part)
-    else:
-        np.testing.assert_array_equal(np.asarray(ours), np.asarray(theirs))
-
-
-def is_nested(value):
-    if not isinstance(value, (list, tuple)) or not value:
-        return False
-    return value[0] is not None and not np.isscalar(value[0])
-
 
 # --- sequences ------------------------------------------------------------------------------------
 
@@ -91,12 +61,8 @@ def chop_with_both(columns, **arguments):
     return ours, theirs
 
 
-paddings = pytest.mark.parametrize("padding", ["zero", "last"])
-dynamic_maxes = pytest.mark.parametrize("dynamic_max", [True, False])
-
-
-@paddings
-@dynamic_maxes
+@pytest.mark.parametrize("padding", ["zero", "last"])
+@pytest.mark.parametrize("dynamic_max", [True, False])
 def test_chop_into_sequences_matches_ray(columns, padding, dynamic_max):
     features = [columns["obs"], columns["actions"].tolist(), columns["infos"]]
 
@@ -107,14 +73,14 @@ def test_chop_into_sequences_matches_ray(columns, padding, dynamic_max):
     assert_equal(ours, theirs)
 
 
-@paddings
-@dynamic_maxes
+@pytest.mark.parametrize("padding", ["zero", "last"])
+@pytest.mark.parametrize("dynamic_max", [True, False])
 def test_chop_into_sequences_matches_ray_for_nested_data(columns, padding, dynamic_max):
-    features = [{"a": columns["obs"], "b": (columns["actions"],)}]
+    nested_features = [{"a": columns["obs"], "b": (columns["actions"],)}]
 
     ours, theirs = chop_with_both(
         columns,
-        feature_columns=features,
+        feature_columns=nested_features,
         handle_nested_data=True,
         dynamic_max=dynamic_max,
         padding=padding,
@@ -123,18 +89,22 @@ def test_chop_into_sequences_matches_ray_for_nested_data(columns, padding, dynam
     assert_equal(ours, theirs)
 
 
-@paddings
-@dynamic_maxes
+@pytest.mark.parametrize("padding", ["zero", "last"])
+@pytest.mark.parametrize("dynamic_max", [True, False])
 def test_chop_into_sequences_matches_ray_for_known_lengths(columns, padding, dynamic_max):
-    features = [columns["obs"], columns["actions"].tolist(), columns["infos"]]
-    arguments = {"feature_columns": features, "dynamic_max": dynamic_max, "padding": padding}
-    (_, states, lengths), _ = chop_with_both(columns, **arguments)
+    options = {
+        "feature_columns": [columns["obs"], columns["actions"].tolist()],
+        "dynamic_max": dynamic_max,
+        "padding": padding,
+    }
+    # Chop the columns once, in order to know the sequences' lengths and first states.
+    (_, first_states, lengths), _ = chop_with_both(columns, **options)
 
     ours, theirs = chop_with_both(
         columns,
-        **arguments,
+        **options,
         seq_lens=lengths,
-        state_columns=states,
+        state_columns=first_states,
         states_already_reduced_to_init=True,
     )
 
@@ -142,20 +112,22 @@ def test_chop_into_sequences_matches_ray_for_known_lengths(columns, padding, dyn
 
 
 def test_chop_into_sequences_shuffles_whole_sequences():
-    rows = np.arange(12)
+    rows = np.arange(1, 13)
 
     [sequences], [states], lengths = rnn_sequencing.chop_into_sequences(
         feature_columns=[rows],
-        state_columns=[rows],  # the number of a sequence's first row
+        state_columns=[rows],  # a sequence has the state of its first row
         max_seq_len=3,
-        episode_ids=rows // 5,  # episodes of 5, 5 and 2 rows
+        episode_ids=np.array([0] * 5 + [1] * 5 + [2] * 2),
         shuffle=True,
     )
 
-    assert sorted(lengths) == [2, 2, 2, 3, 3]
-    for sequence, first, length in zip(sequences.reshape(-1, 3), states, lengths, strict=True):
-        padding = [0] * (3 - length)
-        assert sequence.tolist() == [*range(first, first + length), *padding]
+    sequences = sequences.reshape(-1, 3)
+    # An episode of five rows is chopped into three rows and two, which are padded with 0.
+    expected = [[1, 2, 3], [4, 5, 0], [6, 7, 8], [9, 10, 0], [11, 12, 0]]
+    assert sorted(sequences.tolist()) == expected
+    assert states.tolist() == sequences[:, 0].tolist()
+    assert lengths.tolist() == [np.count_nonzero(sequence) for sequence in sequences]
 
 
 def test_chop_into_sequences_rejects_another_padding():
@@ -171,22 +143,21 @@ def pad(batch, **arguments):
     module.pad_batch_to_sequences_of_same_size(batch, 4, **arguments)
 
 
-def make_views(shift):
-    """Return the views of a state in both packages."""
-    ours = {"state_in_0": ViewRequirement("state_out_0", shift=shift)}
-    theirs = {"state_in_0": RayViewRequirement("state_out_0", shift=shift)}
-    return ours, theirs
+def make_views(cls, shift):
+    """Return the view of a state, for batches of a class of compat or of Ray."""
+    requirement = ViewRequirement if cls is SampleBatch else RayViewRequirement
+    return {"state_in_0": requirement("state_out_0", shift=shift)}
 
 
 @pytest.mark.parametrize("shift", [-1, "-3:-1"])
-@paddings
+@pytest.mark.parametrize("padding", ["zero", "last"])
 def test_padded_batch_matches_ray(shift, padding):
-    ours = SampleBatch(draw_columns(5))
-    theirs = RaySampleBatch(draw_columns(5))
-    our_views, their_views = make_views(shift)
+    ours = SampleBatch(draw_columns(seed=5))
+    theirs = RaySampleBatch(draw_columns(seed=5))
 
-    pad(ours, view_requirements=our_views, padding=padding)
-    pad(theirs, view_requirements=their_views, padding=padding)
+    # Before a sequence, a model with this view reads one state, or the last three.
+    pad(ours, view_requirements=make_views(SampleBatch, shift), padding=padding)
+    pad(theirs, view_requirements=make_views(RaySampleBatch, shift), padding=padding)
 
     assert_equal(dict(ours), dict(theirs))
     assert ours.zero_padded == theirs.zero_padded
@@ -196,9 +167,8 @@ def test_padded_batch_matches_ray(shift, padding):
 @pytest.mark.parametrize("shift", [-1, "-3:-1"])
 @pytest.mark.parametrize("cls", [SampleBatch, RaySampleBatch])
 def test_padded_batch_is_not_padded_again(cls, shift):
-    batch = cls(draw_columns(5))
-    our_views, their_views = make_views(shift)
-    views = our_views if cls is SampleBatch else their_views
+    batch = cls(draw_columns(seed=5))
+    views = make_views(cls, shift)
     pad(batch, view_requirements=views)
     before = dict(batch)
 
@@ -209,7 +179,7 @@ def test_padded_batch_is_not_padded_again(cls, shift):
 
 @pytest.mark.parametrize("multiple", [1, 5])
 def test_batch_without_state_is_padded_to_a_multiple(multiple):
-    columns = draw_columns(3)
+    columns = draw_columns(seed=3)
     del columns["state_in_0"]
     del columns["state_out_0"]
     ours = SampleBatch(columns)
@@ -218,6 +188,7 @@ def test_batch_without_state_is_padded_to_a_multiple(multiple):
     pad(ours, batch_divisibility_req=multiple)
     pad(theirs, batch_divisibility_req=multiple)
 
+    assert len(ours["obs"]) % multiple == 0
     assert_equal(dict(ours), dict(theirs))
 
 
@@ -245,29 +216,6 @@ def test_add_time_dimension_puts_time_first_in_numpy(framework):
     np.testing.assert_array_equal(result, ROWS.reshape(2, 3, 2).transpose(1, 0, 2))
 
 
-def test_add_time_dimension_matches_ray_in_torch():
-    result = rnn_sequencing.add_time_dimension(ROWS, seq_lens=LENGTHS, framework="torch")
-
-    assert torch.is_tensor(result)
-    assert_equal(result, ray_sequencing.add_time_dimension(ROWS, seq_lens=LENGTHS, framework="np"))
-
-
-def test_add_time_dimension_puts_time_first_in_torch():
-    result = rnn_sequencing.add_time_dimension(
-        ROWS, seq_lens=LENGTHS, framework="torch", time_major=True
-    )
-
-    assert torch.is_tensor(result)
-    np.testing.assert_array_equal(result, ROWS.reshape(2, 3, 2).transpose(1, 0, 2))
-
-
-def test_add_time_dimension_matches_ray_in_tensorflow():
-    result = rnn_sequencing.add_time_dimension(ROWS, seq_lens=LENGTHS, framework="tf2")
-
-    assert tf.is_tensor(result)
-    assert_equal(result, ray_sequencing.add_time_dimension(ROWS, seq_lens=LENGTHS, framework="np"))
-
-
 def test_older_add_time_dimension_matches_ray():
     result = older_add_time_dimension(ROWS, LENGTHS)
 
@@ -285,7 +233,9 @@ SEQUENCES = {
 
 
 @pytest.mark.parametrize(
-    ("start", "end"), [(0, 9), (0, 1), (1, 5), (2, 5), (3, 4), (1, 9), (4, 6), (5, 9), (6, 8)]
+    # The sequences are rows 0 to 1, rows 2 to 4 and rows 5 to 8.
+    ("start", "end"),
+    [(0, 9), (0, 1), (1, 5), (2, 5), (3, 4), (4, 6)],
 )
 def test_slice_of_sequences_matches_ray(start, end):
     ours = SampleBatch(SEQUENCES).slice(start, end)
@@ -433,11 +383,11 @@ def test_get_interceptor_changes_each_column_once(cls):
 def test_get_interceptor_applies_to_copies_until_it_is_removed(cls):
     batch = cls(obs=np.arange(3), rewards=np.arange(3))
     batch.set_get_interceptor(lambda column: column + 1)
-    # It changes a column when it is first read.
-    batch["obs"]
-    batch["rewards"]
+    # The first read of a column changes it for good.
+    assert batch["obs"].tolist() == [1, 2, 3]
+    assert batch["rewards"].tolist() == [1, 2, 3]
 
-    batch["obs"] = np.full(3, 5)
+    batch["obs"] = np.array([5, 5, 5])
     copied = batch.copy()
     batch.set_get_interceptor(None)
 
@@ -516,247 +466,3 @@ def test_pickled_batch_keeps_columns_and_attributes():
     assert_equal(dict(unpickled), dict(batch))
     assert unpickled.max_seq_len == 4
     assert unpickled.added_keys == {"new"}
-
-
-# --- spaces ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("cls", [Simplex, ray_simplex.Simplex], ids=["compat", "ray"])
-def test_simplex_has_one_concentration_per_component(cls):
-    space = cls((3, 2), np.array([1.0, 2.0]))
-
-    assert space.concentration.tolist() == [1, 2]
-
-
-@pytest.mark.parametrize("cls", [Simplex, ray_simplex.Simplex], ids=["compat", "ray"])
-def test_simplex_rejects_another_number_of_concentrations(cls):
-    with pytest.raises((AssertionError, ValueError)):
-        cls((3, 4), np.array([1, 2, 1]))
-
-
-@pytest.fixture
-def numpy_1_names(monkeypatch):
-    """RLlib 2.54 reads a name that NumPy 2 removed."""
-    monkeypatch.setattr(np, "float_", np.float64, raising=False)
-
-
-@pytest.mark.usefixtures("numpy_1_names")
-def test_values_take_the_types_of_a_sample_as_in_ray():
-    sample = {"a": np.zeros(2, np.float32), "b": (np.array(0, np.int32), 3), "c": np.int64(2)}
-    value = {"a": np.ones(2), "b": (4, 2.0), "c": np.float32(1.0)}
-
-    converted = convert_element_to_space_type(value, sample)
-
-    assert_equal(converted, ray_spaces.convert_element_to_space_type(value, sample))
-    assert converted["a"].dtype == np.float32
-    assert converted["b"][0].dtype == np.int32
-    assert type(converted["b"][1]) is int
-    assert isinstance(converted["c"], np.int64)
-
-
-def test_value_of_another_kind_than_its_sample_is_an_error():
-    with pytest.raises(ObservationError, match=r"array of shape \(2,\), found 1"):
-        convert_element_to_space_type({"a": 1}, {"a": np.zeros(2)})
-
-
-def test_flex_dict_keeps_keys_in_the_order_they_were_set():
-    space = FlexDict({})
-
-    space["b"] = gym.spaces.Discrete(2)
-    space["a"] = gym.spaces.Box(-1, 1, (2,))
-
-    sample = space.sample()
-    assert list(space.spaces) == ["b", "a"]
-    assert list(sample) == ["b", "a"]
-    assert space.contains(sample)
-
-
-def test_flex_dict_takes_keyword_arguments():
-    assert list(FlexDict(x=gym.spaces.Discrete(2)).spaces) == ["x"]
-
-
-def test_flex_dict_rejects_a_value_that_is_not_a_space():
-    with pytest.raises(UnsupportedSpaceError, match="expected a space, found 3"):
-        FlexDict({})["c"] = 3
-
-
-# --- from_config ----------------------------------------------------------------------------------
-
-
-class Recorder:
-    """Keeps the arguments it was made with."""
-
-    def __init__(self, *args, **kwargs):
-        self.args = args
-        self.kwargs = kwargs
-
-
-class OtherRecorder(Recorder):
-    pass
-
-
-Recorder.__type_registry__ = {"other": OtherRecorder}
-
-
-@pytest.mark.parametrize(
-    ("config", "kwargs"),
-    [
-        pytest.param(None, {"a": 1}, id="no-config"),
-        pytest.param({"a": 1}, {"a": 2}, id="arguments"),
-        pytest.param("other", {"a": 1}, id="registered-name"),
-        pytest.param({"type": "OtherRecorder", "_args": [3]}, {}, id="name-and-positional"),
-        pytest.param(OtherRecorder, {"b": 2}, id="class"),
-        pytest.param(f"{__name__}.OtherRecorder", {}, id="dotted-name"),
-        pytest.param({"type": f"{__name__}.Recorder", "k": 1}, {}, id="dotted-name-in-dict"),
-        pytest.param("Recorder", {"_args": 5}, id="own-name"),
-    ],
-)
-def test_from_config_makes_the_objects_of_ray(config, kwargs):
-    ours = from_config(Recorder, config, **kwargs)
-    theirs = ray_from_config.from_config(Recorder, config, **kwargs)
-
-    assert type(ours) is type(theirs)
-    assert ours.args == theirs.args
-    assert ours.kwargs == theirs.kwargs
-
-
-def test_from_config_returns_an_object_unchanged():
-    recorder = OtherRecorder()
-
-    assert from_config(Recorder, recorder) is recorder
-
-
-def test_from_config_needs_no_class_beside_a_type():
-    assert isinstance(from_config({"type": f"{__name__}.OtherRecorder"}), OtherRecorder)
-
-
-@pytest.mark.parametrize("make", [from_config, ray_from_config.from_config], ids=["compat", "ray"])
-def test_from_config_takes_a_dotted_name_and_arguments(make):
-    recorder = make(f"{__name__}.OtherRecorder", {"a": 1})
-
-    assert type(recorder) is OtherRecorder
-    assert recorder.kwargs == {"a": 1}
-
-
-class Abstract(abc.ABC):
-    @abc.abstractmethod
-    def act(self): ...
-
-
-@pytest.mark.parametrize("make", [from_config, ray_from_config.from_config], ids=["compat", "ray"])
-def test_from_config_returns_none_for_an_abstract_class(make):
-    assert make(Abstract, {}) is None
-
-
-def test_from_config_rejects_an_unknown_name():
-    with pytest.raises(ConfigError, match=r"one of \['other'\], found 'nowhere'"):
-        from_config(Recorder, "nowhere")
-
-
-def test_from_config_without_a_class_is_an_error():
-    with pytest.raises(ConfigError, match="expected a class or its name, found None"):
-        from_config({"a": 1})
-
-
-# --- numbers and modules --------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("time_axis", "rows"),
-    [pytest.param(False, (2,), id="rows"), pytest.param(True, (2, 3), id="rows-and-steps")],
-)
-def test_flatten_inputs_matches_ray(time_axis, rows):
-    structure = {
-        "a": spaces.Discrete(4),
-        "b": (spaces.MultiDiscrete([2, 5]), spaces.Box(-1, 1, (2, 3))),
-    }
-    values = {
-        "a": np.full(rows, 3),
-        "b": (np.full((*rows, 2), 1), np.random.default_rng(0).random((*rows, 2, 3))),
-    }
-
-    ours = numpy_utils.flatten_inputs_to_1d_tensor(values, structure, time_axis=time_axis)
-
-    theirs = ray_numpy.flatten_inputs_to_1d_tensor(values, structure, time_axis=time_axis)
-    assert ours.shape == (*rows, 4 + (2 + 5) + 2 * 3)  # one-hots, and numbers as they are
-    assert ours.dtype == theirs.dtype
-    np.testing.assert_array_equal(ours, theirs)
-
-
-STRUCTURE = (spaces.Discrete(3), spaces.MultiDiscrete([2, 2]), spaces.Box(-1, 1, (2, 2)))
-
-
-def test_flatten_inputs_matches_ray_without_a_batch_axis():
-    multi_discrete = np.array([1, 0])
-    box = np.ones((2, 2))
-
-    ours = numpy_utils.flatten_inputs_to_1d_tensor(
-        (2, multi_discrete, box), STRUCTURE, batch_axis=False
-    )
-
-    theirs = ray_numpy.flatten_inputs_to_1d_tensor(
-        (np.array(2), multi_discrete, box), STRUCTURE, batch_axis=False
-    )
-    np.testing.assert_array_equal(ours, np.ravel(theirs))
-
-
-def test_flatten_inputs_rejects_a_time_axis_without_a_batch_axis():
-    values = (2, np.array([1, 0]), np.ones((2, 2)))
-
-    with pytest.raises(ConfigError, match="batch_axis=True with time_axis=True"):
-        numpy_utils.flatten_inputs_to_1d_tensor(values, STRUCTURE, time_axis=True, batch_axis=False)
-
-
-both_numpy_utils = pytest.mark.parametrize("utils", [numpy_utils, ray_numpy], ids=["compat", "ray"])
-
-
-@both_numpy_utils
-def test_immutable_array_cannot_be_changed(utils):
-    action = utils.make_action_immutable(np.zeros(2))
-
-    with pytest.raises(ValueError, match="read-only"):
-        action[0] = 1
-
-
-@both_numpy_utils
-def test_immutable_dict_cannot_be_changed(utils):
-    action = utils.make_action_immutable({"a": 1})
-
-    with pytest.raises(TypeError, match="does not support item assignment"):
-        action["a"] = 2
-
-
-@both_numpy_utils
-def test_immutable_number_is_the_number(utils):
-    assert utils.make_action_immutable(3) == 3
-
-
-def test_conv_transpose_stack_returns_a_distribution_of_images():
-    stack = ConvTranspose2DStack(input_size=5, output_shape=(3, 64, 64), bias_init=0.5)
-
-    images = stack(torch.zeros(2, 5))
-
-    # The density of a normal distribution at its mean, with a scale of 1.
-    log_density = -0.5 * np.log(2 * np.pi) * 3 * 64 * 64
-    assert images.mean.shape == (2, 3, 64, 64)
-    assert images.sample().shape == (2, 3, 64, 64)
-    assert images.log_prob(images.mean).tolist() == pytest.approx([log_density] * 2, rel=1e-5)
-
-
-def test_conv_transpose_stack_has_the_kernels_of_ray():
-    stack = ConvTranspose2DStack(input_size=5, output_shape=(3, 64, 64), bias_init=0.5)
-
-    kernels = [tuple(weight.shape) for weight in stack.parameters() if weight.ndim == 4]
-
-    assert kernels == [(1024, 128, 5, 5), (128, 64, 5, 5), (64, 32, 6, 6), (32, 3, 6, 6)]
-
-
-def test_conv_transpose_stack_uses_its_initializer():
-    stack = ConvTranspose2DStack(
-        input_size=3, filters=[(4, 2, 1)], initializer=torch.nn.init.ones_, output_shape=(1, 2, 2)
-    )
-
-    image = stack(torch.ones(1, 3)).mean
-
-    # Three inputs of 1 make four features of 3, and their sum is 12.
-    assert image.tolist() == [[[[12.0, 12.0], [12.0, 12.0]]]]
