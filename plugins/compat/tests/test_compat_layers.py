@@ -43,16 +43,20 @@ torch = pytest.importorskip("torch")
 
 
 def test_slim_fc_is_a_matrix_product_with_bias():
-    layer = SlimFC(3, 2, normc_initializer(0.5), "tanh", bias_init=0.25)
-    weight = layer.state_dict()["_model.0.weight"]
-    bias = layer.state_dict()["_model.0.bias"]
-    x = torch.randn(5, 3)
+    layer = SlimFC(3, 2, initializer=torch.nn.init.ones_, activation_fn="tanh", bias_init=0.25)
 
-    output = layer(x)
+    output = layer(torch.tensor([[0.1, 0.2, 0.3]]))
 
-    assert bias.tolist() == [0.25, 0.25]
-    assert torch.allclose(weight.square().sum(1), torch.tensor(0.5**2))  # normc with a norm of 0.5
-    assert torch.allclose(output, torch.tanh(x @ weight.T + 0.25), atol=1e-6)
+    expected = np.tanh(0.1 + 0.2 + 0.3 + 0.25)
+    assert output[0].tolist() == pytest.approx([expected, expected])
+
+
+def test_normc_initializer_gives_rows_of_its_norm():
+    layer = SlimFC(3, 2, initializer=normc_initializer(0.5))
+
+    norms = layer.state_dict()["_model.0.weight"].norm(dim=1)
+
+    assert norms.tolist() == pytest.approx([0.5, 0.5])
 
 
 def test_slim_fc_may_have_no_bias():

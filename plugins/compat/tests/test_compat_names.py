@@ -85,12 +85,12 @@ def test_page_and_stubs_are_generated_from_the_table():
     tool = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(tool)
 
-    stale = []
-    for path, text in tool.files().items():
-        if not path.exists() or path.read_text("utf-8") != text:
-            stale.append(path)
+    stale_files = []
+    for path, generated_text in tool.files().items():
+        if not path.exists() or path.read_text("utf-8") != generated_text:
+            stale_files.append(path)
 
-    assert not stale, "run `make generate`"
+    assert not stale_files, "run `make generate`"
 
 
 # --- imports --------------------------------------------------------------------------------------
