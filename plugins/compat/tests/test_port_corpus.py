@@ -30,102 +30,111 @@ BASE = "class Base:\n    def __init__(self, *args, **kwargs): pass\n"
 ROWS = np.random.default_rng(0).normal(0, 2, (3, 4)).astype(np.float32)
 
 
-def cases(kind, **options):
-    return pytest.mark.parametrize(
-        "case",
-        [pytest.param(case, id=case["name"]) for case in CORPUS[kind] if matches(case, options)],
-    )
+def each_source(kind, **options):
+    """Parametrize a test by the sources of one kind in the corpus."""
+    sources = [case for case in CORPUS[kind] if matches(case, options)]
+    return pytest.mark.parametrize("case", [pytest.param(one, id=one["name"]) for one in sources])
 
 
 def matches(case, options):
     return all(case.get(name, False) == value for name, value in options.items())
 
 
-def ported(source):
+def port_and_check(source):
     """Return the ported text and the notes of a source, checked: it compiles, and a second run
     changes nothing.
     """
-    found = port(source.encode())
-    compile(found.content, "ported", "exec", dont_inherit=True)
-    assert porter._BROKEN not in [note.why for note in found.notes]
-    again = port(found.content)
-    assert again.content == found.content, "a second run changes it"
-    return found.content.decode(), found.notes
+    result = port(source.encode())
+    compile(result.content, "ported", "exec", dont_inherit=True)
+    assert porter._BROKEN not in [note.why for note in result.notes]
+    again = port(result.content)
+    assert again.content == result.content, "a second run changes it"
+    return result.content.decode(), result.notes
 
 
-def test_corpus_is_large_enough():
-    assert sum(map(len, CORPUS.values())) >= 50
-    assert len({case["name"] for kind in CORPUS.values() for case in kind}) == sum(
-        map(len, CORPUS.values())
-    )
+def run(code):
+    """Run ported code, and return its names."""
+    names = {}
+    exec(code, names)
+    return SimpleNamespace(**names)
 
 
-@cases("text")
-def test_text(case):
-    found, notes = ported(case["source"].lstrip("\n"))
+@each_source("text")
+def test_ported_text_contains_the_expected_parts(case):
+    content, notes = port_and_check(case["source"].lstrip("\n"))
+
     for part in case.get("has", []):
-        assert part in found
+        assert part in content
     assert [note.what for note in notes] == case.get("notes", [])
 
 
-@cases("network", left=False)
+@each_source("network", left=False)
 def test_ported_network_computes_the_same(case):
     tf = pytest.importorskip("tensorflow")
-    found, notes = ported(HEAD + case["source"] + MODEL)
+    expected, _ = in_graph(tf, case["source"], lambda old, x: old["build"](x))
+
+    content, notes = port_and_check(HEAD + case["source"] + MODEL)
+    model = run(content).model()
+
     assert notes == []
-    names = {}
-    exec(found, names)
-    expected = in_graph(tf, case["source"], lambda old, x: old["build"](x))[0]
-    model = names["model"]()
-    for _ in range(2):
-        np.testing.assert_allclose(model(ROWS), expected, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(model(ROWS), expected, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(model(ROWS), expected, rtol=1e-5, atol=1e-6)  # at each pass
 
 
-@cases("network", left=True)
+@each_source("network", left=True)
 def test_network_that_may_change_is_listed(case):
-    assert ported(HEAD + case["source"] + MODEL)[1]
+    _, notes = port_and_check(HEAD + case["source"] + MODEL)
+
+    assert notes
 
 
-@cases("kept", left=False)
+@each_source("kept", left=False)
 def test_kept_layers_are_those_of_tensorflow_1(case):
     tf = pytest.importorskip("tensorflow")
-    found, notes = ported(HEAD + BASE + case["source"])
-    assert notes == []
-    expected, values = in_graph(tf, BASE + case["source"], lambda old, x: old["Net"]().forward(x))
-    names = {}
-    exec(found, names)
-    net = names["Net"]()
-    net.forward(tf.constant(ROWS))
+    source = BASE + case["source"]
+    # What the source computed in TensorFlow 1, and its weights by name.
+    expected, old_weights = in_graph(tf, source, lambda old, x: old["Net"]().forward(x))
+
+    content, notes = port_and_check(HEAD + source)
+    net = run(content).Net()
+    net.forward(tf.constant(ROWS))  # the first pass makes the layers
+
     weights = kept_weights(net)
-    if not case.get("unnamed"):
-        assert set(weights) == set(values)
-    assert len(weights) == len(values)
-    for (name, weight), value in zip(weights.items(), values.values(), strict=True):
-        weight.assign(value if case.get("unnamed") else values[name])
+    if case.get("unnamed"):  # its names may differ, but not the order
+        old_weights = dict(zip(weights, old_weights.values(), strict=True))
+    assert weights.keys() == old_weights.keys()
+    for name, weight in weights.items():
+        weight.assign(old_weights[name])
     np.testing.assert_allclose(net.forward(tf.constant(ROWS)), expected, rtol=1e-4, atol=1e-5)
+    assert notes == []
 
 
-@cases("kept", left=True)
+@each_source("kept", left=True)
 def test_layers_that_cannot_be_kept_are_listed(case):
-    assert ported(HEAD + BASE + case["source"])[1]
+    _, notes = port_and_check(HEAD + BASE + case["source"])
+
+    assert notes
 
 
 def test_random_numbers_are_drawn_at_each_pass():
     tf = pytest.importorskip("tensorflow")
-    found, _ = ported(HEAD + "def build(x):\n    return x + tf.random.normal([4])\n" + MODEL)
-    names = {}
-    exec(found, names)
-    model = names["model"]()
+    source = "def build(x):\n    return x + tf.random.normal([4])\n"
+
+    content, _ = port_and_check(HEAD + source + MODEL)
+    model = run(content).model()
+
     assert not np.array_equal(model(tf.constant(ROWS)), model(tf.constant(ROWS)))
 
 
 def test_wide_input_stays_wide():
     tf = pytest.importorskip("tensorflow")
-    model = MODEL.replace("(4,)", "(4,), dtype=tf.float64")
-    found, _ = ported(HEAD + "def build(x):\n    return tf.multiply(x, x)\n" + model)
-    names = {}
-    exec(found, names)
-    assert names["model"]()(tf.constant(ROWS, tf.float64)).dtype == tf.float64
+    source = "def build(x):\n    return tf.multiply(x, x)\n"
+    model_of_float64 = MODEL.replace("(4,)", "(4,), dtype=tf.float64")
+
+    content, _ = port_and_check(HEAD + source + model_of_float64)
+    output = run(content).model()(tf.constant(ROWS, tf.float64))
+
+    assert output.dtype == tf.float64
 
 
 def in_graph(tf, source, build):
@@ -207,19 +216,24 @@ def first_tensorflow(tf):
 
 def kept_weights(net):
     """Return the weights that a model keeps, by TensorFlow 1's names."""
-    found = {}
+    weights_by_name = {}
     for name, layer in net.kept_layers.items():
         weights = getattr(layer, "weights", None)
         if weights is None:
-            found[name] = layer
+            weights_by_name[name] = layer
         for weight in weights or ():
-            found[f"{name}/{weight.name}"] = weight
-    return found
+            weights_by_name[f"{name}/{weight.name}"] = weight
+    return weights_by_name
 
 
 def test_statistics_of_untrained_batch_normalisation_go_on():
     tf = pytest.importorskip("tensorflow")
     net = SimpleNamespace(kept_layers=layers.start())
-    out = layers.batch_normalization(net, "bn", tf.constant(ROWS), training=True, trainable=False)
-    np.testing.assert_allclose(np.mean(out, 0), np.zeros(4), atol=1e-5)
+
+    output = layers.batch_normalization(
+        net, "bn", tf.constant(ROWS), training=True, trainable=False
+    )
+
+    # Normalised by the statistics of its rows, without weights to train.
+    np.testing.assert_allclose(np.mean(output, axis=0), np.zeros(4), atol=1e-5)
     assert net.kept_layers["bn"].trainable_variables == []
