@@ -190,16 +190,17 @@ def test_loaded_attention_does_not_read_empty_slots(run_loaded_policy):
 
 def test_loaded_attention_differs_until_the_memory_is_full(run_loaded_policy):
     weights = draw_rllib_weights()
+    # Formulas of RLlib's network, which reads the empty slots of its memory.
     reference = NumpyAttention(weights, reads_empty_slots=True)
 
     outputs = run_loaded_policy(weights)
 
-    for t, obs in enumerate(draw_observations()):
-        difference = np.abs(outputs[t] - reference.step(obs)).max()
-        if t < 8:  # 2 units with a memory of 4 steps
-            assert difference > 1e-5, t
-        else:
-            assert difference < 1e-5, t
+    differences = []
+    for output, obs in zip(outputs, draw_observations(), strict=True):
+        differences.append(np.abs(output - reference.step(obs)).max())
+    # Two units, with a memory of four steps each, read empty slots in the first eight steps.
+    assert min(differences[:8]) > 1e-5
+    assert max(differences[8:]) < 1e-5
 
 
 def test_rllib_network_reads_empty_slots():
@@ -214,15 +215,17 @@ def test_rllib_network_reads_empty_slots():
     net.load_state_dict(tensors, strict=False)
     reference = NumpyAttention(weights, reads_empty_slots=True)
 
-    memory = [torch.zeros(1, SLOTS, DIM) for _ in range(UNITS)]
+    # Two units, with a memory of four vectors of eight numbers.
+    memories = [torch.zeros(1, 4, 8), torch.zeros(1, 4, 8)]
     for obs in draw_observations():
         inputs = {"obs": torch.from_numpy(obs[None])}
-        outputs, new_slots = net(inputs, memory, torch.ones(1, dtype=torch.int32))
-        for unit, new_slot in enumerate(new_slots):
-            newest = new_slot.detach().view(1, 1, DIM)
-            memory[unit] = torch.cat([memory[unit][:, 1:], newest], 1)
-        output = [*outputs[0].tolist(), net.value_function().item()]
-        np.testing.assert_allclose(output, reference.step(obs), rtol=1e-5, atol=1e-5)
+        outputs, new_vectors = net(inputs, memories, torch.ones(1, dtype=torch.int32))
+        for unit in range(2):
+            # The newest vector takes the place of the oldest.
+            new_vector = new_vectors[unit].detach().view(1, 1, 8)
+            memories[unit] = torch.cat([memories[unit][:, 1:], new_vector], dim=1)
+        logits_and_value = [*outputs[0].tolist(), net.value_function().item()]
+        np.testing.assert_allclose(logits_and_value, reference.step(obs), rtol=1e-5, atol=1e-5)
 
 
 def test_loading_without_a_memory_warns_of_nothing(recwarn):

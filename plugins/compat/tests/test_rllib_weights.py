@@ -26,10 +26,10 @@ from rlcatalog_torch import TorchModelV2
 
 pytestmark = pytest.mark.twins
 
-VECTOR = gym.spaces.Box(-1, 1, (3,), np.float32)
-IMAGE = gym.spaces.Box(0, 255, (42, 42, 3), np.uint8)
+THREE_NUMBERS = gym.spaces.Box(-1, 1, (3,), np.float32)
+IMAGE_42x42 = gym.spaces.Box(0, 255, (42, 42, 3), np.uint8)
 BYTES = gym.spaces.Box(0, 255, (3,), np.uint8)
-MIXED = gym.spaces.Dict({"a": VECTOR, "d": gym.spaces.Discrete(3), "img": IMAGE})
+MIXED = gym.spaces.Dict({"a": THREE_NUMBERS, "d": gym.spaces.Discrete(3), "img": IMAGE_42x42})
 FOUR_ACTIONS = gym.spaces.Discrete(4)
 TWO_LAYERS = {"fcnet_hiddens": [6, 5]}
 #: RLlib does not scale images.
@@ -98,116 +98,137 @@ def encode_for_rllib(space, observations):
     }
 
 
-#: Observation space, the config in both, and what is added to ours.
-NETWORKS = {
-    "fcnet": (VECTOR, TWO_LAYERS, {}),
-    "fcnet, separate value": (VECTOR, {**TWO_LAYERS, "vf_share_layers": False}, {}),
-    "fcnet, free_log_std": (VECTOR, {**TWO_LAYERS, "free_log_std": True}, {}),
-    "fcnet, post": (
-        VECTOR,
-        {**TWO_LAYERS, "post_fcnet_hiddens": [7], "post_fcnet_activation": "tanh"},
-        {},
-    ),
-    "fcnet, no layers": (VECTOR, {"fcnet_hiddens": []}, {}),
-    "visionnet": (IMAGE, {"conv_activation": "tanh"}, UNSCALED),
-    "visionnet, separate value": (IMAGE, {"vf_share_layers": False}, UNSCALED),
-    "complex": (MIXED, {"fcnet_hiddens": [5], "post_fcnet_hiddens": [7]}, UNSCALED),
-    "complex, separate value": (
-        MIXED,
-        {"fcnet_hiddens": [5], "vf_share_layers": False},
-        {**UNSCALED, "vf_share_layers": True},
-    ),
-}
+#: Observation space, config in RLlib and in rlcatalog, and keys that only rlcatalog has.
+each_network = pytest.mark.parametrize(
+    ("space", "config", "own_keys"),
+    [
+        pytest.param(THREE_NUMBERS, TWO_LAYERS, {}, id="fcnet"),
+        pytest.param(
+            THREE_NUMBERS, {**TWO_LAYERS, "vf_share_layers": False}, {}, id="fcnet, separate value"
+        ),
+        pytest.param(
+            THREE_NUMBERS,
+            {**TWO_LAYERS, "post_fcnet_hiddens": [7], "post_fcnet_activation": "tanh"},
+            {},
+            id="fcnet, post",
+        ),
+        pytest.param(THREE_NUMBERS, {"fcnet_hiddens": []}, {}, id="fcnet, no layers"),
+        pytest.param(IMAGE_42x42, {"conv_activation": "tanh"}, UNSCALED, id="visionnet"),
+        pytest.param(
+            IMAGE_42x42, {"vf_share_layers": False}, UNSCALED, id="visionnet, separate value"
+        ),
+        pytest.param(
+            MIXED, {"fcnet_hiddens": [5], "post_fcnet_hiddens": [7]}, UNSCALED, id="complex"
+        ),
+        pytest.param(
+            MIXED,
+            {"fcnet_hiddens": [5], "vf_share_layers": False},
+            {**UNSCALED, "vf_share_layers": True},
+            id="complex, separate value",
+        ),
+    ],
+)
 
 
 @pytest.mark.grid
 @pytest.mark.parametrize("framework", ["torch", "tf"])
-@pytest.mark.parametrize("network", NETWORKS)
-def test_network_acts_like_that_of_rllib(network, framework):
-    space, config, more = NETWORKS[network]
-    model, weights = build_rllib_model(space, config)
-    has_free_log_std = "free_log_std" in config
-    actions = gym.spaces.Box(-1, 1, (2,)) if has_free_log_std else FOUR_ACTIONS
-    policy = rlcatalog.build(space, actions, {**config, **more}, framework)
+@each_network
+def test_network_acts_like_that_of_rllib(space, config, own_keys, framework):
+    rllib_model, weights = build_rllib_model(space, config)
+    policy = rlcatalog.build(space, FOUR_ACTIONS, {**config, **own_keys}, framework)
     observations = draw_observations(space)
 
     load_rllib_weights(policy, weights)
     step = policy.act_encoded(policy.preprocess(observations), explore=False)
 
-    outputs, _ = model(encode_for_rllib(space, observations), [], None)
+    outputs, _ = rllib_model(encode_for_rllib(space, observations), [], None)
     assert_close(step.dist_inputs, outputs.detach().numpy())
-    assert_close(step.value, model.value_function().detach().numpy())
-    if not has_free_log_std:
-        # The outputs depend on the observations.
-        assert np.ptp(step.dist_inputs, axis=0).min() > 1e-3
-
-
-@pytest.fixture(params=[False, True], ids=["", "no_final_linear"])
-def no_final_linear(request):
-    """A config key that has no effect under a memory, here as in RLlib."""
-    return {"no_final_linear": True} if request.param else {}
-
-
-def build_with_memory(config, framework):
-    """Build a policy, which warns of `no_final_linear`."""
-    if "no_final_linear" not in config:
-        return rlcatalog.build(VECTOR, FOUR_ACTIONS, config, framework)
-    with pytest.warns(UnreadKeysWarning, match="no_final_linear"):
-        return rlcatalog.build(VECTOR, FOUR_ACTIONS, config, framework)
+    assert_close(step.value, rllib_model.value_function().detach().numpy())
+    # The outputs depend on the observations.
+    assert np.ptp(step.dist_inputs, axis=0).min() > 1e-3
 
 
 @pytest.mark.parametrize("framework", ["torch", "tf"])
-def test_lstm_acts_like_that_of_rllib_over_steps(framework, no_final_linear):
-    config = {**LSTM, **no_final_linear}
-    model, weights = build_rllib_model(VECTOR, config)
-    policy = build_with_memory(config, framework)
-    random = np.random.default_rng(0)
+def test_free_log_std_acts_like_that_of_rllib(framework):
+    config = {"fcnet_hiddens": [6, 5], "free_log_std": True}
+    # The network has four outputs: two means, and the logarithms of two standard deviations.
+    rllib_model, weights = build_rllib_model(THREE_NUMBERS, config)
+    policy = rlcatalog.build(THREE_NUMBERS, gym.spaces.Box(-1, 1, (2,)), config, framework)
+    obs = np.array([[0.1, -0.2, 0.3]], np.float32)
 
     load_rllib_weights(policy, weights)
+    step = policy.act(obs, explore=False)
+
+    outputs, _ = rllib_model({"obs": torch.from_numpy(obs)}, [], None)
+    assert_close(step.dist_inputs, outputs.detach().numpy())
+
+
+@pytest.mark.parametrize("framework", ["torch", "tf"])
+def test_key_no_final_linear_has_no_effect_under_a_memory(framework):
+    config = {**LSTM, "no_final_linear": True}
+    _, weights = build_rllib_model(THREE_NUMBERS, config)  # where it has no effect either
+    with pytest.warns(UnreadKeysWarning, match="no_final_linear"):
+        policy = rlcatalog.build(THREE_NUMBERS, FOUR_ACTIONS, config, framework)
+    policy_without_key = rlcatalog.build(THREE_NUMBERS, FOUR_ACTIONS, LSTM, framework)
+    obs = np.zeros((2, 3), np.float32)
+
+    load_rllib_weights(policy, weights)
+    load_rllib_weights(policy_without_key, weights)
+
+    expected = policy_without_key.act(obs, explore=False).dist_inputs
+    assert_close(policy.act(obs, explore=False).dist_inputs, expected)
+
+
+@pytest.mark.parametrize("framework", ["torch", "tf"])
+def test_lstm_acts_like_that_of_rllib_over_steps(framework):
+    # An LSTM of six units, which reads the last reward.
+    rllib_model, weights = build_rllib_model(THREE_NUMBERS, LSTM)
+    policy = rlcatalog.build(THREE_NUMBERS, FOUR_ACTIONS, LSTM, framework)
+    load_rllib_weights(policy, weights)
+    obs = np.array([[0.1, -0.2, 0.3], [0.5, 0.4, -0.6]], np.float32)
 
     state = None
     rllib_state = [torch.zeros(2, 6), torch.zeros(2, 6)]
-    for t in range(4):
-        obs = random.normal(size=(2, 3)).astype(np.float32)
-        reward = np.full(2, 0.5 * t, np.float32)
-        step = policy.act(obs, state, prev_reward=reward, explore=False)
-        inputs = {"obs": torch.from_numpy(obs), "prev_rewards": torch.from_numpy(reward)}
-        outputs, rllib_state = model(inputs, rllib_state, torch.ones(2, dtype=torch.int32))
-        assert_close(step.dist_inputs, outputs.detach().numpy())
-        assert_close(step.value, model.value_function().detach().numpy())
-        h, c = rllib_state
-        assert_close(step.state.memory[0], h.detach().numpy())
-        assert_close(step.state.memory[1], c.detach().numpy())
+    for last_reward in (0.0, 0.5, 1.0):
+        rewards = np.array([last_reward, last_reward], np.float32)
+        step = policy.act(obs, state, prev_reward=rewards, explore=False)
         state = step.state
+        inputs = {"obs": torch.from_numpy(obs), "prev_rewards": torch.from_numpy(rewards)}
+        outputs, rllib_state = rllib_model(inputs, rllib_state, seq_lens=torch.tensor([1, 1]))
+
+        assert_close(step.dist_inputs, outputs.detach().numpy())
+        assert_close(step.value, rllib_model.value_function().detach().numpy())
+        assert_close(state.memory[0], rllib_state[0].detach().numpy())
+        assert_close(state.memory[1], rllib_state[1].detach().numpy())
 
 
 @pytest.mark.grid
 @pytest.mark.parametrize("framework", ["torch", "tf"])
-def test_attention_with_a_full_memory_acts_like_that_of_rllib(framework, no_final_linear):
-    config = {**ATTENTION, **no_final_linear}
-    # With layers for a separate value, which RLlib does not read under a memory.
-    model, weights = build_rllib_model(VECTOR, {**config, "vf_share_layers": False})
-    policy = build_with_memory(config, framework)
-    random = np.random.default_rng(0)
-    obs = random.normal(size=(2, 3)).astype(np.float32)
-    memory = random.normal(size=(2, 2, 4, 8)).astype(np.float32)  # 2 rows, 2 units, 4 steps
-
-    # Before the memory is full, RLlib's differs: see test_rllib_attention.py.
+def test_attention_with_a_full_memory_acts_like_that_of_rllib(framework):
+    # RLlib does not read the layers for a separate value under a memory.
+    rllib_model, weights = build_rllib_model(THREE_NUMBERS, {**ATTENTION, "vf_share_layers": False})
+    policy = rlcatalog.build(THREE_NUMBERS, FOUR_ACTIONS, ATTENTION, framework)
+    # Before the memory is full, RLlib's outputs differ: see test_rllib_attention.py.
     with pytest.warns(CatalogWarning, match="in the first 8 steps of every episode"):
         load_rllib_weights(policy, weights)
-    used = np.full(2, 4, np.int32)
-    state = policy.initial_state(2)._replace(memory=(memory, used))
+    random = np.random.default_rng(0)
+    obs = random.normal(size=(2, 3)).astype(np.float32)
+    # For each of two rows and two units, four vectors of eight numbers.
+    memory = random.normal(size=(2, 2, 4, 8)).astype(np.float32)
+
+    vectors_in_use = np.array([4, 4], np.int32)
+    state = policy.initial_state(2)._replace(memory=(memory, vectors_in_use))
     step = policy.act(obs, state, explore=False)
 
-    rllib_memory = [torch.from_numpy(memory[:, 0]), torch.from_numpy(memory[:, 1])]
-    outputs, new_memory = model(
-        {"obs": torch.from_numpy(obs)}, rllib_memory, torch.ones(2, dtype=torch.int32)
+    first_unit, second_unit = torch.from_numpy(memory).unbind(1)
+    outputs, new_vectors = rllib_model(
+        {"obs": torch.from_numpy(obs)}, [first_unit, second_unit], seq_lens=torch.tensor([1, 1])
     )
     assert_close(step.dist_inputs, outputs.detach().numpy())
-    assert_close(step.value, model.value_function().detach().numpy())
+    assert_close(step.value, rllib_model.value_function().detach().numpy())
     newest = step.state.memory[0][:, :, -1]
-    assert_close(newest[:, 0], new_memory[0].detach().numpy())
-    assert_close(newest[:, 1], new_memory[1].detach().numpy())
+    assert_close(newest[:, 0], new_vectors[0].detach().numpy())
+    assert_close(newest[:, 1], new_vectors[1].detach().numpy())
 
 
 # --- TensorFlow's names ---------------------------------------------------------------------------
@@ -246,17 +267,15 @@ def build_keras_fcnet(share):
     return set_random_weights(tf.keras.Model(inputs, [outputs, value]))
 
 
-@pytest.mark.grid
 @pytest.mark.parametrize("framework", ["torch", "tf"])
-@pytest.mark.parametrize("form", [STATIC_GRAPH, EAGER], ids=["static graph", "eager"])
 @pytest.mark.parametrize("share", [True, False], ids=["shared-value", "separate-value"])
-def test_fcnet_reads_weights_with_names_of_tensorflow(share, form, framework):
+def test_fcnet_reads_weights_with_names_of_tensorflow(share, framework):
     keras_model = build_keras_fcnet(share)
     config = {"fcnet_hiddens": [6, 5], "vf_share_layers": share}
-    policy = rlcatalog.build(VECTOR, FOUR_ACTIONS, config, framework)
-    obs = np.stack(draw_observations(VECTOR))
+    policy = rlcatalog.build(THREE_NUMBERS, FOUR_ACTIONS, config, framework)
+    obs = np.stack(draw_observations(THREE_NUMBERS))
 
-    load_rllib_weights(policy, name_weights(keras_model, form))
+    load_rllib_weights(policy, name_weights(keras_model, STATIC_GRAPH))
     step = policy.act(obs, explore=False)
 
     outputs, values = keras_model(obs)
@@ -264,7 +283,20 @@ def test_fcnet_reads_weights_with_names_of_tensorflow(share, form, framework):
     assert_close(step.value, values[:, 0])
 
 
+def test_names_of_eager_tensorflow_are_those_of_a_static_graph():
+    keras_model = build_keras_fcnet(share=True)
+    policy = rlcatalog.build(THREE_NUMBERS, FOUR_ACTIONS, TWO_LAYERS, "torch")
+    expected = rlcatalog.build(THREE_NUMBERS, FOUR_ACTIONS, TWO_LAYERS, "torch")
+
+    load_rllib_weights(policy, name_weights(keras_model, EAGER))
+    load_rllib_weights(expected, name_weights(keras_model, STATIC_GRAPH))
+
+    for name, weight in policy.model.get_weights().items():
+        np.testing.assert_array_equal(weight, expected.model.get_weights()[name])
+
+
 def test_visionnet_reads_weights_with_names_of_tensorflow():
+    # RLlib's network for images of 42 x 42 pixels, with its names of layers.
     layers = tf.keras.layers
     inputs = layers.Input((42, 42, 3))
     x = layers.Conv2D(16, 4, 2, "same", activation="relu", name="conv1")(inputs)
@@ -273,19 +305,20 @@ def test_visionnet_reads_weights_with_names_of_tensorflow():
     outputs = layers.Conv2D(4, 1, name="conv_out")(x)
     values = layers.Dense(1, name="value_out")(layers.Reshape((256,))(x))
     keras_model = set_random_weights(tf.keras.Model(inputs, [outputs, values]))
-    policy = rlcatalog.build(IMAGE, FOUR_ACTIONS, {"image_scale": False}, "torch")
-    images = np.stack(draw_observations(IMAGE))
+    policy = rlcatalog.build(IMAGE_42x42, FOUR_ACTIONS, {"image_scale": False}, "torch")
+    images = np.stack(draw_observations(IMAGE_42x42))
 
     load_rllib_weights(policy, name_weights(keras_model, STATIC_GRAPH))
     step = policy.act(images, explore=False)
 
     outputs, values = keras_model(images.astype(np.float32))
-    # They are numbers in the hundreds.
+    # The tolerance is that of numbers in the hundreds, because bytes are not scaled.
     np.testing.assert_allclose(step.dist_inputs, outputs[:, 0, 0], rtol=1e-4, atol=1e-3)
     np.testing.assert_allclose(step.value, values[:, 0], rtol=1e-4, atol=1e-3)
 
 
 def test_lstm_reads_weights_with_names_of_tensorflow():
+    # RLlib's network with an LSTM, and its names of layers.
     layers = tf.keras.layers
     inputs = layers.Input((None, 3))
     x = layers.Dense(6, "tanh", name="fc_1")(inputs)
@@ -294,22 +327,24 @@ def test_lstm_reads_weights_with_names_of_tensorflow():
     outputs = layers.Dense(4, name="logits")(x)
     values = layers.Dense(1, name="values")(x)
     keras_model = set_random_weights(tf.keras.Model(inputs, [outputs, values]))
-    policy = rlcatalog.build(VECTOR, FOUR_ACTIONS, {**LSTM, "lstm_use_prev_reward": False}, "torch")
-    obs = np.random.default_rng(0).normal(size=(2, 4, 3)).astype(np.float32)
-
-    # RLlib also saves the value of the network below the LSTM, which nothing reads.
     weights = name_weights(keras_model, STATIC_GRAPH)
+    # RLlib also saves the value of the network below the LSTM, which nothing reads.
     weights["default_policy/value_out/kernel"] = np.zeros((5, 1))
     weights["default_policy/value_out/bias"] = np.zeros(1)
+    policy = rlcatalog.build(
+        THREE_NUMBERS, FOUR_ACTIONS, {**LSTM, "lstm_use_prev_reward": False}, "torch"
+    )
+
     load_rllib_weights(policy, weights)
 
-    outputs, values = keras_model(obs)
+    two_sequences = np.random.default_rng(0).normal(size=(2, 4, 3)).astype(np.float32)
+    outputs, values = keras_model(two_sequences)
     state = None
     for t in range(4):
-        step = policy.act(obs[:, t], state, explore=False)
+        step = policy.act(two_sequences[:, t], state, explore=False)
+        state = step.state
         assert_close(step.dist_inputs, outputs[:, t])
         assert_close(step.value, values[:, t, 0])
-        state = step.state
 
 
 # --- custom models --------------------------------------------------------------------------------
@@ -333,29 +368,26 @@ class PortedModel(TorchModelV2, nn.Module):
 
 
 def test_ported_model_reads_rllib_names_and_its_own():
-    model, rllib_weights = build_rllib_model(VECTOR, TWO_LAYERS)
-    random = np.random.default_rng(0)
-    weights = {f"torch_sub_model.{name}": array for name, array in rllib_weights.items()}
-    for i, inputs in enumerate((3, 4)):
-        layer = f"branch.{i}._model.0"
-        weights[f"{layer}.weight"] = random.normal(size=(4, inputs)).astype(np.float32)
-        weights[f"{layer}.bias"] = random.normal(size=4).astype(np.float32)
-    policy = rlcatalog.build(
-        VECTOR, FOUR_ACTIONS, {**TWO_LAYERS, "custom_model": PortedModel}, "torch"
-    )
-    obs = np.stack(draw_observations(VECTOR))
+    rllib_model, rllib_weights = build_rllib_model(THREE_NUMBERS, TWO_LAYERS)
+    # The model adds two outputs: of a network of RLlib, and of two layers, its "branch".
+    first_kernel = np.full((4, 3), 0.5, np.float32)
+    second_kernel = np.full((4, 4), -0.25, np.float32)
+    weights = {f"torch_sub_model.{name}": weight for name, weight in rllib_weights.items()}
+    weights["branch.0._model.0.weight"] = first_kernel
+    weights["branch.0._model.0.bias"] = np.zeros(4)
+    weights["branch.1._model.0.weight"] = second_kernel
+    weights["branch.1._model.0.bias"] = np.ones(4)
+    config = {**TWO_LAYERS, "custom_model": PortedModel}
+    policy = rlcatalog.build(THREE_NUMBERS, FOUR_ACTIONS, config, "torch")
+    obs = np.array([[0.1, -0.2, 0.4]], np.float32)
 
     load_rllib_weights(policy, weights)
     step = policy.act(obs, explore=False)
 
-    outputs, _ = model({"obs": torch.from_numpy(obs)}, [], None)
-    branch = obs
-    for i in range(2):
-        layer = f"branch.{i}._model.0"
-        branch = branch @ weights[f"{layer}.weight"].T + weights[f"{layer}.bias"]
-    expected = outputs.detach().numpy() + branch
-    np.testing.assert_allclose(step.dist_inputs, expected, rtol=1e-5, atol=1e-5)
-    assert_close(step.value, model.value_function().detach().numpy())
+    rllib_outputs, _ = rllib_model({"obs": torch.from_numpy(obs)}, [], None)
+    branch_outputs = obs @ first_kernel.T @ second_kernel.T + 1
+    assert_close(step.dist_inputs, rllib_outputs.detach().numpy() + branch_outputs)
+    assert_close(step.value, rllib_model.value_function().detach().numpy())
 
 
 def test_ported_keras_model_reads_the_names_of_its_layers():
@@ -375,24 +407,24 @@ def test_ported_keras_model_reads_the_names_of_its_layers():
         def value_function(self):
             return tf.reshape(self._value_out, [-1])
 
-    policy = rlcatalog.build(VECTOR, FOUR_ACTIONS, {"custom_model": KerasModel}, "tf")
-    other_policy = rlcatalog.build(VECTOR, FOUR_ACTIONS, {"custom_model": KerasModel}, "tf")
-    keras_model = set_random_weights(other_policy.model.base_model)
-    obs = np.stack(draw_observations(VECTOR))
+    policy = rlcatalog.build(THREE_NUMBERS, FOUR_ACTIONS, {"custom_model": KerasModel}, "tf")
+    saved_policy = rlcatalog.build(THREE_NUMBERS, FOUR_ACTIONS, {"custom_model": KerasModel}, "tf")
+    saved_model = set_random_weights(saved_policy.model.base_model)
 
-    load_rllib_weights(policy, name_weights(keras_model, STATIC_GRAPH))
+    load_rllib_weights(policy, name_weights(saved_model, STATIC_GRAPH))
 
-    outputs, _ = keras_model(obs)
-    assert_close(policy.act(obs, explore=False).dist_inputs, outputs)
+    obs = np.stack(draw_observations(THREE_NUMBERS))
+    expected, _ = saved_model(obs)
+    assert_close(policy.act(obs, explore=False).dist_inputs, expected)
 
 
 # --- forms of weights -----------------------------------------------------------------------------
 
 
 def test_weights_by_policy_are_read():
-    _, weights = build_rllib_model(VECTOR, TWO_LAYERS)
-    policy = rlcatalog.build(VECTOR, FOUR_ACTIONS, TWO_LAYERS, "torch")
-    expected = rlcatalog.build(VECTOR, FOUR_ACTIONS, TWO_LAYERS, "torch")
+    _, weights = build_rllib_model(THREE_NUMBERS, TWO_LAYERS)
+    policy = rlcatalog.build(THREE_NUMBERS, FOUR_ACTIONS, TWO_LAYERS, "torch")
+    expected = rlcatalog.build(THREE_NUMBERS, FOUR_ACTIONS, TWO_LAYERS, "torch")
     load_rllib_weights(expected, weights)
 
     # As `Algorithm.get_weights` returns them.
@@ -403,9 +435,9 @@ def test_weights_by_policy_are_read():
 
 
 def test_state_dict_is_read_into_a_model():
-    model, weights = build_rllib_model(VECTOR, TWO_LAYERS)
-    policy = rlcatalog.build(VECTOR, FOUR_ACTIONS, TWO_LAYERS, "torch")
-    expected = rlcatalog.build(VECTOR, FOUR_ACTIONS, TWO_LAYERS, "torch")
+    model, weights = build_rllib_model(THREE_NUMBERS, TWO_LAYERS)
+    policy = rlcatalog.build(THREE_NUMBERS, FOUR_ACTIONS, TWO_LAYERS, "torch")
+    expected = rlcatalog.build(THREE_NUMBERS, FOUR_ACTIONS, TWO_LAYERS, "torch")
     load_rllib_weights(expected, weights)
 
     load_rllib_weights(policy.model, model.state_dict())
@@ -417,39 +449,27 @@ def test_state_dict_is_read_into_a_model():
 # --- weights that do not fit ----------------------------------------------------------------------
 
 
-@pytest.fixture
-def deeper_policy():
-    """A policy with another and a further layer than the weights of `TWO_LAYERS` have."""
-    return rlcatalog.build(VECTOR, FOUR_ACTIONS, {"fcnet_hiddens": [6, 7, 5]}, "torch")
-
-
-def test_weights_of_another_network_are_listed(deeper_policy):
-    _, weights = build_rllib_model(VECTOR, {"fcnet_hiddens": [6, 5]})
+def test_weights_of_another_network_are_listed():
+    policy = rlcatalog.build(THREE_NUMBERS, FOUR_ACTIONS, {"fcnet_hiddens": [6, 7, 5]}, "torch")
+    _, weights = build_rllib_model(THREE_NUMBERS, {"fcnet_hiddens": [6, 5]})
     weights["extra.weight"] = np.zeros(2)
+    weights_before = policy.model.get_weights()
 
     with pytest.raises(ModelContractError) as caught:
-        load_rllib_weights(deeper_policy, weights)
+        load_rllib_weights(policy, weights)
 
     message = str(caught.value)
     assert "Missing: ['hidden.layers.2.weight', 'hid" in message
     assert "unused: ['extra.weight']" in message
     assert "hidden.layers.1.weight (7, 6), given (5, 6)" in message
-
-
-def test_weights_of_another_network_change_nothing(deeper_policy):
-    _, weights = build_rllib_model(VECTOR, {"fcnet_hiddens": [6, 5]})
-    before = deeper_policy.model.get_weights()
-
-    with pytest.raises(ModelContractError):
-        load_rllib_weights(deeper_policy, {**weights, "extra.weight": np.zeros(2)})
-
-    for name, array in deeper_policy.model.get_weights().items():
-        np.testing.assert_array_equal(array, before[name])
+    # The weights that fit are not loaded either.
+    for name, weight in policy.model.get_weights().items():
+        np.testing.assert_array_equal(weight, weights_before[name])
 
 
 def test_weights_of_a_separate_value_do_not_fit_a_shared_one():
-    policy = rlcatalog.build(VECTOR, FOUR_ACTIONS, TWO_LAYERS, "torch")
-    _, weights = build_rllib_model(VECTOR, {**TWO_LAYERS, "vf_share_layers": False})
+    policy = rlcatalog.build(THREE_NUMBERS, FOUR_ACTIONS, TWO_LAYERS, "torch")
+    _, weights = build_rllib_model(THREE_NUMBERS, {**TWO_LAYERS, "vf_share_layers": False})
 
     with pytest.raises(ModelContractError, match=r"unused: \['_value_branch_separate\.") as caught:
         load_rllib_weights(policy, weights)
@@ -459,8 +479,10 @@ def test_weights_of_a_separate_value_do_not_fit_a_shared_one():
 
 def test_weights_of_an_lstm_do_not_fit_a_separate_value():
     # RLlib's LSTM always shares its layers.
-    policy = rlcatalog.build(VECTOR, FOUR_ACTIONS, {**LSTM, "vf_share_layers": False}, "torch")
-    _, weights = build_rllib_model(VECTOR, LSTM)
+    policy = rlcatalog.build(
+        THREE_NUMBERS, FOUR_ACTIONS, {**LSTM, "vf_share_layers": False}, "torch"
+    )
+    _, weights = build_rllib_model(THREE_NUMBERS, LSTM)
 
     with pytest.raises(ModelContractError, match=r"Missing: \['value_trunk\."):
         load_rllib_weights(policy, weights)
@@ -483,14 +505,14 @@ def test_weights_of_an_lstm_do_not_fit_a_separate_value():
     ],
 )
 def test_weights_in_another_form_are_an_error(weights, message):
-    policy = rlcatalog.build(VECTOR, FOUR_ACTIONS, TWO_LAYERS, "torch")
+    policy = rlcatalog.build(THREE_NUMBERS, FOUR_ACTIONS, TWO_LAYERS, "torch")
 
     with pytest.raises(NotServedError, match=message):
         load_rllib_weights(policy, weights)
 
 
 def test_attention_weights_of_tensorflow_are_an_error():
-    policy = rlcatalog.build(VECTOR, FOUR_ACTIONS, ATTENTION, "torch")
+    policy = rlcatalog.build(THREE_NUMBERS, FOUR_ACTIONS, ATTENTION, "torch")
 
     with pytest.raises(NotServedError, match="does not name its variables"):
         load_rllib_weights(policy, {"default_policy/mha_1/w:0": np.zeros(2)})
@@ -499,7 +521,9 @@ def test_attention_weights_of_tensorflow_are_an_error():
 @pytest.mark.parametrize(
     ("space", "config", "message"),
     [
-        pytest.param(IMAGE, {}, "Build the policy with image_scale=False", id="scaled-images"),
+        pytest.param(
+            IMAGE_42x42, {}, "Build the policy with image_scale=False", id="scaled-images"
+        ),
         pytest.param(
             BYTES,
             TWO_LAYERS,
@@ -507,13 +531,13 @@ def test_attention_weights_of_tensorflow_are_an_error():
             id="scaled-integers",
         ),
         pytest.param(
-            IMAGE,
+            IMAGE_42x42,
             {**UNSCALED, "post_fcnet_hiddens": [4]},
             "the same weights would behave differently",
             id="post-layers-behind-a-visionnet",
         ),
         pytest.param(
-            VECTOR,
+            THREE_NUMBERS,
             {**TWO_LAYERS, "post_fcnet_hiddens": [4]},
             "with post_fcnet_activation='tanh'",
             id="post-layers-with-another-activation",
