@@ -209,10 +209,12 @@ def test_check_names_the_engine_whose_output_differs(field):
     def compute_wrong_outputs(observations, raw_actions):
         outputs = outputs_of(policy)(observations, raw_actions)
         value = getattr(outputs, field)
-        if field == "action":  # a choice and an array
-            choice, numbers = value
-            return outputs._replace(action=(choice, numbers + 0.01))
-        return outputs._replace(**{field: value + 0.01})
+        if field == "action":  # a choice and a vector
+            choice, vector = value
+            wrong_value = (choice, vector + 0.01)
+        else:
+            wrong_value = value + 0.01
+        return outputs._replace(**{field: wrong_value})
 
     engines = {"the wrong one": (policy, compute_wrong_outputs)}
     with pytest.raises(AssertionError, match=f"the wrong one: its {field} differs"):

@@ -57,13 +57,15 @@ def stacks():
 
 @pytest.mark.parametrize("build", [build_sb3, build_rllib], ids=["SB3", "RLlib"])
 def test_engines_build_the_same_net_for_a_frame_stack(stacks, build):
-    expected = build_ppo()
-    policy = build()
-    weights = expected.model.get_weights()
-    assert weights["convs.layers.0.weight"].shape[1] == 4  # the four frames are the channels
+    ppo_policy = build_ppo()
+    ppo_weights = ppo_policy.model.get_weights()
+    # Kernels have the four frames as channels.
+    assert ppo_weights["convs.layers.0.weight"].shape[1] == 4
 
-    # It raises an error if a shape differs.
-    policy.model.set_weights({**policy.model.get_weights(), **weights})
+    policy = build()
+    own_weights = policy.model.get_weights()  # with more layers, for a separate value
+    policy.model.set_weights({**own_weights, **ppo_weights})  # raises an error at other shapes
 
     outputs = policy.act(stacks, explore=False).dist_inputs
-    np.testing.assert_allclose(outputs, expected.act(stacks, explore=False).dist_inputs, atol=1e-5)
+    expected = ppo_policy.act(stacks, explore=False).dist_inputs
+    np.testing.assert_allclose(outputs, expected, atol=1e-5)

@@ -152,14 +152,14 @@ CASES = {
 
 
 @pytest.mark.parametrize("use", DATA["uses"], ids=[use["case"] for use in DATA["uses"]])
-def test_each_use_draws_from_its_stream(use, tmp_path):
+def test_use_draws_from_its_stream(use, tmp_path):
     case = CASES[use["case"]]
     needs_folder = case in (run_command, evaluate_in_a_session)
     seeds, seed = case(tmp_path) if needs_folder else case()
     assert seeds == compute_seeds(seed, use["stream"], count=len(seeds))
 
 
-def test_every_case_is_on_the_page():
+def test_cases_are_all_on_the_page():
     assert sorted(CASES) == sorted(use["case"] for use in DATA["uses"])
 
 

@@ -76,29 +76,31 @@ def test_scripts_take_the_same_gradient_steps():
     tf_policy.model.set_weights(torch_policy.model.get_weights())
     minibatch = make_minibatch(torch_policy)
 
-    torch_steps = take_two_steps("torch", torch_policy, minibatch)
-    tf_steps = take_two_steps("tf", tf_policy, minibatch)
+    # How far two steps move the weights.
+    torch_change = take_two_steps("torch", torch_policy, minibatch)
+    tf_change = take_two_steps("tf", tf_policy, minibatch)
 
-    difference = np.linalg.norm(tf_steps - torch_steps)
-    assert difference <= 1e-4 * np.linalg.norm(torch_steps)
+    difference = np.linalg.norm(tf_change - torch_change)
+    assert difference <= 1e-4 * np.linalg.norm(torch_change)
 
 
 @pytest.mark.parametrize("framework", list(SCRIPTS))
 def test_rollout_reads_the_last_observation_before_a_reset(framework):
     script = SCRIPTS[framework]
-    # With copy=False, a reset overwrites the array of the last observation.
+    # Observations are 0, 1, ..., 5. Then the episode is cut, and with copy=False, a reset
+    # overwrites the array of the last observation.
     envs = gym.vector.SyncVectorEnv(
         [CountsToFive] * 2, copy=False, autoreset_mode=gym.vector.AutoresetMode.DISABLED
     )
     policy = rlcatalog.build(env=CountsToFive(), config=CONFIG, framework=framework)
-    player = script.Player(policy, envs, script.Hyper(num_envs=2, length=12, gamma=0.5), 0)
+    player = script.Player(policy, envs, script.Hyper(num_envs=2, length=12, gamma=0.5), seed=0)
 
     rewards = player.rollout()["reward"].reshape(12, 2)
 
-    # Two episodes of five steps end in each environment. Truncated, they add the discounted value
-    # of the last observation to the last reward.
-    value_of_five = policy.act(np.array([[5.0]], np.float32)).value[0]
+    # The rewards are 1. At a cut, after steps 5 and 10, the discounted value of the last
+    # observation is added.
+    value_of_last_observation = policy.act(np.array([[5.0]], np.float32)).value[0]
     expected = np.ones((12, 2))
-    expected[[4, 9]] += 0.5 * value_of_five
+    expected[[4, 9]] += 0.5 * value_of_last_observation
     np.testing.assert_allclose(rewards, expected, rtol=1e-5)
     assert player.returns == [5.0, 5.0, 5.0, 5.0]
