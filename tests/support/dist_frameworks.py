@@ -34,6 +34,10 @@ class DistFramework:
             return (tensor.float() if tensor.dtype.itemsize == 2 else tensor).numpy()
         return (self.lib.cast(tensor, "float32") if tensor.dtype.size == 2 else tensor).numpy()
 
+    def all_finite(self, tensor):
+        """Return whether all numbers of a tensor are finite."""
+        return bool(np.isfinite(self.numpy(tensor)).all())
+
     def seed(self, value):
         if self.name == "torch":
             self.lib.manual_seed(value)
