@@ -16,28 +16,25 @@ from rlcatalog_categorical.plugin import input_lens
 
 pytestmark = pytest.mark.twins
 
-#: Choices of different and of equal lengths; nine logits in both.
+#: Numbers of values of three choices; nine logits in both.
 each_lens = pytest.mark.parametrize("lens", [(3, 2, 4), (3, 3, 3)], ids=["ragged", "equal"])
-#: Allowed values in seven rows; each choice has at least one, for both lengths.
-MASK = np.random.default_rng(0).random((7, 9)) < 0.6
-MASK[:, [1, 3, 8]] = True
 TOLERANCES = {"float64": 1e-10, "float32": 1e-5, "float16": 4e-3, "bfloat16": 4e-2}
+each_dtype = pytest.mark.parametrize("dtype", TOLERANCES)
 
 
 def random_logits(rows=7, columns=9, seed=0):
     return np.random.default_rng(seed).normal(0, 2, (rows, columns)).astype(np.float32)
 
 
-def make_multi(framework, logits, lens=(3, 2, 4), dtype=None, **options):
-    return framework.load("MultiCategorical")(
-        framework.tensor(logits, dtype), None, lens, **options
-    )
+def make_multi(framework, logits, lens=(3, 2, 4), dtype="float32", **options):
+    inputs = framework.tensor(logits, dtype)
+    return framework.load("MultiCategorical")(inputs, input_lens=lens, **options)
 
 
-def make_masked(framework, logits, mask, lens=(3, 2, 4), dtype=None):
+def make_masked(framework, logits, mask, lens=(3, 2, 4), dtype="float32"):
     cls = framework.load("MultiCategorical")
     inputs = cls.masked(framework.tensor(logits, dtype), framework.tensor(mask), input_lens=lens)
-    return cls(inputs, None, lens)
+    return cls(inputs, input_lens=lens)
 
 
 def exact_choices(logits, lens, mask=True):
@@ -47,126 +44,57 @@ def exact_choices(logits, lens, mask=True):
     return [torch.distributions.Categorical(logits=torch.from_numpy(part)) for part in columns]
 
 
-def all_actions(lens):
-    return np.array(list(itertools.product(*map(range, lens))))
-
-
-def logp_of_all(framework, dist, lens):
-    """Return the log probability of every action in every row, `[actions, rows]`."""
-    rows = dist.inputs.shape[0]
-    return np.stack(
-        [
-            framework.numpy(dist.logp(framework.tensor(np.tile(action, (rows, 1)))))
-            for action in all_actions(lens)
-        ]
-    )
-
-
 # --- densities ------------------------------------------------------------------------------------
 
 
 @each_lens
 def test_logp_is_sum_of_choices_log_probabilities(framework, lens):
-    logits = random_logits(rows=7, columns=9)
+    all_actions = np.array(list(itertools.product(*map(range, lens))))  # one per row
+    logits = random_logits(rows=len(all_actions), columns=9)
 
-    logp = logp_of_all(framework, make_multi(framework, logits, lens), lens)
+    logp = make_multi(framework, logits, lens).logp(framework.tensor(all_actions))
 
-    choices = exact_choices(logits, lens)
-    for index, action in enumerate(all_actions(lens)):
-        expected = sum(
-            choice.logits[:, value] for choice, value in zip(choices, action, strict=True)
-        )
-        np.testing.assert_allclose(logp[index], expected, rtol=1e-5, atol=1e-5)
-
-
-@each_lens
-def test_probabilities_sum_to_one(framework, lens):
-    logp = logp_of_all(framework, make_multi(framework, random_logits(), lens), lens)
-
-    np.testing.assert_allclose(np.exp(logp).sum(axis=0), 1, rtol=1e-5)
+    first, second, third = exact_choices(logits, lens)
+    actions = torch.from_numpy(all_actions)
+    expected = (
+        first.log_prob(actions[:, 0])
+        + second.log_prob(actions[:, 1])
+        + third.log_prob(actions[:, 2])
+    )
+    np.testing.assert_allclose(logp, expected, rtol=1e-5, atol=1e-5)
 
 
 @each_lens
 def test_multi_entropy_is_entropy_of_each_choice(framework, lens):
     logits = random_logits()
 
-    entropies = framework.numpy(make_multi(framework, logits, lens).multi_entropy())
+    dist = make_multi(framework, logits, lens)
 
-    for place, choice in enumerate(exact_choices(logits, lens)):
-        np.testing.assert_allclose(entropies[:, place], choice.entropy(), rtol=1e-5, atol=1e-6)
-
-
-@each_lens
-def test_entropy_is_sum_of_choices_entropies(framework, lens):
-    logits = random_logits()
-
-    entropy = make_multi(framework, logits, lens).entropy()
-
-    expected = sum(choice.entropy() for choice in exact_choices(logits, lens))
-    np.testing.assert_allclose(framework.numpy(entropy), expected, rtol=1e-5)
-
-
-@each_lens
-def test_entropy_is_sum_over_all_actions(framework, lens):
-    dist = make_multi(framework, random_logits(), lens)
-
-    logp = logp_of_all(framework, dist, lens).astype(np.float64)
-
-    expected = -(np.exp(logp) * logp).sum(axis=0)
-    np.testing.assert_allclose(framework.numpy(dist.entropy()), expected, rtol=1e-5)
+    entropies = [choice.entropy() for choice in exact_choices(logits, lens)]
+    np.testing.assert_allclose(dist.multi_entropy(), np.stack(entropies, axis=1), rtol=1e-5)
+    np.testing.assert_allclose(dist.entropy(), sum(entropies), rtol=1e-5)
 
 
 @each_lens
 def test_multi_kl_is_kl_of_each_choice(framework, lens):
-    p = random_logits(seed=0)
-    q = random_logits(seed=1)
+    p_logits = random_logits(seed=0)
+    q_logits = random_logits(seed=1)
 
-    kls = framework.numpy(make_multi(framework, p, lens).multi_kl(make_multi(framework, q, lens)))
+    p = make_multi(framework, p_logits, lens)
+    q = make_multi(framework, q_logits, lens)
 
-    choices = zip(exact_choices(p, lens), exact_choices(q, lens), strict=True)
-    for place, (choice_p, choice_q) in enumerate(choices):
-        expected = torch.distributions.kl_divergence(choice_p, choice_q)
-        np.testing.assert_allclose(kls[:, place], expected, rtol=1e-5, atol=1e-6)
-
-
-@each_lens
-def test_kl_is_sum_over_choices(framework, lens):
-    p = make_multi(framework, random_logits(seed=0), lens)
-    q = make_multi(framework, random_logits(seed=1), lens)
-
-    expected = framework.numpy(p.multi_kl(q)).sum(axis=1)
-
-    np.testing.assert_allclose(framework.numpy(p.kl(q)), expected, rtol=1e-5)
-
-
-@each_lens
-def test_kl_is_sum_over_all_actions(framework, lens):
-    p = make_multi(framework, random_logits(seed=0), lens)
-    q = make_multi(framework, random_logits(seed=1), lens)
-
-    logp = logp_of_all(framework, p, lens).astype(np.float64)
-    logq = logp_of_all(framework, q, lens).astype(np.float64)
-
-    expected = (np.exp(logp) * (logp - logq)).sum(axis=0)
-    np.testing.assert_allclose(framework.numpy(p.kl(q)), expected, rtol=1e-5)
-
-
-@each_lens
-def test_kl_of_same_logits_is_zero(framework, lens):
-    logits = random_logits()
-
-    kl = make_multi(framework, logits, lens).kl(make_multi(framework, logits, lens))
-
-    np.testing.assert_allclose(framework.numpy(kl), 0, atol=1e-6)
+    choices = zip(exact_choices(p_logits, lens), exact_choices(q_logits, lens), strict=True)
+    kls = [torch.distributions.kl_divergence(choice_p, choice_q) for choice_p, choice_q in choices]
+    np.testing.assert_allclose(p.multi_kl(q), np.stack(kls, axis=1), rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(p.kl(q), sum(kls), rtol=1e-5)
 
 
 def test_kl_of_different_lengths_is_an_error(framework):
-    logits = random_logits(columns=9)
+    p = make_multi(framework, random_logits(columns=9), lens=(3, 2, 4))
+    q = make_multi(framework, random_logits(columns=9), lens=(3, 3, 3))
 
     with pytest.raises(ModelContractError, match="input_lens differ"):
-        make_multi(framework, logits, lens=(3, 2, 4)).kl(
-            make_multi(framework, logits, lens=(3, 3, 3))
-        )
+        p.kl(q)
 
 
 def test_kl_with_bernoulli_is_an_error(framework):
@@ -176,77 +104,16 @@ def test_kl_with_bernoulli_is_an_error(framework):
         make_multi(framework, logits).kl(framework.load("Bernoulli")(framework.tensor(logits)))
 
 
-def test_densities_agree_between_frameworks(torch_framework, tf_framework):
-    actions = np.tile([2, 1, 3], (7, 1))
-    results = []
-    for framework in (torch_framework, tf_framework):
-        dist = make_multi(framework, random_logits(seed=0))
-        other = make_multi(framework, random_logits(seed=1))
-        tensors = [
-            dist.logp(actions),
-            dist.multi_entropy(),
-            dist.multi_kl(other),
-            dist.deterministic_sample(),
-        ]
-        results.append([framework.numpy(tensor) for tensor in tensors])
-
-    for by_torch, by_tf in zip(*results, strict=True):
-        np.testing.assert_allclose(by_torch, by_tf, atol=1e-5)
-
-
 # --- shapes and types -----------------------------------------------------------------------------
 
 
 @each_lens
-@pytest.mark.parametrize("rows", [1, 7])
-def test_densities_have_one_number_per_row(framework, lens, rows):
-    dist = make_multi(framework, random_logits(rows), lens)
-    sample = dist.sample()
-
-    for value in [
-        dist.logp(sample),
-        dist.entropy(),
-        dist.kl(dist),
-        dist.entropy_estimate(),
-        dist.sampled_action_logp(),
-    ]:
-        assert tuple(value.shape) == (rows,)
-        assert value.dtype == dist.inputs.dtype
-
-
-@each_lens
-@pytest.mark.parametrize("rows", [1, 7])
-def test_multi_entropy_and_multi_kl_have_a_column_per_choice(framework, lens, rows):
-    dist = make_multi(framework, random_logits(rows), lens)
-
-    assert tuple(dist.multi_entropy().shape) == (rows, 3)
-    assert tuple(dist.multi_kl(dist).shape) == (rows, 3)
-
-
-@each_lens
-@pytest.mark.parametrize("rows", [1, 7])
 @pytest.mark.parametrize("method", ["sample", "deterministic_sample"])
-def test_samples_are_int64_with_a_column_per_choice(framework, method, lens, rows):
-    dist = make_multi(framework, random_logits(rows), lens)
+def test_samples_are_int64_with_a_column_per_choice(framework, method, lens):
+    sample = getattr(make_multi(framework, random_logits(rows=7), lens), method)()
 
-    sample = framework.numpy(getattr(dist, method)())
-
-    assert sample.shape == (rows, 3)
-    assert sample.dtype == np.int64
-
-
-@each_lens
-@pytest.mark.parametrize("rows", [1, 7])
-@pytest.mark.parametrize("method", ["sample", "deterministic_sample"])
-def test_sampled_action_logp_is_that_of_the_last_sample(framework, method, lens, rows):
-    dist = make_multi(framework, random_logits(rows), lens)
-
-    sample = framework.numpy(getattr(dist, method)())
-
-    np.testing.assert_array_equal(framework.numpy(dist.last_sample), sample)
-    np.testing.assert_allclose(
-        framework.numpy(dist.sampled_action_logp()), framework.numpy(dist.logp(sample)), rtol=1e-5
-    )
+    assert tuple(sample.shape) == (7, 3)
+    assert framework.numpy(sample).dtype == np.int64
 
 
 @pytest.mark.parametrize(
@@ -257,75 +124,51 @@ def test_sampled_action_logp_is_that_of_the_last_sample(framework, method, lens,
         lambda framework, actions: actions.astype(np.uint8),
         lambda framework, actions: actions.tolist(),
         lambda framework, actions: actions.reshape(7, 2, 2),
-        lambda framework, actions: framework.tensor(actions),
-        lambda framework, actions: framework.tensor(actions.astype(np.float32)),
         lambda framework, actions: framework.tensor(actions, "bfloat16"),
         lambda framework, actions: [framework.tensor(column) for column in actions.T],
-        lambda framework, actions: tuple(framework.tensor(column) for column in actions.T),
         lambda framework, actions: [column[:, None] for column in actions.T],
-        lambda framework, actions: list(actions.T),
     ],
     ids=[
         "int64",
         "float32",
         "uint8",
         "list of rows",
-        "shape of the space",
-        "tensor",
-        "float32 tensor",
+        "2 x 2 choices",
         "bfloat16 tensor",
         "list of tensors",
-        "tuple of tensors",
         "list of columns",
-        "list of arrays",
     ],
 )
 def test_logp_takes_actions_in_any_form(framework, convert):
-    logits = random_logits(rows=7, columns=12)
+    dist = make_multi(framework, random_logits(rows=7, columns=12), lens=(2, 4, 3, 3))
     actions = np.random.default_rng(0).integers(0, 2, (7, 4))
 
-    logp = make_multi(framework, logits, lens=(2, 4, 3, 3)).logp(convert(framework, actions))
+    logp = dist.logp(convert(framework, actions))
 
-    expected = 0
-    for place, choice in enumerate(exact_choices(logits, lens=(2, 4, 3, 3))):
-        expected = expected + choice.log_prob(torch.from_numpy(actions[:, place]))
-    np.testing.assert_allclose(framework.numpy(logp), expected, rtol=1e-5)
-
-
-def test_logp_reads_list_as_choices_even_if_as_long_as_rows(framework):
-    dist = make_multi(framework, random_logits(rows=3), lens=(3, 2, 4))
-    actions = np.array([[2, 1, 3], [0, 1, 0], [1, 0, 2]])
-
-    logp_of_columns = dist.logp(list(actions.T))
-
-    np.testing.assert_array_equal(
-        framework.numpy(logp_of_columns), framework.numpy(dist.logp(actions))
-    )
+    np.testing.assert_array_equal(logp, dist.logp(framework.tensor(actions)))
 
 
 @pytest.mark.parametrize("rows", [2, 3, 5])
-def test_logp_reads_array_and_list_of_columns_alike(framework, rows):
-    dist = make_multi(framework, random_logits(rows, columns=5), lens=(2, 3))
-    actions = np.zeros((rows, 2), np.int64)
+def test_logp_reads_list_of_tensors_as_choices(framework, rows):
+    # There are three choices: three rows must not be mistaken for them.
+    dist = make_multi(framework, random_logits(rows), lens=(3, 2, 4))
+    actions = np.tile([2, 1, 3], (rows, 1))
 
-    by_array = framework.numpy(dist.logp(framework.tensor(actions)))
-    by_list = framework.numpy(dist.logp([framework.tensor(column) for column in actions.T]))
+    by_list = dist.logp([framework.tensor(column) for column in actions.T])
 
-    assert by_list.shape == (rows,)
-    np.testing.assert_array_equal(by_array, by_list)
+    np.testing.assert_array_equal(by_list, dist.logp(framework.tensor(actions)))
 
 
 def test_logp_of_single_choice_takes_list_of_one_tensor(framework):
-    logits = random_logits(rows=4, columns=3)
-    actions = np.array([2, 0, 1, 1])
+    # softmax of [0, log 3] is [1/4, 3/4]
+    dist = make_multi(framework, [[0, np.log(3)], [0, np.log(3)]], lens=(2,))
 
-    logp = make_multi(framework, logits, lens=(3,)).logp([framework.tensor(actions)])
+    logp = dist.logp([framework.tensor([0, 1])])
 
-    expected = special.log_softmax(logits, axis=1)[np.arange(4), actions]
-    np.testing.assert_allclose(framework.numpy(logp), expected, rtol=1e-5)
+    np.testing.assert_allclose(logp, [np.log(1 / 4), np.log(3 / 4)], rtol=1e-5)
 
 
-@pytest.mark.parametrize("shape", [(3, 7), (7, 2), (3,), (1, 3), (8, 3), (7, 4)])
+@pytest.mark.parametrize("shape", [(3, 7), (7, 2), (3,), (7, 4)])
 def test_logp_of_actions_with_wrong_shape_is_an_error(framework, shape):
     dist = make_multi(framework, random_logits(rows=7), lens=(3, 2, 4))
 
@@ -334,69 +177,52 @@ def test_logp_of_actions_with_wrong_shape_is_an_error(framework, shape):
 
 
 def test_inputs_may_be_an_array(framework):
-    logits = random_logits(columns=5)
-    cls = framework.load("MultiCategorical")
+    inputs = np.array([[0, 1, 2, 1, 0]], np.float32)
 
-    from_array = cls(logits, input_lens=(2, 3))
-    from_tensor = cls(framework.tensor(logits), input_lens=(2, 3))
+    dist = framework.load("MultiCategorical")(inputs, input_lens=(2, 3))
 
-    actions = framework.numpy(from_array.deterministic_sample())
-    np.testing.assert_array_equal(actions, framework.numpy(from_tensor.deterministic_sample()))
-    np.testing.assert_array_equal(
-        framework.numpy(from_array.logp(actions)), framework.numpy(from_tensor.logp(actions))
-    )
+    # The largest of [0, 1] is at 1, that of [2, 1, 0] at 0.
+    np.testing.assert_array_equal(dist.deterministic_sample(), [[1, 0]])
 
 
 def test_inputs_are_not_changed(framework):
-    logits = random_logits()
-    inputs = framework.tensor(logits.copy())
+    inputs = framework.tensor(np.arange(9, dtype=np.float32)[None])
 
-    dist = framework.load("MultiCategorical")(inputs, None, (3, 2, 4))
+    dist = framework.load("MultiCategorical")(inputs, input_lens=(3, 2, 4))
     dist.sample()
     dist.entropy()
     dist.kl(dist)
 
-    np.testing.assert_array_equal(framework.numpy(inputs), logits)
+    np.testing.assert_array_equal(inputs, [[0, 1, 2, 3, 4, 5, 6, 7, 8]])
     assert dist.inputs is inputs
 
 
-@pytest.mark.parametrize("lens", [(2, 3), (3, 3)], ids=["ragged", "equal"])
-@pytest.mark.parametrize("wrong", ["rank 3", "rank 1", "too wide", "middle axis"])
-def test_inputs_of_wrong_shape_are_an_error(framework, lens, wrong):
-    width = sum(lens)
-    shapes = {
-        "rank 3": (4, width, 1),
-        "rank 1": (width,),
-        "too wide": (4, width + 1),
-        "middle axis": (4, 1, width),
-    }
-
-    with pytest.raises(ModelContractError, match=rf"requires inputs \[B, {width}\], found \("):
-        make_multi(framework, np.zeros(shapes[wrong], np.float32), lens)
+@pytest.mark.parametrize("lens", [(2, 3), (1, 4)])
+@pytest.mark.parametrize(
+    "shape", [(4, 5, 1), (5,), (4, 6), (4, 1, 5)], ids=["rank 3", "rank 1", "wide", "middle axis"]
+)
+def test_inputs_of_wrong_shape_are_an_error(framework, lens, shape):
+    with pytest.raises(ModelContractError, match=r"requires inputs \[B, 5\], found \("):
+        make_multi(framework, np.zeros(shape), lens)
 
 
 @pytest.mark.parametrize(
     "lens",
-    [[3, 2, 4], np.array([3, 2, 4]), np.array([3, 2, 4], np.int32), tuple(np.array([3, 2, 4]))],
-    ids=["list", "int64", "int32", "tuple of int64"],
+    [[3, 2, 4], np.array([3, 2, 4]), tuple(np.array([3, 2, 4]))],
+    ids=["list", "array", "tuple of int64"],
 )
 def test_input_lens_take_any_form(framework, lens):
-    logits = random_logits()
+    dist = make_multi(framework, random_logits(), lens)
 
-    entropy = make_multi(framework, logits, lens).entropy()
-
-    expected = make_multi(framework, logits, lens=(3, 2, 4)).entropy()
-    np.testing.assert_array_equal(framework.numpy(entropy), framework.numpy(expected))
+    assert dist.input_lens == (3, 2, 4)
 
 
 def test_input_lens_default_to_those_of_the_action_space(framework):
-    logits = random_logits()
     space = spaces.MultiDiscrete([3, 2, 4], start=[5, 0, -3])
 
-    entropy = make_multi(framework, logits, lens=None, action_space=space).entropy()
+    dist = make_multi(framework, random_logits(), lens=None, action_space=space)
 
-    expected = make_multi(framework, logits, lens=(3, 2, 4)).entropy()
-    np.testing.assert_array_equal(framework.numpy(entropy), framework.numpy(expected))
+    assert dist.input_lens == (3, 2, 4)
 
 
 def test_input_lens_or_action_space_is_required(framework):
@@ -411,20 +237,6 @@ def test_input_lens_below_1_are_an_error(framework):
         make_multi(framework, random_logits(columns=9), lens=(9, 0))
 
 
-def test_stored_inputs_give_the_same_distribution(framework):
-    dist = make_masked(framework, random_logits(), MASK)
-    stored_action = framework.numpy(dist.sample()).astype(np.float32)
-
-    restored = make_multi(framework, framework.numpy(dist.inputs))
-
-    np.testing.assert_array_equal(
-        framework.numpy(restored.logp(stored_action)), framework.numpy(dist.sampled_action_logp())
-    )
-    np.testing.assert_array_equal(
-        framework.numpy(restored.entropy()), framework.numpy(dist.entropy())
-    )
-
-
 def test_parts_have_the_size_of_each_choice(framework):
     space = SpaceInfo.read(spaces.MultiDiscrete([2, 5, 3]), "action")
 
@@ -437,190 +249,131 @@ def test_parts_have_the_size_of_each_choice(framework):
 # --- samples --------------------------------------------------------------------------------------
 
 
-@each_lens
-def test_samples_of_each_choice_follow_its_probabilities(framework, lens):
+def test_samples_of_each_choice_follow_its_probabilities(framework):
     framework.seed(2)
-    draws = 20_000
-    logits = random_logits(rows=1)
+    # A choice of three, and one of two.
+    dist = make_multi(framework, np.tile([0, 1, -1, 0.5, 0], (20_000, 1)), lens=(3, 2))
 
-    samples = framework.numpy(make_multi(framework, np.tile(logits, (draws, 1)), lens).sample())
+    first, second = framework.numpy(dist.sample()).T
 
-    for place, choice in enumerate(exact_choices(logits, lens)):
-        counts = np.bincount(samples[:, place], minlength=lens[place])
-        assert stats.chisquare(counts, draws * choice.probs[0].numpy()).pvalue > 1e-3
-        # The test can tell: slightly different logits do not fit.
-        wrong = special.softmax(choice.logits[0].numpy() + np.arange(lens[place]) * 0.2)
-        assert stats.chisquare(counts, draws * wrong).pvalue < 1e-3
+    first_counts = 20_000 * special.softmax([0, 1, -1])
+    second_counts = 20_000 * special.softmax([0.5, 0])
+    assert stats.chisquare(np.bincount(first), first_counts).pvalue > 1e-3
+    assert stats.chisquare(np.bincount(second), second_counts).pvalue > 1e-3
+    # The test can tell: a slightly larger logit does not fit.
+    wrong_counts = 20_000 * special.softmax([0.6, 0])
+    assert stats.chisquare(np.bincount(second), wrong_counts).pvalue < 1e-3
 
 
 @each_lens
 def test_samples_of_choices_are_independent(framework, lens):
     framework.seed(2)
-    draws = 20_000
-    logits = random_logits(rows=1)
+    dist = make_multi(framework, np.zeros((20_000, 9)), lens)
 
-    samples = framework.numpy(make_multi(framework, np.tile(logits, (draws, 1)), lens).sample())
+    samples = framework.numpy(dist.sample())
 
-    logp = logp_of_all(framework, make_multi(framework, logits, lens), lens)[:, 0]
-    expected_counts = draws * np.exp(logp.astype(np.float64))
-    counts = np.bincount(np.ravel_multi_index(samples.T, lens), minlength=len(logp))
-    # The chi-squared test needs more than about five expected draws of each action.
-    is_frequent = expected_counts > 5
-    expected_counts = expected_counts[is_frequent]
-    counts = counts[is_frequent]
-    expected_counts *= counts.sum() / expected_counts.sum()
-    assert stats.chisquare(counts, expected_counts).pvalue > 1e-3
-
-
-def test_samples_are_new(framework):
-    dist = make_multi(framework, np.zeros((500, 9), np.float32), lens=(3, 3, 3))
-
-    first = framework.numpy(dist.sample())
-    second = framework.numpy(dist.sample())
-
-    assert 0.25 < (first == second).mean() < 0.42  # by chance: 1 of 3
+    # Numbers of all samples from 0; with equal logits, each is as likely as any other.
+    numbers = np.ravel_multi_index(samples.T, lens)
+    counts = np.bincount(numbers, minlength=np.prod(lens))
+    assert stats.chisquare(counts).pvalue > 1e-3
 
 
 # --- masks ----------------------------------------------------------------------------------------
 
+#: Allowed values in two rows; each choice has at least one, whether its lens are (3, 2, 4) or
+#: (3, 3, 3).
+MASK = np.array([[0, 1, 1, 1, 0, 0, 1, 0, 1], [1, 1, 0, 0, 1, 1, 1, 1, 0]], bool)
+
 
 @each_lens
-@pytest.mark.parametrize("dtype", TOLERANCES)
+@each_dtype
 def test_masked_entropy_is_that_of_allowed_values(framework, lens, dtype):
-    logits = random_logits(rows=7, columns=9)
+    logits = random_logits(rows=2)
 
-    entropy = framework.numpy(make_masked(framework, logits, MASK, lens, dtype).entropy())
+    entropy = make_masked(framework, logits, MASK, lens, dtype).entropy()
 
     rounded = framework.numpy(framework.tensor(logits, dtype))  # the logits as the dtype holds them
     expected = sum(choice.entropy() for choice in exact_choices(rounded, lens, MASK))
     tolerance = TOLERANCES[dtype]
-    np.testing.assert_allclose(entropy, expected, rtol=tolerance, atol=4 * tolerance)
+    np.testing.assert_allclose(framework.numpy(entropy), expected, rtol=tolerance, atol=tolerance)
 
 
 @each_lens
-@pytest.mark.parametrize("dtype", TOLERANCES)
-def test_masked_kl_is_that_of_allowed_values(framework, lens, dtype):
-    p = framework.numpy(framework.tensor(random_logits(seed=0), dtype))
-    q = framework.numpy(framework.tensor(random_logits(seed=1), dtype))
+def test_masked_kl_is_that_of_allowed_values(framework, lens):
+    p = random_logits(rows=2, seed=0)
+    q = random_logits(rows=2, seed=1)
 
-    dist = make_masked(framework, p, MASK, lens, dtype)
-    kl = framework.numpy(dist.kl(make_masked(framework, q, MASK, lens, dtype)))
+    kl = make_masked(framework, p, MASK, lens).kl(make_masked(framework, q, MASK, lens))
 
-    expected = 0
-    for choice_p, choice_q in zip(
-        exact_choices(p, lens, MASK), exact_choices(q, lens, MASK), strict=True
-    ):
-        expected = expected + torch.distributions.kl_divergence(choice_p, choice_q)
-    tolerance = TOLERANCES[dtype]
-    np.testing.assert_allclose(kl, expected, rtol=tolerance, atol=4 * tolerance)
-
-
-@each_lens
-@pytest.mark.parametrize("dtype", TOLERANCES)
-def test_masked_probabilities_of_allowed_actions_sum_to_one(framework, lens, dtype):
-    dist = make_masked(framework, random_logits(), MASK, lens, dtype)
-
-    logp = logp_of_all(framework, dist, lens)
-
-    # An action is allowed in a row if the value of each choice is.
-    masks = np.split(MASK, np.cumsum(lens)[:-1], axis=1)
-    is_allowed = np.array(
-        [
-            np.all([mask[:, value] for mask, value in zip(masks, action, strict=True)], axis=0)
-            for action in all_actions(lens)
-        ]
+    choices = zip(exact_choices(p, lens, MASK), exact_choices(q, lens, MASK), strict=True)
+    expected = sum(
+        torch.distributions.kl_divergence(choice_p, choice_q) for choice_p, choice_q in choices
     )
-    probabilities = np.where(is_allowed, np.exp(logp), 0)
-    np.testing.assert_allclose(probabilities.sum(axis=0), 1, rtol=20 * TOLERANCES[dtype])
-    assert np.isfinite(logp).all()
-    assert (logp[is_allowed] > -100).all()
-    assert (logp[~is_allowed] < -6e4).all()
+    np.testing.assert_allclose(kl, expected, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.grid
+@each_dtype
+def test_masked_logp_is_normalised_over_allowed_values(framework, dtype):
+    # Choices of three and of two values; the first value of each is forbidden.
+    mask = np.array([[False, True, True, False, True]])
+    dist = make_masked(framework, np.zeros((1, 5)), mask, lens=(3, 2), dtype=dtype)
+
+    logp = framework.numpy(dist.logp([[1, 1]]))
+    logp_of_forbidden = framework.numpy(dist.logp([[0, 0]]))
+
+    # The first choice is between two values, the second has one.
+    np.testing.assert_allclose(logp, [np.log(1 / 2)], rtol=TOLERANCES[dtype])
+    assert np.isfinite(logp_of_forbidden).all()
+    assert (logp_of_forbidden < -6e4).all()  # float16 ends at -65504
+
+
 @each_lens
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_masked_values_are_not_drawn_in_a_million_draws(framework, lens, dtype):
     framework.seed(0)
-    copies = 10**6 // (7 * 3) + 1  # of seven rows with three choices
-    mask = np.tile(MASK, (copies, 1))
     # The forbidden values would be very likely.
-    logits = np.where(mask, np.tile(random_logits(), (copies, 1)), 50)
+    logits = np.tile(np.where(MASK[0], 0, 50), (10**6 // 3 + 1, 1))
+    mask = np.tile(MASK[0], (len(logits), 1))
 
     samples = framework.numpy(make_masked(framework, logits, mask, lens, dtype).sample())
 
-    assert samples.size >= 10**6
-    first_columns = np.cumsum(lens) - lens
+    first_columns = np.cumsum(lens) - lens  # of each choice among the nine logits
+    columns_of_samples = first_columns + samples
     assert (samples < lens).all()
-    assert np.take_along_axis(mask, first_columns + samples, axis=1).all()
+    assert MASK[0][columns_of_samples].all()
 
 
 def test_samples_are_in_range_even_if_mask_allows_nothing(framework):
-    framework.seed(1)
-    logits = np.tile(random_logits(), (2000, 1))
+    logits = np.zeros((2000, 9))
+    nothing = np.zeros((2000, 9), bool)
 
-    dist = make_masked(framework, logits, np.zeros(logits.shape, bool), lens=(3, 2, 4))
+    dist = make_masked(framework, logits, nothing, lens=(3, 2, 4))
 
     # Shorter choices have padding up to four values.
     assert (framework.numpy(dist.sample()) < [3, 2, 4]).all()
     assert (framework.numpy(dist.deterministic_sample()) < [3, 2, 4]).all()
-    assert np.isfinite(framework.numpy(dist.sampled_action_logp())).all()
-    assert np.isfinite(framework.numpy(dist.entropy())).all()
-    assert np.isfinite(framework.numpy(dist.kl(dist))).all()
-
-
-# --- gradients ------------------------------------------------------------------------------------
-
-
-def logp_of_actions(dist, other):
-    return dist.logp(np.array([[1, 0, 2], [2, 1, 0]]))
-
-
-def entropy(dist, other):
-    return dist.entropy()
-
-
-def kl(dist, other):
-    return dist.kl(other)
-
-
-def reverse_kl(dist, other):
-    return other.kl(dist)
-
-
-quantities = pytest.mark.parametrize("quantity", [logp_of_actions, entropy, kl, reverse_kl])
+    assert framework.all_finite(dist.sampled_action_logp())
+    assert framework.all_finite(dist.entropy())
+    assert framework.all_finite(dist.kl(dist))
 
 
 @each_lens
-@quantities
-def test_gradient_matches_finite_differences(framework, lens, quantity):
-    logits = random_logits(rows=2, seed=0).astype(np.float64)
-    other = make_multi(framework, random_logits(rows=2, seed=1).astype(np.float64), lens)
-
-    def compute(inputs):
-        return quantity(framework.load("MultiCategorical")(inputs, None, lens), other)
-
-    np.testing.assert_allclose(
-        framework.gradient(compute, at=logits),
-        framework.numeric_gradient(compute, at=logits),
-        atol=1e-7,
-    )
-
-
-@each_lens
-@quantities
+@pytest.mark.parametrize("quantity", ["logp", "entropy", "kl"])
 def test_masked_gradient_is_zero_for_forbidden_values(framework, lens, quantity):
     cls = framework.load("MultiCategorical")
-    mask = MASK[:2]
-    other = make_multi(framework, random_logits(rows=2, seed=1).astype(np.float64), lens)
 
     def compute(logits):
-        return quantity(cls(cls.masked(logits, framework.tensor(mask)), None, lens), other)
+        dist = cls(cls.masked(logits, framework.tensor(MASK)), input_lens=lens)
+        if quantity == "logp":
+            return dist.logp([[1, 0, 2], [2, 1, 0]])
+        if quantity == "entropy":
+            return dist.entropy()
+        return dist.kl(make_multi(framework, np.zeros((2, 9)), lens))
 
-    gradient = framework.gradient(compute, at=random_logits(rows=2, seed=0).astype(np.float64))
+    gradient = framework.gradient(compute, at=random_logits(rows=2))
 
     assert np.isfinite(gradient).all()
-    np.testing.assert_array_equal(gradient[~mask], 0)
+    np.testing.assert_array_equal(gradient[~MASK], 0)
 
 
 # --- extreme inputs -------------------------------------------------------------------------------
@@ -635,7 +388,7 @@ def extreme_logits(dtype):
     return np.concatenate([triples, triples[::-1], np.full((len(triples), 1), -np.inf)], axis=1)
 
 
-@pytest.mark.parametrize("dtype", TOLERANCES)
+@each_dtype
 @pytest.mark.parametrize("method", ["sample", "deterministic_sample"])
 def test_samples_of_extreme_logits_are_possible(framework, dtype, method):
     dist = make_multi(framework, extreme_logits(dtype), lens=(2, 1, 4), dtype=dtype)
@@ -644,29 +397,27 @@ def test_samples_of_extreme_logits_are_possible(framework, dtype, method):
 
     # The last of the 2 + 1 + 4 logits is -inf.
     assert (framework.numpy(sample) < [2, 1, 3]).all()
-    assert np.isfinite(framework.numpy(dist.logp(sample))).all()
+    assert framework.all_finite(dist.logp(sample))
 
 
-@pytest.mark.parametrize("dtype", TOLERANCES)
+@each_dtype
 def test_densities_of_extreme_logits_are_finite(framework, dtype):
     logits = extreme_logits(dtype)
     dist = make_multi(framework, logits, lens=(2, 1, 4), dtype=dtype)
-    other = make_multi(framework, logits[::-1].copy(), lens=(2, 1, 4), dtype=dtype)
-    impossible_action = np.tile([0, 0, 3], (len(logits), 1))
+    reversed_dist = make_multi(framework, logits[::-1].copy(), lens=(2, 1, 4), dtype=dtype)
+    impossible_action = np.tile([0, 0, 3], (len(logits), 1))  # its last logit is -inf
 
-    assert np.isfinite(framework.numpy(dist.entropy())).all()
-    assert np.isfinite(framework.numpy(dist.kl(dist))).all()
-    assert np.isfinite(framework.numpy(dist.kl(other))).all()
-    assert np.isfinite(framework.numpy(dist.logp(impossible_action))).all()
+    assert framework.all_finite(dist.entropy())
+    assert framework.all_finite(dist.kl(dist))
+    assert framework.all_finite(dist.kl(reversed_dist))
+    assert framework.all_finite(dist.logp(impossible_action))
 
 
-@pytest.mark.parametrize("dtype", TOLERANCES)
-def test_entropy_gradient_of_extreme_logits_is_finite(framework, dtype):
+def test_entropy_gradient_of_extreme_logits_is_finite(framework):
     cls = framework.load("MultiCategorical")
+    logits = extreme_logits("float32").astype(np.float32)
 
-    gradient = framework.gradient(
-        lambda x: cls(x, None, (2, 1, 4)).entropy(), extreme_logits(dtype)
-    )
+    gradient = framework.gradient(lambda x: cls(x, input_lens=(2, 1, 4)).entropy(), at=logits)
 
     assert np.isfinite(gradient).all()
 
@@ -677,52 +428,34 @@ def test_entropy_gradient_of_extreme_logits_is_finite(framework, dtype):
 def test_constants_cached_in_inference_mode_serve_in_training():
     from rlcatalog_categorical.torch import MultiCategorical
 
-    lens = (2, 5, 7)  # used by no other test, so that nothing is cached yet
+    # No other test has these lens, so that nothing is cached yet.
     with torch.inference_mode():
-        MultiCategorical(torch.zeros(1, 14), None, lens).sample()
+        MultiCategorical(torch.zeros(1, 14), input_lens=(2, 5, 7)).sample()
 
     inputs = torch.zeros(1, 14, requires_grad=True)
-    MultiCategorical(inputs, None, lens).entropy().sum().backward()
+    MultiCategorical(inputs, input_lens=(2, 5, 7)).entropy().sum().backward()
 
     assert inputs.grad is not None
 
 
-@pytest.fixture(scope="module")
-def traced():
-    """A TensorFlow function of any number of rows: samples twice and computes densities."""
+def test_tf_function_takes_any_batch_size():
     import tensorflow as tf
 
     from rlcatalog_categorical.tf import MultiCategorical
 
     @tf.function(input_signature=[tf.TensorSpec([None, 9], tf.float32)])
-    def run(inputs):
-        dist = MultiCategorical(inputs, None, (3, 2, 4))
-        sample = dist.sample()
-        return {
-            "sample": sample,
-            "second sample": dist.sample(),
-            "logp": dist.logp(sample),
-            "logp of floats": dist.logp(tf.cast(sample, tf.float32)),
-            "kl": dist.kl(dist),
-        }
+    def sample_and_score(inputs):
+        dist = MultiCategorical(inputs, input_lens=(3, 2, 4))
+        first = dist.sample()
+        second = dist.sample()
+        return first, second, dist.logp(first), dist.logp(tf.cast(first, tf.float32))
 
-    return run
+    first, second, logp, logp_of_floats = sample_and_score(tf.zeros([300, 9]))
 
-
-@pytest.mark.parametrize("rows", [300, 1])
-def test_tf_function_takes_any_batch_size(traced, rows):
-    results = traced(np.zeros((rows, 9), np.float32))
-
-    assert results["sample"].shape == (rows, 3)
-    np.testing.assert_allclose(results["logp"], -np.log(3 * 2 * 4), rtol=1e-5)
-    np.testing.assert_array_equal(results["logp"], results["logp of floats"])
-    np.testing.assert_allclose(results["kl"], 0, atol=1e-6)
-
-
-def test_tf_function_draws_a_new_sample_each_time(traced):
-    results = traced(np.zeros((300, 9), np.float32))
-
-    assert (results["sample"].numpy() != results["second sample"].numpy()).any()
+    assert first.shape == (300, 3)
+    assert (first.numpy() != second.numpy()).any()
+    np.testing.assert_allclose(logp, np.log(1 / (3 * 2 * 4)), rtol=1e-5)  # equal logits
+    np.testing.assert_array_equal(logp, logp_of_floats)
 
 
 # --- spaces ---------------------------------------------------------------------------------------
@@ -734,9 +467,6 @@ def test_tf_function_draws_a_new_sample_each_time(traced):
         (spaces.Box(np.array([0, -3]), np.array([1, 4]), dtype=np.int32), (2, 8)),
         (spaces.Box(np.array([[-2], [7]]), np.array([[-2], [9]]), dtype=np.int64), (1, 3)),
         (spaces.Box(0, 3, (2, 2), np.int8), (4, 4, 4, 4)),
-        (spaces.Box(0, 3, (2, 2), np.int32), (4, 4, 4, 4)),
-        (spaces.Box(0, 3, (2, 2), np.int64), (4, 4, 4, 4)),
-        (spaces.Box(0, 3, (2, 2), np.uint8), (4, 4, 4, 4)),
         (spaces.Box(0, 3, (2, 2), np.uint16), (4, 4, 4, 4)),
         (spaces.Box(0, 255, (), np.uint8), (256,)),
         (spaces.Box(0, 1, (3,), bool), (2, 2, 2)),
