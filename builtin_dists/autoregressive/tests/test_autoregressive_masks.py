@@ -9,15 +9,13 @@ import tensorflow as tf
 import torch
 from autoregressive_policies import (
     SMALL_MODEL,
-    PaperEquations,
     all_actions,
     build_policy,
     compute_logp,
     distribution,
+    exact_probabilities,
     random_observations,
     to_numpy,
-    to_tensor,
-    without_tracing,
 )
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple
 
@@ -25,8 +23,6 @@ import rlcatalog
 from rlcatalog.errors import ActionMaskError
 
 pytestmark = pytest.mark.twins
-
-X = Box(-1, 1, (3,), np.float32)
 
 
 def is_not(value, framework):
@@ -56,189 +52,101 @@ def entropy_of(probabilities):
     return -(positive * np.log(positive)).sum()
 
 
+def probabilities_of_all(policy, space, obs):
+    """Return all raw actions, and their probabilities for one observation."""
+    actions = all_actions(space)
+    logp = compute_logp(policy, np.repeat(obs, len(actions), axis=0), actions)
+    return actions, np.exp(logp)
+
+
 # --- masks in the observation ---------------------------------------------------------------------
 
-three_bits = MultiBinary(3)
-no_mask = Box(0, 1, (0,), np.int8)
-#: Action space; space of its mask; the mask's structure from masks of the first and last choice.
-MASKED_CASES = {
-    "tuple": (
-        Tuple([Discrete(3), Box(-1, 1, (2,)), Discrete(3)]),
-        Tuple([three_bits, no_mask, three_bits]),
-        lambda first, last: (first, np.zeros((len(first), 0), np.int8), last),
-    ),
-    "dict": (
-        Dict({"a": Discrete(3), "b": Tuple([Discrete(3)])}),
-        Dict({"a": three_bits, "b": Tuple([three_bits])}),
-        lambda first, last: {"a": first, "b": (last,)},
-    ),
-    "multi_discrete": (
-        MultiDiscrete([3, 3]),
-        Tuple([three_bits, three_bits]),
-        lambda first, last: (first, last),
-    ),
-}
-masked_cases = pytest.mark.parametrize("case", MASKED_CASES)
+
+def test_masked_probabilities_are_normalised_part_by_part(framework):
+    space = MultiDiscrete([3, 3])
+    policy = build_policy(space, framework)
+    obs = random_observations(rows=1)
+    # The first choice may be anything, and the second must not be 2.
+    mask = np.array([[True, True, True, True, True, False]])
+    allowed_actions = np.array([[0, 0], [0, 1], [1, 0], [1, 1], [2, 0], [2, 1]])
+
+    logp = compute_logp(
+        policy, np.repeat(obs, 6, axis=0), allowed_actions, np.repeat(mask, 6, axis=0)
+    )
+
+    _, unmasked = exact_probabilities(policy, space, obs)
+    table = unmasked.reshape(3, 3)  # rows are values of the first choice
+    first = table.sum(axis=1, keepdims=True)
+    # After each value of the first choice, the second is 0 or 1.
+    second = table[:, :2] / table[:, :2].sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(np.exp(logp), (first * second).ravel(), atol=1e-5)
 
 
-def build_masked_policy(case, framework):
-    action_space, mask_space, _ = MASKED_CASES[case]
-    obs_space = Dict({"x": X, "action_mask": mask_space})
-    return build_policy(action_space, framework, obs_space=obs_space)
+def test_masked_entropy_is_sum_over_allowed_actions(framework):
+    space = MultiDiscrete([3, 2])
+    policy = build_policy(space, framework)
+    obs = random_observations(rows=1)
+    # The first choice must not be 1, and the second may be anything.
+    mask = np.array([[True, False, True, True, True]])
+
+    entropy = distribution(policy, obs, mask).entropy()
+
+    _, unmasked = exact_probabilities(policy, space, obs)
+    table = unmasked.reshape(3, 2)  # rows are values of the first choice
+    allowed = table[[0, 2]]
+    expected = entropy_of(allowed / allowed.sum())
+    np.testing.assert_allclose(to_numpy(entropy), [expected], atol=1e-4)
 
 
-def random_masked_observations(case, rows):
-    """Return observations, and their masks `[rows, 2, 3]` of the first and last choice."""
-    rng = np.random.default_rng(0)
-    masks = (rng.random((rows, 2, 3)) < 0.5).astype(np.int8)
-    for choice in range(2):  # at least one value is allowed
-        masks[np.arange(rows), choice, rng.integers(0, 3, rows)] = 1
-    structure = MASKED_CASES[case][2]
-    obs = {"x": random_observations(rows), "action_mask": structure(masks[:, 0], masks[:, 1])}
-    return obs, masks
-
-
-@pytest.mark.grid
-@masked_cases
-@pytest.mark.parametrize("explore", [True, False])
-def test_actions_obey_masks_in_the_observation(framework, case, explore):
-    policy = build_masked_policy(case, framework)
-    obs, masks = random_masked_observations(case, rows=2000)
-
-    with without_tracing(policy):
-        step = policy.act(obs, explore=explore)
-
-    rows = np.arange(2000)
-    first_choice = step.raw_action[:, 0].astype(int)
-    last_choice = step.raw_action[:, -1].astype(int)
-    assert (masks[rows, 0, first_choice] == 1).all()
-    assert (masks[rows, 1, last_choice] == 1).all()
-    assert np.isfinite(step.logp).all()
-
-
-@masked_cases
-def test_masks_are_not_part_of_the_preprocessed_observation(framework, case):
-    policy = build_masked_policy(case, framework)
-
-    assert policy.preprocessor.shape == (3,)  # only "x"
-
-
-@pytest.mark.grid
-@masked_cases
-def test_evaluate_with_masks_scores_as_act_does(framework, case):
-    policy = build_masked_policy(case, framework)
-    obs, _ = random_masked_observations(case, rows=2000)
-    with without_tracing(policy):
-        step = policy.act(obs)
+def test_evaluate_with_mask_scores_as_act_does(framework):
+    policy = build_policy(MultiDiscrete([3, 2]), framework)
+    obs = random_observations(rows=100)
+    # The first choice must not be 1, and the second must be 0.
+    mask = np.tile([True, False, True, True, False], (100, 1))
+    step = policy.act(obs, mask=mask)
 
     evaluation = policy.evaluate(
         {
-            "obs": policy.preprocess(obs),
+            "obs": obs,
             "raw_action": step.raw_action,
-            "mask": policy.action_mask(obs),
+            "mask": mask,
             "dist_inputs": step.dist_inputs,
         }
     )
 
     np.testing.assert_allclose(to_numpy(evaluation.logp), step.logp, rtol=1e-3, atol=1e-4)
     np.testing.assert_allclose(to_numpy(evaluation.kl), 0, atol=1e-5)
-    assert np.isfinite(to_numpy(evaluation.entropy)).all()
-
-
-def masked_probabilities(policy, space, obs, allowed_values):
-    """Return the probability of each action by the paper's equations: each part's probabilities
-    are normalised over its allowed values.
-    """
-    actions = all_actions(space)
-    obs = np.repeat(obs, len(actions), axis=0)
-    equations = PaperEquations(policy.model.get_weights(), space)
-    probabilities = np.ones(len(actions))
-    for part, allowed in enumerate(allowed_values):
-        total = np.zeros(len(actions))
-        for value in allowed:
-            with_value = actions.copy()
-            with_value[:, part] = value
-            total += np.exp(equations.part_logp(obs, with_value, part))
-        own = np.exp(equations.part_logp(obs, actions, part))
-        probabilities *= np.where(np.isin(actions[:, part], allowed), own / total, 0)
-    return probabilities
-
-
-def test_masked_probabilities_are_normalised_part_by_part(framework):
-    space = MultiDiscrete([3, 2, 3])
-    policy = build_policy(space, framework)
-    obs = random_observations(rows=1)
-    actions = all_actions(space)
-    mask = np.array([[1, 0, 1, 1, 1, 0, 1, 1]], bool)
-
-    logp = compute_logp(
-        policy,
-        np.repeat(obs, len(actions), axis=0),
-        actions,
-        mask=np.repeat(mask, len(actions), axis=0),
-    )
-
-    expected = masked_probabilities(policy, space, obs, allowed_values=[[0, 2], [0, 1], [1, 2]])
-    np.testing.assert_allclose(np.exp(logp), expected, atol=1e-5)
-    assert np.exp(logp).sum() == pytest.approx(1.0, abs=1e-5)
-
-
-def test_masked_entropy_is_sum_over_allowed_actions(framework):
-    space = MultiDiscrete([3, 2, 3])
-    policy = build_policy(space, framework)
-    obs = random_observations(rows=1)
-    mask = np.array([[1, 0, 1, 1, 1, 0, 1, 1]], bool)
-
-    entropy = distribution(policy, obs, mask).entropy()
-
-    probabilities = masked_probabilities(
-        policy, space, obs, allowed_values=[[0, 2], [0, 1], [1, 2]]
-    )
-    assert to_numpy(entropy)[0] == pytest.approx(entropy_of(probabilities), abs=1e-4)
 
 
 # --- a mask that depends on earlier parts: all choices must differ --------------------------------
 
-each_length = pytest.mark.parametrize("parts", [2, 3])
 
-
-def build_different_choices(parts, framework):
-    """Build a policy over choices among four values, which must all differ."""
+def build_different_choices(framework):
+    """Build a policy over three choices among four values, which must all differ."""
     return build_policy(
-        MultiDiscrete([4] * parts),
+        MultiDiscrete([4, 4, 4]),
         framework,
         autoregressive_mask=make_different(framework),
         autoregressive_order=[1],  # draw the second part first
     )
 
 
-def probabilities_of_all(policy, parts, obs):
-    """Return all actions of choices among four values, and their probabilities."""
-    actions = all_actions(MultiDiscrete([4] * parts))
-    logp = compute_logp(policy, np.repeat(obs, len(actions), axis=0), actions)
-    return actions, np.exp(logp)
+@pytest.mark.parametrize("explore", [True, False])
+def test_mask_of_earlier_parts_is_never_violated(framework, explore):
+    policy = build_different_choices(framework)
+
+    actions = policy.act(random_observations(rows=10_000), explore=explore).raw_action
+
+    first, second, third = actions.T
+    assert (first != second).all()
+    assert (second != third).all()
+    assert (third != first).all()
 
 
-@pytest.mark.grid
-@each_length
-@pytest.mark.parametrize(("rows", "explore"), [(10_000, True), (500, False)])
-def test_mask_of_earlier_parts_is_never_violated(framework, parts, rows, explore):
-    policy = build_different_choices(parts, framework)
-
-    with without_tracing(policy):
-        step = policy.act(random_observations(rows), explore=explore)
-
-    assert all(len(set(action)) == parts for action in step.raw_action.tolist())
-    assert np.isfinite(step.logp).all()
-
-
-@pytest.mark.grid
-@each_length
-def test_evaluate_with_mask_of_earlier_parts_scores_as_act_does(framework, parts):
-    policy = build_different_choices(parts, framework)
-    obs = random_observations(rows=10_000)
-    with without_tracing(policy):
-        step = policy.act(obs)
+def test_evaluate_with_mask_of_earlier_parts_scores_as_act_does(framework):
+    policy = build_different_choices(framework)
+    obs = random_observations(rows=1000)
+    step = policy.act(obs)
 
     evaluation = policy.evaluate(
         {"obs": obs, "raw_action": step.raw_action, "dist_inputs": step.dist_inputs}
@@ -248,138 +156,97 @@ def test_evaluate_with_mask_of_earlier_parts_scores_as_act_does(framework, parts
     np.testing.assert_allclose(to_numpy(evaluation.kl), 0, atol=1e-5)
 
 
-@pytest.mark.grid
-@each_length
-def test_probabilities_of_allowed_actions_sum_to_one(framework, parts):
-    policy = build_different_choices(parts, framework)
+def test_probabilities_of_allowed_actions_sum_to_one(framework):
+    policy = build_different_choices(framework)
 
-    actions, probabilities = probabilities_of_all(policy, parts, random_observations(rows=1))
+    actions, probabilities = probabilities_of_all(
+        policy, MultiDiscrete([4, 4, 4]), random_observations(rows=1)
+    )
 
-    is_allowed = np.array([len(set(action)) == parts for action in actions.tolist()])
+    is_allowed = np.array([len(set(action)) == 3 for action in actions.tolist()])
     assert probabilities[is_allowed].sum() == pytest.approx(1.0, abs=1e-4)
     assert probabilities[~is_allowed].max() == 0
 
 
-@pytest.mark.grid
-@each_length
-def test_entropy_with_mask_of_earlier_parts_is_sum_over_actions(framework, parts):
-    policy = build_different_choices(parts, framework)
+def test_entropy_with_mask_of_earlier_parts_is_sum_over_actions(framework):
+    policy = build_different_choices(framework)
     obs = random_observations(rows=1)
 
     entropy = distribution(policy, obs).entropy()
 
-    _, probabilities = probabilities_of_all(policy, parts, obs)
-    assert to_numpy(entropy)[0] == pytest.approx(entropy_of(probabilities), abs=1e-4)
-
-
-@pytest.mark.grid
-@each_length
-def test_stored_parameters_contain_the_mask(framework, parts):
-    policy = build_different_choices(parts, framework)
-    with without_tracing(policy):
-        step = policy.act(random_observations(rows=100))
-
-    # Stored parameters are scored without the mask function.
-    stored = policy.stored_dist(to_tensor(step.dist_inputs, framework))
-    logp = stored.logp(to_tensor(step.raw_action, framework))
-
-    np.testing.assert_allclose(to_numpy(logp), step.logp, atol=1e-4)
+    _, probabilities = probabilities_of_all(policy, MultiDiscrete([4, 4, 4]), obs)
+    np.testing.assert_allclose(to_numpy(entropy), [entropy_of(probabilities)], atol=1e-4)
 
 
 # --- what the mask function gets and returns ------------------------------------------------------
 
 
-def record_calls():
-    """Return an `autoregressive_mask` that forbids nothing, and the list of its calls: the path,
-    and the shape (without batch size) and dtype of each earlier value.
-    """
+def test_mask_function_gets_earlier_values_in_drawing_order(framework):
+    space = Dict({"a": Discrete(3), "b": Box(-1, 1, (2,)), "c": MultiDiscrete([2, 2])})
     calls = []
 
     def mask(path, earlier):
-        shapes = {name: tuple(value.shape)[1:] for name, value in earlier.items()}
-        dtypes = {name: str(value.dtype) for name, value in earlier.items()}
-        calls.append((path, shapes, dtypes))
+        shapes = {name: tuple(value.shape) for name, value in earlier.items()}
+        calls.append((path, shapes))
 
-    return mask, calls
+    policy = build_policy(space, framework, autoregressive_mask=mask, autoregressive_order=["c"])
+    dist = distribution(policy, random_observations(rows=5))
 
-
-def test_mask_function_gets_earlier_values_in_drawing_order(framework):
-    space = Dict(
-        {
-            "a": Discrete(3, start=7),
-            "b": Box(-1, 1, (2,)),
-            "c": MultiBinary(2),
-            "d": MultiDiscrete([2, 2]),
-        }
-    )
-    mask, calls = record_calls()
-    policy = build_policy(space, framework, autoregressive_mask=mask, autoregressive_order=["d"])
-    dist = distribution(policy, random_observations(rows=1))
-
-    calls.clear()
+    calls.clear()  # of building
     dist.sample()
 
-    paths = ["action['d'][0]", "action['d'][1]", "action['a']", "action['b']", "action['c']"]
-    last_path, shapes, _ = calls[-1]
-    assert [path for path, _, _ in calls] == paths
-    assert last_path == "action['c']"
-    # [B] for a choice, [B, 2] for the Box.
-    assert shapes == dict(zip(paths[:-1], [(), (), (), (2,)], strict=True))
+    assert calls == [
+        ("action['c'][0]", {}),
+        ("action['c'][1]", {"action['c'][0]": (5,)}),
+        ("action['a']", {"action['c'][0]": (5,), "action['c'][1]": (5,)}),
+        (
+            "action['b']",
+            {"action['c'][0]": (5,), "action['c'][1]": (5,), "action['a']": (5,)},
+        ),
+    ]
 
 
 def test_mask_function_gets_the_same_values_in_scoring(framework):
-    space = Dict(
-        {
-            "a": Discrete(3, start=7),
-            "b": Box(-1, 1, (2,)),
-            "c": MultiBinary(2),
-            "d": MultiDiscrete([2, 2]),
-        }
-    )
-    mask, calls = record_calls()
-    policy = build_policy(space, framework, autoregressive_mask=mask, autoregressive_order=["d"])
-    dist = distribution(policy, random_observations(rows=1))
+    space = Dict({"a": Discrete(3), "b": Box(-1, 1, (2,)), "c": MultiBinary(2)})
+    calls = {}
 
-    calls.clear()
+    def mask(path, earlier):
+        calls[path] = {name: to_numpy(value) for name, value in earlier.items()}
+
+    policy = build_policy(space, framework, autoregressive_mask=mask)
+    dist = distribution(policy, random_observations(rows=5))
+
     sample = dist.sample()
-    calls_in_drawing = list(calls)
-
+    calls_in_drawing = dict(calls)
     calls.clear()
-    flat_sample = policy.stored_dist(dist.params_given(sample), None).join(sample)
-    calls.clear()
-    dist.logp(flat_sample)
+    dist.logp({"c": sample["c"], "b": sample["b"], "a": sample["a"]})  # not the drawn object
 
-    # Scoring goes through the parts in the space's order.
-    assert sorted(calls, key=str) == sorted(calls_in_drawing, key=str)
+    assert calls.keys() == calls_in_drawing.keys()
+    for path, earlier in calls.items():
+        for name, value in earlier.items():
+            np.testing.assert_array_equal(value, calls_in_drawing[path][name])
+            assert value.dtype == calls_in_drawing[path][name].dtype
 
 
 def test_mask_function_may_forbid_values_of_bits(framework):
-    # The two bits must be those of the number that is drawn first. Columns: may the first bit be
-    # 0, may it be 1, may the second be 0, may it be 1.
-    table = np.array([[1, 0, 1, 0], [1, 0, 0, 1], [0, 1, 1, 0], [0, 1, 0, 1]], np.int8)
+    # The second part's bits must be both 0 after 0, and both 1 after 1. The columns of a mask:
+    # may the first bit be 0, may it be 1, may the second be 0, may it be 1.
+    masks = np.array([[1, 0, 1, 0], [0, 1, 0, 1]], np.int8)
 
-    def allow_digits_of_number(path, earlier):
+    def allow_equal_bits(path, earlier):
         if path == "action[0]":
             return None
-        number = earlier["action[0]"]
         if framework == "torch":
-            return torch.from_numpy(table)[number]
-        return tf.gather(tf.constant(table), number)
+            return torch.from_numpy(masks)[earlier["action[0]"]]
+        return tf.gather(tf.constant(masks), earlier["action[0]"])
 
-    space = Tuple([Discrete(4), MultiBinary(2)])
-    policy = build_policy(space, framework, autoregressive_mask=allow_digits_of_number)
-    obs = random_observations(rows=2000)
+    policy = build_policy(
+        Tuple([Discrete(2), MultiBinary(2)]), framework, autoregressive_mask=allow_equal_bits
+    )
 
-    step = policy.act(obs)
+    actions = policy.act(random_observations(rows=500)).raw_action
 
-    number = step.raw_action[:, 0].astype(int)
-    bits = step.raw_action[:, 1:].astype(int)
-    np.testing.assert_array_equal(bits @ [2, 1], number)
-    assert set(number) == {0, 1, 2, 3}
-    # The bits are certain then, so that an action is as probable as its number.
-    equations = PaperEquations(policy.model.get_weights(), space)
-    number_logp = equations.part_logp(obs, step.raw_action, rank=0)
-    np.testing.assert_allclose(step.logp, number_logp, atol=1e-4)
+    assert set(map(tuple, actions.tolist())) == {(0, 0, 0), (1, 1, 1)}
 
 
 @pytest.fixture
@@ -398,106 +265,85 @@ def increasing_pairs(framework):
             return torch.from_numpy(values) > first[:, None]
         return values > first[:, None]
 
-    space = Tuple([Discrete(4), Discrete(4)])
-    return build_policy(space, framework, autoregressive_mask=allow_larger)
+    return build_policy(MultiDiscrete([4, 4]), framework, autoregressive_mask=allow_larger)
 
 
 def test_mask_may_allow_nothing_after_forbidden_value(increasing_pairs):
-    with without_tracing(increasing_pairs):
-        step = increasing_pairs.act(random_observations(rows=500))
+    first, second = increasing_pairs.act(random_observations(rows=500)).raw_action.T
 
-    assert (step.raw_action[:, 1] > step.raw_action[:, 0]).all()
-
-
-def test_probabilities_sum_to_one_if_a_value_allows_nothing(increasing_pairs):
-    actions, probabilities = probabilities_of_all(
-        increasing_pairs, parts=2, obs=random_observations(rows=1)
-    )
-
-    is_increasing = actions[:, 1] > actions[:, 0]
-    assert probabilities[is_increasing].sum() == pytest.approx(1.0, abs=1e-4)
+    assert (second > first).all()
 
 
 def test_entropy_is_exact_if_a_value_allows_nothing(increasing_pairs):
     obs = random_observations(rows=1)
-    with without_tracing(increasing_pairs):
-        step = increasing_pairs.act(obs)
 
-    evaluation = increasing_pairs.evaluate({"obs": obs, "raw_action": step.raw_action})
+    dist = distribution(increasing_pairs, obs)
 
-    _, probabilities = probabilities_of_all(increasing_pairs, parts=2, obs=obs)
-    assert evaluation.entropy_kind == "exact"
-    entropy = to_numpy(evaluation.entropy)[0]
-    assert entropy == pytest.approx(entropy_of(probabilities), abs=1e-4)
+    _, probabilities = probabilities_of_all(increasing_pairs, MultiDiscrete([4, 4]), obs)
+    assert dist.entropy_kind == "exact"
+    assert probabilities.sum() == pytest.approx(1.0, abs=1e-4)
+    np.testing.assert_allclose(to_numpy(dist.entropy()), [entropy_of(probabilities)], atol=1e-4)
 
 
 # --- errors ---------------------------------------------------------------------------------------
 
-#: Two choices among four values.
-PAIR = Tuple([Discrete(4), Discrete(4)])
 
-
-def mask_second_part(mask):
-    """Return an `autoregressive_mask` that returns a fixed mask for the second part."""
-    return lambda path, earlier: mask if earlier else None
+def build_with_second_mask(framework, space, mask):
+    """Build a policy whose `autoregressive_mask` returns a fixed mask for the second part."""
+    return build_policy(
+        space, framework, autoregressive_mask=lambda path, earlier: mask if earlier else None
+    )
 
 
 def test_row_without_allowed_value_is_an_error(framework):
-    mask = np.ones((4, 4), bool)
-    mask[2] = False
-    policy = build_policy(PAIR, framework, autoregressive_mask=mask_second_part(mask))
+    mask = np.array([[True, True], [False, False], [True, True]])
+    policy = build_with_second_mask(framework, MultiDiscrete([2, 2]), mask)
+    obs = random_observations(rows=3)
 
-    message = r"row 2 allows no value of action\[1\]"
+    with pytest.raises(ActionMaskError, match=r"row 1 allows no value of action\[1\]"):
+        distribution(policy, obs).sample()
+    with pytest.raises(ActionMaskError, match="autoregressive_mask: row 1 allows no value"):
+        policy.act(obs)
+
+
+def test_masks_that_together_allow_nothing_are_an_error(framework):
+    must_be_1 = np.array([[False, True], [False, True]])
+    policy = build_with_second_mask(framework, MultiDiscrete([2, 2]), must_be_1)
+    # In row 1, the observation's mask forbids value 1 of the second choice, its last column.
+    observed_mask = np.array([[True, True, True, True], [True, True, True, False]])
+
+    message = r"row 1 allows no value of action\[1\] together with"
     with pytest.raises(ActionMaskError, match=message):
-        distribution(policy, random_observations(rows=4)).sample()
-    with pytest.raises(ActionMaskError, match=message) as caught:
-        policy.act(random_observations(rows=4))
-    assert "autoregressive_mask: row 2" in str(caught.value)
+        policy.act(random_observations(rows=2), mask=observed_mask)
 
 
-@pytest.fixture
-def only_last_value(framework):
-    """A policy over PAIR whose mask allows only value 3 of the second part, in row 2."""
-    mask = np.ones((4, 4), bool)
-    mask[2] = [False, False, False, True]
-    return build_policy(PAIR, framework, autoregressive_mask=mask_second_part(mask))
+def test_masks_that_together_allow_one_value_decide(framework):
+    not_2 = np.tile([True, True, False], (100, 1))
+    policy = build_with_second_mask(framework, MultiDiscrete([2, 3]), not_2)
+    # The observation's mask forbids value 0 of the second choice, its third column.
+    observed_mask = np.tile([True, True, False, True, True], (100, 1))
 
+    step = policy.act(random_observations(rows=100), mask=observed_mask)
 
-def test_masks_that_together_allow_nothing_are_an_error(only_last_value):
-    observed_mask = np.ones((4, 8), bool)
-    observed_mask[:, 7] = False  # forbids value 3 of the second part
-
-    message = r"row 2 allows no value of action\[1\] together with the action mask"
-    with pytest.raises(ActionMaskError, match=message):
-        distribution(only_last_value, random_observations(rows=4), observed_mask).sample()
-    with pytest.raises(ActionMaskError, match=message):
-        only_last_value.act(random_observations(rows=4), mask=observed_mask)
-
-
-def test_masks_that_together_allow_one_value_decide(only_last_value):
-    step = only_last_value.act(random_observations(rows=4), mask=np.ones((4, 8), bool))
-
-    assert step.raw_action[2, 1] == 3
+    assert (step.raw_action[:, 1] == 1).all()
 
 
 def test_masks_of_bits_that_together_allow_nothing_are_an_error(framework):
-    # In all rows the second bit must be 1, and by the observation's mask 0 in row 1.
-    second_bit_is_1 = np.array([[1, 1, 0, 1]] * 3)
-    policy = build_policy(
-        Tuple([Discrete(2), MultiBinary(2)]),
-        framework,
-        autoregressive_mask=mask_second_part(second_bit_is_1),
+    # Columns: may the first bit be 0, may it be 1, may the second be 0, may it be 1.
+    second_bit_must_be_1 = np.array([[True, True, False, True]])
+    policy = build_with_second_mask(
+        framework, Tuple([Discrete(2), MultiBinary(2)]), second_bit_must_be_1
     )
-    observed_mask = np.ones((3, 6), bool)
-    observed_mask[1, 5] = False
+    # Two columns of the choice, then those of the bits: the second must be 0.
+    observed_mask = np.array([[True, True, True, True, True, False]])
 
-    with pytest.raises(ActionMaskError, match=r"row 1 allows no value of action\[1\]"):
-        distribution(policy, random_observations(rows=3), observed_mask).sample()
+    with pytest.raises(ActionMaskError, match=r"row 0 allows no value of action\[1\]"):
+        distribution(policy, random_observations(rows=1), observed_mask).sample()
 
 
 @pytest.mark.parametrize("shape", [(3, 5), (4,)], ids=str)
 def test_mask_of_wrong_shape_is_an_error(framework, shape):
-    policy = build_policy(PAIR, framework, autoregressive_mask=mask_second_part(np.ones(shape)))
+    policy = build_with_second_mask(framework, MultiDiscrete([4, 4]), np.ones(shape))
 
     with pytest.raises(ActionMaskError, match=r"expected a mask \[B, 4\], found shape") as caught:
         policy.act(random_observations(rows=3))
@@ -507,11 +353,8 @@ def test_mask_of_wrong_shape_is_an_error(framework, shape):
 
 
 def test_mask_of_box_is_an_error(framework):
-    policy = build_policy(
-        Tuple([Discrete(2), Box(-1, 1, (2,))]),
-        framework,
-        autoregressive_mask=mask_second_part(np.ones((3, 4))),
-    )
+    space = Tuple([Discrete(2), Box(-1, 1, (2,))])
+    policy = build_with_second_mask(framework, space, np.ones((3, 4)))
 
     with pytest.raises(ActionMaskError, match="values of this part cannot be forbidden") as caught:
         policy.act(random_observations(rows=3))
@@ -527,74 +370,52 @@ def gradients_are_finite(policy):
     return all(torch.isfinite(gradient).all() for gradient in gradients if gradient is not None)
 
 
-@pytest.fixture(params=[torch.float16, torch.bfloat16], ids=str)
-def half_precision(request):
-    """A policy, and its distribution in half precision for 400 observations.
-
-    Of action[0], value 0 is forbidden; the bits of action[1] must be 0 and 1; action[2] must differ
-    from action[0]; action[3] is a Box.
-    """
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("method", ["sample", "deterministic_sample"])
+def test_half_precision_obeys_masks(dtype, method):
+    space = Tuple([Discrete(4), MultiBinary(2), Discrete(4), Box(-1, 1, (2,))])
 
     def differ_from_first(path, earlier):
         if path == "action[2]":
             return is_not(earlier["action[0]"], "torch")
         return None
 
-    space = Tuple([Discrete(4), MultiBinary(2), Discrete(4), Box(-1, 1, (2,))])
     policy = build_policy(space, "torch", autoregressive_mask=differ_from_first)
-    mask = torch.ones(400, 12, dtype=torch.bool)
-    mask[:, 0] = False  # value 0 of action[0]
-    mask[:, [5, 6]] = False  # the first bit may not be 1, the second not 0
-    inputs, _ = policy.model({"obs": torch.from_numpy(random_observations(400))}, [], None)
-    policy.model.conditionals.to(request.param)
-    inputs = policy.dist_class.masked(inputs.to(request.param), mask)
-    return policy, policy.dist_class(inputs, policy.model)
-
-
-@pytest.mark.parametrize("method", ["sample", "deterministic_sample"])
-def test_half_precision_obeys_masks(half_precision, method):
-    _, dist = half_precision
-
-    first, bits, third, _ = getattr(dist, method)()
-
-    assert (first > 0).all()
-    assert (bits == torch.tensor([0, 1])).all()
-    assert (third != first).all()
-
-
-@pytest.mark.parametrize("method", ["sample", "deterministic_sample"])
-def test_half_precision_gives_finite_numbers(half_precision, method):
-    policy, dist = half_precision
+    inputs = distribution(policy, random_observations(rows=400)).inputs.to(dtype)
+    policy.model.conditionals.to(dtype)
+    first_is_not_0 = [False, True, True, True]
+    bits_are_0_and_1 = [True, False, False, True]  # may each be 0, may it be 1
+    second_is_anything = [True, True, True, True]
+    mask = torch.tensor([first_is_not_0 + bits_are_0_and_1 + second_is_anything]).repeat(400, 1)
+    dist = policy.dist_class(policy.dist_class.masked(inputs, mask), policy.model)
 
     sample = getattr(dist, method)()
-    logp = dist.logp(sample)
-    logp.mean().backward()
+    dist.logp(sample).mean().backward()
 
-    assert torch.isfinite(logp).all()
+    first, bits, second, _ = sample
+    assert (first != 0).all()
+    assert (bits == torch.tensor([0, 1])).all()
+    assert (second != first).all()
+    assert torch.isfinite(dist.logp(sample)).all()
     assert torch.isfinite(dist.params_given(sample)).all()
-    assert dist.params_given(sample).dtype == dist.inputs.dtype
     assert torch.isfinite(dist.entropy_estimate()).all()
     assert gradients_are_finite(policy)
 
 
 def test_autocast_samples_obey_masks_and_train():
     policy = build_policy(
-        Tuple([Discrete(4), Discrete(4)]),
-        "torch",
-        autoregressive_mask=make_different("torch"),
-        autoregressive_hiddens=[4, 4],
+        MultiDiscrete([4, 4]), "torch", autoregressive_mask=make_different("torch")
     )
     obs = random_observations(rows=300)
 
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        first, second = sample = distribution(policy, obs).sample()
+        sample = distribution(policy, obs).sample()
         logp = distribution(policy, obs).logp(sample)
     logp.float().sum().backward()
 
-    in_float32 = distribution(policy, obs).logp(sample)
-    assert (first != second).all()
-    np.testing.assert_allclose(logp.float().detach(), in_float32.detach(), atol=0.1)
-    assert torch.isfinite(logp).all()
+    logp_in_float32 = distribution(policy, obs).logp(sample).detach()
+    assert (sample[:, 0] != sample[:, 1]).all()
+    np.testing.assert_allclose(logp.float().detach(), logp_in_float32, atol=0.1)
     assert gradients_are_finite(policy)
 
 
@@ -604,7 +425,12 @@ def test_autocast_samples_obey_masks_and_train():
 class PickTwoCards(gym.Env):
     """Pick two different cards of those on the table; it raises an error for any others."""
 
-    observation_space = Dict({"x": X, "action_mask": Tuple([MultiBinary(4), MultiBinary(4)])})
+    observation_space = Dict(
+        {
+            "x": Box(-1, 1, (3,), np.float32),
+            "action_mask": Tuple([MultiBinary(4), MultiBinary(4)]),
+        }
+    )
     action_space = Tuple([Discrete(4), Discrete(4)])
 
     def reset(self, *, seed=None, options=None):
