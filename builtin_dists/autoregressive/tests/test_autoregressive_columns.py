@@ -13,7 +13,7 @@ from autoregressive_policies import (
 from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete, Tuple
 
 from rlcatalog import SpaceInfo
-from rlcatalog.actions import action_codec, unbind
+from rlcatalog.actions import action_codec
 from rlcatalog.frameworks import tensor_ops
 from rlcatalog_autoregressive.joint import weighted
 from rlcatalog_autoregressive.part_columns import _columns
@@ -96,34 +96,6 @@ def test_box_with_an_infinite_bound_is_encoded_as_it_is():
 
 
 # --- in a policy ----------------------------------------------------------------------------------
-
-
-def submodules(model):
-    return model.modules() if hasattr(model, "modules") else list(vars(model).values())
-
-
-def test_conditionals_see_the_encoded_action(framework):
-    space = Tuple([MultiDiscrete([2, 3]), Box(-2.0, 6.0, (2,)), MultiBinary(2)])
-    policy = build_policy(space, framework)
-    conditionals = next(m for m in submodules(policy.model) if hasattr(m, "encoded"))
-
-    # Raw values of the Box are from -1 to 1 already.
-    raw_actions = np.array([[1, 2, 1.0, -0.5, 1, 0], [0, 0, 0.0, -1.0, 0, 1]], np.float32)
-    encoded = to_numpy(conditionals.encoded(to_tensor(raw_actions, framework)))
-
-    # One-hots of two and of three values, two numbers, and two bits.
-    expected = [[0, 1, 0, 0, 1, 1, -0.5, 1, 0], [1, 0, 1, 0, 0, 0, -1, 0, 1]]
-    np.testing.assert_allclose(encoded, expected, atol=1e-6)
-
-
-def test_layout_knows_the_raw_value_of_each_encoded_column():
-    space = Tuple([MultiDiscrete([2, 3]), Box(-2.0, 6.0, (2,)), MultiBinary(2)])
-
-    _, options = unbind(build_policy(space).dist_class)
-
-    # One-hots of 2 and 3 values, two numbers, two bits.
-    raw_columns = options["layout"].encoding[0]
-    assert raw_columns.tolist() == [0, 0, 1, 1, 1, 2, 3, 4, 5]
 
 
 @pytest.mark.parametrize(
