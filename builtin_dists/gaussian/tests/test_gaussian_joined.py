@@ -12,25 +12,17 @@ each_options = pytest.mark.parametrize(
 )
 
 
-def random_arrays(*shapes):
-    rng = np.random.default_rng(3)
-    return [rng.normal(size=shape).astype(np.float32) for shape in shapes]
-
-
-def join(inputs, columns):
-    """Join inputs as `side_by_side` says: (index of the input, first column, stop column)."""
-    return np.concatenate([inputs[i][:, first:stop] for i, first, stop in columns], axis=1)
-
-
 @each_options
 def test_side_by_side_puts_means_before_log_stds(framework, options):
-    # Two members, of one and two values: means, then log standard deviations.
-    first = np.float32([[1, -1]])
-    second = np.float32([[2, 3, -2, -3]])
+    cls = framework.load("DiagGaussian")
 
-    _, columns = framework.load("DiagGaussian").side_by_side([(options, 2), (options, 4)])
+    # Two members with two and four inputs: one and two means, then as many deviations.
+    _, columns = cls.side_by_side([(options, 2), (options, 4)])
 
-    np.testing.assert_array_equal(join([first, second], columns), [[1, 2, 3, -1, -2, -3]])
+    # Each says which member, and its columns from the second number up to the third.
+    means = [(0, 0, 1), (1, 0, 2)]
+    log_stds = [(0, 1, 2), (1, 2, 4)]
+    assert columns == means + log_stds
 
 
 @each_options
@@ -43,32 +35,18 @@ def test_side_by_side_keeps_class_and_options(framework, options):
 
 
 @each_options
-def test_joined_logp_is_sum_of_members_logp(framework, options):
+def test_joined_distribution_adds_that_of_its_members(framework, options):
     cls = framework.load("DiagGaussian")
-    inputs = random_arrays((4, 4), (4, 2), (4, 6))
-    actions = random_arrays((4, 2), (4, 1), (4, 3))
+    first = cls(np.float32([[1, -2]]), **options)  # a mean and a log deviation
+    second = cls(np.float32([[2, 3, 1, -0.5]]), **options)  # two means, two log deviations
 
-    dist_class, columns = cls.side_by_side([(options, 4), (options, 2), (options, 6)])
-    logp = dist_class(join(inputs, columns)).logp(np.concatenate(actions, axis=1))
+    dist_class, _ = cls.side_by_side([(options, 2), (options, 4)])
+    joined = dist_class(np.float32([[1, 2, 3, -2, 1, -0.5]]))  # all means, all log deviations
 
-    expected = 0
-    for member_inputs, action in zip(inputs, actions, strict=True):
-        expected = expected + framework.numpy(cls(member_inputs, **options).logp(action))
-    np.testing.assert_allclose(framework.numpy(logp), expected, rtol=1e-5)
-
-
-@each_options
-def test_joined_entropy_is_sum_of_members_entropies(framework, options):
-    cls = framework.load("DiagGaussian")
-    inputs = random_arrays((4, 4), (4, 2), (4, 6))
-
-    dist_class, columns = cls.side_by_side([(options, 4), (options, 2), (options, 6)])
-    entropy = dist_class(join(inputs, columns)).entropy()
-
-    expected = sum(
-        framework.numpy(cls(member_inputs, **options).entropy()) for member_inputs in inputs
-    )
-    np.testing.assert_allclose(framework.numpy(entropy), expected, rtol=1e-5)
+    logp = joined.logp(np.float32([[0.1, 0.2, 0.3]]))
+    expected_logp = first.logp(np.float32([[0.1]])) + second.logp(np.float32([[0.2, 0.3]]))
+    np.testing.assert_allclose(logp, expected_logp, rtol=1e-5)
+    np.testing.assert_allclose(joined.entropy(), first.entropy() + second.entropy(), rtol=1e-5)
 
 
 def test_family_is_that_of_equal_limits(framework):
