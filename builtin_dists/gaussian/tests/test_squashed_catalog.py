@@ -5,39 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from gymnasium import spaces
-from scipy import stats
 
-from rlcatalog import ModelCatalog, build
-from rlcatalog.errors import ConfigError, NotServedError, UnsupportedSpaceError
+from rlcatalog import ModelCatalog
+from rlcatalog.errors import ConfigError, UnsupportedSpaceError
 from rlcatalog.spaces import SpaceInfo
-
-
-def exact_logp(actions, inputs, low, high):
-    """Return log densities by the change of variables, from the distances to the bounds."""
-    means, log_stds = np.split(inputs.astype(np.float64), 2, axis=1)
-    below = actions.astype(np.float64) - low
-    above = high - actions.astype(np.float64)
-    normal_values = (np.log(below) - np.log(above)) / 2
-    normal_logp = stats.norm.logpdf(normal_values, means, np.exp(log_stds))
-    return (normal_logp - np.log(2 * below * above / (high - low))).sum(axis=1)
-
-
-@pytest.mark.parametrize(("shape", "width"), [((), 1), ((2, 3), 6)], ids=str)
-def test_policy_acts_and_scores_within_bounds(framework, shape, width):
-    low = np.full(shape, -0.5, np.float32)
-    high = np.full(shape, 3, np.float32)
-    box = spaces.Box(low, high, dtype=np.float32)
-    config = {"fcnet_hiddens": [4], "custom_action_dist": "squashed_gaussian"}
-    policy = build(spaces.Discrete(3), box, config, framework.name)
-
-    step = policy.act(np.array([0, 1, 2, 0]))
-
-    # Raw actions are within the bounds already, and not changed.
-    np.testing.assert_array_equal(step.action.reshape(4, width), step.raw_action)
-    assert step.raw_action.shape == (4, width)
-    assert all(np.asarray(action) in box for action in step.action)
-    expected = exact_logp(step.raw_action, step.dist_inputs, low=-0.5, high=3)
-    np.testing.assert_allclose(step.logp, expected, rtol=1e-3, atol=1e-3)
 
 
 @pytest.mark.parametrize(("shape", "width"), [((), 1), ((2, 3), 6)], ids=str)
@@ -103,19 +74,3 @@ def test_bounds_of_wrong_size_are_an_error(framework):
 
     with pytest.raises(ConfigError, match="have 3 values"):
         framework.load("SquashedGaussian")(inputs, None, low=np.float32([-3, -2]))
-
-
-def test_empty_mask_leaves_inputs_alone(framework):
-    inputs = np.zeros((7, 6), np.float32)
-
-    assert framework.load("SquashedGaussian").masked(inputs, np.ones((7, 0), bool)) is inputs
-
-
-def test_mask_is_an_error(framework):
-    inputs = np.zeros((7, 6), np.float32)
-
-    with pytest.raises(NotServedError, match="does not support action masks") as caught:
-        framework.load("SquashedGaussian").masked(inputs, np.ones((7, 2), bool))
-
-    assert "SquashedGaussian" in str(caught.value)
-    assert "mask with 2 columns" in str(caught.value)
