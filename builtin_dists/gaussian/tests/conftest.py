@@ -9,13 +9,3 @@ from dist_frameworks import DistFramework
 @pytest.fixture(params=["torch", "tf"])
 def framework(request):
     return DistFramework("rlcatalog_gaussian", request.param)
-
-
-@pytest.fixture
-def torch_framework():
-    return DistFramework("rlcatalog_gaussian", "torch")
-
-
-@pytest.fixture
-def tf_framework():
-    return DistFramework("rlcatalog_gaussian", "tf")

@@ -21,13 +21,3 @@ class MultiActionFramework(DistFramework):
 @pytest.fixture(params=["torch", "tf"])
 def framework(request):
     return MultiActionFramework(request.param)
-
-
-@pytest.fixture
-def torch_framework():
-    return MultiActionFramework("torch")
-
-
-@pytest.fixture
-def tf_framework():
-    return MultiActionFramework("tf")
