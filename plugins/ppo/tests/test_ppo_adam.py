@@ -88,7 +88,7 @@ def test_adam_equals_fused_adam_of_pytorch(dtypes, device):
     reference = torch.optim.Adam(expected_weights, eps=1e-5, fused=True)
 
     for step in range(60):
-        lr = 1e-2 * (1 - step / 120)
+        lr = 1e-2 * (1 - step / 120)  # falls from 0.01 to about 0.005
         set_gradients(weights, step=step)
         set_gradients(expected_weights, step=step)
         optimizer.step(lr)
@@ -98,26 +98,10 @@ def test_adam_equals_fused_adam_of_pytorch(dtypes, device):
 
     for weight, expected_weight in zip(weights, expected_weights, strict=True):
         expected = reference.state[expected_weight]
-        expected_state = [expected["step"], expected["exp_avg"], expected["exp_avg_sq"]]
-        assert_equal(optimizer.state[weight], expected_state)
-
-
-@all_dtypes
-@all_devices
-def test_adam_changes_every_weight(dtypes, device):
-    weights = make_weights(*dtypes, device=device)
-    before = copy_weights(weights)
-    optimizer = Adam(weights, eps=1e-5)
-
-    for step in range(60):
-        set_gradients(weights, step=step)
-        optimizer.step(1e-2)
-
-    for weight, weight_before in zip(weights, before, strict=True):
-        is_empty = weight.numel() == 0
-        assert is_empty or not torch.equal(weight, weight_before)
-    # Every third weight has a gradient in one of four steps only.
-    assert {int(optimizer.state[weight].step) for weight in weights} == {15, 60}
+        state = optimizer.state[weight]
+        assert state.step == expected["step"]
+        assert torch.equal(state.first, expected["exp_avg"])
+        assert torch.equal(state.second, expected["exp_avg_sq"])
 
 
 def test_weight_without_gradient_stays_and_has_no_state():
@@ -175,31 +159,34 @@ def to_channels_last(net):
     net.to(memory_format=torch.channels_last)
 
 
+def gradient_from_1_to_2(weight):
+    """Return a gradient with the weight's shape, dtype and memory layout."""
+    numbers = torch.linspace(1.0, 2.0, weight.numel()).reshape(weight.shape)
+    return torch.empty_like(weight).detach().copy_(numbers)
+
+
 @pytest.mark.parametrize("convert", [to_float64, to_bfloat16, to_channels_last])
 def test_state_follows_converted_weights(convert):
     net = torch.nn.Conv2d(3, 8, 2)
     optimizer = Adam(net.parameters())
 
-    def take_steps(count):
-        for _ in range(count):
+    def take_three_steps():
+        for _ in range(3):
             for weight in net.parameters():
-                gradient = torch.linspace(1.0, 2.0, weight.numel()).reshape(weight.shape)
-                weight.grad = torch.empty_like(weight).detach().copy_(gradient)
+                weight.grad = gradient_from_1_to_2(weight)
             optimizer.step(0.1)
 
-    take_steps(3)
+    take_three_steps()
     convert(net)
-    take_steps(3)
+    take_three_steps()
 
     for weight in net.parameters():
         state = optimizer.state[weight]
         assert state.first.dtype == weight.dtype
         assert state.step == 6
-        # With equal gradients, their mean after 6 steps is 1 - 0.9**6 of each, if the steps before
-        # the conversion still count.
-        gradient = torch.linspace(1.0, 2.0, weight.numel()).reshape(weight.shape)
-        expected = (1 - 0.9**6) * gradient
-        torch.testing.assert_close(state.first.float(), expected, rtol=2e-2, atol=0.0)
+        # After six equal gradients, the moving average with decay 0.9 is 1 - 0.9**6 of them.
+        expected = (1 - 0.9**6) * gradient_from_1_to_2(weight)
+        torch.testing.assert_close(state.first, expected, rtol=2e-2, atol=0.0)
 
 
 def test_state_is_on_meta_device_if_weight_is():
@@ -238,16 +225,16 @@ def gradients_of(weights):
     return [weight.grad for weight in weights if weight.grad is not None]
 
 
-@pytest.mark.parametrize("limit", [1e-3, 0.5, 5.0, 1e3])
+@pytest.mark.parametrize("limit", [0.5, 1e3], ids=["below-norm", "above-norm"])
 @pytest.mark.parametrize(
     "dtypes", [[torch.float32], [torch.float64, torch.bfloat16, torch.float32]], ids=str
 )
 def test_clipping_equals_that_of_pytorch(dtypes, limit):
     weights = make_weights(*dtypes)
     expected_weights = copy_weights(weights)
-    set_gradients(weights, step=1)
-    set_gradients(expected_weights, step=1)
-    assert {weight.grad is None for weight in weights} == {True, False}
+    # In this step, every third weight has no gradient.
+    set_gradients(weights, step=5)
+    set_gradients(expected_weights, step=5)
 
     norm = gradient_norm(weights)
     clip_gradients(weights, norm, limit)
@@ -299,7 +286,6 @@ def test_state_counts_missing_steps_of_weights():
 @pytest.mark.parametrize(
     ("obs_shape", "dtype"),
     [
-        pytest.param((4,), torch.float32, id="vector"),
         pytest.param((42, 42, 3), torch.float32, id="image"),
         pytest.param((4,), torch.float64, id="float64"),
         pytest.param((4,), torch.bfloat16, id="bfloat16"),
@@ -311,6 +297,7 @@ def test_restored_optimizer_takes_same_steps(obs_shape, dtype):
 
     restored = make_optimizer(obs_shape, dtype)
     restored.set_state(optimizer.get_state())
+    # The state has no weights; a checkpoint contains them separately.
     for weight, saved in zip(restored.parameters, optimizer.parameters, strict=True):
         weight.data = saved.detach().clone()
 
@@ -356,15 +343,14 @@ print(json.dumps(imported))
 def test_run_and_its_evaluation_do_not_import_the_compiler(tmp_path):
     folder = str(tmp_path / "run")
     train = ["train", "CartPole-v1", "--framework", "torch", "--steps", "64", "--out", folder]
-    train += ["--model", "use_lstm=true"]
-    for setting in ("num_envs=2", "rollout_length=32", "minibatch_size=32"):
-        train += ["--set", setting]
+    small_lstm = ["--model", "use_lstm=true", "--set", "num_envs=2", "--set", "rollout_length=32"]
     evaluate = ["evaluate", folder, "--episodes", "1"]
+    commands = json.dumps([train + small_lstm, evaluate])
 
-    commands = json.dumps([train, evaluate])
     process = warm.run(["-c", RUN_COMMANDS, commands], tmp_path, frameworks=False)
 
     assert process.returncode == 0, process.stderr
+    # Which modules of PyTorch's compiler each command has imported, and then torch.optim.
     by_train, by_evaluate, by_torch_optim = json.loads(process.stdout.splitlines()[-1])
     assert by_train == []
     assert by_evaluate == []
