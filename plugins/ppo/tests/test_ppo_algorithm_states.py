@@ -7,9 +7,9 @@ import pytest
 from gymnasium import spaces
 from short_env import QUICK, Short as ThreeStepEnv, same as are_equal, weights_of
 
-from rlcatalog.errors import CatalogError, ConfigError, ResumeWarning, SavedPolicyError
+from rlcatalog.errors import ResumeWarning, SavedPolicyError
 from rlcatalog_policy import Frozen
-from rlcatalog_ppo import A2C, PPO, checkpoints
+from rlcatalog_ppo import PPO, checkpoints
 from rlcatalog_ppo.callbacks import Callback
 
 # QUICK: 2 environments, rollouts of 4 steps in each, and one minibatch.
@@ -33,7 +33,7 @@ def test_set_back_restores_counts():
 
     algo.set_back(state)
 
-    assert algo.steps == 8
+    assert algo.steps == 8  # two environments, four steps each
     assert algo.iterations == 1
     assert algo.state()["seconds"] == state["seconds"]
 
@@ -51,10 +51,9 @@ def test_set_back_restores_weights():
     assert are_equal(weights, weights_of(algo))
 
 
-@pytest.mark.parametrize("observation_filter", ["NoFilter", "MeanStdFilter"])
 @pytest.mark.parametrize("part", ["learner", "policy"])
-def test_set_back_restores_learner_and_policy(part, observation_filter):
-    model = {"fcnet_hiddens": [3], "observation_filter": observation_filter}
+def test_set_back_restores_learner_and_policy(part):
+    model = {"fcnet_hiddens": [3], "observation_filter": "MeanStdFilter"}
     algo = PPO(ThreeStepEnv, {**QUICK, "model": model})
     algo.train()
     state = algo.state()
@@ -66,21 +65,6 @@ def test_set_back_restores_learner_and_policy(part, observation_filter):
     # As text, because the states are nested and contain arrays.
     assert repr(algo.state()[part]) == repr(state[part])
     assert repr(algo.state()[part]) != repr(later_state[part])
-
-
-def test_set_back_restores_filter():
-    model = {"fcnet_hiddens": [3], "observation_filter": "MeanStdFilter"}
-    algo = PPO(ThreeStepEnv, {**QUICK, "model": model})
-    algo.train()
-    state = algo.state()
-    algo.train()
-    later_filter = algo.state()["policy"]["filter"]
-
-    algo.set_back(state)
-
-    restored_filter = algo.state()["policy"]["filter"]
-    assert repr(restored_filter) == repr(state["policy"]["filter"])
-    assert repr(restored_filter) != repr(later_filter)
 
 
 def test_set_back_restores_kl_coeff():
@@ -215,20 +199,6 @@ def test_restored_run_without_recordings_appends_to_folder(tmp_path):
 # --- restore --------------------------------------------------------------------------------------
 
 
-def test_restored_run_trains_identically(tmp_path):
-    algo = PPO(ThreeStepEnv, QUICK)
-    algo.train()
-    algo.save_checkpoint(tmp_path)
-    algo.train()
-    np.random.seed(5)  # the process's generator must not matter
-
-    restored = PPO.restore(tmp_path, ThreeStepEnv)
-    restored.train()
-
-    assert are_equal(weights_of(algo), weights_of(restored))
-    assert algo.state()["generator"] == restored.state()["generator"]
-
-
 def test_restored_run_has_counts_of_checkpoint(tmp_path):
     algo = PPO(ThreeStepEnv, QUICK)
     algo.train()
@@ -246,6 +216,7 @@ def test_damaged_checkpoint_is_named_and_environments_are_closed(tmp_path):
     state = algo.state()
     state["collector"]["returns"] = np.zeros(9)  # but there are 2 environments
     checkpoints.write(tmp_path, algo.policy, state)
+    # Count the environments of `restore` alone.
     ThreeStepEnv.made = 0
     ThreeStepEnv.closed = 0
 
@@ -253,46 +224,8 @@ def test_damaged_checkpoint_is_named_and_environments_are_closed(tmp_path):
         PPO.restore(tmp_path, ThreeStepEnv)
 
     assert "ValueError: collector/returns: expected" in str(caught.value)
-    assert ThreeStepEnv.closed == ThreeStepEnv.made > 0
-
-
-def make_three_step_env(config):
-    return ThreeStepEnv()
-
-
-def test_import_path_in_checkpoint_is_refused(tmp_path):
-    config = {**QUICK, "env_config": {"inner": "no_such:thing"}}
-    PPO(make_three_step_env, config).save_checkpoint(tmp_path)
-
-    with pytest.raises(CatalogError, match="names the import path 'no_such:thing'") as caught:
-        PPO.restore(tmp_path, make_three_step_env)
-
-    assert str(caught.value).startswith(str(tmp_path / "training.json"))
-
-
-def test_env_config_with_import_path_may_be_replaced(tmp_path):
-    config = {**QUICK, "env_config": {"inner": "no_such:thing"}}
-    PPO(make_three_step_env, config).save_checkpoint(tmp_path)
-
-    algo = PPO.restore(tmp_path, make_three_step_env, config={"env_config": {}})
-
-    assert algo.config.env_config == {}
-
-
-def test_checkpoint_of_other_algorithm_is_refused(tmp_path):
-    PPO(ThreeStepEnv, QUICK).save_checkpoint(tmp_path)
-
-    with pytest.raises(SavedPolicyError, match="A2C cannot resume it") as caught:
-        A2C.restore(tmp_path, ThreeStepEnv)
-
-    assert str(caught.value).startswith(f"{tmp_path}: PPO wrote this checkpoint")
-
-
-def test_model_config_of_checkpoint_cannot_be_changed(tmp_path):
-    PPO(ThreeStepEnv, QUICK).save_checkpoint(tmp_path)
-
-    with pytest.raises(ConfigError, match="restore: the saved model is used"):
-        PPO.restore(tmp_path, ThreeStepEnv, config={"model": {}})
+    assert ThreeStepEnv.made > 0
+    assert ThreeStepEnv.closed == ThreeStepEnv.made
 
 
 def test_checkpoint_remembers_id_of_environment(tmp_path):
@@ -355,7 +288,7 @@ def test_environment_without_state_begins_new_episode():
     algo.train()  # 4 steps in episodes of 3: each environment is at step 1
     state = algo.state()
     assert state["collector"]["lengths"].tolist() == [1, 1]
-    # This is saved for an environment that cannot resume its episode.
+    # A checkpoint says "why" of an environment that cannot resume its episode.
     state["environments"][1] = {"generator": {}, "why": "it has no state"}
 
     with pytest.warns(ResumeWarning, match="^1 of 2 environments cannot resume"):
@@ -363,18 +296,3 @@ def test_environment_without_state_begins_new_episode():
 
     assert algo.begun_anew == {1: "it has no state"}
     assert algo.state()["collector"]["lengths"].tolist() == [1, 0]
-
-
-def test_all_environments_without_state_begin_new_episodes():
-    algo = PPO(ThreeStepEnv, QUICK)
-    algo.train()
-    state = algo.state()
-    # This is saved for an environment that cannot resume its episode.
-    no_place = {"generator": {}, "why": "it has no state"}
-    state["environments"] = [no_place, no_place]
-
-    with pytest.warns(ResumeWarning, match="^2 of 2 environments cannot resume"):
-        algo.set_state(state)
-
-    assert algo.begun_anew == {0: "it has no state", 1: "it has no state"}
-    assert algo.state()["collector"]["lengths"].tolist() == [0, 0]
