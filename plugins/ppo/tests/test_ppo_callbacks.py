@@ -74,15 +74,14 @@ def test_callback_methods_are_called_in_order():
         def on_end(self, algo, error):
             calls.append(f"end {error}")
 
-    config = {"num_envs": 3, "rollout_length": 10, "minibatch_size": 16, "num_epochs": 2, "seed": 3}
-    model = {"fcnet_hiddens": [8]}
-    algo = PPO(Drift, {**config, "framework": "torch", "model": model}, callbacks=[RecordCalls()])
+    config = {"num_envs": 3, "rollout_length": 10, "minibatch_size": 15, "framework": "torch"}
+    algo = PPO(Drift, config, callbacks=[RecordCalls()])
     algo.learn(10_000)
 
     iteration = ["step"] * 10 + ["rollout", "update"]
     assert calls == ["start", *iteration, *iteration, "end None"]
     assert algo.stopping == "that will do"
-    assert algo.steps == 60  # 2 iterations of 10 steps in 3 environments
+    assert algo.steps == 2 * 10 * 3  # iterations * rollout_length * num_envs
 
 
 # --- evaluations ----------------------------------------------------------------------------------
@@ -122,11 +121,11 @@ def test_evaluation_plays_as_its_arguments_say():
     assert algo.evaluations[0] == {"episodes": 3, "env": "Env-v0", "seed": 4}
 
 
-def test_evaluation_saves_the_policy_when_it_improves(tmp_path):
-    means = [-5.0, -5.0, -7.0, -1.0, -2.0]
+def test_evaluation_saves_policy_when_it_improves(tmp_path):
     returns = []
-    for mean in means:
-        returns += [[mean], [mean]]  # of likely and of sampled actions
+    for mean_return in (-5.0, -5.0, -7.0, -1.0, -2.0):
+        returns.append([mean_return])  # one episode of likely actions, whose return decides
+        returns.append([0.0])  # one episode of sampled actions
     algo = FakeAlgorithm(returns)
     evaluation = Evaluation(every=10, episodes=1, folder=tmp_path / "best")
 
@@ -135,7 +134,7 @@ def test_evaluation_saves_the_policy_when_it_improves(tmp_path):
         evaluation.on_update(algo, {"timesteps_total": steps})
         saves_so_far.append(len(algo.saves))
 
-    assert saves_so_far == [1, 1, 1, 2, 2]  # -5 is the first mean, and -1 is better
+    assert saves_so_far == [1, 1, 1, 2, 2]  # the first one, and -1, which is more than -5
     assert set(algo.saves) == {tmp_path / "best"}
 
 
@@ -253,31 +252,22 @@ def test_target_of_training_ignores_evaluations():
 
 
 def test_run_stops_at_its_target_in_training():
-    config = {
-        "num_envs": 4,
-        "rollout_length": 1000,  # more than 100 episodes of about 22 steps in 4 environments
-        "num_epochs": 1,
-        "seed": 0,
-        "model": {"fcnet_hiddens": [8]},
-        "framework": "torch",
-    }
+    # Any policy reaches a mean return of 5 in CartPole. The mean is known after 100 episodes, which
+    # take about 2,200 of the 4,000 steps of the first iteration.
+    config = {"num_envs": 4, "rollout_length": 1000, "num_epochs": 1, "framework": "torch"}
     algo = PPO("CartPole-v1", config, callbacks=[StopAt(5, evaluated=False)])
 
     algo.learn(100_000)
 
-    assert algo.steps == 4000  # the first iteration
+    assert algo.steps == 4000
     assert "the mean return of 100 episodes" in algo.stopping
 
 
 def test_run_stops_at_its_target_in_an_evaluation():
-    config = {"num_envs": 3, "rollout_length": 10, "minibatch_size": 16, "num_epochs": 2, "seed": 3}
-    model = {"fcnet_hiddens": [8]}
-    lowest_target = -1e9
-    algo = PPO(
-        Drift,
-        {**config, "framework": "torch", "model": model},
-        callbacks=[Evaluation(30, 1), StopAt(lowest_target, evaluated=True)],
-    )
+    config = {"num_envs": 3, "rollout_length": 10, "minibatch_size": 15, "framework": "torch"}
+    any_return_reaches_it = -1e9
+    callbacks = [Evaluation(every=30, episodes=1), StopAt(any_return_reaches_it, evaluated=True)]
+    algo = PPO(Drift, config, callbacks=callbacks)
 
     algo.learn(10_000)
 
@@ -311,6 +301,12 @@ def checkpoints_written(monkeypatch):
     return states
 
 
+def update_at(checkpoints, algo, *steps):
+    """Tell a callback of updates after these numbers of steps."""
+    for algo.steps in steps:
+        checkpoints.on_update(algo, {})
+
+
 def steps_of_checkpoints(folder):
     return sorted(path.name for path in (folder / "checkpoints").iterdir())
 
@@ -320,12 +316,10 @@ def test_checkpoints_are_written_first_and_regularly(checkpoints_written, tmp_pa
     checkpoints = Checkpoints(tmp_path, every=20)
 
     checkpoints.on_start(algo)
-    for algo.steps in (10, 20, 30, 40):
-        checkpoints.on_update(algo, {})
+    update_at(checkpoints, algo, 10, 20, 30, 40)
 
     assert list(checkpoints_written) == [0, 20, 40]
-    # Each with the policy of that time.
-    assert algo.saves == [tmp_path / "policy"] * 3
+    assert algo.saves == [tmp_path / "policy"] * 3  # the policy beside each checkpoint
 
 
 def test_checkpoint_is_written_at_the_end(checkpoints_written, tmp_path):
@@ -356,8 +350,7 @@ def test_last_two_checkpoints_are_kept(checkpoints_written, tmp_path):
     checkpoints = Checkpoints(tmp_path, every=20)
 
     checkpoints.on_start(algo)
-    for algo.steps in (20, 40):
-        checkpoints.on_update(algo, {})
+    update_at(checkpoints, algo, 20, 40)
 
     assert steps_of_checkpoints(tmp_path) == ["step-000000020", "step-000000040"]
 
@@ -368,27 +361,25 @@ def test_resumed_run_writes_checkpoints_at_the_same_steps(checkpoints_written, t
     algo.steps = 45  # where the run resumes
 
     checkpoints.on_start(algo)
-    for algo.steps in (55, 65):
-        checkpoints.on_update(algo, {})
+    update_at(checkpoints, algo, 55, 65)
 
-    assert list(checkpoints_written) == [45, 65]  # 65: the first beyond 60
+    # 45 is where it resumes, and 65 is the first number beyond 60, a multiple of 20.
+    assert list(checkpoints_written) == [45, 65]
     assert steps_of_checkpoints(tmp_path) == ["step-000000045", "step-000000065"]
 
 
 def test_last_copy_is_restored_and_written_after_an_error(checkpoints_written, tmp_path):
     algo = FakeAlgorithm()
-    checkpoints = Checkpoints(tmp_path, every=0)
+    checkpoints = Checkpoints(tmp_path, every=0)  # only at the start and at the end
     checkpoints.on_start(algo)
-    algo.steps = 10
-    checkpoints.on_update(algo, {})
+    update_at(checkpoints, algo, 10)
 
     algo.steps = 17  # in the middle of an iteration
     checkpoints.on_end(algo, RuntimeError())
 
     assert algo.restored_states == [{"steps": 10}]
-    assert algo.calls[-2:] == ["set_back", "save"]  # the policy is restored before it is saved
     assert list(checkpoints_written) == [0, 10]
-    assert algo.saves == [tmp_path / "policy"] * 2
+    assert algo.calls[-2:] == ["set_back", "save"]  # the policy is restored before it is saved
 
 
 @pytest.mark.parametrize("error", [None, RuntimeError()], ids=["end", "error"])
@@ -415,24 +406,18 @@ def clock(monkeypatch):
     return clock
 
 
-@pytest.mark.parametrize(
-    ("seconds_later", "steps_of_last_copy"),
-    [(49.9, 1), (50.0, 2)],  # a copy that takes one second is 2 % of 50 seconds
-)
+@pytest.mark.parametrize(("seconds_later", "steps_of_last_copy"), [(49.9, 1), (50.0, 2)])
 def test_copies_take_two_percent_of_the_time(
     seconds_later, steps_of_last_copy, checkpoints_written, clock, tmp_path
 ):
     algo = FakeAlgorithm()
     checkpoints = Checkpoints(tmp_path, every=0)
-    checkpoints.on_update(algo, {})  # the first iteration is copied, and takes no time
-    algo.steps = 1
     clock.seconds_per_reading = 1.0
-    checkpoints.on_update(algo, {})  # this copy takes a second
+    update_at(checkpoints, algo, 1)  # the first copy of the state takes one second
 
     clock.seconds_per_reading = 0.0
     clock.now += seconds_later
-    algo.steps = 2
-    checkpoints.on_update(algo, {})
+    update_at(checkpoints, algo, 2)  # copies again if one second is 2 % of the time since then
 
-    checkpoints.on_end(algo, RuntimeError())
+    checkpoints.on_end(algo, RuntimeError())  # restores the last copy
     assert algo.restored_states == [{"steps": steps_of_last_copy}]
