@@ -49,18 +49,19 @@ def test_error_about_no_row_is_unchanged(error):
 
 
 def test_invalid_observation_names_its_environment():
-    def preprocess(observations, update=False):
-        if any(obs is None for obs in observations):
-            raise ObservationError("is None")
+    class PolicyThatRefusesNone:
+        request = SimpleNamespace(obs=SpaceInfo.read(spaces.Box(-1, 1, (3,), np.float32)))
+        resolution = SimpleNamespace(request=request)
 
-    space = SpaceInfo.read(spaces.Box(-1, 1, (3,), np.float32))
-    request = SimpleNamespace(obs=space)
-    policy = SimpleNamespace(preprocess=preprocess, resolution=SimpleNamespace(request=request))
-    lengths = np.array([2, 4, 8])
+        def preprocess(self, observations, update=False):
+            if None in observations:
+                raise ObservationError("is None")
+
+    errors = EnvErrors(lengths=np.array([2, 4, 8]))  # steps of each environment's episode
+
     message = "environment 1 of 3, after 4 steps of its episode: is None"
-
     with pytest.raises(ObservationError, match=message):
-        EnvErrors(lengths).encode(policy, [0, None, 1])
+        errors.encode(PolicyThatRefusesNone(), [0, None, 1])
 
 
 def test_infinite_target_is_an_error_though_its_terms_are_finite():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pickle
 from pathlib import Path
-from types import SimpleNamespace
 
 import gymnasium as gym
 import numpy as np
@@ -95,8 +94,8 @@ def test_vector_may_make_its_first_environment_differently():
 
     envs = vector(make, 3, make_first)
 
-    assert envs.num_envs == 3
     assert calls == ["make_first", "make", "make"]
+    # Error messages say "environment 0 of 3".
     assert [env.index for env in envs.envs] == [0, 1, 2]
     assert [env.count for env in envs.envs] == [3, 3, 3]
 
@@ -162,17 +161,17 @@ def test_passed_vector_environment_is_wrapped():
 def test_passed_vector_environment_is_checked_by_the_catalog():
     calls = []
 
-    def spaces_of(env, model):
-        calls.append((env, model))
-        raise ModelContractError("it lacks a wrapper")
+    class RefusingCatalog:
+        def spaces_of(self, env, model):
+            calls.append((env, model))
+            raise ModelContractError("it lacks a wrapper")
 
-    envs = SyncVectorEnv([ConfiguredEnv] * 2)
-    model = {"framestack": True}
-    make = make_maker(envs, model=model, catalog=SimpleNamespace(spaces_of=spaces_of))
+    envs = SyncVectorEnv([ConfiguredEnv, ConfiguredEnv])
+    make = make_maker(envs, model={"framestack": True}, catalog=RefusingCatalog())
 
     with pytest.raises(ModelContractError, match="it lacks a wrapper"):
         make.vector(2)
-    assert calls == [(envs, model)]
+    assert calls == [(envs, {"framestack": True})]
 
 
 # --- evaluation -----------------------------------------------------------------------------------

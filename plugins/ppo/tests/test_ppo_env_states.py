@@ -95,10 +95,12 @@ class WithTwoActions(RandomWalk):
 
 
 def test_replay_continues_the_episode():
-    env = play(Resumable(WithTwoActions(steps=9)), actions=[np.array([2, 1]), np.array([2, 1])])
-    other = Resumable(WithTwoActions(steps=9))
+    env = Resumable(WithTwoActions(steps=9))
+    play(env, actions=[np.array([2, 1]), np.array([2, 1])])
+    place = save_and_load(env.where())  # as in a checkpoint
 
-    failure = other.go_to([save_and_load(env.where())])
+    other = Resumable(WithTwoActions(steps=9))
+    failure = other.go_to([place])
 
     assert failure is None
     np.testing.assert_array_equal(other.obs, env.obs)
@@ -120,12 +122,13 @@ def test_replay_does_not_depend_on_arrays_of_the_caller():
 
 def test_replay_does_not_depend_on_options_of_the_caller():
     env = Resumable(RandomWalk())
-    other = Resumable(RandomWalk())
     options = {"a": [1]}
     env.reset(seed=1, options=options)
+    options["a"].append(2)  # after the reset, so it must not matter
+    place = save_and_load(env.where())
 
-    options["a"].append(2)
-    failure = other.go_to([save_and_load(env.where())])
+    other = Resumable(RandomWalk())
+    failure = other.go_to([place])
 
     assert failure is None
     assert other.unwrapped.reset_options == [{"a": [1]}]
@@ -455,13 +458,15 @@ class ReturnsCopies(ReportsState):
 
 def test_restored_frame_stack_keeps_its_length():
     env = Resumable(FrameStackObservation(ReturnsCopies(steps=99), stack_size=3))
+    play(env, actions=[1, 2], seed=3)
+    place = save_and_load(env.where())
     other = Resumable(FrameStackObservation(ReturnsCopies(steps=99), stack_size=3))
-    play(env, actions=[1, 2])
     other.reset(seed=8)  # its frames differ
 
-    assert other.go_to([save_and_load(env.where())]) is None
+    failure = other.go_to([place])
 
-    frames = other.env.obs_queue
+    assert failure is None
+    frames = other.env.obs_queue  # where Gymnasium keeps the last three observations
     assert type(frames) is deque
     assert frames.maxlen == 3
     np.testing.assert_array_equal(other.step(1)[0], env.step(1)[0])
@@ -472,9 +477,11 @@ def test_reported_state_must_be_plain_data():
         def get_state(self):
             return {"lock": object()}
 
-    place = play(Resumable(ReportsObject()), actions=[1]).where()
+    env = play(Resumable(ReportsObject()), actions=[1])
 
-    # "0/lock" is the key of the first level's state.
+    place = env.where()
+
+    # "0/lock" is the entry "lock" of the only environment; wrappers would have other numbers.
     error = "TypeError: 0/lock: object cannot be saved."
     assert place["why"] == f"its state cannot be saved: {error}"
     assert place.keys() == {"generator", "why"}
@@ -578,10 +585,7 @@ def where_infos(value):
         ("a", "b"),
         (b"a", b"b"),
         (np.int64(1), np.int64(2)),
-        (np.bool_(True), np.bool_(False)),
-        (np.str_("a"), np.str_("b")),
         (np.array([1]), np.array([2])),
-        (np.array(["a"]), np.array(["b"])),
         (np.array([0.5]), np.array([0.25])),
         (np.array([1j]), np.array([2j])),
         ([1, 2], [1, 3]),
@@ -599,14 +603,12 @@ def test_infos_are_compared(one, other):
     [
         (0.5, 0.25),
         (np.float64(0.5), np.float64(0.25)),
-        (np.array(0.5), np.array(0.25)),
         (object(), object()),
         (None, object()),
         ([0.5, 1], [0.25, 1]),
         ({"s": 0.5}, {"s": 0.2}),
         (np.array([object()]), np.array([object()])),
         (np.array(object()), np.array(object())),
-        (np.complex64(1j), np.complex64(2j)),
     ],
 )
 def test_single_floats_and_objects_in_infos_are_not_compared(one, other):
