@@ -27,11 +27,6 @@ pytestmark = pytest.mark.twins
 SMALL = {"rollout_length": 30, "seed": 0, "framework": "torch", "model": {"fcnet_hiddens": [4]}}
 #: With fewer passes and smaller minibatches than PPO's defaults.
 SMALL_PPO = {**SMALL, "num_epochs": 2, "minibatch_size": 30}
-algorithms = pytest.mark.parametrize(
-    ("algorithm", "config"),
-    [(PPO, SMALL_PPO), (A2C, SMALL), (PG, SMALL)],
-    ids=["PPO", "A2C", "PG"],
-)
 
 
 class RandomWalk(gym.Env):
@@ -88,64 +83,60 @@ def assert_same_weights(one, other):
 
 # --- passed environments --------------------------------------------------------------------------
 
-instances_and_vectors = pytest.mark.parametrize(
-    ("framework", "n", "size"),
-    [("torch", 1, 3), ("torch", 1, 5), ("torch", 2, 3), ("torch", 2, 5), ("tf", 2, 5)],
-)
 
-
-def make_passed(n, size):
+def make_passed(n):
     """Return one environment or a vector environment, and its members."""
     if n == 1:
-        env = RandomWalk(size)
+        env = RandomWalk()
         return env, [env]
-    envs = make_vector(size)
+    envs = make_vector(n=n)
     return envs, envs.envs
 
 
-@instances_and_vectors
-def test_passed_environment_trains_like_one_that_is_made(framework, n, size):
+def test_passed_environment_trains_like_one_that_is_made():
+    passed, _ = train_ppo(RandomWalk(), SMALL_PPO)
+    made, _ = train_ppo(RandomWalk, {**SMALL_PPO, "num_envs": 1})
+
+    assert passed.config.num_envs == 1
+    assert_same_weights(passed, made)
+
+
+@pytest.mark.parametrize("framework", ["torch", "tf"])
+def test_passed_vector_environment_trains_like_made_ones(framework):
     config = {**SMALL_PPO, "framework": framework}
-    env, _ = make_passed(n, size)
 
-    algo, result = train_ppo(env, config)
-    # PPO makes `n` environments itself.
-    make_env = functools.partial(RandomWalk, size)
-    reference, expected = train_ppo(make_env, {**config, "num_envs": n})
+    passed, _ = train_ppo(make_vector(n=2), config)
+    made, _ = train_ppo(RandomWalk, {**config, "num_envs": 2})
 
-    assert algo.config.num_envs == n
-    assert algo.policy.observation_space.shape == (size,)
-    assert result["episode_return_mean"] == expected["episode_return_mean"]
-    assert_same_weights(algo, reference)
-    reference.stop()
+    assert passed.config.num_envs == 2
+    assert_same_weights(passed, made)
 
 
-@instances_and_vectors
-def test_passed_environment_is_left_open(framework, n, size):
-    env, members = make_passed(n, size)
-    algo, _ = train_ppo(env, {**SMALL_PPO, "framework": framework})
+@pytest.mark.parametrize("n", [1, 2], ids=["instance", "vector"])
+def test_passed_environment_is_left_open(n):
+    env, members = make_passed(n)
+    algo, _ = train_ppo(env)
 
     algo.stop()
 
     assert not any(member.is_closed for member in members)
 
 
-@instances_and_vectors
-def test_passed_environment_gets_seeds_and_steps(framework, n, size):
-    env, members = make_passed(n, size)
+@pytest.mark.parametrize("n", [1, 2], ids=["instance", "vector"])
+def test_passed_environment_gets_seeds_and_steps(n):
+    env, members = make_passed(n)
 
-    train_ppo(env, {**SMALL_PPO, "framework": framework}, iterations=2)
+    train_ppo(env, {**SMALL_PPO, "seed": 4, "rollout_length": 30}, iterations=2)
 
     for i, member in enumerate(members):
-        assert member.seeds[0] == derive_seed(0, SeedStream.ENVIRONMENTS, i)
-        assert member.steps == 60  # two rollouts of 30
+        assert member.seeds[0] == derive_seed(4, SeedStream.ENVIRONMENTS, i)
+        assert member.steps == 2 * 30
 
 
 def make_walk():
     return RandomWalk(5)
 
 
-@algorithms
 @pytest.mark.parametrize(
     ("make_env", "num_envs", "size"),
     [
@@ -157,35 +148,32 @@ def make_walk():
         pytest.param(lambda: make_vector(size=5, n=2), 2, 5, id="vector"),
     ],
 )
-def test_algorithm_takes_environments_in_every_form(algorithm, config, make_env, num_envs, size):
-    algo = algorithm(make_env(), config)
+def test_ppo_takes_environments_in_every_form(make_env, num_envs, size):
+    algo = PPO(make_env(), SMALL_PPO)
 
     algo.train()
 
     assert algo.config.num_envs == num_envs
     assert algo.policy.observation_space.shape == (size,)
-    algo.stop()
 
 
 @pytest.mark.parametrize("mode", list(AutoresetMode), ids=lambda mode: mode.name.lower())
-@pytest.mark.parametrize("size", [3, 5])
-def test_steps_of_a_vector_environment_are_counted(mode, size):
-    envs = make_vector(size, mode, n=3)
+def test_steps_of_a_vector_environment_are_counted(mode):
+    envs = make_vector(mode=mode, n=3)
 
-    _, result = train_ppo(envs, iterations=1)
+    _, result = train_ppo(envs, {**SMALL_PPO, "rollout_length": 30}, iterations=1)
 
     steps = sum(env.steps for env in envs.envs)
     assert result["timesteps_total"] == steps
     if mode is AutoresetMode.NEXT_STEP:
-        assert steps < 90  # some steps only begin an episode
+        assert steps < 3 * 30  # some steps only begin an episode
     else:
-        assert steps == 90  # 3 environments, 30 steps each
+        assert steps == 3 * 30
 
 
 @pytest.mark.parametrize("mode", list(AutoresetMode), ids=lambda mode: mode.name.lower())
-@pytest.mark.parametrize("size", [3, 5])
-def test_episodes_of_a_vector_environment_are_counted(mode, size):
-    envs = make_vector(size, mode, n=3)
+def test_episodes_of_a_vector_environment_are_counted(mode):
+    envs = make_vector(mode=mode, n=3)
 
     algo, result = train_ppo(envs, iterations=1)
 
@@ -275,21 +263,13 @@ def test_passed_environment_is_only_one(key, value, problem):
 
 
 @pytest.mark.usefixtures("fail_if_policy_is_built")
-@pytest.mark.parametrize(
-    ("key", "value", "problem"),
-    [
-        ("num_envs", 4, r"expected 2, .*; found 4\. Remove num_envs"),
-        ("vector", "async", r"expected 'sync', .*; found 'async'\. Remove vector"),
-        ("env_config", {"size": 5}, r"expected {}, .*; found {'size': 5}\. Remove env_config"),
-    ],
-)
-def test_passed_vector_environment_has_its_own_number(key, value, problem):
-    with pytest.raises(ConfigError, match=f"^{key}: {problem}") as caught:
-        PPO(make_vector(n=2), {**SMALL_PPO, key: value})
+def test_passed_vector_environment_has_its_own_number():
+    with pytest.raises(ConfigError, match=r"found 4\. Remove num_envs") as caught:
+        PPO(make_vector(n=2), {**SMALL_PPO, "num_envs": 4})
 
     message = str(caught.value)
+    assert message.startswith("num_envs: expected 2,")
     assert "because env is a vector environment of 2 (SyncVectorEnv)" in message
-    assert ", or pass " in message
     assert message.endswith(": env=MyEnv.")
 
 
@@ -356,12 +336,6 @@ def test_evaluation_does_not_change_training():
     assert_same_weights(without, algo)
 
 
-def test_evaluation_makes_a_member_of_a_vector_environment():
-    envs = gym.make_vec("CartPole-v1", 2, "sync", max_episode_steps=7)
-
-    assert max(PPO(envs, SMALL_PPO).evaluate(5)) == 7
-
-
 def double(obs):
     return obs * 2
 
@@ -371,26 +345,6 @@ def test_evaluation_repeats_a_wrapper_with_a_function():
     algo = PPO(TransformObservation(cartpole, double, None), SMALL_PPO)
 
     assert max(algo.evaluate(5)) <= 7
-
-
-@pytest.mark.parametrize("is_unwrapped", [False, True])
-def test_evaluation_in_the_training_environment_is_refused(is_unwrapped):
-    env = gym.make("CartPole-v1")
-    algo = PPO(env, SMALL_PPO)
-
-    with pytest.raises(ConfigError, match=IN_TRAINING_ENV):
-        algo.evaluate(5, env=env.unwrapped if is_unwrapped else env)
-
-
-class WithoutSpec(gym.Wrapper):
-    """A wrapper whose arguments are in no spec, because it is no `RecordConstructorArgs`."""
-
-
-def test_evaluation_does_not_leave_a_wrapper_out():
-    algo = PPO(WithoutSpec(gym.make("CartPole-v1")), SMALL_PPO)
-
-    with pytest.raises(ConfigError, match=IN_TRAINING_ENV):
-        algo.evaluate(2)
 
 
 def test_evaluation_does_not_leave_a_vector_wrapper_out():
@@ -454,13 +408,6 @@ def test_passed_environment_goes_on_where_it_was(tmp_path):
     assert_same_weights(uninterrupted, resumed)
 
 
-def test_restore_needs_the_passed_environment(tmp_path):
-    PPO(RandomWalk(), SMALL_PPO).save_checkpoint(tmp_path / "run")
-
-    with pytest.raises(ConfigError, match="was not a Gymnasium id; pass it"):
-        PPO.restore(tmp_path / "run")
-
-
 def test_restore_needs_as_many_environments(tmp_path):
     PPO(RandomWalk(), SMALL_PPO).save_checkpoint(tmp_path / "run")
 
@@ -484,32 +431,35 @@ def save_vector_run(directory):
     return algo
 
 
-@pytest.mark.parametrize("form", ["vector", "class"])
-def test_resumed_vector_environment_begins_new_episodes(form, tmp_path):
-    first = save_vector_run(tmp_path / "run")
-    env = WithoutOptions([RandomWalk] * 2) if form == "vector" else RandomWalk
+@pytest.mark.parametrize(
+    "make_env",
+    [lambda: WithoutOptions([RandomWalk, RandomWalk]), lambda: RandomWalk],
+    ids=["vector", "class"],
+)
+def test_resumed_vector_environment_begins_new_episodes(make_env, tmp_path):
+    saved = save_vector_run(tmp_path / "run")
 
     message = "2 of 2 environments cannot resume.*belongs to a passed vector environment"
     with pytest.warns(ResumeWarning, match=message):
-        resumed = PPO.restore(tmp_path / "run", env)
+        resumed = PPO.restore(tmp_path / "run", make_env())
 
     assert resumed.begun_anew.keys() == {0, 1}
-    assert_same_weights(first, resumed)
+    assert_same_weights(saved, resumed)
     resumed.train()
-    resumed.stop()
 
 
 def test_resumed_vector_environment_is_left_open(tmp_path):
     save_vector_run(tmp_path / "run")
-    envs = WithoutOptions([RandomWalk] * 2)
+    envs = WithoutOptions([RandomWalk, RandomWalk])
     with pytest.warns(ResumeWarning):
         resumed = PPO.restore(tmp_path / "run", envs)
 
     resumed.train()
     resumed.stop()
 
-    assert all(len(env.seeds) > 1 for env in envs.envs)  # several episodes have begun
-    assert not envs.envs[0].is_closed
+    for env in envs.envs:
+        assert env.steps > 0
+        assert not env.is_closed
 
 
 class BoxSubclass(gym.spaces.Box):
@@ -656,8 +606,8 @@ def make_vector_without_members():
 
 
 def assert_only_first_actions(algorithm, env, **config):
-    # With 128 steps, PPO's default minibatches fit.
-    algo = algorithm(env, {**SMALL, "rollout_length": 128, **config})
+    # The rollout is as long as PPO's default minibatch.
+    algo = algorithm(env, {**SMALL, "rollout_length": 256, **config})
     assert not algo._collector.collect(30).raw_action.any()
     algo.stop()
 
@@ -665,20 +615,19 @@ def assert_only_first_actions(algorithm, env, **config):
 # pytest makes any warning an error.
 
 
-@pytest.mark.grid
-@pytest.mark.parametrize("algorithm", [PPO, A2C, PG])
-@pytest.mark.parametrize("env", [FirstActionOnly, make_wrapped, make_with_mask_in_observation])
-def test_action_masks_of_an_environment_are_used(algorithm, env):
-    assert_only_first_actions(algorithm, env)
-
-
-@pytest.mark.grid
-@pytest.mark.parametrize("algorithm", [PPO, A2C, PG])
 @pytest.mark.parametrize(
-    "make_envs", [make_masked_vector, make_wrapped_vector, make_vector_without_members]
+    ("algorithm", "make_env"),
+    [
+        pytest.param(PPO, FirstActionOnly, id="instance"),
+        pytest.param(A2C, make_wrapped, id="wrapped"),
+        pytest.param(PG, make_with_mask_in_observation, id="mask-in-observation"),
+        pytest.param(A2C, make_masked_vector, id="vector"),
+        pytest.param(PG, make_wrapped_vector, id="wrapped-vector"),
+        pytest.param(PPO, make_vector_without_members, id="vector-without-members"),
+    ],
 )
-def test_action_masks_of_a_vector_environment_are_used(algorithm, make_envs):
-    assert_only_first_actions(algorithm, make_envs())
+def test_action_masks_of_an_environment_are_used(algorithm, make_env):
+    assert_only_first_actions(algorithm, make_env())
 
 
 @pytest.mark.parametrize(
