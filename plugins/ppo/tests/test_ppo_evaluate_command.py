@@ -146,9 +146,9 @@ def test_evaluate_neither_films_nor_shows_by_default(calls):
 
 def test_run_is_played_in_its_environment(calls):
     commands.evaluate(Path("run"))
-    make_env, count = calls["vector"].args
 
-    assert count == 20  # at most that many side by side
+    make_env, count = calls["vector"].args
+    assert count == 20  # the largest number of environments for 100 episodes
     assert make_env() == "env"
     assert calls["env_maker"] == {
         "env": "Run-v0",
