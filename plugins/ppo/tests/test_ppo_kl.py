@@ -1,7 +1,5 @@
 """PPO's penalty on the KL divergence from the policy that collected the rollout."""
 
-import importlib
-
 import numpy as np
 import pytest
 from gymnasium.spaces import Box, MultiDiscrete
@@ -10,6 +8,7 @@ from scipy.special import log_softmax
 import rlcatalog
 from rlcatalog.errors import NoClosedFormError
 from rlcatalog_ppo import PPO
+from rlcatalog_tf import Categorical as TensorFlowCategorical
 from rlcatalog_torch import Categorical
 
 pytestmark = pytest.mark.twins
@@ -61,16 +60,18 @@ def test_kl_is_zero_before_first_update(framework):
 
 @both_frameworks
 def test_kl_is_from_old_to_new_distribution(framework):
+    # So small a coefficient has no influence, but the KL divergence is computed.
     config = {**SMALL, "framework": framework, "kl_coeff": 1e-9, "kl_target": 0.0}
     algo = PPO("CartPole-v1", config)
     batch = train_away_from_batch(algo)
 
     evaluation = algo.policy.evaluate(batch)
 
+    # KL(old, new) is the sum of old * (log old - log new) over the actions.
     old_logp = log_softmax(batch["dist_inputs"], axis=1)
     new_logp = log_softmax(to_array(evaluation.dist.inputs), axis=1)
     expected = (np.exp(old_logp) * (old_logp - new_logp)).sum(axis=1)
-    assert expected.max() > 1e-4
+    assert expected.max() > 1e-4  # the policies differ
     np.testing.assert_allclose(to_array(evaluation.kl), expected, atol=1e-5)
 
 
@@ -145,27 +146,12 @@ def test_kl_of_dependent_parts_estimates_joint_kl(framework):
 
     kl = to_array(new.evaluate(act_often(old, obs)).kl)
 
-    # Each row's divergence depends on its first action, so their mean is an estimate.
+    # The second part's divergence depends on the first action that was drawn, so each of the 4,000
+    # rows is an estimate of the divergence of both parts together.
     expected = joint_kl(old, new, obs)
-    standard_error = kl.std() / np.sqrt(len(kl))
+    standard_error = kl.std() / np.sqrt(4000)
     assert expected > 0.1
     assert abs(kl.mean() - expected) < 4 * standard_error
-
-
-@both_frameworks
-def test_kl_of_dependent_parts_needs_old_parameters(framework):
-    old, new = build_autoregressive(framework)
-    obs = np.float32([0.3, -0.2])
-    batch = act_often(old, obs)
-    evaluation = new.evaluate(batch)
-    kl = to_array(evaluation.kl)
-
-    # With its own parameters as the old ones, the new policy is compared with itself.
-    own_parameters = to_array(evaluation.dist.params_given(batch["raw_action"]))
-    wrong_kl = to_array(new.evaluate({**batch, "dist_inputs": own_parameters}).kl)
-
-    standard_error = kl.std() / np.sqrt(len(kl))
-    assert abs(wrong_kl.mean() - joint_kl(old, new, obs)) > 10 * standard_error
 
 
 # --- distributions of users -----------------------------------------------------------------------
@@ -183,10 +169,10 @@ def test_distribution_without_kl_is_refused_by_name():
         algo.train()
 
 
-@both_frameworks
-def test_kl_of_distribution_that_needs_model(framework):
-    base = importlib.import_module(f"rlcatalog_{framework}").Categorical
-
+@pytest.mark.parametrize(
+    ("framework", "base"), [("torch", Categorical), ("tf", TensorFlowCategorical)]
+)
+def test_kl_of_distribution_that_needs_model(framework, base):
     class Tempered(base):
         """Has the constructor of RLlib's distributions, with the model as second argument."""
 
@@ -197,8 +183,9 @@ def test_kl_of_distribution_that_needs_model(framework):
     model = {"custom_action_dist": Tempered, "fcnet_hiddens": [16]}
     algo = PPO("CartPole-v1", {**SMALL, "framework": framework, "kl_coeff": 0.1, "model": model})
 
-    result = algo.train()
+    algo.train()
 
-    assert result["info"]["learner"]["kl_coeff"] > 0
     batch = collect_batch(algo, steps=8)
-    assert to_array(algo.policy.evaluate(batch).kl).shape == (32,)  # 8 steps, 4 environments
+    kl = to_array(algo.policy.evaluate(batch).kl)
+    assert kl.shape == (8 * 4,)  # steps * environments
+    np.testing.assert_allclose(kl, 0.0, atol=1e-6)  # the policy that acted is still the same
