@@ -107,31 +107,44 @@ def make_batch(*, rows):
 # --- minibatches ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("lengths", "size", "sequences_by_minibatch"),
-    [
-        ([3, 3, 2, 4], 6, [[0, 1], [2, 3]]),
-        ([3, 3, 2, 4], 5, [[0], [1, 2], [3]]),  # a sequence goes where its last row falls
-        ([2, 2, 2], 2, [[0], [1], [2]]),
-        ([5, 1, 5, 5], 100, [[0, 1, 2, 3]]),
-        ([1, 4, 1, 1, 3], 5, [[0, 1], [2, 3, 4]]),
-    ],
-)
-def test_minibatches_do_not_split_sequences(lengths, size, sequences_by_minibatch):
-    sequence_of_row = np.repeat(np.arange(len(lengths)), lengths)
+def test_minibatches_do_not_split_sequences():
     batch = {
-        "logp": np.arange(sum(lengths)),  # the number of each row
-        "seq_lens": np.array(lengths),
-        "state": [10 * np.arange(len(lengths))],  # ten times the number of each sequence
+        # Four sequences; the entry of each row is the number of its sequence.
+        "logp": np.array([0, 0, 0, 1, 1, 1, 2, 2, 3, 3, 3, 3]),
+        "seq_lens": np.array([3, 3, 2, 4]),
+        "state": [np.array([0, 10, 20, 30])],  # their memory
     }
 
-    parts = list(minibatches(batch, size, NoShuffling()))
+    first, second = minibatches(batch, 6, NoShuffling())
 
-    for part, sequences in zip(parts, sequences_by_minibatch, strict=True):
-        rows = np.flatnonzero(np.isin(sequence_of_row, sequences))
-        np.testing.assert_array_equal(part["logp"], rows)
-        assert part["seq_lens"].tolist() == [lengths[s] for s in sequences]
-        assert part["state"][0].tolist() == [10 * s for s in sequences]
+    assert first["logp"].tolist() == [0, 0, 0, 1, 1, 1]
+    assert first["seq_lens"].tolist() == [3, 3]
+    assert first["state"][0].tolist() == [0, 10]
+    assert second["logp"].tolist() == [2, 2, 3, 3, 3, 3]
+    assert second["seq_lens"].tolist() == [2, 4]
+    assert second["state"][0].tolist() == [20, 30]
+
+
+@pytest.mark.parametrize(
+    ("lengths", "size", "lengths_by_minibatch"),
+    [
+        # Minibatch 0 has rows 0 to 4, and the second sequence ends at row 5.
+        ([3, 3, 2, 4], 5, [[3], [3, 2], [4]]),
+        ([1, 4, 1, 1, 3], 5, [[1, 4], [1, 1, 3]]),
+        ([2, 2, 2], 2, [[2], [2], [2]]),
+        ([5, 1, 5, 5], 100, [[5, 1, 5, 5]]),
+    ],
+)
+def test_sequence_goes_where_its_last_row_falls(lengths, size, lengths_by_minibatch):
+    batch = {
+        "logp": np.arange(sum(lengths)),
+        "seq_lens": np.array(lengths),
+        "state": [np.zeros(len(lengths))],
+    }
+
+    parts = minibatches(batch, size, NoShuffling())
+
+    assert [part["seq_lens"].tolist() for part in parts] == lengths_by_minibatch
 
 
 def test_minibatch_of_single_row_is_skipped():
@@ -283,14 +296,8 @@ def test_weights_frozen_after_creation_are_refused():
         (1.5, 1.5, 1.0),
         (1.5, 1.0, 1.0),  # 1.5 / 1.5
         (1.5, 0.99, 0.5),
-        (1.5, 0.0, 0.5),
-        (0.01, 0.016, 2.0),
         (0.01, 0.0151, 2.0),
-        (0.01, 0.0149, 1.0),
-        (0.01, 0.01, 1.0),
-        (0.01, 0.0068, 1.0),
         (0.01, 0.0066, 0.5),
-        (0.01, 0.0, 0.5),
     ],
 )
 def test_kl_coeff_changes_beyond_one_and_a_half_targets(kl_target, kl, factor):
@@ -403,17 +410,6 @@ def test_policy_of_other_action_space_is_refused():
     assert "but the environment has Discrete(2)" in str(caught.value)
 
 
-def test_policy_with_actions_without_density_is_refused():
-    policy = fake_policy(densities=(True, False))
-
-    with pytest.raises(NotServedError, match="PPO learns from the density") as caught:
-        check_for_ppo(policy)
-
-    message = str(caught.value)
-    assert message.startswith("action[0]: ")
-    assert "Dist has none" in message
-
-
 # --- frameworks -----------------------------------------------------------------------------------
 
 
@@ -437,23 +433,20 @@ def test_set_threads_sets_threads_of_tensorflow(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("framework", "name"),
+    ("framework", "learner"),
     [(None, default_framework()), ("torch", "torch"), ("tf", "tf"), ("tf2", "tf")],
 )
-def test_set_threads_asks_learner_of_framework(framework, name, monkeypatch):
-    names = []
-    counts = []
+def test_set_threads_asks_learner_of_framework(framework, learner, monkeypatch):
+    calls = []
 
-    def learner_of(name):
-        names.append(name)
-        return SimpleNamespace(set_threads=counts.append)
+    def fake_learner_of(name):
+        return SimpleNamespace(set_threads=lambda count: calls.append((name, count)))
 
-    monkeypatch.setattr(learner_module, "learner_of", learner_of)
+    monkeypatch.setattr(learner_module, "learner_of", fake_learner_of)
 
     set_threads(framework, 3)
 
-    assert names == [name]
-    assert counts == [3]
+    assert calls == [(learner, 3)]
 
 
 def test_framework_without_optimizer_is_refused():
