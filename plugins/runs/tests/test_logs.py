@@ -1,5 +1,6 @@
 """Logs of runs: metrics.jsonl, CSV, TensorBoard, Weights & Biases, and what a resume removes."""
 
+import contextlib
 import csv
 import importlib.util
 import json
@@ -118,23 +119,23 @@ def test_writers_write_the_metrics_and_the_named_logs(tmp_path):
 
 
 def test_log_that_does_not_open_closes_the_others(tmp_path, monkeypatch):
-    closed = []
-
-    class Broken:
-        def __init__(self, *args):
-            raise OSError("no")
+    closed_logs = []
 
     class RecordsClose(logs.CsvFile):
         def close(self):
-            closed.append(self)
+            closed_logs.append("csv")
             super().close()
 
-    monkeypatch.setattr(logs, "LOGS", {"csv": RecordsClose, "broken": Broken})
+    class DoesNotOpen:
+        def __init__(self, *arguments):
+            raise OSError("cannot be opened")
 
-    with pytest.raises(OSError, match="no"):
+    monkeypatch.setattr(logs, "LOGS", {"csv": RecordsClose, "broken": DoesNotOpen})
+
+    with pytest.raises(OSError, match="cannot be opened"):
         logs.writers(["csv", "broken"], tmp_path)
 
-    assert len(closed) == 1
+    assert closed_logs == ["csv"]
 
 
 # --- metrics.jsonl and progress.csv ---------------------------------------------------------------
@@ -167,7 +168,7 @@ def test_csv_has_a_column_for_each_name(tmp_path):
     write_metrics_and_csv(tmp_path, [row])
 
     [row_of_csv] = read_csv(tmp_path)
-    # In this order. The empty dict `model` has no column.
+    # Names of nested dicts are joined. The empty dict `model` has no column.
     assert list(row_of_csv.items()) == [
         ("timesteps_total", "100"),
         ("episode_return_mean", ""),
@@ -214,17 +215,17 @@ def five_rows():
 
 
 @pytest.mark.parametrize("name", ["metrics.jsonl", "progress.csv"])
-@pytest.mark.parametrize("half_a_line", [True, False], ids=["in-a-line", "after-a-line"])
-def test_files_of_a_killed_and_resumed_run_are_the_same(name, half_a_line, five_rows, tmp_path):
-    """A run is killed after 400 steps, and resumes from its checkpoint at 200."""
+@pytest.mark.parametrize("is_cut", [True, False], ids=["in-a-line", "after-a-line"])
+def test_files_of_a_killed_and_resumed_run_are_the_same(name, is_cut, five_rows, tmp_path):
     uninterrupted = tmp_path / "uninterrupted"
     uninterrupted.mkdir()
     write_metrics_and_csv(uninterrupted, five_rows)
 
+    # The run is killed after its fourth row, at 400 steps, and its checkpoint is at 200 steps.
     write_metrics_and_csv(tmp_path, five_rows[:4])
-    if half_a_line:
-        written = (tmp_path / name).read_bytes()
-        (tmp_path / name).write_bytes(written[:-9])
+    if is_cut:
+        content = (tmp_path / name).read_bytes()
+        (tmp_path / name).write_bytes(content[:-9])  # half of the last line is missing
     write_metrics_and_csv(tmp_path, five_rows[2:], after=200)
 
     for file_name in ("metrics.jsonl", "progress.csv"):
@@ -262,22 +263,17 @@ def test_run_killed_before_its_first_row_is_resumed(tmp_path):
     assert [row["timesteps_total"] for row in read_csv(tmp_path)] == ["100"]
 
 
-@pytest.mark.parametrize("names", [[], ["csv"]], ids=["no-logs", "csv"])
-@pytest.mark.parametrize(
-    "damaged_line",
-    [b"\xff\xfe\n", b"1,2\n", b"{}\n", b'[1]\n"x\n', b"[" * 9_000 + b"\n"],
-    ids=["not-text", "not-json", "no-steps", "not-a-dict", "nested"],
-)
-def test_damaged_metrics_are_an_error_and_stay(damaged_line, names, tmp_path):
+def test_damaged_metrics_are_an_error_and_stay(tmp_path):
     write_metrics_and_csv(tmp_path, [make_row(100)])
-    row = (tmp_path / "metrics.jsonl").read_bytes()
     table = (tmp_path / "progress.csv").read_bytes()
-    (tmp_path / "metrics.jsonl").write_bytes(row + damaged_line + row)
+    with (tmp_path / "metrics.jsonl").open("ab") as file:
+        file.write(b"not JSON\n")
+    metrics = (tmp_path / "metrics.jsonl").read_bytes()
 
     with pytest.raises(SavedPolicyError, match="damaged"):
-        logs.writers(names, tmp_path, after=100)
+        logs.writers(["csv"], tmp_path, after=100)
 
-    assert (tmp_path / "metrics.jsonl").read_bytes() == row + damaged_line + row
+    assert (tmp_path / "metrics.jsonl").read_bytes() == metrics
     assert (tmp_path / "progress.csv").read_bytes() == table
 
 
@@ -285,98 +281,25 @@ def test_metrics_that_are_nested_too_deeply_raise_no_other_error(tmp_path):
     nested = '{"b": ' * 600 + "1" + "}" * 600
     (tmp_path / "metrics.jsonl").write_text(f'{{"timesteps_total": 1, "a": {nested}}}\n')
 
-    # Depending on Python's recursion limit, they are refused or written.
-    try:
-        opened = logs.writers(["csv"], tmp_path, after=1)
-    except SavedPolicyError:
-        return
-    for log in opened:
-        log.close()
+    # Whether Python can read 600 levels depends on its version, so both outcomes are right.
+    with contextlib.suppress(SavedPolicyError):
+        for log in logs.writers(["csv"], tmp_path, after=1):
+            log.close()
 
 
 # --- TensorBoard ----------------------------------------------------------------------------------
 
 
-def read_varint(data, position):
-    """Return a protocol buffer's integer of variable length, and the position after it."""
-    value = 0
-    shift = 0
-    while True:
-        byte = data[position]
-        value |= (byte & 127) << shift
-        position += 1
-        shift += 7
-        if byte < 128:
-            return value, position
-
-
-def read_message(data):
-    """Return the fields of a protocol buffer: number → values."""
-    fields = {}
-    position = 0
-    while position < len(data):
-        key, position = read_varint(data, position)
-        wire_type = key & 7
-        if wire_type == 0:
-            value, position = read_varint(data, position)
-        elif wire_type == 2:
-            size, position = read_varint(data, position)
-            value = data[position : position + size]
-            position += size
-        else:
-            code, size = {1: ("<d", 8), 5: ("<f", 4)}[wire_type]
-            [value] = struct.unpack(code, data[position : position + size])
-            position += size
-        fields.setdefault(key >> 3, []).append(value)
-    return fields
-
-
-def masked_crc32c(data):
-    """Compute CRC-32C bit by bit, masked as in TensorFlow's records."""
-    crc = 0xFFFFFFFF
-    for byte in data:
-        crc ^= byte
-        for _ in range(8):
-            crc = crc >> 1 ^ 0x82F63B78 * (crc & 1)
-    crc ^= 0xFFFFFFFF
-    return ((crc >> 15 | crc << 17) + 0xA282EAD8) % 2**32
-
-
 def read_events(path):
-    """Return the events in a file of TensorBoard, and check their checksums."""
-    data = path.read_bytes()
-    events = []
-    while data:
-        [size] = struct.unpack("<Q", data[:8])
-        event = data[12 : 12 + size]
-        assert struct.unpack("<I", data[8:12])[0] == masked_crc32c(data[:8])
-        assert struct.unpack("<I", data[12 + size : 16 + size])[0] == masked_crc32c(event)
-        events.append(read_message(event))
-        data = data[16 + size :]
-    return events
+    """Return the events in a file of TensorBoard; TensorFlow also checks their checksums."""
+    from tensorflow.compat.v1.train import summary_iterator
 
-
-#: Numbers of the fields of `Event` in TensorFlow's event.proto.
-STEP, FILE_VERSION, SUMMARY, SESSION_LOG = 2, 3, 5, 7
+    return list(summary_iterator(str(path)))
 
 
 def read_values(event):
     """Return the values in an event: tag → number."""
-    values = {}
-    [summary] = event[SUMMARY]
-    for value in map(read_message, read_message(summary)[1]):
-        [tag] = value[1]
-        [number] = value[2]
-        values[tag.decode()] = number
-    return values
-
-
-def test_crc32c_of_this_file_has_the_standard_check_value():
-    """Catalogues of CRCs give 0xE3069283 for the digits 1 to 9."""
-    masked = masked_crc32c(b"123456789")
-
-    rotated = (masked - 0xA282EAD8) % 2**32
-    assert (rotated << 15 | rotated >> 17) % 2**32 == 0xE3069283
+    return {value.tag: value.simple_value for value in event.summary.value}
 
 
 @pytest.fixture
@@ -390,24 +313,23 @@ def tensorboard_events(tmp_path):
 def test_tensorboard_file_has_a_version_and_steps(tensorboard_events):
     version, first, second = tensorboard_events
 
-    assert version[FILE_VERSION] == [b"brain.Event:2"]
-    assert first[STEP] == [100]
-    assert second[STEP] == [2**40]
+    assert version.file_version == "brain.Event:2"
+    assert first.step == 100
+    assert second.step == 2**40
 
 
 def test_tensorboard_file_has_numbers_by_their_names(tmp_path):
-    learner = {"kl": 0.1, "model": {}, "note": "two\nlines", "odd": math.nan, "on": True}
+    learner = {"kl": 0.5, "model": {}, "note": "two\nlines", "odd": math.nan, "on": True}
     row = {"timesteps_total": 100, "episode_return_mean": None, "info": {"learner": learner}}
 
     write(logs.TensorBoard(tmp_path), [row])
 
     [path] = (tmp_path / "tensorboard").iterdir()
     _, event = read_events(path)
-    kl_as_float32 = struct.unpack("<f", struct.pack("<f", 0.1))[0]
     # Without None, NaN, texts and dicts.
     assert read_values(event) == {
         "timesteps_total": 100.0,
-        "info/learner/kl": kl_as_float32,
+        "info/learner/kl": 0.5,
         "info/learner/on": 1.0,
     }
 
@@ -420,48 +342,25 @@ def test_tensorboard_file_has_large_numbers(tensorboard_events):
     assert values["huge"] == -math.inf  # too large for float32
 
 
-def test_tensorflow_reads_the_values(tmp_path):
-    from tensorflow.compat.v1.train import summary_iterator
-
-    write(logs.TensorBoard(tmp_path), [make_row(100), make_row(200)])
-
-    [path] = (tmp_path / "tensorboard").iterdir()
-    *_, last_event = summary_iterator(str(path))
-    assert last_event.step == 200
-    values = {value.tag: value.simple_value for value in last_event.summary.value}
-    assert values["info/learner/kl"] == pytest.approx(0.2)
-
-
-def test_tensorflow_reads_the_start_of_a_resumed_run(tmp_path):
-    from tensorflow.compat.v1.train import summary_iterator
-
-    write(logs.TensorBoard(tmp_path, None, 100), [make_row(200)])
-
-    [path] = (tmp_path / "tensorboard").iterdir()
-    _, start, _ = summary_iterator(str(path))
-    assert start.step == 101  # TensorBoard drops what other files have from there
-    assert start.session_log.status == start.session_log.START
-
-
 def test_tensorboard_file_of_a_new_run_has_no_start(tmp_path):
     write(logs.TensorBoard(tmp_path), [make_row(300)])
 
     [path] = (tmp_path / "tensorboard").iterdir()
-    assert not any(SESSION_LOG in event for event in read_events(path))
+    assert not any(event.HasField("session_log") for event in read_events(path))
 
 
 def test_resumed_run_has_its_own_tensorboard_file(tmp_path):
-    # A run, and two that resume from its checkpoint at 200 steps.
-    for after in (None, 200, 200):
-        write(logs.TensorBoard(tmp_path, None, after), [make_row(300)])
+    write(logs.TensorBoard(tmp_path), [make_row(300)])
+    # The run resumes twice from its checkpoint at 200 steps.
+    write(logs.TensorBoard(tmp_path, after=200), [make_row(300)])
+    write(logs.TensorBoard(tmp_path, after=200), [make_row(300)])
 
-    _, *files_of_resumed_runs = sorted((tmp_path / "tensorboard").iterdir())
-    assert len(files_of_resumed_runs) == 2
-    for path in files_of_resumed_runs:
+    _, first_resumed, second_resumed = sorted((tmp_path / "tensorboard").iterdir())
+    for path in (first_resumed, second_resumed):
         _, start, _ = read_events(path)
-        assert start[STEP] == [201]
-        [session_log] = start[SESSION_LOG]
-        assert read_message(session_log) == {1: [1]}  # status: START
+        # TensorBoard drops what earlier files have from this step on.
+        assert start.step == 201
+        assert start.session_log.status == start.session_log.START
 
 
 def test_tensorboard_files_need_no_framework():
@@ -551,16 +450,18 @@ def wandb_folder(tmp_path):
 @pytest.mark.attack
 def test_wandb_writes_a_resumed_run_under_the_same_id(wandb_folder):
     run_id = (wandb_folder / "wandb-id").read_text().strip()
+    pattern = f"offline-run-*-{run_id}/run-{run_id}.wandb"
+    first_path, resumed_path = sorted((wandb_folder / "wandb").glob(pattern))
 
-    paths = sorted((wandb_folder / "wandb").glob(f"offline-run-*-{run_id}/run-{run_id}.wandb"))
-    first, resumed = map(read_history, paths)
-    assert [(row["_step"], row["info/kl"]) for row in first] == [
-        (100, 100 / 8),
-        (200, 200 / 8),
-        (300, 300 / 8),
-    ]
-    assert [(row["_step"], row["info/kl"]) for row in resumed] == [(300, 300 / 8), (400, 400 / 8)]
-    assert not any("info/text" in row for row in first + resumed)
+    first = read_history(first_path)
+    resumed = read_history(resumed_path)
+
+    # `info/kl` is an eighth of the steps.
+    assert [row["_step"] for row in first] == [100, 200, 300]
+    assert [row["info/kl"] for row in first] == [12.5, 25.0, 37.5]
+    assert [row["_step"] for row in resumed] == [300, 400]
+    assert [row["info/kl"] for row in resumed] == [37.5, 50.0]
+    assert "info/text" not in first[0]  # only numbers are written
 
 
 @pytest.mark.attack
@@ -585,16 +486,15 @@ def test_wandb_refuses_a_crafted_id(tmp_path):
 
 
 def test_error_of_wandb_says_what_helps(monkeypatch, tmp_path):
-    """The real package raises its error only without an account, so this is a stand-in."""
-
     class Error(Exception):
         pass
 
     def init(**options):
         raise Error("No API key configured.")
 
-    stand_in = SimpleNamespace(Error=Error, Settings=SimpleNamespace, init=init)
-    monkeypatch.setitem(sys.modules, "wandb", stand_in)
+    # The real package raises its error only on a machine without an account.
+    fake_wandb = SimpleNamespace(Error=Error, Settings=SimpleNamespace, init=init)
+    monkeypatch.setitem(sys.modules, "wandb", fake_wandb)
     monkeypatch.setattr(logs, "_need_wandb", lambda: None)  # finds it installed
 
     with pytest.raises(ConfigError, match=r"Error: No API key configured\.") as caught:
