@@ -40,8 +40,8 @@ def test_stream_has_the_documented_values(number):
 
 
 @pytest.mark.parametrize("number", range(len(STREAMS)), ids=[row["name"] for row in STREAMS])
-@pytest.mark.parametrize("seed", [0, 1, 2**32 - 1])
-@pytest.mark.parametrize("child", [0, 1, 100])
+@pytest.mark.parametrize("seed", [0, 2**32 - 1])
+@pytest.mark.parametrize("child", [0, 100])
 def test_stream_has_numpys_seeds(number, seed, child):
     derived = derive_seed(seed, SeedStream(number), child)
 
@@ -62,7 +62,7 @@ def test_impossible_seed_is_an_error(seed):
 
 
 @pytest.mark.parametrize("num_envs", [1, 3])
-def test_each_environment_has_another_seed(num_envs):
+def test_environments_have_different_seeds(num_envs):
     envs = SyncVectorEnv([make_cartpole] * num_envs)
 
     seeds = derive_env_seeds(4, SeedStream.EVALUATION, envs)
