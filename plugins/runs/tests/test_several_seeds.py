@@ -277,6 +277,7 @@ def test_command_line_has_the_options_that_were_typed():
     typed = ["--lr", "1e-05", "-m", "a=[1, 2]", "CartPole-v1", "--model=b= --seeds 3"]
     typed += ["--no-explore", "--quiet", "--seeds", "0,1", "--out", "x"]
 
+    # All but --seeds and --out, of which each seed gets its own.
     assert rebuild_command_line(*typed) == [
         "learn",
         "--model=a=[1, 2]",
@@ -339,9 +340,10 @@ def test_seeds_have_a_folder_and_a_log_each_and_one_picture(two_seeds):
 
 
 @pytest.mark.parametrize("seed", [0, 1])
-def test_each_seed_has_its_own_command(two_seeds, seed):
+def test_seed_has_its_own_command(two_seeds, seed):
     folder, _ = two_seeds
 
+    # The user typed --seeds, --out, --record, --set and --threads.
     assert read_json(folder / f"seed-{seed}/argv.json") == [
         "toy",
         f"--seed={seed}",
@@ -349,7 +351,7 @@ def test_each_seed_has_its_own_command(two_seeds, seed):
         f"--record={folder.parent}/data/seed-{seed}",
         "--set=a=b c",
         "--set=sleep=0.3",
-        f"--threads={usable_cores()}",
+        f"--threads={usable_cores()}",  # all cores, as typed
         "--",
         "CartPole-v1",
     ]
@@ -408,6 +410,7 @@ def test_seeds_refuse_a_folder_in_use(toy, tmp_path):
 def test_failed_seeds_are_named_and_end_no_other(toy, tmp_path):
     folder = tmp_path / "run"
 
+    # Seeds 1 and 3 raise an error of rlcatalog, seed 2 is killed, and seed 0 raises another error.
     with pytest.raises(FailedRunsError) as caught:
         toy(folder, "--seeds=0-4", "--set=fail=1+3", "--set=die=2", "--set=break=0")
 
@@ -505,17 +508,17 @@ def test_ctrl_c_names_a_run_that_was_not_saved(on_each_system, tmp_path):
     assert lines[0] == "seed 0: not saved: KeyboardInterrupt; it has no checkpoint"
 
 
-@pytest.mark.skipif(min(4, usable_cores()) != 2, reason="two of four seeds start")
-def test_ctrl_c_names_each_seed(on_each_system, tmp_path):
-    """Two of four seeds have started, and seed 0 does not write a checkpoint."""
+@pytest.mark.skipif(usable_cores() != 2, reason="as many seeds start as there are cores")
+def test_ctrl_c_says_what_became_of_seeds(on_each_system, tmp_path):
     folder = tmp_path / "run"
+    # Seeds 0 and 1 of four start, one on each core. After Ctrl-C, seed 0 saves nothing.
     process, _ = start_runs(folder, on_each_system, "--set=unsaved=0")
 
     press_ctrl_c(process)
     _, printed = process.communicate(timeout=60)
 
-    lines = printed.partition("Interrupted by SIGINT. The runs have ended:\n")[2].splitlines()
-    assert lines == [
+    _, _, summary = printed.partition("Interrupted by SIGINT. The runs have ended:\n")
+    assert summary.splitlines() == [
         "seed 0: not saved: KeyboardInterrupt; it has no checkpoint",
         "seed 1: saved at step 1,500",
         "seeds 2, 3: not started",
@@ -533,17 +536,18 @@ def test_ctrl_c_names_each_seed(on_each_system, tmp_path):
 def test_second_ctrl_c_ends_the_runs_at_once(environ, tmp_path, system, end_of_process):
     folder = tmp_path / "run"
     environ = {**environ, "TOY_SETUP": system}
-    # Stubborn runs write a checkpoint after Ctrl-C, but go on for a minute.
+    # Stubborn runs write a checkpoint after the first Ctrl-C, but go on for a minute.
     process, started = start_runs(folder, environ, "--set=stubborn=1")
+    checkpoints = [folder / f"seed-{seed}/checkpoints" for seed in started]
 
     press_ctrl_c(process)
     assert "Another signal, such as Ctrl-C, ends them at once." in process.stderr.readline()
-    wait_until(lambda: all((folder / f"seed-{seed}/checkpoints").exists() for seed in started))
-    assert process.poll() is None
+    wait_until(lambda: all(path.exists() for path in checkpoints))
+    assert process.poll() is None  # it still waits for its runs
     press_ctrl_c(process)
     _, printed = process.communicate(timeout=30)
 
-    assert process.returncode == 130
+    assert process.returncode == 130  # 128 and the number of SIGINT
     assert read_statuses(folder, started) == {"died"}
     assert f": not saved: {end_of_process}; its last checkpoint is at step 1,500\n" in printed
     assert not (folder / "learning_curves.png").exists()
@@ -559,8 +563,9 @@ def test_sigterm_ends_all_runs(environ, tmp_path):
     assert process.returncode == 143  # 128 and the number of SIGTERM
     assert read_statuses(folder, started) == {"died"}
     assert ": not saved: signal SIGTERM; it has no checkpoint\n" in printed
-    assert "To continue" not in printed
-    assert not (folder / f"seed-{len(started)}").exists()
+    assert "To continue" not in printed  # because there are no checkpoints
+    next_seed = len(started)
+    assert not (folder / f"seed-{next_seed}").exists()
 
 
 def test_closed_terminal_ends_all_runs(environ, tmp_path):
@@ -577,18 +582,17 @@ def test_closed_terminal_ends_all_runs(environ, tmp_path):
 
 
 def test_run_ended_before_it_began_is_not_called_saved(toy, environ, tmp_path):
-    """Its folder still contains the run that it would have replaced."""
     folder = tmp_path / "run"
-    toy(folder, "--seeds=0")
+    toy(folder, "--seeds=0")  # a finished run, which is to be overwritten
     (folder / "seed-0.log").unlink()
     process = start_command(folder, environ, "--seeds=0", "--overwrite")
-    wait_until((folder / "seed-0.log").exists)
+    wait_until((folder / "seed-0.log").exists)  # the process exists, but its run has not begun
 
     press_ctrl_c(process)
     _, printed = process.communicate(timeout=60)
 
     assert "seed 0: not saved: its process ended before the run began (" in printed
-    assert read_statuses(folder, [0]) == {"finished"}
+    assert read_statuses(folder, [0]) == {"finished"}  # the old run is still there
 
 
 #: The second process cannot be started, for example because the disk is full.
@@ -616,9 +620,8 @@ several_seeds.start_process = start_process
     ids=["Linux", "Windows"],
 )
 def test_error_of_the_command_ends_all_runs(environ, tmp_path, system, end_of_process):
-    """On Windows, a program cannot ask another one to save."""
     folder = tmp_path / "run"
-    # Seed 0 runs, and the process of seed 1 cannot be started.
+    # Seed 0 runs. To start the process of seed 1 raises an error, as on a full disk.
     environ = {**environ, "TOY_SETUP": system + FULL_DISK}
 
     process = start_command(folder, environ, "--seeds=0,1,2", "--set=sleep=60", "--threads=1")
