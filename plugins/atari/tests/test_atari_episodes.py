@@ -8,7 +8,6 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium.spaces import Box, Discrete
-from gymnasium.wrappers import AtariPreprocessing
 
 from rlcatalog.errors import NotServedError
 from rlcatalog_atari.episodes import FireOnReset, TerminalOnLifeLoss
@@ -110,17 +109,6 @@ def test_wrapped_breakout_starts_the_ball(wrap_game):
         env.step(NOOP)
 
     assert env.unwrapped.ale.lives() == 4  # of 5: the ball fell
-
-
-def test_breakout_without_fire_does_not_start_the_ball():
-    # This is why FIRE has to be pressed.
-    env = AtariPreprocessing(gymnasium.make(BREAKOUT))
-    env.reset(seed=0)
-
-    for _ in range(60):
-        env.step(NOOP)
-
-    assert env.unwrapped.ale.lives() == 5
 
 
 def test_game_with_a_fire_button_is_wrapped(wrap_game, list_wrappers):
@@ -253,7 +241,7 @@ def play_until_end(env, action):
 
 
 def test_episodes_are_whole_games_by_default(wrap_game):
-    env = wrap_game(BREAKOUT, {"dim": 8})
+    env = wrap_game(BREAKOUT, {"dim": 8})  # small images are quick
     env.reset(seed=0)
 
     lives = set()
@@ -266,7 +254,7 @@ def test_episodes_are_whole_games_by_default(wrap_game):
 
     assert terminated
     assert env.unwrapped.ale.game_over()
-    assert lives == {0, 1, 2, 3, 4, 5}
+    assert lives == {0, 1, 2, 3, 4, 5}  # all were lost in one episode
 
 
 @pytest.fixture(params=["deepmind", "rllib"])
@@ -280,51 +268,48 @@ def breakout_of_lives(request, wrap_game):
     return wrap_game(BREAKOUT, config)
 
 
-def test_each_life_is_an_episode_of_the_same_game(breakout_of_lives):
+def test_lives_are_episodes_of_the_same_game(breakout_of_lives):
     env = breakout_of_lives
     ale = env.unwrapped.ale
     env.reset(seed=0)
 
     frames = 0
     for lives_left in (4, 3, 2, 1, 0):
-        assert ale.lives() == lives_left + 1
         play_until_end(env, FIRE)
 
         assert ale.lives() == lives_left
         assert ale.game_over() == (lives_left == 0)
-        # The frames are counted on, so that it is the same game.
+        # The frames are counted on, so it is the same game.
         assert ale.getEpisodeFrameNumber() > frames
         frames = ale.getEpisodeFrameNumber()
         env.reset()
 
+    # The last reset has begun a new game.
     assert ale.lives() == 5
     assert ale.getEpisodeFrameNumber() < frames
 
 
 @pytest.mark.parametrize(
-    ("preference", "frames"),
+    ("preference", "expected_frames"),
     [
-        # A no-op and FIRE, of four frames each.
-        ("deepmind", 8),
-        # A no-op of one frame.
-        ("rllib", 1),
+        ("deepmind", 8),  # a no-op and FIRE, of four frames each
+        ("rllib", 1),  # a no-op of one frame
     ],
 )
-def test_reset_after_a_lost_life_takes_few_frames(wrap_game, preference, frames):
+def test_reset_after_a_lost_life_takes_few_frames(wrap_game, preference, expected_frames):
     config = {"atari_terminal_on_life_loss": True, "dim": 8, "preprocessor_pref": preference}
     env = wrap_game(BREAKOUT, config)
-    ale = env.unwrapped.ale
     env.reset(seed=0)
+    play_until_end(env, FIRE)
+    frames_before = env.unwrapped.ale.getEpisodeFrameNumber()
 
-    for _life in range(4):
-        play_until_end(env, FIRE)
-        before = ale.getEpisodeFrameNumber()
-        env.reset()
+    env.reset()
 
-        assert ale.getEpisodeFrameNumber() - before == frames
+    frames = env.unwrapped.ale.getEpisodeFrameNumber() - frames_before
+    assert frames == expected_frames
 
 
-def test_each_life_starts_with_the_ball_in_play(wrap_game):
+def test_life_starts_with_the_ball_in_play(wrap_game):
     env = wrap_game(BREAKOUT, {"atari_terminal_on_life_loss": True, "dim": 8})
     env.reset(seed=0)
 
@@ -335,26 +320,14 @@ def test_each_life_starts_with_the_ball_in_play(wrap_game):
         env.reset()
 
 
-def test_each_life_starts_without_frames_of_the_last_one(wrap_game):
+def test_life_starts_without_frames_of_the_last_one(wrap_game):
     env = wrap_game(BREAKOUT, {"atari_terminal_on_life_loss": True, "dim": 8})
     env.reset(seed=0)
+    play_until_end(env, NOOP)
 
-    for _life in range(2):
-        play_until_end(env, NOOP)
-        obs, _ = env.reset()
+    obs, _ = env.reset()
 
-        # All four frames are the first one of the life.
-        first_frame = obs[..., :1]
-        np.testing.assert_array_equal(obs, np.repeat(first_frame, 4, axis=-1))
-
-
-def test_option_of_gymnasium_starts_a_new_game_at_each_lost_life():
-    # Our docstring says that this is the difference to TerminalOnLifeLoss.
-    env = AtariPreprocessing(gymnasium.make(BREAKOUT), terminal_on_life_loss=True)
-    env.reset(seed=0)
-    play_until_end(env, FIRE)
-    assert env.unwrapped.ale.lives() == 4
-
-    env.reset()
-
-    assert env.unwrapped.ale.lives() == 5
+    # All four frames are the first one of the life.
+    first_frame = obs[..., 0]
+    for i in range(4):
+        np.testing.assert_array_equal(obs[..., i], first_frame)
