@@ -65,7 +65,7 @@ def encode_slowly(image, *, dim=84, grayscale=False, zero_mean=True):
 # --- pixels ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dim", [1, 21, 42, 50, 84, 100, 160])
+@pytest.mark.parametrize("dim", [1, 50, 84, 160])
 @pytest.mark.parametrize(("grayscale", "channels"), [(False, 3), (True, 1)])
 @pytest.mark.parametrize("zero_mean", [False, True])
 def test_pixels_equal_those_in_float64(dim, grayscale, channels, zero_mean):
@@ -92,24 +92,13 @@ def test_pixels_equal_those_in_float64(dim, grayscale, channels, zero_mean):
         (255, False, 1.0),
     ],
 )
-@pytest.mark.parametrize(
-    ("shape", "channels"),
-    [
-        ((210, 160, 3), 3),
-        ((210, 160), 1),
-        ((210, 160, 1), 1),
-        ((84, 84, 3), 3),
-        ((96, 96, 3), 3),
-    ],
-)
-@pytest.mark.parametrize("grayscale", [False, True])
-def test_image_of_one_value_has_one_value(value, zero_mean, expected, shape, channels, grayscale):
-    image = np.full(shape, value, np.uint8)
+def test_image_of_one_value_has_one_value(value, zero_mean, expected):
+    image = np.full((96, 96, 3), value, np.uint8)
 
-    encoded = encode_pixels(image, zero_mean=zero_mean, grayscale=grayscale)
+    encoded = encode_pixels(image, zero_mean=zero_mean)
 
+    assert encoded.shape == (84, 84, 3)
     np.testing.assert_allclose(encoded, expected, rtol=0, atol=1e-6)
-    assert encoded.shape == (84, 84, 1 if grayscale else channels)
 
 
 def test_black_is_minus_one_and_white_nearly_one():
@@ -121,27 +110,6 @@ def test_black_is_minus_one_and_white_nearly_one():
 
     np.testing.assert_array_equal(encoded[:42], np.float32(127 / 128))
     np.testing.assert_array_equal(encoded[42:], np.float32(-1))
-
-
-def test_colours_may_be_scaled_without_zero_mean():
-    # RLlib scales colours in place, which NumPy rejects for uint8.
-    encoded = encode_pixels(draw_image(210, 160, 3), zero_mean=False)
-
-    assert 0 <= encoded.min() < 0.3
-    assert 0.7 < encoded.max() <= 1
-
-
-@pytest.mark.parametrize("grayscale", [False, True])
-@pytest.mark.parametrize("zero_mean", [False, True])
-def test_pixels_are_float32_as_the_encoded_space(grayscale, zero_mean):
-    # RLlib returns colours as float64.
-    options = {"grayscale": grayscale, "zero_mean": zero_mean}
-    preprocessor = GenericPixelPreprocessor(SCREEN, options)
-
-    encoded = preprocessor.transform(draw_image(210, 160, 3))
-
-    assert encoded.dtype == np.float32
-    assert preprocessor.observation_space.dtype == np.float32
 
 
 # At 50 and 200 the weights of an area sum to a little more than 1.
@@ -159,6 +127,7 @@ def test_encoded_space_has_the_range_of_the_values(zero_mean, low, dim):
 
     assert set(space.low.flat) == {low}
     assert set(space.high.flat) == {1.0}
+    assert space.dtype == np.float32
     assert space.original_space is SCREEN
 
 
@@ -175,16 +144,17 @@ def test_encoded_space_contains_the_extremes(zero_mean, low, dim, value):
 
 def test_score_is_cut_off_screens_of_210_rows():
     screen = draw_image(210, 160, 3)
-    without_score = screen.copy()
-    without_score[:25] = 0
-    without_score[185:] = 0
-    with_another_row = screen.copy()
-    with_another_row[25] = 0
+    # The rows of the game are 25 to 184.
+    other_score = screen.copy()
+    other_score[:25] = 0
+    other_score[185:] = 0
+    other_game = screen.copy()
+    other_game[25] = 0
 
     encoded = encode_pixels(screen)
 
-    np.testing.assert_array_equal(encode_pixels(without_score), encoded)
-    assert not np.array_equal(encode_pixels(with_another_row), encoded)
+    np.testing.assert_array_equal(encode_pixels(other_score), encoded)
+    assert not np.array_equal(encode_pixels(other_game), encoded)
 
 
 @pytest.mark.parametrize("height", [209, 250])
@@ -241,15 +211,15 @@ def test_space_without_images_is_an_error(space):
 
 def test_ram_is_scaled_byte_by_byte():
     preprocessor = AtariRamPreprocessor(RAM, {})
-    first_half = np.arange(0, 128, dtype=np.uint8)
-    second_half = np.arange(128, 256, dtype=np.uint8)
 
-    encoded = [preprocessor.transform(first_half), preprocessor.transform(second_half)]
+    low_bytes = preprocessor.transform(np.arange(0, 128, dtype=np.uint8))
+    high_bytes = preprocessor.transform(np.arange(128, 256, dtype=np.uint8))
 
-    assert encoded[0].dtype == np.float32
-    np.testing.assert_array_equal(np.concatenate(encoded), (np.arange(256) - 128) / 128)
-    assert encoded[0] in preprocessor.observation_space
-    assert encoded[1] in preprocessor.observation_space
+    assert low_bytes.dtype == np.float32
+    np.testing.assert_array_equal(low_bytes, np.arange(-128, 0) / 128)
+    np.testing.assert_array_equal(high_bytes, np.arange(0, 128) / 128)
+    assert low_bytes in preprocessor.observation_space
+    assert high_bytes in preprocessor.observation_space
 
 
 def test_encoded_space_of_ram_has_the_range_of_bytes():
@@ -345,15 +315,12 @@ def test_pickled_preprocessor_encodes_the_same(make_preprocessor, space):
 def test_encodings_do_not_share_memory(make_preprocessor, space):
     preprocessor = make_preprocessor()
     obs = draw_image(*space.shape)
-    copied_obs = obs.copy()
+
     first = preprocessor.transform(obs)
     second = preprocessor.transform(obs)
 
-    first[...] = 9
-
-    np.testing.assert_array_equal(obs, copied_obs)
     assert not np.shares_memory(first, second)
-    assert second.max() <= 1
+    assert not np.shares_memory(first, obs)
 
 
 @each_preprocessor
@@ -449,9 +416,10 @@ def test_policy_has_the_preprocessor_that_its_config_names(name, obs_type, optio
 
     policy = rlcatalog.build(env=env, config={"custom_preprocessor": name, **options})
 
-    assert policy.wrap_env(env) is env  # the preprocessor needs the screens of the game
     assert policy.preprocessor.component.name == name
     assert policy.preprocessor.shape == shape
-    assert policy.encoded_space.shape == shape
+    # The preprocessor needs the screens of the game, so the game is not wrapped.
+    assert policy.wrap_env(env) is env
     obs, _ = env.reset(seed=0)
-    assert env.action_space.contains(policy.act(obs[None]).action[0])
+    [action] = policy.act(obs[None]).action
+    assert env.action_space.contains(action)
