@@ -5,8 +5,6 @@ A reset with a seed loads the game again, which takes a while: seeds are given w
 
 from __future__ import annotations
 
-from functools import cache
-
 import cv2
 import gymnasium
 import numpy as np
@@ -71,40 +69,39 @@ def test_frames_are_those_of_gymnasiums_wrappers(wrap_game, env_id, kwargs, fram
 
     obs, _ = ours.reset(seed=7)
     frame, _ = theirs.reset(seed=7)
-    if has_fire:
+    if has_fire:  # then our wrapper presses it at each reset
         frame, *_ = theirs.step(FIRE)
-    frames = [frame] * 4
-    np.testing.assert_array_equal(obs, np.stack(frames, axis=-1))
+    last_four = [frame, frame, frame, frame]
+    np.testing.assert_array_equal(obs, np.stack(last_four, axis=-1))
     assert obs.dtype == np.uint8
 
     for action in np.random.default_rng(0).integers(0, theirs.action_space.n, 12):
-        obs, *others = ours.step(action)
-        frame, *expected_others = theirs.step(action)
-        frames = [*frames[1:], frame]
+        obs, *reward_ends_and_info = ours.step(action)
+        frame, *expected = theirs.step(action)
+        last_four = [*last_four[1:], frame]
 
-        np.testing.assert_array_equal(obs, np.stack(frames, axis=-1))
-        assert others == expected_others
-        assert obs in ours.observation_space
+        np.testing.assert_array_equal(obs, np.stack(last_four, axis=-1))
+        assert reward_ends_and_info == expected
 
 
 def test_frame_is_the_maximum_of_the_last_two_of_four(wrap_game):
     env = wrap_game(BREAKOUT_WITHOUT_SKIP, {"framestack": False})
+    _, info = env.reset(seed=3)
+    # The reset has waited for a random number of frames, and pressed FIRE for four.
     emulator = gymnasium.make(BREAKOUT_WITHOUT_SKIP, obs_type="grayscale")
-    obs, info = env.reset(seed=3)
     emulator.reset(seed=3)
-    # The wrapper has waited for a random number of frames, and pressed FIRE for four.
-    no_ops = info["frame_number"] - 4
-    assert 1 <= no_ops <= 30
-    for _ in range(no_ops):
+    for _ in range(info["frame_number"] - 4):
         emulator.step(NOOP)
+    for _ in range(4):
+        emulator.step(FIRE)
 
-    for action in [FIRE, 2, 0, 3, 3]:
-        if action != FIRE:
-            obs, *_ = env.step(action)
+    for action in (2, 0, 3, 3):
+        obs, *_ = env.step(action)
+
         screens = [emulator.step(action)[0] for _ in range(4)]
         brightest = np.maximum(screens[2], screens[3])
         expected = cv2.resize(brightest, (84, 84), interpolation=cv2.INTER_AREA)
-        np.testing.assert_array_equal(obs, expected[..., None])
+        np.testing.assert_array_equal(obs[..., 0], expected)
 
 
 def test_newest_frame_is_the_last_channel(wrap_game):
@@ -121,7 +118,8 @@ def test_newest_frame_is_the_last_channel(wrap_game):
 
         np.testing.assert_array_equal(obs[..., :3], previous_obs[..., 1:])
         np.testing.assert_array_equal(obs[..., 3:], frame)
-        changes += not np.array_equal(obs[..., 3], obs[..., 2])
+        if not np.array_equal(obs[..., 3], obs[..., 2]):
+            changes += 1
 
     # Otherwise the order of equal frames would prove nothing.
     assert changes > 10
@@ -193,25 +191,22 @@ def test_game_without_a_no_op_starts_without_no_ops(wrap_game):
 
 
 def test_game_with_continuous_actions_is_wrapped(wrap_game):
-    env = wrap_game(
-        BREAKOUT,
-        {"atari_terminal_on_life_loss": True},
-        continuous=True,
-        repeat_action_probability=0.0,
-    )
+    config = {"atari_terminal_on_life_loss": True}
+    env = wrap_game(BREAKOUT, config, continuous=True, repeat_action_probability=0.0)
     env.reset(seed=0)
     do_nothing = np.zeros(3, np.float32)
 
+    # The reset has pressed FIRE, so the ball falls.
     terminated = False
     for _ in range(200):
         _, _, terminated, _, _ = env.step(do_nothing)
         if terminated:
             break
 
-    assert terminated  # FIRE was pressed, so that the ball fell
-    assert env.unwrapped.ale.lives() == 4
+    assert terminated
+    assert env.unwrapped.ale.lives() == 4  # of 5
     env.reset()
-    assert env.unwrapped.ale.lives() == 4
+    assert env.unwrapped.ale.lives() == 4  # the same game goes on
 
 
 # --- preferences ----------------------------------------------------------------------------------
@@ -252,11 +247,8 @@ def test_space_of_scaled_pixels_has_their_range(wrap_game, zero_mean, low):
 
     assert env.observation_space.low.min() == low
     assert env.observation_space.high.max() == 1.0
-    assert obs.min() == low  # black
-    if zero_mean:
-        assert obs.max() * 128 + 128 > 100
-    else:
-        assert obs.max() * 255 > 100
+    assert obs.min() == low  # the background is black
+    assert obs.max() > low + 0.3  # the bricks are bright
 
 
 def test_space_of_scaled_pixels_is_a_plain_box(wrap_game):
@@ -452,17 +444,13 @@ def test_policy_acts_on_observations_of_its_wrapper(framework, preference):
     env = gymnasium.make(BREAKOUT)
     config = {"dim": 10, "preprocessor_pref": preference}
     policy = rlcatalog.build(env=env, config=config, framework=framework)
+
     env = policy.wrap_env(env)
     obs, _ = env.reset()
-
-    step = policy.act(obs[None])
-    step_of_two = policy.act([obs, obs], explore=False)
+    [action] = policy.act(obs[None]).action
 
     assert policy.observation_space == env.observation_space
-    assert env.action_space.contains(step.action[0])
-    np.testing.assert_allclose(
-        step_of_two.dist_inputs[1], step.dist_inputs[0], rtol=1e-4, atol=1e-5
-    )
+    assert env.action_space.contains(action)
 
 
 def make_two_games(**kwargs):
@@ -492,29 +480,16 @@ import sys, gymnasium, rlcatalog
 env = gymnasium.make("CartPole-v1")
 _, verdicts = rlcatalog.default_catalog().explain_wrapping(env)
 assert "atari" in [component.name for component, _ in verdicts]
-assert not {"cv2", "ale_py", "torch", "tensorflow"} & set(sys.modules), sorted(sys.modules)
+print({"cv2", "ale_py", "torch", "tensorflow"} & set(sys.modules))
 """
 
     run = warm.run(["-c", program], tmp_path, frameworks=False)
 
     assert run.returncode == 0, run.stderr
+    assert run.stdout == "set()\n"
 
 
 # --- keys without effect --------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def show_pong():
-    """Return the space and the first observation of Pong with this preference and no other key."""
-
-    @cache
-    def show(preference, obs_type):
-        game = gymnasium.make("ALE/Pong-v5", obs_type=obs_type)
-        env = rlcatalog.wrap_env(game, {"preprocessor_pref": preference})
-        obs, _ = env.reset(seed=0)
-        return env.observation_space, obs
-
-    return show
 
 
 @pytest.mark.grid
@@ -523,18 +498,20 @@ def show_pong():
 )
 @pytest.mark.parametrize("obs_type", ["rgb", "ram"])
 @pytest.mark.parametrize("preference", ["deepmind", "rllib", None])
-def test_key_is_unread_only_if_it_changes_nothing(
-    wrap_game, show_pong, preference, obs_type, key, value
-):
-    space_without_key, obs_without_key = show_pong(preference, obs_type)
-    config = {"preprocessor_pref": preference, key: value}
+def test_key_is_unread_only_if_it_changes_nothing(wrap_game, preference, obs_type, key, value):
+    config = {"preprocessor_pref": preference}
+    config_with_key = {**config, key: value}
     env = wrap_game("ALE/Pong-v5", config, obs_type=obs_type)
-    obs, _ = env.reset(seed=0)
-    changes_nothing = env.observation_space == space_without_key and np.array_equal(
-        obs, obs_without_key
+    env_with_key = wrap_game("ALE/Pong-v5", config_with_key, obs_type=obs_type)
+
+    explanation = rlcatalog.explain(
+        env_with_key.observation_space, env_with_key.action_space, config_with_key
     )
 
-    explanation = rlcatalog.explain(env.observation_space, env.action_space, config)
-
-    expected = [key] if changes_nothing else []
-    assert explanation.as_dict()["unread"] == expected
+    obs, _ = env.reset(seed=0)
+    obs_with_key, _ = env_with_key.reset(seed=0)
+    has_same_space = env_with_key.observation_space == env.observation_space
+    if has_same_space and np.array_equal(obs_with_key, obs):
+        assert explanation.as_dict()["unread"] == [key]
+    else:
+        assert explanation.as_dict()["unread"] == []
