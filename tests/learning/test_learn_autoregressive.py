@@ -17,16 +17,18 @@ pytestmark = [pytest.mark.learn, pytest.mark.usefixtures("one_thread")]
 @pytest.mark.parametrize("head", ["autoregressive", None])
 @pytest.mark.parametrize("framework", ["torch", "tf"])
 def test_only_a_head_beats_the_bound_of_independent_choices(over_seeds, framework, head):
-    """Independent choices must not exceed the bound that the example derives; a head must."""
     import autoregressive_action_dist as duet
 
     def train(seed):
+        # With or without the head, for 40 iterations.
         algo = duet.train(framework, head is not None, 40, seed)
         assert algo.policy.explain().as_dict()["head"]["chosen"] == head
         assert np.mean(algo.evaluate(100)) <= 1.0  # greedy, it plays one song twice
         algo.stop()
         return duet.expected_return(algo)
 
+    # The example derives the bound that independent choices cannot exceed. The mark in the record
+    # must be above it for the head, and equal to it otherwise.
     if not over_seeds.sweep:
         mark = over_seeds.record.mark
         assert mark > duet.BOUND if head else mark == pytest.approx(duet.BOUND)
@@ -34,9 +36,9 @@ def test_only_a_head_beats_the_bound_of_independent_choices(over_seeds, framewor
 
 
 def test_independent_choices_stay_below_the_bound():
-    """Random pairs of distributions over the songs stay below the bound."""
     import autoregressive_action_dist as duet
 
+    # Random distributions over the songs, for two players.
     rng = np.random.default_rng(0)
     first = rng.dirichlet([0.1] * duet.SONGS, 200_000)
     second = rng.dirichlet([0.1] * duet.SONGS, 200_000)
