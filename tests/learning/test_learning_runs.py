@@ -61,7 +61,7 @@ def test_torn_last_line_is_skipped_and_then_overwritten(records, torn_line, caps
     records.append({"seed": 1})
     assert records.path.read_bytes() == b'{"seed": 0}\n{"seed": 1}\n'
     assert records.read() == [{"seed": 0}, {"seed": 1}]
-    assert capsys.readouterr().err == ""
+    assert capsys.readouterr().err == ""  # no line is torn any more
 
 
 def test_broken_line_before_the_last_is_an_error(records):
@@ -215,13 +215,14 @@ def test_runs_are_ordered_by_seed_and_cost_optional_ones_last():
     runs = list(runner.wanted(make_options(task=None, seeds=None, required=False)))
 
     assert len(set(runs)) == len(runs)
-    first_optional = [is_optional(run) for run in runs].index(True)
-    assert all(is_optional(run) for run in runs[first_optional:])
-    required = runs[:first_optional]
+    required = [run for run in runs if not is_optional(run)]
+    optional = [run for run in runs if is_optional(run)]
+    assert runs == required + optional
+    # All tasks of seed 0 come first, the cheapest before the others.
     seeds = [seed for _, _, _, seed in required]
     assert seeds == sorted(seeds)
-    costs = [TASKS[task].cost for _, task, _, seed in required if seed == 0]
-    assert costs == sorted(costs)
+    costs_of_seed_0 = [TASKS[task].cost for _, task, _, seed in required if seed == 0]
+    assert costs_of_seed_0 == sorted(costs_of_seed_0)
 
 
 def test_required_runs_are_those_before_the_optional_ones():
@@ -334,18 +335,19 @@ def stop_in_the_second_run(start_command, folder, signal_number):
 def test_stopped_command_keeps_finished_runs_and_continues(signal_number, start_command, tmp_path):
     results = tmp_path / "results.jsonl"
 
+    # The command has three runs.
     stop_in_the_second_run(start_command, tmp_path, signal_number)
-    lines_of_first = results.read_text()
-    output, _ = start_command(0.0).communicate()
-    lines_of_both = results.read_text()
+    text_of_first = results.read_text()
+    assert len(text_of_first.splitlines()) == 1
+    assert text_of_first.endswith("\n")
 
-    assert lines_of_first.endswith("\n")
-    assert len(lines_of_first.splitlines()) == 1
-    assert "2 runs, about" in output  # left of three
+    output, _ = start_command(0.0).communicate()
+    assert "2 runs, about" in output
     assert "return 1.0" in output
-    assert lines_of_both.startswith(lines_of_first)
-    rows = [json.loads(line) for line in lines_of_both.splitlines()]
-    assert len({json.dumps(runner.key_in(row)) for row in rows}) == 3
+    text_of_all = results.read_text()
+    assert text_of_all.startswith(text_of_first)
+    runs = {json.dumps(runner.key_in(json.loads(line))) for line in text_of_all.splitlines()}
+    assert len(runs) == 3
 
 
 @pytest.mark.attack

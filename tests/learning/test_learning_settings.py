@@ -120,14 +120,16 @@ def test_nets_with_a_memory_have_equally_many_weights(monkeypatch):
         result = train_shortly(monkeypatch, "RepeatPreviousEasy", engine, net, rollouts=1, epochs=1)
         return result["parameters"]
 
-    # Actor and critic of sb3-contrib: an LSTM of 64 cells for 4 suits, and a layer of 64.
-    lstm = 4 * 64 * (4 + 64) + 2 * 4 * 64  # PyTorch's LSTM has two biases
+    # In sb3-contrib, actor and critic each have an LSTM of 64 cells for 4 suits, and a layer of 64.
+    # PyTorch's LSTM has four gates, and two biases for each.
+    lstm = 4 * 64 * (4 + 64) + 2 * 4 * 64
     layer = 64 * 64 + 64
     logits = 64 * 4 + 4
     value = 64 + 1
     own_of_sb3 = 2 * (lstm + layer) + logits + value
     assert count_weights("sb3", "own") == own_of_sb3
 
+    # The catalog's nets have nearly as many.
     catalog_in_sb3 = count_weights("sb3", "catalog")
     assert catalog_in_sb3 == count_weights("ours", "catalog")
     assert catalog_in_sb3 == pytest.approx(own_of_sb3, rel=0.01)
@@ -140,17 +142,18 @@ def test_schedules_agree_at_each_update(name, key):
     task = TASKS[name]
     settings = task.given
     steps = task.steps_of("ours")
-    size = settings["envs"] * settings["length"]  # of a rollout
+    steps_of_rollout = settings["envs"] * settings["length"]
+    starts = range(0, steps, steps_of_rollout)
+    assert len(starts) > 100
 
-    schedule = sb3_engine._falling(settings[key])
+    # rlcatalog-ppo reads its schedule at the start of a rollout.
     points = engines._ours_config(task, steps)[f"{key}_schedule"]
-    starts = range(0, steps, size)
-    # SB3 reads its schedule after a rollout, from the share of steps that are left.
-    values_of_sb3 = [schedule(1 - (start + size) / steps) for start in starts]
     values_of_ours = [value_at(points, start) for start in starts]
+    # SB3 reads its schedule after a rollout, from the share of steps that are left.
+    schedule = sb3_engine._falling(settings[key])
+    values_of_sb3 = [schedule(1 - (start + steps_of_rollout) / steps) for start in starts]
 
     np.testing.assert_allclose(values_of_ours, values_of_sb3, atol=settings[key] * 1e-6)
-    assert len(starts) > 100
 
 
 @pytest.fixture
@@ -165,6 +168,7 @@ def test_settings_of_hopper_reach_sb3(hopper, net):
 
     algo = sb3_engine._on_policy(hopper, make_vec_env(hopper.make, 1), net, 0)
 
+    # The published hyperparameters, under the names of SB3's attributes.
     assert algo.learning_rate == 9.80828e-05
     assert algo.gamma == 0.999
     assert algo.gae_lambda == 0.99
@@ -182,13 +186,14 @@ def test_net_of_hopper_has_its_sizes_in_sb3(hopper, net):
     from stable_baselines3.common.env_util import make_vec_env
 
     policy = sb3_engine._on_policy(hopper, make_vec_env(hopper.make, 1), net, 0).policy
+    weights = dict(policy.named_parameters())
 
     # Two nets for 11 numbers with layers of 256 and 256; 3 actions and a value.
-    shapes = [tuple(weight.shape) for weight in policy.parameters() if weight.ndim == 2]
+    shapes = [tuple(weight.shape) for weight in weights.values() if weight.ndim == 2]
     hidden = [(256, 11), (256, 256)]
     assert sorted(shapes) == sorted([*hidden, *hidden, (3, 256), (1, 256)])
-    (log_std,) = [w for name, w in policy.named_parameters() if name.endswith("log_std")]
-    np.testing.assert_array_equal(log_std.detach().numpy(), [-2.0, -2.0, -2.0])
+    [log_std] = [weight for name, weight in weights.items() if name.endswith("log_std")]
+    assert log_std.tolist() == [-2.0, -2.0, -2.0]
 
 
 def test_settings_of_hopper_reach_rlcatalog_ppo(hopper):

@@ -118,19 +118,20 @@ def test_evaluate_of_a_file_shows_no_record(record, zoo_folder, capsys):
 
 
 def test_evaluate_plays_a_policy_without_a_framework(zoo_folder, tmp_path):
-    file = str(zoo_folder / "Hopper-v5.onnx")
-    arguments = ["evaluate", file, "--env", "Hopper-v5", "--episodes", "1"]
-    code = f"""
+    policy = zoo_folder / "Hopper-v5.onnx"
+    program = f"""
 import sys
 from rlcatalog_cli import main
 try:
-    main({arguments})
+    main(["evaluate", {str(policy)!r}, "--env", "Hopper-v5", "--episodes", "1"])
 finally:
     print({{"torch", "tensorflow"}} & set(sys.modules))
 """
-    run = warm.run(["-c", code], tmp_path, frameworks=False)
+
+    run = warm.run(["-c", program], tmp_path, frameworks=False)
+
     assert run.returncode == 0, run.stderr
-    assert run.stdout.splitlines()[-1] == "set()"
+    assert run.stdout.splitlines()[-1] == "set()"  # neither is imported
 
 
 def test_unknown_name_error_lists_the_zoo(record):
@@ -183,6 +184,7 @@ def test_zoo_policy_reaches_its_recorded_return(path):
     run = subprocess.run(command, capture_output=True, text=True, env=environ, check=False)
 
     assert run.returncode == 0, run.stderr
+    # It prints a line such as "mean return 3012.50".
     mean_return = re.search(r"^mean return (\S+)$", run.stdout, re.MULTILINE)[1]
     mean, margin = record["return"]
     assert float(mean_return) >= mean - margin
