@@ -17,75 +17,101 @@ from rlcatalog_ppo.loss import PPO_OBJECTIVE, Rates, as_drawn, check_loss, loss_
 both_frameworks = pytest.mark.parametrize("framework", ["torch", "tf"])
 
 
-def to_tensors(framework, **arrays):
-    """Return arrays as tensors of a framework, by name."""
+def compute_losses(framework, config, *, ratio, rates=None, **columns):
+    """Return PPO's losses for rows with these probability ratios; other columns are 0 by default.
+
+    The columns are `advantage`, `value`, `target`, `entropy` and `kl`.
+    """
     convert = {"torch": torch.as_tensor, "tf": tf.constant}[framework]
-    return {name: convert(array) for name, array in arrays.items()}
+
+    def to_tensor(name):
+        return convert(np.float32(columns.get(name, np.zeros(len(ratio)))))
+
+    evaluation = Evaluation(
+        logp=convert(np.float32(np.log(ratio))),
+        entropy=to_tensor("entropy"),
+        entropy_kind="exact",
+        value=to_tensor("value"),
+        dist=None,
+        kl=to_tensor("kl"),
+    )
+    batch = {
+        "logp": convert(np.zeros(len(ratio), np.float32)),
+        "advantage": to_tensor("advantage"),
+        "target": to_tensor("target"),
+    }
+    return losses(evaluation, batch, config, tensor_ops(framework), rates)
 
 
 # --- losses of PPO --------------------------------------------------------------------------------
 
 
 @both_frameworks
-@pytest.mark.parametrize("kl_coeff", [None, 2.0], ids=["no-penalty", "penalty"])
-def test_kl_penalty_is_weighted_mean_of_kl(framework, kl_coeff):
-    rng = np.random.default_rng(0)
-    random = rng.normal(size=(7, 5)).astype(np.float32)
-    logp, old_logp, advantage, value, target, entropy, kl = random
-    outputs = to_tensors(framework, logp=logp, entropy=entropy, value=value, kl=kl)
-    evaluation = Evaluation(entropy_kind="exact", dist=None, **outputs)
-    batch = to_tensors(framework, logp=old_logp, advantage=advantage, target=target)
-    config = PPOConfig(entropy_coeff=0.25, vf_loss_coeff=0.5, clip_param=0.2)
-    rates = None if kl_coeff is None else Rates(lr=0.0, kl_coeff=kl_coeff)
+def test_loss_is_weighted_sum_of_its_parts(framework):
+    result = compute_losses(
+        framework,
+        PPOConfig(clip_param=0.2, vf_loss_coeff=0.5, entropy_coeff=0.25),
+        ratio=[1.5, 1.5, 0.5, 0.5],
+        advantage=[1, -1, 1, -1],
+        value=[0, 0, 0, 0],
+        target=[2, 2, 4, 4],
+        entropy=[0.6, 0.6, 0.2, 0.2],
+        kl=[1, 3, 3, 5],
+        rates=Rates(lr=0.0, kl_coeff=2.0),
+    )
 
-    total = losses(evaluation, batch, config, tensor_ops(framework), rates).total
+    # ratio * advantage, with the ratio limited to 0.8 or 1.2 where that makes it smaller.
+    mean_product = (1.2 - 1.5 + 0.5 - 0.8) / 4
+    policy_loss = -mean_product / np.sqrt(4 / 3)  # the standard deviation of the advantages
+    vf_loss = 5.0  # half the mean of 4, 4, 16 and 16
+    entropy = 0.4
+    kl = 3.0
+    total = policy_loss + 0.5 * vf_loss - 0.25 * entropy + 2.0 * kl
+    assert float(result.policy_loss) == pytest.approx(policy_loss, rel=1e-5)
+    assert float(result.vf_loss) == pytest.approx(vf_loss)
+    assert float(result.entropy) == pytest.approx(entropy)
+    assert float(result.total) == pytest.approx(total, rel=1e-5)
 
-    weight = (advantage - advantage.mean()) / (advantage.std(ddof=1) + 1e-8)
-    ratio = np.exp(logp - old_logp)
-    surrogate = np.minimum(ratio * weight, np.clip(ratio, 0.8, 1.2) * weight).mean()
-    vf_loss = 0.5 * ((value - target) ** 2).mean()
-    expected = -surrogate + 0.5 * vf_loss - 0.25 * entropy.mean()
-    if kl_coeff is not None:
-        expected += kl_coeff * kl.mean()
-    assert float(total) == pytest.approx(expected, rel=1e-5)
+
+def test_loss_without_kl_coeff_leaves_out_kl():
+    config = PPOConfig(vf_loss_coeff=0.0, entropy_coeff=0.0)
+
+    result = compute_losses("torch", config, ratio=[1, 1], kl=[1, 3], rates=None)
+
+    assert float(result.total) == 0.0
 
 
 @both_frameworks
 def test_nearly_equal_advantages_are_not_blown_up(framework):
-    # Their standard deviation is about as small as the 1e-8 that is added to it.
-    advantage = np.float32([3e-9, -1e-9, -2e-9, 0])
-    ratio = np.float32([1.1, 0.9, 1.05, 1.0])
-    zeros = np.zeros(4, np.float32)
-    outputs = to_tensors(framework, logp=np.log(ratio), entropy=zeros, value=zeros)
-    evaluation = Evaluation(entropy_kind="exact", dist=None, **outputs)
-    batch = to_tensors(framework, logp=zeros, advantage=advantage, target=zeros)
+    config = PPOConfig(clip_param=0.2)
 
-    policy_loss = losses(
-        evaluation, batch, PPOConfig(clip_param=0.2), tensor_ops(framework)
-    ).policy_loss
+    result = compute_losses(framework, config, ratio=[1.1, 0.9], advantage=[1e-9, -1e-9])
 
-    exact = advantage.astype(np.float64)
-    normalized = (exact - exact.mean()) / (exact.std(ddof=1) + 1e-8)
-    assert float(policy_loss) == pytest.approx(-(ratio * normalized).mean(), rel=1e-4)
+    # The 1e-8 that is added to the standard deviation is much larger than it.
+    divisor = np.sqrt(2) * 1e-9 + 1e-8
+    mean_product = (1.1 * 1e-9 - 0.9 * 1e-9) / 2
+    assert float(result.policy_loss) == pytest.approx(-mean_product / divisor, rel=1e-4)
 
 
 def test_ratio_at_clip_limit_does_not_count_as_clipped():
     ratio = torch.tensor([2.0, 2.5, 1.0, 0.5])
-    log_ratio = torch.log(ratio)
-    assert log_ratio.exp()[0] == 2.0  # exactly at the limit, 1 + clip_param
     losses_of_step = SimpleNamespace(
         policy_loss=torch.tensor(1.0),
         vf_loss=torch.tensor(2.0),
         entropy=torch.tensor(3.0),
-        log_ratio=log_ratio,
+        log_ratio=torch.log(ratio),
         clip_param=1.0,
     )
 
-    metrics = PPO_OBJECTIVE.measured(losses_of_step, tensor_ops("torch"))
+    policy_loss, vf_loss, entropy, kl, clip_fraction = PPO_OBJECTIVE.measured(
+        losses_of_step, tensor_ops("torch")
+    )
 
-    kl = (ratio - 1 - log_ratio).mean()
-    clip_fraction = 0.25  # only 2.5 is beyond the limit
-    np.testing.assert_allclose(metrics, [1, 2, 3, kl, clip_fraction], rtol=1e-6)
+    assert (policy_loss, vf_loss, entropy) == (1.0, 2.0, 3.0)
+    # The mean of ratio - 1 - log(ratio). The logarithms of 2, 1 and 0.5 add up to 0.
+    assert float(kl) == pytest.approx((2.0 - np.log(2.5)) / 4, rel=1e-5)
+    # The limits are 0 and 2. Only 2.5 is outside; 2.0 is exactly at the limit.
+    assert clip_fraction == 0.25
 
 
 # --- arguments of custom_loss ---------------------------------------------------------------------
