@@ -8,7 +8,7 @@ from gymnasium.spaces import Box, Discrete, MultiDiscrete
 
 from rlcatalog.errors import NonFiniteError
 from rlcatalog_ppo import A2C, PG, PPO
-from rlcatalog_ppo.learner import minibatches, optimizer_of
+from rlcatalog_ppo.learner import FIGURES, minibatches, optimizer_of
 from rlcatalog_ppo.loss import Rates
 from rlcatalog_tf.learner import Adam
 
@@ -106,27 +106,31 @@ CONFIGS = {
     "A2C normalised": (A2C, {"normalize_advantage": True, "grad_clip": None}),
     "PG": (PG, {"grad_clip": None}),
 }
-#: Pairs of a model and a config. `make test` runs some; each changes losses or gradients in its own
-#: way.
-QUICK_PAIRS = [
+#: What `make test` runs: each changes losses or gradients in its own way.
+QUICK_MODELS_AND_CONFIGS = [
     ("fcnet", "KL penalty"),
     ("attention", "clipping"),
     ("fcnet", "A2C normalised"),
     ("autoregressive", "PG"),
 ]
-PAIRS = [
-    *QUICK_PAIRS,
+MODELS_AND_CONFIGS = [
+    *QUICK_MODELS_AND_CONFIGS,
     *(
         pytest.param(model, config, marks=pytest.mark.attack)
         for model in MODELS
         for config in ("no clipping", "clipping", "KL penalty")
-        if (model, config) not in QUICK_PAIRS
+        if (model, config) not in QUICK_MODELS_AND_CONFIGS
     ),
     pytest.param("lstm", "A2C", marks=pytest.mark.attack),
 ]
+MODELS_WITHOUT_CLIPPING = [
+    ("fcnet", "A2C normalised"),
+    ("autoregressive", "PG"),
+    *(pytest.param(model, "no clipping", marks=pytest.mark.attack) for model in MODELS),
+]
 
 
-def make_twins(model, config):
+def make_torch_and_tf(model, config):
     """Return one algorithm in PyTorch and in TensorFlow, with the same weights."""
     algorithm, keys = CONFIGS[config]
     torch_algo = make_algorithm("torch", model, algorithm, **keys)
@@ -153,51 +157,44 @@ def assert_same_step(torch_algo, tf_algo, minibatch, *, lr):
     assert difference <= 1e-4 * np.linalg.norm(torch_change)
 
 
-@pytest.mark.parametrize(("model", "config"), PAIRS)
+@pytest.mark.parametrize(("model", "config"), MODELS_AND_CONFIGS)
 def test_first_step_is_same_in_both_frameworks(model, config):
-    torch_algo, tf_algo = make_twins(model, config)
-    minibatch = collect_minibatches(torch_algo)[0]
+    torch_algo, tf_algo = make_torch_and_tf(model, config)
+    first_minibatch, *_ = collect_minibatches(torch_algo)
 
-    assert_same_step(torch_algo, tf_algo, minibatch, lr=1e-3)
+    assert_same_step(torch_algo, tf_algo, first_minibatch, lr=1e-3)
 
 
-@pytest.mark.parametrize(("model", "config"), PAIRS)
+@pytest.mark.parametrize(("model", "config"), MODELS_AND_CONFIGS)
 def test_thirtieth_step_is_same_from_state_of_other_framework(model, config):
-    torch_algo, tf_algo = make_twins(model, config)
-    steps = collect_minibatches(torch_algo)[:30]
-    rates = [1e-3 * (1 - i / 36) for i in range(30)]  # falling
-    torch_optimizer = torch_algo._learner.optimizer
-    for minibatch, lr in zip(steps[:29], rates[:29], strict=True):
-        torch_optimizer.step(minibatch, Rates(lr, torch_algo._learner.kl_coeff))
+    torch_algo, tf_algo = make_torch_and_tf(model, config)
+    *first_29, thirtieth = collect_minibatches(torch_algo)[:30]
+    for minibatch in first_29:
+        take_step(torch_algo, minibatch, lr=1e-3)
 
+    # What steps change are the weights and the state of the optimiser.
     tf_algo.policy.model.set_weights(torch_algo.policy.model.get_weights())
-    tf_algo._learner.optimizer.set_state(torch_optimizer.get_state())
+    tf_algo._learner.optimizer.set_state(torch_algo._learner.optimizer.get_state())
 
-    assert_same_step(torch_algo, tf_algo, steps[29], lr=rates[29])
+    assert_same_step(torch_algo, tf_algo, thirtieth, lr=2e-4)
 
 
-@pytest.mark.parametrize(
-    ("model", "config"),
-    [
-        ("fcnet", "A2C normalised"),
-        ("autoregressive", "PG"),
-        *(pytest.param(model, "no clipping", marks=pytest.mark.attack) for model in MODELS),
-    ],
-)
+@pytest.mark.parametrize(("model", "config"), MODELS_WITHOUT_CLIPPING)
 def test_moments_after_step_are_same_in_both_frameworks(model, config):
-    torch_algo, tf_algo = make_twins(model, config)
+    torch_algo, tf_algo = make_torch_and_tf(model, config)
     minibatch = collect_minibatches(torch_algo)[0]
     take_step(torch_algo, minibatch, lr=1e-3)
     take_step(tf_algo, minibatch, lr=1e-3)
 
     expected = torch_algo._learner.optimizer.get_state()
-    state = tf_algo._learner.optimizer.get_state()
+    actual = tf_algo._learner.optimizer.get_state()
 
-    assert state["first"].keys() == expected["first"].keys()
+    # Adam has two moments for each weight.
+    assert actual["first"].keys() == expected["first"].keys()
     for name, moment in expected["first"].items():
-        np.testing.assert_allclose(state["first"][name], moment, rtol=1e-3, atol=1e-6)
+        np.testing.assert_allclose(actual["first"][name], moment, rtol=1e-3, atol=1e-6)
     for name, moment in expected["second"].items():
-        np.testing.assert_allclose(state["second"][name], moment, rtol=2e-3, atol=1e-8)
+        np.testing.assert_allclose(actual["second"][name], moment, rtol=2e-3, atol=1e-8)
 
 
 # --- the state of an optimiser --------------------------------------------------------------------
@@ -225,9 +222,9 @@ def test_state_of_optimizer_has_moment_for_each_weight(framework):
     state = optimizer.get_state()
     weights = algo.policy.model.get_weights()
     assert state["step"] == 3
-    assert {name: moment.shape for name, moment in state["first"].items()} == {
-        name: weight.shape for name, weight in weights.items()
-    }
+    assert state["first"].keys() == weights.keys()
+    for name, weight in weights.items():
+        assert state["first"][name].shape == weight.shape
 
 
 @both_frameworks
@@ -235,22 +232,21 @@ def test_optimizer_with_restored_state_takes_same_step(framework):
     algo = make_algorithm(framework, "lstm")
     model = algo.policy.model
     optimizer = algo._learner.optimizer
-    steps = collect_minibatches(algo)
-    for minibatch in steps[:3]:
-        optimizer.step(minibatch, Rates(lr=1e-3))
+    first_minibatch, second_minibatch, *_ = collect_minibatches(algo)
+    optimizer.step(first_minibatch, Rates(lr=1e-3))
     state = optimizer.get_state()
     weights = model.get_weights()
-    optimizer.step(steps[3], Rates(lr=1e-3))
-    expected = model.get_weights()
+    optimizer.step(second_minibatch, Rates(lr=1e-3))
+    expected_weights = model.get_weights()
 
+    restored = optimizer_of(framework)(algo.policy, algo.config, algo.objective)
+    restored.set_state(state)
     model.set_weights(weights)
-    fresh = optimizer_of(framework)(algo.policy, algo.config, algo.objective)
-    fresh.set_state(state)
-    fresh.step(steps[3], Rates(lr=1e-3))
+    restored.step(second_minibatch, Rates(lr=1e-3))
 
-    assert fresh.get_state()["step"] == 4
+    assert restored.get_state()["step"] == 2
     for name, weight in model.get_weights().items():
-        np.testing.assert_allclose(weight, expected[name], atol=1e-7, err_msg=name)
+        np.testing.assert_allclose(weight, expected_weights[name], atol=1e-7, err_msg=name)
 
 
 # --- Adam and clipping ----------------------------------------------------------------------------
@@ -271,17 +267,16 @@ def adam_of_paper(weight, gradients, *, lr, epsilon):
 
 @pytest.mark.parametrize(("dtype", "precision"), [("float32", 1e-5), ("float64", 1e-11)])
 def test_tensorflow_adam_equals_paper(dtype, precision):
-    # Gradients about as large as epsilon, so that it counts.
+    # 20 gradients of five weights, about as large as epsilon, so that epsilon matters.
     gradients = np.random.default_rng(0).normal(scale=1e-3, size=(20, 5))
     variable = keras.Variable(np.ones(5, dtype), dtype=dtype)
-    optimizer = Adam(learning_rate=0.125, epsilon=1e-3)  # 0.125 is exact in Keras' float32
+    optimizer = Adam(learning_rate=0.125, epsilon=1e-3)  # 0.125 is exact in float32
     optimizer.build([variable])
 
     for gradient in gradients:
         optimizer.apply([gradient.astype(dtype)], [variable])
 
     expected = adam_of_paper(np.ones(5), gradients, lr=0.125, epsilon=1e-3)
-    assert np.abs(expected - 1).max() > 0.1
     np.testing.assert_allclose(variable.numpy(), expected, rtol=precision)
 
 
@@ -300,7 +295,6 @@ def test_keras_constraint_holds_after_step():
     np.testing.assert_array_equal(layer.kernel.numpy(), 0.0)
 
 
-@pytest.mark.grid
 @both_frameworks
 @pytest.mark.parametrize("grad_clip", [None, 0.02, 1e6])
 def test_gradient_is_clipped_to_largest_norm(framework, grad_clip):
@@ -309,20 +303,20 @@ def test_gradient_is_clipped_to_largest_norm(framework, grad_clip):
 
     figures, _ = optimizer.step(collect_minibatches(algo)[0], Rates(lr=1e-3))
 
-    reported_norm = float(figures[-1])  # before clipping
-    assert reported_norm > 0.1
     # Adam's first moment after one step is a tenth of the gradient.
-    squares = [np.sum((10.0 * moment) ** 2) for moment in optimizer.get_state()["first"].values()]
-    norm = np.sqrt(np.sum(squares))
-    expected = reported_norm if grad_clip is None else min(reported_norm, grad_clip)
-    np.testing.assert_allclose(norm, expected, rtol=1e-3)
-
-
-# --- updates --------------------------------------------------------------------------------------
+    moments = optimizer.get_state()["first"].values()
+    gradient = np.concatenate([10.0 * moment.ravel() for moment in moments])
+    norm_before_clipping = figures[FIGURES.index("grad_norm")]
+    if grad_clip == 0.02:
+        assert norm_before_clipping > 0.1
+        expected = 0.02
+    else:
+        expected = norm_before_clipping
+    np.testing.assert_allclose(np.linalg.norm(gradient), expected, rtol=1e-3)
 
 
 @pytest.mark.parametrize("measure", [True, False])
-def test_error_of_nan_loss_shows_entropy_in_any_pass(measure):
+def test_error_of_nan_loss_shows_entropy(measure):
     algo = make_algorithm("torch", entropy_coeff=0.0)
     minibatch = collect_minibatches(algo)[0]
     minibatch["target"] = np.full_like(minibatch["target"], np.nan)
@@ -330,52 +324,3 @@ def test_error_of_nan_loss_shows_entropy_in_any_pass(measure):
     # The entropy of three about equally likely actions is log(3) = 1.0986.
     with pytest.raises(NonFiniteError, match=r"vf_loss nan, entropy 1\.09"):
         algo._learner.optimizer.step(minibatch, Rates(lr=1e-3), check=False, measure=measure)
-
-
-def make_ppo_of_three_passes():
-    """Return a PPO that makes three passes over a rollout, in four minibatches."""
-    return make_algorithm("torch", num_epochs=3, minibatch_size=16, entropy_coeff=0.0, seed=3)
-
-
-def test_update_equals_steps_taken_one_by_one():
-    algo = make_ppo_of_three_passes()
-    stepped = make_ppo_of_three_passes()
-    batch = algo._batch(algo._collector.collect(16))
-
-    rng = stepped._learner.rng
-    rng.bit_generator.state = algo._learner.rng.bit_generator.state  # the same minibatches
-    for _ in range(3):
-        metrics_of_pass = []
-        for minibatch in minibatches(batch, 16, rng):
-            figures, _ = stepped._learner.optimizer.step(minibatch, Rates(lr=1e-3))
-            metrics_of_pass.append(figures.numpy())
-    result = algo._learner.update(batch, lr=1e-3)
-
-    # The update reports the means of the last pass.
-    metrics = [result[name] for name in algo.objective.figures]
-    np.testing.assert_allclose(metrics, np.mean(metrics_of_pass, axis=0), rtol=1e-5)
-    expected = stepped.policy.model.get_weights()
-    for name, weight in algo.policy.model.get_weights().items():
-        np.testing.assert_array_equal(weight, expected[name], err_msg=name)
-
-
-def test_update_checks_first_pass_and_measures_last(monkeypatch):
-    algo = make_ppo_of_three_passes()
-    batch = algo._batch(algo._collector.collect(16))
-    checks = []
-    entropies = []
-    policy_class = type(algo.policy)
-    evaluate = policy_class.evaluate
-
-    def record(policy, rows, *, check=True, entropy=True):
-        checks.append(check)
-        entropies.append(entropy)
-        return evaluate(policy, rows, check=check, entropy=entropy)
-
-    monkeypatch.setattr(policy_class, "evaluate", record)
-    algo._learner.update(batch, lr=1e-3)
-
-    # Three passes over four minibatches. Without an entropy bonus, the entropy is only computed
-    # where rows are checked or metrics are reported.
-    assert checks == [True] * 4 + [False] * 8
-    assert entropies == [True] * 4 + [False] * 4 + [True] * 4
