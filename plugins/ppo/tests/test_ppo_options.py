@@ -19,10 +19,10 @@ from rlcatalog_runs.seeds import SeedStream, derive_seed
 
 pytestmark = pytest.mark.twins
 
-#: Three environments, and rollouts of 20 steps in each.
-SMALL = {"num_envs": 3, "rollout_length": 20, "seed": 0, "model": {"fcnet_hiddens": [8]}}
+#: Iterations of 60 steps: 20 in each of three environments.
+SIXTY_STEPS = {"num_envs": 3, "rollout_length": 20, "seed": 0, "model": {"fcnet_hiddens": [8]}}
 #: The same for PPO, with a single minibatch.
-SMALL_PPO = {**SMALL, "minibatch_size": 60, "num_epochs": 1}
+SIXTY_STEPS_OF_PPO = {**SIXTY_STEPS, "minibatch_size": 60, "num_epochs": 1}
 both_frameworks = pytest.mark.parametrize("framework", ["torch", "tf"])
 
 
@@ -63,62 +63,56 @@ def collect(algo, steps=20):
 
 def make_endless_ppo():
     """Return a PPO that scales the rewards of episodes that never end."""
-    config = {**SMALL_PPO, "gamma": 0.9, "reward_scale": True, "env_config": {"endless": True}}
+    config = {
+        **SIXTY_STEPS_OF_PPO,
+        "gamma": 0.9,
+        "reward_scale": True,
+        "env_config": {"endless": True},
+    }
     return PPO(LargeRewards, config)
 
 
 def test_scaled_rewards_equal_gymnasium_within_episodes():
     algo = make_endless_ppo()
-    rollouts = [collect(algo, steps=20), collect(algo, steps=20)]
+    rollout = collect(algo, steps=40)
+
+    def make_env():
+        return LargeRewards({"endless": True})
 
     # The same environments with Gymnasium's wrapper, from the same seeds and with the same actions.
-    gym_envs = NormalizeReward(
-        SyncVectorEnv([lambda: LargeRewards({"endless": True})] * 3), gamma=0.9
-    )
+    gym_envs = NormalizeReward(SyncVectorEnv([make_env] * 3), gamma=0.9)
     gym_envs.reset(seed=[derive_seed(0, SeedStream.ENVIRONMENTS, i) for i in range(3)])
-    for rollout in rollouts:
-        for actions, scaled in zip(rollout.raw_action, rollout.scaled, strict=True):
-            _, expected, *_ = gym_envs.step(actions.reshape(3).astype(int))
-            np.testing.assert_allclose(scaled, expected, rtol=1e-5)
-
-
-def test_scaled_rewards_are_much_smaller():
-    algo = make_endless_ppo()
-    collect(algo)
-
-    second = collect(algo)
-
-    factor = np.abs(second.reward).mean() / np.abs(second.scaled).mean()
-    assert 5 < factor < 1000
+    for step in range(40):
+        actions = rollout.raw_action[step].reshape(3).astype(int)
+        _, expected, *_ = gym_envs.step(actions)
+        np.testing.assert_allclose(rollout.scaled[step], expected, rtol=1e-5)
 
 
 @pytest.mark.parametrize("mode", list(AutoresetMode), ids=lambda mode: mode.name.lower())
-def test_reward_sums_restart_with_each_episode(mode):
+def test_scaling_receives_ends_and_idle_steps(mode):
+    calls = []
+
+    class RecordingScale(RewardScale):
+        def __call__(self, rewards, ended, idle):
+            calls.append({"ended": ended.tolist(), "idle": idle.tolist()})
+            return super().__call__(rewards, ended, idle)
+
     envs = SyncVectorEnv([LargeRewards] * 3, autoreset_mode=mode)
     policy = rlcatalog.build(env=LargeRewards(), config={"fcnet_hiddens": [4]})
-    collector = Collector(policy, envs, seed=0, gamma=0.9, scale=RewardScale(3, gamma=0.9))
+    collector = Collector(policy, envs, seed=0, gamma=0.9, scale=RecordingScale(3, gamma=0.9))
 
     rollout = collector.collect(40)
 
-    assert rollout.done.sum() > 10
-    # In mode NEXT_STEP, some steps are idle: they only begin an episode.
-    idle = np.zeros((40, 3), bool) if rollout.idle is None else rollout.idle
-    assert idle.any() == (mode is AutoresetMode.NEXT_STEP)
-    all_sums = []
-    sums = np.zeros(3)
-    for t in range(40):
-        is_real = ~idle[t]
-        sums[is_real] = 0.9 * sums[is_real] + rollout.reward[t][is_real]
-        all_sums.extend(sums[is_real])
-        sums[rollout.done[t]] = 0.0
-        expected = rollout.reward[t] / np.std(all_sums)
-        if t > 20:  # until then, the initial mean of 0 and variance of 1 still count
-            np.testing.assert_allclose(rollout.scaled[t][is_real], expected[is_real], rtol=1e-3)
+    assert [call["ended"] for call in calls] == rollout.done.tolist()
+    if mode is AutoresetMode.NEXT_STEP:  # a step after the end only begins an episode
+        assert [call["idle"] for call in calls] == rollout.idle.tolist()
+    else:
+        assert [call["idle"] for call in calls] == [[False, False, False]] * 40
 
 
 def make_scaled(algorithm, *, reward_clip, record=None, **config):
     """Return an algorithm that scales rewards and clips them."""
-    config = {**SMALL, "reward_scale": True, "reward_clip": reward_clip, **config}
+    config = {**SIXTY_STEPS, "reward_scale": True, "reward_clip": reward_clip, **config}
     if algorithm is PPO:
         config = {**config, "minibatch_size": 60, "num_epochs": 1}
     return algorithm(LargeRewards, config, record=record)
@@ -137,16 +131,16 @@ def test_scaled_rewards_are_clipped(algorithm):
 
 @all_algorithms
 def test_advantages_are_of_scaled_rewards(algorithm):
+    # With a discount of 0, an advantage depends on the reward of its step alone.
     algo = make_scaled(algorithm, reward_clip=1.5, gamma=0.0)
     rollout = collect(algo)
 
-    batch = algo._batch(rollout)
+    advantage = algo._batch(rollout)["advantage"]
 
-    # With a discount of 0, the advantage is the reward minus the value; REINFORCE has no values.
     expected = rollout.rows(rollout.scaled)
-    if algorithm is not PG:
+    if algorithm is not PG:  # REINFORCE subtracts no value
         expected = expected - rollout.rows(rollout.value)
-    np.testing.assert_allclose(batch["advantage"], expected, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(advantage, expected, rtol=1e-5, atol=1e-6)
 
 
 @all_algorithms
@@ -170,23 +164,11 @@ def test_records_and_returns_have_rewards_of_environment(algorithm, tmp_path):
     assert np.abs(algo._collector.episodes.returns).max() > 100
 
 
-def test_clip_without_scaling_only_clips():
-    algo = A2C(LargeRewards, {**SMALL, "reward_clip": 60})
-
-    rollout = collect(algo)
-
-    np.testing.assert_array_equal(rollout.scaled, np.clip(rollout.reward, -60, 60))
-
-
-def test_rewards_are_not_scaled_by_default():
-    assert collect(A2C(LargeRewards, SMALL)).scaled is None
-
-
 # --- the state of scaling -------------------------------------------------------------------------
 
 
 def test_state_of_scaling_counts_rewards():
-    algo = A2C(LargeRewards, {**SMALL, "reward_scale": True})
+    algo = A2C(LargeRewards, {**SIXTY_STEPS, "reward_scale": True})
     algo.train()
 
     state = algo._collector.scale.get_state()
@@ -197,35 +179,8 @@ def test_state_of_scaling_counts_rewards():
     assert algo._collector.get_state()["scale"].keys() == state.keys()
 
 
-def test_restored_scaling_continues_identically():
-    scale = RewardScale(3, gamma=0.99)
-    rewards = np.float32([100, -30, 7])
-    nowhere = np.zeros(3, bool)  # no episode ends, and no step is idle
-    for _ in range(20):
-        scale(rewards, ended=nowhere, idle=nowhere)
-
-    restored = RewardScale(3, gamma=0.99)
-    restored.set_state(scale.get_state())
-
-    for _ in range(3):
-        np.testing.assert_array_equal(
-            restored(rewards, ended=nowhere, idle=nowhere),
-            scale(rewards, ended=nowhere, idle=nowhere),
-        )
-
-
-def test_begin_anew_resets_sums_of_its_environments():
-    scale = RewardScale(3, gamma=0.99)
-    nowhere = np.zeros(3, bool)  # no episode ends, and no step is idle
-    scale(np.float32([100, -30, 7]), ended=nowhere, idle=nowhere)
-
-    scale.begin_anew(np.array([True, False, True]))
-
-    assert scale.get_state()["sums"].tolist() == [0, -30, 0]
-
-
 def test_resumed_run_may_begin_to_scale(tmp_path):
-    algo = A2C(LargeRewards, SMALL)
+    algo = A2C(LargeRewards, SIXTY_STEPS)
     algo.train()
     algo.save_checkpoint(tmp_path / "checkpoint")
 
@@ -243,10 +198,32 @@ def largest_change(before, after):
     return max(float(np.abs(after[name] - weight).max()) for name, weight in before.items())
 
 
+def test_learning_rate_falls_to_zero_over_total_steps():
+    config = {**SIXTY_STEPS, "lr": 0.5, "total_steps": 240}
+    algo = A2C(LargeRewards, config)
+
+    rates = [algo.train()["info"]["learner"]["lr"] for _ in range(5)]  # of 60 steps each
+
+    assert rates == [0.5, 0.375, 0.25, 0.125, 0.0]
+
+
+@pytest.mark.parametrize(
+    "config",
+    [{"total_steps": 240, "anneal_lr": False}, {"total_steps": None}],
+    ids=["not annealed", "unknown total"],
+)
+def test_learning_rate_stays(config):
+    algo = A2C(LargeRewards, {**SIXTY_STEPS, "lr": 0.5, **config})
+
+    rates = [algo.train()["info"]["learner"]["lr"] for _ in range(3)]
+
+    assert rates == [0.5, 0.5, 0.5]
+
+
 @both_frameworks
 def test_learning_rate_follows_its_schedule(framework):
     config = {
-        **SMALL,
+        **SIXTY_STEPS,
         "framework": framework,
         "lr": 9.0,  # has no effect beside a schedule
         "total_steps": 100,  # nor has this
@@ -262,7 +239,7 @@ def test_learning_rate_follows_its_schedule(framework):
         rates.append(algo.train()["info"]["learner"]["lr"])
         changes.append(largest_change(before, algo.policy.model.get_weights()))
 
-    # At 0, 60, 120, …, 300 steps; 0.07 is half-way between 0.1 and 0.04.
+    # The rates of 0, 60, 120, 180, 240 and 300 steps; 0.07 is half-way between 0.1 and 0.04.
     np.testing.assert_allclose(rates, [0.1, 0.1, 0.07, 0.04, 0.0, 0.0], atol=1e-12)
     assert changes[0] == pytest.approx(0.1, rel=1e-2)  # Adam's first step is the learning rate
     assert changes[4:] == [0, 0]
@@ -271,7 +248,7 @@ def test_learning_rate_follows_its_schedule(framework):
 @both_frameworks
 def test_clip_param_follows_its_schedule(framework):
     config = {
-        **SMALL,
+        **SIXTY_STEPS,
         "framework": framework,
         "minibatch_size": 30,
         "num_epochs": 3,
@@ -280,34 +257,15 @@ def test_clip_param_follows_its_schedule(framework):
     }
     algo = PPO(LargeRewards, config)
 
-    figures = [algo.train()["info"]["learner"] for _ in range(4)]  # of 60 steps each
+    # The iterations begin at 0, 60 and 120 steps.
+    first, second, third = [algo.train()["info"]["learner"] for _ in range(3)]
 
-    assert [figure["clip_param"] for figure in figures] == [100, 100, 0, 0]
-    # No ratio is beyond 100. With 0, only a ratio of 1 is not clipped.
-    clips_most = [figure["clip_fraction"] > 0.9 for figure in figures]
-    assert clips_most == [False, False, True, True]
-
-
-@both_frameworks
-def test_constant_clip_schedule_equals_clip_param(framework):
-    def train(**config):
-        config = {
-            **SMALL,
-            "framework": framework,
-            "minibatch_size": 30,
-            "num_epochs": 2,
-            **config,
-        }
-        algo = PPO(LargeRewards, config)
-        algo.train()
-        algo.train()
-        return algo.policy.model.get_weights()
-
-    fixed = train(clip_param=0.05)
-    scheduled = train(clip_schedule=[[0, 0.05]])
-
-    for name, weight in fixed.items():
-        np.testing.assert_allclose(scheduled[name], weight, atol=1e-6, err_msg=name)
+    # Within 100 of 1 are all probability ratios, so none is clipped.
+    assert first["clip_param"] == second["clip_param"] == 100.0
+    assert first["clip_fraction"] == second["clip_fraction"] == 0.0
+    # With 0, all ratios but 1 are clipped.
+    assert third["clip_param"] == 0.0
+    assert third["clip_fraction"] > 0.9
 
 
 # --- values that are refused ----------------------------------------------------------------------

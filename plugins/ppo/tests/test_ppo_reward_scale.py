@@ -8,8 +8,6 @@ import pytest
 from rlcatalog_ppo.config import PPOConfig
 from rlcatalog_ppo.reward_scale import RewardScale, scale_of
 
-rng = np.random.default_rng(0)
-
 
 def scale_rewards(scale, rewards, *, ended=False, idle=False):
     """Return the training rewards of one step."""
@@ -30,35 +28,42 @@ def describe_sums(sums):
 
 
 def test_rewards_are_divided_by_the_deviation_of_all_sums():
-    scale = RewardScale(3, gamma=0.5)
-    sums = np.zeros(3)  # discounted sums of the rewards of each environment
-    all_sums = []
-    for _ in range(6):
-        rewards = rng.normal(2, 5, 3)
-        sums = 0.5 * sums + rewards
-        all_sums.extend(sums)
+    scale = RewardScale(2, gamma=0.5)
 
-        scaled = scale_rewards(scale, rewards)
+    scale_rewards(scale, [2.0, 4.0])
+    scaled = scale_rewards(scale, [1.0, 6.0])
 
-        mean, variance, weight = describe_sums(all_sums)
-        assert scaled.dtype == np.float32
-        np.testing.assert_allclose(scaled, rewards / np.sqrt(variance + 1e-8), rtol=1e-6)
-        moments = scale.get_state()["moments"]
-        np.testing.assert_allclose(moments, [mean, variance, weight], rtol=1e-9)
-        np.testing.assert_allclose(scale.get_state()["sums"], sums)
+    # The discounted sums are 2 and 4, and then 0.5 * 2 + 1 = 2 and 0.5 * 4 + 6 = 8.
+    assert scale.get_state()["sums"].tolist() == [2.0, 8.0]
+    mean, variance, weight = describe_sums([2.0, 4.0, 2.0, 8.0])
+    np.testing.assert_allclose(scale.get_state()["moments"], [mean, variance, weight], rtol=1e-9)
+    assert scaled.dtype == np.float32
+    np.testing.assert_allclose(scaled, np.array([1.0, 6.0]) / np.sqrt(variance), rtol=1e-6)
 
 
 def test_sum_begins_anew_after_an_episode():
-    scale = RewardScale(3, gamma=0.5)
+    scale = RewardScale(2, gamma=0.5)
 
-    scale_rewards(scale, [1.0, 2.0, 3.0], ended=np.array([True, False, False]))
-    assert scale.get_state()["sums"].tolist() == [0, 2, 3]
+    scale_rewards(scale, [1.0, 2.0], ended=np.array([True, False]))
+
+    assert scale.get_state()["sums"].tolist() == [0.0, 2.0]
     # The statistics still learn from the sum of the episode that ended.
-    expected = describe_sums([1.0, 2.0, 3.0])
-    np.testing.assert_allclose(scale.get_state()["moments"], expected, rtol=1e-9)
+    expected_moments = describe_sums([1.0, 2.0])
+    np.testing.assert_allclose(scale.get_state()["moments"], expected_moments, rtol=1e-9)
+    # The next sum of the first environment is its reward alone.
+    scale_rewards(scale, [4.0, 4.0])
+    assert scale.get_state()["sums"].tolist() == [4.0, 0.5 * 2.0 + 4.0]
 
-    scale_rewards(scale, [4.0, 4.0, 4.0])
-    assert scale.get_state()["sums"].tolist() == [4, 0.5 * 2 + 4, 0.5 * 3 + 4]
+
+def test_restored_scaling_continues_identically():
+    scale = RewardScale(2, gamma=0.5)
+    scale_rewards(scale, [100.0, -30.0])
+
+    restored = RewardScale(2, gamma=0.5)
+    restored.set_state(scale.get_state())
+
+    expected = scale_rewards(scale, [7.0, 8.0])
+    np.testing.assert_array_equal(scale_rewards(restored, [7.0, 8.0]), expected)
 
 
 def test_statistics_leave_idle_steps_out():
