@@ -52,11 +52,10 @@ every_form = pytest.mark.parametrize(
     [lambda: HiddenLayer, lambda: functools.partial(HiddenLayer, width=6), make_module],
     ids=["class", "factory", "instance"],
 )
-frozen_or_not = pytest.mark.parametrize("frozen", ["never", "always"])
 
 
 @every_form
-@frozen_or_not
+@pytest.mark.parametrize("frozen", ["never", "always"])  # whether a frozen copy collects
 def test_plain_module_is_trained(make_model, frozen):
     algo = PPO("CartPole-v1", {**CONFIG, "frozen": frozen}, model=make_model())
 
@@ -64,9 +63,8 @@ def test_plain_module_is_trained(make_model, frozen):
 
 
 @every_form
-@frozen_or_not
-def test_restored_run_of_plain_module_continues_identically(make_model, frozen, tmp_path):
-    algo = PPO("CartPole-v1", {**CONFIG, "frozen": frozen}, model=make_model())
+def test_restored_run_of_plain_module_continues_identically(make_model, tmp_path):
+    algo = PPO("CartPole-v1", CONFIG, model=make_model())
     algo.train()
     algo.save_checkpoint(tmp_path)
     algo.train()
@@ -74,32 +72,32 @@ def test_restored_run_of_plain_module_continues_identically(make_model, frozen, 
     restored = PPO.restore(tmp_path, model=make_model())
     restored.train()
 
-    weights = weights_of(restored)
-    for name, expected in weights_of(algo).items():
-        np.testing.assert_array_equal(weights[name], expected)
+    expected_weights = weights_of(algo)
+    for name, weight in weights_of(restored).items():
+        np.testing.assert_array_equal(weight, expected_weights[name])
 
 
-@every_form
-def test_restore_of_plain_module_asks_for_its_code(make_model, tmp_path):
-    PPO("CartPole-v1", CONFIG, model=make_model()).save_checkpoint(tmp_path / "checkpoint")
+def test_restore_of_plain_module_asks_for_its_code(tmp_path):
+    folder = tmp_path / "checkpoint"
+    PPO("CartPole-v1", CONFIG, model=HiddenLayer).save_checkpoint(folder)
 
     with pytest.raises(UnknownNameError, match="Pass its code: ") as caught:
-        PPO.restore(tmp_path / "checkpoint")
+        PPO.restore(folder)
 
     # The call in the message can be pasted.
     message = str(caught.value)
-    assert f"PPO.restore('{tmp_path / 'checkpoint'}', model=" in message
+    assert f"PPO.restore('{folder}', model=" in message
     assert "rlcatalog.load" not in message
 
 
-@every_form
-def test_restore_with_environment_repeats_it_in_its_advice(make_model, tmp_path):
-    PPO("CartPole-v1", CONFIG, model=make_model()).save_checkpoint(tmp_path / "checkpoint")
+def test_restore_with_environment_repeats_it_in_its_advice(tmp_path):
+    folder = tmp_path / "checkpoint"
+    PPO("CartPole-v1", CONFIG, model=HiddenLayer).save_checkpoint(folder)
 
     with pytest.raises(UnknownNameError) as caught:
-        PPO.restore(tmp_path / "checkpoint", "CartPole-v1")
+        PPO.restore(folder, "CartPole-v1")
 
-    assert f"PPO.restore('{tmp_path / 'checkpoint'}', env, model=" in str(caught.value)
+    assert f"PPO.restore('{folder}', env, model=" in str(caught.value)
 
 
 # --- frozen weights -------------------------------------------------------------------------------
@@ -153,10 +151,11 @@ def test_module_unfrozen_during_run_needs_new_optimizer(framework):
     algo.train()
     unfreeze(net, framework)
 
-    # The kernels and biases of logits and value are 4 weights; those of the net are 2 more.
+    # Logits and value have a kernel and a bias each; the net has two weights more.
     with pytest.raises(ConfigError, match="has 4 weights, but now 6 are trainable") as caught:
         algo.train()
 
+    # The message says how to create a new optimiser.
     assert "PPO(env, config, policy=" in str(caught.value)
 
 
