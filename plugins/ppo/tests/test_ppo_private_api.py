@@ -82,16 +82,16 @@ def differs(first, second):
 @pytest.mark.filterwarnings("ignore::UserWarning")  # of Gymnasium's checker, about the bare env
 def test_changing_attributes_are_all_that_steps_change(make_env, derived):
     env = make_env()
-    attributes = private_api.changing_attributes(env)
     before = plain_attributes(env)
 
     play(env, steps=3)
 
     after = plain_attributes(env)
-    changed = {key for key in after if key not in before or differs(before[key], after[key])}
-    assert attributes is not None, f"{VERSION}: {env} lacks one of its attributes"
+    changed = {name for name in after if name not in before or differs(before[name], after[name])}
+    changing_attributes = private_api.changing_attributes(env)
+    assert changing_attributes is not None, f"{VERSION}: {env} lacks one of its attributes"
     # Attributes that are derived from others need not be restored.
-    assert changed - set(derived) <= set(attributes), VERSION
+    assert changed - set(derived) <= set(changing_attributes), VERSION
 
 
 def copy_changing_attributes(source, target):
@@ -201,18 +201,18 @@ def test_environments_are_idle_except_during_calls(envs, method, arguments):
 
 
 def test_forgotten_calls_do_not_keep_environments_from_closing():
-    envs = AsyncVectorEnv(
+    def make_slow_env():
         # Each step takes a minute.
-        [lambda: wrappers.TransformReward(cartpole(), lambda reward: time.sleep(60))],
-        context="forkserver",
-    )
-    (process,) = private_api.processes_of(envs)
+        return wrappers.TransformReward(cartpole(), lambda reward: time.sleep(60))
+
+    envs = AsyncVectorEnv([make_slow_env], context="forkserver")
     envs.reset(seed=0)
     envs.step_async(np.zeros(1, int))
+    [process] = private_api.processes_of(envs)
     process.kill()
     process.join()
 
     private_api.forget_calls(envs)
-    envs.close(terminate=True)  # an EOFError if it waits for the step
+    envs.close(terminate=True)  # an EOFError if it waits for the step of the killed process
 
     assert envs.closed, VERSION
