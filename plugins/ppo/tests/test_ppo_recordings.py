@@ -6,8 +6,11 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import tensorflow as tf
+from numbered_env import NumberedEpisodes, find_ends, read_numbers
 
 from rlcatalog.errors import SavedPolicyError
+from rlcatalog_ppo import PPO
 from rlcatalog_ppo.offline import Reader, Recorder
 from rlcatalog_ppo.rollout import Rollout
 
@@ -42,18 +45,15 @@ def read_file(path):
 
 
 def test_recorder_writes_file_per_rollout(tmp_path):
-    recorder = Recorder(tmp_path / "new" / "folder", SCALAR_ACTIONS)
-    assert recorder.number == 0
+    folder = tmp_path / "new" / "folder"
+    recorder = Recorder(folder, SCALAR_ACTIONS)
 
-    for reward in (0, 1, 2):
-        recorder.write(make_rollout(reward=reward))
+    recorder.write(make_rollout(reward=0))
+    recorder.write(make_rollout(reward=1))
 
-    assert recorder.number == 3
-    assert sorted(path.name for path in (tmp_path / "new" / "folder").iterdir()) == [
-        "rollout-00000.npz",
-        "rollout-00001.npz",
-        "rollout-00002.npz",
-    ]
+    assert recorder.number == 2
+    names = sorted(path.name for path in folder.iterdir())
+    assert names == ["rollout-00000.npz", "rollout-00001.npz"]
 
 
 def test_recorded_file_has_row_per_step(tmp_path):
@@ -61,14 +61,11 @@ def test_recorded_file_has_row_per_step(tmp_path):
 
     columns = read_file(tmp_path / "rollout-00000.npz")
 
-    # 3 steps in 2 environments
-    assert {name: column.shape for name, column in columns.items()} == {
-        "obs": (6, 1),
-        "actions": (6,),
-        "rewards": (6,),
-        "dones": (6,),
-    }
-    assert columns["rewards"].tolist() == [2] * 6
+    rows = 3 * 2  # 3 steps in 2 environments
+    assert columns["obs"].shape == (rows, 1)
+    assert columns["actions"].shape == (rows,)
+    assert columns["rewards"].tolist() == [2] * rows
+    assert columns["dones"].tolist() == [False] * rows
 
 
 def test_recorder_continues_after_existing_files(tmp_path):
@@ -93,17 +90,44 @@ def test_recorder_writes_action_masks(tmp_path):
 # --- reading --------------------------------------------------------------------------------------
 
 
-def test_reader_returns_batches_of_256_rows(tmp_path):
+def test_reader_returns_batches_of_256_rows_by_default(tmp_path):
     Recorder(tmp_path, VECTOR_ACTIONS).write(make_rollout(reward=0))
 
     batch = Reader(tmp_path).next()
 
-    assert {name: column.shape for name, column in batch.items()} == {
-        "obs": (256, 1),
-        "actions": (256, 1),
-        "rewards": (256,),
-        "dones": (256,),
-    }
+    assert batch["obs"].shape == (256, 1)
+    assert batch["actions"].shape == (256, 1)
+    assert batch["rewards"].shape == (256,)
+    assert batch["dones"].shape == (256,)
+
+
+def test_reader_returns_what_ppo_recorded(tmp_path):
+    config = {"num_envs": 3, "rollout_length": 17, "minibatch_size": 16, "num_epochs": 1}
+    PPO(NumberedEpisodes, config, record=tmp_path).train()
+
+    batch = Reader(tmp_path, batch_size=500).next()
+
+    assert batch["obs"].shape == (500, 2)
+    assert batch["actions"].shape == (500,)
+    # The environment observes the numbers of its episode and step, and pays 1, 2, 3, …
+    episode, step = read_numbers(batch["obs"])
+    np.testing.assert_array_equal(batch["rewards"], step + 1)
+    terminated, truncated = find_ends(episode, step)
+    np.testing.assert_array_equal(batch["dones"], terminated | truncated)
+
+
+def test_reader_draws_again_in_a_traced_function(tmp_path):
+    recorder = Recorder(tmp_path, SCALAR_ACTIONS)
+    recorder.write(make_rollout(reward=0))
+    recorder.write(make_rollout(reward=1))
+    reader = Reader(tmp_path, batch_size=500)
+
+    @tf.function
+    def draw():
+        return reader.tf_input_ops()["rewards"]
+
+    assert draw().shape == (500,)
+    assert not np.array_equal(draw(), draw())
 
 
 def first_rewards(folder, **options):
@@ -130,7 +154,8 @@ def test_reader_draws_by_its_seed(tmp_path):
 
 
 def test_empty_folder_is_an_error(tmp_path):
-    with pytest.raises(SavedPolicyError, match="no recorded rollouts"):
+    message = r"no recorded rollouts\. Record some: `rlcatalog train ENV --record"
+    with pytest.raises(SavedPolicyError, match=message):
         Reader(tmp_path)
 
 
