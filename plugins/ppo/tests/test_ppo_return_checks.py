@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 from gymnasium import spaces
@@ -108,21 +106,18 @@ def test_unusual_observation_is_checked_in_detail(space, obs):
     assert ReturnChecker(space).fits(obs) is False
 
 
-@pytest.mark.parametrize(("space", "obs"), [*USUAL, *UNUSUAL])
-def test_info_is_checked_whatever_the_observation(space, obs):
-    fault = ReturnChecker(space).fault((obs, [1]), RESET)
+@pytest.mark.parametrize("obs", [np.float32([0, 0, 0]), [0, 0, 0]], ids=["usual", "unusual"])
+def test_info_is_checked_whatever_the_observation(obs):
+    fault = ReturnChecker(THREE_FLOATS).fault((obs, [1]), RESET)
 
     assert fault == "returned info=[1]; expected a dict"
 
 
-@pytest.mark.parametrize(("space", "obs", "message"), INVALID)
-def test_invalid_observation_of_a_reset_is_described(space, obs, message):
-    checker = ReturnChecker(space)
-
-    fault = checker.fault((obs, {}), RESET)
+def test_invalid_observation_of_a_reset_is_described():
+    fault = ReturnChecker(THREE_FLOATS).fault((None, {}), RESET)
 
     assert fault.startswith("returned observation")
-    assert message in fault
+    assert "expected float32 of shape (3,); found None" in fault
 
 
 @pytest.mark.parametrize(("space", "obs", "message"), INVALID)
@@ -223,15 +218,15 @@ def test_call_env_passes_arguments_and_returns_the_result():
 def test_encode_updates_the_filter_only_if_asked():
     updates = []
 
-    def preprocess(observed, update):
-        updates.append(update)
-        return observed
+    class RecordingPolicy:
+        def preprocess(self, observed, update):
+            updates.append(update)
+            return observed
 
-    policy = SimpleNamespace(preprocess=preprocess)
-    errors = EnvErrors(lengths=np.zeros(2, int))
+    errors = EnvErrors(lengths=np.array([0, 0]))  # two environments that begin an episode
 
-    assert errors.encode(policy, [1, 2]) == [1, 2]
-    errors.encode(policy, [1, 2], update=True)
+    errors.encode(RecordingPolicy(), [1, 2])
+    errors.encode(RecordingPolicy(), [1, 2], update=True)
 
     assert updates == [False, True]
 
