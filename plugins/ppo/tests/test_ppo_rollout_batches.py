@@ -9,7 +9,7 @@ from rlcatalog.errors import NonFiniteError
 from rlcatalog_ppo.advantages import refuse_infinite
 from rlcatalog_ppo.rollout import Episodes, Rollout
 
-#: Steps and environments of a rollout.
+#: Four steps of two environments.
 T, N = 4, 2
 rng = np.random.default_rng(0)
 
@@ -83,27 +83,23 @@ def test_advantages_are_discounted_sums_of_errors(changed_columns, lambda_):
     np.testing.assert_allclose(batch["advantage"], flatten(expected), rtol=1e-5, atol=1e-6)
 
 
-@changed_columns
-@pytest.mark.parametrize("lambda_", [0.0, 0.7, 1.0])
-def test_targets_are_advantages_plus_values(changed_columns, lambda_):
-    rollout = make_rollout(**changed_columns)
+def test_targets_are_advantages_plus_values():
+    rollout = make_rollout()
 
-    batch = rollout.batch(gamma=0.9, lambda_=lambda_)
+    batch = rollout.batch(gamma=0.9, lambda_=0.7)
 
-    expected = sum_discounted_errors(rollout, gamma=0.9, lambda_=lambda_) + rollout.value
-    np.testing.assert_allclose(batch["target"], flatten(expected), rtol=1e-5, atol=1e-6)
+    expected = batch["advantage"] + flatten(rollout.value)
+    np.testing.assert_allclose(batch["target"], expected, rtol=1e-5, atol=1e-6)
 
 
 def test_infinite_advantage_in_a_batch_is_an_error():
-    reward = np.zeros((T, N), np.float32)
+    reward = np.zeros((4, 2), np.float32)
     reward[2, 1] = np.inf
-    done = np.zeros((T, N), bool)
-    rollout = make_rollout(reward=reward, done=done)
+    rollout = make_rollout(reward=reward, done=np.zeros((4, 2), bool))
 
     # The infinite reward at step 2 makes the advantages of the steps before it infinite as well.
-    with pytest.raises(
-        NonFiniteError, match=r"^environment 1 of 2, step 0 of the rollout: the advantage is "
-    ):
+    message = "^environment 1 of 2, step 0 of the rollout: the advantage is "
+    with pytest.raises(NonFiniteError, match=message):
         rollout.batch(gamma=0.9, lambda_=0.9)
 
 
@@ -113,21 +109,28 @@ def test_infinite_advantage_in_a_batch_is_an_error():
     ids=["infinite advantage", "NaN value", "infinite sum", "NaN sum"],
 )
 def test_first_step_that_is_not_finite_is_named(advantage, value):
-    advantages = np.zeros((3, 2), np.float32)
-    values = np.zeros((3, 2), np.float32)
-    rewards = np.array([[0, 2], [0, 0.5], [0, -7]])
-    advantages[1, 1] = advantage
-    values[1, 1] = value
-    advantages[2, 1] = np.inf  # a later step
+    # Three steps of one environment; the last two are not finite.
+    advantages = np.float32([[0], [advantage], [np.inf]])
+    values = np.float32([[0], [value], [0]])
+    rewards = np.array([[2.0], [0.5], [-7.0]])
 
     with pytest.raises(NonFiniteError) as caught:
         refuse_infinite(advantages, rewards, values)
 
-    assert caught.value.row == 1
     message = str(caught.value)
-    assert message.startswith("environment 1 of 2, step 1 of the rollout: the advantage is ")
+    assert message.startswith("environment 0 of 1, step 1 of the rollout: the advantage is ")
     assert "with a reward of 0.5 and" in message
     assert "largest reward there is 7." in message
+
+
+def test_error_of_infinite_advantages_has_the_environment():
+    advantages = np.float32([[0, 0, np.inf]])
+    zeros = np.zeros((1, 3), np.float32)
+
+    with pytest.raises(NonFiniteError, match="environment 2 of 3") as caught:
+        refuse_infinite(advantages, rewards=zeros, values=zeros)
+
+    assert caught.value.row == 2
 
 
 def test_large_finite_advantages_are_accepted():
@@ -146,10 +149,12 @@ def test_batch_has_the_columns_that_every_loss_reads():
 
 
 def test_batch_lists_one_environment_after_another():
-    rollout = make_rollout(raw_action=np.array([[[0], [1]], [[2], [3]], [[4], [5]], [[6], [7]]]))
+    numbers = np.array([[0, 1], [2, 3], [4, 5], [6, 7]])  # 4 steps of 2 environments
+    rollout = make_rollout(raw_action=numbers[..., np.newaxis])
 
     batch = rollout.batch(gamma=0.9, lambda_=0.9)
 
+    assert rollout.steps == 8
     assert batch["raw_action"][:, 0].tolist() == [0, 2, 4, 6, 1, 3, 5, 7]
     np.testing.assert_array_equal(batch["reward"], flatten(rollout.reward))
 
@@ -190,44 +195,29 @@ def test_batch_has_distribution_inputs_only_if_asked():
 
 
 def test_batch_leaves_idle_steps_out():
-    idle = np.zeros((T, N), bool)
-    idle[2, 1] = True
-    rollout = make_rollout(
-        idle=idle, raw_action=np.array([[[0], [1]], [[2], [3]], [[4], [5]], [[6], [7]]])
-    )
+    numbers = np.array([[0, 1], [2, 3], [4, 5], [6, 7]])  # 4 steps of 2 environments
+    rollout = make_rollout(raw_action=numbers[..., np.newaxis], idle=numbers == 5)
 
     batch = rollout.batch(gamma=0.9, lambda_=0.9)
 
     assert rollout.steps == 7
-    assert batch["raw_action"][:, 0].tolist() == [0, 2, 4, 6, 1, 3, 7]  # without 5
-
-
-def test_steps_are_those_that_are_not_idle():
-    idle = np.array([[False, False], [False, False], [False, True], [True, True]])
-
-    assert make_rollout(idle=idle).steps == 5
-
-
-def test_rollout_without_idle_steps_has_all_rows():
-    rollout = make_rollout()
-
-    assert rollout.steps == 8
-    assert len(rollout.rows(rollout.obs)) == 8
+    # One environment after the other.
+    assert batch["raw_action"][:, 0].tolist() == [0, 2, 4, 6, 1, 3, 7]
 
 
 def test_batch_has_sequence_lengths_and_initial_memory():
-    idle = np.zeros((T, N), bool)
-    idle[2, 1] = True
-    # Environment 0 begins sequences at steps 0 and 2, and environment 1 at steps 0 and 3.
+    # Four steps of two environments, which begin two sequences each.
     starts = np.array([[True, True], [False, False], [True, False], [False, True]])
-    rollout = make_rollout(idle=idle, starts=starts, memory=(np.arange(4.0),))
+    idle = np.array([[False, False], [False, False], [False, True], [False, False]])
+    memory_of_sequences = np.array([0.0, 1.0, 2.0, 3.0])
+    rollout = make_rollout(starts=starts, idle=idle, memory=(memory_of_sequences,))
 
     batch = rollout.batch(gamma=0.9, lambda_=0.9)
 
-    assert batch["seq_lens"].tolist() == [2, 2, 2, 1]  # the idle step is in none
+    # The idle step is in no sequence, so environment 1 has sequences of 2 steps and of 1.
+    assert batch["seq_lens"].tolist() == [2, 2, 2, 1]
     assert batch["seq_lens"].dtype == np.int32
-    assert len(batch["state"]) == 1
-    assert batch["state"][0].tolist() == [0, 1, 2, 3]
+    assert [part.tolist() for part in batch["state"]] == [[0, 1, 2, 3]]
 
 
 def test_batch_without_memory_has_no_sequences():

@@ -18,45 +18,51 @@ def record_sequences(*, max_seq_len, ended, idle=None, memory=None):
 
     Args:
         max_seq_len: The longest sequence.
-        ended: Whether an episode ended at each step, `[T, N]`.
-        idle: Which steps only began an episode, `[T, N]`; by default none.
-        memory: The memory before each step, a tuple of parts `[T, N]`; by default zeros.
+        ended: Whether an episode ended at each step; a list for each environment.
+        idle: Which steps only began an episode; by default none.
+        memory: The number that an environment remembers before each step; by default zeros.
     """
-    ended = np.array(ended, bool)
-    if idle is None:
-        idle = np.zeros_like(ended)
-    if memory is None:
-        memory = (np.zeros(ended.shape),)
+    ended = np.array(ended, bool).T
+    idle = np.zeros_like(ended) if idle is None else np.array(idle, bool).T
+    memory = np.zeros(ended.shape) if memory is None else np.array(memory).T
     policy = SimpleNamespace(config={"max_seq_len": max_seq_len})
     sequences = Sequences(policy, ended.shape[1])
     for t in range(len(ended)):
-        parts = tuple(part[t][:, None] for part in memory)
-        sequences.note(SimpleNamespace(memory=parts), np.array(idle[t], bool))
-        sequences.step(ended[t] | np.array(idle[t], bool))
+        # A memory of two parts.
+        part = memory[t][:, np.newaxis]
+        sequences.note(SimpleNamespace(memory=(part, -part)), idle[t])
+        sequences.step(ended[t] | idle[t])
     return sequences.arrays()
 
 
-def test_sequences_begin_with_episodes_and_every_max_seq_len():
-    # Five steps of two environments. The last step only begins an episode of environment 1.
+def test_sequence_begins_after_max_seq_len_steps():
+    columns = record_sequences(max_seq_len=2, ended=[[False, False, False, False, False]])
+
+    assert columns["starts"][:, 0].tolist() == [True, False, True, False, True]
+
+
+def test_sequence_begins_with_an_episode():
+    columns = record_sequences(max_seq_len=3, ended=[[False, True, False, False, False]])
+
+    assert columns["starts"][:, 0].tolist() == [True, False, True, False, False]
+
+
+def test_sequence_does_not_begin_with_an_idle_step():
+    # The last step only begins an episode.
     columns = record_sequences(
         max_seq_len=2,
-        ended=[[0, 0], [1, 0], [0, 0], [0, 1], [0, 0]],
-        idle=[[0, 0], [0, 0], [0, 0], [0, 0], [0, 1]],
+        ended=[[False, False, False, True, False]],
+        idle=[[False, False, False, False, True]],
     )
 
-    first, second = columns["starts"].T
-    assert first.tolist() == [True, False, True, False, True]
-    # Its next sequence begins with the next rollout.
-    assert second.tolist() == [True, False, True, False, False]
+    assert columns["starts"][:, 0].tolist() == [True, False, True, False, False]
 
 
 def test_memory_of_sequences_is_that_before_their_first_steps():
-    ten_and_more = np.array([[10.0, 20.0], [11.0, 21.0], [12.0, 22.0], [13.0, 23.0]])
-
     columns = record_sequences(
         max_seq_len=2,
-        ended=[[0, 0], [0, 0], [0, 0], [0, 0]],
-        memory=(ten_and_more, -ten_and_more),
+        ended=[[False, False, False, False], [False, False, False, False]],
+        memory=[[10.0, 11.0, 12.0, 13.0], [20.0, 21.0, 22.0, 23.0]],
     )
 
     # Both environments begin a sequence at steps 0 and 2; the first environment is listed first.
@@ -68,19 +74,12 @@ def test_memory_of_sequences_is_that_before_their_first_steps():
 def test_memory_of_sequences_leaves_idle_steps_out():
     columns = record_sequences(
         max_seq_len=2,
-        ended=[[0, 0], [1, 1], [0, 0]],
-        idle=[[0, 0], [0, 0], [0, 1]],
-        memory=(np.array([[10.0, 20.0], [11.0, 21.0], [12.0, 22.0]]),),
+        ended=[[False, True, False], [False, True, False]],
+        idle=[[False, False, False], [False, False, True]],
+        memory=[[10.0, 11.0, 12.0], [20.0, 21.0, 22.0]],
     )
 
     assert columns["memory"][0][:, 0].tolist() == [10, 12, 20]
-
-
-def test_length_of_sequences_counts_from_the_last_end():
-    columns = record_sequences(max_seq_len=3, ended=[[0], [0], [0], [0], [1], [0], [0], [0]])
-
-    # After three steps, and after the end at step 4.
-    assert np.flatnonzero(columns["starts"][:, 0]).tolist() == [0, 3, 5]
 
 
 # --- columns for views of the future --------------------------------------------------------------
@@ -137,25 +136,25 @@ def test_nothing_is_stored_by_default():
     assert record_step(ahead) == {}
 
 
-@pytest.mark.parametrize("requested", [[], ["rewards"]])
-def test_every_column_can_be_stored(requested):
-    ahead = make_ahead(requested, everything=True)
+def test_every_column_can_be_stored():
+    ahead = make_ahead([], everything=True)
 
     columns = record_step(ahead, last_obs=np.array([[-2.0], [-1.0]]))
 
-    assert ahead
-    flat = {name: column.reshape(-1).tolist() for name, column in columns.items()}
-    assert flat == {
+    numbers = {name: column.reshape(-1).tolist() for name, column in columns.items()}
+    assert numbers == {
+        # The numbers that `record_step` gives to two environments.
         "obs": [0, 0],
         "actions": [0, 0],
         "rewards": [1, 1],
-        "t": [4, 8],
-        "terminateds": [False, True],
-        "truncateds": [True, False],
         "action_logp": [1, 1],
         "action_dist_inputs": [2, 2],
         "vf_preds": [3, 3],
-        "new_obs": [-2, -1],  # the last observations of both episodes
+        "t": [4, 8],
+        "terminateds": [False, True],
+        "truncateds": [True, False],
+        # Both episodes end, so these are their last observations.
+        "new_obs": [-2, -1],
     }
 
 
@@ -211,8 +210,6 @@ def test_postprocessing_gets_the_steps_of_each_episode():
 
     def postprocess(policy, batch, others, episode):
         trajectories.append(batch["number"].tolist())
-        assert others == {}
-        assert episode is None
         return batch
 
     add_columns(postprocess)
@@ -259,15 +256,24 @@ def test_idle_steps_belong_to_no_trajectory():
 
     def postprocess(policy, batch, others, episode):
         trajectories.append(batch["number"].tolist())
-        return count_steps(policy, batch, others, episode)
+        return batch
 
+    # Episodes end with the steps 2 and 5. The steps 4 and 7 after them are idle.
     idle = np.array([[False, False], [False, False], [True, False], [False, True]])
-    added = add_columns(postprocess, idle=idle)
+    add_columns(postprocess, idle=idle)
 
-    # Episodes end with the steps 2 and 5; the steps 4 and 7 after them are idle.
     assert trajectories == [[0, 2], [6], [1, 3, 5]]
-    # The lengths of the trajectories, and 0 for idle steps.
-    assert added["steps"][..., 0].T.tolist() == [[2, 2, 0, 1], [3, 3, 3, 0]]
+
+
+def test_added_column_is_zero_for_idle_steps():
+    # In environment 0 the third step is idle, in environment 1 the fourth.
+    idle = np.array([[False, False], [False, False], [True, False], [False, True]])
+
+    added = add_columns(count_steps, idle=idle)
+
+    steps_of_trajectory = added["steps"][..., 0]
+    assert steps_of_trajectory[:, 0].tolist() == [2, 2, 0, 1]
+    assert steps_of_trajectory[:, 1].tolist() == [3, 3, 3, 0]
 
 
 @pytest.mark.parametrize(
