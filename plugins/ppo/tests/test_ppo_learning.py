@@ -128,8 +128,7 @@ MEMORIES = {
 
 @pytest.mark.parametrize("memory", ["lstm", "attention"])
 def test_memory_makes_up_for_missing_velocities(over_seeds, memory):
-    """Train CartPole with positions only; `chance` is what a net without memory learns there."""
-
+    # CartPole without velocities, which a memory can derive from successive positions.
     def train(seed, memory_config):
         return train_ppo(
             position_only,
@@ -148,16 +147,18 @@ def test_memory_makes_up_for_missing_velocities(over_seeds, memory):
             model={"fcnet_hiddens": [64], **memory_config},
         )
 
+    # The returns must be far above those of a net without memory.
     over_seeds(lambda seed: train(seed, MEMORIES[memory]), chance=lambda: train(0, WITHOUT_MEMORY))
 
 
 @both_frameworks
 @pytest.mark.parametrize(("memory", "gap"), [("lstm", 5), ("attention", 12)])
 def test_memory_recalls_cue_across_sequences(over_seeds, memory, gap, framework):
-    # With sequences of 8 steps, a gap of 5 is more than half a sequence, and 12 more than a whole
-    # one. There are four cues, so guessing pays a quarter.
+    # A cue must be remembered for `gap` steps. With sequences of 8 steps, a gap of 5 is more than
+    # half a sequence, and 12 more than a whole one.
     def train(seed):
         return train_ppo(
+            # The cue comes after up to 7 steps.
             lambda: Recall(gap, 7),
             steps=60_000,
             framework=framework,
@@ -171,6 +172,7 @@ def test_memory_recalls_cue_across_sequences(over_seeds, memory, gap, framework)
             model={"fcnet_hiddens": [32], "max_seq_len": 8, **MEMORIES[memory]},
         )
 
+    # There are four cues, so guessing pays a quarter.
     over_seeds(train, chance=0.25)
 
 
