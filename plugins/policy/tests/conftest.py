@@ -11,24 +11,19 @@ from typing import Any
 import numpy as np
 import pytest
 from made_up_plugins import entry_point, module, plugin
+from small_catalogs import make_catalog
 
 from rlcatalog import Catalog, Policy
 from rlcatalog.errors import SavedPolicyError
-from rlcatalog.plugins.discovery import scan
 from rlcatalog_policy import loading
 
 __all__ = ["entry_point", "module", "plugin"]
 
 
-def catalog_of_four() -> Catalog:
-    names = ("fcnet", "categorical", "gaussian", "preprocessors")
-    return Catalog([point for point in scan() if point.name in names], environ={})
-
-
 @pytest.fixture
 def catalog() -> Catalog:
     """A catalog of four installed plugins, of this test's own."""
-    return catalog_of_four()
+    return make_catalog()
 
 
 @pytest.fixture
@@ -38,9 +33,9 @@ def directory(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def arrays() -> Callable[..., Path]:
+def arrays_file() -> Callable[..., Path]:
     """Return the one file of a saved policy with its weights, or another role:
-    `arrays(directory, "filter")`.
+    `arrays_file(directory, "filter")`.
     """
 
     def find(directory: Path, role: str = "weights") -> Path:
@@ -51,8 +46,8 @@ def arrays() -> Callable[..., Path]:
 
 
 @pytest.fixture
-def same_policy() -> Callable[[Policy, Policy, Any], None]:
-    """Check that two policies answer observations alike: `same_policy(a, b, obs)`."""
+def assert_same_policy() -> Callable[[Policy, Policy, Any], None]:
+    """Check that two policies answer observations alike: `assert_same_policy(a, b, obs)`."""
 
     def check(a: Policy, b: Policy, obs: Any) -> None:
         first = a.act(obs, explore=False)
@@ -67,9 +62,9 @@ def same_policy() -> Callable[[Policy, Policy, Any], None]:
 
 
 @pytest.fixture
-def edit() -> Callable[..., dict[str, Any]]:
+def edit_manifest() -> Callable[..., dict[str, Any]]:
     """Change keys of a saved manifest and return the manifest as it was:
-    `edit(directory, framework="tf")`.
+    `edit_manifest(directory, framework="tf")`.
 
     It signs the manifest again, as a forger would.
     """
@@ -88,14 +83,16 @@ def edit() -> Callable[..., dict[str, Any]]:
 
 
 @pytest.fixture
-def refused() -> Callable[..., str]:
-    """Check that loading raises an error that names the directory, and return its message."""
+def load_error() -> Callable[..., str]:
+    """Check that loading raises an error that names the directory, and return its message:
+    `load_error(directory, "not a saved policy")`.
+    """
 
     def check(
         directory: Path, match: str, error: type[Exception] = SavedPolicyError, **options: Any
     ) -> str:
         with pytest.raises(error, match=match) as caught:
-            loading.load(directory, catalog=catalog_of_four(), **options)
+            loading.load(directory, catalog=make_catalog(), **options)
         assert str(directory) in str(caught.value)
         return str(caught.value)
 

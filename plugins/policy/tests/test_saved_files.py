@@ -424,12 +424,8 @@ def test_read_file_closes_the_file(digits_path):
 
 
 def test_file_above_the_limit_is_rejected(digits_path):
-    with pytest.raises(
-        SavedPolicyError, match="too large: it has 10 bytes; at most 9 are"
-    ) as caught:
+    with pytest.raises(SavedPolicyError, match="too large: it has 10 bytes; at most 9 are"):
         read_file(digits_path, most=9)
-
-    assert str(caught.value).startswith(f"{digits_path}: is too large")
 
 
 def test_sparse_file_above_the_limit_is_rejected(digits_path):

@@ -10,44 +10,33 @@ import os
 import numpy as np
 import pytest
 from gymnasium import spaces
+from small_catalogs import make_catalog
 
 import rlcatalog
 from rlcatalog import Filter, FilterSpec, Match, ModelSpec, Rank
 from rlcatalog.config import RULES
 from rlcatalog.errors import (
     ConfigError,
-    MissingPluginError,
     NotServedError,
     SavedPolicyError,
-    SavedPolicyWarning,
     UnknownNameError,
 )
-from rlcatalog.plugins.discovery import scan
 from rlcatalog_policy import TEMPORARY, forget, load, loading, locked, read_manifest, saving
 from rlcatalog_torch import FullyConnectedNetwork, LSTMWrapper
 
 OBS = spaces.Box(-1, 1, (2,), np.float32)
-THREE = spaces.Discrete(3)
-#: Two observations.
-ROWS = np.float32([[0.5, -0.5], [1, 0]])
+THREE_ACTIONS = spaces.Discrete(3)
+TWO_OBS = np.float32([[0.5, -0.5], [1, 0]])
 
 
 def build_policy(catalog, **config):
-    return rlcatalog.build(OBS, THREE, {"fcnet_hiddens": [2], **config}, "torch", catalog=catalog)
-
-
-def make_catalog(*plugins):
-    """Return a catalog of the installed plugins with these entry-point names."""
-    return rlcatalog.Catalog([point for point in scan() if point.name in plugins], environ={})
+    return rlcatalog.build(
+        OBS, THREE_ACTIONS, {"fcnet_hiddens": [2], **config}, "torch", catalog=catalog
+    )
 
 
 def list_files(folder):
     return sorted(os.listdir(folder))
-
-
-def list_roles(folder):
-    """Return the file names without the hashes in them, such as `["policy.json", "weights"]`."""
-    return [name.partition("-")[0] for name in list_files(folder)]
 
 
 def read_config(folder):
@@ -55,7 +44,7 @@ def read_config(folder):
 
 
 def assert_same_outputs(policy, other):
-    np.testing.assert_array_equal(policy.act(ROWS).dist_inputs, other.act(ROWS).dist_inputs)
+    np.testing.assert_array_equal(policy.act(TWO_OBS).dist_inputs, other.act(TWO_OBS).dist_inputs)
 
 
 @pytest.fixture
@@ -73,7 +62,8 @@ def test_save_creates_the_folder_with_its_parents(catalog, tmp_path):
 
     build_policy(catalog).save(folder)
 
-    assert list_roles(folder) == ["policy.json", "weights"]
+    [weights] = read_manifest(folder).files
+    assert list_files(folder) == ["policy.json", weights]
 
 
 def test_save_into_an_existing_folder_replaces_its_files(catalog, saved_folder):
@@ -81,7 +71,8 @@ def test_save_into_an_existing_folder_replaces_its_files(catalog, saved_folder):
 
     policy.save(saved_folder)
 
-    assert list_roles(saved_folder) == ["policy.json", "weights"]
+    [weights] = read_manifest(saved_folder).files
+    assert list_files(saved_folder) == ["policy.json", weights]
     assert_same_outputs(load(saved_folder, catalog=catalog), policy)
 
 
@@ -168,8 +159,8 @@ def test_failed_save_of_the_same_policy_removes_nothing(catalog, saved_folder, f
     files = list_files(saved_folder)
     fill_disk()
 
+    # Both saves have the same weights, so that they share the file with the weights.
     with pytest.raises(SavedPolicyError, match="cannot be written"):
-        # The weights are the same, so that their file has the same name.
         policy.save(saved_folder)
 
     assert list_files(saved_folder) == files
@@ -318,19 +309,18 @@ def test_registered_model_is_saved_under_its_registered_name(catalog, directory)
 
 
 def test_model_keeps_its_name_beside_a_registered_memory(directory, module):
-    module(Memory=type("Memory", (LSTMWrapper,), {}))
-    match = Match(Rank.SPECIFIC, "any")
-    memory = ModelSpec(
-        "mine",
-        {"torch": "made_up_parts:Memory"},
-        "",
-        slot="memory",
-        match=lambda request: match,
-    )
-    catalog = make_catalog("fcnet", "lstm", "categorical", "preprocessors")
+    class Memory(LSTMWrapper):
+        pass
+
+    def match_everything(request):
+        return Match(Rank.SPECIFIC, "any")
+
+    module(Memory=Memory)  # can now be imported from made_up_parts
+    targets = {"torch": "made_up_parts:Memory"}
+    memory = ModelSpec("mine", targets, "", slot="memory", match=match_everything)
+    catalog = make_catalog(plugins=["fcnet", "lstm", "categorical", "preprocessors"])
     catalog.register(memory)
     policy = build_policy(catalog, custom_model=Trunk, lstm_cell_size=2)
-    assert policy.resolution.component("memory").name == "mine"
 
     policy.save(directory)
 
@@ -341,7 +331,7 @@ def test_model_keeps_its_name_beside_a_registered_memory(directory, module):
 
 def test_models_for_entries_of_a_dict_are_saved_with_the_config(directory):
     vector_and_image = spaces.Dict(a=OBS, b=spaces.Box(0, 255, (10, 10, 3), np.uint8))
-    policy = rlcatalog.build(vector_and_image, THREE, {"post_fcnet_hiddens": [2]}, "torch")
+    policy = rlcatalog.build(vector_and_image, THREE_ACTIONS, {"post_fcnet_hiddens": [2]}, "torch")
 
     policy.save(directory)
 
@@ -357,20 +347,6 @@ def test_models_for_entries_of_a_dict_are_saved_with_the_config(directory):
 @pytest.mark.parametrize("framework", [None, "torch"])
 def test_policy_loads_in_the_framework_it_was_saved_with(catalog, saved_folder, framework):
     assert load(saved_folder, catalog=catalog, framework=framework).framework == "torch"
-
-
-def test_policy_loads_in_another_framework(catalog, saved_folder):
-    torch_policy = load(saved_folder, catalog=catalog)
-
-    tf_policy = load(saved_folder, catalog=catalog, framework="tf")
-
-    assert tf_policy.framework == "tf"
-    np.testing.assert_allclose(
-        tf_policy.act(ROWS).dist_inputs,
-        torch_policy.act(ROWS).dist_inputs,
-        rtol=1e-5,
-        atol=1e-6,
-    )
 
 
 def test_policy_loads_with_the_default_catalog(saved_folder):
@@ -406,10 +382,10 @@ def test_load_gives_up_after_ten_attempts(catalog, saved_folder, monkeypatch):
     manifests = []
 
     def read_manifest_of_a_newer_save(source):
-        # Each manifest names another file, as if a writer had replaced the save in between.
+        # Each manifest names another missing file, as if its save had been replaced meanwhile.
         manifest = real_read_manifest(source)
-        hash_in_name = f"{len(manifests):016}"
-        manifest.files = {f"weights-{hash_in_name}.safetensors": hash_in_name + "0" * 48}
+        digest = f"{len(manifests):064}"
+        manifest.files = {f"weights-{digest[:16]}.safetensors": digest}
         manifests.append(manifest)
         return manifest
 
@@ -418,7 +394,6 @@ def test_load_gives_up_after_ten_attempts(catalog, saved_folder, monkeypatch):
     with pytest.raises(SavedPolicyError, match="was written 10 times while it was being") as caught:
         load(saved_folder, catalog=catalog)
 
-    assert str(caught.value).startswith(str(saved_folder))
     assert "Try again later" in str(caught.value)
     assert len(manifests) == 10
 
@@ -437,7 +412,7 @@ def test_load_looks_for_a_missing_file_twice(catalog, saved_folder, monkeypatch)
 
     with pytest.raises(SavedPolicyError, match=rf"^{saved_folder / weights}: cannot be read: "):
         load(saved_folder, catalog=catalog)
-    assert len(reads) == 2
+    assert len(reads) == 2  # a newer save might have removed the file, so that it looks again
 
 
 def test_load_accepts_the_saved_action_space(catalog, saved_folder):
@@ -474,91 +449,68 @@ def test_load_rejects_another_observation_space(catalog, saved_folder):
     assert str(caught.value) == message
 
 
-def test_missing_plugin_error_says_how_the_policy_was_saved(catalog, saved_folder):
-    [version] = [record.version for record in catalog.plugins if record.name == "fcnet"]
-    catalog_without_plugins = rlcatalog.Catalog([], environ={})
+@pytest.fixture
+def register_filter(catalog, module):
+    """Register a filter of the program: `register_filter("name", filter_class)`."""
 
-    with pytest.raises(MissingPluginError) as caught:
-        load(saved_folder, catalog=catalog_without_plugins)
+    def register(name, filter_class):
+        module(**{filter_class.__name__: filter_class})
+        target = f"made_up_parts:{filter_class.__name__}"
+        catalog.register(FilterSpec(name, {"numpy": target}, ""))
 
-    message = str(caught.value)
-    assert message.startswith(f"{saved_folder}: this policy cannot be restored here. ")
-    assert "(It was saved for framework='torch', with " in message
-    assert f"rlcatalog-fcnet {version}" in message
-    assert "is not from a package" not in message
+    return register
 
 
-def test_filter_defined_in_the_program_is_found_by_name(catalog, directory, module):
-    class Counting(Filter):
+def test_filter_defined_in_the_program_is_found_by_name(catalog, directory, register_filter):
+    class Counter(Filter):
         def __call__(self, encoded, *, update=False):
             return encoded.copy()
 
         def get_state(self):
-            return {"n": np.array(3)}
+            return {"count": np.array(3)}
 
         def set_state(self, state):
-            self.n = int(state["n"])
+            self.count = int(state["count"])
 
-    module(Counting=Counting)
-    catalog.register(FilterSpec("counting", {"numpy": "made_up_parts:Counting"}, ""))
+    register_filter("counter", Counter)
 
-    build_policy(catalog, observation_filter="counting").save(directory)
+    build_policy(catalog, observation_filter="counter").save(directory)
 
-    assert load(directory, catalog=catalog).filter.n == 3
+    assert load(directory, catalog=catalog).filter.count == 3
 
 
-def test_unregistered_filter_error_says_what_to_import(catalog, directory, module):
+def test_unregistered_filter_error_says_what_to_import(catalog, directory, register_filter):
     class Unchanged(Filter):
         def __call__(self, encoded, *, update=False):
             return encoded.copy()
 
-    module(Unchanged=Unchanged)
-    catalog.register(FilterSpec("unchanged", {"numpy": "made_up_parts:Unchanged"}, ""))
+    register_filter("unchanged", Unchanged)
     build_policy(catalog, observation_filter="unchanged").save(directory)
+    another_catalog = make_catalog(plugins=["fcnet", "categorical", "preprocessors"])
 
     with pytest.raises(UnknownNameError, match="'unchanged' is not from a package") as caught:
-        load(directory, catalog=make_catalog("fcnet", "categorical", "preprocessors"))
+        load(directory, catalog=another_catalog)
 
     advice = "Import the module that registers it, and load again. (It was saved for"
     assert advice in str(caught.value)
 
 
-@pytest.mark.parametrize("names_file", [False, True], ids=["without-path", "with-path"])
-def test_filter_error_names_the_statistics_file(catalog, directory, module, names_file):
+def test_filter_error_names_the_statistics_file(catalog, directory, register_filter):
     class Failing(Filter):
-        message = "no such statistics"
-
         def __call__(self, encoded, *, update=False):
             return encoded.copy()
 
         def get_state(self):
-            return {"n": np.array(3)}
+            return {"count": np.array(3)}
 
         def set_state(self, state):
-            raise ValueError(self.message)
+            raise ValueError("no such statistics")
 
-    module(Failing=Failing)
-    catalog.register(FilterSpec("failing", {"numpy": "made_up_parts:Failing"}, ""))
+    register_filter("failing", Failing)
     build_policy(catalog, observation_filter="failing").save(directory)
     path = directory / read_manifest(directory).file("filter")
-    if names_file:
-        Failing.message = f"{path} has no such statistics"
 
     with pytest.raises(SavedPolicyError, match=rf"^{path}: .*no such statistics"):
-        load(directory, catalog=catalog)
-
-
-def test_non_finite_weights_warning_names_the_arrays(catalog, directory):
-    policy = build_policy(catalog)
-    weights = policy.model.get_weights()
-    first, second = sorted(weights)[:2]
-    weights[first].reshape(-1)[0] = np.inf
-    weights[second].reshape(-1)[0] = np.inf
-    policy.model.set_weights(weights)
-    policy.save(directory)
-
-    match = rf"some values are not finite, in {first}, {second}\."
-    with pytest.warns(SavedPolicyWarning, match=match):
         load(directory, catalog=catalog)
 
 
@@ -598,9 +550,9 @@ def test_code_for_an_argument_saved_without_code_is_an_error(catalog, trunk_fold
     assert "saved; none did." in str(caught.value)
 
 
-def test_unknown_packaged_model_error_does_not_ask_for_code(catalog, saved_folder, edit):
+def test_unknown_packaged_model_error_does_not_ask_for_code(catalog, saved_folder, edit_manifest):
     parts = read_manifest(saved_folder).parts
-    edit(saved_folder, parts={**parts, "trunk": "rlcatalog-fcnet/gone"})
+    edit_manifest(saved_folder, parts={**parts, "trunk": "rlcatalog-fcnet/gone"})
 
     with pytest.raises(UnknownNameError, match="gone") as caught:
         load(saved_folder, catalog=catalog)
@@ -608,9 +560,9 @@ def test_unknown_packaged_model_error_does_not_ask_for_code(catalog, saved_folde
     assert "is not from a package" not in str(caught.value)
 
 
-def test_unknown_config_key_error_does_not_ask_for_code(catalog, trunk_folder, edit):
+def test_unknown_config_key_error_does_not_ask_for_code(catalog, trunk_folder, edit_manifest):
     # The key is misspelled: it lacks the "s" of fcnet_hiddens.
-    edit(trunk_folder, config={"custom_model": "Trunk", "fcnet_hidden": [2]})
+    edit_manifest(trunk_folder, config={"custom_model": "Trunk", "fcnet_hidden": [2]})
 
     with pytest.raises(ConfigError, match="fcnet_hidden") as caught:
         load(trunk_folder, catalog=catalog, model=Trunk)
@@ -624,10 +576,8 @@ def test_torch_model_is_rejected_in_tensorflow(catalog, trunk_folder):
 
 
 def test_code_for_a_packaged_model_is_rejected(catalog, saved_folder):
-    with pytest.raises(ConfigError, match="comes from packages: rlcatalog-fcnet/fc") as caught:
+    with pytest.raises(ConfigError, match=r"fcnet/fcnet\. Remove the argument"):
         load(saved_folder, catalog=catalog, model=Trunk)
-
-    assert "rlcatalog-fcnet/fcnet. Remove the argument" in str(caught.value)
 
 
 # --- models that are larger than the file ---------------------------------------------------------
@@ -645,25 +595,25 @@ def small_folder(catalog, directory):
 @pytest.mark.parametrize(
     "hiddens",
     [
-        # With 4 inputs, a hidden layer of n has 5 n weights, and the outputs and the value have
-        # n + 1 each: 7 * 599,186 + 2 = 2**22.
+        # A hidden layer of n has 4 * n + n weights, the output and the value have n + 1 each:
+        # 7 * 599,186 + 2 is 2**22.
         pytest.param([599_186], id="4-million-weights"),
-        # The outputs and the value are the other two layers.
+        # The output and the value are the other two layers.
         pytest.param([1] * 998, id="1000-layers"),
     ],
 )
-def test_config_up_to_the_limits_is_built(catalog, small_folder, edit, monkeypatch, hiddens):
-    edit(small_folder, config={"fcnet_hiddens": hiddens})
-
-    def build(*arguments):
+def test_config_up_to_the_limits_is_built(
+    catalog, small_folder, edit_manifest, monkeypatch, hiddens
+):
+    def raise_instead_of_building(*arguments):
         raise RuntimeError("the model is built")
 
-    # The test is only about the check before the model is built.
-    monkeypatch.setattr(loading, "Policy", build)
+    edit_manifest(small_folder, config={"fcnet_hiddens": hiddens})
+    monkeypatch.setattr(loading, "Policy", raise_instead_of_building)
 
-    with pytest.raises(SavedPolicyError, match="RuntimeError: the model is built") as caught:
+    # The check of the config has passed, because the next step fails.
+    with pytest.raises(SavedPolicyError, match="RuntimeError: the model is built"):
         load(small_folder, catalog=catalog)
-    assert "this policy cannot be restored here. RuntimeError" in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -681,8 +631,8 @@ def test_config_up_to_the_limits_is_built(catalog, small_folder, edit, monkeypat
         ),
     ],
 )
-def test_config_beyond_the_limits_is_rejected(catalog, small_folder, edit, hiddens, size):
-    edit(small_folder, config={"fcnet_hiddens": hiddens})
+def test_config_beyond_the_limits_is_rejected(catalog, small_folder, edit_manifest, hiddens, size):
+    edit_manifest(small_folder, config={"fcnet_hiddens": hiddens})
 
     with pytest.raises(SavedPolicyError, match="contains 16 weights in 6 arrays") as caught:
         load(small_folder, catalog=catalog)

@@ -7,23 +7,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from gymnasium import spaces
+from small_catalogs import make_catalog
 
 import rlcatalog
-from rlcatalog import ActionDistSpec, Catalog, Match, ModelSpec, PreprocessorSpec, Rank
-from rlcatalog.plugins.discovery import scan
+from rlcatalog import ActionDistSpec, Match, ModelSpec, PreprocessorSpec, Rank
 from rlcatalog_policy import loading
 from rlcatalog_preprocessors.arrays import NoPreprocessor
 from rlcatalog_torch import Categorical, FullyConnectedNetwork
 
 BOX = spaces.Box(-1, 1, (3,), np.float32)
-TWO = spaces.Discrete(2)
-
-
-def make_catalog(*more_points, prefer=()):
-    """Return a catalog of four installed plugins and these entry points."""
-    names = ("fcnet", "categorical", "gaussian", "preprocessors")
-    points = [point for point in scan() if point.name in names]
-    return Catalog([*points, *more_points], environ={}, prefer=prefer)
+TWO_ACTIONS = spaces.Discrete(2)
 
 
 def sample_observations(space):
@@ -90,15 +83,15 @@ def catalog_of_rivals(request, module, entry_point, plugin):
 
 def test_build_chooses_the_rivals(catalog_of_rivals):
     # Otherwise the tests below would prove nothing.
-    policy = rlcatalog.build(BOX, TWO, catalog=catalog_of_rivals)
+    policy = rlcatalog.build(BOX, TWO_ACTIONS, catalog=catalog_of_rivals)
 
     assert type(policy.model) is RivalModel
     assert policy.dist_class is RivalDist
     assert type(policy.preprocessor) is RivalPreprocessor
 
 
-def test_load_uses_the_saved_choices(directory, catalog_of_rivals, same_policy):
-    policy = rlcatalog.build(BOX, TWO, {"fcnet_hiddens": [4]}, catalog=make_catalog())
+def test_load_uses_the_saved_choices(directory, catalog_of_rivals, assert_same_policy):
+    policy = rlcatalog.build(BOX, TWO_ACTIONS, {"fcnet_hiddens": [4]}, catalog=make_catalog())
     policy.save(directory)
 
     loaded = loading.load(directory, catalog=catalog_of_rivals)
@@ -106,25 +99,24 @@ def test_load_uses_the_saved_choices(directory, catalog_of_rivals, same_policy):
     assert type(loaded.model) is FullyConnectedNetwork
     assert loaded.dist_class is Categorical
     assert type(loaded.preprocessor) is NoPreprocessor
-    same_policy(policy, loaded, sample_observations(BOX))
+    assert_same_policy(policy, loaded, sample_observations(BOX))
 
 
-def test_load_uses_the_saved_choices_for_nested_spaces(directory, catalog_of_rivals, same_policy):
+def test_load_uses_the_saved_choices_for_nested_spaces(directory, catalog_of_rivals):
     nested = spaces.Tuple([spaces.Dict({"a": BOX}), BOX])
-    policy = rlcatalog.build(nested, TWO, {"fcnet_hiddens": [4]}, catalog=make_catalog())
-    policy.save(directory)
+    rlcatalog.build(nested, TWO_ACTIONS, catalog=make_catalog()).save(directory)
 
     loaded = loading.load(directory, catalog=catalog_of_rivals)
 
+    # A lookup would now choose RivalPreprocessor for both Boxes.
     of_dict, of_box = loaded.preprocessor.children
     assert type(of_dict.children[0]) is NoPreprocessor
     assert type(of_box) is NoPreprocessor
-    same_policy(policy, loaded, sample_observations(nested))
 
 
 def test_custom_model_name_keeps_its_meaning(directory, catalog_of_rivals):
     config = {"custom_model": "fcnet"}
-    rlcatalog.build(BOX, TWO, config, catalog=make_catalog()).save(directory)
+    rlcatalog.build(BOX, TWO_ACTIONS, config, catalog=make_catalog()).save(directory)
 
     loaded = loading.load(directory, catalog=catalog_of_rivals)
 
@@ -133,7 +125,7 @@ def test_custom_model_name_keeps_its_meaning(directory, catalog_of_rivals):
 
 def test_custom_action_dist_name_keeps_its_meaning(directory, catalog_of_rivals):
     config = {"custom_action_dist": "categorical"}
-    rlcatalog.build(BOX, TWO, config, catalog=make_catalog()).save(directory)
+    rlcatalog.build(BOX, TWO_ACTIONS, config, catalog=make_catalog()).save(directory)
 
     loaded = loading.load(directory, catalog=catalog_of_rivals)
 
@@ -142,7 +134,7 @@ def test_custom_action_dist_name_keeps_its_meaning(directory, catalog_of_rivals)
 
 def test_custom_preprocessor_name_keeps_its_meaning(directory, catalog_of_rivals):
     config = {"custom_preprocessor": "none"}
-    rlcatalog.build(BOX, TWO, config, catalog=make_catalog()).save(directory)
+    rlcatalog.build(BOX, TWO_ACTIONS, config, catalog=make_catalog()).save(directory)
 
     loaded = loading.load(directory, catalog=catalog_of_rivals)
 
@@ -150,7 +142,7 @@ def test_custom_preprocessor_name_keeps_its_meaning(directory, catalog_of_rivals
 
 
 def test_registered_class_does_not_replace_a_saved_class(directory):
-    rlcatalog.build(BOX, TWO, {}, catalog=make_catalog()).save(directory)
+    rlcatalog.build(BOX, TWO_ACTIONS, {}, catalog=make_catalog()).save(directory)
     catalog = make_catalog()
     catalog.register_model("fcnet", RivalModel)
 
@@ -171,11 +163,11 @@ def catalog_of_memories(module, entry_point, plugin):
 
 def test_lookup_chooses_the_new_memory(catalog_of_memories):
     # Otherwise the next test would prove nothing.
-    assert catalog_of_memories.resolve(BOX, TWO).choices["memory"].component.name == "rival"
+    assert catalog_of_memories.resolve(BOX, TWO_ACTIONS).choices["memory"].component.name == "rival"
 
 
 def test_policy_without_memory_is_loaded_without_memory(directory, catalog_of_memories):
-    policy = rlcatalog.build(BOX, TWO, {}, catalog=make_catalog())
+    policy = rlcatalog.build(BOX, TWO_ACTIONS, {}, catalog=make_catalog())
     policy.save(directory)
 
     loaded = loading.load(directory, catalog=catalog_of_memories)
