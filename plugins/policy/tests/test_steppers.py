@@ -20,7 +20,7 @@ from rlcatalog_policy import autoreset_of, describe_env
 from rlcatalog_torch import TorchModelV2
 
 OBS = spaces.Box(-1e4, 1e4, (1,), np.float32)
-TWO = spaces.Discrete(2)
+TWO_ACTIONS = spaces.Discrete(2)
 MASKED = spaces.Dict({"action_mask": spaces.MultiBinary(2), "x": OBS})
 
 
@@ -28,7 +28,7 @@ class ReportsInputs(TorchModelV2):
     """Returns what it sees: the steps since the episode began, the observation, the last reward.
 
     The two inputs of the distribution are the steps and the observation. The digits of the value
-    show all three (see `check_step`).
+    show all three (see `assert_seen`).
     """
 
     def __init__(self, *arguments):
@@ -62,7 +62,7 @@ class WithoutMemoryOrValue(TorchModelV2):
 
 
 def build_policy(model, *, space=OBS):
-    return rlcatalog.build(space, TWO, {"custom_model": model}, "torch")
+    return rlcatalog.build(space, TWO_ACTIONS, {"custom_model": model}, "torch")
 
 
 @pytest.fixture(scope="module")
@@ -81,21 +81,21 @@ def obs_of(*numbers):
     return np.float32(numbers)[:, None]
 
 
-def check_step(step, *, steps, acts_on, values, rewards=(0, 0)):
+def assert_seen(step, *, steps_before, acts_on, value_of, last_rewards=(0, 0)):
     """Check what the model saw in each row.
 
     Args:
         step: The result of a step.
-        steps: The number of steps that each episode has taken before.
+        steps_before: The number of steps that each episode has taken before.
         acts_on: The observations that the actions are for.
-        values: The observations that the values are of.
-        rewards: The last rewards, 0 at the beginning of an episode.
+        value_of: The observations that the values are of.
+        last_rewards: The last rewards, 0 at the beginning of an episode.
     """
-    assert step.dist_inputs[:, 0].tolist() == steps
+    assert step.dist_inputs[:, 0].tolist() == steps_before
     assert step.dist_inputs[:, 1].tolist() == acts_on
     expected_values = [
         10_000 * reward + 100 * count + obs
-        for reward, count, obs in zip(rewards, steps, values, strict=True)
+        for reward, count, obs in zip(last_rewards, steps_before, value_of, strict=True)
     ]
     assert step.value.tolist() == expected_values
 
@@ -108,10 +108,10 @@ def test_step_counts_steps_and_passes_rewards_on(policy, mode):
     stepper = policy.stepper(2, mode)
 
     step = stepper.step(obs_of(1, 2))
-    check_step(step, steps=[0, 0], acts_on=[1, 2], values=[1, 2])
+    assert_seen(step, steps_before=[0, 0], acts_on=[1, 2], value_of=[1, 2])
 
     step = stepper.step(obs_of(3, 4), prev_reward=[5, 6])
-    check_step(step, steps=[1, 1], acts_on=[3, 4], values=[3, 4], rewards=[5, 6])
+    assert_seen(step, steps_before=[1, 1], acts_on=[3, 4], value_of=[3, 4], last_rewards=[5, 6])
 
 
 @pytest.mark.parametrize("mode", ["same_step", "disabled"])
@@ -121,10 +121,10 @@ def test_same_step_mode_restarts_at_the_given_observation(policy, mode):
 
     # The first episode is over, and 5 is the first observation of the next one.
     step = stepper.step(obs_of(5, 6), done=[True, False], prev_reward=[8, 9])
-    check_step(step, steps=[0, 1], acts_on=[5, 6], values=[5, 6], rewards=[0, 9])
+    assert_seen(step, steps_before=[0, 1], acts_on=[5, 6], value_of=[5, 6], last_rewards=[0, 9])
 
     step = stepper.step(obs_of(7, 8), done=[False, False], prev_reward=[1, 2])
-    check_step(step, steps=[1, 2], acts_on=[7, 8], values=[7, 8], rewards=[1, 2])
+    assert_seen(step, steps_before=[1, 2], acts_on=[7, 8], value_of=[7, 8], last_rewards=[1, 2])
 
 
 @pytest.mark.parametrize("mode", ["same_step", "disabled"])
@@ -133,10 +133,10 @@ def test_done_may_be_an_array_of_0_and_1(policy, mode):
     stepper.step(obs_of(3, 4))
 
     step = stepper.step(obs_of(5, 6), done=np.array([1, 0]), prev_reward=[0, 0])
-    check_step(step, steps=[0, 1], acts_on=[5, 6], values=[5, 6])
+    assert_seen(step, steps_before=[0, 1], acts_on=[5, 6], value_of=[5, 6])
 
     step = stepper.step(obs_of(7, 8), done=np.array([0, 0]), prev_reward=[0, 0])
-    check_step(step, steps=[1, 2], acts_on=[7, 8], values=[7, 8])
+    assert_seen(step, steps_before=[1, 2], acts_on=[7, 8], value_of=[7, 8])
 
 
 def test_next_step_mode_restarts_one_step_after_the_end(policy):
@@ -146,11 +146,11 @@ def test_next_step_mode_restarts_one_step_after_the_end(policy):
     # The first episode ends with the observation 3. The environment ignores the next action of this
     # row, so that it acts on 1 again, but its value is that of 3.
     step = stepper.step(obs_of(3, 4), done=[True, False], prev_reward=[5, 6])
-    check_step(step, steps=[1, 1], acts_on=[1, 4], values=[3, 4], rewards=[5, 6])
+    assert_seen(step, steps_before=[1, 1], acts_on=[1, 4], value_of=[3, 4], last_rewards=[5, 6])
 
     # The environment has reset: 5 is the first observation of the next episode.
     step = stepper.step(obs_of(5, 6), done=[False, False], prev_reward=[7, 8])
-    check_step(step, steps=[0, 2], acts_on=[5, 6], values=[5, 6], rewards=[0, 8])
+    assert_seen(step, steps_before=[0, 2], acts_on=[5, 6], value_of=[5, 6], last_rewards=[0, 8])
 
 
 def test_next_step_mode_restarts_all_rows(policy):
@@ -159,10 +159,10 @@ def test_next_step_mode_restarts_all_rows(policy):
 
     # Both rows act on their last observations again; 7 and 8 have the values.
     step = stepper.step(obs_of(7, 8), done=[True, True], prev_reward=[1, 1])
-    check_step(step, steps=[1, 1], acts_on=[5, 6], values=[7, 8], rewards=[1, 1])
+    assert_seen(step, steps_before=[1, 1], acts_on=[5, 6], value_of=[7, 8], last_rewards=[1, 1])
 
     step = stepper.step(obs_of(9, 10), prev_reward=[1, 1])
-    check_step(step, steps=[0, 0], acts_on=[9, 10], values=[9, 10])
+    assert_seen(step, steps_before=[0, 0], acts_on=[9, 10], value_of=[9, 10])
 
 
 def test_next_step_mode_with_two_ends_in_a_row_keeps_observation(policy):
@@ -170,24 +170,24 @@ def test_next_step_mode_with_two_ends_in_a_row_keeps_observation(policy):
     stepper.step(obs_of(1))
 
     step = stepper.step(obs_of(2), done=[True], prev_reward=[0])
-    check_step(step, steps=[1], acts_on=[1], values=[2], rewards=[0])
+    assert_seen(step, steps_before=[1], acts_on=[1], value_of=[2], last_rewards=[0])
 
     # The next episode ends with its first observation, 3.
     step = stepper.step(obs_of(3), done=[True], prev_reward=[0])
-    check_step(step, steps=[0], acts_on=[1], values=[3], rewards=[0])
+    assert_seen(step, steps_before=[0], acts_on=[1], value_of=[3], last_rewards=[0])
 
     step = stepper.step(obs_of(4), prev_reward=[0])
-    check_step(step, steps=[0], acts_on=[4], values=[4], rewards=[0])
+    assert_seen(step, steps_before=[0], acts_on=[4], value_of=[4], last_rewards=[0])
 
 
 def test_next_step_mode_acts_on_a_first_observation_that_is_done(policy):
     stepper = policy.stepper(2, "next_step")
 
     step = stepper.step(obs_of(1, 2), done=[True, False])
-    check_step(step, steps=[0, 0], acts_on=[1, 2], values=[1, 2])
+    assert_seen(step, steps_before=[0, 0], acts_on=[1, 2], value_of=[1, 2])
 
     step = stepper.step(obs_of(3, 4), prev_reward=[0, 0])
-    check_step(step, steps=[0, 1], acts_on=[3, 4], values=[3, 4])
+    assert_seen(step, steps_before=[0, 1], acts_on=[3, 4], value_of=[3, 4])
 
 
 # --- resetting and states -------------------------------------------------------------------------
@@ -208,7 +208,7 @@ def test_reset_restarts_the_given_rows(policy, rows, steps):
     stepper.reset(rows)
 
     step = stepper.step(obs_of(3, 4), prev_reward=[0, 0])
-    check_step(step, steps=steps, acts_on=[3, 4], values=[3, 4])
+    assert_seen(step, steps_before=steps, acts_on=[3, 4], value_of=[3, 4])
 
 
 def test_reset_without_rows_restarts_all(policy):
@@ -218,7 +218,7 @@ def test_reset_without_rows_restarts_all(policy):
     stepper.reset()
 
     step = stepper.step(obs_of(3, 4))
-    check_step(step, steps=[0, 0], acts_on=[3, 4], values=[3, 4])
+    assert_seen(step, steps_before=[0, 0], acts_on=[3, 4], value_of=[3, 4])
 
 
 @pytest.fixture(scope="module")
@@ -232,7 +232,7 @@ def state_after_three_steps(policy):
 def test_state_of_a_stepper_is_a_state_of_act(policy, state_after_three_steps):
     step = policy.act(obs_of(5, 6), state_after_three_steps, prev_reward=[0, 0])
 
-    check_step(step, steps=[3, 3], acts_on=[5, 6], values=[5, 6])
+    assert_seen(step, steps_before=[3, 3], acts_on=[5, 6], value_of=[5, 6])
 
 
 def test_state_can_be_set_on_a_new_stepper(policy, state_after_three_steps):
@@ -241,21 +241,21 @@ def test_state_can_be_set_on_a_new_stepper(policy, state_after_three_steps):
     stepper.state = state_after_three_steps
 
     step = stepper.step(obs_of(5, 6), prev_reward=[0, 0])
-    check_step(step, steps=[3, 3], acts_on=[5, 6], values=[5, 6])
+    assert_seen(step, steps_before=[3, 3], acts_on=[5, 6], value_of=[5, 6])
 
 
-@pytest.mark.parametrize("rows", [None, [0, 1], [0]], ids=["all", "both", "ended-row"])
-def test_state_set_after_reset_is_not_restarted_again(policy, state_after_three_steps, rows):
+@pytest.mark.parametrize("reset_rows", [None, [0, 1], [0]], ids=["all", "both", "ended-row"])
+def test_state_set_after_reset_is_not_restarted_again(policy, state_after_three_steps, reset_rows):
     stepper = policy.stepper(2, "next_step")
     stepper.step(obs_of(1, 2), prev_reward=[0, 0])
-    # Without the reset, the next step would restart the first row.
+    # Because its episode ends here, the next step would restart the first row.
     stepper.step(obs_of(1, 2), done=[True, False], prev_reward=[0, 0])
-    stepper.reset(rows)
 
+    stepper.reset(reset_rows)
     stepper.state = state_after_three_steps
 
     step = stepper.step(obs_of(5, 6), prev_reward=[0, 0])
-    check_step(step, steps=[3, 3], acts_on=[5, 6], values=[5, 6])
+    assert_seen(step, steps_before=[3, 3], acts_on=[5, 6], value_of=[5, 6])
 
 
 def test_state_set_after_an_end_is_restarted_in_that_row(policy, state_after_three_steps):
@@ -266,7 +266,7 @@ def test_state_set_after_an_end_is_restarted_in_that_row(policy, state_after_thr
     stepper.state = state_after_three_steps
 
     step = stepper.step(obs_of(5, 6), prev_reward=[0, 0])
-    check_step(step, steps=[0, 3], acts_on=[5, 6], values=[5, 6])
+    assert_seen(step, steps_before=[0, 3], acts_on=[5, 6], value_of=[5, 6])
 
 
 # --- models without a memory ----------------------------------------------------------------------
@@ -317,17 +317,13 @@ def test_stepper_of_a_memoryless_model_can_be_reset(memoryless_policy, mode):
 
 
 def test_step_needs_no_reward_if_the_model_reads_none():
-    policy = rlcatalog.build(OBS, TWO, {"fcnet_hiddens": [2]}, "torch")
-    stepper = policy.stepper(2, "next_step")
+    policy = rlcatalog.build(OBS, TWO_ACTIONS, {"fcnet_hiddens": [2]}, "torch")
+    stepper = policy.stepper(2, "same_step")
     stepper.step(obs_of(1, 2))
 
-    step = stepper.step(obs_of(3, 4), done=[True, False])
+    step = stepper.step(obs_of(3, 4), done=[True, False])  # without prev_reward
 
-    # The first row acts on 1 again; its value is that of the last observation, 3.
-    values = policy.values(policy.preprocess(obs_of(3, 4)))
-    dist_inputs = policy.act(obs_of(1, 4)).dist_inputs
-    np.testing.assert_allclose(step.value, values, rtol=1e-6)
-    np.testing.assert_allclose(step.dist_inputs, dist_inputs, rtol=1e-6)
+    np.testing.assert_allclose(step.value, policy.act(obs_of(3, 4)).value, rtol=1e-6)
 
 
 @pytest.mark.parametrize("mode", ["same_step", "next_step"])
@@ -492,7 +488,7 @@ def test_observations_of_wrong_number_are_rejected(policy, mode):
 
 class Walk(gym.Env):
     observation_space = OBS
-    action_space = TWO
+    action_space = TWO_ACTIONS
 
 
 @pytest.mark.parametrize(
