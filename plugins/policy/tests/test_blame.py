@@ -16,12 +16,14 @@ from rlcatalog_policy.contract_checker import model_chain
 from rlcatalog_testing import PluginEntryPoint, isolated_catalog, plugin_of
 from rlcatalog_torch import Categorical, FullyConnectedNetwork
 
-OBS = spaces.Box(-1, 1, (2,), np.float32)
-THREE = spaces.Discrete(3)
-SMALL = {"fcnet_hiddens": [2]}
-SMALL_LSTM = {"fcnet_hiddens": [2], "use_lstm": True, "lstm_cell_size": 2}
+TWO_NUMBERS = spaces.Box(-1, 1, (2,), np.float32)
+THREE_ACTIONS = spaces.Discrete(3)
 ONE_OBSERVATION = np.zeros((1, 2), np.float32)
 INSTALLED = ["rlcatalog-preprocessors", "rlcatalog-fcnet", "rlcatalog-categorical"]
+
+
+def build_policy(**config):
+    return rlcatalog.build(TWO_NUMBERS, THREE_ACTIONS, {"fcnet_hiddens": [2], **config}, "torch")
 
 
 # --- errors inside a plugin's model ---------------------------------------------------------------
@@ -44,7 +46,8 @@ def acme_policy():
     spec = ModelSpec("net", {"torch": f"{__name__}:FailingModel"}, "")
     point = PluginEntryPoint(plugin_of(rlcatalog_models=[spec]), "acme-nets")
     catalog = isolated_catalog(*INSTALLED, point)
-    return rlcatalog.build(OBS, THREE, {"custom_model": "acme-nets/net"}, "torch", catalog=catalog)
+    config = {"custom_model": "acme-nets/net"}
+    return rlcatalog.build(TWO_NUMBERS, THREE_ACTIONS, config, "torch", catalog=catalog)
 
 
 @pytest.mark.parametrize(
@@ -61,11 +64,8 @@ def test_error_in_act_names_the_plugin_and_the_line(acme_policy, error):
     assert "acme-nets 1.0" in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    "error", [ValueError("broken"), SystemExit("broken"), TypeError("broken")], ids=repr
-)
-def test_error_in_values_names_the_method(acme_policy, error):
-    acme_policy.model.error = error
+def test_error_in_values_names_the_method(acme_policy):
+    acme_policy.model.error = ValueError("broken")
 
     with pytest.raises(PartError, match="forward"):
         acme_policy.values(ONE_OBSERVATION)
@@ -88,9 +88,7 @@ def test_error_outside_of_the_part_blames_its_return_value(acme_policy):
     with pytest.raises(PartError, match="failed on this part or its return value") as caught:
         acme_policy.contract.blame(ValueError("outside"))
 
-    message = str(caught.value)
-    assert "acme-nets 1.0" in message
-    assert ": the policy failed on this part or its return value: ValueE" in message
+    assert "acme-nets 1.0" in str(caught.value)
 
 
 def test_blaming_replaces_errors_of_its_block(acme_policy):
@@ -99,7 +97,7 @@ def test_blaming_replaces_errors_of_its_block(acme_policy):
 
 
 def test_errors_are_not_replaced_without_third_party_parts():
-    policy = rlcatalog.build(OBS, THREE, SMALL, "torch")
+    policy = build_policy()
 
     policy.contract.blame(ValueError("outside"))  # raises nothing
     with pytest.raises(ValueError, match="outside"), policy.contract.blaming():
@@ -109,117 +107,119 @@ def test_errors_are_not_replaced_without_third_party_parts():
 # --- methods with other arguments -----------------------------------------------------------------
 
 
+def forward_without_state(self, input_dict):
+    """A `forward` that takes one argument instead of three."""
+
+
+def initial_state_for_rows(self, rows):
+    """A `get_initial_state` that takes an argument."""
+
+
+def value_of_features(self, features):
+    """A `value_function` that takes an argument."""
+
+
 @pytest.mark.parametrize(
-    ("method", "count", "wrong_method"),
+    ("method", "wrong_method", "required"),
     [
-        ("forward", 3, lambda self, input_dict: None),
-        ("get_initial_state", 0, lambda self, rows: []),
-        ("value_function", 0, lambda self, features: None),
+        ("forward", forward_without_state, "with 3 arguments"),
+        ("get_initial_state", initial_state_for_rows, "with 0 arguments"),
+        ("value_function", value_of_features, "with 0 arguments"),
     ],
 )
-def test_type_error_names_a_model_method_with_wrong_arguments(method, count, wrong_method):
+def test_type_error_names_a_model_method_with_wrong_arguments(method, wrong_method, required):
     class OddModel(FullyConnectedNetwork):
         pass
 
-    policy = rlcatalog.build(OBS, THREE, {**SMALL, "custom_model": OddModel}, "torch")
-    policy.contract.blame(TypeError("missing"))  # raises nothing: all methods are as required
-
+    policy = build_policy(custom_model=OddModel)
     setattr(OddModel, method, wrong_method)
-    with pytest.raises(
-        ModelContractError, match="cannot be called as the contract requires"
-    ) as error:
+
+    with pytest.raises(ModelContractError, match=rf"^OddModel\.{method}\(\) cannot be") as caught:
+        # This is called after a part has raised an error, and looks for the cause.
         policy.contract.blame(TypeError("missing"))
 
-    message = str(error.value)
-    assert message.startswith(
-        f"OddModel.{method}() cannot be called as the contract requires, with {count} arguments:"
-        " it takes ("
-    )
-    assert message.endswith("TypeError: missing")
+    assert f"as the contract requires, {required}: it takes (" in str(caught.value)
+    assert str(caught.value).endswith("TypeError: missing")
 
 
-@pytest.fixture
-def inner_model_class():
-    """A model class of its own for each test, which the test may change."""
+def test_type_error_with_right_arguments_is_not_replaced():
+    class MyModel(FullyConnectedNetwork):
+        pass
 
+    class MyDist(Categorical):
+        pass
+
+    policy = build_policy(custom_model=MyModel, custom_action_dist=MyDist)
+
+    policy.contract.blame(TypeError("missing"))  # raises nothing
+
+
+def test_inner_model_may_have_another_value_function():
     class InnerModel(FullyConnectedNetwork):
         pass
 
-    return InnerModel
-
-
-def test_inner_model_may_have_another_value_function(inner_model_class):
-    config = {**SMALL_LSTM, "custom_model": inner_model_class}
-    policy = rlcatalog.build(OBS, THREE, config, "torch")
-
-    def value_function(self, features):
-        return None
-
-    inner_model_class.value_function = value_function
+    policy = build_policy(custom_model=InnerModel, use_lstm=True)
+    InnerModel.value_function = value_of_features
 
     policy.contract.blame(TypeError("missing"))  # raises nothing: the LSTM computes the values
 
 
-def test_type_error_names_an_inner_model_with_another_forward(inner_model_class):
-    config = {**SMALL_LSTM, "custom_model": inner_model_class}
-    policy = rlcatalog.build(OBS, THREE, config, "torch")
+def test_type_error_names_an_inner_model_with_another_forward():
+    class InnerModel(FullyConnectedNetwork):
+        pass
 
-    def forward(self, input_dict):
-        return None
-
-    inner_model_class.forward = forward
+    policy = build_policy(custom_model=InnerModel, use_lstm=True)
+    InnerModel.forward = forward_without_state
 
     with pytest.raises(ModelContractError, match=r"^InnerModel\.forward\(\) cannot be called"):
         policy.contract.blame(TypeError("missing"))
 
 
+def takes_one_argument(self, x):
+    """A method with one argument besides self."""
+
+
+def takes_nothing(self):
+    """A method without arguments."""
+
+
 @pytest.mark.parametrize(
-    ("method", "count", "wrong_method"),
+    ("method", "wrong_method", "required"),
     [
-        # The counts include self.
-        ("sample", 1, lambda self, n: None),
-        ("deterministic_sample", 1, lambda self, n: None),
-        ("logp", 2, lambda self: 0),
-        ("entropy", 1, lambda self, n: None),
-        ("kl", 2, lambda self: None),
-        ("kl", 2, lambda self, a, b: None),
+        # The required arguments include self.
+        ("sample", takes_one_argument, "with 1 arguments"),
+        ("deterministic_sample", takes_one_argument, "with 1 arguments"),
+        ("entropy", takes_one_argument, "with 1 arguments"),
+        ("logp", takes_nothing, "with 2 arguments"),
+        ("kl", takes_nothing, "with 2 arguments"),
     ],
 )
-def test_type_error_names_a_dist_method_with_wrong_arguments(method, count, wrong_method):
+def test_type_error_names_a_dist_method_with_wrong_arguments(method, wrong_method, required):
     class OddDist(Categorical):
         pass
 
-    policy = rlcatalog.build(OBS, THREE, {**SMALL, "custom_action_dist": OddDist}, "torch")
-    policy.contract.blame(TypeError("missing"))  # raises nothing: all methods are as required
-
+    policy = build_policy(custom_action_dist=OddDist)
     setattr(OddDist, method, wrong_method)
-    with pytest.raises(
-        ModelContractError, match="cannot be called as the contract requires"
-    ) as error:
+
+    with pytest.raises(ModelContractError, match=rf"^OddDist\.{method}\(\) cannot be") as caught:
+        # This is called after a part has raised an error, and looks for the cause.
         policy.contract.blame(TypeError("missing"))
 
-    assert str(error.value).startswith(
-        f"OddDist.{method}() cannot be called as the contract requires, with {count} arguments:"
-        " it takes ("
-    )
+    assert f"as the contract requires, {required}: it takes (" in str(caught.value)
 
 
 def test_signatures_are_not_checked_after_other_errors():
     class OddDist(Categorical):
         pass
 
-    policy = rlcatalog.build(OBS, THREE, {**SMALL, "custom_action_dist": OddDist}, "torch")
+    policy = build_policy(custom_action_dist=OddDist)
+    OddDist.sample = takes_one_argument
 
-    def sample(self, n):
-        return None
-
-    OddDist.sample = sample
-
-    policy.contract.blame(ValueError("no TypeError"))  # raises nothing
+    policy.contract.blame(ValueError("not a TypeError"))  # raises nothing
 
 
 def test_model_chain_lists_a_model_and_those_inside():
-    policy = rlcatalog.build(OBS, THREE, SMALL_LSTM, "torch")
+    policy = build_policy(use_lstm=True)
 
     chain = model_chain(policy.model)
 
@@ -253,7 +253,7 @@ def build_with_dist(module):
         )
         point = PluginEntryPoint(plugin_of(rlcatalog_action_dists=[spec]), "acme-odd")
         catalog = isolated_catalog(*INSTALLED, point, prefer=["acme-odd"])
-        return rlcatalog.build(OBS, THREE, SMALL, "torch", catalog=catalog)
+        return rlcatalog.build(TWO_NUMBERS, THREE_ACTIONS, framework="torch", catalog=catalog)
 
     return build
 
