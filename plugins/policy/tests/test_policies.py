@@ -1,9 +1,6 @@
-"""A policy: its actions and values, its state, and how it is built, copied and pickled."""
+"""A policy: its actions and values, its state, and how it is built."""
 
 from __future__ import annotations
-
-import copy
-import pickle
 
 import numpy as np
 import pytest
@@ -13,15 +10,12 @@ from gymnasium import spaces
 import rlcatalog
 from rlcatalog import Policy, ViewRequirement
 from rlcatalog.errors import (
-    ActionMaskError,
     ConfigError,
-    MissingColumnError,
     MissingFrameworkError,
     MissingPluginError,
     NonFiniteError,
     NotServedError,
     ObservationError,
-    SavedPolicyError,
     UnsupportedSpaceError,
 )
 from rlcatalog.models import SeparateValue
@@ -34,8 +28,7 @@ OBS = spaces.Box(-1, 1, (2,), np.float32)
 THREE = spaces.Discrete(3)
 SMALL = {"fcnet_hiddens": [2]}
 SMALL_LSTM = {"fcnet_hiddens": [2], "use_lstm": True, "lstm_cell_size": 2}
-#: Two observations.
-ROWS = np.float32([[0.5, -0.5], [1, 0]])
+TWO_OBS = np.float32([[0.5, -0.5], [1, 0]])
 
 
 @pytest.fixture
@@ -90,20 +83,20 @@ def test_act_samples_actions_only_if_it_explores(uniform_policy, is_frozen, meth
 
 def test_values_are_those_of_act(policy):
     assert policy.has_value
-    np.testing.assert_array_equal(policy.values(ROWS), policy.act(ROWS).value)
+    np.testing.assert_array_equal(policy.values(TWO_OBS), policy.act(TWO_OBS).value)
 
 
 def test_values_without_value_function_are_an_error(uniform_policy):
     assert not uniform_policy.has_value
-    assert uniform_policy.act(ROWS).value is None
+    assert uniform_policy.act(TWO_OBS).value is None
     with pytest.raises(NotServedError, match=r"^values: .* has no value_function\(\)\.$") as caught:
-        uniform_policy.values(ROWS)
+        uniform_policy.values(TWO_OBS)
     assert "UniformWithoutValue" in str(caught.value)
 
 
 def test_values_of_wrong_shape_are_rejected(policy):
     with pytest.raises(ObservationError, match=r"encoded observations of shape \[B, 2\]"):
-        policy.values(ROWS[0])
+        policy.values(TWO_OBS[0])
 
 
 def test_values_that_are_nan_are_rejected(policy):
@@ -111,7 +104,7 @@ def test_values_that_are_nan_are_rejected(policy):
     policy.model.set_weights({name: array + np.nan for name, array in weights.items()})
 
     with pytest.raises(NonFiniteError, match="row 0 of 2: its value estimate is NaN"):
-        policy.values(ROWS)
+        policy.values(TWO_OBS)
 
 
 def test_random_state_restores_sampled_actions(policy):
@@ -129,8 +122,8 @@ def test_random_state_restores_sampled_actions(policy):
 # --- evaluating batches ---------------------------------------------------------------------------
 
 
-def make_batch(policy, *, obs=ROWS):
-    return {"obs": obs, "raw_action": policy.act(ROWS).raw_action}
+def make_batch(policy, *, obs=TWO_OBS):
+    return {"obs": obs, "raw_action": policy.act(TWO_OBS).raw_action}
 
 
 def test_evaluate_computes_entropy_unless_told_not_to(policy):
@@ -140,13 +133,8 @@ def test_evaluate_computes_entropy_unless_told_not_to(policy):
     assert policy.evaluate(batch, entropy=False).entropy is None
 
 
-def test_evaluate_needs_actions(policy):
-    with pytest.raises(MissingColumnError):
-        policy.evaluate({"obs": ROWS})
-
-
 def test_evaluate_rejects_nan_unless_told_not_to_check(policy):
-    batch = make_batch(policy, obs=ROWS * np.nan)
+    batch = make_batch(policy, obs=TWO_OBS * np.nan)
 
     with pytest.raises(NonFiniteError):
         policy.evaluate(batch)
@@ -183,29 +171,8 @@ def test_model_name_with_separate_value_is_that_of_the_trunk():
     assert policy.model_name != "SeparateValue"
 
 
-def test_device_follows_the_weights(policy):
-    assert policy.device == "cpu"
-
-    assert policy.to("meta") is policy
-
-    assert policy.device == "meta"
-    assert {weight.device.type for weight in policy.model.parameters()} == {"meta"}
-
-
 def test_stored_dist_is_the_distribution_class(policy):
     assert policy.stored_dist is policy.dist_class
-
-
-def test_stored_dist_of_autoregressive_policy_scores_actions():
-    pair = spaces.Tuple([THREE, spaces.Discrete(2)])
-    policy = rlcatalog.build(OBS, pair, {**SMALL, "use_autoregressive": True}, "torch")
-    step = policy.act(ROWS)
-
-    dist = policy.stored_dist(torch.from_numpy(np.array(step.dist_inputs)), policy.model)
-    logp = dist.logp(torch.from_numpy(np.array(step.raw_action)))
-
-    assert policy.stored_dist is not policy.dist_class
-    np.testing.assert_allclose(logp.detach().numpy(), step.logp, rtol=1e-4, atol=1e-5)
 
 
 # --- states ---------------------------------------------------------------------------------------
@@ -219,21 +186,11 @@ def test_policy_without_memory_has_no_state(policy):
 
 def test_policy_with_memory_returns_its_state(lstm_policy):
     initial = lstm_policy.initial_state(2)
-    after_a_step = lstm_policy.act(ROWS).state
+    after_a_step = lstm_policy.act(TWO_OBS).state
 
     assert not any(part.any() for part in initial.memory)
     assert all(part.any() for part in after_a_step.memory)
     assert len(lstm_policy.as_module()(torch.zeros(2, 2))) == 3  # outputs, value and state
-
-
-def test_restart_clears_the_memory_of_the_given_rows(lstm_policy):
-    state = lstm_policy.act(ROWS).state
-
-    restarted = lstm_policy.restart(state, [1])
-
-    for before, after in zip(state.memory, restarted.memory, strict=True):
-        np.testing.assert_array_equal(after[0], before[0])
-        assert not after[1].any()
 
 
 # --- inputs of the backend ------------------------------------------------------------------------
@@ -252,25 +209,20 @@ class ReadsPreviousObservation(TorchModelV2):
 
 
 def test_backend_inputs_have_observations_and_mask(policy):
-    inputs = policy.backend_inputs(ROWS, mask=np.array([[1, 0, 1], [0, 1, 0]]))
+    inputs = policy.backend_inputs(TWO_OBS, mask=np.array([[1, 0, 1], [0, 1, 0]]))
 
-    assert inputs["obs"] is ROWS
+    assert inputs["obs"] is TWO_OBS
     assert inputs["mask"].tolist() == [[True, False, True], [False, True, False]]
     assert inputs["views"] == {}
     assert inputs["memory"] == ()
 
 
 def test_backend_inputs_without_mask_have_none(policy):
-    assert policy.backend_inputs(ROWS)["mask"] is None
-
-
-def test_backend_inputs_reject_mask_with_too_few_rows(policy):
-    with pytest.raises(ActionMaskError, match=r"expected shape \(2, 3\)"):
-        policy.backend_inputs(ROWS, mask=np.ones((1, 3)))
+    assert policy.backend_inputs(TWO_OBS)["mask"] is None
 
 
 def test_backend_inputs_keep_tensors_and_their_gradients(policy):
-    tensor = torch.from_numpy(ROWS)
+    tensor = torch.from_numpy(TWO_OBS)
 
     assert policy.backend_inputs(tensor)["obs"] is tensor
     assert policy.backend_inputs(tensor.clone().requires_grad_())["obs"].requires_grad
@@ -278,12 +230,12 @@ def test_backend_inputs_keep_tensors_and_their_gradients(policy):
 
 def test_backend_inputs_have_views_of_the_past():
     policy = rlcatalog.build(OBS, THREE, {"custom_model": ReadsPreviousObservation}, "torch")
-    state = policy.act(ROWS).state
-    next_rows = (torch.from_numpy(ROWS) + 1).requires_grad_()
+    state = policy.act(TWO_OBS).state
+    next_rows = (torch.from_numpy(TWO_OBS) + 1).requires_grad_()
 
     inputs = policy.backend_inputs(next_rows, state)
 
-    np.testing.assert_array_equal(inputs["views"]["window"], np.stack([ROWS, ROWS + 1], 1))
+    np.testing.assert_array_equal(inputs["views"]["window"], np.stack([TWO_OBS, TWO_OBS + 1], 1))
     assert isinstance(inputs["obs"], torch.Tensor)
 
 
@@ -322,126 +274,6 @@ def test_load_extension_error_says_what_to_install(monkeypatch):
         load_extension("torch", "freeze")
 
     assert str(caught.value).endswith(install_hint("rlcatalog-export[torch]"))
-
-
-# --- copies ---------------------------------------------------------------------------------------
-
-
-def copy_by_pickle(policy):
-    return pickle.loads(pickle.dumps(policy))
-
-
-@pytest.mark.parametrize("make_copy", [copy.deepcopy, copy_by_pickle])
-@pytest.mark.parametrize(
-    "config", [{}, {"observation_filter": "MeanStdFilter"}], ids=["no-filter", "filter"]
-)
-def test_copy_has_the_same_weights_and_filter_statistics(config, make_copy):
-    policy = rlcatalog.build(OBS, THREE, {**SMALL, **config}, "torch")
-    policy.preprocess(np.float32([[0.5, 1], [0.1, -1], [0.2, 0.9]]), update=True)
-
-    copied = make_copy(policy)
-
-    np.testing.assert_array_equal(copied.act(ROWS).dist_inputs, policy.act(ROWS).dist_inputs)
-    np.testing.assert_array_equal(copied.preprocess(ROWS), policy.preprocess(ROWS))
-    assert copied.config == policy.config
-    assert copied.model is not policy.model
-    has_filter = bool(config)
-    assert (copied.filter is not None) == has_filter
-
-
-def test_deepcopy_enters_the_model_into_the_memo(policy):
-    memo = {}
-
-    copied = copy.deepcopy(policy, memo)
-
-    assert memo[id(policy.model)] is copied.model
-
-
-def test_pickle_of_registered_model_is_loaded(catalog):
-    catalog.register_model("mine", WithCustomLoss)
-    policy = rlcatalog.build(
-        OBS, THREE, {**SMALL, "custom_model": "mine"}, "torch", catalog=catalog
-    )
-
-    copied = copy_by_pickle(policy)
-
-    assert type(copied.model) is WithCustomLoss
-    np.testing.assert_array_equal(copied.act(ROWS).dist_inputs, policy.act(ROWS).dist_inputs)
-
-
-def test_pickle_of_model_inside_a_function_is_an_error(catalog):
-    class Local(FullyConnectedNetwork):
-        """A model that cannot be imported."""
-
-    catalog.register_model("local", Local)
-    policy = rlcatalog.build(
-        OBS, THREE, {**SMALL, "custom_model": "local"}, "torch", catalog=catalog
-    )
-
-    with pytest.raises(SavedPolicyError, match=r"Local cannot be imported from") as caught:
-        pickle.dumps(policy)
-
-    assert str(caught.value).startswith("model 'local': the class ")
-    assert "Define it at" in str(caught.value)
-
-
-def test_pickle_of_model_class_in_the_config_is_an_error(catalog):
-    policy = rlcatalog.build(
-        OBS, THREE, {**SMALL, "custom_model": WithCustomLoss}, "torch", catalog=catalog
-    )
-
-    with pytest.raises(SavedPolicyError, match="is in the config itself") as caught:
-        pickle.dumps(policy)
-
-    assert "the class WithCustomLoss" in str(caught.value)
-
-
-def test_pickle_pins_models_of_parts_of_an_observation():
-    space = spaces.Dict(a=OBS, b=spaces.Box(0, 255, (10, 10, 3), np.uint8))
-    policy = rlcatalog.build(space, THREE, {"post_fcnet_hiddens": [2]}, "torch")
-    pinned = policy.resolution.pinned_keys()
-
-    copied = copy_by_pickle(policy)
-
-    assert pinned
-    assert dict(copied.resolution.config.given) == {**policy.resolution.config.given, **pinned}
-
-
-@pytest.fixture
-def unpickle_changed(policy):
-    """Unpickle the policy as if these entries of its state were different."""
-    restore, (cls, state) = policy.__reduce__()[:2]
-
-    def unpickle(**changes):
-        return restore(cls, {**state, **changes})
-
-    unpickle.state = state
-    return unpickle
-
-
-def test_pickle_with_unknown_config_key_is_an_error(unpickle_changed):
-    config = {**unpickle_changed.state["config"], "no_such_key": 1}
-
-    with pytest.raises(ConfigError, match="no_such_key"):
-        unpickle_changed(config=config)
-
-
-def test_pickle_of_missing_plugin_names_it_before_its_keys(unpickle_changed):
-    config = {**unpickle_changed.state["config"], "no_such_key": 1}
-    pins = {**unpickle_changed.state["pins"], "parts": {"trunk": "absent/net"}}
-
-    with pytest.raises(MissingPluginError, match="absent"):
-        unpickle_changed(config=config, pins=pins)
-
-
-def test_pickle_with_weights_of_another_dtype_is_an_error(unpickle_changed):
-    numbers = unpickle_changed.state["numbers"]
-    weights = {name: array.astype(np.float64) for name, array in numbers["weights"].items()}
-
-    with pytest.raises(SavedPolicyError, match="weights with a different dtype") as caught:
-        unpickle_changed(numbers={**numbers, "weights": weights})
-
-    assert "float64 in" in str(caught.value)
 
 
 # --- building -------------------------------------------------------------------------------------
