@@ -8,7 +8,6 @@ pass a valid observation before an invalid one.
 from __future__ import annotations
 
 import datetime
-from collections import Counter
 from functools import cache
 
 import numpy as np
@@ -17,7 +16,7 @@ import tensorflow as tf
 import torch
 from action_kinds import ACTIONS, DEPENDENT
 from gymnasium import spaces
-from gymnasium.vector.utils import concatenate, create_empty_array, iterate
+from gymnasium.vector.utils import concatenate, create_empty_array
 
 import rlcatalog
 from rlcatalog.errors import ActionError, ActionMaskError, CatalogError, ObservationError
@@ -168,18 +167,15 @@ def test_batch_of_lists_without_numbers_is_an_error(name, kind, wrap, path):
         preprocessor.encode_batch(batch)
 
 
-@alone_or_in_a_dict
-@pytest.mark.parametrize("kind", MAKE_NO_NUMBERS)
-@pytest.mark.parametrize("name", NUMBERS)
-def test_valid_observation_is_encoded_after_an_error(name, kind, wrap, path):
-    space = NUMBERS[name]
-    preprocessor = preprocessor_after_first_observation(space, wrap)
+def test_valid_observation_is_encoded_after_an_error():
+    preprocessor = make_preprocessor(NUMBERS["float"])
+    preprocessor.encode_batch([np.float32([1, 2, 3])])
     with pytest.raises(ObservationError):
-        preprocessor.transform(wrap(MAKE_NO_NUMBERS[kind](space.shape)))
+        preprocessor.transform(np.array(["1", "2", "3"]))
 
-    encoded = preprocessor.encode_batch([wrap(space.sample())])
+    encoded = preprocessor.encode_batch([np.float32([1, 2, 3])])
 
-    assert np.isfinite(encoded).all()
+    assert encoded.tolist() == [[1, 2, 3]]
 
 
 def sample_lists():
@@ -328,47 +324,41 @@ class Damage:
 
 @pytest.mark.parametrize(
     ("seed", "count"),
-    [(0, 1_500), *(pytest.param(seed, 100_000, marks=attack) for seed in range(1, 5))],
+    [(0, 500), *(pytest.param(seed, 25_000, marks=attack) for seed in range(1, 5))],
 )
 @pytest.mark.parametrize("check", ["always", "first"])
-def test_observations_are_errors_if_and_only_if_damaged(check, seed, count):
+def test_damaged_observation_is_an_error(check, seed, count):
     random = np.random.default_rng(seed)
-    WORLD.seed(seed)
+    WORLD.seed(seed)  # a Dict of all kinds of spaces
     preprocessor = make_preprocessor(WORLD, check=check)
     preprocessor.encode_batch([WORLD.sample()])
-    valid_observations = [WORLD.sample() for _ in range(64)]
-    encoded = [preprocessor.transform(obs) for obs in valid_observations]
-    accepted_damages = Counter()
-    false_alarms = 0
 
-    tried = 0
-    while tried < count:
-        # Three of four times, a single observation; else a list of eight.
-        places = random.integers(64, size=random.choice([1, 1, 1, 8]))
-        observations = [dict(valid_observations[place]) for place in places]
-        damage = None
-        if random.random() < 1 / 3:
-            damage = Damage(random)
-            # With check="first", later observations may be out of range; acting rejects NaN.
-            if check == "first" and damage.kind in ("range", "NaN"):
-                continue
-            damage.apply(observations[random.integers(len(observations))])
-        tried += len(observations)
-        try:
-            if len(observations) == 1:
-                result = preprocessor.transform(observations[0])[None]
-            else:
-                result = preprocessor.encode_batch(observations)
-        except ObservationError:
-            false_alarms += damage is None
+    for _ in range(count):
+        damage = Damage(random)
+        # With check="first", later observations may be out of range; acting rejects NaN.
+        if check == "first" and damage.kind in ("range", "NaN"):
             continue
-        if damage is not None:
-            accepted_damages[damage.key, damage.kind] += 1
-        else:
-            np.testing.assert_array_equal(result, np.stack([encoded[place] for place in places]))
+        obs = WORLD.sample()
+        damaged_obs = dict(obs)
+        damage.apply(damaged_obs)
 
-    assert not accepted_damages
-    assert false_alarms == 0
+        preprocessor.transform(obs)  # raises nothing
+        with pytest.raises(ObservationError):
+            preprocessor.transform(damaged_obs)
+        with pytest.raises(ObservationError):
+            preprocessor.encode_batch([obs, damaged_obs])
+
+
+@pytest.mark.parametrize("check", ["always", "first"])
+def test_observations_are_encoded_alone_as_in_a_batch(check):
+    WORLD.seed(0)
+    observations = [WORLD.sample() for _ in range(64)]
+    preprocessor = make_preprocessor(WORLD, check=check)
+
+    batch = preprocessor.encode_batch(observations)
+
+    rows = [preprocessor.transform(obs) for obs in observations]
+    np.testing.assert_array_equal(batch, rows)
 
 
 # --- masks ----------------------------------------------------------------------------------------
@@ -465,10 +455,8 @@ def test_mask_of_bits_with_another_value_is_an_error(value):
     policy = build_policy("multi_binary")
     mask = np.array([[0, 1, value], [1, 1, 0]])
 
-    with pytest.raises(ActionMaskError, match="values 0, 1 or 2, where 2 means either") as caught:
+    with pytest.raises(ActionMaskError, match="values 0, 1 or 2, where 2 means either"):
         policy.act(np.zeros((2, 2), np.float32), mask=mask)
-
-    assert "expected values 0, 1 or 2, where 2 means either; found" in str(caught.value)
 
 
 # --- stored actions -------------------------------------------------------------------------------
@@ -499,12 +487,6 @@ class InvalidBatches:
         self.policy = policy
         self.batch = batch
         self.random = np.random.default_rng(0)
-
-    def with_other_rows(self):
-        for name, array in self.batch.items():
-            error = ActionMaskError if name == "mask" else ActionError
-            yield f"fewer rows of {name}", {**self.batch, name: array[:3]}, error
-            yield f"more rows of {name}", {**self.batch, name: np.concatenate([array] * 2)}, error
 
     def with_other_shapes(self):
         raw = self.batch["raw_action"]
@@ -538,17 +520,6 @@ class InvalidBatches:
         for value in (np.nan, np.inf, -np.inf):
             changed = self._with_value(raw, value)
             yield f"{value} in an action", {**self.batch, "raw_action": changed}, ActionError
-
-    def with_other_masks(self):
-        if "mask" not in self.batch:
-            return
-        mask = self.batch["mask"]
-        forbids_everything = mask.copy()
-        forbids_everything[self.random.integers(len(mask))] = False
-        yield "nothing allowed", {**self.batch, "mask": forbids_everything}, ActionMaskError
-        for value in (np.nan, 0.3, 2.0):
-            changed = self._with_value(mask.astype(np.float32), value)
-            yield f"{value} in a mask", {**self.batch, "mask": changed}, ActionMaskError
 
     def _with_value(self, array, value, column=None):
         changed = array.copy()
@@ -601,15 +572,6 @@ def assert_all_are_errors(policy, invalid_batches):
 @pytest.mark.grid
 @both_frameworks
 @each_kind
-def test_batch_with_other_rows_is_an_error(policy_and_batch):
-    policy, batch, _ = policy_and_batch
-
-    assert_all_are_errors(policy, InvalidBatches(policy, batch).with_other_rows())
-
-
-@pytest.mark.grid
-@both_frameworks
-@each_kind
 def test_batch_with_other_shapes_is_an_error(policy_and_batch):
     policy, batch, _ = policy_and_batch
 
@@ -634,60 +596,7 @@ def test_batch_with_numbers_that_are_not_finite_is_an_error(policy_and_batch):
     assert_all_are_errors(policy, InvalidBatches(policy, batch).with_numbers_that_are_not_finite())
 
 
-@pytest.mark.grid
-@both_frameworks
-@each_kind
-def test_batch_with_invalid_masks_is_an_error(policy_and_batch):
-    policy, batch, _ = policy_and_batch
-
-    assert_all_are_errors(policy, InvalidBatches(policy, batch).with_other_masks())
-
-
 # --- drawn actions --------------------------------------------------------------------------------
-
-
-def batch_space_of(space, rows):
-    """Return the space by which Gymnasium iterates a batch of actions; only its structure and
-    shapes count.
-    """
-    if isinstance(space, spaces.Dict):
-        children = space.spaces.items()
-        return spaces.Dict({key: batch_space_of(child, rows) for key, child in children})
-    if isinstance(space, spaces.Tuple):
-        return spaces.Tuple([batch_space_of(child, rows) for child in space.spaces])
-    return spaces.Box(-np.inf, np.inf, (rows, *(space.shape or ())))
-
-
-many_actions = pytest.mark.parametrize("rows", [200, pytest.param(20_000, marks=attack)])
-
-
-@many_actions
-@each_kind
-def test_drawn_actions_are_in_the_space(kind, rows):
-    policy = build_policy(kind)
-    space = policy.action_space
-    obs = np.random.default_rng(1).uniform(-1, 1, (rows, 2)).astype(np.float32)
-
-    step = policy.act(obs)
-
-    actions = list(iterate(batch_space_of(space, rows), step.action))
-    assert len(actions) == rows
-    for action in actions:
-        if isinstance(space, spaces.Box):
-            action = np.asarray(action)  # a Box without axes has numbers
-        assert space.contains(action), action
-
-
-@many_actions
-@each_kind
-def test_drawn_actions_are_scored_as_they_were_drawn(kind, rows):
-    policy = build_policy(kind)
-    obs = np.random.default_rng(1).uniform(-1, 1, (rows, 2)).astype(np.float32)
-
-    step = policy.act(obs)
-
-    evaluation = policy.evaluate({"obs": obs, "raw_action": step.raw_action})
-    np.testing.assert_allclose(evaluation.logp.detach().numpy(), step.logp, atol=1e-3)
 
 
 @pytest.mark.parametrize("error", [ActionError, ActionMaskError, ObservationError])
