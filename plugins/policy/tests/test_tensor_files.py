@@ -83,10 +83,8 @@ def test_arrays_are_read_if_the_checksum_is_right(matrix_and_number):
 
 
 def test_arrays_are_not_read_if_the_checksum_is_wrong(matrix_and_number):
-    with pytest.raises(SavedPolicyError, match="its checksum differs") as caught:
+    with pytest.raises(SavedPolicyError, match="its checksum differs"):
         matrix_and_number.read("0" * 64)
-
-    assert "truncated or changed since it was saved (its checksum" in str(caught.value)
 
 
 def test_file_that_safetensors_rejects_is_an_error(open_tensors):
@@ -128,10 +126,8 @@ def test_header_must_describe_the_whole_file(open_tensors, data_length):
         "b": entry([], dtype="F32", offsets=(4, 8)),
     }
 
-    with pytest.raises(SavedPolicyError, match=f"8 bytes, but {data_length} follow it") as caught:
+    with pytest.raises(SavedPolicyError, match=f"describes 8 bytes, but {data_length} follow it"):
         open_tensors(header, data=bytes(data_length))
-
-    assert "its header describes 8 bytes, but" in str(caught.value)
 
 
 @pytest.mark.parametrize("size", [0, 7])
@@ -164,10 +160,8 @@ def test_header_of_16_mib_is_read(open_tensors):
 
 
 def test_header_of_more_than_16_mib_is_rejected(open_tensors):
-    with pytest.raises(SavedPolicyError, match="would have 16777217 of 16777225 bytes") as caught:
+    with pytest.raises(SavedPolicyError, match="would have 16777217 of 16777225 bytes"):
         open_tensors(b"{}".ljust(SIXTEEN_MIB + 1))
-
-    assert "its header would have" in str(caught.value)
 
 
 @pytest.fixture(scope="module")
@@ -217,28 +211,26 @@ def test_unknown_dtype_is_rejected(open_tensors, dtype):
     assert f"dtype {dtype!r} is not among BOOL, I8" in str(caught.value)
 
 
-ARRAYS = {
-    "a": np.zeros(2, np.float32),
-    "b": np.zeros(2, np.float64),
-    "c": np.zeros(2, np.int32),
-}
-
-
 def test_describe_other_dtypes_lists_those_that_differ():
-    dtypes = {
+    saved_dtypes = {
         "a": np.dtype("float32"),
         "b": np.dtype("float16"),
         "c": np.dtype("int64"),
         "another-array": np.dtype("bool"),
     }
+    arrays = {
+        "a": np.zeros(2, np.float32),
+        "b": np.zeros(2, np.float64),
+        "c": np.zeros(2, np.int32),
+    }
 
-    description = describe_other_dtypes(dtypes, ARRAYS)
+    description = describe_other_dtypes(saved_dtypes, arrays)
 
     assert description == "b: float16 instead of float64; c: int64 instead of int32"
 
 
 def test_describe_other_dtypes_of_equal_ones_is_empty():
-    assert describe_other_dtypes({"a": np.dtype("float32")}, ARRAYS) == ""
+    assert describe_other_dtypes({"a": np.dtype("float32")}, {"a": np.float32([1])}) == ""
 
 
 # --- shapes ---------------------------------------------------------------------------------------
