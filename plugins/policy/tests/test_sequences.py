@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import torch
-from hypothesis import given, strategies as st
 
 import rlcatalog_tf
 import rlcatalog_torch
@@ -36,17 +35,18 @@ def pad_with_last_row(lengths, length):
 # --- cutting --------------------------------------------------------------------------------------
 
 
-@given(st.lists(st.integers(0, 3), max_size=30), st.integers(1, 6))
-def test_chop_ends_sequences_with_episodes_and_at_max_seq_len(episode_ids, max_seq_len):
-    expected = []
-    previous = None
-    for episode_id in episode_ids:
-        if episode_id != previous or expected[-1] == max_seq_len:
-            expected.append(0)
-        expected[-1] += 1
-        previous = episode_id
-
-    lengths = chop_into_sequences(episode_ids, max_seq_len)
+@pytest.mark.parametrize(
+    ("episode_ids", "expected"),
+    [
+        pytest.param([1, 1, 2, 2, 2, 3], [2, 3, 1], id="episodes"),
+        pytest.param([1, 2, 1], [1, 1, 1], id="id-that-returns"),
+        pytest.param([7] * 6, [3, 3], id="two-full-sequences"),
+        pytest.param([7] * 5, [3, 2], id="rest-of-an-episode"),
+        pytest.param([1, 1, 1, 1, 2, 2], [3, 1, 2], id="both"),
+    ],
+)
+def test_chop_ends_sequences_with_episodes_and_at_max_seq_len(episode_ids, expected):
+    lengths = chop_into_sequences(episode_ids, max_seq_len=3)
 
     assert lengths.tolist() == expected
     assert lengths.dtype == np.int32
@@ -208,23 +208,21 @@ def test_take_with_a_step_removes_the_padding(case):
     np.testing.assert_array_equal(case.padding.take(every_third, 3), expected)
 
 
-@pytest.mark.parametrize("lengths", [LENGTHS, [2, 6]], ids=["three", "two"])
-def test_tensorflow_pads_inside_a_traced_function(lengths):
+def test_tensorflow_pads_inside_a_traced_function():
     @tf.function(input_signature=[tf.TensorSpec([None, 2]), tf.TensorSpec([None], tf.int32)])
-    def pad_and_unpad(rows, lengths):
+    def pad(rows, lengths):
         padding = TFPadding(lengths)
         padded = padding.fill(rows)
-        zeros = padding.zeros(rows)
-        assert padded.shape.as_list() == [None, 2]
-        assert zeros.shape.as_list() == [None, 2]
-        return padded, padding.take(padded), zeros
+        assert padded.shape.as_list() == [None, 2]  # the width stays known
+        return padded, padding.take(padded)
 
-    padded, restored, zeros = pad_and_unpad(ROWS, np.array(lengths, np.int32))
+    rows = np.float32([[1, 1], [2, 2], [3, 3]])
 
-    expected = pad_with_last_row(lengths, max(lengths)).reshape(-1, 2)
-    np.testing.assert_array_equal(padded, expected)
-    np.testing.assert_array_equal(zeros, pad_sequences(ROWS, lengths).reshape(-1, 2))
-    np.testing.assert_array_equal(restored, ROWS)
+    padded, restored = pad(rows, np.int32([2, 1]))
+
+    # The second sequence is padded to two steps with its last row.
+    assert padded.numpy().tolist() == [[1, 1], [2, 2], [3, 3], [3, 3]]
+    np.testing.assert_array_equal(restored, rows)
 
 
 #: How a framework makes a tensor, and its padding.
