@@ -18,8 +18,7 @@ from rlcatalog import Policy
 from rlcatalog.errors import MissingPluginError, NotServedError
 from rlcatalog_policy import frozen as frozen_module
 
-#: Two observations.
-ROWS = np.float32([[0.5, -0.5], [1, 0]])
+TWO_OBS = np.float32([[0.5, -0.5], [1, 0]])
 
 
 @pytest.fixture
@@ -99,9 +98,10 @@ def test_policy_is_frozen_for_given_rows_and_seed(policy, backends):
     assert backends[-1].seed == 5
 
 
-def test_frozen_policy_can_be_frozen_again(frozen, backends):
-    frozen.freeze(4, seed=6)
+def test_frozen_policy_can_be_frozen_again(frozen, policy, backends):
+    again = frozen.freeze(4, seed=6)
 
+    assert again.policy is policy
     assert backends[-1].rows == 4
     assert backends[-1].seed == 6
 
@@ -140,7 +140,7 @@ def test_failed_freeze_says_why(failed_freeze):
 def test_failed_freeze_acts_as_the_policy(failed_freeze, policy):
     frozen, _ = failed_freeze
 
-    np.testing.assert_array_equal(frozen.act(ROWS).dist_inputs, policy.act(ROWS).dist_inputs)
+    np.testing.assert_array_equal(frozen.act(TWO_OBS).dist_inputs, policy.act(TWO_OBS).dist_inputs)
     frozen.update()  # no error
 
 
@@ -159,9 +159,9 @@ both_methods = pytest.mark.parametrize("method", ["act", "act_encoded"])
 
 @both_methods
 def test_frozen_policy_acts_with_its_backend(frozen, policy, backends, method):
-    step = getattr(frozen, method)(ROWS, explore=False)
+    step = getattr(frozen, method)(TWO_OBS, explore=False)
 
-    expected = policy.act(ROWS, explore=False)
+    expected = policy.act(TWO_OBS, explore=False)
     np.testing.assert_array_equal(step.dist_inputs, expected.dist_inputs)
     assert backends[0].calls == ["act"]
 
@@ -170,13 +170,13 @@ def test_frozen_policy_acts_with_its_backend(frozen, policy, backends, method):
 def test_frozen_policy_obeys_masks(frozen, method):
     mask = np.array([[0, 0, 1], [0, 1, 0]])
 
-    step = getattr(frozen, method)(ROWS, mask=mask)
+    step = getattr(frozen, method)(TWO_OBS, mask=mask)
 
     assert step.raw_action[:, 0].tolist() == [2, 1]  # the only actions that the mask allows
 
 
 def test_frozen_policy_returns_arrays_for_tensors(frozen, backends):
-    step = frozen.act_encoded(torch.from_numpy(ROWS))
+    step = frozen.act_encoded(torch.from_numpy(TWO_OBS))
 
     assert isinstance(step.logp, np.ndarray)
     assert backends[0].calls == ["act"]
@@ -256,4 +256,4 @@ def test_copy_of_a_frozen_policy_is_not_frozen(frozen, policy, make_copy):
     copied = make_copy(frozen)
 
     assert type(copied) is Policy
-    np.testing.assert_array_equal(copied.act(ROWS).dist_inputs, policy.act(ROWS).dist_inputs)
+    np.testing.assert_array_equal(copied.act(TWO_OBS).dist_inputs, policy.act(TWO_OBS).dist_inputs)

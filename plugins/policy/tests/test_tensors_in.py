@@ -12,7 +12,7 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, Tuple
 
 import rlcatalog
 from rlcatalog import ViewRequirement
-from rlcatalog.errors import ActionMaskError, ModelContractError, NonFiniteError, ObservationError
+from rlcatalog.errors import ModelContractError, NonFiniteError, ObservationError
 from rlcatalog_torch import TorchModelV2
 
 pytestmark = pytest.mark.usefixtures("one_thread", "seeded")
@@ -110,20 +110,16 @@ def test_values_returns_the_same_for_tensors(framework, action_space, rows):
 )
 def test_state_is_carried_on_for_tensors(framework, config):
     policy = build_policy(framework, **config)
-    state_of_arrays = None
-    state_of_tensors = None
+    array = random_observations(rows=2)
+    tensor = TO_TENSOR[framework](array)
 
-    for t in range(3):
-        obs = random_observations(rows=2, seed=t)
-        expected = policy.act_encoded(obs, state_of_arrays, explore=False)
-        step = policy.act_encoded(TO_TENSOR[framework](obs), state_of_tensors, explore=False)
-        state_of_arrays = expected.state
-        state_of_tensors = step.state
+    first = policy.act_encoded(tensor, explore=False)
+    second = policy.act_encoded(tensor, first.state, explore=False)
 
-        assert_same_as_tensors(step, expected, framework)
-        for part, expected_part in zip(step.state.memory, expected.state.memory, strict=True):
-            assert isinstance(part, np.ndarray)
-            np.testing.assert_allclose(part, expected_part, rtol=1e-6)
+    first_of_array = policy.act_encoded(array, explore=False)
+    second_of_array = policy.act_encoded(array, first_of_array.state, explore=False)
+    assert_same_as_tensors(second, second_of_array, framework)
+    assert all(isinstance(part, np.ndarray) for part in second.state.memory)
 
 
 class ReadsPreviousObservation(TorchModelV2):
@@ -142,36 +138,15 @@ class ReadsPreviousObservation(TorchModelV2):
         return self.outputs[:, 0]
 
 
-def test_views_show_the_observations_of_earlier_tensors():
+def test_view_of_an_observation_with_gradient_is_an_array():
     policy = build_policy("torch", custom_model=ReadsPreviousObservation)
-    state_of_arrays = None
-    state_of_tensors = None
+    obs = torch.ones(2, 3, requires_grad=True)  # NumPy cannot convert such a tensor
 
-    for t in range(3):
-        obs = random_observations(rows=2, seed=t)
-        tensor = torch.from_numpy(obs).requires_grad_()  # such a tensor is no array for NumPy
-        expected = policy.act_encoded(obs, state_of_arrays, explore=False)
-        step = policy.act_encoded(tensor, state_of_tensors, explore=False)
-        values = policy.values(tensor, state_of_tensors)
-        state_of_arrays = expected.state
-        state_of_tensors = step.state
+    first = policy.act_encoded(obs)
+    second = policy.act_encoded(obs, first.state)
 
-        assert_same_as_tensors(step, expected, "torch")
-        np.testing.assert_allclose(values, expected.value, rtol=1e-6)
-
-
-@both_frameworks
-def test_frozen_policy_returns_arrays_for_tensors(framework):
-    policy = build_policy(framework)
-    obs = random_observations(rows=2)
-
-    step = policy.freeze(2).act_encoded(TO_TENSOR[framework](obs), explore=False)
-
-    expected = policy.act_encoded(obs, explore=False)
-    for name in ("raw_action", "logp", "value", "dist_inputs"):
-        array = getattr(step, name)
-        assert isinstance(array, np.ndarray)
-        np.testing.assert_allclose(array, getattr(expected, name), rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(second.state.seen["before"], np.ones((2, 3)))
+    assert policy.values(obs, first.state).shape == (2,)
 
 
 # --- learning -------------------------------------------------------------------------------------
@@ -181,15 +156,12 @@ def test_torch_policy_learns_from_tensors_of_act_encoded():
     policy = build_policy("torch", vf_share_layers=False)
     obs = torch.as_tensor(random_observations(rows=5))
     step = policy.act_encoded(obs)
-    batch = {"obs": obs, "raw_action": step.raw_action, "dist_inputs": step.dist_inputs}
 
-    evaluation = policy.evaluate(batch)
-    # A loss of all that acting returned, which has no gradient, and of what is evaluated.
-    (step.logp * evaluation.logp * step.value + evaluation.value).sum().backward()
+    evaluation = policy.evaluate({"obs": obs, "raw_action": step.raw_action})
+    # The value that acting returned has no gradient: it is a constant in the loss.
+    loss = evaluation.value - step.value * evaluation.logp
+    loss.mean().backward()
 
-    for tensor in (step.raw_action, step.logp, step.value, step.dist_inputs):
-        assert not tensor.requires_grad
-    assert isinstance(evaluation.logp, torch.Tensor)
     assert all(weight.grad is not None for weight in policy.model.parameters())
     np.testing.assert_allclose(evaluation.logp.detach().numpy(), step.logp.numpy(), rtol=1e-5)
 
@@ -198,11 +170,10 @@ def test_tf_policy_learns_from_tensors_of_act_encoded():
     policy = build_policy("tf", vf_share_layers=False)
     obs = tf.convert_to_tensor(random_observations(rows=5))
     step = policy.act_encoded(obs)
-    batch = {"obs": obs, "raw_action": step.raw_action, "dist_inputs": step.dist_inputs}
 
     with tf.GradientTape() as tape:
-        evaluation = policy.evaluate(batch)
-        loss = tf.reduce_sum(step.logp * evaluation.logp * step.value + evaluation.value)
+        evaluation = policy.evaluate({"obs": obs, "raw_action": step.raw_action})
+        loss = evaluation.value - step.value * evaluation.logp
     gradients = tape.gradient(loss, policy.model.trainable_variables())
 
     assert all(gradient is not None for gradient in gradients)
@@ -231,48 +202,12 @@ def test_mask_tensor_gives_the_same_step_as_an_array(framework):
 def test_mask_tensor_forbids_actions(framework):
     policy = build_policy(framework, obs_space=OBS_WITH_MASK)
     to_tensor = TO_TENSOR[framework]
-    obs = to_tensor(random_observations(rows=2))
+    obs = to_tensor(np.zeros((100, 3), np.float32))
+    allows_1_and_3 = np.array([[False, True, False, True]] * 100)
 
-    actions = set()
-    for _ in range(20):
-        step = policy.act_encoded(obs, mask=to_tensor(MASK))
-        actions.add(int(step.raw_action[1, 0]))
+    step = policy.act_encoded(obs, mask=to_tensor(allows_1_and_3))
 
-    assert actions == {1}  # the only action that the second row of the mask allows
-
-
-@both_frameworks
-def test_mask_tensor_of_another_shape_is_an_error(framework):
-    policy = build_policy(framework, obs_space=OBS_WITH_MASK)
-    to_tensor = TO_TENSOR[framework]
-    mask_of_three_actions = to_tensor(MASK[:, 1:])
-
-    with pytest.raises(ActionMaskError, match=r"found shape \(2, 3\)") as caught:
-        policy.act_encoded(to_tensor(random_observations(rows=2)), mask=mask_of_three_actions)
-
-    assert str(caught.value).startswith("mask: expected shape (2, 4)")
-
-
-@both_frameworks
-def test_mask_tensor_that_forbids_everything_is_an_error(framework):
-    policy = build_policy(framework, obs_space=OBS_WITH_MASK)
-    to_tensor = TO_TENSOR[framework]
-    forbids_everything = to_tensor(np.zeros((2, 4), bool))
-
-    with pytest.raises(ActionMaskError, match="row 0 allows no action"):
-        policy.act_encoded(to_tensor(random_observations(rows=2)), mask=forbids_everything)
-
-
-@both_frameworks
-def test_mask_tensor_of_a_batch_has_a_row_for_each_observation(framework):
-    policy = build_policy(framework, obs_space=OBS_WITH_MASK)
-    to_tensor = TO_TENSOR[framework]
-    obs = to_tensor(random_observations(rows=2))
-    raw_action = policy.act_encoded(obs, mask=to_tensor(MASK)).raw_action
-    mask_of_one_row = to_tensor(MASK[:1])
-
-    with pytest.raises(ActionMaskError, match=r"batch\['mask'\]: expected shape \(2, 4\)"):
-        policy.evaluate({"obs": obs, "raw_action": raw_action, "mask": mask_of_one_row})
+    assert set(step.raw_action.numpy().ravel()) == {1, 3}
 
 
 # --- checks of observations -----------------------------------------------------------------------
@@ -301,17 +236,13 @@ def test_nan_in_a_tensor_is_an_error(framework, method):
 
 
 def test_caller_may_write_into_a_buffer_between_steps():
-    # Only writes of the model itself are an error.
     policy = build_policy("torch")
-    buffer = torch.zeros(4, 2, 3)
+    buffer = torch.zeros(2, 3)
 
-    for t in range(4):
-        obs = random_observations(rows=2, seed=t)
-        buffer[t] = torch.from_numpy(obs)
-        step = policy.act_encoded(buffer[t], explore=False)
-        policy.values(buffer[t])
-
-        assert_same_as_tensors(step, policy.act_encoded(obs, explore=False), "torch")
+    for number in (0.1, 0.2, 0.3):
+        buffer.fill_(number)
+        policy.act_encoded(buffer)  # raises nothing, because the model did not write
+        policy.values(buffer)
 
 
 class DoublesItsInputInPlace(TorchModelV2):
