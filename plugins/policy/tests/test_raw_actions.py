@@ -12,21 +12,20 @@ import tensorflow as tf
 import torch
 from action_kinds import ACTIONS, DEPENDENT
 from gymnasium import spaces
-from gymnasium.vector.utils import batch_space, iterate
+from gymnasium.utils.env_checker import data_equivalence
+from small_catalogs import make_catalog
 
 import rlcatalog
 from rlcatalog import (
     ActionCodecSpec,
     ActionDistribution,
     ActionDistSpec,
-    Catalog,
     Match,
     Rank,
     SpaceInfo,
 )
 from rlcatalog.actions import ActionCodec, action_codec
-from rlcatalog.errors import ActionError, MissingColumnError, NotServedError, PartError
-from rlcatalog.plugins.discovery import scan
+from rlcatalog.errors import ActionError, NotServedError, PartError
 from rlcatalog_policy.raw_actions import raw_actions
 from rlcatalog_testing import PluginEntryPoint, isolated_catalog, plugin_of
 
@@ -69,94 +68,58 @@ def batch_of(space, samples):
     return np.stack([np.asarray(sample) for sample in samples])
 
 
-def assert_same_actions(space, actions, expected, *, exactly):
-    if isinstance(space, spaces.Tuple):
-        for child, part, expected_part in zip(space.spaces, actions, expected, strict=True):
-            assert_same_actions(child, part, expected_part, exactly=exactly)
-    elif isinstance(space, spaces.Dict):
-        for key, child in space.spaces.items():
-            assert_same_actions(child, actions[key], expected[key], exactly=exactly)
-    elif space.dtype == np.float64 and not exactly:
-        # Scaling there and back rounds.
-        atol = 1e-15 * np.max(np.abs(space.high))
-        np.testing.assert_allclose(actions, expected, rtol=0, atol=atol)
-    else:
-        assert actions.dtype == expected.dtype
-        np.testing.assert_array_equal(actions, expected)
-
-
 # --- there and back -------------------------------------------------------------------------------
+
+
+each_kind = pytest.mark.parametrize(("space", "config"), KINDS.values(), ids=KINDS)
 
 
 @pytest.mark.grid
 @pytest.mark.parametrize("bounds", ["clip", "affine"])
-@pytest.mark.parametrize("kind", KINDS)
-def test_adapt_restores_actions_from_their_raw_form(kind, bounds):
-    space, config = KINDS[kind]
+@each_kind
+def test_adapt_restores_actions_from_their_raw_form(space, config, bounds):
     policy = build_policy(space, {"action_bounds": bounds, **config})
     space.seed(3)
     actions = batch_of(space, [space.sample() for _ in range(400)])
 
     raw_action = policy.raw_action(actions)
-    restored = policy.action_codec.adapt(raw_action)
 
     assert raw_action.shape == (400, policy.action_codec.width)
-    policy.action_codec.check_raw(raw_action)  # no error: they are valid raw actions
-    assert_same_actions(space, restored, actions, exactly=bounds == "clip")
+    policy.action_codec.check_raw(raw_action)  # raises nothing
+    is_exact = bounds == "clip"  # scaling to the bounds and back rounds
+    assert data_equivalence(policy.adapt(raw_action), actions, exact=is_exact)
+
+
+@each_kind
+def test_batches_lists_and_single_actions_have_equal_raw_actions(space, config):
+    policy = build_policy(space, config)
+    space.seed(3)
+    first = space.sample()
+    second = space.sample()
+
+    raw_of_batch = policy.raw_action(batch_of(space, [first, second]))
+    raw_of_list = policy.raw_action([first, second])
+    raw_of_first = policy.raw_action(first)
+
+    np.testing.assert_array_equal(raw_of_list, raw_of_batch)
+    np.testing.assert_array_equal(raw_of_first, raw_of_batch[:1])
 
 
 @pytest.mark.grid
 @pytest.mark.parametrize("bounds", ["clip", "affine"])
-@pytest.mark.parametrize("kind", KINDS)
-def test_batches_lists_and_single_actions_have_equal_raw_actions(kind, bounds):
-    space, config = KINDS[kind]
+@each_kind
+def test_raw_action_of_a_taken_action_is_the_drawn_one(space, config, bounds):
+    if config.get("custom_action_dist") == "gumbel_softmax":
+        pytest.skip("many relaxed choices become the same action")
     policy = build_policy(space, {"action_bounds": bounds, **config})
-    space.seed(3)
-    samples = [space.sample() for _ in range(400)]
-
-    raw_action = policy.raw_action(batch_of(space, samples))
-
-    np.testing.assert_array_equal(policy.raw_action(samples), raw_action)
-    for sample, row in zip(samples[:5], raw_action[:5], strict=True):
-        np.testing.assert_array_equal(policy.raw_action(sample), row[None])
-
-
-#: Kinds with a single raw action for each action; a relaxed one-hot has many with the same largest
-#: entry. The other way to meet bounds concerns kinds that contain a Box.
-KINDS_WITH_UNIQUE_RAW_ACTIONS = [(kind, "clip") for kind in KINDS if "relaxed" not in kind]
-KINDS_WITH_UNIQUE_RAW_ACTIONS += [
-    (kind, "affine")
-    for kind, _ in KINDS_WITH_UNIQUE_RAW_ACTIONS
-    if kind.startswith(("box", "dict", "tuple"))
-]
-
-
-@pytest.mark.grid
-@both_frameworks
-@pytest.mark.parametrize(("kind", "bounds"), KINDS_WITH_UNIQUE_RAW_ACTIONS)
-def test_raw_action_of_a_taken_action_has_its_logp(kind, bounds, framework):
-    space, config = KINDS[kind]
-    policy = build_policy(space, {"action_bounds": bounds, **config}, framework)
-    obs = random_observations(rows=50)
-    step = policy.act(obs)
+    step = policy.act(random_observations(rows=50))
 
     raw_action = policy.raw_action(step.action)
-    logp = policy.evaluate({"obs": obs, "raw_action": raw_action}).logp
 
-    if framework == "torch":
-        logp = logp.detach()
-    logp = logp.numpy()
-    assert np.isfinite(logp).all()
-    # Raw actions beyond the limits were clipped, so that they cannot be restored.
+    # What lies beyond the limits of the space was clipped.
     low, high = policy.action_codec.limits
-    was_within = ((step.raw_action >= low) & (step.raw_action <= high)).all(axis=1)
-    assert was_within.sum() >= 3
-    tolerance = 1e-3
-    if "without bounds" in kind:
-        tolerance += 0.02  # its actions have float16's digits
-    np.testing.assert_allclose(
-        logp[was_within], step.logp[was_within], rtol=tolerance, atol=tolerance
-    )
+    expected = np.clip(step.raw_action, low, high)
+    np.testing.assert_allclose(raw_action, expected, rtol=2e-3, atol=2e-3)
 
 
 def test_raw_action_of_a_relaxed_choice_is_one_hot():
@@ -197,51 +160,11 @@ def test_actions_may_be_tensors_or_lists(convert):
     np.testing.assert_array_equal(raw_action, policy.raw_action(batch))
 
 
-def test_actions_may_be_those_that_gymnasium_iterates():
-    space, _ = ACTIONS["dict"]
-    policy = build_policy(space)
-    space.seed(0)
-    batch = batch_of(space, [space.sample() for _ in range(4)])
-
-    raw_action = policy.raw_action(list(iterate(batch_space(space, 4), batch)))
-
-    np.testing.assert_array_equal(raw_action, policy.raw_action(batch))
-
-
-@pytest.mark.parametrize("actions", [[0.5, -0.25], [[0.5, -0.25]]], ids=["action", "batch"])
-def test_action_and_a_batch_of_it_have_the_same_raw_action(actions):
-    assert build_policy(TWO_NUMBERS).raw_action(actions).tolist() == [[0.5, -0.25]]
-
-
 def test_tensor_in_a_trace_is_an_error():
     policy = build_policy(TWO_NUMBERS, framework="tf")
 
-    with pytest.raises(ActionError, match="expected values, found a tensor from a trace") as caught:
+    with pytest.raises(ActionError, match="expected values, found a tensor from a trace"):
         tf.function(policy.raw_action)(tf.zeros((1, 2)))
-
-    assert str(caught.value).startswith("actions: expected values")
-
-
-@pytest.mark.parametrize(
-    ("actions", "match"),
-    [
-        ([{"go": 0}, {"aim": 1}], "this list has actions outside Dict"),
-        ({"go": [0]}, r"with the keys \['aim', 'go', 'more'\]; found keys \['go'\]"),
-        (7, "expected a dict with the keys .*; found int"),
-        (None, "expected a dict with the keys .*; found NoneType"),
-    ],
-    ids=["list", "missing-keys", "number", "none"],
-)
-def test_actions_without_the_structure_of_a_dict_are_an_error(actions, match):
-    space, _ = ACTIONS["dict"]
-
-    with pytest.raises(ActionError, match=match):
-        build_policy(space).raw_action(actions)
-
-
-def make_catalog():
-    """Return a catalog of preprocessors and action codecs."""
-    return Catalog([point for point in scan() if point.name == "preprocessors"], environ={})
 
 
 def policy_for(space):
@@ -250,7 +173,7 @@ def policy_for(space):
     The raw values of a Box are the environment's.
     """
     codec = action_codec(SpaceInfo.read(space, "action"), "clip")
-    return SimpleNamespace(action_codec=codec, catalog=make_catalog())
+    return SimpleNamespace(action_codec=codec, catalog=make_catalog(plugins=["preprocessors"]))
 
 
 FROM_5_TO_7 = spaces.Discrete(3, start=5)
@@ -354,42 +277,6 @@ def test_evaluate_accepts_raw_actions_of_recorded_ones(framework):
     policy.evaluate({"obs": obs, "raw_action": policy.raw_action(recorded_actions)})
 
 
-@both_frameworks
-@pytest.mark.parametrize(
-    ("columns", "missing", "advice"),
-    [
-        pytest.param(
-            ["obs", "action"],
-            "lacks 'raw_action'; it has ['obs', 'action']. ",
-            "batch['raw_action'] = policy.raw_action(batch['action']).",
-            id="actions",
-        ),
-        pytest.param(
-            ["obs"],
-            "lacks 'raw_action'; it has ['obs']",
-            "step.raw_action",
-            id="no-actions",
-        ),
-        pytest.param(
-            ["actions"],
-            "lacks 'obs' and 'raw_action'; it has ['actions']",
-            "Policy.preprocess",
-            id="no-observations",
-        ),
-    ],
-)
-def test_evaluate_error_for_missing_columns_has_advice(framework, columns, missing, advice):
-    policy = build_policy(TWO_NUMBERS, framework=framework)
-    batch = {column: random_observations(rows=2) for column in columns}
-
-    with pytest.raises(MissingColumnError, match="batch lacks") as caught:
-        policy.evaluate(batch)
-
-    assert isinstance(caught.value, KeyError)
-    assert missing in str(caught.value)
-    assert advice in str(caught.value)
-
-
 # --- codecs of plugins, with a policy -------------------------------------------------------------
 
 
@@ -427,16 +314,6 @@ class CodecThatRefuses(CodecWithoutInverse):
 class CodecNotImplemented(CodecWithoutInverse):
     def invert(self, action):
         raise NotImplementedError
-
-
-class CodecWithWrongInverse(CodecWithoutInverse):
-    def invert(self, action):
-        return super().invert(action) / 180  # half a circle
-
-
-class CodecWithWrongShape(CodecWithoutInverse):
-    def invert(self, action):
-        return np.zeros(len(action))
 
 
 class CodecThatFails(CodecWithoutInverse):
@@ -545,16 +422,6 @@ def test_action_outside_of_a_plugins_space_is_an_error(build_angle_policy, space
         ),
         (CodecThatRefuses, NotServedError, r"has no inverse: turns are not counted\. So store"),
         (CodecNotImplemented, NotServedError, "has no inverse; store"),
-        (
-            CodecWithWrongInverse,
-            PartError,
-            r"\.invert\(\) of .*90.* gives \[0\.5\], which adapt\(\) turns into .*180",
-        ),
-        (
-            CodecWithWrongShape,
-            PartError,
-            r"\.invert\(\) must return an array of shape \(3, 1\).*found \(3,\)",
-        ),
         (CodecThatFails, PartError, r"\.invert\(\) raised AttributeError"),
     ],
 )
@@ -567,7 +434,6 @@ def test_codec_without_a_working_inverse_is_named(
         policy.raw_action(as_actions([0, 90, 270]))
 
     assert "acme-angles 1.0" in str(caught.value)
-    assert "'angle'" in str(caught.value)
     assert codec_class.__name__ in str(caught.value)
 
 
@@ -605,7 +471,7 @@ def policy_for_codec(module):
         module(Codec=codec_class)
         kind = f"{type(space).__module__}.{type(space).__qualname__}"
         spec = ActionCodecSpec("point", {"numpy": "made_up_parts:Codec"}, "", kinds=(kind,))
-        catalog = make_catalog()
+        catalog = make_catalog(plugins=["preprocessors"])
         catalog.register(spec)
         codec = codec_class(SpaceInfo.read(space, "action"))
         return SimpleNamespace(action_codec=codec, catalog=catalog)
@@ -613,7 +479,8 @@ def policy_for_codec(module):
     return make
 
 
-ACTION_ROWS = np.float32([[1, 2], [-3, 4]])
+#: Two actions of the space `Point`.
+TWO_POINTS = np.float32([[1, 2], [-3, 4]])
 
 
 def test_raw_actions_are_those_of_the_plugins_codec(policy_for_codec):
@@ -624,46 +491,48 @@ def test_raw_actions_are_those_of_the_plugins_codec(policy_for_codec):
 
 @pytest.mark.parametrize("error", [0.0, 9e-6, -9e-6])
 def test_codec_may_return_zeros_with_an_error_below_1e_5(policy_for_codec, error):
-    class InexactCodec(TenthCodec):
+    class InexactCodec(ActionCodec):
         def adapt(self, raw):
             return raw * 10 + error
 
         def invert(self, actions):
             return np.asarray(actions) / 10
 
-    raw_action = raw_actions(policy_for_codec(InexactCodec), np.zeros((2, 2), np.float32))
+    policy = policy_for_codec(InexactCodec)
 
-    np.testing.assert_allclose(raw_action, np.zeros((2, 2)))
+    raw_action = raw_actions(policy, np.float32([[0, 0]]))
+
+    assert raw_action.tolist() == [[0, 0]]
 
 
 @pytest.mark.parametrize("error", [1.2e-5, -1.2e-5, 1.0, np.nan])
 def test_codec_that_returns_other_zeros_is_named(policy_for_codec, error):
-    class WrongCodec(TenthCodec):
+    class WrongCodec(ActionCodec):
         def adapt(self, raw):
             return raw * 10 + error
 
         def invert(self, actions):
             return np.asarray(actions) / 10
 
-    with pytest.raises(PartError, match=r"which adapt\(\) turns into") as caught:
-        raw_actions(policy_for_codec(WrongCodec), np.zeros((2, 2), np.float32))
+    policy = policy_for_codec(WrongCodec)
 
-    assert "WrongCodec.invert() of " in str(caught.value)
+    with pytest.raises(PartError, match=r"WrongCodec\.invert\(\) of .* turns into"):
+        raw_actions(policy, np.float32([[0, 0]]))
 
 
 def test_codec_may_be_wrong_by_a_relative_error_below_1e_4(policy_for_codec):
-    class InexactCodec(TenthCodec):
+    class InexactCodec(ActionCodec):
         def adapt(self, raw):
             return raw * 10 * (1 + 9e-5)
 
         def invert(self, actions):
             return np.asarray(actions) / 10
 
-    raw_actions(policy_for_codec(InexactCodec), ACTION_ROWS)  # no error
+    raw_actions(policy_for_codec(InexactCodec), TWO_POINTS)  # raises nothing
 
 
 def test_codec_with_a_larger_relative_error_is_named(policy_for_codec):
-    class WrongCodec(TenthCodec):
+    class WrongCodec(ActionCodec):
         def adapt(self, raw):
             return raw * 10 * (1 + 1.6e-4)
 
@@ -671,80 +540,48 @@ def test_codec_with_a_larger_relative_error_is_named(policy_for_codec):
             return np.asarray(actions) / 10
 
     with pytest.raises(PartError, match="turns into"):
-        raw_actions(policy_for_codec(WrongCodec), ACTION_ROWS)
-
-
-class ClippingCodec(TenthCodec):
-    """Clips actions to the space, so that others do not come back."""
-
-    def adapt(self, raw):
-        return np.clip(raw * 10, -10, 10)
-
-    def invert(self, actions):
-        return np.asarray(actions) / 10
-
-
-def test_clipping_codec_inverts_actions_of_its_space(policy_for_codec):
-    raw_action = raw_actions(policy_for_codec(ClippingCodec), np.float32([[1, 2], [-3, 4]]))
-
-    np.testing.assert_allclose(raw_action, [[0.1, 0.2], [-0.3, 0.4]])
-
-
-def test_action_that_a_codec_clips_is_an_error(policy_for_codec):
-    with pytest.raises(ActionError, match="actions: action: expected actions of ") as caught:
-        raw_actions(policy_for_codec(ClippingCodec), np.float32([[1, 2], [30, 0]]))
-
-    description = str(caught.value).partition("; found ")[2]
-    assert "30" in description
-    assert description.endswith(" in row 1.")
+        raw_actions(policy_for_codec(WrongCodec), TWO_POINTS)
 
 
 def test_codec_that_overrides_adapt_alone_has_no_inverse(policy_for_codec):
+    # TenthCodec has both methods, but its `invert` is not the inverse of another `adapt`.
     class AdaptsOtherwise(TenthCodec):
-        def adapt(self, raw):
-            return raw * 10 + 1  # the inherited invert() is not its inverse
-
-    with pytest.raises(NotServedError, match=r"has no inverse: it defines adapt\(\)") as caught:
-        raw_actions(policy_for_codec(AdaptsOtherwise), ACTION_ROWS)
-
-    message = str(caught.value)
-    assert "AdaptsOtherwise of " in message
-    assert "(action_codec 'point') has no inverse" in message
-
-
-def test_codec_that_overrides_both_methods_wrongly_is_named(policy_for_codec):
-    class OverridesBoth(TenthCodec):
         def adapt(self, raw):
             return raw * 10 + 1
 
-        def invert(self, actions):
-            return np.asarray(actions) / 10
+    with pytest.raises(NotServedError, match=r"has no inverse: it defines adapt\(\)") as caught:
+        raw_actions(policy_for_codec(AdaptsOtherwise), TWO_POINTS)
 
-    with pytest.raises(PartError, match=r"OverridesBoth\.invert\(\) of .* turns into"):
-        raw_actions(policy_for_codec(OverridesBoth), ACTION_ROWS)
+    assert "AdaptsOtherwise of " in str(caught.value)
 
 
 @pytest.mark.parametrize("shape", [(2,), (1, 2), (2, 1), (2, 2, 1)], ids=str)
 def test_raw_actions_of_another_shape_are_an_error(policy_for_codec, shape):
-    class WrongShape(TenthCodec):
+    class WrongShape(ActionCodec):
+        def adapt(self, raw):
+            return raw
+
         def invert(self, actions):
             return np.zeros(shape)
 
-    with pytest.raises(PartError, match="must return an array of shape") as caught:
-        raw_actions(policy_for_codec(WrongShape), ACTION_ROWS)
+    two_actions = np.float32([[1, 2], [-3, 4]])
 
-    message = str(caught.value)
-    assert "invert() must return an array of shape (2, 2) for 2 actions of " in message
-    assert f"; found {shape}." in message
+    with pytest.raises(PartError, match=r"must return an array of shape \(2, 2\) for 2 act") as e:
+        raw_actions(policy_for_codec(WrongShape), two_actions)
+
+    assert f"; found {shape}." in str(e.value)
 
 
-def test_raw_actions_that_are_not_array_are_an_error(policy_for_codec):
-    class ReturnsText(TenthCodec):
+def test_text_as_raw_actions_is_an_error(policy_for_codec):
+    class ReturnsText(ActionCodec):
+        def adapt(self, raw):
+            return raw
+
         def invert(self, actions):
             return "text"
 
     with pytest.raises(PartError, match="found 'text'"):
-        raw_actions(policy_for_codec(ReturnsText), ACTION_ROWS)
+        raw_actions(policy_for_codec(ReturnsText), TWO_POINTS)
 
 
 # --- actions without a shape ----------------------------------------------------------------------
