@@ -70,3 +70,18 @@ def near(expected, found, tolerance, what):
     else:
         assert (expected.dtype, expected.shape) == (found.dtype, found.shape), what
         np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance, err_msg=what)
+
+
+def assert_acts_alike(actor, policy, *, steps, obs):
+    """Check that an actor acts like its policy on the same observations in several steps; each
+    passes its own state on.
+    """
+    actor_state = None
+    policy_state = None
+    reward = np.ones(len(obs))
+    for t in range(steps):
+        step = actor.act(obs, actor_state, prev_reward=reward, explore=False)
+        expected = policy.act(obs, policy_state, prev_reward=reward, explore=False)
+        near(tuple(expected)[:5], tuple(step)[:5], 1e-5, f"step {t}")
+        actor_state = step.state
+        policy_state = expected.state

@@ -213,15 +213,15 @@ def test_frozen_policy_warns_once_of_what_differs():
     policy = build_squashed_policy(log_std=0.0)
     frozen = policy.freeze(2)
     obs = np.zeros((2, 2), np.float32)
+    # Without `frozen.update()`, its graph keeps the former weights.
     weights = policy.model.get_weights()
     policy.model.set_weights({name: array + 0.5 for name, array in weights.items()})
 
-    message = r"policy: (dist_inputs\[0, 0\]|value\[0\]) is .* instead of .* in step 1;"
-    with pytest.warns(CatalogWarning, match=message):
+    with pytest.warns(CatalogWarning, match=r"policy: .* is .* instead of .* in step 1;"):
         frozen.act(obs)
 
     with warnings.catch_warnings(action="error"):
-        frozen.act(obs)
+        frozen.act(obs)  # raises nothing
 
 
 # --- random masks ---------------------------------------------------------------------------------

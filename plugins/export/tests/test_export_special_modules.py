@@ -58,15 +58,15 @@ def test_export_of_a_compiled_module_acts_like_the_policy(name, tmp_path):
 
 
 def test_deepcopy_of_a_compiled_module_is_compiled_too():
-    module, passes = make_compiled_module()
+    module, compiled_passes = make_compiled_module()
     policy = build_policy(module)
     expected = act_greedily(policy)
 
     copied = copy.deepcopy(policy)
-    passes.clear()
+    compiled_passes.clear()
 
     np.testing.assert_array_equal(act_greedily(copied), expected)
-    assert len(passes) == 1
+    assert len(compiled_passes) == 1  # the copy has used compiled code
     assert copied.model.module is not policy.model.module
 
 

@@ -33,22 +33,45 @@ VECTOR = Box(-1, 1, (3,), np.float32)
 def test_saved_model_acts_like_its_policy(name, tmp_path):
     case = cases()[name]
     policy = built(case)
-    weights = policy.model.get_weights()
 
     interface = policy.export(tmp_path / "model", format="savedmodel")
 
-    for key, array in policy.model.get_weights().items():
-        np.testing.assert_array_equal(array, weights[key])
-    inputs, outputs = steps_of(case, policy, interface.input("noise").shape[0])
-    space = {} if interface.observation_space else {"observation_space": case.obs}
-    actor = rlcatalog.Actor(tmp_path / "model", **space)
+    # What the policy was given in several steps, with noise for its draws, and what it did.
+    noise_width = interface.input("noise").shape[0]
+    inputs, expected_steps = steps_of(case, policy, noise_width)
+    actor = rlcatalog.Actor(tmp_path / "model", **passed_spaces(case, interface))
+    steps = act_on_steps(actor, inputs)
+    near(tuple(expected_steps), tuple(steps), case.tolerance, name)
+
+
+def passed_spaces(case, interface):
+    """Return the observation space if the interface cannot describe it."""
+    if interface.observation_space:
+        return {}
+    return {"observation_space": case.obs}
+
+
+def act_on_steps(actor, inputs):
+    """Return what an actor does in consecutive steps."""
     state = None
-    for step, expected in zip(inputs, outputs, strict=True):
+    steps = []
+    for step in inputs:
         if step["begun"] is not None:
             state = actor.restart(state, step["begun"])
         result = act_on_step(actor, step, state)
-        near(expected, tuple(result)[:5], case.tolerance, name)
+        steps.append(tuple(result)[:5])
         state = result.state
+    return steps
+
+
+def test_export_leaves_the_weights_unchanged(tmp_path):
+    policy = rlcatalog.build(VECTOR, Discrete(3), {"fcnet_hiddens": [4]}, "tf")
+    before = policy.model.get_weights()
+
+    policy.export(tmp_path / "model", format="savedmodel")
+
+    for name, array in policy.model.get_weights().items():
+        np.testing.assert_array_equal(array, before[name])
 
 
 def act_on_step(actor, step, state):
@@ -124,14 +147,6 @@ def test_actor_of_another_folder_is_an_error(tmp_path):
 
     with pytest.raises(SavedPolicyError, match="not a policy exported by rlcatalog"):
         rlcatalog.Actor(tmp_path)
-
-
-def test_actor_of_a_damaged_saved_model_is_an_error(tmp_path):
-    export_saved_model(tmp_path / "model")
-    (tmp_path / "model/saved_model.pb").write_bytes(b"no graph")
-
-    with pytest.raises(SavedPolicyError, match="its checksum differs"):
-        rlcatalog.Actor(tmp_path / "model")
 
 
 # --- numbers drawn from noise ---------------------------------------------------------------------

@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 import pytest
 import torch
+from export_steps import assert_acts_alike
 from gymnasium.spaces import Box, Dict, Discrete
 from torch import nn
 
@@ -165,12 +166,10 @@ def test_actor_rejects_rewards_like_its_policy(lstm_export, reward):
     policy = lstm_export.policy
     actor = rlcatalog.Actor(lstm_export.path)
     batch = np.zeros((2, 3), np.float32)
-    policy_state = policy.act(batch).state
-    actor_state = actor.act(batch).state
 
-    message = describe_error(actor.act, batch, actor_state, prev_reward=reward)
+    message = describe_error(actor.act, batch, actor.act(batch).state, prev_reward=reward)
 
-    expected = describe_error(policy.act, batch, policy_state, prev_reward=reward)
+    expected = describe_error(policy.act, batch, policy.act(batch).state, prev_reward=reward)
     assert message == expected
 
 
@@ -225,7 +224,7 @@ def test_seed_repeats_the_actions_of_an_actor(lstm_export):
 # --- steppers -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("mode", ["same_step", "next_step", "disabled"])
+@pytest.mark.parametrize("mode", ["same_step", "disabled"])
 def test_stepper_of_an_actor_acts_like_that_of_its_policy(lstm_export, mode):
     policy_stepper = lstm_export.policy.stepper(3, mode)
     actor_stepper = rlcatalog.Actor(lstm_export.path).stepper(3, mode)
@@ -238,10 +237,7 @@ def test_stepper_of_an_actor_acts_like_that_of_its_policy(lstm_export, mode):
         arguments = {"done": done, "prev_reward": reward, "explore": False}
         expected = policy_stepper.step(obs, **arguments)
         step = actor_stepper.step(obs, **arguments)
-        compared = np.ones(3, bool)
-        if mode == "next_step" and done is not None:
-            compared = ~done  # the environment ignores the actions of the others
-        np.testing.assert_array_equal(step.action[compared], expected.action[compared])
+        np.testing.assert_array_equal(step.action, expected.action)
         np.testing.assert_allclose(step.value, expected.value, rtol=1e-5, atol=1e-5)
         done = random.random(3) < 0.3
         reward = random.normal(size=3)
@@ -341,14 +337,16 @@ def test_actor_of_a_file_without_filter_takes_filtered_input(halving_policy, tmp
 def test_action_codec_without_graph_operations_is_left_out(tmp_path, monkeypatch):
     actions = Dict({"a": Discrete(3, start=5)})
     policy = rlcatalog.build(VECTOR, actions, {"fcnet_hiddens": [4]}, "torch")
-    # As if the codec of the Discrete had no form for the operations of a graph.
-    monkeypatch.setattr(type(policy.action_codec.children[0]), "lowered", None)
+    # `lowered` is the codec in the form of a graph's operations.
+    discrete_codec = policy.action_codec.children[0]
+    monkeypatch.setattr(type(discrete_codec), "lowered", None)
 
     interface = policy.export(tmp_path / "policy.pt2")
 
+    assert "raw_action" in [port.role for port in interface.outputs]
+    assert "action" not in [port.role for port in interface.outputs]
+    # The actor turns raw actions into actions by itself.
     step = rlcatalog.Actor(tmp_path / "policy.pt2").act(np.zeros((2, 3), np.float32))
-    [action_port] = [port for port in interface.outputs if port.role.endswith("action")]
-    assert action_port.role == "raw_action"
     np.testing.assert_array_equal(step.action["a"], step.raw_action[:, 0] + 5)
 
 
@@ -426,19 +424,18 @@ def test_export_that_acts_differently_leaves_the_old_file(tmp_path, monkeypatch)
     policy = rlcatalog.build(Discrete(3), Discrete(2), {"fcnet_hiddens": [4]}, "torch")
     path = tmp_path / "policy.pt2"
     path.write_text("an older file")
-    correct = OneHotPreprocessor.lowered
+    real_lowered = OneHotPreprocessor.lowered
 
-    def encode_another_number(self):
-        encode = correct(self)
+    def encode_the_next_number(self):
+        encode = real_lowered(self)
         return lambda x, ops: encode(x + 1, ops)
 
     # A fault in the graph: it encodes another observation than the policy.
-    monkeypatch.setattr(OneHotPreprocessor, "lowered", encode_another_number)
+    monkeypatch.setattr(OneHotPreprocessor, "lowered", encode_the_next_number)
 
-    with pytest.raises(errors.NotServedError, match="the file acts differently") as caught:
+    with pytest.raises(errors.NotServedError, match="differently from the policy: dist_inputs"):
         policy.export(path)
 
-    assert "differently from the policy: dist_inputs" in str(caught.value)
     assert path.read_text() == "an older file"
     assert list(tmp_path.iterdir()) == [path]
 
@@ -469,10 +466,11 @@ def test_actor_of_a_file_in_another_format_is_an_error(tmp_path):
 
 
 def test_actor_of_a_foreign_onnx_file_is_an_error(tmp_path):
+    # A valid ONNX file with the graph y = x.
     node = onnx.helper.make_node("Identity", ["x"], ["y"])
     x = onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [1])
     y = onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [1])
-    graph = onnx.helper.make_graph([node], "graph", [x], [y])
+    graph = onnx.helper.make_graph([node], "graph", inputs=[x], outputs=[y])
     opset = onnx.helper.make_opsetid("", 18)
     model = onnx.helper.make_model(graph, opset_imports=[opset], ir_version=10)
     onnx.save_model(model, tmp_path / "foreign.onnx")
@@ -483,11 +481,13 @@ def test_actor_of_a_foreign_onnx_file_is_an_error(tmp_path):
 
 def test_log_gamma_matches_torch():
     x = torch.logspace(-3, 5, 500, dtype=torch.float64)
+    shape = (500,)
     graph = Graph()
-    value = Value(graph, graph.input("x", "float64", (500,)), "float64")
-    content = graph.model([("y", FORMULAS["lgamma"](value).name, "float64", (500,))])
+    x_in_graph = Value(graph, graph.input("x", "float64", shape), "float64")
+    lgamma = FORMULAS["lgamma"](x_in_graph)
+    model = graph.model([("y", lgamma.name, "float64", shape)])
 
-    run, outputs = bind_graph(content, {"x": x.numpy()}, {"y": ("float64", (500,))})
+    run, outputs = bind_graph(model, inputs={"x": x.numpy()}, outputs={"y": ("float64", shape)})
     run()
 
     y = torch.from_numpy(outputs["y"])
@@ -511,37 +511,4 @@ def test_export_command_writes_a_program_that_acts_like_the_save(tmp_path, capsy
     assert exit_info.value.code == 0
     assert "policy.pt2: inputs obs, " in capsys.readouterr().out
     actor = rlcatalog.Actor(tmp_path / "run" / "policy.pt2")
-    obs = np.random.default_rng(0).uniform(-1, 1, (1, 3)).astype(np.float32)
-    policy_state = None
-    actor_state = None
-    for _ in range(3):
-        expected = policy.act(obs, policy_state, prev_reward=np.ones(1), explore=False)
-        step = actor.act(obs, actor_state, prev_reward=np.ones(1), explore=False)
-        np.testing.assert_allclose(step.action, expected.action, atol=1e-6)
-        policy_state = expected.state
-        actor_state = step.state
-
-
-def test_export_of_a_tf_policy_acts_like_it(tmp_path):
-    pytest.importorskip("tensorflow")
-    pytest.importorskip("tf2onnx")
-    random = np.random.default_rng(0)
-    config = {**LSTM, "observation_filter": "MeanStdFilter"}
-    policy = rlcatalog.build(VECTOR, Discrete(3), config, "tf")
-    policy.preprocess(random.uniform(-1, 1, (9, 3)).astype(np.float32), update=True)
-
-    interface = policy.export(tmp_path / "policy.onnx")
-
-    assert interface.framework == "tf"
-    actor = rlcatalog.Actor(tmp_path / "policy.onnx")
-    policy_state = None
-    actor_state = None
-    for _ in range(4):
-        obs = random.uniform(-1, 1, (2, 3)).astype(np.float32)
-        reward = random.normal(size=2)
-        expected = policy.act(obs, policy_state, prev_reward=reward, explore=False)
-        step = actor.act(obs, actor_state, prev_reward=reward, explore=False)
-        np.testing.assert_allclose(step.dist_inputs, expected.dist_inputs, rtol=1e-5, atol=1e-5)
-        np.testing.assert_allclose(step.value, expected.value, rtol=1e-5, atol=1e-5)
-        policy_state = expected.state
-        actor_state = step.state
+    assert_acts_alike(actor, policy, steps=3, obs=np.float32([[0.5, -1, 0.25]]))
