@@ -1,4 +1,4 @@
-"""The contract on paper: recurrent models, and steppers that keep their state."""
+"""The contract on paper: recurrent models, and their states in acting and training."""
 
 from __future__ import annotations
 
@@ -153,95 +153,25 @@ def test_training_accepts_the_state_of_a_later_step(rnn_policy):
     episodes.assert_scored_alike(rnn_policy.evaluate(batch), first=2)
 
 
+def run_rnn(model, obs, lengths):
+    """Run a model on sequences `[B, T, 4]`, and return its last state."""
+    zero_state = [tf.zeros([len(obs), 6]), tf.zeros([len(obs), 6])]
+    rows = tf.constant(obs.reshape(-1, 4))
+    _, state = model({"obs": rows}, zero_state, tf.constant(lengths, tf.int32))
+    return state
+
+
 def test_state_of_a_padded_sequence_is_that_of_its_last_step():
     model = MyRNNClass(OBS, TWO, 2, {}, "rnn")
-    obs = random_observations(2, 4)
-    lengths = [2, 4]
-    zero_state = [tf.zeros([2, 6]), tf.zeros([2, 6])]
+    two_sequences = random_observations(2, 4)
+    first_two_steps = two_sequences[:1, :2]
 
-    _, padded = model(
-        {"obs": tf.constant(obs.reshape(-1, 4))}, zero_state, tf.constant(lengths, tf.int32)
-    )
+    # The last two steps of the first sequence are padding.
+    padded_state = run_rnn(model, two_sequences, lengths=[2, 4])
 
-    for row, length in enumerate(lengths):
-        _, expected = model(
-            {"obs": tf.constant(obs[row, :length])},
-            [part[:1] for part in zero_state],
-            tf.constant([length], tf.int32),
-        )
-        for part, expected_part in zip(padded, expected, strict=True):
-            np.testing.assert_allclose(part[row], expected_part[0], rtol=1e-5, atol=1e-6)
-
-
-# --- steppers -------------------------------------------------------------------------------------
-
-
-class TwoSteps:
-    """Observations of two steps of three rows, and the outputs for the second one: after the first
-    step, and at the beginning of an episode.
-    """
-
-    def __init__(self, policy):
-        self.first, self.second = random_observations(2, 3)
-        state = policy.act(self.first).state
-        self.continued = policy.act(self.second, state, explore=False).dist_inputs
-        self.fresh = policy.act(self.second, explore=False).dist_inputs
-        assert not np.allclose(self.continued, self.fresh, atol=1e-5)
-
-    def assert_fresh_rows(self, outputs, rows):
-        """Assert that some rows began an episode, and that the others went on."""
-        for row in range(3):
-            expected = self.fresh if row in rows else self.continued
-            np.testing.assert_allclose(outputs[row], expected[row], rtol=1e-4, atol=1e-6)
-
-
-@each_model
-def test_stepper_resets_rows_that_are_done(rnn_policy):
-    steps = TwoSteps(rnn_policy)
-    stepper = rnn_policy.stepper(3)
-    stepper.step(steps.first)
-
-    step = stepper.step(steps.second, done=[False, True, False], explore=False)
-
-    steps.assert_fresh_rows(step.dist_inputs, rows=[1])
-
-
-@each_model
-def test_reset_clears_the_state_of_all_rows(rnn_policy):
-    steps = TwoSteps(rnn_policy)
-    stepper = rnn_policy.stepper(3)
-    stepper.step(steps.first)
-
-    stepper.reset()
-
-    step = stepper.step(steps.second, explore=False)
-    steps.assert_fresh_rows(step.dist_inputs, rows=[0, 1, 2])
-
-
-@each_model
-@pytest.mark.parametrize(
-    "rows", [[2], np.array([False, False, True])], ids=["row numbers", "mask of rows"]
-)
-def test_reset_of_a_row_leaves_the_others(rnn_policy, rows):
-    steps = TwoSteps(rnn_policy)
-    stepper = rnn_policy.stepper(3)
-    stepper.step(steps.first)
-
-    stepper.reset(rows)
-
-    step = stepper.step(steps.second, explore=False)
-    steps.assert_fresh_rows(step.dist_inputs, rows=[2])
-
-
-def test_stepper_works_without_memory(catalog):
-    policy = rlcatalog.build(OBS, TWO, {"fcnet_hiddens": [8]}, catalog=catalog)
-    assert policy.initial_state(6) is None
-    stepper = policy.stepper(6)
-
-    step = stepper.step(random_observations(6), done=np.ones(6, bool))
-
-    assert step.state is None
-    stepper.reset([0])
+    state = run_rnn(model, first_two_steps, lengths=[2])
+    for padded_part, part in zip(padded_state, state, strict=True):
+        np.testing.assert_allclose(padded_part[0], part[0], rtol=1e-5, atol=1e-6)
 
 
 # --- keyword arguments ----------------------------------------------------------------------------
@@ -323,34 +253,29 @@ each_window_model = pytest.mark.parametrize(
 def test_model_sees_the_window_of_its_last_states(framework, model):
     policy = rlcatalog.build(OBS, TWO, {"custom_model": model}, framework)
     stepper = policy.stepper(1)
-    obs = random_observations(5, 1)
 
-    for t in range(5):
-        step = stepper.step(obs[t])
+    outputs = []
+    for number in (0.1, 0.2, 0.3, 0.4, 0.5):
+        obs = np.full((1, 4), number, np.float32)
+        outputs.append(stepper.step(obs).dist_inputs[0, 0])
 
-        past = obs[max(0, t - 3) : t].sum(axis=0)  # the model's states are its observations
-        expected = obs[t] + 10 * past
-        np.testing.assert_allclose(step.dist_inputs, expected[:, :2], rtol=1e-5, atol=1e-6)
+    # Its observation, plus ten times the sum of its last three states, which were observations.
+    np.testing.assert_allclose(outputs, [0.1, 1.2, 3.3, 6.4, 9.5], rtol=1e-5)
 
 
 @each_window_model
 def test_training_accepts_the_window_of_states(framework, model):
     policy = rlcatalog.build(OBS, TWO, {"custom_model": model}, framework)
-    stepper = policy.stepper(1)
-    obs = random_observations(5, 1)
-    for t in range(5):
-        step = stepper.step(obs[t])
-    state = stepper.state
-    # The model's states are its observations, and its view has the last three.
-    np.testing.assert_allclose(state.memory[0][0], obs[2:5, 0], rtol=1e-6)
+    obs = np.full((1, 4), 0.1, np.float32)
+    step = policy.act(obs)
+    batch = {
+        "obs": obs,
+        "raw_action": step.raw_action,
+        "seq_lens": np.ones(1, np.int32),
+        "state": step.state,
+    }
 
-    evaluation = policy.evaluate(
-        {
-            "obs": obs[0],
-            "raw_action": step.raw_action,
-            "seq_lens": np.ones(1, np.int32),
-            "state": state,
-        }
-    )
+    evaluation = policy.evaluate(batch)
 
-    assert evaluation.logp.shape == (1,)
+    # The value is 0.1, plus ten times the only state so far, which is 0.1, too.
+    np.testing.assert_allclose(to_numpy(evaluation.value), [1.1], rtol=1e-5)

@@ -231,16 +231,10 @@ def test_vf_memory_none_gives_the_value_a_trunk_without_memory(memory, framework
 @frameworks
 def test_head_around_a_memory_has_a_separate_value(framework):
     config = {**WITHOUT_ACTIONS["lstm"], **SEPARATE}
-    masked = Dict({"action_mask": MultiBinary(2), "x": OBS})
+    masked = Dict({"action_mask": MultiBinary(2), "x": OBS})  # a mask puts a head around the model
     head_policy = build_with_random_weights(config, framework, seed=4, obs_space=masked)
     plain_policy = rlcatalog.build(OBS, TWO, config, framework)
-    # The head has the plain model as its trunk, and most of its weights begin with "trunk.".
-    head_weights = head_policy.model.get_weights()
-    weights = {}
-    for name in plain_policy.model.get_weights():
-        in_trunk = f"trunk.{name}"
-        weights[name] = head_weights[in_trunk if in_trunk in head_weights else name]
-    plain_policy.model.set_weights(weights)
+    plain_policy.model.set_weights(take_weights_inside_head(head_policy, plain_policy))
 
     steps = play_masked(head_policy, OBSERVATIONS[0])
 
@@ -248,7 +242,19 @@ def test_head_around_a_memory_has_a_separate_value(framework):
     assert_same_logits(steps, plain_steps)
     assert_same_values(steps, plain_steps)
     for step in steps:
-        assert len(step.state.memory) == 4  # two arrays for each memory
+        assert len(step.state.memory) == 4  # two arrays for each LSTM
+
+
+def take_weights_inside_head(head_policy, plain_policy):
+    """Return the weights of a model inside a head under the names that they have without one; most
+    of the former begin with "trunk.".
+    """
+    head_weights = head_policy.model.get_weights()
+    weights = {}
+    for name in plain_policy.model.get_weights():
+        in_trunk = f"trunk.{name}"
+        weights[name] = head_weights[in_trunk if in_trunk in head_weights else name]
+    return weights
 
 
 def play_masked(policy, rows):
@@ -331,12 +337,12 @@ def test_training_scores_as_acting_did(memory, value_config, framework):
 def test_loaded_policy_acts_the_same(memory, value_config, framework, tmp_path):
     config = {**MEMORIES[memory], **SEPARATE, **value_config}
     policy = build_with_random_weights(config, framework, seed=3)
-
     policy.save(tmp_path)
+
     loaded = rlcatalog.load(tmp_path)
 
-    steps = zip(play(loaded, OBSERVATIONS), play(policy, OBSERVATIONS), strict=True)
-    for step, expected in steps:
+    expected_steps = play(policy, OBSERVATIONS)
+    for step, expected in zip(play(loaded, OBSERVATIONS), expected_steps, strict=True):
         np.testing.assert_array_equal(step.value, expected.value)
         np.testing.assert_array_equal(step.dist_inputs, expected.dist_inputs)
 
@@ -358,7 +364,7 @@ def test_third_party_memory_is_doubled_for_the_value(value_config, state_shapes)
 @each_memory
 def test_ppo_trains_every_weight(memory):
     config = {
-        "model": {**MEMORIES[memory], **SEPARATE},
+        "model": {**MEMORIES[memory], "vf_share_layers": False},
         "framework": "torch",
         "num_envs": 2,
         "rollout_length": 24,
@@ -371,8 +377,8 @@ def test_ppo_trains_every_weight(memory):
 
     algo.train()
 
-    after = algo.policy.model.get_weights()
-    assert [name for name, weight in after.items() if np.array_equal(weight, before[name])] == []
+    for name, weight in algo.policy.model.get_weights().items():
+        assert not np.array_equal(weight, before[name]), name
 
 
 # --- explanations ---------------------------------------------------------------------------------
@@ -450,12 +456,11 @@ def test_memory_with_a_view_of_its_state_is_an_error():
     class SeesTwoStates(Fading):
         def __init__(self, *args, **kwargs):
             super().__init__(*args, **kwargs)
-            self.view_requirements["state_in_0"] = ViewRequirement(
-                "state_out_0", shift="-2:-1", space=OBS
-            )
+            last_two = ViewRequirement("state_out_0", shift="-2:-1", space=OBS)
+            self.view_requirements["state_in_0"] = last_two
 
     catalog = register(SeesTwoStates, slot="memory")
-    config = {**SMALL, "own_part": True, **SEPARATE}
+    config = {**SMALL, "own_part": True, "vf_share_layers": False}
 
     message = r"SeesTwoStates.* requests the view 'state_in_0' of its state; with vf_share"
     with pytest.raises(NotServedError, match=message):
