@@ -44,7 +44,7 @@ def test_many_blocks_show_their_output():
 
 
 @pytest.mark.parametrize("page", RUNNABLE)
-def test_every_block_of_python_in_page_runs(page):
+def test_python_of_a_page_runs(page):
     # All that a reader may take for one, whatever its indentation or its fence.
     fence = r"^\s*(?:```+|~~~+|:::+)\s*\{?(?:python|py|code-cell|code-block)\b.*$"
     assert len(re.findall(fence, read(page), re.M)) == len(pages.blocks(read(page)))
@@ -86,7 +86,7 @@ def pages_in_contents_of(page):
     return listed
 
 
-def test_every_page_is_in_the_contents():
+def test_pages_are_all_in_the_contents():
     listed = {"docs/index.md"}
     for page in SITE:
         listed |= pages_in_contents_of(page)
