@@ -45,68 +45,6 @@ def test_check_finds_a_stale_page(tmp_path, monkeypatch):
     assert config_table.main(["--check"]) == 1
 
 
-#: All keys that RLlib's model config had in some version. Not taken from the tool that writes the
-#: page, so that the test notices a key that is missing there.
-RLLIB_KEYS = {
-    *(f"fcnet_{k}" for k in ("hiddens", "activation")),
-    *(f"post_fcnet_{k}" for k in ("hiddens", "activation")),
-    *(f"conv_{k}" for k in ("filters", "activation")),
-    *(
-        f"lstm_{k}"
-        for k in ("cell_size", "use_prev_action", "use_prev_reward", "use_prev_action_reward")
-    ),
-    *(
-        f"attention_{k}"
-        for k in ("num_transformer_units", "dim", "num_heads", "head_dim", "memory_inference")
-    ),
-    *(f"attention_{k}" for k in ("memory_training", "position_wise_mlp_dim", "init_gru_gate_bias")),
-    *(f"attention_use_n_prev_{k}" for k in ("actions", "rewards")),
-    *(f"custom_{k}" for k in ("model", "model_config", "action_dist", "preprocessor", "options")),
-    "free_log_std",
-    "no_final_linear",
-    "vf_share_layers",
-    "use_lstm",
-    "use_attention",
-    "max_seq_len",
-    "_time_major",
-    "framestack",
-    "dim",
-    "grayscale",
-    "zero_mean",
-    "num_framestacks",
-    "preprocessor_pref",
-    "observation_filter",
-    "_disable_preprocessor_api",
-    "_no_preprocessing",
-    "_disable_action_flattening",
-    "_use_default_native_models",
-    "encoder_latent_dim",
-    "always_check_shapes",
-    "log_std_clip_param",
-    "state_shape",
-    "squash_to_range",
-    "channel_major",
-    "downscale_factor",
-    "extra_frameskip",
-    *(
-        f"{prefix}_{part}_initializer{suffix}"
-        for prefix, part_of_it in {
-            "fcnet": "weights",
-            "post_fcnet": "weights",
-            "lstm": "weights",
-            "conv": "kernel",
-            "conv_transpose": "kernel",
-        }.items()
-        for part in (part_of_it, "bias")
-        for suffix in ("", "_config")
-    ),
-}
-
-
-def test_table_has_every_key_of_rllib():
-    assert set(read_key_table()) >= RLLIB_KEYS
-
-
 def test_table_has_every_key_of_the_catalog():
     assert set(read_key_table()) >= set(catalog_of_all_packages().schema.keys)
 
