@@ -44,11 +44,24 @@ def make_transitions():
     """Return eight transitions with three actions. One next action of each is allowed."""
     rng = np.random.default_rng(0)
     obs, next_obs = rng.uniform(-1, 1, (2, 8, 3)).astype(np.float32)
-    reward = rng.normal(size=8).astype(np.float32)
     is_followed = np.arange(8) % 2  # every other transition ends its episode
-    discount = (0.9 * is_followed).astype(np.float32)
-    next_mask = np.eye(3, dtype=bool)[rng.integers(3, size=8)]
-    return dqn.Batch(obs, rng.integers(3, size=8), reward, discount, next_obs, next_mask)
+    return dqn.Batch(
+        obs=obs,
+        action=rng.integers(3, size=8),
+        reward=rng.normal(size=8).astype(np.float32),
+        discount=(0.9 * is_followed).astype(np.float32),
+        next_obs=next_obs,
+        next_mask=np.eye(3, dtype=bool)[rng.integers(3, size=8)],
+    )
+
+
+def disturb_weights(net):
+    """Add noise to the weights of a net."""
+    rng = np.random.default_rng(1)
+    weights = {}
+    for name, value in net.get_weights().items():
+        weights[name] = value + rng.normal(0, 0.3, value.shape).astype(np.float32)
+    net.set_weights(weights)
 
 
 @pytest.mark.parametrize(
@@ -61,26 +74,20 @@ def make_transitions():
     ],
 )
 def test_dqn_converges_to_reward_plus_discounted_target_value(framework, dueling):
-    net, target = dqn.build(OBS, Discrete(3), framework, SMALL, dueling, seed=0)
-    rng = np.random.default_rng(1)
-    target_weights = {}
-    for name, value in target.get_weights().items():
-        target_weights[name] = value + rng.normal(0, 0.3, value.shape).astype(np.float32)
-    target.set_weights(target_weights)
-    values, update = make_dqn_learner(framework, net, target, 1e-2)
-    target_values, _ = make_dqn_learner(framework, target, net, 1e-2)
+    net, target = dqn.build(Box(-1, 1, (3,)), Discrete(3), framework, SMALL, dueling, seed=0)
+    disturb_weights(target)  # so that its values differ from those of the net
+    values, update = make_dqn_learner(framework, net, target, lr=0.01)
+    target_values, _ = make_dqn_learner(framework, target, net, lr=0.01)
     batch = make_transitions()
-    # With one allowed action each, the best next action is known.
+    # One action is allowed in each next observation, so that it is the best one.
     next_values = target_values(batch.next_obs)[batch.next_mask]
 
     for step in range(300):
-        update(batch, 1e-2 * (1 - step / 300))  # with a falling learning rate
+        update(batch, 0.01 * (1 - step / 300))  # the learning rate falls to 0
 
+    learned_values = values(batch.obs)[np.arange(8), batch.action]
     expected = batch.reward + batch.discount * next_values
-    assert np.abs(next_values).min() > 0.02  # so that `expected` depends on them
-    np.testing.assert_allclose(values(batch.obs)[np.arange(8), batch.action], expected, atol=5e-3)
-    # The target network itself is not trained.
-    np.testing.assert_array_equal(target_values(batch.next_obs)[batch.next_mask], next_values)
+    np.testing.assert_allclose(learned_values, expected, atol=5e-3)
 
 
 def set_constant_values(net, values):
@@ -93,26 +100,28 @@ def set_constant_values(net, values):
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_dqn_evaluates_the_choice_of_the_net_with_the_target(framework):
-    # Double DQN: the net prefers action 0, to which its target gives 3; the target prefers 1.
-    net, target = dqn.build(OBS, Discrete(2), framework, SMALL, False, seed=0)
-    set_constant_values(net, [9.0, 0.0])
+    net, target = dqn.build(Box(-1, 1, (3,)), Discrete(2), framework, SMALL, dueling=False, seed=0)
+    set_constant_values(net, [9.0, 0.0])  # it prefers action 0
     set_constant_values(target, [3.0, 5.0])
-    values, update = make_dqn_learner(framework, net, target, 0.02)
+    values, update = make_dqn_learner(framework, net, target, lr=0.02)
+    target_values, _ = make_dqn_learner(framework, target, net, lr=0.02)
     obs = np.zeros((1, 3), np.float32)
     batch = dqn.Batch(
-        obs,
-        np.array([1]),  # the action, whose value is learned
-        np.zeros(1, np.float32),  # no reward
-        np.ones(1, np.float32),  # discount 1
-        obs,
-        np.ones((1, 2), bool),  # both next actions are allowed
+        obs=obs,
+        action=np.array([1]),  # whose value is learned
+        reward=np.zeros(1, np.float32),
+        discount=np.ones(1, np.float32),
+        next_obs=obs,
+        next_mask=np.ones((1, 2), bool),  # both next actions are allowed
     )
 
     for step in range(200):
         update(batch, 0.2 * (1 - step / 200))
 
-    # Action 1 is worth 3; with the maximum of the target's values it would be 5.
+    # The target's value of action 0 is 3. The maximum of its values, 5, is not used.
     np.testing.assert_allclose(values(obs), [[9.0, 3.0]], atol=0.05)
+    # The target itself is not trained.
+    np.testing.assert_array_equal(target_values(obs), [[3.0, 5.0]])
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
@@ -152,17 +161,23 @@ class FourSteps(gym.Env):
 
 @pytest.mark.parametrize(("terminated", "last_discount"), [(True, 0.0), (False, 0.5)])
 def test_dqn_stores_no_discount_after_termination(terminated, last_discount, monkeypatch):
-    stored = []
+    transitions = []
 
     def add(self, obs, action, reward, discount, next_obs, next_mask):
-        stored.append((obs[0], reward, discount, next_obs[0]))
+        transitions.append((obs[0], reward, discount, next_obs[0]))
 
     monkeypatch.setattr(dqn.Replay, "add", add)
-    hyper = dqn.Hyper(steps=8, gamma=0.5)
+    hyper = dqn.Hyper(steps=4, gamma=0.5)
+
     dqn.train(lambda: FourSteps(terminated), "torch", hyper=hyper, model=SMALL, episodes=1)
 
-    episode = [(0, 1, 0.5, 1), (1, 2, 0.5, 2), (2, 3, 0.5, 3), (3, 4, last_discount, 4)]
-    assert stored == episode * 2  # of 8 steps
+    # The observation and the reward are the number of the step.
+    assert transitions == [
+        (0, 1, 0.5, 1),
+        (1, 2, 0.5, 2),
+        (2, 3, 0.5, 3),
+        (3, 4, last_discount, 4),
+    ]
 
 
 def test_dqn_takes_the_best_allowed_action():
