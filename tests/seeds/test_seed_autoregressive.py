@@ -19,7 +19,8 @@ from rlcatalog_tf import Categorical, TFModelV2, normc_initializer
 
 pytestmark = pytest.mark.usefixtures("one_thread", "seeded", "default")
 
-OBS, PAIR = Box(-1, 1, (3,), np.float32), Tuple([Discrete(2), Discrete(2)])
+OBS = Box(-1, 1, (3,), np.float32)
+PAIR = Tuple([Discrete(2), Discrete(2)])
 
 
 # --- the page, word for word ----------------------------------------------------------------------
@@ -283,8 +284,9 @@ def test_page_classes_are_evaluated_with_gradients(page_policy):
 
     np.testing.assert_allclose(evaluation.logp, step.logp, rtol=1e-4, atol=1e-5)
     variables = page_policy.model.trainable_variables()
-    assert len(variables) == 10  # kernels and biases of five layers
+    assert len(variables) == 10  # a kernel and a bias in each of five layers
     for gradient in tape.gradient(loss, variables):
+        # Not all numbers of the gradient are zero.
         assert np.any(tf.convert_to_tensor(gradient))
 
 
@@ -295,11 +297,20 @@ def test_entropy_of_page_classes_is_estimated(page_policy):
     evaluation = page_policy.evaluate({"obs": obs, "raw_action": step.raw_action})
 
     assert evaluation.entropy_kind == "estimate"
+    # The probabilities of all pairs of actions, for each of the 500 observations.
     joint = compute_probabilities(page_policy, step.dist_inputs)
-    exact = -(joint * np.log(joint)).sum(axis=(1, 2)).mean()
-    assert float(tf.reduce_mean(evaluation.entropy)) == pytest.approx(exact, abs=0.1)
+    exact_entropies = -(joint * np.log(joint)).sum(axis=(1, 2))
+    mean_estimate = float(tf.reduce_mean(evaluation.entropy))
+    assert mean_estimate == pytest.approx(exact_entropies.mean(), abs=0.1)
+
+
+def test_entropy_of_page_classes_has_no_closed_form(page_policy):
+    dist = page_policy.evaluate(
+        {"obs": random_observations(1), "raw_action": np.zeros((1, 2), np.float32)}
+    ).dist
+
     with pytest.raises(NoClosedFormError, match="FilledOutput has no closed form for its entropy"):
-        evaluation.dist.entropy()
+        dist.entropy()
 
 
 def test_page_classes_train_under_ppo(config):
@@ -312,14 +323,13 @@ def test_page_classes_train_under_ppo(config):
         "seed": 0,
     }
     algo = PPO(Correlated, ppo_config)
-    before = algo.policy.model.get_weights()
+    weights_before = algo.policy.model.get_weights()
 
-    learner = algo.train()["info"]["learner"]
+    losses = algo.train()["info"]["learner"]
 
-    after = algo.policy.model.get_weights()
-    losses = [value for value in learner.values() if isinstance(value, float)]
-    assert np.isfinite(losses).all()
-    assert [name for name in before if np.array_equal(before[name], after[name])] == []
+    assert np.isfinite([losses["policy_loss"], losses["vf_loss"]]).all()
+    for name, weight in algo.policy.model.get_weights().items():
+        assert not np.array_equal(weight, weights_before[name]), name
     algo.stop()
 
 
@@ -389,6 +399,7 @@ def test_built_in_distribution_has_an_exact_entropy(page_policy):
     evaluation = policy.evaluate({"obs": obs, "raw_action": step.raw_action})
 
     assert evaluation.entropy_kind == "exact"
+    # The probabilities of all pairs of actions, for each of the 200 observations.
     joint = compute_probabilities(page_policy, step.dist_inputs)
     expected = -(joint * np.log(joint)).sum(axis=(1, 2))
     np.testing.assert_allclose(evaluation.entropy, expected, rtol=1e-3)
