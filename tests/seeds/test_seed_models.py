@@ -40,13 +40,6 @@ SHORT = {
 }
 #: Three observations.
 OBS = np.random.default_rng(0).normal(size=(3, 4)).astype(np.float32)
-#: Edition → its trainer, and the key for what the model's constructor is given.
-EDITIONS = {
-    "000, 001, 003": (ppo.PPOTrainer, "custom_options"),
-    "002": (ppo.PPOTrainer, "custom_model_config"),
-    "004": (ppo.PPO, "custom_model_config"),
-}
-editions = pytest.mark.parametrize("edition", EDITIONS)
 frameworks = pytest.mark.parametrize("framework", ["torch", "tf"])
 
 
@@ -92,20 +85,28 @@ class MyModelClass(TFModelV2):
         return self._value_out
 
 
-@editions
-def test_custom_tensorflow_model_of_the_page_trains(edition):
-    trainer_class, options = EDITIONS[edition]
+@pytest.mark.parametrize(
+    ("trainer_class", "options_key"),
+    [
+        pytest.param(ppo.PPOTrainer, "custom_options", id="000, 001, 003"),
+        pytest.param(ppo.PPOTrainer, "custom_model_config", id="002"),
+        pytest.param(ppo.PPO, "custom_model_config", id="004"),
+    ],
+)
+def test_custom_tensorflow_model_of_the_page_trains(trainer_class, options_key):
     ModelCatalog.register_custom_model("my_model", MyModelClass)
+
     trainer = trainer_class(
         env="CartPole-v1",
         config={
             "model": {
                 "custom_model": "my_model",
-                options: {},  # extra options to pass to your model
+                options_key: {},  # extra options to pass to your model
             },
             **SHORT,
         },
     )
+
     assert trainer.policy.framework == "tf"
     assert len(trainer.policy.model.get_weights()) == 6  # kernels and biases of three layers
     assert_trains_every_weight(trainer)
@@ -152,32 +153,48 @@ class WithoutModule(Body, TorchModelV2):
 
 
 @pytest.mark.parametrize(
-    ("edition", "custom_torch_model"),
+    ("trainer_class", "framework", "options_key", "custom_torch_model"),
     [
-        ("000, 001, 003", MyTorchModelClass),
-        ("000, 001, 003", ModuleFirst),
-        ("002", MyTorchModelClass),
-        ("002", WithoutModule),
-        ("004", MyTorchModelClass),
-        ("004", WithoutModule),
+        pytest.param(
+            ppo.PPOTrainer,
+            {"use_pytorch": True},
+            "custom_options",
+            ModuleFirst,
+            id="000, 001, 003",
+        ),
+        pytest.param(
+            ppo.PPOTrainer,
+            {"framework": "torch"},
+            "custom_model_config",
+            WithoutModule,
+            id="002",
+        ),
+        pytest.param(
+            ppo.PPO,
+            {"framework": "torch"},
+            "custom_model_config",
+            MyTorchModelClass,
+            id="004",
+        ),
     ],
 )
-def test_custom_pytorch_model_of_the_page_trains(edition, custom_torch_model):
-    trainer_class, options = EDITIONS[edition]
-    is_old = edition.startswith("000")
-    framework = {"use_pytorch": True} if is_old else {"framework": "torch"}
+def test_custom_pytorch_model_of_the_page_trains(
+    trainer_class, framework, options_key, custom_torch_model
+):
     ModelCatalog.register_custom_model("my_torch_model", custom_torch_model)
+
     trainer = trainer_class(
         env="CartPole-v1",
         config={
             **framework,
             "model": {
                 "custom_model": "my_torch_model",
-                options: {},  # extra options to pass to your model
+                options_key: {},  # extra options to pass to your model
             },
             **SHORT,
         },
     )
+
     assert type(trainer.policy.model) is custom_torch_model
     assert_trains_every_weight(trainer)
 
@@ -459,15 +476,19 @@ def recorded_data(tmp_path):
 )
 def test_supervised_loss_over_recorded_data(imitator, recorded_data, monkeypatch):
     monkeypatch.setattr(imitator, "reader", Reader(recorded_data), raising=False)
-    training = {"num_epochs": 4, "lr": 0.02, "model": {"custom_model": imitator}}
-    trainer = ppo.PPO(env="CartPole-v1", config={**SHORT, **training})
+    model = {"custom_model": imitator}
+    trainer = ppo.PPO(
+        env="CartPole-v1", config={**SHORT, "num_epochs": 4, "lr": 0.02, "model": model}
+    )
 
     results = [trainer.train() for _ in range(4)]
 
     losses = [result["info"]["learner"]["model"]["imitation_loss"] for result in results]
     assert losses[-1] < 0.1 * losses[0]
+    # The recorded policy always pushes left, which is action 0.
     assert trainer.policy.act(OBS, explore=False).action.tolist() == [0, 0, 0]
+    # The loss also got a minibatch: four numbers, an action and an advantage in each row.
     shapes = trainer.policy.model.input_shapes
     assert shapes["obs"][1:] == (4,)
-    assert shapes["actions"][1:] == ()  # a number for each row
+    assert shapes["actions"][1:] == ()
     assert shapes["advantages"][1:] == ()

@@ -321,9 +321,11 @@ def find_tests(path):
 
 @pytest.mark.parametrize("row", read_sample_rows(), ids=lambda row: row[2][:60])
 def test_code_of_the_table_exists(row):
-    editions, section, _, places, _ = row
+    editions, section, _sample, places, _differences = row
+
     assert set(editions.split(", ")) <= {"000", "001", "002", "003", "004"}
     assert section
+    # A place is a file, or a file and one of its tests: `tests/test_x.py::test_y`.
     paths = re.findall(r"`([^`]+)`", places)
     assert paths
     for path in paths:
