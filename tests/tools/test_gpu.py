@@ -29,38 +29,38 @@ def two_models(monkeypatch):
 
 
 @pytest.mark.parametrize("framework", ["torch", pytest.param("tf", marks=pytest.mark.attack)])
-def test_each_row_has_two_figures_and_their_ratio(framework, two_models):
-    text = "\n".join(gpu.tables(framework, 0.0, ((1,), (32,))))
+def test_rows_have_two_figures_and_their_ratio(framework, two_models):
+    # Each call is made once, for one row while acting and 32 while training.
+    text = "\n".join(gpu.tables(framework, seconds=0.0, batches=((1,), (32,))))
 
     rows = [line for line in text.splitlines() if line.startswith(("| act", "| train", "| Cart"))]
-    assert len(rows) == 5  # acting and training of two models, and a run
+    assert len(rows) == 5  # acting and training of two models, and a run of CartPole
     for row in rows:
-        numbers = [number.replace(",", "") for number in re.findall(r"\| ([\d.,]+)", row)]
-        cpu, device, ratio = map(float, numbers)
-        expected = cpu / device
-        if row.startswith("| Cart"):
-            expected = device / cpu  # steps per second, not times
-        assert ratio == pytest.approx(expected, rel=0.1, abs=0.01)
+        figures = re.findall(r"\| ([\d,.]+)", row)
+        cpu, device, ratio = [float(figure.replace(",", "")) for figure in figures]
+        if row.startswith("| Cart"):  # steps per second, not times
+            cpu, device = device, cpu
+        assert ratio == pytest.approx(cpu / device, rel=0.1, abs=0.01)
 
 
 @pytest.mark.parametrize("model", gpu.MODELS)
 def test_batch_and_losses_are_on_the_policys_device(model):
     # A tensor on "meta" has no numbers, so nothing can return to the CPU unnoticed.
     policy = gpu.built("torch", model, "meta")
-    obs_space = gpu.MODELS[model][0]
+    obs_space, *_ = gpu.MODELS[model]
     columns = {"obs": some_obs(obs_space, 32), **some_columns(32)}
     memory = policy.memory.start(2)
     if memory:
-        columns["seq_lens"] = np.full(2, 16, np.int32)
+        columns["seq_lens"] = np.array([16, 16], np.int32)  # two sequences of 16 steps
         columns["state"] = tuple(map(np.array, memory))
 
     batch = gpu.placed(columns, policy.device)
     evaluation = policy.evaluate(batch)
 
-    for name in ("obs", "raw_action", "advantage"):
-        assert batch[name].device.type == "meta"
-    assert evaluation.logp.device.type == "meta"
-    assert evaluation.value.device.type == "meta"
+    tensors = [batch["obs"], batch["raw_action"], batch["advantage"]]
+    tensors += [evaluation.logp, evaluation.value]
+    for tensor in tensors:
+        assert tensor.device.type == "meta"
 
 
 class FakeRun:
