@@ -6,7 +6,7 @@ import itertools
 from collections import Counter
 
 import pytest
-from grids import covering, in_turn
+from grids import covering
 
 
 def make_grid(*sizes):
@@ -36,10 +36,6 @@ def test_covering_of_a_grid_with_gaps_covers_it():
     assert covering(grid) == [0, 2, 3]  # a and 0, b and 1, c and 2
 
 
-def test_covering_of_an_empty_grid_is_empty():
-    assert covering([]) == []
-
-
 @pytest.mark.parametrize(
     ("slow", "expected"),
     [((), {"torch": 6, "tf": 6}), (("tf",), {"torch": 9, "tf": 3})],
@@ -49,15 +45,6 @@ def test_covering_shares_cases_between_frameworks(slow, expected):
     grid = list(itertools.product(range(12), ("torch", "tf")))
     chosen = [grid[place] for place in covering(grid, slow)]
     assert Counter(framework for _, framework in chosen) == expected
-
-
-def test_in_turn_goes_through_frameworks():
-    frameworks = [in_turn(place, ("torch", "tf", "toy")) for place in range(8)]
-    assert frameworks == ["torch", "toy", "torch", "tf"] * 2
-
-
-def test_in_turn_stays_with_a_single_framework():
-    assert {in_turn(place, ("tf",)) for place in range(8)} == {"tf"}
 
 
 def cases_of_this_test(request):

@@ -338,10 +338,12 @@ def test_changed_files_include_those_not_committed(repository, tmp_path):
 
 
 def test_changed_files_include_commits_of_the_branch(repository, tmp_path):
-    repository("switch", "--quiet", "-c", "branch")
+    git = repository
+    git("switch", "--quiet", "-c", "branch")
     (tmp_path / "committed").write_text("other\n", encoding="utf-8")
-    repository("mv", "moved", "to")
-    repository("commit", "--quiet", "-m", "second", "committed", "moved", "to")
+    git("mv", "moved", "to")
+    git("commit", "--quiet", "-m", "second", "committed", "moved", "to")
+    # This change is not committed.
     (tmp_path / "edited").write_text("other\n", encoding="utf-8")
 
     files, since = quick.changed_files(tmp_path)
@@ -446,14 +448,14 @@ def test_public_index_is_fresh():
 
 def test_public_index_check_finds_a_stale_file(tmp_path, monkeypatch, capsys):
     fresh = public_index.TARGET.read_text(encoding="utf-8")
-    stale_file = tmp_path / "public_index.json"
-    stale_file.write_text(fresh.replace("rlcatalog-fcnet", "rlcatalog-fcnot", 1), encoding="utf-8")
-    monkeypatch.setattr(public_index, "FRAMEWORKS", ())  # the stubs of frameworks stay as they are
-    monkeypatch.setattr(public_index, "TARGET", stale_file)
+    file = tmp_path / "public_index.json"
+    file.write_text(fresh.replace("rlcatalog-fcnet", "rlcatalog-fcnot", 1), encoding="utf-8")
+    monkeypatch.setattr(public_index, "TARGET", file)
     monkeypatch.setattr(public_index, "data", lambda: json.loads(fresh))
+    monkeypatch.setattr(public_index, "FRAMEWORKS", ())  # write no other files
 
     assert public_index.main(["--check"]) == 1
     assert "public_index.json is stale: run `make generate`" in capsys.readouterr().err
 
     public_index.main([])
-    assert stale_file.read_text(encoding="utf-8") == fresh
+    assert file.read_text(encoding="utf-8") == fresh

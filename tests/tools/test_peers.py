@@ -69,6 +69,7 @@ def test_categorical_agrees_with_scipy(answers):
 
     sample, logp, entropy = map(np.array, answers["categorical"])
 
+    # The sample is the index of an action in each row.
     rows = np.arange(len(logits))
     expected_logp = log_probabilities[rows, sample.astype(int)]
     expected_entropy = stats.entropy(np.exp(log_probabilities), axis=1)
@@ -127,7 +128,7 @@ class FakeWorker:
         return float(self.count)
 
 
-def test_each_round_begins_with_another_library():
+def test_rounds_begin_with_different_libraries():
     measured: list[str] = []
     workers = [FakeWorker(library, measured) for library in ("ours", "sb3", "torchrl")]
 

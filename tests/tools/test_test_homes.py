@@ -63,5 +63,5 @@ def test_crossed_package_without_a_folder_is_named(checkout):
     assert "names gone" in fault
 
 
-def test_every_file_is_in_its_home():
+def test_files_are_in_their_homes():
     assert test_homes.main() == 0

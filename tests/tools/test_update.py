@@ -28,6 +28,6 @@ def test_replace_keeps_what_follows_pytorch():
     assert moves == []
 
 
-def test_every_requirements_file_is_updated():
+def test_requirements_files_are_all_updated():
     files = {path.stem for path in update.REQUIREMENTS.glob("*.txt")}
     assert {*update.TOGETHER, *update.ALONE, update.ENGINES} == files

@@ -82,7 +82,7 @@ def test_odd_sentences_are_marked_with_their_kind_alone(kind, sentence):
     assert kinds(sentence) == {kind}
 
 
-def test_every_kind_has_a_marked_sentence():
+def test_kinds_all_have_a_marked_sentence():
     assert set(MARKED) == set(words.ODD)
 
 
@@ -144,7 +144,7 @@ async def f(a):
         "Args:",
         "The first.",
         "",
-        "two words and X. End",
+        "two words and X. End",  # values become "X"
         "a hint",
     ]
 
