@@ -25,7 +25,6 @@ from rlcatalog_testing import (
     isolated_catalog,
     kit,
     outcome_of,
-    outcomes,
     parametrize_with_checks,
     plugin_of,
     require,
@@ -81,95 +80,88 @@ def find_case(name, distribution, catalog):
     return case
 
 
+def run_case(name, distribution, catalog):
+    return outcome_of(find_case(name, distribution, catalog))
+
+
+def make_memory_package(target, **fields):
+    """Return package acme with the memory acme_recall."""
+    spec = replace(faulty_parts.memory(target), **fields)
+    return PluginEntryPoint(plugin_of(rlcatalog_models=[spec]), "acme")
+
+
 # --- parts of other packages ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("memory", "fault"),
+    ("target", "fault"),
     [
-        ("NoSuchClass", "its target 'faulty_parts:NoSuchClass' cannot be imported"),
-        ("RaisingRecall", "ZeroDivisionError: by design"),
-        ("WideRecall", "outputs (3, 6), expected (3, 3)"),
+        (
+            "faulty_parts:NoSuchClass",
+            "its target 'faulty_parts:NoSuchClass' cannot be imported",
+        ),
+        ("faulty_parts:RaisingRecall", "ZeroDivisionError: by design"),
+        ("faulty_parts:WideRecall", "outputs (3, 6), expected (3, 3)"),
         # It works with fcnet's 256 features, but not with the features of complex_input.
-        ("OneTrunkOnly", "The size of tensor a"),
+        ("faulty_parts:OneTrunkOnly", "The size of tensor a"),
     ],
 )
-def test_faulty_companion_is_noted_and_not_counted(memory, fault):
-    spec = faulty_parts.memory(f"faulty_parts:{memory}")
-    # Without a switch, the memory of an unlisted package is never chosen.
-    catalog = make_catalog(rlcatalog_models=[replace(spec, switch="acme_recall")])
-    name = "trunk-visionnet-works_inside_memories-torch"
+def test_faulty_companion_is_noted_and_not_counted(target, fault):
+    # A third-party memory without a switch would never be chosen.
+    acme = make_memory_package(target, switch="acme_recall")
+    catalog = isolated_catalog(*LISTED, acme)
 
-    outcome = outcome_of(find_case(name, "rlcatalog-visionnet", catalog))
+    outcome = run_case(
+        "trunk-visionnet-works_inside_memories-torch", "rlcatalog-visionnet", catalog
+    )
 
-    assert outcome.status == "passed", outcome.why  # inside rlcatalog-lstm
+    # The trunk works inside the memory of rlcatalog-lstm.
+    assert outcome.status == "passed", outcome.why
     [note] = outcome.notes
     assert note.startswith("model 'acme_recall' (acme 1.0): ")
     assert fault in note
 
 
-def test_faulty_examples_of_a_companion_are_noted(monkeypatch):
-    monkeypatch.setattr(faulty_parts, "memory_examples", lambda: 1 / 0)
-    catalog = make_catalog(rlcatalog_models=[faulty_parts.memory()])
-    name = "trunk-visionnet-works_inside_memories-torch"
-
-    outcome = outcome_of(find_case(name, "rlcatalog-visionnet", catalog))
-
-    assert outcome.status == "passed", outcome.why
-    [note] = outcome.notes
-    assert "'faulty_parts:memory_examples' raised ZeroDivisionError" in note
-
-
 def test_notes_belong_to_the_case_that_met_a_fault(monkeypatch):
-    # The examples of acme's memory raise an error, which a case without memories does not meet.
+    # The function with the examples of acme's memory raises an error.
     monkeypatch.setattr(faulty_parts, "memory_examples", lambda: 1 / 0)
-    catalog = make_catalog(rlcatalog_models=[faulty_parts.memory()])
-    visionnet = "rlcatalog-visionnet"
-    inside_memories = find_case("trunk-visionnet-works_inside_memories-torch", visionnet, catalog)
-    under_heads = find_case("trunk-visionnet-works_under_heads-torch", visionnet, catalog)
+    catalog = isolated_catalog(*LISTED, make_memory_package("faulty_parts:Recall"))
 
-    outcome_inside_memories, outcome_under_heads = outcomes([inside_memories, under_heads])
+    inside_memories = run_case(
+        "trunk-visionnet-works_inside_memories-torch", "rlcatalog-visionnet", catalog
+    )
+    under_heads = run_case(
+        "trunk-visionnet-works_under_heads-torch", "rlcatalog-visionnet", catalog
+    )
 
-    assert len(outcome_inside_memories.notes) == 1
-    assert outcome_under_heads.notes == ()
-
-
-@pytest.mark.parametrize("trunk", ["SaysAnotherWidth", "SaysNoWidth"])
-def test_faulty_part_fails_inside_a_sound_memory(trunk):
-    catalog = make_catalog(rlcatalog_models=[faulty_parts.spec(f"faulty_parts:{trunk}")])
-    name = "trunk-acme_net-works_inside_memories-torch"
-
-    outcome = outcome_of(find_case(name, "acme", catalog))
-
-    assert outcome.status == "failed"
-    assert outcome.notes == ()
+    [note] = inside_memories.notes
+    assert "'faulty_parts:memory_examples' raised ZeroDivisionError" in note
+    assert under_heads.notes == ()
 
 
 def test_faulty_part_fails_if_its_companion_needs_it():
-    # Without the trunk under test, no policy with the other package's memory can be built.
-    memory = replace(faulty_parts.memory(), switch="acme_recall")
+    # The trunk of package mine is the only one, so that acme's memory cannot do without it.
     catalog = isolated_catalog(
         "rlcatalog-preprocessors",
         "rlcatalog-categorical",
-        PluginEntryPoint(plugin_of(rlcatalog_models=[memory]), "acme"),
+        make_memory_package("faulty_parts:Recall", switch="acme_recall"),
         make_trunk_package("mine", "faulty_parts:SaysAnotherWidth"),
     )
-    name = "trunk-mine_net-works_inside_memories-torch"
 
-    outcome = outcome_of(find_case(name, "mine", catalog))
+    outcome = run_case("trunk-mine_net-works_inside_memories-torch", "mine", catalog)
 
     assert outcome.status == "failed"
     assert outcome.notes == ()
 
 
 def test_faulty_part_fails_beside_a_faulty_companion():
-    faulty_memory = faulty_parts.memory("faulty_parts:RaisingRecall")
-    companion = PluginEntryPoint(plugin_of(rlcatalog_models=[faulty_memory]), "acme")
     catalog = isolated_catalog(
-        *LISTED, companion, make_trunk_package("mine", "faulty_parts:OneOutputMore")
+        *LISTED,
+        make_memory_package("faulty_parts:RaisingRecall"),
+        make_trunk_package("mine", "faulty_parts:OneOutputMore"),
     )
 
-    outcome = outcome_of(find_case("trunk-mine_net-output_width-torch", "mine", catalog))
+    outcome = run_case("trunk-mine_net-output_width-torch", "mine", catalog)
 
     assert outcome.status == "failed"
     assert "outputs (3, 4), expected (3, 3)" in outcome.why
@@ -184,11 +176,13 @@ def needs_a_faulty_trunk(monkeypatch):
     config = {"acme_recall": True, "custom_model": "other/other_net"}
     example = Example(faulty_parts.VECTOR, spaces.Discrete(3), config)
     monkeypatch.setattr(faulty_parts, "memory_examples", lambda: [example])
-    return isolated_catalog(
+    catalog = isolated_catalog(
         *LISTED,
         make_trunk_package("other", "faulty_parts:NoSuchClass"),
-        PluginEntryPoint(plugin_of(rlcatalog_models=[faulty_parts.memory()]), "acme"),
+        make_memory_package("faulty_parts:Recall"),
     )
+    monkeypatch.setattr(kit, "default_catalog", lambda: catalog)  # the one of the command
+    return catalog
 
 
 def test_needed_part_that_is_faulty_blocks_a_check(needs_a_faulty_trunk):
@@ -199,30 +193,27 @@ def test_needed_part_that_is_faulty_blocks_a_check(needs_a_faulty_trunk):
     assert outcome_of(case).status == "blocked"
 
 
-def test_needed_part_that_is_faulty_fails_the_command(needs_a_faulty_trunk, monkeypatch, capsys):
-    monkeypatch.setattr(kit, "default_catalog", lambda: needs_a_faulty_trunk)
-
+@pytest.mark.usefixtures("needs_a_faulty_trunk")
+def test_needed_part_that_is_faulty_fails_the_command(capsys):
     with pytest.raises(typer.Exit) as exit_info:
         check_command("acme")
 
     assert exit_info.value.exit_code == 1
-    text = capsys.readouterr().out
-    assert "passed   memory-acme_recall-has_a_summary\n" in text
-    assert "\nblocked  memory-acme_recall-output_width-torch (model 'other_net' (other 1.0)" in text
-    assert "\nfailed" not in text
+    output = capsys.readouterr().out
+    assert "passed   memory-acme_recall-has_a_summary\n" in output
+    assert "\nblocked  memory-acme_recall-output_width-torch (model 'other_net' (o" in output
+    assert "\nfailed" not in output
 
 
-def test_command_lists_the_faulty_parts_at_the_end(needs_a_faulty_trunk, monkeypatch, capsys):
-    monkeypatch.setattr(kit, "default_catalog", lambda: needs_a_faulty_trunk)
-
+@pytest.mark.usefixtures("needs_a_faulty_trunk")
+def test_command_lists_the_faulty_parts_at_the_end(capsys):
     with pytest.raises(typer.Exit):
         check_command("acme")
 
-    text = capsys.readouterr().out
-    lines, _, faults = text.partition("acme cannot be checked in full, because parts of ")
-    assert "acme: " in lines  # the summary
-    assert faults.splitlines()[1].startswith("  model 'other_net' (other 1.0): its target")
-    assert "note:" not in faults
+    output = capsys.readouterr().out
+    _, list_at_the_end = output.split("acme cannot be checked in full, because parts of ")
+    assert "\n  model 'other_net' (other 1.0): its target" in list_at_the_end
+    assert "note:" not in list_at_the_end
 
 
 @pytest.fixture
@@ -245,9 +236,7 @@ def catalog_with_framework_of_other():
 
 @pytest.mark.parametrize("check", ["output_width-other_arrays", "frameworks_agree"])
 def test_framework_that_cannot_be_imported_blocks_checks(catalog_with_framework_of_other, check):
-    case = find_case(f"trunk-acme_net-{check}", "acme", catalog_with_framework_of_other)
-
-    outcome = outcome_of(case)
+    outcome = run_case(f"trunk-acme_net-{check}", "acme", catalog_with_framework_of_other)
 
     assert outcome.status == "blocked"
     fault = "framework 'other_arrays' (other 1.0): it cannot be imported: ModuleNotFoundError"
@@ -257,7 +246,7 @@ def test_framework_that_cannot_be_imported_blocks_checks(catalog_with_framework_
 def test_framework_that_cannot_be_imported_leaves_others_alone(catalog_with_framework_of_other):
     name = "trunk-acme_net-output_width-torch"
 
-    outcome = outcome_of(find_case(name, "acme", catalog_with_framework_of_other))
+    outcome = run_case(name, "acme", catalog_with_framework_of_other)
 
     assert outcome.status == "passed", outcome.why
 
@@ -328,14 +317,16 @@ def test_sound_check_of_another_package_counts(run_check_of_other):
 def test_faulty_check_of_the_same_package_counts(monkeypatch):
     monkeypatch.setattr(faulty_parts, "exits", exits, raising=False)
     spec = CheckSpec("acme_exits", {"checks": "faulty_parts:exits"}, "a check")
-    catalog = make_catalog(rlcatalog_models=[faulty_parts.spec()], rlcatalog_checks=[spec])
+    plugin = plugin_of(rlcatalog_models=[faulty_parts.spec()], rlcatalog_checks=[spec])
+    catalog = isolated_catalog(*LISTED, PluginEntryPoint(plugin, "acme"))
 
-    outcome = outcome_of(find_case("trunk-acme_net-exits-torch", "acme", catalog))
+    outcome = run_case("trunk-acme_net-exits-torch", "acme", catalog)
 
     assert outcome.status == "failed"
 
 
 def test_pytest_skips_a_faulty_check_of_another_package(monkeypatch):
+    # A check that raises SystemExit for every part.
     monkeypatch.setattr(faulty_parts, "exits", exits, raising=False)
     spec = CheckSpec("other_exits", {"checks": "faulty_parts:exits"}, "a check")
     catalog = isolated_catalog(
@@ -343,29 +334,25 @@ def test_pytest_skips_a_faulty_check_of_another_package(monkeypatch):
         PluginEntryPoint(plugin_of(rlcatalog_models=[faulty_parts.spec()]), "acme"),
         PluginEntryPoint(plugin_of(rlcatalog_checks=[spec]), "other"),
     )
-    parameters = parametrize_with_checks("acme", catalog=catalog).mark.args[1]
-    name = "trunk-acme_net-exits-torch"
-    [[case]] = [parameter.values for parameter in parameters if parameter.id == name]
+    _, parameters = parametrize_with_checks("acme", catalog=catalog).mark.args
+    checks_by_id = {parameter.id: parameter.values[0] for parameter in parameters}
 
     with pytest.raises(pytest.skip.Exception, match=r"check 'other_exits' \(other 1.0\): it also"):
-        case()
+        checks_by_id["trunk-acme_net-exits-torch"]()
 
 
 # --- plugins that do not load, and many faulty ones -----------------------------------------------
 
 
-PLUGIN_WITH_A_MODEL = """
+def test_import_check_ignores_a_plugin_that_cannot_load(tmp_path, monkeypatch):
+    source = """
 import rlcatalog
-
 
 @rlcatalog.hookimpl
 def rlcatalog_models():
     return [rlcatalog.ModelSpec('acme_net', {'torch': 'faulty_parts:Net'}, 'a toy')]
 """
-
-
-def test_import_check_ignores_a_plugin_that_cannot_load(tmp_path, monkeypatch):
-    (tmp_path / "acme_plugin.py").write_text(PLUGIN_WITH_A_MODEL, encoding="utf-8")
+    (tmp_path / "acme_plugin.py").write_text(source, encoding="utf-8")
     (tmp_path / "other_plugin.py").write_text("raise ValueError('broken')", encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.warns(match="other 1.0 has failed: ValueError: broken"):
@@ -373,7 +360,7 @@ def test_import_check_ignores_a_plugin_that_cannot_load(tmp_path, monkeypatch):
             PluginEntryPoint("acme_plugin", "acme"), PluginEntryPoint("other_plugin", "other")
         )
 
-    outcome = outcome_of(find_case("trunk-acme_net-imports_no_framework", "acme", catalog))
+    outcome = run_case("trunk-acme_net-imports_no_framework", "acme", catalog)
     del sys.modules["acme_plugin"]
 
     assert outcome.status == "passed", outcome.why
@@ -393,26 +380,22 @@ def install(folder, name, plugin=None):
         (folder / package / "plugin.py").write_text(plugin, encoding="utf-8")
 
 
-PLUGIN_WITH_A_MISSING_CHECK = """
+def test_command_passes_beside_broken_installed_packages(tmp_path):
+    plugin_with_a_missing_check = """
 from rlcatalog import CheckSpec, hookimpl
-
 
 @hookimpl
 def rlcatalog_checks():
     return [CheckSpec('no_check_yet', {'checks': 'no_check.nowhere:x'}, 'gone')]
 """
-
-
-def test_command_passes_beside_broken_installed_packages(tmp_path):
-    write_package(tmp_path / "new", package_files("filter", "acme-filter"))
+    write_package(tmp_path / "acme", package_files("filter", "acme-filter"))
     install(tmp_path, "acme-filter")
     install(tmp_path, "no-import", "raise ValueError('broken')")
-    install(tmp_path, "no-check", PLUGIN_WITH_A_MISSING_CHECK)
-    path = os.pathsep.join([str(tmp_path), str(tmp_path / "new/src")])
+    install(tmp_path, "no-check", plugin_with_a_missing_check)
 
     run = subprocess.run(
         [sys.executable, "-m", "rlcatalog_cli", "check", "acme-filter", "--json"],
-        env={**os.environ, "PYTHONPATH": path},
+        env={**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{tmp_path / 'acme/src'}"},
         capture_output=True,
         text=True,
         check=False,
@@ -423,31 +406,20 @@ def test_command_passes_beside_broken_installed_packages(tmp_path):
     assert {row["status"] for row in rows.values()} == {"passed", "skipped"}
     [note] = rows["filter-acme_filter-no_check_yet"]["notes"]
     assert note.startswith("check 'no_check_yet' (no-check 1.0): its target")
-    assert run.stderr.count("plugin 'no_import' of no-import 1.0 has failed") == 1
+    assert "plugin 'no_import' of no-import 1.0 has failed" in run.stderr
 
 
 @pytest.mark.filterwarnings("ignore::rlcatalog.errors.CatalogWarning")
 @pytest.mark.parametrize(
-    "package",
-    [
-        "rlcatalog-filters",
-        "rlcatalog-lstm",
-        pytest.param("rlcatalog-fcnet", marks=pytest.mark.attack),
-        pytest.param("rlcatalog-attention", marks=pytest.mark.attack),
-        pytest.param("rlcatalog-categorical", marks=pytest.mark.attack),
-    ],
+    "package", ["rlcatalog-filters", pytest.param("rlcatalog-lstm", marks=pytest.mark.attack)]
 )
 def test_sound_package_passes_beside_every_broken_plugin(package):
     broken_plugins.install_parts()
     broken = [plugin.entry_point(number) for number, plugin in enumerate(broken_plugins.table())]
     catalog = Catalog((*scan(), *broken), environ={})
-    # RLlib pickles catalogs, which is impossible with these made-up plugins.
-    chosen_cases = [
-        case
-        for case in cases(package, catalog=catalog)
-        if case.part.framework in (None, "torch") and "rllib" not in case.check.name
-    ]
 
-    results = list(outcomes(chosen_cases))
-
-    assert {outcome.status for outcome in results} <= {"passed", "skipped"}, results
+    for case in cases(package, catalog=catalog):
+        # RLlib pickles catalogs, which is impossible with these made-up plugins.
+        if case.part.framework != "tf" and "rllib" not in case.check.name:
+            outcome = outcome_of(case)
+            assert outcome.status in ("passed", "skipped"), outcome.why
