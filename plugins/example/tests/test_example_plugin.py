@@ -7,9 +7,10 @@ from pathlib import Path
 import gymnasium as gym
 import numpy as np
 import pytest
+from gymnasium.spaces import Box, Discrete
 
 import rlcatalog
-from rlcatalog.errors import DeclarationError, PluginWarning, UnsupportedSpaceError
+from rlcatalog.errors import PluginWarning, UnsupportedSpaceError
 from rlcatalog_testing import PluginEntryPoint, check_plugin, isolated_catalog
 
 PACKAGE = Path(__file__).resolve().parents[1]
@@ -19,8 +20,6 @@ BUILT_IN = (
     "rlcatalog-categorical",
     "rlcatalog-gaussian",
 )
-BOX = gym.spaces.Box(-1, 1, (4,), np.float32)
-THREE_ACTIONS = gym.spaces.Discrete(3)
 
 
 @pytest.fixture(autouse=True)
@@ -64,25 +63,26 @@ def test_plugin_keeps_its_contracts(catalog):
 @pytest.mark.parametrize("framework", ["torch", "tf"])
 def test_model_is_a_gated_linear_layer(catalog, framework):
     config = {"custom_model": "example_compass_glu", "example_compass_width": 8}
-    policy = rlcatalog.build(BOX, THREE_ACTIONS, config, framework, catalog=catalog)
+    policy = rlcatalog.build(Box(-1, 1, (4,)), Discrete(3), config, framework, catalog=catalog)
     obs = np.random.default_rng(0).uniform(-1, 1, (5, 4)).astype(np.float32)
 
     step = policy.act(obs)
 
     weights = policy.model.get_weights()
+    # One layer computes values and gates. The features are values times sigmoid(gates).
     linear = obs @ weights["gated.weight"].T + weights["gated.bias"]
     values, gates = np.split(linear, 2, axis=1)
-    features = values / (1 + np.exp(-gates))  # values times sigmoid(gates)
+    features = values / (1 + np.exp(-gates))
     logits = features @ weights["logits.weight"].T
-    [value_of_row] = (features @ weights["value.weight"].T).T
     np.testing.assert_allclose(step.dist_inputs, logits, atol=1e-5)
-    np.testing.assert_allclose(step.value, value_of_row, atol=1e-5)
+    estimates = features @ weights["value.weight"].T
+    np.testing.assert_allclose(step.value, estimates[:, 0], atol=1e-5)
 
 
 def test_explanation_names_the_plugin(catalog):
     config = {"custom_model": "example_compass_glu"}
 
-    explanation = catalog.explain(BOX, THREE_ACTIONS, config, "torch").as_dict()
+    explanation = catalog.explain(Box(-1, 1, (4,)), Discrete(3), config, "torch").as_dict()
 
     assert explanation["model"]["distribution"] == "example-compass"
 
@@ -103,23 +103,23 @@ def test_compass_is_encoded_as_a_point_on_the_circle(catalog):
 def test_compass_in_a_dict_is_encoded(catalog):
     from example_compass.spaces import Compass
 
-    space = gym.spaces.Dict({"heading": Compass(8), "speed": gym.spaces.Box(0, 1, (1,))})
-    preprocessor = catalog.preprocessor_for(space)
-    observations = [space.sample() for _ in range(6)]
+    space = gym.spaces.Dict({"heading": Compass(4), "speed": Box(0, 1, (1,))})
+    observations = [
+        {"heading": 0, "speed": np.array([0.25], np.float32)},
+        {"heading": 1, "speed": np.array([0.5], np.float32)},
+    ]
 
-    encoded = preprocessor.transform_batch(observations)
+    encoded = catalog.preprocessor_for(space).transform_batch(observations)
 
-    angles = np.array([obs["heading"] for obs in observations]) * np.pi / 4  # 8 directions
-    speeds = [obs["speed"][0] for obs in observations]
-    expected = np.stack([np.cos(angles), np.sin(angles), speeds], axis=1)
-    np.testing.assert_allclose(encoded, expected, atol=1e-6)
+    # Cosine and sine of 0 and 90 degrees, then the speed.
+    np.testing.assert_allclose(encoded, [[1, 0, 0.25], [0, 1, 0.5]], atol=1e-6)
 
 
 def test_policy_acts_on_a_compass(catalog):
     from example_compass.spaces import Compass
 
-    space = gym.spaces.Dict({"heading": Compass(8), "speed": gym.spaces.Box(0, 1, (1,))})
-    policy = rlcatalog.build(space, THREE_ACTIONS, catalog=catalog)
+    space = gym.spaces.Dict({"heading": Compass(8), "speed": Box(0, 1, (1,))})
+    policy = rlcatalog.build(space, Discrete(3), catalog=catalog)
 
     step = policy.act([space.sample() for _ in range(6)])
 
@@ -132,7 +132,7 @@ def test_compass_without_the_plugin_is_an_error():
     space = gym.spaces.Dict({"heading": Compass(8)})
 
     with pytest.raises(UnsupportedSpaceError, match="no installed preprocessor supports") as caught:
-        rlcatalog.build(space, THREE_ACTIONS, catalog=isolated_catalog(*BUILT_IN))
+        rlcatalog.build(space, Discrete(3), catalog=isolated_catalog(*BUILT_IN))
 
     assert str(caught.value).startswith("obs['heading']: ")
 
@@ -146,7 +146,7 @@ def make_steering_env():
 
     class SteeringEnv(gym.Env):
         observation_space = Compass(8)
-        action_space = gym.spaces.Discrete(3)
+        action_space = Discrete(3)
 
         def reset(self, *, seed=None, options=None):
             super().reset(seed=seed)
@@ -180,7 +180,7 @@ def test_trains_under_ppo(catalog):
 
     assert result["timesteps_total"] == 64  # 2 environments of 32 steps
     weights = algo.policy.model.get_weights()
-    assert any(np.any(weights[name] != weights_before[name]) for name in weights)
+    assert not np.array_equal(weights["gated.weight"], weights_before["gated.weight"])
 
 
 # --- a variant that does not load -----------------------------------------------------------------
@@ -197,24 +197,7 @@ def broken_plugin():
 
 
 def test_misspelt_hook_warning_suggests_the_right_name(broken_plugin):
-    with pytest.warns(PluginWarning, match="is not one of rlcatalog's hooks") as caught:
+    with pytest.warns(PluginWarning, match="Did you mean 'rlcatalog_models'"):
         catalog = isolated_catalog(broken_plugin, *BUILT_IN)
 
-    assert "'rlcatalog_model' is not one of rlcatalog's hooks. Did you mean" in str(
-        caught[0].message
-    )
     assert find_record(catalog).status == "failed"
-
-
-def test_misspelt_hook_leaves_other_plugins_working(broken_plugin):
-    with pytest.warns(PluginWarning, match="'rlcatalog_model'"):
-        catalog = isolated_catalog(broken_plugin, *BUILT_IN)
-
-    policy = rlcatalog.build(BOX, THREE_ACTIONS, catalog=catalog)
-
-    assert policy.act(np.zeros((1, 4), np.float32)).logp.shape == (1,)
-
-
-def test_misspelt_hook_is_an_error_in_strict_mode(broken_plugin):
-    with pytest.raises(DeclarationError, match="rlcatalog_model"):
-        isolated_catalog(broken_plugin, environ={"RLCATALOG_STRICT_PLUGINS": "1"})
