@@ -10,6 +10,7 @@ import json
 import zipfile
 from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -158,7 +159,7 @@ class TestAlone:
         names = [name for name in environment_of(distribution) if name != "rlcatalog"]
         assert report["plugins"] == [[name, "loaded", None] for name in sorted(names)]
 
-    def test_each_part_works_or_can_be_imported(self, reports, distribution):
+    def test_parts_work_or_can_be_imported(self, reports, distribution):
         report = reports[distribution].result()
         assert sorted(report["worked"] + report["imported"]) == sorted(report["components"])
 
@@ -182,15 +183,17 @@ WITH_FRAMEWORK_EXTRAS = [
 
 @pytest.mark.parametrize("distribution", run_every(WITH_FRAMEWORK_EXTRAS, step=4))
 def test_package_without_a_framework_names_the_extra(environment, bare, distribution):
-    made = environment(*needed_by(distribution), without=("torch", "tensorflow"))
-    report = made.probe(WITHOUT_FRAMEWORKS, bare, distribution=distribution)
+    env = environment(*needed_by(distribution), without=("torch", "tensorflow"))
+
+    # The program asks for both frameworks, and for each part of the package in both.
+    report = env.probe(WITHOUT_FRAMEWORKS, bare, distribution=distribution)
 
     assert set(report["statuses"]) <= {"loaded"}
     messages = report["said"]
-    for framework in FRAMEWORKS:
-        assert install_hint(f"rlcatalog[{framework}]") in messages.pop(framework)
+    assert install_hint("rlcatalog[torch]") in messages.pop("torch")
+    assert install_hint("rlcatalog[tf]") in messages.pop("tf")
     for part, message in messages.items():
-        framework = part.partition("/")[2]
+        framework = part.partition("/")[2]  # of a name such as "fcnet/torch"
         assert f"framework={framework!r} needs the package" in message
         assert install_hint(f"rlcatalog[{framework}]") in message
     if FOLDERS[distribution].parent.name.startswith("builtin"):
@@ -206,7 +209,10 @@ def test_package_without_a_framework_names_the_extra(environment, bare, distribu
 )
 def test_policy_acts_with_one_framework_and_names_the_other(environment, framework, missing):
     packages = [*PARTS, "rlcatalog-policy", f"rlcatalog-{framework}"]
-    report = environment(*packages, without=(FRAMEWORKS[missing],)).probe(
+    env = environment(*packages, without=(FRAMEWORKS[missing],))
+
+    # The program acts with the installed framework, and then asks for the missing one.
+    report = env.probe(
         ONE_FRAMEWORK,
         framework=framework,
         missing=missing,
@@ -214,10 +220,51 @@ def test_policy_acts_with_one_framework_and_names_the_other(environment, framewo
         siblings=modules_without(*packages),
         ours=[module_of(name) for name in packages],
     )
+
     assert report["shapes"] == [[1], [1, 2], [1]]  # of actions, logits and values
     assert report["modules"] == [FRAMEWORKS[framework]]
-    assert f"framework={missing!r} needs the package 'rlcatalog-{missing}'" in report["said"]
-    assert f"[{missing}]'" in report["said"]  # the extra of the install line
+    error = report["said"]
+    assert f"framework={missing!r} needs the package 'rlcatalog-{missing}'" in error
+    assert f"[{missing}]'" in error  # the extra of the install line
+
+
+def without_each(distributions):
+    """Return a parameter for each package, of which `make test` runs a few."""
+    return pytest.mark.parametrize(
+        "distribution",
+        [
+            pytest.param(name, marks=[] if name in OF_MAKE_TEST else [pytest.mark.attack])
+            for name in distributions
+            if name != "rlcatalog-cli"  # which runs the commands
+        ],
+    )
+
+
+@pytest.fixture(scope="session")
+def run_without(full_environment, bare, wheels):
+    """Run commands in an environment that lacks one package.
+
+    Returns the status, stdout and stderr of each command, by its name.
+    """
+
+    @cache
+    def run(distribution):
+        env_id = ENVIRONMENTS.get(distribution, "CartPole-v1")
+        commands = {
+            "list": ["list", "--json"],
+            "explain": ["explain", env_id],
+            "explain CartPole": ["explain", "CartPole-v1", "--json"],
+        }
+        arguments = json.dumps(list(commands.values()))
+        full_environment.uninstall(distribution)
+        try:
+            process = full_environment.run("-c", COMMANDS, arguments, warmed=bare)
+        finally:
+            full_environment.install(wheels[distribution])
+        assert process.returncode == 0, process.stderr
+        return dict(zip(commands, json.loads(process.stdout), strict=True))
+
+    return run
 
 
 def test_parts_work_without_the_policy(environment):
@@ -305,40 +352,32 @@ def full_environment(environment):
     return environment("rlcatalog", *PLUGINS, without=("torch", "tensorflow"))
 
 
-@pytest.mark.parametrize(
-    "distribution",
-    [
-        pytest.param(name, marks=[] if name in OF_MAKE_TEST else [pytest.mark.attack])
-        for name in PLUGINS
-        if name != "rlcatalog-cli"  # which runs the commands
-    ],
-)
-def test_other_packages_work_after_uninstalling_one(full_environment, bare, wheels, distribution):
-    env_id = ENVIRONMENTS.get(distribution, "CartPole-v1")
-    lines = [["list", "--json"], ["explain", env_id], ["explain", "CartPole-v1", "--json"]]
-    full_environment.uninstall(distribution)
-    try:
-        done = full_environment.run("-c", COMMANDS, json.dumps(lines), warmed=bare)
-    finally:
-        full_environment.install(wheels[distribution])
-    assert done.returncode == 0, done.stderr
-    listed, explained, explained_cartpole = json.loads(done.stdout)
+@without_each(PLUGINS)
+def test_other_packages_are_loaded_after_uninstalling_one(run_without, distribution):
+    status, stdout, stderr = run_without(distribution)["list"]
 
-    status, out, err = listed
-    assert status == 0, err
-    statuses = {plugin["distribution"]: plugin["status"] for plugin in json.loads(out)["plugins"]}
+    assert status == 0, stderr
+    statuses = {
+        plugin["distribution"]: plugin["status"] for plugin in json.loads(stdout)["plugins"]
+    }
     assert statuses == dict.fromkeys(set(PLUGINS) - {distribution}, "loaded")
 
-    if distribution in ENVIRONMENTS:
-        status, _, err = explained
-        assert status == 1
-        assert f"{distribution}, which is not installed. {install_hint(distribution)}" in err
-        assert "Traceback" not in err
 
-    if distribution not in NEEDED_BY_CARTPOLE:
-        status, out, err = explained_cartpole
-        assert status == 0, err
-        assert json.loads(out)["action_dist"]["chosen"] == "categorical"
+@pytest.mark.parametrize("distribution", ENVIRONMENTS)
+def test_explain_names_the_package_that_was_uninstalled(run_without, distribution):
+    status, _, stderr = run_without(distribution)["explain"]
+
+    assert status == 1
+    assert f"{distribution}, which is not installed. {install_hint(distribution)}" in stderr
+    assert "Traceback" not in stderr
+
+
+@without_each([name for name in PLUGINS if name not in NEEDED_BY_CARTPOLE])
+def test_explain_works_after_uninstalling_another_package(run_without, distribution):
+    status, stdout, stderr = run_without(distribution)["explain CartPole"]
+
+    assert status == 0, stderr
+    assert json.loads(stdout)["action_dist"]["chosen"] == "categorical"
 
 
 # --- faults that the probes find ------------------------------------------------------------------
