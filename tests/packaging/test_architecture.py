@@ -106,18 +106,19 @@ def test_sources_keep_every_contract():
     assert " 0 broken" in report
 
 
-def test_every_contract_finds_its_fault(tmp_path):
-    copy = tmp_path / "src"
+def test_contracts_find_their_faults(tmp_path):
     for source in SOURCES:
         without_caches = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(source, copy, dirs_exist_ok=True, ignore=without_caches)
+        shutil.copytree(source, tmp_path, dirs_exist_ok=True, ignore=without_caches)
+    # Each fault is a line, written into a file, that breaks one contract.
     for file, line in FAULTS.values():
-        with (copy / file).open("a", encoding="utf-8") as out:
-            out.write(f"\n{line}\n")
+        with (tmp_path / file).open("a", encoding="utf-8") as copy:
+            copy.write(f"\n{line}\n")
 
-    report = lint_imports([copy])
+    report = lint_imports([tmp_path])
 
-    assert re.findall(r"^(.+) BROKEN", report, re.M) == list(FAULTS), report
+    broken_contracts = re.findall(r"^(.+) BROKEN", report, re.MULTILINE)
+    assert broken_contracts == list(FAULTS), report
 
 
 # --- imports that import-linter does not see ------------------------------------------------------
@@ -170,21 +171,21 @@ def test_second_reader_of_distributions_is_found(line):
 
 
 def test_public_names_of_the_kernel_are_used_by_plugins(imports):
-    # The library packages and files for one framework may use internals, so they do not count.
-    library = {f"rlcatalog_{name}" for name in LIBRARY}
-    plugins = imports.packages() - library - {"rlcatalog"}
+    plugins = imports.packages() - {"rlcatalog"}
+    # The library packages may use internals, so they do not count.
+    plugins -= {f"rlcatalog_{name}" for name in LIBRARY}
 
     def is_of_a_plugin(module):
-        is_for_one_framework = is_library(module, ("torch", "tf"))
-        return module.partition(".")[0] in plugins or is_for_one_framework
+        # Nor do files for one framework count.
+        return module.partition(".")[0] in plugins or is_library(module, ("torch", "tf"))
 
-    used = {name for _, name in imports.used_names(is_of_a_plugin)}
-    public = imports.names_at_doors({"rlcatalog"})
-    unused = [name for _, name in public if name not in used]
+    used_names = {name for _, name in imports.used_names(is_of_a_plugin)}
+    public_names = [name for _, name in imports.names_at_doors({"rlcatalog"})]
 
-    assert len(public) > 100
-    # These are for users: registration, explanations, RLlib's names, declarations of frameworks.
-    assert len(unused) <= 20
+    assert len(public_names) > 100
+    # Those for users are not used: registration, explanations, RLlib's names.
+    unused_names = [name for name in public_names if name not in used_names]
+    assert len(unused_names) <= 20
 
 
 # --- the page on the architecture -----------------------------------------------------------------
@@ -225,17 +226,19 @@ def test_page_names_existing_files():
 
 def test_page_names_the_function_that_reports_ties():
     row = r"^\| how a tie is reported \| `(.+)`, function `(\w+)` \|$"
-    file, function = re.search(row, read_architecture_page(), re.M).groups()
+    file, function = re.search(row, read_architecture_page(), re.MULTILINE).groups()
 
-    def always(request):
+    def match_all(request):
         return Match(Rank.SPECIFIC, "always")
 
-    twins = [ModelSpec(name, {"torch": "m:C"}, "", match=always) for name in ("one", "two")]
-    acme = PluginEntryPoint(plugin_of(rlcatalog_models=twins), "acme")
+    one = ModelSpec("one", {"torch": "m:C"}, "", match=match_all)
+    two = ModelSpec("two", {"torch": "m:C"}, "", match=match_all)
+    acme = PluginEntryPoint(plugin_of(rlcatalog_models=[one, two]), "acme")
     catalog = isolated_catalog("rlcatalog-preprocessors", "rlcatalog-categorical", acme)
     with pytest.raises(AmbiguousChoiceError, match="equally well") as caught:
         catalog.explain(Box(-1, 1, (3,)), Discrete(2), {}, "torch")
 
-    where_it_is_raised = caught.traceback[-1]
-    assert Path(str(where_it_is_raised.path)) == ROOT / "catalog/src/rlcatalog" / file
-    assert function in where_it_is_raised.frame.code.raw.co_names  # which it calls
+    # The error is raised in that file, by code that calls that function.
+    last_frame = caught.traceback[-1]
+    assert Path(last_frame.path) == ROOT / "catalog/src/rlcatalog" / file
+    assert function in last_frame.frame.code.raw.co_names
