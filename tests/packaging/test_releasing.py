@@ -172,16 +172,18 @@ def test_version_raises_that_of_every_package(checkout):
 
 
 def test_version_raises_requirements_of_our_packages_alone(checkout):
-    before = read_projects(checkout)
+    projects_before = read_projects(checkout)
+
     version.main(["0.7.1"], checkout)
+
     for name, project in read_projects(checkout).items():
-        lines = zip(requirement_lines(before[name]), requirement_lines(project), strict=True)
-        for old_line, new_line in lines:
-            required = Requirement(old_line).name
+        lines_before = requirement_lines(projects_before[name])
+        for line_before, line in zip(lines_before, requirement_lines(project), strict=True):
+            required = Requirement(line_before).name
             if required.startswith("rlcatalog") and required != name:
-                assert new_line.endswith(">=0.7.1,<0.8")
+                assert line.endswith(">=0.7.1,<0.8")
             else:
-                assert new_line == old_line
+                assert line == line_before
 
 
 @pytest.mark.parametrize(
