@@ -113,19 +113,24 @@ def choose_model(catalog, config):
 def test_lookups_find_models_while_others_are_registered(catalog, rounds):
     models = define_models(rounds)
 
-    def register_and_look_up(i):
+    def register_and_look_up(name):
         for model in models:
-            catalog.register_model(f"model_{i}", model)
-            chosen = choose_model(catalog, {"custom_model": f"model_{i}"})
-            assert chosen.load("torch") is model
+            catalog.register_model(name, model)
+            assert choose_model(catalog, {"custom_model": name}).load("torch") is model
 
-    def look_up(i):
+    def look_up(hidden_units):
         for _ in range(rounds):
-            assert choose_model(catalog, {"fcnet_hiddens": [i]}).name == "fcnet"
+            assert choose_model(catalog, {"fcnet_hiddens": [hidden_units]}).name == "fcnet"
             assert len(catalog.components()) >= len(catalog.plugins)
             catalog.parse_config({})
 
-    run_in_threads(lambda i: register_and_look_up(i) if i % 2 == 0 else look_up(i))
+    def work(i):
+        if i % 2 == 0:
+            register_and_look_up(f"model_{i}")
+        else:
+            look_up(hidden_units=i)
+
+    run_in_threads(work)
 
     # Half of the threads have registered one name each.
     registered = [part for part in catalog.components("model") if part.in_process]
@@ -133,27 +138,32 @@ def test_lookups_find_models_while_others_are_registered(catalog, rounds):
 
 
 # `catalog` is requested so that the tables of frameworks and codecs are filled.
-def test_lookups_work_while_frameworks_and_codecs_are_added(catalog):
-    def add_and_remove(i):
+@pytest.mark.usefixtures("catalog")  # which fills the tables of frameworks and codecs
+def test_lookups_work_while_frameworks_and_codecs_are_added():
+    def add_and_remove(name):
+        targets = {"backend": "a:B", "ops": "a:C"}
+        framework = FrameworkSpec(name, targets, "", module="acme")
+        codec = ActionCodecSpec(name, {"numpy": "a:B"}, "", kinds=(f"acme.Space{name}",))
+        assert framework.enter()
+        assert codec.enter()
+        assert framework_name(name) == name
+        assert declarations["action_codec"][f"acme.Space{name}"] is codec
+        framework.leave()
+        codec.leave()
+
+    def look_up():
+        assert framework_name("tf2") == "tf"
+        codec = action_codec(SpaceInfo.read(ACTIONS, "action"))
+        assert type(codec).__name__ == "DiscreteCodec"
+
+    def work(i):
         for turn in range(30):
-            name = f"acme{i}x{turn}"
-            targets = {"backend": "a:B", "ops": "a:C"}
-            framework = FrameworkSpec(name, targets, "", module="acme")
-            codec = ActionCodecSpec(name, {"numpy": "a:B"}, "", kinds=(f"acme.Space{name}",))
-            assert framework.enter()
-            assert codec.enter()
-            assert framework_name(name) == name
-            assert declarations["action_codec"][f"acme.Space{name}"] is codec
-            framework.leave()
-            codec.leave()
+            if i % 4 == 0:
+                add_and_remove(f"acme{i}x{turn}")
+            else:
+                look_up()
 
-    def look_up(i):
-        for _ in range(30):
-            assert framework_name("tf2") == "tf"
-            codec = action_codec(SpaceInfo.read(ACTIONS, "action"))
-            assert type(codec).__name__ == "DiscreteCodec"
-
-    run_in_threads(lambda i: add_and_remove(i) if i % 4 == 0 else look_up(i))
+    run_in_threads(work)
 
 
 # --- policies -------------------------------------------------------------------------------------
@@ -174,8 +184,39 @@ def act(policy, obs, state):
     return [step.action, step.raw_action, step.logp, step.value, step.dist_inputs, *memory]
 
 
-def estimate_values(policy, obs, state):
-    return [policy.values(policy.preprocess(obs), state)]
+def compute_all(policy, obs, state):
+    """Return the results of acting, value estimates, and an evaluation, as arrays."""
+    values = policy.values(policy.preprocess(obs), state)
+    return [*act(policy, obs, state), values, *evaluate(policy, obs, state)]
+
+
+@pytest.mark.parametrize(
+    ("name", "turns"),
+    [
+        ("torch", 10),
+        ("torch-lstm", 10),
+        ("torch-filter", 10),
+        ("tf", 10),
+        pytest.param("tf-lstm", 10, marks=pytest.mark.attack),
+        pytest.param("torch-lstm", 500, marks=pytest.mark.attack),
+        pytest.param("tf-lstm", 500, marks=pytest.mark.attack),
+    ],
+)
+def test_act_returns_each_thread_its_own_results(name, turns):
+    policy = build_policy(name)
+    rng = np.random.default_rng(0)
+    # Each thread has its own observations, of one to three rows, and its own state.
+    observations = [rng.uniform(-1, 1, (1 + i % 3, 3)).astype(np.float32) for i in range(THREADS)]
+    states = [policy.act(obs, explore=False).state for obs in observations]
+    expected = [compute_all(policy, observations[i], states[i]) for i in range(THREADS)]
+
+    def compute_repeatedly(i):
+        for _ in range(turns):
+            results = compute_all(policy, observations[i], states[i])
+            for result, expected_result in zip(results, expected[i], strict=True):
+                np.testing.assert_allclose(result, expected_result, rtol=0, atol=1e-5)
+
+    run_in_threads(compute_repeatedly)
 
 
 def evaluate(policy, obs, state):
@@ -187,45 +228,6 @@ def evaluate(policy, obs, state):
     if policy.framework == "torch":
         return [result.logp.detach().numpy(), result.value.detach().numpy()]
     return [result.logp.numpy(), result.value.numpy()]
-
-
-def are_close(results, expected, atol):
-    pairs = zip(results, expected, strict=True)
-    return all(np.allclose(result, number, atol=atol) for result, number in pairs)
-
-
-def all_models():
-    for acts in (20, 1_000):
-        for name in MODELS:
-            is_slow = acts > 20 or name == "tf-lstm"
-            yield pytest.param(name, acts, marks=[pytest.mark.attack] if is_slow else [])
-
-
-@pytest.mark.parametrize(("name", "acts"), list(all_models()))
-def test_act_returns_each_thread_its_own_results(name, acts):
-    policy = build_policy(name)
-    rng = np.random.default_rng(0)
-    # Each thread has its own observations, of one to three rows, and states after a step.
-    batches = [rng.uniform(-1, 1, (1 + i % 3, 3)).astype(np.float32) for i in range(THREADS)]
-    states = [policy.act(obs, explore=False).state for obs in batches]
-    inputs = list(zip(batches, states, strict=True))
-    expected_acts = [act(policy, *one) for one in inputs]
-    expected_values = [estimate_values(policy, *one) for one in inputs]
-    expected_evaluations = [evaluate(policy, *one) for one in inputs]
-
-    def count_wrong_results(i):
-        wrong = 0
-        for turn in range(acts):
-            wrong += not are_close(act(policy, *inputs[i]), expected_acts[i], atol=1e-6)
-            if turn % 5 == 0:
-                values = estimate_values(policy, *inputs[i])
-                wrong += not are_close(values, expected_values[i], atol=1e-6)
-            if turn % 10 == 0:
-                evaluation = evaluate(policy, *inputs[i])
-                wrong += not are_close(evaluation, expected_evaluations[i], atol=1e-5)
-        return wrong
-
-    assert sum(run_in_threads(count_wrong_results)) == 0
 
 
 class SlowSum(TorchModelV2):
@@ -278,12 +280,14 @@ def test_filter_learns_from_every_thread():
 def test_steppers_of_one_policy_run_in_parallel():
     policy = build_policy("torch-lstm")
     rng = np.random.default_rng(1)
-    # For each thread, 20 steps of 2 rows.
+    # 20 steps of 2 rows for each thread.
     observations = rng.uniform(-1, 1, (THREADS, 20, 2, 3)).astype(np.float32)
 
     def compute_values(i):
         stepper = policy.stepper(2)
         return [stepper.step(obs, explore=False).value for obs in observations[i]]
 
-    expected = [compute_values(i) for i in range(THREADS)]
-    np.testing.assert_allclose(run_in_threads(compute_values), expected, atol=1e-6)
+    one_after_another = [compute_values(i) for i in range(THREADS)]
+    in_parallel = run_in_threads(compute_values)
+
+    np.testing.assert_allclose(in_parallel, one_after_another, atol=1e-6)
