@@ -23,21 +23,23 @@ import rlcatalog
 
 pytestmark = pytest.mark.usefixtures("one_thread", "seeded")
 
-IMAGE = Box(0, 255, (5, 7, 3), np.uint8)
-VECTOR = Box(-1, 1, (4,), np.float32)
+FOUR_NUMBERS = Box(-1, 1, (4,), np.float32)
+IMAGE_5x7 = Box(0, 255, (5, 7, 3), np.uint8)
+#: Black, but for the pixel in row 1 and column 2.
+ONE_PIXEL = np.zeros((5, 7, 3), np.uint8)
+ONE_PIXEL[1, 2] = [0, 51, 255]
 
 
 class RecordingNet(nn.Module):
-    """Records the space it was built with and its inputs, and returns one feature."""
+    """Keeps the space it was built with and its last input, and returns one feature."""
 
     def __init__(self, space):
         super().__init__()
         self.space = space
-        self.inputs = []
         self.weight = nn.Parameter(torch.zeros(1, 1))
 
     def forward(self, obs):
-        self.inputs.append(obs)
+        self.inputs = obs
         return self.weight.expand(count_rows(obs), 1)
 
 
@@ -48,59 +50,54 @@ def count_rows(obs):
     return len(obs)
 
 
-def record_inputs(space, config=None, observations=None):
-    """Act on two observations; return the module's space, its input, and the observations.
+def record_input(space, obs, config=None):
+    """Act on an observation; return the module's space and what it received, as arrays.
 
-    Each row of the input must lie in the module's space: in shape, dtype and bounds.
+    What it received must lie in its space: in structure, shape, dtype and bounds.
     """
     policy = rlcatalog.build(space, Discrete(3), config, "torch", model=RecordingNet)
-    if observations is None:
-        space.seed(3)
-        observations = [space.sample(), space.sample()]
     module = next(module for module in policy.model.modules() if isinstance(module, RecordingNet))
 
-    policy.act(observations)
+    policy.act([obs])
 
-    inputs = module.inputs[-1]
-    for row in range(2):
-        assert module.space.contains(select_row(inputs, row)), module.space
-    return module.space, inputs, observations
+    received = select_first_row(module.inputs)
+    assert module.space.contains(received), module.space
+    return module.space, received
 
 
-def select_row(obs, row):
+def select_first_row(obs):
     if isinstance(obs, dict):
-        return {name: select_row(part, row) for name, part in obs.items()}
+        return {name: select_first_row(part) for name, part in obs.items()}
     if isinstance(obs, tuple):
-        return tuple(select_row(part, row) for part in obs)
-    return obs[row].numpy()
+        return tuple(select_first_row(part) for part in obs)
+    return obs[0].numpy()
 
 
 # --- vectors --------------------------------------------------------------------------------------
 
 
 def test_float_vector_is_unchanged():
-    space, inputs, observations = record_inputs(VECTOR)
+    module_space, received = record_input(FOUR_NUMBERS, np.float32([-1, 0, 0.5, 1]))
 
-    assert space == VECTOR
-    np.testing.assert_array_equal(inputs, np.stack(observations))
+    assert module_space == FOUR_NUMBERS
+    np.testing.assert_array_equal(received, np.float32([-1, 0, 0.5, 1]))
 
 
 def test_byte_vector_becomes_floats_without_scaling():
-    space, inputs, observations = record_inputs(Box(0, 255, (6,), np.uint8))
+    module_space, received = record_input(Box(0, 255, (2,), np.uint8), np.uint8([7, 255]))
 
-    assert space == Box(0, 255, (6,), np.float32)
-    np.testing.assert_array_equal(inputs, np.stack(observations).astype(np.float32))
+    assert module_space == Box(0, 255, (2,), np.float32)
+    np.testing.assert_array_equal(received, [7, 255])
 
 
 # --- images ---------------------------------------------------------------------------------------
 
 
 def test_byte_image_is_scaled_and_has_its_channels_first():
-    space, inputs, observations = record_inputs(Box(0, 255, (5, 7, 3), np.uint8))
+    module_space, received = record_input(IMAGE_5x7, ONE_PIXEL)
 
-    pixels = np.stack(observations).transpose(0, 3, 1, 2) / 255
-    assert space == Box(0, 1, (3, 5, 7), np.float32)
-    np.testing.assert_allclose(inputs, pixels, rtol=1e-6)
+    assert module_space == Box(0, 1, (3, 5, 7), np.float32)
+    np.testing.assert_allclose(received[:, 1, 2], [0, 0.2, 1], rtol=1e-6)  # 51 / 255 = 0.2
 
 
 class NetWithView(nn.Module):
@@ -116,49 +113,44 @@ class NetWithView(nn.Module):
 
 
 def test_module_may_call_view_on_the_output_of_a_convolution():
-    policy = rlcatalog.build(IMAGE, Discrete(2), model=NetWithView)
-    images = np.stack([IMAGE.sample(), IMAGE.sample()])
+    policy = rlcatalog.build(IMAGE_5x7, Discrete(2), model=NetWithView)
 
-    step = policy.act(images)
+    step = policy.act([ONE_PIXEL, ONE_PIXEL])
 
-    pixels = torch.from_numpy(images.transpose(0, 3, 1, 2) / 255).float()
-    with torch.no_grad():
-        features = policy.model.module.conv(pixels).flatten(1)
-        logits = policy.model.outputs(features)
-    np.testing.assert_allclose(step.dist_inputs, logits, atol=1e-6)
+    assert step.dist_inputs.shape == (2, 2)  # 2 images, 2 actions
 
 
-def make_image_with_bounds_per_channel():
+def test_image_is_scaled_by_its_own_bounds():
+    space = Box(10, 30, (5, 7, 3), np.uint8)
+    image = np.full((5, 7, 3), 10, np.uint8)
+    image[1, 2] = [10, 15, 30]
+
+    _, received = record_input(space, image)
+
+    np.testing.assert_allclose(received[:, 1, 2], [0, 0.25, 1], rtol=1e-6)
+
+
+def test_channels_are_scaled_by_their_own_bounds():
     low = np.zeros((5, 7, 3), np.uint8)
-    low[..., 1] = 10
-    low[..., 2] = 4
-    high = np.full((5, 7, 3), 200, np.uint8)
-    high[..., 2] = 4  # the last channel has one possible value
-    return Box(low, high, dtype=np.uint8)
+    low[:, :] = [0, 10, 4]
+    high = np.zeros((5, 7, 3), np.uint8)
+    high[:, :] = [200, 20, 4]  # the last channel has one possible value
+    image = low.copy()
+    image[1, 2] = [100, 15, 4]
 
+    _, received = record_input(Box(low, high, dtype=np.uint8), image)
 
-@pytest.mark.parametrize(
-    "image",
-    [
-        pytest.param(Box(10, 20, (5, 7, 3), np.uint8), id="10-to-20"),
-        pytest.param(make_image_with_bounds_per_channel(), id="bounds-per-channel"),
-    ],
-)
-def test_image_is_scaled_by_its_own_bounds(image):
-    space, inputs, observations = record_inputs(image)
-
-    low = image.low.astype(float)
-    span = np.maximum(image.high - low, 1)  # 1 where low == high
-    pixels = (np.stack(observations) - low) / span
-    assert space.shape == (3, 5, 7)  # channels first
-    np.testing.assert_allclose(inputs, pixels.transpose(0, 3, 1, 2), rtol=1e-6)
+    np.testing.assert_allclose(received[:, 1, 2], [0.5, 0.5, 0], rtol=1e-6)
 
 
 def test_float_image_is_not_scaled():
-    space, inputs, observations = record_inputs(Box(-2, 2, (5, 7, 3), np.float32))
+    image = np.zeros((5, 7, 3), np.float32)
+    image[1, 2] = [-2, 0.5, 2]
 
-    assert space == Box(-2, 2, (3, 5, 7), np.float32)
-    np.testing.assert_array_equal(inputs, np.stack(observations).transpose(0, 3, 1, 2))
+    module_space, received = record_input(Box(-2, 2, (5, 7, 3), np.float32), image)
+
+    assert module_space == Box(-2, 2, (3, 5, 7), np.float32)
+    np.testing.assert_array_equal(received[:, 1, 2], [-2, 0.5, 2])
 
 
 @pytest.mark.parametrize(
@@ -169,10 +161,13 @@ def test_float_image_is_not_scaled():
     ],
 )
 def test_image_with_channels_first_is_not_transposed(shape, config):
-    space, inputs, observations = record_inputs(Box(0, 255, shape, np.uint8), config)
+    image = np.zeros(shape, np.uint8)
+    image[3, 2, 1] = 51
 
-    assert space == Box(0, 1, shape, np.float32)
-    np.testing.assert_allclose(inputs, np.stack(observations) / 255, rtol=1e-6)
+    module_space, received = record_input(Box(0, 255, shape, np.uint8), image, config)
+
+    assert module_space == Box(0, 1, shape, np.float32)
+    np.testing.assert_allclose(received[3, 2, 1], 0.2, rtol=1e-6)  # 51 / 255
 
 
 def test_frames_stacked_by_gymnasium_are_channels():
@@ -181,161 +176,152 @@ def test_frames_stacked_by_gymnasium_are_channels():
     env.action_space = Discrete(3)
     stacked = gymnasium.wrappers.FrameStackObservation(env, 4)
 
-    space, _, _ = record_inputs(stacked.observation_space)
+    policy = rlcatalog.build(stacked.observation_space, Discrete(3), model=RecordingNet)
 
-    assert space.shape == (4, 18, 20)  # 4 frames of 18x20
+    assert policy.model.module.space.shape == (4, 18, 20)  # 4 frames of 18x20
 
 
 def test_module_images_as_is_leaves_an_image_unchanged():
-    space, inputs, observations = record_inputs(IMAGE, {"module_images": "as_is"})
+    module_space, received = record_input(IMAGE_5x7, ONE_PIXEL, {"module_images": "as_is"})
 
-    assert space == IMAGE
-    assert inputs.dtype is torch.uint8
-    np.testing.assert_array_equal(inputs, np.stack(observations))
+    assert module_space == IMAGE_5x7
+    assert received.dtype == np.uint8
+    np.testing.assert_array_equal(received, ONE_PIXEL)
 
 
 def test_module_images_as_is_makes_an_image_of_a_dict_float():
-    space, inputs, observations = record_inputs(Dict(a=IMAGE), {"module_images": "as_is"})
+    module_space, received = record_input(
+        Dict(eye=IMAGE_5x7), {"eye": ONE_PIXEL}, {"module_images": "as_is"}
+    )
 
-    images = np.stack([obs["a"] for obs in observations])
-    assert space == Dict(a=Box(0, 255, (5, 7, 3), np.float32))
-    np.testing.assert_array_equal(inputs["a"], images)
+    assert module_space == Dict(eye=Box(0, 255, (5, 7, 3), np.float32))
+    np.testing.assert_array_equal(received["eye"], ONE_PIXEL)
 
 
 def test_filtered_image_is_not_scaled_again():
-    config = {"observation_filter": "MeanStdFilter", "filter_include": ["obs['a']"]}
+    config = {"observation_filter": "MeanStdFilter", "filter_include": ["obs['eye']"]}
 
-    space, inputs, _ = record_inputs(Dict(a=IMAGE, b=VECTOR), config)
+    module_space, received = record_input(
+        Dict(eye=IMAGE_5x7, at=FOUR_NUMBERS),
+        {"eye": ONE_PIXEL, "at": np.zeros(4, np.float32)},
+        config,
+    )
 
     # Filtered pixels are in units of the standard deviation, not between 0 and 1.
-    assert space["a"].shape == (3, 5, 7)  # channels first
-    assert space["a"].low.min() < 0
-    assert float(inputs["a"].max()) > 1
+    assert module_space["eye"].shape == (3, 5, 7)  # channels first
+    assert module_space["eye"].low.min() < 0
+    assert received["eye"].max() > 1
 
 
 def test_encoded_image_is_stored_as_bytes():
-    policy = rlcatalog.build(IMAGE, Discrete(2), model=RecordingNet)
+    policy = rlcatalog.build(IMAGE_5x7, Discrete(2), model=RecordingNet)
 
-    assert policy.preprocess([IMAGE.sample()]).dtype == np.uint8
+    assert policy.preprocess([ONE_PIXEL]).dtype == np.uint8
 
 
 @pytest.mark.parametrize(
     "config", [{"use_lstm": True}, {"use_attention": True}, {"vf_share_layers": False}], ids=str
 )
 def test_memory_and_separate_value_leave_inputs_unchanged(config):
-    space, inputs, observations = record_inputs(IMAGE, config)
+    module_space, received = record_input(IMAGE_5x7, ONE_PIXEL, config)
 
-    pixels = np.stack(observations).transpose(0, 3, 1, 2) / 255
-    assert space == Box(0, 1, (3, 5, 7), np.float32)
-    np.testing.assert_allclose(inputs, pixels, rtol=1e-6)
+    assert module_space == Box(0, 1, (3, 5, 7), np.float32)
+    np.testing.assert_allclose(received[:, 1, 2], [0, 0.2, 1], rtol=1e-6)  # 51 / 255 = 0.2
 
 
 # --- other kinds of observations ------------------------------------------------------------------
 
 
 def test_dict_has_no_action_mask():
-    observations = []
-    for _ in range(2):
-        observations.append({"a": VECTOR.sample(), "action_mask": np.array([1, 0, 1], np.int8)})
+    space = Dict(at=FOUR_NUMBERS, action_mask=Box(0, 1, (3,), np.int8))
+    obs = {"at": np.zeros(4, np.float32), "action_mask": np.int8([1, 0, 1])}
 
-    space, inputs, _ = record_inputs(
-        Dict(a=VECTOR, action_mask=Box(0, 1, (3,), np.int8)), observations=observations
-    )
+    module_space, received = record_input(space, obs)
 
-    assert list(space) == ["a"]
-    assert list(inputs) == ["a"]
+    assert list(module_space) == ["at"]
+    assert list(received) == ["at"]
 
 
 def test_tuple_inside_a_dict_has_one_hot_and_image():
-    first = IMAGE.sample()
-    second = IMAGE.sample()
-    observations = [
-        {"a": VECTOR.sample(), "action_mask": np.array([1, 0, 1], np.int8), "b": (3, first)},
-        {"a": VECTOR.sample(), "action_mask": np.array([1, 0, 1], np.int8), "b": (1, second)},
-    ]
+    space = Dict(pair=Tuple([Discrete(4), IMAGE_5x7]))
 
-    space, inputs, _ = record_inputs(
-        Dict(a=VECTOR, action_mask=Box(0, 1, (3,), np.int8), b=Tuple([Discrete(4), IMAGE])),
-        observations=observations,
+    module_space, received = record_input(space, {"pair": (3, ONE_PIXEL)})
+
+    one_hot, image = received["pair"]
+    assert module_space["pair"] == Tuple([Box(0, 1, (4,), np.float32), Box(0, 1, (3, 5, 7))])
+    np.testing.assert_array_equal(one_hot, [0, 0, 0, 1])
+    np.testing.assert_allclose(image[:, 1, 2], [0, 0.2, 1], rtol=1e-6)  # 51 / 255 = 0.2
+
+
+def test_sequence_inside_a_dict_becomes_values_and_length():
+    obs = {"items": (np.float32([1, 0, 0, 1]),), "at": np.zeros(4, np.float32)}
+
+    module_space, received = record_input(
+        Dict(items=Sequence(FOUR_NUMBERS), at=FOUR_NUMBERS), obs, {"sequence_max_len": 2}
     )
 
-    one_hot, images = inputs["b"]
-    pixels = np.stack([first, second]).transpose(0, 3, 1, 2) / 255
-    assert space["b"] == Tuple([Box(0, 1, (4,), np.float32), Box(0, 1, (3, 5, 7), np.float32)])
-    np.testing.assert_array_equal(one_hot, [[0, 0, 0, 1], [0, 1, 0, 0]])
-    np.testing.assert_allclose(images, pixels, rtol=1e-6)
-
-
-def test_sequence_inside_a_dict_becomes_values_and_lengths():
-    observation = {"s": (np.zeros(4, np.float32),), "v": np.zeros(4, np.float32)}
-
-    space, inputs, _ = record_inputs(
-        Dict(s=Sequence(VECTOR), v=VECTOR),
-        {"sequence_max_len": 3},
-        [observation, observation],
-    )
-
-    shapes = {"values": (3, 4), "lengths": ()}  # 3 items of 4 numbers
-    assert {name: part.shape for name, part in space["s"].items()} == shapes
-    assert {name: tuple(part.shape[1:]) for name, part in inputs["s"].items()} == shapes
+    assert module_space["items"]["values"].shape == (2, 4)
+    np.testing.assert_array_equal(received["items"]["values"], [[1, 0, 0, 1], [0, 0, 0, 0]])
+    assert received["items"]["lengths"] == 1
 
 
 def test_text_inside_a_dict_becomes_values_and_mask():
-    observation = {"s": "ab", "v": np.zeros(4, np.float32)}
+    obs = {"word": "ab", "at": np.zeros(4, np.float32)}
 
-    space, inputs, _ = record_inputs(
-        Dict(s=Text(4, charset="ab"), v=VECTOR), observations=[observation, observation]
-    )
+    module_space, received = record_input(Dict(word=Text(3, charset="ab"), at=FOUR_NUMBERS), obs)
 
-    shapes = {"values": (4, 2), "mask": (4,)}  # at most 4 characters of a charset of 2
-    assert {name: part.shape for name, part in space["s"].items()} == shapes
-    assert {name: tuple(part.shape[1:]) for name, part in inputs["s"].items()} == shapes
+    # "a" is 0 and "b" is 1 of the charset, as one-hot vectors.
+    assert module_space["word"]["values"].shape == (3, 2)
+    np.testing.assert_array_equal(received["word"]["values"], [[1, 0], [0, 1], [0, 0]])
+    np.testing.assert_array_equal(received["word"]["mask"], [1, 1, 0])
 
 
 @pytest.mark.parametrize(
-    ("space", "size"),
+    ("space", "obs", "one_hots"),
     [
-        pytest.param(Discrete(5, start=2), 5, id="Discrete"),
-        pytest.param(MultiDiscrete([2, 3]), 2 + 3, id="MultiDiscrete"),
-        pytest.param(MultiBinary(3), 3, id="MultiBinary"),
+        pytest.param(Discrete(3, start=2), 3, [0, 1, 0], id="Discrete"),
+        pytest.param(MultiDiscrete([2, 3]), np.array([0, 2]), [1, 0, 0, 0, 1], id="MultiDiscrete"),
+        pytest.param(MultiBinary(3), np.int8([0, 1, 1]), [0, 1, 1], id="MultiBinary"),
     ],
 )
-def test_discrete_spaces_become_vectors(space, size):
-    module_space, _, _ = record_inputs(space)
+def test_discrete_spaces_become_vectors(space, obs, one_hots):
+    module_space, received = record_input(space, obs)
 
-    assert module_space == Box(0, 1, (size,), np.float32)
+    assert module_space == Box(0, 1, (len(one_hots),), np.float32)
+    np.testing.assert_array_equal(received, one_hots)
 
 
 def test_one_of_becomes_tag_and_branches():
-    space, inputs, _ = record_inputs(OneOf([Discrete(2), VECTOR]))
+    module_space, received = record_input(OneOf([Discrete(2), FOUR_NUMBERS]), (0, 1))
 
-    assert list(space) == ["tag", "branches"]
-    assert list(inputs) == ["tag", "branches"]
+    assert list(module_space) == ["tag", "branches"]
+    np.testing.assert_array_equal(received["tag"], [1, 0])
 
 
 def test_discrete_without_preprocessor_stays_an_integer():
-    config = {"_disable_preprocessor_api": True}
+    space = Discrete(5, start=2)
 
-    space, inputs, observations = record_inputs(Discrete(5, start=2), config)
+    module_space, received = record_input(space, 4, {"_disable_preprocessor_api": True})
 
-    assert space == Discrete(5, start=2)
-    assert inputs.dtype == torch.int64
-    np.testing.assert_array_equal(inputs, observations)
+    assert module_space == space
+    assert received.dtype == np.int64
+    assert received == 4
 
 
-def test_module_below_a_parametric_head_receives_the_other_parts():
+def test_module_below_a_parametric_head_receives_the_other_part():
     space = Dict(
         avail_actions=Box(-1, 1, (3, 2), np.float32),
         action_mask=Box(0, 1, (3,), np.int8),
-        state=IMAGE,
+        state=FOUR_NUMBERS,
     )
-    observations = []
-    for _ in range(2):
-        observations.append({**space.sample(), "action_mask": np.ones(3, np.int8)})
+    obs = {
+        "avail_actions": np.zeros((3, 2), np.float32),
+        "action_mask": np.ones(3, np.int8),
+        "state": np.float32([-1, 0, 0.5, 1]),
+    }
 
-    module_space, inputs, _ = record_inputs(space, {"use_parametric": True}, observations)
+    module_space, received = record_input(space, obs, {"use_parametric": True})
 
     # Only the state is left, without the Dict.
-    images = np.stack([obs["state"] for obs in observations])
-    assert module_space == Box(0, 1, (3, 5, 7), np.float32)
-    np.testing.assert_allclose(inputs, images.transpose(0, 3, 1, 2) / 255, rtol=1e-6)
+    assert module_space == FOUR_NUMBERS
+    np.testing.assert_array_equal(received, np.float32([-1, 0, 0.5, 1]))
