@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 import torch
 from gymnasium import spaces
+from model_runs import assert_close, to_array, to_tensor
 from torch import nn
 
 import rlcatalog
@@ -110,26 +111,25 @@ def test_weights_for_cudnn_are_in_one_piece_of_memory(cudnn_cell):
 
 
 @pytest.mark.parametrize(
-    ("lengths", "sequences"),
+    ("seq_lens", "sequences"),
     [
         pytest.param([3, 2], 2, id="mixed-lengths"),
         pytest.param([3, 3], 2, id="full-lengths"),
         pytest.param(None, 6, id="single-steps"),
     ],
 )
-def test_forward_without_a_state_begins_with_zeros(
-    framework, lengths, sequences, build_model, to_array, assert_close
-):
+def test_forward_without_a_state_begins_with_zeros(framework, seq_lens, sequences, build_model):
     model = build_model(framework)
-    to_tensor = {"torch": torch.from_numpy, "tf": tf.constant}[framework]
-    x = to_tensor(np.random.default_rng(0).normal(size=(6, 3)).astype(np.float32))
-    zeros = to_tensor(np.zeros((sequences, 5), np.float32))  # 5 cells
-    seq_lens = None if lengths is None else to_tensor(np.array(lengths, np.int32))
+    obs = to_tensor(framework, np.linspace(-1, 1, 18, dtype=np.float32).reshape(6, 3))
+    zeros = to_tensor(framework, np.zeros((sequences, 5), np.float32))  # 5 cells
+    if seq_lens is not None:
+        seq_lens = to_tensor(framework, np.array(seq_lens, np.int32))
 
-    # As a user's model calls it that contains the LSTM.
-    inputs = {"obs": x, "obs_flat": x}
-    outputs, state = model.forward(inputs, [], seq_lens)
+    # A model that contains the LSTM may call forward, without what __call__ does before it.
+    inputs = {"obs": obs, "obs_flat": obs}
+    outputs, (h, c) = model.forward(inputs, [], seq_lens)
 
-    expected_outputs, expected_state = model.forward(inputs, [zeros, zeros], seq_lens)
+    expected_outputs, (expected_h, expected_c) = model.forward(inputs, [zeros, zeros], seq_lens)
     assert_close(to_array(outputs), to_array(expected_outputs))
-    assert_close([to_array(part) for part in state], [to_array(part) for part in expected_state])
+    assert_close(to_array(h), to_array(expected_h))
+    assert_close(to_array(c), to_array(expected_c))
