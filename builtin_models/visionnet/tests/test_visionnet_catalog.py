@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 
 import numpy as np
@@ -12,7 +11,7 @@ from gymnasium import spaces
 
 import rlcatalog
 from rlcatalog import Match, ModelCatalog, Preprocessor, Rank, Request, SpaceInfo
-from rlcatalog.errors import CatalogError, ConfigError, ConfigTypeError, UnsupportedSpaceError
+from rlcatalog.errors import ConfigError, ConfigTypeError, UnsupportedSpaceError
 from rlcatalog_tf import VisionNetwork as TFNet
 from rlcatalog_torch import VisionNetwork as TorchNet
 from rlcatalog_visionnet.plugin import match
@@ -101,11 +100,8 @@ class VectorPreprocessor(Preprocessor):
         return np.zeros(5, np.float32)
 
 
-def explain_layers(space, config):
-    """Return the stages of the model and their shapes."""
-    rows = rlcatalog.explain(space, FOUR_ACTIONS, config).as_dict()["shapes"]
-    models = ("visionnet", "fcnet", "complex_input")
-    return [row for row in rows if row["stage"].startswith(models)]
+def find_chosen_model(space, config):
+    return rlcatalog.explain(space, FOUR_ACTIONS, config).as_dict()["model"]["chosen"]
 
 
 @pytest.mark.parametrize(
@@ -114,22 +110,14 @@ def explain_layers(space, config):
     ids=["vector", "Discrete", "Dict"],
 )
 def test_preprocessor_that_returns_images_gets_a_visionnet(space):
-    config = {"conv_filters": [[4, 8, 4], [8, 11, 1]]}
-
-    layers = explain_layers(space, {**config, "custom_preprocessor": GrayImagePreprocessor})
-
-    assert layers == explain_layers(spaces.Box(-1, 1, (42, 42, 1)), config)
+    assert find_chosen_model(space, {"custom_preprocessor": GrayImagePreprocessor}) == "visionnet"
 
 
 @pytest.mark.parametrize(
     "space", [SCREEN, spaces.Dict({"a": SCREEN})], ids=["image", "Dict-with-image"]
 )
 def test_preprocessor_that_returns_vectors_gets_an_fcnet(space):
-    config = {"fcnet_hiddens": [7]}
-
-    layers = explain_layers(space, {**config, "custom_preprocessor": VectorPreprocessor})
-
-    assert layers == explain_layers(spaces.Box(-1, 1, (5,)), config)
+    assert find_chosen_model(space, {"custom_preprocessor": VectorPreprocessor}) == "fcnet"
 
 
 both_frameworks = pytest.mark.parametrize(
@@ -140,7 +128,7 @@ both_frameworks = pytest.mark.parametrize(
 @both_frameworks
 def test_policy_acts_on_images_of_a_preprocessor(framework, cls):
     config = {
-        "custom_preprocessor": GrayImagePreprocessor,
+        "custom_preprocessor": GrayImagePreprocessor,  # returns images of 42x42x1
         "conv_filters": [[4, 8, 4], [8, 11, 1]],
     }
     policy = rlcatalog.build(spaces.Box(-1, 1, (4,)), FOUR_ACTIONS, config, framework)
@@ -148,45 +136,26 @@ def test_policy_acts_on_images_of_a_preprocessor(framework, cls):
     step = policy.act(np.ones((2, 4), np.float32))
 
     assert type(policy.model) is cls
-    assert step.dist_inputs.shape == (2, 4)  # 4 actions
-
-
-@both_frameworks
-def test_get_model_v2_takes_the_space_of_a_preprocessor(framework, cls):
-    preprocessor = ModelCatalog.get_preprocessor_for_space(
-        spaces.Box(-1, 1, (4,)), {"custom_preprocessor": GrayImagePreprocessor}
-    )
-
-    config = {"conv_filters": [[4, 8, 4], [8, 11, 1]]}
-    model = ModelCatalog.get_model_v2(
-        preprocessor.observation_space, FOUR_ACTIONS, 4, config, framework
-    )
-
-    assert type(model) is cls
+    assert step.dist_inputs.shape == (2, 4)  # 2 observations, 4 actions
 
 
 # --- the choice -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("config", [{}, {"_disable_preprocessor_api": True}], ids=str)
-def test_categories_with_three_axes_are_not_image(config):
+def test_categories_with_three_axes_are_not_an_image(config):
     space = spaces.MultiDiscrete(np.full((2, 2, 2), 3))
 
-    explanation = rlcatalog.explain(space, FOUR_ACTIONS, config).as_dict()
-
-    assert explanation["model"]["chosen"] == "fcnet"
+    assert find_chosen_model(space, config) == "fcnet"
 
 
 def test_multi_binary_with_three_axes_is_an_image():
     # As in RLlib, whose preprocessor keeps the shape of a MultiBinary.
-    explanation = rlcatalog.explain(spaces.MultiBinary((4, 4, 3)), FOUR_ACTIONS).as_dict()
-
-    assert explanation["model"]["chosen"] == "visionnet"
+    assert find_chosen_model(spaces.MultiBinary((4, 4, 3)), {}) == "visionnet"
 
 
-@both_frameworks
-def test_image_chooses_visionnet(framework, cls):
-    model = rlcatalog.explain(SCREEN, FOUR_ACTIONS, framework=framework).as_dict()["model"]
+def test_image_chooses_visionnet():
+    model = rlcatalog.explain(SCREEN, FOUR_ACTIONS).as_dict()["model"]
 
     ranks = {candidate["name"]: candidate["rank"] for candidate in model["candidates"]}
     assert model["chosen"] == "visionnet"
@@ -281,7 +250,9 @@ def test_filters_may_be_tuples_and_numpy_numbers():
 def test_class_takes_any_box_with_three_axes(cls):
     space = spaces.Box(-np.inf, np.inf, (5, 6, 2), np.float64)
 
-    assert cls(space, FOUR_ACTIONS, num_outputs=4, model_config={}, name="net").num_outputs == 4
+    model = cls(space, FOUR_ACTIONS, num_outputs=4, model_config={}, name="net")
+
+    assert model.num_outputs == 4
 
 
 @pytest.mark.parametrize("cls", [TorchNet, TFNet])
@@ -299,92 +270,90 @@ def test_custom_model_visionnet_rejects_a_matrix():
 
 # --- errors ---------------------------------------------------------------------------------------
 
-#: What is wrong → (config, part of the message), for images of 84x84x4.
-INVALID_CONFIGS = {
-    "filters that do not reduce the image to 1x1": (
-        {"conv_filters": [[16, 8, 4], [32, 4, 2]]},
-        "config key 'conv_filters': this list does not fit images of size 84x84x4: the output of"
-        " the last convolution is 9x9 instead of 1x1. Layer by layer: image 84x84x4 -> conv 1"
-        " (8x8/4 same, relu) 21x21x16 -> conv 2 (4x4/2 valid, relu) 9x9x32. This list fits: [[16,"
-        " [8, 8], 4], [32, [4, 4], 2], [256, [11, 11], 1]]. Or set conv_flatten=True.",
-    ),
-    "a last kernel for another size": (
-        {"conv_filters": [[16, 8, 4], [32, 4, 2], [64, 9, 1]]},
-        " This list fits: [[16, [8, 8], 4], [32, [4, 4], 2], [64, [11, 11], 1]]. Or set"
-        " conv_flatten=True.",
-    ),
-    "a kernel larger than its input": (
-        {
-            "conv_filters": [[16, 8, 4], [32, [4, 30], 2], [64, 9, 1]],
-            "conv_padding": "valid",
-            "conv_flatten": True,
-        },
-        "kernel 4x30 of conv 2 does not fit into 20x20. Layer by layer: image 84x84x4 -> conv 1"
-        " (8x8/4 valid, relu) 20x20x16. This list fits: [[16, [8, 8], 4], [32, [4, 4], 2], [256,"
-        " [9, 9], 1]].",
-    ),
-    "padding for a preset": (
-        {"conv_filters": "nature", "conv_padding": "same"},
-        "config key 'conv_padding': the preset 'nature' defines its own padding, but found"
-        " conv_padding='same'. Remove conv_padding, or write the layers as a list.",
-    ),
-    "an unknown preset": (
-        {"conv_filters": "natur"},
-        "config key 'conv_filters': unknown preset 'natur'. Did you mean 'nature'? Use nature,"
-        " impala, or a list of [channels, kernel, stride].",
-    ),
-    "an entry of two numbers": (
-        {"conv_filters": [[16, 8, 4], [32, 4]]},
-        "config key 'conv_filters': entry 1 must be [channels, kernel, stride] with integers >= 1,"
-        " where kernel and stride may also be [height, width]; found [32, 4].",
-    ),
-    "a stride of zero": ({"conv_filters": [[16, 8, 0]]}, "entry 0 must be"),
-    "three kernel sizes": ({"conv_filters": [[16, [8, 8, 8], 4]]}, "entry 0 must be"),
-    "a float as kernel": ({"conv_filters": [[16, 8.0, 4]]}, "entry 0 must be"),
-    "a bool as channels": ({"conv_filters": [[True, 8, 4]]}, "entry 0 must be"),
-    "a flat list": ({"conv_filters": [16, 8, 4]}, "entry 0 must be"),
-    "no layer that can be the output": (
-        {"conv_filters": [[16, 8, 4]], "conv_flatten": True, "no_final_linear": True},
-        "no_final_linear makes the last layer the output, but the output of the last convolution"
-        " is 20x20x16 instead of 1x1. Add post_fcnet_hiddens, or convolutions that reduce the"
-        " image to 1x1.",
-    ),
-    "a scale of True": (
-        {"image_scale": True},
-        "config key 'image_scale': expected a positive factor, False for no scaling, or None to"
-        " scale integers by their bounds; found True.",
-    ),
-    "a scale of zero": ({"image_scale": 0}, "found 0"),
-    "an infinite scale": ({"image_scale": float("inf")}, "found inf"),
-    "a scale of NaN": ({"image_scale": float("nan")}, "found nan"),
-    "an unknown layout": ({"image_layout": "nchw"}, "invalid enum value 'nchw'"),
-    "an unknown padding": ({"conv_padding": "full"}, "invalid enum value 'full'"),
-    "an unknown activation": (
-        {"conv_activation": "rlu"},
-        "'conv_activation': unknown activation 'rlu'. Did you mean",
-    ),
-    "an unknown initializer": (
-        {"conv_kernel_initializer": "xavier"},
-        "'conv_kernel_initializer': unknown initialiser 'xavier'",
-    ),
-    "an orthogonal bias": (
-        {"conv_bias_initializer": "orthogonal"},
-        "'orthogonal' needs a matrix, but a bias is a",
-    ),
-    "arguments without an initializer": (
-        {"conv_kernel_initializer_config": {"gain": 2.0}},
-        "needs 'conv_kernel_initializer'",
-    ),
-}
 
-
-@pytest.mark.parametrize(("config", "message"), INVALID_CONFIGS.values(), ids=list(INVALID_CONFIGS))
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        pytest.param(
+            {"conv_filters": [[16, 8, 4], [32, 4, 2]]},
+            "last convolution is 9x9 instead of 1x1",
+            id="filters that do not reduce the image to 1x1",
+        ),
+        pytest.param(
+            {"conv_filters": [[16, 8, 4], [32, [4, 30], 2]], "conv_padding": "valid"},
+            "kernel 4x30 of conv 2 does not fit into 20x20",
+            id="a kernel larger than its input",
+        ),
+        pytest.param(
+            {"conv_filters": "nature", "conv_padding": "same"},
+            "the preset 'nature' defines its own padding",
+            id="padding for a preset",
+        ),
+        pytest.param(
+            {"conv_filters": "natur"},
+            "unknown preset 'natur'. Did you mean 'nature'?",
+            id="an unknown preset",
+        ),
+        pytest.param(
+            {"conv_filters": [[16, 8, 4], [32, 4]]},
+            "entry 1 must be [channels, kernel, stride]",
+            id="an entry of two numbers",
+        ),
+        pytest.param({"conv_filters": [[16, 8, 0]]}, "entry 0 must be", id="a stride of zero"),
+        pytest.param(
+            {"conv_filters": [[16, [8, 8, 8], 4]]}, "entry 0 must be", id="three kernel sizes"
+        ),
+        pytest.param({"conv_filters": [[16, 8.0, 4]]}, "entry 0 must be", id="a float as kernel"),
+        pytest.param({"conv_filters": [[True, 8, 4]]}, "entry 0 must be", id="a bool as channels"),
+        pytest.param({"conv_filters": [16, 8, 4]}, "entry 0 must be", id="a flat list"),
+        pytest.param(
+            {"conv_filters": [[16, 8, 4]], "conv_flatten": True, "no_final_linear": True},
+            "no_final_linear makes the last layer the output, but",
+            id="no layer that can be the output",
+        ),
+        pytest.param({"image_scale": True}, "found True", id="a scale of True"),
+        pytest.param({"image_scale": 0}, "found 0", id="a scale of zero"),
+        pytest.param({"image_scale": float("inf")}, "found inf", id="an infinite scale"),
+        pytest.param({"image_scale": float("nan")}, "found nan", id="a scale of NaN"),
+        pytest.param({"image_layout": "nchw"}, "invalid enum value 'nchw'", id="an unknown layout"),
+        pytest.param(
+            {"conv_padding": "full"}, "invalid enum value 'full'", id="an unknown padding"
+        ),
+        pytest.param(
+            {"conv_activation": "rlu"}, "unknown activation 'rlu'", id="an unknown activation"
+        ),
+        pytest.param(
+            {"conv_kernel_initializer": "xavier"},
+            "unknown initialiser 'xavier'",
+            id="an unknown initializer",
+        ),
+        pytest.param(
+            {"conv_bias_initializer": "orthogonal"},
+            "'orthogonal' needs a matrix, but a bias is a",
+            id="an orthogonal bias",
+        ),
+        pytest.param(
+            {"conv_kernel_initializer_config": {"gain": 2.0}},
+            "needs 'conv_kernel_initializer'",
+            id="arguments without an initializer",
+        ),
+    ],
+)
 def test_invalid_config_is_an_error(config, message):
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(ConfigError, match=re.escape(message)) as caught:
         rlcatalog.explain(SCREEN, FOUR_ACTIONS, config)
 
-    assert message in str(caught.value)
     assert not isinstance(caught.value, ConfigTypeError)
+
+
+def test_error_of_filters_shows_the_layers_and_a_list_that_fits():
+    with pytest.raises(ConfigError) as caught:
+        rlcatalog.explain(SCREEN, FOUR_ACTIONS, {"conv_filters": [[16, 8, 4], [32, 4, 2]]})
+
+    message = str(caught.value)
+    assert "image 84x84x4 -> conv 1 (8x8/4 same, relu) 21x21x16 -> conv 2" in message
+    assert "[[16, [8, 8], 4], [32, [4, 4], 2], [256, [11, 11], 1]]" in message
+    assert "Or set conv_flatten=True" in message
 
 
 @pytest.mark.parametrize(
@@ -407,27 +376,23 @@ def test_value_of_another_type_is_a_config_type_error(key, value):
     ],
     ids=str,
 )
-def test_image_too_small_for_nature_gets_filters_that_fit(shape, reason):
+def test_image_too_small_for_nature_is_an_error(shape, reason):
     image = spaces.Box(0, 255, shape, np.uint8)
 
     with pytest.raises(ConfigError, match="the preset 'nature' does not fit") as caught:
         rlcatalog.explain(image, FOUR_ACTIONS, {"conv_filters": "nature"})
 
-    message = str(caught.value)
-    assert reason in message
-    suggestion = re.search(r"This list fits: (\[.*\])\.", message)[1]
-    rlcatalog.explain(image, FOUR_ACTIONS, {"conv_filters": ast.literal_eval(suggestion)})
+    assert reason in str(caught.value)
+    assert "This list fits: [[" in str(caught.value)
 
 
-@pytest.mark.parametrize("cls", [TorchNet, TFNet])
 @pytest.mark.parametrize("no_final_linear", [True, False])
-def test_free_log_std_rejects_an_odd_number_of_outputs(cls, no_final_linear):
+def test_free_log_std_rejects_an_odd_number_of_outputs(framework, no_final_linear, build_net):
     config = {"free_log_std": True, "no_final_linear": no_final_linear}
 
-    with pytest.raises(ConfigError, match="needs an even number of outputs") as caught:
-        cls(SCREEN, None, num_outputs=3, model_config=config, name="net")
+    with pytest.raises(ConfigError, match="free_log_std needs an even number") as caught:
+        build_net(framework, (84, 84, 4), num_outputs=3, **config)
 
-    assert "free_log_std needs" in str(caught.value)
     assert "found 3" in str(caught.value)
 
 
@@ -439,10 +404,6 @@ def test_keys_of_transposed_convolutions_are_warned_of(key):
 
     with pytest.warns(DeprecationWarning, match=message):
         rlcatalog.explain(SCREEN, FOUR_ACTIONS, {f"conv_transpose_{key}": "zeros_"})
-
-
-def test_config_error_is_a_catalog_error():
-    assert issubclass(ConfigError, CatalogError)
 
 
 #: Prints the type of each error, and which frameworks are imported then.

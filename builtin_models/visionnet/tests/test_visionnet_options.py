@@ -1,24 +1,18 @@
-"""The convolutional network's options in pairs, against NumPy and between the frameworks."""
+"""The convolutional network's options in pairs, against `tf.nn`, and its gradients."""
 
 from __future__ import annotations
-
-import itertools
-import random
 
 import numpy as np
 import pytest
 import tensorflow as tf
-import torch
-from gymnasium import spaces
+from model_runs import assert_same_gradients, run_model, set_random_weights
+from pairwise import pairwise
+from scipy import special
 
-from rlcatalog import Request, SpaceInfo
-from rlcatalog.catalog import default_catalog
-from rlcatalog_tf import VisionNetwork as TFNet
-from rlcatalog_torch import VisionNetwork as TorchNet
-from rlcatalog_visionnet.plugin import describe
-
-# --- options in pairs -----------------------------------------------------------------------------
-
+ACTIVATIONS = {
+    "relu": lambda x: np.maximum(x, 0),
+    "softmax": lambda x: special.softmax(x, axis=-1),
+}
 FILTERS = {
     "default": None,
     "to 1x1": [[6, [4, 3], [2, 3]], [5, 3, 2], [7, [4, 2], [4, 2]]],
@@ -31,163 +25,105 @@ DEFAULT_FILTERS = {
     "valid": [[16, [4, 3], [2, 1]], [32, [3, 3], 1], [256, [3, 5], 1]],
     "same": [[16, [4, 3], [2, 1]], [32, [3, 3], 1], [256, [7, 9], [7, 9]]],
 }
-OPTIONS = {
-    "conv_filters": list(FILTERS),
-    "conv_activation": ["relu", "tanh", "softmax"],
-    "conv_padding": [None, "same", "valid"],
-    "conv_flatten": [False, True],
-    "image_layout": ["hwc", "chw"],
-    "image_scale": [None, False, 0.5],
-    "dtype": [np.uint8, np.float32],
-    "vf_share_layers": [True, False],
-    "free_log_std": [False, True],
-    "no_final_linear": [False, True],
-    "post_fcnet_hiddens": [[], [8, 6]],
-    "num_outputs": [4, None],
-}
 
 
 def is_valid(case):
     """Return whether the network takes a combination; the others are errors, tested elsewhere."""
-    filters = case["conv_filters"]
-    if filters == "impala":
+    if case["filters"] == "impala":
         return case["conv_padding"] is None
-    if filters == "stride over kernel":
-        has_dense_output = bool(
-            case["post_fcnet_hiddens"] or not case["no_final_linear"] or case["num_outputs"] is None
-        )
+    if case["filters"] == "stride over kernel":
+        has_dense_output = bool(case["post_fcnet_hiddens"]) or not case["no_final_linear"]
         return case["conv_flatten"] and has_dense_output
-    if filters == "to 1x1":
+    if case["filters"] == "to 1x1":
         return case["conv_padding"] != "valid"  # its last kernel would not fit
     return True
 
 
-def list_pairs(case):
-    """Return all pairs of (key, value) in a combination."""
-    values = [(key, repr(value)) for key, value in case.items()]
-    return set(itertools.combinations(values, 2))
+#: Few combinations in which each valid pair of values occurs.
+CASES = pairwise(
+    {
+        "filters": list(FILTERS),
+        "conv_activation": ["relu", "softmax"],
+        "conv_padding": [None, "same", "valid"],
+        "conv_flatten": [False, True],
+        "image_layout": ["hwc", "chw"],
+        "vf_share_layers": [True, False],
+        "free_log_std": [False, True],
+        "no_final_linear": [False, True],
+        "post_fcnet_hiddens": [[], [8, 6]],
+    },
+    is_valid,
+)
 
 
-def list_valid_cases():
-    cases = []
-    for values in itertools.product(*OPTIONS.values()):
-        case = dict(zip(OPTIONS, values, strict=True))
-        if is_valid(case):
-            cases.append(case)
-    return cases
+def build_and_draw(build_net, framework, case, num_outputs):
+    """Build a network of a case for images 13x9 with two channels; return it and three images."""
+    config = {key: value for key, value in case.items() if key != "filters"}
+    config["conv_filters"] = FILTERS[case["filters"]]
+    shape = (2, 13, 9) if case["image_layout"] == "chw" else (13, 9, 2)
+    model = build_net(framework, shape, num_outputs, **config)
+    images = np.random.default_rng(0).integers(0, 256, (3, *shape), np.uint8)
+    return set_random_weights(model, scale=0.1), images
 
 
-def choose_cases():
-    """Return few combinations with all pairs of values, found greedily in a sample."""
-    sample = random.Random(0).sample(list_valid_cases(), 500)
-    pairs = [list_pairs(case) for case in sample]
-    chosen = []
-    covered = set()
-    while True:
-        best = max(range(len(sample)), key=lambda i: len(pairs[i] - covered))
-        if pairs[best] <= covered:
-            return chosen
-        covered |= pairs[best]
-        chosen.append(sample[best])
+# --- tf.nn ----------------------------------------------------------------------------------------
 
 
-CASES = choose_cases()
+class SlowNetwork:
+    """The network in float64, layer by layer, from its weights."""
+
+    def __init__(self, weights, activation):
+        self.weights = {name: array.astype(np.float64) for name, array in weights.items()}
+        self.activate = ACTIVATIONS[activation]
+
+    def convolve(self, name, x, stride=1, padding="same"):
+        kernel = self.weights[f"{name}.weight"].transpose(2, 3, 1, 0)
+        return tf.nn.conv2d(x, kernel, stride, padding.upper()) + self.weights[f"{name}.bias"]
+
+    def apply_filters(self, stack, x, filters, padding=None):
+        """Apply convolutions of a list; without padding, the last one is "valid"."""
+        for i, (_, _, stride) in enumerate(filters):
+            is_last = i == len(filters) - 1
+            default_padding = "valid" if is_last else "same"
+            maps = self.convolve(f"{stack}.layers.{i}", x, stride, padding or default_padding)
+            x = self.activate(maps)
+        return x
+
+    def apply_impala(self, stack, x):
+        for section in range(3):
+            maps = self.convolve(f"{stack}.layers.{4 * section}", x)
+            x = tf.nn.max_pool2d(maps, 3, 2, "SAME")
+            for block in (2, 3):
+                name = f"{stack}.layers.{4 * section + block}"
+                inner = self.activate(self.convolve(f"{name}.first", self.activate(x)))
+                x = x + self.convolve(f"{name}.second", inner)
+        return self.activate(x)
+
+    def apply_dense(self, name, x):
+        return x @ self.weights[f"{name}.weight"].T + self.weights[f"{name}.bias"]
+
+    def apply_hidden(self, stack, x, activations):
+        x = np.reshape(x, (len(x), -1))
+        for i, activation in enumerate(activations):
+            x = activation(self.apply_dense(f"{stack}.layers.{i}", x))
+        return x
 
 
-def label(case):
-    return "-".join(str(getattr(value, "__name__", value)) for value in case.values())
-
-
-def test_cases_cover_all_valid_pairs_of_values():
-    covered = set()
-    for case in CASES:
-        covered |= list_pairs(case)
-
-    valid = set()
-    for case in list_valid_cases():
-        valid |= list_pairs(case)
-
-    assert covered == valid
-    assert len(CASES) < 40
-
-
-def test_some_pairs_of_values_are_not_valid():
-    named_values = []
-    for key, values in OPTIONS.items():
-        named_values.append([(key, repr(value)) for value in values])
-    all_pairs = set()
-    for first, second in itertools.combinations(named_values, 2):
-        all_pairs.update(itertools.product(first, second))
-
-    covered = set()
-    for case in CASES:
-        covered |= list_pairs(case)
-
-    assert covered < all_pairs
-
-
-# --- building a case ------------------------------------------------------------------------------
-
-
-def make_config(case):
-    config = {key: case[key] for key in OPTIONS if key not in ("num_outputs", "dtype")}
-    config["conv_filters"] = FILTERS[case["conv_filters"]]
-    return config
-
-
-def get_shape(case):
-    """Return the shape of images 13x9 with two channels."""
-    return (2, 13, 9) if case["image_layout"] == "chw" else (13, 9, 2)
-
-
-@pytest.fixture
-def build_case(build_net):
-    def build(cls, case, seed=0):
-        return build_net(
-            cls, get_shape(case), make_config(case), case["num_outputs"], case["dtype"], seed
-        )
-
-    return build
-
-
-@pytest.fixture
-def draw_case(draw_images):
-    """Draw three images for a case."""
-
-    def draw(case):
-        return draw_images(get_shape(case), case["dtype"])
-
-    return draw
-
-
-# --- NumPy ----------------------------------------------------------------------------------------
-
-
-def scale_images(case, images):
-    """Return images as float64, [B, H, W, C], scaled."""
-    x = images.astype(np.float64)
+def compute_slowly(model, case, images):
+    """Return outputs and values of a model; for a trunk, features and None."""
+    network = SlowNetwork(model.get_weights(), case["conv_activation"])
+    is_trunk = model.outputs is None
+    x = images / 255
     if case["image_layout"] == "chw":
         x = x.transpose(0, 2, 3, 1)
-    if case["image_scale"] is None:
-        return x / 255 if case["dtype"] == np.uint8 else x
-    if case["image_scale"] is False:
-        return x
-    return x * case["image_scale"]
-
-
-def compute_by_hand(case, network, images):
-    """Return outputs and values of a NumPy network, in float64."""
-    x = scale_images(case, images)
     padding = case["conv_padding"]
-    filters = FILTERS[case["conv_filters"]]
-    if filters is None:
-        filters = DEFAULT_FILTERS[padding]
+    filters = FILTERS[case["filters"]] or DEFAULT_FILTERS[padding]
     is_impala = filters == "impala"
-    activations = [network.activate_post for _ in case["post_fcnet_hiddens"]]
+    activations = [ACTIVATIONS["relu"] for _ in case["post_fcnet_hiddens"]]
     if is_impala:
         activations.insert(0, network.activate)  # of the preset's own dense layer
     # With no_final_linear the last dense layer is the output; without one, the last convolution.
-    last_layer_is_output = case["no_final_linear"] and case["num_outputs"] is not None
+    last_layer_is_output = case["no_final_linear"] and not is_trunk
     last_conv_is_output = last_layer_is_output and not activations
     output_activation = None
     if last_layer_is_output and activations:
@@ -204,12 +140,11 @@ def compute_by_hand(case, network, images):
         return maps, network.apply_hidden(f"{prefix}hidden", maps, activations)
 
     maps, features = compute_features("")
-    if case["num_outputs"] is None:
+    if is_trunk:
         return features, None
     if last_conv_is_output:
         stride = filters[-1][2]
         last_maps = network.convolve("outputs.logits", maps, stride, padding or "valid")
-        assert last_maps.shape[1:3] == (1, 1)
         output = network.activate(last_maps)[:, 0, 0]
     else:
         output = network.apply_dense("outputs.logits", features)
@@ -224,164 +159,54 @@ def compute_by_hand(case, network, images):
     return output, network.apply_dense("outputs.value", value_features)[:, 0]
 
 
-@pytest.mark.parametrize("cls", [TorchNet, TFNet])
-@pytest.mark.parametrize("case", CASES, ids=label)
-def test_outputs_and_values_match_numpy(
-    case, cls, assert_same_results, build_case, numpy_network, draw_case, run_net
-):
-    model = build_case(cls, case, seed=1)
-    images = draw_case(case)
-
-    results = run_net(model, images)
-
-    network = numpy_network(model.get_weights(), case["conv_activation"])
-    output, value = compute_by_hand(case, network, images)
-    assert model.num_outputs == output.shape[1]
-    assert_same_results(results, (output, value))
+def assert_close(result, expected):
+    """Compare arrays, relative to the largest number."""
+    assert result.shape == expected.shape
+    np.testing.assert_allclose(result, expected, rtol=0, atol=1e-5 * max(1, np.abs(expected).max()))
 
 
-@pytest.mark.parametrize("cls", [TorchNet, TFNet])
-@pytest.mark.parametrize("case", CASES, ids=label)
-def test_row_alone_matches_its_row_of_a_batch(
-    case, cls, assert_same_results, build_case, draw_case, run_net
-):
-    model = build_case(cls, case)
-    images = draw_case(case)
-    output, value = run_net(model, images)
+@pytest.mark.parametrize("case", CASES)
+def test_outputs_and_values_match_tf_nn(framework, case, build_net):
+    model, images = build_and_draw(build_net, framework, case, num_outputs=4)
 
-    alone = run_net(model, images[1:2])
+    results = run_model(model, images)
 
-    expected_value = None if value is None else value[1:2]
-    assert_same_results(alone, (output[1:2], expected_value))
+    outputs, values = compute_slowly(model, case, images)
+    assert_close(results.outputs, outputs)
+    assert_close(results.values, values)
 
 
-# --- PyTorch against TensorFlow -------------------------------------------------------------------
+@pytest.mark.parametrize("case", CASES)
+def test_features_of_a_trunk_match_tf_nn(framework, case, build_net):
+    trunk, images = build_and_draw(build_net, framework, case, num_outputs=None)
+
+    results = run_model(trunk, images)
+
+    features, _ = compute_slowly(trunk, case, images)
+    assert trunk.num_outputs == features.shape[1]
+    assert_close(results.outputs, features)
 
 
-@pytest.mark.parametrize("case", CASES, ids=label)
-def test_frameworks_have_the_same_weights_in_one_order(case, build_case):
-    torch_net = build_case(TorchNet, case)
-    tf_net = build_case(TFNet, case)
+@pytest.mark.parametrize("filters", [None, "impala"], ids=["default", "impala"])
+@pytest.mark.parametrize("share", [True, False], ids=["shared-value", "separate-value"])
+def test_gradients_are_the_same_in_both_frameworks(filters, share, build_net):
+    config = {"conv_filters": filters, "vf_share_layers": share}
+    torch_net = set_random_weights(build_net("torch", (13, 9, 2), **config), scale=0.1)
+    tf_net = set_random_weights(build_net("tf", (13, 9, 2), **config), scale=0.1)
+    images = np.random.default_rng(0).integers(0, 256, (3, 13, 9, 2), np.uint8)
 
-    torch_shapes = {name: array.shape for name, array in torch_net.get_weights().items()}
-    tf_shapes = {name: array.shape for name, array in tf_net.get_weights().items()}
-
-    assert torch_shapes == tf_shapes
-    assert list(torch_net.variables(as_dict=True)) == list(torch_shapes)
-    assert list(tf_net.variables(as_dict=True)) == list(torch_shapes)
+    assert_same_gradients(tf_net, torch_net, images)
 
 
-@pytest.mark.parametrize("case", CASES, ids=label)
-def test_frameworks_agree_after_weights_are_swapped(
-    case, assert_same_results, build_case, draw_case, run_net
-):
-    torch_net = build_case(TorchNet, case, seed=1)
-    tf_net = build_case(TFNet, case, seed=2)
-    torch_weights = torch_net.get_weights()
-    tf_weights = tf_net.get_weights()
-    images = draw_case(case)
-    torch_results = run_net(torch_net, images)
-    tf_results = run_net(tf_net, images)
-
-    tf_net.set_weights(torch_weights)
-    torch_net.set_weights(tf_weights)
-
-    assert_same_results(run_net(tf_net, images), torch_results)
-    assert_same_results(run_net(torch_net, images), tf_results)
-
-
-def compute_torch_gradients(model, images, factors):
-    """Return the gradients of weighted outputs and squared values, by name."""
-    output, _ = model({"obs": torch.from_numpy(images)})
-    loss = (output * torch.from_numpy(factors)).sum()
-    if model.outputs is not None:
-        loss = loss + model.value_function().square().sum()
-    weights = model.trainable_variables(as_dict=True)
-    gradients = torch.autograd.grad(loss, list(weights.values()))
-    return {name: gradient.numpy() for name, gradient in zip(weights, gradients, strict=True)}
-
-
-def compute_tf_gradients(model, images, factors):
-    """Return the same in TensorFlow, in PyTorch's layout."""
-    with tf.GradientTape() as tape:
-        output, _ = model({"obs": tf.constant(images)})
-        loss = tf.reduce_sum(output * factors)
-        if model.outputs is not None:
-            loss += tf.reduce_sum(tf.square(model.value_function()))
-    variables = model.trainable_variables(as_dict=True)
-    gradients = tape.gradient(loss, list(variables.values()))
-    torch_axes = {4: (3, 2, 0, 1), 2: (1, 0), 1: (0,)}  # by number of axes
-    arrays = {}
-    for name, gradient in zip(variables, gradients, strict=True):
-        arrays[name] = gradient.numpy().transpose(torch_axes[len(gradient.shape)])
-    return arrays
-
-
-@pytest.mark.parametrize("case", CASES[::3], ids=label)
-def test_frameworks_have_the_same_gradients(case, build_case, draw_case):
-    torch_net = build_case(TorchNet, case, seed=1)
-    tf_net = build_case(TFNet, case, seed=1)
-    images = draw_case(case)
-    factors = np.random.default_rng(3).normal(size=(len(images), torch_net.num_outputs))
-    factors = factors.astype(np.float32)
-
-    torch_gradients = compute_torch_gradients(torch_net, images, factors)
-    tf_gradients = compute_tf_gradients(tf_net, images, factors)
-
-    assert list(torch_gradients) == list(tf_gradients)
-    for name, gradient in torch_gradients.items():
-        assert np.abs(gradient).sum() > 0, name
-        scale = max(1, np.abs(gradient).max())
-        np.testing.assert_allclose(
-            gradient / scale, tf_gradients[name] / scale, rtol=0, atol=1e-4, err_msg=name
-        )
-
-
-@pytest.mark.parametrize("case", CASES[::4], ids=label)
-def test_traced_network_matches_the_eager_one(
-    case, assert_same_results, build_case, draw_case, run_net
-):
-    model = build_case(TFNet, case, seed=2)
-    images = draw_case(case)
-
-    @tf.function(
-        input_signature=[tf.TensorSpec([None, *images.shape[1:]], images.dtype)], autograph=False
+def test_trunk_has_weights_of_convolutions_only(framework, build_net):
+    trunk = build_net(
+        framework,
+        (13, 9, 2),
+        num_outputs=None,
+        conv_filters=[[8, [13, 9], 1]],
+        vf_share_layers=False,
+        free_log_std=True,
+        no_final_linear=True,
     )
-    def run_traced(x):
-        output, _ = model({"obs": x})
-        return output, tf.zeros([0]) if model.outputs is None else model.value_function()
 
-    for rows in (1, 3):
-        output, value = run_traced(tf.constant(images[:rows]))
-        values = None if model.outputs is None else value.numpy()
-        assert_same_results((output.numpy(), values), run_net(model, images[:rows]))
-
-
-# --- the description ------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("case", CASES, ids=label)
-def test_describe_lists_the_shapes_of_the_layers(case, build_case, draw_case):
-    config = default_catalog().parse_config(make_config(case))
-    space = SpaceInfo.read(spaces.Box(0, 255, get_shape(case), np.uint8))
-    request = Request(space, None, config, None, get_shape(case), case["num_outputs"])
-    model = build_case(TorchNet, case)
-    shapes = []
-
-    def record_shape(module, inputs, output):
-        shape = tuple(output.shape[1:])
-        if len(shape) == 3 and case["image_layout"] == "hwc":
-            channels, height, width = shape
-            shape = (height, width, channels)
-        shapes.append(shape)
-
-    layers = [*model.convs.layers, model.convs, *model.hidden.layers]
-    if model.value_convs is not None:
-        layers += [*model.value_convs.layers, model.value_convs, *model.value_hidden.layers]
-    for layer in layers:
-        layer.register_forward_hook(record_shape)
-    output, _ = model({"obs": torch.from_numpy(draw_case(case))})
-    if case["num_outputs"] is not None:
-        shapes += [tuple(model.value_function().shape[1:]), tuple(output.shape[1:])]
-
-    assert [stage.shape for stage in describe(request)] == shapes
+    assert list(trunk.get_weights()) == ["convs.layers.0.weight", "convs.layers.0.bias"]
