@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import tensorflow as tf
-import torch
 from gymnasium import spaces
+from model_runs import set_random_weights
 from random_spaces import Case, limit_of
 
 from rlcatalog.catalog import Catalog
@@ -28,6 +27,11 @@ def _one_thread(one_thread):
     """Small tensors gain nothing from a second thread."""
 
 
+@pytest.fixture(params=["torch", "tf"])
+def framework(request):
+    return request.param
+
+
 @pytest.fixture(scope="session")
 def catalog() -> Catalog:
     """A catalog without a vision net: it flattens images, which is easy to do with NumPy."""
@@ -44,21 +48,6 @@ def make_catalog():
     return make
 
 
-def _set_random_weights(model, seed=0):
-    random = np.random.default_rng(seed)
-    weights = {}
-    for name, array in model.get_weights().items():
-        weights[name] = random.normal(0, 0.5, array.shape)
-    model.set_weights(weights)
-    return model
-
-
-@pytest.fixture
-def set_random_weights():
-    """Set all weights, biases included, to random values."""
-    return _set_random_weights
-
-
 @pytest.fixture
 def build_model(catalog):
     """Build a model with random weights for a space; return it and its preprocessor.
@@ -66,68 +55,16 @@ def build_model(catalog):
     It has 4 outputs by default. Each part of an observation has a fully connected net.
     """
 
-    def build(space, config, framework, num_outputs=4, seed=0):
+    def build(space, config, framework, num_outputs=4):
         preprocessor = catalog.preprocessor_for(space, catalog.parse_config(config))
         config = {"custom_model": "complex_input", **config}
         actions = spaces.Discrete(num_outputs or 2)
         model = catalog.model_v2(
             preprocessor.observation_space, actions, num_outputs, config, framework
         )
-        return _set_random_weights(model, seed), preprocessor
+        return set_random_weights(model), preprocessor
 
     return build
-
-
-def _to_tensors(values, framework):
-    if isinstance(values, np.ndarray):
-        return torch.from_numpy(np.array(values)) if framework == "torch" else tf.constant(values)
-    if isinstance(values, dict):
-        return {key: _to_tensors(value, framework) for key, value in values.items()}
-    if isinstance(values, tuple):
-        return tuple(_to_tensors(value, framework) for value in values)
-    if values is None or isinstance(values, int):
-        return values
-    return type(values)(
-        **{key: _to_tensors(value, framework) for key, value in vars(values).items()}
-    )
-
-
-def _to_array(tensor):
-    return tensor.detach().numpy() if isinstance(tensor, torch.Tensor) else tensor.numpy()
-
-
-def _run_model(model, obs, **more_inputs):
-    output, state = model({"obs": _to_tensors(obs, model.framework), **more_inputs})
-    assert state == []
-    if model.outputs is None:
-        return _to_array(output), None
-    return _to_array(output), _to_array(model.value_function())
-
-
-@pytest.fixture
-def run_model():
-    """Return a model's outputs and values for NumPy observations; a trunk's values are None."""
-    return _run_model
-
-
-@pytest.fixture
-def to_tensors():
-    """Turn a structure of arrays into one of a framework's tensors."""
-    return _to_tensors
-
-
-def _assert_same_results(results, expected, tolerance=1e-5):
-    for result, value in zip(results, expected, strict=True):
-        assert (result is None) == (value is None)
-        if result is not None:
-            assert result.shape == value.shape
-            np.testing.assert_allclose(result, value, rtol=tolerance, atol=tolerance)
-
-
-@pytest.fixture
-def assert_same_results():
-    """Compare outputs and values that `run_model` returned."""
-    return _assert_same_results
 
 
 class NumpyNetwork:
