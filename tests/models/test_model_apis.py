@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import torch
+from builders import sample_observations, to_array, to_tensor
 from gymnasium.spaces import Box, Dict, Discrete, Space
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "examples"))
@@ -27,13 +28,13 @@ pytestmark = [pytest.mark.twins, pytest.mark.usefixtures("one_thread", "seeded")
 
 VECTOR = Box(-1.0, 1.0, (4,), np.float32)
 IMAGE = Box(0, 255, (42, 42, 3), np.uint8)
-THREE_ACTIONS = Discrete(3)
-TWO_NUMBERS = Box(-2.0, 2.0, (2,), np.float32)
 
-#: Framework → the example's class.
-DUELING = {"torch": TorchDuelingQModel, "tf": DuelingQModel}
-SINGLE_Q = {"torch": TorchContActionQModel, "tf": ContActionQModel}
-PLAIN = {"torch": TorchQModel, "tf": QModel}
+#: API → the examples that have it, and the space of their actions.
+APIS = {
+    "dueling": ({"torch": TorchDuelingQModel, "tf": DuelingQModel}, Discrete(3)),
+    "single Q": ({"torch": TorchContActionQModel, "tf": ContActionQModel}, Box(-2, 2, (2,))),
+    "plain": ({"torch": TorchQModel, "tf": QModel}, Discrete(4)),
+}
 
 LAYER_OF_FIVE = DenseSpec(5, "tanh", "normc", {"std": 1.0}, "zeros", {})
 
@@ -74,80 +75,88 @@ ATTENTION = {
 }  # fmt: skip
 
 
-class Case(NamedTuple):
-    """A model that an API is put over."""
+class Inner(NamedTuple):
+    """A model below an API, and the width of its features."""
 
     obs_space: Space
     config: dict[str, Any]
-    width: int  # of the model's output
-    has_custom_trunk: bool = False
+    width: int
+    is_custom: bool = False
 
 
-CASES = {
-    "default net": Case(VECTOR, {"fcnet_hiddens": [8, 7]}, width=7),
-    "net for a Dict": Case(Dict({"x": VECTOR, "n": Discrete(2)}), {"fcnet_hiddens": [7]}, width=7),
-    "custom model": Case(VECTOR, {"fcnet_hiddens": [8]}, width=5, has_custom_trunk=True),
-    "image net": Case(IMAGE, {"fcnet_hiddens": [8]}, width=256),
-    "LSTM": Case(VECTOR, LSTM, width=6),
-    "LSTM around custom model": Case(VECTOR, LSTM, width=6, has_custom_trunk=True),
-    "attention": Case(VECTOR, ATTENTION, width=6),
-    "attention around custom model": Case(VECTOR, ATTENTION, width=6, has_custom_trunk=True),
+INNER_MODELS = {
+    "default net": Inner(VECTOR, {"fcnet_hiddens": [8, 7]}, width=7),
+    "net for a Dict": Inner(Dict({"x": VECTOR, "n": Discrete(2)}), {"fcnet_hiddens": [7]}, width=7),
+    "custom model": Inner(VECTOR, {"fcnet_hiddens": [8]}, width=5, is_custom=True),
+    "image net": Inner(IMAGE, {"fcnet_hiddens": [8]}, width=256),
+    "LSTM": Inner(VECTOR, LSTM, width=6),
+    "LSTM around custom model": Inner(VECTOR, LSTM, width=6, is_custom=True),
+    "attention": Inner(VECTOR, ATTENTION, width=6),
+    "attention around custom model": Inner(VECTOR, ATTENTION, width=6, is_custom=True),
 }
-CASES_WITH_MEMORY = [name for name in CASES if name.startswith(("LSTM", "attention"))]
+DEFAULT_NET = INNER_MODELS["default net"]
+MEMORIES = {
+    name: inner for name, inner in INNER_MODELS.items() if name.startswith(("LSTM", "attention"))
+}
 
 in_both_frameworks = pytest.mark.parametrize("framework", ["torch", "tf"])
-over_each_model = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+over_each_inner_model = pytest.mark.parametrize(
+    "inner_model", INNER_MODELS.values(), ids=INNER_MODELS
+)
+over_each_memory = pytest.mark.parametrize("inner_model", MEMORIES.values(), ids=MEMORIES)
+for_both_apis = pytest.mark.parametrize("api", ["dueling", "single Q"])
 
 
-def build_model(framework, case, interface, action_space):
-    config = {**case.config}
-    if case.has_custom_trunk:
+def build_model(framework, inner_model, api):
+    """Build the example of an API ("dueling", "single Q" or "plain") over another model."""
+    config = {**inner_model.config}
+    if inner_model.is_custom:
         config["custom_model"] = CUSTOM_TRUNKS[framework]
-    encoded = ModelCatalog.get_preprocessor_for_space(case.obs_space).observation_space
-    api = interface[framework]
+    examples, action_space = APIS[api]
     return ModelCatalog.get_model_v2(
-        encoded, action_space, 4, config, framework, "my_model", model_interface=api
+        ModelCatalog.get_preprocessor_for_space(inner_model.obs_space).observation_space,
+        action_space,
+        num_outputs=4,
+        model_config=config,
+        framework=framework,
+        model_interface=examples[framework],
     )
 
 
 def sample_rows(model, rows, seed=0):
     """Return encoded observations `[rows, ...]`."""
     space = getattr(model.obs_space, "original_space", model.obs_space)
-    space.seed(seed)
     preprocessor = ModelCatalog.get_preprocessor_for_space(space)
-    return np.stack([preprocessor.transform(space.sample()) for _ in range(rows)])
+    return preprocessor.transform_batch(sample_observations(space, rows, seed))
 
 
-def to_tensor(framework, array):
-    return torch.from_numpy(array) if framework == "torch" else tf.constant(array)
-
-
-def to_array(tensor):
-    return tensor.detach().numpy() if isinstance(tensor, torch.Tensor) else np.asarray(tensor)
-
-
-def run_model(model, obs, state=(), seq_lens=None):
-    """Call the model with arrays, and return its output and state as tensors."""
-    tensors = [to_tensor(model.framework, to_array(part)) for part in state]
+def run_model(model, obs, state=None, seq_lens=None):
+    """Call the model with arrays, from its initial state by default; return tensors."""
     lengths = None
     if seq_lens is not None:
         lengths = to_tensor(model.framework, np.asarray(seq_lens, np.int32))
+    if state is None:
+        sequences = len(obs) if seq_lens is None else len(seq_lens)
+        parts = [np.asarray(part) for part in model.get_initial_state()]
+        state = [np.repeat(part[None], sequences, axis=0) for part in parts]
+    tensors = [to_tensor(model.framework, to_array(part)) for part in state]
     return model({"obs": to_tensor(model.framework, obs)}, tensors, lengths)
-
-
-def initial_state(model, rows):
-    parts = [np.asarray(part) for part in model.get_initial_state()]
-    return [np.repeat(part[None], rows, axis=0) for part in parts]
 
 
 def state_after_a_step(model, rows):
     """Return a state that is not the initial one, or `[]` if the model has none."""
-    _, state = run_model(model, sample_rows(model, rows=rows, seed=1), initial_state(model, rows))
-    return [to_array(part) for part in state]
+    _, state = run_model(model, sample_rows(model, rows=rows, seed=1))
+    return state
 
 
-def compute_linear(weights, layer, x):
-    return x @ weights[f"{layer}.weight"].T + weights[f"{layer}.bias"]
+def apply_layer(model, layer, x):
+    """Compute a linear layer of the model from its weights."""
+    weights = model.get_weights()
+    return to_array(x) @ weights[f"{layer}.weight"].T + weights[f"{layer}.bias"]
+
+
+def assert_close(actual, expected):
+    np.testing.assert_allclose(to_array(actual), to_array(expected), rtol=1e-4, atol=1e-5)
 
 
 # --- a dueling head -------------------------------------------------------------------------------
@@ -155,79 +164,71 @@ def compute_linear(weights, layer, x):
 
 @pytest.mark.grid
 @in_both_frameworks
-@over_each_model
-def test_q_values_are_value_plus_centred_advantages(framework, case):
-    model = build_model(framework, case, DUELING, THREE_ACTIONS)
+@over_each_inner_model
+def test_q_values_are_value_plus_centred_advantages(framework, inner_model):
+    model = build_model(framework, inner_model, "dueling")
+    features, _ = run_model(model, sample_rows(model, rows=6))
 
-    output, state = run_model(model, sample_rows(model, rows=6), state_after_a_step(model, rows=6))
-    q = model.get_q_values(output)
+    q = model.get_q_values(features)
 
-    assert model.num_outputs == case.width
-    assert output.shape == (6, case.width)
+    # "V" and "A" are the names of the layers for the value and the advantages.
+    value = apply_layer(model, "V", features)
+    advantages = apply_layer(model, "A", features)
+    centred_advantages = advantages - advantages.mean(axis=1, keepdims=True)
+    assert_close(q, value + centred_advantages)
+
+
+@pytest.mark.grid
+@in_both_frameworks
+@over_each_inner_model
+def test_output_of_an_api_is_the_features_of_the_inner_model(framework, inner_model):
+    model = build_model(framework, inner_model, "dueling")
+
+    features, state = run_model(model, sample_rows(model, rows=6))
+
+    assert model.num_outputs == inner_model.width
+    assert features.shape == (6, inner_model.width)
     assert len(state) == len(model.get_initial_state())
-    weights = model.get_weights()
-    advantages = compute_linear(weights, "A", to_array(output))
-    value = compute_linear(weights, "V", to_array(output))
-    expected = value + advantages - advantages.mean(axis=1, keepdims=True)
-    assert q.shape == (6, 3)
-    np.testing.assert_allclose(to_array(q), expected, rtol=1e-4, atol=1e-5)
 
 
 @in_both_frameworks
 def test_value_function_under_a_dueling_head_is_an_error(framework):
-    model = build_model(framework, CASES["default net"], DUELING, THREE_ACTIONS)
+    model = build_model(framework, DEFAULT_NET, "dueling")
     run_model(model, sample_rows(model, rows=5))
     with pytest.raises(StaleOutputError, match="it was built as a trunk"):
         model.value_function()
 
 
-@in_both_frameworks
-def test_weights_can_be_copied_before_the_first_call(framework):
-    model = build_model(framework, CASES["default net"], DUELING, THREE_ACTIONS)
-    target = build_model(framework, CASES["default net"], DUELING, THREE_ACTIONS)
-    obs = sample_rows(model, rows=5)
-
-    target.set_weights(model.get_weights())
-
-    output, _ = run_model(model, obs)
-    target_output, _ = run_model(target, obs)
-    np.testing.assert_array_equal(
-        to_array(model.get_q_values(output)), to_array(target.get_q_values(target_output))
-    )
-
-
 @pytest.mark.grid
 @in_both_frameworks
-@pytest.mark.parametrize("name", CASES_WITH_MEMORY)
-def test_steps_one_by_one_equal_a_sequence(framework, name):
-    model = build_model(framework, CASES[name], DUELING, THREE_ACTIONS)
-    obs = sample_rows(model, rows=8)  # two sequences of four
-    steps = obs.reshape(2, 4, -1)
+@over_each_memory
+def test_q_values_of_single_steps_equal_those_of_a_sequence(framework, inner_model):
+    model = build_model(framework, inner_model, "dueling")
+    sequence = sample_rows(model, rows=4)
 
-    output, state_of_sequence = run_model(model, obs, initial_state(model, rows=2), seq_lens=[4, 4])
-    q_of_sequence = to_array(model.get_q_values(output)).reshape(2, 4, 3)
-    state = initial_state(model, rows=2)
-    q_of_steps = []
+    features, state_after_sequence = run_model(model, sequence, seq_lens=[4])
+    q_of_sequence = model.get_q_values(features)
+
+    state = None  # the initial state
     for t in range(4):
-        output, state = run_model(model, steps[:, t], state)
-        q_of_steps.append(to_array(model.get_q_values(output)))
-
-    np.testing.assert_allclose(np.stack(q_of_steps, axis=1), q_of_sequence, rtol=1e-4, atol=1e-5)
-    for part, expected in zip(state, state_of_sequence, strict=True):
-        np.testing.assert_allclose(to_array(part), to_array(expected), rtol=1e-4, atol=1e-5)
+        features, state = run_model(model, sequence[t : t + 1], state)
+        q_of_step = model.get_q_values(features)
+        assert_close(q_of_step[0], q_of_sequence[t])
+    for part, expected in zip(state, state_after_sequence, strict=True):
+        assert_close(part, expected)
 
 
 @pytest.mark.grid
 @in_both_frameworks
-@pytest.mark.parametrize("name", CASES_WITH_MEMORY)
-def test_q_values_depend_on_the_memory(framework, name):
-    model = build_model(framework, CASES[name], DUELING, THREE_ACTIONS)
+@over_each_memory
+def test_q_values_depend_on_the_memory(framework, inner_model):
+    model = build_model(framework, inner_model, "dueling")
     obs = sample_rows(model, rows=2)
 
-    output, _ = run_model(model, obs, initial_state(model, rows=2))
-    q_at_first = to_array(model.get_q_values(output))
-    output, _ = run_model(model, obs, state_after_a_step(model, rows=2))
-    q_after_a_step = to_array(model.get_q_values(output))
+    features, _ = run_model(model, obs)
+    q_at_first = to_array(model.get_q_values(features))
+    features, _ = run_model(model, obs, state_after_a_step(model, rows=2))
+    q_after_a_step = to_array(model.get_q_values(features))
 
     assert np.abs(q_after_a_step - q_at_first).max() > 1e-4
 
@@ -235,68 +236,56 @@ def test_q_values_depend_on_the_memory(framework, name):
 # --- one Q-value for an action --------------------------------------------------------------------
 
 
-@pytest.mark.grid
 @in_both_frameworks
-@over_each_model
-def test_single_q_value_is_a_net_of_features_and_action(framework, case):
-    model = build_model(framework, case, SINGLE_Q, TWO_NUMBERS)
-    output, _ = run_model(model, sample_rows(model, rows=6), state_after_a_step(model, rows=6))
-    action = np.random.default_rng(0).uniform(-2, 2, (6, 2)).astype(np.float32)
+def test_single_q_value_is_a_net_of_features_and_action(framework):
+    model = build_model(framework, DEFAULT_NET, "single Q")
+    features, _ = run_model(model, sample_rows(model, rows=2))
+    actions = np.array([[0.5, -1], [2, 0.25]], np.float32)
 
-    q = model.get_single_q_value(output, to_tensor(framework, action))
+    q = model.get_single_q_value(features, to_tensor(framework, actions))
 
-    weights = model.get_weights()
-    x = np.concatenate([to_array(output), action], axis=1)
-    for i in range(len(case.config["fcnet_hiddens"])):
-        x = np.tanh(compute_linear(weights, f"q_hidden.hidden.layers.{i}", x))
-    expected = compute_linear(weights, "q_value", x)
-    assert q.shape == (6, 1)
-    np.testing.assert_allclose(to_array(q), expected, rtol=1e-4, atol=1e-5)
+    # The net has two tanh layers, as the config of the default net says, and a linear one.
+    x = np.concatenate([to_array(features), actions], axis=1)
+    x = np.tanh(apply_layer(model, "q_hidden.hidden.layers.0", x))
+    x = np.tanh(apply_layer(model, "q_hidden.hidden.layers.1", x))
+    assert_close(q, apply_layer(model, "q_value", x))
 
 
 # --- both APIs ------------------------------------------------------------------------------------
 
 
-ACTIONS_OF_ONES = np.ones((6, 2), np.float32)
+def compute_q(model, features, api):
+    """Return the Q-values of six observations."""
+    if api == "dueling":
+        return model.get_q_values(features)
+    actions = np.ones((6, 2), np.float32)
+    return model.get_single_q_value(features, to_tensor(model.framework, actions))
 
 
-def compute_q(model, output, interface):
-    if interface is DUELING:
-        return model.get_q_values(output)
-    return model.get_single_q_value(output, to_tensor(model.framework, ACTIONS_OF_ONES))
-
-
-def compute_gradients(model, interface):
+def compute_gradients(model, api):
     """Return weight → gradient of the sum of the first Q-value of six observations."""
     obs = sample_rows(model, rows=6)
     state = state_after_a_step(model, rows=2)
     lengths = [3, 3] if state else None
     if model.framework == "torch":
-        output, _ = run_model(model, obs, state, lengths)
-        compute_q(model, output, interface)[:, 0].sum().backward()
+        features, _ = run_model(model, obs, state, lengths)
+        compute_q(model, features, api)[:, 0].sum().backward()
         return {name: parameter.grad for name, parameter in model.named_parameters()}
     variables = model.trainable_variables(as_dict=True)
     with tf.GradientTape() as tape:
-        output, _ = run_model(model, obs, state, lengths)
-        loss = tf.reduce_sum(compute_q(model, output, interface)[:, 0])
+        features, _ = run_model(model, obs, state, lengths)
+        loss = tf.reduce_sum(compute_q(model, features, api)[:, 0])
     return dict(zip(variables, tape.gradient(loss, list(variables.values())), strict=True))
-
-
-over_both_apis = pytest.mark.parametrize(
-    ("interface", "action_space"),
-    [(DUELING, THREE_ACTIONS), (SINGLE_Q, TWO_NUMBERS)],
-    ids=["dueling", "single Q"],
-)
 
 
 @pytest.mark.grid
 @in_both_frameworks
-@over_each_model
-@over_both_apis
-def test_gradients_reach_every_weight(framework, case, interface, action_space):
-    model = build_model(framework, case, interface, action_space)
+@over_each_inner_model
+@for_both_apis
+def test_gradients_reach_every_weight(framework, inner_model, api):
+    model = build_model(framework, inner_model, api)
 
-    gradients = compute_gradients(model, interface)
+    gradients = compute_gradients(model, api)
 
     assert any(name.startswith("inner.") for name in gradients)
     for name, gradient in gradients.items():
@@ -305,28 +294,23 @@ def test_gradients_reach_every_weight(framework, case, interface, action_space):
 
 
 @pytest.mark.grid
-@over_each_model
-@over_both_apis
-def test_frameworks_agree_on_copied_weights(case, interface, action_space):
-    torch_model = build_model("torch", case, interface, action_space)
-    tf_model = build_model("tf", case, interface, action_space)
+@over_each_inner_model
+@for_both_apis
+def test_frameworks_agree_on_copied_weights(inner_model, api):
+    torch_model = build_model("torch", inner_model, api)
+    tf_model = build_model("tf", inner_model, api)
     tf_model.set_weights(torch_model.get_weights())
     obs = sample_rows(torch_model, rows=6)
-    state = state_after_a_step(torch_model, rows=3)
-    lengths = None
-    is_real = np.ones(6, bool)
-    if state:
-        lengths = [2, 1, 2]
-        is_real[3] = False  # the second sequence is padded to two steps
+    state = state_after_a_step(torch_model, rows=6)
 
-    torch_output, torch_state = run_model(torch_model, obs, state, lengths)
-    tf_output, tf_state = run_model(tf_model, obs, state, lengths)
+    torch_features, torch_state = run_model(torch_model, obs, state)
+    tf_features, tf_state = run_model(tf_model, obs, state)
 
-    torch_q = to_array(compute_q(torch_model, torch_output, interface))
-    tf_q = to_array(compute_q(tf_model, tf_output, interface))
-    np.testing.assert_allclose(tf_q[is_real], torch_q[is_real], rtol=1e-4, atol=1e-5)
-    for part, expected in zip(tf_state, torch_state, strict=True):
-        np.testing.assert_allclose(to_array(part), to_array(expected), rtol=1e-4, atol=1e-5)
+    torch_q = compute_q(torch_model, torch_features, api)
+    tf_q = compute_q(tf_model, tf_features, api)
+    assert_close(tf_q, torch_q)
+    for tf_part, torch_part in zip(tf_state, torch_state, strict=True):
+        assert_close(tf_part, torch_part)
 
 
 # --- models that have an API ----------------------------------------------------------------------
@@ -334,8 +318,8 @@ def test_frameworks_agree_on_copied_weights(case, interface, action_space):
 
 @in_both_frameworks
 def test_model_whose_outputs_are_q_values_keeps_its_value(framework):
-    # The plain API passes num_outputs on, so the default model below it is complete.
-    model = build_model(framework, CASES["default net"], PLAIN, Discrete(4))
+    # The plain API passes num_outputs on, so the default model below it has a value as well.
+    model = build_model(framework, DEFAULT_NET, "plain")
 
     output, _ = run_model(model, sample_rows(model, rows=5))
 
@@ -373,16 +357,21 @@ models_with_the_plain_api = pytest.mark.parametrize(
 )
 
 
-def build_custom_model(framework, custom_model, interface):
-    config = {"custom_model": custom_model}
+def build_custom_model(framework, custom_model, api):
+    examples, _ = APIS[api]
     return ModelCatalog.get_model_v2(
-        VECTOR, THREE_ACTIONS, 3, config, framework, "mine", model_interface=interface[framework]
+        VECTOR,
+        Discrete(3),
+        num_outputs=3,
+        model_config={"custom_model": custom_model},
+        framework=framework,
+        model_interface=examples[framework],
     )
 
 
 @models_with_the_plain_api
 def test_api_of_a_custom_class_is_not_mixed_in_twice(framework, custom_model):
-    model = build_custom_model(framework, custom_model, PLAIN)
+    model = build_custom_model(framework, custom_model, "plain")
 
     obs = sample_rows(model, rows=5)
     output, _ = run_model(model, obs)
@@ -393,7 +382,7 @@ def test_api_of_a_custom_class_is_not_mixed_in_twice(framework, custom_model):
 
 @models_with_the_plain_api
 def test_other_api_is_put_around_a_custom_class(framework, custom_model):
-    model = build_custom_model(framework, custom_model, DUELING)
+    model = build_custom_model(framework, custom_model, "dueling")
 
     output, _ = run_model(model, sample_rows(model, rows=5))
 
