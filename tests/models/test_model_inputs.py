@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import torch
+from builders import to_array, to_tensor
 from gymnasium import spaces
 from observation_kinds import KINDS, SIZES
 
@@ -21,7 +22,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::rlcatalog.errors.UnreadKeysWarning"),
 ]
 
-OBS = spaces.Box(-1, 1, (3,), np.float32)
+THREE_FEATURES = spaces.Box(-1, 1, (3,), np.float32)
 IMAGE = spaces.Box(0, 255, (12, 12, 3), np.uint8)
 TWO_ACTIONS = spaces.Discrete(2)
 SMALL = {"fcnet_hiddens": [4], "lstm_cell_size": 4, "conv_filters": [[4, [12, 12], 1]]}
@@ -63,7 +64,7 @@ def check_all_widths_are_ints(obs_space, config, framework, number):
         model = inner_model(model)
 
 
-integer_types = pytest.mark.parametrize("number", [np.int64, np.int32, np.uint8, int])
+integer_types = pytest.mark.parametrize("number", [np.int64, np.uint8])
 
 
 @pytest.mark.grid
@@ -72,11 +73,11 @@ integer_types = pytest.mark.parametrize("number", [np.int64, np.int32, np.uint8,
 @pytest.mark.parametrize(
     ("obs_space", "config"),
     [
-        (OBS, {}),
+        (THREE_FEATURES, {}),
         (IMAGE, {}),
-        (OBS, {"use_lstm": True}),
-        (OBS, {"use_attention": True}),
-        (spaces.Dict({"i": IMAGE, "v": OBS}), {}),
+        (THREE_FEATURES, {"use_lstm": True}),
+        (THREE_FEATURES, {"use_attention": True}),
+        (spaces.Dict({"i": IMAGE, "v": THREE_FEATURES}), {}),
     ],
     ids=["vector", "image", "LSTM", "attention", "Dict"],
 )
@@ -90,7 +91,7 @@ def test_num_outputs_becomes_an_int(obs_space, config, framework, number):
 @pytest.mark.parametrize("use_lstm", [False, True])
 def test_num_outputs_that_a_custom_model_sets_becomes_an_int(framework, number, use_lstm):
     config = {"custom_model": define_model(framework, width=number(5)), "use_lstm": use_lstm}
-    check_all_widths_are_ints(OBS, config, framework, number)
+    check_all_widths_are_ints(THREE_FEATURES, config, framework, number)
 
 
 @pytest.mark.grid
@@ -99,9 +100,9 @@ def test_num_outputs_that_a_custom_model_sets_becomes_an_int(framework, number, 
 def test_custom_model_receives_num_outputs_as_an_int(framework, number):
     custom = define_model(framework)
     config = {"custom_model": custom}
-    check_all_widths_are_ints(OBS, config, framework, number)
+    check_all_widths_are_ints(THREE_FEATURES, config, framework, number)
 
-    model = ModelCatalog.get_model_v2(OBS, TWO_ACTIONS, number(2), config, framework)
+    model = ModelCatalog.get_model_v2(THREE_FEATURES, TWO_ACTIONS, number(2), config, framework)
 
     assert type(model.num_outputs_of_base) is int
 
@@ -109,63 +110,73 @@ def test_custom_model_receives_num_outputs_as_an_int(framework, number):
 # --- arrays ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("is_list", [False, True], ids=["array", "array of a list"])
 @pytest.mark.parametrize(
-    ("space", "keys"), [(space, keys) for space, keys, *_ in KINDS.values()], ids=KINDS
+    ("space", "config"), [(space, config) for space, config in KINDS.values()], ids=KINDS
 )
-def test_tensorflow_model_accepts_arrays(space, keys, is_list):
-    config = {**SIZES, "fcnet_hiddens": [4], **keys}
-    policy = rlcatalog.build(space, TWO_ACTIONS, config, "tf")
-    space.seed(0)
-    obs = policy.preprocess([space.sample() for _ in range(3)])
-    expected, _ = policy.model({"obs": tf.constant(obs), "is_training": False})
+def test_tensorflow_model_accepts_arrays(space, config):
+    policy = rlcatalog.build(space, TWO_ACTIONS, {**SIZES, "fcnet_hiddens": [4], **config}, "tf")
+    array = policy.preprocess([space.sample() for _ in range(3)])
 
-    array = np.asarray(obs.tolist(), obs.dtype) if is_list else obs
-    outputs, _ = policy.model({"obs": array, "is_training": False})
+    outputs_of_array, _ = policy.model({"obs": array})
 
-    np.testing.assert_allclose(outputs, expected, rtol=1e-5, atol=1e-6)
+    outputs_of_tensor, _ = policy.model({"obs": tf.constant(array)})
+    np.testing.assert_allclose(outputs_of_array, outputs_of_tensor, rtol=1e-5, atol=1e-6)
 
 
-NESTED = spaces.Dict(
+NESTED_SPACE = spaces.Dict(
     a=spaces.Discrete(3),
     b=spaces.Box(-1, 1, (2,)),
     c=spaces.Tuple([spaces.MultiDiscrete([2, 3])]),
 )
-#: Two observations of `NESTED`.
+#: Two observations of `NESTED_SPACE`.
 NESTED_ARRAYS = {
     "a": np.array([0, 2]),
     "b": np.array([[0.5, 0.25], [-1, 1]], np.float32),
     "c": (np.array([[1, 2], [0, 0]]),),
 }
 #: The same, encoded: a is one-hot of 3, b as it is, c one-hot of 2 and one-hot of 3.
-ENCODED = np.array(
+ENCODED_ARRAYS = np.array(
     [[1, 0, 0, 0.5, 0.25, 0, 1, 0, 0, 1], [0, 0, 1, -1, 1, 1, 0, 1, 0, 0]], np.float32
 )
 
 
-def to_array(tensor):
-    return tensor.detach().numpy() if torch.is_tensor(tensor) else np.asarray(tensor)
+def build_model_of_nested_space(framework, config):
+    encoded_space = ModelCatalog.get_preprocessor_for_space(NESTED_SPACE).observation_space
+    return ModelCatalog.get_model_v2(encoded_space, TWO_ACTIONS, 2, config, framework)
+
+
+def run_on_two_rows(model, obs):
+    """Return the outputs of the model for the first step of two episodes."""
+    state = []
+    for part in model.get_initial_state():
+        state.append(to_tensor(model.framework, np.stack([to_array(part)] * 2)))
+    lengths = to_tensor(model.framework, np.ones(2, np.int32))
+    outputs, _ = model({"obs": obs}, state, lengths)
+    return to_array(outputs)
 
 
 @in_both_frameworks
 @pytest.mark.parametrize("use_lstm", [False, True])
-@pytest.mark.parametrize("obs", [NESTED_ARRAYS, ENCODED], ids=["nested", "encoded"])
-def test_model_accepts_nested_arrays(framework, use_lstm, obs):
-    to_tensor = torch.as_tensor if framework == "torch" else tf.constant
-    encoded_space = ModelCatalog.get_preprocessor_for_space(NESTED).observation_space
-    config = {**SMALL, "use_lstm": use_lstm}
-    model = ModelCatalog.get_model_v2(encoded_space, TWO_ACTIONS, 2, config, framework)
-    state = []
-    if use_lstm:
-        state = [to_tensor(np.zeros((2, 4), np.float32)) for _ in range(2)]
-    lengths = to_tensor(np.ones(2, np.int32))
-    input_dict = {"obs": obs}
+def test_model_accepts_nested_and_encoded_arrays(framework, use_lstm):
+    config = {"fcnet_hiddens": [4], "lstm_cell_size": 4, "use_lstm": use_lstm}
+    model = build_model_of_nested_space(framework, config)
 
-    outputs, _ = model(input_dict, state, lengths)
+    outputs_of_tensor = run_on_two_rows(model, to_tensor(framework, ENCODED_ARRAYS))
 
-    expected, _ = model({"obs": to_tensor(ENCODED)}, state, lengths)
-    np.testing.assert_allclose(to_array(outputs), to_array(expected), rtol=1e-5)
-    assert input_dict["obs"] is obs
+    outputs_of_encoded = run_on_two_rows(model, ENCODED_ARRAYS)
+    outputs_of_nested = run_on_two_rows(model, NESTED_ARRAYS)
+    np.testing.assert_allclose(outputs_of_encoded, outputs_of_tensor, rtol=1e-5)
+    np.testing.assert_allclose(outputs_of_nested, outputs_of_tensor, rtol=1e-5)
+
+
+@in_both_frameworks
+def test_input_dict_of_the_caller_keeps_its_array(framework):
+    model = build_model_of_nested_space(framework, {"fcnet_hiddens": [4]})
+    input_dict = {"obs": ENCODED_ARRAYS}
+
+    model(input_dict)
+
+    assert input_dict["obs"] is ENCODED_ARRAYS
 
 
 @in_both_frameworks
@@ -179,27 +190,27 @@ def test_custom_model_receives_tensors(framework):
             self.obs_flat = input_dict["obs_flat"]
             return self.obs_flat[:, :2], state
 
-    encoded_space = ModelCatalog.get_preprocessor_for_space(NESTED).observation_space
-    model = KeepsInputs(encoded_space, TWO_ACTIONS, 2, {}, "model")
+    model = build_model_of_nested_space(framework, {"custom_model": KeepsInputs})
     model({"obs": NESTED_ARRAYS})
 
     assert is_tensor(model.obs["a"])
     assert is_tensor(model.obs["b"])
     assert is_tensor(model.obs["c"][0])
     assert is_tensor(model.obs_flat)
-    np.testing.assert_array_equal(model.obs_flat, ENCODED)
+    np.testing.assert_array_equal(model.obs_flat, ENCODED_ARRAYS)
 
 
-@pytest.mark.parametrize("shape", [(), (3,), (2, 3), (4, 5, 3), (2, 2, 2, 2)], ids=str)
+@pytest.mark.parametrize("shape", [(), (3,), (4, 5, 3)], ids=str)
 def test_obs_flat_of_a_tensorflow_model_has_rank_2(shape):
     class KeepsInputs(TFModelV2):
         def forward(self, input_dict, state, seq_lens):
             self.obs_flat = input_dict["obs_flat"]
-            return tf.zeros([len(self.obs_flat), 2]), state
+            return tf.zeros([2, self.num_outputs]), state
 
-    model = KeepsInputs(spaces.Box(-1, 1, shape, np.float32), TWO_ACTIONS, 2, {}, "model")
-    obs = np.random.default_rng(0).uniform(-1, 1, (5, *shape)).astype(np.float32)
+    space = spaces.Box(-1, 1, shape, np.float32)
+    model = KeepsInputs(space, TWO_ACTIONS, 2, {}, "model")
+    obs = np.stack([space.sample(), space.sample()])
 
     model({"obs": obs})
 
-    np.testing.assert_array_equal(np.asarray(model.obs_flat), obs.reshape(5, -1))
+    np.testing.assert_array_equal(np.asarray(model.obs_flat), obs.reshape(2, -1))
