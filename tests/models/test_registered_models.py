@@ -19,11 +19,11 @@ from rlcatalog_torch import FullyConnectedNetwork, TorchModelV2
 # With `default`, each test registers classes in a default catalog that no other test uses.
 pytestmark = pytest.mark.usefixtures("one_thread", "seeded", "default")
 
-OBS = spaces.Box(-1, 1, (4,), np.float32)
+FOUR_FEATURES = spaces.Box(-1, 1, (4,), np.float32)
 TWO_ACTIONS = Discrete(2)
 
 
-class MyModelClass(TorchModelV2, nn.Module):
+class OneTorchLayer(TorchModelV2, nn.Module):
     """One layer in PyTorch."""
 
     def __init__(self, *args, **kwargs):
@@ -35,7 +35,7 @@ class MyModelClass(TorchModelV2, nn.Module):
         return self.logits(input_dict["obs_flat"]), state
 
 
-class MyKerasModel(TFModelV2):
+class OneKerasLayer(TFModelV2):
     """One layer in TensorFlow."""
 
     def __init__(self, *args, **kwargs):
@@ -50,7 +50,7 @@ class MyKerasModel(TFModelV2):
         return self.base_model(input_dict["obs_flat"]), state
 
 
-each_model = pytest.mark.parametrize("cls", [MyModelClass, MyKerasModel, TorchRNN])
+each_model = pytest.mark.parametrize("cls", [OneTorchLayer, OneKerasLayer, TorchRNN])
 
 
 @each_model
@@ -61,7 +61,7 @@ def test_custom_model_by_name_and_by_class(cls, is_named, says_framework):
     config = {"custom_model": "my_model" if is_named else cls}
     framework = cls.framework_of_class if says_framework else None
 
-    policy = rlcatalog.build(OBS, TWO_ACTIONS, config, framework)
+    policy = rlcatalog.build(FOUR_FEATURES, TWO_ACTIONS, config, framework)
 
     assert type(policy.model) is cls
     assert policy.framework == cls.framework_of_class
@@ -74,46 +74,45 @@ def test_get_model_v2_builds_a_registered_model(cls):
     config = {"custom_model": "my_model"}
 
     model = ModelCatalog.get_model_v2(
-        OBS,
+        FOUR_FEATURES,
         TWO_ACTIONS,
         num_outputs=3,
         model_config=config,
         framework=cls.framework_of_class,
-        name="her_name",
+        name="my_name",
     )
 
     assert type(model) is cls
     assert model.num_outputs == 3
-    assert model.name == "her_name"
+    assert model.name == "my_name"
 
 
-@pytest.mark.parametrize(
-    ("cls", "other_framework"),
-    [(MyModelClass, "tf"), (MyKerasModel, "torch"), (TorchRNN, "tf")],
-)
-def test_registered_model_in_another_framework_is_an_error(cls, other_framework):
-    ModelCatalog.register_custom_model("my_model", cls)
-    message = f"'my_model'.*has no code for framework='{other_framework}'"
-    with pytest.raises(NotServedError, match=message):
-        rlcatalog.build(OBS, TWO_ACTIONS, {"custom_model": "my_model"}, other_framework)
+def test_registered_model_in_another_framework_is_an_error():
+    ModelCatalog.register_custom_model("my_model", OneTorchLayer)
+    with pytest.raises(NotServedError, match="has no code for framework='tf'"):
+        rlcatalog.build(FOUR_FEATURES, TWO_ACTIONS, {"custom_model": "my_model"}, "tf")
 
 
 def test_registering_a_name_again_replaces_the_model():
-    ModelCatalog.register_custom_model("my_model", MyModelClass)
+    ModelCatalog.register_custom_model("my_model", OneTorchLayer)
     ModelCatalog.register_custom_model("my_model", TorchRNN)
 
-    policy = rlcatalog.build(OBS, TWO_ACTIONS, {"custom_model": "my_model"})
+    policy = rlcatalog.build(FOUR_FEATURES, TWO_ACTIONS, {"custom_model": "my_model"})
 
     assert type(policy.model) is TorchRNN
 
 
 @pytest.mark.parametrize(
     ("config", "expected"),
-    [({}, MyModelClass), ({"custom_model": "fcnet"}, FullyConnectedNetwork)],
+    [({}, OneTorchLayer), ({"custom_model": "fcnet"}, FullyConnectedNetwork)],
     ids=["no custom_model", "custom_model"],
 )
 def test_default_model_is_used_if_config_names_none(config, expected):
     model = ModelCatalog.get_model_v2(
-        OBS, TWO_ACTIONS, 2, config, "torch", default_model=MyModelClass
+        FOUR_FEATURES,
+        TWO_ACTIONS,
+        num_outputs=2,
+        model_config=config,
+        default_model=OneTorchLayer,
     )
     assert type(model) is expected
