@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import tensorflow as tf
+from builders import split_rows, to_array
 from grids import covering
 from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete, Tuple
 from pairwise import pairwise
@@ -93,14 +94,14 @@ SMALL = {
 }
 
 
-def is_complex_input_without_last_layer(case):
-    has_last_layer = case["post_fcnet_hiddens"] or case["memory"] != "none"
-    is_complex_input = MODEL_OF.get(case["obs"]) == "complex_input"
-    return is_complex_input and case["no_final_linear"] and not has_last_layer
+def is_complex_input_without_last_layer(options):
+    has_last_layer = options["post_fcnet_hiddens"] or options["memory"] != "none"
+    is_complex_input = MODEL_OF.get(options["obs"]) == "complex_input"
+    return is_complex_input and options["no_final_linear"] and not has_last_layer
 
 
-def is_head_without_final_linear(case):
-    return "autoregressive" in case["action"] and case["no_final_linear"]
+def is_head_without_final_linear(options):
+    return "autoregressive" in options["action"] and options["no_final_linear"]
 
 
 class Refusal(NamedTuple):
@@ -126,28 +127,28 @@ REFUSALS = {
 }
 
 
-def config_of(case):
-    options = {key: case[key] for key in list(FACTORS)[3:]}
-    if case["obs"] == "image" and case["observation_filter"] != "NoFilter":
-        options["filter_include"] = ["obs"]
-    _, action_config = ACTIONS[case["action"]]
-    return {**SMALL, **options, **MEMORIES[case["memory"]], **action_config}
+def make_config(options):
+    flags = {key: options[key] for key in list(FACTORS)[3:]}
+    if options["obs"] == "image" and options["observation_filter"] != "NoFilter":
+        flags["filter_include"] = ["obs"]
+    _, action_config = ACTIONS[options["action"]]
+    return {**SMALL, **flags, **MEMORIES[options["memory"]], **action_config}
 
 
-def spaces_of(case):
-    action_space, _ = ACTIONS[case["action"]]
-    return OBS[case["obs"]], action_space
+def choose_spaces(options):
+    action_space, _ = ACTIONS[options["action"]]
+    return OBS[options["obs"]], action_space
 
 
-def label(case):
+def label(options):
     flags = ("vf_share_layers", "no_final_linear", "_disable_action_flattening")
     parts = [
-        case["obs"],
-        case["action"],
-        case["memory"],
-        "".join(flag[0] for flag in flags if case[flag]),
-        case["post_fcnet_hiddens"],
-        case["observation_filter"],
+        options["obs"],
+        options["action"],
+        options["memory"],
+        "".join(flag[0] for flag in flags if options[flag]),
+        options["post_fcnet_hiddens"],
+        options["observation_filter"],
     ]
     return "-".join(map(str, parts))
 
@@ -156,20 +157,21 @@ def label(case):
 UNFILTERED = ("discrete", "repeated images")
 
 
-def is_valid(case):
-    if case["observation_filter"] != "NoFilter" and case["obs"] in UNFILTERED:
+def is_valid(options):
+    if options["observation_filter"] != "NoFilter" and options["obs"] in UNFILTERED:
         return False
-    return not any(refusal.applies(case) for refusal in REFUSALS.values())
+    return not any(refusal.applies(options) for refusal in REFUSALS.values())
 
 
 #: In `make test` every value occurs, and many of the pairs; `make attack` runs the rest.
 PAIRWISE = pairwise(FACTORS, is_valid)
 KEPT = covering(
-    [list(map(str, case.values())) for case in PAIRWISE], slow=("attention", "attention, past")
+    [list(map(str, options.values())) for options in PAIRWISE],
+    slow=("attention", "attention, past"),
 )
-CASES = [
-    case if i in KEPT else pytest.param(case, marks=pytest.mark.attack)
-    for i, case in enumerate(PAIRWISE)
+PAIRWISE_OPTIONS = [
+    options if i in KEPT else pytest.param(options, marks=pytest.mark.attack)
+    for i, options in enumerate(PAIRWISE)
 ]
 
 
@@ -177,22 +179,22 @@ ROWS = 2
 STEPS = 3
 
 
-def to_array(x):
-    return np.asarray(x.detach() if hasattr(x, "detach") else x)
-
-
-def sample_walks(obs_space):
-    """Return the observations of each row, one per step."""
+def sample_episodes(obs_space):
+    """Return an episode for each row: a list of observations, one per step."""
     obs_space.seed(0)
     return [[obs_space.sample() for _ in range(STEPS)] for _ in range(ROWS)]
 
 
-def play(policy, walks, explore=False):
-    """Act on walks from their start, and return the steps."""
+def join_episodes(episodes):
+    return [obs for episode in episodes for obs in episode]
+
+
+def act_on_episodes(policy, episodes, explore=False):
+    """Act on all episodes at once, from their start, and return the steps."""
     state = None
     steps = []
     for t in range(STEPS):
-        obs = [walk[t] for walk in walks]
+        obs = [episode[t] for episode in episodes]
         reward = np.full(ROWS, 0.1 * t)
         step = policy.act(obs, state, prev_reward=reward, explore=explore)
         steps.append(step)
@@ -200,45 +202,35 @@ def play(policy, walks, explore=False):
     return steps
 
 
-def unbatch(space, action):
-    """Return the single actions of a batch."""
-    if isinstance(space, Dict):
-        parts = {key: unbatch(child, action[key]) for key, child in space.spaces.items()}
-        return [{key: part[row] for key, part in parts.items()} for row in range(ROWS)]
-    if isinstance(space, Tuple):
-        parts = [unbatch(child, part) for child, part in zip(space.spaces, action, strict=True)]
-        return [tuple(part[row] for part in parts) for row in range(ROWS)]
-    return list(action)
-
-
 # --- both frameworks ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("case", CASES, ids=label)
-def test_pairs_of_options_agree_in_both_frameworks(case):
-    obs_space, action_space = spaces_of(case)
-    walks = sample_walks(obs_space)
-    all_obs = [obs for walk in walks for obs in walk]
-    torch_policy = rlcatalog.build(obs_space, action_space, config_of(case), "torch")
-    tf_policy = rlcatalog.build(obs_space, action_space, config_of(case), "tf")
-    # Both filters learn from the same observations.
-    torch_policy.preprocess(all_obs, update=True)
-    tf_policy.preprocess(all_obs, update=True)
-
-    check_chosen_parts(torch_policy, case)
-    check_weights_can_be_copied(torch_policy, tf_policy)
-    check_summary_counts_all_weights(torch_policy)
-    check_steps_agree(play(torch_policy, walks), play(tf_policy, walks))
+@pytest.mark.parametrize("options", PAIRWISE_OPTIONS, ids=label)
+def test_pairs_of_options_agree_in_both_frameworks(options):
+    obs_space, action_space = choose_spaces(options)
+    config = make_config(options)
+    torch_policy = rlcatalog.build(obs_space, action_space, config, "torch")
+    tf_policy = rlcatalog.build(obs_space, action_space, config, "tf")
+    episodes = sample_episodes(obs_space)
     for policy in (torch_policy, tf_policy):
-        check_actions_are_legal(policy, walks)
-        check_evaluation_scores_steps_as_acting(policy, walks)
-        check_gradients_reach_every_weight(policy, walks)
+        policy.preprocess(join_episodes(episodes), update=True)  # the filter learns from them
+
+    check_chosen_parts(torch_policy, options)
+    check_summary_counts_all_weights(torch_policy)
+    check_weights_can_be_copied(torch_policy, tf_policy)
+    torch_steps = act_on_episodes(torch_policy, episodes)
+    tf_steps = act_on_episodes(tf_policy, episodes)
+    check_steps_agree(torch_steps, tf_steps)
+    for policy in (torch_policy, tf_policy):
+        check_actions_are_legal(policy, episodes)
+        check_evaluation_scores_steps_as_acting(policy, episodes)
+        check_gradients_reach_every_weight(policy, episodes)
 
 
-def check_chosen_parts(policy, case):
+def check_chosen_parts(policy, options):
     explanation = policy.explain().as_dict()
-    assert explanation["model"]["chosen"] == MODEL_OF.get(case["obs"], "fcnet")
-    memory = case["memory"].split(",")[0]  # "lstm, past" is an LSTM
+    assert explanation["model"]["chosen"] == MODEL_OF.get(options["obs"], "fcnet")
+    memory = options["memory"].split(",")[0]  # "lstm, past" is an LSTM
     assert (explanation["memory"]["chosen"] or "none") == memory
 
 
@@ -273,15 +265,15 @@ def memory_of(step):
     return () if step.state is None else step.state.memory
 
 
-def check_actions_are_legal(policy, walks):
-    for step in play(policy, walks):
-        for action in unbatch(policy.action_space, step.action):
+def check_actions_are_legal(policy, episodes):
+    for step in act_on_episodes(policy, episodes):
+        for action in split_rows(policy.action_space, step.action, ROWS):
             assert policy.action_space.contains(action)
 
 
-def check_evaluation_scores_steps_as_acting(policy, walks):
-    steps = play(policy, walks, explore=True)
-    evaluation = policy.evaluate(make_batch(policy, walks, steps))
+def check_evaluation_scores_steps_as_acting(policy, episodes):
+    steps = act_on_episodes(policy, episodes, explore=True)
+    evaluation = policy.evaluate(make_batch(policy, episodes, steps))
 
     logp_of_rows = np.stack([step.logp for step in steps], axis=1).reshape(-1)
     np.testing.assert_allclose(to_array(evaluation.logp), logp_of_rows, rtol=1e-3, atol=1e-4)
@@ -289,10 +281,10 @@ def check_evaluation_scores_steps_as_acting(policy, walks):
     assert to_array(evaluation.entropy).shape == (ROWS * STEPS,)
 
 
-def check_gradients_reach_every_weight(policy, walks):
+def check_gradients_reach_every_weight(policy, episodes):
     # It explores because the most likely action gives a mean no gradient.
-    steps = play(policy, walks, explore=True)
-    gradients = compute_gradients(policy, make_batch(policy, walks, steps))
+    steps = act_on_episodes(policy, episodes, explore=True)
+    gradients = compute_gradients(policy, make_batch(policy, episodes, steps))
     assert set(gradients) == set(policy.model.trainable_variables(as_dict=True))
     for name, gradient in gradients.items():
         assert gradient is not None, name
@@ -310,9 +302,9 @@ def join_rows(values):
     return stacked.reshape(-1, *stacked.shape[2:])
 
 
-def make_batch(policy, walks, steps):
+def make_batch(policy, episodes, steps):
     batch = {
-        "obs": policy.preprocess([obs for walk in walks for obs in walk]),
+        "obs": policy.preprocess(join_episodes(episodes)),
         "raw_action": join_rows([step.raw_action for step in steps]),
     }
     if steps[0].state is not None:
@@ -347,21 +339,21 @@ def compute_gradients(policy, batch):
 @pytest.mark.parametrize("refusal", REFUSALS.values(), ids=REFUSALS)
 def test_refused_combination_says_why(refusal):
     first_values = {name: values[0] for name, values in FACTORS.items()}
-    case = {**first_values, **refusal.factors}
-    assert refusal.applies(case)
+    options = {**first_values, **refusal.factors}
+    assert refusal.applies(options)
     with pytest.raises(ConfigError, match=refusal.message):
-        rlcatalog.explain(*spaces_of(case), config_of(case))
+        rlcatalog.explain(*choose_spaces(options), make_config(options))
 
 
 @pytest.mark.parametrize("framework", ["torch", "tf"])
 def test_models_of_one_config_share_no_weights(framework):
-    config = {**SMALL, **LSTM}
-    obs_space = OBS["dict with image"]
-    first = rlcatalog.build(obs_space, Discrete(2), config, framework).model
-    second = rlcatalog.build(obs_space, Discrete(2), config, framework).model
-    before = second.get_weights()
+    config = {"fcnet_hiddens": [8], "use_lstm": True, "lstm_cell_size": 6}
+    vector = Box(-1, 1, (3,), np.float32)
+    first = rlcatalog.build(vector, Discrete(2), config, framework).model
+    second = rlcatalog.build(vector, Discrete(2), config, framework).model
+    weights_of_second = second.get_weights()
 
     first.set_weights({name: value + 1 for name, value in first.get_weights().items()})
 
     for name, value in second.get_weights().items():
-        np.testing.assert_array_equal(value, before[name])
+        np.testing.assert_array_equal(value, weights_of_second[name])
