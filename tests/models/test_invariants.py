@@ -18,7 +18,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import tensorflow as tf
-import torch
+from builders import to_array
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
@@ -28,15 +28,13 @@ from rlcatalog.spaces import Repeated
 from rlcatalog_ppo.rollout import Collector
 
 pytestmark = [
-    pytest.mark.usefixtures("one_thread", "seeded"),
+    pytest.mark.usefixtures("one_thread", "seeded", "eager_tensorflow"),
     # One config serves parts of every kind here.
     pytest.mark.filterwarnings("ignore::rlcatalog.errors.UnreadKeysWarning"),
 ]
 
 #: Framework → number of combinations.
 COMBINATIONS = {"torch": 180, "tf": 24}
-#: Combinations are divided into this many parts. `make test` runs the first one of PyTorch.
-PARTS = 8
 VECTOR = Box(-2, 2, (3,), np.float32)
 OBS = {
     "vector": VECTOR,
@@ -202,10 +200,6 @@ def collect_rollouts(combination, framework, seed):
     return policy, [collector.collect(9), collector.collect(6)]
 
 
-def to_array(tensor):
-    return tensor.detach().numpy() if isinstance(tensor, torch.Tensor) else np.asarray(tensor)
-
-
 def make_batch(rollout, dist_inputs=False):
     return rollout.batch(gamma=0.99, lambda_=0.95, dist_inputs=dist_inputs)
 
@@ -214,7 +208,8 @@ def compute_gradients(policy, batch):
     if policy.framework == "torch":
         policy.model.zero_grad()
         result = policy.evaluate(batch)
-        (result.logp.sum() + result.value.square().sum() + result.entropy.sum()).backward()
+        loss = result.logp.sum() + result.value.square().sum() + result.entropy.sum()
+        loss.backward()
         return [p.grad for p in policy.model.parameters() if p.grad is not None]
     variables = policy.model.trainable_variables()
     with tf.GradientTape() as tape:
@@ -234,29 +229,25 @@ def eager_tensorflow(monkeypatch):
     )
 
 
-def all_parts():
-    for framework in COMBINATIONS:
-        for part in range(PARTS):
-            runs_in_make_test = framework == "torch" and part == 0
+def all_combinations():
+    for framework, count in COMBINATIONS.items():
+        for number in range(count):
+            runs_in_make_test = framework == "torch" and number % 8 == 0
             marks = [] if runs_in_make_test else [pytest.mark.attack]
-            yield pytest.param(framework, part, marks=marks)
+            yield pytest.param(framework, number, marks=marks)
 
 
-@pytest.mark.usefixtures("eager_tensorflow")
-@pytest.mark.parametrize(("framework", "part"), list(all_parts()))
-def test_policy_scores_steps_as_stored(framework, part):
-    for number in range(part, COMBINATIONS[framework], PARTS):
-        combination = choose_combination(framework, number)
-        try:
-            policy, rollouts = collect_rollouts(combination, framework, seed=number)
-            for rollout in rollouts:
-                check_scores(policy, rollout)
-                check_divergence(policy, rollout)
-                check_first_memory_of_episodes(policy, rollout)
-            check_gradients(policy, rollouts[-1])
-            check_sequences(policy, rollouts[-1])
-        except Exception as error:
-            raise AssertionError(f"{framework} {number}: {combination}") from error
+@pytest.mark.parametrize(("framework", "number"), list(all_combinations()))
+def test_policy_scores_steps_as_stored(framework, number):
+    combination = choose_combination(framework, number)
+    policy, rollouts = collect_rollouts(combination, framework, seed=number)
+
+    for rollout in rollouts:
+        check_scores(policy, rollout)
+        check_divergence(policy, rollout)
+        check_first_memory_of_episodes(policy, rollout)
+    check_gradients(policy, rollouts[-1])
+    check_sequences(policy, rollouts[-1])
 
 
 def check_scores(policy, rollout):
@@ -331,27 +322,3 @@ def check_first_memory_of_episodes(policy, rollout):
         if step and is_over[step - 1, env]:
             for part, initial in zip(rollout.memory, policy.memory.initial, strict=True):
                 np.testing.assert_array_equal(part[k], initial)
-
-
-# --- the combinations -----------------------------------------------------------------------------
-
-
-def test_combinations_are_many():
-    assert sum(COMBINATIONS.values()) >= 200
-
-
-@pytest.mark.parametrize("framework", COMBINATIONS)
-def test_combinations_have_every_choice(framework):
-    chosen = [choose_combination(framework, n) for n in range(COMBINATIONS[framework])]
-    configs = [combination.config for combination in chosen]
-
-    assert {combination.obs for combination in chosen} == set(OBS)
-    assert {combination.action for combination in chosen} == set(ACTIONS)
-    assert {combination.memory for combination in chosen} == set(MEMORIES)
-    assert {combination.mode for combination in chosen} == set(AutoresetMode)
-    assert {combination.masked for combination in chosen} == {True, False}
-    assert {config.get("observation_filter") for config in configs} >= {"NoFilter", "MeanStdFilter"}
-    dists = {str(config.get("custom_action_dist")) for config in configs}
-    assert dists >= {"beta", "squashed_gaussian", "gumbel_softmax"}
-    for key in ("use_autoregressive", "use_parametric", "free_log_std"):
-        assert any(key in config for config in configs), key
