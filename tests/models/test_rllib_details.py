@@ -7,13 +7,14 @@ import warnings
 import gymnasium as gym
 import numpy as np
 import pytest
+from builders import to_array, to_tensor
 
 import rlcatalog
 from rlcatalog import ModelCatalog, Preprocessor
 from rlcatalog.config.flat import FlatConfig
 from rlcatalog_policy import load
 
-OBS = gym.spaces.Box(-1, 1, (3,), np.float32)
+THREE_FEATURES = gym.spaces.Box(-1, 1, (3,), np.float32)
 TWO_ACTIONS = gym.spaces.Discrete(2)
 # With `default`, each test registers classes in a default catalog that no other test uses.
 pytestmark = pytest.mark.usefixtures("one_thread", "seeded", "default")
@@ -44,7 +45,7 @@ def test_registered_model_decides_the_framework(framework):
     config = {"custom_model": "mine"}
 
     dist_class, size = ModelCatalog.get_action_dist(TWO_ACTIONS, config)
-    model = ModelCatalog.get_model_v2(OBS, TWO_ACTIONS, size, config)
+    model = ModelCatalog.get_model_v2(THREE_FEATURES, TWO_ACTIONS, size, config)
 
     assert dist_class.framework_of_class == framework
     assert model.framework == framework
@@ -52,7 +53,7 @@ def test_registered_model_decides_the_framework(framework):
 
 def test_framework_is_torch_by_default():
     dist_class, size = ModelCatalog.get_action_dist(TWO_ACTIONS, {})
-    model = ModelCatalog.get_model_v2(OBS, TWO_ACTIONS, size, {})
+    model = ModelCatalog.get_model_v2(THREE_FEATURES, TWO_ACTIONS, size, {})
 
     assert dist_class.framework_of_class == "torch"
     assert model.framework == "torch"
@@ -90,7 +91,7 @@ def model_with_custom_options():
     config = {"custom_model": define_model("torch"), "custom_options": {"cell_size": 5}}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the old key is deprecated
-        return rlcatalog.build(OBS, TWO_ACTIONS, config).model
+        return rlcatalog.build(THREE_FEATURES, TWO_ACTIONS, config).model
 
 
 def test_custom_options_are_an_alias_of_custom_model_config(model_with_custom_options):
@@ -150,27 +151,27 @@ class Flattening(Preprocessor):
 def test_preprocessor_may_set_original_space_in_a_property(catalog, tmp_path):
     catalog.register_preprocessor("flattening", Flattening)
     config = {"custom_preprocessor": "flattening"}
-    IMAGE_AND_VECTOR.seed(0)
-    obs = [IMAGE_AND_VECTOR.sample() for _ in range(2)]
+    obs = [IMAGE_AND_VECTOR.sample(), IMAGE_AND_VECTOR.sample()]
 
     policy = rlcatalog.build(IMAGE_AND_VECTOR, TWO_ACTIONS, config, "torch", catalog=catalog)
-    step = policy.act(obs, explore=False)
-    policy.save(tmp_path / "policy")
-    loaded_step = load(tmp_path / "policy", catalog=catalog).act(obs, explore=False)
+    policy.save(tmp_path)
+    loaded = load(tmp_path, catalog=catalog)
 
-    # The model of an image and a vector: it has restored them from the flat array.
+    # The model for an image and a vector: it has restored them from the preprocessor's flat array.
     assert type(policy.model).__name__ == "ComplexInputNetwork"
-    np.testing.assert_array_equal(loaded_step.dist_inputs, step.dist_inputs)
+    logits = policy.act(obs).dist_inputs
+    np.testing.assert_array_equal(loaded.act(obs).dist_inputs, logits)
 
 
-PARTS = gym.spaces.Dict(
+PLACE_AND_KIND = gym.spaces.Dict(
     {
         "place": gym.spaces.Box(-1, 1, (2,), np.float32),
-        "kind": gym.spaces.Discrete(3, start=1),
-        "pair": gym.spaces.Tuple([gym.spaces.MultiDiscrete([2, 3]), gym.spaces.MultiBinary(2)]),
+        "kind": gym.spaces.Tuple([gym.spaces.Discrete(3, start=1), gym.spaces.MultiBinary(2)]),
     }
 )
-SCENE = gym.spaces.Tuple([gym.spaces.Box(0, 255, (10, 10, 3), np.uint8), gym.spaces.Discrete(4)])
+IMAGE_AND_CHOICE = gym.spaces.Tuple(
+    [gym.spaces.Box(0, 255, (10, 10, 3), np.uint8), gym.spaces.Discrete(4)]
+)
 
 
 def to_tensors(framework, structure):
@@ -179,40 +180,31 @@ def to_tensors(framework, structure):
         return {name: to_tensors(framework, part) for name, part in structure.items()}
     if isinstance(structure, tuple):
         return tuple(to_tensors(framework, part) for part in structure)
-    if framework == "torch":
-        import torch
-
-        return torch.from_numpy(np.asarray(structure))
-    from rlcatalog_tf import tf
-
-    return tf.convert_to_tensor(structure)
-
-
-def to_array(framework, tensor):
-    return tensor.detach().numpy() if framework == "torch" else tensor.numpy()
+    return to_tensor(framework, np.asarray(structure))
 
 
 @in_both_frameworks
 @pytest.mark.parametrize(
     ("space", "model_name"),
-    [(PARTS, "FullyConnectedNetwork"), (SCENE, "ComplexInputNetwork")],
+    [(PLACE_AND_KIND, "FullyConnectedNetwork"), (IMAGE_AND_CHOICE, "ComplexInputNetwork")],
     ids=["Dict", "Tuple with an image"],
 )
 def test_get_model_v2_accepts_raw_dict_and_tuple_spaces(framework, space, model_name):
-    space.seed(3)
     samples = [space.sample() for _ in range(4)]
-    empty_batch = gym.vector.utils.create_empty_array(space, 4)
-    batch = gym.vector.utils.concatenate(space, samples, empty_batch)
+    # A vector environment stacks its observations like this.
+    batch_of_samples = gym.vector.utils.concatenate(
+        space, samples, out=gym.vector.utils.create_empty_array(space, n=4)
+    )
     preprocessor = ModelCatalog.get_preprocessor_for_space(space)
     encoded = np.stack([preprocessor.transform(sample) for sample in samples])
 
     model = ModelCatalog.get_model_v2(space, TWO_ACTIONS, 2, {"fcnet_hiddens": [8]}, framework)
-    outputs, _ = model({"obs": to_tensors(framework, batch)})
-    outputs_of_encoded, _ = model({"obs": to_tensors(framework, encoded)})
+    outputs, _ = model({"obs": to_tensors(framework, batch_of_samples)})
 
     assert type(model).__name__ == model_name
+    outputs_of_encoded, _ = model({"obs": to_tensors(framework, encoded)})
     np.testing.assert_allclose(
-        to_array(framework, outputs), to_array(framework, outputs_of_encoded), rtol=1e-4, atol=1e-5
+        to_array(outputs), to_array(outputs_of_encoded), rtol=1e-4, atol=1e-5
     )
 
 
@@ -223,21 +215,20 @@ def test_custom_model_receives_a_raw_space_unchanged(framework):
     else:
         from rlcatalog_tf import TFModelV2 as Base
 
-    class ReturnsPlace(Base):
+    class KeepsObservation(Base):
         def forward(self, input_dict, state, seq_lens):
             self.obs = input_dict["obs"]
             return self.obs["place"], state
 
-    obs = {
-        "place": np.ones((1, 2), np.float32),
-        "kind": np.ones(1),
-        "pair": (np.ones((1, 2)), np.ones((1, 2))),
-    }
-    config = {"custom_model": ReturnsPlace}
+    space = gym.spaces.Dict(
+        place=gym.spaces.Box(-1, 1, (2,), np.float32), kind=gym.spaces.Discrete(3)
+    )
+    obs = {"place": np.array([[0.5, 1]], np.float32), "kind": np.array([2])}
 
-    model = ModelCatalog.get_model_v2(PARTS, TWO_ACTIONS, 2, config, framework)
+    config = {"custom_model": KeepsObservation}
+    model = ModelCatalog.get_model_v2(space, TWO_ACTIONS, 2, config, framework)
     outputs, _ = model({"obs": to_tensors(framework, obs)})
 
-    assert model.obs_space is PARTS
-    assert np.asarray(outputs).tolist() == [[1, 1]]
-    assert list(model.obs) == ["place", "kind", "pair"]
+    assert model.obs_space is space
+    assert np.asarray(outputs).tolist() == [[0.5, 1]]
+    assert np.asarray(model.obs["kind"]).tolist() == [2]
