@@ -134,19 +134,23 @@ DRAWN = [
 
 @pytest.mark.grid
 @pytest.mark.parametrize("framework", ["torch", "tf"])
-@pytest.mark.parametrize("lookup", LOOKUPS)
-def test_weights_are_counted_before_the_model_is_built(lookup, framework):
-    *spaces, config = LOOKUPS[lookup]
-    resolution = rlcatalog.default_catalog().resolve(*spaces, config, framework)
+@pytest.mark.parametrize(("obs_space", "action_space", "config"), LOOKUPS.values(), ids=LOOKUPS)
+def test_weights_are_counted_before_the_model_is_built(obs_space, action_space, config, framework):
+    resolution = rlcatalog.default_catalog().resolve(obs_space, action_space, config, framework)
 
     summary = summarize_layers(resolution)
 
-    assert summary is not None
     assert not summary.built
-    policy = rlcatalog.build(*spaces, config, framework)
-    sizes = [array.size for array in policy.model.get_weights().values()]
-    assert summary.weights == sum(sizes)
-    assert policy.summary() == summary
+    model = rlcatalog.build(obs_space, action_space, config, framework).model
+    assert summary.weights == sum(array.size for array in model.get_weights().values())
+
+
+def test_policy_of_default_parts_has_the_same_summary():
+    policy = rlcatalog.build(VECTOR, Discrete(3))
+
+    summary = policy.summary()
+
+    assert summary == summarize_layers(policy.resolution)
     assert f"{summary.weights:,} numbers" in repr(summary)
 
 
@@ -182,31 +186,23 @@ class TFNet(TFModelV2):
 
 @pytest.fixture(params=[TorchNet, TFNet])
 def policy_of_custom_model(request):
-    """A policy with an LSTM of 6 cells around a custom model for 4 numbers, and 3 actions."""
+    """A policy with an LSTM around a custom model."""
     config = {"custom_model": request.param, **LSTM}
     return rlcatalog.build(VECTOR, Discrete(3), config)
 
 
-def test_weights_of_a_custom_model_are_counted_once_built(policy_of_custom_model):
+def test_custom_model_has_no_summary_before_it_is_built(policy_of_custom_model):
     assert summarize_layers(policy_of_custom_model.resolution) is None
-
-    summary = policy_of_custom_model.summary()
-
-    assert summary.built
-    body = 4 * 8 + 8
-    last = 8 * 8 + 8
-    gates = 4 * 6 * (8 + 3 + 6 + 1)  # of 8 features, the last of 3 actions, 6 cells, and a bias
-    logits = 6 * 3 + 3
-    value = 6 + 1
-    assert summary.weights == body + last + gates + logits + value
 
 
 def test_summary_lists_all_arrays_of_a_custom_model(policy_of_custom_model):
     weights = policy_of_custom_model.model.get_weights()
 
-    layers = policy_of_custom_model.summary().layers
+    summary = policy_of_custom_model.summary()
 
-    shapes = [tuple(shape) for layer in layers for shape in layer.arrays.values()]
+    assert summary.built
+    assert summary.weights == sum(array.size for array in weights.values())
+    shapes = [tuple(shape) for layer in summary.layers for shape in layer.arrays.values()]
     assert sorted(shapes) == sorted(array.shape for array in weights.values())
 
 
@@ -219,6 +215,10 @@ def test_summary_names_the_custom_model(policy_of_custom_model):
     assert name in summary._repr_html_()
 
 
+def run_command(*arguments):
+    return CliRunner().invoke(make_app(arguments), arguments, env={"COLUMNS": "100"})
+
+
 def test_summary_imports_no_framework(tmp_path):
     code = """
 import sys
@@ -227,22 +227,26 @@ from rlcatalog_cli import main
 main(["summary", "CartPole-v1", "--json"])
 assert not {"torch", "tensorflow"} & set(sys.modules)
 """
+    # The process that runs the code has not imported them before.
     run = warm.run(["-c", code], tmp_path, frameworks=False)
 
     assert run.returncode == 0, run.stderr
-    summary = json.loads(run.stdout)
+
+
+def test_summary_command_writes_layers_as_json():
+    summary = json.loads(run_command("summary", "CartPole-v1", "--json").stdout)
+
     # CartPole has 4 numbers and 2 actions: two hidden layers, 2 logits and a value.
-    assert summary["weights"] == (4 + 1) * 256 + (256 + 1) * 256 + (256 + 1) * 3
+    hidden_1 = (4 + 1) * 256
+    hidden_2 = (256 + 1) * 256
+    logits_and_value = (256 + 1) * 3
+    assert summary["weights"] == hidden_1 + hidden_2 + logits_and_value
     assert summary["layers"][0] == {
         "name": "fcnet: hidden 1 (tanh)",
         "shape": [256],
-        "weights": 1280,
+        "weights": hidden_1,
         "arrays": {},
     }
-
-
-def run_command(*arguments):
-    return CliRunner().invoke(make_app(arguments), arguments, env={"COLUMNS": "100"})
 
 
 @pytest.mark.parametrize(
@@ -307,8 +311,8 @@ def read_rectangles(svg):
 
 @pytest.mark.parametrize("lookup", DRAWN)
 def test_picture_shows_each_part_without_overlaps(lookup):
-    *spaces, config = LOOKUPS[lookup]
-    explanation = rlcatalog.explain(*spaces, config)
+    obs_space, action_space, config = LOOKUPS[lookup]
+    explanation = rlcatalog.explain(obs_space, action_space, config)
 
     texts = read_texts(explanation.svg())
 
@@ -359,33 +363,42 @@ def test_picture_shows_candidates_not_chosen_in_grey(picture_of_vector):
 
 
 def test_picture_has_a_colour_for_each_package(picture_of_vector):
-    rectangles = read_rectangles(picture_of_vector)
-    packages = [t for t in read_texts(picture_of_vector) if t.text.startswith("rlcatalog-")]
-    boxes = rectangles[1:-3]  # without the background and the legend
-    legend = rectangles[-3:]
+    boxes = read_rectangles(picture_of_vector)[1:]  # without the background
+    env, preprocessor, no_filter, model, no_memory, no_head, dist, actions, *legend = boxes
 
-    assert len(packages) == 3
-    preprocessor, model, dist = [box.fill for box in legend]
-    assert len({preprocessor, model, dist}) == 3
-    white = "#ffffff"  # the environment's boxes, and the empty filter, memory and head
-    fills = [box.fill for box in boxes]
-    assert fills == [white, preprocessor, white, model, white, white, dist, white]
+    colours = [rectangle.fill for rectangle in legend]
+    assert len(set(colours)) == 3
+    assert [preprocessor.fill, model.fill, dist.fill] == colours
+    # The environment and empty slots belong to no package.
+    assert {box.fill for box in (env, no_filter, no_memory, no_head, actions)} == {"#ffffff"}
+
+
+def test_picture_names_the_package_of_each_colour(picture_of_vector):
+    names = [text.text.split()[0] for text in read_texts(picture_of_vector)]  # without versions
+
+    packages = [name for name in names if name.startswith("rlcatalog-")]
+
+    assert packages == ["rlcatalog-preprocessors", "rlcatalog-fcnet", "rlcatalog-categorical"]
 
 
 def test_picture_escapes_text_of_plugins():
+    # Markup, characters that XML forbids, a lone surrogate, and more than a line holds.
     reason = "<script>alert(1)</script> & \x00 \ud800 \n" + "x" * 500
     spec = ModelSpec(
-        "rude", {"torch": "rude:Model"}, "", match=lambda request: Match(Rank.SPECIFIC, reason)
+        "my_model",
+        {"torch": "my_module:MyModel"},
+        "a model",
+        match=lambda request: Match(Rank.SPECIFIC, reason),
     )
     plugin = PluginEntryPoint(plugin_of(rlcatalog_models=[spec]), "acme")
-    parts = ["rlcatalog-fcnet", "rlcatalog-preprocessors", "rlcatalog-categorical"]
-    catalog = isolated_catalog(*parts, plugin, prefer=["acme"])
+    packages = ["rlcatalog-fcnet", "rlcatalog-preprocessors", "rlcatalog-categorical"]
+    catalog = isolated_catalog(*packages, plugin, prefer=["acme"])
 
     svg = catalog.explain(VECTOR, Discrete(3), {}, "torch").svg()
 
-    svg.encode("utf-8")  # it has no lone surrogate
-    texts = read_texts(svg)
-    assert any(text.text.startswith("<script>alert(1)</script> &") for text in texts)
+    svg.encode("utf-8")  # fails for a lone surrogate
+    texts = [text.text for text in read_texts(svg)]
+    assert any(text.startswith("<script>alert(1)</script> &") for text in texts)
 
 
 def test_command_and_notebook_draw_the_picture(tmp_path):
