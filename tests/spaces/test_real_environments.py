@@ -8,6 +8,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import slow_codec
+from builders import assert_every_weight_changed
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 import rlcatalog
@@ -181,18 +182,16 @@ def normalise(columns, history, rows):
 def test_filter_normalises_by_what_it_saw(single, steps):
     policy, env = single
     columns = find_numeric_columns(policy)
-    space = policy.preprocessor.observation_space
-    history = np.empty((steps, policy.preprocessor.size), space.dtype)
-    for t, obs in enumerate(play(env, steps)):
-        history[t] = policy.preprocessor.transform(obs).ravel()
+    history = []
+    for t, obs in enumerate(play(env, steps), start=1):
+        history.append(policy.preprocessor.transform(obs).reshape(1, -1))
 
         filtered = policy.preprocess([obs], update=True)
 
         assert filtered.dtype == np.float32
         assert policy.encoded_space.contains(filtered[0])
-        is_last = t == steps - 1
-        if t % 120 == 119 or is_last:  # each time is slow
-            expected = normalise(columns, history[: t + 1], history[t : t + 1])
+        if t % 120 == 0 or t == steps:  # not in every step, because this is slow
+            expected = normalise(columns, np.concatenate(history), rows=history[-1])
             np.testing.assert_allclose(filtered.reshape(1, -1), expected, rtol=1e-4, atol=1e-4)
 
 
@@ -200,26 +199,25 @@ def test_filter_normalises_by_what_it_saw(single, steps):
 @each_environment
 def test_filter_of_batches_normalises_by_what_it_saw(vector, steps):
     policy, envs = vector
+    columns = find_numeric_columns(policy)
     history = []
     for obs in play_vector(envs, steps // 4):
         history.append(policy.preprocessor.transform_batch(obs).reshape(4, -1))
-        filtered = policy.preprocess(obs, update=True)
-        assert all(policy.encoded_space.contains(row) for row in filtered)
 
-    expected = normalise(find_numeric_columns(policy), np.concatenate(history), history[-1])
+        filtered = policy.preprocess(obs, update=True)
+
+        assert all(policy.encoded_space.contains(row) for row in filtered)
+    expected = normalise(columns, np.concatenate(history), rows=history[-1])
     np.testing.assert_allclose(filtered.reshape(4, -1), expected, rtol=1e-4, atol=1e-4)
-    assert np.isfinite(policy.act(obs).logp).all()
 
 
 # --- training -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("keys", "shape"),
+    ("model_config", "shape"),
     [
-        ({}, (42, 42, 4)),
-        pytest.param({"framestack": False}, (42, 42, 1), marks=pytest.mark.attack),
-        pytest.param({"preprocessor_pref": "rllib"}, (42, 42, 3), marks=pytest.mark.attack),
+        ({"preprocessor_pref": "deepmind"}, (42, 42, 4)),  # four grey frames
         (
             {
                 "preprocessor_pref": "rllib",
@@ -230,22 +228,20 @@ def test_filter_of_batches_normalises_by_what_it_saw(vector, steps):
         ),
     ],
 )
-def test_ppo_trains_on_wrapped_images(keys, shape):
+def test_ppo_trains_on_wrapped_images(model_config, shape):
     config = {
+        "model": {"fcnet_hiddens": [8], "dim": 42, **model_config},
         "num_envs": 2,
         "rollout_length": 8,
         "minibatch_size": 16,
         "num_epochs": 1,
         "seed": 0,
-        "model": {"fcnet_hiddens": [8], "dim": 42, **keys},
     }
     algo = PPO("ale_py:ALE/Breakout-v5", config)
     assert algo.policy.observation_space.shape == shape
     before = algo.policy.model.get_weights()
 
-    result = algo.train()
+    algo.train()
 
-    after = algo.policy.model.get_weights()
+    assert_every_weight_changed(before, algo.policy.model.get_weights())
     algo.stop()
-    assert np.isfinite(result["info"]["learner"]["policy_loss"])
-    assert [name for name in before if np.array_equal(before[name], after[name])] == []
