@@ -85,14 +85,13 @@ def test_view_scores_samples_with_more_axes(case):
     dist = make_dist(case)
     view = dist.as_torch()
 
-    samples = view.sample((2, 3))
+    samples = view.sample((2, 3))  # 2 times 3 samples of each of the six rows
     log_probs = view.log_prob(samples)
 
     assert samples.shape == (2, 3, *view.sample().shape)
     assert log_probs.shape == (2, 3, 6)
-    torch.testing.assert_close(
-        log_probs[1, 2], dist.logp(samples[1, 2]), rtol=1e-4, atol=1e-4, check_dtype=False
-    )
+    last_logp = dist.logp(samples[1, 2])
+    torch.testing.assert_close(log_probs[1, 2], last_logp, rtol=1e-4, atol=1e-4, check_dtype=False)
 
 
 @each_case
@@ -145,20 +144,20 @@ def test_view_keeps_the_last_sample():
 
 
 def test_view_of_a_user_distribution():
-    class Uniform(rlcatalog.ActionDistribution):
+    class UniformOfFive(rlcatalog.ActionDistribution):
         def sample(self):
-            return torch.randint(self.inputs.shape[1], self.inputs.shape[:1])
+            return torch.randint(5, [len(self.inputs)])
 
         def deterministic_sample(self):
-            return self.inputs.argmax(1)
+            return torch.zeros(len(self.inputs), dtype=torch.int64)
 
         def logp(self, actions):
-            return torch.full(self.inputs.shape[:1], -np.log(self.inputs.shape[1]))
+            return torch.full([len(self.inputs)], -np.log(5))
 
-    view = as_torch(Uniform(torch.zeros(3, 5)))
+    view = as_torch(UniformOfFive(torch.zeros(3, 5)))
     log_probs = view.log_prob(view.sample((2,)))
 
-    expected = torch.full((2, 3), -np.log(5.0), dtype=torch.float32)  # one of five values
+    expected = torch.full((2, 3), -np.log(5), dtype=torch.float32)
     torch.testing.assert_close(log_probs, expected)
 
 
@@ -254,14 +253,14 @@ def test_masked_probabilities_of_categorical_match_scipy():
 def test_masked_samples_are_as_frequent_as_probable(case):
     view = make_masked_view(case)
     actions, _ = all_actions(case)
+    probabilities = probabilities_of_all(case, view)
 
-    torch.manual_seed(1)
-    samples = view.sample((700,)).reshape(700, 6, -1)
+    samples = view.sample((700,)).reshape(700, 6, -1)  # 700 samples of each of the six rows
 
-    frequency = torch.stack([(samples == action).all(-1).float().mean(0) for action in actions])
-    # Five standard errors at most; forbidden actions have probability 0.
-    error = (frequency - probabilities_of_all(case, view)).abs()
-    assert error.max() < 5 * (0.25 / 700) ** 0.5
+    for action, probability in zip(actions, probabilities, strict=True):
+        frequency = (samples == action).all(dim=2).float().mean(dim=0)
+        error = (frequency - probability).abs().max()
+        assert error < 5 * (0.25 / 700) ** 0.5  # five standard errors at most
 
 
 @each_masked
@@ -370,14 +369,12 @@ def test_moments_of_dict_are_those_of_its_samples():
     space = Dict({"aim": PAIR, "bits": MultiBinary(2), "more": Tuple([Box(-1, 1, (), np.float32)])})
     view = make_independent(space).as_torch()
 
-    torch.manual_seed(0)
     samples = view.sample((6_000,))
 
+    assert samples.shape == (6_000, 6, 5)  # 6 rows of 2 + 2 + 1 values
     standard_error = view.stddev / 6_000**0.5
     assert ((samples.mean(0) - view.mean).abs() < 5 * standard_error).all()
     np.testing.assert_allclose(samples.std(0), view.stddev, rtol=0.05)
-    assert view.mean.shape == (6, 5)
-    assert view.mode.shape == (6, 5)
 
 
 def test_moments_of_a_point():
