@@ -10,7 +10,7 @@ import pytest
 import torch
 from gymnasium.spaces import Box, Discrete
 from torch import nn
-from torch.func import functional_call, vmap
+from torch.func import functional_call, stack_module_state, vmap
 from torch.optim.swa_utils import AveragedModel
 
 import rlcatalog
@@ -18,14 +18,14 @@ from rlcatalog.errors import ModelContractError
 
 pytestmark = pytest.mark.usefixtures("one_thread", "seeded")
 
-OBS = Box(-1, 1, (3,), np.float32)
+THREE_FEATURES = Box(-1, 1, (3,), np.float32)
 LSTM = {"use_lstm": True, "lstm_cell_size": 5, "fcnet_hiddens": []}
 ATTENTION = {"use_attention": True, "attention_dim": 8, "attention_memory_inference": 4}
 each_memory = pytest.mark.parametrize("config", [LSTM, ATTENTION], ids=["lstm", "attention"])
 
 
 def build_policy(config):
-    return rlcatalog.build(OBS, Discrete(4), config, "torch")
+    return rlcatalog.build(THREE_FEATURES, Discrete(4), config, "torch")
 
 
 def random_observations(*axes):
@@ -71,16 +71,14 @@ def test_lstm_module_computes_what_pytorch_computes():
 @each_memory
 def test_sequence_equals_its_single_steps(config):
     module = build_policy(config).as_module()
-    obs = random_observations(2, 6)
+    obs = random_observations(6)
 
-    dist, _, last_state = module(obs.flatten(0, 1), seq_lens=torch.tensor([6, 6]))
+    dist, _, last_state = module(obs, seq_lens=[6])
 
-    inputs = []
-    state = None
+    state = None  # the start of an episode
     for t in range(6):
-        dist_of_step, _, state = module(obs[:, t], state=state)
-        inputs.append(dist_of_step.inputs)
-    assert_close(dist.inputs, torch.stack(inputs, dim=1).flatten(0, 1))
+        dist_of_step, _, state = module(obs[t : t + 1], state=state)
+        assert_close(dist.inputs[t], dist_of_step.inputs[0])
     assert_close(last_state, state)
 
 
@@ -88,18 +86,20 @@ def test_sequence_equals_its_single_steps(config):
 def test_sequences_of_different_lengths_are_read_as_if_alone(config):
     # Padding must neither be seen nor end up in the state.
     module = build_policy(config).as_module()
+    lengths = [1, 3, 2]
     obs = random_observations(6)
     state = random_state(module, sequences=3)
 
-    dist, value, last_state = module(obs, state=state, seq_lens=[1, 3, 2])
+    dist, value, last_state = module(obs, state=state, seq_lens=lengths)
 
-    for sequence, steps in enumerate([slice(0, 1), slice(1, 4), slice(4, 6)]):
-        own_state = tuple(part[sequence : sequence + 1] for part in state)
-        length = steps.stop - steps.start
-        alone, value_alone, state_alone = module(obs[steps], state=own_state, seq_lens=[length])
-        assert_close(dist.inputs[steps], alone.inputs)
-        assert_close(value[steps], value_alone)
-        assert_close(tuple(part[sequence : sequence + 1] for part in last_state), state_alone)
+    inputs_of_each = dist.inputs.split(lengths)
+    value_of_each = value.split(lengths)
+    for i, own_obs in enumerate(obs.split(lengths)):
+        own_state = tuple(part[i : i + 1] for part in state)
+        alone, value_alone, state_alone = module(own_obs, state=own_state, seq_lens=[len(own_obs)])
+        assert_close(inputs_of_each[i], alone.inputs)
+        assert_close(value_of_each[i], value_alone)
+        assert_close(tuple(part[i : i + 1] for part in last_state), state_alone)
 
 
 @each_memory
@@ -112,8 +112,9 @@ def test_module_scores_sequences_as_evaluate_does(config):
 
     dist, value, _ = module(obs, state=state, seq_lens=[4, 2])
 
+    raw_action = actions[:, None]  # a batch has a column for each value of an action
     evaluation = policy.evaluate(
-        {"obs": obs, "raw_action": actions[:, None], "state": state, "seq_lens": [4, 2]}
+        {"obs": obs, "raw_action": raw_action, "state": state, "seq_lens": [4, 2]}
     )
     assert_close(dist.logp(actions), evaluation.logp)
     assert_close(value, evaluation.value)
@@ -178,64 +179,46 @@ def test_gradient_passes_through_the_state(config, reaches_past):
 # --- weights --------------------------------------------------------------------------------------
 
 
-def make_ensemble(config):
-    """Return three modules, and the weights of each by name."""
-    members = [build_policy(config).as_module() for _ in range(3)]
-    return members, [dict(member.named_parameters()) for member in members]
-
-
-@each_memory
-def test_functional_call_uses_the_given_weights(config):
-    module = build_policy(config).as_module()
-    obs = random_observations(4)
-    members, weights = make_ensemble(config)
-
-    for member, own in zip(members, weights, strict=True):
-        _, value, _ = functional_call(module, own, (obs,), {"seq_lens": [2, 2]})
-        _, expected, _ = member(obs, seq_lens=[2, 2])
-        assert_close(value, expected)
-
-
 @each_memory
 def test_vmap_over_weights_computes_an_ensemble(config):
-    module = build_policy(config).as_module()
+    first = build_policy(config).as_module()
+    second = build_policy(config).as_module()
     obs = random_observations(4)
-    members, weights = make_ensemble(config)
-    stacked = {name: torch.stack([own[name] for own in weights]) for name in weights[0]}
 
-    def compute_value(own):
-        _, value, _ = functional_call(module, own, (obs,), {"seq_lens": [2, 2]})
+    def compute_value(weights):
+        _, value, _ = functional_call(first, weights, (obs,), {"seq_lens": [2, 2]})
         return value
 
-    values = vmap(compute_value)(stacked)
+    weights_of_both, _ = stack_module_state([first, second])
+    values = vmap(compute_value)(weights_of_both)
 
-    expected = torch.stack([member(obs, seq_lens=[2, 2])[1] for member in members])
-    assert_close(values, expected)
+    _, value_of_first, _ = first(obs, seq_lens=[2, 2])
+    _, value_of_second, _ = second(obs, seq_lens=[2, 2])
+    assert_close(values, torch.stack([value_of_first, value_of_second]))
 
 
 @each_memory
-@pytest.mark.parametrize("make_copy", [copy.deepcopy, AveragedModel])
-def test_copy_keeps_its_values(config, make_copy):
+def test_averaged_model_keeps_its_values(config):
     module = build_policy(config).as_module()
     obs = random_observations(4)
-    copied = make_copy(module)
-    if make_copy is AveragedModel:
-        copied.update_parameters(module)
-    value_before = module(obs, seq_lens=[2, 2])[1].detach()
+    averaged = AveragedModel(module)  # which makes a deep copy
+    averaged.update_parameters(module)
+    _, value_before, _ = module(obs, seq_lens=[2, 2])
 
     with torch.no_grad():
         for weight in module.parameters():
             weight += 1
 
-    assert_close(copied(obs, seq_lens=[2, 2])[1], value_before)
+    _, value_of_average, _ = averaged(obs, seq_lens=[2, 2])
+    assert_close(value_of_average, value_before)
 
 
 @pytest.mark.parametrize(
     ("config", "obs_space"),
     [
-        ({}, OBS),
-        (LSTM, OBS),
-        (ATTENTION, OBS),
+        ({}, THREE_FEATURES),
+        (LSTM, THREE_FEATURES),
+        (ATTENTION, THREE_FEATURES),
         ({}, Box(np.zeros(2), np.array([9, 300]), dtype=np.int64)),
     ],
     ids=["fcnet", "lstm", "attention", "scaled integers"],
@@ -243,18 +226,17 @@ def test_copy_keeps_its_values(config, make_copy):
 def test_module_returns_from_meta_device(config, obs_space):
     policy = rlcatalog.build(obs_space, Discrete(4), config, "torch")
     module = policy.as_module()
-    obs = torch.from_numpy(policy.preprocess([obs_space.sample() for _ in range(3)]))
+    obs = torch.from_numpy(policy.preprocess([obs_space.sample()]))
     weights = {name: weight.clone() for name, weight in module.state_dict().items()}
-    value_before = module(obs)[1].detach()
+    value_before = module(obs)[1]
 
     module.to("meta")
     assert policy.device == "meta"
-    module.to_empty(device="cpu")
-    # `to_empty` leaves arbitrary numbers in buffers, which the state dict does not contain.
-    float_buffers = [buffer for buffer in module.buffers() if buffer.is_floating_point()]
-    assert not any(buffer.isnan().any() for buffer in float_buffers)
-    module.load_state_dict(weights)
 
+    # `to_empty` leaves arbitrary numbers, and the state dict does not contain buffers, such as the
+    # scale of integers.
+    module.to_empty(device="cpu")
+    module.load_state_dict(weights)
     assert policy.device == "cpu"
     assert_close(module(obs)[1], value_before)
 
