@@ -14,18 +14,18 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import torch
+from builders import to_tensor
 from gymnasium import spaces
 from gymnasium.vector.utils import batch_space, iterate
 from hypothesis import given, strategies as st
 from masked_env import allowed, random_mask
-from random_actions import contains, flat, nested
-from random_spaces import bounded
+from properties import max_examples
+from random_actions import contains, flat, nested as action_spaces
 
 import rlcatalog
 from rlcatalog.actions import ActionMasks
 
 EPISODES, STEPS = 3, 2
-SMALL = {"fcnet_hiddens": [8]}
 MEMORIES: dict[str, dict[str, Any]] = {
     "none": {},
     "lstm": {"use_lstm": True, "lstm_cell_size": 4},
@@ -99,13 +99,7 @@ class Rollout:
     mask: Any
 
 
-def to_tensor(policy: Any, value: Any) -> Any:
-    if policy.framework == "torch":
-        return torch.from_numpy(value)
-    return tf.constant(value)
-
-
-def collect(policy: Any, module: Any, seed: int) -> Rollout:
+def collect_rollout(policy: Any, module: Any, seed: int) -> Rollout:
     """Act with the module, as a user's loop does."""
     masks = ActionMasks(policy.resolution.action)
     action_space = policy.action_space
@@ -116,10 +110,11 @@ def collect(policy: Any, module: Any, seed: int) -> Rollout:
     steps = []
     for _ in range(STEPS):
         encoded = policy.preprocess(list(observations))
+        inputs = [to_tensor(policy.framework, encoded)]
         mask = None
         if masks.size:
             mask = masks.matrix([info["action_mask"] for info in infos], EPISODES)
-        inputs = (to_tensor(policy, encoded), None if mask is None else to_tensor(policy, mask))
+            inputs.append(to_tensor(policy.framework, mask))
         if policy.memory:
             dist, _, state = module(*inputs, state=state)
         else:
@@ -143,13 +138,13 @@ def evaluate(policy: Any, rollout: Rollout) -> Any:
     batch: dict[str, Any] = {}
     for name, value in vars(rollout).items():
         if name != "logp" and value is not None:
-            batch[name] = to_tensor(policy, value.reshape(-1, *value.shape[2:]))
+            batch[name] = to_tensor(policy.framework, value.reshape(-1, *value.shape[2:]))
     if policy.memory:
         batch["seq_lens"] = np.full(EPISODES, STEPS, np.int32)
     return policy.evaluate(batch)
 
 
-def score(policy: Any, rollout: Rollout) -> tuple[Any, list[Any]]:
+def compute_logp_and_gradients(policy: Any, rollout: Rollout) -> tuple[Any, list[Any]]:
     """Return the log probabilities of the stored actions, and the gradients of a loss."""
     if policy.framework == "torch":
         evaluation = evaluate(policy, rollout)
@@ -172,34 +167,35 @@ def assert_same_logp(logp: Any, rollout: Rollout) -> None:
 
 @pytest.mark.parametrize("memory", MEMORIES)
 @pytest.mark.parametrize("framework", ["torch", "tf"])
-@bounded(200)
-@given(observation_spaces, nested, st.integers(0, 2**16))
+@max_examples(200)
+@given(observation_spaces, action_spaces, st.integers(0, 2**16))
 def test_own_loop_serves_any_spaces(framework, memory, observation_space, action_space, seed):
-    config = SMALL | MEMORIES[memory]
+    config = {"fcnet_hiddens": [8], **MEMORIES[memory]}
     policy = rlcatalog.build(observation_space, action_space, config, framework)
 
     with torch.no_grad():
-        rollout = collect(policy, policy.as_module(), seed)
-    logp, gradients = score(policy, rollout)
+        rollout = collect_rollout(policy, policy.as_module(), seed)
+    logp, gradients = compute_logp_and_gradients(policy, rollout)
 
     assert_same_logp(logp, rollout)
     assert gradients
     for gradient in gradients:
-        if gradient is not None:
+        if gradient is not None:  # a weight without influence on the loss
             assert np.isfinite(np.asarray(gradient)).all()
 
 
 @pytest.mark.parametrize("memory", MEMORIES)
-@bounded(20)
-@given(observation_spaces, nested, st.integers(0, 2**16))
+@max_examples(20)
+@given(observation_spaces, action_spaces, st.integers(0, 2**16))
 def test_own_loop_compiles_for_any_spaces(memory, observation_space, action_space, seed):
-    config = SMALL | MEMORIES[memory]
+    config = {"fcnet_hiddens": [8], **MEMORIES[memory]}
     policy = rlcatalog.build(observation_space, action_space, config, "torch")
     torch.compiler.reset()
+    # The backend "eager" traces the module, and compiles no machine code.
     module = torch.compile(policy.as_module(), fullgraph=True, backend="eager")
 
     with torch.no_grad():
-        rollout = collect(policy, module, seed)
-    logp, _ = score(policy, rollout)
+        rollout = collect_rollout(policy, module, seed)
+    logp, _ = compute_logp_and_gradients(policy, rollout)
 
     assert_same_logp(logp, rollout)

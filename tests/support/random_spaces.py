@@ -17,8 +17,8 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.spaces import GraphInstance
 from gymnasium.vector.utils import concatenate, create_empty_array
-from hypothesis import HealthCheck, settings, strategies as st
-from properties import share
+from hypothesis import strategies as st
+from properties import max_examples
 
 import rlcatalog
 from rlcatalog.spaces import Repeated, Simplex, SpaceInfo
@@ -63,34 +63,24 @@ class Case:
     options: dict[str, Any] = field(default_factory=dict)
     root: str = "obs"
 
-    def make(self, check: str = "always") -> Any:
+    def make_preprocessor(self, check: str = "always") -> Any:
         """Return the catalog's preprocessor."""
         catalog = rlcatalog.default_catalog()
         values = catalog.parse_config(self.options)
         return catalog.preprocessor_for(SpaceInfo.read(self.space, self.root), values, check=check)
 
-    def samples(self, n: int, seed: int) -> list[Any]:
-        """Return n observations."""
+    def draw_observations(self, n: int, seed: int) -> list[Any]:
         rng = np.random.default_rng(seed)
         return [sample(self.space, rng, self.options, self.root) for _ in range(n)]
+
+    make, samples = make_preprocessor, draw_observations  # shorter names
 
     def with_options(self, **options: Any) -> Case:
         """Return the same space with more options."""
         return replace(self, options={**self.options, **options})
 
 
-def bounded(examples: int) -> Any:
-    """Settings of a property: so many examples in `make attack` (see `share`), the same ones at
-    each run.
-    """
-    health = list(HealthCheck)
-    return settings(
-        max_examples=share(examples),
-        deadline=None,
-        derandomize=True,
-        database=None,
-        suppress_health_check=health,
-    )
+bounded = max_examples
 
 
 # --- spaces ---------------------------------------------------------------------------------------
