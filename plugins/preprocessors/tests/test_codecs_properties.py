@@ -7,22 +7,22 @@ from __future__ import annotations
 
 import copy
 import pickle
-import warnings
 
 import numpy as np
 import pytest
 from gymnasium import spaces
 from gymnasium.spaces import Box, Dict, Discrete, Sequence
 from hypothesis import given, strategies as st
-from random_spaces import Case, any_space, bounded, cases, mixed_space, seeds, vector_batch, walk
-from slow_codec import encoded, size
+from properties import max_examples
+from random_spaces import Case, any_space, cases, mixed_space, seeds, vector_batch, walk
+from slow_codec import encoded as encode_slowly, size
 
 from rlcatalog import restore_original_dimensions
 
 
 def expect(case, obs):
     """Return the encoding of an observation by the reference."""
-    return np.array(encoded(case.space, obs, case.options, case.root), np.float32)
+    return np.array(encode_slowly(case.space, obs, case.options, case.root), np.float32)
 
 
 def assert_encoded(case, encoding, obs, kept=(Box,)):
@@ -39,23 +39,13 @@ def assert_encoded(case, encoding, obs, kept=(Box,)):
 # --- single observations --------------------------------------------------------------------------
 
 
-@bounded(60)
-@given(cases(), seeds)
-def test_random_observations_lie_in_their_space(case, seed):
-    # This tests the sampler of the tests below, with Gymnasium's own check.
-    for obs in case.samples(2, seed):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # Gymnasium warns of scalars that are no arrays
-            assert case.space.contains(obs)
-
-
-@bounded(120)
+@max_examples(120)
 @given(cases(), seeds)
 def test_transform_encodes_like_the_reference(case, seed):
-    preprocessor = case.make()
-    expected_size = size(case.space, case.options)
+    preprocessor = case.make_preprocessor()
+    expected_size = size(case.space, case.options)  # that of the reference
 
-    for obs in case.samples(3, seed):
+    for obs in case.draw_observations(3, seed):
         encoding = preprocessor.transform(obs)
 
         assert encoding.shape == preprocessor.shape
@@ -64,31 +54,31 @@ def test_transform_encodes_like_the_reference(case, seed):
         assert_encoded(case, encoding, obs)
 
 
-@bounded(60)
+@max_examples(60)
 @given(cases(), seeds)
 def test_encoded_observation_lies_in_the_encoded_space(case, seed):
-    preprocessor = case.make()
+    preprocessor = case.make_preprocessor()
     encoded_space = preprocessor.observation_space
 
     assert encoded_space.shape == preprocessor.shape
-    for obs in case.samples(4, seed):
+    for obs in case.draw_observations(4, seed):
         assert encoded_space.contains(preprocessor.transform(obs))
 
 
-@bounded(60)
+@max_examples(60)
 @given(cases(any_space.filter(lambda space: not isinstance(space, Box))))
 def test_encoded_space_is_float32_and_knows_the_original(case):
-    encoded_space = case.make().observation_space
+    encoded_space = case.make_preprocessor().observation_space
 
     assert encoded_space.original_space is case.space
     assert encoded_space.dtype == np.float32
 
 
-@bounded(50)
+@max_examples(50)
 @given(cases(root="action"), seeds)
 def test_actions_are_encoded_by_the_same_codecs(case, seed):
-    preprocessor = case.make()
-    rows = case.samples(2, seed)
+    preprocessor = case.make_preprocessor()
+    rows = case.draw_observations(2, seed)
 
     encoded_rows = [preprocessor.transform(row) for row in rows]
 
@@ -101,51 +91,48 @@ def test_actions_are_encoded_by_the_same_codecs(case, seed):
 # --- arrays that do not share memory --------------------------------------------------------------
 
 
-@pytest.mark.parametrize("is_batch", [False, True], ids=["transform", "transform_batch"])
-@bounded(50)
+def encode_alone(preprocessor, obs):
+    return preprocessor.transform(obs)
+
+
+def encode_in_a_batch(preprocessor, obs):
+    return preprocessor.transform_batch([obs])
+
+
+@pytest.mark.parametrize("encode", [encode_alone, encode_in_a_batch])
+@max_examples(50)
 @given(case=cases(), seed=seeds)
-def test_encodings_do_not_share_memory(is_batch, case, seed):
-    preprocessor = case.make()
-    obs, other_obs = case.samples(2, seed)
+def test_encodings_do_not_share_memory(encode, case, seed):
+    preprocessor = case.make_preprocessor()
+    obs, other_obs = case.draw_observations(2, seed)
 
-    def encode(observation):
-        if is_batch:
-            return preprocessor.transform_batch([observation])
-        return preprocessor.transform(observation)
+    encoding = encode(preprocessor, obs)
+    encoding_before = encoding.copy()
+    encode(preprocessor, other_obs)
 
-    encoding = encode(obs)
-    before = encoding.copy()
-    encode(other_obs)
-    # No buffer is used again.
-    np.testing.assert_array_equal(encoding, before)
+    np.testing.assert_array_equal(encoding, encoding_before)
 
 
-@pytest.mark.parametrize("is_batch", [False, True], ids=["transform", "transform_batch"])
-@bounded(50)
+@pytest.mark.parametrize("encode", [encode_alone, encode_in_a_batch])
+@max_examples(50)
 @given(case=cases(), seed=seeds)
-def test_encoding_does_not_share_memory_with_the_observation(is_batch, case, seed):
-    preprocessor = case.make()
-    [obs] = case.samples(1, seed)
-    copied_obs = copy.deepcopy(obs)
+def test_encoding_does_not_share_memory_with_the_observation(encode, case, seed):
+    preprocessor = case.make_preprocessor()
+    [obs] = case.draw_observations(1, seed)
+    encoding = encode(preprocessor, obs)
+    encoding_before = encoding.copy()
 
-    def encode(observation):
-        if is_batch:
-            return preprocessor.transform_batch([observation])
-        return preprocessor.transform(observation)
-
-    encoding = encode(obs)
-    before = encoding.copy()
     encoding[...] = 1
 
-    np.testing.assert_array_equal(encode(obs), before)
-    np.testing.assert_array_equal(encode(copied_obs), encode(obs))
+    # The observation has not changed with it.
+    np.testing.assert_array_equal(encode(preprocessor, obs), encoding_before)
 
 
-@bounded(50)
+@max_examples(50)
 @given(cases(), seeds)
 def test_encoding_does_not_share_memory_with_a_vector_batch(case, seed):
-    preprocessor = case.make()
-    batch = vector_batch(case.space, case.samples(2, seed))
+    preprocessor = case.make_preprocessor()
+    batch = vector_batch(case.space, case.draw_observations(2, seed))
     before = preprocessor.transform_batch(batch)
 
     preprocessor.transform_batch(batch)[...] = 1
@@ -156,29 +143,28 @@ def test_encoding_does_not_share_memory_with_a_vector_batch(case, seed):
 # --- writing into arrays --------------------------------------------------------------------------
 
 
-@bounded(60)
+@max_examples(60)
 @given(cases(), seeds, st.integers(0, 3))
 def test_write_fills_its_slice_and_nothing_else(case, seed, start):
-    preprocessor = case.make()
-    end = start + preprocessor.size
-    array = np.full(end + 2, 7.0, np.float32)
+    preprocessor = case.make_preprocessor()
+    stop = start + preprocessor.size
+    array = np.full(stop + 2, 7.0, np.float32)
 
     # The second observation replaces all values of the first.
-    for obs in case.samples(2, seed):
+    for obs in case.draw_observations(2, seed):
         preprocessor.write(obs, array, start)
-
-        np.testing.assert_array_equal(array[start:end], expect(case, obs))
+        np.testing.assert_array_equal(array[start:stop], expect(case, obs))
 
     np.testing.assert_array_equal(array[:start], 7)
-    np.testing.assert_array_equal(array[end:], 7)
+    np.testing.assert_array_equal(array[stop:], 7)
 
 
-@bounded(30)
+@max_examples(30)
 @given(cases(mixed_space), seeds)
 def test_write_fills_a_column_of_a_table(case, seed):
     # The values of a column do not lie side by side.
-    preprocessor = case.make()
-    [obs] = case.samples(1, seed)
+    preprocessor = case.make_preprocessor()
+    [obs] = case.draw_observations(1, seed)
     table = np.full((preprocessor.size + 3, 2), 7.0, np.float32)
 
     preprocessor.write(obs, table[:, 1], 2)
@@ -191,11 +177,11 @@ def test_write_fills_a_column_of_a_table(case, seed):
 
 
 @pytest.mark.parametrize("is_list", [True, False], ids=["list", "vector-environment"])
-@bounded(80)
+@max_examples(80)
 @given(case=cases(), seed=seeds, n=st.integers(1, 3))
 def test_batch_is_encoded_row_by_row(is_list, case, seed, n):
-    preprocessor = case.make()
-    rows = case.samples(n, seed)
+    preprocessor = case.make_preprocessor()
+    rows = case.draw_observations(n, seed)
     encoded_rows = [preprocessor.transform(row) for row in rows]
     batch = rows if is_list else vector_batch(case.space, rows)
 
@@ -207,16 +193,16 @@ def test_batch_is_encoded_row_by_row(is_list, case, seed, n):
     np.testing.assert_array_equal(preprocessor.encode_batch(batch), encoded_rows)
 
 
-@bounded(30)
+@max_examples(30)
 @given(cases(any_space), seeds)
 def test_check_mode_does_not_change_encodings(case, seed):
-    rows = case.samples(3, seed)
+    rows = case.draw_observations(3, seed)
     batch = vector_batch(case.space, rows)
-    checking = case.make("always")
+    checking = case.make_preprocessor("always")
     expected = [checking.transform(row) for row in rows]
 
     for mode in ["first", "never"]:
-        preprocessor = case.make(mode)
+        preprocessor = case.make_preprocessor(mode)
         np.testing.assert_array_equal([preprocessor.transform(row) for row in rows], expected)
         np.testing.assert_array_equal(preprocessor.transform_batch(batch), expected)
 
@@ -250,12 +236,12 @@ def has_stacked_sequence(space):
 cases_with_keys = cases(mixed_space.filter(lambda space: not has_stacked_sequence(space)))
 
 
-@bounded(60)
+@max_examples(60)
 @given(cases_with_keys, seeds)
 def test_order_of_keys_means_nothing(case, seed):
-    preprocessor = case.make()
+    preprocessor = case.make_preprocessor()
     rng = np.random.default_rng(seed)
-    rows = case.samples(3, seed)
+    rows = case.draw_observations(3, seed)
     expected = [expect(case, row) for row in rows]
 
     shuffled = [shuffle_keys(case.space, row, rng) for row in rows]
@@ -264,11 +250,11 @@ def test_order_of_keys_means_nothing(case, seed):
     np.testing.assert_array_equal(preprocessor.transform_batch(shuffled), expected)
 
 
-@bounded(60)
+@max_examples(60)
 @given(cases_with_keys, seeds)
 def test_order_of_keys_of_a_vector_batch_means_nothing(case, seed):
-    preprocessor = case.make()
-    rows = case.samples(3, seed)
+    preprocessor = case.make_preprocessor()
+    rows = case.draw_observations(3, seed)
     batch = vector_batch(case.space, rows)
 
     if isinstance(case.space, Dict):
@@ -282,14 +268,15 @@ def test_order_of_keys_of_a_vector_batch_means_nothing(case, seed):
 def test_order_of_keys_in_items_of_a_sequence_means_nothing(is_stacked):
     item_space = Dict([("z", Discrete(2)), ("a", Box(-9, 9, (1,), np.float32))])
     space = Sequence(item_space, stack=is_stacked)
-    preprocessor = Case(space, {"sequence_max_len": 2}).make()
-    obs = ({"a": np.array([5.0], np.float32), "z": 1},)
+    preprocessor = Case(space, {"sequence_max_len": 2}).make_preprocessor()
     if is_stacked:
-        obs = {"a": np.array([[5.0]], np.float32), "z": np.array([1])}
+        one_item = {"a": np.array([[5.0]], np.float32), "z": np.array([1])}
+    else:
+        one_item = ({"a": np.array([5.0], np.float32), "z": 1},)
 
-    encoding = preprocessor.transform(obs)
+    encoding = preprocessor.transform(one_item)
 
-    # One item: 1 as one of two numbers, then 5; and an empty place.
+    # The length 1; the item, with "z" as a one-hot before "a"; and an empty place.
     np.testing.assert_array_equal(encoding, [1, 0, 1, 5, 0, 0, 0])
 
 
@@ -297,10 +284,10 @@ def test_order_of_keys_in_items_of_a_sequence_means_nothing(is_stacked):
 
 
 @pytest.mark.parametrize("start", [0, 5])
-@bounded(60)
+@max_examples(60)
 @given(case=cases())
 def test_plan_covers_the_vector_once_and_in_order(start, case):
-    preprocessor = case.make()
+    preprocessor = case.make_preprocessor()
 
     end = start
     for leaf in preprocessor.leaves(start):
@@ -312,21 +299,21 @@ def test_plan_covers_the_vector_once_and_in_order(start, case):
     assert end == start + preprocessor.size
 
 
-@bounded(60)
+@max_examples(60)
 @given(cases())
 def test_plan_says_which_leaves_are_quantities(case):
     boxes = {path: space for path, space in walk(case.space, "obs") if isinstance(space, Box)}
 
-    for leaf in case.make().leaves():
+    for leaf in case.make_preprocessor().leaves():
         is_quantity = leaf.kind == "box" and boxes[leaf.path].dtype != bool
         assert leaf.numeric == is_quantity
 
 
-@bounded(60)
+@max_examples(60)
 @given(cases(), seeds)
 def test_leaves_that_are_choices_are_encoded_as_zeros_and_ones(case, seed):
-    preprocessor = case.make()
-    [obs] = case.samples(1, seed)
+    preprocessor = case.make_preprocessor()
+    [obs] = case.draw_observations(1, seed)
     flat = preprocessor.transform(obs).ravel()
 
     for leaf in preprocessor.leaves():
@@ -342,32 +329,38 @@ def copy_by_pickle(preprocessor):
 
 
 @pytest.mark.parametrize("make_copy", [copy_by_pickle, copy.deepcopy])
-@bounded(40)
+@max_examples(40)
 @given(case=cases(), seed=seeds)
 def test_copied_preprocessor_works_like_the_original(make_copy, case, seed):
-    preprocessor = case.make()
-    rows = case.samples(2, seed)
-    expected = [preprocessor.transform(row) for row in rows]
-    preprocessor.transform_batch(rows)  # so that there is something cached to copy
+    preprocessor = case.make_preprocessor()
+    rows = case.draw_observations(2, seed)
+    expected = preprocessor.transform_batch(rows)  # from now on there is something cached to copy
 
-    copied = make_copy(preprocessor)
+    preprocessor_copy = make_copy(preprocessor)
 
-    np.testing.assert_array_equal([copied.transform(row) for row in rows], expected)
-    np.testing.assert_array_equal(copied.transform_batch(rows), expected)
-    assert copied.observation_space == preprocessor.observation_space
-    assert copied.leaves() == preprocessor.leaves()
-    restore_original_dimensions(copied.transform_batch(rows), copied.observation_space)
+    np.testing.assert_array_equal([preprocessor_copy.transform(row) for row in rows], expected)
+    np.testing.assert_array_equal(preprocessor_copy.transform_batch(rows), expected)
+    assert preprocessor_copy.observation_space == preprocessor.observation_space
+    assert preprocessor_copy.leaves() == preprocessor.leaves()
+
+
+@max_examples(20)
+@given(cases(), seeds)
+def test_copied_preprocessor_restores_observations(case, seed):
+    preprocessor_copy = copy.deepcopy(case.make_preprocessor())
+    encoded = preprocessor_copy.transform_batch(case.draw_observations(2, seed))
+    restore_original_dimensions(encoded, preprocessor_copy.observation_space)  # without an error
 
 
 cases_of_integers = cases().map(lambda case: case.with_options(_disable_preprocessor_api=True))
 
 
-@bounded(80)
+@max_examples(80)
 @given(cases_of_integers, seeds)
 def test_integers_stay_integers_on_request(case, seed):
-    preprocessor = case.make()
+    preprocessor = case.make_preprocessor()
 
-    for row in case.samples(2, seed):
+    for row in case.draw_observations(2, seed):
         encoding = preprocessor.transform(row)
 
         kept = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete)
@@ -375,12 +368,12 @@ def test_integers_stay_integers_on_request(case, seed):
         assert preprocessor.observation_space.contains(encoding)
 
 
-@bounded(80)
+@max_examples(80)
 @given(cases_of_integers, seeds)
 def test_integers_are_written_as_floats(case, seed):
-    preprocessor = case.make()
+    preprocessor = case.make_preprocessor()
 
-    for row in case.samples(2, seed):
+    for row in case.draw_observations(2, seed):
         array = np.zeros(preprocessor.size, np.float32)
         preprocessor.write(row, array, 0)
 
@@ -388,11 +381,11 @@ def test_integers_are_written_as_floats(case, seed):
 
 
 @pytest.mark.parametrize("is_list", [True, False], ids=["list", "vector-environment"])
-@bounded(80)
+@max_examples(80)
 @given(case=cases_of_integers, seed=seeds)
 def test_batch_of_integers_is_encoded_row_by_row(is_list, case, seed):
-    preprocessor = case.make()
-    rows = case.samples(2, seed)
+    preprocessor = case.make_preprocessor()
+    rows = case.draw_observations(2, seed)
     encoded_rows = [preprocessor.transform(row) for row in rows]
     batch = rows if is_list else vector_batch(case.space, rows)
 
