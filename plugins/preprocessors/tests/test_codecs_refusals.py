@@ -59,16 +59,14 @@ def preprocessor():
 
 
 def encode(preprocessor, form, obs):
-    """Encode an observation by one of three ways."""
+    """Encode an observation alone or in a list, behind a good one."""
     if form == "alone":
         preprocessor.transform(obs)
-    elif form == "in-a-list":
-        preprocessor.transform_batch([obs])
     else:
         preprocessor.transform_batch([make_obs(), obs])
 
 
-each_form = pytest.mark.parametrize("form", ["alone", "in-a-list", "behind-a-good-one"])
+each_form = pytest.mark.parametrize("form", ["alone", "behind-a-good-one"])
 
 
 @each_form
@@ -429,33 +427,35 @@ def test_batch_that_cannot_be_encoded_is_rejected(check, space, good, wrong):
 
 
 @pytest.mark.parametrize(
-    ("space", "value"),
+    ("space", "wrong"),
     [
         pytest.param(Discrete(3), float("inf"), id="infinite-discrete"),
         pytest.param(Discrete(3), 10**30, id="huge-discrete"),
-        pytest.param(Box(-9, 9, (), np.float32), [1.0], id="list-as-scalar"),
+        pytest.param(
+            Box(-9, 9, (), np.float32),
+            [1.0],
+            id="list-as-scalar",
+            marks=pytest.mark.skipif(
+                Version(np.__version__) < Version("2.4"),
+                reason="older NumPy takes a list of one number for a number, and warns",
+            ),
+        ),
         pytest.param(Repeated(BOX, 2), np.array(3), id="number-as-list"),
         pytest.param(OneOf([BOX, BOX]), (2, np.zeros(2)), id="tag-too-high"),
         pytest.param(OneOf([BOX, BOX]), (-1, np.zeros(2)), id="negative-tag"),
         pytest.param(Text(3, charset="ab"), "abab", id="text-too-long"),
     ],
 )
-@pytest.mark.parametrize("is_nested", [False, True], ids=["alone", "in-a-tuple"])
-def test_value_that_cannot_be_encoded_is_rejected_unchecked(space, value, is_nested):
-    if value == [1.0] and Version(np.__version__) < Version("2.4"):
-        pytest.skip("older NumPy takes a list of one number for a number, and warns")
-    obs = value
-    path = r"^obs"
-    if is_nested:
-        space = Tuple([BOX, space, BOX])
-        obs = (np.zeros(2), value, np.zeros(2))
-        path = r"^obs\[1\]"
-    preprocessor = make_preprocessor(space, check="never")
+def test_value_that_cannot_be_encoded_is_rejected_unchecked(space, wrong):
+    alone = make_preprocessor(space, check="never")
+    in_a_tuple = make_preprocessor(Tuple([BOX, space]), check="never")
 
-    with pytest.raises(ObservationError, match=path):
-        preprocessor.transform(obs)
+    with pytest.raises(ObservationError, match=r"^obs:"):
+        alone.transform(wrong)
     with pytest.raises(ObservationError, match=r"^obs"):
-        preprocessor.transform_batch([obs])
+        alone.transform_batch([wrong])
+    with pytest.raises(ObservationError, match=r"^obs\[1\]"):
+        in_a_tuple.transform((np.zeros(2), wrong))
 
 
 def test_number_too_great_for_its_dtype_is_rejected_unchecked():
@@ -520,17 +520,6 @@ def test_default_is_to_check_the_first_observation():
     assert ModelCatalog.get_preprocessor_for_space(DICT_OF_BOX).check_mode == "first"
 
 
-def test_check_first_checks_until_one_observation_has_passed():
-    preprocessor = make_preprocessor(DICT_OF_BOX, check="first")
-
-    for _attempt in range(2):
-        with pytest.raises(ObservationError, match=r"obs\['a'\]"):
-            preprocessor.transform({"a": np.zeros(3, np.float32)})
-    preprocessor.transform(INSIDE)
-
-    np.testing.assert_array_equal(preprocessor.transform(OUTSIDE), [0, 5])
-
-
 def test_check_first_checks_until_one_batch_has_passed():
     preprocessor = make_preprocessor(DICT_OF_BOX, check="first")
 
@@ -574,16 +563,6 @@ def test_check_first_rejects_an_integer_beyond_its_dtype():
     # 300 would be 44 as a byte, so that it cannot be used with a warning.
     with pytest.raises(ObservationError, match="found 300"):
         preprocessor.transform(np.array([300]))
-
-
-def test_check_always_rejects_later_observations():
-    preprocessor = make_preprocessor(DICT_OF_BOX, check="always")
-    preprocessor.transform(INSIDE)
-
-    with pytest.raises(ObservationError):
-        preprocessor.transform(OUTSIDE)
-    with pytest.raises(ObservationError):
-        preprocessor.transform_batch([INSIDE, INSIDE, OUTSIDE])
 
 
 def test_check_never_encodes_values_out_of_bounds():
