@@ -29,79 +29,89 @@ def policy():
 
 
 @pytest.fixture(scope="module")
-def outputs(policy):
-    """Logits of the policy's model for six observations."""
-    return policy.model({"obs": random_observations()})[0]
+def logits(policy):
+    """Logits of the policy's model for six observations, as a tensor."""
+    outputs, _ = policy.model({"obs": random_observations()})
+    return outputs
 
 
-@pytest.fixture(params=[False, True], ids=["eager", "traced"])
-def step(policy, request):
-    """The backend's step without its memory, which is empty, as a function of (obs, explore)."""
+def run_step(policy, obs, explore, is_traced):
+    """Return what an acting step returns, without the memory, which is empty."""
 
-    def run_step(obs, explore):
-        sample, logp, value, params, memory = policy.backend.step({"obs": obs}, [], None, explore)
+    def run(obs):
+        *results, memory = policy.backend.step({"obs": obs}, [], mask=None, explore=explore)
         assert memory == []
-        return sample, logp, value, params
+        return results
 
-    return tf.function(run_step, autograph=False) if request.param else run_step
+    return tf.function(run, autograph=False)(obs) if is_traced else run(obs)
+
+
+def logp_of(actions, logits):
+    """Return the log probabilities of actions, one per row."""
+    log_probs = log_softmax(np.asarray(logits), axis=1)
+    return np.take_along_axis(log_probs, np.asarray(actions)[:, None], axis=1)[:, 0]
+
+
+eager_and_traced = pytest.mark.parametrize("is_traced", [False, True], ids=["eager", "traced"])
+
+
+@eager_and_traced
+@pytest.mark.parametrize("explore", [True, False])
+def test_step_returns_logp_value_and_inputs_of_the_model(policy, logits, explore, is_traced):
+    obs = random_observations()
+
+    sample, logp, value, dist_inputs = run_step(policy, obs, explore, is_traced)
+
+    assert_close(dist_inputs, logits)
+    assert_close(logp, logp_of(sample, logits))
+    policy.model({"obs": obs})
+    assert_close(value, policy.model.value_function())
+
+
+def assert_close(actual, expected):
+    np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-6)
+
+
+@eager_and_traced
+def test_step_without_exploring_returns_most_likely_action(policy, logits, is_traced):
+    sample, *_ = run_step(policy, random_observations(), False, is_traced)
+
+    np.testing.assert_array_equal(sample, logits.numpy().argmax(axis=1))
+
+
+def test_draw_with_false_tensor_returns_most_likely_action(policy, logits):
+    sample, logp, _ = policy.backend.draw(logits, None, explore=tf.constant(False), rows=6)
+
+    np.testing.assert_array_equal(sample, logits.numpy().argmax(axis=1))
+    assert_close(logp, logp_of(sample, logits))
+
+
+def test_draw_with_true_tensor_samples(policy, logits):
+    samples = []
+    for _ in range(20):
+        sample, _, _ = policy.backend.draw(logits, None, explore=tf.constant(True), rows=6)
+        samples.append(sample.numpy())
+
+    assert (np.stack(samples) != logits.numpy().argmax(axis=1)).any()
 
 
 @pytest.mark.parametrize("explore", [True, False])
-def test_step_returns_logp_value_and_inputs_of_the_model(policy, step, explore):
-    obs = random_observations()
+@pytest.mark.parametrize("is_tensor", [True, False], ids=["tensor", "bool"])
+def test_draw_with_mask_returns_allowed_actions(policy, logits, explore, is_tensor):
+    mask = np.array([[False, True, False, True]] * 6)
+    if is_tensor:
+        explore = tf.constant(explore)
 
-    sample, logp, value, params = step(obs, explore)
+    sample, logp, dist_inputs = policy.backend.draw(logits, tf.constant(mask), explore, rows=6)
 
-    logits = policy.model({"obs": obs})[0].numpy()
-    expected_logp = log_softmax(logits, axis=1)[np.arange(6), sample.numpy()]
-    near = {"rtol": 1e-5, "atol": 1e-6}
-    np.testing.assert_allclose(params, logits, **near)
-    np.testing.assert_allclose(logp, expected_logp, **near)
-    np.testing.assert_allclose(value, policy.model.value_function().numpy(), **near)
-
-
-def test_step_without_exploring_returns_most_likely_action(policy, step, outputs):
-    sample, *_ = step(random_observations(), False)
-
-    np.testing.assert_array_equal(sample, outputs.numpy().argmax(1))
+    assert set(sample.numpy().tolist()) <= {1, 3}
+    assert_close(logp, logp_of(sample, np.where(mask, logits.numpy(), -np.inf)))
+    assert (dist_inputs.numpy()[:, [0, 2]] == np.finfo(np.float32).min).all()
 
 
-def test_draw_with_false_tensor_returns_most_likely_action(policy, outputs):
-    sample, logp, _ = policy.backend.draw(outputs, None, tf.constant(False), 6)
-
-    np.testing.assert_array_equal(sample, outputs.numpy().argmax(1))
-    np.testing.assert_allclose(logp, log_softmax(outputs.numpy(), axis=1).max(1), rtol=1e-5)
-
-
-def test_draw_with_true_tensor_samples(policy, outputs):
-    samples = [policy.backend.draw(outputs, None, tf.constant(True), 6)[0] for _ in range(20)]
-
-    most_likely = outputs.numpy().argmax(1)
-    assert not all(np.array_equal(sample.numpy(), most_likely) for sample in samples)
-
-
-@pytest.mark.parametrize(
-    "make_explore",
-    [lambda: True, lambda: False, lambda: tf.constant(True)],
-    ids=["True", "False", "tensor"],
-)
-def test_draw_with_mask_returns_allowed_actions(policy, outputs, make_explore):
-    mask = tf.constant([[False, True, False, True]] * 6)
-
-    sample, logp, params = policy.backend.draw(outputs, mask, make_explore(), 6)
-
-    # Actions 1 and 3 are the first and second of the allowed ones.
-    sample = sample.numpy()
-    allowed_logp = log_softmax(outputs.numpy()[:, [1, 3]], axis=1)
-    expected_logp = allowed_logp[np.arange(6), (sample - 1) // 2]
-    assert set(sample.tolist()) <= {1, 3}
-    np.testing.assert_allclose(logp, expected_logp, rtol=1e-5, atol=1e-6)
-    assert (params.numpy()[:, [0, 2]] == np.finfo(np.float32).min).all()
-
-
-def test_draw_from_outputs_with_wrong_number_of_rows_is_an_error(policy, outputs):
+def test_draw_from_outputs_with_wrong_number_of_rows_is_an_error(policy, logits):
     with pytest.raises(ModelContractError, match=r"must return outputs of shape \[7, 4\]"):
-        policy.backend.draw(outputs, None, True, 7)
+        policy.backend.draw(logits, None, explore=True, rows=7)
 
 
 def test_frozen_policy_follows_a_move_of_its_policy():
