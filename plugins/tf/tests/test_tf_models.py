@@ -9,6 +9,7 @@ import sys
 import numpy as np
 import pytest
 import tensorflow as tf
+from builders import sample_observations
 from gymnasium import spaces
 from gymnasium.spaces import Discrete, Tuple
 
@@ -21,12 +22,6 @@ pytestmark = pytest.mark.usefixtures("one_thread", "seeded")
 
 BOX = spaces.Box(-1, 1, (4,), np.float32)
 TWO_ACTIONS = Discrete(2)
-
-
-def sample_observations(space=BOX):
-    """Return six observations."""
-    space.seed(0)
-    return [space.sample() for _ in range(6)]
 
 
 def build_policy(catalog, model, obs_space=BOX):
@@ -83,7 +78,7 @@ def test_keras_model_has_its_six_variables(catalog, space):
 @each_space
 def test_policy_with_keras_model_evaluates_its_actions(catalog, space):
     policy = build_policy(catalog, KerasModel, space)
-    obs = sample_observations(space)
+    obs = sample_observations(space, rows=6)
 
     step = policy.act(obs)
     evaluation = policy.evaluate({"obs": policy.preprocess(obs), "raw_action": step.raw_action})
@@ -94,7 +89,7 @@ def test_policy_with_keras_model_evaluates_its_actions(catalog, space):
 
 def test_keras_model_gets_nested_observations(catalog):
     policy = build_policy(catalog, KerasModel, NESTED)
-    obs = sample_observations(NESTED)
+    obs = sample_observations(NESTED, rows=6)
     step = policy.act(obs)
 
     policy.evaluate({"obs": policy.preprocess(obs), "raw_action": step.raw_action})
@@ -118,7 +113,7 @@ def train_one_step(policy, batch):
 @each_space
 def test_gradient_step_of_keras_model_makes_actions_more_likely(catalog, space):
     policy = build_policy(catalog, KerasModel, space)
-    obs = sample_observations(space)
+    obs = sample_observations(space, rows=6)
     batch = {"obs": policy.preprocess(obs), "raw_action": policy.act(obs).raw_action}
     logp_before = tf.reduce_mean(policy.evaluate(batch).logp)
 
@@ -130,7 +125,7 @@ def test_gradient_step_of_keras_model_makes_actions_more_likely(catalog, space):
 @each_space
 def test_traced_acting_sees_trained_weights(catalog, space):
     policy = build_policy(catalog, KerasModel, space)
-    obs = sample_observations(space)
+    obs = sample_observations(space, rows=6)
     batch = {"obs": policy.preprocess(obs), "raw_action": policy.act(obs).raw_action}
 
     train_one_step(policy, batch)  # after acting was traced
@@ -138,7 +133,17 @@ def test_traced_acting_sees_trained_weights(catalog, space):
 
     expected = policy.evaluate(batch).dist.inputs
     np.testing.assert_allclose(step.dist_inputs, expected, rtol=1e-5, atol=1e-6)
-    assert len(policy.model.variables()) == 6  # no new ones
+
+
+@each_space
+def test_acting_and_evaluating_create_no_variables(catalog, space):
+    policy = build_policy(catalog, KerasModel, space)
+    obs = sample_observations(space, rows=6)
+
+    raw_action = policy.act(obs).raw_action
+    policy.evaluate({"obs": policy.preprocess(obs), "raw_action": raw_action})
+
+    assert len(policy.model.variables()) == 6  # those of three layers
 
 
 def make_keras_model():
@@ -169,7 +174,7 @@ def test_kernels_of_keras_layers_are_laid_out_as_in_pytorch():
 def test_weights_of_keras_model_are_copied():
     model = make_keras_model()
     other = make_keras_model()
-    obs = tf.constant(np.stack(sample_observations()))
+    obs = tf.constant(np.stack(sample_observations(BOX, rows=6)))
 
     other.set_weights(model.get_weights())
 
@@ -213,8 +218,8 @@ def test_acting_does_not_change_variable_names(catalog):
     policy = build_policy(catalog, LayersInAttributes)
     names = list(policy.model.get_weights())
 
-    policy.act(sample_observations())
-    policy.act(sample_observations(), explore=False)
+    policy.act(sample_observations(BOX, rows=6))
+    policy.act(sample_observations(BOX, rows=6), explore=False)
 
     assert list(policy.model.get_weights()) == names
 
@@ -265,23 +270,21 @@ def test_variables_of_objects_are_named_by_their_place(policy_with_parts):
 
 
 def test_variables_of_objects_have_gradients(policy_with_parts):
-    obs = policy_with_parts.preprocess(sample_observations())
-    variables = policy_with_parts.model.trainable_variables(as_dict=True)
+    obs = policy_with_parts.preprocess(sample_observations(BOX, rows=6))
+    batch = {"obs": obs, "raw_action": np.zeros((6, 1), np.int64)}
+    variables = policy_with_parts.model.trainable_variables()
 
     with tf.GradientTape() as tape:
-        evaluation = policy_with_parts.evaluate(
-            {"obs": obs, "raw_action": np.zeros((6, 1), np.int64)}
-        )
+        evaluation = policy_with_parts.evaluate(batch)
         loss = tf.reduce_sum(evaluation.logp + tf.square(evaluation.value))
     gradients = tape.gradient(loss, variables)
 
-    assert len(variables) == 4
-    for name, gradient in gradients.items():
-        assert gradient is not None, name
+    assert len(gradients) == 4  # of the variables that the test above names
+    assert all(gradient is not None for gradient in gradients)
 
 
 def test_variables_of_objects_are_saved_and_loaded(policy_with_parts, catalog, tmp_path):
-    obs = sample_observations()
+    obs = sample_observations(BOX, rows=6)
     for variable in policy_with_parts.model.trainable_variables():
         variable.assign_add(tf.ones_like(variable))
 
@@ -369,7 +372,7 @@ def test_layers_of_legacy_keras_keep_their_weights():
 
 def test_value_function_outside_the_trace_is_an_error(catalog):
     policy = build_policy(catalog, KerasModel)
-    policy.act(sample_observations())  # in a trace, which is over
+    policy.act(sample_observations(BOX, rows=6))  # in a trace, which is over
 
     with pytest.raises(StaleOutputError, match="belongs to the last forward pass") as caught:
         policy.model.value_function()
