@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any
+from typing import Annotated
 
 import gymnasium as gym
 import msgspec
 import numpy as np
 import torch
+import toy_framework
 
 import rlcatalog
-from rlcatalog import ActionDistribution, Filter, ModelV2, Preprocessor
+from rlcatalog import ActionDistribution, Filter, Preprocessor
 from rlcatalog.actions import ActionCodec
 from rlcatalog.errors import NotServedError
 from rlcatalog.frameworks import TensorOps, tensor_ops
-from rlcatalog.models import output_plan
 from rlcatalog_export.torch.program import (
     ProgramRunner as ProgramRunner,
     write_program as write_program,
@@ -216,76 +216,23 @@ def pendulums():
 # --- a framework ----------------------------------------------------------------------------------
 
 
-class Backend:
-    """Runs a policy in NumPy."""
-
-    def __init__(self, policy):
-        self.policy = policy
-
-    def run(self, obs):
-        return self.policy.model({"obs": obs, "is_training": False}, [], None)[0]
-
-    def act(self, obs, views, memory, mask, explore):
-        dist = self.policy.dist_class(self.run(obs), self.policy.model)
-        sample = dist.sample() if explore else dist.deterministic_sample()
-        return (
-            sample[:, None],
-            dist.logp(sample),
-            self.policy.model.value_function(),
-            dist.inputs,
-            (),
-        )
-
-    def values(self, obs, views, memory):
-        self.run(obs)
-        return self.policy.model.value_function()
+class Backend(toy_framework.Backend):
+    """Runs a policy in NumPy, without gradients."""
 
     def evaluate(self, batch, entropy=True):
         raise NotServedError("it computes no gradients")
 
-    def to(self, device):
-        """There is one device."""
 
-
-class Net(ModelV2):
+class Net(toy_framework.Net):
     """One linear layer in NumPy."""
 
     framework_of_class = "plain"
 
-    def __init__(self, obs_space, action_space, num_outputs, model_config, name):
-        super().__init__(obs_space, action_space, num_outputs, model_config, name, "plain")
-        plan: Any = output_plan(self.model_config, math.prod(obs_space.shape), [], num_outputs)
-        rng = np.random.default_rng(0)
-        self.logits = rng.normal(size=(plan.inputs, plan.outputs)).astype(np.float32)
-        self.value = rng.normal(size=plan.inputs).astype(np.float32)
 
-    def forward(self, input_dict, state, seq_lens):
-        self.features = input_dict["obs_flat"]
-        return self.features @ self.logits, state
-
-    def value_function(self):
-        return self.features @ self.value
-
-
-class PlainChoice(ActionDistribution):
+class PlainChoice(toy_framework.Choice):
     """One of n values, in NumPy."""
 
     framework_of_class = "plain"
-
-    def __init__(self, inputs, model=None):
-        super().__init__(inputs, model)
-        shifted = inputs - inputs.max(axis=1, keepdims=True, initial=-1e9)
-        self.logits = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
-
-    def sample(self):
-        noise = np.random.default_rng(0).gumbel(size=self.logits.shape)
-        return (self.logits + noise).argmax(axis=1)
-
-    def deterministic_sample(self):
-        return self.logits.argmax(axis=1)
-
-    def logp(self, actions):
-        return np.take_along_axis(self.logits, actions.reshape(-1, 1).astype(int), axis=1)[:, 0]
 
 
 _NUMPY = tensor_ops("numpy")

@@ -117,7 +117,9 @@ class Net(ModelV2):
     _rlcatalog_internals = NetInternals
 
     def __init__(self, obs_space, action_space, num_outputs, model_config, name):
-        super().__init__(obs_space, action_space, num_outputs, model_config, name, "toy")
+        super().__init__(
+            obs_space, action_space, num_outputs, model_config, name, self.framework_of_class
+        )
         plan: OutputPlan = output_plan(
             self.model_config, math.prod(obs_space.shape), [], num_outputs
         )
