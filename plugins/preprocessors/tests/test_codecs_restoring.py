@@ -15,7 +15,8 @@ import torch
 from gymnasium import spaces
 from gymnasium.spaces import Box, Discrete, Graph, GraphInstance, OneOf, Text
 from hypothesis import given, strategies as st
-from random_spaces import Case, any_space, bounded, cases, lists, mixed_space, seeds
+from properties import max_examples
+from random_spaces import Case, any_space, cases, lists, mixed_space, seeds
 from slow_codec import PADDING, assert_seen, seen, stacked, unpadded
 
 from rlcatalog import restore_original_dimensions
@@ -35,7 +36,7 @@ def make_tensor(array, library):
 
 def restore(case, rows, library="numpy"):
     """Encode rows, and restore them from a tensor of the library."""
-    preprocessor = case.make()
+    preprocessor = case.make_preprocessor()
     encoded = make_tensor(preprocessor.transform_batch(rows), library)
     return restore_original_dimensions(encoded, preprocessor.observation_space, library)
 
@@ -60,34 +61,23 @@ structured_cases = cases(any_space.filter(is_structured))
 list_space = lists(any_space)
 
 
-@pytest.mark.parametrize(
-    ("library", "as_integers"), [("numpy", False), ("numpy", True), ("torch", False), ("tf", False)]
-)
-@bounded(50)
+@pytest.mark.parametrize("as_integers", [False, True])
+@each_library
+@max_examples(30)
 @given(case=structured_cases, seed=seeds, n=st.integers(1, 3))
 def test_restored_batch_has_the_structure_and_the_values(library, as_integers, case, seed, n):
     case = case.with_options(_disable_preprocessor_api=as_integers)
-    rows = case.samples(n, seed)
-
-    assert_seen(restore(case, rows, library), expect_batch(case, rows))
-
-
-@pytest.mark.parametrize("library", ["torch", "tf"])
-@bounded(25)
-@given(case=cases(mixed_space), seed=seeds)
-def test_restored_integers_are_integers_in_each_library(library, case, seed):
-    case = case.with_options(_disable_preprocessor_api=True)
-    rows = case.samples(2, seed)
+    rows = case.draw_observations(n, seed)
 
     assert_seen(restore(case, rows, library), expect_batch(case, rows))
 
 
 @each_library
-@bounded(20)
+@max_examples(20)
 @given(case=cases(any_space.filter(lambda space: not is_structured(space))), seed=seeds)
 def test_space_without_parts_is_not_restored(library, case, seed):
-    preprocessor = case.make()
-    encoded = make_tensor(preprocessor.transform_batch(case.samples(2, seed)), library)
+    preprocessor = case.make_preprocessor()
+    encoded = make_tensor(preprocessor.transform_batch(case.draw_observations(2, seed)), library)
 
     restored = restore_original_dimensions(encoded, preprocessor.observation_space, library)
 
@@ -111,28 +101,29 @@ def collect_arrays(values):
 
 
 @pytest.mark.parametrize("library", ["numpy", "torch"])
-@bounded(40)
+@max_examples(40)
 @given(case=structured_cases, seed=seeds)
 def test_restored_floats_are_views(library, case, seed):
-    preprocessor = case.make()
-    encoded = make_tensor(preprocessor.transform_batch(case.samples(2, seed)), library)
+    preprocessor = case.make_preprocessor()
+    rows = case.draw_observations(2, seed)
+    encoded = make_tensor(preprocessor.transform_batch(rows), library)
     restored = restore_original_dimensions(encoded, preprocessor.observation_space, library)
 
     encoded[...] = 7
 
-    for array in map(np.asarray, collect_arrays(restored)):
+    for part in collect_arrays(restored):
+        array = np.asarray(part)
         if array.dtype == np.float32:
             assert (array == 7).all()
         else:
-            # Integers cannot be views of floats.
-            assert array.dtype == np.int64
+            assert array.dtype == np.int64  # integers cannot be views of floats
 
 
-@bounded(20)
+@max_examples(20)
 @given(cases(mixed_space), seeds)
 def test_further_leading_axes_are_kept(case, seed):
-    rows = case.samples(4, seed)
-    preprocessor = case.make()
+    rows = case.draw_observations(4, seed)
+    preprocessor = case.make_preprocessor()
     encoded = preprocessor.transform_batch(rows).reshape(2, 2, -1)
 
     restored = restore_original_dimensions(encoded, preprocessor.observation_space)
@@ -144,10 +135,10 @@ def test_further_leading_axes_are_kept(case, seed):
 
 
 @each_library
-@bounded(40)
+@max_examples(40)
 @given(case=cases(list_space), seed=seeds, n=st.integers(1, 3))
 def test_unbatch_all_returns_items_without_padding(library, case, seed, n):
-    rows = case.samples(n, seed)
+    rows = case.draw_observations(n, seed)
 
     items = restore(case, rows, library).unbatch_all()
 
@@ -196,14 +187,14 @@ def expect_item(case, row, index):
 
 
 @each_library
-@bounded(30)
+@max_examples(30)
 @given(
     case=cases(list_space.filter(lambda space: not getattr(space, "stack", False))),
     seed=seeds,
     n=st.integers(1, 3),
 )
 def test_unbatch_repeat_dim_returns_the_places_one_by_one(library, case, seed, n):
-    rows = case.samples(n, seed)
+    rows = case.draw_observations(n, seed)
     restored = restore(case, rows, library)
 
     places = restored.unbatch_repeat_dim()
@@ -231,18 +222,18 @@ def list_of_lists():
 
 @each_library
 def test_restored_list_of_lists_is_padded(library, list_of_lists):
-    space, rows = list_of_lists
+    space, rows = list_of_lists  # [[[1, 2]], [[3, 4], [5, 6]]], then [], then [[]]
 
-    restored = restore(Case(space), rows, library)
+    outer = restore(Case(space), rows, library)
 
-    assert isinstance(restored, RepeatedValues)
-    assert restored.max_len == 2
-    assert_values(restored.lengths, [2, 0, 1])
-    inner = restored.values
+    assert isinstance(outer, RepeatedValues)
+    assert outer.max_len == 2
+    assert_values(outer.lengths, [2, 0, 1])
+    inner = outer.values
     assert isinstance(inner, RepeatedValues)
     assert inner.max_len == 3
     assert_values(inner.lengths, [[1, 2], [0, 0], [0, 0]])
-    assert tuple(inner.values.shape) == (3, 2, 3, 2)
+    assert tuple(inner.values.shape) == (3, 2, 3, 2)  # rows, lists, items, numbers
     assert_values(inner.values[0, 1], [[3, 4], [5, 6], [0, 0]])
 
 
@@ -316,15 +307,15 @@ def test_restored_one_of_has_a_tag_and_all_branches(library):
 @pytest.mark.parametrize("value", [1e30, np.inf, -np.inf, -4.0, 7.5])
 @each_library
 def test_values_of_one_branch_do_not_disturb_the_others(library, value):
-    # All branches are read from the same numbers: those of the Box are no valid lengths and links.
+    # All branches are read from the same numbers: those of the Box are neither a valid length of a
+    # list nor valid links of a graph.
     box = Box(-np.inf, np.inf, (3,), np.float32)
-    space = Repeated(OneOf([box, Repeated(box, 2), Graph(box, box)]), 2)
+    space = OneOf([box, Repeated(box, 2), Graph(box, box)])
     case = Case(space, {"graph_max_nodes": 1, "graph_max_edges": 1})
     numbers = np.full(3, value, np.float32)
-    rows = [[(0, numbers), (1, [numbers])]]
+    row_of_box = (0, numbers)
+    row_of_list = (1, [numbers])
 
-    restored = restore(case, rows, library)
+    restored = restore(case, [row_of_box, row_of_list], library)
 
-    assert_seen(restored, expect_batch(case, rows))
-    items = [unpadded(space, row, case.options) for row in rows]
-    assert_seen(restored.unbatch_all(), items)
+    assert_seen(restored, expect_batch(case, [row_of_box, row_of_list]))
