@@ -375,18 +375,9 @@ def test_samples_in_double_precision_are_scored(dists):
 
 
 @pytest.mark.parametrize(
-    ("model_config", "precision"),
-    [
-        pytest.param(
-            {"fcnet_hiddens": [8]}, "float64", id="fcnet-float64", marks=pytest.mark.attack
-        ),
-        pytest.param(
-            {"custom_model": KerasLayers}, "float64", id="keras-float64", marks=pytest.mark.attack
-        ),
-        pytest.param({"custom_model": KerasLayers}, "mixed_float16", id="keras-mixed_float16"),
-    ],
+    "precision", ["mixed_float16", pytest.param("float64", marks=pytest.mark.attack)]
 )
-def test_ppo_trains(model_config, precision):
+def test_ppo_trains_keras_layers_of_another_precision(precision):
     config = {
         "num_envs": 2,
         "rollout_length": 16,
@@ -397,18 +388,17 @@ def test_ppo_trains(model_config, precision):
         "lr": 0.01,
         "grad_clip": 0.5,
         "framework": "tf",
-        "model": model_config,
+        "model": {"custom_model": KerasLayers},
     }
     with keras_in(precision):
         algo = PPO(env=lambda: Anything(NESTED), config=config)
         before = algo.policy.model.get_weights()
         result = algo.train()
 
-    losses = [v for v in result["info"]["learner"].values() if isinstance(v, float)]
-    assert np.isfinite(losses).all()
     after = algo.policy.model.get_weights()
+    assert np.isfinite(result["info"]["learner"]["policy_loss"])
     assert all(np.isfinite(array).all() for array in after.values())
-    assert any((before[name] != array).any() for name, array in after.items())
+    assert any((before[name] != after[name]).any() for name in after)
 
 
 @pytest.mark.parametrize("precision", ["float16", "bfloat16"])

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
+import itertools
 
 import numpy as np
 import pytest
 import torch
 from action_kinds import Anything
+from builders import sample_observations
 from gymnasium.spaces import Box, Discrete
 from precisions import (
     ACTIONS,
@@ -17,12 +18,11 @@ from precisions import (
     PAST,
     SMALL,
     VECTOR,
-    acted as act_steps,
-    batch_of as make_batch,
-    check_step as assert_step_in,
+    act_steps,
+    assert_step_in,
+    build_in,
     default_dtype,
-    drawn as draw_observations,
-    made as build_in,
+    make_batch,
 )
 from torch import nn
 
@@ -109,35 +109,35 @@ def test_integer_observations_stay_integers(dtype):
     policy = build_custom(image)
     policy.model.to(dtype)
 
-    policy.act(draw_observations(image, 2))
+    policy.act(sample_observations(image, 2))
 
     assert policy.model.obs_dtype is torch.uint8
 
 
 def test_precision_follows_assigned_weights():
     policy = build_custom(VECTOR)
-    policy.act(draw_observations(VECTOR, 2))
+    policy.act(sample_observations(VECTOR, 2))
     weights = {name: value.double() for name, value in policy.model.state_dict().items()}
 
     policy.model.load_state_dict(weights, assign=True)
 
-    assert policy.act(draw_observations(VECTOR, 2)).logp.dtype == np.float64
+    assert policy.act(sample_observations(VECTOR, 2)).logp.dtype == np.float64
 
 
 def test_precision_follows_new_layers():
     policy = build_custom(VECTOR)
     policy.model.double()
-    policy.act(draw_observations(VECTOR, 2))
+    policy.act(sample_observations(VECTOR, 2))
 
     policy.model.body = nn.Linear(3, 3)
     policy.model.value = nn.Linear(3, 1)
 
-    assert policy.act(draw_observations(VECTOR, 2)).logp.dtype == np.float32
+    assert policy.act(sample_observations(VECTOR, 2)).logp.dtype == np.float32
 
 
 def test_model_that_casts_to_float_works_under_another_default():
     policy = build_custom(VECTOR, CastsToFloat)
-    obs = draw_observations(VECTOR, 2)
+    obs = sample_observations(VECTOR, 2)
 
     with default_dtype(torch.float64):  # set later, for something else
         step = policy.act(obs)
@@ -173,50 +173,62 @@ class CustomGRU(RecurrentNetwork):
 def test_custom_recurrent_model_trains_as_it_acts(dtype):
     policy = build_custom(VECTOR, CustomGRU)
     policy.model.to(dtype)
-    encoded, steps = act_steps(policy, draw_observations(VECTOR, 2), 3)
-    for step in steps:
-        assert_step_in(step, dtype)
+    encoded, steps = act_steps(policy, sample_observations(VECTOR, 2), steps=3)
 
     evaluation = policy.evaluate(make_batch(policy, encoded, steps))
 
+    for step in steps:
+        assert_step_in(step, dtype)
+    logp_of_acting = np.stack([step.logp for step in steps], axis=1).ravel()
     tolerance = 1e-10 if dtype is torch.float64 else 0.05
-    logp = np.stack([step.logp for step in steps], 1).ravel()
-    np.testing.assert_allclose(evaluation.logp.detach(), logp, rtol=0, atol=tolerance)
+    np.testing.assert_allclose(evaluation.logp.detach(), logp_of_acting, rtol=0, atol=tolerance)
 
 
 # --- built-in models ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("action", list(ACTIONS))
-@pytest.mark.parametrize("memory", list(MEMORIES))
-def test_default_dtype_set_after_building_changes_nothing(memory, action):
+over_memories_and_actions = pytest.mark.parametrize(
+    ("memory", "action"),
+    list(itertools.product(MEMORIES, ["discrete", "nested, autoregressive"])),
+)
+
+
+def build_float32_policy(memory, action):
     space, dist_config = ACTIONS[action]
-    policy = build_in(VECTOR, space, {**MEMORIES[memory], **dist_config}, torch.float32)
+    return build_in(VECTOR, space, {**MEMORIES[memory], **dist_config}, torch.float32)
+
+
+@over_memories_and_actions
+def test_default_dtype_set_after_building_changes_nothing(memory, action):
+    policy = build_float32_policy(memory, action)
 
     with default_dtype(torch.float64):
-        encoded, steps = act_steps(policy, draw_observations(VECTOR, 2), 2)
+        encoded, steps = act_steps(policy, sample_observations(VECTOR, 2), steps=2)
         evaluation = policy.evaluate(make_batch(policy, encoded, steps))
-        (evaluation.logp.sum() + evaluation.value.sum()).backward()
+        loss = evaluation.logp.sum() + evaluation.value.sum()
+        loss.backward()
 
     for step in steps:
         assert_step_in(step, torch.float32)
     assert evaluation.logp.dtype is torch.float32
 
 
-@pytest.mark.parametrize("memory", list(MEMORIES))
-@pytest.mark.parametrize("action", ["discrete", "nested, autoregressive"])
+def find_innermost(model):
+    """Return the trunk inside memories and heads."""
+    inner = inner_model(model)
+    return model if inner is None else find_innermost(inner)
+
+
+@over_memories_and_actions
 @each_other_dtype
 def test_trunk_of_another_precision_works_inside_our_models(memory, action, dtype):
-    space, dist_config = ACTIONS[action]
-    policy = build_in(VECTOR, space, {**MEMORIES[memory], **dist_config}, torch.float32)
-    trunk = policy.model
-    while (inner := inner_model(trunk)) is not None:
-        trunk = inner
-    trunk.hidden.to(dtype)
+    policy = build_float32_policy(memory, action)
+    find_innermost(policy.model).hidden.to(dtype)
 
-    encoded, steps = act_steps(policy, draw_observations(VECTOR, 2), 2)
+    encoded, steps = act_steps(policy, sample_observations(VECTOR, 2), steps=2)
     evaluation = policy.evaluate(make_batch(policy, encoded, steps))
-    (evaluation.logp.sum() + evaluation.value.sum()).backward()
+    loss = evaluation.logp.sum() + evaluation.value.sum()
+    loss.backward()
 
     assert all(np.isfinite(step.logp).all() for step in steps)
     for weight in policy.model.parameters():
@@ -226,27 +238,32 @@ def test_trunk_of_another_precision_works_inside_our_models(memory, action, dtyp
 
 def test_policy_computes_the_same_under_autocast():
     policy = build_in(VECTOR, Discrete(3), {}, torch.float32)
-    obs = draw_observations(VECTOR, 4)
+    obs = sample_observations(VECTOR, 4)
     expected = policy.act(obs, explore=False)
 
     with torch.autocast("cpu", torch.bfloat16):
-        step = policy.act(obs, explore=False)
+        actual = policy.act(obs, explore=False)
+
+    assert_step_in(actual, torch.float32)
+    np.testing.assert_allclose(actual.dist_inputs, expected.dist_inputs, rtol=0.05, atol=0.01)
+
+
+def test_evaluate_agrees_with_acting_under_autocast():
+    policy = build_in(VECTOR, Discrete(3), {}, torch.float32)
+    obs = sample_observations(VECTOR, 4)
+
+    with torch.autocast("cpu", torch.bfloat16):
+        step = policy.act(obs)
         batch = {"obs": policy.preprocess(obs), "raw_action": step.raw_action}
         evaluation = policy.evaluate(batch)
 
-    assert_step_in(step, torch.float32)
-    np.testing.assert_allclose(step.dist_inputs, expected.dist_inputs, rtol=0.05, atol=0.01)
     np.testing.assert_array_equal(evaluation.logp.detach(), step.logp)
 
 
 # --- training -------------------------------------------------------------------------------------
 
 
-@pytest.mark.grid
-@pytest.mark.parametrize("way", ["converted", "default"])
-@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("memory", ["none", "lstm"])
-def test_ppo_trains(memory, dtype, way):
+def make_ppo(memory):
     config = {
         "num_envs": 2,
         "rollout_length": 16,
@@ -258,10 +275,11 @@ def test_ppo_trains(memory, dtype, way):
         "framework": "torch",
         "model": {**SMALL, **MEMORIES[memory], "max_seq_len": 4},
     }
-    with default_dtype(dtype) if way == "default" else contextlib.nullcontext():
-        algo = PPO(env=lambda: Anything(PAST), config=config)
-    if way == "converted":
-        algo.policy.model.to(dtype)
+    return PPO(env=lambda: Anything(PAST), config=config)
+
+
+def assert_trains_in(dtype, algo):
+    """Assert that two updates change weights, which stay finite and keep their precision."""
     before = copy.deepcopy(algo.policy.model.state_dict())
 
     algo.train()
@@ -273,6 +291,27 @@ def test_ppo_trains(memory, dtype, way):
         assert value.dtype is dtype
         assert value.isfinite().all()
     assert any(not torch.equal(before[name], value) for name, value in after.items())
+
+
+each_trainable_dtype = pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16], ids=str)
+
+
+@pytest.mark.grid
+@each_trainable_dtype
+@pytest.mark.parametrize("memory", ["none", "lstm"])
+def test_ppo_trains_converted_weights(memory, dtype):
+    algo = make_ppo(memory)
+    algo.policy.model.to(dtype)
+    assert_trains_in(dtype, algo)
+
+
+@pytest.mark.grid
+@each_trainable_dtype
+@pytest.mark.parametrize("memory", ["none", "lstm"])
+def test_ppo_trains_weights_of_another_default_dtype(memory, dtype):
+    with default_dtype(dtype):
+        algo = make_ppo(memory)
+    assert_trains_in(dtype, algo)
 
 
 #: In float16, squares of gradients below 2e-4 are 0, so that Adam's steps would be thousands of

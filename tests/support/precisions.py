@@ -77,7 +77,7 @@ def default_dtype(dtype):
         torch.set_default_dtype(before)
 
 
-def made(obs, action, config, dtype, way="converted", seed=0):
+def build_in(obs, action, config, dtype, way="converted", seed=0):
     torch.manual_seed(seed)
     with default_dtype(dtype) if way == "default" else contextlib.nullcontext():
         policy = rlcatalog.build(obs, action, {**SMALL, **config}, "torch")
@@ -86,33 +86,30 @@ def made(obs, action, config, dtype, way="converted", seed=0):
     return policy
 
 
-def drawn(space, rows):
-    space.seed(0)
-    return [space.sample() for _ in range(rows)]
-
-
-def acted(policy, obs, steps, explore=True):
-    """Act for some steps with the same observations; return the training batch, sequence after
-    sequence.
-    """
-    state, found = None, []
+def act_steps(policy, obs, steps):
+    """Act for some steps with the same observations; return these, encoded, and the steps."""
     encoded = policy.preprocess(obs)
+    state = None
+    results = []
     for t in range(steps):
         reward = np.full(len(obs), 0.1 * t, np.float32)
-        found.append(policy.act_encoded(encoded, state, prev_reward=reward, explore=explore))
-        state = found[-1].state
-    return encoded, found
+        step = policy.act_encoded(encoded, state, prev_reward=reward)
+        results.append(step)
+        state = step.state
+    return encoded, results
 
 
-def batch_of(policy, encoded, found):
-    rows, steps = len(encoded), len(found)
-    batch = {"obs": np.repeat(encoded, steps, axis=0)}
+def make_batch(policy, encoded, steps):
+    """Return steps as a training batch, one sequence behind the other."""
+    rows = len(encoded)
+    batch = {"obs": np.repeat(encoded, len(steps), axis=0)}
     for name in ("raw_action", "dist_inputs"):
-        batch[name] = np.stack([getattr(step, name) for step in found], 1).reshape(rows * steps, -1)
+        columns = np.stack([getattr(step, name) for step in steps], axis=1)
+        batch[name] = columns.reshape(rows * len(steps), -1)
     if policy.memory:
-        batch["seq_lens"] = np.full(rows, steps)
-    if found[0].state is not None and found[0].state.seen:
-        seen = [step.state.seen for step in found]
+        batch["seq_lens"] = np.full(rows, len(steps))
+    if steps[0].state is not None and steps[0].state.seen:
+        seen = [step.state.seen for step in steps]
         batch["views"] = {name: joined([view[name] for view in seen]) for name in seen[0]}
     return batch
 
@@ -125,12 +122,12 @@ def joined(parts):
     return np.stack(parts, 1).reshape(-1, *parts[0].shape[1:])
 
 
-def check_step(step, dtype):
-    """All that a step holds is finite, and of the precision that is promised."""
+def assert_step_in(step, dtype):
+    """Assert that a step is finite, and has the precision that is promised for a dtype."""
     wide = np.float64 if dtype is torch.float64 else np.float32
-    for name in ("logp", "value", "dist_inputs"):
-        assert getattr(step, name).dtype == wide, name
-        assert np.isfinite(getattr(step, name)).all(), name
+    for values in (step.logp, step.value, step.dist_inputs):
+        assert values.dtype == wide
+        assert np.isfinite(values).all()
     assert step.raw_action.dtype in (wide, np.int64)
     memory = () if step.state is None else step.state.memory
     assert all(part.dtype in (wide, np.int32) for part in memory)  # attention counts what it holds
