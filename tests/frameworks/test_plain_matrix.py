@@ -10,6 +10,7 @@ import warnings
 import numpy as np
 import plain_nets
 import pytest
+from builders import randomize_weights, split_rows, to_array
 from grids import covering
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, Tuple
 from pairwise import pairwise
@@ -59,33 +60,36 @@ FACTORS = {
 }
 
 
-def is_valid(case):
-    """Return whether a case can be built."""
-    if case["obs"] == "dict with mask" and case["action"] != "discrete":
+def is_valid(options):
+    """Return whether a combination can be built."""
+    if options["obs"] == "dict with mask" and options["action"] != "discrete":
         return False
     # An instance has only one set of weights, so the value cannot have its own.
-    return case["form"] != "instance" or case["share"]
+    return options["form"] != "instance" or options["share"]
 
 
-CASES = pairwise(FACTORS, is_valid, seed=1)
-#: `make test` runs cases in which each value occurs in PyTorch, and one in TensorFlow; exports are
-#: slow, so it has only that one of them.
-TORCH_CASES = [i for i, case in enumerate(CASES) if case["framework"] == "torch"]
-TF_CASES = [
-    i for i, case in enumerate(CASES) if case["framework"] == "tf" and case["memory"] == "none"
+COMBINATIONS = pairwise(FACTORS, is_valid, seed=1)
+TORCH_PLACES = [
+    place for place, options in enumerate(COMBINATIONS) if options["framework"] == "torch"
 ]
-COVERING = covering([tuple(CASES[i].values()) for i in TORCH_CASES])
-IN_TEST = {TF_CASES[0], *(TORCH_CASES[place] for place in COVERING)}
-EXPORTED_IN_TEST = {TF_CASES[0]}
+TF_PLACE = next(
+    place
+    for place, options in enumerate(COMBINATIONS)
+    if options["framework"] == "tf" and options["memory"] == "none"
+)
+#: `make test` runs combinations in which each value occurs in PyTorch, and one in TensorFlow.
+IN_MAKE_TEST = {TF_PLACE}
+for place in covering([tuple(COMBINATIONS[i].values()) for i in TORCH_PLACES]):
+    IN_MAKE_TEST.add(TORCH_PLACES[place])
 
 
-def create_example(case):
-    """Return the spaces of a case, with observations whose masks forbid one of three actions."""
-    action = ACTIONS[case["action"]]
-    if case["obs"] != "dict with mask":
-        return Example(OBS[case["obs"]], action)
+def create_example(options):
+    """Return the spaces of a combination, with masks that forbid one of three actions."""
+    action = ACTIONS[options["action"]]
+    if options["obs"] != "dict with mask":
+        return Example(OBS[options["obs"]], action)
     obs = Dict(
-        {"a": VECTOR, "b": Tuple([Discrete(3), IMAGE]), "action_mask": MASKS[case["action"]]}
+        {"a": VECTOR, "b": Tuple([Discrete(3), IMAGE]), "action_mask": MASKS[options["action"]]}
     )
 
     def draw(rng):
@@ -112,108 +116,98 @@ def input_space(obs, framework):
     return obs
 
 
-def create_model(case, obs):
-    """Return a plain module in the form of a case: an instance, a class or a factory."""
-    nets = pytest.importorskip("plain_nets_tf") if case["framework"] == "tf" else plain_nets
-    if case["form"] == "instance":
-        return nets.PlainNet(input_space(obs, case["framework"]))
-    if case["form"] == "class":
+def create_model(options, obs):
+    """Return a plain module in the form of a combination: an instance, a class or a factory."""
+    nets = pytest.importorskip("plain_nets_tf") if options["framework"] == "tf" else plain_nets
+    if options["form"] == "instance":
+        return nets.PlainNet(input_space(obs, options["framework"]))
+    if options["form"] == "class":
         return nets.PlainNet
     return functools.partial(nets.PlainNet, hidden=5)
 
 
-def model_config(case):
-    config = dict(MEMORIES[case["memory"]])
-    if case["memory"] != "none":
+def make_model_config(options):
+    config = dict(MEMORIES[options["memory"]])
+    if options["memory"] != "none":
         config["max_seq_len"] = 4
-    if not case["share"]:
+    if not options["share"]:
         config["vf_share_layers"] = False
     return config
 
 
-def add_noise(model):
-    """Change every weight, so that none has the value with which it begins."""
-    rng = np.random.default_rng(0)
-    weights = {}
-    for name, array in model.get_weights().items():
-        weights[name] = array + rng.normal(0, 0.1, array.shape).astype(array.dtype)
-    model.set_weights(weights)
-
-
 class PlainPolicy:
-    """A policy with the plain module of a case, and what it does for four observations."""
+    """A policy with a plain module, and what it does for four observations."""
 
-    def __init__(self, case):
-        self.case = case
-        self.example = create_example(case)
-        self.model = create_model(case, self.example.obs)
+    def __init__(self, options):
+        self.options = options
+        self.example = create_example(options)
+        self.model = create_model(options, self.example.obs)
         self.policy = rlcatalog.build(
             self.example.obs,
             self.example.action,
-            model_config(case),
-            case["framework"],
+            make_model_config(options),
+            options["framework"],
             model=self.model,
         )
         self.observations = observations_of(self.example, 4)
         self.policy.act(self.observations)  # Keras creates variables at the first call
-        add_noise(self.policy.model)
+        randomize_weights(self.policy.model, deviation=0.1)
         self.step = self.policy.act(self.observations, explore=False)
 
 
 @pytest.fixture
-def plain(case):
-    return PlainPolicy(case)
+def plain(options):
+    return PlainPolicy(options)
 
 
-def each_case(in_test, is_wanted=lambda case: True):
-    """Run a test for all cases; those not in a set of places are for `make attack`."""
+def over_combinations(is_wanted=lambda options: True, in_make_test=IN_MAKE_TEST):
+    """Run a test for combinations; those at other places are for `make attack`."""
     parameters = []
-    for i, case in enumerate(CASES):
-        if not is_wanted(case):
-            continue
-        marks = () if i in in_test else pytest.mark.attack
-        label = "-".join(str(value) for value in case.values())
-        parameters.append(pytest.param(case, id=label, marks=marks))
-    return pytest.mark.parametrize("case", parameters)
+    for place, options in enumerate(COMBINATIONS):
+        if is_wanted(options):
+            marks = () if place in in_make_test else pytest.mark.attack
+            label = "-".join(str(value) for value in options.values())
+            parameters.append(pytest.param(options, id=label, marks=marks))
+    return pytest.mark.parametrize("options", parameters)
 
 
-@each_case(IN_TEST)
-def test_ppo_trains_every_weight_of_a_plain_module(case):
-    example = create_example(case)
+@over_combinations()
+def test_ppo_trains_every_weight_of_a_plain_module(options):
+    example = create_example(options)
     config = {
         "num_envs": 2,
         "rollout_length": 8,
         "num_epochs": 1,
         "minibatch_size": 16,
-        "framework": case["framework"],
-        "model": model_config(case),
+        "framework": options["framework"],
+        "model": make_model_config(options),
         "lr": 0.01,
         "frozen": "never",
     }
-    make_env = functools.partial(ExampleEnv, example)
-    algo = PPO(make_env, config, model=create_model(case, example.obs))
+    plain_module = create_model(options, example.obs)
+    algo = PPO(lambda: ExampleEnv(example), config, model=plain_module)
     before = trained_weights(algo.policy.model)
 
     algo.train()
-    algo.stop()
 
     every_weight_moved(before, trained_weights(algo.policy.model))
+    algo.stop()
 
 
-@each_case(IN_TEST)
+@over_combinations()
 def test_actions_lie_in_the_space(plain):
-    for action in split_rows(plain.step.action, 4):
+    for action in split_rows(plain.example.action, plain.step.action, 4):
         assert plain.example.action.contains(action)
 
 
-@each_case(IN_TEST, is_wanted=lambda case: case["obs"] == "dict with mask")
+@over_combinations(is_wanted=lambda options: options["obs"] == "dict with mask")
 def test_masked_policy_takes_allowed_actions(plain):
     actions = plain.policy.act(plain.observations).raw_action[:, 0].astype(int)
     for obs, action in zip(plain.observations, actions, strict=True):
         assert obs["action_mask"][action]
 
 
-@each_case(IN_TEST)
+@over_combinations()
 def test_evaluate_scores_actions_as_act_did(plain):
     policy = plain.policy
     batch = {
@@ -222,11 +216,9 @@ def test_evaluate_scores_actions_as_act_did(plain):
         "mask": policy.action_mask(plain.observations),
     }
 
-    logp = policy.evaluate(batch).logp
+    evaluation = policy.evaluate(batch)
 
-    if plain.case["framework"] == "torch":
-        logp = logp.detach()
-    np.testing.assert_allclose(logp.numpy(), plain.step.logp, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(to_array(evaluation.logp), plain.step.logp, rtol=1e-4, atol=1e-5)
 
 
 def assert_same_outputs(policy, plain, atol):
@@ -234,37 +226,39 @@ def assert_same_outputs(policy, plain, atol):
     np.testing.assert_allclose(step.dist_inputs, plain.step.dist_inputs, atol=atol)
 
 
-@each_case(IN_TEST)
+@over_combinations()
 def test_frozen_plain_module_acts_as_its_policy(plain):
-    frozen = plain.policy.freeze(4)
+    frozen = plain.policy.freeze(4)  # for batches of four observations
 
     assert isinstance(frozen, Frozen)
-    if plain.case["framework"] == "torch":  # in TensorFlow no graph is recorded
+    if plain.options["framework"] == "torch":  # in TensorFlow no graph is recorded
         assert frozen.reason is None
     assert_same_outputs(frozen, plain, atol=1e-5)
 
 
-@each_case(IN_TEST)
+@over_combinations()
 def test_loaded_plain_module_acts_as_its_policy(plain, tmp_path):
     plain.policy.save(tmp_path)
     # An instance has the weights of the policy already, so load takes a new one.
-    model = create_model(plain.case, plain.example.obs)
+    model = create_model(plain.options, plain.example.obs)
 
     loaded = rlcatalog.load(tmp_path, model=model)
 
     assert_same_outputs(loaded, plain, atol=1e-6)
 
 
-@each_case(EXPORTED_IN_TEST)
+# Exports are slow, so `make test` has only the one of TensorFlow.
+@over_combinations(in_make_test={TF_PLACE})
 def test_exported_plain_module_acts_as_its_policy(plain, tmp_path):
-    if plain.case["framework"] == "tf":
+    if plain.options["framework"] == "tf":
         pytest.importorskip("tf2onnx")
     path = tmp_path / "policy.onnx"
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the packages that write ONNX warn
-        plain.policy.export(path)  # compares the file with the policy, too
-    step = rlcatalog.Actor(path).act(plain.observations, explore=False)
+        plain.policy.export(path)
+    actor = rlcatalog.Actor(path)
+    step = actor.act(plain.observations, explore=False)
 
     for part, expected in zip(parts_of(step.action), parts_of(plain.step.action), strict=True):
         np.testing.assert_allclose(part, expected, atol=1e-4)
@@ -272,11 +266,3 @@ def test_exported_plain_module_acts_as_its_policy(plain, tmp_path):
 
 def parts_of(actions):
     return actions if isinstance(actions, tuple) else [actions]
-
-
-def split_rows(actions, count):
-    """Return a batch of actions as a list."""
-    if isinstance(actions, tuple):
-        columns = [split_rows(part, count) for part in actions]
-        return list(zip(*columns, strict=True))
-    return list(actions)
