@@ -153,19 +153,16 @@ def test_policy_stays_on_the_cpu(toy_policy):
     assert toy_policy.to("cpu") is toy_policy
 
 
-def test_saved_policy_is_loaded(toy_policy, catalog, tmp_path):
-    toy_policy.model.weights["value"][:] = 2
+def test_saved_policy_is_loaded(toy_policy, catalog, obs, tmp_path):
     toy_policy.save(tmp_path / "policy")
 
     loaded = load(tmp_path / "policy", catalog=catalog)
 
-    halves = np.full((2, 3), 0.5, np.float32)
     assert loaded.framework == "toy"
-    np.testing.assert_array_equal(
-        loaded.act(halves, explore=False).dist_inputs,
-        toy_policy.act(halves, explore=False).dist_inputs,
-    )
-    np.testing.assert_allclose(loaded.act(halves).value, [3, 3])  # 3 * 0.5 * 2
+    expected = toy_policy.act(obs, explore=False)
+    actual = loaded.act(obs, explore=False)
+    np.testing.assert_array_equal(actual.dist_inputs, expected.dist_inputs)
+    np.testing.assert_array_equal(actual.value, expected.value)
 
 
 @pytest.mark.parametrize("framework", ["torch", None], ids=["by name", "by default"])
@@ -223,17 +220,18 @@ def test_tensor_operation_of_the_framework_works(toy_policy):
 def test_kit_checks_the_third_framework_and_its_parts():
     catalog = isolated_catalog("rlcatalog-preprocessors", PluginEntryPoint(TOY_PLUGIN, "toy"))
 
+    # Runs each check of the kit for each part of the package.
     results = list(outcomes(cases("toy", catalog=catalog)))
 
     assert [outcome.why for outcome in results if outcome.status == "failed"] == []
     passed = {outcome.name for outcome in results if outcome.status == "passed"}
-    assert {
+    assert passed >= {
         "framework-toy-the_backend_evaluates",
         "trunk-toy_linear-every_weight_is_trained-toy",
         "trunk-toy_linear-saved_and_restored-toy",
         "action_dist-toy_choice-draws_follow_logp-toy",
         "action_dist-toy_choice-gradients_are_finite-toy",
-    } <= passed
+    }
 
 
 class TwiceTheEntropy(planted_tf.Dist):
@@ -371,20 +369,26 @@ def test_code_of_the_package_itself_is_not_replaced():
 
 
 def test_code_of_the_framework_is_not_replaced():
-    toy_code = ModelSpec("fcnet", targets(toy="Net"), "", extends="rlcatalog-fcnet/fcnet")
-    other_model = ModelSpec("beside", targets(torch="Net"), "")
+    # `NET` is the code for "toy" of the package that brings this framework.
+    own_code = framework_plugin("one", rlcatalog_models=[NET])
+    other_code = ModelSpec("fcnet", targets(toy="Net"), "a net", extends="rlcatalog-fcnet/fcnet")
 
-    with pytest.warns(PluginWarning, match="two extends .*, but its code for 'toy' belongs to one"):
-        catalog = isolated_catalog(
-            *PARTS,
-            framework_plugin("one", rlcatalog_models=[NET]),
-            model_plugin("two", other_model, toy_code),
-        )
+    with pytest.warns(PluginWarning, match="its code for 'toy' belongs to one"):
+        catalog = isolated_catalog(*PARTS, own_code, model_plugin("two", other_code))
 
-    # Only this part is lost.
-    assert catalog.registry.get("model", "two/beside").distribution == "two"
     extensions = catalog.registry.get("model", "fcnet").extensions["toy"]
     assert [part.distribution for part in extensions] == ["one"]
+
+
+def test_refused_code_leaves_other_parts_of_its_package():
+    own_code = framework_plugin("one", rlcatalog_models=[NET])
+    other_code = ModelSpec("fcnet", targets(toy="Net"), "a net", extends="rlcatalog-fcnet/fcnet")
+    other_model = ModelSpec("beside", targets(torch="Net"), "another net")
+
+    with pytest.warns(PluginWarning, match="its code for 'toy' belongs to one"):
+        catalog = isolated_catalog(*PARTS, own_code, model_plugin("two", other_model, other_code))
+
+    assert catalog.registry.get("model", "two/beside").distribution == "two"
 
 
 @pytest.fixture
