@@ -304,6 +304,7 @@ def test_train_writes_metrics_of_each_iteration(filtered_run):
 def test_train_writes_the_config_and_the_chosen_parts(filtered_run):
     folder, _ = filtered_run
     config = json.loads((folder / "config.json").read_text())
+    # The run was started with --seed 3 and with fcnet_hiddens=[16] and a filter in its config.
     assert config["env"] == "CartPole-v1"
     assert config["algorithm"]["seed"] == 3
     assert config["model"]["fcnet_hiddens"] == [16]
