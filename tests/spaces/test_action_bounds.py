@@ -22,22 +22,23 @@ from rlcatalog.errors import ActionRangeWarning, PartError
 from rlcatalog.spaces import Simplex
 from rlcatalog_testing import PluginEntryPoint, isolated_catalog, plugin_of
 
-OBS = Box(-1, 1, (3,), np.float32)
+THREE_FEATURES = Box(-1, 1, (3,), np.float32)
 SMALL = {"fcnet_hiddens": [4]}
-CASES = tomllib.loads(Path(__file__).with_name("action_bounds.toml").read_text())["case"]
+TABLE = tomllib.loads(Path(__file__).with_name("action_bounds.toml").read_text())["case"]
 
-each_case = pytest.mark.parametrize(
-    "case",
-    CASES,
-    ids=lambda case: f"[{case['low']:g}, {case['high']:g}] {case['action_bounds']}",
-)
+
+def over_the_table(*columns):
+    """Run a test for each row of the table in `action_bounds.toml`, with the values of columns."""
+    labels = [f"[{row['low']:g}, {row['high']:g}] {row['action_bounds']}" for row in TABLE]
+    values = [[row[column] for column in columns] for row in TABLE]
+    return pytest.mark.parametrize(columns, values, ids=labels)
 
 
 def build_policy(action_space, framework="torch", **config):
     """Build a small policy, and return it with the texts of its warnings."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", ActionRangeWarning)
-        policy = rlcatalog.build(OBS, action_space, {**SMALL, **config}, framework)
+        policy = rlcatalog.build(THREE_FEATURES, action_space, {**SMALL, **config}, framework)
     return policy, [str(warning.message) for warning in caught]
 
 
@@ -48,27 +49,25 @@ def make_codec(action_space, bounds="affine", raw_kind="values"):
 # --- what raw actions become ----------------------------------------------------------------------
 
 
-@each_case
+@over_the_table("low", "high", "action_bounds", "actions")
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_raw_actions_become_those_of_the_table(case, dtype):
-    space = Box(case["low"], case["high"], (1,), dtype)
-    codec = make_codec(space, case["action_bounds"])
+def test_raw_actions_become_those_of_the_table(low, high, action_bounds, actions, dtype):
+    space = Box(low, high, (1,), dtype)
+    raw_actions = np.array([[-1], [0], [1], [3]], np.float32)  # those of the table
 
-    # The table has the actions of these four raw actions.
-    actions = codec.adapt(np.array([[-1], [0], [1], [3]], np.float32))
+    adapted = make_codec(space, action_bounds).adapt(raw_actions)
 
-    np.testing.assert_allclose(actions[:, 0], np.array(case["actions"], dtype), rtol=1e-7)
-    assert actions.dtype == dtype
-    assert all(space.contains(action) for action in actions)
+    np.testing.assert_allclose(adapted[:, 0], np.array(actions, dtype), rtol=1e-7)
+    assert adapted.dtype == dtype
+    assert all(space.contains(action) for action in adapted)
 
 
-@each_case
-def test_inverted_action_is_adapted_to_the_same_action(case):
-    space = Box(case["low"], case["high"], (1,), np.float32)
-    codec = make_codec(space, case["action_bounds"])
-    actions = np.array(case["actions"], np.float32)[:, None]
+@over_the_table("low", "high", "action_bounds", "actions")
+def test_inverted_action_is_adapted_to_the_same_action(low, high, action_bounds, actions):
+    codec = make_codec(Box(low, high, (1,), np.float32), action_bounds)
+    column = np.array(actions, np.float32)[:, None]
 
-    np.testing.assert_array_equal(codec.adapt(codec.invert(actions)), actions)
+    np.testing.assert_array_equal(codec.adapt(codec.invert(column)), column)
 
 
 @pytest.mark.parametrize("framework", ["torch", "tf"])
@@ -167,33 +166,28 @@ def test_covered_shares_count_three_deviations():
     np.testing.assert_allclose(covered_shares(codec, std=2.0), [0.3, 1, 1, 1])
 
 
-@each_case
-def test_warning_is_that_of_the_table(case):
-    space = Box(case["low"], case["high"], (1,), np.float32)
+@over_the_table("low", "high", "action_bounds", "warning")
+def test_warning_is_that_of_the_table(low, high, action_bounds, warning):
+    space = Box(low, high, (1,), np.float32)
 
-    _, messages = build_policy(space, action_bounds=case["action_bounds"])
+    _, messages = build_policy(space, action_bounds=action_bounds)
 
-    if case["warning"]:
+    if warning:
         assert len(messages) == 1
-        assert case["warning"] in messages[0]
+        assert warning in messages[0]
     else:
         assert messages == []
 
 
-@each_case
-def test_explanation_has_the_text_of_the_warning(case):
-    space = Box(case["low"], case["high"], (1,), np.float32)
-    _, messages = build_policy(space, action_bounds=case["action_bounds"])
+def test_explanation_has_the_text_of_the_warning():
+    heat = Box(15, 30, (1,), np.float32)
+    _, (message,) = build_policy(heat, action_bounds="clip")
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")  # explaining does not warn
-        config = {**SMALL, "action_bounds": case["action_bounds"]}
-        explanation = rlcatalog.explain(OBS, space, config)
+    explanation = rlcatalog.explain(THREE_FEATURES, heat, {"action_bounds": "clip"})
 
     (action_range,) = explanation.as_dict()["action_ranges"]
-    assert action_range["problems"] == messages
-    for text in messages:
-        assert f"hard to reach: {text}" in explanation.text()
+    assert action_range["problems"] == [message]
+    assert f"hard to reach: {message}" in explanation.text()
 
 
 def test_warning_names_the_first_value_and_the_remedy():
@@ -215,9 +209,10 @@ def test_explanation_names_the_mapping_of_each_box():
         choice=Discrete(3),
     )
 
-    ranges = rlcatalog.explain(OBS, space, SMALL).as_dict()["action_ranges"]
+    explanation = rlcatalog.explain(THREE_FEATURES, space).as_dict()
 
-    assert {box["path"]: box["mapping"] for box in ranges} == {
+    mapping_of_path = {box["path"]: box["mapping"] for box in explanation["action_ranges"]}
+    assert mapping_of_path == {
         "action['heat']": "scaled from [-1, 1] to the bounds",
         "action['force']": "as drawn, because there are no bounds",
         "action['level']": "clipped to the bounds",
@@ -275,7 +270,7 @@ def resolve_wide_gaussian(std):
     plugin = PluginEntryPoint(plugin_of(rlcatalog_action_dists=[spec]), "acme-wide")
     catalog = isolated_catalog("rlcatalog-preprocessors", "rlcatalog-fcnet", plugin)
     config = {**SMALL, "custom_action_dist": "acme_wide", "action_bounds": "clip"}
-    return catalog.resolve(OBS, Box(15, 30, (1,), np.float32), config)
+    return catalog.resolve(THREE_FEATURES, Box(15, 30, (1,), np.float32), config)
 
 
 def test_wide_distribution_of_a_plugin_does_not_warn():
