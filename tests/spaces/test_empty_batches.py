@@ -9,8 +9,8 @@ import contextlib
 import numpy as np
 import pytest
 import tensorflow as tf
-import torch
 from action_kinds import ACTIONS, DEPENDENT
+from builders import sample_observations, to_tensor
 from gymnasium import spaces
 from gymnasium.vector.utils import create_empty_array
 from observation_kinds import KINDS, SIZES
@@ -28,42 +28,46 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::rlcatalog.errors.UnreadKeysWarning"),
 ]
 
-OBS = spaces.Box(-1, 1, (3,), np.float32)
-TWO = spaces.Discrete(2)
+CATALOG = rlcatalog.default_catalog()
+THREE_FEATURES = spaces.Box(-1, 1, (3,), np.float32)
+IMAGE_42x42 = spaces.Box(0, 255, (42, 42, 3), np.uint8)
+TWO_ACTIONS = spaces.Discrete(2)
 SMALL = {"fcnet_hiddens": [4]}
 ALL_ACTIONS = {**ACTIONS, **DEPENDENT}
-MASKED = spaces.Dict({"obs": OBS, "action_mask": spaces.Dict({"a": spaces.MultiBinary(2)})})
+MASKED = spaces.Dict(
+    {"obs": THREE_FEATURES, "action_mask": spaces.Dict({"a": spaces.MultiBinary(2)})}
+)
 #: Name → observation space, action space, config.
 PARTS = {
-    "structured actions": (OBS, *ALL_ACTIONS["dict, one part by path"]),
-    "dependent actions": (OBS, *ALL_ACTIONS["dict, autoregressive"]),
-    "dependent choices": (OBS, *ALL_ACTIONS["multi_discrete, autoregressive"]),
-    "masks": (MASKED, spaces.Dict({"a": TWO, "b": OBS}), {}),
-    "a filter": (OBS, TWO, {"observation_filter": "MeanStdFilter"}),
-    "images, RLlib's list": (spaces.Box(0, 255, (84, 84, 4), np.uint8), TWO, {}),
+    "structured actions": (THREE_FEATURES, *ALL_ACTIONS["dict, one part by path"]),
+    "dependent actions": (THREE_FEATURES, *ALL_ACTIONS["dict, autoregressive"]),
+    "dependent choices": (THREE_FEATURES, *ALL_ACTIONS["multi_discrete, autoregressive"]),
+    "masks": (MASKED, spaces.Dict({"a": TWO_ACTIONS, "b": THREE_FEATURES}), {}),
+    "a filter": (THREE_FEATURES, TWO_ACTIONS, {"observation_filter": "MeanStdFilter"}),
+    "images, RLlib's list": (spaces.Box(0, 255, (84, 84, 4), np.uint8), TWO_ACTIONS, {}),
     "images, flattened": (
         spaces.Box(0, 255, (84, 84, 4), np.uint8),
-        TWO,
+        TWO_ACTIONS,
         {"conv_filters": "nature"},
     ),
     "images, residual": (
         spaces.Box(0, 255, (16, 16, 3), np.uint8),
-        TWO,
+        TWO_ACTIONS,
         {"conv_filters": "impala"},
     ),
     "images, a list": (
         spaces.Box(0, 255, (16, 12, 3), np.uint8),
-        TWO,
+        TWO_ACTIONS,
         {"conv_filters": [[4, [4, 4], 2], [8, [8, 6], 1]]},
     ),
     "parts with an image": (
-        spaces.Dict({"i": spaces.Box(0, 255, (42, 42, 3), np.uint8), "v": OBS, "d": TWO}),
-        TWO,
+        spaces.Dict({"image": IMAGE_42x42, "vector": THREE_FEATURES, "choice": TWO_ACTIONS}),
+        TWO_ACTIONS,
         {},
     ),
-    "lstm": (OBS, TWO, {"use_lstm": True, "lstm_cell_size": 4}),
+    "lstm": (THREE_FEATURES, TWO_ACTIONS, {"use_lstm": True, "lstm_cell_size": 4}),
     "lstm, past": (
-        OBS,
+        THREE_FEATURES,
         ACTIONS["dict"][0],
         {
             "use_lstm": True,
@@ -73,15 +77,15 @@ PARTS = {
         },
     ),
     "attention, past": (
-        OBS,
-        TWO,
+        THREE_FEATURES,
+        TWO_ACTIONS,
         {
             "use_attention": True,
             "attention_use_n_prev_actions": 2,
             "attention_use_n_prev_rewards": 1,
         },
     ),
-    "recurrent custom model": (OBS, TWO, {"custom_model": "recurrent"}),
+    "recurrent custom model": (THREE_FEATURES, TWO_ACTIONS, {"custom_model": "recurrent"}),
 }
 
 
@@ -144,7 +148,7 @@ def assert_same_but_for_rows(empty, two_rows):
 
 
 class Batches:
-    """A policy, two observations, and an empty batch of them; and what `act` returned for both."""
+    """A policy with two observations, an empty batch of them, and what `act` returned for both."""
 
     def __init__(self, part, framework):
         obs_space, action_space, keys = PARTS[part]
@@ -152,15 +156,14 @@ class Batches:
         if config.get("custom_model") == "recurrent":
             config["custom_model"] = RECURRENT[framework]
         self.policy = rlcatalog.build(obs_space, action_space, config, framework)
-        obs_space.seed(0)
-        self.two_rows = [allow_all(obs_space.sample()) for _ in range(2)]
-        self.empty = create_empty_array(obs_space, 0)
-        self.step_of_two = self.policy.act(self.two_rows, prev_reward=np.zeros(2, np.float32))
+        self.obs = [allow_all(obs) for obs in sample_observations(obs_space, rows=2)]
+        self.empty_obs = create_empty_array(obs_space, 0)
+        self.step = self.policy.act(self.obs, prev_reward=np.zeros(2, np.float32))
+        self.empty_step = self.act_without_rows(self.empty_obs)
 
-    def act(self, obs, explore=True):
-        """Act on a batch without rows."""
+    def act_without_rows(self, empty_obs):
         state = self.policy.initial_state(0)
-        return self.policy.act(obs, state, prev_reward=np.zeros(0, np.float32), explore=explore)
+        return self.policy.act(empty_obs, state, prev_reward=np.zeros(0, np.float32))
 
 
 @pytest.fixture
@@ -168,71 +171,72 @@ def batches(part, framework):
     return Batches(part, framework)
 
 
-each_part = pytest.mark.parametrize("part", PARTS)
+for_each_part = pytest.mark.parametrize("part", PARTS)
 frameworks = pytest.mark.parametrize("framework", ["torch", "tf"])
 
 
 @pytest.mark.grid
 @frameworks
-@each_part
-def test_act_accepts_an_empty_batch(batches):
-    step = batches.act(batches.empty)
-    # All fields but the state.
-    assert_same_but_for_rows(step[:5], batches.step_of_two[:5])
+@for_each_part
+def test_act_accepts_an_empty_batch_or_list(batches):
+    step_of_list = batches.act_without_rows([])
+
+    for field in ("action", "raw_action", "logp", "value", "dist_inputs"):
+        expected = getattr(batches.step, field)
+        assert_same_but_for_rows(getattr(batches.empty_step, field), expected)
+        assert_same_but_for_rows(getattr(step_of_list, field), expected)
 
 
 @pytest.mark.grid
 @frameworks
-@each_part
-def test_act_accepts_an_empty_list(batches):
-    step = batches.act([], explore=False)
-    assert_same_but_for_rows(step[:5], batches.step_of_two[:5])
-
-
-@pytest.mark.grid
-@frameworks
-@each_part
+@for_each_part
 def test_state_after_an_empty_batch_has_no_rows(batches):
-    state = batches.act(batches.empty).state
-    state_of_two = batches.step_of_two.state
-    if state_of_two is None:  # the policy has no memory
+    state = batches.empty_step.state
+    if state is None:  # the policy has no memory
         return
-    assert_same_but_for_rows(state.memory, state_of_two.memory)
-    assert_same_but_for_rows(state.seen, state_of_two.seen)
+    assert_same_but_for_rows(state.memory, batches.step.state.memory)
+    assert_same_but_for_rows(state.seen, batches.step.state.seen)
     for window in leaves(dict(state.history.windows)):
         assert window.shape[0] == 0
 
 
 @pytest.mark.grid
 @frameworks
-@each_part
-def test_preprocess_values_and_masks_accept_an_empty_batch(batches):
+@for_each_part
+def test_preprocess_and_masks_accept_an_empty_batch(batches):
     policy = batches.policy
-    state = batches.act(batches.empty).state
-    state_of_two = batches.step_of_two.state
 
-    encoded = policy.preprocess(batches.empty, update=True)
-    values = policy.values(encoded, state, prev_reward=np.zeros(0))
-    mask = policy.action_mask(batches.empty)
+    encoded = policy.preprocess(batches.empty_obs, update=True)
+    mask = policy.action_mask(batches.empty_obs)
 
-    encoded_two = policy.preprocess(batches.two_rows)
-    assert_same_but_for_rows(encoded, encoded_two)
-    values_of_two = policy.values(encoded_two, state_of_two, prev_reward=np.zeros(2))
-    assert_same_but_for_rows(values, values_of_two)
-    assert_same_but_for_rows(mask, policy.action_mask(batches.two_rows))
+    assert_same_but_for_rows(encoded, policy.preprocess(batches.obs))
+    assert_same_but_for_rows(mask, policy.action_mask(batches.obs))
 
 
 @pytest.mark.grid
 @frameworks
-@each_part
+@for_each_part
+def test_values_of_an_empty_batch_have_no_rows(batches):
+    encoded = batches.policy.preprocess(batches.empty_obs)
+    state = batches.empty_step.state
+
+    values = batches.policy.values(encoded, state, prev_reward=np.zeros(0))
+
+    assert values.shape == (0,)
+    assert values.dtype == batches.step.value.dtype
+
+
+@pytest.mark.grid
+@frameworks
+@for_each_part
 def test_evaluate_accepts_an_empty_batch(batches):
     policy = batches.policy
-    step = batches.act(batches.empty)
+    step = batches.empty_step
     batch = {
-        "obs": policy.preprocess(batches.empty),
+        "obs": policy.preprocess(batches.empty_obs),
         "raw_action": step.raw_action,
         "dist_inputs": step.dist_inputs,
-        "mask": policy.action_mask(batches.empty),
+        "mask": policy.action_mask(batches.empty_obs),
     }
     if policy.views.training:
         batch["views"] = step.state.seen
@@ -249,16 +253,8 @@ def test_evaluate_accepts_an_empty_batch(batches):
 # --- distributions and codecs ---------------------------------------------------------------------
 
 
-def zeros(shape, framework):
-    return torch.zeros(shape) if framework == "torch" else tf.zeros(shape)
-
-
 #: Without autoregressive actions, whose distribution belongs to a model.
 each_action = pytest.mark.parametrize(("space", "config"), ACTIONS.values(), ids=ACTIONS)
-
-
-def resolve(space, config, framework):
-    return rlcatalog.default_catalog().resolve(OBS, space, {**SMALL, **config}, framework)
 
 
 @pytest.mark.grid
@@ -266,14 +262,14 @@ def resolve(space, config, framework):
 @each_action
 @pytest.mark.parametrize("rows", [0, 2])
 def test_distributions_return_a_number_for_each_row(framework, space, config, rows):
-    resolution = resolve(space, config, framework)
-    dist_class = resolution.dists.load(framework, resolution.config.fresh())
-    dist = dist_class(zeros((rows, resolution.num_outputs), framework))
+    dist_class, size = CATALOG.action_dist(space, config, framework=framework)
+    inputs = np.zeros((rows, size), np.float32)
+    dist = dist_class(to_tensor(framework, inputs))
 
     for sample in (dist.rsample(), dist.sample(), dist.deterministic_sample()):
         assert tuple(dist.logp(sample).shape) == (rows,)
         assert tuple(dist.entropy_estimate().shape) == (rows,)
-    with contextlib.suppress(NoClosedFormError):
+    with contextlib.suppress(NoClosedFormError):  # some have no formula
         assert tuple(dist.kl(dist).shape) == (rows,)
 
 
@@ -282,40 +278,33 @@ def test_distributions_return_a_number_for_each_row(framework, space, config, ro
 @each_action
 @pytest.mark.parametrize("action_bounds", ["clip", "affine"])
 def test_action_codecs_accept_empty_batches(framework, space, config, action_bounds):
-    raw_kinds = resolve(space, config, framework).dists.raw_kinds(framework)
+    resolution = CATALOG.resolve(THREE_FEATURES, space, config, framework)
+    raw_kinds = resolution.dists.raw_kinds(framework)  # how each part is drawn
     codec = action_codec(SpaceInfo.read(space, "action"), action_bounds, raw_kinds)
     raw_of_two = np.zeros((2, codec.width), np.float32)
-    empty_raw = raw_of_two[:0]
+    empty_raw = np.zeros((0, codec.width), np.float32)
 
-    actions = codec.adapt(empty_raw)
+    empty_actions = codec.adapt(empty_raw)
 
-    assert_same_but_for_rows(actions, codec.adapt(raw_of_two))
-    assert codec.invert(actions).shape == (0, codec.width)
-    assert codec.inputs(empty_raw).shape == (0, codec.input_width)
+    assert_same_but_for_rows(empty_actions, codec.adapt(raw_of_two))
     assert_same_but_for_rows(codec.shown(empty_raw), codec.shown(raw_of_two))
+    assert codec.invert(empty_actions).shape == (0, codec.width)
+    assert codec.inputs(empty_raw).shape == (0, codec.input_width)
 
 
 each_kind = pytest.mark.parametrize(("space", "keys"), KINDS.values(), ids=KINDS)
 
 
-def transform_two(codec, space):
-    space.seed(1)
-    return codec.transform_batch([space.sample() for _ in range(2)])
-
-
 @each_kind
-def test_transform_batch_accepts_an_empty_list(space, keys):
-    codec = rlcatalog.default_catalog().preprocessor_for(space, {**SIZES, **keys})
-    assert_same_but_for_rows(codec.transform_batch([]), transform_two(codec, space))
+def test_preprocessor_accepts_an_empty_list_and_batch(space, keys):
+    preprocessor = CATALOG.preprocessor_for(space, {**SIZES, **keys})
+    two_rows = preprocessor.transform_batch(sample_observations(space, rows=2))
 
+    assert_same_but_for_rows(preprocessor.transform_batch([]), two_rows)
 
-@each_kind
-def test_encode_batch_accepts_an_empty_batch(space, keys):
-    codec = rlcatalog.default_catalog().preprocessor_for(space, {**SIZES, **keys})
     empty = create_empty_array(space, 0)
-    if any(leaf is None for leaf in leaves(empty)):
-        return  # Gymnasium has no batches of other spaces than its own
-    assert_same_but_for_rows(codec.encode_batch(empty), transform_two(codec, space))
+    if all(leaf is not None for leaf in leaves(empty)):  # Gymnasium has batches of its own spaces
+        assert_same_but_for_rows(preprocessor.encode_batch(empty), two_rows)
 
 
 # --- masks ----------------------------------------------------------------------------------------
@@ -324,10 +313,10 @@ def test_encode_batch_accepts_an_empty_batch(space, keys):
 each_maskable_space = pytest.mark.parametrize(
     "space",
     [
-        TWO,
+        TWO_ACTIONS,
         spaces.MultiDiscrete([2, 3]),
         spaces.MultiBinary(3),
-        spaces.Tuple([TWO, spaces.MultiDiscrete([3])]),
+        spaces.Tuple([TWO_ACTIONS, spaces.MultiDiscrete([3])]),
     ],
     ids=["discrete", "multi_discrete", "multi_binary", "tuple"],
 )
