@@ -182,17 +182,28 @@ def test_discrete_parts_arrive_as_one_hots(integers, build_recording_policy):
     assert lamps.inputs["obs"].dtype is torch.float32
 
 
-@pytest.mark.parametrize(
-    "integers", [False, True], ids=["one-hot-encoding", "_disable_preprocessor_api"]
-)
-def test_discrete_observation_arrives_as_a_one_hot(integers, build_recording_policy):
-    policy, nets = build_recording_policy(
-        spaces.Discrete(3, start=5), _disable_preprocessor_api=integers
-    )
+def test_discrete_observation_arrives_as_a_one_hot(build_recording_policy):
+    policy, nets = build_recording_policy(spaces.Discrete(3, start=5))
 
     policy.act([6])
 
     assert nets["obs"].inputs["obs"].tolist() == [[0, 1, 0]]  # of 5, 6, 7
+
+
+def test_discrete_observation_may_stay_an_integer(framework, catalog):
+    config = {
+        "fcnet_hiddens": [5],
+        "custom_model": "complex_input",
+        "_disable_preprocessor_api": True,
+    }
+
+    policy = rlcatalog.build(
+        spaces.Discrete(3, start=5), ACTIONS, config, framework, catalog=catalog
+    )
+
+    # The net reads one-hots all the same.
+    assert policy.model.nets[0].obs_space == spaces.Box(0, 1, (3,), np.float32)
+    assert policy.act([6]).dist_inputs.shape == (1, 3)  # 3 actions
 
 
 def test_action_mask_has_no_net(build_recording_policy):
