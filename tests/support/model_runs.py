@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import tensorflow as tf
 import torch
+from builders import to_array
 
 from rlcatalog.spaces.values import first_tensor, map_tensors
 
@@ -33,11 +34,6 @@ def add_to_weights(model, number, prefixes=("",)):
 def to_tensor(framework, values):
     """Return an array, or a structure of arrays, as tensors of a framework."""
     return map_tensors(values, torch.tensor if framework == "torch" else tf.constant)
-
-
-def to_array(tensor):
-    """Return a tensor of either framework as an array."""
-    return tensor.detach().numpy() if isinstance(tensor, torch.Tensor) else np.asarray(tensor)
 
 
 def assert_close(result, expected, tolerance=1e-5):

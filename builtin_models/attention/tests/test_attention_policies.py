@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from builders import to_array
 from gymnasium import spaces
-from model_runs import add_to_weights, assert_close, run_model, set_random_weights, to_array
+from model_runs import add_to_weights, assert_close, run_model, set_random_weights
 
 import rlcatalog
 

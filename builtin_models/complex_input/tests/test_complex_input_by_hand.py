@@ -4,13 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from model_runs import (
-    add_to_weights,
-    assert_close,
-    assert_same_gradients,
-    run_model,
-    to_array,
-)
+from builders import to_array
+from model_runs import add_to_weights, assert_close, assert_same_gradients, run_model
 from pairwise import pairwise
 
 #: Few configs in which each valid pair of values occurs.

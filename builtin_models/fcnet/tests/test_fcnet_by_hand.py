@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import torch
+from builders import to_array
 from model_runs import (
     assert_close,
     assert_same_gradients,
     compute_gradients,
     run_model,
     set_random_weights,
-    to_array,
     to_tensor,
 )
 from pairwise import pairwise

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import torch
-from model_runs import add_to_weights, assert_close, run_model, set_random_weights, to_array
+from builders import to_array
+from model_runs import add_to_weights, assert_close, run_model, set_random_weights
 
 from rlcatalog.errors import StaleOutputError
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from model_runs import add_to_weights, assert_close, run_sequences, to_array
+from builders import to_array
+from model_runs import add_to_weights, assert_close, run_sequences
 
 from rlcatalog_lstm.torch import LSTMWrapper
 

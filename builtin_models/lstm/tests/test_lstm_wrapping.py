@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import torch
+from builders import to_array
 from gymnasium import spaces
-from model_runs import assert_close, to_array, to_tensor
+from model_runs import assert_close, to_tensor
 from torch import nn
 
 import rlcatalog

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import torch
+from builders import to_array
 from masked_env import MASKED, Masked
-from model_runs import assert_close, run_model, set_random_weights, to_array, to_tensor
+from model_runs import assert_close, run_model, set_random_weights, to_tensor
 from parametric_observations import draw_observations, find_allowed, make_space
 
 from rlcatalog import ModelCatalog, SpaceInfo

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import torch
+from builders import to_array
 from model_runs import (
     add_to_weights,
     assert_close,
     compute_gradients,
     run_model,
     set_random_weights,
-    to_array,
 )
 from scipy import stats
 
