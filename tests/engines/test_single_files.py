@@ -23,7 +23,6 @@ import ppo_single_file_tf
 pytestmark = pytest.mark.usefixtures("one_thread", "seeded", "default")
 
 SCRIPTS = {"torch": ppo_single_file, "tf": ppo_single_file_tf}
-CONFIG = {"fcnet_hiddens": [8]}
 
 
 class CountsToFive(gym.Env):
@@ -71,8 +70,10 @@ def take_two_steps(framework, policy, minibatch):
 
 
 def test_scripts_take_the_same_gradient_steps():
-    torch_policy = rlcatalog.build(env=CountsToFive(), config=CONFIG, framework="torch")
-    tf_policy = rlcatalog.build(env=CountsToFive(), config=CONFIG, framework="tf")
+    torch_policy = rlcatalog.build(
+        env=CountsToFive(), config={"fcnet_hiddens": [8]}, framework="torch"
+    )
+    tf_policy = rlcatalog.build(env=CountsToFive(), config={"fcnet_hiddens": [8]}, framework="tf")
     tf_policy.model.set_weights(torch_policy.model.get_weights())
     minibatch = make_minibatch(torch_policy)
 
@@ -92,7 +93,7 @@ def test_rollout_reads_the_last_observation_before_a_reset(framework):
     envs = gym.vector.SyncVectorEnv(
         [CountsToFive] * 2, copy=False, autoreset_mode=gym.vector.AutoresetMode.DISABLED
     )
-    policy = rlcatalog.build(env=CountsToFive(), config=CONFIG, framework=framework)
+    policy = rlcatalog.build(env=CountsToFive(), config={"fcnet_hiddens": [8]}, framework=framework)
     player = script.Player(policy, envs, script.Hyper(num_envs=2, length=12, gamma=0.5), seed=0)
 
     rewards = player.rollout()["reward"].reshape(12, 2)

@@ -120,12 +120,6 @@ def test_timeslices_have_at_most_so_many_rows():
     assert [part.count for part in make_trajectory().timeslices(3)] == [3, 1]
 
 
-def test_split_by_episode_uses_episode_ids():
-    parts = make_trajectory().split_by_episode()
-
-    assert [part["eps_id"].tolist() for part in parts] == [[7, 7], [8, 8]]
-
-
 def test_concat_samples_joins_slices():
     batch = make_trajectory()
 

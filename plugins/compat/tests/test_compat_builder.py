@@ -179,19 +179,7 @@ def test_method_rejects_more_positional_arguments():
         PPOConfig().callbacks(int, 3)
 
 
-@pytest.mark.parametrize(
-    "key",
-    [
-        "_enable_new_api_stack",
-        "callbacks_class",
-        "num_learners",
-        "metrics_num_episodes_for_smoothing",
-        "log_sys_usage",
-        "enable_env_runner_and_connector_v2",
-        "restart_failed_env_runners",
-        "count_steps_by",
-    ],
-)
+@pytest.mark.parametrize("key", ["_enable_new_api_stack", "num_learners", "count_steps_by"])
 def test_key_of_ray_without_effect_is_warned_of(key):
     with pytest.warns(CatalogWarning, match=f"no effect: {key}"):
         PPO(env="CartPole-v1", config={**SHORT_RUN, key: None}).stop()

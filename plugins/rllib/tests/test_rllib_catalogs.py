@@ -8,10 +8,8 @@ pytest.importorskip("ray.rllib", reason="Ray RLlib is not installed")
 import cloudpickle
 from engine_models import catalog_with_twelve, layer_widths
 from gymnasium.spaces import Box, Dict, Discrete, Text
-from ray.rllib.algorithms.ppo import PPOConfig
 from torch_weights import assert_every_weight_changed, copy_weights
 
-import rlcatalog_rllib
 from rlcatalog import Catalog
 from rlcatalog.catalog import registrations
 from rlcatalog.errors import UnknownNameError
@@ -20,7 +18,6 @@ from rlcatalog_rllib.recipe import build_policy, choose_parts
 
 FOUR_NUMBERS = Box(-1, 1, (4,), np.float32)
 TWO_CHOICES = Discrete(2)
-TWELVE = {"custom_model": "twelve"}
 
 
 @pytest.fixture
@@ -29,28 +26,24 @@ def catalog():
     return catalog_with_twelve()
 
 
-def configure(catalog, env="CartPole-v1"):
-    """Configure PPO with the model "twelve" of a catalog."""
-    config = PPOConfig().debugging(seed=0, log_level="ERROR")
-    config.env_runners(num_env_runners=0, num_envs_per_env_runner=2, rollout_fragment_length=10)
-    config.training(train_batch_size_per_learner=20, minibatch_size=10, num_epochs=1)
-    return rlcatalog_rllib.configure(config, env, model=TWELVE, catalog=catalog)
-
-
 def test_model_of_another_catalog_is_unknown_to_the_default():
     with pytest.raises(UnknownNameError, match="twelve"):
-        spec(FOUR_NUMBERS, TWO_CHOICES, TWELVE)
+        spec(FOUR_NUMBERS, TWO_CHOICES, {"custom_model": "twelve"})
 
 
 def test_runner_builds_a_model_of_the_catalog(rllib, catalog):
-    runner = rllib.make_runner(configure(catalog))
+    runner = rllib.make_runner(
+        rllib.configure("CartPole-v1", {"custom_model": "twelve"}, catalog=catalog)
+    )
 
     assert 12 in layer_widths(runner.module.model)
     assert to_policy(runner.module).catalog is catalog
 
 
 def test_learner_trains_a_model_of_the_catalog(rllib, catalog):
-    runner, learner, module = rllib.make_training(configure(catalog))
+    runner, learner, module = rllib.make_training(
+        rllib.configure("CartPole-v1", {"custom_model": "twelve"}, catalog=catalog)
+    )
     weights_before = copy_weights(module.model)
 
     rllib.update(learner, runner.sample())
@@ -60,13 +53,15 @@ def test_learner_trains_a_model_of_the_catalog(rllib, catalog):
 
 
 def test_spec_of_q_values_takes_a_catalog(catalog):
-    module = spec(FOUR_NUMBERS, TWO_CHOICES, TWELVE, q_values=True, catalog=catalog).build()
+    module = spec(
+        FOUR_NUMBERS, TWO_CHOICES, {"custom_model": "twelve"}, q_values=True, catalog=catalog
+    ).build()
 
     assert 12 in layer_widths(module.model)
 
 
 def test_env_to_module_takes_a_catalog(catalog):
-    connector = env_to_module(TWELVE, catalog)
+    connector = env_to_module({"custom_model": "twelve"}, catalog)
 
     assert connector.encode.keywords["recipe"].catalog is catalog
 
@@ -112,7 +107,7 @@ class EnvWithText(gym.Env):
 
 
 def test_environment_that_encodes_observations_has_the_catalog(rllib, catalog):
-    config = configure(catalog, EnvWithText)
+    config = rllib.configure(EnvWithText, {"custom_model": "twelve"}, catalog=catalog)
     runner = rllib.make_runner(config)
 
     runner.sample()

@@ -5,20 +5,13 @@ import pytest
 pytest.importorskip("ray.rllib", reason="Ray RLlib is not installed")
 
 import ray
-from engine_models import WithUnusedWeight, register_part
+from engine_models import WithUnusedWeight, WithUpdateOps, register_part
 
 from rlcatalog import Catalog, FrameworkSpec
 from rlcatalog.plugins.discovery import scan
 from rlcatalog_rllib.checks import rllib_moves_every_weight
 from rlcatalog_testing import NotApplicable, cases
 from rlcatalog_torch import FullyConnectedNetwork
-
-
-class WithUpdateOps(FullyConnectedNetwork):
-    """A model with an operation for each optimiser step, which RLlib does not run."""
-
-    def update_ops(self):
-        return [lambda: None]
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,7 @@ PyTorch's.
 
 import numpy as np
 import pytest
-from action_kinds import ACTIONS, PAIR
+from action_kinds import ACTIONS as ACTION_SPACES, PAIR
 
 pytest.importorskip("ray.rllib", reason="Ray RLlib is not installed")
 import torch
@@ -18,8 +18,8 @@ from rlcatalog_torch import Categorical, FullyConnectedNetwork
 
 
 def build_policy(name):
-    """Return a policy for an action space of `ACTIONS`."""
-    action_space, model = ACTIONS[name]
+    """Return a policy for an action space of `ACTION_SPACES`."""
+    action_space, model = ACTION_SPACES[name]
     return rlcatalog.build(PAIR, action_space, {"fcnet_hiddens": [8], **model})
 
 
@@ -30,7 +30,7 @@ def dist_class_of(name):
 # --- every action space ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name_of_action_space", ACTIONS)
+@pytest.mark.parametrize("name_of_action_space", ACTION_SPACES)
 def test_sample_has_the_shape_of_the_batch(name_of_action_space):
     policy = build_policy(name_of_action_space)
     # Two sequences of three steps.
@@ -46,7 +46,7 @@ def test_sample_has_the_shape_of_the_batch(name_of_action_space):
     assert dist.entropy().shape == (2, 3)
 
 
-@pytest.mark.parametrize("name_of_action_space", ACTIONS)
+@pytest.mark.parametrize("name_of_action_space", ACTION_SPACES)
 def test_sampled_actions_are_scored_like_in_the_catalog(name_of_action_space):
     policy = build_policy(name_of_action_space)
     # Two sequences of three steps.
@@ -62,7 +62,7 @@ def test_sampled_actions_are_scored_like_in_the_catalog(name_of_action_space):
     torch.testing.assert_close(dist.logp(action), expected)
 
 
-@pytest.mark.parametrize("name_of_action_space", ACTIONS)
+@pytest.mark.parametrize("name_of_action_space", ACTION_SPACES)
 def test_deterministic_sample_is_always_the_same(name_of_action_space):
     policy = build_policy(name_of_action_space)
     params = torch.randn(2, 3, policy.resolution.num_outputs)
@@ -147,7 +147,7 @@ def test_sample_shape_is_rejected():
 
 def test_required_input_dim_names_the_number_of_outputs():
     dist_class = dist_class_of("discrete")
-    action_space, _ = ACTIONS["discrete"]
+    action_space, _ = ACTION_SPACES["discrete"]
 
     with pytest.raises(NotServedError, match=r"policy\.resolution\.num_outputs"):
         dist_class.required_input_dim(action_space)

@@ -116,6 +116,7 @@ def replay(policy, episode):
 
 @each_memory
 def test_runner_carries_memory_and_past_like_a_catalog_policy(rllib, model):
+    # An environment with actions of several kinds in one Dict.
     config = rllib.configure(lambda: Anything(NESTED), model, steps_per_env=5)
     runner = rllib.make_runner(config)
     policy = to_policy(runner.module)

@@ -9,6 +9,7 @@ import pytest
 
 pytest.importorskip("ray.rllib", reason="Ray RLlib is not installed")
 import torch
+from engine_models import WithUpdateOps
 from gymnasium.spaces import Box, Discrete
 from ray.rllib.algorithms.cql import CQLConfig
 from ray.rllib.algorithms.dqn import DQNConfig
@@ -99,13 +100,6 @@ class ReadsNextReward(FullyConnectedNetwork):
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
         self.view_requirements["rewards"] = ViewRequirement(shift=0, used_for_compute_actions=False)
-
-
-class WithUpdateOps(FullyConnectedNetwork):
-    """Has an operation to run after each optimiser step."""
-
-    def update_ops(self):
-        return [lambda: None]
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,10 @@ import platform
 import gymnasium as gym
 import numpy as np
 import pytest
-from action_kinds import ACTIONS, Anything
+from action_kinds import ACTIONS as ACTION_SPACES, Anything
 from gymnasium.spaces import Box, Dict, Text
 from masked_env import MASKED, Masked
-from observation_kinds import KINDS, Emitter
+from observation_kinds import KINDS as OBSERVATION_SPACES, Emitter
 from torch_weights import copy_weights
 
 pytest.importorskip("ray.rllib", reason="Ray RLlib is not installed")
@@ -54,7 +54,7 @@ def encoded_observations(episode):
     return obs["obs"] if isinstance(obs, dict) else obs
 
 
-@pytest.mark.parametrize(("space", "model"), KINDS.values(), ids=KINDS)
+@pytest.mark.parametrize(("space", "model"), OBSERVATION_SPACES.values(), ids=OBSERVATION_SPACES)
 def test_observations_are_stored_as_preprocessors_encode_them(rllib, space, model):
     config = rllib.configure(lambda: RecordingEmitter(space), model, num_envs=1, steps_per_env=13)
 
@@ -74,7 +74,7 @@ def test_observations_are_stored_as_preprocessors_encode_them(rllib, space, mode
     ["box of rank 1", "box of rank 3, bytes", "discrete", "sequence", "dict", "all in one"],
 )
 def test_learner_trains_on_encoded_observations(rllib, kind):
-    space, model = KINDS[kind]
+    space, model = OBSERVATION_SPACES[kind]
     config = rllib.configure(lambda: Emitter(space), model, num_envs=1, steps_per_env=13)
     runner, learner, module = rllib.make_training(config)
     weights_before = copy_weights(module)
@@ -89,7 +89,7 @@ def test_learner_trains_on_encoded_observations(rllib, kind):
 # --- actions --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("action_space", "model"), ACTIONS.values(), ids=ACTIONS)
+@pytest.mark.parametrize(("action_space", "model"), ACTION_SPACES.values(), ids=ACTION_SPACES)
 def test_raw_actions_are_stored_and_trained_on(rllib, action_space, model):
     # The divergence of this distribution has no closed form.
     use_kl_loss = model != {"custom_action_dist": "gumbel_softmax"}

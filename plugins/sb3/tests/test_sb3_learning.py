@@ -12,7 +12,6 @@ from remembering import Recall
 pytest.importorskip("stable_baselines3", reason="Stable-Baselines3 is not installed")
 pytest.importorskip("sb3_contrib", reason="sb3-contrib is not installed")
 
-import torch
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.evaluation import evaluate_policy
 
@@ -20,16 +19,8 @@ import rlcatalog
 from rlcatalog_sb3 import for_sb3, to_policy
 from rlcatalog_sb3.algorithms import make
 
-pytestmark = pytest.mark.learn
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    """Small networks are fastest with one thread, and several runs share the machine."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+# Several runs share the machine.
+pytestmark = [pytest.mark.learn, pytest.mark.usefixtures("one_thread")]
 
 
 def cartpole():

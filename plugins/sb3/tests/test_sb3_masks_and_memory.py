@@ -42,7 +42,7 @@ SETTINGS = {"n_steps": 64, "batch_size": 64, "n_epochs": 2, "seed": 0, "device":
 #: With two environments: 32 actions before the first update and 32 after it. A choice at random is
 #: forbidden most times.
 SHORT_ROLLOUTS = {**SETTINGS, "n_steps": 16, "batch_size": 32}
-LSTM = {"fcnet_hiddens": [8], "use_lstm": True, "lstm_cell_size": 6}
+LSTM_OF_6_UNITS = {"fcnet_hiddens": [8], "use_lstm": True, "lstm_cell_size": 6}
 
 
 class Doors(gym.Env):
@@ -391,7 +391,7 @@ class ThreeBits(gym.Env):
 
 
 def make_affine_pendulum():
-    return for_sb3("Pendulum-v1", {**LSTM, "action_bounds": "affine"})
+    return for_sb3("Pendulum-v1", {**LSTM_OF_6_UNITS, "action_bounds": "affine"})
 
 
 @pytest.mark.parametrize(
@@ -412,7 +412,7 @@ def make_affine_pendulum():
 def test_recurrent_ppo_scores_stored_actions_as_when_sampled(env, config):
     envs = make_vec_env(env, n_envs=2, seed=0)
     # A learning rate of 0 keeps the weights that sampled the actions.
-    model = make_recurrent_ppo(envs, {**LSTM, **config}, learning_rate=0.0)
+    model = make_recurrent_ppo(envs, {**LSTM_OF_6_UNITS, **config}, learning_rate=0.0)
     model.learn(128)
 
     scores = score_rollout(model)
@@ -424,7 +424,7 @@ def test_recurrent_ppo_scores_stored_actions_as_when_sampled(env, config):
 
 
 #: Actor and critic share the LSTM, so that RecurrentPPO's state is the state of one LSTM.
-LSTM_SHARED_WITH_CRITIC = {**LSTM, "vf_share_layers": True}
+LSTM_SHARED_WITH_CRITIC = {**LSTM_OF_6_UNITS, "vf_share_layers": True}
 
 
 def test_recurrent_policy_evaluates_like_a_catalog_policy():
@@ -474,7 +474,7 @@ def test_recurrent_policy_clears_memory_at_episode_starts():
 
 
 def test_saved_recurrent_ppo_is_evaluated_by_stable_baselines(tmp_path):
-    model = make_recurrent_ppo("CartPole-v1", LSTM)
+    model = make_recurrent_ppo("CartPole-v1", LSTM_OF_6_UNITS)
     model.learn(64)
     model.save(tmp_path / "model.zip")
 
@@ -501,7 +501,7 @@ class DictCartPole(gym.ObservationWrapper):
 @pytest.mark.parametrize("env", ["CartPole-v1", DictCartPole])
 def test_recurrent_ppo_keeps_padding_out_of_batch_statistics(env):
     envs = make_vec_env(env, n_envs=2, seed=0)
-    model = make_recurrent_ppo(envs, {**LSTM, "custom_model": WithBatchStatistics})
+    model = make_recurrent_ppo(envs, {**LSTM_OF_6_UNITS, "custom_model": WithBatchStatistics})
     model.learn(64)
     assert all(torch.isfinite(weight).all() for weight in model.policy.parameters())
 
@@ -563,7 +563,7 @@ def test_sb3_contrib_warns_once_of_batch_statistics_and_padding():
     with pytest.warns(
         UserWarning, match=r"batch statistics.*rlcatalog_sb3\.RecurrentPPO"
     ) as caught:
-        train_recurrent_ppo_of_sb3_contrib({**LSTM, "custom_model": WithBatchStatistics})
+        train_recurrent_ppo_of_sb3_contrib({**LSTM_OF_6_UNITS, "custom_model": WithBatchStatistics})
 
     assert len(caught) == 1
 

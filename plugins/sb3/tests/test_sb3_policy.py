@@ -266,7 +266,7 @@ def test_sampled_actions_have_the_densities_of_a_catalog_policy(comparison):
 def test_actions_are_scored_like_in_a_catalog_policy(comparison):
     obs = obs_as_tensor(comparison.batch, CPU)
     raw_actions, _, _ = comparison.model.policy(obs)
-    # Stable-Baselines3 stores actions as rows of floats, and adds an axis to choices.
+    # Stable-Baselines3 stores actions as rows of floats, here six, and choices as rows of one.
     stored_actions = raw_actions.reshape(6, -1).float()
     if isinstance(comparison.model.observation_space, Discrete):
         obs = obs[:, None]
@@ -324,10 +324,12 @@ def test_stored_actions_are_scored_as_when_sampled(case, flatten):
 
 
 def test_images_are_scaled_once():
-    # Images of bytes, of 12 x 10 pixels with 3 channels, which Stable-Baselines3 transposes.
-    model = train(DIRECT["image"], flatten=False)
+    config = {"conv_filters": [[4, 3, 2], [8, 4, 1]], "conv_flatten": True}
+    # Stable-Baselines3 transposes images, here of 12 x 10 pixels with 3 channels.
+    images = Box(0, 255, (12, 10, 3), np.uint8)
+    model = train(Case(images, Discrete(4), config), flatten=False)
     assert isinstance(model.env, VecTransposeImage)
-    policy_for_floats = rlcatalog.build(Box(0, 1, (12, 10, 3)), Discrete(4), CONVS)
+    policy_for_floats = rlcatalog.build(Box(0, 1, (12, 10, 3)), Discrete(4), config)
     policy_for_floats.model.set_weights(model.policy.model.get_weights())
 
     white_bytes = torch.full((1, 3, 12, 10), 255, dtype=torch.uint8)
@@ -460,7 +462,7 @@ def test_ppo_trains_on_stacked_frames():
 def test_ppo_trains_on_environments_in_processes():
     envs = make_vec_env(
         for_sb3,
-        2,
+        n_envs=2,
         env_kwargs={"env": "CartPole-v1"},
         vec_env_cls=SubprocVecEnv,
         vec_env_kwargs={"start_method": "fork"},

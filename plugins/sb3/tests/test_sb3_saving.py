@@ -140,18 +140,14 @@ def test_loading_with_unequal_spaces_is_an_error(observation_space, config, tmp_
 
 
 def test_evaluate_policy_plays_in_vector_environments():
-    config = {"fcnet_hiddens": [8]}
-    envs = make_vec_env(
-        "CartPole-v1", 2, seed=0, wrapper_class=for_sb3, wrapper_kwargs={"model_config": config}
-    )
+    envs = make_vec_env("CartPole-v1", n_envs=2, seed=0, wrapper_class=for_sb3)
     model = PPO(CatalogPolicy, envs, n_steps=8, batch_size=8, seed=0, device="cpu")
 
-    returns, lengths = evaluate_policy(model, envs, 4, return_episode_rewards=True)
-    mean_return, _ = evaluate_policy(model, envs, 4, deterministic=False)
+    returns, lengths = evaluate_policy(model, envs, n_eval_episodes=4, return_episode_rewards=True)
 
     assert len(returns) == 4
     assert returns == lengths  # CartPole pays 1 for each step
-    assert mean_return > 5  # as even random actions return
+    assert min(returns) > 5  # as even random actions return
 
 
 # --- exported policies ----------------------------------------------------------------------------
@@ -355,14 +351,8 @@ def test_run_contains_policy_records_and_checkpoints(run):
 
     names = {path.name for path in folder.iterdir()}
 
-    assert names >= {
-        "policy",
-        "config.json",
-        "run.json",
-        "metrics.jsonl",
-        "learning_curve.png",
-        "checkpoints",
-    }
+    assert names >= {"policy", "config.json", "run.json", "metrics.jsonl", "checkpoints"}
+    assert "learning_curve.png" in names
 
 
 def test_run_records_its_engine_and_versions(run):
@@ -403,7 +393,8 @@ def test_train_rejects_what_cannot_be_exported_before_training(tmp_path):
 
 
 def test_train_gives_the_weights_of_training_in_python(tmp_path):
-    # Before its first step, the command exports a policy, which draws random weights.
+    # Before its first step, the command exports a policy. That draws random weights, which must
+    # not change the training.
     run_command(
         f"train Pendulum-v1 --engine sb3 --algo SAC --steps 40 --out {tmp_path}"
         " --model fcnet_hiddens=[4] --set learning_starts=20 --set buffer_size=100"
