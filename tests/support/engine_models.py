@@ -43,6 +43,13 @@ class WithUnusedWeight(FullyConnectedNetwork):
         self.idle = nn.Parameter(torch.ones(3))
 
 
+class WithUpdateOps(FullyConnectedNetwork):
+    """A model with an operation for each optimiser step, which RLlib does not run."""
+
+    def update_ops(self):
+        return [lambda: None]
+
+
 class WithoutValue(TorchModelV2):
     """A model without a value function."""
 
