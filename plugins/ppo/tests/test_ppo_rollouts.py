@@ -19,7 +19,6 @@ from rlcatalog_ppo import PPO
 from rlcatalog_ppo.env_state import Resumable
 from rlcatalog_ppo.rollout import Collector
 from rlcatalog_runs.evaluation import play
-from rlcatalog_tf import TFModelV2, keras
 from rlcatalog_torch import TorchModelV2
 
 pytestmark = pytest.mark.twins
@@ -68,7 +67,7 @@ class LoggingEnv(gym.Env):
         return self.obs, reward, *episode["end"], {}
 
 
-def make_vector(mode, n=3):
+def make_logging_envs(mode, n=3):
     """Return a vector environment, and its `LoggingEnv`s."""
     logging_envs = [LoggingEnv(number) for number in range(n)]
     members = logging_envs
@@ -138,59 +137,46 @@ def lambda_returns(episode, gamma, lambda_):
 
 @all_modes
 def test_batch_has_the_steps_of_the_environments(mode):
-    envs, logging_envs = make_vector(mode)
+    envs, logging_envs = make_logging_envs(mode)
     policy = rlcatalog.build(env=LoggingEnv(), config={"custom_model": KnownValue})
+    collector = Collector(policy, envs, seed=0, gamma=0.9)
 
-    rollout = Collector(policy, envs, seed=0, gamma=0.9).collect(23)
+    batch = collector.collect(23).batch(gamma=0.9, lambda_=0.7)
 
-    batch = rollout.batch(gamma=0.9, lambda_=0.7)
+    # The environments have logged their episodes. No action follows the last observation of one.
     episodes = list_episodes(logging_envs)
-    rewards = np.concatenate([episode["rewards"] for episode in episodes])
     obs = np.concatenate([episode["obs"][:-1] for episode in episodes])
-    assert rollout.steps == len(rewards)
-    assert len(batch["logp"]) == len(rewards)
+    rewards = np.concatenate([episode["rewards"] for episode in episodes])
     np.testing.assert_array_equal(batch["obs"], obs)
     np.testing.assert_allclose(batch["reward"], rewards, rtol=1e-6)
 
 
 @all_modes
 def test_targets_are_lambda_returns(mode):
-    envs, logging_envs = make_vector(mode)
+    envs, logging_envs = make_logging_envs(mode)
     policy = rlcatalog.build(env=LoggingEnv(), config={"custom_model": KnownValue})
+    collector = Collector(policy, envs, seed=0, gamma=0.9)
 
-    rollout = Collector(policy, envs, seed=0, gamma=0.9).collect(23)
-    batch = rollout.batch(gamma=0.9, lambda_=0.7)
+    batch = collector.collect(23).batch(gamma=0.9, lambda_=0.7)
 
     episodes = list_episodes(logging_envs)
-    ends = {episode["end"] for episode in episodes}
     # All kinds of ends occur; None is that of episodes in progress.
+    ends = {episode["end"] for episode in episodes}
     assert ends == {TERMINATED, TRUNCATED, TERMINATED_AND_TRUNCATED, None}
-    expected = np.concatenate([lambda_returns(episode, 0.9, 0.7) for episode in episodes])
-    np.testing.assert_allclose(batch["target"], expected, rtol=1e-4, atol=1e-4)
-
-
-@all_modes
-def test_advantages_are_lambda_returns_minus_values(mode):
-    envs, logging_envs = make_vector(mode)
-    policy = rlcatalog.build(env=LoggingEnv(), config={"custom_model": KnownValue})
-
-    rollout = Collector(policy, envs, seed=0, gamma=0.9).collect(23)
-    batch = rollout.batch(gamma=0.9, lambda_=0.7)
-
-    returns = [lambda_returns(episode, 0.9, 0.7) for episode in list_episodes(logging_envs)]
-    expected = np.concatenate(returns) - value_of(batch["obs"])
-    np.testing.assert_allclose(batch["advantage"], expected, rtol=1e-4, atol=1e-4)
+    returns = [lambda_returns(episode, gamma=0.9, lambda_=0.7) for episode in episodes]
+    np.testing.assert_allclose(batch["target"], np.concatenate(returns), rtol=1e-4, atol=1e-4)
 
 
 @all_modes
 def test_ended_episodes_are_counted_over_rollouts(mode):
-    envs, logging_envs = make_vector(mode)
+    envs, logging_envs = make_logging_envs(mode)
     policy = rlcatalog.build(env=LoggingEnv(), config={"custom_model": KnownValue})
     collector = Collector(policy, envs, seed=0, gamma=0.9)
 
     for steps in (1, 7, 2, 9):
         collector.collect(steps)
 
+    # The environments have logged their episodes, including those in progress.
     ended = [episode for episode in list_episodes(logging_envs) if episode["end"] is not None]
     returns = sorted(sum(episode["rewards"]) for episode in ended)
     lengths = sorted(len(episode["rewards"]) for episode in ended)
@@ -201,7 +187,7 @@ def test_ended_episodes_are_counted_over_rollouts(mode):
 
 @all_modes
 def test_filter_learns_only_from_observations_acted_on(mode):
-    envs, logging_envs = make_vector(mode)
+    envs, logging_envs = make_logging_envs(mode)
     config = {"observation_filter": "MeanStdFilter", "fcnet_hiddens": [4]}
     policy = rlcatalog.build(env=LoggingEnv(), config=config)
     collector = Collector(policy, envs, seed=0, gamma=0.9)
@@ -212,14 +198,15 @@ def test_filter_learns_only_from_observations_acted_on(mode):
     observations = []
     for env in logging_envs:
         for episode in env.log:
-            observations += episode["obs"]
+            observations.extend(episode["obs"])
             if episode["end"] is not None:
                 observations.pop()  # no action follows the last observation of an episode
     learned = policy.filter.get_state()
-    sum_of_squares = len(observations) * np.var(observations, axis=0)
     assert learned["n"] == len(observations)
     np.testing.assert_allclose(learned["mean"], np.mean(observations, axis=0), rtol=1e-5)
-    np.testing.assert_allclose(learned["m2"], sum_of_squares, rtol=1e-4)
+    # The filter stores the sum of squared deviations.
+    variance = learned["m2"] / learned["n"]
+    np.testing.assert_allclose(variance, np.var(observations, axis=0), rtol=1e-4)
 
 
 # --- memories -------------------------------------------------------------------------------------
@@ -235,36 +222,29 @@ some_memories = pytest.mark.parametrize(
 )
 
 
-def to_array(tensor):
-    return np.asarray(tensor.detach() if isinstance(tensor, torch.Tensor) else tensor)
-
-
-@pytest.mark.grid
-@some_memories
 @all_modes
-def test_evaluating_stored_sequences_gives_what_acting_gave(memory, framework, mode):
-    envs, _ = make_vector(mode)
-    policy = rlcatalog.build(env=LoggingEnv(), config=MEMORIES[memory], framework=framework)
+def test_evaluation_of_stored_sequences_gives_what_acting_gave(mode):
+    envs, _ = make_logging_envs(mode)
+    policy = rlcatalog.build(env=LoggingEnv(), config=MEMORIES["lstm"], framework="torch")
     collector = Collector(policy, envs, seed=0, gamma=0.9)
+    collector.collect(10)
 
-    for steps in (10, 8):  # the second rollout begins in the middle of episodes
-        rollout = collector.collect(steps)
-        batch = rollout.batch(gamma=0.9, lambda_=0.7)
-        evaluation = policy.evaluate(batch)
+    rollout = collector.collect(8)  # it begins in the middle of episodes
+    batch = rollout.batch(gamma=0.9, lambda_=0.7)
+    evaluation = policy.evaluate(batch)
 
-        assert batch["seq_lens"].sum() == rollout.steps
-        logp = to_array(evaluation.logp)
-        value = to_array(evaluation.value)
-        stored_value = batch["target"] - batch["advantage"]
-        np.testing.assert_allclose(logp, batch["logp"], rtol=1e-3, atol=1e-4)
-        np.testing.assert_allclose(value, stored_value, rtol=1e-3, atol=1e-4)
+    assert batch["seq_lens"].sum() == rollout.steps
+    np.testing.assert_allclose(
+        evaluation.logp.detach().numpy(), batch["logp"], rtol=1e-3, atol=1e-4
+    )
+    values_of_acting = batch["target"] - batch["advantage"]
+    np.testing.assert_allclose(
+        evaluation.value.detach().numpy(), values_of_acting, rtol=1e-3, atol=1e-4
+    )
 
 
-def pair_episodes(logging_envs, rollouts):
-    """Return each logged episode with its part of the rollouts.
-
-    A part has lists of the episode's raw actions, values and bootstraps.
-    """
+def match_episodes(logging_envs, rollouts):
+    """Return each logged episode with the raw actions, values and bootstraps of its steps."""
     pairs = []
     for i, env in enumerate(logging_envs):
         steps = []
@@ -277,8 +257,8 @@ def pair_episodes(logging_envs, rollouts):
         for episode in list_episodes([env]):
             length = len(episode["rewards"])
             actions, values, bootstraps = zip(*steps[:length], strict=True)
-            part = SimpleNamespace(actions=actions, values=values, bootstraps=bootstraps)
-            pairs.append((episode, part))
+            recorded = SimpleNamespace(actions=actions, values=values, bootstraps=bootstraps)
+            pairs.append((episode, recorded))
             del steps[:length]
         assert not steps
     return pairs
@@ -305,33 +285,34 @@ def value_episode(policy, episode, actions):
 @some_memories
 @all_modes
 def test_values_are_those_of_episodes_played_alone(memory, framework, mode):
-    envs, logging_envs = make_vector(mode)
+    envs, logging_envs = make_logging_envs(mode)
     policy = rlcatalog.build(env=LoggingEnv(), config=MEMORIES[memory], framework=framework)
     collector = Collector(policy, envs, seed=0, gamma=0.9)
 
     rollouts = [collector.collect(10), collector.collect(8)]
 
-    for episode, part in pair_episodes(logging_envs, rollouts):
-        *expected, _ = value_episode(policy, episode, part.actions)
-        np.testing.assert_allclose(part.values, expected, atol=1e-4)
+    for episode, recorded in match_episodes(logging_envs, rollouts):
+        *expected, _ = value_episode(policy, episode, recorded.actions)
+        np.testing.assert_allclose(recorded.values, expected, atol=1e-4)
 
 
 @pytest.mark.grid
 @some_memories
 @all_modes
 def test_bootstraps_are_those_of_episodes_played_alone(memory, framework, mode):
-    envs, logging_envs = make_vector(mode)
+    envs, logging_envs = make_logging_envs(mode)
     policy = rlcatalog.build(env=LoggingEnv(), config=MEMORIES[memory], framework=framework)
     collector = Collector(policy, envs, seed=0, gamma=0.9)
 
     rollouts = [collector.collect(10), collector.collect(8)]
 
-    for episode, part in pair_episodes(logging_envs, rollouts):
+    # The last step of a truncated episode gets the discounted value of the last observation.
+    for episode, recorded in match_episodes(logging_envs, rollouts):
+        *_, last_value = value_episode(policy, episode, recorded.actions)
         if episode["end"] == TRUNCATED:
-            *_, last_value = value_episode(policy, episode, part.actions)
-            np.testing.assert_allclose(part.bootstraps[-1], 0.9 * last_value, atol=1e-4)
-        elif episode["end"] is not None:  # it terminated
-            assert part.bootstraps[-1] == 0.0
+            np.testing.assert_allclose(recorded.bootstraps[-1], 0.9 * last_value, atol=1e-4)
+        else:
+            assert recorded.bootstraps[-1] == 0.0
 
 
 # --- rewards and observations of short episodes ---------------------------------------------------
@@ -362,34 +343,6 @@ class FiveSteps(gym.Env):
 
 #: Two environments, twelve steps each.
 SHORT = {"num_envs": 2, "rollout_length": 12, "minibatch_size": 8, "num_epochs": 1, "seed": 0}
-
-
-@both_frameworks
-def test_custom_loss_reads_the_rewards_of_the_environment(framework):
-    """Not those of truncated episodes plus a value, which is about 7."""
-    base = {"torch": TorchModelV2, "tf": TFModelV2}[framework]
-    rewards = []
-
-    class ValueNearSeven(base):
-        def __init__(self, *args):
-            super().__init__(*args)
-            self.layer = torch.nn.Linear(1, 2) if framework == "torch" else keras.layers.Dense(2)
-
-        def forward(self, input_dict, state, seq_lens):
-            return self.layer(input_dict["obs"]), state
-
-        def value_function(self):
-            return self.last_output()[:, 0] + 7.0
-
-        def custom_loss(self, policy_loss, loss_inputs):
-            rewards.extend(np.asarray(loss_inputs["rewards"]).tolist())
-            return policy_loss
-
-    config = {**SHORT, "framework": framework, "model": {"custom_model": ValueNearSeven}}
-    # Not traced, so that TensorFlow calls the loss with numbers.
-    PPO(FiveSteps, {**config, "eager_tracing": False}).train()
-
-    assert rewards == [1.0] * 24  # 2 environments, 12 steps each
 
 
 class ValueOfHundredMore(TorchModelV2):
@@ -460,17 +413,17 @@ class RunsOutOfActions(gym.Env):
 
 @all_modes
 def test_rollout_leaves_out_observations_without_actions(mode):
-    """The last observation of each episode, which no action follows, has an empty mask."""
     envs = SyncVectorEnv([RunsOutOfActions] * 2, autoreset_mode=mode)
     policy = rlcatalog.build(env=RunsOutOfActions(), config={"fcnet_hiddens": [8]})
+    collector = Collector(policy, envs, seed=0, gamma=0.9)
 
-    batch = Collector(policy, envs, seed=0, gamma=0.9).collect(15).batch(gamma=0.9, lambda_=0.7)
+    batch = collector.collect(15).batch(gamma=0.9, lambda_=0.7)
 
-    column_of_left = policy.preprocessor.leaves()[-1].start  # the last key, sorted by name
-    actions_left = batch["obs"][:, column_of_left]
-    assert set(actions_left) <= {1.0, 2.0, 3.0}
+    # The three steps of an episode offer 3, 2 and 1 actions. Its last observation offers none, but
+    # no action follows it.
     allowed_actions = batch["mask"].sum(axis=1).tolist()
-    assert allowed_actions == [3, 2, 1] * (len(allowed_actions) // 3)
+    episodes = len(allowed_actions) // 3
+    assert allowed_actions == [3, 2, 1] * episodes
 
 
 @all_modes
@@ -481,21 +434,9 @@ def test_play_ends_episodes_that_run_out_of_actions(mode):
     assert play(policy, envs, 4) == [3.0, 3.0, 3.0, 3.0]  # 3 steps that pay 1
 
 
+@both_frameworks
 @pytest.mark.parametrize(
-    ("framework", "memory"),
-    [
-        pytest.param("torch", {}, id="torch-"),
-        pytest.param(
-            "torch", {"use_lstm": True, "lstm_cell_size": 4, "max_seq_len": 5}, id="torch-lstm"
-        ),
-        pytest.param("tf", {}, id="tf-"),
-        pytest.param(
-            "tf",
-            {"use_lstm": True, "lstm_cell_size": 4, "max_seq_len": 5},
-            id="tf-lstm",
-            marks=pytest.mark.attack,
-        ),
-    ],
+    "memory", [{}, {"use_lstm": True, "lstm_cell_size": 4, "max_seq_len": 5}], ids=["", "lstm"]
 )
 def test_episode_may_be_truncated_where_it_runs_out_of_actions(framework, memory):
     model = {"fcnet_hiddens": [8], **memory}
@@ -503,8 +444,9 @@ def test_episode_may_be_truncated_where_it_runs_out_of_actions(framework, memory
 
     result = algo.train()
 
-    assert result["episode_return_mean"] == 3.0
-    assert np.isfinite(result["info"]["learner"]["vf_loss"])  # values of last observations as well
+    assert result["episode_return_mean"] == 3.0  # three steps that pay 1
+    # The last observation, which offers no action, has a value.
+    assert np.isfinite(result["info"]["learner"]["vf_loss"])
     assert algo.evaluate(2) == [3.0, 3.0]
 
 
@@ -513,34 +455,24 @@ def test_episode_may_be_truncated_where_it_runs_out_of_actions(framework, memory
 
 @all_modes
 def test_play_divides_episodes_among_environments(mode):
-    envs, logging_envs = make_vector(mode, n=2)
+    envs, logging_envs = make_logging_envs(mode, n=2)
     policy = rlcatalog.build(env=LoggingEnv(), config=MEMORIES["lstm"])
+    reported_returns = []
 
-    returns = play(policy, envs, 7)
+    returns = play(policy, envs, 7, on_episode=reported_returns.append)
 
     # Four episodes of the first environment, three of the second.
     episodes = [*logging_envs[0].log[:4], *logging_envs[1].log[:3]]
     expected = sorted(sum(episode["rewards"]) for episode in episodes)
     np.testing.assert_allclose(sorted(returns), expected, rtol=1e-5)
+    assert reported_returns == returns
 
 
-@all_modes
-def test_play_passes_each_return_to_on_episode(mode):
-    envs, _ = make_vector(mode, n=2)
-    policy = rlcatalog.build(env=LoggingEnv(), config=MEMORIES["lstm"])
-    passed_returns = []
+def test_play_leaves_the_environment_open():
+    envs, _ = make_logging_envs(AutoresetMode.SAME_STEP, n=2)
+    policy = rlcatalog.build(env=LoggingEnv(), config={"fcnet_hiddens": [4]})
 
-    returns = play(policy, envs, 7, on_episode=passed_returns.append)
-
-    assert passed_returns == returns
-
-
-@all_modes
-def test_play_leaves_the_environment_open(mode):
-    envs, _ = make_vector(mode, n=2)
-    policy = rlcatalog.build(env=LoggingEnv(), config=MEMORIES["lstm"])
-
-    play(policy, envs, 7)
+    play(policy, envs, 2)
 
     assert not envs.closed
     envs.reset()  # raises an error in a closed environment
