@@ -28,20 +28,8 @@ class FiveSteps(gym.Env):
         return np.full(1, self.t, np.float32), 1.0, False, self.t == 5, {}
 
 
-@pytest.mark.parametrize(
-    ("rows", "size", "sizes"),
-    [(33, 16, [16, 16]), (33, 11, [11, 11, 11])],
-    ids=["one row too many", "no row too many"],
-)
-def test_minibatch_of_one_row_is_left_out(rows, size, sizes):
-    batch = {"logp": np.zeros(rows), "obs": np.zeros((rows, 2))}
-
-    parts = list(minibatches(batch, size, np.random.default_rng(0)))
-
-    assert [len(part["logp"]) for part in parts] == sizes
-
-
 def test_sequence_of_one_row_is_left_out_as_a_minibatch():
+    # Five sequences. Minibatches of at least 16 rows take whole ones, in a random order.
     batch = {
         "logp": np.zeros(17),
         "obs": np.zeros((17, 2)),
@@ -49,26 +37,24 @@ def test_sequence_of_one_row_is_left_out_as_a_minibatch():
         "state": [np.zeros((5, 3))],
     }
     rng = np.random.default_rng(0)
-    times_left_out = 0
 
-    for _ in range(20):  # in 20 random orders
-        parts = list(minibatches(batch, 16, rng))
-        assert [1] not in [part["seq_lens"].tolist() for part in parts]
-        rows = sum(len(part["logp"]) for part in parts)
-        if rows == 16:  # the sequence of one row came last, after a minibatch of 16 rows
-            times_left_out += 1
+    all_lengths = []
+    for _ in range(20):
+        all_lengths.append([part["seq_lens"].tolist() for part in minibatches(batch, 16, rng)])
 
-    assert times_left_out > 1
+    # Where the sequence of one row comes last, it would be a minibatch of its own.
+    assert [[4, 4, 4, 4]] in all_lengths
+    assert [[4, 4, 4, 4], [1]] not in all_lengths
 
 
 def test_training_survives_a_last_minibatch_of_one_row():
-    """Normalised by its deviation, 0, the advantage of one row would make all weights NaN."""
     # 2 environments with 13 steps: minibatches of 25 rows and of 1.
     config = {"num_envs": 2, "rollout_length": 13, "minibatch_size": 25, "num_epochs": 1, "seed": 0}
     algo = PPO(FiveSteps, config)
 
     result = algo.train()
 
+    # Divided by its deviation, 0, the advantage of one row would make all weights NaN.
     assert np.isfinite(result["info"]["learner"]["policy_loss"])
     for weight in algo.policy.model.get_weights().values():
         assert np.isfinite(weight).all()
