@@ -166,16 +166,13 @@ def test_seed_of_a_run_covers_a_passed_policy(env_class):
 
 def test_evaluation_is_seeded_by_the_config(env_class):
     algo = train_ppo(env_class, seed=7, num_envs=2)
-    env_class.seeds.clear()
 
+    env_class.seeds.clear()  # those of the training
     returns = algo.evaluate(3)
-    again = algo.evaluate(3)
-    with_same_seed = algo.evaluate(3, seed=7)
+    assert env_class.seeds == derive_seeds(7, SeedStream.EVALUATION, 3)
 
-    assert again == returns
-    assert with_same_seed == returns
-    # Three episodes in each of three evaluations.
-    assert env_class.seeds == 3 * derive_seeds(7, SeedStream.EVALUATION, 3)
+    assert algo.evaluate(3) == returns
+    assert algo.evaluate(3, seed=7) == returns
 
 
 def test_evaluation_takes_another_seed(env_class):
