@@ -73,14 +73,13 @@ def test_policy_stays_if_the_device_does_not_exist(framework, device, message):
     np.testing.assert_array_equal(policy.act(OBS, explore=False).dist_inputs, before.dist_inputs)
 
 
-def test_all_parameters_and_inputs_move():
+def test_inputs_of_evaluate_move():
     # Tensors on "meta" have a device and a shape, but no values.
     policy = build_policy("torch").to("meta")
-    batch = {"obs": OBS, "raw_action": np.zeros((5, 1), np.int64)}
 
-    evaluation = policy.evaluate(batch)
+    evaluation = policy.evaluate({"obs": OBS, "raw_action": np.zeros((5, 1), np.int64)})
 
-    assert {parameter.device.type for parameter in policy.model.parameters()} == {"meta"}
+    assert policy.device == "meta"
     assert evaluation.logp.device.type == "meta"
 
 
@@ -97,15 +96,11 @@ def test_policy_computes_the_same_on_a_gpu():
 # --- memories and images --------------------------------------------------------------------------
 
 IMAGE = gym.spaces.Box(0, 255, (10, 10, 3), np.uint8)
+LSTM = {"use_lstm": True, "lstm_cell_size": 6, "lstm_use_prev_action": True}
+ATTENTION = {"use_attention": True, "attention_dim": 8, "attention_use_n_prev_rewards": 2}
 MODELS = [
-    pytest.param(
-        VECTOR, {"use_lstm": True, "lstm_cell_size": 6, "lstm_use_prev_action": True}, id="lstm"
-    ),
-    pytest.param(
-        VECTOR,
-        {"use_attention": True, "attention_dim": 8, "attention_use_n_prev_rewards": 2},
-        id="attention",
-    ),
+    pytest.param(VECTOR, LSTM, id="lstm"),
+    pytest.param(VECTOR, ATTENTION, id="attention"),
     pytest.param(IMAGE, {}, id="image"),
     pytest.param(
         gym.spaces.Dict({"eye": IMAGE, "self": gym.spaces.Discrete(3)}),
@@ -158,18 +153,18 @@ def test_all_parameters_and_buffers_move(space, config):
     assert {tensor.device.type for tensor in tensors} == {"meta"}
 
 
-@ignore_unread_keys
-@all_models
-def test_states_and_views_of_a_batch_move(space, config):
-    obs = sample_observations(space)
-    policy = build_policy("torch", space, **config)
-    step = take_three_steps(policy, obs)
-    batch = {"obs": policy.preprocess(obs), "raw_action": step.raw_action}
-    if step.state is not None:
-        # The four rows are a sequence of three steps, and one of a single step.
-        batch["seq_lens"] = np.array([3, 1])
-        batch["state"] = policy.initial_state(2)
-        batch["views"] = step.state.seen
+@pytest.mark.parametrize("config", [LSTM, ATTENTION], ids=["lstm", "attention"])
+def test_state_and_views_of_a_batch_move(config):
+    policy = build_policy("torch", **config)
+    obs = np.zeros((4, 3), np.float32)
+    step = policy.act(obs)
+    batch = {
+        "obs": obs,
+        "raw_action": step.raw_action,
+        "seq_lens": np.array([3, 1]),  # the rows are a sequence of three steps, and one of one
+        "state": policy.initial_state(2),  # of the two sequences
+        "views": step.state.seen,
+    }
 
     evaluation = policy.to("meta").evaluate(batch)
 

@@ -17,7 +17,7 @@ from rlcatalog_tf import TFModelV2
 from rlcatalog_torch import TorchModelV2
 
 THREE_NUMBERS = Box(-1, 1, (3,), np.float32)
-FIVE = Discrete(5)
+FIVE_ACTIONS = Discrete(5)
 SMALL = {"fcnet_hiddens": [8]}
 both_frameworks = pytest.mark.parametrize("framework", ["torch", "tf"])
 
@@ -56,45 +56,29 @@ def build_policy_that_draws(framework, action_space, action):
     return rlcatalog.build(THREE_NUMBERS, action_space, config, framework)
 
 
-actions_outside = pytest.mark.parametrize(
+@pytest.mark.grid
+@both_frameworks
+@pytest.mark.parametrize(
     ("action_space", "action", "wrong_number"),
     [
         pytest.param(Discrete(2), 6, 6, id="discrete"),
-        pytest.param(Discrete(2, start=5), -1, -1, id="below-0"),
-        pytest.param(MultiDiscrete([3, 2]), [2, 2], 2, id="multi-discrete"),
+        pytest.param(Discrete(2), -1, -1, id="below-0"),
+        pytest.param(MultiDiscrete([3, 2]), [2, 2], 2, id="multi-discrete"),  # the second choice
         pytest.param(MultiBinary(2), [1, 3], 3, id="multi-binary"),
     ],
 )
-
-
-@pytest.mark.grid
-@both_frameworks
-@actions_outside
-def test_action_outside_of_the_space_is_an_error(framework, action_space, action, wrong_number):
-    policy = build_policy_that_draws(framework, action_space, action)
-
-    for explore in (True, False):
-        with pytest.raises(ModelContractError, match="outside the action space") as caught:
-            policy.act(np.zeros((2, 3), np.float32), explore=explore)
-
-        message = str(caught.value)
-        assert message.startswith("Stubborn drew an action outside the action space: action")
-        assert "expected an integer from 0 to 1 for " in message
-        assert f", found {wrong_number} in row 0" in message
-
-
-@pytest.mark.grid
-@both_frameworks
-@actions_outside
-def test_adapt_rejects_an_action_outside_of_the_space(
-    framework, action_space, action, wrong_number
+@pytest.mark.parametrize("explore", [True, False])
+def test_action_outside_of_the_space_is_an_error(
+    framework, action_space, action, wrong_number, explore
 ):
     policy = build_policy_that_draws(framework, action_space, action)
-    raw_action = np.array(action).reshape(1, -1)
 
-    # Bridges to other engines adapt actions with this method.
-    with pytest.raises(ModelContractError, match="Stubborn drew"):
-        policy.adapt(raw_action)
+    with pytest.raises(ModelContractError, match="Stubborn drew an action outside") as caught:
+        policy.act(np.zeros((2, 3), np.float32), explore=explore)
+
+    # In each space, the wrong number is for a choice out of two.
+    assert "expected an integer from 0 to 1 for " in str(caught.value)
+    assert f", found {wrong_number} in row 0" in str(caught.value)
 
 
 @both_frameworks
@@ -119,46 +103,29 @@ def test_numbers_beyond_the_bounds_are_clipped(framework):
 @both_frameworks
 def test_error_names_the_part_of_a_nested_action(framework):
     action_space = Tuple([Box(-1, 1, (1,), np.float32), Dict({"go": Discrete(2)})])
-    dist = make_dist_that_draws(framework, 6)
-    config = {**SMALL, "custom_action_dist": {"action[1]['go']": dist}}
+    draws_6 = make_dist_that_draws(framework, 6)
+    config = {**SMALL, "custom_action_dist": {"action[1]['go']": draws_6}}
     policy = rlcatalog.build(THREE_NUMBERS, action_space, config, framework)
 
-    with pytest.raises(ModelContractError, match=r"expected an integer.*6") as caught:
+    with pytest.raises(ModelContractError, match=r"action\[1\]\['go'\]: expected an integer.*6"):
         policy.act(np.zeros((1, 3), np.float32))
-
-    message = str(caught.value)
-    assert message.startswith("Stubborn drew ")
-    assert ": action[1]['go']: expected an integer" in message
-
-
-def test_actions_of_listed_parts_are_not_checked():
-    policy = rlcatalog.build(THREE_NUMBERS, Discrete(2), SMALL, "torch")
-
-    assert not policy.contract.checks_actions
-
-
-def test_actions_of_listed_parts_with_masks_are_not_checked():
-    with_mask = Dict({"action_mask": MultiBinary(5), "x": THREE_NUMBERS})
-    policy = rlcatalog.build(with_mask, FIVE, SMALL, "torch")
-
-    assert not policy.contract.checks_actions
 
 
 # --- the mask -------------------------------------------------------------------------------------
 
 
-def make_model_that_forbids(framework, to_forbidden):
+def make_model_that_forbids(framework, actions):
     """Return a model that sees the mask and forbids actions by itself, with the lowest logits.
 
-    `to_forbidden` computes from a mask 1 for each action to forbid, else 0; all others are equally
-    likely.
+    `actions` says which: those that are "allowed" or "forbidden" by the mask, or "none". All others
+    are equally likely.
     """
     base = TorchModelV2 if framework == "torch" else TFModelV2
 
     class MasksItself(base):
         def forward(self, input_dict, state, seq_lens):
             mask = input_dict["obs"]["action_mask"]
-            forbidden = to_forbidden(mask)
+            forbidden = {"allowed": mask, "forbidden": 1 - mask, "none": mask * 0}[actions]
             if framework == "tf":
                 forbidden = tf.cast(forbidden, tf.float32)
             self.values = mask[:, 0] * 0
@@ -179,22 +146,16 @@ ALLOWS_2_AND_4 = {
 SPACE_WITH_VISIBLE_MASK = Dict({"action_mask": Box(0, 1, (5,), np.float32), "x": THREE_NUMBERS})
 
 
-def build_policy_that_forbids(framework, to_forbidden, **config):
-    model = make_model_that_forbids(framework, to_forbidden)
+def build_policy_that_forbids(framework, actions, **config):
+    model = make_model_that_forbids(framework, actions)
     config = {"custom_model": model, **config}
-    return rlcatalog.build(SPACE_WITH_VISIBLE_MASK, FIVE, config, framework)
+    return rlcatalog.build(SPACE_WITH_VISIBLE_MASK, FIVE_ACTIONS, config, framework)
 
 
 @both_frameworks
-@pytest.mark.parametrize(
-    "to_forbidden",
-    [
-        pytest.param(lambda mask: 1 - mask, id="obeys-the-mask"),
-        pytest.param(lambda mask: mask * 0, id="ignores-the-mask"),
-    ],
-)
-def test_model_may_obey_or_ignore_a_mask_that_it_sees(framework, to_forbidden):
-    policy = build_policy_that_forbids(framework, to_forbidden)
+@pytest.mark.parametrize("forbidden_by_model", ["forbidden", "none"])
+def test_model_may_obey_or_ignore_a_mask_that_it_sees(framework, forbidden_by_model):
+    policy = build_policy_that_forbids(framework, forbidden_by_model)
 
     actions = policy.act(ALLOWS_2_AND_4).action
 
@@ -204,22 +165,18 @@ def test_model_may_obey_or_ignore_a_mask_that_it_sees(framework, to_forbidden):
 
 @both_frameworks
 def test_model_that_forbids_the_allowed_actions_is_an_error(framework):
-    policy = build_policy_that_forbids(framework, lambda mask: mask)
+    policy = build_policy_that_forbids(framework, "allowed")
 
     with pytest.raises(ActionMaskError, match=r"the raw action \[[013]\] was drawn") as caught:
         policy.act(ALLOWS_2_AND_4)
 
-    message = str(caught.value)
-    assert message.startswith("mask: row ")
-    assert "was drawn, but the mask allows {'action': [2, 4]}. " in message
-    assert "rlcatalog masks the outputs of the model itself (True or 1 allows);" in message
-    assert " MasksItself.forward() or " in message
-    assert " overrides that." in message
+    assert "but the mask allows {'action': [2, 4]}. " in str(caught.value)
+    assert " MasksItself.forward() or " in str(caught.value)
 
 
 @both_frameworks
 def test_mask_under_another_key_is_left_to_the_model(framework):
-    policy = build_policy_that_forbids(framework, lambda mask: mask, action_mask_key="none")
+    policy = build_policy_that_forbids(framework, "allowed", action_mask_key="none")
 
     actions = policy.act(ALLOWS_2_AND_4).action
 
