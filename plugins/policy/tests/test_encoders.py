@@ -18,8 +18,7 @@ TWO_NUMBERS = spaces.Box(-1, 1, (2,), np.float32)
 THREE_ACTIONS = spaces.Discrete(3)
 WITH_MASK = spaces.Dict({"action_mask": spaces.MultiBinary(3), "x": TWO_NUMBERS})
 SMALL = {"fcnet_hiddens": [3]}
-#: Two observations.
-ROWS = np.float32([[0.5, -1], [0.25, 0]])
+TWO_OBS = np.float32([[0.5, -1], [0.25, 0]])
 
 
 class DoublingFilter(Filter):
@@ -108,18 +107,17 @@ def test_encoder_reads_masks_as_the_policy_does(catalog):
     np.testing.assert_array_equal(policy.action_mask([obs]), [mask])
 
 
-def test_policy_encodes_batches_as_the_encoder_does(catalog):
+def test_policy_encodes_batches(catalog):
     policy = rlcatalog.build(WITH_MASK_AND_KIND, THREE_ACTIONS, SMALL, "torch", catalog=catalog)
-    encoder = Encoder(catalog, policy.resolution)
-    first = {"action_mask": np.int8([1, 0, 1]), "x": np.float32([0.5, -1]), "kind": 1}
-    second = {"action_mask": np.int8([0, 1, 0]), "x": np.float32([0.25, 0]), "kind": 0}
+    batch = {
+        "action_mask": np.int8([[1, 0, 1], [0, 1, 0]]),
+        "kind": np.array([1, 0]),
+        "x": np.float32([[0.5, -1], [0.25, 0]]),
+    }
 
-    batch = {key: np.stack([first[key], second[key]]) for key in first}
-
-    expected = [encoder.encode(first), encoder.encode(second)]
-    np.testing.assert_array_equal(policy.preprocess(batch), expected)
-    expected_masks = [encoder.mask_of(first), encoder.mask_of(second)]
-    np.testing.assert_array_equal(policy.action_mask(batch), expected_masks)
+    # "kind" is one-hot; the mask is not a part of the encoded observation.
+    assert policy.preprocess(batch).tolist() == [[0, 1, 0.5, -1], [1, 0, 0.25, 0]]
+    assert policy.action_mask(batch).tolist() == [[True, False, True], [False, True, False]]
 
 
 # --- filters --------------------------------------------------------------------------------------
@@ -148,14 +146,8 @@ def test_encode_batch_filters_observations(doubling_encoder):
     assert mask is None
 
 
-def test_encode_batch_without_filter_keeps_observations(plain_encoder):
-    encoded, _ = plain_encoder.encode_batch(ROWS)
-
-    np.testing.assert_array_equal(encoded, ROWS)
-
-
 def test_transform_batch_does_not_filter(doubling_encoder):
-    np.testing.assert_array_equal(doubling_encoder.transform_batch(ROWS), ROWS)
+    np.testing.assert_array_equal(doubling_encoder.transform_batch(TWO_OBS), TWO_OBS)
 
 
 @pytest.mark.parametrize(
@@ -181,10 +173,8 @@ def test_filter_learns_from_the_selected_rows(doubling_encoder, update, learned)
 
 def test_nan_is_rejected_before_the_filter(doubling_encoder):
     # The filter would turn the NaN into 0.
-    with pytest.raises(NonFiniteError, match=r"its observation .* NaN at obs\[0\]") as caught:
+    with pytest.raises(NonFiniteError, match=r"row 1 of 2: its obs.* NaN at obs\[0\]"):
         doubling_encoder.encode_batch(np.float32([[0, 0], [np.nan, 0]]))
-
-    assert "row 1 of 2: its observation" in str(caught.value)
 
 
 @pytest.mark.parametrize("encoder", ["plain_encoder", "doubling_encoder"])
@@ -222,7 +212,7 @@ def test_mask_is_removed_from_what_the_preprocessor_sees(mask_encoder):
 def test_mask_is_taken_from_the_observations(mask_encoder):
     encoded, mask = mask_encoder.encode_batch(batch_with_mask([[1, 0, 1], [0, 1, 0]]))
 
-    np.testing.assert_array_equal(encoded, ROWS)
+    np.testing.assert_array_equal(encoded, TWO_OBS)
     assert mask.dtype == np.bool_
     assert mask.tolist() == [[True, False, True], [False, True, False]]
 
@@ -243,7 +233,7 @@ def test_passed_mask_replaces_the_one_in_observations(mask_encoder, own_mask):
 
     encoded, mask = mask_encoder.encode_batch(batch_with_mask(own_mask), passed_mask)
 
-    np.testing.assert_array_equal(encoded, ROWS)
+    np.testing.assert_array_equal(encoded, TWO_OBS)
     assert mask.tolist() == [[False, False, True], [True, False, False]]
 
 
@@ -263,20 +253,18 @@ def test_passed_mask_of_another_shape_is_an_error(mask_encoder, shape):
 def test_mask_in_observations_has_a_row_for_each(mask_encoder):
     mask_of_one_row = [[1, 0, 1]]
 
-    with pytest.raises(ActionMaskError, match=r"\(2, 3\); found shape \(1, 3\)") as caught:
+    with pytest.raises(ActionMaskError, match=r"shape \(2, 3\); found shape \(1, 3\)"):
         mask_encoder.encode_batch(batch_with_mask(mask_of_one_row))
-
-    assert "expected shape (2, 3); found" in str(caught.value)
 
 
 def test_observations_without_mask_have_none(plain_encoder):
     assert not plain_encoder.mask_apart
-    assert plain_encoder.seen(ROWS) is ROWS
-    assert plain_encoder.encode_batch(ROWS)[1] is None
+    assert plain_encoder.seen(TWO_OBS) is TWO_OBS
+    assert plain_encoder.encode_batch(TWO_OBS)[1] is None
 
 
 def test_mask_may_be_passed_for_observations_without_mask(plain_encoder):
-    _, mask = plain_encoder.encode_batch(ROWS, np.array([[0, 1, 1], [1, 0, 0]]))
+    _, mask = plain_encoder.encode_batch(TWO_OBS, np.array([[0, 1, 1], [1, 0, 0]]))
 
     assert mask.tolist() == [[False, True, True], [True, False, False]]
 
@@ -312,7 +300,7 @@ def test_mask_counts_even_if_a_preprocessor_sees_it(encoder_that_reads_mask):
 
     encoded, mask = encoder_that_reads_mask.encode_batch(batch)
 
-    np.testing.assert_array_equal(encoded, ROWS)
+    np.testing.assert_array_equal(encoded, TWO_OBS)
     assert mask.tolist() == [[True, False, True], [False, True, False]]
 
 
@@ -350,14 +338,6 @@ def test_act_checks_a_passed_mask_once(catalog, mask_checks):
     assert len(mask_checks) == 1
 
 
-def test_act_rejects_masks_of_fewer_observations(catalog):
-    policy = rlcatalog.build(WITH_MASK, THREE_ACTIONS, SMALL, "torch", catalog=catalog)
-    mask_of_one_row = [[0, 0, 1]]
-
-    with pytest.raises(ActionMaskError):
-        policy.act(batch_with_mask(mask_of_one_row))
-
-
 # --- the mask of one observation ------------------------------------------------------------------
 
 
@@ -370,7 +350,7 @@ def test_mask_of_an_observation_is_its_own(mask_encoder, passed_mask, over):
 
 
 def test_mask_of_an_observation_without_one_is_the_passed(plain_encoder):
-    mask = plain_encoder.mask_of(ROWS[0], np.array([0, 1, 0]))
+    mask = plain_encoder.mask_of(TWO_OBS[0], np.array([0, 1, 0]))
 
     assert mask.tolist() == [False, True, False]
 
@@ -382,7 +362,7 @@ def test_mask_of_nothing_allows_everything_at_the_end(mask_encoder):
 
 
 def test_passed_mask_of_nothing_allows_everything_at_the_end(plain_encoder):
-    mask = plain_encoder.mask_of(ROWS[0], np.array([0, 0, 0]), over=True)
+    mask = plain_encoder.mask_of(TWO_OBS[0], np.array([0, 0, 0]), over=True)
 
     assert mask.tolist() == [True, True, True]
 
@@ -395,14 +375,14 @@ def test_mask_of_an_observation_allows_an_action(mask_encoder, options):
 
 def test_passed_mask_of_an_observation_allows_an_action(plain_encoder):
     with pytest.raises(ActionMaskError, match="allows no action"):
-        plain_encoder.mask_of(ROWS[0], np.array([0, 0, 0]))
+        plain_encoder.mask_of(TWO_OBS[0], np.array([0, 0, 0]))
 
 
 # --- masks of encoded observations ----------------------------------------------------------------
 
 
 def test_encoded_observations_need_no_mask(plain_encoder):
-    assert plain_encoder.resolve_mask(ROWS) is None
+    assert plain_encoder.resolve_mask(TWO_OBS) is None
 
 
 @pytest.mark.parametrize(
@@ -414,7 +394,7 @@ def test_encoded_observations_need_no_mask(plain_encoder):
     ],
 )
 def test_mask_of_encoded_observations_becomes_booleans(plain_encoder, mask):
-    matrix = plain_encoder.resolve_mask(ROWS, mask)
+    matrix = plain_encoder.resolve_mask(TWO_OBS, mask)
 
     assert matrix.dtype == np.bool_
     assert matrix.tolist() == [[True, False, True], [False, True, False]]
@@ -429,7 +409,7 @@ to_tensors = pytest.mark.parametrize(
 def test_mask_tensor_stays_a_tensor(plain_encoder, to_tensor):
     mask = to_tensor(np.array([[True, False, True], [False, True, False]]))
 
-    assert plain_encoder.resolve_mask(to_tensor(ROWS), mask) is mask
+    assert plain_encoder.resolve_mask(to_tensor(TWO_OBS), mask) is mask
 
 
 wrong_shapes = pytest.mark.parametrize("shape", [(1, 3), (2, 2)], ids=["rows", "columns"])
@@ -440,29 +420,14 @@ wrong_shapes = pytest.mark.parametrize("shape", [(1, 3), (2, 2)], ids=["rows", "
 def test_mask_tensor_of_another_shape_is_an_error(plain_encoder, to_tensor, shape):
     mask = to_tensor(np.ones(shape, bool))
 
-    with pytest.raises(ActionMaskError, match=r"^mask: expected shape \(2, 3\), as Pol") as caught:
-        plain_encoder.resolve_mask(to_tensor(ROWS), mask)
-
-    assert "as Policy.action_mask" in str(caught.value)
-
-
-@pytest.mark.parametrize("as_list", [False, True], ids=["array", "list"])
-@wrong_shapes
-def test_mask_array_of_another_shape_is_an_error(plain_encoder, shape, as_list):
-    mask = np.ones(shape, bool)
-    if as_list:
-        mask = mask.tolist()
-
-    with pytest.raises(ActionMaskError, match=r"expected shape \(2, 3\); found shape"):
-        plain_encoder.resolve_mask(ROWS, mask)
+    with pytest.raises(ActionMaskError, match=r"^mask: expected shape \(2, 3\), as Pol"):
+        plain_encoder.resolve_mask(to_tensor(TWO_OBS), mask)
 
 
 @pytest.mark.parametrize("shape", [(2,), (2, 1), (1, 2, 2)], ids=str)
 def test_encoded_observations_of_another_shape_are_an_error(plain_encoder, shape):
-    with pytest.raises(ObservationError, match=r"encoded observations of shape \[B, 2\]") as caught:
+    with pytest.raises(ObservationError, match=r"encoded observations of shape \[B, 2\]"):
         plain_encoder.resolve_mask(np.zeros(shape, np.float32))
-
-    assert str(caught.value).startswith("expected encoded observations")
 
 
 # --- hints ----------------------------------------------------------------------------------------
@@ -478,7 +443,7 @@ def test_single_observation_gets_a_hint(plain_encoder, error_class):
 
 
 @pytest.mark.parametrize("error_class", [ObservationError, ActionMaskError])
-@pytest.mark.parametrize("obs", [ROWS, "text", None], ids=["batch", "text", "none"])
+@pytest.mark.parametrize("obs", [TWO_OBS, "text", None], ids=["batch", "text", "none"])
 def test_other_values_get_no_hint(plain_encoder, error_class, obs):
     error = error_class("wrong.")
 
@@ -502,24 +467,6 @@ class ExitingPreprocessor(Preprocessor):
 def test_check_that_exits_gives_no_hint():
     error = ObservationError("wrong.")
 
-    with_batch_hint(error, ExitingPreprocessor(TWO_NUMBERS, {}), ROWS[0])
+    with_batch_hint(error, ExitingPreprocessor(TWO_NUMBERS, {}), TWO_OBS[0])
 
     assert str(error) == "wrong."
-
-
-@pytest.mark.parametrize("method", ["encode_batch", "transform_batch"])
-def test_methods_for_batches_hint_at_a_single_observation(plain_encoder, method):
-    encode = getattr(plain_encoder, method)
-
-    with pytest.raises(ObservationError, match="This is a single observation"):
-        encode(np.float32([0.5, -1]))
-
-
-@pytest.mark.parametrize("method", ["encode_batch", "transform_batch"])
-def test_methods_for_batches_give_no_hint_about_text(plain_encoder, method):
-    encode = getattr(plain_encoder, method)
-
-    with pytest.raises(ObservationError) as caught:
-        encode("text")
-
-    assert "single observation" not in str(caught.value)

@@ -116,18 +116,19 @@ def test_infos_without_presence_have_masks_of_all():
 
 def test_masks_of_parts_are_joined():
     action_space = Dict({"go": Discrete(2), "aim": Box(-1, 1, (1,)), "jump": Discrete(2)})
-    all_have_one = np.array([True, True, True])
-    parts = {
-        "go": np.array([[1, 0], [0, 1], [1, 1]]),
-        "_go": all_have_one,
-        "jump": np.array([[1, 1], [0, 1], [1, 0]]),
-        "_jump": all_have_one,
-    }
     env_masks = EnvMasks(make_masks(action_space), make_envs())
+    # In Gymnasium's infos, "_go" tells which of the three environments gave a mask for "go".
+    all_gave_one = np.array([True, True, True])
+    masks_of_parts = {
+        "go": np.array([[1, 0], [0, 1], [1, 1]]),
+        "_go": all_gave_one,
+        "jump": np.array([[1, 1], [0, 1], [1, 0]]),
+        "_jump": all_gave_one,
+    }
 
-    env_masks.begin({"action_mask": parts, "_action_mask": all_have_one})
+    env_masks.begin({"action_mask": masks_of_parts, "_action_mask": all_gave_one})
 
-    # Dict sorts its keys: "aim" has no columns, then come those of "go" and of "jump".
+    # Two columns for "go", and two for "jump"; numbers like "aim" cannot be masked.
     assert as_numbers(env_masks) == [[1, 0, 1, 1], [0, 1, 0, 1], [1, 1, 1, 0]]
 
 
@@ -158,10 +159,8 @@ def test_late_mask_error_names_the_environment():
 def test_error_for_a_mask_that_forbids_everything_names_the_row():
     env_masks = begin(make_envs())
 
-    with pytest.raises(ActionMaskError, match="mask: row 2 allows no action") as caught:
+    with pytest.raises(ActionMaskError, match=r"^info\['action_mask'\]: mask: row 2 allows no"):
         env_masks.after_step(infos_of([1, 0], [1, 0], [0, 0]), NONE_ENDED)
-
-    assert str(caught.value).startswith("info['action_mask']: mask: row 2")
 
 
 # --- masks from a method --------------------------------------------------------------------------
@@ -178,10 +177,8 @@ def test_action_is_allowed_if_info_and_method_allow_it():
 def test_error_if_info_and_method_forbid_everything_names_them():
     env_masks = begin(make_envs(action_masks=lambda: [[1, 1], [1, 0], [1, 0]]))
 
-    with pytest.raises(ActionMaskError, match="mask: row 1 allows no action") as caught:
+    with pytest.raises(ActionMaskError, match=r"and action_masks\(\): mask: row 1 allows no"):
         env_masks.after_step(infos_of([1, 1], [0, 1], [1, 1]), NONE_ENDED)
-
-    assert str(caught.value).startswith("info['action_mask'] and action_masks(): mask: row 1")
 
 
 def test_method_may_return_none_for_no_masks():
