@@ -14,12 +14,12 @@ from rlcatalog.errors import ModelContractError, NonFiniteError, NotServedError
 from rlcatalog_policy import checked_reward
 from rlcatalog_policy.history import Views
 
-FOUR = spaces.Discrete(4)
+FOUR_ACTIONS = spaces.Discrete(4)
 TWO_NUMBERS = spaces.Box(-1, 1, (2,), np.float32)
-CHOICE_AND_NUMBERS = spaces.Tuple([FOUR, TWO_NUMBERS])
+CHOICE_AND_NUMBERS = spaces.Tuple([FOUR_ACTIONS, TWO_NUMBERS])
 
 
-def make_views(action_space=FOUR, *, flat_actions=True, **requirements):
+def make_views(action_space=FOUR_ACTIONS, *, flat_actions=True, **requirements):
     """Return the views that a model requests; its observations have two numbers."""
     codec = action_codec(SpaceInfo.read(action_space, "action"))
     return Views(requirements, (2,), np.float32, codec, flat_actions, "Model")
@@ -31,26 +31,22 @@ def training_view(column=None, **options):
 
 
 def obs_at(step):
-    """Return the observations of two episodes, such as [[3, -3], [103, -103]] in step 3."""
-    return np.float32([[step, -step], [100 + step, -100 - step]])
+    """Return the observations of two episodes; their first numbers are 3 and 103 in step 3."""
+    return np.float32([[step, 0.5], [100 + step, 0.5]])
 
 
-def rewards_at(step):
-    """Return the rewards of two episodes, such as [3, 103] in step 3."""
-    return np.float32([step, 100 + step])
-
-
-def actions_at(step):
-    """Return the actions of two episodes, such as [[2], [3]] in step 2."""
-    return np.array([[step % 4], [(step + 1) % 4]])
+#: The first action in both of two episodes.
+NO_ACTIONS = np.array([[0], [0]])
 
 
 def take_steps(views, *, last):
-    """Return the history after the steps 1 to `last` of two episodes, with all their rewards."""
+    """Return the history after the steps 1 to `last` of two episodes, in which nothing happens but
+    the observations of `obs_at`.
+    """
     history = views.start(2)
     for step in range(1, last + 1):
-        history = views.after(history, obs_at(step), actions_at(step))
-        history = views.rewarded(history, rewards_at(step))
+        history = views.after(history, obs_at(step), NO_ACTIONS)
+        history = views.rewarded(history, [0, 0])
     return history
 
 
@@ -180,21 +176,15 @@ def test_other_uses_of_the_observation_are_views(name, requirement):
 
 def test_views_are_grouped_by_when_the_model_sees_them():
     views = make_views(
-        past_for_acting=ViewRequirement("obs", shift=-1, used_for_training=False),
-        past_for_training=training_view("rewards", shift=-1, batch_repeat_value=3),
-        for_all=ViewRequirement("t"),
-        future_for_training=training_view("obs", shift=1, batch_repeat_value=2),
+        for_acting=ViewRequirement("obs", shift=-1, used_for_training=False),
+        for_training=training_view("rewards", shift=-1, batch_repeat_value=3),
+        for_both=ViewRequirement("t"),
+        future=training_view("obs", shift=1, batch_repeat_value=2),
     )
 
-    assert [view.name for view in views.all] == [
-        "past_for_acting",
-        "past_for_training",
-        "for_all",
-        "future_for_training",
-    ]
-    assert views.acting == ("past_for_acting", "for_all")
+    assert views.acting == ("for_acting", "for_both")
     # The numbers are those of batch_repeat_value, which is 1 by default.
-    assert views.training == {"past_for_training": 3, "for_all": 1, "future_for_training": 2}
+    assert views.training == {"for_training": 3, "for_both": 1, "future": 2}
 
 
 def test_see_returns_all_views_except_those_of_the_future():
@@ -243,31 +233,37 @@ def test_requirement_is_read_as_in_rllib(name, data_col, shift, column, shifts, 
 # --- the history ----------------------------------------------------------------------------------
 
 
-def test_windows_are_as_long_as_the_longest_view():
+def test_window_is_as_long_as_the_longest_view():
     views = make_views(
-        a=ViewRequirement("obs", shift=-2),
-        b=ViewRequirement("obs", shift=[-4, -1]),
-        c=ViewRequirement("obs", shift=0),
-        d=ViewRequirement("actions", shift="-3:-1"),
-        e=ViewRequirement("t"),
-        f=training_view("rewards", shift=1),
-        g=training_view("rewards", shift=-1),
+        two_steps_back=ViewRequirement("obs", shift=-2),
+        four_steps_back=ViewRequirement("obs", shift=[-4, -1]),
+        this_step=ViewRequirement("obs", shift=0),
+    )
+
+    # Four steps of two numbers.
+    assert views.windows == {"obs": (4, (2,), np.float32)}
+
+
+def test_actions_and_rewards_have_windows():
+    views = make_views(
+        last_three_actions=ViewRequirement("actions", shift="-3:-1"),
+        last_reward=training_view("rewards", shift=-1),
     )
 
     # Column → number of steps, shape and dtype of one value.
-    assert views.windows == {
-        "obs": (4, (2,), np.float32),
-        "actions": (3, (1,), np.int64),
-        "rewards": (1, (), np.float32),
-    }
+    assert views.windows == {"actions": (3, (1,), np.int64), "rewards": (1, (), np.float32)}
 
 
-def test_views_of_the_current_step_need_no_windows():
-    assert make_views(a=ViewRequirement("obs", shift=0)).windows == {}
-
-
-def test_views_of_step_counts_need_no_windows():
-    assert make_views(a=ViewRequirement("t", shift=-1)).windows == {}
+@pytest.mark.parametrize(
+    "requirement",
+    [
+        pytest.param(ViewRequirement("obs", shift=0), id="current-step"),
+        pytest.param(ViewRequirement("t", shift=-1), id="step-count"),
+        pytest.param(training_view("rewards", shift=1), id="future"),
+    ],
+)
+def test_other_views_need_no_windows(requirement):
+    assert make_views(x=requirement).windows == {}
 
 
 def test_rewards_are_read_for_views_of_past_rewards():
@@ -286,57 +282,47 @@ def test_rewards_are_not_read_for_other_views(requirement):
 @pytest.mark.parametrize(
     ("action_space", "width", "dtype", "input_width"),
     [
-        # The input of a discrete action is one-hot.
-        pytest.param(FOUR, 1, np.int64, 4, id="discrete"),
-        pytest.param(TWO_NUMBERS, 2, np.float32, 2, id="box"),
-        pytest.param(CHOICE_AND_NUMBERS, 3, np.float32, 6, id="tuple-of-both"),
+        # A model's input of an action is one-hot where the action is a choice.
+        pytest.param(spaces.Discrete(4), 1, np.int64, 4, id="discrete"),
+        pytest.param(spaces.Box(-1, 1, (2,)), 2, np.float32, 2, id="box"),
+        pytest.param(CHOICE_AND_NUMBERS, 1 + 2, np.float32, 4 + 2, id="tuple-of-both"),
     ],
 )
 def test_windows_of_actions_fit_their_space(action_space, width, dtype, input_width):
     views = make_views(
         action_space,
-        a=ViewRequirement("actions", shift=-1),
-        b=ViewRequirement("action_inputs", shift=-2),
+        last_action=ViewRequirement("actions", shift=-1),
+        last_input=ViewRequirement("action_inputs", shift=-1),
     )
 
+    # Column → number of steps, shape and dtype of one value.
     assert views.windows == {
         "actions": (1, (width,), dtype),
-        "action_inputs": (2, (input_width,), np.float32),
+        "action_inputs": (1, (input_width,), np.float32),
     }
 
 
 def test_history_starts_with_zeros():
     views = make_views(
-        a=ViewRequirement("obs", shift=-4),
-        b=ViewRequirement("actions", shift="-3:-1"),
-        c=ViewRequirement("rewards", shift=-1),
+        last_four_obs=ViewRequirement("obs", shift="-4:-1"),  # of two numbers each
+        last_three_actions=ViewRequirement("actions", shift="-3:-1"),
+        last_reward=ViewRequirement("rewards", shift=-1),
     )
 
     history = views.start(5)
 
-    windows = history.windows
-    assert {name: window.shape for name, window in windows.items()} == {
-        "obs": (5, 4, 2),
-        "actions": (5, 3, 1),
-        "rewards": (5, 1),
-    }
-    assert {name: window.dtype for name, window in windows.items()} == {
-        "obs": np.float32,
-        "actions": np.int64,
-        "rewards": np.float32,
-    }
-    for window in windows.values():
-        assert not window.any()
+    np.testing.assert_array_equal(history.windows["obs"], np.zeros((5, 4, 2)))
+    np.testing.assert_array_equal(history.windows["actions"], np.zeros((5, 3, 1)))
+    np.testing.assert_array_equal(history.windows["rewards"], np.zeros((5, 1)))
     assert history.t.tolist() == [0, 0, 0, 0, 0]
-    assert history.t.dtype == np.int64
 
 
 def test_step_is_appended_to_the_windows():
     views = make_views(
-        a=ViewRequirement("obs", shift="-2:-1"),
-        b=ViewRequirement("actions", shift="-2:-1"),
-        c=ViewRequirement("action_inputs", shift=-1),
-        d=ViewRequirement("rewards", shift=-1),
+        last_two_obs=ViewRequirement("obs", shift="-2:-1"),
+        last_two_actions=ViewRequirement("actions", shift="-2:-1"),
+        last_input=ViewRequirement("action_inputs", shift=-1),
+        last_reward=ViewRequirement("rewards", shift=-1),
     )
     obs = np.float32([[1, 2], [3, 4]])
     actions = np.array([[3], [1]])
@@ -346,16 +332,17 @@ def test_step_is_appended_to_the_windows():
     assert history.t.tolist() == [1, 1]
     assert history.windows["obs"].tolist() == [[[0, 0], [1, 2]], [[0, 0], [3, 4]]]
     assert history.windows["actions"].tolist() == [[[0], [3]], [[0], [1]]]
+    # The inputs of the actions 3 and 1 are one-hot.
     assert history.windows["action_inputs"].tolist() == [[[0, 0, 0, 1]], [[0, 1, 0, 0]]]
     assert history.windows["rewards"].tolist() == [[0], [0]]  # the reward is not yet known
 
 
 def test_reward_is_appended_to_its_window_alone():
     views = make_views(
-        a=ViewRequirement("obs", shift="-2:-1"),
-        b=ViewRequirement("rewards", shift="-2:-1"),
+        last_obs=ViewRequirement("obs", shift=-1),
+        last_two_rewards=ViewRequirement("rewards", shift="-2:-1"),
     )
-    before = views.after(views.start(2), obs_at(1), actions_at(1))
+    before = take_steps(views, last=1)
 
     history = views.rewarded(before, [0.5, 2])
 
@@ -364,44 +351,41 @@ def test_reward_is_appended_to_its_window_alone():
 
 
 def test_history_keeps_the_last_steps():
-    views = make_views(
-        a=ViewRequirement("obs", shift="-2:-1"),
-        b=ViewRequirement("rewards", shift="-2:-1"),
-    )
+    views = make_views(last_two_rewards=ViewRequirement("rewards", shift="-2:-1"))
+    history = views.start(2)
 
-    history = take_steps(views, last=4)
+    for t in range(1, 5):
+        history = views.after(history, obs_at(t), NO_ACTIONS)
+        history = views.rewarded(history, [t, 10 * t])
 
     assert history.t.tolist() == [4, 4]
-    assert history.windows["rewards"].tolist() == [[3, 4], [103, 104]]
-    assert history.windows["obs"][0].tolist() == [[3, -3], [4, -4]]
-    assert history.windows["obs"][1].tolist() == [[103, -103], [104, -104]]
+    assert history.windows["rewards"].tolist() == [[3, 4], [30, 40]]
 
 
 @pytest.mark.parametrize("rows", [[1], np.array([False, True])], ids=["indices", "booleans"])
 def test_restart_clears_the_history_of_the_given_rows(rows):
-    views = make_views(a=ViewRequirement("obs", shift=-2), b=ViewRequirement("rewards", shift=-1))
-    before = take_steps(views, last=3)
+    views = make_views(last_reward=ViewRequirement("rewards", shift=-1))
+    history = take_steps(views, last=3)
+    history = views.rewarded(history, [5, 6])
 
-    history = views.restart(before, rows)
+    restarted = views.restart(history, rows)
 
-    assert history.t.tolist() == [3, 0]
-    for name, window in history.windows.items():
-        assert not window[1].any()
-        np.testing.assert_array_equal(window[0], before.windows[name][0])
-        assert before.windows[name][1].all()  # the former history is unchanged
+    assert restarted.t.tolist() == [3, 0]
+    assert restarted.windows["rewards"].tolist() == [[5], [0]]
+    assert history.windows["rewards"].tolist() == [[5], [6]]  # unchanged
 
 
 @pytest.mark.parametrize("rewards", [None, "no rewards"])
 def test_unneeded_rewards_are_ignored(rewards):
     views = make_views(a=ViewRequirement("obs", shift=-1))
-    history = views.after(views.start(2), obs_at(1), actions_at(1))
+    history = views.after(views.start(2), obs_at(1), NO_ACTIONS)
 
     assert views.rewarded(history, rewards) is history
 
 
 def test_rewards_are_required_in_a_running_episode():
     views = make_views(a=ViewRequirement("rewards", shift=-1))
-    history = views.after(views.start(2), obs_at(1), actions_at(1))
+    history = views.after(views.start(2), obs_at(1), NO_ACTIONS)
     history = views.restart(history, [1])
 
     with pytest.raises(ModelContractError, match="Model requests past rewards: pass the last"):
@@ -417,7 +401,7 @@ def test_rewards_are_optional_before_the_first_step():
 
 def test_reward_of_an_episode_that_just_began_is_ignored():
     views = make_views(a=ViewRequirement("rewards", shift=-1))
-    history = views.after(views.start(2), obs_at(1), actions_at(1))
+    history = views.after(views.start(2), obs_at(1), NO_ACTIONS)
     history = views.restart(history, [1])
 
     history = views.rewarded(history, [2.5, 7.0])
@@ -455,7 +439,6 @@ def test_view_of_a_single_step_shows_its_observation(shift, step, kept_steps):
         ("-3:-1", [2, 3, 4]),
         ([0, -3], [5, 2]),
         ([-2, -2], [3, 3]),
-        ([-1, -3], [4, 2]),
     ],
     ids=str,
 )
@@ -469,8 +452,9 @@ def test_view_of_several_steps_shows_their_observations(shift, steps, kept_steps
 
     seen = views.see(history, obs_at(5))
 
-    expected = np.stack([obs_at(step) for step in steps], axis=1)
-    np.testing.assert_array_equal(seen["x"], expected)
+    # The first number of an observation is its step in one episode, 100 more in the other one.
+    assert seen["x"][0, :, 0].tolist() == steps
+    assert seen["x"][1, :, 0].tolist() == [100 + step for step in steps]
 
 
 @pytest.mark.parametrize(
@@ -493,46 +477,47 @@ def test_view_of_t_counts_the_steps_of_the_episode(shift, after_three_steps, aft
 
 
 def test_tuple_actions_are_seen_flat_by_default():
+    choice_and_numbers = spaces.Tuple([spaces.Discrete(4), spaces.Box(-1, 1, (2,))])
     views = make_views(
-        CHOICE_AND_NUMBERS,
-        flat_actions=True,
-        single=ViewRequirement("actions", shift=-1),
-        several=ViewRequirement("actions", shift=[-1]),
+        choice_and_numbers,
+        last=ViewRequirement("actions", shift=-1),
+        list_of_last=ViewRequirement("actions", shift=[-1]),
     )
     actions = np.float32([[3, 0.5, 0.25], [1, -0.5, -0.25]])
     history = views.after(views.start(2), obs_at(1), actions)
 
     seen = views.see(history, obs_at(2))
 
-    assert seen["single"].tolist() == [[3, 0.5, 0.25], [1, -0.5, -0.25]]
-    assert seen["several"].tolist() == [[[3, 0.5, 0.25]], [[1, -0.5, -0.25]]]
+    assert seen["last"].tolist() == [[3, 0.5, 0.25], [1, -0.5, -0.25]]
+    assert seen["list_of_last"].tolist() == [[[3, 0.5, 0.25]], [[1, -0.5, -0.25]]]
 
 
 def test_tuple_actions_are_seen_as_a_structure_on_request():
+    choice_and_numbers = spaces.Tuple([spaces.Discrete(4), spaces.Box(-1, 1, (2,))])
     views = make_views(
-        CHOICE_AND_NUMBERS,
+        choice_and_numbers,
         flat_actions=False,
-        single=ViewRequirement("actions", shift=-1),
-        several=ViewRequirement("actions", shift=[-1]),
+        last=ViewRequirement("actions", shift=-1),
+        list_of_last=ViewRequirement("actions", shift=[-1]),
     )
     actions = np.float32([[3, 0.5, 0.25], [1, -0.5, -0.25]])
     history = views.after(views.start(2), obs_at(1), actions)
 
     seen = views.see(history, obs_at(2))
 
-    choices, numbers = seen["single"]
-    assert choices.tolist() == [3, 1]
-    assert numbers.tolist() == [[0.5, 0.25], [-0.5, -0.25]]
-    assert seen["several"][0].tolist() == [[3], [1]]
+    last_choices, last_numbers = seen["last"]
+    assert last_choices.tolist() == [3, 1]
+    assert last_numbers.tolist() == [[0.5, 0.25], [-0.5, -0.25]]
+    lists_of_choices, _ = seen["list_of_last"]
+    assert lists_of_choices.tolist() == [[3], [1]]
 
 
 @pytest.mark.parametrize("flat_actions", [True, False], ids=["flat", "structure"])
 def test_discrete_actions_are_seen_without_their_axis(flat_actions):
     views = make_views(
-        FOUR,
+        spaces.Discrete(4),
         flat_actions=flat_actions,
         action=ViewRequirement("actions", shift=-1),
-        obs_before=ViewRequirement("obs", shift=-1),
         one_hot=ViewRequirement("action_inputs", shift=-1),
     )
     history = views.after(views.start(2), obs_at(1), np.array([[2], [3]]))
@@ -540,7 +525,6 @@ def test_discrete_actions_are_seen_without_their_axis(flat_actions):
     seen = views.see(history, obs_at(2))
 
     assert seen["action"].tolist() == [2, 3]
-    np.testing.assert_array_equal(seen["obs_before"], obs_at(1))
     assert seen["one_hot"].tolist() == [[0, 0, 1, 0], [0, 0, 0, 1]]
 
 
@@ -575,137 +559,51 @@ def test_given_reader_computes_the_view_of_actions():
     assert seen_without_reader["x"].tolist() == [3, 1]
 
 
-# --- whole rollouts, compared with loops over their steps -----------------------------------------
+# --- views of later steps -------------------------------------------------------------------------
 
 
-class Rollout:
-    """Random steps of three environments; some episodes end before the rollout does."""
-
-    steps = 6
-    envs = 3
-
-    def __init__(self):
-        random = np.random.default_rng(0)
-        self.obs = random.normal(size=(6, 3, 2)).astype(np.float32)
-        self.rewards = random.normal(size=(6, 3)).astype(np.float32)
-        self.actions = random.integers(0, 4, (6, 3, 1))
-        self.ended = np.zeros((6, 3), bool)
-        self.ended[[1, 2], 0] = True
-        self.ended[4, 1] = True
-        self.ended[5, 2] = True
-
-    def columns(self):
-        return {"obs": self.obs, "rewards": self.rewards, "actions": self.actions}
-
-    def seen_values(self, column):
-        """Return a column as models see it: a discrete action is a single number."""
-        if column == "actions":
-            return self.actions[..., 0]
-        return self.columns()[column]
-
-    def value_at(self, column, t, env, shift):
-        """Return the value this many steps from step t, or zeros outside of its episode."""
-        values = self.seen_values(column)
-        step = t + shift
-        is_outside = step < 0 or step >= self.steps
-        if is_outside or self.ended[min(t, step) : max(t, step), env].any():
-            return np.zeros_like(values[0, 0])
-        return values[step, env]
-
-    def age_at(self, t, env):
-        """Return how many steps the episode has taken before step t."""
-        age = 0
-        while age < t and not self.ended[t - age - 1, env]:
-            age += 1
-        return age
-
-
-@pytest.fixture
-def rollout():
-    return Rollout()
-
-
-@pytest.mark.parametrize("column", ["obs", "rewards", "actions"])
-@pytest.mark.parametrize("shift", [1, 2, 5, 6, 9])
-def test_view_of_a_later_step_ends_with_the_episode(rollout, column, shift):
-    views = make_views(later=training_view(column, shift=shift))
-
-    later = views.look_ahead(rollout.columns(), rollout.ended)["later"]
-
-    assert later.dtype == rollout.seen_values(column).dtype
-    for t in range(rollout.steps):
-        for env in range(rollout.envs):
-            expected = rollout.value_at(column, t, env, shift)
-            np.testing.assert_array_equal(later[t, env], expected)
-
-
-@pytest.mark.parametrize("column", ["obs", "rewards", "actions"])
 @pytest.mark.parametrize(
-    ("shift", "steps"),
-    [([1, 3], [1, 3]), ("1:3", [1, 2, 3]), ("0:8:4", [0, 4, 8])],
-    ids=str,
+    ("shift", "expected"),
+    [
+        (1, [2, 0, 4, 5, 0]),
+        (2, [0, 0, 5, 0, 0]),
+        (5, [0, 0, 0, 0, 0]),
+        ([1, 3], [[2, 0], [0, 0], [4, 0], [5, 0], [0, 0]]),
+        ("0:2", [[1, 2, 0], [2, 0, 0], [3, 4, 5], [4, 5, 0], [5, 0, 0]]),
+        ("0:4:2", [[1, 0, 0], [2, 0, 0], [3, 5, 0], [4, 0, 0], [5, 0, 0]]),
+    ],
 )
-def test_view_of_several_later_steps_ends_with_the_episode(rollout, column, shift, steps):
-    views = make_views(later=training_view(column, shift=shift))
+def test_view_of_later_steps_ends_with_the_episode(shift, expected):
+    views = make_views(later=training_view("rewards", shift=shift))
+    # Five steps of one environment, whose episode ends with the second one.
+    rewards = np.float32([[1], [2], [3], [4], [5]])
+    ended = np.array([[False], [True], [False], [False], [False]])
 
-    later = views.look_ahead(rollout.columns(), rollout.ended)["later"]
+    later = views.look_ahead({"rewards": rewards}, ended)["later"]
 
-    assert later.dtype == rollout.seen_values(column).dtype
-    for t in range(rollout.steps):
-        for env in range(rollout.envs):
-            expected = [rollout.value_at(column, t, env, step) for step in steps]
-            np.testing.assert_array_equal(later[t, env], expected)
-
-
-@pytest.fixture
-def seen_while_acting(rollout):
-    """What four views show in each step of the rollout; their names are columns and shifts."""
-    views = make_views(
-        **{
-            "obs at -3, -1, 0": ViewRequirement("obs", shift=[-3, -1, 0]),
-            "actions at -2, -1": ViewRequirement("actions", shift="-2:-1"),
-            "rewards at -1": ViewRequirement("rewards", shift=-1),
-            "t at -1, 0": ViewRequirement("t", shift=[-1, 0]),
-        }
-    )
-    history = views.start(rollout.envs)
-    seen = []
-    for t in range(rollout.steps):
-        if t > 0:
-            history = views.rewarded(history, rollout.rewards[t - 1])
-        seen.append(views.see(history, rollout.obs[t]))
-        history = views.after(history, rollout.obs[t], rollout.actions[t])
-        history = views.restart(history, rollout.ended[t])
-    return seen
+    assert later[:, 0].tolist() == expected
+    assert later.dtype == np.float32
 
 
-def test_past_observations_are_of_the_same_episode(rollout, seen_while_acting):
-    for t in range(rollout.steps):
-        for env in range(rollout.envs):
-            expected = [rollout.value_at("obs", t, env, shift) for shift in (-3, -1, 0)]
-            np.testing.assert_array_equal(seen_while_acting[t]["obs at -3, -1, 0"][env], expected)
+def test_view_of_later_observations_is_of_the_same_environment():
+    views = make_views(later=training_view("obs", shift=1))
+    # Three steps of two environments; the episode of the second one ends with its first step.
+    obs = np.float32([[[1, 2], [10, 20]], [[3, 4], [30, 40]], [[5, 6], [50, 60]]])
+    ended = np.array([[False, True], [False, False], [False, False]])
+
+    later = views.look_ahead({"obs": obs}, ended)["later"]
+
+    assert later.tolist() == [[[3, 4], [0, 0]], [[5, 6], [50, 60]], [[0, 0], [0, 0]]]
 
 
-def test_past_actions_are_of_the_same_episode(rollout, seen_while_acting):
-    for t in range(rollout.steps):
-        for env in range(rollout.envs):
-            expected = [rollout.value_at("actions", t, env, shift) for shift in (-2, -1)]
-            np.testing.assert_array_equal(seen_while_acting[t]["actions at -2, -1"][env], expected)
+def test_later_discrete_actions_are_seen_without_their_axis():
+    views = make_views(spaces.Discrete(4), later=training_view("actions", shift=1))
+    two_steps_of_one_environment = np.array([[[2]], [[3]]])
+    ended = np.array([[False], [False]])
 
+    seen = views.look_ahead({"actions": two_steps_of_one_environment}, ended)
 
-def test_past_rewards_are_of_the_same_episode(rollout, seen_while_acting):
-    for t in range(rollout.steps):
-        for env in range(rollout.envs):
-            expected = rollout.value_at("rewards", t, env, -1)
-            np.testing.assert_array_equal(seen_while_acting[t]["rewards at -1"][env], expected)
-
-
-def test_steps_are_counted_in_the_same_episode(rollout, seen_while_acting):
-    for t in range(rollout.steps):
-        for env in range(rollout.envs):
-            age = rollout.age_at(t, env)
-            expected = [max(age - 1, 0), age]
-            assert seen_while_acting[t]["t at -1, 0"][env].tolist() == expected
+    assert seen["later"].tolist() == [[3], [0]]
 
 
 def test_view_ahead_reads_an_added_column():
@@ -718,48 +616,39 @@ def test_view_ahead_reads_an_added_column():
     assert seen.tolist() == [[2, 3], [4, 5], [0, 0]]
 
 
-def test_view_ahead_into_a_missing_column_is_an_error(rollout):
+def test_view_ahead_into_a_missing_column_is_an_error():
     views = make_views(next_reward=training_view("rewards", shift=1))
-    columns = {"obs": rollout.obs, "actions": rollout.actions}
+    columns = {"obs": np.zeros((3, 1, 2)), "actions": np.zeros((3, 1, 1))}
 
     with pytest.raises(NotServedError, match="view 'next_reward' into 'rewards'") as caught:
-        views.look_ahead(columns, rollout.ended)
+        views.look_ahead(columns, np.zeros((3, 1), bool))
 
     assert "The rollout has actions, obs" in str(caught.value)
 
 
 def test_later_tuple_actions_are_seen_flat_by_default():
-    views = make_views(
-        CHOICE_AND_NUMBERS,
-        flat_actions=True,
-        following=training_view("actions", shift=1),
-        now_and_following=training_view("actions", shift=[0, 1]),
-    )
-
-    # Two steps of one environment.
+    views = make_views(CHOICE_AND_NUMBERS, next=training_view("actions", shift=1))
+    # Two steps of one environment, whose episode goes on.
     actions = np.float32([[[3, 0.5, 0.25]], [[1, -0.5, -0.25]]])
     ended = np.array([[False], [False]])
 
     seen = views.look_ahead({"actions": actions}, ended)
 
-    assert seen["following"].tolist() == [[[1, -0.5, -0.25]], [[0, 0, 0]]]
-    assert seen["now_and_following"][0].tolist() == [[[3, 0.5, 0.25], [1, -0.5, -0.25]]]
+    # The action after the second step is not known.
+    assert seen["next"].tolist() == [[[1, -0.5, -0.25]], [[0, 0, 0]]]
 
 
 def test_later_tuple_actions_are_seen_as_a_structure_on_request():
-    views = make_views(
-        CHOICE_AND_NUMBERS,
-        flat_actions=False,
-        following=training_view("actions", shift=1),
-    )
-
-    # Two steps of one environment.
+    next_action = training_view("actions", shift=1)
+    views = make_views(CHOICE_AND_NUMBERS, flat_actions=False, next=next_action)
+    # Two steps of one environment, whose episode goes on.
     actions = np.float32([[[3, 0.5, 0.25]], [[1, -0.5, -0.25]]])
     ended = np.array([[False], [False]])
 
     seen = views.look_ahead({"actions": actions}, ended)
 
-    choices, numbers = seen["following"]
+    # The action after the second step is not known.
+    choices, numbers = seen["next"]
     assert choices.tolist() == [[1], [0]]
     assert numbers.tolist() == [[[-0.5, -0.25]], [[0, 0]]]
 
