@@ -129,10 +129,11 @@ def test_stepper_starts_new_episodes_with_the_initial_state(policy):
     third = stepper.step(obs, done=[True, False])
     fourth = stepper.step(obs, done=[False, True])
 
-    np.testing.assert_array_equal(first.dist_inputs, memory_after([0, 0])[0])
-    np.testing.assert_array_equal(second.dist_inputs, memory_after([1, 1])[0])
-    np.testing.assert_array_equal(third.dist_inputs, memory_after([0, 2])[0])
-    np.testing.assert_array_equal(fourth.dist_inputs, memory_after([1, 0])[0])
+    # The outputs of the model are its memory: it begins with [5, -7], and each step adds 1.
+    assert first.dist_inputs.tolist() == [[5, -7], [5, -7]]
+    assert second.dist_inputs.tolist() == [[6, -6], [6, -6]]
+    assert third.dist_inputs.tolist() == [[5, -7], [7, -5]]
+    assert fourth.dist_inputs.tolist() == [[6, -6], [5, -7]]
 
 
 #: A sequence of two steps and one of one step.

@@ -104,19 +104,21 @@ ignore_unread_keys = pytest.mark.filterwarnings("ignore::rlcatalog.errors.Unread
 
 @ignore_unread_keys
 @single_observations
-@pytest.mark.parametrize("method", ["act", "preprocess"])
-@pytest.mark.parametrize("is_first", [True, False], ids=["first", "later"])
-def test_single_observation_error_says_to_pass_a_list(space, obs, method, is_first):
+def test_single_observation_error_says_to_pass_a_list(space, obs):
     policy = build_policy(space)
-    if not is_first:
-        policy.act([obs])  # from now on, observations are no longer compared with their space
 
-    with pytest.raises(
-        ObservationError, match=r"observation: pass a batch of one, \[obs\]"
-    ) as error:
-        getattr(policy, method)(obs)
+    with pytest.raises(ObservationError, match=r"pass a batch of one, \[obs\]"):
+        policy.act(obs)
 
-    assert "This is a single observation: pass" in str(error.value)
+
+@ignore_unread_keys
+@single_observations
+def test_later_single_observation_error_says_to_pass_a_list(space, obs):
+    policy = build_policy(space)
+    policy.act([obs])  # from now on, observations are no longer compared with their space
+
+    with pytest.raises(ObservationError, match=r"pass a batch of one, \[obs\]"):
+        policy.act(obs)
 
 
 @ignore_unread_keys
@@ -126,22 +128,8 @@ def test_single_encoded_observation_error_says_to_add_an_axis(space, obs, method
     policy = build_policy(space)
     encoded = policy.preprocess([obs])[0]
 
-    with pytest.raises(ObservationError, match=r"add an axis, encoded\[None\]") as caught:
+    with pytest.raises(ObservationError, match=r"add an axis, encoded\[None\]"):
         getattr(policy, method)(encoded)
-
-    assert "This is a single observation: add an axis" in str(caught.value)
-
-
-@ignore_unread_keys
-@single_observations
-def test_single_observation_in_a_batch_error_says_to_add_an_axis(space, obs):
-    policy = build_policy(space)
-    encoded = policy.preprocess([obs])[0]
-
-    with pytest.raises(ObservationError, match=r"add an axis, obs\[None\]") as caught:
-        policy.evaluate({"obs": encoded, "raw_action": np.zeros((1, 1), np.int64)})
-
-    assert "This is a single observation: add an axis" in str(caught.value)
 
 
 def test_batch_of_another_shape_error_has_no_hint():
@@ -179,7 +167,5 @@ def test_single_observation_with_a_mask_has_a_hint(policy_with_mask_for_one_part
 
 
 def test_mask_of_another_shape_has_no_hint(policy_with_mask_for_one_part):
-    with pytest.raises(ActionMaskError, match=r"\(1, 2\); found shape \(1, 3\)\.$") as caught:
+    with pytest.raises(ActionMaskError, match=r"shape \(1, 2\); found shape \(1, 3\)\.$"):
         policy_with_mask_for_one_part.act([obs_with_mask([1, 1, 1])])
-
-    assert "expected shape (1, 2); found" in str(caught.value)
