@@ -10,7 +10,6 @@ from gymnasium import spaces
 import rlcatalog
 from rlcatalog import ActionDistribution
 from rlcatalog.errors import ModelContractError
-from rlcatalog.spaces import TupleActions
 from rlcatalog_tf import tf
 
 TWO_OBSERVATIONS = np.zeros((2, 3), np.float32)
@@ -51,57 +50,29 @@ def build_policy(framework, **results):
     return rlcatalog.build(obs_space, spaces.Discrete(4), config, framework)
 
 
-@pytest.mark.parametrize(("framework", "other"), [("torch", "tf"), ("tf", "torch")])
-@pytest.mark.parametrize(
-    ("result", "type_name"),
-    [
-        pytest.param(np.zeros(2, np.float32), "ndarray", id="numpy"),
-        pytest.param([0.0, 0.0], "float", id="list"),
-        pytest.param(None, "NoneType", id="none"),
-        pytest.param((np.zeros(2, np.float32),), "ndarray", id="tuple"),
-        pytest.param(TupleActions([np.zeros(2, np.float32)]), "ndarray", id="TupleActions"),
-        pytest.param((), "tuple", id="empty-tuple"),
-    ],
-)
-def test_sample_without_tensors_is_an_error(framework, other, result, type_name):
-    policy = build_policy(framework, sample=result)
-
-    with pytest.raises(ModelContractError, match="must return tensors of the policy") as caught:
-        policy.act(TWO_OBSERVATIONS)
-
-    message = str(caught.value)
-    assert message.startswith(
-        "MyActionDist.sample() must return tensors of the policy's framework,"
-        f" '{framework}'; found {type_name} "
-    )
-    assert message.endswith(
-        ". Return such tensors, or name the framework that the class is written for:"
-        f" framework='{other}'."
-    )
-
-
-@pytest.mark.parametrize(
-    ("framework", "other", "type_name"),
-    [("torch", "tf", "EagerTensor"), ("tf", "torch", "Tensor")],
-)
+@both_frameworks
 @pytest.mark.parametrize(("method", "explore"), [("sample", True), ("deterministic_sample", False)])
-def test_sample_of_another_framework_error_names_that_one(
-    framework, other, type_name, method, explore
-):
-    policy = build_policy(framework, **{method: TENSORS[other]})
+def test_sample_without_tensors_is_an_error(framework, method, explore):
+    policy = build_policy(framework, **{method: np.zeros(2, np.float32)})
 
-    with pytest.raises(ModelContractError, match="must return tensors of the policy") as caught:
+    with pytest.raises(ModelContractError, match=rf"\.{method}\(\) must return tensors") as caught:
         policy.act(TWO_OBSERVATIONS, explore=explore)
 
-    message = str(caught.value)
-    assert message.startswith(
-        f"MyActionDist.{method}() must return tensors of the policy's framework,"
-        f" '{framework}'; found {type_name} "
-    )
-    assert message.endswith(
-        ". Return such tensors, or name the framework that the class is written for:"
-        f" framework='{other}'."
-    )
+    assert "found ndarray" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("framework", "other", "tensor_type"),
+    [("torch", "tf", "EagerTensor"), ("tf", "torch", "Tensor")],
+)
+def test_sample_of_another_framework_error_names_that_one(framework, other, tensor_type):
+    policy = build_policy(framework, sample=TENSORS[other])
+
+    with pytest.raises(ModelContractError, match=f"'{framework}'; found {tensor_type} ") as caught:
+        policy.act(TWO_OBSERVATIONS)
+
+    advice = f"name the framework that the class is written for: framework='{other}'."
+    assert str(caught.value).endswith(advice)
 
 
 @both_frameworks
