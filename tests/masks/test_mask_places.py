@@ -16,7 +16,7 @@ from rlcatalog_ppo import A2C, PG, PPO
 pytestmark = pytest.mark.usefixtures("one_thread", "seeded")
 
 CASES = mask_table.cases()
-case = pytest.mark.parametrize("case", CASES, ids=lambda case: str(mask_table.row(case)[:4]))
+each_case = pytest.mark.parametrize("case", CASES, ids=lambda case: str(mask_table.row(case)[:4]))
 modes = pytest.mark.parametrize("mode", list(AutoresetMode), ids=lambda mode: mode.name.lower())
 SMALL = {"num_envs": 2, "rollout_length": 40, "seed": 0}
 QUICK = {**SMALL, "minibatch_size": 40, "num_epochs": 1, "model": {"fcnet_hiddens": [8]}}
@@ -27,9 +27,10 @@ def model_of(case):
     return {"fcnet_hiddens": [8], "action_mask_key": None if key == "None" else key}
 
 
-def chosen(envs):
-    """Return which actions were taken at least once, as a mask."""
-    return (sum(env.unwrapped.taken for env in envs.envs) > 0).astype(int).tolist()
+def find_taken_actions(*envs):
+    """Return which of three actions were taken at least once, such as [1, 0, 1]."""
+    taken = sum(env.unwrapped.taken for env in envs)
+    return (taken > 0).astype(int).tolist()
 
 
 def test_page_has_the_table():
@@ -37,39 +38,53 @@ def test_page_has_the_table():
     assert mask_table.filled(page) == page, "run `make generate`"
 
 
-@case
+@each_case
 @modes
 def test_ppo_finds_the_mask(case, mode):
     envs = SyncVectorEnv([lambda: Placed(case)] * 2, autoreset_mode=mode)
     algo = PPO(envs, {**QUICK, "model": model_of(case)})
+
     rollout = algo._collector.collect(40)
-    assert chosen(envs) == case["used"]
-    if case["used"] != [1, 1, 1]:
-        assert rollout.rows(rollout.mask).astype(int).tolist() == [case["used"]] * rollout.steps
+
+    allowed = case["used"]
+    assert find_taken_actions(*envs.envs) == allowed
+    if allowed != [1, 1, 1]:  # if a mask was found
+        assert rollout.rows(rollout.mask).astype(int).tolist() == [allowed] * rollout.steps
     assert algo.policy.observation_space == Placed(case).observation_space
 
 
-@case
+@each_case
 def test_evaluation_finds_the_mask(case):
     algo = PPO(lambda: Placed(case), {**QUICK, "model": model_of(case)})
     envs = SyncVectorEnv([lambda: Placed(case)] * 2)
+
     algo.evaluate(20, env=envs, explore=True)
-    assert chosen(envs) == case["used"]
+
+    assert find_taken_actions(*envs.envs) == case["used"]
     algo.stop()
 
 
-@case
+@each_case
 def test_wrap_env_moves_the_mask(case):
-    env, model = Placed(case), model_of(case)
-    wrapped = rlcatalog.wrap_env(env, model)
-    policy = rlcatalog.build(env=wrapped, config=model)
-    obs, _ = wrapped.reset(seed=0)
-    for _ in range(40):
-        obs, _, terminated, truncated, _ = wrapped.step(policy.act([obs]).action[0])
+    # This environment has the masks of the case, for example in the info.
+    env = Placed(case)
+    config = model_of(case)
+
+    wrapped = rlcatalog.wrap_env(env, config)
+
+    # The policy reads the mask from the observation.
+    policy = rlcatalog.build(env=wrapped, config=config)
+    play(policy, wrapped, steps=40)
+    assert find_taken_actions(env) == case["used"]
+    assert rlcatalog.wrap_env(wrapped, config) is wrapped
+
+
+def play(policy, env, *, steps):
+    obs, _ = env.reset(seed=0)
+    for _ in range(steps):
+        obs, _, terminated, truncated, _ = env.step(policy.act([obs]).action[0])
         if terminated or truncated:
-            obs, _ = wrapped.reset()
-    assert env.taken.astype(bool).astype(int).tolist() == case["used"]
-    assert rlcatalog.wrap_env(wrapped, model) is wrapped
+            obs, _ = env.reset()
 
 
 NAMES = [
@@ -136,27 +151,24 @@ def test_trained_policy_saves_and_exports(tmp_path):
         assert set(acting.act(obs, mask=mask).action - 2) == {1, 4}  # the Discrete starts at 2
 
 
-@pytest.mark.parametrize("wrapped", [False, True])
-def test_resumed_run_keeps_the_masks(wrapped, tmp_path):
-    """The environment raises at a forbidden action, also at the first one after the checkpoint."""
+@pytest.mark.parametrize("is_wrapped", [False, True])
+def test_resumed_run_keeps_the_masks(is_wrapped, tmp_path):
+    def make_env():
+        env = Elsewhere("discrete")  # raises an error at a forbidden action
+        return rlcatalog.wrap_env(env) if is_wrapped else env
 
-    def make():
-        env = Elsewhere("discrete")
-        return rlcatalog.wrap_env(env) if wrapped else env
-
-    config = {**QUICK, "rollout_length": 37}
-    algo = PPO(make, config)
+    algo = PPO(make_env, {**QUICK, "rollout_length": 37})  # it ends in the middle of episodes
     algo.train()
     algo.save_checkpoint(tmp_path)
-    mask = algo._collector._mask.copy()
     algo.train()
-    resumed = PPO.restore(tmp_path, make)
-    assert not resumed.begun_anew
-    np.testing.assert_array_equal(resumed._collector._mask, mask)
+    expected = algo.policy.model.get_weights()
+
+    resumed = PPO.restore(tmp_path, make_env)
+
+    assert not resumed.begun_anew  # its episodes go on
     resumed.train()
-    weights = [one.policy.model.get_weights() for one in (algo, resumed)]
-    for name, array in weights[0].items():
-        np.testing.assert_array_equal(array, weights[1][name], err_msg=name)
+    for name, array in resumed.policy.model.get_weights().items():
+        np.testing.assert_array_equal(array, expected[name], err_msg=name)
     algo.stop()
     resumed.stop()
 

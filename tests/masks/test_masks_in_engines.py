@@ -38,9 +38,8 @@ def steps(request):
 makers = pytest.mark.parametrize("make", [taxi, invalid_actions])
 
 
-def check(steps):
-    """Check the counts of every environment since the test began."""
-    print(f"{Guarded.forbidden} forbidden actions in {Guarded.steps:,} steps")
+def assert_no_forbidden_action(steps):
+    """Check the counts of all `Guarded` environments since the test began."""
     assert Guarded.steps >= steps
     assert Guarded.forbidden == 0
 
@@ -50,9 +49,11 @@ def check(steps):
 def test_ppo_takes_no_forbidden_action(make, mode, steps):
     envs = SyncVectorEnv([make] * 4, autoreset_mode=mode)
     algo = PPO(envs, {"rollout_length": 256, "num_epochs": 1, "seed": 0, "model": SMALL})
+
     while Guarded.steps < steps:  # some steps only begin an episode
         algo.train()
-    check(steps)
+
+    assert_no_forbidden_action(steps)
 
 
 @makers
@@ -65,7 +66,8 @@ def test_sb3_takes_no_forbidden_action(make, steps):
     envs = make_vec_env(lambda: for_sb3(rlcatalog.wrap_env(make()), SMALL), 4, seed=0)
     model = sb3.PPO(CatalogPolicy, envs, n_steps=256, batch_size=256, n_epochs=1, device="cpu")
     model.learn(steps)
-    check(steps)
+
+    assert_no_forbidden_action(steps)
 
 
 @makers
@@ -82,6 +84,8 @@ def test_rllib_takes_no_forbidden_action(make, steps):
     config = PPOConfig().debugging(seed=0, log_level="ERROR")
     config.env_runners(num_env_runners=0, num_envs_per_env_runner=4, rollout_fragment_length=500)
     runner = SingleAgentEnvRunner(config=configure(config, "masked", model=SMALL))
-    while Guarded.steps < steps:
+
+    while Guarded.steps < steps:  # `Guarded` wraps the environment, and counts its steps
         runner.sample()
-    check(steps)
+
+    assert_no_forbidden_action(steps)

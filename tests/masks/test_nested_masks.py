@@ -14,7 +14,7 @@ from rlcatalog_torch import TorchModelV2
 
 pytestmark = pytest.mark.twins
 
-FOUR = Discrete(4)
+FOUR_ACTIONS = Discrete(4)
 BOX = Box(-1, 1, (3,), np.float32)
 PAIR = Box(-1, 1, (2,), np.float32)
 NESTED = Dict({"p": Dict({"action_mask": MultiBinary(4), "x": BOX}), "q": PAIR})
@@ -68,12 +68,12 @@ class TestNestedMask:
 
     @pytest.fixture
     def policy(self, framework):
-        return rlcatalog.build(NESTED, FOUR, NESTED_CONFIG, framework)
+        return rlcatalog.build(NESTED, FOUR_ACTIONS, NESTED_CONFIG, framework)
 
     @pytest.fixture
     def expected_step(self, policy, rows, framework):
         """The step of a policy with the same weights whose mask is at the top."""
-        flat = rlcatalog.build(FLAT, FOUR, SMALL, framework)
+        flat = rlcatalog.build(FLAT, FOUR_ACTIONS, SMALL, framework)
         flat.model.set_weights(policy.model.get_weights())
         return flat.act(rows.flat, explore=False)
 
@@ -135,7 +135,7 @@ class TestNestedMask:
 @pytest.mark.attack
 @in_both_frameworks
 def test_exported_policy_reads_the_nested_mask(framework, tmp_path):
-    policy = rlcatalog.build(NESTED, FOUR, NESTED_CONFIG, framework)
+    policy = rlcatalog.build(NESTED, FOUR_ACTIONS, NESTED_CONFIG, framework)
     policy.export(tmp_path / "policy.onnx")
     actor = rlcatalog.Actor(tmp_path / "policy.onnx")
     rows = Rows(40)
@@ -148,7 +148,7 @@ def test_exported_policy_reads_the_nested_mask(framework, tmp_path):
 def test_dict_with_the_mask_alone_is_left_out():
     image = Box(0, 255, (42, 42, 1), np.uint8)
     space = Dict({"camera": image, "rules": Dict({"mask": MultiBinary(4)})})
-    policy = rlcatalog.build(space, FOUR, {"action_mask_key": "rules.mask"}, "torch")
+    policy = rlcatalog.build(space, FOUR_ACTIONS, {"action_mask_key": "rules.mask"}, "torch")
     # Only the image is left, which visionnet takes.
     assert policy.resolution.component("trunk").name == "visionnet"
     only_action_1 = np.array([[0, 1, 0, 0]] * 2, np.int8)
@@ -158,7 +158,7 @@ def test_dict_with_the_mask_alone_is_left_out():
 
 def test_key_with_a_dot_is_found_before_a_path():
     space = Dict({"p.action_mask": MultiBinary(4), "x": BOX})
-    policy = rlcatalog.build(space, FOUR, NESTED_CONFIG, "torch")
+    policy = rlcatalog.build(space, FOUR_ACTIONS, NESTED_CONFIG, "torch")
     only_action_3 = np.array([[0, 0, 0, 1]], np.int8)
     obs = {"p.action_mask": only_action_3, "x": np.zeros((1, 3), np.float32)}
     assert policy.act(obs).action.tolist() == [3]
@@ -186,16 +186,20 @@ class MaskReader(TorchModelV2):
 
 @pytest.mark.parametrize("head", [{}, {"use_parametric": True}], ids=["alone", "below a head"])
 def test_custom_model_sees_the_nested_mask_unfiltered(head, rows):
-    config = {"custom_model": MaskReader, "action_mask_key": "p.action_mask", **head}
-    config["observation_filter"] = "MeanStdFilter"
-    policy = rlcatalog.build(NESTED, FOUR, config, "torch")
-    policy.preprocess(rows.nested, update=True)
+    config = {
+        "custom_model": MaskReader,
+        "action_mask_key": "p.action_mask",
+        "observation_filter": "MeanStdFilter",
+        **head,
+    }
+    policy = rlcatalog.build(NESTED, FOUR_ACTIONS, config, "torch")
+    policy.preprocess(rows.nested, update=True)  # the filter learns from the observations
 
     step = policy.act(rows.nested)
 
     model = policy.model.trunk if head else policy.model
     np.testing.assert_array_equal(model.seen_mask, rows.mask)
-    assert rows.mask[np.arange(6), step.action].all()
+    assert rows.mask[np.arange(6), step.action].all()  # each action is allowed
     assert policy.explain().as_dict()["model_sees_mask"]
 
 
@@ -207,7 +211,7 @@ def test_custom_model_sees_the_nested_mask_unfiltered(head, rows):
     [
         pytest.param(
             NESTED,
-            FOUR,
+            FOUR_ACTIONS,
             {},
             "obs['p']['action_mask']",
             "action_mask_key='part.action_mask'",
@@ -215,7 +219,7 @@ def test_custom_model_sees_the_nested_mask_unfiltered(head, rows):
         ),
         pytest.param(
             Dict({"p": Dict({"m": MultiBinary(4), "x": BOX})}),
-            FOUR,
+            FOUR_ACTIONS,
             {"action_mask_key": "m"},
             "obs['p']['m']",
             "action_mask_key='part.m'",
@@ -223,7 +227,7 @@ def test_custom_model_sees_the_nested_mask_unfiltered(head, rows):
         ),
         pytest.param(
             Tuple([NESTED["p"], BOX]),
-            FOUR,
+            FOUR_ACTIONS,
             {},
             "obs[0]['action_mask']",
             "set its path",
@@ -262,14 +266,14 @@ class TestUnusedMask:
 
 
 def test_key_none_leaves_the_mask_an_observation():
-    policy = rlcatalog.build(NESTED, FOUR, SMALL | {"action_mask_key": "none"}, "torch")
+    policy = rlcatalog.build(NESTED, FOUR_ACTIONS, SMALL | {"action_mask_key": "none"}, "torch")
     assert policy.encoded_space.shape == (9,)  # 4 of the mask, 3 of x, 2 of q
 
 
 def test_path_that_leads_nowhere_is_an_error():
     config = SMALL | {"action_mask_key": "p.mask"}
     with pytest.raises(ConfigError, match=r"'action_mask_key': 'p\.mask' is not in obs"):
-        rlcatalog.build(NESTED, FOUR, config, "torch")
+        rlcatalog.build(NESTED, FOUR_ACTIONS, config, "torch")
 
 
 # --- SpaceInfo.without ----------------------------------------------------------------------------
@@ -281,7 +285,11 @@ def test_path_that_leads_nowhere_is_an_error():
         (NESTED, ("p", "action_mask"), Dict({"p": Dict({"x": BOX}), "q": PAIR})),
         (NESTED, ("p",), Dict({"q": PAIR})),
         # Dicts that are empty then go too.
-        (Dict({"a": Dict({"b": Dict({"c": FOUR})}), "x": BOX}), ("a", "b", "c"), Dict({"x": BOX})),
+        (
+            Dict({"a": Dict({"b": Dict({"c": FOUR_ACTIONS})}), "x": BOX}),
+            ("a", "b", "c"),
+            Dict({"x": BOX}),
+        ),
     ],
     ids=["entry", "Dict", "only entry"],
 )
