@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import pickle
-
 import numpy as np
 import pytest
 
@@ -29,7 +26,6 @@ from rlcatalog.errors import (
     ActionMaskError,
     CatalogWarning,
     NonFiniteError,
-    NotServedError,
     ObservationError,
 )
 from rlcatalog.provided import declarations
@@ -69,18 +65,23 @@ def test_frozen_policy_scores_what_it_draws(name):
 
     step = frozen.act(obs, prev_reward=np.zeros(ROWS, np.float32), mask=mask)
 
+    np.testing.assert_allclose(step.logp, log_density(policy, step), rtol=1e-5, atol=1e-5)
+    assert frozen.reason is None
+
+
+def log_density(policy, step):
+    """Return the log density of a step's raw actions under its distribution."""
     dist = policy.stored_dist(torch.from_numpy(step.dist_inputs), policy.model)
     raw_action = torch.from_numpy(step.raw_action)
     if policy.action_codec.scalar:  # a Discrete action has no axis of its own
         raw_action = raw_action[:, 0]
     with torch.no_grad():
-        logp = dist.logp(raw_action)
-    np.testing.assert_allclose(step.logp, logp, rtol=1e-5, atol=1e-5)
-    assert frozen.reason is None
+        return dist.logp(raw_action).numpy()
 
 
 def test_frozen_policy_records_every_way_of_writing_in_place():
     def compute(model, x):
+        # `first` and `last` share memory with `numbers`; methods with an underscore write in place.
         numbers = torch.zeros(len(x), 4)
         first, last = numbers.split([1, 3], 1)
         last.copy_(x)
@@ -94,32 +95,11 @@ def test_frozen_policy_records_every_way_of_writing_in_place():
 
     frozen = policy.freeze(ROWS)
 
-    assert frozen.reason is None
+    assert frozen.reason is None  # a graph was recorded
     assert_act_alike(policy, [frozen], steps=4, tolerance=1e-5)
-    assert frozen.reason is None
 
 
 # --- weights --------------------------------------------------------------------------------------
-
-
-class SecondStep:
-    """The second step of a policy and of a frozen one, for the same observations."""
-
-    def __init__(self, policy, frozen):
-        self.policy = policy
-        self.frozen = frozen
-        self.obs, self.mask = draw_inputs(policy, seed=0)
-        first = self._act(policy, state=None, reward=np.zeros(ROWS, np.float32))
-        self.state = first.state
-
-    def act(self, actor):
-        return self._act(actor, self.state, np.ones(ROWS, np.float32))
-
-    def _act(self, actor, state, reward):
-        return actor.act(self.obs, state, prev_reward=reward, mask=self.mask, explore=False)
-
-    def assert_equal(self):
-        assert_same_step(self.act(self.frozen), self.act(self.policy), 1e-5)
 
 
 def change(tensor, by):
@@ -141,32 +121,15 @@ def change(tensor, by):
 )
 def test_update_copies_every_weight(name):
     policy = build_case(cases()[name])
-    for weight in policy.model.parameters():
-        change(weight, by=0.1 * torch.rand_like(weight))  # no factor is 0
     frozen = policy.freeze(ROWS)
-    second_step = SecondStep(policy, frozen)
-    before = second_step.act(frozen)
-    without_effect = []
-    for path, tensor in [*policy.model.named_parameters(), *policy.model.named_buffers()]:
-        if not tensor.is_floating_point():
-            continue
-        original = tensor.detach().clone()
-
-        change(tensor, by=0.3 + 0.2 * torch.rand_like(tensor))
-        frozen.update()
-
-        second_step.assert_equal()
-        step = second_step.act(policy)
-        has_same_logits = np.array_equal(step.dist_inputs, before.dist_inputs)
-        if has_same_logits and np.array_equal(step.value, before.value):
-            without_effect.append(path)
-        with torch.no_grad():
-            tensor.copy_(original)
+    for tensor in [*policy.model.parameters(), *policy.model.buffers()]:
+        if tensor.is_floating_point():
+            change(tensor, by=0.1 + 0.2 * torch.rand_like(tensor))
 
     frozen.update()
-    assert_same_step(second_step.act(frozen), before, 0)
+
+    assert_act_alike(policy, [frozen], steps=3, tolerance=1e-4)
     assert frozen.reason is None
-    assert len(without_effect) <= 4, without_effect  # such as biases of keys, which softmax ignores
 
 
 def test_update_follows_assigned_tensors():
@@ -195,9 +158,10 @@ def test_update_follows_another_precision():
 # --- draws ----------------------------------------------------------------------------------------
 
 
-def freeze_with_logits(logits, rows):
-    """Freeze a policy that has the same logits for every observation."""
+def freeze_with_probabilities(probabilities, rows):
+    """Freeze a policy that has the same probabilities of actions for every observation."""
     policy = rlcatalog.build(VECTOR, Discrete(4), {"fcnet_hiddens": []}, "torch")
+    logits = np.log(np.float32(probabilities))
     weights = {}
     for name, array in policy.model.get_weights().items():
         weights[name] = logits if array.shape == (4,) else array * 0  # the bias is the logits
@@ -205,21 +169,25 @@ def freeze_with_logits(logits, rows):
     return policy.freeze(rows, seed=1)
 
 
-@pytest.mark.parametrize(
-    "allowed", [[True, True, True, True], [True, False, True, True]], ids=["all", "masked"]
-)
-def test_draws_follow_the_probabilities(allowed):
-    logits = np.array([2.0, 0.0, -1.0, 0.5], np.float32)
-    frozen = freeze_with_logits(logits, rows=4000)
-    mask = None if all(allowed) else np.tile(allowed, (4000, 1))
+def test_draws_follow_the_probabilities():
+    frozen = freeze_with_probabilities([0.4, 0.3, 0.2, 0.1], rows=4000)
 
-    actions = frozen.act(np.zeros((4000, 3), np.float32), mask=mask).action
+    actions = frozen.act(np.zeros((4000, 3), np.float32)).action
 
-    weights = np.exp(logits.astype(np.float64)) * allowed
-    counts = np.bincount(actions, minlength=4)
-    assert not counts[~np.array(allowed)].any()
-    expected = 4000 * weights / weights.sum()
-    assert chisquare(counts[allowed], expected[allowed]).pvalue > 0.001
+    assert chisquare(np.bincount(actions), [1600, 1200, 800, 400]).pvalue > 0.001
+
+
+def test_masked_draws_follow_the_probabilities_of_the_others():
+    frozen = freeze_with_probabilities([0.4, 0.3, 0.2, 0.1], rows=4000)
+    forbids_action_1 = np.array([[True, False, True, True]] * 4000)
+
+    actions = frozen.act(np.zeros((4000, 3), np.float32), mask=forbids_action_1).action
+
+    count_0, count_1, count_2, count_3 = np.bincount(actions)
+    assert count_1 == 0
+    # The probabilities of the others are 0.4, 0.2 and 0.1 of their sum, 0.7.
+    expected = [4000 * 4 / 7, 4000 * 2 / 7, 4000 * 1 / 7]
+    assert chisquare([count_0, count_2, count_3], expected).pvalue > 0.001
 
 
 def test_draws_of_a_gaussian_are_normal():
@@ -257,14 +225,15 @@ def test_other_seeds_draw_something_else(box_policy):
 def test_random_state_restores_draws(box_policy):
     frozen = box_policy.freeze(seed=3)
     other = box_policy.freeze(seed=4)
-    # Many numbers are drawn at once; 3,000 draws cross the end of such a block.
-    for _ in range(0, 3000, 7):
+
+    # Numbers are drawn in blocks; in 3,000 draws, some states are near the end of a block.
+    for _ in range(300):
         state = frozen.random_state()
-        expected = draw(frozen, times=7)
+        expected = draw(frozen, times=10)
 
         other.set_random_state(state)
 
-        np.testing.assert_array_equal(draw(other, times=7), expected)
+        np.testing.assert_array_equal(draw(other, times=10), expected)
 
 
 # --- the policy itself ----------------------------------------------------------------------------
@@ -286,13 +255,12 @@ def test_frozen_policy_acts_as_before_after_a_backward_pass():
     policy = build_case(cases()["choices, attention"])
     frozen = policy.freeze(ROWS)
     obs, _ = draw_inputs(policy, seed=0)
-    encoded = policy.preprocess(obs)
-    step = policy.act_encoded(encoded, prev_reward=np.zeros(ROWS, np.float32))
+    step = policy.act(obs, prev_reward=np.zeros(ROWS, np.float32))
     batch = {
-        "obs": encoded,
+        "obs": policy.preprocess(obs),
         "raw_action": step.raw_action,
         "views": step.state.seen,
-        "seq_lens": np.ones(ROWS, np.int32),
+        "seq_lens": np.ones(ROWS, np.int32),  # each row is a sequence of one step
     }
 
     frozen.evaluate(batch).logp.sum().backward()
@@ -314,21 +282,21 @@ def frozen_lstm(lstm_policy):
     return lstm_policy.freeze(2, seed=0)
 
 
-def test_frozen_policy_is_a_policy(frozen_lstm):
-    assert isinstance(frozen_lstm, rlcatalog.Policy)
-
-
 def test_stepper_of_a_frozen_policy_steps_as_that_of_the_policy(lstm_policy, frozen_lstm):
     frozen_stepper = frozen_lstm.stepper(2)
     stepper = lstm_policy.stepper(2)
     for t in range(6):
         obs, _ = draw_inputs(lstm_policy, seed=t, rows=2)
+        first_episode_ends = t == 3
         options = {
-            "done": np.array([t == 3, False]),
+            "done": np.array([first_episode_ends, False]),
             "prev_reward": np.ones(2, np.float32),
             "explore": False,
         }
-        assert_same_step(frozen_stepper.step(obs, **options), stepper.step(obs, **options), 1e-5)
+
+        step = frozen_stepper.step(obs, **options)
+
+        assert_same_step(step, stepper.step(obs, **options), 1e-5)
 
 
 def test_values_of_a_frozen_policy_are_those_of_the_policy(lstm_policy, frozen_lstm):
@@ -341,34 +309,9 @@ def test_values_of_a_frozen_policy_are_those_of_the_policy(lstm_policy, frozen_l
     np.testing.assert_array_equal(values, lstm_policy.values(encoded, prev_reward=reward))
 
 
-def test_copy_of_a_frozen_policy_is_a_plain_policy(lstm_policy, frozen_lstm):
-    assert type(copy.deepcopy(frozen_lstm)) is rlcatalog.Policy
-    assert type(copy.deepcopy(lstm_policy.freeze())) is rlcatalog.Policy
-
-
 def test_saved_frozen_policy_is_loaded_as_a_plain_policy(frozen_lstm, tmp_path):
     frozen_lstm.save(tmp_path)
     assert type(rlcatalog.load(tmp_path)) is rlcatalog.Policy
-
-
-def test_pickled_frozen_policy_is_a_plain_policy():
-    frozen = build_case(cases()["categorical, filter"]).freeze()
-    assert type(pickle.loads(pickle.dumps(frozen))) is rlcatalog.Policy
-
-
-def test_repr_and_explanation_name_the_recorded_graph(lstm_policy, frozen_lstm):
-    assert "recorded graph" in repr(frozen_lstm)
-    assert "recorded graph" in repr(frozen_lstm.explain())
-    assert "recorded graph" not in repr(lstm_policy.explain())
-
-
-def test_freezing_a_frozen_policy_freezes_its_policy(lstm_policy, frozen_lstm):
-    assert frozen_lstm.freeze().policy is lstm_policy
-
-
-def test_moving_a_frozen_policy_is_an_error(frozen_lstm):
-    with pytest.raises(NotServedError, match="freeze it again"):
-        frozen_lstm.to("cuda")
 
 
 # --- errors ---------------------------------------------------------------------------------------
@@ -447,11 +390,14 @@ def test_unrecordable_model_acts_unrecorded(compute, reason):
 
 
 def test_model_that_leaves_pytorch_warns_and_acts_unrecorded():
-    policy = build_computing(lambda model, x: model.layer(torch.from_numpy(np.tanh(x.numpy()))))
+    def compute_in_numpy(model, x):
+        return model.layer(torch.from_numpy(np.tanh(x.numpy())))
+
+    policy = build_computing(compute_in_numpy)
     obs = np.random.default_rng(0).uniform(-1, 1, (2, 3)).astype(np.float32)
     frozen = policy.freeze(2)
 
-    # NumPy's numbers are constants of the graph, which is seen when others come.
+    # NumPy's results have become constants of the graph, and are wrong for other observations.
     with pytest.warns(CatalogWarning, match="no longer matches the policy"):
         frozen.act(obs)
 
@@ -466,17 +412,18 @@ def act_often(policy, obs, times):
 
 
 def test_model_that_counts_calls_in_python_is_noticed():
-    # After 60 calls its outputs are doubled, which no graph can have recorded.
-    policy = build_computing(lambda model, x: model.layer(x) * (2.0 if model.calls > 60 else 1.0))
-    frozen = policy.freeze(2)
-    obs = np.ones((2, 3), np.float32)
-    for _ in range(62):
-        frozen.act(obs)
-        policy.act(obs)
+    def double_after_60_calls(model, x):
+        factor = 2.0 if model.calls > 60 else 1.0
+        return model.layer(x) * factor
 
-    # The graph is compared with the policy now and then.
+    policy = build_computing(double_after_60_calls)
+    frozen = policy.freeze(2)  # the graph has the factor 1
+    obs = np.ones((2, 3), np.float32)
+    act_often(policy, obs, times=62)
+
+    # The frozen policy compares its graph with the policy now and then.
     with pytest.warns(CatalogWarning, match="acts from now on"):
-        act_often(frozen, obs, times=60)
+        act_often(frozen, obs, times=200)
 
     assert_same_step(frozen.act(obs, explore=False), policy.act(obs, explore=False), 0)
 
@@ -487,22 +434,8 @@ def without_freezing_package():
     declarations["framework"]["torch: freeze"].leave()
 
 
-@pytest.fixture
-def unfrozen(without_freezing_package):
-    return rlcatalog.build(VECTOR, Discrete(2), {}, "torch").freeze(2)
+def test_freezing_without_its_package_names_it(without_freezing_package):
+    frozen = rlcatalog.build(VECTOR, Discrete(2), {}, "torch").freeze(2)
 
-
-def test_freezing_without_its_package_names_it(unfrozen):
-    assert install_hint("rlcatalog-export[torch]") in unfrozen.reason
-    assert unfrozen.reason in unfrozen.explain().as_dict()["frozen"]
-
-
-def test_freezing_without_its_package_acts_as_the_policy(unfrozen):
-    obs = np.zeros((2, 3), np.float32)
-    expected = unfrozen.policy.act(obs, explore=False)
-    assert_same_step(unfrozen.act(obs, explore=False), expected, 0)
-
-
-def test_freezing_without_its_package_updates_and_restores(unfrozen):
-    unfrozen.update()
-    unfrozen.set_random_state(unfrozen.random_state())
+    assert install_hint("rlcatalog-export[torch]") in frozen.reason
+    assert frozen.reason in frozen.explain().as_dict()["frozen"]

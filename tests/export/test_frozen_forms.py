@@ -80,14 +80,15 @@ def test_layers_of_pytorch_are_recorded(name):
             first = torch.nn.Linear(3, 6)
             last = torch.nn.Linear(6, 2)
             self.net = torch.nn.Sequential(first, *NETS[name](), last)
-            self.net(torch.zeros(2, 3))  # lazy layers read their width
+            self.net(torch.zeros(2, 3))  # lazy layers read their width from this input
 
         def forward(self, input_dict, state, seq_lens):
             self.rows = len(input_dict["obs"])
             return self.net(input_dict["obs"]), state
 
-    config = {"custom_model": HasLayers}
-    assert_is_recorded(rlcatalog.build(VECTOR, Discrete(2), config, "torch"))
+    policy = rlcatalog.build(VECTOR, Discrete(2), {"custom_model": HasLayers}, "torch")
+
+    assert_is_recorded(policy)
 
 
 FUNCTIONS = {
