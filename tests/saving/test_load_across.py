@@ -97,39 +97,28 @@ def act_four_times(policy, name):
 def test_policy_acts_the_same_in_the_other_framework(name, saved_in, loaded_in, tmp_path):
     policy = build_policy(name, saved_in)
     policy.save(tmp_path)
-    loaded = rlcatalog.load(tmp_path, framework=loaded_in)
-    assert loaded.framework == loaded_in
 
-    steps = zip(act_four_times(loaded, name), act_four_times(policy, name), strict=True)
-    for step, expected in steps:
+    loaded = rlcatalog.load(tmp_path, framework=loaded_in)
+
+    assert loaded.framework == loaded_in
+    expected_steps = act_four_times(policy, name)
+    for step, expected in zip(act_four_times(loaded, name), expected_steps, strict=True):
         np.testing.assert_allclose(step.raw_action, expected.raw_action, atol=1e-5)
         np.testing.assert_allclose(step.logp, expected.logp, atol=1e-5)
         np.testing.assert_allclose(step.value, expected.value, atol=1e-5)
         np.testing.assert_allclose(step.dist_inputs, expected.dist_inputs, atol=1e-5)
 
 
-@pytest.fixture
-def there_and_back(tmp_path):
-    """Return a function that saves a policy, loads it in the other framework, saves it again, and
-    returns the last folder.
-    """
-
-    def save_twice(policy, loaded_in):
-        policy.save(tmp_path / "there")
-        rlcatalog.load(tmp_path / "there", framework=loaded_in).save(tmp_path / "back")
-        return tmp_path / "back"
-
-    return save_twice
-
-
 @ACROSS
-def test_weights_come_back_unchanged(saved_in, loaded_in, there_and_back):
+def test_weights_come_back_unchanged(saved_in, loaded_in, tmp_path):
     config = {"use_lstm": True, "lstm_cell_size": 6}
     policy = rlcatalog.build(VECTOR, Discrete(3), config, saved_in)
+    policy.save(tmp_path / "there")
+    rlcatalog.load(tmp_path / "there", framework=loaded_in).save(tmp_path / "back")
 
-    folder = there_and_back(policy, loaded_in)
+    loaded = rlcatalog.load(tmp_path / "back", framework=saved_in)
 
-    weights = rlcatalog.load(folder, framework=saved_in).model.get_weights()
+    weights = loaded.model.get_weights()
     expected = policy.model.get_weights()
     assert weights.keys() == expected.keys()
     for name in expected:
@@ -137,9 +126,13 @@ def test_weights_come_back_unchanged(saved_in, loaded_in, there_and_back):
 
 
 @ACROSS
-def test_load_without_framework_takes_that_of_the_save(saved_in, loaded_in, there_and_back):
+def test_load_without_framework_takes_that_of_the_save(saved_in, loaded_in, tmp_path):
     policy = rlcatalog.build(VECTOR, Discrete(3), {"fcnet_hiddens": [4]}, saved_in)
-    assert rlcatalog.load(there_and_back(policy, loaded_in)).framework == loaded_in
+    policy.save(tmp_path / "there")
+    rlcatalog.load(tmp_path / "there", framework=loaded_in).save(tmp_path / "back")
+
+    assert rlcatalog.load(tmp_path / "there").framework == saved_in
+    assert rlcatalog.load(tmp_path / "back").framework == loaded_in
 
 
 # --- errors ---------------------------------------------------------------------------------------

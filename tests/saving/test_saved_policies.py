@@ -45,18 +45,24 @@ def test_steps_of_a_saved_policy_differ(folder):
     assert len(set(inputs)) == len(inputs)
 
 
+def assert_acts_as_recorded(step, recorded):
+    """Compare a step with that in `acts.json`."""
+    for name in ("raw_action", "logp", "value", "dist_inputs"):
+        array = getattr(step, name)
+        np.testing.assert_allclose(array, recorded[name], rtol=1e-4, atol=1e-5, err_msg=name)
+    if isinstance(step.action, tuple):
+        assert [part.tolist() for part in step.action] == recorded["action"]
+    else:
+        np.testing.assert_allclose(step.action, recorded["action"], rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
 def test_saved_policy_acts_as_it_did(folder):
     policy = rlcatalog.load(folder)
+
     state = None
-    for expected in read_steps(folder):
-        obs = to_arrays(expected["obs"])
-        step = policy.act(obs, state, prev_reward=expected["prev_reward"], explore=False)
+    for recorded in read_steps(folder):
+        obs = to_arrays(recorded["obs"])
+        step = policy.act(obs, state, prev_reward=recorded["prev_reward"], explore=False)
+        assert_acts_as_recorded(step, recorded)
         state = step.state
-        for name in ("raw_action", "logp", "value", "dist_inputs"):
-            values = getattr(step, name)
-            np.testing.assert_allclose(values, expected[name], rtol=1e-4, atol=1e-5, err_msg=name)
-        if isinstance(step.action, tuple):
-            assert [part.tolist() for part in step.action] == expected["action"]
-        else:
-            np.testing.assert_allclose(step.action, expected["action"], rtol=1e-4, atol=1e-5)
