@@ -18,7 +18,7 @@ from rlcatalog_policy.summary import Layer, summarize_layers
 from rlcatalog_torch import TorchModelV2
 
 FOUR_NUMBERS = spaces.Box(-1, 1, (4,), np.float32)
-TWO = spaces.Discrete(2)
+TWO_ACTIONS = spaces.Discrete(2)
 
 
 class ModelWithoutDeclaration(TorchModelV2):
@@ -39,8 +39,9 @@ def make_summary(*layers, built=False):
     return Summary(("fcnet", "lstm"), "torch", tuple(layers), built)
 
 
-def read_table(lines):
-    """Return the cells of each line; two or more spaces separate them."""
+def read_table(text, *, title):
+    """Return the cells of the table below a title; two or more spaces separate them."""
+    lines = text.partition(f"{title}:\n")[2].splitlines()
     rows = [line.split("  ") for line in lines]
     return [[cell.strip() for cell in row if cell.strip()] for row in rows]
 
@@ -88,9 +89,8 @@ def test_summary_lists_outputs_of_layers():
         Layer("c", shape=(), weights=0),
     )
 
-    table = read_table(repr(summary).splitlines()[5:])
-
-    assert table == [
+    # "B" is the number of rows in a batch; the output of "b" is not known.
+    assert read_table(repr(summary), title="layers") == [
         ["layer", "output", "weights"],
         ["a", "(B, 2, 3)", "1,000"],
         ["b", "-", "20"],
@@ -101,7 +101,7 @@ def test_summary_lists_outputs_of_layers():
 def test_summary_of_a_built_model_lists_arrays_of_layers():
     layer = Layer("a", shape=None, weights=7, arrays={"weight": (2, 3), "bias": ()})
 
-    table = read_table(repr(make_summary(layer, built=True)).splitlines()[5:])
+    table = read_table(repr(make_summary(layer, built=True)), title="layers")
 
     assert table == [["layer", "arrays", "weights"], ["a", "weight 2x3, bias 1", "7"]]
 
@@ -188,7 +188,7 @@ def test_layers_are_unknown_unless_stages_declare_all_weights(stage):
 @pytest.fixture
 def fcnet_policy():
     """A policy with 4 inputs, a hidden layer of 3, and 2 outputs."""
-    return rlcatalog.build(FOUR_NUMBERS, TWO, {"fcnet_hiddens": [3]}, "torch")
+    return rlcatalog.build(FOUR_NUMBERS, TWO_ACTIONS, {"fcnet_hiddens": [3]}, "torch")
 
 
 def test_summary_of_a_policy_counts_weights_without_building(fcnet_policy):
@@ -203,12 +203,12 @@ def test_summary_of_a_policy_counts_weights_without_building(fcnet_policy):
 
 
 def test_summary_of_an_undeclared_model_groups_its_arrays():
+    # It consists of the layers body = Linear(4, 3) and last = Linear(3, 2), and a number, scale.
     config = {"custom_model": ModelWithoutDeclaration}
+    policy = rlcatalog.build(FOUR_NUMBERS, TWO_ACTIONS, config, "torch")
 
-    summary = rlcatalog.build(FOUR_NUMBERS, TWO, config, "torch").summary()
+    summary = policy.summary()
 
-    # The model consists of Linear(4, 3), Linear(3, 2) and a number.
-    assert summary.built
     layers = sorted(summary.layers, key=lambda layer: layer.name)
     assert layers == [
         Layer("body", shape=None, weights=15, arrays={"weight": (3, 4), "bias": (3,)}),
@@ -216,6 +216,7 @@ def test_summary_of_an_undeclared_model_groups_its_arrays():
         Layer("scale", shape=None, weights=1, arrays={"scale": ()}),
     ]
     assert summary.weights == 15 + 8 + 1
+    assert summary.built  # the model had to be built to count its weights
 
 
 # --- the sheet of a policy ------------------------------------------------------------------------
@@ -240,7 +241,7 @@ def test_policy_is_a_table_in_notebooks(fcnet_policy):
 
 
 def test_policy_prints_that_its_config_is_the_default():
-    policy = rlcatalog.build(FOUR_NUMBERS, TWO, framework="torch")
+    policy = rlcatalog.build(FOUR_NUMBERS, TWO_ACTIONS, framework="torch")
 
     assert repr(policy).endswith("config: all defaults")
 
@@ -253,21 +254,20 @@ CUSTOM_CONFIG = {
 
 
 def test_policy_prints_the_keys_of_its_config():
-    policy = rlcatalog.build(FOUR_NUMBERS, TWO, CUSTOM_CONFIG, "torch")
+    policy = rlcatalog.build(FOUR_NUMBERS, TWO_ACTIONS, CUSTOM_CONFIG, "torch")
 
     assert repr(policy).endswith("config: custom_model, fcnet_hiddens, use_lstm")
 
 
 @pytest.mark.parametrize("config", [{}, CUSTOM_CONFIG], ids=["default", "custom-model"])
 def test_policy_prints_shapes_with_a_dash_for_unknown_ones(config):
-    policy = rlcatalog.build(FOUR_NUMBERS, TWO, config, "torch")
+    policy = rlcatalog.build(FOUR_NUMBERS, TWO_ACTIONS, config, "torch")
     stages = policy.resolution.shapes
 
-    table = read_table(repr(policy).partition("shapes:\n")[2].splitlines())
+    _, *rows = read_table(repr(policy), title="shapes")
 
     expected = ["-" if stage.shape is None else str(stage.shape) for stage in stages]
-    # The first row of the table is its header.
-    assert [row[-1] for row in table[1 : 1 + len(stages)]] == expected
+    assert [row[-1] for row in rows[: len(stages)]] == expected
 
 
 # --- the command ----------------------------------------------------------------------------------
