@@ -113,6 +113,7 @@ def preprocessor_after_first_observation(space, wrap):
     return preprocessor
 
 
+@pytest.mark.grid
 @alone_or_in_a_dict
 @as_array_or_list
 @pytest.mark.parametrize("kind", MAKE_NO_NUMBERS)
@@ -128,6 +129,7 @@ def test_observation_without_numbers_is_an_error(name, kind, wrap, path, convert
     assert str(caught.value).startswith(f"{path}: expected")
 
 
+@pytest.mark.grid
 @alone_or_in_a_dict
 @as_array_or_list
 @pytest.mark.parametrize("kind", MAKE_NO_NUMBERS)
@@ -141,6 +143,7 @@ def test_list_with_an_observation_without_numbers_is_an_error(name, kind, wrap, 
         preprocessor.encode_batch([wrap(space.sample()), invalid_obs])
 
 
+@pytest.mark.grid
 @alone_or_in_a_dict
 @pytest.mark.parametrize("kind", MAKE_NO_NUMBERS)
 @pytest.mark.parametrize("name", NUMBERS)
@@ -153,6 +156,7 @@ def test_batch_without_numbers_is_an_error(name, kind, wrap, path):
         preprocessor.encode_batch(wrap(array))
 
 
+@pytest.mark.grid
 @alone_or_in_a_dict
 @pytest.mark.parametrize("kind", MAKE_NO_NUMBERS)
 @pytest.mark.parametrize("name", NUMBERS)
