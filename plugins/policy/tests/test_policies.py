@@ -175,6 +175,18 @@ def test_stored_dist_is_the_distribution_class(policy):
     assert policy.stored_dist is policy.dist_class
 
 
+def test_stored_dist_of_autoregressive_policy_scores_actions():
+    pair = spaces.Tuple([spaces.Discrete(3), spaces.Discrete(2)])
+    policy = rlcatalog.build(OBS, pair, {"use_autoregressive": True}, "torch")
+    step = policy.act(TWO_OBS)
+
+    dist = policy.stored_dist(torch.tensor(step.dist_inputs), policy.model)
+    logp = dist.logp(torch.tensor(step.raw_action))
+
+    assert policy.stored_dist is not policy.dist_class
+    np.testing.assert_allclose(logp.detach(), step.logp, rtol=1e-4, atol=1e-5)
+
+
 # --- states ---------------------------------------------------------------------------------------
 
 
