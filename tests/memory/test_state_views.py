@@ -271,5 +271,5 @@ def test_trunk_with_states_below_a_memory_is_an_error():
 
 @pytest.mark.parametrize("shift", [[], [-1.5], ["-1"], 1.0, "-1", "-1:-3", "-3:-1:0", "a:b", None])
 def test_invalid_shift_is_an_error(shift):
-    with pytest.raises(ConfigError, match="shift: expected an integer, a list of integers or"):
+    with pytest.raises(ConfigError, match="shift: expected an integer, a list"):
         ViewRequirement("obs", shift=shift)

@@ -505,7 +505,7 @@ def test_json_with_101_levels_is_rejected(tmp_path, containers):
     path = tmp_path / "file"
     path.write_text(nest(101, containers=containers))
 
-    with pytest.raises(SavedPolicyError, match=r"file: truncated or not JSON: .*nested too deeply"):
+    with pytest.raises(SavedPolicyError, match=r"not JSON: .*nested too deeply"):
         read_json(path)
 
 

@@ -306,7 +306,7 @@ def test_vector_environment_must_declare_its_autoreset_mode():
     envs.autoreset_mode = None
     envs.metadata = {}
 
-    with pytest.raises(ConfigError, match="does not declare when it resets its environments"):
+    with pytest.raises(ConfigError, match="does not declare when it resets"):
         PPO(envs, SMALL_PPO)
 
 

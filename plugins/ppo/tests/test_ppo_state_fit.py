@@ -173,7 +173,7 @@ def test_memory_of_three_environments_does_not_fit_two(name):
 def test_seen_without_a_row_for_each_environment_is_an_error(seen):
     saved = make_arrays(state=make_memory(seen=seen))
 
-    with pytest.raises(ValueError, match="collector/state/seen: expected arrays of 2 rows, found"):
+    with pytest.raises(ValueError, match=r"collector/state/seen: .* of 2 rows"):
         check_fits(saved, make_arrays(state=make_memory()))
 
 

@@ -268,7 +268,7 @@ def test_view_of_a_missing_column_is_an_error():
     algo = PPO(NumberedEpisodes, {**SMALL, "model": {"custom_model": SeesReturns}})
 
     with pytest.raises(
-        NotServedError, match="SeesReturns requests the view 'returns' into 'returns', which this"
+        NotServedError, match="SeesReturns requests the view 'returns'"
     ):
         algo.train()
 

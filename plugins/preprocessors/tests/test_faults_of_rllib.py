@@ -198,7 +198,7 @@ def test_simplex_has_one_concentration_per_component(shape):
 
 
 def test_simplex_rejects_another_number_of_concentrations():
-    with pytest.raises(ValueError, match=r"concentration: expected shape \(3,\), found \(2,\)"):
+    with pytest.raises(ValueError, match=r"expected shape \(3,\), found \(2,\)"):
         Simplex((2, 3), concentration=[1.0, 2.0])
 
 
