@@ -267,9 +267,7 @@ def test_trajectories_have_all_steps_of_a_rollout(mode):
 def test_view_of_a_missing_column_is_an_error():
     algo = PPO(NumberedEpisodes, {**SMALL, "model": {"custom_model": SeesReturns}})
 
-    with pytest.raises(
-        NotServedError, match="SeesReturns requests the view 'returns'"
-    ):
+    with pytest.raises(NotServedError, match="SeesReturns requests the view 'returns'"):
         algo.train()
 
 
