@@ -18,16 +18,16 @@ __all__ = ["entry_point", "module", "plugin"]
 
 
 @pytest.fixture
-def install() -> Callable[..., Path]:
+def install_plugin() -> Callable[..., Path]:
     """Write a plugin and its metadata into a folder, as pip does, and return the metadata's folder.
 
-    `install(folder, "some-dist", source, extra={"another_module": source})` writes two modules.
+    `install_plugin(folder, "acme", source, extra={"another_module": source})` writes two modules.
     """
 
     def make(
         folder: Path,
         distribution: str,
-        source: str,
+        source: str = "",
         *,
         requires: Sequence[str] = ("rlcatalog>=0.1",),
         entry_point: str | None = None,
@@ -51,7 +51,7 @@ def install() -> Callable[..., Path]:
 
 
 @pytest.fixture
-def installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Path], list[Any]]]:
+def read_entry_points(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Path], list[Any]]]:
     """Make the plugins of a folder importable, and return their entry points.
 
     After the test, their modules are forgotten.
@@ -80,7 +80,7 @@ def make_catalog_of_four() -> Catalog:
 
 
 @pytest.fixture(scope="module")
-def shared() -> Catalog:
+def read_only_catalog() -> Catalog:
     """A catalog of four installed plugins, for tests that only read it."""
     return make_catalog_of_four()
 
@@ -89,3 +89,9 @@ def shared() -> Catalog:
 def catalog() -> Catalog:
     """A catalog of four installed plugins, for a test that may change it."""
     return make_catalog_of_four()
+
+
+# The names before, for files that still use them.
+install = install_plugin
+installed = read_entry_points
+shared = read_only_catalog
