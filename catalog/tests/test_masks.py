@@ -1,8 +1,4 @@
-"""Action masks as one boolean matrix, with a column for each choice that may be forbidden.
-
-`MASKED` has an action space of every kind; the columns of its masks are computed here a second
-time, value by value.
-"""
+"""Action masks as one boolean matrix, with a column for each choice that may be forbidden."""
 
 from __future__ import annotations
 
@@ -14,6 +10,7 @@ from masked_env import MASKED, random_mask
 from rlcatalog import SpaceInfo
 from rlcatalog.actions import ActionCodec, ActionMasks, action_codec, mask_key
 from rlcatalog.errors import ActionMaskError, ConfigError, NotServedError, ObservationError
+from rlcatalog.observations.batches import stack
 from rlcatalog_preprocessors.actions.composites import CompositeCodec
 
 
@@ -21,85 +18,85 @@ def read(space):
     return SpaceInfo.read(space, "action")
 
 
-def columns(space, mask):
-    """Return the columns of one mask, value by value."""
-    if isinstance(space, spaces.Discrete):
-        return [bool(v) for v in mask]
-    if isinstance(space, spaces.MultiDiscrete):
-        return _columns(space.nvec, mask)
-    if isinstance(space, spaces.MultiBinary):
-        return [bit for v in np.ravel(mask) for bit in (v != 1, v != 0)]
-    if isinstance(space, spaces.Tuple):
-        return [
-            v for child, part in zip(space.spaces, mask, strict=True) for v in columns(child, part)
-        ]
-    if isinstance(space, spaces.Dict):
-        return [v for key, child in space.spaces.items() for v in columns(child, mask[key])]
-    return []
-
-
-def _columns(nvec, mask):
-    if np.ndim(nvec) == 0:
-        return [bool(v) for v in mask]
-    return [v for part, inner in zip(nvec, mask, strict=True) for v in _columns(part, inner)]
-
-
-def batched(masks):
-    """Stack masks as a vector environment would."""
-    first = masks[0]
-    if first is None:
-        return None
-    if isinstance(first, dict):
-        return {key: batched([mask[key] for mask in masks]) for key in first}
-    if isinstance(first, tuple):
-        return tuple(batched(list(part)) for part in zip(*masks, strict=True))
-    return np.stack(masks)
-
-
-def columns_of_action(space, action, start=0):
-    """Return the columns of the values that an action has, counted from `start`."""
-    if isinstance(space, spaces.Discrete):
-        return [start + int(action) - int(space.start)]
-    if isinstance(space, spaces.MultiDiscrete):
-        counts = space.nvec.ravel()
-        return list(start + np.cumsum(counts) - counts + (action - space.start).ravel())
-    if isinstance(space, spaces.MultiBinary):
-        # Each bit has a column for 0 and a column for 1.
-        return [start + 2 * i + int(bit) for i, bit in enumerate(np.ravel(action))]
-    if isinstance(space, spaces.Tuple):
-        children = list(enumerate(space.spaces))
-    elif isinstance(space, spaces.Dict):
-        children = list(space.spaces.items())
-    else:
-        children = []
-    found = []
-    for key, child in children:
-        found += columns_of_action(child, action[key], start)
-        start += ActionMasks(read(child)).size
-    return found
+def make_masks(space, key=None):
+    return ActionMasks(read(space), key)
 
 
 # --- the matrix -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("form", ["batched", "list-of-rows", "booleans", "int8"])
-@pytest.mark.parametrize("name", MASKED)
-def test_matrix_equals_gymnasium_masks_value_by_value(name, form):
-    action_space, _ = MASKED[name]
-    rng = np.random.default_rng(0)
-    rows = [random_mask(action_space, rng) for _ in range(20)]
-    expected = np.array([columns(action_space, row) for row in rows])
-    masks = ActionMasks(read(action_space))
-    mask = {
-        "batched": batched(rows),
-        "list-of-rows": rows,
-        "booleans": expected,
-        "int8": expected.astype(np.int8),
-    }[form]
+@pytest.mark.parametrize(
+    ("space", "mask", "expected"),
+    [
+        pytest.param(
+            spaces.Discrete(3, start=5),
+            np.array([[1, 0, 1], [0, 1, 0]], np.int8),
+            [[1, 0, 1], [0, 1, 0]],
+            id="discrete",
+        ),
+        # Three columns for the first number, two for the second.
+        pytest.param(
+            spaces.MultiDiscrete([3, 2]),
+            (np.array([[1, 0, 0]]), np.array([[0, 1]])),
+            [[1, 0, 0, 0, 1]],
+            id="multi-discrete",
+        ),
+        pytest.param(
+            spaces.MultiDiscrete([[1, 2], [1, 2]]),
+            (
+                (np.array([[1]]), np.array([[0, 1]])),
+                (np.array([[1]]), np.array([[1, 0]])),
+            ),
+            [[1, 0, 1, 1, 1, 0]],
+            id="multi-discrete-of-two-axes",
+        ),
+        # A bit has a column for 0 and one for 1. Its mask is 0 or 1 to allow only that, 2 for both.
+        pytest.param(spaces.MultiBinary(3), np.array([[0, 1, 2]]), [[1, 0, 0, 1, 1, 1]], id="bits"),
+        pytest.param(
+            spaces.MultiBinary((1, 2)), np.array([[[0, 1]]]), [[1, 0, 0, 1]], id="bits-of-two-axes"
+        ),
+        # A Box has no columns.
+        pytest.param(
+            spaces.Tuple([spaces.Discrete(2), spaces.Box(-1, 1, (2,)), spaces.MultiBinary(1)]),
+            (np.array([[0, 1]]), None, np.array([[2]])),
+            [[0, 1, 1, 1]],
+            id="tuple",
+        ),
+        pytest.param(
+            spaces.Dict({"a": spaces.Discrete(2), "b": spaces.Discrete(3)}),
+            {"a": np.array([[0, 1]]), "b": np.array([[1, 0, 0]])},
+            [[0, 1, 1, 0, 0]],
+            id="dict",
+        ),
+        # Parts without a mask are not restricted.
+        pytest.param(
+            spaces.Dict({"a": spaces.Discrete(2), "b": spaces.Discrete(3)}),
+            {"a": np.array([[1, 0]])},
+            [[1, 0, 1, 1, 1]],
+            id="dict-without-the-mask-of-b",
+        ),
+        pytest.param(
+            spaces.Dict({"a": spaces.Discrete(2), "b": spaces.Discrete(3)}),
+            {"a": None, "b": np.array([[0, 0, 1]])},
+            [[1, 1, 0, 0, 1]],
+            id="dict-with-none-for-a",
+        ),
+    ],
+)
+def test_matrix_has_a_column_for_each_choice(space, mask, expected):
+    masks = make_masks(space)
 
-    assert masks.size == expected.shape[1]
-    np.testing.assert_array_equal(masks.matrix(mask, 20), expected)
+    assert masks.size == len(expected[0])
     np.testing.assert_array_equal(masks.matrix(mask), expected)
+
+
+@pytest.mark.parametrize("dtype", [bool, np.int8, np.float32])
+def test_matrix_itself_is_accepted_as_a_mask(dtype):
+    matrix = np.array([[1, 0, 0, 1], [0, 1, 1, 1]], dtype)
+
+    columns = make_masks(spaces.MultiBinary(2)).matrix(matrix, batch_size=2)
+
+    np.testing.assert_array_equal(columns, matrix.astype(bool))
 
 
 @pytest.mark.parametrize("name", MASKED)
@@ -107,46 +104,46 @@ def test_matrix_allows_what_gymnasium_samples(name):
     action_space, _ = MASKED[name]
     action_space.seed(0)
     rng = np.random.default_rng(1)
-    masks = ActionMasks(read(action_space))
+    masks = make_masks(action_space)
+    codec = action_codec(read(action_space))
 
     for _ in range(50):
         mask = random_mask(action_space, rng)
         action = action_space.sample(mask=mask)
 
-        [row] = masks.matrix(batched([mask]), 1)
+        [allowed] = masks.matrix([mask], batch_size=1)
+        [columns_of_action] = codec.mask_taken(codec.invert(stack(read(action_space), [action])))
 
-        assert row[columns_of_action(action_space, action)].all()
-
-
-DICT_OF_TWO = spaces.Dict({"a": spaces.Discrete(2), "b": spaces.Discrete(3)})
-
-
-@pytest.mark.parametrize(
-    ("mask", "expected"),
-    [
-        # Two columns for "a", three for "b".
-        pytest.param({"a": np.array([[1, 0]])}, [[1, 0, 1, 1, 1]], id="absent"),
-        pytest.param({"a": None, "b": np.array([[0, 0, 1]])}, [[1, 1, 0, 0, 1]], id="none"),
-    ],
-)
-def test_matrix_allows_everything_for_parts_without_a_mask(mask, expected):
-    np.testing.assert_array_equal(ActionMasks(read(DICT_OF_TWO)).matrix(mask), expected)
+        assert allowed[columns_of_action].all()
 
 
 # --- columns of actions ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", MASKED)
-def test_codec_names_the_columns_of_actions(name):
-    action_space, _ = MASKED[name]
-    action_space.seed(2)
-    actions = [action_space.sample() for _ in range(20)]
-    codec = action_codec(read(action_space))
+@pytest.mark.parametrize(
+    ("space", "actions", "columns"),
+    [
+        pytest.param(spaces.Discrete(3, start=5), np.array([5, 7]), [[0], [2]], id="discrete"),
+        # Columns 0 to 2 are of the first number, 3 and 4 of the second.
+        pytest.param(
+            spaces.MultiDiscrete([3, 2]), np.array([[0, 0], [2, 1]]), [[0, 3], [2, 4]], id="numbers"
+        ),
+        # Columns 0 and 1 are of the first bit, 2 and 3 of the second.
+        pytest.param(
+            spaces.MultiBinary(2), np.array([[0, 0], [1, 1]]), [[0, 2], [1, 3]], id="bits"
+        ),
+        pytest.param(
+            spaces.Tuple([spaces.Discrete(2), spaces.Discrete(2)]),
+            (np.array([0, 1]), np.array([0, 1])),
+            [[0, 2], [1, 3]],
+            id="tuple",
+        ),
+    ],
+)
+def test_codec_names_the_columns_of_actions(space, actions, columns):
+    codec = action_codec(read(space))
 
-    taken = codec.mask_taken(codec.invert(batched(actions)))
-
-    for row, action in zip(taken.tolist(), actions, strict=True):
-        assert sorted(row) == sorted(columns_of_action(action_space, action))
+    np.testing.assert_array_equal(codec.mask_taken(codec.invert(actions)), columns)
 
 
 def test_codec_names_the_columns_of_one_hots():
@@ -257,12 +254,43 @@ NESTED = spaces.Tuple([spaces.Discrete(2), spaces.MultiDiscrete([2, 3])])
 )
 def test_invalid_mask_error_names_the_place(space, mask, rows, cause):
     with pytest.raises(ActionMaskError, match=f"mask: {cause}"):
-        ActionMasks(read(space)).matrix(mask, rows)
+        make_masks(space).matrix(mask, rows)
+
+
+@pytest.mark.parametrize(
+    "mask",
+    [
+        pytest.param({0: np.ones((1, 2)), 1: np.ones((1, 3))}, id="dict"),
+        pytest.param((np.ones((1, 2)), np.ones((1, 3)), np.ones((1, 3))), id="too-many"),
+        pytest.param({}, id="empty-dict"),
+    ],
+)
+def test_mask_of_a_tuple_has_to_be_a_tuple_of_equal_length(mask):
+    pair = spaces.Tuple([spaces.Discrete(2), spaces.Discrete(3)])
+
+    with pytest.raises(ActionMaskError, match="action: expected a tuple of 2 masks"):
+        make_masks(pair).matrix(mask)
+
+
+@pytest.mark.parametrize(
+    "mask",
+    [
+        pytest.param((np.ones((2, 2)), None), id="tuple"),
+        pytest.param(np.ones((2, 5)), id="matrix"),
+    ],
+)
+def test_mask_with_another_number_of_rows_is_rejected(mask):
+    masks = make_masks(spaces.Tuple([spaces.Discrete(2), spaces.Discrete(3)]))
+
+    assert masks.matrix(mask, batch_size=2).shape == (2, 5)
+    with pytest.raises(ActionMaskError, match=r"expected shape \(3, \d\)") as caught:
+        masks.matrix(mask, batch_size=3)
+    assert "found shape (2, " in str(caught.value)
 
 
 def test_mask_of_a_box_is_rejected():
     with pytest.raises(NotServedError, match="no values that a mask could forbid") as caught:
-        ActionMasks(read(spaces.Box(-1, 1, (2,)))).matrix(np.ones((1, 2)))
+        make_masks(spaces.Box(-1, 1, (2,))).matrix(np.ones((1, 2)))
 
     assert "action: Box(2,) float32 has" in str(caught.value)
 
@@ -299,6 +327,32 @@ def test_mask_key_of_another_entry_is_an_error():
     assert "'action_mask_key'" in str(caught.value)
 
 
+#: Two observations, as a list of rows and as a dict of columns.
+OBS_ROWS = [
+    {"allowed": np.array([1, 0, 1], np.int8), "x": 0.5},
+    {"allowed": np.array([0, 1, 0], np.int8), "x": 1.5},
+]
+OBS_COLUMNS = {"allowed": np.array([[1, 0, 1], [0, 1, 0]], np.int8), "x": np.array([0.5, 1.5])}
+
+
+@pytest.mark.parametrize("obs", [OBS_ROWS, OBS_COLUMNS], ids=["rows", "columns"])
+def test_mask_is_read_from_observations(obs):
+    masks = make_masks(spaces.Discrete(3), "allowed")
+
+    np.testing.assert_array_equal(masks.of(obs), [[True, False, True], [False, True, False]])
+
+
+def test_mask_is_removed_from_observations():
+    masks = make_masks(spaces.Discrete(3), "allowed")
+
+    assert masks.without(OBS_ROWS) == [{"x": 0.5}, {"x": 1.5}]
+    assert list(masks.without(OBS_COLUMNS)) == ["x"]
+
+
+def test_mask_without_a_key_is_none():
+    assert make_masks(spaces.Discrete(3)).of(OBS_ROWS) is None
+
+
 @pytest.mark.parametrize(
     "obs",
     [
@@ -308,7 +362,7 @@ def test_mask_key_of_another_entry_is_an_error():
     ],
 )
 def test_observation_without_its_mask_is_an_error(obs):
-    masks = ActionMasks(read(spaces.Discrete(2)), "action_mask")
+    masks = make_masks(spaces.Discrete(2), "action_mask")
 
     with pytest.raises(ObservationError, match="the action mask under 'action_mask'"):
         masks.of(obs)
