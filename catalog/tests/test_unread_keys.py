@@ -26,7 +26,7 @@ from rlcatalog.plugins.declarations import PLAIN_KEYS
 from rlcatalog_testing import PluginEntryPoint, isolated_catalog, plugin_of
 from rlcatalog_torch import FullyConnectedNetwork
 
-VECTOR = Box(-1, 1, (3,), np.float32)
+THREE_FEATURES = Box(-1, 1, (3,), np.float32)
 IMAGE = Box(0, 255, (42, 42, 3), np.uint8)
 TWO_ACTIONS = Discrete(2)
 BUILT_IN = (
@@ -74,7 +74,7 @@ def match_none(request):
     return Match(None, "does not fit")
 
 
-def find_unread_keys(catalog, config, *, obs=VECTOR, action=TWO_ACTIONS):
+def find_unread_keys(catalog, config, *, obs=THREE_FEATURES, action=TWO_ACTIONS):
     """Return the unread keys that an explanation lists; it must not warn about them."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -201,7 +201,7 @@ def catalog():
     ("obs", "config", "unread"),
     [
         pytest.param(
-            VECTOR,
+            THREE_FEATURES,
             {"conv_filters": "nature", "fcnet_hiddens": [4]},
             ["conv_filters"],
             id="convolutions-on-a-vector",
@@ -213,19 +213,19 @@ def catalog():
             id="dense-layers-on-an-image",
         ),
         pytest.param(
-            gym.spaces.Dict({"image": IMAGE, "vector": VECTOR}),
+            gym.spaces.Dict({"image": IMAGE, "vector": THREE_FEATURES}),
             {"conv_activation": "tanh", "fcnet_hiddens": [4]},
             [],
             id="both-on-a-dict",
         ),
         pytest.param(
-            VECTOR,
+            THREE_FEATURES,
             {"post_fcnet_activation": "tanh"},
             ["post_fcnet_activation"],
             id="activation-without-layers",
         ),
         pytest.param(
-            VECTOR,
+            THREE_FEATURES,
             {"post_fcnet_activation": "tanh", "post_fcnet_hiddens": [4]},
             [],
             id="activation-with-layers",
@@ -237,7 +237,10 @@ def catalog():
             id="initializer-without-layers",
         ),
         pytest.param(
-            VECTOR, {"lstm_cell_size": 256, "conv_filters": None}, [], id="keys-at-their-defaults"
+            THREE_FEATURES,
+            {"lstm_cell_size": 256, "conv_filters": None},
+            [],
+            id="keys-at-their-defaults",
         ),
     ],
 )
@@ -306,7 +309,7 @@ def test_kernel_keys_without_effect_are_unread(catalog, config, unread):
     ("obs", "unread"),
     [
         pytest.param(Discrete(3), [], id="discrete"),
-        pytest.param(VECTOR, ["_disable_preprocessor_api"], id="vector"),
+        pytest.param(THREE_FEATURES, ["_disable_preprocessor_api"], id="vector"),
     ],
 )
 def test_disabled_encoding_is_unread_if_nothing_is_encoded(catalog, obs, unread):
@@ -321,7 +324,7 @@ def test_disabled_encoding_is_unread_if_nothing_is_encoded(catalog, obs, unread)
     ],
 )
 def test_text_encoding_is_unread_if_no_entry_is_text(catalog, entry, unread):
-    obs = gym.spaces.Dict({"a": entry, "b": VECTOR})
+    obs = gym.spaces.Dict({"a": entry, "b": THREE_FEATURES})
 
     assert find_unread_keys(catalog, {"text_encoding": "index"}, obs=obs) == unread
 
@@ -335,7 +338,9 @@ def test_keys_of_a_head_and_its_distribution_are_read(catalog):
 @pytest.mark.parametrize(
     ("action", "unread"),
     [
-        pytest.param(gym.spaces.Dict({"aim": VECTOR, "go": TWO_ACTIONS}), [], id="both-parts"),
+        pytest.param(
+            gym.spaces.Dict({"aim": THREE_FEATURES, "go": TWO_ACTIONS}), [], id="both-parts"
+        ),
         pytest.param(TWO_ACTIONS, ["gaussian_log_std_min"], id="discrete"),
     ],
 )
@@ -355,7 +360,8 @@ RAM = Box(-1, 127 / 128, (128,), np.float32)
 
 
 @pytest.mark.parametrize(
-    "obs", [pytest.param(VECTOR, id="vector"), pytest.param(IMAGE, id="image-of-another-size")]
+    "obs",
+    [pytest.param(THREE_FEATURES, id="vector"), pytest.param(IMAGE, id="image-of-another-size")],
 )
 def test_atari_keys_are_unread_without_a_game(catalog, obs):
     config = {
@@ -478,7 +484,7 @@ def test_registered_class_may_say_which_keys_it_reads(own_catalog):
 @pytest.mark.parametrize(
     ("obs", "unread"),
     [
-        pytest.param(VECTOR, ["acme_width"], id="vector"),
+        pytest.param(THREE_FEATURES, ["acme_width"], id="vector"),
         pytest.param(Box(-1, 1, (3, 3)), [], id="matrix"),
     ],
 )
@@ -524,7 +530,7 @@ def test_warning_lists_unread_keys_and_the_parts_that_read_them(catalog):
     config = {"conv_filters": "nature", "lstm_cell_size": 4, "fcnet_hiddens": [5]}
 
     with pytest.warns(UnreadKeysWarning) as caught:
-        catalog.resolve(VECTOR, TWO_ACTIONS, config, "torch")
+        catalog.resolve(THREE_FEATURES, TWO_ACTIONS, config, "torch")
 
     [warning] = caught
     assert str(warning.message) == (
@@ -536,27 +542,22 @@ def test_warning_lists_unread_keys_and_the_parts_that_read_them(catalog):
 
 def test_warning_points_to_the_line_of_the_caller(catalog):
     with pytest.warns(UnreadKeysWarning) as caught:
-        catalog.resolve(VECTOR, TWO_ACTIONS, {"conv_filters": "nature"}, "torch")
+        catalog.resolve(THREE_FEATURES, TWO_ACTIONS, {"conv_filters": "nature"}, "torch")
 
     assert caught[0].filename == __file__
 
 
 def test_warning_says_what_an_unread_key_needs(catalog):
-    config = {
-        "zero_mean": False,
-        "post_fcnet_activation": "tanh",
-        "framestack": 2,
-        "max_seq_len": 3,
-    }
+    config = {"zero_mean": False, "post_fcnet_activation": "tanh", "framestack": 2}
+    two_frames_of_a_game = Box(0, 255, (84, 84, 2), np.uint8)  # for which framestack is read
 
-    # Two frames of a game, so that framestack is read.
     with pytest.warns(UnreadKeysWarning) as caught:
-        catalog.resolve(TWO_FRAMES, TWO_ACTIONS, config, "torch")
+        catalog.resolve(two_frames_of_a_game, TWO_ACTIONS, config, "torch")
 
     [warning] = caught
     assert str(warning.message).startswith(
         "model config: no chosen part reads zero_mean (read with preprocessor_pref='rllib'),"
-        " post_fcnet_activation (read with post_fcnet_hiddens), max_seq_len (read by "
+        " post_fcnet_activation (read with post_fcnet_hiddens). "
     )
 
 
@@ -572,26 +573,26 @@ def test_build_warns_once_for_equal_configs(own_catalog):
     config = {"conv_filters": "nature", "fcnet_hiddens": [6]}
 
     with pytest.warns(UnreadKeysWarning) as caught:
-        rlcatalog.build(VECTOR, TWO_ACTIONS, config, "torch", catalog=own_catalog)
+        rlcatalog.build(THREE_FEATURES, TWO_ACTIONS, config, "torch", catalog=own_catalog)
     assert len(caught) == 1
 
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        rlcatalog.build(VECTOR, TWO_ACTIONS, dict(config), "torch", catalog=own_catalog)
+        rlcatalog.build(THREE_FEATURES, TWO_ACTIONS, dict(config), "torch", catalog=own_catalog)
 
 
 def test_build_warns_after_an_explanation(own_catalog):
     config = {"conv_filters": "nature"}
-    own_catalog.explain(VECTOR, TWO_ACTIONS, config, "torch")  # does not warn
+    own_catalog.explain(THREE_FEATURES, TWO_ACTIONS, config, "torch")  # does not warn
 
     with pytest.warns(UnreadKeysWarning):
-        rlcatalog.build(VECTOR, TWO_ACTIONS, config, "torch", catalog=own_catalog)
+        rlcatalog.build(THREE_FEATURES, TWO_ACTIONS, config, "torch", catalog=own_catalog)
 
 
 def test_explanation_of_policy_lists_unread_keys(own_catalog):
     with pytest.warns(UnreadKeysWarning):
         policy = rlcatalog.build(
-            VECTOR, TWO_ACTIONS, {"conv_filters": "nature"}, "torch", catalog=own_catalog
+            THREE_FEATURES, TWO_ACTIONS, {"conv_filters": "nature"}, "torch", catalog=own_catalog
         )
 
     assert policy.explain().as_dict()["unread"] == ["conv_filters"]
@@ -602,7 +603,7 @@ def test_failing_lookup_does_not_warn(catalog, raise_warnings):
 
     # Discrete(3) has three logits, which have no halves.
     with pytest.raises(ConfigError, match="free_log_std trains the second half"):
-        catalog.resolve(VECTOR, Discrete(3), config, "torch")
+        catalog.resolve(THREE_FEATURES, Discrete(3), config, "torch")
 
 
 def test_failing_build_does_not_warn(make_catalog, raise_warnings):
@@ -612,19 +613,19 @@ def test_failing_build_does_not_warn(make_catalog, raise_warnings):
 
     for _attempt in range(2):
         with pytest.raises(PartError, match="acme_net"):
-            rlcatalog.build(VECTOR, TWO_ACTIONS, config, "torch", catalog=catalog)
+            rlcatalog.build(THREE_FEATURES, TWO_ACTIONS, config, "torch", catalog=catalog)
 
 
 def test_build_warns_after_a_failing_build(make_catalog, acme_module):
     catalog = make_catalog(declare_model("acme_net"))
     config = {"conv_filters": "nature", "custom_model": "acme_net"}
     with pytest.raises(PartError, match="acme_net"):
-        rlcatalog.build(VECTOR, TWO_ACTIONS, config, "torch", catalog=catalog)
+        rlcatalog.build(THREE_FEATURES, TWO_ACTIONS, config, "torch", catalog=catalog)
 
     acme_module.Net = FullyConnectedNetwork
 
     with pytest.warns(UnreadKeysWarning, match="conv_filters"):
-        rlcatalog.build(VECTOR, TWO_ACTIONS, config, "torch", catalog=catalog)
+        rlcatalog.build(THREE_FEATURES, TWO_ACTIONS, config, "torch", catalog=catalog)
 
 
 # --- keys of the kernel ---------------------------------------------------------------------------
