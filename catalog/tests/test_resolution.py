@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, Tuple
+from gymnasium.spaces import Box, Dict, Discrete, Tuple
 
 from rlcatalog import FilterSpec, Match, ModelSpec
 from rlcatalog.choice import Pins
@@ -16,8 +16,8 @@ from rlcatalog.errors import MissingPluginError, PartError, UnknownNameError
 from rlcatalog.plugins import Component
 from rlcatalog_testing import isolated_catalog
 
-BOX = Box(-1, 1, (3,), np.float32)
-TWO = Discrete(2)
+THREE_FEATURES = Box(-1, 1, (3,), np.float32)
+TWO_ACTIONS = Discrete(2)
 #: The packages of the catalog.
 PACKAGES = (
     "rlcatalog-preprocessors",
@@ -35,7 +35,7 @@ def catalog():
     return isolated_catalog(*PACKAGES)
 
 
-def resolve(catalog, obs=BOX, action=TWO, *, config=None):
+def resolve(catalog, obs=THREE_FEATURES, action=TWO_ACTIONS, *, config=None):
     """Return a resolution without a warning about keys that nothing reads."""
     return catalog.explain(obs, action, config or {}, "torch").resolution
 
@@ -47,7 +47,14 @@ def resolve(catalog, obs=BOX, action=TWO, *, config=None):
 def pins(catalog):
     """The pins of an LSTM with a filter for spaces with two parts each."""
     config = {"use_lstm": True, "observation_filter": "MeanStdFilter"}
-    return Pins.of(resolve(catalog, Tuple([BOX, TWO]), Tuple([TWO, BOX]), config=config))
+    return Pins.of(
+        resolve(
+            catalog,
+            Tuple([THREE_FEATURES, TWO_ACTIONS]),
+            Tuple([TWO_ACTIONS, THREE_FEATURES]),
+            config=config,
+        )
+    )
 
 
 def test_pins_have_the_address_of_each_part(pins):
@@ -164,34 +171,10 @@ def test_shapes_count_weights_of_the_model_only(catalog):
 
 
 def test_resolution_has_the_action_and_its_number_of_outputs(catalog):
-    resolution = resolve(catalog, action=TWO)
+    resolution = resolve(catalog, action=TWO_ACTIONS)
 
     assert resolution.action.path == "action"
     assert resolution.num_outputs == 2
-
-
-WITH_MASK = Dict({"a": BOX, "b": BOX, "mask": MultiBinary(2)})
-
-
-def test_model_does_not_see_the_mask_by_default(catalog):
-    resolution = resolve(catalog, WITH_MASK, config={"action_mask_key": "mask"})
-
-    assert resolution.mask_key == "mask"
-    assert not resolution.shows_mask
-
-
-def test_observation_without_mask_key_shows_no_mask(catalog):
-    assert not resolve(catalog, WITH_MASK).shows_mask
-
-
-@pytest.mark.parametrize("mask_key", ["mask", None])
-def test_model_sees_the_mask_if_its_observation_keeps_it(catalog, mask_key):
-    resolution = resolve(catalog, WITH_MASK, config={"action_mask_key": "mask"})
-    request_with_mask = resolve(catalog, WITH_MASK).request
-
-    resolution = replace(resolution, request=request_with_mask, mask_key=mask_key)
-
-    assert resolution.shows_mask == (mask_key is not None)
 
 
 @pytest.mark.parametrize(
@@ -243,7 +226,7 @@ THREE_PARTS = [make_part_that_pins_its_path(slot) for slot in ("trunk", "memory"
 
 
 def test_pinned_keys_come_from_all_parts(catalog):
-    resolution = resolve(catalog, Dict({"a": BOX, "b": BOX}))
+    resolution = resolve(catalog, Dict({"a": THREE_FEATURES, "b": THREE_FEATURES}))
 
     pinned = replace_parts(resolution, *THREE_PARTS).pinned_keys()
 
@@ -251,7 +234,7 @@ def test_pinned_keys_come_from_all_parts(catalog):
 
 
 def test_part_without_pinned_keys_pins_nothing(catalog):
-    resolution = resolve(catalog, Dict({"a": BOX, "b": BOX}))
+    resolution = resolve(catalog, Dict({"a": THREE_FEATURES, "b": THREE_FEATURES}))
     trunk = make_component("acme", slot="trunk")
     head = make_part_that_pins_its_path("head")
 
@@ -259,7 +242,7 @@ def test_part_without_pinned_keys_pins_nothing(catalog):
 
 
 def test_pinned_keys_are_for_the_observation_a_part_sees(catalog):
-    resolution = resolve(catalog, Dict({"a": BOX, "b": BOX}))
+    resolution = resolve(catalog, Dict({"a": THREE_FEATURES, "b": THREE_FEATURES}))
     # A head that reads "b" itself leaves only "a" to trunk and memory.
     head = make_component("h", slot="head", claims=lambda request: ["b"])
     unclaimed = unclaimed_by(head, resolution.request)
@@ -291,145 +274,26 @@ def find_unread_keys(catalog, config, *parts):
     return replace_parts(resolve(catalog, config=config), *parts).unread
 
 
-def test_unread_engine_defaults_are_not_reported(catalog):
-    defaults = {"lstm_cell_size": 7}
-
-    resolution = catalog.resolve(BOX, TWO, {"fcnet_hiddens": [4]}, "torch", defaults=defaults)
-
-    assert resolution.unread == {}
-
-
-def test_unread_key_of_the_config_is_reported(catalog):
-    assert find_unread_keys(catalog, {"lstm_cell_size": 7}) == {"lstm_cell_size": ""}
-
-
-def test_unread_switch_is_not_reported_if_it_is_off(catalog):
-    assert find_unread_keys(catalog, {"use_lstm": False}) == {}
-
-
-def test_unread_switch_is_reported_if_it_is_on(catalog):
-    other_memory = make_component("gru", slot="memory")
-
-    assert find_unread_keys(catalog, {"use_lstm": True}, other_memory) == {"use_lstm": ""}
-
-
-MEMORY_KEYS = {"max_seq_len": 5, "no_final_linear": True, "vf_memory": "none"}
-
-
-def test_memory_reads_keys_about_sequences(catalog):
-    unread = find_unread_keys(catalog, {**MEMORY_KEYS, "use_lstm": True})
-
-    assert set(unread) == {"no_final_linear"}
-
-
-def test_default_trunk_reads_no_keys_about_sequences(catalog):
-    unread = find_unread_keys(catalog, MEMORY_KEYS)
-
-    assert set(unread) == {"max_seq_len", "vf_memory"}
-
-
-def test_trunk_of_a_plugin_counts_as_reader_of_max_seq_len(catalog):
-    # It may have a state itself, without a memory beside it.
-    trunk = make_component("acme_net", reads=("no_final_linear",))
-
-    assert set(find_unread_keys(catalog, MEMORY_KEYS, trunk)) == {"vf_memory"}
-
-
-def test_kernel_keys_are_never_unread(catalog):
-    config = {"fcnet_hiddens": [4], "check_observations": "always"}
-
-    assert find_unread_keys(catalog, config) == {}
-
-
-def test_unread_keys_have_the_order_of_the_config(catalog):
-    config = {"lstm_cell_size": 7, "max_seq_len": 5, "fcnet_hiddens": [4], "vf_memory": "none"}
-
-    unread = find_unread_keys(catalog, config)
-
-    assert list(unread) == ["lstm_cell_size", "max_seq_len", "vf_memory"]
-
-
-@pytest.mark.parametrize(
-    ("part", "unread"),
-    [
-        pytest.param(make_component("mine", distribution=""), set(), id="registered"),
-        pytest.param(
-            make_component("mine", distribution="", reads=("lstm_cell_size",)),
-            {"post_fcnet_activation"},
-            id="registered-with-reads",
-        ),
-        pytest.param(
-            make_component("acme_net", distribution="acme"),
-            {"lstm_cell_size", "post_fcnet_activation"},
-            id="plugin",
-        ),
-    ],
-)
-def test_registered_part_without_reads_reads_all_keys(catalog, part, unread):
-    config = {"lstm_cell_size": 7, "post_fcnet_activation": "tanh"}
-
-    assert set(find_unread_keys(catalog, config, part)) == unread
-
-
-def test_parts_inside_a_part_read_keys(catalog):
-    resolution = resolve(catalog, config={"lstm_cell_size": 7, "post_fcnet_activation": "tanh"})
-    inner = make_component("inner", reads=("lstm_cell_size",))
-
-    resolution = replace(resolution, beside=[inner])
-
-    assert set(resolution.unread) == {"post_fcnet_activation"}
-
-
-def ignore_cell_size(request):
-    return {"lstm_cell_size": "a wide space"}
-
-
-@pytest.fixture
-def ignoring_trunk():
-    """A trunk that reads two keys, but ignores one of them for this observation."""
-    reads = ("lstm_cell_size", "lstm_use_prev_action")
-    return make_component("mine", reads=reads, ignores=ignore_cell_size)
-
-
-def test_ignored_key_is_reported_with_its_condition(catalog, ignoring_trunk):
+def test_ignored_key_is_reported_with_its_condition(catalog):
+    trunk = make_component(
+        "acme_net",
+        reads=("lstm_cell_size", "lstm_use_prev_action"),
+        ignores=lambda request: {"lstm_cell_size": "a wide space"},
+    )
     config = {"lstm_cell_size": 7, "lstm_use_prev_action": True}
 
-    unread = find_unread_keys(catalog, config, ignoring_trunk)
-
-    assert unread == {"lstm_cell_size": "a wide space"}
+    assert find_unread_keys(catalog, config, trunk) == {"lstm_cell_size": "a wide space"}
 
 
-def test_ignored_key_is_not_reported_if_another_part_reads_it(catalog, ignoring_trunk):
-    head = make_component("h", slot="head", reads=("lstm_cell_size",))
+def test_ignored_key_is_not_reported_if_another_part_reads_it(catalog):
+    trunk = make_component(
+        "acme_net",
+        reads=("lstm_cell_size",),
+        ignores=lambda request: {"lstm_cell_size": "a wide space"},
+    )
+    head = make_component("acme_head", slot="head", reads=("lstm_cell_size",))
 
-    assert find_unread_keys(catalog, {"lstm_cell_size": 7}, ignoring_trunk, head) == {}
-
-
-@pytest.mark.parametrize(
-    ("hiddens", "unread"),
-    [
-        pytest.param([4], {}, id="layers"),
-        pytest.param([], {"post_fcnet_activation": "post_fcnet_hiddens"}, id="no-layers"),
-    ],
-)
-def test_activation_is_read_if_there_are_layers(catalog, hiddens, unread):
-    config = {"post_fcnet_hiddens": hiddens, "post_fcnet_activation": "tanh"}
-
-    assert find_unread_keys(catalog, config) == unread
-
-
-@pytest.mark.parametrize(
-    ("custom_part", "unread"),
-    [
-        pytest.param({}, {"custom_model_config": "custom_model or custom_preprocessor"}, id="none"),
-        pytest.param({"custom_model": "fcnet"}, {}, id="model"),
-        pytest.param({"custom_preprocessor": "none"}, {}, id="preprocessor"),
-    ],
-)
-def test_custom_model_config_is_read_by_custom_parts(catalog, custom_part, unread):
-    config = {"custom_model_config": {"a": 1}, **custom_part}
-
-    assert find_unread_keys(catalog, config) == unread
+    assert find_unread_keys(catalog, {"lstm_cell_size": 7}, trunk, head) == {}
 
 
 def test_filter_reads_its_own_keys(catalog):
