@@ -11,7 +11,7 @@ from rlcatalog.choice.selection import Choice, choose, verdict
 from rlcatalog.errors import AmbiguousChoiceError, NoMatchError, PartError
 from rlcatalog.plugins import Component
 
-BOX = Box(-1, 1, (3,), np.float32)
+THREE_FEATURES = Box(-1, 1, (3,), np.float32)
 
 
 def match_as(rank, why="fits"):
@@ -41,7 +41,7 @@ def make_dist(name, **fields):
     return Component(spec, "acme", "1.0")
 
 
-def make_request(space=BOX, *, path="obs", action_path="action", config=None):
+def make_request(space=THREE_FEATURES, *, path="obs", action_path="action", config=None):
     action = None if action_path is None else SpaceInfo.read(Discrete(2), action_path)
     return Request(SpaceInfo.read(space, path), action, config or {}, "torch")
 
@@ -63,34 +63,39 @@ def reason_of(choice, name):
 
 
 def test_verdicts_are_sorted_by_rank_with_unasked_parts_last():
-    registered = make_model("registered", match=match_as(None, "too small"), distribution="")
     candidates = [
         make_model("only-by-name"),
-        registered,
         make_model("refuses", match=match_as(None)),
         make_model("low", match=match_as(Rank.FALLBACK)),
         make_model("middle", match=match_as(Rank.GENERIC)),
         make_model("best", match=match_as(Rank.SPECIFIC, "fits best")),
     ]
 
-    choice = choose("trunk", candidates, REQUEST)
+    choice = choose("trunk", candidates, make_request())
 
     assert choice.component.name == "best"
     assert choice.why == "fits best"
-    in_order = ["best", "middle", "low", "registered", "refuses", "only-by-name"]
-    assert names_of(choice.verdicts) == in_order
-    # It is asked before the others, and its answer is kept.
-    assert reason_of(choice, "registered") == "too small"
+    assert names_of(choice.verdicts) == ["best", "middle", "low", "refuses", "only-by-name"]
+
+
+def test_registered_part_that_refuses_keeps_its_reason():
+    registered = make_model("mine", match=match_as(None, "too small"), distribution="")
+    best = make_model("best", match=match_as(Rank.SPECIFIC))
+
+    choice = choose("trunk", [best, registered], make_request())
+
+    assert choice.component is best
+    # It was asked before the parts of packages.
+    assert reason_of(choice, "mine") == "too small"
 
 
 def test_verdicts_begin_with_the_chosen_part():
-    kinds_of_any_space = ("gymnasium.spaces.space.Space",)
-    candidates = [
-        make_preprocessor("any", match=match_as(Rank.SPECIFIC), kinds=kinds_of_any_space),
-        make_preprocessor("box", match=match_as(Rank.FALLBACK), kinds=("box",)),
-    ]
+    any_space = make_preprocessor(
+        "any", match=match_as(Rank.SPECIFIC), kinds=("gymnasium.spaces.space.Space",)
+    )
+    box = make_preprocessor("box", match=match_as(Rank.FALLBACK), kinds=("box",))
 
-    choice = choose("preprocessor", candidates, make_request(BOX))
+    choice = choose("preprocessor", [any_space, box], make_request(Box(-1, 1, (3,))))
 
     # Although its rank is lower, "box" is for the nearer class.
     assert names_of(choice.verdicts) == ["box", "any"]
@@ -158,7 +163,7 @@ def test_third_party_part_fills_optional_slot_if_preferred(slot, third_party):
 def test_part_without_match_and_kinds_is_never_chosen(fields, is_chosen):
     part = make_preprocessor("codec", **fields)
 
-    choice = choose("preprocessor", [part], make_request(BOX))
+    choice = choose("preprocessor", [part], make_request(THREE_FEATURES))
 
     assert (choice.component is part) == is_chosen
 
@@ -168,7 +173,7 @@ def test_named_part_is_chosen_before_any_other():
     by_kind = make_preprocessor("kind", kinds=("box",))
     by_match = make_preprocessor("match", match=match_as(Rank.GENERIC))
 
-    choice = choose("preprocessor", [by_kind, by_match], make_request(BOX), named=named)
+    choice = choose("preprocessor", [by_kind, by_match], make_request(THREE_FEATURES), named=named)
 
     assert choice.component is named
     assert names_of(choice.verdicts) == ["named", "kind", "match"]
@@ -216,11 +221,6 @@ class Angle(Box):
     """A subclass of Box."""
 
 
-ANGLE = Angle(-1, 1, (2,), np.float32)
-#: How a declaration names the class.
-ANGLE_KIND = f"{Angle.__module__}.Angle"
-
-
 @pytest.mark.parametrize(
     ("candidates", "winner"),
     [
@@ -231,13 +231,15 @@ ANGLE_KIND = f"{Angle.__module__}.Angle"
 )
 def test_nearest_space_class_wins_at_any_rank(candidates, winner):
     best = match_as(Rank.SPECIFIC)
+    angle_class = f"{__name__}.Angle"  # the class above
     parts = {
-        "angle": make_preprocessor("angle", match=match_as(Rank.FALLBACK), kinds=(ANGLE_KIND,)),
+        "angle": make_preprocessor("angle", match=match_as(Rank.FALLBACK), kinds=(angle_class,)),
         "box": make_preprocessor("box", match=best, kinds=("box",)),
         "without-class": make_preprocessor("without-class", match=best),
     }
+    request = make_request(Angle(-1, 1, (2,)))
 
-    choice = choose("preprocessor", [parts[name] for name in candidates], make_request(ANGLE))
+    choice = choose("preprocessor", [parts[name] for name in candidates], request)
 
     assert choice.component.name == winner
 
@@ -403,14 +405,14 @@ def test_reason_of_preprocessor_offers_its_key():
 )
 def test_part_matches_for_a_framework_it_has_code_for(framework):
     part = make_model("net", match=match_as(Rank.GENERIC))  # its target is for PyTorch
-    request = Request(SpaceInfo.read(BOX), framework=framework)
+    request = Request(SpaceInfo.read(THREE_FEATURES), framework=framework)
 
     assert verdict(part, request) == Match(Rank.GENERIC, "fits")
 
 
 def test_part_does_not_match_for_another_framework():
     part = make_model("net", match=match_as(Rank.GENERIC))
-    request = Request(SpaceInfo.read(BOX), framework="tf")
+    request = Request(SpaceInfo.read(THREE_FEATURES), framework="tf")
 
     answer = verdict(part, request)
 
@@ -421,14 +423,14 @@ def test_part_does_not_match_for_another_framework():
 def test_part_matches_if_another_package_has_the_code():
     part = make_model("net", match=match_as(Rank.GENERIC))
     part.extensions["tf"] = [make_model("net", distribution="acme-tf")]
-    request = Request(SpaceInfo.read(BOX), framework="tf")
+    request = Request(SpaceInfo.read(THREE_FEATURES), framework="tf")
 
     assert verdict(part, request) == Match(Rank.GENERIC, "fits")
 
 
 def test_preprocessor_matches_for_any_framework():
     part = make_preprocessor("codec", match=match_as(Rank.GENERIC))  # its target is for NumPy
-    request = Request(SpaceInfo.read(BOX), framework="tf")
+    request = Request(SpaceInfo.read(THREE_FEATURES), framework="tf")
 
     assert verdict(part, request).rank is Rank.GENERIC
 
@@ -535,13 +537,6 @@ def test_tie_error_names_parts_space_and_rank():
     assert "'b' (emca 1.0: fits, too)" in message
     assert "Box(3,) float32" in message
     assert "SPECIFIC" in message
-
-
-def test_tie_error_names_a_generic_rank():
-    first = make_model("a", match=match_as(Rank.GENERIC))
-    second = make_model("b", match=match_as(Rank.GENERIC))
-
-    assert "GENERIC" in catch_tie("trunk", first, second)
 
 
 def test_tie_of_two_packages_offers_name_and_both_packages():
