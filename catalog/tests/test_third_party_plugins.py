@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 
 import rlcatalog
-from rlcatalog import ActionDistSpec, Catalog, Match, ModelSpec, PreprocessorSpec, Rank, provided
+from rlcatalog import Catalog, Match, ModelSpec, PreprocessorSpec, Rank, provided
 from rlcatalog.config import read_config
 from rlcatalog.errors import AmbiguousChoiceError, ConfigError, PluginError, PluginWarning
 from rlcatalog_testing import PluginEntryPoint, isolated_catalog
 
 BUILT_IN = ("rlcatalog-preprocessors", "rlcatalog-fcnet", "rlcatalog-categorical")
-BOX = gym.spaces.Box(-1, 1, (4,), np.float32)
+FOUR_FEATURES = gym.spaces.Box(-1, 1, (4,), np.float32)
 TWO_ACTIONS = gym.spaces.Discrete(2)
 
 
@@ -28,70 +28,30 @@ def match_best(request):
 
 
 def choose_trunk(catalog, config=None):
-    return catalog.resolve(BOX, TWO_ACTIONS, config, "torch").choices["trunk"].component
+    return catalog.resolve(FOUR_FEATURES, TWO_ACTIONS, config, "torch").choices["trunk"].component
 
 
 # --- parts that raise errors ----------------------------------------------------------------------
 
 
-def exit_without_licence(*arguments):
-    raise SystemExit("no licence")
+def test_broken_part_does_not_matter_if_it_is_not_chosen(plugin):
+    def exit_the_program(request):
+        raise SystemExit("no licence")
+
+    net = ModelSpec("acme_net", {"torch": "m:C"}, "", match=match_best, describe=exit_the_program)
+    acme = PluginEntryPoint(plugin(rlcatalog_models=[net]), "acme")
+
+    assert choose_trunk(isolated_catalog(*BUILT_IN, acme)).name == "fcnet"
 
 
 @pytest.fixture
-def broken_net(plugin):
-    """A plugin whose model matches, but whose describe function ends the program."""
-    targets = {"torch": "m:C"}
-    spec = ModelSpec("acme_net", targets, "", match=match_best, describe=exit_without_licence)
-    return PluginEntryPoint(plugin(rlcatalog_models=[spec]), "acme")
+def catalog_of_acme_net(plugin):
+    """A catalog with acme_net, whose class is `made_up_parts.Net`."""
+    net = ModelSpec("acme_net", {"torch": "made_up_parts:Net"}, "")
+    return isolated_catalog(*BUILT_IN, PluginEntryPoint(plugin(rlcatalog_models=[net]), "acme"))
 
 
-def test_broken_part_does_not_matter_if_it_is_not_chosen(broken_net):
-    catalog = isolated_catalog(*BUILT_IN, broken_net)
-
-    assert choose_trunk(catalog).name == "fcnet"
-
-
-@pytest.mark.parametrize(
-    ("config", "prefer"),
-    [
-        pytest.param({"custom_model": "acme_net"}, [], id="named"),
-        pytest.param({}, ["acme"], id="preferred"),
-    ],
-)
-def test_broken_part_is_an_error_if_it_is_chosen(broken_net, config, prefer):
-    catalog = isolated_catalog(*BUILT_IN, broken_net, prefer=prefer)
-
-    with pytest.raises(PluginError, match="describe function raised SystemExit") as caught:
-        choose_trunk(catalog, config)
-
-    assert str(caught.value).startswith("model 'acme_net' (acme 1.0): ")
-    assert "no licence" in str(caught.value)
-
-
-def test_broken_part_is_an_error_if_nothing_else_fits(plugin):
-    targets = {"torch": "m:C"}
-    spec = ActionDistSpec("mine", targets, "", match=match_best, size=exit_without_licence)
-    acme = PluginEntryPoint(plugin(rlcatalog_action_dists=[spec]), "acme")
-    # There is no other distribution.
-    catalog = isolated_catalog("rlcatalog-preprocessors", "rlcatalog-fcnet", acme)
-
-    with pytest.raises(PluginError, match="size function raised SystemExit") as caught:
-        choose_trunk(catalog)
-
-    assert str(caught.value).startswith("action_dist 'mine' (acme 1.0): ")
-
-
-def build_acme_net(plugin, target):
-    spec = ModelSpec("acme_net", {"torch": target}, "", match=match_best)
-    acme = PluginEntryPoint(plugin(rlcatalog_models=[spec]), "acme")
-    catalog = isolated_catalog(*BUILT_IN, acme)
-    return rlcatalog.build(
-        BOX, TWO_ACTIONS, {"custom_model": "acme_net"}, framework="torch", catalog=catalog
-    )
-
-
-def test_model_whose_constructor_fails_is_an_error(plugin, module):
+def test_model_whose_constructor_fails_is_an_error(catalog_of_acme_net, module):
     pytest.importorskip("torch")
     from rlcatalog_torch import TorchModelV2
 
@@ -100,17 +60,19 @@ def test_model_whose_constructor_fails_is_an_error(plugin, module):
             raise RuntimeError("no driver")
 
     module(Net=Net)
+    config = {"custom_model": "acme_net"}
 
     with pytest.raises(PluginError, match="Net cannot be built: RuntimeError: no driver"):
-        build_acme_net(plugin, "made_up_parts:Net")
+        rlcatalog.build(FOUR_FEATURES, TWO_ACTIONS, config, "torch", catalog=catalog_of_acme_net)
 
 
-def test_model_that_cannot_be_imported_is_an_error(plugin, module):
+def test_model_that_cannot_be_imported_is_an_error(catalog_of_acme_net, module):
     pytest.importorskip("torch")
     module()  # without members
+    config = {"custom_model": "acme_net"}
 
     with pytest.raises(PluginError, match="cannot be imported"):
-        build_acme_net(plugin, "made_up_parts:Net")
+        rlcatalog.build(FOUR_FEATURES, TWO_ACTIONS, config, "torch", catalog=catalog_of_acme_net)
 
 
 # --- requests -------------------------------------------------------------------------------------
@@ -127,7 +89,7 @@ def resolve_with_match(plugin):
         spec = ModelSpec("acme", {"torch": "m:C"}, "", match=match)
         acme = PluginEntryPoint(plugin(rlcatalog_models=[spec]), "acme")
         catalog = isolated_catalog(*BUILT_IN, acme, prefer=["acme"])
-        return catalog.resolve(BOX, TWO_ACTIONS, {"fcnet_hiddens": [64, 64]}, "torch")
+        return catalog.resolve(FOUR_FEATURES, TWO_ACTIONS, {"fcnet_hiddens": [64, 64]}, "torch")
 
     return resolve
 
@@ -138,20 +100,19 @@ def test_match_function_cannot_change_lists_of_the_config(resolve_with_match):
     hiddens_in_match = []
 
     def match(request):
+        # What a match function gets are copies.
         request.config["fcnet_hiddens"].append(7)
-        request.config["custom_model_config"]["x"] = 1
         read_config(request.config, FcnetConfig).fcnet_hiddens.append(7)
         hiddens_in_match.append(list(request.config["fcnet_hiddens"]))
         return Match(None, "does not fit")
 
-    resolution = resolve_with_match(match)
+    resolution = resolve_with_match(match)  # of a config with hidden layers of 64 and 64
 
     assert hiddens_in_match == [[64, 64]]
     assert resolution.config["fcnet_hiddens"] == [64, 64]
-    assert resolution.config.fresh()["fcnet_hiddens"] == [64, 64]
     assert read_config(resolution.config.fresh(), FcnetConfig).fcnet_hiddens == [64, 64]
-    hidden = [stage.shape for stage in resolution.shapes if "hidden" in stage.name]
-    assert hidden == [(64,), (64,)]
+    hidden_shapes = [stage.shape for stage in resolution.shapes if "hidden" in stage.name]
+    assert hidden_shapes == [(64,), (64,)]
 
 
 def test_match_function_cannot_set_fields_of_a_request(resolve_with_match):
@@ -181,7 +142,7 @@ def test_match_function_cannot_change_a_space(resolve_with_match):
     with pytest.raises(PluginError, match="read-only"):
         resolve_with_match(match)
 
-    assert (BOX.low == -1).all()
+    assert (FOUR_FEATURES.low == -1).all()
 
 
 # --- config keys ----------------------------------------------------------------------------------
@@ -257,11 +218,11 @@ def test_kernel_key_keeps_its_meaning_beside_that_of_a_plugin(two_sizes):
 # --- mistakes in the module of a plugin -----------------------------------------------------------
 
 
-def test_star_import_error_names_the_import(tmp_path, install, installed):
-    install(tmp_path, "starry", "from rlcatalog import *\n")
+def test_star_import_error_names_the_import(tmp_path, install_plugin, read_entry_points):
+    install_plugin(tmp_path, "starry", "from rlcatalog import *\n")
 
     with pytest.warns(PluginWarning, match=r"`from rlcatalog import \*` needs a catalog"):
-        Catalog(installed(tmp_path), environ={})
+        Catalog(read_entry_points(tmp_path), environ={})
 
 
 # --- classes by name ------------------------------------------------------------------------------
@@ -355,8 +316,8 @@ os.write(1, b"raw\\n")
 """
 
 
-def test_list_keeps_output_of_plugins_out_of_the_json(tmp_path, install):
-    install(tmp_path, "acme-printing", PRINTING_PLUGIN)
+def test_list_keeps_output_of_plugins_out_of_the_json(tmp_path, install_plugin):
+    install_plugin(tmp_path, "acme-printing", PRINTING_PLUGIN)
 
     plugins, stderr = list_plugins(tmp_path)
 
@@ -366,17 +327,17 @@ def test_list_keeps_output_of_plugins_out_of_the_json(tmp_path, install):
     assert plugins["rlcatalog-fcnet"]["status"] == "loaded"
 
 
-def test_explain_keeps_output_of_plugins_out_of_the_json(tmp_path, install):
-    install(tmp_path, "acme-printing", PRINTING_PLUGIN)
+def test_explain_keeps_output_of_plugins_out_of_the_json(tmp_path, install_plugin):
+    install_plugin(tmp_path, "acme-printing", PRINTING_PLUGIN)
 
     command = run_command(tmp_path, "explain", "CartPole-v1", "--json")
 
     assert json.loads(command.stdout)["model"]["chosen"] == "fcnet"
 
 
-def test_list_reports_a_plugin_whose_warning_is_an_error(tmp_path, install):
+def test_list_reports_a_plugin_whose_warning_is_an_error(tmp_path, install_plugin):
     warning = "import warnings\nwarnings.warn('old', DeprecationWarning, stacklevel=1)\n"
-    install(tmp_path, "acme-old", warning)
+    install_plugin(tmp_path, "acme-old", warning)
 
     flags = ["-W", "error::DeprecationWarning:acme_old", "-W", "error::UserWarning"]
     plugins, _ = list_plugins(tmp_path, python_flags=flags)
@@ -384,21 +345,27 @@ def test_list_reports_a_plugin_whose_warning_is_an_error(tmp_path, install):
     assert plugins["acme-old"]["error"] == "DeprecationWarning: old"
 
 
-def test_list_reports_plugins_with_damaged_metadata(tmp_path, install):
-    latin = install(tmp_path, "acme-latin", "")
-    (latin / "entry_points.txt").write_bytes("[rlcatalog.plugins]\nx = y # é\n".encode("latin-1"))
-    no_section = install(tmp_path, "acme-bare", "")
-    (no_section / "entry_points.txt").write_text("x = rlcatalog_x\n")
+def test_list_reports_a_plugin_whose_metadata_cannot_be_decoded(tmp_path, install_plugin):
+    info = install_plugin(tmp_path, "acme-latin")
+    (info / "entry_points.txt").write_bytes("[rlcatalog.plugins]\nx = y # é\n".encode("latin-1"))
 
     plugins, _ = list_plugins(tmp_path)
 
     assert "entry_points.txt cannot be read: UnicodeDecodeError" in plugins["acme-latin"]["error"]
-    assert "'x = rlcatalog_x' is not in a section" in plugins["acme-bare"]["error"]
     assert plugins["rlcatalog-fcnet"]["status"] == "loaded"
 
 
-def test_list_has_plugins_without_name_in_their_metadata(tmp_path, install):
-    nameless = install(tmp_path, "acme-nameless", "")
+def test_list_reports_a_plugin_whose_metadata_has_no_section(tmp_path, install_plugin):
+    info = install_plugin(tmp_path, "acme-bare")
+    (info / "entry_points.txt").write_text("x = rlcatalog_x\n")
+
+    plugins, _ = list_plugins(tmp_path)
+
+    assert "'x = rlcatalog_x' is not in a section" in plugins["acme-bare"]["error"]
+
+
+def test_list_has_plugins_without_name_in_their_metadata(tmp_path, install_plugin):
+    nameless = install_plugin(tmp_path, "acme-nameless")
     (nameless / "METADATA").write_text("Metadata-Version: 2.1\n")
 
     plugins, _ = list_plugins(tmp_path)
@@ -416,20 +383,19 @@ each_way_to_end = pytest.mark.parametrize(
 
 
 @each_way_to_end
-def test_list_without_isolate_ends_with_a_deadly_plugin(tmp_path, install, source, cause):
-    install(tmp_path, "deadly", source)
+def test_list_without_isolate_ends_with_a_deadly_plugin(tmp_path, install_plugin, source, cause):
+    install_plugin(tmp_path, "deadly", source)
 
     assert run_command(tmp_path, "list", RLCATALOG_LOAD_PLUGINS="deadly").stdout == ""
 
 
 @each_way_to_end
-def test_list_isolate_names_a_plugin_that_ends_the_process(tmp_path, install, source, cause):
-    install(tmp_path, "deadly", source)
+def test_list_isolate_names_a_plugin_that_ends_the_process(tmp_path, install_plugin, source, cause):
+    install_plugin(tmp_path, "deadly", source)
+    # With --isolate, each plugin is loaded in a process of its own, so that few are loaded here.
+    environ = {"RLCATALOG_LOAD_PLUGINS": "deadly,rlcatalog-fcnet"}
 
-    # The others are left out, because each is loaded in a process of its own.
-    plugins, _ = list_plugins(
-        tmp_path, "--isolate", RLCATALOG_LOAD_PLUGINS="deadly,rlcatalog-fcnet"
-    )
+    plugins, _ = list_plugins(tmp_path, "--isolate", **environ)
 
     assert plugins["rlcatalog-fcnet"]["status"] == "loaded"
     assert plugins["deadly"]["status"] == "failed"
