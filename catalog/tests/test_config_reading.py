@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 import json
-import re
 
 import numpy as np
 import pytest
 
 import rlcatalog
-from rlcatalog import Catalog
 from rlcatalog.config import KernelConfig, read_config
 from rlcatalog.config.rllib_keys import IGNORED, REFUSED, RENAMED
 from rlcatalog.errors import ConfigError, ConfigTypeError
-from rlcatalog.plugins.discovery import scan
-
-
-def make_catalog(*names):
-    """Return a catalog of the installed plugins with these entry-point names."""
-    return Catalog([point for point in scan() if point.name in names], environ={})
-
+from rlcatalog_testing import isolated_catalog
 
 # --- NumPy ----------------------------------------------------------------------------------------
 
@@ -59,10 +51,10 @@ def make_catalog(*names):
         ),
     ],
 )
-def test_numpy_values_become_python_values(shared, config, python_config):
-    parsed = shared.parse_config(config)
+def test_numpy_values_become_python_values(read_only_catalog, config, python_config):
+    parsed = read_only_catalog.parse_config(config)
 
-    assert parsed == shared.parse_config(python_config)
+    assert parsed == read_only_catalog.parse_config(python_config)
     assert json.loads(json.dumps(parsed.given)) == python_config  # json rejects NumPy values
 
 
@@ -75,27 +67,12 @@ def test_numpy_values_become_python_values(shared, config, python_config):
         pytest.param({"fcnet_hiddens": np.array([8.5])}, "got 'float'", id="float-for-integer"),
     ],
 )
-def test_numpy_value_of_wrong_type_is_rejected(shared, config, cause):
+def test_numpy_value_of_wrong_type_is_rejected(read_only_catalog, config, cause):
     with pytest.raises(ConfigTypeError, match=cause):
-        shared.parse_config(config)
+        read_only_catalog.parse_config(config)
 
 
 # --- old keys -------------------------------------------------------------------------------------
-
-
-def test_custom_options_becomes_custom_model_config(shared):
-    with pytest.warns(DeprecationWarning, match="is now called 'custom_model_config'"):
-        parsed = shared.parse_config({"custom_options": {"a": 1}})
-
-    assert parsed["custom_model_config"] == {"a": 1}
-    assert "custom_options" not in parsed
-
-
-def test_always_check_shapes_becomes_check_observations(shared):
-    with pytest.warns(DeprecationWarning, match="check_observations"):
-        parsed = shared.parse_config({"always_check_shapes": True})
-
-    assert parsed["check_observations"] == "always"
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -110,69 +87,38 @@ def test_always_check_shapes_becomes_check_observations(shared):
         ),
     ],
 )
-def test_old_and_new_key_together_are_rejected(shared, config):
+def test_old_and_new_key_together_are_rejected(read_only_catalog, config):
     with pytest.raises(ConfigError, match="another name for 'custom_model_config'"):
-        shared.parse_config(config)
+        read_only_catalog.parse_config(config)
 
 
-@pytest.mark.parametrize("key", sorted(IGNORED))
-def test_ignored_key_warns_and_changes_nothing(shared, key):
-    with pytest.warns(DeprecationWarning, match=f"{key!r} has no effect"):
-        parsed = shared.parse_config({key: [256, 256]})
-
-    assert parsed == shared.parse_config({})
-
-
-@pytest.mark.parametrize("key", sorted(REFUSED))
-def test_unsupported_key_error_says_what_to_do_instead(shared, key):
-    with pytest.raises(ConfigError, match=re.escape(f"{key!r} is not supported: {REFUSED[key]}")):
-        shared.parse_config({key: 1})
-
-
-def test_old_keys_are_not_in_the_schema(shared):
-    assert not set(shared.schema.keys) & ({*RENAMED} | {*IGNORED} | {*REFUSED})
+def test_old_keys_are_not_in_the_schema(read_only_catalog):
+    assert not set(read_only_catalog.schema.keys) & ({*RENAMED} | {*IGNORED} | {*REFUSED})
 
 
 # --- callables and classes ------------------------------------------------------------------------
 
 
-def test_callables_are_kept_as_they_are(shared):
+def test_callables_are_kept_as_they_are(read_only_catalog):
     def soft(x):
         return x
 
-    parsed = shared.parse_config({"fcnet_activation": soft, "post_fcnet_weights_initializer": max})
+    parsed = read_only_catalog.parse_config(
+        {"fcnet_activation": soft, "post_fcnet_weights_initializer": max}
+    )
 
     assert parsed["fcnet_activation"] is soft
     assert parsed.given == {"fcnet_activation": soft, "post_fcnet_weights_initializer": max}
     assert parsed.fresh()["post_fcnet_weights_initializer"] is max
 
 
-def test_numpy_function_is_kept_as_it_is(shared):
-    parsed = shared.parse_config({"fcnet_activation": np.tanh})
+def test_numpy_function_is_kept_as_it_is(read_only_catalog):
+    parsed = read_only_catalog.parse_config({"fcnet_activation": np.tanh})
 
     assert parsed["fcnet_activation"] is np.tanh
 
 
 # --- defaults -------------------------------------------------------------------------------------
-
-
-def test_model_defaults_are_those_of_rllib():
-    rllib_defaults = {
-        "fcnet_hiddens": [256, 256],
-        "fcnet_activation": "tanh",
-        "post_fcnet_hiddens": [],
-        "post_fcnet_activation": "relu",
-        "free_log_std": False,
-        "no_final_linear": False,
-        "vf_share_layers": True,
-        "max_seq_len": 20,
-        "custom_model": None,
-        "custom_model_config": {},
-        "custom_action_dist": None,
-        "custom_preprocessor": None,
-    }
-    shared_keys = {key: rlcatalog.MODEL_DEFAULTS[key] for key in rllib_defaults}
-    assert shared_keys == rllib_defaults
 
 
 def test_model_defaults_are_a_new_copy_each_time():
@@ -194,30 +140,29 @@ def test_config_equal_to_defaults_counts_as_empty():
     assert catalog.parse_config(rlcatalog.MODEL_DEFAULTS).given == {}
 
 
-def test_config_counts_only_values_that_differ_from_defaults(shared):
+def test_config_counts_only_values_that_differ_from_defaults(read_only_catalog):
     changes = {"fcnet_hiddens": [8], "free_log_std": True}
 
-    parsed = shared.parse_config({**shared.schema.defaults(), **changes})
+    parsed = read_only_catalog.parse_config({**read_only_catalog.schema.defaults(), **changes})
 
     assert parsed.given == changes
 
 
 def test_defaults_are_those_of_the_loaded_packages():
-    assert "fcnet_hiddens" not in make_catalog("categorical").schema.defaults()
-    assert "vf_share_layers" in make_catalog().schema.defaults()  # the kernel's key
+    assert "fcnet_hiddens" not in isolated_catalog("rlcatalog-categorical").schema.defaults()
+    assert "vf_share_layers" in isolated_catalog().schema.defaults()  # the kernel's key
 
 
-def test_schema_names_owner_and_meaning_of_each_key(shared):
-    rows = shared.schema.keys.values()
+def test_schema_names_the_owner_of_a_key(read_only_catalog):
+    keys = read_only_catalog.schema.keys
 
-    assert {row.owner for row in rows} == {
-        "rlcatalog",
-        "rlcatalog-categorical",
-        "rlcatalog-fcnet",
-        "rlcatalog-gaussian",
-        "rlcatalog-preprocessors",
-    }
-    assert [row.name for row in rows if len(row.meaning) < 8] == []
+    assert keys["vf_share_layers"].owner == "rlcatalog"
+    assert keys["fcnet_hiddens"].owner == "rlcatalog-fcnet"
+
+
+def test_schema_says_what_each_key_means(read_only_catalog):
+    for key in read_only_catalog.schema.keys.values():
+        assert key.meaning, key.name
 
 
 def test_read_config_ignores_keys_of_other_packages():
