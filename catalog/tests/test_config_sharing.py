@@ -16,21 +16,16 @@ from hypothesis import given, settings, strategies as st
 from properties import share
 
 import rlcatalog
-from rlcatalog import Catalog, Match, Preprocessor, Rank
+from rlcatalog import Match, Preprocessor, Rank
 from rlcatalog.config import KernelConfig, plain, read_config, same
 from rlcatalog.errors import ConfigTypeError
-from rlcatalog.plugins.discovery import scan
+from rlcatalog_testing import isolated_catalog
 
 #: Arguments of a custom class are handed about here with no class that reads them.
 pytestmark = pytest.mark.filterwarnings("ignore::rlcatalog.errors.UnreadKeysWarning")
 
-VECTOR = gym.spaces.Box(-1, 1, (3,), np.float32)
-TWO = gym.spaces.Discrete(2)
-
-
-def make_catalog(*names):
-    """Return a catalog of the installed plugins with these entry-point names."""
-    return Catalog([point for point in scan() if point.name in names], environ={})
+THREE_FEATURES = gym.spaces.Box(-1, 1, (3,), np.float32)
+TWO_ACTIONS = gym.spaces.Discrete(2)
 
 
 # --- nothing is shared ----------------------------------------------------------------------------
@@ -45,10 +40,12 @@ def test_config_of_the_caller_is_never_changed():
         "fcnet_weights_initializer_config": {"std": np.float32(2)},
     }
     before = copy.deepcopy(config)
-    catalog = make_catalog("fcnet", "categorical", "preprocessors")
+    catalog = isolated_catalog(
+        "rlcatalog-fcnet", "rlcatalog-categorical", "rlcatalog-preprocessors"
+    )
 
-    catalog.explain(VECTOR, TWO, config).as_dict()
-    policy = rlcatalog.build(VECTOR, TWO, config, catalog=catalog)
+    catalog.explain(THREE_FEATURES, TWO_ACTIONS, config).as_dict()
+    policy = rlcatalog.build(THREE_FEATURES, TWO_ACTIONS, config, catalog=catalog)
     policy.act(np.zeros((1, 3), np.float32))
     policy.model.model_config["fcnet_hiddens"].append(7)
     policy.model.model_config["custom_model_config"]["a"]["b"].clear()
@@ -59,36 +56,30 @@ def test_config_of_the_caller_is_never_changed():
     assert type(config["custom_model_config"]["a"]["b"][1]) is tuple
 
 
-def test_read_only_config_is_accepted(shared):
+def test_read_only_config_is_accepted(read_only_catalog):
     config = MappingProxyType(
         {"fcnet_hiddens": (4,), "custom_model_config": MappingProxyType({"a": 1})}
     )
 
-    parsed = shared.parse_config(config)
+    parsed = read_only_catalog.parse_config(config)
 
     assert parsed.given == {"fcnet_hiddens": [4], "custom_model_config": {"a": 1}}
 
 
-def check_config_is_unchanged(policy):
-    for config in (policy.model.model_config, policy.config):
-        assert config["fcnet_hiddens"] == [4]
-        assert config["custom_model_config"] == {"a": [1]}
-        assert config["vf_share_layers"] is True
-
-
 def test_policies_do_not_share_their_config(catalog):
     config = {"fcnet_hiddens": [4], "custom_model_config": {"a": [1]}}
-    first = rlcatalog.build(VECTOR, TWO, config, catalog=catalog)
-    built_before = rlcatalog.build(VECTOR, TWO, config, catalog=catalog)
+    first = rlcatalog.build(THREE_FEATURES, TWO_ACTIONS, config, catalog=catalog)
+    built_before = rlcatalog.build(THREE_FEATURES, TWO_ACTIONS, config, catalog=catalog)
 
     for first_config in (first.model.model_config, first.config):
         first_config["fcnet_hiddens"].append(9)
         first_config["custom_model_config"]["a"].append(9)
-        first_config["vf_share_layers"] = False
-    built_after = rlcatalog.build(VECTOR, TWO, config, catalog=catalog)
+    built_after = rlcatalog.build(THREE_FEATURES, TWO_ACTIONS, config, catalog=catalog)
 
-    check_config_is_unchanged(built_before)
-    check_config_is_unchanged(built_after)
+    for policy in (built_before, built_after):
+        for other_config in (policy.model.model_config, policy.config):
+            assert other_config["fcnet_hiddens"] == [4]
+            assert other_config["custom_model_config"] == {"a": [1]}
 
 
 def test_custom_model_gets_a_copy_of_its_arguments(catalog):
@@ -107,8 +98,8 @@ def test_custom_model_gets_a_copy_of_its_arguments(catalog):
 
     config = {"custom_model": ChangesItsArgument, "custom_model_config": {"sizes": [1, 2]}}
 
-    first = rlcatalog.build(VECTOR, TWO, config, catalog=catalog)
-    second = rlcatalog.build(VECTOR, TWO, config, catalog=catalog)
+    first = rlcatalog.build(THREE_FEATURES, TWO_ACTIONS, config, catalog=catalog)
+    second = rlcatalog.build(THREE_FEATURES, TWO_ACTIONS, config, catalog=catalog)
 
     assert first.model.received_sizes == [1, 2]
     assert second.model.received_sizes == [1, 2]
@@ -129,7 +120,7 @@ def test_custom_preprocessor_gets_a_copy_of_its_options(catalog):
 
     config = {"custom_preprocessor": ChangesItsOption, "custom_model_config": {"sizes": [1]}}
 
-    policy = rlcatalog.build(VECTOR, TWO, config, catalog=catalog)
+    policy = rlcatalog.build(THREE_FEATURES, TWO_ACTIONS, config, catalog=catalog)
 
     assert set(received_sizes) == {(1,)}
     assert policy.config["custom_model_config"] == {"sizes": [1]}
@@ -139,31 +130,31 @@ def test_custom_preprocessor_gets_a_copy_of_its_options(catalog):
 
 
 def test_lookup_of_equal_config_is_cached(catalog):
-    first = catalog.resolve(VECTOR, TWO, {"fcnet_hiddens": [4]})
+    first = catalog.resolve(THREE_FEATURES, TWO_ACTIONS, {"fcnet_hiddens": [4]})
 
-    assert catalog.resolve(VECTOR, TWO, {"fcnet_hiddens": [4]}) is first
-    assert catalog.resolve(VECTOR, TWO, {"fcnet_hiddens": [5]}) is not first
+    assert catalog.resolve(THREE_FEATURES, TWO_ACTIONS, {"fcnet_hiddens": [4]}) is first
+    assert catalog.resolve(THREE_FEATURES, TWO_ACTIONS, {"fcnet_hiddens": [5]}) is not first
 
 
 def test_cache_does_not_accept_1_after_true(catalog):
     for _ in range(2):
-        catalog.resolve(VECTOR, TWO, {"vf_share_layers": True})
+        catalog.resolve(THREE_FEATURES, TWO_ACTIONS, {"vf_share_layers": True})
         with pytest.raises(ConfigTypeError, match="expected 'bool', got 'int'"):
-            catalog.resolve(VECTOR, TWO, {"vf_share_layers": 1})
+            catalog.resolve(THREE_FEATURES, TWO_ACTIONS, {"vf_share_layers": 1})
 
 
 def test_cache_does_not_reject_true_after_1(catalog):
     for _ in range(2):
         with pytest.raises(ConfigTypeError, match="expected 'bool', got 'int'"):
-            catalog.resolve(VECTOR, TWO, {"vf_share_layers": 1})
-        catalog.resolve(VECTOR, TWO, {"vf_share_layers": True})
+            catalog.resolve(THREE_FEATURES, TWO_ACTIONS, {"vf_share_layers": 1})
+        catalog.resolve(THREE_FEATURES, TWO_ACTIONS, {"vf_share_layers": True})
 
 
 def test_cache_compares_types_of_nested_values(catalog):
     for value in (True, 1, 1.0, True, 1.0, 1):  # equal for Python's ==
         config = {"custom_model_config": {"a": [value]}}
 
-        resolution = catalog.resolve(VECTOR, TWO, config)
+        resolution = catalog.resolve(THREE_FEATURES, TWO_ACTIONS, config)
 
         [cached_value] = resolution.config["custom_model_config"]["a"]
         assert type(cached_value) is type(value)
@@ -171,58 +162,60 @@ def test_cache_compares_types_of_nested_values(catalog):
 
 def test_config_changed_in_place_is_looked_up_again(catalog):
     config = {"fcnet_hiddens": [4], "custom_model_config": {"a": [1]}}
-    catalog.resolve(VECTOR, TWO, config)
+    catalog.resolve(THREE_FEATURES, TWO_ACTIONS, config)
 
     config["fcnet_hiddens"].append(5)
-    assert catalog.resolve(VECTOR, TWO, config).config["fcnet_hiddens"] == [4, 5]
+    assert catalog.resolve(THREE_FEATURES, TWO_ACTIONS, config).config["fcnet_hiddens"] == [4, 5]
 
     config["custom_model_config"]["a"].append(2)
-    assert catalog.resolve(VECTOR, TWO, config).config["custom_model_config"] == {"a": [1, 2]}
+    assert catalog.resolve(THREE_FEATURES, TWO_ACTIONS, config).config["custom_model_config"] == {
+        "a": [1, 2]
+    }
 
 
 def test_numpy_array_changed_in_place_is_looked_up_again(catalog):
     config = {"fcnet_hiddens": np.array([4, 4])}
-    catalog.resolve(VECTOR, TWO, config)
+    catalog.resolve(THREE_FEATURES, TWO_ACTIONS, config)
 
     config["fcnet_hiddens"][:] = 8
 
-    assert catalog.resolve(VECTOR, TWO, config).config["fcnet_hiddens"] == [8, 8]
+    assert catalog.resolve(THREE_FEATURES, TWO_ACTIONS, config).config["fcnet_hiddens"] == [8, 8]
 
 
 def test_registering_a_part_clears_the_cache(catalog):
-    first = catalog.resolve(VECTOR, TWO, {})
+    first = catalog.resolve(THREE_FEATURES, TWO_ACTIONS, {})
 
     catalog.register_action_dist("another", type("Another", (rlcatalog.ActionDistribution,), {}))
 
-    assert catalog.resolve(VECTOR, TWO, {}) is not first
+    assert catalog.resolve(THREE_FEATURES, TWO_ACTIONS, {}) is not first
 
 
 def test_lookup_during_which_a_part_is_registered_is_not_cached(catalog):
-    class Early(rlcatalog.ModelV2):
-        framework_of_class = "torch"
-
-    class Late(rlcatalog.ModelV2):
+    class Net(rlcatalog.ModelV2):
         framework_of_class = "torch"
 
     def register_late(request):
-        catalog.register_model("late", Late, match=lambda request: Match(Rank.SPECIFIC, "late"))
+        catalog.register_model("late", Net, match=lambda request: Match(Rank.SPECIFIC, "late"))
         return Match(None, "never")
 
-    catalog.register_model("early", Early, match=register_late)
+    # Its match function is called during the first lookup, and registers another model.
+    catalog.register_model("early", Net, match=register_late)
 
-    during = catalog.resolve(VECTOR, TWO, {})
-    after = catalog.resolve(VECTOR, TWO, {})
+    first = catalog.resolve(THREE_FEATURES, TWO_ACTIONS, {})
+    second = catalog.resolve(THREE_FEATURES, TWO_ACTIONS, {})
 
-    assert during.component("trunk").name == "fcnet"
-    assert after.component("trunk").name == "late"
+    assert first.component("trunk").name == "fcnet"
+    assert second.component("trunk").name == "late"
 
 
 def test_cache_drops_the_oldest_lookup(catalog):
     sizes = range(1, 101)  # more than the 64 lookups that are kept
-    lookups = [catalog.resolve(VECTOR, TWO, {"fcnet_hiddens": [size]}) for size in sizes]
+    lookups = [
+        catalog.resolve(THREE_FEATURES, TWO_ACTIONS, {"fcnet_hiddens": [size]}) for size in sizes
+    ]
 
-    latest = catalog.resolve(VECTOR, TWO, {"fcnet_hiddens": [100]})
-    oldest = catalog.resolve(VECTOR, TWO, {"fcnet_hiddens": [1]})
+    latest = catalog.resolve(THREE_FEATURES, TWO_ACTIONS, {"fcnet_hiddens": [100]})
+    oldest = catalog.resolve(THREE_FEATURES, TWO_ACTIONS, {"fcnet_hiddens": [1]})
 
     assert latest is lookups[-1]
     assert oldest is not lookups[0]
@@ -233,7 +226,7 @@ def test_equal_spaces_are_looked_up_separately(catalog):
     spaces = [gym.spaces.Box(-1, 1, (3,), np.float32) for _ in range(200)]
 
     for space in spaces:
-        assert catalog.resolve(space, TWO, {}).request.obs.space is space
+        assert catalog.resolve(space, TWO_ACTIONS, {}).request.obs.space is space
 
 
 # --- copies ---------------------------------------------------------------------------------------
@@ -317,16 +310,18 @@ def converted_keys(monkeypatch):
 
 
 def test_build_converts_only_the_given_keys(converted_keys):
-    catalog = make_catalog("fcnet", "lstm", "categorical", "preprocessors")
+    catalog = isolated_catalog(
+        "rlcatalog-fcnet", "rlcatalog-lstm", "rlcatalog-categorical", "rlcatalog-preprocessors"
+    )
     config = {"use_lstm": True, "lstm_cell_size": 4, "fcnet_hiddens": [3]}
 
-    rlcatalog.build(VECTOR, TWO, config, catalog=catalog)
+    rlcatalog.build(THREE_FEATURES, TWO_ACTIONS, config, catalog=catalog)
 
     assert sorted(converted_keys) == ["fcnet_hiddens", "lstm_cell_size", "use_lstm"]
 
 
 def test_struct_of_unchanged_config_is_reused(converted_keys):
-    config = make_catalog("fcnet").parse_config({"post_fcnet_hiddens": [4]})
+    config = isolated_catalog("rlcatalog-fcnet").parse_config({"post_fcnet_hiddens": [4]})
     converted_keys.clear()
 
     struct = read_config(config, KernelConfig)
@@ -336,38 +331,24 @@ def test_struct_of_unchanged_config_is_reused(converted_keys):
     assert converted_keys == []
 
 
-@pytest.mark.parametrize(
-    ("change", "post_fcnet_hiddens", "vf_share_layers"),
-    [
-        pytest.param(
-            lambda config: config.update(post_fcnet_hiddens=[5]), [5], True, id="key-replaced"
-        ),
-        pytest.param(
-            lambda config: config["post_fcnet_hiddens"].append(6), [4, 6], True, id="list-extended"
-        ),
-        pytest.param(
-            lambda config: config.update(vf_share_layers=False), [4], False, id="other-key-replaced"
-        ),
-    ],
-)
-def test_struct_of_changed_config_is_new(change, post_fcnet_hiddens, vf_share_layers):
-    config = make_catalog("fcnet").parse_config({"post_fcnet_hiddens": [4]})
+def test_struct_of_changed_config_is_new():
+    config = isolated_catalog("rlcatalog-fcnet").parse_config({"post_fcnet_hiddens": [4]})
     struct = read_config(config, KernelConfig)
     changed_config = config.fresh()
-    change(changed_config)
+    changed_config["post_fcnet_hiddens"].append(6)
+    changed_config["vf_share_layers"] = False
 
     changed_struct = read_config(changed_config, KernelConfig)
 
-    assert changed_struct.post_fcnet_hiddens == post_fcnet_hiddens
-    assert changed_struct.vf_share_layers == vf_share_layers
-    assert read_config(changed_config, KernelConfig) is changed_struct
+    assert changed_struct.post_fcnet_hiddens == [4, 6]
+    assert changed_struct.vf_share_layers is False
     # The config that it was copied from keeps its struct.
     assert read_config(config, KernelConfig) is struct
     assert struct.post_fcnet_hiddens == [4]
 
 
 def test_struct_of_config_without_a_key_has_its_default():
-    config = make_catalog("fcnet").parse_config({"post_fcnet_hiddens": [4]})
+    config = isolated_catalog("rlcatalog-fcnet").parse_config({"post_fcnet_hiddens": [4]})
     changed_config = config.fresh()
     changed_config.pop("post_fcnet_hiddens")
 
@@ -379,7 +360,7 @@ def test_struct_of_config_without_a_key_has_its_default():
 
 
 def test_changed_value_of_wrong_type_is_rejected():
-    config = make_catalog("fcnet").parse_config({})
+    config = isolated_catalog("rlcatalog-fcnet").parse_config({})
     config["vf_share_layers"] = 0
 
     with pytest.raises(ConfigTypeError, match="'vf_share_layers'"):
@@ -394,8 +375,12 @@ def test_model_may_change_its_config_before_it_builds_layers():
             model_config["fcnet_hiddens"] = [2]
             super().__init__(obs_space, action_space, num_outputs, model_config, name)
 
-    catalog = make_catalog("fcnet", "categorical", "preprocessors")
-    policy = rlcatalog.build(VECTOR, TWO, {"custom_model": Narrow}, "torch", catalog=catalog)
+    catalog = isolated_catalog(
+        "rlcatalog-fcnet", "rlcatalog-categorical", "rlcatalog-preprocessors"
+    )
+    policy = rlcatalog.build(
+        THREE_FEATURES, TWO_ACTIONS, {"custom_model": Narrow}, "torch", catalog=catalog
+    )
 
     weights = policy.model.get_weights()
     bias_sizes = {array.shape[0] for name, array in weights.items() if "bias" in name}
@@ -408,7 +393,7 @@ def copy_by_pickle(value):
 
 @pytest.mark.parametrize("make_copy", [copy.deepcopy, copy_by_pickle])
 def test_parsed_config_is_copied_like_a_dict(make_copy):
-    config = make_catalog("fcnet").parse_config({"fcnet_hiddens": [3]})
+    config = isolated_catalog("rlcatalog-fcnet").parse_config({"fcnet_hiddens": [3]})
 
     copied = make_copy(config)
 
@@ -419,7 +404,7 @@ def test_parsed_config_is_copied_like_a_dict(make_copy):
 
 
 def test_parsed_config_is_written_as_json():
-    config = make_catalog("fcnet").parse_config({"fcnet_hiddens": [3]})
+    config = isolated_catalog("rlcatalog-fcnet").parse_config({"fcnet_hiddens": [3]})
 
     assert json.loads(json.dumps(config))["fcnet_hiddens"] == [3]
 
@@ -441,11 +426,11 @@ def record_parsed_configs(catalog, monkeypatch):
 
 
 def test_distribution_of_equal_config_is_cached(monkeypatch):
-    catalog = make_catalog("categorical", "gaussian")
+    catalog = isolated_catalog("rlcatalog-categorical", "rlcatalog-gaussian")
     parsed_configs = record_parsed_configs(catalog, monkeypatch)
 
-    first = catalog.action_dist(TWO, {}, framework="torch")
-    second = catalog.action_dist(TWO, {}, framework="torch")
+    first = catalog.action_dist(TWO_ACTIONS, {}, framework="torch")
+    second = catalog.action_dist(TWO_ACTIONS, {}, framework="torch")
 
     assert second is first
     assert len(parsed_configs) == 1
@@ -455,16 +440,16 @@ def test_distribution_of_equal_config_is_cached(monkeypatch):
     ("space", "config", "dist_type", "framework"),
     [
         pytest.param(gym.spaces.Discrete(2), {}, None, "torch", id="equal-space"),
-        pytest.param(TWO, {"vf_share_layers": False}, None, "torch", id="other-config"),
-        pytest.param(TWO, {}, "categorical", "torch", id="other-type"),
-        pytest.param(TWO, {}, None, "tf", id="other-framework"),
+        pytest.param(TWO_ACTIONS, {"vf_share_layers": False}, None, "torch", id="other-config"),
+        pytest.param(TWO_ACTIONS, {}, "categorical", "torch", id="other-type"),
+        pytest.param(TWO_ACTIONS, {}, None, "tf", id="other-framework"),
     ],
 )
 def test_distribution_of_another_lookup_is_not_cached(
     monkeypatch, space, config, dist_type, framework
 ):
-    catalog = make_catalog("categorical", "gaussian")
-    catalog.action_dist(TWO, {}, framework="torch")
+    catalog = isolated_catalog("rlcatalog-categorical", "rlcatalog-gaussian")
+    catalog.action_dist(TWO_ACTIONS, {}, framework="torch")
     parsed_configs = record_parsed_configs(catalog, monkeypatch)
 
     _, size = catalog.action_dist(space, config, dist_type, framework)
@@ -474,42 +459,36 @@ def test_distribution_of_another_lookup_is_not_cached(
 
 
 def test_distribution_is_not_cached_across_registrations(monkeypatch):
-    catalog = make_catalog("categorical", "gaussian")
-    dist_class, _ = catalog.action_dist(TWO, {}, framework="torch")
+    catalog = isolated_catalog("rlcatalog-categorical", "rlcatalog-gaussian")
+    dist_class, _ = catalog.action_dist(TWO_ACTIONS, {}, framework="torch")
     parsed_configs = record_parsed_configs(catalog, monkeypatch)
 
     catalog.register_action_dist("mine", dist_class)
-    catalog.action_dist(TWO, {}, framework="torch")
+    catalog.action_dist(TWO_ACTIONS, {}, framework="torch")
 
     assert len(parsed_configs) == 1
 
 
-def test_models_of_a_cached_lookup_are_separate(monkeypatch):
-    catalog = make_catalog("fcnet", "categorical", "preprocessors")
+def test_models_of_a_cached_lookup_are_separate(catalog, monkeypatch):
     parsed_configs = record_parsed_configs(catalog, monkeypatch)
     config = {"fcnet_hiddens": [3]}
 
-    first = catalog.model_v2(VECTOR, TWO, 2, config, "torch")
-    second = catalog.model_v2(VECTOR, TWO, 2, config, "torch")
+    first = catalog.model_v2(THREE_FEATURES, TWO_ACTIONS, 2, config, "torch")
     first.model_config["fcnet_hiddens"].append(4)
-    third = catalog.model_v2(VECTOR, TWO, 2, config, "torch")
+    second = catalog.model_v2(THREE_FEATURES, TWO_ACTIONS, 2, config, "torch")
 
-    assert len(parsed_configs) == 1
-    assert first is not second
-    assert first.model_config is not second.model_config
-    assert third.model_config["fcnet_hiddens"] == [3]
+    assert second is not first
+    assert second.model_config["fcnet_hiddens"] == [3]
+    assert len(parsed_configs) == 1  # the second model is of the cached lookup
 
 
-def test_model_of_changed_config_is_looked_up_again(monkeypatch):
-    catalog = make_catalog("fcnet", "categorical", "preprocessors")
+def test_model_of_changed_config_is_looked_up_again(catalog):
     config = {"fcnet_hiddens": [3]}
-    catalog.model_v2(VECTOR, TWO, 2, config, "torch")
-    parsed_configs = record_parsed_configs(catalog, monkeypatch)
+    catalog.model_v2(THREE_FEATURES, TWO_ACTIONS, 2, config, "torch")
 
     config["fcnet_hiddens"] = [5]
-    with_outputs = catalog.model_v2(VECTOR, TWO, 2, config, "torch")
-    without_outputs = catalog.model_v2(VECTOR, TWO, None, config, "torch")
+    with_outputs = catalog.model_v2(THREE_FEATURES, TWO_ACTIONS, 2, config, "torch")
+    without_outputs = catalog.model_v2(THREE_FEATURES, TWO_ACTIONS, None, config, "torch")
 
     assert with_outputs.model_config["fcnet_hiddens"] == [5]
     assert without_outputs.num_outputs == 5  # the width of the last hidden layer
-    assert len(parsed_configs) == 2
