@@ -27,8 +27,8 @@ from rlcatalog.plugins.discovery import PluginRecord
 from rlcatalog.plugins.registry import Registry
 from rlcatalog_testing import isolated_catalog
 
-BOX = Box(-1, 1, (3,), np.float32)
-TWO = Discrete(2)
+THREE_FEATURES = Box(-1, 1, (3,), np.float32)
+TWO_ACTIONS = Discrete(2)
 
 
 def accept(request):
@@ -81,32 +81,30 @@ def make_slots(*components, prefer=(), packages=None):
 
 def make_request(space, path="obs", *, config=None, framework="torch", **fields):
     obs = SpaceInfo.read(space, path)
-    action = SpaceInfo.read(TWO, "action")
+    action = SpaceInfo.read(TWO_ACTIONS, "action")
     return Request(obs, action, config=config or {}, framework=framework, **fields)
 
 
 # --- candidates and names -------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("config", "candidates"),
-    [
-        ({}, {"registered", "atari", "preferred"}),
-        ({"acme_on": True}, {"registered", "atari", "preferred", "switched"}),
-    ],
-    ids=["switch-off", "switch-on"],
-)
-def test_wrapper_candidates_are_trusted_or_switched_on(config, candidates):
+def test_wrapper_candidates_are_registered_built_in_or_preferred():
     slots = make_slots(
-        make_wrapper("registered", distribution=""),
+        make_wrapper("mine", distribution=""),  # registered by the program
         make_wrapper("atari", distribution="rlcatalog-atari"),  # built in
         make_wrapper("preferred", distribution="emca"),
-        make_wrapper("switched", switch="acme_on"),
-        make_wrapper("third-party", match=accept_as_best),
+        make_wrapper("third-party", distribution="acme", match=accept_as_best),
         prefer=["emca"],
     )
 
-    assert {part.name for part in slots.env_wrappers(config)} == candidates
+    assert {part.name for part in slots.env_wrappers({})} == {"mine", "atari", "preferred"}
+
+
+def test_wrapper_with_a_switch_is_a_candidate_if_it_is_on():
+    slots = make_slots(make_wrapper("switched", switch="acme_on"))
+
+    assert [part.name for part in slots.env_wrappers({})] == []
+    assert [part.name for part in slots.env_wrappers({"acme_on": True})] == ["switched"]
 
 
 def test_named_part_is_found_by_its_address():
@@ -171,7 +169,7 @@ FOR_ANYTHING = make_preprocessor("any", match=accept_as_last)
 def test_entry_asks_only_preprocessors_of_its_class(path, candidates):
     slots = make_slots(FOR_BOXES, FOR_ANYTHING, FOR_DICTS)
 
-    choice = slots.preprocessor(make_request(BOX, path), pins=None)
+    choice = slots.preprocessor(make_request(THREE_FEATURES, path), pins=None)
 
     assert choice.component is FOR_BOXES
     assert {part.name for part, _ in choice.verdicts} == candidates
@@ -180,14 +178,13 @@ def test_entry_asks_only_preprocessors_of_its_class(path, candidates):
 def test_entries_get_preprocessors_of_their_own_class():
     slots = make_slots(FOR_BOXES, FOR_ANYTHING, FOR_DICTS)
 
-    # The candidates of a class are cached, so the order of the calls must not matter.
-    first_box = slots.preprocessor(make_request(BOX, "obs['a']"), pins=None)
-    discrete = slots.preprocessor(make_request(TWO, "obs['b']"), pins=None)
-    second_box = slots.preprocessor(make_request(BOX, "obs['c']"), pins=None)
+    first = slots.preprocessor(make_request(Box(-1, 1, (3,)), "obs['a']"), pins=None)
+    second = slots.preprocessor(make_request(Discrete(2), "obs['b']"), pins=None)
+    third = slots.preprocessor(make_request(Box(-1, 1, (3,)), "obs['c']"), pins=None)
 
-    assert first_box.component is FOR_BOXES
-    assert discrete.component is FOR_ANYTHING
-    assert second_box.component is FOR_BOXES
+    assert first.component is FOR_BOXES
+    assert second.component is FOR_ANYTHING
+    assert third.component is FOR_BOXES
 
 
 @pytest.mark.parametrize(
@@ -199,7 +196,7 @@ def test_entries_get_preprocessors_of_their_own_class():
 )
 def test_custom_preprocessor_is_not_for_entries(path, preprocessor):
     slots = make_slots(FOR_BOXES, FOR_ANYTHING)
-    request = make_request(BOX, path, config={"custom_preprocessor": "acme/any"})
+    request = make_request(THREE_FEATURES, path, config={"custom_preprocessor": "acme/any"})
 
     assert slots.preprocessor(request, pins=None).component is preprocessor
 
@@ -215,7 +212,7 @@ def test_pin_chooses_the_preprocessor_of_an_entry(path, preprocessor):
     slots = make_slots(FOR_BOXES, FOR_ANYTHING)
     pins = Pins(parts={}, preprocessors={"obs['a']": "acme/any"})
 
-    assert slots.preprocessor(make_request(BOX, path), pins).component is preprocessor
+    assert slots.preprocessor(make_request(THREE_FEATURES, path), pins).component is preprocessor
 
 
 PREPROCESSORS_INSTALLED = {"rlcatalog-preprocessors": "loaded"}
@@ -223,7 +220,7 @@ PREPROCESSORS_INSTALLED = {"rlcatalog-preprocessors": "loaded"}
 
 def test_missing_preprocessor_error_names_first_leaf():
     slots = make_slots(FOR_BOXES, packages=PREPROCESSORS_INSTALLED)
-    request = make_request(Dict({"a": BOX, "b": Dict({"t": Text(3)})}))
+    request = make_request(Dict({"a": THREE_FEATURES, "b": Dict({"t": Text(3)})}))
 
     with pytest.raises(UnsupportedSpaceError, match=r"^obs\['b'\]\['t'\]: .*Installed: boxes"):
         slots.preprocessor(request, pins=None)
@@ -231,7 +228,7 @@ def test_missing_preprocessor_error_names_first_leaf():
 
 def test_missing_preprocessor_error_names_dict_of_fine_leaves():
     slots = make_slots(FOR_BOXES, packages=PREPROCESSORS_INSTALLED)
-    request = make_request(Dict({"a": Tuple([BOX])}))
+    request = make_request(Dict({"a": Tuple([THREE_FEATURES])}))
 
     # The only leaf is a Box; what has no preprocessor is the Dict.
     with pytest.raises(UnsupportedSpaceError, match=r"^obs: "):
@@ -262,8 +259,6 @@ def test_missing_preprocessor_error_hints_at_a_similar_class():
     with pytest.raises(UnsupportedSpaceError, match=r"near is for 'emca\.spaces\.Angle'") as caught:
         make_slots(near, far).preprocessor(make_request(Angle()), pins=None)
 
-    full_name = f"{Angle.__module__}.{Angle.__qualname__}"
-    assert repr(full_name) in str(caught.value)
     assert "Tangle" not in str(caught.value)
 
 
@@ -290,14 +285,14 @@ def test_missing_preprocessor_of_text_error_hints_at_no_class():
 )
 def test_pinned_filter_overrides_the_config(pins, filter_name):
     slots = make_slots(make_filter("half"), make_filter("double"))
-    request = make_request(BOX, config={"observation_filter": "acme/half"})
+    request = make_request(THREE_FEATURES, config={"observation_filter": "acme/half"})
 
     assert slots.filter(request, pins).component.name == filter_name
 
 
 def test_filter_no_filter_leaves_the_slot_empty():
     slots = make_slots(make_filter("half"))
-    request = make_request(BOX, config={"observation_filter": "NoFilter"})
+    request = make_request(THREE_FEATURES, config={"observation_filter": "NoFilter"})
 
     assert slots.filter(request, pins=None).component is None
 
@@ -310,31 +305,26 @@ def test_distribution_does_not_wrap_itself():
     inner = make_dist("inner", match=accept)
     slots = make_slots(outer, inner)
 
-    alone = slots.action_dist(make_request(BOX), named=None)
-    inside_outer = slots.action_dist(make_request(BOX), named=None, outer=outer)
+    alone = slots.action_dist(make_request(THREE_FEATURES), named=None)
+    inside_outer = slots.action_dist(make_request(THREE_FEATURES), named=None, outer=outer)
 
     assert alone.component is outer
     assert inside_outer.component is inner
 
 
-def test_missing_distribution_error_lists_every_answer():
-    slots = make_slots(
-        make_dist("small", match=refuse), packages={"rlcatalog-categorical": "loaded"}
-    )
+def test_missing_distribution_error_has_reasons_of_candidates():
+    small = make_dist("small", match=refuse)  # its reason is "too small"
+    slots = make_slots(small, packages={"rlcatalog-categorical": "loaded"})
 
-    with pytest.raises(
-        UnsupportedSpaceError, match=r"Discrete\(2\) \(small: too small\)"
-    ) as caught:
-        slots.action_dist(make_request(BOX), named=None)
-
-    assert str(caught.value).startswith("action: ")
+    with pytest.raises(UnsupportedSpaceError, match=r"Discrete\(2\) \(small: too small\)"):
+        slots.action_dist(make_request(THREE_FEATURES), named=None)
 
 
 def test_missing_distribution_error_names_the_package_to_install():
     slots = make_slots(make_dist("small", match=refuse), packages={})
 
     with pytest.raises(MissingPluginError, match=r"Discrete\(2\).*rlcatalog-categorical") as caught:
-        slots.action_dist(make_request(BOX), named=None)
+        slots.action_dist(make_request(THREE_FEATURES), named=None)
 
     assert str(caught.value).startswith("action: ")
 
@@ -354,7 +344,7 @@ def choose_model(custom=None, *, pins=None):
     DEEP and the memory GRU have to be named.
     """
     slots = make_slots(NET, DEEP, GRU, MASK, prefer=["emca"])
-    choices, unclaimed = slots.model(make_request(BOX), custom, pins)
+    choices, unclaimed = slots.model(make_request(THREE_FEATURES), custom, pins)
     assert unclaimed is None
     return {slot: choice.component for slot, choice in choices.items()}
 
@@ -394,35 +384,33 @@ def test_missing_trunk_error_lists_every_answer():
     slots = make_slots(make_model("small", match=refuse), packages={"rlcatalog-fcnet": "loaded"})
 
     with pytest.raises(NoMatchError, match="small: too small"):
-        slots.model(make_request(BOX), custom=None, pins=None)
+        slots.model(make_request(THREE_FEATURES), custom=None, pins=None)
 
 
 def test_missing_trunk_error_names_the_package_to_install():
     slots = make_slots(make_model("small", match=refuse), packages={})
 
     with pytest.raises(MissingPluginError, match="rlcatalog-fcnet"):
-        slots.model(make_request(BOX), custom=None, pins=None)
+        slots.model(make_request(THREE_FEATURES), custom=None, pins=None)
 
 
 def test_missing_trunk_of_an_entry_error_names_the_entry():
     slots = make_slots(make_model("small", match=refuse))
 
     with pytest.raises(NoMatchError, match=r"^obs\['a'\]: .*too small"):
-        slots.trunk(make_request(BOX, "obs['a']"), name=None)
+        slots.trunk(make_request(THREE_FEATURES, "obs['a']"), name=None)
 
 
 def test_collect_trunks_uses_the_innermost_context():
-    # NET matches by itself, DEEP has to be named.
-    slots = make_slots(NET, DEEP)
-    request = make_request(BOX)
+    slots = make_slots(make_model("net"), make_model("deep"))
 
-    with collect_trunks() as outer:
-        with collect_trunks() as inner:
-            slots.trunk(request, name="acme/deep")
-        slots.trunk(request, name=None)
+    with collect_trunks() as outer_trunks:
+        with collect_trunks() as inner_trunks:
+            slots.trunk(make_request(THREE_FEATURES), name="acme/deep")
+        slots.trunk(make_request(THREE_FEATURES), name="acme/net")
 
-    assert inner == [DEEP]
-    assert outer == [NET]
+    assert [part.name for part in inner_trunks] == ["deep"]
+    assert [part.name for part in outer_trunks] == ["net"]
 
 
 def test_collect_trunks_ends_with_its_context():
@@ -430,7 +418,7 @@ def test_collect_trunks_ends_with_its_context():
 
     with collect_trunks() as trunks:
         pass
-    slots.trunk(make_request(BOX), name=None)
+    slots.trunk(make_request(THREE_FEATURES), name=None)
 
     assert trunks == []
 
@@ -451,20 +439,14 @@ def test_unusable_package_is_an_error_if_it_would_be_asked(status):
         slots.trunk(make_image_request(), name=None)
 
 
-@pytest.mark.parametrize("status", ["failed", "incompatible"])
-@pytest.mark.parametrize(
-    "encoded_shape",
-    [pytest.param((3,), id="vector"), pytest.param(None, id="shape-not-known-yet")],
-)
-def test_unusable_package_does_not_matter_to_other_spaces(status, encoded_shape):
-    slots = make_slots(NET, packages={"rlcatalog-visionnet": status})
+def test_unusable_package_does_not_matter_to_other_spaces():
+    slots = make_slots(NET, packages={"rlcatalog-visionnet": "failed"})
 
-    assert slots.trunk(make_request(BOX, encoded_shape=encoded_shape), name=None) is NET
+    assert slots.trunk(make_request(THREE_FEATURES, encoded_shape=(3,)), name=None) is NET
 
 
-@pytest.mark.parametrize("status", ["failed", "incompatible"])
-def test_unusable_package_does_not_matter_to_a_named_part(status):
-    slots = make_slots(NET, packages={"rlcatalog-visionnet": status})
+def test_unusable_package_does_not_matter_to_a_named_part():
+    slots = make_slots(NET, packages={"rlcatalog-visionnet": "failed"})
 
     assert slots.trunk(make_image_request(), name="acme/net") is NET
 
@@ -482,7 +464,7 @@ def test_other_trunk_replaces_a_package_that_is_absent(packages):
 
 def test_unusable_package_error_names_the_entry():
     slots = make_slots(NET, packages={"rlcatalog-fcnet": "failed"})
-    request = make_request(BOX, "obs['a']", encoded_shape=(3,))
+    request = make_request(THREE_FEATURES, "obs['a']", encoded_shape=(3,))
 
     with pytest.raises(MissingPluginError, match=r"^obs\['a'\]: the trunk .*rlcatalog-fcnet"):
         slots.trunk(request, name=None)
@@ -491,7 +473,7 @@ def test_unusable_package_error_names_the_entry():
 def test_failed_complex_input_does_not_matter_to_a_vector():
     slots = make_slots(NET, packages={"rlcatalog-complex-input": "failed"})
 
-    assert slots.trunk(make_request(BOX, encoded_shape=(3,)), name=None) is NET
+    assert slots.trunk(make_request(THREE_FEATURES, encoded_shape=(3,)), name=None) is NET
 
 
 @pytest.mark.parametrize(
@@ -509,7 +491,7 @@ def test_failed_complex_input_does_not_matter_to_a_vector():
     ],
 )
 def test_failed_complex_input_is_an_error_for_a_dict(packages, package_in_error):
-    request = make_request(Dict({"a": BOX}), encoded_shape=(3,))
+    request = make_request(Dict({"a": THREE_FEATURES}), encoded_shape=(3,))
 
     with pytest.raises(MissingPluginError, match=package_in_error):
         make_slots(NET, packages=packages).trunk(request, name=None)
@@ -517,7 +499,7 @@ def test_failed_complex_input_is_an_error_for_a_dict(packages, package_in_error)
 
 # --- entries that a head claims -------------------------------------------------------------------
 
-A_B_MASK = Dict({"a": BOX, "b": TWO, "mask": MultiBinary(2)})
+A_B_MASK = Dict({"a": THREE_FEATURES, "b": TWO_ACTIONS, "mask": MultiBinary(2)})
 
 
 @pytest.fixture(scope="module")
@@ -565,7 +547,7 @@ def test_single_unclaimed_entry_is_passed_without_its_dict(preprocessors):
     trunk_request = unclaimed_by(make_head(claims=["mask", "b"]), request).request(request)
 
     assert trunk_request.obs.path == "obs['a']"
-    assert trunk_request.encoded_shape == BOX.shape
+    assert trunk_request.encoded_shape == THREE_FEATURES.shape
 
 
 def test_trunk_is_chosen_for_unclaimed_entries(preprocessors):
@@ -575,23 +557,15 @@ def test_trunk_is_chosen_for_unclaimed_entries(preprocessors):
         keys_of_requests.append(request.obs.keys)
         return Match(Rank.GENERIC, "any")
 
-    net = make_model("net", match=record_keys)
-    head = Component(
-        ModelSpec(
-            "mask",
-            {"torch": "m:C"},
-            "",
-            slot="head",
-            match=record_keys,
-            claims=lambda request: ["mask"],
-        ),
-        # A part of the running program, so that it is chosen by its match function.
-        distribution="",
-        version="",
+    # Parts of the running program are chosen by their match functions.
+    trunk = make_model("net", distribution="", match=record_keys)
+    head = make_model(
+        "mask", distribution="", slot="head", match=record_keys, claims=lambda request: ["mask"]
     )
-    request = make_encoded_request(preprocessors, A_B_MASK)
+    space = Dict({"a": Box(-1, 1, (3,)), "b": Discrete(2), "mask": MultiBinary(2)})
+    request = make_encoded_request(preprocessors, space)
 
-    _, unclaimed = make_slots(net, head).model(request, custom=None, pins=None)
+    _, unclaimed = make_slots(trunk, head).model(request, custom=None, pins=None)
 
     assert unclaimed.claimed == ("mask",)
     # The head is asked about the whole observation, then the trunk about the rest.
@@ -600,7 +574,7 @@ def test_trunk_is_chosen_for_unclaimed_entries(preprocessors):
 
 def test_single_entry_beside_a_hidden_mask_is_passed_alone(preprocessors):
     # Models do not see the mask: it is not in their space, and only `mask_key` names it.
-    request = make_encoded_request(preprocessors, Dict({"a": BOX}), mask_key="mask")
+    request = make_encoded_request(preprocessors, Dict({"a": THREE_FEATURES}), mask_key="mask")
 
     unclaimed = unclaimed_by(make_head(claims=[]), request)
 
@@ -610,8 +584,8 @@ def test_single_entry_beside_a_hidden_mask_is_passed_alone(preprocessors):
 @pytest.mark.parametrize(
     ("space", "mask_key"),
     [
-        pytest.param(Dict({"a": BOX, "b": TWO}), "mask", id="two-entries"),
-        pytest.param(Dict({"a": BOX}), None, id="no-mask"),
+        pytest.param(Dict({"a": THREE_FEATURES, "b": TWO_ACTIONS}), "mask", id="two-entries"),
+        pytest.param(Dict({"a": THREE_FEATURES}), None, id="no-mask"),
         pytest.param(Dict({"mask": MultiBinary(2)}), "mask", id="models-see-the-mask"),
     ],
 )
