@@ -19,10 +19,10 @@ from rlcatalog.plugins import Component
 from rlcatalog.plugins.registry import Registry
 
 OBS = SpaceInfo.read(Box(-1, 1, (3,)))
-TWO = Discrete(2)
-BOX = Box(-1, 1, (3,))
-PAIR = Tuple([TWO, BOX])
-NESTED = Dict({"a": PAIR, "b": TWO})
+TWO_ACTIONS = Discrete(2)
+THREE_FEATURES = Box(-1, 1, (3,))
+PAIR = Tuple([TWO_ACTIONS, THREE_FEATURES])
+NESTED = Dict({"a": PAIR, "b": TWO_ACTIONS})
 
 
 def match_kinds(*kinds):
@@ -125,7 +125,7 @@ def test_named_dists_come_from_config_or_argument(custom_action_dist, dist_type,
 
 
 def test_name_for_all_parts_applies_to_a_single_space():
-    assert read_plan(plan(BOX, {None: "named_box"})) == {"action": ("named_box", 6)}
+    assert read_plan(plan(THREE_FEATURES, {None: "named_box"})) == {"action": ("named_box", 6)}
 
 
 def test_name_for_all_parts_applies_to_parts_that_it_fits():
@@ -167,7 +167,9 @@ def test_dist_that_fits_all_is_used_for_parts_of_a_named_whole():
 def test_name_by_path_overrides_name_for_all_parts():
     other = make_dist("other", size=size_one)
 
-    assert read_plan(plan(Tuple([BOX, BOX]), {None: "named_box", "action[1]": other})) == {
+    assert read_plan(
+        plan(Tuple([THREE_FEATURES, THREE_FEATURES]), {None: "named_box", "action[1]": other})
+    ) == {
         "action": ("joint", 6 + 1),
         "action[0]": ("named_box", 6),
         "action[1]": ("other", 1),
@@ -219,7 +221,7 @@ def test_wrapping_dist_has_the_default_inside(names, expected):
 def test_pins_choose_each_distribution_by_its_place():
     pins = Pins(action_dists={"action": "acme/wrapper", "action inside wrapper": "acme/named_box"})
 
-    assert read_plan(plan(BOX, pins=pins)) == {
+    assert read_plan(plan(THREE_FEATURES, pins=pins)) == {
         "action": ("wrapper", 10 + 6),
         "action inside wrapper": ("named_box", 6),
     }
@@ -237,7 +239,7 @@ def test_pins_choose_each_distribution_by_its_place():
 def test_pins_override_names(names):
     pins = Pins(action_dists={"action": "acme/named_box"})
 
-    assert read_plan(plan(BOX, names, pins=pins)) == {"action": ("named_box", 6)}
+    assert read_plan(plan(THREE_FEATURES, names, pins=pins)) == {"action": ("named_box", 6)}
 
 
 # --- sizes ----------------------------------------------------------------------------------------
@@ -257,7 +259,7 @@ def test_pins_override_names(names):
 def test_size_may_be_a_number_or_a_shape(answer, size):
     dist = make_dist("mine", size=lambda action, config: answer)
 
-    assert plan(BOX, {None: dist}).size == size
+    assert plan(THREE_FEATURES, {None: dist}).size == size
 
 
 @pytest.mark.parametrize(
@@ -274,42 +276,50 @@ def test_invalid_size_error_names_the_plugin(answer):
     dist = make_dist("mine", size=lambda action, config: answer)
 
     with pytest.raises(PartError, match="its size function returned") as caught:
-        plan(BOX, {None: dist})
+        plan(THREE_FEATURES, {None: dist})
 
     assert str(caught.value).startswith("action_dist 'mine' (acme 1.0): ")
 
 
-class Joint(ActionDistribution):
-    composite = True
+def test_registered_composite_may_need_more_than_its_parts():
+    class JointOf50Inputs(ActionDistribution):
+        composite = True
+
+        @staticmethod
+        def required_model_output_shape(action_space, model_config):
+            return 50
+
+    joint = make_dist(
+        "mine",
+        composite=True,
+        distribution="",  # a class of the running program
+        objects={"torch": JointOf50Inputs},
+        size=lambda action, config: 50,
+    )
+
+    planned = plan(Tuple([Discrete(2), Box(-1, 1, (3,))]), {None: joint})
+
+    assert planned.component is joint
+    assert planned.size == 50
+    # Two logits; a mean and a log standard deviation for each of three numbers.
+    assert [child.size for child in planned.children] == [2, 6]
 
 
-class JointOf50Inputs(Joint):
-    @staticmethod
-    def required_model_output_shape(action_space, model_config):
-        return 50
+def test_registered_composite_may_have_the_size_of_its_parts():
+    class Joint(ActionDistribution):
+        composite = True
 
-
-@pytest.mark.parametrize(
-    ("cls", "size"),
-    [
-        pytest.param(Joint, 2 + 6, id="size-of-its-parts"),
-        pytest.param(JointOf50Inputs, 50, id="its-own-size"),
-    ],
-)
-def test_registered_composite_may_need_more_than_its_parts(cls, size):
     joint = make_dist(
         "mine",
         composite=True,
         distribution="",
-        objects={"torch": cls},
-        size=lambda action, config: 50,
+        objects={"torch": Joint},
+        size=lambda action, config: 50,  # not called, because the class has no such method
     )
 
-    planned = plan(PAIR, {None: joint})
+    planned = plan(Tuple([Discrete(2), Box(-1, 1, (3,))]), {None: joint})
 
-    assert planned.component is joint
-    assert planned.size == size
-    assert [child.size for child in planned.children] == [2, 6]
+    assert planned.size == 2 + 6
 
 
 # --- classes --------------------------------------------------------------------------------------
@@ -353,7 +363,7 @@ def test_plan_loads_the_class(target, distribution):
         "mine", size=size_of_box, target=f"acme_dists:{target}", distribution=distribution
     )
 
-    assert plan(BOX, {None: dist}).load("torch", {}).__name__ == target
+    assert plan(THREE_FEATURES, {None: dist}).load("torch", {}).__name__ == target
 
 
 @pytest.mark.usefixtures("dist_classes")
@@ -361,7 +371,7 @@ def test_plan_rejects_plugin_class_that_is_not_a_distribution():
     dist = make_dist("mine", size=size_of_box, target="acme_dists:WithoutLogp")
 
     with pytest.raises(PartError, match=r"'mine' \(acme 1\.0\): .*WithoutLogp"):
-        plan(BOX, {None: dist}).load("torch", {})
+        plan(THREE_FEATURES, {None: dist}).load("torch", {})
 
 
 @pytest.mark.usefixtures("dist_classes")
@@ -399,30 +409,33 @@ def test_unknown_path_error_lists_the_parts():
 )
 def test_unknown_path_is_rejected_beside_a_valid_one(names, unknown_path):
     with pytest.raises(ConfigError) as caught:
-        plan(BOX, names)
+        plan(THREE_FEATURES, names)
 
     assert repr(unknown_path) in str(caught.value)
 
 
 def test_named_dist_that_fits_no_part_is_rejected():
     with pytest.raises(UnsupportedSpaceError, match="action: only boxes"):
-        plan(TWO, {None: "named_box"})
+        plan(TWO_ACTIONS, {None: "named_box"})
 
 
 def test_named_composite_is_rejected_for_a_single_space():
     with pytest.raises(UnsupportedSpaceError, match=r"action: named_joint .*Discrete\(2\)"):
-        plan(TWO, {None: "named_joint"})
+        plan(TWO_ACTIONS, {None: "named_joint"})
 
 
 def test_named_dist_that_fits_only_the_whole_is_rejected():
-    def size_of_composite_or_box(action, config):
-        return 1 if action.children else size_of_box(action, config)
+    def size_of_composite(action, config):
+        if action.children:
+            return 1
+        raise UnsupportedSpaceError(f"{action.path}: only composites")
 
-    dist = make_dist("mine", size=size_of_composite_or_box)
-    names = {None: dist, "action": "joint"}  # the whole space is taken
+    dist = make_dist("mine", size=size_of_composite)
+    # "joint" is the distribution of the whole, which leaves only the two parts to "mine".
+    names = {None: dist, "action": "joint"}
 
     with pytest.raises(UnsupportedSpaceError, match=r"Tuple\(Discrete\(2\), ") as caught:
-        plan(Tuple([TWO, TWO]), names)
+        plan(Tuple([Discrete(2), Discrete(2)]), names)
 
     assert "mine " in str(caught.value)
 
@@ -433,26 +446,26 @@ FREE_LOG_STD = {"free_log_std": True}
 
 
 def test_free_log_std_is_accepted_by_dist_that_reads_it():
-    assert plan(BOX, config=FREE_LOG_STD).component.name == "box"
+    assert plan(THREE_FEATURES, config=FREE_LOG_STD).component.name == "box"
 
 
 def test_free_log_std_is_accepted_by_registered_dist():
     registered = make_dist("mine", size=size_of_box, distribution="")  # it may read any key
 
-    assert plan(BOX, {None: registered}, config=FREE_LOG_STD).component is registered
+    assert plan(THREE_FEATURES, {None: registered}, config=FREE_LOG_STD).component is registered
 
 
 def test_free_log_std_is_rejected_by_named_dist():
     with pytest.raises(ConfigError, match=r"named_box, for Box.* box\.") as caught:
-        plan(BOX, {None: "named_box"}, config=FREE_LOG_STD)
+        plan(THREE_FEATURES, {None: "named_box"}, config=FREE_LOG_STD)
 
     assert "free_log_std" in str(caught.value)
 
 
 def test_free_log_std_is_rejected_by_default_dist():
     with pytest.raises(ConfigError, match=r"cat, for Discrete\(2\)"):
-        plan(TWO, config=FREE_LOG_STD)
+        plan(TWO_ACTIONS, config=FREE_LOG_STD)
 
 
 def test_free_log_std_false_is_accepted_by_every_dist():
-    assert plan(TWO, config={"free_log_std": False}).component.name == "cat"
+    assert plan(TWO_ACTIONS, config={"free_log_std": False}).component.name == "cat"
