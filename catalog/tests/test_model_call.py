@@ -16,8 +16,8 @@ from rlcatalog_torch import TorchModelV2
 
 pytestmark = pytest.mark.usefixtures("one_thread", "seeded")
 
-BOX = Box(-1, 1, (4,), np.float32)
-TWO = Discrete(2)
+FOUR_FEATURES = Box(-1, 1, (4,), np.float32)
+TWO_ACTIONS = Discrete(2)
 
 
 class RecordingModel(TorchModelV2):
@@ -34,7 +34,7 @@ class RecordingModel(TorchModelV2):
 
 @pytest.fixture
 def model():
-    return RecordingModel(BOX, TWO, 1, {}, "recording")
+    return RecordingModel(FOUR_FEATURES, TWO_ACTIONS, 1, {}, "recording")
 
 
 # --- what forward() gets --------------------------------------------------------------------------
@@ -80,14 +80,14 @@ def test_forward_cannot_change_the_callers_input():
 
     input_dict = {"obs": torch.zeros(2, 4)}
 
-    AddsAnEntry(BOX, TWO, 1, {}, "model")(input_dict)
+    AddsAnEntry(FOUR_FEATURES, TWO_ACTIONS, 1, {}, "model")(input_dict)
 
     assert list(input_dict) == ["obs"]
 
 
 @pytest.mark.parametrize("shape", [(), (4,), (2, 3), (2, 3, 1)], ids=str)
 def test_obs_flat_is_the_observation_in_one_row(shape):
-    model = RecordingModel(Box(-1, 1, shape), TWO, 1, {}, "recording")
+    model = RecordingModel(Box(-1, 1, shape), TWO_ACTIONS, 1, {}, "recording")
     obs = torch.rand(5, *shape)
 
     model({"obs": obs})
@@ -110,7 +110,7 @@ def test_forward_runs_in_the_context_of_the_model():
             events.append("forward")
             return torch.zeros(2, 1), state
 
-    WithContext(BOX, TWO, 1, {}, "model")({"obs": torch.zeros(2, 4)})
+    WithContext(FOUR_FEATURES, TWO_ACTIONS, 1, {}, "model")({"obs": torch.zeros(2, 4)})
 
     assert events == ["enter", "forward", "exit"]
 
@@ -174,7 +174,7 @@ def test_missing_value_function_is_an_error(model):
 
 
 def test_missing_forward_is_an_error():
-    model = TorchModelV2(BOX, TWO, 1, {}, "model")
+    model = TorchModelV2(FOUR_FEATURES, TWO_ACTIONS, 1, {}, "model")
 
     with pytest.raises(NotImplementedError, match=r"must implement forward\(input_dict, state"):
         model({"obs": torch.zeros(2, 4)})
@@ -200,7 +200,9 @@ class WithoutValue(TorchModelV2):
 
 
 def test_policy_of_model_without_value_acts_without_one(catalog):
-    policy = rlcatalog.build(BOX, TWO, {"custom_model": WithoutValue}, catalog=catalog)
+    policy = rlcatalog.build(
+        FOUR_FEATURES, TWO_ACTIONS, {"custom_model": WithoutValue}, catalog=catalog
+    )
 
     step = policy.act(np.zeros((6, 4), np.float32))
 
@@ -208,7 +210,9 @@ def test_policy_of_model_without_value_acts_without_one(catalog):
 
 
 def test_policy_of_model_without_value_evaluates_without_one(catalog):
-    policy = rlcatalog.build(BOX, TWO, {"custom_model": WithoutValue}, catalog=catalog)
+    policy = rlcatalog.build(
+        FOUR_FEATURES, TWO_ACTIONS, {"custom_model": WithoutValue}, catalog=catalog
+    )
     obs = np.zeros((6, 4), np.float32)
     actions = policy.act(obs).raw_action
 

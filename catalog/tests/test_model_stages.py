@@ -15,7 +15,7 @@ from rlcatalog.errors import PartError
 from rlcatalog.plugins import Component
 from rlcatalog_testing import isolated_catalog
 
-BOX = SpaceInfo.read(Box(-1, 1, (3,), np.float32))
+THREE_FEATURES = SpaceInfo.read(Box(-1, 1, (3,), np.float32))
 ACTION = SpaceInfo.read(Discrete(2), "action")
 
 
@@ -25,7 +25,7 @@ def make_component(name, slot, **fields):
 
 def make_request(*, vf_share_layers=True, vf_memory="own"):
     config = {"vf_share_layers": vf_share_layers, "vf_memory": vf_memory}
-    return Request(BOX, ACTION, config, "torch")
+    return Request(THREE_FEATURES, ACTION, config, "torch")
 
 
 class DescribeCall(NamedTuple):
@@ -135,14 +135,13 @@ def test_model_without_outputs_has_no_value(calls, net, gru, share):
 def test_separate_value_has_a_copy_of_trunk_and_memory(calls, net, gru):
     stages = model_stages([net, gru], make_request(vf_share_layers=False), num_outputs=4)
 
-    *parts, value, logits = stages
-    assert parts == NET_STAGES + GRU_STAGES + VALUE_NET_STAGES + VALUE_GRU_STAGES
-    # Layers behind the memory of width 7, with a bias.
+    *copied_stages, value, logits = stages
+    assert copied_stages == NET_STAGES + GRU_STAGES + VALUE_NET_STAGES + VALUE_GRU_STAGES
+    # The memory has width 7, and each layer behind it has a bias.
     assert value == Stage("value", (), 7 + 1)
     assert logits.shape == (4,)
     assert logits.weights == (7 + 1) * 4
-    assert logits.whole
-    # The outputs come from the layer of the logits, not from the memory.
+    # The memory itself computes no outputs.
     assert calls[-1] == DescribeCall("gru", "obs", num_outputs=None, trunk_width=6)
 
 
@@ -163,14 +162,13 @@ def test_separate_value_of_a_head_copies_the_trunk(net, mask):
 def test_separate_value_may_do_without_the_memory(net, gru):
     request = make_request(vf_share_layers=False, vf_memory="none")
 
-    *parts, value, logits = model_stages([net, gru], request, num_outputs=4)
+    *copied_stages, value, logits = model_stages([net, gru], request, num_outputs=4)
 
-    assert parts == NET_STAGES + GRU_STAGES + VALUE_NET_STAGES
+    assert copied_stages == NET_STAGES + GRU_STAGES + VALUE_NET_STAGES
     # The value comes from the trunk of width 6, the logits from the memory of width 7.
     assert value == Stage("value", (), 6 + 1)
     assert logits.shape == (4,)
     assert logits.weights == (7 + 1) * 4
-    assert logits.whole
 
 
 def test_separate_value_below_a_head_may_do_without_the_memory(net, gru, mask):
@@ -234,17 +232,20 @@ def test_memory_without_describe_has_one_stage(net, share, shape):
 
 
 def test_trunk_and_memory_are_described_for_unclaimed_entries(calls, make_part, net, gru):
-    space = Dict({"a": Box(-1, 1, (3,), np.float32), "mask": MultiBinary(2)})
-    preprocessor = isolated_catalog("rlcatalog-preprocessors").preprocessor_for(space)
-    config = {"vf_share_layers": True, "vf_memory": "own"}
-    request = Request(SpaceInfo.read(space), ACTION, config, preprocessor=preprocessor)
-    # The head reads the entry "mask" itself, and leaves "a".
+    space = Dict({"a": Box(-1, 1, (3,)), "mask": MultiBinary(2)})
+    request = Request(
+        SpaceInfo.read(space),
+        SpaceInfo.read(Discrete(2), "action"),
+        {"vf_share_layers": True, "vf_memory": "own"},
+        preprocessor=isolated_catalog("rlcatalog-preprocessors").preprocessor_for(space),
+    )
+    # This head reads the entry "mask" itself, and leaves the entry "a" to the trunk.
     head = make_part("mask", "head", [Stage("masked", (4,), 0)], claims=lambda request: ["mask"])
 
     model_stages([net, gru, head], request, 4, unclaimed=unclaimed_by(head, request))
 
-    paths = {call.part: call.path for call in calls}
-    assert paths == {"net": "obs['a']", "gru": "obs['a']", "mask": "obs"}
+    described_paths = {call.part: call.path for call in calls}
+    assert described_paths == {"net": "obs['a']", "gru": "obs['a']", "mask": "obs"}
 
 
 # --- what a describe function returns -------------------------------------------------------------
@@ -284,17 +285,12 @@ def test_describe_without_a_list_of_stages_names_the_part(stages):
 
 
 def test_describe_may_return_numpy_numbers(make_part):
-    stages = (
-        Stage("a", (np.int64(2), 0), np.int32(3), whole=1),
-        Stage("b", None),
-        Stage("c", (), 0, whole=0),
-    )
+    net = make_part("net", "trunk", [Stage("a", (np.int64(2), 0), np.int32(3), whole=1)])
 
-    first, *others = model_stages([make_part("net", "trunk", stages)], make_request(), 4)
+    [stage] = model_stages([net], make_request(), num_outputs=4)
 
-    assert first == Stage("net: a", (2, 0), 3)
-    assert others == [Stage("net: b", None), Stage("net: c", (), 0, whole=False)]
+    assert stage == Stage("net: a", (2, 0), 3, whole=True)
     # They become Python's numbers.
-    assert [type(size) for size in first.shape] == [int, int]
-    assert type(first.weights) is int
-    assert type(first.whole) is bool
+    assert [type(size) for size in stage.shape] == [int, int]
+    assert type(stage.weights) is int
+    assert type(stage.whole) is bool
