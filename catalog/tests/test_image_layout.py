@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
-
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -22,13 +20,13 @@ from rlcatalog.spaces import env_layout, read_layout
 
 each_case = pytest.mark.parametrize("case", CASES, ids=[case.data for case in CASES])
 each_framework = pytest.mark.parametrize("framework", ["torch", "tf"])
-TWO = Discrete(2)
+TWO_ACTIONS = Discrete(2)
 
 
 class Camera(gym.Env):
     """Shows random images."""
 
-    action_space = TWO
+    action_space = TWO_ACTIONS
 
     def __init__(self, shape=(12, 10, 3)):
         self.observation_space = Box(0, 255, shape, np.uint8)
@@ -42,19 +40,6 @@ class Camera(gym.Env):
         return self.observation_space.sample(), 0.0, False, False, {}
 
 
-def move_to_hwc(images, axes):
-    """Return images `[B, ...]` with the axes height, width, channels.
-
-    `axes` names their present axes, such as "frames, channels, height, width".
-    """
-    channels_first = axes.endswith("width")
-    if axes.startswith("frames"):
-        order = (0, 3, 4, 1, 2) if channels_first else (0, 2, 3, 1, 4)
-        moved = images.transpose(order)
-        return moved.reshape(*moved.shape[:3], -1)  # the channels of all frames
-    return images.transpose(0, 2, 3, 1) if channels_first else images
-
-
 @each_case
 def test_rule_reads_the_axes_as_the_table_says(case):
     layout = read_layout(case.shape)
@@ -65,38 +50,44 @@ def test_rule_reads_the_axes_as_the_table_says(case):
 
 
 @each_framework
-@each_case
-def test_net_sees_the_same_as_with_channels_last(case, framework):
-    space = Box(0, 255, case.shape, np.uint8)
+@pytest.mark.parametrize(
+    ("shape", "order", "channels_last_shape"),
+    [
+        pytest.param((4, 84, 84), (1, 2, 0), (84, 84, 4), id="channels-first"),
+        # The channels of all frames become one axis.
+        pytest.param((4, 64, 64, 3), (1, 2, 0, 3), (64, 64, 12), id="frames"),
+        pytest.param((2, 3, 64, 64), (2, 3, 0, 1), (64, 64, 6), id="frames-of-channels-first"),
+    ],
+)
+def test_net_sees_the_same_as_with_channels_last(shape, order, channels_last_shape, framework):
+    image = np.random.default_rng(0).integers(0, 256, shape, np.uint8)
+    channels_last = image.transpose(order).reshape(channels_last_shape)
     # Two filters as large as the image.
-    config = {"conv_filters": [[2, case.size[:2], 1]]}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ImageLayoutWarning)
-        policy = rlcatalog.build(space, TWO, config, framework)
-    space_with_channels_last = Box(0, 255, case.size, np.uint8)
+    config = {"conv_filters": [[2, channels_last_shape[:2], 1]]}
+    policy = rlcatalog.build(Box(0, 255, shape, np.uint8), Discrete(2), config, framework)
     config["image_layout"] = "hwc"
-    policy_with_channels_last = rlcatalog.build(space_with_channels_last, TWO, config, framework)
-    policy_with_channels_last.model.set_weights(policy.model.get_weights())
-    images = np.random.default_rng(0).integers(0, 256, (3, *case.shape), np.uint8)
+    channels_last_policy = rlcatalog.build(
+        Box(0, 255, channels_last_shape, np.uint8), Discrete(2), config, framework
+    )
+    channels_last_policy.model.set_weights(policy.model.get_weights())
 
-    outputs = policy.act(images, explore=False).dist_inputs
-    images_with_channels_last = move_to_hwc(images, case.axes)
-    expected = policy_with_channels_last.act(images_with_channels_last, explore=False).dist_inputs
+    logits = policy.act(image[None], explore=False).dist_inputs
+    expected = channels_last_policy.act(channels_last[None], explore=False).dist_inputs
 
-    np.testing.assert_allclose(outputs, expected, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(logits, expected, rtol=1e-5, atol=1e-6)
 
 
 def test_doubtful_layout_warns_and_names_the_key():
     # Four channels of 10 x 12 pixels, or 4 x 10 pixels with twelve channels?
     with pytest.warns(ImageLayoutWarning, match=r"two ways.*image_layout='chw'"):
-        rlcatalog.build(Box(0, 255, (4, 10, 12), np.uint8), TWO, {"conv_flatten": True})
+        rlcatalog.build(Box(0, 255, (4, 10, 12), np.uint8), TWO_ACTIONS, {"conv_flatten": True})
 
 
 @pytest.mark.parametrize("layout", ["hwc", "chw"])
 def test_given_layout_does_not_warn(layout):
     config = {"conv_flatten": True, "image_layout": layout}
 
-    policy = rlcatalog.build(Box(0, 255, (4, 10, 12), np.uint8), TWO, config)
+    policy = rlcatalog.build(Box(0, 255, (4, 10, 12), np.uint8), TWO_ACTIONS, config)
 
     assert policy.model.layout.channels_first == (layout == "chw")
 
@@ -104,7 +95,7 @@ def test_given_layout_does_not_warn(layout):
 def test_explain_names_the_axes_of_each_image():
     space = Dict(near=Box(0, 255, (4, 84, 84), np.uint8), speed=Box(-1, 1, (2,), np.float32))
 
-    plan = rlcatalog.explain(space, TWO).as_dict()["plan"]
+    plan = rlcatalog.explain(space, TWO_ACTIONS).as_dict()["plan"]
 
     assert [leaf["image"] for leaf in plan] == ["image of channels, height, width", ""]
 
@@ -119,7 +110,7 @@ def test_explain_names_the_axes_of_each_image():
 def test_floats_of_rank_4_are_not_image_without_a_layout(config, model):
     space = Box(0, 1, (2, 12, 12, 3), np.float32)
 
-    assert rlcatalog.explain(space, TWO, config).as_dict()["model"]["chosen"] == model
+    assert rlcatalog.explain(space, TWO_ACTIONS, config).as_dict()["model"]["chosen"] == model
 
 
 def stack_frames(env):

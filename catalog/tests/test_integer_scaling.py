@@ -12,7 +12,7 @@ import rlcatalog
 from rlcatalog.observations import scaling_of
 from rlcatalog.spaces import Repeated
 
-FOUR = Discrete(4)
+FOUR_ACTIONS = Discrete(4)
 each_case = pytest.mark.parametrize("case", CASES, ids=[case.data for case in CASES])
 each_framework = pytest.mark.parametrize("framework", ["torch", "tf"])
 
@@ -20,7 +20,7 @@ each_framework = pytest.mark.parametrize("framework", ["torch", "tf"])
 def build_linear(space, framework="torch", **config):
     """Build a policy whose logits are a linear function of the flat observation."""
     config = {"custom_model": "fcnet", "fcnet_hiddens": [], "vf_share_layers": True, **config}
-    return rlcatalog.build(space, FOUR, config, framework)
+    return rlcatalog.build(space, FOUR_ACTIONS, config, framework)
 
 
 def read_inputs(policy, obs):
@@ -52,7 +52,7 @@ def test_net_reads_bounds_as_the_table_says(case, framework):
 
 @each_case
 def test_explanation_has_the_scaling_of_a_leaf(case):
-    explanation = rlcatalog.explain(case.space, FOUR).as_dict()
+    explanation = rlcatalog.explain(case.space, FOUR_ACTIONS).as_dict()
 
     [leaf] = explanation["plan"]
     assert leaf["scaling"] == case.note
@@ -83,10 +83,10 @@ def test_leaves_of_a_dict_are_scaled_each_by_its_bounds(framework):
         "ticks": np.array([[7]], np.int32),
     }
 
-    read = read_inputs(policy, obs)
+    inputs_of_net = read_inputs(policy, obs)
 
-    # Floats, and integers up to 10,000, stay as they are.
-    np.testing.assert_allclose(read, [[51 / 255, 0.5, 7]], rtol=1e-6)
+    # Floats, and integers whose bounds are at most 10,000, stay as they are.
+    np.testing.assert_allclose(inputs_of_net, [[51 / 255, 0.5, 7]], rtol=1e-6)
 
 
 def test_padding_of_a_list_stays_zero():
@@ -116,7 +116,7 @@ def test_scale_integers_false_reads_vectors_as_they_are(framework):
 
 
 def test_preprocessor_returns_the_numbers_of_the_environment():
-    policy = rlcatalog.build(Box(0, 255, (2,), np.uint8), FOUR)
+    policy = rlcatalog.build(Box(0, 255, (2,), np.uint8), FOUR_ACTIONS)
 
     np.testing.assert_array_equal(policy.preprocess(np.array([[3, 200]], np.uint8)), [[3, 200]])
 
@@ -130,8 +130,8 @@ def test_preprocessor_returns_the_numbers_of_the_environment():
     ],
 )
 def test_bytes_and_floats_of_a_board_act_alike(shape, config, framework):
-    as_bytes = rlcatalog.build(Box(0, 1, shape, np.uint8), FOUR, config, framework)
-    as_floats = rlcatalog.build(Box(0, 1, shape, np.float32), FOUR, config, framework)
+    as_bytes = rlcatalog.build(Box(0, 1, shape, np.uint8), FOUR_ACTIONS, config, framework)
+    as_floats = rlcatalog.build(Box(0, 1, shape, np.float32), FOUR_ACTIONS, config, framework)
     as_floats.model.set_weights(as_bytes.model.get_weights())
     board = (np.random.default_rng(0).random((5, *shape)) < 0.1).astype(np.uint8)
 
@@ -145,7 +145,7 @@ def test_bytes_and_floats_of_a_board_act_alike(shape, config, framework):
 def model_with_scaling():
     """A model that scales its two integers by their bounds."""
     space = Box(np.array([0, 5]), np.array([255, 15]), (2,), np.int16)
-    return rlcatalog.build(space, FOUR).model
+    return rlcatalog.build(space, FOUR_ACTIONS).model
 
 
 def test_scaling_is_not_a_weight(model_with_scaling):
