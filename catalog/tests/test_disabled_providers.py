@@ -8,58 +8,53 @@ import sys
 
 import pytest
 
-PROGRAM = """
-import gymnasium, numpy, rlcatalog
-from gymnasium import spaces
-OBS = spaces.Box(-1, 1, (3,))
-ACT = spaces.Discrete(2)
-try:
-    {}
-except rlcatalog.errors.CatalogError as error:
-    print(error)
-"""
-BUILD = "rlcatalog.build(OBS, ACT, framework='torch')"
-
 
 @pytest.mark.parametrize(
     ("package", "statement"),
     [
-        pytest.param("rlcatalog-fcnet", BUILD, id="model"),
-        pytest.param(
-            "rlcatalog-fcnet",
-            "import torch; rlcatalog.build(OBS, ACT, {'custom_model': torch.nn.ReLU})",
-            id="layers-around-a-module",
+        ("rlcatalog-fcnet", "rlcatalog.build(OBS, ACTIONS, framework='torch')"),
+        ("rlcatalog-fcnet", "rlcatalog.build(OBS, ACTIONS, {'custom_model': torch.nn.ReLU})"),
+        ("rlcatalog-fcnet", "from rlcatalog_torch import FullyConnectedNetwork"),
+        ("rlcatalog-preprocessors", "rlcatalog.build(OBS, ACTIONS, framework='torch')"),
+        ("rlcatalog-torch", "rlcatalog.build(OBS, ACTIONS, framework='torch')"),
+        ("rlcatalog-export", "rlcatalog.build(OBS, ACTIONS, framework='torch').export('a.onnx')"),
+        (
+            "rlcatalog-export",
+            "print(rlcatalog.build(OBS, ACTIONS, framework='torch').freeze().reason)",
         ),
-        pytest.param(
-            "rlcatalog-fcnet",
-            "from rlcatalog_torch import FullyConnectedNetwork",
-            id="name-of-a-class",
-        ),
-        pytest.param("rlcatalog-preprocessors", BUILD, id="preprocessor"),
-        pytest.param("rlcatalog-torch", BUILD, id="framework"),
-        pytest.param("rlcatalog-export", f"{BUILD}.export('policy.onnx')", id="export"),
-        pytest.param("rlcatalog-export", f"print({BUILD}.freeze().reason)", id="freeze"),
-        pytest.param(
+        (
             "rlcatalog-ppo",
             "from rlcatalog_ppo import PPO; PPO('CartPole-v1', {'framework': 'torch'})",
-            id="ppo",
         ),
     ],
+    ids=["model", "head", "class", "preprocessor", "framework", "export", "freeze", "ppo"],
 )
 def test_disabled_package_is_called_disabled(package, statement):
     pytest.importorskip("torch", reason="PyTorch is not installed")
+    program = f"""
+import rlcatalog
+import torch
+from gymnasium.spaces import Box, Discrete
 
-    program = subprocess.run(
-        [sys.executable, "-c", PROGRAM.format(statement)],
+OBS = Box(-1, 1, (3,))
+ACTIONS = Discrete(2)
+try:
+    {statement}
+except rlcatalog.errors.CatalogError as error:
+    print(error)
+"""
+
+    run = subprocess.run(
+        [sys.executable, "-c", program],
         capture_output=True,
         text=True,
         timeout=120,
         env={**os.environ, "RLCATALOG_DISABLE_PLUGINS": package},
     )
 
-    assert program.returncode == 0, program.stderr
-    assert f"disabled by RLCATALOG_DISABLE_PLUGINS='{package}'" in program.stdout
-    assert "not installed" not in program.stdout
+    assert run.returncode == 0, run.stderr
+    assert f"disabled by RLCATALOG_DISABLE_PLUGINS='{package}'" in run.stdout
+    assert "not installed" not in run.stdout
 
 
 def test_condition_of_an_absent_package_is_none(monkeypatch):

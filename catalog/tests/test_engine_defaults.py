@@ -59,19 +59,16 @@ def test_default_is_given_but_not_explicit(catalog):
     assert resolution.config.explicit == SMALL
 
 
-@pytest.mark.parametrize("in_config", [True, False])
-@pytest.mark.parametrize("in_defaults", [True, False])
-def test_config_overrides_default(catalog, in_config, in_defaults):
+@pytest.mark.parametrize("share_layers", [True, False])
+def test_config_overrides_default(catalog, share_layers):
+    config = {"fcnet_hiddens": [4], "vf_share_layers": share_layers}
+    defaults = {"vf_share_layers": not share_layers}
+
     policy = rlcatalog.build(
-        OBS,
-        ACTIONS,
-        {**SMALL, "vf_share_layers": in_config},
-        "torch",
-        defaults={"vf_share_layers": in_defaults},
-        catalog=catalog,
+        Box(-1, 1, (3,)), Discrete(2), config, "torch", defaults=defaults, catalog=catalog
     )
 
-    assert has_shared_layers(policy) == in_config
+    assert has_shared_layers(policy) == share_layers
 
 
 def test_default_that_no_part_reads_does_not_warn(catalog):
