@@ -14,6 +14,7 @@ from rlcatalog.choice.environments import check_wrapped
 from rlcatalog.errors import ModelContractError, ObservationError, PluginError
 from rlcatalog.plugins.discovery import scan
 from rlcatalog_policy import loading
+from rlcatalog_testing import PluginEntryPoint, isolated_catalog, plugin_of
 
 BUILT_IN_PLUGINS = ("fcnet", "categorical", "gaussian", "preprocessors")
 SMALL = {"fcnet_hiddens": [4]}
@@ -151,28 +152,22 @@ def test_wrap_env_ignores_an_env_attribute_that_is_not_an_env(catalog):
     assert catalog.wrap_env(env).env is env
 
 
-@pytest.mark.parametrize(
-    ("env_id", "obs_shape", "action_kind", "action_shape"),
-    [("CartPole-v1", (4,), "discrete", ()), ("Pendulum-v1", (3,), "box", (1,))],
-)
-def test_match_of_a_wrapper_gets_both_spaces(
-    entry_point, plugin, env_id, obs_shape, action_kind, action_shape
-):
+def test_match_of_a_wrapper_gets_both_spaces():
     requests = []
 
     def match(request):
         requests.append(request)
         return Match(None, "no")
 
-    spec = EnvWrapperSpec("watcher", {"numpy": "made_up_parts:watcher"}, "", match=match)
-    point = entry_point("acme", plugin(rlcatalog_env_wrappers=[spec]))
+    wrapper = EnvWrapperSpec("watcher", {"numpy": "m:watcher"}, "", match=match)
+    acme = PluginEntryPoint(plugin_of(rlcatalog_env_wrappers=[wrapper]), "acme")
 
-    Catalog([point], environ={}, prefer=["acme"]).wrap_env(gym.make(env_id))
+    isolated_catalog(acme, prefer=["acme"]).wrap_env(gym.make("Pendulum-v1"))
 
     [request] = requests
-    assert request.obs.shape == obs_shape
-    assert request.action.kind == action_kind
-    assert request.action.shape == action_shape
+    assert request.obs.shape == (3,)
+    assert request.action.kind == "box"
+    assert request.action.shape == (1,)
 
 
 @pytest.mark.parametrize(
