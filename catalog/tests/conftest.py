@@ -89,9 +89,3 @@ def read_only_catalog() -> Catalog:
 def catalog() -> Catalog:
     """A catalog of four installed plugins, for a test that may change it."""
     return make_catalog_of_four()
-
-
-# The names before, for files that still use them.
-install = install_plugin
-installed = read_entry_points
-shared = read_only_catalog
