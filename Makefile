@@ -54,17 +54,17 @@ help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 test: $(VENV)/.dev $(BESIDE)  ## all tests, a short learning run included
-	$(BIN)/python -m pytest -m "not learn and not attack" -n 2 --dist loadfile $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m "not learn and not slow" -n 2 --dist loadfile $(PYTEST_ARGS)
 
 quick: $(VENV)/.torch  ## the kernel's tests and those of what changed since main, in about a minute
 	$(BIN)/python tools/quick.py $(PYTEST_ARGS)
 
 test-one: $(NEEDS)  ## the tests of one package, P=FOLDER; PyTorch alone will do
-	$(BIN)/python -m pytest -m "not learn and not attack" $(P) $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m "not learn and not slow" $(P) $(PYTEST_ARGS)
 
 attack: $(VENV)/.dev $(BESIDE)  ## attacks and large grids of which `make test` runs a part, in full; half an hour on two cores
-	$(BIN)/python -m pytest -m attack -n 2 --dist worksteal $(PYTEST_ARGS)
-	HYPOTHESIS_PROFILE=full $(BIN)/python -m pytest -m "hypothesis and not attack and not learn" -n 2 --dist worksteal $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m slow -n 2 --dist worksteal $(PYTEST_ARGS)
+	HYPOTHESIS_PROFILE=full $(BIN)/python -m pytest -m "hypothesis and not slow and not learn" -n 2 --dist worksteal $(PYTEST_ARGS)
 
 learn: $(VENV)/.dev $(VENV)/.compare  ## long learning runs, medians over seeds from SEED on; under an hour on two cores
 	SEED=$(SEED) $(BIN)/python -m pytest -m learn -n 2 --dist loadgroup $(PYTEST_ARGS)
@@ -124,7 +124,7 @@ mutate: $(VENV)/.dev  ## N small faults in a package, drawn by SEED: do its test
 
 # Old third parties use what newer ones of others call deprecated. RLlib's tests have a process of their own: its lowest
 # version leaves threads behind that can crash PyTorch.
-lowest: PYTEST_LOWEST = -m "not learn and not attack" -W ignore::DeprecationWarning -n 2 --dist loadfile
+lowest: PYTEST_LOWEST = -m "not learn and not slow" -W ignore::DeprecationWarning -n 2 --dist loadfile
 lowest: $(LOWEST)/.done  ## the tests of every package, at every lowest version that the packages declare
 	$(LOWEST)/bin/python -m pytest $(PYTEST_LOWEST) catalog builtin_models builtin_dists plugins \
 	--ignore=plugins/rllib $(PYTEST_ARGS)

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 #: Tests nobody waits for here: they train for minutes, or install packages.
-NOT_RUN = "not learn and (grid or not attack) and not packaging"
+NOT_RUN = "not learn and (grid or not slow) and not packaging"
 
 
 def fork(job: Callable[[], int], output: Path) -> int:

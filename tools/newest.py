@@ -41,7 +41,7 @@ WITH_RAY = ("rllib", "all")
 #: What the tests need beside the packages.
 TOOLS = lowest.tools("demo", "torch", "dev")
 #: Left out: long runs, and wheels, which `make dist` installs.
-MARKS = "not learn and not attack and not packaging"
+MARKS = "not learn and not slow and not packaging"
 #: Tests of the repository itself, such as those that read the pinned versions.
 OF_REPOSITORY = (
     "tests/tools",

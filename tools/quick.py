@@ -145,7 +145,7 @@ def main(arguments: list[str]) -> int:
         "pytest",
         "-q",
         "-m",
-        "not learn and not attack and not packaging",
+        "not learn and not slow and not packaging",
         "-n",
         "2",
         "--dist",

@@ -276,6 +276,6 @@ def test_part_breaking_its_contract_is_rejected_by_name(entry_points):
     assert find_faults(entry_points, range(60)) == []
 
 
-@pytest.mark.attack
+@pytest.mark.slow
 def test_many_parts_breaking_their_contract_are_rejected(entry_points):
     assert find_faults(entry_points, range(2_000)) == []

@@ -291,7 +291,7 @@ def test_random_command_line_ends_with_readable_message(keys):
     assert find_faults(lines) == {}
 
 
-@pytest.mark.attack
+@pytest.mark.slow
 @pytest.mark.usefixtures("working_folder")
 @pytest.mark.parametrize("part", range(4))
 def test_thousand_command_lines_end_with_readable_messages(keys, part):
@@ -300,7 +300,7 @@ def test_thousand_command_lines_end_with_readable_messages(keys, part):
     assert find_faults(lines) == {}
 
 
-@pytest.mark.attack
+@pytest.mark.slow
 @pytest.mark.usefixtures("working_folder")
 def test_odd_runs_train_or_end_with_readable_messages(keys):
     pytest.importorskip("torch")
@@ -308,7 +308,7 @@ def test_odd_runs_train_or_end_with_readable_messages(keys):
     assert find_faults(lines) == {}
 
 
-@pytest.mark.attack
+@pytest.mark.slow
 def test_explain_ends_readably_for_every_registered_environment():
     logging.getLogger("gymnasium").setLevel(logging.ERROR)
     lines = [["explain", name, "--json"] for name in sorted(gymnasium.registry)]

@@ -130,7 +130,7 @@ def test_random_config_is_explained_or_an_error_names_its_key(catalog):
     assert find_faults(catalog, range(250)) == []
 
 
-@pytest.mark.attack
+@pytest.mark.slow
 @pytest.mark.parametrize("part", range(10))
 def test_ten_thousand_configs_are_explained_or_errors_name_keys(catalog, part):
     assert find_faults(catalog, range(part * 1_000, (part + 1) * 1_000)) == []

@@ -120,7 +120,7 @@ def train_with_kills(folder, start_arguments, resume_arguments, rng):
     return kills
 
 
-@pytest.mark.attack
+@pytest.mark.slow
 @pytest.mark.parametrize("framework", ["torch", "tf"])
 @pytest.mark.parametrize("case", CASES)
 def test_killed_run_ends_like_an_undisturbed_run(case, framework, tmp_path):

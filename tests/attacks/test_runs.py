@@ -28,8 +28,8 @@ def run_attack(name, folder, *arguments):
     ("framework", "times"),
     [
         ("torch", 5),
-        pytest.param("torch", 600, marks=pytest.mark.attack),
-        pytest.param("tf", 300, marks=pytest.mark.attack),
+        pytest.param("torch", 600, marks=pytest.mark.slow),
+        pytest.param("tf", 300, marks=pytest.mark.slow),
     ],
 )
 def test_crafted_checkpoint_resumes_or_is_rejected(tmp_path, framework, times):
@@ -45,8 +45,8 @@ def test_crafted_checkpoint_resumes_or_is_rejected(tmp_path, framework, times):
     ("framework", "times"),
     [
         ("torch", 5),
-        pytest.param("torch", 600, marks=pytest.mark.attack),
-        pytest.param("tf", 200, marks=pytest.mark.attack),
+        pytest.param("torch", 600, marks=pytest.mark.slow),
+        pytest.param("tf", 200, marks=pytest.mark.slow),
     ],
 )
 def test_flipped_bit_in_a_checkpoint_is_detected(tmp_path, framework, times):
@@ -56,7 +56,7 @@ def test_flipped_bit_in_a_checkpoint_is_detected(tmp_path, framework, times):
     assert report["kinds"]["refused"] > 0.9 * times
 
 
-@pytest.mark.parametrize("times", [5, pytest.param(500, marks=pytest.mark.attack)])
+@pytest.mark.parametrize("times", [5, pytest.param(500, marks=pytest.mark.slow)])
 def test_crafted_records_end_commands_with_typed_errors(tmp_path, times):
     report = run_attack("summaries", tmp_path, times, 6)
     assert report["wrong"] == []
@@ -65,7 +65,7 @@ def test_crafted_records_end_commands_with_typed_errors(tmp_path, times):
 
 #: Which of the combinations of file, link and command run: each n-th, from a first one on.
 EACH_300TH = (300, 7)
-QUARTERS = [pytest.param(4, first, marks=pytest.mark.attack) for first in range(4)]
+QUARTERS = [pytest.param(4, first, marks=pytest.mark.slow) for first in range(4)]
 
 
 @pytest.mark.parametrize(("every", "first"), [EACH_300TH, *QUARTERS])
@@ -76,7 +76,7 @@ def test_links_and_pipes_in_a_run_folder_are_not_followed(tmp_path, every, first
     assert sum(report["kinds"].values()) > 300 // every
 
 
-@pytest.mark.parametrize("every", [9, pytest.param(1, marks=pytest.mark.attack)])
+@pytest.mark.parametrize("every", [9, pytest.param(1, marks=pytest.mark.slow)])
 def test_checkpoint_being_replaced_is_never_lost(tmp_path, every):
     # A checkpoint of step 8 is replaced by one of step 16. The process is killed at each of its
     # system calls, or at every ninth one.

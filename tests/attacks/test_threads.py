@@ -109,7 +109,7 @@ def choose_model(catalog, config):
     return catalog.resolve(OBS, ACTIONS, config, "torch").choices["trunk"].component
 
 
-@pytest.mark.parametrize("rounds", [5, pytest.param(200, marks=pytest.mark.attack)])
+@pytest.mark.parametrize("rounds", [5, pytest.param(200, marks=pytest.mark.slow)])
 def test_lookups_find_models_while_others_are_registered(catalog, rounds):
     models = define_models(rounds)
 
@@ -197,9 +197,9 @@ def compute_all(policy, obs, state):
         ("torch-lstm", 10),
         ("torch-filter", 10),
         ("tf", 10),
-        pytest.param("tf-lstm", 10, marks=pytest.mark.attack),
-        pytest.param("torch-lstm", 500, marks=pytest.mark.attack),
-        pytest.param("tf-lstm", 500, marks=pytest.mark.attack),
+        pytest.param("tf-lstm", 10, marks=pytest.mark.slow),
+        pytest.param("torch-lstm", 500, marks=pytest.mark.slow),
+        pytest.param("tf-lstm", 500, marks=pytest.mark.slow),
     ],
 )
 def test_act_returns_each_thread_its_own_results(name, turns):

@@ -340,7 +340,7 @@ def test_evaluate_needs_an_environment_for_a_policy_alone(filtered_run):
     assert "mean return" in run_command(*line).stdout
 
 
-@pytest.mark.attack
+@pytest.mark.slow
 class TestMiniGrid:
     """An environment of another package, with a space of its own class for missions."""
 

@@ -103,7 +103,7 @@ def make_cases():
     cases = []
     for name, runs in (RUNS | HAND_WRITTEN_RUNS).items():
         for number, arguments in enumerate(runs):
-            marks = [pytest.mark.attack] if is_for_attack(name, number) else []
+            marks = [pytest.mark.slow] if is_for_attack(name, number) else []
             label = " ".join([name, *arguments])
             cases.append(pytest.param(name, arguments, id=label, marks=marks))
     return cases

@@ -68,9 +68,9 @@ def disturb_weights(net):
     ("framework", "dueling"),
     [
         ("torch", False),
-        pytest.param("torch", True, marks=pytest.mark.attack),
-        pytest.param("tf", False, marks=pytest.mark.attack),
-        pytest.param("tf", True, marks=pytest.mark.attack),
+        pytest.param("torch", True, marks=pytest.mark.slow),
+        pytest.param("tf", False, marks=pytest.mark.slow),
+        pytest.param("tf", True, marks=pytest.mark.slow),
     ],
 )
 def test_dqn_converges_to_reward_plus_discounted_target_value(framework, dueling):
@@ -215,7 +215,7 @@ class Bandit(gym.Env):
         return np.zeros(3, np.float32), reward, True, False, {}
 
 
-@pytest.mark.attack  # `make test` trains its critics below
+@pytest.mark.slow  # `make test` trains its critics below
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_sac_finds_the_best_action_of_a_bandit(framework):
     hyper = sac.Hyper(steps=500, learning_starts=100, lr=1e-2, batch_size=64)
@@ -239,7 +239,7 @@ def as_array(tensor, framework):
 class TestSacWithoutNextSteps:
     """Nets trained on six transitions that end their episodes, so that values are rewards."""
 
-    @pytest.fixture(params=["torch", pytest.param("tf", marks=pytest.mark.attack)])
+    @pytest.fixture(params=["torch", pytest.param("tf", marks=pytest.mark.slow)])
     def framework(self, request):
         return request.param
 

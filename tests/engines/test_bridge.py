@@ -171,7 +171,7 @@ def is_slow(case, engine):
 
 def all_pairs():
     for case, engine in itertools.product(CASES, ENGINES):
-        marks = [pytest.mark.attack] if is_slow(case, engine) else []
+        marks = [pytest.mark.slow] if is_slow(case, engine) else []
         yield pytest.param(case, engine, marks=marks)
 
 

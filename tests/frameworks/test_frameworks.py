@@ -57,7 +57,7 @@ def find_tests(report, outcome):
     return set(re.findall(rf"::(test_\S+) {outcome}", report))
 
 
-@pytest.mark.attack
+@pytest.mark.slow
 def test_only_tensorflow_tests_are_skipped_without_tensorflow(run_without_tensorflow):
     # A file with 16 tests, which meet TensorFlow in different ways.
     report = run_without_tensorflow("tests/support/one_framework.py")

@@ -165,7 +165,7 @@ def over_combinations(is_wanted=lambda options: True, in_make_test=IN_MAKE_TEST)
     parameters = []
     for place, options in enumerate(COMBINATIONS):
         if is_wanted(options):
-            marks = () if place in in_make_test else pytest.mark.attack
+            marks = () if place in in_make_test else pytest.mark.slow
             label = "-".join(str(value) for value in options.values())
             parameters.append(pytest.param(options, id=label, marks=marks))
     return pytest.mark.parametrize("options", parameters)

@@ -258,18 +258,18 @@ def test_custom_recurrent_model_works_in_other_precisions(precision, action, dty
         pytest.param(
             *(ATTENTION, CustomVariables, "float64"),
             id="attention-float64",
-            marks=pytest.mark.attack,
+            marks=pytest.mark.slow,
         ),
         pytest.param(DEPENDENT, CustomVariables, "float64", id="autoregressive-float64"),
         pytest.param(
             *(ATTENTION, KerasLayers, "mixed_float16"),
             id="attention-mixed_float16",
-            marks=pytest.mark.attack,
+            marks=pytest.mark.slow,
         ),
         pytest.param(
             *(DEPENDENT, KerasLayers, "mixed_float16"),
             id="autoregressive-mixed_float16",
-            marks=pytest.mark.attack,
+            marks=pytest.mark.slow,
         ),
     ],
 )
@@ -375,7 +375,7 @@ def test_samples_in_double_precision_are_scored(dists):
 
 
 @pytest.mark.parametrize(
-    "precision", ["mixed_float16", pytest.param("float64", marks=pytest.mark.attack)]
+    "precision", ["mixed_float16", pytest.param("float64", marks=pytest.mark.slow)]
 )
 def test_ppo_trains_keras_layers_of_another_precision(precision):
     config = {

@@ -145,7 +145,7 @@ def endings() -> dict[str, Ending]:
     return dict(zip(PATHS, run_after("tensorflow", *programs), strict=True))
 
 
-@pytest.mark.attack  # a test below shows who warns
+@pytest.mark.slow  # a test below shows who warns
 @needs_triton
 def test_tensorflow_first_ends_a_process_without_rlcatalog():
     # If this fails one day, the order does not matter any more, and the guard can go.
@@ -154,7 +154,7 @@ def test_tensorflow_first_ends_a_process_without_rlcatalog():
     assert "alive" not in ending.output
 
 
-@pytest.mark.attack
+@pytest.mark.slow
 @needs_triton
 @pytest.mark.parametrize("path", PATHS)
 def test_path_works_after_tensorflow_and_warns_of_triton(path, endings):
@@ -168,7 +168,7 @@ def test_path_works_after_tensorflow_and_warns_of_triton(path, endings):
         assert ending.output in (with_triton, without_triton), ending.errors
 
 
-@pytest.mark.attack
+@pytest.mark.slow
 @needs_triton
 def test_rllib_imported_first_warns_and_works():
     pytest.importorskip("ray", reason="Ray is not installed")
@@ -180,7 +180,7 @@ def test_rllib_imported_first_warns_and_works():
     assert ending.output == "['LoadOrderWarning'] True True\n", ending.errors
 
 
-@pytest.mark.attack  # a test below shows which of the two each module imports first
+@pytest.mark.slow  # a test below shows which of the two each module imports first
 @needs_triton
 def test_torch_optimizer_works_after_a_tensorflow_policy():
     act = "rlcatalog.build(*spaces, framework='tf').act([[0.0] * 3])"
@@ -282,7 +282,7 @@ def imports_of_tensorflow(fakes) -> dict[str, list[bool]]:
     return imports
 
 
-@pytest.mark.attack
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("group", "at_least"),  # modules that import TensorFlow; fewer would mean that none was found
     [("tf", 21), ("rllib", 6), ("sb3", 6)],
@@ -337,7 +337,7 @@ def test_only_the_kernel_of_tensorflow_imports_it():
         "import rlcatalog; rlcatalog.default_catalog().components()",
         f"{BUILD}\nrlcatalog.explain(*spaces, framework='tf')",
         pytest.param(
-            f"{BUILD}\nrlcatalog.build(*spaces, framework='torch')", marks=pytest.mark.attack
+            f"{BUILD}\nrlcatalog.build(*spaces, framework='torch')", marks=pytest.mark.slow
         ),
         "import rlcatalog_sb3, rlcatalog_rllib, rlcatalog_ppo",
     ],

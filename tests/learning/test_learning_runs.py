@@ -330,7 +330,7 @@ def stop_in_the_second_run(start_command, folder, signal_number):
 
 
 @pytest.mark.parametrize(
-    "signal_number", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.attack)]
+    "signal_number", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.slow)]
 )
 def test_stopped_command_keeps_finished_runs_and_continues(signal_number, start_command, tmp_path):
     results = tmp_path / "results.jsonl"
@@ -350,7 +350,7 @@ def test_stopped_command_keeps_finished_runs_and_continues(signal_number, start_
     assert len(runs) == 3
 
 
-@pytest.mark.attack
+@pytest.mark.slow
 def test_interrupted_command_says_how_to_continue(start_command, tmp_path):
     process, output = stop_in_the_second_run(start_command, tmp_path, signal.SIGINT)
     assert process.returncode == runner.INTERRUPTED
@@ -358,7 +358,7 @@ def test_interrupted_command_says_how_to_continue(start_command, tmp_path):
     assert "failed" not in output
 
 
-@pytest.mark.attack
+@pytest.mark.slow
 def test_two_commands_train_each_run_once(start_command, tmp_path):
     processes = [start_command(0.5), start_command(0.5)]
     outputs = [process.communicate()[0] for process in processes]

@@ -94,7 +94,7 @@ def all_runs():
     for name, settings in KINDS:
         for engine, nets in TASKS[name].nets.items():
             for net in nets:
-                marks = [] if (name, engine, net) in SAMPLE else [pytest.mark.attack]
+                marks = [] if (name, engine, net) in SAMPLE else [pytest.mark.slow]
                 label = f"{name}-{engine}-{net}"
                 yield pytest.param(name, engine, net, settings, marks=marks, id=label)
 

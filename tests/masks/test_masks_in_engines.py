@@ -29,7 +29,7 @@ def invalid_actions():
     return Guarded(envs.InvalidActionEnvDiscrete(dim=80, n_invalid_actions=60))
 
 
-@pytest.fixture(params=[2_000, pytest.param(100_000, marks=pytest.mark.attack)])
+@pytest.fixture(params=[2_000, pytest.param(100_000, marks=pytest.mark.slow)])
 def steps(request):
     Guarded.steps = Guarded.forbidden = 0
     return request.param

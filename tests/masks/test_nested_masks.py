@@ -132,7 +132,7 @@ class TestNestedMask:
             policy.preprocess(obs)
 
 
-@pytest.mark.attack
+@pytest.mark.slow
 @in_both_frameworks
 def test_exported_policy_reads_the_nested_mask(framework, tmp_path):
     policy = rlcatalog.build(NESTED, FOUR_ACTIONS, NESTED_CONFIG, framework)

@@ -321,7 +321,7 @@ each_value = pytest.mark.parametrize(
         pytest.param(
             *("attention", {"vf_memory": "none"}, "tf"),
             id="attention-none-tf",
-            marks=pytest.mark.attack,
+            marks=pytest.mark.slow,
         ),
     ],
 )

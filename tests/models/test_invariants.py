@@ -233,7 +233,7 @@ def all_combinations():
     for framework, count in COMBINATIONS.items():
         for number in range(count):
             runs_in_make_test = framework == "torch" and number % 8 == 0
-            marks = [] if runs_in_make_test else [pytest.mark.attack]
+            marks = [] if runs_in_make_test else [pytest.mark.slow]
             yield pytest.param(framework, number, marks=marks)
 
 

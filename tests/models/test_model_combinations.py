@@ -170,7 +170,7 @@ KEPT = covering(
     slow=("attention", "attention, past"),
 )
 PAIRWISE_OPTIONS = [
-    options if i in KEPT else pytest.param(options, marks=pytest.mark.attack)
+    options if i in KEPT else pytest.param(options, marks=pytest.mark.slow)
     for i, options in enumerate(PAIRWISE)
 ]
 

@@ -124,7 +124,7 @@ _FIRST = (
     "all",
 )
 DRAWN = [
-    lookup if lookup in _FIRST else pytest.param(lookup, marks=pytest.mark.attack)
+    lookup if lookup in _FIRST else pytest.param(lookup, marks=pytest.mark.slow)
     for lookup in LOOKUPS
 ]
 

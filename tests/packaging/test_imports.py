@@ -170,7 +170,7 @@ def write_plugin_that_imports_frameworks(folder):
     (metadata / "entry_points.txt").write_text("[rlcatalog.plugins]\nhasty = hasty\n")
 
 
-@pytest.mark.parametrize("command", ["list", pytest.param("explain", marks=pytest.mark.attack)])
+@pytest.mark.parametrize("command", ["list", pytest.param("explain", marks=pytest.mark.slow)])
 def test_plugin_that_imports_frameworks_is_found(command, tmp_path):
     write_plugin_that_imports_frameworks(tmp_path)
     use_the_folder = f"import sys\nsys.path.insert(0, {str(tmp_path)!r})\n"

@@ -256,8 +256,8 @@ def test_page_installs_what_a_clone_has(page):
 
 #: A package without needs, one with two, and an extra of the clone.
 TRIED = [
-    pytest.param("rlcatalog-categorical", marks=pytest.mark.attack),
-    pytest.param("rlcatalog-export", marks=pytest.mark.attack),
+    pytest.param("rlcatalog-categorical", marks=pytest.mark.slow),
+    pytest.param("rlcatalog-export", marks=pytest.mark.slow),
     "rlcatalog[actor]",
 ]
 

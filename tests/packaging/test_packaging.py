@@ -53,7 +53,7 @@ def run_every(distributions: Iterable[str], *, step: int) -> list[Any]:
     """Return cases of which `make test` runs the first of every few, and `make attack` the rest."""
     cases = []
     for place, name in enumerate(distributions):
-        marks = [] if place % step == 0 else [pytest.mark.attack]
+        marks = [] if place % step == 0 else [pytest.mark.slow]
         cases.append(pytest.param(name, marks=marks))
     return cases
 
@@ -205,7 +205,7 @@ def test_package_without_a_framework_names_the_extra(environment, bare, distribu
 
 @pytest.mark.parametrize(
     ("framework", "missing"),
-    [("torch", "tf"), pytest.param("tf", "torch", marks=pytest.mark.attack)],
+    [("torch", "tf"), pytest.param("tf", "torch", marks=pytest.mark.slow)],
 )
 def test_policy_acts_with_one_framework_and_names_the_other(environment, framework, missing):
     packages = [*PARTS, "rlcatalog-policy", f"rlcatalog-{framework}"]
@@ -233,7 +233,7 @@ def without_each(distributions):
     return pytest.mark.parametrize(
         "distribution",
         [
-            pytest.param(name, marks=[] if name in OF_MAKE_TEST else [pytest.mark.attack])
+            pytest.param(name, marks=[] if name in OF_MAKE_TEST else [pytest.mark.slow])
             for name in distributions
             if name != "rlcatalog-cli"  # which runs the commands
         ],

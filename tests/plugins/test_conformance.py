@@ -57,7 +57,7 @@ def leave_others_to_attack(parametrize):
     marked = []
     for param in params:
         if param.id not in ids:
-            param = param._replace(marks=[*param.marks, pytest.mark.attack])
+            param = param._replace(marks=[*param.marks, pytest.mark.slow])
         marked.append(param)
     return pytest.mark.parametrize(name, marked)
 
@@ -105,7 +105,7 @@ case()
 """
 
 
-@pytest.mark.attack
+@pytest.mark.slow
 def test_tensorflow_check_runs_alone_beside_rllib(tmp_path):
     # RLlib, if it is the first to import TensorFlow, turns eager execution off.
     command = [sys.executable, "-c", CHECK_IN_TENSORFLOW]

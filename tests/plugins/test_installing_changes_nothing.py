@@ -147,7 +147,7 @@ def test_installing_plugins_changes_no_lookup(built_in_results):
     assert find_changes(built_in_results, mixes=6, lookups=20, seed=0) == []
 
 
-@pytest.mark.attack
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(1, 9))
 def test_many_mixes_of_plugins_change_no_lookup(built_in_results, seed):
     assert find_changes(built_in_results, mixes=25, lookups=300, seed=seed) == []

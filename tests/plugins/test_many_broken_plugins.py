@@ -165,14 +165,14 @@ def test_broken_plugins_together_break_nothing_else(healthy):
     assert find_failures(random_mixes(range(15)), healthy) == []
 
 
-@pytest.mark.attack
+@pytest.mark.slow
 @pytest.mark.parametrize("part", range(4))
 def test_broken_plugins_one_by_one_break_nothing_else(healthy, part):
     every_fourth = range(part, len(TABLE), 4)
     assert find_failures(alone(every_fourth), healthy) == []
 
 
-@pytest.mark.attack
+@pytest.mark.slow
 @pytest.mark.parametrize("part", range(4))
 def test_broken_plugins_in_many_mixes(healthy, part):
     seeds = range(1000 + 100 * part, 1100 + 100 * part)

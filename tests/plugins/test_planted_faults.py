@@ -38,7 +38,7 @@ def all_faults() -> Iterator[Any]:
         frameworks = fault.frameworks[:1] if fault.kind in NEUTRAL else fault.frameworks
         framework_of_make_test = in_turn(place, frameworks)
         for framework in frameworks:
-            marks = [] if framework == framework_of_make_test else [pytest.mark.attack]
+            marks = [] if framework == framework_of_make_test else [pytest.mark.slow]
             yield pytest.param(fault, framework, marks=marks, id=f"{fault}-{framework}")
 
 

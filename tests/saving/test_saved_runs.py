@@ -28,7 +28,7 @@ def without_times_and_losses(row):
     return {name: value for name, value in row.items() if name not in (*TIMES, "info")}
 
 
-@pytest.fixture(params=["cartpole-torch", pytest.param("cartpole-tf", marks=pytest.mark.attack)])
+@pytest.fixture(params=["cartpole-torch", pytest.param("cartpole-tf", marks=pytest.mark.slow)])
 def saved_run(request):
     return FOLDER / request.param
 

@@ -352,8 +352,8 @@ ATTENTION = {"use_attention": True, "attention_dim": 16, "attention_head_dim": 8
     [
         pytest.param("torch", TorchTrunk, LSTM, id="torch-lstm"),
         pytest.param("torch", TorchTrunk, ATTENTION, id="torch-attention"),
-        pytest.param("tf", TFTrunk, LSTM, id="tf-lstm", marks=pytest.mark.attack),
-        pytest.param("tf", TFTrunk, ATTENTION, id="tf-attention", marks=pytest.mark.attack),
+        pytest.param("tf", TFTrunk, LSTM, id="tf-lstm", marks=pytest.mark.slow),
+        pytest.param("tf", TFTrunk, ATTENTION, id="tf-attention", marks=pytest.mark.slow),
     ],
 )
 def test_custom_model_trains_inside_a_wrapper(framework, trunk, wrapper):
@@ -472,7 +472,7 @@ def recorded_data(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "imitator", [TorchImitator, pytest.param(TFImitator, marks=pytest.mark.attack)]
+    "imitator", [TorchImitator, pytest.param(TFImitator, marks=pytest.mark.slow)]
 )
 def test_supervised_loss_over_recorded_data(imitator, recorded_data, monkeypatch):
     monkeypatch.setattr(imitator, "reader", Reader(recorded_data), raising=False)

@@ -63,9 +63,9 @@ MEMORIES = {
         ("torch", ParametricCartPole, 40),
         ("tf", ParametricCartPole, 20),
         ("torch", MaskedTaxi, 40),
-        pytest.param("tf", ParametricCartPole, 200, marks=pytest.mark.attack),
-        pytest.param("torch", MaskedTaxi, 200, marks=pytest.mark.attack),
-        pytest.param("torch", ParametricCartPole, 1_000, marks=pytest.mark.attack),
+        pytest.param("tf", ParametricCartPole, 200, marks=pytest.mark.slow),
+        pytest.param("torch", MaskedTaxi, 200, marks=pytest.mark.slow),
+        pytest.param("torch", ParametricCartPole, 1_000, marks=pytest.mark.slow),
     ],
 )
 def test_policy_takes_every_action_but_forbidden_ones(framework, make_env, steps):
@@ -126,8 +126,8 @@ def test_example_environment_rejects_a_forbidden_action():
         ("torch", "none", "MeanStdFilter"),
         ("tf", "none", "MeanStdFilter"),
         ("tf", "lstm", "NoFilter"),
-        pytest.param("tf", "none", "NoFilter", marks=pytest.mark.attack),
-        pytest.param("tf", "attention", "NoFilter", marks=pytest.mark.attack),
+        pytest.param("tf", "none", "NoFilter", marks=pytest.mark.slow),
+        pytest.param("tf", "attention", "NoFilter", marks=pytest.mark.slow),
     ],
 )
 def test_ppo_trains_every_weight(framework, memory, observation_filter):
@@ -174,8 +174,8 @@ def test_dueling_dqn_rejects_dot_products(framework):
     [
         ("torch", True),
         ("torch", False),
-        pytest.param("tf", True, marks=pytest.mark.attack),
-        pytest.param("tf", False, marks=pytest.mark.attack),
+        pytest.param("tf", True, marks=pytest.mark.slow),
+        pytest.param("tf", False, marks=pytest.mark.slow),
     ],
 )
 def test_dqn_trains_with_only_a_mask(framework, dueling):

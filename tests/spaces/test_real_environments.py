@@ -18,7 +18,7 @@ from rlcatalog_ppo import PPO
 # One config serves parts of every kind here.
 pytestmark = pytest.mark.filterwarnings("ignore::rlcatalog.errors.UnreadKeysWarning")
 
-some_steps = pytest.mark.parametrize("steps", [40, pytest.param(1000, marks=pytest.mark.attack)])
+some_steps = pytest.mark.parametrize("steps", [40, pytest.param(1000, marks=pytest.mark.slow)])
 
 
 def plain(env_id):
@@ -50,10 +50,10 @@ each_environment = pytest.mark.parametrize(
         ),
         breakout("rgb", "deepmind"),
         breakout("ram", "rllib"),
-        breakout("ram", None, marks=pytest.mark.attack),
-        breakout("rgb", "rllib", marks=pytest.mark.attack),
-        breakout("rgb", None, marks=pytest.mark.attack),
-        breakout("ram", "deepmind", marks=pytest.mark.attack),
+        breakout("ram", None, marks=pytest.mark.slow),
+        breakout("rgb", "rllib", marks=pytest.mark.slow),
+        breakout("rgb", None, marks=pytest.mark.slow),
+        breakout("ram", "deepmind", marks=pytest.mark.slow),
     ],
 )
 

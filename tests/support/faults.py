@@ -143,7 +143,7 @@ def list_faults(faults: Iterable[Fault]) -> list[Any]:
     """Return a parameter for each fault; `make attack` tries the slow ones."""
     parameters = []
     for fault in faults:
-        marks = [pytest.mark.attack] if fault.is_slow else []
+        marks = [pytest.mark.slow] if fault.is_slow else []
         if fault.check == "frameworks_agree":
             has_tensorflow = find_spec("tensorflow") is not None
             marks.append(pytest.mark.skipif(not has_tensorflow, reason="needs TensorFlow"))

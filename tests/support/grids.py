@@ -63,14 +63,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     grids = defaultdict(list)
     for item in items:
         marks = {mark.name for mark in item.iter_markers()}
-        if "grid" in marks and "attack" not in marks and hasattr(item, "callspec"):
+        if "grid" in marks and "slow" not in marks and hasattr(item, "callspec"):
             grids[item.path, item.parent, item.originalname].append(item)
     for grid in grids.values():
         combinations = [_values(item) for item in grid]
         slow = {value for values in combinations for value in values if _TF in _parts(value)}
         kept = covering(combinations, slow)
         for place in set(range(len(grid))) - set(kept):
-            grid[place].add_marker(pytest.mark.attack)
+            grid[place].add_marker(pytest.mark.slow)
     _thin_twins(items)
 
 
@@ -80,11 +80,7 @@ def _thin_twins(items: list[pytest.Item]) -> None:
     )
     for item in items:
         marks = {mark.name for mark in item.iter_markers()}
-        if (
-            "twins" in marks
-            and not marks & {"grid", "attack", "learn"}
-            and hasattr(item, "callspec")
-        ):
+        if "twins" in marks and not marks & {"grid", "slow", "learn"} and hasattr(item, "callspec"):
             modules[item.path][item.parent, item.originalname].append(item)
     for tests in modules.values():
         pairs = [
@@ -95,7 +91,7 @@ def _thin_twins(items: list[pytest.Item]) -> None:
         for place, group in enumerate(pairs):
             for item in group:
                 if _framework(item) == "tf" and in_turn(place, ("torch", "tf")) != "tf":
-                    item.add_marker(pytest.mark.attack)
+                    item.add_marker(pytest.mark.slow)
                     item.add_marker(pytest.mark.grid)  # as `make mutate` takes it
 
 

@@ -255,7 +255,7 @@ def test_unusable_options_are_rejected(options, capsys):
 # --- measuring ------------------------------------------------------------------------------------
 
 
-@pytest.mark.attack
+@pytest.mark.slow
 def test_command_measures_a_part_and_writes_both_files(tmp_path, capsys):
     markdown = tmp_path / "out.md"
     json_file = tmp_path / "out.json"

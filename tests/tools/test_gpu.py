@@ -28,7 +28,7 @@ def two_models(monkeypatch):
     monkeypatch.setattr(gpu, "RUNS", {"CartPole-v1": short_run})
 
 
-@pytest.mark.parametrize("framework", ["torch", pytest.param("tf", marks=pytest.mark.attack)])
+@pytest.mark.parametrize("framework", ["torch", pytest.param("tf", marks=pytest.mark.slow)])
 def test_rows_have_two_figures_and_their_ratio(framework, two_models):
     # Each call is made once, for one row while acting and 32 while training.
     text = "\n".join(gpu.tables(framework, seconds=0.0, batches=((1,), (32,))))

@@ -58,7 +58,7 @@ def cases_of_this_test(request):
 @pytest.mark.parametrize("case", range(3))
 def test_grid_mark_leaves_half_of_six_cases_to_attack(case, framework, request):
     cases = cases_of_this_test(request)
-    of_make_test = [item for item in cases if not item.get_closest_marker("attack")]
+    of_make_test = [item for item in cases if not item.get_closest_marker("slow")]
     # None if this is `make attack`, which runs the others.
     assert len(of_make_test) in (0, 3)
 
@@ -68,5 +68,5 @@ def test_grid_mark_leaves_half_of_six_cases_to_attack(case, framework, request):
 def test_twins_mark_leaves_cases_in_tensorflow_to_attack(framework, request):
     # Three of four tests of a module do; this is the first of this module with the mark.
     for item in cases_of_this_test(request):
-        is_for_attack = item.get_closest_marker("attack") is not None
-        assert is_for_attack == (item.callspec.params["framework"] == "tf")
+        is_slow = item.get_closest_marker("slow") is not None
+        assert is_slow == (item.callspec.params["framework"] == "tf")

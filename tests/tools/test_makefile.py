@@ -182,7 +182,7 @@ def test_test_one_installs_what_the_package_needs(folder, environment, tmp_path)
 def test_test_one_runs_the_tests_of_the_folder(folder):
     last_line = make("-n", "test-one", f"P={folder}", "PYTEST_ARGS=").stdout.splitlines()[-1]
     command = last_line.partition(" -m pytest ")[2].rstrip()
-    assert command == f'-m "not learn and not attack" {folder.rstrip("/")}'
+    assert command == f'-m "not learn and not slow" {folder.rstrip("/")}'
 
 
 def test_make_without_a_target_is_make_demo():

@@ -176,7 +176,7 @@ def toy(tmp_path):
     tree = tmp_path / "tree"
     for name, text in {
         "pyproject.toml": "[tool.pytest.ini_options]\naddopts = '--import-mode=importlib'\n"
-        "markers = ['learn: slow', 'attack: slow', 'grid: crossed', 'packaging: slow']\n",
+        "markers = ['learn: slow', 'slow: slow', 'grid: crossed', 'packaging: slow']\n",
         "toy/pyproject.toml": "",
         "toy/src/toy_areas/__init__.py": "",
         "toy/src/toy_areas/areas.py": CODE,
@@ -240,7 +240,7 @@ def test_sample_is_judged_and_named_by_its_seed(toy):
     assert (toy / "toy/src/toy_areas/areas.py").read_text() == CODE
 
 
-@pytest.mark.attack
+@pytest.mark.slow
 def test_mutants_have_five_kinds_of_results(toy):
     done, became = mutate(toy)
     assert done.returncode == 1, done.stdout + done.stderr
@@ -256,7 +256,7 @@ def test_mutants_have_five_kinds_of_results(toy):
         pytest.param(
             "import toy_areas.missing\n",
             "toy/tests/test_areas.py (status 2)",
-            marks=pytest.mark.attack,
+            marks=pytest.mark.slow,
         ),
     ],
     ids=["a test", "an import"],
@@ -270,7 +270,7 @@ def test_package_whose_tests_fail_is_not_judged(fault, name, toy):
     assert name in done.stderr
 
 
-@pytest.mark.attack
+@pytest.mark.slow
 def test_mutants_of_a_report_are_found_after_edits(toy):
     mutants = [
         ("area", "width = -width", "-width → width", "killed"),

@@ -22,7 +22,7 @@ from benchmarks.peers import __main__ as command, report, work
 
 # Each process takes some seconds.
 @pytest.fixture(
-    scope="module", params=[pytest.param(name, marks=pytest.mark.attack) for name in work.LIBRARIES]
+    scope="module", params=[pytest.param(name, marks=pytest.mark.slow) for name in work.LIBRARIES]
 )
 def library(request):
     return request.param
@@ -98,7 +98,7 @@ def test_library_preprocesses_to_the_same_numbers(answers, library):
     np.testing.assert_allclose(np.sort(answers["preprocess"]), np.sort(expected), rtol=1e-6)
 
 
-@pytest.mark.attack
+@pytest.mark.slow
 def test_missing_library_is_named_and_left_out(tmp_path, capsys):
     if importlib.util.find_spec("tianshou"):
         pytest.skip("tianshou is installed")

@@ -76,8 +76,8 @@ each_policy = pytest.mark.parametrize(
     [
         ("torch", "none"),
         ("torch", "lstm"),
-        pytest.param("tf", "none", marks=pytest.mark.attack),
-        pytest.param("tf", "lstm", marks=pytest.mark.attack),
+        pytest.param("tf", "none", marks=pytest.mark.slow),
+        pytest.param("tf", "lstm", marks=pytest.mark.slow),
     ],
 )
 

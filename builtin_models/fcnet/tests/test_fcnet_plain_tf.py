@@ -181,7 +181,7 @@ except rlcatalog.errors.NotServedError as error:
 """
 
 
-@pytest.mark.attack
+@pytest.mark.slow
 def test_keras_layer_on_pytorch_is_not_a_module_of_pytorch():
     process = subprocess.run(
         [sys.executable, "-c", BUILD_A_KERAS_LAYER],

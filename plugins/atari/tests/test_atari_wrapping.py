@@ -55,12 +55,12 @@ def explain_refusal(env, config=None):
     [
         pytest.param(BREAKOUT, {}, 1, True, id="breakout"),
         pytest.param(
-            BREAKOUT, {"obs_type": "grayscale"}, 1, True, id="gray", marks=pytest.mark.attack
+            BREAKOUT, {"obs_type": "grayscale"}, 1, True, id="gray", marks=pytest.mark.slow
         ),
         pytest.param(BREAKOUT_WITHOUT_SKIP, {}, 4, True, id="breakout-without-skip"),
-        pytest.param(BREAKOUT, {"frameskip": 1}, 4, True, id="skip-of-1", marks=pytest.mark.attack),
+        pytest.param(BREAKOUT, {"frameskip": 1}, 4, True, id="skip-of-1", marks=pytest.mark.slow),
         pytest.param(FREEWAY, {}, 1, False, id="freeway"),
-        pytest.param("ALE/KingKong-v5", {}, 1, True, id="king-kong", marks=pytest.mark.attack),
+        pytest.param("ALE/KingKong-v5", {}, 1, True, id="king-kong", marks=pytest.mark.slow),
     ],
 )
 def test_frames_are_those_of_gymnasiums_wrappers(wrap_game, env_id, kwargs, frame_skip, has_fire):

@@ -332,7 +332,7 @@ def record_good_actions():
     ("framework", "model"),
     [
         pytest.param("torch", TorchImitating, id="torch"),
-        pytest.param("tf", TFImitating, id="tf", marks=pytest.mark.attack),
+        pytest.param("tf", TFImitating, id="tf", marks=pytest.mark.slow),
     ],
 )
 @pytest.mark.filterwarnings("ignore::rlcatalog.errors.CatalogWarning")

@@ -249,7 +249,7 @@ for cls, dist in [(Normed, "drawn"), (Older, None), (Memory, None), (Nested, Non
     ("package", "code"),
     [
         pytest.param("torch", TORCH, id="torch"),
-        pytest.param("tensorflow", TENSORFLOW, id="tf", marks=pytest.mark.attack),
+        pytest.param("tensorflow", TENSORFLOW, id="tf", marks=pytest.mark.slow),
     ],
 )
 def test_ported_file_builds_and_trains_its_models(package, code):

@@ -51,7 +51,7 @@ def build_squashed_policy(framework="torch", *, actions=UNIT, log_std):
 # --- actions close to their bounds ----------------------------------------------------------------
 
 
-@pytest.mark.attack  # the tests below check the rules of the comparison
+@pytest.mark.slow  # the tests below check the rules of the comparison
 @pytest.mark.parametrize(
     ("framework", "actions"),
     [("tf", UNIT), ("torch", WIDE), ("torch", UNIT), ("tf", WIDE)],

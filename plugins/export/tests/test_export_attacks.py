@@ -164,7 +164,7 @@ def test_some_crafted_interfaces_raise_typed_errors(exported, tmp_path):
     assert faults == []
 
 
-@pytest.mark.attack
+@pytest.mark.slow
 def test_crafted_interfaces_raise_typed_errors(exported, tmp_path):
     faults = load_crafted_interfaces(exported["policy.onnx"], tmp_path, count=2000, seed=1)
 
@@ -246,7 +246,7 @@ def test_some_damaged_files_do_not_load(exported, tmp_path, name):
     assert load_damaged_files(exported[name], tmp_path, count=6, seed=0) == []
 
 
-@pytest.mark.attack
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FORMATS)
 def test_damaged_files_do_not_load(exported, tmp_path, name):
     assert load_damaged_files(exported[name], tmp_path, count=500, seed=1) == []

@@ -26,8 +26,8 @@ VECTOR = Box(-1, 1, (3,), np.float32)
     "name",
     [
         "parts, lstm, tf",
-        pytest.param("dirichlet, text, tf", marks=pytest.mark.attack),
-        pytest.param("a user's Keras layers, lstm, tf", marks=pytest.mark.attack),
+        pytest.param("dirichlet, text, tf", marks=pytest.mark.slow),
+        pytest.param("a user's Keras layers, lstm, tf", marks=pytest.mark.slow),
     ],
 )
 def test_saved_model_acts_like_its_policy(name, tmp_path):

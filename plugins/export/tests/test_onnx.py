@@ -497,7 +497,7 @@ def test_log_gamma_matches_torch():
 # --- other formats and frameworks -----------------------------------------------------------------
 
 
-@pytest.mark.attack
+@pytest.mark.slow
 def test_export_command_writes_a_program_that_acts_like_the_save(tmp_path, capsys):
     from rlcatalog_cli import main
 

@@ -23,7 +23,7 @@ from rlcatalog.errors import ActionError, ActionMaskError, CatalogError, Observa
 from rlcatalog.spaces import Repeated, Simplex
 
 pytestmark = pytest.mark.usefixtures("one_thread", "seeded")
-attack = pytest.mark.attack
+slow = pytest.mark.slow
 
 # --- observations ---------------------------------------------------------------------------------
 
@@ -328,7 +328,7 @@ class Damage:
 
 @pytest.mark.parametrize(
     ("seed", "count"),
-    [(0, 500), *(pytest.param(seed, 25_000, marks=attack) for seed in range(1, 5))],
+    [(0, 500), *(pytest.param(seed, 25_000, marks=slow) for seed in range(1, 5))],
 )
 @pytest.mark.parametrize("check", ["always", "first"])
 def test_damaged_observation_is_an_error(check, seed, count):

@@ -26,7 +26,7 @@ from rlcatalog_policy import read_manifest
 pytestmark = pytest.mark.filterwarnings("ignore::rlcatalog.errors.UnreadKeysWarning")
 
 SUPPORT = Path(__file__).resolve().parents[3] / "tests/support"
-full = pytest.mark.attack
+full = pytest.mark.slow
 
 
 def run_attack(name, folder, *arguments):

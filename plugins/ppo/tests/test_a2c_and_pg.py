@@ -467,7 +467,7 @@ def test_custom_loss_sees_postprocessed_columns(algorithm):
 
 
 @pytest.mark.parametrize(
-    ("algorithm", "framework"), [(A2C, "torch"), pytest.param(PG, "tf", marks=pytest.mark.attack)]
+    ("algorithm", "framework"), [(A2C, "torch"), pytest.param(PG, "tf", marks=pytest.mark.slow)]
 )
 def test_restored_run_continues_identically(algorithm, framework, tmp_path):
     config = {
@@ -495,7 +495,7 @@ def test_restored_run_continues_identically(algorithm, framework, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("algorithm", "framework"), [(A2C, "torch"), pytest.param(PG, "tf", marks=pytest.mark.attack)]
+    ("algorithm", "framework"), [(A2C, "torch"), pytest.param(PG, "tf", marks=pytest.mark.slow)]
 )
 def test_ppo_does_not_resume_checkpoint_of_other_algorithm(algorithm, framework, tmp_path):
     algorithm(ClockEnv, {**SMALL, "framework": framework}).save_checkpoint(tmp_path)

@@ -194,7 +194,7 @@ def test_minibatch_larger_than_rollout_becomes_rollout(monkeypatch):
     assert minibatch_sizes == [32, 32, 32]
 
 
-@pytest.mark.parametrize("framework", ["torch", pytest.param("tf", marks=pytest.mark.attack)])
+@pytest.mark.parametrize("framework", ["torch", pytest.param("tf", marks=pytest.mark.slow)])
 def test_learns_cartpole_a_little(framework):
     config = {"seed": 0, "lr": 3e-3, "minibatch_size": 128, "num_epochs": 5}
     algo = PPO("CartPole-v1", {**config, "framework": framework})

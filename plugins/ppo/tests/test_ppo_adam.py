@@ -339,7 +339,7 @@ print(json.dumps(imported))
 """
 
 
-@pytest.mark.attack
+@pytest.mark.slow
 def test_run_and_its_evaluation_do_not_import_the_compiler(tmp_path):
     folder = str(tmp_path / "run")
     train = ["train", "CartPole-v1", "--framework", "torch", "--steps", "64", "--out", folder]

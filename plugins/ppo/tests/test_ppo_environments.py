@@ -634,8 +634,8 @@ def test_action_masks_of_an_environment_are_used(algorithm, make_env):
     "algorithm",
     [
         PPO,
-        pytest.param(A2C, marks=pytest.mark.attack),
-        pytest.param(PG, marks=pytest.mark.attack),
+        pytest.param(A2C, marks=pytest.mark.slow),
+        pytest.param(PG, marks=pytest.mark.slow),
     ],
 )
 def test_action_masks_of_environments_in_processes_are_used(algorithm):

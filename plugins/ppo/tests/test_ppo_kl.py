@@ -75,7 +75,7 @@ def test_kl_is_from_old_to_new_distribution(framework):
     np.testing.assert_allclose(to_array(evaluation.kl), expected, atol=1e-5)
 
 
-@pytest.mark.parametrize("framework", ["torch", pytest.param("tf", marks=pytest.mark.attack)])
+@pytest.mark.parametrize("framework", ["torch", pytest.param("tf", marks=pytest.mark.slow)])
 def test_large_kl_coeff_keeps_policy_near_old_one(framework):
     mean_kl = {}
     for kl_coeff in (1e-6, 20.0):

@@ -116,17 +116,17 @@ QUICK_MODELS_AND_CONFIGS = [
 MODELS_AND_CONFIGS = [
     *QUICK_MODELS_AND_CONFIGS,
     *(
-        pytest.param(model, config, marks=pytest.mark.attack)
+        pytest.param(model, config, marks=pytest.mark.slow)
         for model in MODELS
         for config in ("no clipping", "clipping", "KL penalty")
         if (model, config) not in QUICK_MODELS_AND_CONFIGS
     ),
-    pytest.param("lstm", "A2C", marks=pytest.mark.attack),
+    pytest.param("lstm", "A2C", marks=pytest.mark.slow),
 ]
 MODELS_WITHOUT_CLIPPING = [
     ("fcnet", "A2C normalised"),
     ("autoregressive", "PG"),
-    *(pytest.param(model, "no clipping", marks=pytest.mark.attack) for model in MODELS),
+    *(pytest.param(model, "no clipping", marks=pytest.mark.slow) for model in MODELS),
 ]
 
 

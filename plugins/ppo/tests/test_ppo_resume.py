@@ -146,9 +146,9 @@ def train_and_save(make_env, config, folder, *, iterations):
         ("torch", "autoregressive"),
         # TensorFlow is slow: it traces each model twice.
         ("tf", "lstm"),
-        pytest.param("tf", "filter", marks=pytest.mark.attack),
-        pytest.param("tf", "attention", marks=pytest.mark.attack),
-        pytest.param("tf", "autoregressive", marks=pytest.mark.attack),
+        pytest.param("tf", "filter", marks=pytest.mark.slow),
+        pytest.param("tf", "attention", marks=pytest.mark.slow),
+        pytest.param("tf", "autoregressive", marks=pytest.mark.slow),
     ],
 )
 def test_resumed_run_equals_an_uninterrupted_run(framework, model, tmp_path):
@@ -203,7 +203,7 @@ def test_resumed_run_is_equal_in_the_middle_of_episodes(make_env, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "preprocessing", ["deepmind", pytest.param("rllib", marks=pytest.mark.attack)]
+    "preprocessing", ["deepmind", pytest.param("rllib", marks=pytest.mark.slow)]
 )
 def test_resumed_run_is_equal_in_an_atari_game(preprocessing, tmp_path):
     pytest.importorskip("ale_py", reason="ale-py is not installed")

@@ -55,8 +55,8 @@ def to_array(tensor):
     [
         *(("torch", memory) for memory in MEMORIES),
         *(("tf", memory) for memory in ("lstm", "lstm_past", "lstm_apart", "attention_past")),
-        pytest.param("tf", "attention", marks=pytest.mark.attack),
-        pytest.param("tf", "attention_apart", marks=pytest.mark.attack),
+        pytest.param("tf", "attention", marks=pytest.mark.slow),
+        pytest.param("tf", "attention_apart", marks=pytest.mark.slow),
     ],
 )
 def test_minibatches_of_sequences_score_actions_as_acting_did(framework, memory):
@@ -176,7 +176,7 @@ def test_padding_of_short_sequences_adds_nothing_to_gradients(framework):
         # TensorFlow traces each model anew, which is slow. Attention also takes a step in
         # test_ppo_one_algorithm.py.
         ("tf", "lstm_apart"),
-        pytest.param("tf", "attention_past", marks=pytest.mark.attack),
+        pytest.param("tf", "attention_past", marks=pytest.mark.slow),
     ],
 )
 def test_training_changes_every_weight(framework, memory):

@@ -34,7 +34,7 @@ def _no_screen(monkeypatch):
 # --- evaluate --video -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("suffix", ["mp4", pytest.param("GIF", marks=pytest.mark.attack)])
+@pytest.mark.parametrize("suffix", ["mp4", pytest.param("GIF", marks=pytest.mark.slow)])
 def test_film_shows_the_frames_that_gymnasium_renders(suffix, tmp_path):
     policy = build_policy("CartPole-v1")
     policy.save(tmp_path / "policy")
@@ -93,7 +93,7 @@ def test_atari_is_filmed_in_its_own_colours(tmp_path):
 # --- which episodes are filmed --------------------------------------------------------------------
 
 
-@pytest.mark.attack
+@pytest.mark.slow
 def test_film_does_not_change_the_returns(tmp_path):
     policy = build_policy("CartPole-v1")
     film = Film(tmp_path / "film.mp4")

@@ -38,7 +38,7 @@ def test_filming_keeps_an_sdl_driver_from_the_user(monkeypatch):
     assert os.environ["SDL_VIDEODRIVER"] == "x11"
 
 
-@pytest.mark.attack
+@pytest.mark.slow
 def test_window_shows_one_environment(tmp_path, monkeypatch, capsys):
     import pygame
 

@@ -263,7 +263,7 @@ class TrainedAlgorithm(NamedTuple):
     result: dict[str, Any]
 
 
-@pytest.fixture(params=[0, pytest.param(1, marks=pytest.mark.attack)], ids=["local", "remote"])
+@pytest.fixture(params=[0, pytest.param(1, marks=pytest.mark.slow)], ids=["local", "remote"])
 def trained(request, pickled_env):
     """PPO after an iteration, with a local or a remote environment runner."""
     config = configure().env_runners(num_env_runners=request.param)
@@ -309,7 +309,7 @@ def test_to_policy_needs_a_name_of_several_policies(rllib, pickled_env, argument
         rlcatalog_rllib.to_policy(algorithm, *arguments)
 
 
-@pytest.mark.attack  # APPO is configured and built above
+@pytest.mark.slow  # APPO is configured and built above
 def test_appo_trains_every_policy(rllib, pickled_env):
     config = configure(make_config(APPOConfig)).learners(num_learners=0)
     # An episode has nine steps, so 27 steps are three whole episodes.

@@ -92,7 +92,7 @@ each_number_of_processes = pytest.mark.parametrize(
     ("name", "count"),
     [
         pytest.param("algorithm", 1, id="1"),
-        pytest.param("algorithm_with_pairs", 2, id="2", marks=pytest.mark.attack),
+        pytest.param("algorithm_with_pairs", 2, id="2", marks=pytest.mark.slow),
     ],
 )
 
@@ -177,7 +177,7 @@ def test_runners_import_triton_before_tensorflow(algorithm, import_order):
     assert algorithm.env_runner_group.num_remote_worker_restarts() == 0
 
 
-@pytest.mark.attack
+@pytest.mark.slow
 def test_several_learners_have_the_same_weights(algorithm_with_pairs):
     # The processes of learners import RLlib, and so TensorFlow, before rlcatalog imports triton.
     first, second = call_learners(
@@ -206,7 +206,7 @@ print(json.dumps([step.raw_action.tolist(), step.dist_inputs.tolist()]))
 """
 
 
-@pytest.mark.attack
+@pytest.mark.slow
 def test_exported_policy_acts_without_ray(algorithm_with_pairs, users_nets, tmp_path):
     to_policy(algorithm_with_pairs).save(tmp_path / "policy")
     obs = make_observations()
@@ -228,7 +228,7 @@ def test_exported_policy_acts_without_ray(algorithm_with_pairs, users_nets, tmp_
     np.testing.assert_allclose(dist_inputs, expected["action_dist_inputs"].numpy(), atol=1e-6)
 
 
-@pytest.mark.attack
+@pytest.mark.slow
 def test_onnx_file_acts_like_the_exported_policy(algorithm, tmp_path):
     pytest.importorskip("onnxruntime", reason="needs rlcatalog-export, which is not installed here")
     policy = to_policy(algorithm)
@@ -289,7 +289,7 @@ def test_checkpoint_of_another_environment_is_rejected(rllib, checkpoint):
 # --- runs -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.attack
+@pytest.mark.slow
 def test_run_goes_on_after_an_environment_runner_is_killed(algorithm_with_pairs):
     algorithm = algorithm_with_pairs
     killed_pid, _ = pids_of_runners(algorithm)
@@ -312,7 +312,7 @@ def test_run_goes_on_after_an_environment_runner_is_killed(algorithm_with_pairs)
     algorithm.train()  # raises no error
 
 
-@pytest.mark.attack
+@pytest.mark.slow
 def test_appo_with_an_lstm_runs(local_ray, rllib):
     model = {"use_lstm": True, "lstm_cell_size": 8}
     config = rllib.configure("CartPole-v1", model, "appo", num_runners=1, steps_per_env=20)

@@ -286,7 +286,7 @@ def play_cartpole(policy, seed):
     return total
 
 
-@pytest.mark.attack
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning")  # Ray Data's own
 def test_bc_learns_cartpole_from_a_table(local_ray, rllib, tmp_path):
     path = tmp_path / "steps.parquet"

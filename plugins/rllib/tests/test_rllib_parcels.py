@@ -124,7 +124,7 @@ print(json.dumps([type(module.model).__name__, "users_nets" in sys.modules, step
 """
 
 
-@pytest.mark.attack
+@pytest.mark.slow
 def test_module_restored_in_a_new_process_has_a_registered_class(checkpoint, tmp_path):
     path, expected = checkpoint
     # The part of the checkpoint in which Ray saves the module.

@@ -98,7 +98,7 @@ def configure_with_plugin(width=12):
     return rlcatalog_rllib.configure(config, "CartPole-v1", model=model)
 
 
-@pytest.mark.attack
+@pytest.mark.slow
 def test_model_of_a_plugin_is_used_by_name_on_another_node(local_ray, site_folder):
     def describe_runner(runner):
         model = runner.module.model
@@ -127,7 +127,7 @@ def test_model_of_a_plugin_is_used_by_name_on_another_node(local_ray, site_folde
     assert descriptions == [("example_compass.torch", 24, other_node)]
 
 
-@pytest.mark.attack
+@pytest.mark.slow
 def test_error_names_the_node_without_a_plugin(local_ray, site_folder):
     node = local_ray.get_runtime_context().get_node_id()
 

@@ -47,7 +47,7 @@ def configure_ppo(env="CartPole-v1", *, num_runners=0):
 # --- triton before TensorFlow ---------------------------------------------------------------------
 
 
-@pytest.mark.attack  # test_rllib_algorithms.py trains a learner in a process
+@pytest.mark.slow  # test_rllib_algorithms.py trains a learner in a process
 # Gymnasium's, about spaces that Ray makes.
 @pytest.mark.filterwarnings("ignore:.*WARN:UserWarning")
 def test_trial_of_ray_tune_trains(local_ray, tmp_path):
@@ -80,7 +80,7 @@ def fake_packages(tmp_path):
     return tmp_path
 
 
-@pytest.mark.attack  # test_rllib_algorithms.py tests the order in real runners
+@pytest.mark.slow  # test_rllib_algorithms.py tests the order in real runners
 def test_setup_hook_imports_triton_before_rllib(local_ray, fake_packages):
     from ray._private.ray_constants import WORKER_PROCESS_SETUP_HOOK_ENV_VAR
 
@@ -151,7 +151,7 @@ class Deaths(NamedTuple):
     scope="module",
     params=[
         # A signal ends real runners as well, see below.
-        pytest.param(("SIGSEGV", "SIGSEGV"), id="SIGSEGV", marks=pytest.mark.attack),
+        pytest.param(("SIGSEGV", "SIGSEGV"), id="SIGSEGV", marks=pytest.mark.slow),
         pytest.param(("exit", "none in the log, as after SIGKILL"), id="exit"),
     ],
 )
@@ -203,7 +203,7 @@ def train(config, seconds):
         algorithm.stop()
 
 
-@pytest.mark.attack  # an actor's deaths are tested above
+@pytest.mark.slow  # an actor's deaths are tested above
 @pytest.mark.parametrize("moment", ["build", "step"])
 def test_run_whose_runners_keep_dying_ends_with_the_cause(local_ray, moment):
     def make_env(config):

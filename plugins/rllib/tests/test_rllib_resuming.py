@@ -61,7 +61,7 @@ class InterruptedRun(NamedTuple):
 
 @pytest.fixture(
     scope="module",
-    params=[pytest.param(signal.SIGINT, marks=pytest.mark.attack), signal.SIGTERM],
+    params=[pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGTERM],
     ids=["SIGINT", "SIGTERM"],
 )
 def interrupted(request, local_ray, tmp_path_factory):

@@ -251,14 +251,14 @@ def trained_sac(local_ray):
     algorithm.stop()
 
 
-@pytest.mark.attack  # a learner's update is tested above
+@pytest.mark.slow  # a learner's update is tested above
 def test_algorithm_reports_a_loss(trained_sac):
     _, result = trained_sac
 
     assert result["learners"]["default_policy"]["qf_loss"] > 0
 
 
-@pytest.mark.attack
+@pytest.mark.slow
 def test_exported_policy_acts_like_the_module(trained_sac):
     algorithm, _ = trained_sac
     policy = rlcatalog_rllib.to_policy(algorithm)
@@ -271,7 +271,7 @@ def test_exported_policy_acts_like_the_module(trained_sac):
     np.testing.assert_allclose(step.action, expected.numpy(), rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.attack
+@pytest.mark.slow
 def test_restored_algorithm_acts_as_before(trained_sac, tmp_path):
     algorithm, _ = trained_sac
     path = algorithm.save_to_path(str(tmp_path / "checkpoint"))

@@ -447,7 +447,7 @@ def wandb_folder(tmp_path):
     return tmp_path
 
 
-@pytest.mark.attack
+@pytest.mark.slow
 def test_wandb_writes_a_resumed_run_under_the_same_id(wandb_folder):
     run_id = (wandb_folder / "wandb-id").read_text().strip()
     pattern = f"offline-run-*-{run_id}/run-{run_id}.wandb"
@@ -464,7 +464,7 @@ def test_wandb_writes_a_resumed_run_under_the_same_id(wandb_folder):
     assert "info/text" not in first[0]  # only numbers are written
 
 
-@pytest.mark.attack
+@pytest.mark.slow
 def test_wandb_has_the_project_and_the_config(wandb_folder):
     run_id = (wandb_folder / "wandb-id").read_text().strip()
 
@@ -476,7 +476,7 @@ def test_wandb_has_the_project_and_the_config(wandb_folder):
     assert config["algorithm"] == {"lr": 0.5}
 
 
-@pytest.mark.attack
+@pytest.mark.slow
 def test_wandb_refuses_a_crafted_id(tmp_path):
     pytest.importorskip("wandb", reason="Weights & Biases is not installed")
     (tmp_path / "wandb-id").write_text("../elsewhere")

@@ -406,7 +406,7 @@ def test_seeds_refuse_a_folder_in_use(toy, tmp_path):
     assert (tmp_path / "seed-1.log").read_text() == "the output of the other run"
 
 
-@pytest.mark.attack
+@pytest.mark.slow
 def test_failed_seeds_are_named_and_end_no_other(toy, tmp_path):
     folder = tmp_path / "run"
 
@@ -455,7 +455,7 @@ def test_runs_at_once_have_a_core_for_each_thread(two_seeds):
 @pytest.fixture(
     params=[
         pytest.param("", id="Linux"),
-        pytest.param(WINDOWS, id="Windows", marks=pytest.mark.attack),
+        pytest.param(WINDOWS, id="Windows", marks=pytest.mark.slow),
     ]
 )
 def on_each_system(request, environ):
@@ -529,7 +529,7 @@ def test_ctrl_c_says_what_became_of_seeds(on_each_system, tmp_path):
 @pytest.mark.parametrize(
     ("system", "end_of_process"),
     [
-        pytest.param("", "signal SIGKILL", id="Linux", marks=pytest.mark.attack),
+        pytest.param("", "signal SIGKILL", id="Linux", marks=pytest.mark.slow),
         pytest.param(WINDOWS, "exit status 1", id="Windows"),
     ],
 )

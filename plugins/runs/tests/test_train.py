@@ -281,7 +281,7 @@ def test_failed_run_keeps_its_last_checkpoint(train, tmp_path):
     assert checkpoint_steps(checkpoints_of(folder)[-1]) == 50
 
 
-@pytest.mark.attack  # that each seed has a process: test_several_seeds.py
+@pytest.mark.slow  # that each seed has a process: test_several_seeds.py
 def test_several_seeds_train_with_the_engine(train, plugin_folder, tmp_path, monkeypatch):
     # Each seed trains in its own process, which needs the plugin of the engine as well.
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(plugin_folder), *filter(None, sys.path)]))

@@ -141,7 +141,7 @@ def test_policies_are_found_by_name_if_imported_last(tmp_path):
     assert process.stdout.split() == POLICY_CLASSES
 
 
-@pytest.mark.attack
+@pytest.mark.slow
 def test_policies_are_found_by_name_if_imported_first(tmp_path):
     pytest.importorskip("sb3_contrib", reason="sb3-contrib is not installed")
     imports = "from rlcatalog_sb3 import for_sb3\nimport stable_baselines3, sb3_contrib"

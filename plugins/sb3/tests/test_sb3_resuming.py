@@ -104,7 +104,7 @@ class InterruptedRun(NamedTuple):
     scope="module",
     params=[
         pytest.param(("PPO", signal.SIGINT), id="PPO"),
-        pytest.param(("DQN", signal.SIGTERM), id="DQN", marks=pytest.mark.attack),
+        pytest.param(("DQN", signal.SIGTERM), id="DQN", marks=pytest.mark.slow),
     ],
 )
 def interrupted(request, tmp_path_factory):
@@ -588,7 +588,7 @@ class TwoRuns(NamedTuple):
     with_evaluations: Path
 
 
-@pytest.fixture(scope="module", params=["PPO", pytest.param("DQN", marks=pytest.mark.attack)])
+@pytest.fixture(scope="module", params=["PPO", pytest.param("DQN", marks=pytest.mark.slow)])
 def two_runs(request, tmp_path_factory):
     """Two runs of 192 steps, of which one was evaluated every 60 steps; not to be written to."""
     folder = tmp_path_factory.mktemp("evaluations")
@@ -633,7 +633,7 @@ def test_evaluations_are_reported_and_save_the_best_policy(two_runs):
     assert (folder / "best" / "policy.json").is_file()
 
 
-@pytest.mark.parametrize("algo", ["PPO", pytest.param("DQN", marks=pytest.mark.attack)])
+@pytest.mark.parametrize("algo", ["PPO", pytest.param("DQN", marks=pytest.mark.slow)])
 def test_evaluation_ends_a_run_that_reached_its_return(algo, tmp_path):
     # Every episode of CartPole returns at least 1.
     options = "--eval-every 60 --eval-episodes 1 --stop-at 1"
@@ -645,7 +645,7 @@ def test_evaluation_ends_a_run_that_reached_its_return(algo, tmp_path):
     assert read_record(tmp_path)["status"] == "finished"
 
 
-@pytest.mark.attack  # each of the processes imports PyTorch
+@pytest.mark.slow  # each of the processes imports PyTorch
 @pytest.mark.parametrize("envs", [1, 2])
 def test_environments_in_processes_take_the_same_steps(envs, tmp_path):
     train_cartpole("PPO", steps=64, out=tmp_path / "sync", envs=envs)

@@ -307,7 +307,7 @@ def nested_observations():
     return [env.reset(seed=seed)[0] for seed in range(5)]
 
 
-@pytest.mark.attack
+@pytest.mark.slow
 def test_exported_policy_acts_without_stable_baselines3(
     nested_model, nested_observations, tmp_path
 ):

@@ -32,7 +32,7 @@ def list_mutants():
     for number, mutant in enumerate(MUTANTS):
         framework_of_make_test = in_turn(number, mutant.frameworks)
         for framework in mutant.frameworks:
-            marks = () if framework == framework_of_make_test else pytest.mark.attack
+            marks = () if framework == framework_of_make_test else pytest.mark.slow
             parameters.append(
                 pytest.param(mutant, framework, id=f"{mutant}-{framework}", marks=marks)
             )
@@ -44,7 +44,7 @@ def list_sound_parts():
     for kind, frameworks in FRAMEWORKS.items():
         for framework in frameworks:
             # `make test` checks the parts of this repository in TensorFlow.
-            marks = pytest.mark.attack if framework == "tf" else ()
+            marks = pytest.mark.slow if framework == "tf" else ()
             parameters.append(pytest.param(kind, framework, marks=marks))
     return parameters
 

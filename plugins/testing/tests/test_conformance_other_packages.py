@@ -411,7 +411,7 @@ def rlcatalog_checks():
 
 @pytest.mark.filterwarnings("ignore::rlcatalog.errors.CatalogWarning")
 @pytest.mark.parametrize(
-    "package", ["rlcatalog-filters", pytest.param("rlcatalog-lstm", marks=pytest.mark.attack)]
+    "package", ["rlcatalog-filters", pytest.param("rlcatalog-lstm", marks=pytest.mark.slow)]
 )
 def test_sound_package_passes_beside_every_broken_plugin(package):
     broken_plugins.install_parts()

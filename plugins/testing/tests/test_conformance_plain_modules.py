@@ -67,7 +67,7 @@ def test_plain_module_passes_every_check(name, examples):
     assert "frameworks_agree" not in passed
 
 
-@pytest.mark.attack
+@pytest.mark.slow
 @pytest.mark.skipif(find_spec("tensorflow") is None, reason="TensorFlow is not installed")
 @each_module
 def test_plain_module_passes_every_check_in_both_frameworks(name, examples):

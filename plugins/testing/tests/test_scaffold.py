@@ -104,7 +104,7 @@ def test_package_declares_a_part_of_its_kind(make_catalog, kind):
         assert component.frameworks == ("torch", "tf")
 
 
-@pytest.mark.parametrize("framework", ["torch", pytest.param("tf", marks=pytest.mark.attack)])
+@pytest.mark.parametrize("framework", ["torch", pytest.param("tf", marks=pytest.mark.slow)])
 @each_kind
 def test_package_passes_the_conformance_kit(make_catalog, kind, framework):
     for case in cases(distribution_of(kind), catalog=make_catalog(kind)):
@@ -198,7 +198,7 @@ def install_by_hand(folder, site):
     (info / "entry_points.txt").write_text(f"[rlcatalog.plugins]\n{name} = {module}\n")
 
 
-@pytest.mark.attack  # the kit is run with each kind above
+@pytest.mark.slow  # the kit is run with each kind above
 def test_installed_packages_pass_their_own_tests(tmp_path):
     model = tmp_path / "first-model"
     codec = tmp_path / "first-codec"
@@ -279,7 +279,7 @@ def test_packages_have_the_ruff_rules_of_this_repository(packages):
     assert set(rules["ignore"]) - set(rules_here["ignore"]) == {"D103"}
 
 
-@pytest.mark.attack  # without mypy's cache, it reads the frameworks for minutes
+@pytest.mark.slow  # without mypy's cache, it reads the frameworks for minutes
 def test_packages_pass_mypy(packages):
     pytest.importorskip("mypy")
     path = os.pathsep.join(str(packages / distribution_of(kind) / "src") for kind in KINDS)

@@ -353,7 +353,7 @@ print("done")
 """
 
 
-@pytest.mark.attack  # in a process, because a version of Keras is chosen once
+@pytest.mark.slow  # in a process, because a version of Keras is chosen once
 def test_layers_of_legacy_keras_keep_their_weights():
     pytest.importorskip("tf_keras")
 

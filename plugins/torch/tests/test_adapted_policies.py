@@ -128,7 +128,7 @@ def test_frozen_policy_scores_as_evaluate_does(catalog, case):
     np.testing.assert_allclose(evaluation.logp.detach(), step.logp, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.attack
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "case",
     [
