@@ -33,13 +33,13 @@ class ScriptedEnvs(VectorEnv):
     of episodes that end at step t are those of `observe(50 + t)` in `infos["final_obs"]`.
 
     Args:
-        mode: When environments are reset: `"next_step"`, `"same_step"` or `"disabled"`.
         steps: The steps (see `step`).
+        autoreset: When environments are reset: `"next_step"`, `"same_step"` or `"disabled"`.
     """
 
-    def __init__(self, mode, *steps):
+    def __init__(self, *steps, autoreset):
         self.num_envs = N
-        self.metadata = {"autoreset_mode": MODES[mode]}
+        self.metadata = {"autoreset_mode": MODES[autoreset]}
         self.single_observation_space = spaces.Box(-99, 99, OBS_SHAPE)
         self.single_action_space = spaces.Discrete(2)
         self.steps = steps
@@ -153,9 +153,9 @@ def make_collector(envs, policy=None, *, gamma=0.5, **options):
 def end_two_episodes_then_one(mode):
     """Return environments of four steps: two episodes end at the second step, one at the third."""
     return ScriptedEnvs(
-        mode,
         step(rewards=[1.0, 2.0, 3.0]),
         step(rewards=[1.0, 2.0, 3.0], terminated_envs=[0], truncated_envs=[1]),
         step(rewards=[4.0, 5.0, 6.0], terminated_envs=[2], truncated_envs=[2]),
         step(rewards=[1.0, 2.0, 3.0]),
+        autoreset=mode,
     )

@@ -319,8 +319,11 @@ def test_case_over_budget_has_a_profile(short_profiles, capsys):
     def find_the_nearest_word():
         nearest("wort 7", words)
 
+    def do_nothing():
+        pass
+
     # The budget allows no more time than the floor takes.
-    case = Case("nearest", find_the_nearest_word, lambda: None, budget=1.0, batch="7")
+    case = Case(name="nearest", ours=find_the_nearest_word, floor=do_nothing, budget=1.0, batch="7")
     slow_result = Result(case, ours=[3.0], floor=[2.0], yardstick=[])
 
     profiles.report([slow_result])

@@ -331,9 +331,9 @@ def test_masked_density_is_that_of_allowed_values(framework):
 def test_masked_logp_of_forbidden_value_is_low(framework):
     dist = make_masked(framework, [[0.5, 2.0, -0.5]], np.array([[True, False, True]]))
 
-    logp_of_value_1 = framework.numpy(dist.logp(framework.tensor([1])))
+    logp_of_index_1 = framework.numpy(dist.logp(framework.tensor([1])))
 
-    assert logp_of_value_1[0] < -1e38
+    assert logp_of_index_1[0] < -1e38
 
 
 def test_masked_gradient_is_zero_for_forbidden_values(framework):
@@ -375,7 +375,7 @@ def test_extreme_logits_give_finite_numbers(framework, dtype, temperature):
     assert framework.all_finite(dist.entropy_estimate())
 
 
-def test_tf_function_takes_any_batch_size():
+def test_tf_function_draws_and_scores_new_samples():
     import tensorflow as tf
 
     from rlcatalog_categorical.tf import GumbelSoftmax
@@ -385,11 +385,11 @@ def test_tf_function_takes_any_batch_size():
         dist = GumbelSoftmax(inputs, temperature=0.5)
         first = dist.sample()
         second = dist.sample()
-        logp_of_value = dist.logp(tf.argmax(first, axis=-1))
-        return first, second, dist.logp(first), logp_of_value
+        logp_of_index = dist.logp(tf.argmax(first, axis=-1))
+        return first, second, dist.logp(first), logp_of_index
 
-    first, second, logp, logp_of_value = sample_and_score(tf.zeros([100, 4]))
+    first, second, logp, logp_of_index = sample_and_score(tf.zeros([100, 4]))
 
-    assert (first.numpy() != second.numpy()).any()
+    assert (first.numpy() != second.numpy()).any()  # each call of sample draws anew
     assert np.isfinite(logp).all()
-    np.testing.assert_allclose(logp_of_value, np.log(1 / 4), rtol=1e-5)  # four equal logits
+    np.testing.assert_allclose(logp_of_index, np.log(1 / 4), rtol=1e-5)  # four equal logits

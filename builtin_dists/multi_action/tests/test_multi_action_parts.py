@@ -309,9 +309,11 @@ def test_inner_composite_of_another_class_is_not_taken_apart(dist_with_doubled_d
 
     logp = dist.logp(forms[form])
 
-    number = float(inner["q"][0, 0])
-    expected = np.log(1 / 2) + 2 * (np.log(1 / 3) + stats.norm.logpdf(number))
-    np.testing.assert_allclose(logp, [expected], rtol=1e-5)
+    # A choice of two, and the inner Dict, whose class doubles its log density: a choice of three
+    # and a number that is standard normal.
+    logp_of_choice = np.log(1 / 2)
+    logp_of_dict = np.log(1 / 3) + stats.norm.logpdf(float(inner["q"][0, 0]))
+    np.testing.assert_allclose(logp, [logp_of_choice + 2 * logp_of_dict], rtol=1e-5)
 
 
 @pytest.fixture

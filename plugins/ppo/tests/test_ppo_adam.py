@@ -110,7 +110,7 @@ def test_weight_without_gradient_stays_and_has_no_state():
     other.grad = torch.ones(3)
     optimizer = Adam([weight, other])
 
-    optimizer.step(0.1)
+    optimizer.step(lr=0.1)
 
     assert torch.equal(weight, torch.ones(3))
     assert list(optimizer.state) == [other]
@@ -121,7 +121,7 @@ def test_weight_passed_twice_takes_one_step():
     weight.grad = torch.ones(3)
     optimizer = Adam([weight, weight])
 
-    optimizer.step(0.1)
+    optimizer.step(lr=0.1)
 
     assert optimizer.state[weight].step == 1
 
@@ -174,7 +174,7 @@ def test_state_follows_converted_weights(convert):
         for _ in range(3):
             for weight in net.parameters():
                 weight.grad = gradient_from_1_to_2(weight)
-            optimizer.step(0.1)
+            optimizer.step(lr=0.1)
 
     take_three_steps()
     convert(net)
@@ -194,7 +194,7 @@ def test_state_is_on_meta_device_if_weight_is():
     weight.grad = torch.zeros(3, device="meta")
     optimizer = Adam([weight])
 
-    optimizer.step(0.1)
+    optimizer.step(lr=0.1)
 
     assert optimizer.state[weight].first.device.type == "meta"
 

@@ -31,9 +31,9 @@ all_modes = pytest.mark.parametrize("mode", MODES)
 @all_modes
 def test_rollout_has_rewards_and_ends_of_environments(mode):
     envs = ScriptedEnvs(
-        mode,
         step(rewards=[1.0, 2.0, 3.0], terminated_envs=[0], truncated_envs=[1]),
         step(rewards=[4.0, 5.0, 6.0], terminated_envs=[2], truncated_envs=[2]),
+        autoreset=mode,
     )
 
     rollout = make_collector(envs).collect(2)
@@ -47,10 +47,10 @@ def test_rollout_has_rewards_and_ends_of_environments(mode):
 def test_policy_receives_rewards_of_previous_step(mode):
     policy = RecordingPolicy()
     envs = ScriptedEnvs(
-        mode,
         step(rewards=[1.0, 2.0, 3.0]),
         step(rewards=[4.0, 5.0, 6.0]),
         step(rewards=[7.0, 8.0, 9.0]),
+        autoreset=mode,
     )
 
     make_collector(envs, policy).collect(3)
@@ -64,7 +64,7 @@ def test_policy_receives_rewards_of_previous_step(mode):
     ids=["int", "bool", "huge", "float32"],
 )
 def test_finite_rewards_become_float32(rewards):
-    envs = ScriptedEnvs("disabled", step(rewards))
+    envs = ScriptedEnvs(step(rewards), autoreset="disabled")
 
     rollout = make_collector(envs).collect(1)
 
@@ -76,10 +76,10 @@ def test_finite_rewards_become_float32(rewards):
 @pytest.mark.parametrize("reward", [np.nan, np.inf, -np.inf, 1e300])
 def test_reward_outside_finite_float32_is_an_error(dtype, reward):
     envs = ScriptedEnvs(
-        "same_step",
         step(rewards=[1.0, 2.0, 3.0]),
         step(rewards=[1.0, 2.0, 3.0], terminated_envs=[1]),
         step(rewards=np.array([1.0, reward, reward], dtype)),
+        autoreset="same_step",
     )
 
     with pytest.raises(NonFiniteError) as caught:
@@ -94,7 +94,7 @@ def test_reward_outside_finite_float32_is_an_error(dtype, reward):
 
 @all_modes
 def test_first_reset_has_a_seed_derived_from_the_run(mode):
-    envs = ScriptedEnvs(mode)
+    envs = ScriptedEnvs(autoreset=mode)
 
     Collector(RecordingPolicy(), envs, seed=7, gamma=0.5)
 
@@ -104,9 +104,9 @@ def test_first_reset_has_a_seed_derived_from_the_run(mode):
 
 def test_collector_resets_ended_environments_in_mode_disabled():
     envs = ScriptedEnvs(
-        "disabled",
         step(rewards=[1.0, 2.0, 3.0], terminated_envs=[0], truncated_envs=[1]),
         step(rewards=[1.0, 2.0, 3.0], terminated_envs=[2]),
+        autoreset="disabled",
     )
 
     make_collector(envs).collect(2)
@@ -129,10 +129,10 @@ def test_environments_reset_themselves_in_other_modes(mode):
 @all_modes
 def test_ended_episodes_are_counted(mode):
     envs = ScriptedEnvs(
-        mode,
         step(rewards=[1.0, 2.0, 3.0]),
         step(rewards=[1.0, 2.0, 3.0], terminated_envs=[0], truncated_envs=[1]),
         step(rewards=[4.0, 5.0, 6.0], terminated_envs=[2]),
+        autoreset=mode,
     )
     collector = make_collector(envs)
 
@@ -148,9 +148,9 @@ def test_ended_episodes_are_counted(mode):
 @pytest.mark.parametrize("mode", ["same_step", "disabled"])
 def test_state_has_counts_of_episodes_in_progress(mode):
     envs = ScriptedEnvs(
-        mode,
         step(rewards=[1.0, 2.0, 3.0], terminated_envs=[0], truncated_envs=[1]),
         step(rewards=[4.0, 5.0, 6.0]),
+        autoreset=mode,
     )
     collector = make_collector(envs)
 
@@ -165,11 +165,11 @@ def test_state_has_counts_of_episodes_in_progress(mode):
 def test_policy_restarts_where_episodes_end(mode):
     policy = RecordingPolicy()
     envs = ScriptedEnvs(
-        mode,
         step(rewards=[1.0, 2.0, 3.0]),
         step(rewards=[1.0, 2.0, 3.0], terminated_envs=[0], truncated_envs=[1]),
         step(rewards=[1.0, 2.0, 3.0], terminated_envs=[2]),
         step(rewards=[1.0, 2.0, 3.0]),
+        autoreset=mode,
     )
 
     make_collector(envs, policy).collect(4)
@@ -187,9 +187,9 @@ def test_policy_restarts_where_episodes_end(mode):
 def test_next_episode_begins_with_its_first_observation(mode, first_observation):
     # These environments observe t after step t, and 100 * k after reset k.
     envs = ScriptedEnvs(
-        mode,
         step(rewards=[1.0, 2.0, 3.0], terminated_envs=[0, 1, 2]),
         step(rewards=[1.0, 2.0, 3.0]),
+        autoreset=mode,
     )
 
     rollout = make_collector(envs).collect(2)
@@ -200,9 +200,7 @@ def test_next_episode_begins_with_its_first_observation(mode, first_observation)
 
 def test_watchers_see_rows_of_all_steps():
     envs = ScriptedEnvs(
-        "disabled",
-        step(rewards=[1.0, 2.0, 3.0]),
-        step(rewards=[4.0, 5.0, 6.0]),
+        step(rewards=[1.0, 2.0, 3.0]), step(rewards=[4.0, 5.0, 6.0]), autoreset="disabled"
     )
     calls = []
 
@@ -228,10 +226,10 @@ def test_watchers_see_rows_of_all_steps():
 def test_step_after_an_end_is_idle_in_mode_next_step():
     """It only resets the environment, whatever the action."""
     envs = ScriptedEnvs(
-        "next_step",
         step(rewards=[1.0, 2.0, 3.0], terminated_envs=[0], truncated_envs=[1]),
         step(rewards=[1.0, 2.0, 3.0], terminated_envs=[2]),
         step(rewards=[1.0, 2.0, 3.0]),
+        autoreset="next_step",
     )
 
     rollout = make_collector(envs).collect(3)
@@ -252,9 +250,9 @@ def test_steps_are_not_idle_in_other_modes(mode):
 
 def test_idle_step_does_not_count_as_step_of_episode():
     envs = ScriptedEnvs(
-        "next_step",
         step(rewards=[1.0, 2.0, 3.0], terminated_envs=[0], truncated_envs=[1]),
-        step(rewards=[0.0, 0.0, 3.0]),  # environments 0 and 1 are idle
+        step(rewards=[0.0, 0.0, 3.0]),
+        autoreset="next_step",
     )
     collector = make_collector(envs)
 
@@ -266,9 +264,9 @@ def test_idle_step_does_not_count_as_step_of_episode():
 def test_idle_step_repeats_observation_before_it():
     """The last observation of an episode belongs to no step, because no action follows it."""
     envs = ScriptedEnvs(
-        "next_step",
         step(rewards=[1.0, 2.0, 3.0], terminated_envs=[0], truncated_envs=[1]),
         step(rewards=[1.0, 2.0, 3.0]),
+        autoreset="next_step",
     )
 
     obs = make_collector(envs).collect(2).obs
@@ -292,9 +290,9 @@ last_observations = pytest.mark.parametrize(
 @last_observations
 def test_truncated_episode_is_bootstrapped(mode, last_observation):
     envs = ScriptedEnvs(
-        mode,
         step(rewards=[1.0, 2.0, 3.0], terminated_envs=[0, 2], truncated_envs=[1, 2]),
         step(rewards=[1.0, 2.0, 3.0]),
+        autoreset=mode,
     )
 
     # The value that this policy gives to an observation is the observation itself.
@@ -309,9 +307,9 @@ def test_truncated_episode_is_bootstrapped(mode, last_observation):
 def test_only_truncated_episodes_are_valued(mode, last_observation):
     policy = RecordingPolicy()
     envs = ScriptedEnvs(
-        mode,
         step(rewards=[1.0, 2.0, 3.0], terminated_envs=[0, 2], truncated_envs=[1, 2]),
         step(rewards=[1.0, 2.0, 3.0]),
+        autoreset=mode,
     )
 
     make_collector(envs, policy).collect(2)
@@ -343,7 +341,9 @@ def return_batch(policy, batch, others, episode):
 def test_terminated_episode_has_no_value_afterwards(terminated_envs, postprocess):
     """Not even if its last observation is encoded, because a postprocessing function reads it."""
     policy = RecordingPolicy()
-    envs = ScriptedEnvs("disabled", step(rewards=[1.0, 1.0, 1.0], terminated_envs=terminated_envs))
+    envs = ScriptedEnvs(
+        step(rewards=[1.0, 1.0, 1.0], terminated_envs=terminated_envs), autoreset="disabled"
+    )
     collector = make_collector(envs, policy, postprocess=postprocess)
 
     rollout = collector.collect(1)
@@ -377,7 +377,9 @@ def test_rollout_without_masks_has_no_mask():
 def test_masks_are_a_column():
     # This policy allows both actions after a reset, and none later.
     policy = RecordingPolicy(has_masks=True)
-    envs = ScriptedEnvs("same_step", step(rewards=[1.0, 2.0, 3.0]), step(rewards=[1.0, 2.0, 3.0]))
+    envs = ScriptedEnvs(
+        step(rewards=[1.0, 2.0, 3.0]), step(rewards=[1.0, 2.0, 3.0]), autoreset="same_step"
+    )
 
     rollout = make_collector(envs, policy).collect(2)
 
@@ -389,8 +391,8 @@ def test_masks_are_a_column():
 def test_masks_are_not_read_from_idle_rows():
     policy = RecordingPolicy(has_masks=True)
     envs = ScriptedEnvs(
-        "next_step",
         step(rewards=[1.0, 2.0, 3.0], terminated_envs=[0], truncated_envs=[1]),
+        autoreset="next_step",
     )
 
     make_collector(envs, policy).collect(1)
@@ -399,7 +401,9 @@ def test_masks_are_not_read_from_idle_rows():
 
 
 def test_scaled_rewards_are_a_column():
-    envs = ScriptedEnvs("same_step", step(rewards=[1.0, 2.0, 3.0]), step(rewards=[4.0, 5.0, 6.0]))
+    envs = ScriptedEnvs(
+        step(rewards=[1.0, 2.0, 3.0]), step(rewards=[4.0, 5.0, 6.0]), autoreset="same_step"
+    )
     clip_only = RewardScale(3, gamma=0.5, scaled=False, clip=2.5)
 
     rollout = make_collector(envs, scale=clip_only).collect(2)
@@ -471,9 +475,9 @@ def test_custom_loss_adds_columns_for_views():
 def test_custom_loss_reads_last_observations_of_episodes(postprocess):
     policy = RecordingPolicy(has_custom_loss=True)
     envs = ScriptedEnvs(
-        "disabled",
         step(rewards=[1.0, 2.0, 3.0], terminated_envs=[0], truncated_envs=[1]),
         step(rewards=[1.0, 2.0, 3.0]),
+        autoreset="disabled",
     )
 
     rollout = make_collector(envs, policy, postprocess=postprocess).collect(2)
@@ -530,7 +534,7 @@ def test_freezing_is_decided_once_by_number_of_steps(steps_of_config, steps_of_r
         return True
 
     config = SimpleNamespace(total_steps=steps_of_config, collects_frozen=collects_frozen)
-    collector = make_collector(ScriptedEnvs("disabled"), FreezablePolicy())
+    collector = make_collector(ScriptedEnvs(autoreset="disabled"), FreezablePolicy())
     assert collector.frozen is None  # undecided
 
     collector.decide_frozen(config, steps_of_run)
@@ -542,7 +546,7 @@ def test_freezing_is_decided_once_by_number_of_steps(steps_of_config, steps_of_r
 
 def test_frozen_form_acts_until_it_is_thawed():
     policy = FreezablePolicy()
-    envs = ScriptedEnvs("disabled")  # three environments
+    envs = ScriptedEnvs(autoreset="disabled")  # three environments
     collector = Collector(policy, envs, seed=7, gamma=0.5)
 
     collector.freeze(True)
@@ -556,7 +560,7 @@ def test_frozen_form_acts_until_it_is_thawed():
 @pytest.mark.parametrize(("is_frozen", "updates"), [(True, 1), (False, 0)])
 def test_take_over_updates_the_frozen_form(is_frozen, updates):
     policy = FreezablePolicy()
-    collector = make_collector(ScriptedEnvs("disabled"), policy)
+    collector = make_collector(ScriptedEnvs(autoreset="disabled"), policy)
     collector.freeze(is_frozen)
 
     collector.take_over()

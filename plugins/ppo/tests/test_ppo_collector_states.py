@@ -56,10 +56,10 @@ def test_state_without_memory_has_no_policy_state():
 
 def test_state_has_discounted_sums_of_rewards():
     envs = ScriptedEnvs(
-        "same_step",
         step(rewards=[1.0, 2.0, 3.0], terminated_envs=[0]),
         step(rewards=[4.0, 5.0, 6.0], truncated_envs=[2]),
         step(rewards=[1.0, 2.0, 3.0]),
+        autoreset="same_step",
     )
     collector = make_collector(envs, scale=RewardScale(3, gamma=0.5))
 
@@ -130,7 +130,7 @@ some_rows = pytest.mark.parametrize(
 
 
 def test_begin_anew_resets_some_environments():
-    envs = ScriptedEnvs("same_step")
+    envs = ScriptedEnvs(autoreset="same_step")
 
     make_collector(envs).begin_anew(np.array([True, False, True]))
 
@@ -140,7 +140,7 @@ def test_begin_anew_resets_some_environments():
 
 
 def test_begin_anew_resets_all_environments_without_options():
-    envs = ScriptedEnvs("same_step")
+    envs = ScriptedEnvs(autoreset="same_step")
 
     make_collector(envs).begin_anew(np.array([True, True, True]))
 
@@ -187,7 +187,7 @@ def test_begin_anew_clears_sums_of_rewards(rows):
 @some_rows
 def test_begin_anew_concerns_only_the_given_rows_of_the_policy(rows):
     policy = RecordingPolicy()
-    collector = make_collector(ScriptedEnvs("same_step"), policy)
+    collector = make_collector(ScriptedEnvs(autoreset="same_step"), policy)
     policy.forget_calls()
 
     collector.begin_anew(rows)
@@ -211,7 +211,7 @@ def test_begin_anew_replaces_masks(rows):
 
 
 def test_begin_anew_without_masks_adds_none():
-    collector = make_collector(ScriptedEnvs("same_step"))
+    collector = make_collector(ScriptedEnvs(autoreset="same_step"))
 
     collector.begin_anew(np.array([True, False, True]))
 
@@ -267,9 +267,9 @@ class CountingPolicy(RecordingPolicy):
 @pytest.mark.parametrize("mode", ["same_step", "disabled"])
 def test_sequences_begin_with_episodes(mode):
     envs = ScriptedEnvs(
-        mode,
         step(rewards=[1.0, 2.0, 3.0], terminated_envs=[0], truncated_envs=[1]),
         step(rewards=[1.0, 2.0, 3.0]),
+        autoreset=mode,
     )
 
     rollout = make_collector(envs, CountingPolicy()).collect(2)
@@ -281,7 +281,7 @@ def test_sequences_begin_with_episodes(mode):
 
 def test_sequence_is_cut_after_max_seq_len():
     five_steps = [step(rewards=[1.0, 2.0, 3.0])] * 5
-    envs = ScriptedEnvs("same_step", *five_steps)
+    envs = ScriptedEnvs(*five_steps, autoreset="same_step")
     policy = CountingPolicy()
     assert policy.config["max_seq_len"] == 2
 
@@ -303,9 +303,9 @@ def test_sequence_is_cut_after_max_seq_len():
 )
 def test_values_are_computed_with_memory_of_their_episode(mode, memories_at_the_end):
     envs = ScriptedEnvs(
-        mode,
         step(rewards=[1.0, 2.0, 3.0], terminated_envs=[0], truncated_envs=[1]),
         step(rewards=[1.0, 2.0, 3.0]),
+        autoreset=mode,
     )
     policy = CountingPolicy()  # its memory is the number of the episode's steps
 
@@ -335,9 +335,9 @@ def test_rollout_without_memory_has_neither_views_nor_sequences():
 
 def test_state_has_memory_of_policy():
     envs = ScriptedEnvs(
-        "same_step",
         step(rewards=[1.0, 2.0, 3.0], terminated_envs=[0], truncated_envs=[1]),
         step(rewards=[1.0, 2.0, 3.0]),
+        autoreset="same_step",
     )
     collector = make_collector(envs, CountingPolicy())
 
@@ -367,7 +367,7 @@ def test_memory_is_restored_by_another_collector():
 
 def test_begin_anew_clears_the_memory_of_the_given_rows():
     collector = make_collector(
-        ScriptedEnvs("same_step", step(rewards=[1.0, 2.0, 3.0])), CountingPolicy()
+        ScriptedEnvs(step(rewards=[1.0, 2.0, 3.0]), autoreset="same_step"), CountingPolicy()
     )
     collector.collect(1)
 

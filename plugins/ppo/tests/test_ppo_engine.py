@@ -370,7 +370,8 @@ def test_engine_trains_for_steps_and_stops_algorithm(tmp_path):
 
     assert engine.algorithm.calls == ["learn 70 steps", "stop"]
     assert engine.steps == 70
-    assert session.stopping == "the target was reached"  # the reason of `FakePPO`
+    # `FakePPO` stops after 70 steps for this reason.
+    assert session.stopping == "the target was reached"
 
 
 def test_non_finite_error_names_last_good_policy(tmp_path):

@@ -128,9 +128,9 @@ def test_replay_does_not_depend_on_options_of_the_caller():
     place = save_and_load(env.where())
 
     other = Resumable(RandomWalk())
-    failure = other.go_to([place])
+    reason_of_failure = other.go_to([place])
 
-    assert failure is None
+    assert reason_of_failure is None
     assert other.unwrapped.reset_options == [{"a": [1]}]
 
 

@@ -417,7 +417,7 @@ def test_recurrent_ppo_scores_stored_actions_as_when_sampled(env, config):
 
     scores = score_rollout(model)
 
-    assert len(scores.logp) == 128
+    assert len(scores.logp) == 128  # of one rollout
     torch.testing.assert_close(scores.logp, scores.stored_logp, rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(scores.values, scores.stored_values, rtol=1e-4, atol=1e-5)
     assert torch.isfinite(scores.entropy).all()

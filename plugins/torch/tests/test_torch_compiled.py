@@ -265,8 +265,8 @@ def test_vmap_over_weights_computes_an_ensemble(name):
     weights_of_both, _ = stack_module_state([model, halved])
     results = vmap(run_with)(weights_of_both)
 
-    for result, expected, expected_of_halved in zip(
-        results, model(*arguments), halved(*arguments), strict=True
-    ):
-        torch.testing.assert_close(result[0], expected, rtol=1e-4, atol=1e-5)
-        torch.testing.assert_close(result[1], expected_of_halved, rtol=1e-4, atol=1e-5)
+    # Each result is stacked: first that of the model, then that of the halved weights.
+    results_of_model = tuple(result[0] for result in results)
+    results_of_halved = tuple(result[1] for result in results)
+    torch.testing.assert_close(results_of_model, model(*arguments), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(results_of_halved, halved(*arguments), rtol=1e-4, atol=1e-5)
