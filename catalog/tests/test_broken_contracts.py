@@ -83,11 +83,11 @@ ERRORS = [
 ]
 #: Names of the part, one of which an error has to contain.
 NAMES = ("WrongCodec", "WrongFilter", "wrong_part", "acme-wrong")
-VECTOR = Box(-1, 1, (2,))
+TWO_FEATURES = Box(-1, 1, (2,))
 SPACES = [
-    VECTOR,
-    Dict(a=VECTOR, b=Discrete(3)),
-    Tuple([Discrete(2), Dict(c=VECTOR, d=Text(3))]),
+    TWO_FEATURES,
+    Dict(a=TWO_FEATURES, b=Discrete(3)),
+    Tuple([Discrete(2), Dict(c=TWO_FEATURES, d=Text(3))]),
 ]
 KINDS = ("preprocessor", "filter", "env_wrapper")
 
@@ -203,7 +203,7 @@ def make_plugin(kind, target):
     """Return a plugin with one part, which is chosen wherever it may be."""
 
     def match(request):
-        if kind != "preprocessor" or request.obs.space == VECTOR:
+        if kind != "preprocessor" or request.obs.space == TWO_FEATURES:
             return Match(Rank.SPECIFIC, "made for it")
         return Match(Rank.FALLBACK, "never best")
 
@@ -222,7 +222,7 @@ def use(catalog, kind, rng):
         catalog.wrap_env(gym.make("CartPole-v1"))
         return
 
-    space = rng.choice(SPACES) if kind == "preprocessor" else VECTOR
+    space = rng.choice(SPACES) if kind == "preprocessor" else TWO_FEATURES
     space.seed(0)
     config = {"observation_filter": "wrong_part" if kind == "filter" else "NoFilter"}
     resolution = catalog.resolve(space, Discrete(2), config, "torch")

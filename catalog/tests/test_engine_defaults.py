@@ -14,8 +14,8 @@ from rlcatalog.errors import UnreadKeysWarning
 from rlcatalog.plugins.discovery import scan
 from rlcatalog_torch import FullyConnectedNetwork
 
-OBS = Box(-1, 1, (3,), np.float32)
-ACTIONS = Discrete(2)
+THREE_FEATURES = Box(-1, 1, (3,), np.float32)
+TWO_ACTIONS = Discrete(2)
 SEPARATE_VALUE = {"vf_share_layers": False}
 SMALL = {"fcnet_hiddens": [4]}
 
@@ -44,16 +44,18 @@ def has_shared_layers(policy):
 
 def test_default_applies_if_config_does_not_set_the_key(catalog):
     with_default = rlcatalog.build(
-        OBS, ACTIONS, SMALL, "torch", defaults=SEPARATE_VALUE, catalog=catalog
+        THREE_FEATURES, TWO_ACTIONS, SMALL, "torch", defaults=SEPARATE_VALUE, catalog=catalog
     )
-    without_default = rlcatalog.build(OBS, ACTIONS, SMALL, "torch", catalog=catalog)
+    without_default = rlcatalog.build(THREE_FEATURES, TWO_ACTIONS, SMALL, "torch", catalog=catalog)
 
     assert not has_shared_layers(with_default)
     assert has_shared_layers(without_default)
 
 
 def test_default_is_given_but_not_explicit(catalog):
-    resolution = catalog.resolve(OBS, ACTIONS, SMALL, "torch", defaults=SEPARATE_VALUE)
+    resolution = catalog.resolve(
+        THREE_FEATURES, TWO_ACTIONS, SMALL, "torch", defaults=SEPARATE_VALUE
+    )
 
     assert resolution.config.given == SMALL | SEPARATE_VALUE
     assert resolution.config.explicit == SMALL
@@ -77,7 +79,9 @@ def test_default_that_no_part_reads_does_not_warn(catalog):
 
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        resolution = catalog.resolve(OBS, ACTIONS, config, "torch", defaults=SEPARATE_VALUE)
+        resolution = catalog.resolve(
+            THREE_FEATURES, TWO_ACTIONS, config, "torch", defaults=SEPARATE_VALUE
+        )
 
     assert not resolution.unread
 
@@ -87,14 +91,14 @@ def test_config_key_that_no_part_reads_warns(catalog):
     config = {"custom_model": "no_value_key", **SEPARATE_VALUE}
 
     with pytest.warns(UnreadKeysWarning, match="vf_share_layers"):
-        catalog.resolve(OBS, ACTIONS, config, "torch")
+        catalog.resolve(THREE_FEATURES, TWO_ACTIONS, config, "torch")
 
 
 def test_default_that_the_model_rejects_is_left_out(catalog):
     config = {**SMALL, "custom_model": SharesAllLayers}
 
     policy = rlcatalog.build(
-        OBS, ACTIONS, config, "torch", defaults=SEPARATE_VALUE, catalog=catalog
+        THREE_FEATURES, TWO_ACTIONS, config, "torch", defaults=SEPARATE_VALUE, catalog=catalog
     )
 
     assert has_shared_layers(policy)
@@ -104,7 +108,7 @@ def test_config_key_that_the_model_rejects_is_an_error(catalog):
     config = {**SMALL, "custom_model": SharesAllLayers, **SEPARATE_VALUE}
 
     with pytest.raises(AssertionError, match="shares all layers"):
-        rlcatalog.build(OBS, ACTIONS, config, "torch", catalog=catalog)
+        rlcatalog.build(THREE_FEATURES, TWO_ACTIONS, config, "torch", catalog=catalog)
 
 
 @pytest.mark.parametrize(
@@ -116,8 +120,10 @@ def test_config_key_that_the_model_rejects_is_an_error(catalog):
     ],
 )
 def test_default_that_fits_stays_beside_a_rejected_one(catalog, defaults):
-    policy = rlcatalog.build(OBS, ACTIONS, SMALL, "torch", defaults=defaults, catalog=catalog)
-    resolution = catalog.resolve(OBS, ACTIONS, SMALL, "torch", defaults=defaults)
+    policy = rlcatalog.build(
+        THREE_FEATURES, TWO_ACTIONS, SMALL, "torch", defaults=defaults, catalog=catalog
+    )
+    resolution = catalog.resolve(THREE_FEATURES, TWO_ACTIONS, SMALL, "torch", defaults=defaults)
 
     assert not has_shared_layers(policy)
     assert policy.resolution.config.given == SMALL | SEPARATE_VALUE
@@ -126,11 +132,15 @@ def test_default_that_fits_stays_beside_a_rejected_one(catalog, defaults):
 
 def test_config_error_is_raised_beside_defaults(catalog):
     with pytest.raises(rlcatalog.errors.UnknownConfigKeyError, match="fcnet_hidens"):
-        catalog.resolve(OBS, ACTIONS, {"fcnet_hidens": [4]}, "torch", defaults=SEPARATE_VALUE)
+        catalog.resolve(
+            THREE_FEATURES, TWO_ACTIONS, {"fcnet_hidens": [4]}, "torch", defaults=SEPARATE_VALUE
+        )
 
 
 def test_saved_policy_keeps_defaults(catalog, tmp_path):
-    policy = rlcatalog.build(OBS, ACTIONS, SMALL, "torch", defaults=SEPARATE_VALUE, catalog=catalog)
+    policy = rlcatalog.build(
+        THREE_FEATURES, TWO_ACTIONS, SMALL, "torch", defaults=SEPARATE_VALUE, catalog=catalog
+    )
     policy.save(tmp_path)
 
     loaded = rlcatalog.load(tmp_path)
@@ -143,7 +153,7 @@ def test_saved_policy_keeps_defaults(catalog, tmp_path):
 
 def test_lookups_with_and_without_defaults_are_cached_apart(catalog):
     def look_up(**options):
-        return catalog.resolve(OBS, ACTIONS, SMALL, "torch", **options)
+        return catalog.resolve(THREE_FEATURES, TWO_ACTIONS, SMALL, "torch", **options)
 
     assert look_up() is look_up()
     assert look_up(defaults=SEPARATE_VALUE) is look_up(defaults=SEPARATE_VALUE)

@@ -11,7 +11,7 @@ from gymnasium.utils.env_checker import check_env
 import rlcatalog
 from rlcatalog.errors import ActionMaskError, EnvironmentFaultError
 
-BOX = Box(-1, 1, (2,), np.float32)
+TWO_FEATURES = Box(-1, 1, (2,), np.float32)
 
 
 class MaskInInfo(gym.Env):
@@ -22,7 +22,7 @@ class MaskInInfo(gym.Env):
 
     action_space = Discrete(3)
 
-    def __init__(self, *masks, space=BOX, steps_per_episode=100, key="action_mask"):
+    def __init__(self, *masks, space=TWO_FEATURES, steps_per_episode=100, key="action_mask"):
         self.masks = masks
         self.observation_space = space
         self.steps_per_episode = steps_per_episode
@@ -63,7 +63,7 @@ def test_vector_observation_is_beside_its_mask():
     first_obs, _ = env.reset()
     second_obs, *_ = env.step(0)
 
-    assert env.observation_space == Dict({"action_mask": MultiBinary(3), "obs": BOX})
+    assert env.observation_space == Dict({"action_mask": MultiBinary(3), "obs": TWO_FEATURES})
     assert env.observation_space.contains(second_obs)
     assert first_obs["action_mask"].tolist() == [1, 0, 1]
     assert second_obs["action_mask"].tolist() == [0, 1, 1]
@@ -78,11 +78,11 @@ def test_wrapper_has_the_method_for_maskable_ppo():
 
 
 def test_dict_observation_gains_the_mask():
-    env = rlcatalog.wrap_env(MaskInInfo([1, 0, 1], space=Dict({"x": BOX})))
+    env = rlcatalog.wrap_env(MaskInInfo([1, 0, 1], space=Dict({"x": TWO_FEATURES})))
 
     obs, _ = env.reset()
 
-    assert env.observation_space == Dict({"action_mask": MultiBinary(3), "x": BOX})
+    assert env.observation_space == Dict({"action_mask": MultiBinary(3), "x": TWO_FEATURES})
     assert set(obs) == {"action_mask", "x"}
 
 
@@ -177,7 +177,7 @@ def test_masks_stay_on_request(options):
     assert env.resets == 0
 
 
-@pytest.mark.parametrize("space", [BOX, Sequence(BOX)], ids=["box", "sequence"])
+@pytest.mark.parametrize("space", [TWO_FEATURES, Sequence(TWO_FEATURES)], ids=["box", "sequence"])
 def test_environment_without_discrete_actions_is_not_reset(space):
     env = MaskInInfo([1, 0, 1])
     env.action_space = space

@@ -36,9 +36,9 @@ NESTED = spaces.Dict(
         "wheels": spaces.Tuple([spaces.Box(-9, 9, (2, 2), np.float64), spaces.MultiBinary(2)]),
     }
 )
-ACTIONS = spaces.Discrete(3)
+THREE_ACTIONS = spaces.Discrete(3)
 SMALL = {"fcnet_hiddens": [4]}
-VECTOR = spaces.Box(-1, 1, (2,), np.float32)
+TWO_FEATURES = spaces.Box(-1, 1, (2,), np.float32)
 
 
 # --- observations ---------------------------------------------------------------------------------
@@ -85,7 +85,7 @@ class TestNestedObservations:
     @pytest.fixture
     def policy(self, framework, config):
         config = {"fcnet_hiddens": [4], "check_observations": "never", **config}
-        return rlcatalog.build(NESTED, ACTIONS, config, framework)
+        return rlcatalog.build(NESTED, THREE_ACTIONS, config, framework)
 
     def test_act_names_row_and_leaf(self, policy):
         for (row, leaf, value), place in PLACES.items():
@@ -117,7 +117,7 @@ class TestNestedObservations:
 @in_both_frameworks
 def test_filter_learns_nothing_from_rejected_observations(framework):
     config = {**SMALL, "observation_filter": "MeanStdFilter", "check_observations": "never"}
-    policy = rlcatalog.build(NESTED, ACTIONS, config, framework)
+    policy = rlcatalog.build(NESTED, THREE_ACTIONS, config, framework)
     policy.preprocess(sample_observations(), update=True)
     state = policy.filter.get_state()
     with pytest.raises(NonFiniteError):
@@ -127,7 +127,7 @@ def test_filter_learns_nothing_from_rejected_observations(framework):
 
 def test_act_names_the_pixel_of_an_image():
     space = spaces.Box(-np.inf, np.inf, (10, 10, 3), np.float32)
-    policy = rlcatalog.build(space, ACTIONS, {"check_observations": "never"}, "torch")
+    policy = rlcatalog.build(space, THREE_ACTIONS, {"check_observations": "never"}, "torch")
     images = np.zeros((2, 10, 10, 3), np.float32)
     images[1, 3, 4, 2] = -np.inf
     with pytest.raises(NonFiniteError, match=r"row 1 of 2: .*-inf at obs\[3, 4, 2\]"):
@@ -168,7 +168,7 @@ class FaultyModel(TorchModelV2):
 
 @pytest.fixture
 def faulty_policy():
-    return rlcatalog.build(VECTOR, ACTIONS, {"custom_model": FaultyModel}, "torch")
+    return rlcatalog.build(TWO_FEATURES, THREE_ACTIONS, {"custom_model": FaultyModel}, "torch")
 
 
 THREE_ROWS = np.zeros((3, 2), np.float32)
@@ -194,7 +194,7 @@ def test_act_and_values_name_the_row_of_a_value_estimate(faulty_policy, value):
 def stepper(request):
     """A stepper of three rows that has taken three steps, and reads rewards."""
     config = {**SMALL, "use_lstm": True, "lstm_cell_size": 4, "lstm_use_prev_reward": True}
-    stepper = rlcatalog.build(VECTOR, ACTIONS, config, request.param).stepper(3)
+    stepper = rlcatalog.build(TWO_FEATURES, THREE_ACTIONS, config, request.param).stepper(3)
     stepper.step(THREE_ROWS)
     stepper.step(THREE_ROWS, prev_reward=[0.0, 1.0, 2.0])
     stepper.step(THREE_ROWS, prev_reward=[0.0, 1.0, 2.0])
@@ -239,7 +239,7 @@ class FaultyEnv(gym.Env):
     observation_space = spaces.Dict(
         {"a": spaces.Box(-np.inf, np.inf, (2,), np.float32), "b": spaces.Discrete(2)}
     )
-    action_space = ACTIONS
+    action_space = THREE_ACTIONS
     count = 0
 
     def __init__(self, fault, truncates=False):

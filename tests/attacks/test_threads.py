@@ -26,8 +26,8 @@ from rlcatalog_torch import FullyConnectedNetwork, TorchModelV2
 pytestmark = pytest.mark.usefixtures("one_thread", "seeded")
 
 THREADS = 16
-OBS = spaces.Box(-1, 1, (3,), np.float32)
-ACTIONS = spaces.Discrete(4)
+THREE_FEATURES = spaces.Box(-1, 1, (3,), np.float32)
+FOUR_ACTIONS = spaces.Discrete(4)
 LSTM = {"use_lstm": True, "lstm_cell_size": 4, "lstm_use_prev_action": True, "max_seq_len": 5}
 #: Name → framework and config.
 MODELS = {
@@ -106,7 +106,7 @@ def test_catalogs_built_in_parallel_have_all_plugins():
 
 
 def choose_model(catalog, config):
-    return catalog.resolve(OBS, ACTIONS, config, "torch").choices["trunk"].component
+    return catalog.resolve(THREE_FEATURES, FOUR_ACTIONS, config, "torch").choices["trunk"].component
 
 
 @pytest.mark.parametrize("rounds", [5, pytest.param(200, marks=pytest.mark.slow)])
@@ -153,7 +153,7 @@ def test_lookups_work_while_frameworks_and_codecs_are_added():
 
     def look_up():
         assert framework_name("tf2") == "tf"
-        codec = action_codec(SpaceInfo.read(ACTIONS, "action"))
+        codec = action_codec(SpaceInfo.read(FOUR_ACTIONS, "action"))
         assert type(codec).__name__ == "DiscreteCodec"
 
     def work(i):
@@ -171,9 +171,11 @@ def test_lookups_work_while_frameworks_and_codecs_are_added():
 
 def build_policy(name):
     framework, config = MODELS[name]
-    policy = rlcatalog.build(OBS, ACTIONS, {"fcnet_hiddens": [8], **config}, framework)
+    policy = rlcatalog.build(
+        THREE_FEATURES, FOUR_ACTIONS, {"fcnet_hiddens": [8], **config}, framework
+    )
     if policy.filter is not None:
-        policy.preprocess([OBS.sample() for _ in range(9)], update=True)
+        policy.preprocess([THREE_FEATURES.sample() for _ in range(9)], update=True)
     return policy
 
 
@@ -253,7 +255,7 @@ class SlowSum(TorchModelV2):
 
 
 def test_act_returns_values_of_its_own_forward_pass():
-    policy = rlcatalog.build(OBS, ACTIONS, {"custom_model": SlowSum}, "torch")
+    policy = rlcatalog.build(THREE_FEATURES, FOUR_ACTIONS, {"custom_model": SlowSum}, "torch")
 
     def check_values(i):
         number = i / THREADS
@@ -265,7 +267,9 @@ def test_act_returns_values_of_its_own_forward_pass():
 
 
 def test_filter_learns_from_every_thread():
-    policy = rlcatalog.build(OBS, ACTIONS, {"observation_filter": "MeanStdFilter"}, "torch")
+    policy = rlcatalog.build(
+        THREE_FEATURES, FOUR_ACTIONS, {"observation_filter": "MeanStdFilter"}, "torch"
+    )
     two_rows = np.zeros((2, 3), np.float32)
 
     def learn(i):

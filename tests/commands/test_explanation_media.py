@@ -19,9 +19,13 @@ from rlcatalog.errors import UnsupportedSpaceError
 from rlcatalog_cli.app import main
 from rlcatalog_cli.picture import pipeline_svg
 
-VECTOR = Box(-1, 1, (4,), np.float32)
+FOUR_FEATURES = Box(-1, 1, (4,), np.float32)
 MASKED = Dict(
-    {"action_mask": MultiBinary(3), "eye": Box(0, 255, (42, 42, 3), np.uint8), "speed": VECTOR}
+    {
+        "action_mask": MultiBinary(3),
+        "eye": Box(0, 255, (42, 42, 3), np.uint8),
+        "speed": FOUR_FEATURES,
+    }
 )
 
 
@@ -39,8 +43,8 @@ def explain_mask_and_filter():
 
 
 def explain_parts_of_an_action():
-    obs = Dict({"deep": Dict({"action_mask": MultiBinary(2), "x": VECTOR})})
-    action = Tuple([Discrete(2), VECTOR])
+    obs = Dict({"deep": Dict({"action_mask": MultiBinary(2), "x": FOUR_FEATURES})})
+    action = Tuple([Discrete(2), FOUR_FEATURES])
     return rlcatalog.explain(obs, action, {"use_autoregressive": True}, "tf").as_dict()
 
 
@@ -270,4 +274,4 @@ def test_space_beside_an_environment_is_an_error(function):
 
 def test_explain_of_one_space_is_an_error():
     with pytest.raises(UnsupportedSpaceError, match="needs an observation space and an action"):
-        rlcatalog.explain(VECTOR)
+        rlcatalog.explain(FOUR_FEATURES)

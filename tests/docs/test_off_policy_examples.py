@@ -19,7 +19,7 @@ import sac
 pytestmark = [pytest.mark.twins, pytest.mark.usefixtures("one_thread", "seeded")]
 
 FRAMEWORKS = ["torch", "tf"]
-OBS = Box(-1.0, 1.0, (3,), np.float32)
+THREE_FEATURES = Box(-1.0, 1.0, (3,), np.float32)
 SMALL = {"fcnet_hiddens": [32], "fcnet_activation": "relu"}
 
 
@@ -202,7 +202,7 @@ def test_model_with_memory_is_rejected(example, env_id, framework):
 class Bandit(gym.Env):
     """One step, whose reward is -2 * (action - 1.5) ** 2. Actions are between -2 and 2."""
 
-    observation_space = OBS
+    observation_space = THREE_FEATURES
     action_space = Box(-2.0, 2.0, (1,), np.float32)
 
     def reset(self, *, seed=None, options=None):
@@ -254,7 +254,7 @@ class TestSacWithoutNextSteps:
 
     @pytest.fixture
     def nets(self, framework):
-        return sac.build(OBS, Bandit.action_space, framework, SMALL, SMALL, seed=0)
+        return sac.build(THREE_FEATURES, Bandit.action_space, framework, SMALL, SMALL, seed=0)
 
     @pytest.fixture
     def learner(self, framework, nets):

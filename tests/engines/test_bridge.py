@@ -21,36 +21,40 @@ sys.path.append(str(Path(__file__).resolve().parents[2] / "examples"))
 
 pytestmark = pytest.mark.usefixtures("one_thread", "seeded")
 
-VECTOR = spaces.Box(-1, 1, (3,), np.float32)
+THREE_FEATURES = spaces.Box(-1, 1, (3,), np.float32)
 HYBRID = spaces.Tuple([spaces.Discrete(3, start=2), spaces.Box(-2, 1, (2,), np.float32)])
 #: Name → observation space, action space, model config.
 CASES = {
-    "vector": (VECTOR, spaces.Discrete(4), {"fcnet_hiddens": [8]}),
+    "vector": (THREE_FEATURES, spaces.Discrete(4), {"fcnet_hiddens": [8]}),
     "gaussian": (
-        VECTOR,
+        THREE_FEATURES,
         spaces.Box(-1, 2, (2,), np.float32),
         {"fcnet_hiddens": [8], "vf_share_layers": False},
     ),
     "image": (spaces.Box(0, 255, (42, 42, 3), np.uint8), spaces.Discrete(3), {}),
     "masked": (
-        spaces.Dict({"action_mask": spaces.MultiBinary(5), "seen": VECTOR}),
+        spaces.Dict({"action_mask": spaces.MultiBinary(5), "seen": THREE_FEATURES}),
         spaces.Discrete(5),
         {"fcnet_hiddens": [8]},
     ),
-    "hybrid": (spaces.Dict({"a": VECTOR, "b": spaces.Discrete(3)}), HYBRID, {"fcnet_hiddens": [8]}),
+    "hybrid": (
+        spaces.Dict({"a": THREE_FEATURES, "b": spaces.Discrete(3)}),
+        HYBRID,
+        {"fcnet_hiddens": [8]},
+    ),
     "parametric": (
         spaces.Dict(
             {
                 "action_mask": spaces.MultiBinary(4),
                 "avail_actions": spaces.Box(-1, 1, (4, 2), np.float32),
-                "seen": VECTOR,
+                "seen": THREE_FEATURES,
             }
         ),
         spaces.Discrete(4),
         {"fcnet_hiddens": [8]},
     ),
     "autoregressive": (
-        VECTOR,
+        THREE_FEATURES,
         spaces.Tuple([spaces.Discrete(3), spaces.Discrete(2)]),
         {"fcnet_hiddens": [8], "use_autoregressive": True},
     ),

@@ -28,7 +28,7 @@ from rlcatalog_testing import (
 
 pytestmark = pytest.mark.usefixtures("one_thread", "seeded")
 
-VECTOR = Box(-1, 1, (4,), np.float32)
+FOUR_FEATURES = Box(-1, 1, (4,), np.float32)
 IMAGE = Box(0, 255, (6, 5, 3), np.uint8)
 ACTIONS = {
     "discrete": Discrete(3),
@@ -36,7 +36,7 @@ ACTIONS = {
     "tuple": Tuple([Discrete(3), Box(-1, 1, (2,), np.float32)]),
 }
 MASKS = {"discrete": MultiBinary(3), "tuple": Tuple([MultiBinary(3)])}
-OBS = {"box": VECTOR, "image": IMAGE, "tuple": Tuple([VECTOR, Discrete(3), IMAGE])}
+OBS = {"box": FOUR_FEATURES, "image": IMAGE, "tuple": Tuple([FOUR_FEATURES, Discrete(3), IMAGE])}
 MEMORIES = {
     "none": {},
     "lstm": {"use_lstm": True, "lstm_cell_size": 6},
@@ -89,7 +89,11 @@ def create_example(options):
     if options["obs"] != "dict with mask":
         return Example(OBS[options["obs"]], action)
     obs = Dict(
-        {"a": VECTOR, "b": Tuple([Discrete(3), IMAGE]), "action_mask": MASKS[options["action"]]}
+        {
+            "a": FOUR_FEATURES,
+            "b": Tuple([Discrete(3), IMAGE]),
+            "action_mask": MASKS[options["action"]],
+        }
     )
 
     def draw(rng):

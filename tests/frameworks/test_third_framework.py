@@ -39,7 +39,7 @@ from rlcatalog_policy import load
 from rlcatalog_ppo import PPO
 from rlcatalog_testing import PluginEntryPoint, cases, isolated_catalog, outcomes, plugin_of
 
-OBS = gym.spaces.Box(-1, 1, (3,), np.float32)
+THREE_FEATURES = gym.spaces.Box(-1, 1, (3,), np.float32)
 FOUR = gym.spaces.Discrete(4)
 PARTS = ("rlcatalog-preprocessors", "rlcatalog-fcnet", "rlcatalog-categorical")
 
@@ -66,7 +66,7 @@ def catalog():
 
 @pytest.fixture
 def toy_policy(catalog):
-    return rlcatalog.build(OBS, FOUR, {}, "toy", catalog=catalog)
+    return rlcatalog.build(THREE_FEATURES, FOUR, {}, "toy", catalog=catalog)
 
 
 # --- registration ---------------------------------------------------------------------------------
@@ -99,7 +99,7 @@ def test_operations_are_found_once_their_framework_is_registered(request):
 
 
 def test_explanation_names_framework_and_parts(catalog):
-    explanation = catalog.explain(OBS, FOUR, {}, "toy").as_dict()
+    explanation = catalog.explain(THREE_FEATURES, FOUR, {}, "toy").as_dict()
 
     assert explanation["framework"] == "toy"
     assert explanation["model"]["chosen"] == "fcnet"
@@ -109,12 +109,12 @@ def test_explanation_names_framework_and_parts(catalog):
 
 
 def test_explanation_ends_with_the_action(catalog):
-    explanation = catalog.explain(OBS, FOUR, {}, "toy").as_dict()
+    explanation = catalog.explain(THREE_FEATURES, FOUR, {}, "toy").as_dict()
     assert explanation["shapes"][-1] == {"stage": "action", "shape": []}
 
 
 def test_framework_is_found_by_its_alias(catalog):
-    assert catalog.explain(OBS, FOUR, {}, "np").as_dict()["framework"] == "toy"
+    assert catalog.explain(THREE_FEATURES, FOUR, {}, "np").as_dict()["framework"] == "toy"
 
 
 # --- policies -------------------------------------------------------------------------------------
@@ -167,7 +167,9 @@ def test_saved_policy_is_loaded(toy_policy, catalog, obs, tmp_path):
 
 @pytest.mark.parametrize("framework", ["torch", None], ids=["by name", "by default"])
 def test_torch_works_beside_the_third_framework(catalog, framework):
-    policy = rlcatalog.build(OBS, FOUR, {"fcnet_hiddens": [4]}, framework, catalog=catalog)
+    policy = rlcatalog.build(
+        THREE_FEATURES, FOUR, {"fcnet_hiddens": [4]}, framework, catalog=catalog
+    )
     assert policy.framework == "torch"
 
 
@@ -277,7 +279,7 @@ def test_kit_compares_two_frameworks_if_the_third_is_missing():
 class Bandit(gym.Env):
     """Pays 1 for action 2 of four; an episode has one step."""
 
-    observation_space = OBS
+    observation_space = THREE_FEATURES
     action_space = FOUR
 
     def reset(self, *, seed=None, options=None):
@@ -407,7 +409,7 @@ def test_code_from_two_packages_is_an_error_where_it_is_used(catalog_with_two_co
 
 
 def test_code_from_two_packages_leaves_other_frameworks(catalog_with_two_codes):
-    policy = rlcatalog.build(OBS, FOUR, {}, "torch", catalog=catalog_with_two_codes)
+    policy = rlcatalog.build(THREE_FEATURES, FOUR, {}, "torch", catalog=catalog_with_two_codes)
     assert policy.framework == "torch"
 
 
@@ -433,7 +435,7 @@ def test_explanation_lists_keys_that_the_framework_ignores(
     catalog_reading_hiddens, framework, unread
 ):
     config = {"fcnet_hiddens": [4], "fcnet_activation": "relu"}
-    explanation = catalog_reading_hiddens.explain(OBS, FOUR, config, framework)
+    explanation = catalog_reading_hiddens.explain(THREE_FEATURES, FOUR, config, framework)
     assert list(explanation.as_dict()["unread"]) == unread
 
 
@@ -485,7 +487,7 @@ def test_part_may_have_code_for_a_missing_framework(catalog_with_jax_model):
 def test_building_in_a_missing_framework_is_an_error(catalog_with_jax_model):
     config = {"custom_model": "one/mine"}
     with pytest.raises(UnknownNameError, match="Unknown framework 'jax'"):
-        rlcatalog.build(OBS, FOUR, config, "jax", catalog=catalog_with_jax_model)
+        rlcatalog.build(THREE_FEATURES, FOUR, config, "jax", catalog=catalog_with_jax_model)
 
 
 @pytest.mark.parametrize(

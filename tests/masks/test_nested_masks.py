@@ -15,11 +15,11 @@ from rlcatalog_torch import TorchModelV2
 pytestmark = pytest.mark.twins
 
 FOUR_ACTIONS = Discrete(4)
-BOX = Box(-1, 1, (3,), np.float32)
+THREE_FEATURES = Box(-1, 1, (3,), np.float32)
 PAIR = Box(-1, 1, (2,), np.float32)
-NESTED = Dict({"p": Dict({"action_mask": MultiBinary(4), "x": BOX}), "q": PAIR})
+NESTED = Dict({"p": Dict({"action_mask": MultiBinary(4), "x": THREE_FEATURES}), "q": PAIR})
 #: The same with the mask at the top, where it is found without a path.
-FLAT = Dict({"action_mask": MultiBinary(4), "p": Dict({"x": BOX}), "q": PAIR})
+FLAT = Dict({"action_mask": MultiBinary(4), "p": Dict({"x": THREE_FEATURES}), "q": PAIR})
 SMALL = {"fcnet_hiddens": [8]}
 NESTED_CONFIG = {**SMALL, "action_mask_key": "p.action_mask"}
 
@@ -157,7 +157,7 @@ def test_dict_with_the_mask_alone_is_left_out():
 
 
 def test_key_with_a_dot_is_found_before_a_path():
-    space = Dict({"p.action_mask": MultiBinary(4), "x": BOX})
+    space = Dict({"p.action_mask": MultiBinary(4), "x": THREE_FEATURES})
     policy = rlcatalog.build(space, FOUR_ACTIONS, NESTED_CONFIG, "torch")
     only_action_3 = np.array([[0, 0, 0, 1]], np.int8)
     obs = {"p.action_mask": only_action_3, "x": np.zeros((1, 3), np.float32)}
@@ -218,7 +218,7 @@ def test_custom_model_sees_the_nested_mask_unfiltered(head, rows):
             id="nested",
         ),
         pytest.param(
-            Dict({"p": Dict({"m": MultiBinary(4), "x": BOX})}),
+            Dict({"p": Dict({"m": MultiBinary(4), "x": THREE_FEATURES})}),
             FOUR_ACTIONS,
             {"action_mask_key": "m"},
             "obs['p']['m']",
@@ -226,7 +226,7 @@ def test_custom_model_sees_the_nested_mask_unfiltered(head, rows):
             id="nested, another key",
         ),
         pytest.param(
-            Tuple([NESTED["p"], BOX]),
+            Tuple([NESTED["p"], THREE_FEATURES]),
             FOUR_ACTIONS,
             {},
             "obs[0]['action_mask']",
@@ -282,13 +282,13 @@ def test_path_that_leads_nowhere_is_an_error():
 @pytest.mark.parametrize(
     ("space", "path", "expected"),
     [
-        (NESTED, ("p", "action_mask"), Dict({"p": Dict({"x": BOX}), "q": PAIR})),
+        (NESTED, ("p", "action_mask"), Dict({"p": Dict({"x": THREE_FEATURES}), "q": PAIR})),
         (NESTED, ("p",), Dict({"q": PAIR})),
         # Dicts that are empty then go too.
         (
-            Dict({"a": Dict({"b": Dict({"c": FOUR_ACTIONS})}), "x": BOX}),
+            Dict({"a": Dict({"b": Dict({"c": FOUR_ACTIONS})}), "x": THREE_FEATURES}),
             ("a", "b", "c"),
-            Dict({"x": BOX}),
+            Dict({"x": THREE_FEATURES}),
         ),
     ],
     ids=["entry", "Dict", "only entry"],

@@ -19,8 +19,8 @@ from rlcatalog_torch.nn import features_of
 
 pytestmark = [pytest.mark.twins, pytest.mark.usefixtures("one_thread", "seeded")]
 
-OBS = spaces.Box(-1, 1, (4,), np.float32)
-TWO = spaces.Discrete(2)
+FOUR_FEATURES = spaces.Box(-1, 1, (4,), np.float32)
+TWO_ACTIONS = spaces.Discrete(2)
 LSTM = {"use_lstm": True, "lstm_cell_size": 5}
 ATTENTION = {
     "use_attention": True, "attention_dim": 8, "attention_num_heads": 2, "attention_head_dim": 4,
@@ -76,7 +76,7 @@ class TFNormalizing(TFModelV2):
 def build_normalizing(framework, memory, **options):
     model = {"torch": TorchNormalizing, "tf": TFNormalizing}[framework]
     config = {"custom_model": model, "custom_model_config": options, **memory}
-    return rlcatalog.build(OBS, TWO, config, framework)
+    return rlcatalog.build(FOUR_FEATURES, TWO_ACTIONS, config, framework)
 
 
 def random_batch(policy, lengths):
@@ -257,7 +257,7 @@ class TFCustomGRU(TFRecurrentNetwork):
 @pytest.mark.parametrize(("framework", "model"), [("torch", TorchCustomLSTM), ("tf", TFCustomGRU)])
 def test_padding_of_a_custom_recurrent_model_stays_finite(framework, model):
     # Padding repeats the last observation, since zeros would give NaN in this model.
-    policy = rlcatalog.build(OBS, TWO, {"custom_model": model}, framework)
+    policy = rlcatalog.build(FOUR_FEATURES, TWO_ACTIONS, {"custom_model": model}, framework)
     batch = random_batch(policy, lengths=[5, 1, 2])
 
     assert_scored_like_single_sequences(policy, batch, np.ones(8, np.float32))
@@ -288,7 +288,9 @@ TIME_MAJOR = {"torch": TorchTimeMajor, "tf": TFTimeMajor}
 
 
 def build_time_major(framework, model):
-    return rlcatalog.build(OBS, TWO, {"custom_model": model, "_time_major": True}, framework)
+    return rlcatalog.build(
+        FOUR_FEATURES, TWO_ACTIONS, {"custom_model": model, "_time_major": True}, framework
+    )
 
 
 @pytest.mark.grid
@@ -385,8 +387,8 @@ each_memory_class = pytest.mark.parametrize(
 
 def run_memory(memory_class, obs, lengths):
     """Run a memory on padded rows `[B, T, 4]`; return its outputs, and what its trunk saw."""
-    trunk = TorchNormalizing(OBS, TWO, None, {}, "trunk")
-    memory = memory_class(OBS, TWO, 2, {}, "memory", trunk=trunk)
+    trunk = TorchNormalizing(FOUR_FEATURES, TWO_ACTIONS, None, {}, "trunk")
+    memory = memory_class(FOUR_FEATURES, TWO_ACTIONS, 2, {}, "memory", trunk=trunk)
     zero_state = [torch.zeros(2, 5), torch.zeros(2, 5)]
     rows = torch.from_numpy(obs.reshape(-1, 4))
     outputs, _ = memory({"obs": rows}, zero_state, torch.tensor(lengths))

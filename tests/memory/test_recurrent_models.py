@@ -18,8 +18,8 @@ from rlcatalog_torch import TorchModelV2
 
 pytestmark = pytest.mark.usefixtures("one_thread", "seeded")
 
-OBS = spaces.Box(-1, 1, (4,), np.float32)
-TWO = Discrete(2)
+FOUR_FEATURES = spaces.Box(-1, 1, (4,), np.float32)
+TWO_ACTIONS = Discrete(2)
 
 
 def random_observations(*shape):
@@ -109,7 +109,7 @@ class Episodes:
 
 @pytest.fixture
 def rnn_policy(catalog, model):
-    return rlcatalog.build(OBS, TWO, {"custom_model": model}, catalog=catalog)
+    return rlcatalog.build(FOUR_FEATURES, TWO_ACTIONS, {"custom_model": model}, catalog=catalog)
 
 
 @each_model
@@ -162,7 +162,7 @@ def run_rnn(model, obs, lengths):
 
 
 def test_state_of_a_padded_sequence_is_that_of_its_last_step():
-    model = MyRNNClass(OBS, TWO, 2, {}, "rnn")
+    model = MyRNNClass(FOUR_FEATURES, TWO_ACTIONS, 2, {}, "rnn")
     two_sequences = random_observations(2, 4)
     first_two_steps = two_sequences[:1, :2]
 
@@ -179,7 +179,7 @@ def test_state_of_a_padded_sequence_is_that_of_its_last_step():
 
 def test_custom_model_config_sets_keyword_arguments(catalog):
     config = {"custom_model": TorchRNN, "custom_model_config": {"lstm_state_size": 9}}
-    policy = rlcatalog.build(OBS, TWO, config, catalog=catalog)
+    policy = rlcatalog.build(FOUR_FEATURES, TWO_ACTIONS, config, catalog=catalog)
     assert policy.model.lstm_state_size == 9
 
 
@@ -187,11 +187,13 @@ def test_unknown_keyword_argument_of_a_custom_model_is_an_error(catalog):
     config = {"custom_model": TorchRNN, "custom_model_config": {"lstm_size": 9}}
     message = r"TorchRNN does not accept 'lstm_size'.*'lstm_state_size'.*: fc_size, ls"
     with pytest.raises(ConfigError, match=message):
-        rlcatalog.build(OBS, TWO, config, catalog=catalog)
+        rlcatalog.build(FOUR_FEATURES, TWO_ACTIONS, config, catalog=catalog)
 
 
 def test_get_model_v2_passes_keyword_arguments_to_a_custom_model():
-    model = ModelCatalog.get_model_v2(OBS, TWO, 2, {"custom_model": TorchRNN}, "torch", fc_size=3)
+    model = ModelCatalog.get_model_v2(
+        FOUR_FEATURES, TWO_ACTIONS, 2, {"custom_model": TorchRNN}, "torch", fc_size=3
+    )
     assert model.fc1.out_features == 3
 
 
@@ -251,7 +253,7 @@ each_window_model = pytest.mark.parametrize(
 
 @each_window_model
 def test_model_sees_the_window_of_its_last_states(framework, model):
-    policy = rlcatalog.build(OBS, TWO, {"custom_model": model}, framework)
+    policy = rlcatalog.build(FOUR_FEATURES, TWO_ACTIONS, {"custom_model": model}, framework)
     stepper = policy.stepper(1)
 
     outputs = []
@@ -265,7 +267,7 @@ def test_model_sees_the_window_of_its_last_states(framework, model):
 
 @each_window_model
 def test_training_accepts_the_window_of_states(framework, model):
-    policy = rlcatalog.build(OBS, TWO, {"custom_model": model}, framework)
+    policy = rlcatalog.build(FOUR_FEATURES, TWO_ACTIONS, {"custom_model": model}, framework)
     obs = np.full((1, 4), 0.1, np.float32)
     step = policy.act(obs)
     batch = {

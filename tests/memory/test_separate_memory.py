@@ -19,8 +19,8 @@ from rlcatalog_torch import TorchModelV2, features_of
 
 pytestmark = pytest.mark.twins
 
-OBS = Box(-1, 1, (3,), np.float32)
-TWO = Discrete(2)
+THREE_FEATURES = Box(-1, 1, (3,), np.float32)
+TWO_ACTIONS = Discrete(2)
 SMALL = {"fcnet_hiddens": [5]}
 LSTM = {
     **SMALL,
@@ -108,9 +108,11 @@ def to_numpy(tensor):
     return np.asarray(tensor)
 
 
-def build_with_random_weights(config, framework="torch", *, seed, obs_space=OBS, catalog=None):
+def build_with_random_weights(
+    config, framework="torch", *, seed, obs_space=THREE_FEATURES, catalog=None
+):
     """Build a policy whose weights leave no layer close to zero."""
-    policy = rlcatalog.build(obs_space, TWO, config, framework, catalog=catalog)
+    policy = rlcatalog.build(obs_space, TWO_ACTIONS, config, framework, catalog=catalog)
     rng = np.random.default_rng(seed)
     weights = {}
     for name, array in policy.model.get_weights().items():
@@ -169,7 +171,9 @@ class JoinedPolicies:
     def __init__(self, config, value_config, separate, framework):
         policy = build_with_random_weights(config, framework, seed=1)
         value_policy = build_with_random_weights(value_config, framework, seed=2)
-        self.joined = rlcatalog.build(OBS, TWO, {**config, **separate}, framework)
+        self.joined = rlcatalog.build(
+            THREE_FEATURES, TWO_ACTIONS, {**config, **separate}, framework
+        )
         names = self.joined.model.get_weights()
         self.joined.model.set_weights(join_weights(policy, value_policy, names))
         self.steps = play(self.joined, OBSERVATIONS)
@@ -231,9 +235,11 @@ def test_vf_memory_none_gives_the_value_a_trunk_without_memory(memory, framework
 @frameworks
 def test_head_around_a_memory_has_a_separate_value(framework):
     config = {**WITHOUT_ACTIONS["lstm"], **SEPARATE}
-    masked = Dict({"action_mask": MultiBinary(2), "x": OBS})  # a mask puts a head around the model
+    masked = Dict(
+        {"action_mask": MultiBinary(2), "x": THREE_FEATURES}
+    )  # a mask puts a head around the model
     head_policy = build_with_random_weights(config, framework, seed=4, obs_space=masked)
-    plain_policy = rlcatalog.build(OBS, TWO, config, framework)
+    plain_policy = rlcatalog.build(THREE_FEATURES, TWO_ACTIONS, config, framework)
     plain_policy.model.set_weights(take_weights_inside_head(head_policy, plain_policy))
 
     steps = play_masked(head_policy, OBSERVATIONS[0])
@@ -385,7 +391,7 @@ def test_ppo_trains_every_weight(memory):
 
 
 def test_explanation_shows_the_layers_of_the_value():
-    explanation = rlcatalog.explain(OBS, TWO, {**LSTM, **SEPARATE}, "torch")
+    explanation = rlcatalog.explain(THREE_FEATURES, TWO_ACTIONS, {**LSTM, **SEPARATE}, "torch")
 
     stages = [(stage.name, stage.shape) for stage in explanation.resolution.shapes]
     assert ("value, fcnet: hidden 1 (tanh)", (5,)) in stages
@@ -395,7 +401,7 @@ def test_explanation_shows_the_layers_of_the_value():
 
 def test_explanation_shows_no_memory_of_the_value_without_one():
     config = {**LSTM, **SEPARATE, "vf_memory": "none"}
-    explanation = rlcatalog.explain(OBS, TWO, config, "torch")
+    explanation = rlcatalog.explain(THREE_FEATURES, TWO_ACTIONS, config, "torch")
 
     names = [stage.name for stage in explanation.resolution.shapes]
     assert "value, fcnet: hidden 1 (tanh)" in names
@@ -404,29 +410,29 @@ def test_explanation_shows_no_memory_of_the_value_without_one():
 
 def test_explanation_counts_the_weights_of_both_chains():
     config = {**LSTM, **SEPARATE}
-    policy = rlcatalog.build(OBS, TWO, config)
+    policy = rlcatalog.build(THREE_FEATURES, TWO_ACTIONS, config)
 
-    explanation = rlcatalog.explain(OBS, TWO, config, "torch")
+    explanation = rlcatalog.explain(THREE_FEATURES, TWO_ACTIONS, config, "torch")
 
     weights = sum(array.size for array in policy.model.get_weights().values())
     assert sum(stage.weights for stage in explanation.resolution.shapes) == weights
 
 
 def test_all_keys_of_a_separate_memory_are_read():
-    explanation = rlcatalog.explain(OBS, TWO, {**LSTM, **SEPARATE}, "torch")
+    explanation = rlcatalog.explain(THREE_FEATURES, TWO_ACTIONS, {**LSTM, **SEPARATE}, "torch")
     assert explanation.as_dict()["unread"] == []
 
 
 def test_vf_memory_is_unread_with_shared_layers():
     with pytest.warns(rlcatalog.errors.UnreadKeysWarning, match="vf_memory"):
-        rlcatalog.build(OBS, TWO, {**SMALL, "vf_memory": "none"})
+        rlcatalog.build(THREE_FEATURES, TWO_ACTIONS, {**SMALL, "vf_memory": "none"})
 
 
 # --- shared layers --------------------------------------------------------------------------------
 
 
 def test_model_with_shared_layers_is_the_memory():
-    policy = rlcatalog.build(OBS, TWO, LSTM, "torch")
+    policy = rlcatalog.build(THREE_FEATURES, TWO_ACTIONS, LSTM, "torch")
     assert type(policy.model).__name__ == "LSTMWrapper"
 
 
@@ -434,7 +440,7 @@ def test_trunk_of_an_algorithm_has_no_separate_value():
     catalog = Catalog(scan(), environ={})
 
     # Without a number of outputs, an algorithm asks for features.
-    trunk = catalog.model_v2(OBS, TWO, None, {**LSTM, **SEPARATE}, "torch")
+    trunk = catalog.model_v2(THREE_FEATURES, TWO_ACTIONS, None, {**LSTM, **SEPARATE}, "torch")
 
     assert type(trunk).__name__ == "LSTMWrapper"
     assert trunk.outputs is None
@@ -444,19 +450,21 @@ def test_trunk_of_an_algorithm_has_no_separate_value():
 
 
 def test_memory_created_without_the_catalog_is_an_error():
-    model = rlcatalog.build(OBS, TWO, LSTM, "torch").model
+    model = rlcatalog.build(THREE_FEATURES, TWO_ACTIONS, LSTM, "torch").model
     lstm_class = type(model)
 
     message = r"use_lstm with vf_share_layers=False: .*Build the model with rlcatalog"
     with pytest.raises(ConfigError, match=message):
-        lstm_class(OBS, TWO, 2, {**LSTM, **SEPARATE}, "direct", trunk=model.trunk)
+        lstm_class(
+            THREE_FEATURES, TWO_ACTIONS, 2, {**LSTM, **SEPARATE}, "direct", trunk=model.trunk
+        )
 
 
 def test_memory_with_a_view_of_its_state_is_an_error():
     class SeesTwoStates(Fading):
         def __init__(self, *args, **kwargs):
             super().__init__(*args, **kwargs)
-            last_two = ViewRequirement("state_out_0", shift="-2:-1", space=OBS)
+            last_two = ViewRequirement("state_out_0", shift="-2:-1", space=THREE_FEATURES)
             self.view_requirements["state_in_0"] = last_two
 
     catalog = register(SeesTwoStates, slot="memory")
@@ -464,7 +472,7 @@ def test_memory_with_a_view_of_its_state_is_an_error():
 
     message = r"SeesTwoStates.* requests the view 'state_in_0' of its state; with vf_share"
     with pytest.raises(NotServedError, match=message):
-        rlcatalog.build(OBS, TWO, config, "torch", catalog=catalog)
+        rlcatalog.build(THREE_FEATURES, TWO_ACTIONS, config, "torch", catalog=catalog)
 
 
 class CallsTheValueFirst(TorchModelV2):
@@ -498,7 +506,7 @@ def value_first_model():
     catalog = register(CallsTheValueFirst, slot="head")
     lstm = {"use_lstm": True, "lstm_cell_size": 6}
     config = {**SMALL, **lstm, **SEPARATE, "own_part": True}
-    return catalog.model_v2(OBS, TWO, 2, config, "torch")
+    return catalog.model_v2(THREE_FEATURES, TWO_ACTIONS, 2, config, "torch")
 
 
 ONE_STEP = {"obs": torch.zeros(2, 3)}

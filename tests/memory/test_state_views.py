@@ -21,7 +21,7 @@ from rlcatalog_torch import TorchModelV2
 
 pytestmark = [pytest.mark.twins, pytest.mark.usefixtures("one_thread", "seeded")]
 
-OBS = Box(-1e4, 1e4, (2,), np.float32)
+TWO_FEATURES = Box(-1e4, 1e4, (2,), np.float32)
 WIDE = Box(-1, 1, (12,), np.float32)  # an action for each of up to 12 numbers that a model sees
 BEFORE = -7.0  # the state before an episode began
 #: A shift, and the steps that it names.
@@ -105,7 +105,7 @@ def build_seeing_states(framework, **options):
     """Build a policy whose model views its states."""
     base = {"torch": TorchSeesStates, "tf": TFSeesStates}[framework]
     model = type("SeesStates", (base,), options)
-    return rlcatalog.build(OBS, WIDE, {"custom_model": model}, framework)
+    return rlcatalog.build(TWO_FEATURES, WIDE, {"custom_model": model}, framework)
 
 
 def observation(row, t, shape):
@@ -235,8 +235,8 @@ def test_training_on_a_stored_state_gives_the_same_outputs(policy, framework, sh
 @frameworks
 def test_states_are_seen_through_different_views(framework):
     views = {
-        "state_in_2": ViewRequirement("state_out_2", shift=[-4, -1], space=OBS),
-        "state_in_1": ViewRequirement("state_out_1", shift=-3, space=OBS),
+        "state_in_2": ViewRequirement("state_out_2", shift=[-4, -1], space=TWO_FEATURES),
+        "state_in_1": ViewRequirement("state_out_1", shift=-3, space=TWO_FEATURES),
     }
     # The first state has no view, so that the model sees the last one.
     policy = build_seeing_states(framework, views=views, initial=[1.0, 2.0], states=3)
@@ -262,11 +262,13 @@ def test_trunk_with_states_below_a_memory_is_an_error():
         def __init__(self, *args):
             super().__init__(*args)
             self.num_outputs = 2
-            last_two = ViewRequirement("state_out_0", shift="-2:-1", space=OBS)
+            last_two = ViewRequirement("state_out_0", shift="-2:-1", space=TWO_FEATURES)
             self.view_requirements["state_in_0"] = last_two
 
     with pytest.raises(NotServedError, match="Trunk is itself recurrent"):
-        rlcatalog.build(OBS, Discrete(2), {"custom_model": Trunk, "use_lstm": True}, "torch")
+        rlcatalog.build(
+            TWO_FEATURES, Discrete(2), {"custom_model": Trunk, "use_lstm": True}, "torch"
+        )
 
 
 @pytest.mark.parametrize("shift", [[], [-1.5], ["-1"], 1.0, "-1", "-1:-3", "-3:-1:0", "a:b", None])

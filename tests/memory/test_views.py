@@ -24,7 +24,7 @@ from rlcatalog_torch import TorchModelV2
 
 pytestmark = [pytest.mark.twins, pytest.mark.usefixtures("one_thread", "seeded")]
 
-OBS = Box(-1, 1, (3,), np.float32)
+THREE_FEATURES = Box(-1, 1, (3,), np.float32)
 ACTIONS = {
     "discrete": Discrete(4, start=2),
     "multi": MultiDiscrete([3, 2]),
@@ -37,8 +37,8 @@ ACTIONS = {
 }
 #: Two past observations and this one, and so on.
 VIEWS = {
-    "last_obs": ViewRequirement("obs", space=OBS, shift="-2:0"),
-    "far_obs": ViewRequirement("obs", space=OBS, shift=[-4, -1]),
+    "last_obs": ViewRequirement("obs", space=THREE_FEATURES, shift="-2:0"),
+    "far_obs": ViewRequirement("obs", space=THREE_FEATURES, shift=[-4, -1]),
     "prev_actions": ViewRequirement("actions", shift=-1),
     "prev_n_actions": ViewRequirement("actions", shift="-3:-1"),
     "prev_n_inputs": ViewRequirement("action_inputs", shift="-2:-1"),
@@ -220,7 +220,9 @@ def play_three_rows(policy, space, *, steps):
 @frameworks
 @pytest.mark.parametrize("space", ACTIONS.values(), ids=ACTIONS)
 def test_model_sees_past_observations_actions_and_rewards(framework, space):
-    policy = rlcatalog.build(OBS, space, {"custom_model": SEES_ALL[framework]}, framework)
+    policy = rlcatalog.build(
+        THREE_FEATURES, space, {"custom_model": SEES_ALL[framework]}, framework
+    )
 
     for outputs, numbers_of_rows in play_three_rows(policy, space, steps=12):
         # The outputs are a function of all numbers that the model saw.
@@ -239,7 +241,9 @@ def to_numpy(tensor):
 @frameworks
 @pytest.mark.parametrize("space", ACTIONS.values(), ids=ACTIONS)
 def test_training_sees_what_acting_saw(framework, space):
-    policy = rlcatalog.build(OBS, space, {"custom_model": SEES_ALL[framework]}, framework)
+    policy = rlcatalog.build(
+        THREE_FEATURES, space, {"custom_model": SEES_ALL[framework]}, framework
+    )
     stepper = policy.stepper(3)
     rng = np.random.default_rng(0)
     for _ in range(12):
@@ -257,7 +261,7 @@ def test_training_sees_what_acting_saw(framework, space):
 def two_steps(framework):
     """A policy whose model gets past actions as they are nested, and its first two steps."""
     config = {"custom_model": SEES_ALL[framework], "_disable_action_flattening": True}
-    policy = rlcatalog.build(OBS, ACTIONS["nested"], config, framework)
+    policy = rlcatalog.build(THREE_FEATURES, ACTIONS["nested"], config, framework)
     obs = np.zeros((2, 3), np.float32)
     first = policy.act(obs)
     second = policy.act(obs, first.state, prev_reward=np.zeros(2))
@@ -324,7 +328,7 @@ class SeesTwoViews(TorchModelV2):
 
 
 def test_view_not_used_for_training_is_seen_only_while_acting():
-    policy = rlcatalog.build(OBS, Discrete(2), {"custom_model": SeesTwoViews})
+    policy = rlcatalog.build(THREE_FEATURES, Discrete(2), {"custom_model": SeesTwoViews})
     obs = np.ones((1, 3), np.float32)
 
     step = policy.act(obs)
@@ -343,7 +347,7 @@ def test_view_not_used_for_training_is_seen_only_while_acting():
 
 @pytest.fixture
 def policy():
-    return rlcatalog.build(OBS, Discrete(2), {"custom_model": TorchSeesAll})
+    return rlcatalog.build(THREE_FEATURES, Discrete(2), {"custom_model": TorchSeesAll})
 
 
 def test_act_without_past_rewards_is_an_error(policy):
@@ -390,14 +394,14 @@ def without_policy_package(monkeypatch):
 
 
 def test_to_dict_without_policy_package_names_it(without_policy_package):
-    view = ViewRequirement("obs", space=OBS)
+    view = ViewRequirement("obs", space=THREE_FEATURES)
     hint = re.escape(install_hint("rlcatalog-policy"))
     with pytest.raises(MissingPluginError, match=f"A space as plain data .*{hint}"):
         view.to_dict()
 
 
 def test_from_dict_without_policy_package_names_it(request):
-    written = ViewRequirement("obs", space=OBS).to_dict()
+    written = ViewRequirement("obs", space=THREE_FEATURES).to_dict()
     request.getfixturevalue("without_policy_package")  # from here on
     hint = re.escape(install_hint("rlcatalog-policy"))
     with pytest.raises(MissingPluginError, match=f"A space from plain data .*{hint}"):

@@ -35,15 +35,15 @@ pytestmark = [
 
 #: Framework → number of combinations.
 COMBINATIONS = {"torch": 180, "tf": 24}
-VECTOR = Box(-2, 2, (3,), np.float32)
+THREE_FEATURES = Box(-2, 2, (3,), np.float32)
 OBS = {
-    "vector": VECTOR,
+    "vector": THREE_FEATURES,
     "choice": Discrete(4, start=2),
     "bits": MultiBinary(3),
     "image": Box(0, 255, (10, 10, 1), np.uint8),
-    "dict": Dict({"a": VECTOR, "b": Tuple([Discrete(3), MultiDiscrete([2, 3])])}),
-    "list": Dict({"seen": Repeated(VECTOR, 3), "me": Discrete(2)}),
-    "eye": Dict({"eye": Box(0, 255, (10, 10, 1), np.uint8), "me": VECTOR}),
+    "dict": Dict({"a": THREE_FEATURES, "b": Tuple([Discrete(3), MultiDiscrete([2, 3])])}),
+    "list": Dict({"seen": Repeated(THREE_FEATURES, 3), "me": Discrete(2)}),
+    "eye": Dict({"eye": Box(0, 255, (10, 10, 1), np.uint8), "me": THREE_FEATURES}),
 }
 #: Observations with numbers that a filter can learn from.
 FILTERED = ("vector", "dict", "eye")

@@ -26,7 +26,7 @@ from rlcatalog_torch import TorchModelV2, dense
 
 pytestmark = [pytest.mark.twins, pytest.mark.usefixtures("one_thread", "seeded")]
 
-VECTOR = Box(-1.0, 1.0, (4,), np.float32)
+FOUR_FEATURES = Box(-1.0, 1.0, (4,), np.float32)
 IMAGE = Box(0, 255, (42, 42, 3), np.uint8)
 
 #: API → the examples that have it, and the space of their actions.
@@ -85,14 +85,16 @@ class Inner(NamedTuple):
 
 
 INNER_MODELS = {
-    "default net": Inner(VECTOR, {"fcnet_hiddens": [8, 7]}, width=7),
-    "net for a Dict": Inner(Dict({"x": VECTOR, "n": Discrete(2)}), {"fcnet_hiddens": [7]}, width=7),
-    "custom model": Inner(VECTOR, {"fcnet_hiddens": [8]}, width=5, is_custom=True),
+    "default net": Inner(FOUR_FEATURES, {"fcnet_hiddens": [8, 7]}, width=7),
+    "net for a Dict": Inner(
+        Dict({"x": FOUR_FEATURES, "n": Discrete(2)}), {"fcnet_hiddens": [7]}, width=7
+    ),
+    "custom model": Inner(FOUR_FEATURES, {"fcnet_hiddens": [8]}, width=5, is_custom=True),
     "image net": Inner(IMAGE, {"fcnet_hiddens": [8]}, width=256),
-    "LSTM": Inner(VECTOR, LSTM, width=6),
-    "LSTM around custom model": Inner(VECTOR, LSTM, width=6, is_custom=True),
-    "attention": Inner(VECTOR, ATTENTION, width=6),
-    "attention around custom model": Inner(VECTOR, ATTENTION, width=6, is_custom=True),
+    "LSTM": Inner(FOUR_FEATURES, LSTM, width=6),
+    "LSTM around custom model": Inner(FOUR_FEATURES, LSTM, width=6, is_custom=True),
+    "attention": Inner(FOUR_FEATURES, ATTENTION, width=6),
+    "attention around custom model": Inner(FOUR_FEATURES, ATTENTION, width=6, is_custom=True),
 }
 DEFAULT_NET = INNER_MODELS["default net"]
 MEMORIES = {
@@ -360,7 +362,7 @@ models_with_the_plain_api = pytest.mark.parametrize(
 def build_custom_model(framework, custom_model, api):
     examples, _ = APIS[api]
     return ModelCatalog.get_model_v2(
-        VECTOR,
+        FOUR_FEATURES,
         Discrete(3),
         num_outputs=3,
         model_config={"custom_model": custom_model},

@@ -32,23 +32,23 @@ from rlcatalog_torch import TorchModelV2
 # One config serves parts of every kind here.
 pytestmark = pytest.mark.filterwarnings("ignore::rlcatalog.errors.UnreadKeysWarning")
 
-VECTOR = Box(-1, 1, (4,), np.float32)
+FOUR_FEATURES = Box(-1, 1, (4,), np.float32)
 IMAGE = Box(0, 255, (84, 84, 3), np.uint8)
-MASKED = Dict({"action_mask": Box(0, 1, (3,), np.int8), "obs": VECTOR})
-EMBEDDED = Dict({"avail_actions": Box(-1, 1, (3, 5), np.float32), "obs": VECTOR})
-IMAGE_AND_VECTOR = Dict({"eye": Box(0, 255, (42, 42, 3), np.uint8), "speed": VECTOR})
+MASKED = Dict({"action_mask": Box(0, 1, (3,), np.int8), "obs": FOUR_FEATURES})
+EMBEDDED = Dict({"avail_actions": Box(-1, 1, (3, 5), np.float32), "obs": FOUR_FEATURES})
+IMAGE_AND_VECTOR = Dict({"eye": Box(0, 255, (42, 42, 3), np.uint8), "speed": FOUR_FEATURES})
 PARTS = Tuple([Discrete(3), Box(-1, 1, (2,), np.float32)])
 SEPARATE = {"vf_share_layers": False, "fcnet_hiddens": [7, 5]}
 LSTM = {"use_lstm": True, "lstm_cell_size": 6, "lstm_use_prev_action": True}
 ATTENTION = {"use_attention": True, "attention_dim": 8, "attention_num_transformer_units": 2}
 LOOKUPS = {
-    "fcnet, separate": (VECTOR, Discrete(3), SEPARATE),
+    "fcnet, separate": (FOUR_FEATURES, Discrete(3), SEPARATE),
     "fcnet, free_log_std": (
-        VECTOR,
+        FOUR_FEATURES,
         Box(-1, 1, (2,), np.float32),
         {**SEPARATE, "free_log_std": True},
     ),
-    "no_final_linear": (VECTOR, Discrete(3), {**SEPARATE, "no_final_linear": True}),
+    "no_final_linear": (FOUR_FEATURES, Discrete(3), {**SEPARATE, "no_final_linear": True}),
     "visionnet, separate": (
         IMAGE,
         Discrete(3),
@@ -66,20 +66,20 @@ LOOKUPS = {
         Discrete(3),
         {**SEPARATE, "post_fcnet_hiddens": [6]},
     ),
-    "lstm": (VECTOR, MultiDiscrete([2, 3]), LSTM),
-    "lstm, separate": (VECTOR, MultiDiscrete([2, 3]), {**SEPARATE, **LSTM}),
+    "lstm": (FOUR_FEATURES, MultiDiscrete([2, 3]), LSTM),
+    "lstm, separate": (FOUR_FEATURES, MultiDiscrete([2, 3]), {**SEPARATE, **LSTM}),
     "lstm, separate without a memory": (
-        VECTOR,
+        FOUR_FEATURES,
         Discrete(3),
         {**SEPARATE, **LSTM, "vf_memory": "none"},
     ),
     "attention, separate": (
-        VECTOR,
+        FOUR_FEATURES,
         Discrete(3),
         {**SEPARATE, **ATTENTION, "attention_use_n_prev_actions": 2},
     ),
     "gtrxl": (
-        VECTOR,
+        FOUR_FEATURES,
         Discrete(3),
         {"custom_model": "gtrxl", "custom_model_config": {"num_heads": 3}},
     ),
@@ -95,7 +95,7 @@ LOOKUPS = {
         {**SEPARATE, **LSTM, "use_parametric": True},
     ),
     "autoregressive, separate": (
-        VECTOR,
+        FOUR_FEATURES,
         PARTS,
         {**SEPARATE, "use_autoregressive": True, "autoregressive_hiddens": [4, 3]},
     ),
@@ -109,9 +109,9 @@ LOOKUPS = {
         MultiDiscrete([3, 4]),
         {**LSTM, "use_autoregressive": True, "post_fcnet_hiddens": [6]},
     ),
-    "autoregressive around lstm": (VECTOR, PARTS, {**LSTM, "use_autoregressive": True}),
+    "autoregressive around lstm": (FOUR_FEATURES, PARTS, {**LSTM, "use_autoregressive": True}),
     "autoregressive around bare lstm": (
-        VECTOR,
+        FOUR_FEATURES,
         PARTS,
         {**SEPARATE, **LSTM, "lstm_cell_size": 5, "vf_memory": "none", "use_autoregressive": True},
     ),
@@ -146,7 +146,7 @@ def test_weights_are_counted_before_the_model_is_built(obs_space, action_space, 
 
 
 def test_policy_of_default_parts_has_the_same_summary():
-    policy = rlcatalog.build(VECTOR, Discrete(3))
+    policy = rlcatalog.build(FOUR_FEATURES, Discrete(3))
 
     summary = policy.summary()
 
@@ -188,7 +188,7 @@ class TFNet(TFModelV2):
 def policy_of_custom_model(request):
     """A policy with an LSTM around a custom model."""
     config = {"custom_model": request.param, **LSTM}
-    return rlcatalog.build(VECTOR, Discrete(3), config)
+    return rlcatalog.build(FOUR_FEATURES, Discrete(3), config)
 
 
 def test_custom_model_has_no_summary_before_it_is_built(policy_of_custom_model):
@@ -350,7 +350,7 @@ def check_texts_do_not_overlap(texts):
 @pytest.fixture
 def picture_of_vector():
     """The picture for a vector and discrete actions: three packages have a part in it."""
-    return rlcatalog.explain(VECTOR, Discrete(3)).svg()
+    return rlcatalog.explain(FOUR_FEATURES, Discrete(3)).svg()
 
 
 def test_picture_shows_candidates_not_chosen_in_grey(picture_of_vector):
@@ -394,7 +394,7 @@ def test_picture_escapes_text_of_plugins():
     packages = ["rlcatalog-fcnet", "rlcatalog-preprocessors", "rlcatalog-categorical"]
     catalog = isolated_catalog(*packages, plugin, prefer=["acme"])
 
-    svg = catalog.explain(VECTOR, Discrete(3), {}, "torch").svg()
+    svg = catalog.explain(FOUR_FEATURES, Discrete(3), {}, "torch").svg()
 
     svg.encode("utf-8")  # fails for a lone surrogate
     texts = [text.text for text in read_texts(svg)]

@@ -17,7 +17,7 @@ from rlcatalog_torch import TorchModelV2
 
 pytestmark = pytest.mark.usefixtures("one_thread", "seeded")
 
-VECTOR = spaces.Box(-1, 1, (4,), np.float32)
+FOUR_FEATURES = spaces.Box(-1, 1, (4,), np.float32)
 IMAGE = spaces.Box(0, 255, (4, 4, 3), np.uint8)
 TWO_ACTIONS = spaces.Discrete(2)
 
@@ -59,7 +59,7 @@ def select_obs(input_dict):
     return input_dict["obs"]
 
 
-def build_writing_policy(space=VECTOR, select=select_obs, first_call=1):
+def build_writing_policy(space=FOUR_FEATURES, select=select_obs, first_call=1):
     class Writing(WritesIntoInputs):
         pass
 
@@ -78,13 +78,17 @@ def message_for(name):
 @pytest.mark.parametrize(
     ("space", "select", "name"),
     [
-        (VECTOR, select_obs, "obs"),
+        (FOUR_FEATURES, select_obs, "obs"),
         (spaces.Box(-1, 1, (4,), np.float64), select_obs, "obs"),
         (IMAGE, select_obs, "obs"),
-        (spaces.Dict(a=VECTOR, b=spaces.Discrete(3)), lambda inputs: inputs["obs"]["a"], "obs"),
-        (spaces.Tuple([VECTOR, VECTOR]), lambda inputs: inputs["obs"][1], "obs"),
-        (VECTOR, lambda inputs: inputs["prev_actions"], "prev_actions"),
-        (VECTOR, lambda inputs: inputs["frames"], "frames"),
+        (
+            spaces.Dict(a=FOUR_FEATURES, b=spaces.Discrete(3)),
+            lambda inputs: inputs["obs"]["a"],
+            "obs",
+        ),
+        (spaces.Tuple([FOUR_FEATURES, FOUR_FEATURES]), lambda inputs: inputs["obs"][1], "obs"),
+        (FOUR_FEATURES, lambda inputs: inputs["prev_actions"], "prev_actions"),
+        (FOUR_FEATURES, lambda inputs: inputs["frames"], "frames"),
     ],
     ids=["vector", "float64", "image", "leaf of Dict", "leaf of Tuple", "last action", "window"],
 )
@@ -96,7 +100,7 @@ def test_write_into_an_input_is_refused_at_the_first_act(space, select, name):
 
 def test_write_in_a_later_step_is_refused_there():
     policy = build_writing_policy(first_call=4)
-    obs = sample_observations(VECTOR, rows=2)
+    obs = sample_observations(FOUR_FEATURES, rows=2)
     state = None
     for _ in range(3):
         state = policy.act(obs, state).state
@@ -107,7 +111,7 @@ def test_write_in_a_later_step_is_refused_there():
 
 def test_write_is_refused_by_values():
     policy = build_writing_policy(first_call=2)
-    policy.act(sample_observations(VECTOR, rows=2))
+    policy.act(sample_observations(FOUR_FEATURES, rows=2))
     with pytest.raises(ModelContractError, match=message_for("obs")):
         policy.values(np.ones((2, 4), np.float32))
 
@@ -119,14 +123,14 @@ def test_write_is_refused_by_values():
 )
 def test_write_is_refused_by_evaluate(obs):
     policy = build_writing_policy(first_call=2)
-    step = policy.act(sample_observations(VECTOR, rows=2))
+    step = policy.act(sample_observations(FOUR_FEATURES, rows=2))
     batch = {"obs": obs, "raw_action": step.raw_action, "views": step.state.seen}
     with pytest.raises(ModelContractError, match=message_for("obs")):
         policy.evaluate(batch)
 
 
 def test_evaluate_accepts_a_tensor_written_before():
-    policy = rlcatalog.build(VECTOR, TWO_ACTIONS, {"fcnet_hiddens": [4]}, "torch")
+    policy = rlcatalog.build(FOUR_FEATURES, TWO_ACTIONS, {"fcnet_hiddens": [4]}, "torch")
     written = torch.zeros(2, 4).add_(1)
     policy.evaluate({"obs": written, "raw_action": np.zeros((2, 1), np.float32)})
 
@@ -148,9 +152,9 @@ def test_write_into_the_state_is_refused(dtype):
         def forward(self, input_dict, state, seq_lens):
             return self.layer(input_dict["obs"]), [state[0].mul_(2)]  # in place
 
-    policy = rlcatalog.build(VECTOR, TWO_ACTIONS, {"custom_model": WritesIntoState}, "torch")
+    policy = rlcatalog.build(FOUR_FEATURES, TWO_ACTIONS, {"custom_model": WritesIntoState}, "torch")
     with pytest.raises(ModelContractError, match=r"must not write into its inputs; state\[0\]"):
-        policy.act(sample_observations(VECTOR, rows=2))
+        policy.act(sample_observations(FOUR_FEATURES, rows=2))
 
 
 def test_state_is_a_copy_of_the_observation():
@@ -168,7 +172,7 @@ def test_state_is_a_copy_of_the_observation():
             return self.layer(input_dict["obs"]), new_state
 
     config = {"custom_model": RemembersObservation}
-    policy = rlcatalog.build(VECTOR, TWO_ACTIONS, config, "torch")
+    policy = rlcatalog.build(FOUR_FEATURES, TWO_ACTIONS, config, "torch")
     obs = np.ones((2, 4), np.float32)
 
     state = policy.act(obs).state
@@ -188,7 +192,7 @@ def test_tensorflow_model_cannot_change_observations():
                 input_dict["obs"].numpy()[:] = 0
             return self.layer(input_dict["obs"]), state
 
-    policy = rlcatalog.build(VECTOR, TWO_ACTIONS, {"custom_model": WritesIntoArray}, "tf")
+    policy = rlcatalog.build(FOUR_FEATURES, TWO_ACTIONS, {"custom_model": WritesIntoArray}, "tf")
     obs = np.ones((2, 4), np.float32)
 
     step = policy.act(obs)

@@ -157,7 +157,7 @@ PARTS = (
     "rlcatalog-gaussian",
     "rlcatalog-multi-action",
 )
-OBS = Box(-1, 1, (3,), np.float32)
+THREE_FEATURES = Box(-1, 1, (3,), np.float32)
 ORDER = Permutation(4)
 NESTED = Dict(
     {"aim": Box(-1, 1, (2,), np.float32), "both": Tuple([Discrete(3, start=1), Permutation(4)])}
@@ -185,7 +185,7 @@ def sample_observations(rows):
 
 
 def build_policy(catalog, space, framework=None, **config):
-    return rlcatalog.build(OBS, space, {**SMALL, **config}, framework, catalog=catalog)
+    return rlcatalog.build(THREE_FEATURES, space, {**SMALL, **config}, framework, catalog=catalog)
 
 
 def select_orders(action):
@@ -295,7 +295,7 @@ def test_memory_sees_past_orders(catalog):
 @both_spaces
 def test_explanation_of_orders_is_json(catalog, space):
     config = {**SMALL, "use_lstm": True, "lstm_use_prev_action": True}
-    explanation = catalog.explain(OBS, space, config, "torch").as_dict()
+    explanation = catalog.explain(THREE_FEATURES, space, config, "torch").as_dict()
     assert json.loads(json.dumps(explanation))["action_dist"]
 
 

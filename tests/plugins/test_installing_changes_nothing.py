@@ -30,19 +30,19 @@ from rlcatalog.frameworks import frameworks
 from rlcatalog.plugins.discovery import scan
 from rlcatalog_testing import PluginEntryPoint, plugin_of
 
-VECTOR = Box(-1, 1, (4,), np.float32)
+FOUR_FEATURES = Box(-1, 1, (4,), np.float32)
 IMAGE = Box(0, 255, (84, 84, 3), np.uint8)
 OBSERVATIONS = [
-    VECTOR,
+    FOUR_FEATURES,
     IMAGE,
     Discrete(5),
     MultiDiscrete([2, 3]),
     MultiBinary(3),
     Box(0, 1, (4, 8, 8, 3), np.float32),
-    Dict({"a": VECTOR, "b": Discrete(2)}),
-    Dict({"eye": IMAGE, "self": VECTOR}),
-    Tuple([VECTOR, Discrete(3)]),
-    Dict({"action_mask": Box(0, 1, (3,), np.int8), "obs": VECTOR}),
+    Dict({"a": FOUR_FEATURES, "b": Discrete(2)}),
+    Dict({"eye": IMAGE, "self": FOUR_FEATURES}),
+    Tuple([FOUR_FEATURES, Discrete(3)]),
+    Dict({"action_mask": Box(0, 1, (3,), np.int8), "obs": FOUR_FEATURES}),
 ]
 ACTIONS = [
     Discrete(3),
@@ -155,7 +155,7 @@ def test_many_mixes_of_plugins_change_no_lookup(built_in_results, seed):
 
 def test_comparison_detects_a_preferred_package():
     greedy = make_greedy_plugin(Rank.SPECIFIC, "greedy")
-    lookup = (VECTOR, Discrete(3), {}, "torch")
+    lookup = (FOUR_FEATURES, Discrete(3), {}, "torch")
 
     built_in = Catalog(scan(), environ={})
     preferring = Catalog((*scan(), greedy), environ={}, prefer=["greedy"])

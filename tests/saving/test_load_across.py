@@ -15,10 +15,14 @@ from rlcatalog_testing import PluginEntryPoint, isolated_catalog, plugin_of
 from rlcatalog_tf import TFModelV2, keras
 from rlcatalog_torch import TorchModelV2
 
-VECTOR = Box(-1, 1, (4,), np.float32)
+FOUR_FEATURES = Box(-1, 1, (4,), np.float32)
 IMAGE = Box(0, 255, (42, 42, 3), np.uint8)
 CHOICES = Dict(
-    {"action_mask": MultiBinary(3), "avail_actions": Box(-1, 1, (3, 5), np.float32), "obs": VECTOR}
+    {
+        "action_mask": MultiBinary(3),
+        "avail_actions": Box(-1, 1, (3, 5), np.float32),
+        "obs": FOUR_FEATURES,
+    }
 )
 TWO_PARTS = Tuple([Discrete(3), Box(-1, 1, (2,), np.float32)])
 FLOATS = Box(-1, 1, (2,), np.float32)
@@ -36,15 +40,19 @@ ATTENTION = {
 }
 #: Name → observation space, action space, config.
 POLICIES = {
-    "fcnet": (VECTOR, Discrete(3), {"fcnet_hiddens": [7, 5]}),
-    "free_log_std": (VECTOR, FLOATS, {"free_log_std": True, "vf_share_layers": False}),
+    "fcnet": (FOUR_FEATURES, Discrete(3), {"fcnet_hiddens": [7, 5]}),
+    "free_log_std": (FOUR_FEATURES, FLOATS, {"free_log_std": True, "vf_share_layers": False}),
     "visionnet": (IMAGE, Discrete(3), {"post_fcnet_hiddens": [6]}),
-    "complex_input": (Dict({"eye": IMAGE, "speed": VECTOR}), Discrete(3), {"fcnet_hiddens": [7]}),
-    "lstm": (VECTOR, FLOATS, LSTM),
-    "attention": (VECTOR, Discrete(3), ATTENTION),
+    "complex_input": (
+        Dict({"eye": IMAGE, "speed": FOUR_FEATURES}),
+        Discrete(3),
+        {"fcnet_hiddens": [7]},
+    ),
+    "lstm": (FOUR_FEATURES, FLOATS, LSTM),
+    "attention": (FOUR_FEATURES, Discrete(3), ATTENTION),
     "parametric": (CHOICES, Discrete(3), {"use_parametric": True}),
-    "autoregressive": (VECTOR, TWO_PARTS, {"use_autoregressive": True}),
-    "filter": (VECTOR, Discrete(3), {"observation_filter": "MeanStdFilter"}),
+    "autoregressive": (FOUR_FEATURES, TWO_PARTS, {"use_autoregressive": True}),
+    "filter": (FOUR_FEATURES, Discrete(3), {"observation_filter": "MeanStdFilter"}),
 }
 ACROSS = pytest.mark.parametrize(("saved_in", "loaded_in"), [("torch", "tf"), ("tf", "torch")])
 PARTS = ("rlcatalog-preprocessors", "rlcatalog-categorical", "rlcatalog-fcnet")
@@ -112,7 +120,7 @@ def test_policy_acts_the_same_in_the_other_framework(name, saved_in, loaded_in, 
 @ACROSS
 def test_weights_come_back_unchanged(saved_in, loaded_in, tmp_path):
     config = {"use_lstm": True, "lstm_cell_size": 6}
-    policy = rlcatalog.build(VECTOR, Discrete(3), config, saved_in)
+    policy = rlcatalog.build(FOUR_FEATURES, Discrete(3), config, saved_in)
     policy.save(tmp_path / "there")
     rlcatalog.load(tmp_path / "there", framework=loaded_in).save(tmp_path / "back")
 
@@ -127,7 +135,7 @@ def test_weights_come_back_unchanged(saved_in, loaded_in, tmp_path):
 
 @ACROSS
 def test_load_without_framework_takes_that_of_the_save(saved_in, loaded_in, tmp_path):
-    policy = rlcatalog.build(VECTOR, Discrete(3), {"fcnet_hiddens": [4]}, saved_in)
+    policy = rlcatalog.build(FOUR_FEATURES, Discrete(3), {"fcnet_hiddens": [4]}, saved_in)
     policy.save(tmp_path / "there")
     rlcatalog.load(tmp_path / "there", framework=loaded_in).save(tmp_path / "back")
 
@@ -162,7 +170,7 @@ class TFNet(TFModelV2):
 def test_model_without_code_for_the_framework_is_an_error(net, saved_in, loaded_in, tmp_path):
     catalog = isolated_catalog(*PARTS)
     catalog.register_model("mine", net)
-    policy = rlcatalog.build(VECTOR, Discrete(3), {"custom_model": "mine"}, catalog=catalog)
+    policy = rlcatalog.build(FOUR_FEATURES, Discrete(3), {"custom_model": "mine"}, catalog=catalog)
     policy.save(tmp_path)
     with pytest.raises(NotServedError, match=f"no code for framework='{loaded_in}'") as caught:
         rlcatalog.load(tmp_path, framework=loaded_in, catalog=catalog)
@@ -175,7 +183,7 @@ def test_weights_with_other_names_in_the_framework_are_an_error(tmp_path):
     plugin = plugin_of(rlcatalog_models=[ModelSpec("acme_net", targets, "")])
     catalog = isolated_catalog(*PARTS, PluginEntryPoint(plugin, "acme"))
     config = {"custom_model": "acme_net"}
-    rlcatalog.build(VECTOR, Discrete(3), config, "torch", catalog=catalog).save(tmp_path)
+    rlcatalog.build(FOUR_FEATURES, Discrete(3), config, "torch", catalog=catalog).save(tmp_path)
     with pytest.raises(SavedPolicyError, match=r"unknown: \['last") as caught:
         rlcatalog.load(tmp_path, framework="tf", catalog=catalog)
     assert "saved for framework='torch'" in str(caught.value)

@@ -19,7 +19,7 @@ from rlcatalog_tf import Categorical, TFModelV2, normc_initializer
 
 pytestmark = pytest.mark.usefixtures("one_thread", "seeded", "default")
 
-OBS = Box(-1, 1, (3,), np.float32)
+THREE_FEATURES = Box(-1, 1, (3,), np.float32)
 PAIR = Tuple([Discrete(2), Discrete(2)])
 
 
@@ -179,7 +179,7 @@ class Correlated(gym.Env):
     together.
     """
 
-    observation_space = OBS
+    observation_space = THREE_FEATURES
     action_space = PAIR
 
     def reset(self, *, seed=None, options=None):
@@ -217,7 +217,7 @@ def compute_probabilities(policy, inputs):
 @pytest.fixture
 def page_policy(config):
     """A policy of the page's classes with random weights."""
-    policy = rlcatalog.build(OBS, PAIR, config)
+    policy = rlcatalog.build(THREE_FEATURES, PAIR, config)
     rng = np.random.default_rng(0)
     weights = {}
     for name, array in policy.model.get_weights().items():
@@ -338,12 +338,12 @@ def test_page_classes_train_under_ppo(config):
 
 def test_page_model_rejects_another_space(config):
     with pytest.raises(ValueError, match=r"only supports the \[2, 2\] action space"):
-        rlcatalog.build(OBS, Tuple([Discrete(2), Discrete(3)]), config)
+        rlcatalog.build(THREE_FEATURES, Tuple([Discrete(2), Discrete(3)]), config)
 
 
 def test_built_in_head_takes_a_space_that_the_page_rejects():
     space = Tuple([Discrete(2), Discrete(3)])
-    policy = rlcatalog.build(OBS, space, {"use_autoregressive": True}, "tf")
+    policy = rlcatalog.build(THREE_FEATURES, space, {"use_autoregressive": True}, "tf")
     assert policy.act(np.zeros((2, 3), np.float32)).raw_action.shape == (2, 2)
 
 
@@ -360,7 +360,7 @@ def named_layers(*models):
 def build_with_weights_of(page_policy):
     """Build the built-in head, and give it the weights of the page's model."""
     config = {"use_autoregressive": True, "autoregressive_hiddens": [16], "fcnet_hiddens": [16]}
-    policy = rlcatalog.build(OBS, PAIR, config, "tf")
+    policy = rlcatalog.build(THREE_FEATURES, PAIR, config, "tf")
     layers = named_layers(page_policy.model.base_model, page_policy.model.action_model)
     assert sorted(layers) == ["a1_logits", "a2_hidden", "a2_logits", "hidden"]
     kernel, bias = layers["hidden"]

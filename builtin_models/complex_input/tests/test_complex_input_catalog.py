@@ -21,12 +21,16 @@ from rlcatalog_tf import ComplexInputNetwork as TFNet
 from rlcatalog_torch import ComplexInputNetwork as TorchNet
 
 IMAGE = spaces.Box(0, 255, (4, 4, 3), np.uint8)
-VECTOR = spaces.Box(-1, 1, (3,), np.float32)
+THREE_FEATURES = spaces.Box(-1, 1, (3,), np.float32)
 #: An image, a vector, and a list of up to three pairs of vectors.
 MIXED = spaces.Dict(
-    {"camera": IMAGE, "speed": VECTOR, "units": Repeated(spaces.Tuple((VECTOR, VECTOR)), 3)}
+    {
+        "camera": IMAGE,
+        "speed": THREE_FEATURES,
+        "units": Repeated(spaces.Tuple((THREE_FEATURES, THREE_FEATURES)), 3),
+    }
 )
-ACTIONS = spaces.Discrete(3)
+THREE_ACTIONS = spaces.Discrete(3)
 
 
 # --- the choice -----------------------------------------------------------------------------------
@@ -36,9 +40,9 @@ ACTIONS = spaces.Discrete(3)
     ("space", "image"),
     [
         pytest.param(MIXED, "obs['camera']", id="Dict"),
-        pytest.param(spaces.Tuple((VECTOR, IMAGE)), "obs[1]", id="Tuple"),
+        pytest.param(spaces.Tuple((THREE_FEATURES, IMAGE)), "obs[1]", id="Tuple"),
         pytest.param(
-            spaces.Dict({"a": spaces.Tuple((VECTOR, spaces.Dict({"b": IMAGE})))}),
+            spaces.Dict({"a": spaces.Tuple((THREE_FEATURES, spaces.Dict({"b": IMAGE})))}),
             "obs['a'][1]['b']",
             id="nested",
         ),
@@ -53,7 +57,7 @@ ACTIONS = spaces.Discrete(3)
     ],
 )
 def test_observation_with_an_image_chooses_complex_input(space, image, catalog):
-    model = catalog.explain(space, ACTIONS, {"sequence_max_len": 2}).as_dict()["model"]
+    model = catalog.explain(space, THREE_ACTIONS, {"sequence_max_len": 2}).as_dict()["model"]
 
     assert model["chosen"] == "complex_input"
     assert model["distribution"] == "rlcatalog-complex-input"
@@ -64,16 +68,16 @@ def test_observation_with_an_image_chooses_complex_input(space, image, catalog):
 
 OTHER_SPACES = [
     pytest.param(
-        spaces.Dict({"a": VECTOR, "b": spaces.Discrete(3)}),
+        spaces.Dict({"a": THREE_FEATURES, "b": spaces.Discrete(3)}),
         "no part of the observation is an image",
         id="Dict-without-image",
     ),
     pytest.param(
-        spaces.Tuple((VECTOR, spaces.Box(0, 1, (2, 2, 2, 2)))),
+        spaces.Tuple((THREE_FEATURES, spaces.Box(0, 1, (2, 2, 2, 2)))),
         "no part of the observation is an image",
         id="Tuple-without-image",
     ),
-    pytest.param(VECTOR, "takes Dict and Tuple observations; this is a box", id="vector"),
+    pytest.param(THREE_FEATURES, "takes Dict and Tuple observations; this is a box", id="vector"),
     pytest.param(IMAGE, "takes Dict and Tuple observations; this is a box", id="image"),
     pytest.param(
         Repeated(IMAGE, 2), "takes Dict and Tuple observations; this is a repeated", id="list"
@@ -83,7 +87,7 @@ OTHER_SPACES = [
 
 @pytest.mark.parametrize(("space", "reason"), OTHER_SPACES)
 def test_other_observations_choose_fcnet(space, reason, catalog):
-    model = catalog.explain(space, ACTIONS).as_dict()["model"]
+    model = catalog.explain(space, THREE_ACTIONS).as_dict()["model"]
 
     assert model["chosen"] == "fcnet"
     reasons = {candidate["name"]: candidate["reason"] for candidate in model["candidates"]}
@@ -93,7 +97,7 @@ def test_other_observations_choose_fcnet(space, reason, catalog):
 @pytest.mark.parametrize(("space", "reason"), OTHER_SPACES)
 def test_custom_model_names_complex_input_for_any_observation(space, reason, framework, catalog):
     config = {"fcnet_hiddens": [5], "custom_model": "complex_input"}
-    policy = rlcatalog.build(space, ACTIONS, config, framework, catalog=catalog)
+    policy = rlcatalog.build(space, THREE_ACTIONS, config, framework, catalog=catalog)
 
     step = policy.act([space.sample(), space.sample()])
 
@@ -112,7 +116,7 @@ def test_get_model_v2_builds_from_a_preprocessed_space():
     config = {"fcnet_hiddens": [5], "input_nets": {"obs['camera']": "fcnet"}}
 
     model = ModelCatalog.get_model_v2(
-        preprocessor.observation_space, ACTIONS, 3, config, framework="torch"
+        preprocessor.observation_space, THREE_ACTIONS, 3, config, framework="torch"
     )
 
     assert type(model).__name__ == "ComplexInputNetwork"
@@ -123,7 +127,7 @@ def test_get_model_v2_builds_from_a_preprocessed_space():
 
 def explain_shapes(catalog, config):
     """Return the shape of each stage: name → shape."""
-    explanation = catalog.explain(MIXED, ACTIONS, config).as_dict()
+    explanation = catalog.explain(MIXED, THREE_ACTIONS, config).as_dict()
     return {row["stage"]: row["shape"] for row in explanation["shapes"]}
 
 
@@ -187,7 +191,7 @@ def test_model_knows_the_sequence_max_len_of_its_preprocessor(catalog):
 
     # Without sequence_max_len.
     config = {"fcnet_hiddens": [5]}
-    model = catalog.model_v2(preprocessor.observation_space, ACTIONS, 3, config, "torch")
+    model = catalog.model_v2(preprocessor.observation_space, THREE_ACTIONS, 3, config, "torch")
 
     assert model.hidden.outputs == 5 + 1  # average of the frames, and their number
 
@@ -213,7 +217,7 @@ def test_input_nets_chooses_the_net_of_a_part(make_catalog):
 
 def test_input_nets_with_unknown_path_lists_the_parts(catalog):
     with pytest.raises(ConfigError) as caught:
-        catalog.resolve(MIXED, ACTIONS, {"input_nets": {"obs['camra']": "fcnet"}})
+        catalog.resolve(MIXED, THREE_ACTIONS, {"input_nets": {"obs['camra']": "fcnet"}})
 
     assert str(caught.value) == (
         "input_nets: \"obs['camra']\" is not a part of the observation. Did you mean"
@@ -224,12 +228,12 @@ def test_input_nets_with_unknown_path_lists_the_parts(catalog):
 
 def test_input_nets_with_the_path_of_a_list_is_an_error(catalog):
     with pytest.raises(ConfigError, match=r"obs\['units'\]\" is not a part"):
-        catalog.resolve(MIXED, ACTIONS, {"input_nets": {"obs['units']": "fcnet"}})
+        catalog.resolve(MIXED, THREE_ACTIONS, {"input_nets": {"obs['units']": "fcnet"}})
 
 
 def test_input_nets_with_unknown_name_lists_the_models(catalog):
     with pytest.raises(UnknownNameError) as caught:
-        catalog.resolve(MIXED, ACTIONS, {"input_nets": {"obs['camera']": "fnet"}})
+        catalog.resolve(MIXED, THREE_ACTIONS, {"input_nets": {"obs['camera']": "fnet"}})
 
     message = str(caught.value)
     assert message.startswith(
@@ -243,7 +247,7 @@ def test_input_nets_with_a_memory_is_an_error(make_catalog):
     catalog.register(ModelSpec("recall", {"torch": "nowhere:Recall"}, "a memory", slot="memory"))
 
     with pytest.raises(ConfigError) as caught:
-        catalog.resolve(MIXED, ACTIONS, {"input_nets": {"obs['speed']": "recall"}})
+        catalog.resolve(MIXED, THREE_ACTIONS, {"input_nets": {"obs['speed']": "recall"}})
 
     assert str(caught.value) == (
         "input_nets: for \"obs['speed']\": 'recall' is a memory, not a trunk."
@@ -265,7 +269,7 @@ def test_tie_between_nets_says_how_to_name_one(make_catalog):
     catalog.register(ModelSpec("other_twin", {"torch": "nowhere:Twin"}, "a net", match=match))
 
     with pytest.raises(AmbiguousChoiceError, match="equally well") as caught:
-        catalog.resolve(MIXED, ACTIONS, {"custom_model": "complex_input"})
+        catalog.resolve(MIXED, THREE_ACTIONS, {"custom_model": "complex_input"})
 
     hint = "To choose a net for this part only, set input_nets={\"obs['camera']\": name}."
     assert hint in str(caught.value)
@@ -276,7 +280,7 @@ def test_tie_between_nets_says_how_to_name_one(make_catalog):
 
 def test_loaded_policy_keeps_its_nets(framework, make_catalog, tmp_path):
     policy = rlcatalog.build(
-        MIXED, ACTIONS, {"fcnet_hiddens": [5]}, framework, catalog=make_catalog()
+        MIXED, THREE_ACTIONS, {"fcnet_hiddens": [5]}, framework, catalog=make_catalog()
     )
     policy.save(tmp_path)
     # Later a net is installed that fits every part better.
@@ -303,7 +307,7 @@ def test_loaded_policy_keeps_its_nets(framework, make_catalog, tmp_path):
 
 def test_no_final_linear_needs_post_fcnet_layers(catalog):
     with pytest.raises(ConfigError) as caught:
-        catalog.resolve(MIXED, ACTIONS, {"no_final_linear": True})
+        catalog.resolve(MIXED, THREE_ACTIONS, {"no_final_linear": True})
 
     assert str(caught.value) == (
         "no_final_linear uses the last post_fcnet layer as the output, but post_fcnet_hiddens is"
@@ -314,7 +318,7 @@ def test_no_final_linear_needs_post_fcnet_layers(catalog):
 def test_model_v2_encodes_a_raw_space(catalog):
     space = spaces.Dict({"a": spaces.Discrete(2)})
 
-    model = catalog.model_v2(space, ACTIONS, 3, {"custom_model": "complex_input"})
+    model = catalog.model_v2(space, THREE_ACTIONS, 3, {"custom_model": "complex_input"})
 
     assert model.obs_space.original_space is space
 
@@ -323,7 +327,7 @@ def test_network_class_rejects_a_raw_space():
     space = spaces.Dict({"a": spaces.Discrete(2)})
 
     with pytest.raises(UnsupportedSpaceError) as caught:
-        TorchNet(space, ACTIONS, 3, {}, "net")
+        TorchNet(space, THREE_ACTIONS, 3, {}, "net")
 
     assert str(caught.value) == (
         "complex_input needs encoded observations, not observations of Dict(a: Discrete(2)): pass"
@@ -332,10 +336,10 @@ def test_network_class_rejects_a_raw_space():
 
 
 def test_observation_without_values_is_an_error(catalog):
-    space = spaces.Dict({"a": spaces.Box(0, 1, (0,)), "b": Repeated(VECTOR, 0)})
+    space = spaces.Dict({"a": spaces.Box(0, 1, (0,)), "b": Repeated(THREE_FEATURES, 0)})
 
     with pytest.raises(UnsupportedSpaceError, match=r"^obs: Dict\(a: .*\) has no values\.$"):
-        catalog.resolve(space, ACTIONS, {"custom_model": "complex_input"})
+        catalog.resolve(space, THREE_ACTIONS, {"custom_model": "complex_input"})
 
 
 #: Prints the type of each error, and which frameworks are imported then.

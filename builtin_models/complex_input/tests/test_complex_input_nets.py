@@ -19,10 +19,10 @@ from rlcatalog_tf import TFModelV2
 from rlcatalog_torch import TorchModelV2
 
 IMAGE = spaces.Box(0, 255, (4, 4, 3), np.uint8)
-VECTOR = spaces.Box(-5, 5, (3,), np.float32)
+THREE_FEATURES = spaces.Box(-5, 5, (3,), np.float32)
 #: Three parts: an image, a list of up to two images, and a vector.
-SPACE = spaces.Dict({"camera": IMAGE, "frames": Repeated(IMAGE, 2), "speed": VECTOR})
-ACTIONS = spaces.Discrete(3)
+SPACE = spaces.Dict({"camera": IMAGE, "frames": Repeated(IMAGE, 2), "speed": THREE_FEATURES})
+THREE_ACTIONS = spaces.Discrete(3)
 
 
 class RecordingNet(TorchModelV2):
@@ -46,11 +46,11 @@ def build_recording_policy(make_catalog):
         catalog = make_catalog()
         catalog.register_model("recording", RecordingNet)
         config = {"fcnet_hiddens": [5], "custom_model": "complex_input", **config}
-        resolution = catalog.resolve(space, ACTIONS, config)
+        resolution = catalog.resolve(space, THREE_ACTIONS, config)
         declaration = resolution.component("trunk").declaration
         paths = declaration.pinned_keys(resolution.request)["input_nets"]
         config["input_nets"] = dict.fromkeys(paths, "recording")
-        policy = rlcatalog.build(space, ACTIONS, config, "torch", catalog=catalog)
+        policy = rlcatalog.build(space, THREE_ACTIONS, config, "torch", catalog=catalog)
         return policy, dict(zip(paths, policy.model.nets, strict=True))
 
     return build
@@ -64,7 +64,7 @@ def test_net_is_built_as_a_trunk(build_recording_policy):
 
     for net in nets.values():
         _, action_space, num_outputs, _, name = net.arguments
-        assert action_space == ACTIONS
+        assert action_space == THREE_ACTIONS
         assert num_outputs is None
         assert name.startswith("default_model_net")
 
@@ -198,7 +198,7 @@ def test_discrete_observation_may_stay_an_integer(framework, catalog):
     }
 
     policy = rlcatalog.build(
-        spaces.Discrete(3, start=5), ACTIONS, config, framework, catalog=catalog
+        spaces.Discrete(3, start=5), THREE_ACTIONS, config, framework, catalog=catalog
     )
 
     # The net reads one-hots all the same.
@@ -207,7 +207,9 @@ def test_discrete_observation_may_stay_an_integer(framework, catalog):
 
 
 def test_action_mask_has_no_net(build_recording_policy):
-    space = spaces.Dict({"speed": VECTOR, "action_mask": spaces.MultiBinary(3), "camera": IMAGE})
+    space = spaces.Dict(
+        {"speed": THREE_FEATURES, "action_mask": spaces.MultiBinary(3), "camera": IMAGE}
+    )
     policy, _ = build_recording_policy(space, custom_model=None)
 
     step = policy.act([{**space.sample(), "action_mask": np.int8([0, 1, 0])}])
@@ -262,7 +264,7 @@ def build_model_with_losses(make_catalog):
             "input_nets": {"obs['camera']": "with_loss", "obs['speed']": "with_loss"},
             "vf_share_layers": share,
         }
-        return rlcatalog.build(SPACE, ACTIONS, config, "torch", catalog=catalog).model
+        return rlcatalog.build(SPACE, THREE_ACTIONS, config, "torch", catalog=catalog).model
 
     return build
 
@@ -313,7 +315,7 @@ def test_metrics_name_the_nets_of_a_separate_value(build_model_with_losses):
 def test_complex_input_may_be_its_own_net(framework, catalog):
     config = {"fcnet_hiddens": [5], "input_nets": {"obs['camera']": "complex_input"}}
 
-    policy = rlcatalog.build(SPACE, ACTIONS, config, framework, catalog=catalog)
+    policy = rlcatalog.build(SPACE, THREE_ACTIONS, config, framework, catalog=catalog)
 
     step = policy.act([SPACE.sample()])
     assert type(policy.model.nets[0]) is type(policy.model)
@@ -323,7 +325,7 @@ def test_complex_input_may_be_its_own_net(framework, catalog):
 def test_explanation_shows_complex_input_inside_itself(catalog):
     config = {"fcnet_hiddens": [5], "input_nets": {"obs['camera']": "complex_input"}}
 
-    explanation = catalog.explain(SPACE, ACTIONS, config).as_dict()
+    explanation = catalog.explain(SPACE, THREE_ACTIONS, config).as_dict()
 
     shapes = {row["stage"]: row["shape"] for row in explanation["shapes"]}
     inner = "complex_input: obs['camera']: complex_input: obs['camera']: fcnet: hidden 1 (tanh)"
@@ -331,10 +333,12 @@ def test_explanation_shows_complex_input_inside_itself(catalog):
 
 
 def test_image_and_vector_have_vision_net_and_fcnet():
-    space = spaces.Dict({"camera": spaces.Box(0, 255, (16, 12, 3), np.uint8), "speed": VECTOR})
+    space = spaces.Dict(
+        {"camera": spaces.Box(0, 255, (16, 12, 3), np.uint8), "speed": THREE_FEATURES}
+    )
     config = {"fcnet_hiddens": [5], "conv_filters": [[4, 4, 4], [6, [4, 3], 1]]}
 
-    policy = rlcatalog.build(space, ACTIONS, config, "torch")
+    policy = rlcatalog.build(space, THREE_ACTIONS, config, "torch")
 
     nets = [type(net).__name__ for net in policy.model.nets]
     assert policy.explain().as_dict()["model"]["chosen"] == "complex_input"
@@ -350,13 +354,13 @@ FILTERS_FOR_16X16 = {"conv_filters": [[4, 4, 4], [6, 4, 1]]}
 
 def test_conv_filters_that_do_not_fit_name_the_part():
     with pytest.raises(ConfigError, match=r"obs\['map'\]"):
-        rlcatalog.default_catalog().resolve(TWO_IMAGES, ACTIONS, FILTERS_FOR_16X16)
+        rlcatalog.default_catalog().resolve(TWO_IMAGES, THREE_ACTIONS, FILTERS_FOR_16X16)
 
 
 def test_conv_filters_may_skip_a_part_with_another_net():
     config = {**FILTERS_FOR_16X16, "input_nets": {"obs['map']": "fcnet"}}
 
-    rlcatalog.default_catalog().resolve(TWO_IMAGES, ACTIONS, config)
+    rlcatalog.default_catalog().resolve(TWO_IMAGES, THREE_ACTIONS, config)
 
 
 # --- errors ---------------------------------------------------------------------------------------
@@ -396,7 +400,7 @@ def test_unsuitable_net_is_an_error(cls, error, message, make_catalog):
     config = {"input_nets": {"obs['speed']": "net"}}
 
     with pytest.raises(error, match=message):
-        rlcatalog.build(SPACE, ACTIONS, config, "torch", catalog=catalog)
+        rlcatalog.build(SPACE, THREE_ACTIONS, config, "torch", catalog=catalog)
 
 
 # --- weights and copies ---------------------------------------------------------------------------
@@ -423,7 +427,7 @@ def test_lazy_keras_layers_have_weights_before_the_first_call(make_catalog):
         "vf_share_layers": False,
     }
 
-    policy = rlcatalog.build(SPACE, ACTIONS, config, "tf", catalog=catalog)
+    policy = rlcatalog.build(SPACE, THREE_ACTIONS, config, "tf", catalog=catalog)
 
     names = list(policy.model.get_weights())
     assert "nets.2.layer.weight" in names

@@ -28,7 +28,7 @@ from rlcatalog_torch import TorchModelV2
 
 pytestmark = pytest.mark.usefixtures("one_thread", "seeded")
 
-OBS = Box(-1, 1, (4,), np.float32)
+FOUR_FEATURES = Box(-1, 1, (4,), np.float32)
 TWO_OBSERVATIONS = np.linspace(-1, 1, 8, dtype=np.float32).reshape(2, 4)
 
 
@@ -57,7 +57,7 @@ class LogitsAndValueNet(nn.Module):
 
 
 def build_policy(model, config=None, action_space=None):
-    return rlcatalog.build(OBS, action_space or Discrete(3), config, "torch", model=model)
+    return rlcatalog.build(FOUR_FEATURES, action_space or Discrete(3), config, "torch", model=model)
 
 
 def apply_layer(weights, name, x):
@@ -90,7 +90,7 @@ def test_module_class_receives_space_and_custom_model_config():
 
     module = policy.model.module
 
-    assert module.space == OBS
+    assert module.space == FOUR_FEATURES
     assert module.layers[0].out_features == 5
 
 
@@ -219,7 +219,7 @@ def test_autoregressive_head_is_built_on_a_module():
 
 
 def test_custom_model_takes_a_module_class():
-    policy = rlcatalog.build(OBS, Discrete(3), {"custom_model": TanhNet})
+    policy = rlcatalog.build(FOUR_FEATURES, Discrete(3), {"custom_model": TanhNet})
 
     assert policy.framework == "torch"
     assert policy.act(TWO_OBSERVATIONS).dist_inputs.shape == (2, 3)  # 3 actions
@@ -229,7 +229,7 @@ def test_custom_model_takes_the_name_of_a_decorated_class():
     catalog = rlcatalog.Catalog()
     decorated = catalog.register_model("mine")(TanhNet)
 
-    policy = rlcatalog.build(OBS, Discrete(3), {"custom_model": "mine"}, catalog=catalog)
+    policy = rlcatalog.build(FOUR_FEATURES, Discrete(3), {"custom_model": "mine"}, catalog=catalog)
 
     assert decorated is TanhNet
     assert policy.framework == "torch"
@@ -238,7 +238,7 @@ def test_custom_model_takes_the_name_of_a_decorated_class():
 
 def test_get_model_v2_takes_a_module_class():
     model = rlcatalog.ModelCatalog.get_model_v2(
-        OBS, Discrete(3), 3, {"custom_model": TanhNet}, "torch"
+        FOUR_FEATURES, Discrete(3), 3, {"custom_model": TanhNet}, "torch"
     )
 
     assert model.num_outputs == 3
@@ -246,11 +246,11 @@ def test_get_model_v2_takes_a_module_class():
 
 def test_custom_model_and_another_model_are_an_error():
     with pytest.raises(ConfigError, match="are both given"):
-        rlcatalog.build(OBS, Discrete(3), {"custom_model": "fcnet"}, model=TanhNet)
+        rlcatalog.build(FOUR_FEATURES, Discrete(3), {"custom_model": "fcnet"}, model=TanhNet)
 
 
 def test_custom_model_and_model_may_be_the_same_class():
-    policy = rlcatalog.build(OBS, Discrete(3), {"custom_model": TanhNet}, model=TanhNet)
+    policy = rlcatalog.build(FOUR_FEATURES, Discrete(3), {"custom_model": TanhNet}, model=TanhNet)
 
     assert policy.model_name == "TanhNet"
 
@@ -382,7 +382,7 @@ class RecordsPasses(nn.Module):
 def run_trial_pass(module):
     # Without outputs nothing but the trial pass calls the module.
     num_outputs = None
-    PlainModel.of(module)(OBS, Discrete(3), num_outputs, {}, "net")
+    PlainModel.of(module)(FOUR_FEATURES, Discrete(3), num_outputs, {}, "net")
 
 
 def test_trial_pass_is_one_of_two_rows_in_eval_mode():
@@ -552,7 +552,9 @@ def test_separate_value_of_an_instance_is_an_error(memory):
 def test_instance_shares_its_layers_whatever_the_defaults():
     module = nn.Sequential(nn.Linear(4, 6))
 
-    policy = rlcatalog.build(OBS, Discrete(3), model=module, defaults={"vf_share_layers": False})
+    policy = rlcatalog.build(
+        FOUR_FEATURES, Discrete(3), model=module, defaults={"vf_share_layers": False}
+    )
 
     assert policy.config["vf_share_layers"] is True
     assert policy.model.module is module
@@ -591,7 +593,7 @@ def test_loading_with_another_class_is_an_error(tmp_path):
 def test_saved_module_is_loaded_by_its_registered_name(tmp_path):
     catalog = rlcatalog.Catalog()
     catalog.register_model("mine", nn.Sequential(nn.Linear(4, 6)))
-    policy = rlcatalog.build(OBS, Discrete(3), model="mine", catalog=catalog)
+    policy = rlcatalog.build(FOUR_FEATURES, Discrete(3), model="mine", catalog=catalog)
     policy.save(tmp_path)
 
     loaded = rlcatalog.load(tmp_path, catalog=catalog)
@@ -600,7 +602,7 @@ def test_saved_module_is_loaded_by_its_registered_name(tmp_path):
 
 
 def test_loading_a_model_of_a_package_takes_no_class(tmp_path):
-    rlcatalog.build(OBS, Discrete(3)).save(tmp_path)
+    rlcatalog.build(FOUR_FEATURES, Discrete(3)).save(tmp_path)
 
     with pytest.raises(ConfigError, match="this model comes from packages") as caught:
         rlcatalog.load(tmp_path, model=TanhNet)
@@ -614,7 +616,7 @@ def test_loading_a_model_of_a_package_takes_no_class(tmp_path):
 def test_policy_of_a_registered_module_is_pickled(model):
     catalog = rlcatalog.Catalog()
     catalog.register_model("mine", model)
-    policy = rlcatalog.build(OBS, Discrete(3), model="mine", catalog=catalog)
+    policy = rlcatalog.build(FOUR_FEATURES, Discrete(3), model="mine", catalog=catalog)
 
     unpickled = pickle.loads(pickle.dumps(policy))
 

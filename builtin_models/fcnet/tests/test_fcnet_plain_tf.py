@@ -18,7 +18,7 @@ from rlcatalog_tf import TFLearner, keras, tf
 
 pytestmark = pytest.mark.usefixtures("one_thread", "seeded")
 
-OBS = Box(-1, 1, (4,), np.float32)
+FOUR_FEATURES = Box(-1, 1, (4,), np.float32)
 TWO_OBSERVATIONS = np.linspace(-1, 1, 8, dtype=np.float32).reshape(2, 4)
 
 
@@ -65,7 +65,7 @@ def make_functional_model():
 
 
 def build_policy(model, config=None):
-    return rlcatalog.build(OBS, Discrete(3), config, "tf", model=model)
+    return rlcatalog.build(FOUR_FEATURES, Discrete(3), config, "tf", model=model)
 
 
 def apply_layer(weights, name, x):
@@ -94,7 +94,7 @@ def test_layer_class_returns_features_below_logits_and_value():
 
 
 def test_layer_class_receives_the_space():
-    assert build_policy(DropoutNet).model.module.module_space == OBS
+    assert build_policy(DropoutNet).model.module.module_space == FOUR_FEATURES
 
 
 def test_layer_with_num_outputs_returns_logits_and_value():
@@ -242,7 +242,7 @@ class CountingLayer(keras.layers.Layer):
 def run_trial_pass(layer):
     # Without outputs nothing but the trial pass calls the layer.
     num_outputs = None
-    PlainModel.of(layer)(OBS, Discrete(3), num_outputs, {}, "net")
+    PlainModel.of(layer)(FOUR_FEATURES, Discrete(3), num_outputs, {}, "net")
 
 
 def test_trial_pass_keeps_the_variables():
@@ -301,8 +301,8 @@ def test_seed_determines_the_weights_of_a_class():
     "make_layer",
     [
         pytest.param(make_functional_model, id="functional-model"),
-        pytest.param(lambda: DropoutNet(OBS), id="model"),
-        pytest.param(lambda: BatchNormLayer(OBS), id="layer"),
+        pytest.param(lambda: DropoutNet(FOUR_FEATURES), id="model"),
+        pytest.param(lambda: BatchNormLayer(FOUR_FEATURES), id="layer"),
         pytest.param(lambda: keras.layers.Dense(3), id="keras-layer"),
     ],
 )
@@ -386,10 +386,10 @@ def test_image_with_channels_last_is_scaled():
 
 
 def test_dict_with_a_tuple_keeps_its_structure_without_mask():
-    space = Dict(a=Tuple([OBS, Discrete(3)]), action_mask=Box(0, 1, (3,), np.int8))
+    space = Dict(a=Tuple([FOUR_FEATURES, Discrete(3)]), action_mask=Box(0, 1, (3,), np.int8))
     obs = {"a": (np.float32([-1, 0, 0.5, 1]), 2), "action_mask": np.int8([1, 0, 1])}
 
     module_space, inputs = record_inputs(space, [obs])
 
-    assert module_space == Dict(a=Tuple([OBS, Box(0, 1, (3,), np.float32)]))
+    assert module_space == Dict(a=Tuple([FOUR_FEATURES, Box(0, 1, (3,), np.float32)]))
     np.testing.assert_array_equal(inputs, [[-1, 0, 0.5, 1, 0, 0, 1]])  # the vector, the one-hot

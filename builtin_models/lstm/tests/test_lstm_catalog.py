@@ -24,8 +24,8 @@ from rlcatalog_torch import LSTMWrapper, TorchModelV2
 
 pytestmark = pytest.mark.twins
 
-OBS = spaces.Box(-10, 10, (3,), np.float32)
-ACTIONS = spaces.Discrete(4)
+THREE_FEATURES = spaces.Box(-10, 10, (3,), np.float32)
+FOUR_ACTIONS = spaces.Discrete(4)
 SMALL_LSTM = {"fcnet_hiddens": [7], "use_lstm": True, "lstm_cell_size": 5}
 PAST = {"lstm_use_prev_action": True, "lstm_use_prev_reward": True}
 
@@ -40,7 +40,7 @@ def draw_four(space, seed=0):
 
 
 def explain_memory(config):
-    return rlcatalog.explain(OBS, ACTIONS, config).as_dict()["memory"]
+    return rlcatalog.explain(THREE_FEATURES, FOUR_ACTIONS, config).as_dict()["memory"]
 
 
 def find_candidate(memory, name):
@@ -82,7 +82,7 @@ def test_explanation_lists_the_stages_of_the_lstm():
         "lstm_use_prev_reward": True,
     }
 
-    explanation = rlcatalog.explain(OBS, ACTIONS, config).as_dict()
+    explanation = rlcatalog.explain(THREE_FEATURES, FOUR_ACTIONS, config).as_dict()
 
     stages = []
     for row in explanation["shapes"]:
@@ -100,7 +100,7 @@ def test_explanation_lists_the_stages_of_the_lstm():
 def test_explanation_does_not_know_the_width_of_a_custom_trunk():
     config = {**SMALL_LSTM, "lstm_use_prev_reward": True, "custom_model": TorchDoubled}
 
-    resolution = rlcatalog.explain(OBS, ACTIONS, config).resolution
+    resolution = rlcatalog.explain(THREE_FEATURES, FOUR_ACTIONS, config).resolution
 
     stages = {stage.name: stage.shape for stage in resolution.shapes}
     assert stages["lstm: with previous reward"] is None
@@ -109,7 +109,7 @@ def test_explanation_does_not_know_the_width_of_a_custom_trunk():
 
 @pytest.mark.parametrize(("framework", "cls"), [("torch", LSTMWrapper), ("tf", TFWrapper)])
 def test_lstm_wrapper_is_a_public_class(framework, cls):
-    policy = rlcatalog.build(OBS, ACTIONS, SMALL_LSTM, framework)
+    policy = rlcatalog.build(THREE_FEATURES, FOUR_ACTIONS, SMALL_LSTM, framework)
 
     assert type(policy.model) is cls
 
@@ -159,14 +159,16 @@ def test_lstm_wrapper_is_a_public_class(framework, cls):
 )
 def test_invalid_option_is_an_error(key, value, error, message):
     with pytest.raises(error, match=message):
-        rlcatalog.default_catalog().resolve(OBS, ACTIONS, {**SMALL_LSTM, key: value})
+        rlcatalog.default_catalog().resolve(
+            THREE_FEATURES, FOUR_ACTIONS, {**SMALL_LSTM, key: value}
+        )
 
 
 def test_arguments_of_the_model_lstm_are_checked():
     config = {"custom_model": "lstm", "custom_model_config": {"cells": 3}}
 
     with pytest.raises(ConfigError, match="LSTMWrapper does not accept 'cells'") as caught:
-        rlcatalog.build(OBS, ACTIONS, config)
+        rlcatalog.build(THREE_FEATURES, FOUR_ACTIONS, config)
 
     assert "custom_model_config: LSTMWrapper" in str(caught.value)
 
@@ -175,15 +177,17 @@ def test_no_final_linear_is_warned_of_and_has_no_effect(framework, build_policy)
     with pytest.warns(UnreadKeysWarning, match="no_final_linear"):
         policy = build_policy(framework, {"no_final_linear": True})
 
-    step = policy.act(draw_four(OBS), explore=False)
-    expected = build_policy(framework).act(draw_four(OBS), explore=False)
+    step = policy.act(draw_four(THREE_FEATURES), explore=False)
+    expected = build_policy(framework).act(draw_four(THREE_FEATURES), explore=False)
     np.testing.assert_array_equal(step.dist_inputs, expected.dist_inputs)
     np.testing.assert_array_equal(step.value, expected.value)
 
 
 def test_old_key_sets_previous_action_and_reward():
     with pytest.warns(DeprecationWarning, match="'lstm_use_prev_action_reward' is now split"):
-        policy = rlcatalog.build(OBS, ACTIONS, {**SMALL_LSTM, "lstm_use_prev_action_reward": True})
+        policy = rlcatalog.build(
+            THREE_FEATURES, FOUR_ACTIONS, {**SMALL_LSTM, "lstm_use_prev_action_reward": True}
+        )
 
     assert policy.config["lstm_use_prev_action"]
     assert policy.config["lstm_use_prev_reward"]
@@ -195,7 +199,7 @@ def test_old_key_beside_its_new_one_is_an_error():
     config = {"lstm_use_prev_reward": True, "lstm_use_prev_action_reward": True}
 
     with pytest.raises(ConfigError, match="is another name for 'lstm_use_prev_reward'"):
-        rlcatalog.build(OBS, ACTIONS, config)
+        rlcatalog.build(THREE_FEATURES, FOUR_ACTIONS, config)
 
 
 # --- initial weights ------------------------------------------------------------------------------
@@ -207,7 +211,7 @@ def build_initial_weights(framework, **config):
     The shapes are [4, 60, 40] for the inputs, [4, 60, 60] for the recurrence, [4, 60] for the bias.
     """
     config = {"fcnet_hiddens": [40], "use_lstm": True, "lstm_cell_size": 60, **config}
-    model = rlcatalog.default_catalog().model_v2(OBS, ACTIONS, 4, config, framework)
+    model = rlcatalog.default_catalog().model_v2(THREE_FEATURES, FOUR_ACTIONS, 4, config, framework)
     weights = model.get_weights()
     return (
         weights["cell.weight_ih"].reshape(4, 60, 40),
@@ -320,7 +324,9 @@ class TFDoubled(TFModelV2):
 DOUBLED = {"torch": TorchDoubled, "tf": TFDoubled}
 
 
-@pytest.mark.parametrize("space", [OBS, spaces.Dict(a=OBS, b=ACTIONS)], ids=["Box", "Dict"])
+@pytest.mark.parametrize(
+    "space", [THREE_FEATURES, spaces.Dict(a=THREE_FEATURES, b=FOUR_ACTIONS)], ids=["Box", "Dict"]
+)
 def test_lstm_reads_the_features_of_a_custom_trunk(framework, build_policy, space):
     policy = build_policy(framework, {"custom_model": DOUBLED[framework]}, obs_space=space)
     observations = draw_four(space)
@@ -342,7 +348,7 @@ def test_trunk_with_wrong_num_outputs_is_an_error(framework, build_policy):
             self.num_outputs = 6  # it returns 3
 
     with pytest.raises(ModelContractError, match="WrongWidth declared num_outputs=6") as caught:
-        build_policy(framework, {"custom_model": WrongWidth}).act(draw_four(OBS))
+        build_policy(framework, {"custom_model": WrongWidth}).act(draw_four(THREE_FEATURES))
 
     assert "but its forward() returned 3 val" in str(caught.value)
 
@@ -369,7 +375,7 @@ def dueling_model():
     """An LSTM of 5 cells with the head of a dueling Q network for 4 actions."""
     config = {**SMALL_LSTM, **PAST}
     return rlcatalog.default_catalog().model_v2(
-        OBS, ACTIONS, 4, config, "torch", "q", DuelingQModel
+        THREE_FEATURES, FOUR_ACTIONS, 4, config, "torch", "q", DuelingQModel
     )
 
 
@@ -403,7 +409,7 @@ def test_cell_reads_past_actions_of_any_space(framework, actions, width, nested,
         framework, {**PAST, "_disable_action_flattening": nested}, action_space=actions
     )
 
-    first_step = policy.act(draw_four(OBS))
+    first_step = policy.act(draw_four(THREE_FEATURES))
 
     past_actions = first_step.state.seen["past_actions"]
     assert past_actions.shape == (4, width)  # 4 observations

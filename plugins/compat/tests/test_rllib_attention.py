@@ -14,8 +14,8 @@ import rlcatalog
 from rlcatalog.errors import CatalogWarning
 from rlcatalog_compat import load_rllib_weights
 
-OBS = gym.spaces.Box(-1, 1, (3,), np.float32)
-ACTIONS = gym.spaces.Discrete(4)
+THREE_FEATURES = gym.spaces.Box(-1, 1, (3,), np.float32)
+FOUR_ACTIONS = gym.spaces.Discrete(4)
 UNITS = 2
 SLOTS = 4
 HEADS = 2
@@ -149,7 +149,7 @@ def draw_observations():
 
 @pytest.mark.parametrize("framework", ["torch", "tf"])
 def test_loading_warns_of_steps_that_differ(framework):
-    policy = rlcatalog.build(OBS, ACTIONS, CONFIG, framework)
+    policy = rlcatalog.build(THREE_FEATURES, FOUR_ACTIONS, CONFIG, framework)
 
     # 2 units with a memory of 4 steps.
     message = "outputs differ in the first 8 steps of every episode"
@@ -164,7 +164,7 @@ def run_loaded_policy(request):
     """Load weights into a policy, and act for an episode; return logits and value of each step."""
 
     def run(weights):
-        policy = rlcatalog.build(OBS, ACTIONS, CONFIG, request.param)
+        policy = rlcatalog.build(THREE_FEATURES, FOUR_ACTIONS, CONFIG, request.param)
         with pytest.warns(CatalogWarning):
             load_rllib_weights(policy, weights)
         state = None
@@ -209,7 +209,7 @@ def test_rllib_network_reads_empty_slots():
     from ray.rllib.models.catalog import MODEL_DEFAULTS, ModelCatalog
 
     config = {**MODEL_DEFAULTS, **CONFIG}
-    net = ModelCatalog.get_model_v2(OBS, ACTIONS, 4, config, framework="torch")
+    net = ModelCatalog.get_model_v2(THREE_FEATURES, FOUR_ACTIONS, 4, config, framework="torch")
     weights = draw_rllib_weights()
     tensors = {name: torch.from_numpy(array) for name, array in weights.items()}
     net.load_state_dict(tensors, strict=False)
@@ -230,7 +230,7 @@ def test_rllib_network_reads_empty_slots():
 
 def test_loading_without_a_memory_warns_of_nothing(recwarn):
     config = {**CONFIG, "attention_memory_inference": 0, "attention_memory_training": 0}
-    policy = rlcatalog.build(OBS, ACTIONS, config)
+    policy = rlcatalog.build(THREE_FEATURES, FOUR_ACTIONS, config)
 
     load_rllib_weights(policy, draw_rllib_weights())
 

@@ -21,7 +21,7 @@ from rlcatalog_export.file_check import random_masks
 
 pytestmark = pytest.mark.usefixtures("one_thread", "seeded")
 
-OBS = Box(-1, 1, (2,), np.float32)
+TWO_FEATURES = Box(-1, 1, (2,), np.float32)
 UNIT = Box(-1, 1, (2,), np.float32)
 WIDE = Box(-1e6, 3, (2,), np.float32)
 NARROW = Box(-1e-6, 1e-6, (2,), np.float32)
@@ -39,7 +39,7 @@ DISTRIBUTIONS = {
 
 def build_squashed_policy(framework="torch", *, actions=UNIT, log_std):
     """Build a policy with a squashed Gaussian; a large `log_std` draws close to the bounds."""
-    policy = rlcatalog.build(OBS, actions, {"fcnet_hiddens": [4], **SQUASHED}, framework)
+    policy = rlcatalog.build(TWO_FEATURES, actions, {"fcnet_hiddens": [4], **SQUASHED}, framework)
     weights = {name: array.copy() for name, array in policy.model.get_weights().items()}
     for name, array in weights.items():
         if array.shape == (4,) and "logits" in name:
@@ -90,7 +90,7 @@ def build_and_draw(request):
 
     def build(framework, scale):
         actions, config = DISTRIBUTIONS[request.param]
-        policy = rlcatalog.build(OBS, actions, {"fcnet_hiddens": [4], **config}, framework)
+        policy = rlcatalog.build(TWO_FEATURES, actions, {"fcnet_hiddens": [4], **config}, framework)
         random = np.random.default_rng(0)
         shape = (64, policy.resolution.num_outputs)
         params = random.uniform(-1, 1, shape).astype(np.float32) * scale

@@ -13,13 +13,13 @@ from rlcatalog.errors import NotServedError
 
 pytest.importorskip("onnxruntime", reason="needs rlcatalog-export")
 
-OBS = spaces.Box(-1, 1, (6,), np.float32)
-ACTIONS = spaces.Discrete(3)
+SIX_FEATURES = spaces.Box(-1, 1, (6,), np.float32)
+THREE_ACTIONS = spaces.Discrete(3)
 TWO_OBSERVATIONS = np.linspace(-1, 1, 12, dtype=np.float32).reshape(2, 6)
 
 
 def build_policy(model, framework="torch"):
-    return rlcatalog.build(OBS, ACTIONS, {"custom_model": model}, framework)
+    return rlcatalog.build(SIX_FEATURES, THREE_ACTIONS, {"custom_model": model}, framework)
 
 
 def act_greedily(policy):
@@ -108,7 +108,7 @@ def test_export_of_a_bfloat16_module_to_torch_acts_like_it(bfloat16_module_polic
 def test_export_of_a_bfloat16_policy_to_onnx_acts_like_it(tmp_path):
     import torch
 
-    policy = rlcatalog.build(OBS, ACTIONS, {"fcnet_hiddens": [8]}, "torch")
+    policy = rlcatalog.build(SIX_FEATURES, THREE_ACTIONS, {"fcnet_hiddens": [8]}, "torch")
     policy.model.to(torch.bfloat16)
 
     policy.export(tmp_path / "policy.onnx")

@@ -16,7 +16,7 @@ from rlcatalog_export.tf.noise import TFNoise
 from rlcatalog_tf import TFModelV2, draw_categorical, draw_gamma, draw_normal, draw_uniform
 from rlcatalog_tf.random import drawing_from
 
-VECTOR = Box(-1, 1, (3,), np.float32)
+THREE_FEATURES = Box(-1, 1, (3,), np.float32)
 
 
 # --- acting ---------------------------------------------------------------------------------------
@@ -65,7 +65,7 @@ def act_on_steps(actor, inputs):
 
 
 def test_export_leaves_the_weights_unchanged(tmp_path):
-    policy = rlcatalog.build(VECTOR, Discrete(3), {"fcnet_hiddens": [4]}, "tf")
+    policy = rlcatalog.build(THREE_FEATURES, Discrete(3), {"fcnet_hiddens": [4]}, "tf")
     before = policy.model.get_weights()
 
     policy.export(tmp_path / "model", format="savedmodel")
@@ -106,7 +106,7 @@ class DrawsLogits(TFModelV2):
 def test_export_of_a_model_that_draws_shows_its_code(format, tmp_path):
     if format == "onnx":
         pytest.importorskip("tf2onnx")
-    policy = rlcatalog.build(VECTOR, Discrete(3), {"custom_model": DrawsLogits}, "tf")
+    policy = rlcatalog.build(THREE_FEATURES, Discrete(3), {"custom_model": DrawsLogits}, "tf")
 
     with pytest.raises(NotServedError, match=r"export_tf\.py:\d+, in forward: ") as caught:
         policy.export(tmp_path / "model", format=format)
@@ -119,7 +119,7 @@ def test_export_of_a_model_that_draws_shows_its_code(format, tmp_path):
 
 
 def export_saved_model(folder):
-    policy = rlcatalog.build(VECTOR, Discrete(3), {"fcnet_hiddens": [4]}, "tf")
+    policy = rlcatalog.build(THREE_FEATURES, Discrete(3), {"fcnet_hiddens": [4]}, "tf")
     policy.export(folder, format="savedmodel")
     return policy
 

@@ -21,7 +21,7 @@ from rlcatalog_export.onnx_operations import FORMULAS, Value
 from rlcatalog_preprocessors.integers import OneHotPreprocessor
 from rlcatalog_torch import TorchModelV2
 
-VECTOR = Box(-1, 1, (3,), np.float32)
+THREE_FEATURES = Box(-1, 1, (3,), np.float32)
 #: An LSTM that reads the last reward.
 LSTM = {
     "use_lstm": True,
@@ -42,7 +42,7 @@ class Export:
 @pytest.fixture(scope="module")
 def masked_export(tmp_path_factory):
     """A policy with three actions and an action mask."""
-    obs = Dict({"action_mask": Box(0, 1, (3,), np.int8), "v": VECTOR})
+    obs = Dict({"action_mask": Box(0, 1, (3,), np.int8), "v": THREE_FEATURES})
     policy = rlcatalog.build(obs, Discrete(3), {"fcnet_hiddens": [4]}, "torch")
     path = tmp_path_factory.mktemp("masked") / "masked.onnx"
     policy.export(path)
@@ -52,7 +52,7 @@ def masked_export(tmp_path_factory):
 @pytest.fixture(scope="module")
 def lstm_export(tmp_path_factory):
     """A policy with three actions and an LSTM that reads the last reward."""
-    policy = rlcatalog.build(VECTOR, Discrete(3), LSTM, "torch")
+    policy = rlcatalog.build(THREE_FEATURES, Discrete(3), LSTM, "torch")
     path = tmp_path_factory.mktemp("lstm") / "lstm.onnx"
     policy.export(path)
     return Export(policy, path)
@@ -246,7 +246,7 @@ def test_stepper_of_an_actor_acts_like_that_of_its_policy(lstm_export, mode):
 class ShortEpisodes(gym.Env):
     """Episodes of about four steps."""
 
-    observation_space = VECTOR
+    observation_space = THREE_FEATURES
     action_space = Discrete(3)
 
     def reset(self, *, seed=None, options=None):
@@ -310,7 +310,7 @@ def halving_policy():
     catalog = rlcatalog.Catalog()
     catalog.register_filter("halve")(HalvingFilter)
     config = {"fcnet_hiddens": [4], "observation_filter": "halve"}
-    return rlcatalog.build(VECTOR, Discrete(3), config, "torch", catalog=catalog)
+    return rlcatalog.build(THREE_FEATURES, Discrete(3), config, "torch", catalog=catalog)
 
 
 def test_filter_without_graph_operations_is_left_out(halving_policy, tmp_path):
@@ -336,7 +336,7 @@ def test_actor_of_a_file_without_filter_takes_filtered_input(halving_policy, tmp
 
 def test_action_codec_without_graph_operations_is_left_out(tmp_path, monkeypatch):
     actions = Dict({"a": Discrete(3, start=5)})
-    policy = rlcatalog.build(VECTOR, actions, {"fcnet_hiddens": [4]}, "torch")
+    policy = rlcatalog.build(THREE_FEATURES, actions, {"fcnet_hiddens": [4]}, "torch")
     # `lowered` is the codec in the form of a graph's operations.
     discrete_codec = policy.action_codec.children[0]
     monkeypatch.setattr(type(discrete_codec), "lowered", None)
@@ -402,7 +402,7 @@ class DrawsIntegers(LinearModel):
     ],
 )
 def test_export_error_shows_the_code_that_cannot_be_exported(tmp_path, model, code):
-    policy = rlcatalog.build(VECTOR, Discrete(2), {"custom_model": model}, "torch")
+    policy = rlcatalog.build(THREE_FEATURES, Discrete(2), {"custom_model": model}, "torch")
 
     with pytest.raises(errors.NotServedError) as caught:
         policy.export(tmp_path / "policy.onnx")
@@ -414,7 +414,7 @@ def test_export_error_shows_the_code_that_cannot_be_exported(tmp_path, model, co
 
 @pytest.mark.parametrize("model", [CountsRows, BranchesOnData, UsesNumpy])
 def test_export_error_names_the_file_of_the_code(tmp_path, model):
-    policy = rlcatalog.build(VECTOR, Discrete(2), {"custom_model": model}, "torch")
+    policy = rlcatalog.build(THREE_FEATURES, Discrete(2), {"custom_model": model}, "torch")
 
     with pytest.raises(errors.NotServedError, match=r"test_onnx\.py"):
         policy.export(tmp_path / "policy.onnx")
@@ -502,7 +502,7 @@ def test_export_command_writes_a_program_that_acts_like_the_save(tmp_path, capsy
     from rlcatalog_cli import main
 
     actions = Box(-1, 2, (2,), np.float32)
-    policy = rlcatalog.build(VECTOR, actions, LSTM, "torch")
+    policy = rlcatalog.build(THREE_FEATURES, actions, LSTM, "torch")
     policy.save(tmp_path / "run" / "policy")
 
     with pytest.raises(SystemExit) as exit_info:

@@ -17,12 +17,12 @@ THREE_NUMBERS = spaces.Box(-100, 100, (3,))
 WITH_MASK = spaces.Dict(
     {"action_mask": spaces.MultiBinary(2), "gear": spaces.Discrete(3), "speed": THREE_NUMBERS}
 )
-TWO = spaces.Discrete(2)
+TWO_ACTIONS = spaces.Discrete(2)
 
 
 def build_policy(space=THREE_NUMBERS, framework="torch"):
     config = {"observation_filter": "MeanStdFilter", "fcnet_hiddens": [8]}
-    return rlcatalog.build(space, TWO, config, framework)
+    return rlcatalog.build(space, TWO_ACTIONS, config, framework)
 
 
 def sample_with_mask(*, seed=0):
@@ -102,7 +102,7 @@ def test_act_applies_the_filter(framework):
     # RLlib's functions for inference do not apply it.
     policy = build_policy(framework=framework)
     policy.preprocess(np.float32([[0, 0, 0], [2, 4, 6]]), update=True)
-    without_filter = rlcatalog.build(THREE_NUMBERS, TWO, {"fcnet_hiddens": [8]}, framework)
+    without_filter = rlcatalog.build(THREE_NUMBERS, TWO_ACTIONS, {"fcnet_hiddens": [8]}, framework)
     without_filter.model.set_weights(policy.model.get_weights())
 
     step = policy.act(np.float32([[2, 4, 6]]), explore=False)
@@ -129,7 +129,7 @@ def test_camera_is_not_filtered_but_speed_is():
         speed=spaces.Box(-np.inf, np.inf, (2,), np.float32),
     )
     config = {"observation_filter": "MeanStdFilter", "conv_flatten": True}
-    policy = rlcatalog.build(space, TWO, config)
+    policy = rlcatalog.build(space, TWO_ACTIONS, config)
     dark = {"camera": np.zeros((8, 12, 10, 3), np.uint8), "speed": np.ones((8, 2), np.float32)}
     bright = {**dark, "camera": np.full((8, 12, 10, 3), 200, np.uint8)}
 
@@ -240,7 +240,7 @@ def test_set_state_replaces_the_statistics():
 
 
 def test_policy_with_no_filter_has_an_empty_slot():
-    policy = rlcatalog.build(THREE_NUMBERS, TWO, {"observation_filter": "NoFilter"})
+    policy = rlcatalog.build(THREE_NUMBERS, TWO_ACTIONS, {"observation_filter": "NoFilter"})
 
     assert policy.filter is None
 
@@ -253,7 +253,7 @@ def test_package_declares_no_filter_named_no_filter():
 @pytest.fixture
 def explanation():
     config = {"observation_filter": "MeanStdFilter", "fcnet_hiddens": [8]}
-    return default_catalog().explain(THREE_NUMBERS, TWO, config).as_dict()
+    return default_catalog().explain(THREE_NUMBERS, TWO_ACTIONS, config).as_dict()
 
 
 def test_explanation_names_filter_and_package(explanation):

@@ -12,8 +12,8 @@ from rlcatalog import ViewRequirement
 from rlcatalog.errors import ActionMaskError, ModelContractError, NonFiniteError
 from rlcatalog_torch import Categorical, TorchModelV2
 
-OBS = spaces.Box(-1, 1, (2,), np.float32)
-THREE = spaces.Discrete(3)
+TWO_FEATURES = spaces.Box(-1, 1, (2,), np.float32)
+THREE_ACTIONS = spaces.Discrete(3)
 TWO_OBS = np.float32([[0.5, -0.5], [1, 0]])
 NAN_IN_ROW_1 = np.float32([[0.5, -0.5], [np.nan, 0]])
 
@@ -24,7 +24,7 @@ class ReadsPreviousObservation(TorchModelV2):
     def __init__(self, *arguments):
         super().__init__(*arguments)
         self.layer = torch.nn.Linear(4, self.num_outputs)
-        self.view_requirements["before"] = ViewRequirement("obs", shift=-1, space=OBS)
+        self.view_requirements["before"] = ViewRequirement("obs", shift=-1, space=TWO_FEATURES)
 
     def forward(self, input_dict, state, seq_lens):
         return self.layer(torch.cat([input_dict["obs"], input_dict["before"]], 1)), state
@@ -45,7 +45,7 @@ class CountsInMemory(TorchModelV2):
 
 
 def build_policy(**config):
-    return rlcatalog.build(OBS, THREE, config, "torch")
+    return rlcatalog.build(TWO_FEATURES, THREE_ACTIONS, config, "torch")
 
 
 arrays_and_tensors = pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from rlcatalog.frameworks import ops_of
 from rlcatalog.spaces import Simplex, map_tensors
 
 FRAMEWORKS = ["torch", "tf"]
-OBS = spaces.Box(-1, 1, (6,), np.float32)
+SIX_FEATURES = spaces.Box(-1, 1, (6,), np.float32)
 ARM = spaces.Box(-2, 4, (2,), np.float32)
 TOOL = spaces.Discrete(4, start=5)
 
@@ -48,7 +48,7 @@ LEFT_AND_TOOL = spaces.Dict({"left": spaces.Tuple((TOOL, ARM)), "tool": TOOL})
 def build_policy(
     space: Any, framework: str = "torch", config: Mapping[str, Any] | None = None
 ) -> Any:
-    return rlcatalog.build(OBS, space, {"fcnet_hiddens": [8], **(config or {})}, framework)
+    return rlcatalog.build(SIX_FEATURES, space, {"fcnet_hiddens": [8], **(config or {})}, framework)
 
 
 def draw_sample(policy: Any, observations: Any) -> Any:

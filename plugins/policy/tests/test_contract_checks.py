@@ -20,10 +20,10 @@ from rlcatalog_policy.contract_checker import fits, shape_of
 from rlcatalog_testing import PluginEntryPoint, isolated_catalog, plugin_of
 from rlcatalog_torch import Categorical, DiagGaussian
 
-OBS = spaces.Box(-1, 1, (2,), np.float32)
-THREE = spaces.Discrete(3)
+TWO_FEATURES = spaces.Box(-1, 1, (2,), np.float32)
+THREE_ACTIONS = spaces.Discrete(3)
 TWO_NUMBERS = spaces.Box(-1, 1, (2,), np.float32)
-WITH_MASK = spaces.Dict(action_mask=spaces.MultiBinary(3), x=OBS)
+WITH_MASK = spaces.Dict(action_mask=spaces.MultiBinary(3), x=TWO_FEATURES)
 SMALL = {"fcnet_hiddens": [2]}
 INSTALLED = [
     "rlcatalog-preprocessors",
@@ -34,7 +34,7 @@ INSTALLED = [
 ]
 
 
-def build_contract(action_space, *, obs_space=OBS, custom_action_dist=None):
+def build_contract(action_space, *, obs_space=TWO_FEATURES, custom_action_dist=None):
     config = dict(SMALL)
     if custom_action_dist is not None:
         config["custom_action_dist"] = custom_action_dist
@@ -44,7 +44,7 @@ def build_contract(action_space, *, obs_space=OBS, custom_action_dist=None):
 @pytest.fixture(scope="module")
 def discrete_contract():
     """The checks for a FullyConnectedNetwork with a Categorical of three actions."""
-    return build_contract(THREE)
+    return build_contract(THREE_ACTIONS)
 
 
 @pytest.fixture(scope="module")
@@ -338,14 +338,14 @@ def test_actions_of_listed_dists_are_not_checked(discrete_contract):
 
 
 def test_actions_of_listed_dists_are_not_checked_with_masks():
-    assert not build_contract(THREE, obs_space=WITH_MASK).checks_actions
+    assert not build_contract(THREE_ACTIONS, obs_space=WITH_MASK).checks_actions
 
 
 @pytest.fixture(scope="module")
 def custom_policy():
     """A policy with a custom distribution for three actions."""
     config = {**SMALL, "custom_action_dist": CustomCategorical}
-    return rlcatalog.build(OBS, THREE, config, "torch")
+    return rlcatalog.build(TWO_FEATURES, THREE_ACTIONS, config, "torch")
 
 
 @pytest.mark.parametrize("raw_action", [[[0], [2]], [[0.0], [2.0]], [[1], [1]]], ids=str)
@@ -472,7 +472,7 @@ def tuple_contract(module):
             spaces.Discrete(2),
         ]
     )
-    return rlcatalog.build(OBS, space, SMALL, "torch", catalog=catalog).contract
+    return rlcatalog.build(TWO_FEATURES, space, SMALL, "torch", catalog=catalog).contract
 
 
 def raw_actions(*, first=0, second=(0, 0), third=0.0, fourth=0):
@@ -589,7 +589,7 @@ class ShowsMask(Preprocessor):
 def contract_of_model_with_mask(catalog):
     catalog.register_preprocessor("shows_mask", ShowsMask)
     config = {**SMALL, "custom_preprocessor": "shows_mask"}
-    return rlcatalog.build(WITH_MASK, THREE, config, "torch", catalog=catalog).contract
+    return rlcatalog.build(WITH_MASK, THREE_ACTIONS, config, "torch", catalog=catalog).contract
 
 
 def test_model_that_sees_the_mask_is_checked(contract_of_model_with_mask):

@@ -13,7 +13,7 @@ from rlcatalog.errors import ConfigError
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 OBS = np.random.default_rng(0).uniform(-1, 1, (5, 3)).astype(np.float32)
-VECTOR = gym.spaces.Box(-1, 1, (3,))
+THREE_FEATURES = gym.spaces.Box(-1, 1, (3,))
 FOUR = gym.spaces.Discrete(4)
 cpu_devices = pytest.mark.parametrize(
     ("framework", "device"), [("torch", "cpu"), ("tf", "/cpu:0")], ids=["torch", "tf"]
@@ -21,7 +21,7 @@ cpu_devices = pytest.mark.parametrize(
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="CUDA is not available")
 
 
-def build_policy(framework, space=VECTOR, **config):
+def build_policy(framework, space=THREE_FEATURES, **config):
     return rlcatalog.build(space, FOUR, {"fcnet_hiddens": [8], **config}, framework)
 
 
@@ -99,8 +99,8 @@ IMAGE = gym.spaces.Box(0, 255, (10, 10, 3), np.uint8)
 LSTM = {"use_lstm": True, "lstm_cell_size": 6, "lstm_use_prev_action": True}
 ATTENTION = {"use_attention": True, "attention_dim": 8, "attention_use_n_prev_rewards": 2}
 MODELS = [
-    pytest.param(VECTOR, LSTM, id="lstm"),
-    pytest.param(VECTOR, ATTENTION, id="attention"),
+    pytest.param(THREE_FEATURES, LSTM, id="lstm"),
+    pytest.param(THREE_FEATURES, ATTENTION, id="attention"),
     pytest.param(IMAGE, {}, id="image"),
     pytest.param(
         gym.spaces.Dict({"eye": IMAGE, "self": gym.spaces.Discrete(3)}),

@@ -13,12 +13,12 @@ from rlcatalog.actions import NOT_GIVEN, ActionMasks
 from rlcatalog.errors import ActionMaskError, EnvironmentFaultError, UnusedMaskWarning
 from rlcatalog_policy import EnvMasks
 
-TWO = Discrete(2)
+TWO_ACTIONS = Discrete(2)
 NONE_ENDED = np.array([False, False, False])
 SECOND_ENDED = np.array([False, True, False])
 
 
-def make_masks(action_space=TWO, *, key=None, info_key="action_mask"):
+def make_masks(action_space=TWO_ACTIONS, *, key=None, info_key="action_mask"):
     """Return a reader of masks, as `policy.masks`."""
     return ActionMasks(SpaceInfo.read(action_space, "action"), key, info_key=info_key)
 

@@ -16,8 +16,8 @@ from rlcatalog.errors import ModelContractError
 from rlcatalog_tf import TFModelV2
 from rlcatalog_torch import TorchModelV2
 
-BOX = spaces.Box(-1, 1, (2,), np.float32)
-TWO = spaces.Discrete(2)
+TWO_FEATURES = spaces.Box(-1, 1, (2,), np.float32)
+TWO_ACTIONS = spaces.Discrete(2)
 #: The two parts of the initial memory. A step adds 1 to the first and 10 to the second.
 INITIAL = ([5.0, -7.0], [[0.5], [3.0]])
 
@@ -69,7 +69,7 @@ class TFCounter(TFModelV2):
 
 @pytest.fixture(params=[TorchCounter, TFCounter])
 def policy(request):
-    return rlcatalog.build(BOX, TWO, {"custom_model": request.param})
+    return rlcatalog.build(TWO_FEATURES, TWO_ACTIONS, {"custom_model": request.param})
 
 
 def memory_after(steps):

@@ -13,9 +13,13 @@ from rlcatalog.errors import CatalogError, NonFiniteError
 pytestmark = pytest.mark.usefixtures("one_thread", "seeded")
 both_frameworks = pytest.mark.parametrize("framework", ["torch", "tf"])
 
-OBS = spaces.Box(-1, 1, (2,), np.float32)
+TWO_FEATURES = spaces.Box(-1, 1, (2,), np.float32)
 #: Name → (action space, config), one for each kind of action.
-KINDS = {**ACTIONS, **DEPENDENT, "deterministic": (OBS, {"custom_action_dist": "deterministic"})}
+KINDS = {
+    **ACTIONS,
+    **DEPENDENT,
+    "deterministic": (TWO_FEATURES, {"custom_action_dist": "deterministic"}),
+}
 
 
 def random_observations(*, rows, nan_rows=()):
@@ -31,7 +35,7 @@ def random_observations(*, rows, nan_rows=()):
 @pytest.mark.parametrize(("space", "config"), KINDS.values(), ids=KINDS)
 @pytest.mark.parametrize("explore", [True, False])
 def test_error_for_a_nan_observation_names_the_first_row(framework, space, config, explore):
-    policy = rlcatalog.build(OBS, space, {"fcnet_hiddens": [4], **config}, framework)
+    policy = rlcatalog.build(TWO_FEATURES, space, {"fcnet_hiddens": [4], **config}, framework)
     policy.preprocessor.set_check("never")  # otherwise it would reject the observation before
 
     with pytest.raises(NonFiniteError, match=r"^row 3 of 6: the log density") as caught:
@@ -42,7 +46,7 @@ def test_error_for_a_nan_observation_names_the_first_row(framework, space, confi
 
 @both_frameworks
 def test_finite_observations_have_finite_logp_after_an_error(framework):
-    policy = rlcatalog.build(OBS, spaces.Discrete(3), framework=framework)
+    policy = rlcatalog.build(TWO_FEATURES, spaces.Discrete(3), framework=framework)
     policy.preprocessor.set_check("never")  # otherwise it would reject the observation before
     with pytest.raises(NonFiniteError):
         policy.act(random_observations(rows=6, nan_rows=[3]))
@@ -61,7 +65,7 @@ def model_config(request):
 
 
 def build_policy_with_nan_weights(framework, config):
-    policy = rlcatalog.build(OBS, spaces.Discrete(3), config, framework)
+    policy = rlcatalog.build(TWO_FEATURES, spaces.Discrete(3), config, framework)
     weights = policy.model.get_weights()
     nan_weights = {name: np.full_like(array, np.nan) for name, array in weights.items()}
     policy.model.set_weights(nan_weights)
@@ -98,7 +102,7 @@ def test_non_finite_error_is_a_catalog_error():
 @both_frameworks
 def test_masked_actions_raise_no_error(framework):
     space = spaces.MultiDiscrete([3, 3])
-    policy = rlcatalog.build(OBS, space, {"fcnet_hiddens": [4]}, framework)
+    policy = rlcatalog.build(TWO_FEATURES, space, {"fcnet_hiddens": [4]}, framework)
     first_choice_is_0 = np.array([[True, False, False], [True, False, False]])
     second_choice_is_1 = np.array([[False, True, False], [False, True, False]])
 

@@ -16,7 +16,7 @@ from rlcatalog.plugins.discovery import scan
 from rlcatalog_policy import loading
 
 OBS = spaces.Dict({"x": spaces.Box(-1, 1, (2,), np.float32), "kind": spaces.Discrete(2)})
-THREE = spaces.Discrete(3)
+THREE_ACTIONS = spaces.Discrete(3)
 CONFIG = {
     "fcnet_hiddens": [3],
     "use_lstm": True,
@@ -47,7 +47,7 @@ def judged_parts(monkeypatch):
 
 
 def test_pins_name_the_parts_of_the_model_and_the_filter(catalog):
-    pins = Pins.of(catalog.resolve(OBS, THREE, CONFIG, "torch"))
+    pins = Pins.of(catalog.resolve(OBS, THREE_ACTIONS, CONFIG, "torch"))
 
     assert pins.parts == {
         "filter": "rlcatalog-filters/MeanStdFilter",
@@ -57,13 +57,13 @@ def test_pins_name_the_parts_of_the_model_and_the_filter(catalog):
 
 
 def test_pins_name_a_preprocessor_for_each_space(catalog):
-    pins = Pins.of(catalog.resolve(OBS, THREE, CONFIG, "torch"))
+    pins = Pins.of(catalog.resolve(OBS, THREE_ACTIONS, CONFIG, "torch"))
 
     assert set(pins.preprocessors) == {"obs", "obs['x']", "obs['kind']"}
 
 
 def test_pins_name_a_distribution_for_each_action(catalog):
-    pair = spaces.Tuple([THREE, THREE])
+    pair = spaces.Tuple([THREE_ACTIONS, THREE_ACTIONS])
 
     pins = Pins.of(catalog.resolve(OBS, pair, CONFIG, "torch"))
 
@@ -72,22 +72,22 @@ def test_pins_name_a_distribution_for_each_action(catalog):
 
 
 def test_pins_contain_the_versions_of_packages(catalog):
-    pins = Pins.of(catalog.resolve(OBS, THREE, CONFIG, "torch"))
+    pins = Pins.of(catalog.resolve(OBS, THREE_ACTIONS, CONFIG, "torch"))
 
     assert set(pins.versions) >= {"rlcatalog-fcnet", "rlcatalog-lstm", "rlcatalog-preprocessors"}
 
 
 def test_pins_come_back_from_json(catalog):
-    pins = Pins.of(catalog.resolve(OBS, THREE, CONFIG, "torch"))
+    pins = Pins.of(catalog.resolve(OBS, THREE_ACTIONS, CONFIG, "torch"))
 
     assert Pins(**json.loads(json.dumps(pins.as_dict()))) == pins
 
 
 def test_lookup_with_pins_judges_no_parts(catalog, judged_parts):
-    first = catalog.resolve(OBS, THREE, CONFIG, "torch")
+    first = catalog.resolve(OBS, THREE_ACTIONS, CONFIG, "torch")
     judged_parts.clear()
 
-    again = catalog.resolve(OBS, THREE, CONFIG, "torch", pins=Pins.of(first))
+    again = catalog.resolve(OBS, THREE_ACTIONS, CONFIG, "torch", pins=Pins.of(first))
 
     assert judged_parts == []
     assert Pins.of(again) == Pins.of(first)
@@ -97,13 +97,13 @@ def test_lookup_with_pins_judges_no_parts(catalog, judged_parts):
 
 def test_lookup_without_pins_judges_parts(catalog, judged_parts):
     # Another config than in the other tests, because the catalog remembers lookups.
-    catalog.resolve(OBS, THREE, {**CONFIG, "lstm_cell_size": 3}, "torch")
+    catalog.resolve(OBS, THREE_ACTIONS, {**CONFIG, "lstm_cell_size": 3}, "torch")
 
     assert judged_parts != []
 
 
 def test_load_judges_no_parts(catalog, judged_parts, tmp_path):
-    rlcatalog.build(OBS, THREE, CONFIG, "torch", catalog=catalog).save(tmp_path / "saved")
+    rlcatalog.build(OBS, THREE_ACTIONS, CONFIG, "torch", catalog=catalog).save(tmp_path / "saved")
     judged_parts.clear()
 
     loaded = loading.load(tmp_path / "saved", catalog=catalog)

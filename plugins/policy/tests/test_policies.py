@@ -24,8 +24,8 @@ from rlcatalog_policy import Frozen, config_with_model
 from rlcatalog_policy.policy import load_extension
 from rlcatalog_torch import FullyConnectedNetwork, TorchModelV2
 
-OBS = spaces.Box(-1, 1, (2,), np.float32)
-THREE = spaces.Discrete(3)
+TWO_FEATURES = spaces.Box(-1, 1, (2,), np.float32)
+THREE_ACTIONS = spaces.Discrete(3)
 SMALL = {"fcnet_hiddens": [2]}
 SMALL_LSTM = {"fcnet_hiddens": [2], "use_lstm": True, "lstm_cell_size": 2}
 TWO_OBS = np.float32([[0.5, -0.5], [1, 0]])
@@ -33,12 +33,12 @@ TWO_OBS = np.float32([[0.5, -0.5], [1, 0]])
 
 @pytest.fixture
 def policy():
-    return rlcatalog.build(OBS, THREE, SMALL, "torch")
+    return rlcatalog.build(TWO_FEATURES, THREE_ACTIONS, SMALL, "torch")
 
 
 @pytest.fixture
 def lstm_policy():
-    return rlcatalog.build(OBS, THREE, SMALL_LSTM, "torch")
+    return rlcatalog.build(TWO_FEATURES, THREE_ACTIONS, SMALL_LSTM, "torch")
 
 
 class UniformWithoutValue(TorchModelV2):
@@ -54,7 +54,9 @@ class UniformWithoutValue(TorchModelV2):
 
 @pytest.fixture
 def uniform_policy():
-    return rlcatalog.build(OBS, THREE, {"custom_model": UniformWithoutValue}, "torch")
+    return rlcatalog.build(
+        TWO_FEATURES, THREE_ACTIONS, {"custom_model": UniformWithoutValue}, "torch"
+    )
 
 
 class WithCustomLoss(FullyConnectedNetwork):
@@ -152,7 +154,7 @@ def test_overrides_finds_methods_of_the_model(policy):
 def test_overrides_finds_methods_of_an_inner_model():
     config = {**SMALL_LSTM, "custom_model": WithCustomLoss}
 
-    policy = rlcatalog.build(OBS, THREE, config, "torch")
+    policy = rlcatalog.build(TWO_FEATURES, THREE_ACTIONS, config, "torch")
 
     # The LSTM is the outer model, and the custom model lies inside it.
     assert type(policy.model).custom_loss is not WithCustomLoss.custom_loss
@@ -164,7 +166,9 @@ def test_model_name_is_that_of_the_class(policy):
 
 
 def test_model_name_with_separate_value_is_that_of_the_trunk():
-    policy = rlcatalog.build(OBS, THREE, {**SMALL_LSTM, "vf_share_layers": False}, "torch")
+    policy = rlcatalog.build(
+        TWO_FEATURES, THREE_ACTIONS, {**SMALL_LSTM, "vf_share_layers": False}, "torch"
+    )
 
     assert isinstance(policy.model, SeparateValue)
     assert policy.model_name == type(policy.model.trunk).__name__
@@ -177,7 +181,7 @@ def test_stored_dist_is_the_distribution_class(policy):
 
 def test_stored_dist_of_autoregressive_policy_scores_actions():
     pair = spaces.Tuple([spaces.Discrete(3), spaces.Discrete(2)])
-    policy = rlcatalog.build(OBS, pair, {"use_autoregressive": True}, "torch")
+    policy = rlcatalog.build(TWO_FEATURES, pair, {"use_autoregressive": True}, "torch")
     step = policy.act(TWO_OBS)
 
     dist = policy.stored_dist(torch.tensor(step.dist_inputs), policy.model)
@@ -214,7 +218,7 @@ class ReadsPreviousObservation(TorchModelV2):
     def __init__(self, *arguments):
         super().__init__(*arguments)
         self.layer = torch.nn.Linear(2, self.num_outputs)
-        self.view_requirements["window"] = ViewRequirement("obs", shift="-1:0", space=OBS)
+        self.view_requirements["window"] = ViewRequirement("obs", shift="-1:0", space=TWO_FEATURES)
 
     def forward(self, input_dict, state, seq_lens):
         return self.layer(input_dict["window"][:, 0]), state
@@ -241,7 +245,9 @@ def test_backend_inputs_keep_tensors_and_their_gradients(policy):
 
 
 def test_backend_inputs_have_views_of_the_past():
-    policy = rlcatalog.build(OBS, THREE, {"custom_model": ReadsPreviousObservation}, "torch")
+    policy = rlcatalog.build(
+        TWO_FEATURES, THREE_ACTIONS, {"custom_model": ReadsPreviousObservation}, "torch"
+    )
     state = policy.act(TWO_OBS).state
     next_rows = (torch.from_numpy(TWO_OBS) + 1).requires_grad_()
 
@@ -260,7 +266,7 @@ def test_policy_of_missing_framework_error_names_extra(policy, monkeypatch):
     monkeypatch.setattr(type(frameworks()["torch"]), "is_installed", property(lambda spec: False))
 
     with pytest.raises(MissingFrameworkError) as caught:
-        Policy(policy.catalog, policy.resolution, OBS, THREE, policy.model)
+        Policy(policy.catalog, policy.resolution, TWO_FEATURES, THREE_ACTIONS, policy.model)
 
     assert install_hint("rlcatalog[torch]") in str(caught.value)
 
@@ -295,8 +301,8 @@ def test_load_extension_error_says_what_to_install(monkeypatch):
     ("observation_space", "action_space"),
     [
         pytest.param(None, None, id="no-space"),
-        pytest.param(OBS, None, id="no-action-space"),
-        pytest.param(None, THREE, id="no-observation-space"),
+        pytest.param(TWO_FEATURES, None, id="no-action-space"),
+        pytest.param(None, THREE_ACTIONS, id="no-observation-space"),
     ],
 )
 def test_build_without_a_space_is_an_error(observation_space, action_space):
@@ -312,7 +318,7 @@ def test_build_takes_the_spaces_of_an_environment():
 
 
 def test_build_uses_the_given_catalog(catalog):
-    policy = rlcatalog.build(OBS, THREE, SMALL, "torch", catalog=catalog)
+    policy = rlcatalog.build(TWO_FEATURES, THREE_ACTIONS, SMALL, "torch", catalog=catalog)
 
     assert policy.catalog is catalog
 

@@ -20,7 +20,7 @@ from rlcatalog_torch import FullyConnectedNetwork, TorchModelV2
 
 pytestmark = pytest.mark.usefixtures("one_thread", "seeded")
 
-OBS = Box(-20, 20, (3,), np.float32)
+THREE_FEATURES = Box(-20, 20, (3,), np.float32)
 THREE_ACTIONS = Discrete(3)
 SMALL = {"fcnet_hiddens": [8]}
 
@@ -64,7 +64,7 @@ def pickle_and_unpickle(value):
     ],
 )
 def test_copies_act_alike_and_own_their_numbers(config, framework, tmp_path):
-    policy = rlcatalog.build(OBS, THREE_ACTIONS, {**SMALL, **config}, framework)
+    policy = rlcatalog.build(THREE_FEATURES, THREE_ACTIONS, {**SMALL, **config}, framework)
     policy.preprocess(random_observations(), update=True)  # a filter learns from these
 
     policy.save(tmp_path)
@@ -82,7 +82,7 @@ def test_copies_act_alike_and_own_their_numbers(config, framework, tmp_path):
 
 
 def test_policy_is_unpickled_in_another_process(tmp_path):
-    policy = rlcatalog.build(OBS, THREE_ACTIONS, SMALL, "torch")
+    policy = rlcatalog.build(THREE_FEATURES, THREE_ACTIONS, SMALL, "torch")
     file = tmp_path / "policy.pickle"
     file.write_bytes(pickle.dumps(policy))
     script = f"""
@@ -101,7 +101,7 @@ print(policy.act(np.ones((2, 3), np.float32), explore=False).dist_inputs.tolist(
 
 
 def test_weights_of_another_dtype_are_not_copied():
-    policy = rlcatalog.build(OBS, THREE_ACTIONS, SMALL, "torch")
+    policy = rlcatalog.build(THREE_FEATURES, THREE_ACTIONS, SMALL, "torch")
     policy.model.double()
 
     with pytest.raises(SavedPolicyError, match="float64 instead of float32"):
@@ -109,7 +109,7 @@ def test_weights_of_another_dtype_are_not_copied():
 
 
 def test_deepcopy_enters_the_model_into_the_memo():
-    policy = rlcatalog.build(OBS, THREE_ACTIONS, SMALL, "torch")
+    policy = rlcatalog.build(THREE_FEATURES, THREE_ACTIONS, SMALL, "torch")
     memo = {}
 
     copied = copy.deepcopy(policy, memo)
@@ -135,7 +135,7 @@ def test_pickle_pins_models_of_parts_of_an_observation():
 @pytest.fixture
 def unpickle_changed():
     """Unpickle a policy as if these entries of its state were different."""
-    policy = rlcatalog.build(OBS, THREE_ACTIONS, SMALL, "torch")
+    policy = rlcatalog.build(THREE_FEATURES, THREE_ACTIONS, SMALL, "torch")
     restore, (cls, state) = policy.__reduce__()[:2]
 
     def unpickle(**changes):
@@ -203,7 +203,7 @@ def catalog_of_models():
 
 def build_custom_policy(catalog, custom_model):
     return rlcatalog.build(
-        OBS, THREE_ACTIONS, {**SMALL, "custom_model": custom_model}, catalog=catalog
+        THREE_FEATURES, THREE_ACTIONS, {**SMALL, "custom_model": custom_model}, catalog=catalog
     )
 
 

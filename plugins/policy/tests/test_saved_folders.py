@@ -24,14 +24,14 @@ from rlcatalog.errors import (
 from rlcatalog_policy import TEMPORARY, forget, load, loading, locked, read_manifest, saving
 from rlcatalog_torch import FullyConnectedNetwork, LSTMWrapper
 
-OBS = spaces.Box(-1, 1, (2,), np.float32)
+TWO_FEATURES = spaces.Box(-1, 1, (2,), np.float32)
 THREE_ACTIONS = spaces.Discrete(3)
 TWO_OBS = np.float32([[0.5, -0.5], [1, 0]])
 
 
 def build_policy(catalog, **config):
     return rlcatalog.build(
-        OBS, THREE_ACTIONS, {"fcnet_hiddens": [2], **config}, "torch", catalog=catalog
+        TWO_FEATURES, THREE_ACTIONS, {"fcnet_hiddens": [2], **config}, "torch", catalog=catalog
     )
 
 
@@ -330,7 +330,7 @@ def test_model_keeps_its_name_beside_a_registered_memory(directory, module):
 
 
 def test_models_for_entries_of_a_dict_are_saved_with_the_config(directory):
-    vector_and_image = spaces.Dict(a=OBS, b=spaces.Box(0, 255, (10, 10, 3), np.uint8))
+    vector_and_image = spaces.Dict(a=TWO_FEATURES, b=spaces.Box(0, 255, (10, 10, 3), np.uint8))
     policy = rlcatalog.build(vector_and_image, THREE_ACTIONS, {"post_fcnet_hiddens": [2]}, "torch")
 
     policy.save(directory)

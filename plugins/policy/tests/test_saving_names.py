@@ -15,7 +15,7 @@ from rlcatalog_policy import loading
 from rlcatalog_preprocessors.arrays import NoPreprocessor
 from rlcatalog_torch import Categorical, FullyConnectedNetwork
 
-BOX = spaces.Box(-1, 1, (3,), np.float32)
+THREE_FEATURES = spaces.Box(-1, 1, (3,), np.float32)
 TWO_ACTIONS = spaces.Discrete(2)
 
 
@@ -83,7 +83,7 @@ def catalog_of_rivals(request, module, entry_point, plugin):
 
 def test_build_chooses_the_rivals(catalog_of_rivals):
     # Otherwise the tests below would prove nothing.
-    policy = rlcatalog.build(BOX, TWO_ACTIONS, catalog=catalog_of_rivals)
+    policy = rlcatalog.build(THREE_FEATURES, TWO_ACTIONS, catalog=catalog_of_rivals)
 
     assert type(policy.model) is RivalModel
     assert policy.dist_class is RivalDist
@@ -91,7 +91,9 @@ def test_build_chooses_the_rivals(catalog_of_rivals):
 
 
 def test_load_uses_the_saved_choices(directory, catalog_of_rivals, assert_same_policy):
-    policy = rlcatalog.build(BOX, TWO_ACTIONS, {"fcnet_hiddens": [4]}, catalog=make_catalog())
+    policy = rlcatalog.build(
+        THREE_FEATURES, TWO_ACTIONS, {"fcnet_hiddens": [4]}, catalog=make_catalog()
+    )
     policy.save(directory)
 
     loaded = loading.load(directory, catalog=catalog_of_rivals)
@@ -99,11 +101,11 @@ def test_load_uses_the_saved_choices(directory, catalog_of_rivals, assert_same_p
     assert type(loaded.model) is FullyConnectedNetwork
     assert loaded.dist_class is Categorical
     assert type(loaded.preprocessor) is NoPreprocessor
-    assert_same_policy(policy, loaded, sample_observations(BOX))
+    assert_same_policy(policy, loaded, sample_observations(THREE_FEATURES))
 
 
 def test_load_uses_the_saved_choices_for_nested_spaces(directory, catalog_of_rivals):
-    nested = spaces.Tuple([spaces.Dict({"a": BOX}), BOX])
+    nested = spaces.Tuple([spaces.Dict({"a": THREE_FEATURES}), THREE_FEATURES])
     rlcatalog.build(nested, TWO_ACTIONS, catalog=make_catalog()).save(directory)
 
     loaded = loading.load(directory, catalog=catalog_of_rivals)
@@ -116,7 +118,7 @@ def test_load_uses_the_saved_choices_for_nested_spaces(directory, catalog_of_riv
 
 def test_custom_model_name_keeps_its_meaning(directory, catalog_of_rivals):
     config = {"custom_model": "fcnet"}
-    rlcatalog.build(BOX, TWO_ACTIONS, config, catalog=make_catalog()).save(directory)
+    rlcatalog.build(THREE_FEATURES, TWO_ACTIONS, config, catalog=make_catalog()).save(directory)
 
     loaded = loading.load(directory, catalog=catalog_of_rivals)
 
@@ -125,7 +127,7 @@ def test_custom_model_name_keeps_its_meaning(directory, catalog_of_rivals):
 
 def test_custom_action_dist_name_keeps_its_meaning(directory, catalog_of_rivals):
     config = {"custom_action_dist": "categorical"}
-    rlcatalog.build(BOX, TWO_ACTIONS, config, catalog=make_catalog()).save(directory)
+    rlcatalog.build(THREE_FEATURES, TWO_ACTIONS, config, catalog=make_catalog()).save(directory)
 
     loaded = loading.load(directory, catalog=catalog_of_rivals)
 
@@ -134,7 +136,7 @@ def test_custom_action_dist_name_keeps_its_meaning(directory, catalog_of_rivals)
 
 def test_custom_preprocessor_name_keeps_its_meaning(directory, catalog_of_rivals):
     config = {"custom_preprocessor": "none"}
-    rlcatalog.build(BOX, TWO_ACTIONS, config, catalog=make_catalog()).save(directory)
+    rlcatalog.build(THREE_FEATURES, TWO_ACTIONS, config, catalog=make_catalog()).save(directory)
 
     loaded = loading.load(directory, catalog=catalog_of_rivals)
 
@@ -142,7 +144,7 @@ def test_custom_preprocessor_name_keeps_its_meaning(directory, catalog_of_rivals
 
 
 def test_registered_class_does_not_replace_a_saved_class(directory):
-    rlcatalog.build(BOX, TWO_ACTIONS, {}, catalog=make_catalog()).save(directory)
+    rlcatalog.build(THREE_FEATURES, TWO_ACTIONS, {}, catalog=make_catalog()).save(directory)
     catalog = make_catalog()
     catalog.register_model("fcnet", RivalModel)
 
@@ -163,11 +165,14 @@ def catalog_of_memories(module, entry_point, plugin):
 
 def test_lookup_chooses_the_new_memory(catalog_of_memories):
     # Otherwise the next test would prove nothing.
-    assert catalog_of_memories.resolve(BOX, TWO_ACTIONS).choices["memory"].component.name == "rival"
+    assert (
+        catalog_of_memories.resolve(THREE_FEATURES, TWO_ACTIONS).choices["memory"].component.name
+        == "rival"
+    )
 
 
 def test_policy_without_memory_is_loaded_without_memory(directory, catalog_of_memories):
-    policy = rlcatalog.build(BOX, TWO_ACTIONS, {}, catalog=make_catalog())
+    policy = rlcatalog.build(THREE_FEATURES, TWO_ACTIONS, {}, catalog=make_catalog())
     policy.save(directory)
 
     loaded = loading.load(directory, catalog=catalog_of_memories)

@@ -25,12 +25,12 @@ from rlcatalog.errors import (
 from rlcatalog.plugins import install_hint
 from rlcatalog_policy import loading
 
-OBS = spaces.Box(-np.inf, np.inf, (3,), np.float32)
+THREE_FEATURES = spaces.Box(-np.inf, np.inf, (3,), np.float32)
 THREE_ACTIONS = spaces.Discrete(3, start=5)
 MEBIBYTE = 1 << 20
 
 
-def build(*, obs_space=OBS, hiddens=(8,)):
+def build(*, obs_space=THREE_FEATURES, hiddens=(8,)):
     config = {"fcnet_hiddens": list(hiddens)}
     return rlcatalog.build(obs_space, THREE_ACTIONS, config, "torch", catalog=make_catalog())
 

@@ -21,7 +21,7 @@ from rlcatalog.errors import ConfigError, SavedPolicyError, UnknownNameError
 from rlcatalog_policy import loading
 from rlcatalog_torch import Categorical, TorchModelV2
 
-BOX = spaces.Box(-1, 1, (3,), np.float32)
+THREE_FEATURES = spaces.Box(-1, 1, (3,), np.float32)
 TWO_ACTIONS = spaces.Discrete(2)
 THREE_ACTIONS = spaces.Discrete(3)
 NESTED = spaces.Dict(
@@ -178,7 +178,9 @@ class Normed(TorchModelV2):
 def test_loaded_policy_has_buffers_and_scalars(directory, assert_same_policy):
     catalog = make_catalog()
     catalog.register_model("normed", Normed)
-    policy = rlcatalog.build(BOX, TWO_ACTIONS, {"custom_model": "normed"}, catalog=catalog)
+    policy = rlcatalog.build(
+        THREE_FEATURES, TWO_ACTIONS, {"custom_model": "normed"}, catalog=catalog
+    )
     obs = np.float32([[1, 0, -1], [0.5, 0.5, 0]])
     # The model's batch norm learns from this batch, and counts it.
     policy.evaluate({"obs": obs, "raw_action": np.array([[0], [1]])})
@@ -194,7 +196,9 @@ def test_loaded_policy_has_buffers_and_scalars(directory, assert_same_policy):
 def test_registered_model_has_to_be_registered_before_loading(directory, load_error):
     catalog = make_catalog()
     catalog.register_model("normed", Normed)
-    rlcatalog.build(BOX, TWO_ACTIONS, {"custom_model": "normed"}, catalog=catalog).save(directory)
+    rlcatalog.build(THREE_FEATURES, TWO_ACTIONS, {"custom_model": "normed"}, catalog=catalog).save(
+        directory
+    )
 
     load_error(directory, "Unknown model 'normed'", UnknownNameError)
 
@@ -212,19 +216,23 @@ class Doubled(Preprocessor):
 def test_registered_preprocessor_is_found_when_loading(directory, assert_same_policy):
     catalog = make_catalog()
     catalog.register_preprocessor("doubled", Doubled)
-    policy = rlcatalog.build(BOX, TWO_ACTIONS, {"custom_preprocessor": "doubled"}, catalog=catalog)
+    policy = rlcatalog.build(
+        THREE_FEATURES, TWO_ACTIONS, {"custom_preprocessor": "doubled"}, catalog=catalog
+    )
     policy.save(directory)
 
     loaded = loading.load(directory, catalog=catalog)
 
-    assert_same_policy(policy, loaded, sample_observations(BOX))
+    assert_same_policy(policy, loaded, sample_observations(THREE_FEATURES))
 
 
 # --- what is written ------------------------------------------------------------------------------
 
 
 def test_manifest_names_parts_and_versions(directory):
-    obs_space = spaces.Dict({"pos": BOX, "task": spaces.Tuple([spaces.Discrete(3), BOX])})
+    obs_space = spaces.Dict(
+        {"pos": THREE_FEATURES, "task": spaces.Tuple([spaces.Discrete(3), THREE_FEATURES])}
+    )
     action_space = spaces.Box(-2, 2, (2,), np.float32)
     policy = rlcatalog.build(obs_space, action_space, catalog=make_catalog())
 
@@ -321,7 +329,7 @@ def policy_of_activated(request, directory):
         catalog.register_model("activated", Activated)
         model = "activated"
     config = {"custom_model_config": ACTIVATED_ARGUMENTS}
-    policy = rlcatalog.build(BOX, TWO_ACTIONS, config, model=model, catalog=catalog)
+    policy = rlcatalog.build(THREE_FEATURES, TWO_ACTIONS, config, model=model, catalog=catalog)
     policy.save(directory)
     return policy
 
@@ -377,7 +385,7 @@ def policy_of_stacked(directory):
     catalog = Catalog()
     catalog.register_model("stacked", Stacked)
     config = {"custom_model_config": STACKED_ARGUMENTS}
-    policy = rlcatalog.build(BOX, TWO_ACTIONS, config, model="stacked", catalog=catalog)
+    policy = rlcatalog.build(THREE_FEATURES, TWO_ACTIONS, config, model="stacked", catalog=catalog)
     policy.save(directory)
     return policy
 
@@ -431,7 +439,7 @@ def policy_of_plugin(directory, module, entry_point, plugin):
     spec = ModelSpec("net", {"torch": "made_up_parts:Activated"}, "", plain=True)
     catalog = make_catalog(entry_point("acme", plugin(rlcatalog_models=[spec])))
     config = {"custom_model": "acme/net", "custom_model_config": ACTIVATED_ARGUMENTS}
-    policy = rlcatalog.build(BOX, TWO_ACTIONS, config, catalog=catalog)
+    policy = rlcatalog.build(THREE_FEATURES, TWO_ACTIONS, config, catalog=catalog)
     policy.save(directory)
     return policy
 

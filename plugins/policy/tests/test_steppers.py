@@ -19,9 +19,9 @@ from rlcatalog.errors import ActionMaskError, ConfigError, ModelContractError
 from rlcatalog_policy import autoreset_of, describe_env
 from rlcatalog_torch import TorchModelV2
 
-OBS = spaces.Box(-1e4, 1e4, (1,), np.float32)
+ONE_FEATURE = spaces.Box(-1e4, 1e4, (1,), np.float32)
 TWO_ACTIONS = spaces.Discrete(2)
-MASKED = spaces.Dict({"action_mask": spaces.MultiBinary(2), "x": OBS})
+MASKED = spaces.Dict({"action_mask": spaces.MultiBinary(2), "x": ONE_FEATURE})
 
 
 class ReportsInputs(TorchModelV2):
@@ -61,7 +61,7 @@ class WithoutMemoryOrValue(TorchModelV2):
         return torch.stack([0 * obs, obs], 1) * self.scale, state
 
 
-def build_policy(model, *, space=OBS):
+def build_policy(model, *, space=ONE_FEATURE):
     return rlcatalog.build(space, TWO_ACTIONS, {"custom_model": model}, "torch")
 
 
@@ -317,7 +317,7 @@ def test_stepper_of_a_memoryless_model_can_be_reset(memoryless_policy, mode):
 
 
 def test_step_needs_no_reward_if_the_model_reads_none():
-    policy = rlcatalog.build(OBS, TWO_ACTIONS, {"fcnet_hiddens": [2]}, "torch")
+    policy = rlcatalog.build(ONE_FEATURE, TWO_ACTIONS, {"fcnet_hiddens": [2]}, "torch")
     stepper = policy.stepper(2, "same_step")
     stepper.step(obs_of(1, 2))
 
@@ -487,7 +487,7 @@ def test_observations_of_wrong_number_are_rejected(policy, mode):
 
 
 class Walk(gym.Env):
-    observation_space = OBS
+    observation_space = ONE_FEATURE
     action_space = TWO_ACTIONS
 
 

@@ -17,14 +17,14 @@ from rlcatalog_torch import TorchModelV2
 
 pytestmark = pytest.mark.usefixtures("one_thread", "seeded")
 
-OBS = Box(-1, 1, (3,), np.float32)
-OBS_WITH_MASK = Dict({"obs": OBS, "action_mask": MultiBinary(4)})
+THREE_FEATURES = Box(-1, 1, (3,), np.float32)
+OBS_WITH_MASK = Dict({"obs": THREE_FEATURES, "action_mask": MultiBinary(4)})
 TO_TENSOR = {"torch": torch.as_tensor, "tf": tf.convert_to_tensor}
 TENSOR_CLASS = {"torch": torch.Tensor, "tf": tf.Tensor}
 both_frameworks = pytest.mark.parametrize("framework", ["torch", "tf"])
 
 
-def build_policy(framework, action_space=None, *, obs_space=OBS, **config):
+def build_policy(framework, action_space=None, *, obs_space=THREE_FEATURES, **config):
     action_space = Discrete(4) if action_space is None else action_space
     return rlcatalog.build(obs_space, action_space, {"fcnet_hiddens": [8], **config}, framework)
 
@@ -128,7 +128,7 @@ class ReadsPreviousObservation(TorchModelV2):
     def __init__(self, *arguments, **options):
         super().__init__(*arguments, **options)
         self.layer = torch.nn.Linear(6, self.num_outputs)
-        self.view_requirements["before"] = ViewRequirement("obs", shift=-1, space=OBS)
+        self.view_requirements["before"] = ViewRequirement("obs", shift=-1, space=THREE_FEATURES)
 
     def forward(self, input_dict, state, seq_lens):
         self.outputs = self.layer(torch.cat([input_dict["obs"], input_dict["before"]], 1))

@@ -20,7 +20,7 @@ from rlcatalog.errors import (
 from rlcatalog_policy.encoder import check_columns, check_encoded, host_values, to_array
 from rlcatalog_policy.training_batch import check_batch
 
-OBS = spaces.Box(-1, 1, (3,), np.float32)
+THREE_FEATURES = spaces.Box(-1, 1, (3,), np.float32)
 SMALL = {"fcnet_hiddens": [2]}
 arrays_and_tensors = pytest.mark.parametrize(
     "convert", [np.asarray, torch.as_tensor, tf.convert_to_tensor], ids=["numpy", "torch", "tf"]
@@ -30,13 +30,13 @@ arrays_and_tensors = pytest.mark.parametrize(
 @pytest.fixture(scope="module")
 def discrete_policy():
     """A policy for observations of three numbers and four actions."""
-    return rlcatalog.build(OBS, spaces.Discrete(4), SMALL, "torch")
+    return rlcatalog.build(THREE_FEATURES, spaces.Discrete(4), SMALL, "torch")
 
 
 @pytest.fixture(scope="module")
 def box_policy():
     """A policy for observations of three numbers and actions of two."""
-    return rlcatalog.build(OBS, spaces.Box(-1, 1, (2,)), SMALL, "torch")
+    return rlcatalog.build(THREE_FEATURES, spaces.Box(-1, 1, (2,)), SMALL, "torch")
 
 
 def make_batch(**columns):

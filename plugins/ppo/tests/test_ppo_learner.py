@@ -28,7 +28,7 @@ from rlcatalog_ppo.learner import (
 )
 from rlcatalog_ppo.loss import A2C_OBJECTIVE, PPO_OBJECTIVE, Rates
 
-BOX = gym.spaces.Box(-1, 1, (3,), np.float32)
+THREE_FEATURES = gym.spaces.Box(-1, 1, (3,), np.float32)
 TWO_ACTIONS = gym.spaces.Discrete(2)
 
 
@@ -345,7 +345,7 @@ def test_set_state_restores_kl_coeff_and_optimizer():
 
 
 def fake_policy(
-    *, observation_space=BOX, action_space=TWO_ACTIONS, has_value=True, densities=(True,)
+    *, observation_space=THREE_FEATURES, action_space=TWO_ACTIONS, has_value=True, densities=(True,)
 ):
     """Return an object with all that `check_policy` reads of a policy.
 
@@ -373,7 +373,7 @@ def fake_policy(
 
 def check_for_ppo(policy, *, needs_values=True):
     """Check a policy for PPO in an environment with the spaces `BOX` and `TWO_ACTIONS`."""
-    check_policy(policy, (BOX, TWO_ACTIONS), "PPO", needs_values)
+    check_policy(policy, (THREE_FEATURES, TWO_ACTIONS), "PPO", needs_values)
 
 
 @pytest.mark.parametrize("densities", [(True,), (None, True)], ids=["declared", "undeclared"])

@@ -24,7 +24,7 @@ from rlcatalog.plugins.discovery import scan
 from rlcatalog_preprocessors.arrays import NoPreprocessor
 from rlcatalog_preprocessors.composites import DictFlatteningPreprocessor
 
-BOX = Box(-1, 1, (2,), np.float32)
+TWO_FEATURES = Box(-1, 1, (2,), np.float32)
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def test_custom_preprocessor_is_made_of_a_name_or_a_class(custom_preprocessor):
     ModelCatalog.register_custom_preprocessor("repeat", RepeatTimesFactor)
     config = {"custom_preprocessor": custom_preprocessor, "custom_model_config": {"factor": 3}}
 
-    preprocessor = ModelCatalog.get_preprocessor_for_space(BOX, config)
+    preprocessor = ModelCatalog.get_preprocessor_for_space(TWO_FEATURES, config)
 
     assert isinstance(preprocessor, RepeatTimesFactor)
     assert preprocessor.shape == (4,)
@@ -71,7 +71,7 @@ def test_custom_options_is_the_old_name_of_a_key():
     config = {"custom_preprocessor": RepeatTimesFactor, "custom_options": {"factor": 3}}
 
     with pytest.warns(DeprecationWarning, match="is now called 'custom_model_config'") as caught:
-        preprocessor = ModelCatalog.get_preprocessor_for_space(BOX, config)
+        preprocessor = ModelCatalog.get_preprocessor_for_space(TWO_FEATURES, config)
 
     assert "'custom_options'" in str(caught[0].message)
     assert preprocessor.factor == 3
@@ -80,7 +80,7 @@ def test_custom_options_is_the_old_name_of_a_key():
 @pytest.fixture
 def repeat():
     """A preprocessor that appends the values times 3."""
-    return RepeatTimesFactor(BOX, {"custom_options": {"factor": 3}})
+    return RepeatTimesFactor(TWO_FEATURES, {"custom_options": {"factor": 3}})
 
 
 @pytest.mark.parametrize("make_batch", [np.array, list])
@@ -102,7 +102,7 @@ def test_custom_preprocessor_writes_into_an_array(repeat):
 
 def test_custom_preprocessor_has_an_encoded_space(repeat):
     assert repeat.observation_space.shape == (4,)
-    assert repeat.observation_space.original_space is BOX
+    assert repeat.observation_space.original_space is TWO_FEATURES
 
 
 def test_encoding_of_a_box_is_not_restored(repeat):
@@ -129,7 +129,7 @@ class SumWithConstructor(Preprocessor):
 def test_custom_preprocessor_may_have_a_constructor():
     config = {"custom_preprocessor": SumWithConstructor}
 
-    preprocessor = ModelCatalog.get_preprocessor_for_space(BOX, config)
+    preprocessor = ModelCatalog.get_preprocessor_for_space(TWO_FEATURES, config)
 
     assert preprocessor.is_ready
     encoded = preprocessor.transform_batch([np.array([0.25, 0.5], np.float32)])
@@ -138,7 +138,7 @@ def test_custom_preprocessor_may_have_a_constructor():
 
 def test_custom_preprocessor_may_check_observations_itself():
     config = {"custom_preprocessor": SumWithConstructor, "check_observations": "always"}
-    preprocessor = ModelCatalog.get_preprocessor_for_space(BOX, config)
+    preprocessor = ModelCatalog.get_preprocessor_for_space(TWO_FEATURES, config)
 
     with pytest.raises(ObservationError, match=r"obs: expected a value of Box\(2,\) float32"):
         preprocessor.transform(np.array([2.0, 0.0]))
@@ -154,7 +154,7 @@ def test_custom_preprocessor_may_check_observations_itself():
     ],
 )
 def test_custom_preprocessor_accepts_lists_and_other_dtypes(repeat, row):
-    built_in = ModelCatalog.get_preprocessor_for_space(BOX)
+    built_in = ModelCatalog.get_preprocessor_for_space(TWO_FEATURES)
     repeat.set_check("always")
 
     encoded = repeat.transform_batch([row])
@@ -183,7 +183,7 @@ def test_custom_preprocessor_encodes_any_space():
 
 def test_custom_preprocessor_of_another_class_is_an_error():
     with pytest.raises(ModelContractError, match="must be a registered name or a subclass"):
-        ModelCatalog.get_preprocessor_for_space(BOX, {"custom_preprocessor": dict})
+        ModelCatalog.get_preprocessor_for_space(TWO_FEATURES, {"custom_preprocessor": dict})
 
 
 def test_custom_preprocessor_without_a_shape_is_an_error():
@@ -192,7 +192,7 @@ def test_custom_preprocessor_without_a_shape_is_an_error():
             pass
 
     with pytest.raises(ModelContractError, match="must return a shape, found None") as caught:
-        ModelCatalog.get_preprocessor_for_space(BOX, {"custom_preprocessor": WithoutShape})
+        ModelCatalog.get_preprocessor_for_space(TWO_FEATURES, {"custom_preprocessor": WithoutShape})
 
     assert "WithoutShape._init_shape()" in str(caught.value)
 
@@ -206,7 +206,7 @@ def test_custom_preprocessor_with_too_few_values_is_an_error():
             return observation[:1]
 
     config = {"custom_preprocessor": OneOfThreeValues}
-    preprocessor = ModelCatalog.get_preprocessor_for_space(BOX, config)
+    preprocessor = ModelCatalog.get_preprocessor_for_space(TWO_FEATURES, config)
 
     # NumPy would broadcast the one value to all three places.
     with pytest.raises((ModelContractError, ObservationError)):
@@ -247,7 +247,7 @@ class WritesAndReturns(ReturnsRow):
 @pytest.mark.parametrize("value", [0.5, 0.0])
 def test_writer_that_returns_values_is_an_error(value):
     with pytest.raises(ModelContractError, match="instead of writing into `out`") as caught:
-        ReturnsRow(BOX).transform(np.full(2, value, np.float32))
+        ReturnsRow(TWO_FEATURES).transform(np.full(2, value, np.float32))
 
     assert str(caught.value).startswith("ReturnsRow: its writer(start) returns ")
 
@@ -255,14 +255,14 @@ def test_writer_that_returns_values_is_an_error(value):
 @pytest.mark.parametrize("value", [0.5, 0.0])
 def test_batch_writer_that_returns_values_is_an_error(value):
     with pytest.raises(ModelContractError, match="instead of writing into `out`") as caught:
-        ReturnsRow(BOX).transform_batch([np.full(2, value, np.float32)])
+        ReturnsRow(TWO_FEATURES).transform_batch([np.full(2, value, np.float32)])
 
     assert str(caught.value).startswith("ReturnsRow: its writer(start) returns ")
 
 
 def test_writer_that_writes_and_returns_is_accepted():
     obs = np.array([0.5, -0.5], np.float32)
-    preprocessor = WritesAndReturns(BOX)
+    preprocessor = WritesAndReturns(TWO_FEATURES)
 
     assert preprocessor.transform(obs).tolist() == [0.5, -0.5]
     assert preprocessor.transform_batch([obs]).tolist() == [[0.5, -0.5]]
@@ -304,7 +304,9 @@ def test_entries_of_a_composite_have_codecs_of_the_catalog(make_catalog):
         return Match(None, "another space")
 
     catalog = make_catalog(DoubledBox, match_boxes)
-    preprocessor = catalog.preprocessor_for(Dict({"a": BOX, "b": Tuple([Discrete(2), BOX])}))
+    preprocessor = catalog.preprocessor_for(
+        Dict({"a": TWO_FEATURES, "b": Tuple([Discrete(2), TWO_FEATURES])})
+    )
 
     encoded = preprocessor.transform({"a": np.array([0.5, 1]), "b": (1, np.array([-1, 0.25]))})
 
@@ -329,7 +331,7 @@ def test_subclass_of_a_composite_keeps_its_writer(make_catalog):
         return Match(None, "another space")
 
     catalog = make_catalog(NegatedDict, match_minus)
-    space = Dict({"inner": Dict({"minus": BOX}), "outer": Dict({"plus": BOX})})
+    space = Dict({"inner": Dict({"minus": TWO_FEATURES}), "outer": Dict({"plus": TWO_FEATURES})})
     ones = np.ones(2, np.float32)
 
     encoded = catalog.preprocessor_for(space).transform(

@@ -77,7 +77,7 @@ class Case(NamedTuple):
     config: dict[str, Any]
 
 
-VECTOR = Box(-1, 1, (3,))
+THREE_FEATURES = Box(-1, 1, (3,))
 VECTOR_OF_FLOAT64 = Box(-1, 1, (3,), np.float64)
 IMAGE = Box(0, 255, (12, 10, 3), np.uint8)
 IMAGE_CHANNELS_FIRST = Box(0, 255, (3, 12, 10), np.uint8)
@@ -89,12 +89,12 @@ SQUASHED = {**SMALL, "custom_action_dist": "squashed_gaussian"}
 
 #: Spaces that Stable-Baselines3 accepts; for_sb3 flattens them as well.
 DIRECT = {
-    "vector, choice": Case(VECTOR, Discrete(4), SMALL),
+    "vector, choice": Case(THREE_FEATURES, Discrete(4), SMALL),
     "doubles, Box": Case(VECTOR_OF_FLOAT64, Box(-2, 1, (2,)), SMALL),
     "doubles, clipped Box": Case(
         VECTOR_OF_FLOAT64, Box(-2, 1, (2,)), {**SMALL, "action_bounds": "clip"}
     ),
-    "squashed": Case(VECTOR, Box(-2, 1, (2,)), SQUASHED),
+    "squashed": Case(THREE_FEATURES, Box(-2, 1, (2,)), SQUASHED),
     "choice, choices": Case(Discrete(5, start=2), MultiDiscrete([2, 3]), SMALL),
     "choices, bits": Case(MultiDiscrete([2, 3]), MultiBinary(3), SMALL),
     "image": Case(IMAGE, Discrete(4), CONVS),
@@ -116,17 +116,19 @@ DIRECT = {
 #: All spaces that for_sb3 flattens.
 FLATTENED = {
     **DIRECT,
-    "offset": Case(VECTOR, Discrete(4, start=-2), SMALL),
-    "one-hot": Case(VECTOR, Discrete(4), {**SMALL, "custom_action_dist": "gumbel_softmax"}),
-    "whole numbers": Case(VECTOR, Box(-3, 3, (2,), np.int8), SMALL),
+    "offset": Case(THREE_FEATURES, Discrete(4, start=-2), SMALL),
+    "one-hot": Case(THREE_FEATURES, Discrete(4), {**SMALL, "custom_action_dist": "gumbel_softmax"}),
+    "whole numbers": Case(THREE_FEATURES, Box(-3, 3, (2,), np.int8), SMALL),
     "nested": Case(
         Tuple([Text(4), Dict({"a": Discrete(3), "b": Tuple([Box(-1, 1, (2,))])})]),
         Discrete(3, start=1),
         SMALL,
     ),
-    "hybrid": Case(VECTOR, Tuple([Discrete(3, start=1), Box(0, 1, (2,)), MultiBinary(2)]), SMALL),
+    "hybrid": Case(
+        THREE_FEATURES, Tuple([Discrete(3, start=1), Box(0, 1, (2,)), MultiBinary(2)]), SMALL
+    ),
     "autoregressive": Case(
-        VECTOR,
+        THREE_FEATURES,
         Tuple([Discrete(3, start=1), Box(0, 1, (2,))]),
         {**SMALL, "use_autoregressive": True},
     ),

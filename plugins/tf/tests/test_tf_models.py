@@ -20,11 +20,11 @@ from rlcatalog_tf import TFModelV2, normc_initializer
 
 pytestmark = pytest.mark.usefixtures("one_thread", "seeded")
 
-BOX = spaces.Box(-1, 1, (4,), np.float32)
+FOUR_FEATURES = spaces.Box(-1, 1, (4,), np.float32)
 TWO_ACTIONS = Discrete(2)
 
 
-def build_policy(catalog, model, obs_space=BOX):
+def build_policy(catalog, model, obs_space=FOUR_FEATURES):
     return rlcatalog.build(obs_space, TWO_ACTIONS, {"custom_model": model}, catalog=catalog)
 
 
@@ -55,9 +55,9 @@ class KerasModel(TFModelV2):
 
 
 NESTED = spaces.Dict(
-    {"cart": BOX, "task": Tuple([Discrete(3), spaces.Box(0, 1, (2, 2), np.float32)])}
+    {"cart": FOUR_FEATURES, "task": Tuple([Discrete(3), spaces.Box(0, 1, (2, 2), np.float32)])}
 )
-each_space = pytest.mark.parametrize("space", [BOX, NESTED], ids=["box", "dict"])
+each_space = pytest.mark.parametrize("space", [FOUR_FEATURES, NESTED], ids=["box", "dict"])
 
 
 @each_space
@@ -147,7 +147,7 @@ def test_acting_and_evaluating_create_no_variables(catalog, space):
 
 
 def make_keras_model():
-    return KerasModel(BOX, TWO_ACTIONS, 2, {}, "name")
+    return KerasModel(FOUR_FEATURES, TWO_ACTIONS, 2, {}, "name")
 
 
 def test_keras_variable_names_do_not_depend_on_earlier_models():
@@ -174,7 +174,7 @@ def test_kernels_of_keras_layers_are_laid_out_as_in_pytorch():
 def test_weights_of_keras_model_are_copied():
     model = make_keras_model()
     other = make_keras_model()
-    obs = tf.constant(np.stack(sample_observations(BOX, rows=6)))
+    obs = tf.constant(np.stack(sample_observations(FOUR_FEATURES, rows=6)))
 
     other.set_weights(model.get_weights())
 
@@ -218,8 +218,8 @@ def test_acting_does_not_change_variable_names(catalog):
     policy = build_policy(catalog, LayersInAttributes)
     names = list(policy.model.get_weights())
 
-    policy.act(sample_observations(BOX, rows=6))
-    policy.act(sample_observations(BOX, rows=6), explore=False)
+    policy.act(sample_observations(FOUR_FEATURES, rows=6))
+    policy.act(sample_observations(FOUR_FEATURES, rows=6), explore=False)
 
     assert list(policy.model.get_weights()) == names
 
@@ -270,7 +270,7 @@ def test_variables_of_objects_are_named_by_their_place(policy_with_parts):
 
 
 def test_variables_of_objects_have_gradients(policy_with_parts):
-    obs = policy_with_parts.preprocess(sample_observations(BOX, rows=6))
+    obs = policy_with_parts.preprocess(sample_observations(FOUR_FEATURES, rows=6))
     batch = {"obs": obs, "raw_action": np.zeros((6, 1), np.int64)}
     variables = policy_with_parts.model.trainable_variables()
 
@@ -284,7 +284,7 @@ def test_variables_of_objects_have_gradients(policy_with_parts):
 
 
 def test_variables_of_objects_are_saved_and_loaded(policy_with_parts, catalog, tmp_path):
-    obs = sample_observations(BOX, rows=6)
+    obs = sample_observations(FOUR_FEATURES, rows=6)
     for variable in policy_with_parts.model.trainable_variables():
         variable.assign_add(tf.ones_like(variable))
 
@@ -372,7 +372,7 @@ def test_layers_of_legacy_keras_keep_their_weights():
 
 def test_value_function_outside_the_trace_is_an_error(catalog):
     policy = build_policy(catalog, KerasModel)
-    policy.act(sample_observations(BOX, rows=6))  # in a trace, which is over
+    policy.act(sample_observations(FOUR_FEATURES, rows=6))  # in a trace, which is over
 
     with pytest.raises(StaleOutputError, match="belongs to the last forward pass") as caught:
         policy.model.value_function()

@@ -18,9 +18,9 @@ from rlcatalog_torch import TorchModelV2
 
 pytestmark = pytest.mark.usefixtures("one_thread", "seeded")
 
-BOX = spaces.Box(-1, 1, (4,), np.float32)
+FOUR_FEATURES = spaces.Box(-1, 1, (4,), np.float32)
 NESTED = spaces.Dict(
-    {"cart": BOX, "task": Tuple([Discrete(3), spaces.Box(0, 1, (2, 2), np.float32)])}
+    {"cart": FOUR_FEATURES, "task": Tuple([Discrete(3), spaces.Box(0, 1, (2, 2), np.float32)])}
 )
 TWO_ACTIONS = Discrete(2)
 
@@ -143,7 +143,7 @@ each_class = pytest.mark.parametrize(
         ThroughOwnBase,
     ],
 )
-each_space = pytest.mark.parametrize("space", [BOX, NESTED], ids=["box", "dict"])
+each_space = pytest.mark.parametrize("space", [FOUR_FEATURES, NESTED], ids=["box", "dict"])
 
 
 # --- building and training ------------------------------------------------------------------------
@@ -250,7 +250,7 @@ def test_call_restores_nested_observations(cls):
 
 
 def test_model_v2_alone_is_a_module():
-    model = ModelV2Alone(BOX, TWO_ACTIONS, 2, {}, "name")  # an error in RLlib
+    model = ModelV2Alone(FOUR_FEATURES, TWO_ACTIONS, 2, {}, "name")  # an error in RLlib
 
     assert isinstance(model, nn.Module)
     assert model.training
@@ -269,8 +269,10 @@ def test_acting_uses_eval_mode_and_evaluating_train_mode(catalog):
             }
             return super().forward(input_dict, state, seq_lens)
 
-    obs = sample_observations(BOX, rows=6)
-    policy = rlcatalog.build(BOX, TWO_ACTIONS, {"custom_model": RecordsMode}, catalog=catalog)
+    obs = sample_observations(FOUR_FEATURES, rows=6)
+    policy = rlcatalog.build(
+        FOUR_FEATURES, TWO_ACTIONS, {"custom_model": RecordsMode}, catalog=catalog
+    )
 
     step = policy.act(obs)
     assert set(policy.model.mode.values()) == {False}
@@ -291,7 +293,9 @@ def test_constructor_that_does_not_call_its_base_is_an_error():
             super().__init__()  # of nn.Module
 
     with pytest.raises(ModelContractError, match="must call its base's __init__") as caught:
-        ModelCatalog.get_model_v2(BOX, TWO_ACTIONS, 2, {"custom_model": ForgetsBase}, "torch")
+        ModelCatalog.get_model_v2(
+            FOUR_FEATURES, TWO_ACTIONS, 2, {"custom_model": ForgetsBase}, "torch"
+        )
 
     assert "ForgetsBase.__init__" in str(caught.value)
     assert "__init__(obs_space, acti" in str(caught.value)
@@ -303,4 +307,4 @@ def test_custom_model_that_is_not_a_model_is_an_error(cls):
     messages = "TorchModelV2|Unknown model|does not fit|no code for framework='torch'"
 
     with pytest.raises(CatalogError, match=f"{messages}|must return a module"):
-        ModelCatalog.get_model_v2(BOX, TWO_ACTIONS, 2, {"custom_model": cls}, "torch")
+        ModelCatalog.get_model_v2(FOUR_FEATURES, TWO_ACTIONS, 2, {"custom_model": cls}, "torch")

@@ -16,7 +16,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # PyTorch's compiler uses TorchScript
 ]
 
-OBS = Box(-1, 1, (3,), np.float32)
+THREE_FEATURES = Box(-1, 1, (3,), np.float32)
 ARM = Box(-2, 3, (2,), np.float32)
 NESTED = Dict({"go": Discrete(4), "arms": Tuple([MultiDiscrete([2, 3]), ARM, Discrete(2)])})
 ACTIONS = {
@@ -43,7 +43,7 @@ def _forget_compiled():
     torch.compiler.reset()
 
 
-def build_policy(action_space, obs_space=OBS, **config):
+def build_policy(action_space, obs_space=THREE_FEATURES, **config):
     return rlcatalog.build(obs_space, action_space, config, "torch")
 
 
@@ -177,7 +177,7 @@ def test_module_is_compiled_once_for_several_calls():
 @pytest.fixture
 def masked_module():
     """A compiled module that needs a mask of four actions."""
-    obs_space = Dict({"obs": OBS, "action_mask": MultiBinary(4)})
+    obs_space = Dict({"obs": THREE_FEATURES, "action_mask": MultiBinary(4)})
     return torch.compile(build_policy(Discrete(4), obs_space).as_module(), backend="eager")
 
 

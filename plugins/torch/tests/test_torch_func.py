@@ -18,7 +18,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::rlcatalog.errors.UnreadKeysWarning"),
 ]
 
-VECTOR = Box(-1, 1, (3,), np.float32)
+THREE_FEATURES = Box(-1, 1, (3,), np.float32)
 IMAGE = Box(0, 255, (10, 10, 2), np.uint8)
 ATTENTION = {
     "use_attention": True,
@@ -30,22 +30,22 @@ ATTENTION = {
 }
 #: Name → observation space and config.
 MODELS = {
-    "fcnet": (VECTOR, {}),
+    "fcnet": (THREE_FEATURES, {}),
     "visionnet": (IMAGE, {}),
     "visionnet, floats": (Box(-1, 1, (10, 10, 2), np.float32), {}),
     "visionnet, one channel": (Box(0, 255, (10, 10, 1), np.uint8), {"vf_share_layers": False}),
     "visionnet, impala": (Box(0, 255, (16, 16, 3), np.uint8), {"conv_filters": "impala"}),
-    "complex_input": (Dict({"eye": IMAGE, "self": Tuple([Discrete(3), VECTOR])}), {}),
+    "complex_input": (Dict({"eye": IMAGE, "self": Tuple([Discrete(3), THREE_FEATURES])}), {}),
     "complex_input, lists": (
-        Dict({"seen": Repeated(Box(-1, 1, (2,), np.float32), 3), "own": VECTOR}),
+        Dict({"seen": Repeated(Box(-1, 1, (2,), np.float32), 3), "own": THREE_FEATURES}),
         {"custom_model": "complex_input"},
     ),
     "parametric": (
-        Dict({"action_mask": Box(0, 1, (3,), np.int8), "seen": VECTOR}),
+        Dict({"action_mask": Box(0, 1, (3,), np.int8), "seen": THREE_FEATURES}),
         {"use_parametric": True},
     ),
-    "lstm": (VECTOR, {"use_lstm": True, "lstm_cell_size": 6}),
-    "attention": (VECTOR, ATTENTION),
+    "lstm": (THREE_FEATURES, {"use_lstm": True, "lstm_cell_size": 6}),
+    "attention": (THREE_FEATURES, ATTENTION),
 }
 #: Model and number of time steps.
 each_run = pytest.mark.parametrize(
