@@ -372,7 +372,7 @@ def fake_policy(
 
 
 def check_for_ppo(policy, *, needs_values=True):
-    """Check a policy for PPO in an environment with the spaces `BOX` and `TWO_ACTIONS`."""
+    """Check a policy for PPO in an environment of three features and two actions."""
     check_policy(policy, (THREE_FEATURES, TWO_ACTIONS), "PPO", needs_values)
 
 
