@@ -15,7 +15,7 @@ import rlcatalog
 from rlcatalog import ActionDistribution, Filter, Preprocessor
 from rlcatalog.actions import ActionCodec
 from rlcatalog.errors import NotServedError
-from rlcatalog.frameworks import TensorOps, tensor_ops
+from rlcatalog.frameworks import NumpyOps
 from rlcatalog_export.torch.program import (
     ProgramRunner as ProgramRunner,
     write_program as write_program,
@@ -235,16 +235,14 @@ class PlainChoice(toy_framework.Choice):
     framework_of_class = "plain"
 
 
-_NUMPY = tensor_ops("numpy")
-OPS = TensorOps(
-    "plain",
-    _NUMPY.reshape,
-    _NUMPY.integers,
-    _NUMPY.side_by_side,
-    _NUMPY.fill_forbidden,
-    np.asarray,
-    total=sum,
-)
+class Ops(NumpyOps):
+    framework = "plain"
+
+    def total(self, values):
+        return sum(values)
+
+
+OPS = Ops()
 
 
 # --- a trunk --------------------------------------------------------------------------------------

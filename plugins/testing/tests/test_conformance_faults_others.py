@@ -6,7 +6,6 @@ They are distributions, wrappers, commands, frameworks and formats of export.
 from __future__ import annotations
 
 import gymnasium as gym
-import numpy as np
 import pytest
 import sound_parts as sound
 import torch
@@ -24,7 +23,6 @@ from faults import (
 
 import rlcatalog
 from rlcatalog import Match, Rank
-from rlcatalog.frameworks import TensorOps
 from rlcatalog_testing import Check, ConformanceError, cases, isolated_catalog, outcomes
 from rlcatalog_testing.checks import (
     commands,
@@ -189,14 +187,11 @@ FAULTY_COMMANDS = [
 # --- faulty frameworks ----------------------------------------------------------------------------
 
 
-def add_one(x):
-    return x.astype(np.int64) + 1
+class OpsWithWrongIntegers(sound.Ops):
+    """Adds one to integers."""
 
-
-def make_ops_with_wrong_integers():
-    operations = dict(vars(sound.OPS))
-    operations["integers"] = add_one
-    return TensorOps(**operations)
+    def integers(self, x):
+        return super().integers(x) + 1
 
 
 class ReturnsColumnsOfLogp(sound.Backend):
@@ -217,7 +212,7 @@ FAULTY_FRAMEWORKS = [
         "operations_are_those_of_numpy",
         "plain",
         "integers..: ",
-        objects={"OPS": make_ops_with_wrong_integers()},
+        objects={"OPS": OpsWithWrongIntegers()},
     ),
     Fault(
         "the_backend_acts",

@@ -7,7 +7,12 @@ from .contract import (
     Step as Step,
 )
 from .load_order import ImportGuard as ImportGuard, load_first as load_first
-from .ops import TensorOps as TensorOps, ops_of as ops_of, tensor_ops as tensor_ops
+from .ops import (
+    NumpyOps as NumpyOps,
+    TensorOps as TensorOps,
+    ops_of as ops_of,
+    tensor_ops as tensor_ops,
+)
 from .sequences import (
     lengths_list as lengths_list,
     lengths_of as lengths_of,

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
 from rlcatalog.errors import ModelContractError, NotServedError
 from rlcatalog.frameworks.table import find_framework, framework_of, frameworks
 
-Operation = Callable[..., Any]
+#: One axis, several, or all of them.
+Axes = int | tuple[int, ...] | None
 
 
 class Tensor(Protocol):
@@ -23,95 +25,186 @@ class Tensor(Protocol):
     def __getitem__(self, key: Any, /) -> Any: ...
 
 
-class TensorOps:
-    """The operations of a tensor library that framework-neutral code needs: one table per
-    framework, and one for NumPy.
+class TensorOps(ABC):
+    """The operations of a tensor library that framework-neutral code needs; a framework derives a
+    class, and its target `"ops"` names an object of it.
 
-    Each framework must define the first four. It may omit others: if framework-neutral code needs
-    an omitted operation, a NotServedError names it. Below, x is a tensor, and `value` is a tensor,
-    an array or anything that can be converted into one.
-
-    Attributes:
-        framework: The framework's name, or `"numpy"`.
-        reshape: `reshape(x, shape)` reshapes the last axis of x to the given shape, as a view where
-            possible.
-        integers: `integers(x)` returns x as int64.
-        side_by_side: `side_by_side(list)` joins `[B, n]` tensors along their columns, in the widest
-            of their types; half-precision types become float32 if other types are present, so that
-            integers stay exact.
-        fill_forbidden: `fill_forbidden(inputs, mask)` sets inputs to their dtype's lowest finite
-            value where the mask is False.
-        array: `array(x)` returns the values of x as an array, or None if they are unknown, for
-            example during tracing; if the table has no `array`, they are always unknown.
-        tensor: `tensor(value, like=None)` returns a tensor, on the device of `like`.
-        booleans: `booleans(value, like)` returns a boolean tensor, on the device of `like`.
-        is_array: `is_array(value)` returns whether `value` is a single tensor or array, not a
-            structure.
-        is_float: `is_float(x)` returns whether x has a floating-point dtype.
-        is_half: `is_half(x)` returns whether x has half precision.
-        cast: `cast(x, dtype)` returns x in one of the library's dtypes.
-        whole: `whole(x)` returns integer values with an integer dtype; values stored as floats are
-            rounded to int64.
-        finite: `finite(x)` replaces infinity with the nearest finite number of its dtype.
-        rows: `rows(x, shape)` returns x as `[N, *shape]`.
-        in_rows: `in_rows(value, like, width)` returns the values as `[B, width]` with the same rows
-            as `like`; None if there are too many or too few values.
-        columns: `columns(list)` flattens tensors `[B]` or `[B, ...]` into columns and joins them as
-            `side_by_side` does.
-        cut: `cut(x, how)` puts the columns of `[B, n]` into the order `how.order`, unless that is
-            None, and cuts them into pieces of the widths `how.widths`. `how` is kept for later
-            calls.
-        each_row: `each_row(x, count)` repeats each row: `[B * count, n]`.
-        all_rows: `all_rows(x, like)` repeats `[P, n]` for each row of `like`: `[B * P, n]`.
-        padded: `padded(x, width)` pads `[N, n]` with zeros to `[N, width]`.
-        taken: `taken(lengths, places)` returns which places are filled by lists of these lengths
-            `[N]`: booleans `[N, places]`.
-        only: `only(taken, x)` puts zeros where `taken` is False; its axes are the first axes of x.
-        total: `total(list)` adds tensors of the same shape, in the widest of their types.
-        sum: `sum(x, axis=..., keepdims=False)` returns the sum along an axis.
-        mean: `mean(x, axis=None, keepdims=False)` returns the mean of all elements or along an
-            axis.
-        std: `std(x)` returns the sample standard deviation of all elements.
-        exp: `exp(x)` returns the exponential of each element.
-        minimum: `minimum(x, y)` returns the element-wise minimum.
-        clip: `clip(x, low, high)` clips x to [low, high].
-        without_gradient: `without_gradient(x)` returns x as a constant, detached from the gradient.
-        concat: `concat(list, axis)` joins tensors along an axis.
-        as_type: `as_type(x, name)` returns x with the dtype of this NumPy name.
-        flat: `flat(x)` returns `[B]` or `[B, ...]` as `[B, n]`.
-        maximum: `maximum(x, y)` returns the element-wise maximum.
-        columns_at: `columns_at(x, places)` returns the columns of `[B, n]` at these indices, in
-            this order.
-        one_hot: `one_hot(x, n)` returns integers `[B]` as float32 one-hot vectors `[B, n]`.
-        argmax: `argmax(x)` returns the index of the largest value in each row of `[B, n]`, int64.
+    A framework must define the first four. It may omit others: if framework-neutral code needs an
+    omitted operation, a NotServedError names it. Below, x is a tensor, and a value is a tensor, an
+    array or anything that can be converted into one.
     """
 
-    def __init__(
-        self,
-        framework: str,
-        reshape: Operation,
-        integers: Operation,
-        side_by_side: Operation,
-        fill_forbidden: Operation,
-        array: Operation = lambda x: None,
-        **others: Operation,
-    ) -> None:
-        self.framework, self.array = framework, array
-        self.reshape, self.integers = reshape, integers
-        self.side_by_side, self.fill_forbidden = side_by_side, fill_forbidden
-        vars(self).update(others)
+    #: The framework's name, or `"numpy"`.
+    framework: ClassVar[str]
 
-    def __getattr__(self, operation: str) -> Operation:
-        if operation.startswith("__"):  # attributes that copying and pickling look up
-            raise AttributeError(operation)
-        raise NotServedError(
+    def __reduce__(self) -> Any:
+        # Models hold this object and are pickled and copied; it is one for each framework.
+        return tensor_ops, (self.framework,)
+
+    def _omitted(self, operation: str) -> NotServedError:
+        return NotServedError(
             f"framework {self.framework!r} has no tensor operation {operation!r}: its TensorOps"
             " omit it."
         )
 
-    def __reduce__(self) -> Any:
-        # Models hold their table and are pickled and copied; not all of a library's functions are.
-        return tensor_ops, (self.framework,)
+    # --- required ---------------------------------------------------------------------------------
+
+    @abstractmethod
+    def reshape(self, x: Any, shape: tuple[int, ...]) -> Any:
+        """Reshape the last axis of x to the given shape, as a view where possible."""
+
+    @abstractmethod
+    def integers(self, x: Any) -> Any:
+        """Return x as int64."""
+
+    @abstractmethod
+    def side_by_side(self, pieces: Sequence[Any]) -> Any:
+        """Join tensors `[B, n]` along their columns, in the widest of their types.
+
+        Half-precision types become float32 if other types are present, so that integers stay exact.
+        """
+
+    @abstractmethod
+    def fill_forbidden(self, inputs: Any, mask: Any) -> Any:
+        """Return inputs with their dtype's lowest finite value where the mask is False."""
+
+    # --- optional ---------------------------------------------------------------------------------
+
+    def array(self, x: Any) -> Any:
+        """Return the values of x as an array, or None if they are unknown, as during tracing; a
+        framework that omits this operation never knows them.
+        """
+        return None
+
+    def tensor(self, value: Any, like: Any = None) -> Any:
+        """Return the value as a tensor, on the device of `like`."""
+        raise self._omitted("tensor")
+
+    def booleans(self, value: Any, like: Any) -> Any:
+        """Return the value as a boolean tensor, on the device of `like`."""
+        raise self._omitted("booleans")
+
+    def is_array(self, value: Any) -> bool:
+        """Return whether a value is one tensor or array, not a structure."""
+        raise self._omitted("is_array")
+
+    def is_float(self, x: Any) -> bool:
+        """Return whether x has a floating-point dtype."""
+        raise self._omitted("is_float")
+
+    def is_half(self, x: Any) -> bool:
+        """Return whether x has half precision."""
+        raise self._omitted("is_half")
+
+    def cast(self, x: Any, dtype: Any) -> Any:
+        """Return x in one of the library's dtypes."""
+        raise self._omitted("cast")
+
+    def as_type(self, x: Any, name: str) -> Any:
+        """Return x with the dtype of this NumPy name, such as `"int64"`."""
+        raise self._omitted("as_type")
+
+    def whole(self, x: Any) -> Any:
+        """Return integers with an integer dtype; those stored as floats are rounded to int64."""
+        raise self._omitted("whole")
+
+    def finite(self, x: Any) -> Any:
+        """Return x with infinities replaced by the nearest finite number of its dtype."""
+        raise self._omitted("finite")
+
+    def flat(self, x: Any) -> Any:
+        """Return `[B]` or `[B, ...]` as `[B, n]`."""
+        raise self._omitted("flat")
+
+    def rows(self, x: Any, shape: tuple[int, ...]) -> Any:
+        """Return x as `[N, *shape]`."""
+        raise self._omitted("rows")
+
+    def in_rows(self, value: Any, like: Any, width: int) -> Any:
+        """Return values as `[B, width]`, B as in `like`; None if there are too many or too few."""
+        raise self._omitted("in_rows")
+
+    def columns(self, values: Sequence[Any]) -> Any:
+        """Flatten tensors `[B]` or `[B, ...]`, and join them as `side_by_side` does."""
+        raise self._omitted("columns")
+
+    def columns_at(self, x: Any, places: Any) -> Any:
+        """Return the columns of `[B, n]` at these indices, in this order."""
+        raise self._omitted("columns_at")
+
+    def cut(self, x: Any, how: Any) -> Sequence[Any]:
+        """Put the columns of `[B, n]` into the order `how.order`, unless that is None, and cut them
+        into pieces of the widths `how.widths`. `how` is kept for later calls.
+        """
+        raise self._omitted("cut")
+
+    def each_row(self, x: Any, count: int) -> Any:
+        """Repeat each row of `[B, n]`: `[B * count, n]`."""
+        raise self._omitted("each_row")
+
+    def all_rows(self, x: Any, like: Any) -> Any:
+        """Repeat `[P, n]` for each row of `like`: `[B * P, n]`."""
+        raise self._omitted("all_rows")
+
+    def padded(self, x: Any, width: int) -> Any:
+        """Pad `[N, n]` with zeros to `[N, width]`."""
+        raise self._omitted("padded")
+
+    def taken(self, lengths: Any, places: int) -> Any:
+        """Return which places lists of these lengths `[N]` fill: booleans `[N, places]`."""
+        raise self._omitted("taken")
+
+    def only(self, taken: Any, x: Any) -> Any:
+        """Return x with zeros where `taken` is False; its axes are the first axes of x."""
+        raise self._omitted("only")
+
+    def concat(self, values: Sequence[Any], axis: int = 0) -> Any:
+        """Join tensors along an axis."""
+        raise self._omitted("concat")
+
+    def one_hot(self, x: Any, n: int) -> Any:
+        """Return integers `[B]` as float32 one-hot vectors `[B, n]`."""
+        raise self._omitted("one_hot")
+
+    def argmax(self, x: Any) -> Any:
+        """Return the index of the largest value in each row of `[B, n]`, int64."""
+        raise self._omitted("argmax")
+
+    def total(self, values: Sequence[Any]) -> Any:
+        """Add tensors of the same shape, in the widest of their types."""
+        raise self._omitted("total")
+
+    def sum(self, x: Any, axis: Axes = None, keepdims: bool = False) -> Any:
+        """Return the sum of all elements or along an axis."""
+        raise self._omitted("sum")
+
+    def mean(self, x: Any, axis: Axes = None, keepdims: bool = False) -> Any:
+        """Return the mean of all elements or along an axis."""
+        raise self._omitted("mean")
+
+    def std(self, x: Any) -> Any:
+        """Return the sample standard deviation of all elements."""
+        raise self._omitted("std")
+
+    def exp(self, x: Any) -> Any:
+        """Return the exponential of each element."""
+        raise self._omitted("exp")
+
+    def minimum(self, x: Any, y: Any) -> Any:
+        """Return the element-wise minimum."""
+        raise self._omitted("minimum")
+
+    def maximum(self, x: Any, y: Any) -> Any:
+        """Return the element-wise maximum."""
+        raise self._omitted("maximum")
+
+    def clip(self, x: Any, low: Any, high: Any) -> Any:
+        """Clip x to [low, high]."""
+        raise self._omitted("clip")
+
+    def without_gradient(self, x: Any) -> Any:
+        """Return x as a constant, detached from the gradient."""
+        raise self._omitted("without_gradient")
 
 
 def tensor_ops(tensorlib: str) -> TensorOps:
@@ -145,24 +238,42 @@ def ops_of(tensor: Tensor) -> TensorOps:
 _OF_CLASS: dict[type[Any], TensorOps] = {}
 
 
-def _integers(x: np.ndarray[Any, Any]) -> Any:
-    # Branches of a OneOf that were not taken may have any values.
-    with np.errstate(invalid="ignore"):
-        return x.astype(np.int64)
+class NumpyOps(TensorOps):
+    """The operations for arrays."""
+
+    framework = "numpy"
+
+    def reshape(self, x: Any, shape: tuple[int, ...]) -> Any:
+        return x if len(shape) == 1 else x.reshape(x.shape[:-1] + shape)
+
+    def integers(self, x: Any) -> Any:
+        # Branches of a OneOf that were not taken may have any values.
+        with np.errstate(invalid="ignore"):
+            return x.astype(np.int64)
+
+    def side_by_side(self, pieces: Sequence[Any]) -> Any:
+        return np.concatenate(pieces, axis=1)
+
+    def fill_forbidden(self, inputs: Any, mask: Any) -> Any:
+        return np.where(np.asarray(mask, bool), inputs, np.finfo(inputs.dtype).min)
+
+    def array(self, x: Any) -> Any:
+        return np.asarray(x)
+
+    def tensor(self, value: Any, like: Any = None) -> Any:
+        return np.asarray(value)
+
+    def as_type(self, x: Any, name: str) -> Any:
+        return x.astype(name, copy=False)
+
+    def columns_at(self, x: Any, places: Any) -> Any:
+        return x[:, places]
+
+    def concat(self, values: Sequence[Any], axis: int = 0) -> Any:
+        return np.concatenate(values, axis)
+
+    def maximum(self, x: Any, y: Any) -> Any:
+        return np.maximum(x, y)
 
 
-NUMPY_OPS = TensorOps(
-    "numpy",
-    reshape=lambda x, shape: x if len(shape) == 1 else x.reshape(x.shape[:-1] + shape),
-    integers=_integers,
-    side_by_side=lambda pieces: np.concatenate(pieces, axis=1),
-    fill_forbidden=lambda inputs, mask: np.where(
-        np.asarray(mask, bool), inputs, np.finfo(inputs.dtype).min
-    ),
-    array=np.asarray,
-    tensor=lambda value, like=None: np.asarray(value),
-    concat=np.concatenate,
-    maximum=np.maximum,
-    columns_at=lambda x, places: x[:, places],
-    as_type=lambda x, name: x.astype(name, copy=False),
-)
+NUMPY_OPS: TensorOps = NumpyOps()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Sequence
 from functools import reduce
 from typing import Any
 
@@ -41,30 +42,6 @@ def flat_sample(sample: Any) -> Tensor:
     return torch.cat(parts, dim=1)
 
 
-def _side_by_side(pieces: list[Tensor]) -> Tensor:
-    if len({piece.dtype for piece in pieces}) > 1:  # half precision does not represent all integers
-        pieces = [piece.float() if piece.dtype in HALF else piece for piece in pieces]
-    return torch.cat(pieces, 1)
-
-
-def _in_rows(value: Any, like: Tensor, width: int) -> Tensor | None:
-    value = torch.as_tensor(value, device=like.device)
-    return value.reshape(like.shape[0], width) if value.numel() == like.shape[0] * width else None
-
-
-def _columns(values: list[Tensor]) -> Tensor:
-    first = values[0].dtype
-    if all(value.ndim == 1 and value.dtype is first for value in values):
-        return torch.stack(values, dim=1)
-    return _side_by_side([flatten_rows(value) for value in values])
-
-
-def _cut(x: Tensor, how: Any) -> tuple[Tensor, ...]:
-    if how.order is not None:
-        x = x.index_select(1, _order(how.order, x.device))
-    return x.split_with_sizes(how.widths, 1)
-
-
 @cached_constant
 def _order(order: tuple[int, ...], device: torch.device) -> Tensor:
     # Cached, so it must not be an inference tensor, which training cannot use.
@@ -83,57 +60,143 @@ def tensor_interval(
         return Interval(*[torch.tensor(a, device=device) for a in arrays], *[log_volume])
 
 
-def _array(x: Tensor) -> Any:
-    if torch.compiler.is_compiling():
-        return None
-    try:
-        x = x.detach().cpu()
-        return (x.float() if x.dtype is torch.bfloat16 else x).numpy()
-    except RuntimeError:  # inside torch.func's transforms
-        return None
+class TorchOps(TensorOps):
+    """The operations in PyTorch."""
+
+    framework = "torch"
+
+    def reshape(self, x: Tensor, shape: tuple[int, ...]) -> Tensor:
+        return x if len(shape) == 1 else x.reshape(x.shape[:-1] + shape)
+
+    def integers(self, x: Tensor) -> Tensor:
+        return x.long()
+
+    def side_by_side(self, pieces: Sequence[Tensor]) -> Tensor:
+        if len({piece.dtype for piece in pieces}) > 1:
+            # Half precision does not represent all integers.
+            pieces = [piece.float() if piece.dtype in HALF else piece for piece in pieces]
+        return torch.cat(tuple(pieces), 1)
+
+    def fill_forbidden(self, inputs: Tensor, mask: Tensor) -> Tensor:
+        return torch.where(mask.bool(), inputs, LOWEST[inputs.dtype])
+
+    def array(self, x: Tensor) -> Any:
+        if torch.compiler.is_compiling():
+            return None
+        try:
+            x = x.detach().cpu()
+            return (x.float() if x.dtype is torch.bfloat16 else x).numpy()
+        except RuntimeError:  # inside torch.func's transforms
+            return None
+
+    def tensor(self, value: Any, like: Tensor | None = None) -> Tensor:
+        return torch.as_tensor(value, device=None if like is None else like.device)
+
+    def booleans(self, value: Any, like: Tensor) -> Tensor:
+        return torch.as_tensor(value, device=like.device).bool()
+
+    def is_array(self, value: Any) -> bool:
+        return isinstance(value, (Tensor, np.ndarray))
+
+    def is_float(self, x: Tensor) -> bool:
+        return x.is_floating_point()
+
+    def is_half(self, x: Tensor) -> bool:
+        return x.dtype in HALF
+
+    def cast(self, x: Tensor, dtype: torch.dtype) -> Tensor:
+        return x.to(dtype)
+
+    def as_type(self, x: Tensor, name: str) -> Tensor:
+        return x.to(getattr(torch, name))
+
+    def whole(self, x: Tensor) -> Tensor:
+        return x.round().long() if x.is_floating_point() else x
+
+    def finite(self, x: Tensor) -> Tensor:
+        return x.clamp(-_HIGHEST[x.dtype], _HIGHEST[x.dtype])
+
+    def flat(self, x: Tensor) -> Tensor:
+        return flatten_rows(x)
+
+    def rows(self, x: Tensor, shape: tuple[int, ...]) -> Tensor:
+        return x.reshape(-1, *shape)
+
+    def in_rows(self, value: Any, like: Tensor, width: int) -> Tensor | None:
+        tensor = torch.as_tensor(value, device=like.device)
+        if tensor.numel() != like.shape[0] * width:
+            return None
+        return tensor.reshape(like.shape[0], width)
+
+    def columns(self, values: Sequence[Tensor]) -> Tensor:
+        first = values[0].dtype
+        if all(value.ndim == 1 and value.dtype is first for value in values):
+            return torch.stack(tuple(values), dim=1)
+        return self.side_by_side([flatten_rows(value) for value in values])
+
+    def columns_at(self, x: Tensor, places: Any) -> Tensor:
+        return x.index_select(1, torch.as_tensor(places, device=x.device))
+
+    def cut(self, x: Tensor, how: Any) -> tuple[Tensor, ...]:
+        if how.order is not None:
+            x = x.index_select(1, _order(how.order, x.device))
+        return x.split_with_sizes(how.widths, 1)
+
+    def each_row(self, x: Tensor, count: int) -> Tensor:
+        return x.repeat_interleave(count, dim=0)
+
+    def all_rows(self, x: Tensor, like: Tensor) -> Tensor:
+        return x.repeat(like.shape[0], 1)
+
+    def padded(self, x: Tensor, width: int) -> Tensor:
+        return F.pad(x, (0, width - x.shape[1]))
+
+    def taken(self, lengths: Tensor, places: int) -> Tensor:
+        return torch.arange(places, device=lengths.device) < lengths[:, None]
+
+    def only(self, taken: Tensor, x: Tensor) -> Tensor:
+        missing_axes = [1] * (x.ndim - taken.ndim)
+        return torch.where(taken.reshape(*taken.shape, *missing_axes), x, 0)
+
+    def concat(self, values: Sequence[Tensor], axis: int = 0) -> Tensor:
+        return torch.cat(tuple(values), axis)
+
+    def one_hot(self, x: Tensor, n: int) -> Tensor:
+        return (x[:, None] == torch.arange(n, device=x.device)).float()
+
+    def argmax(self, x: Tensor) -> Tensor:
+        return x.argmax(dim=1)
+
+    def total(self, values: Sequence[Tensor]) -> Tensor:
+        return reduce(operator.add, values)
+
+    def sum(
+        self, x: Tensor, axis: int | tuple[int, ...] | None = None, keepdims: bool = False
+    ) -> Tensor:
+        return torch.sum(x, axis, keepdim=keepdims)
+
+    def mean(
+        self, x: Tensor, axis: int | tuple[int, ...] | None = None, keepdims: bool = False
+    ) -> Tensor:
+        return torch.mean(x, axis, keepdim=keepdims)
+
+    def std(self, x: Tensor) -> Tensor:
+        return torch.std(x)
+
+    def exp(self, x: Tensor) -> Tensor:
+        return torch.exp(x)
+
+    def minimum(self, x: Tensor, y: Tensor) -> Tensor:
+        return torch.minimum(x, y)
+
+    def maximum(self, x: Tensor, y: Any) -> Tensor:
+        return torch.maximum(x, y) if isinstance(y, Tensor) else x.clamp(min=y)
+
+    def clip(self, x: Tensor, low: Any, high: Any) -> Tensor:
+        return torch.clamp(x, low, high)
+
+    def without_gradient(self, x: Tensor) -> Tensor:
+        return x.detach()
 
 
-OPS = TensorOps(
-    "torch",
-    reshape=lambda x, shape: x if len(shape) == 1 else x.reshape(x.shape[:-1] + shape),
-    integers=lambda x: x.long(),
-    side_by_side=_side_by_side,
-    fill_forbidden=lambda inputs, mask: torch.where(mask.bool(), inputs, LOWEST[inputs.dtype]),
-    array=_array,
-    tensor=lambda value, like=None: torch.as_tensor(
-        value, device=None if like is None else like.device
-    ),
-    booleans=lambda value, like: torch.as_tensor(value, device=like.device).bool(),
-    is_array=lambda value: isinstance(value, (Tensor, np.ndarray)),
-    is_float=lambda x: x.is_floating_point(),
-    is_half=lambda x: x.dtype in HALF,
-    cast=lambda x, dtype: x.to(dtype),
-    whole=lambda x: x.round().long() if x.is_floating_point() else x,
-    finite=lambda x: x.clamp(-_HIGHEST[x.dtype], _HIGHEST[x.dtype]),
-    rows=lambda x, shape: x.reshape(-1, *shape),
-    in_rows=_in_rows,
-    columns=_columns,
-    cut=_cut,
-    each_row=lambda x, count: x.repeat_interleave(count, dim=0),
-    all_rows=lambda x, like: x.repeat(like.shape[0], 1),
-    padded=lambda x, width: F.pad(x, (0, width - x.shape[1])),
-    taken=lambda lengths, places: torch.arange(places, device=lengths.device) < lengths[:, None],
-    only=lambda taken, x: torch.where(
-        taken.reshape(*taken.shape, *[1] * (x.ndim - taken.ndim)), x, 0
-    ),
-    total=lambda values: reduce(operator.add, values),
-    sum=torch.sum,
-    mean=torch.mean,
-    std=torch.std,
-    exp=torch.exp,
-    minimum=torch.minimum,
-    clip=torch.clamp,
-    without_gradient=lambda x: x.detach(),
-    concat=torch.cat,
-    as_type=lambda x, name: x.to(getattr(torch, name)),
-    flat=flatten_rows,
-    maximum=lambda x, y: torch.maximum(x, y) if isinstance(y, Tensor) else x.clamp(min=y),
-    columns_at=lambda x, places: x.index_select(1, torch.as_tensor(places, device=x.device)),
-    one_hot=lambda x, n: (x[:, None] == torch.arange(n, device=x.device)).float(),
-    argmax=lambda x: x.argmax(dim=1),
-)
+OPS: TensorOps = TorchOps()
