@@ -186,7 +186,7 @@ def test_custom_action_dist_by_path_changes_only_that_part(read_only_catalog):
     assert {part["path"]: part["chosen"] for part in explanation["action_parts"]} == {
         "action['a']": "multi_action",
         "action['a'][0]": "categorical",
-        "action['a'][1]": "beta",
+        "action['a'][1]": "beta",  # The others have the distribution that their space gets anyway.
         "action['b']": "multi_categorical",
     }
 

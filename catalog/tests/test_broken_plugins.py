@@ -524,7 +524,7 @@ def two_folders(tmp_path, write_plugins):
     return [tmp_path / "first", tmp_path / "second"]
 
 
-def check_imports(process):
+def check_no_framework_is_imported(process):
     """A command reports a plugin that exits, and imports no framework."""
     imports = read_imports(process)
     assert "rlcatalog" in imports
@@ -536,7 +536,7 @@ def test_list_reports_broken_plugins(two_folders):
     run = run_command("list", "--json", folders=two_folders)
 
     assert run.returncode == 0, run.stderr
-    check_imports(run)
+    check_no_framework_is_imported(run)
     listing = json.loads(run.stdout)
     plugins = {plugin["distribution"]: plugin for plugin in listing["plugins"]}
     assert plugins["alpha"]["status"] == "loaded"
@@ -554,6 +554,7 @@ def test_list_has_parts_of_working_plugins_only(two_folders):
     run = run_command("list", "--json", folders=two_folders)
 
     components = json.loads(run.stdout)["components"]
+    # The broken packages have names such as "broken-syntax-error".
     assert not any(part["distribution"].startswith("broken-") for part in components)
     parts = {part["name"]: part for part in components}
     assert {"alpha", "omega", "alpha_codec", "omega_codec"} <= set(parts)
@@ -582,7 +583,7 @@ def test_explain_works_beside_broken_plugins(two_folders):
 
     assert run.returncode == 0, run.stderr
     assert json.loads(run.stdout)["model"]["chosen"] == "fcnet"
-    check_imports(run)
+    check_no_framework_is_imported(run)
     # So `read_imports` does see what a process imports.
     assert "gymnasium" in read_imports(run)
 

@@ -17,7 +17,7 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiBinary
 import rlcatalog
 from rlcatalog import Catalog, Match, ModelSpec, ModelV2, Preprocessor, Rank
 from rlcatalog.catalog import catalog as module
-from rlcatalog.catalog.lookups import _seen_by_models, framework_for
+from rlcatalog.catalog.lookup import _seen_by_models, framework_for
 from rlcatalog.choice import Pins
 from rlcatalog.choice.slots import Slots
 from rlcatalog.errors import (
@@ -127,7 +127,7 @@ def test_refresh_drops_registered_part_whose_key_is_taken(catalog, monkeypatch):
     def raise_duplicate(self, component, struct=None):
         raise DuplicateNameError("'mine_width' is taken")
 
-    monkeypatch.setattr(type(catalog.registry), "add_in_process", raise_duplicate)
+    monkeypatch.setattr(type(catalog.registry), "with_registered", raise_duplicate)
 
     with pytest.warns(PluginWarning, match=r"'mine'.*'mine_width' is taken"):
         catalog.refresh()
@@ -227,11 +227,11 @@ def without(defaults, key):
 def test_engine_defaults_are_all_left_out_if_two_are_rejected(catalog):
     def build(resolution):
         keys = resolution.config.given
-        if "vf_share_layers" in keys or "max_seq_len" in keys:
+        if "vf_share_layers" in keys or "max_seq_len" in keys:  # two of the three defaults
             raise LookupError("refused")
         return dict(keys)
 
-    # Each default is left out alone, then all of them together.
+    # To leave out one default is not enough, so that all of them are left out.
     used_defaults = catalog.build_from_lookup(
         build, THREE_FEATURES, TWO_ACTIONS, {}, "torch", defaults=ENGINE_DEFAULTS
     )
@@ -480,11 +480,11 @@ def test_match_function_gets_a_complete_request():
     assert request.framework == "torch"
     assert request.encoded_shape == (3,)
     assert request.num_outputs == 5  # a logit for each action
-    assert request.mask_key is None
+    assert request.mask_key is None  # the observation has no action mask
 
 
 def test_build_looks_up_each_space_once(monkeypatch):
-    spaces = []
+    spaces = []  # those that a preprocessor was looked up for
     find_preprocessor = Slots.preprocessor
 
     def record_lookup(slots, request, *args, **kwargs):

@@ -20,6 +20,7 @@ from rlcatalog import (
     SpaceInfo,
     Stage,
 )
+from rlcatalog.catalog import build_model
 from rlcatalog.errors import (
     ConfigError,
     MissingPluginError,
@@ -125,6 +126,7 @@ def test_built_in_preprocessor_is_not_watched(read_only_catalog):
     ],
 )
 def test_check_mode_comes_from_argument_or_config(catalog, check, options, mode):
+    # The mode says which observations are checked: by default the first ones.
     catalog.register_preprocessor("own", CustomPreprocessor)
     own = catalog.registry.get("preprocessor", "own")
 
@@ -134,7 +136,7 @@ def test_check_mode_comes_from_argument_or_config(catalog, check, options, mode)
 
     assert preprocessor.check_mode == mode
     assert preprocessor.component is own
-    assert preprocessor.is_watched
+    assert preprocessor.is_watched  # unlike the codecs that the conformance kit has tested
 
 
 def test_chosen_component_replaces_the_default(catalog):
@@ -342,9 +344,10 @@ def make_model(catalog, obs_space, config=None, *, action_space=TWO_ACTIONS, **o
 def test_model_describes_itself_for_a_complete_request(model_catalog):
     make_model(model_catalog, THREE_FEATURES)
 
+    # The models of this catalog record the requests that they get.
     request = model_catalog.requests[-1]
-    assert request.encoded_shape == THREE_FEATURES.shape
-    assert request.num_outputs == 2
+    assert request.encoded_shape == (3,)
+    assert request.num_outputs == 2  # a logit for each of two actions
     assert request.framework == "torch"
     assert request.obs.path == "obs"
     assert request.action.path == "action"
@@ -505,7 +508,7 @@ def test_config_of_plain_module_has_its_name(model_catalog):
     config = model_catalog.parse_config({"custom_model": DefaultModel})
     plain = model_catalog.registry.get("model", "plain")
 
-    model = model_catalog.model({"trunk": plain}, THREE_FEATURES, TWO_ACTIONS, 2, config, "torch")
+    model = build_model({"trunk": plain}, THREE_FEATURES, TWO_ACTIONS, 2, config, "torch")
 
     # A module instance in the config would become one of the model's weights.
     assert model.fresh()["custom_model"] == "plain"
@@ -517,7 +520,7 @@ def make_model_of_plugin(target):
     plugin = PluginEntryPoint(plugin_of(rlcatalog_models=[spec]), "acme")
     catalog = isolated_catalog(*PARTS, plugin)
     trunk = catalog.registry.get("model", "acme_net")
-    return catalog.model(
+    return build_model(
         {"trunk": trunk}, THREE_FEATURES, TWO_ACTIONS, 2, catalog.parse_config({}), "torch"
     )
 
@@ -542,7 +545,7 @@ def test_registered_target_may_be_any_class(catalog, assembled):
     catalog.register(ModelSpec("mine", {"torch": f"{__name__}:SimpleNamespace"}, ""))
     mine = catalog.registry.get("model", "mine")
 
-    model = catalog.model(
+    model = build_model(
         {"trunk": mine}, THREE_FEATURES, TWO_ACTIONS, 2, catalog.parse_config({}), "torch"
     )
 

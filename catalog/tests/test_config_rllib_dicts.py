@@ -206,7 +206,7 @@ def test_old_key_that_is_not_set_does_not_warn(read_only_catalog, key, value):
     assert read_only_catalog.parse_config({key: value}).given == {}
 
 
-def test_old_key_at_its_default_leaves_the_new_key(catalog_of_all):
+def test_old_key_at_its_default_does_not_override_new_key(catalog_of_all):
     # Old names of keys, with their default values.
     old_keys = {
         "custom_options": {},

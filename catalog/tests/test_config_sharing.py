@@ -18,6 +18,7 @@ from properties import share
 import rlcatalog
 from rlcatalog import Match, Preprocessor, Rank
 from rlcatalog.config import KernelConfig, plain, read_config, same
+from rlcatalog.config.schema import Schema
 from rlcatalog.errors import ConfigTypeError
 from rlcatalog_testing import isolated_catalog
 
@@ -118,6 +119,7 @@ def test_custom_preprocessor_gets_a_copy_of_its_options(catalog):
         def transform(self, observation):
             return observation
 
+    # RLlib passes the custom_model_config to a preprocessor as its "custom_options".
     config = {"custom_preprocessor": ChangesItsOption, "custom_model_config": {"sizes": [1]}}
 
     policy = rlcatalog.build(THREE_FEATURES, TWO_ACTIONS, config, catalog=catalog)
@@ -198,7 +200,7 @@ def test_lookup_during_which_a_part_is_registered_is_not_cached(catalog):
         catalog.register_model("late", Net, match=lambda request: Match(Rank.SPECIFIC, "late"))
         return Match(None, "never")
 
-    # Its match function is called during the first lookup, and registers another model.
+    # The first lookup calls this match function, which registers a model that fits better.
     catalog.register_model("early", Net, match=register_late)
 
     first = catalog.resolve(THREE_FEATURES, TWO_ACTIONS, {})
@@ -342,7 +344,7 @@ def test_struct_of_changed_config_is_new():
 
     assert changed_struct.post_fcnet_hiddens == [4, 6]
     assert changed_struct.vf_share_layers is False
-    # The config that it was copied from keeps its struct.
+    # The original config still has its own struct.
     assert read_config(config, KernelConfig) is struct
     assert struct.post_fcnet_hiddens == [4]
 
@@ -412,22 +414,22 @@ def test_parsed_config_is_written_as_json():
 # --- cached parts ---------------------------------------------------------------------------------
 
 
-def record_parsed_configs(catalog, monkeypatch):
-    """Return the list of configs that the catalog parses: a cached answer adds none."""
+@pytest.fixture
+def parsed_configs(monkeypatch):
+    """The configs that catalogs parse: a remembered result adds none."""
     configs = []
-    parse = catalog.parse_config
+    parse = Schema.parse
 
-    def parse_and_record(config):
+    def parse_and_record(schema, config, defaults=None):
         configs.append(config)
-        return parse(config)
+        return parse(schema, config, defaults)
 
-    monkeypatch.setattr(catalog, "parse_config", parse_and_record)
+    monkeypatch.setattr(Schema, "parse", parse_and_record)
     return configs
 
 
-def test_distribution_of_equal_config_is_cached(monkeypatch):
+def test_distribution_of_equal_config_is_cached(parsed_configs):
     catalog = isolated_catalog("rlcatalog-categorical", "rlcatalog-gaussian")
-    parsed_configs = record_parsed_configs(catalog, monkeypatch)
 
     first = catalog.action_dist(TWO_ACTIONS, {}, framework="torch")
     second = catalog.action_dist(TWO_ACTIONS, {}, framework="torch")
@@ -446,11 +448,11 @@ def test_distribution_of_equal_config_is_cached(monkeypatch):
     ],
 )
 def test_distribution_of_another_lookup_is_not_cached(
-    monkeypatch, space, config, dist_type, framework
+    parsed_configs, space, config, dist_type, framework
 ):
     catalog = isolated_catalog("rlcatalog-categorical", "rlcatalog-gaussian")
     catalog.action_dist(TWO_ACTIONS, {}, framework="torch")
-    parsed_configs = record_parsed_configs(catalog, monkeypatch)
+    parsed_configs.clear()
 
     _, size = catalog.action_dist(space, config, dist_type, framework)
 
@@ -458,10 +460,10 @@ def test_distribution_of_another_lookup_is_not_cached(
     assert len(parsed_configs) == 1
 
 
-def test_distribution_is_not_cached_across_registrations(monkeypatch):
+def test_distribution_is_not_cached_across_registrations(parsed_configs):
     catalog = isolated_catalog("rlcatalog-categorical", "rlcatalog-gaussian")
     dist_class, _ = catalog.action_dist(TWO_ACTIONS, {}, framework="torch")
-    parsed_configs = record_parsed_configs(catalog, monkeypatch)
+    parsed_configs.clear()
 
     catalog.register_action_dist("mine", dist_class)
     catalog.action_dist(TWO_ACTIONS, {}, framework="torch")
@@ -469,8 +471,7 @@ def test_distribution_is_not_cached_across_registrations(monkeypatch):
     assert len(parsed_configs) == 1
 
 
-def test_models_of_a_cached_lookup_are_separate(catalog, monkeypatch):
-    parsed_configs = record_parsed_configs(catalog, monkeypatch)
+def test_models_of_a_cached_lookup_are_separate(catalog, parsed_configs):
     config = {"fcnet_hiddens": [3]}
 
     first = catalog.model_v2(THREE_FEATURES, TWO_ACTIONS, 2, config, "torch")

@@ -157,10 +157,10 @@ def test_headers_agree_with_the_email_parser(tmp_path, text):
     assert list(record.requires) == requirements
 
 
-def test_headers_of_all_installed_packages_agree():
+def test_record_has_headers_of_each_installed_package():
     distributions = importlib_metadata.distributions()
     wheels = [wheel for wheel in distributions if wheel.read_text("METADATA")]
-    assert len(wheels) > 10
+    assert len(wheels) > 10  # otherwise this test would prove little
 
     for wheel in wheels:
         record = read_record(wheel)
@@ -168,6 +168,7 @@ def test_headers_of_all_installed_packages_agree():
         assert record.distribution == normalize(wheel.metadata["Name"])
         assert record.version == wheel.metadata["Version"]
         values = wheel.metadata.get_all("Requires-Dist") or []
+        # A long value may be written on several lines.
         assert list(record.requires) == [join_lines(value) for value in values]
 
 
@@ -430,8 +431,8 @@ def test_catalog_of_given_entry_points_does_not_scan(monkeypatch):
 def test_scan_reads_only_the_headers_of_plugins(tmp_path, install_plugin, monkeypatch):
     install_plugin(tmp_path, "acme-net")
     no_plugin = install_plugin(tmp_path, "other")
+    # The other package has a command, and no plugin. Only the two are on the path.
     (no_plugin / "entry_points.txt").write_text("[console_scripts]\nother = other:main\n")
-    # Only these two packages are on the path.
     monkeypatch.setattr("sys.path", [str(tmp_path)])
 
     files_read = []
@@ -504,9 +505,10 @@ def rlcatalog_models():
 """
     info = install_plugin(tmp_path, "damaged", source)
     points = read_entry_points(tmp_path)
-    (info / "METADATA").unlink()
+    (info / "METADATA").unlink()  # its folder still has its name
 
     catalog = Catalog(points, environ={})
 
     assert [record.distribution for record in catalog.plugins] == ["damaged"]
+    # Only parts that the program registers itself are called "in process".
     assert not any(component.in_process for component in catalog.components())

@@ -297,6 +297,7 @@ def test_registered_composite_may_need_more_than_its_parts():
         size=lambda action, config: 50,
     )
 
+    # The key None stands for the action and all its parts.
     planned = plan(Tuple([Discrete(2), Box(-1, 1, (3,))]), {None: joint})
 
     assert planned.component is joint
@@ -314,11 +315,13 @@ def test_registered_composite_may_have_the_size_of_its_parts():
         composite=True,
         distribution="",
         objects={"torch": Joint},
-        size=lambda action, config: 50,  # not called, because the class has no such method
+        # Not called, because the class has no required_model_output_shape().
+        size=lambda action, config: 50,
     )
 
     planned = plan(Tuple([Discrete(2), Box(-1, 1, (3,))]), {None: joint})
 
+    # Two logits; a mean and a log standard deviation for each of three numbers.
     assert planned.size == 2 + 6
 
 
@@ -431,7 +434,7 @@ def test_named_dist_that_fits_only_the_whole_is_rejected():
         raise UnsupportedSpaceError(f"{action.path}: only composites")
 
     dist = make_dist("mine", size=size_of_composite)
-    # "joint" is the distribution of the whole, which leaves only the two parts to "mine".
+    # "joint" is named for the whole action, and "mine" for the rest: the two parts.
     names = {None: dist, "action": "joint"}
 
     with pytest.raises(UnsupportedSpaceError, match=r"Tuple\(Discrete\(2\), ") as caught:

@@ -80,7 +80,7 @@ def test_default_that_no_part_reads_does_not_warn(catalog):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         resolution = catalog.resolve(
-            THREE_FEATURES, TWO_ACTIONS, config, "torch", defaults=SEPARATE_VALUE
+            THREE_FEATURES, TWO_ACTIONS, config, "torch", defaults={"vf_share_layers": False}
         )
 
     assert not resolution.unread
@@ -138,8 +138,9 @@ def test_config_error_is_raised_beside_defaults(catalog):
 
 
 def test_saved_policy_keeps_defaults(catalog, tmp_path):
+    defaults = {"vf_share_layers": False}
     policy = rlcatalog.build(
-        THREE_FEATURES, TWO_ACTIONS, SMALL, "torch", defaults=SEPARATE_VALUE, catalog=catalog
+        THREE_FEATURES, TWO_ACTIONS, SMALL, "torch", defaults=defaults, catalog=catalog
     )
     policy.save(tmp_path)
 

@@ -60,7 +60,7 @@ def test_data_of_a_slot_has_all_candidates(data):
     assert fcnet["rank"] == "GENERIC"
     assert fcnet["reason"] == data["model"]["reason"]
 
-    # It is only chosen by its name.
+    # It is only chosen by its name, so that it has no rank.
     assert acme_net["name"] == "acme_net"
     assert acme_net["distribution"] == "acme"
     assert acme_net["version"] == "1.0"
@@ -118,7 +118,7 @@ def test_data_has_the_plan_of_the_observation(data):
         {
             "path": "obs",
             "kind": "box",
-            "slice": [0, 3],
+            "slice": [0, 3],  # of the numbers that the net reads
             "shape": [3],
             "scaling": "",
             "image": "",
@@ -354,7 +354,7 @@ def test_section_of_preprocessor_lists_the_leaves():
             make_candidate("none", rank="SPECIFIC", reason="fits"),
             make_candidate("onehot", rank=None, reason="no Discrete"),
         ),
-        plan=[make_leaf("obs", 0, 3)],
+        plan=[make_leaf("obs", 0, 3)],  # the numbers 0 to 2
         shapes=make_shapes(**{"preprocessor: none": [4]}),
     )
 
@@ -372,7 +372,7 @@ def test_section_of_model_lists_inputs_and_its_own_stages():
     shapes = {
         "net: hidden": [5],
         "value, net: hidden": [6],  # the layers of a separate value network
-        "other: hidden": [9],
+        "other: hidden": [9],  # of another model, not listed
     }
     data = make_data(
         model=make_slot(make_candidate("net")),
@@ -382,7 +382,7 @@ def test_section_of_model_lists_inputs_and_its_own_stages():
 
     inputs, *stages = make_sections(data)["model: net"].lines
 
-    assert inputs[1:] == ("(B, 3)", "float32")
+    assert inputs[1:] == ("(B, 3)", "float32")  # B is the size of the batch
     assert stages == [("net: hidden", "(5,)", ""), ("value, net: hidden", "(6,)", "")]
 
 

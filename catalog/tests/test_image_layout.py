@@ -53,6 +53,7 @@ def test_rule_reads_the_axes_as_the_table_says(case):
 @pytest.mark.parametrize(
     ("shape", "order", "channels_last_shape"),
     [
+        # The order of axes that brings the channels behind height and width.
         pytest.param((4, 84, 84), (1, 2, 0), (84, 84, 4), id="channels-first"),
         # The channels of all frames become one axis.
         pytest.param((4, 64, 64, 3), (1, 2, 0, 3), (64, 64, 12), id="frames"),

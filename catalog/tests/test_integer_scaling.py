@@ -85,7 +85,7 @@ def test_leaves_of_a_dict_are_scaled_each_by_its_bounds(framework):
 
     inputs_of_net = read_inputs(policy, obs)
 
-    # Floats, and integers whose bounds are at most 10,000, stay as they are.
+    # Bytes are divided by 255. Floats, and integers up to 10,000, stay as they are.
     np.testing.assert_allclose(inputs_of_net, [[51 / 255, 0.5, 7]], rtol=1e-6)
 
 

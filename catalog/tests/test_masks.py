@@ -112,7 +112,9 @@ def test_matrix_allows_what_gymnasium_samples(name):
         action = action_space.sample(mask=mask)
 
         [allowed] = masks.matrix([mask], batch_size=1)
-        [columns_of_action] = codec.mask_taken(codec.invert(stack(read(action_space), [action])))
+        raw_actions = codec.invert(stack(read(action_space), [action]))
+        # The columns of the matrix that stand for the choices in this action.
+        [columns_of_action] = codec.mask_taken(raw_actions)
 
         assert allowed[columns_of_action].all()
 

@@ -80,7 +80,8 @@ def test_forward_cannot_change_the_callers_input():
 
     input_dict = {"obs": torch.zeros(2, 4)}
 
-    AddsAnEntry(FOUR_FEATURES, TWO_ACTIONS, 1, {}, "model")(input_dict)
+    model = AddsAnEntry(FOUR_FEATURES, TWO_ACTIONS, num_outputs=1, model_config={}, name="model")
+    model(input_dict)
 
     assert list(input_dict) == ["obs"]
 
@@ -110,7 +111,8 @@ def test_forward_runs_in_the_context_of_the_model():
             events.append("forward")
             return torch.zeros(2, 1), state
 
-    WithContext(FOUR_FEATURES, TWO_ACTIONS, 1, {}, "model")({"obs": torch.zeros(2, 4)})
+    model = WithContext(FOUR_FEATURES, TWO_ACTIONS, num_outputs=1, model_config={}, name="model")
+    model({"obs": torch.zeros(2, 4)})
 
     assert events == ["enter", "forward", "exit"]
 

@@ -141,7 +141,7 @@ def test_separate_value_has_a_copy_of_trunk_and_memory(calls, net, gru):
     assert value == Stage("value", (), 7 + 1)
     assert logits.shape == (4,)
     assert logits.weights == (7 + 1) * 4
-    # The memory itself computes no outputs.
+    # The memory itself computes no outputs. It reads the trunk's six.
     assert calls[-1] == DescribeCall("gru", "obs", num_outputs=None, trunk_width=6)
 
 
@@ -242,7 +242,8 @@ def test_trunk_and_memory_are_described_for_unclaimed_entries(calls, make_part, 
     # This head reads the entry "mask" itself, and leaves the entry "a" to the trunk.
     head = make_part("mask", "head", [Stage("masked", (4,), 0)], claims=lambda request: ["mask"])
 
-    model_stages([net, gru, head], request, 4, unclaimed=unclaimed_by(head, request))
+    unclaimed = unclaimed_by(head, request)
+    model_stages([net, gru, head], request, num_outputs=4, unclaimed=unclaimed)
 
     described_paths = {call.part: call.path for call in calls}
     assert described_paths == {"net": "obs['a']", "gru": "obs['a']", "mask": "obs"}

@@ -192,7 +192,7 @@ def test_refresh_does_not_disturb_lookups_of_other_threads(catalog):
     for thread in threads:
         thread.start()
     for _ in range(8):
-        catalog.refresh()
+        catalog.refresh()  # while the other threads look up
     stop.set()
     for thread in threads:
         thread.join()

@@ -8,7 +8,7 @@ import os
 import pytest
 
 from rlcatalog import Catalog, ModelCatalog, ModelV2
-from rlcatalog.catalog import registrations
+from rlcatalog.catalog import pickling
 
 
 class TorchNet(ModelV2):
@@ -34,7 +34,7 @@ def restore(pickled):
 def known_catalogs(monkeypatch):
     """The catalogs of this process by their names; without them, it acts as another process."""
     catalogs = {}
-    monkeypatch.setattr(registrations, "_ALIVE", catalogs)
+    monkeypatch.setattr(pickling, "_KNOWN", catalogs)
     return catalogs
 
 
@@ -57,7 +57,7 @@ def test_catalog_is_restored_in_another_process(known_catalogs, used, names):
     catalog.register_model("one", TorchNet)
     catalog.register_model("two", TorchNet)
     pickled = catalog.pickled(used)
-    known_catalogs.clear()
+    known_catalogs.clear()  # another process knows no catalogs yet
 
     restored = restore(pickled)
 
@@ -82,7 +82,7 @@ def test_restored_catalog_gains_new_parts_and_keeps_its_own(known_catalogs):
     catalog = Catalog([], environ={})
     catalog.register_model("one", TorchNet)
     pickled = catalog.pickled()
-    known_catalogs.clear()
+    known_catalogs.clear()  # another process knows no catalogs yet
     restored = restore(pickled)
     # Both processes go on: "one" means another class there, and "two" is new here.
     restored.register_model("one", TFNet)

@@ -24,7 +24,7 @@ from rlcatalog import (
     PreprocessorSpec,
     provided,
 )
-from rlcatalog.catalog.lookups import framework_for
+from rlcatalog.catalog.lookup import framework_for
 from rlcatalog.errors import (
     AmbiguousChoiceError,
     CatalogError,
@@ -134,7 +134,7 @@ def test_models_are_listed_by_name_or_address(make_catalog):
 
     assert catalog.registry.names(["model"]) == [
         "acme",
-        "acme-net/acme_net_small",  # which both plugins may claim
+        "acme-net/acme_net_small",  # an address, because both plugins have this name
         "acme/acme_net_small",
         "acme_net",
     ]
@@ -519,7 +519,7 @@ def test_part_without_code_for_framework_says_what_it_supports(make_catalog):
     ],
     ids=["missing-module", "missing-class", "syntax-error", "exit", "runtime-error"],
 )
-def test_target_that_fails_to_import_error_names_cause(
+def test_import_error_of_a_target_names_its_cause(
     empty_catalog, read_entry_points, tmp_path, target, source, cause
 ):
     (tmp_path / "target.py").write_text(source, encoding="utf-8")

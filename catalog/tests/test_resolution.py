@@ -164,6 +164,7 @@ def test_shapes_count_weights_of_the_model_only(catalog):
         ("filter: MeanStdFilter", (3,), 0),
     ]
     assert stages[-2:] == [("categorical: inputs", (2,), 0), ("action", (), 0)]
+    # Each layer has inputs * outputs weights, and a bias for each output.
     hidden = 3 * 5 + 5
     logits = 5 * 2 + 2
     value = 5 + 1

@@ -231,11 +231,11 @@ class Angle(Box):
 )
 def test_nearest_space_class_wins_at_any_rank(candidates, winner):
     best = match_as(Rank.SPECIFIC)
-    angle_class = f"{__name__}.Angle"  # the class above
+    angle_class = f"{__name__}.Angle"  # a subclass of Box
     parts = {
         "angle": make_preprocessor("angle", match=match_as(Rank.FALLBACK), kinds=(angle_class,)),
         "box": make_preprocessor("box", match=best, kinds=("box",)),
-        "without-class": make_preprocessor("without-class", match=best),
+        "without-class": make_preprocessor("without-class", match=best),  # for any space
     }
     request = make_request(Angle(-1, 1, (2,)))
 

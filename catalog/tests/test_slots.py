@@ -20,7 +20,7 @@ from rlcatalog import (
     SpaceInfo,
 )
 from rlcatalog.choice import Pins
-from rlcatalog.choice.slots import Slots, collect_trunks, slot_of, unclaimed_by
+from rlcatalog.choice.slots import Slots, slot_of, unclaimed_by
 from rlcatalog.errors import MissingPluginError, NoMatchError, PartError, UnsupportedSpaceError
 from rlcatalog.plugins import Component
 from rlcatalog.plugins.discovery import PluginRecord
@@ -253,6 +253,7 @@ def test_missing_preprocessor_error_hints_at_a_similar_class():
     class Angle(gym.Space):
         pass
 
+    # A class of the same name, in another module.
     near = make_preprocessor("near", kinds=("emca.spaces.Angle",))
     far = make_preprocessor("far", kinds=("emca.spaces.Tangle", "text"))
 
@@ -399,28 +400,6 @@ def test_missing_trunk_of_an_entry_error_names_the_entry():
 
     with pytest.raises(NoMatchError, match=r"^obs\['a'\]: .*too small"):
         slots.trunk(make_request(THREE_FEATURES, "obs['a']"), name=None)
-
-
-def test_collect_trunks_uses_the_innermost_context():
-    slots = make_slots(make_model("net"), make_model("deep"))
-
-    with collect_trunks() as outer_trunks:
-        with collect_trunks() as inner_trunks:
-            slots.trunk(make_request(THREE_FEATURES), name="acme/deep")
-        slots.trunk(make_request(THREE_FEATURES), name="acme/net")
-
-    assert [part.name for part in inner_trunks] == ["deep"]
-    assert [part.name for part in outer_trunks] == ["net"]
-
-
-def test_collect_trunks_ends_with_its_context():
-    slots = make_slots(NET)
-
-    with collect_trunks() as trunks:
-        pass
-    slots.trunk(make_request(THREE_FEATURES), name=None)
-
-    assert trunks == []
 
 
 # --- packages that cannot be used -----------------------------------------------------------------

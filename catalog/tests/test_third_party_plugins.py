@@ -106,7 +106,7 @@ def test_match_function_cannot_change_lists_of_the_config(resolve_with_match):
         hiddens_in_match.append(list(request.config["fcnet_hiddens"]))
         return Match(None, "does not fit")
 
-    resolution = resolve_with_match(match)  # of a config with hidden layers of 64 and 64
+    resolution = resolve_with_match(match)  # its config has {"fcnet_hiddens": [64, 64]}
 
     assert hiddens_in_match == [[64, 64]]
     assert resolution.config["fcnet_hiddens"] == [64, 64]

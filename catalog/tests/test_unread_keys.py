@@ -13,7 +13,7 @@ import pytest
 from gymnasium.spaces import Box, Discrete, MultiDiscrete, Text
 
 import rlcatalog
-from rlcatalog import Catalog, EnvWrapperSpec, Match, ModelSpec, Rank, Stage
+from rlcatalog import Catalog, EnvWrapperSpec, Match, ModelSpec, Rank
 from rlcatalog.config import KernelConfig
 from rlcatalog.errors import (
     ConfigError,
@@ -511,12 +511,12 @@ def test_ignores_function_has_to_return_a_dict(make_catalog):
         find_unread_keys(catalog, {"acme_width": 4})
 
 
-def test_keys_of_an_inner_trunk_count_as_read(make_catalog):
-    def describe_around_fcnet(request):
+def test_keys_of_an_inner_net_count_as_read(make_catalog):
+    def name_inner_net(request):
         inner = request.catalog.trunk(request, "fcnet")
-        return [Stage(f"around {inner.name}", (3,))]
+        return {"acme_nets": {"obs": inner.address}}
 
-    spec = declare_model(match=match_best, describe=describe_around_fcnet)
+    spec = declare_model(match=match_best, pinned_keys=name_inner_net)
     catalog = make_catalog(spec, environ={"RLCATALOG_PREFER_PLUGINS": "acme"})
 
     config = {"fcnet_hiddens": [4], "conv_filters": "nature", "acme_width": 2}

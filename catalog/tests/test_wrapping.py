@@ -165,6 +165,7 @@ def test_match_of_a_wrapper_gets_both_spaces():
     isolated_catalog(acme, prefer=["acme"]).wrap_env(gym.make("Pendulum-v1"))
 
     [request] = requests
+    # Pendulum has three features, and one number as its action.
     assert request.obs.shape == (3,)
     assert request.action.kind == "box"
     assert request.action.shape == (1,)

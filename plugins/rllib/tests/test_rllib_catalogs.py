@@ -11,7 +11,7 @@ from gymnasium.spaces import Box, Dict, Discrete, Text
 from torch_weights import assert_every_weight_changed, copy_weights
 
 from rlcatalog import Catalog
-from rlcatalog.catalog import registrations
+from rlcatalog.catalog import pickling
 from rlcatalog.errors import UnknownNameError
 from rlcatalog_rllib import env_to_module, spec, to_policy
 from rlcatalog_rllib.recipe import build_policy, choose_parts
@@ -70,7 +70,7 @@ def test_pickled_spec_contains_the_catalog(catalog, monkeypatch):
     module_spec = spec(FOUR_NUMBERS, TWO_CHOICES, {"custom_model": "twelve"}, catalog=catalog)
     pickled = cloudpickle.dumps(module_spec)  # as Ray sends it to workers
     # Another process has none of the catalogs of this one.
-    monkeypatch.setattr(registrations, "_ALIVE", {})
+    monkeypatch.setattr(pickling, "_KNOWN", {})
 
     module = cloudpickle.loads(pickled).build()
 

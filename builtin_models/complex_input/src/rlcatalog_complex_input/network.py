@@ -115,7 +115,7 @@ def plan_for(model: Any) -> Plan:
     """
     preprocessor = preprocessor_of(model.obs_space)
     catalog = default_catalog() if preprocessor is None else preprocessor.catalog
-    config = {**catalog.schema.defaults(), **model.model_config}
+    config = {**catalog.parse_config(None), **model.model_config}
     if preprocessor is None:
         preprocessor = catalog.preprocessor_for(model.obs_space, config, check="never")
         if preprocessor.structured:

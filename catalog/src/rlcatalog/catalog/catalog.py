@@ -8,40 +8,41 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from rlcatalog import choice
-from rlcatalog.catalog import parts, registrations
-from rlcatalog.catalog.lookups import answer_of, find_resolution, recall, remember, warn_of
-from rlcatalog.choice import Pins, Resolution
+from rlcatalog.catalog.lookup import Lookup, Query
+from rlcatalog.catalog.pickling import CatalogState, remember_catalog, restore_catalog
+from rlcatalog.choice import Explanation, Pins, Resolution
 from rlcatalog.choice.environments import (
     EnvSpaces,
-    check_wrapped,
     close_env as close_env,
     make_env as make_env,
+    read_spaces,
     wrap,
 )
+from rlcatalog.choice.in_process import in_process, path_of
 from rlcatalog.choice.selection import Verdict
 from rlcatalog.choice.slots import Slots
-from rlcatalog.config import keys_of
 from rlcatalog.config.flat import FlatConfig
 from rlcatalog.config.key_table import default_of
 from rlcatalog.config.schema import Schema
 from rlcatalog.errors import DeclarationError, DuplicateNameError, UnsupportedSpaceError
+from rlcatalog.observations import Preprocessor
 from rlcatalog.plugins import Component, Request
 from rlcatalog.plugins.declarations import Declaration
 from rlcatalog.plugins.discovery import PluginRecord, normalize, scan
-from rlcatalog.plugins.loader import load_plugins
+from rlcatalog.plugins.loader import PluginLoader
 from rlcatalog.plugins.registry import Registry
 from rlcatalog.reporting import tell
-from rlcatalog.spaces import env_layout, read_attribute
-from rlcatalog.spaces.info import Space
+from rlcatalog.spaces.info import Space, SpaceInfo
 
 if TYPE_CHECKING:
     import gymnasium
+    import pluggy
 
-    from rlcatalog.choice import Explanation
     from rlcatalog.choice.environments import AnyEnv
+    from rlcatalog.models import ModelV2
 
 T = TypeVar("T")
+C = TypeVar("C", bound=type)
 
 
 class Catalog:
@@ -54,12 +55,11 @@ class Catalog:
             environment.
         prefer: Distributions whose components count as listed and win ties, most preferred first;
             added to `RLCATALOG_PREFER_PLUGINS`.
+        name: The catalog's name in other processes, to which it is pickled; None makes a new one.
 
     Attributes:
         environ: The environment variables.
-        registry: All components by name.
-        schema: The table of config keys.
-        slots: Chooses a component for each slot; replaced after each change.
+        prefer: The preferred distributions, with normalised names.
 
     Raises:
         CatalogError: A plugin fails to load and `RLCATALOG_STRICT_PLUGINS=1`.
@@ -78,35 +78,52 @@ class Catalog:
         *,
         environ: Mapping[str, str] | None = None,
         prefer: Sequence[str] = (),
+        name: str | None = None,
     ) -> None:
         self._given = None if entry_points is None else tuple(entry_points)
         self.environ = os.environ if environ is None else environ
         self._preferred = tuple(prefer)
         named = self.environ.get("RLCATALOG_PREFER_PLUGINS", "").split(",")
         self.prefer = tuple(normalize(name) for name in (*prefer, *named) if name.strip())
-        #: Name of the catalog in other processes, to which it was pickled.
-        self._name = os.urandom(16).hex()
-        #: Lock for changes. Lookups do not wait for it, and see the catalog either before or after
-        #: a change.
+        self._name = os.urandom(16).hex() if name is None else name
+        #: Lock for changes. Lookups do not wait for it.
         self._changing = threading.RLock()
-        self._hold(self._load_plugins())
+        self._loader = PluginLoader(self.environ, default_of)
+        self._lookup = self._look_in(self._loader.load(self.entry_points))
 
     @property
     def entry_points(self) -> tuple[Any, ...]:
         """The entry points from which the catalog loads plugins."""
         return tuple(scan() if self._given is None else self._given)
 
-    def _load_plugins(self) -> Registry:
-        return load_plugins(self.entry_points, self.environ, default_of)
+    @property
+    def plugin_manager(self) -> pluggy.PluginManager:
+        """The manager of pluggy, with each loaded plugin under its distribution's name.
 
-    def _hold(self, registry: Registry) -> None:
-        """Store a new or changed registry, with the objects derived from it."""
-        # Keys first: a lookup in another thread may see the keys without the parts that read them,
-        # but not vice versa.
-        self.registry, self.schema = registry, Schema(registry)
-        self.slots = Slots(registry, self.prefer)
+        Its methods list and trace plugins. A plugin that it blocks (`set_blocked`) is disabled from
+        the next `refresh` on.
+        """
+        return self._loader.manager
+
+    def _look_in(self, registry: Registry) -> Lookup:
+        return Lookup(self, registry, self.prefer)
 
     # --- contents ---------------------------------------------------------------------------------
+
+    @property
+    def registry(self) -> Registry:
+        """All components by name."""
+        return self._lookup.registry
+
+    @property
+    def schema(self) -> Schema:
+        """The table of config keys."""
+        return self._lookup.schema
+
+    @property
+    def slots(self) -> Slots:
+        """The candidates for each slot."""
+        return self._lookup.slots
 
     @property
     def plugins(self) -> list[PluginRecord]:
@@ -115,7 +132,7 @@ class Catalog:
 
     def components(self, kind: str | None = None) -> list[Component]:
         """Return all components, sorted by kind and name."""
-        return [c for c in self.registry if kind in (None, c.kind)]
+        return [c for c in self.registry if kind is None or c.kind == kind]
 
     def refresh(self) -> list[PluginRecord]:
         """Load newly installed plugins, and forget removed ones.
@@ -134,18 +151,12 @@ class Catalog:
             if self._given is None:
                 importlib.invalidate_caches()  # to find packages that were installed since then
                 scan.cache_clear()
-            registry, old = self._load_plugins(), self.registry
-            for component in (c for c in old if c.in_process):
-                struct = old.config_paths.get(component.declaration.config or "")
-                try:
-                    registry.add_in_process(component, struct)
-                # a plugin brought or took a key.
-                except (DeclarationError, DuplicateNameError) as error:
-                    tell(
-                        f"{component.kind} {component.name!r}, which this program registered, is"
-                        f" omitted: {error}"
-                    )
-            self._hold(registry)
+            old = self.registry
+            registry = self._loader.load(self.entry_points)
+            for component in old:
+                if component.in_process:
+                    registry = _with_registered(registry, component, old)
+            self._lookup = self._look_in(registry)
         known = {(record.distribution, record.name, record.version) for record in old.records}
         return [r for r in registry.records if (r.distribution, r.name, r.version) not in known]
 
@@ -167,15 +178,162 @@ class Catalog:
         if config is not None:
             default_of(config)  # its keys can be read
         with self._changing:
-            self.registry.add_in_process(component, config)
-            self._hold(self.registry)
+            self._lookup = self._look_in(self.registry.with_registered(component, config))
 
-    # registrations.py registers classes of the program and pickles catalogs.
-    register_model = registrations.register_model
-    register_action_dist = registrations.register_action_dist
-    register_preprocessor = registrations.register_preprocessor
-    register_filter = registrations.register_filter
-    pickled = registrations.pickled
+    # --- classes of the running program -----------------------------------------------------------
+
+    def register_model(
+        self,
+        name: str,
+        cls: Any = None,
+        *,
+        slot: str | None = None,
+        match: Callable[..., Any] | None = None,
+        switch: str | None = None,
+        describe: Callable[..., Any] | None = None,
+        config: type | None = None,
+        reads: tuple[str, ...] = (),
+    ) -> Any:
+        """Register a model class under a name for `custom_model`; without a class, return a
+        decorator that does.
+
+        Args:
+            name: The name.
+            cls: The model class, or a plain module as a class, an instance or a function that
+                creates one. If None, the method returns a decorator.
+            slot: `"trunk"`, `"memory"` or `"head"`; if None, the class's own slot.
+            match: A function that returns whether, how well and why the class fits a request. If
+                None, the class is chosen only by name or by its switch.
+            switch: Config key that turns the class on.
+            describe: A function that returns the model's stages and their shapes for a request.
+            config: A msgspec struct that defines the class's config keys.
+            reads: Other config keys that the class reads. Without `reads` and `config`, rlcatalog
+                assumes that it reads every key.
+
+        Returns:
+            The class, or a decorator that returns it.
+
+        Example:
+            >>> @rlcatalog.register_model("my_net")
+            ... class MyNet(torch.nn.Sequential):
+            ...     def __init__(self, width=32):
+            ...         super().__init__(torch.nn.Linear(4, width), torch.nn.Tanh())
+            >>> rlcatalog.build(env="CartPole-v1", config={"custom_model": "my_net"}).model_name
+            'MyNet'
+        """
+        fields = {"slot": slot, "match": match, "switch": switch, "describe": describe}
+        return self._register_class("model", name, cls, config, reads=reads, **fields)
+
+    def register_action_dist(
+        self,
+        name: str,
+        cls: Any = None,
+        *,
+        match: Callable[..., Any] | None = None,
+        config: type | None = None,
+        reads: tuple[str, ...] = (),
+        num_inputs: int | Callable[[Any], int] | None = None,
+    ) -> Any:
+        """Register a distribution class for `custom_action_dist`, or return a decorator; see
+        `register_model`.
+
+        A class of `torch.distributions` is accepted if its `arg_constraints` define how model
+        outputs become parameters. For other classes pass `num_inputs`: the number of model outputs,
+        or a function of the action space that returns it. The class, or a function in its place, is
+        called with the outputs `[B, num_inputs]` and returns the distribution.
+
+        Example:
+            >>> rlcatalog.register_action_dist("laplace", torch.distributions.Laplace)
+            <class 'torch.distributions.laplace.Laplace'>
+            >>> config = {"custom_action_dist": "laplace"}
+            >>> policy = rlcatalog.build(env="Pendulum-v1", config=config)
+            >>> policy.act([[1.0, 0.0, 0.0]]).action.shape
+            (1, 1)
+        """
+        return self._register_class(
+            "action_dist", name, cls, config, reads=reads, match=match, num_inputs=num_inputs
+        )
+
+    def register_preprocessor(
+        self,
+        name: str,
+        cls: Any = None,
+        *,
+        match: Callable[..., Any] | None = None,
+        kinds: tuple[str, ...] = (),
+        config: type | None = None,
+        reads: tuple[str, ...] = (),
+    ) -> Any:
+        """Register a preprocessor class for `custom_preprocessor`, or return a decorator; see
+        `register_model`.
+
+        With `match`, or with `kinds` of spaces, the class is also chosen for spaces inside a Dict
+        or Tuple.
+
+        Example:
+            >>> @rlcatalog.register_preprocessor("half")
+            ... class Half(Preprocessor):
+            ...     def _init_shape(self, obs_space, options): return obs_space.shape
+            ...     def transform(self, observation): return observation / 2
+            >>> policy = rlcatalog.build(env="CartPole-v1", config={"custom_preprocessor": "half"})
+            >>> policy.preprocess([[2.0, 0.0, 0.0, 0.0]])
+            array([[1., 0., 0., 0.]], dtype=float32)
+        """
+        return self._register_class(
+            "preprocessor", name, cls, config, reads=reads, match=match, kinds=kinds or None
+        )
+
+    def register_filter(
+        self,
+        name: str,
+        cls: Any = None,
+        *,
+        config: type | None = None,
+        reads: tuple[str, ...] = (),
+    ) -> Any:
+        """Register a filter class for `observation_filter`, or return a decorator; see
+        `register_model`.
+        """
+        return self._register_class("filter", name, cls, config, reads=reads)
+
+    def _register_class(
+        self, kind: str, name: str, cls: Any, config: type | None, **fields: Any
+    ) -> Any:
+        """Register a class, or return a decorator that does."""
+
+        def register(cls: C) -> C:
+            path = None if config is None else path_of(config)
+            component = in_process(kind, cls, name, config=path, **fields)
+            self.register(component, config=config)
+            return cls
+
+        return register if cls is None else register(cls)
+
+    # --- in other processes -----------------------------------------------------------------------
+
+    def pickled(
+        self, used: Sequence[str] | None = None
+    ) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        """Return a function that recreates the catalog in another process, and its arguments.
+
+        In a process that already has the catalog, the function returns the same object.
+
+        Args:
+            used: Addresses of the registered components to include; None includes all.
+        """
+        with self._changing:
+            remember_catalog(self._name, self)
+            registry = self.registry
+        registered = []
+        for component in registry:
+            if component.in_process and (used is None or component.address in used):
+                struct = registry.config_paths.get(component.declaration.config or "")
+                registered.append((component, struct))
+        environ = None if self.environ is os.environ else self.environ
+        state = CatalogState(
+            type(self), self._name, self._given, environ, self._preferred, registered
+        )
+        return restore_catalog, tuple(state)
 
     def __reduce__(self) -> Any:
         return self.pickled()
@@ -195,15 +353,7 @@ class Catalog:
             framework: If another package provides the code for this framework, its `reads` apply,
                 if it declares any.
         """
-        for extension in component.extensions.get(framework or "", ()):
-            if extension.declaration.reads:
-                return list(extension.declaration.reads)
-        struct = self.registry.config_paths.get(component.declaration.config or "")
-        own: list[str] = []
-        if struct is not None:
-            names = self.registry.key_names.get(struct, {})
-            own = [names.get(key.name, key.name) for key in keys_of(struct)]
-        return list(dict.fromkeys((*own, *component.declaration.named_keys)))
+        return self._lookup.config_keys(component, framework)
 
     # --- lookups ----------------------------------------------------------------------------------
 
@@ -244,15 +394,8 @@ class Catalog:
             ActionRangeWarning: Before training, the policy hardly reaches the actions within some
                 bounds; or bounds count as infinite.
         """
-        return self.build_from_lookup(
-            lambda resolution: resolution,
-            obs_space,
-            action_space,
-            config,
-            framework,
-            pins=pins,
-            defaults=defaults,
-        )
+        query = Query(obs_space, action_space, config, framework, pins)
+        return self._lookup.resolve(query, defaults)
 
     def explain(
         self,
@@ -278,29 +421,24 @@ class Catalog:
         Raises:
             CatalogError: See `resolve`.
         """
-        name, wrappers, defaults = "", list[Verdict](), {}
+        name = ""
+        wrappers: list[Verdict] = []
+        defaults: dict[str, Any] = {}
         if env is not None:
             if obs_space is not None or action_space is not None:
                 raise UnsupportedSpaceError(
                     "explain() needs two spaces or env=, but both were given. Remove one."
                 )
             found = self.spaces_of(env, config)
-            obs_space, action_space, name, wrappers, _ = found
-            defaults = found.defaults
+            obs_space, action_space = found.observation, found.action
+            name, wrappers, defaults = found.name, found.verdicts, found.defaults
         if obs_space is None or action_space is None:
             raise UnsupportedSpaceError(
                 "explain() needs an observation space and an action space, or env=."
             )
-        spaces = obs_space, action_space
-        # Not through the cache of `resolve`, which warns.
-        resolution = answer_of(
-            self.slots,
-            ("explanation", framework),
-            spaces,
-            (config, defaults),
-            lambda: find_resolution(self, *spaces, config, framework, defaults=defaults),
-        )
-        return choice.Explanation(resolution, env=name, wrappers=tuple(wrappers))
+        query = Query(obs_space, action_space, config, framework)
+        resolution = self._lookup.explain(query, defaults)
+        return Explanation(resolution, env=name, wrappers=tuple(wrappers))
 
     def build_from_lookup(
         self,
@@ -330,28 +468,8 @@ class Catalog:
         Raises:
             CatalogError: See `resolve`.
         """
-        slots, what, spaces = self.slots, ("resolution", framework), (obs_space, action_space)
-        every = dict(defaults or {})
-        fewer = [
-            {name: value for name, value in every.items() if name != without} for without in every
-        ]
-        for tried in [*filter(None, (every, *fewer)), None]:
-            key = config if tried is None else (config, tried)
-            try:
-                known: Resolution | None = (
-                    None if pins is not None else recall(slots, what, spaces, key)
-                )
-                resolution = known or find_resolution(self, *spaces, config, framework, pins, tried)
-                built = build(resolution)
-                break
-            except Exception:  # a user's class may refuse an engine's default in any way
-                if tried is None:
-                    raise
-        # Only after success: on failure, the error says what to do.
-        if known is None and pins is None:
-            warn_of(self, resolution)
-            remember(slots, what, spaces, key, resolution)
-        return built
+        query = Query(obs_space, action_space, config, framework, pins)
+        return self._lookup.build(build, query, defaults)
 
     def trunk(self, request: Request, name: str | None = None) -> Component:
         """Choose the trunk for a part of an observation, for a model that contains other models.
@@ -363,13 +481,72 @@ class Catalog:
         Raises:
             NoMatchError: No installed model fits.
         """
-        return self.slots.trunk(request.replace(catalog=self), name)
+        return self._lookup.trunk(request, name)
 
-    # parts.py looks up and creates single parts.
-    preprocessor_for = parts.preprocessor_for
-    action_dist = parts.action_dist
-    model_v2 = parts.model_v2
-    model = staticmethod(parts.model)
+    def preprocessor_for(
+        self,
+        space: Space | SpaceInfo,
+        options: Mapping[str, Any] | None = None,
+        *,
+        check: str | None = None,
+        pins: Pins | None = None,
+        chosen: Mapping[str, Component | None] | None = None,
+    ) -> Preprocessor:
+        """Create the preprocessor for a space.
+
+        Args:
+            space: The space, or its SpaceInfo.
+            options: A complete model config.
+            check: When to check observations; None takes this setting from the options.
+            pins: The choices of an earlier lookup to repeat, including the choices for children.
+            chosen: Path → component, for spaces whose component has already been chosen.
+
+        Raises:
+            UnsupportedSpaceError: No installed preprocessor supports a leaf; the message names it.
+            PartError: The target is not a preprocessor class, or its constructor breaks the
+                contract.
+        """
+        return self._lookup.preprocessor(space, options, check=check, pins=pins, chosen=chosen)
+
+    def action_dist(
+        self,
+        action_space: Space,
+        config: Mapping[str, Any] | None = None,
+        dist_type: str | type | None = None,
+        framework: str | None = None,
+    ) -> tuple[Any, int]:
+        """Return the distribution class for an action space; see `ModelCatalog.get_action_dist`.
+
+        Raises:
+            UnsupportedSpaceError: No distribution supports the space or one of its subspaces; the
+                message names the leaf.
+        """
+        return self._lookup.action_dist(action_space, config, dist_type, framework)
+
+    def model_v2(
+        self,
+        obs_space: Space,
+        action_space: Space,
+        num_outputs: int | None,
+        config: Mapping[str, Any] | None = None,
+        framework: str | None = None,
+        name: str = "default_model",
+        interface: type | None = None,
+        default_model: type | None = None,
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> ModelV2:
+        """Build a model for encoded observations; see `ModelCatalog.get_model_v2`."""
+        return self._lookup.model_v2(
+            obs_space,
+            action_space,
+            num_outputs,
+            config,
+            framework,
+            default_model=default_model,
+            name=name,
+            interface=interface,
+            kwargs=kwargs,
+        )
 
     # --- environments -----------------------------------------------------------------------------
 
@@ -384,24 +561,10 @@ class Catalog:
         Raises:
             CatalogError: `env` is neither an environment nor an id or callable that creates one.
         """
+        values = self.parse_config(config)
         made = make_env(env)
         try:
-            spec = read_attribute(made, "spec")
-            name = type(read_attribute(made, "unwrapped", made)).__name__
-            if spec is not None:
-                name = spec.id
-            # a vector environment, or an object with the spaces of one.
-            if read_attribute(made, "single_observation_space") is not None:
-                values = self.parse_config(config)
-                check_wrapped(self.slots.env_wrappers(values), made, values)
-                layout = env_layout(next(iter(read_attribute(made, "envs", ())), None))
-                spaces = made.single_observation_space, made.single_action_space
-                return EnvSpaces(*spaces, name, [], layout)
-            wrapped, verdicts = self.explain_wrapping(made, config)
-            layout = env_layout(wrapped)
-            return EnvSpaces(
-                wrapped.observation_space, wrapped.action_space, name, verdicts, layout
-            )
+            return read_spaces(made, self.slots.env_wrappers(values), values)
         finally:
             if made is not env:
                 close_env(made)
@@ -436,12 +599,12 @@ class Catalog:
             >>> env.observation_space
             Dict('action_mask': MultiBinary(6), 'obs': Discrete(500))
         """
-        wrapped = self.explain_wrapping(env, config)[0]
+        wrapped, _ = self.explain_wrapping(env, config)
         if not move_masks:
             return wrapped
-        from rlcatalog.choice.mask_wrapper import move_masks as moved
+        from rlcatalog.choice import mask_wrapper
 
-        return moved(wrapped, self.parse_config(config)["action_mask_key"])
+        return mask_wrapper.move_masks(wrapped, self.parse_config(config)["action_mask_key"])
 
     def explain_wrapping(
         self, env: gymnasium.Env[Any, Any], config: Mapping[str, Any] | None = None
@@ -451,3 +614,18 @@ class Catalog:
         """
         values = self.parse_config(config)
         return wrap(self.slots.env_wrappers(values), env, values)
+
+
+def _with_registered(registry: Registry, component: Component, old: Registry) -> Registry:
+    """Return a registry with a component that the program registered before a refresh; without it,
+    and with a warning, if a plugin brought or took one of its keys.
+    """
+    struct = old.config_paths.get(component.declaration.config or "")
+    try:
+        return registry.with_registered(component, struct)
+    except (DeclarationError, DuplicateNameError) as error:
+        tell(
+            f"{component.kind} {component.name!r}, which this program registered, is"
+            f" omitted: {error}"
+        )
+        return registry

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import inspect
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -21,7 +21,7 @@ from rlcatalog.errors import (
 from rlcatalog.plugins import Component, Match, Request
 from rlcatalog.plugins.component import blame_part, call_target
 from rlcatalog.reporting import warn_caller
-from rlcatalog.spaces import SpaceInfo, read_attribute
+from rlcatalog.spaces import SpaceInfo, env_layout, read_attribute
 
 if TYPE_CHECKING:
     import gymnasium
@@ -147,6 +147,34 @@ def close_env(env: Any) -> None:
             " released its resources, such as a window or a simulator. Correct close().",
             CatalogWarning,
         )
+
+
+def read_spaces(env: Any, wrappers: Sequence[Component], config: Mapping[str, Any]) -> EnvSpaces:
+    """Return an environment's spaces after `wrap`.
+
+    Args:
+        env: A single environment, a vector environment, or an object with the spaces of one.
+        wrappers: The environment wrappers.
+        config: The model config, complete.
+
+    Raises:
+        ModelContractError: A wrapper is missing in a vector environment, which cannot be wrapped.
+    """
+    spec = read_attribute(env, "spec")
+    if spec is not None:
+        name = spec.id
+    else:
+        name = type(read_attribute(env, "unwrapped", env)).__name__
+    if read_attribute(env, "single_observation_space") is not None:
+        check_wrapped(wrappers, env, config)
+        first = next(iter(read_attribute(env, "envs", ())), None)
+        return EnvSpaces(
+            env.single_observation_space, env.single_action_space, name, [], env_layout(first)
+        )
+    wrapped, verdicts = wrap(wrappers, env, config)
+    return EnvSpaces(
+        wrapped.observation_space, wrapped.action_space, name, verdicts, env_layout(wrapped)
+    )
 
 
 def wrap(

@@ -101,8 +101,7 @@ class Resolution:
         mask_key: Key, or path of keys, of the action mask in Dict observations, or None.
         unclaimed: The part of the observation that the head leaves to the trunk and memory; None if
             it leaves the whole observation.
-        beside: Components that read config keys but fill no slot: networks for parts of the
-            observation, and environment wrappers.
+        env_wrappers: The candidate wrappers for the environment, which read config keys.
         mask_steps: The keys that lead to the action mask.
         unused_masks: Paths of entries that are named like an action mask, if the lookup uses none.
     """
@@ -117,7 +116,7 @@ class Resolution:
     pins: Pins | None = None
     mask_key: str | None = None
     unclaimed: TrunkObservation | None = None
-    beside: Sequence[Component] = ()
+    env_wrappers: Sequence[Component] = ()
     mask_steps: tuple[str, ...] = ()
     unused_masks: tuple[str, ...] = ()
 
@@ -229,6 +228,21 @@ class Resolution:
                 request = self.unclaimed.request(self.request) if inner else self.request  # type: ignore[union-attr]
                 keys |= component.ask("pinned_keys", request, returns=_config_keys)
         return keys
+
+    @cached_property
+    def inner_nets(self) -> list[Component]:
+        """The models that the model's components chose for parts of the observation."""
+        assert self.request.catalog is not None
+        registry = self.request.catalog.registry
+        nets = []
+        for names in self.pinned_keys().values():
+            nets += [registry.get("model", name) for name in names.values()]
+        return nets
+
+    @property
+    def beside(self) -> list[Component]:
+        """The components that read config keys but fill no slot."""
+        return [*self.env_wrappers, *self.inner_nets]
 
     @cached_property
     def new_filter(self) -> Filter | None:

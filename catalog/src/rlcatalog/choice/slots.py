@@ -4,9 +4,7 @@ distribution.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rlcatalog.actions.masks import mask_entry
@@ -30,22 +28,6 @@ _INDEXED = {
     "action_dist": ("action distribution", "action_space"),
 }
 
-#: The components chosen for parts of the observation, for models that contain other models.
-_TRUNKS: ContextVar[list[Component] | None] = ContextVar("rlcatalog_trunks", default=None)
-
-
-@contextmanager
-def collect_trunks() -> Iterator[list[Component]]:
-    """Yield a list that collects every component that models request from the catalog in this
-    context.
-    """
-    trunks: list[Component] = []
-    here = _TRUNKS.set(trunks)
-    try:
-        yield trunks
-    finally:
-        _TRUNKS.reset(here)
-
 
 class Slots:
     """Choice of a component for each slot.
@@ -65,9 +47,6 @@ class Slots:
         self._failed = {
             r.distribution for r in registry.records if r.status in ("failed", "incompatible")
         }
-        #: Cache of lookups with these slots, latest first: key, spaces, config and result. It is
-        #: replaced, never changed, because other threads may iterate over it.
-        self.answers: tuple[tuple[tuple[Any, ...], tuple[Any, ...], Any, Any], ...] = ()
 
     def env_wrappers(self, config: Mapping[str, Any]) -> list[Component]:
         """Return the candidate wrappers for an environment: registered, listed, and switched-on
@@ -244,8 +223,6 @@ class Slots:
         if choice.component is None:
             path, space = request.obs.path, request.obs.describe()
             raise NoMatchError(f"{path}: no installed model fits {space} ({choice.reasons()}).")
-        if (trunks := _TRUNKS.get()) is not None:
-            trunks.append(choice.component)
         return choice.component
 
 

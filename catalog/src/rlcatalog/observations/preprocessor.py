@@ -44,8 +44,8 @@ from rlcatalog.reporting import warn_caller
 from rlcatalog.spaces.info import KINDS, Space, SpaceInfo
 
 if TYPE_CHECKING:
-    from rlcatalog.catalog import Catalog
     from rlcatalog.plugins import Component
+    from rlcatalog.plugins.request import PartsCatalog
 
 Array = np.ndarray[Any, Any]
 Writer = Callable[[Any, Array], None]
@@ -118,7 +118,7 @@ class Preprocessor:
     #: The component from which the catalog created it, and the catalog; None for one that your code
     #: created.
     component: Component | None = None
-    made_by: Catalog | None = None
+    made_by: PartsCatalog | None = None
     #: Whether to check its contract with the first observations; not for codecs that the
     #: conformance kit tests.
     is_watched = True
@@ -336,7 +336,7 @@ class Preprocessor:
         self._unchecked = mode != "never"
 
     @property
-    def catalog(self) -> Catalog:
+    def catalog(self) -> PartsCatalog:
         """The catalog that created this preprocessor, or the default catalog."""
         return self.made_by or provided.default_catalog()
 

@@ -62,6 +62,8 @@ class PluginRecord:
         problems: The problems of a loaded plugin.
         parts: The plugin's components, without the omitted ones.
         config_classes: Import path → config struct, for the plugin's components.
+        plugin_name: The plugin's name in pluggy's manager: its distribution's name, or
+            `distribution/name` for a second plugin of one distribution.
     """
 
     name: str
@@ -75,6 +77,7 @@ class PluginRecord:
     problems: list[CatalogError] = field(default_factory=list, repr=False)
     parts: list[Component] = field(default_factory=list, repr=False)
     config_classes: dict[str, type] = field(default_factory=dict, repr=False)
+    plugin_name: str = field(default="", repr=False)
 
     @property
     def condition(self) -> str:
@@ -274,7 +277,14 @@ def find_plugins(entry_points: Iterable[Any]) -> list[PluginRecord]:
         distribution = normalize(headers.name or point.name)
         record = PluginRecord(point.name, distribution, headers.version, headers.requires, point)
         plugins.setdefault((distribution, point.name, point.value), record)
-    return [plugins[key] for key in sorted(plugins)]
+    records = [plugins[key] for key in sorted(plugins)]
+    names: set[str] = set()
+    for record in records:
+        record.plugin_name = record.distribution
+        if record.distribution in names:
+            record.plugin_name = f"{record.distribution}/{record.name}"
+        names.add(record.plugin_name)
+    return records
 
 
 def _names(text: str) -> frozenset[str]:

@@ -21,65 +21,65 @@ hookspec = pluggy.HookspecMarker("rlcatalog")
 hookimpl = pluggy.HookimplMarker("rlcatalog")
 
 
-@hookspec
+@hookspec(historic=True)
 def rlcatalog_preprocessors() -> list[PreprocessorSpec]:  # type: ignore[empty-body]
     """Return the preprocessors that this plugin provides: one codec per kind of space."""
 
 
-@hookspec
+@hookspec(historic=True)
 def rlcatalog_filters() -> list[FilterSpec]:  # type: ignore[empty-body]
     """Return the observation filters that this plugin provides, chosen by name with
     `observation_filter`.
     """
 
 
-@hookspec
+@hookspec(historic=True)
 def rlcatalog_env_wrappers() -> list[EnvWrapperSpec]:  # type: ignore[empty-body]
     """Return the environment wrappers that this plugin provides, applied by
     `rlcatalog.wrap_env`.
     """
 
 
-@hookspec
+@hookspec(historic=True)
 def rlcatalog_models() -> list[ModelSpec]:  # type: ignore[empty-body]
     """Return the models that this plugin provides: trunks, memories and heads."""
 
 
-@hookspec
+@hookspec(historic=True)
 def rlcatalog_action_dists() -> list[ActionDistSpec]:  # type: ignore[empty-body]
     """Return the action distributions that this plugin provides."""
 
 
-@hookspec
+@hookspec(historic=True)
 def rlcatalog_action_codecs() -> list[ActionCodecSpec]:  # type: ignore[empty-body]
     """Return the action codecs that this plugin provides: one for each kind of action space that it
     defines.
     """
 
 
-@hookspec
+@hookspec(historic=True)
 def rlcatalog_frameworks() -> list[FrameworkSpec]:  # type: ignore[empty-body]
     """Return the frameworks that this plugin provides, or its additions to another package's
     framework.
     """
 
 
-@hookspec
+@hookspec(historic=True)
 def rlcatalog_exporters() -> list[ExporterSpec]:  # type: ignore[empty-body]
     """Return the export formats that this plugin provides, each with its writer and its runner."""
 
 
-@hookspec
+@hookspec(historic=True)
 def rlcatalog_commands() -> list[CommandSpec]:  # type: ignore[empty-body]
     """Return the sub-commands that this plugin adds to the command line."""
 
 
-@hookspec
+@hookspec(historic=True)
 def rlcatalog_engines() -> list[EngineSpec]:  # type: ignore[empty-body]
     """Return the engines that this plugin provides, for `rlcatalog train --engine`."""
 
 
-@hookspec
+@hookspec(historic=True)
 def rlcatalog_checks() -> list[CheckSpec]:  # type: ignore[empty-body]
     """Return the checks that this plugin adds to the conformance kit, such as one update with its
     engine.

@@ -1,7 +1,7 @@
-"""Plugin loader, which reports a failing plugin without affecting the others.
+"""Plugin loader: registers each plugin with pluggy so that one that fails harms no other.
 
-pluggy's entry-point loader stops at the first plugin that raises, and its `register` is not
-transactional. Here, each plugin manager holds only one plugin at a time.
+The hooks are historic: they are called once, before there are plugins, so that registering a plugin
+calls the hooks of this plugin alone.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from __future__ import annotations
 import importlib
 import inspect
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
-from types import ModuleType, SimpleNamespace
-from typing import Any, get_args, get_type_hints
+from functools import partial
+from typing import Any, NamedTuple, get_args, get_type_hints
 
 import msgspec
 import pluggy
@@ -34,44 +34,176 @@ from rlcatalog.plugins.discovery import (
 from rlcatalog.plugins.registry import Registry
 from rlcatalog.reporting import tell
 
-#: A namespace with only the hooks, because pluggy inspects every name of it for each plugin.
-_HOOKS: Any = SimpleNamespace(
-    **{name: hook for name, hook in vars(hookspecs).items() if name.startswith("rlcatalog_")}
-)
+
+def _hook_returns() -> dict[str, type[Declaration]]:
+    hooks = {}
+    for name, value in vars(hookspecs).items():
+        if name.startswith("rlcatalog_"):
+            returned = get_type_hints(value)["return"]
+            hooks[name] = get_args(returned)[0]
+    return hooks
+
+
 #: Hook name → the type of the declarations it returns.
-HOOK_RETURNS: dict[str, type[Declaration]] = {
-    name: get_args(get_type_hints(hook)["return"])[0] for name, hook in vars(_HOOKS).items()
-}
+HOOK_RETURNS = _hook_returns()
 
 #: Name of the plugin that is being loaded.
 _LOADING: ContextVar[str | None] = ContextVar("rlcatalog_loading", default=None)
 
 
-def load_plugins(
-    entry_points: Iterable[Any], environ: Mapping[str, str], default_of: Callable[[type], Any]
-) -> Registry:
-    """Load the plugins of entry points; return the registry of their components, with each plugin's
-    status.
+class _Declared(NamedTuple):
+    """What a registered plugin declares.
+
+    Attributes:
+        entry_point: The name of its entry point, and its distribution's version.
+        declarations: The declarations of all its hooks.
+        config_classes: Import path → config struct.
+    """
+
+    entry_point: tuple[str, str]
+    declarations: list[Declaration]
+    config_classes: dict[str, type]
+
+
+class PluginLoader:
+    """Loads plugins, and remembers what the loaded ones declare.
 
     Args:
-        entry_points: The entry points.
         environ: Environment variables that disable or allow plugins.
         default_of: A function that returns a config struct with its defaults, or raises an error if
             its keys cannot be read.
 
-    Raises:
-        PluginError: A plugin that is being loaded calls this function.
-        CatalogError: A plugin fails to load and `RLCATALOG_STRICT_PLUGINS=1`.
+    Attributes:
+        manager: pluggy's manager, which has each loaded plugin under its distribution's name.
     """
-    refuse_while_loading()
-    records = _load_all(entry_points, environ, default_of)
-    registry = assign(records)
-    # An error is raised instead of a warning.
-    strict = environ.get("RLCATALOG_STRICT_PLUGINS", "") not in ("", "0")
-    for record in records:
-        for problem in [record.exception] if record.exception is not None else record.problems:
-            _report(record, problem, strict)
-    return registry
+
+    def __init__(
+        self, environ: Mapping[str, str], default_of: Callable[[type], Any] = lambda cls: cls()
+    ) -> None:
+        self._environ = environ
+        self._default_of = default_of
+        self._declared: dict[str, _Declared] = {}
+        #: What the hooks of the plugin that is being registered have returned.
+        self._returned: dict[str, Any] = {}
+        self.manager = pluggy.PluginManager("rlcatalog")
+        self.manager.add_hookspecs(hookspecs)
+        for hook_name in HOOK_RETURNS:
+            hook = getattr(self.manager.hook, hook_name)
+            hook.call_historic(result_callback=partial(self._receive, hook_name))
+
+    def _receive(self, hook_name: str, returned: Any) -> None:
+        self._returned[hook_name] = returned
+
+    def load(self, entry_points: Iterable[Any]) -> Registry:
+        """Load the plugins of entry points, and forget all others; return the registry of their
+        components, with each plugin's status.
+
+        Raises:
+            PluginError: A plugin that is being loaded calls this function.
+            CatalogError: A plugin fails to load and `RLCATALOG_STRICT_PLUGINS=1`. No plugin is
+                then forgotten, and none is new.
+        """
+        refuse_while_loading()
+        before = set(self._declared)
+        records = self.load_records(entry_points)
+        registry = assign(records)
+        is_strict = self._environ.get("RLCATALOG_STRICT_PLUGINS", "") not in ("", "0")
+        try:
+            for record in records:
+                problems = record.problems if record.exception is None else [record.exception]
+                for problem in problems:
+                    _report(record, problem, is_strict)
+        except CatalogError:
+            self._forget(set(self._declared) - before)
+            raise
+        loaded = {record.plugin_name for record in records if record.status == "loaded"}
+        self._forget(set(self._declared) - loaded)
+        return registry
+
+    def load_records(self, entry_points: Iterable[Any]) -> list[PluginRecord]:
+        """Load the plugins of entry points; return a record of each."""
+        records = find_plugins(entry_points)
+        for record in records:
+            self._load(record)
+        return records
+
+    def _load(self, record: PluginRecord) -> None:
+        """Load one plugin unless it is loaded, and store its components, or its error, in its
+        record.
+        """
+        name = record.plugin_name
+        why = disabled_reason(record, self._environ)
+        if why is None and self.manager.is_blocked(name):
+            why = "blocked in the catalog's plugin_manager"
+        if why is not None:
+            record.status, record.error = "disabled", why
+            self._forget([name])
+            return
+        why = incompatible_reason(record, __version__)
+        if why is not None:
+            record.refuse(why)
+            return
+        here = _LOADING.set(record.name)
+        try:
+            if not self._is_registered(record):
+                self._forget([name])
+                self._register(record.entry_point.load(), record)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # any error belongs to this plugin only
+            record.fail(error)
+            return
+        finally:
+            _LOADING.reset(here)
+        declared = self._declared[name]
+        record.config_classes = dict(declared.config_classes)
+        record.parts = [
+            Component(declaration, record.distribution, record.version)
+            for declaration in declared.declarations
+        ]
+        if not self.manager.get_hookcallers(self.manager.get_plugin(name)):
+            record.note(
+                DeclarationError(
+                    f"plugin {record.name!r}: it has no hooks, so it provides nothing. Hooks:"
+                    f" {', '.join(HOOK_RETURNS)}."
+                )
+            )
+
+    def _is_registered(self, record: PluginRecord) -> bool:
+        declared = self._declared.get(record.plugin_name)
+        return declared is not None and declared.entry_point == (record.name, record.version)
+
+    def _register(self, plugin: object, record: PluginRecord) -> None:
+        """Register a plugin, which calls its hooks, and keep what it declares.
+
+        Raises:
+            DeclarationError: The plugin has a function that only looks like a hook, a hook did not
+                return a list of its kind of declaration, or a declaration has the wrong form.
+        """
+        name = record.plugin_name
+        self._returned = {}
+        try:
+            self.manager.register(plugin, name)
+            hooks = [caller.name for caller in self.manager.get_hookcallers(plugin) or ()]
+            _check_hooks(plugin, hooks, record.name)
+            declarations: list[Declaration] = []
+            for hook in hooks:
+                # pluggy passes None on to nobody.
+                declarations += _check_returned(hook, self._returned.get(hook), record.name)
+            structs = _config_classes(declarations, record.name, self._default_of)
+        except BaseException as error:
+            if self.manager.has_plugin(name):
+                self.manager.unregister(name=name)
+            if isinstance(error, pluggy.PluginValidationError):
+                raise _wrong_hook(error, record.name) from error
+            raise
+        entry_point = record.name, record.version
+        self._declared[name] = _Declared(entry_point, declarations, structs)
+
+    def _forget(self, names: Iterable[str]) -> None:
+        for name in names:
+            if self._declared.pop(name, None) is not None and self.manager.has_plugin(name):
+                self.manager.unregister(name=name)
 
 
 def load_indexed(kind: str) -> list[Any]:
@@ -84,11 +216,8 @@ def load_indexed(kind: str) -> list[Any]:
         The declarations: frameworks in the index's order, then their extensions.
     """
     packages = set(public_index.distributions(f"{kind}/"))
-    records = _load_all(
-        (point for point in scan() if name_of(point.dist) in packages),
-        os.environ,
-        lambda cls: cls(),
-    )
+    points = [point for point in scan() if name_of(point.dist) in packages]
+    records = PluginLoader(os.environ).load_records(points)
     specs = [part.declaration for record in records for part in record.parts if part.kind == kind]
     order = {name: place for place, name in enumerate(public_index.frameworks())}
     return sorted(
@@ -100,9 +229,11 @@ def condition_of(distribution: str) -> str | None:
     """Return what keeps this process from using an installed distribution, as a predicate such as
     `"is disabled: …"`; None if it is not installed, or can be used.
     """
-    points = (point for point in scan() if name_of(point.dist) == distribution)
-    records = _load_all(points, os.environ, lambda cls: cls())
-    return next((record.condition for record in records if record.status != "loaded"), None)
+    points = [point for point in scan() if name_of(point.dist) == distribution]
+    for record in PluginLoader(os.environ).load_records(points):
+        if record.status != "loaded":
+            return record.condition
+    return None
 
 
 def refuse_while_loading() -> None:
@@ -134,119 +265,82 @@ def _report(record: PluginRecord, problem: BaseException, strict: bool) -> None:
     tell(text, stacklevel=5)
 
 
-def _load_all(
-    entry_points: Iterable[Any], environ: Mapping[str, str], default_of: Callable[[type], Any]
-) -> list[PluginRecord]:
-    manager = pluggy.PluginManager("rlcatalog")
-    manager.add_hookspecs(_HOOKS)
-    records = find_plugins(entry_points)
-    for record in records:
-        _load(record, environ, default_of, manager)
-    return records
+def _check_hooks(plugin: object, hooks: Sequence[str], plugin_name: str) -> None:
+    """Check that a plugin's functions named like hooks are hooks.
 
-
-def _load(
-    record: PluginRecord,
-    environ: Mapping[str, str],
-    default_of: Callable[[type], Any],
-    manager: pluggy.PluginManager,
-) -> None:
-    """Load one plugin, and store its components, or its error, in its record."""
-    if why := disabled_reason(record, environ):
-        record.status, record.error = "disabled", why
-        return
-    if why := incompatible_reason(record, __version__):
-        record.refuse(why)
-        return
-    here = _LOADING.set(record.name)
-    try:
-        plugin = record.entry_point.load()
-        _read_declarations(_hooks_of(plugin, record.name, manager), record, default_of)
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:  # any error belongs to this plugin only
-        record.fail(error)
-    finally:
-        _LOADING.reset(here)
-
-
-def _read_declarations(
-    hooks: Mapping[str, Callable[[], Any]], record: PluginRecord, default_of: Callable[[type], Any]
-) -> None:
-    """Call all of a plugin's hooks, check the results, and store the components in the plugin's
-    record.
+    Args:
+        plugin: The plugin.
+        hooks: The names of its functions that are marked as hooks.
+        plugin_name: Its name, for messages.
 
     Raises:
-        DeclarationError: A hook did not return a list of its kind of declaration, or a field of a
+        DeclarationError: A hook's name is unknown, or a function is not marked as a hook.
+    """
+    functions = [
+        name
+        for name in dir(plugin)
+        if name.startswith("rlcatalog_") and inspect.isroutine(getattr(plugin, name))
+    ]
+    for name in dict.fromkeys([*hooks, *functions]):
+        if name not in HOOK_RETURNS:
+            raise DeclarationError(
+                f"plugin {plugin_name!r}: {name!r} is not one of rlcatalog's"
+                f" hooks.{nearest(name, HOOK_RETURNS)} Hooks: {', '.join(HOOK_RETURNS)}."
+            )
+        if name not in hooks:
+            raise DeclarationError(
+                f"plugin {plugin_name!r}: {name}() is not decorated with @rlcatalog.hookimpl."
+            )
+
+
+def _wrong_hook(error: pluggy.PluginValidationError, plugin_name: str) -> DeclarationError:
+    """Return the error for a hook whose arguments pluggy refuses."""
+    hook = next((hook for hook in HOOK_RETURNS if hook in str(error)), "hook")
+    return DeclarationError(
+        f"plugin {plugin_name!r}: {error} Hooks of rlcatalog take no arguments: def {hook}()."
+    )
+
+
+def _check_returned(hook: str, returned: Any, plugin_name: str) -> list[Declaration]:
+    """Return the declarations that a hook returned.
+
+    Raises:
+        DeclarationError: It did not return a list of its kind of declaration, or a field of a
             declaration has the wrong form.
     """
-    name, declarations = record.name, list[Declaration]()
-    for hook_name, hook in hooks.items():
-        returned, expected = hook(), HOOK_RETURNS[hook_name]
-        items: list[Any] = [*returned] if type(returned) in (list, tuple) else [None]
-        if not all(type(item) is expected for item in items):
-            raise DeclarationError(
-                f"plugin {name!r}: {hook_name}() must return a list of {expected.__name__}, found"
-                f" {shown(returned)}."
-            )
-        for declaration in items:
-            declaration.check_fields()  # a plugin may have changed it since it was created
-        declarations += items
-    for path in dict.fromkeys(d.config for d in declarations if d.config is not None):
+    expected = HOOK_RETURNS[hook]
+    is_list = type(returned) in (list, tuple)
+    if not is_list or not all(type(item) is expected for item in returned):
+        raise DeclarationError(
+            f"plugin {plugin_name!r}: {hook}() must return a list of {expected.__name__}, found"
+            f" {shown(returned)}."
+        )
+    for declaration in returned:
+        declaration.check_fields()  # a plugin may have changed it since it was created
+    return list(returned)
+
+
+def _config_classes(
+    declarations: Iterable[Declaration], plugin_name: str, default_of: Callable[[type], Any]
+) -> dict[str, type]:
+    """Import the config structs that declarations name; return them by import path.
+
+    Raises:
+        DeclarationError: A path does not name a struct, or the struct's keys cannot be read.
+    """
+    structs: dict[str, type] = {}
+    for declaration in declarations:
+        path = declaration.config
+        if path is None or path in structs:
+            continue
         module, _, attribute = path.partition(":")
         struct = getattr(importlib.import_module(module), attribute, None)
-        where = f"plugin {name!r}: config={path!r}"
+        where = f"plugin {plugin_name!r}: config={path!r}"
         if not (isinstance(struct, type) and issubclass(struct, msgspec.Struct)):
             raise DeclarationError(f"{where} must name a msgspec.Struct, found {shown(struct)}.")
         try:
             default_of(struct)
         except DeclarationError as error:
             raise DeclarationError(f"{where}: {error}") from error
-        record.config_classes[path] = struct
-    record.parts = [
-        Component(declaration, record.distribution, record.version) for declaration in declarations
-    ]
-    if not hooks:
-        text = (
-            f"plugin {name!r}: it has no hooks, so it provides nothing. Hooks:"
-            f" {', '.join(HOOK_RETURNS)}."
-        )
-        record.note(DeclarationError(text))
-
-
-def _hooks_of(
-    plugin: ModuleType | object, name: str, manager: pluggy.PluginManager
-) -> dict[str, Callable[[], Any]]:
-    """Return a plugin's hooks by name; raise an error for a function that only looks
-    like a hook.
-    """
-    # Pluggy compares what it holds with ==, which a plugin may define as it likes.
-    held = ModuleType(name)
-    vars(held).update(
-        (key, one) for key, one in inspect.getmembers(plugin, inspect.isroutine) if key[0] != "_"
-    )
-    try:
-        manager.register(held, name)
-        hooks = {
-            hook.name: hook.get_hookimpls()[0].function
-            for hook in manager.get_hookcallers(held) or ()
-        }
-    except pluggy.PluginValidationError as error:
-        hook = next((hook for hook in HOOK_RETURNS if hook in str(error)), "hook")
-        text = f"plugin {name!r}: {error} Hooks of rlcatalog take no arguments: def {hook}()."
-        raise DeclarationError(text) from error
-    finally:
-        if manager.has_plugin(name):
-            manager.unregister(name=name)
-    alike = [key for key in vars(held) if key.startswith("rlcatalog_")]
-    for key in dict.fromkeys([*hooks, *alike]):
-        if key not in HOOK_RETURNS:
-            raise DeclarationError(
-                f"plugin {name!r}: {key!r} is not one of rlcatalog's"
-                f" hooks.{nearest(key, HOOK_RETURNS)} Hooks: {', '.join(HOOK_RETURNS)}."
-            )
-        if key not in hooks:
-            raise DeclarationError(
-                f"plugin {name!r}: {key}() is not decorated with @rlcatalog.hookimpl."
-            )
-    return hooks
+        structs[path] = struct
+    return structs

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from rlcatalog.errors import (
@@ -25,9 +26,7 @@ THIS_PROCESS = "this process"
 
 class Registry:
     """Registry of all components in one catalog by kind and name, with the config structs that
-    define their keys.
-
-    Its tables are replaced, never changed, because other threads may iterate over them.
+    define their keys. It is never changed; `with_registered` returns a new one.
 
     Args:
         records: The plugins, loaded or not.
@@ -58,8 +57,8 @@ class Registry:
         #: config key → the distributions that have it, if only its address works.
         self.key_names, self.homeless_keys = bare_keys(classes)
 
-    def add_in_process(self, component: Component, struct: type | None = None) -> None:
-        """Add a component of the running program.
+    def with_registered(self, component: Component, struct: type | None = None) -> Registry:
+        """Return a registry that has a component of the running program, too.
 
         It takes precedence over plugins, and replaces an earlier one.
 
@@ -98,10 +97,14 @@ class Registry:
             error := unknown_key(component, [field for s in paths.values() for field in _keys(s)])
         ) is not None:
             raise error
-        self._components = sorted([*others, component], key=_order)
-        self._meanings = {**self._meanings, key: [component]}
-        self.config_classes = {s: self.config_classes.get(s, THIS_PROCESS) for s in paths.values()}
-        self.config_paths = paths
+        registry = copy.copy(self)
+        registry._components = sorted([*others, component], key=_order)
+        registry._meanings = {**self._meanings, key: [component]}
+        registry.config_classes = {
+            s: self.config_classes.get(s, THIS_PROCESS) for s in paths.values()
+        }
+        registry.config_paths = paths
+        return registry
 
     # --- lookup -----------------------------------------------------------------------------------
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
@@ -13,13 +13,50 @@ from rlcatalog.spaces import SpaceInfo, is_image
 if TYPE_CHECKING:
     import gymnasium
 
-    from rlcatalog.catalog import Catalog
     from rlcatalog.observations import Preprocessor
+    from rlcatalog.plugins.component import Component
+    from rlcatalog.plugins.registry import Registry
+    from rlcatalog.spaces.info import Space
 
     Env = gymnasium.Env[Any, Any]
 else:
     # `inspect.signature` evaluates a struct's annotations, and would miss these names.
-    Env = Preprocessor = Catalog = Any
+    Env = Preprocessor = Any
+
+
+class PartsCatalog(Protocol):
+    """The part of `rlcatalog.catalog.Catalog` that components use."""
+
+    @property
+    def registry(self) -> Registry:
+        """All components by name."""
+
+    def parse_config(self, config: Mapping[str, Any] | None) -> Mapping[str, Any]:
+        """Check and complete a model config."""
+
+    def config_keys(self, component: Component, framework: str | None = None) -> list[str]:
+        """Return the config keys that a component reads."""
+
+    def trunk(self, request: Request, name: str | None = None) -> Component:
+        """Choose the trunk for a part of an observation."""
+
+    def preprocessor_for(
+        self,
+        space: Space | SpaceInfo,
+        options: Mapping[str, Any] | None = None,
+        *,
+        check: str | None = None,
+    ) -> Preprocessor:
+        """Create the preprocessor for a space."""
+
+    def action_dist(
+        self,
+        action_space: Space,
+        config: Mapping[str, Any] | None = None,
+        dist_type: str | type | None = None,
+        framework: str | None = None,
+    ) -> tuple[Any, int]:
+        """Return the distribution class for an action space, and its number of inputs."""
 
 
 class Request(msgspec.Struct, frozen=True, repr_omit_defaults=True):
@@ -52,7 +89,7 @@ class Request(msgspec.Struct, frozen=True, repr_omit_defaults=True):
     trunk_width: int | None = None
     env: Env | None = None
     preprocessor: Preprocessor | None = None
-    catalog: Catalog | None = None
+    catalog: PartsCatalog | None = None
     mask_key: str | None = None
 
     def replace(self, **changes: Any) -> Request:

@@ -11,6 +11,7 @@ import pickle
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from rlcatalog.catalog import build_model
 from rlcatalog.choice import MODEL_SLOTS, Pins
 from rlcatalog.errors import SavedPolicyError
 from rlcatalog.models import ModelV2, code_of, copying_instances
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 def new_model(policy: Policy) -> ModelV2:
     """Build a new model from a policy's components, with freshly initialised weights."""
     resolution = policy.resolution
-    return policy.catalog.model(
+    return build_model(
         resolution.components(*MODEL_SLOTS),
         policy.encoded_space,
         policy.action_space,

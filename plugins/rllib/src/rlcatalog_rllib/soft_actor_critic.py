@@ -14,6 +14,7 @@ from ray.rllib.core.rl_module.apis import QNetAPI
 from torch import Tensor, nn
 
 from rlcatalog import Policy
+from rlcatalog.catalog import build_model
 from rlcatalog.models import copying_instances
 from rlcatalog_rllib.refusals import check_soft_served
 from rlcatalog_rllib.rl_module import CatalogModule, Rows
@@ -51,7 +52,7 @@ class NumberCritic(nn.Module):
         found, space = policy.resolution, policy.preprocessor.observation_space
         parts = {"trunk": found.component("trunk")}
         with copying_instances():
-            trunk: Any = policy.catalog.model(parts, space, None, None, found.config, "torch")
+            trunk: Any = build_model(parts, space, None, None, found.config, "torch")
         self.trunk = trunk
         width, codec = int(trunk.num_outputs), policy.action_codec
         low, high = (torch.as_tensor(np.asarray(bound, np.float32)) for bound in codec.limits)

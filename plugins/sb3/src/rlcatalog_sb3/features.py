@@ -14,6 +14,7 @@ from stable_baselines3.common.torch_layers import BaseFeaturesExtractor, Combine
 from torch import Tensor
 
 from rlcatalog import Catalog, Preprocessor, SpaceInfo
+from rlcatalog.catalog import build_model
 from rlcatalog.choice import Resolution
 from rlcatalog.errors import ConfigError, NotServedError
 from rlcatalog_sb3.flat_spaces import check_encoding, is_float_box
@@ -148,7 +149,7 @@ def _built(
     if origin is not None:
         check_encoding(origin, resolution, preprocessor)
     parts = {"trunk": resolution.component("trunk")}
-    trunk = catalog.model(
+    trunk = build_model(
         parts, preprocessor.observation_space, None, None, resolution.config, "torch"
     )
     if getattr(trunk, "is_instance", False):

@@ -1,0 +1,484 @@
+"""`Lookup`: a catalog between two changes, which chooses, explains and builds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from rlcatalog.actions import mask_key
+from rlcatalog.actions.masks import mask_steps, unused_masks
+from rlcatalog.catalog.lookup_warnings import warn_of
+from rlcatalog.catalog.memory import Memory
+from rlcatalog.catalog.model_building import build_model
+from rlcatalog.choice import Pins, Resolution, model_stages
+from rlcatalog.choice.dist_plan import named_dists, plan_dists
+from rlcatalog.choice.slots import Slots
+from rlcatalog.config import keys_of
+from rlcatalog.config.flat import FlatConfig, ReadOnlyConfig
+from rlcatalog.config.schema import Schema
+from rlcatalog.config.values import plain_values
+from rlcatalog.errors import UnsupportedSpaceError
+from rlcatalog.frameworks import default_framework, framework_name
+from rlcatalog.observations import Preprocessor, preprocessor_of
+from rlcatalog.observations.creation import create_preprocessor
+from rlcatalog.plugins import Component, Request
+from rlcatalog.plugins.registry import Registry
+from rlcatalog.spaces.info import Space, SpaceInfo
+
+if TYPE_CHECKING:
+    from rlcatalog.models import ModelV2
+    from rlcatalog.observations.trunk_observation import TrunkObservation
+    from rlcatalog.plugins.request import PartsCatalog
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Query:
+    """What a whole pipeline is chosen for.
+
+    Attributes:
+        obs_space: The environment's observation space.
+        action_space: The environment's action space.
+        config: The model config.
+        framework: `"torch"` or `"tf"`, or None for the default; see `Catalog.resolve`.
+        pins: The choices of an earlier lookup, which this lookup repeats.
+    """
+
+    obs_space: Space
+    action_space: Space
+    config: Mapping[str, Any] | None = None
+    framework: str | None = None
+    pins: Pins | None = None
+
+    @property
+    def spaces(self) -> tuple[Space, Space]:
+        """Both spaces."""
+        return self.obs_space, self.action_space
+
+
+class Lookup:
+    """A catalog between two changes: what it holds, and the lookups in it.
+
+    It is never changed: a catalog that changes makes a new one. So a lookup sees the catalog either
+    before or after a change.
+
+    Args:
+        catalog: The catalog, for requests and preprocessors.
+        registry: The components.
+        prefer: Distributions whose components count as listed and win ties.
+    """
+
+    def __init__(self, catalog: PartsCatalog, registry: Registry, prefer: Sequence[str]) -> None:
+        self.catalog = catalog
+        self.registry = registry
+        self.schema = Schema(registry)
+        self.slots = Slots(registry, prefer)
+        self._memory = Memory()
+
+    def config_keys(self, component: Component, framework: str | None = None) -> list[str]:
+        """Return the config keys that a component reads; see `Catalog.config_keys`."""
+        for extension in component.extensions.get(framework or "", ()):
+            if extension.declaration.reads:
+                return list(extension.declaration.reads)
+        keys: list[str] = []
+        struct = self.registry.config_paths.get(component.declaration.config or "")
+        if struct is not None:
+            names = self.registry.key_names.get(struct, {})
+            keys += [names.get(key.name, key.name) for key in keys_of(struct)]
+        keys += component.declaration.named_keys
+        return list(dict.fromkeys(keys))
+
+    # --- a whole pipeline -------------------------------------------------------------------------
+
+    def resolve(self, query: Query, defaults: Mapping[str, Any] | None = None) -> Resolution:
+        """Choose a component for every slot; see `Catalog.resolve`."""
+        found = call_with_fewer_defaults(partial(self._find, query), defaults or {})
+        self._finish(query, found)
+        return found.resolution
+
+    def build(
+        self,
+        create: Callable[[Resolution], T],
+        query: Query,
+        defaults: Mapping[str, Any] | None = None,
+    ) -> T:
+        """Choose a component for every slot and return `create(resolution)`; see
+        `Catalog.build_from_lookup`.
+        """
+
+        def find_and_create(kept: Mapping[str, Any]) -> tuple[_Found, T]:
+            found = self._find(query, kept)
+            return found, create(found.resolution)
+
+        found, created = call_with_fewer_defaults(find_and_create, defaults or {})
+        self._finish(query, found)
+        return created
+
+    def explain(self, query: Query, defaults: Mapping[str, Any]) -> Resolution:
+        """Return the resolution to explain, without a warning."""
+        return self._memory.recall_or_find(
+            ("explanation", query.framework),
+            query.spaces,
+            (query.config, defaults),
+            lambda: self.choose(query, defaults),
+        )
+
+    def _find(self, query: Query, defaults: Mapping[str, Any]) -> _Found:
+        """Return the remembered resolution, or a new one; pins are never remembered."""
+        config = query.config, defaults
+        if query.pins is None:
+            known = self._memory.recall(("resolution", query.framework), query.spaces, config)
+            if known is not None:
+                return _Found(known, config, is_new=False)
+        return _Found(self.choose(query, defaults), config, is_new=query.pins is None)
+
+    def _finish(self, query: Query, found: _Found) -> None:
+        """Warn of a new resolution and remember it, now that it has served: the error of one that
+        fails says itself what to do.
+        """
+        if not found.is_new:
+            return
+        warn_of(found.resolution, list(self.registry), self.config_keys)
+        what = "resolution", query.framework
+        self._memory.remember(what, query.spaces, found.config, found.resolution)
+
+    def choose(self, query: Query, defaults: Mapping[str, Any] | None = None) -> Resolution:
+        """Choose a component for every slot, from observation to action.
+
+        Args:
+            query: The spaces, config and framework.
+            defaults: Defaults for config keys that the config does not set.
+        """
+        # The config, the framework and the two spaces.
+        config = self.schema.parse(query.config, defaults)
+        custom_model = self.slots.named("model", config["custom_model"])
+        dist_names = named_dists(self.slots, config["custom_action_dist"])
+        framework = framework_for(query.framework, custom_model, *dist_names.values())
+        obs = SpaceInfo.read(query.obs_space)
+        action = SpaceInfo.read(query.action_space, "action")
+        mask = find_mask(obs, action, config, custom_model)
+        request = Request(
+            mask.rest_of_obs,
+            action,
+            config.read_only(),
+            framework,
+            catalog=self.catalog,
+            mask_key=mask.key,
+        )
+
+        # Preprocessor and filter.
+        preprocessor_choice = self.slots.preprocessor(request, query.pins)
+        filter_choice = self.slots.filter(request, query.pins)
+        preprocessor = self.preprocessor(
+            request.obs,
+            config,
+            pins=query.pins,
+            chosen={request.obs.path: preprocessor_choice.component},
+        )
+        if not preprocessor.size:
+            raise _no_values(request.obs)
+        request = request.replace(
+            encoded_shape=preprocessor.shape, preprocessor=_seen_by_models(preprocessor)
+        )
+
+        # The action distribution, which determines the number of model outputs.
+        dists = plan_dists(self.slots, request, dist_names, query.pins)
+        if not dists.size:
+            raise action.without_values(dists.component.name)
+        request = request.replace(num_outputs=dists.size)
+
+        # Trunk, memory and head. A config with contradictory shapes fails here, before a framework
+        # is imported.
+        model_choices, unclaimed = self.slots.model(request, custom_model, query.pins)
+        components = [choice.component for choice in model_choices.values()]
+        stages = model_stages(components, request, dists.size, unclaimed)
+        return Resolution(
+            request=request,
+            config=config,
+            framework=framework,
+            choices={
+                "preprocessor": preprocessor_choice,
+                "filter": filter_choice,
+                "action_dist": dists.choice,
+                **model_choices,
+            },
+            preprocessor=preprocessor,
+            dists=dists,
+            layers=tuple(stages),
+            pins=query.pins,
+            mask_key=mask.key,
+            unclaimed=unclaimed,
+            env_wrappers=tuple(self.slots.env_wrappers(config)),
+            mask_steps=mask.steps,
+            unused_masks=mask.unused,
+        )
+
+    # --- single parts -----------------------------------------------------------------------------
+
+    def trunk(self, request: Request, name: str | None) -> Component:
+        """Choose the trunk for a part of an observation; see `Catalog.trunk`."""
+        return self.slots.trunk(request.replace(catalog=self.catalog), name)
+
+    def preprocessor(
+        self,
+        space: Space | SpaceInfo,
+        config: Mapping[str, Any] | None = None,
+        *,
+        check: str | None = None,
+        pins: Pins | None = None,
+        chosen: Mapping[str, Component | None] | None = None,
+    ) -> Preprocessor:
+        """Create the preprocessor for a space; see `Catalog.preprocessor_for`."""
+        info = space if isinstance(space, SpaceInfo) else SpaceInfo.read(space)
+        options = plain_values(config or {})  # a copy, because it may change them
+        # RLlib's preprocessors look here.
+        options["custom_options"] = options.get("custom_model_config", {})
+        if check is None:
+            check = options.get("check_observations", "first")
+        component = (chosen or {}).get(info.path)
+        if component is None:
+            request = Request(info, config=ReadOnlyConfig(options))
+            component = self.slots.preprocessor(request, pins).component
+        assert component is not None  # this slot is never empty
+        find_child = partial(self.preprocessor, check="never", pins=pins, chosen=chosen)
+        preprocessor = create_preprocessor(component, info, options, check, find_child)
+        preprocessor.made_by = self.catalog
+        return preprocessor
+
+    def action_dist(
+        self,
+        action_space: Space,
+        config: Mapping[str, Any] | None,
+        dist_type: str | type | None,
+        framework: str | None,
+    ) -> tuple[Any, int]:
+        """Return the distribution class for an action space and its number of inputs; see
+        `Catalog.action_dist`.
+        """
+        return self._memory.recall_or_find(
+            ("action_dist", framework),
+            (action_space,),
+            (config, dist_type),
+            lambda: self._choose_dist(action_space, config, dist_type, framework),
+        )
+
+    def _choose_dist(
+        self,
+        action_space: Space,
+        config: Mapping[str, Any] | None,
+        dist_type: str | type | None,
+        framework: str | None,
+    ) -> tuple[Any, int]:
+        values = self.schema.parse(config)
+        names = named_dists(self.slots, values["custom_action_dist"], dist_type)
+        # A custom model decides, too, because it computes the inputs.
+        custom_model = (
+            self.slots.named("model", values["custom_model"]) if framework is None else None
+        )
+        framework = framework_for(framework, *names.values(), custom_model)
+        action = SpaceInfo.read(action_space, "action")
+        request = Request(action, action, values.read_only(), framework)
+        plan = plan_dists(self.slots, request, names)
+        return plan.load(framework, values.read_only()), plan.size
+
+    def model_v2(
+        self,
+        obs_space: Space,
+        action_space: Space,
+        num_outputs: int | None,
+        config: Mapping[str, Any] | None,
+        framework: str | None,
+        *,
+        default_model: type | None,
+        name: str,
+        interface: type | None,
+        kwargs: Mapping[str, Any] | None,
+    ) -> ModelV2:
+        """Build a model for encoded observations; see `Catalog.model_v2`."""
+        plan = self._memory.recall_or_find(
+            ("model", framework, num_outputs),
+            (obs_space, action_space),
+            (config, default_model),
+            lambda: self._plan_model(
+                obs_space, action_space, num_outputs, config, framework, default_model
+            ),
+        )
+        return build_model(
+            plan.components,
+            plan.obs_space,
+            action_space,
+            num_outputs,
+            plan.config,
+            plan.framework,
+            name=name,
+            interface=interface,
+            kwargs=kwargs,
+            unclaimed=plan.unclaimed,
+            action_dist=plan.action_dist,
+        )
+
+    def _plan_model(
+        self,
+        obs_space: Space,
+        action_space: Space,
+        num_outputs: int | None,
+        config: Mapping[str, Any] | None,
+        framework: str | None,
+        default_model: type | None,
+    ) -> _ModelPlan:
+        parsed = self.schema.parse(config)
+        values = FlatConfig(parsed)
+        values["custom_model"] = values["custom_model"] or default_model
+        custom_model = self.slots.named("model", values["custom_model"])
+        framework = framework_for(framework, custom_model)
+        if _needs_encoding(obs_space, custom_model):
+            obs_space = self.preprocessor(obs_space, values, check="never").observation_space
+        original = SpaceInfo.read(getattr(obs_space, "original_space", obs_space))
+        action = SpaceInfo.read(action_space, "action")
+        request = Request(
+            original,
+            action,
+            values.read_only(),
+            framework,
+            encoded_shape=obs_space.shape if SpaceInfo.read(obs_space).kind == "box" else None,
+            num_outputs=num_outputs,
+            preprocessor=preprocessor_of(obs_space),
+            catalog=self.catalog,
+            mask_key=mask_key(original, action, values["action_mask_key"]),
+        )
+        choices, unclaimed = self.slots.model(request, custom_model, None)
+        components = {slot: choice.component for slot, choice in choices.items()}
+        # Raises where config and shapes disagree.
+        model_stages(components.values(), request, num_outputs, unclaimed)
+        action_dist = None
+        if components["head"] is not None:
+            action_dist, _ = self.action_dist(action_space, config, None, framework)
+        return _ModelPlan(components, obs_space, parsed, framework, unclaimed, action_dist)
+
+
+class _Found(NamedTuple):
+    """A resolution, and the config under which it is remembered."""
+
+    resolution: Resolution
+    config: tuple[Any, ...]
+    is_new: bool
+
+
+class _ModelPlan(NamedTuple):
+    """What `build_model` needs to know of a lookup."""
+
+    components: Mapping[str, Component | None]
+    obs_space: Space
+    config: FlatConfig
+    framework: str
+    unclaimed: TrunkObservation | None
+    action_dist: Any
+
+
+class MaskPlace(NamedTuple):
+    """Where the action mask is in an observation.
+
+    Attributes:
+        key: Key, or path of keys, of the mask, or None if there is none.
+        steps: The keys that lead to it.
+        rest_of_obs: The observation as the parts see it, in general without the mask.
+        unused: Paths of entries that are named like a mask, if none is one.
+    """
+
+    key: str | None
+    steps: tuple[str, ...]
+    rest_of_obs: SpaceInfo
+    unused: tuple[str, ...]
+
+
+def find_mask(
+    obs: SpaceInfo, action: SpaceInfo, config: FlatConfig, custom_model: Component | None
+) -> MaskPlace:
+    """Find the action mask in an observation.
+
+    A custom preprocessor, and a custom model in RLlib's form, see the whole observation, with the
+    mask. For other models the mask is applied to the output.
+    """
+    key = mask_key(obs, action, config["action_mask_key"])
+    if key is None:
+        return MaskPlace(None, (), obs, unused_masks(obs, action, config["action_mask_key"]))
+    steps = mask_steps(obs, key)
+    has_own_model = custom_model is not None and not is_plain(custom_model)
+    if has_own_model or config["custom_preprocessor"] is not None:
+        return MaskPlace(key, steps, obs, ())
+    return MaskPlace(key, steps, obs.without(*steps), ())
+
+
+def framework_for(framework: str | None, *named: Component | None) -> str:
+    """Return a lookup's framework: the given one, or a registered class's, or the default."""
+    if framework is not None:
+        return framework_name(framework)
+    for component in named:
+        if component is None or not component.in_process:
+            continue
+        if len(component.frameworks) == 1:
+            return component.frameworks[0]
+    return default_framework()
+
+
+def call_with_fewer_defaults(
+    attempt: Callable[[Mapping[str, Any]], T], defaults: Mapping[str, Any]
+) -> T:
+    """Return `attempt(defaults)`; if it fails, try without each default in turn, then without any.
+
+    The last error is raised.
+    """
+    choices = [defaults] if defaults else []
+    for dropped in defaults:
+        choices.append({name: value for name, value in defaults.items() if name != dropped})
+    for kept in choices:
+        if not kept:
+            continue
+        try:
+            return attempt(kept)
+        except Exception:  # a user's class may refuse an engine's default in any way
+            continue
+    return attempt({})
+
+
+def is_plain(component: Component) -> bool:
+    """Return whether a component is a plain module, which sees encoded observations only."""
+    return getattr(component.declaration, "plain", False)
+
+
+def _needs_encoding(obs_space: Space, custom_model: Component | None) -> bool:
+    """Return whether a model for the environment's own space sees it encoded.
+
+    Models of the catalog see a Dict or Tuple encoded, and plain modules see every space but a Box
+    encoded; a class in RLlib's form sees the structure.
+    """
+    is_encoded = hasattr(obs_space, "original_space")
+    if is_encoded or (custom_model is not None and custom_model.undeclared):
+        return False
+    info = SpaceInfo.read(obs_space)
+    if info.is_composite:
+        return True
+    return custom_model is not None and is_plain(custom_model) and info.kind != "box"
+
+
+def _seen_by_models(preprocessor: Preprocessor) -> Preprocessor:
+    """Return the preprocessor whose structure models restore from their observations.
+
+    A codec in RLlib's style may create its observation space and set its `original_space` to the
+    space of a different preprocessor.
+    """
+    if type(preprocessor).observation_space is Preprocessor.observation_space:
+        return preprocessor
+    other = preprocessor_of(preprocessor.observation_space)
+    return other if other is not None and other.shape == preprocessor.shape else preprocessor
+
+
+def _no_values(obs: SpaceInfo) -> UnsupportedSpaceError:
+    return UnsupportedSpaceError(
+        f"{obs.path}: {obs.describe()} has no values, so a model would have no input. Add a"
+        " value to the observation, such as a constant"
+        " (gymnasium.wrappers.TransformObservation)."
+    )

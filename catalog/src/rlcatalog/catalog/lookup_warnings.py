@@ -1,0 +1,115 @@
+"""Warnings about what a lookup chose: each names the way out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from rlcatalog.actions import ActionMasks
+from rlcatalog.choice import Resolution
+from rlcatalog.errors import (
+    ActionRangeWarning,
+    ImageLayoutWarning,
+    OneHotWarning,
+    UnreadKeysWarning,
+    UnusedMaskWarning,
+)
+from rlcatalog.observations import Leaf
+from rlcatalog.plugins import Component
+from rlcatalog.reporting import warn_caller
+from rlcatalog.spaces import ImageLayout
+
+#: Kinds of leaves that are encoded as one-hot vectors.
+ONE_HOT_KINDS = ("discrete", "multi_discrete", "text")
+#: Number of one-hot inputs of a leaf above which a lookup warns.
+MOST_ONE_HOTS = 10_000
+
+
+def warn_of(
+    resolution: Resolution,
+    components: Sequence[Component],
+    keys_of: Callable[[Component], list[str]],
+) -> None:
+    """Warn of actions that are hard to reach, of keys that nothing reads, of images that can be
+    read in two ways, of very many one-hot inputs, and of unused action masks.
+
+    Args:
+        resolution: The result of the lookup.
+        components: The components of the catalog.
+        keys_of: Returns the config keys that a component reads.
+    """
+    for action_range in resolution.action_ranges:
+        for problem in action_range.problems:
+            warn_caller(problem, ActionRangeWarning)
+    if resolution.unread:
+        readers = {key: _readers(key, components, keys_of) for key in resolution.unread}
+        _warn_of_unread_keys(resolution, readers)
+    for path, layout in resolution.image_layouts.items():
+        if not layout.is_certain:
+            _warn_of_layout(path, layout)
+    for leaf in resolution.preprocessor.leaves():
+        if leaf.kind in ONE_HOT_KINDS and leaf.stop - leaf.start > MOST_ONE_HOTS:
+            _warn_of_one_hots(leaf)
+    if resolution.unused_masks:
+        _warn_of_unused_masks(resolution)
+
+
+def _readers(
+    key: str, components: Iterable[Component], keys_of: Callable[[Component], list[str]]
+) -> list[str]:
+    """Return the names of the components that read a key."""
+    names = [component.name for component in components if key in keys_of(component)]
+    return list(dict.fromkeys(names))
+
+
+def _warn_of_unread_keys(resolution: Resolution, readers: dict[str, list[str]]) -> None:
+    notes = []
+    for key, condition in resolution.unread.items():
+        if condition:
+            notes.append(f"{key} (read with {condition})")
+        elif readers[key]:
+            notes.append(f"{key} (read by {' and '.join(readers[key])})")
+        else:
+            notes.append(key)
+    warn_caller(
+        f"model config: no chosen part reads {', '.join(notes)}. Remove keys without effect,"
+        " or choose a part that reads them; explain() lists the parts and their keys.",
+        UnreadKeysWarning,
+    )
+
+
+def _warn_of_layout(path: str, layout: ImageLayout) -> None:
+    other = ImageLayout(layout.has_frames, not layout.channels_first)
+    if layout.channels_first:
+        key, other_key = "chw", "hwc"
+    else:
+        key, other_key = "hwc", "chw"
+    warn_caller(
+        f"{path}: the image's axes can be read in two ways; the net reads them as"
+        f" {layout}. If this is right, set image_layout={key!r}; if they are {other}, set"
+        f" image_layout={other_key!r}.",
+        ImageLayoutWarning,
+    )
+
+
+def _warn_of_one_hots(leaf: Leaf) -> None:
+    count = leaf.stop - leaf.start
+    warn_caller(
+        f"{leaf.path} becomes {count:,} one-hot inputs, so that a dense layer of 256 units"
+        f" has {256 * count:,} weights for it. Set _disable_preprocessor_api=True to pass"
+        " its integers to a custom model that embeds them (for a Text,"
+        " text_encoding='index'), or map them to fewer in an environment wrapper.",
+        OneHotWarning,
+    )
+
+
+def _warn_of_unused_masks(resolution: Resolution) -> None:
+    key = resolution.config["action_mask_key"]
+    way = f"If it is one, set its path in the model config: action_mask_key='part.{key}'."
+    if not ActionMasks(resolution.action).size:
+        way = f"{resolution.action.describe()} has no values that a mask could forbid."
+    warn_caller(
+        f"{' and '.join(resolution.unused_masks)} is named like an action mask, but is not"
+        f" used as one: the model sees it as a feature. {way} If it is not a mask, set"
+        " action_mask_key to another name.",
+        UnusedMaskWarning,
+    )

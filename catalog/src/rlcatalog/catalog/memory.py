@@ -1,0 +1,71 @@
+"""`Memory`: the latest lookups of a catalog, with their results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping
+from typing import Any, NamedTuple, TypeVar
+
+from rlcatalog.config import plain, same
+from rlcatalog.spaces.info import Space
+
+T = TypeVar("T")
+
+#: The caller's config, alone or with the other arguments of a lookup.
+Config = Mapping[str, Any] | tuple[Any, ...] | None
+
+#: Number of lookups that a memory keeps.
+SIZE = 64
+
+
+class _Entry(NamedTuple):
+    """A lookup and its result."""
+
+    what: Hashable
+    spaces: tuple[Space, ...]
+    config: Any
+    result: Any
+
+
+class Memory:
+    """The latest lookups, the newest first."""
+
+    def __init__(self) -> None:
+        # Replaced, never changed, because other threads may iterate over it.
+        self._entries: tuple[_Entry, ...] = ()
+
+    def recall(self, what: Hashable, spaces: tuple[Space, ...], config: Config) -> Any:
+        """Return the result of an earlier lookup, or None.
+
+        Args:
+            what: The kind of lookup, and everything else that the result depends on.
+            spaces: The spaces, compared by identity, because comparing their values takes longer
+                than most lookups.
+            config: The config, compared by values and types.
+        """
+        for entry in self._entries:
+            if (
+                entry.what == what
+                and all(old is new for old, new in zip(entry.spaces, spaces, strict=True))
+                and same(entry.config, config)
+            ):
+                return entry.result
+        return None
+
+    def remember(
+        self, what: Hashable, spaces: tuple[Space, ...], config: Config, result: Any
+    ) -> None:
+        """Keep the result of a lookup; see `recall`."""
+        entry = _Entry(what, spaces, plain(config, alike=True), result)
+        self._entries = (entry, *self._entries[: SIZE - 1])
+
+    def recall_or_find(
+        self, what: Hashable, spaces: tuple[Space, ...], config: Config, find: Callable[[], T]
+    ) -> T:
+        """Return the result of a lookup: of an earlier one if there is one, otherwise of
+        `find()`; see `recall`.
+        """
+        result: T | None = self.recall(what, spaces, config)
+        if result is None:
+            result = find()
+            self.remember(what, spaces, config, result)
+        return result

@@ -1,0 +1,106 @@
+"""Building a model from the components of its slots."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from rlcatalog.choice import MODEL_SLOTS
+from rlcatalog.config.flat import FlatConfig
+from rlcatalog.errors import shown
+from rlcatalog.frameworks import require_framework
+from rlcatalog.observations.trunk_observation import TrunkObservation
+from rlcatalog.plugins import Component
+from rlcatalog.spaces.info import Space
+
+if TYPE_CHECKING:
+    from rlcatalog.models import ModelV2
+
+
+def build_model(
+    choices: Mapping[str, Component | None],
+    obs_space: Space,
+    action_space: Space | None,
+    num_outputs: int | None,
+    config: FlatConfig,
+    framework: str,
+    *,
+    name: str = "default_model",
+    interface: type | None = None,
+    kwargs: Mapping[str, Any] | None = None,
+    unclaimed: TrunkObservation | None = None,
+    action_dist: Callable[..., Any] | None = None,
+) -> ModelV2:
+    """Build a model from the components for its slots; see also `rlcatalog.models.assemble`.
+
+    Args:
+        choices: The component for each slot, or None.
+        obs_space: Space of encoded observations.
+        action_space: The environment's action space.
+        num_outputs: Width of the output, or None for a trunk.
+        config: The config; the component that it names gets `custom_model_config`.
+        framework: The framework.
+        name: The model's name.
+        interface: A mixin that adds methods.
+        kwargs: Additional keyword arguments for the trunk.
+        unclaimed: The part of the observation that the head does not read.
+        action_dist: A callable that creates the action distribution, for the head.
+
+    Raises:
+        PartError: A target cannot be imported, or is not a model class of this framework.
+    """
+    from rlcatalog.models import ModelPart, assemble  # lookups do not need them
+
+    require_framework(framework)
+    named_slot = _slot_of_custom_model(choices, config)
+    parts = []
+    for slot in MODEL_SLOTS:
+        component = choices.get(slot)
+        if component is None:
+            continue
+        arguments: dict[str, Any] = {}
+        if slot == "trunk":
+            arguments.update(kwargs or {})
+        if slot == named_slot:
+            arguments.update(config.fresh()["custom_model_config"])
+        cls = component.load(framework)
+        if component.is_third_party and getattr(cls, "framework_of_class", None) != framework:
+            raise component.fault(
+                f"its target must be a model class of {framework!r}, found {shown(cls)}."
+            )
+        parts.append(ModelPart(cls, slot, arguments, component))
+
+    trunk = choices.get("trunk")
+    is_plain = trunk is not None and trunk.declaration.plain  # type: ignore[attr-defined]
+
+    def config_for_a_part() -> FlatConfig:
+        values = config.fresh()
+        if trunk is not None and is_plain:
+            # An instance in the config would be found among its model's weights.
+            values["custom_model"] = trunk.name
+        return values
+
+    return assemble(
+        parts,
+        obs_space,
+        action_space,
+        num_outputs,
+        config_for_a_part,
+        name,
+        interface,
+        unclaimed,
+        action_dist,
+    )
+
+
+def _slot_of_custom_model(
+    choices: Mapping[str, Component | None], config: FlatConfig
+) -> str | None:
+    """Return the slot whose component the config names; None if it names none."""
+    name = config["custom_model"]
+    if name is None:
+        return None
+    for slot, component in choices.items():
+        if component is not None and component.name == name:
+            return slot
+    return "trunk"  # a class, not a name

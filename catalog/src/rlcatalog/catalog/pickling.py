@@ -1,0 +1,57 @@
+"""Pickling of catalogs: another process gets an equal catalog, and only one."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from rlcatalog.plugins import Component
+
+
+class CatalogState(NamedTuple):
+    """What makes an equal catalog in another process.
+
+    Attributes:
+        cls: The class of the catalog.
+        name: A name of the catalog that is the same in all processes.
+        entry_points: The entry points that it was made with.
+        environ: The environment variables that it was made with; None for the process's own.
+        prefer: The distributions that it was made to prefer.
+        registered: The components that the running program registered, with their config structs.
+    """
+
+    cls: Any
+    name: str
+    entry_points: tuple[Any, ...] | None
+    environ: Mapping[str, str] | None
+    prefer: Sequence[str]
+    registered: Sequence[tuple[Component, type | None]]
+
+
+#: The catalogs of this process that were pickled, here or elsewhere, by their names.
+_KNOWN: weakref.WeakValueDictionary[str, Any] = weakref.WeakValueDictionary()
+_RESTORING = threading.RLock()
+
+
+def remember_catalog(name: str, catalog: Any) -> None:
+    """Remember a catalog, so that unpickling in this process returns the same object."""
+    _KNOWN[name] = catalog
+
+
+def restore_catalog(*fields: Any) -> Any:
+    """Return the catalog for a `CatalogState`: the process's own if it has it, or a new one."""
+    state = CatalogState(*fields)
+    with _RESTORING:
+        catalog = _KNOWN.get(state.name)
+        if catalog is None:
+            catalog = state.cls(
+                state.entry_points, environ=state.environ, prefer=state.prefer, name=state.name
+            )
+            remember_catalog(state.name, catalog)
+        there = {(c.kind, c.name) for c in catalog.components() if c.in_process}
+        for component, struct in state.registered:  # there may be more than in an earlier pickle
+            if (component.kind, component.name) not in there:
+                catalog.register(component, config=struct)
+    return catalog
