@@ -28,8 +28,9 @@ from rlcatalog import (
 )
 from rlcatalog.actions import params_given
 from rlcatalog.errors import ConfigError, UnsupportedSpaceError
-from rlcatalog.frameworks import Evaluation, TensorOps, tensor_ops
+from rlcatalog.frameworks import Evaluation, NumpyOps
 from rlcatalog.models import ModelInternals, OutputPlan, output_plan
+from rlcatalog_ppo.learner import StepMetrics
 from rlcatalog_ppo.loss import PPO_OBJECTIVE
 
 Array = np.ndarray[Any, Any]
@@ -174,26 +175,37 @@ class Choice(ActionDistribution):
         return np.maximum(self.logits, np.finfo(self.logits.dtype).min)
 
 
-_NUMPY = tensor_ops("numpy")
-#: The four that any framework has, and what PPO's losses and the kit ask; it leaves out the others.
-OPS = TensorOps(
-    "toy",
-    _NUMPY.reshape,
-    _NUMPY.integers,
-    _NUMPY.side_by_side,
-    _NUMPY.fill_forbidden,
-    array=np.asarray,
-    total=sum,
-    tensor=lambda value, like=None: np.asarray(value),
-    booleans=lambda value, like=None: np.asarray(value, bool),
-    exp=np.exp,
-    clip=np.clip,
-    minimum=np.minimum,
-    mean=lambda x, axis=None, keepdims=False: x.mean(axis, keepdims=keepdims),
-    std=lambda x: x.std(ddof=1),
-    cast=lambda x, dtype: x.astype(dtype),
-    as_type=lambda x, name: x.astype(name),
-)
+class Ops(NumpyOps):
+    """What any framework has, and what PPO's losses and the kit ask; the others are omitted."""
+
+    framework = "toy"
+
+    def booleans(self, value, like):
+        return np.asarray(value, bool)
+
+    def cast(self, x, dtype):
+        return x.astype(dtype)
+
+    def total(self, values):
+        return sum(values)
+
+    def mean(self, x, axis=None, keepdims=False):
+        return x.mean(axis, keepdims=keepdims)
+
+    def std(self, x):
+        return x.std(ddof=1)
+
+    def exp(self, x):
+        return np.exp(x)
+
+    def minimum(self, x, y):
+        return np.minimum(x, y)
+
+    def clip(self, x, low, high):
+        return np.clip(x, low, high)
+
+
+OPS = Ops()
 
 
 def slope(function: Callable[[Array], float], at: Array, step: float = 1e-5) -> Array:
@@ -294,7 +306,8 @@ class Optimizer(Learner):
         scale = min(1.0, (self.config.grad_clip or math.inf) / (norm + 1e-6))
         found = losses()
         self.apply({name: scale * gradient for name, gradient in gradients.items()}, rates.lr)
-        return np.array([*self.objective.measured(found, OPS), norm], float), self.model.metrics()
+        metrics = np.array([*self.objective.metrics(found, OPS), norm], float)
+        return StepMetrics(metrics, self.model.metrics())
 
 
 class Kit:

@@ -23,7 +23,7 @@ from rlcatalog.errors import (
 from rlcatalog.frameworks import Evaluation, tensor_ops
 from rlcatalog_ppo import A2C, PG, PPO
 from rlcatalog_ppo.config import A2CConfig, PGConfig
-from rlcatalog_ppo.loss import policy_gradient_losses
+from rlcatalog_ppo.loss import A2C_OBJECTIVE, PG_OBJECTIVE, Rates
 from rlcatalog_ppo.offline import Reader
 from rlcatalog_torch import TorchModelV2
 
@@ -112,9 +112,10 @@ def test_a2c_losses_equal_numpy(framework, normalized):
     batch = to_tensors(framework, advantage=advantage, target=target)
     config = A2CConfig(vf_loss_coeff=0.7, entropy_coeff=0.3, normalize_advantage=normalized)
 
-    losses = policy_gradient_losses(evaluation, batch, config, tensor_ops(framework))
+    losses = A2C_OBJECTIVE.losses(evaluation, batch, config, tensor_ops(framework), Rates(lr=0.0))
 
     if normalized:
+        # To mean 0 and sample standard deviation 1, where 1e-8 avoids a division by 0.
         advantage = (advantage - advantage.mean()) / (advantage.std(ddof=1) + 1e-8)
     policy_loss = -(logp * advantage).mean()
     vf_loss = 0.5 * ((value - target) ** 2).mean()
@@ -135,9 +136,10 @@ def test_pg_losses_equal_numpy(framework, normalized):
     batch = to_tensors(framework, advantage=advantage, target=target)
     config = PGConfig(entropy_coeff=0.3, normalize_advantage=normalized)
 
-    losses = policy_gradient_losses(evaluation, batch, config, tensor_ops(framework))
+    losses = PG_OBJECTIVE.losses(evaluation, batch, config, tensor_ops(framework), Rates(lr=0.0))
 
     if normalized:
+        # To mean 0 and sample standard deviation 1, where 1e-8 avoids a division by 0.
         advantage = (advantage - advantage.mean()) / (advantage.std(ddof=1) + 1e-8)
     policy_loss = -(logp * advantage).mean()
     total = policy_loss - 0.3 * entropy.mean()
@@ -173,6 +175,7 @@ def test_a2c_gradients_of_linear_policy_equal_numpy(framework):
     value = obs[:, 0] * value_slope + value_bias
     # The derivative of -log(probability of the action) is probability - one_hot(action).
     d_logits = (probability - np.eye(2)[action]) * batch["advantage"][:, None]
+    # The value's loss is half its squared error times vf_loss_coeff, 0.25.
     d_value = 0.25 * (value - batch["target"])
     expected = {
         (2, 1): (d_logits * obs).mean(axis=0)[:, None],
@@ -196,7 +199,8 @@ def test_pg_returns_end_with_episode_and_rollout(truncated):
 
     batch = collect_batch(algo, steps=12)
 
-    # 12 steps are two episodes and two steps of a third. `ClockEnv` pays the number of the step.
+    # 12 steps are two episodes and two steps of a third. `ClockEnv` pays the number of the step,
+    # and `discounted_returns` discounts by 0.5, as gamma does.
     episode = discounted_returns([1, 2, 3, 4, 5], following=0.0)
     unfinished_episode = discounted_returns([1, 2], following=0.0)
     expected = episode + episode + unfinished_episode
@@ -210,7 +214,8 @@ def test_a2c_targets_bootstrap_after_truncation_and_rollout():
 
     batch = collect_batch(algo, steps=7)
 
-    # `ClockEnv` observes the number of steps: 5 at the truncation, 2 at the end of the rollout.
+    # 7 steps are a truncated episode of five and two steps of the next one. `ClockEnv` observes the
+    # number of steps: 5 at the truncation, 2 at the end of the rollout.
     value_of_5, value_of_2 = algo.policy.values(np.array([[5.0], [2.0]], np.float32))
     episode = discounted_returns([1, 2, 3, 4, 5], following=value_of_5)
     unfinished_episode = discounted_returns([1, 2], following=value_of_2)
@@ -254,7 +259,7 @@ def test_training_changes_weights_of_policy(algorithm, framework, model):
     unchanged = [name for name in after if np.array_equal(after[name], before[name])]
     if algorithm is A2C:
         assert unchanged == []
-    else:  # REINFORCE learns no values
+    else:  # PG learns no values, so that the weights of the value do not change
         assert unchanged
         assert all("value" in name for name in unchanged)
 
@@ -281,7 +286,8 @@ def test_result_has_metrics_of_algorithm(algorithm, metrics, framework):
 @both_algorithms
 @both_frameworks
 def test_overflowing_loss_changes_no_weight(algorithm, framework):
-    # The rewards are 6e37, 12e37, …, and float32 ends at 3.4e38, so that their sum is infinite.
+    # The rewards are 6e37, 12e37, …, and float32 ends at 3.4e38: the loss, which averages them,
+    # overflows.
     config = {**SMALL, "framework": framework, "env_config": {"scale": 6e37}, "gamma": 0.0}
     algo = algorithm(ClockEnv, config)
     before = algo.policy.model.get_weights()

@@ -19,7 +19,7 @@ from rlcatalog.errors import (
 from rlcatalog.frameworks import Evaluation, tensor_ops
 from rlcatalog_ppo import PPO, PPOTrainer
 from rlcatalog_ppo.config import ELSEWHERE, A2CConfig, PGConfig, PPOConfig, parse
-from rlcatalog_ppo.loss import losses
+from rlcatalog_ppo.loss import PPO_OBJECTIVE, Rates
 from rlcatalog_runs.evaluation import play
 
 #: An iteration is 32 steps: 16 in each of 2 environments.
@@ -71,8 +71,9 @@ def test_losses_equal_their_formulas(framework, to_tensor):
         "target": to_tensor(target),
     }
 
-    result = losses(evaluation, batch, config, tensor_ops(framework))
+    result = PPO_OBJECTIVE.losses(evaluation, batch, config, tensor_ops(framework), Rates(lr=0.0))
 
+    # To mean 0 and sample standard deviation 1, where 1e-8 avoids a division by 0.
     normalized = (advantage - advantage.mean()) / (advantage.std(ddof=1) + 1e-8)
     ratio = np.exp(logp - old_logp)
     clipped = np.clip(ratio, 1 - 0.3, 1 + 0.3)
@@ -264,6 +265,7 @@ def test_defaults_of_stable_baselines3_are_valid():
     parameters = inspect.signature(sb3.PPO).parameters
     config = {"num_envs": 1}
 
+    # Take over each of their defaults for which our config has a key.
     for sb3_name, parameter in parameters.items():
         if sb3_name in KEYS_BY_OTHER_NAME:
             our_key = KEYS_BY_OTHER_NAME[sb3_name]

@@ -13,7 +13,7 @@ from gymnasium import spaces
 import rlcatalog
 from rlcatalog.errors import NotServedError
 from rlcatalog_ppo.config import PPOConfig
-from rlcatalog_ppo.torch import Optimizer
+from rlcatalog_ppo.torch import TorchMinibatchOptimizer
 from rlcatalog_torch.learner import Adam, clip_gradients, gradient_norm
 
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
@@ -183,8 +183,9 @@ def test_state_follows_converted_weights(convert):
     for weight in net.parameters():
         state = optimizer.state[weight]
         assert state.first.dtype == weight.dtype
-        assert state.step == 6
-        # After six equal gradients, the moving average with decay 0.9 is 1 - 0.9**6 of them.
+        assert state.step == 6  # three before the conversion and three after it
+        # After six equal gradients, the moving average with decay 0.9 is 1 - 0.9**6 of them, within
+        # the precision of bfloat16.
         expected = (1 - 0.9**6) * gradient_from_1_to_2(weight)
         torch.testing.assert_close(state.first, expected, rtol=2e-2, atol=0.0)
 
@@ -257,7 +258,7 @@ def make_optimizer(obs_shape, dtype):
         spaces.Box(-1, 1, obs_shape, np.float32), spaces.Discrete(2), framework="torch"
     )
     policy.model.to(dtype)
-    return Optimizer(policy, PPOConfig())
+    return TorchMinibatchOptimizer(policy, PPOConfig())
 
 
 def take_steps(optimizer, steps):
@@ -350,7 +351,7 @@ def test_run_and_its_evaluation_do_not_import_the_compiler(tmp_path):
     process = warm.run(["-c", RUN_COMMANDS, commands], tmp_path, frameworks=False)
 
     assert process.returncode == 0, process.stderr
-    # Which modules of PyTorch's compiler each command has imported, and then torch.optim.
+    # The modules of PyTorch's compiler that each command and, after them, torch.optim imported.
     by_train, by_evaluate, by_torch_optim = json.loads(process.stdout.splitlines()[-1])
     assert by_train == []
     assert by_evaluate == []

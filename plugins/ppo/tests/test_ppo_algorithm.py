@@ -173,7 +173,7 @@ def test_result_counts_iterations_and_steps():
     assert algo.steps == 3 * 2 * 4  # iterations * environments * rollout_length
     assert result["training_iteration"] == 3
     assert result["timesteps_total"] == 24
-    assert result["episodes_total"] == 8  # of three steps each
+    assert result["episodes_total"] == 8  # 24 steps in episodes of three
     assert algo.state()["iterations"] == 3
     assert algo.state()["steps"] == 24
 
@@ -192,7 +192,7 @@ def test_result_counts_seconds(monkeypatch):
     result = algo.train()
 
     assert result["time_total_s"] == 3 * 0.25
-    assert result["steps_per_second"] == 8 / 0.25  # of one iteration
+    assert result["steps_per_second"] == 8 / 0.25  # an iteration takes 2 * 4 steps
     assert algo.state()["seconds"] == 3 * 0.25
 
 
@@ -231,9 +231,9 @@ def test_advantages_use_gamma_and_lambda_of_config(algorithm, config, gamma, lam
     calls = []
     original_batch = Rollout.batch
 
-    def record(rollout, gamma, lambda_, dist_inputs):
+    def record(rollout, gamma, lambda_, *, dist_inputs):
         calls.append((gamma, lambda_))
-        return original_batch(rollout, gamma, lambda_, dist_inputs)
+        return original_batch(rollout, gamma, lambda_, dist_inputs=dist_inputs)
 
     monkeypatch.setattr(Rollout, "batch", record)
 
@@ -329,7 +329,7 @@ def test_callbacks_receive_error_of_run():
     with pytest.raises(RuntimeError, match=r"^gone$"):
         PPO(ThreeStepEnv, QUICK, callbacks=callbacks).learn(8)
 
-    # Also the callback that has raised it.
+    # Even the callback that raised the error receives it.
     assert [callback.error for callback in callbacks] == [error, error]
 
 
@@ -342,7 +342,7 @@ def test_learn_of_zero_steps_returns_none():
 
 @pytest.mark.parametrize(
     ("total", "suggested_total"),
-    # 16 steps more than were asked for, and at least one.
+    # The suggestion adds `total`, but at least 1, to the 16 steps that were taken.
     [(0, 16 + 1), (15, 16 + 15), (16, 16 + 16)],
 )
 def test_learn_warns_if_steps_were_already_taken(total, suggested_total):

@@ -295,4 +295,4 @@ def test_environment_without_state_begins_new_episode():
         algo.set_state(state)
 
     assert algo.begun_anew == {1: "it has no state"}
-    assert algo.state()["collector"]["lengths"].tolist() == [1, 0]
+    assert algo.state()["collector"]["lengths"].tolist() == [1, 0]  # environment 1 begins anew

@@ -64,7 +64,7 @@ def test_callback_methods_are_called_in_order():
 
         def on_rollout(self, algo, rollout):
             calls.append("rollout")
-            assert rollout.reward.shape == (10, 3)
+            assert rollout.reward.shape == (10, 3)  # steps, environments
 
         def on_update(self, algo, result):
             calls.append("update")
@@ -96,7 +96,7 @@ def test_evaluation_reports_likely_and_sampled_actions():
     Evaluation(every=10).on_update(algo, result)
 
     assert result["evaluation"] == {
-        "return_mean": 2.0,
+        "return_mean": 2.0,  # of likely actions: the mean of 1 and 3
         "return_std": 1.0,
         "sampled_return_mean": 0.5,
         "episodes": 2,
@@ -355,7 +355,7 @@ def test_last_two_checkpoints_are_kept(checkpoints_written, tmp_path):
     assert steps_of_checkpoints(tmp_path) == ["step-000000020", "step-000000040"]
 
 
-def test_resumed_run_writes_checkpoints_at_the_same_steps(checkpoints_written, tmp_path):
+def test_resumed_run_saves_at_start_and_beyond_multiples(checkpoints_written, tmp_path):
     algo = FakeAlgorithm()
     checkpoints = Checkpoints(tmp_path, every=20, keep=5)
     algo.steps = 45  # where the run resumes
@@ -363,7 +363,7 @@ def test_resumed_run_writes_checkpoints_at_the_same_steps(checkpoints_written, t
     checkpoints.on_start(algo)
     update_at(checkpoints, algo, 55, 65)
 
-    # 45 is where it resumes, and 65 is the first number beyond 60, a multiple of 20.
+    # 45 is where it resumes, and 65 is the first number beyond 60, a multiple of `every`.
     assert list(checkpoints_written) == [45, 65]
     assert steps_of_checkpoints(tmp_path) == ["step-000000045", "step-000000065"]
 
@@ -407,7 +407,7 @@ def clock(monkeypatch):
 
 
 @pytest.mark.parametrize(("seconds_later", "steps_of_last_copy"), [(49.9, 1), (50.0, 2)])
-def test_copies_take_two_percent_of_the_time(
+def test_copies_take_at_most_two_percent_of_the_time(
     seconds_later, steps_of_last_copy, checkpoints_written, clock, tmp_path
 ):
     algo = FakeAlgorithm()

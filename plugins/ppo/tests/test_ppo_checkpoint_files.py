@@ -167,7 +167,7 @@ def test_actions_are_left_out_only_if_the_text_is_too_long(policy, tmp_path, mon
     write_two_environments(tmp_path / "unlimited", policy)
     size = (tmp_path / "unlimited" / "training.json").stat().st_size
 
-    monkeypatch.setattr(checkpoints, "_LONGEST", size)
+    monkeypatch.setattr(checkpoints, "_LONGEST", size)  # in bytes
     write_two_environments(tmp_path / "just short enough", policy)
 
     _, state = checkpoints.read(tmp_path / "just short enough")
@@ -179,6 +179,7 @@ def test_actions_are_left_out_only_if_the_text_is_too_long(policy, tmp_path, mon
 
     _, state = checkpoints.read(tmp_path / "too long")
     why = "the actions of its episode need too much space to be saved"
+    # The first environment has lost its actions.
     assert state["environments"] == [{"generator": {"g": 0}, "why": why}, SAVES_ITS_STATE]
 
 

@@ -55,6 +55,7 @@ def test_policy_receives_rewards_of_previous_step(mode):
 
     make_collector(envs, policy).collect(3)
 
+    # Before the first step there are no rewards.
     assert policy.previous_rewards == [[0, 0, 0], [1, 2, 3], [4, 5, 6]]
 
 
@@ -139,7 +140,7 @@ def test_ended_episodes_are_counted(mode):
     collector.collect(3)
 
     assert collector.episodes.get_state() == {
-        "returns": [1 + 1, 2 + 2, 3 + 3 + 6],
+        "returns": [1 + 1, 2 + 2, 3 + 3 + 6],  # of environments 0, 1 and 2
         "lengths": [2, 2, 3],
         "total": 3,
     }
@@ -157,6 +158,7 @@ def test_state_has_counts_of_episodes_in_progress(mode):
     collector.collect(2)
 
     state = collector.get_state()
+    # Environments 0 and 1 have begun a second episode, and 2 is still in its first one.
     assert state["returns"].tolist() == [4, 5, 3 + 6]
     assert state["lengths"].tolist() == [1, 1, 2]
 
@@ -174,6 +176,7 @@ def test_policy_restarts_where_episodes_end(mode):
 
     make_collector(envs, policy).collect(4)
 
+    # Nothing restarts after the first and the last step.
     assert policy.restarted_rows == [[True, True, False], [False, False, True]]
 
 
@@ -194,30 +197,19 @@ def test_next_episode_begins_with_its_first_observation(mode, first_observation)
 
     rollout = make_collector(envs).collect(2)
 
-    np.testing.assert_array_equal(rollout.obs[0], observe(100))
+    np.testing.assert_array_equal(rollout.obs[0], observe(100))  # from the first reset
     np.testing.assert_array_equal(rollout.obs[1], observe(first_observation))
 
 
-def test_watchers_see_rows_of_all_steps():
+def test_on_step_gets_a_record_of_each_step():
     envs = ScriptedEnvs(
         step(rewards=[1.0, 2.0, 3.0]), step(rewards=[4.0, 5.0, 6.0]), autoreset="disabled"
     )
-    calls = []
+    records = []
 
-    def watch(row):
-        calls.append(("watch", row["reward"].tolist()))
+    make_collector(envs).collect(2, on_step=records.append)
 
-    def watch_too(row):
-        calls.append(("watch_too", row["reward"].tolist()))
-
-    make_collector(envs).collect(2, [watch, watch_too])
-
-    assert calls == [
-        ("watch", [1, 2, 3]),
-        ("watch_too", [1, 2, 3]),
-        ("watch", [4, 5, 6]),
-        ("watch_too", [4, 5, 6]),
-    ]
+    assert [record.reward.tolist() for record in records] == [[1, 2, 3], [4, 5, 6]]
 
 
 # --- idle steps, which only begin an episode ------------------------------------------------------
@@ -316,8 +308,8 @@ def test_only_truncated_episodes_are_valued(mode, last_observation):
 
     of_truncated_episode, at_the_end = policy.value_calls
     assert of_truncated_episode["obs"].tolist() == [pytest.approx(last_observation)]
-    assert of_truncated_episode["prev_reward"] == [2.0]
-    assert len(at_the_end["obs"]) == 3  # all environments
+    assert of_truncated_episode["prev_reward"] == [2.0]  # of environment 1
+    assert len(at_the_end["obs"]) == 3  # all environments, after the last step
 
 
 @all_modes
@@ -355,7 +347,7 @@ def test_terminated_episode_has_no_value_afterwards(terminated_envs, postprocess
 @all_modes
 def test_values_are_zero_if_they_are_not_wanted(mode):
     policy = RecordingPolicy()
-    collector = make_collector(end_two_episodes_then_one(mode), policy, values=False)
+    collector = make_collector(end_two_episodes_then_one(mode), policy, uses_values=False)
 
     rollout = collector.collect(4)
 
@@ -374,7 +366,7 @@ def test_rollout_without_masks_has_no_mask():
     assert rollout.mask is None
 
 
-def test_masks_are_a_column():
+def test_rollout_has_masks_of_its_steps():
     # This policy allows both actions after a reset, and none later.
     policy = RecordingPolicy(has_masks=True)
     envs = ScriptedEnvs(
@@ -484,6 +476,7 @@ def test_custom_loss_reads_last_observations_of_episodes(postprocess):
 
     # After step t, environment i observes t + i / 10. That includes the ended environments 0 and 1:
     # what they observe after their reset is not the result of their last action.
+    # All numbers of an observation are equal, so that the first one is enough.
     new_obs = rollout.columns["new_obs"][..., 0, 0]
     np.testing.assert_allclose(new_obs, [[1, 1.1, 1.2], [2, 2.1, 2.2]], rtol=1e-6)
 
@@ -540,7 +533,7 @@ def test_freezing_is_decided_once_by_number_of_steps(steps_of_config, steps_of_r
     collector.decide_frozen(config, steps_of_run)
     collector.decide_frozen(config, steps_of_run)
 
-    assert calls == [(expected_steps, "cpu")]
+    assert calls == [(expected_steps, "cpu")]  # only the first time
     assert collector.frozen is True
 
 
@@ -558,11 +551,11 @@ def test_frozen_form_acts_until_it_is_thawed():
 
 
 @pytest.mark.parametrize(("is_frozen", "updates"), [(True, 1), (False, 0)])
-def test_take_over_updates_the_frozen_form(is_frozen, updates):
+def test_update_of_frozen_weights_needs_a_frozen_form(is_frozen, updates):
     policy = FreezablePolicy()
     collector = make_collector(ScriptedEnvs(autoreset="disabled"), policy)
     collector.freeze(is_frozen)
 
-    collector.take_over()
+    collector.update_frozen_weights()
 
     assert policy.updates == updates

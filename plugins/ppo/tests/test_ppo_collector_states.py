@@ -289,7 +289,8 @@ def test_sequence_is_cut_after_max_seq_len():
 
     for env in range(3):
         assert rollout.starts[:, env].tolist() == [True, False, True, False, True]
-    # The memory of this policy is the number of steps so far, which each sequence begins with.
+    # The memory of this policy is the number of steps so far. Each environment has three sequences,
+    # which begin after 0, 2 and 4 steps.
     assert rollout.memory[0][:, 0].tolist() == [0, 2, 4, 0, 2, 4, 0, 2, 4]
 
 

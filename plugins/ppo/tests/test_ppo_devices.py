@@ -95,11 +95,11 @@ def test_update_computes_on_device_of_policy(model):
 
     placed = optimizer.placed(batch)
     rng = np.random.default_rng(0)
-    for minibatch in minibatches(placed, 16, rng, take=optimizer.rows):
-        loss, _, norm = optimizer._descend(minibatch, rates, check=False, entropy=True)
+    for minibatch in minibatches(placed, size=16, rng=rng, select_rows=optimizer.rows):
+        gradient = optimizer._compute_gradient(minibatch, rates, check=False, entropy=True)
 
-        assert loss.device.type == "meta"
-        assert norm.device.type == "meta"
+        assert gradient.loss.device.type == "meta"
+        assert gradient.norm.device.type == "meta"
         for name, weight in algo.policy.model.named_parameters():
             assert weight.grad.device.type == "meta", name
 
@@ -125,8 +125,9 @@ def test_minibatches_of_placed_batch_have_same_rows(framework):
 
     placed = optimizer.placed(batch)
 
+    # Both are shuffled with the same seed.
     expected_parts = minibatches(batch, 16, np.random.default_rng(0))
-    parts = minibatches(placed, 16, np.random.default_rng(0), take=optimizer.rows)
+    parts = minibatches(placed, 16, np.random.default_rng(0), select_rows=optimizer.rows)
     for part, expected in zip(parts, expected_parts, strict=True):
         np.testing.assert_array_equal(part["seq_lens"], expected["seq_lens"])
         for name in ("obs", "raw_action", "logp", "advantage", "target"):

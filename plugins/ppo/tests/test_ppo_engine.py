@@ -7,7 +7,6 @@ from types import SimpleNamespace
 
 import pytest
 
-import rlcatalog_ppo
 from rlcatalog.errors import ConfigError, NonFiniteError
 from rlcatalog_ppo import engine as engine_module
 from rlcatalog_ppo.callbacks import Checkpoints, Evaluation, Log, StopAt
@@ -67,7 +66,7 @@ class FakePPO:
 @pytest.fixture(autouse=True)
 def _fake_ppo(monkeypatch):
     """Let the engine create a `FakePPO`."""
-    monkeypatch.setattr(rlcatalog_ppo, "PPO", FakePPO, raising=False)
+    monkeypatch.setitem(engine_module._ALGORITHMS, "PPO", FakePPO)
 
 
 @pytest.fixture(autouse=True)

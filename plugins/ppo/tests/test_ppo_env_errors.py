@@ -10,7 +10,7 @@ from gymnasium import spaces
 
 from rlcatalog import SpaceInfo
 from rlcatalog.errors import NonFiniteError, ObservationError
-from rlcatalog_ppo.advantages import refuse_infinite
+from rlcatalog_ppo.advantages import check_finite
 from rlcatalog_ppo.env_errors import EnvErrors
 from rlcatalog_ppo.env_returns import RESET, STEP, ReturnChecker
 
@@ -61,17 +61,17 @@ def test_invalid_observation_names_its_environment():
 
     message = "environment 1 of 3, after 4 steps of its episode: is None"
     with pytest.raises(ObservationError, match=message):
-        errors.encode(PolicyThatRefusesNone(), [0, None, 1])
+        errors.encode(PolicyThatRefusesNone(), [0, None, 1])  # environment 1 observes None
 
 
 def test_infinite_target_is_an_error_though_its_terms_are_finite():
     large = np.float32([[1.0, 1.0], [1.0, 3e38]])  # 2 steps of 2 environments
     zeros = np.zeros((2, 2), np.float32)
-    refuse_infinite(large, rewards=zeros, values=zeros)  # no error
+    check_finite(large, rewards=zeros, values=zeros)  # no error
 
     # The target, advantage + value = 6e38, is larger than any float32.
     with pytest.raises(NonFiniteError, match="environment 1 of 2, step 1 of the rollout") as caught:
-        refuse_infinite(large, rewards=zeros, values=large)
+        check_finite(large, rewards=zeros, values=large)
 
     assert caught.value.row == 1
 

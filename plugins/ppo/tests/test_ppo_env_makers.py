@@ -92,7 +92,7 @@ def test_vector_may_make_its_first_environment_differently():
         calls.append("make_first")
         return ConfiguredEnv()
 
-    envs = vector(make, 3, make_first)
+    envs = vector(make, n=3, first=make_first)
 
     assert calls == ["make_first", "make", "make"]
     # Error messages say "environment 0 of 3".

@@ -469,7 +469,9 @@ def test_restored_frame_stack_keeps_its_length():
     frames = other.env.obs_queue  # where Gymnasium keeps the last three observations
     assert type(frames) is deque
     assert frames.maxlen == 3
-    np.testing.assert_array_equal(other.step(1)[0], env.step(1)[0])
+    obs, *_ = other.step(1)
+    expected_obs, *_ = env.step(1)
+    np.testing.assert_array_equal(obs, expected_obs)
 
 
 def test_reported_state_must_be_plain_data():

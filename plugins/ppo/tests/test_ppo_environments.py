@@ -179,7 +179,7 @@ def test_episodes_of_a_vector_environment_are_counted(mode):
 
     episodes_begun = sum(len(env.seeds) for env in envs.envs)
     # In mode NEXT_STEP, an environment may wait for its next episode.
-    episodes_in_progress = 3 - int(algo._collector._idle.sum())
+    episodes_in_progress = 3 - int(algo._collector._inputs.idle.sum())
     assert result["episodes_total"] == episodes_begun - episodes_in_progress
 
 
@@ -240,7 +240,7 @@ def test_few_environments_that_are_made_have_usual_rollouts():
 
 @pytest.fixture
 def fail_if_policy_is_built(monkeypatch):
-    monkeypatch.setattr(PPO, "_build", lambda *_: pytest.fail("a policy was built"))
+    monkeypatch.setattr(PPO, "_seed_and_build", lambda *_: pytest.fail("a policy was built"))
 
 
 @pytest.mark.usefixtures("fail_if_policy_is_built")
@@ -451,7 +451,7 @@ def test_resumed_vector_environment_begins_new_episodes(make_env, tmp_path):
 def test_resumed_vector_environment_is_left_open(tmp_path):
     save_vector_run(tmp_path / "run")
     envs = WithoutOptions([RandomWalk, RandomWalk])
-    with pytest.warns(ResumeWarning):
+    with pytest.warns(ResumeWarning):  # its episodes begin anew
         resumed = PPO.restore(tmp_path / "run", envs)
 
     resumed.train()

@@ -148,7 +148,7 @@ def test_run_is_played_in_its_environment(calls):
     commands.evaluate(Path("run"))
 
     make_env, count = calls["vector"].args
-    assert count == 20  # the largest number of environments for 100 episodes
+    assert count == 20  # `evaluate` plays 100 episodes, in at most 20 environments
     assert make_env() == "env"
     assert calls["env_maker"] == {
         "env": "Run-v0",

@@ -318,6 +318,7 @@ def test_training_ends_at_a_faulty_step(how):
     algo = PPO(ReturnsObservationAlone, {**SMALL, "vector": how})
     before = copy_weights(algo)
 
+    # `ReturnsObservationAlone` does so in the third step of its environment 1.
     message = r"environment 1 of 2: step 3 of its episode returned {'n': 1,"
     with pytest.raises(EnvironmentFaultError, match=message):
         algo.train()

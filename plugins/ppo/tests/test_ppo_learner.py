@@ -17,8 +17,8 @@ from rlcatalog.frameworks import default_framework
 from rlcatalog_ppo import learner as learner_module
 from rlcatalog_ppo.config import A2CConfig, PPOConfig
 from rlcatalog_ppo.learner import (
-    FIGURES,
     Learner,
+    StepMetrics,
     array_rows,
     check_policy,
     minibatches,
@@ -75,13 +75,13 @@ class RecordingOptimizer:
         self.steps.append(Step(len(batch["logp"]), rates, check, measure))
         figures = None
         if measure:
-            figures = np.full(len(FIGURES), float(len(self.steps)))
-        return figures, self.metrics
+            figures = np.full(len(PPO_OBJECTIVE.metric_names), float(len(self.steps)))
+        return StepMetrics(figures, self.metrics)
 
     def means(self, figures):
         if self.mean_kl is None:
             return np.mean(figures, axis=0).tolist()
-        return [self.mean_kl if name == "kl" else 9.0 for name in FIGURES]
+        return [self.mean_kl if name == "kl" else 9.0 for name in PPO_OBJECTIVE.metric_names]
 
     def get_state(self):
         return "state"
@@ -115,7 +115,7 @@ def test_minibatches_do_not_split_sequences():
         "state": [np.array([0, 10, 20, 30])],  # their memory
     }
 
-    first, second = minibatches(batch, 6, NoShuffling())
+    first, second = minibatches(batch, size=6, rng=NoShuffling())
 
     assert first["logp"].tolist() == [0, 0, 0, 1, 1, 1]
     assert first["seq_lens"].tolist() == [3, 3]
@@ -233,7 +233,7 @@ def test_result_has_means_of_last_pass():
     result = learner.update(make_batch(rows=10), lr=0.1)
 
     # Every metric of step n is n, and the last pass has the steps 5 and 6.
-    assert result == {**dict.fromkeys(FIGURES, 5.5), "lr": 0.1, "model": {}}
+    assert result == {**dict.fromkeys(PPO_OBJECTIVE.metric_names, 5.5), "lr": 0.1, "model": {}}
 
 
 class TensorWithGradient:
@@ -465,7 +465,8 @@ def test_framework_without_optimizer_is_refused():
 
 def test_non_finite_error_shows_loss_and_all_metrics():
     # The metrics of A2C: policy_loss, vf_loss, entropy and grad_norm.
-    error = not_finite("A2C", A2C_OBJECTIVE, float("nan"), [1.0, 2.0, 3.0, 4.5])
+    metrics = [1.0, 2.0, 3.0, 4.5]
+    error = not_finite("A2C", A2C_OBJECTIVE, loss=float("nan"), metrics=metrics)
 
     message = str(error)
     assert message.startswith("A2C: a minibatch has the loss nan and the gradient norm 4.5;")

@@ -12,12 +12,12 @@ import torch
 from rlcatalog.errors import ModelContractError
 from rlcatalog.frameworks import Evaluation, tensor_ops
 from rlcatalog_ppo.config import PPOConfig
-from rlcatalog_ppo.loss import PPO_OBJECTIVE, Rates, as_drawn, check_loss, loss_inputs, losses
+from rlcatalog_ppo.loss import PPO_OBJECTIVE, Rates, loss_inputs, loss_terms, rllib_actions
 
 both_frameworks = pytest.mark.parametrize("framework", ["torch", "tf"])
 
 
-def compute_losses(framework, config, *, ratio, rates=None, **columns):
+def compute_losses(framework, config, *, ratio, kl_coeff=0.0, **columns):
     """Return PPO's losses for rows with these probability ratios; other columns are 0 by default.
 
     The columns are `advantage`, `value`, `target`, `entropy` and `kl`.
@@ -40,7 +40,8 @@ def compute_losses(framework, config, *, ratio, rates=None, **columns):
         "advantage": to_tensor("advantage"),
         "target": to_tensor("target"),
     }
-    return losses(evaluation, batch, config, tensor_ops(framework), rates)
+    rates = Rates(lr=0.0, kl_coeff=kl_coeff)
+    return PPO_OBJECTIVE.losses(evaluation, batch, config, tensor_ops(framework), rates)
 
 
 # --- losses of PPO --------------------------------------------------------------------------------
@@ -57,15 +58,16 @@ def test_loss_is_weighted_sum_of_its_parts(framework):
         target=[2, 2, 4, 4],
         entropy=[0.6, 0.6, 0.2, 0.2],
         kl=[1, 3, 3, 5],
-        rates=Rates(lr=0.0, kl_coeff=2.0),
+        kl_coeff=2.0,
     )
 
-    # ratio * advantage, with the ratio limited to 0.8 or 1.2 where that makes it smaller.
+    # The products of ratio and advantage. The ratio is limited to 0.8 or 1.2 where that makes the
+    # product smaller.
     mean_product = (1.2 - 1.5 + 0.5 - 0.8) / 4
-    policy_loss = -mean_product / np.sqrt(4 / 3)  # the standard deviation of the advantages
+    policy_loss = -mean_product / np.sqrt(4 / 3)  # the advantages' deviation, with n - 1 = 3
     vf_loss = 5.0  # half the mean of 4, 4, 16 and 16
-    entropy = 0.4
-    kl = 3.0
+    entropy = 0.4  # the mean of the four
+    kl = 3.0  # the mean of the four
     total = policy_loss + 0.5 * vf_loss - 0.25 * entropy + 2.0 * kl
     assert float(result.policy_loss) == pytest.approx(policy_loss, rel=1e-5)
     assert float(result.vf_loss) == pytest.approx(vf_loss)
@@ -76,7 +78,7 @@ def test_loss_is_weighted_sum_of_its_parts(framework):
 def test_loss_without_kl_coeff_leaves_out_kl():
     config = PPOConfig(vf_loss_coeff=0.0, entropy_coeff=0.0)
 
-    result = compute_losses("torch", config, ratio=[1, 1], kl=[1, 3], rates=None)
+    result = compute_losses("torch", config, ratio=[1, 1], kl=[1, 3], kl_coeff=0.0)
 
     assert float(result.total) == 0.0
 
@@ -103,12 +105,13 @@ def test_ratio_at_clip_limit_does_not_count_as_clipped():
         clip_param=1.0,
     )
 
-    policy_loss, vf_loss, entropy, kl, clip_fraction = PPO_OBJECTIVE.measured(
+    policy_loss, vf_loss, entropy, kl, clip_fraction = PPO_OBJECTIVE.metrics(
         losses_of_step, tensor_ops("torch")
     )
 
     assert (policy_loss, vf_loss, entropy) == (1.0, 2.0, 3.0)
-    # The mean of ratio - 1 - log(ratio). The logarithms of 2, 1 and 0.5 add up to 0.
+    # The KL divergence is estimated as the mean of ratio - 1 - log(ratio). The ratios minus 1 add
+    # up to 2, and the logarithms of 2, 1 and 0.5 to 0.
     assert float(kl) == pytest.approx((2.0 - np.log(2.5)) / 4, rel=1e-5)
     # The limits are 0 and 2. Only 2.5 is outside; 2.0 is exactly at the limit.
     assert clip_fraction == 0.25
@@ -190,7 +193,7 @@ def test_loss_inputs_without_columns_have_no_dones():
 def test_scalar_raw_actions_lose_their_last_axis():
     raw_actions = np.arange(6).reshape(2, 3, 1)
 
-    actions = as_drawn(fake_policy(has_scalar_actions=True), raw_actions)
+    actions = rllib_actions(fake_policy(has_scalar_actions=True), raw_actions)
 
     assert actions.tolist() == [[0, 1, 2], [3, 4, 5]]
 
@@ -198,7 +201,7 @@ def test_scalar_raw_actions_lose_their_last_axis():
 def test_other_raw_actions_stay_as_they_are():
     raw_actions = np.arange(6).reshape(2, 3, 1)
 
-    assert as_drawn(fake_policy(has_scalar_actions=False), raw_actions) is raw_actions
+    assert rllib_actions(fake_policy(has_scalar_actions=False), raw_actions) is raw_actions
 
 
 # --- results of custom_loss -----------------------------------------------------------------------
@@ -210,7 +213,7 @@ def is_float(term):
 
 
 def check_result(loss):
-    return check_loss(fake_policy(has_scalar_actions=True), loss, is_float)
+    return loss_terms(fake_policy(has_scalar_actions=True), loss, is_float)
 
 
 @pytest.mark.parametrize(

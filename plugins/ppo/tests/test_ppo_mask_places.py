@@ -31,7 +31,8 @@ def test_run_without_masks_resumes_with_masks_from_infos(tmp_path):
     masks = resumed._collector.collect(3).mask  # of three steps in both environments
     resumed.stop()
 
-    assert masks[0].tolist() == [[True, True, True], [True, True, True]]  # nothing is forbidden
+    # No mask was saved for the first step, so all actions are allowed in it.
+    assert masks[0].tolist() == [[True, True, True], [True, True, True]]
     assert masks[1].tolist() == [[True, False, True], [True, False, True]]
     assert masks[2].tolist() == [[True, False, True], [True, False, True]]
 

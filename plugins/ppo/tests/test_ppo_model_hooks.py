@@ -240,7 +240,7 @@ def test_custom_loss_and_its_metrics(framework):
         def custom_loss(self, policy_loss, loss_inputs):
             if framework == "torch":
                 self.penalty = 100 * (self.layer.weight**2).sum()
-                # RLlib passes a list with one loss and expects a list; this works here too.
+                # As in RLlib, a list may be returned, and `policy_loss` read like a list of one.
                 return [policy_loss[0] + self.penalty]
             kernel = tf.convert_to_tensor(self.layer.kernel)
             self.penalty = 100 * tf.reduce_sum(kernel**2)

@@ -13,8 +13,8 @@ import torch
 import rlcatalog
 from rlcatalog.errors import NonFiniteError, NotServedError
 from rlcatalog_ppo.config import A2CConfig, PGConfig, PPOConfig
-from rlcatalog_ppo.learner import FIGURES, optimizer_of
-from rlcatalog_ppo.loss import A2C_OBJECTIVE, PG_OBJECTIVE, PPO_OBJECTIVE, Rates
+from rlcatalog_ppo.learner import optimizer_of
+from rlcatalog_ppo.loss import A2C_OBJECTIVE, PG_OBJECTIVE, PPO_OBJECTIVE, ClippedSurrogate, Rates
 
 both_frameworks = pytest.mark.parametrize("framework", ["torch", "tf"])
 
@@ -41,7 +41,7 @@ def make_policy_and_optimizer(framework, config=None, objective=PPO_OBJECTIVE, *
 
 def metric(figures, name):
     """Return a metric of a step of PPO."""
-    return float(figures[FIGURES.index(name)])
+    return float(figures[PPO_OBJECTIVE.metric_names.index(name)])
 
 
 def make_batch(rows=8, **columns):
@@ -178,7 +178,12 @@ def test_step_returns_metrics_of_objective(framework, config_class, objective, m
 def test_means_are_taken_over_steps(framework):
     convert = {"torch": torch.as_tensor, "tf": tf.constant}[framework]
     _, optimizer = make_policy_and_optimizer(framework)
-    figures = np.random.default_rng(0).normal(size=(3, len(FIGURES))).astype(np.float32)
+    # A row for each of three steps.
+    figures = (
+        np.random.default_rng(0)
+        .normal(size=(3, len(PPO_OBJECTIVE.metric_names)))
+        .astype(np.float32)
+    )
 
     means = optimizer.means([convert(row) for row in figures])
 
@@ -240,7 +245,7 @@ def test_torch_step_measures_only_if_asked():
     figures, _ = optimizer.step(make_batch(), Rates(lr=0.01), check=False, measure=True)
     no_figures, _ = optimizer.step(make_batch(), Rates(lr=0.01), check=False, measure=False)
 
-    assert len(figures) == len(FIGURES)
+    assert len(figures) == len(PPO_OBJECTIVE.metric_names)
     assert no_figures is None
 
 
@@ -385,13 +390,13 @@ def test_torch_optimizer_refuses_single_float16_weight():
 def record_traces(optimizer):
     """Return a list to which each trace of a step adds the `clip_param` that it reads."""
     clip_params = []
-    losses = optimizer.objective.losses
 
-    def record(evaluation, batch, config, ops, rates):
-        clip_params.append(rates.clip_param)
-        return losses(evaluation, batch, config, ops, rates)
+    class RecordingObjective(ClippedSurrogate):
+        def losses(self, evaluation, batch, config, ops, rates):
+            clip_params.append(rates.clip_param)
+            return super().losses(evaluation, batch, config, ops, rates)
 
-    optimizer.objective = optimizer.objective._replace(losses=record)
+    optimizer.objective = RecordingObjective()
     return clip_params
 
 
@@ -408,16 +413,17 @@ def test_tensorflow_traces_once_for_all_batch_sizes():
 
 def test_tensorflow_traces_again_for_scheduled_clip_param():
     _, optimizer = make_policy_and_optimizer("tf", PPOConfig(clip_param=0.2))
-    traces = record_traces(optimizer)
+    clip_params_of_traces = record_traces(optimizer)
     optimizer.step(make_batch(), Rates(lr=0.0))
 
     optimizer.step(make_batch(), Rates(lr=0.0, clip_param=0.5))
     optimizer.step(make_batch(), Rates(lr=0.0, clip_param=0.4))
 
-    # The second trace reads clip_param from a tensor, so it serves all values.
-    of_config, of_schedule = traces
-    assert of_config is None
-    assert tf.is_tensor(of_schedule)
+    # The first trace uses the config's clip_param. The second one reads it from a tensor, so it
+    # serves both 0.5 and 0.4.
+    first, second = clip_params_of_traces
+    assert first is None
+    assert tf.is_tensor(second)
 
 
 def test_tensorflow_clips_at_scheduled_clip_param_of_each_step():

@@ -226,7 +226,7 @@ def test_learning_rate_follows_its_schedule(framework):
         **SIXTY_STEPS,
         "framework": framework,
         "lr": 9.0,  # has no effect beside a schedule
-        "total_steps": 100,  # nor has this
+        "total_steps": 100,  # has no effect either
         "lr_schedule": [[60, 0.1], [180, 0.04], [240, 0.0]],
         "grad_clip": None,
     }
@@ -242,7 +242,7 @@ def test_learning_rate_follows_its_schedule(framework):
     # The rates of 0, 60, 120, 180, 240 and 300 steps; 0.07 is half-way between 0.1 and 0.04.
     np.testing.assert_allclose(rates, [0.1, 0.1, 0.07, 0.04, 0.0, 0.0], atol=1e-12)
     assert changes[0] == pytest.approx(0.1, rel=1e-2)  # Adam's first step is the learning rate
-    assert changes[4:] == [0, 0]
+    assert changes[4:] == [0, 0]  # at a rate of 0
 
 
 @both_frameworks
@@ -260,10 +260,10 @@ def test_clip_param_follows_its_schedule(framework):
     # The iterations begin at 0, 60 and 120 steps.
     first, second, third = [algo.train()["info"]["learner"] for _ in range(3)]
 
-    # Within 100 of 1 are all probability ratios, so none is clipped.
+    # All probability ratios are within 100 of 1, so none is clipped.
     assert first["clip_param"] == second["clip_param"] == 100.0
     assert first["clip_fraction"] == second["clip_fraction"] == 0.0
-    # With 0, all ratios but 1 are clipped.
+    # With 0, all ratios are clipped that are not exactly 1.
     assert third["clip_param"] == 0.0
     assert third["clip_fraction"] > 0.9
 

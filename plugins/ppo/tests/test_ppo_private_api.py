@@ -184,7 +184,11 @@ def test_unfinished_constructor_has_no_processes():
 
 @pytest.mark.parametrize(
     ("method", "arguments"),
-    [("reset", []), ("step", [np.zeros(2, int)]), ("call", ["has_wrapper_attr", "x"])],
+    [
+        ("reset", []),
+        ("step", [np.zeros(2, int)]),
+        ("call", ["has_wrapper_attr", "x"]),  # a method of the environments, and its argument
+    ],
     ids=["reset", "step", "call"],
 )
 def test_environments_are_idle_except_during_calls(envs, method, arguments):

@@ -145,7 +145,7 @@ def test_run_in_processes_resumes_from_a_checkpoint(tmp_path):
 
     resumed = PPO.restore(tmp_path / "checkpoint", RandomWalk)
 
-    assert resumed.begun_anew == {}
+    assert resumed.begun_anew == {}  # all environments continue their episodes
     assert resumed.train()["info"] == info
     resumed.stop()
 
@@ -161,6 +161,7 @@ def test_environment_error_names_environment_and_step():
 
     message = str(caught.value)
     assert message.startswith("environment 1 of 2: step 2 of its episode raised UnpicklableError")
+    # The text of the error is not used as a format, in spite of its %d.
     assert "the wheel came off, 100%d (" in message
     assert ", in step)" in message
     algo.stop()
@@ -212,7 +213,8 @@ def test_refused_model_leaves_no_process():
         def forward(self, input_dict, state, seq_lens):
             return self.logits(input_dict["obs_flat"]), state
 
-    # The error refers to the algorithm, which is not deleted while `caught` exists.
+    # `caught` keeps the algorithm alive until the end of the test, so the processes were stopped,
+    # and did not end because the algorithm was deleted.
     with pytest.raises(NotServedError, match="needs a value estimate") as caught:
         PPO(RandomWalk, {**SMALL, "vector": "async", "model": {"custom_model": WithoutValue}})
 

@@ -127,7 +127,7 @@ def test_reader_draws_again_in_a_traced_function(tmp_path):
         return reader.tf_input_ops()["rewards"]
 
     assert draw().shape == (500,)
-    assert not np.array_equal(draw(), draw())
+    assert not np.array_equal(draw(), draw())  # 0s and 1s, drawn at random
 
 
 def first_rewards(folder, **options):

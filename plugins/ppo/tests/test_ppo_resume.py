@@ -211,10 +211,10 @@ def test_resumed_run_is_equal_in_an_atari_game(preprocessing, tmp_path):
     config = {**SMALL, "num_envs": 2, "rollout_length": 20, "framework": "torch", "model": model}
 
     def make_env():
-        return TimeLimit(gym.make("ALE/Breakout-v5"), 31)
+        return TimeLimit(gym.make("ALE/Breakout-v5"), max_episode_steps=31)
 
-    # Breakout-v5 repeats actions at random. The seed determines when it does in the first episode
-    # of 31 steps, so save the run in the second.
+    # Breakout-v5 repeats actions at random. In the first episode only the seed determines when, so
+    # save the run in the second: after 40 steps, where an episode has 31.
     uninterrupted = train_and_save(make_env, config, tmp_path / "checkpoint", iterations=2)
     expected_results = train(uninterrupted, iterations=2)
 
@@ -243,7 +243,7 @@ def test_environment_without_a_state_begins_a_new_episode(resumed_with_new_episo
     assert sorted(resumed_with_new_episodes.begun_anew) == [0, 1, 2]
 
     envs = resumed_with_new_episodes._envs.envs
-    last_observations = resumed_with_new_episodes._collector._encoded
+    last_observations = resumed_with_new_episodes._collector._inputs.obs
     for env, obs in zip(envs, last_observations, strict=True):
         np.testing.assert_array_equal(obs, env.unwrapped.x)
 
@@ -251,9 +251,9 @@ def test_environment_without_a_state_begins_a_new_episode(resumed_with_new_episo
 def test_new_episode_of_a_resumed_run_starts_from_zero(resumed_with_new_episodes):
     collector = resumed_with_new_episodes._collector
 
-    assert not collector._lengths.any()
-    assert not collector._returns.any()
-    assert not any(part.any() for part in collector._state.memory)  # the LSTM's
+    assert not collector._in_progress.lengths.any()
+    assert not collector._in_progress.returns.any()
+    assert not any(part.any() for part in collector._inputs.state.memory)  # the LSTM's
 
 
 def test_run_with_new_episodes_trains_on(resumed_with_new_episodes):
@@ -442,7 +442,7 @@ def test_learn_after_stop_training_warns_until_it_is_cleared():
     assert "set algo.stopping = None" in str(caught[0].message)
 
     algo.stopping = None
-    assert algo.learn(120)["timesteps_total"] == 120
+    assert algo.learn(120)["timesteps_total"] == 120  # 30 more
 
 
 # --- checkpoints that cannot be resumed or written ------------------------------------------------

@@ -225,8 +225,9 @@ def test_encode_updates_the_filter_only_if_asked():
 
     errors = EnvErrors(lengths=np.array([0, 0]))  # two environments that begin an episode
 
-    errors.encode(RecordingPolicy(), [1, 2])
-    errors.encode(RecordingPolicy(), [1, 2], update=True)
+    observations = [1, 2]
+    errors.encode(RecordingPolicy(), observations)
+    errors.encode(RecordingPolicy(), observations, update=True)
 
     assert updates == [False, True]
 

@@ -28,7 +28,7 @@ def describe_sums(sums):
 
 
 def test_rewards_are_divided_by_the_deviation_of_all_sums():
-    scale = RewardScale(2, gamma=0.5)
+    scale = RewardScale(n=2, gamma=0.5)
 
     scale_rewards(scale, [2.0, 4.0])
     scaled = scale_rewards(scale, [1.0, 6.0])
@@ -42,7 +42,7 @@ def test_rewards_are_divided_by_the_deviation_of_all_sums():
 
 
 def test_sum_begins_anew_after_an_episode():
-    scale = RewardScale(2, gamma=0.5)
+    scale = RewardScale(n=2, gamma=0.5)
 
     scale_rewards(scale, [1.0, 2.0], ended=np.array([True, False]))
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rlcatalog.errors import NonFiniteError
-from rlcatalog_ppo.advantages import refuse_infinite
+from rlcatalog_ppo.advantages import check_finite
 from rlcatalog_ppo.rollout import Episodes, Rollout
 
 #: Four steps of two environments.
@@ -115,12 +115,12 @@ def test_first_step_that_is_not_finite_is_named(advantage, value):
     rewards = np.array([[2.0], [0.5], [-7.0]])
 
     with pytest.raises(NonFiniteError) as caught:
-        refuse_infinite(advantages, rewards, values)
+        check_finite(advantages, rewards=rewards, values=values)
 
     message = str(caught.value)
     assert message.startswith("environment 0 of 1, step 1 of the rollout: the advantage is ")
     assert "with a reward of 0.5 and" in message
-    assert "largest reward there is 7." in message
+    assert "largest reward there is 7." in message  # that of -7, without its sign
 
 
 def test_error_of_infinite_advantages_has_the_environment():
@@ -128,7 +128,7 @@ def test_error_of_infinite_advantages_has_the_environment():
     zeros = np.zeros((1, 3), np.float32)
 
     with pytest.raises(NonFiniteError, match="environment 2 of 3") as caught:
-        refuse_infinite(advantages, rewards=zeros, values=zeros)
+        check_finite(advantages, rewards=zeros, values=zeros)
 
     assert caught.value.row == 2
 
@@ -136,7 +136,7 @@ def test_error_of_infinite_advantages_has_the_environment():
 def test_large_finite_advantages_are_accepted():
     zeros = np.zeros((3, 2), np.float32)
 
-    refuse_infinite(advantages=np.full((3, 2), 3e38, np.float32), rewards=zeros, values=zeros)
+    check_finite(advantages=np.full((3, 2), 3e38, np.float32), rewards=zeros, values=zeros)
 
 
 # --- columns --------------------------------------------------------------------------------------
@@ -245,7 +245,7 @@ def test_episode_figures_are_means():
     assert episodes.figures() == {
         "episodes_total": 2,
         "episode_return_mean": 2.0,
-        "episode_reward_mean": 2.0,
+        "episode_reward_mean": 2.0,  # the same under its name in RLlib
         "episode_len_mean": 5.5,
     }
     assert episodes.get_state() == {"returns": [1.5, 2.5], "lengths": [3, 8], "total": 2}

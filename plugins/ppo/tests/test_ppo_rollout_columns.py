@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 
 from rlcatalog.errors import ModelContractError
-from rlcatalog_ppo.rollout_columns import Ahead, Sequences, added_columns
+from rlcatalog_ppo.rollout_columns import SequenceRecorder, TrajectoryColumns, added_columns
+from rlcatalog_ppo.steps import EnvStep
 
 # --- sequences ------------------------------------------------------------------------------------
 
 
 def record_sequences(*, max_seq_len, ended, idle=None, memory=None):
-    """Return `starts` and `memory` of the sequences of a rollout.
+    """Return the sequences of a rollout.
 
     Args:
         max_seq_len: The longest sequence.
@@ -25,121 +26,128 @@ def record_sequences(*, max_seq_len, ended, idle=None, memory=None):
     ended = np.array(ended, bool).T
     idle = np.zeros_like(ended) if idle is None else np.array(idle, bool).T
     memory = np.zeros(ended.shape) if memory is None else np.array(memory).T
-    policy = SimpleNamespace(config={"max_seq_len": max_seq_len})
-    sequences = Sequences(policy, ended.shape[1])
+    recorder = SequenceRecorder(max_seq_len, num_envs=ended.shape[1])
     for t in range(len(ended)):
         # A memory of two parts.
         part = memory[t][:, np.newaxis]
-        sequences.note(SimpleNamespace(memory=(part, -part)), idle[t])
-        sequences.step(ended[t] | idle[t])
-    return sequences.arrays()
+        recorder.add_step(memory=(part, -part), idle=idle[t], ended=ended[t])
+    return recorder.sequences()
 
 
 def test_sequence_begins_after_max_seq_len_steps():
-    columns = record_sequences(max_seq_len=2, ended=[[False, False, False, False, False]])
+    sequences = record_sequences(max_seq_len=2, ended=[[False, False, False, False, False]])
 
-    assert columns["starts"][:, 0].tolist() == [True, False, True, False, True]
+    assert sequences.starts[:, 0].tolist() == [True, False, True, False, True]
 
 
 def test_sequence_begins_with_an_episode():
-    columns = record_sequences(max_seq_len=3, ended=[[False, True, False, False, False]])
+    sequences = record_sequences(max_seq_len=3, ended=[[False, True, False, False, False]])
 
-    assert columns["starts"][:, 0].tolist() == [True, False, True, False, False]
+    assert sequences.starts[:, 0].tolist() == [True, False, True, False, False]
 
 
 def test_sequence_does_not_begin_with_an_idle_step():
     # The last step only begins an episode.
-    columns = record_sequences(
+    sequences = record_sequences(
         max_seq_len=2,
         ended=[[False, False, False, True, False]],
         idle=[[False, False, False, False, True]],
     )
 
-    assert columns["starts"][:, 0].tolist() == [True, False, True, False, False]
+    assert sequences.starts[:, 0].tolist() == [True, False, True, False, False]
 
 
 def test_memory_of_sequences_is_that_before_their_first_steps():
-    columns = record_sequences(
+    sequences = record_sequences(
         max_seq_len=2,
         ended=[[False, False, False, False], [False, False, False, False]],
         memory=[[10.0, 11.0, 12.0, 13.0], [20.0, 21.0, 22.0, 23.0]],
     )
 
     # Both environments begin a sequence at steps 0 and 2; the first environment is listed first.
-    first_part, second_part = columns["memory"]
+    # `record_sequences` makes a memory of two parts: these numbers, and their negatives.
+    first_part, second_part = sequences.memory
     assert first_part[:, 0].tolist() == [10, 12, 20, 22]
     assert second_part[:, 0].tolist() == [-10, -12, -20, -22]
 
 
 def test_memory_of_sequences_leaves_idle_steps_out():
-    columns = record_sequences(
+    sequences = record_sequences(
         max_seq_len=2,
         ended=[[False, True, False], [False, True, False]],
         idle=[[False, False, False], [False, False, True]],
         memory=[[10.0, 11.0, 12.0], [20.0, 21.0, 22.0]],
     )
 
-    assert columns["memory"][0][:, 0].tolist() == [10, 12, 20]
+    assert sequences.memory[0][:, 0].tolist() == [10, 12, 20]
 
 
 # --- columns for views of the future --------------------------------------------------------------
 
 
-def make_ahead(requested, *, everything=False):
-    """Return the recorder for a model whose training views request these columns."""
+def select_columns(requested, *, all_columns=False):
+    """Return the selection for a model whose training views request these columns."""
     views = SimpleNamespace(ahead=[SimpleNamespace(column=name) for name in requested])
-    return Ahead(SimpleNamespace(views=views), everything)
+    return TrajectoryColumns(SimpleNamespace(views=views), all_columns=all_columns)
 
 
-def record_step(ahead, *, has_state=True, last_obs=None):
+def record_step(selection, *, has_state=True, last_obs=None):
     """Return the columns of a step in two environments: 1 terminates, and 0 is truncated.
 
     The next observations are 7 and 8. `t` is 5 and 9 after the step.
     """
     state = SimpleNamespace(history=SimpleNamespace(t=np.array([5, 9])))
-    step = SimpleNamespace(
+    policy_step = SimpleNamespace(
         raw_action=np.array([[0], [0]]),
         logp=np.array([[1], [1]]),
         dist_inputs=np.array([[2], [2]]),
         value=np.array([[3], [3]]),
         state=state if has_state else None,
     )
-    return ahead.row(
-        row={"obs": np.zeros((2, 1)), "reward": np.ones(2)},
-        step=step,
+    env_step = EnvStep(
+        observed=None,
+        original_reward=np.ones(2),
+        reward=np.ones(2),
         terminated=np.array([False, True]),
         truncated=np.array([True, False]),
-        encoded=np.array([[7.0], [8.0]]),
-        last=last_obs,
+        ended=np.array([True, True]),
+        info={},
+    )
+    return selection.select(
+        obs=np.zeros((2, 1)),
+        policy_step=policy_step,
+        env_step=env_step,
+        next_obs=np.array([[7.0], [8.0]]),
+        last_obs=last_obs,
     )
 
 
 def test_only_requested_columns_are_stored():
-    ahead = make_ahead(["rewards", "t", "truncateds"])
+    selection = select_columns(["rewards", "t", "truncateds"])
 
-    columns = record_step(ahead)
+    columns = record_step(selection)
 
-    assert ahead
+    assert selection.is_needed
     assert columns.keys() == {"rewards", "t", "truncateds"}
     assert columns["rewards"].tolist() == [1, 1]
     assert columns["t"].tolist() == [4, 8]  # before the step
 
 
 def test_time_is_not_stored_without_a_state():
-    assert record_step(make_ahead(["t"]), has_state=False) == {}
+    assert record_step(select_columns(["t"]), has_state=False) == {}
 
 
 def test_nothing_is_stored_by_default():
-    ahead = make_ahead([])
+    selection = select_columns([])
 
-    assert not ahead
-    assert record_step(ahead) == {}
+    assert not selection.is_needed
+    assert record_step(selection) == {}
 
 
 def test_every_column_can_be_stored():
-    ahead = make_ahead([], everything=True)
+    selection = select_columns([], all_columns=True)
 
-    columns = record_step(ahead, last_obs=np.array([[-2.0], [-1.0]]))
+    columns = record_step(selection, last_obs=np.array([[-2.0], [-1.0]]))
 
     numbers = {name: column.reshape(-1).tolist() for name, column in columns.items()}
     assert numbers == {
@@ -159,13 +167,13 @@ def test_every_column_can_be_stored():
 
 
 def test_new_observations_are_the_next_ones_without_last_ones():
-    columns = record_step(make_ahead([], everything=True), last_obs=None)
+    columns = record_step(select_columns([], all_columns=True), last_obs=None)
 
     assert columns["new_obs"].tolist() == [[7], [8]]
 
 
 @pytest.mark.parametrize(
-    ("requested", "everything", "needed"),
+    ("requested", "all_columns", "needed"),
     [
         ([], False, False),
         (["rewards", "t"], False, False),
@@ -174,8 +182,8 @@ def test_new_observations_are_the_next_ones_without_last_ones():
         (["rewards"], True, True),
     ],
 )
-def test_last_observations_are_needed_for_new_observations(requested, everything, needed):
-    assert make_ahead(requested, everything=everything).last_obs is needed
+def test_last_observations_are_needed_for_new_observations(requested, all_columns, needed):
+    assert select_columns(requested, all_columns=all_columns).needs_last_obs is needed
 
 
 # --- columns that postprocessing adds -------------------------------------------------------------
@@ -196,7 +204,9 @@ def add_columns(postprocess, *, policy=None, idle=None):
         "actions": np.zeros((4, 2, 1)),
     }
     done = np.array([[False, False], [True, False], [False, True], [False, False]])
-    return added_columns(postprocess, policy or make_policy(), columns, done, idle)
+    return added_columns(
+        postprocess, policy or make_policy(), columns=columns, done=done, idle=idle
+    )
 
 
 def count_steps(policy, batch, others, episode):
@@ -292,5 +302,7 @@ def test_postprocessing_that_returns_something_else_is_an_error(returned, messag
 
     columns = {"actions": np.zeros((2, 1, 1))}  # of two steps in one environment
     with pytest.raises(ModelContractError, match=r"^postprocess\(\) must return") as caught:
-        added_columns(postprocess, make_policy(), columns, np.zeros((2, 1), bool), idle=None)
+        added_columns(
+            postprocess, make_policy(), columns=columns, done=np.zeros((2, 1), bool), idle=None
+        )
     assert message in str(caught.value)

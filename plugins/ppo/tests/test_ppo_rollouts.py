@@ -237,6 +237,7 @@ def test_evaluation_of_stored_sequences_gives_what_acting_gave(mode):
     np.testing.assert_allclose(
         evaluation.logp.detach().numpy(), batch["logp"], rtol=1e-3, atol=1e-4
     )
+    # The target is the sum of the value and the advantage.
     values_of_acting = batch["target"] - batch["advantage"]
     np.testing.assert_allclose(
         evaluation.value.detach().numpy(), values_of_acting, rtol=1e-3, atol=1e-4
@@ -459,7 +460,7 @@ def test_play_divides_episodes_among_environments(mode):
     policy = rlcatalog.build(env=LoggingEnv(), config=MEMORIES["lstm"])
     reported_returns = []
 
-    returns = play(policy, envs, 7, on_episode=reported_returns.append)
+    returns = play(policy, envs, episodes=7, on_episode=reported_returns.append)
 
     # Four episodes of the first environment, three of the second.
     episodes = [*logging_envs[0].log[:4], *logging_envs[1].log[:3]]

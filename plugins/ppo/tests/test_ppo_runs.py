@@ -557,15 +557,15 @@ def test_pickled_env_maker_finds_the_default_catalog():
     assert pickle.loads(pickle.dumps(maker))._catalog is rlcatalog.default_catalog()
 
 
-def test_page_has_each_option_of_evaluate():
+def test_readme_has_each_option_of_evaluate():
     app = typer.Typer(add_completion=False)
     app.command()(commands.evaluate)
     options = []
     for parameter in typer.main.get_command(app).params:
         options += parameter.opts
-    page = (Path(__file__).parents[1] / "README.md").read_text()
+    readme = (Path(__file__).parents[1] / "README.md").read_text()
 
-    missing = [option for option in options if option.startswith("--") and option not in page]
+    missing = [option for option in options if option.startswith("--") and option not in readme]
 
     assert missing == []
-    assert len(options) > 8
+    assert len(options) > 8  # the command's options were found

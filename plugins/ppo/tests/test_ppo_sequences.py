@@ -202,7 +202,7 @@ def test_evaluate_needs_a_memory_for_each_sequence(lstm_policy):
         "obs": np.zeros((4, 2), np.float32),
         "raw_action": np.zeros((4, 1), np.int64),
         "seq_lens": [2, 2],
-        # An LSTM has two parts. They should have two rows, because there are two sequences.
+        # An LSTM's memory has two parts. Each should have two rows, one for each sequence.
         "state": [np.zeros((4, 5)), np.zeros((4, 5))],
     }
     message = r"batch\['state'\]: expected 2 parts with a row for each of 2 seq"

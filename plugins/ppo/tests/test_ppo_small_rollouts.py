@@ -39,7 +39,7 @@ def test_sequence_of_one_row_is_left_out_as_a_minibatch():
     rng = np.random.default_rng(0)
 
     all_lengths = []
-    for _ in range(20):
+    for _ in range(20):  # orders of the sequences
         all_lengths.append([part["seq_lens"].tolist() for part in minibatches(batch, 16, rng)])
 
     # Where the sequence of one row comes last, it would be a minibatch of its own.

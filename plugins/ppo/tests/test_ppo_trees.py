@@ -143,9 +143,9 @@ def test_tree_is_the_same_after_json():
         "empty": [],
     }
 
-    text = json.dumps(take_apart(tree, {}), allow_nan=False)
+    text = json.dumps(take_apart(tree, arrays={}), allow_nan=False)
 
-    assert put_together(json.loads(text), {}) == tree
+    assert put_together(json.loads(text), arrays={}) == tree
 
 
 def test_arrays_of_a_tree_are_the_same_after_json():

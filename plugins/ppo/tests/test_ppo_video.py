@@ -47,7 +47,7 @@ def test_film_shows_the_frames_that_gymnasium_renders(suffix, tmp_path):
     assert rate == 50  # from CartPole's metadata
     assert len(images) == len(expected_images) > 10
     for image, expected in zip(images, expected_images, strict=True):
-        assert image.shape == (400, 600, 3)
+        assert image.shape == (400, 600, 3)  # the size of CartPole's window
         difference = np.abs(image.astype(int) - expected)
         assert difference.mean() < 3  # of 255, because codecs lose a little
 
@@ -78,16 +78,16 @@ def test_atari_is_filmed_in_its_own_colours(tmp_path):
     film = Film(tmp_path / "pong.mp4")
     envs = filmed(make_env, "ALE/Pong-v5", film, episodes=1)
     policy = rlcatalog.build(env=envs, config=config, framework="torch")
-    play(policy, envs, 1, seed=0)
+    play(policy, envs, episodes=1, seed=0)
     envs.close()
     film.write()
 
     images, _ = frames(film.path)
     last_image = images[-1]
     assert last_image.shape == (210, 160, 3)
-    field = last_image[100, 20].astype(int)
+    pixel_of_field = last_image[100, 20].astype(int)
     brown = (144, 72, 17)
-    assert np.abs(field - brown).max() < 12
+    assert np.abs(pixel_of_field - brown).max() < 12  # of 255, because codecs lose a little
 
 
 # --- which episodes are filmed --------------------------------------------------------------------
@@ -102,12 +102,12 @@ def test_film_does_not_change_the_returns(tmp_path):
         return gym.make("CartPole-v1", render_mode=render_mode)
 
     envs = filmed(make_env, "CartPole-v1", film, episodes=20)
-    returns = play(policy, envs, 20, seed=3)
+    returns = play(policy, envs, episodes=20, seed=3)
     envs.close()
 
-    assert envs.num_envs == 4
+    assert envs.num_envs == 4  # of 5 episodes each; those of the first one are filmed
     envs_without_film = vector(lambda: gym.make("CartPole-v1"), 4)
-    assert returns == play(policy, envs_without_film, 20, seed=3)
+    assert returns == play(policy, envs_without_film, episodes=20, seed=3)
     assert film.episodes == 5
     assert film.frames == len(render_with_gymnasium(policy, episodes=5, seed=3))
 
@@ -128,7 +128,7 @@ def test_film_shows_up_to_five_episodes(episodes, filmed_episodes, tmp_path):
 
 
 @pytest.mark.parametrize("truncates", [False, True], ids=["terminated", "truncated"])
-def test_filmed_takes_so_many_episodes(truncates):
+def test_filmed_takes_frames_of_the_first_episodes(truncates):
     film = ListFilm()
     env = Filmed(NumberedFrames("rgb_array", truncates=truncates), film, episodes=2)
 
@@ -146,7 +146,7 @@ def test_filmed_takes_so_many_episodes(truncates):
 def test_filmed_passes_on_what_the_environment_returns():
     env = Filmed(NumberedFrames("rgb_array"), ListFilm(), episodes=1)
 
-    # Its infos have the arguments of the reset.
+    # `NumberedFrames` returns the arguments of its reset as infos.
     obs, info = env.reset(seed=4, options={"a": 1})
     assert obs.tolist() == [0.0]
     assert info == {"seed": 4, "options": {"a": 1}}
@@ -158,7 +158,8 @@ def test_filmed_passes_on_what_the_environment_returns():
 
 @pytest.mark.parametrize(
     ("episodes", "num_envs"),
-    # The first environment plays the five episodes that are filmed.
+    # Each environment plays at least as many episodes as are filmed, which are up to five. There
+    # are at most 20 environments.
     [(1, 1), (9, 1), (14, 2), (1000, 20)],
 )
 def test_first_environment_alone_is_filmed(episodes, num_envs):

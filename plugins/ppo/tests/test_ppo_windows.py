@@ -127,7 +127,7 @@ def test_window_on_a_missing_display_is_an_error(tmp_path, monkeypatch):
         evaluate(tmp_path, env="CartPole-v1", episodes=1, render=True)
 
     pygame.quit()
-    # A second LLVM beside TensorFlow's would end the process.
+    # An accelerated window loads a second LLVM beside TensorFlow's, which can end the process.
     assert has_loaded_llvm() == had_loaded_llvm
 
 

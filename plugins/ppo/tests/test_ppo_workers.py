@@ -408,6 +408,6 @@ def test_workers_that_do_not_answer_are_terminated(workers, error, monkeypatch):
 
     monkeypatch.setattr(AsyncVectorEnv, "close_extras", close_extras)
 
-    workers.close_extras(5)
+    workers.close_extras(timeout=5)
 
     assert attempts == ["ask", "terminate"]

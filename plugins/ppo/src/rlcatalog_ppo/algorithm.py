@@ -30,6 +30,7 @@ from rlcatalog_ppo.offline import Recorder
 from rlcatalog_ppo.reward_scale import scale_of
 from rlcatalog_ppo.rollout import Collector, Rollout
 from rlcatalog_ppo.rollout_columns import Postprocess
+from rlcatalog_ppo.steps import StepRecord
 from rlcatalog_ppo.training_state import (
     check_fits,
     numbers_of,
@@ -43,8 +44,9 @@ from rlcatalog_runs.seeds import SeedStream, derive_seed
 
 
 class OnPolicy:
-    """On-policy algorithm with parts from a catalog; subclasses define what to learn from a rollout
-    and how.
+    """On-policy algorithm with parts from a catalog: collect, improve, repeat.
+
+    Subclasses define the config and the objective.
 
     Args:
         env: A Gymnasium id, a class or function that creates an environment (see
@@ -80,11 +82,10 @@ class OnPolicy:
 
     #: The config class and the objective; each subclass sets them.
     config_class: ClassVar[type[OnPolicyConfig]]
-    objective: ClassVar[Objective]
-    #: Whether the algorithm learns from value estimates. If so, it rejects models without them.
-    uses_values: ClassVar[bool] = True
+    objective: ClassVar[Objective[Any]]
 
     config: OnPolicyConfig
+    policy: Policy
 
     def __init__(
         self,
@@ -99,32 +100,23 @@ class OnPolicy:
         policy: Policy | None = None,
     ) -> None:
         catalog = catalog or default_catalog()
-        self.config = parse(config, self.config_class, count_passed(env))
-        if model is not None and policy is not None:
-            raise ConfigError(
-                "model= and policy= are both given, but a policy already has a model. Pass only"
-                " one."
-            )
-        given = config_with_model(self.config.model, model, "config={{'model': {}}}")
-        self.config = replace(self.config, model=given)
-        if policy is not None:
-            self.config = replace(
-                self.config, model=policy.resolution.config.given, framework=policy.framework
-            )
-        self.callbacks = list(callbacks)
-        #: Saved states for callbacks that have not been added yet, by class.
-        self._kept: dict[str, Any] = {}
+        self.config = self._parse_config(config, env, model=model, policy=policy)
+        catalog.parse_config(self.config.model)  # wrong keys are reported before environments start
+
         self._env_id = env if isinstance(env, str) else None
-        catalog.parse_config(self.config.model)  # before environments are made
         self._make_env = EnvMaker(env, self.config.env_config, self.config.model, catalog)
+        self.callbacks = list(callbacks)
         for callback in callbacks:
             callback.check_env(self._make_env)
+        #: Callbacks' states from a checkpoint, by class, for callbacks that were not added yet.
+        self._saved_callback_states: dict[str, Any] = {}
+
         self._rng = np.random.default_rng(derive_seed(self.config.seed, SeedStream.SHUFFLING))
         self._envs = self._make_env.vector(self.config.num_envs, self.config.vector)
         try:
-            spaces = self._envs.single_observation_space, self._envs.single_action_space
-            self.policy: Policy = self._build(catalog, spaces, policy)
-            check_policy(self.policy, spaces, self.config.algorithm, self.uses_values)
+            spaces = (self._envs.single_observation_space, self._envs.single_action_space)
+            self.policy = self._seed_and_build(catalog, spaces, policy)
+            check_policy(self.policy, spaces, self.config.algorithm, self.objective.learns_values)
             device = self.policy.backend.device_of(self.config.device)
             if device != self.policy.device:
                 self.policy.to(device)
@@ -134,19 +126,22 @@ class OnPolicy:
                 self.config.seed,
                 self.config.gamma,
                 postprocess_fn,
-                values=self.uses_values,
+                uses_values=self.objective.learns_values,
                 scale=scale_of(self.config),
-                masks=EnvMasks(self.policy.masks, self._envs),
+                env_masks=EnvMasks(self.policy.masks, self._envs),
             )
-            optimizer = optimizer_of(self.policy.framework)(
-                self.policy, self.config, self.objective
-            )
+            optimizer_class = optimizer_of(self.policy.framework)
+            optimizer = optimizer_class(self.policy, self.config, self.objective)
             self._learner = Learner(self.policy, self.config, self._rng, optimizer)
         except BaseException:
             self._envs.close()  # the caller cannot close them, and they may be processes
             raise
-        self._recorder = Recorder(record, self.policy) if record is not None else None
-        self.steps = self.iterations = 0
+
+        self._recorder = None
+        if record is not None:
+            self._recorder = Recorder(record, self.policy)
+        self.steps = 0
+        self.iterations = 0
         self.stopping: str | None = None
         self._result: dict[str, Any] | None = None
         self._seconds = 0.0
@@ -173,30 +168,34 @@ class OnPolicy:
             >>> result["training_iteration"], result["timesteps_total"]
             (2, 128)
         """
-        start, config = time.perf_counter(), self.config
-        self._collector.decide_frozen(config)
-        watching = [partial(callback.on_step, self) for callback in self.callbacks]
-        rollout = self._collector.collect(config.rollout_length, watching)
+        start = time.perf_counter()
+        self._collector.decide_frozen(self.config)
+        rollout = self._collector.collect(self.config.rollout_length, self._call_on_step)
         for callback in self.callbacks:
             callback.on_rollout(self, rollout)
         if self._recorder is not None:
             self._recorder.write(rollout)
-        learned = self._learner.update(
-            self._batch(rollout), config.lr_at(self.steps), config.clip_param_at(self.steps)
+
+        learner_metrics = self._learner.update(
+            self._batch(rollout),
+            lr=self.config.lr_at(self.steps),
+            clip_param=self.config.clip_param_at(self.steps),
         )
-        self._collector.take_over()
+        self._collector.update_frozen_weights()
+
         self.steps += rollout.steps
         self.iterations += 1
         seconds = time.perf_counter() - start
         self._seconds += seconds
-        result = self._result = {
+        result = {
             "training_iteration": self.iterations,
             "timesteps_total": self.steps,
             **self._collector.episodes.figures(),
             "time_total_s": self._seconds,
             "steps_per_second": rollout.steps / seconds,
-            "info": {"learner": learned},
+            "info": {"learner": learner_metrics},
         }
+        self._result = result
         for callback in self.callbacks:
             callback.on_update(self, result)
         return result
@@ -224,27 +223,27 @@ class OnPolicy:
             >>> algo.learn(100)["timesteps_total"]  # whole rollouts of 64 steps
             128
         """
-        way = ""
         if self.steps >= max(total_steps, 1):
-            way = (
-                f" {self.steps:,} steps were already taken, and the total includes them. To"
-                " train further, pass a"
+            larger_total = self.steps + max(total_steps, 1)
+            warn_caller(
+                f"learn({total_steps}) trains nothing. {self.steps:,} steps were already taken, and"
+                " the total includes them. To train further, pass a larger total, such as"
+                f" learn({larger_total}).",
+                CatalogWarning,
             )
-            way += f" larger total, such as learn({self.steps + max(total_steps, 1)})."
         elif self.stopping is not None:
-            way = (
-                f" The run has ended: {self.stopping}. To train further, set algo.stopping ="
-                " None first."
+            warn_caller(
+                f"learn({total_steps}) trains nothing. The run has ended: {self.stopping}. To train"
+                " further, set algo.stopping = None first.",
+                CatalogWarning,
             )
-        if way:
-            warn_caller(f"learn({total_steps}) trains nothing.{way}", CatalogWarning)
         return self._learn(total_steps)
 
     def _learn(self, total_steps: int) -> dict[str, Any] | None:
         """Do the same as `learn`, but without the warning."""
         error = None
         try:
-            # Before callbacks note the state.
+            # Before `Checkpoints` saves the initial state, which includes this decision.
             self._collector.decide_frozen(self.config, total_steps)
             for callback in self.callbacks:
                 callback.on_start(self)
@@ -259,15 +258,18 @@ class OnPolicy:
         return self._result
 
     def add_callbacks(self, callbacks: Sequence[Callback]) -> None:
-        """Add callbacks; after `restore`, each receives the state that the checkpoint stores for
-        its class.
+        """Add callbacks.
+
+        After `restore`, each receives the state that the checkpoint stores for its class.
 
         Raises:
             SavedPolicyError: A callback cannot restore its saved state.
         """
         for callback in callbacks:
-            if (state := self._kept.pop(type(callback).__qualname__, None)) is not None:
-                with checkpoints.blamed(type(callback).__qualname__):
+            name = type(callback).__qualname__
+            state = self._saved_callback_states.pop(name, None)
+            if state is not None:
+                with checkpoints.blamed(name):
                     callback.set_state(state)
             self.callbacks.append(callback)
 
@@ -300,10 +302,13 @@ class OnPolicy:
             ConfigError: The training environment was passed, and Gymnasium cannot create another
                 one.
         """
-        seed = self.config.seed if seed is None else seed
-        make = self._make_env.beside(env)
-        n = make.passed or min(episodes, SIDE_BY_SIDE)
-        with kept(self.policy), closing(make.vector(n)) as envs:
+        if seed is None:
+            seed = self.config.seed
+        make_env = self._make_env.beside(env)
+        num_envs = min(episodes, SIDE_BY_SIDE)
+        if make_env.passed is not None:
+            num_envs = make_env.passed
+        with kept(self.policy), closing(make_env.vector(num_envs)) as envs:
             return play(self.policy, envs, episodes, seed=seed, explore=explore)
 
     def save(self, directory: str | os.PathLike[str]) -> None:
@@ -314,12 +319,18 @@ class OnPolicy:
         """Close the environments, except any that the caller passed."""
         self._envs.close()
 
-    # --- the whole state --------------------------------------------------------------------------
+    # --- the whole state ----------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
-        """Return a copy of the whole training state, for `trees.take_apart`; call it between two
-        calls of `train`.
+        """Return a copy of the whole training state, for `trees.take_apart`.
+
+        Call it between two calls of `train`.
         """
+        callback_states = dict(self._saved_callback_states)
+        for callback in self.callbacks:
+            callback_state = callback.get_state()
+            if callback_state is not None:
+                callback_states[type(callback).__qualname__] = callback_state
         return {
             "algorithm": type(self).__name__,
             "env": self._env_id,
@@ -333,58 +344,55 @@ class OnPolicy:
             "frozen": self._collector.frozen,
             "learner": self._learner.get_state(),
             "collector": self._collector.get_state(),
+            # A method of `env_state.Resumable`, which wraps each environment.
             "environments": list(self._envs.call("where")),
             "recorded": None if self._recorder is None else self._recorder.number,
-            "callbacks": self._kept
-            | {
-                type(callback).__qualname__: state
-                for callback in self.callbacks
-                if (state := callback.get_state()) is not None
-            },
+            "callbacks": callback_states,
         }
 
     def set_back(self, state: Mapping[str, Any]) -> None:
-        """Restore the policy, the optimiser and the counts from a state; the environments do not
-        change.
-        """
-        self.steps, self.iterations, self._seconds = (
-            state["steps"],
-            state["iterations"],
-            state["seconds"],
-        )
+        """Restore policy, optimiser and counts from a state; the environments do not change."""
+        self.steps = state["steps"]
+        self.iterations = state["iterations"]
+        self._seconds = state["seconds"]
         self.policy.model.set_weights(state["policy"]["weights"])
         if self.policy.filter is not None:
             self.policy.filter.set_state(state["policy"]["filter"])
         self._learner.set_state(state["learner"])
-        self._collector.take_over()
+        self._collector.update_frozen_weights()
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Continue from the state of an algorithm of the same class, with the same config and
-        environment.
+        """Continue from the state of an algorithm of the same class.
+
+        Its config and environment must be the same.
 
         Warns:
             ResumeWarning: Environments that cannot resume their episodes begin new ones.
         """
         self.set_back(state)
-        if (frozen := state.get("frozen")) is not None and self.config.frozen == state[
-            "config"
-        ].get("frozen"):
-            # The same choice as before, regardless of the remaining steps.
+        frozen = state.get("frozen")
+        has_same_key = self.config.frozen == state["config"].get("frozen")
+        if frozen is not None and has_same_key:
+            # The same choice as before, regardless of how many steps remain.
             self._collector.freeze(frozen)
         self._rng.bit_generator.state = state["generator"]
         if self._recorder is not None and state["recorded"] is not None:
             self._recorder.number = state["recorded"]
-        self._kept, callbacks, self.callbacks = dict(state["callbacks"]), self.callbacks, []
-        self.add_callbacks(callbacks)
+        self._saved_callback_states = dict(state["callbacks"])
+        callbacks = self.callbacks
+        self.callbacks = []
+        self.add_callbacks(callbacks)  # each receives its state
+        # For each environment: None, or why it cannot resume its episode.
         reasons = self._envs.call("go_to", state["environments"])
         self._collector.set_state(state["collector"])
         # Replaying episodes and making environments both draw from the process's generators.
         set_state(self.acting, state["randomness"])
         if self._collector.frozen:
             warn_of_other_draws(state, self.acting)
-        self.begun_anew = {i: why for i, why in enumerate(reasons) if why is not None}
+        self.begun_anew = {env: reason for env, reason in enumerate(reasons) if reason is not None}
         if self.begun_anew:
-            self._collector.begin_anew(np.array([why is not None for why in reasons]))
+            cannot_resume = np.array([reason is not None for reason in reasons])
+            self._collector.begin_anew(cannot_resume)
             warn_of_new_episodes(self.begun_anew, len(reasons))
 
     def save_checkpoint(self, directory: str | os.PathLike[str]) -> None:
@@ -449,33 +457,39 @@ class OnPolicy:
             >>> algo.learn(256)["timesteps_total"]
             256
         """
+        config = {} if config is None else config
         folder, state = checkpoints.read(directory)
         if state.get("algorithm") != cls.__name__:
             raise SavedPolicyError(
                 f"{folder}: {state.get('algorithm')} wrote this checkpoint; {cls.__name__} cannot"
                 " resume it."
             )
-        if "env_config" not in (config or {}):
+        if "env_config" not in config:
             advice = "pass it: restore(directory, config={'env_config': …})"
             refuse_imports(
                 folder / checkpoints.TRAINING, state["config"]["env_config"], advice=advice
             )
         catalog = catalog or default_catalog()
-        call = f"{cls.__name__}.restore({str(directory)!r}, {'' if env is None else 'env, '}"
-        env = registered_id(folder, state["env"]) if env is None else env
-        source = folder / checkpoints.POLICY
-        manifest = read_manifest(source)
-        keys = {**state["config"], **(config or {})}
-        make = EnvMaker(env, keys["env_config"], manifest.config, catalog)
-        spaces = unwritten_spaces(manifest, make if make.passed is None else env, catalog)
-        policy = load_for(call, source, spaces, None, model, catalog)
+        call = f"{cls.__name__}.restore({str(directory)!r}, "  # for error messages
+        if env is None:
+            env = registered_id(folder, state["env"])
+        else:
+            call += "env, "
+
+        policy_folder = folder / checkpoints.POLICY
+        manifest = read_manifest(policy_folder)
+        merged_config = {**state["config"], **config}
+        make_env = EnvMaker(env, merged_config["env_config"], manifest.config, catalog)
+        env_or_maker = make_env if make_env.passed is None else env
+        spaces = unwritten_spaces(manifest, env_or_maker, catalog)
+        policy = load_for(call, policy_folder, spaces, framework=None, model=model, catalog=catalog)
         # Before environments are reset, because the filter learns from their observations.
-        numbers = numbers_of(policy)
-        if "model" in (config or {}):
+        policy_numbers = numbers_of(policy)
+        if "model" in config:
             raise ConfigError("restore: the saved model is used; its config cannot be changed.")
         algo = cls(
             env,
-            keys,
+            merged_config,
             catalog=catalog,
             record=record,
             postprocess_fn=postprocess_fn,
@@ -485,7 +499,7 @@ class OnPolicy:
         try:
             with checkpoints.blamed(folder):
                 check_fits(state, algo.state())
-                algo.set_state({**state, "policy": numbers})
+                algo.set_state({**state, "policy": policy_numbers})
         except BaseException:
             algo.stop()  # the caller never gets the algorithm
             raise
@@ -496,13 +510,41 @@ class OnPolicy:
         """The policy that collects rollouts: `policy`, or its frozen form."""
         return self._collector.policy
 
-    def _build(self, catalog: Catalog, spaces: tuple[Any, Any], policy: Policy | None) -> Policy:
-        """Seed the framework; return the passed policy, or build one."""
-        model, wanted = self.config.model, self.config.framework
+    @classmethod
+    def _parse_config(
+        cls, config: Mapping[str, Any] | None, env: AnyEnv, *, model: Any, policy: Policy | None
+    ) -> OnPolicyConfig:
+        """Return the checked config, with the model config of `model` or of `policy`.
+
+        Args:
+            config: The config.
+            env: The environment.
+            model: The argument `model` of the algorithm, or None.
+            policy: The policy to train further, or None.
+        """
+        parsed = parse(config, cls.config_class, count_passed(env))
+        if policy is None:
+            model_config = config_with_model(parsed.model, model, way="config={{'model': {}}}")
+            return replace(parsed, model=model_config)
+        if model is not None:
+            raise ConfigError(
+                "model= and policy= are both given, but a policy already has a model. Pass only"
+                " one."
+            )
+        model_config = policy.resolution.config.given
+        return replace(parsed, model=model_config, framework=policy.framework)
+
+    def _seed_and_build(
+        self, catalog: Catalog, spaces: tuple[Any, Any], policy: Policy | None
+    ) -> Policy:
+        """Seed the framework; return the passed policy, or build one from the config."""
         layout = self._envs.call("image_layout")[0]
         defaults = {} if layout is None else {"image_layout": layout}
         if policy is None:
-            framework = catalog.resolve(*spaces, model, wanted, defaults=defaults).framework
+            resolution = catalog.resolve(
+                *spaces, self.config.model, self.config.framework, defaults=defaults
+            )
+            framework = resolution.framework
         else:
             framework = policy.framework
         seed = derive_seed(self.config.seed, SeedStream.FRAMEWORK)
@@ -510,16 +552,24 @@ class OnPolicy:
             learner_of(framework).seed(seed)
         if policy is not None:
             return policy
-        return build(*spaces, model, wanted, catalog=catalog, defaults=defaults)
+        return build(
+            *spaces, self.config.model, self.config.framework, catalog=catalog, defaults=defaults
+        )
 
     def _batch(self, rollout: Rollout) -> dict[str, Any]:
         """Return a rollout's training data as rows."""
-        # Without values and with lambda 1, the advantage estimates are the returns to go.
-        lambda_, kl_coeff = (
-            getattr(self.config, "lambda_", 1.0),
-            getattr(self.config, "kl_coeff", 0.0),
+        # The divergence is computed from the parameters of the collecting policy's distributions.
+        penalizes_divergence = self.config.kl_coeff > 0
+        return rollout.batch(
+            self.config.gamma, self.config.lambda_, dist_inputs=penalizes_divergence
         )
-        return rollout.batch(self.config.gamma, lambda_, kl_coeff > 0)
+
+    def _call_on_step(self, record: StepRecord) -> None:
+        """Call the callbacks after a step in every environment."""
+        if self.callbacks:
+            columns = record.as_columns()
+            for callback in self.callbacks:
+                callback.on_step(self, columns)
 
 
 def _refuse_restore(

@@ -65,7 +65,6 @@ class PG(OnPolicy):
 
     config_class = PGConfig
     objective = PG_OBJECTIVE
-    uses_values = False
     config: PGConfig
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 import msgspec
 import numpy as np
 from msgspec import Meta
+from msgspec.structs import asdict
 
 from rlcatalog.config import convert, keys_of, plain
 from rlcatalog.errors import CatalogWarning, ConfigError, UnknownConfigKeyError, nearest
@@ -23,11 +25,17 @@ _AboveZero = Annotated[float, Meta(gt=0.0)]
 _Schedule = tuple[tuple[Annotated[int, Meta(ge=0)], _NotNegative], ...]
 
 
-#: Limits within which a frozen policy collects. On CartPole with two layers of 256, including
-#: recording, a run takes 0.7 times as long with one environment, 0.89 with eight and 0.94 with
-#: sixteen (with layers of 64: 0.81 and 0.84). In shorter runs, or with fewer steps between two
-#: updates, recording and copying weights may cost more than it saves.
-MOST_ENVS, FEWEST_STEPS, SHORTEST_ROLLOUT = 16, 20_000, 64
+# Limits within which a frozen policy collects. On CartPole with two layers of 256, including
+# recording, a run takes 0.7 times as long with one environment, 0.89 with eight and 0.94 with
+# sixteen (with layers of 64: 0.81 and 0.84). In shorter runs, or with fewer steps between two
+# updates, recording and copying weights may cost more than it saves.
+
+#: Largest number of environments.
+MOST_ENVS = 16
+#: Smallest total number of steps in a run.
+FEWEST_STEPS = 20_000
+#: Smallest number of steps between two updates.
+SHORTEST_ROLLOUT = 64
 
 
 class OnPolicyConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -117,35 +125,31 @@ class OnPolicyConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     def check(self) -> None:
         """Raise a ConfigError if keys are incompatible."""
-        for name in ("lr_schedule", "clip_schedule"):
-            check_schedule(name, getattr(self, name, None))
-        size = self.num_envs * self.rollout_length
-        if getattr(self, "normalize_advantage", False) and size < 2:
-            raise ConfigError(
-                f"num_envs * rollout_length = {size}: advantages are normalised by their standard"
-                " deviation, which needs at least two steps. Set it to 2 or more, or set"
-                " normalize_advantage to false."
-            )
+        check_schedule("lr_schedule", self.lr_schedule)
 
     def as_plain(self) -> dict[str, Any]:
         """Return all keys except the model config as plain data."""
-        values: dict[str, Any] = plain(
-            {key: getattr(self, key) for key in self.__struct_fields__ if key != "model"}
-        )
+        keys = asdict(self)
+        del keys["model"]
+        values: dict[str, Any] = plain(keys)
         return values
 
     def collects_frozen(self, total_steps: int | None, device: str) -> bool:
-        """Return whether a run collects with a frozen policy; it depends only on the config, to
-        keep runs repeatable.
+        """Return whether a run collects with a frozen policy.
+
+        It depends on the config, the run's length and the device only, to keep runs repeatable.
 
         Args:
             total_steps: Total number of steps in the run, or None if unknown.
             device: The policy's device.
         """
-        if self.frozen != "auto":
-            return self.frozen == "always"
-        short = self.rollout_length < SHORTEST_ROLLOUT or (total_steps or 0) < FEWEST_STEPS
-        return device == "cpu" and self.num_envs <= MOST_ENVS and not short
+        if self.frozen == "always":
+            return True
+        if self.frozen == "never" or device != "cpu" or total_steps is None:
+            return False
+        # Outside these limits, recording may cost more than it saves; see the comment above them.
+        is_long_enough = total_steps >= FEWEST_STEPS and self.rollout_length >= SHORTEST_ROLLOUT
+        return is_long_enough and self.num_envs <= MOST_ENVS
 
     def lr_at(self, steps: int) -> float:
         """Return the learning rate after a number of environment steps."""
@@ -156,17 +160,43 @@ class OnPolicyConfig(msgspec.Struct, frozen=True, kw_only=True):
         return self.lr * max(0.0, 1.0 - steps / self.total_steps)
 
     def clip_param_at(self, steps: int) -> float | None:
-        """Return the scheduled `clip_param` after a number of environment steps, or None if there
-        is no schedule.
+        """Return the scheduled `clip_param` after a number of environment steps.
+
+        It is None if there is no schedule, and for algorithms without a `clip_param`.
         """
-        schedule = getattr(self, "clip_schedule", None)
-        return None if schedule is None else value_at(schedule, steps)
+        return None
+
+    # The learner reads the following for every algorithm. If an algorithm's struct has a config key
+    # of the same name, the key replaces the constant.
+
+    @property
+    def num_epochs(self) -> int:
+        """Number of passes over each rollout."""
+        return 1
+
+    @property
+    def minibatch_size(self) -> int | None:
+        """Steps per optimiser step; None for the whole rollout."""
+        return None
+
+    @property
+    def lambda_(self) -> float:
+        """Lambda of the advantage estimate; with 1 and without values, it is the return to go."""
+        return 1.0
+
+    @property
+    def kl_coeff(self) -> float:
+        """Initial weight of the divergence from the collecting policy; 0 for no such penalty."""
+        return 0.0
+
+    @property
+    def kl_target(self) -> float:
+        """Target of the divergence, which has no effect if its weight is 0."""
+        return 0.0
 
 
 class PPOConfig(OnPolicyConfig, frozen=True, kw_only=True):
-    """Config keys for PPO; the defaults solve CartPole and are reasonable for other
-    environments.
-    """
+    """Config keys for PPO; the defaults solve CartPole and are reasonable elsewhere."""
 
     algorithm: ClassVar[str] = "PPO"
     aliases: ClassVar[Mapping[str, str]] = {
@@ -203,22 +233,22 @@ class PPOConfig(OnPolicyConfig, frozen=True, kw_only=True):
     def check(self) -> None:
         """Raise a ConfigError if keys are incompatible, and warn if a key has no effect."""
         super().check()
+        check_schedule("clip_schedule", self.clip_schedule)
         size = self.num_envs * self.rollout_length
-        for name, rows in (
-            ("minibatch_size", self.minibatch_size),
-            ("num_envs * rollout_length", size),
-        ):
-            if rows < 2:
-                raise ConfigError(
-                    f"{name} = {rows}: advantages are normalised by their standard deviation,"
-                    " which needs at least two steps. Set 2 or more."
-                )
+        _check_at_least_two("minibatch_size", self.minibatch_size)
+        _check_at_least_two("num_envs * rollout_length", size)
         if self.minibatch_size > size:
             warn_caller(
                 f"minibatch_size={self.minibatch_size} is larger than a rollout: num_envs *"
                 f" rollout_length = {size}. The whole rollout is used as one minibatch.",
                 CatalogWarning,
             )
+
+    def clip_param_at(self, steps: int) -> float | None:
+        """Return the scheduled `clip_param` after a number of steps; None without a schedule."""
+        if self.clip_schedule is None:
+            return None
+        return value_at(self.clip_schedule, steps)
 
 
 class A2CConfig(OnPolicyConfig, frozen=True, kw_only=True):
@@ -244,6 +274,12 @@ class A2CConfig(OnPolicyConfig, frozen=True, kw_only=True):
         Meta(description="normalise each rollout's advantages to mean 0 and standard deviation 1"),
     ] = False
 
+    def check(self) -> None:
+        """Raise a ConfigError if keys are incompatible."""
+        super().check()
+        if self.normalize_advantage:
+            check_can_normalize(self)
+
 
 class PGConfig(OnPolicyConfig, frozen=True, kw_only=True):
     """Config keys for plain policy gradients."""
@@ -260,6 +296,31 @@ class PGConfig(OnPolicyConfig, frozen=True, kw_only=True):
         ),
     ] = False
 
+    def check(self) -> None:
+        """Raise a ConfigError if keys are incompatible."""
+        super().check()
+        if self.normalize_advantage:
+            check_can_normalize(self)
+
+
+def _check_at_least_two(name: str, steps: int) -> None:
+    if steps < 2:
+        raise ConfigError(
+            f"{name} = {steps}: advantages are normalised by their standard deviation, which needs"
+            " at least two steps. Set 2 or more."
+        )
+
+
+def check_can_normalize(config: OnPolicyConfig) -> None:
+    """Raise a ConfigError unless a rollout has enough steps to normalise its advantages."""
+    size = config.num_envs * config.rollout_length
+    if size < 2:
+        raise ConfigError(
+            f"num_envs * rollout_length = {size}: advantages are normalised by their standard"
+            " deviation, which needs at least two steps. Set it to 2 or more, or set"
+            " normalize_advantage to false."
+        )
+
 
 # --- values that change over a run ----------------------------------------------------------------
 
@@ -268,8 +329,9 @@ Schedule = Sequence[tuple[int, float]]
 
 
 def value_at(schedule: Schedule, step: int) -> float:
-    """Return a schedule's value at a step: interpolated linearly between its pairs, constant
-    outside them.
+    """Return a schedule's value at a step.
+
+    It is interpolated linearly between the pairs, and constant outside them.
     """
     steps, values = zip(*schedule, strict=True)
     return float(np.interp(step, steps, values))
@@ -284,10 +346,11 @@ def check_schedule(name: str, schedule: Schedule | None) -> None:
     if schedule is None:
         return
     steps = [step for step, _ in schedule]
-    if not steps or sorted(set(steps)) != steps:
+    steps_increase = all(step < next_step for step, next_step in pairwise(steps))
+    if not steps or not steps_increase:
         raise ConfigError(
-            f"{name}: expected [step, value] pairs with increasing steps, such as [[0, 0.001],"
-            f" [100000, 0.0]]; found {[list(pair) for pair in schedule]}."
+            f"{name}: expected [step, value] pairs with increasing steps, such as"
+            f" [[0, 0.001], [100000, 0.0]]; found {[list(pair) for pair in schedule]}."
         )
 
 
@@ -295,8 +358,8 @@ def check_schedule(name: str, schedule: Schedule | None) -> None:
 
 Config = TypeVar("Config", bound=OnPolicyConfig)
 
-#: PPO key names in Stable-Baselines3 and CleanRL → our key with the same meaning, and any
-#: difference. For errors.
+#: PPO key names in Stable-Baselines3 and CleanRL → our key with the same meaning, and, after a
+#: comma, any difference. For error messages.
 ELSEWHERE = {
     "learning_rate": "lr",
     "n_steps": "rollout_length",
@@ -340,46 +403,68 @@ def parse(
         UnknownConfigKeyError: The algorithm has no such key.
         ConfigError: A value has the wrong type or is out of range.
     """
-    rows = {row.name: row for row in keys_of(kind)}
+    known_keys = {row.name: row for row in keys_of(kind)}
     values: dict[str, Any] = {}
-    for key, value in (config or {}).items():
-        name, value = _canonical(key, value, kind)
-        if name in _BESIDE_MODEL:
-            values["model"] = {**values.get("model", {}), name: value}
-        elif name not in rows:
-            here, *note = ELSEWHERE.get(name, "").partition(",")
-            hint = (
-                f" Here it is called {here!r}{''.join(note)}."
-                if here in rows
-                else nearest(str(key), rows)
-            )
-            raise UnknownConfigKeyError(
-                f"Unknown {kind.algorithm} config key {key!r}.{hint} Model config keys go under"
-                f" 'model'. Known: {', '.join(rows)}."
-            )
-        elif name == "model":
+    model_config: dict[str, Any] = {}
+    model_keys_beside: dict[str, Any] = {}
+    for given_key, given_value in (config or {}).items():
+        key, value = _current_key(given_key, given_value, kind)
+        if key in _BESIDE_MODEL:
+            model_keys_beside[key] = value
+        elif key not in known_keys:
+            raise _unknown_key(given_key, key, kind, known_keys)
+        elif key == "model":
             # The catalog parses it, because it knows the keys; classes and callables are kept.
             if not isinstance(value, Mapping):
                 raise ConfigError(
                     f"{kind.algorithm} config key 'model': expected a dict, found {value!r}."
                 )
-            values["model"] = {**value, **values.get("model", {})}
+            model_config = dict(value)
         else:
-            values[name] = convert(plain(value), rows[name], f"{kind.algorithm} config key")
+            where = f"{kind.algorithm} config key"
+            values[key] = convert(plain(value), known_keys[key], where)
+    values["model"] = {**model_config, **model_keys_beside}
     if num_envs is not None:
-        usual = kind()
-        length = max(usual.rollout_length, usual.num_envs * usual.rollout_length // num_envs)
-        values = {"num_envs": num_envs, "rollout_length": length, **values}
-    found = kind(**values)
-    found.check()
-    return found
+        defaults = kind()
+        steps_per_rollout = defaults.num_envs * defaults.rollout_length
+        values.setdefault("num_envs", num_envs)
+        values.setdefault(
+            "rollout_length", max(defaults.rollout_length, steps_per_rollout // num_envs)
+        )
+    parsed = kind(**values)
+    parsed.check()
+    return parsed
 
 
-def _canonical(key: str, value: Any, kind: type[OnPolicyConfig]) -> tuple[str, Any]:
+def _current_key(key: str, value: Any, kind: type[OnPolicyConfig]) -> tuple[str, Any]:
+    """Return a config key and its value under the key's current name; warn if the name is older."""
     if key == "use_pytorch":
         warn_deprecated("'use_pytorch' is now framework='torch' or 'tf'.")
         return "framework", "torch" if value else "tf"
     if key in kind.aliases:
-        warn_deprecated(f"{kind.algorithm} config key {key!r} is now called {kind.aliases[key]!r}.")
-        return kind.aliases[key], value
+        current = kind.aliases[key]
+        warn_deprecated(f"{kind.algorithm} config key {key!r} is now called {current!r}.")
+        return current, value
     return key, value
+
+
+def _unknown_key(
+    given_key: str, key: str, kind: type[OnPolicyConfig], known_keys: Mapping[str, Any]
+) -> UnknownConfigKeyError:
+    """Return the error for an unknown key, with the name that another library's key has here.
+
+    Args:
+        given_key: The key in the config.
+        key: The key's current name.
+        kind: The algorithm's struct.
+        known_keys: The algorithm's keys.
+    """
+    our_key, comma, difference = ELSEWHERE.get(key, "").partition(",")
+    if our_key in known_keys:
+        hint = f" Here it is called {our_key!r}{comma}{difference}."
+    else:
+        hint = nearest(str(given_key), known_keys)
+    return UnknownConfigKeyError(
+        f"Unknown {kind.algorithm} config key {given_key!r}.{hint} Model config keys go under"
+        f" 'model'. Known: {', '.join(known_keys)}."
+    )

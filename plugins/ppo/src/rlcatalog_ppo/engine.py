@@ -7,16 +7,20 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from msgspec import Meta
+from msgspec.structs import asdict
 
-import rlcatalog_ppo
 from rlcatalog.errors import ConfigError, NonFiniteError
 from rlcatalog_policy import read_manifest
+from rlcatalog_ppo.algorithm import OnPolicy
+from rlcatalog_ppo.algorithms import A2C, PG, PPO
 from rlcatalog_ppo.callbacks import Callback, Checkpoints, Evaluation, Log, StopAt
 from rlcatalog_ppo.checkpoints import POLICY, TRAINING
 from rlcatalog_ppo.config import parse
 from rlcatalog_ppo.learner import set_threads
 from rlcatalog_runs import Engine, RunOptions, RunPlan, Session, describe_policy
 
+#: The algorithms by name.
+_ALGORITHMS: dict[str, type[OnPolicy]] = {"PPO": PPO, "A2C": A2C, "PG": PG}
 #: Option → the algorithm's key that it sets.
 _KEYS = {
     "framework": "framework",
@@ -53,7 +57,7 @@ class PPOEngine(Engine):
     """
 
     options = PPOOptions
-    algorithms = ("PPO", "A2C", "PG")
+    algorithms = tuple(_ALGORITHMS)
     checkpoint = TRAINING
     fixed = frozenset()
     reserved = {name: f"--{name}" for name in ("model", "framework", "seed", "device", "vector")}  # noqa: RUF012
@@ -61,7 +65,8 @@ class PPOEngine(Engine):
 
     def __init__(self, plan: RunPlan) -> None:
         super().__init__(plan)
-        options, cls = plan.options, getattr(rlcatalog_ppo, plan.algorithm)
+        options = plan.options
+        cls = _ALGORITHMS[plan.algorithm]
         record = Path(options.record) if "record" in plan.typed else None
         config = _config_of(plan)
         if plan.checkpoint is None:
@@ -80,7 +85,7 @@ class PPOEngine(Engine):
 
     @classmethod
     def check(cls, plan: RunPlan) -> None:
-        parse(_config_of(plan), getattr(rlcatalog_ppo, plan.algorithm).config_class)
+        parse(_config_of(plan), _ALGORITHMS[plan.algorithm].config_class)
 
     @property
     def steps(self) -> int:
@@ -119,7 +124,8 @@ def _config_of(plan: RunPlan) -> dict[str, Any]:
     seed and steps.
     """
     settings = dict(plan.settings)
-    typed = {key: getattr(plan.options, name) for name, key in _KEYS.items() if name in plan.typed}
+    options = asdict(plan.options)
+    typed = {key: options[name] for name, key in _KEYS.items() if name in plan.typed}
     if clash := sorted(set(settings) & set(typed)):
         raise ConfigError(f"--set: {clash[0]!r} is also set by an option. Set it only once.")
     if plan.checkpoint is not None:

@@ -1,16 +1,17 @@
-"""Losses for the algorithms, written once for both frameworks, and support for a model's
-`custom_loss`.
-"""
+"""The algorithms' objectives, written once for all frameworks, and a model's `custom_loss`."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from rlcatalog import Policy
 from rlcatalog.errors import ModelContractError, shown
-from rlcatalog.frameworks import Evaluation, TensorOps
-from rlcatalog_ppo.config import A2CConfig, PGConfig, PPOConfig
+from rlcatalog.frameworks import Array, Evaluation, TensorOps
+from rlcatalog_ppo.config import A2CConfig, OnPolicyConfig, PGConfig, PPOConfig
+
+ConfigT = TypeVar("ConfigT", bound=OnPolicyConfig)
 
 
 class Losses(NamedTuple):
@@ -40,7 +41,8 @@ class Rates(NamedTuple):
     Attributes:
         lr: Learning rate.
         kl_coeff: Weight of the divergence from the collecting policy.
-        clip_param: Largest deviation of the probability ratio from 1. If None, the config's.
+        clip_param: Largest deviation of the probability ratio from 1, if the config has a schedule
+            for it. None: the config's constant.
     """
 
     lr: float
@@ -48,177 +50,233 @@ class Rates(NamedTuple):
     clip_param: Any = None
 
 
-class Objective(NamedTuple):
-    """An algorithm's objective, and the metrics that it reports for a step.
+# --- the objectives -------------------------------------------------------------------------------
+
+
+class Objective(ABC, Generic[ConfigT]):
+    """What an algorithm minimises, and the metrics that it reports for an optimiser step.
 
     Attributes:
-        losses: `losses(evaluation, batch, config, ops, rates)` returns `Losses`.
         columns: Names of the float columns that `losses` reads from the batch.
-        figures: Names of the metrics of one optimiser step; the last is `"grad_norm"`.
-        measured: `measured(losses, ops)` returns all metrics but the last as scalars.
+        metric_names: Names of an optimiser step's metrics: those that `metrics` returns, and then
+            `"grad_norm"`, which the optimiser adds.
+        learns_values: Whether the algorithm learns from value estimates. If so, it rejects models
+            without them.
     """
 
-    losses: Callable[..., Losses]
-    columns: tuple[str, ...]
-    figures: tuple[str, ...]
-    measured: Callable[[Losses, TensorOps], list[Any]]
+    columns: ClassVar[tuple[str, ...]]
+    metric_names: ClassVar[tuple[str, ...]]
+    learns_values: ClassVar[bool] = True
+
+    @abstractmethod
+    def losses(
+        self,
+        evaluation: Evaluation,
+        batch: Mapping[str, Any],
+        config: ConfigT,
+        ops: TensorOps,
+        rates: Rates,
+    ) -> Losses:
+        """Return the losses of a minibatch.
+
+        Args:
+            evaluation: The current policy's evaluation of the minibatch.
+            batch: The minibatch's `columns`, each `[B]`.
+            config: The algorithm's config.
+            ops: The framework's tensor operations.
+            rates: Coefficients that change between updates.
+        """
+
+    @abstractmethod
+    def metrics(self, losses: Losses, ops: TensorOps) -> list[Any]:
+        """Return the metrics of a minibatch as scalars, in the order of `metric_names`."""
 
 
-def losses(
-    evaluation: Evaluation,
-    batch: Mapping[str, Any],
-    config: PPOConfig,
-    ops: TensorOps,
-    rates: Rates | None = None,
-) -> Losses:
-    """Return the clipped-surrogate losses (Schulman et al. 2017, equations 7 and 9; penalty:
-    equation 8).
+class ClippedSurrogate(Objective[PPOConfig]):
+    """PPO's objective (Schulman et al. 2017, equations 7 and 9).
 
-    Args:
-        evaluation: The current policy's evaluation of the minibatch.
-        batch: `"logp"`, `"advantage"` and `"target"` of the minibatch, each `[B]`.
-        config: Coefficients.
-        ops: The framework's tensor operations.
-        rates: The weight of the divergence, if the evaluation has one, and the limit for the ratio.
+    If the minibatch has the parameters of the collecting policy's distributions, the penalty of
+    equation 8 is added.
     """
-    advantage = _normalised(batch["advantage"], ops)
-    limit = config.clip_param if rates is None or rates.clip_param is None else rates.clip_param
-    log_ratio = evaluation.logp - batch["logp"]
-    ratio = ops.exp(log_ratio)
-    clipped = ops.clip(ratio, 1.0 - limit, 1.0 + limit)
-    policy_loss = -ops.mean(ops.minimum(ratio * advantage, clipped * advantage))
-    found = _with_value_and_entropy(policy_loss, evaluation, batch, config, ops)
-    total = found.total
-    if evaluation.kl is not None and rates is not None:
-        total = total + rates.kl_coeff * ops.mean(evaluation.kl)
-    return found._replace(total=total, log_ratio=log_ratio, clip_param=limit)
+
+    columns = ("logp", "advantage", "target")
+    metric_names = ("policy_loss", "vf_loss", "entropy", "kl", "clip_fraction", "grad_norm")
+
+    def losses(
+        self,
+        evaluation: Evaluation,
+        batch: Mapping[str, Any],
+        config: PPOConfig,
+        ops: TensorOps,
+        rates: Rates,
+    ) -> Losses:
+        """Return the losses of a minibatch."""
+        clip_param = config.clip_param if rates.clip_param is None else rates.clip_param
+        advantage = _normalize(batch["advantage"], ops)
+        log_ratio = evaluation.logp - batch["logp"]
+        ratio = ops.exp(log_ratio)
+        clipped_ratio = ops.clip(ratio, 1.0 - clip_param, 1.0 + clip_param)
+        policy_loss = -ops.mean(ops.minimum(ratio * advantage, clipped_ratio * advantage))
+        vf_loss = _value_loss(evaluation, batch, ops)
+        entropy = _mean_entropy(evaluation, ops)
+
+        total = policy_loss + config.vf_loss_coeff * vf_loss
+        total = _subtract_entropy_bonus(total, entropy=entropy, coeff=config.entropy_coeff)
+        if evaluation.kl is not None:
+            total = total + rates.kl_coeff * ops.mean(evaluation.kl)
+        return Losses(total, policy_loss, vf_loss, entropy, log_ratio, clip_param)
+
+    def metrics(self, losses: Losses, ops: TensorOps) -> list[Any]:
+        """Return losses, entropy, approximate KL, E[r - 1 - log r], and share of clipped ratios."""
+        ratio = ops.exp(losses.log_ratio)
+        approximate_kl = ops.mean(ratio - 1 - losses.log_ratio)
+        is_clipped = abs(ratio - 1) > losses.clip_param
+        clip_fraction = ops.mean(ops.cast(is_clipped, ratio.dtype))
+        return [losses.policy_loss, losses.vf_loss, losses.entropy, approximate_kl, clip_fraction]
 
 
-def policy_gradient_losses(
-    evaluation: Evaluation,
-    batch: Mapping[str, Any],
-    config: A2CConfig | PGConfig,
-    ops: TensorOps,
-    rates: Rates | None = None,
-) -> Losses:
-    """Return the losses of an advantage actor-critic (Mnih et al. 2016, section 4 and algorithm
-    S3), or of REINFORCE.
+class AdvantageActorCritic(Objective[A2CConfig]):
+    """A2C's objective (Mnih et al. 2016, section 4 and algorithm S3)."""
 
-    REINFORCE (Williams 1992) does not use values; its advantages are the discounted returns to go.
+    columns = ("advantage", "target")
+    metric_names = ("policy_loss", "vf_loss", "entropy", "grad_norm")
 
-    Args:
-        evaluation: The current policy's evaluation of the rollout.
-        batch: `"advantage"` and, if a value is learned, `"target"`, each `[B]`.
-        config: Coefficients.
-        ops: The framework's tensor operations.
-        rates: Unused.
-    """
-    advantage = batch["advantage"]
-    if config.normalize_advantage:
-        advantage = _normalised(advantage, ops)
-    return _with_value_and_entropy(
-        -ops.mean(evaluation.logp * advantage), evaluation, batch, config, ops
-    )
+    def losses(
+        self,
+        evaluation: Evaluation,
+        batch: Mapping[str, Any],
+        config: A2CConfig,
+        ops: TensorOps,
+        rates: Rates,  # of these, A2C only has the learning rate, which the optimiser reads
+    ) -> Losses:
+        """Return the losses of a rollout."""
+        advantage = batch["advantage"]
+        if config.normalize_advantage:
+            advantage = _normalize(advantage, ops)
+        policy_loss = -ops.mean(evaluation.logp * advantage)
+        vf_loss = _value_loss(evaluation, batch, ops)
+        entropy = _mean_entropy(evaluation, ops)
 
+        total = policy_loss + config.vf_loss_coeff * vf_loss
+        total = _subtract_entropy_bonus(total, entropy=entropy, coeff=config.entropy_coeff)
+        return Losses(total, policy_loss, vf_loss, entropy)
 
-def _with_value_and_entropy(
-    policy_loss: Any, evaluation: Evaluation, batch: Mapping[str, Any], config: Any, ops: TensorOps
-) -> Losses:
-    """Return the losses, with the value loss if the algorithm learns values, and with the entropy
-    bonus.
-    """
-    total, vf_loss = policy_loss, None
-    if not isinstance(config, PGConfig):
-        error = evaluation.value - batch["target"]
-        vf_loss = 0.5 * ops.mean(error * error)
-        total = total + config.vf_loss_coeff * vf_loss
-    entropy = None if evaluation.entropy is None else ops.mean(evaluation.entropy)
-    if config.entropy_coeff:  # with a weight of 0, its gradient would be wasted work
-        total = total - config.entropy_coeff * entropy
-    return Losses(total, policy_loss, vf_loss, entropy)
+    def metrics(self, losses: Losses, ops: TensorOps) -> list[Any]:
+        """Return the losses and the entropy."""
+        return [losses.policy_loss, losses.vf_loss, losses.entropy]
 
 
-def _normalised(advantage: Any, ops: TensorOps) -> Any:
+class Reinforce(Objective[PGConfig]):
+    """REINFORCE's objective (Williams 1992); its advantages are discounted returns to go."""
+
+    columns = ("advantage",)
+    metric_names = ("policy_loss", "entropy", "grad_norm")
+    learns_values = False
+
+    def losses(
+        self,
+        evaluation: Evaluation,
+        batch: Mapping[str, Any],
+        config: PGConfig,
+        ops: TensorOps,
+        rates: Rates,  # of these, REINFORCE only has the learning rate, which the optimiser reads
+    ) -> Losses:
+        """Return the losses of a rollout."""
+        advantage = batch["advantage"]
+        if config.normalize_advantage:
+            advantage = _normalize(advantage, ops)
+        policy_loss = -ops.mean(evaluation.logp * advantage)
+        entropy = _mean_entropy(evaluation, ops)
+        total = _subtract_entropy_bonus(policy_loss, entropy=entropy, coeff=config.entropy_coeff)
+        return Losses(total, policy_loss, vf_loss=None, entropy=entropy)
+
+    def metrics(self, losses: Losses, ops: TensorOps) -> list[Any]:
+        """Return the loss and the entropy."""
+        return [losses.policy_loss, losses.entropy]
+
+
+PPO_OBJECTIVE = ClippedSurrogate()
+A2C_OBJECTIVE = AdvantageActorCritic()
+PG_OBJECTIVE = Reinforce()
+
+
+def _normalize(advantage: Any, ops: TensorOps) -> Any:
     return (advantage - ops.mean(advantage)) / (ops.std(advantage) + 1e-8)
 
 
-def _ratio_figures(found: Losses, ops: TensorOps) -> list[Any]:
-    """Return the losses, the approximate KL, E[r - 1 - log r], and the fraction of
-    clipped ratios.
-    """
-    ratio = ops.exp(found.log_ratio)
-    kl = ops.mean(ratio - 1 - found.log_ratio)
-    clipped = ops.mean(ops.cast(abs(ratio - 1) > found.clip_param, ratio.dtype))
-    return [found.policy_loss, found.vf_loss, found.entropy, kl, clipped]
+def _value_loss(evaluation: Evaluation, batch: Mapping[str, Any], ops: TensorOps) -> Any:
+    error = evaluation.value - batch["target"]
+    return 0.5 * ops.mean(error * error)
 
 
-PPO_OBJECTIVE = Objective(
-    losses,
-    columns=("logp", "advantage", "target"),
-    figures=("policy_loss", "vf_loss", "entropy", "kl", "clip_fraction", "grad_norm"),
-    measured=_ratio_figures,
-)
-A2C_OBJECTIVE = Objective(
-    policy_gradient_losses,
-    columns=("advantage", "target"),
-    figures=("policy_loss", "vf_loss", "entropy", "grad_norm"),
-    measured=lambda found, ops: [found.policy_loss, found.vf_loss, found.entropy],
-)
-PG_OBJECTIVE = Objective(
-    policy_gradient_losses,
-    columns=("advantage",),
-    figures=("policy_loss", "entropy", "grad_norm"),
-    measured=lambda found, ops: [found.policy_loss, found.entropy],
-)
+def _mean_entropy(evaluation: Evaluation, ops: TensorOps) -> Any:
+    """Return the mean entropy; None if it was not computed."""
+    return None if evaluation.entropy is None else ops.mean(evaluation.entropy)
+
+
+def _subtract_entropy_bonus(total: Any, *, entropy: Any, coeff: float) -> Any:
+    if coeff == 0:
+        return total  # computing a gradient with a weight of 0 would be wasted work
+    return total - coeff * entropy
 
 
 # --- a model's own loss ---------------------------------------------------------------------------
 
 #: RLlib's names → our names, for columns in every minibatch.
-_RENAMED = {
+_OUR_NAMES = {
     "rewards": "reward",
     "advantages": "advantage",
     "action_logp": "logp",
     "value_targets": "target",
 }
 #: Columns that every minibatch provides under RLlib's names.
-IN_EVERY_BATCH = frozenset({"obs", "actions", *_RENAMED})
+_IN_EVERY_MINIBATCH = frozenset({"obs", "actions", *_OUR_NAMES})
 
 
-def as_drawn(policy: Policy, raw: Any) -> Any:
-    """Return raw actions `[..., width]` in the shape that RLlib's batches use: `[...]` for a
-    Discrete.
+def rllib_actions(policy: Policy, raw_action: Any) -> Any:
+    """Return raw actions `[..., width]` in the shape of RLlib's batches: `[...]` for a Discrete."""
+    return raw_action[..., 0] if policy.action_codec.scalar else raw_action
+
+
+def columns_for_custom_loss(trajectory: Mapping[str, Array], *, done: Array) -> dict[str, Array]:
+    """Return a rollout's columns that only `custom_loss` reads, under RLlib's names.
+
+    Args:
+        trajectory: All columns of the rollout under RLlib's names, each `[T, N, ...]`.
+        done: Whether the episode ended at each step, `[T, N]`.
     """
-    return raw[..., 0] if policy.action_codec.scalar else raw
+    columns = {
+        name: column for name, column in trajectory.items() if name not in _IN_EVERY_MINIBATCH
+    }
+    columns["dones"] = done
+    return columns
 
 
 def loss_inputs(policy: Policy, batch: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the argument of `custom_loss`: the minibatch, under both RLlib's and rlcatalog's
-    names.
-    """
-    theirs = {name: batch[ours] for name, ours in _RENAMED.items()}
-    own = {name: part for name, part in batch.items() if name != "columns"}
+    """Return `custom_loss`'s argument: the minibatch under both RLlib's and rlcatalog's names."""
+    own_columns = {name: column for name, column in batch.items() if name != "columns"}
+    renamed = {theirs: batch[ours] for theirs, ours in _OUR_NAMES.items()}
     return {
         **batch.get("columns", {}),
-        **own,
-        **theirs,
-        "actions": as_drawn(policy, batch["raw_action"]),
+        **own_columns,
+        **renamed,
+        "actions": rllib_actions(policy, batch["raw_action"]),
     }
 
 
-def check_loss(policy: Policy, loss: Any, is_tensor: Callable[[Any], bool]) -> list[Any]:
+def loss_terms(policy: Policy, loss: Any, is_tensor: Callable[[Any], bool]) -> list[Any]:
     """Return the result of `custom_loss` as a list of loss terms.
 
     Args:
         policy: The policy.
         loss: A tensor, or a list of tensors.
-        is_tensor: Function that returns whether an object is one of the framework's tensors.
+        is_tensor: The framework's test for tensors.
 
     Raises:
         ModelContractError: The result is neither a tensor nor a list of tensors.
     """
     terms = list(loss) if isinstance(loss, list | tuple) else [loss]
-    if not terms or not all(map(is_tensor, terms)):
+    if not terms or not all(is_tensor(term) for term in terms):
         raise ModelContractError(
             f"{policy.model_name}: custom_loss() must return a tensor of {policy.framework}, or a"
             f" list of them; found {shown(loss, 80)}. Return policy_loss with your terms added to"

@@ -11,7 +11,7 @@ import numpy as np
 from rlcatalog import Policy
 from rlcatalog.errors import SavedPolicyError, output_errors
 from rlcatalog.frameworks import Array, frameworks
-from rlcatalog_ppo.loss import as_drawn
+from rlcatalog_ppo.loss import rllib_actions
 from rlcatalog_ppo.rollout import Rollout
 
 
@@ -35,7 +35,7 @@ class Recorder:
 
     def write(self, rollout: Rollout) -> None:
         """Write a rollout's rows, one environment after another."""
-        actions = as_drawn(self.policy, rollout.raw_action)
+        actions = rllib_actions(self.policy, rollout.raw_action)
         columns = {
             "obs": rollout.obs,
             "actions": actions,

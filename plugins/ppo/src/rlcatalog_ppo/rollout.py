@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,27 +11,31 @@ from typing import Any
 import numpy as np
 from gymnasium.vector import VectorEnv
 
-from rlcatalog import Policy
+from rlcatalog import Policy, Step
 from rlcatalog.errors import NonFiniteError
 from rlcatalog.spaces import map_tensors
-from rlcatalog_policy import EnvMasks, Frozen, State, autoreset_of
-from rlcatalog_ppo.advantages import Array, estimate_advantages, refuse_infinite
+from rlcatalog_policy import EnvMasks, Frozen, History, State, autoreset_of
+from rlcatalog_ppo.advantages import Array, check_finite, estimate_advantages
 from rlcatalog_ppo.config import OnPolicyConfig
 from rlcatalog_ppo.env_errors import EnvErrors
-from rlcatalog_ppo.loss import IN_EVERY_BATCH
+from rlcatalog_ppo.loss import columns_for_custom_loss
 from rlcatalog_ppo.reward_scale import RewardScale
-from rlcatalog_ppo.rollout_columns import Ahead, Postprocess, Sequences, added_columns
+from rlcatalog_ppo.rollout_columns import (
+    Postprocess,
+    SequenceRecorder,
+    TrajectoryColumns,
+    added_columns,
+)
+from rlcatalog_ppo.steps import EnvStep, StepInputs, StepRecord
 from rlcatalog_ppo.trees import stack_steps
 from rlcatalog_runs.seeds import SeedStream, derive_env_seeds, derive_seed
 
-#: If the squares of rewards sum to less than this, all are finite as float32; with NaN, the
-#: comparison is false.
-_NO_OVERFLOW = 1e76
+# --- the collected experience ---------------------------------------------------------------------
 
 
 @dataclass
 class Rollout:
-    """Experience from N environments over T steps; array shapes start with `[T, N]` unless noted.
+    """Experience from N environments over T steps; arrays begin with `[T, N]` unless noted.
 
     Attributes:
         obs: Encoded observations.
@@ -77,29 +81,45 @@ class Rollout:
     @property
     def steps(self) -> int:
         """Number of steps that contain experience."""
-        return self.done.size if self.idle is None else int(self.done.size - self.idle.sum())
+        if self.idle is None:
+            return self.done.size
+        return int(self.done.size - self.idle.sum())
+
+    @property
+    def training_reward(self) -> Array:
+        """The rewards to learn from: scaled ones, if the algorithm scales them."""
+        return self.reward if self.scaled is None else self.scaled
 
     def rows(self, columns: Any) -> Any:
-        """Flatten columns `[T, N, ...]` to rows, one environment after another."""
-        kept = slice(None) if self.idle is None else ~self.idle.T.reshape(-1)
-        return map_tensors(
-            columns, lambda array: array.swapaxes(0, 1).reshape(-1, *array.shape[2:])[kept]
-        )
+        """Flatten columns `[T, N, ...]` to rows, one environment after another, without idle steps.
 
-    def batch(self, gamma: float, lambda_: float, dist_inputs: bool = False) -> dict[str, Any]:
-        """Return the rows for training, one environment after another, with their sequences, if
-        any.
+        Args:
+            columns: An array, or a structure of arrays.
+        """
+
+        def flatten(array: Array) -> Array:
+            rows = array.swapaxes(0, 1).reshape(-1, *array.shape[2:])
+            if self.idle is None:
+                return rows
+            has_experience = ~self.idle.swapaxes(0, 1).reshape(-1)
+            return rows[has_experience]
+
+        return map_tensors(columns, flatten)
+
+    def batch(self, gamma: float, lambda_: float, *, dist_inputs: bool = False) -> dict[str, Any]:
+        """Return the rows for training, one environment after another, with any sequences.
 
         Args:
             gamma: Discount.
             lambda_: Lambda of the advantage estimate.
-            dist_inputs: Whether to include the distributions' parameters.
+            dist_inputs: Whether to include the distributions' parameters, from which the divergence
+                from the collecting policy is computed.
 
         Raises:
             NonFiniteError: An advantage is NaN or infinite.
         """
         advantages = estimate_advantages(self, gamma, lambda_)
-        refuse_infinite(advantages, self.reward, self.value)
+        check_finite(advantages, rewards=self.reward, values=self.value)
         columns: dict[str, Any] = {
             "obs": self.obs,
             "raw_action": self.raw_action,
@@ -107,19 +127,28 @@ class Rollout:
             "reward": self.reward,
             "advantage": advantages,
             "target": advantages + self.value,
-            "dist_inputs": self.dist_inputs if dist_inputs else None,
-            "mask": self.mask,
-            "views": self.views or None,
-            "columns": self.columns or None,
         }
-        batch: dict[str, Any] = self.rows(
-            {name: part for name, part in columns.items() if part is not None}
-        )
+        if dist_inputs:
+            columns["dist_inputs"] = self.dist_inputs
+        if self.mask is not None:
+            columns["mask"] = self.mask
+        if self.views:
+            columns["views"] = self.views
+        if self.columns:
+            columns["columns"] = self.columns
+        batch: dict[str, Any] = self.rows(columns)
         if self.starts is not None:
-            places = np.flatnonzero(self.rows(self.starts))
-            batch["seq_lens"] = np.diff(places, append=self.steps).astype(np.int32)
+            first_rows = np.flatnonzero(self.rows(self.starts))
+            batch["seq_lens"] = np.diff(first_rows, append=self.steps).astype(np.int32)
             batch["state"] = list(self.memory)
         return batch
+
+
+# --- the episodes ---------------------------------------------------------------------------------
+
+
+#: Number of finished episodes that means are taken over.
+_RECENT_EPISODES = 100
 
 
 @dataclass
@@ -132,8 +161,8 @@ class Episodes:
         total: Number of finished episodes.
     """
 
-    returns: deque[float] = field(default_factory=lambda: deque(maxlen=100))
-    lengths: deque[int] = field(default_factory=lambda: deque(maxlen=100))
+    returns: deque[float] = field(default_factory=lambda: deque(maxlen=_RECENT_EPISODES))
+    lengths: deque[int] = field(default_factory=lambda: deque(maxlen=_RECENT_EPISODES))
     total: int = 0
 
     def add(self, episode_return: float, length: int) -> None:
@@ -144,27 +173,82 @@ class Episodes:
 
     def get_state(self) -> dict[str, Any]:
         """Return the state as a structure for `trees.take_apart`."""
-        return {"returns": list(self.returns), "lengths": list(self.lengths), "total": self.total}
+        return {
+            "returns": list(self.returns),
+            "lengths": list(self.lengths),
+            "total": self.total,
+        }
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any]) -> Episodes:
+        """Return the record whose state `get_state` returned."""
+        return cls(
+            returns=deque(state["returns"], maxlen=_RECENT_EPISODES),
+            lengths=deque(state["lengths"], maxlen=_RECENT_EPISODES),
+            total=state["total"],
+        )
 
     def figures(self) -> dict[str, Any]:
-        """Return the number of episodes, and the means over the last 100, which are None before the
-        first one ends.
+        """Return the number of episodes, and the means over the last 100.
+
+        The means are None before the first episode ends.
         """
-        mean = float(np.mean(self.returns)) if self.returns else None
+        mean_return = float(np.mean(self.returns)) if self.returns else None
+        mean_length = float(np.mean(self.lengths)) if self.lengths else None
         return {
             "episodes_total": self.total,
-            "episode_return_mean": mean,
-            "episode_reward_mean": mean,  # RLlib's older name
-            "episode_len_mean": float(np.mean(self.lengths)) if self.lengths else None,
+            "episode_return_mean": mean_return,
+            "episode_reward_mean": mean_return,  # RLlib's older name
+            "episode_len_mean": mean_length,
         }
+
+
+class EpisodesInProgress:
+    """Returns and lengths of N environments' episodes so far.
+
+    Attributes:
+        returns: Undiscounted sums of the rewards `[N]`.
+        lengths: Numbers of steps `[N]`. The array is changed in place, because errors about an
+            environment read from it which step failed.
+    """
+
+    def __init__(self, num_envs: int) -> None:
+        self.returns = np.zeros(num_envs)
+        self.lengths = np.zeros(num_envs, np.int64)
+
+    def add_step(self, reward: Array, *, idle: Array) -> None:
+        """Add a step's rewards `[N]`; an idle step does not count for an episode's length."""
+        self.returns += reward
+        self.lengths += ~idle
+
+    def reset(self, rows: Array) -> None:
+        """Begin new episodes in some environments, given as booleans `[N]`."""
+        self.returns[rows] = 0.0
+        self.lengths[rows] = 0
+
+    def set_state(self, *, returns: Array, lengths: Array) -> None:
+        """Restore returns and lengths."""
+        self.returns[:] = returns
+        self.lengths[:] = lengths
+
+
+# --- collecting -----------------------------------------------------------------------------------
 
 
 class Collector:
     """Collector that steps a vector environment with a policy and returns rollouts.
 
+    When an episode ends, Gymnasium's autoreset modes differ in who begins the next one:
+
+    - `"same_step"`: the vector environment, at once. The episode's last observation is in
+      `info["final_obs"]`.
+    - `"next_step"`: the vector environment, in the next step, which ignores the action. That step
+      is called idle; it is not in the training data.
+    - `"disabled"`: the collector, with a reset of the environments whose episode ended.
+
     An environment may reuse the memory of its observations, so an episode's last observation must
-    be read before the next episode begins. In mode SAME_STEP, the vector environment resets first,
-    so its environments must return copies, as `rlcatalog_ppo.environments.vector` ensures.
+    be read before the next episode begins. In mode `"same_step"`, the vector environment resets
+    first, so its environments must return copies, as `rlcatalog_ppo.environments.vector` ensures.
 
     Args:
         policy: Policy that chooses the actions, either directly or in its frozen form.
@@ -174,10 +258,14 @@ class Collector:
         gamma: Discount factor for the value of a truncated episode's last observation.
         postprocess: Function that adds columns, which the model may request as training views, to
             each trajectory; or None.
-        values: Whether the algorithm learns from value estimates. If False, values are 0,
-            and rewards after the rollout's end or a truncation count as 0.
+        uses_values: Whether the algorithm learns from value estimates. If False, values are 0, and
+            rewards after the rollout's end or a truncation count as 0.
         scale: Scaling for training rewards, or None.
-        masks: Reader for masks that the environments give beside their observations, or None.
+        env_masks: Reader of masks that the environments give beside their observations, or None.
+
+    Attributes:
+        frozen: Whether a frozen policy acts; None until this is decided, before the first step.
+        episodes: The finished episodes.
     """
 
     def __init__(
@@ -188,145 +276,402 @@ class Collector:
         gamma: float,
         postprocess: Postprocess | None = None,
         *,
-        values: bool = True,
+        uses_values: bool = True,
         scale: RewardScale | None = None,
-        masks: EnvMasks | None = None,
+        env_masks: EnvMasks | None = None,
     ) -> None:
-        self.policy, self.envs, self.gamma, self.autoreset = policy, envs, gamma, autoreset_of(envs)
-        self._values, self.scale = values, scale
-        self.episodes = Episodes()
-        n = envs.num_envs
-        self._returns, self._lengths = np.zeros(n), np.zeros(n, np.int64)
-        self._env_errors = EnvErrors(self._lengths)
+        self.envs = envs
+        self.gamma = gamma
+        self.scale = scale
+        self._frozen_seed = derive_seed(seed, SeedStream.FROZEN)
+        self._env_masks = env_masks
+        self._uses_values = uses_values
+        self._autoreset = autoreset_of(envs)
+
+        self.frozen: bool | None = None
+        self._trained_policy = policy
+        self._frozen_policy: Frozen | None = None
+
         self._postprocess = postprocess
         self._has_custom_loss = policy.overrides("custom_loss")
-        self._ahead = Ahead(policy, everything=postprocess is not None or self._has_custom_loss)
-        self._env_masks = masks
+        self._trajectory_columns = TrajectoryColumns(
+            policy, all_columns=postprocess is not None or self._has_custom_loss
+        )
+
+        self.episodes = Episodes()
+        self._in_progress = EpisodesInProgress(envs.num_envs)
+        # In its context, an error about a row of a batch says which environment the row belongs to,
+        # and after how many steps of its episode.
+        self._name_env_in_errors = EnvErrors(self._in_progress.lengths)
+
         # Gymnasium declares an integer only.
-        seeds: Any = derive_env_seeds(seed, SeedStream.ENVIRONMENTS, envs)
-        obs, infos = envs.reset(seed=seeds)
-        if masks is not None:
-            masks.begin(infos)
-        self._encoded = self._env_errors.encode(policy, obs, update=True)
-        self._mask = self._mask_of(obs)
-        self._state, self._rewards = policy.initial_state(n), np.zeros(n, np.float32)
-        #: Environments whose next step only begins an episode.
-        self._idle = np.zeros(n, bool)
-        self._trained, self._frozen_seed = policy, derive_seed(seed, SeedStream.FROZEN)
-        #: Whether a frozen policy acts; None until this is decided, before the first steps.
-        self.frozen: bool | None = None
+        env_seeds: Any = derive_env_seeds(seed, SeedStream.ENVIRONMENTS, envs)
+        observed, infos = envs.reset(seed=env_seeds)
+        if env_masks is not None:
+            env_masks.begin(infos)
+        self._inputs = StepInputs(
+            obs=self._encode(observed, update=True),
+            mask=self._action_mask(observed),
+            state=policy.initial_state(envs.num_envs),
+            prev_reward=np.zeros(envs.num_envs, np.float32),
+            idle=np.zeros(envs.num_envs, bool),
+        )
+
+    @property
+    def policy(self) -> Policy:
+        """The policy that acts: the trained policy, or its frozen form."""
+        return self._trained_policy if self._frozen_policy is None else self._frozen_policy
 
     def decide_frozen(self, config: OnPolicyConfig, total_steps: int | None = None) -> None:
-        """Decide before the first step whether a frozen policy acts.
+        """Decide before the first step whether a frozen policy acts; later calls do nothing.
 
         Args:
             config: The algorithm's config.
             total_steps: Total number of steps in the run, if it is not in the config.
         """
-        if self.frozen is None:
-            self.freeze(
-                config.collects_frozen(config.total_steps or total_steps, self.policy.device)
-            )
+        if self.frozen is not None:
+            return
+        if config.total_steps is not None:
+            total_steps = config.total_steps
+        self.freeze(config.collects_frozen(total_steps, self._trained_policy.device))
 
     def freeze(self, frozen: bool) -> None:
         """Act with a frozen form of the policy, or with the policy itself."""
-        self.frozen, policy = frozen, self._trained
-        # A policy that cannot be frozen acts itself.
+        self.frozen = frozen
+        self._frozen_policy = None
         if frozen:
-            policy = policy.freeze(self.envs.num_envs, seed=self._frozen_seed)
-        self.policy = policy
+            # If no package can freeze the policy, the frozen form acts like the policy itself.
+            self._frozen_policy = self._trained_policy.freeze(
+                self.envs.num_envs, seed=self._frozen_seed
+            )
 
-    def take_over(self) -> None:
+    def update_frozen_weights(self) -> None:
         """Copy the current weights to the frozen policy, if there is one."""
-        if isinstance(self.policy, Frozen):
-            self.policy.update()
+        if self._frozen_policy is not None:
+            self._frozen_policy.update()
 
-    def collect(
-        self, length: int, watching: Collection[Callable[[dict[str, Any]], Any]] = ()
-    ) -> Rollout:
+    def collect(self, length: int, on_step: Callable[[StepRecord], None] | None = None) -> Rollout:
         """Take `length` steps in every environment.
 
         Args:
             length: Number of steps.
-            watching: Functions that are called with each step's columns.
+            on_step: Function that is called with the record of each step; or None.
 
         Raises:
             NonFiniteError: A reward, an observation or a policy output is NaN or infinite; the
                 message names the environment and the step of its episode.
         """
-        policy = self.policy
-        steps: list[dict[str, Any]] = []
-        sequences = Sequences(policy, self.envs.num_envs) if policy.memory else None
+        sequence_recorder = None
+        if self.policy.memory:
+            max_seq_len = self.policy.config["max_seq_len"]
+            sequence_recorder = SequenceRecorder(max_seq_len, self.envs.num_envs)
+
+        records: list[StepRecord] = []
         for _ in range(length):
-            if sequences is not None:
-                sequences.note(self._state, self._idle)
-            steps.append(self._step(sequences))
-            for watch in watching:
-                watch(steps[-1])
-        columns: dict[str, Any] = stack_steps(steps)
-        if (later := columns.pop("ahead", None)) is not None:
-            if self._postprocess is not None:
-                later |= added_columns(
-                    self._postprocess, policy, later, columns["done"], columns.get("idle")
+            inputs = self._inputs
+            record, self._inputs = self._take_step(inputs)
+            records.append(record)
+            if sequence_recorder is not None:
+                assert inputs.state is not None  # a policy with memory has a state
+                sequence_recorder.add_step(
+                    memory=inputs.state.memory, idle=inputs.idle, ended=record.done
                 )
-            columns["views"] = {
-                **columns.get("views", {}),
-                **policy.views.look_ahead(later, columns["done"]),
-            }
-            if self._has_custom_loss:
-                own = {name: column for name, column in later.items() if name not in IN_EVERY_BATCH}
-                columns["columns"] = {**own, "dones": columns["done"]}
-        if sequences is not None:
-            columns |= sequences.arrays()
-        last_value = np.zeros(self.envs.num_envs, np.float32)
-        if self._values:
-            with self._env_errors:
-                last_value = policy.values(self._encoded, self._state, prev_reward=self._rewards)
-        return Rollout(**columns, last_value=last_value)
+            if on_step is not None:
+                on_step(record)
+
+        rollout = _stack_records(records, last_value=self._last_value())
+        if self._trajectory_columns.is_needed:
+            self._add_trajectory_columns(rollout, records)
+        if sequence_recorder is not None:
+            sequences = sequence_recorder.sequences()
+            rollout.starts = sequences.starts
+            rollout.memory = sequences.memory
+        return rollout
+
+    # --- one step -----------------------------------------------------------------------------
+
+    def _take_step(self, inputs: StepInputs) -> tuple[StepRecord, StepInputs]:
+        """Act once in every environment; return the step's record and the inputs of the next."""
+        policy_step = self._act(inputs)
+        env_step = self._step_envs(policy_step.action)
+        scaled = None
+        if self.scale is not None:
+            scaled = self.scale(env_step.reward, ended=env_step.ended, idle=inputs.idle)
+        self._in_progress.add_step(env_step.original_reward, idle=inputs.idle)
+
+        next_observed = env_step.observed
+        last_obs = None
+        bootstrap = np.zeros(self.envs.num_envs, np.float32)
+        if env_step.ended.any():
+            last_obs = self._encode_last_obs(env_step)
+            if self._uses_values and env_step.only_truncated.any():
+                assert last_obs is not None  # those of truncated episodes are always encoded
+                bootstrap = self._bootstrap(env_step, last_obs, policy_step.state)
+            self._record_finished_episodes(env_step.ended)
+            if self._autoreset == "disabled":
+                next_observed = self._reset(env_step.ended)
+        next_inputs = self._next_inputs(inputs, policy_step.state, env_step, next_observed)
+
+        # Without use for values, they are 0, even if the model estimates them.
+        value = np.zeros(self.envs.num_envs, np.float32)
+        if self._uses_values:
+            assert policy_step.value is not None  # `check_policy` refuses models without values
+            value = policy_step.value
+        record = StepRecord(
+            obs=inputs.obs,
+            raw_action=policy_step.raw_action,
+            logp=policy_step.logp,
+            value=value,
+            dist_inputs=policy_step.dist_inputs,
+            reward=env_step.reward,
+            done=env_step.ended,
+            bootstrap=bootstrap,
+            mask=inputs.mask,
+            views={} if policy_step.state is None else policy_step.state.seen,
+            idle=inputs.idle if self._autoreset == "next_step" else None,
+            scaled=scaled,
+        )
+        if self._trajectory_columns.is_needed:
+            record.trajectory = self._trajectory_columns.select(
+                obs=inputs.obs,
+                policy_step=policy_step,
+                env_step=env_step,
+                next_obs=next_inputs.obs,
+                last_obs=last_obs,
+            )
+        return record, next_inputs
+
+    def _act(self, inputs: StepInputs) -> Step:
+        with self._name_env_in_errors:
+            return self.policy.act_encoded(
+                inputs.obs, inputs.state, prev_reward=inputs.prev_reward, mask=inputs.mask
+            )
+
+    def _step_envs(self, action: Any) -> EnvStep:
+        observed, reward, terminated, truncated, info = self.envs.step(action)
+        ended = terminated | truncated
+        if self._env_masks is not None:
+            self._env_masks.after_step(info, ended)
+        return EnvStep(
+            observed=observed,
+            original_reward=reward,
+            reward=self._finite_float32(reward),
+            terminated=terminated,
+            truncated=truncated,
+            ended=ended,
+            info=info,
+        )
+
+    def _finite_float32(self, reward: Any) -> Array:
+        """Return the environments' rewards as float32.
+
+        Raises:
+            NonFiniteError: A reward is not a finite float32.
+        """
+        is_float64 = isinstance(reward, np.ndarray) and reward.dtype == np.float64
+        # One fast test for the usual case: the largest float32 is 3.4e38, so a reward that would
+        # overflow adds more than 1e77 to the sum of squares. With NaN, the comparison is False.
+        if is_float64 and np.vdot(reward, reward) < 1e76:
+            float32_reward: Array = reward.astype(np.float32)
+            return float32_reward
+        with np.errstate(over="ignore"):  # reported below, with the environment's number
+            rewards = np.asarray(reward).astype(np.float32)
+        wrong_envs = np.flatnonzero(~np.isfinite(rewards))
+        if len(wrong_envs):
+            env = int(wrong_envs[0])
+            raise NonFiniteError(
+                f"environment {env} of {len(rewards)}, step {self._in_progress.lengths[env] + 1} of"
+                f" its episode: the reward is {reward[env]}, which is not a finite float32. Fix it"
+                " in the environment.",
+                env,
+            )
+        return rewards
+
+    # --- where an episode ends ----------------------------------------------------------------
+
+    def _encode_last_obs(self, env_step: EnvStep) -> Array | None:
+        """Return the encoded last observations of the episodes that ended with a step.
+
+        Returns:
+            An array `[N, ...]`; only the rows of these episodes are meaningful. If no trajectory
+            columns need the last observations, those of truncated episodes suffice, for
+            their values. None if none are needed.
+        """
+        needed = env_step.only_truncated
+        if self._trajectory_columns.needs_last_obs:
+            needed = env_step.ended
+        if not needed.any():
+            return None
+        if self._autoreset != "same_step":
+            return self._encode(env_step.observed, update=False)
+        # The vector environment has begun the next episodes; `observed` already belongs to them.
+        envs = np.flatnonzero(needed)
+        with EnvErrors(self._in_progress.lengths, envs):
+            encoded = self.policy.preprocess([env_step.info["final_obs"][env] for env in envs])
+        last_obs = np.zeros((len(needed), *encoded.shape[1:]), encoded.dtype)
+        last_obs[needed] = encoded
+        return last_obs
+
+    def _bootstrap(self, env_step: EnvStep, last_obs: Array, state: State | None) -> Array:
+        """Return the discounted values of truncated episodes' last observations, 0 elsewhere."""
+        truncated = env_step.only_truncated
+        state_of_truncated = None if state is None else state.rows(truncated)
+        with EnvErrors(self._in_progress.lengths, np.flatnonzero(truncated)):
+            values = self.policy.values(
+                last_obs[truncated],
+                state_of_truncated,
+                prev_reward=env_step.reward[truncated],
+            )
+        bootstrap = np.zeros(self.envs.num_envs, np.float32)
+        bootstrap[truncated] = self.gamma * values
+        return bootstrap
+
+    def _reset(self, rows: Array) -> Any:
+        """Reset some environments, given as booleans `[N]`; return the observations of all."""
+        observed, infos = self.envs.reset(options={"reset_mask": rows})
+        if self._env_masks is not None:
+            self._env_masks.after_reset(infos, rows)
+        return observed
+
+    def _record_finished_episodes(self, ended: Array) -> None:
+        for env in np.flatnonzero(ended):
+            episode_return = float(self._in_progress.returns[env])
+            self.episodes.add(episode_return, length=int(self._in_progress.lengths[env]))
+        self._in_progress.reset(ended)
+
+    def _next_inputs(
+        self, inputs: StepInputs, state: State | None, env_step: EnvStep, next_observed: Any
+    ) -> StepInputs:
+        """Return the inputs of the next step; the filter learns from its observations.
+
+        Args:
+            inputs: The inputs of this step.
+            state: The policy's state after this step.
+            env_step: What the environments returned for this step.
+            next_observed: The observations for the next step: those of `env_step`, or, if the
+                collector has reset environments, those after the reset.
+        """
+        resets_in_next_step = self._autoreset == "next_step"
+        if resets_in_next_step and env_step.ended.any():
+            idle = env_step.ended
+            # The next step ignores the action in idle environments. Their observation, an episode's
+            # last one, is therefore in no training data: the filter does not learn from it, and the
+            # idle step is recorded with the observation before.
+            obs = self._encode(next_observed, update=~idle)
+            obs[idle] = inputs.obs[idle]
+            mask = self._action_mask(next_observed, idle=idle)
+        else:
+            idle = np.zeros(self.envs.num_envs, bool)
+            obs = self._encode(next_observed, update=True)
+            mask = self._action_mask(next_observed)
+
+        next_step_begins_episode = inputs.idle if resets_in_next_step else env_step.ended
+        if next_step_begins_episode.any():
+            state = self.policy.restart(state, next_step_begins_episode)
+        return StepInputs(obs=obs, mask=mask, state=state, prev_reward=env_step.reward, idle=idle)
+
+    def _encode(self, observed: Any, *, update: bool | Array) -> Array:
+        """Return the encoded observations of all environments.
+
+        Args:
+            observed: The observations.
+            update: Whether the filter first learns from them; booleans `[N]` select environments.
+        """
+        return self._name_env_in_errors.encode(self.policy, observed, update=update)
+
+    def _action_mask(self, observed: Any, *, idle: Array | None = None) -> Array | None:
+        """Return the masks in the observations; if there are none, those beside them."""
+        mask = self.policy.action_mask(observed, idle=idle)
+        if mask is None and self._env_masks is not None:
+            mask = self._env_masks.columns
+        # It may share memory with the environments, which overwrite it in their next step.
+        return None if mask is None else mask.copy()
+
+    # --- the end of a rollout -----------------------------------------------------------------
+
+    def _last_value(self) -> Array:
+        """Return the value estimates `[N]` after the last step; 0 if the algorithm uses none."""
+        if not self._uses_values:
+            return np.zeros(self.envs.num_envs, np.float32)
+        inputs = self._inputs
+        with self._name_env_in_errors:
+            values: Array = self.policy.values(
+                inputs.obs, inputs.state, prev_reward=inputs.prev_reward
+            )
+        return values
+
+    def _add_trajectory_columns(self, rollout: Rollout, records: Sequence[StepRecord]) -> None:
+        """Add views of future steps, and the columns for a `custom_loss`, to a rollout."""
+        policy = self.policy
+        trajectory = stack_steps([record.trajectory for record in records])
+        if self._postprocess is not None:
+            trajectory |= added_columns(
+                self._postprocess,
+                policy,
+                columns=trajectory,
+                done=rollout.done,
+                idle=rollout.idle,
+            )
+        future_views = policy.views.look_ahead(trajectory, rollout.done)
+        rollout.views = {**rollout.views, **future_views}
+        if self._has_custom_loss:
+            rollout.columns = columns_for_custom_loss(trajectory, done=rollout.done)
+
+    # --- saving and resuming ------------------------------------------------------------------
 
     def get_state(self) -> dict[str, Any]:
         """Return a copy of the state, without the environments, for `trees.take_apart`."""
-        state = self._state
-        whole: dict[str, Any] = {
+        inputs = self._inputs
+        state: dict[str, Any] = {
             "episodes": self.episodes.get_state(),
-            "returns": self._returns,
-            "lengths": self._lengths,
-            "encoded": self._encoded,
-            "mask": self._mask,
-            "rewards": self._rewards,
-            "idle": self._idle,
-            "scale": None if self.scale is None else self.scale.get_state(),
-            "state": None
-            if state is None
-            else {
-                "memory": state.memory,
-                "windows": dict(state.history.windows),
-                "t": state.history.t,
-                "seen": state.seen,
-                "past": state.past,
-            },
+            "returns": self._in_progress.returns,
+            "lengths": self._in_progress.lengths,
+            "encoded": inputs.obs,
+            "mask": inputs.mask,
+            "rewards": inputs.prev_reward,
+            "idle": inputs.idle,
+            "scale": None,
+            "state": None,
         }
-        return deepcopy(whole)
+        if self.scale is not None:
+            state["scale"] = self.scale.get_state()
+        if inputs.state is not None:
+            state["state"] = {
+                "memory": inputs.state.memory,
+                "windows": dict(inputs.state.history.windows),
+                "t": inputs.state.history.t,
+                "seen": inputs.state.seen,
+                "past": inputs.state.past,
+            }
+        return deepcopy(state)
 
-    def set_state(self, found: Mapping[str, Any]) -> None:
+    def set_state(self, state: Mapping[str, Any]) -> None:
         """Restore a state that `get_state` returned."""
-        returns, lengths, total = (
-            found["episodes"][name] for name in ("returns", "lengths", "total")
-        )
-        self.episodes = Episodes(deque(returns, 100), deque(lengths, 100), total)
-        self._returns[:], self._lengths[:] = found["returns"], found["lengths"]
-        self._encoded, self._rewards, self._idle = found["encoded"], found["rewards"], found["idle"]
-        self._mask, state = found["mask"], found["state"]
+        self.episodes = Episodes.from_state(state["episodes"])
+        self._in_progress.set_state(returns=state["returns"], lengths=state["lengths"])
+        if self.scale is not None and state.get("scale") is not None:
+            self.scale.set_state(state["scale"])
+        policy_state = None
+        if state["state"] is not None:
+            policy_state = State(
+                memory=state["state"]["memory"],
+                history=History(windows=state["state"]["windows"], t=state["state"]["t"]),
+                seen=state["state"]["seen"],
+                past=state["state"]["past"],
+            )
+        mask = state["mask"]
         if self._env_masks is not None and self._env_masks.columns is not None:
             # Checkpoints of 0.1.0 have no masks from infos: the first step allows everything.
-            if self._mask is None:
-                self._mask = np.ones_like(self._env_masks.columns)
-            self._env_masks.columns = self._mask
-        if self.scale is not None and found.get("scale") is not None:
-            self.scale.set_state(found["scale"])
-        if state is not None:
-            history = self._state.history._replace(windows=state["windows"], t=state["t"])
-            self._state = State(state["memory"], history, state["seen"], state["past"])
+            if mask is None:
+                mask = np.ones_like(self._env_masks.columns)
+            self._env_masks.columns = mask
+        self._inputs = StepInputs(
+            obs=state["encoded"],
+            mask=mask,
+            state=policy_state,
+            prev_reward=state["rewards"],
+            idle=state["idle"],
+        )
 
     def begin_anew(self, rows: Array) -> None:
         """Begin new episodes in environments whose state could not be restored.
@@ -334,135 +679,52 @@ class Collector:
         Args:
             rows: Booleans `[N]`.
         """
-        observed, infos = self.envs.reset(options=None if rows.all() else {"reset_mask": rows})
-        if self._env_masks is not None:
-            self._env_masks.after_reset(infos, rows)
-        encoded = self._env_errors.encode(self.policy, observed, update=rows)
-        self._encoded = np.where(
-            rows.reshape(-1, *[1] * (encoded.ndim - 1)), encoded, self._encoded
+        if rows.all():
+            observed, infos = self.envs.reset()
+            if self._env_masks is not None:
+                self._env_masks.after_reset(infos, rows)
+        else:
+            observed = self._reset(rows)
+        new_obs = self._encode(observed, update=rows)
+        new_mask = self._action_mask(observed, idle=~rows)
+
+        inputs = self._inputs
+        obs = inputs.obs.copy()
+        obs[rows] = new_obs[rows]
+        mask = inputs.mask
+        if mask is not None and new_mask is not None:
+            mask = np.where(rows[:, None], new_mask, mask)
+        self._inputs = StepInputs(
+            obs=obs,
+            mask=mask,
+            state=self.policy.restart(inputs.state, rows),
+            prev_reward=np.where(rows, np.float32(0), inputs.prev_reward),
+            idle=inputs.idle & ~rows,
         )
-        mask = self._mask_of(observed, idle=~rows)
-        if mask is not None and self._mask is not None:
-            self._mask = np.where(rows[:, None], mask, self._mask)
-        self._state = self.policy.restart(self._state, rows)
-        for column in (self._returns, self._lengths, self._rewards, self._idle):
-            column[rows] = 0
+        self._in_progress.reset(rows)
         if self.scale is not None:
             self.scale.begin_anew(rows)
 
-    def _step(self, sequences: Sequences | None) -> dict[str, Any]:
-        policy, encoded, mask, idle = self.policy, self._encoded, self._mask, self._idle
-        with self._env_errors:
-            step = policy.act_encoded(encoded, self._state, prev_reward=self._rewards, mask=mask)
-        row: dict[str, Any] = {
-            "obs": encoded,
-            "raw_action": step.raw_action,
-            "logp": step.logp,
-            "value": step.value if self._values else np.zeros(len(encoded), np.float32),
-            "dist_inputs": step.dist_inputs,
-        }
-        if mask is not None:
-            row["mask"] = mask.copy()  # it may share memory with the environments
-        if step.state is not None and step.state.seen:
-            row["views"] = step.state.seen
-        if self.autoreset == "next_step":
-            row["idle"] = idle
-        observed, reward, terminated, truncated, info = self.envs.step(step.action)
-        ended = terminated | truncated
-        over = bool(ended.any())
-        if self._env_masks is not None:
-            self._env_masks.after_step(info, ended)
-        self._rewards = self._rewarded(reward)
-        row |= {
-            "reward": self._rewards,
-            "done": ended,
-            "bootstrap": np.zeros(len(ended), np.float32),
-        }
-        if self.scale is not None:
-            row["scaled"] = self.scale(self._rewards, ended, idle)
-        self._returns += reward
-        self._lengths += ~idle
-        last: Array | None = None
-        if over:
-            cut = truncated & ~terminated
-            wanted = ended if self._ahead.last_obs else cut
-            if wanted.any():
-                last = self._last(observed, wanted, info)
-                row["bootstrap"][cut] = self._bootstrap(last[cut[wanted]], step.state, cut)
-            observed = self._finish(ended, observed)
-        self._see(observed, ended)
-        if self._ahead:
-            row["ahead"] = self._ahead.row(row, step, terminated, truncated, self._encoded, last)
-        begun, some = (idle, bool(idle.any())) if self.autoreset == "next_step" else (ended, over)
-        self._state = policy.restart(step.state, begun) if some else step.state
-        if sequences is not None:
-            sequences.step(ended | idle)
-        return row
 
-    def _rewarded(self, reward: Array) -> Array:
-        if (
-            isinstance(reward, np.ndarray)
-            and reward.dtype == np.float64
-            and np.vdot(reward, reward) < _NO_OVERFLOW
-        ):
-            return reward.astype(np.float32)
-        with np.errstate(over="ignore"):
-            rewards = np.asarray(reward).astype(np.float32)
-        wrong = np.flatnonzero(~np.isfinite(rewards))
-        if len(wrong):
-            i = int(wrong[0])
-            raise NonFiniteError(
-                f"environment {i} of {len(rewards)}, step {self._lengths[i] + 1} of its episode:"
-                f" the reward is {reward[i]}, which is not a finite float32. Fix it in the"
-                " environment.",
-                i,
-            )
-        return rewards
+def _stack_records(records: Sequence[StepRecord], *, last_value: Array) -> Rollout:
+    """Return a rollout of the recorded steps."""
 
-    def _last(self, observed: Any, wanted: Array, info: dict[str, Any]) -> Array:
-        """Return the encoded last observations of k episodes."""
-        if self.autoreset == "same_step":
-            places = np.flatnonzero(wanted)
-            with EnvErrors(self._lengths, places):
-                return self.policy.preprocess([info["final_obs"][i] for i in places])
-        return self._env_errors.encode(self.policy, observed)[wanted]
+    def stack_if_present(columns: list[Array | None]) -> Array | None:
+        # A column is there in all steps or in none.
+        return None if columns[0] is None else stack_steps(columns)
 
-    def _bootstrap(self, last: Array, state: State | None, cut: Array) -> Array | float:
-        if not len(last) or not self._values:
-            return 0.0
-        state = None if state is None else state.rows(cut)
-        with EnvErrors(self._lengths, np.flatnonzero(cut)):
-            values: Array = self.policy.values(last, state, prev_reward=self._rewards[cut])
-            return self.gamma * values
-
-    def _finish(self, ended: Array, observed: Any) -> Any:
-        """Record ended episodes; return the observations, after a reset if the autoreset mode
-        requires it.
-        """
-        for i in np.flatnonzero(ended):
-            self.episodes.add(float(self._returns[i]), int(self._lengths[i]))
-        self._returns[ended], self._lengths[ended] = 0.0, 0
-        if self.autoreset == "disabled":
-            observed, infos = self.envs.reset(options={"reset_mask": ended})
-            if self._env_masks is not None:
-                self._env_masks.after_reset(infos, ended)
-        return observed
-
-    def _mask_of(self, observed: Any, idle: Array | None = None) -> Array | None:
-        """Return the masks in the observations; if there are none, those beside them."""
-        mask: Array | None = self.policy.action_mask(observed, idle=idle)
-        if mask is None and self._env_masks is not None:
-            return self._env_masks.columns
-        return mask
-
-    def _see(self, observed: Any, ended: Array) -> None:
-        """Encode the next observations, and update the filter with them."""
-        idle = ended if self.autoreset == "next_step" and ended.any() else None
-        before, self._idle = self._encoded, np.zeros(len(ended), bool) if idle is None else idle
-        self._encoded = self._env_errors.encode(
-            self.policy, observed, update=True if idle is None else ~idle
-        )
-        # Actions have no effect after an episode's end; they belong to the previous observations.
-        if idle is not None:
-            self._encoded[idle] = before[idle]
-        self._mask = self._mask_of(observed, idle)
+    return Rollout(
+        obs=stack_steps([record.obs for record in records]),
+        raw_action=stack_steps([record.raw_action for record in records]),
+        logp=stack_steps([record.logp for record in records]),
+        value=stack_steps([record.value for record in records]),
+        reward=stack_steps([record.reward for record in records]),
+        done=stack_steps([record.done for record in records]),
+        bootstrap=stack_steps([record.bootstrap for record in records]),
+        last_value=last_value,
+        dist_inputs=stack_steps([record.dist_inputs for record in records]),
+        mask=stack_if_present([record.mask for record in records]),
+        views=stack_steps([record.views for record in records]),
+        idle=stack_if_present([record.idle for record in records]),
+        scaled=stack_if_present([record.scaled for record in records]),
+    )

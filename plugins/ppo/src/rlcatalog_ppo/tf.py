@@ -3,22 +3,43 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from rlcatalog import Policy
 from rlcatalog.errors import NotServedError
-from rlcatalog.frameworks import tensor_ops
+from rlcatalog.frameworks import Evaluation, tensor_ops
 from rlcatalog_ppo.config import OnPolicyConfig
-from rlcatalog_ppo.learner import not_finite
-from rlcatalog_ppo.loss import PPO_OBJECTIVE, Objective, Rates, check_loss, loss_inputs, no_gradient
+from rlcatalog_ppo.learner import StepMetrics, not_finite
+from rlcatalog_ppo.loss import (
+    PPO_OBJECTIVE,
+    Losses,
+    Objective,
+    Rates,
+    loss_inputs,
+    loss_terms,
+    no_gradient,
+)
 from rlcatalog_tf import HALF, TFLearner, tf
 
 
-class Optimizer(TFLearner):
-    """Optimiser steps in TensorFlow (see `rlcatalog_ppo.learner.Optimizer`).
+class StepTensors(NamedTuple):
+    """What a step returns, as tensors that a traced function can return.
+
+    Attributes:
+        loss: The loss, including a model's `custom_loss`.
+        metrics: A vector of the metrics that the objective's `metric_names` name.
+        model_metrics: Those metrics of the model that are tensors.
+    """
+
+    loss: Any
+    metrics: Any
+    model_metrics: dict[str, Any]
+
+
+class TFMinibatchOptimizer(TFLearner):
+    """Optimiser steps in TensorFlow (see `rlcatalog_ppo.learner.MinibatchOptimizer`).
 
     Args:
         policy: The policy.
@@ -30,111 +51,164 @@ class Optimizer(TFLearner):
     """
 
     def __init__(
-        self, policy: Policy, config: OnPolicyConfig, objective: Objective = PPO_OBJECTIVE
+        self,
+        policy: Policy,
+        config: OnPolicyConfig,
+        objective: Objective[Any] = PPO_OBJECTIVE,
     ) -> None:
-        half = {v.dtype.name for v in policy.model.trainable_variables() if v.dtype in HALF}  # type: ignore[attr-defined]
-        if half:
-            raise NotServedError(
-                f"{config.algorithm}: the model's variables are {half.pop()}, too imprecise for"
-                " Keras' Adam: 1 - beta_2 and squared gradients round to 0. Use"
-                " keras.mixed_precision, which keeps variables in float32."
-            )
+        _check_precision(policy, config.algorithm)
         super().__init__(policy)
         self.policy: Policy = policy
-        self.config, self.objective = config, objective
-        #: These are variables, because Python numbers would be constants in the trace.
-        self.kl_coeff = tf.Variable(0.0, trainable=False, dtype=tf.float32)
-        self.clip_param = tf.Variable(0.0, trainable=False, dtype=tf.float64)
-        self._traced: Any = None
+        self.config = config
+        self.objective = objective
+        # These are variables, because Python numbers would be constants in the trace.
+        self._kl_coeff = tf.Variable(0.0, trainable=False, dtype=tf.float32)
+        self._clip_param = tf.Variable(0.0, trainable=False, dtype=tf.float64)
+        self._traced_step: Callable[[Any], StepTensors] | None = None
+        self._trace_reads_clip_param = False
+        #: Shapes and dtypes of the columns of a traced step's batch.
+        self._signature: Any = None
 
     def step(
         self, batch: Mapping[str, Any], rates: Rates, *, check: bool = True, measure: bool = True
-    ) -> tuple[Any, dict[str, Any]]:
-        """Improve the weights on a minibatch; see `rlcatalog_ppo.learner.Optimizer`.
+    ) -> StepMetrics:
+        """Improve the weights on a minibatch; see `rlcatalog_ppo.learner.MinibatchOptimizer`.
 
         A traced step checks only shapes and always returns metrics.
         """
         self.optimizer.learning_rate.assign(rates.lr)
-        self.kl_coeff.assign(rates.kl_coeff)
-        if scheduled := rates.clip_param is not None:
-            self.clip_param.assign(rates.clip_param)
+        self._kl_coeff.assign(rates.kl_coeff)
+        has_clip_schedule = rates.clip_param is not None
+        if has_clip_schedule:
+            self._clip_param.assign(rates.clip_param)
         tensors = tf.nest.map_structure(tf.convert_to_tensor, batch)
-        if not self.config.eager_tracing:
-            loss, figures, _ = self._step(tensors, scheduled)
-            return self._checked(loss, figures), self.model.metrics()
-        if self._traced is None or self._traced[0] != scheduled:
+
+        if self.config.eager_tracing:
+            traced_step = self._trace(tensors, has_clip_schedule=has_clip_schedule)
+            # A checkpoint may hold a memory of another precision than the model returns.
+            tensors = tf.nest.map_structure(
+                lambda x, spec: tf.cast(x, spec.dtype), tensors, self._signature
+            )
+            result = traced_step(tensors)
+            # A metric that is a tensor has its value in the trace only; take it from the result.
+            model_metrics = {
+                name: result.model_metrics.get(name, value)
+                for name, value in self.model.metrics().items()
+            }
+        else:
+            result = self._improve(tensors, has_clip_schedule=has_clip_schedule)
+            model_metrics = self.model.metrics()
+
+        grad_norm = result.metrics[-1]
+        if not (math.isfinite(result.loss) and math.isfinite(grad_norm)):
+            raise not_finite(
+                self.config.algorithm,
+                self.objective,
+                loss=float(result.loss),
+                metrics=result.metrics.numpy().tolist(),
+            )
+        return StepMetrics(objective_metrics=result.metrics, model_metrics=model_metrics)
+
+    def _trace(self, tensors: Any, *, has_clip_schedule: bool) -> Callable[[Any], StepTensors]:
+        """Return a traced step, for batches of any number of rows.
+
+        Args:
+            tensors: A batch, for its columns' shapes and dtypes.
+            has_clip_schedule: Whether the trace reads the clip parameter from its variable.
+        """
+        if self._traced_step is None or self._trace_reads_clip_param != has_clip_schedule:
+
+            def improve(batch: Any) -> StepTensors:
+                return self._improve(batch, has_clip_schedule=has_clip_schedule)
+
             signature = tf.nest.map_structure(
                 lambda x: tf.TensorSpec([None, *x.shape[1:]], x.dtype), tensors
             )
-            step = partial(self._step, scheduled=scheduled)
-            traced_step = tf.function(step, input_signature=[signature], autograph=False)
-            self._traced = (scheduled, traced_step, signature)
-        _, traced_step, signature = self._traced
-        # A checkpoint may hold a memory of another precision than the model returns.
-        tensors = tf.nest.map_structure(lambda x, spec: tf.cast(x, spec.dtype), tensors, signature)
-        loss, figures, traced = traced_step(tensors)
-        metrics = self.model.metrics()
-        return self._checked(loss, figures), {
-            name: traced.get(name, value) for name, value in metrics.items()
-        }
+            self._signature = signature
+            self._traced_step = tf.function(improve, input_signature=[signature], autograph=False)
+            self._trace_reads_clip_param = has_clip_schedule
+        return self._traced_step
 
-    def _checked(self, loss: Any, figures: Any) -> Any:
-        if not (math.isfinite(loss) and math.isfinite(figures[-1])):
-            raise not_finite(
-                self.config.algorithm, self.objective, float(loss), figures.numpy().tolist()
-            )
-        return figures
-
-    def _step(self, batch: Mapping[str, Any], scheduled: bool) -> tuple[Any, Any, dict[str, Any]]:
+    def _improve(self, batch: Mapping[str, Any], *, has_clip_schedule: bool) -> StepTensors:
+        """Improve the weights on a minibatch, unless its loss or gradient is not finite."""
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(self.variables)
             evaluation = self.policy.evaluate(batch)
-            # float64 if the model uses it; TensorFlow only adds equal dtypes.
             dtype = evaluation.logp.dtype
-            if evaluation.value is not None:
-                evaluation = replace(evaluation, value=tf.cast(evaluation.value, dtype))
-            stored = {name: tf.cast(batch[name], dtype) for name in self.objective.columns}
-            clip_param = tf.cast(self.clip_param, dtype) if scheduled else None
-            rates = Rates(0.0, tf.cast(self.kl_coeff, dtype), clip_param)
-            found = self.objective.losses(evaluation, stored, self.config, tensor_ops("tf"), rates)
-            returned = self.model.custom_loss(found.total, loss_inputs(self.policy, batch))
-            loss = tf.add_n(
-                [tf.reduce_sum(term) for term in check_loss(self.policy, returned, tf.is_tensor)]
-            )
+            losses = self._losses(evaluation, batch, has_clip_schedule=has_clip_schedule)
+            custom_loss = self.model.custom_loss(losses.total, loss_inputs(self.policy, batch))
+            terms = loss_terms(self.policy, custom_loss, tf.is_tensor)
+            loss = tf.add_n([tf.reduce_sum(term) for term in terms])
         gradients, norm = self.clip(self._gradients(tape, loss), dtype, self.config.grad_clip)
+
         loss = tf.cast(loss, tf.float32)
-        usable = tf.math.is_finite(tf.cast(norm, tf.float32)) & tf.math.is_finite(loss)
-        tf.cond(usable, lambda: self.apply(gradients), lambda: None)
-        figures = [*self.objective.measured(found, tensor_ops("tf")), norm]
-        figures = tf.stack([tf.cast(figure, tf.float32) for figure in figures])
-        # A metric that is a symbolic tensor has no value outside the trace.
-        return (
-            loss,
-            figures,
-            {name: value for name, value in self.model.metrics().items() if tf.is_tensor(value)},
+        is_norm_finite = tf.math.is_finite(tf.cast(norm, tf.float32))
+        is_usable = is_norm_finite & tf.math.is_finite(loss)
+        tf.cond(is_usable, lambda: self.apply(gradients), lambda: None)
+
+        metrics = [*self.objective.metrics(losses, tensor_ops("tf")), norm]
+        return StepTensors(
+            loss=loss,
+            metrics=tf.stack([tf.cast(metric, tf.float32) for metric in metrics]),
+            model_metrics={
+                name: value for name, value in self.model.metrics().items() if tf.is_tensor(value)
+            },
         )
 
-    def _gradients(self, tape: Any, loss: Any) -> list[Any]:
-        """Return the gradients of the weights, with zeros for weights that the loss does not depend
-        on.
+    def _losses(
+        self, evaluation: Evaluation, batch: Mapping[str, Any], *, has_clip_schedule: bool
+    ) -> Losses:
+        """Return the objective's losses, computed in the log density's dtype.
+
+        A model may use float64, and TensorFlow only adds tensors of equal dtypes.
         """
+        dtype = evaluation.logp.dtype
+        if evaluation.value is not None:
+            evaluation = replace(evaluation, value=tf.cast(evaluation.value, dtype))
+        columns = {name: tf.cast(batch[name], dtype) for name in self.objective.columns}
+        rates = Rates(
+            lr=0.0,  # the optimiser has it; no objective reads it
+            kl_coeff=tf.cast(self._kl_coeff, dtype),
+            clip_param=tf.cast(self._clip_param, dtype) if has_clip_schedule else None,
+        )
+        return self.objective.losses(evaluation, columns, self.config, tensor_ops("tf"), rates)
+
+    def _gradients(self, tape: Any, loss: Any) -> list[Any]:
+        """Return the weights' gradients; zeros for weights that the loss does not depend on."""
         gradients = tape.gradient(loss, self.variables)
         if all(gradient is None for gradient in gradients):
             raise no_gradient(self.policy, self.config.algorithm)
-        return [
-            # Sparse for embeddings.
-            tf.zeros_like(variable) if gradient is None else tf.convert_to_tensor(gradient)
-            for gradient, variable in zip(gradients, self.variables, strict=True)
-        ]
+        dense_gradients = []
+        for gradient, variable in zip(gradients, self.variables, strict=True):
+            if gradient is None:
+                dense_gradients.append(tf.zeros_like(variable))
+            else:
+                # The gradient of an embedding is sparse.
+                dense_gradients.append(tf.convert_to_tensor(gradient))
+        return dense_gradients
+
+
+def _check_precision(policy: Policy, algorithm: str) -> None:
+    for variable in policy.model.trainable_variables():  # type: ignore[attr-defined]
+        if variable.dtype in HALF:
+            raise NotServedError(
+                f"{algorithm}: the model's variables are {variable.dtype.name}, too imprecise for"
+                " Keras' Adam: 1 - beta_2 and squared gradients round to 0. Use"
+                " keras.mixed_precision, which keeps variables in float32."
+            )
 
 
 def input_ops(reader: Any) -> dict[str, Any]:
-    """Return tensors that contain a new batch from a `Reader` each time the traced
-    function runs.
-    """
+    """Return tensors that hold a new batch of a `Reader` each time a traced function runs."""
     example = reader.next()
-    names, types = list(example), [tf.as_dtype(array.dtype) for array in example.values()]
-    tensors = tf.numpy_function(lambda: list(reader.next().values()), [], types, stateful=True)
+    names = list(example)
+    dtypes = [tf.as_dtype(array.dtype) for array in example.values()]
+
+    def read_batch() -> list[Any]:
+        return list(reader.next().values())
+
+    # TensorFlow may optimise away calls of a function that is not stateful.
+    tensors = tf.numpy_function(read_batch, [], dtypes, stateful=True)
     for tensor, array in zip(tensors, example.values(), strict=True):
-        tensor.set_shape(array.shape)
+        tensor.set_shape(array.shape)  # a numpy_function's results have unknown shapes
     return dict(zip(names, tensors, strict=True))
