@@ -132,7 +132,7 @@ def test_killed_run_ends_like_an_undisturbed_run(case, framework, tmp_path):
     if case == "autoregressive":
         resume_arguments += ["--import", "drift_env"]  # the module of its environment
     killed = tmp_path / "killed"
-    rng = random.Random(f"{case} {framework}")
+    rng = random.Random(f"{case} {framework}")  # draws the moments of the kills
     kills = train_with_kills(killed, arguments, resume_arguments, rng)
 
     assert kills > 0

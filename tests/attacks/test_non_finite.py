@@ -465,4 +465,5 @@ def test_json_line_has_null_for_nan_and_infinity():
     line = json_line(metrics)
     assert line.endswith("\n")
     expected = {"a": None, "b": {"c": [None, 1.5, None]}, "d": None, "e": 3, "f": [None]}
+    # parse_constant would be called for NaN and Infinity, which are not JSON.
     assert json.loads(line, parse_constant=pytest.fail) == expected

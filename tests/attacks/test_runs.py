@@ -80,9 +80,10 @@ def test_links_and_pipes_in_a_run_folder_are_not_followed(tmp_path, every, first
 def test_checkpoint_being_replaced_is_never_lost(tmp_path, every):
     # A checkpoint of step 8 is replaced by one of step 16. The process is killed at each of its
     # system calls, or at every ninth one.
-    report = run_attack("replaced", tmp_path, 5, every)["found"]
+    seed = 5
+    report = run_attack("replaced", tmp_path, seed, every)["found"]
 
-    assert len(report) > 60 // every
+    assert len(report) > 60 // every  # a replacement makes more than 60 system calls
     steps_after_kills = []
     for _call, _status, steps, steps_after_another_save, files in report:
         steps_after_kills.append(steps)

@@ -121,6 +121,7 @@ def test_lookups_find_models_while_others_are_registered(catalog, rounds):
     def look_up(hidden_units):
         for _ in range(rounds):
             assert choose_model(catalog, {"fcnet_hiddens": [hidden_units]}).name == "fcnet"
+            # No part is missing meanwhile: there are more parts than plugins.
             assert len(catalog.components()) >= len(catalog.plugins)
             catalog.parse_config({})
 
@@ -278,6 +279,7 @@ def test_filter_learns_from_every_thread():
 
     run_in_threads(learn)
 
+    # "n" counts the rows: two in each of 20 calls.
     assert policy.filter.get_state()["n"] == THREADS * 20 * 2
 
 

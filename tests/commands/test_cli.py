@@ -94,6 +94,7 @@ def test_module_in_the_working_folder_is_found(tmp_path):
     )
 
     assert done.returncode == 0, done.stderr
+    # The model for CartPole's four numbers.
     assert json.loads(done.stdout)["model"]["chosen"] == "fcnet"
 
 

@@ -180,6 +180,7 @@ def test_short_text_leaves_out_other_parts_and_read_keys(explain):
     left_out = [line for line in whole if line not in short]
     other_parts = [line for line in left_out if line.startswith(" not chosen: ")]
     read_keys = [line for line in left_out if " reads: " in line]
+    # Nothing else is left out.
     assert sorted(left_out) == sorted(other_parts + read_keys)
     assert set(short) <= set(whole)
     expected = f"not shown: {len(other_parts)} other parts, and the config keys read"

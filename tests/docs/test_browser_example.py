@@ -227,11 +227,13 @@ class TestPage:
     def test_sampled_actions_follow_the_probabilities(self, env, actor, visits):
         actions = []
         probabilities_of_1 = []
+        # At this visit, the page draws its actions at random, with a given seed.
         for episode in visits[3]["episodes"]:
             assert episode["drawn"]
             obs = set_state(env, episode["start"])
             for action in episode["actions"]:
                 logits = actor.act([obs], explore=False).dist_inputs[0]
+                # The softmax of two logits.
                 probabilities_of_1.append(1 / (1 + np.exp(logits[0] - logits[1])))
                 actions.append(action)
                 obs, *_ = env.step(action)

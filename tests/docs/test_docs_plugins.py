@@ -368,6 +368,7 @@ def test_kit_asks_for_the_examples_that_the_guide_declares(plain_plugin_catalog)
     with pytest.raises(ConformanceError, match=r"Hint: .* declare examples=") as caught:
         all_cases["output_width"]()
 
+    # The model does not fit the kit's own examples.
     assert "shapes cannot be multiplied" in str(caught.value)
 
 

@@ -198,7 +198,7 @@ def test_check_finds_a_stale_page(tmp_path, monkeypatch, capsys):
     assert "make generate" in capsys.readouterr().err
 
 
-def test_check_finds_an_example_that_was_changed(tmp_path, monkeypatch, capsys):
+def test_gallery_check_finds_an_example_that_was_changed(tmp_path, monkeypatch, capsys):
     for path in ROOT.glob("examples/*.py"):
         shutil.copy(path, tmp_path)
     with (tmp_path / "lookup.py").open("a", encoding="utf-8") as example:

@@ -143,7 +143,7 @@ def test_example_runs_to_its_last_line(name, arguments, tmp_path):
 
     assert run.returncode == 0, run.stderr
     assert find_last_line(name, arguments) in run.stdout
-    if "--fine-tune" in arguments:
+    if "--fine-tune" in arguments:  # then weights of the backbone are trained too
         assert "\n0 of the backbone's " not in run.stdout
 
 

@@ -85,6 +85,7 @@ def test_dqn_converges_to_reward_plus_discounted_target_value(framework, dueling
     for step in range(300):
         update(batch, 0.01 * (1 - step / 300))  # the learning rate falls to 0
 
+    # The values of the actions that were taken in the eight transitions.
     learned_values = values(batch.obs)[np.arange(8), batch.action]
     expected = batch.reward + batch.discount * next_values
     np.testing.assert_allclose(learned_values, expected, atol=5e-3)
@@ -171,7 +172,7 @@ def test_dqn_stores_no_discount_after_termination(terminated, last_discount, mon
 
     dqn.train(lambda: FourSteps(terminated), "torch", hyper=hyper, model=SMALL, episodes=1)
 
-    # The observation and the reward are the number of the step.
+    # The observation and the reward are the number of the step. The discount is gamma.
     assert transitions == [
         (0, 1, 0.5, 1),
         (1, 2, 0.5, 2),

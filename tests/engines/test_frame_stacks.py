@@ -63,7 +63,7 @@ def test_engines_build_the_same_net_for_a_frame_stack(stacks, build):
     assert ppo_weights["convs.layers.0.weight"].shape[1] == 4
 
     policy = build()
-    own_weights = policy.model.get_weights()  # with more layers, for a separate value
+    own_weights = policy.model.get_weights()  # has more layers, for a separate value
     policy.model.set_weights({**own_weights, **ppo_weights})  # raises an error at other shapes
 
     outputs = policy.act(stacks, explore=False).dist_inputs

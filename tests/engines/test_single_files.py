@@ -81,6 +81,7 @@ def test_scripts_take_the_same_gradient_steps():
     torch_change = take_two_steps("torch", torch_policy, minibatch)
     tf_change = take_two_steps("tf", tf_policy, minibatch)
 
+    # The frameworks round differently.
     difference = np.linalg.norm(tf_change - torch_change)
     assert difference <= 1e-4 * np.linalg.norm(torch_change)
 
@@ -104,4 +105,5 @@ def test_rollout_reads_the_last_observation_before_a_reset(framework):
     expected = np.ones((12, 2))
     expected[[4, 9]] += 0.5 * value_of_last_observation
     np.testing.assert_allclose(rewards, expected, rtol=1e-5)
+    # Two episodes end in each of two environments.
     assert player.returns == [5.0, 5.0, 5.0, 5.0]

@@ -190,7 +190,7 @@ def test_cases_cover_every_built_in_part(kind):
     assert built_in <= exported_parts
 
 
-@pytest.mark.slow  # test_sb3_saving.py exports one, too
+@pytest.mark.slow  # a quick one is in test_sb3_saving.py
 def test_policy_trained_by_stable_baselines_is_exported(tmp_path):
     pytest.importorskip("sb3_contrib")
     from rlcatalog_sb3 import CatalogRecurrentPolicy, RecurrentPPO, to_policy

@@ -251,7 +251,7 @@ def test_freezing_draws_nothing_from_the_global_generator():
     assert torch.equal(before, torch.get_rng_state())
 
 
-def test_frozen_policy_acts_as_before_after_a_backward_pass():
+def test_backward_pass_does_not_change_how_a_frozen_policy_acts():
     policy = build_case(cases()["choices, attention"])
     frozen = policy.freeze(ROWS)
     obs, _ = draw_inputs(policy, seed=0)
@@ -296,7 +296,7 @@ def test_stepper_of_a_frozen_policy_steps_as_that_of_the_policy(lstm_policy, fro
 
         step = frozen_stepper.step(obs, **options)
 
-        assert_same_step(step, stepper.step(obs, **options), 1e-5)
+        assert_same_step(step, stepper.step(obs, **options), tolerance=1e-5)
 
 
 def test_values_of_a_frozen_policy_are_those_of_the_policy(lstm_policy, frozen_lstm):
@@ -389,19 +389,20 @@ def test_unrecordable_model_acts_unrecorded(compute, reason):
     assert "no faster" in repr(frozen)
 
 
-def test_model_that_leaves_pytorch_warns_and_acts_unrecorded():
+def test_model_that_computes_in_numpy_warns_and_acts_unrecorded():
     def compute_in_numpy(model, x):
         return model.layer(torch.from_numpy(np.tanh(x.numpy())))
 
     policy = build_computing(compute_in_numpy)
     obs = np.random.default_rng(0).uniform(-1, 1, (2, 3)).astype(np.float32)
-    frozen = policy.freeze(2)
+    frozen = policy.freeze(rows=2)
 
     # NumPy's results have become constants of the graph, and are wrong for other observations.
     with pytest.warns(CatalogWarning, match="no longer matches the policy"):
         frozen.act(obs)
 
-    assert_same_step(frozen.act(obs, explore=False), policy.act(obs, explore=False), 0)
+    found = frozen.act(obs, explore=False)  # from now on, by the policy itself
+    assert_same_step(found, policy.act(obs, explore=False), tolerance=0)
     assert "update" in frozen.reason
     assert "no faster" in repr(frozen)
 
@@ -417,15 +418,16 @@ def test_model_that_counts_calls_in_python_is_noticed():
         return model.layer(x) * factor
 
     policy = build_computing(double_after_60_calls)
-    frozen = policy.freeze(2)  # the graph has the factor 1
+    frozen = policy.freeze(rows=2)  # the graph has the factor 1
     obs = np.ones((2, 3), np.float32)
-    act_often(policy, obs, times=62)
+    act_often(policy, obs, times=62)  # from now on, the policy has the factor 2
 
     # The frozen policy compares its graph with the policy now and then.
     with pytest.warns(CatalogWarning, match="acts from now on"):
         act_often(frozen, obs, times=200)
 
-    assert_same_step(frozen.act(obs, explore=False), policy.act(obs, explore=False), 0)
+    found = frozen.act(obs, explore=False)
+    assert_same_step(found, policy.act(obs, explore=False), tolerance=0)
 
 
 @pytest.fixture

@@ -83,7 +83,7 @@ def test_layers_of_pytorch_are_recorded(name):
             self.net(torch.zeros(2, 3))  # lazy layers read their width from this input
 
         def forward(self, input_dict, state, seq_lens):
-            self.rows = len(input_dict["obs"])
+            self.rows = len(input_dict["obs"])  # read by `value_function`
             return self.net(input_dict["obs"]), state
 
     policy = rlcatalog.build(VECTOR, Discrete(2), {"custom_model": HasLayers}, "torch")

@@ -186,7 +186,7 @@ def test_ppo_trains_every_weight_of_a_plain_module(options):
         "framework": options["framework"],
         "model": make_model_config(options),
         "lr": 0.01,
-        "frozen": "never",
+        "frozen": "never",  # the policy itself acts, not a frozen copy
     }
     plain_module = create_model(options, example.obs)
     algo = PPO(lambda: ExampleEnv(example), config, model=plain_module)
@@ -194,6 +194,7 @@ def test_ppo_trains_every_weight_of_a_plain_module(options):
 
     algo.train()
 
+    # Fails if a weight has not changed.
     every_weight_moved(before, trained_weights(algo.policy.model))
     algo.stop()
 
@@ -252,7 +253,7 @@ def test_loaded_plain_module_acts_as_its_policy(plain, tmp_path):
 
 
 # Exports are slow, so `make test` has only the one of TensorFlow.
-@over_combinations(in_make_test={TF_PLACE})
+@over_combinations(in_make_test={TF_PLACE})  # the others take too long for `make test`
 def test_exported_plain_module_acts_as_its_policy(plain, tmp_path):
     if plain.options["framework"] == "tf":
         pytest.importorskip("tf2onnx")

@@ -396,7 +396,8 @@ def test_ppo_trains_keras_layers_of_another_precision(precision):
         result = algo.train()
 
     after = algo.policy.model.get_weights()
-    assert np.isfinite(result["info"]["learner"]["policy_loss"])
+    policy_loss = result["info"]["learner"]["policy_loss"]
+    assert np.isfinite(policy_loss)
     assert all(np.isfinite(array).all() for array in after.values())
     assert any((before[name] != after[name]).any() for name in after)
 

@@ -128,7 +128,7 @@ def test_gradients_are_finite_and_of_the_precision(rollout):
 DOUBLE = {**FACTORS, "dtype": [torch.float64]}
 
 
-@pytest.mark.parametrize("case", pairwise(DOUBLE, lambda case: True), ids=label)
+@pytest.mark.parametrize("case", pairwise(DOUBLE, valid=lambda case: True), ids=label)
 def test_gradient_in_double_precision_is_a_difference_quotient(rollout):
     model = rollout.policy.model
     torch.manual_seed(1)
@@ -181,7 +181,7 @@ def test_distributions_agree_with_those_in_float32(kind, dtype):
     policy = build_in(VECTOR, space, config, dtype)
     float32_policy = build_in(VECTOR, space, config, torch.float32)
     float32_policy.model.set_weights(policy.model.get_weights())
-    encoded, (step,) = act_steps(float32_policy, sample_observations(VECTOR, 6), 1)
+    encoded, (step,) = act_steps(float32_policy, sample_observations(VECTOR, 6), steps=1)
     batch = {"obs": encoded, "raw_action": step.raw_action}
 
     actual = policy.evaluate(batch)
@@ -212,7 +212,7 @@ def test_lengths_of_lists_are_double():
 
     policy.act([{"seen": one_item, "hand": two_items, "own": own}])
 
-    # The model sees a list's length as a share of its largest length, which is 3.
+    # The model sees a list's length as a share of 3, the largest length in the space.
     features = policy.model._features[0]
     assert abs(features - 1 / 3).min() < 1e-15  # float32 would be 1e-8 away
     assert abs(features - 2 / 3).min() < 1e-15

@@ -46,10 +46,11 @@ def test_ppo_finds_the_mask(case, mode):
 
     rollout = algo._collector.collect(40)
 
-    allowed = case["used"]
+    allowed = case["used"]  # 1 for each of the three actions that may be used
     assert find_taken_actions(*envs.envs) == allowed
     if allowed != [1, 1, 1]:  # if a mask was found
         assert rollout.rows(rollout.mask).astype(int).tolist() == [allowed] * rollout.steps
+    # PPO has not changed the observations.
     assert algo.policy.observation_space == Placed(case).observation_space
 
 

@@ -199,7 +199,7 @@ def test_custom_model_sees_the_nested_mask_unfiltered(head, rows):
 
     model = policy.model.trunk if head else policy.model
     np.testing.assert_array_equal(model.seen_mask, rows.mask)
-    assert rows.mask[np.arange(6), step.action].all()  # each action is allowed
+    assert rows.mask[np.arange(6), step.action].all()  # allowed in all six rows
     assert policy.explain().as_dict()["model_sees_mask"]
 
 

@@ -170,6 +170,7 @@ def test_state_of_a_padded_sequence_is_that_of_its_last_step():
     padded_state = run_rnn(model, two_sequences, lengths=[2, 4])
 
     state = run_rnn(model, first_two_steps, lengths=[2])
+    # An LSTM's state has two parts, each with a row for a sequence.
     for padded_part, part in zip(padded_state, state, strict=True):
         np.testing.assert_allclose(padded_part[0], part[0], rtol=1e-5, atol=1e-6)
 
@@ -261,7 +262,8 @@ def test_model_sees_the_window_of_its_last_states(framework, model):
         obs = np.full((1, 4), number, np.float32)
         outputs.append(stepper.step(obs).dist_inputs[0, 0])
 
-    # Its observation, plus ten times the sum of its last three states, which were observations.
+    # Its observation, plus ten times the sum of its last three states, which were observations:
+    # at last 0.5 + 10 * (0.2 + 0.3 + 0.4).
     np.testing.assert_allclose(outputs, [0.1, 1.2, 3.3, 6.4, 9.5], rtol=1e-5)
 
 

@@ -235,9 +235,8 @@ def test_vf_memory_none_gives_the_value_a_trunk_without_memory(memory, framework
 @frameworks
 def test_head_around_a_memory_has_a_separate_value(framework):
     config = {**WITHOUT_ACTIONS["lstm"], **SEPARATE}
-    masked = Dict(
-        {"action_mask": MultiBinary(2), "x": THREE_FEATURES}
-    )  # a mask puts a head around the model
+    # A mask puts a head around the model.
+    masked = Dict({"action_mask": MultiBinary(2), "x": THREE_FEATURES})
     head_policy = build_with_random_weights(config, framework, seed=4, obs_space=masked)
     plain_policy = rlcatalog.build(THREE_FEATURES, TWO_ACTIONS, config, framework)
     plain_policy.model.set_weights(take_weights_inside_head(head_policy, plain_policy))

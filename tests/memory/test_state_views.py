@@ -216,8 +216,8 @@ def test_stored_state_gives_the_same_outputs_again(policy, shape):
 @frameworks
 @each_shift
 def test_training_on_a_stored_state_gives_the_same_outputs(policy, framework, shape):
-    *_, (obs, state_before, step) = Episodes(policy, shape).play(steps=11)
-    rows = [2, 0, 1]
+    *_, (obs, state_before, step) = Episodes(policy, shape).play(steps=11)  # the last step
+    rows = [2, 0, 1]  # the three episodes in another order
     batch = {
         "obs": obs[rows],
         "raw_action": step.raw_action[rows],
@@ -250,6 +250,7 @@ def test_states_are_seen_through_different_views(framework):
     for t in (1, 2, 3, 4):
         step = stepper.step(np.float32([[t, t + 0.5]]))
     seen = step.dist_inputs[0, :8]
+    # Step 4 sees the first state of step 3, the second of step 1, and the third of steps 0 and 3.
     # The states of a step are its observation; the second one adds 1000, the third one 2000.
     assert seen.tolist() == [3, 3.5, 1001, 1001.5, 2000, 2000.5, 2003, 2003.5]
 

@@ -272,7 +272,7 @@ def two_steps(framework):
 def test_disabled_action_flattening_keeps_past_actions_nested(two_steps):
     _, first, second = two_steps
 
-    # Tuple([Discrete(3), Dict({"arm": Box of 2, "grip": MultiDiscrete of 2})])
+    # The action space is Tuple([Discrete(3), Dict({"arm": Box of 2, "grip": MultiDiscrete of 2})])
     button, parts = second.state.seen["prev_actions"]
 
     # The raw action has five columns: one for the Discrete, two for "arm" and two for "grip".
@@ -327,7 +327,7 @@ class SeesTwoViews(TorchModelV2):
         return torch.zeros(1)
 
 
-def test_view_not_used_for_training_is_seen_only_while_acting():
+def test_views_for_acting_or_training_alone_are_seen_only_there():
     policy = rlcatalog.build(THREE_FEATURES, Discrete(2), {"custom_model": SeesTwoViews})
     obs = np.ones((1, 3), np.float32)
 

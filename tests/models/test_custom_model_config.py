@@ -107,7 +107,7 @@ def test_constructor_with_kwargs_gets_only_keys_it_names(catalog, framework):
 def test_unread_keys_of_two_trunks_are_one_warning(catalog):
     config = {
         "custom_model": define_net_with_width("torch"),
-        "custom_model_config": {"cell_size": 5},
+        "custom_model_config": {"cell_size": 5},  # which the class does not accept
         "use_lstm": True,
         "vf_share_layers": False,  # a trunk for the actions, and one for the value
     }

@@ -75,7 +75,7 @@ def test_interface_over_the_default_model(framework, interface):
     assert features.shape == (3, 6)
     assert model.last_output() is features
     assert state == []
-    assert model.get_q_values(features).shape == (3, 2)
+    assert model.get_q_values(features).shape == (3, 2)  # 2 actions
 
 
 def test_torch_interface_saves_every_weight():

@@ -188,7 +188,7 @@ def test_custom_model_receives_tensors(framework):
         def forward(self, input_dict, state, seq_lens):
             self.obs = input_dict["obs"]
             self.obs_flat = input_dict["obs_flat"]
-            return self.obs_flat[:, :2], state
+            return self.obs_flat[:, :2], state  # any two outputs
 
     model = build_model_of_nested_space(framework, {"custom_model": KeepsInputs})
     model({"obs": NESTED_ARRAYS})

@@ -141,7 +141,7 @@ def test_model_may_have_an_attribute_of_any_name(catalog, framework, when, tmp_p
 
 @in_both_frameworks
 def test_attributes_of_any_name_change_no_weights_or_methods(framework):
-    # The model has two layers, and attributes that are texts, with all names that users may choose.
+    # After its two layers, the model sets a string as attribute for each name a user may choose.
     model_class = define_model(framework, junk_after=names_of(framework))
     model = model_class(THREE_FEATURES, TWO_ACTIONS, 2, {}, "net")
 
@@ -152,7 +152,7 @@ def test_attributes_of_any_name_change_no_weights_or_methods(framework):
         "tests_value.bias",
     }
     assert len(model.trainable_variables()) == 4
-    assert model.custom_loss(1, {}) == 1  # the loss as it was
+    assert model.custom_loss(1, {}) == 1  # the base class returns the loss unchanged
     assert model.metrics() == {}
 
 
@@ -178,7 +178,7 @@ def test_methods_with_former_kernel_names_are_not_called(catalog, framework, tmp
     act_evaluate_save_and_load(catalog, define_model(framework, **methods), framework, tmp_path)
 
 
-def test_weights_are_copied_past_overrides_of_get_weights():
+def test_weights_are_copied_although_get_weights_is_overridden():
     def return_nothing(self, *args):
         return []
 

@@ -157,7 +157,7 @@ def test_preprocessor_may_set_original_space_in_a_property(catalog, tmp_path):
     policy.save(tmp_path)
     loaded = load(tmp_path, catalog=catalog)
 
-    # The model for an image and a vector: it has restored them from the preprocessor's flat array.
+    # This model reads the image and the vector again from the flat array of the preprocessor.
     assert type(policy.model).__name__ == "ComplexInputNetwork"
     logits = policy.act(obs).dist_inputs
     np.testing.assert_array_equal(loaded.act(obs).dist_inputs, logits)

@@ -191,7 +191,7 @@ def test_wrapped_custom_model_gets_its_keyword_arguments(catalog_with_recall):
         catalog_with_recall,
         custom_model=WithWidth,
         custom_model_config={"width": 11},
-        recall_cell=5,
+        recall_cell=5,  # wraps the model in a memory
     )
 
     assert policy.model.trunk.num_outputs == 11

@@ -59,7 +59,7 @@ def test_values_are_those_of_act(framework, config):
         step = policy.act(obs, state, prev_reward=reward)
         np.testing.assert_allclose(values, step.value, rtol=1e-5, atol=1e-6)
         state = step.state
-        reward = rng.normal(size=4)
+        reward = rng.normal(size=4)  # one for each row
 
 
 @pytest.mark.grid
@@ -78,7 +78,7 @@ def test_values_depend_on_the_state(framework, config):
 
 
 @in_both_frameworks
-def test_values_of_some_rows_of_a_state(framework):
+def test_values_of_some_rows_equal_those_of_all_rows(framework):
     policy = rlcatalog.build(THREE_FEATURES, TWO_ACTIONS, LSTM, framework)
     obs = sample_rows(np.random.default_rng(0), rows=4)
     state_of_four = policy.act(obs).state

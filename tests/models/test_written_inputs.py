@@ -188,7 +188,7 @@ def test_tensorflow_model_cannot_change_observations():
             self.layer = tf.keras.layers.Dense(self.num_outputs)
 
         def forward(self, input_dict, state, seq_lens):
-            if tf.executing_eagerly():  # only then has a tensor an array
+            if tf.executing_eagerly():  # a traced tensor has no array
                 input_dict["obs"].numpy()[:] = 0
             return self.layer(input_dict["obs"]), state
 

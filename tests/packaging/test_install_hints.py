@@ -283,6 +283,7 @@ def test_pip_installs_the_line_of_a_hint(environment, requirement):
         "import rlcatalog\n"
         "report['plugins'] = [[r.distribution, r.status] for r in rlcatalog.Catalog().plugins]"
     )
+    # Our packages that the line installs, without the catalog itself, which is no plugin.
     expected_plugins = installed_by(requirement) & FOLDERS.keys() - {"rlcatalog"}
     assert env.probe(list_plugins)["plugins"] == [
         [name, "loaded"] for name in sorted(expected_plugins)

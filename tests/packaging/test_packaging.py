@@ -101,6 +101,7 @@ def test_wheel_contains_every_source_file(wheels, distribution):
 
 
 def test_faults_of_a_wheel_are_found(wheels, tmp_path):
+    # A copy of a good wheel with two files too few and two too many.
     bad_wheel = tmp_path / wheels["rlcatalog-fcnet"].name
     with (
         zipfile.ZipFile(wheels["rlcatalog-fcnet"]) as good,

@@ -214,7 +214,7 @@ def test_orders_are_sampled_and_scored(catalog, space, framework):
     step = policy.act(obs)
     logp = policy.evaluate({"obs": obs, "raw_action": step.raw_action}).logp
 
-    # The order is the last part of a raw action.
+    # The order of four places is the last part of a raw action.
     np.testing.assert_array_equal(step.raw_action[:, -4:], select_orders(step.action))
     if framework == "torch":
         logp = logp.detach()

@@ -61,7 +61,7 @@ def test_broken_part_is_refused_by_name(fault, framework):
     "kind", ["model", "memory", "head", "action_dist", "preprocessor", "filter"]
 )
 def test_part_without_fault_is_accepted(kind, framework):
-    if kind in NEUTRAL:
+    if kind in NEUTRAL:  # such a part uses no framework
         framework = "torch"
     a_fault = next(fault for fault in FAULTS if fault.kind == kind)
 

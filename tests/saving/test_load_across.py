@@ -118,7 +118,7 @@ def test_policy_acts_the_same_in_the_other_framework(name, saved_in, loaded_in, 
 
 
 @ACROSS
-def test_weights_come_back_unchanged(saved_in, loaded_in, tmp_path):
+def test_weights_come_back_unchanged_from_the_other_framework(saved_in, loaded_in, tmp_path):
     config = {"use_lstm": True, "lstm_cell_size": 6}
     policy = rlcatalog.build(FOUR_FEATURES, Discrete(3), config, saved_in)
     policy.save(tmp_path / "there")

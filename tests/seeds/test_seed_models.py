@@ -88,6 +88,7 @@ class MyModelClass(TFModelV2):
 @pytest.mark.parametrize(
     ("trainer_class", "options_key"),
     [
+        # The ids are the editions of RLlib's page that have this form.
         pytest.param(ppo.PPOTrainer, "custom_options", id="000, 001, 003"),
         pytest.param(ppo.PPOTrainer, "custom_model_config", id="002"),
         pytest.param(ppo.PPO, "custom_model_config", id="004"),
@@ -155,6 +156,7 @@ class WithoutModule(Body, TorchModelV2):
 @pytest.mark.parametrize(
     ("trainer_class", "framework", "options_key", "custom_torch_model"),
     [
+        # The ids are the editions of RLlib's page that have this form.
         pytest.param(
             ppo.PPOTrainer,
             {"use_pytorch": True},

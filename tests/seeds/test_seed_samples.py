@@ -139,7 +139,7 @@ def test_custom_preprocessor_trains_under_ppo():
             **SHORT,
         },
     )
-    assert trainer.policy.encoded_space.shape == (8,)
+    assert trainer.policy.encoded_space.shape == (8,)  # twice CartPole's four numbers
     assert_trains_every_weight(trainer)
 
 
@@ -323,6 +323,7 @@ def find_tests(path):
 def test_code_of_the_table_exists(row):
     editions, section, _sample, places, _differences = row
 
+    # The numbers of the five editions of RLlib's page.
     assert set(editions.split(", ")) <= {"000", "001", "002", "003", "004"}
     assert section
     # A place is a file, or a file and one of its tests: `tests/test_x.py::test_y`.

@@ -138,6 +138,7 @@ def test_ppo_trains_every_weight(space_and_config):
         "entropy_coeff": 0.01,
         "seed": 0,
     }
+    # The environment takes any action of the space, and pays random rewards.
     algo = PPO(lambda: Anything(space), config)
     before = algo.policy.model.get_weights()
 
@@ -217,7 +218,7 @@ def test_mask_renormalises_the_allowed_actions(name, framework):
     for raw_action, logp in zip(step.raw_action.tolist(), step.logp, strict=True):
         probabilities[tuple(raw_action)] = np.exp(logp)
     assert sum(probabilities.values()) == pytest.approx(1.0, abs=1e-3)
-    # Without the mask, all of them have the same share of their probability.
+    # A mask scales the probabilities of all allowed actions by the same factor.
     logp_without_mask = to_array(policy.evaluate({"obs": obs, "raw_action": step.raw_action}).logp)
     shares = np.exp(logp_without_mask - step.logp)
     np.testing.assert_allclose(shares, shares[0], atol=1e-3)

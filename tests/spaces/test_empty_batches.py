@@ -239,7 +239,7 @@ def test_evaluate_accepts_an_empty_batch(batches):
         "mask": policy.action_mask(batches.empty_obs),
     }
     if policy.views.training:
-        batch["views"] = step.state.seen
+        batch["views"] = step.state.seen  # the past steps that the model reads
     if policy.memory:
         batch["seq_lens"] = np.zeros(0, np.int32)
         batch["state"] = step.state.memory
@@ -287,6 +287,7 @@ def test_action_codecs_accept_empty_batches(framework, space, config, action_bou
     empty_actions = codec.adapt(empty_raw)
 
     assert_same_but_for_rows(empty_actions, codec.adapt(raw_of_two))
+    # `shown` gives raw actions in the space's shape, `inputs` as a model reads them.
     assert_same_but_for_rows(codec.shown(empty_raw), codec.shown(raw_of_two))
     assert codec.invert(empty_actions).shape == (0, codec.width)
     assert codec.inputs(empty_raw).shape == (0, codec.input_width)

@@ -114,7 +114,7 @@ def in_dtypes_that_hold_it(raw):
 
 @max_examples(150)
 @given(spaces_and_raw())
-def test_adapt_agrees_with_python_integers(space_and_raw):
+def test_adapted_actions_agree_with_python_integers(space_and_raw):
     space, raw = space_and_raw
     codec = make_codec(space)
 
@@ -396,13 +396,14 @@ class TFEcho(TFModelV2):
 def test_model_sees_past_actions_of_large_integers(framework, model):
     space = spaces.Box(2**53, 2**53 + 3, (2,), np.int64)  # its raw actions are 0 to 3
     policy = rlcatalog.build(TWO_FEATURES, space, {"custom_model": model}, framework)
-    stepper = policy.stepper(5)
+    stepper = policy.stepper(5)  # for five environments
     last_raw_action = np.zeros((5, 2))  # before the first step
 
     for _ in range(4):
         step = stepper.step(random_observations(5))
 
-        # The model's logits are the sum of the inputs, and its value is the first raw action.
+        # The model returns the sum of its inputs as logits, and the first raw action as value.
+        # Raw actions are divided by 3, the largest one, before the model reads them.
         sum_of_inputs = last_raw_action.sum(axis=1) / 3
         np.testing.assert_allclose(step.dist_inputs[:, 0], sum_of_inputs, rtol=1e-6)
         np.testing.assert_array_equal(step.value, last_raw_action[:, 0])

@@ -108,6 +108,7 @@ def test_ppo_trains_every_weight(space_and_config):
         "num_epochs": 1,
         "seed": 0,
     }
+    # The environment gives random observations of the space.
     algo = PPO(lambda: Emitter(space), config)
     before = algo.policy.model.get_weights()
 

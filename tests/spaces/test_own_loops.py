@@ -180,7 +180,7 @@ def test_own_loop_serves_any_spaces(framework, memory, observation_space, action
     assert_same_logp(logp, rollout)
     assert gradients
     for gradient in gradients:
-        if gradient is not None:  # a weight without influence on the loss
+        if gradient is not None:  # it is None for a weight without influence
             assert np.isfinite(np.asarray(gradient)).all()
 
 

@@ -318,8 +318,8 @@ def play_episodes(policy, count=20):
 
 
 def test_page_model_trains_in_the_page_environment():
-    # Differences to the page: `tf.log` is `tf.math.log` today, and the page's environment says
-    # `real_obs` where its model says `cart`.
+    # Both are samples of RLlib's page on parametric actions, with two differences: `tf.log` is
+    # `tf.math.log` today, and the page's environment says `real_obs` where its model says `cart`.
     ModelCatalog.register_custom_model("pa_model", ParametricActionsModel)
     config = {"model": {"custom_model": "pa_model", **SMALL}, **SHORT}
     algo = ppo.PPO(env=lambda: MyParamActionEnv(5), config=config)
@@ -343,7 +343,7 @@ def test_head_serves_the_page_environment_without_a_model(framework):
     play_episodes(algo.policy)
 
 
-def test_head_computes_what_the_page_model_computes():
+def test_head_computes_what_the_model_of_rllibs_page_computes():
     env = MyParamActionEnv(5)
     obs_space = env.observation_space
     page_config = {"custom_model": ParametricActionsModel, **SMALL}

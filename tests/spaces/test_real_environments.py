@@ -191,6 +191,7 @@ def test_filter_normalises_by_what_it_saw(single, steps):
         assert filtered.dtype == np.float32
         assert policy.encoded_space.contains(filtered[0])
         if t % 120 == 0 or t == steps:  # not in every step, because this is slow
+            # The mean and the deviation are those of all observations so far.
             expected = normalise(columns, np.concatenate(history), rows=history[-1])
             np.testing.assert_allclose(filtered.reshape(1, -1), expected, rtol=1e-4, atol=1e-4)
 
@@ -201,12 +202,13 @@ def test_filter_of_batches_normalises_by_what_it_saw(vector, steps):
     policy, envs = vector
     columns = find_numeric_columns(policy)
     history = []
-    for obs in play_vector(envs, steps // 4):
+    for obs in play_vector(envs, steps // 4):  # four environments at once
         history.append(policy.preprocessor.transform_batch(obs).reshape(4, -1))
 
         filtered = policy.preprocess(obs, update=True)
 
         assert all(policy.encoded_space.contains(row) for row in filtered)
+    # The mean and the deviation are those of all observations so far.
     expected = normalise(columns, np.concatenate(history), rows=history[-1])
     np.testing.assert_allclose(filtered.reshape(4, -1), expected, rtol=1e-4, atol=1e-4)
 
@@ -224,7 +226,7 @@ def test_filter_of_batches_normalises_by_what_it_saw(vector, steps):
                 "observation_filter": "MeanStdFilter",
                 "filter_include": ["obs"],
             },
-            (42, 42, 3),
+            (42, 42, 3),  # three colours
         ),
     ],
 )

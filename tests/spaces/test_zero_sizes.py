@@ -157,5 +157,6 @@ def test_empty_parts_of_an_observation_are_encoded_as_nothing(framework):
 
     encoded = policy.preprocess(obs)
 
+    # Only the place is left.
     np.testing.assert_array_equal(encoded, [row["place"] for row in obs])
     assert policy.act(obs).logp.shape == (3,)

@@ -322,7 +322,7 @@ def test_case_over_budget_has_a_profile(short_profiles, capsys):
     def do_nothing():
         pass
 
-    # The budget allows no more time than the floor takes.
+    # The budget allows 1.0 times the floor: 2 seconds, of which ours takes 3.
     case = Case(name="nearest", ours=find_the_nearest_word, floor=do_nothing, budget=1.0, batch="7")
     slow_result = Result(case, ours=[3.0], floor=[2.0], yardstick=[])
 

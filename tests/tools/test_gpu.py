@@ -46,7 +46,7 @@ def test_rows_have_two_figures_and_their_ratio(framework, two_models):
 @pytest.mark.parametrize("model", gpu.MODELS)
 def test_batch_and_losses_are_on_the_policys_device(model):
     # A tensor on "meta" has no numbers, so nothing can return to the CPU unnoticed.
-    policy = gpu.built("torch", model, "meta")
+    policy = gpu.built("torch", model, device="meta")
     obs_space, *_ = gpu.MODELS[model]
     columns = {"obs": some_obs(obs_space, 32), **some_columns(32)}
     memory = policy.memory.start(2)

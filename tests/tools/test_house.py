@@ -221,7 +221,7 @@ if TYPE_CHECKING:
 
     counts = figures(checkout)
 
-    # One of each was in the checkout before.
+    # The checkout had one upward import and one cycle before.
     assert counts["imports upward"] == "1"
     assert counts["import cycles"] == "1"
     assert counts["import cycles, imports for type checkers included"] == "2"
@@ -255,7 +255,7 @@ g = lambda: (h := 1)
 ...
 """
     assert count_constructs(ast.parse(code)) == {
-        "statements": 7,
+        "statements": 7,  # the assignments
         "tuple assignments": 1,
         "conditional expressions": 3,
         "nested conditional expressions": 1,

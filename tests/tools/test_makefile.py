@@ -348,6 +348,7 @@ def test_changed_files_include_commits_of_the_branch(repository, tmp_path):
 
     files, since = quick.changed_files(tmp_path)
 
+    # A moved file counts with its old and its new name.
     assert files == ["committed", "edited", "moved", "to"]
     assert since == "changed since the branch left main"
 

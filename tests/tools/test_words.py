@@ -143,7 +143,7 @@ async def f(a):
         "Return a thing.",
         "Args:",
         "The first.",
-        "",
+        "",  # in place of the example
         "two words and X. End",  # values become "X"
         "a hint",
     ]

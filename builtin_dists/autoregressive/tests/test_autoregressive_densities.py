@@ -54,7 +54,7 @@ def test_logp_of_all_actions_follows_equations(framework, space, order, hiddens)
     # By the paper's equations (Germain et al. 2015, 8 to 14) with the policy's weights.
     expected = exact_logp(policy, space, obs, actions, order, hiddens)
     np.testing.assert_allclose(logp, expected, rtol=1e-4, atol=1e-4)
-    assert np.exp(logp).sum() == pytest.approx(1.0, abs=2e-5)
+    assert np.exp(logp).sum() == pytest.approx(1.0, abs=2e-5)  # of all actions
 
 
 @pytest.mark.parametrize("hiddens", [[4], [3, 5, 2]], ids=str)

@@ -115,7 +115,7 @@ def test_evaluate_with_mask_scores_as_act_does(framework):
     )
 
     np.testing.assert_allclose(to_numpy(evaluation.logp), step.logp, rtol=1e-3, atol=1e-4)
-    np.testing.assert_allclose(to_numpy(evaluation.kl), 0, atol=1e-5)
+    np.testing.assert_allclose(to_numpy(evaluation.kl), 0, atol=1e-5)  # the same policy
 
 
 # --- a mask that depends on earlier parts: all choices must differ --------------------------------
@@ -144,7 +144,7 @@ def test_mask_of_earlier_parts_is_never_violated(framework, explore):
 
 
 def test_evaluate_with_mask_of_earlier_parts_scores_as_act_does(framework):
-    policy = build_different_choices(framework)
+    policy = build_different_choices(framework)  # a mask forbids equal values
     obs = random_observations(rows=1000)
     step = policy.act(obs)
 
@@ -153,7 +153,7 @@ def test_evaluate_with_mask_of_earlier_parts_scores_as_act_does(framework):
     )
 
     np.testing.assert_allclose(to_numpy(evaluation.logp), step.logp, rtol=1e-3, atol=1e-4)
-    np.testing.assert_allclose(to_numpy(evaluation.kl), 0, atol=1e-5)
+    np.testing.assert_allclose(to_numpy(evaluation.kl), 0, atol=1e-5)  # the same policy
 
 
 def test_probabilities_of_allowed_actions_sum_to_one(framework):
@@ -192,7 +192,7 @@ def test_mask_function_gets_earlier_values_in_drawing_order(framework):
     policy = build_policy(space, framework, autoregressive_mask=mask, autoregressive_order=["c"])
     dist = distribution(policy, random_observations(rows=5))
 
-    calls.clear()  # of building
+    calls.clear()  # forget those of building
     dist.sample()
 
     assert calls == [
@@ -384,7 +384,7 @@ def test_half_precision_obeys_masks(dtype, method):
     inputs = distribution(policy, random_observations(rows=400)).inputs.to(dtype)
     policy.model.conditionals.to(dtype)
     first_is_not_0 = [False, True, True, True]
-    bits_are_0_and_1 = [True, False, False, True]  # may each be 0, may it be 1
+    bits_are_0_and_1 = [True, False, False, True]  # may the first be 0, be 1, the second 0, 1
     second_is_anything = [True, True, True, True]
     mask = torch.tensor([first_is_not_0 + bits_are_0_and_1 + second_is_anything]).repeat(400, 1)
     dist = policy.dist_class(policy.dist_class.masked(inputs, mask), policy.model)
@@ -415,6 +415,7 @@ def test_autocast_samples_obey_masks_and_train():
 
     logp_in_float32 = distribution(policy, obs).logp(sample).detach()
     assert (sample[:, 0] != sample[:, 1]).all()
+    # bfloat16 has about two decimal digits.
     np.testing.assert_allclose(logp.float().detach(), logp_in_float32, atol=0.1)
     assert gradients_are_finite(policy)
 

@@ -44,7 +44,7 @@ def test_later_parts_see_a_box_relative_to_its_bounds(framework):
     wide.model.set_weights(narrow.model.get_weights())
     obs = random_observations(rows=1)
 
-    # The second raw value, of the choice, is the same.
+    # 1.5 lies in [-2, 3] where 15 lies in [-20, 30]; the choice is 2 in both.
     narrow_params = compute_params(narrow, obs, np.float32([[1.5, 2]]))
     wide_params = compute_params(wide, obs, np.float32([[15, 2]]))
 

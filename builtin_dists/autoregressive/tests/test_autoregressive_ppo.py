@@ -107,7 +107,7 @@ def test_ppo_trains_every_weight(framework, memory):
     for name in weights_before:
         assert np.isfinite(weights_after[name]).all(), name
         assert (weights_after[name] != weights_before[name]).any(), name
-    assert 0 < result["info"]["learner"]["kl"] < 0.5
+    assert 0 < result["info"]["learner"]["kl"] < 0.5  # the policy changed, but not far
     algo.stop()
 
 

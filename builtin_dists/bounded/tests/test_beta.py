@@ -46,7 +46,7 @@ def test_logp_matches_scipy(framework, low, high, first, second):
 
     logp = dist.logp(framework.tensor(values))
 
-    # RLlib omits the scale.
+    # The density of the values between the bounds, where RLlib forgets to divide by high - low.
     expected = stats.beta.logpdf(
         values.astype(np.float64), first, second, loc=low, scale=high - low
     )
@@ -211,7 +211,7 @@ def test_stored_sample_has_exact_logp_close_to_bounds(framework, first, second):
     logp = framework.numpy(dist.logp(stored_action))
 
     np.testing.assert_array_equal(logp, framework.numpy(dist.sampled_action_logp()))
-    is_inside = (np.abs(stored_action) < 2)[:, 0]
+    is_inside = (np.abs(stored_action) < 2)[:, 0]  # on the bounds, SciPy's is infinite
     actions = stored_action[is_inside, 0].astype(np.float64)
     expected = stats.beta.logpdf(actions, first, second, loc=-2, scale=4)
     np.testing.assert_allclose(logp[is_inside], expected, rtol=1e-3, atol=1e-2)
@@ -246,7 +246,7 @@ def test_logp_of_extreme_inputs_is_finite(framework, place, low, high):
         "low": low,
         "high": high,
         "middle": low / 2 + high / 2,
-        "far below": -3e38,
+        "far below": -3e38,  # float32 ends at -3.4e38
         "far above": 3e38,
     }
     actions = np.full((len(EXTREME_INPUTS), 1), places[place], np.float32)
@@ -299,11 +299,12 @@ def test_gradients_of_extreme_inputs_are_finite(framework, quantity):
 # --- gradients ------------------------------------------------------------------------------------
 
 
-def test_rsample_gradient_has_expectation_of_mean_gradient(framework):
+def test_gradient_of_rsample_averages_to_that_of_the_mean(framework):
     framework.seed(3)
     cls = framework.load("Beta")
     inputs = np.float32([[0.5, -1]])
 
+    # The deterministic sample is the mean.
     [of_mean] = framework.gradient(lambda x: cls(x).deterministic_sample(), at=inputs)
     many_inputs = np.tile(inputs, (20_000, 1))
     of_samples = framework.gradient(lambda x: cls(x).rsample(), at=many_inputs)

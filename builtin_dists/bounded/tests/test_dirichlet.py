@@ -190,6 +190,7 @@ def test_shares_of_samples_are_beta_distributed(framework, concentration):
 
     first_share = framework.numpy(dist.sample())[:, 0].astype(np.float64)
 
+    # One share against the rest: Beta(its concentration, the sum of the others).
     first = concentration[0]
     others = concentration[1] + concentration[2]
     assert stats.kstest(first_share, stats.beta(first, others).cdf).pvalue > 1e-3
@@ -311,13 +312,14 @@ def test_gradients_of_extreme_inputs_are_finite(framework, quantity):
 # --- gradients ------------------------------------------------------------------------------------
 
 
-def test_rsample_gradient_has_expectation_of_mean_gradient(framework):
+def test_gradient_of_rsample_averages_to_that_of_the_mean(framework):
     framework.seed(3)
     cls = framework.load("Dirichlet")
     inputs = np.float32([[0.3, -1, 1]])
     # Without weights the gradient is 0, because the shares sum to 1.
     weights = framework.tensor([1, -2, 3], "float32")
 
+    # The deterministic sample is the mean.
     [of_mean] = framework.gradient(lambda x: cls(x).deterministic_sample() * weights, at=inputs)
     many_inputs = np.tile(inputs, (20_000, 1))
     of_samples = framework.gradient(lambda x: cls(x).rsample() * weights, at=many_inputs)

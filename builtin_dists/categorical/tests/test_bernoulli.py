@@ -211,8 +211,9 @@ def test_masked_logp_of_forbidden_actions_is_low_and_finite(framework, dtype, fo
 def test_masked_bits_are_not_drawn_in_a_million_draws(framework, dtype):
     framework.seed(0)
     # The forbidden values of the second and third bit would be very likely.
-    logits = np.tile([0, 60, -60], (10**6 // 3 + 1, 1))
-    mask = np.tile(FREE_BIT_THEN_0_THEN_1, (len(logits), 1))
+    rows = 10**6 // 3 + 1  # of three bits
+    logits = np.tile([0, 60, -60], (rows, 1))
+    mask = np.tile(FREE_BIT_THEN_0_THEN_1, (rows, 1))
 
     bits = framework.numpy(make_masked(framework, logits, mask, dtype).sample())
 

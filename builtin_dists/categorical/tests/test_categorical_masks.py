@@ -90,7 +90,7 @@ def test_masked_logp_of_forbidden_actions_is_low_and_finite(framework, dtype):
 
 @pytest.mark.parametrize(
     ("dtype", "largest"),
-    # The largest logits whose sum of two is in the dtype's range.
+    # Very large logits, of which the dtype can still hold the sum of two.
     [("float32", 1.1e34), ("float16", 3e4), ("bfloat16", 1.1e34)],
 )
 def test_masked_densities_of_extreme_logits_are_finite(framework, dtype, largest):
@@ -146,7 +146,7 @@ def test_mask_holds_at_any_temperature(framework, temperature, dtype):
     assert set(framework.numpy(dist.sample())) <= {0, 1}
     assert framework.all_finite(dist.entropy())
     assert framework.all_finite(dist.kl(dist))
-    assert framework.all_finite(dist.logp(np.full(20_000, 2)))
+    assert framework.all_finite(dist.logp(np.full(20_000, 2)))  # of the forbidden action
 
 
 @each_temperature
@@ -187,4 +187,4 @@ def test_masked_gradient_is_zero_for_forbidden_actions(framework, quantity):
 
     assert np.isfinite(gradient).all()
     assert gradient[0, 1] == 0
-    assert np.abs(gradient).sum() > 0
+    assert np.abs(gradient).sum() > 0  # the allowed actions have one

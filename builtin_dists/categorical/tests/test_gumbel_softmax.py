@@ -234,7 +234,7 @@ def test_rsample_has_gradient_of_softmax(framework):
     weights = np.array([0, 1, 2, 3], np.float32)
 
     def weigh_sample(logits):
-        return rsample(framework, logits) * framework.tensor(weights)
+        return rsample(framework, logits) * framework.tensor(weights)  # the seed is fixed
 
     gradient = framework.gradient(weigh_sample, at=logits)
 

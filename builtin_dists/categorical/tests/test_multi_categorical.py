@@ -50,7 +50,7 @@ def exact_choices(logits, lens, mask=True):
 @each_lens
 def test_logp_is_sum_of_choices_log_probabilities(framework, lens):
     all_actions = np.array(list(itertools.product(*map(range, lens))))  # one per row
-    logits = random_logits(rows=len(all_actions), columns=9)
+    logits = random_logits(rows=len(all_actions), columns=9)  # the sum of lens
 
     logp = make_multi(framework, logits, lens).logp(framework.tensor(all_actions))
 
@@ -332,8 +332,9 @@ def test_masked_logp_is_normalised_over_allowed_values(framework, dtype):
 def test_masked_values_are_not_drawn_in_a_million_draws(framework, lens, dtype):
     framework.seed(0)
     # The forbidden values would be very likely.
-    logits = np.tile(np.where(MASK[0], 0, 50), (10**6 // 3 + 1, 1))
-    mask = np.tile(MASK[0], (len(logits), 1))
+    rows = 10**6 // 3 + 1  # of three choices
+    logits = np.tile(np.where(MASK[0], 0, 50), (rows, 1))
+    mask = np.tile(MASK[0], (rows, 1))
 
     samples = framework.numpy(make_masked(framework, logits, mask, lens, dtype).sample())
 
@@ -349,7 +350,7 @@ def test_samples_are_in_range_even_if_mask_allows_nothing(framework):
 
     dist = make_masked(framework, logits, nothing, lens=(3, 2, 4))
 
-    # Shorter choices have padding up to four values.
+    # Inside, choices of three and two are padded to four values, which must not be drawn.
     assert (framework.numpy(dist.sample()) < [3, 2, 4]).all()
     assert (framework.numpy(dist.deterministic_sample()) < [3, 2, 4]).all()
     assert framework.all_finite(dist.sampled_action_logp())
@@ -428,7 +429,7 @@ def test_entropy_gradient_of_extreme_logits_is_finite(framework):
 def test_constants_cached_in_inference_mode_serve_in_training():
     from rlcatalog_categorical.torch import MultiCategorical
 
-    # No other test has these lens, so that nothing is cached yet.
+    # No other test has these lens, so that nothing is cached yet. Their sum is 14.
     with torch.inference_mode():
         MultiCategorical(torch.zeros(1, 14), input_lens=(2, 5, 7)).sample()
 
@@ -438,7 +439,7 @@ def test_constants_cached_in_inference_mode_serve_in_training():
     assert inputs.grad is not None
 
 
-def test_tf_function_takes_any_batch_size():
+def test_tf_function_traces_without_a_batch_size():
     import tensorflow as tf
 
     from rlcatalog_categorical.tf import MultiCategorical
@@ -453,9 +454,9 @@ def test_tf_function_takes_any_batch_size():
     first, second, logp, logp_of_floats = sample_and_score(tf.zeros([300, 9]))
 
     assert first.shape == (300, 3)
-    assert (first.numpy() != second.numpy()).any()
+    assert (first.numpy() != second.numpy()).any()  # each call of sample draws anew
     np.testing.assert_allclose(logp, np.log(1 / (3 * 2 * 4)), rtol=1e-5)  # equal logits
-    np.testing.assert_array_equal(logp, logp_of_floats)
+    np.testing.assert_array_equal(logp, logp_of_floats)  # values may also be floats
 
 
 # --- spaces ---------------------------------------------------------------------------------------

@@ -124,7 +124,7 @@ def test_inputs_without_one_logit_per_slate_are_an_error(framework):
 
 def test_samples_follow_the_probabilities(framework):
     framework.seed(0)
-    logits = [0, 1, -1, 0.5, 0, -0.5]
+    logits = [0, 1, -1, 0.5, 0, -0.5]  # of (0, 1), (0, 2), (1, 0), (1, 2), (2, 0), (2, 1)
     dist = make_slates(framework, np.tile(logits, (20_000, 1)), nvec=(3, 3))
 
     samples = framework.numpy(dist.sample())
@@ -331,7 +331,7 @@ def test_too_many_slates_error_suggests_alternatives(framework):
 def test_constants_cached_in_inference_mode_serve_in_training():
     from rlcatalog_categorical.torch import SlateMultiCategorical
 
-    # No other test has two of six items, so that nothing is cached yet. There are 6 · 5 slates.
+    # No other test has two of six items, so that nothing is cached yet. The slates are 6 · 5 = 30.
     with torch.inference_mode():
         SlateMultiCategorical(torch.zeros(1, 30), nvec=(6, 6)).sample()
 
@@ -341,7 +341,7 @@ def test_constants_cached_in_inference_mode_serve_in_training():
     assert inputs.grad is not None
 
 
-def test_tf_function_takes_any_batch_size():
+def test_tf_function_traces_without_a_batch_size():
     import tensorflow as tf
 
     from rlcatalog_categorical.tf import SlateMultiCategorical
@@ -355,5 +355,5 @@ def test_tf_function_takes_any_batch_size():
 
     first, second, logp = sample_and_score(tf.zeros([100, 12]))
 
-    assert (first.numpy() != second.numpy()).any()
-    np.testing.assert_allclose(logp, np.log(1 / 12), rtol=1e-5)  # twelve equal logits
+    assert (first.numpy() != second.numpy()).any()  # each call of sample draws anew
+    np.testing.assert_allclose(logp, np.log(1 / 12), rtol=1e-5)  # 4 · 3 slates, equal logits

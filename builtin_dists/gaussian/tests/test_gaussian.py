@@ -291,7 +291,7 @@ def test_rsample_has_gradients_of_mean_and_log_std(framework):
     inputs = np.float32([[0.5, -2, 0, 1]])  # two means, two log deviations
 
     def rsample(x):
-        framework.seed(5)
+        framework.seed(5)  # the same noise in both calls
         return framework.load("DiagGaussian")(x).rsample()
 
     gradient = framework.gradient(rsample, at=inputs)

@@ -40,7 +40,7 @@ def test_joined_distribution_adds_that_of_its_members(framework, options):
     first = cls(np.float32([[1, -2]]), **options)  # a mean and a log deviation
     second = cls(np.float32([[2, 3, 1, -0.5]]), **options)  # two means, two log deviations
 
-    dist_class, _ = cls.side_by_side([(options, 2), (options, 4)])
+    dist_class, _ = cls.side_by_side([(options, 2), (options, 4)])  # of 2 and 4 inputs
     joined = dist_class(np.float32([[1, 2, 3, -2, 1, -0.5]]))  # all means, all log deviations
 
     logp = joined.logp(np.float32([[0.1, 0.2, 0.3]]))

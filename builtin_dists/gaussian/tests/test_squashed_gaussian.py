@@ -252,13 +252,13 @@ each_bounds = pytest.mark.parametrize(("low", "high"), [(-1.0, 1.0), (0.0, 1.0),
 
 @each_bounds
 def test_stored_sample_has_same_logp_even_near_bounds(framework, low, high):
-    means = np.linspace(-9, 9, 2001)[:, None]
+    means = np.linspace(-9, 9, 2001)[:, None]  # tanh(9) is almost 1
     dist = make_squashed(framework, means, np.full((2001, 1), -2), low, high)
     stored_action = framework.numpy(dist.sample()).astype(np.float32)
 
     restored = framework.load("SquashedGaussian")(dist.inputs, low=low, high=high)
 
-    # RLlib's sample_logp() is NaN where a rescaled action is beyond 1.
+    # RLlib's logp of a stored action is NaN where rounding puts it beyond the bounds.
     logp = framework.numpy(restored.logp(framework.tensor(stored_action)))
     np.testing.assert_array_equal(logp, framework.numpy(dist.sampled_action_logp()))
     assert np.isfinite(logp).all()
@@ -305,7 +305,7 @@ def test_logp_of_extreme_inputs_is_finite(framework, place, low, high):
         "low": low,
         "high": high,
         "middle": low / 2 + high / 2,
-        "far below": -3e38,
+        "far below": -3e38,  # float32 ends at -3.4e38
         "far above": 3e38,
     }
     actions = np.full((len(EXTREME_INPUTS), 1), places[place], np.float32)
@@ -386,11 +386,11 @@ def test_gradient_with_fixed_noise_passes_gradcheck(quantity):
     assert torch.autograd.gradcheck(compute, [inputs])
 
 
-def test_logp_of_rsample_is_that_of_its_number(framework):
+def test_logp_of_rsample_and_of_its_array_are_exact(framework):
     framework.seed(5)
     inputs = framework.tensor(np.zeros((100, 2), np.float32))
     if framework.name == "torch":
-        inputs.requires_grad_()  # then the drawn tensor is scored from its normal value
+        inputs.requires_grad_()  # a tensor with a gradient is scored in another way
 
     dist = framework.load("SquashedGaussian")(inputs, low=-1.0, high=1.0)
     sample = dist.rsample()
@@ -411,7 +411,7 @@ def test_saturated_rsample_has_a_gradient(framework):
     # Two means, two log deviations: tanh(15) is 1 in float32, and tanh(-15) is -1.
     gradient = framework.gradient(negative_logp, at=np.float32([[15, -15, -5, -5]]))
 
-    # An entropy bonus still leads back: d(-logp)/dmean = -2 tanh(u).
+    # An entropy bonus still leads back: d(-logp)/dmean = -2 tanh(u), where u is near the mean.
     np.testing.assert_allclose(gradient[:, :2], [[-2, 2]], rtol=1e-4)
 
 

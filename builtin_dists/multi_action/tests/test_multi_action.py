@@ -173,7 +173,7 @@ def test_rsample_has_gradients_and_sample_has_none():
     assert reparameterised_box.requires_grad
 
 
-def test_tf_function_takes_any_batch_size():
+def test_tf_function_traces_without_a_batch_size():
     space = Tuple([Discrete(2), Box(-1, 1, (1,))])
     dist_class, _ = ModelCatalog.get_action_dist(space, {}, framework="tf")
 
@@ -183,7 +183,7 @@ def test_tf_function_takes_any_batch_size():
         sample = dist.sample()
         return dist.join(sample), dist.logp(sample), dist.logp(dist.join(sample)), dist.entropy()
 
-    # Equal logits, and a standard normal.
+    # With zeros: two equal logits, and a standard normal.
     sample, logp, logp_of_flat, entropy = sample_and_score(tf.zeros([7, 4]))
 
     np.testing.assert_allclose(logp, np.log(1 / 2) + stats.norm.logpdf(sample[:, 1]), rtol=1e-5)

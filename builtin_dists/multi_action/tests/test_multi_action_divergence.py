@@ -35,8 +35,8 @@ def test_kl_of_different_groups_is_sum_over_parts(framework, limited):
         child_distributions=alone if limited == "q" else joined,
     )
 
-    # The KL divergence of normal distributions d deviations apart is d² / 2.
     assert len(p.groups) != len(q.groups)
+    # The KL divergence of normal distributions d deviations apart is d² / 2.
     np.testing.assert_allclose(p.multi_kl(q), [[1 / 2, 2]], rtol=1e-5)
     np.testing.assert_allclose(p.kl(q), [1 / 2 + 2], rtol=1e-5)
 
@@ -52,7 +52,7 @@ def test_kl_of_as_many_but_different_groups_is_sum_over_parts(framework):
 
     # In p the two Boxes are one group, because the choices have different temperatures; in q the
     # two choices are, because the Boxes have different limits. Each part takes two inputs.
-    with_temperature = functools.partial(categorical, temperature=2.0)
+    with_temperature = functools.partial(categorical, temperature=2.0)  # halves the logits
     p = make_dist(
         framework.tensor([[0, 0, 0, 0, 0, 2 * np.log(3), 0, 0]], "float32"),
         child_distributions=[categorical, gaussian, with_temperature, gaussian],

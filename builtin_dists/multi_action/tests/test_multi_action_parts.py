@@ -92,13 +92,13 @@ def test_mask_changes_inputs_of_forbidden_values_only(framework):
     np.testing.assert_array_equal(masked, np.float32(expected))
 
 
-def test_part_with_own_masked_method_gets_its_columns(framework):
+def test_part_with_own_masked_method_uses_it(framework):
     categorical = framework.load("Categorical")
 
     class Halved(categorical):
         @classmethod
         def masked(cls, inputs, mask, **options):
-            return 0.5 * inputs
+            return 0.5 * inputs  # forbids nothing
 
     masked = framework.load("MultiActionDistribution").masked(
         framework.tensor([[0.1, 0.2, 0.3, 0.4, 0.5, 0.6]], "float32"),
@@ -206,11 +206,11 @@ def test_subclass_with_signature_of_rllib_gets_the_children(framework):
     config = {"custom_action_dist": Subclass}
 
     dist_class, size = ModelCatalog.get_action_dist(space, config, framework=framework.name)
-    dist = dist_class(framework.tensor(np.zeros((1, size), np.float32)), None)
+    dist = dist_class(framework.tensor(np.zeros((1, size), np.float32)), None)  # no model
 
     assert isinstance(dist, Subclass)
     assert dist.count == 2
-    assert dist.lens == (5, 2 + 4)  # the choice, and the Dict
+    assert dist.lens == (5, 2 + 4)  # the choice; the Dict: 2 logits, 2 means, 2 deviations
 
 
 # --- parts given by hand --------------------------------------------------------------------------
@@ -253,7 +253,7 @@ def test_parts_by_hand_are_those_of_the_catalog(framework, make_by_hand):
     rng = np.random.default_rng(0)
     inputs = rng.normal(size=(7, 9)).astype(np.float32)
     other_inputs = rng.normal(size=(7, 9)).astype(np.float32)
-    chosen = make_dist(framework, PAIR_AND_CHOICE, inputs)
+    chosen = make_dist(framework, PAIR_AND_CHOICE, inputs)  # by the catalog
     by_hand = make_by_hand(framework, inputs)
 
     sample = by_hand.sample()

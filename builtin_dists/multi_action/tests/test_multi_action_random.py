@@ -132,7 +132,7 @@ def test_logp_is_sum_over_leaves_in_any_form(framework, space, rows, seed):
 
     sample = dist.sample()
     values = leaf_values(space, sample)
-    stored = framework.numpy(dist.join(sample)).astype(np.float32)
+    stored = framework.numpy(dist.join(sample)).astype(np.float32)  # one flat row each
 
     leaf_logps = [
         framework.numpy(leaf.logp(value)) for leaf, value in zip(leaf_dists, values, strict=True)
@@ -229,7 +229,7 @@ def test_leaves_of_one_kind_share_a_distribution():
     choices, numbers, bits = dist_class(torch.zeros(1, size)).groups
 
     assert isinstance(choices, MultiCategorical)
-    assert choices.input_lens == (3, 2, 3)
+    assert choices.input_lens == (3, 2, 3)  # of Discrete and MultiDiscrete
     assert isinstance(numbers, DiagGaussian)
     assert numbers.mean.shape == (1, 2 + 1)  # means of both Boxes
     assert isinstance(bits, Bernoulli)

@@ -110,7 +110,7 @@ def compute_by_hand(model, obs, past, window):
 @pytest.mark.grid
 @pytest.mark.parametrize("is_training", [False, True], ids=["acts", "trains"])
 @pytest.mark.parametrize(
-    ("sizes", "steps", "used"),
+    ("sizes", "steps", "used"),  # used slots of the memory before the steps
     [
         pytest.param({"num_transformer_units": 1, "num_heads": 1}, 3, 0, id="one-unit-one-head"),
         pytest.param({}, 6, 2, id="two-units-two-heads"),

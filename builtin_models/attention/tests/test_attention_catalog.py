@@ -174,7 +174,7 @@ def test_interface_class_reads_the_features_of_the_transformer():
 
 
 @pytest.mark.parametrize("cls", [TorchNet, TFNet])
-def test_gtrxl_net_is_a_custom_model(cls):
+def test_gtrxl_net_serves_as_custom_model(cls):
     sizes = {"attention_dim": 10, "memory_inference": 5, "memory_training": 2}
     config = {"custom_model": cls, "custom_model_config": sizes}
 
@@ -184,7 +184,7 @@ def test_gtrxl_net_is_a_custom_model(cls):
     memory, used = step.state.memory
     assert type(policy.model) is cls
     assert memory.shape == (2, 1, 5, 10)  # 2 rows, 1 unit, 5 slots, width 10
-    assert used.tolist() == [1, 1]
+    assert used.tolist() == [1, 1]  # slots after one step
 
 
 @pytest.mark.parametrize("cls", [TorchNet, TFNet])

@@ -44,7 +44,7 @@ def test_evaluate_begins_with_the_stored_state(framework, build_policy):
     first = policy.act(OBSERVATIONS)
     second = policy.act(-OBSERVATIONS, first.state)
     without_state = policy.act(-OBSERVATIONS)
-    assert not np.allclose(second.value, without_state.value, atol=1e-3)
+    assert not np.allclose(second.value, without_state.value, atol=1e-3)  # the state matters
 
     batch = {
         "obs": -OBSERVATIONS,
@@ -67,7 +67,7 @@ def test_next_step_uses_weights_that_were_set(framework, build_policy):
 
     policy.model.set_weights(other.model.get_weights())
 
-    # The state has nothing that was computed with the weights before.
+    # Nothing computed with the earlier weights is left, in the policy or in the state.
     step = policy.act(OBSERVATIONS, state, explore=False)
     expected = other.act(OBSERVATIONS, state, explore=False)
     assert_close(step.dist_inputs, expected.dist_inputs)

@@ -171,6 +171,7 @@ def test_explanation_says_what_scales_each_part(config, scaling_of_camera):
 
 def test_net_without_description_has_unknown_widths(make_catalog):
     catalog = make_catalog()
+    # Explaining does not import the class, so that there need not be one.
     catalog.register(ModelSpec("silent", {"torch": "nowhere:Silent"}, "describes nothing"))
     config = {
         "fcnet_hiddens": [5],
@@ -203,6 +204,7 @@ def test_input_nets_chooses_the_net_of_a_part(make_catalog):
     def describe(request):
         return [Stage("all zeros", (2,))]
 
+    # Explaining does not import the class, so that there need not be one.
     catalog = make_catalog()
     catalog.register(
         ModelSpec("zeros", {"torch": "nowhere:Zeros"}, "returns two zeros", describe=describe)

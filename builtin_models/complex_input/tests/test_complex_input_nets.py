@@ -203,7 +203,7 @@ def test_discrete_observation_may_stay_an_integer(framework, catalog):
 
     # The net reads one-hots all the same.
     assert policy.model.nets[0].obs_space == spaces.Box(0, 1, (3,), np.float32)
-    assert policy.act([6]).dist_inputs.shape == (1, 3)  # 3 actions
+    assert policy.act([6]).dist_inputs.shape == (1, 3)  # 1 observation, 3 actions
 
 
 def test_action_mask_has_no_net(build_recording_policy):
@@ -227,7 +227,7 @@ def test_nets_receive_is_training(build_recording_policy):
     policy.evaluate({"obs": encoded, "raw_action": np.zeros((1, 1), np.int64)})
     while_training = [net.inputs["is_training"] for net in nets.values()]
 
-    assert while_acting == [False, False, False]
+    assert while_acting == [False, False, False]  # three nets
     assert while_training == [True, True, True]
 
 
@@ -430,7 +430,7 @@ def test_lazy_keras_layers_have_weights_before_the_first_call(make_catalog):
     policy = rlcatalog.build(SPACE, THREE_ACTIONS, config, "tf", catalog=catalog)
 
     names = list(policy.model.get_weights())
-    assert "nets.2.layer.weight" in names
+    assert "nets.2.layer.weight" in names  # speed is the third part
     assert "value_nets.2.layer.bias" in names
     policy.act([SPACE.sample()])
     assert list(policy.model.get_weights()) == names

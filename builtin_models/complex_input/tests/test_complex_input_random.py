@@ -88,6 +88,7 @@ def test_integers_match_their_one_hots(build_trunk, case, seed):
     assume("Graph" not in repr(case.space))
     case = case.with_options(text_encoding="index")
     model, preprocessor = build_trunk(case)
+    # With this key, integers reach the model as they are.
     integer_model, integer_preprocessor = build_trunk(case, _disable_preprocessor_api=True)
     integer_model.set_weights(model.get_weights())
     observations = draw_observations(case, 3, seed)

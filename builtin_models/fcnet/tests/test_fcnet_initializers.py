@@ -252,6 +252,7 @@ def test_initializers_of_the_config_reach_their_layers(framework, stack, build_n
         np.testing.assert_array_equal(weights[f"{layer}.weight"], 0.25)
         np.testing.assert_array_equal(weights[f"{layer}.bias"], 1)
     post_weight = weights[f"{stack}.layers.2.weight"]
+    # Orthogonal rows, times the gain 3.
     np.testing.assert_allclose(post_weight @ post_weight.T, 3**2 * np.eye(6), atol=1e-4)
     np.testing.assert_array_equal(weights[f"{stack}.layers.2.bias"], 5)
 
@@ -265,7 +266,7 @@ def test_initializers_of_hidden_layers_miss_the_output_layer(framework, build_ne
         post_fcnet_weights_initializer="constant",
     ).get_weights()
 
-    # 0.01 is the norm by default.
+    # By default the rows of the output layer have the norm 0.01.
     np.testing.assert_allclose(compute_row_norms(weights["outputs.logits.weight"]), 0.01, rtol=1e-5)
 
 

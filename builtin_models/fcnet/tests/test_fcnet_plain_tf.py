@@ -86,6 +86,7 @@ def test_layer_class_returns_features_below_logits_and_value():
     step = policy.act(TWO_OBSERVATIONS)
 
     weights = policy.model.get_weights()
+    # A dense layer with tanh; acting applies no dropout.
     features = np.tanh(apply_layer(weights, "module.layer", TWO_OBSERVATIONS))
     logits = apply_layer(weights, "outputs.logits", features)
     values = apply_layer(weights, "outputs.value", features)[:, 0]
@@ -182,7 +183,7 @@ except rlcatalog.errors.NotServedError as error:
 
 
 @pytest.mark.slow
-def test_keras_layer_on_pytorch_is_not_a_module_of_pytorch():
+def test_keras_backend_of_another_framework_is_an_error():
     process = subprocess.run(
         [sys.executable, "-c", BUILD_A_KERAS_LAYER],
         capture_output=True,
@@ -192,7 +193,7 @@ def test_keras_layer_on_pytorch_is_not_a_module_of_pytorch():
     )
 
     expected = "Keras uses the backend 'torch', but framework='tf' needs 'tensorflow'"
-    assert expected in process.stdout
+    assert expected in process.stdout  # the script prints the error
 
 
 # --- the trial pass, before anything is built around a layer --------------------------------------
@@ -317,7 +318,7 @@ def test_deepcopy_of_a_policy_has_its_own_layer(make_layer):
     for variable in copied.model.variables():
         variable.assign(tf.zeros_like(variable))
 
-    assert not act_greedily(copied).any()
+    assert not act_greedily(copied).any()  # with all weights 0
     np.testing.assert_array_equal(act_greedily(policy), before)
 
 

@@ -127,7 +127,7 @@ def test_gradients_of_a_separate_value_reach_its_layers_only(build_net):
     ]
 
 
-def test_gradients_of_outputs_miss_a_separate_value(build_net):
+def test_gradients_of_outputs_do_not_reach_a_separate_value(build_net):
     model = build_net("torch", fcnet_hiddens=[8], vf_share_layers=False)
     outputs, _ = model({"obs": torch.from_numpy(OBSERVATIONS)})
 

@@ -111,7 +111,7 @@ def test_gradients_do_not_depend_on_the_padding(framework, build_model):
     model = build_model(framework)
     obs = OBSERVATIONS[:2]
     with_large_padding = obs.copy()
-    with_large_padding[1, 2:] = 1e4  # the second sequence has 2 of 6 steps
+    with_large_padding[1, 2:] = 1e4  # the sequences have 6 and 2 of 6 steps
 
     gradients = compute_gradients(model, with_large_padding.reshape(12, 3), lengths=[6, 2])
 

@@ -254,7 +254,7 @@ def test_initializers_of_the_config_are_used(framework):
         lstm_bias_initializer_config={"val": 0.25},
     )
 
-    # normc: the weights of one cell in one of the four gates have the norm std.
+    # normc gives the weights of each gate and cell the norm std. The axes: gate, cell, input.
     np.testing.assert_allclose(np.linalg.norm(inputs, axis=2), 0.5, rtol=1e-5)
     np.testing.assert_allclose(np.linalg.norm(recurrent, axis=2), 0.5, rtol=1e-5)
     assert (bias == 0.25).all()
@@ -268,6 +268,7 @@ def test_initializers_may_be_torch_functions():
         "torch", lstm_weights_initializer=nn.init.eye_, lstm_bias_initializer=fill_with_two
     )
 
+    # 60 cells read 40 features and their own 60 outputs.
     for gate in range(4):
         np.testing.assert_array_equal(inputs[gate], np.eye(60, 40))
         np.testing.assert_array_equal(recurrent[gate], np.eye(60))

@@ -31,7 +31,7 @@ def test_evaluate_begins_with_the_stored_state(framework, build_policy):
     policy = build_policy(framework)
     first = policy.act(OBSERVATIONS)
     second = policy.act(OBSERVATIONS, first.state)
-    assert not np.allclose(second.value, first.value, atol=1e-3)
+    assert not np.allclose(second.value, first.value, atol=1e-3)  # the state matters
 
     batch = {
         "obs": OBSERVATIONS,

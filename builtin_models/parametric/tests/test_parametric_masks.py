@@ -43,7 +43,8 @@ def test_outputs_are_masked_for_every_action_space(framework, name):
     # What the network returns for "x" alone, masked by the distribution.
     x = to_tensor(framework, np.stack([obs["x"] for obs in observations]))
     features, _ = model.trunk({"obs": {"x": x}})
-    masks = ActionMasks(SpaceInfo.read(env.action_space, "action"), "action_mask").of(observations)
+    info = SpaceInfo.read(env.action_space, "action")
+    masks = ActionMasks(info, "action_mask").of(observations)
     masked = dist_class.masked(model.outputs(features), to_tensor(framework, masks))
     np.testing.assert_array_equal(results.outputs, to_array(masked))
 
@@ -93,7 +94,7 @@ def test_q_values_of_forbidden_actions_are_the_lowest(framework, kind, build_mod
 
 
 def test_trunk_with_a_mask_returns_unmasked_features(framework, build_model):
-    # As below the interface of a dueling network, which applies masks itself.
+    # Without outputs (None) the model is a trunk, below a network that applies masks itself.
     trunk, preprocessor = build_model(framework, make_space("mask"), num_outputs=None)
     observations = draw_observations("mask", rows=6)
 
@@ -135,6 +136,7 @@ def test_gradients_are_finite_in_half_precision(kind, dtype, build_model):
         output, _ = model({"obs": encoded})
         probabilities = torch.softmax(output.float(), dim=1)
         value = model.value_function()
+    # Any loss of policy and value will do.
     (probabilities.square().sum() + value.sum()).backward()
 
     assert all(torch.isfinite(weight.grad).all() for weight in model.parameters())

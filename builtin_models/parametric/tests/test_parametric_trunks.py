@@ -96,6 +96,7 @@ def test_logits_use_filtered_observations_and_raw_embeddings(framework, build_po
     hidden = real_obs @ weights["trunk.hidden.layers.0.weight"].T
     features = np.tanh(hidden + weights["trunk.hidden.layers.0.bias"])
     intents = features @ weights["outputs.logits.weight"].T + weights["outputs.logits.bias"]
+    # A logit is the dot product of the intent and the action's embedding.
     logits = np.einsum("be,bne->bn", intents, stack_embeddings(observations))
     assert_close(step.dist_inputs, logits, tolerance=1e-4)
 
@@ -166,6 +167,7 @@ def test_use_parametric_makes_a_custom_model_the_trunk(framework, share, build_p
     weights = policy.model.get_weights()
     features = 2 * np.stack([obs["real_obs"] for obs in observations])
     intents = features @ weights["outputs.logits.weight"].T + weights["outputs.logits.bias"]
+    # A logit is the dot product of the intent and the action's embedding.
     logits = np.einsum("be,bne->bn", intents, stack_embeddings(observations))
     assert_close(step.dist_inputs, logits)
 
@@ -188,6 +190,7 @@ def test_custom_model_without_a_head_reads_mask_and_embeddings(framework):
 
     step = policy.act(observations)
 
+    # Where the mask is 1, the model adds 100.
     logits = np.stack([obs["avail_actions"][:, 0] + 100 for obs in observations])
     is_allowed = find_allowed(observations)
     assert_close(step.dist_inputs[is_allowed], logits[is_allowed])

@@ -229,6 +229,7 @@ def test_nature_has_the_parameters_of_the_paper(framework, build_net):
 def test_impala_has_the_layers_of_the_paper():
     network_plan = plan({"conv_filters": "impala"}, (84, 84, 4), num_outputs=6)
 
+    # Three times: a convolution, a pooling that halves the size, two residual blocks.
     layers = [(type(layer).__name__, layer.channels, layer.size) for layer in network_plan.layers]
     assert layers == [
         ("ConvSpec", 16, (84, 84)),
@@ -270,7 +271,7 @@ def test_filters_fit_or_an_error_suggests_others_that_do(size, filters, padding)
     except ConfigError as error:
         message = str(error)
     else:
-        assert layers[-1].size == (1, 1)
+        assert layers[-1].size == (1, 1)  # they fit
         return
 
     assert f"This list fits: {suggested}." in message

@@ -202,7 +202,7 @@ def test_trunk_has_weights_of_convolutions_only(framework, build_net):
     trunk = build_net(
         framework,
         (13, 9, 2),
-        num_outputs=None,
+        num_outputs=None,  # a trunk, without logits and value
         conv_filters=[[8, [13, 9], 1]],
         vf_share_layers=False,
         free_log_std=True,

@@ -117,7 +117,7 @@ def test_convolution_as_output_keeps_its_initializer(framework, build_net):
         free_log_std=True,
     ).get_weights()
 
-    # The last of the default filters covers 7x9 places of 32 maps.
+    # The last of the default filters is the output; it covers 7x9 places of 32 maps.
     kernel = weights["outputs.logits.weight"]
     assert kernel.shape == (3, 32, 7, 9)  # 3 means; the 3 log stds have no inputs
     np.testing.assert_array_equal(kernel, 1)
@@ -225,7 +225,7 @@ def test_copies_keep_channels_last(copy_model, build_net):
         return build_net("torch", (13, 9, 2), conv_filters=THREE_CONVOLUTIONS)
 
     model = build()
-    before = run_model(model, IMAGES)  # the model now keeps outputs with a graph
+    before = run_model(model, IMAGES)  # copies must cope with the outputs it keeps
     assert has_kernels_with_channels_last(model)
 
     other = copy_model(model, build)
@@ -263,7 +263,7 @@ def test_kernels_with_channels_first_have_gradients(model_with_channels_first):
 
 @pytest.mark.parametrize("filters", [None, "nature", "impala"])
 def test_fused_adam_updates_like_plain_adam(filters, build_net):
-    # On the CPU it is wrong where a weight and its gradient lie differently in memory.
+    # Fused Adam on the CPU errs if a weight and its gradient differ in memory layout.
     images = np.random.default_rng(0).integers(0, 256, (4, 42, 42, 2), np.uint8)
     fused_net = build_net("torch", (42, 42, 2), conv_filters=filters)
     plain_net = copy.deepcopy(fused_net)

@@ -246,7 +246,7 @@ def test_episodes_are_whole_games_by_default(wrap_game):
 
     lives = set()
     terminated = False
-    for _ in range(2000):
+    for _ in range(2000):  # more steps than a game has
         *_, terminated, truncated, info = env.step(FIRE)
         lives.add(info["lives"])
         if terminated or truncated:

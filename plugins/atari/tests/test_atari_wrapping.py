@@ -165,7 +165,7 @@ def test_game_starts_after_a_random_number_of_no_ops(wrap_game):
         ({"framestack": 1}, (84, 84, 1)),
         ({"framestack": 2, "dim": 42}, (42, 42, 2)),
         ({"dim": np.int64(1)}, (1, 1, 4)),
-        ({"grayscale": True, "zero_mean": False}, (84, 84, 4)),
+        ({"grayscale": True, "zero_mean": False}, (84, 84, 4)),  # have no effect here
     ],
 )
 def test_size_of_observations_follows_the_config(wrap_game, config, shape):

@@ -53,7 +53,7 @@ def printing_plugin(tmp_path):
     return tmp_path
 
 
-def test_json_is_whole_beside_a_printing_plugin(printing_plugin):
+def test_output_is_json_although_a_plugin_prints(printing_plugin):
     folder = str(printing_plugin)
     program = f"import sys; sys.path.insert(0, {folder!r}); from rlcatalog_cli import main; main()"
 

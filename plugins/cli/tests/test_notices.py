@@ -109,7 +109,7 @@ assert sys.meta_path == finders
 
     run = run_python("-c", code, folder=tmp_path)
 
-    # A process that is started while notices are hidden hides them too.
+    # LEVEL is TensorFlow's variable. 3 hides all notices, also in a process that is started then.
     level_inside, level_afterwards = run.stdout.split()
     assert level_inside == "3"
     assert level_afterwards == "None"

@@ -70,7 +70,8 @@ def test_progress_in_a_file_has_a_line_per_tenth(clock):
 def test_progress_line_has_steps_return_speed_and_time_left(clock):
     file = io.StringIO()
 
-    train_20_000_steps(file, clock)  # 2,000 steps per second
+    # 2,000 steps per second, with a mean return of steps / 100 from step 4,000 on.
+    train_20_000_steps(file, clock)
 
     lines = file.getvalue().splitlines()
     assert lines[0] == (
@@ -125,10 +126,10 @@ def test_progress_of_a_resumed_run_measures_only_its_own_speed(clock):
 
     with show_progress("training", 1000, done=600, stream=file) as update:
         clock.seconds = 2.0
-        update(620, 0.0)
+        update(620, 0.0)  # steps done, and their mean return
         update(800, 0.0)
 
-    # 200 steps in 2 seconds, and 200 to go.
+    # 200 steps since the start, at 600, in 2 seconds, and 200 to go.
     assert file.getvalue() == (
         "training: 80 %, 800 of 1,000 steps, mean return 0.0, 100 steps/s, 0:00:02 left\n"
     )

@@ -62,7 +62,7 @@ def test_ppo_trains_in_a_registered_environment():
     result = trainer.train()
 
     assert result["timesteps_total"] == 16
-    assert trainer.config.rollout_length == 16 / 2
+    assert trainer.config.rollout_length == 16 / 2  # in each of two environments
     assert trainer.compute_single_action(np.zeros(2, np.float32)) in {0, 1, 2}
     trainer.stop()
 
@@ -174,7 +174,7 @@ def test_environments_are_made_with_a_context(env, vector):
         assert dict(context) == {"n": 3}
         assert context.worker_index == 0
         assert context.num_workers == 0
-        assert context.remote == (vector == "async")
+        assert context.remote == (vector == "async")  # in a process of its own
     trainer.stop()
 
 

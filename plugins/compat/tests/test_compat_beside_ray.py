@@ -376,14 +376,13 @@ def test_get_interceptor_changes_each_column_once(cls):
     assert batch["obs"].tolist() == [1, 2, 3]
     assert batch["obs"].tolist() == [1, 2, 3]
     assert batch["rewards"].tolist() == [1, 2, 3]
-    assert len(calls) == 2
+    assert len(calls) == 2  # once for "obs" and once for "rewards"
 
 
 @pytest.mark.parametrize("cls", [SampleBatch, RaySampleBatch], ids=["compat", "ray"])
 def test_get_interceptor_applies_to_copies_until_it_is_removed(cls):
     batch = cls(obs=np.arange(3), rewards=np.arange(3))
     batch.set_get_interceptor(lambda column: column + 1)
-    # The first read of a column changes it for good.
     assert batch["obs"].tolist() == [1, 2, 3]
     assert batch["rewards"].tolist() == [1, 2, 3]
 
@@ -391,6 +390,7 @@ def test_get_interceptor_applies_to_copies_until_it_is_removed(cls):
     copied = batch.copy()
     batch.set_get_interceptor(None)
 
+    # The copy keeps the interceptor, and the batch has none.
     assert copied["rewards"].tolist() == [1, 2, 3]
     assert batch["obs"].tolist() == [5, 5, 5]
 

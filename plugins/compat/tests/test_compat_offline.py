@@ -117,7 +117,8 @@ def test_reader_keeps_the_structure_of_observations(tmp_path):
 
 
 def test_reader_returns_batches_of_several_policies(tmp_path):
-    policy_batches = {"one": make_batch(0), "two": make_batch(5, rows=2)}
+    # The column "t" counts from the given number.
+    policy_batches = {"one": make_batch(first=0), "two": make_batch(first=5, rows=2)}
     file = write_batches(
         tmp_path / "x.json",
         {"type": "MultiAgentBatch", "count": 3, "policy_batches": policy_batches},

@@ -43,7 +43,7 @@ def float_name_of_numpy_1(monkeypatch):
     monkeypatch.setattr(np, "float_", np.float64, raising=False)
 
 
-@pytest.mark.usefixtures("float_name_of_numpy_1")
+@pytest.mark.usefixtures("float_name_of_numpy_1")  # RLlib reads np.float_
 def test_values_take_the_types_of_a_sample_as_in_ray():
     value = {"a": np.ones(2, np.float64), "b": (4, 2.0), "c": np.float32(1)}
     sample = {"a": np.zeros(2, np.float32), "b": (np.array(0, np.int32), 3), "c": np.int64(2)}

@@ -88,10 +88,10 @@ def test_network_that_may_change_is_listed(case):
     assert notes
 
 
-@each_source("kept", left=False)
+@each_source("kept", left=False)  # not those that porting leaves as they are
 def test_kept_layers_are_those_of_tensorflow_1(case):
     tf = pytest.importorskip("tensorflow")
-    source = BASE + case["source"]
+    source = BASE + case["source"]  # BASE defines the class that "Net" extends
     # What the source computed in TensorFlow 1, and its weights by name.
     expected, old_weights = in_graph(tf, source, lambda old, x: old["Net"]().forward(x))
 
@@ -100,7 +100,7 @@ def test_kept_layers_are_those_of_tensorflow_1(case):
     net.forward(tf.constant(ROWS))  # the first pass makes the layers
 
     weights = kept_weights(net)
-    if case.get("unnamed"):  # its names may differ, but not the order
+    if case.get("unnamed"):  # its layers have no names, so compare their weights in order
         old_weights = dict(zip(weights, old_weights.values(), strict=True))
     assert weights.keys() == old_weights.keys()
     for name, weight in weights.items():
@@ -226,7 +226,7 @@ def kept_weights(net):
     return weights_by_name
 
 
-def test_statistics_of_untrained_batch_normalisation_go_on():
+def test_untrained_batch_normalisation_uses_its_rows():
     tf = pytest.importorskip("tensorflow")
     net = SimpleNamespace(kept_layers=layers.start())
 

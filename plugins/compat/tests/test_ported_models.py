@@ -304,6 +304,7 @@ def test_q_values_are_means_of_their_distributions(framework):
     q_values, returns, logits, _, probabilities = [np.asarray(part) for part in parts]
     exponents = np.exp(logits)
     softmax = exponents / exponents.sum(-1, keepdims=True)
+    # An atom is a return, whose probability the logits give.
     assert returns.tolist() == [-1, 0, 1, 2]  # 4 atoms from v_min to v_max
     assert logits.shape == (2, 3, 4)  # 2 rows, 3 actions, 4 atoms
     assert probabilities == pytest.approx(softmax, abs=1e-6)

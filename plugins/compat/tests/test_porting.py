@@ -166,6 +166,7 @@ def test_where_of_tensorflow_2_is_unchanged():
 
 
 def test_older_try_import_tf_is_unpacked():
+    # In older versions, try_import_tf returned only TensorFlow. Now it returns three values.
     code = """\
     from ray.rllib.utils import try_import_tf
 
@@ -536,7 +537,7 @@ def test_convolution_of_pictures_is_unchanged():
 )
 def test_frames_are_convolved_one_by_one(options, strides, padding):
     tf = pytest.importorskip("tensorflow")
-    layer = frames.conv2d(4, 3, activation="relu", **options)
+    layer = frames.conv2d(filters=4, kernel_size=3, activation="relu", **options)
     # Two rows of three frames, of 7 x 6 pixels with 2 channels.
     x = np.random.default_rng(0).random((2, 3, 7, 6, 2), np.float32)
 
@@ -655,6 +656,7 @@ def test_calls_of_the_older_interface_of_gym_are_reported():
     content, notes = port_code(code)
 
     assert content == textwrap.dedent(code)
+    # Each note is the number of a line and its text. The calls of newer Gymnasium get none.
     assert notes == [
         (1, "obs = self.env.reset()"),
         (2, "obs, reward, done, info = env.step(action)"),

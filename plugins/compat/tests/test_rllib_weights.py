@@ -166,7 +166,7 @@ def test_free_log_std_acts_like_that_of_rllib(framework):
 @pytest.mark.parametrize("framework", ["torch", "tf"])
 def test_key_no_final_linear_has_no_effect_under_a_memory(framework):
     config = {**LSTM, "no_final_linear": True}
-    _, weights = build_rllib_model(THREE_NUMBERS, config)  # where it has no effect either
+    _, weights = build_rllib_model(THREE_NUMBERS, config)  # RLlib ignores the key here too
     with pytest.warns(UnreadKeysWarning, match="no_final_linear"):
         policy = rlcatalog.build(THREE_NUMBERS, FOUR_ACTIONS, config, framework)
     policy_without_key = rlcatalog.build(THREE_NUMBERS, FOUR_ACTIONS, LSTM, framework)
@@ -312,7 +312,8 @@ def test_visionnet_reads_weights_with_names_of_tensorflow():
     step = policy.act(images, explore=False)
 
     outputs, values = keras_model(images.astype(np.float32))
-    # The tolerance is that of numbers in the hundreds, because bytes are not scaled.
+    # The outputs are images of one pixel. They are in the hundreds, because bytes are not
+    # scaled, so the tolerance is high.
     np.testing.assert_allclose(step.dist_inputs, outputs[:, 0, 0], rtol=1e-4, atol=1e-3)
     np.testing.assert_allclose(step.value, values[:, 0], rtol=1e-4, atol=1e-3)
 
@@ -385,7 +386,7 @@ def test_ported_model_reads_rllib_names_and_its_own():
     step = policy.act(obs, explore=False)
 
     rllib_outputs, _ = rllib_model({"obs": torch.from_numpy(obs)}, [], None)
-    branch_outputs = obs @ first_kernel.T @ second_kernel.T + 1
+    branch_outputs = obs @ first_kernel.T @ second_kernel.T + 1  # its last bias is 1
     assert_close(step.dist_inputs, rllib_outputs.detach().numpy() + branch_outputs)
     assert_close(step.value, rllib_model.value_function().detach().numpy())
 
@@ -459,6 +460,7 @@ def test_weights_of_another_network_are_listed():
         load_rllib_weights(policy, weights)
 
     message = str(caught.value)
+    # The policy has a third layer, and a second one of another shape.
     assert "Missing: ['hidden.layers.2.weight', 'hid" in message
     assert "unused: ['extra.weight']" in message
     assert "hidden.layers.1.weight (7, 6), given (5, 6)" in message

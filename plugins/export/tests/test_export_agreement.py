@@ -211,7 +211,7 @@ def test_actions_between_narrow_bounds_have_their_own_unit():
 
 def test_frozen_policy_warns_once_of_what_differs():
     policy = build_squashed_policy(log_std=0.0)
-    frozen = policy.freeze(2)
+    frozen = policy.freeze(rows=2)
     obs = np.zeros((2, 2), np.float32)
     # Without `frozen.update()`, its graph keeps the former weights.
     weights = policy.model.get_weights()

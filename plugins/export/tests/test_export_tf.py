@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from export_cases import built, cases
-from export_steps import near, steps_of
+from export_steps import near as assert_near, steps_of
 from gymnasium.spaces import Box, Discrete
 from scipy import stats
 
@@ -41,7 +41,7 @@ def test_saved_model_acts_like_its_policy(name, tmp_path):
     inputs, expected_steps = steps_of(case, policy, noise_width)
     actor = rlcatalog.Actor(tmp_path / "model", **passed_spaces(case, interface))
     steps = act_on_steps(actor, inputs)
-    near(tuple(expected_steps), tuple(steps), case.tolerance, name)
+    assert_near(tuple(expected_steps), tuple(steps), case.tolerance, name)
 
 
 def passed_spaces(case, interface):

@@ -159,7 +159,7 @@ def test_actor_reads_no_weights_from_other_files(exported, tmp_path, monkeypatch
     # ONNX allows a tensor to name a file that has its data.
     onnx.external_data_helper.set_external_data(weights, "secret", offset=0, length=size)
     weights.ClearField("raw_data")
-    relabelled(model, tmp_path / "policy.onnx")  # with a correct checksum
+    relabelled(model, tmp_path / "policy.onnx")  # writes it with a correct checksum
     monkeypatch.chdir(tmp_path)
 
     with pytest.raises(SavedPolicyError, match="cannot be read"):

@@ -226,8 +226,8 @@ def test_seed_repeats_the_actions_of_an_actor(lstm_export):
 
 @pytest.mark.parametrize("mode", ["same_step", "disabled"])
 def test_stepper_of_an_actor_acts_like_that_of_its_policy(lstm_export, mode):
-    policy_stepper = lstm_export.policy.stepper(3, mode)
-    actor_stepper = rlcatalog.Actor(lstm_export.path).stepper(3, mode)
+    policy_stepper = lstm_export.policy.stepper(3, autoreset=mode)
+    actor_stepper = rlcatalog.Actor(lstm_export.path).stepper(3, autoreset=mode)
     random = np.random.default_rng(0)
 
     done = None
@@ -479,9 +479,10 @@ def test_actor_of_a_foreign_onnx_file_is_an_error(tmp_path):
         rlcatalog.Actor(tmp_path / "foreign.onnx")
 
 
-def test_log_gamma_matches_torch():
+def test_log_gamma_of_a_graph_matches_torch():
     x = torch.logspace(-3, 5, 500, dtype=torch.float64)
     shape = (500,)
+    # The graph computes the log-gamma function of its only input.
     graph = Graph()
     x_in_graph = Value(graph, graph.input("x", "float64", shape), "float64")
     lgamma = FORMULAS["lgamma"](x_in_graph)

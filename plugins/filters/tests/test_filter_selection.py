@@ -108,7 +108,7 @@ def test_lists_texts_graphs_and_probabilities_are_not_filtered():
     # Without limits, a graph cannot be encoded.
     limits = {"graph_max_nodes": 10, "graph_max_edges": 100}
 
-    check_filtered_leaves(space, ["obs['speed']"], **limits)
+    check_filtered_leaves(space, paths=["obs['speed']"], **limits)
 
 
 @pytest.mark.parametrize(
@@ -389,7 +389,7 @@ def test_number_that_is_not_finite_does_not_change_the_filter(number):
     with pytest.raises(ObservationError):
         encoded_filter(np.float32([[0, 0], [0, number]]), update=True)
 
-    assert encoded_filter.statistics.buffer.n == 2
+    assert encoded_filter.statistics.buffer.n == 2  # rows, both of the first call
     for name, array in encoded_filter.get_state().items():
         np.testing.assert_array_equal(array, state_before[name])
 

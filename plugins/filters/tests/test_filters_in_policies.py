@@ -99,7 +99,6 @@ def test_act_encoded_of_preprocessed_observations_equals_act(mask_policy):
 
 @pytest.mark.parametrize("framework", ["torch", "tf"])
 def test_act_applies_the_filter(framework):
-    # RLlib's functions for inference do not apply it.
     policy = build_policy(framework=framework)
     policy.preprocess(np.float32([[0, 0, 0], [2, 4, 6]]), update=True)
     without_filter = rlcatalog.build(THREE_NUMBERS, TWO_ACTIONS, {"fcnet_hiddens": [8]}, framework)
@@ -107,7 +106,8 @@ def test_act_applies_the_filter(framework):
 
     step = policy.act(np.float32([[2, 4, 6]]), explore=False)
 
-    # The means are 1, 2 and 3, the deviations sqrt(2) times as much.
+    # The means are 1, 2 and 3, and the deviations sqrt(2) times as much. So 2, 4 and 6 are each
+    # 1 / sqrt(2) deviations above the mean.
     filtered = np.full((1, 3), 1 / np.sqrt(2), np.float32)
     expected = without_filter.act(filtered, explore=False)
     np.testing.assert_allclose(step.dist_inputs, expected.dist_inputs, rtol=1e-4, atol=1e-6)

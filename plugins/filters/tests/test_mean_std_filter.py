@@ -326,7 +326,7 @@ def test_synchronized_workers_know_all_observations():
 
     for _ in range(4):
         for worker_filter in worker_filters:
-            batch = RANDOM.normal(2, 5, (7, 3))
+            batch = RANDOM.normal(loc=2, scale=5, size=(7, 3))
             worker_filter(batch)
             observations.extend(batch)
         synchronize(local_filter, worker_filters)

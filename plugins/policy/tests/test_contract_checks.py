@@ -149,7 +149,7 @@ def test_outputs_have_a_column_for_each_input_of_the_dist(discrete_contract, row
         pytest.param(torch.zeros(4, 2), 4, "[4, 3]", "shape [4, 2]", id="too-few-columns"),
         pytest.param(None, 4, "[4, 3]", "None", id="none"),
         pytest.param("wrong", 4, "[4, 3]", "'wrong'", id="text"),
-        # If the number of rows is unknown, it must not always be 1.
+        # Outputs that always have one row are wrong if the number of rows is unknown (None).
         pytest.param(torch.zeros(1, 3), None, "[B, 3]", "shape [1, 3]", id="always-one-row"),
     ],
 )
@@ -566,6 +566,7 @@ def test_forbidden_action_error_names_the_outermost_dist():
     forbids_the_first_of_three = np.array([[0, 1, 1, 1, 1]], bool)
 
     with pytest.raises(ActionMaskError) as caught:
+        # The action is 0 of three, which the mask forbids, and 1 of two.
         contract.check_actions(np.array([[0, 1]]), forbids_the_first_of_three)
 
     message = str(caught.value)

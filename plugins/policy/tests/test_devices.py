@@ -154,7 +154,7 @@ def test_all_parameters_and_buffers_move(space, config):
 
 
 @pytest.mark.parametrize("config", [LSTM, ATTENTION], ids=["lstm", "attention"])
-def test_state_and_views_of_a_batch_move(config):
+def test_state_and_views_of_a_batch_move_to_the_device(config):
     policy = build_policy("torch", **config)
     obs = np.zeros((4, 3), np.float32)
     step = policy.act(obs)
@@ -166,6 +166,7 @@ def test_state_and_views_of_a_batch_move(config):
         "views": step.state.seen,
     }
 
+    # "meta" is a device of PyTorch without memory; it does not mix with the CPU.
     evaluation = policy.to("meta").evaluate(batch)
 
     assert evaluation.logp.device.type == "meta"

@@ -107,7 +107,7 @@ def test_encoder_reads_masks_as_the_policy_does(catalog):
     np.testing.assert_array_equal(policy.action_mask([obs]), [mask])
 
 
-def test_policy_encodes_batches(catalog):
+def test_policy_encodes_a_batch_and_returns_its_masks(catalog):
     policy = rlcatalog.build(WITH_MASK_AND_KIND, THREE_ACTIONS, SMALL, "torch", catalog=catalog)
     batch = {
         "action_mask": np.int8([[1, 0, 1], [0, 1, 0]]),
@@ -115,7 +115,7 @@ def test_policy_encodes_batches(catalog):
         "x": np.float32([[0.5, -1], [0.25, 0]]),
     }
 
-    # "kind" is one-hot; the mask is not a part of the encoded observation.
+    # "kind" is one-hot and comes before "x"; the mask is not a part of the encoded observation.
     assert policy.preprocess(batch).tolist() == [[0, 1, 0.5, -1], [1, 0, 0.25, 0]]
     assert policy.action_mask(batch).tolist() == [[True, False, True], [False, True, False]]
 

@@ -513,13 +513,14 @@ def test_tuple_actions_are_seen_as_a_structure_on_request():
 
 
 @pytest.mark.parametrize("flat_actions", [True, False], ids=["flat", "structure"])
-def test_discrete_actions_are_seen_without_their_axis(flat_actions):
+def test_discrete_actions_are_seen_as_plain_numbers(flat_actions):
     views = make_views(
         spaces.Discrete(4),
         flat_actions=flat_actions,
         action=ViewRequirement("actions", shift=-1),
         one_hot=ViewRequirement("action_inputs", shift=-1),
     )
+    # Raw actions have a column, which the numbers of a Discrete space have not.
     history = views.after(views.start(2), obs_at(1), np.array([[2], [3]]))
 
     seen = views.see(history, obs_at(2))

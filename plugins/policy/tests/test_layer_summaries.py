@@ -203,7 +203,8 @@ def test_summary_of_a_policy_counts_weights_without_building(fcnet_policy):
 
 
 def test_summary_of_an_undeclared_model_groups_its_arrays():
-    # It consists of the layers body = Linear(4, 3) and last = Linear(3, 2), and a number, scale.
+    # It consists of the layers body = Linear(4, 3), which has 4 * 3 + 3 weights, and
+    # last = Linear(3, 2), which has 3 * 2 + 2 weights, and of a number, scale.
     config = {"custom_model": ModelWithoutDeclaration}
     policy = rlcatalog.build(FOUR_NUMBERS, TWO_ACTIONS, config, "torch")
 

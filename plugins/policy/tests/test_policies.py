@@ -249,10 +249,11 @@ def test_backend_inputs_have_views_of_the_past():
         TWO_FEATURES, THREE_ACTIONS, {"custom_model": ReadsPreviousObservation}, "torch"
     )
     state = policy.act(TWO_OBS).state
-    next_rows = (torch.from_numpy(TWO_OBS) + 1).requires_grad_()
+    next_rows = (torch.from_numpy(TWO_OBS) + 1).requires_grad_()  # NumPy cannot read it
 
     inputs = policy.backend_inputs(next_rows, state)
 
+    # The window is the observation before, and this one.
     np.testing.assert_array_equal(inputs["views"]["window"], np.stack([TWO_OBS, TWO_OBS + 1], 1))
     assert isinstance(inputs["obs"], torch.Tensor)
 

@@ -93,7 +93,7 @@ with open({str(file)!r}, "rb") as file:
 print(policy.act(np.ones((2, 3), np.float32), explore=False).dist_inputs.tolist())
 """
 
-    process = warm.run(["-c", script], tmp_path)
+    process = warm.run(["-c", script], tmp_path)  # like `python -c`
 
     assert process.returncode == 0, process.stderr
     expected = policy.act(np.ones((2, 3), np.float32), explore=False).dist_inputs

@@ -498,6 +498,7 @@ def test_codec_may_return_zeros_with_an_error_below_1e_5(policy_for_codec, error
         def invert(self, actions):
             return np.asarray(actions) / 10
 
+    # `raw_actions` checks that `adapt` turns the result of `invert` into the actions again.
     policy = policy_for_codec(InexactCodec)
 
     raw_action = raw_actions(policy, np.float32([[0, 0]]))
@@ -514,6 +515,7 @@ def test_codec_that_returns_other_zeros_is_named(policy_for_codec, error):
         def invert(self, actions):
             return np.asarray(actions) / 10
 
+    # `raw_actions` checks that `adapt` turns the result of `invert` into the actions again.
     policy = policy_for_codec(WrongCodec)
 
     with pytest.raises(PartError, match=r"WrongCodec\.invert\(\) of .* turns into"):

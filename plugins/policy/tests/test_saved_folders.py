@@ -317,9 +317,10 @@ def test_model_keeps_its_name_beside_a_registered_memory(directory, module):
 
     module(Memory=Memory)  # can now be imported from made_up_parts
     targets = {"torch": "made_up_parts:Memory"}
-    memory = ModelSpec("mine", targets, "", slot="memory", match=match_everything)
+    memory = ModelSpec("mine", targets, summary="", slot="memory", match=match_everything)
     catalog = make_catalog(plugins=["fcnet", "lstm", "categorical", "preprocessors"])
     catalog.register(memory)
+    # `Trunk` is not registered, and is saved under the name of its class.
     policy = build_policy(catalog, custom_model=Trunk, lstm_cell_size=2)
 
     policy.save(directory)

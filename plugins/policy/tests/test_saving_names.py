@@ -96,6 +96,7 @@ def test_load_uses_the_saved_choices(directory, catalog_of_rivals, assert_same_p
     )
     policy.save(directory)
 
+    # In this catalog, a new policy would have another model, distribution and preprocessor.
     loaded = loading.load(directory, catalog=catalog_of_rivals)
 
     assert type(loaded.model) is FullyConnectedNetwork

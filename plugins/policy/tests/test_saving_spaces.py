@@ -92,7 +92,7 @@ class Goals(spaces.Dict):
     """A subclass of Dict, such as RLlib's FlexDict."""
 
 
-def test_loaded_space_is_the_base_of_a_subclass(directory, assert_same_policy):
+def test_space_of_a_subclass_is_loaded_as_its_base_class(directory, assert_same_policy):
     class DictSubclass(spaces.Dict):
         pass
 
@@ -182,6 +182,7 @@ def test_minigrid_policy_loads_without_spaces_of_minigrid(directory, tmp_path):
     policy.save(directory)
     policy.export(tmp_path / "policy.onnx")
 
+    # Missions have a space class of MiniGrid, which is not passed here.
     loaded = load(directory)
     actor = rlcatalog.Actor(tmp_path / "policy.onnx")
     for restored in (loaded, actor):

@@ -275,7 +275,8 @@ def test_manifest_has_changed_keys_and_rules(directory):
 
     policy.save(directory)
 
-    # `RULES` are keys that are always saved, because a later version may have other defaults.
+    # `RULES` are config keys that are always saved, because their defaults may change in a later
+    # version.
     rules = {key: defaults[key] for key in RULES}
     expected = {"fcnet_hiddens": [4], "vf_share_layers": False, **rules}
     assert read_manifest(directory)["config"] == expected

@@ -371,8 +371,8 @@ def test_rows_returns_the_state_of_some_episodes():
 
     second_row = state.rows([1])
 
-    assert second_row.memory[0].tolist() == [[1, 1]]
-    assert second_row.past[0].tolist() == [[[1, 1], [30, 40]]]
+    assert second_row.memory[0].tolist() == [[1, 1]]  # two steps ago: the initial state
+    assert second_row.past[0].tolist() == [[[1, 1], [30, 40]]]  # and the next one
     assert second_row.history.windows["obs"].tolist() == [[[3, 4]]]
     assert second_row.history.t.tolist() == [1]
     assert second_row.seen["last_rewards"].tolist() == [6]

@@ -140,7 +140,7 @@ def test_done_may_be_an_array_of_0_and_1(policy, mode):
 
 
 def test_next_step_mode_restarts_one_step_after_the_end(policy):
-    stepper = policy.stepper(2, "next_step")
+    stepper = policy.stepper(2, autoreset="next_step")
     stepper.step(obs_of(1, 2))
 
     # The first episode ends with the observation 3. The environment ignores the next action of this
@@ -166,7 +166,7 @@ def test_next_step_mode_restarts_all_rows(policy):
 
 
 def test_next_step_mode_with_two_ends_in_a_row_keeps_observation(policy):
-    stepper = policy.stepper(1, "next_step")
+    stepper = policy.stepper(1, autoreset="next_step")
     stepper.step(obs_of(1))
 
     step = stepper.step(obs_of(2), done=[True], prev_reward=[0])
@@ -246,7 +246,7 @@ def test_state_can_be_set_on_a_new_stepper(policy, state_after_three_steps):
 
 @pytest.mark.parametrize("reset_rows", [None, [0, 1], [0]], ids=["all", "both", "ended-row"])
 def test_state_set_after_reset_is_not_restarted_again(policy, state_after_three_steps, reset_rows):
-    stepper = policy.stepper(2, "next_step")
+    stepper = policy.stepper(2, autoreset="next_step")
     stepper.step(obs_of(1, 2), prev_reward=[0, 0])
     # Because its episode ends here, the next step would restart the first row.
     stepper.step(obs_of(1, 2), done=[True, False], prev_reward=[0, 0])
@@ -254,6 +254,7 @@ def test_state_set_after_reset_is_not_restarted_again(policy, state_after_three_
     stepper.reset(reset_rows)
     stepper.state = state_after_three_steps
 
+    # Both rows go on from the state that was set, which has three steps.
     step = stepper.step(obs_of(5, 6), prev_reward=[0, 0])
     assert_seen(step, steps_before=[3, 3], acts_on=[5, 6], value_of=[5, 6])
 

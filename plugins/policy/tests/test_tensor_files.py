@@ -216,7 +216,7 @@ def test_describe_other_dtypes_lists_those_that_differ():
         "a": np.dtype("float32"),
         "b": np.dtype("float16"),
         "c": np.dtype("int64"),
-        "another-array": np.dtype("bool"),
+        "another-array": np.dtype("bool"),  # not among the arrays
     }
     arrays = {
         "a": np.zeros(2, np.float32),

@@ -173,6 +173,7 @@ def test_tf_policy_learns_from_tensors_of_act_encoded():
 
     with tf.GradientTape() as tape:
         evaluation = policy.evaluate({"obs": obs, "raw_action": step.raw_action})
+        # The value that acting returned has no gradient: it is a constant in the loss.
         loss = evaluation.value - step.value * evaluation.logp
     gradients = tape.gradient(loss, policy.model.trainable_variables())
 

@@ -173,7 +173,7 @@ def test_custom_preprocessor_encodes_any_space():
 
     config = {"custom_preprocessor": Length}
 
-    preprocessor = ModelCatalog.get_preprocessor_for_space(Text(9), config)
+    preprocessor = ModelCatalog.get_preprocessor_for_space(Text(max_length=9), config)
 
     np.testing.assert_array_equal(preprocessor.transform_batch(["ab", "abcd"]), [[2], [4]])
 
@@ -338,6 +338,7 @@ def test_subclass_of_a_composite_keeps_its_writer(make_catalog):
         {"inner": {"minus": ones}, "outer": {"plus": ones}}
     )
 
+    # Only the Dict with the key "minus" is negated.
     np.testing.assert_array_equal(encoded, [-1, -1, 1, 1])
 
 

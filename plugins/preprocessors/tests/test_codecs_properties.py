@@ -286,7 +286,7 @@ def test_order_of_keys_in_items_of_a_sequence_means_nothing(is_stacked):
 @pytest.mark.parametrize("start", [0, 5])
 @max_examples(60)
 @given(case=cases())
-def test_plan_covers_the_vector_once_and_in_order(start, case):
+def test_leaves_cover_the_vector_once_and_in_order(start, case):
     preprocessor = case.make_preprocessor()
 
     end = start

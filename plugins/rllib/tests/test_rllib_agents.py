@@ -157,7 +157,7 @@ def test_filter_learns_from_all_agents_of_its_policy(sample):
         left_observations, _, _ = record["left"]
         right_observations, _, _ = record["right"]
         observations += left_observations + right_observations
-    assert int(statistics["n"]) == len(observations)
+    assert int(statistics["n"]) == len(observations)  # "n" counts observations
     expected_mean = np.mean(observations, axis=0)
     np.testing.assert_allclose(statistics["mean"], expected_mean, rtol=1e-5, atol=1e-6)
 
@@ -288,9 +288,10 @@ def test_algorithm_reports_and_restores_every_policy(trained, tmp_path):
 
     policy = rlcatalog_rllib.to_policy(trained.algorithm, "filtered")
     obs = sample_left(5)
-    expected = policy.act(obs, explore=False).value
-    np.testing.assert_array_equal(restored_policy.act(obs, explore=False).value, expected)
-    # The filter has seen all 30 steps of one agent and some of another.
+    expected_values = policy.act(obs, explore=False).value
+    values = restored_policy.act(obs, explore=False).value
+    np.testing.assert_array_equal(values, expected_values)
+    # In an iteration, the filter sees all 30 steps of one agent and some of another.
     assert int(restored_policy.filter.get_state()["n"]) > 30
 
 
@@ -309,7 +310,7 @@ def test_to_policy_needs_a_name_of_several_policies(rllib, pickled_env, argument
         rlcatalog_rllib.to_policy(algorithm, *arguments)
 
 
-@pytest.mark.slow  # APPO is configured and built above
+@pytest.mark.slow  # a faster test above builds APPO without training it
 def test_appo_trains_every_policy(rllib, pickled_env):
     config = configure(make_config(APPOConfig)).learners(num_learners=0)
     # An episode has nine steps, so 27 steps are three whole episodes.
@@ -322,7 +323,8 @@ def test_appo_trains_every_policy(rllib, pickled_env):
         policy = rlcatalog_rllib.to_policy(algorithm, "filtered")
 
     assert result["learners"].keys() >= {"filtered", "recurrent", "masked"}
-    assert policy.act(sample_left(5)).action.shape == (5,)
+    five_observations = sample_left(5)
+    assert policy.act(five_observations).action.shape == (5,)
     # The filter has seen all 80 steps of one agent and some of another.
     assert int(policy.filter.get_state()["n"]) > 80
 
@@ -396,7 +398,7 @@ def test_observations_for_other_modules_are_not_encoded(config_with_random_modul
         np.testing.assert_array_equal(stored_observations, np.stack(episode.observations))
 
 
-def test_policy_without_agents_may_contain_its_spaces():
+def test_policy_that_no_agent_uses_may_declare_its_spaces():
     observation_space, action_space = AGENTS["left"]
     policies = {
         "unused": PolicySpec(observation_space=observation_space, action_space=action_space),

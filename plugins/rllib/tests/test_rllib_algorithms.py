@@ -145,6 +145,7 @@ def describe_learner(learner):
 
 @each_number_of_processes
 def test_registered_model_is_built_in_every_process(request, name, count):
+    # An algorithm with `count` runners, and as many learners.
     algorithm = request.getfixturevalue(name)
 
     runners = call_runners(algorithm, describe_runner)
@@ -154,7 +155,7 @@ def test_registered_model_is_built_in_every_process(request, name, count):
     assert len(learners) == count
     for process in [*runners, *learners]:
         assert process.model == "Slim"
-        assert process.num_units == 8  # half of fcnet_hiddens
+        assert process.num_units == 8  # half of the 16 in fcnet_hiddens
     pids = {os.getpid(), *(process.pid for process in [*runners, *learners])}
     assert len(pids) == 1 + 2 * count  # this process, runners and learners
 
@@ -220,7 +221,7 @@ def test_exported_policy_acts_without_ray(algorithm_with_pairs, users_nets, tmp_
     # The filter is in the runner's connector, and the newest weights are in the learners.
     encoder = algorithm_with_pairs.env_runner._env_to_module[0].encoders["default_policy"]
     filtered_obs = encoder.policy.preprocess(obs)
-    assert np.abs(filtered_obs - obs).max() > 0.1
+    assert np.abs(filtered_obs - obs).max() > 0.1  # the filter changes observations
     module = algorithm_with_pairs.get_module()
     module.set_state(algorithm_with_pairs.learner_group.get_weights()["default_policy"])
     expected = module.forward_inference({"obs": torch.from_numpy(filtered_obs)})
@@ -313,7 +314,7 @@ def test_run_goes_on_after_an_environment_runner_is_killed(algorithm_with_pairs)
 
 
 @pytest.mark.slow
-def test_appo_with_an_lstm_runs(local_ray, rllib):
+def test_appo_with_an_lstm_trains_and_acts(local_ray, rllib):
     model = {"use_lstm": True, "lstm_cell_size": 8}
     config = rllib.configure("CartPole-v1", model, "appo", num_runners=1, steps_per_env=20)
     config.reporting(min_sample_timesteps_per_iteration=100)
@@ -323,12 +324,13 @@ def test_appo_with_an_lstm_runs(local_ray, rllib):
 
     with rllib.build_algorithm(config) as algorithm:
         rllib.train_asynchronously(algorithm, num_steps=200)
-        step = to_policy(algorithm).act(np.zeros((2, 4), np.float32))
+        two_observations = np.zeros((2, 4), np.float32)
+        step = to_policy(algorithm).act(two_observations)
 
     assert step.action.shape == (2,)
 
 
-def test_dqn_runs(local_ray, rllib):
+def test_dqn_trains_and_acts(local_ray, rllib):
     config = rllib.configure(
         "CartPole-v1", algo="dqn", steps_per_env=4, num_steps_sampled_before_learning_starts=50
     )
@@ -336,7 +338,8 @@ def test_dqn_runs(local_ray, rllib):
 
     with rllib.build_algorithm(config) as algorithm:
         result = algorithm.train()
-        step = to_policy(algorithm).act(np.zeros((2, 4), np.float32))
+        two_observations = np.zeros((2, 4), np.float32)
+        step = to_policy(algorithm).act(two_observations)
 
     assert result["learners"]["default_policy"]["td_error_mean"] > 0
     assert step.action.shape == (2,)

@@ -114,6 +114,7 @@ def test_spec_has_the_default_of_its_algorithm(config_class, is_shared):
 def test_config_without_keys_sets_only_the_defaults(config_class):
     module = build_module(config_class())
 
+    # Keys that are set explicitly, whoever set them.
     keys_set_by_configure = module.policy.resolution.config.explicit.keys()
     assert keys_set_by_configure <= {
         # Settings of the catalog that every saved config contains.
@@ -225,7 +226,7 @@ def test_recipe_of_an_earlier_version_keeps_its_rules():
     recipe, _ = choose_parts(
         obs_space=space, action_space=space, model=None, catalog=None, defaults={}
     )
-    # Earlier versions saved no keys of RULES, which had other defaults then.
+    # Earlier versions saved no keys of RULES. They clipped actions, and scaled no integers.
     earlier_model = {key: value for key, value in recipe.model.items() if key not in RULES}
     earlier_model_config = Recipe(earlier_model, recipe.pins).model_config()
 

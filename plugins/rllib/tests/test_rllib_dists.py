@@ -39,7 +39,7 @@ def test_sample_has_the_shape_of_the_batch(name_of_action_space):
 
     action = dist.sample()
 
-    if policy.action_codec.scalar:
+    if policy.action_codec.scalar:  # an action is one number, without an axis of its own
         assert action.shape == (2, 3)
     else:
         assert action.shape == (2, 3, policy.action_codec.width)
@@ -192,7 +192,8 @@ def test_distribution_uses_and_trains_a_weight_of_its_model(rllib):
     dist = module.get_train_action_dist_cls().from_logits(params)
     rllib.update(learner, runner.sample())
 
-    torch.testing.assert_close(dist.dist.inputs, params * 0.5)
+    catalog_dist = dist.dist  # which Ray's distribution wraps
+    torch.testing.assert_close(catalog_dist.inputs, params * 0.5)
     assert module.model.sharpness.item() != 0.5
 
 

@@ -80,6 +80,7 @@ def test_runners_make_environments_of_every_form(rllib, env, env_config, size):
 
     assert sum(len(episode) for episode in episodes) == 8
     for episode in episodes:
+        # The size is the number of values in an observation, by default 3.
         assert episode.get_observations(0).shape == (size,)
 
 

@@ -125,8 +125,8 @@ def test_runner_carries_memory_and_past_like_a_catalog_policy(rllib, model):
     chunks = [*runner.sample(), *runner.sample()]
 
     for episode in join_chunks(chunks):
-        expected = replay(policy, episode)
-        np.testing.assert_allclose(episode.dist_inputs, expected, atol=1e-5)
+        expected_dist_inputs = replay(policy, episode)
+        np.testing.assert_allclose(episode.dist_inputs, expected_dist_inputs, atol=1e-5)
 
 
 def test_runner_takes_the_most_likely_action_without_exploring(rllib):
@@ -134,7 +134,7 @@ def test_runner_takes_the_most_likely_action_without_exploring(rllib):
 
     episode, *_ = runner.sample(num_timesteps=20, explore=False)
 
-    # An episode has one observation more than actions.
+    # An episode has one observation more than actions. A raw action is a row of one number.
     obs = episode.get_observations()[:-1]
     expected = to_policy(runner.module).act_encoded(obs, explore=False)
     np.testing.assert_array_equal(episode.get_actions(), expected.raw_action[:, 0])
@@ -195,7 +195,7 @@ def test_padded_sequences_are_scored_like_unpadded_ones(rllib, model):
 
     outputs = padded.module.forward_train(padded.batch)
     logp = log_densities(padded.module, padded.batch, outputs)
-    values_beside_outputs = outputs["embeddings"]  # computed in the same pass
+    values_beside_outputs = outputs["embeddings"]  # where the module puts its values
     values = padded.module.compute_values(padded.batch)
 
     expected = padded.policy.evaluate(padded.unpadded_batch)
@@ -211,7 +211,7 @@ def test_padded_sequences_give_the_gradients_of_unpadded_ones(rllib, model):
 
     outputs = padded.module.forward_train(padded.batch)
     logp = log_densities(padded.module, padded.batch, outputs)
-    values = outputs["embeddings"]
+    values = outputs["embeddings"]  # where the module puts its values
     (logp[is_real].sum() + values[is_real].sum()).backward()
 
     expected = padded.policy.evaluate(padded.unpadded_batch)
@@ -354,7 +354,7 @@ def test_target_network_starts_as_a_copy(appo):
 
 
 def test_target_network_stays_when_the_model_changes(appo):
-    module, batch = appo
+    module, batch = appo  # whose target network is a copy of its model
     target_before = module.forward_target(batch)["target_network_action_dist_inputs"]
 
     with torch.no_grad():
@@ -442,7 +442,8 @@ def test_autoregressive_pairs_are_scored_by_a_catalog_policy(rllib):
 
     expected = to_policy(module).evaluate({"obs": obs, "raw_action": actions})
     torch.testing.assert_close(logp, expected.logp, atol=1e-5, rtol=1e-5)
-    torch.testing.assert_close(logp.exp().sum(), torch.tensor(1.0))
+    sum_of_probabilities = logp.exp().sum()
+    torch.testing.assert_close(sum_of_probabilities, torch.tensor(1.0))
 
 
 # --- custom losses and metrics --------------------------------------------------------------------

@@ -130,7 +130,7 @@ def test_learner_gets_encoded_observations(observation_space, action_space, mode
     encoded = batch["obs"]
     if isinstance(encoded, dict):  # with masks or views beside the observations
         encoded = encoded["obs"]
-    # More rows than the seven steps come after them: Ray adds one, and pads sequences.
+    # Ray adds rows after those of the seven steps: one for the last observation, and padding.
     encoded = encoded.reshape(-1, encoded.shape[-1])[:7]
     np.testing.assert_allclose(encoded, module.policy.preprocess(first_seven), rtol=1e-6)
 
@@ -144,7 +144,7 @@ def test_learner_gets_raw_actions(observation_space, action_space, model):
     batch, module = read_episode(config, episode)
 
     codec = module.policy.action_codec
-    # More rows than the seven steps come after them: Ray adds one, and pads sequences.
+    # Ray adds rows after those of the seven steps: one for the last observation, and padding.
     raw_actions = batch["actions"].numpy().reshape(-1, codec.width)[:7]
     adapted = codec.adapt(raw_actions)
     if isinstance(action_space, Tuple):
@@ -174,8 +174,9 @@ def test_learner_gets_past_actions_and_rewards():
     past_actions = views["past_actions"][0]
     past_rewards = views["past_rewards"][0].ravel()
     np.testing.assert_array_equal(past_actions[0], 0)
-    one_hots = np.eye(3)[actions]
+    one_hots = np.eye(3)[actions]  # of three choices
     np.testing.assert_array_equal(past_actions[1:7], one_hots[:6])
+    # The recorded rewards are 0.1, 0.2, ..., 0.7. None comes before the first step.
     np.testing.assert_allclose(past_rewards[:7], [0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6], rtol=1e-6)
 
 
@@ -184,7 +185,7 @@ def test_encoded_episodes_are_not_encoded_again():
     action_space = Tuple([Discrete(2), Box(-1, 1, (1,), np.float32)])
     config = configure(observation_space=observation_space, action_space=action_space)
     batch, module = read_episode(config, record_episode(observation_space, action_space))
-    obs = batch["obs"].numpy()
+    obs = batch["obs"].numpy()  # of seven steps, and the last observation
     raw_actions = batch["actions"].numpy()[:7]
     # The same episode, of seven steps, as the connectors of a catalog policy record it.
     encoded_episode = SingleAgentEpisode(
@@ -223,7 +224,7 @@ def test_learner_connector_of_a_user_runs_once():
 
     batch, _ = read_episode(config, record_episode())
 
-    # Half of 0.1, 0.2, ..., 0.7.
+    # The user's connector halves the recorded rewards, 0.1, 0.2, ..., 0.7.
     expected = [0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35]
     np.testing.assert_allclose(batch["rewards"][:7].numpy(), expected, rtol=1e-5)
 

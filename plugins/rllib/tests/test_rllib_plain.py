@@ -84,7 +84,8 @@ def test_ppo_trains_every_weight(local_ray, rllib):
     configure(config, "CartPole-v1", model=Net)
 
     with rllib.build_algorithm(config) as algorithm:
-        model = algorithm.learner_group._learner.module["default_policy"].policy.model
+        learner = algorithm.learner_group._learner  # in this process
+        model = learner.module["default_policy"].policy.model
         weights_before = copy_weights(model)
         algorithm.train()
 

@@ -80,7 +80,7 @@ def fake_packages(tmp_path):
     return tmp_path
 
 
-@pytest.mark.slow  # test_rllib_algorithms.py tests the order in real runners
+@pytest.mark.slow  # starts a worker process
 def test_setup_hook_imports_triton_before_rllib(local_ray, fake_packages):
     from ray._private.ray_constants import WORKER_PROCESS_SETUP_HOOK_ENV_VAR
 
@@ -99,6 +99,7 @@ def test_setup_hook_imports_triton_before_rllib(local_ray, fake_packages):
 
     triton_came_first = local_ray.get(task.remote())
 
+    # A note for each time that TensorFlow is imported.
     assert set(triton_came_first) == {True}
 
 
@@ -203,13 +204,13 @@ def train(config, seconds):
         algorithm.stop()
 
 
-@pytest.mark.slow  # an actor's deaths are tested above
+@pytest.mark.slow  # starts several worker processes
 @pytest.mark.parametrize("moment", ["build", "step"])
 def test_run_whose_runners_keep_dying_ends_with_the_cause(local_ray, moment):
     def make_env(config):
         # Ray's workers are numbered from 1, and this process is 0.
         is_in_worker = getattr(config, "worker_index", 0) > 0
-        return DeadlyEnv(is_in_worker, moment)
+        return DeadlyEnv(is_in_worker, moment)  # kills a worker at this moment
 
     register_env(f"deadly-{moment}", make_env)
     config = configure_ppo(f"deadly-{moment}", num_runners=1)

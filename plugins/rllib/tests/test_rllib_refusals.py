@@ -264,6 +264,7 @@ def test_merged_statistics_are_those_of_all_rows(three_samples):
     expected = compute_statistics(all_rows)
     assert total["n"] == expected["n"]
     np.testing.assert_allclose(total["mean"], expected["mean"])
+    # The sum of squared deviations from the mean.
     np.testing.assert_allclose(total["m2"], expected["m2"])
 
 

@@ -149,6 +149,7 @@ def test_target_value_is_the_lowest_of_the_target_critics(twin_q, num_critics):
     values = torch.stack([critic(batch["new_obs"], sac.next_actions) for critic in module.target])
     assert len(values) == num_critics
     torch.testing.assert_close(sac.outputs["q_target_next"], values.amin(dim=0))
+    # What the target consists of is not trained.
     assert not sac.outputs["q_target_next"].requires_grad
     assert not sac.outputs["logp_next_resampled"].requires_grad
 

@@ -126,7 +126,7 @@ class RecordingEnv(Anything):
         pytest.param({"normalize_actions": False, "clip_actions": True}, id="Ray would clip"),
     ],
 )
-def test_ray_scales_no_action_again(rllib, settings):
+def test_ray_neither_scales_nor_clips_sampled_actions(rllib, settings):
     RecordingEnv.actions = []
     space = Box(np.array([-2, 0.5], np.float32), np.array([3, 20], np.float32))
     # This distribution samples within the bounds.
@@ -243,8 +243,9 @@ def test_other_observations_must_allow_an_action(rllib):
         runner.sample(num_timesteps=40)
 
 
-def test_observations_encoded_inside_must_allow_an_action(rllib):
+def test_observations_with_a_text_must_allow_an_action(rllib):
     # Ray cannot batch texts, so rlcatalog encodes these observations inside the environment.
+    # In the last three steps of an episode, their masks allow no action.
     config = rllib.configure(lambda: EnvWithEmptyMasks(last_steps=3, with_text=True))
     runner = rllib.make_runner(config)
 

@@ -325,8 +325,8 @@ def test_tensorboard_file_has_numbers_by_their_names(tmp_path):
     write(logs.TensorBoard(tmp_path), [row])
 
     [path] = (tmp_path / "tensorboard").iterdir()
-    _, event = read_events(path)
-    # Without None, NaN, texts and dicts.
+    _, event = read_events(path)  # the first event is the version of the file
+    # None, NaN, texts and empty dicts are left out.
     assert read_values(event) == {
         "timesteps_total": 100.0,
         "info/learner/kl": 0.5,
@@ -357,7 +357,7 @@ def test_resumed_run_has_its_own_tensorboard_file(tmp_path):
 
     _, first_resumed, second_resumed = sorted((tmp_path / "tensorboard").iterdir())
     for path in (first_resumed, second_resumed):
-        _, start, _ = read_events(path)
+        _, start, _ = read_events(path)  # a version, the start, and the row
         # TensorBoard drops what earlier files have from this step on.
         assert start.step == 201
         assert start.session_log.status == start.session_log.START
@@ -456,7 +456,8 @@ def test_wandb_writes_a_resumed_run_under_the_same_id(wandb_folder):
     first = read_history(first_path)
     resumed = read_history(resumed_path)
 
-    # `info/kl` is an eighth of the steps.
+    # The run was written up to step 300, and resumed after step 200. `info/kl` is an eighth of the
+    # steps.
     assert [row["_step"] for row in first] == [100, 200, 300]
     assert [row["info/kl"] for row in first] == [12.5, 25.0, 37.5]
     assert [row["_step"] for row in resumed] == [300, 400]

@@ -299,7 +299,7 @@ def test_cut_rows_writes_a_new_file(tmp_path):
     path = tmp_path / "metrics.jsonl"
     os.link(outside, path)  # two names of one file
 
-    cut_rows(path, "steps", 3)
+    cut_rows(path, column="steps", after=3)
     with path.open("a") as file:
         file.write("more")
 

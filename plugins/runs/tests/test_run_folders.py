@@ -86,7 +86,7 @@ def test_overwriting_keeps_the_file_that_a_link_points_to(tmp_path):
 def test_overwriting_keeps_the_folder_that_a_link_points_to(tmp_path, name, file_in_folder):
     outside = tmp_path / "outside"
     outside.mkdir()
-    # Overwriting removes such a file, unless a link leads to its folder.
+    # A file with the name of a run's own, which overwriting would remove from a real folder.
     (outside / file_in_folder).write_text("mine")
     run = tmp_path / "run"
     run.mkdir()

@@ -189,6 +189,7 @@ def test_lock_waits_for_a_reader(folder):
     folder.mkdir()
     reader = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT)
     fcntl.flock(reader, fcntl.LOCK_EX)
+    # Closing the file after 0.1 seconds releases the lock.
     release_soon = threading.Timer(0.1, os.close, [reader])
     release_soon.start()
 
@@ -244,9 +245,9 @@ def test_lock_that_is_a_folder_is_refused(folder):
 # --- file systems without locks -------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("number", [errno.ENOSYS, errno.ENOLCK, errno.ENOTSUP, errno.EINVAL])
-def test_lock_is_left_out_on_file_systems_without_locks(folder, monkeypatch, number):
-    let_flock_fail(monkeypatch, number)
+@pytest.mark.parametrize("error_number", [errno.ENOSYS, errno.ENOLCK, errno.ENOTSUP, errno.EINVAL])
+def test_lock_is_left_out_on_file_systems_without_locks(folder, monkeypatch, error_number):
+    let_flock_fail(monkeypatch, error_number)
 
     with (
         pytest.warns(CatalogWarning, match="its file system has no locks"),

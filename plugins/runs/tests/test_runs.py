@@ -109,6 +109,7 @@ def test_run_is_listed_with_its_facts(tmp_path):
 
     [run] = list_runs(folder)
 
+    # These are the numbers and the date that `write_run` writes.
     assert run.pop("seconds") == 1.5
     assert run == {
         "folder": str(folder),
@@ -141,7 +142,7 @@ def test_best_evaluation_of_a_run_is_listed(tmp_path):
     [run] = list_runs(tmp_path)
 
     assert run["last_return"] == 3.0
-    assert run["best_evaluation"] == 7.0
+    assert run["best_evaluation"] == 7.0  # the larger return_mean
 
 
 def test_failed_run_is_listed_with_the_first_line_of_its_error(tmp_path):
@@ -582,10 +583,10 @@ def test_compare_prints_a_table(compared_folder, tmp_path):
     assert command.exit_code == 0
     # Columns: label, number of runs, their seeds, mean return.
     row = re.search(r"PPO, torch: lr=0\.001 +4 +0, 1, 2, 3 +(\S+)", command.output)
-    # The returns of the middle two runs rise from 0 to 101 and 102 within 20 rows, and the shortest
-    # run ends at the 12th.
+    # The middle two of the four runs rise from 0 to 101 and 102 in 20 rows, that is 19 equal steps.
+    # All are compared at row 12, where the shortest run ends: 11 of these steps.
     assert float(row[1]) == pytest.approx(101.5 * 11 / 19, rel=0.01)
-    assert "one run" in command.output  # has no interval
+    assert "one run" in command.output  # the fifth has no interval
     assert "more than once" not in command.output
 
 

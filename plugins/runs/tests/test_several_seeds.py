@@ -511,7 +511,8 @@ def test_ctrl_c_names_a_run_that_was_not_saved(on_each_system, tmp_path):
 @pytest.mark.skipif(usable_cores() != 2, reason="as many seeds start as there are cores")
 def test_ctrl_c_says_what_became_of_seeds(on_each_system, tmp_path):
     folder = tmp_path / "run"
-    # Seeds 0 and 1 of four start, one on each core. After Ctrl-C, seed 0 saves nothing.
+    # Seeds 0 and 1 of four start, one on each core. After Ctrl-C, seed 1 writes a checkpoint of
+    # step 1,500, and seed 0 saves nothing.
     process, _ = start_runs(folder, on_each_system, "--set=unsaved=0")
 
     press_ctrl_c(process)
@@ -536,7 +537,7 @@ def test_ctrl_c_says_what_became_of_seeds(on_each_system, tmp_path):
 def test_second_ctrl_c_ends_the_runs_at_once(environ, tmp_path, system, end_of_process):
     folder = tmp_path / "run"
     environ = {**environ, "TOY_SETUP": system}
-    # Stubborn runs write a checkpoint after the first Ctrl-C, but go on for a minute.
+    # Stubborn runs write a checkpoint of step 1,500 after the first Ctrl-C, but go on for a minute.
     process, started = start_runs(folder, environ, "--set=stubborn=1")
     checkpoints = [folder / f"seed-{seed}/checkpoints" for seed in started]
 
@@ -564,6 +565,7 @@ def test_sigterm_ends_all_runs(environ, tmp_path):
     assert read_statuses(folder, started) == {"died"}
     assert ": not saved: signal SIGTERM; it has no checkpoint\n" in printed
     assert "To continue" not in printed  # because there are no checkpoints
+    # No further seed was started.
     next_seed = len(started)
     assert not (folder / f"seed-{next_seed}").exists()
 

@@ -281,7 +281,7 @@ def test_failed_run_keeps_its_last_checkpoint(train, tmp_path):
     assert checkpoint_steps(checkpoints_of(folder)[-1]) == 50
 
 
-@pytest.mark.slow  # that each seed has a process: test_several_seeds.py
+@pytest.mark.slow  # test_several_seeds.py has quicker tests
 def test_several_seeds_train_with_the_engine(train, plugin_folder, tmp_path, monkeypatch):
     # Each seed trains in its own process, which needs the plugin of the engine as well.
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(plugin_folder), *filter(None, sys.path)]))
@@ -508,14 +508,14 @@ def test_engine_has_the_shared_and_its_own_options(engine, package, own_options)
     assert options == {*SHARED, *own_options}
 
 
-def test_page_has_all_options():
+def test_readme_has_each_option_of_train():
     command = typer.main.get_command(make_app(["train"])).commands["train"]
     options = []
     for parameter in command.params:
         options += [option for option in parameter.opts if option.startswith("--")]
-    page = (Path(__file__).parents[1] / "README.md").read_text()
+    readme = (Path(__file__).parents[1] / "README.md").read_text()
 
-    missing = [option for option in options if f"`{option}" not in page]
+    missing = [option for option in options if f"`{option}" not in readme]
 
     assert missing == []
-    assert "--resume" in options
+    assert "--resume" in options  # the options were found

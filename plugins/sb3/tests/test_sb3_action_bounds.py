@@ -239,7 +239,7 @@ def test_loaded_algorithm_scales_as_before(tmp_path):
 def test_policy_of_an_earlier_version_clips(tmp_path, monkeypatch, lr_schedule):
     config = {"fcnet_hiddens": [4], "action_bounds": "clip"}
     policy = train_ppo(RecordsActions(low=-2, high=2), config).policy
-    # Earlier versions saved no rules and no action_bounds, and one of these learning rates.
+    # What earlier versions saved: no rules, no action_bounds, and one of these learning rates.
     arguments = policy.constructor_arguments()
     del arguments["rules"]
     del arguments["model_config"]["action_bounds"]

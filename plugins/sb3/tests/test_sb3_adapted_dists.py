@@ -121,5 +121,5 @@ def test_laplace_predicts_its_mode(catalog_with_dists, flatten):
     means = to_policy(model).act(TWO_OBSERVATIONS).dist_inputs[:, :1]
     expected = np.clip(means, -1, 1)
     if not flatten:  # a flattened environment scales actions itself
-        expected = 2 * expected  # to Pendulum's bounds
+        expected = 2 * expected  # Pendulum's bounds are -2 and 2
     np.testing.assert_array_equal(actions, expected)

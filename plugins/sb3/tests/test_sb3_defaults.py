@@ -108,6 +108,7 @@ def test_stddevs_start_at_1_as_in_the_own_net(algorithm):
 
     assert (own_stddev == 1).all()
     assert (stddev == 1).all()
+    # As in the own net, the stddevs are weights: they do not depend on observations.
     assert policy.catalog_policy.config["free_log_std"]
 
 
@@ -180,7 +181,7 @@ def test_dense_layers_start_like_the_own_net(algorithm, config):
     own_model = make_off_policy(algorithm, THREE_NUMBERS, net_arch=[300, 400])
     model = make_off_policy(algorithm, THREE_NUMBERS, config)
 
-    # Weights and biases of two layers. The own net has an output layer after them.
+    # Two layers have four arrays: weights and biases. The own net has an output layer too.
     own_weights = list(own_dense_layers(own_model).parameters())[:4]
     weights = list(trunk_of(model).parameters())
 

@@ -162,7 +162,7 @@ def test_continuous_actions_are_within_their_bounds(algorithm, bounds):
 
     action = to_policy(model).act(np.zeros((1, 2), np.float32), explore=False).action
     assert action_space.contains(action[0])
-    # The extractor has the config of the flattened environment.
+    # The extractor has the config of the flattened environment: a layer of 16 units.
     assert model.policy.actor.features_extractor.features_dim == 16
 
 
@@ -267,6 +267,7 @@ def test_loaded_extractor_scales_as_when_it_was_saved(tmp_path, is_earlier):
 
     loaded = DQN.load(tmp_path / "model")
 
+    # A model that does not scale has the scales None.
     scales_of_extractor = loaded.q_net.features_extractor.trunk.scaled
     scales_of_export = to_policy(loaded).model.scaled
     assert (scales_of_extractor is None) == is_earlier

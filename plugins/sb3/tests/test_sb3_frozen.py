@@ -138,11 +138,11 @@ class CompareRollouts(BaseCallback):
         pytest.param("A2C", Discrete(4), False, id="A2C"),
     ],
 )
-def test_collected_data_has_the_current_weights(name, action_space, masked, n_envs):
+def test_collected_data_is_computed_with_current_weights(name, action_space, masked, n_envs):
     if name == "MaskablePPO":
         pytest.importorskip("sb3_contrib", reason="sb3-contrib is not installed")
     algorithm = make_algorithm(name, action_space=action_space, masked=masked, n_envs=n_envs)
-    # Compares each rollout with what the policy's weights compute at its end.
+    # Raises an error if a rollout differs from what the policy's weights compute at its end.
     callback = CompareRollouts()
 
     algorithm.learn(4 * 16 * n_envs, callback)  # four rollouts of 16 steps
@@ -333,6 +333,7 @@ def test_copy_of_a_policy_freezes_its_own_weights():
         _, values_of_copy, _ = copied_policy(obs)
         _, values, _ = algorithm.policy(obs)
 
+    # Weights of zero compute zeros.
     assert (values_of_copy == 0).all()
     assert (values != 0).all()
 
@@ -370,8 +371,10 @@ def test_frozen_policy_has_the_same_lstm_states(n_envs, masked, vf_share_layers)
 
     policy = algorithm.policy
     obs, _ = policy.obs_to_tensor(env.reset())
-    zeros = torch.zeros(1, n_envs, policy.lstm_hidden_state_shape[2])
+    width = policy.lstm_hidden_state_shape[2]
+    zeros = torch.zeros(1, n_envs, width)
     states = RNNStates(pi=(zeros, zeros), vf=(zeros, zeros))
+    # Whether an episode starts, in each of up to three environments.
     for starts in ([1, 1, 1], [0, 0, 0], [0, 1, 0]):
         episode_starts = torch.tensor(starts[:n_envs], dtype=torch.float32)
         with torch.no_grad():

@@ -161,6 +161,7 @@ def test_ortho_init_is_rejected(ortho_init):
 
 
 def test_advised_initializer_gives_hidden_layers_like_ortho_init():
+    # The error about ortho_init advises to set these keys.
     config = {
         "fcnet_weights_initializer": "orthogonal",
         "fcnet_weights_initializer_config": {"gain": 2**0.5},

@@ -417,7 +417,7 @@ def test_recurrent_ppo_scores_stored_actions_as_when_sampled(env, config):
 
     scores = score_rollout(model)
 
-    assert len(scores.logp) == 128  # of one rollout
+    assert len(scores.logp) == 128  # 64 steps in each of two environments
     torch.testing.assert_close(scores.logp, scores.stored_logp, rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(scores.values, scores.stored_values, rtol=1e-4, atol=1e-5)
     assert torch.isfinite(scores.entropy).all()
@@ -506,7 +506,7 @@ def test_recurrent_ppo_keeps_padding_out_of_batch_statistics(env):
     assert all(torch.isfinite(weight).all() for weight in model.policy.parameters())
 
     model.policy.set_training_mode(True)
-    batch = next(model.rollout_buffer.get(30))
+    batch = next(model.rollout_buffer.get(30))  # 30 steps, and padding
     model.policy.evaluate_actions(
         batch.observations, batch.actions.flatten(), batch.lstm_states, batch.episode_starts
     )

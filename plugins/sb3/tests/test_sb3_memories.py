@@ -103,7 +103,7 @@ def test_stored_actions_are_scored_as_when_sampled(catalog, widths):
 
     scores = score_rollout(model)
 
-    assert len(scores.logp) == 128
+    assert len(scores.logp) == 128  # 64 steps in each of two environments
     torch.testing.assert_close(scores.logp, scores.stored_logp, rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(scores.values, scores.stored_values, rtol=1e-4, atol=1e-5)
 
@@ -125,7 +125,7 @@ def test_saved_memory_has_the_states_of_its_exported_policy(catalog, widths, tmp
     to_policy(model).save(tmp_path / "policy")
 
     loaded = RecurrentPPO.load(tmp_path / "model.zip", device="cpu")
-    stepper = load(tmp_path / "policy", catalog=catalog).stepper(3)
+    stepper = load(tmp_path / "policy", catalog=catalog).stepper(3)  # of three environments
 
     obs = np.array([[0.3, -0.2, 0.1, 0], [0, 0.2, -0.1, 0.3], [-0.3, 0, 0.2, 0.1]], np.float32)
     state = None

@@ -271,7 +271,7 @@ def test_actions_are_scored_like_in_a_catalog_policy(comparison):
     # Stable-Baselines3 stores actions as rows of floats, here six, and choices as rows of one.
     stored_actions = raw_actions.reshape(6, -1).float()
     if isinstance(comparison.model.observation_space, Discrete):
-        obs = obs[:, None]
+        obs = obs[:, None]  # choices as rows of one, as they are stored
 
     values, logp, entropy = comparison.model.policy.evaluate_actions(obs, stored_actions)
 

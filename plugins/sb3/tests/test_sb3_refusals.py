@@ -234,7 +234,7 @@ def test_ppo_advises_rlcatalog_ppo_for_other_states(initial_state, shapes):
     assert "rlcatalog-ppo" in message
 
 
-def test_distribution_that_samples_arrays_is_named():
+def test_error_names_a_distribution_that_samples_arrays():
     kwargs = {"model_config": {"custom_action_dist": SamplesArrays}}
     env = RandomEnv(TWO_NUMBERS, Discrete(3))
     model = PPO(CatalogPolicy, env, policy_kwargs=kwargs, device="cpu")
@@ -537,7 +537,8 @@ def test_rejection_shows_a_call_that_trains(algorithm, action_space, observation
     modules = model.policy.modules()
     extractor = next(module for module in modules if isinstance(module, CatalogExtractor))
     weights_before = copy_weights(extractor)
-    model.learn(16 if algorithm is TRPO else 6)
+    num_steps = 16 if algorithm is TRPO else 6  # enough for an update
+    model.learn(num_steps)
     weights = copy_weights(extractor)
     assert any(not weights[name].equal(before) for name, before in weights_before.items())
 

@@ -377,7 +377,7 @@ def test_replay_buffer_of_dict_observations_is_restored(tmp_path):
     assert isinstance(expected, DictReplayBuffer)
 
     _save_buffer(dqn, tmp_path / "buffer.pkl")  # saves only the rows that are in use
-    assert dqn.replay_buffer is expected
+    assert dqn.replay_buffer is expected  # saving cuts a copy
     dqn.load_replay_buffer(tmp_path / "buffer.pkl")
     assert len(dqn.replay_buffer.rewards) == 21  # 20 steps, and the next observation
     _fill_up(dqn.replay_buffer)  # adds empty rows
@@ -398,7 +398,7 @@ def test_failing_environment_leaves_the_last_whole_rollout(robot_id, tmp_path):
         run_command(line)
 
     assert read_record(tmp_path)["status"] == "failed"
-    assert steps_of_checkpoints(tmp_path)[-1] == 2 * 8
+    assert steps_of_checkpoints(tmp_path)[-1] == 2 * 8  # two whole rollouts
 
     FailingRobot.fails_at = None
     resume(tmp_path)
@@ -408,7 +408,7 @@ def test_failing_environment_leaves_the_last_whole_rollout(robot_id, tmp_path):
 
 def test_interrupted_dqn_counts_only_stored_steps(tmp_path):
     interrupts = Interrupts()
-    # DQN in two environments.
+    # DQN in two environments, so each call of step() is two steps.
     algorithm, callback = make_algorithm(
         "DQN", tmp_path, interrupts=interrupts, learning_starts=4, train_freq=8, buffer_size=100
     )
@@ -543,7 +543,7 @@ class FileOpener:
         # Only an engine that the user names may load a pickle, because that can run any code.
         pytest.param("", ConfigError, r"are pickles.*--engine sb3\.", id="no engine"),
         pytest.param("--engine ppo", CatalogError, "this run used engine 'sb3'", id="ppo"),
-        # rlcatalog-rllib may be missing.
+        # The error is another one if rlcatalog-rllib is not installed.
         pytest.param(
             "--engine rllib", CatalogError, "this run used engine 'sb3'|rlcatalog-rllib", id="rllib"
         ),

@@ -76,7 +76,7 @@ def test_loaded_algorithm_acts_like_the_saved_one(load_with_env, tmp_path):
     assert loaded.policy.catalog_policy.config["fcnet_hiddens"] == [8]
     for _ in range(5):
         obs = model.observation_space.sample()
-        obs["action_mask"][:] = [1, 0, 1]
+        obs["action_mask"][:] = [1, 0, 1]  # a random mask may allow no action
         expected, _ = model.predict(obs, deterministic=True)
         action, _ = loaded.predict(obs, deterministic=True)
         np.testing.assert_array_equal(action, expected)

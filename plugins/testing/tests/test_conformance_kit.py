@@ -110,7 +110,7 @@ def test_cases_are_listed_without_importing_frameworks():
 import sys
 from rlcatalog_testing import cases
 
-assert len(cases("rlcatalog-fcnet")) > 50
+assert len(cases("rlcatalog-fcnet")) > 50  # so that many checks are read
 heavy = {"torch", "tensorflow", "ray", "stable_baselines3"}
 assert not heavy & sys.modules.keys(), heavy & sys.modules.keys()
 """
@@ -224,6 +224,7 @@ def test_built_in_codec_keeps_its_bounds(case_of_bounds):
 def test_built_in_codec_slightly_beyond_its_bounds_is_an_error(case_of_bounds, monkeypatch):
     bounds = NoPreprocessor.bounds
 
+    # Observations at a bound are now a little beyond it.
     def narrower_bounds(self):
         low, high = bounds(self)
         return low + np.float32(5e-6), high - np.float32(5e-6)
@@ -382,7 +383,7 @@ def test_wrapper_that_matches_none_of_its_examples_is_a_failure(monkeypatch):
     assert outcome.status == "failed"
     assert "none of its examples: " in outcome.why
     assert "CartPole" in outcome.why
-    # The reason is that of `match_no_environment`.
+    # The match function gives the reason "sails only" for every environment.
     assert "with {'max_seq_len': 7}: sails only" in outcome.why
 
 

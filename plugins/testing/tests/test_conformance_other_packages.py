@@ -164,6 +164,7 @@ def test_faulty_part_fails_beside_a_faulty_companion():
     outcome = run_case("trunk-mine_net-output_width-torch", "mine", catalog)
 
     assert outcome.status == "failed"
+    # It is the trunk's own fault: one output more than the kit asks for.
     assert "outputs (3, 4), expected (3, 3)" in outcome.why
 
 
@@ -326,7 +327,7 @@ def test_faulty_check_of_the_same_package_counts(monkeypatch):
 
 
 def test_pytest_skips_a_faulty_check_of_another_package(monkeypatch):
-    # A check that raises SystemExit for every part.
+    # This check of the package "other" fails for every part, sound ones too.
     monkeypatch.setattr(faulty_parts, "exits", exits, raising=False)
     spec = CheckSpec("other_exits", {"checks": "faulty_parts:exits"}, "a check")
     catalog = isolated_catalog(
@@ -334,9 +335,11 @@ def test_pytest_skips_a_faulty_check_of_another_package(monkeypatch):
         PluginEntryPoint(plugin_of(rlcatalog_models=[faulty_parts.spec()]), "acme"),
         PluginEntryPoint(plugin_of(rlcatalog_checks=[spec]), "other"),
     )
+    # The decorator is pytest.mark.parametrize(names, parameters).
     _, parameters = parametrize_with_checks("acme", catalog=catalog).mark.args
     checks_by_id = {parameter.id: parameter.values[0] for parameter in parameters}
 
+    # The message is: it also fails for a built-in part.
     with pytest.raises(pytest.skip.Exception, match=r"check 'other_exits' \(other 1.0\): it also"):
         checks_by_id["trunk-acme_net-exits-torch"]()
 

@@ -198,7 +198,7 @@ def install_by_hand(folder, site):
     (info / "entry_points.txt").write_text(f"[rlcatalog.plugins]\n{name} = {module}\n")
 
 
-@pytest.mark.slow  # the kit is run with each kind above
+@pytest.mark.slow  # faster tests run the kit for each kind
 def test_installed_packages_pass_their_own_tests(tmp_path):
     model = tmp_path / "first-model"
     codec = tmp_path / "first-codec"

@@ -132,7 +132,7 @@ def test_another_state_draws_other_numbers(draw):
 
 
 def test_shape_may_be_a_tensor_of_unknown_size():
-    generator = new_generator("/cpu:0", [1, 2, 3])
+    generator = new_generator("/cpu:0", state=[1, 2, 3])
 
     @tf.function(input_signature=[tf.TensorSpec([None, 3])])  # any number of rows
     def draw_like(x):

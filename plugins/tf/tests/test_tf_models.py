@@ -279,7 +279,8 @@ def test_variables_of_objects_have_gradients(policy_with_parts):
         loss = tf.reduce_sum(evaluation.logp + tf.square(evaluation.value))
     gradients = tape.gradient(loss, variables)
 
-    assert len(gradients) == 4  # of the variables that the test above names
+    # The variables are a bias, a scale, and the weight and the bias of a dense layer.
+    assert len(gradients) == 4
     assert all(gradient is not None for gradient in gradients)
 
 
@@ -353,7 +354,7 @@ print("done")
 """
 
 
-@pytest.mark.slow  # in a process, because a version of Keras is chosen once
+@pytest.mark.slow  # starts a process, because TensorFlow chooses its version of Keras once
 def test_layers_of_legacy_keras_keep_their_weights():
     pytest.importorskip("tf_keras")
 
@@ -364,6 +365,7 @@ def test_layers_of_legacy_keras_keep_their_weights():
         text=True,
     )
 
+    # The program checks the weights, and prints "done" at its end.
     assert result.stdout.strip().endswith("done"), result.stderr[-2000:]
 
 
@@ -383,7 +385,7 @@ def test_value_function_outside_the_trace_is_an_error(catalog):
 def test_error_inside_tf_function_keeps_its_type():
     model = make_keras_model()
 
-    @tf.function  # AutoGraph rewrites errors that it cannot rebuild
+    @tf.function  # whose AutoGraph may raise an error of another type instead
     def forward(x):
         model({"obs": x})
 

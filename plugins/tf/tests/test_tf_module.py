@@ -271,7 +271,7 @@ def test_sequence_equals_its_single_steps(config):
         assert_close(part, expected)
 
 
-def test_memory_module_trains():
+def test_memory_module_learns_target_values():
     module = build_policy(**LSTM).as_module()
     obs = random_observations(6)
     target = tf.constant([0.0, 1, 2, 0, 1, 2])  # two sequences of three steps
@@ -286,6 +286,7 @@ def test_memory_module_trains():
         gradients = tape.gradient(loss, weights, unconnected_gradients="zero")
         optimizer.apply_gradients(zip(gradients, weights, strict=True))
 
+    # The best constant value, 1, would leave a loss of 2/3.
     assert loss < 0.05
 
 

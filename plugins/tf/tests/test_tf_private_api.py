@@ -114,6 +114,7 @@ def test_outer_graph_is_the_graph_around_an_inner_function():
 
     outer(tf.constant(1.0))
 
+    # `outer` records its graph first, then `inner` does.
     assert private_api.outer_graph(graphs[1]) is graphs[0], VERSIONS
 
 
@@ -148,7 +149,7 @@ def test_with_constants_leaves_no_variables():
     weight.assign([0.0, 0.0])
 
     (result,) = constant(tf.constant([1.0, 1.0]))
-    assert result.numpy().tolist() == [2, 3], VERSIONS
+    assert result.numpy().tolist() == [2, 3], VERSIONS  # the weight before it was assigned
     kinds = {operation.type for operation in constant.graph.get_operations()}
     assert not kinds & {"VarHandleOp", "ReadVariableOp"}, VERSIONS
 

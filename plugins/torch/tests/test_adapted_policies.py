@@ -66,6 +66,7 @@ def test_ppo_trains_every_weight(catalog, case):
         "entropy_coeff": 0.01,
         "seed": 0,
     }
+    # The environment takes any action of the space, and pays random rewards.
     algo = PPO(env=lambda: Anything(CASES[case].space), config=config)
     before = algo.policy.model.get_weights()
 

@@ -479,7 +479,7 @@ def test_num_inputs_may_depend_on_the_space(catalog):
 
     cls, size = action_dist(catalog, Box(-1, 1, (3,), np.float32), "full")
 
-    assert size == 3 * 4
+    assert size == 3 * 4  # as `num_inputs` computes for a size of 3
     # Inputs of 0 make a Gaussian with mean 0 and unit covariance.
     logp = cls(torch.zeros(1, size), None).logp(torch.tensor([[0.5, 0.5, 0.5]]))
     expected = stats.multivariate_normal([0, 0, 0]).logpdf([0.5, 0.5, 0.5])

@@ -157,6 +157,7 @@ def test_view_of_a_user_distribution():
     view = as_torch(UniformOfFive(torch.zeros(3, 5)))
     log_probs = view.log_prob(view.sample((2,)))
 
+    # Each of the five actions has the probability 1/5.
     expected = torch.full((2, 3), -np.log(5), dtype=torch.float32)
     torch.testing.assert_close(log_probs, expected)
 
@@ -255,12 +256,15 @@ def test_masked_samples_are_as_frequent_as_probable(case):
     actions, _ = all_actions(case)
     probabilities = probabilities_of_all(case, view)
 
+    # A frequency in 700 samples varies most at a probability of 1/2, where p (1 - p) is 0.25.
+    largest_standard_error = (0.25 / 700) ** 0.5
+
     samples = view.sample((700,)).reshape(700, 6, -1)  # 700 samples of each of the six rows
 
     for action, probability in zip(actions, probabilities, strict=True):
         frequency = (samples == action).all(dim=2).float().mean(dim=0)
         error = (frequency - probability).abs().max()
-        assert error < 5 * (0.25 / 700) ** 0.5  # five standard errors at most
+        assert error < 5 * largest_standard_error
 
 
 @each_masked

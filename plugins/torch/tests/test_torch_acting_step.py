@@ -54,7 +54,7 @@ def test_step_returns_logp_value_and_inputs_of_the_model(explore):
     torch.testing.assert_close(logp, categorical.log_prob(sample))
     torch.testing.assert_close(value, expected_value)
     torch.testing.assert_close(dist_inputs, outputs)
-    assert memory == []
+    assert memory == []  # this model has none
 
 
 def test_step_without_exploring_returns_most_likely_action():
@@ -92,6 +92,7 @@ def test_draw_with_mask_returns_allowed_actions(explore):
     assert set(sample.tolist()) <= {1, 3}
     masked = torch.distributions.Categorical(logits=outputs.where(mask, -torch.inf))
     torch.testing.assert_close(logp, masked.log_prob(sample))
+    # A forbidden action gets the lowest number instead of -inf.
     assert (dist_inputs[:, [0, 2]] == torch.finfo(torch.float32).min).all()
 
 
@@ -104,6 +105,7 @@ def test_step_returns_the_memory_of_the_model():
     inputs, memory = policy.backend.inputs_of(random_observations(), views={}, memory=memory)
     sequences_of_one_step = torch.ones(6, dtype=torch.int32)
     _, expected = policy.model(inputs, memory, sequences_of_one_step)
+    # The hidden state and the cell state of 6 rows.
     assert [tuple(part.shape) for part in new_memory] == [(6, 5), (6, 5)]
     torch.testing.assert_close(new_memory, expected)
 

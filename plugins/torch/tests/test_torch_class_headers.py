@@ -298,6 +298,7 @@ def test_constructor_that_does_not_call_its_base_is_an_error():
         )
 
     assert "ForgetsBase.__init__" in str(caught.value)
+    # The error shows how to call the base.
     assert "__init__(obs_space, acti" in str(caught.value)
 
 

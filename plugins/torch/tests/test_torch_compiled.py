@@ -138,11 +138,12 @@ def test_compiled_model_computes_the_same(name):
         expected = model(*arguments)
 
     assert_close(results, expected)
+    # The model was really compiled.
     assert any(has_computation(graph) for graph in recorder.graphs)
 
 
 def test_model_compiled_in_place_acts_alike():
-    policy = build_policy("fcnet-0")
+    policy = build_policy("fcnet-0")  # the first example of the model "fcnet"
     obs = [policy.observation_space.sample()]
     before = policy.act(obs, explore=False)
 
@@ -150,7 +151,7 @@ def test_model_compiled_in_place_acts_alike():
     policy.model.compile(backend=recorder)
     after = policy.act(obs, explore=False)
 
-    assert len(recorder.graphs) > 0
+    assert len(recorder.graphs) > 0  # the model was really compiled
     np.testing.assert_allclose(after.dist_inputs, before.dist_inputs, rtol=1e-6)
     np.testing.assert_allclose(after.value, before.value, rtol=1e-6)
 
@@ -167,7 +168,7 @@ def test_copy_of_compiled_model_is_not_compiled():
 
 
 def test_copy_of_compiled_model_uses_its_own_weights():
-    policy = build_policy("fcnet-0")
+    policy = build_policy("fcnet-0")  # the first example of the model "fcnet"
     policy.model.compile(backend=GraphRecorder())
     policy.act([policy.observation_space.sample()])
 
@@ -177,7 +178,7 @@ def test_copy_of_compiled_model_uses_its_own_weights():
             weight.zero_()
     output, _ = model_copy({"obs": torch.ones(1, 4)})
 
-    assert not output.any()
+    assert not output.any()  # weights of zero give an output of zero
 
 
 # --- torch.export ---------------------------------------------------------------------------------

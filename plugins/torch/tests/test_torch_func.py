@@ -137,7 +137,7 @@ def test_per_sample_gradients_of_autoregressive_match_a_loop():
 
     gradients = vmap(grad(compute_loss), in_dims=(None, 0))(weights, observations)
 
-    for i in range(3):
+    for i in range(3):  # there are three observations
         expected = compute_gradients(compute_loss, weights, observations[i])
         name = "model.to_context.weight"  # a layer that only autoregressive models have
         torch.testing.assert_close(gradients[name][i], expected[name], rtol=1e-4, atol=1e-6)

@@ -195,7 +195,8 @@ def test_deepcopy_of_module_keeps_its_values():
         for weight in module.parameters():
             weight += 1
 
-    torch.testing.assert_close(copied(obs)[1], value_before)
+    _, value_of_copy = copied(obs)
+    torch.testing.assert_close(value_of_copy, value_before)
 
 
 def test_deepcopy_of_module_loads_a_state_dict():
@@ -208,7 +209,9 @@ def test_deepcopy_of_module_loads_a_state_dict():
 
     copied.load_state_dict(module.state_dict())
 
-    torch.testing.assert_close(copied(obs)[1], module(obs)[1])
+    _, value = module(obs)
+    _, value_of_copy = copied(obs)
+    torch.testing.assert_close(value_of_copy, value)
 
 
 def test_moving_the_module_moves_the_policy():
