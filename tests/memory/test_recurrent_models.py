@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import torch
+from builders import to_array
 from gymnasium import spaces
 from gymnasium.spaces import Discrete
 from seed_models import TorchRNN
@@ -25,12 +26,6 @@ TWO_ACTIONS = Discrete(2)
 def random_observations(*shape):
     """Return observations of four numbers each."""
     return np.random.default_rng(0).uniform(-1, 1, (*shape, 4)).astype(np.float32)
-
-
-def to_numpy(tensor):
-    if isinstance(tensor, torch.Tensor):
-        tensor = tensor.detach()
-    return np.asarray(tensor)
 
 
 class MyRNNClass(RecurrentTFModelV2):
@@ -100,8 +95,8 @@ class Episodes:
     def assert_scored_alike(self, evaluation, first=0):
         """Assert that training computed what acting did."""
         rows = len(self.obs)
-        logp = to_numpy(evaluation.logp).reshape(rows, -1).T
-        value = to_numpy(evaluation.value).reshape(rows, -1).T
+        logp = to_array(evaluation.logp).reshape(rows, -1).T
+        value = to_array(evaluation.value).reshape(rows, -1).T
         acting = self.steps[first:]
         np.testing.assert_allclose(logp, [step.logp for step in acting], rtol=1e-4, atol=1e-5)
         np.testing.assert_allclose(value, [step.value for step in acting], rtol=1e-4, atol=1e-5)
@@ -282,4 +277,4 @@ def test_training_accepts_the_window_of_states(framework, model):
     evaluation = policy.evaluate(batch)
 
     # The value is 0.1, plus ten times the only state so far, which is 0.1, too.
-    np.testing.assert_allclose(to_numpy(evaluation.value), [1.1], rtol=1e-5)
+    np.testing.assert_allclose(to_array(evaluation.value), [1.1], rtol=1e-5)

@@ -8,6 +8,7 @@ import msgspec
 import numpy as np
 import pytest
 import torch
+from builders import to_array
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary
 
 import rlcatalog
@@ -100,12 +101,6 @@ def register(model, slot):
     catalog = Catalog(scan(), environ={})
     catalog.register_model("own", model, slot=slot, switch="own_part", config=OwnConfig)
     return catalog
-
-
-def to_numpy(tensor):
-    if isinstance(tensor, torch.Tensor):
-        tensor = tensor.detach()
-    return np.asarray(tensor)
 
 
 def build_with_random_weights(
@@ -304,8 +299,8 @@ def assert_trains_as_it_acts(policy):
 
     logp = select_first([step.logp for step in steps], lengths)
     value = select_first([step.value for step in steps], lengths)
-    np.testing.assert_allclose(to_numpy(evaluation.logp), logp, rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(to_numpy(evaluation.value), value, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(to_array(evaluation.logp), logp, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(to_array(evaluation.value), value, rtol=1e-4, atol=1e-5)
     if policy.framework == "torch":
         (evaluation.logp.sum() + evaluation.value.square().sum()).backward()
         for name, weight in policy.model.named_parameters():

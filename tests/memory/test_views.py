@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import torch
+from builders import to_array
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple, flatdim
 
 import rlcatalog
@@ -231,12 +232,6 @@ def test_model_sees_past_observations_actions_and_rewards(framework, space):
             np.testing.assert_allclose(outputs[row], expected, rtol=1e-4, atol=1e-4)
 
 
-def to_numpy(tensor):
-    if isinstance(tensor, torch.Tensor):
-        tensor = tensor.detach()
-    return np.asarray(tensor)
-
-
 @pytest.mark.grid
 @frameworks
 @pytest.mark.parametrize("space", ACTIONS.values(), ids=ACTIONS)
@@ -254,7 +249,7 @@ def test_training_sees_what_acting_saw(framework, space):
 
         evaluation = policy.evaluate({"obs": obs, "raw_action": step.raw_action, "views": views})
 
-        np.testing.assert_allclose(to_numpy(evaluation.logp), step.logp, rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(to_array(evaluation.logp), step.logp, rtol=1e-4, atol=1e-4)
 
 
 @pytest.fixture
@@ -290,7 +285,7 @@ def test_training_accepts_nested_past_actions(two_steps):
 
     evaluation = policy.evaluate(batch)
 
-    np.testing.assert_allclose(to_numpy(evaluation.logp), second.logp, rtol=1e-4)
+    np.testing.assert_allclose(to_array(evaluation.logp), second.logp, rtol=1e-4)
 
 
 @pytest.mark.parametrize("kind", ACTIONS)

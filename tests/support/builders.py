@@ -52,3 +52,10 @@ def assert_every_weight_changed(before: dict[str, Any], after: dict[str, Any]) -
     unchanged = [name for name in before if np.array_equal(before[name], after[name])]
     assert unchanged == []
     assert all(np.isfinite(array).all() for array in after.values())
+
+
+def assert_same_weights(algorithm: Any, other: Any) -> None:
+    """Assert that the policies of two training algorithms have equal weights."""
+    others = other.policy.model.get_weights()
+    for name, array in algorithm.policy.model.get_weights().items():
+        np.testing.assert_array_equal(array, others[name], err_msg=name)

@@ -6,21 +6,12 @@ The record beside this file says what each must reach.
 import gymnasium as gym
 import numpy as np
 import pytest
-import torch
 from learning import random_play
 
 from rlcatalog_ppo import A2C, PG
 
-pytestmark = pytest.mark.learn
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    """Small networks are fastest with one thread, and several runs share the machine."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+# Several runs share the machine.
+pytestmark = [pytest.mark.learn, pytest.mark.usefixtures("one_thread")]
 
 
 def cartpole():

@@ -7,6 +7,7 @@ import functools
 import gymnasium as gym
 import numpy as np
 import pytest
+from builders import assert_same_weights
 from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers import ClipReward, TransformObservation
@@ -73,12 +74,6 @@ def train_ppo(env, config=SMALL_PPO, iterations=2):
     for _ in range(iterations):
         result = algo.train()
     return algo, result
-
-
-def assert_same_weights(one, other):
-    others = other.policy.model.get_weights()
-    for name, array in one.policy.model.get_weights().items():
-        np.testing.assert_array_equal(array, others[name], err_msg=name)
 
 
 # --- passed environments --------------------------------------------------------------------------

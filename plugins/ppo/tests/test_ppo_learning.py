@@ -3,23 +3,14 @@
 import gymnasium as gym
 import numpy as np
 import pytest
-import torch
 from learning import random_play
 from remembering import Recall, position_only
 
 from rlcatalog_ppo import PPO
 
-pytestmark = pytest.mark.learn
+# Several runs share the machine.
+pytestmark = [pytest.mark.learn, pytest.mark.usefixtures("one_thread")]
 both_frameworks = pytest.mark.parametrize("framework", ["torch", "tf"])
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    """Small networks are fastest with one thread, and several runs share the machine."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def train_ppo(env, *, steps, **config):

@@ -7,6 +7,7 @@ from typing import ClassVar
 import gymnasium as gym
 import numpy as np
 import pytest
+from builders import assert_same_weights
 
 from rlcatalog.errors import ConfigError
 from rlcatalog_ppo import A2C, PG, PPO
@@ -59,12 +60,6 @@ def train_ppo(env, **config):
     algo = PPO(env, {**SMALL_PPO, **config})
     algo.train()
     return algo
-
-
-def assert_same_weights(one, other):
-    others = other.policy.model.get_weights()
-    for name, array in one.policy.model.get_weights().items():
-        np.testing.assert_array_equal(array, others[name], err_msg=name)
 
 
 # --- different seeds ------------------------------------------------------------------------------
