@@ -63,15 +63,15 @@ napoleon_use_ivar = True
 nitpick_ignore_regex = [
     (
         r"py:.*",
-        r"(_frozen_importlib|_io|argparse|collections|contextlib|gymnasium|importlib|keras|msgspec|np|numpy|os|pathlib|ray|sb3_contrib"
-        r"|stable_baselines3|subprocess|tensorflow|threading|torch|typer|types|typing)\..*",
+        r"(_frozen_importlib|_io|argparse|collections|contextlib|gymnasium|importlib|keras|msgspec|np|numpy|os|pathlib|pluggy|ray"
+        r"|sb3_contrib|stable_baselines3|subprocess|tensorflow|threading|torch|typer|types|typing)\..*",
     ),
     # Types that signatures show and no door exports: what they are for, the text beside them says.
     (r"py:(class|data|obj|attr)", r"rlcatalog(_\w+)?\.[a-z]\w*(\.\w+)+"),
     (
         r"py:class",
         r"AbstractContextManager|Actions|AnyEnv|Array|Choice|DistPlan|EnvSpaces|FlatConfig|History|Lowered"
-        r"|Mask|Space|T|Tensor|TrunkObservation|Unclaimed|Verdict|bounds|info",
+        r"|Mask|PartsCatalog|Space|T|Tensor|TrunkObservation|Unclaimed|Verdict|bounds|info",
     ),
     # Written as a generic of some type, in a docstring.
     (r"py:class", r".*\[.*|.*\]"),
