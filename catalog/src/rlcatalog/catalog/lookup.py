@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -35,8 +34,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
-class Query:
+class Query(NamedTuple):
     """What a whole pipeline is chosen for.
 
     Attributes:
@@ -431,7 +429,9 @@ def call_with_fewer_defaults(
 
     The last error is raised.
     """
-    choices = [defaults] if defaults else []
+    if not defaults:
+        return attempt({})
+    choices = [defaults]
     for dropped in defaults:
         choices.append({name: value for name, value in defaults.items() if name != dropped})
     for kept in choices:

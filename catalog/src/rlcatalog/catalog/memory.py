@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
+from operator import is_
 from typing import Any, NamedTuple, TypeVar
 
 from rlcatalog.config import plain, same
@@ -45,7 +46,7 @@ class Memory:
         for entry in self._entries:
             if (
                 entry.what == what
-                and all(old is new for old, new in zip(entry.spaces, spaces, strict=True))
+                and all(map(is_, entry.spaces, spaces))
                 and same(entry.config, config)
             ):
                 return entry.result

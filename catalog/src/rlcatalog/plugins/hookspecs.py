@@ -17,8 +17,11 @@ from rlcatalog.plugins.declarations import (
 )
 from rlcatalog.plugins.process_wide import ActionCodecSpec, FrameworkSpec
 
-hookspec = pluggy.HookspecMarker("rlcatalog")
-hookimpl = pluggy.HookimplMarker("rlcatalog")
+#: The name by which pluggy tells our hooks from those of other projects.
+PROJECT = "rlcatalog"
+
+hookspec = pluggy.HookspecMarker(PROJECT)
+hookimpl = pluggy.HookimplMarker(PROJECT)
 
 
 @hookspec(historic=True)

@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from functools import partial
+from types import ModuleType
 from typing import Any, NamedTuple, get_args, get_type_hints
 
 import msgspec
@@ -47,6 +48,8 @@ def _hook_returns() -> dict[str, type[Declaration]]:
 #: Hook name → the type of the declarations it returns.
 HOOK_RETURNS = _hook_returns()
 
+#: The attribute by which pluggy marks a hook's implementation.
+_HOOK_MARK = f"{hookspecs.PROJECT}_impl"
 #: Name of the plugin that is being loaded.
 _LOADING: ContextVar[str | None] = ContextVar("rlcatalog_loading", default=None)
 
@@ -63,6 +66,15 @@ class _Declared(NamedTuple):
     entry_point: tuple[str, str]
     declarations: list[Declaration]
     config_classes: dict[str, type]
+
+
+class _PluginManager(pluggy.PluginManager):
+    """pluggy's manager, which here finds the hooks of a module without asking all its names."""
+
+    def parse_hookimpl_opts(self, plugin: Any, name: str) -> pluggy.HookimplOpts | None:
+        if isinstance(plugin, ModuleType) and not hasattr(vars(plugin).get(name), _HOOK_MARK):
+            return None
+        return super().parse_hookimpl_opts(plugin, name)
 
 
 class PluginLoader:
@@ -85,7 +97,7 @@ class PluginLoader:
         self._declared: dict[str, _Declared] = {}
         #: What the hooks of the plugin that is being registered have returned.
         self._returned: dict[str, Any] = {}
-        self.manager = pluggy.PluginManager("rlcatalog")
+        self.manager = _PluginManager(hookspecs.PROJECT)
         self.manager.add_hookspecs(hookspecs)
         for hook_name in HOOK_RETURNS:
             hook = getattr(self.manager.hook, hook_name)
