@@ -484,7 +484,7 @@ def test_match_function_gets_a_complete_request():
 
 
 def test_build_looks_up_each_space_once(monkeypatch):
-    spaces = []  # those that a preprocessor was looked up for
+    spaces = []  # the spaces that a preprocessor was looked up for
     find_preprocessor = Slots.preprocessor
 
     def record_lookup(slots, request, *args, **kwargs):

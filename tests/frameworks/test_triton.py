@@ -287,7 +287,7 @@ def imports_of_tensorflow(fakes) -> dict[str, list[bool]]:
     ("group", "at_least"),  # modules that import TensorFlow; fewer would mean that none was found
     [("tf", 21), ("rllib", 6), ("sb3", 6)],
 )
-def test_every_module_imports_triton_before_tensorflow(group, at_least, imports_of_tensorflow):
+def test_modules_import_triton_before_tensorflow(group, at_least, imports_of_tensorflow):
     modules = find_modules(group)
 
     too_late = [name for name in modules if False in imports_of_tensorflow[name]]

@@ -128,7 +128,7 @@ def test_run_returns_its_score_and_its_curve(engine, net, monkeypatch):
     # Actor and critic each have layers of 64 and 64 for 4 numbers; then two logits and a value.
     hidden = (4 * 64 + 64) + (64 * 64 + 64)
     assert result["parameters"] == 2 * hidden + (64 * 2 + 2) + (64 + 1)
-    # A run with the same seed is the same, but for its time.
+    # A run with the same seed is the same. Only its time differs.
     repeated["train_seconds"] = result["train_seconds"]
     assert repeated == result
 

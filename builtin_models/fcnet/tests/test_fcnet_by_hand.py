@@ -217,7 +217,7 @@ def test_activation_with_parameters_is_trained(build_net):
 
     gradients = compute_gradients(model, OBSERVATIONS)
 
-    # The layers of policy and value each have a slope of their own.
+    # The layers of policy and value each have their own slope.
     slopes = [gradient for name, gradient in gradients.items() if "activation" in name]
     assert len(slopes) == 2
     assert all(slope != 0 for slope in slopes)

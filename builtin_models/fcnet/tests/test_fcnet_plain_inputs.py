@@ -25,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("one_thread", "seeded")
 
 FOUR_NUMBERS = Box(-1, 1, (4,), np.float32)
 IMAGE_5x7 = Box(0, 255, (5, 7, 3), np.uint8)
-#: Black, but for the pixel in row 1 and column 2.
+#: Black, with one bright pixel in row 1 and column 2.
 ONE_PIXEL = np.zeros((5, 7, 3), np.uint8)
 ONE_PIXEL[1, 2] = [0, 51, 255]
 

@@ -88,7 +88,7 @@ def test_network_that_may_change_is_listed(case):
     assert notes
 
 
-@each_source("kept", left=False)  # not those that porting leaves as they are
+@each_source("kept", left=False)  # not the layers that porting leaves unchanged
 def test_kept_layers_are_those_of_tensorflow_1(case):
     tf = pytest.importorskip("tensorflow")
     source = BASE + case["source"]  # BASE defines the class that "Net" extends

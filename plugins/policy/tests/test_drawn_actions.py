@@ -117,8 +117,8 @@ def test_error_names_the_part_of_a_nested_action(framework):
 def make_model_that_forbids(framework, actions):
     """Return a model that sees the mask and forbids actions by itself, with the lowest logits.
 
-    `actions` says which: those that are "allowed" or "forbidden" by the mask, or "none". All others
-    are equally likely.
+    `actions` says which: the actions that the mask allows ("allowed") or forbids ("forbidden"), or
+    "none". All others are equally likely.
     """
     base = TorchModelV2 if framework == "torch" else TFModelV2
 

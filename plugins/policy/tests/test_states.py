@@ -137,7 +137,7 @@ def test_parts_of_a_memory_are_kept_apart():
 
     assert state[0].tolist() == [[4]]  # without a view, the last state
     assert state[1].tolist() == [[[20], [40]]]  # the third-last state and the last
-    assert past[0].tolist() == [[[20], [30], [40]]]  # those that the view still needs
+    assert past[0].tolist() == [[[20], [30], [40]]]  # the states that the view still needs
 
 
 # --- errors ---------------------------------------------------------------------------------------

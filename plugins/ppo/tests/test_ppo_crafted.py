@@ -220,7 +220,7 @@ def test_checkpoint_that_is_too_long_leaves_actions_out(run, monkeypatch, tmp_pa
     with pytest.warns(ResumeWarning, match=reason):
         algo.save_checkpoint(tmp_path / "without_actions")
 
-    # The environment cannot go on in its episode, because nobody knows how it got there.
+    # The environment cannot go on in its episode, because its earlier actions are unknown.
     with pytest.warns(ResumeWarning, match=reason):
         PPO.restore(tmp_path / "without_actions")
 

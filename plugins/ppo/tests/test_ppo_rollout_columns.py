@@ -144,7 +144,7 @@ def test_nothing_is_stored_by_default():
     assert record_step(selection) == {}
 
 
-def test_every_column_can_be_stored():
+def test_all_columns_can_be_recorded():
     selection = select_columns([], all_columns=True)
 
     columns = record_step(selection, last_obs=np.array([[-2.0], [-1.0]]))

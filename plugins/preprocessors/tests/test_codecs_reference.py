@@ -73,7 +73,7 @@ def test_values_have_the_order_of_gymnasium(space, seed):
 
 @max_examples(80)
 @given(nested_spaces, seeds)
-def test_each_leaf_has_its_path_kind_and_slice(space, seed):
+def test_leaves_have_path_kind_and_slice(space, seed):
     preprocessor = make_preprocessor(space)
     [obs] = sample_observations(space, 1, seed)
     flat = preprocessor.transform(obs).ravel().astype(np.float32)

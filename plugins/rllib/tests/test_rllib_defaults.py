@@ -114,7 +114,7 @@ def test_spec_has_the_default_of_its_algorithm(config_class, is_shared):
 def test_config_without_keys_sets_only_the_defaults(config_class):
     module = build_module(config_class())
 
-    # Keys that are set explicitly, whoever set them.
+    # Keys that are set explicitly, by the user or by the catalog.
     keys_set_by_configure = module.policy.resolution.config.explicit.keys()
     assert keys_set_by_configure <= {
         # Settings of the catalog that every saved config contains.

@@ -478,7 +478,7 @@ def test_curve_of_one_run_goes_through_its_returns(two_curves):
     ],
 )
 def test_runs_are_grouped_by_a_setting(by, labels, tmp_path):
-    # Each run is of PPO with PyTorch and lr=0.001, except for what is said here.
+    # Each run is of PPO with PyTorch and lr=0.001, unless said otherwise.
     small = {"fcnet_hiddens": [8], "use_lstm": False}
     large = {"fcnet_hiddens": [16], "use_lstm": False}
     write_run(tmp_path / "1", model=small)

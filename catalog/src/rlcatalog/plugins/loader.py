@@ -200,7 +200,7 @@ class PluginLoader:
             _check_hooks(plugin, hooks, record.name)
             declarations: list[Declaration] = []
             for hook in hooks:
-                # pluggy passes None on to nobody.
+                # pluggy does not pass None to the callback.
                 declarations += _check_returned(hook, self._returned.get(hook), record.name)
             structs = _config_classes(declarations, record.name, self._default_of)
         except BaseException as error:

@@ -58,8 +58,8 @@ class Objective(ABC, Generic[ConfigT]):
 
     Attributes:
         columns: Names of the float columns that `losses` reads from the batch.
-        metric_names: Names of an optimiser step's metrics: those that `metrics` returns, and then
-            `"grad_norm"`, which the optimiser adds.
+        metric_names: Names of an optimiser step's metrics: the ones that `metrics` returns, and
+            then `"grad_norm"`, which the optimiser adds.
         learns_values: Whether the algorithm learns from value estimates. If so, it rejects models
             without them.
     """
