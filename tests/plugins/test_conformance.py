@@ -28,13 +28,13 @@ def cases_of_make_test(every):
     chosen = []
     for in_tensorflow in (True, False):
         cases_here = [case for case in every if runs_in_tensorflow(case) == in_tensorflow]
-        kept = covering([(case.check.name, case.part.component.address) for case in cases_here])
+        kept = covering([(case.check.name, case.subject.component.address) for case in cases_here])
         chosen += [cases_here[place] for place in kept]
     return [case for case in chosen if not is_tested_elsewhere(case)]
 
 
 def runs_in_tensorflow(case):
-    return case.check.every_framework and case.part.framework == "tf"
+    return case.check.every_framework and case.subject.framework == "tf"
 
 
 def is_tested_elsewhere(case):
@@ -43,7 +43,7 @@ def is_tested_elsewhere(case):
     A check of a command's help takes a process: `test_docs_reference.py` has all but one. ONNX
     files are in `test_export.py`.
     """
-    component = case.part.component
+    component = case.subject.component
     if case.check.name.startswith("help_") and component.name != "train":
         return True
     return component.kind == "exporter" and component.name == "onnx"

@@ -6,7 +6,7 @@ import torch
 from torch import distributions as td, nn
 
 from rlcatalog import Catalog
-from rlcatalog_testing import Part
+from rlcatalog_testing import Subject
 from rlcatalog_torch import Categorical, FullyConnectedNetwork, TorchModelV2
 
 
@@ -32,7 +32,7 @@ def layer_widths(model):
 def register_part(catalog, name, cls):
     """Register a model class, and return it as a part for the conformance kit."""
     catalog.register_model(name, cls)
-    return Part(catalog.registry.get("model", name), catalog, "torch")
+    return Subject(catalog.registry.get("model", name), catalog, "torch")
 
 
 class WithUnusedWeight(FullyConnectedNetwork):

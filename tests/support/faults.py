@@ -210,7 +210,7 @@ def find_cases(catalog: Catalog, checks: Iterable[str]) -> list[Case]:
     return [
         case
         for case in cases("acme", catalog=catalog)
-        if case.check.name in checks and case.part.framework != "tf"
+        if case.check.name in checks and case.subject.framework != "tf"
     ]
 
 

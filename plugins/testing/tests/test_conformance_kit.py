@@ -19,8 +19,8 @@ from rlcatalog.plugins import CheckSpec, EnvWrapperSpec, FrameworkSpec
 from rlcatalog_preprocessors.arrays import NoPreprocessor
 from rlcatalog_testing import (
     ConformanceError,
-    Part,
     PluginEntryPoint,
+    Subject,
     cases,
     check,
     check_plugin,
@@ -258,7 +258,7 @@ def test_framework_has_the_name_of_its_library_or_a_prefix(name, status):
 
 def test_plugin_brings_its_own_checks(monkeypatch):
     @check("trunk", hint="be better")
-    def pleases(part):
+    def pleases(subject):
         require(False, "it does not please")
 
     catalog = make_catalog_with_check(monkeypatch, pleases)
@@ -272,10 +272,10 @@ def test_plugin_brings_its_own_checks(monkeypatch):
 # --- examples -------------------------------------------------------------------------------------
 
 
-def make_part(catalog):
+def make_subject(catalog):
     """Return the model of acme as a part to be checked."""
     [component] = [part for part in catalog.components("model") if part.distribution == "acme"]
-    return Part(component, catalog)
+    return Subject(component, catalog)
 
 
 def return_text():
@@ -298,10 +298,10 @@ def raise_error():
 def test_wrong_examples_are_a_fault_of_the_part(function, cause, monkeypatch):
     # acme_net declares this function.
     monkeypatch.setattr(faulty_parts, "examples", function)
-    part = make_part(make_catalog(faulty_parts.spec()))
+    subject = make_subject(make_catalog(faulty_parts.spec()))
 
     with pytest.raises(PartError, match=rf"its examples function .*{cause}") as caught:
-        len(part.examples)
+        len(subject.examples)
 
     assert "'acme_net' (acme 1.0)" in str(caught.value)
 
@@ -319,9 +319,9 @@ def match_all(request):
 )
 def test_part_that_matches_has_standard_examples_too(match, count):
     # It declares two examples.
-    part = make_part(make_catalog(faulty_parts.spec(match=match)))
+    subject = make_subject(make_catalog(faulty_parts.spec(match=match)))
 
-    examples = part.examples
+    examples = subject.examples
 
     assert len(examples) == count
     assert {example.config["custom_model"] for example in examples} == {"acme/acme_net"}
@@ -480,7 +480,7 @@ def test_command_prints_a_line_as_soon_as_a_case_ends(run_command, monkeypatch, 
 
     # A plugin's own checks are the last ones that the command runs.
     @check("trunk", hint="", every_framework=False)
-    def reads_output(part):
+    def reads_output(subject):
         outputs_before.append(capsys.readouterr().out)
 
     run_command(make_catalog_with_check(monkeypatch, reads_output))
@@ -499,7 +499,7 @@ def run_command_and_read_threads(run_command, monkeypatch):
         seen_by_checks = []
 
         @check("trunk", hint="", every_framework=False)
-        def reads_threads(part):
+        def reads_threads(subject):
             seen_by_checks.append(os.environ.get("OMP_NUM_THREADS"))
 
         run_command(make_catalog_with_check(monkeypatch, reads_threads))

@@ -423,6 +423,6 @@ def test_sound_package_passes_beside_every_broken_plugin(package):
 
     for case in cases(package, catalog=catalog):
         # RLlib pickles catalogs, which is impossible with these made-up plugins.
-        if case.part.framework != "tf" and "rllib" not in case.check.name:
+        if case.subject.framework != "tf" and "rllib" not in case.check.name:
             outcome = outcome_of(case)
             assert outcome.status in ("passed", "skipped"), outcome.why

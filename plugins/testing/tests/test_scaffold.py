@@ -111,7 +111,7 @@ def test_package_passes_the_conformance_kit(make_catalog, kind, framework):
         # This check starts a process. The imports of every package are tested below.
         if case.check.name == "imports_no_framework" and kind != "model":
             continue
-        if case.part.framework in (framework, None):
+        if case.subject.framework in (framework, None):
             outcome = outcome_of(case)
             assert outcome.status in ("passed", "skipped"), outcome.why
 

@@ -6,7 +6,7 @@ from rlcatalog.errors import NotServedError
 from rlcatalog_ppo.algorithms import PPO
 from rlcatalog_testing import (
     ExampleEnv,
-    Part,
+    Subject,
     check,
     every_weight_moved,
     refusing,
@@ -28,12 +28,12 @@ _CONFIG = {
     "action_dist",
     hint="use every weight in the outputs or the value, and store it where the model finds it",
 )
-def ppo_moves_every_weight(part: Part) -> None:
+def ppo_moves_every_weight(subject: Subject) -> None:
     """A single PPO update changes every weight and keeps all weights finite."""
-    example = update_example(part)
-    config = {**_CONFIG, "framework": part.framework, "model": dict(example.config)}
+    example = update_example(subject)
+    config = {**_CONFIG, "framework": subject.framework, "model": dict(example.config)}
     with refusing(NotServedError):
-        algo = PPO(lambda: ExampleEnv(example), config, catalog=part.catalog)
+        algo = PPO(lambda: ExampleEnv(example), config, catalog=subject.catalog)
     try:
         before = trained_weights(algo.policy.model)
         algo.train()

@@ -31,14 +31,14 @@ _ENVS, _STEPS = 2, 12
     every_framework=False,
     hint="use every weight in the outputs or the value, and store it where the model finds it",
 )
-def rllib_moves_every_weight(part: kit.Part) -> None:
+def rllib_moves_every_weight(subject: kit.Subject) -> None:
     """A single update of RLlib's PPO changes every weight.
 
     The runner and the learner are in this process; Ray is not started.
     """
-    if "torch" not in part.component.frameworks:
+    if "torch" not in subject.component.frameworks:
         raise kit.NotApplicable("RLlib's new API stack runs only PyTorch")
-    example = kit.update_example(part)
+    example = kit.update_example(subject)
     from ray.rllib.core.learner.training_data import TrainingData
 
     # If RLlib is the first to import TensorFlow, it turns eager execution off for the process. This
@@ -47,7 +47,7 @@ def rllib_moves_every_weight(part: kit.Part) -> None:
         frameworks()["tf"].prepare()
     with warnings.catch_warnings(action="ignore"):  # warnings from Ray itself
         with kit.refusing(NotServedError):
-            config, runner = _runner(example, part.catalog)
+            config, runner = _runner(example, subject.catalog)
             learner = config.build_learner(env=runner.env, spaces=runner.get_spaces())
         model = learner.module["default_policy"].model
         before = kit.trained_weights(model)

@@ -27,24 +27,24 @@ from rlcatalog_sb3.spaces import origin_of
     every_framework=False,
     hint="use every weight in the outputs or the value, and store it where the model finds it",
 )
-def sb3_moves_every_weight(part: kit.Part) -> None:
+def sb3_moves_every_weight(subject: kit.Subject) -> None:
     """A single update of Stable-Baselines3's PPO or RecurrentPPO changes every weight; skips
     unsupported parts.
     """
-    if "torch" not in part.component.frameworks:
+    if "torch" not in subject.component.frameworks:
         raise kit.NotApplicable("Stable-Baselines3 runs only PyTorch")
-    example = kit.update_example(part)
+    example = kit.update_example(subject)
     from rlcatalog_sb3.flat_spaces import for_sb3
 
     model = dict(example.config)
     with kit.refusing(NotServedError, MissingPluginError):
         recurrent = (
-            part.catalog.resolve(example.obs, example.action, model, "torch")
+            subject.catalog.resolve(example.obs, example.action, model, "torch")
             .choices["memory"]
             .component
         )
         name = "PPO" if recurrent is None else "RecurrentPPO"
-        env = for_sb3(kit.ExampleEnv(example), model, catalog=part.catalog)
+        env = for_sb3(kit.ExampleEnv(example), model, catalog=subject.catalog)
         algo = make(
             name,
             env,

@@ -11,7 +11,7 @@ from .engines import (
 from .contract import (
     Check as Check,
     NotApplicable as NotApplicable,
-    Part as Part,
+    Subject as Subject,
     check as check,
     require as require,
 )

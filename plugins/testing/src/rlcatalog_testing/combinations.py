@@ -9,7 +9,7 @@ from gymnasium import spaces
 from rlcatalog.errors import ConfigError, NoMatchError, NotServedError, UnsupportedSpaceError
 from rlcatalog.plugins import Component
 from rlcatalog_testing.checks.models import check_outputs, check_trained
-from rlcatalog_testing.contract import Part
+from rlcatalog_testing.contract import Subject
 from rlcatalog_testing.examples import Example, examples_of, kind_of, named
 from rlcatalog_testing.passes import ModelTrial
 
@@ -17,21 +17,21 @@ from rlcatalog_testing.passes import ModelTrial
 REFUSALS = (ConfigError, NoMatchError, NotServedError, UnsupportedSpaceError)
 
 
-def others(part: Part, slot: str) -> list[Component]:
+def others(subject: Subject, slot: str) -> list[Component]:
     """Return the other installed models for a slot that support the part's framework."""
     models = [
         model
-        for model in part.catalog.components("model")
-        if part.framework in (None, *model.frameworks)
+        for model in subject.catalog.components("model")
+        if subject.framework in (None, *model.frameworks)
     ]
-    return [model for model in models if model is not part.component and kind_of(model) == slot]
+    return [model for model in models if model is not subject.component and kind_of(model) == slot]
 
 
-def works_with(part: Part, other: Component, *, outside: bool) -> bool:
+def works_with(subject: Subject, other: Component, *, outside: bool) -> bool:
     """Check a part combined with another model.
 
     Args:
-        part: The part.
+        subject: The part.
         other: The other model.
         outside: Whether the other model is outside the part, rather than inside.
 
@@ -43,24 +43,24 @@ def works_with(part: Part, other: Component, *, outside: bool) -> bool:
         CatalogError: One of the two raises an error.
     """
     works = False
-    for example in examples_of(other, part.catalog)[:1]:
-        mine = part.examples[0]
+    for example in examples_of(other, subject.catalog)[:1]:
+        mine = subject.examples[0]
         theirs = named(other, example)
         if outside:
-            joined = _join(mine, theirs, part, outside=other)
+            joined = _join(mine, theirs, subject, outside=other)
         else:
-            joined = _join(theirs, mine, part, outside=part.component)
-        works |= works_for(part, joined, part.component, other)
+            joined = _join(theirs, mine, subject, outside=subject.component)
+        works |= works_for(subject, joined, subject.component, other)
     return works
 
 
-def _join(inner: Example, outer: Example, part: Part, outside: Component) -> Example:
+def _join(inner: Example, outer: Example, subject: Subject, outside: Component) -> Example:
     """Return an example in which a memory or head wraps a different example's model.
 
     The outer model receives the part of the observation that the head claims; the inner model
     receives all other parts.
     """
-    resolution, config = part.resolve(outer), {**outer.config, **inner.config}
+    resolution, config = subject.resolve(outer), {**outer.config, **inner.config}
     if kind_of(outside) == "memory":
         return Example(inner.obs, inner.action, config, inner.draw)
     claimed = resolution.unclaimed.claimed if resolution.unclaimed is not None else ()
@@ -72,15 +72,15 @@ def _join(inner: Example, outer: Example, part: Part, outside: Component) -> Exa
     return Example(spaces.Dict({**kept, "rest": inner.obs}), outer.action, config)
 
 
-def works_for(part: Part, example: Example, *members: Component) -> bool:
+def works_for(subject: Subject, example: Example, *members: Component) -> bool:
     """Check a model made of several parts; return False if the parts are not chosen together or
     cannot be combined.
     """
     try:
-        chosen = list(part.resolve(example).parts())
+        chosen = list(subject.resolve(example).parts())
         if not all(member in chosen for member in members):
             return False
-        trial = ModelTrial(part, example)
+        trial = ModelTrial(subject, example)
     except REFUSALS:
         return False
     check_outputs(trial)

@@ -142,7 +142,7 @@ def new(
     out: Annotated[Path, typer.Option(help="The folder in which to create the package.")] = Path(),
 ) -> None:
     """Write a new plugin package, with a working part and its tests, for you to change."""
-    wanted = None if frameworks is None else [part.strip() for part in frameworks.split(",")]
+    wanted = None if frameworks is None else [name.strip() for name in frameworks.split(",")]
     files = package_files(kind, name, wanted)
     folder = out / name
     write_package(folder, files)

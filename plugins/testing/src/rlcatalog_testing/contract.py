@@ -1,5 +1,5 @@
 """Check: one requirement of a contract, as a function that raises an error if a
-`Part` violates it.
+`Subject` violates it.
 """
 
 from __future__ import annotations
@@ -60,30 +60,33 @@ class Check:
     kinds: tuple[str, ...]
     hint: str
     run: Callable[..., None]
-    each: Callable[[Part], Iterable[Any]] | None = None
+    each: Callable[[Subject], Iterable[Any]] | None = None
     every_framework: bool = True
-    where: Callable[[Part], bool] = lambda part: True
+    where: Callable[[Subject], bool] = lambda subject: True
     stops: bool = False
 
-    def __call__(self, part: Part) -> None:
+    def __call__(self, subject: Subject) -> None:
         """Check a part."""
-        tried, idle = False, None
-        for subject in (part,) if self.each is None else self.each(part):
+        trials = (subject,) if self.each is None else self.each(subject)
+        was_tried = False
+        idle = None
+        for trial in trials:
+            arguments = trial if type(trial) is tuple else (trial,)
             try:
-                self.run(*(subject if type(subject) is tuple else (subject,)))
-                tried = True
+                self.run(*arguments)
+                was_tried = True
             except NotApplicable as why:
                 idle = idle or why
-        if idle is not None and not tried:
+        if idle is not None and not was_tried:
             raise idle
 
 
 def check(
     *kinds: str,
     hint: str,
-    each: Callable[[Part], Iterable[Any]] | None = None,
+    each: Callable[[Subject], Iterable[Any]] | None = None,
     every_framework: bool = True,
-    where: Callable[[Part], bool] = lambda part: True,
+    where: Callable[[Subject], bool] = lambda subject: True,
     stops: bool = False,
 ) -> Callable[[Callable[..., None]], Check]:
     """Decorator that turns a function into a check with the same name.
@@ -106,7 +109,7 @@ _LATEST: list[dict[Any, Any]] = []
 
 
 @dataclass(frozen=True)
-class Part:
+class Subject:
     """A plugin's part as the checks see it.
 
     Attributes:
@@ -193,7 +196,7 @@ class Part:
             name for name in self.component.frameworks if name in table and table[name].is_installed
         ]
 
-    def within(self, framework: str | None) -> Part:
+    def within(self, framework: str | None) -> Subject:
         """Return the same part in a different framework; both share the objects that have been
         built.
         """

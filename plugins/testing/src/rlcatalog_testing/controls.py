@@ -16,7 +16,7 @@ from rlcatalog.internals import find_plugins
 from rlcatalog.plugins import Component
 from rlcatalog_testing.checks.models import check_outputs, check_trained
 from rlcatalog_testing.combinations import others, works_with
-from rlcatalog_testing.contract import Check, NotApplicable, Part
+from rlcatalog_testing.contract import Check, NotApplicable, Subject
 from rlcatalog_testing.examples import kind_of, observations_of, quiet
 from rlcatalog_testing.passes import ModelTrial, kit_of, seed
 
@@ -30,11 +30,13 @@ COMPANY = {
 }
 
 
-def fault_elsewhere(part: Part, error: BaseException, frameworks: Sequence[str]) -> str | None:
+def fault_elsewhere(
+    subject: Subject, error: BaseException, frameworks: Sequence[str]
+) -> str | None:
     """Return the fault of another package that explains why a check of a part failed.
 
     Args:
-        part: The part under test.
+        subject: The part under test.
         error: The error with which the check failed.
         frameworks: The frameworks in which the check runs the part.
 
@@ -43,34 +45,34 @@ def fault_elsewhere(part: Part, error: BaseException, frameworks: Sequence[str])
         finds no fault outside the part's package.
     """
     for name in frameworks:
-        fault = _fault_of_framework(part, name)
+        fault = _fault_of_framework(subject, name)
         if fault is not None:
             return fault
-    for suspect in _suspects(part, error):
-        fault = fault_without(part, suspect)
+    for suspect in _suspects(subject, error):
+        fault = fault_without(subject, suspect)
         if fault is not None:
             return fault
     return None
 
 
-def fault_without(part: Part, suspect: Component) -> str | None:
+def fault_without(subject: Subject, suspect: Component) -> str | None:
     """Return what is wrong with another package's part when the part under test is not there.
 
     Args:
-        part: The part under test.
+        subject: The part under test.
         suspect: The other package's part.
 
     Returns:
         What is wrong, beginning with the suspect's kind and name; None if it works, or if it cannot
         be used without the part under test.
     """
-    key = f"{suspect.kind} {suspect.address} {part.framework}"
-    if key not in part.faults:
-        part.faults[key] = _control(part, suspect)
-    return part.faults[key]
+    key = f"{suspect.kind} {suspect.address} {subject.framework}"
+    if key not in subject.faults:
+        subject.faults[key] = _control(subject, suspect)
+    return subject.faults[key]
 
 
-def fault_of_check(check: Check, provider: Component, part: Part) -> str | None:
+def fault_of_check(check: Check, provider: Component, subject: Subject) -> str | None:
     """Return what is wrong with another package's check that failed for the part under test.
 
     The control is a part of the same kind that the public index lists: a check that also fails for
@@ -79,22 +81,22 @@ def fault_of_check(check: Check, provider: Component, part: Part) -> str | None:
     Args:
         check: The check.
         provider: The component that brought it.
-        part: The part under test.
+        subject: The part under test.
 
     Returns:
         What is wrong, beginning with the check's kind and name; None if the check passes for the
         listed part, or if there is none.
     """
-    control = _catalog_without(part)
+    control = _catalog_without(subject)
     for component in control.components():
-        is_alike = kind_of(component) == kind_of(part.component)
+        is_alike = kind_of(component) == kind_of(subject.component)
         if not component.is_indexed or not is_alike:
             continue
-        listed = Part(component, control, part.framework)
-        if part.framework not in (None, *listed.frameworks) or not _is_usable(listed):
+        listed = Subject(component, control, subject.framework)
+        if subject.framework not in (None, *listed.frameworks) or not _is_usable(listed):
             continue
         try:
-            seed(part.framework)
+            seed(subject.framework)
             check(listed)
         except KeyboardInterrupt:
             raise
@@ -106,21 +108,21 @@ def fault_of_check(check: Check, provider: Component, part: Part) -> str | None:
     return None
 
 
-def _is_usable(part: Part) -> bool:
+def _is_usable(subject: Subject) -> bool:
     """Return whether a part works in its first example."""
     try:
-        _use(part)
+        _use(subject)
     except Exception:
         return False
     return True
 
 
-def _fault_of_framework(part: Part, name: str) -> str | None:
+def _fault_of_framework(subject: Subject, name: str) -> str | None:
     """Return why a framework's code cannot be imported; None if it can, or if the part's package
     provides it.
     """
-    providers = [c for c in part.catalog.components("framework") if c.name == name]
-    if part.component.distribution in [c.distribution for c in providers]:
+    providers = [c for c in subject.catalog.components("framework") if c.name == name]
+    if subject.component.distribution in [c.distribution for c in providers]:
         return None
     try:
         kit_of(name)
@@ -132,40 +134,40 @@ def _fault_of_framework(part: Part, name: str) -> str | None:
     return None
 
 
-def _suspects(part: Part, error: BaseException) -> Iterator[Component]:
+def _suspects(subject: Subject, error: BaseException) -> Iterator[Component]:
     """Yield parts of other packages that may be the cause of an error: those that it names, and
     those of unlisted packages in the part's examples.
     """
-    own = part.component.distribution
+    own = subject.component.distribution
     cause: BaseException | None = error
     while cause is not None:
-        named = cause.part if isinstance(cause, PartError) else None
+        named = cause.subject if isinstance(cause, PartError) else None
         if named is not None and named.kind in BUILT and named.distribution != own:
             yield named
         cause = cause.__cause__ or cause.__context__
     # The part's own fault may prevent any of this.
     with suppress(Exception):
-        for example in part.few:
-            for component in part.resolve(example).parts():
+        for example in subject.few:
+            for component in subject.resolve(example).parts():
                 if component.is_third_party and component.distribution != own:
                     yield component
 
 
-def _control(part: Part, suspect: Component) -> str | None:
+def _control(subject: Subject, suspect: Component) -> str | None:
     """Return what is wrong with a suspect in a catalog without the part under test."""
-    control = _catalog_without(part)
+    control = _catalog_without(subject)
     twins = [c for c in control.components(suspect.kind) if c.address == suspect.address]
     if not twins:
         return None
     [twin] = twins
-    subject = Part(twin, control, part.framework)
+    alone = Subject(twin, control, subject.framework)
     try:
-        _use(subject)
+        _use(alone)
         if isinstance(twin.declaration, ModelSpec):
-            _combine_with_listed(subject)
+            _combine_with_listed(alone)
     except PartError as error:
         # Where the part under test is missing, a third part may have taken its place.
-        return str(error) if error.part is twin else None
+        return str(error) if error.subject is twin else None
     except (NotApplicable, CatalogError):
         return None  # without the part under test, no policy can be built
     except Exception as error:
@@ -180,37 +182,37 @@ def _what(error: BaseException) -> str:
     return reason(error)
 
 
-def _use(part: Part) -> None:
+def _use(subject: Subject) -> None:
     """Raise an error unless a part can be imported and works in its first example."""
-    if part.framework in part.component.frameworks:
+    if subject.framework in subject.component.frameworks:
         # If the other parts of a policy are missing, this much can be tried without them.
-        part.component.load(part.framework)
-    example = part.examples[0]
-    policy = part.build(example)
-    if isinstance(part.component.declaration, ModelSpec):
-        trial = ModelTrial(part, example, policy)
+        subject.component.load(subject.framework)
+    example = subject.examples[0]
+    policy = subject.build(example)
+    if isinstance(subject.component.declaration, ModelSpec):
+        trial = ModelTrial(subject, example, policy)
         check_outputs(trial)
         check_trained(trial)
     else:
         policy.act(observations_of(example, 3))
 
 
-def _combine_with_listed(part: Part) -> None:
+def _combine_with_listed(subject: Subject) -> None:
     """Raise an error unless a model works together with the models that the public index lists."""
-    has_memory = bool(part.policy(part.examples[0]).memory)
-    for slot, outside in COMPANY[kind_of(part.component)]:
+    has_memory = bool(subject.policy(subject.examples[0]).memory)
+    for slot, outside in COMPANY[kind_of(subject.component)]:
         if slot == "memory" and has_memory:
             continue  # a model with a state is inside no memory
-        for other in others(part, slot):
+        for other in others(subject, slot):
             if other.is_indexed:
-                works_with(part, other, outside=outside)
+                works_with(subject, other, outside=outside)
 
 
-def _catalog_without(part: Part) -> Catalog:
+def _catalog_without(subject: Subject) -> Catalog:
     """Return a catalog of all plugins but the one of the part under test."""
-    own = part.component.distribution
-    plugins = find_plugins(part.catalog.entry_points)
+    own = subject.component.distribution
+    plugins = find_plugins(subject.catalog.entry_points)
     points = [plugin.entry_point for plugin in plugins if plugin.distribution != own]
-    prefer = [name for name in part.catalog.prefer if name != own]
+    prefer = [name for name in subject.catalog.prefer if name != own]
     with quiet():
-        return Catalog(points, environ=part.catalog.environ, prefer=prefer)
+        return Catalog(points, environ=subject.catalog.environ, prefer=prefer)

@@ -13,7 +13,7 @@ from rlcatalog.errors import CatalogError
 from rlcatalog.models import set_weights_of, weights_of
 from rlcatalog.spaces import parts_of
 from rlcatalog_policy import Policy
-from rlcatalog_testing.contract import NotApplicable, Part, require
+from rlcatalog_testing.contract import NotApplicable, Subject, require
 from rlcatalog_testing.examples import Example, observations_of
 from rlcatalog_testing.passes import Array, array_of
 from rlcatalog_testing.trials import chance_trials, contains
@@ -81,7 +81,7 @@ def check_same_outputs(
         ):
             message = f"{name}: its {what} differs from the reference's"
             for pair in zip(parts_of(theirs) or [theirs], parts_of(mine) or [mine], strict=True):
-                there, here = (np.asarray(part, np.float64) for part in pair)
+                there, here = (np.asarray(values, np.float64) for values in pair)
                 np.testing.assert_allclose(there, here, tolerance, tolerance, err_msg=message)
 
 
@@ -159,7 +159,7 @@ def refusing(*refusals: type[CatalogError]) -> Iterator[None]:
         raise NotApplicable(str(error)) from error
 
 
-def update_example(part: Part) -> Example:
+def update_example(subject: Subject) -> Example:
     """Return the example with which an engine trains a part.
 
     Raises:
@@ -167,5 +167,7 @@ def update_example(part: Part) -> Example:
             weights for actions.
     """
     return (
-        chance_trials(part)[0].example if part.component.kind == "action_dist" else part.examples[0]
+        chance_trials(subject)[0].example
+        if subject.component.kind == "action_dist"
+        else subject.examples[0]
     )

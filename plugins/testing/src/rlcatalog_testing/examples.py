@@ -178,7 +178,7 @@ def is_chosen(component: Component, catalog: Catalog, example: Example) -> bool:
         return any(
             candidate is component and answer.rank is not None for candidate, answer in verdicts
         )
-    return any(part is component for part in resolution.parts())
+    return any(chosen is component for chosen in resolution.parts())
 
 
 def _says_what_it_fits(component: Component) -> bool:
@@ -210,5 +210,5 @@ def _allowing(sample: Any, steps: Sequence[str]) -> Any:
 
 def _ones(mask: Any) -> Any:
     if isinstance(mask, Mapping):
-        return {key: _ones(part) for key, part in mask.items()}
+        return {key: _ones(leaf) for key, leaf in mask.items()}
     return tuple(map(_ones, mask)) if isinstance(mask, tuple) else np.ones_like(mask)

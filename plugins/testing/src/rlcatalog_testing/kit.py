@@ -22,7 +22,7 @@ from rlcatalog.internals import normalize
 from rlcatalog.plugins import Component
 from rlcatalog_testing import checks as own_checks
 from rlcatalog_testing.checks.declarations import EVERY
-from rlcatalog_testing.contract import Check, ExampleError, NotApplicable, Part
+from rlcatalog_testing.contract import Check, ExampleError, NotApplicable, Subject
 from rlcatalog_testing.controls import fault_elsewhere, fault_of_check
 from rlcatalog_testing.examples import kind_of, quiet
 from rlcatalog_testing.passes import seed
@@ -60,24 +60,26 @@ class Case:
 
     Attributes:
         check: The check.
-        part: The part.
+        subject: The part.
         expected: Why the check is expected to fail; None if it is not.
         after: Earlier checks; if any of them fails, this check does not run.
         provider: The component that brought the check; None for the kit's own checks.
     """
 
     check: Check
-    part: Part
+    subject: Subject
     expected: str | None = None
     after: tuple[Check, ...] = ()
     provider: Component | None = None
 
     def __str__(self) -> str:
         framework = (
-            f"-{self.part.framework}" if self.check.every_framework and self.part.framework else ""
+            f"-{self.subject.framework}"
+            if self.check.every_framework and self.subject.framework
+            else ""
         )
-        part = f"{kind_of(self.part.component)}-{self.part.component.name}"
-        return f"{part}-{self.check.name}{framework}"
+        name = f"{kind_of(self.subject.component)}-{self.subject.component.name}"
+        return f"{name}-{self.check.name}{framework}"
 
     def __call__(self) -> None:
         """Run the check.
@@ -91,14 +93,14 @@ class Case:
         # Omit from pytest's reports, because the message shows the failure.
         __tracebackhide__ = True
         for check in self.after:
-            if self.part.once(
-                ("fails", check.name, self.part.framework), Case(check, self.part)._fails
+            if self.subject.once(
+                ("fails", check.name, self.subject.framework), Case(check, self.subject)._fails
             ):
                 raise NotApplicable(f"{check.name} comes first, and fails")
         try:
             if self.check.every_framework:
-                seed(self.part.framework)
-            self.check(self.part)
+                seed(self.subject.framework)
+            self.check(self.subject)
         except (KeyboardInterrupt, NotApplicable):
             raise
         except BaseException as error:
@@ -112,32 +114,35 @@ class Case:
         kit's own checks are needed.
         """
         foreign = self._foreign_provider()
-        frameworks = self.part.frameworks
+        frameworks = self.subject.frameworks
         if self.check.every_framework:
-            frameworks = [name for name in frameworks if name == self.part.framework]
-        fault = fault_elsewhere(self.part, error, frameworks)
+            frameworks = [name for name in frameworks if name == self.subject.framework]
+        fault = fault_elsewhere(self.subject, error, frameworks)
         if fault is None and foreign is not None:
-            fault = fault_of_check(self.check, foreign, self.part)
+            fault = fault_of_check(self.check, foreign, self.subject)
         if fault is None:
             return
-        self.part.notes.append(fault)
+        self.subject.notes.append(fault)
         if foreign is not None:
             raise NotApplicable(fault) from error
         raise BlockedError(f"{self}: {fault.rstrip('.')}.") from error
 
     def _foreign_provider(self) -> Component | None:
         """Return the component that brought the check, if it is another package's."""
-        if self.provider is None or self.provider.distribution == self.part.component.distribution:
+        if (
+            self.provider is None
+            or self.provider.distribution == self.subject.component.distribution
+        ):
             return None
         return self.provider
 
     def _failure(self, error: BaseException) -> ConformanceError:
         """Return the message for a fault of the part, with advice if the check has some."""
         ours = isinstance(error, AssertionError | CatalogError)
-        title = f"{self.part.component.title}: "
+        title = f"{self.subject.component.title}: "
         what = str(error).removeprefix(title)
         if not ours:
-            what = f"{reason(error)}{_place(error, self.part)}"
+            what = f"{reason(error)}{_place(error, self.subject)}"
         advice = self._advice(error)
         hint = f" Hint: {advice}." if advice else ""
         return ConformanceError(f"{self}: {title}{what.rstrip('.') or 'it does not hold'}.{hint}")
@@ -145,7 +150,7 @@ class Case:
     def _advice(self, error: BaseException) -> str:
         """Return advice for the part's author; "" if there is none for this error."""
         if isinstance(error, PartError) and error.__cause__ is not None:
-            declared = self.part.component.declaration
+            declared = self.subject.component.declaration
             is_plain = getattr(declared, "plain", False) and declared.examples is None
             return _SPACES if is_plain else ""
         # The check's hint does not apply to errors in the part's own code.
@@ -163,13 +168,13 @@ class Case:
         return False
 
 
-def _place(error: BaseException, part: Part) -> str:
+def _place(error: BaseException, subject: Subject) -> str:
     """Return the line in the plugin's own files that raised an error; empty if the error came from
     elsewhere.
     """
     roots = {
         target.partition(".")[0].partition(":")[0]
-        for target in part.component.declaration.targets.values()
+        for target in subject.component.declaration.targets.values()
     }
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         path = Path(frame.filename)
@@ -226,10 +231,10 @@ def cases(
         components = [c for c in catalog.components() if c.distribution == own]
     checks = dict[Check, Component | None].fromkeys(OWN) | checks_of_plugins(catalog)
     found = list[Case]()
-    for whole in (Part(component, catalog) for component in components):
+    for whole in (Subject(component, catalog) for component in components):
         # Once per installed framework that it supports, or once if it does not need one.
-        for part in [whole.within(name) for name in whole.frameworks] or [whole]:
-            found += _cases_of(part, checks)
+        for subject in [whole.within(name) for name in whole.frameworks] or [whole]:
+            found += _cases_of(subject, checks)
     names = [str(case) for case in found]
     if unknown := [name for name in expected if name not in names]:
         raise UnknownNameError(
@@ -238,12 +243,12 @@ def cases(
     return [replace(case, expected=expected.get(str(case))) for case in found]
 
 
-def _cases_of(part: Part, checks: Mapping[Check, Component | None]) -> Iterator[Case]:
+def _cases_of(subject: Subject, checks: Mapping[Check, Component | None]) -> Iterator[Case]:
     stopping: tuple[Check, ...] = ()
     for check, provider in checks.items():
-        now = check.every_framework or part.framework in (None, *part.frameworks[:1])
-        if now and kind_of(part.component) in check.kinds and check.where(part):
-            yield Case(check, part, after=stopping, provider=provider)
+        now = check.every_framework or subject.framework in (None, *subject.frameworks[:1])
+        if now and kind_of(subject.component) in check.kinds and check.where(subject):
+            yield Case(check, subject, after=stopping, provider=provider)
             stopping += (check,) if check.stops else ()
 
 
@@ -266,8 +271,8 @@ def _load_check(component: Component) -> Check:
     except CatalogError as error:
         fault = str(error)
 
-    def skip(part: Part) -> None:
-        part.notes.append(fault)
+    def skip(subject: Subject) -> None:
+        subject.notes.append(fault)
         raise NotApplicable(fault)
 
     # Only the check itself knows the kinds of parts to which it applies.
@@ -322,7 +327,7 @@ def outcomes(found: list[Case]) -> Iterator[Outcome]:
 
 def outcome_of(case: Case) -> Outcome:
     """Run a case and return its result."""
-    case.part.notes.clear()
+    case.subject.notes.clear()
     status, why = "passed", ""
     try:
         case()
@@ -336,7 +341,7 @@ def outcome_of(case: Case) -> Outcome:
         status, why = "failed", str(error)
         if case.expected is not None:
             status, why = "expected", case.expected
-    return Outcome(str(case), status, why, tuple(dict.fromkeys(case.part.notes)))
+    return Outcome(str(case), status, why, tuple(dict.fromkeys(case.subject.notes)))
 
 
 def check_plugin(

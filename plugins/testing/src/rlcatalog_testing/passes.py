@@ -18,7 +18,7 @@ import numpy as np
 from rlcatalog.errors import NoMatchError, NotServedError
 from rlcatalog.frameworks import PolicyParts, frameworks, ops_of
 from rlcatalog_policy import Policy
-from rlcatalog_testing.contract import NotApplicable, Part, T, check, require
+from rlcatalog_testing.contract import NotApplicable, Subject, T, check, require
 from rlcatalog_testing.examples import Example, observations_of
 
 Array = np.ndarray[Any, Any]
@@ -155,23 +155,23 @@ class ModelTrial:
     """Model of an example's policy, which checks run eagerly.
 
     Args:
-        part: The part.
+        subject: The part.
         example: The spaces and config.
         policy: The policy. By default, the policy that the checks share.
         **config: Further keys for the config.
 
     Attributes:
-        part: The part.
+        subject: The part.
         example: The spaces and config.
         config: The further keys.
         policy: The policy.
     """
 
     def __init__(
-        self, part: Part, example: Example, policy: Policy | None = None, **config: Any
+        self, subject: Subject, example: Example, policy: Policy | None = None, **config: Any
     ) -> None:
-        self.part, self.example, self.config = part, example, config
-        self.policy = part.policy(example, **config) if policy is None else policy
+        self.subject, self.example, self.config = subject, example, config
+        self.policy = subject.policy(example, **config) if policy is None else policy
 
     def __str__(self) -> str:
         return f"{self.example}{f', {self.config}' if self.config else ''}"
@@ -274,25 +274,27 @@ class ModelTrial:
         return kit_of(self.policy.framework).gradients(self.policy, batch, np.random.default_rng(0))
 
 
-def few(part: Part) -> Iterator[ModelTrial]:
+def few(subject: Subject) -> Iterator[ModelTrial]:
     """Yield trials for a few of a part's examples."""
-    return (ModelTrial(part, example) for example in part.few)
+    return (ModelTrial(subject, example) for example in subject.few)
 
 
-def first(part: Part) -> Iterator[ModelTrial]:
+def first(subject: Subject) -> Iterator[ModelTrial]:
     """Yield the trial for a part's first example."""
-    yield ModelTrial(part, part.examples[0])
+    yield ModelTrial(subject, subject.examples[0])
 
 
-def every(part: Part) -> Iterator[ModelTrial]:
+def every(subject: Subject) -> Iterator[ModelTrial]:
     """Yield trials for all of a part's examples."""
-    return (ModelTrial(part, example) for example in part.examples)
+    return (ModelTrial(subject, example) for example in subject.examples)
 
 
-def with_sharing(part: Part, examples: Iterable[Example]) -> Iterator[ModelTrial]:
+def with_sharing(subject: Subject, examples: Iterable[Example]) -> Iterator[ModelTrial]:
     """Yield trials for examples, also with separate value layers if the part supports them."""
     return (
-        ModelTrial(part, example, **config) for example in examples for config in part.sharing()
+        ModelTrial(subject, example, **config)
+        for example in examples
+        for config in subject.sharing()
     )
 
 
@@ -300,7 +302,7 @@ def with_sharing(part: Part, examples: Iterable[Example]) -> Iterator[ModelTrial
 check_models = partial(check, "trunk", "memory", "head", each=few)
 
 
-def twins(part: Part, makers: Iterable[Callable[[Part], T]]) -> Iterator[tuple[T, T]]:
+def twins(subject: Subject, makers: Iterable[Callable[[Subject], T]]) -> Iterator[tuple[T, T]]:
     """Yield the factories' results for a part in its first framework, each with the result in a
     different framework.
 
@@ -310,10 +312,10 @@ def twins(part: Part, makers: Iterable[Callable[[Part], T]]) -> Iterator[tuple[T
     tried = False
     for make in makers:
         made = []
-        for framework in filter(has_kit, part.frameworks):
+        for framework in filter(has_kit, subject.frameworks):
             # No part around it supports the framework.
             with suppress(NotApplicable, NoMatchError, NotServedError):
-                made.append(make(part.within(framework)))
+                made.append(make(subject.within(framework)))
         for other in made[1:]:
             tried = True
             yield made[0], other

@@ -13,7 +13,7 @@ from rlcatalog.frameworks import TensorOps, tensor_ops
 from rlcatalog.observations import rows
 from rlcatalog.spaces import parts_of
 from rlcatalog_policy import Policy
-from rlcatalog_testing.contract import NotApplicable, Part, check, require
+from rlcatalog_testing.contract import NotApplicable, Subject, check, require
 from rlcatalog_testing.examples import Example
 from rlcatalog_testing.passes import Array, kit_of
 
@@ -25,7 +25,7 @@ class Trial:
     """Trial of a distribution for one action space.
 
     Args:
-        part: The distribution under test, or a distribution that combines it with others.
+        subject: The distribution under test, or a distribution that combines it with others.
         example: The spaces.
 
     Attributes:
@@ -37,12 +37,12 @@ class Trial:
         kit: The framework's code for the conformance kit.
     """
 
-    def __init__(self, part: Part, example: Example) -> None:
-        self.part, self.example = part, example
-        self.policy: Policy = part.policy(example)
+    def __init__(self, subject: Subject, example: Example) -> None:
+        self.subject, self.example = subject, example
+        self.policy: Policy = subject.policy(example)
         chosen = [node.component for node in self.policy.resolution.dists.walk()]
         require(
-            part.component in chosen,
+            subject.component in chosen,
             f"{example}: {', '.join(c.name for c in chosen)} was chosen instead",
         )
         self.size = self.policy.resolution.dists.size
@@ -56,7 +56,7 @@ class Trial:
     @property
     def is_subject(self) -> bool:
         """Whether the distribution under test is for the whole space rather than a part of it."""
-        return self.policy.resolution.dists.component is self.part.component
+        return self.policy.resolution.dists.component is self.subject.component
 
     def inputs(self, count: int, scale: float = 1.0, seed: int = 0) -> Array:
         """Return typical model outputs `[count, size]`."""
@@ -127,7 +127,7 @@ class Trial:
         counts = [leaf.counts for leaf in self.codec.leaves]
         if None in counts:
             return None
-        flat = [count for part in counts for count in part or ()]
+        flat = [count for leaf_counts in counts for count in leaf_counts or ()]
         if np.prod(flat, dtype=float) > MOST_ACTIONS:
             return None
         raw = np.array(list(np.ndindex(*flat)), np.int64).reshape(-1, self.codec.width)
@@ -150,18 +150,18 @@ class Trial:
         return surely and np.array_equal(one, other)
 
 
-def trials(part: Part) -> list[Trial]:
+def trials(subject: Subject) -> list[Trial]:
     """Return one trial for each action space and config in a part's examples."""
-    return [Trial(part, example) for example in part.distinct("action")]
+    return [Trial(subject, example) for example in subject.distinct("action")]
 
 
-def chance_trials(part: Part) -> list[Trial]:
+def chance_trials(subject: Subject) -> list[Trial]:
     """Return the first and the last trial of a distribution that is not deterministic.
 
     Raises:
         NotApplicable: All of the distribution's trials are deterministic.
     """
-    found = trials(part)
+    found = trials(subject)
     if any(trial.is_point() for trial in found if trial.is_subject):
         raise NotApplicable("a point mass: it has no randomness")
     return found if len(found) < 2 else [found[0], found[-1]]

@@ -18,7 +18,7 @@ from rlcatalog.observations import rows
 from rlcatalog.spaces import Simplex, SpaceInfo
 from rlcatalog_policy import space_from_json, space_to_json
 from rlcatalog_testing.checks.codecs import DECLARE, ROWS
-from rlcatalog_testing.contract import NotApplicable, Part, check, require
+from rlcatalog_testing.contract import NotApplicable, Subject, check, require
 from rlcatalog_testing.examples import ACTIONS
 from rlcatalog_testing.passes import Array, alike
 from rlcatalog_testing.trials import contains
@@ -95,22 +95,24 @@ def _values_of(leaf: ActionCodec, position: int) -> Array:
     return np.linspace(low, high, 5)
 
 
-def action_trials(part: Part) -> Iterator[ActionTrial]:
+def action_trials(subject: Subject) -> Iterator[ActionTrial]:
     """Yield a trial of the codec for each of its spaces and each way to apply bounds.
 
     Raises:
         AssertionError: The codec supports no action space from its examples or, without examples,
             no standard one.
     """
-    declared = part.component.declaration.examples
+    declared = subject.component.declaration.examples
     given: list[spaces.Space[Any]] = [*ACTIONS, Simplex((3,)), spaces.Box(-3, 3, (2,), np.int8)]
     if declared:
-        given = [example.action for example in part.component.import_target(declared)()]
+        given = [example.action for example in subject.component.import_target(declared)()]
     infos = {
         repr(info.space): info for space in given for info in SpaceInfo.read(space, "action").walk()
     }
     taken = [
-        info.space for info in infos.values() if codec_class(info) is part.component.load("numpy")
+        info.space
+        for info in infos.values()
+        if codec_class(info) is subject.component.load("numpy")
     ]
     require(bool(taken), f"it does not support any standard action space; {DECLARE}")
     return (ActionTrial(space, bounds) for space in taken for bounds in ("clip", "affine"))

@@ -16,7 +16,7 @@ from rlcatalog.errors import CatalogError, ObservationError
 from rlcatalog.internals import check_bounds, is_unchanged
 from rlcatalog.observations import Preprocessor
 from rlcatalog.plugins import Request
-from rlcatalog_testing.contract import NotApplicable, Part, check, require
+from rlcatalog_testing.contract import NotApplicable, Subject, check, require
 from rlcatalog_testing.examples import quiet
 from rlcatalog_testing.passes import Array, alike
 
@@ -36,21 +36,21 @@ class CodecTrial:
     """Codec for one of its spaces, with observations from this space.
 
     Args:
-        part: The codec's declaration.
+        subject: The codec's declaration.
         space: The space.
         options: The model config.
 
     Attributes:
-        part: The codec's declaration.
+        subject: The codec's declaration.
         options: The model config.
         codec: The codec.
         space: The space.
         observations: Observations.
     """
 
-    def __init__(self, part: Part, space: Any, options: Mapping[str, Any]) -> None:
-        self.part, self.options, self.space = part, options, space
-        self.codec = _preprocessor(part, space, options)
+    def __init__(self, subject: Subject, space: Any, options: Mapping[str, Any]) -> None:
+        self.subject, self.options, self.space = subject, options, space
+        self.codec = _preprocessor(subject, space, options)
         space.seed(0)
         self.observations: list[Any] = [space.sample() for _ in range(ROWS)]
 
@@ -70,20 +70,20 @@ class CodecTrial:
         return self.codec.transform_batch(observations).reshape(len(observations), -1)
 
 
-def codec_trials(part: Part) -> Iterator[CodecTrial]:
+def codec_trials(subject: Subject) -> Iterator[CodecTrial]:
     """Yield a trial of the codec for each of the example spaces that it supports.
 
     Raises:
         AssertionError: The codec does not support any of the example spaces.
     """
     seen = set()
-    for example in part.examples:
-        options = part.catalog.parse_config(example.config)
-        for codec in _preprocessor(part, example.obs, options).codecs():
+    for example in subject.examples:
+        options = subject.catalog.parse_config(example.config)
+        for codec in _preprocessor(subject, example.obs, options).codecs():
             key = f"{codec.info.space!r} {dict(example.config)!r}"
-            if key not in seen and _takes(part, codec, options):
+            if key not in seen and _takes(subject, codec, options):
                 seen.add(key)
-                yield CodecTrial(part, codec.info.space, options)
+                yield CodecTrial(subject, codec.info.space, options)
     require(bool(seen), f"it does not support any space in its examples; {DECLARE}")
 
 
@@ -91,20 +91,20 @@ def codec_trials(part: Part) -> Iterator[CodecTrial]:
 check_codecs = partial(check, "preprocessor", each=codec_trials)
 
 
-def _preprocessor(part: Part, space: Any, options: Mapping[str, Any]) -> Preprocessor:
+def _preprocessor(subject: Subject, space: Any, options: Mapping[str, Any]) -> Preprocessor:
     with quiet():
-        made = part.catalog.preprocessor_for(space, options, check="always")
+        made = subject.catalog.preprocessor_for(space, options, check="always")
     for codec in made.codecs():
         # Listed ones are not, because this kit holds them to their contract.
         codec.is_watched = True
     return made
 
 
-def _takes(part: Part, codec: Preprocessor, options: Mapping[str, Any]) -> bool:
+def _takes(subject: Subject, codec: Preprocessor, options: Mapping[str, Any]) -> bool:
     """Return whether a codec is the one under test, for a space that its declaration accepts."""
-    declaration: Any = part.component.declaration
+    declaration: Any = subject.component.declaration
     says = declaration.match is not None or declaration.kinds
-    return codec.component is part.component and (
+    return codec.component is subject.component and (
         not says
         or getattr(declaration.judge(Request(codec.info, config=options)), "rank", None) is not None
     )
@@ -146,7 +146,7 @@ def single_is_batch(trial: CodecTrial) -> None:
 )
 def nested_is_alone(trial: CodecTrial) -> None:
     """Inside a Dict or Tuple, the codec encodes into its slice just as it would on its own."""
-    part, vector, tried = trial.part, spaces.Box(-1, 1, (2,), np.float32), False
+    subject, vector, tried = trial.subject, spaces.Box(-1, 1, (2,), np.float32), False
     pairs = [(vector.sample(), obs) for obs in trial.observations]
     for outer, batch in (
         (spaces.Tuple([vector, trial.space]), pairs),
@@ -156,10 +156,10 @@ def nested_is_alone(trial: CodecTrial) -> None:
         ),
     ):
         try:
-            whole = _preprocessor(part, outer, {**trial.options, "custom_preprocessor": None})
+            whole = _preprocessor(subject, outer, {**trial.options, "custom_preprocessor": None})
         except CatalogError:
             continue
-        if [child.component for child in whole.children][1:] == [part.component]:
+        if [child.component for child in whole.children][1:] == [subject.component]:
             tried = True
             found = whole.transform_batch(batch).reshape(ROWS, -1)[
                 :, whole.size - trial.codec.size :

@@ -6,7 +6,7 @@ import subprocess
 from collections.abc import Iterator
 from functools import partial
 
-from rlcatalog_testing.contract import Part, check, require
+from rlcatalog_testing.contract import Subject, check, require
 from rlcatalog_testing.passes import framework_modules, run_apart
 
 #: Program that prints a command's help, and then which modules were imported.
@@ -24,9 +24,12 @@ finally:
 """
 
 
-def _ask_for_help(part: Part) -> Iterator[subprocess.CompletedProcess[str]]:
+def _ask_for_help(subject: Subject) -> Iterator[subprocess.CompletedProcess[str]]:
     yield run_apart(
-        _ASK, part.component.declaration.targets["cli"], part.component.name, *framework_modules()
+        _ASK,
+        subject.component.declaration.targets["cli"],
+        subject.component.name,
+        *framework_modules(),
     )
 
 

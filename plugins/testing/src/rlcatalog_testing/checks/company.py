@@ -14,36 +14,36 @@ from rlcatalog.plugins import Component
 from rlcatalog.spaces import SpaceInfo
 from rlcatalog_testing.checks.models import innermost
 from rlcatalog_testing.combinations import REFUSALS, others, works_for, works_with
-from rlcatalog_testing.contract import NotApplicable, Part, check, require
+from rlcatalog_testing.contract import NotApplicable, Subject, check, require
 from rlcatalog_testing.controls import fault_without
 from rlcatalog_testing.examples import VECTOR, Example, named
 from rlcatalog_testing.passes import ModelTrial, every
 
 
-def _company(part: Part, slot: str, *, outside: bool) -> None:
+def _company(subject: Subject, slot: str, *, outside: bool) -> None:
     """Check the part combined with each installed model for a slot, which is outside or inside the
     part.
     """
     works = False
-    for other in others(part, slot):
-        with _blaming_the_faulty(part, other):
-            works |= works_with(part, other, outside=outside)
+    for other in others(subject, slot):
+        with _blaming_the_faulty(subject, other):
+            works |= works_with(subject, other, outside=outside)
     if not works:
         raise NotApplicable(f"no installed {slot} can be combined with it")
 
 
 @contextmanager
-def _blaming_the_faulty(part: Part, other: Component) -> Iterator[None]:
+def _blaming_the_faulty(subject: Subject, other: Component) -> Iterator[None]:
     """Note an error instead of raising it if the other model is faulty without the part, too."""
     try:
         yield
     except NotApplicable:
         raise
     except Exception:
-        fault = fault_without(part, other)
+        fault = fault_without(subject, other)
         if fault is None:
             raise
-        part.notes.append(fault)
+        subject.notes.append(fault)
 
 
 @check(
@@ -51,11 +51,11 @@ def _blaming_the_faulty(part: Part, other: Component) -> Iterator[None]:
     hint="if num_outputs=None, do not build logits, set self.num_outputs, and return features of"
     " that width",
 )
-def works_inside_memories(part: Part) -> None:
+def works_inside_memories(subject: Subject) -> None:
     """As a trunk, the model works inside every installed memory."""
-    if part.policy(part.examples[0]).memory:
+    if subject.policy(subject.examples[0]).memory:
         raise NotApplicable("it has a state, so a memory cannot be wrapped around it")
-    _company(part, "memory", outside=True)
+    _company(subject, "memory", outside=True)
 
 
 @check(
@@ -63,9 +63,9 @@ def works_inside_memories(part: Part) -> None:
     "memory",
     hint="if num_outputs=None, return features of the declared width; read no observation by key",
 )
-def works_under_heads(part: Part) -> None:
+def works_under_heads(subject: Subject) -> None:
     """The model works under every installed head."""
-    _company(part, "head", outside=True)
+    _company(subject, "head", outside=True)
 
 
 @check(
@@ -73,9 +73,9 @@ def works_under_heads(part: Part) -> None:
     "head",
     hint="take the trunk as a keyword argument, and its features at trunk.num_outputs",
 )
-def works_around_trunks(part: Part) -> None:
+def works_around_trunks(subject: Subject) -> None:
     """The model works around every installed trunk."""
-    _company(part, "trunk", outside=False)
+    _company(subject, "trunk", outside=False)
 
 
 @check(
@@ -83,25 +83,25 @@ def works_around_trunks(part: Part) -> None:
     hint="read the shape from obs_space: for part of an observation, it is not the environment's"
     " space",
 )
-def works_for_a_part_of_an_observation(part: Part) -> None:
+def works_for_a_part_of_an_observation(subject: Subject) -> None:
     """The model works inside trunks that use a separate model for each part of an observation."""
     mine = next(
-        (e for e in part.examples if not isinstance(e.obs, spaces.Dict | spaces.Tuple)), None
+        (e for e in subject.examples if not isinstance(e.obs, spaces.Dict | spaces.Tuple)), None
     )
     if mine is None:
         raise NotApplicable("its examples have no simple observation")
     tried = False
-    for holder in others(part, "trunk"):
+    for holder in others(subject, "trunk"):
         if getattr(holder.declaration, "pinned_keys", None) is not None:
-            with _blaming_the_faulty(part, holder):
-                tried |= _works_in_a_place_of(part, holder, mine)
+            with _blaming_the_faulty(subject, holder):
+                tried |= _works_in_a_place_of(subject, holder, mine)
     if not tried:
         raise NotApplicable(
             "no installed trunk selects a model for a part of an observation by name"
         )
 
 
-def _works_in_a_place_of(part: Part, holder: Component, mine: Example) -> bool:
+def _works_in_a_place_of(subject: Subject, holder: Component, mine: Example) -> bool:
     """Check the part inside a trunk that takes the names of the models for parts of an observation;
     return False if the two cannot be combined.
     """
@@ -114,14 +114,14 @@ def _works_in_a_place_of(part: Part, holder: Component, mine: Example) -> bool:
     }
     example = named(holder, Example(obs, mine.action, config))
     try:
-        pinned = part.resolve(example).pinned_keys()
+        pinned = subject.resolve(example).pinned_keys()
     except REFUSALS:
         return False
     held = {key: nets for key, nets in pinned.items() if isinstance(nets, dict) and path in nets}
     if not held:
         return False
-    nets = {key: {**nets, path: part.component.address} for key, nets in held.items()}
-    return works_for(part, Example(obs, mine.action, {**example.config, **nets}), holder)
+    nets = {key: {**nets, path: subject.component.address} for key, nets in held.items()}
+    return works_for(subject, Example(obs, mine.action, {**example.config, **nets}), holder)
 
 
 @check(

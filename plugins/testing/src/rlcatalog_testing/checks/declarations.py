@@ -15,7 +15,7 @@ from rlcatalog.errors import CatalogError, reason, shown
 from rlcatalog.frameworks import default_framework, frameworks
 from rlcatalog.internals import PluginRecord, find_plugins, may_claim
 from rlcatalog.plugins import Component, Request
-from rlcatalog_testing.contract import NotApplicable, Part, check, require
+from rlcatalog_testing.contract import NotApplicable, Subject, check, require
 from rlcatalog_testing.examples import ACTIONS, OBSERVATIONS, kind_of
 from rlcatalog_testing.passes import framework_modules, run_apart
 from rlcatalog_testing.plugins import PluginEntryPoint
@@ -28,20 +28,20 @@ EVERY = (
 CHOSEN = ("trunk", "memory", "head", "action_dist", "preprocessor")
 
 
-def _is_asked(part: Part) -> bool:
+def _is_asked(subject: Subject) -> bool:
     """Return whether a lookup calls the part's functions; it calls none of a wrapper's, which need
     an environment.
     """
-    return bool(part.component.declaration.functions) and kind_of(part.component) in CHOSEN
+    return bool(subject.component.declaration.functions) and kind_of(subject.component) in CHOSEN
 
 
 check_declarations = partial(check, *EVERY, every_framework=False)
 
 
 @check_declarations(hint="write one line for `rlcatalog list`")
-def has_a_summary(part: Part) -> None:
+def has_a_summary(subject: Subject) -> None:
     """The summary is a single non-empty line."""
-    summary = part.component.declaration.summary
+    summary = subject.component.declaration.summary
     require(bool(summary.strip()) and "\n" not in summary, f"its summary is {summary!r}")
 
 
@@ -49,11 +49,11 @@ def has_a_summary(part: Part) -> None:
     hint="import frameworks, and modules that import them, only in the targets' modules; match,"
     " describe and size read SpaceInfo and the config"
 )
-def imports_no_framework(part: Part) -> None:
+def imports_no_framework(subject: Subject) -> None:
     """Importing the plugin and calling its functions imports no framework."""
-    own = _plugin_of(part)
+    own = _plugin_of(subject)
     found: list[str] | None = []
-    if not _import_no_framework_together(part.catalog, own):
+    if not _import_no_framework_together(subject.catalog, own):
         found = _imported_by([own])
     module = own.entry_point.value
     if found is None:
@@ -114,13 +114,14 @@ def _imported_by(plugins: Sequence[PluginRecord]) -> list[str] | None:
 
 @check_declarations(
     hint="write Annotated[type, Meta(description='…')] for each key in the config struct",
-    where=lambda part: (
-        part.catalog.registry.config_paths.get(part.component.declaration.config or "") is not None
+    where=lambda subject: (
+        subject.catalog.registry.config_paths.get(subject.component.declaration.config or "")
+        is not None
     ),
 )
-def keys_are_described(part: Part) -> None:
+def keys_are_described(subject: Subject) -> None:
     """Each config key has a one-line description."""
-    struct = part.catalog.registry.config_paths[str(part.component.declaration.config)]
+    struct = subject.catalog.registry.config_paths[str(subject.component.declaration.config)]
     bad = [key.name for key in keys_of(struct) if not key.meaning.strip() or "\n" in key.meaning]
     require(not bad, f"{struct.__name__}: {', '.join(bad)} without a one-line description")
 
@@ -130,18 +131,18 @@ def keys_are_described(part: Part) -> None:
     hint="begin names and keys with your distribution's name, words joined by '_' ('-' in"
     " commands), or add them to the public index",
 )
-def names_are_its_own(part: Part) -> None:
+def names_are_its_own(subject: Subject) -> None:
     """Names and config keys begin with the package's name, or the public index assigns them to the
     package.
 
     A framework may also have its library's name.
     """
-    component, declaration = part.component, part.component.declaration
+    component, declaration = subject.component, subject.component.declaration
     after_its_library = (
         component.kind == "framework" and component.name == frameworks()[component.name].module
     )
     names = [] if declaration.extends or after_its_library else [(component.kind, component.name)]
-    struct = part.catalog.registry.config_paths.get(declaration.config or "")
+    struct = subject.catalog.registry.config_paths.get(declaration.config or "")
     names += [("config", key.name) for key in keys_of(struct)] if struct is not None else []
     names += (
         [("suffix", declaration.suffix)]
@@ -156,11 +157,11 @@ def names_are_its_own(part: Part) -> None:
 
 @check_declarations(
     hint="write dependencies = ['rlcatalog>=0.1,<0.2'] into pyproject.toml",
-    where=lambda part: part.component.distribution != "rlcatalog",
+    where=lambda subject: subject.component.distribution != "rlcatalog",
 )
-def bounds_the_kernel(part: Part) -> None:
+def bounds_the_kernel(subject: Subject) -> None:
     """The package metadata requires a range of kernel versions with a lower and an upper bound."""
-    plugin = _plugin_of(part)
+    plugin = _plugin_of(subject)
     if isinstance(plugin.entry_point, PluginEntryPoint) and not plugin.requires:
         raise NotApplicable("it is not installed, so it has no metadata")
     requires = [line for line in plugin.requires if re.match(r"rlcatalog(?![\w.-])", line)]
@@ -177,11 +178,11 @@ def bounds_the_kernel(part: Part) -> None:
     " from rlcatalog.errors",
     where=_is_asked,
 )
-def answers_every_request(part: Part) -> None:
+def answers_every_request(subject: Subject) -> None:
     """`match`, `claims`, `describe`, `size`, `initial_std` and `pinned_keys` only raise rlcatalog's
     errors, for any request.
     """
-    for name, request, answer in answers(part.component, part.catalog):
+    for name, request, answer in answers(subject.component, subject.catalog):
         what = (
             f"{name} for {request.obs.describe()} →"
             f" {request.action.describe() if request.action else None}"
@@ -257,8 +258,8 @@ def _requests(component: Component, catalog: Catalog) -> Iterator[Request]:
         yield encoded.replace(trunk_width=6)
 
 
-def _plugin_of(part: Part) -> PluginRecord:
-    for plugin in find_plugins(part.catalog.entry_points):
-        if plugin.distribution == part.component.distribution:
+def _plugin_of(subject: Subject) -> PluginRecord:
+    for plugin in find_plugins(subject.catalog.entry_points):
+        if plugin.distribution == subject.component.distribution:
             return plugin
     raise NotApplicable("it was registered by the running program")

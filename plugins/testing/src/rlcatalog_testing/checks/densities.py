@@ -226,7 +226,7 @@ def kl_of_itself_is_zero(trial: Trial) -> None:
 
 @check(
     "action_dist",
-    each=lambda part: trials(part)[:2],
+    each=lambda subject: trials(subject)[:2],
     hint="clamp the inputs to exp, and replace -inf with finite numbers before multiplying",
 )
 def gradients_are_finite(trial: Trial) -> None:

@@ -15,7 +15,7 @@ from gymnasium import spaces
 from rlcatalog import errors
 from rlcatalog.models import set_weights_of, weights_of
 from rlcatalog.spaces import parts_of
-from rlcatalog_testing.contract import NotApplicable, Part, check, require
+from rlcatalog_testing.contract import NotApplicable, Subject, check, require
 from rlcatalog_testing.passes import Array, alike, twins
 from rlcatalog_testing.trials import Trial, check_trials, random_mask
 
@@ -28,14 +28,14 @@ ROWS = 5
     " not support",
     stops=True,
 )
-def works_for_what_it_accepts(part: Part) -> None:
+def works_for_what_it_accepts(subject: Subject) -> None:
     """If the distribution works for one action space, it works for every space that its `match` and
     `size` accept.
     """
     works, fails = [], []
-    for example in part.distinct("action"):
+    for example in subject.distinct("action"):
         try:
-            trial = Trial(part, example)
+            trial = Trial(subject, example)
             raw = trial.raw(trial.dist(trial.inputs(ROWS)).sample())
             trial.codec.check_raw(raw)
             require(
@@ -195,13 +195,13 @@ def works_inside_tuple_and_dict(trial: Trial) -> None:
     """Inside a Tuple or Dict, two of these distributions add their log densities and sample the
     space's structure.
     """
-    part, space, width = trial.part, trial.example.action, trial.codec.width
-    if not trial.is_subject or part.component.declaration.wraps_default:  # type: ignore[attr-defined]
+    subject, space, width = trial.subject, trial.example.action, trial.codec.width
+    if not trial.is_subject or subject.component.declaration.wraps_default:  # type: ignore[attr-defined]
         raise NotApplicable("in its examples, it takes whole actions or several parts")
     for outer in (spaces.Tuple([space, space]), spaces.Dict({"a": space, "b": space})):
         try:
-            made, size = part.catalog.action_dist(
-                outer, trial.example.config, framework=part.framework
+            made, size = subject.catalog.action_dist(
+                outer, trial.example.config, framework=subject.framework
             )
         except (
             errors.MissingPluginError,
@@ -299,8 +299,8 @@ def masks_are_obeyed(trial: Trial) -> None:
 
 @check(
     "action_dist",
-    each=lambda part: twins(
-        part, [partial(Trial, example=example) for example in part.distinct("action")]
+    each=lambda subject: twins(
+        subject, [partial(Trial, example=example) for example in subject.distinct("action")]
     ),
     hint="compute the same in both frameworks, with the same order of inputs",
     every_framework=False,

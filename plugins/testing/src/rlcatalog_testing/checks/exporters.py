@@ -15,7 +15,7 @@ from gymnasium import spaces
 
 import rlcatalog
 from rlcatalog.errors import CatalogError, SavedPolicyError
-from rlcatalog_testing.contract import NotApplicable, Part, check, require
+from rlcatalog_testing.contract import NotApplicable, Subject, check, require
 from rlcatalog_testing.examples import Example
 from rlcatalog_testing.passes import Array
 
@@ -34,14 +34,14 @@ class Exported:
     """Exported policy that the checks share.
 
     Attributes:
-        part: The format.
+        subject: The format.
         policy: The policy.
         interface: Result of the export. changed: Changes that the export made to the policy's
             weights and next draws.
         files: Contents of the written files, keyed by path; `"."` for a single file.
     """
 
-    part: Part
+    subject: Subject
     policy: Any
     interface: Interface
     changed: list[str]
@@ -50,7 +50,7 @@ class Exported:
     @contextmanager
     def written(self) -> Iterator[Path]:
         """Export the policy again; the file or folder is removed afterwards."""
-        with _place(self.part) as path:
+        with _place(self.subject) as path:
             for name, content in self.files.items():
                 (path / name).parent.mkdir(parents=True, exist_ok=True)
                 (path / name).write_bytes(content)
@@ -58,37 +58,37 @@ class Exported:
 
     def actor(self, path: Path) -> rlcatalog.Actor:
         """Return the written files."""
-        return rlcatalog.Actor(path, catalog=self.part.catalog)
+        return rlcatalog.Actor(path, catalog=self.subject.catalog)
 
 
 @contextmanager
-def _place(part: Part) -> Iterator[Path]:
+def _place(subject: Subject) -> Iterator[Path]:
     with tempfile.TemporaryDirectory() as folder:
-        yield Path(folder) / f"policy{getattr(part.component.declaration, 'suffix', '')}"
+        yield Path(folder) / f"policy{getattr(subject.component.declaration, 'suffix', '')}"
 
 
-def _export(part: Part) -> Exported:
-    catalog = part.catalog
+def _export(subject: Subject) -> Exported:
+    catalog = subject.catalog
     memory = {"use_lstm": True} if "lstm" in {c.name for c in catalog.components("model")} else {}
     try:
-        policy = part.build(Example(_OBS, _ACTION, {"fcnet_hiddens": [4], **memory}))
+        policy = subject.build(Example(_OBS, _ACTION, {"fcnet_hiddens": [4], **memory}))
     except CatalogError as error:
         raise NotApplicable(f"no policy can be built to test it with: {error}") from error
     before = _state(policy)
-    with _place(part) as path:
-        interface = policy.export(path, format=part.component.name)
+    with _place(subject) as path:
+        interface = policy.export(path, format=subject.component.name)
         after = _state(policy)
         written = [file for file in (path, *path.rglob("*")) if file.is_file()]
         files = {str(file.relative_to(path)): file.read_bytes() for file in written}
     changed = [name for name, array in before.items() if not np.array_equal(array, after[name])]
-    return Exported(part, policy, interface, changed, files)
+    return Exported(subject, policy, interface, changed, files)
 
 
 #: Checks for formats, with the exported policy.
 check_exports = partial(
     check,
     "exporter",
-    each=lambda part: [part.once(("exported", part.framework), lambda: _export(part))],
+    each=lambda subject: [subject.once(("exported", subject.framework), lambda: _export(subject))],
 )
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from rlcatalog import Filter
 from rlcatalog.internals import make_filter
-from rlcatalog_testing.contract import NotApplicable, Part, check, require
+from rlcatalog_testing.contract import NotApplicable, Subject, check, require
 from rlcatalog_testing.examples import quiet
 from rlcatalog_testing.passes import Array, alike
 
@@ -22,7 +22,7 @@ class Bench:
     """Filter for one observation space, which can be created repeatedly.
 
     Args:
-        part: The filter.
+        subject: The filter.
         obs: The observation space.
         config: Config keys for the model.
 
@@ -31,9 +31,9 @@ class Bench:
         others: Other encoded observations.
     """
 
-    def __init__(self, part: Part, obs: Any, config: Mapping[str, Any]) -> None:
-        self._part, self._options = part, part.catalog.parse_config(config)
-        self.preprocessor = part.catalog.preprocessor_for(obs, self._options)
+    def __init__(self, subject: Subject, obs: Any, config: Mapping[str, Any]) -> None:
+        self._part, self._options = subject, subject.catalog.parse_config(config)
+        self.preprocessor = subject.catalog.preprocessor_for(obs, self._options)
         obs.seed(0)
         drawn = self.preprocessor.transform_batch([obs.sample() for _ in range(2 * ROWS)])
         self.encoded, self.others = drawn[:ROWS], drawn[ROWS:]
@@ -59,9 +59,9 @@ class Bench:
         return by(self.others.copy(), update=update)
 
 
-def benches(part: Part) -> Iterator[Bench]:
+def benches(subject: Subject) -> Iterator[Bench]:
     """Yield a bench for each observation space and config in a filter's examples."""
-    return (Bench(part, example.obs, example.config) for example in part.distinct("obs"))
+    return (Bench(subject, example.obs, example.config) for example in subject.distinct("obs"))
 
 
 #: Checks for filters, bench by bench.

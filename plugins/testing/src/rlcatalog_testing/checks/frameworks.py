@@ -15,7 +15,7 @@ import numpy as np
 from rlcatalog.errors import CatalogError, MissingPluginError, NoMatchError, NotServedError
 from rlcatalog.frameworks import TensorOps, frameworks, tensor_ops
 from rlcatalog_policy import Policy, build
-from rlcatalog_testing.contract import NotApplicable, Part, check, require
+from rlcatalog_testing.contract import NotApplicable, Subject, check, require
 from rlcatalog_testing.examples import TWO, VECTOR
 from rlcatalog_testing.passes import Array, alike, array_of
 
@@ -84,8 +84,8 @@ OPERATIONS: tuple[tuple[str, Callable[[TensorOps, Callable[[Any], Any]], Any], A
 REQUIRED = ("reshape", "integers", "side_by_side", "fill_forbidden")
 
 
-def _name(part: Part) -> str:
-    name = part.component.name
+def _name(subject: Subject) -> str:
+    name = subject.component.name
     if not frameworks()[name].is_installed:
         raise NotApplicable(f"{frameworks()[name].module} is not installed here")
     # Other packages may have imported RLlib, which turns TensorFlow's eager execution off.
@@ -97,9 +97,9 @@ def _name(part: Part) -> str:
     "framework",
     hint="compare each operation with its description in rlcatalog.frameworks.TensorOps",
 )
-def operations_are_those_of_numpy(part: Part) -> None:
+def operations_are_those_of_numpy(subject: Subject) -> None:
     """The four required operations exist, and all operations work as documented."""
-    name = _name(part)
+    name = _name(subject)
     ops = tensor_ops(name)
     require(ops.framework == name, f"its table is named {ops.framework!r}, expected {name!r}")
 
@@ -126,11 +126,11 @@ def operations_are_those_of_numpy(part: Part) -> None:
         )
 
 
-def _policies(part: Part) -> Iterator[tuple[Policy, Array]]:
+def _policies(subject: Subject) -> Iterator[tuple[Policy, Array]]:
     """Yield a small policy, and observations."""
-    name = _name(part)
+    name = _name(subject)
     try:
-        policy = build(VECTOR, TWO, {}, name, catalog=part.catalog)
+        policy = build(VECTOR, TWO, {}, name, catalog=subject.catalog)
     except (NoMatchError, NotServedError, MissingPluginError) as error:
         raise NotApplicable(f"no installed model has code for it: {error}") from error
     yield policy, np.random.default_rng(0).uniform(-1, 1, (5, 4)).astype(np.float32)

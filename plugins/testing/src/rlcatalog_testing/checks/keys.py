@@ -18,7 +18,7 @@ from rlcatalog.config import ACTIVATIONS, INITIALIZERS, convert, same
 from rlcatalog.errors import CatalogError, ConfigError, NotServedError, UnsupportedSpaceError
 from rlcatalog.internals import PLAIN_KEYS, Key
 from rlcatalog.models import weights_of
-from rlcatalog_testing.contract import Part, check, require
+from rlcatalog_testing.contract import Subject, check, require
 from rlcatalog_testing.examples import Example, quiet
 from rlcatalog_testing.passes import ModelTrial, array_of, kit_of
 
@@ -38,13 +38,13 @@ _REFUSALS = (ConfigError, NotServedError, UnsupportedSpaceError)
     hint="read the key when the model is built, or leave it out of config and reads; if a key only"
     " matters for some spaces or together with another key, declare an Example with it",
     every_framework=False,
-    where=lambda part: bool(_declared(part)),
+    where=lambda subject: bool(_declared(subject)),
 )
-def declared_keys_have_an_effect(part: Part) -> None:
+def declared_keys_have_an_effect(subject: Subject) -> None:
     """A different value for a declared key changes the shapes, the weights or the outputs, or is
     rejected.
     """
-    idle = [key.name for key in _declared(part) if not _acts(part, key)]
+    idle = [key.name for key in _declared(subject) if not _acts(subject, key)]
     require(
         not idle, f"these declared keys change nothing in any of its examples: {', '.join(idle)}"
     )
@@ -55,111 +55,115 @@ def declared_keys_have_an_effect(part: Part) -> None:
     hint="declare the key: in config if the package owns it, otherwise in reads",
     every_framework=False,
 )
-def undeclared_keys_have_none(part: Part) -> None:
+def undeclared_keys_have_none(subject: Subject) -> None:
     """Other keys do not change the model."""
-    keys = part.catalog.schema.keys
-    for example in part.few:
-        chosen = list(_parts(part, example.config, example))
-        known = {name for component in chosen for name in part.catalog.config_keys(component)}
+    keys = subject.catalog.schema.keys
+    for example in subject.few:
+        chosen = list(_parts(subject, example.config, example))
+        known = {name for component in chosen for name in subject.catalog.config_keys(component)}
         changed = []
         for key in [keys[name] for name in keys if name not in known and name not in ELSEWHERE]:
-            for config in changes(key, part.catalog, example.config):
+            for config in changes(key, subject.catalog, example.config):
                 # If another part is chosen for a request, the key belongs to that part.
-                if _parts(part, {**example.config, **config}, example) == chosen:
+                if _parts(subject, {**example.config, **config}, example) == chosen:
                     changed.append(config)
                     break
         before, at_once = (
-            _print(part, example, {}),
+            _print(subject, example, {}),
             {key: value for config in changed for key, value in config.items()},
         )
-        if _print(part, example, at_once) == before:
+        if _print(subject, example, at_once) == before:
             continue
         for config in changed:
-            after = _print(part, example, config)
+            after = _print(subject, example, config)
             require(
                 after in (before, None),
                 f"{example}: {config} changes the model, which does not declare it",
             )
 
 
-def _declared(part: Part) -> list[Key]:
+def _declared(subject: Subject) -> list[Key]:
     """Return the declared keys that change a part's outputs; for plain modules, rlcatalog declares
     the keys.
     """
-    keys = part.catalog.schema.keys
-    names = part.catalog.config_keys(part.component)
-    others = PLAIN_KEYS if getattr(part.component.declaration, "plain", False) else ()
+    keys = subject.catalog.schema.keys
+    names = subject.catalog.config_keys(subject.component)
+    others = PLAIN_KEYS if getattr(subject.component.declaration, "plain", False) else ()
     return [keys[name] for name in names if name in keys and name not in (*ELSEWHERE, *others)]
 
 
-def _acts(part: Part, key: Key) -> bool:
+def _acts(subject: Subject, key: Key) -> bool:
     """Return whether a key has an effect in some example, either on its own or together with
     another changed key.
     """
-    setting = [example for example in part.examples if key.name in example.config]
+    setting = [example for example in subject.examples if key.name in example.config]
     for example in setting:  # the author has set it: compare with the config without it
         rest = {
             name: value for name, value in example.config.items() if not name.startswith(key.name)
         }
-        if _print(part, Example(example.obs, example.action, rest, example.draw), {}) != _print(
-            part, example, {}
+        if _print(subject, Example(example.obs, example.action, rest, example.draw), {}) != _print(
+            subject, example, {}
         ):
             return True
-    first = part.examples[0]
-    if any(_differs(part, example, key, {}) for example in (*part.few, *setting)):
+    first = subject.examples[0]
+    if any(_differs(subject, example, key, {}) for example in (*subject.few, *setting)):
         return True
-    others = [other for other in _declared(part) if other.name != key.name]
+    others = [other for other in _declared(subject) if other.name != key.name]
     # Similar keys first.
     others.sort(key=lambda other: other.name.split("_")[0] != key.name.split("_")[0])
     for other in others[:4]:
-        for beside in islice(changes(other, part.catalog, first.config), 1):
-            if _print(part, first, beside) is not None and _differs(part, first, key, beside):
+        for beside in islice(changes(other, subject.catalog, first.config), 1):
+            if _print(subject, first, beside) is not None and _differs(subject, first, key, beside):
                 return True
     return any(
-        _differs(part, example, key, {}) for example in part.examples if example not in part.few
+        _differs(subject, example, key, {})
+        for example in subject.examples
+        if example not in subject.few
     )
 
 
-def _differs(part: Part, example: Example, key: Key, beside: Mapping[str, Any]) -> bool:
+def _differs(subject: Subject, example: Example, key: Key, beside: Mapping[str, Any]) -> bool:
     """Return whether one of the first changes to a key either changes an example's model or is
     rejected.
     """
-    before = _print(part, example, beside)
-    first = islice(changes(key, part.catalog, {**example.config, **beside}), 3)
-    return any(_print(part, example, {**beside, **change}) != before for change in first)
+    before = _print(subject, example, beside)
+    first = islice(changes(key, subject.catalog, {**example.config, **beside}), 3)
+    return any(_print(subject, example, {**beside, **change}) != before for change in first)
 
 
-def _parts(part: Part, config: Mapping[str, Any], example: Example) -> list[Any]:
+def _parts(subject: Subject, config: Mapping[str, Any], example: Example) -> list[Any]:
     """Return the parts chosen for a config, including the models inside them; empty if the config
     is rejected.
     """
     try:
-        chosen = part.resolve(example, config)
+        chosen = subject.resolve(example, config)
         with quiet():
             nets = [value for value in chosen.pinned_keys().values() if isinstance(value, dict)]
-        held = [part.catalog.registry.get("model", name) for net in nets for name in net.values()]
+        held = [
+            subject.catalog.registry.get("model", name) for net in nets for name in net.values()
+        ]
         return [*chosen.parts(), *held]
     except CatalogError:
         return []
 
 
-def _print(part: Part, example: Example, config: Mapping[str, Any]) -> str | None:
+def _print(subject: Subject, example: Example, config: Mapping[str, Any]) -> str | None:
     """Return a fingerprint of the model for a config (weights, outputs, requested inputs), or None
     if rejected.
     """
-    key = ("print", part.framework, str(example), str(config))
-    return part.once(key, lambda: _make_print(part, example, config))
+    key = ("print", subject.framework, str(example), str(config))
+    return subject.once(key, lambda: _make_print(subject, example, config))
 
 
-def _make_print(part: Part, example: Example, config: Mapping[str, Any]) -> str | None:
-    kit = kit_of(str(part.framework))
+def _make_print(subject: Subject, example: Example, config: Mapping[str, Any]) -> str | None:
+    kit = kit_of(str(subject.framework))
     kit.seed(1)
     try:
         with warnings.catch_warnings(action="ignore"):
-            policy = part.build(example, **config)
+            policy = subject.build(example, **config)
     except _REFUSALS:
         return None
-    trial = ModelTrial(part, example, policy)
+    trial = ModelTrial(subject, example, policy)
     answer = trial.run(trial.encoded(3))
     kit.seed(2)
     scores = policy.evaluate(trial.batch(4))

@@ -67,7 +67,9 @@ class Episodes:
 
 
 #: Checks for parts with a state, over episodes from the first example.
-check_episodes = partial(check, "memory", "trunk", each=lambda part: map(Episodes, first(part)))
+check_episodes = partial(
+    check, "memory", "trunk", each=lambda subject: map(Episodes, first(subject))
+)
 
 
 @check(
@@ -79,7 +81,8 @@ check_episodes = partial(check, "memory", "trunk", each=lambda part: map(Episode
 def has_a_state(trial: ModelTrial) -> None:
     """A memory declares its initial state and its role as a memory."""
     require(
-        getattr(trial.part.component.load(str(trial.part.framework)), "is_memory", False) is True,
+        getattr(trial.subject.component.load(str(trial.subject.framework)), "is_memory", False)
+        is True,
         "its class does not set is_memory = True, which keeps it away from trunks whose state it"
         " would not carry",
     )
@@ -98,7 +101,7 @@ def state_keeps_its_shapes(episodes: Episodes) -> None:
     trial = episodes.trial
     before = trial.policy.memory.start(3)
     after = trial.run(trial.encoded(3), before).state
-    shapes = [part.shape for part in before], [part.shape for part in after]
+    shapes = [tensor.shape for tensor in before], [tensor.shape for tensor in after]
     require(
         shapes[0] == shapes[1],
         f"{trial}: the state has shapes {shapes[0]}, but {shapes[1]} after a step",
@@ -106,7 +109,7 @@ def state_keeps_its_shapes(episodes: Episodes) -> None:
 
 
 @check_episodes(
-    each=lambda part: map(Episodes, few(part)),
+    each=lambda subject: map(Episodes, few(subject)),
     hint="start each sequence from its state and run it in time order; watch out for time-major"
     " input",
 )
@@ -134,9 +137,9 @@ def state_carries_everything(episodes: Episodes) -> None:
         passes[-1].outputs,
         f"{trial}: continued from a state, compared with all steps",
     )
-    mixed = tuple(part.copy() for part in passes[0].state)
-    for part, start in zip(mixed, trial.policy.memory.start(1), strict=True):
-        part[0] = start[0]
+    mixed = tuple(tensor.copy() for tensor in passes[0].state)
+    for tensor, start in zip(mixed, trial.policy.memory.start(1), strict=True):
+        tensor[0] = start[0]
     found, fresh = trial.run(encoded[:, 1], mixed), trial.run(encoded[:, 1])
     alike(
         found.outputs[:1], fresh.outputs[:1], f"{trial}: a row that restarts remembers its episode"
@@ -153,14 +156,14 @@ def state_carries_everything(episodes: Episodes) -> None:
 @check_episodes(hint="return the state at seq_lens - 1, not at the padded end")
 def state_at_seq_lens(episodes: Episodes) -> None:
     """After a padded sequence, the state is the one after the last real step."""
-    for index, part in enumerate(episodes.run_padded(0.0).state):
+    for index, tensor in enumerate(episodes.run_padded(0.0).state):
         for row, length in enumerate(LENGTHS):
             what = (
                 f"state {index} after {length} steps padded to {LENGTHS[0]}, compared with the"
                 " state after step"
             )
             expected = episodes.passes[length - 1].state[index][row]
-            alike(part[row], expected, f"{episodes}: {what} {length - 1}")
+            alike(tensor[row], expected, f"{episodes}: {what} {length - 1}")
 
 
 @check_episodes(hint="mask padded steps with seq_lens before they can affect a real step")

@@ -13,7 +13,7 @@ from gymnasium import spaces
 from rlcatalog.frameworks import frameworks
 from rlcatalog.models import ModelV2, inner_model, set_weights_of, weights_of
 from rlcatalog_policy import Policy, load
-from rlcatalog_testing.contract import NotApplicable, Part, require
+from rlcatalog_testing.contract import NotApplicable, Subject, require
 from rlcatalog_testing.examples import Example, is_chosen, kind_of
 from rlcatalog_testing.passes import (
     Array,
@@ -66,7 +66,7 @@ def _idle_weights(by_name: dict[str, Array | None]) -> list[str]:
 
 
 @check_models(
-    each=lambda part: with_sharing(part, part.examples),
+    each=lambda subject: with_sharing(subject, subject.examples),
     hint="let forward return [B, num_outputs]; Box actions need two outputs per value",
 )
 def output_width(trial: ModelTrial) -> None:
@@ -76,7 +76,7 @@ def output_width(trial: ModelTrial) -> None:
 
 
 @check_models(
-    each=lambda part: with_sharing(part, part.examples),
+    each=lambda subject: with_sharing(subject, subject.examples),
     hint="let value_function return [B], computed from results of the last forward",
 )
 def one_value_per_row(trial: ModelTrial) -> None:
@@ -129,14 +129,14 @@ def rows_are_independent(trial: ModelTrial) -> None:
 @check_models(hint="cast obs_flat to the weights' dtype: observations have their space's dtype")
 def takes_bytes_and_floats(trial: ModelTrial) -> None:
     """Observations can be passed as uint8 or float32."""
-    part, box = trial.part, trial.example.obs
+    subject, box = trial.subject, trial.example.obs
     if isinstance(box, spaces.Box) and box.dtype in (np.uint8, np.float32):
         high, dtype = (1.0, np.float32) if box.dtype == np.uint8 else (255, np.uint8)
         other = Example(
             spaces.Box(0, high, box.shape, dtype), trial.example.action, trial.example.config
         )
-        if is_chosen(part.component, part.catalog, other):
-            check_outputs(ModelTrial(part, other))
+        if is_chosen(subject.component, subject.catalog, other):
+            check_outputs(ModelTrial(subject, other))
             return
     raise NotApplicable(
         "none of its first examples has a Box of uint8 or float32 as its observation space"
@@ -144,14 +144,14 @@ def takes_bytes_and_floats(trial: ModelTrial) -> None:
 
 
 @check_models(
-    each=lambda part: [*with_sharing(part, part.examples[:1]), *every(part)],
+    each=lambda subject: [*with_sharing(subject, subject.examples[:1]), *every(subject)],
     hint="let describe match what __init__ builds: the last stage's width, and the number of"
     " weights in each stage",
-    where=lambda part: getattr(part.component.declaration, "describe", None) is not None,
+    where=lambda subject: getattr(subject.component.declaration, "describe", None) is not None,
 )
 def describes_what_is_built(trial: ModelTrial) -> None:
     """The stages that `explain` prints match the built model."""
-    policy, component = trial.policy, trial.part.component
+    policy, component = trial.policy, trial.subject.component
     built = sum(array.size for array in weights_of(policy.model).values())
     stages = policy.resolution.layers
     announced = sum(stage.weights or 0 for stage in stages)
@@ -183,7 +183,7 @@ def innermost(policy: Policy) -> ModelV2:
 
 
 @check_models(
-    each=lambda part: with_sharing(part, part.few),
+    each=lambda subject: with_sharing(subject, subject.few),
     hint="store layers as attributes, tensors as parameters, and lists in nn.ModuleList; do not"
     " build unused layers",
 )
@@ -255,12 +255,12 @@ def every_output_is_learned(trial: ModelTrial) -> None:
     each=None,
     hint="draw initial weights from the framework's own random generator, which is seeded",
 )
-def weights_follow_the_seed(part: Part) -> None:
+def weights_follow_the_seed(subject: Subject) -> None:
     """Models built from the same seed have the same weights."""
-    example, built = part.examples[0], []
+    example, built = subject.examples[0], []
     for _ in range(2):
-        seed(part.framework)
-        built.append(weights_of(part.build(example).model))
+        seed(subject.framework)
+        built.append(weights_of(subject.build(example).model))
     one, other = built
     same = {
         name
@@ -274,7 +274,7 @@ def weights_follow_the_seed(part: Part) -> None:
 
 
 @check_models(
-    each=lambda part: with_sharing(part, part.few),
+    each=lambda subject: with_sharing(subject, subject.few),
     hint="store everything that the outputs depend on as a weight or buffer, created in the same"
     " way in every process",
 )
@@ -283,22 +283,24 @@ def saved_and_restored(trial: ModelTrial) -> None:
     encoded = trial.encoded(4)
     with tempfile.TemporaryDirectory() as folder:
         trial.policy.save(folder)
-        restored = ModelTrial(trial.part, trial.example, load(folder, catalog=trial.part.catalog))
+        restored = ModelTrial(
+            trial.subject, trial.example, load(folder, catalog=trial.subject.catalog)
+        )
     same_answers(restored.run(encoded), trial.run(encoded), f"{trial}: loaded", 1e-5)
 
 
 @check_models(
-    each=lambda part: twins(
-        part,
+    each=lambda subject: twins(
+        subject,
         [
             partial(ModelTrial, example=example, **sharing)
-            for example in part.few
-            for sharing in part.sharing()
+            for example in subject.few
+            for sharing in subject.sharing()
         ],
     ),
     hint="give layers the same names, layouts and epsilons in every framework (see get_weights)",
     every_framework=False,
-    where=lambda part: len(part.frameworks) > 1,
+    where=lambda subject: len(subject.frameworks) > 1,
 )
 def frameworks_agree(one: ModelTrial, two: ModelTrial) -> None:
     """After weights are copied between them, all frameworks give the same outputs."""

@@ -13,7 +13,7 @@ from rlcatalog.catalog import Catalog
 from rlcatalog.errors import CatalogError
 from rlcatalog_testing.checks.action_codecs import action_trials
 from rlcatalog_testing.checks.wrappers import environments
-from rlcatalog_testing.contract import Part, check, require
+from rlcatalog_testing.contract import Subject, check, require
 from rlcatalog_testing.examples import NAMING, kind_of, quiet
 
 KINDS = (
@@ -35,18 +35,22 @@ KINDS = (
     " environment wrappers",
     every_framework=False,
 )
-def has_a_way_in(part: Part) -> None:
+def has_a_way_in(subject: Subject) -> None:
     """The part can be chosen by its name, its switch or the class of a space, or because no listed
     part fits.
 
     If the part declares a switch, the switch alone selects the part.
     """
-    if kind_of(part.component) == "action_codec":
-        ways = {"class" for _ in action_trials(part)}  # there is a space of one of its classes
+    if kind_of(subject.component) == "action_codec":
+        ways = {"class" for _ in action_trials(subject)}  # there is a space of one of its classes
     else:
-        ways = _wraps(part) if kind_of(part.component) == "env_wrapper" else _is_looked_up(part)
-    require(bool(ways), f"{part.component.address} is installed, but no user input selects it")
-    switch = getattr(part.component.declaration, "switch", None)
+        ways = (
+            _wraps(subject)
+            if kind_of(subject.component) == "env_wrapper"
+            else _is_looked_up(subject)
+        )
+    require(bool(ways), f"{subject.component.address} is installed, but no user input selects it")
+    switch = getattr(subject.component.declaration, "switch", None)
     leads = switch is None or "switch" in ways
     require(
         leads,
@@ -54,45 +58,45 @@ def has_a_way_in(part: Part) -> None:
     )
 
 
-def _is_looked_up(part: Part) -> set[str]:
+def _is_looked_up(subject: Subject) -> set[str]:
     """Return the ways in which the examples' lookups choose the part."""
-    catalog, declaration = _as_users_have_it(part), part.component.declaration
-    name = NAMING.get(kind_of(part.component), "custom_model")
-    found, reader = set(), replace(part, catalog=catalog)
-    for example in part.examples:
+    catalog, declaration = _as_users_have_it(subject), subject.component.declaration
+    name = NAMING.get(kind_of(subject.component), "custom_model")
+    found, reader = set(), replace(subject, catalog=catalog)
+    for example in subject.examples:
         bare = {key: value for key, value in example.config.items() if key != name}
         is_on = getattr(declaration, "is_on", None)
         unnamed = (
             "switch" if is_on is not None and is_on(catalog.parse_config(bare)) else "class or gap"
         )
-        for way, config in ((unnamed, bare), ("name", {**bare, name: part.component.address})):
+        for way, config in ((unnamed, bare), ("name", {**bare, name: subject.component.address})):
             with suppress(CatalogError):
-                if part.component.address in [
+                if subject.component.address in [
                     component.address for component in reader.resolve(example, config).parts()
                 ]:
                     found.add(way)
     return found
 
 
-def _wraps(part: Part) -> set[str]:
+def _wraps(subject: Subject) -> set[str]:
     """Return the ways in which the examples' environments are wrapped."""
-    catalog = _as_users_have_it(part)
-    is_on: Callable[[Any], bool] = part.component.declaration.is_on
+    catalog = _as_users_have_it(subject)
+    is_on: Callable[[Any], bool] = subject.component.declaration.is_on
     return {
         "switch" if is_on(catalog.parse_config(config)) else "match"
-        for _, env, config in environments(part)
+        for _, env, config in environments(subject)
         for c, answer in catalog.explain_wrapping(env, config)[1]
-        if c.address == part.component.address and answer.rank is not None
+        if c.address == subject.component.address and answer.rank is not None
     }
 
 
-def _as_users_have_it(part: Part) -> Catalog:
+def _as_users_have_it(subject: Subject) -> Catalog:
     """Return the catalog without the conformance kit's preference for the part's distribution."""
-    catalog, own = part.catalog, part.component.distribution
+    catalog, own = subject.catalog, subject.component.distribution
     prefer = tuple(name for name in catalog.prefer if name != own)
 
     def make() -> Catalog:
         with quiet():  # the kit's catalog has warned of plugins that do not load
             return Catalog(catalog.entry_points, environ=catalog.environ, prefer=prefer)
 
-    return part.once("unpreferred", make)
+    return subject.once("unpreferred", make)
