@@ -104,7 +104,7 @@ def discovery(rounds: int = 5) -> list[Figure]:
         "import importlib_metadata, msgspec, pluggy\n"
         "from rlcatalog import Catalog\nt = time.perf_counter()\n"
         "found = [e for e in scan() if e.name.startswith('bench')]\n"
-        "c = Catalog(found)\nassert len(c.components()) == {n}\nprint(time.perf_counter() - t)"
+        "c = Catalog(found)\nassert len(c.parts()) == {n}\nprint(time.perf_counter() - t)"
     )
     times: dict[int, list[float]] = {100: [], 200: [], 500: []}
     standard = []

@@ -319,7 +319,7 @@ def filters() -> Iterator[Case]:
     found = CATALOG.resolve(
         spaces.Box(-np.inf, np.inf, (17,), np.float32), spaces.Discrete(2), config
     )
-    ours = make_filter(found.choices["filter"].component, found.preprocessor, found.config)
+    ours = make_filter(found.choices["filter"].part, found.preprocessor, found.config)
     assert ours is not None
     floor, rng = floors.MeanStd(17), np.random.default_rng(0)
     for _ in range(3):

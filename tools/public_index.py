@@ -114,22 +114,20 @@ def data() -> dict[str, object]:
     distributions = list(packages())
     catalog = Catalog([ep for ep in scan() if ep.dist.name in distributions], environ={})
     provides: dict[str, str] = {}
-    for component in catalog.components():
-        provides[f"{component.kind}/{component.name}"] = component.distribution
+    for part in catalog.parts():
+        provides[f"{part.kind}/{part.name}"] = part.distribution
         for framework, target in (
-            component.declaration.targets.items() if component.declaration.shows_classes else ()
+            part.declaration.targets.items() if part.declaration.shows_classes else ()
         ):
-            provides[f"export/{framework}/{target.partition(':')[2]}"] = component.distribution
-        for target, extensions in (
-            component.extensions.items() if component.kind == "framework" else ()
-        ):
-            provides[f"framework/{component.name}: {target}"] = extensions[0].distribution
-        for kind in component.declaration.kinds if component.kind == "action_codec" else ():
-            provides[f"action_codec/{kind}"] = component.distribution
-    for component in catalog.registry.active("exporter"):
-        provides[f"exporter/{component.name}"] = component.distribution
-        if component.declaration.suffix:
-            provides[f"suffix/{component.declaration.suffix}"] = component.distribution
+            provides[f"export/{framework}/{target.partition(':')[2]}"] = part.distribution
+        for target, extensions in part.extensions.items() if part.kind == "framework" else ():
+            provides[f"framework/{part.name}: {target}"] = extensions[0].distribution
+        for kind in part.declaration.kinds if part.kind == "action_codec" else ():
+            provides[f"action_codec/{kind}"] = part.distribution
+    for part in catalog.registry.active("exporter"):
+        provides[f"exporter/{part.name}"] = part.distribution
+        if part.declaration.suffix:
+            provides[f"suffix/{part.declaration.suffix}"] = part.distribution
     provides |= {f"command/{name}": "rlcatalog-cli" for name in OWN_COMMANDS}
     for struct, owner in {KernelConfig: "rlcatalog", **catalog.registry.config_classes}.items():
         provides |= {f"config/{key.name}": owner for key in keys_of(struct)}
@@ -149,8 +147,8 @@ def data() -> dict[str, object]:
                 )
             except CatalogError:
                 continue
-            assert choice.component is not None
-            provides[f"{kind}/{info.kind}"] = choice.component.distribution
+            assert choice.part is not None
+            provides[f"{kind}/{info.kind}"] = choice.part.distribution
     provides |= model_entries(catalog)
     return {
         "folders": {
@@ -178,9 +176,9 @@ def model_entries(catalog: Catalog) -> dict[str, str]:
     found = {}
     for entry, space in samples.items():
         choices = catalog.resolve(space, gym.spaces.Discrete(2), {}, FRAMEWORKS[0]).choices
-        component = choices[entry.partition("/")[0]].component
-        assert component is not None
-        found[entry] = component.distribution
+        part = choices[entry.partition("/")[0]].part
+        assert part is not None
+        found[entry] = part.distribution
     return found | {"model/fallback": found["trunk/1"]}
 
 
@@ -192,7 +190,7 @@ def stub(framework: str) -> tuple[Path, str]:
     catalog = Catalog([ep for ep in scan() if ep.dist.name in packages()], environ={})
     targets = {
         c.declaration.targets[framework]
-        for c in catalog.components()
+        for c in catalog.parts()
         if c.declaration.shows_classes and framework in c.declaration.targets
     }
     parts = sorted(tuple(target.split(":")) for target in targets)

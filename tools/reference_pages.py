@@ -111,7 +111,7 @@ def _attribute(line: str) -> str:
 def commands() -> dict[str, tuple[str, Any]]:
     """Return command → the distribution that brings it, and what it takes."""
     catalog = public_index_catalog()
-    owners = {part.name: part.distribution for part in catalog.components("command")}
+    owners = {part.name: part.distribution for part in catalog.parts("command")}
     found = {}
     for name in (*OWN_COMMANDS, *sorted(owners)):
         group: Any = typer.main.get_command(make_app([name, "--help"]))
@@ -172,7 +172,7 @@ def parts_page() -> str:
     ]
     for kind, title in _KINDS.items():
         rows = []
-        for part in sorted(catalog.components(kind), key=lambda part: part.name):
+        for part in sorted(catalog.parts(kind), key=lambda part: part.name):
             switch = getattr(part.declaration, "switch", None)
             kinds = getattr(part.declaration, "kinds", None)
             by = (

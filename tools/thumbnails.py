@@ -108,7 +108,7 @@ def _explained(name: str) -> tuple[str, ...]:
 
 
 def _pipeline(*parts: str) -> tuple[str, str]:
-    """Draw the parts from top to bottom: spaces as text, components in boxes."""
+    """Draw the parts from top to bottom: spaces as text, parts in boxes."""
     step = (HEIGHT - 8) / len(parts)
     body = []
     for i, part in enumerate(parts):

@@ -234,8 +234,8 @@ def use(catalog, kind, rng):
     restore_original_dimensions(encoded.reshape(3, -1), preprocessor.observation_space)
 
     if kind == "filter":
-        component = resolution.choices["filter"].component
-        obs_filter = make_filter(component, preprocessor, resolution.config)
+        part = resolution.choices["filter"].part
+        obs_filter = make_filter(part, preprocessor, resolution.config)
         filtered = obs_filter.filtered(encoded, update=True)
         assert filtered.shape == (3, *obs_filter.processed_space(preprocessor).shape)
 

@@ -271,7 +271,7 @@ def check_broken_plugin(name, *, record, messages):
 
 def check_working_plugins(catalog):
     """The catalog has what the two working plugins declare, and nothing else."""
-    names = [component.name for component in catalog.components()]
+    names = [part.name for part in catalog.parts()]
     assert names == ["alpha", "omega", "alpha_codec", "omega_codec"]
     assert catalog.parse_config({"alpha_size": 7})["omega_size"] == 3
     for number in (3, 4):
@@ -345,7 +345,7 @@ def rlcatalog_models():
     with pytest.warns(PluginWarning, match="RuntimeError: halfway"):
         catalog = Catalog(read_entry_points(tmp_path), environ={})
 
-    assert catalog.components() == []
+    assert catalog.parts() == []
 
 
 # --- left out before import -----------------------------------------------------------------------
@@ -553,10 +553,10 @@ def test_list_reports_broken_plugins(two_folders):
 def test_list_has_parts_of_working_plugins_only(two_folders):
     run = run_command("list", "--json", folders=two_folders)
 
-    components = json.loads(run.stdout)["components"]
+    listing = json.loads(run.stdout)["parts"]
     # The broken packages have names such as "broken-syntax-error".
-    assert not any(part["distribution"].startswith("broken-") for part in components)
-    parts = {part["name"]: part for part in components}
+    assert not any(part["distribution"].startswith("broken-") for part in listing)
+    parts = {part["name"]: part for part in listing}
     assert {"alpha", "omega", "alpha_codec", "omega_codec"} <= set(parts)
     assert parts["alpha"] == {
         "kind": "model",

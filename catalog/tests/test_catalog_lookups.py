@@ -28,7 +28,7 @@ from rlcatalog.errors import (
     UnsupportedSpaceError,
     UnusedMaskWarning,
 )
-from rlcatalog.plugins import Component
+from rlcatalog.plugins import Part
 from rlcatalog.plugins.discovery import scan
 from rlcatalog_testing import PluginEntryPoint, isolated_catalog, plugin_of
 
@@ -70,9 +70,9 @@ def test_catalog_loads_only_the_given_plugins():
     catalog = Catalog(iter([point]), environ={})
 
     assert catalog.entry_points == (point,)
-    assert [component.name for component in catalog.components()] == ["acme_net"]
-    assert [component.name for component in catalog.components("model")] == ["acme_net"]
-    assert catalog.components("filter") == []
+    assert [part.name for part in catalog.parts()] == ["acme_net"]
+    assert [part.name for part in catalog.parts("model")] == ["acme_net"]
+    assert catalog.parts("filter") == []
 
 
 def test_catalog_of_an_empty_list_has_no_plugins():
@@ -124,7 +124,7 @@ def test_refresh_drops_registered_part_whose_key_is_taken(catalog, monkeypatch):
     catalog.register_model("mine", Mine, config=MineConfig)
 
     # A refresh adds registered parts again. It fails as if a new package had taken the key.
-    def raise_duplicate(self, component, struct=None):
+    def raise_duplicate(self, part, struct=None):
         raise DuplicateNameError("'mine_width' is taken")
 
     monkeypatch.setattr(type(catalog.registry), "with_registered", raise_duplicate)
@@ -149,7 +149,7 @@ def catalog_with_keys(monkeypatch):
 
 def make_tf_extension(*, reads):
     """Return the TensorFlow code that another package adds to acme_net."""
-    return Component(ModelSpec("acme_net", {"tf": "m:C"}, "", reads=reads), "emca", "1.0")
+    return Part(ModelSpec("acme_net", {"tf": "m:C"}, "", reads=reads), "emca", "1.0")
 
 
 def test_config_keys_are_those_of_the_package_and_of_reads(catalog_with_keys):
@@ -281,7 +281,7 @@ def test_pinned_lookup_is_not_answered_from_the_cache(catalog):
 
     for _ in range(2):
         pinned = catalog.resolve(THREE_FEATURES, TWO_ACTIONS, {}, "torch", pins=pins)
-        assert pinned.component("trunk").name == "mine"
+        assert pinned.part("trunk").name == "mine"
         assert pinned.pins == pins
         assert catalog.resolve(THREE_FEATURES, TWO_ACTIONS, {}, "torch") is unpinned
 
@@ -294,8 +294,8 @@ def test_pinned_lookup_is_not_cached(catalog):
     pinned = catalog.resolve(THREE_FEATURES, TWO_ACTIONS, config, "torch", pins=pins)
     unpinned = catalog.resolve(THREE_FEATURES, TWO_ACTIONS, config, "torch")
 
-    assert pinned.component("trunk").name == "mine"
-    assert unpinned.component("trunk").name == "fcnet"
+    assert pinned.part("trunk").name == "mine"
+    assert unpinned.part("trunk").name == "fcnet"
 
 
 def test_pinned_lookup_does_not_warn_of_unread_keys(catalog):
@@ -310,15 +310,15 @@ def test_pinned_lookup_does_not_warn_of_unread_keys(catalog):
 # --- frameworks -----------------------------------------------------------------------------------
 
 
-def make_component(distribution, *, frameworks):
+def make_part(distribution, *, frameworks):
     targets = dict.fromkeys(frameworks, "m:C")
-    return Component(ModelSpec("m", targets, ""), distribution, "")
+    return Part(ModelSpec("m", targets, ""), distribution, "")
 
 
-#: A component without a distribution is a class that the program registered.
-REGISTERED_TF = make_component("", frameworks=["tf"])
-REGISTERED_BOTH = make_component("", frameworks=["torch", "tf"])
-PLUGIN_TF = make_component("acme", frameworks=["tf"])
+#: A part without a distribution is a class that the program registered.
+REGISTERED_TF = make_part("", frameworks=["tf"])
+REGISTERED_BOTH = make_part("", frameworks=["torch", "tf"])
+PLUGIN_TF = make_part("acme", frameworks=["tf"])
 FIRST_INSTALLED = "torch"
 
 
@@ -331,7 +331,7 @@ def test_framework_argument_overrides_registered_class():
 
 
 @pytest.mark.parametrize(
-    "components",
+    "parts",
     [
         pytest.param((), id="no-components"),
         pytest.param((None,), id="empty-slot"),
@@ -339,8 +339,8 @@ def test_framework_argument_overrides_registered_class():
         pytest.param((REGISTERED_BOTH,), id="class-of-both-frameworks"),
     ],
 )
-def test_framework_is_otherwise_the_first_installed(components):
-    assert framework_for(None, *components) == FIRST_INSTALLED
+def test_framework_is_otherwise_the_first_installed(parts):
+    assert framework_for(None, *parts) == FIRST_INSTALLED
 
 
 # --- action masks ---------------------------------------------------------------------------------

@@ -106,7 +106,7 @@ def test_preprocessor_of_a_part_keeps_its_place(read_only_catalog):
 def test_preprocessor_of_discrete_is_onehot(read_only_catalog):
     preprocessor = read_only_catalog.preprocessor_for(Discrete(4))
 
-    assert preprocessor.component.name == "onehot"
+    assert preprocessor.part.name == "onehot"
     assert preprocessor.made_by is read_only_catalog
     assert preprocessor.shape == (4,)
 
@@ -135,15 +135,15 @@ def test_check_mode_comes_from_argument_or_config(catalog, check, options, mode)
     )
 
     assert preprocessor.check_mode == mode
-    assert preprocessor.component is own
+    assert preprocessor.part is own
     assert preprocessor.is_watched  # unlike the codecs that the conformance kit has tested
 
 
-def test_chosen_component_replaces_the_default(catalog):
+def test_chosen_part_replaces_the_default(catalog):
     catalog.register_preprocessor("own", CustomPreprocessor)
     own = catalog.registry.get("preprocessor", "own")
 
-    assert catalog.preprocessor_for(THREE_FEATURES).component.name == "none"
+    assert catalog.preprocessor_for(THREE_FEATURES).part.name == "none"
     assert type(catalog.preprocessor_for(THREE_FEATURES, chosen={"obs": own})) is CustomPreprocessor
 
 
@@ -360,7 +360,7 @@ def test_model_of_a_box_is_one_trunk(model_catalog):
 
     [trunk] = model.parts
     assert trunk.slot == "trunk"
-    assert trunk.component.name == "net"
+    assert trunk.part.name == "net"
     assert model.obs_space == THREE_FEATURES
     assert model.action_space == TWO_ACTIONS
     assert model.num_outputs == 2
@@ -455,7 +455,7 @@ class DefaultModel(TorchModel):
 def test_default_model_is_used_if_config_names_none(model_catalog, config, default_model, name):
     model = make_model(model_catalog, THREE_FEATURES, config, default_model=default_model)
 
-    assert model.parts[0].component.name == name
+    assert model.parts[0].part.name == name
 
 
 def test_head_gets_the_action_distribution(model_catalog):

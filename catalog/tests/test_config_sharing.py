@@ -206,8 +206,8 @@ def test_lookup_during_which_a_part_is_registered_is_not_cached(catalog):
     first = catalog.resolve(THREE_FEATURES, TWO_ACTIONS, {})
     second = catalog.resolve(THREE_FEATURES, TWO_ACTIONS, {})
 
-    assert first.component("trunk").name == "fcnet"
-    assert second.component("trunk").name == "late"
+    assert first.part("trunk").name == "fcnet"
+    assert second.part("trunk").name == "late"
 
 
 def test_cache_drops_the_oldest_lookup(catalog):

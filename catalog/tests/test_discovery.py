@@ -511,4 +511,4 @@ def rlcatalog_models():
 
     assert [record.distribution for record in catalog.plugins] == ["damaged"]
     # Only parts that the program registers itself are called "in process".
-    assert not any(component.in_process for component in catalog.components())
+    assert not any(part.in_process for part in catalog.parts())

@@ -15,7 +15,7 @@ from rlcatalog.choice import Pins
 from rlcatalog.choice.dist_plan import named_dists, plan_dists
 from rlcatalog.choice.slots import Slots
 from rlcatalog.errors import ConfigError, PartError, UnsupportedSpaceError
-from rlcatalog.plugins import Component
+from rlcatalog.plugins import Part
 from rlcatalog.plugins.registry import Registry
 
 OBS = SpaceInfo.read(Box(-1, 1, (3,)))
@@ -53,7 +53,7 @@ def make_dist(
     """Return a distribution of a plugin, or of the program if `distribution` is empty."""
     spec = ActionDistSpec(name, {"torch": target}, "", match=match, **fields)
     version = "1.0" if distribution else ""
-    return Component(spec, distribution, version, objects=objects or {})
+    return Part(spec, distribution, version, objects=objects or {})
 
 
 DISTS = [
@@ -85,12 +85,12 @@ def plan(space, names=None, *, config=None, pins=None):
 
 def read_plan(planned):
     """Return place → name and number of inputs."""
-    return {node.place: (node.component.name, node.size) for node in planned.walk()}
+    return {node.place: (node.part.name, node.size) for node in planned.walk()}
 
 
 def read_names(planned):
     """Return place → name."""
-    return {node.place: node.component.name for node in planned.walk()}
+    return {node.place: node.part.name for node in planned.walk()}
 
 
 # --- names in the config --------------------------------------------------------------------------
@@ -300,7 +300,7 @@ def test_registered_composite_may_need_more_than_its_parts():
     # The key None stands for the action and all its parts.
     planned = plan(Tuple([Discrete(2), Box(-1, 1, (3,))]), {None: joint})
 
-    assert planned.component is joint
+    assert planned.part is joint
     assert planned.size == 50
     # Two logits; a mean and a log standard deviation for each of three numbers.
     assert [child.size for child in planned.children] == [2, 6]
@@ -348,8 +348,8 @@ def dist_classes(monkeypatch):
     for cls in (WithoutLogp, WithRawKind, WithoutRawKind):
         setattr(module, cls.__name__, cls)
     monkeypatch.setitem(sys.modules, "acme_dists", module)
-    monkeypatch.setattr(Component, "check_framework", lambda self, framework: None)
-    monkeypatch.setattr("rlcatalog.plugins.component.frameworks", dict)
+    monkeypatch.setattr(Part, "check_framework", lambda self, framework: None)
+    monkeypatch.setattr("rlcatalog.plugins.part.frameworks", dict)
 
 
 @pytest.mark.usefixtures("dist_classes")
@@ -449,13 +449,13 @@ FREE_LOG_STD = {"free_log_std": True}
 
 
 def test_free_log_std_is_accepted_by_dist_that_reads_it():
-    assert plan(THREE_FEATURES, config=FREE_LOG_STD).component.name == "box"
+    assert plan(THREE_FEATURES, config=FREE_LOG_STD).part.name == "box"
 
 
 def test_free_log_std_is_accepted_by_registered_dist():
     registered = make_dist("mine", size=size_of_box, distribution="")  # it may read any key
 
-    assert plan(THREE_FEATURES, {None: registered}, config=FREE_LOG_STD).component is registered
+    assert plan(THREE_FEATURES, {None: registered}, config=FREE_LOG_STD).part is registered
 
 
 def test_free_log_std_is_rejected_by_named_dist():
@@ -471,4 +471,4 @@ def test_free_log_std_is_rejected_by_default_dist():
 
 
 def test_free_log_std_false_is_accepted_by_every_dist():
-    assert plan(TWO_ACTIONS, config={"free_log_std": False}).component.name == "cat"
+    assert plan(TWO_ACTIONS, config={"free_log_std": False}).part.name == "cat"

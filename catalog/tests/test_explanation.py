@@ -10,7 +10,7 @@ from rlcatalog import EnvWrapperSpec, Match, ModelSpec, Rank
 from rlcatalog.choice import Explanation
 from rlcatalog.choice.explanation import Section, explanation_html, explanation_sheet, outline
 from rlcatalog.errors import MissingExtraError
-from rlcatalog.plugins import Component
+from rlcatalog.plugins import Part
 from rlcatalog_testing import PluginEntryPoint, isolated_catalog, plugin_of
 
 THREE_FEATURES = Box(-1, 1, (3,), np.float32)
@@ -154,8 +154,8 @@ def test_data_has_the_path_of_the_action_mask(catalog):
 
 def test_data_has_the_environment_and_its_wrappers(catalog):
     resolution = catalog.explain(THREE_FEATURES, TWO_ACTIONS, {}, "torch").resolution
-    applied = Component(EnvWrapperSpec("crop", {"numpy": "m:f"}, ""), "acme", "1.0")
-    refused = Component(EnvWrapperSpec("skip", {"numpy": "m:f"}, ""), "acme", "1.0")
+    applied = Part(EnvWrapperSpec("crop", {"numpy": "m:f"}, ""), "acme", "1.0")
+    refused = Part(EnvWrapperSpec("skip", {"numpy": "m:f"}, ""), "acme", "1.0")
     wrappers = (
         (applied, Match(Rank.GENERIC, "an image")),
         (refused, Match(None, "no frames")),

@@ -108,11 +108,11 @@ def test_plugin_may_implement_one_hook_only(entry_point, plugin, hook, declarati
 
     [record] = catalog.plugins
     assert record.status == "loaded"
-    [component] = catalog.components()
-    assert component.declaration is declaration
-    assert component.kind == declaration.kind
-    assert component.provider == f"{declaration.name} 1.0"
-    assert catalog.registry.get(declaration.kind, declaration.name) is component
+    [part] = catalog.parts()
+    assert part.declaration is declaration
+    assert part.kind == declaration.kind
+    assert part.provider == f"{declaration.name} 1.0"
+    assert catalog.registry.get(declaration.kind, declaration.name) is part
 
 
 @pytest.mark.parametrize("sequence", [list, tuple])
@@ -122,7 +122,7 @@ def test_hook_may_return_a_list_or_a_tuple(entry_point, plugin, sequence):
 
     catalog = Catalog([entry_point("acme", acme)], environ={"RLCATALOG_STRICT_PLUGINS": "1"})
 
-    assert [part.name for part in catalog.components()] == ["net"]
+    assert [part.name for part in catalog.parts()] == ["net"]
 
 
 def test_hook_may_return_an_empty_list(entry_point, plugin):
@@ -130,7 +130,7 @@ def test_hook_may_return_an_empty_list(entry_point, plugin):
 
     catalog = Catalog([entry_point("acme", acme)], environ={"RLCATALOG_STRICT_PLUGINS": "1"})
 
-    assert catalog.components() == []
+    assert catalog.parts() == []
 
 
 # --- a command of a plugin ------------------------------------------------------------------------
@@ -189,5 +189,5 @@ def test_declared_command_is_in_the_help(run_command):
 def test_declared_command_is_in_the_list_of_parts(run_command):
     listing = json.loads(run_command("list", "--kind", "command", "--json"))
 
-    frameworks = {part["name"]: part["frameworks"] for part in listing["components"]}
+    frameworks = {part["name"]: part["frameworks"] for part in listing["parts"]}
     assert frameworks["polite-plugin-greet"] == ["cli"]

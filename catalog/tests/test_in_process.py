@@ -1,4 +1,4 @@
-"""Components made of the running program's classes: frameworks, fields, names and refusals."""
+"""Parts made of the running program's classes: frameworks, fields, names and refusals."""
 
 from __future__ import annotations
 
@@ -123,30 +123,30 @@ def four_frameworks(monkeypatch):
     ("cls", "framework", "slot"), [(Net, "first", "trunk"), (MemoryNet, "second", "memory")]
 )
 def test_model_class_has_its_framework_and_slot(cls, framework, slot):
-    component = in_process("model", cls)
+    part = in_process("model", cls)
 
-    assert component.name == cls.__name__
-    assert component.objects == {framework: cls}
-    assert component.in_process
-    assert component.declaration.slot == slot
-    assert component.declaration.targets == {framework: f"{__name__}:{cls.__name__}"}
-    assert not component.declaration.plain
+    assert part.name == cls.__name__
+    assert part.objects == {framework: cls}
+    assert part.in_process
+    assert part.declaration.slot == slot
+    assert part.declaration.targets == {framework: f"{__name__}:{cls.__name__}"}
+    assert not part.declaration.plain
 
 
 def test_function_that_makes_a_module_is_a_plain_trunk():
-    component = in_process("model", make_net)
+    part = in_process("model", make_net)
 
-    assert component.objects == {"first": make_net}
-    assert component.declaration.plain
-    assert component.declaration.slot == "trunk"
+    assert part.objects == {"first": make_net}
+    assert part.declaration.plain
+    assert part.declaration.slot == "trunk"
 
 
 def test_name_and_fields_override_those_of_the_class():
-    component = in_process("model", Net, "mine", switch="on", reads=("max_seq_len",))
+    part = in_process("model", Net, "mine", switch="on", reads=("max_seq_len",))
 
-    assert component.name == "mine"
-    assert component.switch == "on"
-    assert component.declaration.reads == ("max_seq_len",)
+    assert part.name == "mine"
+    assert part.switch == "on"
+    assert part.declaration.reads == ("max_seq_len",)
 
 
 def test_slot_overrides_that_of_the_class():
@@ -188,21 +188,21 @@ def test_path_of_lambda_is_a_valid_target():
 
 
 def test_lambda_may_be_a_distribution_under_a_name():
-    component = in_process("action_dist", lambda outputs: outputs, num_inputs=1, name="mine")
+    part = in_process("action_dist", lambda outputs: outputs, num_inputs=1, name="mine")
 
-    assert component.name == "mine"
+    assert part.name == "mine"
 
 
 # --- distributions --------------------------------------------------------------------------------
 
 
 def test_distribution_class_serves_all_frameworks():
-    component = in_process("action_dist", Dist)
+    part = in_process("action_dist", Dist)
 
     # It has the methods of our distributions, so that no framework has to adapt it.
-    assert component.objects == {"bare": Dist, "gone": Dist, "first": Dist, "second": Dist}
-    assert not component.declaration.composite
-    assert not component.declaration.wraps_default
+    assert part.objects == {"bare": Dist, "gone": Dist, "first": Dist, "second": Dist}
+    assert not part.declaration.composite
+    assert not part.declaration.wraps_default
 
 
 def test_distribution_class_knows_its_number_of_inputs():
@@ -213,11 +213,11 @@ def test_distribution_class_knows_its_number_of_inputs():
 
 
 def test_distribution_class_of_one_framework_serves_only_that():
-    component = in_process("action_dist", CompositeDist)
+    part = in_process("action_dist", CompositeDist)
 
-    assert component.objects == {"second": CompositeDist}
-    assert component.declaration.composite
-    assert not component.declaration.wraps_default
+    assert part.objects == {"second": CompositeDist}
+    assert part.declaration.composite
+    assert not part.declaration.wraps_default
 
 
 @pytest.mark.parametrize(
@@ -232,13 +232,13 @@ def test_distribution_class_of_one_framework_serves_only_that():
     ],
 )
 def test_distribution_of_a_library_is_adapted(source, num_inputs, framework):
-    component = in_process("action_dist", source, num_inputs=num_inputs)
+    part = in_process("action_dist", source, num_inputs=num_inputs)
 
-    [(adapting_framework, adapted_class)] = component.objects.items()
+    [(adapting_framework, adapted_class)] = part.objects.items()
     assert adapting_framework == framework
     assert adapted_class.adapted == (framework, source, num_inputs)
-    assert not component.declaration.composite
-    assert not component.declaration.wraps_default
+    assert not part.declaration.composite
+    assert not part.declaration.wraps_default
 
 
 # --- preprocessors, filters and refusals ----------------------------------------------------------

@@ -12,15 +12,15 @@ from rlcatalog import ModelSpec, Request, SpaceInfo, Stage
 from rlcatalog.choice import model_stages
 from rlcatalog.choice.slots import unclaimed_by
 from rlcatalog.errors import PartError
-from rlcatalog.plugins import Component
+from rlcatalog.plugins import Part
 from rlcatalog_testing import isolated_catalog
 
 THREE_FEATURES = SpaceInfo.read(Box(-1, 1, (3,), np.float32))
 ACTION = SpaceInfo.read(Discrete(2), "action")
 
 
-def make_component(name, slot, **fields):
-    return Component(ModelSpec(name, {"torch": "m:C"}, "", slot=slot, **fields), "acme", "1.0")
+def declare_part(name, slot, **fields):
+    return Part(ModelSpec(name, {"torch": "m:C"}, "", slot=slot, **fields), "acme", "1.0")
 
 
 def make_request(*, vf_share_layers=True, vf_memory="own"):
@@ -53,7 +53,7 @@ def make_part(calls):
             calls.append(call)
             return stages
 
-        return make_component(name, slot, describe=describe, **fields)
+        return declare_part(name, slot, describe=describe, **fields)
 
     return make
 
@@ -210,7 +210,7 @@ def test_unknown_width_makes_weights_a_lower_bound(make_part, net, memory_stages
 
 @pytest.mark.parametrize(("num_outputs", "shape"), [(4, (4,)), (None, None)])
 def test_trunk_without_describe_has_one_stage(num_outputs, shape):
-    trunk = make_component("net", "trunk")
+    trunk = declare_part("net", "trunk")
 
     assert model_stages([trunk], make_request(), num_outputs) == [Stage("net: output", shape)]
 
@@ -224,7 +224,7 @@ def test_trunk_without_describe_has_one_stage(num_outputs, shape):
     ],
 )
 def test_memory_without_describe_has_one_stage(net, share, shape):
-    gru = make_component("gru", "memory")
+    gru = declare_part("gru", "memory")
 
     stages = model_stages([net, gru], make_request(vf_share_layers=share), num_outputs=4)
 
@@ -277,7 +277,7 @@ class SubclassOfStage(Stage):
     ids=repr,
 )
 def test_describe_without_a_list_of_stages_names_the_part(stages):
-    net = make_component("net", "trunk", describe=lambda request: stages)
+    net = declare_part("net", "trunk", describe=lambda request: stages)
 
     with pytest.raises(PartError, match="its describe function returned") as caught:
         model_stages([net], make_request(), 4)

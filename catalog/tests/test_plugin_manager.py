@@ -73,7 +73,7 @@ def test_blocked_plugin_is_disabled_after_refresh():
     catalog.plugin_manager.set_blocked("acme")
     catalog.refresh()
 
-    assert [component.name for component in catalog.components()] == ["zeta"]
+    assert [part.name for part in catalog.parts()] == ["zeta"]
     assert status_of(catalog, "acme").status == "disabled"
     assert status_of(catalog, "acme").error == "blocked in the catalog's plugin_manager"
 
@@ -86,7 +86,7 @@ def test_unblocked_plugin_is_loaded_again():
     catalog.plugin_manager.unblock("acme")
     catalog.refresh()
 
-    assert [component.name for component in catalog.components()] == ["acme"]
+    assert [part.name for part in catalog.parts()] == ["acme"]
 
 
 def test_refresh_calls_no_hook_of_a_loaded_plugin():

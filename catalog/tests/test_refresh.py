@@ -122,13 +122,13 @@ def test_refresh_drops_class_that_reads_a_removed_key(install):
 
 def test_refresh_forgets_cached_lookups(install):
     catalog = Catalog(environ={}, prefer=["late-best"])
-    assert catalog.resolve(THREE_FEATURES, TWO_ACTIONS).component("trunk").name == "fcnet"
+    assert catalog.resolve(THREE_FEATURES, TWO_ACTIONS).part("trunk").name == "fcnet"
     match = "match=lambda request: Match(Rank.SPECIFIC, 'best')"
     install("late-best", write_model_plugin("late_best_net", options=match))
 
     catalog.refresh()
 
-    assert catalog.resolve(THREE_FEATURES, TWO_ACTIONS).component("trunk").name == "late_best_net"
+    assert catalog.resolve(THREE_FEATURES, TWO_ACTIONS).part("trunk").name == "late_best_net"
 
 
 def test_refresh_reports_broken_plugin(install):
@@ -183,7 +183,7 @@ def test_refresh_does_not_disturb_lookups_of_other_threads(catalog):
         while not stop.is_set():
             try:
                 space = gym.spaces.Box(-1, 1, (3,))  # new, so that no cached lookup is used
-                assert catalog.resolve(space, TWO_ACTIONS).component("trunk").name == "mine"
+                assert catalog.resolve(space, TWO_ACTIONS).part("trunk").name == "mine"
             except Exception as error:
                 errors.append(error)
                 return

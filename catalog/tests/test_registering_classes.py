@@ -160,7 +160,7 @@ def test_registered_preprocessor_is_chosen_by_its_match(catalog):
 
     resolution = catalog.resolve(gym.spaces.MultiBinary(2), TWO_ACTIONS)
 
-    assert resolution.component("preprocessor").name == "two"
+    assert resolution.part("preprocessor").name == "two"
 
 
 def test_register_filter_rejects_another_class(catalog):
@@ -189,8 +189,8 @@ def test_top_level_decorator_registers_in_default_catalog(default_catalog, kind,
 
     getattr(rlcatalog, f"register_{kind}")("mine")(cls)
 
-    component = default_catalog.registry.get(kind, "mine")
-    assert component.objects[component.frameworks[0]] is cls
+    part = default_catalog.registry.get(kind, "mine")
+    assert part.objects[part.frameworks[0]] is cls
 
 
 def test_top_level_refresh_keeps_registered_classes(default_catalog):
@@ -277,4 +277,4 @@ def test_register_functions_take_name_and_class_by_position():
     catalog.register_action_dist("c", rlcatalog.ActionDistribution)
     catalog.register(PreprocessorSpec("d", {"numpy": "m:C"}, ""))
 
-    assert [component.name for component in catalog.components()] == ["c", "a", "b", "d"]
+    assert [part.name for part in catalog.parts()] == ["c", "a", "b", "d"]

@@ -64,7 +64,7 @@ def test_catalog_is_restored_in_another_process(known_catalogs, used, names):
     assert restored is not catalog
     assert restored.environ == {"A": "b"}
     assert restored.prefer == ("acme",)
-    assert [component.name for component in restored.components()] == names
+    assert [part.name for part in restored.parts()] == names
 
 
 def test_restored_default_catalog_reads_its_own_environment(known_catalogs):

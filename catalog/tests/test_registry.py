@@ -248,19 +248,19 @@ def empty_catalog():
 def test_registered_model_says_where_it_comes_from(empty_catalog):
     empty_catalog.register_model("mine", TorchNet)
 
-    [component] = empty_catalog.components("model")
-    assert component.load("torch") is TorchNet
-    assert component.in_process
-    assert component.provider == "registered in process"
+    [part] = empty_catalog.parts("model")
+    assert part.load("torch") is TorchNet
+    assert part.in_process
+    assert part.provider == "registered in process"
 
 
 def test_registered_model_may_be_replaced(empty_catalog):
     empty_catalog.register_model("mine", TorchNet)
     empty_catalog.register_model("mine", OtherTorchNet)
 
-    [component] = empty_catalog.components("model")
-    assert component.load("torch") is OtherTorchNet
-    assert component.declaration.summary == "Another one."  # the docstring
+    [part] = empty_catalog.parts("model")
+    assert part.load("torch") is OtherTorchNet
+    assert part.declaration.summary == "Another one."  # the docstring
 
 
 def test_registered_model_belongs_to_one_catalog(empty_catalog):
@@ -268,7 +268,7 @@ def test_registered_model_belongs_to_one_catalog(empty_catalog):
 
     empty_catalog.register_model("mine", TorchNet)
 
-    assert other_catalog.components() == []
+    assert other_catalog.parts() == []
 
 
 # --- unknown, missing -----------------------------------------------------------------------------
@@ -539,7 +539,7 @@ def test_target_is_imported_when_it_is_loaded(empty_catalog, read_entry_points, 
     (tmp_path / "target_lazy.py").write_text("class Codec: pass\n", encoding="utf-8")
     read_entry_points(tmp_path)
     empty_catalog.register(PreprocessorSpec("codec", {"numpy": "target_lazy:Codec"}, ""))
-    component = empty_catalog.registry.get("preprocessor", "codec")
+    part = empty_catalog.registry.get("preprocessor", "codec")
     assert "target_lazy" not in sys.modules
 
-    assert component.load("numpy").__name__ == "Codec"
+    assert part.load("numpy").__name__ == "Codec"

@@ -13,7 +13,7 @@ from rlcatalog.choice import Pins
 from rlcatalog.choice.selection import Choice
 from rlcatalog.choice.slots import unclaimed_by
 from rlcatalog.errors import MissingPluginError, PartError, UnknownNameError
-from rlcatalog.plugins import Component
+from rlcatalog.plugins import Part
 from rlcatalog_testing import isolated_catalog
 
 THREE_FEATURES = Box(-1, 1, (3,), np.float32)
@@ -138,18 +138,18 @@ def test_check_rejects_pins_of_missing_parts(catalog, pins):
 # --- parts, shapes and views ----------------------------------------------------------------------
 
 
-def test_components_of_all_slots_leave_out_empty_ones(catalog):
-    components = resolve(catalog).components()
+def test_parts_of_all_slots_leave_out_empty_ones(catalog):
+    parts = resolve(catalog).parts_by_slot()
 
-    names = {slot: part.name for slot, part in components.items()}
+    names = {slot: part.name for slot, part in parts.items()}
     assert names == {"preprocessor": "none", "trunk": "fcnet", "action_dist": "categorical"}
 
 
-def test_components_of_given_slots_leave_out_empty_ones(catalog):
+def test_parts_of_given_slots_leave_out_empty_ones(catalog):
     resolution = resolve(catalog)
 
-    assert list(resolution.components("memory", "trunk")) == ["trunk"]
-    assert resolution.components("memory") == {}
+    assert list(resolution.parts_by_slot("memory", "trunk")) == ["trunk"]
+    assert resolution.parts_by_slot("memory") == {}
 
 
 def test_shapes_count_weights_of_the_model_only(catalog):
@@ -201,9 +201,9 @@ def test_model_views_have_the_dtype_after_the_filter(catalog, filter_config, dty
 # --- pinned keys ----------------------------------------------------------------------------------
 
 
-def make_component(name, *, slot="trunk", distribution="acme", **fields):
+def make_part(name, *, slot="trunk", distribution="acme", **fields):
     spec = ModelSpec(name, {"torch": "m:C"}, "", slot=slot, **fields)
-    return Component(spec, distribution, "1.0")
+    return Part(spec, distribution, "1.0")
 
 
 def replace_parts(resolution, *parts, **fields):
@@ -220,7 +220,7 @@ def make_part_that_pins_its_path(slot):
     def pin_path(request):
         return {slot: request.obs.path}
 
-    return make_component("acme", slot=slot, pinned_keys=pin_path)
+    return make_part("acme", slot=slot, pinned_keys=pin_path)
 
 
 THREE_PARTS = [make_part_that_pins_its_path(slot) for slot in ("trunk", "memory", "head")]
@@ -236,7 +236,7 @@ def test_pinned_keys_come_from_all_parts(catalog):
 
 def test_part_without_pinned_keys_pins_nothing(catalog):
     resolution = resolve(catalog, Dict({"a": THREE_FEATURES, "b": THREE_FEATURES}))
-    trunk = make_component("acme", slot="trunk")
+    trunk = make_part("acme", slot="trunk")
     head = make_part_that_pins_its_path("head")
 
     assert replace_parts(resolution, trunk, head).pinned_keys() == {"head": "obs"}
@@ -245,7 +245,7 @@ def test_part_without_pinned_keys_pins_nothing(catalog):
 def test_pinned_keys_are_for_the_observation_a_part_sees(catalog):
     resolution = resolve(catalog, Dict({"a": THREE_FEATURES, "b": THREE_FEATURES}))
     # A head that reads "b" itself leaves only "a" to trunk and memory.
-    head = make_component("h", slot="head", claims=lambda request: ["b"])
+    head = make_part("h", slot="head", claims=lambda request: ["b"])
     unclaimed = unclaimed_by(head, resolution.request)
 
     pinned = replace_parts(resolution, *THREE_PARTS, unclaimed=unclaimed).pinned_keys()
@@ -255,7 +255,7 @@ def test_pinned_keys_are_for_the_observation_a_part_sees(catalog):
 
 @pytest.mark.parametrize("answer", ["a", ["ab"], {1: 2}, {"a": 1, 2: 3}], ids=repr)
 def test_pinned_keys_without_a_dict_of_text_name_the_part(catalog, answer):
-    trunk = make_component("acme_net", pinned_keys=lambda request: answer)
+    trunk = make_part("acme_net", pinned_keys=lambda request: answer)
     resolution = replace_parts(resolve(catalog), trunk)
 
     with pytest.raises(PartError, match="its pinned_keys function returned") as caught:
@@ -276,7 +276,7 @@ def find_unread_keys(catalog, config, *parts):
 
 
 def test_ignored_key_is_reported_with_its_condition(catalog):
-    trunk = make_component(
+    trunk = make_part(
         "acme_net",
         reads=("lstm_cell_size", "lstm_use_prev_action"),
         ignores=lambda request: {"lstm_cell_size": "a wide space"},
@@ -287,12 +287,12 @@ def test_ignored_key_is_reported_with_its_condition(catalog):
 
 
 def test_ignored_key_is_not_reported_if_another_part_reads_it(catalog):
-    trunk = make_component(
+    trunk = make_part(
         "acme_net",
         reads=("lstm_cell_size",),
         ignores=lambda request: {"lstm_cell_size": "a wide space"},
     )
-    head = make_component("acme_head", slot="head", reads=("lstm_cell_size",))
+    head = make_part("acme_head", slot="head", reads=("lstm_cell_size",))
 
     assert find_unread_keys(catalog, {"lstm_cell_size": 7}, trunk, head) == {}
 
@@ -300,7 +300,7 @@ def test_ignored_key_is_not_reported_if_another_part_reads_it(catalog):
 def test_filter_reads_its_own_keys(catalog):
     resolution = resolve(catalog, config={"lstm_cell_size": 7})
     spec = FilterSpec("half", {"numpy": "m:C"}, "", reads=("lstm_cell_size",))
-    choice = Choice(Component(spec, "acme", "1.0"), "")
+    choice = Choice(Part(spec, "acme", "1.0"), "")
 
     resolution = replace(resolution, choices={**resolution.choices, "filter": choice})
 

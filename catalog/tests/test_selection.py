@@ -9,7 +9,7 @@ from gymnasium.spaces import Box, Discrete
 from rlcatalog import ActionDistSpec, Match, ModelSpec, PreprocessorSpec, Rank, Request, SpaceInfo
 from rlcatalog.choice.selection import Choice, choose, verdict
 from rlcatalog.errors import AmbiguousChoiceError, NoMatchError, PartError
-from rlcatalog.plugins import Component
+from rlcatalog.plugins import Part
 
 THREE_FEATURES = Box(-1, 1, (3,), np.float32)
 
@@ -24,13 +24,11 @@ def match_as(rank, why="fits"):
 
 
 def make_model(name, *, distribution="acme", **fields):
-    return Component(
-        ModelSpec(name, {"torch": "acme.parts:Net"}, "", **fields), distribution, "1.0"
-    )
+    return Part(ModelSpec(name, {"torch": "acme.parts:Net"}, "", **fields), distribution, "1.0")
 
 
 def make_preprocessor(name, *, distribution="acme", target="acme.parts:Codec", **fields):
-    return Component(PreprocessorSpec(name, {"numpy": target}, "", **fields), distribution, "1.0")
+    return Part(PreprocessorSpec(name, {"numpy": target}, "", **fields), distribution, "1.0")
 
 
 def make_dist(name, **fields):
@@ -38,7 +36,7 @@ def make_dist(name, **fields):
         return 2
 
     spec = ActionDistSpec(name, {"torch": "acme.parts:Dist"}, "", size=size, **fields)
-    return Component(spec, "acme", "1.0")
+    return Part(spec, "acme", "1.0")
 
 
 def make_request(space=THREE_FEATURES, *, path="obs", action_path="action", config=None):
@@ -50,12 +48,12 @@ REQUEST = make_request()
 
 
 def names_of(verdicts):
-    return [component.name for component, _ in verdicts]
+    return [part.name for part, _ in verdicts]
 
 
 def reason_of(choice, name):
     """Return the reason that a choice gives for a candidate."""
-    [why] = [match.why for component, match in choice.verdicts if component.name == name]
+    [why] = [match.why for part, match in choice.verdicts if part.name == name]
     return why
 
 
@@ -73,7 +71,7 @@ def test_verdicts_are_sorted_by_rank_with_unasked_parts_last():
 
     choice = choose("trunk", candidates, make_request())
 
-    assert choice.component.name == "best"
+    assert choice.part.name == "best"
     assert choice.why == "fits best"
     assert names_of(choice.verdicts) == ["best", "middle", "low", "refuses", "only-by-name"]
 
@@ -84,7 +82,7 @@ def test_registered_part_that_refuses_keeps_its_reason():
 
     choice = choose("trunk", [best, registered], make_request())
 
-    assert choice.component is best
+    assert choice.part is best
     # It was asked before the parts of packages.
     assert reason_of(choice, "mine") == "too small"
 
@@ -135,21 +133,21 @@ def third_party():
 def test_registered_part_wins_at_the_lowest_rank(registered, built_in, third_party):
     choice = choose("trunk", [third_party, built_in, registered], REQUEST)
 
-    assert choice.component is registered
+    assert choice.part is registered
 
 
 def test_built_in_part_wins_over_a_better_rank(built_in, third_party):
-    assert choose("trunk", [third_party, built_in], REQUEST).component is built_in
+    assert choose("trunk", [third_party, built_in], REQUEST).part is built_in
 
 
 def test_third_party_part_fills_the_trunk_if_nothing_else_fits(third_party):
-    assert choose("trunk", [third_party], REQUEST).component is third_party
+    assert choose("trunk", [third_party], REQUEST).part is third_party
 
 
 @pytest.mark.parametrize("slot", ["memory", "head"])
 def test_third_party_part_fills_optional_slot_if_preferred(slot, third_party):
-    assert choose(slot, [third_party], REQUEST).component is None
-    assert choose(slot, [third_party], REQUEST, prefer=["acme"]).component is third_party
+    assert choose(slot, [third_party], REQUEST).part is None
+    assert choose(slot, [third_party], REQUEST, prefer=["acme"]).part is third_party
 
 
 @pytest.mark.parametrize(
@@ -165,7 +163,7 @@ def test_part_without_match_and_kinds_is_never_chosen(fields, is_chosen):
 
     choice = choose("preprocessor", [part], make_request(THREE_FEATURES))
 
-    assert (choice.component is part) == is_chosen
+    assert (choice.part is part) == is_chosen
 
 
 def test_named_part_is_chosen_before_any_other():
@@ -175,7 +173,7 @@ def test_named_part_is_chosen_before_any_other():
 
     choice = choose("preprocessor", [by_kind, by_match], make_request(THREE_FEATURES), named=named)
 
-    assert choice.component is named
+    assert choice.part is named
     assert names_of(choice.verdicts) == ["named", "kind", "match"]
 
 
@@ -196,7 +194,7 @@ def test_switch_selects_its_part_before_any_rank(value, chosen):
     best = make_model("best", match=match_as(Rank.SPECIFIC))
     request = make_request(config={"acme_on": value, "other_key": True})
 
-    assert choose("trunk", [best, gru], request).component.name == chosen
+    assert choose("trunk", [best, gru], request).part.name == chosen
 
 
 def test_named_part_is_chosen_before_a_switch():
@@ -204,7 +202,7 @@ def test_named_part_is_chosen_before_a_switch():
     best = make_model("best", match=match_as(Rank.SPECIFIC))
     request = make_request(config={"acme_on": True})
 
-    assert choose("trunk", [best, gru], request, named=best).component is best
+    assert choose("trunk", [best, gru], request, named=best).part is best
 
 
 def test_switch_of_a_part_that_does_not_fit_is_an_error():
@@ -241,7 +239,7 @@ def test_nearest_space_class_wins_at_any_rank(candidates, winner):
 
     choice = choose("preprocessor", [parts[name] for name in candidates], request)
 
-    assert choice.component.name == winner
+    assert choice.part.name == winner
 
 
 def make_preprocessor_of(distribution, rank):
@@ -252,7 +250,7 @@ def test_better_rank_wins_for_the_same_space_class():
     low = make_preprocessor_of("acme", Rank.GENERIC)
     high = make_preprocessor_of("emca", Rank.SPECIFIC)
 
-    assert choose("preprocessor", [low, high], REQUEST).component is high
+    assert choose("preprocessor", [low, high], REQUEST).part is high
 
 
 @pytest.mark.parametrize(
@@ -272,7 +270,7 @@ def test_first_preferred_package_wins_a_tie_of_ranks(prefer, winner):
 
     choice = choose("preprocessor", candidates, REQUEST, prefer=prefer)
 
-    assert choice.component.distribution == winner
+    assert choice.part.distribution == winner
 
 
 class AcmeAngle(Box):
@@ -300,7 +298,7 @@ def test_part_of_the_package_of_a_space_class_wins(built_in_for_boxes):
 
     choice = choose("preprocessor", [built_in_for_boxes, acme_codec], request)
 
-    assert choice.component is acme_codec
+    assert choice.part is acme_codec
 
 
 @pytest.mark.parametrize(
@@ -327,7 +325,7 @@ def test_other_parts_do_not_win_a_space_class(built_in_for_boxes, third_party):
 
     choice = choose("preprocessor", [built_in_for_boxes, third_party], request)
 
-    assert choice.component is built_in_for_boxes
+    assert choice.part is built_in_for_boxes
     assert "'none'" in reason_of(choice, "codec")  # the part that comes first
 
 

@@ -22,7 +22,7 @@ from rlcatalog import (
 from rlcatalog.choice import Pins
 from rlcatalog.choice.slots import Slots, slot_of, unclaimed_by
 from rlcatalog.errors import MissingPluginError, NoMatchError, PartError, UnsupportedSpaceError
-from rlcatalog.plugins import Component
+from rlcatalog.plugins import Part
 from rlcatalog.plugins.discovery import PluginRecord
 from rlcatalog.plugins.registry import Registry
 from rlcatalog_testing import isolated_catalog
@@ -48,19 +48,19 @@ def refuse(request):
 
 
 def make_model(name, *, distribution="acme", **fields):
-    return Component(ModelSpec(name, {"torch": "m:C"}, "", **fields), distribution, "1.0")
+    return Part(ModelSpec(name, {"torch": "m:C"}, "", **fields), distribution, "1.0")
 
 
 def make_preprocessor(name, **fields):
-    return Component(PreprocessorSpec(name, {"numpy": "m:C"}, "", **fields), "acme", "1.0")
+    return Part(PreprocessorSpec(name, {"numpy": "m:C"}, "", **fields), "acme", "1.0")
 
 
 def make_filter(name, **fields):
-    return Component(FilterSpec(name, {"numpy": "m:C"}, "", **fields), "acme", "1.0")
+    return Part(FilterSpec(name, {"numpy": "m:C"}, "", **fields), "acme", "1.0")
 
 
 def make_wrapper(name, *, distribution="acme", **fields):
-    return Component(EnvWrapperSpec(name, {"numpy": "m:f"}, "", **fields), distribution, "1.0")
+    return Part(EnvWrapperSpec(name, {"numpy": "m:f"}, "", **fields), distribution, "1.0")
 
 
 def make_dist(name, match):
@@ -68,15 +68,15 @@ def make_dist(name, match):
         return 2
 
     spec = ActionDistSpec(name, {"torch": "m:C"}, "", match=match, size=size)
-    return Component(spec, "acme", "1.0")
+    return Part(spec, "acme", "1.0")
 
 
-def make_slots(*components, prefer=(), packages=None):
-    """Return the slots of these components, and of packages without parts (name → status)."""
+def make_slots(*parts, prefer=(), packages=None):
+    """Return the slots of these parts, and of packages without parts (name → status)."""
     records = [
         PluginRecord(name, name, "1.0", status=status) for name, status in (packages or {}).items()
     ]
-    return Slots(Registry(records, components, {}, {}), prefer)
+    return Slots(Registry(records, parts, {}, {}), prefer)
 
 
 def make_request(space, path="obs", *, config=None, framework="torch", **fields):
@@ -125,7 +125,7 @@ def test_name_none_is_not_a_part():
 
 
 @pytest.mark.parametrize(
-    ("slot", "component"),
+    ("slot", "part"),
     [
         ("trunk", make_model("net", match=refuse)),
         ("memory", make_model("net", match=refuse)),
@@ -133,12 +133,12 @@ def test_name_none_is_not_a_part():
     ],
     ids=["trunk", "memory", "filter"],
 )
-def test_repeat_finds_a_part_without_asking_its_match(slot, component):
-    choice = make_slots(component).repeat(slot, component.address)
+def test_repeat_finds_a_part_without_asking_its_match(slot, part):
+    choice = make_slots(part).repeat(slot, part.address)
 
-    assert choice.component is component
+    assert choice.part is part
     [(candidate, match)] = choice.verdicts
-    assert candidate is component
+    assert candidate is part
     assert match.rank is None
     assert match.why != "too small"  # the answer of `refuse`
 
@@ -171,7 +171,7 @@ def test_entry_asks_only_preprocessors_of_its_class(path, candidates):
 
     choice = slots.preprocessor(make_request(THREE_FEATURES, path), pins=None)
 
-    assert choice.component is FOR_BOXES
+    assert choice.part is FOR_BOXES
     assert {part.name for part, _ in choice.verdicts} == candidates
 
 
@@ -182,9 +182,9 @@ def test_entries_get_preprocessors_of_their_own_class():
     second = slots.preprocessor(make_request(Discrete(2), "obs['b']"), pins=None)
     third = slots.preprocessor(make_request(Box(-1, 1, (3,)), "obs['c']"), pins=None)
 
-    assert first.component is FOR_BOXES
-    assert second.component is FOR_ANYTHING
-    assert third.component is FOR_BOXES
+    assert first.part is FOR_BOXES
+    assert second.part is FOR_ANYTHING
+    assert third.part is FOR_BOXES
 
 
 @pytest.mark.parametrize(
@@ -198,7 +198,7 @@ def test_custom_preprocessor_is_not_for_entries(path, preprocessor):
     slots = make_slots(FOR_BOXES, FOR_ANYTHING)
     request = make_request(THREE_FEATURES, path, config={"custom_preprocessor": "acme/any"})
 
-    assert slots.preprocessor(request, pins=None).component is preprocessor
+    assert slots.preprocessor(request, pins=None).part is preprocessor
 
 
 @pytest.mark.parametrize(
@@ -212,7 +212,7 @@ def test_pin_chooses_the_preprocessor_of_an_entry(path, preprocessor):
     slots = make_slots(FOR_BOXES, FOR_ANYTHING)
     pins = Pins(parts={}, preprocessors={"obs['a']": "acme/any"})
 
-    assert slots.preprocessor(make_request(THREE_FEATURES, path), pins).component is preprocessor
+    assert slots.preprocessor(make_request(THREE_FEATURES, path), pins).part is preprocessor
 
 
 PREPROCESSORS_INSTALLED = {"rlcatalog-preprocessors": "loaded"}
@@ -288,14 +288,14 @@ def test_pinned_filter_overrides_the_config(pins, filter_name):
     slots = make_slots(make_filter("half"), make_filter("double"))
     request = make_request(THREE_FEATURES, config={"observation_filter": "acme/half"})
 
-    assert slots.filter(request, pins).component.name == filter_name
+    assert slots.filter(request, pins).part.name == filter_name
 
 
 def test_filter_no_filter_leaves_the_slot_empty():
     slots = make_slots(make_filter("half"))
     request = make_request(THREE_FEATURES, config={"observation_filter": "NoFilter"})
 
-    assert slots.filter(request, pins=None).component is None
+    assert slots.filter(request, pins=None).part is None
 
 
 # --- distributions --------------------------------------------------------------------------------
@@ -309,8 +309,8 @@ def test_distribution_does_not_wrap_itself():
     alone = slots.action_dist(make_request(THREE_FEATURES), named=None)
     inside_outer = slots.action_dist(make_request(THREE_FEATURES), named=None, outer=outer)
 
-    assert alone.component is outer
-    assert inside_outer.component is inner
+    assert alone.part is outer
+    assert inside_outer.part is inner
 
 
 def test_missing_distribution_error_has_reasons_of_candidates():
@@ -347,7 +347,7 @@ def choose_model(custom=None, *, pins=None):
     slots = make_slots(NET, DEEP, GRU, MASK, prefer=["emca"])
     choices, unclaimed = slots.model(make_request(THREE_FEATURES), custom, pins)
     assert unclaimed is None
-    return {slot: choice.component for slot, choice in choices.items()}
+    return {slot: choice.part for slot, choice in choices.items()}
 
 
 def test_model_slots_are_ordered_from_trunk_to_head():

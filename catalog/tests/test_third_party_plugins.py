@@ -28,7 +28,7 @@ def match_best(request):
 
 
 def choose_trunk(catalog, config=None):
-    return catalog.resolve(FOUR_FEATURES, TWO_ACTIONS, config, "torch").choices["trunk"].component
+    return catalog.resolve(FOUR_FEATURES, TWO_ACTIONS, config, "torch").choices["trunk"].part
 
 
 # --- parts that raise errors ----------------------------------------------------------------------

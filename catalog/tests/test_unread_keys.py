@@ -185,7 +185,7 @@ def test_registered_part_with_unknown_key_is_rejected():
     with pytest.raises(DeclarationError, match="Did you mean 'max_seq_len'"):
         catalog.register(spec)
 
-    assert catalog.components() == []
+    assert catalog.parts() == []
 
 
 # --- keys that no chosen part reads ---------------------------------------------------------------
@@ -635,7 +635,7 @@ def test_kernel_keys_are_all_read_somewhere():
     from rlcatalog.config.kernel_keys import READ_BY_KERNEL, READ_WITH_MEMORY
 
     catalog = isolated_catalog(*BUILT_IN)
-    read_by_parts = {key for part in catalog.components() for key in catalog.config_keys(part)}
+    read_by_parts = {key for part in catalog.parts() for key in catalog.config_keys(part)}
     keys = set(KernelConfig.__struct_fields__)
 
     assert keys - read_by_parts - READ_BY_KERNEL - READ_WITH_MEMORY - {*PLAIN_KEYS} == set()

@@ -84,8 +84,8 @@ def test_registrations_of_all_threads_are_kept(no_default_catalog):
 
     run_in_threads(lambda i: ModelCatalog.register_custom_model(f"model_{i}", models[i]))
 
-    components = default_catalog().components("model")
-    registered = {component.name for component in components if component.in_process}
+    parts = default_catalog().parts("model")
+    registered = {part.name for part in parts if part.in_process}
     assert registered == {f"model_{i}" for i in range(THREADS)}
 
 
@@ -106,7 +106,7 @@ def test_catalogs_built_in_parallel_have_all_plugins():
 
 
 def choose_model(catalog, config):
-    return catalog.resolve(THREE_FEATURES, FOUR_ACTIONS, config, "torch").choices["trunk"].component
+    return catalog.resolve(THREE_FEATURES, FOUR_ACTIONS, config, "torch").choices["trunk"].part
 
 
 @pytest.mark.parametrize("rounds", [5, pytest.param(200, marks=pytest.mark.slow)])
@@ -122,7 +122,7 @@ def test_lookups_find_models_while_others_are_registered(catalog, rounds):
         for _ in range(rounds):
             assert choose_model(catalog, {"fcnet_hiddens": [hidden_units]}).name == "fcnet"
             # No part is missing meanwhile: there are more parts than plugins.
-            assert len(catalog.components()) >= len(catalog.plugins)
+            assert len(catalog.parts()) >= len(catalog.plugins)
             catalog.parse_config({})
 
     def work(i):
@@ -134,7 +134,7 @@ def test_lookups_find_models_while_others_are_registered(catalog, rounds):
     run_in_threads(work)
 
     # Half of the threads have registered one name each.
-    registered = [part for part in catalog.components("model") if part.in_process]
+    registered = [part for part in catalog.parts("model") if part.in_process]
     assert len(registered) == THREADS // 2
 
 

@@ -116,7 +116,7 @@ def test_list_json_describes_plugins():
 
 
 def test_list_json_describes_parts():
-    parts = run_json("list")["components"]
+    parts = run_json("list")["parts"]
     for part in parts:
         keys = {"kind", "name", "distribution", "version", "frameworks", "summary"}
         assert set(part) == keys
@@ -127,7 +127,7 @@ def test_list_json_describes_parts():
 
 
 def test_list_kind_leaves_out_other_parts():
-    parts = run_json("list", "--kind", "action_dist")["components"]
+    parts = run_json("list", "--kind", "action_dist")["parts"]
     assert [part["name"] for part in parts] == [
         "autoregressive",
         "bernoulli",
@@ -158,7 +158,7 @@ def test_narrow_terminal_cuts_no_names():
     text = run_command("list", COLUMNS="40").stdout
     text += run_command("explain", "CartPole-v1", "--all", COLUMNS="40").stdout
     assert "…" not in text
-    for part in default_catalog().components():
+    for part in default_catalog().parts():
         columns = map(re.escape, (part.kind, part.name, part.distribution))
         assert re.search(rf"^  {' +'.join(columns)}  ", text, re.M)
 

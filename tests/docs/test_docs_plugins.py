@@ -109,7 +109,7 @@ def test_example_of_a_hook_loads(hook):
     [record] = catalog.plugins
     assert record.status == "loaded"
     assert record.error is None
-    [part] = catalog.components()
+    [part] = catalog.parts()
     assert type(part.declaration) is HOOK_RETURNS[hook]
     for target in part.declaration.targets.values():
         assert target.startswith("my_plugin.")
@@ -380,7 +380,7 @@ def test_guide_lists_every_kind_of_scaffold():
 
 def test_guide_runs_existing_commands():
     packages = [name for name in PACKAGES if name != "rlcatalog"]
-    commands = {part.name for part in isolated_catalog(*packages).components("command")}
+    commands = {part.name for part in isolated_catalog(*packages).parts("command")}
     used = set(re.findall(r"^\$ rlcatalog ([\w-]+)", read("docs/plugins.md"), re.M))
     assert used <= commands | {"new", "list", "explain", "check"}
     assert {name for name in commands if name.startswith("train")} <= used

@@ -102,7 +102,7 @@ def test_public_errors_are_among_the_declared_ones():
 
 
 def test_page_of_commands_has_every_command():
-    commands = {part.name for part in catalog_of_all_packages().components("command")}
+    commands = {part.name for part in catalog_of_all_packages().parts("command")}
     assert len(commands) > 6
     assert set(read_headings("docs/reference/commands.md")) == commands | set(OWN_COMMANDS)
 
@@ -126,7 +126,7 @@ def test_page_of_commands_lists_the_options_of_help(command):
 def test_page_of_parts_has_every_part():
     page = read("docs/reference/parts.md")
     listed = set(re.findall(r"^\| `([\w.-]+)` \| `([\w-]+)` \|", page, re.M))
-    parts = catalog_of_all_packages().components()
+    parts = catalog_of_all_packages().parts()
     assert len(parts) > 40
     assert listed == {(part.name, part.distribution) for part in parts}
 

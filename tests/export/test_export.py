@@ -167,9 +167,9 @@ def test_interface_names_observations_that_come_encoded(exports, name):
 
 def parts_of(resolution):
     """Return all parts that a policy has."""
-    parts = [choice.component for choice in resolution.choices.values()]
-    parts += [component for _, component in resolution.preprocessor.components()]
-    parts += [node.component for node in resolution.dists.walk()]
+    parts = [choice.part for choice in resolution.choices.values()]
+    parts += [part for _, part in resolution.preprocessor.parts()]
+    parts += [node.part for node in resolution.dists.walk()]
     return [part for part in parts if part is not None]
 
 

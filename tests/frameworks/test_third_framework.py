@@ -82,7 +82,7 @@ def test_built_in_model_has_code_for_the_framework(catalog):
 
 
 def test_catalog_lists_the_framework(catalog):
-    assert [part.provider for part in catalog.components("framework")] == ["toy 1.0"]
+    assert [part.provider for part in catalog.parts("framework")] == ["toy 1.0"]
 
 
 def test_operations_are_found_once_their_framework_is_registered(request):
@@ -356,7 +356,7 @@ def errors_of_failed(*plugins):
         if record.status == "failed":
             errors[record.distribution] = record.error
     # A plugin that fails leaves no part.
-    assert not {part.distribution for part in catalog.components()} & set(errors)
+    assert not {part.distribution for part in catalog.parts()} & set(errors)
     return errors
 
 
@@ -499,7 +499,7 @@ def test_building_in_a_missing_framework_is_an_error(catalog_with_jax_model):
         ({"module": ""}, "module must be"),
         ({"aliases": "np"}, "aliases must be a tuple of text"),
         ({"extends": "toy"}, "extends must be 'distribution/name'"),
-        ({"extends": "other/else"}, "an extension has the same name as the extended component"),
+        ({"extends": "other/else"}, "an extension has the same name as the extended part"),
     ],
 )
 def test_invalid_framework_spec_is_an_error(arguments, message):

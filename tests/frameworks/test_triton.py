@@ -302,12 +302,12 @@ import sys
 sys.asked = []
 from rlcatalog import ModelSpec
 from rlcatalog.errors import PluginError
-from rlcatalog.plugins.registry import Component
+from rlcatalog.plugins.registry import Part
 spec = ModelSpec("net", {"tf": "third_party:Net"}, "A net.")
-component = Component(spec, "third_party", "1.0")
+part = Part(spec, "third_party", "1.0")
 was_imported = "triton" in sys.modules
 try:
-    component.load("tf")
+    part.load("tf")
 except PluginError:  # because the fake TensorFlow fails
     print(was_imported, sys.asked)
 """
@@ -334,7 +334,7 @@ def test_only_the_plugin_of_tensorflow_imports_it():
     "code",
     [
         "import rlcatalog",
-        "import rlcatalog; rlcatalog.default_catalog().components()",
+        "import rlcatalog; rlcatalog.default_catalog().parts()",
         f"{BUILD}\nrlcatalog.explain(*spaces, framework='tf')",
         pytest.param(
             f"{BUILD}\nrlcatalog.build(*spaces, framework='torch')", marks=pytest.mark.slow

@@ -150,7 +150,7 @@ def test_dict_with_the_mask_alone_is_left_out():
     space = Dict({"camera": image, "rules": Dict({"mask": MultiBinary(4)})})
     policy = rlcatalog.build(space, FOUR_ACTIONS, {"action_mask_key": "rules.mask"}, "torch")
     # Only the image is left, which visionnet takes.
-    assert policy.resolution.component("trunk").name == "visionnet"
+    assert policy.resolution.part("trunk").name == "visionnet"
     only_action_1 = np.array([[0, 1, 0, 0]] * 2, np.int8)
     obs = {"camera": np.zeros((2, 42, 42, 1), np.uint8), "rules": {"mask": only_action_1}}
     assert policy.act(obs).action.tolist() == [1, 1]

@@ -83,7 +83,7 @@ import gymnasium, rlcatalog
 
 catalog = rlcatalog.default_catalog()
 assert len(catalog.plugins) >= 4
-assert catalog.components()
+assert catalog.parts()
 assert rlcatalog.MODEL_DEFAULTS["fcnet_hiddens"]
 for name in ("CartPole-v1", "Pendulum-v1"):
     env = gymnasium.make(name)

@@ -162,17 +162,17 @@ class TestAlone:
 
     def test_parts_work_or_can_be_imported(self, reports, distribution):
         report = reports[distribution].result()
-        assert sorted(report["worked"] + report["imported"]) == sorted(report["components"])
+        assert sorted(report["worked"] + report["imported"]) == sorted(report["parts"])
 
     def test_kernel_has_no_parts_and_others_have_some(self, reports, distribution):
         report = reports[distribution].result()
-        assert bool(report["components"]) == (distribution != "rlcatalog")
+        assert bool(report["parts"]) == (distribution != "rlcatalog")
 
     def test_some_part_works_in_each_framework(self, reports, distribution):
         report = reports[distribution].result()
         # These kinds are for parts of other packages, so they have nothing to work on.
         for_others = ("command/", "engine/", "check/", "exporter/")
-        parts = [part for part in report["components"] if not part.startswith(for_others)]
+        parts = [part for part in report["parts"] if not part.startswith(for_others)]
         for framework in {part.rpartition("/")[2] for part in parts}:
             assert any(part.endswith(f"/{framework}") for part in report["worked"])
 

@@ -201,7 +201,7 @@ both_spaces = pytest.mark.parametrize("space", [ORDER, NESTED], ids=["alone", "n
 
 def test_plugin_is_listed(catalog):
     assert {record.status for record in catalog.plugins} == {"loaded"}
-    codecs = [part for part in catalog.components("action_codec") if not part.is_indexed]
+    codecs = [part for part in catalog.parts("action_codec") if not part.is_indexed]
     assert [codec.provider for codec in codecs] == ["permutations 1.0"]
 
 
@@ -350,7 +350,7 @@ def load_failing_plugins(**plugins):
         catalog = isolated_catalog(*PARTS, *points)
     failed = [record for record in catalog.plugins if record.status == "failed"]
     errors = {record.distribution: record.error for record in failed}
-    assert not {component.distribution for component in catalog.components()} & set(errors)
+    assert not {part.distribution for part in catalog.parts()} & set(errors)
     return errors
 
 
@@ -385,7 +385,7 @@ def test_plugin_that_loses_a_codec_keeps_its_other_parts():
     with pytest.warns(PluginWarning, match="'discrete' belongs to rlcatalog-preprocessors"):
         catalog = isolated_catalog(*PARTS, PluginEntryPoint(plugin, "two"))
 
-    parts = [part for part in catalog.components() if part.distribution == "two"]
+    parts = [part for part in catalog.parts() if part.distribution == "two"]
     assert [part.kind for part in parts] == ["action_dist"]
 
 

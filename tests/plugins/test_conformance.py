@@ -20,7 +20,7 @@ from rlcatalog_testing.passes import kit_of
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 CATALOG = Catalog(scan(), environ={})
-DISTRIBUTIONS = sorted({component.distribution for component in CATALOG.components()})
+DISTRIBUTIONS = sorted({part.distribution for part in CATALOG.parts()})
 
 
 def cases_of_make_test(every):
@@ -28,7 +28,7 @@ def cases_of_make_test(every):
     chosen = []
     for in_tensorflow in (True, False):
         cases_here = [case for case in every if runs_in_tensorflow(case) == in_tensorflow]
-        kept = covering([(case.check.name, case.subject.component.address) for case in cases_here])
+        kept = covering([(case.check.name, case.subject.part.address) for case in cases_here])
         chosen += [cases_here[place] for place in kept]
     return [case for case in chosen if not is_tested_elsewhere(case)]
 
@@ -43,10 +43,10 @@ def is_tested_elsewhere(case):
     A check of a command's help takes a process: `test_docs_reference.py` has all but one. ONNX
     files are in `test_export.py`.
     """
-    component = case.subject.component
-    if case.check.name.startswith("help_") and component.name != "train":
+    part = case.subject.part
+    if case.check.name.startswith("help_") and part.name != "train":
         return True
-    return component.kind == "exporter" and component.name == "onnx"
+    return part.kind == "exporter" and part.name == "onnx"
 
 
 def leave_others_to_attack(parametrize):

@@ -69,16 +69,16 @@ def select_choices(explanation: dict[str, Any]) -> dict[str, Any]:
 class Healthy(NamedTuple):
     """A catalog without broken plugins."""
 
-    components: dict[tuple[str, str], str]  # kind and name → distribution
+    parts: dict[tuple[str, str], str]  # kind and name → distribution
     choices: list[dict[str, Any]]
 
 
 @pytest.fixture(scope="module")
 def healthy() -> Healthy:
     catalog = isolated_catalog(*HEALTHY)
-    components = {(part.kind, part.name): part.distribution for part in catalog.components()}
+    parts = {(part.kind, part.name): part.distribution for part in catalog.parts()}
     choices = [select_choices(explanation) for explanation in explain_lookups(catalog)]
-    return Healthy(components, choices)
+    return Healthy(parts, choices)
 
 
 def check_broken_plugins(numbers: Iterable[int], order: random.Random, healthy: Healthy) -> None:
@@ -108,7 +108,7 @@ def use_catalog(catalog: Catalog) -> None:
     catalog.explain_wrapping(env)
     env.close()
     assert catalog.parse_config(CONFIG)["fcnet_hiddens"] == [32, 16]
-    print(list_sheet(catalog.plugins, catalog.components()).text())
+    print(list_sheet(catalog.plugins, catalog.parts()).text())
     json.dumps([record.error for record in catalog.plugins])
 
 
@@ -122,11 +122,10 @@ def check_healthy_plugins(catalog: Catalog, healthy: Healthy) -> None:
         if record.distribution in HEALTHY:
             assert record.status == "loaded"
             assert record.error is None
-    components = {
-        (part.kind, catalog.registry.name_of(part)): part.distribution
-        for part in catalog.components()
+    parts = {
+        (part.kind, catalog.registry.name_of(part)): part.distribution for part in catalog.parts()
     }
-    assert healthy.components.items() <= components.items()
+    assert healthy.parts.items() <= parts.items()
 
 
 def find_failures(mixes: Iterable[tuple[int, list[int]]], healthy: Healthy) -> list[str]:

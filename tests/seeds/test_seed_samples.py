@@ -110,7 +110,7 @@ def test_filters_for_images_of_42_by_42(framework):
     step = policy.act(np.zeros((2, 42, 42, 3), np.uint8))
 
     assert step.dist_inputs.shape == (2, 2)
-    assert policy.resolution.component("trunk").name == "visionnet"
+    assert policy.resolution.part("trunk").name == "visionnet"
     kernel_shapes = [array.shape for array in policy.model.get_weights().values()]
     assert (512, 32, 11, 11) in kernel_shapes  # two layers of stride 2 leave 11 x 11 pixels
 

@@ -99,12 +99,12 @@ values |= {
 }
 
 
-def fits(component, *wanted, **more):
+def fits(part, *wanted, **more):
     requests = (
         (s, Request(*[rlcatalog.SpaceInfo.read(s, path) for path in wanted], values, **more))
         for s in samples
     )
-    return [s for s, request in requests if component.declaration.judge(request).rank is not None]
+    return [s for s, request in requests if part.declaration.judge(request).rank is not None]
 
 
 def trunk_class(framework):
@@ -159,13 +159,13 @@ class Pair(Sevens):
         return [(child, Sevens, size // 2) for child in action.children]
 
 
-def work_together(component, framework):
+def work_together(part, framework):
     # A distribution around another one, and the head that serves it, joined as the catalog does
     # where both are there.
-    own = [c for c in catalog.components() if c.distribution == component.distribution]
+    own = [c for c in catalog.parts() if c.distribution == part.distribution]
     dists = [c for c in own if c.kind == "action_dist" and c.declaration.wraps_default]
     heads = [c for c in own if c.kind == "model" and c.declaration.slot == "head"]
-    if not dists or component not in (*dists, *heads):
+    if not dists or part not in (*dists, *heads):
         return False
     ((dist,), (head,)) = dists, heads
     space = spaces.Tuple([box, box])
@@ -188,16 +188,16 @@ def work_together(component, framework):
     return True
 
 
-def work(component, framework):
-    name = component.name
-    if component.kind == "framework":  # its targets are not called by frameworks
+def work(part, framework):
+    name = part.name
+    if part.kind == "framework":  # its targets are not called by frameworks
         return frameworks()[name].load(framework) is not None
-    if work_together(component, framework):
+    if work_together(part, framework):
         return True
-    if component.kind == "preprocessor":
-        for space in fits(component, "obs"):
+    if part.kind == "preprocessor":
+        for space in fits(part, "obs"):
             made = catalog.preprocessor_for(space, values)
-            assert made.component is component
+            assert made.part is part
             assert made.transform(space.sample()).shape == made.shape
             return True
         for space in samples:  # one that is only chosen by name
@@ -205,18 +205,18 @@ def work(component, framework):
                 made = catalog.preprocessor_for(space, {**values, "custom_preprocessor": name})
                 assert made.transform(space.sample()).shape == made.shape
                 return True
-    elif component.kind == "filter":
-        made = component.load(framework)(Plain(box), values)
+    elif part.kind == "filter":
+        made = part.load(framework)(Plain(box), values)
         assert np.isfinite(made(np.ones((2, 4), np.float32), update=True)).all()
         return True
-    elif component.kind == "env_wrapper":
+    elif part.kind == "env_wrapper":
         for env in environments():
             wrapped = catalog.wrap_env(env)
             if wrapped is not env:
                 assert wrapped.observation_space.contains(wrapped.reset(seed=0)[0])
                 return True
-    elif component.kind == "action_dist":
-        composite = component.declaration.composite
+    elif part.kind == "action_dist":
+        composite = part.declaration.composite
         for space in [spaces.Tuple([spaces.Discrete(2), box])] if composite else samples:
             # The parts of a composite come from packages that are not here.
             parts = {f"action[{i}]": Sevens for i in range(2)} if composite else None
@@ -227,15 +227,15 @@ def work(component, framework):
                 dist = cls(tensor(np.zeros((2, size), np.float32), framework))
                 assert np.isfinite(np.asarray(dist.logp(dist.sample()))).all()
                 return True
-    elif component.kind == "model":
+    elif part.kind == "model":
         config = {"custom_model": name}
-        if component.declaration.slot == "memory":  # around a trunk of the program's own
-            asks = next(key for key in catalog.config_keys(component) if key.startswith("use_"))
+        if part.declaration.slot == "memory":  # around a trunk of the program's own
+            asks = next(key for key in catalog.config_keys(part) if key.startswith("use_"))
             config = {"custom_model": trunk_class(framework), asks: True}
         observed = [box, image, spaces.Dict({"eye": image, "self": box})]
         # The same, and what a head may find in the observation.
-        if component.declaration.slot == "head":
-            asks = [key for key in catalog.config_keys(component) if key.startswith("use_")]
+        if part.declaration.slot == "head":
+            asks = [key for key in catalog.config_keys(part) if key.startswith("use_")]
             config = {
                 "custom_model": trunk_class(framework),
                 "custom_action_dist": Sevens,
@@ -256,20 +256,20 @@ def work(component, framework):
                 assert tuple(output.shape) == (3, 2)
                 assert tuple(model.value_function().shape) == (3,)
                 return True
-    if component.kind not in ("command", "check") or is_read(framework):
-        component.load(framework)
+    if part.kind not in ("command", "check") or is_read(framework):
+        part.load(framework)
     return False
 
 
 report["worked"], report["imported"] = [], []
-for component in catalog.components():
-    if component.distribution == data["distribution"]:
-        for framework in component.frameworks:
-            done = report["worked" if work(component, framework) else "imported"]
-            done.append(f"{component.kind}/{component.name}/{framework}")
-report["components"] = [
+for part in catalog.parts():
+    if part.distribution == data["distribution"]:
+        for framework in part.frameworks:
+            done = report["worked" if work(part, framework) else "imported"]
+            done.append(f"{part.kind}/{part.name}/{framework}")
+report["parts"] = [
     f"{c.kind}/{c.name}/{framework}"
-    for c in catalog.components()
+    for c in catalog.parts()
     if c.distribution == data["distribution"]
     for framework in c.frameworks
 ]
@@ -285,16 +285,16 @@ from rlcatalog.frameworks import require_framework
 catalog = rlcatalog.Catalog(environ={})
 report["statuses"] = [r.status for r in catalog.plugins]
 report["said"] = {}
-for component in catalog.components():
-    if component.distribution == data["distribution"] and component.kind not in (
+for part in catalog.parts():
+    if part.distribution == data["distribution"] and part.kind not in (
         "framework",
         "exporter",
     ):
-        for framework in filter(is_read, component.frameworks):
+        for framework in filter(is_read, part.frameworks):
             try:
-                component.load(framework)
+                part.load(framework)
             except MissingFrameworkError as error:
-                report["said"][f"{component.name}/{framework}"] = str(error)
+                report["said"][f"{part.name}/{framework}"] = str(error)
 for framework in ("torch", "tf"):
     try:
         require_framework(framework)

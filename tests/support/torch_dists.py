@@ -36,7 +36,7 @@ class Peaked(MixtureSameFamily):
 
     @property
     def mode(self):
-        """Mean of the heaviest component."""
+        """Mean of the heaviest part."""
         best = self.mixture_distribution.logits.argmax(-1, keepdim=True)
         return self.component_distribution.mean.gather(-1, best)[..., 0]
 

@@ -205,7 +205,7 @@ def build_numpy_network(catalog):
     def build(case, weights):
         config = {"custom_model": "complex_input", **case.options}
         resolution = catalog.explain(case.space, spaces.Discrete(2), config).resolution
-        declaration = resolution.component("trunk").declaration
+        declaration = resolution.part("trunk").declaration
         paths = declaration.pinned_keys(resolution.request)["input_nets"]
         return NumpyNetwork(case.space, case.options, weights, paths)
 

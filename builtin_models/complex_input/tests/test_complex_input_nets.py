@@ -47,7 +47,7 @@ def build_recording_policy(make_catalog):
         catalog.register_model("recording", RecordingNet)
         config = {"fcnet_hiddens": [5], "custom_model": "complex_input", **config}
         resolution = catalog.resolve(space, THREE_ACTIONS, config)
-        declaration = resolution.component("trunk").declaration
+        declaration = resolution.part("trunk").declaration
         paths = declaration.pinned_keys(resolution.request)["input_nets"]
         config["input_nets"] = dict.fromkeys(paths, "recording")
         policy = rlcatalog.build(space, THREE_ACTIONS, config, "torch", catalog=catalog)

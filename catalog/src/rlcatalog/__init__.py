@@ -1,7 +1,7 @@
 """rlcatalog: a plugin-oriented model catalog for reinforcement learning.
 
 One lookup turns an observation space, an action space, a model config and a framework into
-components that fit together: preprocessor, filter, model and action distribution. Every name in
+parts that fit together: preprocessor, filter, model and action distribution. Every name in
 `__init__.pyi` is imported on first use, which keeps `import rlcatalog` fast.
 """
 

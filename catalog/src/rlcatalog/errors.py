@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from rlcatalog.plugins import Component
+    from rlcatalog.plugins import Part
 
 
 class CatalogError(Exception):
@@ -41,7 +41,7 @@ class PluginWarning(CatalogWarning):
 
 
 class UnreadKeysWarning(CatalogWarning):
-    """The model config sets keys that no chosen component reads.
+    """The model config sets keys that no chosen part reads.
 
     Also issued for keys in `custom_model_config` that a class in RLlib's style does not accept.
     """
@@ -91,13 +91,13 @@ class PluginError(CatalogError, ImportError):
 
 
 class PartError(PluginError):
-    """A plugin's component raised an error or broke its contract while in use.
+    """A plugin's part raised an error or broke its contract while in use.
 
     Attributes:
-        part: The component.
+        part: The part.
     """
 
-    def __init__(self, text: str, part: Component | None = None) -> None:
+    def __init__(self, text: str, part: Part | None = None) -> None:
         super().__init__(text)
         self.part = part
 
@@ -113,11 +113,11 @@ class DeclarationError(PluginError, TypeError):
 
 
 class DuplicateNameError(PluginError, ValueError):
-    """A plugin claims the name of another plugin's component, config key or command."""
+    """A plugin claims the name of another plugin's part, config key or command."""
 
 
 class MissingPluginError(CatalogError, LookupError):
-    """The package of a named component is not installed, is disabled, or failed to load."""
+    """The package of a named part is not installed, is disabled, or failed to load."""
 
 
 class MissingFrameworkError(CatalogError, ImportError):
@@ -132,19 +132,19 @@ class MissingExtraError(CatalogError, ImportError):
 
 
 class UnknownNameError(CatalogError, KeyError):
-    """No component, framework or command has this name."""
+    """No part, framework or command has this name."""
 
 
 class AmbiguousChoiceError(CatalogError, ValueError):
-    """Two components match equally well, or claim the same name."""
+    """Two parts match equally well, or claim the same name."""
 
 
 class NoMatchError(CatalogError, LookupError):
-    """No installed component fits."""
+    """No installed part fits."""
 
 
 class UnsupportedSpaceError(CatalogError, TypeError):
-    """No component supports a space or one of its leaves."""
+    """No part supports a space or one of its leaves."""
 
 
 # --- config ---------------------------------------------------------------------------------------

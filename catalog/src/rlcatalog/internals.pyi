@@ -13,7 +13,6 @@ from .observations.batches import is_unchanged as is_unchanged, stack as stack
 from .observations.filter import make_filter as make_filter
 from .observations.watch import check_bounds as check_bounds
 from .plugins import public_index as public_index
-from .plugins.component import blame_part as blame_part
 from .plugins.declarations import PLAIN_KEYS as PLAIN_KEYS
 from .plugins.discovery import (
     PluginRecord as PluginRecord,
@@ -29,5 +28,6 @@ from .plugins.install_hints import (
     missing_distributions as missing_distributions,
 )
 from .plugins.names import may_claim as may_claim
+from .plugins.part import blame_part as blame_part
 from .spaces.action_codecs import codec_class as codec_class, codec_of_class as codec_of_class
 from .spaces.info import KINDS as KINDS

@@ -401,7 +401,7 @@ def test_options_may_be_missing():
 def test_preprocessors_of_atari_are_not_defaults(space):
     preprocessor = rlcatalog.default_catalog().preprocessor_for(space)
 
-    assert preprocessor.component.name == "none"
+    assert preprocessor.part.name == "none"
 
 
 @pytest.mark.parametrize(
@@ -416,7 +416,7 @@ def test_policy_has_the_preprocessor_that_its_config_names(name, obs_type, optio
 
     policy = rlcatalog.build(env=env, config={"custom_preprocessor": name, **options})
 
-    assert policy.preprocessor.component.name == name
+    assert policy.preprocessor.part.name == name
     assert policy.preprocessor.shape == shape
     # The preprocessor needs the screens of the game, so the game is not wrapped.
     assert policy.wrap_env(env) is env

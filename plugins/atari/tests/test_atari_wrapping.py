@@ -41,7 +41,7 @@ def breakout():
 def explain_refusal(env, config=None):
     """Return why the Atari wrapper leaves an environment as it is."""
     same_env, verdicts = rlcatalog.default_catalog().explain_wrapping(env, config)
-    [match] = [match for component, match in verdicts if component.name == "atari"]
+    [match] = [match for part, match in verdicts if part.name == "atari"]
     assert same_env is env
     assert match.rank is None
     return match.why
@@ -306,7 +306,7 @@ def test_environment_is_not_taken_for_a_game_by_its_shape(space, preference):
 
     policy = rlcatalog.build(env=env, config=config)
 
-    assert policy.preprocessor.component.name == "none"
+    assert policy.preprocessor.part.name == "none"
     assert policy.encoded_space is space
     assert "takes Atari environments (ale_py), not NoGame" in explain_refusal(env, config)
 
@@ -479,7 +479,7 @@ import sys, gymnasium, rlcatalog
 
 env = gymnasium.make("CartPole-v1")
 _, verdicts = rlcatalog.default_catalog().explain_wrapping(env)
-assert "atari" in [component.name for component, _ in verdicts]
+assert "atari" in [part.name for part, _ in verdicts]
 print({"cv2", "ale_py", "torch", "tensorflow"} & set(sys.modules))
 """
 

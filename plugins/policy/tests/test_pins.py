@@ -38,9 +38,9 @@ def judged_parts(monkeypatch):
     parts = []
     real_verdict = selection.verdict
 
-    def verdict(component, request):
-        parts.append(component.name)
-        return real_verdict(component, request)
+    def verdict(part, request):
+        parts.append(part.name)
+        return real_verdict(part, request)
 
     monkeypatch.setattr(selection, "verdict", verdict)
     return parts
@@ -91,7 +91,7 @@ def test_lookup_with_pins_judges_no_parts(catalog, judged_parts):
 
     assert judged_parts == []
     assert Pins.of(again) == Pins.of(first)
-    assert again.choices["head"].component is None
+    assert again.choices["head"].part is None
     assert "chosen before" in Explanation(again).as_dict()["model"]["reason"]
 
 

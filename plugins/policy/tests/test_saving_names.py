@@ -167,7 +167,7 @@ def catalog_of_memories(module, entry_point, plugin):
 def test_lookup_chooses_the_new_memory(catalog_of_memories):
     # Otherwise the next test would prove nothing.
     assert (
-        catalog_of_memories.resolve(THREE_FEATURES, TWO_ACTIONS).choices["memory"].component.name
+        catalog_of_memories.resolve(THREE_FEATURES, TWO_ACTIONS).choices["memory"].part.name
         == "rival"
     )
 
@@ -178,4 +178,4 @@ def test_policy_without_memory_is_loaded_without_memory(directory, catalog_of_me
 
     loaded = loading.load(directory, catalog=catalog_of_memories)
 
-    assert loaded.resolution.choices["memory"].component is None
+    assert loaded.resolution.choices["memory"].part is None

@@ -359,8 +359,8 @@ def fake_policy(
     for has_density in densities:
         attributes = {} if has_density is None else {"has_density": has_density}
         dist_class = type("Dist", (), attributes)
-        component = SimpleNamespace(load=lambda framework, loaded=dist_class: loaded)
-        parts.append(SimpleNamespace(component=component, info=SimpleNamespace(path="action[0]")))
+        part = SimpleNamespace(load=lambda framework, loaded=dist_class: loaded)
+        parts.append(SimpleNamespace(part=part, info=SimpleNamespace(path="action[0]")))
     return SimpleNamespace(
         observation_space=observation_space,
         action_space=action_space,

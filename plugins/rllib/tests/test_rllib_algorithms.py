@@ -270,7 +270,7 @@ def test_restored_algorithm_has_the_same_parts_and_trains(algorithm, checkpoint)
     np.testing.assert_array_equal(
         policy.filter.get_state()["mean"], expected.filter.get_state()["mean"]
     )
-    assert policy.resolution.choices["trunk"].component.name == "slim"
+    assert policy.resolution.choices["trunk"].part.name == "slim"
     # The checkpoint has two iterations of 400 steps.
     assert result["num_env_steps_sampled_lifetime"] > 800
 

@@ -274,8 +274,8 @@ def test_plugin_brings_its_own_checks(monkeypatch):
 
 def make_subject(catalog):
     """Return the model of acme as a part to be checked."""
-    [component] = [part for part in catalog.components("model") if part.distribution == "acme"]
-    return Subject(component, catalog)
+    [part] = [part for part in catalog.parts("model") if part.distribution == "acme"]
+    return Subject(part, catalog)
 
 
 def return_text():

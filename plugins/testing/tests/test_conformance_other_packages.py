@@ -256,18 +256,18 @@ def test_framework_that_cannot_be_imported_leaves_others_alone(catalog_with_fram
 
 
 @check("trunk", hint="be another")
-def refuses_every_part(part):
+def refuses_every_part(subject):
     require(False, "no part pleases")
 
 
 @check("trunk", hint="be another")
-def exits(part):
+def exits(subject):
     raise SystemExit(3)
 
 
 @check("trunk", hint="be another")
-def refuses_acme(part):
-    require(part.component.distribution != "acme", "it is from acme")
+def refuses_acme(subject):
+    require(subject.part.distribution != "acme", "it is from acme")
 
 
 @pytest.fixture

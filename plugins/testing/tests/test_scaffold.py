@@ -98,10 +98,10 @@ def test_package_declares_a_part_of_its_kind(make_catalog, kind):
     [record] = [plugin for plugin in catalog.plugins if plugin.distribution == f"acme-{kind}"]
     assert record.status == "loaded"
     assert record.error is None
-    [component] = [part for part in catalog.components() if part.distribution == f"acme-{kind}"]
-    assert component.kind == KINDS[kind].component
+    [part] = [part for part in catalog.parts() if part.distribution == f"acme-{kind}"]
+    assert part.kind == KINDS[kind].part_kind
     if KINDS[kind].frameworks:
-        assert component.frameworks == ("torch", "tf")
+        assert part.frameworks == ("torch", "tf")
 
 
 @pytest.mark.parametrize("framework", ["torch", pytest.param("tf", marks=pytest.mark.slow)])

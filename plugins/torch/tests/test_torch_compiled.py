@@ -22,9 +22,9 @@ pytestmark = pytest.mark.usefixtures("one_thread", "seeded")
 
 CATALOG = Catalog(scan(), environ={})
 BUILT_IN_MODELS = [
-    component
-    for component in CATALOG.components("model")
-    if "torch" in component.declaration.targets and component.distribution != "rlcatalog-compat"
+    part
+    for part in CATALOG.parts("model")
+    if "torch" in part.declaration.targets and part.distribution != "rlcatalog-compat"
 ]
 
 
@@ -33,10 +33,10 @@ def collect_examples():
     fcnet-0, fcnet-1, ….
     """
     examples = {}
-    for component in BUILT_IN_MODELS:
-        count = 3 if component.name == "parametric" else 2
-        for i, example in enumerate(examples_of(component, CATALOG)[:count]):
-            examples[f"{component.name}-{i}"] = example
+    for part in BUILT_IN_MODELS:
+        count = 3 if part.name == "parametric" else 2
+        for i, example in enumerate(examples_of(part, CATALOG)[:count]):
+            examples[f"{part.name}-{i}"] = example
     return examples
 
 

@@ -83,7 +83,7 @@ def _describe(
 
 def _own_stages(net: Net) -> list[Stage]:
     try:
-        return model_stages([net.component], net.request, None)
+        return model_stages([net.trunk], net.request, None)
     except CatalogError as error:
         if net.part.path not in str(error):
             error.args = (f"{net.part.path}: {error}",)

@@ -134,7 +134,7 @@ def build_net(model: Any, net: Net, name: str) -> Any:
         ModelContractError: The net does not set `num_outputs`, the width of its features.
         NotServedError: The net has a state, or requests other inputs than the current observation.
     """
-    cls = net.component.load(model.framework)
+    cls = net.trunk.load(model.framework)
     config = net.request.config
     made = assemble(
         [ModelPart(cls)], net.space, model.action_space, None, lambda: plain(config), name

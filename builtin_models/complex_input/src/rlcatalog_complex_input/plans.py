@@ -14,7 +14,7 @@ from rlcatalog.config import read_config
 from rlcatalog.errors import nearest
 from rlcatalog.frameworks import tensor_ops
 from rlcatalog.observations import Array, Preprocessor
-from rlcatalog.plugins import Component, Request
+from rlcatalog.plugins import Part, Request
 from rlcatalog.spaces import RepeatedValues
 from rlcatalog_complex_input.config import ComplexInputConfig
 from rlcatalog_complex_input.parts import Items, ObservationPart, OneHots
@@ -37,14 +37,14 @@ class Net:
 
     Attributes:
         part: The part.
-        component: The catalog's choice.
+        trunk: The catalog's choice of a model.
         request: The request for the net.
         space: The observation space to build the net with: the part's space, or a float32 Box if a
             filter has changed the values.
     """
 
     part: ObservationPart
-    component: Component
+    trunk: Part
     request: Request
     space: Any
 
@@ -233,13 +233,13 @@ def _one_hots(info: SpaceInfo) -> OneHots | None:
     )
 
 
-def _find(request: Request, name: str | None, named: list[str]) -> Component:
+def _find(request: Request, name: str | None, named: list[str]) -> Part:
     """Return the net that the catalog chooses for a part; errors name the part as `input_nets`
     does.
     """
     path = request.obs.path
     try:
-        component = (request.catalog or default_catalog()).trunk(request, name)
+        part = (request.catalog or default_catalog()).trunk(request, name)
     except (errors.UnknownNameError, errors.MissingPluginError) as error:
         error.args = (f"input_nets: for {path!r}: {error}",)
         raise
@@ -249,10 +249,10 @@ def _find(request: Request, name: str | None, named: list[str]) -> Component:
             f" name}}.",
         )
         raise
-    slot = component.declaration.slot  # type: ignore[attr-defined]
+    slot = part.declaration.slot  # type: ignore[attr-defined]
     if slot != "trunk":
         raise errors.ConfigError(
-            f"input_nets: for {path!r}: {component.name!r} is a {slot}, not"
+            f"input_nets: for {path!r}: {part.name!r} is a {slot}, not"
             " a trunk. Name a model that takes observations as input."
         )
-    return component
+    return part

@@ -49,7 +49,7 @@ def pinned_keys(request: Request) -> dict[str, dict[str, str]]:
     return {
         "input_nets": {}
         if plan is None
-        else {net.part.path: net.component.address for net in plan.nets}
+        else {net.part.path: net.trunk.address for net in plan.nets}
     }
 
 

@@ -26,7 +26,7 @@ from rlcatalog.config.key_table import default_of
 from rlcatalog.config.schema import Schema
 from rlcatalog.errors import DeclarationError, DuplicateNameError, UnsupportedSpaceError
 from rlcatalog.observations import Preprocessor
-from rlcatalog.plugins import Component, Request
+from rlcatalog.plugins import Part, Request
 from rlcatalog.plugins.declarations import Declaration
 from rlcatalog.plugins.discovery import PluginRecord, normalize, scan
 from rlcatalog.plugins.loader import PluginLoader
@@ -46,14 +46,14 @@ C = TypeVar("C", bound=type)
 
 
 class Catalog:
-    """Installed and registered components, and the lookups that choose among them.
+    """Installed and registered parts, and the lookups that choose among them.
 
     Args:
         entry_points: Entry points of the plugins to load; None loads all that are installed, an
             empty list loads none.
         environ: Environment variables that disable or allow plugins; None uses the process's
             environment.
-        prefer: Distributions whose components count as listed and win ties, most preferred first;
+        prefer: Distributions whose parts count as listed and win ties, most preferred first;
             added to `RLCATALOG_PREFER_PLUGINS`.
         name: The catalog's name in other processes, to which it is pickled; None makes a new one.
 
@@ -68,7 +68,7 @@ class Catalog:
         >>> catalog = Catalog()
         >>> obs, action = spaces.Box(-1, 1, (3,)), spaces.Discrete(2)
         >>> resolution = catalog.resolve(obs, action, {"use_lstm": True})
-        >>> resolution.component("trunk").name, resolution.component("memory").name
+        >>> resolution.part("trunk").name, resolution.part("memory").name
         ('fcnet', 'lstm')
     """
 
@@ -112,7 +112,7 @@ class Catalog:
 
     @property
     def registry(self) -> Registry:
-        """All components by name."""
+        """All parts by name."""
         return self._lookup.registry
 
     @property
@@ -130,14 +130,14 @@ class Catalog:
         """The status of each plugin, sorted by distribution and name."""
         return sorted(self.registry.records, key=lambda r: (r.distribution, r.name))
 
-    def components(self, kind: str | None = None) -> list[Component]:
-        """Return all components, sorted by kind and name."""
+    def parts(self, kind: str | None = None) -> list[Part]:
+        """Return all parts, sorted by kind and name."""
         return [c for c in self.registry if kind is None or c.kind == kind]
 
     def refresh(self) -> list[PluginRecord]:
         """Load newly installed plugins, and forget removed ones.
 
-        Registered components remain, and objects that are already built keep working. Python does
+        Registered parts remain, and objects that are already built keep working. Python does
         not import a module twice, so a new version of a loaded plugin needs a new process.
 
         Returns:
@@ -153,32 +153,32 @@ class Catalog:
                 scan.cache_clear()
             old = self.registry
             registry = self._loader.load(self.entry_points)
-            for component in old:
-                if component.in_process:
-                    registry = _with_registered(registry, component, old)
+            for part in old:
+                if part.in_process:
+                    registry = _with_registered(registry, part, old)
             self._lookup = self._look_in(registry)
         known = {(record.distribution, record.name, record.version) for record in old.records}
         return [r for r in registry.records if (r.distribution, r.name, r.version) not in known]
 
-    def register(self, component: Component | Declaration, *, config: type | None = None) -> None:
-        """Register a component of the running program, which takes precedence over plugins and
+    def register(self, part: Part | Declaration, *, config: type | None = None) -> None:
+        """Register a part of the running program, which takes precedence over plugins and
         earlier registrations.
 
         Args:
-            component: A declaration, or the result of `rlcatalog.choice.in_process` for a class.
+            part: A declaration, or the result of `rlcatalog.choice.in_process` for a class.
             config: The struct that the declaration names as `config`, if no plugin provides it.
 
         Raises:
-            DuplicateNameError: A config key belongs to a different component.
-            DeclarationError: The struct's keys cannot be read, or the component names an undeclared
+            DuplicateNameError: A config key belongs to a different part.
+            DeclarationError: The struct's keys cannot be read, or the part names an undeclared
                 key.
         """
-        if isinstance(component, Declaration):
-            component = Component(component, "", "")
+        if isinstance(part, Declaration):
+            part = Part(part, "", "")
         if config is not None:
             default_of(config)  # its keys can be read
         with self._changing:
-            self._lookup = self._look_in(self.registry.with_registered(component, config))
+            self._lookup = self._look_in(self.registry.with_registered(part, config))
 
     # --- classes of the running program -----------------------------------------------------------
 
@@ -303,8 +303,8 @@ class Catalog:
 
         def register(cls: C) -> C:
             path = None if config is None else path_of(config)
-            component = in_process(kind, cls, name, config=path, **fields)
-            self.register(component, config=config)
+            part = in_process(kind, cls, name, config=path, **fields)
+            self.register(part, config=config)
             return cls
 
         return register if cls is None else register(cls)
@@ -319,16 +319,16 @@ class Catalog:
         In a process that already has the catalog, the function returns the same object.
 
         Args:
-            used: Addresses of the registered components to include; None includes all.
+            used: Addresses of the registered parts to include; None includes all.
         """
         with self._changing:
             remember_catalog(self._name, self)
             registry = self.registry
         registered = []
-        for component in registry:
-            if component.in_process and (used is None or component.address in used):
-                struct = registry.config_paths.get(component.declaration.config or "")
-                registered.append((component, struct))
+        for part in registry:
+            if part.in_process and (used is None or part.address in used):
+                struct = registry.config_paths.get(part.declaration.config or "")
+                registered.append((part, struct))
         environ = None if self.environ is os.environ else self.environ
         state = CatalogState(
             type(self), self._name, self._given, environ, self._preferred, registered
@@ -344,16 +344,16 @@ class Catalog:
         """Check and complete a model config (see `Schema.parse`)."""
         return self.schema.parse(config)
 
-    def config_keys(self, component: Component, framework: str | None = None) -> list[str]:
-        """Return the config keys that a component reads: the keys of its package, and the shared
+    def config_keys(self, part: Part, framework: str | None = None) -> list[str]:
+        """Return the config keys that a part reads: the keys of its package, and the shared
         keys in `reads`.
 
         Args:
-            component: The component.
+            part: The part.
             framework: If another package provides the code for this framework, its `reads` apply,
                 if it declares any.
         """
-        return self._lookup.config_keys(component, framework)
+        return self._lookup.config_keys(part, framework)
 
     # --- lookups ----------------------------------------------------------------------------------
 
@@ -367,7 +367,7 @@ class Catalog:
         pins: Pins | None = None,
         defaults: Mapping[str, Any] | None = None,
     ) -> Resolution:
-        """Choose a component for every slot, without building a model or importing a framework.
+        """Choose a part for every slot, without building a model or importing a framework.
 
         Results are cached by the identity of the spaces and by the values of the config and the
         framework.
@@ -380,14 +380,14 @@ class Catalog:
                 otherwise the first installed one: torch, then tf.
             pins: The choices of an earlier lookup, which this lookup repeats.
             defaults: An engine's defaults for keys that the config does not set. They cause no
-                warnings. If a component does not support one, the catalog's default applies.
+                warnings. If a part does not support one, the catalog's default applies.
 
         Raises:
-            CatalogError: The config is invalid, or no component fits a slot; see
+            CatalogError: The config is invalid, or no part fits a slot; see
                 `rlcatalog.errors`.
 
         Warns:
-            UnreadKeysWarning: Some keys differ from their defaults, but no chosen component reads
+            UnreadKeysWarning: Some keys differ from their defaults, but no chosen part reads
                 them. One warning lists all of them; a cached result does not repeat the warning.
             UnusedMaskWarning: An observation entry is named like an action mask, but is not used as
                 one.
@@ -408,7 +408,7 @@ class Catalog:
     ) -> Explanation:
         """Explain what a lookup chooses and why, with the shapes, without importing a framework.
 
-        The explanation lists the keys that no component reads, without issuing a warning.
+        The explanation lists the keys that no part reads, without issuing a warning.
 
         Args:
             obs_space: The environment's observation space.
@@ -451,7 +451,7 @@ class Catalog:
         pins: Pins | None = None,
         defaults: Mapping[str, Any] | None = None,
     ) -> T:
-        """Look up components and build an object from them. `rlcatalog.build` calls it.
+        """Look up parts and build an object from them. `rlcatalog.build` calls it.
 
         If the lookup or `build` fails with the defaults, it is retried without each default in
         turn, then without any of them.
@@ -471,7 +471,7 @@ class Catalog:
         query = Query(obs_space, action_space, config, framework, pins)
         return self._lookup.build(build, query, defaults)
 
-    def trunk(self, request: Request, name: str | None = None) -> Component:
+    def trunk(self, request: Request, name: str | None = None) -> Part:
         """Choose the trunk for a part of an observation, for a model that contains other models.
 
         Args:
@@ -490,7 +490,7 @@ class Catalog:
         *,
         check: str | None = None,
         pins: Pins | None = None,
-        chosen: Mapping[str, Component | None] | None = None,
+        chosen: Mapping[str, Part | None] | None = None,
     ) -> Preprocessor:
         """Create the preprocessor for a space.
 
@@ -499,7 +499,7 @@ class Catalog:
             options: A complete model config.
             check: When to check observations; None takes this setting from the options.
             pins: The choices of an earlier lookup to repeat, including the choices for children.
-            chosen: Path → component, for spaces whose component has already been chosen.
+            chosen: Path → part, for spaces whose part has already been chosen.
 
         Raises:
             UnsupportedSpaceError: No installed preprocessor supports a leaf; the message names it.
@@ -616,16 +616,13 @@ class Catalog:
         return wrap(self.slots.env_wrappers(values), env, values)
 
 
-def _with_registered(registry: Registry, component: Component, old: Registry) -> Registry:
-    """Return a registry with a component that the program registered before a refresh; without it,
+def _with_registered(registry: Registry, part: Part, old: Registry) -> Registry:
+    """Return a registry with a part that the program registered before a refresh; without it,
     and with a warning, if a plugin brought or took one of its keys.
     """
-    struct = old.config_paths.get(component.declaration.config or "")
+    struct = old.config_paths.get(part.declaration.config or "")
     try:
-        return registry.with_registered(component, struct)
+        return registry.with_registered(part, struct)
     except (DeclarationError, DuplicateNameError) as error:
-        tell(
-            f"{component.kind} {component.name!r}, which this program registered, is"
-            f" omitted: {error}"
-        )
+        tell(f"{part.kind} {part.name!r}, which this program registered, is omitted: {error}")
         return registry

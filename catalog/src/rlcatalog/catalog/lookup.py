@@ -22,7 +22,7 @@ from rlcatalog.errors import UnsupportedSpaceError
 from rlcatalog.frameworks import default_framework, framework_name
 from rlcatalog.observations import Preprocessor, preprocessor_of
 from rlcatalog.observations.creation import create_preprocessor
-from rlcatalog.plugins import Component, Request
+from rlcatalog.plugins import Part, Request
 from rlcatalog.plugins.registry import Registry
 from rlcatalog.spaces.info import Space, SpaceInfo
 
@@ -65,8 +65,8 @@ class Lookup:
 
     Args:
         catalog: The catalog, for requests and preprocessors.
-        registry: The components.
-        prefer: Distributions whose components count as listed and win ties.
+        registry: The parts.
+        prefer: Distributions whose parts count as listed and win ties.
     """
 
     def __init__(self, catalog: PartsCatalog, registry: Registry, prefer: Sequence[str]) -> None:
@@ -76,23 +76,23 @@ class Lookup:
         self.slots = Slots(registry, prefer)
         self._memory = Memory()
 
-    def config_keys(self, component: Component, framework: str | None = None) -> list[str]:
-        """Return the config keys that a component reads; see `Catalog.config_keys`."""
-        for extension in component.extensions.get(framework or "", ()):
+    def config_keys(self, part: Part, framework: str | None = None) -> list[str]:
+        """Return the config keys that a part reads; see `Catalog.config_keys`."""
+        for extension in part.extensions.get(framework or "", ()):
             if extension.declaration.reads:
                 return list(extension.declaration.reads)
         keys: list[str] = []
-        struct = self.registry.config_paths.get(component.declaration.config or "")
+        struct = self.registry.config_paths.get(part.declaration.config or "")
         if struct is not None:
             names = self.registry.key_names.get(struct, {})
             keys += [names.get(key.name, key.name) for key in keys_of(struct)]
-        keys += component.declaration.named_keys
+        keys += part.declaration.named_keys
         return list(dict.fromkeys(keys))
 
     # --- a whole pipeline -------------------------------------------------------------------------
 
     def resolve(self, query: Query, defaults: Mapping[str, Any] | None = None) -> Resolution:
-        """Choose a component for every slot; see `Catalog.resolve`."""
+        """Choose a part for every slot; see `Catalog.resolve`."""
         found = call_with_fewer_defaults(partial(self._find, query), defaults or {})
         self._finish(query, found)
         return found.resolution
@@ -103,7 +103,7 @@ class Lookup:
         query: Query,
         defaults: Mapping[str, Any] | None = None,
     ) -> T:
-        """Choose a component for every slot and return `create(resolution)`; see
+        """Choose a part for every slot and return `create(resolution)`; see
         `Catalog.build_from_lookup`.
         """
 
@@ -144,7 +144,7 @@ class Lookup:
         self._memory.remember(what, query.spaces, found.config, found.resolution)
 
     def choose(self, query: Query, defaults: Mapping[str, Any] | None = None) -> Resolution:
-        """Choose a component for every slot, from observation to action.
+        """Choose a part for every slot, from observation to action.
 
         Args:
             query: The spaces, config and framework.
@@ -174,7 +174,7 @@ class Lookup:
             request.obs,
             config,
             pins=query.pins,
-            chosen={request.obs.path: preprocessor_choice.component},
+            chosen={request.obs.path: preprocessor_choice.part},
         )
         if not preprocessor.size:
             raise _no_values(request.obs)
@@ -185,14 +185,14 @@ class Lookup:
         # The action distribution, which determines the number of model outputs.
         dists = plan_dists(self.slots, request, dist_names, query.pins)
         if not dists.size:
-            raise action.without_values(dists.component.name)
+            raise action.without_values(dists.part.name)
         request = request.replace(num_outputs=dists.size)
 
         # Trunk, memory and head. A config with contradictory shapes fails here, before a framework
         # is imported.
         model_choices, unclaimed = self.slots.model(request, custom_model, query.pins)
-        components = [choice.component for choice in model_choices.values()]
-        stages = model_stages(components, request, dists.size, unclaimed)
+        parts = [choice.part for choice in model_choices.values()]
+        stages = model_stages(parts, request, dists.size, unclaimed)
         return Resolution(
             request=request,
             config=config,
@@ -216,7 +216,7 @@ class Lookup:
 
     # --- single parts -----------------------------------------------------------------------------
 
-    def trunk(self, request: Request, name: str | None) -> Component:
+    def trunk(self, request: Request, name: str | None) -> Part:
         """Choose the trunk for a part of an observation; see `Catalog.trunk`."""
         return self.slots.trunk(request.replace(catalog=self.catalog), name)
 
@@ -227,7 +227,7 @@ class Lookup:
         *,
         check: str | None = None,
         pins: Pins | None = None,
-        chosen: Mapping[str, Component | None] | None = None,
+        chosen: Mapping[str, Part | None] | None = None,
     ) -> Preprocessor:
         """Create the preprocessor for a space; see `Catalog.preprocessor_for`."""
         info = space if isinstance(space, SpaceInfo) else SpaceInfo.read(space)
@@ -236,13 +236,13 @@ class Lookup:
         options["custom_options"] = options.get("custom_model_config", {})
         if check is None:
             check = options.get("check_observations", "first")
-        component = (chosen or {}).get(info.path)
-        if component is None:
+        part = (chosen or {}).get(info.path)
+        if part is None:
             request = Request(info, config=ReadOnlyConfig(options))
-            component = self.slots.preprocessor(request, pins).component
-        assert component is not None  # this slot is never empty
+            part = self.slots.preprocessor(request, pins).part
+        assert part is not None  # this slot is never empty
         find_child = partial(self.preprocessor, check="never", pins=pins, chosen=chosen)
-        preprocessor = create_preprocessor(component, info, options, check, find_child)
+        preprocessor = create_preprocessor(part, info, options, check, find_child)
         preprocessor.made_by = self.catalog
         return preprocessor
 
@@ -305,7 +305,7 @@ class Lookup:
             ),
         )
         return build_model(
-            plan.components,
+            plan.parts,
             plan.obs_space,
             action_space,
             num_outputs,
@@ -348,13 +348,13 @@ class Lookup:
             mask_key=mask_key(original, action, values["action_mask_key"]),
         )
         choices, unclaimed = self.slots.model(request, custom_model, None)
-        components = {slot: choice.component for slot, choice in choices.items()}
+        parts = {slot: choice.part for slot, choice in choices.items()}
         # Raises where config and shapes disagree.
-        model_stages(components.values(), request, num_outputs, unclaimed)
+        model_stages(parts.values(), request, num_outputs, unclaimed)
         action_dist = None
-        if components["head"] is not None:
+        if parts["head"] is not None:
             action_dist, _ = self.action_dist(action_space, config, None, framework)
-        return _ModelPlan(components, obs_space, parsed, framework, unclaimed, action_dist)
+        return _ModelPlan(parts, obs_space, parsed, framework, unclaimed, action_dist)
 
 
 class _Found(NamedTuple):
@@ -368,7 +368,7 @@ class _Found(NamedTuple):
 class _ModelPlan(NamedTuple):
     """What `build_model` needs to know of a lookup."""
 
-    components: Mapping[str, Component | None]
+    parts: Mapping[str, Part | None]
     obs_space: Space
     config: FlatConfig
     framework: str
@@ -393,7 +393,7 @@ class MaskPlace(NamedTuple):
 
 
 def find_mask(
-    obs: SpaceInfo, action: SpaceInfo, config: FlatConfig, custom_model: Component | None
+    obs: SpaceInfo, action: SpaceInfo, config: FlatConfig, custom_model: Part | None
 ) -> MaskPlace:
     """Find the action mask in an observation.
 
@@ -410,15 +410,15 @@ def find_mask(
     return MaskPlace(key, steps, obs.without(*steps), ())
 
 
-def framework_for(framework: str | None, *named: Component | None) -> str:
+def framework_for(framework: str | None, *named: Part | None) -> str:
     """Return a lookup's framework: the given one, or a registered class's, or the default."""
     if framework is not None:
         return framework_name(framework)
-    for component in named:
-        if component is None or not component.in_process:
+    for part in named:
+        if part is None or not part.in_process:
             continue
-        if len(component.frameworks) == 1:
-            return component.frameworks[0]
+        if len(part.frameworks) == 1:
+            return part.frameworks[0]
     return default_framework()
 
 
@@ -444,12 +444,12 @@ def call_with_fewer_defaults(
     return attempt({})
 
 
-def is_plain(component: Component) -> bool:
-    """Return whether a component is a plain module, which sees encoded observations only."""
-    return getattr(component.declaration, "plain", False)
+def is_plain(part: Part) -> bool:
+    """Return whether a part is a plain module, which sees encoded observations only."""
+    return getattr(part.declaration, "plain", False)
 
 
-def _needs_encoding(obs_space: Space, custom_model: Component | None) -> bool:
+def _needs_encoding(obs_space: Space, custom_model: Part | None) -> bool:
     """Return whether a model for the environment's own space sees it encoded.
 
     Models of the catalog see a Dict or Tuple encoded, and plain modules see every space but a Box

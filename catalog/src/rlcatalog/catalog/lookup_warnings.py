@@ -14,7 +14,7 @@ from rlcatalog.errors import (
     UnusedMaskWarning,
 )
 from rlcatalog.observations import Leaf
-from rlcatalog.plugins import Component
+from rlcatalog.plugins import Part
 from rlcatalog.reporting import warn_caller
 from rlcatalog.spaces import ImageLayout
 
@@ -26,22 +26,22 @@ MOST_ONE_HOTS = 10_000
 
 def warn_of(
     resolution: Resolution,
-    components: Sequence[Component],
-    keys_of: Callable[[Component], list[str]],
+    parts: Sequence[Part],
+    keys_of: Callable[[Part], list[str]],
 ) -> None:
     """Warn of actions that are hard to reach, of keys that nothing reads, of images that can be
     read in two ways, of very many one-hot inputs, and of unused action masks.
 
     Args:
         resolution: The result of the lookup.
-        components: The components of the catalog.
-        keys_of: Returns the config keys that a component reads.
+        parts: The parts of the catalog.
+        keys_of: Returns the config keys that a part reads.
     """
     for action_range in resolution.action_ranges:
         for problem in action_range.problems:
             warn_caller(problem, ActionRangeWarning)
     if resolution.unread:
-        readers = {key: _readers(key, components, keys_of) for key in resolution.unread}
+        readers = {key: _readers(key, parts, keys_of) for key in resolution.unread}
         _warn_of_unread_keys(resolution, readers)
     for path, layout in resolution.image_layouts.items():
         if not layout.is_certain:
@@ -53,11 +53,9 @@ def warn_of(
         _warn_of_unused_masks(resolution)
 
 
-def _readers(
-    key: str, components: Iterable[Component], keys_of: Callable[[Component], list[str]]
-) -> list[str]:
-    """Return the names of the components that read a key."""
-    names = [component.name for component in components if key in keys_of(component)]
+def _readers(key: str, parts: Iterable[Part], keys_of: Callable[[Part], list[str]]) -> list[str]:
+    """Return the names of the parts that read a key."""
+    names = [part.name for part in parts if key in keys_of(part)]
     return list(dict.fromkeys(names))
 
 

@@ -1,4 +1,4 @@
-"""Building a model from the components of its slots."""
+"""Building a model from the parts of its slots."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rlcatalog.config.flat import FlatConfig
 from rlcatalog.errors import shown
 from rlcatalog.frameworks import require_framework
 from rlcatalog.observations.trunk_observation import TrunkObservation
-from rlcatalog.plugins import Component
+from rlcatalog.plugins import Part
 from rlcatalog.spaces.info import Space
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def build_model(
-    choices: Mapping[str, Component | None],
+    choices: Mapping[str, Part | None],
     obs_space: Space,
     action_space: Space | None,
     num_outputs: int | None,
@@ -31,14 +31,14 @@ def build_model(
     unclaimed: TrunkObservation | None = None,
     action_dist: Callable[..., Any] | None = None,
 ) -> ModelV2:
-    """Build a model from the components for its slots; see also `rlcatalog.models.assemble`.
+    """Build a model from the parts for its slots; see also `rlcatalog.models.assemble`.
 
     Args:
-        choices: The component for each slot, or None.
+        choices: The part for each slot, or None.
         obs_space: Space of encoded observations.
         action_space: The environment's action space.
         num_outputs: Width of the output, or None for a trunk.
-        config: The config; the component that it names gets `custom_model_config`.
+        config: The config; the part that it names gets `custom_model_config`.
         framework: The framework.
         name: The model's name.
         interface: A mixin that adds methods.
@@ -55,20 +55,20 @@ def build_model(
     named_slot = _slot_of_custom_model(choices, config)
     parts = []
     for slot in MODEL_SLOTS:
-        component = choices.get(slot)
-        if component is None:
+        part = choices.get(slot)
+        if part is None:
             continue
         arguments: dict[str, Any] = {}
         if slot == "trunk":
             arguments.update(kwargs or {})
         if slot == named_slot:
             arguments.update(config.fresh()["custom_model_config"])
-        cls = component.load(framework)
-        if component.is_third_party and getattr(cls, "framework_of_class", None) != framework:
-            raise component.fault(
+        cls = part.load(framework)
+        if part.is_third_party and getattr(cls, "framework_of_class", None) != framework:
+            raise part.fault(
                 f"its target must be a model class of {framework!r}, found {shown(cls)}."
             )
-        parts.append(ModelPart(cls, slot, arguments, component))
+        parts.append(ModelPart(cls, slot, arguments, part))
 
     trunk = choices.get("trunk")
     is_plain = trunk is not None and trunk.declaration.plain  # type: ignore[attr-defined]
@@ -93,14 +93,12 @@ def build_model(
     )
 
 
-def _slot_of_custom_model(
-    choices: Mapping[str, Component | None], config: FlatConfig
-) -> str | None:
-    """Return the slot whose component the config names; None if it names none."""
+def _slot_of_custom_model(choices: Mapping[str, Part | None], config: FlatConfig) -> str | None:
+    """Return the slot whose part the config names; None if it names none."""
     name = config["custom_model"]
     if name is None:
         return None
-    for slot, component in choices.items():
-        if component is not None and component.name == name:
+    for slot, part in choices.items():
+        if part is not None and part.name == name:
             return slot
     return "trunk"  # a class, not a name

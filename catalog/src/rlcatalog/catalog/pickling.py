@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from rlcatalog.plugins import Component
+from rlcatalog.plugins import Part
 
 
 class CatalogState(NamedTuple):
@@ -19,7 +19,7 @@ class CatalogState(NamedTuple):
         entry_points: The entry points that it was made with.
         environ: The environment variables that it was made with; None for the process's own.
         prefer: The distributions that it was made to prefer.
-        registered: The components that the running program registered, with their config structs.
+        registered: The parts that the running program registered, with their config structs.
     """
 
     cls: Any
@@ -27,7 +27,7 @@ class CatalogState(NamedTuple):
     entry_points: tuple[Any, ...] | None
     environ: Mapping[str, str] | None
     prefer: Sequence[str]
-    registered: Sequence[tuple[Component, type | None]]
+    registered: Sequence[tuple[Part, type | None]]
 
 
 #: The catalogs of this process that were pickled, here or elsewhere, by their names.
@@ -50,8 +50,8 @@ def restore_catalog(*fields: Any) -> Any:
                 state.entry_points, environ=state.environ, prefer=state.prefer, name=state.name
             )
             remember_catalog(state.name, catalog)
-        there = {(c.kind, c.name) for c in catalog.components() if c.in_process}
-        for component, struct in state.registered:  # there may be more than in an earlier pickle
-            if (component.kind, component.name) not in there:
-                catalog.register(component, config=struct)
+        there = {(c.kind, c.name) for c in catalog.parts() if c.in_process}
+        for part, struct in state.registered:  # there may be more than in an earlier pickle
+            if (part.kind, part.name) not in there:
+                catalog.register(part, config=struct)
     return catalog

@@ -1,4 +1,4 @@
-"""Choice: which component fills which slot, and why.
+"""Choice: which part fills which slot, and why.
 
 Each candidate reports how well it fits. The best rank wins, a name in the config takes precedence
 over ranks, and a tie is an error. A `Resolution` holds all choices of one lookup, and an

@@ -13,7 +13,7 @@ from rlcatalog.actions.bounds import LARGEST_SCALED_BOUND
 from rlcatalog.actions.reach import LEAST_SHARE, covered_shares, inside_shares
 from rlcatalog.choice.dist_plan import DistPlan
 from rlcatalog.errors import MissingPluginError
-from rlcatalog.plugins import Component
+from rlcatalog.plugins import Part
 from rlcatalog.spaces import SpaceInfo
 
 Array = np.ndarray[Any, Any]
@@ -47,20 +47,20 @@ def action_ranges(dists: DistPlan, config: Mapping[str, Any]) -> Iterator[Action
     for node in dists.walk():
         info = node.info
         is_float_box = info.kind == "box" and not info.is_integer_box
-        if node.children or not is_float_box or not _draws_raw_values(node.component):
+        if node.children or not is_float_box or not _draws_raw_values(node.part):
             continue
         problems = [*_ignored_bounds(info, rule), *_unreached_bounds(node, config)]
         yield ActionRange(info.path, _mapping(info, rule), tuple(problems))
 
 
-def _draws_raw_values(component: Component) -> bool:
+def _draws_raw_values(part: Part) -> bool:
     """Return whether the action codec maps a distribution's values into their bounds, which a
     distribution that draws within the bounds does not need.
     """
-    if component.in_process:
-        classes = component.objects.values()
+    if part.in_process:
+        classes = part.objects.values()
         return all(getattr(cls, "raw_kind", "values") == "values" for cls in classes)
-    return "action_bounds" in component.declaration.reads
+    return "action_bounds" in part.declaration.reads
 
 
 def _mapping(info: SpaceInfo, rule: str) -> str:
@@ -96,14 +96,14 @@ def _ignored_bounds(info: SpaceInfo, rule: str) -> Iterator[str]:
 
 def _unreached_bounds(node: DistPlan, config: Mapping[str, Any]) -> Iterator[str]:
     """Yield a description of bounds that the distribution hardly reaches before training."""
-    component, info, rule = node.component, node.info, config["action_bounds"]
-    if component.declaration.initial_std is None:  # type: ignore[attr-defined]
+    part, info, rule = node.part, node.info, config["action_bounds"]
+    if part.declaration.initial_std is None:  # type: ignore[attr-defined]
         return
     codec = _codec(info, rule)
     if codec is None:
         return
-    std = component.ask("initial_std", info, config, returns=_positive)
-    begins = f"{component.name} begins with mean 0 and standard deviation {std:.3g}"
+    std = part.ask("initial_std", info, config, returns=_positive)
+    begins = f"{part.name} begins with mean 0 and standard deviation {std:.3g}"
     shape = info.shape or ()
     outside = inside_shares(codec, std).reshape(shape) < LEAST_SHARE
     if outside.any():

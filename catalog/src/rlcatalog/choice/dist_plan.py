@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any
 from rlcatalog.actions.distribution import bind
 from rlcatalog.choice.selection import Choice
 from rlcatalog.errors import CatalogError, ConfigError, UnsupportedSpaceError, raised_as, shown
-from rlcatalog.plugins import ActionDistSpec, Component, Request
+from rlcatalog.plugins import ActionDistSpec, Part, Request
 from rlcatalog.spaces import SpaceInfo
 
 if TYPE_CHECKING:
     from rlcatalog.choice.resolution import Pins
     from rlcatalog.choice.slots import Slots
 
-#: The distributions that a caller names: path → component. The key None means the whole space, or
+#: The distributions that a caller names: path → part. The key None means the whole space, or
 #: every part that the distribution fits.
-Names = Mapping[str | None, Component]
+Names = Mapping[str | None, Part]
 
 
 @dataclass(frozen=True)
@@ -45,10 +45,10 @@ class DistPlan:
     place: str = ""
 
     @property
-    def component(self) -> Component:
-        """The chosen component."""
-        assert self.choice.component is not None
-        return self.choice.component
+    def part(self) -> Part:
+        """The chosen part."""
+        assert self.choice.part is not None
+        return self.choice.part
 
     def walk(self) -> Iterator[DistPlan]:
         """Yield this node and all nodes below it, depth first."""
@@ -61,13 +61,13 @@ class DistPlan:
         `dist_class(inputs, model)`.
         """
         children = [(child.load(framework, config), child.size) for child in self.children]
-        cls = self.component.load(framework)
-        if not hasattr(cls, "logp") and not self.component.in_process:
-            raise self.component.fault(
+        cls = self.part.load(framework)
+        if not hasattr(cls, "logp") and not self.part.in_process:
+            raise self.part.fault(
                 f"its target must be a subclass of ActionDistribution, found {shown(cls)}."
             )
         cannot = f"its class cannot be bound to {self.info.describe()}"
-        with raised_as(lambda why: self.component.fault(f"{cannot}: {why}"), CatalogError):
+        with raised_as(lambda why: self.part.fault(f"{cannot}: {why}"), CatalogError):
             return bind(cls, self.info, config, children)
 
     def raw_kinds(self, framework: str) -> dict[str, str]:
@@ -77,7 +77,7 @@ class DistPlan:
         """
         leaves = [node for node in self.walk() if not node.children]
         return {
-            leaf.info.path: getattr(leaf.component.load(framework), "raw_kind", "values")
+            leaf.info.path: getattr(leaf.part.load(framework), "raw_kind", "values")
             for leaf in leaves
         }
 
@@ -94,8 +94,8 @@ def named_dists(
     """
     by_path, custom = (custom, None) if isinstance(custom, Mapping) else ({}, custom)
     names: dict[Any, Any] = {None: dist_type if custom is None else custom, **by_path}
-    components = {path: slots.named("action_dist", name) for path, name in names.items()}
-    return {path: component for path, component in components.items() if component is not None}
+    parts = {path: slots.named("action_dist", name) for path, name in names.items()}
+    return {path: part for path, part in parts.items() if part is not None}
 
 
 def plan_dists(slots: Slots, request: Request, names: Names, pins: Pins | None = None) -> DistPlan:
@@ -103,7 +103,7 @@ def plan_dists(slots: Slots, request: Request, names: Names, pins: Pins | None =
     joined.
 
     Args:
-        slots: The components.
+        slots: The parts.
         request: The request.
         names: The distributions that the caller names.
         pins: The choices of an earlier lookup, which this lookup repeats.
@@ -128,7 +128,7 @@ def _plan(
     request: Request,
     names: Names,
     repeated: Mapping[str, str],
-    outer: Component | None = None,
+    outer: Part | None = None,
 ) -> DistPlan:
     """Plan a node; `outer` is the distribution that wraps the one to choose."""
     info = request.space_for("action_dist")
@@ -137,31 +137,31 @@ def _plan(
         choice = slots.repeat("action_dist", repeated[place])
     else:
         choice = slots.action_dist(request, _name_at(info, request.config, names, outer), outer)
-    component = choice.component
-    assert component is not None
-    spec = _spec(component)
+    part = choice.part
+    assert part is not None
+    spec = _spec(part)
     if spec.wraps_default:
-        inner = _plan(slots, request, names, repeated, component)
+        inner = _plan(slots, request, names, repeated, part)
         return DistPlan(
-            info, choice, _size(component, info, request.config, inner.size), (inner,), place
+            info, choice, _size(part, info, request.config, inner.size), (inner,), place
         )
     if not spec.composite:
-        return DistPlan(info, choice, _size(component, info, request.config), (), place)
+        return DistPlan(info, choice, _size(part, info, request.config), (), place)
     children = tuple(
         _plan(slots, request.replace(action=child), names, repeated) for child in info.children
     )
     size = sum(child.size for child in children)
     # a class of the running program may need more than its children do.
-    for cls in component.objects.values():
+    for cls in part.objects.values():
         if "required_model_output_shape" in vars(cls):
-            size = _size(component, info, request.config)
+            size = _size(part, info, request.config)
     return DistPlan(info, choice, size, children, place)
 
 
 def _name_at(
-    info: SpaceInfo, config: Mapping[str, Any], names: Names, outer: Component | None
-) -> Component | None:
-    """Return the component named for a node, or None; never `outer`, which wraps the result."""
+    info: SpaceInfo, config: Mapping[str, Any], names: Names, outer: Part | None
+) -> Part | None:
+    """Return the part named for a node, or None; never `outer`, which wraps the result."""
     anywhere = names.get(None)
     if (at_path := names.get(info.path)) is not None and at_path is not outer:
         return at_path
@@ -178,14 +178,14 @@ def _name_at(
     return anywhere
 
 
-def _size(component: Component, action: SpaceInfo, config: Mapping[str, Any], *inner: int) -> int:
+def _size(part: Part, action: SpaceInfo, config: Mapping[str, Any], *inner: int) -> int:
     """Return the number of inputs that a distribution needs for an action space."""
-    if _spec(component).size is None:
+    if _spec(part).size is None:
         raise UnsupportedSpaceError(
-            f"{action.path}: {component.name} joins the distributions for the entries of a Tuple"
+            f"{action.path}: {part.name} joins the distributions for the entries of a Tuple"
             f" or Dict, but {action.describe()} has none."
         )
-    return component.ask("size", action, config, *inner, returns=_output_size)
+    return part.ask("size", action, config, *inner, returns=_output_size)
 
 
 def _output_size(size: Any) -> int:
@@ -198,9 +198,9 @@ def _output_size(size: Any) -> int:
     return number
 
 
-def _spec(component: Component) -> ActionDistSpec:
-    assert isinstance(component.declaration, ActionDistSpec)
-    return component.declaration
+def _spec(part: Part) -> ActionDistSpec:
+    assert isinstance(part.declaration, ActionDistSpec)
+    return part.declaration
 
 
 def _check_names(names: Names, plan: DistPlan, config: Mapping[str, Any]) -> None:
@@ -208,8 +208,8 @@ def _check_names(names: Names, plan: DistPlan, config: Mapping[str, Any]) -> Non
     nodes = list(plan.walk())
     unused = [
         path
-        for path, component in names.items()
-        if not any(node.component is component and path in (None, node.info.path) for node in nodes)
+        for path, part in names.items()
+        if not any(node.part is part and path in (None, node.info.path) for node in nodes)
     ]
     if None in unused:
         _size(names[None], plan.info, config)  # raises an error with the reason
@@ -225,7 +225,7 @@ def _check_names(names: Names, plan: DistPlan, config: Mapping[str, Any]) -> Non
 
 
 def _check_free_log_std(slots: Slots, plan: DistPlan) -> None:
-    if plan.component.in_process or "free_log_std" in plan.component.declaration.reads:
+    if plan.part.in_process or "free_log_std" in plan.part.declaration.reads:
         return
     others = [
         c.name
@@ -234,7 +234,7 @@ def _check_free_log_std(slots: Slots, plan: DistPlan) -> None:
     ]
     raise ConfigError(
         "free_log_std trains the second half of the model's outputs independently of the"
-        f" observation, as log standard deviations; {plan.component.name}, for"
+        f" observation, as log standard deviations; {plan.part.name}, for"
         f" {plan.info.describe()}, has none there. Remove it, or use a distribution that reads it:"
         f" {', '.join(others) or 'none is installed'}."
     )

@@ -18,8 +18,8 @@ from rlcatalog.errors import (
     reason,
     shown,
 )
-from rlcatalog.plugins import Component, Match, Request
-from rlcatalog.plugins.component import blame_part, call_target
+from rlcatalog.plugins import Match, Part, Request
+from rlcatalog.plugins.part import blame_part, call_target
 from rlcatalog.reporting import warn_caller
 from rlcatalog.spaces import SpaceInfo, env_layout, read_attribute
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     AnyEnv = str | Callable[..., Any] | gymnasium.Env[Any, Any] | VectorEnv[Any, Any, Any]
 
-#: Attribute in which an environment stores the component that wrapped it, so that no wrapper is
+#: Attribute in which an environment stores the part that wrapped it, so that no wrapper is
 #: applied twice.
 _MARK = "_rlcatalog_wrapper"
 
@@ -149,7 +149,7 @@ def close_env(env: Any) -> None:
         )
 
 
-def read_spaces(env: Any, wrappers: Sequence[Component], config: Mapping[str, Any]) -> EnvSpaces:
+def read_spaces(env: Any, wrappers: Sequence[Part], config: Mapping[str, Any]) -> EnvSpaces:
     """Return an environment's spaces after `wrap`.
 
     Args:
@@ -178,12 +178,12 @@ def read_spaces(env: Any, wrappers: Sequence[Component], config: Mapping[str, An
 
 
 def wrap(
-    components: Iterable[Component], env: gymnasium.Env[Any, Any], config: Mapping[str, Any]
+    parts: Iterable[Part], env: gymnasium.Env[Any, Any], config: Mapping[str, Any]
 ) -> tuple[Any, list[Verdict]]:
     """Apply each wrapper that matches, in the order given.
 
     Args:
-        components: The environment wrappers.
+        parts: The environment wrappers.
         env: A single environment. Wrappers that are already applied are not applied again.
         config: The model config, complete.
 
@@ -203,52 +203,50 @@ def wrap(
         )
         raise ModelContractError(f"wrap_env: expected a gymnasium.Env, found {shown(env)}.{single}")
     verdicts: list[Verdict] = []
-    for component in components:
-        answer = ask_wrapper(component, env, config)
-        verdicts.append((component, answer))
+    for part in parts:
+        answer = ask_wrapper(part, env, config)
+        verdicts.append((part, answer))
         if answer.rank is None:
             continue
-        wrapped = call_target(component, "numpy", env, config)
+        wrapped = call_target(part, "numpy", env, config)
         if not isinstance(wrapped, gymnasium.Env):
             raise ModelContractError(
-                f"{component.title} must return an environment, found {shown(wrapped)}."
+                f"{part.title} must return an environment, found {shown(wrapped)}."
             )
-        with blame_part(component, "result"):
+        with blame_part(part, "result"):
             spaces = wrapped.observation_space, wrapped.action_space
             if wrapped is not env:
-                setattr(wrapped, _MARK, component.address)
+                setattr(wrapped, _MARK, part.address)
         for space in spaces:
             if not isinstance(space, gymnasium.Space):
                 found = f"found {shown(space)} in place of one"
                 raise ModelContractError(
-                    f"{component.title} must return an environment with spaces, {found}."
+                    f"{part.title} must return an environment with spaces, {found}."
                 )
         env = wrapped
     return env, verdicts
 
 
-def ask_wrapper(
-    component: Component, env: gymnasium.Env[Any, Any], config: Mapping[str, Any]
-) -> Match:
+def ask_wrapper(part: Part, env: gymnasium.Env[Any, Any], config: Mapping[str, Any]) -> Match:
     """Return a wrapper's answer for an environment; a wrapper that is already applied does not
     match.
 
     Args:
-        component: The wrapper.
+        part: The wrapper.
         env: A single environment.
         config: The model config, complete.
     """
     inner: Any = env
     while hasattr(inner, "__dict__"):
-        if vars(inner).get(_MARK) == component.address:
+        if vars(inner).get(_MARK) == part.address:
             return Match(None, "is already applied")
         inner = vars(inner).get("env")
     spaces = SpaceInfo.read(env.observation_space), SpaceInfo.read(env.action_space, "action")
-    return verdict(component, Request(*spaces, config=config, env=env))
+    return verdict(part, Request(*spaces, config=config, env=env))
 
 
 def check_wrapped(
-    components: Iterable[Component], envs: VectorEnv[Any, Any, Any], config: Mapping[str, Any]
+    parts: Iterable[Part], envs: VectorEnv[Any, Any, Any], config: Mapping[str, Any]
 ) -> None:
     """Check that no wrapper is missing from the members of a vector environment, which can no
     longer be wrapped.
@@ -257,12 +255,12 @@ def check_wrapped(
         ModelContractError: A wrapper is missing. The message shows how to add it.
     """
     for env in read_attribute(envs, "envs", ())[:1]:
-        for component in components:
-            answer = ask_wrapper(component, env, config)
+        for part in parts:
+            answer = ask_wrapper(part, env, config)
             if answer.rank is not None:
                 raise ModelContractError(
                     f"The environments of {type(envs).__name__} lack the wrapper"
-                    f" {component.name!r} ({component.provider}: {answer.why}). Wrap them when"
+                    f" {part.name!r} ({part.provider}: {answer.why}). Wrap them when"
                     " they are made: gymnasium.make_vec(id, wrappers=[lambda env:"
                     " rlcatalog.wrap_env(env, config)])."
                 )

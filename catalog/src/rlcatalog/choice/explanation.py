@@ -50,13 +50,13 @@ class Explanation:
         """Return the explanation as text, which `rlcatalog explain` prints.
 
         Args:
-            all: Also show the components that were not chosen, the config keys that each component
+            all: Also show the parts that were not chosen, the config keys that each part
                 reads, and complete lists.
         """
         return explanation_sheet(self.as_dict(), all=all).text()
 
     def svg(self) -> str:
-        """Return a picture of the pipeline from observation to action, with each slot's component
+        """Return a picture of the pipeline from observation to action, with each slot's part
         and candidates.
 
         Raises:
@@ -131,7 +131,7 @@ class Explanation:
         }
 
     def _choice(self, choice: Choice) -> dict[str, Any]:
-        chosen = choice.component
+        chosen = choice.part
         return {
             "chosen": chosen and chosen.name,
             "distribution": chosen and chosen.distribution,
@@ -158,12 +158,12 @@ class Section:
     All output formats show the same sections.
 
     Attributes:
-        title: Slot and component, such as `"model: fcnet"`; `"memory: -"` if the slot is empty.
+        title: Slot and part, such as `"model: fcnet"`; `"memory: -"` if the slot is empty.
         shape: The shape of its output; empty if the lines show it.
         why: The reason for the choice.
-        lines: Its components: name, shape, and a note.
-        owner: Distribution and version of the component; empty for the environment.
-        others: The name of each component that was not chosen, and the reason.
+        lines: Its parts: name, shape, and a note.
+        owner: Distribution and version of the part; empty for the environment.
+        others: The name of each part that was not chosen, and the reason.
     """
 
     title: str
@@ -183,7 +183,7 @@ def outline(
     Args:
         data: The explanation, `Explanation.as_dict`.
         whole: Whether to show long lists in full.
-        keys: Whether the notes include the config keys that each component reads.
+        keys: Whether the notes include the config keys that each part reads.
     """
     plan = [(leaf["path"], _shape(leaf["shape"]), _leaf_note(leaf)) for leaf in data["plan"]]
     seen = [
@@ -261,7 +261,7 @@ def explanation_sheet(data: Mapping[str, Any], *, all: bool = False) -> Sheet:
 
     Args:
         data: The explanation, `Explanation.as_dict`.
-        all: Also show the components that were not chosen, the config keys that each component
+        all: Also show the parts that were not chosen, the config keys that each part
             reads, and complete lists.
     """
     title, sections, notes = outline(data, whole=all, keys=all)
@@ -304,7 +304,7 @@ def _rows(section: Section, all: bool) -> Iterator[Row]:
 
 
 def _slot_section(slot: str, data: Mapping[str, Any], first: Sequence[Row], most: int) -> Section:
-    """Return a slot's section: the given lines, then the stages of its component.
+    """Return a slot's section: the given lines, then the stages of its part.
 
     It shows at most `most` of each.
     """

@@ -1,4 +1,4 @@
-"""Components of the running program: classes that it registers under a name or puts
+"""Parts of the running program: classes that it registers under a name or puts
 into a config.
 """
 
@@ -14,7 +14,7 @@ from rlcatalog.frameworks import frameworks
 from rlcatalog.frameworks.table import framework_of
 from rlcatalog.models.plain import code_of, frameworks_of_plain
 from rlcatalog.observations import Filter, Preprocessor
-from rlcatalog.plugins import ActionDistSpec, Component, FilterSpec, ModelSpec, PreprocessorSpec
+from rlcatalog.plugins import ActionDistSpec, FilterSpec, ModelSpec, Part, PreprocessorSpec
 from rlcatalog.plugins.declarations import Declaration
 from rlcatalog.spaces import SpaceInfo
 
@@ -36,14 +36,14 @@ _KINDS: dict[str, tuple[str, type[Declaration], str]] = {
 }
 
 
-def in_process(kind: str, cls: Any, name: str | None = None, **fields: Any) -> Component:
-    """Create the component for a class of the running program, or for a plain module.
+def in_process(kind: str, cls: Any, name: str | None = None, **fields: Any) -> Part:
+    """Create the part for a class of the running program, or for a plain module.
 
     Args:
         kind: `"model"`, `"action_dist"`, `"preprocessor"` or `"filter"`.
         cls: The class; for a model, also an instance of a plain module or a factory for one.
-        name: The component's name; None uses the name of the class.
-        **fields: Additional fields of the component's declaration; None means the default.
+        name: The part's name; None uses the name of the class.
+        **fields: Additional fields of the part's declaration; None means the default.
 
     Raises:
         ModelContractError: The class is not of this kind.
@@ -85,7 +85,7 @@ def in_process(kind: str, cls: Any, name: str | None = None, **fields: Any) -> C
         0
     ] or f"{own_name}, registered in process"
     declaration = spec(name or own_name, dict.fromkeys(served, path_of(code)), summary, **own)
-    return Component(declaration, "", "", objects=dict.fromkeys(served, cls))
+    return Part(declaration, "", "", objects=dict.fromkeys(served, cls))
 
 
 def _adapted_dist(cls: Callable[..., Any], num_inputs: int | Callable[..., int] | None) -> Any:

@@ -1,4 +1,4 @@
-"""Result of a lookup before a model is built, with the names of its components and the stages of
+"""Result of a lookup before a model is built, with the names of its parts and the stages of
 its model.
 """
 
@@ -28,14 +28,14 @@ from rlcatalog.observations.filter import make_filter
 from rlcatalog.observations.scaling import describe_scalings
 from rlcatalog.observations.structure import model_views
 from rlcatalog.observations.trunk_observation import TrunkObservation
-from rlcatalog.plugins import Component, Request, Stage
+from rlcatalog.plugins import Part, Request, Stage
 from rlcatalog.plugins.registry import Registry
 from rlcatalog.spaces import ImageLayout, SpaceInfo, read_layout
 
 
 @dataclass(frozen=True)
 class Pins:
-    """Addresses of the chosen components, each in the form `"distribution/name"`.
+    """Addresses of the chosen parts, each in the form `"distribution/name"`.
 
     Attributes:
         parts: Slot → address. An empty slot is omitted and stays empty.
@@ -51,15 +51,15 @@ class Pins:
 
     @classmethod
     def of(cls, resolution: Resolution) -> Pins:
-        """Return the addresses of all components that a lookup chose."""
-        parts = resolution.components("filter", *MODEL_SLOTS)
-        preprocessors = dict(resolution.preprocessor.components())
-        action_dists = {node.place: node.component for node in resolution.dists.walk()}
-        everything = [*parts.values(), *preprocessors.values(), *action_dists.values()]
+        """Return the addresses of all parts that a lookup chose."""
+        models = resolution.parts_by_slot("filter", *MODEL_SLOTS)
+        preprocessors = dict(resolution.preprocessor.parts())
+        action_dists = {node.place: node.part for node in resolution.dists.walk()}
+        everything = [*models.values(), *preprocessors.values(), *action_dists.values()]
         versions = {c.distribution: c.version for c in everything if c.distribution}
         named = [
             {place: c.address for place, c in chosen.items()}
-            for chosen in (parts, preprocessors, action_dists)
+            for chosen in (models, preprocessors, action_dists)
         ]
         return cls(named[0], named[1], named[2], dict(sorted(versions.items())))
 
@@ -68,11 +68,11 @@ class Pins:
         return asdict(self)
 
     def check(self, registry: Registry) -> None:
-        """Check that each component is available.
+        """Check that each part is available.
 
         Raises:
-            MissingPluginError: A component's package is missing, is disabled, or failed to load.
-            UnknownNameError: The package has no such component.
+            MissingPluginError: A part's package is missing, is disabled, or failed to load.
+            UnknownNameError: The package has no such part.
         """
         for slot, name in self.parts.items():
             registry.get("model" if slot in MODEL_SLOTS else slot, name)
@@ -116,7 +116,7 @@ class Resolution:
     pins: Pins | None = None
     mask_key: str | None = None
     unclaimed: TrunkObservation | None = None
-    env_wrappers: Sequence[Component] = ()
+    env_wrappers: Sequence[Part] = ()
     mask_steps: tuple[str, ...] = ()
     unused_masks: tuple[str, ...] = ()
 
@@ -135,67 +135,65 @@ class Resolution:
         """The action space."""
         return self.request.space_for("action_dist")
 
-    def components(self, *slots: str) -> dict[str, Component]:
-        """Return the components in these slots, or in all slots; empty slots are omitted."""
-        parts = {slot: self.choices[slot].component for slot in slots or self.choices}
+    def parts_by_slot(self, *slots: str) -> dict[str, Part]:
+        """Return the parts in these slots, or in all slots; empty slots are omitted."""
+        parts = {slot: self.choices[slot].part for slot in slots or self.choices}
         return {slot: part for slot, part in parts.items() if part is not None}
 
-    def component(self, slot: str) -> Component:
-        """Return the component of a slot that is never empty."""
-        component = self.choices[slot].component
-        assert component is not None
-        return component
+    def part(self, slot: str) -> Part:
+        """Return the part of a slot that is never empty."""
+        part = self.choices[slot].part
+        assert part is not None
+        return part
 
-    def config_keys(self, component: Component) -> list[str]:
-        """Return the config keys that a component reads; see `Catalog.config_keys`."""
+    def config_keys(self, part: Part) -> list[str]:
+        """Return the config keys that a part reads; see `Catalog.config_keys`."""
         assert self.request.catalog is not None
-        return self.request.catalog.config_keys(component, self.framework)
+        return self.request.catalog.config_keys(part, self.framework)
 
     @property
     def shapes(self) -> tuple[Stage, ...]:
         """The stages from observation to action, with their shapes."""
-        parts = self.components("preprocessor", "filter").items()
+        parts = self.parts_by_slot("preprocessor", "filter").items()
         return (
             Stage("observation", self.request.obs.shape, 0),
             *(Stage(f"{slot}: {part.name}", self.preprocessor.shape, 0) for slot, part in parts),
             *self.layers,
-            Stage(f"{self.dists.component.name}: inputs", (self.num_outputs,), 0),
+            Stage(f"{self.dists.part.name}: inputs", (self.num_outputs,), 0),
             Stage("action", self.action.shape, 0),
         )
 
     @property
     def model_parts(self) -> tuple[str, ...]:
-        """The names of the model's components, from the inside out."""
-        return tuple(part.name for part in self.components(*MODEL_SLOTS).values())
+        """The names of the model's parts, from the inside out."""
+        return tuple(part.name for part in self.parts_by_slot(*MODEL_SLOTS).values())
 
     @cached_property
     def unread(self) -> dict[str, str]:
         """The config keys that differ from their defaults but that nothing reads: key → condition
         for it to be read.
 
-        Keys are in the config's order. The condition is empty if no chosen component has the key. A
+        Keys are in the config's order. The condition is empty if no chosen part has the key. A
         registered class without `config` and `reads`, such as RLlib's custom classes, is assumed to
         read all keys.
         """
         # The choice itself reads a switch that is off, because the part is not chosen.
-        switches = {
-            component.switch for choice in self.choices.values() for component, _ in choice.verdicts
-        }
+        switches = {part.switch for choice in self.choices.values() for part, _ in choice.verdicts}
         asked = {
             key: value for key, value in self.config.given.items() if key in self.config.explicit
         }
         given = [key for key, value in asked.items() if key not in switches or value]
         read, idle = READ_BY_KERNEL, {}
-        if self.choices["memory"].component is not None:
+        if self.choices["memory"].part is not None:
             read, idle = read | READ_WITH_MEMORY, IDLE_WITH_MEMORY
-        elif not self.component("trunk").is_indexed:  # it may have a separate state
+        elif not self.part("trunk").is_indexed:  # it may have a separate state
             read |= {"max_seq_len"}
         left = {key: "" for key in given if key not in read}
-        for component in (*self.parts(), *self.beside) if given else ():
-            if component.undeclared:
+        for part in (*self.parts(), *self.beside) if given else ():
+            if part.undeclared:
                 return {}
-            ignored = self._ignored_by(component)
-            for key in left.keys() & set(self.config_keys(component)):
+            ignored = self._ignored_by(part)
+            for key in left.keys() & set(self.config_keys(part)):
                 if key in ignored:
                     left[key] = ignored[key]
                 else:
@@ -211,27 +209,27 @@ class Resolution:
         """How the values of each Box action are reached from raw values."""
         return tuple(action_ranges(self.dists, self.config.read_only()))
 
-    def parts(self) -> Iterator[Component]:
-        """Yield all chosen components, including the ones for subspaces."""
-        yield from self.components().values()
-        yield from (component for _, component in self.preprocessor.components())
-        yield from (node.component for node in self.dists.walk())
+    def parts(self) -> Iterator[Part]:
+        """Yield all chosen parts, including the ones for subspaces."""
+        yield from self.parts_by_slot().values()
+        yield from (part for _, part in self.preprocessor.parts())
+        yield from (node.part for node in self.dists.walk())
 
     def pinned_keys(self) -> dict[str, Any]:
-        """Return config keys with the models that the model's components chose; see
+        """Return config keys with the models that the model's parts chose; see
         `ModelSpec.pinned_keys`.
         """
         keys: dict[str, Any] = {}
-        for slot, component in self.components(*MODEL_SLOTS).items():
-            if getattr(component.declaration, "pinned_keys", None) is not None:
+        for slot, part in self.parts_by_slot(*MODEL_SLOTS).items():
+            if getattr(part.declaration, "pinned_keys", None) is not None:
                 inner = self.unclaimed is not None and slot != "head"
                 request = self.unclaimed.request(self.request) if inner else self.request  # type: ignore[union-attr]
-                keys |= component.ask("pinned_keys", request, returns=_config_keys)
+                keys |= part.ask("pinned_keys", request, returns=_config_keys)
         return keys
 
     @cached_property
-    def inner_nets(self) -> list[Component]:
-        """The models that the model's components chose for parts of the observation."""
+    def inner_nets(self) -> list[Part]:
+        """The models that the model's parts chose for parts of the observation."""
         assert self.request.catalog is not None
         registry = self.request.catalog.registry
         nets = []
@@ -240,14 +238,14 @@ class Resolution:
         return nets
 
     @property
-    def beside(self) -> list[Component]:
-        """The components that read config keys but fill no slot."""
+    def beside(self) -> list[Part]:
+        """The parts that read config keys but fill no slot."""
         return [*self.env_wrappers, *self.inner_nets]
 
     @cached_property
     def new_filter(self) -> Filter | None:
         """A filter without statistics, which shows what the policy's filter changes."""
-        part = self.choices["filter"].component
+        part = self.choices["filter"].part
         return make_filter(part, self.preprocessor, self.config, self.unclaimed)
 
     @cached_property
@@ -268,7 +266,7 @@ class Resolution:
         """Return what the net does to the integers in each leaf; empty texts if it reads the
         leaves as they are.
         """
-        trunk = self.component("trunk")
+        trunk = self.part("trunk")
         is_idle = not self.config["scale_integers"] or "scale_integers" in self._ignored_by(trunk)
         if is_idle or "scale_integers" not in self.config_keys(trunk):
             return ["" for _ in leaves]
@@ -290,15 +288,15 @@ class Resolution:
         inner = self.request if self.unclaimed is None else self.unclaimed.request(self.request)
         return {info.path: read_layout(info.shape or (), given) for info in inner.images}
 
-    def _ignored_by(self, component: Component) -> Mapping[str, str]:
-        """Return the keys that have no effect on a component here → what they need."""
-        if component.declaration.ignores is None:
+    def _ignored_by(self, part: Part) -> Mapping[str, str]:
+        """Return the keys that have no effect on a part here → what they need."""
+        if part.declaration.ignores is None:
             return {}
-        return component.ask("ignores", self.request, returns=_config_keys)
+        return part.ask("ignores", self.request, returns=_config_keys)
 
 
 def model_stages(
-    parts: Iterable[Component | None],
+    parts: Iterable[Part | None],
     request: Request,
     num_outputs: int | None,
     unclaimed: TrunkObservation | None = None,
@@ -307,7 +305,7 @@ def model_stages(
     built.
 
     Args:
-        parts: The components of the model's slots.
+        parts: The parts of the model's slots.
         request: The request.
         num_outputs: Width of the outermost part's output, or None for a trunk.
         unclaimed: The part of the observation that a head leaves to the other parts.

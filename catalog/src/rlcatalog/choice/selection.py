@@ -1,14 +1,14 @@
-"""Selection rule: which component fills a slot. The first step that finds a component decides.
+"""Selection rule: which part fills a slot. The first step that finds a part decides.
 
-1. The component that the config names, by its name or by a switch that is on.
-2. A matching component that the running program registered with `match` or `kinds`, regardless of
+1. The part that the config names, by its name or by a switch that is on.
+2. A matching part that the running program registered with `match` or `kinds`, regardless of
   its rank.
-3. The listed component with the best rank. Listed components are the ones in the public index and
-   the ones from preferred distributions, which win ties. A component for a space class that its
+3. The listed part with the best rank. Listed parts are the ones in the public index and
+   the ones from preferred distributions, which win ties. A part for a space class that its
    package defines competes with them.
-4. The best rank of all other components, only in slots that cannot stay empty.
+4. The best rank of all other parts, only in slots that cannot stay empty.
 
-Therefore, installing an unlisted package changes nothing that listed components build. A component
+Therefore, installing an unlisted package changes nothing that listed parts build. A part
 for a more derived space class takes precedence over one with a better rank.
 """
 
@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from rlcatalog.errors import AmbiguousChoiceError, NoMatchError, reason, shown
-from rlcatalog.plugins import Component, Match, Rank, Request
+from rlcatalog.plugins import Match, Part, Rank, Request
 from rlcatalog.spaces.action_codecs import package_of
 
 #: Slots of the model that can stay empty.
@@ -33,83 +33,80 @@ KEYS = {
 
 
 #: A candidate and its answer to a request, or the reason why it was not considered.
-Verdict = tuple[Component, Match]
+Verdict = tuple[Part, Match]
 
 
 class Choice(NamedTuple):
-    """Component chosen for a slot, with the reason.
+    """Part chosen for a slot, with the reason.
 
     Attributes:
-        component: The chosen component, or None for an empty slot.
+        part: The chosen part, or None for an empty slot.
         why: The reason.
         verdicts: All candidates with their answers: the chosen one first, then the others
             considered, then those not considered.
     """
 
-    component: Component | None
+    part: Part | None
     why: str
     verdicts: tuple[Verdict, ...] = ()
 
     def reasons(self, none: str = "none installed") -> str:
         """Return each candidate's answer, for error messages."""
-        return (
-            "; ".join(f"{component.name}: {answer.why}" for component, answer in self.verdicts)
-            or none
-        )
+        return "; ".join(f"{part.name}: {answer.why}" for part, answer in self.verdicts) or none
 
 
 def choose(
     slot: str,
-    components: Iterable[Component],
+    parts: Iterable[Part],
     request: Request,
     *,
-    named: Component | None = None,
+    named: Part | None = None,
     prefer: Sequence[str] = (),
 ) -> Choice:
-    """Choose a component for one slot, by this module's selection rule.
+    """Choose a part for one slot, by this module's selection rule.
 
     Args:
         slot: Name of the slot.
-        components: The candidates.
+        parts: The candidates.
         request: The request.
-        named: The component that the config names.
+        named: The part that the config names.
         prefer: Distributions that count as listed and win ties, most preferred first.
 
     Raises:
         AmbiguousChoiceError: Two candidates match equally well, or two of a slot's switches are on.
-        NoMatchError: A switch is on, but its component does not fit.
+        NoMatchError: A switch is on, but its part does not fit.
         PartError: A candidate's match function raises, or does not return a Match.
     """
-    candidates = list(components)
+    candidates = list(parts)
     asked: list[Verdict] = []
-    component: Component | None = None
+    part: Part | None = None
     why = "nothing matches"
     on = [c for c in candidates if c.switch is not None and c.declaration.is_on(request.config)]
     if named is not None:
-        component, why = named, "named in the config"
+        part, why = named, "named in the config"
         asked = [(named, verdict(named, request))]  # only to show its answer
     elif on:
-        component, match = _switched_on(slot, on, request)
-        why, asked = match.why, [(component, match)]
+        part, match = _switched_on(slot, on, request)
+        why, asked = match.why, [(part, match)]
     else:
         for tier in filter(None, _in_order(slot, candidates, request, prefer)):
             answers = [(c, verdict(c, request)) for c in tier]
             asked += answers
             if matching := [answer for answer in answers if answer[1].rank is not None]:
-                component, match = _best(slot, matching, request, prefer)
+                part, match = _best(slot, matching, request, prefer)
                 why = match.why
                 break
-    asked.sort(key=lambda v: (v[0] is not component, -(v[1].rank or 0)))
-    return Choice(component, why, (*asked, *_unasked(slot, component, candidates, asked)))
+    asked.sort(key=lambda v: (v[0] is not part, -(v[1].rank or 0)))
+    return Choice(part, why, (*asked, *_unasked(slot, part, candidates, asked)))
 
 
 def _in_order(
-    slot: str, candidates: Sequence[Component], request: Request, prefer: Sequence[str]
-) -> list[list[Component]]:
+    slot: str, candidates: Sequence[Part], request: Request, prefer: Sequence[str]
+) -> list[list[Part]]:
     """Return the candidates by step: registered ones, listed ones, and all others if the slot
     cannot stay empty.
     """
-    steps: list[list[Component]] = [[], [], []]
+    steps: list[list[Part]] = [[], [], []]
     for c in candidates:
         # Without a match and kinds, a part needs its name or its switch.
         if c.declaration.match is None and not c.declaration.kinds:
@@ -120,8 +117,8 @@ def _in_order(
 
 
 def _best(
-    slot: str, matching: Sequence[tuple[Component, Match]], request: Request, prefer: Sequence[str]
-) -> tuple[Component, Match]:
+    slot: str, matching: Sequence[tuple[Part, Match]], request: Request, prefer: Sequence[str]
+) -> tuple[Part, Match]:
     """Return the best match: by the nearest space class, then by rank, then by preference."""
     if len(matching) == 1:
         return matching[0]
@@ -140,45 +137,45 @@ def _best(
     return best[0]
 
 
-def _distance(component: Component, request: Request) -> int:
-    """Return how many of the space's classes precede the first of the component's kinds; all of
+def _distance(part: Part, request: Request) -> int:
+    """Return how many of the space's classes precede the first of the part's kinds; all of
     them if it has none.
     """
-    space = request.space_for(component.kind)
-    distance = space.distance(component.declaration.kinds)
+    space = request.space_for(part.kind)
+    distance = space.distance(part.declaration.kinds)
     return len(space.classes) if distance is None else distance
 
 
-def _is_at_home(component: Component, request: Request) -> bool:
-    """Return whether a component is for a space class that the same package defines."""
-    space = request.space_for(component.kind)
-    own = {package_of(target) for target in component.declaration.targets.values()}
-    kinds = component.declaration.kinds
+def _is_at_home(part: Part, request: Request) -> bool:
+    """Return whether a part is for a space class that the same package defines."""
+    space = request.space_for(part.kind)
+    own = {package_of(target) for target in part.declaration.targets.values()}
+    kinds = part.declaration.kinds
     return any(name in kinds and package_of(name) in own for name in space.classes)
 
 
-def _switched_on(slot: str, on: Sequence[Component], request: Request) -> tuple[Component, Match]:
-    """Return the component whose switch is on, and its match."""
+def _switched_on(slot: str, on: Sequence[Part], request: Request) -> tuple[Part, Match]:
+    """Return the part whose switch is on, and its match."""
     if len(on) > 1:
         raise _two_switches(slot, on)
-    component, answer = on[0], verdict(on[0], request)
+    part, answer = on[0], verdict(on[0], request)
     if answer.rank is None:
-        switch = str(component.switch)
+        switch = str(part.switch)
         raise NoMatchError(
-            f"{slot}: {switch}={shown(request.config.get(switch))} selects {component.name!r}"
-            f" ({component.provider}), which does not fit: {answer.why}. Remove {switch} from the"
+            f"{slot}: {switch}={shown(request.config.get(switch))} selects {part.name!r}"
+            f" ({part.provider}), which does not fit: {answer.why}. Remove {switch} from the"
             " config."
         )
-    return component, answer
+    return part, answer
 
 
 def _unasked(
-    slot: str, chosen: Component | None, candidates: Iterable[Component], asked: Sequence[Verdict]
+    slot: str, chosen: Part | None, candidates: Iterable[Part], asked: Sequence[Verdict]
 ) -> Iterator[Verdict]:
     """Yield, for each of the other candidates, why it was not considered and how to choose it by
     name.
     """
-    known = {id(component) for component, _ in asked}
+    known = {id(part) for part, _ in asked}
     for c in candidates:
         if id(c) in known:
             continue
@@ -197,34 +194,34 @@ def _unasked(
         yield c, Match(None, f"{why}; to choose it: {way}" if c.is_third_party else why)
 
 
-def verdict(component: Component, request: Request) -> Match:
+def verdict(part: Part, request: Request) -> Match:
     """Return one candidate's answer.
 
     Raises:
-        PartError: The component's match function raises, or does not return a Match.
+        PartError: The part's match function raises, or does not return a Match.
     """
-    spec, framework = component.declaration, request.framework
+    spec, framework = part.declaration, request.framework
     by_framework = framework is not None and spec.targets_allowed is None
-    if by_framework and framework not in spec.targets and framework not in component.extensions:
+    if by_framework and framework not in spec.targets and framework not in part.extensions:
         return Match(None, f"has no code for framework {framework!r}")
     try:
         answer: Any = spec.judge(request)
     except KeyboardInterrupt:
         raise
     except BaseException as error:
-        raise component.fault(f"its match function raised {reason(error)}.") from error
+        raise part.fault(f"its match function raised {reason(error)}.") from error
     if type(answer) is Match and type(answer.why) is str:
         if answer.rank is None or type(answer.rank) is Rank:
             return answer
         if isinstance(answer.rank, int) and answer.rank in [*Rank]:
             return Match(Rank(answer.rank), answer.why)
-    raise component.fault(f"its match function returned {shown(answer)} instead of a Match.")
+    raise part.fault(f"its match function returned {shown(answer)} instead of a Match.")
 
 
 # --- errors ---------------------------------------------------------------------------------------
 
 
-def _two_switches(slot: str, on: Sequence[Component]) -> AmbiguousChoiceError:
+def _two_switches(slot: str, on: Sequence[Part]) -> AmbiguousChoiceError:
     switches = list(dict.fromkeys(str(c.switch) for c in on))
     names = " and ".join(f"{c.name!r} ({c.provider}: {c.switch} is set)" for c in on)
     packages = list(dict.fromkeys(c.distribution for c in on if c.is_third_party))
@@ -239,12 +236,10 @@ def _two_switches(slot: str, on: Sequence[Component]) -> AmbiguousChoiceError:
     )
 
 
-def _tie(
-    slot: str, best: Sequence[tuple[Component, Match]], request: Request
-) -> AmbiguousChoiceError:
-    components = [c for c, _ in best]
+def _tie(slot: str, best: Sequence[tuple[Part, Match]], request: Request) -> AmbiguousChoiceError:
+    parts = [c for c, _ in best]
     names = " and ".join(f"{c.name!r} ({c.provider}: {match.why})" for c, match in best)
-    ways = [*_in_config(slot, components[0], request), *_about_plugins(components)]
+    ways = [*_in_config(slot, parts[0], request), *_about_plugins(parts)]
     out = (
         f"Options: {', or '.join(ways)}."
         if ways
@@ -255,9 +250,9 @@ def _tie(
     return AmbiguousChoiceError(f"{slot}: {names} match {space} equally well ({rank.name}). {out}")
 
 
-def _in_config(slot: str, component: Component, request: Request) -> list[str]:
-    """Return how to resolve a tie in the config; components for subspaces have no config key."""
-    name, key, path = component.address, KEYS[slot], request.space_for(slot).path
+def _in_config(slot: str, part: Part, request: Request) -> list[str]:
+    """Return how to resolve a tie in the config; parts for subspaces have no config key."""
+    name, key, path = part.address, KEYS[slot], request.space_for(slot).path
     if slot == "action_dist" and path != "action":
         return [f"name one in the config ({key}={{{path!r}: {name!r}}})"]
     if slot != "action_dist" and (path != "obs" or request.config.get(key) is not None):
@@ -265,7 +260,7 @@ def _in_config(slot: str, component: Component, request: Request) -> list[str]:
     return [f"name one in the config ({key}={name!r})"]
 
 
-def _about_plugins(best: Sequence[Component]) -> list[str]:
+def _about_plugins(best: Sequence[Part]) -> list[str]:
     """Return how to resolve a tie by preferring or disabling a plugin; empty if one plugin provides
     all of them.
     """

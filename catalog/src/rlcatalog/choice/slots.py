@@ -12,7 +12,7 @@ from rlcatalog.choice.in_process import in_process
 from rlcatalog.choice.selection import Choice, choose
 from rlcatalog.errors import NoMatchError, UnsupportedSpaceError
 from rlcatalog.observations.trunk_observation import TrunkObservation
-from rlcatalog.plugins import Component, Match, ModelSpec, Request, public_index
+from rlcatalog.plugins import Match, ModelSpec, Part, Request, public_index
 from rlcatalog.plugins.registry import Registry
 from rlcatalog.spaces import SpaceInfo
 
@@ -30,25 +30,25 @@ _INDEXED = {
 
 
 class Slots:
-    """Choice of a component for each slot.
+    """Choice of a part for each slot.
 
     Args:
-        registry: The components; if they change, create new Slots.
-        prefer: Distributions whose components count as listed and win ties.
+        registry: The parts; if they change, create new Slots.
+        prefer: Distributions whose parts count as listed and win ties.
     """
 
     def __init__(self, registry: Registry, prefer: Sequence[str]) -> None:
         self.registry, self.prefer = registry, prefer
-        self._parts: dict[str, list[Component]] = {}
-        for component in registry:
-            self._parts.setdefault(slot_of(component), []).append(component)
-        self._known_takers: dict[tuple[str, ...], list[Component]] = {}
+        self._parts: dict[str, list[Part]] = {}
+        for part in registry:
+            self._parts.setdefault(slot_of(part), []).append(part)
+        self._known_takers: dict[tuple[str, ...], list[Part]] = {}
         #: Installed distributions that failed to load. Other plugins do not replace their parts.
         self._failed = {
             r.distribution for r in registry.records if r.status in ("failed", "incompatible")
         }
 
-    def env_wrappers(self, config: Mapping[str, Any]) -> list[Component]:
+    def env_wrappers(self, config: Mapping[str, Any]) -> list[Part]:
         """Return the candidate wrappers for an environment: registered, listed, and switched-on
         ones.
         """
@@ -61,23 +61,23 @@ class Slots:
             or c.declaration.is_on(config)
         ]
 
-    def named(self, kind: str, value: str | type | None) -> Component | None:
-        """Return the component for a name or class from a config; None for None."""
+    def named(self, kind: str, value: str | type | None) -> Part | None:
+        """Return the part for a name or class from a config; None for None."""
         if isinstance(value, str):
             return self.registry.get(kind, value)
         return None if value is None else in_process(kind, value)
 
     def repeat(self, slot: str, name: str) -> Choice:
         """Return the choice of an earlier lookup, without asking the candidates."""
-        component = self.registry.get("model" if slot in MODEL_SLOTS else slot, name)
+        part = self.registry.get("model" if slot in MODEL_SLOTS else slot, name)
         why = "chosen before, when the policy was saved or its run began"
-        return Choice(component, why, ((component, Match(None, why)),))
+        return Choice(part, why, ((part, Match(None, why)),))
 
     def _refuse_missing(
         self, slot: str, request: Request, among: Collection[str] | None = None
     ) -> None:
-        """Raise an error if an indexed component for a slot has an unusable package; `among` limits
-        the components.
+        """Raise an error if an indexed part for a slot has an unusable package; `among` limits
+        the parts.
         """
         info = request.space_for(slot)
         if slot in MODEL_SLOTS:  # by the shape of its input, or by whether that has parts
@@ -94,9 +94,9 @@ class Slots:
                 self.registry.explain_missing(what, owner)
 
     def _choose(
-        self, slot: str, request: Request, named: Component | None, candidates: Iterable[Component]
+        self, slot: str, request: Request, named: Part | None, candidates: Iterable[Part]
     ) -> Choice:
-        """Choose a component for a slot, unless an unusable package also has candidates for it."""
+        """Choose a part for a slot, unless an unusable package also has candidates for it."""
         if named is None and self._failed:
             self._refuse_missing(slot, request, self._failed)
         return choose(slot, candidates, request, named=named, prefer=self.prefer)
@@ -115,7 +115,7 @@ class Slots:
             self._takers(info) if info.path != "obs" else self._parts.get("preprocessor", [])
         )
         choice = self._choose("preprocessor", request, named, candidates)
-        if choice.component is None:
+        if choice.part is None:
             for leaf in info.walk():
                 if leaf is not info and not leaf.children:
                     self.preprocessor(request.replace(obs=leaf), None)
@@ -148,7 +148,7 @@ class Slots:
         ]
         return f" Its kind is {info.kind!r}{''.join(near)}."
 
-    def _takers(self, info: SpaceInfo) -> list[Component]:
+    def _takers(self, info: SpaceInfo) -> list[Part]:
         """Return the preprocessors that can fit a space, cached by class, because a space has many
         similar children.
         """
@@ -172,11 +172,11 @@ class Slots:
         )
 
     def action_dist(
-        self, request: Request, named: Component | None, outer: Component | None = None
+        self, request: Request, named: Part | None, outer: Part | None = None
     ) -> Choice:
         candidates = [c for c in self._parts.get("action_dist", ()) if c is not outer]
         choice = self._choose("action_dist", request, named, candidates)
-        if choice.component is None:
+        if choice.part is None:
             self._refuse_missing("action_dist", request)
             info, why = request.space_for("action_dist"), choice.reasons("none is installed")
             raise UnsupportedSpaceError(
@@ -185,18 +185,18 @@ class Slots:
         return choice
 
     def model(
-        self, request: Request, custom: Component | None, pins: Pins | None
+        self, request: Request, custom: Part | None, pins: Pins | None
     ) -> tuple[dict[str, Choice], TrunkObservation | None]:
-        """Choose the model's components: first the head, which may leave only part of the
+        """Choose the model's parts: first the head, which may leave only part of the
         observation to the others.
         """
         choices = {"head": self._model_part("head", request, custom, pins)}
-        unclaimed = unclaimed_by(choices["head"].component, request)
+        unclaimed = unclaimed_by(choices["head"].part, request)
         inner = request if unclaimed is None else unclaimed.request(request)
         choices = {
             slot: self._model_part(slot, inner, custom, pins) for slot in ("trunk", "memory")
         } | choices
-        if choices["trunk"].component is None:
+        if choices["trunk"].part is None:
             provider = public_index.provider_of("model", "fallback")
             self.registry.explain_missing("the default model", provider)
             raise NoMatchError(
@@ -205,7 +205,7 @@ class Slots:
         return choices, unclaimed
 
     def _model_part(
-        self, slot: str, request: Request, custom: Component | None, pins: Pins | None
+        self, slot: str, request: Request, custom: Part | None, pins: Pins | None
     ) -> Choice:
         # Regardless of what the config's name means now.
         if pins is not None and slot in pins.parts:
@@ -215,18 +215,18 @@ class Slots:
             return Choice(None, "empty when the policy was saved")
         return self._choose(slot, request, named, self._parts.get(slot, ()))
 
-    def trunk(self, request: Request, name: str | None) -> Component:
+    def trunk(self, request: Request, name: str | None) -> Part:
         """Choose the trunk for a part of an observation; see `Catalog.trunk`."""
         choice = self._choose(
             "trunk", request, self.named("model", name), self._parts.get("trunk", ())
         )
-        if choice.component is None:
+        if choice.part is None:
             path, space = request.obs.path, request.obs.describe()
             raise NoMatchError(f"{path}: no installed model fits {space} ({choice.reasons()}).")
-        return choice.component
+        return choice.part
 
 
-def _can_fit(codec: Component, child: SpaceInfo) -> bool:
+def _can_fit(codec: Part, child: SpaceInfo) -> bool:
     """Return whether a codec can be chosen for a child; a name in the config is for the whole
     observation.
     """
@@ -234,7 +234,7 @@ def _can_fit(codec: Component, child: SpaceInfo) -> bool:
     return child.distance(spec.kinds) is not None if spec.kinds else bool(spec.match or spec.switch)
 
 
-def unclaimed_by(head: Component | None, request: Request) -> TrunkObservation | None:
+def unclaimed_by(head: Part | None, request: Request) -> TrunkObservation | None:
     """Return the part of an observation that a head leaves to the trunk, or None if it leaves the
     whole observation.
     """
@@ -260,13 +260,9 @@ def unclaimed_by(head: Component | None, request: Request) -> TrunkObservation |
     return TrunkObservation(request.preprocessor, claimed, head.name)
 
 
-def slot_of(component: Component) -> str:
-    """Return a component's slot: its declared slot for a model, otherwise its kind."""
-    return (
-        component.declaration.slot
-        if isinstance(component.declaration, ModelSpec)
-        else component.kind
-    )
+def slot_of(part: Part) -> str:
+    """Return a part's slot: its declared slot for a model, otherwise its kind."""
+    return part.declaration.slot if isinstance(part.declaration, ModelSpec) else part.kind
 
 
 def _claimed(answer: Any) -> tuple[str, ...]:

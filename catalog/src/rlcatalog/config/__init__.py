@@ -1,4 +1,4 @@
-"""Config: one flat dictionary for users, one typed struct per component inside.
+"""Config: one flat dictionary for users, one typed struct per part inside.
 
 The schema is the table of all keys. This subpackage also contains the kernel's keys, the names of
 activations and initialisers, and older key names.

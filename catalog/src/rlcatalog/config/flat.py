@@ -1,4 +1,4 @@
-"""The flat config that components receive, and its typed structs."""
+"""The flat config that parts receive, and its typed structs."""
 
 from __future__ import annotations
 
@@ -84,12 +84,12 @@ class ReadOnlyConfig(Mapping[str, Any]):
 
 
 def read_config(config: Mapping[str, Any], struct: type[S]) -> S:
-    """Return one component's typed config, taken from a flat model config.
+    """Return one part's typed config, taken from a flat model config.
 
     Args:
         config: A `model_config` as models receive it; missing keys get their defaults, and other
             keys are ignored.
-        struct: The component's config struct, such as `FcnetConfig`, or `KernelConfig`.
+        struct: The part's config struct, such as `FcnetConfig`, or `KernelConfig`.
 
     Raises:
         ConfigError: A value has the wrong type or is out of range.

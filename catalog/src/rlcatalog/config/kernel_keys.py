@@ -1,4 +1,4 @@
-"""Keys of the model config that the kernel and several components read."""
+"""Keys of the model config that the kernel and several parts read."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ InitConfig = Annotated[dict[str, Any] | None, Meta(description="arguments for th
 
 
 class KernelConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Keys that several components read. Packages declare additional keys."""
+    """Keys that several parts read. Packages declare additional keys."""
 
     custom_model: Annotated[Any, Meta(description="name or class of the model to use")] = None
     custom_model_config: Annotated[

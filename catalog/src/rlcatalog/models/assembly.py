@@ -1,4 +1,4 @@
-"""Assembly of a model from its components, always in this order: trunk → memory →
+"""Assembly of a model from its parts, always in this order: trunk → memory →
 head → interface.
 """
 

@@ -14,7 +14,7 @@ from typing import Any
 from rlcatalog.errors import CatalogError, ConfigError, ModelContractError, nearest, raised_as
 from rlcatalog.models.internals import is_model
 from rlcatalog.models.model import ModelV2
-from rlcatalog.plugins import Component
+from rlcatalog.plugins import Part
 
 #: The arguments of every model's constructor, in this order.
 STANDARD = ("obs_space", "action_space", "num_outputs", "model_config", "name")
@@ -30,7 +30,7 @@ class ModelPart:
         cls: The class.
         slot: The slot it fills.
         kwargs: Keyword arguments from the user.
-        component: The chosen component; None for a class that was passed directly.
+        chosen: The chosen part; None for a class that was passed directly.
         left_out: Keyword arguments that a class in RLlib's style does not accept. As in RLlib, it
             is built without them.
     """
@@ -38,7 +38,7 @@ class ModelPart:
     cls: type
     slot: str = "trunk"
     kwargs: Mapping[str, Any] = field(default_factory=dict)
-    component: Component | None = None
+    chosen: Part | None = None
     left_out: set[str] = field(default_factory=set)
 
     def construct(self, standard: tuple[Any, ...], held: Mapping[str, Any]) -> ModelV2:
@@ -56,7 +56,7 @@ class ModelPart:
             PartError: The class belongs to a third-party plugin, and raised one of these errors or
                 some other error.
         """
-        cls, chosen = self.cls, self.component
+        cls, chosen = self.cls, self.chosen
         check_class(cls)
         kwargs = {name: value for name, value in self.kwargs.items() if name not in self.left_out}
         accepted, takes_any = _keywords(cls) if kwargs else ([], True)
@@ -102,7 +102,7 @@ class ModelPart:
         return model
 
     @contextmanager
-    def _blaming(self, chosen: Component) -> Iterator[None]:
+    def _blaming(self, chosen: Part) -> Iterator[None]:
         """Add a third-party plugin's name to errors from its class."""
         try:
             with raised_as(
@@ -121,7 +121,7 @@ class ModelPart:
         """
         accepted = list(_known(self.cls))
         near = nearest(name, accepted)
-        if self.component is None or not self.component.undeclared or near:
+        if self.chosen is None or not self.chosen.undeclared or near:
             raise ConfigError(
                 f"custom_model_config: {self.cls.__name__} does not accept {name!r}.{near}"
                 f" Accepted: {', '.join(accepted) or 'none'}."

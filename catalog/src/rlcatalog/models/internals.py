@@ -34,7 +34,7 @@ class ModelInternals:
         is_vector: Whether the model's observations are vectors.
         last_output: The output of the model's last call.
         held: The models that `assemble` passed to the model's constructor, by argument name.
-        part: The component and its plugin for error messages, such as "model 'glu' of acme-glu
+        part: The part and its plugin as error messages name them, such as "model 'glu' of acme-glu
             1.0"; empty for a registered class.
         unclaimed: For a model inside a head, the part of the observations that the head leaves to
             it.

@@ -289,7 +289,7 @@ def part_of(model: ModelV2 | None) -> str:
 
 
 def name_method(model: ModelV2, method: str) -> str:
-    """Return the name of a model's method with its component and plugin, for error messages."""
+    """Return the name of a model's method with its part and plugin, for error messages."""
     return f"{type(model).__name__}.{method}(){part_of(model)}"
 
 

@@ -13,8 +13,8 @@ from rlcatalog.errors import CatalogError, ModelContractError, raised_as, shown
 from rlcatalog.frameworks import TensorOps
 from rlcatalog.observations.preprocessor import Array, Leaf, Preprocessor
 from rlcatalog.observations.trunk_observation import TrunkObservation
-from rlcatalog.plugins import Component
-from rlcatalog.plugins.component import blame_part, call_target
+from rlcatalog.plugins import Part
+from rlcatalog.plugins.part import blame_part, call_target
 
 
 class Filter:
@@ -30,8 +30,8 @@ class Filter:
 
     #: The leaves that it changes, which `explain` lists.
     leaves: Sequence[Leaf] = ()
-    #: The component from which the catalog created it; None for a filter that your code created.
-    component: Component | None = None
+    #: The part from which the catalog created it; None for a filter that your code created.
+    part: Part | None = None
     #: Shape of one filtered observation, set by the catalog.
     shape: tuple[int, ...] | None = None
     _harmless = False
@@ -122,7 +122,7 @@ class Filter:
     @property
     def who(self) -> str:
         """The filter's class and origin, for error messages."""
-        name, part = type(self).__qualname__, self.component
+        name, part = type(self).__qualname__, self.part
         return name if part is None else f"{name} (filter {part.name!r} of {part.provider})"
 
     def get_state(self) -> dict[str, Array]:
@@ -134,26 +134,26 @@ class Filter:
 
 
 def make_filter(
-    component: Component | None,
+    part: Part | None,
     preprocessor: Preprocessor,
     options: Mapping[str, Any],
     unclaimed: TrunkObservation | None = None,
 ) -> Filter | None:
-    """Create a component's filter; return None for an empty slot.
+    """Create a part's filter; return None for an empty slot.
 
     A filter does not change entries that a head claims: their paths are in its options, under
     `"claimed"`.
 
     Raises:
-        ModelContractError: The component does not create a filter.
+        ModelContractError: The part does not create a filter.
     """
-    if component is None:
+    if part is None:
         return None
     options = {**options, "claimed": [] if unclaimed is None else unclaimed.paths}
-    made = call_target(component, "numpy", preprocessor, options)
+    made = call_target(part, "numpy", preprocessor, options)
     if not isinstance(made, Filter):
-        raise component.fault(f"its target must create a rlcatalog.Filter, found {shown(made)}.")
-    made.component, made._after = component, preprocessor
-    with blame_part(component, "processed_space"):
+        raise part.fault(f"its target must create a rlcatalog.Filter, found {shown(made)}.")
+    made.part, made._after = part, preprocessor
+    with blame_part(part, "processed_space"):
         made.shape = tuple(made.processed_space(preprocessor).shape)
     return made

@@ -44,7 +44,7 @@ from rlcatalog.reporting import warn_caller
 from rlcatalog.spaces.info import KINDS, Space, SpaceInfo
 
 if TYPE_CHECKING:
-    from rlcatalog.plugins import Component
+    from rlcatalog.plugins import Part
     from rlcatalog.plugins.request import PartsCatalog
 
 Array = np.ndarray[Any, Any]
@@ -115,9 +115,9 @@ class Preprocessor:
     structured = False
     #: The preprocessors of the space's children.
     children: tuple[Preprocessor, ...] = ()
-    #: The component from which the catalog created it, and the catalog; None for one that your code
+    #: The part from which the catalog created it, and the catalog; None for one that your code
     #: created.
-    component: Component | None = None
+    part: Part | None = None
     made_by: PartsCatalog | None = None
     #: Whether to check its contract with the first observations; not for codecs that the
     #: conformance kit tests.
@@ -355,19 +355,15 @@ class Preprocessor:
         space.original_space, space.preprocessor = self._obs_space, self
         return space
 
-    def components(self) -> Iterator[tuple[str, Component]]:
-        """Yield path and component, for this preprocessor and all its children's preprocessors."""
-        return ((codec.info.path, cast("Component", codec.component)) for codec in self.codecs())
+    def parts(self) -> Iterator[tuple[str, Part]]:
+        """Yield path and part, for this preprocessor and all its children's preprocessors."""
+        return ((codec.info.path, cast("Part", codec.part)) for codec in self.codecs())
 
     @property
     def who(self) -> str:
         """Class and origin, for messages."""
         name = type(self).__qualname__
-        return (
-            name
-            if self.component is None
-            else f"{name} ({self.component.name!r} of {self.component.provider})"
-        )
+        return name if self.part is None else f"{name} ({self.part.name!r} of {self.part.provider})"
 
     def codecs(self) -> Iterator[Preprocessor]:
         """Yield this codec and the codecs of all subspaces, depth first."""
@@ -512,7 +508,7 @@ class Preprocessor:
             "_write_batch",
             "observation_space",
             "_find_child",
-            "component",
+            "part",
             "made_by",
         )
         return {k: v for k, v in self.__dict__.items() if k not in compiled}

@@ -1,7 +1,7 @@
 """Plugins: hooks, declarations, discovery, loading, and the registry of names.
 
 A plugin returns declarations from hooks. Discovery finds plugins, the loader isolates their errors,
-and the registry holds their components with their owners. `Request` is the argument passed to a
+and the registry holds their parts with their owners. `Request` is the argument passed to a
 declaration's functions.
 """
 

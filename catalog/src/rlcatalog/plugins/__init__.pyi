@@ -1,5 +1,4 @@
 from .class_names import part_class as part_class, part_classes as part_classes
-from .component import Component as Component
 from .declarations import (
     OUTPUT_KEYS as OUTPUT_KEYS,
     ActionDistSpec as ActionDistSpec,
@@ -16,5 +15,6 @@ from .declarations import (
 )
 from .hookspecs import hookimpl as hookimpl
 from .install_hints import install_hint as install_hint
+from .part import Part as Part
 from .process_wide import ActionCodecSpec as ActionCodecSpec, FrameworkSpec as FrameworkSpec
 from .request import Request as Request

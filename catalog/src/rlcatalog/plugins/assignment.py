@@ -1,4 +1,4 @@
-"""Building the registry from declarations: unusable components are omitted, and the others get
+"""Building the registry from declarations: unusable parts are omitted, and the others get
 their names.
 """
 
@@ -9,14 +9,14 @@ from collections.abc import Sequence
 
 from rlcatalog.errors import CatalogError, DuplicateNameError
 from rlcatalog.plugins import public_index
-from rlcatalog.plugins.component import Component
 from rlcatalog.plugins.discovery import PluginRecord
 from rlcatalog.plugins.names import may_claim
+from rlcatalog.plugins.part import Part
 from rlcatalog.plugins.registry import Registry, unknown_framework, unknown_key
 
 
 def assign(records: list[PluginRecord]) -> Registry:
-    """Return the registry of the plugins' components; note omitted components in the plugins'
+    """Return the registry of the plugins' parts; note omitted parts in the plugins'
     records.
     """
     _refuse_twice(records)
@@ -39,13 +39,13 @@ def assign(records: list[PluginRecord]) -> Registry:
     return registry
 
 
-def _parts(records: Sequence[PluginRecord]) -> list[tuple[PluginRecord, Component]]:
-    """Return the components that are usable so far, each with its plugin."""
+def _parts(records: Sequence[PluginRecord]) -> list[tuple[PluginRecord, Part]]:
+    """Return the parts that are usable so far, each with its plugin."""
     return [(record, c) for record in records for c in record.parts]
 
 
-def _holders(records: Sequence[PluginRecord]) -> list[tuple[PluginRecord, Component, type]]:
-    """Return the usable components that have a config struct, each with that struct."""
+def _holders(records: Sequence[PluginRecord]) -> list[tuple[PluginRecord, Part, type]]:
+    """Return the usable parts that have a config struct, each with that struct."""
     return [
         (record, c, record.config_classes[c.declaration.config])
         for record, c in _parts(records)
@@ -63,11 +63,11 @@ def _refuse_twice(records: Sequence[PluginRecord]) -> None:
 
 
 def _refuse_claims(records: Sequence[PluginRecord]) -> None:
-    """Drop components that claim another component's entry in a process-wide table.
+    """Drop parts that claim another part's entry in a process-wide table.
 
-    If both are third-party components, drop both.
+    If both are third-party parts, drop both.
     """
-    claims: dict[tuple[str, str], list[tuple[PluginRecord, Component]]] = defaultdict(list)
+    claims: dict[tuple[str, str], list[tuple[PluginRecord, Part]]] = defaultdict(list)
     for record, c in _parts(records):
         for entry in c.declaration.entries:
             claims[c.kind, entry].append((record, c))
@@ -94,7 +94,7 @@ def _refuse_claims(records: Sequence[PluginRecord]) -> None:
 
 
 def _refuse_unknown_frameworks(records: Sequence[PluginRecord]) -> None:
-    """Mark plugins as failed if their components name unknown frameworks; any plugin may declare a
+    """Mark plugins as failed if their parts name unknown frameworks; any plugin may declare a
     framework.
     """
     declared = [c.name for _, c in _parts(records) if c.kind == "framework"]
@@ -106,7 +106,7 @@ def _refuse_unknown_frameworks(records: Sequence[PluginRecord]) -> None:
 
 
 def _refuse_shared_structs(records: Sequence[PluginRecord]) -> None:
-    """Drop components whose config struct another distribution also uses."""
+    """Drop parts whose config struct another distribution also uses."""
     users: dict[type, set[str]] = defaultdict(set)
     for _, c, struct in _holders(records):
         users[struct].add(c.distribution)
@@ -123,7 +123,7 @@ def _refuse_shared_structs(records: Sequence[PluginRecord]) -> None:
 
 
 def _refuse_unknown_keys(records: Sequence[PluginRecord]) -> None:
-    """Drop components that name an undeclared config key."""
+    """Drop parts that name an undeclared config key."""
     known = {
         key if may_claim("config", key, c.distribution) else f"{c.distribution}/{key}"
         for _, c, struct in _holders(records)
@@ -135,13 +135,13 @@ def _refuse_unknown_keys(records: Sequence[PluginRecord]) -> None:
 
 
 def _extend(registry: Registry) -> None:
-    """Add code from other packages to the components that it extends.
+    """Add code from other packages to the parts that it extends.
 
     The framework's own package takes precedence.
     """
     owners = {c.name: c.distribution for c in registry.active("framework")}
     parts = {(c.kind, c.address): c for c in registry}
-    brought: dict[tuple[str, str, str], list[tuple[PluginRecord, Component]]] = defaultdict(list)
+    brought: dict[tuple[str, str, str], list[tuple[PluginRecord, Part]]] = defaultdict(list)
     for record, c in _parts(registry.records):
         for framework in c.declaration.targets if c.declaration.extends is not None else ():
             brought[c.kind, str(c.declaration.extends), framework].append((record, c))

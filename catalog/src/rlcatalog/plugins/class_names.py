@@ -9,17 +9,17 @@ from typing import Any
 from rlcatalog import provided
 from rlcatalog.errors import AmbiguousChoiceError
 from rlcatalog.plugins import public_index
-from rlcatalog.plugins.component import Component
+from rlcatalog.plugins.part import Part
 
 
 def part_class(module: str, name: str, framework: str, kind: str | None = None) -> Any:
-    """Return an installed component's class by its name.
+    """Return an installed part's class by its name.
 
     Args:
         module: The name of the module, for error messages.
         name: The name of the attribute.
-        framework: `"torch"`, `"tf"`, or `"numpy"` for components that need no framework.
-        kind: The kind of component; None allows any.
+        framework: `"torch"`, `"tf"`, or `"numpy"` for parts that need no framework.
+        kind: The kind of part; None allows any.
 
     Raises:
         AttributeError: No package provides this name.
@@ -56,10 +56,10 @@ def part_classes(framework: str, kind: str | None = None) -> list[str]:
     return sorted({class_name for _, class_name in _classes(framework, kind)})
 
 
-def _classes(framework: str, kind: str | None) -> list[tuple[Component, str]]:
-    """Return (component, class name) of each plugin component with a class for this framework."""
+def _classes(framework: str, kind: str | None) -> list[tuple[Part, str]]:
+    """Return (part, class name) of each plugin part with a class for this framework."""
     return [
         (c, c.declaration.targets[framework].partition(":")[2])
-        for c in provided.default_catalog().components(kind)
+        for c in provided.default_catalog().parts(kind)
         if c.declaration.shows_classes and not c.in_process and framework in c.declaration.targets
     ]

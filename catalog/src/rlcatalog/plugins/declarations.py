@@ -1,6 +1,6 @@
 """Declarations, which a plugin's hooks return: frozen objects of strings and small functions.
 
-A declaration gives a component's name, the requests that it fits, and the import path of its code.
+A declaration gives a part's name, the requests that it fits, and the import path of its code.
 rlcatalog imports a target such as `"rlcatalog_fcnet.torch:FullyConnectedNetwork"` on first use.
 """
 
@@ -53,7 +53,7 @@ PLAIN_KEYS = ("module_images", "image_layout", *OUTPUT_KEYS)
 
 
 class Rank(IntEnum):
-    """How well a component fits; in each slot, the component with the highest rank is chosen."""
+    """How well a part fits; in each slot, the part with the highest rank is chosen."""
 
     FALLBACK = 1
     GENERIC = 2
@@ -61,7 +61,7 @@ class Rank(IntEnum):
 
 
 class Match(NamedTuple):
-    """A component's rank (None if it does not fit), and the reason.
+    """A part's rank (None if it does not fit), and the reason.
 
     Example:
         >>> def match(request):
@@ -99,28 +99,28 @@ class Declaration:
     Attributes:
         name: The name that users write into a config.
         targets: Import path of the class by framework: `{"torch": "pkg.torch:Class", "tf":
-            "pkg.tf:Class"}`, or `{"numpy": "pkg.codecs:Class"}` for components that need no
+            "pkg.tf:Class"}`, or `{"numpy": "pkg.codecs:Class"}` for parts that need no
             framework.
         summary: One line for `rlcatalog list`.
-        match: A function that returns whether, how well and why the component fits a request. If
-            None, the component is chosen by name, by its `switch` or by its `kinds`.
-        config: Import path of the msgspec struct with the component's config keys, or None.
-        reads: Names of other config keys that the component reads: shared keys of the kernel, or
+        match: A function that returns whether, how well and why the part fits a request. If
+            None, the part is chosen by name, by its `switch` or by its `kinds`.
+        config: Import path of the msgspec struct with the part's config keys, or None.
+        reads: Names of other config keys that the part reads: shared keys of the kernel, or
             another package's keys. Undeclared keys are rejected when the plugin is loaded.
         ignores: A function that returns the keys that have no effect for a request, each with the
             condition under which it has one, such as `"preprocessor_pref='rllib'"`. rlcatalog
-            reports them unless another component reads them. If None, the component reads all its
+            reports them unless another part reads them. If None, the part reads all its
             keys.
-        extends: `"distribution/name"` of the component to which this declaration adds targets for
+        extends: `"distribution/name"` of the part to which this declaration adds targets for
             other frameworks, or None. In that case, `reads` is the only other field that is used.
         examples: Import path of a function that returns `rlcatalog_testing.Example`s, for the
-            conformance kit. If None, the kit uses the standard spaces that the component fits.
-        switch: The config key that turns the component on in its slot, or None. The values None and
-            False turn it off. Without a `match`, the component fits with rank `SPECIFIC` if it is
+            conformance kit. If None, the kit uses the standard spaces that the part fits.
+        switch: The config key that turns the part on in its slot, or None. The values None and
+            False turn it off. Without a `match`, the part fits with rank `SPECIFIC` if it is
             on, and does not fit otherwise.
-        kinds: The kinds of space that the component supports: `SpaceInfo.kind` or the qualified
+        kinds: The kinds of space that the part supports: `SpaceInfo.kind` or the qualified
             name of a space class. rlcatalog calls `match` only for these; without a `match`, the
-            component fits all of them. If empty, it supports all spaces.
+            part fits all of them. If empty, it supports all spaces.
     """
 
     kind: ClassVar[str] = ""
@@ -195,8 +195,8 @@ class Declaration:
             object.__setattr__(self, "extends", f"{normalize(distribution)}/{name}")
             if name != self.name:
                 yield (
-                    "an extension has the same name as the extended component; found"
-                    f" extends={self.extends!r}. Name this component {name!r}"
+                    "an extension has the same name as the extended part; found"
+                    f" extends={self.extends!r}. Name this part {name!r}"
                 )
 
     @property
@@ -218,7 +218,7 @@ class Declaration:
         return self.targets[name]
 
     def adapted(self, target: Callable[..., Any], framework: str) -> Any:
-        """Return the object that components are built from for one of `served`, if not the target
+        """Return the object that parts are built from for one of `served`, if not the target
         itself.
         """
         return target
@@ -256,12 +256,12 @@ class Declaration:
         )
 
     def is_on(self, config: Mapping[str, Any]) -> bool:
-        """Return whether a config turns the component on."""
+        """Return whether a config turns the part on."""
         value = None if self.switch is None else config.get(self.switch)
         return value is not None and value is not False
 
     def judge(self, request: Request) -> Match:
-        """Return whether, how well and why the component fits a request."""
+        """Return whether, how well and why the part fits a request."""
         if self.kinds:
             # `request.space_for` without a call: every candidate of every slot is asked.
             space = (request.action or request.obs) if self.kind == "action_dist" else request.obs

@@ -24,7 +24,7 @@ from rlcatalog.errors import (
 )
 
 if TYPE_CHECKING:
-    from rlcatalog.plugins.component import Component
+    from rlcatalog.plugins.part import Part
 
 GROUP = "rlcatalog.plugins"
 #: The files with a distribution's headers: a wheel's, an egg folder's, and an egg that is a file.
@@ -56,12 +56,12 @@ class PluginRecord:
         requires: That distribution's `Requires-Dist` lines.
         entry_point: The object whose `load()` imports the plugin.
         status: `"loaded"`, `"disabled"`, `"incompatible"` or `"failed"`.
-        error: Why the plugin is not loaded, or which components are omitted, as text; None if there
+        error: Why the plugin is not loaded, or which parts are omitted, as text; None if there
             are no problems.
         exception: The exception that caused `error`, if the plugin failed.
         problems: The problems of a loaded plugin.
-        parts: The plugin's components, without the omitted ones.
-        config_classes: Import path → config struct, for the plugin's components.
+        parts: The plugin's parts, without the omitted ones.
+        config_classes: Import path → config struct, for the plugin's parts.
         plugin_name: The plugin's name in pluggy's manager: its distribution's name, or
             `distribution/name` for a second plugin of one distribution.
     """
@@ -75,7 +75,7 @@ class PluginRecord:
     error: str | None = None
     exception: BaseException | None = field(default=None, repr=False)
     problems: list[CatalogError] = field(default_factory=list, repr=False)
-    parts: list[Component] = field(default_factory=list, repr=False)
+    parts: list[Part] = field(default_factory=list, repr=False)
     config_classes: dict[str, type] = field(default_factory=dict, repr=False)
     plugin_name: str = field(default="", repr=False)
 
@@ -106,8 +106,8 @@ class PluginRecord:
         self.problems.append(problem)
         self.error = "; ".join(dict.fromkeys(map(_text, self.problems)))
 
-    def leave_out(self, part: Component, problem: CatalogError) -> None:
-        """Drop a component and record the reason. A plugin with no components left has failed."""
+    def leave_out(self, part: Part, problem: CatalogError) -> None:
+        """Drop a part and record the reason. A plugin with no parts left has failed."""
         self.note(problem)
         self.parts = [other for other in self.parts if other is not part]
         if not self.parts:

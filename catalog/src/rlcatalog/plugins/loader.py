@@ -22,7 +22,6 @@ from rlcatalog._version import __version__
 from rlcatalog.errors import CatalogError, DeclarationError, PluginError, nearest, reason, shown
 from rlcatalog.plugins import hookspecs, public_index
 from rlcatalog.plugins.assignment import assign
-from rlcatalog.plugins.component import Component
 from rlcatalog.plugins.declarations import Declaration
 from rlcatalog.plugins.discovery import (
     PluginRecord,
@@ -32,6 +31,7 @@ from rlcatalog.plugins.discovery import (
     name_of,
     scan,
 )
+from rlcatalog.plugins.part import Part
 from rlcatalog.plugins.registry import Registry
 from rlcatalog.reporting import tell
 
@@ -108,7 +108,7 @@ class PluginLoader:
 
     def load(self, entry_points: Iterable[Any]) -> Registry:
         """Load the plugins of entry points, and forget all others; return the registry of their
-        components, with each plugin's status.
+        parts, with each plugin's status.
 
         Raises:
             PluginError: A plugin that is being loaded calls this function.
@@ -140,7 +140,7 @@ class PluginLoader:
         return records
 
     def _load(self, record: PluginRecord) -> None:
-        """Load one plugin unless it is loaded, and store its components, or its error, in its
+        """Load one plugin unless it is loaded, and store its parts, or its error, in its
         record.
         """
         name = record.plugin_name
@@ -170,7 +170,7 @@ class PluginLoader:
         declared = self._declared[name]
         record.config_classes = dict(declared.config_classes)
         record.parts = [
-            Component(declaration, record.distribution, record.version)
+            Part(declaration, record.distribution, record.version)
             for declaration in declared.declarations
         ]
         if not self.manager.get_hookcallers(self.manager.get_plugin(name)):
@@ -258,7 +258,7 @@ def refuse_while_loading() -> None:
         raise PluginError(
             f"plugin {name!r} requests a catalog while it is being loaded, but there is none until"
             " all plugins are loaded. Request it later: as request.catalog in a match function,"
-            " or when a component is used. `from rlcatalog import *` needs a catalog for"
+            " or when a part is used. `from rlcatalog import *` needs a catalog for"
             " MODEL_DEFAULTS; import the names that you need."
         )
 

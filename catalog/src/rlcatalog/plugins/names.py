@@ -1,7 +1,7 @@
 """Naming rule, which does not depend on the order in which plugins are found.
 
-Every component has an address, `distribution/name`. A bare name refers to the component that the
-public index lists under it. If there is none, it refers to the component whose name starts with its
+Every part has an address, `distribution/name`. A bare name refers to the part that the
+public index lists under it. If there is none, it refers to the part whose name starts with its
 distribution's name, such as `acme_net_small` from `acme-net`. Other bare names are errors. A name
 that two distributions can claim is an error that gives both addresses. Config keys, commands and
 file suffixes follow the same rule.
@@ -17,10 +17,10 @@ from rlcatalog.plugins import public_index
 
 
 def may_claim(kind: str, name: str, distribution: str) -> bool:
-    """Return whether a bare name can refer to a distribution's component.
+    """Return whether a bare name can refer to a distribution's part.
 
     Args:
-        kind: The kind of component, `"config"` for a key, or `"suffix"`.
+        kind: The kind of part, `"config"` for a key, or `"suffix"`.
         name: The name.
         distribution: The distribution.
     """

@@ -72,7 +72,7 @@ class FrameworkSpec(Declaration):
       anything else unchanged;
     - `"kit"`: functions for the conformance kit (`rlcatalog_testing.Kit`);
     - `"policy_module"`: a function that creates the result of `policy.as_module()` from the policy;
-    - `"before"`: a function that rlcatalog calls before it imports a component of the framework.
+    - `"before"`: a function that rlcatalog calls before it imports a part of the framework.
 
     Other packages add targets with `extends`: rlcatalog-ppo adds `"ppo"`, and rlcatalog-fcnet
     `"plain"`, the class that turns a plain module into a model. The target `"freeze"` is a function

@@ -1,7 +1,7 @@
 """Public index of names and their distributions, for install hints, the naming rule and the rule of
 choice.
 
-It is a data file, so that the kernel's code does not name any component. `tools/public_index.py`
+It is a data file, so that the kernel's code does not name any part. `tools/public_index.py`
 writes it from the packages of this repository; other packages can be added.
 """
 
@@ -23,7 +23,7 @@ def _data() -> Any:
 
 
 def provider_of(kind: str, name: str) -> str | None:
-    """Return the distribution that provides a component, a config key (`kind="config"`) or an
+    """Return the distribution that provides a part, a config key (`kind="config"`) or an
     export, or None.
     """
     owner = _data()["provides"].get(f"{kind}/{name}")

@@ -1,4 +1,4 @@
-"""Registry of names: plugins' components, registered components, and their origins."""
+"""Registry of names: plugins' parts, registered parts, and their origins."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from rlcatalog.errors import (
 )
 from rlcatalog.frameworks import frameworks
 from rlcatalog.plugins import install_hints, public_index
-from rlcatalog.plugins.component import Component
 from rlcatalog.plugins.discovery import PluginRecord, normalize
 from rlcatalog.plugins.names import bare_keys, may_claim, ways_to_say
+from rlcatalog.plugins.part import Part
 
 #: The owner of parts that the running program registers.
 THIS_PROCESS = "this process"
 
 
 class Registry:
-    """Registry of all components in one catalog by kind and name, with the config structs that
+    """Registry of all parts in one catalog by kind and name, with the config structs that
     define their keys. It is never changed; `with_registered` returns a new one.
 
     Args:
         records: The plugins, loaded or not.
-        components: The components of the loaded plugins.
+        parts: The parts of the loaded plugins.
         classes: Config struct → the distribution that owns its keys.
         paths: Import path, as written in declarations → config struct.
     """
@@ -38,17 +38,17 @@ class Registry:
     def __init__(
         self,
         records: list[PluginRecord],
-        components: Iterable[Component],
+        parts: Iterable[Part],
         classes: Mapping[type, str],
         paths: Mapping[str, type],
     ) -> None:
         self.records = records
         #: Sorted by kind, name and distribution.
-        self._components = sorted(components, key=_order)
-        #: (kind, address or bare name) → possible components. Several components are only
+        self._parts = sorted(parts, key=_order)
+        #: (kind, address or bare name) → possible parts. Several parts are only
         #: distinguished by address.
-        self._meanings: dict[tuple[str, str], list[Component]] = {}
-        for c in self._components:
+        self._meanings: dict[tuple[str, str], list[Part]] = {}
+        for c in self._parts:
             self._meanings[c.kind, c.address] = [c]
             if may_claim(c.kind, c.name, c.distribution):
                 self._meanings.setdefault((c.kind, c.name), []).append(c)
@@ -57,23 +57,23 @@ class Registry:
         #: config key → the distributions that have it, if only its address works.
         self.key_names, self.homeless_keys = bare_keys(classes)
 
-    def with_registered(self, component: Component, struct: type | None = None) -> Registry:
-        """Return a registry that has a component of the running program, too.
+    def with_registered(self, part: Part, struct: type | None = None) -> Registry:
+        """Return a registry that has a part of the running program, too.
 
         It takes precedence over plugins, and replaces an earlier one.
 
         Args:
-            component: The component.
-            struct: The struct that defines the component's config keys, as named in its
+            part: The part.
+            struct: The struct that defines the part's config keys, as named in its
                 declaration, or None.
 
         Raises:
             DuplicateNameError: A config key belongs to another part.
-            DeclarationError: The component names an undeclared framework or config key.
+            DeclarationError: The part names an undeclared framework or config key.
         """
-        if (error := unknown_framework(component)) is not None:
+        if (error := unknown_framework(part)) is not None:
             raise error
-        key, path = (component.kind, component.name), str(component.declaration.config)
+        key, path = (part.kind, part.name), str(part.declaration.config)
         others = [c for c in self if not (c.in_process and (c.kind, c.name) == key)]
         used = {c.declaration.config for c in others if c.in_process}
         paths = {
@@ -88,18 +88,18 @@ class Registry:
             for field in _keys(struct):
                 if field in owners:
                     raise DuplicateNameError(
-                        f"{component.kind} {component.name!r}: config key {field!r} belongs to"
+                        f"{part.kind} {part.name!r}: config key {field!r} belongs to"
                         f" {owners[field]}. Use another name."
                     )
         if struct is not None:
             paths[path] = struct
         if (
-            error := unknown_key(component, [field for s in paths.values() for field in _keys(s)])
+            error := unknown_key(part, [field for s in paths.values() for field in _keys(s)])
         ) is not None:
             raise error
         registry = copy.copy(self)
-        registry._components = sorted([*others, component], key=_order)
-        registry._meanings = {**self._meanings, key: [component]}
+        registry._parts = sorted([*others, part], key=_order)
+        registry._meanings = {**self._meanings, key: [part]}
         registry.config_classes = {
             s: self.config_classes.get(s, THIS_PROCESS) for s in paths.values()
         }
@@ -108,38 +108,38 @@ class Registry:
 
     # --- lookup -----------------------------------------------------------------------------------
 
-    def __iter__(self) -> Iterator[Component]:
-        return iter(self._components)
+    def __iter__(self) -> Iterator[Part]:
+        return iter(self._parts)
 
-    def active(self, kind: str) -> list[Component]:
-        """Return the components of a kind, sorted by name."""
+    def active(self, kind: str) -> list[Part]:
+        """Return the parts of a kind, sorted by name."""
         return [c for c in self if c.kind == kind]
 
-    def name_of(self, component: Component) -> str:
-        """Return the name by which `get` finds a component: its bare name, or its address if the
+    def name_of(self, part: Part) -> str:
+        """Return the name by which `get` finds a part: its bare name, or its address if the
         name is ambiguous.
         """
-        is_clear = self._meanings.get((component.kind, component.name)) == [component]
-        return component.name if is_clear else component.address
+        is_clear = self._meanings.get((part.kind, part.name)) == [part]
+        return part.name if is_clear else part.address
 
     def names(self, kinds: Iterable[str]) -> list[str]:
-        """Return the names by which `get` finds the components of the given kinds."""
+        """Return the names by which `get` finds the parts of the given kinds."""
         return sorted(self.name_of(c) for kind in kinds for c in self.active(kind))
 
-    def get(self, kind: str, name: str) -> Component:
-        """Return a component by name, or by `distribution/name`.
+    def get(self, kind: str, name: str) -> Part:
+        """Return a part by name, or by `distribution/name`.
 
         Raises:
             MissingPluginError: The package with this name is missing, is disabled, or failed to
                 load.
             AmbiguousChoiceError: Several plugins use this name, and none owns it.
-            UnknownNameError: No component has this name.
+            UnknownNameError: No part has this name.
         """
         meanings = self._meanings.get((kind, name), [])
         return meanings[0] if len(meanings) == 1 else self._look_closely(kind, name)
 
-    def _look_closely(self, kind: str, asked: str) -> Component:
-        """Return the component for an address in a different spelling; for any other name, raise
+    def _look_closely(self, kind: str, asked: str) -> Part:
+        """Return the part for an address in a different spelling; for any other name, raise
         the error.
         """
         distribution, _, name = asked.rpartition("/")
@@ -183,47 +183,45 @@ class Registry:
             )
 
 
-def _order(component: Component) -> tuple[str, str, str]:
-    return component.kind, component.name, component.distribution
+def _order(part: Part) -> tuple[str, str, str]:
+    return part.kind, part.name, part.distribution
 
 
 def _keys(struct: type) -> tuple[str, ...]:
     return struct.__struct_fields__  # type: ignore[attr-defined,no-any-return]
 
 
-def unknown_key(component: Component, declared: Collection[str]) -> DeclarationError | None:
+def unknown_key(part: Part, declared: Collection[str]) -> DeclarationError | None:
     """Return the error for an undeclared config key in a declaration, or None.
 
     Absent packages' keys are accepted.
 
     Args:
-        component: The component.
+        part: The part.
         declared: The keys of all config structs except the kernel's.
     """
     known = {*public_index.kernel_keys(), *declared}
-    for key in component.declaration.named_keys:
+    for key in part.declaration.named_keys:
         if key not in known and public_index.provider_of("config", key) is None:
-            field = "reads" if key in component.declaration.reads else "switch"
+            field = "reads" if key in part.declaration.reads else "switch"
             return DeclarationError(
-                f"{component.kind} {component.name!r}: {field} names the config key {shown(key)},"
+                f"{part.kind} {part.name!r}: {field} names the config key {shown(key)},"
                 f" which no package declares.{nearest(key, known)} Name a key of the kernel, of"
                 " this part's config struct, or of another package."
             )
     return None
 
 
-def unknown_framework(
-    component: Component, declared: Iterable[str] = ()
-) -> DeclarationError | None:
-    """Return the error for a component whose targets name only unknown frameworks or a misspelt
+def unknown_framework(part: Part, declared: Iterable[str] = ()) -> DeclarationError | None:
+    """Return the error for a part whose targets name only unknown frameworks or a misspelt
     one, or None.
 
     Args:
-        component: The component.
+        part: The part.
         declared: Frameworks that are not in the table yet.
     """
     declaration, known = (
-        component.declaration,
+        part.declaration,
         {*frameworks(), *public_index.frameworks(), *declared},
     )
     if declaration.targets_allowed is not None:
@@ -233,7 +231,7 @@ def unknown_framework(
     for name in unknown:
         if len(unknown) == len(declaration.targets) or nearest(name, known):
             return DeclarationError(
-                f"{type(declaration).__name__}({component.name!r}): unknown framework {name!r} in"
+                f"{type(declaration).__name__}({part.name!r}): unknown framework {name!r} in"
                 f" targets; known: {sorted(known)}.{nearest(name, known)}"
             )
     return None

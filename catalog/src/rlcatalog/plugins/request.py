@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import gymnasium
 
     from rlcatalog.observations import Preprocessor
-    from rlcatalog.plugins.component import Component
+    from rlcatalog.plugins.part import Part
     from rlcatalog.plugins.registry import Registry
     from rlcatalog.spaces.info import Space
 
@@ -25,19 +25,19 @@ else:
 
 
 class PartsCatalog(Protocol):
-    """The part of `rlcatalog.catalog.Catalog` that components use."""
+    """The part of `rlcatalog.catalog.Catalog` that parts use."""
 
     @property
     def registry(self) -> Registry:
-        """All components by name."""
+        """All parts by name."""
 
     def parse_config(self, config: Mapping[str, Any] | None) -> Mapping[str, Any]:
         """Check and complete a model config."""
 
-    def config_keys(self, component: Component, framework: str | None = None) -> list[str]:
-        """Return the config keys that a component reads."""
+    def config_keys(self, part: Part, framework: str | None = None) -> list[str]:
+        """Return the config keys that a part reads."""
 
-    def trunk(self, request: Request, name: str | None = None) -> Component:
+    def trunk(self, request: Request, name: str | None = None) -> Part:
         """Choose the trunk for a part of an observation."""
 
     def preprocessor_for(
@@ -97,7 +97,7 @@ class Request(msgspec.Struct, frozen=True, repr_omit_defaults=True):
         return msgspec.structs.replace(self, **changes)
 
     def space_for(self, kind: str) -> SpaceInfo:
-        """Return the space that matters to a kind of component."""
+        """Return the space that matters to a kind of part."""
         return (self.action or self.obs) if kind == "action_dist" else self.obs
 
     @property

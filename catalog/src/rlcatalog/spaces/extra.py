@@ -64,7 +64,7 @@ class Simplex(gymnasium.Space[np.ndarray[Any, Any]]):
     """Vectors whose last axis is non-negative and sums to 1.
 
     Args:
-        shape: Shape; the components are along the last axis.
+        shape: Shape; the parts are along the last axis.
         concentration: Dirichlet concentration used for sampling, `shape[-1:]`; all ones if None.
         dtype: A floating dtype.
         seed: Seed for sampling.

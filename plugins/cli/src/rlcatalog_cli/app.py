@@ -24,7 +24,7 @@ from rlcatalog.errors import (
     shown,
 )
 from rlcatalog.internals import PluginRecord, Sheet, how_to_start
-from rlcatalog.plugins import Component
+from rlcatalog.plugins import Part
 from rlcatalog_cli.isolation import catalog_of_survivors, print_json, redirect_stdout
 from rlcatalog_cli.notices import hide_tensorflow_notices
 from rlcatalog_cli.options import AS_JSON, Command, ModelKeys, key_values
@@ -54,8 +54,8 @@ def list_parts(
     """List the plugins and their parts."""
     with redirect_stdout():
         catalog = catalog_of_survivors() if isolate else default_catalog()
-    components = catalog.components(kind)
-    kinds = sorted({c.kind for c in catalog.components()})
+    parts = catalog.parts(kind)
+    kinds = sorted({c.kind for c in catalog.parts()})
     if kind is not None and kind not in kinds:
         raise UnknownNameError(
             f"No parts of kind {shown(kind)} are installed. Kinds: {', '.join(kinds) or 'none'}."
@@ -65,7 +65,7 @@ def list_parts(
         plugins = [
             {column: getattr(record, column) for column in columns} for record in catalog.plugins
         ]
-        parts = [
+        rows = [
             {
                 "kind": part.kind,
                 "name": part.name,
@@ -74,27 +74,27 @@ def list_parts(
                 "frameworks": list(part.frameworks),
                 "summary": part.declaration.summary,
             }
-            for part in components
+            for part in parts
         ]
-        print_json({"plugins": plugins, "components": parts})
+        print_json({"plugins": plugins, "parts": rows})
         return
-    print(list_sheet(catalog.plugins, components).text())
+    print(list_sheet(catalog.plugins, parts).text())
 
 
-def list_sheet(plugins: Sequence[PluginRecord], components: Sequence[Component]) -> Sheet:
+def list_sheet(plugins: Sequence[PluginRecord], parts: Sequence[Part]) -> Sheet:
     """Return the data for `list`: the plugins, their parts, and the errors of failed plugins."""
-    none = all(component.kind == "command" for component in components)
+    none = all(part.kind == "command" for part in parts)
     facts = [("note", f"No parts are installed. {how_to_start()}")] if none else []
     records = [
         (record.name, record.distribution, record.version, record.status) for record in plugins
     ]
-    parts = [
+    rows = [
         (c.kind, c.name, c.distribution, ", ".join(c.frameworks), c.declaration.summary)
-        for c in components
+        for c in parts
     ]
     tables: dict[str, list[tuple[str, ...]]] = {
         "plugins": [("plugin", "distribution", "version", "status"), *records],
-        "components": [("kind", "name", "distribution", "frameworks", "summary"), *parts],
+        "parts": [("kind", "name", "distribution", "frameworks", "summary"), *rows],
     }
     errors = [
         (record.name, f"{record.status}: {record.error}")
@@ -102,7 +102,7 @@ def list_sheet(plugins: Sequence[PluginRecord], components: Sequence[Component])
         if record.error is not None
     ]
     return Sheet(
-        f"rlcatalog {__version__}", facts, tables, errors, most=max(len(records), len(parts))
+        f"rlcatalog {__version__}", facts, tables, errors, most=max(len(records), len(rows))
     )
 
 
@@ -204,13 +204,13 @@ def make_app(argv: Sequence[str]) -> typer.Typer:
                 f" {', '.join(known)}."
             )
             raise UnknownNameError(text) from None
-    for component in registry.active("command"):
-        if (name := registry.name_of(component)) in OWN_COMMANDS:
+    for part in registry.active("command"):
+        if (name := registry.name_of(part)) in OWN_COMMANDS:
             continue
-        if called is not None and called in (name, component.address):
-            app.command(called, cls=Command)(component.load("cli"))
+        if called is not None and called in (name, part.address):
+            app.command(called, cls=Command)(part.load("cli"))
         else:
-            app.command(name, help=escape(one_line(component.declaration.summary)))(lambda: None)
+            app.command(name, help=escape(one_line(part.declaration.summary)))(lambda: None)
     return app
 
 

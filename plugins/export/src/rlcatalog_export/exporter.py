@@ -8,7 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from rlcatalog.errors import FolderTakenError, NotServedError, SavedPolicyError
-from rlcatalog.plugins import Component
+from rlcatalog.plugins import Part
 from rlcatalog_export.actor import Actor
 from rlcatalog_export.file_check import compare
 from rlcatalog_export.formats import Exported, Runner, exporter_for
@@ -19,18 +19,18 @@ from rlcatalog_policy import TEMPORARY, Policy, sync_folder
 def export(policy: Policy, path: str | os.PathLike[str], format: str | None = None) -> Interface:
     """Write a policy in a format; see `Policy.export`."""
     target, catalog = Path(path), policy.catalog
-    component = exporter_for(catalog, target, format)
-    component.check_framework(policy.framework)
-    _check_free(component, target)
+    part = exporter_for(catalog, target, format)
+    part.check_framework(policy.framework)
+    _check_free(part, target)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(
             TEMPORARY, ".", target.parent, ignore_cleanup_errors=True
         ) as holder:
-            temporary = Path(holder, f"policy{component.declaration.suffix}")  # type: ignore[attr-defined]
-            written: Exported = component.load(policy.framework)(policy, temporary)
+            temporary = Path(holder, f"policy{part.declaration.suffix}")  # type: ignore[attr-defined]
+            written: Exported = part.load(policy.framework)(policy, temporary)
             actor = Actor(
-                runner=_runner_of(component, temporary, target),
+                runner=_runner_of(part, temporary, target),
                 catalog=catalog,
                 observation_space=policy.observation_space,
                 action_space=policy.action_space,
@@ -50,34 +50,34 @@ def export(policy: Policy, path: str | os.PathLike[str], format: str | None = No
     return written.interface
 
 
-def _runner_of(component: Component, temporary: Path, target: Path) -> Runner:
+def _runner_of(part: Part, temporary: Path, target: Path) -> Runner:
     """Return the runner of a file that has just been written.
 
     Raises:
         NotServedError: The format's own library cannot run what was written.
     """
     try:
-        runner: Runner = component.load("runner")(temporary)
+        runner: Runner = part.load("runner")(temporary)
     except SavedPolicyError as error:
         why = str(error).removeprefix(f"{temporary} cannot be read: ")
         raise NotServedError(
-            f"export: {target} was not written, because the library that runs {component.name!r}"
+            f"export: {target} was not written, because the library that runs {part.name!r}"
             f" files cannot run this policy: {why} If the model computes in bfloat16, which this"
             " library supports in few operations, convert it to float32, or use another format."
         ) from error
     return runner
 
 
-def _check_free(component: Component, target: Path) -> None:
+def _check_free(part: Part, target: Path) -> None:
     """Raise an error if the path is a folder other than an earlier export, because exporting would
     remove it.
     """
-    if component.declaration.suffix or not target.is_dir() or not any(target.iterdir()):  # type: ignore[attr-defined]
+    if part.declaration.suffix or not target.is_dir() or not any(target.iterdir()):  # type: ignore[attr-defined]
         return
     try:
-        component.load("runner")(target)
+        part.load("runner")(target)
     except SavedPolicyError as error:
         raise FolderTakenError(
-            f"{target}: the format {component.name!r} would replace this folder, which is not an"
+            f"{target}: the format {part.name!r} would replace this folder, which is not an"
             " exported policy. Choose a different path."
         ) from error

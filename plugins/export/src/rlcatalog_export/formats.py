@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from rlcatalog.errors import AmbiguousChoiceError, ConfigError, SavedPolicyError
 from rlcatalog.frameworks import Array
 from rlcatalog.internals import may_claim, public_index
-from rlcatalog.plugins import Component
+from rlcatalog.plugins import Part
 
 if TYPE_CHECKING:
     from rlcatalog.catalog import Catalog
@@ -54,7 +54,7 @@ class Runner(Protocol):
         """Return a dict of outputs for a dict of inputs."""
 
 
-def exporter_for(catalog: Catalog, path: Path, format: str | None) -> Component:
+def exporter_for(catalog: Catalog, path: Path, format: str | None) -> Part:
     """Return the exporter for a named format, or else for a path's suffix.
 
     Raises:
@@ -65,16 +65,16 @@ def exporter_for(catalog: Catalog, path: Path, format: str | None) -> Component:
     if format is not None:
         return catalog.registry.get("exporter", format)
     known = list(catalog.registry.active("exporter"))
-    if (component := _by_suffix(known, path)) is None:
+    if (part := _by_suffix(known, path)) is None:
         suffixes = ", ".join(f"{c.declaration.suffix or 'a folder'}: {c.name!r}" for c in known)  # type: ignore[attr-defined]
         raise ConfigError(
             f"{path}: no installed format uses this suffix ({suffixes}); choose a format with"
             " format=."
         )
-    return component
+    return part
 
 
-def _by_suffix(components: Sequence[Component], path: Path) -> Component | None:
+def _by_suffix(parts: Sequence[Part], path: Path) -> Part | None:
     """Return the exporter for a path's suffix, or None.
 
     Conflicts are resolved in the same way as for equal names.
@@ -83,7 +83,7 @@ def _by_suffix(components: Sequence[Component], path: Path) -> Component | None:
         AmbiguousChoiceError: Two exporters use the suffix.
     """
     matches = []
-    for c in components:
+    for c in parts:
         suffix = c.declaration.suffix  # type: ignore[attr-defined]
         if (
             suffix
@@ -109,15 +109,15 @@ def runner_for(catalog: Catalog, path: Path) -> Runner:
     if not path.exists():
         raise SavedPolicyError(f"{path}: there is no such file.")
     known = list(catalog.registry.active("exporter"))
-    if (component := _by_suffix(known, path)) is None and path.suffix:
+    if (part := _by_suffix(known, path)) is None and path.suffix:
         owner = public_index.provider_of("suffix", path.suffix)
         catalog.registry.explain_missing(f"{path}: the runner of {path.suffix} files", owner)
-    if component is None and path.is_dir():
-        component = next((c for c in known if not c.declaration.suffix), None)  # type: ignore[attr-defined]
-    if component is None:
+    if part is None and path.is_dir():
+        part = next((c for c in known if not c.declaration.suffix), None)  # type: ignore[attr-defined]
+    if part is None:
         raise SavedPolicyError(
             f"{path}: no installed format uses this suffix; installed formats: "
             f"{', '.join(c.name for c in known) or 'none'}."
         )
-    made: Runner = component.load("runner")(path)
+    made: Runner = part.load("runner")(path)
     return made

@@ -253,7 +253,7 @@ class PolicyFunction:
         pins: dict[str, Any] = Pins.of(resolution).as_dict()
         read = {
             key
-            for _, part in policy.preprocessor.components()
+            for _, part in policy.preprocessor.parts()
             for key in policy.catalog.config_keys(part)
         }
         config = plain_config(resolution.config.given | resolution.pinned_keys())

@@ -1,4 +1,4 @@
-"""Policy: the components of one lookup as one object that acts, keeps memory, trains, saves and
+"""Policy: the parts of one lookup as one object that acts, keeps memory, trains, saves and
 loads.
 
 A framework implements `rlcatalog.frameworks.Backend` for it.

@@ -1,4 +1,4 @@
-"""Building a policy from the components that a lookup chose."""
+"""Building a policy from the parts that a lookup chose."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def build(
     pins: Pins | None = None,
     defaults: Mapping[str, Any] | None = None,
 ) -> Policy:
-    """Look up components and build one policy from them.
+    """Look up parts and build one policy from them.
 
     Args:
         obs_space: The environment's observation space.
@@ -41,7 +41,7 @@ def build(
         env: An environment to take the spaces from, after `wrap_env`, instead of the two space
             arguments: an id, a class, a function, an environment or a vector environment. The
             policy then acts on observations from `policy.wrap_env(env)`.
-        catalog: The catalog that chooses the components. If None, the process's default catalog.
+        catalog: The catalog that chooses the parts. If None, the process's default catalog.
         pins: Choices of an earlier lookup to repeat.
         defaults: An engine's defaults; see `Catalog.resolve`.
 

@@ -1,4 +1,4 @@
-"""Run-time contract checks for a policy's model and distribution, which name the component at
+"""Run-time contract checks for a policy's model and distribution, which name the part at
 fault.
 
 A backend compares shapes at each call, which takes a tenth of a microsecond per shape, and calls
@@ -31,14 +31,14 @@ from rlcatalog.frameworks import frameworks, ops_of
 from rlcatalog.internals import blame_part, name_method, refusal
 from rlcatalog.models import ModelV2, models_inside
 from rlcatalog.observations import Array, rows as rows_of
-from rlcatalog.plugins import Component
+from rlcatalog.plugins import Part
 from rlcatalog.spaces import parts_of
 
 Shape = tuple[int | None, ...]
 
 
 class ContractChecker:
-    """Checker for the return values of a policy's components, which names the component at fault.
+    """Checker for the return values of a policy's parts, which names the part at fault.
 
     Args:
         policy: The policy.
@@ -52,9 +52,9 @@ class ContractChecker:
         #: Path → distribution, for each node of the action space whose samples the conformance kit
         #: has not checked.
         self._untried = {
-            node.info.path: node.component.load(policy.framework)
+            node.info.path: node.part.load(policy.framework)
             for node in resolution.dists.walk()
-            if not node.component.is_indexed
+            if not node.part.is_indexed
         }
         #: Whether `check_actions` is needed: listed distributions draw only actions that the space
         #: and the mask allow.
@@ -193,7 +193,7 @@ class ContractChecker:
         )
 
     def refuse_lost_weight(self, name: str, shape: Any) -> NoReturn:
-        """Raise the error for components that use a weight that is neither trained nor saved."""
+        """Raise the error for parts that use a weight that is neither trained nor saved."""
         policy = self._policy
         parts = " or ".join(dict.fromkeys([name_method(policy.model, "forward"), self._dist()]))
         raise ModelContractError(
@@ -207,7 +207,7 @@ class ContractChecker:
 
     @contextmanager
     def blaming(self) -> Iterator[None]:
-        """Run the components' code; see `blame`."""
+        """Run the parts' code; see `blame`."""
         try:
             yield
         except BaseException as error:
@@ -215,7 +215,7 @@ class ContractChecker:
             raise
 
     def blame(self, error: BaseException) -> None:
-        """Replace an error that a plugin's component raised with a typed error; do nothing for
+        """Replace an error that a plugin's part raised with a typed error; do nothing for
         other errors.
 
         Errors from classes of the running program are unchanged, unless a method does not take the
@@ -223,16 +223,16 @@ class ContractChecker:
 
         Raises:
             ModelContractError: A method does not accept its arguments.
-            PartError: A plugin's component raised the error.
+            PartError: A plugin's part raised the error.
         """
         if isinstance(error, CatalogError | KeyboardInterrupt | GeneratorExit):
             return
         if isinstance(error, TypeError):
             self._check_signatures(error)
         resolution = self._policy.resolution
-        dists = (plan.component for plan in resolution.dists.walk())
-        packages: dict[str, Component] = {}
-        for part in (*resolution.components(*MODEL_SLOTS).values(), *dists):
+        dists = (plan.part for plan in resolution.dists.walk())
+        packages: dict[str, Part] = {}
+        for part in (*resolution.parts_by_slot(*MODEL_SLOTS).values(), *dists):
             if part.is_third_party and resolution.framework in part.frameworks:
                 home = str(getattr(part.load(resolution.framework), "__module__", ""))
                 packages[home.partition(".")[0]] = part
@@ -282,13 +282,13 @@ class ContractChecker:
                 ) from error
 
     def _dist(self, method: str = "") -> str:
-        """Return the name of the distribution, or of its method, with the plugins' components that
+        """Return the name of the distribution, or of its method, with the plugins' parts that
         it contains.
         """
         cls = unbind(self._policy.dist_class)[0]
-        components = [plan.component for plan in self._policy.resolution.dists.walk()]
-        labels = [c.label for c in components if c.is_third_party] or [
-            c.label for c in components[:1] if c.label
+        parts = [plan.part for plan in self._policy.resolution.dists.walk()]
+        labels = [c.label for c in parts if c.is_third_party] or [
+            c.label for c in parts[:1] if c.label
         ]
         part = " with ".join(dict.fromkeys(labels))
         return f"{getattr(cls, '__name__', cls)}{method and f'.{method}()'}{part and f' ({part})'}"
@@ -379,13 +379,13 @@ def check_dists(resolution: Resolution, config: Mapping[str, Any]) -> None:
             does not accept `(inputs, model)`.
     """
     for plan in resolution.dists.walk():
-        component = plan.component
-        if not component.is_third_party:
+        part = plan.part
+        if not part.is_third_party:
             continue
         cls, options = unbind(plan.load(resolution.framework, config))
         if (signature := refusal(cls, (None, None), options)) is not None:
             given = ", ".join(("inputs", "model", *(f"{name}=" for name in options)))
-            raise component.fault(
+            raise part.fault(
                 f"{cls.__name__}.__init__ is called with ({given}), but takes {signature}."
             )
         shape = getattr(
@@ -393,10 +393,10 @@ def check_dists(resolution: Resolution, config: Mapping[str, Any]) -> None:
         )
         if plan.children or shape is ActionDistribution.required_model_output_shape:
             continue
-        with blame_part(component, "required_model_output_shape"):
+        with blame_part(part, "required_model_output_shape"):
             needed = int(np.prod(shape(plan.info.space, dict(config))))
         if needed != plan.size:
-            raise component.fault(
+            raise part.fault(
                 f"according to its declaration, it takes {plan.size} inputs for"
                 f" {plan.info.describe()}, but {cls.__name__}.required_model_output_shape()"
                 f" returns {needed}."

@@ -1,7 +1,7 @@
-"""New models, copies and pickles of a policy, built from the same components with new or copied
+"""New models, copies and pickles of a policy, built from the same parts with new or copied
 weights and statistics.
 
-A pickle has the same content as a saved policy: it names the components. As in any pickle, classes
+A pickle has the same content as a saved policy: it names the parts. As in any pickle, classes
 of the running program are stored by their import paths.
 """
 
@@ -15,7 +15,7 @@ from rlcatalog.catalog import build_model
 from rlcatalog.choice import MODEL_SLOTS, Pins
 from rlcatalog.errors import SavedPolicyError
 from rlcatalog.models import ModelV2, code_of, copying_instances
-from rlcatalog.plugins import Component
+from rlcatalog.plugins import Part
 from rlcatalog_policy.tensors import describe_other_dtypes
 
 if TYPE_CHECKING:
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 
 def new_model(policy: Policy) -> ModelV2:
-    """Build a new model from a policy's components, with freshly initialised weights."""
+    """Build a new model from a policy's parts, with freshly initialised weights."""
     resolution = policy.resolution
     return build_model(
-        resolution.components(*MODEL_SLOTS),
+        resolution.parts_by_slot(*MODEL_SLOTS),
         policy.encoded_space,
         policy.action_space,
         resolution.num_outputs,
@@ -38,7 +38,7 @@ def new_model(policy: Policy) -> ModelV2:
 
 
 def copy_policy(policy: Policy, memo: dict[int, Any]) -> Policy:
-    """Return a policy with the same components, weights and statistics, on the same device.
+    """Return a policy with the same parts, weights and statistics, on the same device.
 
     Args:
         policy: The policy.
@@ -60,7 +60,7 @@ def pickle_policy(policy: Policy) -> dict[str, Any]:
             registered.
     """
     resolution, catalog = policy.resolution, policy.catalog
-    used = list(dict.fromkeys(component.address for component in _own_parts(policy)))
+    used = list(dict.fromkeys(part.address for part in _own_parts(policy)))
     return {
         "catalog": catalog.pickled(used),
         "pins": Pins.of(resolution).as_dict(),
@@ -82,16 +82,16 @@ def unpickle_policy(cls: type[Policy], state: dict[str, Any]) -> Policy:
     return made
 
 
-def _own_parts(policy: Policy) -> Iterator[Component]:
-    """Yield a policy's components from the running program; raise an error if one cannot be found
+def _own_parts(policy: Policy) -> Iterator[Part]:
+    """Yield a policy's parts from the running program; raise an error if one cannot be found
     again later.
     """
     registry = policy.catalog.registry
-    for component in policy.resolution.parts():
-        if not component.in_process:
+    for part in policy.resolution.parts():
+        if not part.in_process:
             continue
-        for cls in {code_of(value) for value in component.objects.values()}:
-            where = f"{component.kind} {component.name!r}: the class {cls.__qualname__}"
+        for cls in {code_of(value) for value in part.objects.values()}:
+            where = f"{part.kind} {part.name!r}: the class {cls.__qualname__}"
             try:
                 pickle.dumps(cls)
             except (pickle.PicklingError, AttributeError):
@@ -100,13 +100,13 @@ def _own_parts(policy: Policy) -> Iterator[Component]:
                     " be pickled. Define it at the top level of a module. copy.deepcopy needs no"
                     " change."
                 ) from None
-            if component not in list(registry):
+            if part not in list(registry):
                 raise SavedPolicyError(
                     f"{where} is in the config itself, so a policy with it cannot be pickled."
                     " Register it (ModelCatalog.register_custom_model(name, cls)) and write its"
                     " name into the config."
                 )
-        yield component
+        yield part
 
 
 def _numbers(policy: Policy) -> dict[str, Any]:

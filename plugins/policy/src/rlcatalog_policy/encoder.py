@@ -121,7 +121,7 @@ class Encoder:
         obs, values, chosen = (
             resolution.request.obs,
             resolution.config,
-            dict(resolution.preprocessor.components()),
+            dict(resolution.preprocessor.parts()),
         )
         self.preprocessor = catalog.preprocessor_for(
             obs, values, pins=resolution.pins, chosen=chosen
@@ -137,7 +137,7 @@ class Encoder:
         self.filter: Filter | None = None
         self.space = self.preprocessor.observation_space
         if filters:
-            made_by = resolution.choices["filter"].component
+            made_by = resolution.choices["filter"].part
             self.filter = make_filter(made_by, self.preprocessor, values, resolution.unclaimed)
         if self.filter is not None:
             self.space = self.filter.processed_space(self.preprocessor)

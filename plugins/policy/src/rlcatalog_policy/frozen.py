@@ -162,7 +162,7 @@ class Frozen(Policy):
         return f"Frozen: {self._how()}\n{self.policy!r}"
 
     def explain(self) -> Explanation:
-        """Return why these components were chosen, and whether the frozen policy acts faster."""
+        """Return why these parts were chosen, and whether the frozen policy acts faster."""
         return Explanation(self.resolution, self._how())
 
     def _how(self) -> str:

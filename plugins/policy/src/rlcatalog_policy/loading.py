@@ -1,14 +1,14 @@
-"""Loader for saved policies, which checks the files and finds the chosen components by name.
+"""Loader for saved policies, which checks the files and finds the chosen parts by name.
 
 Memory use is bounded by the lengths of the files or, for small files, by fixed limits:
 
 - `policy.json` is read up to a limit.
 - The weights' header must match the length of their file.
-- Before a model is built, the header must contain the weights that the components declare for the
+- Before a model is built, the header must contain the weights that the parts declare for the
   config (`Stage.weights`).
 - Before an array is read, the model's names, shapes and dtypes must match the header's.
 
-Memory for a component that does not declare its weights, such as a custom class, is not bounded.
+Memory for a part that does not declare its weights, such as a custom class, is not bounded.
 Errors in it, including out-of-memory errors, become a `SavedPolicyError`.
 """
 
@@ -83,13 +83,13 @@ def load(
             if the space has more entries than `rlcatalog_policy.space_json.MOST_ENTRIES`. Otherwise
             it must equal the saved space.
         action_space: The same for actions.
-        catalog: The catalog in which to look up components. If None, the process's default catalog.
+        catalog: The catalog in which to look up parts. If None, the process's default catalog.
 
     Raises:
         SavedPolicyError: The files are truncated or changed, were not written by rlcatalog, or
             describe more data than they contain.
-        MissingPluginError: A component's plugin is missing; the message names it.
-        NotServedError: A component, such as a custom model, has no code for `framework`.
+        MissingPluginError: A part's plugin is missing; the message names it.
+        NotServedError: A part, such as a custom model, has no code for `framework`.
 
     Example:
         >>> rlcatalog.build(env="CartPole-v1").save("cartpole")
@@ -148,8 +148,8 @@ def load_for(
         with _damage(tensors[WEIGHTS]):
             set_weights_of(policy.model, arrays[WEIGHTS])
         if policy.filter is not None:
-            assert policy.filter.component is not None
-            with _damage(tensors[FILTER]), blame_part(policy.filter.component, "set_state"):
+            assert policy.filter.part is not None
+            with _damage(tensors[FILTER]), blame_part(policy.filter.part, "set_state"):
                 policy.filter.set_state(arrays[FILTER])
     return policy
 
@@ -223,7 +223,7 @@ def _opened(source: Path) -> Iterator[tuple[Manifest, dict[str, RegularFile]]]:
 
 @contextmanager
 def _restoring(source: Path, manifest: Manifest, call: str) -> Iterator[None]:
-    """Add the folder and the saved versions to every error raised while components are looked up
+    """Add the folder and the saved versions to every error raised while parts are looked up
     and built.
     """
     versions = ", ".join(f"{name} {version}" for name, version in manifest.versions.items())
@@ -299,17 +299,17 @@ def _holds_code(value: Any) -> bool:
 
 
 def _own_slots(parts: Mapping[str, str]) -> list[str]:
-    """Return the model's slots that the program's own components fill; their names are not
+    """Return the model's slots that the program's own parts fill; their names are not
     addresses.
     """
     return [slot for slot in MODEL_SLOTS if "/" not in parts.get(slot, "/")]
 
 
 def _without_own(parts: Mapping[str, str]) -> dict[str, str]:
-    """Return the saved components without the one that `model=` replaces.
+    """Return the saved parts without the one that `model=` replaces.
 
     Raises:
-        ConfigError: All components of the model come from packages.
+        ConfigError: All parts of the model come from packages.
     """
     if not (own := _own_slots(parts)):
         named = ", ".join(parts[slot] for slot in MODEL_SLOTS if slot in parts)

@@ -1,4 +1,4 @@
-"""`Policy`: the components that one lookup chose, built into one object."""
+"""`Policy`: the parts that one lookup chose, built into one object."""
 
 from __future__ import annotations
 
@@ -431,7 +431,7 @@ class Policy:
         return policy_sheet(self).html()
 
     def explain(self) -> Explanation:
-        """Return the reasons why these components were chosen.
+        """Return the reasons why these parts were chosen.
 
         Example:
             >>> explanation = rlcatalog.build(env="CartPole-v1").explain()
@@ -485,7 +485,7 @@ class Policy:
         self.backend.set_random_state(state)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Policy:
-        """Return a policy with the same components and copied weights and statistics, on the same
+        """Return a policy with the same parts and copied weights and statistics, on the same
         device.
         """
         with self._passing:
@@ -494,7 +494,7 @@ class Policy:
     def __reduce__(self) -> Any:
         """Pickle what `save` would write.
 
-        The policy is restored on the CPU, and its components are looked up by name.
+        The policy is restored on the CPU, and its parts are looked up by name.
 
         Raises:
             SavedPolicyError: A class of the running program is not registered, or cannot be
@@ -504,7 +504,7 @@ class Policy:
             return unpickle_policy, (type(self), pickle_policy(self))
 
     def save(self, directory: str | os.PathLike[str]) -> None:
-        """Write the components' names and versions, the non-default config, weights and filter
+        """Write the parts' names and versions, the non-default config, weights and filter
         statistics; no pickles.
 
         A policy saved there earlier stays intact until this one is complete. Spaces of other

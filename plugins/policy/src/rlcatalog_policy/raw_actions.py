@@ -14,7 +14,7 @@ from rlcatalog.errors import ActionError, NotServedError, shown
 from rlcatalog.frameworks import ops_of
 from rlcatalog.internals import KINDS, blame_part, stack
 from rlcatalog.observations import Array, rows
-from rlcatalog.plugins import Component
+from rlcatalog.plugins import Part
 from rlcatalog.spaces import SpaceInfo, map_tensors
 
 
@@ -22,9 +22,9 @@ def raw_actions(policy: rlcatalog_policy.Policy, actions: Any) -> Array:
     """Return the raw actions for an environment's actions; see `Policy.raw_action`."""
     codec = policy.action_codec
     batch = _batch(codec.info, actions)
-    for leaf, part in codec.leaf_actions(batch):
-        if (component := _component(policy, leaf.info)) is not None:
-            _try(leaf, part, component)
+    for leaf, actions_of_leaf in codec.leaf_actions(batch):
+        if (part := _part(policy, leaf.info)) is not None:
+            _try(leaf, actions_of_leaf, part)
     return codec.invert(batch)
 
 
@@ -93,18 +93,18 @@ def _array(values: Any) -> Array:
 # --- codecs of plugins ----------------------------------------------------------------------------
 
 
-def _component(policy: rlcatalog_policy.Policy, info: SpaceInfo) -> Component | None:
-    """Return the plugin's component for a leaf's actions; None if the kernel handles them."""
+def _part(policy: rlcatalog_policy.Policy, info: SpaceInfo) -> Part | None:
+    """Return the plugin's part for a leaf's actions; None if the kernel handles them."""
     by_kind = {
-        kind: c for c in policy.catalog.components("action_codec") for kind in c.declaration.kinds
+        kind: c for c in policy.catalog.parts("action_codec") for kind in c.declaration.kinds
     }
     known = (
         by_kind.get(name) or by_kind.get(KINDS.get(name, "")) for name in (*info.classes, info.kind)
     )
-    return next((component for component in known if component is not None), None)
+    return next((part for part in known if part is not None), None)
 
 
-def _try(codec: ActionCodec, part: Any, component: Component) -> None:
+def _try(codec: ActionCodec, actions: Any, part: Part) -> None:
     """Raise an error unless a plugin's codec returns raw actions that it converts back to the same
     actions.
 
@@ -113,23 +113,23 @@ def _try(codec: ActionCodec, part: Any, component: Component) -> None:
         NotServedError: The codec has no inverse.
         PartError: The codec's inverse is wrong, or raised an unexpected error.
     """
-    who = f"{type(codec).__name__} of {component.provider} (action_codec {component.name!r})"
+    who = f"{type(codec).__name__} of {part.provider} (action_codec {part.name!r})"
     keep = "store step.raw_action from Policy.act"
-    with blame_part(component, f"{type(codec).__name__}.invert()"):
+    with blame_part(part, f"{type(codec).__name__}.invert()"):
         try:
-            raw = codec.invert(part)
+            raw = codec.invert(actions)
         except NotImplementedError as error:
             why = f": {error} So" if isinstance(error, NotServedError) else ";"
             raise NotServedError(f"{codec.info.path}: {who} has no inverse{why} {keep}.") from error
-    if getattr(raw, "shape", None) != (len(part), codec.width):
-        raise component.fault(
+    if getattr(raw, "shape", None) != (len(actions), codec.width):
+        raise part.fault(
             f"{type(codec).__name__}.invert() must return an array of shape"
-            f" {(len(part), codec.width)} for {len(part)} actions of {codec.info.describe()};"
+            f" {(len(actions), codec.width)} for {len(actions)} actions of {codec.info.describe()};"
             f" found {shown(getattr(raw, 'shape', raw), 80)}."
         )
-    with blame_part(component, f"{type(codec).__name__}.adapt()"):
+    with blame_part(part, f"{type(codec).__name__}.adapt()"):
         again = list(rows(codec.info, codec.adapt(raw)))
-    for row, (one, other) in enumerate(zip(rows(codec.info, part), again, strict=True)):
+    for row, (one, other) in enumerate(zip(rows(codec.info, actions), again, strict=True)):
         if _same(one, other):
             continue
         if not codec.info.space.contains(one):
@@ -142,7 +142,7 @@ def _try(codec: ActionCodec, part: Any, component: Component) -> None:
                 f"{codec.info.path}: {who} has no inverse: it defines adapt() but not invert();"
                 f" {keep}."
             )
-        raise component.fault(
+        raise part.fault(
             f"{type(codec).__name__}.invert() of {shown(one, 120)} gives"
             f" {shown(raw[row].tolist(), 120)}, which adapt() turns into {shown(other, 120)};"
             f" {keep}."

@@ -88,7 +88,7 @@ def _named(resolution: Resolution) -> dict[str, Any]:
     """
     rules = {key: resolution.config[key] for key in RULES}
     config = rules | resolution.config.given | resolution.pinned_keys()
-    for part in resolution.components(*MODEL_SLOTS).values():
+    for part in resolution.parts_by_slot(*MODEL_SLOTS).values():
         if part.in_process and any(
             code is config.get("custom_model") for code in part.objects.values()
         ):

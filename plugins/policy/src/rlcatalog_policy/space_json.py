@@ -49,7 +49,7 @@ def observation_space_to_json(policy: rlcatalog_policy.Policy) -> Any:
         codec = codecs.get(info.path)
         if codec is None:  # an action mask, which is not encoded
             return of_known_kind(info)
-        if codec.component is None or not codec.component.is_indexed:
+        if codec.part is None or not codec.part.is_indexed:
             return None
         return codec.standard_space()
 

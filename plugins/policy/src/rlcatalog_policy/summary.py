@@ -1,4 +1,4 @@
-"""Summaries of a policy: its components and shapes, and its model's layers with their weights."""
+"""Summaries of a policy: its parts and shapes, and its model's layers with their weights."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ class Summary:
     """A model's layers; printed as a table, or shown as HTML in notebooks.
 
     Attributes:
-        parts: The names of the model's components, from the inside out: `("fcnet", "lstm")`.
+        parts: The names of the model's parts, from the inside out: `("fcnet", "lstm")`.
         framework: `"torch"` or `"tf"`.
         layers: The layers, from the inside out.
-        built: Whether a model was built to count its weights, because one of its components does
+        built: Whether a model was built to count its weights, because one of its parts does
             not declare them.
     """
 
@@ -86,7 +86,7 @@ class Summary:
 
 
 def summarize_layers(resolution: Resolution) -> Summary | None:
-    """Return the summary without building a model, or None if a component does not declare its
+    """Return the summary without building a model, or None if a part does not declare its
     weights.
     """
     layers = [
@@ -115,7 +115,7 @@ def summarize_weights(policy: rlcatalog_policy.Policy) -> Summary:
 def policy_sheet(policy: rlcatalog_policy.Policy) -> Sheet:
     """Return the sheet that shows a policy."""
     resolution = policy.resolution
-    parts = resolution.components("preprocessor", "filter", *MODEL_SLOTS, "action_dist")
+    parts = resolution.parts_by_slot("preprocessor", "filter", *MODEL_SLOTS, "action_dist")
     rows = [(slot, part.name, part.provider) for slot, part in parts.items()]
     shapes = [
         (stage.name, "-" if stage.shape is None else str(stage.shape))

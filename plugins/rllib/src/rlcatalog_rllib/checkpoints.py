@@ -85,7 +85,7 @@ def _description(policy: Policy) -> dict[str, Any]:
         data = space_to_json(space)  # None for a plugin's kind of space, which is compared by text
         found[name] = str(space) if data is None else data
     found["parts"] = {
-        slot: part.name for slot, part in policy.resolution.components(*MODEL_SLOTS).items()
+        slot: part.name for slot, part in policy.resolution.parts_by_slot(*MODEL_SLOTS).items()
     }
     return found
 

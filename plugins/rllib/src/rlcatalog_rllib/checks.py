@@ -36,7 +36,7 @@ def rllib_moves_every_weight(subject: kit.Subject) -> None:
 
     The runner and the learner are in this process; Ray is not started.
     """
-    if "torch" not in subject.component.frameworks:
+    if "torch" not in subject.part.frameworks:
         raise kit.NotApplicable("RLlib's new API stack runs only PyTorch")
     example = kit.update_example(subject)
     from ray.rllib.core.learner.training_data import TrainingData

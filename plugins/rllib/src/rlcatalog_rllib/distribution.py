@@ -40,7 +40,7 @@ class CatalogDistribution(Distribution):
     def of(cls, policy: Policy) -> type[CatalogDistribution]:
         """Return the distribution class for a policy's stored parameters."""
         bound = {"_policy": policy, "_scalar": policy.action_codec.scalar}
-        return type(f"CatalogDistributionOf{policy.resolution.dists.component.name}", (cls,), bound)
+        return type(f"CatalogDistributionOf{policy.resolution.dists.part.name}", (cls,), bound)
 
     @classmethod
     def from_logits(cls, logits: Any, **kwargs: Any) -> CatalogDistribution:

@@ -63,7 +63,7 @@ class Parcel:
 
     @classmethod
     def of_catalog(cls, content: Catalog, used: Iterable[Any]) -> Parcel:
-        """Return a parcel that contains a catalog and the registered components that are used."""
+        """Return a parcel that contains a catalog and the registered parts that are used."""
         parts = list(used)
         classes = [_named(found) for part in parts for found in part.objects.values()]
         return cls(content, lambda: content.pickled([part.address for part in parts]), classes)

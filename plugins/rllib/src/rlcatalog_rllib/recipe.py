@@ -115,8 +115,8 @@ def choose_parts(
     decided = {"max_seq_len", *RULES, *defaults}
     explicit = {**resolution.config.explicit, **{key: resolution.config[key] for key in decided}}
     # Registered parts are sent with the catalog; classes in the config are sent separately.
-    own = [component for component in resolution.parts() if component.in_process]
-    named = [component for component in own if any(component is c for c in asked.components())]
+    own = [part for part in resolution.parts() if part.in_process]
+    named = [part for part in own if any(part is c for c in asked.parts())]
     along = Parcel.of_catalog(asked, named) if catalog is None and named else catalog
     if len(named) < len(own):
         return Recipe(explicit, None, along, warned=True), policy

@@ -53,7 +53,7 @@ def check_q_served(policy: Policy, settings: Mapping[str, Any]) -> None:
     ):
         raise NotServedError(
             f"DQN needs one value for each action of a Discrete; found {policy.action_space} with"
-            f" the distribution {policy.resolution.dists.component.name!r}. Use PPO, APPO or"
+            f" the distribution {policy.resolution.dists.part.name!r}. Use PPO, APPO or"
             " IMPALA."
         )
     if int(settings.get("num_atoms") or 1) > 1:
@@ -78,10 +78,10 @@ def check_soft_served(policy: Policy) -> None:
             f"SAC trains on single steps, but {policy.model_name} has a memory or views of the"
             " past."
         )
-    codec, dist = policy.action_codec, policy.resolution.dists.component.name
+    codec, dist = policy.action_codec, policy.resolution.dists.part.name
     if codec.scalar and policy.resolution.num_outputs == policy.resolution.action.n:
         return
-    alone = policy.resolution.choices["head"].component is None
+    alone = policy.resolution.choices["head"].part is None
     if (
         codec.scalar
         or codec.raw_kind != "bounded"

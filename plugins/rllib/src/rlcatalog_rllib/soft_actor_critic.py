@@ -50,7 +50,7 @@ class NumberCritic(nn.Module):
     def __init__(self, policy: Policy) -> None:
         super().__init__()
         found, space = policy.resolution, policy.preprocessor.observation_space
-        parts = {"trunk": found.component("trunk")}
+        parts = {"trunk": found.part("trunk")}
         with copying_instances():
             trunk: Any = build_model(parts, space, None, None, found.config, "torch")
         self.trunk = trunk

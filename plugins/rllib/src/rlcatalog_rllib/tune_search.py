@@ -85,7 +85,7 @@ def check_encoding(
 
 
 def _encoding(policy: Policy) -> Any:
-    chosen = policy.resolution.choices["filter"].component
+    chosen = policy.resolution.choices["filter"].part
     return (
         encoded_space(policy),
         None if chosen is None else chosen.address,

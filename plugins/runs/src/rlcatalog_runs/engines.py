@@ -175,7 +175,7 @@ class Engine:
 
 def describe_policy(policy: Policy) -> dict[str, Any]:
     """Return the entry for a policy in `config.json`."""
-    parts = {slot: part.name for slot, part in policy.resolution.components().items()}
+    parts = {slot: part.name for slot, part in policy.resolution.parts_by_slot().items()}
     return {"framework": policy.framework, "model": plain(policy.config), "parts": parts}
 
 

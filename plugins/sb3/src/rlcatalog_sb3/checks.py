@@ -31,7 +31,7 @@ def sb3_moves_every_weight(subject: kit.Subject) -> None:
     """A single update of Stable-Baselines3's PPO or RecurrentPPO changes every weight; skips
     unsupported parts.
     """
-    if "torch" not in subject.component.frameworks:
+    if "torch" not in subject.part.frameworks:
         raise kit.NotApplicable("Stable-Baselines3 runs only PyTorch")
     example = kit.update_example(subject)
     from rlcatalog_sb3.flat_spaces import for_sb3
@@ -41,7 +41,7 @@ def sb3_moves_every_weight(subject: kit.Subject) -> None:
         recurrent = (
             subject.catalog.resolve(example.obs, example.action, model, "torch")
             .choices["memory"]
-            .component
+            .part
         )
         name = "PPO" if recurrent is None else "RecurrentPPO"
         env = for_sb3(kit.ExampleEnv(example), model, catalog=subject.catalog)

@@ -140,7 +140,7 @@ def _built(
     """
     refuse_filter(resolution)
     for slot in ("memory", "head"):
-        if resolution.choices[slot].component is not None:
+        if resolution.choices[slot].part is not None:
             raise NotServedError(
                 f"{asking(resolution, slot)}: Stable-Baselines3's DQN, SAC and TD3 cannot use a"
                 f" {slot}; a features extractor is only a trunk."
@@ -148,7 +148,7 @@ def _built(
     preprocessor = catalog.preprocessor_for(resolution.request.obs, resolution.config)
     if origin is not None:
         check_encoding(origin, resolution, preprocessor)
-    parts = {"trunk": resolution.component("trunk")}
+    parts = {"trunk": resolution.part("trunk")}
     trunk = build_model(
         parts, preprocessor.observation_space, None, None, resolution.config, "torch"
     )

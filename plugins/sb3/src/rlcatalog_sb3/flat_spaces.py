@@ -213,12 +213,12 @@ class Flattening:
 def encoding_of(resolution: Resolution, preprocessor: Preprocessor) -> dict[str, Any]:
     """Return the settings that determine encoded observations and raw actions, as plain data."""
     values = resolution.config
-    codecs = [component for _, component in preprocessor.components()]
-    keys = {key for component in codecs for key in resolution.config_keys(component)}
+    codecs = [part for _, part in preprocessor.parts()]
+    keys = {key for part in codecs for key in resolution.config_keys(part)}
     if values["custom_preprocessor"] is not None:  # a user's class may read any key
         keys.add("custom_model_config")
     return {
-        "preprocessors": [f"{component.provider}:{component.name}" for component in codecs],
+        "preprocessors": [f"{part.provider}:{part.name}" for part in codecs],
         "raw_kinds": resolution.dists.raw_kinds("torch"),
         "mask_key": resolution.mask_key,
         **{key: values[key] for key in sorted({*keys, *_SHAPING})},

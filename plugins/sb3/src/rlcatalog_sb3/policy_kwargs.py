@@ -177,7 +177,7 @@ def _log_std(value: Any, found: Resolution, recurrent: bool) -> dict[str, Any]:
     the observation.
     """
     what = f"log_std_init={_said(value)}"
-    info, dist = found.action, found.component("action_dist")
+    info, dist = found.action, found.part("action_dist")
     single = info.kind == "box" and np.issubdtype(info.dtype, np.floating)
     if not single or not (dist.undeclared or "free_log_std" in found.config_keys(dist)):
         raise ConfigError(
@@ -217,7 +217,7 @@ def _refuse_elsewhere(
         )
     if has_images(found.request.obs):
         raise ConfigError(f"policy_kwargs: {what}: the observation contains images. {image}")
-    trunk = found.component("trunk")
+    trunk = found.part("trunk")
     if not trunk.undeclared and key not in (keys := found.config_keys(trunk)):
         raise ConfigError(
             f"policy_kwargs: {what}: the model {trunk.name} does not read {key}. Set its keys in"

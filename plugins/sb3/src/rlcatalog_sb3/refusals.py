@@ -117,7 +117,7 @@ def refuse_filter(resolution: Resolution) -> None:
     Raises:
         NotServedError: The config sets a filter.
     """
-    if resolution.choices["filter"].component is not None:
+    if resolution.choices["filter"].part is not None:
         name = resolution.config["observation_filter"]
         raise NotServedError(
             f"observation_filter={name!r}: Stable-Baselines3 stores unfiltered observations, so"
@@ -128,9 +128,9 @@ def refuse_filter(resolution: Resolution) -> None:
 
 def asking(resolution: Resolution, slot: str) -> str:
     """Return the config keys that select the part for a slot, or the part's name."""
-    component = resolution.component(slot)
-    own = set(resolution.config_keys(component)) - set(component.declaration.reads)
-    return ", ".join(key for key in resolution.config.given if key in own) or component.name
+    part = resolution.part(slot)
+    own = set(resolution.config_keys(part)) - set(part.declaration.reads)
+    return ", ".join(key for key in resolution.config.given if key in own) or part.name
 
 
 def refuse_model(policy: Policy, *, recurrent: bool, algorithm: str) -> None:
@@ -148,7 +148,7 @@ def refuse_model(policy: Policy, *, recurrent: bool, algorithm: str) -> None:
         ConfigError: The loop needs states, but the model has none.
     """
     refuse_filter(policy.resolution)
-    memory, name, where = policy.resolution.choices["memory"].component, policy.model_name, ""
+    memory, name, where = policy.resolution.choices["memory"].part, policy.model_name, ""
     if memory is not None:
         name, where = f"the memory {memory.name!r}", f"{asking(policy.resolution, 'memory')}: "
     refuse_memory(policy, name, where, recurrent=recurrent, algorithm=algorithm)

@@ -7,7 +7,7 @@ from __future__ import annotations
 from gymnasium import spaces
 
 from rlcatalog.errors import ConfigError, NoMatchError, NotServedError, UnsupportedSpaceError
-from rlcatalog.plugins import Component
+from rlcatalog.plugins import Part
 from rlcatalog_testing.checks.models import check_outputs, check_trained
 from rlcatalog_testing.contract import Subject
 from rlcatalog_testing.examples import Example, examples_of, kind_of, named
@@ -17,17 +17,17 @@ from rlcatalog_testing.passes import ModelTrial
 REFUSALS = (ConfigError, NoMatchError, NotServedError, UnsupportedSpaceError)
 
 
-def others(subject: Subject, slot: str) -> list[Component]:
+def others(subject: Subject, slot: str) -> list[Part]:
     """Return the other installed models for a slot that support the part's framework."""
     models = [
         model
-        for model in subject.catalog.components("model")
+        for model in subject.catalog.parts("model")
         if subject.framework in (None, *model.frameworks)
     ]
-    return [model for model in models if model is not subject.component and kind_of(model) == slot]
+    return [model for model in models if model is not subject.part and kind_of(model) == slot]
 
 
-def works_with(subject: Subject, other: Component, *, outside: bool) -> bool:
+def works_with(subject: Subject, other: Part, *, outside: bool) -> bool:
     """Check a part combined with another model.
 
     Args:
@@ -49,12 +49,12 @@ def works_with(subject: Subject, other: Component, *, outside: bool) -> bool:
         if outside:
             joined = _join(mine, theirs, subject, outside=other)
         else:
-            joined = _join(theirs, mine, subject, outside=subject.component)
-        works |= works_for(subject, joined, subject.component, other)
+            joined = _join(theirs, mine, subject, outside=subject.part)
+        works |= works_for(subject, joined, subject.part, other)
     return works
 
 
-def _join(inner: Example, outer: Example, subject: Subject, outside: Component) -> Example:
+def _join(inner: Example, outer: Example, subject: Subject, outside: Part) -> Example:
     """Return an example in which a memory or head wraps a different example's model.
 
     The outer model receives the part of the observation that the head claims; the inner model
@@ -72,7 +72,7 @@ def _join(inner: Example, outer: Example, subject: Subject, outside: Component) 
     return Example(spaces.Dict({**kept, "rest": inner.obs}), outer.action, config)
 
 
-def works_for(subject: Subject, example: Example, *members: Component) -> bool:
+def works_for(subject: Subject, example: Example, *members: Part) -> bool:
     """Check a model made of several parts; return False if the parts are not chosen together or
     cannot be combined.
     """

@@ -12,7 +12,7 @@ from rlcatalog.catalog import Catalog
 from rlcatalog.choice import Resolution
 from rlcatalog.errors import CatalogError, ConfigError
 from rlcatalog.frameworks import frameworks
-from rlcatalog.plugins import Component
+from rlcatalog.plugins import Part
 from rlcatalog_policy import Policy, build
 from rlcatalog_testing.examples import Example, examples_of, named, quiet
 
@@ -113,7 +113,7 @@ class Subject:
     """A plugin's part as the checks see it.
 
     Attributes:
-        component: The part.
+        part: The part.
         catalog: The catalog for the trial.
         framework: `"torch"`, `"tf"`, …; None if the check or the part needs no framework.
         shared: Data that the part's checks share across frameworks, such as examples and policies.
@@ -122,7 +122,7 @@ class Subject:
         faults: Suspected part of another package → its fault, or None if it has none.
     """
 
-    component: Component
+    part: Part
     catalog: Catalog
     framework: str | None = None
     shared: dict[Any, Any] = field(default_factory=dict, repr=False)
@@ -153,13 +153,13 @@ class Subject:
         return examples
 
     def _read_examples(self) -> list[Example]:
-        examples = examples_of(self.component, self.catalog)
+        examples = examples_of(self.part, self.catalog)
         for number, example in enumerate(examples, 1):
             try:
                 with quiet():
                     self.catalog.parse_config(example.config)
             except CatalogError as error:
-                where = self.component.declaration.examples or "the standard ones"
+                where = self.part.declaration.examples or "the standard ones"
                 raise ExampleError(
                     f"example {number} of {where} cannot be used: {error}"
                 ) from error
@@ -184,7 +184,7 @@ class Subject:
         """
         examples: dict[str, Example] = {}
         for example in self.examples:
-            example = named(self.component, example)
+            example = named(self.part, example)
             examples.setdefault(f"{getattr(example, space)!r} {dict(example.config)!r}", example)
         return list(examples.values())
 
@@ -192,9 +192,7 @@ class Subject:
     def frameworks(self) -> list[str]:
         """The installed frameworks for which the part has code."""
         table = frameworks()
-        return [
-            name for name in self.component.frameworks if name in table and table[name].is_installed
-        ]
+        return [name for name in self.part.frameworks if name in table and table[name].is_installed]
 
     def within(self, framework: str | None) -> Subject:
         """Return the same part in a different framework; both share the objects that have been
@@ -207,7 +205,7 @@ class Subject:
         layers.
         """
         yield {}
-        if "vf_share_layers" in self.catalog.config_keys(self.component) and not self._refuses(
+        if "vf_share_layers" in self.catalog.config_keys(self.part) and not self._refuses(
             vf_share_layers=False
         ):
             yield {"vf_share_layers": False}
@@ -217,7 +215,7 @@ class Subject:
         `num_outputs` argument do.
         """
         try:
-            if getattr(self.component.declaration, "plain", False):
+            if getattr(self.part.declaration, "plain", False):
                 self.policy(self.examples[0], **config)
         except ConfigError:
             return True

@@ -13,7 +13,7 @@ from contextlib import suppress
 from rlcatalog import Catalog, ModelSpec
 from rlcatalog.errors import CatalogError, PartError, reason
 from rlcatalog.internals import find_plugins
-from rlcatalog.plugins import Component
+from rlcatalog.plugins import Part
 from rlcatalog_testing.checks.models import check_outputs, check_trained
 from rlcatalog_testing.combinations import others, works_with
 from rlcatalog_testing.contract import Check, NotApplicable, Subject
@@ -55,7 +55,7 @@ def fault_elsewhere(
     return None
 
 
-def fault_without(subject: Subject, suspect: Component) -> str | None:
+def fault_without(subject: Subject, suspect: Part) -> str | None:
     """Return what is wrong with another package's part when the part under test is not there.
 
     Args:
@@ -72,7 +72,7 @@ def fault_without(subject: Subject, suspect: Component) -> str | None:
     return subject.faults[key]
 
 
-def fault_of_check(check: Check, provider: Component, subject: Subject) -> str | None:
+def fault_of_check(check: Check, provider: Part, subject: Subject) -> str | None:
     """Return what is wrong with another package's check that failed for the part under test.
 
     The control is a part of the same kind that the public index lists: a check that also fails for
@@ -80,7 +80,7 @@ def fault_of_check(check: Check, provider: Component, subject: Subject) -> str |
 
     Args:
         check: The check.
-        provider: The component that brought it.
+        provider: The part that brought it.
         subject: The part under test.
 
     Returns:
@@ -88,11 +88,11 @@ def fault_of_check(check: Check, provider: Component, subject: Subject) -> str |
         listed part, or if there is none.
     """
     control = _catalog_without(subject)
-    for component in control.components():
-        is_alike = kind_of(component) == kind_of(subject.component)
-        if not component.is_indexed or not is_alike:
+    for part in control.parts():
+        is_alike = kind_of(part) == kind_of(subject.part)
+        if not part.is_indexed or not is_alike:
             continue
-        listed = Subject(component, control, subject.framework)
+        listed = Subject(part, control, subject.framework)
         if subject.framework not in (None, *listed.frameworks) or not _is_usable(listed):
             continue
         try:
@@ -103,7 +103,7 @@ def fault_of_check(check: Check, provider: Component, subject: Subject) -> str |
         except NotApplicable:
             continue
         except BaseException as error:
-            return f"{provider.title}: it also fails for {component.title}: {_what(error)}"
+            return f"{provider.title}: it also fails for {part.title}: {_what(error)}"
         return None
     return None
 
@@ -121,8 +121,8 @@ def _fault_of_framework(subject: Subject, name: str) -> str | None:
     """Return why a framework's code cannot be imported; None if it can, or if the part's package
     provides it.
     """
-    providers = [c for c in subject.catalog.components("framework") if c.name == name]
-    if subject.component.distribution in [c.distribution for c in providers]:
+    providers = [c for c in subject.catalog.parts("framework") if c.name == name]
+    if subject.part.distribution in [c.distribution for c in providers]:
         return None
     try:
         kit_of(name)
@@ -134,11 +134,11 @@ def _fault_of_framework(subject: Subject, name: str) -> str | None:
     return None
 
 
-def _suspects(subject: Subject, error: BaseException) -> Iterator[Component]:
+def _suspects(subject: Subject, error: BaseException) -> Iterator[Part]:
     """Yield parts of other packages that may be the cause of an error: those that it names, and
     those of unlisted packages in the part's examples.
     """
-    own = subject.component.distribution
+    own = subject.part.distribution
     cause: BaseException | None = error
     while cause is not None:
         named = cause.subject if isinstance(cause, PartError) else None
@@ -148,15 +148,15 @@ def _suspects(subject: Subject, error: BaseException) -> Iterator[Component]:
     # The part's own fault may prevent any of this.
     with suppress(Exception):
         for example in subject.few:
-            for component in subject.resolve(example).parts():
-                if component.is_third_party and component.distribution != own:
-                    yield component
+            for part in subject.resolve(example).parts():
+                if part.is_third_party and part.distribution != own:
+                    yield part
 
 
-def _control(subject: Subject, suspect: Component) -> str | None:
+def _control(subject: Subject, suspect: Part) -> str | None:
     """Return what is wrong with a suspect in a catalog without the part under test."""
     control = _catalog_without(subject)
-    twins = [c for c in control.components(suspect.kind) if c.address == suspect.address]
+    twins = [c for c in control.parts(suspect.kind) if c.address == suspect.address]
     if not twins:
         return None
     [twin] = twins
@@ -184,12 +184,12 @@ def _what(error: BaseException) -> str:
 
 def _use(subject: Subject) -> None:
     """Raise an error unless a part can be imported and works in its first example."""
-    if subject.framework in subject.component.frameworks:
+    if subject.framework in subject.part.frameworks:
         # If the other parts of a policy are missing, this much can be tried without them.
-        subject.component.load(subject.framework)
+        subject.part.load(subject.framework)
     example = subject.examples[0]
     policy = subject.build(example)
-    if isinstance(subject.component.declaration, ModelSpec):
+    if isinstance(subject.part.declaration, ModelSpec):
         trial = ModelTrial(subject, example, policy)
         check_outputs(trial)
         check_trained(trial)
@@ -200,7 +200,7 @@ def _use(subject: Subject) -> None:
 def _combine_with_listed(subject: Subject) -> None:
     """Raise an error unless a model works together with the models that the public index lists."""
     has_memory = bool(subject.policy(subject.examples[0]).memory)
-    for slot, outside in COMPANY[kind_of(subject.component)]:
+    for slot, outside in COMPANY[kind_of(subject.part)]:
         if slot == "memory" and has_memory:
             continue  # a model with a state is inside no memory
         for other in others(subject, slot):
@@ -210,7 +210,7 @@ def _combine_with_listed(subject: Subject) -> None:
 
 def _catalog_without(subject: Subject) -> Catalog:
     """Return a catalog of all plugins but the one of the part under test."""
-    own = subject.component.distribution
+    own = subject.part.distribution
     plugins = find_plugins(subject.catalog.entry_points)
     points = [plugin.entry_point for plugin in plugins if plugin.distribution != own]
     prefer = [name for name in subject.catalog.prefer if name != own]

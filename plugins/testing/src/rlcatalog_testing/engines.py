@@ -168,6 +168,6 @@ def update_example(subject: Subject) -> Example:
     """
     return (
         chance_trials(subject)[0].example
-        if subject.component.kind == "action_dist"
+        if subject.part.kind == "action_dist"
         else subject.examples[0]
     )

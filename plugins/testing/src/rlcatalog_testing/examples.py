@@ -15,7 +15,7 @@ from rlcatalog import Catalog, ModelSpec, SpaceInfo
 from rlcatalog.errors import CatalogError, CatalogWarning, raised_as
 from rlcatalog.frameworks import default_framework, frameworks
 from rlcatalog.internals import mask_steps
-from rlcatalog.plugins import Component
+from rlcatalog.plugins import Part
 
 
 @dataclass(frozen=True)
@@ -82,18 +82,14 @@ def quiet() -> Iterator[None]:
         yield
 
 
-def kind_of(component: Component) -> str:
+def kind_of(part: Part) -> str:
     """Return the kind that selects the checks: a model's slot, or otherwise the
-    component's kind.
+    part's kind.
     """
-    return (
-        component.declaration.slot
-        if isinstance(component.declaration, ModelSpec)
-        else component.kind
-    )
+    return part.declaration.slot if isinstance(part.declaration, ModelSpec) else part.kind
 
 
-def examples_of(component: Component, catalog: Catalog) -> list[Example]:
+def examples_of(part: Part, catalog: Catalog) -> list[Example]:
     """Return the examples that a part declares, and a few standard examples that cover all spaces
     that the part fits.
 
@@ -103,21 +99,19 @@ def examples_of(component: Component, catalog: Catalog) -> list[Example]:
     Raises:
         PartError: The declared function raised an error or returned something else.
     """
-    declared = [] if component.declaration.examples is None else _declared(component)
-    if declared and component.declaration.match is None:
+    declared = [] if part.declaration.examples is None else _declared(part)
+    if declared and part.declaration.match is None:
         return declared
-    return declared + _standard(component, catalog)
+    return declared + _standard(part, catalog)
 
 
-def _standard(component: Component, catalog: Catalog) -> list[Example]:
+def _standard(part: Part, catalog: Catalog) -> list[Example]:
     def fits(obs: Any, action: Any) -> bool:
-        return is_chosen(component, catalog, named(component, Example(obs, action)))
+        return is_chosen(part, catalog, named(part, Example(obs, action)))
 
     fitting = [obs for obs in OBSERVATIONS if fits(obs, TWO)]
     if not fitting:
-        return [
-            named(component, Example(VECTOR, action)) for action in ACTIONS if fits(VECTOR, action)
-        ]
+        return [named(part, Example(VECTOR, action)) for action in ACTIONS if fits(VECTOR, action)]
     actions = [action for action in ACTIONS if fits(fitting[0], action)] or [TWO]
     # Each space once, in as few pairs as possible; spaces that cannot be combined are used
     # separately.
@@ -129,62 +123,56 @@ def _standard(component: Component, catalog: Catalog) -> list[Example]:
             continue
         pairs += [(obs, TWO)] if index < len(fitting) else []
         pairs += [(fitting[0], action)] if index < len(actions) else []
-    return [named(component, Example(*pair)) for pair in pairs]
+    return [named(part, Example(*pair)) for pair in pairs]
 
 
-def _declared(component: Component) -> list[Example]:
-    path = component.declaration.examples
+def _declared(part: Part) -> list[Example]:
+    path = part.declaration.examples
     assert path is not None
-    function = component.import_target(path)
-    with raised_as(lambda why: component.fault(f"its examples function {path!r} raised {why}")):
+    function = part.import_target(path)
+    with raised_as(lambda why: part.fault(f"its examples function {path!r} raised {why}")):
         found = list(function())
     if not found or not all(isinstance(example, Example) for example in found):
-        raise component.fault(
+        raise part.fault(
             f"its examples function {path!r} must return at least one rlcatalog_testing.Example,"
             f" found {found!r}."
         )
     # A codec chosen by name would encode the whole observation, not only the part of its kind.
-    by_name = not (component.kind == "preprocessor" and _says_what_it_fits(component))
-    return [named(component, example) if by_name else example for example in found]
+    by_name = not (part.kind == "preprocessor" and _says_what_it_fits(part))
+    return [named(part, example) if by_name else example for example in found]
 
 
-def named(component: Component, example: Example) -> Example:
+def named(part: Part, example: Example) -> Example:
     """Return the example with the part's name in its config, if parts of this kind are chosen by
     name.
     """
-    if (key := NAMING.get(kind_of(component))) is None or key in example.config:
+    if (key := NAMING.get(kind_of(part))) is None or key in example.config:
         return example
-    return Example(
-        example.obs, example.action, {key: component.address, **example.config}, example.draw
-    )
+    return Example(example.obs, example.action, {key: part.address, **example.config}, example.draw)
 
 
-def is_chosen(component: Component, catalog: Catalog, example: Example) -> bool:
+def is_chosen(part: Part, catalog: Catalog, example: Example) -> bool:
     """Return whether a lookup for the example chooses the part, for the whole space or for a space
     within it.
 
     A part with a `match` must match the example, even if the config names the part.
     """
-    served = [name for name in component.frameworks if name in frameworks()]
+    served = [name for name in part.frameworks if name in frameworks()]
     framework = served[0] if served and default_framework() not in served else None
     try:
         with quiet():
             resolution = catalog.resolve(example.obs, example.action, example.config, framework)
     except CatalogError:
         return False
-    if _says_what_it_fits(component) and NAMING.get(kind_of(component)) in example.config:
+    if _says_what_it_fits(part) and NAMING.get(kind_of(part)) in example.config:
         choices = [*resolution.choices.values(), *(plan.choice for plan in resolution.dists.walk())]
         verdicts = [verdict for choice in choices for verdict in choice.verdicts]
-        return any(
-            candidate is component and answer.rank is not None for candidate, answer in verdicts
-        )
-    return any(chosen is component for chosen in resolution.parts())
+        return any(candidate is part and answer.rank is not None for candidate, answer in verdicts)
+    return any(chosen is part for chosen in resolution.parts())
 
 
-def _says_what_it_fits(component: Component) -> bool:
-    return component.declaration.match is not None or bool(
-        getattr(component.declaration, "kinds", ())
-    )
+def _says_what_it_fits(part: Part) -> bool:
+    return part.declaration.match is not None or bool(getattr(part.declaration, "kinds", ()))
 
 
 def observations_of(example: Example, rows: int, seed: int = 0) -> Sequence[Any]:

@@ -19,7 +19,7 @@ from typing import Any
 from rlcatalog.catalog import Catalog, default_catalog
 from rlcatalog.errors import CatalogError, PartError, UnknownNameError, nearest, reason
 from rlcatalog.internals import normalize
-from rlcatalog.plugins import Component
+from rlcatalog.plugins import Part
 from rlcatalog_testing import checks as own_checks
 from rlcatalog_testing.checks.declarations import EVERY
 from rlcatalog_testing.contract import Check, ExampleError, NotApplicable, Subject
@@ -63,14 +63,14 @@ class Case:
         subject: The part.
         expected: Why the check is expected to fail; None if it is not.
         after: Earlier checks; if any of them fails, this check does not run.
-        provider: The component that brought the check; None for the kit's own checks.
+        provider: The part that brought the check; None for the kit's own checks.
     """
 
     check: Check
     subject: Subject
     expected: str | None = None
     after: tuple[Check, ...] = ()
-    provider: Component | None = None
+    provider: Part | None = None
 
     def __str__(self) -> str:
         framework = (
@@ -78,7 +78,7 @@ class Case:
             if self.check.every_framework and self.subject.framework
             else ""
         )
-        name = f"{kind_of(self.subject.component)}-{self.subject.component.name}"
+        name = f"{kind_of(self.subject.part)}-{self.subject.part.name}"
         return f"{name}-{self.check.name}{framework}"
 
     def __call__(self) -> None:
@@ -127,19 +127,16 @@ class Case:
             raise NotApplicable(fault) from error
         raise BlockedError(f"{self}: {fault.rstrip('.')}.") from error
 
-    def _foreign_provider(self) -> Component | None:
-        """Return the component that brought the check, if it is another package's."""
-        if (
-            self.provider is None
-            or self.provider.distribution == self.subject.component.distribution
-        ):
+    def _foreign_provider(self) -> Part | None:
+        """Return the part that brought the check, if it is another package's."""
+        if self.provider is None or self.provider.distribution == self.subject.part.distribution:
             return None
         return self.provider
 
     def _failure(self, error: BaseException) -> ConformanceError:
         """Return the message for a fault of the part, with advice if the check has some."""
         ours = isinstance(error, AssertionError | CatalogError)
-        title = f"{self.subject.component.title}: "
+        title = f"{self.subject.part.title}: "
         what = str(error).removeprefix(title)
         if not ours:
             what = f"{reason(error)}{_place(error, self.subject)}"
@@ -150,7 +147,7 @@ class Case:
     def _advice(self, error: BaseException) -> str:
         """Return advice for the part's author; "" if there is none for this error."""
         if isinstance(error, PartError) and error.__cause__ is not None:
-            declared = self.subject.component.declaration
+            declared = self.subject.part.declaration
             is_plain = getattr(declared, "plain", False) and declared.examples is None
             return _SPACES if is_plain else ""
         # The check's hint does not apply to errors in the part's own code.
@@ -174,7 +171,7 @@ def _place(error: BaseException, subject: Subject) -> str:
     """
     roots = {
         target.partition(".")[0].partition(":")[0]
-        for target in subject.component.declaration.targets.values()
+        for target in subject.part.declaration.targets.values()
     }
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         path = Path(frame.filename)
@@ -218,20 +215,20 @@ def cases(
     """
     catalog = catalog or default_catalog()
     own, expected = normalize(distribution), expected or {}
-    components = [c for c in catalog.components() if c.distribution == own]
-    if not components:
+    parts = [c for c in catalog.parts() if c.distribution == own]
+    if not parts:
         raise _without_parts(catalog, distribution)
-    if any(c.is_third_party for c in components) and own not in catalog.prefer:
+    if any(c.is_third_party for c in parts) and own not in catalog.prefer:
         # If it takes precedence, try everything that it fits, not only what listed parts do not
         # fit.
         with quiet():  # the first catalog has warned of plugins that do not load
             catalog = Catalog(
                 catalog.entry_points, environ=catalog.environ, prefer=(own, *catalog.prefer)
             )
-        components = [c for c in catalog.components() if c.distribution == own]
-    checks = dict[Check, Component | None].fromkeys(OWN) | checks_of_plugins(catalog)
+        parts = [c for c in catalog.parts() if c.distribution == own]
+    checks = dict[Check, Part | None].fromkeys(OWN) | checks_of_plugins(catalog)
     found = list[Case]()
-    for whole in (Subject(component, catalog) for component in components):
+    for whole in (Subject(part, catalog) for part in parts):
         # Once per installed framework that it supports, or once if it does not need one.
         for subject in [whole.within(name) for name in whole.frameworks] or [whole]:
             found += _cases_of(subject, checks)
@@ -243,29 +240,29 @@ def cases(
     return [replace(case, expected=expected.get(str(case))) for case in found]
 
 
-def _cases_of(subject: Subject, checks: Mapping[Check, Component | None]) -> Iterator[Case]:
+def _cases_of(subject: Subject, checks: Mapping[Check, Part | None]) -> Iterator[Case]:
     stopping: tuple[Check, ...] = ()
     for check, provider in checks.items():
         now = check.every_framework or subject.framework in (None, *subject.frameworks[:1])
-        if now and kind_of(subject.component) in check.kinds and check.where(subject):
+        if now and kind_of(subject.part) in check.kinds and check.where(subject):
             yield Case(check, subject, after=stopping, provider=provider)
             stopping += (check,) if check.stops else ()
 
 
-def checks_of_plugins(catalog: Catalog) -> dict[Check, Component]:
-    """Return the checks of installed plugins, each with the component that brought it.
+def checks_of_plugins(catalog: Catalog) -> dict[Check, Part]:
+    """Return the checks of installed plugins, each with the part that brought it.
 
     A check that cannot be loaded is replaced by one that is skipped with the reason.
     """
-    return {_load_check(component): component for component in catalog.components("check")}
+    return {_load_check(part): part for part in catalog.parts("check")}
 
 
-def _load_check(component: Component) -> Check:
+def _load_check(part: Part) -> Check:
     try:
-        check = component.load("checks")
+        check = part.load("checks")
         if isinstance(check, Check):
             return check
-        raise component.fault(
+        raise part.fault(
             "its target must be a rlcatalog_testing.Check. Decorate the function with @check."
         )
     except CatalogError as error:
@@ -276,7 +273,7 @@ def _load_check(component: Component) -> Check:
         raise NotApplicable(fault)
 
     # Only the check itself knows the kinds of parts to which it applies.
-    return Check(component.name, (*EVERY, "exporter"), "", run=skip, every_framework=False)
+    return Check(part.name, (*EVERY, "exporter"), "", run=skip, every_framework=False)
 
 
 def _without_parts(catalog: Catalog, distribution: str) -> CatalogError:

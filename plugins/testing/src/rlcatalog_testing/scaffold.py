@@ -58,14 +58,14 @@ class Kind:
     """Kind of part that `rlcatalog new` writes.
 
     Attributes:
-        component: The component's kind, as named in the registry.
+        part_kind: The part's kind, as named in the registry.
         about: Short description of the generated part.
         keys: The generated part's config keys.
         frameworks: Whether the part's code depends on a framework.
         suffix: Suffix that follows the package's name in the part's name.
     """
 
-    component: str
+    part_kind: str
     about: str
     keys: tuple[Key, ...] = ()
     frameworks: bool = False
@@ -211,7 +211,7 @@ def check_owners(kind: str, name: str) -> None:
             " Choose another name."
         )
     part = KINDS[kind]
-    declared = [(part.component, f"{name}{part.suffix}" if part.suffix else package)]
+    declared = [(part.part_kind, f"{name}{part.suffix}" if part.suffix else package)]
     declared += [("config", f"{package}_{key.name}") for key in part.keys]
     for what, wanted in declared:
         if not may_claim(what, wanted, own):

@@ -40,9 +40,9 @@ class Trial:
     def __init__(self, subject: Subject, example: Example) -> None:
         self.subject, self.example = subject, example
         self.policy: Policy = subject.policy(example)
-        chosen = [node.component for node in self.policy.resolution.dists.walk()]
+        chosen = [node.part for node in self.policy.resolution.dists.walk()]
         require(
-            subject.component in chosen,
+            subject.part in chosen,
             f"{example}: {', '.join(c.name for c in chosen)} was chosen instead",
         )
         self.size = self.policy.resolution.dists.size
@@ -56,7 +56,7 @@ class Trial:
     @property
     def is_subject(self) -> bool:
         """Whether the distribution under test is for the whole space rather than a part of it."""
-        return self.policy.resolution.dists.component is self.subject.component
+        return self.policy.resolution.dists.part is self.subject.part
 
     def inputs(self, count: int, scale: float = 1.0, seed: int = 0) -> Array:
         """Return typical model outputs `[count, size]`."""

@@ -36,7 +36,7 @@ class ClassScope:
     """Information about a class and its layers.
 
     Attributes:
-        bases: The last components of the base classes' dotted names.
+        bases: The last parts of the base classes' dotted names.
         functions: Methods that enclose the current code, outermost first.
         keeps: Whether any call was replaced by a layer that the model keeps.
         models: Names of attributes that are Keras models.

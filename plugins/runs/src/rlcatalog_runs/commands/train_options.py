@@ -246,9 +246,9 @@ def parameters() -> list[inspect.Parameter]:
 def engines() -> dict[str, type[Engine]]:
     """Return the installed engines that can be imported, by name."""
     registry, found = default_catalog().registry, {}
-    for component in registry.active("engine"):
+    for part in registry.active("engine"):
         with suppress(CatalogError):  # `--engine` with this name raises the error
-            found[registry.name_of(component)] = component.load("engine")
+            found[registry.name_of(part)] = part.load("engine")
     return found
 
 

@@ -102,17 +102,15 @@ def action_trials(subject: Subject) -> Iterator[ActionTrial]:
         AssertionError: The codec supports no action space from its examples or, without examples,
             no standard one.
     """
-    declared = subject.component.declaration.examples
+    declared = subject.part.declaration.examples
     given: list[spaces.Space[Any]] = [*ACTIONS, Simplex((3,)), spaces.Box(-3, 3, (2,), np.int8)]
     if declared:
-        given = [example.action for example in subject.component.import_target(declared)()]
+        given = [example.action for example in subject.part.import_target(declared)()]
     infos = {
         repr(info.space): info for space in given for info in SpaceInfo.read(space, "action").walk()
     }
     taken = [
-        info.space
-        for info in infos.values()
-        if codec_class(info) is subject.component.load("numpy")
+        info.space for info in infos.values() if codec_class(info) is subject.part.load("numpy")
     ]
     require(bool(taken), f"it does not support any standard action space; {DECLARE}")
     return (ActionTrial(space, bounds) for space in taken for bounds in ("clip", "affine"))

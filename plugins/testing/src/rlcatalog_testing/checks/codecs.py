@@ -102,9 +102,9 @@ def _preprocessor(subject: Subject, space: Any, options: Mapping[str, Any]) -> P
 
 def _takes(subject: Subject, codec: Preprocessor, options: Mapping[str, Any]) -> bool:
     """Return whether a codec is the one under test, for a space that its declaration accepts."""
-    declaration: Any = subject.component.declaration
+    declaration: Any = subject.part.declaration
     says = declaration.match is not None or declaration.kinds
-    return codec.component is subject.component and (
+    return codec.part is subject.part and (
         not says
         or getattr(declaration.judge(Request(codec.info, config=options)), "rank", None) is not None
     )
@@ -159,7 +159,7 @@ def nested_is_alone(trial: CodecTrial) -> None:
             whole = _preprocessor(subject, outer, {**trial.options, "custom_preprocessor": None})
         except CatalogError:
             continue
-        if [child.component for child in whole.children][1:] == [subject.component]:
+        if [child.part for child in whole.children][1:] == [subject.part]:
             tried = True
             found = whole.transform_batch(batch).reshape(ROWS, -1)[
                 :, whole.size - trial.codec.size :

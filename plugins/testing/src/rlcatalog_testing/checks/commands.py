@@ -27,8 +27,8 @@ finally:
 def _ask_for_help(subject: Subject) -> Iterator[subprocess.CompletedProcess[str]]:
     yield run_apart(
         _ASK,
-        subject.component.declaration.targets["cli"],
-        subject.component.name,
+        subject.part.declaration.targets["cli"],
+        subject.part.name,
         *framework_modules(),
     )
 

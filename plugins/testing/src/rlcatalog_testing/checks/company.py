@@ -10,7 +10,7 @@ from typing import Any
 
 from gymnasium import spaces
 
-from rlcatalog.plugins import Component
+from rlcatalog.plugins import Part
 from rlcatalog.spaces import SpaceInfo
 from rlcatalog_testing.checks.models import innermost
 from rlcatalog_testing.combinations import REFUSALS, others, works_for, works_with
@@ -33,7 +33,7 @@ def _company(subject: Subject, slot: str, *, outside: bool) -> None:
 
 
 @contextmanager
-def _blaming_the_faulty(subject: Subject, other: Component) -> Iterator[None]:
+def _blaming_the_faulty(subject: Subject, other: Part) -> Iterator[None]:
     """Note an error instead of raising it if the other model is faulty without the part, too."""
     try:
         yield
@@ -101,7 +101,7 @@ def works_for_a_part_of_an_observation(subject: Subject) -> None:
         )
 
 
-def _works_in_a_place_of(subject: Subject, holder: Component, mine: Example) -> bool:
+def _works_in_a_place_of(subject: Subject, holder: Part, mine: Example) -> bool:
     """Check the part inside a trunk that takes the names of the models for parts of an observation;
     return False if the two cannot be combined.
     """
@@ -120,7 +120,7 @@ def _works_in_a_place_of(subject: Subject, holder: Component, mine: Example) -> 
     held = {key: nets for key, nets in pinned.items() if isinstance(nets, dict) and path in nets}
     if not held:
         return False
-    nets = {key: {**nets, path: subject.component.address} for key, nets in held.items()}
+    nets = {key: {**nets, path: subject.part.address} for key, nets in held.items()}
     return works_for(subject, Example(obs, mine.action, {**example.config, **nets}), holder)
 
 

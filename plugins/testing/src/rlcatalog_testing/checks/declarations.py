@@ -14,7 +14,7 @@ from rlcatalog.config import keys_of
 from rlcatalog.errors import CatalogError, reason, shown
 from rlcatalog.frameworks import default_framework, frameworks
 from rlcatalog.internals import PluginRecord, find_plugins, may_claim
-from rlcatalog.plugins import Component, Request
+from rlcatalog.plugins import Part, Request
 from rlcatalog_testing.contract import NotApplicable, Subject, check, require
 from rlcatalog_testing.examples import ACTIONS, OBSERVATIONS, kind_of
 from rlcatalog_testing.passes import framework_modules, run_apart
@@ -32,7 +32,7 @@ def _is_asked(subject: Subject) -> bool:
     """Return whether a lookup calls the part's functions; it calls none of a wrapper's, which need
     an environment.
     """
-    return bool(subject.component.declaration.functions) and kind_of(subject.component) in CHOSEN
+    return bool(subject.part.declaration.functions) and kind_of(subject.part) in CHOSEN
 
 
 check_declarations = partial(check, *EVERY, every_framework=False)
@@ -41,7 +41,7 @@ check_declarations = partial(check, *EVERY, every_framework=False)
 @check_declarations(hint="write one line for `rlcatalog list`")
 def has_a_summary(subject: Subject) -> None:
     """The summary is a single non-empty line."""
-    summary = subject.component.declaration.summary
+    summary = subject.part.declaration.summary
     require(bool(summary.strip()) and "\n" not in summary, f"its summary is {summary!r}")
 
 
@@ -90,8 +90,8 @@ for module, _ in plugins:
 from rlcatalog_testing import PluginEntryPoint, isolated_catalog
 from rlcatalog_testing.checks.declarations import answers
 catalog = isolated_catalog(*(PluginEntryPoint(*plugin) for plugin in plugins))
-for component in catalog.components():
-    for _ in answers(component, catalog):
+for part in catalog.parts():
+    for _ in answers(part, catalog):
         pass
 print("imported:", *(name for name in sys.argv[2:] if name in sys.modules))
 """
@@ -115,13 +115,12 @@ def _imported_by(plugins: Sequence[PluginRecord]) -> list[str] | None:
 @check_declarations(
     hint="write Annotated[type, Meta(description='…')] for each key in the config struct",
     where=lambda subject: (
-        subject.catalog.registry.config_paths.get(subject.component.declaration.config or "")
-        is not None
+        subject.catalog.registry.config_paths.get(subject.part.declaration.config or "") is not None
     ),
 )
 def keys_are_described(subject: Subject) -> None:
     """Each config key has a one-line description."""
-    struct = subject.catalog.registry.config_paths[str(subject.component.declaration.config)]
+    struct = subject.catalog.registry.config_paths[str(subject.part.declaration.config)]
     bad = [key.name for key in keys_of(struct) if not key.meaning.strip() or "\n" in key.meaning]
     require(not bad, f"{struct.__name__}: {', '.join(bad)} without a one-line description")
 
@@ -137,11 +136,9 @@ def names_are_its_own(subject: Subject) -> None:
 
     A framework may also have its library's name.
     """
-    component, declaration = subject.component, subject.component.declaration
-    after_its_library = (
-        component.kind == "framework" and component.name == frameworks()[component.name].module
-    )
-    names = [] if declaration.extends or after_its_library else [(component.kind, component.name)]
+    part, declaration = subject.part, subject.part.declaration
+    after_its_library = part.kind == "framework" and part.name == frameworks()[part.name].module
+    names = [] if declaration.extends or after_its_library else [(part.kind, part.name)]
     struct = subject.catalog.registry.config_paths.get(declaration.config or "")
     names += [("config", key.name) for key in keys_of(struct)] if struct is not None else []
     names += (
@@ -149,15 +146,15 @@ def names_are_its_own(subject: Subject) -> None:
         if isinstance(declaration, ExporterSpec) and declaration.suffix
         else []
     )
-    foreign = [name for kind, name in names if not may_claim(kind, name, component.distribution)]
+    foreign = [name for kind, name in names if not may_claim(kind, name, part.distribution)]
     begin = f"{'does' if len(foreign) == 1 else 'do'} not begin with"
-    own = component.distribution.replace("-", "-" if component.kind == "command" else "_")
+    own = part.distribution.replace("-", "-" if part.kind == "command" else "_")
     require(not foreign, f"{', '.join(foreign)} {begin} {own!r}")
 
 
 @check_declarations(
     hint="write dependencies = ['rlcatalog>=0.1,<0.2'] into pyproject.toml",
-    where=lambda subject: subject.component.distribution != "rlcatalog",
+    where=lambda subject: subject.part.distribution != "rlcatalog",
 )
 def bounds_the_kernel(subject: Subject) -> None:
     """The package metadata requires a range of kernel versions with a lower and an upper bound."""
@@ -182,7 +179,7 @@ def answers_every_request(subject: Subject) -> None:
     """`match`, `claims`, `describe`, `size`, `initial_std` and `pinned_keys` only raise rlcatalog's
     errors, for any request.
     """
-    for name, request, answer in answers(subject.component, subject.catalog):
+    for name, request, answer in answers(subject.part, subject.catalog):
         what = (
             f"{name} for {request.obs.describe()} →"
             f" {request.action.describe() if request.action else None}"
@@ -195,15 +192,15 @@ def answers_every_request(subject: Subject) -> None:
             require(fits, f"{what} returned {shown(answer)}")
 
 
-def answers(component: Component, catalog: Catalog) -> Iterator[tuple[str, Request, Any]]:
+def answers(part: Part, catalog: Catalog) -> Iterator[tuple[str, Request, Any]]:
     """Yield the results of a declaration's functions for all kinds of requests: function, request,
     result.
 
     A result is the return value or the exception.
     """
-    declaration = component.declaration
+    declaration = part.declaration
     names = declaration.functions
-    for request in _requests(component, catalog):
+    for request in _requests(part, catalog):
         matches = "match" not in names
         for name in names:
             arguments: tuple[Any, ...] = (request,)
@@ -225,14 +222,12 @@ def answers(component: Component, catalog: Catalog) -> Iterator[tuple[str, Reque
             yield name, request, answer
 
 
-def _requests(component: Component, catalog: Catalog) -> Iterator[Request]:
-    kind, config = kind_of(component), catalog.parse_config(None).read_only()
+def _requests(part: Part, catalog: Catalog) -> Iterator[Request]:
+    kind, config = kind_of(part), catalog.parse_config(None).read_only()
     if kind not in CHOSEN:
         return  # for example, an environment cannot be made up
     actions = [SpaceInfo.read(space, "action") for space in ACTIONS]
-    served = [name for name in component.frameworks if name in frameworks()] or [
-        default_framework()
-    ]
+    served = [name for name in part.frameworks if name in frameworks()] or [default_framework()]
     for index, space in enumerate(OBSERVATIONS):
         obs, action = SpaceInfo.read(space), actions[index % len(actions)]
         if kind == "preprocessor":
@@ -260,6 +255,6 @@ def _requests(component: Component, catalog: Catalog) -> Iterator[Request]:
 
 def _plugin_of(subject: Subject) -> PluginRecord:
     for plugin in find_plugins(subject.catalog.entry_points):
-        if plugin.distribution == subject.component.distribution:
+        if plugin.distribution == subject.part.distribution:
             return plugin
     raise NotApplicable("it was registered by the running program")

@@ -196,7 +196,7 @@ def works_inside_tuple_and_dict(trial: Trial) -> None:
     space's structure.
     """
     subject, space, width = trial.subject, trial.example.action, trial.codec.width
-    if not trial.is_subject or subject.component.declaration.wraps_default:  # type: ignore[attr-defined]
+    if not trial.is_subject or subject.part.declaration.wraps_default:  # type: ignore[attr-defined]
         raise NotApplicable("in its examples, it takes whole actions or several parts")
     for outer in (spaces.Tuple([space, space]), spaces.Dict({"a": space, "b": space})):
         try:

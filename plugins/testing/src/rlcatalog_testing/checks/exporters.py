@@ -64,19 +64,19 @@ class Exported:
 @contextmanager
 def _place(subject: Subject) -> Iterator[Path]:
     with tempfile.TemporaryDirectory() as folder:
-        yield Path(folder) / f"policy{getattr(subject.component.declaration, 'suffix', '')}"
+        yield Path(folder) / f"policy{getattr(subject.part.declaration, 'suffix', '')}"
 
 
 def _export(subject: Subject) -> Exported:
     catalog = subject.catalog
-    memory = {"use_lstm": True} if "lstm" in {c.name for c in catalog.components("model")} else {}
+    memory = {"use_lstm": True} if "lstm" in {c.name for c in catalog.parts("model")} else {}
     try:
         policy = subject.build(Example(_OBS, _ACTION, {"fcnet_hiddens": [4], **memory}))
     except CatalogError as error:
         raise NotApplicable(f"no policy can be built to test it with: {error}") from error
     before = _state(policy)
     with _place(subject) as path:
-        interface = policy.export(path, format=subject.component.name)
+        interface = policy.export(path, format=subject.part.name)
         after = _state(policy)
         written = [file for file in (path, *path.rglob("*")) if file.is_file()]
         files = {str(file.relative_to(path)): file.read_bytes() for file in written}

@@ -32,7 +32,7 @@ class Bench:
     """
 
     def __init__(self, subject: Subject, obs: Any, config: Mapping[str, Any]) -> None:
-        self._part, self._options = subject, subject.catalog.parse_config(config)
+        self._subject, self._options = subject, subject.catalog.parse_config(config)
         self.preprocessor = subject.catalog.preprocessor_for(obs, self._options)
         obs.seed(0)
         drawn = self.preprocessor.transform_batch([obs.sample() for _ in range(2 * ROWS)])
@@ -44,7 +44,7 @@ class Bench:
     def make(self) -> Filter:
         """Return a new filter."""
         with quiet():  # ignore a warning that there is nothing to filter
-            made = make_filter(self._part.component, self.preprocessor, self._options)
+            made = make_filter(self._subject.part, self.preprocessor, self._options)
         assert made is not None
         return made
 

@@ -85,7 +85,7 @@ REQUIRED = ("reshape", "integers", "side_by_side", "fill_forbidden")
 
 
 def _name(subject: Subject) -> str:
-    name = subject.component.name
+    name = subject.part.name
     if not frameworks()[name].is_installed:
         raise NotApplicable(f"{frameworks()[name].module} is not installed here")
     # Other packages may have imported RLlib, which turns TensorFlow's eager execution off.

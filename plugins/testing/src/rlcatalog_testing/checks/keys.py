@@ -60,7 +60,7 @@ def undeclared_keys_have_none(subject: Subject) -> None:
     keys = subject.catalog.schema.keys
     for example in subject.few:
         chosen = list(_parts(subject, example.config, example))
-        known = {name for component in chosen for name in subject.catalog.config_keys(component)}
+        known = {name for part in chosen for name in subject.catalog.config_keys(part)}
         changed = []
         for key in [keys[name] for name in keys if name not in known and name not in ELSEWHERE]:
             for config in changes(key, subject.catalog, example.config):
@@ -87,8 +87,8 @@ def _declared(subject: Subject) -> list[Key]:
     the keys.
     """
     keys = subject.catalog.schema.keys
-    names = subject.catalog.config_keys(subject.component)
-    others = PLAIN_KEYS if getattr(subject.component.declaration, "plain", False) else ()
+    names = subject.catalog.config_keys(subject.part)
+    others = PLAIN_KEYS if getattr(subject.part.declaration, "plain", False) else ()
     return [keys[name] for name in names if name in keys and name not in (*ELSEWHERE, *others)]
 
 

@@ -81,8 +81,7 @@ check_episodes = partial(
 def has_a_state(trial: ModelTrial) -> None:
     """A memory declares its initial state and its role as a memory."""
     require(
-        getattr(trial.subject.component.load(str(trial.subject.framework)), "is_memory", False)
-        is True,
+        getattr(trial.subject.part.load(str(trial.subject.framework)), "is_memory", False) is True,
         "its class does not set is_memory = True, which keeps it away from trunks whose state it"
         " would not carry",
     )

@@ -135,7 +135,7 @@ def takes_bytes_and_floats(trial: ModelTrial) -> None:
         other = Example(
             spaces.Box(0, high, box.shape, dtype), trial.example.action, trial.example.config
         )
-        if is_chosen(subject.component, subject.catalog, other):
+        if is_chosen(subject.part, subject.catalog, other):
             check_outputs(ModelTrial(subject, other))
             return
     raise NotApplicable(
@@ -147,11 +147,11 @@ def takes_bytes_and_floats(trial: ModelTrial) -> None:
     each=lambda subject: [*with_sharing(subject, subject.examples[:1]), *every(subject)],
     hint="let describe match what __init__ builds: the last stage's width, and the number of"
     " weights in each stage",
-    where=lambda subject: getattr(subject.component.declaration, "describe", None) is not None,
+    where=lambda subject: getattr(subject.part.declaration, "describe", None) is not None,
 )
 def describes_what_is_built(trial: ModelTrial) -> None:
     """The stages that `explain` prints match the built model."""
-    policy, component = trial.policy, trial.subject.component
+    policy, part = trial.policy, trial.subject.part
     built = sum(array.size for array in weights_of(policy.model).values())
     stages = policy.resolution.layers
     announced = sum(stage.weights or 0 for stage in stages)
@@ -160,11 +160,9 @@ def describes_what_is_built(trial: ModelTrial) -> None:
     require(fits, f"{trial}: its stages declare {announced} weights; the model has {built}")
     if trial.config:  # the value's own stages may come last
         return
-    own = [
-        stage for stage in policy.resolution.shapes if stage.name.startswith(f"{component.name}: ")
-    ]
+    own = [stage for stage in policy.resolution.shapes if stage.name.startswith(f"{part.name}: ")]
     width = own[-1].shape[-1] if own and own[-1].shape else None
-    model = policy.model if kind_of(component) != "trunk" else innermost(policy)
+    model = policy.model if kind_of(part) != "trunk" else innermost(policy)
     # Inside another model, its last stage is its features.
     expected = policy.resolution.num_outputs if model is policy.model else model.num_outputs
     what = (

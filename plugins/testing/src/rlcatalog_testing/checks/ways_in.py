@@ -41,16 +41,12 @@ def has_a_way_in(subject: Subject) -> None:
 
     If the part declares a switch, the switch alone selects the part.
     """
-    if kind_of(subject.component) == "action_codec":
+    if kind_of(subject.part) == "action_codec":
         ways = {"class" for _ in action_trials(subject)}  # there is a space of one of its classes
     else:
-        ways = (
-            _wraps(subject)
-            if kind_of(subject.component) == "env_wrapper"
-            else _is_looked_up(subject)
-        )
-    require(bool(ways), f"{subject.component.address} is installed, but no user input selects it")
-    switch = getattr(subject.component.declaration, "switch", None)
+        ways = _wraps(subject) if kind_of(subject.part) == "env_wrapper" else _is_looked_up(subject)
+    require(bool(ways), f"{subject.part.address} is installed, but no user input selects it")
+    switch = getattr(subject.part.declaration, "switch", None)
     leads = switch is None or "switch" in ways
     require(
         leads,
@@ -60,8 +56,8 @@ def has_a_way_in(subject: Subject) -> None:
 
 def _is_looked_up(subject: Subject) -> set[str]:
     """Return the ways in which the examples' lookups choose the part."""
-    catalog, declaration = _as_users_have_it(subject), subject.component.declaration
-    name = NAMING.get(kind_of(subject.component), "custom_model")
+    catalog, declaration = _as_users_have_it(subject), subject.part.declaration
+    name = NAMING.get(kind_of(subject.part), "custom_model")
     found, reader = set(), replace(subject, catalog=catalog)
     for example in subject.examples:
         bare = {key: value for key, value in example.config.items() if key != name}
@@ -69,10 +65,10 @@ def _is_looked_up(subject: Subject) -> set[str]:
         unnamed = (
             "switch" if is_on is not None and is_on(catalog.parse_config(bare)) else "class or gap"
         )
-        for way, config in ((unnamed, bare), ("name", {**bare, name: subject.component.address})):
+        for way, config in ((unnamed, bare), ("name", {**bare, name: subject.part.address})):
             with suppress(CatalogError):
-                if subject.component.address in [
-                    component.address for component in reader.resolve(example, config).parts()
+                if subject.part.address in [
+                    part.address for part in reader.resolve(example, config).parts()
                 ]:
                     found.add(way)
     return found
@@ -81,18 +77,18 @@ def _is_looked_up(subject: Subject) -> set[str]:
 def _wraps(subject: Subject) -> set[str]:
     """Return the ways in which the examples' environments are wrapped."""
     catalog = _as_users_have_it(subject)
-    is_on: Callable[[Any], bool] = subject.component.declaration.is_on
+    is_on: Callable[[Any], bool] = subject.part.declaration.is_on
     return {
         "switch" if is_on(catalog.parse_config(config)) else "match"
         for _, env, config in environments(subject)
         for c, answer in catalog.explain_wrapping(env, config)[1]
-        if c.address == subject.component.address and answer.rank is not None
+        if c.address == subject.part.address and answer.rank is not None
     }
 
 
 def _as_users_have_it(subject: Subject) -> Catalog:
     """Return the catalog without the conformance kit's preference for the part's distribution."""
-    catalog, own = subject.catalog, subject.component.distribution
+    catalog, own = subject.catalog, subject.part.distribution
     prefer = tuple(name for name in catalog.prefer if name != own)
 
     def make() -> Catalog:

@@ -26,10 +26,10 @@ def environments(subject: Subject) -> Iterator[tuple[Subject, Any, Mapping[str, 
     Raises:
         AssertionError: It matches no environment.
     """
-    declared = subject.component.declaration.examples
+    declared = subject.part.declaration.examples
     examples: list[Any] = [lambda name=name: gymnasium.make(name) for name in STANDARD]
     if declared is not None:
-        examples = list(subject.component.import_target(declared)())
+        examples = list(subject.part.import_target(declared)())
     pairs = [example if isinstance(example, tuple) else (example, {}) for example in examples]
     made: list[tuple[Any, Mapping[str, Any]]] = [(make(), config) for make, config in pairs]
     try:
@@ -47,14 +47,14 @@ def environments(subject: Subject) -> Iterator[tuple[Subject, Any, Mapping[str, 
 
 
 def _verdict_on(subject: Subject, env: Any, config: Mapping[str, Any]) -> Match:
-    return ask_wrapper(subject.component, env, subject.catalog.parse_config(config))
+    return ask_wrapper(subject.part, env, subject.catalog.parse_config(config))
 
 
 def _why_none(
     subject: Subject, made: list[tuple[Any, Mapping[str, Any]]], said: list[Match]
 ) -> str:
     """Return why a wrapper was not applied to any environment."""
-    declaration = subject.component.declaration
+    declaration = subject.part.declaration
     if declaration.match is None and getattr(declaration, "switch", None) is None:
         return "it has no switch, so it is never applied; declare switch='KEY', a key in its config"
     tried = "; ".join(
@@ -113,7 +113,7 @@ def wrapped_environments_conform(subject: Subject, env: Any, config: Mapping[str
 def leaves_others_alone(subject: Subject) -> None:
     """The wrapper leaves CartPole unwrapped, unless CartPole is among its examples."""
     plain = [env.spec and env.spec.id for _, env, config in environments(subject) if not config]
-    if subject.component.declaration.examples and "CartPole-v1" in plain:
+    if subject.part.declaration.examples and "CartPole-v1" in plain:
         raise NotApplicable("CartPole is among its examples")
     with closing(gymnasium.make("CartPole-v1")) as cartpole:
         require(_verdict_on(subject, cartpole, {}).rank is None, "it matches CartPole-v1")

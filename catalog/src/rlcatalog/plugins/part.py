@@ -1,4 +1,4 @@
-"""Component: a named building block with its declaration, its origin, and access to its code."""
+"""Part: what a plugin declares under a name, with its origin and access to its code."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ T = TypeVar("T")
 
 
 @dataclass
-class Component:
+class Part:
     """One named building block, such as a model or a distribution, and its origin.
 
     Attributes:
         declaration: The plugin's declaration.
-        distribution: Distribution that provides the component; empty for a component registered in
+        distribution: Distribution that provides the part; empty for a part registered in
             process.
         version: That distribution's version.
-        objects: Classes by framework, for a component registered in process.
-        extensions: Framework → components of other packages that add code for it: one, or all of
+        objects: Classes by framework, for a part registered in process.
+        extensions: Framework → parts of other packages that add code for it: one, or all of
             them if several packages have such code and none owns the framework.
         kind: The kind: `"model"`, `"preprocessor"`, …
         name: The name that users write into a config.
-        switch: The config key that turns the component on, or None.
-        in_process: Whether the component was registered by the running program.
-        is_indexed: Whether the public index lists the component under its name.
-        is_third_party: Whether the component belongs to a plugin that the public index does not
+        switch: The config key that turns the part on, or None.
+        in_process: Whether the part was registered by the running program.
+        is_indexed: Whether the public index lists the part under its name.
+        is_third_party: Whether the part belongs to a plugin that the public index does not
             list.
-        undeclared: Whether the component is a registered class that declares no keys, such as one
+        undeclared: Whether the part is a registered class that declares no keys, such as one
             of RLlib's custom classes.
         address: `"distribution/name"`; for a registered class, only the name.
         provider: Distribution and version as one string.
@@ -53,7 +53,7 @@ class Component:
     distribution: str
     version: str
     objects: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    extensions: dict[str, list[Component]] = field(default_factory=dict, repr=False)
+    extensions: dict[str, list[Part]] = field(default_factory=dict, repr=False)
 
     #: Framework → the target that `load` has imported.
     _targets: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
@@ -81,7 +81,7 @@ class Component:
 
     @property
     def frameworks(self) -> tuple[str, ...]:
-        """Frameworks that the component has code for, or `"numpy"` or `"cli"` for a component that
+        """Frameworks that the part has code for, or `"numpy"` or `"cli"` for a part that
         needs none.
         """
         return (*self.declaration.served, *self.extensions)
@@ -94,7 +94,7 @@ class Component:
         return f"{self.kind} {self.name!r} of {self.provider}" if self.distribution else ""
 
     def check_framework(self, target: str) -> None:
-        """Check that the component has code for a framework, and that the framework
+        """Check that the part has code for a framework, and that the framework
         is installed.
         """
         if target not in {*frameworks(), *public_index.frameworks()}:  # code for none
@@ -132,14 +132,14 @@ class Component:
             return returns(answer)
 
     def fault(self, what: str) -> PartError:
-        """Return an error that names this component."""
+        """Return an error that names this part."""
         return PartError(f"{self.title}: {what}", self)
 
     def load(self, framework: str) -> Any:
         """Import and return the target for a framework.
 
         Raises:
-            NotServedError: The component has no target for this framework.
+            NotServedError: The part has no target for this framework.
             MissingFrameworkError: The framework is not installed.
             PartError: The import failed, or the module does not contain the class.
         """
@@ -171,28 +171,28 @@ class Component:
         return target_object
 
 
-def call_target(component: Component, framework: str, *arguments: Any, **options: Any) -> Any:
-    """Call a component's target and return the result.
+def call_target(part: Part, framework: str, *arguments: Any, **options: Any) -> Any:
+    """Call a part's target and return the result.
 
     Raises:
         CatalogError: The target cannot be imported, or raised one of rlcatalog's errors.
         PartError: The target raised any other error.
     """
-    target = component.load(framework)
-    with blame_part(component):
+    target = part.load(framework)
+    with blame_part(part):
         return target(*arguments, **options)
 
 
-def blame_part(component: Component, what: str = "") -> AbstractContextManager[None]:
-    """Run a component's code and report errors under its name; rlcatalog's own errors propagate
+def blame_part(part: Part, what: str = "") -> AbstractContextManager[None]:
+    """Run a part's code and report errors under its name; rlcatalog's own errors propagate
     unchanged.
 
     Args:
-        component: The part.
+        part: The part.
         what: Name of the method that runs, for the error message.
 
     Raises:
         PartError: The code raised an error that does not come from rlcatalog.
     """
-    title = f"{component.title}: its {what}" if what else component.title
-    return raised_as(lambda why: PartError(f"{title} raised {why}", component), CatalogError)
+    title = f"{part.title}: its {what}" if what else part.title
+    return raised_as(lambda why: PartError(f"{title} raised {why}", part), CatalogError)
