@@ -16,7 +16,7 @@ from public_index import packages
 
 from rlcatalog import Catalog
 from rlcatalog.config import ACTIVATIONS, INITIALIZERS, keys_of
-from rlcatalog.config.names import ACTIVATION_ALIASES, INITIALIZER_ALIASES
+from rlcatalog.config.layer_names import ACTIVATION_ALIASES, INITIALIZER_ALIASES
 from rlcatalog.config.rllib_keys import IGNORED, REFUSED, RENAMED, RLLIB_DEFAULTS
 from rlcatalog.plugins.discovery import scan
 from rlcatalog_ppo import config as ppo

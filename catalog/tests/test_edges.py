@@ -12,7 +12,7 @@ from rlcatalog import Filter, preprocessors
 from rlcatalog.actions import LoweredActions, read_bounds
 from rlcatalog.config import plain
 from rlcatalog.config.flat import FlatConfig
-from rlcatalog.config.names import fan_in
+from rlcatalog.config.layer_names import fan_in
 from rlcatalog.errors import ConfigError, ModelContractError, UnsupportedSpaceError
 from rlcatalog.frameworks import tensor_ops
 from rlcatalog.spaces import Repeated, Simplex, SpaceInfo

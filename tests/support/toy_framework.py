@@ -29,7 +29,7 @@ from rlcatalog import (
 from rlcatalog.actions import params_given
 from rlcatalog.errors import ConfigError, UnsupportedSpaceError
 from rlcatalog.frameworks import Evaluation, NumpyOps
-from rlcatalog.models import ModelInternals, OutputPlan, output_plan
+from rlcatalog.models import ModelBookkeeping, OutputPlan, output_plan
 from rlcatalog_ppo.learner import StepMetrics
 from rlcatalog_ppo.loss import PPO_OBJECTIVE
 
@@ -101,7 +101,7 @@ class Backend:
         }
 
 
-class NetInternals(ModelInternals):
+class NetBookkeeping(ModelBookkeeping):
     """How the kernel reads and sets a net's weights."""
 
     def weights(self, model):
@@ -115,7 +115,7 @@ class Net(ModelV2):
     """A linear net."""
 
     framework_of_class = "toy"
-    _rlcatalog_internals = NetInternals
+    _rlcatalog_internals = NetBookkeeping
 
     def __init__(self, obs_space, action_space, num_outputs, model_config, name):
         super().__init__(

@@ -17,7 +17,7 @@ from rlcatalog.errors import CatalogWarning, ConfigError, ConfigTypeError, Obser
 from rlcatalog.spaces import Repeated, Simplex
 from rlcatalog_filters import EncodedMeanStdFilter
 from rlcatalog_filters.config import FiltersConfig
-from rlcatalog_filters.encoded import leaves_to_filter
+from rlcatalog_filters.encoded_filter import leaves_to_filter
 
 CAR = spaces.Dict(
     {

@@ -12,7 +12,7 @@ import rlcatalog
 from rlcatalog import ActionDistSpec, Match, ModelSpec, Rank
 from rlcatalog.errors import ModelContractError, PartError
 from rlcatalog.models import ModelV2
-from rlcatalog_policy.contract_checker import model_chain
+from rlcatalog_policy.output_checker import model_chain
 from rlcatalog_testing import PluginEntryPoint, isolated_catalog, plugin_of
 from rlcatalog_torch import Categorical, FullyConnectedNetwork
 

@@ -11,7 +11,7 @@ from gymnasium import spaces
 from rlcatalog import SpaceInfo, ViewRequirement
 from rlcatalog.actions import action_codec
 from rlcatalog.errors import ModelContractError, NonFiniteError, NotServedError
-from rlcatalog_policy import checked_reward
+from rlcatalog_policy import check_reward
 from rlcatalog_policy.history import Views
 
 FOUR_ACTIONS = spaces.Discrete(4)
@@ -658,18 +658,18 @@ def test_later_tuple_actions_are_seen_as_a_structure_on_request():
 
 
 def test_rewards_may_be_missing_while_all_episodes_begin():
-    assert checked_reward(None, t=np.array([0, 0]), who="Model") is None
+    assert check_reward(None, t=np.array([0, 0]), who="Model") is None
 
 
 @pytest.mark.parametrize("t", [[1, 0], [0, 2], [1, 1]], ids=str)
 def test_missing_rewards_of_a_running_episode_are_an_error(t):
     with pytest.raises(ModelContractError, match="pass the last step's rewards as prev_reward="):
-        checked_reward(None, t=np.array(t), who="Model")
+        check_reward(None, t=np.array(t), who="Model")
 
 
 def test_rewards_are_zero_where_an_episode_begins():
     # Even a NaN is accepted in the second row, because its episode begins.
-    rewards = checked_reward([1.5, np.nan, 3], t=np.array([1, 0, 2]), who="Model")
+    rewards = check_reward([1.5, np.nan, 3], t=np.array([1, 0, 2]), who="Model")
 
     assert rewards.tolist() == [1.5, 0, 3]
     assert rewards.dtype == np.float32
@@ -677,7 +677,7 @@ def test_rewards_are_zero_where_an_episode_begins():
 
 @pytest.mark.parametrize("dtype", [bool, np.uint8, np.int64, np.float16, np.float64])
 def test_rewards_may_have_any_real_dtype(dtype):
-    rewards = checked_reward(np.ones(2, dtype), t=np.array([0, 1]), who="Model")
+    rewards = check_reward(np.ones(2, dtype), t=np.array([0, 1]), who="Model")
 
     assert rewards.tolist() == [0, 1]
 
@@ -689,7 +689,7 @@ def test_rewards_may_have_any_real_dtype(dtype):
 )
 def test_rewards_that_are_not_two_numbers_are_an_error(reward):
     with pytest.raises(ModelContractError) as caught:
-        checked_reward(reward, t=np.array([1, 1]), who="Model")
+        check_reward(reward, t=np.array([1, 1]), who="Model")
 
     array = np.asarray(reward)
     assert str(caught.value) == (
@@ -704,7 +704,7 @@ def test_rewards_that_are_not_two_numbers_are_an_error(reward):
 )
 def test_non_finite_reward_error_names_row_and_step(reward, description):
     with pytest.raises(NonFiniteError, match=f"1 of 2: prev_reward is {description}") as caught:
-        checked_reward(np.array([1.0, reward]), t=np.array([3, 4]), who="Model")
+        check_reward(np.array([1.0, reward]), t=np.array([3, 4]), who="Model")
 
     message = str(caught.value)
     assert message.startswith("row 1 of 2")

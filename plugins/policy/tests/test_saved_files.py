@@ -17,7 +17,7 @@ from rlcatalog_policy import (
     TEMPORARY,
     RegularFile,
     check_files,
-    locked,
+    lock_folder,
     read_file,
     read_json,
     sync_folder,
@@ -37,9 +37,9 @@ def count_open_files():
 def test_lock_excludes_others_until_released(tmp_path, wait):
     for _ in range(2):  # once released, the folder can be locked again
         with (
-            locked(tmp_path, wait=wait),
+            lock_folder(tmp_path, wait=wait),
             pytest.raises(BlockingIOError),
-            locked(tmp_path, wait=False),
+            lock_folder(tmp_path, wait=False),
         ):
             pytest.fail("two holders of one lock")
 
@@ -47,7 +47,7 @@ def test_lock_excludes_others_until_released(tmp_path, wait):
 def test_lock_leaves_no_file_behind(tmp_path):
     open_before = count_open_files()
 
-    with locked(tmp_path):
+    with lock_folder(tmp_path):
         assert count_open_files() == open_before + 1
 
     assert count_open_files() == open_before
@@ -55,9 +55,9 @@ def test_lock_leaves_no_file_behind(tmp_path):
 
 
 def test_refused_lock_leaves_no_file_open(tmp_path):
-    with locked(tmp_path):
+    with lock_folder(tmp_path):
         open_before = count_open_files()
-        with pytest.raises(BlockingIOError), locked(tmp_path, wait=False):
+        with pytest.raises(BlockingIOError), lock_folder(tmp_path, wait=False):
             pytest.fail("two holders of one lock")
         assert count_open_files() == open_before
 
@@ -66,10 +66,10 @@ def test_lock_waits_for_its_holder(tmp_path):
     entered = threading.Event()
 
     def enter():
-        with locked(tmp_path):
+        with lock_folder(tmp_path):
             entered.set()
 
-    with locked(tmp_path):
+    with lock_folder(tmp_path):
         thread = threading.Thread(target=enter)
         thread.start()
         assert not entered.wait(timeout=0.05)
@@ -81,7 +81,7 @@ def test_lock_waits_for_its_holder(tmp_path):
 def test_lock_of_a_file_is_an_error(tmp_path):
     (tmp_path / "file").touch()
 
-    with pytest.raises(NotADirectoryError), locked(tmp_path / "file"):
+    with pytest.raises(NotADirectoryError), lock_folder(tmp_path / "file"):
         pytest.fail("a file was locked")
 
 
@@ -92,7 +92,7 @@ def test_file_system_without_locks_needs_no_lock(tmp_path, monkeypatch, number):
 
     monkeypatch.setattr(fcntl, "flock", flock)
 
-    with locked(tmp_path):
+    with lock_folder(tmp_path):
         write_file(tmp_path, "file", b"x")
 
     assert (tmp_path / "file").read_bytes() == b"x"
@@ -104,7 +104,7 @@ def test_lock_raises_other_system_errors(tmp_path, monkeypatch):
 
     monkeypatch.setattr(fcntl, "flock", flock)
 
-    with pytest.raises(OSError, match="broken"), locked(tmp_path):
+    with pytest.raises(OSError, match="broken"), lock_folder(tmp_path):
         pytest.fail("locked in spite of the error")
 
 

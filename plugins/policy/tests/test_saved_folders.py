@@ -21,7 +21,7 @@ from rlcatalog.errors import (
     SavedPolicyError,
     UnknownNameError,
 )
-from rlcatalog_policy import TEMPORARY, forget, load, loading, locked, read_manifest, saving
+from rlcatalog_policy import TEMPORARY, forget, load, loading, lock_folder, read_manifest, saving
 from rlcatalog_torch import FullyConnectedNetwork, LSTMWrapper
 
 TWO_FEATURES = spaces.Box(-1, 1, (2,), np.float32)
@@ -184,7 +184,7 @@ def lock_checks(saved_folder, monkeypatch):
     real_listdir = os.listdir
 
     def listdir(folder):
-        with pytest.raises(BlockingIOError), locked(saved_folder, wait=False):
+        with pytest.raises(BlockingIOError), lock_folder(saved_folder, wait=False):
             pass
         checks.append("locked")
         return real_listdir(folder)

@@ -14,7 +14,7 @@ import threading
 import pytest
 
 from rlcatalog.errors import CatalogWarning, RunFolderError
-from rlcatalog_runs import Engine, read_config, recorded, refuse_taken, run_folder
+from rlcatalog_runs import Engine, read_config, record_run, refuse_taken, run_folder
 from rlcatalog_runs.engines import resumed_plan
 from rlcatalog_runs.locks import LOCK, FolderLock
 from rlcatalog_runs.records import read_record
@@ -22,9 +22,9 @@ from rlcatalog_runs.records import read_record
 WRITER = """
 import sys, time
 from pathlib import Path
-from rlcatalog_runs import recorded, run_folder, write_config
+from rlcatalog_runs import record_run, run_folder, write_config
 folder = Path(sys.argv[1])
-with run_folder(folder), recorded(folder):
+with run_folder(folder), record_run(folder):
     write_config(folder, "CartPole-v1", {"algorithm": {}, "run": {"engine": "ppo"}})
     print("writing", flush=True)
     time.sleep(60)
@@ -153,7 +153,7 @@ def test_record_of_a_copied_run_has_died(folder, writer, tmp_path):
 def test_run_folder_of_a_killed_run_is_free(folder, killed, options):
     assert (folder / LOCK).exists()
 
-    with run_folder(folder, **options), recorded(folder):
+    with run_folder(folder, **options), record_run(folder):
         assert read_record(folder)["status"] == "running"
 
     assert read_record(folder)["status"] == "finished"
@@ -252,7 +252,7 @@ def test_lock_is_left_out_on_file_systems_without_locks(folder, monkeypatch, err
     with (
         pytest.warns(CatalogWarning, match="its file system has no locks"),
         run_folder(folder),
-        recorded(folder),
+        record_run(folder),
     ):
         assert read_record(folder)["status"] == "running"
 

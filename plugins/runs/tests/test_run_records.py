@@ -14,7 +14,7 @@ import pytest
 import warm
 
 from rlcatalog.errors import SavedPolicyError
-from rlcatalog_runs import default_folder, recorded, run_folder
+from rlcatalog_runs import default_folder, record_run, run_folder
 from rlcatalog_runs.records import read_record
 from rlcatalog_runs.surroundings import hardware, revision, versions
 
@@ -99,7 +99,7 @@ def test_resumed_run_keeps_its_files(tmp_path):
 
 
 def test_record_of_a_running_run_has_no_end(tmp_path):
-    with run_folder(tmp_path), recorded(tmp_path):
+    with run_folder(tmp_path), record_run(tmp_path):
         record = read_json(tmp_path / "run.json")
         assert read_record(tmp_path)["status"] == "running"
 
@@ -115,7 +115,7 @@ def record(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["rlcatalog", "train", "CartPole-v1"])
     with (
         run_folder(tmp_path),
-        recorded(tmp_path, engine="stable_baselines3", packages=("json", "no_such_module")),
+        record_run(tmp_path, engine="stable_baselines3", packages=("json", "no_such_module")),
     ):
         pass
     return read_json(tmp_path / "run.json")
@@ -168,7 +168,7 @@ def test_record_leaves_no_other_file(record, tmp_path):
     ids=["error", "ctrl-c", "exit"],
 )
 def test_record_has_the_error_that_ended_the_run(error, status, line, tmp_path):
-    with pytest.raises(type(error)), run_folder(tmp_path), recorded(tmp_path):
+    with pytest.raises(type(error)), run_folder(tmp_path), record_run(tmp_path):
         raise error
 
     record = read_record(tmp_path)
@@ -178,10 +178,10 @@ def test_record_has_the_error_that_ended_the_run(error, status, line, tmp_path):
 
 
 def test_record_of_an_overwritten_run_has_no_error(tmp_path):
-    with pytest.raises(ZeroDivisionError), run_folder(tmp_path), recorded(tmp_path):
+    with pytest.raises(ZeroDivisionError), run_folder(tmp_path), record_run(tmp_path):
         raise ZeroDivisionError
 
-    with run_folder(tmp_path, overwrite=True), recorded(tmp_path):
+    with run_folder(tmp_path, overwrite=True), record_run(tmp_path):
         pass
 
     assert read_record(tmp_path)["status"] == "finished"
@@ -193,7 +193,7 @@ def test_error_of_a_run_is_raised_if_its_record_is_not_written(tmp_path, monkeyp
         raise OSError(28, "No space left on device")
 
     def fail_in_a_run():
-        with run_folder(tmp_path), recorded(tmp_path):
+        with run_folder(tmp_path), record_run(tmp_path):
             monkeypatch.setattr("rlcatalog_runs.records.write_file", fail_on_a_full_disk)
             raise ZeroDivisionError
 
@@ -207,7 +207,7 @@ def test_error_of_a_run_is_raised_if_its_record_is_not_written(tmp_path, monkeyp
 @pytest.fixture
 def interrupted_after_100_seconds(tmp_path):
     """The record of a run in `tmp_path`."""
-    with run_folder(tmp_path), recorded(tmp_path):
+    with run_folder(tmp_path), record_run(tmp_path):
         pass
     record = {**read_record(tmp_path), "seconds": 100.0, "status": "interrupted"}
     (tmp_path / "run.json").write_text(json.dumps(record))
@@ -217,7 +217,7 @@ def interrupted_after_100_seconds(tmp_path):
 @pytest.mark.parametrize("times", [1, 2])
 def test_record_of_a_resumed_run_keeps_its_start(interrupted_after_100_seconds, times, tmp_path):
     for _ in range(times):
-        with run_folder(tmp_path, resume=True), recorded(tmp_path, resumed=True):
+        with run_folder(tmp_path, resume=True), record_run(tmp_path, resumed=True):
             assert read_record(tmp_path)["status"] == "running"
 
     record = read_record(tmp_path)
@@ -230,7 +230,7 @@ def test_damaged_record_is_replaced_by_a_resumed_run(tmp_path):
     (tmp_path / "metrics.jsonl").write_text("rows")
     (tmp_path / "run.json").write_text("{")
 
-    with run_folder(tmp_path, resume=True), recorded(tmp_path, resumed=True):
+    with run_folder(tmp_path, resume=True), record_run(tmp_path, resumed=True):
         pass
 
     assert read_record(tmp_path)["status"] == "finished"

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from rlcatalog.errors import ConfigError, SavedPolicyError
 from rlcatalog_cli.app import make_app
-from rlcatalog_runs import recorded, run_folder
+from rlcatalog_runs import record_run, run_folder
 from rlcatalog_runs.comparison import compare, interquartile_mean, interval, settings_of
 from rlcatalog_runs.summaries import find_runs, read_run
 
@@ -146,7 +146,7 @@ def test_best_evaluation_of_a_run_is_listed(tmp_path):
 
 
 def test_failed_run_is_listed_with_the_first_line_of_its_error(tmp_path):
-    with pytest.raises(ValueError), run_folder(tmp_path / "bad"), recorded(tmp_path / "bad"):
+    with pytest.raises(ValueError), run_folder(tmp_path / "bad"), record_run(tmp_path / "bad"):
         raise ValueError("no such thing\nat all")
 
     [run] = list_runs(tmp_path)
@@ -220,10 +220,10 @@ def test_partial_runs_are_listed_after_complete_ones(
 WRITER = """
 import sys, time
 from pathlib import Path
-from rlcatalog_runs import recorded, run_folder
+from rlcatalog_runs import record_run, run_folder
 
 folder = Path(sys.argv[1])
-with run_folder(folder), recorded(folder), (folder / "metrics.jsonl").open("w") as metrics:
+with run_folder(folder), record_run(folder), (folder / "metrics.jsonl").open("w") as metrics:
     metrics.write('{"timesteps_total": 10}\\n{"timesteps_')
     metrics.flush()
     print("there", flush=True)

@@ -36,7 +36,7 @@ import json, os, signal, sys, time
 from pathlib import Path
 from typing import Annotated
 import typer
-from rlcatalog_runs import recorded, run_folder
+from rlcatalog_runs import record_run, run_folder
 from rlcatalog_runs.commands.several_seeds import parse_seeds, train_seeds
 
 exec(os.environ.pop("TOY_SETUP", ""))
@@ -58,7 +58,7 @@ def toy(
         return
     values = dict(text.split("=") for text in settings or [])
     started = time.time()
-    with run_folder(out, overwrite), recorded(out):
+    with run_folder(out, overwrite), record_run(out):
         algorithm = {"name": "PPO", "seed": seed}
         about = {"env": env_id, "steps": 200, "framework": "torch", "algorithm": algorithm}
         (out / "config.json").write_text(json.dumps({**about, "model": {}}))

@@ -8,18 +8,18 @@ from typing import Any
 import numpy as np
 
 from rlcatalog.actions import hashable_bound, interval
-from rlcatalog_bounded.contract import (
-    BetaContract,
-    DirichletContract,
-    SharesContract,
+from rlcatalog_bounded.common import (
+    BetaBase,
+    DirichletBase,
+    SharesBase,
     wrong_components,
 )
 from rlcatalog_bounded.plugin import DIRICHLET_INPUTS, LEAST_CONCENTRATION, MAX_BETA_INPUT
 from rlcatalog_tf import OPS, draw_gamma, draw_uniform, tf, to_float32_at_least
 
 
-class _Shares(SharesContract):
-    """Code shared by Beta and Dirichlet; see `SharesContract`."""
+class _Shares(SharesBase):
+    """Code shared by Beta and Dirichlet; see `SharesBase`."""
 
     framework_of_class, ops = "tf", OPS
 
@@ -42,8 +42,8 @@ class _Shares(SharesContract):
         return tf.math.digamma(self.concentration) - tf.math.digamma(self.total)
 
 
-class Beta(BetaContract, _Shares):
-    """Independent values `[B, d]` within bounds; see `BetaContract`."""
+class Beta(BetaBase, _Shares):
+    """Independent values `[B, d]` within bounds; see `BetaBase`."""
 
     def __init__(self, inputs: Any, model: Any = None, low: Any = 0.0, high: Any = 1.0) -> None:
         super().__init__(tf.convert_to_tensor(inputs), model)
@@ -78,8 +78,8 @@ class Beta(BetaContract, _Shares):
         return tf.reduce_sum(self.excess * logs, axis=(1, 2)) + (self.log_norm - bounds.log_volume)
 
 
-class Dirichlet(DirichletContract, _Shares):
-    """Points on a simplex, flattened to `[B, rows * n]`; see `DirichletContract`."""
+class Dirichlet(DirichletBase, _Shares):
+    """Points on a simplex, flattened to `[B, rows * n]`; see `DirichletBase`."""
 
     def __init__(self, inputs: Any, model: Any = None, components: int | None = None) -> None:
         super().__init__(tf.convert_to_tensor(inputs), model)

@@ -9,10 +9,10 @@ from torch import Tensor, distributions
 from torch.nn.functional import softplus
 
 from rlcatalog.actions import hashable_bound
-from rlcatalog_bounded.contract import (
-    BetaContract,
-    DirichletContract,
-    SharesContract,
+from rlcatalog_bounded.common import (
+    BetaBase,
+    DirichletBase,
+    SharesBase,
     wrong_components,
 )
 from rlcatalog_bounded.plugin import DIRICHLET_INPUTS, LEAST_CONCENTRATION, MAX_BETA_INPUT
@@ -20,8 +20,8 @@ from rlcatalog_torch import TorchDistribution, tensor_interval, to_float32_at_le
 from rlcatalog_torch.private_api import standard_gamma
 
 
-class _Shares(TorchDistribution, SharesContract):
-    """Code shared by Beta and Dirichlet; see `SharesContract`."""
+class _Shares(TorchDistribution, SharesBase):
+    """Code shared by Beta and Dirichlet; see `SharesBase`."""
 
     concentration: Tensor
     #: Sum of the concentrations of each distribution.
@@ -41,8 +41,8 @@ class _Shares(TorchDistribution, SharesContract):
         return self._expected_log
 
 
-class Beta(BetaContract, _Shares):
-    """Independent values `[B, d]` within bounds; see `BetaContract`."""
+class Beta(BetaBase, _Shares):
+    """Independent values `[B, d]` within bounds; see `BetaBase`."""
 
     def __init__(self, inputs: Any, model: Any = None, low: Any = 0.0, high: Any = 1.0) -> None:
         super().__init__(inputs if isinstance(inputs, Tensor) else torch.as_tensor(inputs), model)
@@ -90,8 +90,8 @@ class Beta(BetaContract, _Shares):
         )
 
 
-class Dirichlet(DirichletContract, _Shares):
-    """Points on a simplex, flattened to `[B, rows * n]`; see `DirichletContract`."""
+class Dirichlet(DirichletBase, _Shares):
+    """Points on a simplex, flattened to `[B, rows * n]`; see `DirichletBase`."""
 
     def __init__(self, inputs: Any, model: Any = None, components: int | None = None) -> None:
         super().__init__(inputs if isinstance(inputs, Tensor) else torch.as_tensor(inputs), model)

@@ -27,8 +27,8 @@ def tempered(logits: Any, temperature: float) -> Any:
     )
 
 
-class Categorical(contract.CategoricalContract):
-    """Distribution over `{0, …, n-1}` from logits `[B, n]`; see `CategoricalContract`."""
+class Categorical(contract.CategoricalBase):
+    """Distribution over `{0, …, n-1}` from logits `[B, n]`; see `CategoricalBase`."""
 
     framework_of_class = "tf"
 
@@ -74,8 +74,8 @@ class Categorical(contract.CategoricalContract):
         return tf.reduce_sum(tf.exp(self.log_probs) * (self.log_probs - other.log_probs), axis=-1)
 
 
-class MultiCategorical(contract.MultiCategoricalContract):
-    """Independent choices `[B, k]`, each starting at 0; see `MultiCategoricalContract`."""
+class MultiCategorical(contract.MultiCategoricalBase):
+    """Independent choices `[B, k]`, each starting at 0; see `MultiCategoricalBase`."""
 
     framework_of_class, ops, choice = "tf", OPS, Categorical
 
@@ -155,8 +155,8 @@ class MultiCategorical(contract.MultiCategoricalContract):
 Categorical.joint = MultiCategorical
 
 
-class Bernoulli(contract.BernoulliContract):
-    """Independent bits `[B, n]`, with one logit each; see `BernoulliContract`."""
+class Bernoulli(contract.BernoulliBase):
+    """Independent bits `[B, n]`, with one logit each; see `BernoulliBase`."""
 
     framework_of_class, ops = "tf", OPS
 
@@ -221,8 +221,8 @@ class Bernoulli(contract.BernoulliContract):
 _FLOOR = {tf.float32: 1e-30, tf.float64: 1e-290}
 
 
-class GumbelSoftmax(contract.GumbelSoftmaxContract):
-    """Relaxed one-hot vectors `[B, n]`, with gradients; see `GumbelSoftmaxContract`."""
+class GumbelSoftmax(contract.GumbelSoftmaxBase):
+    """Relaxed one-hot vectors `[B, n]`, with gradients; see `GumbelSoftmaxBase`."""
 
     framework_of_class = "tf"
 
@@ -305,8 +305,8 @@ class GumbelSoftmax(contract.GumbelSoftmaxContract):
         return tf.cast(tf.clip_by_value(density + of_face, found.min, found.max), found)
 
 
-class SlateMultiCategorical(contract.SlateMultiCategoricalContract, Categorical):
-    """Distribution over the slates in a list, `[B, k]`; see `SlateMultiCategoricalContract`."""
+class SlateMultiCategorical(contract.SlateMultiCategoricalBase, Categorical):
+    """Distribution over the slates in a list, `[B, k]`; see `SlateMultiCategoricalBase`."""
 
     @classmethod
     def _allowed(cls, mask: Any, columns: Any) -> Any:

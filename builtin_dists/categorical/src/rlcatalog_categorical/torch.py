@@ -83,8 +83,8 @@ class _Choices(TorchDistribution):
         return self.last_sample
 
 
-class Categorical(_Choices, contract.CategoricalContract):
-    """Distribution over `{0, …, n-1}` from logits `[B, n]`; see `CategoricalContract`."""
+class Categorical(_Choices, contract.CategoricalBase):
+    """Distribution over `{0, …, n-1}` from logits `[B, n]`; see `CategoricalBase`."""
 
     def __init__(self, inputs: Any, model: Any = None, temperature: float = 1.0) -> None:
         if not isinstance(inputs, Tensor):
@@ -149,8 +149,8 @@ def _padding(
         return index.clamp(max=layout.total - 1), bias
 
 
-class MultiCategorical(_Choices, contract.MultiCategoricalContract):
-    """Independent choices `[B, k]`, each starting at 0; see `MultiCategoricalContract`."""
+class MultiCategorical(_Choices, contract.MultiCategoricalBase):
+    """Independent choices `[B, k]`, each starting at 0; see `MultiCategoricalBase`."""
 
     choice = Categorical
 
@@ -238,8 +238,8 @@ Categorical.joint = MultiCategorical
 _LINEAR = 40
 
 
-class Bernoulli(TorchDistribution, contract.BernoulliContract):
-    """Independent bits `[B, n]`, with one logit each; see `BernoulliContract`."""
+class Bernoulli(TorchDistribution, contract.BernoulliBase):
+    """Independent bits `[B, n]`, with one logit each; see `BernoulliBase`."""
 
     last_sample: Tensor
 
@@ -343,8 +343,8 @@ class Bernoulli(TorchDistribution, contract.BernoulliContract):
 _FLOOR = {torch.float32: 1e-30, torch.float64: 1e-290}
 
 
-class GumbelSoftmax(TorchDistribution, contract.GumbelSoftmaxContract):
-    """Relaxed one-hot vectors `[B, n]`, with gradients; see `GumbelSoftmaxContract`."""
+class GumbelSoftmax(TorchDistribution, contract.GumbelSoftmaxBase):
+    """Relaxed one-hot vectors `[B, n]`, with gradients; see `GumbelSoftmaxBase`."""
 
     last_sample: Tensor
 
@@ -431,8 +431,8 @@ def _tensors(slates: Slates, device: torch.device) -> tuple[Tensor, ...]:
         return tuple(torch.as_tensor(array, device=device) for array in arrays)
 
 
-class SlateMultiCategorical(contract.SlateMultiCategoricalContract, Categorical):
-    """Distribution over the slates in a list, `[B, k]`; see `SlateMultiCategoricalContract`."""
+class SlateMultiCategorical(contract.SlateMultiCategoricalBase, Categorical):
+    """Distribution over the slates in a list, `[B, k]`; see `SlateMultiCategoricalBase`."""
 
     @classmethod
     def _allowed(cls, mask: Tensor, columns: Any) -> Tensor:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from rlcatalog_deterministic.contract import DeterministicContract
+from rlcatalog_deterministic.common import DeterministicBase
 from rlcatalog_tf import OPS, tf
 
 
-class Deterministic(DeterministicContract):
-    """Point mass: the action equals the inputs `[B, d]`; see `DeterministicContract`."""
+class Deterministic(DeterministicBase):
+    """Point mass: the action equals the inputs `[B, d]`; see `DeterministicBase`."""
 
     framework_of_class, ops = "tf", OPS
 

@@ -7,12 +7,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rlcatalog_deterministic.contract import DeterministicContract
+from rlcatalog_deterministic.common import DeterministicBase
 from rlcatalog_torch import TorchDistribution
 
 
-class Deterministic(TorchDistribution, DeterministicContract):
-    """Point mass: the action equals the inputs `[B, d]`; see `DeterministicContract`."""
+class Deterministic(TorchDistribution, DeterministicBase):
+    """Point mass: the action equals the inputs `[B, d]`; see `DeterministicBase`."""
 
     def __init__(self, inputs: Any, model: Any = None) -> None:
         super().__init__(inputs if isinstance(inputs, Tensor) else torch.as_tensor(inputs), model)

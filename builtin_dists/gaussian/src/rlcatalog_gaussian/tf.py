@@ -6,12 +6,12 @@ import math
 from typing import Any
 
 from rlcatalog.actions import hashable_bound, interval
-from rlcatalog_gaussian.config import clipping, squashed_clipping
-from rlcatalog_gaussian.contract import (
-    DiagGaussianContract,
-    NormalsContract,
-    SquashedGaussianContract,
+from rlcatalog_gaussian.common import (
+    DiagGaussianBase,
+    NormalsBase,
+    SquashedGaussianBase,
 )
+from rlcatalog_gaussian.config import clipping, squashed_clipping
 from rlcatalog_gaussian.plugin import DIVERGENCE_LIMITS, MAX_LOG_STD, MAX_SQUASHED_MEAN
 from rlcatalog_tf import OPS, draw_normal, tf, to_float32_at_least
 
@@ -19,7 +19,7 @@ _HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 _LOG_2 = math.log(2)
 
 
-class _Normals(NormalsContract):
+class _Normals(NormalsBase):
     """Means and log standard deviations `[B, d]` of normal values."""
 
     framework_of_class, ops = "tf", OPS
@@ -39,8 +39,8 @@ class _Normals(NormalsContract):
         return tf.minimum(tf.reduce_sum(terms, axis=-1), terms.dtype.max)
 
 
-class DiagGaussian(_Normals, DiagGaussianContract):
-    """Independent normal values `[B, d]`, unbounded; see `DiagGaussianContract`."""
+class DiagGaussian(_Normals, DiagGaussianBase):
+    """Independent normal values `[B, d]`, unbounded; see `DiagGaussianBase`."""
 
     def __init__(
         self,
@@ -75,8 +75,8 @@ class DiagGaussian(_Normals, DiagGaussianContract):
         return tf.reduce_sum(self.log_std, axis=-1) + (0.5 + _HALF_LOG_2PI) * self.mean.shape[-1]
 
 
-class SquashedGaussian(_Normals, SquashedGaussianContract):
-    """Independent normal values, squashed into bounds; see `SquashedGaussianContract`."""
+class SquashedGaussian(_Normals, SquashedGaussianBase):
+    """Independent normal values, squashed into bounds; see `SquashedGaussianBase`."""
 
     # The last reparameterised draw: action, normal value, noise.
     _drawn: tuple[Any, Any, Any] | None = None

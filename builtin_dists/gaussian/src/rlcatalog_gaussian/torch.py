@@ -10,12 +10,12 @@ from torch import Tensor, distributions
 from torch.nn.functional import softplus
 
 from rlcatalog.actions import hashable_bound
-from rlcatalog_gaussian.config import clipping, squashed_clipping
-from rlcatalog_gaussian.contract import (
-    DiagGaussianContract,
-    NormalsContract,
-    SquashedGaussianContract,
+from rlcatalog_gaussian.common import (
+    DiagGaussianBase,
+    NormalsBase,
+    SquashedGaussianBase,
 )
+from rlcatalog_gaussian.config import clipping, squashed_clipping
 from rlcatalog_gaussian.plugin import DIVERGENCE_LIMITS, MAX_LOG_STD, MAX_SQUASHED_MEAN
 from rlcatalog_torch import HALF, LOWEST, TorchDistribution, tensor_interval, to_float32_at_least
 from rlcatalog_torch.private_api import version_of
@@ -24,7 +24,7 @@ _HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 _LOG_2 = math.log(2)
 
 
-class _Normals(TorchDistribution, NormalsContract):
+class _Normals(TorchDistribution, NormalsBase):
     """Normal values `[B, d]`: their means, log standard deviations and standard deviations."""
 
     mean: Tensor
@@ -43,8 +43,8 @@ class _Normals(TorchDistribution, NormalsContract):
         return -torch.addcmul(terms, z, z, value=-0.5).sum(-1).maximum(LOWEST[terms.dtype])
 
 
-class DiagGaussian(_Normals, DiagGaussianContract):
-    """Independent normal values `[B, d]`, unbounded; see `DiagGaussianContract`."""
+class DiagGaussian(_Normals, DiagGaussianBase):
+    """Independent normal values `[B, d]`, unbounded; see `DiagGaussianBase`."""
 
     def __init__(
         self,
@@ -94,8 +94,8 @@ class DiagGaussian(_Normals, DiagGaussianContract):
         )
 
 
-class SquashedGaussian(_Normals, SquashedGaussianContract):
-    """Independent normal values, squashed into bounds; see `SquashedGaussianContract`."""
+class SquashedGaussian(_Normals, SquashedGaussianBase):
+    """Independent normal values, squashed into bounds; see `SquashedGaussianBase`."""
 
     # The last reparameterised draw: action, its version, normal value, noise.
     _drawn: tuple[Tensor, int, Tensor, Tensor] | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rlcatalog.frameworks import tensor_ops
-from rlcatalog_multi_action.composite import CompositeDistribution
+from rlcatalog_multi_action.common import CompositeDistribution
 
 
 class MultiActionDistribution(CompositeDistribution):

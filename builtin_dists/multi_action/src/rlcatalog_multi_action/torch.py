@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from rlcatalog_multi_action.composite import CompositeDistribution
+from rlcatalog_multi_action.common import CompositeDistribution
 from rlcatalog_torch import TorchDistribution, as_torch
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from rlcatalog_attention.common import AroundTrunk, ByItself, TransformerModel
 from rlcatalog_attention.config import EPSILON, AttentionConfig, distances
-from rlcatalog_attention.models import AroundTrunk, ByItself, TransformerModel
 from rlcatalog_tf import (
     OPS,
     Dense,

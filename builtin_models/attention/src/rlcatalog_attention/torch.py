@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from rlcatalog_attention.common import AroundTrunk, ByItself, TransformerModel
 from rlcatalog_attention.config import EPSILON, AttentionConfig, distances
-from rlcatalog_attention.models import AroundTrunk, ByItself, TransformerModel
 from rlcatalog_torch import (
     OPS,
     DenseStack,

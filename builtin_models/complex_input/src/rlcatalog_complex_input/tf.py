@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rlcatalog_complex_input.network import ComplexInput
+from rlcatalog_complex_input.common import ComplexInput
 from rlcatalog_complex_input.parts import Inputs
 from rlcatalog_complex_input.plans import Net
 from rlcatalog_tf import OPS, DenseStack, OutputLayers, TFModelV2, tf

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import nn
 
-from rlcatalog_complex_input.network import ComplexInput
+from rlcatalog_complex_input.common import ComplexInput
 from rlcatalog_torch import OPS, DenseStack, OutputLayers, TorchModelV2, dtype_of
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rlcatalog_fcnet.network import FullyConnected
+from rlcatalog_fcnet.common import FullyConnected
 from rlcatalog_fcnet.plain import Plain
 from rlcatalog_tf import DenseStack, KerasModules, OutputLayers, ScaledInput, TFModelV2, tf
 

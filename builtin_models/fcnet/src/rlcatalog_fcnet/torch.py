@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rlcatalog_fcnet.network import FullyConnected
+from rlcatalog_fcnet.common import FullyConnected
 from rlcatalog_fcnet.plain import Plain
 from rlcatalog_torch import DenseStack, OutputLayers, ScaledInput, TorchModelV2, TorchModules
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from rlcatalog_lstm.common import AroundTrunk
 from rlcatalog_lstm.config import CellPlan, Initial, check_lengths
-from rlcatalog_lstm.network import AroundTrunk
 from rlcatalog_tf import (
     OutputLayers,
     TFModelV2,

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from rlcatalog_lstm.common import AroundTrunk
 from rlcatalog_lstm.config import CellPlan, Initial, check_lengths
-from rlcatalog_lstm.network import AroundTrunk
 from rlcatalog_torch import (
     OPS,
     OutputLayers,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rlcatalog_parametric.head import ParametricHead
+from rlcatalog_parametric.common import ParametricHead
 from rlcatalog_tf import OPS, OutputLayers, TFModelV2, features_of, flatten_rows, sequence_mask, tf
 
 

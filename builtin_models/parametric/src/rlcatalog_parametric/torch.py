@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rlcatalog_parametric.head import ParametricHead
+from rlcatalog_parametric.common import ParametricHead
 from rlcatalog_torch import OPS, OutputLayers, TorchModelV2, features_of, sequence_mask
 
 

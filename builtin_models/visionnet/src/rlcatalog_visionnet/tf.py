@@ -15,8 +15,8 @@ from rlcatalog_tf import (
     initial_value,
     tf,
 )
+from rlcatalog_visionnet.common import Vision
 from rlcatalog_visionnet.convolutions import ConvSpec, LayerSpec, PoolSpec, ResidualSpec
-from rlcatalog_visionnet.network import Vision
 from rlcatalog_visionnet.plan import ImagePlan
 
 #: Canonical name, variable, and axes that convert its value to the canonical layout.

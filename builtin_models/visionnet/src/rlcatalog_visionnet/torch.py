@@ -17,8 +17,8 @@ from rlcatalog_torch import (
     dtype_of,
     initialize,
 )
+from rlcatalog_visionnet.common import Vision
 from rlcatalog_visionnet.convolutions import ConvSpec, LayerSpec, PoolSpec, ResidualSpec
-from rlcatalog_visionnet.network import Vision
 from rlcatalog_visionnet.plan import ImagePlan
 
 

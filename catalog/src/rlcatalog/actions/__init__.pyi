@@ -2,8 +2,8 @@ from .bounds import (
     Interval as Interval,
     hashable_bound as hashable_bound,
     interval as interval,
+    is_scaled as is_scaled,
     read_bounds as read_bounds,
-    scaled_values as scaled_values,
 )
 from .codec import ActionCodec as ActionCodec, action_codec as action_codec, first_row as first_row
 from .distribution import (
@@ -12,7 +12,7 @@ from .distribution import (
     entropy_of as entropy_of,
     params_given as params_given,
     same_kind as same_kind,
-    sized_by as sized_by,
+    shape_method as shape_method,
     unbind as unbind,
 )
 from .masks import (

@@ -19,7 +19,7 @@ Array = np.ndarray[Any, Any]
 LARGEST_SCALED_BOUND = 1e6
 
 
-def scaled_values(low: Array, high: Array, rule: str) -> Array:
+def is_scaled(low: Array, high: Array, rule: str) -> Array:
     """Return which values of a Box action are scaled from [-1, 1] to their bounds, as booleans.
 
     The others are only clipped.

@@ -288,7 +288,7 @@ class BoundDistribution(partial[Any]):
         return f"BoundDistribution({self.cls.__name__}, {self.options})"
 
 
-def sized_by(size: Callable[[SpaceInfo, Mapping[str, Any]], int]) -> Callable[..., int]:
+def shape_method(size: Callable[[SpaceInfo, Mapping[str, Any]], int]) -> Callable[..., int]:
     """Return a `required_model_output_shape` method for a class whose declaration has
     this `size`.
     """

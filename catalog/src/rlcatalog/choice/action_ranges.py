@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rlcatalog.actions import ActionCodec, action_codec, scaled_values
+from rlcatalog.actions import ActionCodec, action_codec, is_scaled
 from rlcatalog.actions.bounds import LARGEST_SCALED_BOUND
 from rlcatalog.actions.reach import LEAST_SHARE, covered_shares, inside_shares
 from rlcatalog.choice.dist_plan import DistPlan
@@ -64,7 +64,7 @@ def _draws_raw_values(part: Part) -> bool:
 
 
 def _mapping(info: SpaceInfo, rule: str) -> str:
-    scaled = scaled_values(info.low, info.high, rule)
+    scaled = is_scaled(info.low, info.high, rule)
     if scaled.all():
         return "scaled from [-1, 1] to the bounds"
     if scaled.any():
@@ -78,8 +78,8 @@ def _count_as_infinite(info: SpaceInfo, rule: str) -> Array:
     """Return which values have finite bounds that are too large to scale to, as booleans."""
     if rule != "affine":
         return np.zeros(info.shape or (), np.bool_)
-    finite = scaled_values(info.low, info.high, "affine_all")
-    return finite & ~scaled_values(info.low, info.high, rule)
+    finite = is_scaled(info.low, info.high, "affine_all")
+    return finite & ~is_scaled(info.low, info.high, rule)
 
 
 def _ignored_bounds(info: SpaceInfo, rule: str) -> Iterator[str]:
@@ -119,7 +119,7 @@ def _unreached_bounds(node: DistPlan, config: Mapping[str, Any]) -> Iterator[str
 
 def _way_out(info: SpaceInfo, rule: str, wrong: Array) -> str:
     rescale = f"{_RESCALE[0].upper()}{_RESCALE[1:]}"
-    if rule == "clip" and scaled_values(info.low, info.high, "affine")[wrong].all():
+    if rule == "clip" and is_scaled(info.low, info.high, "affine")[wrong].all():
         return (
             "Set action_bounds='affine' in the model config, which scales [-1, 1] to the bounds,"
             f" or {_RESCALE}."

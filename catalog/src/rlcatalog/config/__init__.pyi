@@ -6,7 +6,7 @@ from .kernel_keys import (
     NameOrCallable as NameOrCallable,
 )
 from .key_table import convert as convert, keys_of as keys_of
-from .names import (
+from .layer_names import (
     ACTIVATIONS as ACTIVATIONS,
     INITIALIZERS as INITIALIZERS,
     activation_name as activation_name,

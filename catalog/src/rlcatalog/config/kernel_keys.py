@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from rlcatalog.config.names import activation_name, read_initializers
+from rlcatalog.config.layer_names import activation_name, read_initializers
 
 #: Annotation of a config key that takes a name, a callable or None.
 NameOrCallable = Any

@@ -1,17 +1,17 @@
-from .contract import (
-    Array as Array,
-    Backend as Backend,
-    Evaluation as Evaluation,
-    Learner as Learner,
-    PolicyParts as PolicyParts,
-    Step as Step,
-)
 from .load_order import ImportGuard as ImportGuard, load_first as load_first
 from .ops import (
     NumpyOps as NumpyOps,
     TensorOps as TensorOps,
     ops_of as ops_of,
     tensor_ops as tensor_ops,
+)
+from .protocols import (
+    Array as Array,
+    Backend as Backend,
+    Evaluation as Evaluation,
+    Learner as Learner,
+    PolicyParts as PolicyParts,
+    Step as Step,
 )
 from .sequences import (
     lengths_list as lengths_list,

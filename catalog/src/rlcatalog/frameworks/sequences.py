@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from rlcatalog.errors import ModelContractError
-from rlcatalog.frameworks.contract import Array, PolicyParts
+from rlcatalog.frameworks.protocols import Array, PolicyParts
 
 
 def lengths_of(batch: Mapping[str, Any], rows: int) -> Array:

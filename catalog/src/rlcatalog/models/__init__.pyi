@@ -1,8 +1,7 @@
 from .assembly import assemble as assemble
-from .construction import ModelPart as ModelPart
-from .internals import (
-    ModelInternals as ModelInternals,
-    RecurrentContract as RecurrentContract,
+from .bookkeeping import (
+    ModelBookkeeping as ModelBookkeeping,
+    RecurrentBase as RecurrentBase,
     check_time_major as check_time_major,
     get_submodel as get_submodel,
     is_model as is_model,
@@ -10,6 +9,7 @@ from .internals import (
     set_weights_of as set_weights_of,
     weights_of as weights_of,
 )
+from .construction import ModelPart as ModelPart
 from .layers import (
     DenseSpec as DenseSpec,
     OutputPlan as OutputPlan,

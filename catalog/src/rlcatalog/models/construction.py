@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rlcatalog.errors import CatalogError, ConfigError, ModelContractError, nearest, raised_as
-from rlcatalog.models.internals import is_model
+from rlcatalog.models.bookkeeping import is_model
 from rlcatalog.models.model import ModelV2
 from rlcatalog.plugins import Part
 

@@ -13,8 +13,8 @@ import numpy as np
 from rlcatalog.config.flat import FlatConfig
 from rlcatalog.errors import ModelContractError, StaleOutputError, shown
 from rlcatalog.models import nested_losses
+from rlcatalog.models.bookkeeping import ModelBookkeeping, get_submodel, real_rows
 from rlcatalog.models.flatten_structured import flatten_structured
-from rlcatalog.models.internals import ModelInternals, get_submodel, real_rows
 from rlcatalog.models.views import ViewRequirement
 from rlcatalog.observations import is_structure
 from rlcatalog.spaces.info import Space
@@ -265,8 +265,8 @@ class ModelV2:
             if isinstance(own := vars(cls).get(name), FunctionType):
                 setattr(cls, name, nested_losses.complete(own, name))
 
-    _rlcatalog: ModelInternals
-    _rlcatalog_internals: ClassVar[type[ModelInternals]] = ModelInternals
+    _rlcatalog: ModelBookkeeping
+    _rlcatalog_internals: ClassVar[type[ModelBookkeeping]] = ModelBookkeeping
 
 
 _PAIR = (tuple, list)

@@ -12,7 +12,7 @@ import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from rlcatalog.models.internals import models_inside
+from rlcatalog.models.bookkeeping import models_inside
 
 if TYPE_CHECKING:
     from rlcatalog.models.model import ModelV2

@@ -27,7 +27,7 @@ from rlcatalog_export.actor_inputs import Observations
 from rlcatalog_export.formats import Runner, runner_for
 from rlcatalog_export.interface import Interface, Port
 from rlcatalog_export.noise import LEAST
-from rlcatalog_policy import Stepper, check_step, checked_reward, space_from_json, with_batch_hint
+from rlcatalog_policy import Stepper, check_reward, check_step, space_from_json, with_batch_hint
 
 
 class ActorState(NamedTuple):
@@ -319,7 +319,7 @@ class Actor:
         if self._states:
             feeds.update(self._carried(state, rows))
             if self._rewarded:
-                reward = checked_reward(prev_reward, feeds["steps"], self.interface.model)
+                reward = check_reward(prev_reward, feeds["steps"], self.interface.model)
                 feeds["prev_reward"] = np.zeros(rows, np.float32) if reward is None else reward
         return feeds.get("steps") if self._states else None
 

@@ -20,13 +20,13 @@ _LONGEST_LIST = 1 << 20
 _DIGITS = 64
 
 
-def sealed(content: bytes, mark: bytes) -> bytes:
+def add_checksum(content: bytes, mark: bytes) -> bytes:
     """Return a file's content with the marker and the checksum at its end."""
     marked = content + mark
     return marked + hashlib.sha256(marked).hexdigest().encode()
 
 
-def read_sealed(path: Path, mark: bytes) -> tuple[bytes, bool]:
+def read_with_checksum(path: Path, mark: bytes) -> tuple[bytes, bool]:
     """Return a file's content, and whether it has a checksum.
 
     Raise an error if the checksum is wrong.

@@ -11,7 +11,7 @@ from rlcatalog.errors import FolderTakenError, NotServedError, SavedPolicyError
 from rlcatalog.plugins import Part
 from rlcatalog_export.actor import Actor
 from rlcatalog_export.file_check import compare
-from rlcatalog_export.formats import Exported, Runner, exporter_for
+from rlcatalog_export.formats import ExportResult, Runner, exporter_for
 from rlcatalog_export.interface import Interface
 from rlcatalog_policy import TEMPORARY, Policy, sync_folder
 
@@ -28,7 +28,7 @@ def export(policy: Policy, path: str | os.PathLike[str], format: str | None = No
             TEMPORARY, ".", target.parent, ignore_cleanup_errors=True
         ) as holder:
             temporary = Path(holder, f"policy{part.declaration.suffix}")  # type: ignore[attr-defined]
-            written: Exported = part.load(policy.framework)(policy, temporary)
+            written: ExportResult = part.load(policy.framework)(policy, temporary)
             actor = Actor(
                 runner=_runner_of(part, temporary, target),
                 catalog=catalog,

@@ -14,7 +14,7 @@ from rlcatalog.internals import mask_entry, stack
 from rlcatalog.spaces import SpaceInfo, map_tensors
 from rlcatalog_export.actor import Actor
 from rlcatalog_export.agreement import Array, action_disagreement, disagreement
-from rlcatalog_export.formats import Exported
+from rlcatalog_export.formats import ExportResult
 from rlcatalog_policy import Policy
 
 _BATCHES, _STEPS = (1, 3, 8), 4
@@ -22,7 +22,7 @@ _BATCHES, _STEPS = (1, 3, 8), 4
 _LARGEST = 10.0
 
 
-def compare(written: Exported, actor: Actor) -> None:
+def compare(written: ExportResult, actor: Actor) -> None:
     """Compare a file with its policy over a few steps, in which some episodes restart.
 
     Raises:
@@ -45,7 +45,7 @@ def compare(written: Exported, actor: Actor) -> None:
 
 
 def _differences(
-    written: Exported, actor: Actor, policy: Policy, rows: int, explore: bool, seed: int
+    written: ExportResult, actor: Actor, policy: Policy, rows: int, explore: bool, seed: int
 ) -> str:
     rng = np.random.default_rng(seed)
     state: Any = None

@@ -1,4 +1,4 @@
-"""Formats: `Exported` and `Runner`, and the choice of a format for a path."""
+"""Formats: `ExportResult` and `Runner`, and the choice of a format for a path."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Exported:
+class ExportResult:
     """Result of a writer.
 
     Attributes:

@@ -16,7 +16,7 @@ import numpy as np
 import onnxruntime
 
 from rlcatalog.errors import SavedPolicyError, raised_as
-from rlcatalog_export import Interface, read_sealed, sealed
+from rlcatalog_export import Interface, add_checksum, read_with_checksum
 from rlcatalog_export.library_warnings import only_own_warnings
 
 Array = np.ndarray[Any, Any]
@@ -42,7 +42,7 @@ def write_model(model: Any, interface: Interface, path: Path) -> None:
 
 def write_sealed(content: bytes, path: Path) -> None:
     """Write a model with its checksum."""
-    path.write_bytes(sealed(content, _MARK))
+    path.write_bytes(add_checksum(content, _MARK))
 
 
 @contextlib.contextmanager
@@ -92,7 +92,7 @@ class OnnxRunner:
     """
 
     def __init__(self, path: Path) -> None:
-        content, self.checked = read_sealed(path, _MARK)
+        content, self.checked = read_with_checksum(path, _MARK)
         with raised_as(lambda why: SavedPolicyError(f"{path} cannot be read: {why}")):
             self._session = session_of(content)
         if (interface := self._session.get_modelmeta().custom_metadata_map.get(INTERFACE)) is None:

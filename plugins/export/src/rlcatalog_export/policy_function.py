@@ -14,7 +14,7 @@ from rlcatalog.errors import NotServedError
 from rlcatalog.frameworks import Array, TensorOps
 from rlcatalog.internals import exported_dtype
 from rlcatalog_export.codecs import encode_inputs, lowered_actions, observation_inputs
-from rlcatalog_export.formats import Exported
+from rlcatalog_export.formats import ExportResult
 from rlcatalog_export.interface import Interface, Port
 from rlcatalog_export.noise import Noise
 from rlcatalog_policy import (
@@ -143,9 +143,9 @@ class PolicyFunction:
         """
         raise NotImplementedError
 
-    def written(self) -> Exported:
+    def written(self) -> ExportResult:
         """Return the results that are expected from a written file."""
-        return Exported(self.interface, self.policy, self.drawing_given)
+        return ExportResult(self.interface, self.policy, self.drawing_given)
 
     # --- its description --------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ def rlcatalog_filters() -> list[FilterSpec]:
     return [
         FilterSpec(
             "MeanStdFilter",
-            {"numpy": "rlcatalog_filters.encoded:EncodedMeanStdFilter"},
+            {"numpy": "rlcatalog_filters.encoded_filter:EncodedMeanStdFilter"},
             "normalises numbers: subtracts their running mean and divides by their running"
             " standard deviation",
             config="rlcatalog_filters.config:FiltersConfig",

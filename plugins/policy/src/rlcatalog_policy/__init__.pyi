@@ -6,14 +6,14 @@ from .files import (
     TEMPORARY as TEMPORARY,
     RegularFile as RegularFile,
     check_files as check_files,
-    locked as locked,
+    lock_folder as lock_folder,
     read_file as read_file,
     read_json as read_json,
     sync_folder as sync_folder,
     write_file as write_file,
 )
 from .frozen import Frozen as Frozen, FrozenBackend as FrozenBackend
-from .history import History as History, checked_reward as checked_reward
+from .history import History as History, check_reward as check_reward
 from .loading import load as load, read_manifest as read_manifest
 from .manifest import (
     UNSAVED_RULES as UNSAVED_RULES,

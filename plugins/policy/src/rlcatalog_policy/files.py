@@ -36,7 +36,7 @@ _BINARY = getattr(os, "O_BINARY", 0)
 
 
 @contextmanager
-def locked(folder: Path, *, wait: bool = True) -> Iterator[None]:
+def lock_folder(folder: Path, *, wait: bool = True) -> Iterator[None]:
     """Lock a folder. The lock leaves no file behind and ends with the process.
 
     If the system (Windows) or the file system has no `flock`, nothing is locked.

@@ -173,7 +173,7 @@ class Views:
         """
         if not self.reads_rewards:
             return history
-        if (given := checked_reward(reward, history.t, self._who)) is None:
+        if (given := check_reward(reward, history.t, self._who)) is None:
             return history
         return history._replace(
             windows={**history.windows, "rewards": _pushed(history.windows["rewards"], given)}
@@ -275,7 +275,7 @@ class Views:
         return self._shown(values, self._actions) if view.column == "actions" else values
 
 
-def checked_reward(reward: Any, t: Array, who: str) -> Array | None:
+def check_reward(reward: Any, t: Array, who: str) -> Array | None:
     """Return the last step's rewards `[B]` as float32, 0 at the start of an episode; None if all
     episodes are starting.
 

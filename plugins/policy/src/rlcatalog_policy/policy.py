@@ -16,11 +16,11 @@ from rlcatalog.internals import public_index
 from rlcatalog.models import ModelV2, SeparateValue, copying_instances
 from rlcatalog.plugins import install_hint
 from rlcatalog_policy.acting import take_step
-from rlcatalog_policy.contract_checker import ContractChecker, check_dists, model_chain
 from rlcatalog_policy.copies import copy_policy, new_model, pickle_policy, unpickle_policy
 from rlcatalog_policy.encoder import Encoder, check_encoded, host_values, to_array
 from rlcatalog_policy.history import Views
 from rlcatalog_policy.non_finite import check_rows
+from rlcatalog_policy.output_checker import OutputChecker, check_dists, model_chain
 from rlcatalog_policy.raw_actions import raw_actions
 from rlcatalog_policy.saving import save
 from rlcatalog_policy.state import EpisodeStates, Memory, State
@@ -93,7 +93,7 @@ class Policy:
             cls.stored(options) if hasattr(cls, "stored") else None
         ) or self.dist_class
         #: Shape checks, also for engines.
-        self.contract = ContractChecker(self)
+        self.contract = OutputChecker(self)
 
         #: The device of the model and its computations: the argument of `to`, or the device of an
         #: instance.

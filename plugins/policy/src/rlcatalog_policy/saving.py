@@ -21,7 +21,7 @@ from rlcatalog.errors import SavedPolicyError, SavedPolicyWarning
 from rlcatalog.internals import __version__
 from rlcatalog.models import weights_of
 from rlcatalog.reporting import warn_caller
-from rlcatalog_policy.files import TEMPORARY, locked, sync_folder, write_file
+from rlcatalog_policy.files import TEMPORARY, lock_folder, sync_folder, write_file
 from rlcatalog_policy.manifest import (
     FILTER,
     FORMAT,
@@ -104,7 +104,7 @@ def _write(folder: Path, arrays: dict[str, bytes], manifest: bytes) -> None:
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with locked(folder):
+        with lock_folder(folder):
             there = set(os.listdir(folder))
             try:
                 for name, content in arrays.items():  # existing files too: they may be damaged
@@ -123,7 +123,7 @@ def _write(folder: Path, arrays: dict[str, bytes], manifest: bytes) -> None:
 def forget(directory: str | os.PathLike[str]) -> None:
     """Remove a saved policy; the folder stays if it contains other files."""
     folder = Path(directory)
-    with locked(folder):
+    with lock_folder(folder):
         (folder / MANIFEST).unlink(missing_ok=True)  # first, because without it there is no save
         _remove(folder, set(os.listdir(folder)))
     with suppress(OSError):

@@ -27,7 +27,7 @@ from .interrupts import (
     Interrupts as Interrupts,
     interruptible as interruptible,
 )
-from .records import json_line as json_line, recorded as recorded
+from .records import json_line as json_line, record_run as record_run
 from .seeds import (
     SeedStream as SeedStream,
     derive_env_seeds as derive_env_seeds,

@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from rlcatalog.errors import SavedPolicyError
-from rlcatalog_policy import TEMPORARY, locked, sync_folder
+from rlcatalog_policy import TEMPORARY, lock_folder, sync_folder
 
 #: Folder of the checkpoints in a run's folder.
 CHECKPOINTS = "checkpoints"
@@ -85,7 +85,7 @@ def new_checkpoint(folder: Path) -> Iterator[Path]:
         _tidy(folder)
         temporary.mkdir()
         try:
-            with locked(temporary):  # tells other writers that the folder is in use
+            with lock_folder(temporary):  # tells other writers that the folder is in use
                 yield temporary
                 _sync(temporary)
                 _replace(folder, temporary)
@@ -156,7 +156,7 @@ def _tidy(folder: Path) -> None:
         successor.rename(folder)
     for path in folder.parent.iterdir():
         if path.name.startswith(f".{folder.name}-") and path.name.endswith(TEMPORARY):
-            with suppress(OSError), locked(path, wait=False):  # its writer has ended
+            with suppress(OSError), lock_folder(path, wait=False):  # its writer has ended
                 shutil.rmtree(path, ignore_errors=True)
 
 

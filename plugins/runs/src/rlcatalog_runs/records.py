@@ -49,7 +49,7 @@ class _Record(msgspec.Struct):
 
 
 @contextmanager
-def recorded(
+def record_run(
     folder: Path, *, engine: str | None = None, packages: Sequence[str] = (), resumed: bool = False
 ) -> Iterator[None]:
     """Write a run's record, `run.json`, at the beginning and at the end; use it inside

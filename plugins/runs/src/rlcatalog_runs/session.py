@@ -25,7 +25,7 @@ from rlcatalog_runs.evaluation import kept, play, summarize
 from rlcatalog_runs.folders import BEST, CURVE, POLICY, run_folder, write_config
 from rlcatalog_runs.interrupts import Interrupts, interruptible
 from rlcatalog_runs.logs import Writer, writers
-from rlcatalog_runs.records import recorded
+from rlcatalog_runs.records import record_run
 from rlcatalog_runs.summaries import best_evaluation, read_rows
 
 #: Number of training episodes that `--stop-at` needs.
@@ -179,7 +179,7 @@ def train(
     name = None if options.engine == DEFAULT_ENGINE else options.engine
     with (
         run_folder(folder, overwrite, resume=resumed),
-        recorded(folder, engine=name, packages=engine.packages, resumed=resumed),
+        record_run(folder, engine=name, packages=engine.packages, resumed=resumed),
         ExitStack() as stack,
         interruptible(later=not engine.ends_at_once) as interrupts,
     ):

@@ -14,12 +14,12 @@ import tensorflow as tf
 from rlcatalog.models import (
     ModelV2,
     ModelWrapper,
-    RecurrentContract,
+    RecurrentBase,
     SeparateValue,
     check_time_major,
 )
+from rlcatalog_tf.bookkeeping import TFBookkeeping, variables_of
 from rlcatalog_tf.dtypes import dtype_of
-from rlcatalog_tf.model_internals import TFInternals, variables_of
 from rlcatalog_tf.nn import OutputLayers, features_of
 from rlcatalog_tf.sequences import steps_of
 
@@ -40,8 +40,8 @@ class TFModelV2(ModelV2):
     """
 
     framework_of_class: ClassVar[str] = "tf"
-    _rlcatalog: TFInternals
-    _rlcatalog_internals = TFInternals
+    _rlcatalog: TFBookkeeping
+    _rlcatalog_internals = TFBookkeeping
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ def _same_trace(value_function: Callable[..., Any]) -> Callable[..., Any]:
     return checked
 
 
-class RecurrentNetwork(RecurrentContract, TFModelV2):
+class RecurrentNetwork(RecurrentBase, TFModelV2):
     """Base class for recurrent models: implement `forward_rnn` and `get_initial_state`."""
 
     def forward(

@@ -1,5 +1,5 @@
 """Activations, initialisers and dense layers in TensorFlow, under the names in
-`rlcatalog.config.names`.
+`rlcatalog.config.layer_names`.
 """
 
 from __future__ import annotations

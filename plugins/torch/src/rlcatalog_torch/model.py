@@ -15,12 +15,12 @@ from torch.compiler import is_compiling
 from rlcatalog.models import (
     ModelV2,
     ModelWrapper,
-    RecurrentContract,
+    RecurrentBase,
     SeparateValue,
     check_time_major,
 )
+from rlcatalog_torch.bookkeeping import TorchBookkeeping
 from rlcatalog_torch.dtypes import dtype_of
-from rlcatalog_torch.model_internals import TorchInternals
 from rlcatalog_torch.nn import OutputLayers, features_of
 from rlcatalog_torch.private_api import COMPILED, MODULES
 from rlcatalog_torch.sequences import sequences_of, steps_of
@@ -61,7 +61,7 @@ class TorchModelV2(ModelV2, nn.Module, metaclass=_ModelMeta):
     """
 
     framework_of_class: ClassVar[str] = "torch"
-    _rlcatalog_internals = TorchInternals
+    _rlcatalog_internals = TorchBookkeeping
 
     def __init__(
         self,
@@ -118,7 +118,7 @@ class TorchModelV2(ModelV2, nn.Module, metaclass=_ModelMeta):
         return kept
 
 
-class RecurrentNetwork(RecurrentContract, TorchModelV2):
+class RecurrentNetwork(RecurrentBase, TorchModelV2):
     """Base class for recurrent models: implement `forward_rnn` and `get_initial_state`."""
 
     def forward(

@@ -1,5 +1,5 @@
 """Activations, initialisers and dense layers in PyTorch, under the names in
-`rlcatalog.config.names`.
+`rlcatalog.config.layer_names`.
 """
 
 from __future__ import annotations

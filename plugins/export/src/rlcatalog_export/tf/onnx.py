@@ -11,7 +11,7 @@ from onnx.helper import tensor_dtype_to_np_dtype
 
 from rlcatalog import Policy
 from rlcatalog.errors import NotServedError, raised_as
-from rlcatalog_export import Exported
+from rlcatalog_export import ExportResult
 from rlcatalog_export.onnx import quiet_converters, write_model
 from rlcatalog_export.onnx_graph import OPSET
 from rlcatalog_export.onnx_operations import FORMULAS, Value
@@ -19,7 +19,7 @@ from rlcatalog_export.tf.policy_function import TFPolicyFunction
 from rlcatalog_tf.private_api import with_constants
 
 
-def write_onnx(policy: Policy, path: Path) -> Exported:
+def write_onnx(policy: Policy, path: Path) -> ExportResult:
     """Write a TensorFlow policy as an ONNX file.
 
     Args:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rlcatalog.errors import NotServedError, SavedPolicyError, raised_as
-from rlcatalog_export import Exported, Interface, check_folder, read_file, seal_folder
+from rlcatalog_export import ExportResult, Interface, check_folder, read_file, seal_folder
 from rlcatalog_export.onnx import Array, quiet_converters
 from rlcatalog_export.tf.policy_function import TFPolicyFunction
 from rlcatalog_policy import Policy
@@ -19,7 +19,7 @@ _CHECKSUMS = "assets.extra/rlcatalog.sha256"
 _SIGNATURE = "serving_default"
 
 
-def write_saved_model(policy: Policy, path: Path) -> Exported:
+def write_saved_model(policy: Policy, path: Path) -> ExportResult:
     """Write a policy as a SavedModel, which is a folder.
 
     Args:

@@ -12,14 +12,14 @@ from onnx import numpy_helper
 from onnxscript import opset18
 
 from rlcatalog import Policy
-from rlcatalog_export import Exported
+from rlcatalog_export import ExportResult
 from rlcatalog_export.export_error import explain_stop
 from rlcatalog_export.onnx import quiet_converters, write_model
 from rlcatalog_export.onnx_operations import FORMULAS, Value
 from rlcatalog_export.torch.policy_function import TorchPolicyFunction, export_program
 
 
-def write_onnx(policy: Policy, path: Path) -> Exported:
+def write_onnx(policy: Policy, path: Path) -> ExportResult:
     """Write a policy as an ONNX file.
 
     Args:

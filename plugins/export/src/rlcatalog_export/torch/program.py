@@ -12,7 +12,7 @@ import torch
 
 from rlcatalog.errors import SavedPolicyError, raised_as
 from rlcatalog.frameworks import Array
-from rlcatalog_export import Exported, Interface, read_sealed, sealed
+from rlcatalog_export import ExportResult, Interface, add_checksum, read_with_checksum
 from rlcatalog_export.torch.policy_function import TorchPolicyFunction, export_program
 from rlcatalog_policy import Policy
 
@@ -22,7 +22,7 @@ INTERFACE = "rlcatalog.json"
 _MARK = b"rlcatalog sha256 "
 
 
-def write_program(policy: Policy, path: Path) -> Exported:
+def write_program(policy: Policy, path: Path) -> ExportResult:
     """Write a policy as a `torch.export` program.
 
     Args:
@@ -42,7 +42,7 @@ def write_program(policy: Policy, path: Path) -> Exported:
         torch.export.save(program, archive, extra_files={INTERFACE: function.interface.to_json()})
     # The archive's last two bytes are the length of its comment.
     path.write_bytes(
-        sealed(archive.getvalue()[:-2] + (len(_MARK) + 64).to_bytes(2, "little"), _MARK)
+        add_checksum(archive.getvalue()[:-2] + (len(_MARK) + 64).to_bytes(2, "little"), _MARK)
     )
     return function.written()
 
@@ -62,7 +62,7 @@ class ProgramRunner:
     """
 
     def __init__(self, path: Path) -> None:
-        content, self.checked = read_sealed(path, _MARK)
+        content, self.checked = read_with_checksum(path, _MARK)
         extra = {INTERFACE: ""}
         with (
             raised_as(lambda why: SavedPolicyError(f"{path} cannot be read: {why}")),

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from rlcatalog import SpaceInfo, one_hot
-from rlcatalog.actions import ActionCodec, LoweredActions, scaled_values
+from rlcatalog.actions import ActionCodec, LoweredActions, is_scaled
 from rlcatalog.errors import shown
 from rlcatalog_preprocessors.actions import lowering
 
@@ -240,7 +240,7 @@ class BoxCodec(_EntryByEntry):
         self._dtype = np.dtype(info.dtype or "float32")
         # A bounded distribution draws values within the bounds already.
         rule = "clip" if self.raw_kind == "bounded" else self.bounds
-        self._scaled = scaled_values(info.low, info.high, rule)
+        self._scaled = is_scaled(info.low, info.high, rule)
         low = np.where(self._scaled, info.low, -1).astype(np.float64)
         high = np.where(self._scaled, info.high, 1).astype(np.float64)
         self.scale, self.middle = high / 2 - low / 2, high / 2 + low / 2

@@ -30,8 +30,8 @@ _TOLERANCE = 1e-4
 
 
 @dataclass(frozen=True)
-class Exported:
-    """Exported policy that the checks share.
+class ExportTrial:
+    """ExportTrial policy that the checks share.
 
     Attributes:
         subject: The format.
@@ -67,7 +67,7 @@ def _place(subject: Subject) -> Iterator[Path]:
         yield Path(folder) / f"policy{getattr(subject.part.declaration, 'suffix', '')}"
 
 
-def _export(subject: Subject) -> Exported:
+def _export(subject: Subject) -> ExportTrial:
     catalog = subject.catalog
     memory = {"use_lstm": True} if "lstm" in {c.name for c in catalog.parts("model")} else {}
     try:
@@ -81,7 +81,7 @@ def _export(subject: Subject) -> Exported:
         written = [file for file in (path, *path.rglob("*")) if file.is_file()]
         files = {str(file.relative_to(path)): file.read_bytes() for file in written}
     changed = [name for name, array in before.items() if not np.array_equal(array, after[name])]
-    return Exported(subject, policy, interface, changed, files)
+    return ExportTrial(subject, policy, interface, changed, files)
 
 
 #: Checks for formats, with the exported policy.
@@ -101,7 +101,7 @@ def _state(policy: Any) -> dict[str, Array]:
     hint="let the file compute the same results as the policy: compare each output with the"
     " policy's"
 )
-def the_file_acts_as_the_policy(exported: Exported) -> None:
+def the_file_acts_as_the_policy(exported: ExportTrial) -> None:
     """A file computes the same results as the policy, over several steps, for batches of any size,
     and with masks.
     """
@@ -131,7 +131,7 @@ def the_file_acts_as_the_policy(exported: Exported) -> None:
 
 
 @check_exports(hint="work on a copy of the policy: copy.deepcopy(policy)")
-def exporting_leaves_the_policy_alone(exported: Exported) -> None:
+def exporting_leaves_the_policy_alone(exported: ExportTrial) -> None:
     """The policy's weights and random state stay unchanged."""
     require(not exported.changed, f"exporting changed {', '.join(exported.changed)}")
 
@@ -139,7 +139,7 @@ def exporting_leaves_the_policy_alone(exported: Exported) -> None:
 @check_exports(
     hint="store interface.to_json() in the file, and let the runner return it as its `interface`"
 )
-def the_interface_is_in_the_file(exported: Exported) -> None:
+def the_interface_is_in_the_file(exported: ExportTrial) -> None:
     """A file contains its interface."""
     with exported.written() as path:
         found = exported.actor(path).interface
@@ -152,7 +152,7 @@ def the_interface_is_in_the_file(exported: Exported) -> None:
 @check_exports(
     hint="raise SavedPolicyError in the runner's constructor for anything that cannot be read"
 )
-def damaged_files_are_refused(exported: Exported) -> None:
+def damaged_files_are_refused(exported: ExportTrial) -> None:
     """Truncated and foreign files raise SavedPolicyError."""
     largest, whole = max(exported.files.items(), key=lambda item: len(item[1]))
     with exported.written() as path:

@@ -16,7 +16,7 @@ import rlcatalog
 from rlcatalog import ActionDistSpec, Match, Preprocessor, Rank
 from rlcatalog.errors import ActionMaskError, ModelContractError
 from rlcatalog.spaces import TupleActions
-from rlcatalog_policy.contract_checker import fits, shape_of
+from rlcatalog_policy.output_checker import fits, shape_of
 from rlcatalog_testing import PluginEntryPoint, isolated_catalog, plugin_of
 from rlcatalog_torch import Categorical, DiagGaussian
 

@@ -1,4 +1,4 @@
-"""Kernel-side state of TensorFlow models (see `rlcatalog.models.internals`)."""
+"""Kernel-side state of TensorFlow models (see `rlcatalog.models.bookkeeping`)."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import numpy as np
 import tensorflow as tf
 
 from rlcatalog.errors import StaleOutputError
-from rlcatalog.models import ModelInternals, check_weights, get_submodel, inner_model, is_model
+from rlcatalog.models import ModelBookkeeping, check_weights, get_submodel, inner_model, is_model
 from rlcatalog.spaces import map_tensors
 from rlcatalog_tf.private_api import outer_graph
 from rlcatalog_tf.sequences import Padding
 from rlcatalog_tf.variables import AS_IT_IS, NamedVariable, find_variables, raw
 
 
-class TFInternals(ModelInternals):
+class TFBookkeeping(ModelBookkeeping):
     """Kernel-side state of a TensorFlow model.
 
     Attributes:
@@ -25,7 +25,7 @@ class TFInternals(ModelInternals):
         trace: Weak reference to the graph of the last call, if it was traced.
     """
 
-    of_last_pass = (*ModelInternals.of_last_pass, "trace")
+    of_last_pass = (*ModelBookkeeping.of_last_pass, "trace")
 
     def __init__(self, model: Any) -> None:
         super().__init__(model)

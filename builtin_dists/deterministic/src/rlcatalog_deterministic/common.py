@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from rlcatalog.actions import ActionDistribution, sized_by
+from rlcatalog.actions import ActionDistribution, shape_method
 from rlcatalog.frameworks import TensorOps
 from rlcatalog_deterministic.plugin import size
 
 
-class DeterministicContract(ActionDistribution):
+class DeterministicBase(ActionDistribution):
     """Point mass: the action equals the inputs `[B, d]`; the action codec maps it into the bounds.
 
     It has no density. By convention, the point has probability 1: the entropy is 0, and `logp` is 0
@@ -25,7 +25,7 @@ class DeterministicContract(ActionDistribution):
     maskable = False
     ops: ClassVar[TensorOps]
 
-    required_model_output_shape = staticmethod(sized_by(size))
+    required_model_output_shape = staticmethod(shape_method(size))
 
     def sample(self) -> Any:
         """Return the inputs `[B, d]`, without gradients."""

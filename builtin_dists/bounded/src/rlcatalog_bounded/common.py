@@ -9,13 +9,19 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from rlcatalog import SpaceInfo
-from rlcatalog.actions import ActionDistribution, hashable_bound, read_bounds, same_kind, sized_by
+from rlcatalog.actions import (
+    ActionDistribution,
+    hashable_bound,
+    read_bounds,
+    same_kind,
+    shape_method,
+)
 from rlcatalog.errors import ConfigError, ModelContractError
 from rlcatalog.frameworks import TensorOps
 from rlcatalog_bounded.plugin import beta_size, dirichlet_size
 
 
-class SharesContract(ActionDistribution):
+class SharesBase(ActionDistribution):
     """Base class for Beta and Dirichlet: shares that sum to 1 along `axis` of `concentration`, a
     rank-3 tensor.
 
@@ -62,7 +68,7 @@ class SharesContract(ActionDistribution):
         )
 
 
-class BetaContract(SharesContract):
+class BetaBase(SharesBase):
     """Independent values `[B, d]` within bounds: `low + y * (high - low)` with y from a Beta
     distribution.
 
@@ -82,7 +88,7 @@ class BetaContract(SharesContract):
     axis = 1
     bounds: Any
 
-    required_model_output_shape = staticmethod(sized_by(beta_size))
+    required_model_output_shape = staticmethod(shape_method(beta_size))
 
     @classmethod
     def options_for(cls, action: SpaceInfo, config: Mapping[str, Any]) -> dict[str, Any]:
@@ -98,12 +104,12 @@ class BetaContract(SharesContract):
         """Return the KL divergence `[B]`, summed over d; both distributions must have the same
         bounds.
         """
-        if isinstance(other, BetaContract) and not self.bounds.has_bounds_of(other.bounds):
+        if isinstance(other, BetaBase) and not self.bounds.has_bounds_of(other.bounds):
             raise ModelContractError("Beta.kl() needs a distribution with the same bounds.")
         return super().kl(other)
 
 
-class DirichletContract(SharesContract):
+class DirichletBase(SharesBase):
     """Points on a simplex, flattened to `[B, rows * n]`: the n values of each row are positive and
     sum to 1.
 
@@ -120,7 +126,7 @@ class DirichletContract(SharesContract):
 
     axis = 2
 
-    required_model_output_shape = staticmethod(sized_by(dirichlet_size))
+    required_model_output_shape = staticmethod(shape_method(dirichlet_size))
 
     @classmethod
     def options_for(cls, action: SpaceInfo, config: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Kernel-side state of PyTorch models (see `rlcatalog.models.internals`)."""
+"""Kernel-side state of PyTorch models (see `rlcatalog.models.bookkeeping`)."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import numpy as np
 import torch
 from torch import nn
 
-from rlcatalog.models import ModelInternals, check_weights
+from rlcatalog.models import ModelBookkeeping, check_weights
 from rlcatalog.spaces import map_tensors
 from rlcatalog_torch.dtypes import to_array
 from rlcatalog_torch.private_api import needs_call
 from rlcatalog_torch.sequences import Padding
 
 
-class TorchInternals(ModelInternals):
+class TorchBookkeeping(ModelBookkeeping):
     """Kernel-side state of a PyTorch model."""
 
     def run(self, model: Any, inputs: dict[str, Any], state: list[Any], seq_lens: Any) -> Any:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rlcatalog.models.model import ModelV2
 
 
-class ModelInternals:
+class ModelBookkeeping:
     """Kernel-side state of one model; each framework has its own subclass, which runs its models.
 
     All state is in this one object, so that attributes of user classes cannot collide with it.
@@ -112,7 +112,7 @@ class ModelInternals:
 
 def is_model(value: Any) -> bool:
     """Return whether a value is a model whose base class has been initialised."""
-    return isinstance(getattr(value, "_rlcatalog", None), ModelInternals)
+    return isinstance(getattr(value, "_rlcatalog", None), ModelBookkeeping)
 
 
 def real_rows(model: ModelV2, inputs: dict[str, Any], padding: Any) -> dict[str, Any]:
@@ -161,7 +161,7 @@ def set_weights_of(model: ModelV2, weights: Mapping[str, Any]) -> None:
     model._rlcatalog.set_weights(model, weights)
 
 
-class RecurrentContract:
+class RecurrentBase:
     """Framework-independent half of `RecurrentNetwork`, the base class for recurrent models."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:

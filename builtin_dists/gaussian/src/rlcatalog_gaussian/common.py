@@ -12,7 +12,7 @@ from rlcatalog.actions import (
     hashable_bound,
     read_bounds,
     same_kind,
-    sized_by,
+    shape_method,
 )
 from rlcatalog.errors import ModelContractError
 from rlcatalog.frameworks import TensorOps
@@ -20,7 +20,7 @@ from rlcatalog_gaussian.config import limits
 from rlcatalog_gaussian.plugin import size, squashed_size
 
 
-class NormalsContract(ActionDistribution):
+class NormalsBase(ActionDistribution):
     """Base class for both Gaussians: normal values `[B, d]` without masks.
 
     Attributes:
@@ -39,7 +39,7 @@ class NormalsContract(ActionDistribution):
         raise NotImplementedError
 
 
-class DiagGaussianContract(NormalsContract):
+class DiagGaussianBase(NormalsBase):
     """Independent normal values `[B, d]`; raw actions are unbounded, and the action codec maps them
     into the bounds.
 
@@ -51,7 +51,7 @@ class DiagGaussianContract(NormalsContract):
         log_std_max: Upper limit for the log standard deviations; None for no limit.
     """
 
-    required_model_output_shape = staticmethod(sized_by(size))
+    required_model_output_shape = staticmethod(shape_method(size))
 
     @classmethod
     def options_for(cls, action: SpaceInfo, config: Mapping[str, Any]) -> dict[str, Any]:
@@ -63,9 +63,7 @@ class DiagGaussianContract(NormalsContract):
         """Allow joining normal values with equal limits on the deviations; a subclass may behave
         differently.
         """
-        return (
-            ("normals", *sorted(options.items())) if DiagGaussianContract in cls.__bases__ else None
-        )
+        return ("normals", *sorted(options.items())) if DiagGaussianBase in cls.__bases__ else None
 
     @classmethod
     def side_by_side(
@@ -95,7 +93,7 @@ class DiagGaussianContract(NormalsContract):
         return self.divergence(other)
 
 
-class SquashedGaussianContract(NormalsContract):
+class SquashedGaussianBase(NormalsBase):
     """Independent normal values u, squashed into bounds: `low + (tanh(u) + 1) / 2 * (high - low)`,
     `[B, d]`.
 
@@ -121,7 +119,7 @@ class SquashedGaussianContract(NormalsContract):
 
     bounds: Any
 
-    required_model_output_shape = staticmethod(sized_by(squashed_size))
+    required_model_output_shape = staticmethod(shape_method(squashed_size))
 
     @classmethod
     def options_for(cls, action: SpaceInfo, config: Mapping[str, Any]) -> dict[str, Any]:

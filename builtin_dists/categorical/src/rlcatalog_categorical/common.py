@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from rlcatalog import SpaceInfo
-from rlcatalog.actions import ActionDistribution, BoundDistribution, same_kind, sized_by
+from rlcatalog.actions import ActionDistribution, BoundDistribution, same_kind, shape_method
 from rlcatalog.config import read_config
 from rlcatalog.errors import ActionMaskError, ConfigError, ModelContractError
 from rlcatalog.frameworks import TensorOps
@@ -19,7 +19,7 @@ from rlcatalog_categorical.config import CategoricalConfig, GumbelSoftmaxConfig
 from rlcatalog_categorical.slates import slates_of
 
 
-class CategoricalContract(ActionDistribution):
+class CategoricalBase(ActionDistribution):
     """Distribution over `{0, …, n-1}` from logits `[B, n]`; the action codec adds a Discrete's
     `start`.
 
@@ -33,7 +33,7 @@ class CategoricalContract(ActionDistribution):
     #: The framework's MultiCategorical: the distribution of several choices.
     joint: ClassVar[Any]
 
-    required_model_output_shape = staticmethod(sized_by(plugin.size))
+    required_model_output_shape = staticmethod(shape_method(plugin.size))
 
     @classmethod
     def options_for(cls, action: SpaceInfo, config: Mapping[str, Any]) -> dict[str, Any]:
@@ -46,7 +46,7 @@ class CategoricalContract(ActionDistribution):
         """Allow joining with other choices if there is no temperature; a subclass may behave
         differently.
         """
-        return "choices" if not options and CategoricalContract in cls.__bases__ else None
+        return "choices" if not options and CategoricalBase in cls.__bases__ else None
 
     @classmethod
     def side_by_side(
@@ -66,7 +66,7 @@ def check_temperature(temperature: float) -> None:
         raise ConfigError(f"temperature must be positive, found {temperature}.")
 
 
-class MultiCategoricalContract(ActionDistribution):
+class MultiCategoricalBase(ActionDistribution):
     """Independent choices `[B, k]`, each starting at 0; the action codec adds the space's lowest
     values.
 
@@ -88,7 +88,7 @@ class MultiCategoricalContract(ActionDistribution):
         """Number of values of each choice."""
         return self.layout.lens
 
-    required_model_output_shape = staticmethod(sized_by(plugin.multi_size))
+    required_model_output_shape = staticmethod(shape_method(plugin.multi_size))
 
     @classmethod
     def options_for(cls, action: SpaceInfo, config: Mapping[str, Any]) -> dict[str, Any]:
@@ -108,7 +108,7 @@ class MultiCategoricalContract(ActionDistribution):
         """Allow joining with any other choices; a subclass may behave differently."""
         return (
             "choices"
-            if set(options) == {"input_lens"} and MultiCategoricalContract in cls.__bases__
+            if set(options) == {"input_lens"} and MultiCategoricalBase in cls.__bases__
             else None
         )
 
@@ -135,7 +135,7 @@ class MultiCategoricalContract(ActionDistribution):
         raise NotImplementedError
 
 
-class BernoulliContract(ActionDistribution):
+class BernoulliBase(ActionDistribution):
     """Independent bits `[B, n]`, with one logit each: a bit is 1 with probability sigmoid(logit).
 
     Args:
@@ -153,7 +153,7 @@ class BernoulliContract(ActionDistribution):
         """Return the sum of the bits' KL divergences, `[B]`."""
         return self.ops.finite(self.ops.sum(self.multi_kl(other), axis=-1))
 
-    required_model_output_shape = staticmethod(sized_by(plugin.bernoulli_size))
+    required_model_output_shape = staticmethod(shape_method(plugin.bernoulli_size))
 
 
 def wrong_mask(inputs: Any, mask: Any) -> ActionMaskError:
@@ -164,7 +164,7 @@ def wrong_mask(inputs: Any, mask: Any) -> ActionMaskError:
     )
 
 
-class GumbelSoftmaxContract(ActionDistribution):
+class GumbelSoftmaxBase(ActionDistribution):
     """Points near the corners of the simplex `[B, n]`, with gradients; the action codec picks the
     largest entry.
 
@@ -182,7 +182,7 @@ class GumbelSoftmaxContract(ActionDistribution):
     raw_kind = "onehot"
     entropy_kind = "estimate"
 
-    required_model_output_shape = staticmethod(sized_by(plugin.gumbel_size))
+    required_model_output_shape = staticmethod(shape_method(plugin.gumbel_size))
 
     @classmethod
     def options_for(cls, action: SpaceInfo, config: Mapping[str, Any]) -> dict[str, Any]:
@@ -201,7 +201,7 @@ def wrong_actions(expected: Any, found: Any) -> ModelContractError:
     )
 
 
-class SlateMultiCategoricalContract(ActionDistribution):
+class SlateMultiCategoricalBase(ActionDistribution):
     """Distribution over the slates `[B, k]` in a list, with one logit per slate.
 
     List this base before a Categorical.
@@ -232,7 +232,7 @@ class SlateMultiCategoricalContract(ActionDistribution):
         self.slates = slates_of(all_slates, nvec, action_space)
         self.slates.check_width(self.inputs.shape)
 
-    required_model_output_shape = staticmethod(sized_by(plugin.slates_size))
+    required_model_output_shape = staticmethod(shape_method(plugin.slates_size))
 
     @classmethod
     def options_for(cls, action: SpaceInfo, config: Mapping[str, Any]) -> dict[str, Any]:

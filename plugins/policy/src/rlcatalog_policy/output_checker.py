@@ -37,7 +37,7 @@ from rlcatalog.spaces import parts_of
 Shape = tuple[int | None, ...]
 
 
-class ContractChecker:
+class OutputChecker:
     """Checker for the return values of a policy's parts, which names the part at fault.
 
     Args:
