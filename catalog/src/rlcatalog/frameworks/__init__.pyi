@@ -1,7 +1,9 @@
 from .load_order import ImportGuard as ImportGuard, load_first as load_first
 from .ops import (
     NumpyOps as NumpyOps,
+    Tensor as Tensor,
     TensorOps as TensorOps,
+    TensorTree as TensorTree,
     ops_of as ops_of,
     tensor_ops as tensor_ops,
 )

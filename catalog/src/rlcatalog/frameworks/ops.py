@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import Any, ClassVar, Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Protocol, TypeAlias
 
 import numpy as np
 
@@ -16,13 +16,53 @@ Axes = int | tuple[int, ...] | None
 
 
 class Tensor(Protocol):
-    """A framework's tensor, or a NumPy array."""
+    """A framework's tensor, or a NumPy array: what framework-neutral code may ask of it.
+
+    Results are not typed, because an operation of one framework may return a subclass, and
+    frameworks differ in what they accept beside a tensor.
+    """
 
     @property
     def shape(self) -> Any:
-        """Its shape."""
+        """Its shape: a sequence of integers, or None for a length that is unknown."""
+
+    @property
+    def dtype(self) -> Any:
+        """Its dtype, as the framework names it."""
 
     def __getitem__(self, key: Any, /) -> Any: ...
+
+    def __add__(self, other: Any, /) -> Any: ...
+
+    def __radd__(self, other: Any, /) -> Any: ...
+
+    def __sub__(self, other: Any, /) -> Any: ...
+
+    def __rsub__(self, other: Any, /) -> Any: ...
+
+    def __mul__(self, other: Any, /) -> Any: ...
+
+    def __rmul__(self, other: Any, /) -> Any: ...
+
+    def __truediv__(self, other: Any, /) -> Any: ...
+
+    def __pow__(self, other: Any, /) -> Any: ...
+
+    def __neg__(self) -> Any: ...
+
+    def __lt__(self, other: Any, /) -> Any: ...
+
+    def __le__(self, other: Any, /) -> Any: ...
+
+    def __gt__(self, other: Any, /) -> Any: ...
+
+    def __ge__(self, other: Any, /) -> Any: ...
+
+
+#: A tensor, or a structure of tensors: what an encoded Dict or Tuple becomes.
+TensorTree: TypeAlias = (
+    "Tensor | Mapping[str, TensorTree] | tuple[TensorTree, ...] | list[TensorTree]"
+)
 
 
 class TensorOps(ABC):
