@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from rlcatalog.actions import same_kind
-from rlcatalog_categorical import contract
+from rlcatalog_categorical import common
 from rlcatalog_categorical.choice_columns import layout_of, lens_of
 from rlcatalog_tf import OPS, draw_categorical, draw_uniform, tf, to_float32_at_least
 
@@ -20,14 +20,14 @@ def tempered(logits: Any, temperature: float) -> Any:
     Raises:
         ConfigError: The temperature is not positive.
     """
-    contract.check_temperature(temperature)
+    common.check_temperature(temperature)
     lowest, highest = logits.dtype.min, logits.dtype.max
     return tf.where(
         logits > lowest, tf.clip_by_value(logits / temperature, lowest, highest), lowest
     )
 
 
-class Categorical(contract.CategoricalBase):
+class Categorical(common.CategoricalBase):
     """Distribution over `{0, …, n-1}` from logits `[B, n]`; see `CategoricalBase`."""
 
     framework_of_class = "tf"
@@ -74,7 +74,7 @@ class Categorical(contract.CategoricalBase):
         return tf.reduce_sum(tf.exp(self.log_probs) * (self.log_probs - other.log_probs), axis=-1)
 
 
-class MultiCategorical(contract.MultiCategoricalBase):
+class MultiCategorical(common.MultiCategoricalBase):
     """Independent choices `[B, k]`, each starting at 0; see `MultiCategoricalBase`."""
 
     framework_of_class, ops, choice = "tf", OPS, Categorical
@@ -155,7 +155,7 @@ class MultiCategorical(contract.MultiCategoricalBase):
 Categorical.joint = MultiCategorical
 
 
-class Bernoulli(contract.BernoulliBase):
+class Bernoulli(common.BernoulliBase):
     """Independent bits `[B, n]`, with one logit each; see `BernoulliBase`."""
 
     framework_of_class, ops = "tf", OPS
@@ -178,7 +178,7 @@ class Bernoulli(contract.BernoulliBase):
             ActionMaskError: The mask does not have two columns per bit.
         """
         if mask.shape[-1] != 2 * inputs.shape[-1]:
-            raise contract.wrong_mask(inputs, mask)
+            raise common.wrong_mask(inputs, mask)
         allowed = tf.cast(mask, tf.bool)
         inputs = tf.where(allowed[:, ::2], inputs, inputs.dtype.max)
         return tf.where(allowed[:, 1::2], inputs, inputs.dtype.min)
@@ -221,13 +221,13 @@ class Bernoulli(contract.BernoulliBase):
 _FLOOR = {tf.float32: 1e-30, tf.float64: 1e-290}
 
 
-class GumbelSoftmax(contract.GumbelSoftmaxBase):
+class GumbelSoftmax(common.GumbelSoftmaxBase):
     """Relaxed one-hot vectors `[B, n]`, with gradients; see `GumbelSoftmaxBase`."""
 
     framework_of_class = "tf"
 
     def __init__(self, inputs: Any, model: Any = None, temperature: float = 1.0) -> None:
-        contract.check_temperature(temperature)
+        common.check_temperature(temperature)
         super().__init__(tf.convert_to_tensor(inputs), model)
         self.temperature = temperature
         logits = to_float32_at_least(self.inputs)
@@ -286,7 +286,7 @@ class GumbelSoftmax(contract.GumbelSoftmaxBase):
         if n > 1 and (x.shape.rank == 1 or (x.shape.rank == 2 and x.shape[1] == 1)):
             x = tf.one_hot(tf.reshape(tf.cast(x, tf.int64), [-1]), n)
         if not x.shape.is_compatible_with(log_probs.shape):
-            raise contract.wrong_actions(log_probs.shape, given)
+            raise common.wrong_actions(log_probs.shape, given)
         x = tf.cast(x, dtype)
         inside = x > _FLOOR[dtype]
         count = tf.reduce_sum(tf.cast(inside, dtype), axis=-1)
@@ -305,7 +305,7 @@ class GumbelSoftmax(contract.GumbelSoftmaxBase):
         return tf.cast(tf.clip_by_value(density + of_face, found.min, found.max), found)
 
 
-class SlateMultiCategorical(contract.SlateMultiCategoricalBase, Categorical):
+class SlateMultiCategorical(common.SlateMultiCategoricalBase, Categorical):
     """Distribution over the slates in a list, `[B, k]`; see `SlateMultiCategoricalBase`."""
 
     @classmethod

@@ -12,7 +12,7 @@ from torch import Tensor, distributions
 from torch.nn import functional
 
 from rlcatalog.actions import same_kind
-from rlcatalog_categorical import contract
+from rlcatalog_categorical import common
 from rlcatalog_categorical.choice_columns import layout_of, lens_of
 from rlcatalog_categorical.slates import Slates
 from rlcatalog_torch import HALF, HIGHEST, LOWEST, TorchDistribution, to_float32_at_least
@@ -26,7 +26,7 @@ def tempered(logits: Tensor, temperature: float) -> Tensor:
     Raises:
         ConfigError: The temperature is not positive.
     """
-    contract.check_temperature(temperature)
+    common.check_temperature(temperature)
     limits = torch.finfo(logits.dtype)
     return torch.where(
         logits > limits.min, (logits / temperature).clamp(limits.min, limits.max), limits.min
@@ -83,7 +83,7 @@ class _Choices(TorchDistribution):
         return self.last_sample
 
 
-class Categorical(_Choices, contract.CategoricalBase):
+class Categorical(_Choices, common.CategoricalBase):
     """Distribution over `{0, …, n-1}` from logits `[B, n]`; see `CategoricalBase`."""
 
     def __init__(self, inputs: Any, model: Any = None, temperature: float = 1.0) -> None:
@@ -149,7 +149,7 @@ def _padding(
         return index.clamp(max=layout.total - 1), bias
 
 
-class MultiCategorical(_Choices, contract.MultiCategoricalBase):
+class MultiCategorical(_Choices, common.MultiCategoricalBase):
     """Independent choices `[B, k]`, each starting at 0; see `MultiCategoricalBase`."""
 
     choice = Categorical
@@ -238,7 +238,7 @@ Categorical.joint = MultiCategorical
 _LINEAR = 40
 
 
-class Bernoulli(TorchDistribution, contract.BernoulliBase):
+class Bernoulli(TorchDistribution, common.BernoulliBase):
     """Independent bits `[B, n]`, with one logit each; see `BernoulliBase`."""
 
     last_sample: Tensor
@@ -265,7 +265,7 @@ class Bernoulli(TorchDistribution, contract.BernoulliBase):
             ActionMaskError: The mask does not have two columns per bit.
         """
         if mask.shape[-1] != 2 * inputs.shape[-1]:
-            raise contract.wrong_mask(inputs, mask)
+            raise common.wrong_mask(inputs, mask)
         forbidden = ~mask.bool()
         dtype = inputs.dtype
         return inputs.masked_fill(forbidden[:, ::2], HIGHEST[dtype]).masked_fill(
@@ -343,13 +343,13 @@ class Bernoulli(TorchDistribution, contract.BernoulliBase):
 _FLOOR = {torch.float32: 1e-30, torch.float64: 1e-290}
 
 
-class GumbelSoftmax(TorchDistribution, contract.GumbelSoftmaxBase):
+class GumbelSoftmax(TorchDistribution, common.GumbelSoftmaxBase):
     """Relaxed one-hot vectors `[B, n]`, with gradients; see `GumbelSoftmaxBase`."""
 
     last_sample: Tensor
 
     def __init__(self, inputs: Any, model: Any = None, temperature: float = 1.0) -> None:
-        contract.check_temperature(temperature)
+        common.check_temperature(temperature)
         super().__init__(inputs if isinstance(inputs, Tensor) else torch.as_tensor(inputs), model)
         self.temperature = temperature
         logits = to_float32_at_least(self.inputs)
@@ -405,7 +405,7 @@ class GumbelSoftmax(TorchDistribution, contract.GumbelSoftmaxBase):
         if x.numel() == log_probs.shape[0] and n > 1:
             x = functional.one_hot(x.long().reshape(-1), n)
         elif x.shape != log_probs.shape:
-            raise contract.wrong_actions(log_probs.shape, x.shape)
+            raise common.wrong_actions(log_probs.shape, x.shape)
         x = x.to(log_probs.dtype)
         inside = x > _FLOOR[x.dtype]
         count = inside.sum(dim=-1).to(x.dtype)
@@ -431,7 +431,7 @@ def _tensors(slates: Slates, device: torch.device) -> tuple[Tensor, ...]:
         return tuple(torch.as_tensor(array, device=device) for array in arrays)
 
 
-class SlateMultiCategorical(contract.SlateMultiCategoricalBase, Categorical):
+class SlateMultiCategorical(common.SlateMultiCategoricalBase, Categorical):
     """Distribution over the slates in a list, `[B, k]`; see `SlateMultiCategoricalBase`."""
 
     @classmethod
