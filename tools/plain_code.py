@@ -4,7 +4,7 @@ ruff has no rule for these. `CONTRIBUTING.md` says how code is written instead.
 
     python tools/plain_code.py [PATH ...]
 
-checks the packages' `src`, the examples and the tools, or the given files and folders.
+checks the packages' `src` and the examples, or the given files and folders.
 `tools/plain_code.toml` lists the exceptions: a file, a function, a rule and the reason.
 """
 
@@ -223,7 +223,7 @@ def read_exceptions() -> dict[tuple[str, str, str], str]:
 
 
 def checked_files(paths: Iterable[Path]) -> list[Path]:
-    """Return the files to check: those of the packages, examples and tools if no path is given."""
+    """Return the files to check; if no path is given, those of the packages and the examples."""
     given = list(paths)
     if not given:
         packages = (
@@ -231,7 +231,7 @@ def checked_files(paths: Iterable[Path]) -> list[Path]:
             *ROOT.glob("builtin_*/*/src"),
             *ROOT.glob("plugins/*/src"),
         )
-        given = [*packages, ROOT / "examples", ROOT / "tools"]
+        given = [*packages, ROOT / "examples"]
     files: set[Path] = set()
     for path in given:
         files.update(path.resolve().rglob("*.py") if path.is_dir() else [path.resolve()])
