@@ -141,7 +141,7 @@ def _suspects(subject: Subject, error: BaseException) -> Iterator[Part]:
     own = subject.part.distribution
     cause: BaseException | None = error
     while cause is not None:
-        named = cause.subject if isinstance(cause, PartError) else None
+        named = cause.part if isinstance(cause, PartError) else None
         if named is not None and named.kind in BUILT and named.distribution != own:
             yield named
         cause = cause.__cause__ or cause.__context__
@@ -167,7 +167,7 @@ def _control(subject: Subject, suspect: Part) -> str | None:
             _combine_with_listed(alone)
     except PartError as error:
         # Where the part under test is missing, a third part may have taken its place.
-        return str(error) if error.subject is twin else None
+        return str(error) if error.part is twin else None
     except (NotApplicable, CatalogError):
         return None  # without the part under test, no policy can be built
     except Exception as error:
