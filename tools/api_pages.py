@@ -67,7 +67,7 @@ def listed() -> dict[str, dict[str, str]]:
 def part_classes(framework: str) -> list[str]:
     """Return the names of the classes of this repository's parts in a framework."""
     index = json.loads(
-        (ROOT / "catalog/src/rlcatalog/plugins/public_index.json").read_text(encoding="utf-8")
+        (ROOT / "catalog/src/rlcatalog/public_index.json").read_text(encoding="utf-8")
     )
     prefix = f"export/{framework}/"
     return sorted(key.removeprefix(prefix) for key in index["provides"] if key.startswith(prefix))

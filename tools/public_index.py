@@ -27,7 +27,7 @@ from rlcatalog.spaces import Repeated, Simplex
 from rlcatalog_cli.app import OWN_COMMANDS
 
 KERNEL = ROOT / "catalog/src/rlcatalog"
-TARGET = KERNEL / "plugins/public_index.json"
+TARGET = KERNEL / "public_index.json"
 #: The frameworks of this repository, the default first; their doors show the classes of installed
 #: parts.
 FRAMEWORKS = ("torch", "tf")

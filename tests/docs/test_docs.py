@@ -190,7 +190,7 @@ def read_stub(framework):
 
 @pytest.mark.parametrize("framework", ["torch", "tf"])
 def test_stub_has_the_exported_classes_of_parts(framework):
-    provided = json.loads(read("catalog/src/rlcatalog/plugins/public_index.json"))["provides"]
+    provided = json.loads(read("catalog/src/rlcatalog/public_index.json"))["provides"]
     prefix = f"export/{framework}/"
     exported = {key.removeprefix(prefix) for key in provided if key.startswith(prefix)}
     assert set(read_stub(framework)) == exported

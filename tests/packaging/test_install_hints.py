@@ -14,7 +14,8 @@ import pytest
 from package_environments import FOLDERS, ROOT, installed_by, lines_of_project
 from packaging.requirements import Requirement
 
-from rlcatalog.plugins import install_hint, install_hints, public_index
+from rlcatalog import public_index
+from rlcatalog.plugins import install_hint, install_hints
 
 IN_CLONE = "In a clone of rlcatalog, run: pip install "
 #: Files whose install lines do not come from `install_hint`, and how these lines begin. They

@@ -58,7 +58,7 @@ def _bring(package: str, name: str, asked: str) -> Any:
 
 provided.default_catalog = lambda: importlib.import_module("rlcatalog.catalog").default_catalog()
 provided.framework_names = lambda: importlib.import_module(
-    "rlcatalog.plugins.public_index"
+    "rlcatalog.public_index"
 ).frameworks()
 provided.install_hint = lambda *requirements: importlib.import_module(
     "rlcatalog.plugins.install_hints"

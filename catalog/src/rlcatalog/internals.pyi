@@ -1,3 +1,4 @@
+from . import public_index as public_index
 from ._version import __version__ as __version__
 from .actions.masks import mask_entry as mask_entry, mask_steps as mask_steps
 from .actions.tensor_actions import exported_dtype as exported_dtype
@@ -12,7 +13,6 @@ from .models.views import ViewRequirement as ViewRequirement
 from .observations.batches import is_unchanged as is_unchanged, stack as stack
 from .observations.filter import make_filter as make_filter
 from .observations.watch import check_bounds as check_bounds
-from .plugins import public_index as public_index
 from .plugins.declarations import PLAIN_KEYS as PLAIN_KEYS
 from .plugins.discovery import (
     PluginRecord as PluginRecord,

@@ -15,11 +15,11 @@ from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
-from rlcatalog import provided
+from rlcatalog import provided, public_index
 from rlcatalog.actions.tensor_actions import LoweredActions
 from rlcatalog.errors import ActionError, ActionMaskError, MissingPluginError, UnsupportedSpaceError
 from rlcatalog.frameworks.ops import ops_of
-from rlcatalog.plugins import install_hints, public_index
+from rlcatalog.plugins import install_hints
 from rlcatalog.spaces.action_codecs import codec_class
 from rlcatalog.spaces.info import Space, SpaceInfo
 from rlcatalog.spaces.values import parts_of

@@ -7,12 +7,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from rlcatalog import public_index
 from rlcatalog.actions.masks import mask_entry
 from rlcatalog.choice.in_process import in_process
 from rlcatalog.choice.selection import Choice, choose
 from rlcatalog.errors import NoMatchError, UnsupportedSpaceError
 from rlcatalog.observations.trunk_observation import TrunkObservation
-from rlcatalog.plugins import Match, ModelSpec, Part, Request, public_index
+from rlcatalog.plugins import Match, ModelSpec, Part, Request
 from rlcatalog.plugins.registry import Registry
 from rlcatalog.spaces import SpaceInfo
 

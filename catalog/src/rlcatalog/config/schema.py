@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from rlcatalog import public_index
 from rlcatalog.config.flat import FlatConfig
 from rlcatalog.config.kernel_keys import KernelConfig
 from rlcatalog.config.key_table import Key, convert, default_of, keys_of
@@ -24,7 +25,6 @@ from rlcatalog.errors import (
     raised_as,
     shown,
 )
-from rlcatalog.plugins import public_index
 from rlcatalog.plugins.names import ways_to_say
 from rlcatalog.plugins.registry import Registry
 from rlcatalog.reporting import warn_deprecated

@@ -9,11 +9,11 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
-from rlcatalog import provided
+from rlcatalog import provided, public_index
 from rlcatalog.errors import MissingPluginError
 from rlcatalog.frameworks import frameworks, require_framework
 from rlcatalog.frameworks.table import framework_of
-from rlcatalog.plugins import install_hints, public_index
+from rlcatalog.plugins import install_hints
 
 #: Whether models are built from deep copies of instances, so that a second model has separate
 #: weights.

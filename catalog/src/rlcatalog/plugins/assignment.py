@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 
+from rlcatalog import public_index
 from rlcatalog.errors import CatalogError, DuplicateNameError
-from rlcatalog.plugins import public_index
 from rlcatalog.plugins.discovery import PluginRecord
 from rlcatalog.plugins.names import may_claim
 from rlcatalog.plugins.part import Part

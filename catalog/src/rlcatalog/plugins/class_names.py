@@ -6,9 +6,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from rlcatalog import provided
+from rlcatalog import provided, public_index
 from rlcatalog.errors import AmbiguousChoiceError
-from rlcatalog.plugins import public_index
 from rlcatalog.plugins.part import Part
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable
 
-from rlcatalog.plugins import public_index
+from rlcatalog import public_index
 from rlcatalog.plugins.discovery import installed_version
 
 #: Whether rlcatalog's packages are on PyPI. RELEASING.md says when to set it.

@@ -18,9 +18,10 @@ from typing import Any, NamedTuple, get_args, get_type_hints
 import msgspec
 import pluggy
 
+from rlcatalog import public_index
 from rlcatalog._version import __version__
 from rlcatalog.errors import CatalogError, DeclarationError, PluginError, nearest, reason, shown
-from rlcatalog.plugins import hookspecs, public_index
+from rlcatalog.plugins import hookspecs
 from rlcatalog.plugins.assignment import assign
 from rlcatalog.plugins.declarations import Declaration
 from rlcatalog.plugins.discovery import (

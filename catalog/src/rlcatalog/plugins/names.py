@@ -13,7 +13,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
-from rlcatalog.plugins import public_index
+from rlcatalog import public_index
 
 
 def may_claim(kind: str, name: str, distribution: str) -> bool:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pkgutil import resolve_name
 from typing import Any, TypeVar
 
+from rlcatalog import public_index
 from rlcatalog.errors import (
     AmbiguousChoiceError,
     CatalogError,
@@ -17,7 +18,6 @@ from rlcatalog.errors import (
     shown,
 )
 from rlcatalog.frameworks import frameworks, require_framework
-from rlcatalog.plugins import public_index
 from rlcatalog.plugins.declarations import Declaration
 
 T = TypeVar("T")

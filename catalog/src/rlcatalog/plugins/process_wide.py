@@ -9,10 +9,9 @@ from functools import cache
 from pkgutil import resolve_name
 from typing import Any, ClassVar
 
-from rlcatalog import provided
+from rlcatalog import provided, public_index
 from rlcatalog.errors import DuplicateNameError, NotServedError, nearest
 from rlcatalog.frameworks import frameworks
-from rlcatalog.plugins import public_index
 from rlcatalog.plugins.declarations import TEXTS, Declaration, Forms, are_texts, text_like
 
 #: The targets of a framework's declaration.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
+from rlcatalog import public_index
 from rlcatalog.errors import (
     AmbiguousChoiceError,
     DeclarationError,
@@ -15,7 +16,7 @@ from rlcatalog.errors import (
     shown,
 )
 from rlcatalog.frameworks import frameworks
-from rlcatalog.plugins import install_hints, public_index
+from rlcatalog.plugins import install_hints
 from rlcatalog.plugins.discovery import PluginRecord, normalize
 from rlcatalog.plugins.names import bare_keys, may_claim, ways_to_say
 from rlcatalog.plugins.part import Part
