@@ -8,8 +8,8 @@ from contextlib import suppress
 import pytest
 from hypothesis import settings
 
-from rlcatalog import provided
 from rlcatalog.frameworks import frameworks, load_first, ops
+from rlcatalog.plugins import ActionCodecSpec, FrameworkSpec
 
 # Small networks are fastest on one thread; several, on a busy machine, wait for each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -60,9 +60,8 @@ def _tables_as_before(monkeypatch):
     """The tables of frameworks and action codecs are the process's: after each test they are as
     they were.
     """
-    for kind in ("framework", "action_codec"):
-        # Filled at the first question.
-        monkeypatch.setitem(provided.declarations, kind, provided.declarations[kind])
+    for table in (FrameworkSpec.table, ActionCodecSpec.table):
+        monkeypatch.setattr(table, "_specs", table.specs)
     monkeypatch.setattr(ops, "_OF_CLASS", {**ops._OF_CLASS})
 
 

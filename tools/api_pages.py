@@ -29,7 +29,7 @@ RETURNED = {
     "rlcatalog": [
         "rlcatalog_policy.stepper.Stepper",
         "rlcatalog.plugins.discovery.PluginRecord",
-        "rlcatalog.plugins.declarations.Declaration",
+        "rlcatalog.declaration.Declaration",
     ],
     "rlcatalog_ppo": [
         "rlcatalog_ppo.config.PPOConfig",

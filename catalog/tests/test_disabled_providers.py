@@ -58,13 +58,12 @@ except rlcatalog.errors.CatalogError as error:
 
 
 def test_condition_of_an_absent_package_is_none(monkeypatch):
-    from rlcatalog import provided
     from rlcatalog.plugins import loader
 
     # As if no package were installed: the scan returns an empty list.
     monkeypatch.setattr(loader, "scan", list)
 
-    assert provided.condition_of("rlcatalog-fcnet") is None
+    assert loader.condition_of("rlcatalog-fcnet") is None
 
 
 def test_condition_of_a_usable_package_is_none():

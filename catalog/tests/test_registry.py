@@ -18,11 +18,12 @@ from rlcatalog import (
     ActionDistSpec,
     Catalog,
     CommandSpec,
+    FrameworkSpec,
     Match,
     ModelSpec,
     ModelV2,
     PreprocessorSpec,
-    provided,
+    plugin_access,
 )
 from rlcatalog.catalog.lookup import framework_for
 from rlcatalog.errors import (
@@ -430,8 +431,8 @@ def test_frameworks_waits_for_a_thread_that_lists_them(monkeypatch):
         time.sleep(0.2)  # the main thread asks meanwhile
         yield from others
 
-    monkeypatch.delitem(provided.declarations, "framework")
-    monkeypatch.setattr(provided, "index_declarations", list_slowly)
+    monkeypatch.setattr(FrameworkSpec.table, "_specs", None)
+    monkeypatch.setattr(plugin_access.plugins, "load_indexed", list_slowly)
     other_thread = threading.Thread(target=frameworks)
     other_thread.start()
     assert has_begun.wait(10)

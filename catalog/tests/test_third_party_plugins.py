@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import rlcatalog
-from rlcatalog import Catalog, Match, ModelSpec, PreprocessorSpec, Rank, provided
+from rlcatalog import Catalog, Match, ModelSpec, PreprocessorSpec, Rank
 from rlcatalog.config import read_config
 from rlcatalog.errors import AmbiguousChoiceError, ConfigError, PluginError, PluginWarning
 from rlcatalog_testing import PluginEntryPoint, isolated_catalog
@@ -245,7 +245,7 @@ def use_plugins(plugin, module, monkeypatch):
             ]
             points.append(PluginEntryPoint(plugin(rlcatalog_preprocessors=specs), name))
         catalog = isolated_catalog(*BUILT_IN, *points)
-        monkeypatch.setattr(provided, "default_catalog", lambda: catalog)
+        monkeypatch.setattr(rlcatalog, "default_catalog", lambda: catalog)
 
     return use
 

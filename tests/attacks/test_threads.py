@@ -20,7 +20,6 @@ from rlcatalog import ActionCodecSpec, Catalog, FrameworkSpec, ModelCatalog, Spa
 from rlcatalog.actions import action_codec
 from rlcatalog.catalog import default_catalog
 from rlcatalog.frameworks import framework_name
-from rlcatalog.provided import declarations
 from rlcatalog_torch import FullyConnectedNetwork, TorchModelV2
 
 pytestmark = pytest.mark.usefixtures("one_thread", "seeded")
@@ -148,7 +147,7 @@ def test_lookups_work_while_frameworks_and_codecs_are_added():
         assert framework.enter()
         assert codec.enter()
         assert framework_name(name) == name
-        assert declarations["action_codec"][f"acme.Space{name}"] is codec
+        assert ActionCodecSpec.table.specs[f"acme.Space{name}"] is codec
         framework.leave()
         codec.leave()
 

@@ -28,7 +28,7 @@ from rlcatalog.errors import (
     NonFiniteError,
     ObservationError,
 )
-from rlcatalog.provided import declarations
+from rlcatalog.plugins import FrameworkSpec
 from rlcatalog_export import observations
 
 #: Policies in TensorFlow are not frozen.
@@ -433,7 +433,7 @@ def test_model_that_counts_calls_in_python_is_noticed():
 @pytest.fixture
 def without_freezing_package():
     """Unregister the code that freezes policies in PyTorch."""
-    declarations["framework"]["torch: freeze"].leave()
+    FrameworkSpec.table.specs["torch: freeze"].leave()
 
 
 def test_freezing_without_its_package_names_it(without_freezing_package):

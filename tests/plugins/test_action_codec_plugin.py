@@ -25,7 +25,6 @@ from rlcatalog.errors import (
     PluginWarning,
     SavedPolicyError,
 )
-from rlcatalog.provided import declarations
 from rlcatalog_policy import load, space_to_json
 from rlcatalog_testing import PluginEntryPoint, isolated_catalog, plugin_of
 
@@ -365,7 +364,7 @@ def test_built_in_kind_keeps_its_codec():
 
     message = "'discrete' belongs to rlcatalog-preprocessors, and two claims it"
     assert message in errors["two"]
-    assert "Other" not in declarations["action_codec"]["discrete"].targets["numpy"]
+    assert "Other" not in ActionCodecSpec.table.specs["discrete"].targets["numpy"]
 
 
 def test_kind_that_two_plugins_claim_has_no_codec():
@@ -374,7 +373,7 @@ def test_kind_that_two_plugins_claim_has_no_codec():
     errors = load_failing_plugins(two=plugin, one=PLUGIN)
 
     assert f"{KIND!r} is claimed by one and two" in errors["two"]
-    assert KIND not in declarations["action_codec"]
+    assert KIND not in ActionCodecSpec.table.specs
 
 
 def test_plugin_that_loses_a_codec_keeps_its_other_parts():
@@ -395,7 +394,7 @@ def test_codec_of_a_failed_plugin_is_removed():
     errors = load_failing_plugins(one=plugin)
 
     assert "declares action_codec 'permutation' twice" in errors["one"]
-    assert KIND not in declarations["action_codec"]
+    assert KIND not in ActionCodecSpec.table.specs
 
 
 def test_codec_that_cannot_be_imported_is_named():

@@ -13,7 +13,7 @@ from gymnasium.spaces import Box, Discrete, Tuple
 from torch import nn
 
 import rlcatalog
-from rlcatalog import provided
+from rlcatalog import FrameworkSpec
 from rlcatalog.errors import (
     ConfigError,
     MissingPluginError,
@@ -275,9 +275,9 @@ def test_built_model_is_not_a_plain_module():
 
 def test_missing_package_for_plain_modules_is_named(monkeypatch):
     # As if rlcatalog-fcnet, which declares "torch: plain", were not installed.
-    declared = dict(provided.declarations["framework"])
-    del declared["torch: plain"]
-    monkeypatch.setitem(provided.declarations, "framework", declared)
+    specs = dict(FrameworkSpec.table.specs)
+    del specs["torch: plain"]
+    monkeypatch.setattr(FrameworkSpec.table, "_specs", specs)
 
     with pytest.raises(MissingPluginError, match="is provided by rlcatalog-fcnet") as caught:
         build_policy(TanhNet)

@@ -10,7 +10,7 @@ pytest.importorskip("onnxruntime", reason="needs rlcatalog-export, which is not 
 from drift_env import Drift as DriftEnv
 
 from rlcatalog.errors import ResumeWarning
-from rlcatalog.provided import declarations
+from rlcatalog.plugins import FrameworkSpec
 from rlcatalog_policy import Frozen
 from rlcatalog_ppo import A2C, PG, PPO
 from rlcatalog_ppo.config import PPOConfig, parse
@@ -195,7 +195,7 @@ def test_restored_frozen_run_continues_identically(model, tmp_path):
 
 def remove_freezing():
     """Leave PyTorch without the part that freezes policies, until the end of the test."""
-    declarations["framework"]["torch: freeze"].leave()
+    FrameworkSpec.table.specs["torch: freeze"].leave()
 
 
 def test_frozen_run_warns_if_restored_without_freezing(tmp_path):

@@ -15,11 +15,12 @@ from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
-from rlcatalog import provided, public_index
+from rlcatalog import public_index
 from rlcatalog.actions.tensor_actions import LoweredActions
 from rlcatalog.errors import ActionError, ActionMaskError, MissingPluginError, UnsupportedSpaceError
 from rlcatalog.frameworks.ops import ops_of
 from rlcatalog.plugins import install_hints
+from rlcatalog.plugins.loader import condition_of
 from rlcatalog.spaces.action_codecs import codec_class
 from rlcatalog.spaces.info import Space, SpaceInfo
 from rlcatalog.spaces.values import parts_of
@@ -473,7 +474,7 @@ def _codec(info: SpaceInfo, bounds: str, raw_kinds: Mapping[str, str]) -> Action
     )
     cls: type[ActionCodec] | None = codec_class(info)
     if cls is None and (owner := public_index.provider_of("action_codec", info.kind)) is not None:
-        hint = install_hints.how_to_get(owner, provided.condition_of(owner))
+        hint = install_hints.how_to_get(owner, condition_of(owner))
         raise MissingPluginError(f"{info.path}: the codec of {info.describe()} {hint}")
     cls = cls or ActionCodec
     return cls.of(info, raw_kinds.get(info.path, "values"), bounds, children)

@@ -63,7 +63,8 @@ class Explanation:
             MissingPluginError: rlcatalog-cli, which draws it, is not installed.
             MissingExtraError: drawsvg is not installed.
         """
-        return provided.pipeline_svg(self.as_dict())
+        svg: str = provided.pipeline_svg(self.as_dict())
+        return svg
 
     def as_dict(self) -> dict[str, Any]:
         """Return the explanation as plain data, as printed by `--json`.

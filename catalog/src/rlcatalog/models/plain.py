@@ -9,11 +9,12 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
-from rlcatalog import provided, public_index
+from rlcatalog import public_index
 from rlcatalog.errors import MissingPluginError
 from rlcatalog.frameworks import frameworks, require_framework
 from rlcatalog.frameworks.table import framework_of
 from rlcatalog.plugins import install_hints
+from rlcatalog.plugins.loader import condition_of
 
 #: Whether models are built from deep copies of instances, so that a second model has separate
 #: weights.
@@ -54,7 +55,7 @@ def frameworks_of_plain(source: Callable[..., Any]) -> list[str]:
         if spec.target("plain") is not None:
             return [spec.name] if spec.load("plain").is_module(source) else []
         if (owner := public_index.provider_of("framework", f"{spec.name}: plain")) is not None:
-            hint = install_hints.how_to_get(owner, provided.condition_of(owner))
+            hint = install_hints.how_to_get(owner, condition_of(owner))
             raise MissingPluginError(f"a plain module as a model {hint}")
     if inspect.isroutine(source) or isinstance(source, functools.partial):
         return [name for name, spec in frameworks().items() if spec.target("plain") is not None]

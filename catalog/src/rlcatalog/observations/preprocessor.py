@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 import numpy as np
 from numpy import zeros
 
-from rlcatalog import provided
+import rlcatalog
 from rlcatalog.errors import (
     CatalogError,
     ModelContractError,
@@ -338,7 +338,7 @@ class Preprocessor:
     @property
     def catalog(self) -> PartsCatalog:
         """The catalog that created this preprocessor, or the default catalog."""
-        return self.made_by or provided.default_catalog()
+        return self.made_by or rlcatalog.default_catalog()
 
     @cached_property
     def observation_space(self) -> Any:

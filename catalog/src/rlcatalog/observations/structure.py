@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rlcatalog import provided
+import rlcatalog
 from rlcatalog.errors import ObservationError
 from rlcatalog.frameworks import tensor_ops
 from rlcatalog.observations.preprocessor import Preprocessor
@@ -21,7 +21,7 @@ def preprocessor_of(obs_space: Space) -> Preprocessor | None:
     if preprocessor is None and hasattr(obs_space, "original_space"):
         # A processed space from elsewhere (another process, RLlib): the default catalog knows its
         # encoding.
-        preprocessor = provided.default_catalog().preprocessor_for(
+        preprocessor = rlcatalog.default_catalog().preprocessor_for(
             obs_space.original_space, {}, check="never"
         )
         obs_space.preprocessor = preprocessor  # type: ignore[attr-defined]

@@ -1,12 +1,14 @@
 from .class_names import part_class as part_class, part_classes as part_classes
 from .declarations import (
     OUTPUT_KEYS as OUTPUT_KEYS,
+    ActionCodecSpec as ActionCodecSpec,
     ActionDistSpec as ActionDistSpec,
     CheckSpec as CheckSpec,
     CommandSpec as CommandSpec,
     EngineSpec as EngineSpec,
     EnvWrapperSpec as EnvWrapperSpec,
     FilterSpec as FilterSpec,
+    FrameworkSpec as FrameworkSpec,
     Match as Match,
     ModelSpec as ModelSpec,
     PreprocessorSpec as PreprocessorSpec,
@@ -16,5 +18,4 @@ from .declarations import (
 from .hookspecs import hookimpl as hookimpl
 from .install_hints import install_hint as install_hint
 from .part import Part as Part
-from .process_wide import ActionCodecSpec as ActionCodecSpec, FrameworkSpec as FrameworkSpec
 from .request import Request as Request

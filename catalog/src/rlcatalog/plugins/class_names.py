@@ -6,7 +6,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from rlcatalog import provided, public_index
+import rlcatalog
+from rlcatalog import public_index
 from rlcatalog.errors import AmbiguousChoiceError
 from rlcatalog.plugins.part import Part
 
@@ -29,7 +30,7 @@ def part_class(module: str, name: str, framework: str, kind: str | None = None) 
     if name.startswith("_"):
         raise AttributeError(f"module {module!r} has no attribute {name!r}")
     catalog, owner = (
-        provided.default_catalog(),
+        rlcatalog.default_catalog(),
         public_index.provider_of(f"export/{framework}", name),
     )
     owners = {
@@ -59,6 +60,6 @@ def _classes(framework: str, kind: str | None) -> list[tuple[Part, str]]:
     """Return (part, class name) of each plugin part with a class for this framework."""
     return [
         (c, c.declaration.targets[framework].partition(":")[2])
-        for c in provided.default_catalog().parts(kind)
+        for c in rlcatalog.default_catalog().parts(kind)
         if c.declaration.shows_classes and not c.in_process and framework in c.declaration.targets
     ]

@@ -1,4 +1,5 @@
-"""Declarations, which a plugin's hooks return: frozen objects of strings and small functions.
+"""Declarations of parts, commands and checks, which a plugin's hooks return: frozen objects of
+strings and small functions.
 
 A declaration gives a part's name, the requests that it fits, and the import path of its code.
 rlcatalog imports a target such as `"rlcatalog_fcnet.torch:FullyConnectedNetwork"` on first use.
@@ -6,39 +7,24 @@ rlcatalog imports a target such as `"rlcatalog_fcnet.torch:FullyConnectedNetwork
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from enum import IntEnum
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
-from rlcatalog import provided
-from rlcatalog.errors import DeclarationError, shown
+# A door names files of its own room; these declarations stand in lower ones.
+from rlcatalog.declaration import (
+    FUNCTION,
+    Declaration as Declaration,
+    Form,
+    Forms,
+    Match as Match,
+    Rank as Rank,
+    text_like,
+)
 from rlcatalog.frameworks import frameworks
-from rlcatalog.plugins.discovery import normalize
+from rlcatalog.frameworks.table import FrameworkSpec as FrameworkSpec
 from rlcatalog.plugins.request import Request
-
-#: A test for a field's value, and the expected form for messages.
-Form = tuple[Callable[[Any], bool], str]
-Forms = Mapping[str, Form]
-
-
-def text_like(pattern: str) -> Callable[[Any], bool]:
-    """Return a function that tests whether a value is a string that matches a pattern."""
-    return lambda value: (
-        isinstance(value, str) and re.fullmatch(pattern, value, re.DOTALL) is not None
-    )
-
-
-def are_texts(value: Any) -> bool:
-    """Return whether a value is a tuple of strings."""
-    return isinstance(value, tuple) and all(isinstance(text, str) for text in value)
-
-
-_NAME = r"[A-Za-z_][A-Za-z0-9_.\-]*"
-_PATH: Form = (text_like(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*"), "a string 'package.module:Name'")
-_FUNCTION: Form = (callable, "a function")
-TEXTS: Form = (are_texts, "a tuple of text")
+from rlcatalog.spaces.action_codec_spec import ActionCodecSpec as ActionCodecSpec
 
 #: The config keys that `rlcatalog.models.post_fcnet` and `output_plan` read: the layers after a
 #: trunk.
@@ -50,27 +36,6 @@ OUTPUT_KEYS = (
 )  # fmt: skip
 #: The config keys that apply to a plain module: the form of images, and the layers after it.
 PLAIN_KEYS = ("module_images", "image_layout", *OUTPUT_KEYS)
-
-
-class Rank(IntEnum):
-    """How well a part fits; in each slot, the part with the highest rank is chosen."""
-
-    FALLBACK = 1
-    GENERIC = 2
-    SPECIFIC = 3
-
-
-class Match(NamedTuple):
-    """A part's rank (None if it does not fit), and the reason.
-
-    Example:
-        >>> def match(request):
-        ...     fits = request.obs.kind == "box" and len(request.obs.shape) == 1
-        ...     return Match(Rank.GENERIC, "a vector") if fits else Match(None, "takes vectors")
-    """
-
-    rank: Rank | None
-    why: str
 
 
 @dataclass(frozen=True)
@@ -90,192 +55,6 @@ class Stage:
     shape: tuple[int, ...] | None
     weights: int | None = None
     whole: bool = True
-
-
-@dataclass(frozen=True)
-class Declaration:
-    """Base class of all declarations.
-
-    Attributes:
-        name: The name that users write into a config.
-        targets: Import path of the class by framework: `{"torch": "pkg.torch:Class", "tf":
-            "pkg.tf:Class"}`, or `{"numpy": "pkg.codecs:Class"}` for parts that need no
-            framework.
-        summary: One line for `rlcatalog list`.
-        match: A function that returns whether, how well and why the part fits a request. If
-            None, the part is chosen by name, by its `switch` or by its `kinds`.
-        config: Import path of the msgspec struct with the part's config keys, or None.
-        reads: Names of other config keys that the part reads: shared keys of the kernel, or
-            another package's keys. Undeclared keys are rejected when the plugin is loaded.
-        ignores: A function that returns the keys that have no effect for a request, each with the
-            condition under which it has one, such as `"preprocessor_pref='rllib'"`. rlcatalog
-            reports them unless another part reads them. If None, the part reads all its
-            keys.
-        extends: `"distribution/name"` of the part to which this declaration adds targets for
-            other frameworks, or None. In that case, `reads` is the only other field that is used.
-        examples: Import path of a function that returns `rlcatalog_testing.Example`s, for the
-            conformance kit. If None, the kit uses the standard spaces that the part fits.
-        switch: The config key that turns the part on in its slot, or None. The values None and
-            False turn it off. Without a `match`, the part fits with rank `SPECIFIC` if it is
-            on, and does not fit otherwise.
-        kinds: The kinds of space that the part supports: `SpaceInfo.kind` or the qualified
-            name of a space class. rlcatalog calls `match` only for these; without a `match`, the
-            part fits all of them. If empty, it supports all spaces.
-    """
-
-    kind: ClassVar[str] = ""
-    #: The keys that targets may have; None: framework names, including names that plugins add.
-    targets_allowed: ClassVar[frozenset[str] | None] = None
-    #: Whether users import targets by name, from `rlcatalog_torch` and similar modules.
-    shows_classes: ClassVar[bool] = True
-    #: Field → test and expected form; a default of None is also allowed. Subclasses add their
-    #: fields.
-    forms: ClassVar[Forms] = {
-        "name": (text_like(_NAME), "a word of letters, digits, '_', '-' and '.'"),
-        "summary": (text_like(".*"), "one line of text"),
-        "match": _FUNCTION,
-        "config": _PATH,
-        "reads": TEXTS,
-        "ignores": _FUNCTION,
-        "extends": (text_like(rf"[A-Za-z0-9][A-Za-z0-9_.\-]*/{_NAME}"), "'distribution/name'"),
-        "examples": _PATH,
-        "switch": (text_like(".+"), "the name of a config key"),
-        "kinds": TEXTS,
-    }
-
-    name: str
-    targets: Mapping[str, str]
-    summary: str
-    match: Callable[[Request], Match] | None = None
-    config: str | None = None
-    reads: tuple[str, ...] = ()
-    ignores: Callable[[Request], Mapping[str, str]] | None = None
-    extends: str | None = None
-    examples: str | None = None
-    switch: str | None = None
-    kinds: tuple[str, ...] = ()
-
-    def __init_subclass__(cls) -> None:
-        cls.forms = {**Declaration.forms, **cls.forms}
-
-    def __post_init__(self) -> None:
-        self.check_fields()
-
-    def check_fields(self) -> None:
-        """Check the fields, and normalise them.
-
-        Raises:
-            DeclarationError: A field has the wrong form; the message names the declaration.
-        """
-        for problem in self.problems():
-            raise DeclarationError(f"{type(self).__name__}({shown(self.name)}): {problem}.")
-
-    def problems(self) -> Iterator[str]:
-        """Yield the problems with the fields, and normalise the fields."""
-        for name, (fits, form) in self.forms.items():
-            value = getattr(self, name)
-            if not fits(value) and not (value is None and getattr(type(self), name, "") is None):
-                yield f"{name} must be {form}, found {shown(value)}"
-        if (
-            not isinstance(self.targets, Mapping)
-            or not self.targets
-            or not are_texts(tuple(self.targets))
-        ):
-            yield "targets must map a framework to 'package.module:Class'"
-        for framework, target in self.targets.items():
-            if self.targets_allowed is not None and framework not in self.targets_allowed:
-                yield (
-                    f"unknown framework {shown(framework)} in targets; known:"
-                    f" {sorted(self.targets_allowed)}"
-                )
-            if not _PATH[0](target):
-                yield f"target {shown(target)} must be a string 'package.module:Class'"
-        if self.extends is not None:
-            distribution, _, name = self.extends.partition("/")
-            object.__setattr__(self, "extends", f"{normalize(distribution)}/{name}")
-            if name != self.name:
-                yield (
-                    "an extension has the same name as the extended part; found"
-                    f" extends={self.extends!r}. Name this part {name!r}"
-                )
-
-    @property
-    def functions(self) -> list[str]:
-        """The fields that hold a function."""
-        return [
-            name
-            for name, form in self.forms.items()
-            if form is _FUNCTION and getattr(self, name) is not None
-        ]
-
-    @property
-    def served(self) -> tuple[str, ...]:
-        """The names of the declaration's targets."""
-        return tuple(self.targets)
-
-    def target_of(self, name: str) -> str:
-        """Return the import path of the code for one of `served`."""
-        return self.targets[name]
-
-    def adapted(self, target: Callable[..., Any], framework: str) -> Any:
-        """Return the object that parts are built from for one of `served`, if not the target
-        itself.
-        """
-        return target
-
-    @property
-    def entries(self) -> tuple[str, ...]:
-        """The declaration's entries in a table that all catalogs of the process share; empty for
-        most kinds.
-        """
-        return ()
-
-    def enter(self) -> bool:
-        """Enter the declaration into that table; return whether it is new.
-
-        Raises:
-            DuplicateNameError: Another declaration already has one of its entries.
-        """
-        return provided.enter(self)
-
-    def leave(self) -> None:
-        """Remove the declaration from that table."""
-        provided.leave(self)
-
-    def describe_clash(self, entry: str, other: Any) -> str:
-        """Describe the problem that another declaration already has this entry."""
-        return f"{self.kind} {entry!r} already exists; use another name."
-
-    @property
-    def named_keys(self) -> tuple[str, ...]:
-        """The config keys that the declaration names."""
-        return (
-            self.reads
-            if self.switch is None or self.switch in self.reads
-            else (*self.reads, self.switch)
-        )
-
-    def is_on(self, config: Mapping[str, Any]) -> bool:
-        """Return whether a config turns the part on."""
-        value = None if self.switch is None else config.get(self.switch)
-        return value is not None and value is not False
-
-    def judge(self, request: Request) -> Match:
-        """Return whether, how well and why the part fits a request."""
-        if self.kinds:
-            # `request.space_for` without a call: every candidate of every slot is asked.
-            space = (request.action or request.obs) if self.kind == "action_dist" else request.obs
-            if space.distance(self.kinds) is None:
-                return Match(None, f"takes {' or '.join(self.kinds)}, not {space.kind}")
-            if self.match is None and self.switch is None:
-                return Match(Rank.GENERIC, f"the space is a {space.kind}")
-        if self.match is not None:
-            return self.match(request)
-        if self.switch is None:
-            return Match(None, "only chosen by name")
-        if self.is_on(request.config):
-            return Match(Rank.SPECIFIC, f"{self.switch} is set")
-        return Match(None, f"{self.switch} is not set")
 
 
 class PreprocessorSpec(Declaration):
@@ -299,6 +78,10 @@ class EnvWrapperSpec(Declaration):
 
     kind: ClassVar[str] = "env_wrapper"
     targets_allowed = frozenset({"numpy"})
+
+
+def _is_bool(value: Any) -> bool:
+    return isinstance(value, bool)
 
 
 @dataclass(frozen=True)
@@ -328,11 +111,11 @@ class ModelSpec(Declaration):
 
     kind: ClassVar[str] = "model"
     forms: ClassVar[Forms] = {
-        "slot": (text_like("trunk|memory|head"), "trunk, memory or head"),
-        "claims": _FUNCTION,
-        "describe": _FUNCTION,
-        "pinned_keys": _FUNCTION,
-        "plain": (lambda value: isinstance(value, bool), "True or False"),
+        "slot": Form(text_like("trunk|memory|head"), "trunk, memory or head"),
+        "claims": FUNCTION,
+        "describe": FUNCTION,
+        "pinned_keys": FUNCTION,
+        "plain": Form(_is_bool, "True or False"),
     }
 
     slot: str = "trunk"
@@ -348,11 +131,18 @@ class ModelSpec(Declaration):
                 f"a plain module is a trunk; found slot={self.slot!r}. Derive it from"
                 " TorchModelV2 or TFModelV2"
             )
+
+    def complete_fields(self) -> None:
+        super().complete_fields()
         if self.plain and not self.extends:
-            object.__setattr__(self, "reads", tuple(dict.fromkeys((*self.reads, *PLAIN_KEYS))))
+            reads = dict.fromkeys((*self.reads, *PLAIN_KEYS))
+            self._set_field("reads", tuple(reads))
 
     def adapted(self, target: Callable[..., Any], framework: str) -> Any:
-        return frameworks()[framework].load("plain").of(target) if self.plain else target
+        if not self.plain:
+            return target
+        plain_adapter = frameworks()[framework].load("plain")
+        return plain_adapter.of(target)
 
 
 @dataclass(frozen=True)
@@ -381,7 +171,7 @@ class ActionDistSpec(Declaration):
     """
 
     kind: ClassVar[str] = "action_dist"
-    forms: ClassVar[Forms] = {"size": _FUNCTION, "initial_std": _FUNCTION}
+    forms: ClassVar[Forms] = {"size": FUNCTION, "initial_std": FUNCTION}
 
     composite: bool = False
     wraps_default: bool = False
@@ -444,7 +234,7 @@ class ExporterSpec(Declaration):
     targets_allowed = frozenset({"runner"})
     shows_classes = False
     forms: ClassVar[Forms] = {
-        "suffix": (text_like(r"(\.[A-Za-z0-9_.\-]+)?"), "text such as '.onnx'")
+        "suffix": Form(text_like(r"(\.[A-Za-z0-9_.\-]+)?"), "text such as '.onnx'")
     }
 
     suffix: str = ""
@@ -452,15 +242,19 @@ class ExporterSpec(Declaration):
     @property
     def served(self) -> tuple[str, ...]:
         """The runner, and the frameworks whose policies it can export."""
-        return (*self.targets, *(name for name in frameworks() if self._writer(name) is not None))
+        writers = [name for name in frameworks() if self._writer(name) is not None]
+        return (*self.targets, *writers)
 
     def target_of(self, name: str) -> str:
         """Return the import path of the runner, or of a framework's writer."""
         return self._writer(name) or self.targets[name]
 
     def _writer(self, framework: str) -> str | None:
+        """Return the import path of the function that writes a framework's policies, or None."""
         spec = frameworks().get(framework)
-        return None if spec is None else spec.target(f"export-{self.name}")
+        if spec is None:
+            return None
+        return spec.target(f"export-{self.name}")
 
     def problems(self) -> Iterator[str]:
         yield from super().problems()

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from rlcatalog.declaration import normalize as normalize
 from rlcatalog.errors import (
     CatalogError,
     DeclarationError,
@@ -38,11 +39,6 @@ _NUMBERS = r"(\d+(?:\.\d+)*)"
 #: Reading a marker goes through `ast.parse`, which may fail if several threads do it at the same
 #: time (CPython 3.11).
 _PARSING = threading.Lock()
-
-
-def normalize(name: str) -> str:
-    """Return a distribution's name in its canonical spelling (PEP 503)."""
-    return re.sub(r"[-_.]+", "-", name.strip()).lower()
 
 
 @dataclass

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pluggy
 
 from rlcatalog.plugins.declarations import (
+    ActionCodecSpec,
     ActionDistSpec,
     CheckSpec,
     CommandSpec,
@@ -12,10 +13,10 @@ from rlcatalog.plugins.declarations import (
     EnvWrapperSpec,
     ExporterSpec,
     FilterSpec,
+    FrameworkSpec,
     ModelSpec,
     PreprocessorSpec,
 )
-from rlcatalog.plugins.process_wide import ActionCodecSpec, FrameworkSpec
 
 #: The name by which pluggy tells our hooks from those of other projects.
 PROJECT = "rlcatalog"

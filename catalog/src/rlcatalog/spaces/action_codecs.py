@@ -9,8 +9,8 @@ from functools import cache
 from pkgutil import resolve_name
 from typing import Any
 
-from rlcatalog import provided
 from rlcatalog.errors import PluginError, raised_as
+from rlcatalog.spaces.action_codec_spec import ActionCodecSpec
 from rlcatalog.spaces.info import KINDS, SpaceInfo
 
 
@@ -20,7 +20,7 @@ def codec_class(info: SpaceInfo) -> Any:
     The codec of the most derived class wins. A codec in the public index for a base class takes
     precedence over a codec for a class from a different package.
     """
-    table, others = provided.declarations["action_codec"], []
+    table, others = ActionCodecSpec.table.specs, []
     for name in (*info.classes, info.kind):
         kind = KINDS.get(name, "")
         if (spec := table.get(name) or table.get(kind)) is None:
@@ -33,7 +33,7 @@ def codec_class(info: SpaceInfo) -> Any:
 
 def codec_of_class(name: str) -> Any:
     """Return the codec class declared for a space class by its qualified name, or None."""
-    spec = provided.declarations["action_codec"].get(name)
+    spec = ActionCodecSpec.table.specs.get(name)
     return None if spec is None else _load(spec.targets["numpy"])
 
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlcatalog import Catalog, SpaceInfo, provided
+from rlcatalog import Catalog, SpaceInfo, default_catalog
 from rlcatalog.actions import NOT_GIVEN, ActionCodec, ActionMasks, action_codec
 from rlcatalog.errors import (
     ActionMaskError,
@@ -84,7 +84,7 @@ class Actor:
         catalog: Catalog | None = None,
         runner: Runner | None = None,
     ) -> None:
-        catalog = provided.default_catalog() if catalog is None else catalog
+        catalog = default_catalog() if catalog is None else catalog
         where = "the runner" if path is None else str(path)
         if runner is None:
             if path is None:
