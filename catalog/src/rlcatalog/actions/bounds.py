@@ -9,10 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rlcatalog.errors import ConfigError, UnsupportedSpaceError
+from rlcatalog.frameworks.ops import Array
 from rlcatalog.spaces import SpaceInfo
-
-Array = np.ndarray[Any, Any]
-
 
 #: With `action_bounds="affine"`, larger bounds count as infinite. Such bounds usually stand for
 #: "no bound", and an initial policy would hardly ever act where rewards are.

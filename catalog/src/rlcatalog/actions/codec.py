@@ -18,14 +18,13 @@ import numpy as np
 from rlcatalog import public_index
 from rlcatalog.actions.tensor_actions import LoweredActions
 from rlcatalog.errors import ActionError, ActionMaskError, MissingPluginError, UnsupportedSpaceError
-from rlcatalog.frameworks.ops import ops_of
+from rlcatalog.frameworks.ops import Array, ops_of
 from rlcatalog.plugins import install_hints
 from rlcatalog.plugins.loader import condition_of
 from rlcatalog.spaces.action_codecs import codec_class
 from rlcatalog.spaces.info import Space, SpaceInfo
 from rlcatalog.spaces.values import parts_of
 
-Array = np.ndarray[Any, Any]
 #: A batch of the environment's actions: an array, or a structure of arrays.
 Actions: TypeAlias = "Array | Mapping[str, Actions] | tuple[Actions, ...]"
 #: A mask in Gymnasium's format, batched; None allows everything.

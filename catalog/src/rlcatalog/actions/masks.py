@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from rlcatalog.actions.codec import ActionCodec, Array, Mask, action_codec
+from rlcatalog.actions.codec import ActionCodec, Mask, action_codec
 from rlcatalog.errors import ActionMaskError, ConfigError, NotServedError, ObservationError
-from rlcatalog.frameworks.ops import Tensor
+from rlcatalog.frameworks.ops import Array, Tensor
 from rlcatalog.spaces import SpaceInfo
 
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
 from rlcatalog.actions.codec import ActionCodec
-
-Array = np.ndarray[Any, Any]
+from rlcatalog.frameworks.ops import Array
 
 #: An initial distribution must cover this share of a range, and this share of it must lie inside.
 LEAST_SHARE = 0.1

@@ -13,10 +13,9 @@ from rlcatalog.actions.bounds import LARGEST_SCALED_BOUND
 from rlcatalog.actions.reach import LEAST_SHARE, covered_shares, inside_shares
 from rlcatalog.choice.dist_plan import DistPlan
 from rlcatalog.errors import MissingPluginError
+from rlcatalog.frameworks.ops import Array
 from rlcatalog.plugins import Part
 from rlcatalog.spaces import SpaceInfo
-
-Array = np.ndarray[Any, Any]
 
 _RESCALE = "rescale the actions in an environment wrapper (gymnasium.wrappers.TransformAction)"
 

@@ -1,5 +1,6 @@
 from .load_order import ImportGuard as ImportGuard, load_first as load_first
 from .ops import (
+    Array as Array,
     NumpyOps as NumpyOps,
     Tensor as Tensor,
     TensorOps as TensorOps,
@@ -8,7 +9,6 @@ from .ops import (
     tensor_ops as tensor_ops,
 )
 from .protocols import (
-    Array as Array,
     Backend as Backend,
     Evaluation as Evaluation,
     Learner as Learner,

@@ -11,6 +11,8 @@ import numpy as np
 from rlcatalog.errors import ModelContractError, NotServedError
 from rlcatalog.frameworks.table import find_framework, framework_of, frameworks
 
+#: A NumPy array of any shape and dtype.
+Array = np.ndarray[Any, Any]
 #: One axis, several, or all of them.
 Axes = int | tuple[int, ...] | None
 

@@ -6,11 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
-import numpy as np
-
-from rlcatalog.frameworks.ops import Tensor
-
-Array = np.ndarray[Any, Any]
+from rlcatalog.frameworks.ops import Array, Tensor
 
 
 class Step(NamedTuple):

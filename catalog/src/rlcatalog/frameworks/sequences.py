@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from rlcatalog.errors import ModelContractError
-from rlcatalog.frameworks.protocols import Array, PolicyParts
+from rlcatalog.frameworks.ops import Array
+from rlcatalog.frameworks.protocols import PolicyParts
 
 
 def lengths_of(batch: Mapping[str, Any], rows: int) -> Array:

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from rlcatalog.errors import CatalogError, ModelContractError, raised_as, shown
-from rlcatalog.frameworks import TensorOps
-from rlcatalog.observations.preprocessor import Array, Leaf, Preprocessor
+from rlcatalog.frameworks.ops import Array, TensorOps
+from rlcatalog.observations.preprocessor import Leaf, Preprocessor
 from rlcatalog.observations.trunk_observation import TrunkObservation
 from rlcatalog.plugins import Part
 from rlcatalog.plugins.part import blame_part, call_target

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rlcatalog.errors import OutOfBoundsError
+from rlcatalog.frameworks.ops import Array
 
 if TYPE_CHECKING:
-    from rlcatalog.observations.preprocessor import Array, Preprocessor
+    from rlcatalog.observations.preprocessor import Preprocessor
 
 #: Rounding that is allowed beyond a bound, in units in the last place: some environments compute
 #: their observations with a few operations, and end one or two units beyond the bound.

@@ -29,7 +29,7 @@ from rlcatalog.errors import (
     reason,
     shown,
 )
-from rlcatalog.frameworks.ops import Tensor, TensorOps
+from rlcatalog.frameworks.ops import Array as Array, Tensor, TensorOps
 from rlcatalog.observations.batches import (
     copy_batch,
     first_size,
@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from rlcatalog.plugins import Part
     from rlcatalog.plugins.request import PartsCatalog
 
-Array = np.ndarray[Any, Any]
 Writer = Callable[[Any, Array], None]
 
 _FLOAT32 = np.dtype(np.float32)

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from rlcatalog.config import KernelConfig, read_config
-from rlcatalog.observations.preprocessor import Array, Leaf
+from rlcatalog.frameworks.ops import Array
+from rlcatalog.observations.preprocessor import Leaf
 from rlcatalog.observations.structure import preprocessor_of
 from rlcatalog.spaces.info import Space, SpaceInfo
 

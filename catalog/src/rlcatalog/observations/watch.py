@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rlcatalog.errors import CatalogError, ModelContractError, raised_as, shown
+from rlcatalog.frameworks.ops import Array
 from rlcatalog.observations.batches import stack
 from rlcatalog.observations.limits import widen
 
 if TYPE_CHECKING:
-    from rlcatalog.observations.preprocessor import Array, Preprocessor
+    from rlcatalog.observations.preprocessor import Preprocessor
 
 
 #: The module of the base class, whose writers need no checks.
