@@ -5,12 +5,14 @@ head → interface.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
 from numbers import Integral
 from typing import Any, cast
 
 from rlcatalog.errors import ModelContractError, NotServedError, UnreadKeysWarning
 from rlcatalog.frameworks import frameworks
-from rlcatalog.models.construction import ModelPart, check_class
+from rlcatalog.models.construction import ModelPart, StandardArguments, check_class
 from rlcatalog.models.model import ModelV2, name_method, part_of
 from rlcatalog.models.views import ViewRequirement
 from rlcatalog.models.wrappers import SeparateValue
@@ -61,90 +63,161 @@ def assemble(
     """
     if isinstance(num_outputs, Integral):
         num_outputs = int(num_outputs)  # the product of a shape is a NumPy number
-    *inside, last = parts
-    check_class(last.cls)
-    inner_space = obs_space if unclaimed is None else unclaimed.space(obs_space)
-    is_apart = last.slot != "trunk" and not fresh_config().get("vf_share_layers", True)
-
-    def standard(outputs: int | None, space: Any = inner_space) -> tuple[Any, ...]:
-        return space, action_space, outputs, fresh_config(), name
-
-    def separate_value(
-        actor: ModelV2, parts: list[ModelPart], outputs: int | None
-    ) -> SeparateValue:
-        cls = _separate_value_class(parts[-1].cls)
-        kept = parts[:1] if fresh_config().get("vf_memory", "own") == "none" else parts
-        held = {"trunk": actor, "value_trunk": _build_body(standard, kept, None)}
-        held = {role: _checked_trunk(model, cls) for role, model in held.items()}
-        return cast("SeparateValue", ModelPart(cls).construct(standard(outputs), held))
-
-    def head(outputs: int | None) -> ModelV2:
-        trunk = _checked_trunk(_build_body(standard, inside, None), last.cls)
-        value_trunk: Any = None
-        if is_apart and outputs is not None and list(trunk.get_initial_state()):
-            trunk = pair = separate_value(trunk, inside, None)
-            value_trunk = pair.value_features()
-            _check_same_width(pair, last.cls)
-        elif is_apart:
-            value_trunk = _serving(
-                _checked_trunk(_build_body(standard, inside, None), last.cls), unclaimed
-            )
-        held = {
-            "trunk": _serving(trunk, unclaimed),
-            "value_trunk": value_trunk,
-            "action_dist": action_dist,
-        }
-        model = last.construct(standard(outputs, obs_space), held)
-        model.view_requirements = _views_of_both(trunk, model)
-        _check_carries(model, trunk)
-        return model
-
-    def build(outputs: int | None) -> ModelV2:
-        if last.slot == "head":
-            return head(outputs)
-        if is_apart and outputs is not None:
-            return separate_value(_build_body(standard, parts, None), parts, outputs)
-        return _build_body(standard, parts, outputs)
-
-    if interface is None or issubclass(last.cls, interface):
-        model = build(num_outputs)
+    check_class(parts[-1].cls)
+    assembly = _Assembly(
+        parts=parts,
+        obs_space=obs_space,
+        action_space=action_space,
+        fresh_config=fresh_config,
+        name=name,
+        trunk_observation=unclaimed,
+        action_dist=action_dist,
+    )
+    if interface is None or issubclass(parts[-1].cls, interface):
+        model = assembly.build(num_outputs)
     else:
-        host = ModelPart(_host_class(interface, last.cls, build))
-        model = host.construct(standard(num_outputs, obs_space), {})
+        model = assembly.build_with_interface(interface, num_outputs)
     _warn_of_left_out(parts)
     return model
 
 
-def _build_body(
-    standard: Callable[..., tuple[Any, ...]], parts: list[ModelPart], outputs: int | None
-) -> ModelV2:
-    """Build a trunk and, if there is one, a memory around it."""
-    trunk, *memories = parts
-    model = trunk.construct(standard(None if memories else outputs), {})
-    for memory in memories:
-        inner = _checked_trunk(model, memory.cls)
-        model = memory.construct(standard(outputs), {"trunk": inner})
-        model.view_requirements = _views_of_both(inner, model)
-    return model
+@dataclass(frozen=True)
+class _Assembly:
+    """Builder of a chain of models; see `assemble` for the attributes.
 
+    Attributes:
+        trunk_observation: The part of the observation that the head leaves to the other models;
+            None if it leaves the whole observation, or if there is no head.
+    """
 
-def _serving(trunk: ModelV2, unclaimed: TrunkObservation | None) -> ModelV2:
-    """Restrict a head's trunk to the part of the observation that the head does not read."""
-    trunk._rlcatalog.unclaimed = unclaimed
-    if unclaimed is not None:
-        _check_no_past_observations(trunk, unclaimed)
-    return trunk
+    parts: list[ModelPart]
+    obs_space: Space
+    action_space: Space | None
+    fresh_config: Callable[[], dict[str, Any]]
+    name: str
+    trunk_observation: TrunkObservation | None
+    action_dist: Callable[..., Any] | None
 
+    @cached_property
+    def inner_space(self) -> Space:
+        """The observation space of the models inside the head."""
+        if self.trunk_observation is None:
+            return self.obs_space
+        space: Space = self.trunk_observation.space(self.obs_space)
+        return space
 
-def _host_class(interface: type, inner: Any, build: Callable[[int | None], ModelV2]) -> type:
-    """Return a class that contains a complete model and has an interface's methods."""
+    @cached_property
+    def value_has_own_layers(self) -> bool:
+        """Whether the value gets a second model like the trunk. A chain that is only a trunk builds
+        the layers of its value itself.
+        """
+        is_only_trunk = self.parts[-1].slot == "trunk"
+        return not is_only_trunk and not self.fresh_config().get("vf_share_layers", True)
 
-    def build_inner(outputs: int | None) -> ModelV2:
-        model = build(outputs)
-        return model if outputs is not None else _checked_trunk(model, interface)
+    def build(self, num_outputs: int | None) -> ModelV2:
+        """Build the chain without an interface."""
+        *inside, last = self.parts
+        if last.slot == "head":
+            return self._build_head(last, inside, num_outputs)
+        if self.value_has_own_layers and num_outputs is not None:
+            actor = self._build_body(self.parts, num_outputs=None)
+            return self._build_separate_value(actor, self.parts, num_outputs)
+        return self._build_body(self.parts, num_outputs)
 
-    host = frameworks()[inner.framework_of_class].load("host")
-    return type(interface.__name__, (interface, host), {"build_inner": staticmethod(build_inner)})
+    def build_with_interface(self, interface: type, num_outputs: int | None) -> ModelV2:
+        """Build the chain inside a model that has an interface's methods."""
+
+        def build_inner(num_outputs: int | None) -> ModelV2:
+            model = self.build(num_outputs)
+            if num_outputs is None:
+                _check_trunk(model, interface)
+            return model
+
+        framework = frameworks()[self.parts[-1].cls.framework_of_class]  # type: ignore[attr-defined]
+        host = type(
+            interface.__name__,
+            (interface, framework.load("host")),
+            {"build_inner": staticmethod(build_inner)},
+        )
+        arguments = self._arguments(num_outputs, self.obs_space)
+        return ModelPart(host).construct(arguments, held={})
+
+    def _arguments(self, num_outputs: int | None, obs_space: Space) -> StandardArguments:
+        return StandardArguments(
+            obs_space, self.action_space, num_outputs, self.fresh_config(), self.name
+        )
+
+    def _build_body(self, parts: list[ModelPart], num_outputs: int | None) -> ModelV2:
+        """Build a trunk and, if there is one, a memory around it."""
+        trunk, *memories = parts
+        trunk_outputs = None if memories else num_outputs
+        model = trunk.construct(self._arguments(trunk_outputs, self.inner_space), held={})
+        for memory in memories:
+            inner = model
+            _check_trunk(inner, memory.cls)
+            arguments = self._arguments(num_outputs, self.inner_space)
+            model = memory.construct(arguments, held={"trunk": inner})
+            model.view_requirements = _views_of_both(inner, model)
+        return model
+
+    def _build_separate_value(
+        self, actor: ModelV2, parts: list[ModelPart], num_outputs: int | None
+    ) -> SeparateValue:
+        """Build a second chain for the value, and join it with the policy's.
+
+        Args:
+            actor: The policy's chain.
+            parts: The parts of that chain.
+            num_outputs: See `assemble`.
+        """
+        if self.fresh_config().get("vf_memory", "own") == "none":
+            value_parts = parts[:1]
+        else:
+            value_parts = parts
+        separate_value = _separate_value_class(parts[-1].cls)
+        value_chain = self._build_body(value_parts, num_outputs=None)
+        _check_trunk(actor, separate_value)
+        _check_trunk(value_chain, separate_value)
+        arguments = self._arguments(num_outputs, self.inner_space)
+        pair = ModelPart(separate_value).construct(
+            arguments, held={"trunk": actor, "value_trunk": value_chain}
+        )
+        return cast("SeparateValue", pair)
+
+    def _build_head(
+        self, head: ModelPart, inside: list[ModelPart], num_outputs: int | None
+    ) -> ModelV2:
+        """Build a head around a trunk and a memory, and around a second trunk for the value."""
+        trunk = self._build_body(inside, num_outputs=None)
+        _check_trunk(trunk, head.cls)
+        value_trunk: Any = None
+        if self.value_has_own_layers:
+            if num_outputs is not None and list(trunk.get_initial_state()):
+                pair = self._build_separate_value(trunk, inside, num_outputs=None)
+                _check_same_width(pair, head.cls)
+                value_trunk = pair.value_features()
+                trunk = pair
+            else:
+                value_trunk = self._build_body(inside, num_outputs=None)
+                _check_trunk(value_trunk, head.cls)
+                self._restrict_to_trunk_observation(value_trunk)
+        self._restrict_to_trunk_observation(trunk)
+        held = {"trunk": trunk, "value_trunk": value_trunk, "action_dist": self.action_dist}
+        model = head.construct(self._arguments(num_outputs, self.obs_space), held)
+        model.view_requirements = _views_of_both(trunk, model)
+        _check_carries(model, trunk)
+        return model
+
+    def _restrict_to_trunk_observation(self, trunk: ModelV2) -> None:
+        """Let a head's trunk see only the part of the observation that the head does not read.
+
+        Only the outermost model inside the head needs to know, because it passes its input on to
+        the models inside it. Which one that is depends on the trunk's state, so it is set here
+        instead of in the constructor.
+        """
+        if self.trunk_observation is not None:
+            trunk._rlcatalog.trunk_observation = self.trunk_observation
+            _check_no_past_observations(trunk, self.trunk_observation)
 
 
 def _warn_of_left_out(parts: list[ModelPart]) -> None:
@@ -160,24 +233,35 @@ def _warn_of_left_out(parts: list[ModelPart]) -> None:
             )
 
 
-def _checked_trunk(trunk: ModelV2, outer: type) -> ModelV2:
+def _check_trunk(trunk: ModelV2, outer: type) -> None:
+    """Check that a model can be the trunk of another one.
+
+    Raises:
+        ModelContractError: It did not set its width.
+        NotServedError: Both have a memory.
+    """
     if not isinstance(trunk.num_outputs, Integral):
         raise ModelContractError(
             f"{type(trunk).__name__} was built as the trunk of {outer.__name__}, with"
             " num_outputs=None, but did not set self.num_outputs to the width of its"
             f" output{part_of(trunk)}."
         )
-    views = [name for name in trunk.view_requirements if name.startswith("state_in_")]
-    if getattr(outer, "is_memory", False) and (views or list(trunk.get_initial_state())):
-        why = f"it has the view {views[0]!r}" if views else "get_initial_state() is not empty"
-        raise NotServedError(
-            f"{type(trunk).__name__} is itself recurrent ({why}); {outer.__name__} cannot be"
-            " wrapped around it. Turn the memory off in the config."
-        )
-    return trunk
+    if not getattr(outer, "is_memory", False):  # a user's class need not have the attribute
+        return
+    state_views = [name for name in trunk.view_requirements if name.startswith("state_in_")]
+    if state_views:
+        why = f"it has the view {state_views[0]!r}"
+    elif list(trunk.get_initial_state()):
+        why = "get_initial_state() is not empty"
+    else:
+        return
+    raise NotServedError(
+        f"{type(trunk).__name__} is itself recurrent ({why}); {outer.__name__} cannot be"
+        " wrapped around it. Turn the memory off in the config."
+    )
 
 
-def _separate_value_class(cls: type) -> Any:
+def _separate_value_class(cls: type) -> type[SeparateValue]:
     """Return the framework's class for models with separate chains for the policy and the value."""
     framework = frameworks()[cls.framework_of_class]  # type: ignore[attr-defined]
     if "separate_value" not in framework.targets:
@@ -185,53 +269,58 @@ def _separate_value_class(cls: type) -> Any:
             f"framework {framework.name!r} has no separate_value, which {cls.__name__}, a model"
             " with a state, needs for vf_share_layers=False. Remove vf_share_layers."
         )
-    return framework.load("separate_value")
+    separate_value: type[SeparateValue] = framework.load("separate_value")
+    return separate_value
 
 
 def _check_carries(head: ModelV2, trunk: ModelV2) -> None:
-    own, inner = (len(list(model.get_initial_state())) for model in (head, trunk))
-    if own < inner:
+    """Check that a head passes on the state of its trunk."""
+    head_states = len(list(head.get_initial_state()))
+    trunk_states = len(list(trunk.get_initial_state()))
+    if head_states < trunk_states:
         raise ModelContractError(
-            f"{name_method(head, 'get_initial_state')} returned {own} tensors, but its trunk"
-            f" {type(trunk).__name__} has a state of {inner}, which would be lost at each step."
-            " Return self.trunk.get_initial_state(), and the trunk's new state from forward()."
+            f"{name_method(head, 'get_initial_state')} returned {head_states} tensors, but its"
+            f" trunk {type(trunk).__name__} has a state of {trunk_states}, which would be lost at"
+            " each step. Return self.trunk.get_initial_state(), and the trunk's new state from"
+            " forward()."
         )
 
 
-def _check_same_width(both: SeparateValue, head: type) -> None:
-    widths = both.trunk.num_outputs, both.value_trunk.num_outputs
-    if widths[0] != widths[1]:
+def _check_same_width(pair: SeparateValue, head: type) -> None:
+    memory_width = pair.trunk.num_outputs
+    trunk_width = pair.value_trunk.num_outputs
+    if memory_width != trunk_width:
         raise NotServedError(
             f"vf_memory='none': {head.__name__} needs features of the same width for the logits"
-            f" and the value. The memory's have {widths[0]}, the trunk's {widths[1]}. Remove"
+            f" and the value. The memory's have {memory_width}, the trunk's {trunk_width}. Remove"
             " vf_memory, or make both equally wide."
         )
 
 
-def _check_no_past_observations(model: ModelV2, unclaimed: TrunkObservation) -> None:
-    views = model.view_requirements.items()
-    past = [
-        name
-        for name, view in views
-        if name != "obs" and (view.data_col or name) in ("obs", "new_obs")
-    ]
-    if past:
-        raise NotServedError(
-            f"{type(model).__name__} requests the view {past[0]!r} of observations, but its head"
-            f" removes {', '.join(map(repr, unclaimed.claimed)) or 'the mask'} and passes only the"
-            " current observation. Stack observations in the environment"
-            " (gymnasium.wrappers.FrameStackObservation), or remove the head."
-        )
+def _check_no_past_observations(model: ModelV2, trunk_observation: TrunkObservation) -> None:
+    for name, view in model.view_requirements.items():
+        column = view.data_col or name
+        if name != "obs" and column in ("obs", "new_obs"):
+            claimed = ", ".join(map(repr, trunk_observation.claimed)) or "the mask"
+            raise NotServedError(
+                f"{type(model).__name__} requests the view {name!r} of observations, but its head"
+                f" removes {claimed} and passes only the current observation. Stack observations"
+                " in the environment (gymnasium.wrappers.FrameStackObservation), or remove the"
+                " head."
+            )
 
 
 def _views_of_both(trunk: ModelV2, outer: ModelV2) -> dict[str, ViewRequirement]:
     """Return the views of a model and of its trunk."""
-    for name in sorted(set(trunk.view_requirements) & set(outer.view_requirements) - {"obs"}):
-        asked, inner = outer.view_requirements[name], trunk.view_requirements[name]
-        if (asked.data_col, str(asked.shift)) != (inner.data_col, str(inner.shift)):
+    common_names = set(trunk.view_requirements) & set(outer.view_requirements) - {"obs"}
+    for name in sorted(common_names):
+        outer_view = outer.view_requirements[name]
+        trunk_view = trunk.view_requirements[name]
+        is_same_column = outer_view.data_col == trunk_view.data_col
+        if not is_same_column or str(outer_view.shift) != str(trunk_view.shift):
             raise ModelContractError(
                 f"{type(outer).__name__} and its trunk {type(trunk).__name__} request different"
-                f" views under the name {name!r}: {asked} and {inner}. Rename the view of the"
-                " trunk."
+                f" views under the name {name!r}: {outer_view} and {trunk_view}. Rename the view"
+                " of the trunk."
             )
     return {**trunk.view_requirements, **outer.view_requirements}

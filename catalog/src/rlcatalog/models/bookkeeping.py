@@ -3,17 +3,33 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+import numpy as np
 
 from rlcatalog.errors import ModelContractError
-from rlcatalog.frameworks.ops import Tensor, tensor_ops
-from rlcatalog.observations import Preprocessor, preprocessor_of
+from rlcatalog.frameworks.ops import Tensor, TensorTree, tensor_ops
+from rlcatalog.models.flatten_structured import flatten_structured
+from rlcatalog.observations import Preprocessor, is_structure, preprocessor_of
 from rlcatalog.observations.trunk_observation import TrunkObservation
+from rlcatalog.spaces.values import first_tensor
 
 if TYPE_CHECKING:
     from rlcatalog.models.model import ModelV2
+
+
+class Padding(Protocol):
+    """Which rows of a batch of padded sequences are padding; each framework has its own class."""
+
+    def take(self, padded: Any, repeat: int = 1) -> Any:
+        """Return the rows that are not padding; of a view with one value for each `repeat` steps,
+        the values of these rows.
+        """
+
+    def zeros(self, rows: Any) -> Any:
+        """Return rows with zeros in place of the padding."""
 
 
 class ModelBookkeeping:
@@ -29,19 +45,19 @@ class ModelBookkeeping:
         ops: The framework's tensor operations.
         preprocessor: The preprocessor of the model's observations if they have a structure to
             restore; otherwise None.
-        is_trunk: Whether the model was built with `num_outputs=None`. A trunk without a state never
-            sees padding.
+        ends_with_features: Whether the model was built with `num_outputs=None`, and so has no
+            logits. Without a state, such a model never sees padding.
         is_vector: Whether the model's observations are vectors.
-        last_output: The output of the model's last call.
+        last_output: The output of the model's last call, which RLlib's `last_output()` returns.
         held: The models that `assemble` passed to the model's constructor, by argument name.
         part: The part and its plugin as error messages name them, such as "model 'glu' of acme-glu
             1.0"; empty for a registered class.
-        unclaimed: For a model inside a head, the part of the observations that the head leaves to
-            it.
-        asked: The methods among the keys of `nested_losses.ADDITIONS` that were called on this
-            model.
+        trunk_observation: For the trunk of a head, the part of the observations that the head
+            leaves to it; None if that is the whole observation.
+        calls: The methods among the keys of `nested_losses.ADDITIONS` that were called on this
+            model since the model around it began to compute its own result.
         timed: T and B of the last pass if a recurrent model received it as `[T, B, ...]`; otherwise
-            None.
+            None. RLlib's `value_function()` returns the values of that pass.
     """
 
     #: Attributes of the last pass's graph, which cannot be copied or pickled.
@@ -52,20 +68,64 @@ class ModelBookkeeping:
         structured = preprocessor is not None and preprocessor.structured
         self.ops = tensor_ops(model.framework)
         self.preprocessor: Preprocessor | None = preprocessor if structured else None
-        self.is_trunk = model.num_outputs is None
-        self.is_vector = len(getattr(model.obs_space, "shape", None) or ()) == 1
+        self.ends_with_features = model.num_outputs is None
+        shape = getattr(model.obs_space, "shape", None)  # a user's class may pass anything
+        self.is_vector = len(shape or ()) == 1
         self.last_output: Any = None
         self.held: dict[str, ModelV2] = {}
         self.part = ""
-        self.unclaimed: TrunkObservation | None = None
-        self.asked: set[str] = set()
+        self.trunk_observation: TrunkObservation | None = None
+        self.calls: set[str] = set()
         self.timed: tuple[Any, Any] | None = None
+
+    # --- the steps of a call ----------------------------------------------------------------------
+
+    def copy_inputs(self, model: ModelV2, input_dict: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a copy of a model's input, without what a head around the model has claimed.
+
+        The copy protects the caller's dict from a `forward` that changes its input.
+        """
+        if self.trunk_observation is None:
+            inputs = dict(input_dict)
+        else:
+            inputs = self.trunk_observation.of(input_dict, self.ops)
+        if isinstance(inputs["obs"], np.ndarray):
+            inputs["obs"] = self.as_tensors(model, inputs["obs"])
+        return inputs
+
+    def padding_to_remove(
+        self, model: ModelV2, inputs: Mapping[str, Any], seq_lens: Tensor
+    ) -> Padding | None:
+        """Return the padding that a model without a state must not see, or None if it sees every
+        row.
+        """
+        is_padded = not (inputs.get("single_steps") or inputs.get("no_padding"))
+        if is_padded and not list(model.get_initial_state()):
+            return self.padding(seq_lens, first_tensor(inputs["obs"]))
+        return None
+
+    def add_forms_of_obs(self, model: ModelV2, inputs: dict[str, Any]) -> None:
+        """Give a model's input both forms of its observations: `"obs"` structured, and
+        `"obs_flat"` `[B, size]`.
+        """
+        obs = inputs["obs"]
+        if self.preprocessor is None:
+            if "obs_flat" not in inputs:
+                inputs["obs_flat"] = obs if self.is_vector else self.flat(obs)
+        elif not is_structure(obs):
+            inputs.setdefault("obs_flat", obs)
+            inputs["obs"] = self.preprocessor.restore(obs, self.ops)
+        elif "obs_flat" not in inputs:
+            inputs["obs"] = self.as_tensors(model, obs)
+            inputs["obs_flat"] = flatten_structured(self.preprocessor, inputs["obs"], self.ops)
 
     def run(
         self, model: ModelV2, inputs: dict[str, Any], state: list[Any], seq_lens: Tensor | None
     ) -> Any:
         """Call `forward` with the framework's hooks."""
         return model.forward(inputs, state, seq_lens)
+
+    # --- what a framework implements --------------------------------------------------------------
 
     def check_trace(self, model: ModelV2, what: str) -> None:
         """Raise a `StaleOutputError` if the last call, if any, belongs to a finished trace."""
@@ -87,22 +147,24 @@ class ModelBookkeeping:
         """Set all weights (see `ModelV2.set_weights`)."""
         raise NotImplementedError
 
-    def as_tensors(self, model: ModelV2, obs: Any) -> Any:
+    def as_tensors(self, model: ModelV2, obs: TensorTree) -> Any:
         """Convert NumPy arrays in observations into tensors; do nothing if the framework's tensors
         are NumPy arrays.
         """
         return obs
 
-    def flat(self, obs: Tensor) -> Any:
+    def flat(self, obs: TensorTree) -> Any:
         """Return an unstructured observation as `[B, size]`; return a structure unchanged."""
-        shape = getattr(obs, "shape", None)
-        return obs if shape is None or len(shape) == 2 else self.ops.flat(obs)
+        shape = getattr(obs, "shape", None)  # a user's structure has none
+        if shape is None or len(shape) == 2:
+            return obs
+        return self.ops.flat(obs)
 
     def batch_major(self, rows: Tensor, steps: int, sequences: int) -> Any:
         """Reorder rows `[T * B, ...]` from time-major to batch-major."""
         raise NotImplementedError
 
-    def padding(self, seq_lens: Tensor, rows: Tensor) -> Any:
+    def padding(self, seq_lens: Tensor, rows: Tensor) -> Padding | None:
         """Return which rows are padding, or None if there is no padding."""
         raise NotImplementedError
 
@@ -112,15 +174,25 @@ class ModelBookkeeping:
 
 def is_model(value: Any) -> bool:
     """Return whether a value is a model whose base class has been initialised."""
+    # Any object may be asked: what a user's class keeps under a name such as "trunk".
     return isinstance(getattr(value, "_rlcatalog", None), ModelBookkeeping)
 
 
-def real_rows(model: ModelV2, inputs: dict[str, Any], padding: Any) -> dict[str, Any]:
+def states_in(inputs: Mapping[str, Any]) -> list[Any]:
+    """Return the states `"state_in_0"`, `"state_in_1"`, … of a model's input; empty without any."""
+    if "state_in_0" not in inputs:
+        return []
+    names = [f"state_in_{i}" for i in range(len(inputs))]
+    return [inputs[name] for name in names if name in inputs]
+
+
+def real_rows(model: ModelV2, inputs: dict[str, Any], padding: Padding) -> dict[str, Any]:
     """Return a model's input without padding rows."""
     real = {name: value for name, value in inputs.items() if name != "seq_lens"}
     repeats = {name: view.batch_repeat_value for name, view in model.view_requirements.items()}
     for name in {"obs", "obs_flat", *repeats} & real.keys():
-        real[name] = padding.take(real[name], repeats.get(name, 1))
+        steps_per_value = repeats.get(name, 1)
+        real[name] = padding.take(real[name], steps_per_value)
     return real
 
 
@@ -128,23 +200,33 @@ def get_submodel(model: ModelV2, name: str) -> Any:
     """Return a model's `trunk` or `value_trunk`, taken from its attribute or the catalog's record,
     or None.
     """
-    own = getattr(model, name, None)
-    return own if is_model(own) else model._rlcatalog.held.get(name)
+    attribute = getattr(model, name, None)  # a user's class may keep something else there
+    if is_model(attribute):
+        return attribute
+    return model._rlcatalog.held.get(name)
 
 
-def models_inside(model: ModelV2) -> dict[str, Any]:
+def models_inside(model: ModelV2) -> dict[str, ModelV2]:
     """Return a model's `inner_models()`, including the trunk if an override omits it."""
-    models_by_place: dict[str, Any] = type(model).inner_models(model)
-    if held := model._rlcatalog.held:
-        known, models = set[int](), list(models_by_place.values())
-        for inner in models:
-            known.add(id(inner))
-            models += [
-                deeper for deeper in models_inside(inner).values() if id(deeper) not in known
-            ]
-        left = {f"{name}: ": inner for name, inner in held.items() if id(inner) not in known}
-        models_by_place = {**models_by_place, **left}
-    return models_by_place
+    models_by_prefix: dict[str, ModelV2] = type(model).inner_models(model)
+    held = model._rlcatalog.held
+    if not held:
+        return models_by_prefix
+    listed = _ids_of_all(models_by_prefix.values())
+    omitted = {f"{name}: ": inner for name, inner in held.items() if id(inner) not in listed}
+    return {**models_by_prefix, **omitted}
+
+
+def _ids_of_all(models: Iterable[ModelV2]) -> set[int]:
+    """Return the identities of models, and of all models inside them."""
+    ids: set[int] = set()
+    left = list(models)
+    while left:
+        model = left.pop()
+        if id(model) not in ids:
+            ids.add(id(model))
+            left.extend(models_inside(model).values())
+    return ids
 
 
 def weights_of(model: ModelV2) -> dict[str, Any]:
@@ -166,8 +248,9 @@ class RecurrentBase:
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        if isinstance(own := vars(cls).get("value_function"), FunctionType):
-            cls.value_function = _in_row_order(own)  # type: ignore[attr-defined]
+        value_function = vars(cls).get("value_function")
+        if isinstance(value_function, FunctionType):
+            cls.value_function = _in_row_order(value_function)  # type: ignore[attr-defined]
 
     def forward_rnn(
         self, inputs: Tensor, state: list[Any], seq_lens: Tensor
@@ -200,13 +283,17 @@ def _in_row_order(value_function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(value_function)
     def completed(self: ModelV2, *args: Any, **kwargs: Any) -> Any:
-        inside = self._rlcatalog
-        timed, inside.timed = inside.timed, None  # a base's results are converted only once
+        internals = self._rlcatalog
+        steps_and_sequences = internals.timed
+        # The method may call its base's, which is wrapped too: only the outermost one reorders.
+        internals.timed = None
         try:
             value = value_function(self, *args, **kwargs)
         finally:
-            inside.timed = timed
-        return value if timed is None else inside.batch_major(value, *timed)
+            internals.timed = steps_and_sequences
+        if steps_and_sequences is None:
+            return value
+        return internals.batch_major(value, *steps_and_sequences)
 
     return completed
 
@@ -220,10 +307,17 @@ def check_time_major(
     Raises:
         ModelContractError: The shape differs.
     """
-    known = zip(shape[:2], (steps, sequences), strict=False)
-    if len(shape) > 2 and any(None not in (n, expected) and n != expected for n, expected in known):
+    # Outputs of two axes are left to the check of the model's output.
+    if len(shape) < 3:
+        return
+    if not (_may_be(shape[0], steps) and _may_be(shape[1], sequences)):
         raise ModelContractError(
             f"{type(model).__name__}.forward_rnn() must return outputs [T, B, n] under"
             f" _time_major, as its inputs are [T, B, obs_size]: expected ({steps}, {sequences},"
             f" n), found {shape}. Do not transpose them."
         )
+
+
+def _may_be(length: int | None, expected: int | None) -> bool:
+    """Return whether a length can be the expected one; None means that one of them is unknown."""
+    return length is None or expected is None or length == expected

@@ -6,20 +6,30 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from rlcatalog.errors import CatalogError, ConfigError, ModelContractError, nearest, raised_as
 from rlcatalog.models.bookkeeping import is_model
 from rlcatalog.models.model import ModelV2
 from rlcatalog.plugins import Part
+from rlcatalog.spaces.info import Space
 
-#: The arguments of every model's constructor, in this order.
-STANDARD = ("obs_space", "action_space", "num_outputs", "model_config", "name")
+
+class StandardArguments(NamedTuple):
+    """The positional arguments of every model's constructor, in RLlib's order; see `ModelV2`."""
+
+    obs_space: Space
+    action_space: Space | None
+    num_outputs: int | None
+    model_config: Mapping[str, Any]
+    name: str
+
+
 #: The keyword arguments that `assemble` adds for memories and heads.
-GIVEN = ("trunk", "value_trunk", "action_dist")
+ADDED_BY_ASSEMBLY = ("trunk", "value_trunk", "action_dist")
 
 
 @dataclass(frozen=True)
@@ -41,7 +51,12 @@ class ModelPart:
     chosen: Part | None = None
     left_out: set[str] = field(default_factory=set)
 
-    def construct(self, standard: tuple[Any, ...], held: Mapping[str, Any]) -> ModelV2:
+    @property
+    def is_in_rllib_style(self) -> bool:
+        """Whether the class may be built without keyword arguments that it does not accept."""
+        return self.chosen is not None and self.chosen.undeclared
+
+    def construct(self, standard: StandardArguments, held: Mapping[str, Any]) -> ModelV2:
         """Build this class's model, and check the result.
 
         Args:
@@ -56,94 +71,117 @@ class ModelPart:
             PartError: The class belongs to a third-party plugin, and raised one of these errors or
                 some other error.
         """
-        cls, chosen = self.cls, self.chosen
-        check_class(cls)
-        kwargs = {name: value for name, value in self.kwargs.items() if name not in self.left_out}
-        accepted, takes_any = _keywords(cls) if kwargs else ([], True)
-        for name in [name for name in kwargs if not takes_any and name not in accepted]:
-            self._leave(kwargs, name)
-        with (
-            nullcontext() if chosen is None or not chosen.is_third_party else self._blaming(chosen)
-        ):
-            while True:
-                try:
-                    model = cls(*standard, **kwargs, **held)
-                    break
-                except TypeError as error:
-                    # A constructor with **kwargs may pass them to a base class, which may not
-                    # accept them.
-                    refused = _REFUSED.search(str(error))
-                    if (
-                        chosen is not None
-                        and chosen.undeclared
-                        and refused is not None
-                        and refused[1] in kwargs
-                    ):
-                        self._leave(kwargs, refused[1])
-                        continue
-                    if (signature := refusal(cls, standard, {**kwargs, **held})) is None:
-                        raise
-                    given = ", ".join((*STANDARD, *kwargs, *held))
-                    raise ModelContractError(
-                        f"{cls.__name__}.__init__ is called with ({given}), but takes {signature};"
-                        " a memory takes trunk=, a head also value_trunk= and action_dist=."
-                    ) from error
+        check_class(self.cls)
+        options = self._acceptable_options()
+        with self._errors_with_plugin_name():
+            model = self._call_class(standard, options, held)
             if not is_model(model):
                 raise ModelContractError(
-                    f"{cls.__name__}.__init__ must call its base's __init__(obs_space,"
+                    f"{self.cls.__name__}.__init__ must call its base's __init__(obs_space,"
                     " action_space, num_outputs, model_config, name); it did not."
                 )
         assert isinstance(model, ModelV2)
-        model._rlcatalog.part = "" if chosen is None else chosen.label
-        if held:  # a trunk has no value branch
-            model._rlcatalog.hold(
-                model, held if standard[2] is not None else {**held, "value_trunk": None}
-            )
+        if self.chosen is not None:
+            model._rlcatalog.part = self.chosen.label
+        if held:
+            inner_models = dict(held)
+            if standard.num_outputs is None:
+                inner_models["value_trunk"] = None  # a trunk has no value branch
+            model._rlcatalog.hold(model, inner_models)
         return model
 
-    @contextmanager
-    def _blaming(self, chosen: Part) -> Iterator[None]:
-        """Add a third-party plugin's name to errors from its class."""
-        try:
-            with raised_as(
-                lambda why: chosen.fault(f"{self.cls.__name__} cannot be built: {why}"),
-                CatalogError,
-            ):
-                yield
-        except ModelContractError as error:
-            raise chosen.fault(str(error)) from error
+    def _acceptable_options(self) -> dict[str, Any]:
+        """Return the user's keyword arguments without the ones that the constructor's signature
+        does not have.
+        """
+        options = {name: value for name, value in self.kwargs.items() if name not in self.left_out}
+        if not options:
+            return options
+        keywords = _keywords(self.cls)
+        if not keywords.takes_any:
+            for name in [name for name in options if name not in keywords.names]:
+                self._leave_out(name, options)
+        return options
 
-    def _leave(self, kwargs: dict[str, Any], name: str) -> None:
+    def _call_class(
+        self, standard: StandardArguments, options: dict[str, Any], held: Mapping[str, Any]
+    ) -> object:
+        """Call the constructor, again without an option if a base's constructor refuses it."""
+        while True:
+            try:
+                return self.cls(*standard, **options, **held)
+            except TypeError as error:
+                refused_name = self._refused_option(error, options)
+                if refused_name is None:
+                    signature = refusal(self.cls, standard, {**options, **held})
+                    if signature is None:
+                        raise  # an error inside the constructor
+                    names = ", ".join((*StandardArguments._fields, *options, *held))
+                    raise ModelContractError(
+                        f"{self.cls.__name__}.__init__ is called with ({names}), but takes"
+                        f" {signature}; a memory takes trunk=, a head also value_trunk= and"
+                        " action_dist=."
+                    ) from error
+                self._leave_out(refused_name, options)
+
+    def _refused_option(self, error: TypeError, options: Mapping[str, Any]) -> str | None:
+        """Return the option that a constructor refused, if the class may be built without it.
+
+        A constructor with `**kwargs` may pass them to a base class, which may not accept them.
+        """
+        message = _REFUSED.search(str(error))
+        if message is None or not self.is_in_rllib_style:
+            return None
+        name = message[1]
+        return name if name in options else None
+
+    def _errors_with_plugin_name(self) -> AbstractContextManager[None]:
+        """Return a context in which errors of a third-party plugin's class name the plugin."""
+        if self.chosen is None or not self.chosen.is_third_party:
+            return nullcontext()
+        return _blame(self.chosen, self.cls)
+
+    def _leave_out(self, name: str, options: dict[str, Any]) -> None:
         """Remove a keyword argument that the class does not accept.
 
         Raises:
             ConfigError: The class is not in RLlib's style, or the name looks misspelt.
         """
-        accepted = list(_known(self.cls))
-        near = nearest(name, accepted)
-        if self.chosen is None or not self.chosen.undeclared or near:
+        accepted = list(_names_of_all_keywords(self.cls))
+        similar = nearest(name, accepted)
+        if similar or not self.is_in_rllib_style:
             raise ConfigError(
-                f"custom_model_config: {self.cls.__name__} does not accept {name!r}.{near}"
+                f"custom_model_config: {self.cls.__name__} does not accept {name!r}.{similar}"
                 f" Accepted: {', '.join(accepted) or 'none'}."
             )
-        del kwargs[name]
+        del options[name]
         self.left_out.add(name)
 
 
 _REFUSED = re.compile(r"__init__\(\) got an unexpected keyword argument '(\w+)'")
 
 
-def check_class(cls: Any) -> None:
+@contextmanager
+def _blame(part: Part, cls: type) -> Iterator[None]:
+    """Add a third-party plugin's name to errors from its class."""
+    try:
+        with raised_as(
+            lambda why: part.fault(f"{cls.__name__} cannot be built: {why}"), CatalogError
+        ):
+            yield
+    except ModelContractError as error:
+        raise part.fault(str(error)) from error
+
+
+def check_class(cls: object) -> None:
     """Check that `cls` is a model class.
 
     Raises:
         ModelContractError: `cls` is not a subclass of TorchModelV2 or TFModelV2.
     """
-    if not (
-        isinstance(cls, type)
-        and issubclass(cls, ModelV2)
-        and getattr(cls, "framework_of_class", None)
-    ):
+    is_model_class = isinstance(cls, type) and issubclass(cls, ModelV2)
+    # ModelV2 itself belongs to no framework.
+    if not is_model_class or not getattr(cls, "framework_of_class", None):
         raise ModelContractError(
             f"{cls!r} must be a subclass of rlcatalog_torch.TorchModelV2 or rlcatalog_tf.TFModelV2."
         )
@@ -166,23 +204,36 @@ def refusal(
     return None
 
 
-def _keywords(cls: type) -> tuple[list[str], bool]:
-    """Return the names of a constructor's keyword arguments, and whether it accepts arbitrary
-    others.
+class _Keywords(NamedTuple):
+    """Which keyword arguments a constructor accepts from the user.
+
+    Attributes:
+        names: Their names.
+        takes_any: Whether it also accepts others, as `**kwargs`.
     """
-    parameters = list(inspect.signature(cls.__init__).parameters.values())[1:]  # type: ignore[misc]
-    kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    accepted = [
-        p.name for p in parameters if p.kind not in kinds and p.name not in (*STANDARD, *GIVEN)
-    ]
-    return accepted, any(p.kind is p.VAR_KEYWORD for p in parameters)
+
+    names: list[str]
+    takes_any: bool
 
 
-def _known(cls: type) -> Iterable[str]:
+def _keywords(cls: type) -> _Keywords:
+    _, *parameters = inspect.signature(cls.__init__).parameters.values()  # type: ignore[misc]
+    names = []
+    takes_any = False
+    for parameter in parameters:
+        if parameter.kind is parameter.VAR_KEYWORD:
+            takes_any = True
+        elif parameter.kind is not parameter.VAR_POSITIONAL:
+            names.append(parameter.name)
+    from_catalog = (*StandardArguments._fields, *ADDED_BY_ASSEMBLY)
+    return _Keywords([name for name in names if name not in from_catalog], takes_any)
+
+
+def _names_of_all_keywords(cls: type) -> Iterator[str]:
     """Yield the names of keyword arguments from the constructors of a class and its bases."""
     for base in cls.__mro__:
         if "__init__" in vars(base):
-            accepted, any_name = _keywords(base)
-            yield from accepted
-            if not any_name:
+            keywords = _keywords(base)
+            yield from keywords.names
+            if not keywords.takes_any:
                 return

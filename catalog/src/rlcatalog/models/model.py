@@ -13,12 +13,14 @@ import numpy as np
 from rlcatalog.config.flat import FlatConfig
 from rlcatalog.errors import ModelContractError, StaleOutputError, shown
 from rlcatalog.models import nested_losses
-from rlcatalog.models.bookkeeping import ModelBookkeeping, get_submodel, real_rows
-from rlcatalog.models.flatten_structured import flatten_structured
+from rlcatalog.models.bookkeeping import (
+    ModelBookkeeping,
+    get_submodel,
+    real_rows,
+    states_in,
+)
 from rlcatalog.models.views import ViewRequirement
-from rlcatalog.observations import is_structure
 from rlcatalog.spaces.info import Space
-from rlcatalog.spaces.values import first_tensor
 
 if TYPE_CHECKING:
     from rlcatalog.frameworks.ops import Tensor
@@ -158,59 +160,31 @@ class ModelV2:
         Raises:
             ModelContractError: `forward` did not return an (output, list of states) pair.
         """
-        own = self._rlcatalog
-        # The copy protects the caller's dict from a forward() that changes its input.
-        inputs = (
-            dict(input_dict) if own.unclaimed is None else own.unclaimed.of(input_dict, own.ops)
-        )
-        if isinstance(inputs["obs"], np.ndarray):
-            inputs["obs"] = own.as_tensors(self, inputs["obs"])
+        internals = self._rlcatalog
+        inputs = internals.copy_inputs(self, input_dict)
         if not state:
-            places = range(len(inputs)) if "state_in_0" in inputs else ()
-            state = [inputs[f"state_in_{i}"] for i in places if f"state_in_{i}" in inputs]
+            state = states_in(inputs)
         if seq_lens is None:
             seq_lens = inputs.get("seq_lens")
         else:
-            inputs["seq_lens"] = seq_lens  # for a trunk that is called without one
+            # A trunk that the model calls without lengths finds them in its input.
+            inputs["seq_lens"] = seq_lens
+
         padding = None
-        if (
-            own.is_trunk
-            and seq_lens is not None
-            and not (
-                inputs.get("single_steps")
-                or inputs.get("no_padding")
-                or list(self.get_initial_state())
-            )
-        ):
-            padding = own.padding(seq_lens, first_tensor(inputs["obs"]))
-            if padding is not None:
-                inputs, seq_lens = real_rows(self, inputs, padding), None
-        obs = inputs["obs"]
-        if own.preprocessor is not None:
-            if not is_structure(obs):
-                inputs.setdefault("obs_flat", obs)
-                inputs["obs"] = own.preprocessor.restore(obs, own.ops)
-            elif "obs_flat" not in inputs:
-                inputs["obs"] = own.as_tensors(self, obs)
-                inputs["obs_flat"] = flatten_structured(own.preprocessor, inputs["obs"], own.ops)
-        elif "obs_flat" not in inputs:
-            inputs["obs_flat"] = obs if own.is_vector else own.flat(obs)
-        with _NO_CONTEXT if type(self).context is ModelV2.context else self.context():
-            result = own.run(self, inputs, state, seq_lens)
-        if not (isinstance(result, _PAIR) and len(result) == 2):
-            raise ModelContractError(
-                f"{name_method(self, 'forward')} must return a tuple (output, state), found"
-                f" {type(result).__name__}."
-            )
-        output, new_state = result
-        if not isinstance(new_state, list):
-            raise ModelContractError(
-                f"{name_method(self, 'forward')} must return its state as a list, found"
-                f" {type(new_state).__name__}."
-            )
-        own.last_output = output
-        output = output if padding is None else padding.zeros(output)
-        return output, new_state or state or []
+        if internals.ends_with_features and seq_lens is not None:
+            padding = internals.padding_to_remove(self, inputs, seq_lens)
+        if padding is not None:
+            inputs = real_rows(self, inputs, padding)
+            seq_lens = None
+
+        internals.add_forms_of_obs(self, inputs)
+        output, new_state = _run_forward(self, inputs, state, seq_lens)
+
+        # RLlib's contract: last_output() returns it until the next call.
+        internals.last_output = output
+        if padding is not None:
+            output = padding.zeros(output)
+        return output, new_state or state
 
     def last_output(self) -> Any:
         """Return the output of the last call; for a trunk inside a memory, the output for the real
@@ -220,11 +194,11 @@ class ModelV2:
             StaleOutputError: The model has not been called yet, or, in TensorFlow, not in this
                 trace.
         """
-        own = self._rlcatalog
-        own.check_trace(self, "last_output")
-        if own.last_output is None:
+        internals = self._rlcatalog
+        internals.check_trace(self, "last_output")
+        if internals.last_output is None:
             raise StaleOutputError(f"{type(self).__name__}: call the model before last_output().")
-        return own.last_output
+        return internals.last_output
 
     def context(self) -> contextlib.AbstractContextManager[Any]:
         """Return the context manager that `forward` runs in; override this method to add one."""
@@ -269,10 +243,35 @@ class ModelV2:
     _rlcatalog_internals: ClassVar[type[ModelBookkeeping]] = ModelBookkeeping
 
 
-_PAIR = (tuple, list)
-
-
 _NO_CONTEXT: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
+
+
+def _run_forward(
+    model: ModelV2, inputs: dict[str, Any], state: list[Any], seq_lens: Tensor | None
+) -> tuple[Any, list[Any]]:
+    """Call a model's `forward` inside its `context()`, and return its output and its new state.
+
+    Raises:
+        ModelContractError: `forward` did not return an (output, list of states) pair.
+    """
+    if type(model).context is ModelV2.context:
+        result = model._rlcatalog.run(model, inputs, state, seq_lens)
+    else:
+        with model.context():
+            result = model._rlcatalog.run(model, inputs, state, seq_lens)
+    is_pair = isinstance(result, tuple | list) and len(result) == 2
+    if not is_pair:
+        raise ModelContractError(
+            f"{name_method(model, 'forward')} must return a tuple (output, state), found"
+            f" {type(result).__name__}."
+        )
+    output, new_state = result
+    if not isinstance(new_state, list):
+        raise ModelContractError(
+            f"{name_method(model, 'forward')} must return its state as a list, found"
+            f" {type(new_state).__name__}."
+        )
+    return output, new_state
 
 
 def inner_model(model: ModelV2 | None) -> Any:

@@ -46,11 +46,11 @@ def complete(method: Method, name: str = "") -> Method:
     def completed(self: ModelV2, *args: Any, **kwargs: Any) -> Any:
         inside = models_inside(self)
         for model in inside.values():
-            model._rlcatalog.asked.discard(name)
+            model._rlcatalog.calls.discard(name)
         result = method(self, *args, **kwargs)
-        self._rlcatalog.asked.add(name)
+        self._rlcatalog.calls.add(name)
         for where, model in inside.items():
-            if name not in model._rlcatalog.asked:
+            if name not in model._rlcatalog.calls:
                 result = ADDITIONS[name](result, where, model, *args, **kwargs)
         return result
 
