@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Protocol, TypeAlias
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from rlcatalog.errors import ModelContractError, NotServedError
 from rlcatalog.frameworks.table import find_framework, framework_of, frameworks
@@ -67,13 +68,26 @@ TensorTree: TypeAlias = (
 )
 
 
+class ColumnOrder(Protocol):
+    """How `TensorOps.cut` orders and cuts columns."""
+
+    @property
+    def order(self) -> Sequence[int] | None:
+        """The indices of the columns in their new order; None keeps the order."""
+
+    @property
+    def widths(self) -> Sequence[int]:
+        """The widths of the pieces, in the new order."""
+
+
 class TensorOps(ABC):
     """The operations of a tensor library that framework-neutral code needs; a framework derives a
     class, and its target `"ops"` names an object of it.
 
     A framework must define the first four. It may omit others: if framework-neutral code needs an
     omitted operation, a NotServedError names it. Below, x is a tensor, and a value is a tensor, an
-    array or anything that can be converted into one.
+    array or anything that can be converted into one. Their type is `Any`, because each framework's
+    class names its own tensor there.
     """
 
     #: The framework's name, or `"numpy"`.
@@ -170,13 +184,13 @@ class TensorOps(ABC):
         """Flatten tensors `[B]` or `[B, ...]`, and join them as `side_by_side` does."""
         raise self._omitted("columns")
 
-    def columns_at(self, x: Any, places: Any) -> Any:
+    def columns_at(self, x: Any, places: Array | Sequence[int]) -> Any:
         """Return the columns of `[B, n]` at these indices, in this order."""
         raise self._omitted("columns_at")
 
-    def cut(self, x: Any, how: Any) -> Sequence[Any]:
-        """Put the columns of `[B, n]` into the order `how.order`, unless that is None, and cut them
-        into pieces of the widths `how.widths`. `how` is kept for later calls.
+    def cut(self, x: Any, how: ColumnOrder) -> Sequence[Any]:
+        """Put the columns of `[B, n]` into another order, and cut them into pieces. `how` is kept
+        for later calls.
         """
         raise self._omitted("cut")
 
@@ -257,22 +271,27 @@ def tensor_ops(tensorlib: str) -> TensorOps:
     """
     if tensorlib == "numpy":
         return NUMPY_OPS
-    if (spec := find_framework(tensorlib)) is not None:
-        ops: TensorOps = spec.load("ops")
-        return ops
-    *known, last = map(repr, ("numpy", *frameworks()))
-    raise ModelContractError(
-        f"tensorlib must be {', '.join(known)} or {last}, found {tensorlib!r}."
-    )
+    framework = find_framework(tensorlib)
+    if framework is None:
+        *names, last_name = map(repr, ("numpy", *frameworks()))
+        raise ModelContractError(
+            f"tensorlib must be {', '.join(names)} or {last_name}, found {tensorlib!r}."
+        )
+    ops: TensorOps = framework.load("ops")
+    return ops
 
 
 def ops_of(tensor: Tensor) -> TensorOps:
     """Return the operations for a tensor or array."""
-    cls = type(tensor)
-    if (ops := _OF_CLASS.get(cls)) is None:
-        if (spec := framework_of(cls)) is None:
-            return NUMPY_OPS  # not cached: the framework of this class may still be installed
-        ops = _OF_CLASS[cls] = tensor_ops(spec.name)
+    tensor_class = type(tensor)
+    ops = _OF_CLASS.get(tensor_class)
+    if ops is not None:
+        return ops
+    framework = framework_of(tensor_class)
+    if framework is None:
+        return NUMPY_OPS  # not cached: the framework of this class may still be installed
+    ops = tensor_ops(framework.name)
+    _OF_CLASS[tensor_class] = ops
     return ops
 
 
@@ -285,36 +304,36 @@ class NumpyOps(TensorOps):
 
     framework = "numpy"
 
-    def reshape(self, x: Any, shape: tuple[int, ...]) -> Any:
+    def reshape(self, x: Array, shape: tuple[int, ...]) -> Array:
         return x if len(shape) == 1 else x.reshape(x.shape[:-1] + shape)
 
-    def integers(self, x: Any) -> Any:
+    def integers(self, x: Array) -> Array:
         # Branches of a OneOf that were not taken may have any values.
         with np.errstate(invalid="ignore"):
             return x.astype(np.int64)
 
-    def side_by_side(self, pieces: Sequence[Any]) -> Any:
+    def side_by_side(self, pieces: Sequence[Array]) -> Array:
         return np.concatenate(pieces, axis=1)
 
-    def fill_forbidden(self, inputs: Any, mask: Any) -> Any:
+    def fill_forbidden(self, inputs: Array, mask: Array) -> Array:
         return np.where(np.asarray(mask, bool), inputs, np.finfo(inputs.dtype).min)
 
-    def array(self, x: Any) -> Any:
+    def array(self, x: Array) -> Array:
         return np.asarray(x)
 
-    def tensor(self, value: Any, like: Any = None) -> Any:
+    def tensor(self, value: ArrayLike, like: Array | None = None) -> Array:
         return np.asarray(value)
 
-    def as_type(self, x: Any, name: str) -> Any:
+    def as_type(self, x: Array, name: str) -> Array:
         return x.astype(name, copy=False)
 
-    def columns_at(self, x: Any, places: Any) -> Any:
+    def columns_at(self, x: Array, places: Array | Sequence[int]) -> Array:
         return x[:, places]
 
-    def concat(self, values: Sequence[Any], axis: int = 0) -> Any:
+    def concat(self, values: Sequence[Array], axis: int = 0) -> Array:
         return np.concatenate(values, axis)
 
-    def maximum(self, x: Any, y: Any) -> Any:
+    def maximum(self, x: Array, y: Array) -> Array:
         return np.maximum(x, y)
 
 

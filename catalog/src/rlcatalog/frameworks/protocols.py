@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from rlcatalog.frameworks.ops import Array, Tensor
+from rlcatalog.frameworks.ops import Array, Tensor, TensorOps, TensorTree
+
+if TYPE_CHECKING:
+    from rlcatalog.actions import ActionCodec, ActionMasks
+    from rlcatalog.observations import Preprocessor
+    from rlcatalog.spaces.info import Space
 
 
 class Step(NamedTuple):
@@ -43,19 +48,60 @@ class Evaluation:
         entropy: Entropy, or its estimate, `[B]`; None if it was not requested.
         entropy_kind: `"exact"` or `"estimate"`; if there is no entropy, the class's `entropy_kind`.
         value: Value estimates `[B]`, or None.
-        dist: The action distribution.
+        dist: The action distribution, an object of the policy's `dist_class`.
         kl: Divergence `[B]` from the distribution that sampled the actions to this one; None if the
             batch has no `"dist_inputs"`. If parts of an action depend on earlier parts, it is the
             divergence of each part given the stored earlier parts. Its mean over stored actions is
             then an unbiased estimate.
     """
 
-    logp: Any
-    entropy: Any
+    logp: Tensor
+    entropy: Tensor | None
     entropy_kind: str
-    value: Any
+    value: Tensor | None
     dist: Any
-    kl: Any = None
+    kl: Tensor | None = None
+
+
+class InitialMemory(Protocol):
+    """A model's memory at the start of an episode, and after a step."""
+
+    @property
+    def initial(self) -> Sequence[Array]:
+        """The arrays, without a batch axis; empty for a model without a memory."""
+
+    def start(self, batch_size: int, /) -> tuple[Array, ...]:
+        """Return the arrays for this number of sequences."""
+
+    def after(
+        self,
+        before: Sequence[Tensor],
+        returned: Sequence[Tensor],
+        past: tuple[Array, ...],
+        ops: TensorOps,
+        /,
+    ) -> tuple[tuple[Any, ...], tuple[Array, ...]]:
+        """Return the memory and the past after a step in which the model returned these states."""
+
+
+class PastViews(Protocol):
+    """The views of past steps that a model requests."""
+
+    @property
+    def acting(self) -> Sequence[str]:
+        """The names of the views that the model sees while acting."""
+
+    @property
+    def training(self) -> Mapping[str, int]:
+        """The names of the views that the model sees in training, and how many steps share one
+        value of each.
+        """
+
+    def start(self, batch_size: int, /) -> Any:
+        """Return the history of this number of episodes that have not begun."""
+
+    def see(self, history: Any, obs: Array, /) -> Mapping[str, Array]:
+        """Return every view at a step with these observations, by name."""
 
 
 class PolicyParts(Protocol):
@@ -67,10 +113,7 @@ class PolicyParts(Protocol):
         stored_dist: Class that rebuilds a distribution from its stored parameters.
         action_codec: The codec of the action space.
         contract: Checks the contracts of the model and the distribution.
-        backend: The framework's backend.
-        memory: The model's initial memory: `initial` contains its arrays, and `start(n)` returns
-            them for n sequences.
-        views: The model's views; `training` contains the names of the views used in training.
+        backend: The framework's `Backend`, with methods that only this framework has.
         preprocessor: The preprocessor of the observation space.
         masks: The reader of action masks.
         encoder: Encodes observations, and checks that a batch is encoded.
@@ -80,22 +123,28 @@ class PolicyParts(Protocol):
     model: Any
     dist_class: Any
     stored_dist: Any
-    action_codec: Any
+    action_codec: ActionCodec
     contract: Any
     backend: Any
-    memory: Any
-    views: Any
-    preprocessor: Any
-    masks: Any
+    preprocessor: Preprocessor
+    masks: ActionMasks
     encoder: Any
     device: str
+
+    @property
+    def memory(self) -> InitialMemory:
+        """The model's initial memory."""
+
+    @property
+    def views(self) -> PastViews:
+        """The model's views of past steps."""
 
     @property
     def has_value(self) -> bool:
         """Whether the policy estimates values."""
 
     @property
-    def encoded_space(self) -> Any:
+    def encoded_space(self) -> Space:
         """The space of encoded observations."""
 
     def make_model(self) -> Any:
@@ -122,12 +171,12 @@ class Backend(Protocol):
 
     def act(
         self,
-        obs: Array | Tensor,
-        views: Mapping[str, Any],
+        obs: Tensor,
+        views: Mapping[str, Tensor],
         memory: tuple[Array, ...],
-        mask: Array | Tensor | None,
+        mask: Tensor | None,
         explore: bool,
-    ) -> tuple[Any, ...]:
+    ) -> tuple[Any, Any, Any | None, Any, tuple[Array, ...]]:
         """Return raw actions `[B, width]`, logp, value (or None), inputs and new memory, as NumPy
         arrays.
 
@@ -135,9 +184,7 @@ class Backend(Protocol):
         gradients; memory is always NumPy.
         """
 
-    def values(
-        self, obs: Array | Tensor, views: Mapping[str, Any], memory: tuple[Array, ...]
-    ) -> Any:
+    def values(self, obs: Tensor, views: Mapping[str, Tensor], memory: tuple[Array, ...]) -> Tensor:
         """Return value estimates `[B]` without creating a distribution; a tensor if
         `obs` is one.
         """
@@ -188,12 +235,12 @@ class Learner(Protocol):
         once per update.
         """
 
-    def rows(self, columns: Any, index: Array) -> Any:
+    def rows(self, columns: TensorTree, index: Array) -> TensorTree:
         """Return the rows with these indices from a placed batch's columns, in the
         same structure.
         """
 
-    def means(self, figures: list[Any]) -> list[float]:
+    def means(self, figures: list[Tensor]) -> list[float]:
         """Return each metric's mean over several steps."""
 
     def get_state(self) -> dict[str, Any]:
