@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from importlib.abc import Loader
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
@@ -54,19 +55,34 @@ class ImportGuard:
         """Return the spec of the guarded module; None for any other module."""
         if fullname != self.guarded:
             return None
-        others = [finder for finder in sys.meta_path if finder is not self]
-        specs = (finder.find_spec(fullname, path, target) for finder in others)
-        spec = next((spec for spec in specs if spec is not None), None)
-        if spec is not None and (loader := spec.loader) is not None:
-            execute = loader.exec_module
-
-            # A search for the spec alone does not enter the context.
-            def exec_module(module: ModuleType) -> None:
-                with self.context():
-                    execute(module)
-
-            loader.exec_module = exec_module  # type: ignore[method-assign]
+        spec = self._spec_of_others(fullname, path, target)
+        if spec is not None and spec.loader is not None:
+            self._guard_execution(spec.loader)
         return spec
+
+    def _spec_of_others(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None
+    ) -> ModuleSpec | None:
+        """Return the first spec that another finder has for a module."""
+        for finder in sys.meta_path:
+            if finder is self:
+                continue
+            spec = finder.find_spec(fullname, path, target)
+            if spec is not None:
+                return spec
+        return None
+
+    def _guard_execution(self, loader: Loader) -> None:
+        """Make a loader execute its module inside the context; finding the spec does not enter it,
+        because a search does not import the module.
+        """
+        execute = loader.exec_module
+
+        def exec_module(module: ModuleType) -> None:
+            with self.context():
+                execute(module)
+
+        loader.exec_module = exec_module  # type: ignore[method-assign]
 
 
 @dataclass(frozen=True)
@@ -77,6 +93,7 @@ class _LoadFirst(ImportGuard):
 
     @contextlib.contextmanager
     def context(self) -> Iterator[None]:
-        with contextlib.suppress(Exception):  # code that needs it raises
+        # An error is left to the code that needs the module: it imports it and sees the error.
+        with contextlib.suppress(Exception):
             importlib.import_module(self.module)
         yield

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from rlcatalog.errors import ModelContractError
-from rlcatalog.frameworks.ops import Array
+from rlcatalog.frameworks.ops import Array, Tensor
 from rlcatalog.frameworks.protocols import PolicyParts
 
 
@@ -16,12 +16,13 @@ def lengths_of(batch: Mapping[str, Any], rows: int) -> Array:
     """Return a training batch's sequence lengths, int32 `[S]`; if it has none, each row is a
     sequence.
     """
-    if (lengths := batch.get("seq_lens")) is None:
+    lengths = batch.get("seq_lens")
+    if lengths is None:
         return np.ones(rows, np.int32)
     return np.asarray(lengths_list(lengths, rows), np.int32)
 
 
-def lengths_list(lengths: Any, rows: int) -> list[int]:
+def lengths_list(lengths: Tensor | Sequence[int], rows: int) -> list[int]:
     """Return the lengths of sequences as integers.
 
     Args:
@@ -31,7 +32,11 @@ def lengths_list(lengths: Any, rows: int) -> list[int]:
     Raises:
         ModelContractError: A length is less than 1, or they do not add up to the rows.
     """
-    numbers = lengths.tolist() if hasattr(lengths, "tolist") else [int(n) for n in lengths]
+    # A caller may pass an array, a tensor of any framework, or a list; only some have tolist.
+    if hasattr(lengths, "tolist"):
+        numbers: list[int] = lengths.tolist()
+    else:
+        numbers = [int(length) for length in cast("Sequence[int]", lengths)]
     if sum(numbers) != rows or min(numbers, default=1) < 1:
         raise ModelContractError(
             f"seq_lens: expected lengths of at least 1 that add up to {rows} rows, found"
@@ -46,14 +51,17 @@ def memory_of(policy: PolicyParts, batch: Mapping[str, Any], sequences: int) -> 
     Raises:
         ModelContractError: The number of arrays or of rows is wrong.
     """
-    if (state := batch.get("state")) is None:
+    state = batch.get("state")
+    if state is None:
         return list(policy.memory.start(sequences))
+    # The state that acting returned, which holds more than the memory, or the memory's arrays.
     memory = list(getattr(state, "memory", state))
-    rows = {part.shape[0] for part in memory}
-    if len(memory) != len(policy.memory.initial) or not rows <= {sequences, None}:
+    expected_count = len(policy.memory.initial)
+    known_rows = {part.shape[0] for part in memory} - {None}  # None: unknown in a trace
+    if len(memory) != expected_count or not known_rows <= {sequences}:
         raise ModelContractError(
-            f"batch['state']: expected {len(policy.memory.initial)} parts with a row for each of"
-            f" {sequences} sequences, found shapes {[tuple(part.shape) for part in memory]}."
+            f"batch['state']: expected {expected_count} parts with a row for each of {sequences}"
+            f" sequences, found shapes {[tuple(part.shape) for part in memory]}."
         )
     return memory
 
@@ -67,14 +75,15 @@ def views_of(policy: PolicyParts, batch: Mapping[str, Any]) -> dict[str, Any]:
     names = policy.views.training
     if not names:
         return {}
-    given = batch.get("views") or {}
-    if missing := [name for name in names if name not in given]:
+    views = batch.get("views") or {}
+    missing = [name for name in names if name not in views]
+    if missing:
         raise ModelContractError(
             f"batch['views'] lacks {missing}, which {policy.model_name} requests; store the views"
             " that acting returned as step.state.seen (and the result of Views.look_ahead for a"
             " rollout)."
         )
-    return {name: given[name] for name in names}
+    return {name: views[name] for name in names}
 
 
 def padded_length(lengths: Sequence[int], rows: int) -> int:
@@ -88,8 +97,9 @@ def padded_length(lengths: Sequence[int], rows: int) -> int:
         ModelContractError: The rows do not divide evenly, or a length is not between 1 and the
             padded length.
     """
-    length, left = divmod(rows, max(len(lengths), 1))
-    if left or max(lengths, default=0) > length or min(lengths, default=1) < 1:
+    length, rows_left = divmod(rows, max(len(lengths), 1))
+    fits = max(lengths, default=0) <= length and min(lengths, default=1) >= 1
+    if rows_left or not fits:
         raise ModelContractError(
             f"seq_lens: expected lengths from 1 to {length}, as {rows} rows hold {len(lengths)}"
             f" padded sequences, found {list(lengths[:20])}."

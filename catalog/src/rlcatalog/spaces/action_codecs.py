@@ -20,15 +20,20 @@ def codec_class(info: SpaceInfo) -> Any:
     The codec of the most derived class wins. A codec in the public index for a base class takes
     precedence over a codec for a class from a different package.
     """
-    table, others = ActionCodecSpec.table.specs, []
+    table = ActionCodecSpec.table.specs
+    target_of_stranger: str | None = None
     for name in (*info.classes, info.kind):
         kind = KINDS.get(name, "")
-        if (spec := table.get(name) or table.get(kind)) is None:
+        spec = table.get(name) or table.get(kind)
+        if spec is None:
             continue
-        if kind in table or package_of(name) == package_of(spec.targets["numpy"]):
-            return _load(spec.targets["numpy"])
-        others.append(spec.targets["numpy"])
-    return _load(others[0]) if others else None
+        target: str = spec.targets["numpy"]
+        is_of_the_class_package = package_of(name) == package_of(target)
+        if kind in table or is_of_the_class_package:
+            return _load(target)
+        if target_of_stranger is None:
+            target_of_stranger = target
+    return None if target_of_stranger is None else _load(target_of_stranger)
 
 
 def codec_of_class(name: str) -> Any:

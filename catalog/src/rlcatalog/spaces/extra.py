@@ -8,6 +8,8 @@ from typing import Any
 import gymnasium
 import numpy as np
 
+from rlcatalog.frameworks.ops import Array
+
 
 class Repeated(gymnasium.Space[list[Any]]):
     """Lists of at most `max_len` values of a child space.
@@ -34,20 +36,16 @@ class Repeated(gymnasium.Space[list[Any]]):
 
     def sample(self, mask: Any = None, probability: Any = None) -> list[Any]:
         """Return a list of 0 to `max_len` items, sampled from the child space."""
-        return [
-            self.child_space.sample()
-            for _ in range(int(self.np_random.integers(0, self.max_len + 1)))
-        ]
+        length = int(self.np_random.integers(0, self.max_len + 1))
+        return [self.child_space.sample() for _ in range(length)]
 
     def contains(self, x: Any) -> bool:
         """Return whether `x` is a list, tuple or array of at most `max_len` items of the child
         space.
         """
-        return (
-            isinstance(x, list | tuple | np.ndarray)
-            and len(x) <= self.max_len
-            and all(self.child_space.contains(item) for item in x)
-        )
+        if not isinstance(x, list | tuple | np.ndarray) or len(x) > self.max_len:
+            return False
+        return all(self.child_space.contains(item) for item in x)
 
     def __eq__(self, other: object) -> bool:
         return (
@@ -60,7 +58,7 @@ class Repeated(gymnasium.Space[list[Any]]):
         return f"Repeated({self.child_space}, {self.max_len})"
 
 
-class Simplex(gymnasium.Space[np.ndarray[Any, Any]]):
+class Simplex(gymnasium.Space[Array]):
     """Vectors whose last axis is non-negative and sums to 1.
 
     Args:
@@ -80,21 +78,22 @@ class Simplex(gymnasium.Space[np.ndarray[Any, Any]]):
     def __init__(
         self,
         shape: Sequence[int],
-        concentration: Sequence[float] | np.ndarray[Any, Any] | None = None,
+        concentration: Sequence[float] | Array | None = None,
         dtype: type[np.floating[Any]] = np.float32,
         seed: int | None = None,
     ) -> None:
         super().__init__(tuple(shape), dtype, seed)
         size = int(shape[-1])
-        self.concentration = (
-            np.ones(size) if concentration is None else np.asarray(concentration, np.float64)
-        )
+        if concentration is None:
+            self.concentration = np.ones(size)
+        else:
+            self.concentration = np.asarray(concentration, np.float64)
         if self.concentration.shape != (size,):
             raise ValueError(
                 f"concentration: expected shape ({size},), found {self.concentration.shape}."
             )
 
-    def sample(self, mask: Any = None, probability: Any = None) -> np.ndarray[Any, Any]:
+    def sample(self, mask: Any = None, probability: Any = None) -> Array:
         """Return a sample from a Dirichlet distribution."""
         assert self.shape is not None
         return self.np_random.dirichlet(self.concentration, self.shape[:-1]).astype(self.dtype)
@@ -103,10 +102,10 @@ class Simplex(gymnasium.Space[np.ndarray[Any, Any]]):
         """Return whether `x` has the shape and no negative entries, and sums to 1 along its last
         axis (to 1e-3).
         """
-        x = np.asarray(x)
-        return bool(
-            x.shape == self.shape and (x >= 0).all() and np.allclose(x.sum(-1), 1.0, atol=1e-3)
-        )
+        vectors = np.asarray(x)
+        if vectors.shape != self.shape or not (vectors >= 0).all():
+            return False
+        return bool(np.allclose(vectors.sum(-1), 1.0, atol=1e-3))
 
     def __eq__(self, other: object) -> bool:
         return (

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rlcatalog.spaces.attributes import read_attribute
 from rlcatalog.spaces.info import SpaceInfo
+
+if TYPE_CHECKING:
+    import gymnasium
 
 #: Largest number of channels that an image is expected to have.
 MOST_CHANNELS = 16
@@ -59,9 +62,8 @@ def read_layout(shape: Sequence[int], given: str | None = None) -> ImageLayout:
     if not may_be_first:
         return ImageLayout(has_frames, channels_first=False)
     is_first = second == third or min(second, third) > MOST_CHANNELS
-    # Then the last axis is too long to be channels.
-    is_certain = is_first and third > MOST_CHANNELS
-    return ImageLayout(has_frames, is_first, is_certain)
+    may_be_last = third <= MOST_CHANNELS
+    return ImageLayout(has_frames, is_first, is_certain=is_first and not may_be_last)
 
 
 def is_image(info: SpaceInfo, given: str | None = None) -> bool:
@@ -75,31 +77,34 @@ def is_image(info: SpaceInfo, given: str | None = None) -> bool:
     """
     if info.kind != "box":
         return False
-    return info.rank == 3 or (info.rank == 4 and (info.dtype == "uint8" or given is not None))
+    if info.rank == 4:
+        return info.dtype == "uint8" or given is not None
+    return info.rank == 3
 
 
-def env_layout(env: Any) -> str | None:
+def env_layout(env: gymnasium.Env[Any, Any] | None) -> str | None:
     """Return the layout of the images that known wrappers of an environment produce, or None.
 
     Args:
-        env: A Gymnasium environment.
+        env: A Gymnasium environment; None has no images.
 
     Returns:
         `"hwc"` or `"chw"`, as for the config key `image_layout`.
     """
-    while (inner := read_attribute(env, "env")) is not None:
+    outer: Any = env
+    while (inner := read_attribute(outer, "env")) is not None:
         if read_attribute(inner, "observation_space") is None:
             return None  # not a wrapper, but an environment that keeps something else there
-        name = f"{type(env).__module__}.{type(env).__qualname__}"
-        rank = len(env.observation_space.shape or ())
-        if name in _GRAY_SCALE and rank == 3:
+        wrapper = f"{type(outer).__module__}.{type(outer).__qualname__}"
+        is_single_image = len(outer.observation_space.shape or ()) == 3
+        if is_single_image and wrapper in _GRAY_SCALE:
             return "hwc"  # the last axis has one channel
-        if name in _FRAME_STACKS and rank == 3:
+        if is_single_image and wrapper in _FRAME_STACKS:
             return "chw"  # each frame is one channel
-        keeps_axes = name in _FRAME_STACKS or name in _KEEPS_AXES
-        if not keeps_axes and env.observation_space != inner.observation_space:
+        keeps_axes = wrapper in _FRAME_STACKS or wrapper in _KEEPS_AXES
+        if not keeps_axes and outer.observation_space != inner.observation_space:
             return None
-        env = inner
+        outer = inner
     return None
 
 

@@ -16,7 +16,10 @@ from rlcatalog.errors import UnsupportedSpaceError
 
 if TYPE_CHECKING:
     import gymnasium
-    import numpy as np
+    import gymnasium.spaces
+
+    from rlcatalog.frameworks.ops import Array
+    from rlcatalog.spaces.extra import Repeated
 
 #: A Gymnasium space; the kernel does not import Gymnasium only for this type.
 Space: TypeAlias = "gymnasium.Space[Any]"
@@ -83,7 +86,8 @@ class SpaceInfo(msgspec.Struct, frozen=True, eq=False):
         Raises:
             UnsupportedSpaceError: `space` is not a Gymnasium space.
         """
-        classes, kind = _classes_and_kind(type(space))  # type: ignore[arg-type]  # mypy looks for an instance's hash
+        # mypy takes a class for its instances here, which have no hash.
+        classes, kind = _classes_and_kind(type(space))  # type: ignore[arg-type]
         if "gymnasium.spaces.space.Space" not in classes:
             raise UnsupportedSpaceError(
                 f"{path}: expected a gymnasium.Space, found {space!r}"
@@ -91,14 +95,22 @@ class SpaceInfo(msgspec.Struct, frozen=True, eq=False):
                 " or env.action_space; spaces of the old 'gym' package must be rebuilt with"
                 " gymnasium.spaces."
             )
+        shape = None if space.shape is None else tuple(map(int, space.shape))
+        dtype = None if space.dtype is None else _dtype_name(space.dtype)
+        fields = _FIELDS[kind](space) if kind in _FIELDS else {}
+        children = []
+        if kind in _CHILDREN:
+            for place, child in _CHILDREN[kind](space).items():
+                children.append(cls.read(child, path + place))
         return cls(
             kind,
             path,
-            shape=tuple(map(int, space.shape)) if space.shape is not None else None,
-            dtype=_dtype_name(space.dtype) if space.dtype is not None else None,
+            shape=shape,
+            dtype=dtype,
+            children=tuple(children),
             classes=classes,
             space=space,
-            **(_READERS[kind](space, path) if kind in _READERS else {}),
+            **fields,
         )
 
     @property
@@ -133,19 +145,23 @@ class SpaceInfo(msgspec.Struct, frozen=True, eq=False):
         """Split one Tuple or Dict value, or a batch of them, into its entries, in the space's
         order.
         """
-        return [value[key] for key in self.keys] if self.kind == "dict" else list(value)
+        if self.kind == "dict":
+            return [value[key] for key in self.keys]
+        return list(value)
 
     def join(self, parts: Sequence[Any]) -> Any:
         """Return the Tuple or Dict value made of these entries."""
-        return dict(zip(self.keys, parts, strict=True)) if self.kind == "dict" else tuple(parts)
+        if self.kind == "dict":
+            return dict(zip(self.keys, parts, strict=True))
+        return tuple(parts)
 
     def distance(self, kinds: Sequence[str]) -> int | None:
         """Return how many of the space's classes precede the first of these kinds; None if there is
         no match.
         """
-        for i, name in enumerate(self.classes):
+        for count, name in enumerate(self.classes):
             if name in kinds or KINDS.get(name) in kinds:
-                return i
+                return count
         return None
 
     def without(self, key: str, *inner: str) -> SpaceInfo:
@@ -159,9 +175,10 @@ class SpaceInfo(msgspec.Struct, frozen=True, eq=False):
         from gymnasium.spaces import Dict
 
         entries = dict(zip(self.keys, self.children, strict=True))
-        if inner:
-            entries[key] = entries[key].without(*inner)
-        if not inner or not entries[key].keys:
+        entry = entries[key].without(*inner) if inner else None
+        if entry is not None and entry.keys:
+            entries[key] = entry
+        else:
             del entries[key]
         space = Dict([(name, child.space) for name, child in entries.items()])
         return msgspec.structs.replace(
@@ -179,24 +196,29 @@ class SpaceInfo(msgspec.Struct, frozen=True, eq=False):
 
     def describe(self) -> str:
         """Return a short description for tables and messages, such as `Box(84, 84, 4) uint8`."""
-        if (describe := _DESCRIBERS.get(self.kind)) is not None:
-            return describe(self)
+        if self.kind in _DESCRIBERS:
+            return _DESCRIBERS[self.kind](self)
         if not self.children:
             return repr(self.space)
-        names = [f"{key}: " for key in self.keys] or [""] * len(self.children)
-        parts = [name + child.describe() for name, child in zip(names, self.children, strict=True)]
-        return f"{'OneOf' if self.kind == 'oneof' else self.kind.capitalize()}({', '.join(parts)})"
+        texts = [child.describe() for child in self.children]
+        if self.keys:
+            texts = [f"{key}: {text}" for key, text in zip(self.keys, texts, strict=True)]
+        name = "OneOf" if self.kind == "oneof" else self.kind.capitalize()
+        return f"{name}({', '.join(texts)})"
 
 
 @lru_cache(maxsize=256)
-def _classes_and_kind(space: type) -> tuple[tuple[str, ...], str]:
+def _classes_and_kind(space_class: type) -> tuple[tuple[str, ...], str]:
     """Return the qualified names of a space's class and of its bases, and the kind of space it is.
 
     The nearest class that the kernel knows determines the kind: a subclass of Box is a `"box"`.
     Codecs for the subclass are found by its class name.
     """
-    classes = tuple(f"{c.__module__}.{c.__qualname__}" for c in space.__mro__)
-    return classes, next((KINDS[name] for name in classes if name in KINDS), classes[0])
+    classes = tuple(f"{base.__module__}.{base.__qualname__}" for base in space_class.__mro__)
+    for name in classes:
+        if name in KINDS:
+            return classes, KINDS[name]
+    return classes, classes[0]
 
 
 #: Name of a dtype; NumPy computes it anew each time, which takes longer than reading the rest of a
@@ -204,47 +226,99 @@ def _classes_and_kind(space: type) -> tuple[tuple[str, ...], str]:
 _dtype_name = lru_cache(maxsize=256)(str)
 
 
-def _read_only(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    view = array.view()  # plugins get the space, but must not modify it
+def _read_only(array: Array) -> Array:
+    # Plugins get the space, but must not modify it.
+    view = array.view()
     view.flags.writeable = False
     return view
 
 
-#: Kind → function that reads the additional fields of a space at a path.
-_READERS: dict[str, Callable[[Any, str], dict[str, Any]]] = {
-    "box": lambda space, path: {"low": _read_only(space.low), "high": _read_only(space.high)},
-    "discrete": lambda space, path: {"n": int(space.n), "start": int(space.start)},
-    "multi_discrete": lambda space, path: {"nvec": _read_only(space.nvec), "start": space.start},
-    "dict": lambda space, path: {
-        "keys": tuple(space.spaces),
-        "children": tuple(
-            SpaceInfo.read(child, f"{path}[{key!r}]") for key, child in space.spaces.items()
-        ),
-    },
-    **dict.fromkeys(
-        ("tuple", "oneof"),
-        lambda space, path: {
-            "children": tuple(SpaceInfo.read(c, f"{path}[{i}]") for i, c in enumerate(space.spaces))
-        },
-    ),
-    "sequence": lambda space, path: {
-        "children": (SpaceInfo.read(space.feature_space, f"{path}[:]"),)
-    },
-    "repeated": lambda space, path: {
-        "children": (SpaceInfo.read(space.child_space, f"{path}[:]"),),
-        "n": int(space.max_len),
-    },
+def _box_fields(space: gymnasium.spaces.Box) -> dict[str, Any]:
+    return {"low": _read_only(space.low), "high": _read_only(space.high)}
+
+
+def _discrete_fields(space: gymnasium.spaces.Discrete) -> dict[str, Any]:
+    return {"n": int(space.n), "start": int(space.start)}
+
+
+def _multi_discrete_fields(space: gymnasium.spaces.MultiDiscrete) -> dict[str, Any]:
+    return {"nvec": _read_only(space.nvec), "start": space.start}
+
+
+def _dict_fields(space: gymnasium.spaces.Dict) -> dict[str, Any]:
+    return {"keys": tuple(space.spaces)}
+
+
+def _repeated_fields(space: Repeated) -> dict[str, Any]:
+    return {"n": int(space.max_len)}
+
+
+#: Kind → function that returns the values of `SpaceInfo`'s fields that only this kind has.
+_FIELDS: dict[str, Callable[[Any], dict[str, Any]]] = {
+    "box": _box_fields,
+    "discrete": _discrete_fields,
+    "multi_discrete": _multi_discrete_fields,
+    "dict": _dict_fields,
+    "repeated": _repeated_fields,
 }
+
+
+def _spaces_by_key(space: gymnasium.spaces.Dict) -> dict[str, Space]:
+    return {f"[{key!r}]": child for key, child in space.spaces.items()}
+
+
+def _spaces_by_place(
+    space: gymnasium.spaces.Tuple[Any] | gymnasium.spaces.OneOf[Any],
+) -> dict[str, Space]:
+    return {f"[{i}]": child for i, child in enumerate(space.spaces)}
+
+
+def _space_of_items(space: gymnasium.spaces.Sequence) -> dict[str, Space]:
+    return {"[:]": space.feature_space}
+
+
+def _space_of_repeated_items(space: Repeated) -> dict[str, Space]:
+    return {"[:]": space.child_space}
+
+
+#: Kind → function that returns the spaces inside a space, by what their paths add to its path.
+_CHILDREN: dict[str, Callable[[Any], dict[str, Space]]] = {
+    "dict": _spaces_by_key,
+    "tuple": _spaces_by_place,
+    "oneof": _spaces_by_place,
+    "sequence": _space_of_items,
+    "repeated": _space_of_repeated_items,
+}
+
+
+def _describe_box(info: SpaceInfo) -> str:
+    return f"Box{info.shape} {info.dtype}"
+
+
+def _describe_discrete(info: SpaceInfo) -> str:
+    if info.start:
+        return f"Discrete({info.n}, start={info.start})"
+    return f"Discrete({info.n})"
+
+
+def _describe_multi_discrete(info: SpaceInfo) -> str:
+    return f"MultiDiscrete({info.space.nvec.tolist()})"
+
+
+def _describe_repeated(info: SpaceInfo) -> str:
+    return f"Repeated({info.children[0].describe()}, {info.n})"
+
+
+def _describe_text(info: SpaceInfo) -> str:
+    text = info.space
+    return f"Text({text.min_length} to {text.max_length} of {len(text.character_set)} characters)"
 
 
 #: Kind → function that returns its short text.
 _DESCRIBERS: dict[str, Callable[[SpaceInfo], str]] = {
-    "box": lambda info: f"Box{info.shape} {info.dtype}",
-    "discrete": lambda info: f"Discrete({info.n}{f', start={info.start}' if info.start else ''})",
-    "multi_discrete": lambda info: f"MultiDiscrete({info.space.nvec.tolist()})",
-    "repeated": lambda info: f"Repeated({info.children[0].describe()}, {info.n})",
-    "text": lambda info: (
-        f"Text({info.space.min_length} to {info.space.max_length} of"
-        f" {len(info.space.character_set)} characters)"
-    ),
+    "box": _describe_box,
+    "discrete": _describe_discrete,
+    "multi_discrete": _describe_multi_discrete,
+    "repeated": _describe_repeated,
+    "text": _describe_text,
 }

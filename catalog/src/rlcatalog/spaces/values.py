@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from rlcatalog.frameworks.ops import Array, Tensor, TensorTree
+
 
 @dataclass(frozen=True, eq=False)
 class RepeatedValues:
@@ -69,10 +71,11 @@ class OneOfValues:
 def map_tensors(values: Any, change: Callable[[Any], Any]) -> Any:
     """Apply a function to each array or tensor in a structure; other leaves stay unchanged."""
 
-    def leaf(value: Any) -> Any:
+    def change_leaf(value: Any) -> Any:
+        # Arrays and the tensors of every framework have a shape; a number or a name has none.
         return change(value) if hasattr(value, "shape") else value
 
-    return _map(values, leaf, lambda value: map_tensors(value, change))
+    return _map(values, change_leaf, lambda value: map_tensors(value, change))
 
 
 def first_tensor(values: Any) -> Any:
@@ -85,39 +88,55 @@ def first_tensor(values: Any) -> Any:
 def _unbatch(values: Any) -> Any:
     """Return a structure in which each RepeatedValues has become a (nested) list of items."""
     if not isinstance(values, RepeatedValues):
-        return _map(values, lambda tensor: tensor, _unbatch)
-    if len(values.lengths.shape):
-        count, items = values.lengths.shape[0], values
+        return _map(values, _unchanged, _unbatch)
+    is_batch = len(values.lengths.shape) > 0
+    if is_batch:
+        count = values.lengths.shape[0]
+        items = values
     else:
-        try:
-            length = float(values.lengths)
-        except TypeError as error:
-            raise ValueError(
-                "unbatch_all() needs values: inside a tf.function, the lengths are unknown."
-            ) from error
-        # A branch of a OneOf that was not taken can hold any number.
-        count, items = int(min(length, values.max_len)) if length > 0 else 0, values.values
+        count = _length_as_integer(values)
+        items = values.values
     return [_unbatch(map_tensors(items, itemgetter(i))) for i in range(count)]
 
 
+def _length_as_integer(values: RepeatedValues) -> int:
+    """Return the length of one list, between 0 and `max_len`: a branch of a OneOf that was not
+    taken can hold any number.
+    """
+    try:
+        length = float(values.lengths)
+    except TypeError as error:
+        raise ValueError(
+            "unbatch_all() needs values: inside a tf.function, the lengths are unknown."
+        ) from error
+    if not length > 0:  # also for NaN
+        return 0
+    return int(min(length, values.max_len))
+
+
 def _split(values: Any, axis: int, count: int) -> Any:
+    """Return a list of `count` tensors along an axis, in a structure a list for each leaf."""
     if isinstance(values, RepeatedValues):
-        inner, lengths = _split(values.values, axis, count), _split(values.lengths, axis, count)
+        inner = _split(values.values, axis, count)
+        lengths = _split(values.lengths, axis, count)
         return [RepeatedValues(_pick(inner, i), lengths[i], values.max_len) for i in range(count)]
-    batch = (slice(None),) * axis
-    return _map(
-        values,
-        lambda t: [t[(*batch, i)] for i in range(count)],
-        lambda inner: _split(inner, axis, count),
-    )
+    axes_before = (slice(None),) * axis
+
+    def split_leaf(tensor: Tensor) -> list[Any]:
+        return [tensor[(*axes_before, i)] for i in range(count)]
+
+    return _map(values, split_leaf, lambda inner: _split(inner, axis, count))
 
 
-def _pick(split: Any, i: int) -> Any:
-    return (
-        split[i]
-        if isinstance(split, list)
-        else _map(split, lambda leaf: leaf, lambda inner: _pick(inner, i))
-    )
+def _pick(lists: Any, i: int) -> Any:
+    """Return a structure with the element at a position of each leaf's list."""
+    if isinstance(lists, list):
+        return lists[i]
+    return _map(lists, _unchanged, lambda inner: _pick(inner, i))
+
+
+def _unchanged(leaf: Any) -> Any:
+    return leaf
 
 
 def _map(values: Any, leaf: Callable[[Any], Any], child: Callable[[Any], Any]) -> Any:
@@ -129,10 +148,12 @@ def _map(values: Any, leaf: Callable[[Any], Any], child: Callable[[Any], Any]) -
     if isinstance(values, tuple):
         return tuple(child(value) for value in values)
     if is_dataclass(values) and not isinstance(values, type):
-        parts = {field.name: getattr(values, field.name) for field in fields(values)}
-        return replace(
-            values, **{name: child(part) for name, part in parts.items() if part is not None}
-        )
+        changes = {}
+        for field in fields(values):
+            part = getattr(values, field.name)  # a plugin's dataclass has fields of its own
+            if part is not None:
+                changes[field.name] = child(part)
+        return replace(values, **changes)
     return leaf(values)
 
 
@@ -148,7 +169,7 @@ class TupleActions(NamedTuple):
 
 def one_hot(
     x: np.typing.ArrayLike, depth: int = 0, on_value: float = 1.0, off_value: float = 0.0
-) -> np.ndarray[Any, Any]:
+) -> Array:
     """Encode integers as one-hot vectors.
 
     Args:
@@ -169,26 +190,32 @@ def one_hot(
                [0., 0., 1.]], dtype=float32)
     """
     index = np.asarray(x).astype(np.int64)
-    depth = depth or int(index.max()) + 1
+    if not depth:
+        depth = int(index.max()) + 1
     if index.size and (index.min() < 0 or index.max() >= depth):
         raise ValueError(
             f"one_hot: values must lie in [0, {depth}), found {index.min()} to {index.max()}."
         )
-    out = np.full((*index.shape, depth), off_value, np.float32)
-    np.put_along_axis(out, index[..., None], on_value, axis=-1)
-    return out
+    vectors = np.full((*index.shape, depth), off_value, np.float32)
+    np.put_along_axis(vectors, index[..., None], on_value, axis=-1)
+    return vectors
 
 
-def parts_of(sample: Any) -> list[Any] | None:
+def parts_of(sample: TensorTree | TupleActions) -> list[Any] | None:
     """Return a structured sample's tensors in order, or None if it is a single tensor."""
     if isinstance(sample, TupleActions):
-        sample = sample.batches
-    if isinstance(sample, Mapping):
-        sample = list(sample.values())
-    if not isinstance(sample, list | tuple):
+        parts = list(sample.batches)
+    elif isinstance(sample, Mapping):
+        parts = list(sample.values())
+    elif isinstance(sample, list | tuple):
+        parts = list(sample)
+    else:
         return None
-    tensors = []
-    for part in sample:
-        inner = parts_of(part)
-        tensors += [part] if inner is None else inner
+    tensors: list[Any] = []
+    for part in parts:
+        inner_tensors = parts_of(part)
+        if inner_tensors is None:
+            tensors.append(part)
+        else:
+            tensors.extend(inner_tensors)
     return tensors
