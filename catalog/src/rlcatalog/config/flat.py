@@ -37,7 +37,8 @@ class FlatConfig(dict[str, Any]):
         self.structs: dict[type, Any] = {}
         self.names: Mapping[type, Mapping[str, str]] = {}
         if isinstance(values, FlatConfig):
-            self.structs, self.names = {**values.structs}, values.names
+            self.structs = {**values.structs}
+            self.names = values.names
 
     def fresh(self) -> FlatConfig:
         """Return a config that shares no mutable state with this one, so that a model may keep and
@@ -52,7 +53,9 @@ class FlatConfig(dict[str, Any]):
 
     def get(self, key: str, default: Any = None) -> Any:
         """Return the value of a key under its current or an old name, or the default."""
-        return super().get(OLD_NAMES.get(key, key) if key not in self else key, default)
+        if key not in self:
+            key = OLD_NAMES.get(key, key)
+        return super().get(key, default)
 
     def read_only(self) -> ReadOnlyConfig:
         """Return a view of this config that cannot change it."""
@@ -74,7 +77,9 @@ class ReadOnlyConfig(Mapping[str, Any]):
 
     def __getitem__(self, key: str) -> Any:
         value = self._config[key]
-        return plain(value) if isinstance(value, list | dict | set) else value
+        if isinstance(value, list | dict | set):
+            return plain(value)
+        return value
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._config)
@@ -96,20 +101,36 @@ def read_config(config: Mapping[str, Any], struct: type[S]) -> S:
     """
     flat = config._config if isinstance(config, ReadOnlyConfig) else config
     if not isinstance(flat, FlatConfig):
-        return _make_struct(flat, struct, {})
-    known, names = flat.structs.get(struct), flat.names.get(struct, {})
-    for name in struct.__struct_fields__:
-        key, value = names.get(name, name), getattr(known, name, None)
-        if known is None or key not in flat or not (flat[key] is value or same(flat[key], value)):
-            known = flat.structs[struct] = _make_struct(flat, struct, names)
-            break
-    assert isinstance(known, struct)
-    return known
+        return _make_struct(flat, struct, key_names={})
+    key_names = flat.names.get(struct, {})
+    cached = flat.structs.get(struct)
+    if cached is None or not _has_values_of(flat, cached, key_names):
+        cached = _make_struct(flat, struct, key_names)
+        flat.structs[struct] = cached
+    assert isinstance(cached, struct)
+    return cached
 
 
-def _make_struct(config: Mapping[str, Any], struct: type[S], names: Mapping[str, str]) -> S:
+def _has_values_of(
+    config: FlatConfig, cached: msgspec.Struct, key_names: Mapping[str, str]
+) -> bool:
+    """Return whether a config still has the values from which a struct was created."""
+    for field in cached.__struct_fields__:
+        key = key_names.get(field, field)
+        if key not in config:
+            return False
+        value = config[key]
+        cached_value = getattr(cached, field)  # one of the struct's fields, whichever they are
+        if value is not cached_value and not same(value, cached_value):
+            return False
+    return True
+
+
+def _make_struct(config: Mapping[str, Any], struct: type[S], key_names: Mapping[str, str]) -> S:
+    """Create a struct from a config; `key_names` maps fields to keys with other names."""
     values = {}
     for row in keys_of(struct):
-        if (key := names.get(row.name, row.name)) in config:
+        key = key_names.get(row.name, row.name)
+        if key in config:
             values[row.name] = convert(plain(config[key], f"model config key {key!r}"), row)
     return struct(**values)

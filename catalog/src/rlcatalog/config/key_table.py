@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import typing
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal
@@ -41,13 +42,21 @@ def keys_of(struct: type) -> tuple[Key, ...]:
     """
     rows = []
     for field in msgspec.structs.fields(struct):
-        default = (
-            field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
-        )
-        metas = [m for m in typing.get_args(field.type)[1:] if isinstance(m, Meta)]
-        meaning = next((m.description for m in metas if m.description), "")
-        rows.append(Key(field.name, field.type, default, meaning))
+        if field.default_factory is msgspec.NODEFAULT:
+            default = field.default
+        else:
+            default = field.default_factory()
+        rows.append(Key(field.name, field.type, default, _description(field.type)))
     return tuple(rows)
+
+
+def _description(field_type: Any) -> str:
+    """Return the first description in the annotations of a field's type, or an empty text."""
+    _, *annotations = typing.get_args(field_type) or (None,)
+    for annotation in annotations:
+        if isinstance(annotation, Meta) and annotation.description:
+            return annotation.description
+    return ""
 
 
 @cache
@@ -58,25 +67,29 @@ def default_of(struct: type) -> Any:
         DeclarationError: A key has no default or an invalid default, or the struct cannot be
             created from its defaults.
     """
-    where, what = f"config struct {struct.__name__}", "its keys cannot be read"
-
-    def unusable(why: str) -> DeclarationError:
-        hint = (
-            " Types of its keys must be imported at run time."
-            if why.startswith("NameError")
-            else ""
-        )
-        return DeclarationError(f"{where}: {what}: {why}.{hint}")
-
-    with raised_as(unusable, DeclarationError):
+    with _unusable(struct, "its keys cannot be read"):
         rows = keys_of(struct)
-        for row in rows:
-            if row.default is msgspec.NODEFAULT:
-                raise DeclarationError(f"{where}: key {row.name!r} has no default.")
-            what = f"key {row.name!r} does not allow its own default"
+    for row in rows:
+        if row.default is msgspec.NODEFAULT:
+            raise DeclarationError(
+                f"config struct {struct.__name__}: key {row.name!r} has no default."
+            )
+        with _unusable(struct, f"key {row.name!r} does not allow its own default"):
             convert(plain(row.default), row)
-        what = "it cannot be created from its defaults"
+    with _unusable(struct, "it cannot be created from its defaults"):
         return struct(**{row.name: plain(row.default) for row in rows})
+
+
+def _unusable(struct: type, problem: str) -> AbstractContextManager[None]:
+    """Return a context in which an error says what is wrong with a config struct."""
+
+    def declaration_error(why: str) -> DeclarationError:
+        hint = ""
+        if why.startswith("NameError"):
+            hint = " Types of its keys must be imported at run time."
+        return DeclarationError(f"config struct {struct.__name__}: {problem}: {why}.{hint}")
+
+    return raised_as(declaration_error, DeclarationError)
 
 
 def convert(value: Any, row: Key, what: str = "model config key") -> Any:
@@ -94,30 +107,45 @@ def convert(value: Any, row: Key, what: str = "model config key") -> Any:
     try:
         return msgspec.convert(value, row.type)
     except msgspec.ValidationError as error:
-        wrong_type = str(error).startswith("Expected `") and ", got" in str(error)
-        kind = ConfigTypeError if wrong_type else ConfigError
-        text = (
-            one_line(str(error)).replace("`", "'").replace("at '$", f"at '{row.name}").rstrip(".")
-        )
-        known = (
-            ", ".join(map(repr, _choices(row.type)))
-            if text.startswith("Invalid enum value")
-            else ""
-        )
-        raise kind(
-            f"{what} {row.name!r} ({row.meaning}): {text[0].lower()}{text[1:]}; found"
-            f" {shown(value)}.{f' Known: {known}.' if known else ''} Default:"
-            f" {shown(row.default)}."
-        ) from None
+        raise _invalid(str(error), value, row, what) from None
     except Exception as error:  # text with half a surrogate pair, numbers that compare with nothing
         raise ConfigError(
             f"{what} {row.name!r} ({row.meaning}): {shown(value)} cannot be used: {reason(error)}."
         ) from error
 
 
-def _choices(kind: type) -> list[Any]:
+def _invalid(problem: str, value: Any, row: Key, what: str) -> ConfigError:
+    """Return the error for a value that msgspec refused.
+
+    Args:
+        problem: msgspec's message.
+        value: The value.
+        row: The key.
+        what: Description of the key.
+    """
+    is_wrong_type = problem.startswith("Expected `") and ", got" in problem
+    error_class = ConfigTypeError if is_wrong_type else ConfigError
+    text = one_line(problem).replace("`", "'").replace("at '$", f"at '{row.name}").rstrip(".")
+    known = ""
+    if text.startswith("Invalid enum value"):
+        choices = ", ".join(map(repr, _choices(row.type)))
+        if choices:
+            known = f" Known: {choices}."
+    return error_class(
+        f"{what} {row.name!r} ({row.meaning}): {text[0].lower()}{text[1:]}; found"
+        f" {shown(value)}.{known} Default: {shown(row.default)}."
+    )
+
+
+def _choices(kind: Any) -> list[Any]:
     """Return the values allowed by a type that contains a Literal."""
     arguments = typing.get_args(kind)
     if typing.get_origin(kind) is Literal:
         return list(arguments)
-    return [choice for a in arguments for choice in ([None] if a is type(None) else _choices(a))]
+    choices: list[Any] = []
+    for argument in arguments:
+        if argument is type(None):
+            choices.append(None)
+        else:
+            choices.extend(_choices(argument))
+    return choices

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -58,6 +58,7 @@ def activation_name(value: str | Callable[..., Any] | None, key: str = "activati
         return "linear"
     if callable(value):
         return value
+    # A value of another type is no name.
     name = value.lower() if isinstance(value, str) else ""
     name = ACTIVATION_ALIASES.get(name, name)
     if name in ACTIVATIONS:
@@ -90,6 +91,7 @@ def initializer_name(
     Raises:
         ConfigError: The name, or one of its arguments, is unknown.
     """
+    config = config or {}
     where = f"config key {key + '_config'!r}"
     if value is None and config:
         raise ConfigError(f"{where} needs {key!r}; name the initialiser.")
@@ -108,19 +110,36 @@ def initializer_name(
             f"config key {key!r}: {name!r} needs a matrix, but a bias is a vector. For biases:"
             f" {known}."
         )
-    if unknown := sorted(set(config or {}) - set(INITIALIZERS[name])):
+    _check_arguments(name, config, where)
+    return name
+
+
+def _check_arguments(name: str, config: Mapping[str, Any], where: str) -> None:
+    """Check the keyword arguments of an initialiser.
+
+    Args:
+        name: Its neutral name.
+        config: The arguments.
+        where: The config key, for error messages.
+
+    Raises:
+        ConfigError: An argument is unknown, or has no usable value.
+    """
+    unknown = sorted(set(config) - set(INITIALIZERS[name]))
+    if unknown:
         takes = ", ".join(INITIALIZERS[name]) or "no arguments"
         raise ConfigError(f"{where}: {name!r} takes {takes}; found {shown(unknown)}.")
-    for argument, number in (config or {}).items():
+    for argument, number in config.items():
         if not isinstance(number, int | float) or not abs(number) <= sys.float_info.max:
             raise ConfigError(
                 f"{where}: {argument!r} must be a finite number, found {shown(number)}."
             )
-    given: dict[str, float] = {**INITIALIZERS[name], **(config or {})}
-    if given.get("std", 0.0) < 0 or given.get("a", 0.0) > given.get("b", math.inf):
-        needs = "std >= 0" if "std" in given else "a <= b"
+    numbers: dict[str, float] = {**INITIALIZERS[name], **config}
+    is_negative_std = numbers.get("std", 0.0) < 0
+    is_empty_range = numbers.get("a", 0.0) > numbers.get("b", math.inf)
+    if is_negative_std or is_empty_range:
+        needs = "std >= 0" if "std" in numbers else "a <= b"
         raise ConfigError(f"{where}: {name!r} needs {needs}, found {shown(config)}.")
-    return name
 
 
 def read_initializers(
@@ -138,13 +157,14 @@ def read_initializers(
     Raises:
         ConfigError: A name, or one of its arguments, is unknown.
     """
-    named = {}
+    initializers = {}
     for kind in kinds:
         key = f"{prefix}_{kind}_initializer"
         arguments = dict(get(f"{key}_config") or {})
-        if (name := initializer_name(get(key), arguments, key)) is not None:
-            named[kind] = name, arguments
-    return named
+        name = initializer_name(get(key), arguments, key)
+        if name is not None:
+            initializers[kind] = (name, arguments)
+    return initializers
 
 
 def fan_in(shape: Sequence[int], inputs: int | None) -> int:
@@ -157,7 +177,8 @@ def fan_in(shape: Sequence[int], inputs: int | None) -> int:
     Raises:
         ConfigError: `inputs` is missing for a bias.
     """
-    if inputs is None and len(shape) < 2:
+    is_bias = len(shape) < 2
+    if inputs is None and is_bias:
         raise ConfigError(
             "'fan_in_uniform' for a bias needs the number of inputs, which the layer does not pass."
         )

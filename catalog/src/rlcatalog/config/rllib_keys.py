@@ -33,7 +33,9 @@ _NOT_GIVEN = -1
 
 def translate(key: str, value: Any) -> Any:
     """Return the value of the current key that corresponds to an old key's value."""
-    return value if key != "always_check_shapes" else "always" if value else "first"
+    if key == "always_check_shapes":
+        return "always" if value else "first"
+    return value
 
 
 def asks_nothing(key: str, value: Any) -> bool:
@@ -46,6 +48,6 @@ def asks_nothing(key: str, value: Any) -> bool:
     """
     if key in RLLIB_DEFAULTS and same(value, RLLIB_DEFAULTS[key]):
         return True
-    return (key in RENAMED or key in IGNORED or key in REFUSED) and (
-        value is None or same(value, _NOT_GIVEN)
-    )
+    is_of_rllib = key in RENAMED or key in IGNORED or key in REFUSED
+    is_set = value is not None and not same(value, _NOT_GIVEN)
+    return is_of_rllib and not is_set

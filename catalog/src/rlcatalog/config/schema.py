@@ -42,8 +42,9 @@ class Schema:
         #: Key → the structs it is a field of.
         self._structs_of: dict[str, list[type]] = {}
         for struct, owner in owners.items():
+            key_names = self._key_names(struct)
             for row in keys_of(struct):
-                name = self._names.get(struct, {}).get(row.name, row.name)
+                name = key_names[row.name]
                 self.keys[name] = replace(row, name=name, owner=owner)
                 self._structs_of.setdefault(name, []).append(struct)
         self._values = {key.name: key.default for key in self.keys.values()}
@@ -71,58 +72,72 @@ class Schema:
             raise ConfigTypeError(
                 f"model config: expected a dict, found {shown(config)} ({type(config).__name__})."
             )
-        explicit: dict[str, Any] = {}
-        spellings: dict[str, str] = {}
-        # a custom mapping can raise.
-        unreadable = f"model config: {type(config).__name__} cannot be read"
-        with raised_as(lambda why: ConfigError(f"{unreadable}: {why}."), CatalogError):
-            entries = list((config or {}).items())
-        for key, value in entries:
-            names, value = self._current_keys(key, plain(value, f"model config key {shown(key)}"))
-            for name in names:
-                if spellings.setdefault(name, key) != key:
-                    alias = key if key != name else spellings[name]
-                    raise ConfigError(
-                        f"model config: {alias!r} is another name for {name!r}, and both are given."
-                    )
-                explicit[name] = convert(value, self.keys[name])
-        wanted = {
-            **{key: value for key, value in (defaults or {}).items() if key in self.keys},
-            **explicit,
-        }
-        given = {
-            name: value
-            for name, value in wanted.items()
-            if not same(value, self.keys[name].default)
-        }
-        flat = FlatConfig({**self.defaults(), **given})
-        flat.given, flat.explicit, flat.structs, flat.names = (
-            given,
-            explicit,
-            {**self._defaults},
-            self._names,
-        )
-        for struct in dict.fromkeys(struct for name in given for struct in self._structs_of[name]):
+        explicit = self._explicit_values(config or {})
+        values = {name: value for name, value in (defaults or {}).items() if name in self.keys}
+        values.update(explicit)
+        differing = {}
+        for name, value in values.items():
+            if not same(value, self.keys[name].default):
+                differing[name] = value
+        flat = FlatConfig({**self.defaults(), **differing})
+        flat.given = differing
+        flat.explicit = explicit
+        flat.names = self._names
+        flat.structs = {**self._defaults}
+        # Only structs with a differing value are created anew; a dict keeps their order.
+        differing_structs: dict[type, None] = {}
+        for name in differing:
+            differing_structs.update(dict.fromkeys(self._structs_of[name]))
+        for struct in differing_structs:
             flat.structs[struct] = self._make_struct(struct, flat)
         return flat
 
+    def _explicit_values(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the values that a user's config sets, by current key.
+
+        Raises:
+            ConfigError: The config sets one key under two names, or has a key or a value that
+                `parse` refuses.
+        """
+        # A user's mapping can raise.
+        unreadable = f"model config: {type(config).__name__} cannot be read"
+        with raised_as(lambda why: ConfigError(f"{unreadable}: {why}."), CatalogError):
+            entries = list(config.items())
+        explicit: dict[str, Any] = {}
+        spellings: dict[str, str] = {}
+        for key, value in entries:
+            copy = plain(value, f"model config key {shown(key)}")
+            names, current_value = self._current_keys(key, copy)
+            for name in names:
+                other_key = spellings.setdefault(name, key)
+                if other_key != key:
+                    alias = other_key if key == name else key
+                    raise ConfigError(
+                        f"model config: {alias!r} is another name for {name!r}, and both are given."
+                    )
+                explicit[name] = convert(current_value, self.keys[name])
+        return explicit
+
+    def _key_names(self, struct: type) -> dict[str, str]:
+        """Return the key of each field of a struct."""
+        other_names = self._names.get(struct, {})
+        return {row.name: other_names.get(row.name, row.name) for row in keys_of(struct)}
+
     def _make_struct(self, struct: type, flat: FlatConfig) -> Any:
-        keys = {
-            row.name: self._names.get(struct, {}).get(row.name, row.name) for row in keys_of(struct)
-        }
+        key_names = self._key_names(struct)
 
-        def refused(why: str) -> ConfigError:
+        def refusal(why: str) -> ConfigError:
             owner = self._registry.config_classes.get(struct, "rlcatalog")
-            given = ", ".join(
-                f"{key}={shown(flat.given[key])}" for key in keys.values() if key in flat.given
-            )
+            settings = [
+                f"{key}={shown(flat.given[key])}" for key in key_names.values() if key in flat.given
+            ]
             return ConfigError(
-                f"model config: {struct.__name__} of {owner} rejects {given or 'its defaults'}:"
-                f" {why}."
+                f"model config: {struct.__name__} of {owner} rejects"
+                f" {', '.join(settings) or 'its defaults'}: {why}."
             )
 
-        with raised_as(refused, CatalogError):  # its __post_init__ is a plugin's
-            return struct(**{field: plain(flat[key]) for field, key in keys.items()})
+        with raised_as(refusal, CatalogError):  # its __post_init__ is a plugin's
+            return struct(**{field: plain(flat[key]) for field, key in key_names.items()})
 
     def _current_keys(self, key: str, value: Any) -> tuple[tuple[str, ...], Any]:
         """Return the current keys that a key stands for (none if it has no effect), and their
@@ -143,7 +158,7 @@ class Schema:
         if asks_nothing(key, value):
             return (), value
         names = tuple(RENAMED.get(key, ()))
-        if names and all(name in self.keys for name in names):
+        if names and self.keys.keys() >= set(names):
             what = "called" if len(names) == 1 else "split into"
             warn_deprecated(
                 f"model config key {key!r} is now {what} {' and '.join(map(repr, names))}."
@@ -154,11 +169,10 @@ class Schema:
             return (), value
         if key in REFUSED:
             raise ConfigError(f"model config key {key!r} is not supported: {REFUSED[key]}")
-        owned, *_ = names or (key,)
+        current_key = names[0] if names else key
+        provider = public_index.provider_of("config", current_key)
         try:
-            self._registry.explain_missing(
-                f"model config key {shown(key)}", public_index.provider_of("config", owned)
-            )
+            self._registry.explain_missing(f"model config key {shown(key)}", provider)
         except CatalogError as error:
             raise UnknownConfigKeyError(str(error)) from error
         raise UnknownConfigKeyError(

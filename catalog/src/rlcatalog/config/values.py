@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from rlcatalog.errors import CatalogError, ConfigError, raised_as
 
 #: Maximum nesting of a config value, and maximum number of entries of it and its parts; an array is
 #: one entry.
-MOST_LEVELS, MOST_ENTRIES = 100, 200_000
+MOST_LEVELS = 100
+MOST_ENTRIES = 200_000
 
 _ATOMS = frozenset({type(None), bool, int, float, str, bytes})
 _CONTAINERS = frozenset({list, dict, set})
@@ -34,71 +35,91 @@ def plain(value: Any, what: str = "config value", alike: bool = False) -> Any:
         return value
     if kind is list and len(value) < MOST_ENTRIES and _ATOMS.issuperset(map(type, value)):
         return value.copy()
-    left = MOST_ENTRIES
-
-    def walk(value: Any, level: int) -> Any:
-        nonlocal left
-        if type(value) in _ATOMS:
-            return value
-        is_mapping = isinstance(value, Mapping) and (type(value) is dict or not _is_space(value))
-        if is_mapping or isinstance(value, list | tuple | set):
-            if level >= MOST_LEVELS:
-                raise ConfigError(
-                    f"{what}: it contains itself, or is nested deeper than {MOST_LEVELS} levels."
-                )
-            items = []
-            for item in value:
-                left -= 1
-                if left < 0:
-                    raise ConfigError(
-                        f"{what}: it has, with everything in it, more than {MOST_ENTRIES} entries."
-                    )
-                if is_mapping:
-                    items.append((item, walk(value[item], level + 1)))
-                else:
-                    items.append(item if isinstance(value, set) else walk(item, level + 1))
-            if is_mapping:
-                return dict(items)
-            return (
-                set(items)
-                if isinstance(value, set)
-                else tuple(items)
-                if alike and type(value) is tuple
-                else items
-            )
-        if type(value).__module__ == "numpy" and hasattr(value, "tolist"):
-            if alike:
-                return value.copy()
-            values = value.tolist()
-            return (
-                walk(values, level + 1)
-                if isinstance(values, list) and value.dtype.hasobject
-                else values
-            )
-        return value
-
     # A custom mapping or sequence can raise.
     with raised_as(lambda why: ConfigError(f"{what}: it cannot be read: {why}."), CatalogError):
-        return walk(value, 0)
+        return _Copier(what, alike).copy(value, level=0)
+
+
+class _Copier:
+    """Copies one config value, and counts its entries; see `plain`."""
+
+    def __init__(self, what: str, alike: bool) -> None:
+        self._what = what
+        self._alike = alike
+        self._entries_left = MOST_ENTRIES
+
+    def copy(self, value: Any, level: int) -> Any:
+        """Copy a value that stands inside this number of containers."""
+        if type(value) in _ATOMS:
+            return value
+        if _is_mapping(value):
+            keys = self._entries(value, level)
+            return {key: self.copy(value[key], level + 1) for key in keys}
+        if isinstance(value, set):
+            return set(self._entries(value, level))
+        if isinstance(value, list | tuple):
+            items = [self.copy(item, level + 1) for item in self._entries(value, level)]
+            return tuple(items) if self._alike and type(value) is tuple else items
+        # Arrays and scalars; NumPy's other objects, such as generators, stay as they are.
+        if type(value).__module__ == "numpy" and hasattr(value, "tolist"):
+            return self._copy_of_numpy(value, level)
+        return value
+
+    def _copy_of_numpy(self, value: Any, level: int) -> Any:
+        if self._alike:
+            return value.copy()
+        values = value.tolist()
+        if isinstance(values, list) and value.dtype.hasobject:
+            return self.copy(values, level + 1)
+        return values
+
+    def _entries(self, container: Iterable[Any], level: int) -> Iterator[Any]:
+        """Yield a container's items or keys, and count them.
+
+        Raises:
+            ConfigError: The value is nested too deeply, or has too many entries.
+        """
+        if level >= MOST_LEVELS:
+            raise ConfigError(
+                f"{self._what}: it contains itself, or is nested deeper than {MOST_LEVELS} levels."
+            )
+        for entry in container:
+            self._entries_left -= 1
+            if self._entries_left < 0:
+                raise ConfigError(
+                    f"{self._what}: it has, with everything in it, more than {MOST_ENTRIES}"
+                    " entries."
+                )
+            yield entry
 
 
 def plain_values(values: Mapping[str, Any]) -> dict[str, Any]:
     """Copy a dictionary and each of its values with `plain`."""
-    return {
-        key: value
-        if (kind := type(value)) in _ATOMS
-        else kind()
-        if kind in _CONTAINERS and not value
-        else plain(value)
-        for key, value in values.items()
-    }
+    copies = {}
+    for key, value in values.items():
+        kind = type(value)
+        if kind in _ATOMS:
+            copies[key] = value
+        elif kind in _CONTAINERS and not value:
+            copies[key] = kind()  # most containers of a config are empty: `plain` takes longer
+        else:
+            copies[key] = plain(value)
+    return copies
+
+
+def _is_mapping(value: Any) -> bool:
+    """Return whether a value is copied as a dictionary."""
+    if type(value) is dict:
+        return True
+    return isinstance(value, Mapping) and not _is_space(value)
 
 
 def _is_space(value: Any) -> bool:
     """Return whether a value is a Gymnasium space; a Dict space must not be treated as an ordinary
     mapping.
     """
-    return any(cls.__module__.partition(".")[0] == "gymnasium" for cls in type(value).__mro__)
+    packages = {base.__module__.partition(".")[0] for base in type(value).__mro__}
+    return "gymnasium" in packages
 
 
 def same(a: Any, b: Any) -> bool:
@@ -107,10 +128,10 @@ def same(a: Any, b: Any) -> bool:
         return False
     try:
         if isinstance(a, dict):
-            return a.keys() == b.keys() and all(map(same, a.values(), map(b.get, a)))
+            return a.keys() == b.keys() and all(same(a[key], b[key]) for key in a)
         if isinstance(a, list | tuple):
             return len(a) == len(b) and all(map(same, a, b))
         return bool(a is b or a == b)
-    # An object whose == is not a yes or no (an array) is not the same unless it is itself.
+    # The == of an array, for example, is not a yes or no: such a value equals only itself.
     except Exception:
         return a is b
