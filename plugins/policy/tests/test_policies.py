@@ -21,7 +21,7 @@ from rlcatalog.errors import (
 from rlcatalog.models import SeparateValue
 from rlcatalog.plugins import install_hint
 from rlcatalog_policy import Frozen, config_with_model
-from rlcatalog_policy.policy import load_extension
+from rlcatalog_policy.extensions import load_extension
 from rlcatalog_torch import FullyConnectedNetwork, TorchModelV2
 
 TWO_FEATURES = spaces.Box(-1, 1, (2,), np.float32)

@@ -15,12 +15,13 @@ from rlcatalog_policy.non_finite import check_step
 from rlcatalog_policy.state import State
 
 if TYPE_CHECKING:
+    from rlcatalog_policy.frozen import FrozenBackend
     from rlcatalog_policy.policy import Policy
 
 
 def take_step(
     policy: Policy,
-    acting: Backend,
+    acting: Backend | FrozenBackend,
     encoded: Any,
     state: State | None,
     prev_reward: Any,

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import gymnasium
 import numpy as np
 
 from rlcatalog.actions import NOT_GIVEN, ActionCodec, ActionMasks
@@ -135,7 +136,7 @@ class Encoder:
         )
         self.mask_apart = resolution.mask_key is not None and not resolution.shows_mask
         self.filter: Filter | None = None
-        self.space = self.preprocessor.observation_space
+        self.space: gymnasium.Space[Any] = self.preprocessor.observation_space
         if filters:
             made_by = resolution.choices["filter"].part
             self.filter = make_filter(made_by, self.preprocessor, values, resolution.unclaimed)

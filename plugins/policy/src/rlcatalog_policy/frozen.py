@@ -2,16 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Protocol
+import os
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
 
 from rlcatalog.actions import NOT_GIVEN
 from rlcatalog.choice import Explanation
 from rlcatalog.errors import CatalogError, MissingPluginError, NotServedError, reason
-from rlcatalog.frameworks import Array, Step
+from rlcatalog.frameworks import Array, Backend, Evaluation, Step
 from rlcatalog_policy.acting import take_step
 from rlcatalog_policy.encoder import to_array
-from rlcatalog_policy.policy import Policy, load_extension
+from rlcatalog_policy.extensions import load_extension
+from rlcatalog_policy.stepper import Stepper
+
+if TYPE_CHECKING:
+    import gymnasium
+
+    from rlcatalog.actions import ActionCodec, ActionMasks
+    from rlcatalog.catalog import Catalog
+    from rlcatalog.choice import Resolution
+    from rlcatalog.models import ModelV2
+    from rlcatalog.observations import Filter, Preprocessor
+    from rlcatalog_export import Interface
+    from rlcatalog_policy.encoder import Encoder
+    from rlcatalog_policy.history import Views
+    from rlcatalog_policy.output_checker import OutputChecker
+    from rlcatalog_policy.policy import Policy
+    from rlcatalog_policy.state import Memory, State
+    from rlcatalog_policy.summary import Summary
 
 
 class FrozenBackend(Protocol):
@@ -46,11 +64,32 @@ class FrozenBackend(Protocol):
         """
 
 
-class Frozen(Policy):
+def freeze_policy(policy: Policy, rows: int, seed: int | None) -> Frozen:
+    """Return a frozen policy; see `Policy.freeze`."""
+    with policy._passing:
+        try:
+            # The framework's target "freeze"; for PyTorch, rlcatalog-export adds
+            # `rlcatalog_export.torch.freeze.FrozenTorch`.
+            freeze: Callable[[Policy, int, int | None], FrozenBackend] = load_extension(
+                policy.framework, "freeze"
+            )
+            return Frozen(policy, freeze(policy, rows, seed))
+        except MissingPluginError as error:
+            return Frozen(policy, None, str(error))
+        except CatalogError as error:
+            return Frozen(policy, None, reason(error))
+
+
+class Frozen:
     """A policy that acts faster, created by `Policy.freeze`.
 
-    `act`, `act_encoded` and steppers are faster; all other attributes come from the policy. It
-    samples actions from a separate generator.
+    It has the attributes and methods of a `Policy`. `act`, `act_encoded` and steppers are faster
+    and sample actions from a separate generator; everything else comes from the policy.
+
+    Args:
+        policy: The policy.
+        frozen_backend: The object that chooses the actions; None if the policy's backend does.
+        reason: Why there is no such object.
 
     Attributes:
         policy: The policy.
@@ -58,36 +97,28 @@ class Frozen(Policy):
     """
 
     def __init__(
-        self, policy: Policy, frozen: FrozenBackend | None, reason: str | None = None
+        self, policy: Policy, frozen_backend: FrozenBackend | None, reason: str | None = None
     ) -> None:
-        self.policy, self._frozen, self._reason = policy, frozen, reason
-        self._acting: Any = frozen or policy.backend
+        self.policy = policy
+        self._frozen_backend = frozen_backend
+        self._reason = reason
+        self._acting_backend: Backend | FrozenBackend = policy.backend
+        if frozen_backend is not None:
+            self._acting_backend = frozen_backend
 
-    @classmethod
-    def of(cls, policy: Policy, rows: int, seed: int | None) -> Frozen:
-        """Return the frozen policy; see `Policy.freeze`."""
-        with policy._passing:
-            try:
-                return cls(policy, load_extension(policy.framework, "freeze")(policy, rows, seed))
-            except CatalogError as error:
-                return cls(
-                    policy,
-                    None,
-                    str(error) if isinstance(error, MissingPluginError) else reason(error),
-                )
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.__dict__["policy"], name)
+    # --- what differs from the policy -------------------------------------------------------------
 
     @property
     def reason(self) -> str | None:
         """Why the frozen policy is not faster than the policy; None if it is faster."""
-        return self._reason if self._frozen is None else self._frozen.reason
+        if self._frozen_backend is None:
+            return self._reason
+        return self._frozen_backend.reason
 
     def act(
         self,
         obs: Any,
-        state: Any = None,
+        state: State | None = None,
         *,
         prev_reward: Any = None,
         mask: Any = NOT_GIVEN,
@@ -96,12 +127,12 @@ class Frozen(Policy):
         """Choose actions for a batch of observations; see `Policy.act`."""
         policy = self.policy
         encoded, mask = policy.encoder.encode_batch(obs, mask)
-        return take_step(policy, self._acting, encoded, state, prev_reward, mask, explore)
+        return take_step(policy, self._acting_backend, encoded, state, prev_reward, mask, explore)
 
     def act_encoded(
         self,
         encoded: Any,
-        state: Any = None,
+        state: State | None = None,
         *,
         prev_reward: Any = None,
         mask: Any = NOT_GIVEN,
@@ -113,28 +144,35 @@ class Frozen(Policy):
         """
         policy = self.policy
         mask = to_array(policy.encoder.resolve_mask(encoded, mask))
-        return take_step(policy, self._acting, to_array(encoded), state, prev_reward, mask, explore)
+        encoded = to_array(encoded)
+        return take_step(policy, self._acting_backend, encoded, state, prev_reward, mask, explore)
+
+    def stepper(self, n: Any, autoreset: Any = None) -> Stepper:
+        """Return an object that acts in several environments; see `Policy.stepper`."""
+        return Stepper(self, n, autoreset)
 
     def update(self) -> None:
         """Copy the policy's current weights. Call this after each learning step."""
-        if self._frozen is not None:
-            with self._passing:
-                self._frozen.update()
+        if self._frozen_backend is not None:
+            with self.policy._passing:
+                self._frozen_backend.update()
 
     def random_state(self) -> dict[str, Array]:
         """Return the states of the random generators by name, including the policy's."""
-        own = {} if self._frozen is None else dict(self._frozen.random_state())
-        return {**self.policy.random_state(), **own}
+        states = self.policy.random_state()
+        if self._frozen_backend is not None:
+            states.update(self._frozen_backend.random_state())
+        return states
 
     def set_random_state(self, state: Mapping[str, Array]) -> None:
         """Restore the random generators' states, as returned by `random_state`, to repeat the same
         actions.
         """
         self.policy.set_random_state(state)
-        if self._frozen is not None:
-            self._frozen.set_random_state(state)
+        if self._frozen_backend is not None:
+            self._frozen_backend.set_random_state(state)
 
-    def to(self, device: str) -> Policy:
+    def to(self, device: str) -> Frozen:
         """Raise an error, because a frozen policy cannot move to a different device.
 
         Raises:
@@ -161,9 +199,160 @@ class Frozen(Policy):
     def __repr__(self) -> str:
         return f"Frozen: {self._how()}\n{self.policy!r}"
 
+    def _repr_html_(self) -> str:
+        return self.policy._repr_html_()
+
     def explain(self) -> Explanation:
         """Return why these parts were chosen, and whether the frozen policy acts faster."""
         return Explanation(self.resolution, self._how())
 
     def _how(self) -> str:
-        return f"no faster: {self.reason}" if self.reason else "acts from a recorded graph"
+        if self.reason:
+            return f"no faster: {self.reason}"
+        return "acts from a recorded graph"
+
+    # --- what the policy has and does; see `Policy` -----------------------------------------------
+
+    @property
+    def catalog(self) -> Catalog:
+        return self.policy.catalog
+
+    @property
+    def resolution(self) -> Resolution:
+        return self.policy.resolution
+
+    @property
+    def framework(self) -> str:
+        return self.policy.framework
+
+    @property
+    def config(self) -> dict[str, Any]:
+        return self.policy.config
+
+    @property
+    def observation_space(self) -> gymnasium.Space[Any]:
+        return self.policy.observation_space
+
+    @property
+    def action_space(self) -> gymnasium.Space[Any]:
+        return self.policy.action_space
+
+    @property
+    def encoded_space(self) -> gymnasium.Space[Any]:
+        return self.policy.encoded_space
+
+    @property
+    def encoder(self) -> Encoder:
+        return self.policy.encoder
+
+    @property
+    def preprocessor(self) -> Preprocessor:
+        return self.policy.preprocessor
+
+    @property
+    def masks(self) -> ActionMasks:
+        return self.policy.masks
+
+    @property
+    def filter(self) -> Filter | None:
+        return self.policy.filter
+
+    @property
+    def model(self) -> ModelV2:
+        return self.policy.model
+
+    @property
+    def model_name(self) -> str:
+        return self.policy.model_name
+
+    @property
+    def has_value(self) -> bool:
+        return self.policy.has_value
+
+    @property
+    def memory(self) -> Memory:
+        return self.policy.memory
+
+    @property
+    def views(self) -> Views:
+        return self.policy.views
+
+    @property
+    def dist_class(self) -> Any:
+        return self.policy.dist_class
+
+    @property
+    def stored_dist(self) -> Any:
+        return self.policy.stored_dist
+
+    @property
+    def action_codec(self) -> ActionCodec:
+        return self.policy.action_codec
+
+    @property
+    def contract(self) -> OutputChecker:
+        return self.policy.contract
+
+    @property
+    def backend(self) -> Any:
+        return self.policy.backend
+
+    @property
+    def device(self) -> str:
+        return self.policy.device
+
+    def overrides(self, method: str) -> bool:
+        return self.policy.overrides(method)
+
+    def adapt(self, raw: Any) -> Any:
+        return self.policy.adapt(raw)
+
+    def backend_inputs(
+        self,
+        encoded: Any,
+        state: State | None = None,
+        prev_reward: Any = None,
+        mask: Any = None,
+    ) -> dict[str, Any]:
+        return self.policy.backend_inputs(encoded, state, prev_reward, mask)
+
+    def values(self, encoded: Any, state: State | None = None, *, prev_reward: Any = None) -> Any:
+        return self.policy.values(encoded, state, prev_reward=prev_reward)
+
+    def preprocess(self, obs: Any, *, update: bool | Array = False) -> Array:
+        return self.policy.preprocess(obs, update=update)
+
+    def action_mask(self, obs: Any, *, idle: Array | None = None) -> Array | None:
+        return self.policy.action_mask(obs, idle=idle)
+
+    def as_module(self) -> Any:
+        return self.policy.as_module()
+
+    def evaluate(
+        self, batch: Mapping[str, Any], *, check: bool = True, entropy: bool = True
+    ) -> Evaluation:
+        return self.policy.evaluate(batch, check=check, entropy=entropy)
+
+    def raw_action(self, actions: Any) -> Array:
+        return self.policy.raw_action(actions)
+
+    def initial_state(self, batch_size: int) -> State | None:
+        return self.policy.initial_state(batch_size)
+
+    def restart(self, state: State | None, rows: Any) -> State | None:
+        return self.policy.restart(state, rows)
+
+    def summary(self) -> Summary:
+        return self.policy.summary()
+
+    def wrap_env(self, env: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
+        return self.policy.wrap_env(env)
+
+    def save(self, directory: str | os.PathLike[str]) -> None:
+        self.policy.save(directory)
+
+    def export(self, path: str | os.PathLike[str], format: str | None = None) -> Interface:
+        return self.policy.export(path, format)
+
+    def make_model(self) -> ModelV2:
+        return self.policy.make_model()

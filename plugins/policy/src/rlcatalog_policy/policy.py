@@ -7,17 +7,16 @@ import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-import rlcatalog_policy  # for `Frozen`, a subclass of `Policy`
 from rlcatalog.actions import NOT_GIVEN, action_codec, unbind
 from rlcatalog.choice import Explanation, Resolution
-from rlcatalog.errors import MissingPluginError, NotServedError
+from rlcatalog.errors import NotServedError
 from rlcatalog.frameworks import Array, Evaluation, Step, frameworks, require_framework
-from rlcatalog.internals import public_index
 from rlcatalog.models import ModelV2, SeparateValue, copying_instances
-from rlcatalog.plugins import install_hint
 from rlcatalog_policy.acting import take_step
 from rlcatalog_policy.copies import copy_policy, new_model, pickle_policy, unpickle_policy
 from rlcatalog_policy.encoder import Encoder, check_encoded, host_values, to_array
+from rlcatalog_policy.extensions import load_extension
+from rlcatalog_policy.frozen import Frozen, freeze_policy
 from rlcatalog_policy.history import Views
 from rlcatalog_policy.non_finite import check_rows
 from rlcatalog_policy.output_checker import OutputChecker, check_dists, model_chain
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
 
     from rlcatalog.catalog import Catalog
     from rlcatalog_export import Interface
-    from rlcatalog_policy.frozen import Frozen
 
 
 class Policy:
@@ -67,8 +65,8 @@ class Policy:
         self,
         catalog: Catalog,
         resolution: Resolution,
-        observation_space: Any,
-        action_space: Any,
+        observation_space: gymnasium.Space[Any],
+        action_space: gymnasium.Space[Any],
         model: ModelV2 | None = None,
     ) -> None:
         require_framework(resolution.framework)
@@ -396,7 +394,7 @@ class Policy:
         """
         return raw_actions(self, actions)
 
-    def initial_state(self, batch_size: int) -> Any:
+    def initial_state(self, batch_size: int) -> State | None:
         """Return the state at the start of `batch_size` episodes, or None if the policy has no
         state.
         """
@@ -572,7 +570,7 @@ class Policy:
             >>> frozen.act([[0.0, 0.0, 0.0, 0.0]]).action.shape, frozen.reason
             ((1,), None)
         """
-        return rlcatalog_policy.Frozen.of(self, rows, seed)
+        return freeze_policy(self, rows, seed)
 
     def make_model(self) -> ModelV2:
         """Build another model like this policy's, with freshly initialised weights; instances are
@@ -580,23 +578,3 @@ class Policy:
         """
         with copying_instances():
             return new_model(self)
-
-
-def load_extension(framework: str, what: str) -> Any:
-    """Return another package's extension of a framework, such as its `"export"`.
-
-    Raises:
-        MissingPluginError: No installed package adds the method; the message names the package to
-            install.
-    """
-    if frameworks()[framework].target(what) is None:
-        owner = public_index.provider_of("framework", f"{framework}: {what}")
-        hint = ""
-        if (unusable := frameworks()[framework].unusable_provider(what)) is not None:
-            hint = f": it {unusable}"
-        elif owner is not None:
-            hint = f". {install_hint(f'{owner}[{framework}]')}"
-        raise MissingPluginError(
-            f"no installed package supports this for framework={framework!r}{hint}"
-        )
-    return frameworks()[framework].load(what)

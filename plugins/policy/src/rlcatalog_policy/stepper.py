@@ -12,6 +12,7 @@ from rlcatalog.spaces import read_attribute
 
 if TYPE_CHECKING:
     from rlcatalog.frameworks import Array, Step
+    from rlcatalog_policy.frozen import Frozen
     from rlcatalog_policy.policy import Policy
     from rlcatalog_policy.state import State
 
@@ -82,7 +83,7 @@ class Stepper:
         ConfigError: There are no environments, or the mode is unknown.
     """
 
-    def __init__(self, policy: Policy, n: Any, autoreset: Any = None) -> None:
+    def __init__(self, policy: Policy | Frozen, n: Any, autoreset: Any = None) -> None:
         self.policy, self.n = policy, _number(n)
         if autoreset is None:
             autoreset = autoreset_of(n) if hasattr(n, "num_envs") else "same_step"

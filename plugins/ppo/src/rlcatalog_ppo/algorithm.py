@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from rlcatalog import Catalog, Policy, build, default_catalog
 from rlcatalog.errors import CatalogWarning, ConfigError, SavedPolicyError
 from rlcatalog.reporting import warn_caller
-from rlcatalog_policy import EnvMasks, config_with_model, read_manifest
+from rlcatalog_policy import EnvMasks, Frozen, config_with_model, read_manifest
 from rlcatalog_policy.loading import load_for
 from rlcatalog_ppo import checkpoints
 from rlcatalog_ppo.callbacks import Callback
@@ -506,7 +506,7 @@ class OnPolicy:
         return algo
 
     @property
-    def acting(self) -> Policy:
+    def acting(self) -> Policy | Frozen:
         """The policy that collects rollouts: `policy`, or its frozen form."""
         return self._collector.policy
 

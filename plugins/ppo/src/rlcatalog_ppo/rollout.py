@@ -318,7 +318,7 @@ class Collector:
         )
 
     @property
-    def policy(self) -> Policy:
+    def policy(self) -> Policy | Frozen:
         """The policy that acts: the trained policy, or its frozen form."""
         return self._trained_policy if self._frozen_policy is None else self._frozen_policy
 
@@ -577,7 +577,7 @@ class Collector:
             observed: The observations.
             update: Whether the filter first learns from them; booleans `[N]` select environments.
         """
-        return self._name_env_in_errors.encode(self.policy, observed, update=update)
+        return self._name_env_in_errors.encode(self._trained_policy, observed, update=update)
 
     def _action_mask(self, observed: Any, *, idle: Array | None = None) -> Array | None:
         """Return the masks in the observations; if there are none, those beside them."""
@@ -602,7 +602,7 @@ class Collector:
 
     def _add_trajectory_columns(self, rollout: Rollout, records: Sequence[StepRecord]) -> None:
         """Add views of future steps, and the columns for a `custom_loss`, to a rollout."""
-        policy = self.policy
+        policy = self._trained_policy
         trajectory = stack_steps([record.trajectory for record in records])
         if self._postprocess is not None:
             trajectory |= added_columns(

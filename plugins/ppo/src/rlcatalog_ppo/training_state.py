@@ -182,7 +182,7 @@ def check_fits(state: Mapping[str, Any], now: Mapping[str, Any]) -> None:
             )
 
 
-def warn_of_other_draws(state: Mapping[str, Any], acting: Policy) -> None:
+def warn_of_other_draws(state: Mapping[str, Any], acting: Policy | Frozen) -> None:
     """Warn if a frozen policy drew the actions, but the policy cannot be frozen here.
 
     Args:

@@ -13,7 +13,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
 from rlcatalog import Policy
 from rlcatalog.catalog import close_env
-from rlcatalog_policy import EnvMasks
+from rlcatalog_policy import EnvMasks, Frozen
 from rlcatalog_runs.seeds import SeedStream, derive_env_seeds
 
 #: Maximum number of environments that are stepped together.
@@ -103,7 +103,7 @@ def summarize(returns: list[float], sampled: list[float]) -> dict[str, float]:
 # --- random numbers of the process ----------------------------------------------------------------
 
 
-def get_state(policy: Policy) -> dict[str, Any]:
+def get_state(policy: Policy | Frozen) -> dict[str, Any]:
     """Return the random states of Python, NumPy and the policy."""
     return {
         "python": random.getstate(),
@@ -112,7 +112,7 @@ def get_state(policy: Policy) -> dict[str, Any]:
     }
 
 
-def set_state(policy: Policy, state: Mapping[str, Any]) -> None:
+def set_state(policy: Policy | Frozen, state: Mapping[str, Any]) -> None:
     """Restore the states that `get_state` returned."""
     random.setstate(state["python"])
     np.random.set_state(state["numpy"])

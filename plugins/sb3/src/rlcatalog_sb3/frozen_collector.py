@@ -48,7 +48,7 @@ class FrozenCollector:
 
     def begin(self) -> None:
         """Return to the policy itself, because its weights have changed."""
-        self.acting = self.policy
+        self.acting: Policy | Frozen = self.policy
         model: Any = self.policy.model
         self._weights = [*model.parameters(), *model.buffers()]
         #: Number of steps before freezing, and number of steps since the weights changed.
