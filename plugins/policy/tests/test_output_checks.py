@@ -34,23 +34,23 @@ INSTALLED = [
 ]
 
 
-def build_contract(action_space, *, obs_space=TWO_FEATURES, custom_action_dist=None):
+def build_checker(action_space, *, obs_space=TWO_FEATURES, custom_action_dist=None):
     config = dict(SMALL)
     if custom_action_dist is not None:
         config["custom_action_dist"] = custom_action_dist
-    return rlcatalog.build(obs_space, action_space, config, "torch").contract
+    return rlcatalog.build(obs_space, action_space, config, "torch").output_checker
 
 
 @pytest.fixture(scope="module")
-def discrete_contract():
+def discrete_checker():
     """The checks for a FullyConnectedNetwork with a Categorical of three actions."""
-    return build_contract(THREE_ACTIONS)
+    return build_checker(THREE_ACTIONS)
 
 
 @pytest.fixture(scope="module")
-def box_contract():
+def box_checker():
     """The checks for a FullyConnectedNetwork with a DiagGaussian of two numbers."""
-    return build_contract(TWO_NUMBERS)
+    return build_checker(TWO_NUMBERS)
 
 
 # --- shapes ---------------------------------------------------------------------------------------
@@ -139,8 +139,8 @@ def test_value_without_a_shape_fits_nothing(value, expected):
 
 
 @pytest.mark.parametrize("rows", [4, None])
-def test_outputs_have_a_column_for_each_input_of_the_dist(discrete_contract, rows):
-    discrete_contract.check_outputs(torch.zeros(4, 3), rows)
+def test_outputs_have_a_column_for_each_input_of_the_dist(discrete_checker, rows):
+    discrete_checker.check_outputs(torch.zeros(4, 3), rows)
 
 
 @pytest.mark.parametrize(
@@ -154,10 +154,10 @@ def test_outputs_have_a_column_for_each_input_of_the_dist(discrete_contract, row
     ],
 )
 def test_outputs_of_another_shape_are_an_error(outputs, rows, expected, description):
-    contract = build_contract(spaces.Discrete(3))
+    checker = build_checker(spaces.Discrete(3))
 
     with pytest.raises(ModelContractError) as caught:
-        contract.check_outputs(outputs, rows)
+        checker.check_outputs(outputs, rows)
 
     message = str(caught.value)
     assert message.startswith("FullyConnectedNetwork.forward() (model 'fcnet' of rlcatalog-fcnet")
@@ -166,29 +166,29 @@ def test_outputs_of_another_shape_are_an_error(outputs, rows, expected, descript
     assert f"; found {description}." in message
 
 
-def test_outputs_error_cuts_long_values(discrete_contract):
+def test_outputs_error_cuts_long_values(discrete_checker):
     with pytest.raises(ModelContractError) as caught:
-        discrete_contract.check_outputs("x" * 100, 4)
+        discrete_checker.check_outputs("x" * 100, 4)
 
     description = str(caught.value).partition("found ")[2]
     assert description.startswith("'xxx")
     assert len(description) == 80 + len(".")
 
 
-def test_written_input_error_names_the_model(discrete_contract):
+def test_written_input_error_names_the_model(discrete_checker):
     with pytest.raises(
         ModelContractError, match="must not write into its inputs; obs has"
     ) as error:
-        discrete_contract.refuse_written_input("obs")
+        discrete_checker.refuse_written_input("obs")
 
     assert str(error.value).startswith("FullyConnectedNetwork.forward() ")
 
 
-def test_lost_weight_error_names_model_and_dist(discrete_contract):
+def test_lost_weight_error_names_model_and_dist(discrete_checker):
     with pytest.raises(
         ModelContractError, match=r"uses the weight 'w' of shape \(2, 3\),"
     ) as error:
-        discrete_contract.refuse_lost_weight("w", [2, 3])
+        discrete_checker.refuse_lost_weight("w", [2, 3])
 
     message = str(error.value)
     assert message.startswith("FullyConnectedNetwork.forward() ")
@@ -199,19 +199,19 @@ def test_lost_weight_error_names_model_and_dist(discrete_contract):
 # --- return values of distributions ---------------------------------------------------------------
 
 
-def test_sample_of_one_choice_has_one_column(discrete_contract):
-    discrete_contract.check_sample(torch.zeros(4, 1), 4)
+def test_sample_of_one_choice_has_one_column(discrete_checker):
+    discrete_checker.check_sample(torch.zeros(4, 1), 4)
 
 
 @pytest.mark.parametrize("rows", [4, None])
-def test_sample_of_two_numbers_has_two_columns(box_contract, rows):
-    box_contract.check_sample(torch.zeros(4, 2), rows)
+def test_sample_of_two_numbers_has_two_columns(box_checker, rows):
+    box_checker.check_sample(torch.zeros(4, 2), rows)
 
 
 @pytest.mark.parametrize(("columns", "rows"), [(3, 4), (1, None), (0, 4)])
-def test_sample_with_other_columns_is_an_error(box_contract, columns, rows):
+def test_sample_with_other_columns_is_an_error(box_checker, columns, rows):
     with pytest.raises(ModelContractError, match=f"returned {columns} values per action") as caught:
-        box_contract.check_sample(torch.zeros(4, columns), rows)
+        box_checker.check_sample(torch.zeros(4, columns), rows)
 
     message = str(caught.value)
     assert message.startswith("DiagGaussian.sample() (action_dist")
@@ -228,9 +228,9 @@ def test_sample_with_other_columns_is_an_error(box_contract, columns, rows):
         pytest.param((2,), None, "[B, 2]", id="no-columns-unknown-rows"),
     ],
 )
-def test_sample_without_one_row_per_action_is_an_error(box_contract, shape, rows, expected):
+def test_sample_without_one_row_per_action_is_an_error(box_checker, shape, rows, expected):
     with pytest.raises(ModelContractError) as caught:
-        box_contract.check_sample(torch.zeros(shape), rows, method="rsample")
+        box_checker.check_sample(torch.zeros(shape), rows, method="rsample")
 
     message = str(caught.value)
     assert message.startswith("DiagGaussian.rsample() (action_dist")
@@ -238,9 +238,9 @@ def test_sample_without_one_row_per_action_is_an_error(box_contract, shape, rows
     assert message.endswith(f"found shape {list(shape)}.")
 
 
-def test_sample_error_for_one_choice_allows_a_single_axis(discrete_contract):
+def test_sample_error_for_one_choice_allows_a_single_axis(discrete_checker):
     with pytest.raises(ModelContractError, match=r"or \[4\] for a single Discrete; found None"):
-        discrete_contract.check_sample(None, 4)
+        discrete_checker.check_sample(None, 4)
 
 
 @pytest.mark.parametrize(
@@ -248,8 +248,8 @@ def test_sample_error_for_one_choice_allows_a_single_axis(discrete_contract):
     [torch.zeros(2), (torch.zeros(2), {"a": torch.zeros(1)})],
     ids=["tensor", "structure"],
 )
-def test_values_are_tensors_of_the_framework(discrete_contract, value):
-    discrete_contract.check_tensors(value, "sample")
+def test_values_are_tensors_of_the_framework(discrete_checker, value):
+    discrete_checker.check_tensors(value, "sample")
 
 
 @pytest.mark.parametrize(
@@ -260,11 +260,11 @@ def test_values_are_tensors_of_the_framework(discrete_contract, value):
         pytest.param({"a": torch.zeros(2), "b": tf.zeros(1)}, id="dict"),
     ],
 )
-def test_tensors_of_another_framework_are_an_error(discrete_contract, value):
+def test_tensors_of_another_framework_are_an_error(discrete_checker, value):
     with pytest.raises(
         ModelContractError, match="policy's framework, 'torch'; found Eager"
     ) as error:
-        discrete_contract.check_tensors(value, "kl")
+        discrete_checker.check_tensors(value, "kl")
 
     message = str(error.value)
     assert message.startswith("Categorical.kl() (")
@@ -284,17 +284,17 @@ def test_tensors_of_another_framework_are_an_error(discrete_contract, value):
         pytest.param(TupleActions([np.zeros(2)]), "ndarray", id="array-in-TupleActions"),
     ],
 )
-def test_values_that_are_not_tensors_are_an_error(discrete_contract, value, type_name):
+def test_values_that_are_not_tensors_are_an_error(discrete_checker, value, type_name):
     message = f"policy's framework, 'torch'; found {type_name} "
     with pytest.raises(ModelContractError, match=message) as error:
-        discrete_contract.check_tensors(value, "kl")
+        discrete_checker.check_tensors(value, "kl")
 
     assert str(error.value).endswith("written for: framework='tf'.")
 
 
 @pytest.mark.parametrize("rows", [4, None])
-def test_method_returns_one_number_per_row(discrete_contract, rows):
-    discrete_contract.check_rows(torch.zeros(4), rows, "logp")
+def test_method_returns_one_number_per_row(discrete_checker, rows):
+    discrete_checker.check_rows(torch.zeros(4), rows, "logp")
 
 
 @pytest.mark.parametrize(
@@ -305,18 +305,18 @@ def test_method_returns_one_number_per_row(discrete_contract, rows):
         pytest.param((1,), None, "[B]", id="always-one-row"),
     ],
 )
-def test_other_shapes_of_numbers_per_row_are_an_error(discrete_contract, shape, rows, expected):
+def test_other_shapes_of_numbers_per_row_are_an_error(discrete_checker, shape, rows, expected):
     with pytest.raises(ModelContractError, match="must return one number per row") as caught:
-        discrete_contract.check_rows(torch.zeros(shape), rows, "logp")
+        discrete_checker.check_rows(torch.zeros(shape), rows, "logp")
 
     message = str(caught.value)
     assert message.startswith("Categorical.logp() (")
     assert f"one number per row, shape {expected}; found shape" in message
 
 
-def test_gradient_error_names_the_method(discrete_contract):
+def test_gradient_error_names_the_method(discrete_checker):
     with pytest.raises(ModelContractError, match="must return actions without gradient") as caught:
-        discrete_contract.refuse_gradient("sample")
+        discrete_checker.refuse_gradient("sample")
 
     assert str(caught.value).startswith("Categorical.sample() ")
 
@@ -332,13 +332,13 @@ class CustomGaussian(DiagGaussian):
     """The same for numbers."""
 
 
-def test_actions_of_listed_dists_are_not_checked(discrete_contract):
-    assert not discrete_contract.checks_actions
-    discrete_contract.check_actions(np.array([[7]]), mask=None)  # no error: it looks at nothing
+def test_actions_of_listed_dists_are_not_checked(discrete_checker):
+    assert not discrete_checker.checks_actions
+    discrete_checker.check_actions(np.array([[7]]), mask=None)  # no error: it looks at nothing
 
 
 def test_actions_of_listed_dists_are_not_checked_with_masks():
-    assert not build_contract(THREE_ACTIONS, obs_space=WITH_MASK).checks_actions
+    assert not build_checker(THREE_ACTIONS, obs_space=WITH_MASK).checks_actions
 
 
 @pytest.fixture(scope="module")
@@ -350,9 +350,9 @@ def custom_policy():
 
 @pytest.mark.parametrize("raw_action", [[[0], [2]], [[0.0], [2.0]], [[1], [1]]], ids=str)
 def test_custom_dist_may_draw_choices_from_0_to_2(custom_policy, raw_action):
-    assert custom_policy.contract.checks_actions
+    assert custom_policy.output_checker.checks_actions
 
-    custom_policy.contract.check_actions(np.array(raw_action), mask=None)
+    custom_policy.output_checker.check_actions(np.array(raw_action), mask=None)
 
 
 @pytest.mark.parametrize(
@@ -369,7 +369,7 @@ def test_custom_dist_may_draw_choices_from_0_to_2(custom_policy, raw_action):
 def test_choice_outside_of_the_space_is_an_error(custom_policy, raw_action, description):
     # The space is Discrete(3), and the distribution is CustomCategorical.
     with pytest.raises(ModelContractError, match=r"^CustomCategorical drew") as caught:
-        custom_policy.contract.check_actions(np.array(raw_action), mask=None)
+        custom_policy.output_checker.check_actions(np.array(raw_action), mask=None)
 
     message = str(caught.value)
     assert "expected an integer from 0 to 2 for Discrete" in message
@@ -383,10 +383,10 @@ def test_adapt_rejects_a_choice_outside_of_the_space(custom_policy):
 
 
 @pytest.fixture
-def contract_of_other_codec(custom_policy, monkeypatch):
+def checker_of_other_codec(custom_policy, monkeypatch):
     """The checks of a codec that does not demand integers, so that the space decides."""
     monkeypatch.setattr(custom_policy.action_codec, "whole", False)
-    return custom_policy.contract
+    return custom_policy.output_checker
 
 
 @pytest.mark.parametrize(
@@ -396,15 +396,15 @@ def contract_of_other_codec(custom_policy, monkeypatch):
         (7, "expected an action of the space for Discrete.*, found .*7.* in row 1"),
     ],
 )
-def test_space_may_reject_the_actions(contract_of_other_codec, choice, match):
+def test_space_may_reject_the_actions(checker_of_other_codec, choice, match):
     with pytest.raises(ModelContractError, match=match):
-        contract_of_other_codec.check_actions(np.array([[0], [choice]]), mask=None)
+        checker_of_other_codec.check_actions(np.array([[0], [choice]]), mask=None)
 
 
-def test_clipping_codec_accepts_any_number(contract_of_other_codec, custom_policy, monkeypatch):
+def test_clipping_codec_accepts_any_number(checker_of_other_codec, custom_policy, monkeypatch):
     monkeypatch.setattr(custom_policy.action_codec, "clips", True)
 
-    contract_of_other_codec.check_actions(np.array([[0], [7]]), mask=None)
+    checker_of_other_codec.check_actions(np.array([[0], [7]]), mask=None)
 
 
 box_bounds = pytest.mark.parametrize("bound", [1, np.inf], ids=["bounded", "unbounded"])
@@ -413,20 +413,20 @@ box_bounds = pytest.mark.parametrize("bound", [1, np.inf], ids=["bounded", "unbo
 @box_bounds
 def test_custom_dist_may_draw_numbers_beyond_the_bounds(bound):
     box = spaces.Box(-bound, bound, (2,), np.float32)
-    contract = build_contract(box, custom_action_dist=CustomGaussian)
+    checker = build_checker(box, custom_action_dist=CustomGaussian)
 
-    contract.check_actions(np.float32([[0, 5], [-7, 1]]), mask=None)  # no error: they are clipped
+    checker.check_actions(np.float32([[0, 5], [-7, 1]]), mask=None)  # no error: they are clipped
 
 
 @box_bounds
 @pytest.mark.parametrize("number", [np.nan, -np.inf])
 def test_custom_dist_must_draw_finite_numbers(bound, number):
     box = spaces.Box(-bound, bound, (2,), np.float32)
-    contract = build_contract(box, custom_action_dist=CustomGaussian)
+    checker = build_checker(box, custom_action_dist=CustomGaussian)
     raw_action = np.float32([[0, 1], [0, number]])
 
     with pytest.raises(ModelContractError, match=r"^CustomGaussian drew ") as caught:
-        contract.check_actions(raw_action, mask=None)
+        checker.check_actions(raw_action, mask=None)
 
     assert "action: expected finite numbers for Box" in str(caught.value)
     assert f", found {number} in row 1" in str(caught.value)
@@ -436,7 +436,7 @@ def test_custom_dist_must_draw_finite_numbers(bound, number):
 
 
 @pytest.fixture
-def tuple_contract(module):
+def tuple_checker(module):
     """The checks for a Tuple whose Discretes and Box are drawn by distributions of a plugin."""
     module(CustomCategorical=CustomCategorical, CustomGaussian=CustomGaussian)
 
@@ -472,7 +472,7 @@ def tuple_contract(module):
             spaces.Discrete(2),
         ]
     )
-    return rlcatalog.build(TWO_FEATURES, space, SMALL, "torch", catalog=catalog).contract
+    return rlcatalog.build(TWO_FEATURES, space, SMALL, "torch", catalog=catalog).output_checker
 
 
 def raw_actions(*, first=0, second=(0, 0), third=0.0, fourth=0):
@@ -480,9 +480,9 @@ def raw_actions(*, first=0, second=(0, 0), third=0.0, fourth=0):
     return np.float32([[2, 1, 3, 0.5, 1], [first, *second, third, fourth]])
 
 
-def test_parts_of_a_tuple_may_have_all_values_of_their_spaces(tuple_contract):
+def test_parts_of_a_tuple_may_have_all_values_of_their_spaces(tuple_checker):
     # The third part is a Box from 0 to 1, to which numbers are clipped.
-    tuple_contract.check_actions(raw_actions(third=-4), mask=None)
+    tuple_checker.check_actions(raw_actions(third=-4), mask=None)
 
 
 @pytest.mark.parametrize(
@@ -498,9 +498,9 @@ def test_parts_of_a_tuple_may_have_all_values_of_their_spaces(tuple_contract):
         ("fourth", 2, "CustomCategorical", "action[3]: expected an integer from 0 to 1 for Disc"),
     ],
 )
-def test_part_of_a_tuple_from_a_plugin_is_checked(tuple_contract, part, value, dist, expected):
+def test_part_of_a_tuple_from_a_plugin_is_checked(tuple_checker, part, value, dist, expected):
     with pytest.raises(ModelContractError) as caught:
-        tuple_contract.check_actions(raw_actions(**{part: value}), mask=None)
+        tuple_checker.check_actions(raw_actions(**{part: value}), mask=None)
 
     message = str(caught.value)
     assert message.startswith(f"{dist} drew ")
@@ -509,23 +509,23 @@ def test_part_of_a_tuple_from_a_plugin_is_checked(tuple_contract, part, value, d
     assert "in row 1." in message
 
 
-def test_part_of_a_tuple_from_a_listed_dist_is_not_checked(tuple_contract):
+def test_part_of_a_tuple_from_a_listed_dist_is_not_checked(tuple_checker):
     # MultiDiscrete([2, 4]) has no choices 2 and 4.
-    tuple_contract.check_actions(raw_actions(second=(2, 4)), mask=None)
+    tuple_checker.check_actions(raw_actions(second=(2, 4)), mask=None)
 
 
-def test_error_names_all_plugins_of_a_tuple_distribution(tuple_contract):
+def test_error_names_all_plugins_of_a_tuple_distribution(tuple_checker):
     with pytest.raises(ModelContractError, match="must return one number per row") as caught:
-        tuple_contract.check_rows(torch.zeros(2, 1), 2, "entropy")
+        tuple_checker.check_rows(torch.zeros(2, 1), 2, "entropy")
 
     subject = str(caught.value).partition(" must")[0]
     parts = "action_dist 'choices' of acme-dists 1.0 with action_dist 'numbers' of acme-dists 1.0"
     assert subject.endswith(f".entropy() ({parts})")
 
 
-def test_error_names_the_package_of_a_listed_distribution(discrete_contract):
+def test_error_names_the_package_of_a_listed_distribution(discrete_checker):
     with pytest.raises(ModelContractError, match="must return one number per row") as caught:
-        discrete_contract.check_rows(torch.zeros(2, 1), 2, "entropy")
+        discrete_checker.check_rows(torch.zeros(2, 1), 2, "entropy")
 
     part = "action_dist 'categorical' of rlcatalog-cat"
     assert str(caught.value).startswith(f"Categorical.entropy() ({part}")
@@ -535,25 +535,25 @@ def test_error_names_the_package_of_a_listed_distribution(discrete_contract):
 
 
 @pytest.fixture(scope="module")
-def pair_contract():
+def pair_checker():
     """The checks for pairs of a choice out of three and a choice out of two."""
-    return build_contract(spaces.Tuple([spaces.Discrete(3), spaces.Discrete(2)]))
+    return build_checker(spaces.Tuple([spaces.Discrete(3), spaces.Discrete(2)]))
 
 
 @pytest.mark.parametrize("allowed_pair", [[1, 1], [2, 1]], ids=str)
-def test_allowed_actions_are_accepted(pair_contract, allowed_pair):
+def test_allowed_actions_are_accepted(pair_checker, allowed_pair):
     mask = np.array([[1, 1, 1, 1, 1], [0, 1, 1, 0, 1]], bool)
 
-    pair_contract.check_actions(np.array([[0, 0], allowed_pair]), mask)
+    pair_checker.check_actions(np.array([[0, 0], allowed_pair]), mask)
 
 
 @pytest.mark.parametrize("forbidden_pair", [[0, 1], [1, 0]], ids=["first-choice", "second-choice"])
-def test_forbidden_action_error_lists_the_allowed_ones(pair_contract, forbidden_pair):
+def test_forbidden_action_error_lists_the_allowed_ones(pair_checker, forbidden_pair):
     # The second row allows the choices 1 and 2 out of three, and 1 out of two.
     mask = np.array([[1, 1, 1, 1, 1], [0, 1, 1, 0, 1]], bool)
 
     with pytest.raises(ActionMaskError) as caught:
-        pair_contract.check_actions(np.array([[0, 0], forbidden_pair]), mask)
+        pair_checker.check_actions(np.array([[0, 0], forbidden_pair]), mask)
 
     assert str(caught.value).startswith(
         f"mask: row 1: the raw action {forbidden_pair} was drawn, but the mask allows"
@@ -562,12 +562,12 @@ def test_forbidden_action_error_lists_the_allowed_ones(pair_contract, forbidden_
 
 
 def test_forbidden_action_error_names_the_outermost_dist():
-    contract = build_contract(spaces.Tuple([spaces.Discrete(3), spaces.Discrete(2)]))
+    checker = build_checker(spaces.Tuple([spaces.Discrete(3), spaces.Discrete(2)]))
     forbids_the_first_of_three = np.array([[0, 1, 1, 1, 1]], bool)
 
     with pytest.raises(ActionMaskError) as caught:
         # The action is 0 of three, which the mask forbids, and 1 of two.
-        contract.check_actions(np.array([[0, 1]]), forbids_the_first_of_three)
+        checker.check_actions(np.array([[0, 1]]), forbids_the_first_of_three)
 
     message = str(caught.value)
     assert "action_dist 'multi_action' of rlcatalog-multi-action" in message
@@ -587,30 +587,32 @@ class ShowsMask(Preprocessor):
 
 
 @pytest.fixture
-def contract_of_model_with_mask(catalog):
+def checker_of_model_with_mask(catalog):
     catalog.register_preprocessor("shows_mask", ShowsMask)
     config = {**SMALL, "custom_preprocessor": "shows_mask"}
-    return rlcatalog.build(WITH_MASK, THREE_ACTIONS, config, "torch", catalog=catalog).contract
+    return rlcatalog.build(
+        WITH_MASK, THREE_ACTIONS, config, "torch", catalog=catalog
+    ).output_checker
 
 
-def test_model_that_sees_the_mask_is_checked(contract_of_model_with_mask):
-    contract = contract_of_model_with_mask
+def test_model_that_sees_the_mask_is_checked(checker_of_model_with_mask):
+    checker = checker_of_model_with_mask
     mask = np.array([[1, 1, 1], [1, 0, 1]], bool)
 
-    assert contract.checks_actions
-    contract.check_actions(np.array([[1], [2]]), mask)
+    assert checker.checks_actions
+    checker.check_actions(np.array([[1], [2]]), mask)
 
 
-def test_model_that_sees_the_mask_is_not_checked_without_it(contract_of_model_with_mask):
+def test_model_that_sees_the_mask_is_not_checked_without_it(checker_of_model_with_mask):
     # There is no action 7, but a listed distribution is trusted to draw existing ones.
-    contract_of_model_with_mask.check_actions(np.array([[7], [7]]), mask=None)
+    checker_of_model_with_mask.check_actions(np.array([[7], [7]]), mask=None)
 
 
-def test_forbidden_action_error_names_a_model_that_sees_the_mask(contract_of_model_with_mask):
+def test_forbidden_action_error_names_a_model_that_sees_the_mask(checker_of_model_with_mask):
     mask = np.array([[1, 1, 1], [1, 0, 1]], bool)
 
     with pytest.raises(ActionMaskError, match=r"^mask: row 1: ") as caught:
-        contract_of_model_with_mask.check_actions(np.array([[1], [1]]), mask)
+        checker_of_model_with_mask.check_actions(np.array([[1], [1]]), mask)
 
     message = str(caught.value)
     assert "; FullyConnectedNetwork.forward() " in message

@@ -112,7 +112,7 @@ class PolicyParts(Protocol):
         dist_class: Class of the policy's action distributions.
         stored_dist: Class that rebuilds a distribution from its stored parameters.
         action_codec: The codec of the action space.
-        contract: Checks the contracts of the model and the distribution.
+        output_checker: Checks the return values of the model and the distribution.
         backend: The framework's `Backend`, with methods that only this framework has.
         preprocessor: The preprocessor of the observation space.
         masks: The reader of action masks.
@@ -124,7 +124,7 @@ class PolicyParts(Protocol):
     dist_class: Any
     stored_dist: Any
     action_codec: ActionCodec
-    contract: Any
+    output_checker: Any
     backend: Any
     preprocessor: Preprocessor
     masks: ActionMasks

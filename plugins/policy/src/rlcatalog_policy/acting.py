@@ -50,11 +50,11 @@ def take_step(
         memory = before.memory
         if states.looks_back:
             views, steps = states.shown(before), before.history.t
-    with policy._passing:
+    with policy._model_lock:
         try:
             raw, logp, value, inputs, new_memory = acting.act(encoded, views, memory, mask, explore)
         except BaseException as error:
-            policy.contract.blame(error)
+            policy.output_checker.blame(error)
             raise
     drawn = raw, logp, value, inputs
     if tensors:
@@ -62,7 +62,7 @@ def take_step(
         logp, value, inputs, encoded = map(host_values, (logp, value, inputs, encoded))
     if logp is not None:
         check_step(logp, value, inputs, encoded, policy.preprocessor, steps)
-    if policy.contract.checks_actions:
-        policy.contract.check_actions(raw, mask)
+    if policy.output_checker.checks_actions:
+        policy.output_checker.check_actions(raw, mask)
     after = None if before is None else states.after(before, array, raw, new_memory)
     return Step(policy.action_codec.adapt(raw), *drawn, after)

@@ -66,7 +66,7 @@ class FrozenBackend(Protocol):
 
 def freeze_policy(policy: Policy, rows: int, seed: int | None) -> Frozen:
     """Return a frozen policy; see `Policy.freeze`."""
-    with policy._passing:
+    with policy._model_lock:
         try:
             # The framework's target "freeze"; for PyTorch, rlcatalog-export adds
             # `rlcatalog_export.torch.freeze.FrozenTorch`.
@@ -154,7 +154,7 @@ class Frozen:
     def update(self) -> None:
         """Copy the policy's current weights. Call this after each learning step."""
         if self._frozen_backend is not None:
-            with self.policy._passing:
+            with self.policy._model_lock:
                 self._frozen_backend.update()
 
     def random_state(self) -> dict[str, Array]:
@@ -290,8 +290,8 @@ class Frozen:
         return self.policy.action_codec
 
     @property
-    def contract(self) -> OutputChecker:
-        return self.policy.contract
+    def output_checker(self) -> OutputChecker:
+        return self.policy.output_checker
 
     @property
     def backend(self) -> Any:

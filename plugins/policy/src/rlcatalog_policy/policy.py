@@ -91,14 +91,14 @@ class Policy:
             cls.stored(options) if hasattr(cls, "stored") else None
         ) or self.dist_class
         #: Shape checks, also for engines.
-        self.contract = OutputChecker(self)
+        self.output_checker = OutputChecker(self)
 
         #: The device of the model and its computations: the argument of `to`, or the device of an
         #: instance.
         self.device = "cpu"
         # The model and its memory of an episode.
         self.model = new_model(self) if model is None else model
-        with self.contract.blaming():
+        with self.output_checker.blaming():
             self.memory = Memory(self.model)
             flat = not self.config["_disable_action_flattening"]
             shown = self.preprocessor.shape, self.encoded_space.dtype, self.action_codec, flat
@@ -110,7 +110,7 @@ class Policy:
         #: A model stores its last pass: a thread must read the results before another thread runs
         #: the model.
         #: Reentrant, because a trace may run the model within a pass of the same thread.
-        self._passing = threading.RLock()
+        self._model_lock = threading.RLock()
 
     @property
     def model_name(self) -> str:
@@ -221,8 +221,8 @@ class Policy:
                    [2.]], dtype=float32)
         """
         raw = self.action_codec.flatten(raw)
-        if self.contract.checks_actions:
-            self.contract.check_actions(raw, None)
+        if self.output_checker.checks_actions:
+            self.output_checker.check_actions(raw, None)
         return self.action_codec.adapt(raw)
 
     def backend_inputs(
@@ -256,7 +256,7 @@ class Policy:
             raise NotServedError(f"values: {self.model_name} has no value_function().")
         check_encoded(encoded.shape, self.preprocessor.shape, "encoded")
         given = self.backend_inputs(encoded, state, prev_reward)
-        with self._passing, self.contract.blaming():
+        with self._model_lock, self.output_checker.blaming():
             value = self.backend.values(encoded, given["views"], given["memory"])
         if (array := host_values(value)) is not None:
             check_rows(
@@ -286,7 +286,7 @@ class Policy:
         encoded = self.encoder.transform_batch(obs)
         if self.filter is None:
             return encoded
-        with self._passing:  # filtering reads statistics and writes new ones
+        with self._model_lock:  # filtering reads statistics and writes new ones
             return self.encoder.filter_batch(encoded, update)
 
     def action_mask(self, obs: Any, *, idle: Array | None = None) -> Array | None:
@@ -370,7 +370,7 @@ class Policy:
         """
         if check:
             check_batch(self, batch)
-        with self._passing, self.contract.blaming():
+        with self._model_lock, self.output_checker.blaming():
             evaluation: Evaluation = self.backend.evaluate(batch, entropy)
             return evaluation
 
@@ -465,7 +465,7 @@ class Policy:
         Raises:
             ConfigError: The framework does not find this device; the policy stays where it is.
         """
-        with self._passing:
+        with self._model_lock:
             self.device = self.backend.device_of(device)
             self.backend.to(self.device)
         return self
@@ -486,7 +486,7 @@ class Policy:
         """Return a policy with the same parts and copied weights and statistics, on the same
         device.
         """
-        with self._passing:
+        with self._model_lock:
             return copy_policy(self, memo)
 
     def __reduce__(self) -> Any:
@@ -498,7 +498,7 @@ class Policy:
             SavedPolicyError: A class of the running program is not registered, or cannot be
                 imported.
         """
-        with self._passing:
+        with self._model_lock:
             return unpickle_policy, (type(self), pickle_policy(self))
 
     def save(self, directory: str | os.PathLike[str]) -> None:
@@ -548,7 +548,7 @@ class Policy:
             >>> [port.name for port in interface.outputs]
             ['action', 'raw_action', 'logp', 'dist_inputs', 'value']
         """
-        with self._passing:
+        with self._model_lock:
             interface: Interface = load_extension(self.framework, "export")(self, path, format)
             return interface
 

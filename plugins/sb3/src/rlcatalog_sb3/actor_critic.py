@@ -181,8 +181,8 @@ class ActorCritic:
             ModelContractError: The actions are not in the action space.
         """
         raw = sample.detach()
-        if self.policy.contract.checks_actions:
-            self.policy.contract.check_actions(raw.reshape(len(raw), -1).cpu().numpy(), None)
+        if self.policy.output_checker.checks_actions:
+            self.policy.output_checker.check_actions(raw.reshape(len(raw), -1).cpu().numpy(), None)
         if raw.shape[1:] == self.action_shape:
             return raw
         if raw[:1].numel() != self._width * len(raw[:1]):
@@ -304,7 +304,7 @@ class CatalogDistribution(Distribution):
 
     def _draw(self, method: str) -> Any:
         sample = getattr(self.distribution, method)()
-        self.actor_critic.policy.contract.check_tensors(sample, method)
+        self.actor_critic.policy.output_checker.check_tensors(sample, method)
         return self.actor_critic.shape_actions(flat_sample(sample))
 
     def log_prob(self, x: Any) -> Any:

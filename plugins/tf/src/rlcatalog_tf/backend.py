@@ -42,7 +42,7 @@ class TFBackend:
         policy = self.policy
         self.model: Any = model
         self.dist_class: Any = policy.dist_class
-        self.contract = policy.contract
+        self.contract = policy.output_checker
         self.scalar, self.has_value = policy.action_codec.scalar, policy.has_value
         self._follow(dtype_of(model))
         #: Traced functions by (explore, masked); see `_runner`.

@@ -142,5 +142,5 @@ class PolicyModule(tf.Module):  # type: ignore[misc]
         """Return the model's outputs, its value estimates and the state that it returned."""
         policy, rows = self.policy, obs.shape[0]
         outputs, returned = policy.model({"obs": obs, **flags}, memory, seq_lens)
-        policy.contract.check_outputs(outputs, rows)
+        policy.output_checker.check_outputs(outputs, rows)
         return outputs, values_of(policy.model, rows) if policy.has_value else None, returned

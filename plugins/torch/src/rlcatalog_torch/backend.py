@@ -31,9 +31,9 @@ class TorchBackend:
         self.policy = policy
         self.model: Any = policy.model
         self.dist_class: Any = policy.dist_class
-        self.contract = policy.contract
+        self.contract = policy.output_checker
         self.scalar = policy.action_codec.scalar
-        self.width, self.outputs = policy.action_codec.width, policy.contract.outputs
+        self.width, self.outputs = policy.action_codec.width, policy.output_checker.outputs
         #: Whether the checks that need a backward pass have passed.
         self._examined = False
         self.has_value = policy.has_value

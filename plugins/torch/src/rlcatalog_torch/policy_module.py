@@ -53,7 +53,7 @@ def _traits(policy: PolicyParts, model: nn.Module) -> _Traits:
         tuple(policy.preprocessor.shape),
         policy.masks.key is not None,
         policy.masks.size,
-        policy.contract.outputs,
+        policy.output_checker.outputs,
         policy.has_value,
     )
 
@@ -206,7 +206,7 @@ class PolicyModule(Movable):
         input_dict = {"obs": floats_as(obs, traits.dtype), "is_training": self.training, **flags}
         outputs, returned = model(input_dict, memory, seq_lens)
         if type(outputs) is not Tensor or outputs.shape != (rows, traits.outputs):
-            self.policy.contract.check_outputs(outputs, rows)
+            self.policy.output_checker.check_outputs(outputs, rows)
         return outputs, values_of(model, rows) if traits.has_value else None, returned
 
     def on_move(self) -> None:
