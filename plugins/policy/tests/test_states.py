@@ -13,7 +13,7 @@ from rlcatalog.errors import ModelContractError, NotServedError
 from rlcatalog.models import ModelV2
 from rlcatalog_policy import State
 from rlcatalog_policy.history import Views
-from rlcatalog_policy.state import EpisodeStates, Memory
+from rlcatalog_policy.state import EpisodeStates, Memory, NoStates
 
 
 def make_memory(initial_state=(), **view_requirements):
@@ -247,20 +247,17 @@ def make_states(*, initial_state=(), state_shift=None, view_columns=()):
 ONES = [np.ones(2, np.float32)]
 
 
-@pytest.mark.parametrize(
-    ("states", "looks_back", "carries"),
-    [
-        pytest.param(make_states(), False, False, id="nothing"),
-        pytest.param(make_states(initial_state=ONES), False, True, id="memory"),
-        pytest.param(make_states(view_columns=["obs"]), True, True, id="views"),
-        pytest.param(
-            make_states(initial_state=ONES, view_columns=["obs"]), True, True, id="memory-and-views"
-        ),
-    ],
-)
-def test_states_are_carried_for_memory_and_views(states, looks_back, carries):
-    assert states.looks_back is looks_back
-    assert states.carries is carries
+def test_model_without_memory_and_views_has_no_state():
+    states = NoStates()
+    obs = np.zeros((3, 2), np.float32)
+
+    before = states.resume(obs, None, None)
+
+    assert states.start(3) is None
+    assert before.memory == ()
+    assert before.views == {}
+    assert before.steps is None
+    assert states.after(before, obs, np.zeros((3, 1)), ()) is None
 
 
 def test_state_starts_with_the_initial_state():
@@ -283,7 +280,7 @@ def test_resumed_state_shows_the_views(initial_state):
     state = states.resume(np.zeros((3, 2), np.float32), None, None)
 
     assert list(state.seen) == ["last_obs"]
-    assert states.shown(state) == state.seen
+    assert state.views == state.seen
 
 
 @pytest.mark.parametrize("initial_state", [(), ONES], ids=["no-memory", "memory"])
@@ -293,7 +290,7 @@ def test_resumed_state_without_views_shows_nothing(initial_state):
     state = states.resume(np.zeros((3, 2), np.float32), None, None)
 
     assert state.seen == {}
-    assert states.shown(state) == {}
+    assert state.views == {}
 
 
 @pytest.fixture
@@ -367,7 +364,8 @@ def test_rows_returns_the_state_of_some_episodes():
     # The model sees the state of two steps ago, and the last observation and reward.
     states = make_states(initial_state=ONES, state_shift=-2, view_columns=["obs", "rewards"])
     _, state = take_first_step(states, obs=[[1, 2], [3, 4]], new_memory=[[10, 20], [30, 40]])
-    state = states.resume(np.zeros((2, 2)), state, prev_reward=[5, 6])
+    before = states.resume(np.zeros((2, 2)), state, prev_reward=[5, 6])
+    state = State(before.memory, before.history, before.seen, before.past)
 
     second_row = state.rows([1])
 
@@ -392,7 +390,7 @@ def test_rewards_are_not_read_without_views():
     state = states.start(2)
 
     obs = np.zeros((2, 2), np.float32)
-    assert states.resume(obs, state, "no rewards") is state
+    assert states.resume(obs, state, "no rewards").history is state.history
     states.resume(obs, None, "no rewards")  # no error either
 
 

@@ -4,13 +4,13 @@ state.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rlcatalog.frameworks import Array, Backend, Step
+from rlcatalog.frameworks import Array, Backend, Step, Tensor
 from rlcatalog_policy.encoder import host_values, to_array
+from rlcatalog_policy.history import Rewards
 from rlcatalog_policy.non_finite import check_step
 from rlcatalog_policy.state import State
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 def take_step(
     policy: Policy,
-    acting: Backend | FrozenBackend,
+    backend: Backend | FrozenBackend,
     encoded: Any,
     state: State | None,
-    prev_reward: Any,
+    prev_reward: Rewards | None,
     mask: Any,
     explore: bool,
 ) -> Step:
@@ -32,37 +32,67 @@ def take_step(
 
     Args:
         policy: The policy, which carries the state and checks the step.
-        acting: Object that chooses the actions: the policy's backend, or its frozen backend.
-        encoded: Encoded observations, in the form that `Policy.act_encoded` accepts.
+        backend: Object that chooses the actions: the policy's backend, or its frozen backend.
+        encoded: Encoded observations, an array or a tensor; a frozen backend takes arrays only.
         state: See `Policy.act`.
         prev_reward: See `Policy.act`.
-        mask: A checked mask, boolean `[B, m]`, or None.
+        mask: A checked mask, boolean `[B, m]`, an array or a tensor like `encoded`; or None.
         explore: See `Policy.act`.
     """
-    states, before, steps = policy._states, None, None
-    array = encoded
-    if (tensors := not isinstance(encoded, np.ndarray)) and states.looks_back:
-        array = to_array(encoded)
-    memory: tuple[Array, ...] = ()
-    views: Mapping[str, Any] = {}
-    if states.carries:
-        before = states.resume(array, state, prev_reward)
-        memory = before.memory
-        if states.looks_back:
-            views, steps = states.shown(before), before.history.t
+    episode_states = policy._episode_states
+    is_tensor = not isinstance(encoded, np.ndarray)
+    obs = encoded
+    if is_tensor:
+        obs = episode_states.array_for_views(encoded)
+    before = episode_states.resume(obs, state, prev_reward)
+
     with policy._model_lock:
         try:
-            raw, logp, value, inputs, new_memory = acting.act(encoded, views, memory, mask, explore)
+            raw, logp, value, dist_inputs, new_memory = backend.act(
+                encoded, before.views, before.memory, mask, explore
+            )
         except BaseException as error:
             policy.output_checker.blame(error)
             raise
-    drawn = raw, logp, value, inputs
-    if tensors:
-        raw, mask = to_array(raw), to_array(mask)
-        logp, value, inputs, encoded = map(host_values, (logp, value, inputs, encoded))
-    if logp is not None:
-        check_step(logp, value, inputs, encoded, policy.preprocessor, steps)
+
+    raw_array = raw
+    if is_tensor:
+        raw_array = to_array(raw)
+        _check_tensors(policy, raw_array, logp, value, dist_inputs, encoded, mask, before.steps)
+    else:
+        check_step(logp, value, dist_inputs, encoded, policy.preprocessor, before.steps)
+        if policy.output_checker.checks_actions:
+            policy.output_checker.check_actions(raw, mask)
+
+    after = episode_states.after(before, obs, raw_array, new_memory)
+    action = policy.action_codec.adapt(raw_array)
+    return Step(action, raw, logp, value, dist_inputs, after)
+
+
+def _check_tensors(
+    policy: Policy,
+    raw: Array,
+    logp: Tensor,
+    value: Tensor | None,
+    dist_inputs: Tensor,
+    encoded: Tensor,
+    mask: Array | Tensor | None,
+    steps: Array | None,
+) -> None:
+    """Check a step whose results are tensors, as `take_step` checks arrays.
+
+    NaN and infinity are looked for in CPU memory only, because the check would have to wait for
+    another device.
+    """
+    logp_array = host_values(logp)
+    if logp_array is not None:
+        check_step(
+            logp_array,
+            host_values(value),
+            host_values(dist_inputs),
+            host_values(encoded),
+            policy.preprocessor,
+            steps,
+        )
     if policy.output_checker.checks_actions:
-        policy.output_checker.check_actions(raw, mask)
-    after = None if before is None else states.after(before, array, raw, new_memory)
-    return Step(policy.action_codec.adapt(raw), *drawn, after)
+        policy.output_checker.check_actions(raw, to_array(mask))

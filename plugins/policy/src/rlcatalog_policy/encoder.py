@@ -4,8 +4,8 @@ model.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import gymnasium
 import numpy as np
@@ -14,14 +14,27 @@ from rlcatalog.actions import NOT_GIVEN, ActionCodec, ActionMasks
 from rlcatalog.catalog import Catalog
 from rlcatalog.choice import Resolution
 from rlcatalog.errors import ActionMaskError, ObservationError
-from rlcatalog.frameworks import ops_of
+from rlcatalog.frameworks import Tensor, ops_of
 from rlcatalog.internals import make_filter
 from rlcatalog.observations import Array, Filter, Preprocessor
 from rlcatalog_policy.non_finite import check_observations
 
+if TYPE_CHECKING:
+    # Names of the kernel that only annotations need.
+    from rlcatalog.actions.codec import Mask
+    from rlcatalog.actions.masks import NotGiven
+
+#: Observations, actions or masks of several environments: a batch, in the form that a vector
+#: environment uses for the space, or a list of single ones.
+Batch: TypeAlias = Tensor | Mapping[str, Any] | Sequence[Any]
+
+#: The argument `mask` of `Policy.act`: masks in Gymnasium's format, None to allow every action, or
+#: `NOT_GIVEN` for those in the observations.
+Masks: TypeAlias = "Mask | NotGiven"
+
 
 def with_batch_hint(
-    error: ObservationError | ActionMaskError, preprocessor: Preprocessor, obs: Any
+    error: ObservationError | ActionMaskError, preprocessor: Preprocessor, obs: Batch
 ) -> ObservationError | ActionMaskError:
     """Return the error for a batch that cannot be read, with a hint if it is a single
     observation.
@@ -46,20 +59,21 @@ def check_encoded(given: Sequence[int], shape: Sequence[int], name: str, place: 
     Raises:
         ObservationError: The shape differs.
     """
-    if not len(given) or tuple(given[1:]) != tuple(shape):
-        raise ObservationError(
-            f"{place}expected encoded observations of shape"
-            f" [{', '.join(['B', *map(str, shape)])}], as Policy.preprocess returns them, found"
-            f" shape {tuple(given)}."
-            + (
-                f" This is a single observation: add an axis, {name}[None]."
-                if tuple(given) == tuple(shape)
-                else ""
-            )
-        )
+    batch_shape = tuple(given)
+    single_shape = tuple(shape)
+    if batch_shape and batch_shape[1:] == single_shape:
+        return
+    expected_axes = ", ".join(["B", *map(str, shape)])
+    message = (
+        f"{place}expected encoded observations of shape [{expected_axes}], as Policy.preprocess"
+        f" returns them, found shape {batch_shape}."
+    )
+    if batch_shape == single_shape:
+        message += f" This is a single observation: add an axis, {name}[None]."
+    raise ObservationError(message)
 
 
-def check_columns(masks: ActionMasks, mask: Any, rows: int, name: str) -> None:
+def check_columns(masks: ActionMasks, mask: Tensor, rows: int, name: str) -> None:
     """Raise an error unless an array or tensor has the format of action masks from
     `Policy.action_mask`, `[rows, m]`.
 
@@ -77,21 +91,28 @@ def check_columns(masks: ActionMasks, mask: Any, rows: int, name: str) -> None:
             f"{name}: expected shape ({rows}, {masks.size}), as Policy.action_mask returns it,"
             f" found shape {tuple(mask.shape)}."
         )
-    if (values := host_values(mask)) is not None:
-        masks.matrix(values, len(values))
+    values = host_values(mask)
+    if values is not None:
+        masks.matrix(values, len(values))  # raises the error for wrong numbers
 
 
-def host_values(value: Any) -> Any:
+def host_values(value: Tensor | None) -> Any:
     """Return an array, or a tensor in CPU memory, as an array; return None for other tensors and
     while tracing.
     """
+    # Frameworks name the CPU in their own ways: "cpu", "/device:CPU:0". Arrays name it since
+    # NumPy 2.
     device = str(getattr(value, "device", "")).lower()
-    return None if device and "cpu" not in device else to_array(value)
+    if device and "cpu" not in device:
+        return None
+    return to_array(value)
 
 
-def to_array(value: Any) -> Any:
+def to_array(value: Tensor | None) -> Any:
     """Return a tensor on any device as an array; return None for None."""
-    return value if value is None or isinstance(value, np.ndarray) else ops_of(value).array(value)
+    if value is None or isinstance(value, np.ndarray):
+        return value
+    return ops_of(value).array(value)
 
 
 class Encoder:
@@ -119,35 +140,36 @@ class Encoder:
         *,
         filters: bool = False,
     ) -> None:
-        obs, values, chosen = (
-            resolution.request.obs,
-            resolution.config,
-            dict(resolution.preprocessor.parts()),
-        )
+        config = resolution.config
         self.preprocessor = catalog.preprocessor_for(
-            obs, values, pins=resolution.pins, chosen=chosen
+            resolution.request.obs,
+            config,
+            pins=resolution.pins,
+            chosen=dict(resolution.preprocessor.parts()),
         )
         self.masks = ActionMasks(
             resolution.action,
             resolution.mask_key,
             resolution.mask_steps,
             codec,
-            info_key=values["action_mask_key"],
+            info_key=config["action_mask_key"],
         )
         self.mask_apart = resolution.mask_key is not None and not resolution.shows_mask
         self.filter: Filter | None = None
         self.space: gymnasium.Space[Any] = self.preprocessor.observation_space
         if filters:
-            made_by = resolution.choices["filter"].part
-            self.filter = make_filter(made_by, self.preprocessor, values, resolution.unclaimed)
+            part = resolution.choices["filter"].part
+            self.filter = make_filter(part, self.preprocessor, config, resolution.unclaimed)
         if self.filter is not None:
             self.space = self.filter.processed_space(self.preprocessor)
 
-    def seen(self, obs: Any) -> Any:
+    def seen(self, obs: Batch) -> Any:
         """Return the preprocessor's input from an observation or a batch: all of it, or all but the
         action mask.
         """
-        return self.masks.without(obs) if self.mask_apart else obs
+        if self.mask_apart:
+            return self.masks.without(obs)
+        return obs
 
     def encode(self, obs: Any) -> Array:
         """Encode one observation into a fresh array of the preprocessor's shape.
@@ -160,7 +182,7 @@ class Encoder:
         check_observations(encoded[None], self.preprocessor)
         return encoded
 
-    def encode_batch(self, obs: Any, mask: Any = NOT_GIVEN) -> tuple[Array, Array | None]:
+    def encode_batch(self, obs: Batch, mask: Masks = NOT_GIVEN) -> tuple[Array, Array | None]:
         """Return a batch of observations, encoded and filtered, and its action masks `[B, m]`, or
         None without masks.
 
@@ -174,10 +196,11 @@ class Encoder:
             NonFiniteError: There is a filter, and an observation contains a number that is NaN or
                 infinite.
         """
-        own = None
+        mask_in_obs = None
         try:
             if self.masks.key is not None:
-                own = self.masks.of(obs) if mask is NOT_GIVEN else None
+                if mask is NOT_GIVEN:
+                    mask_in_obs = self.masks.of(obs)
                 if self.mask_apart:
                     obs = self.masks.without(obs)
             encoded = self.preprocessor.encode_batch(obs)
@@ -186,19 +209,22 @@ class Encoder:
         if self.filter is not None:
             check_observations(encoded, self.preprocessor)  # the filter may clip them to its bounds
             encoded = self.filter.filtered(encoded)
-        if mask is NOT_GIVEN and own is not None and len(own) == len(encoded):
-            return encoded, own  # it is already checked
-        if mask is NOT_GIVEN:
-            mask = own
-        if mask is None:
-            return encoded, None
-        return encoded, self.masks.matrix(mask, len(encoded))
 
-    def resolve_mask(self, encoded: Any, mask: Any = NOT_GIVEN) -> Any:
+        if mask is not NOT_GIVEN:
+            if mask is None:
+                return encoded, None
+            return encoded, self.masks.matrix(mask, len(encoded))
+        if mask_in_obs is None:
+            return encoded, None
+        if len(mask_in_obs) == len(encoded):
+            return encoded, mask_in_obs  # `masks.of` has checked it
+        return encoded, self.masks.matrix(mask_in_obs, len(encoded))  # raises the error
+
+    def resolve_mask(self, encoded: Array | Tensor, mask: Any = NOT_GIVEN) -> Any:
         """Return the action masks `[B, m]` of encoded observations; raise an error if the latter
         have the wrong shape.
 
-        A tensor of masks stays a tensor.
+        Masks are in Gymnasium's format, or a tensor `[B, m]`, which stays a tensor.
 
         Raises:
             ObservationError: The observations have the wrong shape.
@@ -206,31 +232,34 @@ class Encoder:
                 the wrong shape, or a row allows no action.
         """
         check_encoded(encoded.shape, self.preprocessor.shape, "encoded")
-        if mask is NOT_GIVEN and self.masks.key is not None:
+        if mask is None:
+            return None
+        if mask is NOT_GIVEN:
+            if self.masks.key is None:
+                return None
             raise ActionMaskError(
                 f"mask: the observation space has an action mask under {self.masks.key!r}, which is"
                 " not read from encoded observations, and none is given. Pass"
                 " mask=policy.action_mask(observations), or mask=None to allow every action."
             )
-        if mask is NOT_GIVEN or mask is None:
-            return None
+        rows = encoded.shape[0]
         if isinstance(mask, np.ndarray) or ops_of(mask).framework == "numpy":
-            return self.masks.matrix(mask, len(encoded))
-        check_columns(self.masks, mask, encoded.shape[0], "mask")
+            return self.masks.matrix(mask, rows)
+        check_columns(self.masks, mask, rows, "mask")
         return mask
 
-    def transform_batch(self, obs: Any) -> Array:
+    def transform_batch(self, obs: Batch) -> Array:
         """Encode a batch of observations.
 
         Raises:
             ObservationError: An observation is not in the space.
             NonFiniteError: An observation contains a number that is NaN or infinite.
         """
-        seen = self.seen(obs)
+        visible_obs = self.seen(obs)
         try:
-            encoded = self.preprocessor.transform_batch(seen)
+            encoded = self.preprocessor.transform_batch(visible_obs)
         except ObservationError as error:
-            raise with_batch_hint(error, self.preprocessor, seen) from error.__cause__
+            raise with_batch_hint(error, self.preprocessor, visible_obs) from error.__cause__
         check_observations(encoded, self.preprocessor)
         return encoded
 
@@ -239,11 +268,12 @@ class Encoder:
         `update` selects.
         """
         assert self.filter is not None
-        rows = np.asarray(update)
-        if not rows.ndim:
+        rows_to_learn = np.asarray(update)
+        if rows_to_learn.ndim == 0:
             return self.filter.filtered(encoded, update=bool(update))
-        if rows.any():
-            self.filter.filtered(encoded[rows], update=True)
+        if rows_to_learn.any():
+            # For its side effect: the filter learns from these rows.
+            self.filter.filtered(encoded[rows_to_learn], update=True)
         return self.filter.filtered(encoded)
 
     def mask_of(self, obs: Any, mask: Any = None, *, over: bool = False) -> Array:
@@ -261,11 +291,12 @@ class Encoder:
                 continues.
         """
         try:
-            rows = (
-                self.masks.of([obs]) if self.masks.key is not None else self.masks.matrix([mask], 1)
-            )
+            if self.masks.key is not None:
+                mask_rows = self.masks.of([obs])
+            else:
+                mask_rows = self.masks.matrix([mask], 1)
         except ActionMaskError:
             if not over:
                 raise
             return np.ones(self.masks.size, np.bool_)
-        return np.asarray(rows)[0]  # type: ignore[no-any-return]
+        return np.asarray(mask_rows)[0]  # type: ignore[no-any-return]

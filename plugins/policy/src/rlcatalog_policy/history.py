@@ -5,26 +5,36 @@ Training needs no history, because it uses the stored views that acting returned
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from rlcatalog.actions import ActionCodec, LoweredActions
 from rlcatalog.errors import ModelContractError, NotServedError
-from rlcatalog.frameworks import Array, TensorOps
+from rlcatalog.frameworks import Array, Tensor, TensorOps
 from rlcatalog.internals import NUMPY_OPS, ViewRequirement
 from rlcatalog_policy.non_finite import check_rows
 
+#: Rows of a batch, as indices `[k]` or booleans `[B]`.
+Rows: TypeAlias = Array | Sequence[int] | Sequence[bool]
+
+#: Rewards of the last step, a number for each row.
+Rewards: TypeAlias = Array | Sequence[float]
+
 #: Reader for raw actions, as arrays or as tensors.
-_Actions = ActionCodec | LoweredActions
+_ActionReader: TypeAlias = ActionCodec | LoweredActions
 
 #: RLlib's names for a column one step back.
 _STEP_BACK = {
-    "prev_actions": "actions", "prev_action": "actions", "prev_rewards": "rewards",
+    "prev_actions": "actions",
+    "prev_action": "actions",
+    "prev_rewards": "rewards",
     "prev_reward": "rewards",
-}  # fmt: skip
+}
+#: RLlib's other names for columns.
+_SYNONYMS = {"dones": "terminateds", "action": "actions", "reward": "rewards"}
 #: Columns of past steps that are known when acting; for the current step, `obs` and `t` are known.
 _PAST = ("obs", "actions", "action_inputs", "rewards")
 #: Columns that only a finished rollout has, in addition to the columns known when acting.
@@ -76,8 +86,25 @@ class View:
     @property
     def ahead(self) -> bool:
         """Whether the view needs values that are not yet known when acting."""
-        known = 0 if self.column in ("obs", "t") else -1
-        return self.column not in (*_PAST, "t") or max(self.shifts) > known
+        if self.column not in (*_PAST, "t"):
+            return True
+        is_known_at_once = self.column in ("obs", "t")
+        last_known_step = 0 if is_known_at_once else -1
+        return max(self.shifts) > last_known_step
+
+
+class ColumnWindow(NamedTuple):
+    """The last values of a column that a history keeps.
+
+    Attributes:
+        depth: Number of values.
+        shape: Shape of one value.
+        dtype: Dtype of the values.
+    """
+
+    depth: int
+    shape: tuple[int, ...]
+    dtype: Any
 
 
 class Views:
@@ -90,7 +117,15 @@ class Views:
         actions: The codec of the action space.
         flat: Whether the model sees Tuple or Dict actions as one flat vector, instead of a
             structure.
-        who: The model's name, for error messages.
+        model_name: The model's name, for error messages.
+
+    Attributes:
+        all: All views, except the current observation and the model's states.
+        ahead: Views that need a finished rollout.
+        windows: Column → the window of its last values that a history keeps.
+        reads_rewards: Whether a view reads past rewards.
+        acting: Names of the views a model sees while acting.
+        training: Names of the views a model sees in training → their `batch_repeat_value`.
 
     Raises:
         NotServedError: A view is not supported.
@@ -100,52 +135,58 @@ class Views:
         self,
         requirements: Mapping[str, ViewRequirement],
         obs_shape: tuple[int, ...],
-        obs_dtype: Any,
+        obs_dtype: np.dtype[Any] | type[np.generic] | None,
         actions: ActionCodec,
         flat: bool,
-        who: str,
+        model_name: str,
     ) -> None:
-        self._actions, self._who = actions, who
-        self._as_drawn = flat and actions.info.is_composite
+        self._actions = actions
+        self._model_name = model_name
+        self._shows_raw_actions = flat and actions.info.is_composite
         self.all = [
-            _read(name, row, who) for name, row in requirements.items() if not _is_plain(name, row)
+            _parse_view(name, requirement, model_name)
+            for name, requirement in requirements.items()
+            if not _is_no_view(name, requirement)
         ]
         for view in self.all:
-            if view.ahead and view.acting:
-                raise NotServedError(
-                    f"{who} requests the view {view.name!r}: {view.column} at {list(view.shifts)},"
-                    " which is not known when it acts; pass used_for_compute_actions=False, or a"
-                    " negative shift."
-                )
-            if view.ahead and min(view.shifts) < 0:
-                raise NotServedError(
-                    f"{who} requests the view {view.name!r}: {view.column} at {list(view.shifts)};"
-                    " a view looks either back or ahead. Request two views."
-                )
-        self._back = [view for view in self.all if not view.ahead]
-        #: Views that need a finished rollout.
+            self._check_direction(view)
         self.ahead = [view for view in self.all if view.ahead]
-        shapes: dict[str, tuple[tuple[int, ...], Any]] = {
-            "obs": (obs_shape, obs_dtype),
-            "rewards": ((), np.float32),
-            "actions": ((actions.width,), np.int64 if actions.whole else np.float32),
-            "action_inputs": ((actions.input_width,), np.float32),
-        }
-        #: Column → how many of its last values are kept, and the shape and dtype of one.
-        self.windows = {
-            column: (max(depths), *shapes[column])
-            for column in _PAST
-            if (
-                depths := [
-                    -min(v.shifts) for v in self._back if v.column == column and min(v.shifts) < 0
-                ]
-            )
-        }
+        self._back = [view for view in self.all if not view.ahead]
+
+        raw_dtype = np.int64 if actions.whole else np.float32
+        self.windows: dict[str, ColumnWindow] = {}
+        self._add_window("obs", obs_shape, obs_dtype)
+        self._add_window("actions", (actions.width,), raw_dtype)
+        self._add_window("action_inputs", (actions.input_width,), np.float32)
+        self._add_window("rewards", (), np.float32)
+
         self.reads_rewards = "rewards" in self.windows
-        #: Names of the views a model sees while acting.
         self.acting = tuple(view.name for view in self._back if view.acting)
-        #: Names of the views a model sees in training → their `batch_repeat_value`.
         self.training = {view.name: view.repeat for view in self.all if view.training}
+
+    def _check_direction(self, view: View) -> None:
+        if not view.ahead:
+            return
+        if view.acting:
+            raise NotServedError(
+                f"{self._model_name} requests the view {view.name!r}: {view.column} at"
+                f" {list(view.shifts)}, which is not known when it acts; pass"
+                " used_for_compute_actions=False, or a negative shift."
+            )
+        if min(view.shifts) < 0:
+            raise NotServedError(
+                f"{self._model_name} requests the view {view.name!r}: {view.column} at"
+                f" {list(view.shifts)}; a view looks either back or ahead. Request two views."
+            )
+
+    def _add_window(
+        self, column: str, shape: tuple[int, ...], dtype: np.dtype[Any] | type[np.generic] | None
+    ) -> None:
+        """Keep as many of a column's last values as the furthest view into it needs."""
+        first_shifts = [min(view.shifts) for view in self._back if view.column == column]
+        depth = -min(first_shifts, default=0)
+        if depth > 0:
+            self.windows[column] = ColumnWindow(depth, shape, dtype)
 
     def __bool__(self) -> bool:
         return bool(self.all)
@@ -153,17 +194,19 @@ class Views:
     def start(self, batch_size: int) -> History:
         """Return the history at the start of episodes."""
         windows = {
-            column: np.zeros((batch_size, depth, *shape), dtype)
-            for column, (depth, shape, dtype) in self.windows.items()
+            column: np.zeros((batch_size, window.depth, *window.shape), window.dtype)
+            for column, window in self.windows.items()
         }
         return History(windows, np.zeros(batch_size, np.int64))
 
-    def restart(self, history: History, rows: Array) -> History:
+    def restart(self, history: History, rows: Rows) -> History:
         """Return the history with new episodes started in some rows (indices or booleans)."""
-        windows = {column: with_rows(window, rows, 0) for column, window in history.windows.items()}
-        return History(windows, with_rows(history.t, rows, 0))
+        windows = {
+            column: with_rows(values, rows, value=0) for column, values in history.windows.items()
+        }
+        return History(windows, with_rows(history.t, rows, value=0))
 
-    def rewarded(self, history: History, reward: Any) -> History:
+    def rewarded(self, history: History, reward: Rewards | None) -> History:
         """Return the history with the rewards `[B]` of the last step.
 
         Raises:
@@ -173,18 +216,18 @@ class Views:
         """
         if not self.reads_rewards:
             return history
-        if (given := check_reward(reward, history.t, self._who)) is None:
+        rewards = check_reward(reward, history.t, self._model_name)
+        if rewards is None:
             return history
-        return history._replace(
-            windows={**history.windows, "rewards": _pushed(history.windows["rewards"], given)}
-        )
+        last_rewards = _push(history.windows["rewards"], rewards)
+        return history._replace(windows={**history.windows, "rewards": last_rewards})
 
     def see(
         self,
         history: History,
-        obs: Any,
+        obs: Tensor,
         ops: TensorOps = NUMPY_OPS,
-        actions: _Actions | None = None,
+        actions: _ActionReader | None = None,
     ) -> dict[str, Any]:
         """Return every view of the current and past steps: arrays `[B, ...]`, or `[B, n, ...]` for
         n steps.
@@ -195,47 +238,66 @@ class Views:
             ops: Operations for the arrays or tensors.
             actions: Reader for actions given as tensors.
         """
-        actions = self._actions if actions is None else actions
-        return {view.name: self._seen(view, history, obs, ops, actions) for view in self._back}
+        if actions is None:
+            actions = self._actions
+        return {view.name: self._see_one(view, history, obs, ops, actions) for view in self._back}
 
-    def _seen(
-        self, view: View, history: History, obs: Any, ops: TensorOps, actions: _Actions
+    def _see_one(
+        self,
+        view: View,
+        history: History,
+        obs: Tensor,
+        ops: TensorOps,
+        actions: _ActionReader,
     ) -> Any:
         if view.column == "t":
-            values = ops.maximum(history.t[:, None] + ops.tensor(view.shifts, history.t), 0)
-            return values[:, 0] if view.single else values
-        window, now = history.windows.get(view.column), max(view.shifts) == 0
-        if window is None:
-            window = obs[:, None]
-        elif now:
-            window = ops.concat([window, obs[:, None]], 1)
-        depth = window.shape[1]
-        if (places := [depth + shift - now for shift in view.shifts]) != list(range(depth)):
-            window = ops.columns_at(window, places)
-        values = window[:, 0] if view.single else window
-        return self._shown(values, actions) if view.column == "actions" else values
+            steps: Any = history.t[:, None] + ops.tensor(view.shifts, history.t)
+            steps = ops.maximum(steps, 0)  # there is no step before the episode
+            return steps[:, 0] if view.single else steps
 
-    def _shown(self, raw: Any, actions: _Actions) -> Any:
-        return raw if self._as_drawn else actions.shown(raw)
+        sees_current_step = max(view.shifts) == 0
+        values: Any = history.windows.get(view.column)
+        if values is None:
+            values = obs[:, None]  # views of the current observation alone need no history
+        elif sees_current_step:
+            values = ops.concat([values, obs[:, None]], axis=1)
+        depth = values.shape[1]
+        # The last value is that of the current step, whose shift is 0, or that of shift -1.
+        place_of_current_step = depth - 1 if sees_current_step else depth
+        places = [place_of_current_step + shift for shift in view.shifts]
+        if places != list(range(depth)):
+            values = ops.columns_at(values, places)
+        if view.single:
+            values = values[:, 0]
+        if view.column == "actions":
+            return self._shown_actions(values, actions)
+        return values
+
+    def _shown_actions(self, raw: Any, actions: _ActionReader) -> Any:
+        """Return past raw actions in the form in which a model sees them."""
+        if self._shows_raw_actions:
+            return raw
+        return actions.shown(raw)
 
     def after(
         self,
         history: History,
-        obs: Any,
+        obs: Tensor,
         raw_action: Any,
         ops: TensorOps = NUMPY_OPS,
-        actions: _Actions | None = None,
+        actions: _ActionReader | None = None,
     ) -> History:
         """Return the history after a step; the reward comes with the next step."""
-        new = {"obs": obs, "actions": raw_action}
-        if "action_inputs" in history.windows:
-            new["action_inputs"] = (self._actions if actions is None else actions).inputs(
-                raw_action
-            )
-        windows = {
-            column: _pushed(window, new[column], ops) if column in new else window
-            for column, window in history.windows.items()
-        }
+        if actions is None:
+            actions = self._actions
+        windows = dict(history.windows)
+        if "obs" in windows:
+            windows["obs"] = _push(windows["obs"], obs, ops)
+        if "actions" in windows:
+            windows["actions"] = _push(windows["actions"], raw_action, ops)
+        if "action_inputs" in windows:
+            inputs = actions.inputs(raw_action)
+            windows["action_inputs"] = _push(windows["action_inputs"], inputs, ops)
         return History(windows, history.t + 1)
 
     def look_ahead(self, columns: Mapping[str, Array], ended: Array) -> dict[str, Any]:
@@ -252,30 +314,34 @@ class Views:
         Raises:
             NotServedError: A column is missing.
         """
-        return {view.name: self._ahead(view, columns, ended) for view in self.ahead}
+        return {view.name: self._look_ahead_in_one(view, columns, ended) for view in self.ahead}
 
-    def _ahead(self, view: View, columns: Mapping[str, Array], ended: Array) -> Any:
+    def _look_ahead_in_one(self, view: View, columns: Mapping[str, Array], ended: Array) -> Any:
         if view.column not in columns:
             raise NotServedError(
-                f"{self._who} requests the view {view.name!r} into {view.column!r}, which this"
-                " rollout lacks. Add the column in a postprocessing step. The rollout has"
+                f"{self._model_name} requests the view {view.name!r} into {view.column!r}, which"
+                " this rollout lacks. Add the column in a postprocessing step. The rollout has"
                 f" {', '.join(sorted(columns))}."
             )
         column = columns[view.column]
-        steps = []
         # Number of the episode a step belongs to, in its environment.
         episode = np.cumsum(ended, axis=0) - ended
+        values_by_shift = []
         for shift in view.shifts:
-            value = np.zeros_like(column)
-            if (kept := len(column) - shift) > 0:
-                same = episode[shift:] == episode[:kept]
-                value[:kept][same] = column[shift:][same]
-            steps.append(value)
-        values = steps[0] if view.single else np.stack(steps, axis=2)
-        return self._shown(values, self._actions) if view.column == "actions" else values
+            values = np.zeros_like(column)
+            # The last `shift` steps have no value so far ahead in this rollout.
+            num_steps = len(column) - shift
+            if num_steps > 0:
+                is_same_episode = episode[shift:] == episode[:num_steps]
+                values[:num_steps][is_same_episode] = column[shift:][is_same_episode]
+            values_by_shift.append(values)
+        view_values = values_by_shift[0] if view.single else np.stack(values_by_shift, axis=2)
+        if view.column == "actions":
+            return self._shown_actions(view_values, self._actions)
+        return view_values
 
 
-def check_reward(reward: Any, t: Array, who: str) -> Array | None:
+def check_reward(reward: Rewards | None, t: Array, who: str) -> Array | None:
     """Return the last step's rewards `[B]` as float32, 0 at the start of an episode; None if all
     episodes are starting.
 
@@ -288,62 +354,73 @@ def check_reward(reward: Any, t: Array, who: str) -> Array | None:
         ModelContractError: The number of rewards does not match the number of rows.
         NonFiniteError: A reward is NaN or infinite.
     """
-    begun = t > 0
+    has_begun = t > 0
     if reward is None:
-        if begun.any():
+        if has_begun.any():
             raise ModelContractError(
                 f"{who} requests past rewards: pass the last step's rewards as prev_reward=."
             )
         return None
-    given = np.asarray(reward)
-    if given.shape != begun.shape or given.dtype.kind not in "biuf":
+    numbers = np.asarray(reward)
+    if numbers.shape != has_begun.shape or numbers.dtype.kind not in "biuf":
         raise ModelContractError(
-            f"prev_reward: expected {len(begun)} numbers, one for each row, found shape"
-            f" {given.shape}, dtype {given.dtype}."
+            f"prev_reward: expected {len(has_begun)} numbers, one for each row, found shape"
+            f" {numbers.shape}, dtype {numbers.dtype}."
         )
-    with np.errstate(over="ignore"):  # values too large for float32 are found below
-        rewards: Array = np.where(begun, given.astype(np.float32), np.float32(0))
+    # A value too large for float32 becomes infinite, which `check_rows` finds.
+    with np.errstate(over="ignore"):
+        rewards: Array = np.where(has_begun, numbers.astype(np.float32), np.float32(0))
     check_rows(rewards, "prev_reward", "look at the environment's reward", t)
     return rewards
 
 
-def _is_plain(name: str, row: ViewRequirement) -> bool:
+def _is_no_view(name: str, requirement: ViewRequirement) -> bool:
     """Return whether a requirement is not a view but the current observation or a state."""
     if name.startswith(("state_in_", "state_out_")):
         return True
-    return name == "obs" and row.data_col in (None, "obs") and row.shift_arr.tolist() == [0]
+    is_current_step = requirement.shift_arr.tolist() == [0]
+    return name == "obs" and requirement.data_col in (None, "obs") and is_current_step
 
 
-def _read(name: str, row: ViewRequirement, who: str) -> View:
-    column, back = row.data_col or name, 0
+def is_one_step(requirement: ViewRequirement) -> bool:
+    """Return whether a view is a single step; a list or a range of steps adds an axis."""
+    return np.ndim(requirement.shift) == 0 and not isinstance(requirement.shift, str)
+
+
+def _parse_view(name: str, requirement: ViewRequirement, model_name: str) -> View:
+    column = requirement.data_col or name
+    shifts = tuple(int(shift) for shift in requirement.shift_arr)
     if column in _STEP_BACK:
+        # RLlib's "prev_actions" is "actions" one step back; with another shift, the shift says it.
         column = _STEP_BACK[column]
-        back = -1 if row.shift_arr.tolist() == [0] else 0
-    column = {"dones": "terminateds", "action": "actions", "reward": "rewards"}.get(column, column)
-    known = (*_PAST, "t", *_TRAINING)
-    if column not in known and row.used_for_compute_actions:
+        if shifts == (0,):
+            shifts = (-1,)
+    column = _SYNONYMS.get(column, column)
+
+    supported_columns = (*_PAST, "t", *_TRAINING)
+    if column not in supported_columns and requirement.used_for_compute_actions:
         raise NotServedError(
-            f"{who} requests the view {name!r} into the column {column!r}; expected one of"
-            f" {', '.join(known)}; with used_for_compute_actions=False, columns that a training"
-            " loop adds to its rollouts also work."
+            f"{model_name} requests the view {name!r} into the column {column!r}; expected one of"
+            f" {', '.join(supported_columns)}; with used_for_compute_actions=False, columns that a"
+            " training loop adds to its rollouts also work."
         )
-    shifts = tuple(int(s) + back for s in row.shift_arr)
     return View(
-        name,
-        column,
-        shifts,
-        np.ndim(row.shift) == 0 and not isinstance(row.shift, str),
-        row.used_for_compute_actions,
-        row.used_for_training,
-        row.batch_repeat_value,
+        name=name,
+        column=column,
+        shifts=shifts,
+        single=is_one_step(requirement),
+        acting=requirement.used_for_compute_actions,
+        training=requirement.used_for_training,
+        repeat=requirement.batch_repeat_value,
     )
 
 
-def _pushed(window: Any, value: Any, ops: TensorOps = NUMPY_OPS) -> Any:
-    return ops.concat([window[:, 1:], value[:, None]], 1)
+def _push(values: Tensor, newest: Tensor, ops: TensorOps = NUMPY_OPS) -> Any:
+    """Return the last values `[B, depth, ...]` with a new one at the end, without the oldest."""
+    return ops.concat([values[:, 1:], newest[:, None]], axis=1)
 
 
-def with_rows(array: Array, rows: Any, value: Any) -> Array:
+def with_rows(array: Array, rows: Rows, value: float | Array) -> Array:
     """Return a copy of an array in which some rows, given by indices or booleans, are set to a
     value.
     """

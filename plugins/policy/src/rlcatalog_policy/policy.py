@@ -4,32 +4,49 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from rlcatalog.actions import NOT_GIVEN, action_codec, unbind
 from rlcatalog.choice import Explanation, Resolution
 from rlcatalog.errors import NotServedError
-from rlcatalog.frameworks import Array, Evaluation, Step, frameworks, require_framework
+from rlcatalog.frameworks import (
+    Array,
+    Evaluation,
+    Step,
+    Tensor,
+    TensorTree,
+    frameworks,
+    require_framework,
+)
 from rlcatalog.models import ModelV2, SeparateValue, copying_instances
 from rlcatalog_policy.acting import take_step
 from rlcatalog_policy.copies import copy_policy, new_model, pickle_policy, unpickle_policy
-from rlcatalog_policy.encoder import Encoder, check_encoded, host_values, to_array
+from rlcatalog_policy.encoder import Batch, Encoder, Masks, check_encoded, host_values
 from rlcatalog_policy.extensions import load_extension
 from rlcatalog_policy.frozen import Frozen, freeze_policy
-from rlcatalog_policy.history import Views
+from rlcatalog_policy.history import Rewards, Rows, Views
 from rlcatalog_policy.non_finite import check_rows
 from rlcatalog_policy.output_checker import OutputChecker, check_dists, model_chain
 from rlcatalog_policy.raw_actions import raw_actions
 from rlcatalog_policy.saving import save
-from rlcatalog_policy.state import EpisodeStates, Memory, State
+from rlcatalog_policy.state import (
+    EpisodeStates,
+    Memory,
+    NoStates,
+    State,
+    StepInputs,
+    check_state,
+)
 from rlcatalog_policy.stepper import Stepper
 from rlcatalog_policy.summary import Summary, policy_sheet, summarize_layers, summarize_weights
 from rlcatalog_policy.training_batch import check_batch
 
 if TYPE_CHECKING:
     import gymnasium
+    from gymnasium.vector import AutoresetMode, VectorEnv
 
+    from rlcatalog.actions.codec import Mask
     from rlcatalog.catalog import Catalog
     from rlcatalog_export import Interface
 
@@ -70,27 +87,29 @@ class Policy:
         model: ModelV2 | None = None,
     ) -> None:
         require_framework(resolution.framework)
-        self.catalog, self.resolution, self.framework = catalog, resolution, resolution.framework
-        self.observation_space, self.action_space = observation_space, action_space
+        self.catalog = catalog
+        self.resolution = resolution
+        self.framework = resolution.framework
+        self.observation_space = observation_space
+        self.action_space = action_space
         self.config = resolution.config.fresh()
 
         # Before the model: encoded and filtered observations, action masks.
-        # The framework is imported here: the distributions' classes say how to read their raw
-        # actions.
-        kinds = resolution.dists.raw_kinds(self.framework)
-        self.action_codec = action_codec(resolution.action, self.config["action_bounds"], kinds)
+        # The distributions' classes say how to read their raw actions, so the framework is imported
+        # here.
+        raw_kinds = resolution.dists.raw_kinds(self.framework)
+        self.action_codec = action_codec(resolution.action, self.config["action_bounds"], raw_kinds)
         self.encoder = Encoder(catalog, resolution, self.action_codec, filters=True)
-        self.preprocessor, self.masks = self.encoder.preprocessor, self.encoder.masks
-        self.filter, self.encoded_space = self.encoder.filter, self.encoder.space
+        self.preprocessor = self.encoder.preprocessor
+        self.masks = self.encoder.masks
+        self.filter = self.encoder.filter
+        self.encoded_space = self.encoder.space
 
         # After the model: action distributions.
         self.dist_class = resolution.dists.load(self.framework, self.config.read_only())
         check_dists(resolution, self.config.read_only())
-        cls, options = unbind(self.dist_class)
-        self.stored_dist = (
-            cls.stored(options) if hasattr(cls, "stored") else None
-        ) or self.dist_class
-        #: Shape checks, also for engines.
+        self.stored_dist = _stored_form(self.dist_class)
+        #: Checks the return values of the model and the distribution, also for engines.
         self.output_checker = OutputChecker(self)
 
         #: The device of the model and its computations: the argument of `to`, or the device of an
@@ -100,13 +119,22 @@ class Policy:
         self.model = new_model(self) if model is None else model
         with self.output_checker.blaming():
             self.memory = Memory(self.model)
-            flat = not self.config["_disable_action_flattening"]
-            shown = self.preprocessor.shape, self.encoded_space.dtype, self.action_codec, flat
             #: The views of past steps that the model requests.
-            self.views = Views(self.model.view_requirements, *shown, self.model_name)
-            self._states = EpisodeStates(self.memory, self.views)
+            self.views = Views(
+                self.model.view_requirements,
+                self.preprocessor.shape,
+                self.encoded_space.dtype,
+                self.action_codec,
+                flat=not self.config["_disable_action_flattening"],
+                model_name=self.model_name,
+            )
+            self._episode_states: EpisodeStates | NoStates = NoStates()
+            if self.memory or self.views:
+                self._episode_states = EpisodeStates(self.memory, self.views)
+            # The framework's target "backend", such as `rlcatalog_torch.backend.TorchBackend`.
+            create_backend = frameworks()[self.framework].load("backend")
             #: The framework's `Backend`, with additional methods.
-            self.backend: Any = frameworks()[self.framework].load("backend")(self)
+            self.backend: Any = create_backend(self)
         #: A model stores its last pass: a thread must read the results before another thread runs
         #: the model.
         #: Reentrant, because a trace may run the model within a pass of the same thread.
@@ -117,9 +145,10 @@ class Policy:
         """The model's class name, for messages; if the value has a separate chain, the policy
         chain's class name.
         """
-        return type(
-            self.model.trunk if isinstance(self.model, SeparateValue) else self.model
-        ).__name__
+        model = self.model
+        if isinstance(model, SeparateValue):
+            model = model.trunk
+        return type(model).__name__
 
     @property
     def has_value(self) -> bool:
@@ -137,11 +166,11 @@ class Policy:
 
     def act(
         self,
-        obs: Any,
-        state: Any = None,
+        obs: Batch,
+        state: State | None = None,
         *,
-        prev_reward: Any = None,
-        mask: Any = NOT_GIVEN,
+        prev_reward: Rewards | None = None,
+        mask: Masks = NOT_GIVEN,
         explore: bool = True,
     ) -> Step:
         """Choose actions for a batch of observations.
@@ -167,16 +196,16 @@ class Policy:
             >>> step.action.shape, step.logp.shape, step.value.shape
             ((2,), (2,), (2,))
         """
-        encoded, mask = self.encoder.encode_batch(obs, mask)
-        return take_step(self, self.backend, encoded, state, prev_reward, mask, explore)
+        encoded, mask_rows = self.encoder.encode_batch(obs, mask)
+        return take_step(self, self.backend, encoded, state, prev_reward, mask_rows, explore)
 
     def act_encoded(
         self,
-        encoded: Any,
-        state: Any = None,
+        encoded: Array | Tensor,
+        state: State | None = None,
         *,
-        prev_reward: Any = None,
-        mask: Any = NOT_GIVEN,
+        prev_reward: Rewards | None = None,
+        mask: Masks | Tensor = NOT_GIVEN,
         explore: bool = True,
     ) -> Step:
         """Choose actions as `act` does, from encoded observations (see `preprocess`), which a
@@ -194,10 +223,10 @@ class Policy:
             ActionMaskError: The observation space has a mask, but none is given; or the mask has
                 the wrong shape, or a row allows no action.
         """
-        mask = self.encoder.resolve_mask(encoded, mask)
-        return take_step(self, self.backend, encoded, state, prev_reward, mask, explore)
+        mask_rows = self.encoder.resolve_mask(encoded, mask)
+        return take_step(self, self.backend, encoded, state, prev_reward, mask_rows, explore)
 
-    def adapt(self, raw: Any) -> Any:
+    def adapt(self, raw: TensorTree) -> Any:
         """Return the environment's actions `[B, ...]` for raw actions, such as a distribution's
         sample.
 
@@ -220,28 +249,42 @@ class Policy:
             array([[1.],
                    [2.]], dtype=float32)
         """
-        raw = self.action_codec.flatten(raw)
+        flat_raw = self.action_codec.flatten(raw)
         if self.output_checker.checks_actions:
-            self.output_checker.check_actions(raw, None)
-        return self.action_codec.adapt(raw)
+            self.output_checker.check_actions(flat_raw, mask=None)
+        return self.action_codec.adapt(flat_raw)
 
     def backend_inputs(
-        self, encoded: Array, state: Any = None, prev_reward: Any = None, mask: Any = None
+        self,
+        encoded: Array | Tensor,
+        state: State | None = None,
+        prev_reward: Rewards | None = None,
+        mask: Mask = None,
     ) -> dict[str, Any]:
         """Return `act_encoded`'s arguments for `Backend.act`, by name: `obs`, `views`, `memory`,
         `mask`.
         """
-        mask = None if mask is None else self.masks.matrix(mask, len(encoded))
-        array = to_array(encoded) if self._states.looks_back else encoded
-        before = self._states.resume(array, state, prev_reward)
-        return {
-            "obs": encoded,
-            "views": self._states.shown(before),
-            "memory": before.memory,
-            "mask": mask,
-        }
+        mask_rows = None
+        if mask is not None:
+            mask_rows = self.masks.matrix(mask, encoded.shape[0])
+        before = self._resume(encoded, state, prev_reward)
+        return {"obs": encoded, "views": before.views, "memory": before.memory, "mask": mask_rows}
 
-    def values(self, encoded: Any, state: Any = None, *, prev_reward: Any = None) -> Any:
+    def _resume(
+        self, encoded: Array | Tensor, state: State | None, prev_reward: Rewards | None
+    ) -> StepInputs:
+        if state is not None:
+            check_state(state, encoded.shape[0])
+        obs = self._episode_states.array_for_views(encoded)
+        return self._episode_states.resume(obs, state, prev_reward)
+
+    def values(
+        self,
+        encoded: Array | Tensor,
+        state: State | None = None,
+        *,
+        prev_reward: Rewards | None = None,
+    ) -> Any:
         """Return value estimates `[B]` without acting, such as for an episode's last observation.
 
         They have the model's precision, float32 or float64; they are a tensor if the observations
@@ -255,16 +298,17 @@ class Policy:
         if not self.has_value:
             raise NotServedError(f"values: {self.model_name} has no value_function().")
         check_encoded(encoded.shape, self.preprocessor.shape, "encoded")
-        given = self.backend_inputs(encoded, state, prev_reward)
+        before = self._resume(encoded, state, prev_reward)
         with self._model_lock, self.output_checker.blaming():
-            value = self.backend.values(encoded, given["views"], given["memory"])
-        if (array := host_values(value)) is not None:
+            values = self.backend.values(encoded, before.views, before.memory)
+        array = host_values(values)
+        if array is not None:
             check_rows(
                 array, "its value estimate", "look at its observation, and at the model's weights"
             )
-        return value
+        return values
 
-    def preprocess(self, obs: Any, *, update: bool | Array = False) -> Array:
+    def preprocess(self, obs: Batch, *, update: bool | Array = False) -> Array:
         """Encode and filter a batch of observations: `[B, *encoded shape]`.
 
         Args:
@@ -289,7 +333,7 @@ class Policy:
         with self._model_lock:  # filtering reads statistics and writes new ones
             return self.encoder.filter_batch(encoded, update)
 
-    def action_mask(self, obs: Any, *, idle: Array | None = None) -> Array | None:
+    def action_mask(self, obs: Batch, *, idle: Array | None = None) -> Array | None:
         """Return the action masks in a batch of observations, boolean `[B, m]`, or None if there
         are none.
 
@@ -327,13 +371,17 @@ class Policy:
             >>> dist, value, state = module(torch.zeros(8, 4))
             >>> dist, value, state = module(torch.zeros(8, 4), state=state)
         """
-        if self._states.looks_back or self.memory.looks_back:
+        reads_past_steps = bool(self.views) or self.memory.looks_back
+        if reads_past_steps:
             raise NotServedError(
                 f"as_module: {self.model_name} reads past steps (view_requirements), but a module"
                 " gets observations and a state. Act with Policy.act_encoded(encoded, state), and"
                 " train with Policy.evaluate(batch)."
             )
-        return load_extension(self.framework, "policy_module")(self)
+        # The framework's target "policy_module", such as
+        # `rlcatalog_torch.policy_module.PolicyModule`.
+        create_module = load_extension(self.framework, "policy_module")
+        return create_module(self)
 
     def evaluate(
         self, batch: Mapping[str, Any], *, check: bool = True, entropy: bool = True
@@ -374,7 +422,7 @@ class Policy:
             evaluation: Evaluation = self.backend.evaluate(batch, entropy)
             return evaluation
 
-    def raw_action(self, actions: Any) -> Array:
+    def raw_action(self, actions: Batch) -> Array:
         """Return the raw actions `[B, width]` that `evaluate` scores, for an environment's recorded
         actions.
 
@@ -398,13 +446,17 @@ class Policy:
         """Return the state at the start of `batch_size` episodes, or None if the policy has no
         state.
         """
-        return self._states.start(batch_size) if self._states.carries else None
+        return self._episode_states.start(batch_size)
 
-    def restart(self, state: State | None, rows: Any) -> State | None:
+    def restart(self, state: State | None, rows: Rows) -> State | None:
         """Return a state with new episodes in some rows, by indices `[k]` or booleans `[B]`."""
-        return None if state is None else self._states.restart(state, rows)
+        if state is None:
+            return None
+        return self._episode_states.restart(state, rows)
 
-    def stepper(self, n: Any, autoreset: Any = None) -> Stepper:
+    def stepper(
+        self, n: int | VectorEnv[Any, Any, Any], autoreset: str | AutoresetMode | None = None
+    ) -> Stepper:
         """Return an object that acts in several environments and keeps their states.
 
         Args:
@@ -447,7 +499,10 @@ class Policy:
             >>> [(layer.name, layer.weights) for layer in summary.layers]
             [('fcnet: hidden 1 (tanh)', 40), ('fcnet: value', 9), ('fcnet: logits (linear)', 18)]
         """
-        return summarize_layers(self.resolution) or summarize_weights(self)
+        summary = summarize_layers(self.resolution)
+        if summary is None:
+            return summarize_weights(self)
+        return summary
 
     def wrap_env(self, env: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
         """Apply the environment wrappers that match, with this policy's config; see
@@ -455,8 +510,9 @@ class Policy:
 
         Action masks are moved into the observations if the policy's observation space has a mask.
         """
-        given = self.resolution.config.given
-        return self.catalog.wrap_env(env, given, move_masks=self.masks.key is not None)
+        non_default_config = self.resolution.config.given
+        space_has_mask = self.masks.key is not None
+        return self.catalog.wrap_env(env, non_default_config, move_masks=space_has_mask)
 
     def to(self, device: str) -> Policy:
         """Move the policy to a device (`"cpu"`, `"cuda"`, …; `"auto"`: a GPU if there is one) and
@@ -549,8 +605,10 @@ class Policy:
             ['action', 'raw_action', 'logp', 'dist_inputs', 'value']
         """
         with self._model_lock:
-            interface: Interface = load_extension(self.framework, "export")(self, path, format)
-            return interface
+            # The framework's target "export", such as `rlcatalog_export.exporter.export`.
+            export: Callable[[Policy, Any, str | None], Interface]
+            export = load_extension(self.framework, "export")
+            return export(self, path, format)
 
     def freeze(self, rows: int = 1, *, seed: int | None = None) -> Frozen:
         """Return a frozen policy, whose step is recorded as one graph: it acts faster, for
@@ -578,3 +636,14 @@ class Policy:
         """
         with copying_instances():
             return new_model(self)
+
+
+def _stored_form(dist_class: Any) -> Any:
+    """Return the class that rebuilds distributions from stored inputs; often it is the same."""
+    cls, options = unbind(dist_class)
+    # A user's distribution with RLlib's methods alone has no `stored`.
+    if hasattr(cls, "stored"):
+        stored_class = cls.stored(options)
+        if stored_class is not None:
+            return stored_class
+    return dist_class

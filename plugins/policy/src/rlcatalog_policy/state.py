@@ -6,16 +6,17 @@ This module starts and advances a memory; `stepper.py` decides when it restarts.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
 from rlcatalog.errors import ModelContractError, NotServedError, shown
-from rlcatalog.frameworks import Array, TensorOps
+from rlcatalog.frameworks import Array, Tensor, TensorOps
 from rlcatalog.internals import NUMPY_OPS, ViewRequirement, name_method
 from rlcatalog.models import ModelV2
 from rlcatalog.spaces import map_tensors
-from rlcatalog_policy.history import History, Views, with_rows
+from rlcatalog_policy.encoder import to_array
+from rlcatalog_policy.history import History, Rewards, Rows, Views, is_one_step, with_rows
 
 
 class State(NamedTuple):
@@ -35,12 +36,70 @@ class State(NamedTuple):
     seen: Mapping[str, Any]
     past: tuple[Array, ...] = ()
 
-    def rows(self, rows: Any) -> State:
+    def rows(self, rows: Rows) -> State:
         """Return the state of some episodes, given by indices or booleans, as new arrays."""
         windows = {column: window[rows] for column, window in self.history.windows.items()}
-        memory, past = (tuple(part[rows] for part in parts) for parts in (self.memory, self.past))
-        seen = map_tensors(self.seen, lambda view: view[rows])
-        return State(memory, History(windows, self.history.t[rows]), seen, past)
+        return State(
+            memory=tuple(array[rows] for array in self.memory),
+            history=History(windows, self.history.t[rows]),
+            seen=map_tensors(self.seen, lambda view: view[rows]),
+            past=tuple(array[rows] for array in self.past),
+        )
+
+
+class StepInputs(NamedTuple):
+    """What a policy knows of B episodes when it takes a step, beside the observations.
+
+    Attributes:
+        views: The views that the model sees while acting.
+        memory: The memory that the model gets, as in `State`.
+        steps: Number of steps taken in each episode `[B]`; None if it is not counted.
+        history: Each episode's last steps, with the rewards of the last one.
+        seen: All views of past steps, including those for training alone.
+        past: See `State`.
+    """
+
+    views: Mapping[str, Any]
+    memory: tuple[Array, ...]
+    steps: Array | None
+    history: History
+    seen: Mapping[str, Any]
+    past: tuple[Array, ...]
+
+
+class NoStates:
+    """Manager for a model that keeps nothing from step to step: it has neither memory nor views.
+
+    It has the methods of `EpisodeStates`.
+    """
+
+    def __init__(self) -> None:
+        no_history = History(windows={}, t=np.zeros(0, np.int64))
+        self._inputs = StepInputs(
+            views={}, memory=(), steps=None, history=no_history, seen={}, past=()
+        )
+
+    def start(self, rows: int) -> None:
+        """Return None, because there is no state."""
+
+    def array_for_views(self, encoded: Tensor) -> Tensor:
+        """Return the observations; there are no views to read them."""
+        return encoded
+
+    def resume(
+        self, encoded: Tensor, state: State | None, prev_reward: Rewards | None
+    ) -> StepInputs:
+        """Return the inputs of every step, which are empty; the arguments are ignored."""
+        return self._inputs
+
+    def after(
+        self, before: StepInputs, encoded: Tensor, raw: Array, new_memory: tuple[Array, ...]
+    ) -> None:
+        """Return None, because there is no state."""
+
+    def restart(self, state: State, rows: Rows) -> State:
+        """Return the state as it is."""
+        return state
 
 
 class EpisodeStates:
@@ -49,68 +108,120 @@ class EpisodeStates:
     Args:
         memory: The model's memory.
         views: The views of past steps that the model requests.
-
-    Attributes:
-        looks_back: Whether the model requests views.
-        carries: Whether there is a state to carry.
     """
 
     def __init__(self, memory: Memory, views: Views) -> None:
-        self.memory, self.views = memory, views
-        self.looks_back = bool(views)
-        self.carries = self.looks_back or bool(memory)
+        self.memory = memory
+        self.views = views
+        self._has_views = bool(views)
 
     def start(self, rows: int) -> State:
         """Return the state at the start of episodes."""
-        return State(self.memory.start(rows), self.views.start(rows), {}, self.memory.begin(rows))
+        return State(
+            memory=self.memory.start(rows),
+            history=self.views.start(rows),
+            seen={},
+            past=self.memory.begin(rows),
+        )
 
-    def resume(self, encoded: Array, state: State | None, prev_reward: Any) -> State:
-        """Return the state before a step, including the last rewards and the views of past steps.
+    def array_for_views(self, encoded: Tensor) -> Any:
+        """Return encoded observations as an array if the model's views read them.
+
+        For other models they stay where they are, because copying them from a GPU takes time.
+        """
+        if self._has_views:
+            return to_array(encoded)
+        return encoded
+
+    def resume(
+        self, encoded: Tensor, state: State | None, prev_reward: Rewards | None
+    ) -> StepInputs:
+        """Return the inputs of a step, including the last rewards and the views of past steps.
 
         Args:
-            encoded: The step's observations `[B, ...]`.
+            encoded: The step's observations `[B, ...]`, as `array_for_views` returned them.
             state: The state after the last step; None if all episodes are starting.
             prev_reward: The last step's rewards `[B]`, for models that request them.
 
         Raises:
             ModelContractError: The state has a different number of rows, or rewards are missing.
         """
-        rows = len(encoded)
+        rows = encoded.shape[0]
         if state is None:
             state = self.start(rows)
-        if not isinstance(state, State) or len(state.history.t) != rows:
-            found = (
-                f"{len(state.history.t)} rows" if isinstance(state, State) else type(state).__name__
+        check_state(state, rows)
+        if not self._has_views:
+            return StepInputs(
+                views={},
+                memory=state.memory,
+                steps=None,
+                history=state.history,
+                seen=state.seen,
+                past=state.past,
             )
-            raise ModelContractError(
-                f"state: expected the state of {rows} rows, as act() returned it, found {found}."
-            )
-        if not self.looks_back:
-            return state
         history = self.views.rewarded(state.history, prev_reward)
-        return state._replace(history=history, seen=self.views.see(history, encoded))
-
-    def shown(self, before: State) -> dict[str, Any]:
-        """Return the views that the model sees while acting, from the state that
-        `resume` returned.
-        """
-        return {name: before.seen[name] for name in self.views.acting}
+        seen = self.views.see(history, encoded)
+        return StepInputs(
+            views={name: seen[name] for name in self.views.acting},
+            memory=state.memory,
+            steps=history.t,
+            history=history,
+            seen=seen,
+            past=state.past,
+        )
 
     def after(
-        self, before: State, encoded: Array, raw: Array, new_memory: tuple[Array, ...]
+        self, before: StepInputs, encoded: Tensor, raw: Array, new_memory: tuple[Array, ...]
     ) -> State:
-        """Return the state after a step."""
+        """Return the state after a step.
+
+        Args:
+            before: The step's inputs.
+            encoded: The step's observations, as for `resume`.
+            raw: The raw actions `[B, width]` that were chosen.
+            new_memory: The memory that the model returned.
+        """
         memory, past = self.memory.after(before.memory, new_memory, before.past)
-        history = (
-            self.views.after(before.history, encoded, raw) if self.looks_back else before.history
-        )
+        history = before.history
+        if self._has_views:
+            history = self.views.after(history, encoded, raw)
         return State(memory, history, before.seen, past)
 
-    def restart(self, state: State, rows: Any) -> State:
+    def restart(self, state: State, rows: Rows) -> State:
         """Return a state with new episodes started in some rows, given by indices or booleans."""
-        memory = _restarted(state.memory, self.memory.initial, rows)
-        past = _restarted(state.past, self.memory.before, rows)
-        return State(memory, self.views.restart(state.history, rows), state.seen, past)
+        return State(
+            memory=_with_restarted_rows(state.memory, self.memory.initial, rows),
+            history=self.views.restart(state.history, rows),
+            seen=state.seen,
+            past=_with_restarted_rows(state.past, self.memory.before, rows),
+        )
+
+
+def check_state(state: State, rows: int) -> None:
+    """Raise an error unless a state belongs to a batch with this number of rows.
+
+    Raises:
+        ModelContractError: It is no state, or has a different number of rows.
+    """
+    if isinstance(state, State) and len(state.history.t) == rows:
+        return
+    what_was_passed = type(state).__name__
+    if isinstance(state, State):
+        what_was_passed = f"{len(state.history.t)} rows"
+    raise ModelContractError(
+        f"state: expected the state of {rows} rows, as act() returned it, found {what_was_passed}."
+    )
+
+
+def _with_restarted_rows(
+    arrays: Sequence[Array], first_values: Sequence[Array], rows: Rows
+) -> tuple[Array, ...]:
+    """Return copies of arrays `[B, ...]` in which some rows have the values of a new episode."""
+    pairs = zip(arrays, first_values, strict=True)
+    return tuple(with_rows(array, rows, first_value) for array, first_value in pairs)
+
+
+# --- memory ---------------------------------------------------------------------------------------
 
 
 class Window(NamedTuple):
@@ -130,11 +241,13 @@ class Window(NamedTuple):
         """Whether the model does not see some of the kept values."""
         return self.places != list(range(-self.depth, 0))
 
-    def taken(self, whole: Any, ops: TensorOps) -> Any:
+    def select(self, kept_values: Tensor, ops: TensorOps) -> Tensor:
         """Return the model's view of the stored values `[B, depth, ...]`."""
         if isinstance(self.places, int):
-            return whole[:, self.places]
-        return ops.columns_at(whole, [self.depth + place for place in self.places])
+            return kept_values[:, self.places]  # type: ignore[no-any-return]
+        return ops.columns_at(  # type: ignore[no-any-return]
+            kept_values, [self.depth + place for place in self.places]
+        )
 
 
 class Memory:
@@ -149,6 +262,7 @@ class Memory:
 
     Attributes:
         initial: The parts' values at the start of an episode, without a batch axis.
+        before: `State.past` at the start of an episode, without a batch axis.
         looks_back: Whether a part contains the states of several steps, or of an earlier one.
         skips: Whether a part contains steps other than the last consecutive ones, so that `past`
             must be kept.
@@ -160,38 +274,48 @@ class Memory:
     """
 
     def __init__(self, model: ModelV2) -> None:
-        self._who, self._returns = type(model).__name__, name_method(model, "forward")
-        parts = _initial(model)
-        names = [name for name in model.view_requirements if name.startswith(_STATE_IN)]
-        count = max([len(parts), *(int(name.removeprefix(_STATE_IN)) + 1 for name in names)])
+        self._model_class = type(model).__name__
+        self._forward_name = name_method(model, "forward")
         self._windows: list[Window | None] = []
-        for i in range(count):
-            row = model.view_requirements.get(f"{_STATE_IN}{i}")
-            self._windows.append(None if row is None else _window(row, i, self._who))
-            if i < len(parts):
-                continue
-            if row is None:
-                raise ModelContractError(
-                    f"{self._who} requests the views {', '.join(sorted(names))}, but has neither a"
-                    f" view '{_STATE_IN}{i}' nor an initial state for it; get_initial_state() must"
-                    " return one."
-                )
-            parts.append(np.zeros(row.space.shape or (), np.float32))
-        pairs = list(zip(parts, self._windows, strict=True))
-        self.initial: list[Array] = [
-            part
-            if window is None or isinstance(window.places, int)
-            else np.repeat(part[None], len(window.places), 0)
-            for part, window in pairs
-        ]
-        #: `State.past` at the start of an episode, without a batch axis.
-        self.before: list[Array] = [
-            np.repeat(part[None], window.depth, 0)
-            for part, window in pairs
-            if window and window.skips
-        ]
+        self.initial: list[Array] = []
+        self.before: list[Array] = []
+
+        initial_states = _initial_states(model)
+        for index in range(_count_states(model, initial_states)):
+            requirement = model.view_requirements.get(f"{_STATE_IN}{index}")
+            if index < len(initial_states):
+                initial_state = initial_states[index]
+            else:
+                initial_state = self._initial_state_of_view(model, index, requirement)
+            window = None
+            if requirement is not None:
+                window = _window_of(requirement, index, self._model_class)
+            self._add_part(initial_state, window)
+
         self.looks_back = any(window is not None for window in self._windows)
         self.skips = bool(self.before)
+
+    def _initial_state_of_view(
+        self, model: ModelV2, index: int, requirement: ViewRequirement | None
+    ) -> Array:
+        """Return the initial state that a view without one has: zeros."""
+        if requirement is None:
+            views = [name for name in model.view_requirements if name.startswith(_STATE_IN)]
+            raise ModelContractError(
+                f"{self._model_class} requests the views {', '.join(sorted(views))}, but has"
+                f" neither a view '{_STATE_IN}{index}' nor an initial state for it;"
+                " get_initial_state() must return one."
+            )
+        return np.zeros(requirement.space.shape or (), np.float32)
+
+    def _add_part(self, initial_state: Array, window: Window | None) -> None:
+        self._windows.append(window)
+        if window is None or isinstance(window.places, int):
+            self.initial.append(initial_state)
+        else:
+            self.initial.append(np.repeat(initial_state[None], len(window.places), axis=0))
+        if window is not None and window.skips:
+            self.before.append(np.repeat(initial_state[None], window.depth, axis=0))
 
     def __bool__(self) -> bool:
         return bool(self.initial)
@@ -206,9 +330,9 @@ class Memory:
 
     def after(
         self,
-        memory: Sequence[Any],
-        returned: Sequence[Any],
-        past: Sequence[Any] = (),
+        memory: Sequence[Tensor],
+        returned: Sequence[Tensor],
+        past: Sequence[Tensor] = (),
         ops: TensorOps = NUMPY_OPS,
     ) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         """Return the memory and the past one step later.
@@ -225,78 +349,102 @@ class Memory:
         """
         if len(returned) != len(memory):
             raise ModelContractError(
-                f"{self._returns} returned {len(returned)} states; get_initial_state() has"
+                f"{self._forward_name} returned {len(returned)} states; get_initial_state() has"
                 f" {len(memory)}."
             )
-        given, kept, wholes = [], [], iter(past)
+        new_memory = []
+        new_past = []
+        past_values = iter(past)
         for window, old, new in zip(self._windows, memory, returned, strict=True):
             if window is None:
                 if new.shape != old.shape:
-                    raise self._reshaped(returned, memory)
-                given.append(new)
+                    self._refuse_shapes(returned, memory)
+                new_memory.append(new)
                 continue
-            whole = next(wholes) if window.skips else old
-            if new.shape != whole[:, 0].shape:
-                raise self._reshaped([new], [whole[:, 0]])
-            whole = ops.concat([whole[:, 1:], new[:, None]], 1)
-            given.append(window.taken(whole, ops) if window.skips else whole)
-            kept += [whole] if window.skips else []
-        return tuple(given), tuple(kept)
+            # `past` has one entry for each window that skips values; others are kept whole.
+            kept_values = next(past_values) if window.skips else old
+            if new.shape != kept_values[:, 0].shape:
+                self._refuse_shapes([new], [kept_values[:, 0]])
+            kept_values = ops.concat([kept_values[:, 1:], new[:, None]], axis=1)
+            if window.skips:
+                new_memory.append(window.select(kept_values, ops))
+                new_past.append(kept_values)
+            else:
+                new_memory.append(kept_values)
+        return tuple(new_memory), tuple(new_past)
 
-    def _reshaped(self, returned: Sequence[Array], memory: Sequence[Array]) -> ModelContractError:
-        return ModelContractError(
-            f"{self._returns} must return states of the same shapes,"
+    def _refuse_shapes(self, returned: Sequence[Tensor], memory: Sequence[Tensor]) -> NoReturn:
+        raise ModelContractError(
+            f"{self._forward_name} must return states of the same shapes,"
             f" {[part.shape for part in memory]}, a row for each episode; found"
             f" {[part.shape for part in returned]}. get_initial_state() defines one row."
         )
 
 
-def _initial(model: ModelV2) -> list[Array]:
+#: RLlib's names for the views of a model's states: `state_in_0`, `state_in_1`, …
+_STATE_IN = "state_in_"
+
+
+def _count_states(model: ModelV2, initial_states: Sequence[Array]) -> int:
+    """Return how many states a model has, by its initial states and by its views of states."""
+    count = len(initial_states)
+    for name in model.view_requirements:
+        if name.startswith(_STATE_IN):
+            index = int(name.removeprefix(_STATE_IN))
+            count = max(count, index + 1)
+    return count
+
+
+def _initial_states(model: ModelV2) -> list[Array]:
     """Return the model's initial state as arrays.
 
     Raises:
         ModelContractError: The initial state is not a list of numeric arrays.
     """
-    state = model.get_initial_state()
-    parts = [_array(part) for part in state] if isinstance(state, list | tuple) else None
-    if parts is None or any(part.dtype.kind not in "biuf" for part in parts):
-        raise ModelContractError(
-            f"{name_method(model, 'get_initial_state')} must return a list of arrays or tensors of"
-            f" numbers, each without a batch axis; found {shown(state)}."
-        )
-    return parts
-
-
-_STATE_IN = "state_in_"
-
-
-def _window(row: ViewRequirement, i: int, who: str) -> Window | None:
-    """Return the window for a view of a state, or None if it is only the last value, as it is
-    without a view.
-    """
-    name, column, shifts = f"{_STATE_IN}{i}", f"state_out_{i}", row.shift_arr.tolist()
-    if row.data_col not in (None, column):
-        raise NotServedError(
-            f"{who} requests the view {name!r} of {row.data_col!r}; it can only read {column!r}."
-        )
-    if max(shifts) > -1:
-        raise NotServedError(
-            f"{who} requests the view {name!r}: {column} at {shifts}; a state is known only after"
-            " the model has run, so every shift must be -1 or less."
-        )
-    single = np.ndim(row.shift) == 0 and not isinstance(row.shift, str)
-    return (
-        None if single and shifts == [-1] else Window(-min(shifts), shifts[0] if single else shifts)
+    states = model.get_initial_state()
+    if isinstance(states, list | tuple):
+        arrays = [_array_of_state(state) for state in states]
+        if all(array.dtype.kind in "biuf" for array in arrays):
+            return arrays
+    raise ModelContractError(
+        f"{name_method(model, 'get_initial_state')} must return a list of arrays or tensors of"
+        f" numbers, each without a batch axis; found {shown(states)}."
     )
 
 
-def _restarted(parts: Sequence[Array], firsts: Sequence[Array], rows: Any) -> tuple[Array, ...]:
-    return tuple(with_rows(part, rows, first) for part, first in zip(parts, firsts, strict=True))
+def _array_of_state(state: Any) -> Array:
+    """Return a model's initial state, of any framework, as an array."""
+    # The user's object: an array, a tensor or a nested list. NumPy has no bfloat16, so that both
+    # half precisions become float32.
+    is_half = "float16" in str(getattr(state, "dtype", ""))
+    if hasattr(state, "detach"):  # a tensor of PyTorch
+        state = state.detach().cpu()
+        if is_half:
+            state = state.float()
+    if is_half:
+        return np.asarray(state, np.float32)
+    return np.asarray(state)
 
 
-def _array(part: Any) -> Array:
-    half = "float16" in str(getattr(part, "dtype", ""))  # bfloat16, too, which NumPy lacks
-    if hasattr(part, "detach"):
-        part = part.detach().cpu()
-        part = part.float() if half else part
-    return np.asarray(part, np.float32 if half else None)
+def _window_of(requirement: ViewRequirement, index: int, model_class: str) -> Window | None:
+    """Return the window for a view of a state, or None if it is only the last value, as it is
+    without a view.
+    """
+    name = f"{_STATE_IN}{index}"
+    column = f"state_out_{index}"
+    shifts = requirement.shift_arr.tolist()
+    if requirement.data_col not in (None, column):
+        raise NotServedError(
+            f"{model_class} requests the view {name!r} of {requirement.data_col!r}; it can only"
+            f" read {column!r}."
+        )
+    if max(shifts) > -1:
+        raise NotServedError(
+            f"{model_class} requests the view {name!r}: {column} at {shifts}; a state is known"
+            " only after the model has run, so every shift must be -1 or less."
+        )
+    if not is_one_step(requirement):
+        return Window(depth=-min(shifts), places=shifts)
+    if shifts == [-1]:
+        return None
+    return Window(depth=-min(shifts), places=shifts[0])
