@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import gymnasium
 
@@ -14,6 +14,15 @@ from rlcatalog.config import same
 from rlcatalog.errors import ConfigError, UnsupportedSpaceError, shown
 from rlcatalog_policy.policy import Policy
 
+if TYPE_CHECKING:
+    from gymnasium.vector import VectorEnv
+
+#: An environment, or its id, or what creates one.
+Env: TypeAlias = "str | gymnasium.Env[Any, Any] | VectorEnv[Any, Any, Any] | Callable[..., Any]"
+
+#: A model: a registered name, a class, an instance, or a function that creates one.
+ModelArgument: TypeAlias = str | Callable[..., Any]
+
 
 def build(
     obs_space: gymnasium.Space[Any] | None = None,
@@ -21,8 +30,8 @@ def build(
     config: Mapping[str, Any] | None = None,
     framework: str | None = None,
     *,
-    model: Any = None,
-    env: Any = None,
+    model: ModelArgument | None = None,
+    env: Env | None = None,
     catalog: Catalog | None = None,
     pins: Pins | None = None,
     defaults: Mapping[str, Any] | None = None,
@@ -55,29 +64,33 @@ def build(
         (1,)
     """
     config = config_with_model(config, model)
-    catalog = catalog or default_catalog()
+    if catalog is None:
+        catalog = default_catalog()
     if env is not None:
         if obs_space is not None or action_space is not None:
             raise UnsupportedSpaceError(
                 "build() needs two spaces or env=, but both were given. Remove one."
             )
-        found = catalog.spaces_of(env, config)
-        obs_space, action_space = found.observation, found.action
-        defaults = {**found.defaults, **(defaults or {})}
+        env_spaces = catalog.spaces_of(env, config)
+        obs_space = env_spaces.observation
+        action_space = env_spaces.action
+        defaults = {**env_spaces.defaults, **(defaults or {})}
     if obs_space is None or action_space is None:
         raise UnsupportedSpaceError(
             "build() needs an observation space and an action space, or env=."
         )
-    # Called with the lookup's choice, and again with a different choice if the policy rejects an
-    # engine's default.
-    create = partial(Policy, catalog, observation_space=obs_space, action_space=action_space)
+    # `build_from_lookup` calls this with the lookup's choice, and again with another choice if the
+    # policy rejects one of the defaults.
+    create_policy = partial(Policy, catalog, observation_space=obs_space, action_space=action_space)
     return catalog.build_from_lookup(
-        create, obs_space, action_space, config, framework, pins=pins, defaults=defaults
+        create_policy, obs_space, action_space, config, framework, pins=pins, defaults=defaults
     )
 
 
 def config_with_model(
-    config: Mapping[str, Any] | None, model: Any, way: str = "config={}"
+    config: Mapping[str, Any] | None,
+    model: ModelArgument | Mapping[str, Any] | None,
+    way: str = "config={}",
 ) -> Mapping[str, Any] | None:
     """Return a model config with the argument `model=` under `"custom_model"`; None changes
     nothing.
@@ -98,9 +111,11 @@ def config_with_model(
             f"model={shown(model)}: expected a model, such as a registered name or a class; found"
             f" a dictionary. Pass keys of the model config as {way.format(shown(model))}."
         )
-    if (named := (config or {}).get("custom_model")) is not None and not same(named, model):
+    config = config or {}
+    named_model = config.get("custom_model")
+    if named_model is not None and not same(named_model, model):
         raise ConfigError(
-            f"model={shown(model)} and custom_model={shown(named)} are both given. Give one of"
-            " them."
+            f"model={shown(model)} and custom_model={shown(named_model)} are both given. Give one"
+            " of them."
         )
-    return {**(config or {}), "custom_model": model}
+    return {**config, "custom_model": model}

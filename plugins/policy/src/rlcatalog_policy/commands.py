@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-import rlcatalog
 from rlcatalog_cli import AS_JSON, ModelKeys, open_env, print_json, redirect_stdout
+from rlcatalog_policy.building import build
 from rlcatalog_policy.summary import summarize_layers
 
 
@@ -21,11 +21,14 @@ def summary(
 ) -> None:
     """Print the model's layers for an environment, with their shapes and numbers of weights."""
     with redirect_stdout(), open_env(env_id, model or []) as (catalog, config, env):
-        spaces = catalog.spaces_of(env, config)[:2]
-        layers = summarize_layers(catalog.resolve(*spaces, config, framework))
-        if layers is None:  # a part does not announce its weights: build a model, and count them
-            layers = rlcatalog.build(*spaces, config, framework, catalog=catalog).summary()
+        spaces = catalog.spaces_of(env, config)
+        resolution = catalog.resolve(spaces.observation, spaces.action, config, framework)
+        layers = summarize_layers(resolution)
+        if layers is None:
+            # A part does not declare its weights, so a model is built to count them.
+            policy = build(spaces.observation, spaces.action, config, framework, catalog=catalog)
+            layers = policy.summary()
     if as_json:
         print_json({"env": env_id, **layers.as_dict()})
-        return
-    print(layers)
+    else:
+        print(layers)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from rlcatalog.catalog import build_model
 from rlcatalog.choice import MODEL_SLOTS, Pins
 from rlcatalog.errors import SavedPolicyError
+from rlcatalog.frameworks import Array
 from rlcatalog.models import ModelV2, code_of, copying_instances
 from rlcatalog.plugins import Part
 from rlcatalog_policy.tensors import describe_other_dtypes
@@ -44,12 +45,19 @@ def copy_policy(policy: Policy, memo: dict[int, Any]) -> Policy:
         policy: The policy.
         memo: Copies made so far, by `id`; if the model has a copy here, it is used.
     """
-    spaces = policy.observation_space, policy.action_space
+    # `copy.deepcopy` may have copied the model already, as a part of another object.
+    model_copy = memo.get(id(policy.model))
     with copying_instances():
-        made = type(policy)(policy.catalog, policy.resolution, *spaces, memo.get(id(policy.model)))
-    memo[id(policy.model)] = made.model
-    _restore(made, _numbers(policy))
-    return made.to(policy.device)
+        copy = type(policy)(
+            policy.catalog,
+            policy.resolution,
+            policy.observation_space,
+            policy.action_space,
+            model_copy,
+        )
+    memo[id(policy.model)] = copy.model
+    _restore_numbers(copy, _numbers(policy))
+    return copy.to(policy.device)
 
 
 def pickle_policy(policy: Policy) -> dict[str, Any]:
@@ -59,10 +67,10 @@ def pickle_policy(policy: Policy) -> dict[str, Any]:
         SavedPolicyError: A class of the running program cannot be imported, or was never
             registered.
     """
-    resolution, catalog = policy.resolution, policy.catalog
-    used = list(dict.fromkeys(part.address for part in _own_parts(policy)))
+    resolution = policy.resolution
+    addresses = list(dict.fromkeys(part.address for part in _own_parts(policy)))
     return {
-        "catalog": catalog.pickled(used),
+        "catalog": policy.catalog.pickled(addresses),
         "pins": Pins.of(resolution).as_dict(),
         "config": resolution.config.given | resolution.pinned_keys(),
         "framework": policy.framework,
@@ -73,13 +81,18 @@ def pickle_policy(policy: Policy) -> dict[str, Any]:
 
 def unpickle_policy(cls: type[Policy], state: dict[str, Any]) -> Policy:
     """Rebuild a policy from the result of `pickle_policy`."""
-    (restored, arguments), pins = state["catalog"], Pins(**state["pins"])
-    catalog = restored(*arguments)
+    # `Catalog.pickled` returned a function that restores the catalog, and its arguments.
+    restore_catalog, arguments = state["catalog"]
+    catalog = restore_catalog(*arguments)
+    observation_space, action_space = state["spaces"]
+    pins = Pins(**state["pins"])
     pins.check(catalog.registry)  # a missing plugin is named before its config keys are
-    resolution = catalog.resolve(*state["spaces"], state["config"], state["framework"], pins=pins)
-    made = cls(catalog, resolution, *state["spaces"])
-    _restore(made, state["numbers"])
-    return made
+    resolution = catalog.resolve(
+        observation_space, action_space, state["config"], state["framework"], pins=pins
+    )
+    policy = cls(catalog, resolution, observation_space, action_space)
+    _restore_numbers(policy, state["numbers"])
+    return policy
 
 
 def _own_parts(policy: Policy) -> Iterator[Part]:
@@ -90,21 +103,22 @@ def _own_parts(policy: Policy) -> Iterator[Part]:
     for part in policy.resolution.parts():
         if not part.in_process:
             continue
-        for cls in {code_of(value) for value in part.objects.values()}:
-            where = f"{part.kind} {part.name!r}: the class {cls.__qualname__}"
+        classes = {code_of(code) for code in part.objects.values()}  # one for each framework
+        for cls in classes:
+            name_of_class = f"{part.kind} {part.name!r}: the class {cls.__qualname__}"
             try:
-                pickle.dumps(cls)
+                pickle.dumps(cls)  # raises an error if the class cannot be imported
             except (pickle.PicklingError, AttributeError):
                 raise SavedPolicyError(
-                    f"{where} cannot be imported from {cls.__module__}, so a policy with it cannot"
-                    " be pickled. Define it at the top level of a module. copy.deepcopy needs no"
-                    " change."
+                    f"{name_of_class} cannot be imported from {cls.__module__}, so a policy with it"
+                    " cannot be pickled. Define it at the top level of a module. copy.deepcopy"
+                    " needs no change."
                 ) from None
             if part not in list(registry):
                 raise SavedPolicyError(
-                    f"{where} is in the config itself, so a policy with it cannot be pickled."
-                    " Register it (ModelCatalog.register_custom_model(name, cls)) and write its"
-                    " name into the config."
+                    f"{name_of_class} is in the config itself, so a policy with it cannot be"
+                    " pickled. Register it (ModelCatalog.register_custom_model(name, cls)) and"
+                    " write its name into the config."
                 )
         yield part
 
@@ -112,16 +126,21 @@ def _own_parts(policy: Policy) -> Iterator[Part]:
 def _numbers(policy: Policy) -> dict[str, Any]:
     """Return copies of the weights and statistics."""
     weights = {name: array.copy() for name, array in policy.model.get_weights().items()}
-    statistics = None if policy.filter is None else policy.filter.saved_state()
+    statistics = None
+    if policy.filter is not None:
+        statistics = policy.filter.saved_state()
     return {"weights": weights, "filter": statistics}
 
 
-def _restore(policy: Policy, numbers: dict[str, Any]) -> None:
-    dtypes = {name: array.dtype for name, array in numbers["weights"].items()}
-    if wrong := describe_other_dtypes(dtypes, policy.model.get_weights()):
+def _restore_numbers(policy: Policy, numbers: dict[str, Any]) -> None:
+    """Set the weights and statistics that `_numbers` returned."""
+    weights: dict[str, Array] = numbers["weights"]
+    dtypes = {name: array.dtype for name, array in weights.items()}
+    other_dtypes = describe_other_dtypes(dtypes, policy.model.get_weights())
+    if other_dtypes:
         raise SavedPolicyError(
-            f"weights with a different dtype than the model is built with: {wrong}."
+            f"weights with a different dtype than the model is built with: {other_dtypes}."
         )
-    policy.model.set_weights(numbers["weights"])
+    policy.model.set_weights(weights)
     if policy.filter is not None:
         policy.filter.set_state(numbers["filter"])

@@ -40,6 +40,7 @@ from rlcatalog.errors import (
 from rlcatalog.internals import blame_part
 from rlcatalog.models import check_weights, set_weights_of, weights_of
 from rlcatalog.reporting import warn_caller
+from rlcatalog_policy.building import ModelArgument
 from rlcatalog_policy.files import MOST_JSON, RegularFile
 from rlcatalog_policy.manifest import FILTER, MANIFEST, WEIGHTS, LeftOut, Manifest, decode
 from rlcatalog_policy.policy import Policy
@@ -55,6 +56,8 @@ from rlcatalog_policy.tensors import Array, TensorFile, describe_other_dtypes
 #: Up to this number of weights, a model is always built, so that an error can name the weights that
 #: differ.
 _SMALL = 1 << 22
+#: The same for the number of layers.
+_FEW_LAYERS = 1000
 
 #: Maximum number of attempts to read while a writer interferes; one retry is enough for one save.
 _ATTEMPTS = 10
@@ -64,7 +67,7 @@ def load(
     directory: str | os.PathLike[str],
     *,
     framework: str | None = None,
-    model: Any = None,
+    model: ModelArgument | Mapping[str, Any] | None = None,
     observation_space: gymnasium.Space[Any] | None = None,
     action_space: gymnasium.Space[Any] | None = None,
     catalog: Catalog | None = None,
@@ -97,64 +100,110 @@ def load(
         >>> policy.framework
         'torch'
     """
-    source, spaces = (
-        Path(directory),
-        {"observation_space": observation_space, "action_space": action_space},
-    )
-    return load_for(f"rlcatalog.load({str(source)!r}, ", source, spaces, framework, model, catalog)
+    source = Path(directory)
+    spaces = {"observation_space": observation_space, "action_space": action_space}
+    start_of_call = f"rlcatalog.load({str(source)!r}, "
+    return load_for(start_of_call, source, spaces, framework, model, catalog)
 
 
 def load_for(
-    call: str,
+    start_of_call: str,
     source: Path,
     spaces: Mapping[str, Any],
     framework: str | None,
-    model: Any,
+    model: ModelArgument | Mapping[str, Any] | None,
     catalog: Catalog | None,
 ) -> Policy:
-    """Restore a policy for a function whose call starts with `call` in error
-    messages; see `load`.
+    """Restore a policy; see `load`, which calls it, as PPO does for a run's folder.
+
+    Args:
+        start_of_call: How the user's call begins, for lines to paste in error messages.
+        source: The folder of the saved policy.
+        spaces: `"observation_space"` and `"action_space"` → the argument of `load`.
+        framework: See `load`.
+        model: See `load`.
+        catalog: See `load`.
     """
-    catalog = default_catalog() if catalog is None else catalog
-    with _opened(source) as (manifest, files):
-        tensors = {role: TensorFile(file) for role, file in files.items()}
-        obs_space, action_space = (
-            _space(manifest, name, source, spaces.get(name))
-            for name in ("observation_space", "action_space")
+    if catalog is None:
+        catalog = default_catalog()
+    with _open_save(source) as (manifest, files):
+        tensor_files = {role: TensorFile(file) for role, file in files.items()}
+        obs_space = _choose_space(
+            manifest.observation_space, "observation_space", source, spaces.get("observation_space")
         )
-        with _restoring(source, manifest, call):
-            config = _with_code(manifest, model)
-            brings_model = model is not None and not isinstance(model, Mapping)
-            parts = _without_own(manifest.parts) if brings_model else manifest.parts
-            pins = Pins(parts, manifest.preprocessors, manifest.action_dists, manifest.versions)
-            pins.check(catalog.registry)  # a missing plugin is named before its config keys are
-            wanted = manifest.framework if framework is None else framework
-            resolution = catalog.resolve(obs_space, action_space, config, wanted, pins=pins)
-            if manifest.format_version == 2 and FILTER in tensors:
-                digest = manifest.files[tensors[FILTER].file.path.name]
-                with _damage(tensors[FILTER]):
-                    filtered = tensors[FILTER].read(digest).get("filtered")
-                config = config | _filter_paths(resolution, filtered)
-                resolution = catalog.resolve(obs_space, action_space, config, wanted, pins=pins)
-            _check_announced(resolution, tensors[WEIGHTS])
+        action_space = _choose_space(
+            manifest.action_space, "action_space", source, spaces.get("action_space")
+        )
+        with _name_save_in_errors(source, manifest, start_of_call):
+            resolution = _look_up(
+                catalog, manifest, tensor_files, obs_space, action_space, framework, model
+            )
+            _check_announced_weights(resolution, tensor_files[WEIGHTS])
             policy = Policy(catalog, resolution, obs_space, action_space)
-        arrays = {}
-        for role, tensor_file in tensors.items():
-            with _damage(tensor_file):
-                if role == WEIGHTS:
-                    _check(policy, manifest, tensor_file)
-                arrays[role] = tensor_file.read(manifest.files[tensor_file.file.path.name])
-                _warn_of_non_finite(tensor_file, arrays[role])
-        with _damage(tensors[WEIGHTS]):
-            set_weights_of(policy.model, arrays[WEIGHTS])
-        if policy.filter is not None:
-            assert policy.filter.part is not None
-            with _damage(tensors[FILTER]), blame_part(policy.filter.part, "set_state"):
-                policy.filter.set_state(arrays[FILTER])
+        _restore_arrays(policy, manifest, tensor_files)
     return policy
 
 
-def _filter_paths(resolution: Resolution, filtered: Array | None) -> dict[str, list[str]]:
+def _look_up(
+    catalog: Catalog,
+    manifest: Manifest,
+    tensor_files: Mapping[str, TensorFile],
+    obs_space: gymnasium.Space[Any],
+    action_space: gymnasium.Space[Any],
+    framework: str | None,
+    model: ModelArgument | Mapping[str, Any] | None,
+) -> Resolution:
+    """Look up the parts that a manifest names, in the framework to load for."""
+    if framework is None:
+        framework = manifest.framework
+    config = _config_with_code(manifest, model)
+    parts = manifest.parts
+    if model is not None and not isinstance(model, Mapping):
+        parts = _without_own_model(parts)
+    pins = Pins(parts, manifest.preprocessors, manifest.action_dists, manifest.versions)
+    pins.check(catalog.registry)  # a missing plugin is named before its config keys are
+    resolution = catalog.resolve(obs_space, action_space, config, framework, pins=pins)
+    if manifest.format_version == 2 and FILTER in tensor_files:
+        # The filter's statistics say which values it filters, which depends on the preprocessor.
+        with _name_file_in_errors(tensor_files[FILTER]):
+            statistics = _read_arrays(manifest, tensor_files[FILTER])
+        config = config | _keys_of_filtered_leaves(resolution, statistics.get("filtered"))
+        resolution = catalog.resolve(obs_space, action_space, config, framework, pins=pins)
+    return resolution
+
+
+def _restore_arrays(
+    policy: Policy, manifest: Manifest, tensor_files: Mapping[str, TensorFile]
+) -> None:
+    """Read the weights and the filter's statistics, and then set them."""
+    arrays = {}
+    for role, tensor_file in tensor_files.items():
+        with _name_file_in_errors(tensor_file):
+            if role == WEIGHTS:
+                _check_weights(policy, manifest, tensor_file)
+            arrays[role] = _read_arrays(manifest, tensor_file)
+            _warn_of_non_finite(tensor_file, arrays[role])
+    with _name_file_in_errors(tensor_files[WEIGHTS]):
+        set_weights_of(policy.model, arrays[WEIGHTS])
+    if policy.filter is not None:
+        filter_part = policy.filter.part
+        assert filter_part is not None  # only a filter made by hand has none
+        with (
+            _name_file_in_errors(tensor_files[FILTER]),
+            blame_part(filter_part, "set_state"),
+        ):
+            policy.filter.set_state(arrays[FILTER])
+
+
+def _read_arrays(manifest: Manifest, tensor_file: TensorFile) -> dict[str, Array]:
+    """Return a file's arrays; raise an error if its content is not what the manifest says."""
+    digest = manifest.files[tensor_file.file.path.name]
+    return tensor_file.read(digest)
+
+
+def _keys_of_filtered_leaves(
+    resolution: Resolution, filtered: Array | None
+) -> dict[str, list[str]]:
     """Return config keys that name the leaves which a filter's statistics are about.
 
     Earlier versions filtered images as well, without being asked.
@@ -167,10 +216,11 @@ def _filter_paths(resolution: Resolution, filtered: Array | None) -> dict[str, l
     preprocessor = resolution.preprocessor
     if filtered is None or filtered.shape != (preprocessor.size,):
         return {}
-    leaves = preprocessor.leaves()
-    return {
-        "filter_include": [leaf.path for leaf in leaves if filtered[leaf.start : leaf.stop].any()]
-    }
+    paths = []
+    for leaf in preprocessor.leaves():
+        if filtered[leaf.start : leaf.stop].any():
+            paths.append(leaf.path)
+    return {"filter_include": paths}
 
 
 def read_manifest(source: Path) -> Manifest:
@@ -183,36 +233,37 @@ def read_manifest(source: Path) -> Manifest:
         with closing(RegularFile(source / MANIFEST, MOST_JSON)) as file:
             return decode(file)
     except FileNotFoundError:
-        inside = source / "policy"  # the folder that a run saves it to
-        hint = (
-            f" Its folder {inside.name!r} is one: {inside}."
-            if (inside / MANIFEST).is_file()
-            else ""
-        )
+        hint = ""
+        folder_of_run = source / "policy"  # a run saves its policy there
+        if (folder_of_run / MANIFEST).is_file():
+            hint = f" Its folder {folder_of_run.name!r} is one: {folder_of_run}."
         raise SavedPolicyError(
             f"{source}: not a saved policy; it has no {MANIFEST}.{hint}"
         ) from None
 
 
 @contextmanager
-def _opened(source: Path) -> Iterator[tuple[Manifest, dict[str, RegularFile]]]:
-    """Open all files of one save; if a writer removes one in the meantime, start again."""
-    former = None
+def _open_save(source: Path) -> Iterator[tuple[Manifest, dict[str, RegularFile]]]:
+    """Open all files of one save; if a writer removes one in the meantime, start again.
+
+    It yields the manifest and the open files by role, `WEIGHTS` and `FILTER`.
+    """
+    manifest_before = None
     for _ in range(_ATTEMPTS):
         manifest = read_manifest(source)
-        names = {
-            role: name for role in (WEIGHTS, FILTER) if (name := manifest.file(role)) is not None
-        }
         with ExitStack() as stack:
+            files = {}
             try:
-                files = {
-                    role: stack.enter_context(closing(RegularFile(source / name)))
-                    for role, name in names.items()
-                }
+                for role in (WEIGHTS, FILTER):
+                    name = manifest.file(role)
+                    if name is not None:
+                        file = RegularFile(source / name)
+                        files[role] = stack.enter_context(closing(file))
             except FileNotFoundError as error:
-                if manifest == former:  # no process is writing, so the file is missing
+                if manifest == manifest_before:
+                    # No process is writing, so the file is missing.
                     raise SavedPolicyError(f"{error.filename}: cannot be read: {error}") from error
-                former = manifest
+                manifest_before = manifest
                 continue
             yield manifest, files
             return
@@ -222,152 +273,193 @@ def _opened(source: Path) -> Iterator[tuple[Manifest, dict[str, RegularFile]]]:
 
 
 @contextmanager
-def _restoring(source: Path, manifest: Manifest, call: str) -> Iterator[None]:
+def _name_save_in_errors(source: Path, manifest: Manifest, start_of_call: str) -> Iterator[None]:
     """Add the folder and the saved versions to every error raised while parts are looked up
     and built.
     """
-    versions = ", ".join(f"{name} {version}" for name, version in manifest.versions.items())
-    saved = f"(It was saved for framework={manifest.framework!r}, with {versions}.)"
-    named = [
-        *manifest.parts.values(),
-        *manifest.preprocessors.values(),
-        *manifest.action_dists.values(),
-    ]
-    own = ", ".join(dict.fromkeys(repr(name) for name in named if "/" not in name))
-    models = [manifest.parts[slot] for slot in _own_slots(manifest.parts)]
-    code = "".join(f" Pass its code: {call}model={name})." for name in models)
     try:
         yield
     except CatalogError as error:
-        if own and isinstance(error, UnknownNameError):
-            first = "If it was registered, import" if code else "Import"
-            saved = (
-                f"{own} is not from a package.{code} {first} the module that registers it, and"
-                f" load again. {saved}"
-            )
-        explanation = f"{error} {saved}"
+        saved = _describe_save(manifest)
+        if isinstance(error, UnknownNameError):
+            saved = _advice_for_own_parts(manifest, start_of_call) + saved
         if isinstance(error, MissingPluginError | MissingFrameworkError):
-            explanation = f"{saved} {error}"  # its line to paste comes last
+            explanation = f"{saved} {error}"  # the error's line to paste comes last
+        else:
+            explanation = f"{error} {saved}"
         error.args = (f"{source}: this policy cannot be restored here. {explanation}",)
         raise
     # Values that a part does not check, such as a size that exceeds the memory.
     except Exception as error:
         raise SavedPolicyError(
             f"{source}: this policy cannot be restored here. {type(error).__name__}: {error}"
-            f" {saved}"
+            f" {_describe_save(manifest)}"
         ) from error
 
 
-def _with_code(manifest: Manifest, model: Any) -> dict[str, Any]:
+def _describe_save(manifest: Manifest) -> str:
+    versions = ", ".join(f"{name} {version}" for name, version in manifest.versions.items())
+    return f"(It was saved for framework={manifest.framework!r}, with {versions}.)"
+
+
+def _advice_for_own_parts(manifest: Manifest, start_of_call: str) -> str:
+    """Return what to do about names of parts that the program defined; empty if there are none."""
+    all_names = [
+        *manifest.parts.values(),
+        *manifest.preprocessors.values(),
+        *manifest.action_dists.values(),
+    ]
+    own_names = dict.fromkeys(repr(name) for name in all_names if not _is_address(name))
+    if not own_names:
+        return ""
+    advice = f"{', '.join(own_names)} is not from a package."
+    what_to_do = "Import"
+    for slot in _own_model_slots(manifest.parts):
+        advice += f" Pass its code: {start_of_call}model={manifest.parts[slot]})."
+        what_to_do = "If it was registered, import"
+    return f"{advice} {what_to_do} the module that registers it, and load again. "
+
+
+def _config_with_code(
+    manifest: Manifest, model: ModelArgument | Mapping[str, Any] | None
+) -> dict[str, Any]:
     """Return the saved config, with the code itself in place of the saved names.
 
     Raises:
         ConfigError: `model` lacks code that `custom_model_config` contained, or has arguments that
             contained no code.
     """
-    config, is_options = manifest.config, isinstance(model, Mapping)
-    options = config.get("custom_model_config", {})
-    code = {name: value for name, value in options.items() if _holds_code(value)}
-    brought = model if is_options else model.keywords if isinstance(model, partial) else {}
-    if missing := [name for name in code if name not in brought]:
-        given = ", ".join(f"{name}={value!r}" for name, value in code.items())
-        call = (
-            f"functools.partial({config.get('custom_model')}, {given})"
-            if _own_slots(manifest.parts)
-            else code
-        )
+    config = dict(manifest.config)
+    arguments = config.get("custom_model_config", {})
+    code_names = {name: value for name, value in arguments.items() if _contains_code(value)}
+    # The code comes as a dictionary of arguments, or as those of a model in a `partial`.
+    code: Mapping[str, Any] = {}
+    if isinstance(model, Mapping):
+        code = model
+    elif isinstance(model, partial):
+        code = model.keywords
+    missing = [name for name in code_names if name not in code]
+    if missing:
         raise ConfigError(
             f"custom_model_config: {', '.join(map(repr, missing))} contained code when the policy"
-            f" was saved, but code is not saved. Pass it: model={call}."
+            " was saved, but code is not saved. Pass it:"
+            f" model={_example_with_code(manifest, code_names)}."
         )
-    if is_options and (others := [name for name in model if name not in code]):
-        held = ", ".join(map(repr, code)) or "none"
+    if isinstance(model, Mapping):
+        _refuse_other_arguments(model, code_names)
+    elif model is not None:
+        config["custom_model"] = model
+    if code_names:
+        config["custom_model_config"] = arguments | {name: code[name] for name in code_names}
+    return config
+
+
+def _example_with_code(manifest: Manifest, code_names: Mapping[str, Any]) -> str:
+    """Return an argument `model=` that supplies code, for an error message."""
+    if not _own_model_slots(manifest.parts):
+        return str(dict(code_names))
+    arguments = ", ".join(f"{name}={value!r}" for name, value in code_names.items())
+    return f"functools.partial({manifest.config.get('custom_model')}, {arguments})"
+
+
+def _refuse_other_arguments(model: Mapping[str, Any], code_names: Mapping[str, Any]) -> None:
+    other_names = [name for name in model if name not in code_names]
+    if other_names:
+        names_with_code = ", ".join(map(repr, code_names)) or "none"
         raise ConfigError(
-            f"model: {', '.join(map(repr, others))} had no code when the policy was saved; {held}"
-            " did."
+            f"model: {', '.join(map(repr, other_names))} had no code when the policy was saved;"
+            f" {names_with_code} did."
         )
-    own = {} if model is None or is_options else {"custom_model": model}
-    filled = (
-        {"custom_model_config": options | {name: brought[name] for name in code}} if code else {}
-    )
-    return config | own | filled
 
 
-def _holds_code(value: Any) -> bool:
-    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return isinstance(value, LeftOut) or any(map(_holds_code, parts))
+def _contains_code(value: Any) -> bool:
+    """Return whether a value of `custom_model_config` is or contains the name of code."""
+    if isinstance(value, dict):
+        return any(_contains_code(item) for item in value.values())
+    if isinstance(value, list):
+        return any(_contains_code(item) for item in value)
+    return isinstance(value, LeftOut)
 
 
-def _own_slots(parts: Mapping[str, str]) -> list[str]:
-    """Return the model's slots that the program's own parts fill; their names are not
-    addresses.
+def _is_address(name: str) -> bool:
+    """Return whether a saved name is `"distribution/name"`; the program's own parts have no
+    distribution.
     """
-    return [slot for slot in MODEL_SLOTS if "/" not in parts.get(slot, "/")]
+    return "/" in name
 
 
-def _without_own(parts: Mapping[str, str]) -> dict[str, str]:
+def _own_model_slots(parts: Mapping[str, str]) -> list[str]:
+    """Return the model's slots that the program's own parts fill."""
+    return [slot for slot in MODEL_SLOTS if slot in parts and not _is_address(parts[slot])]
+
+
+def _without_own_model(parts: Mapping[str, str]) -> dict[str, str]:
     """Return the saved parts without the one that `model=` replaces.
 
     Raises:
         ConfigError: All parts of the model come from packages.
     """
-    if not (own := _own_slots(parts)):
-        named = ", ".join(parts[slot] for slot in MODEL_SLOTS if slot in parts)
+    own_slots = _own_model_slots(parts)
+    if not own_slots:
+        addresses = ", ".join(parts[slot] for slot in MODEL_SLOTS if slot in parts)
         raise ConfigError(
-            f"model= is for a model of the program, but this model comes from packages: {named}."
-            " Remove the argument."
+            "model= is for a model of the program, but this model comes from packages:"
+            f" {addresses}. Remove the argument."
         )
-    return {slot: name for slot, name in parts.items() if slot not in own}
+    return {slot: name for slot, name in parts.items() if slot not in own_slots}
 
 
 @contextmanager
-def _damage(tensors: TensorFile) -> Iterator[None]:
+def _name_file_in_errors(tensor_file: TensorFile) -> Iterator[None]:
     """Add the file's name to every error caused by its arrays."""
+    path = str(tensor_file.file.path)
     try:
         yield
-    except Exception as error:
-        if isinstance(error, SavedPolicyError) and str(tensors.file.path) in str(error):
+    except (SavedPolicyError, ModelContractError) as error:
+        if isinstance(error, SavedPolicyError) and path in str(error):
             raise
-        kind = (
-            ""
-            if isinstance(error, SavedPolicyError | ModelContractError)
-            else f"{type(error).__name__}: "
-        )
-        raise SavedPolicyError(f"{tensors.file.path}: {kind}{error}") from error
+        raise SavedPolicyError(f"{path}: {error}") from error
+    except Exception as error:
+        raise SavedPolicyError(f"{path}: {type(error).__name__}: {error}") from error
 
 
-def _check_announced(resolution: Resolution, weights: TensorFile) -> None:
+def _check_announced_weights(resolution: Resolution, weights_file: TensorFile) -> None:
     """Raise an error if the config needs more weights than the file contains.
 
     Raises:
         SavedPolicyError: The file belongs to a smaller model, or encoded observations have too many
             values.
     """
-    if (encoded := math.prod(resolution.preprocessor.shape)) > max(MOST_ENTRIES, weights.elements):
+    encoded_size = math.prod(resolution.preprocessor.shape)
+    if encoded_size > max(MOST_ENTRIES, weights_file.elements):
         raise SavedPolicyError(
-            f"its observations are encoded into {encoded} values; the limit is {MOST_ENTRIES}."
+            f"its observations are encoded into {encoded_size} values; the limit is {MOST_ENTRIES}."
         )
-    announced = [stage.weights for stage in resolution.shapes if stage.weights]
-    if sum(announced) > max(_SMALL, weights.elements) or len(announced) > max(
-        1000, len(weights.tensors)
-    ):
+    # A stage without weights, or one that does not announce them, has 0 or None.
+    weights_by_layer = [stage.weights for stage in resolution.shapes if stage.weights]
+    num_weights = sum(weights_by_layer)
+    has_too_many_weights = num_weights > max(_SMALL, weights_file.elements)
+    has_too_many_layers = len(weights_by_layer) > max(_FEW_LAYERS, len(weights_file.tensors))
+    if has_too_many_weights or has_too_many_layers:
         raise SavedPolicyError(
-            f"{weights.file.path} contains {weights.elements} weights in {len(weights.tensors)}"
-            f" arrays, but the config describes a model of {sum(announced)} or more in"
-            f" {len(announced)} layers."
+            f"{weights_file.file.path} contains {weights_file.elements} weights in"
+            f" {len(weights_file.tensors)} arrays, but the config describes a model of"
+            f" {num_weights} or more in {len(weights_by_layer)} layers."
         )
 
 
-def _check(policy: Policy, manifest: Manifest, tensors: TensorFile) -> None:
+def _check_weights(policy: Policy, manifest: Manifest, weights_file: TensorFile) -> None:
     """Raise an error unless the file has the model's names, shapes and dtypes."""
-    have = weights_of(policy.model)
-    # Strides of zero, to create shapes without memory, because headers are not trusted.
-    shapes = {
+    model_weights = weights_of(policy.model)
+    model_shapes = {name: array.shape for name, array in model_weights.items()}
+    # `check_weights` takes arrays. Those of the file are not read yet, and its header is not
+    # trusted, so these views of a single zero have the shapes without the memory.
+    arrays_of_shapes = {
         name: np.broadcast_to(np.zeros((), info.dtype), info.shape)
-        for name, info in tensors.tensors.items()
+        for name, info in weights_file.tensors.items()
     }
     try:
-        check_weights(policy.model, {name: array.shape for name, array in have.items()}, shapes)
+        check_weights(policy.model, model_shapes, arrays_of_shapes)
     except ModelContractError as error:
         if policy.framework != manifest.framework:
             error.args = (
@@ -376,38 +468,57 @@ def _check(policy: Policy, manifest: Manifest, tensors: TensorFile) -> None:
                 " both.",
             )
         raise
-    if wrong := describe_other_dtypes(
-        {name: info.dtype for name, info in tensors.tensors.items()}, have
-    ):
-        raise SavedPolicyError(f"weights with a different dtype than the model's: {wrong}.")
+    file_dtypes = {name: info.dtype for name, info in weights_file.tensors.items()}
+    other_dtypes = describe_other_dtypes(file_dtypes, model_weights)
+    if other_dtypes:
+        raise SavedPolicyError(f"weights with a different dtype than the model's: {other_dtypes}.")
 
 
-def _warn_of_non_finite(tensors: TensorFile, arrays: Mapping[str, Array]) -> None:
-    names = sorted(
-        name
-        for name, array in arrays.items()
-        if array.dtype.kind == "f" and not np.isfinite(array).all()
-    )
+def _warn_of_non_finite(tensor_file: TensorFile, arrays: Mapping[str, Array]) -> None:
+    names = []
+    for name, array in arrays.items():
+        if array.dtype.kind == "f" and not np.isfinite(array).all():
+            names.append(name)
     if names:
         warn_caller(
-            f"{tensors.file.path}: some values are not finite, in {', '.join(names)}. Acting with"
-            " this policy fails, or its actions are meaningless.",
+            f"{tensor_file.file.path}: some values are not finite, in {', '.join(sorted(names))}."
+            " Acting with this policy fails, or its actions are meaningless.",
             SavedPolicyWarning,
         )
 
 
-def _space(manifest: Manifest, key: str, source: Path, given: Any) -> Any:
-    written = getattr(manifest, key)
+def _choose_space(
+    saved_data: dict[str, Any] | None,
+    name: str,
+    source: Path,
+    space_of_user: gymnasium.Space[Any] | None,
+) -> gymnasium.Space[Any]:
+    """Return the space that the user passed to `load`, or else the saved space.
+
+    Args:
+        saved_data: The saved space as plain data, or None if it could not be saved.
+        name: `"observation_space"` or `"action_space"`.
+        source: The folder of the saved policy.
+        space_of_user: The argument of `load`, or None.
+
+    Raises:
+        SavedPolicyError: The saved space cannot be read, or is a different one.
+    """
+    saved_space: Any = saved_data
     try:
-        space = space_from_json(written)
+        saved_space = space_from_json(saved_data)
     except Exception as error:  # Gymnasium's spaces may raise anything
-        if given is None:
+        if space_of_user is None:
             raise SavedPolicyError(
-                f"{source / MANIFEST}: its {key} cannot be read: {error}"
+                f"{source / MANIFEST}: its {name} cannot be read: {error}"
             ) from error
-        space = written
+    if space_of_user is None:
+        return saved_space  # type: ignore[no-any-return]
     # A space of another class may be written as a standard one, with which it cannot be compared.
-    known = None if given is None else space_to_json(given, of_known_kind)
-    if known is not None and written is not None and not same_space(known, written):
-        raise SavedPolicyError(f"{source / MANIFEST}: its {key} is {space}, not {given}.")
-    return space if given is None else given
+    data_of_user = space_to_json(space_of_user, of_known_kind)
+    is_comparable = data_of_user is not None and saved_data is not None
+    if is_comparable and not same_space(data_of_user, saved_data):
+        raise SavedPolicyError(
+            f"{source / MANIFEST}: its {name} is {saved_space}, not {space_of_user}."
+        )
+    return space_of_user

@@ -10,14 +10,15 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import rlcatalog_policy
 from rlcatalog.choice import MODEL_SLOTS, Pins, Resolution
 from rlcatalog.config import RULES
 from rlcatalog.errors import SavedPolicyError, SavedPolicyWarning
+from rlcatalog.frameworks import Array
 from rlcatalog.internals import __version__
 from rlcatalog.models import weights_of
 from rlcatalog.reporting import warn_caller
@@ -35,45 +36,65 @@ from rlcatalog_policy.manifest import (
 from rlcatalog_policy.space_json import action_space_to_json, observation_space_to_json
 from rlcatalog_policy.tensors import to_bytes
 
+if TYPE_CHECKING:
+    from rlcatalog_policy.policy import Policy
+
 #: Files of earlier saves, of both formats and of unfinished ones.
 _OURS = re.compile(
     rf"(?:{WEIGHTS}|{FILTER})(?:-[0-9a-f]{{16}})?\.safetensors|\..*{re.escape(TEMPORARY)}"
 )
 
 
-def save(policy: rlcatalog_policy.Policy, directory: str | os.PathLike[str]) -> None:
+def save(policy: Policy, directory: str | os.PathLike[str]) -> None:
     """Write a policy to a directory; see `Policy.save`."""
     resolution = policy.resolution
-    arrays = {WEIGHTS: weights_of(policy.model)}
+    array_files = [_encode_arrays(WEIGHTS, weights_of(policy.model))]
     if policy.filter is not None:
-        arrays[FILTER] = policy.filter.saved_state()
-    contents = {role: to_bytes(named) for role, named in arrays.items()}
-    digests = {role: hashlib.sha256(content).hexdigest() for role, content in contents.items()}
-    names = {role: file_name(role, digest) for role, digest in digests.items()}
-    pins: dict[str, Any] = Pins.of(resolution).as_dict()
+        array_files.append(_encode_arrays(FILTER, policy.filter.saved_state()))
+
+    pins = Pins.of(resolution)
     manifest = Manifest(
         format=FORMAT,
         format_version=FORMAT_VERSION,
         rlcatalog=__version__,
         framework=policy.framework,
-        config=_named(resolution),
-        **pins,
+        config=_config_to_save(resolution),
+        parts=dict(pins.parts),
+        preprocessors=dict(pins.preprocessors),
+        action_dists=dict(pins.action_dists),
+        versions=dict(pins.versions),
         observation_space=observation_space_to_json(policy),
         action_space=action_space_to_json(policy),
-        files={names[role]: digests[role] for role in contents},
+        files={file.name: file.digest for file in array_files},
     )
-    _warn_of_spaces(manifest, directory)
-    text = encode(manifest)
-    _write(Path(directory), {names[role]: content for role, content in contents.items()}, text)
+    _warn_of_missing_spaces(manifest, directory)
+    _write(Path(directory), array_files, encode(manifest))
 
 
-def _warn_of_spaces(manifest: Manifest, directory: str | os.PathLike[str]) -> None:
+class _ArrayFile(NamedTuple):
+    """A file of arrays to write, with its name and the SHA-256 of its content."""
+
+    name: str
+    content: bytes
+    digest: str
+
+
+def _encode_arrays(role: str, arrays: Mapping[str, Array]) -> _ArrayFile:
+    """Return the file of a policy's weights or of its filter's state."""
+    content = to_bytes(arrays)
+    digest = hashlib.sha256(content).hexdigest()
+    return _ArrayFile(file_name(role, digest), content, digest)
+
+
+def _warn_of_missing_spaces(manifest: Manifest, directory: str | os.PathLike[str]) -> None:
     """Warn if the folder cannot contain a space, which `load` then needs."""
-    missing = [
-        key for key in ("observation_space", "action_space") if getattr(manifest, key) is None
-    ]
+    missing = []
+    if manifest.observation_space is None:
+        missing.append("observation_space")
+    if manifest.action_space is None:
+        missing.append("action_space")
     if missing:
-        arguments = ", ".join(f"{key}=env.{key}" for key in missing)
+        arguments = ", ".join(f"{name}=env.{name}" for name in missing)
         warn_caller(
             f"{directory}: the saved policy does not contain its {' and '.join(missing)}, which has"
             " a class that only a plugin or the running program knows. Load it with"
@@ -82,38 +103,43 @@ def _warn_of_spaces(manifest: Manifest, directory: str | os.PathLike[str]) -> No
         )
 
 
-def _named(resolution: Resolution) -> dict[str, Any]:
+def _config_to_save(resolution: Resolution) -> dict[str, Any]:
     """Return the config keys to save; for a model defined in the program, a name
     replaces the code.
     """
     rules = {key: resolution.config[key] for key in RULES}
     config = rules | resolution.config.given | resolution.pinned_keys()
+    model_code = config.get("custom_model")
     for part in resolution.parts_by_slot(*MODEL_SLOTS).values():
-        if part.in_process and any(
-            code is config.get("custom_model") for code in part.objects.values()
-        ):
+        if not part.in_process:
+            continue
+        # `objects` has the part's code for each framework.
+        if any(code is model_code for code in part.objects.values()):
             config["custom_model"] = part.name
     return config
 
 
-def _write(folder: Path, arrays: dict[str, bytes], manifest: bytes) -> None:
+def _write(folder: Path, array_files: Sequence[_ArrayFile], manifest: bytes) -> None:
     """Write the files of a save; only one process writes at a time.
 
     Raises:
         SavedPolicyError: The files cannot be written; an existing save is unchanged.
     """
+    new_names = {file.name for file in array_files}
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with lock_folder(folder):
-            there = set(os.listdir(folder))
+            names_before = set(os.listdir(folder))
             try:
-                for name, content in arrays.items():  # existing files too: they may be damaged
-                    write_file(folder, name, content)
+                # Files that exist already are written as well, because they may be damaged.
+                for file in array_files:
+                    write_file(folder, file.name, file.content)
                 write_file(folder, MANIFEST, manifest)
-            except OSError:  # not referenced by any file
-                _remove(folder, arrays.keys() - there)
+            except OSError:
+                # No manifest names the new files.
+                _remove(folder, new_names - names_before)
                 raise
-            _remove(folder, there - arrays.keys())
+            _remove(folder, names_before - new_names)
     except OSError as error:
         raise SavedPolicyError(
             f"{folder}: cannot be written: {error}. A policy saved there earlier is unchanged."
@@ -124,7 +150,8 @@ def forget(directory: str | os.PathLike[str]) -> None:
     """Remove a saved policy; the folder stays if it contains other files."""
     folder = Path(directory)
     with lock_folder(folder):
-        (folder / MANIFEST).unlink(missing_ok=True)  # first, because without it there is no save
+        # First, because without a manifest there is no save.
+        (folder / MANIFEST).unlink(missing_ok=True)
         _remove(folder, set(os.listdir(folder)))
     with suppress(OSError):
         folder.rmdir()
@@ -132,8 +159,10 @@ def forget(directory: str | os.PathLike[str]) -> None:
 
 def _remove(folder: Path, names: set[str]) -> None:
     """Remove the files of earlier saves from a folder; a file that cannot be removed stays."""
-    if ours := [name for name in names if _OURS.fullmatch(name)]:
-        for name in ours:
-            with suppress(OSError):
-                (folder / name).unlink()
-        sync_folder(folder)
+    our_names = [name for name in names if _OURS.fullmatch(name)]
+    if not our_names:
+        return
+    for name in our_names:
+        with suppress(OSError):
+            (folder / name).unlink()
+    sync_folder(folder)
