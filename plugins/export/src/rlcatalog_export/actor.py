@@ -404,7 +404,9 @@ class ActorStepper(Stepper):
     see `Stepper`.
     """
 
-    def _beside(self, obs: Any, idle: Array, prev_reward: Any, mask: Any, explore: bool) -> Step:
+    def _act_with_idle_rows(
+        self, obs: Any, idle: Array, prev_reward: Any, mask: Any, explore: bool
+    ) -> Step:
         """Act in all rows.
 
         Idle rows allow all actions and keep the value of their last observation.

@@ -15,10 +15,8 @@ from rlcatalog.errors import ConfigError, UnsupportedSpaceError, shown
 from rlcatalog_policy.policy import Policy
 
 if TYPE_CHECKING:
-    from gymnasium.vector import VectorEnv
-
-#: An environment, or its id, or what creates one.
-Env: TypeAlias = "str | gymnasium.Env[Any, Any] | VectorEnv[Any, Any, Any] | Callable[..., Any]"
+    # A name of the kernel that only annotations need.
+    from rlcatalog.choice.environments import AnyEnv
 
 #: A model: a registered name, a class, an instance, or a function that creates one.
 ModelArgument: TypeAlias = str | Callable[..., Any]
@@ -31,7 +29,7 @@ def build(
     framework: str | None = None,
     *,
     model: ModelArgument | None = None,
-    env: Env | None = None,
+    env: AnyEnv | None = None,
     catalog: Catalog | None = None,
     pins: Pins | None = None,
     defaults: Mapping[str, Any] | None = None,

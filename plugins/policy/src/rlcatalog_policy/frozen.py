@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from rlcatalog.actions import NOT_GIVEN
 from rlcatalog.choice import Explanation
 from rlcatalog.errors import CatalogError, MissingPluginError, NotServedError, reason
-from rlcatalog.frameworks import Array, Backend, Evaluation, Step
+from rlcatalog.frameworks import Array, Backend, Evaluation, Step, Tensor, TensorTree
 from rlcatalog_policy.acting import take_step
 from rlcatalog_policy.encoder import to_array
 from rlcatalog_policy.extensions import load_extension
@@ -17,15 +17,17 @@ from rlcatalog_policy.stepper import Stepper
 
 if TYPE_CHECKING:
     import gymnasium
+    from gymnasium.vector import AutoresetMode, VectorEnv
 
     from rlcatalog.actions import ActionCodec, ActionMasks
+    from rlcatalog.actions.codec import Mask
     from rlcatalog.catalog import Catalog
     from rlcatalog.choice import Resolution
     from rlcatalog.models import ModelV2
     from rlcatalog.observations import Filter, Preprocessor
     from rlcatalog_export import Interface
-    from rlcatalog_policy.encoder import Encoder
-    from rlcatalog_policy.history import Views
+    from rlcatalog_policy.encoder import Batch, Encoder, Masks
+    from rlcatalog_policy.history import Rewards, Rows, Views
     from rlcatalog_policy.output_checker import OutputChecker
     from rlcatalog_policy.policy import Policy
     from rlcatalog_policy.state import Memory, State
@@ -117,25 +119,27 @@ class Frozen:
 
     def act(
         self,
-        obs: Any,
+        obs: Batch,
         state: State | None = None,
         *,
-        prev_reward: Any = None,
-        mask: Any = NOT_GIVEN,
+        prev_reward: Rewards | None = None,
+        mask: Masks = NOT_GIVEN,
         explore: bool = True,
     ) -> Step:
         """Choose actions for a batch of observations; see `Policy.act`."""
         policy = self.policy
-        encoded, mask = policy.encoder.encode_batch(obs, mask)
-        return take_step(policy, self._acting_backend, encoded, state, prev_reward, mask, explore)
+        encoded, mask_rows = policy.encoder.encode_batch(obs, mask)
+        return take_step(
+            policy, self._acting_backend, encoded, state, prev_reward, mask_rows, explore
+        )
 
     def act_encoded(
         self,
-        encoded: Any,
+        encoded: Array | Tensor,
         state: State | None = None,
         *,
-        prev_reward: Any = None,
-        mask: Any = NOT_GIVEN,
+        prev_reward: Rewards | None = None,
+        mask: Masks | Tensor = NOT_GIVEN,
         explore: bool = True,
     ) -> Step:
         """Choose actions for encoded observations; see `Policy.act_encoded`.
@@ -143,11 +147,17 @@ class Frozen:
         The step is NumPy, even for tensors.
         """
         policy = self.policy
-        mask = to_array(policy.encoder.resolve_mask(encoded, mask))
-        encoded = to_array(encoded)
-        return take_step(policy, self._acting_backend, encoded, state, prev_reward, mask, explore)
+        mask_rows = to_array(policy.encoder.resolve_mask(encoded, mask))
+        array = to_array(encoded)
+        return take_step(
+            policy, self._acting_backend, array, state, prev_reward, mask_rows, explore
+        )
 
-    def stepper(self, n: Any, autoreset: Any = None) -> Stepper:
+    def stepper(
+        self,
+        n: int | VectorEnv[Any, Any, Any],
+        autoreset: str | AutoresetMode | None = None,
+    ) -> Stepper:
         """Return an object that acts in several environments; see `Policy.stepper`."""
         return Stepper(self, n, autoreset)
 
@@ -304,25 +314,31 @@ class Frozen:
     def overrides(self, method: str) -> bool:
         return self.policy.overrides(method)
 
-    def adapt(self, raw: Any) -> Any:
+    def adapt(self, raw: TensorTree) -> Any:
         return self.policy.adapt(raw)
 
     def backend_inputs(
         self,
-        encoded: Any,
+        encoded: Array | Tensor,
         state: State | None = None,
-        prev_reward: Any = None,
-        mask: Any = None,
+        prev_reward: Rewards | None = None,
+        mask: Mask = None,
     ) -> dict[str, Any]:
         return self.policy.backend_inputs(encoded, state, prev_reward, mask)
 
-    def values(self, encoded: Any, state: State | None = None, *, prev_reward: Any = None) -> Any:
+    def values(
+        self,
+        encoded: Array | Tensor,
+        state: State | None = None,
+        *,
+        prev_reward: Rewards | None = None,
+    ) -> Any:
         return self.policy.values(encoded, state, prev_reward=prev_reward)
 
-    def preprocess(self, obs: Any, *, update: bool | Array = False) -> Array:
+    def preprocess(self, obs: Batch, *, update: bool | Array = False) -> Array:
         return self.policy.preprocess(obs, update=update)
 
-    def action_mask(self, obs: Any, *, idle: Array | None = None) -> Array | None:
+    def action_mask(self, obs: Batch, *, idle: Array | None = None) -> Array | None:
         return self.policy.action_mask(obs, idle=idle)
 
     def as_module(self) -> Any:
@@ -333,13 +349,13 @@ class Frozen:
     ) -> Evaluation:
         return self.policy.evaluate(batch, check=check, entropy=entropy)
 
-    def raw_action(self, actions: Any) -> Array:
+    def raw_action(self, actions: Batch) -> Array:
         return self.policy.raw_action(actions)
 
     def initial_state(self, batch_size: int) -> State | None:
         return self.policy.initial_state(batch_size)
 
-    def restart(self, state: State | None, rows: Any) -> State | None:
+    def restart(self, state: State | None, rows: Rows) -> State | None:
         return self.policy.restart(state, rows)
 
     def summary(self) -> Summary:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -11,17 +12,24 @@ from rlcatalog.errors import ConfigError, ModelContractError
 from rlcatalog.spaces import read_attribute
 
 if TYPE_CHECKING:
+    import gymnasium
+    from gymnasium.vector import AutoresetMode
+
     from rlcatalog.frameworks import Array, Step
+    from rlcatalog_policy.encoder import Batch, Masks
     from rlcatalog_policy.frozen import Frozen
+    from rlcatalog_policy.history import Rewards, Rows
     from rlcatalog_policy.policy import Policy
     from rlcatalog_policy.state import State
 
+    SingleEnv: TypeAlias = gymnasium.Env[Any, Any]
+    VectorEnv: TypeAlias = gymnasium.vector.VectorEnv[Any, Any, Any]
 
 #: Gymnasium's autoreset modes.
 AUTORESET = ("same_step", "next_step", "disabled")
 
 
-def autoreset_of(envs: Any) -> str:
+def autoreset_of(envs: VectorEnv) -> str:
     """Return a vector environment's autoreset mode, one of `AUTORESET`.
 
     Raises:
@@ -29,18 +37,20 @@ def autoreset_of(envs: Any) -> str:
     """
     # Gymnasium writes the mode into the metadata of the environment's class, where the next vector
     # environment of that class overwrites it. The attribute belongs to the vector environment.
-    mode = read_attribute(read_attribute(envs, "unwrapped", envs), "autoreset_mode")
+    innermost_envs = read_attribute(envs, "unwrapped", envs)
+    mode = read_attribute(innermost_envs, "autoreset_mode")
     if mode is None:
-        mode = (read_attribute(envs, "metadata") or {}).get("autoreset_mode")
+        metadata = read_attribute(envs, "metadata") or {}
+        mode = metadata.get("autoreset_mode")
     if mode is None:
         raise ConfigError(
             f"{type(envs).__name__} does not declare when it resets its environments"
             f" (metadata['autoreset_mode']): pass autoreset=, one of {', '.join(AUTORESET)}."
         )
-    return _named(mode)
+    return _parse_mode(mode)
 
 
-def describe_env(env: Any) -> tuple[str, str]:
+def describe_env(env: SingleEnv | VectorEnv) -> tuple[str, str]:
     """Describe an environment argument, and what to pass if several environments are needed, for
     error messages.
 
@@ -48,13 +58,18 @@ def describe_env(env: Any) -> tuple[str, str]:
         env: A single environment or a vector environment.
     """
     name = type(read_attribute(env, "unwrapped", env)).__name__
-    spec = read_attribute(env, "spec")
-    if read_attribute(env, "num_envs") is not None:
-        what, source = f"a vector environment of {env.num_envs} ({name})", "MyEnv"
+    num_envs = read_attribute(env, "num_envs")
+    if num_envs is not None:
+        description = f"a vector environment of {num_envs} ({name})"
+        source = "MyEnv"
     else:
-        what, source = f"one environment ({name})", name if spec is None else repr(spec.id)
+        description = f"one environment ({name})"
+        source = name
+        spec = read_attribute(env, "spec")
+        if spec is not None:
+            source = repr(spec.id)
     return (
-        what,
+        description,
         f"pass the id, the class or a function that makes a single environment: env={source}.",
     )
 
@@ -83,35 +98,46 @@ class Stepper:
         ConfigError: There are no environments, or the mode is unknown.
     """
 
-    def __init__(self, policy: Policy | Frozen, n: Any, autoreset: Any = None) -> None:
-        self.policy, self.n = policy, _number(n)
-        if autoreset is None:
-            autoreset = autoreset_of(n) if hasattr(n, "num_envs") else "same_step"
-        self.autoreset = _named(autoreset)
+    def __init__(
+        self,
+        policy: Policy | Frozen,
+        n: int | VectorEnv,
+        autoreset: str | AutoresetMode | None = None,
+    ) -> None:
+        self.policy = policy
+        self.n = _number_of_envs(n)
+        if autoreset is not None:
+            self.autoreset = _parse_mode(autoreset)
+        elif isinstance(n, int | np.integer):
+            self.autoreset = "same_step"
+        else:
+            self.autoreset = autoreset_of(n)
         self.state: State | None = policy.initial_state(self.n)
         #: Environments whose next episode begins with the next observation.
         self._over = np.zeros(self.n, bool)
+        #: The last encoded observations, on which idle rows act.
         self._encoded: Array | None = None
 
-    def reset(self, rows: Any = None) -> None:
+    def reset(self, rows: Rows | None = None) -> None:
         """Start new episodes in the given rows (indices or a boolean mask), or in all rows.
 
         Args:
             rows: Indices `[k]` or booleans `[n]`.
         """
         if rows is None:
-            self.state, self._over = self.policy.initial_state(self.n), np.zeros(self.n, bool)
+            self.state = self.policy.initial_state(self.n)
+            self._over = np.zeros(self.n, bool)
         else:
             self.state = self.policy.restart(self.state, rows)
             self._over[rows] = False
 
     def step(
         self,
-        obs: Any,
+        obs: Batch,
         *,
-        done: Any = None,
-        prev_reward: Any = None,
-        mask: Any = NOT_GIVEN,
+        done: Array | Sequence[bool] | None = None,
+        prev_reward: Rewards | None = None,
+        mask: Masks = NOT_GIVEN,
         explore: bool = True,
     ) -> Step:
         """Start new episodes where `done`, then act.
@@ -127,14 +153,15 @@ class Stepper:
             ModelContractError: There are more or fewer observations, or values of `done`, than
                 environments.
         """
-        ended = self._ended(done)
-        begun = self._over if self.autoreset == "next_step" else ended
-        if begun.any():
-            self.reset(begun)
+        ended = self._read_done(done)
         if self.autoreset == "next_step":
-            step = self._beside(obs, ended, prev_reward, mask, explore)
+            # An episode that ended a step ago begins with this observation. One that ended with
+            # this observation is idle: the environment ignores the action.
+            self._restart_states(self._over)
+            step = self._act_with_idle_rows(obs, ended, prev_reward, mask, explore)
             self._over = ended
         else:
+            self._restart_states(ended)
             step = self.policy.act(
                 obs, self.state, prev_reward=prev_reward, mask=mask, explore=explore
             )
@@ -142,32 +169,70 @@ class Stepper:
         self.state = step.state
         return step
 
-    def _beside(self, obs: Any, idle: Array, prev_reward: Any, mask: Any, explore: bool) -> Step:
-        """Act. Idle rows act on their previous observation, whose mask allows an action."""
+    def _restart_states(self, begins_episode: Array) -> None:
+        if begins_episode.any():
+            self.reset(begins_episode)
+
+    def _act_with_idle_rows(
+        self,
+        obs: Batch,
+        idle: Array,
+        prev_reward: Rewards | None,
+        mask: Masks,
+        explore: bool,
+    ) -> Step:
+        """Act. Idle rows act on their previous observation, whose mask allows an action.
+
+        Args:
+            obs: Observations of all environments.
+            idle: Booleans `[n]`: whether the environment ignores the action.
+            prev_reward: Rewards `[n]` of the last step.
+            mask: Action masks; see `Policy.act`.
+            explore: Whether to sample instead of taking the most likely action.
+        """
         policy = self.policy
         encoded = policy.preprocess(obs)
         self._check_number(len(encoded))
+        mask_rows = None
         if mask is NOT_GIVEN:
-            mask = policy.action_mask(obs, idle=idle)
+            mask_rows = policy.action_mask(obs, idle=idle)
         elif mask is not None:
-            mask = policy.masks.matrix(mask, self.n, idle)
-        if not idle.any() or self._encoded is None:
-            self._encoded = encoded
-            return policy.act_encoded(
-                encoded, self.state, prev_reward=prev_reward, mask=mask, explore=explore
-            )
-        last, state = encoded[idle], None if self.state is None else self.state.rows(idle)
-        encoded[idle] = self._encoded[idle]
+            mask_rows = policy.masks.matrix(mask, self.n, idle)
+
+        encoded_before = self._encoded
         self._encoded = encoded
+        if encoded_before is None or not idle.any():
+            return policy.act_encoded(
+                encoded, self.state, prev_reward=prev_reward, mask=mask_rows, explore=explore
+            )
+        last_observations = encoded[idle]  # a copy, because `idle` selects rows
+        encoded[idle] = encoded_before[idle]
         step = policy.act_encoded(
-            encoded, self.state, prev_reward=prev_reward, mask=mask, explore=explore
+            encoded, self.state, prev_reward=prev_reward, mask=mask_rows, explore=explore
         )
         if step.value is None:
             return step
+        # The value belongs to the episode's last observation.
         value = step.value.copy()
-        reward = None if prev_reward is None else np.asarray(prev_reward)[idle]
-        value[idle] = policy.values(last, state, prev_reward=reward)
+        value[idle] = self._values_of_rows(idle, last_observations, prev_reward)
         return step._replace(value=value)
+
+    def _values_of_rows(self, rows: Array, encoded: Array, prev_reward: Rewards | None) -> Array:
+        """Return the values of some rows' observations, under the states before this step.
+
+        Args:
+            rows: Booleans `[n]`.
+            encoded: The encoded observations of these rows.
+            prev_reward: Rewards `[n]` of the last step, of all rows.
+        """
+        state = None
+        if self.state is not None:
+            state = self.state.rows(rows)
+        reward = None
+        if prev_reward is not None:
+            reward = np.asarray(prev_reward)[rows]
+        values: Array = self.policy.values(encoded, state, prev_reward=reward)
+        return values
 
     def _check_number(self, observations: int) -> None:
         if observations != self.n:
@@ -175,32 +240,35 @@ class Stepper:
                 f"obs: expected the observations of {self.n} environments, found {observations}."
             )
 
-    def _ended(self, done: Any) -> Array:
+    def _read_done(self, done: Array | Sequence[bool] | None) -> Array:
         if done is None:
             return np.zeros(self.n, bool)
         ended = np.asarray(done)
         if ended.shape != (self.n,):
+            what_was_passed = f"shape {ended.shape}" if ended.ndim else repr(done)
             raise ModelContractError(
                 f"done: expected {self.n} booleans, one for each environment, found"
-                f" {f'shape {ended.shape}' if ended.ndim else repr(done)}."
+                f" {what_was_passed}."
             )
         return ended.astype(bool)
 
 
-def _named(mode: Any) -> str:
+def _parse_mode(mode: str | AutoresetMode) -> str:
     """Return a mode by the name used here; Gymnasium's `AutoresetMode.NEXT_STEP` and `"NextStep"`
     also work.
     """
-    written = str(getattr(mode, "value", mode)).replace("_", "").lower()
+    value = getattr(mode, "value", mode)  # of Gymnasium's enumeration
+    lower_case = str(value).replace("_", "").lower()
     for name in AUTORESET:
-        if name.replace("_", "") == written:
+        if name.replace("_", "") == lower_case:
             return name
     raise ConfigError(f"autoreset: expected one of {', '.join(AUTORESET)}, found {mode!r}.")
 
 
-def _number(envs: Any) -> int:
-    n = getattr(envs, "num_envs", envs)
-    if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 1:
+def _number_of_envs(envs: int | VectorEnv) -> int:
+    n: Any = getattr(envs, "num_envs", envs)  # of a user's vector environment
+    is_number = isinstance(n, int | np.integer) and not isinstance(n, bool)
+    if not is_number or n < 1:
         raise ConfigError(
             "stepper: expected a number of environments, 1 or more, or a vector environment;"
             f" found {n!r}."
