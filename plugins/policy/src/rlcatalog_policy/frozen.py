@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from rlcatalog_policy.history import Rewards, Rows, Views
     from rlcatalog_policy.output_checker import OutputChecker
     from rlcatalog_policy.policy import Policy
+    from rlcatalog_policy.raw_actions import Actions
     from rlcatalog_policy.state import Memory, State
     from rlcatalog_policy.summary import Summary
 
@@ -349,7 +350,7 @@ class Frozen:
     ) -> Evaluation:
         return self.policy.evaluate(batch, check=check, entropy=entropy)
 
-    def raw_action(self, actions: Batch) -> Array:
+    def raw_action(self, actions: Actions) -> Array:
         return self.policy.raw_action(actions)
 
     def initial_state(self, batch_size: int) -> State | None:

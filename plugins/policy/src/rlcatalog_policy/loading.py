@@ -516,8 +516,9 @@ def _choose_space(
         return saved_space  # type: ignore[no-any-return]
     # A space of another class may be written as a standard one, with which it cannot be compared.
     data_of_user = space_to_json(space_of_user, of_known_kind)
-    is_comparable = data_of_user is not None and saved_data is not None
-    if is_comparable and not same_space(data_of_user, saved_data):
+    if data_of_user is None or saved_data is None:
+        return space_of_user
+    if not same_space(data_of_user, saved_data):
         raise SavedPolicyError(
             f"{source / MANIFEST}: its {name} is {saved_space}, not {space_of_user}."
         )

@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import msgspec
 from gymnasium import Space
@@ -26,7 +26,11 @@ EARLIER_DEFAULTS: dict[int, dict[str, Any]] = {
 }
 #: Values of `rlcatalog.config.RULES` in files from before rules were saved.
 UNSAVED_RULES = EARLIER_DEFAULTS[2]
-MANIFEST, WEIGHTS, FILTER = "policy.json", "weights", "filter"
+#: Name of the manifest's file.
+MANIFEST = "policy.json"
+#: Roles of array files, with which their names begin.
+WEIGHTS = "weights"
+FILTER = "filter"
 
 _Digest = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
 
@@ -67,10 +71,10 @@ class Manifest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
     def file(self, role: str) -> str | None:
         """Return the name of the file that contains the weights or the filter's state, or None."""
-        digest = next(
-            (digest for name, digest in self.files.items() if name.startswith(role)), None
-        )
-        return None if digest is None else file_name(role, digest)
+        for name, digest in self.files.items():
+            if name.startswith(role):
+                return file_name(role, digest)
+        return None
 
 
 def file_name(role: str, digest: str) -> str:
@@ -93,13 +97,14 @@ def encode(manifest: Manifest) -> bytes:
     Raises:
         SavedPolicyError: A value in the config is not plain data, or the content is too large.
     """
+
+    def cannot_be_written(why: str) -> SavedPolicyError:
+        return SavedPolicyError(f"the config or a space cannot be written as JSON: {why}")
+
     data = msgspec.structs.asdict(manifest)
     # JSON supports neither integers with thousands of digits nor lists that contain themselves.
-    with raised_as(
-        lambda why: SavedPolicyError(f"the config or a space cannot be written as JSON: {why}"),
-        SavedPolicyError,
-    ):
-        data["config"] = {key: _encoded(value, key) for key, value in manifest.config.items()}
+    with raised_as(cannot_be_written, SavedPolicyError):
+        data["config"] = {key: _to_json(value, key) for key, value in manifest.config.items()}
         data["checksum"] = checksum_of(data)
         text = json.dumps(data, indent=2, allow_nan=False).encode() + b"\n"
     if len(text) > MOST_JSON:
@@ -117,33 +122,48 @@ def decode(file: RegularFile) -> Manifest:
             format version.
     """
     path = file.path
-    with raised_as(
-        lambda why: SavedPolicyError(f"{path}: truncated or not JSON: {why}"), SavedPolicyError
-    ):
+    data = _read_data(file)
+    missing_names = [name for name in Manifest.__struct_fields__ if name not in data]
+    if missing_names:
+        raise SavedPolicyError(f"{path}: incomplete; missing: {missing_names}.")
+
+    def is_damaged(why: str) -> SavedPolicyError:
+        return SavedPolicyError(f"{path}: damaged: {why}")
+
+    with raised_as(is_damaged, SavedPolicyError):
+        if data["checksum"] != checksum_of(data):
+            raise SavedPolicyError(f"{path}: changed since it was saved (its checksum differs).")
+        manifest = msgspec.convert(data, Manifest)
+        manifest.config = _earlier_defaults(manifest) | config_from_plain(manifest.config)
+        # Format version 2 scaled to all finite bounds.
+        if manifest.format_version == 2 and manifest.config["action_bounds"] == "affine":
+            manifest.config["action_bounds"] = "affine_all"
+    _check_files(manifest, path)
+    return manifest
+
+
+def _read_data(file: RegularFile) -> dict[str, Any]:
+    """Read a JSON file that says it is a manifest of a version that can be read."""
+    path = file.path
+
+    def is_not_json(why: str) -> SavedPolicyError:
+        return SavedPolicyError(f"{path}: truncated or not JSON: {why}")
+
+    with raised_as(is_not_json, SavedPolicyError):
         data = json.loads(file.read().decode(), parse_constant=_refuse_constant)
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         raise SavedPolicyError(
             f"{path}: not written by rlcatalog (it does not say format {FORMAT!r})."
         )
     version = data.get("format_version")
-    if type(version) is not int or version not in EARLIER_DEFAULTS:
+    is_readable = type(version) is int and version in EARLIER_DEFAULTS
+    if not is_readable:
         readable = " and ".join(map(str, EARLIER_DEFAULTS))
         raise SavedPolicyError(
             f"{path}: format version {version!r}; this rlcatalog ({__version__}) reads versions"
             f" {readable}. It was written by rlcatalog {data.get('rlcatalog')}."
         )
-    if missing := [name for name in Manifest.__struct_fields__ if name not in data]:
-        raise SavedPolicyError(f"{path}: incomplete; missing: {missing}.")
-    with raised_as(lambda why: SavedPolicyError(f"{path}: damaged: {why}"), SavedPolicyError):
-        if data["checksum"] != checksum_of(data):
-            raise SavedPolicyError(f"{path}: changed since it was saved (its checksum differs).")
-        manifest = msgspec.convert(data, Manifest)
-        manifest.config = _earlier_defaults(manifest) | config_from_plain(manifest.config)
-        # Format version 2 scaled to all finite bounds.
-        if version == 2 and manifest.config["action_bounds"] == "affine":
-            manifest.config["action_bounds"] = "affine_all"
-    _check_files(manifest, path)
-    return manifest
+    return data
 
 
 def _earlier_defaults(manifest: Manifest) -> dict[str, Any]:
@@ -159,17 +179,32 @@ def _check_files(manifest: Manifest, path: Path) -> None:
     """Raise an error unless the manifest names the format's files, and all of them are in its
     folder.
     """
-    roles = [WEIGHTS, FILTER] if "filter" in manifest.parts else [WEIGHTS]
-    names = {role: manifest.file(role) for role in roles}
-    if missing := [file_name(role, "") for role, name in names.items() if name is None]:
-        raise SavedPolicyError(f"{path}: incomplete; missing: {missing}.")
-    if unknown := sorted(set(manifest.files) - set(names.values())):
-        raise SavedPolicyError(f"{path}: it names an unknown file, {unknown[0]!r}.")
+    roles = [WEIGHTS]
+    if "filter" in manifest.parts:
+        roles.append(FILTER)
+    known_names = set()
+    missing_names = []
+    for role in roles:
+        name = manifest.file(role)
+        if name is None:
+            missing_names.append(file_name(role, digest=""))
+        else:
+            known_names.add(name)
+    if missing_names:
+        raise SavedPolicyError(f"{path}: incomplete; missing: {missing_names}.")
+    unknown_names = sorted(manifest.files.keys() - known_names)
+    if unknown_names:
+        raise SavedPolicyError(f"{path}: it names an unknown file, {unknown_names[0]!r}.")
 
 
 # --- config values as JSON, which has no infinity -------------------------------------------------
 
-_FLOAT, _SPACE, _CODE = "$float", "$space", "$code"
+#: Keys of tables that stand for a value which JSON does not have.
+_FLOAT = "$float"
+_SPACE = "$space"
+_CODE = "$code"
+#: Such a key → what it stands for.
+_RESERVED = {_FLOAT: "infinity", _SPACE: "a space", _CODE: "the name of code"}
 
 
 class LeftOut(str):
@@ -184,45 +219,53 @@ class LeftOut(str):
         return str(self)
 
 
-def _encoded(value: Any, place: str) -> Any:
-    """Return a config value as JSON data; reject a value that would not be read back unchanged."""
-    kind = type(value)
-    if kind is dict:
-        for name in value:
-            if type(name) is not str:
-                raise SavedPolicyError(
-                    f"config key {place!r} has the key {name!r}; JSON allows only strings as keys."
-                )
-        for reserved, what in (
-            (_FLOAT, "infinity"),
-            (_SPACE, "a space"),
-            (_CODE, "the name of code"),
-        ):
-            if reserved in value:
-                raise SavedPolicyError(
-                    f"config key {place!r} has the key {reserved!r}, which is reserved for {what}."
-                    " Rename it."
-                )
-        return {name: _encoded(item, f"{place}[{name!r}]") for name, item in value.items()}
-    if kind is list:
-        return [_encoded(item, f"{place}[{index}]") for index, item in enumerate(value)]
-    if kind is float and not math.isfinite(value):
+def _to_json(value: Any, place: str) -> Any:
+    """Return a config value as JSON data; reject a value that would not be read back unchanged.
+
+    Args:
+        value: The value.
+        place: Where it is, for messages: the config's key, with the keys and indices inside it.
+    """
+    # A subclass of a plain type would be read back as that type.
+    exact_type = type(value)
+    if exact_type is dict:
+        _check_keys(value, place)
+        return {name: _to_json(item, f"{place}[{name!r}]") for name, item in value.items()}
+    if exact_type is list:
+        return [_to_json(item, f"{place}[{index}]") for index, item in enumerate(value)]
+    if exact_type is float and not math.isfinite(value):
         return {_FLOAT: repr(value)}
-    if kind in (str, int, float, bool, type(None)):
+    if exact_type in (str, int, float, bool, type(None)):
         return value
     if isinstance(value, Space):
-        if (written := space_to_json(value)) is None:
+        space_data = space_to_json(value)
+        if space_data is None:
             raise SavedPolicyError(
                 f"config key {place!r} contains {value}, a space of a kind that no codec can save."
             )
-        return {_SPACE: _encoded(written, place)}
+        return {_SPACE: _to_json(space_data, place)}
     if callable(value) and place.startswith("custom_model_config["):
-        return {_CODE: getattr(value, "__qualname__", kind.__qualname__)}
+        # The user's class or function, or an instance that can be called.
+        return {_CODE: getattr(value, "__qualname__", exact_type.__qualname__)}
     raise SavedPolicyError(
         f"config key {place!r} contains {value!r}, which cannot be saved by name. Register the"
         " class (ModelCatalog.register_custom_model(name, cls)) and write its name into the"
         " config."
     )
+
+
+def _check_keys(table: dict[Any, Any], place: str) -> None:
+    for key in table:
+        if type(key) is not str:
+            raise SavedPolicyError(
+                f"config key {place!r} has the key {key!r}; JSON allows only strings as keys."
+            )
+    for reserved_key, meaning in _RESERVED.items():
+        if reserved_key in table:
+            raise SavedPolicyError(
+                f"config key {place!r} has the key {reserved_key!r}, which is reserved for"
+                f" {meaning}. Rename it."
+            )
 
 
 def plain_config(config: dict[str, Any]) -> dict[str, Any]:
@@ -232,32 +275,37 @@ def plain_config(config: dict[str, Any]) -> dict[str, Any]:
     plain = {}
     for key, value in config.items():
         try:
-            plain[key] = _encoded(value, key)
+            plain[key] = _to_json(value, key)
         except SavedPolicyError:
+            # The user's class or function, or any other object.
             plain[key] = getattr(value, "__qualname__", None) or repr(value)
     return plain
 
 
 def config_from_plain(config: dict[str, Any]) -> dict[str, Any]:
     """Restore the config values from the result of `plain_config`."""
-    return {key: _decoded(value) for key, value in config.items()}
+    return {key: _from_json(value) for key, value in config.items()}
 
 
-def _decoded(value: Any) -> Any:
-    if isinstance(value, dict):
-        if value.keys() == {_FLOAT}:
-            if value[_FLOAT] not in ("inf", "-inf", "nan"):
-                raise ValueError(f"{value[_FLOAT]!r} under {_FLOAT!r} is not a number")
-            return float(value[_FLOAT])
-        if value.keys() == {_SPACE}:
-            return space_from_json(value[_SPACE])
-        if value.keys() == {_CODE}:
-            if not isinstance(value[_CODE], str):
-                raise ValueError(f"{value[_CODE]!r} under {_CODE!r} is not a name")
-            return LeftOut(value[_CODE])
-        return {name: _decoded(item) for name, item in value.items()}
-    return [_decoded(item) for item in value] if isinstance(value, list) else value
+def _from_json(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_from_json(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if value.keys() == {_FLOAT}:
+        text = value[_FLOAT]
+        if text not in ("inf", "-inf", "nan"):
+            raise ValueError(f"{text!r} under {_FLOAT!r} is not a number")
+        return float(text)
+    if value.keys() == {_SPACE}:
+        return space_from_json(value[_SPACE])
+    if value.keys() == {_CODE}:
+        name = value[_CODE]
+        if not isinstance(name, str):
+            raise ValueError(f"{name!r} under {_CODE!r} is not a name")
+        return LeftOut(name)
+    return {name: _from_json(item) for name, item in value.items()}
 
 
-def _refuse_constant(text: str) -> Any:
+def _refuse_constant(text: str) -> NoReturn:
     raise ValueError(f"{text} is not JSON")

@@ -9,7 +9,6 @@ because of large numbers, every number is checked.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
@@ -39,39 +38,58 @@ def check_step(
     Raises:
         NonFiniteError: A number is NaN or infinite.
     """
-    if (
-        math.isfinite(np.vdot(logp, logp if value is None else value))
-        # a masked logit overflows.
-        and (math.isfinite(np.vdot(inputs, inputs)) or np.isfinite(inputs).all())
-        and (encoded.dtype.kind != "f" or math.isfinite(np.vdot(encoded, encoded)))
-    ):
+    # One sum of products for both arrays, which is finite only if all of their numbers are.
+    logp_or_value = logp if value is None else value
+    is_finite = math.isfinite(np.vdot(logp, logp_or_value))
+    if is_finite:
+        # The square of a masked logit, the lowest finite number, overflows.
+        is_finite = math.isfinite(np.vdot(inputs, inputs)) or bool(np.isfinite(inputs).all())
+    if is_finite and encoded.dtype.kind == "f":
+        is_finite = math.isfinite(np.vdot(encoded, encoded))
+    if is_finite:
         return
-    looked_at = [
+
+    numbers_with_names = [
         (logp, "the log density of its action"),
         (inputs, "a parameter of its action's distribution"),
     ]
-    for numbers, what in (
-        looked_at if value is None else [*looked_at, (value, "its value estimate")]
-    ):
-        if (row := _first_row(numbers)) is None:
-            continue
-        problem = f"{what} is {_shown(_wrong(numbers[row])[0])}"
-        values = ", ".join(f"{number:.6g}" for number in np.ravel(inputs[row])[:8])
-        more = ", …" if np.size(inputs[row]) > 8 else ""
-        place = place_of(preprocessor, encoded[row])
-        why = (
+    if value is not None:
+        numbers_with_names.append((value, "its value estimate"))
+    for numbers, name in numbers_with_names:
+        row = _first_row(numbers)
+        if row is not None:
+            number = _first_in(numbers[row])
+            problem = f"{name} is {_number_text(number)}"
+            parameters = _parameters_text(inputs[row])
+            why = _cause(preprocessor, encoded[row])
+            raise NonFiniteError(
+                f"row {row} of {len(logp)}: {problem}; the parameters of its distribution are"
+                f" {parameters}, and {why}{_steps_text(t, row)}.",
+                row,
+            )
+    check_observations(encoded, preprocessor, t)
+
+
+def _parameters_text(parameters: Array) -> str:
+    """Return the first eight of an action's distribution's parameters as text."""
+    numbers = np.ravel(parameters)
+    texts = [f"{number:.6g}" for number in numbers[:8]]
+    if numbers.size > 8:
+        texts.append("…")
+    return f"[{', '.join(texts)}]"
+
+
+def _cause(preprocessor: Preprocessor, encoded: Array) -> str:
+    """Return why an action's numbers are not finite, judging by its encoded observation."""
+    place = place_of(preprocessor, encoded)
+    if place is None:
+        return (
             "its observation is finite: look at the model's weights, and at past steps if it has a"
             " memory; to forbid an action, set its logit to the lowest finite number"
-            if place is None
-            else f"its observation contains values that are not finite: {place}; fix it in the"
-            " environment"
         )
-        raise NonFiniteError(
-            f"row {row} of {len(logp)}: {problem}; the parameters of its distribution are"
-            f" [{values}{more}], and {why}{_after(t, row)}.",
-            row,
-        )
-    check_observations(encoded, preprocessor, t)
+    return (
+        f"its observation contains values that are not finite: {place}; fix it in the environment"
+    )
 
 
 def check_observations(encoded: Array, preprocessor: Preprocessor, t: Array | None = None) -> None:
@@ -86,10 +104,14 @@ def check_observations(encoded: Array, preprocessor: Preprocessor, t: Array | No
         NonFiniteError: A number is NaN or infinite; the message names its row and the part of the
             observation.
     """
-    if encoded.dtype.kind == "f" and (row := _first_row(encoded)) is not None:
+    if encoded.dtype.kind != "f":
+        return
+    row = _first_row(encoded)
+    if row is not None:
         raise NonFiniteError(
             f"row {row} of {len(encoded)}: its observation contains values that are not finite:"
-            f" {place_of(preprocessor, encoded[row])}; fix it in the environment{_after(t, row)}.",
+            f" {place_of(preprocessor, encoded[row])}; fix it in the"
+            f" environment{_steps_text(t, row)}.",
             row,
         )
 
@@ -106,10 +128,13 @@ def check_rows(numbers: Array, what: str, why: str, t: Array | None = None) -> N
     Raises:
         NonFiniteError: A number is NaN or infinite.
     """
-    if (row := _first_row(numbers)) is not None:
-        wrong = _shown(_wrong(numbers[row])[0])
+    row = _first_row(numbers)
+    if row is not None:
+        number = _first_in(numbers[row])
         raise NonFiniteError(
-            f"row {row} of {len(numbers)}: {what} is {wrong}: {why}{_after(t, row)}.", row
+            f"row {row} of {len(numbers)}: {what} is {_number_text(number)}:"
+            f" {why}{_steps_text(t, row)}.",
+            row,
         )
 
 
@@ -117,39 +142,46 @@ def place_of(preprocessor: Preprocessor, encoded: Array) -> str | None:
     """Return an encoded observation's first non-finite value and its location, or None if all
     values are finite.
     """
-    values, places = _wrong(encoded)
+    numbers = np.ravel(encoded)
+    places = np.flatnonzero(~np.isfinite(numbers))
     if not len(places):
         return None
-    at = int(places[0])
+    place = int(places[0])
+    number_text = _number_text(numbers[place])
     for leaf in preprocessor.leaves():
-        if leaf.start <= at < leaf.stop:
-            index = (
-                ", ".join(str(int(i)) for i in np.unravel_index(at - leaf.start, leaf.shape))
-                if leaf.shape
-                else ""
-            )
-            return f"{_shown(values)} at {leaf.path}{f'[{index}]' if index else ''}"
-    return f"{_shown(values)} at {preprocessor.info.path}"
+        if leaf.start <= place < leaf.stop:
+            index = ""
+            if leaf.shape:
+                axes = np.unravel_index(place - leaf.start, leaf.shape)
+                index = f"[{', '.join(str(int(axis)) for axis in axes)}]"
+            return f"{number_text} at {leaf.path}{index}"
+    return f"{number_text} at {preprocessor.info.path}"
 
 
-def _wrong(row: Any) -> tuple[Any, Array]:
-    """Return a row's first non-finite value, and the indices of all non-finite values."""
-    flat = np.ravel(row)
-    places = np.flatnonzero(~np.isfinite(flat))
-    return (flat[places[0]] if len(places) else None), places
+def _first_in(row: Array) -> float:
+    """Return a row's first non-finite number."""
+    numbers = np.ravel(row)
+    places = np.flatnonzero(~np.isfinite(numbers))
+    return float(numbers[places[0]])
 
 
 def _first_row(numbers: Array) -> int | None:
     """Return the first row that contains a non-finite number, or None."""
     if math.isfinite(np.vdot(numbers, numbers)):
         return None
-    wrong = np.argwhere(~np.isfinite(numbers))
-    return int(wrong[0, 0]) if len(wrong) else None
+    indices = np.argwhere(~np.isfinite(numbers))
+    if not len(indices):
+        return None  # the sum is infinite because of large numbers alone
+    return int(indices[0, 0])
 
 
-def _shown(value: Any) -> str:
-    return "NaN" if np.isnan(value) else f"{value}"
+def _number_text(number: float) -> str:
+    if np.isnan(number):
+        return "NaN"
+    return str(number)
 
 
-def _after(t: Array | None, row: int) -> str:
-    return "" if t is None else f" (after {int(t[row])} steps of its episode)"
+def _steps_text(t: Array | None, row: int) -> str:
+    if t is None:
+        return ""
+    return f" (after {int(t[row])} steps of its episode)"

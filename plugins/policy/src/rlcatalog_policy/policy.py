@@ -28,7 +28,7 @@ from rlcatalog_policy.frozen import Frozen, freeze_policy
 from rlcatalog_policy.history import Rewards, Rows, Views
 from rlcatalog_policy.non_finite import check_rows
 from rlcatalog_policy.output_checker import OutputChecker, check_dists, model_chain
-from rlcatalog_policy.raw_actions import raw_actions
+from rlcatalog_policy.raw_actions import Actions, raw_actions
 from rlcatalog_policy.saving import save
 from rlcatalog_policy.state import (
     EpisodeStates,
@@ -422,7 +422,7 @@ class Policy:
             evaluation: Evaluation = self.backend.evaluate(batch, entropy)
             return evaluation
 
-    def raw_action(self, actions: Batch) -> Array:
+    def raw_action(self, actions: Actions) -> Array:
         """Return the raw actions `[B, width]` that `evaluate` scores, for an environment's recorded
         actions.
 

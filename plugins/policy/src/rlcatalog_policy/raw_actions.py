@@ -4,54 +4,70 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-import rlcatalog_policy
 from rlcatalog.actions import ActionCodec
 from rlcatalog.errors import ActionError, NotServedError, shown
-from rlcatalog.frameworks import ops_of
+from rlcatalog.frameworks import Tensor, ops_of
 from rlcatalog.internals import KINDS, blame_part, stack
 from rlcatalog.observations import Array, rows
 from rlcatalog.plugins import Part
 from rlcatalog.spaces import SpaceInfo, map_tensors
+from rlcatalog_policy.encoder import Batch
+
+if TYPE_CHECKING:
+    from rlcatalog_policy.policy import Policy
 
 
-def raw_actions(policy: rlcatalog_policy.Policy, actions: Any) -> Array:
+#: An environment's actions: a batch, a list of single ones, or one.
+Actions: TypeAlias = Batch | float
+
+
+def raw_actions(policy: Policy, actions: Actions) -> Array:
     """Return the raw actions for an environment's actions; see `Policy.raw_action`."""
     codec = policy.action_codec
-    batch = _batch(codec.info, actions)
+    batch = _to_batch(codec.info, actions)
     for leaf, actions_of_leaf in codec.leaf_actions(batch):
-        if (part := _part(policy, leaf.info)) is not None:
-            _try(leaf, actions_of_leaf, part)
+        part = _plugin_part(policy, leaf.info)
+        if part is not None:
+            _check_inverse(leaf, actions_of_leaf, part)
     return codec.invert(batch)
 
 
 # --- forms of raw actions -------------------------------------------------------------------------
 
 
-def _batch(info: SpaceInfo, actions: Any) -> Any:
+def _to_batch(info: SpaceInfo, actions: Actions) -> Any:
     """Return one action, a list of actions or a batch as a batch, in the form that a vector
     environment accepts.
     """
-    is_list = isinstance(actions, list)
-    if is_list and (
-        not actions
-        or (info.is_composite and all(isinstance(one, tuple | Mapping) for one in actions))
-    ):
+    if isinstance(actions, list) and _lists_single_actions(info, actions):
         try:
             return stack(info, actions)
         except (ValueError, KeyError, TypeError) as error:
             raise ActionError(
                 f"actions: {info.path}: this list has actions outside {info.describe()}: {error}"
             ) from error
-    actions = map_tensors(actions, _array)
-    single = _is_single(info, actions)
-    if single or (single is None and info.space.contains(actions)):
+    arrays = map_tensors(actions, _to_array)
+    is_single = _is_single(info, arrays)
+    if is_single is None:  # no shape says so, as with a text
+        is_single = info.space.contains(arrays)
+    if is_single:
         with suppress(ValueError, KeyError, TypeError):  # the codec will raise the error
-            return stack(info, [actions])
-    return actions
+            return stack(info, [arrays])
+    return arrays
+
+
+def _lists_single_actions(info: SpaceInfo, actions: list[Any]) -> bool:
+    """Return whether a list is one of single actions for certain.
+
+    A list of numbers may be a batch as well; its axes tell.
+    """
+    if not actions:
+        return True
+    return info.is_composite and all(isinstance(action, tuple | Mapping) for action in actions)
 
 
 def _is_single(info: SpaceInfo, actions: Any) -> bool | None:
@@ -59,30 +75,35 @@ def _is_single(info: SpaceInfo, actions: Any) -> bool | None:
     if none has one.
     """
     if info.is_composite:
-        parts = (_is_single(child, part) for child, part in _parts(info, actions))
-        return next((single for single in parts if single is not None), None)
+        for child, actions_of_child in _children(info, actions):
+            is_single = _is_single(child, actions_of_child)
+            if is_single is not None:
+                return is_single
+        return None
+    if info.shape is None:
+        return None
     with suppress(ValueError):  # lists of different lengths; the codec will raise the error
-        return None if info.shape is None else np.ndim(actions) == len(info.shape)
+        return np.ndim(actions) == len(info.shape)
     return False
 
 
-def _parts(info: SpaceInfo, actions: Any) -> list[tuple[SpaceInfo, Any]]:
+def _children(info: SpaceInfo, actions: Any) -> list[tuple[SpaceInfo, Any]]:
     """Return the entries that exist; the codec reports missing ones."""
-    if info.keys:
-        given = actions if isinstance(actions, Mapping) else {}
-        return [
-            (child, given[key])
-            for key, child in zip(info.keys, info.children, strict=True)
-            if key in given
-        ]
-    return (
-        list(zip(info.children, actions, strict=False)) if isinstance(actions, tuple | list) else []
-    )
+    if not info.keys:
+        if isinstance(actions, tuple | list):
+            return list(zip(info.children, actions, strict=False))
+        return []
+    if not isinstance(actions, Mapping):
+        return []
+    children = zip(info.keys, info.children, strict=True)
+    return [(child, actions[key]) for key, child in children if key in actions]
 
 
-def _array(values: Any) -> Array:
+def _to_array(values: Tensor) -> Array:
     """Return an array or tensor as an array."""
-    array: Array | None = values if isinstance(values, np.ndarray) else ops_of(values).array(values)
+    if isinstance(values, np.ndarray):
+        return values
+    array: Array | None = ops_of(values).array(values)
     if array is None:
         raise ActionError(
             f"actions: expected values, found a tensor from a trace, {shown(values)}."
@@ -93,18 +114,25 @@ def _array(values: Any) -> Array:
 # --- codecs of plugins ----------------------------------------------------------------------------
 
 
-def _part(policy: rlcatalog_policy.Policy, info: SpaceInfo) -> Part | None:
+def _plugin_part(policy: Policy, info: SpaceInfo) -> Part | None:
     """Return the plugin's part for a leaf's actions; None if the kernel handles them."""
-    by_kind = {
-        kind: c for c in policy.catalog.parts("action_codec") for kind in c.declaration.kinds
-    }
-    known = (
-        by_kind.get(name) or by_kind.get(KINDS.get(name, "")) for name in (*info.classes, info.kind)
-    )
-    return next((part for part in known if part is not None), None)
+    parts_by_kind = {}
+    for part in policy.catalog.parts("action_codec"):
+        for kind in part.declaration.kinds:
+            parts_by_kind[kind] = part
+    # The nearest class comes first. A part names a class, or the kind of a class.
+    for name in (*info.classes, info.kind):
+        part_of_class = parts_by_kind.get(name) or parts_by_kind.get(KINDS.get(name, ""))
+        if part_of_class is not None:
+            return part_of_class
+    return None
 
 
-def _try(codec: ActionCodec, actions: Any, part: Part) -> None:
+#: How to get raw actions without an inverse, for messages.
+_WAY_OUT = "store step.raw_action from Policy.act"
+
+
+def _check_inverse(codec: ActionCodec, actions: Any, part: Part) -> None:
     """Raise an error unless a plugin's codec returns raw actions that it converts back to the same
     actions.
 
@@ -113,63 +141,76 @@ def _try(codec: ActionCodec, actions: Any, part: Part) -> None:
         NotServedError: The codec has no inverse.
         PartError: The codec's inverse is wrong, or raised an unexpected error.
     """
-    who = f"{type(codec).__name__} of {part.provider} (action_codec {part.name!r})"
-    keep = "store step.raw_action from Policy.act"
-    with blame_part(part, f"{type(codec).__name__}.invert()"):
-        try:
-            raw = codec.invert(actions)
-        except NotImplementedError as error:
-            why = f": {error} So" if isinstance(error, NotServedError) else ";"
-            raise NotServedError(f"{codec.info.path}: {who} has no inverse{why} {keep}.") from error
-    if getattr(raw, "shape", None) != (len(actions), codec.width):
+    codec_class = type(codec).__name__
+    raw = _invert(codec, actions, part)
+    # The plugin's method may return anything.
+    shape = getattr(raw, "shape", None)
+    expected_shape = (len(actions), codec.width)
+    if shape != expected_shape:
+        returned = raw if shape is None else shape
         raise part.fault(
-            f"{type(codec).__name__}.invert() must return an array of shape"
-            f" {(len(actions), codec.width)} for {len(actions)} actions of {codec.info.describe()};"
-            f" found {shown(getattr(raw, 'shape', raw), 80)}."
+            f"{codec_class}.invert() must return an array of shape {expected_shape} for"
+            f" {len(actions)} actions of {codec.info.describe()}; found {shown(returned, 80)}."
         )
-    with blame_part(part, f"{type(codec).__name__}.adapt()"):
-        again = list(rows(codec.info, codec.adapt(raw)))
-    for row, (one, other) in enumerate(zip(rows(codec.info, actions), again, strict=True)):
-        if _same(one, other):
+    with blame_part(part, f"{codec_class}.adapt()"):
+        actions_again = list(rows(codec.info, codec.adapt(raw)))
+    pairs = zip(rows(codec.info, actions), actions_again, strict=True)
+    for row, (action, action_again) in enumerate(pairs):
+        if _is_close(action, action_again):
             continue
-        if not codec.info.space.contains(one):
+        if not codec.info.space.contains(action):
             raise ActionError(
                 f"actions: {codec.info.path}: expected actions of {codec.info.describe()}; found"
-                f" {shown(one, 120)} in row {row}."
+                f" {shown(action, 120)} in row {row}."
             )
-        if _defines(codec, "adapt") < _defines(codec, "invert"):
+        # A codec that overrides adapt() and inherits invert() has the inverse of another adapt().
+        if _place_of_definition(codec, "adapt") < _place_of_definition(codec, "invert"):
             raise NotServedError(
-                f"{codec.info.path}: {who} has no inverse: it defines adapt() but not invert();"
-                f" {keep}."
+                f"{codec.info.path}: {_describe_codec(codec, part)} has no inverse: it defines"
+                f" adapt() but not invert(); {_WAY_OUT}."
             )
         raise part.fault(
-            f"{type(codec).__name__}.invert() of {shown(one, 120)} gives"
-            f" {shown(raw[row].tolist(), 120)}, which adapt() turns into {shown(other, 120)};"
-            f" {keep}."
+            f"{codec_class}.invert() of {shown(action, 120)} gives"
+            f" {shown(raw[row].tolist(), 120)}, which adapt() turns into"
+            f" {shown(action_again, 120)}; {_WAY_OUT}."
         )
 
 
-def _defines(codec: ActionCodec, method: str) -> int:
+def _invert(codec: ActionCodec, actions: Any, part: Part) -> Any:
+    """Call a plugin's `invert`; raise an error if the codec has none."""
+    with blame_part(part, f"{type(codec).__name__}.invert()"):
+        try:
+            return codec.invert(actions)
+        except NotImplementedError as error:
+            why = ";"
+            if isinstance(error, NotServedError):
+                why = f": {error} So"
+            raise NotServedError(
+                f"{codec.info.path}: {_describe_codec(codec, part)} has no inverse{why} {_WAY_OUT}."
+            ) from error
+
+
+def _describe_codec(codec: ActionCodec, part: Part) -> str:
+    return f"{type(codec).__name__} of {part.provider} (action_codec {part.name!r})"
+
+
+def _place_of_definition(codec: ActionCodec, method: str) -> int:
     """Return the MRO index of the class that defines a method; 0 is the codec's own class."""
     return next(i for i, cls in enumerate(type(codec).__mro__) if method in vars(cls))
 
 
-def _same(one: Any, other: Any) -> bool:
+def _is_close(one: Any, other: Any) -> bool:
     """Return whether two values of a space are equal up to rounding."""
     if isinstance(one, Mapping):
-        return (
-            isinstance(other, Mapping)
-            and one.keys() == other.keys()
-            and all(_same(one[k], other[k]) for k in one)
-        )
+        if not isinstance(other, Mapping) or one.keys() != other.keys():
+            return False
+        return all(_is_close(one[key], other[key]) for key in one)
     if isinstance(one, tuple | list) and not isinstance(other, np.ndarray):
-        return (
-            isinstance(other, tuple | list)
-            and len(one) == len(other)
-            and all(map(_same, one, other))
-        )
+        if not isinstance(other, tuple | list) or len(one) != len(other):
+            return False
+        return all(map(_is_close, one, other))
     with suppress(TypeError, ValueError):  # not numbers
-        return bool(
-            np.shape(one) == np.shape(other) and np.allclose(one, other, rtol=1e-4, atol=1e-5)
-        )
+        if np.shape(one) != np.shape(other):
+            return False
+        return bool(np.allclose(one, other, rtol=1e-4, atol=1e-5))
     return bool(np.array_equal(one, other))

@@ -4,7 +4,7 @@ mask the padding.
 
 from __future__ import annotations
 
-import itertools
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -13,7 +13,7 @@ from rlcatalog.errors import ConfigError, ModelContractError
 from rlcatalog.frameworks import Array, lengths_of
 
 
-def chop_into_sequences(episode_ids: Any, max_seq_len: int) -> Array:
+def chop_into_sequences(episode_ids: Array | Sequence[Any], max_seq_len: int) -> Array:
     """Cut rows into sequences that neither cross episode boundaries nor exceed `max_seq_len`.
 
     Args:
@@ -33,17 +33,23 @@ def chop_into_sequences(episode_ids: Any, max_seq_len: int) -> Array:
     """
     if max_seq_len < 1:
         raise ModelContractError(f"max_seq_len: expected at least 1, found {max_seq_len}.")
-    rows = len(episode_ids)
-    if rows == 0:
+    num_rows = len(episode_ids)
+    if num_rows == 0:
         return np.zeros(0, np.int32)
-    ids = np.asarray(episode_ids).reshape(rows, -1)
-    changes = (ids[1:] != ids[:-1]).any(axis=1)
-    begins = np.concatenate([[0], np.flatnonzero(changes) + 1, [rows]])
-    starts = np.concatenate([np.arange(a, b, max_seq_len) for a, b in itertools.pairwise(begins)])
-    return np.diff(starts, append=rows).astype(np.int32)
+    ids = np.asarray(episode_ids).reshape(num_rows, -1)
+    is_change = (ids[1:] != ids[:-1]).any(axis=1)
+    first_rows_of_episodes = np.concatenate([[0], np.flatnonzero(is_change) + 1])
+    ends_of_episodes = np.append(first_rows_of_episodes[1:], num_rows)
+    first_rows_of_sequences = np.concatenate(
+        [
+            np.arange(first, end, max_seq_len)
+            for first, end in zip(first_rows_of_episodes, ends_of_episodes, strict=True)
+        ]
+    )
+    return np.diff(first_rows_of_sequences, append=num_rows).astype(np.int32)
 
 
-def sequence_mask(seq_lens: Any, length: int | None = None) -> Array:
+def sequence_mask(seq_lens: Array | Sequence[int], length: int | None = None) -> Array:
     """Return which entries of padded sequences contain rows: booleans `[S, length]`.
 
     Args:
@@ -51,11 +57,16 @@ def sequence_mask(seq_lens: Any, length: int | None = None) -> Array:
         length: Padded length of the sequences. If None, the length of the longest sequence.
     """
     lengths = np.asarray(seq_lens)
-    return np.arange(lengths.max(initial=0) if length is None else length) < lengths[:, None]
+    if length is None:
+        length = lengths.max(initial=0)
+    return np.arange(length) < lengths[:, None]
 
 
 def pad_sequences(
-    rows: Any, seq_lens: Any, length: int | None = None, padding: Literal["zero", "last"] = "zero"
+    rows: Array | Sequence[Any],
+    seq_lens: Array | Sequence[int],
+    length: int | None = None,
+    padding: Literal["zero", "last"] = "zero",
 ) -> Array:
     """Return rows `[R, ...]` as sequences `[S, length, ...]`, each padded at its end.
 
@@ -79,14 +90,16 @@ def pad_sequences(
     padded = np.zeros((*mask.shape, *rows.shape[1:]), rows.dtype)
     padded[mask] = rows
     if padding == "last":
-        lasts = np.cumsum(lengths) - 1
-        padded[~mask] = rows[lasts[np.nonzero(~mask)[0]]]
+        last_rows = np.cumsum(lengths) - 1
+        sequence_of_padding = np.nonzero(~mask)[0]
+        padded[~mask] = rows[last_rows[sequence_of_padding]]
     return padded
 
 
-def unpad_sequences(padded: Any, seq_lens: Any) -> Array:
+def unpad_sequences(padded: Array | Sequence[Any], seq_lens: Array | Sequence[int]) -> Array:
     """Return the rows `[R, ...]` of padded sequences `[S, L, ...]`, one sequence
     after the other.
     """
-    padded = np.asarray(padded)
-    return padded[sequence_mask(seq_lens, padded.shape[1])]  # type: ignore[no-any-return]
+    sequences = np.asarray(padded)
+    mask = sequence_mask(seq_lens, sequences.shape[1])
+    return sequences[mask]

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
+import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-import rlcatalog_policy
+from rlcatalog.frameworks import Array
 from rlcatalog.internals import KINDS, codec_of_class
 from rlcatalog.spaces import Repeated, Simplex, SpaceInfo
+
+if TYPE_CHECKING:
+    from rlcatalog_policy.policy import Policy
 
 #: Maximum total number of entries in the Boxes and Simplexes of a space built from data: a few
 #: digits can specify the size of a huge array of bounds. Pass larger spaces to
@@ -19,11 +23,14 @@ from rlcatalog.spaces import Repeated, Simplex, SpaceInfo
 MOST_ENTRIES = 1 << 25
 
 
+#: A space as plain data: JSON values.
+Data: TypeAlias = dict[str, Any]
+
 #: Returns the node to write in place of one whose class is not known, or None if there is none.
 StandIn: TypeAlias = Callable[[SpaceInfo], SpaceInfo | None]
 
 
-def space_to_json(space: Any, stand_in: StandIn = lambda info: None) -> Any:
+def space_to_json(space: gymnasium.Space[Any], stand_in: StandIn | None = None) -> Data | None:
     """Return a space as plain data; None if it contains a plugin's kind of space that no action
     codec can save.
 
@@ -35,28 +42,31 @@ def space_to_json(space: Any, stand_in: StandIn = lambda info: None) -> Any:
         stand_in: What to write for a space of another class; by default nothing, because a subclass
             may have more content than its base.
     """
+    if stand_in is None:
+        stand_in = _no_stand_in
     return _node_to_json(SpaceInfo.read(space), stand_in)
 
 
-def observation_space_to_json(policy: rlcatalog_policy.Policy) -> Any:
+def observation_space_to_json(policy: Policy) -> Data | None:
     """Return a policy's observation space as plain data.
 
     A space that a listed preprocessor encodes is written as a standard space that is encoded alike.
     """
     codecs = {codec.info.path: codec for codec in policy.preprocessor.codecs()}
 
-    def stand_in(info: SpaceInfo) -> SpaceInfo | None:
+    def space_that_is_encoded_alike(info: SpaceInfo) -> SpaceInfo | None:
         codec = codecs.get(info.path)
         if codec is None:  # an action mask, which is not encoded
             return of_known_kind(info)
-        if codec.part is None or not codec.part.is_indexed:
+        is_listed = codec.part is not None and codec.part.is_indexed
+        if not is_listed:
             return None
         return codec.standard_space()
 
-    return space_to_json(policy.observation_space, stand_in)
+    return space_to_json(policy.observation_space, space_that_is_encoded_alike)
 
 
-def action_space_to_json(policy: rlcatalog_policy.Policy) -> Any:
+def action_space_to_json(policy: Policy) -> Data | None:
     """Return a policy's action space as plain data; subclasses that a listed codec serves are
     written as their base.
     """
@@ -65,19 +75,16 @@ def action_space_to_json(policy: rlcatalog_policy.Policy) -> Any:
 
 def of_known_kind(info: SpaceInfo) -> SpaceInfo | None:
     """Return the node if the nearest base of its class has a known kind, otherwise None."""
-    return info if info.kind in _BUILDERS else None
+    if info.kind in _KINDS:
+        return info
+    return None
 
 
-def _node_to_json(info: SpaceInfo, stand_in: StandIn) -> Any:
-    data = _to_json(info, stand_in)
-    original = getattr(info.space, "original_space", None)
-    if data is not None and isinstance(original, spaces.Space):
-        written = space_to_json(original)
-        return data if written is None else {**data, "original_space": written}
-    return data
+def _no_stand_in(info: SpaceInfo) -> None:
+    """Return None: no space is written in place of another."""
 
 
-def space_from_json(data: Any) -> Any:
+def space_from_json(data: Data | None) -> Any:
     """Rebuild a space from `space_to_json`.
 
     Raises:
@@ -88,180 +95,322 @@ def space_from_json(data: Any) -> Any:
         raise ValueError(
             "its kind comes from a plugin; pass it to load(observation_space=…, action_space=…)"
         )
-    if (entries := _entries(data)) > MOST_ENTRIES:
+    num_entries = _count_entries(data)
+    if num_entries > MOST_ENTRIES:
         raise ValueError(
-            f"it has {entries} entries, but at most {MOST_ENTRIES} are read from a file; pass it to"
-            " load(observation_space=…, action_space=…)"
+            f"it has {num_entries} entries, but at most {MOST_ENTRIES} are read from a file; pass"
+            " it to load(observation_space=…, action_space=…)"
         )
     return _from_json(data)
 
 
-def same_space(one: Any, other: Any) -> bool:
+def same_space(one: Data, other: Data) -> bool:
     """Return whether two spaces, given as plain data, are the same; `"original_space"` is not
     compared.
     """
-    return bool(_without_origin(one) == _without_origin(other))
+    return bool(_without_original(one) == _without_original(other))
 
 
-def _without_origin(data: Any) -> Any:
-    """Return a space's data without `"original_space"`."""
+def _without_original(data: Any) -> Any:
+    """Return a space's data without `"original_space"`, also in the spaces inside it."""
     if isinstance(data, list):
-        return list(map(_without_origin, data))
+        return [_without_original(item) for item in data]
     if not isinstance(data, dict):
         return data
     return {
-        name: _without_origin(value) for name, value in data.items() if name != "original_space"
+        name: _without_original(value) for name, value in data.items() if name != "original_space"
     }
 
 
+# --- writing --------------------------------------------------------------------------------------
+
+
+def _node_to_json(info: SpaceInfo, stand_in: StandIn) -> Data | None:
+    """Return a space as data, with the space that it was created from."""
+    data = _to_json(info, stand_in)
+    # RLlib's preprocessors note the original space in this attribute of Gymnasium's spaces.
+    original = getattr(info.space, "original_space", None)
+    if data is not None and isinstance(original, gymnasium.Space):
+        original_data = space_to_json(original)
+        if original_data is not None:
+            data["original_space"] = original_data
+    return data
+
+
+def _to_json(info: SpaceInfo, stand_in: StandIn) -> Data | None:
+    class_name = info.classes[0]
+    if class_name not in KINDS:
+        codec = codec_of_class(class_name)
+        if codec is not None:
+            data = codec.space_to_json(info.space)
+            if data is None:
+                return None
+            return {**data, "space": class_name}
+        standard = stand_in(info)
+        if standard is None:
+            return None
+        info = standard
+
+    children = []
+    for child in _children_to_json(info, stand_in):
+        if child is None:
+            return None
+        children.append(child)
+    data = {"space": info.kind}
+    if children:
+        data["children"] = children
+    if info.kind in _KINDS:
+        data.update(_KINDS[info.kind].write(info, info.space))
+    return data
+
+
+def _children_to_json(info: SpaceInfo, stand_in: StandIn) -> list[Data | None]:
+    if info.kind == "graph":
+        # `SpaceInfo` has no children for a Graph's nodes and edges.
+        ends = [info.space.node_space, info.space.edge_space]
+        return [space_to_json(end, stand_in) for end in ends if end is not None]
+    return [_node_to_json(child, stand_in) for child in info.children]
+
+
+# --- reading --------------------------------------------------------------------------------------
+
+
 def _from_json(data: Any) -> Any:
-    if not isinstance(data, dict) or not isinstance(kind := data.get("space"), str):
+    kind = data.get("space") if isinstance(data, dict) else None
+    if not isinstance(kind, str):
         raise ValueError(f"expected a table with a kind of space, found {data!r}")
-    children = data.get("children", ())
-    if kind in _BUILDERS:
-        if len(children) < _CHILDREN.get(kind, 0):
-            raise ValueError(f"{kind} without its inner spaces")
-        made = _BUILDERS[kind](data, [_from_json(child) for child in children])
-    elif (codec := codec_of_class(kind)) is not None:
-        made = codec.space_from_json(data)
+    if kind in _KINDS:
+        space = _from_json_of_kind(kind, data)
     else:
-        raise ValueError(
-            f"unknown kind of space {kind!r}; the plugin that declares it is not loaded here"
-        )
+        codec = codec_of_class(kind)
+        if codec is None:
+            raise ValueError(
+                f"unknown kind of space {kind!r}; the plugin that declares it is not loaded here"
+            )
+        space = codec.space_from_json(data)
     if "original_space" in data:
-        made.original_space = _from_json(data["original_space"])
-    return made
+        space.original_space = _from_json(data["original_space"])
+    return space
 
 
-def _entries(data: Any) -> int:
+def _from_json_of_kind(kind: str, data: Data) -> Any:
+    children = data.get("children", ())
+    if len(children) < _KINDS[kind].min_children:
+        raise ValueError(f"{kind} without its inner spaces")
+    child_spaces = [_from_json(child) for child in children]
+    return _KINDS[kind].build(data, child_spaces)
+
+
+def _count_entries(data: Any) -> int:
     """Return how many array entries a space needs, for its shapes and for a MultiBinary's `n`."""
     if not isinstance(data, dict):
         return 0
-    shape = data.get("n") if data.get("space") == "multi_binary" else data.get("shape")
-    sizes = shape if isinstance(shape, list) else [shape]
-    own = (
-        math.prod(sizes)
-        if shape is not None and all(type(n) is int and n >= 0 for n in sizes)
-        else 0
-    )
+    shape = data.get("shape")
+    if data.get("space") == "multi_binary":
+        shape = data.get("n")
+    lengths: list[Any] = shape if isinstance(shape, list) else [shape]
+    num_entries = 0
+    if all(type(length) is int and length >= 0 for length in lengths):
+        num_entries = math.prod(lengths)
+    inner_spaces = [data.get("original_space")]
     children = data.get("children")
-    inside = list(children) if isinstance(children, list) else []
-    return own + sum(map(_entries, [*inside, data.get("original_space")]))
+    if isinstance(children, list):
+        inner_spaces += children
+    return num_entries + sum(_count_entries(inner) for inner in inner_spaces)
 
 
-def _to_json(info: SpaceInfo, stand_in: StandIn) -> dict[str, Any] | None:
-    if info.classes[0] not in KINDS:
-        if (codec := codec_of_class(info.classes[0])) is not None:
-            own = codec.space_to_json(info.space)
-            return None if own is None else {**own, "space": info.classes[0]}
-        if (standard := stand_in(info)) is None:
-            return None
-        info = standard
-    children = [_node_to_json(child, stand_in) for child in info.children]
-    if info.kind == "graph":
-        ends = (info.space.node_space, info.space.edge_space)
-        children = [space_to_json(end, stand_in) for end in ends if end is not None]
-    if any(child is None for child in children):
-        return None
-    data: dict[str, Any] = {"space": info.kind}
-    if children:
-        data["children"] = children
-    write = _WRITERS.get(info.kind)
-    return data if write is None else {**data, **write(info, info.space)}
+# --- kinds of spaces ------------------------------------------------------------------------------
 
 
-#: Kind → the data of a space, in addition to its children.
-_WRITERS: dict[str, Callable[[SpaceInfo, Any], dict[str, Any]]] = {
-    "box": lambda info, space: {
-        "dtype": info.dtype,
-        "shape": list(space.shape),
-        "low": _pack(space.low),
-        "high": _pack(space.high),
-    },
-    "discrete": lambda info, space: {"n": info.n, "start": info.start, "dtype": info.dtype},
-    "multi_discrete": lambda info, space: {
-        "nvec": space.nvec.tolist(),
-        "start": space.start.tolist(),
-        "dtype": info.dtype,
-    },
-    "multi_binary": lambda info, space: {
-        "n": space.n if isinstance(space.n, int) else list(space.n)
-    },
-    "text": lambda info, space: {
-        "max_length": space.max_length,
-        "min_length": space.min_length,
-        # The order of a set differs between processes.
-        "charset": "".join(sorted(space.character_set)),
-    },
-    "dict": lambda info, space: {"keys": list(info.keys)},
-    "sequence": lambda info, space: {"stack": bool(space.stack)},
-    "repeated": lambda info, space: {"n": info.n},
-    "simplex": lambda info, space: {
-        "shape": list(space.shape),
-        "concentration": space.concentration.tolist(),
-        "dtype": info.dtype,
-    },
-}
+class _Kind:
+    """How a kind of space is written as data, beside its children, and built again.
 
-
-def _build_box(data: Any, children: list[Any]) -> Any:
-    dtype, shape = np.dtype(data["dtype"]), tuple(data["shape"])
-    low, high = (_unpack(data[key], shape, dtype) for key in ("low", "high"))
-    return spaces.Box(low, high, shape, dtype)
-
-
-#: Kind → builder of a space from its data and its children.
-_BUILDERS: dict[str, Callable[[Any, list[Any]], Any]] = {
-    "box": _build_box,
-    "discrete": lambda data, _: spaces.Discrete(
-        data["n"], start=data["start"], dtype=np.dtype(data["dtype"])
-    ),
-    "multi_discrete": lambda data, _: spaces.MultiDiscrete(
-        data["nvec"], np.dtype(data["dtype"]), start=data["start"]
-    ),
-    "multi_binary": lambda data, _: spaces.MultiBinary(data["n"]),
-    "text": lambda data, _: spaces.Text(
-        data["max_length"], min_length=data["min_length"], charset=data["charset"]
-    ),
-    "dict": lambda data, children: spaces.Dict(list(zip(data["keys"], children, strict=True))),
-    "tuple": lambda data, children: spaces.Tuple(children),
-    "oneof": lambda data, children: spaces.OneOf(children),
-    "sequence": lambda data, children: spaces.Sequence(children[0], stack=data["stack"]),
-    "graph": lambda data, children: spaces.Graph(
-        children[0], children[1] if len(children) > 1 else None
-    ),
-    "repeated": lambda data, children: Repeated(children[0], data["n"]),
-    "simplex": lambda data, _: Simplex(
-        data["shape"], data["concentration"], np.dtype(data["dtype"])
-    ),
-}
-
-
-#: Kinds with inner spaces → the minimum number of these.
-_CHILDREN = {"sequence": 1, "graph": 1, "repeated": 1}
-
-
-def _pack(bound: np.ndarray[Any, Any]) -> Any:
-    """Return a bound as a single string if all values are equal, otherwise as nested lists; JSON
-    has no infinity.
+    Attributes:
+        min_children: The least number of inner spaces.
     """
+
+    min_children = 0
+
+    def write(self, info: SpaceInfo, space: Any) -> Data:
+        """Return the data of a space, in addition to its children."""
+        return {}
+
+    def build(self, data: Data, children: list[Any]) -> Any:
+        """Build a space from its data and its children."""
+        raise NotImplementedError
+
+
+class _Box(_Kind):
+    def write(self, info: SpaceInfo, space: Any) -> Data:
+        return {
+            "dtype": info.dtype,
+            "shape": list(space.shape),
+            "low": _pack(space.low),
+            "high": _pack(space.high),
+        }
+
+    def build(self, data: Data, children: list[Any]) -> Any:
+        dtype = np.dtype(data["dtype"])
+        shape = tuple(data["shape"])
+        low = _unpack(data["low"], shape, dtype)
+        high = _unpack(data["high"], shape, dtype)
+        return spaces.Box(low, high, shape, dtype)
+
+
+class _Discrete(_Kind):
+    def write(self, info: SpaceInfo, space: Any) -> Data:
+        return {"n": info.n, "start": info.start, "dtype": info.dtype}
+
+    def build(self, data: Data, children: list[Any]) -> Any:
+        return spaces.Discrete(data["n"], start=data["start"], dtype=np.dtype(data["dtype"]))
+
+
+class _MultiDiscrete(_Kind):
+    def write(self, info: SpaceInfo, space: Any) -> Data:
+        return {
+            "nvec": space.nvec.tolist(),
+            "start": space.start.tolist(),
+            "dtype": info.dtype,
+        }
+
+    def build(self, data: Data, children: list[Any]) -> Any:
+        return spaces.MultiDiscrete(data["nvec"], np.dtype(data["dtype"]), start=data["start"])
+
+
+class _MultiBinary(_Kind):
+    def write(self, info: SpaceInfo, space: Any) -> Data:
+        if isinstance(space.n, int):
+            return {"n": space.n}
+        return {"n": list(space.n)}
+
+    def build(self, data: Data, children: list[Any]) -> Any:
+        return spaces.MultiBinary(data["n"])
+
+
+class _Text(_Kind):
+    def write(self, info: SpaceInfo, space: Any) -> Data:
+        return {
+            "max_length": space.max_length,
+            "min_length": space.min_length,
+            # The order of a set differs between processes.
+            "charset": "".join(sorted(space.character_set)),
+        }
+
+    def build(self, data: Data, children: list[Any]) -> Any:
+        return spaces.Text(
+            data["max_length"], min_length=data["min_length"], charset=data["charset"]
+        )
+
+
+class _Dict(_Kind):
+    def write(self, info: SpaceInfo, space: Any) -> Data:
+        return {"keys": list(info.keys)}
+
+    def build(self, data: Data, children: list[Any]) -> Any:
+        return spaces.Dict(list(zip(data["keys"], children, strict=True)))
+
+
+class _Tuple(_Kind):
+    def build(self, data: Data, children: list[Any]) -> Any:
+        return spaces.Tuple(children)
+
+
+class _OneOf(_Kind):
+    def build(self, data: Data, children: list[Any]) -> Any:
+        return spaces.OneOf(children)
+
+
+class _Sequence(_Kind):
+    min_children = 1
+
+    def write(self, info: SpaceInfo, space: Any) -> Data:
+        return {"stack": bool(space.stack)}
+
+    def build(self, data: Data, children: list[Any]) -> Any:
+        return spaces.Sequence(children[0], stack=data["stack"])
+
+
+class _Graph(_Kind):
+    min_children = 1
+
+    def build(self, data: Data, children: list[Any]) -> Any:
+        has_edges = len(children) > 1
+        edge_space = children[1] if has_edges else None
+        return spaces.Graph(children[0], edge_space)
+
+
+class _Repeated(_Kind):
+    min_children = 1
+
+    def write(self, info: SpaceInfo, space: Any) -> Data:
+        return {"n": info.n}
+
+    def build(self, data: Data, children: list[Any]) -> Any:
+        return Repeated(children[0], data["n"])
+
+
+class _Simplex(_Kind):
+    def write(self, info: SpaceInfo, space: Any) -> Data:
+        return {
+            "shape": list(space.shape),
+            "concentration": space.concentration.tolist(),
+            "dtype": info.dtype,
+        }
+
+    def build(self, data: Data, children: list[Any]) -> Any:
+        dtype: Any = np.dtype(data["dtype"])
+        return Simplex(data["shape"], data["concentration"], dtype)
+
+
+_KINDS: dict[str, _Kind] = {
+    "box": _Box(),
+    "discrete": _Discrete(),
+    "multi_discrete": _MultiDiscrete(),
+    "multi_binary": _MultiBinary(),
+    "text": _Text(),
+    "dict": _Dict(),
+    "tuple": _Tuple(),
+    "oneof": _OneOf(),
+    "sequence": _Sequence(),
+    "graph": _Graph(),
+    "repeated": _Repeated(),
+    "simplex": _Simplex(),
+}
+
+
+# --- bounds of a Box ------------------------------------------------------------------------------
+
+#: The bounds of a Box as data: texts, because JSON has no infinity; one text if all are equal.
+PackedBound: TypeAlias = str | list[Any]
+
+
+def _pack(bound: Array) -> PackedBound:
+    """Return a bound as a single string if all values are equal, otherwise as nested lists."""
     if bound.size and (bound == bound.flat[0]).all():
         return repr(bound.flat[0].item())
-    return _texts(bound.tolist())
+    texts: list[Any] = _to_texts(bound.tolist())
+    return texts
 
 
-def _texts(values: Any) -> Any:
-    return [_texts(value) for value in values] if isinstance(values, list) else repr(values)
+def _to_texts(values: Any) -> Any:
+    if isinstance(values, list):
+        return [_to_texts(value) for value in values]
+    return repr(values)
 
 
-def _unpack(packed: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
-    values = np.asarray(_values(packed, dtype.kind), dtype)
-    return np.broadcast_to(
-        values.reshape(shape) if isinstance(packed, list) else values, shape
-    ).astype(dtype)
-
-
-def _values(packed: Any, kind: str) -> Any:
+def _unpack(packed: PackedBound, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    values = np.asarray(_to_numbers(packed, dtype.kind), dtype)
     if isinstance(packed, list):
-        return [_values(item, kind) for item in packed]
-    return packed == "True" if kind == "b" else int(packed) if kind in "iu" else float(packed)
+        values = values.reshape(shape)
+    return np.broadcast_to(values, shape).astype(dtype)
+
+
+def _to_numbers(packed: PackedBound, kind: str) -> Any:
+    """Return the numbers that texts stand for, in the form for a kind of dtype: `"b"`, `"i"`, …"""
+    if isinstance(packed, list):
+        return [_to_numbers(item, kind) for item in packed]
+    if kind == "b":
+        return packed == "True"
+    if kind in "iu":
+        return int(packed)
+    return float(packed)

@@ -5,17 +5,20 @@ actions and masks.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-import rlcatalog_policy
 from rlcatalog.errors import ActionError, MissingColumnError, shown
+from rlcatalog.frameworks import Tensor
 from rlcatalog_policy.encoder import check_columns, check_encoded, host_values
 from rlcatalog_policy.non_finite import check_observations
 
+if TYPE_CHECKING:
+    from rlcatalog_policy.policy import Policy
 
-def check_batch(policy: rlcatalog_policy.Policy, batch: Mapping[str, Any]) -> None:
+
+def check_batch(policy: Policy, batch: Mapping[str, Any]) -> None:
     """Raise an error if the data in a training batch cannot have come from acting.
 
     Shapes are always checked. Values are checked only outside a trace, in which they are unknown,
@@ -35,63 +38,78 @@ def check_batch(policy: rlcatalog_policy.Policy, batch: Mapping[str, Any]) -> No
         NonFiniteError: An observation contains NaN or infinity.
     """
     if "obs" not in batch or "raw_action" not in batch:
-        raise _missing(batch)
+        raise _missing_column(batch)
     if "mask" not in batch and policy.masks.key is not None:
         raise MissingColumnError(
             "batch lacks 'mask', but the observation space has an action mask under"
             f" {policy.masks.key!r}. Here: batch['mask'] = policy.action_mask(observations), or"
             " batch['mask'] = None if every action was allowed when the policy acted."
         )
-    obs = _shaped(batch["obs"])
+    obs = _with_shape(batch["obs"])
     check_encoded(obs.shape, policy.preprocessor.shape, "obs", "batch['obs']: ")
-    rows, codec = obs.shape[0], policy.action_codec
-    raw = _shaped(batch["raw_action"])
-    flat = codec.scalar and len(raw.shape) == 1
-    if raw.shape[0] != rows or not (flat or tuple(raw.shape[1:]) == (codec.width,)):
+    rows = obs.shape[0]
+    raw = _with_shape(batch["raw_action"])
+    _check_shapes(policy, batch, raw, rows)
+    if batch.get("mask") is not None:
+        check_columns(policy.masks, _with_shape(batch["mask"]), rows, "batch['mask']")
+
+    # None in a trace and on other devices than the CPU.
+    raw_array = host_values(raw)
+    if raw_array is not None:
+        if raw_array.dtype.kind not in "biuf":
+            raise ActionError(
+                f"batch['raw_action']: expected numbers, found dtype {raw_array.dtype}."
+            )
+        codec = policy.action_codec
+        codec.check_raw(raw_array.reshape(len(raw_array), codec.width))
+    obs_array = host_values(obs)
+    if obs_array is not None:
+        check_observations(obs_array, policy.preprocessor)
+
+
+def _check_shapes(policy: Policy, batch: Mapping[str, Any], raw: Tensor, rows: int) -> None:
+    """Raise an error unless each observation has one raw action and one row of parameters."""
+    codec = policy.action_codec
+    is_scalar = codec.scalar and len(raw.shape) == 1  # `[B]`, as for a single Discrete
+    has_right_columns = is_scalar or tuple(raw.shape[1:]) == (codec.width,)
+    if raw.shape[0] != rows or not has_right_columns:
         raise ActionError(
             f"batch['raw_action']: expected shape ({rows}, {codec.width}), a row for each"
             f" observation and a column for each raw value of {policy.action_space}, found shape"
             f" {tuple(raw.shape)}."
         )
-    if (
-        batch.get("dist_inputs") is not None
-        and (shape := _shaped(batch["dist_inputs"]).shape)[0] != rows
-    ):
+    if batch.get("dist_inputs") is None:
+        return
+    dist_inputs_shape = _with_shape(batch["dist_inputs"]).shape
+    if dist_inputs_shape[0] != rows:
         raise ActionError(
             f"batch['dist_inputs']: expected {rows} rows, one for each observation, found shape"
-            f" {tuple(shape)}."
+            f" {tuple(dist_inputs_shape)}."
         )
-    mask = None if batch.get("mask") is None else _shaped(batch["mask"])
-    if mask is not None:
-        check_columns(policy.masks, mask, rows, "batch['mask']")
-    if (actions := host_values(raw)) is not None:
-        if actions.dtype.kind not in "biuf":
-            raise ActionError(
-                f"batch['raw_action']: expected numbers, found dtype {actions.dtype}."
-            )
-        codec.check_raw(actions.reshape(len(actions), codec.width))
-    if (encoded := host_values(obs)) is not None:
-        check_observations(encoded, policy.preprocessor)
 
 
 #: Column → how to get it.
-_NEEDED = {
+_HOW_TO_GET = {
     "obs": "encoded observations, as Policy.preprocess(observations) returns them",
     "raw_action": "step.raw_action from Policy.act, or Policy.raw_action(the environment's"
     " actions)",
 }
 
 
-def _missing(batch: Mapping[str, Any]) -> MissingColumnError:
-    lacks = [name for name in _NEEDED if name not in batch]
-    how = "; ".join(f"{name!r}: {_NEEDED[name]}" for name in lacks)
-    given = next((name for name in ("action", "actions") if name in batch), None)
-    if "raw_action" in lacks and given is not None:
-        how += f". Here: batch['raw_action'] = policy.raw_action(batch[{given!r}])"
+def _missing_column(batch: Mapping[str, Any]) -> MissingColumnError:
+    missing = [name for name in _HOW_TO_GET if name not in batch]
+    how = "; ".join([f"{name!r}: {_HOW_TO_GET[name]}" for name in missing])
+    # Batches of other libraries have the environment's actions.
+    env_actions = [name for name in ("action", "actions") if name in batch]
+    if "raw_action" in missing and env_actions:
+        how += f". Here: batch['raw_action'] = policy.raw_action(batch[{env_actions[0]!r}])"
     return MissingColumnError(
-        f"batch lacks {' and '.join(map(repr, lacks))}; it has {shown(list(batch))}. {how}."
+        f"batch lacks {' and '.join(map(repr, missing))}; it has {shown(list(batch))}. {how}."
     )
 
 
-def _shaped(value: Any) -> Any:
-    return value if hasattr(value, "shape") else np.asarray(value)
+def _with_shape(value: Any) -> Any:
+    """Return the user's tensor or array as it is, and a list of numbers as an array."""
+    if hasattr(value, "shape"):  # of any framework's tensors
+        return value
+    return np.asarray(value)
