@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,6 +21,9 @@ from rlcatalog.frameworks import Array
 from rlcatalog.reporting import warn_caller
 from rlcatalog.spaces import read_attribute
 from rlcatalog_policy.stepper import autoreset_of
+
+if TYPE_CHECKING:
+    from gymnasium.vector import VectorEnv
 
 #: How to train without masks, for messages.
 _WAY_OUT = "To use no masks, set the model config key 'action_mask_key' to None."
@@ -55,18 +58,26 @@ class EnvMasks:
         >>> masks.after_step(infos, terminated | truncated)
     """
 
-    def __init__(self, masks: ActionMasks, envs: Any) -> None:
-        self._masks, self._n = masks, int(envs.num_envs)
+    def __init__(self, masks: ActionMasks, envs: VectorEnv[Any, Any, Any]) -> None:
+        self._masks = masks
+        self._n = int(envs.num_envs)
         self._resets_at_once = autoreset_of(envs) == "same_step"
+        #: Whether masks beside the observations count.
         self._reads = masks.key is None and masks.info_key is not None
-        self._method = _method_of(envs) if self._reads else None
+        #: Returns the masks of all environments; None if they have no method for masks.
+        self._call_action_masks: Callable[[], Iterable[Any]] | None = None
+        if self._reads:
+            self._call_action_masks = _method_of(envs)
+        #: Whether masks are in the infos; the first reset decides.
         self._in_infos = False
         self.columns: Array | None = None
 
     @property
     def argument(self) -> Any:
         """The argument `mask` for `act`: the masks, or `NOT_GIVEN` if there are none."""
-        return NOT_GIVEN if self.columns is None else self.columns
+        if self.columns is None:
+            return NOT_GIVEN
+        return self.columns
 
     def begin(self, infos: Mapping[str, Any]) -> None:
         """Read the masks after a reset of all environments, which decides where masks are.
@@ -77,15 +88,20 @@ class EnvMasks:
         if not self._reads:
             return
         self._in_infos = any(mask is not None for mask in self._from_infos(infos))
-        if self._method is not None and all(mask is None for mask in self._from_method()):
-            self._method = None
-        if not self._masks.size:
-            self._warn_of_use()
-            return
+        if self._call_action_masks is not None:
+            masks = self._from_method()
+            if all(mask is None for mask in masks):
+                self._call_action_masks = None
+        has_masks = self._in_infos or self._call_action_masks is not None
         self.columns = None
-        if self._in_infos or self._method is not None:
+        if not self._masks.size:
+            if has_masks:
+                self._warn_of_unused_masks()
+            return
+        if has_masks:
             self.columns = np.ones((self._n, self._masks.size), np.bool_)
-        self._update(infos, np.ones(self._n, np.bool_))
+        all_rows = np.ones(self._n, np.bool_)
+        self._update(infos, all_rows)
 
     def after_step(self, infos: Mapping[str, Any], ended: Array) -> None:
         """Read the masks after a step.
@@ -95,8 +111,10 @@ class EnvMasks:
             ended: Booleans `[N]`: whether the step ended the episode. Unless the autoreset mode is
                 SAME_STEP, these environments keep their masks until they have been reset.
         """
-        rows = np.ones(self._n, np.bool_) if self._resets_at_once else ~ended
-        self._update(infos, rows)
+        acts_next = ~ended
+        if self._resets_at_once:
+            acts_next = np.ones(self._n, np.bool_)
+        self._update(infos, acts_next)
 
     def after_reset(self, infos: Mapping[str, Any], rows: Array) -> None:
         """Read the masks after a reset of some environments.
@@ -115,13 +133,13 @@ class EnvMasks:
             self._refuse_late(infos, rows)
         if self.columns is None:
             return
-        given = []
+        batches = []
         if self._in_infos:
-            given.append(self._complete(self._from_infos(infos), rows))
-        if self._method is not None:
-            given.append(self._complete(self._from_method(), rows))
+            batches.append(self._complete(self._from_infos(infos), rows))
+        if self._call_action_masks is not None:
+            batches.append(self._complete(self._from_method(), rows))
         try:
-            columns = self._masks.joint(given, self._n)
+            columns = self._masks.joint(batches, self._n)
         except ActionMaskError as error:
             raise ActionMaskError(
                 f"{self._where()}: {error} Rows are environments. {_WAY_OUT}"
@@ -135,55 +153,57 @@ class EnvMasks:
 
     def _from_method(self) -> list[Any]:
         """Return what each environment's `action_masks()` returns."""
-        assert self._method is not None
+        assert self._call_action_masks is not None
         try:
-            return list(self._method())
+            return list(self._call_action_masks())
         except CatalogError:  # it explains itself
             raise
         except Exception as error:
             raise EnvironmentFaultError(f"action_masks() raised {reason(error)}") from error
 
-    def _complete(self, found: Sequence[Any], rows: Array) -> list[Any]:
+    def _complete(self, masks: Sequence[Any], rows: Array) -> list[Any]:
         """Return the masks of the environments in `rows`, in a batch of all environments.
 
         The other environments take the mask of the first one, which is not used.
         """
-        chosen: list[int] = np.flatnonzero(rows).tolist()
-        for i in chosen:
-            if found[i] is None:
+        envs = [int(env) for env in np.flatnonzero(rows)]
+        for env in envs:
+            if masks[env] is None:
                 raise EnvironmentFaultError(
-                    f"environment {i} of {self._n} gave an action mask before, but not now"
+                    f"environment {env} of {self._n} gave an action mask before, but not now"
                     f" ({self._where()}). Give one after every reset and step that an action"
                     f" follows. {_WAY_OUT}"
                 )
-        unused = found[chosen[0]]
-        return [mask if row else unused for mask, row in zip(found, rows, strict=True)]
+        batch = [masks[envs[0]]] * self._n
+        for env in envs:
+            batch[env] = masks[env]
+        return batch
 
     def _refuse_late(self, infos: Mapping[str, Any], rows: Array) -> None:
+        """Raise an error if there is a mask in the infos, but there was none at the first reset."""
         key = str(self._masks.info_key)
         if key not in infos:
             return
-        for i, mask in enumerate(self._from_infos(infos)):
-            if rows[i] and mask is not None:
+        for env, mask in enumerate(self._from_infos(infos)):
+            if rows[env] and mask is not None:
                 raise EnvironmentFaultError(
-                    f"environment {i} of {self._n} has an action mask in info[{key!r}], but the"
+                    f"environment {env} of {self._n} has an action mask in info[{key!r}], but the"
                     f" first reset's info had none. Return it from reset() too. {_WAY_OUT}"
                 )
 
-    def _warn_of_use(self) -> None:
-        if self._in_infos or self._method is not None:
-            warn_caller(
-                f"the environment gives an action mask ({self._where()}), which is not used:"
-                f" {self._masks.action.describe()} has no values that a mask could forbid. To"
-                " silence this warning, set the model config key 'action_mask_key' to None.",
-                UnusedMaskWarning,
-            )
+    def _warn_of_unused_masks(self) -> None:
+        warn_caller(
+            f"the environment gives an action mask ({self._where()}), which is not used:"
+            f" {self._masks.action.describe()} has no values that a mask could forbid. To"
+            " silence this warning, set the model config key 'action_mask_key' to None.",
+            UnusedMaskWarning,
+        )
 
     def _where(self) -> str:
         places = []
         if self._in_infos:
             places.append(f"info[{self._masks.info_key!r}]")
-        if self._method is not None:
+        if self._call_action_masks is not None:
             places.append("action_masks()")
         return " and ".join(places)
 
@@ -201,27 +221,40 @@ def masks_in_infos(infos: Mapping[str, Any], key: str, n: int) -> list[Any]:
     """
     if key not in infos:
         return [None] * n
-    present = infos.get(f"_{key}", np.ones(n, np.bool_))
-    return [_row(infos[key], i) if present[i] else None for i in range(n)]
+    has_mask = infos.get(f"_{key}", np.ones(n, np.bool_))
+    masks: list[Any] = []
+    for env in range(n):
+        if has_mask[env]:
+            masks.append(_entry_of_env(infos[key], env))
+        else:
+            masks.append(None)
+    return masks
 
 
-def _row(entry: Any, i: int) -> Any:
-    """Return one environment's part of a batched entry."""
-    if isinstance(entry, Mapping):
-        names = [name for name in entry if not (name[:1] == "_" and name[1:] in entry)]
-        return {name: _row(entry[name], i) for name in names}
-    return entry[i]
+def _entry_of_env(entry: Any, env: int) -> Any:
+    """Return one environment's part of a batched entry: an array, or a dictionary of entries."""
+    if not isinstance(entry, Mapping):
+        return entry[env]
+    entry_of_env = {}
+    for name in entry:
+        # Gymnasium notes under "_name" which environments have "name".
+        is_note = name.startswith("_") and name[1:] in entry
+        if not is_note:
+            entry_of_env[name] = _entry_of_env(entry[name], env)
+    return entry_of_env
 
 
-def _method_of(envs: Any) -> Callable[[], Sequence[Any]] | None:
+def _method_of(envs: VectorEnv[Any, Any, Any]) -> Callable[[], Iterable[Any]] | None:
     """Return a function that returns the masks of all environments by calling `action_masks()`, or
     None if there is no such method.
     """
-    base = read_attribute(envs, "unwrapped", envs)
+    innermost_envs = read_attribute(envs, "unwrapped", envs)
     # A vector environment may have no single environments, or a different form of `call`.
     with suppress(Exception):
-        if any(base.call("has_wrapper_attr", "action_masks")):
-            return partial(base.call, "action_masks")
+        if any(innermost_envs.call("has_wrapper_attr", "action_masks")):
+            return partial(innermost_envs.call, "action_masks")
         return None
-    method = read_attribute(base, "action_masks")
-    return method if callable(method) else None
+    method: Callable[[], Iterable[Any]] | None = read_attribute(innermost_envs, "action_masks")
+    if callable(method):
+        return method
+    return None

@@ -28,11 +28,20 @@ TEMPORARY = ".rlcatalog-tmp"
 #: bytes.
 MOST_JSON = 1 << 22
 
+
+def _flag(name: str) -> int:
+    """Return a flag of `os.open`, or 0 if the system lacks it."""
+    return int(getattr(os, name, 0))  # Python's module, which differs by system
+
+
 # Windows lacks these flags, but does not need them: planting links requires special rights, and no
 # file blocks a reader.
-_NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
-_NO_WAIT = getattr(os, "O_NONBLOCK", 0)
-_BINARY = getattr(os, "O_BINARY", 0)
+_NO_FOLLOW = _flag("O_NOFOLLOW") | _flag("O_CLOEXEC")
+_NO_WAIT = _flag("O_NONBLOCK")
+_BINARY = _flag("O_BINARY")  # only Windows has it: without it, it would change line ends
+
+#: Number of bytes that one call writes at most.
+_BLOCK = 1 << 26
 
 
 @contextmanager
@@ -55,14 +64,16 @@ def lock_folder(folder: Path, *, wait: bool = True) -> Iterator[None]:
     except ImportError:
         yield
         return
-    handle = os.open(
-        folder, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_CLOEXEC", 0)
-    )
+    operation = fcntl.LOCK_EX
+    if not wait:
+        operation |= fcntl.LOCK_NB
+    handle = os.open(folder, os.O_RDONLY | _flag("O_DIRECTORY") | _flag("O_CLOEXEC"))
     try:
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            fcntl.flock(handle, operation)
         except OSError as error:
-            if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.EINVAL):
+            has_no_locks = error.errno in (errno.ENOLCK, errno.ENOTSUP, errno.EINVAL)
+            if not has_no_locks:
                 raise
         yield
     finally:
@@ -82,9 +93,10 @@ def write_file(folder: Path, name: str, data: bytes) -> None:
     handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_FOLLOW | _BINARY, 0o666)
     try:
         try:
-            left = memoryview(data)
-            while left:
-                left = left[os.write(handle, left[: 1 << 26]) :]
+            remaining = memoryview(data)
+            while remaining:
+                num_written = os.write(handle, remaining[:_BLOCK])
+                remaining = remaining[num_written:]
             os.fsync(handle)
         finally:
             os.close(handle)
@@ -131,13 +143,16 @@ class RegularFile:
         except FileNotFoundError:
             raise
         except (OSError, ValueError) as error:
-            what = "a link, which is not followed" if path.is_symlink() else str(error)
-            raise SavedPolicyError(f"{path}: cannot be read: {what}.") from error
+            why = str(error)
+            if path.is_symlink():
+                why = "a link, which is not followed"
+            raise SavedPolicyError(f"{path}: cannot be read: {why}.") from error
         status = os.fstat(handle)
         if not stat.S_ISREG(status.st_mode):
             os.close(handle)
             raise SavedPolicyError(f"{path}: cannot be read: it is not a regular file.")
-        self.size, self._file = status.st_size, os.fdopen(handle, "rb")
+        self.size = status.st_size
+        self._file = os.fdopen(handle, "rb")
         if most is not None and self.size > most:
             self.close()
             raise SavedPolicyError(
@@ -150,7 +165,8 @@ class RegularFile:
         Raises:
             SavedPolicyError: The file cannot be read, or is shorter than when it was opened.
         """
-        size = self.size if size is None else size
+        if size is None:
+            size = self.size
         try:
             self._file.seek(0)
             content = self._file.read(size)
@@ -194,25 +210,34 @@ def read_json(path: Path, most: int = MOST_JSON) -> Any:
         SavedPolicyError: The path is not a regular file, is too large, cannot be read, or is not
             JSON.
     """
+
+    def is_not_json(why: str) -> SavedPolicyError:
+        return SavedPolicyError(f"{path}: truncated or not JSON: {why}")
+
     content = read_file(path, most)
-    with raised_as(lambda why: SavedPolicyError(f"{path}: truncated or not JSON: {why}")):
+    with raised_as(is_not_json):
         value = json.loads(content.decode())
-        _check_levels(value)
+        _check_depth(value)
     return value
 
 
-def _check_levels(value: Any, most: int = 100) -> None:
-    """Raise an error if tables and lists are nested deeper than `most`, because recursive code
-    would fail on them.
+def _check_depth(value: Any, most_levels: int = 100) -> None:
+    """Raise an error if tables and lists are nested deeper than `most_levels`, because recursive
+    code would fail on them.
 
     Raises:
         ValueError: They are nested too deeply.
     """
-    if isinstance(value, dict | list):
-        if most == 0:
-            raise ValueError("its tables and lists are nested too deeply")
-        for part in value.values() if isinstance(value, dict) else value:
-            _check_levels(part, most - 1)
+    if isinstance(value, dict):
+        items = list(value.values())
+    elif isinstance(value, list):
+        items = value
+    else:
+        return
+    if most_levels == 0:
+        raise ValueError("its tables and lists are nested too deeply")
+    for item in items:
+        _check_depth(item, most_levels - 1)
 
 
 def check_files(folder: Path, skip: Collection[str] = ()) -> None:
@@ -236,13 +261,11 @@ def check_files(folder: Path, skip: Collection[str] = ()) -> None:
                     if entry.name not in skip:
                         check_files(Path(entry.path))
                 elif not entry.is_file(follow_symlinks=False):
-                    what = (
-                        "a link, which is not followed"
-                        if entry.is_symlink()
-                        else "neither a file nor a folder"
-                    )
+                    kind = "neither a file nor a folder"
+                    if entry.is_symlink():
+                        kind = "a link, which is not followed"
                     raise SavedPolicyError(
-                        f"{entry.path}: {what}. Remove it, or replace it with its target."
+                        f"{entry.path}: {kind}. Remove it, or replace it with its target."
                     )
     except (OSError, RecursionError) as error:
         raise SavedPolicyError(f"{folder}: cannot be read: {error}") from error

@@ -78,9 +78,9 @@ def freeze_policy(policy: Policy, rows: int, seed: int | None) -> Frozen:
             )
             return Frozen(policy, freeze(policy, rows, seed))
         except MissingPluginError as error:
-            return Frozen(policy, None, str(error))
+            return Frozen(policy, frozen_backend=None, reason=str(error))
         except CatalogError as error:
-            return Frozen(policy, None, reason(error))
+            return Frozen(policy, frozen_backend=None, reason=reason(error))
 
 
 class Frozen:

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-import rlcatalog_policy
 from rlcatalog.choice import MODEL_SLOTS, Resolution
 from rlcatalog.internals import Sheet
 from rlcatalog.models import weights_of
+
+if TYPE_CHECKING:
+    from rlcatalog_policy.policy import Policy
 
 Shape = tuple[int, ...]
 #: A model may have thousands of layers; the whole table is in `Summary.layers`.
@@ -72,83 +74,94 @@ class Summary:
 
     def sheet(self) -> Sheet:
         """Return the summary as a sheet."""
-        show = _arrays if self.built else _output
-        header = ("layer", "arrays" if self.built else "output", "weights")
-        rows = [(layer.name, show(layer), f"{layer.weights:,}") for layer in self.layers]
-        amount = f"{self.weights:,} numbers, {_size(4 * self.weights)} as float32"
-        facts = [("framework", self.framework), ("weights", amount)]
-        return Sheet(
-            " around ".join(reversed(self.parts)),
-            facts,
-            {"layers": [header, *rows]},
-            most=_MOST_LAYERS,
-        )
+        header = ("layer", "output", "weights")
+        if self.built:
+            header = ("layer", "arrays", "weights")
+        rows = []
+        for layer in self.layers:
+            description = _arrays_text(layer) if self.built else _output_text(layer)
+            rows.append((layer.name, description, f"{layer.weights:,}"))
+        size = _size_text(num_bytes=4 * self.weights)
+        facts = [
+            ("framework", self.framework),
+            ("weights", f"{self.weights:,} numbers, {size} as float32"),
+        ]
+        title = " around ".join(reversed(self.parts))
+        return Sheet(title, facts, {"layers": [header, *rows]}, most=_MOST_LAYERS)
 
 
 def summarize_layers(resolution: Resolution) -> Summary | None:
     """Return the summary without building a model, or None if a part does not declare its
     weights.
     """
-    layers = [
-        Layer(one.name, one.shape, one.weights)
-        for one in resolution.layers
-        if one.weights is not None and one.whole
-    ]
-    if len(layers) < len(resolution.layers):
-        return None
+    layers = []
+    for stage in resolution.layers:
+        # Without `whole`, the part announces a lower bound.
+        if stage.weights is None or not stage.whole:
+            return None
+        layers.append(Layer(stage.name, stage.shape, stage.weights))
     return Summary(resolution.model_parts, resolution.framework, tuple(layers), built=False)
 
 
-def summarize_weights(policy: rlcatalog_policy.Policy) -> Summary:
+def summarize_weights(policy: Policy) -> Summary:
     """Return the summary of a built model, in the order of `ModelV2.get_weights`."""
-    groups: dict[str, dict[str, Shape]] = {}
+    shapes_by_layer: dict[str, dict[str, Shape]] = {}
     for name, array in weights_of(policy.model).items():
-        layer, _, last = name.rpartition(".")
-        groups.setdefault(layer or last, {})[last] = tuple(array.shape)
-    layers = (
-        Layer(name, None, sum(map(prod, arrays.values())), arrays)
-        for name, arrays in groups.items()
-    )
+        layer_name, _, array_name = name.rpartition(".")
+        shapes = shapes_by_layer.setdefault(layer_name or array_name, {})
+        shapes[array_name] = tuple(array.shape)
+    layers = []
+    for layer_name, shapes in shapes_by_layer.items():
+        num_weights = sum(prod(shape) for shape in shapes.values())
+        layers.append(Layer(layer_name, shape=None, weights=num_weights, arrays=shapes))
     return Summary(policy.resolution.model_parts, policy.framework, tuple(layers), built=True)
 
 
-def policy_sheet(policy: rlcatalog_policy.Policy) -> Sheet:
+def policy_sheet(policy: Policy) -> Sheet:
     """Return the sheet that shows a policy."""
     resolution = policy.resolution
     parts = resolution.parts_by_slot("preprocessor", "filter", *MODEL_SLOTS, "action_dist")
-    rows = [(slot, part.name, part.provider) for slot, part in parts.items()]
-    shapes = [
-        (stage.name, "-" if stage.shape is None else str(stage.shape))
-        for stage in resolution.shapes
-    ]
+    part_rows = [(slot, part.name, part.provider) for slot, part in parts.items()]
+    shape_rows = []
+    for stage in resolution.shapes:
+        shape_text = "-" if stage.shape is None else str(stage.shape)
+        shape_rows.append((stage.name, shape_text))
+    tables: dict[str, list[tuple[str, ...]]] = {
+        "parts": [("slot", "part", "provided by"), *part_rows],
+        "shapes": [("stage", "shape"), *shape_rows],
+    }
+
     weights = weights_of(policy.model)
-    count = sum(array.size for array in weights.values())
+    num_weights = sum(array.size for array in weights.values())
     facts = [
         ("observation", resolution.request.obs.describe()),
         ("action", resolution.action.describe()),
-        ("weights", f"{count:,} numbers in {len(weights)} arrays"),
+        ("weights", f"{num_weights:,} numbers in {len(weights)} arrays"),
     ]
-    notes = [("config", ", ".join(sorted(resolution.config.given)) or "all defaults")]
-    tables: dict[str, list[tuple[str, ...]]] = {
-        "parts": [("slot", "part", "provided by"), *rows],
-        "shapes": [("stage", "shape"), *shapes],
-    }
+    non_default_keys = ", ".join(sorted(resolution.config.given))
+    notes = [("config", non_default_keys or "all defaults")]
     return Sheet(f"Policy ({policy.framework})", facts, tables, notes)
 
 
-def _output(layer: Layer) -> str:
-    return "-" if layer.shape is None else f"({', '.join(['B', *map(str, layer.shape)])})"
+def _output_text(layer: Layer) -> str:
+    if layer.shape is None:
+        return "-"
+    axes = ["B", *map(str, layer.shape)]
+    return f"({', '.join(axes)})"
 
 
-def _arrays(layer: Layer) -> str:
-    return ", ".join(
-        f"{name} {'x'.join(map(str, shape)) or '1'}" for name, shape in layer.arrays.items()
-    )
+def _arrays_text(layer: Layer) -> str:
+    texts = []
+    for name, shape in layer.arrays.items():
+        shape_text = "x".join(map(str, shape)) or "1"  # an array without axes has one number
+        texts.append(f"{name} {shape_text}")
+    return ", ".join(texts)
 
 
-def _size(count: float) -> str:
+def _size_text(num_bytes: float) -> str:
+    size = num_bytes
     for unit in ("bytes", "kB", "MB"):
-        if count < 1000:
-            return f"{count:.3g} {unit}"
-        count /= 1000
-    return f"{count:.3g} GB"
+        if size < 1000:
+            return f"{size:.3g} {unit}"
+        size /= 1000
+    return f"{size:.3g} GB"

@@ -30,9 +30,14 @@ DTYPES = {
     "F64": "float64",
 }  # fmt: skip
 
-#: Maximum number of bytes in a header (about 100,000 arrays), and of dimensions and bytes in an
-#: array.
-_LONGEST_HEADER, _MOST_DIMENSIONS, _LARGEST = 1 << 24, 32, (1 << 63) - 1
+#: Maximum number of bytes in a header, for about 100,000 arrays.
+_LONGEST_HEADER = 1 << 24
+#: Maximum number of an array's dimensions; NumPy 1 has no more.
+_MOST_DIMENSIONS = 32
+#: Maximum number of bytes in an array, which a signed index can still count.
+_LARGEST = (1 << 63) - 1
+#: Number of bytes of a file's first entry, the length of its header.
+_LENGTH_BYTES = 8
 
 _Size = Annotated[int, msgspec.Meta(ge=0, le=_LARGEST)]
 
@@ -46,18 +51,20 @@ class TensorInfo(msgspec.Struct, frozen=True):
     dtype: np.dtype[Any]
 
     def __post_init__(self) -> None:
-        # NumPy counts like this, even if a length is 0.
-        if math.prod(n or 1 for n in self.shape) * self.dtype.itemsize > _LARGEST:
+        # NumPy limits the product of the lengths as if each 0 were 1.
+        num_elements = math.prod(max(length, 1) for length in self.shape)
+        if num_elements * self.dtype.itemsize > _LARGEST:
             raise ValueError(f"shape {self.shape} of {self.dtype} is larger than any array")
 
 
-def _dtype(_: type, name: Any) -> np.dtype[Any]:
+def _parse_dtype(_: type, name: Any) -> np.dtype[Any]:
+    """Return the dtype with one of the format's names; msgspec passes the type first."""
     if not isinstance(name, str) or name not in DTYPES:
         raise ValueError(f"dtype {shown(name)} is not among {', '.join(DTYPES)}")
     return np.dtype(DTYPES[name])
 
 
-_ENTRIES = msgspec.json.Decoder(TensorInfo, dec_hook=_dtype)
+_ENTRIES = msgspec.json.Decoder(TensorInfo, dec_hook=_parse_dtype)
 
 
 class TensorFile:
@@ -73,31 +80,17 @@ class TensorFile:
 
     def __init__(self, file: RegularFile) -> None:
         self.file = file
-        if file.size < 8:
-            raise _damage(file, f"it has {file.size} bytes.")
-        length = int.from_bytes(file.read(8), "little")
-        rest = file.size - 8 - length
-        if rest < 0 or length > _LONGEST_HEADER:
-            why = (
-                f"its header would have {length} of {file.size} bytes; at most {_LONGEST_HEADER}"
-                " are allowed."
+        header_length = _read_header_length(file)
+        self.tensors = _read_header(file, header_length)
+        described_size = sum(
+            math.prod(info.shape) * info.dtype.itemsize for info in self.tensors.values()
+        )
+        size_after_header = file.size - _LENGTH_BYTES - header_length
+        if described_size != size_after_header:
+            raise _damage(
+                file,
+                f"its header describes {described_size} bytes, but {size_after_header} follow it.",
             )
-            raise _damage(file, why)
-        try:
-            header = msgspec.json.decode(file.read(8 + length)[8:], type=dict[str, msgspec.Raw])
-        except (ValueError, RecursionError) as error:
-            raise _damage(file, f"its header cannot be read: {error}") from error
-        header.pop("__metadata__", None)
-        self.tensors: dict[str, TensorInfo] = {}
-        size = 0
-        for name, entry in header.items():
-            try:
-                self.tensors[name] = info = _ENTRIES.decode(entry)
-            except (ValueError, RecursionError) as error:
-                raise _damage(file, f"{shown(name)} in its header: {error}") from error
-            size += math.prod(info.shape) * info.dtype.itemsize
-        if size != rest:
-            raise _damage(file, f"its header describes {size} bytes, but {rest} follow it.")
 
     @cached_property
     def elements(self) -> int:
@@ -121,6 +114,36 @@ class TensorFile:
             raise _damage(self.file, f"{error}.") from error
 
 
+def _read_header_length(file: RegularFile) -> int:
+    if file.size < _LENGTH_BYTES:
+        raise _damage(file, f"it has {file.size} bytes.")
+    length = int.from_bytes(file.read(_LENGTH_BYTES), "little")
+    if length > _LONGEST_HEADER or length > file.size - _LENGTH_BYTES:
+        raise _damage(
+            file,
+            f"its header would have {length} of {file.size} bytes; at most {_LONGEST_HEADER}"
+            " are allowed.",
+        )
+    return length
+
+
+def _read_header(file: RegularFile, length: int) -> dict[str, TensorInfo]:
+    """Return name → shape and dtype of each array."""
+    text = file.read(_LENGTH_BYTES + length)[_LENGTH_BYTES:]
+    try:
+        header = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
+    except (ValueError, RecursionError) as error:
+        raise _damage(file, f"its header cannot be read: {error}") from error
+    header.pop("__metadata__", None)  # the format's entry for texts, which rlcatalog does not write
+    tensors = {}
+    for name, entry in header.items():
+        try:
+            tensors[name] = _ENTRIES.decode(entry)
+        except (ValueError, RecursionError) as error:
+            raise _damage(file, f"{shown(name)} in its header: {error}") from error
+    return tensors
+
+
 def to_bytes(arrays: Mapping[str, Array]) -> bytes:
     """Encode arrays as the content of a safetensors file.
 
@@ -128,22 +151,24 @@ def to_bytes(arrays: Mapping[str, Array]) -> bytes:
         SavedPolicyError: There are too many arrays for the file to be readable again.
     """
     content = save({name: np.asarray(array, order="C") for name, array in arrays.items()})
-    if (length := int.from_bytes(content[:8], "little")) > _LONGEST_HEADER:
+    header_length = int.from_bytes(content[:_LENGTH_BYTES], "little")
+    if header_length > _LONGEST_HEADER:
         raise SavedPolicyError(
-            f"{len(arrays)} arrays take {length} bytes of a safetensors header; at most"
+            f"{len(arrays)} arrays take {header_length} bytes of a safetensors header; at most"
             f" {_LONGEST_HEADER} are allowed."
         )
     return content
 
 
-def describe_other_dtypes(given: Mapping[str, np.dtype[Any]], expected: Mapping[str, Array]) -> str:
+def describe_other_dtypes(
+    dtypes: Mapping[str, np.dtype[Any]], expected: Mapping[str, Array]
+) -> str:
     """Return a text that lists the arrays with an unexpected dtype; empty if there are none."""
-    pairs = (
-        (name, dtype, expected[name].dtype) for name, dtype in given.items() if name in expected
-    )
-    return "; ".join(
-        f"{name}: {dtype} instead of {wanted}" for name, dtype, wanted in pairs if dtype != wanted
-    )
+    texts = []
+    for name, dtype in dtypes.items():
+        if name in expected and dtype != expected[name].dtype:
+            texts.append(f"{name}: {dtype} instead of {expected[name].dtype}")
+    return "; ".join(texts)
 
 
 def _damage(file: RegularFile, why: str) -> SavedPolicyError:
