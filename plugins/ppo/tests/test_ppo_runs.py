@@ -1,5 +1,6 @@
 """`rlcatalog train` with PPO: folders, early ends, resumed runs, wrong options."""
 
+import gc
 import json
 import os
 import pickle
@@ -21,6 +22,7 @@ from rlcatalog_cli import main
 from rlcatalog_ppo import checkpoints, commands
 from rlcatalog_ppo.engine import PPOEngine
 from rlcatalog_ppo.environments import EnvMaker
+from rlcatalog_ppo.learner import Learner as RolloutLearner
 from rlcatalog_runs import Interrupted, interruptible, newest_checkpoint
 from rlcatalog_runs.checkpoints import checkpoint_steps, checkpoints_of
 
@@ -240,6 +242,14 @@ def test_run_killed_after_its_last_step_is_finished_by_resume(run_of_100_steps):
 # --- runs that end early --------------------------------------------------------------------------
 
 
+# If the signal arrives while Python runs a callback of the garbage collector, such as the one that
+# Hypothesis installs, Python reports the exception as unraisable, and the run raises it again
+# later.
+ignore_lost_exceptions = pytest.mark.filterwarnings(
+    "ignore::pytest.PytestUnraisableExceptionWarning"
+)
+
+
 @pytest.fixture(params=[signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
 def interrupted_run(request, tmp_path, capsys):
     """A run that got a signal after its checkpoint of 200 steps.
@@ -267,6 +277,7 @@ def interrupted_run(request, tmp_path, capsys):
     return folder, request.param, status, capsys.readouterr().err
 
 
+@ignore_lost_exceptions
 def test_interrupted_run_says_how_to_continue(interrupted_run):
     folder, number, status, error = interrupted_run
 
@@ -278,6 +289,7 @@ def test_interrupted_run_says_how_to_continue(interrupted_run):
     assert f" step {saved_steps:,} is saved." in error
 
 
+@ignore_lost_exceptions
 def test_interrupted_run_can_be_loaded_evaluated_and_resumed(interrupted_run):
     folder, *_ = interrupted_run
     assert read_json(folder / "run.json")["status"] == "interrupted"
@@ -286,6 +298,40 @@ def test_interrupted_run_can_be_loaded_evaluated_and_resumed(interrupted_run):
     assert run_command("evaluate", folder, "--episodes", "1", "--quiet") == 0
     saved_steps = checkpoints.read(folder)[1]["steps"]
     assert train("--resume", folder, "--steps", saved_steps + 50) == 0
+
+
+@ignore_lost_exceptions
+def test_interrupt_lost_in_a_garbage_collection_ends_the_run(tmp_path, monkeypatch):
+    num_updates = 0
+    update = RolloutLearner.update
+    is_sent = False
+
+    def send_signal(phase, info):
+        nonlocal is_sent
+        if not is_sent:
+            is_sent = True
+            os.kill(os.getpid(), signal.SIGINT)
+
+    def collect_garbage_and_update(self, *args, **kwargs):
+        nonlocal num_updates
+        num_updates += 1
+        if num_updates == 3:
+            gc.callbacks.append(send_signal)
+            try:
+                gc.collect()
+            finally:
+                gc.callbacks.remove(send_signal)
+        return update(self, *args, **kwargs)
+
+    monkeypatch.setattr(RolloutLearner, "update", collect_garbage_and_update)
+    folder = tmp_path / "run"
+
+    status = train("CartPole-v1", "--steps", 2_000, *SMALL, "--out", folder)
+
+    assert is_sent
+    assert status == 130  # 128 and the number of SIGINT
+    assert num_updates == 3  # Python dropped the exception, so the third iteration was completed
+    assert read_json(folder / "run.json")["status"] == "interrupted"
 
 
 def test_signal_handlers_are_restored():

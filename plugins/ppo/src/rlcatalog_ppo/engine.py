@@ -104,8 +104,16 @@ class PPOEngine(Engine):
         if options.stop_at is not None:
             callbacks.append(StopAt(options.stop_at, evaluated=options.eval_every > 0))
         keeping = Checkpoints(session.folder, options.checkpoint_every, options.keep_checkpoints)
+
+        def report(result: Mapping[str, Any]) -> None:
+            session.report(result)
+            # A signal raises `Interrupted` at once, but if Python is running a `__del__` method or
+            # a callback of the garbage collector at that moment, it only prints the exception and
+            # goes on. The request is still pending then, so raise it again.
+            session.interrupts.check()
+
         # Checkpoints come last, so everything in them has been logged.
-        self.algorithm.add_callbacks([*callbacks, Log(session.report), keeping])
+        self.algorithm.add_callbacks([*callbacks, Log(report), keeping])
         try:
             # Without the warning, because a run may be killed after its last step.
             self.algorithm._learn(options.steps)

@@ -108,8 +108,10 @@ class Engine:
             be empty.
         trusts_checkpoints: Whether reading a checkpoint can run code, as with a pickle. Folders are
             not trusted, so `--resume` then also requires `--engine`.
-        ends_at_once: Whether Ctrl-C may raise `Interrupted` anywhere within `learn`; otherwise the
-            engine checks `session.interrupts`.
+        ends_at_once: Whether Ctrl-C may raise `Interrupted` anywhere within `learn`. The engine
+            calls `session.interrupts.check()` regularly in both cases: if this is False, because
+            nothing else ends the run, and if it is True, because Python drops an exception that is
+            raised while it runs a `__del__` method or a callback of the garbage collector.
 
     Args:
         plan: The run.
