@@ -25,7 +25,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 import rlcatalog
 from rlcatalog.errors import NoClosedFormError
 from rlcatalog.spaces import Repeated
-from rlcatalog_ppo.rollout import Collector
+from rlcatalog_ppo.collector import Collector
 
 pytestmark = [
     pytest.mark.usefixtures("one_thread", "seeded", "eager_tensorflow"),

@@ -8,7 +8,7 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from rlcatalog_ppo.rollout import Collector
+from rlcatalog_ppo.collector import Collector
 
 #: Number of environments.
 N = 3

@@ -13,7 +13,8 @@ import rlcatalog
 from rlcatalog.errors import CatalogWarning, ConfigError
 from rlcatalog_ppo import A2C, PG, PPO, algorithm as algorithm_module
 from rlcatalog_ppo.callbacks import Callback
-from rlcatalog_ppo.rollout import Episodes, Rollout
+from rlcatalog_ppo.episodes import Episodes
+from rlcatalog_ppo.rollout import Rollout
 
 # QUICK: 2 environments, rollouts of 4 steps in each, and one minibatch.
 

@@ -18,8 +18,8 @@ from scripted_envs import (
 
 from rlcatalog.errors import NonFiniteError
 from rlcatalog_policy import Frozen
+from rlcatalog_ppo.collector import Collector
 from rlcatalog_ppo.reward_scale import RewardScale
-from rlcatalog_ppo.rollout import Collector
 from rlcatalog_runs.seeds import SeedStream, derive_seed
 
 all_modes = pytest.mark.parametrize("mode", MODES)

@@ -11,10 +11,10 @@ from gymnasium.wrappers.vector import NormalizeReward
 import rlcatalog
 from rlcatalog.errors import ConfigError
 from rlcatalog_ppo import A2C, PG, PPO
+from rlcatalog_ppo.collector import Collector
 from rlcatalog_ppo.config import parse
 from rlcatalog_ppo.offline import Reader
 from rlcatalog_ppo.reward_scale import RewardScale
-from rlcatalog_ppo.rollout import Collector
 from rlcatalog_runs.seeds import SeedStream, derive_seed
 
 pytestmark = pytest.mark.twins

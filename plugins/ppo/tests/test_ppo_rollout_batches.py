@@ -7,7 +7,8 @@ import pytest
 
 from rlcatalog.errors import NonFiniteError
 from rlcatalog_ppo.advantages import check_finite
-from rlcatalog_ppo.rollout import Episodes, Rollout
+from rlcatalog_ppo.episodes import Episodes
+from rlcatalog_ppo.rollout import Rollout
 
 #: Four steps of two environments.
 T, N = 4, 2

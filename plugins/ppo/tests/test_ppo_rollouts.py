@@ -16,8 +16,8 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 import rlcatalog
 from rlcatalog.spaces import Repeated
 from rlcatalog_ppo import PPO
+from rlcatalog_ppo.collector import Collector
 from rlcatalog_ppo.env_state import Resumable
-from rlcatalog_ppo.rollout import Collector
 from rlcatalog_runs.evaluation import play
 from rlcatalog_torch import TorchModelV2
 

@@ -16,8 +16,8 @@ import rlcatalog
 from rlcatalog import ViewRequirement
 from rlcatalog.errors import NotServedError
 from rlcatalog_ppo import PPO
+from rlcatalog_ppo.collector import Collector
 from rlcatalog_ppo.env_state import Resumable
-from rlcatalog_ppo.rollout import Collector
 from rlcatalog_tf import TFModelV2
 from rlcatalog_torch import TorchModelV2
 

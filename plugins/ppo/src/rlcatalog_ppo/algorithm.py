@@ -22,13 +22,14 @@ from rlcatalog_policy import EnvMasks, Frozen, config_with_model, read_manifest
 from rlcatalog_policy.loading import load_for
 from rlcatalog_ppo import checkpoints
 from rlcatalog_ppo.callbacks import Callback
+from rlcatalog_ppo.collector import Collector
 from rlcatalog_ppo.config import OnPolicyConfig, parse
 from rlcatalog_ppo.environments import AnyEnv, EnvMaker, count_passed, registered_id
 from rlcatalog_ppo.learner import Learner, check_policy, learner_of, optimizer_of
 from rlcatalog_ppo.loss import Objective
 from rlcatalog_ppo.offline import Recorder
 from rlcatalog_ppo.reward_scale import scale_of
-from rlcatalog_ppo.rollout import Collector, Rollout
+from rlcatalog_ppo.rollout import Rollout
 from rlcatalog_ppo.rollout_columns import Postprocess
 from rlcatalog_ppo.steps import StepRecord
 from rlcatalog_ppo.training_state import (

@@ -53,7 +53,7 @@ class Learned(msgspec.Struct):
 
 
 class Episodes(msgspec.Struct):
-    """The most recent finished episodes (see `rollout.Episodes`)."""
+    """The most recent finished episodes (see `episodes.Episodes`)."""
 
     returns: Annotated[list[float], msgspec.Meta(max_length=100)]
     lengths: Annotated[list[int], msgspec.Meta(max_length=100)]
