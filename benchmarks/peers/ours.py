@@ -84,12 +84,15 @@ def config(num_envs: int) -> dict[str, Any]:
 
 def train(columns: Mapping[str, work.Array]) -> Callable[[], Any]:
     from rlcatalog_ppo.config import PPOConfig
-    from rlcatalog_ppo.learner import Learner, optimizer_of
+    from rlcatalog_ppo.learner import RolloutLearner, minibatch_optimizer_of
 
     policy = policy_of(gym.make(work.ENV).observation_space)
     settings = PPOConfig(**config(8))
-    learner = Learner(
-        policy, settings, np.random.default_rng(0), optimizer_of("torch")(policy, settings)
+    learner = RolloutLearner(
+        policy,
+        settings,
+        np.random.default_rng(0),
+        minibatch_optimizer_of("torch")(policy, settings),
     )
     batch = {name: columns[name] for name in ("obs", "logp", "advantage", "target")}
     batch |= {"raw_action": columns["action"][:, None], "reward": columns["advantage"]}

@@ -383,7 +383,7 @@ def test_a2c_takes_one_optimizer_step_per_rollout():
 
     assert trainer.config.rollout_length == 20
     assert result["timesteps_total"] == 40
-    assert trainer._algorithm._learner.optimizer.get_state()["step"] == 1
+    assert trainer._algorithm._learner.minibatch_optimizer.get_state()["step"] == 1
     trainer.stop()
 
 

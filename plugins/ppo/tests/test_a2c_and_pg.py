@@ -184,7 +184,7 @@ def test_a2c_gradients_of_linear_policy_equal_numpy(framework):
         (1,): d_value.mean().reshape(1),
     }
     # Adam's first moment after one step is a tenth of the gradient.
-    for moment in algo._learner.optimizer.get_state()["first"].values():
+    for moment in algo._learner.minibatch_optimizer.get_state()["first"].values():
         gradient = 10 * moment
         np.testing.assert_allclose(gradient, expected[gradient.shape], rtol=1e-3, atol=1e-5)
 
@@ -240,7 +240,7 @@ def test_rollout_is_one_optimizer_step(algorithm, framework):
     for _ in range(3):
         result = algo.train()
 
-    assert algo._learner.optimizer.get_state()["step"] == 3
+    assert algo._learner.minibatch_optimizer.get_state()["step"] == 3
     assert result["timesteps_total"] == 3 * 2 * 12  # rollouts * environments * steps
 
 

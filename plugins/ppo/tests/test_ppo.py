@@ -182,13 +182,13 @@ def test_minibatch_larger_than_rollout_becomes_rollout(monkeypatch):
     with pytest.warns(CatalogWarning, match="minibatch_size=1000 is larger than"):
         algo = PPO(StepCounter, config)
     minibatch_sizes = []
-    step = algo._learner.optimizer.step
+    step = algo._learner.minibatch_optimizer.step
 
     def record_and_step(batch, *args, **options):
         minibatch_sizes.append(len(batch["logp"]))
         return step(batch, *args, **options)
 
-    monkeypatch.setattr(algo._learner.optimizer, "step", record_and_step)
+    monkeypatch.setattr(algo._learner.minibatch_optimizer, "step", record_and_step)
     algo.train()
 
     # A rollout has 2 * 16 steps, and there are 3 epochs.

@@ -78,7 +78,7 @@ def test_batch_is_placed_on_device_of_policy(model):
     batch = collect_batch(algo)
     algo.policy.to("meta")
 
-    placed = algo._learner.optimizer.placed(batch)
+    placed = algo._learner.minibatch_optimizer.placed(batch)
 
     for name in ("obs", "raw_action", "logp", "advantage", "target"):
         assert placed[name].device.type == "meta", name
@@ -90,7 +90,7 @@ def test_update_computes_on_device_of_policy(model):
     batch = collect_batch(algo)
     # Tensors on the meta device have no values, so that copying one back is an error.
     algo.policy.to("meta")
-    optimizer = type(algo._learner.optimizer)(algo.policy, algo.config)
+    optimizer = type(algo._learner.minibatch_optimizer)(algo.policy, algo.config)
     rates = Rates(lr=1e-3, kl_coeff=0.1)
 
     placed = optimizer.placed(batch)
@@ -109,7 +109,7 @@ def test_batch_on_cpu_is_not_copied(framework):
     algo = PPO(DriftEnv, {**SMALL, "framework": framework, "model": LSTM})
     batch = collect_batch(algo)
 
-    placed = algo._learner.optimizer.placed(batch)
+    placed = algo._learner.minibatch_optimizer.placed(batch)
 
     for name in ("obs", "raw_action", "logp"):
         assert np.shares_memory(np.asarray(placed[name]), batch[name]), name
@@ -119,7 +119,7 @@ def test_batch_on_cpu_is_not_copied(framework):
 def test_minibatches_of_placed_batch_have_same_rows(framework):
     algo = PPO(DriftEnv, {**SMALL, "framework": framework, "model": LSTM})
     batch = collect_batch(algo)
-    optimizer = algo._learner.optimizer
+    optimizer = algo._learner.minibatch_optimizer
     # Another name of the CPU, so that the batch is treated as on any other device.
     algo.policy.device = {"torch": "cpu:0", "tf": "/cpu:0"}[framework]
 

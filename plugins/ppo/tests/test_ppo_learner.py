@@ -17,13 +17,13 @@ from rlcatalog.frameworks import default_framework
 from rlcatalog_ppo import learner as learner_module
 from rlcatalog_ppo.config import A2CConfig, PPOConfig
 from rlcatalog_ppo.learner import (
-    Learner,
+    RolloutLearner,
     StepMetrics,
     array_rows,
     check_policy,
+    minibatch_optimizer_of,
     minibatches,
     not_finite,
-    optimizer_of,
     set_threads,
 )
 from rlcatalog_ppo.loss import A2C_OBJECTIVE, PPO_OBJECTIVE, Rates
@@ -96,7 +96,7 @@ def make_learner(config, *, update_ops=(), **optimizer_arguments):
         update_ops=lambda: update_ops, trainable_variables=lambda: ["a", "b", "c"]
     )
     optimizer = RecordingOptimizer(**optimizer_arguments)
-    return Learner(SimpleNamespace(model=model), config, np.random.default_rng(0), optimizer)
+    return RolloutLearner(SimpleNamespace(model=model), config, np.random.default_rng(0), optimizer)
 
 
 def make_batch(*, rows):
@@ -184,7 +184,7 @@ def test_rows_are_checked_in_first_and_measured_in_last_pass():
 
     learner.update(make_batch(rows=10), lr=0.1)
 
-    steps = learner.optimizer.steps  # three passes over two minibatches
+    steps = learner.minibatch_optimizer.steps  # three passes over two minibatches
     assert [step.rows for step in steps] == [5, 5, 5, 5, 5, 5]
     assert [step.check for step in steps] == [True, True, False, False, False, False]
     assert [step.measure for step in steps] == [False, False, False, False, True, True]
@@ -196,7 +196,7 @@ def test_single_pass_is_checked_and_measured():
     learner.update(make_batch(rows=5), lr=0.1)
 
     rates = Rates(lr=0.1, kl_coeff=0.0, clip_param=None)
-    assert learner.optimizer.steps == [Step(5, rates, check=True, measure=True)]
+    assert learner.minibatch_optimizer.steps == [Step(5, rates, check=True, measure=True)]
 
 
 def test_a2c_takes_one_step_on_whole_batch():
@@ -205,7 +205,7 @@ def test_a2c_takes_one_step_on_whole_batch():
     learner.update(make_batch(rows=10), lr=0.1)
 
     rates = Rates(lr=0.1, kl_coeff=0.0, clip_param=None)
-    assert learner.optimizer.steps == [Step(10, rates, check=True, measure=True)]
+    assert learner.minibatch_optimizer.steps == [Step(10, rates, check=True, measure=True)]
     assert learner.kl_coeff == 0.0
 
 
@@ -215,7 +215,7 @@ def test_steps_receive_scheduled_clip_param():
     result = learner.update(make_batch(rows=10), lr=0.1, clip_param=0.3)
 
     rates = Rates(lr=0.1, kl_coeff=0.0, clip_param=0.3)
-    assert [step.rates for step in learner.optimizer.steps] == [rates] * 6
+    assert [step.rates for step in learner.minibatch_optimizer.steps] == [rates] * 6
     assert result["clip_param"] == 0.3
 
 
@@ -307,7 +307,7 @@ def test_kl_coeff_changes_beyond_one_and_a_half_targets(kl_target, kl, factor):
     result = learner.update(make_batch(rows=4), lr=0.1)
 
     # This update still has the weight of the config.
-    assert learner.optimizer.steps[0].rates == Rates(lr=0.1, kl_coeff=0.5)
+    assert learner.minibatch_optimizer.steps[0].rates == Rates(lr=0.1, kl_coeff=0.5)
     assert result["kl_coeff"] == 0.5
     assert learner.kl_coeff == 0.5 * factor
 
@@ -338,7 +338,7 @@ def test_set_state_restores_kl_coeff_and_optimizer():
     learner.set_state({"kl_coeff": 2.0, "optimizer": "another state"})
 
     assert learner.kl_coeff == 2.0
-    assert learner.optimizer.state == "another state"
+    assert learner.minibatch_optimizer.state == "another state"
 
 
 # --- policies that an algorithm can train ---------------------------------------------------------
@@ -455,7 +455,7 @@ def test_framework_without_optimizer_is_refused():
     jax.enter()  # registers the framework until the end of this test
 
     with pytest.raises(NotServedError, match="no code for framework='jax'") as caught:
-        optimizer_of("jax")
+        minibatch_optimizer_of("jax")
 
     assert "no installed package declares" in str(caught.value)
 

@@ -8,7 +8,7 @@ from gymnasium.spaces import Box, Discrete, MultiDiscrete
 
 from rlcatalog.errors import NonFiniteError
 from rlcatalog_ppo import A2C, PG, PPO
-from rlcatalog_ppo.learner import minibatches, optimizer_of
+from rlcatalog_ppo.learner import minibatch_optimizer_of, minibatches
 from rlcatalog_ppo.loss import PPO_OBJECTIVE, Rates
 from rlcatalog_tf.learner import Adam
 
@@ -142,7 +142,9 @@ def make_torch_and_tf(model, config):
 def take_step(algo, minibatch, lr):
     """Take an optimiser step; return the changes of all weights as one vector, and the metrics."""
     before = algo.policy.model.get_weights()
-    figures, _ = algo._learner.optimizer.step(minibatch, Rates(lr, algo._learner.kl_coeff))
+    figures, _ = algo._learner.minibatch_optimizer.step(
+        minibatch, Rates(lr, algo._learner.kl_coeff)
+    )
     after = algo.policy.model.get_weights()
     changes = [(after[name].astype(float) - before[name]).ravel() for name in sorted(before)]
     return np.concatenate(changes), np.asarray(figures)
@@ -174,7 +176,9 @@ def test_thirtieth_step_is_same_from_state_of_other_framework(model, config):
 
     # What steps change are the weights and the state of the optimiser.
     tf_algo.policy.model.set_weights(torch_algo.policy.model.get_weights())
-    tf_algo._learner.optimizer.set_state(torch_algo._learner.optimizer.get_state())
+    tf_algo._learner.minibatch_optimizer.set_state(
+        torch_algo._learner.minibatch_optimizer.get_state()
+    )
 
     assert_same_step(torch_algo, tf_algo, thirtieth, lr=2e-4)
 
@@ -186,8 +190,8 @@ def test_moments_after_step_are_same_in_both_frameworks(model, config):
     take_step(torch_algo, minibatch, lr=1e-3)
     take_step(tf_algo, minibatch, lr=1e-3)
 
-    expected = torch_algo._learner.optimizer.get_state()
-    actual = tf_algo._learner.optimizer.get_state()
+    expected = torch_algo._learner.minibatch_optimizer.get_state()
+    actual = tf_algo._learner.minibatch_optimizer.get_state()
 
     # Adam has two moments for each weight.
     assert actual["first"].keys() == expected["first"].keys()
@@ -205,7 +209,7 @@ def test_moments_after_step_are_same_in_both_frameworks(model, config):
 def test_state_of_fresh_optimizer_is_zero(framework):
     algo = make_algorithm(framework, "lstm")
 
-    state = algo._learner.optimizer.get_state()
+    state = algo._learner.minibatch_optimizer.get_state()
 
     assert state["step"] == 0
     assert not any(np.any(moment) for moment in state["first"].values())
@@ -215,7 +219,7 @@ def test_state_of_fresh_optimizer_is_zero(framework):
 @both_frameworks
 def test_state_of_optimizer_has_moment_for_each_weight(framework):
     algo = make_algorithm(framework, "lstm")
-    optimizer = algo._learner.optimizer
+    optimizer = algo._learner.minibatch_optimizer
 
     for minibatch in collect_minibatches(algo)[:3]:
         optimizer.step(minibatch, Rates(lr=1e-3))
@@ -232,7 +236,7 @@ def test_state_of_optimizer_has_moment_for_each_weight(framework):
 def test_optimizer_with_restored_state_takes_same_step(framework):
     algo = make_algorithm(framework, "lstm")
     model = algo.policy.model
-    optimizer = algo._learner.optimizer
+    optimizer = algo._learner.minibatch_optimizer
     first_minibatch, second_minibatch, *_ = collect_minibatches(algo)
     optimizer.step(first_minibatch, Rates(lr=1e-3))
     state = optimizer.get_state()
@@ -240,7 +244,7 @@ def test_optimizer_with_restored_state_takes_same_step(framework):
     optimizer.step(second_minibatch, Rates(lr=1e-3))
     expected_weights = model.get_weights()
 
-    optimizer_class = optimizer_of(framework)
+    optimizer_class = minibatch_optimizer_of(framework)
     restored = optimizer_class(algo.policy, algo.config, algo.objective)
     restored.set_state(state)
     model.set_weights(weights)
@@ -301,7 +305,7 @@ def test_keras_constraint_holds_after_step():
 @pytest.mark.parametrize("grad_clip", [None, 0.02, 1e6])
 def test_gradient_is_clipped_to_largest_norm(framework, grad_clip):
     algo = make_algorithm(framework, grad_clip=grad_clip)
-    optimizer = algo._learner.optimizer
+    optimizer = algo._learner.minibatch_optimizer
 
     figures, _ = optimizer.step(collect_minibatches(algo)[0], Rates(lr=1e-3))
 
@@ -325,4 +329,6 @@ def test_error_of_nan_loss_shows_entropy(measure):
 
     # The entropy of three about equally likely actions is log(3) = 1.0986.
     with pytest.raises(NonFiniteError, match=r"vf_loss nan, entropy 1\.09"):
-        algo._learner.optimizer.step(minibatch, Rates(lr=1e-3), check=False, measure=measure)
+        algo._learner.minibatch_optimizer.step(
+            minibatch, Rates(lr=1e-3), check=False, measure=measure
+        )

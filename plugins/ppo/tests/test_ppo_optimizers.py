@@ -13,7 +13,7 @@ import torch
 import rlcatalog
 from rlcatalog.errors import NonFiniteError, NotServedError
 from rlcatalog_ppo.config import A2CConfig, PGConfig, PPOConfig
-from rlcatalog_ppo.learner import optimizer_of
+from rlcatalog_ppo.learner import minibatch_optimizer_of
 from rlcatalog_ppo.loss import A2C_OBJECTIVE, PG_OBJECTIVE, PPO_OBJECTIVE, ClippedSurrogate, Rates
 
 both_frameworks = pytest.mark.parametrize("framework", ["torch", "tf"])
@@ -36,7 +36,7 @@ def make_policy_and_optimizer(framework, config=None, objective=PPO_OBJECTIVE, *
     """Return a policy and its optimiser; by default, TensorFlow's steps are not traced."""
     policy = build_policy(framework, **model)
     config = config or PPOConfig(eager_tracing=False)
-    return policy, optimizer_of(framework)(policy, config, objective)
+    return policy, minibatch_optimizer_of(framework)(policy, config, objective)
 
 
 def metric(figures, name):
@@ -381,7 +381,7 @@ def test_torch_optimizer_refuses_single_float16_weight():
     convert_first_weight_to_half(policy)
 
     with pytest.raises(NotServedError, match="PPO: the model's weights are float16"):
-        optimizer_of("torch")(policy, PPOConfig())
+        minibatch_optimizer_of("torch")(policy, PPOConfig())
 
 
 # --- traces of TensorFlow -------------------------------------------------------------------------

@@ -25,7 +25,12 @@ from rlcatalog_ppo.callbacks import Callback
 from rlcatalog_ppo.collector import Collector
 from rlcatalog_ppo.config import OnPolicyConfig, parse
 from rlcatalog_ppo.environments import AnyEnv, EnvMaker, count_passed, registered_id
-from rlcatalog_ppo.learner import Learner, check_policy, learner_of, optimizer_of
+from rlcatalog_ppo.learner import (
+    RolloutLearner,
+    check_policy,
+    learner_of,
+    minibatch_optimizer_of,
+)
 from rlcatalog_ppo.loss import Objective
 from rlcatalog_ppo.offline import Recorder
 from rlcatalog_ppo.reward_scale import scale_of
@@ -131,9 +136,13 @@ class OnPolicy:
                 scale=scale_of(self.config),
                 env_masks=EnvMasks(self.policy.masks, self._envs),
             )
-            optimizer_class = optimizer_of(self.policy.framework)
-            optimizer = optimizer_class(self.policy, self.config, self.objective)
-            self._learner = Learner(self.policy, self.config, self._rng, optimizer)
+            optimizer_class = minibatch_optimizer_of(self.policy.framework)
+            self._learner = RolloutLearner(
+                self.policy,
+                self.config,
+                self._rng,
+                optimizer_class(self.policy, self.config, self.objective),
+            )
         except BaseException:
             self._envs.close()  # the caller cannot close them, and they may be processes
             raise

@@ -46,7 +46,7 @@ class Adam(msgspec.Struct):
 
 
 class Learned(msgspec.Struct):
-    """A learner's state without the weights (see `Learner.get_state`)."""
+    """A learner's state without the weights (see `RolloutLearner.get_state`)."""
 
     kl_coeff: _NotNegative
     optimizer: Adam
