@@ -166,7 +166,7 @@ def test_resumed_run_keeps_the_masks(is_wrapped, tmp_path):
 
     resumed = PPO.restore(tmp_path, make_env)
 
-    assert not resumed.begun_anew  # its episodes go on
+    assert not resumed.new_episode_reasons  # its episodes go on
     resumed.train()
     for name, array in resumed.policy.model.get_weights().items():
         np.testing.assert_array_equal(array, expected[name], err_msg=name)

@@ -208,7 +208,7 @@ def test_restored_run_has_counts_of_checkpoint(tmp_path):
 
     assert restored.steps == 8  # two environments, four steps each
     assert restored.iterations == 1
-    assert restored.begun_anew == {}  # all environments resume their episodes
+    assert restored.new_episode_reasons == {}  # all environments resume their episodes
 
 
 def test_damaged_checkpoint_is_named_and_environments_are_closed(tmp_path):
@@ -294,5 +294,5 @@ def test_environment_without_state_begins_new_episode():
     with pytest.warns(ResumeWarning, match="^1 of 2 environments cannot resume"):
         algo.set_state(state)
 
-    assert algo.begun_anew == {1: "it has no state"}
+    assert algo.new_episode_reasons == {1: "it has no state"}
     assert algo.state()["collector"]["lengths"].tolist() == [1, 0]  # environment 1 begins anew

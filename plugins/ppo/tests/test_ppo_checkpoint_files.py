@@ -167,13 +167,13 @@ def test_actions_are_left_out_only_if_the_text_is_too_long(policy, tmp_path, mon
     write_two_environments(tmp_path / "unlimited", policy)
     size = (tmp_path / "unlimited" / "training.json").stat().st_size
 
-    monkeypatch.setattr(checkpoints, "_LONGEST", size)  # in bytes
+    monkeypatch.setattr(checkpoints, "_MAX_BYTES", size)  # in bytes
     write_two_environments(tmp_path / "just short enough", policy)
 
     _, state = checkpoints.read(tmp_path / "just short enough")
     assert state["environments"] == [REPLAYED, SAVES_ITS_STATE]
 
-    monkeypatch.setattr(checkpoints, "_LONGEST", size - 1)
+    monkeypatch.setattr(checkpoints, "_MAX_BYTES", size - 1)
     with pytest.warns(ResumeWarning, match="need too much space to be saved"):
         write_two_environments(tmp_path / "too long", policy)
 
@@ -186,7 +186,7 @@ def test_actions_are_left_out_only_if_the_text_is_too_long(policy, tmp_path, mon
 def test_error_of_a_callback_is_blamed_on_its_state():
     with (
         pytest.raises(SavedPolicyError, match=r"^Evaluation: the saved state") as caught,
-        checkpoints.blamed("Evaluation"),
+        checkpoints.name_owner_in_errors("Evaluation"),
     ):
         raise KeyError("x")
 
@@ -195,5 +195,8 @@ def test_error_of_a_callback_is_blamed_on_its_state():
 
 @pytest.mark.parametrize("error", [SavedPolicyError("as it is"), ResumeWarning("as it is")])
 def test_error_of_rlcatalog_is_not_blamed_on_the_state(error):
-    with pytest.raises(type(error), match=r"^as it is$"), checkpoints.blamed("Evaluation"):
+    with (
+        pytest.raises(type(error), match=r"^as it is$"),
+        checkpoints.name_owner_in_errors("Evaluation"),
+    ):
         raise error

@@ -528,13 +528,13 @@ def test_freezing_is_decided_once_by_number_of_steps(steps_of_config, steps_of_r
 
     config = SimpleNamespace(total_steps=steps_of_config, collects_frozen=collects_frozen)
     collector = make_collector(ScriptedEnvs(autoreset="disabled"), FreezablePolicy())
-    assert collector.frozen is None  # undecided
+    assert collector.acts_frozen is None  # undecided
 
     collector.decide_frozen(config, steps_of_run)
     collector.decide_frozen(config, steps_of_run)
 
     assert calls == [(expected_steps, "cpu")]  # only the first time
-    assert collector.frozen is True
+    assert collector.acts_frozen is True
 
 
 def test_frozen_form_acts_until_it_is_thawed():
@@ -542,11 +542,11 @@ def test_frozen_form_acts_until_it_is_thawed():
     envs = ScriptedEnvs(autoreset="disabled")  # three environments
     collector = Collector(policy, envs, seed=7, gamma=0.5)
 
-    collector.freeze(True)
+    collector.act_frozen(True)
     assert isinstance(collector.policy, Frozen)
     assert policy.frozen_with == {"count": 3, "seed": derive_seed(7, SeedStream.FROZEN)}
 
-    collector.freeze(False)
+    collector.act_frozen(False)
     assert collector.policy is policy
 
 
@@ -554,7 +554,7 @@ def test_frozen_form_acts_until_it_is_thawed():
 def test_update_of_frozen_weights_needs_a_frozen_form(is_frozen, updates):
     policy = FreezablePolicy()
     collector = make_collector(ScriptedEnvs(autoreset="disabled"), policy)
-    collector.freeze(is_frozen)
+    collector.act_frozen(is_frozen)
 
     collector.update_frozen_weights()
 

@@ -97,10 +97,10 @@ class WithTwoActions(RandomWalk):
 def test_replay_continues_the_episode():
     env = Resumable(WithTwoActions(steps=9))
     play(env, actions=[np.array([2, 1]), np.array([2, 1])])
-    place = save_and_load(env.where())  # as in a checkpoint
+    place = save_and_load(env.resume_state())  # as in a checkpoint
 
     other = Resumable(WithTwoActions(steps=9))
-    failure = other.go_to([place])
+    failure = other.resume_from([place])
 
     assert failure is None
     np.testing.assert_array_equal(other.obs, env.obs)
@@ -117,7 +117,7 @@ def test_replay_does_not_depend_on_arrays_of_the_caller():
 
     action[:] = 0
 
-    assert save_and_load(env.where())["actions"] == [[2, 1], [2, 1]]
+    assert save_and_load(env.resume_state())["actions"] == [[2, 1], [2, 1]]
 
 
 def test_replay_does_not_depend_on_options_of_the_caller():
@@ -125,10 +125,10 @@ def test_replay_does_not_depend_on_options_of_the_caller():
     options = {"a": [1]}
     env.reset(seed=1, options=options)
     options["a"].append(2)  # after the reset, so it must not matter
-    place = save_and_load(env.where())
+    place = save_and_load(env.resume_state())
 
     other = Resumable(RandomWalk())
-    reason_of_failure = other.go_to([place])
+    reason_of_failure = other.resume_from([place])
 
     assert reason_of_failure is None
     assert other.unwrapped.reset_options == [{"a": [1]}]
@@ -146,7 +146,7 @@ def place_in_second_episode(truncates):
     env = play(Resumable(RandomWalk(steps=3, truncates=truncates)), actions=[1, 2, 0])
     env.reset()
     env.step(2)
-    return save_and_load(env.where())
+    return save_and_load(env.resume_state())
 
 
 def test_place_has_the_former_and_the_present_episode(place_in_second_episode):
@@ -159,14 +159,14 @@ def test_place_has_the_former_and_the_present_episode(place_in_second_episode):
 def test_former_episode_is_replayed_as_well(place_in_second_episode, truncates):
     other = Resumable(RandomWalk(steps=3, truncates=truncates))
 
-    assert other.go_to([place_in_second_episode]) is None
-    assert save_and_load(other.where()) == place_in_second_episode
+    assert other.resume_from([place_in_second_episode]) is None
+    assert save_and_load(other.resume_state()) == place_in_second_episode
 
 
 def test_replay_fails_if_the_episode_ends_too_early(place_in_second_episode, truncates):
     shorter = Resumable(RandomWalk(steps=2, truncates=truncates))
 
-    failure = shorter.go_to([place_in_second_episode])
+    failure = shorter.resume_from([place_in_second_episode])
 
     assert failure == "its replayed episode ends after 2 of 3 steps"
 
@@ -174,7 +174,7 @@ def test_replay_fails_if_the_episode_ends_too_early(place_in_second_episode, tru
 def test_replay_fails_if_the_episode_does_not_end(place_in_second_episode, truncates):
     longer = Resumable(RandomWalk(steps=5, truncates=truncates))
 
-    failure = longer.go_to([place_in_second_episode])
+    failure = longer.resume_from([place_in_second_episode])
 
     assert failure == "its replayed episode has different rewards or a different end"
 
@@ -182,7 +182,7 @@ def test_replay_fails_if_the_episode_does_not_end(place_in_second_episode, trunc
 def test_replay_fails_if_the_episode_ends_in_another_way(place_in_second_episode, truncates):
     ends_differently = Resumable(RandomWalk(steps=3, truncates=not truncates))
 
-    failure = ends_differently.go_to([place_in_second_episode])
+    failure = ends_differently.resume_from([place_in_second_episode])
 
     assert failure == "its replayed episode has different rewards or a different end"
 
@@ -195,7 +195,7 @@ def play_two_episodes_and_reset():
 
 
 def test_place_has_only_the_last_former_episode():
-    place = play_two_episodes_and_reset().where()
+    place = play_two_episodes_and_reset().resume_state()
 
     assert place["before"]["actions"] == [0, 0]
     assert "before" not in place["before"]
@@ -204,23 +204,23 @@ def test_place_has_only_the_last_former_episode():
 def test_place_in_the_first_episode_has_no_former_one():
     env = play(Resumable(RandomWalk(steps=2)), actions=[1])
 
-    assert "before" not in env.where()
+    assert "before" not in env.resume_state()
 
 
 def test_replay_fails_if_the_generator_differs_between_episodes():
-    place = copy.deepcopy(play_two_episodes_and_reset().where())
+    place = copy.deepcopy(play_two_episodes_and_reset().resume_state())
     place["begun"]["generator"]["state"]["state"] += 2
 
-    failure = Resumable(RandomWalk(steps=2)).go_to([place])
+    failure = Resumable(RandomWalk(steps=2)).resume_from([place])
 
     assert failure == "after a replay of its last episode, its generator is in a different state"
 
 
 def test_replay_fails_if_the_generator_differs_at_the_end():
-    place = copy.deepcopy(play_two_episodes_and_reset().where())
+    place = copy.deepcopy(play_two_episodes_and_reset().resume_state())
     place["generator"]["state"]["state"] += 2
 
-    failure = Resumable(RandomWalk(steps=2)).go_to([place])
+    failure = Resumable(RandomWalk(steps=2)).resume_from([place])
 
     assert failure == "after a replay of its episode, its generator is in a different state"
 
@@ -229,83 +229,83 @@ def test_replay_fails_if_the_generator_differs_at_the_end():
     ("info", "names"), [({"level": 2}, "level"), ({"extra": 1}, "extra, level")]
 )
 def test_replay_fails_if_infos_differ(info, names):
-    place = play(Resumable(RandomWalk(info={"level": 1})), actions=[1, 2]).where()
+    place = play(Resumable(RandomWalk(info={"level": 1})), actions=[1, 2]).resume_state()
     assert place["infos"].keys() == {"level"}
 
-    failure = Resumable(RandomWalk(info=info)).go_to([place])
+    failure = Resumable(RandomWalk(info=info)).resume_from([place])
 
     assert failure == f"its replayed episode has different infos: {names}"
 
 
 def test_replay_works_if_infos_are_equal():
-    place = play(Resumable(RandomWalk(info={"level": 1})), actions=[1, 2]).where()
+    place = play(Resumable(RandomWalk(info={"level": 1})), actions=[1, 2]).resume_state()
 
-    assert Resumable(RandomWalk(info={"level": 1})).go_to([place]) is None
+    assert Resumable(RandomWalk(info={"level": 1})).resume_from([place]) is None
 
 
 def test_place_of_version_0_1_0_has_no_infos_to_compare():
-    place = play(Resumable(RandomWalk(info={"level": 1})), actions=[1, 2]).where()
+    place = play(Resumable(RandomWalk(info={"level": 1})), actions=[1, 2]).resume_state()
     del place["outcome"]
     del place["infos"]
 
-    assert Resumable(RandomWalk(info={"level": 2})).go_to([place]) is None
+    assert Resumable(RandomWalk(info={"level": 2})).resume_from([place]) is None
 
 
 def test_replay_of_version_0_1_0_still_compares_observations():
-    place = play(Resumable(RandomWalk()), actions=[1, 2]).where()
+    place = play(Resumable(RandomWalk()), actions=[1, 2]).resume_state()
     del place["outcome"]
     del place["infos"]
 
-    failure = Resumable(RandomWalk(draws=2)).go_to([place])  # its walk differs
+    failure = Resumable(RandomWalk(draws=2)).resume_from([place])  # its walk differs
 
     assert failure == "its replayed episode has a different observation"
 
 
 def test_replay_without_an_observation_still_compares_rewards():
-    place = play(Resumable(RandomWalk()), actions=[1, 2]).where()
+    place = play(Resumable(RandomWalk()), actions=[1, 2]).resume_state()
     del place["seen"]
 
-    failure = Resumable(RandomWalk(draws=2)).go_to([place])  # its walk differs
+    failure = Resumable(RandomWalk(draws=2)).resume_from([place])  # its walk differs
 
     assert failure == "its replayed episode has different rewards or a different end"
 
 
 def test_failed_replay_restores_the_generator():
-    place = play(Resumable(RandomWalk()), actions=[1, 2]).where()
+    place = play(Resumable(RandomWalk()), actions=[1, 2]).resume_state()
     other = Resumable(RandomWalk(steps=1))
 
-    assert other.go_to([place]) == "its replayed episode ends after 1 of 2 steps"
+    assert other.resume_from([place]) == "its replayed episode ends after 1 of 2 steps"
 
-    assert other.where()["generator"] == place["generator"]
+    assert other.resume_state()["generator"] == place["generator"]
 
 
 def test_failed_replay_is_not_an_episode_of_the_run():
-    place = play(Resumable(RandomWalk()), actions=[1, 2]).where()
+    place = play(Resumable(RandomWalk()), actions=[1, 2]).resume_state()
     other = Resumable(RandomWalk(steps=1))
-    assert other.go_to([place]) is not None
+    assert other.resume_from([place]) is not None
 
     other.reset()
 
-    assert "before" not in other.where()
-    assert other.where()["actions"] == []
+    assert "before" not in other.resume_state()
+    assert other.resume_state()["actions"] == []
 
 
 # --- several environments -------------------------------------------------------------------------
 
 
 def test_environment_goes_to_the_place_of_its_index():
-    place = play(Resumable(RandomWalk()), actions=[2]).where()
+    place = play(Resumable(RandomWalk()), actions=[2]).resume_state()
     elsewhere = {"generator": {}, "why": "another environment"}
     second = Resumable(RandomWalk(), index=1, count=2)
 
-    assert second.go_to([elsewhere, place]) is None
-    assert second.go_to([place, elsewhere]) == "another environment"
+    assert second.resume_from([elsewhere, place]) is None
+    assert second.resume_from([place, elsewhere]) == "another environment"
 
 
 def test_place_without_an_episode_is_a_failure():
-    generator = play(Resumable(RandomWalk()), actions=[2]).where()["generator"]
+    generator = play(Resumable(RandomWalk()), actions=[2]).resume_state()["generator"]
 
-    failure = Resumable(RandomWalk()).go_to([{"generator": generator}])
+    failure = Resumable(RandomWalk()).resume_from([{"generator": generator}])
 
     assert failure.startswith("KeyError: ")
 
@@ -321,8 +321,8 @@ def test_former_episode_is_left_out_if_both_are_too_long(longest, has_former, mo
 
     play(env, actions=[0, 0], seed=None)
 
-    assert env.where()["actions"] == [0, 0]
-    assert ("before" in env.where()) is has_former
+    assert env.resume_state()["actions"] == [0, 0]
+    assert ("before" in env.resume_state()) is has_former
 
 
 def test_episode_of_the_longest_length_is_replayed(monkeypatch):
@@ -330,17 +330,17 @@ def test_episode_of_the_longest_length_is_replayed(monkeypatch):
 
     env = play(Resumable(RandomWalk(steps=9)), actions=[1, 1, 1])
 
-    assert env.where()["actions"] == [1, 1, 1]
+    assert env.resume_state()["actions"] == [1, 1, 1]
 
 
 def test_episode_beyond_the_longest_length_is_not_replayed(monkeypatch):
     monkeypatch.setattr(env_state, "_LONGEST", 3)
 
-    place = play(Resumable(RandomWalk(steps=9)), actions=[1, 1, 1, 1]).where()
+    place = play(Resumable(RandomWalk(steps=9)), actions=[1, 1, 1, 1]).resume_state()
 
     assert place["why"] == "its episode is longer than 3 steps"
     assert "actions" not in place
-    assert Resumable(RandomWalk(steps=9)).go_to([place]) == place["why"]
+    assert Resumable(RandomWalk(steps=9)).resume_from([place]) == place["why"]
 
 
 def test_episode_after_a_long_one_is_replayed(monkeypatch):
@@ -349,14 +349,14 @@ def test_episode_after_a_long_one_is_replayed(monkeypatch):
 
     env.reset()
 
-    assert env.where()["actions"] == []
+    assert env.resume_state()["actions"] == []
 
 
 def test_options_that_are_not_plain_data_cannot_be_replayed():
     env = Resumable(RandomWalk())
     env.reset(seed=1, options={"x": object()})
 
-    place = env.where()
+    place = env.resume_state()
 
     assert place["why"].startswith("its actions cannot be saved: TypeError: ")
     assert place.keys() == {"generator", "why"}
@@ -373,7 +373,7 @@ def make_limited():
 def test_reported_state_has_a_level_for_each_wrapper():
     env = play(make_limited(), actions=[1, 2, 1])
 
-    of_time_limit, of_env = env.where()["levels"]
+    of_time_limit, of_env = env.resume_state()["levels"]
 
     assert of_time_limit == {"_elapsed_steps": 3}
     assert of_env == {"t": 3, "x": env.obs}
@@ -381,7 +381,7 @@ def test_reported_state_has_a_level_for_each_wrapper():
 
 def test_reported_state_is_copied():
     env = play(make_limited(), actions=[1, 2, 1])
-    place = env.where()
+    place = env.resume_state()
     before = place["levels"][1]["x"].copy()
 
     env.step(2)  # overwrites the environment's array
@@ -393,7 +393,7 @@ def test_reported_state_is_set_with_the_generator():
     env = play(make_limited(), actions=[1, 2, 1])
     other = make_limited()
 
-    assert other.go_to([save_and_load(env.where())]) is None
+    assert other.resume_from([save_and_load(env.resume_state())]) is None
 
     env.step(2)
     other.step(2)
@@ -403,7 +403,7 @@ def test_reported_state_is_set_with_the_generator():
 def test_reported_state_of_a_time_limit_is_set():
     env = play(make_limited(), actions=[1, 2, 1, 2])
     other = make_limited()
-    other.go_to([save_and_load(env.where())])
+    other.resume_from([save_and_load(env.resume_state())])
 
     truncations = [other.step(0)[3] for _ in range(3)]
 
@@ -412,19 +412,19 @@ def test_reported_state_of_a_time_limit_is_set():
 
 def test_reported_state_without_a_wrapper_is_a_failure():
     env = play(make_limited(), actions=[1, 2, 1])
-    place = env.where()
+    place = env.resume_state()
     place["levels"].pop(0)
 
-    assert make_limited().go_to([place]) == "its wrappers have changed"
+    assert make_limited().resume_from([place]) == "its wrappers have changed"
 
 
 def test_reported_state_does_not_suit_a_replayed_environment():
-    reported = play(make_limited(), actions=[1, 2, 1]).where()
-    replayed = play(Resumable(RandomWalk()), actions=[1]).where()
+    reported = play(make_limited(), actions=[1, 2, 1]).resume_state()
+    replayed = play(Resumable(RandomWalk()), actions=[1]).resume_state()
 
     replays = Resumable(TimeLimit(RandomWalk(), 7))
-    assert replays.go_to([reported]) == "its wrappers have changed"
-    assert make_limited().go_to([replayed]) == "its wrappers have changed"
+    assert replays.resume_from([reported]) == "its wrappers have changed"
+    assert make_limited().resume_from([replayed]) == "its wrappers have changed"
 
 
 @pytest.mark.parametrize(
@@ -438,10 +438,10 @@ def test_reported_state_does_not_suit_a_replayed_environment():
 )
 def test_wrapper_takes_only_attributes_that_it_changes_itself(state_of_time_limit, message):
     env = play(make_limited(), actions=[1])
-    place = env.where()
+    place = env.resume_state()
     place["levels"][0] = state_of_time_limit
 
-    assert env.go_to([place]).startswith(message)
+    assert env.resume_from([place]).startswith(message)
 
 
 class ReturnsCopies(ReportsState):
@@ -459,11 +459,11 @@ class ReturnsCopies(ReportsState):
 def test_restored_frame_stack_keeps_its_length():
     env = Resumable(FrameStackObservation(ReturnsCopies(steps=99), stack_size=3))
     play(env, actions=[1, 2], seed=3)
-    place = save_and_load(env.where())
+    place = save_and_load(env.resume_state())
     other = Resumable(FrameStackObservation(ReturnsCopies(steps=99), stack_size=3))
     other.reset(seed=8)  # its frames differ
 
-    failure = other.go_to([place])
+    failure = other.resume_from([place])
 
     assert failure is None
     frames = other.env.obs_queue  # where Gymnasium keeps the last three observations
@@ -481,7 +481,7 @@ def test_reported_state_must_be_plain_data():
 
     env = play(Resumable(ReportsObject()), actions=[1])
 
-    place = env.where()
+    place = env.resume_state()
 
     # "0/lock" is the entry "lock" of the only environment; wrappers would have other numbers.
     error = "TypeError: 0/lock: object cannot be saved."
@@ -494,7 +494,7 @@ def test_error_while_reporting_a_state_is_the_reason():
         def get_state(self):
             raise RuntimeError("not now")
 
-    place = play(Resumable(FailsToReport()), actions=[1]).where()
+    place = play(Resumable(FailsToReport()), actions=[1]).resume_state()
 
     assert place["why"] == "its state cannot be saved: RuntimeError: not now"
     assert place.keys() == {"generator", "why"}
@@ -506,13 +506,13 @@ def test_environment_without_set_state_is_replayed():
 
     env = play(Resumable(ReportsOnly()), actions=[1])
 
-    assert env.where()["actions"] == [1]
+    assert env.resume_state()["actions"] == [1]
 
 
 def test_environment_inside_an_unknown_wrapper_is_replayed():
     env = play(Resumable(PlainWrapper(ReportsState())), actions=[1])
 
-    assert env.where()["actions"] == [1]
+    assert env.resume_state()["actions"] == [1]
 
 
 # --- games ----------------------------------------------------------------------------------------
@@ -544,7 +544,7 @@ def test_game_reports_its_state():
     env = Resumable(Game())
     env.reset()
 
-    assert env.where()["levels"] == [b"state"]
+    assert env.resume_state()["levels"] == [b"state"]
 
 
 def test_game_inside_an_unknown_wrapper_cannot_be_saved():
@@ -552,7 +552,7 @@ def test_game_inside_an_unknown_wrapper_cannot_be_saved():
     env.reset()
 
     reason = "a wrapper around the game has no get_state() and set_state(state)"
-    assert env.where()["why"] == reason
+    assert env.resume_state()["why"] == reason
 
 
 def make_game_class_without(*names):
@@ -568,7 +568,7 @@ def test_environment_without_a_part_of_games_is_replayed(names):
     env = Resumable(PlainWrapper(game_class()))
     env.reset()
 
-    assert env.where()["actions"] == []
+    assert env.resume_state()["actions"] == []
 
 
 # --- infos and fingerprints -----------------------------------------------------------------------
@@ -576,7 +576,7 @@ def test_environment_without_a_part_of_games_is_replayed(names):
 
 def where_infos(value):
     """Return the comparable infos after a step with the info `{"x": value}`."""
-    return play(Resumable(RandomWalk(info={"x": value})), actions=[1]).where()["infos"]
+    return play(Resumable(RandomWalk(info={"x": value})), actions=[1]).resume_state()["infos"]
 
 
 @pytest.mark.parametrize(

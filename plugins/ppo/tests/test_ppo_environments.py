@@ -399,7 +399,7 @@ def test_passed_environment_goes_on_where_it_was(tmp_path):
     resumed = PPO.restore(tmp_path / "run", RandomWalk())
     resumed.train()
 
-    assert not resumed.begun_anew
+    assert not resumed.new_episode_reasons
     assert_same_weights(uninterrupted, resumed)
 
 
@@ -438,7 +438,7 @@ def test_resumed_vector_environment_begins_new_episodes(make_env, tmp_path):
     with pytest.warns(ResumeWarning, match=message):
         resumed = PPO.restore(tmp_path / "run", make_env())
 
-    assert resumed.begun_anew.keys() == {0, 1}
+    assert resumed.new_episode_reasons.keys() == {0, 1}
     assert_same_weights(saved, resumed)
     resumed.train()
 

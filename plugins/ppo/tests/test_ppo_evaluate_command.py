@@ -52,8 +52,8 @@ def calls(monkeypatch):
     replace(commands, "set_threads", key="set_threads")
     replace(rlcatalog, "load", key="load", result="policy")
     replace(environments, "vector", key="vector", result=envs)
-    replace(video, "windowed", key="windowed", result=envs)
-    replace(video, "filmed", key="filmed", result=envs)
+    replace(video, "make_window_env", key="make_window_env", result=envs)
+    replace(video, "make_film_envs", key="make_film_envs", result=envs)
     replace(video, "Film", key="Film", result=film)
 
     def policy_of(folder):
@@ -138,7 +138,7 @@ def test_evaluate_closes_environments(calls):
 def test_evaluate_neither_films_nor_shows_by_default(calls):
     commands.evaluate(Path("run"))
 
-    assert not calls.keys() & {"windowed", "filmed", "write_film"}
+    assert not calls.keys() & {"make_window_env", "make_film_envs", "write_film"}
 
 
 # --- environments ---------------------------------------------------------------------------------
@@ -213,9 +213,9 @@ def test_quiet_evaluation_shows_no_progress(calls):
 def test_rendered_evaluation_opens_window(calls):
     commands.evaluate(Path("run"), env="Env-v0", render=True, quiet=True)
 
-    _, env, *_ = calls["windowed"].args
+    _, env, *_ = calls["make_window_env"].args
     assert env == "Env-v0"
-    assert "filmed" not in calls
+    assert "make_film_envs" not in calls
 
 
 # --- films ----------------------------------------------------------------------------------------
@@ -224,7 +224,7 @@ def test_rendered_evaluation_opens_window(calls):
 def test_video_films_episodes(calls):
     commands.evaluate(Path("run"), episodes=7, video=Path("film.mp4"), quiet=True)
 
-    _, env, _, episodes, *_ = calls["filmed"].args
+    _, env, _, episodes, *_ = calls["make_film_envs"].args
     assert env == "Run-v0"
     assert episodes == 7
     assert calls["write_film"]

@@ -23,7 +23,7 @@ from rlcatalog_ppo.learner import (
     check_policy,
     minibatch_optimizer_of,
     minibatches,
-    not_finite,
+    not_finite_error,
     set_threads,
 )
 from rlcatalog_ppo.loss import A2C_OBJECTIVE, PPO_OBJECTIVE, Rates
@@ -373,7 +373,13 @@ def fake_policy(
 
 def check_for_ppo(policy, *, needs_values=True):
     """Check a policy for PPO in an environment of three features and two actions."""
-    check_policy(policy, (THREE_FEATURES, TWO_ACTIONS), "PPO", needs_values)
+    check_policy(
+        policy,
+        observation_space=THREE_FEATURES,
+        action_space=TWO_ACTIONS,
+        algorithm="PPO",
+        needs_values=needs_values,
+    )
 
 
 @pytest.mark.parametrize("densities", [(True,), (None, True)], ids=["declared", "undeclared"])
@@ -466,7 +472,7 @@ def test_framework_without_optimizer_is_refused():
 def test_non_finite_error_shows_loss_and_all_metrics():
     # The metrics of A2C: policy_loss, vf_loss, entropy and grad_norm.
     metrics = [1.0, 2.0, 3.0, 4.5]
-    error = not_finite("A2C", A2C_OBJECTIVE, loss=float("nan"), metrics=metrics)
+    error = not_finite_error("A2C", A2C_OBJECTIVE, loss=float("nan"), metrics=metrics)
 
     message = str(error)
     assert message.startswith("A2C: a minibatch has the loss nan and the gradient norm 4.5;")

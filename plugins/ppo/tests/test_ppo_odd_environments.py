@@ -129,7 +129,7 @@ def test_reported_state_needs_no_generator(tmp_path):
 
     resumed = PPO.restore(tmp_path / "run", ReportsState)
 
-    assert resumed.begun_anew == {}
+    assert resumed.new_episode_reasons == {}
     algo.stop()
     resumed.stop()
 

@@ -145,7 +145,7 @@ def test_run_in_processes_resumes_from_a_checkpoint(tmp_path):
 
     resumed = PPO.restore(tmp_path / "checkpoint", RandomWalk)
 
-    assert resumed.begun_anew == {}  # all environments continue their episodes
+    assert resumed.new_episode_reasons == {}  # all environments continue their episodes
     assert resumed.train()["info"] == info
     resumed.stop()
 

@@ -162,7 +162,7 @@ def test_resumed_run_equals_an_uninterrupted_run(framework, model, tmp_path):
     resumed = PPO.restore(tmp_path / "checkpoint", Drift)
 
     assert resumed.iterations == 2
-    assert resumed.begun_anew == {}  # all environments continue their episodes
+    assert resumed.new_episode_reasons == {}  # all environments continue their episodes
     assert train(resumed, iterations=3) == expected_results
     assert_same_state(resumed, uninterrupted)
 
@@ -197,7 +197,7 @@ def test_resumed_run_is_equal_in_the_middle_of_episodes(make_env, tmp_path):
 
     resumed = PPO.restore(tmp_path / "checkpoint", make_env)
 
-    assert resumed.begun_anew == {}  # all environments continue their episodes
+    assert resumed.new_episode_reasons == {}  # all environments continue their episodes
     assert train(resumed, iterations=2) == expected_results
     assert_same_state(resumed, uninterrupted)
 
@@ -220,7 +220,7 @@ def test_resumed_run_is_equal_in_an_atari_game(preprocessing, tmp_path):
 
     resumed = PPO.restore(tmp_path / "checkpoint", make_env)
 
-    assert resumed.begun_anew == {}  # both environments continue their episodes
+    assert resumed.new_episode_reasons == {}  # both environments continue their episodes
     assert train(resumed, iterations=2) == expected_results
     assert_same_state(resumed, uninterrupted)
 
@@ -240,7 +240,7 @@ def resumed_with_new_episodes(tmp_path):
 
 
 def test_environment_without_a_state_begins_a_new_episode(resumed_with_new_episodes):
-    assert sorted(resumed_with_new_episodes.begun_anew) == [0, 1, 2]
+    assert sorted(resumed_with_new_episodes.new_episode_reasons) == [0, 1, 2]
 
     envs = resumed_with_new_episodes._envs.envs
     last_observations = resumed_with_new_episodes._collector._inputs.obs
@@ -338,7 +338,7 @@ def test_warning_names_what_a_replay_does_not_restore(wrapper, difference, tmp_p
         resumed = PPO.restore(tmp_path / "checkpoint", make_env)
 
     # All three environments begin new episodes, so the run continues in another way.
-    assert resumed.begun_anew.keys() == {0, 1, 2}
+    assert resumed.new_episode_reasons.keys() == {0, 1, 2}
     assert train(resumed, iterations=2) != results
 
 
@@ -352,7 +352,7 @@ def test_replay_ignores_times_in_infos(wrapper, tmp_path):
 
     resumed = PPO.restore(tmp_path / "checkpoint", make_env)
 
-    assert resumed.begun_anew == {}  # all environments continue their episodes
+    assert resumed.new_episode_reasons == {}  # all environments continue their episodes
     assert train(resumed, iterations=2) == expected_results
 
 

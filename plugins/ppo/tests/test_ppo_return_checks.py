@@ -98,12 +98,12 @@ def test_valid_observation_is_accepted(space, obs):
 
 @pytest.mark.parametrize(("space", "obs"), USUAL)
 def test_usual_observation_passes_the_quick_test(space, obs):
-    assert ReturnChecker(space).fits(obs) is True
+    assert ReturnChecker(space).has_usual_format(obs) is True
 
 
 @pytest.mark.parametrize(("space", "obs"), UNUSUAL)
 def test_unusual_observation_is_checked_in_detail(space, obs):
-    assert ReturnChecker(space).fits(obs) is False
+    assert ReturnChecker(space).has_usual_format(obs) is False
 
 
 @pytest.mark.parametrize("obs", [np.float32([0, 0, 0]), [0, 0, 0]], ids=["usual", "unusual"])
@@ -126,7 +126,7 @@ def test_invalid_observation_of_a_step_is_described(space, obs, message):
 
     fault = checker.fault((obs, 1.0, True, False, {}), STEP)
 
-    assert checker.fits(obs) is False
+    assert checker.has_usual_format(obs) is False
     assert fault.startswith("returned observation")
     assert message in fault
 
@@ -372,7 +372,7 @@ def test_external_env_is_not_closed():
 def test_external_env_does_not_report_its_state():
     env = ExternalVectorEnv(CannedVectorEnv())
 
-    first, second = env.call("where")
+    first, second = env.call("resume_state")
 
     assert first["generator"] == {}
     assert "belongs to a passed vector environment" in first["why"]
@@ -381,8 +381,8 @@ def test_external_env_does_not_report_its_state():
 
 def test_external_env_does_not_go_to_a_state():
     env = ExternalVectorEnv(CannedVectorEnv())
-    why = env.call("where")[0]["why"]
+    why = env.call("resume_state")[0]["why"]
 
-    reasons = env.call("go_to", [{}, {}])
+    reasons = env.call("resume_from", [{}, {}])
 
     assert reasons == (why, why)

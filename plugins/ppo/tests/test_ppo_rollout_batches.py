@@ -229,7 +229,7 @@ def test_batch_without_memory_has_no_sequences():
 
 
 def test_episode_figures_are_none_before_the_first_end():
-    assert Episodes().figures() == {
+    assert Episodes().metrics() == {
         "episodes_total": 0,
         "episode_return_mean": None,
         "episode_reward_mean": None,
@@ -243,7 +243,7 @@ def test_episode_figures_are_means():
     episodes.add(episode_return=1.5, length=3)
     episodes.add(episode_return=2.5, length=8)
 
-    assert episodes.figures() == {
+    assert episodes.metrics() == {
         "episodes_total": 2,
         "episode_return_mean": 2.0,
         "episode_reward_mean": 2.0,  # the same under its name in RLlib

@@ -13,9 +13,9 @@ from rlcatalog_ppo import PPO
 from rlcatalog_ppo.training_state import (
     check_fits,
     check_like,
-    numbers_of,
     warn_of_new_episodes,
     warn_of_other_draws,
+    weights_and_filter,
 )
 
 # --- fit to an algorithm --------------------------------------------------------------------------
@@ -244,7 +244,7 @@ def test_numbers_are_copies_of_weights_and_filter():
         filter=SimpleNamespace(saved_state=lambda: statistics),
     )
 
-    numbers = numbers_of(policy)
+    numbers = weights_and_filter(policy)
     weight += 1
     statistics["mean"] += 1
 
@@ -255,7 +255,7 @@ def test_numbers_are_copies_of_weights_and_filter():
 def test_numbers_without_a_filter_have_none():
     model = SimpleNamespace(get_weights=lambda: {"w": np.zeros(2)})
 
-    assert numbers_of(SimpleNamespace(model=model, filter=None))["filter"] is None
+    assert weights_and_filter(SimpleNamespace(model=model, filter=None))["filter"] is None
 
 
 # --- warnings -------------------------------------------------------------------------------------

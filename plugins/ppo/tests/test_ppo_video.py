@@ -21,7 +21,7 @@ import rlcatalog
 from rlcatalog.errors import MissingExtraError, NotServedError
 from rlcatalog_ppo.commands import evaluate
 from rlcatalog_ppo.environments import EnvMaker, vector
-from rlcatalog_ppo.video import Film, Filmed, filmed
+from rlcatalog_ppo.video import Film, FilmWrapper, make_film_envs
 from rlcatalog_runs.evaluation import play
 
 
@@ -76,7 +76,7 @@ def test_atari_is_filmed_in_its_own_colours(tmp_path):
         return EnvMaker("ale_py:ALE/Pong-v5", options, config, catalog)()
 
     film = Film(tmp_path / "pong.mp4")
-    envs = filmed(make_env, "ALE/Pong-v5", film, episodes=1)
+    envs = make_film_envs(make_env, "ALE/Pong-v5", film, episodes=1)
     policy = rlcatalog.build(env=envs, config=config, framework="torch")
     play(policy, envs, episodes=1, seed=0)
     envs.close()
@@ -101,7 +101,7 @@ def test_film_does_not_change_the_returns(tmp_path):
     def make_env(render_mode):
         return gym.make("CartPole-v1", render_mode=render_mode)
 
-    envs = filmed(make_env, "CartPole-v1", film, episodes=20)
+    envs = make_film_envs(make_env, "CartPole-v1", film, episodes=20)
     returns = play(policy, envs, episodes=20, seed=3)
     envs.close()
 
@@ -115,7 +115,7 @@ def test_film_does_not_change_the_returns(tmp_path):
 @pytest.mark.parametrize(("episodes", "filmed_episodes"), [(2, 2), (10, 5)])
 def test_film_shows_up_to_five_episodes(episodes, filmed_episodes, tmp_path):
     film = Film(tmp_path / "film.mp4")
-    envs = filmed(ColouredSteps, "ColouredSteps", film, episodes)
+    envs = make_film_envs(ColouredSteps, "ColouredSteps", film, episodes)
 
     play(build_policy("ColouredSteps-v0"), envs, episodes)
     film.write()
@@ -130,7 +130,7 @@ def test_film_shows_up_to_five_episodes(episodes, filmed_episodes, tmp_path):
 @pytest.mark.parametrize("truncates", [False, True], ids=["terminated", "truncated"])
 def test_filmed_takes_frames_of_the_first_episodes(truncates):
     film = ListFilm()
-    env = Filmed(NumberedFrames("rgb_array", truncates=truncates), film, episodes=2)
+    env = FilmWrapper(NumberedFrames("rgb_array", truncates=truncates), film, episodes=2)
 
     episodes_after_steps = []
     for _ in range(3):  # episodes of two steps
@@ -144,7 +144,7 @@ def test_filmed_takes_frames_of_the_first_episodes(truncates):
 
 
 def test_filmed_passes_on_what_the_environment_returns():
-    env = Filmed(NumberedFrames("rgb_array"), ListFilm(), episodes=1)
+    env = FilmWrapper(NumberedFrames("rgb_array"), ListFilm(), episodes=1)
 
     # `NumberedFrames` returns the arguments of its reset as infos.
     obs, info = env.reset(seed=4, options={"a": 1})
@@ -169,9 +169,9 @@ def test_first_environment_alone_is_filmed(episodes, num_envs):
         render_modes.append(render_mode)
         return NumberedFrames(render_mode)
 
-    envs = filmed(make_env, "NumberedFrames", ListFilm(), episodes)
+    envs = make_film_envs(make_env, "NumberedFrames", ListFilm(), episodes)
 
-    are_filmed = [isinstance(env.env, Filmed) for env in envs.envs]
+    are_filmed = [isinstance(env.env, FilmWrapper) for env in envs.envs]
     assert are_filmed == [True] + [False] * (num_envs - 1)
     # One more, without a render mode, was made to read its metadata.
     assert sorted(render_modes, key=str) == [None] * num_envs + ["rgb_array"]
@@ -218,7 +218,7 @@ def test_error_of_a_missing_render_mode_names_the_others(modes, sentence, monkey
     monkeypatch.setattr(NumberedFrames, "metadata", {"render_modes": modes})
 
     with pytest.raises(NotServedError, match="has no render mode 'rgb_array'") as caught:
-        filmed(NumberedFrames, "NumberedFrames", ListFilm(), episodes=1)
+        make_film_envs(NumberedFrames, "NumberedFrames", ListFilm(), episodes=1)
 
     assert str(caught.value).endswith(sentence)
 
@@ -228,7 +228,7 @@ def test_environment_without_the_render_mode_is_closed(monkeypatch):
     env = NumberedFrames()
 
     with pytest.raises(NotServedError, match="has no render mode 'rgb_array'"):
-        filmed(lambda render_mode: env, "NumberedFrames", ListFilm(), episodes=1)
+        make_film_envs(lambda render_mode: env, "NumberedFrames", ListFilm(), episodes=1)
 
     assert env.closed == 1
 
@@ -248,7 +248,7 @@ def test_rendering_error_names_the_environment_id():
     env = FailingRender(gym.make("CartPole-v1", render_mode="rgb_array"), RuntimeError("no paint"))
 
     with pytest.raises(NotServedError, match="Environment CartPole-v1 cannot") as caught:
-        Filmed(env, ListFilm(), episodes=1).reset()
+        FilmWrapper(env, ListFilm(), episodes=1).reset()
 
     assert str(caught.value).endswith(" be rendered as 'rgb_array': RuntimeError: no paint")
 
@@ -257,7 +257,7 @@ def test_rendering_error_names_the_class_without_an_id():
     env = FailingRender(NumberedFrames("rgb_array"), RuntimeError("no paint"))
 
     with pytest.raises(NotServedError, match="Environment NumberedFrames cannot be rendered"):
-        Filmed(env, ListFilm(), episodes=1).reset()
+        FilmWrapper(env, ListFilm(), episodes=1).reset()
 
 
 def test_rendering_without_its_package_names_the_package():
@@ -265,7 +265,7 @@ def test_rendering_without_its_package_names_the_package():
     env = FailingRender(NumberedFrames("rgb_array"), error)
 
     with pytest.raises(MissingExtraError, match="is not installed: paint is not installed"):
-        Filmed(env, ListFilm(), episodes=1).reset()
+        FilmWrapper(env, ListFilm(), episodes=1).reset()
 
 
 @pytest.mark.parametrize(
@@ -288,6 +288,6 @@ def test_film_rate_is_read_from_the_metadata(fps, expected, monkeypatch):
     monkeypatch.setattr(NumberedFrames, "metadata", metadata)
     film = ListFilm()
 
-    filmed(NumberedFrames, "NumberedFrames", film, episodes=1)
+    make_film_envs(NumberedFrames, "NumberedFrames", film, episodes=1)
 
     assert film.fps == expected

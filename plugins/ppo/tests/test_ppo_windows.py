@@ -14,7 +14,7 @@ from films import ListFilm, NumberedFrames, build_policy, hide_screen, render_wi
 from rlcatalog.errors import NotServedError
 from rlcatalog_ppo import video
 from rlcatalog_ppo.commands import evaluate
-from rlcatalog_ppo.video import Windowed, filmed, windowed
+from rlcatalog_ppo.video import WindowWrapper, make_film_envs, make_window_env
 
 
 @pytest.fixture(autouse=True)
@@ -24,7 +24,7 @@ def _no_screen(monkeypatch):
 
 
 def test_filming_tells_sdl_to_use_no_screen_and_no_sound():
-    filmed(NumberedFrames, "NumberedFrames", ListFilm(), episodes=1)
+    make_film_envs(NumberedFrames, "NumberedFrames", ListFilm(), episodes=1)
 
     assert os.environ["SDL_VIDEODRIVER"] == "dummy"
     assert os.environ["SDL_AUDIODRIVER"] == "dummy"
@@ -33,7 +33,7 @@ def test_filming_tells_sdl_to_use_no_screen_and_no_sound():
 def test_filming_keeps_an_sdl_driver_from_the_user(monkeypatch):
     monkeypatch.setenv("SDL_VIDEODRIVER", "x11")
 
-    filmed(NumberedFrames, "NumberedFrames", ListFilm(), episodes=1)
+    make_film_envs(NumberedFrames, "NumberedFrames", ListFilm(), episodes=1)
 
     assert os.environ["SDL_VIDEODRIVER"] == "x11"
 
@@ -79,9 +79,9 @@ def test_window_opens_with_a_display(platform, variable, monkeypatch):
     if variable is not None:
         monkeypatch.setenv(variable, "here")
 
-    [env] = windowed(NumberedFrames, "NumberedFrames").envs
+    [env] = make_window_env(NumberedFrames, "NumberedFrames").envs
 
-    assert isinstance(env.env, Windowed)
+    assert isinstance(env.env, WindowWrapper)
     assert env.unwrapped.render_mode == "human"
 
 
@@ -89,7 +89,7 @@ def test_window_shows_frames_of_environment_without_windows(monkeypatch):
     monkeypatch.setenv("DISPLAY", ":0")
     monkeypatch.setattr(NumberedFrames, "metadata", {"render_modes": ["rgb_array"]})
 
-    [env] = windowed(NumberedFrames, "NumberedFrames").envs
+    [env] = make_window_env(NumberedFrames, "NumberedFrames").envs
 
     assert env.unwrapped.render_mode == "human"  # which Gymnasium adds to an environment
 
@@ -142,7 +142,7 @@ def fake_pygame(*, is_open, driver):
 )
 def test_window_passes_on_resets(is_open, driver, monkeypatch):
     monkeypatch.setitem(sys.modules, "pygame", fake_pygame(is_open=is_open, driver=driver))
-    env = Windowed(NumberedFrames("human"))
+    env = WindowWrapper(NumberedFrames("human"))
 
     # Its infos have the arguments of the reset.
     _, first_info = env.reset(seed=4, options={"a": 1})
@@ -154,7 +154,7 @@ def test_window_passes_on_resets(is_open, driver, monkeypatch):
 
 def test_window_needs_no_pygame(monkeypatch):
     monkeypatch.delitem(sys.modules, "pygame", raising=False)
-    env = Windowed(NumberedFrames("human"))
+    env = WindowWrapper(NumberedFrames("human"))
 
     _, info = env.reset(seed=4)
 
@@ -164,7 +164,7 @@ def test_window_needs_no_pygame(monkeypatch):
 def test_window_that_pygame_draws_nowhere_is_an_error(monkeypatch):
     monkeypatch.setenv("DISPLAY", ":7")
     monkeypatch.setitem(sys.modules, "pygame", fake_pygame(is_open=True, driver="offscreen"))
-    env = Windowed(NumberedFrames("human"))
+    env = WindowWrapper(NumberedFrames("human"))
 
     message = "--render: no window opened on the display ':7'"
     with pytest.raises(NotServedError, match=message):
@@ -190,7 +190,7 @@ def test_error_of_the_first_reset_is_a_rendering_error(monkeypatch):
     env.error = RuntimeError("no paint")
 
     with pytest.raises(NotServedError, match="cannot be rendered as 'human'") as caught:
-        Windowed(env).reset()
+        WindowWrapper(env).reset()
 
     assert str(caught.value).startswith("Environment NumberedFrames ")
     assert "RuntimeError: no paint" in str(caught.value)
@@ -199,7 +199,7 @@ def test_error_of_the_first_reset_is_a_rendering_error(monkeypatch):
 def test_error_of_a_later_reset_stays_as_it_is(monkeypatch):
     monkeypatch.delitem(sys.modules, "pygame", raising=False)
     failing = FailingReset(NumberedFrames("human"))
-    env = Windowed(failing)
+    env = WindowWrapper(failing)
     env.reset()
     failing.error = RuntimeError("no paint")
 

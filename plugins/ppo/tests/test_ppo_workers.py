@@ -304,7 +304,7 @@ def test_step_passes_on_the_answer(workers, monkeypatch):
 def test_call_passes_on_the_answer(answer, workers, monkeypatch):
     let_gymnasium_return(monkeypatch, "call", answer)
 
-    assert workers.call("where") == answer
+    assert workers.call("resume_state") == answer
 
 
 @pytest.mark.parametrize(
@@ -347,7 +347,7 @@ def test_process_that_ended_without_an_exit_code_is_named(workers, monkeypatch):
     let_gymnasium_raise(monkeypatch, "call", OSError())
 
     with pytest.raises(WorkerError, match=r"environment 0 \(exit code None\)"):
-        workers.call("where")
+        workers.call("resume_state")
 
 
 # --- closing --------------------------------------------------------------------------------------

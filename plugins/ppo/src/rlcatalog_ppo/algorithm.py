@@ -39,9 +39,9 @@ from rlcatalog_ppo.rollout_columns import Postprocess
 from rlcatalog_ppo.steps import StepRecord
 from rlcatalog_ppo.training_state import (
     check_fits,
-    numbers_of,
     warn_of_new_episodes,
     warn_of_other_draws,
+    weights_and_filter,
 )
 from rlcatalog_runs import refuse_imports
 from rlcatalog_runs.evaluation import SIDE_BY_SIDE, get_state, kept, play, set_state
@@ -122,7 +122,13 @@ class OnPolicy:
         try:
             spaces = (self._envs.single_observation_space, self._envs.single_action_space)
             self.policy = self._seed_and_build(catalog, spaces, policy)
-            check_policy(self.policy, spaces, self.config.algorithm, self.objective.learns_values)
+            check_policy(
+                self.policy,
+                observation_space=self._envs.single_observation_space,
+                action_space=self._envs.single_action_space,
+                algorithm=self.config.algorithm,
+                needs_values=self.objective.learns_values,
+            )
             device = self.policy.backend.device_of(self.config.device)
             if device != self.policy.device:
                 self.policy.to(device)
@@ -156,7 +162,7 @@ class OnPolicy:
         self._result: dict[str, Any] | None = None
         self._seconds = 0.0
         #: Why environments could not resume their episodes, by index.
-        self.begun_anew: dict[int, str] = {}
+        self.new_episode_reasons: dict[int, str] = {}
         # A class method can be called on an instance, which it would leave as it is, without a
         # word. RLlib's `restore` changes the instance, so users try this.
         self.restore = partial(_refuse_restore, type(self).__name__, self._env_id)  # type: ignore[method-assign]
@@ -167,7 +173,7 @@ class OnPolicy:
         Returns:
             `training_iteration`, `timesteps_total` and `episodes_total`; `episode_return_mean` and
             `episode_len_mean` over the last 100 episodes, None before the first has ended;
-            `time_total_s` in seconds and `steps_per_second`; and the learner's figures under
+            `time_total_s` in seconds and `steps_per_second`; and the learner's metrics under
             `info["learner"]`.
 
         Example:
@@ -179,15 +185,10 @@ class OnPolicy:
             (2, 128)
         """
         start = time.perf_counter()
-        self._collector.decide_frozen(self.config)
-        rollout = self._collector.collect(self.config.rollout_length, self._call_on_step)
-        for callback in self.callbacks:
-            callback.on_rollout(self, rollout)
-        if self._recorder is not None:
-            self._recorder.write(rollout)
-
+        rollout = self._collect_rollout()
+        batch = self._batch(rollout)  # with advantages
         learner_metrics = self._learner.update(
-            self._batch(rollout),
+            batch,
             lr=self.config.lr_at(self.steps),
             clip_param=self.config.clip_param_at(self.steps),
         )
@@ -200,7 +201,7 @@ class OnPolicy:
         result = {
             "training_iteration": self.iterations,
             "timesteps_total": self.steps,
-            **self._collector.episodes.figures(),
+            **self._collector.episodes.metrics(),
             "time_total_s": self._seconds,
             "steps_per_second": rollout.steps / seconds,
             "info": {"learner": learner_metrics},
@@ -209,6 +210,16 @@ class OnPolicy:
         for callback in self.callbacks:
             callback.on_update(self, result)
         return result
+
+    def _collect_rollout(self) -> Rollout:
+        """Collect a rollout, and pass it to the callbacks and the recorder."""
+        self._collector.decide_frozen(self.config)
+        rollout = self._collector.collect(self.config.rollout_length, self._call_on_step)
+        for callback in self.callbacks:
+            callback.on_rollout(self, rollout)
+        if self._recorder is not None:
+            self._recorder.write(rollout)
+        return rollout
 
     def learn(self, total_steps: int) -> dict[str, Any] | None:
         """Train up to a total number of environment steps, or until a callback ends the run.
@@ -233,8 +244,10 @@ class OnPolicy:
             >>> algo.learn(100)["timesteps_total"]  # whole rollouts of 64 steps
             128
         """
-        if self.steps >= max(total_steps, 1):
-            larger_total = self.steps + max(total_steps, 1)
+        if self.steps > 0 and self.steps >= total_steps:
+            # The caller may have meant a number of further steps.
+            further_steps = max(total_steps, 1)
+            larger_total = self.steps + further_steps
             warn_caller(
                 f"learn({total_steps}) trains nothing. {self.steps:,} steps were already taken, and"
                 " the total includes them. To train further, pass a larger total, such as"
@@ -279,7 +292,7 @@ class OnPolicy:
             name = type(callback).__qualname__
             state = self._saved_callback_states.pop(name, None)
             if state is not None:
-                with checkpoints.blamed(name):
+                with checkpoints.name_owner_in_errors(name):
                     callback.set_state(state)
             self.callbacks.append(callback)
 
@@ -348,14 +361,14 @@ class OnPolicy:
             "steps": self.steps,
             "iterations": self.iterations,
             "seconds": self._seconds,
-            "policy": numbers_of(self.policy),
+            "policy": weights_and_filter(self.policy),
             "generator": self._rng.bit_generator.state,
             "randomness": get_state(self.acting),
-            "frozen": self._collector.frozen,
+            "frozen": self._collector.acts_frozen,
             "learner": self._learner.get_state(),
             "collector": self._collector.get_state(),
             # A method of `env_state.Resumable`, which wraps each environment.
-            "environments": list(self._envs.call("where")),
+            "environments": list(self._envs.call("resume_state")),
             "recorded": None if self._recorder is None else self._recorder.number,
             "callbacks": callback_states,
         }
@@ -380,11 +393,11 @@ class OnPolicy:
             ResumeWarning: Environments that cannot resume their episodes begin new ones.
         """
         self.set_back(state)
-        frozen = state.get("frozen")
+        acts_frozen = state.get("frozen")  # 0.1.0 did not save it
         has_same_key = self.config.frozen == state["config"].get("frozen")
-        if frozen is not None and has_same_key:
+        if acts_frozen is not None and has_same_key:
             # The same choice as before, regardless of how many steps remain.
-            self._collector.freeze(frozen)
+            self._collector.act_frozen(acts_frozen)
         self._rng.bit_generator.state = state["generator"]
         if self._recorder is not None and state["recorded"] is not None:
             self._recorder.number = state["recorded"]
@@ -393,17 +406,19 @@ class OnPolicy:
         self.callbacks = []
         self.add_callbacks(callbacks)  # each receives its state
         # For each environment: None, or why it cannot resume its episode.
-        reasons = self._envs.call("go_to", state["environments"])
+        reasons = self._envs.call("resume_from", state["environments"])
         self._collector.set_state(state["collector"])
         # Replaying episodes and making environments both draw from the process's generators.
         set_state(self.acting, state["randomness"])
-        if self._collector.frozen:
+        if self._collector.acts_frozen:
             warn_of_other_draws(state, self.acting)
-        self.begun_anew = {env: reason for env, reason in enumerate(reasons) if reason is not None}
-        if self.begun_anew:
+        self.new_episode_reasons = {
+            env: reason for env, reason in enumerate(reasons) if reason is not None
+        }
+        if self.new_episode_reasons:
             cannot_resume = np.array([reason is not None for reason in reasons])
             self._collector.begin_anew(cannot_resume)
-            warn_of_new_episodes(self.begun_anew, len(reasons))
+            warn_of_new_episodes(self.new_episode_reasons, len(reasons))
 
     def save_checkpoint(self, directory: str | os.PathLike[str]) -> None:
         """Write the whole state to a folder, for `restore`; call it between two calls of `train`.
@@ -494,7 +509,7 @@ class OnPolicy:
         spaces = unwritten_spaces(manifest, env_or_maker, catalog)
         policy = load_for(call, policy_folder, spaces, framework=None, model=model, catalog=catalog)
         # Before environments are reset, because the filter learns from their observations.
-        policy_numbers = numbers_of(policy)
+        policy_state = weights_and_filter(policy)
         if "model" in config:
             raise ConfigError("restore: the saved model is used; its config cannot be changed.")
         algo = cls(
@@ -507,9 +522,9 @@ class OnPolicy:
             policy=policy,
         )
         try:
-            with checkpoints.blamed(folder):
+            with checkpoints.name_owner_in_errors(folder):
                 check_fits(state, algo.state())
-                algo.set_state({**state, "policy": policy_numbers})
+                algo.set_state({**state, "policy": policy_state})
         except BaseException:
             algo.stop()  # the caller never gets the algorithm
             raise
@@ -548,26 +563,29 @@ class OnPolicy:
         self, catalog: Catalog, spaces: tuple[Any, Any], policy: Policy | None
     ) -> Policy:
         """Seed the framework; return the passed policy, or build one from the config."""
-        layout = self._envs.call("image_layout")[0]
-        defaults = {} if layout is None else {"image_layout": layout}
-        if policy is None:
-            resolution = catalog.resolve(
-                *spaces, self.config.model, self.config.framework, defaults=defaults
-            )
-            framework = resolution.framework
-        else:
-            framework = policy.framework
-        seed = derive_seed(self.config.seed, SeedStream.FRAMEWORK)
-        if seed is not None:
-            learner_of(framework).seed(seed)
         if policy is not None:
+            self._seed_framework(policy.framework)
             return policy
+        layout_of_each_env = self._envs.call("image_layout")
+        defaults = {}
+        if layout_of_each_env[0] is not None:
+            defaults["image_layout"] = layout_of_each_env[0]
+        # The framework may follow from a custom class. It draws the weights, so seed it first.
+        resolution = catalog.resolve(
+            *spaces, self.config.model, self.config.framework, defaults=defaults
+        )
+        self._seed_framework(resolution.framework)
         return build(
             *spaces, self.config.model, self.config.framework, catalog=catalog, defaults=defaults
         )
 
+    def _seed_framework(self, framework: str) -> None:
+        seed = derive_seed(self.config.seed, SeedStream.FRAMEWORK)
+        if seed is not None:
+            learner_of(framework).seed(seed)
+
     def _batch(self, rollout: Rollout) -> dict[str, Any]:
-        """Return a rollout's training data as rows."""
+        """Return a rollout's training data as rows, with advantages."""
         # The divergence is computed from the parameters of the collecting policy's distributions.
         penalizes_divergence = self.config.kl_coeff > 0
         return rollout.batch(

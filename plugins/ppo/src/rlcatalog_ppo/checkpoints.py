@@ -10,8 +10,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping
-from contextlib import AbstractContextManager, closing, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, closing
 from pathlib import Path
 from typing import Any
 
@@ -31,11 +31,14 @@ from rlcatalog_ppo.training_state import check_state, warn_of_unsaved_episodes
 from rlcatalog_ppo.trees import put_together, take_apart
 from rlcatalog_runs import new_checkpoint, newest_checkpoint
 
-FORMAT, FORMAT_VERSION = "rlcatalog-training", 1
-POLICY, TRAINING = "policy", "training.json"
+FORMAT = "rlcatalog-training"
+FORMAT_VERSION = 1
+#: Folder of the saved policy, and file of numbers and names.
+POLICY = "policy"
+TRAINING = "training.json"
 
 #: Maximum size of `training.json` in bytes.
-_LONGEST = 1 << 25
+_MAX_BYTES = 1 << 25
 
 
 def write(directory: str | os.PathLike[str], policy: Policy, state: Mapping[str, Any]) -> None:
@@ -56,38 +59,47 @@ def write(directory: str | os.PathLike[str], policy: Policy, state: Mapping[str,
     """
     folder = Path(directory)
     arrays: dict[str, Any] = {}
+    state_without_policy = {key: part for key, part in state.items() if key != "policy"}
     try:
-        written = take_apart({key: part for key, part in state.items() if key != "policy"}, arrays)
+        plain_state = take_apart(state_without_policy, arrays)
     except TypeError as error:
         raise SavedPolicyError(f"{folder}: the run cannot be saved: {error}") from error
-    content = to_bytes(arrays)
-    digest = hashlib.sha256(content).hexdigest()
+    array_file = to_bytes(arrays)
+    digest = hashlib.sha256(array_file).hexdigest()
     name = f"training-{digest[:16]}.safetensors"
-    about: dict[str, Any] = {
+    content: dict[str, Any] = {
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
         "rlcatalog": __version__,
         "files": {name: digest},
-        "state": written,
+        "state": plain_state,
     }
-    text = _signed(about)
-    if len(text) > _LONGEST:
-        why = "the actions of its episode need too much space to be saved"
-        written["environments"] = [
-            {"generator": place["generator"], "why": why} if "actions" in place else place
-            for place in written["environments"]
-        ]
-        text = _signed(about)
+    json_file = _with_checksum(content)
+    if len(json_file) > _MAX_BYTES:
+        plain_state["environments"] = _without_actions(plain_state["environments"])
+        json_file = _with_checksum(content)
     with new_checkpoint(folder) as temporary:
         policy.save(temporary / POLICY)
-        write_file(temporary, name, content)
-        write_file(temporary, TRAINING, text)
-    warn_of_unsaved_episodes(written["environments"])
+        write_file(temporary, name, array_file)
+        write_file(temporary, TRAINING, json_file)
+    warn_of_unsaved_episodes(plain_state["environments"])
 
 
-def _signed(about: dict[str, Any]) -> bytes:
-    about["checksum"] = checksum_of(about)
-    return json.dumps(about, allow_nan=False).encode() + b"\n"
+def _without_actions(env_states: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return environments' states without actions to replay, so that new episodes will begin."""
+    why = "the actions of its episode need too much space to be saved"
+    smaller_states = []
+    for env_state in env_states:
+        if "actions" in env_state:
+            env_state = {"generator": env_state["generator"], "why": why}
+        smaller_states.append(env_state)
+    return smaller_states
+
+
+def _with_checksum(content: dict[str, Any]) -> bytes:
+    """Return the content of `training.json`, after setting its checksum."""
+    content["checksum"] = checksum_of(content)
+    return json.dumps(content, allow_nan=False).encode() + b"\n"
 
 
 def read(directory: str | os.PathLike[str]) -> tuple[Path, dict[str, Any]]:
@@ -106,54 +118,68 @@ def read(directory: str | os.PathLike[str]) -> tuple[Path, dict[str, Any]]:
     folder = newest_checkpoint(Path(directory))
     path = folder / TRAINING
     try:
-        data = read_file(path, _LONGEST)
+        data = read_file(path, _MAX_BYTES)
     except FileNotFoundError:
-        what = f"contains no checkpoint to resume from (no {TRAINING})."
-        with suppress(SavedPolicyError):
-            read_manifest(folder)
-            what = (
-                f"contains a saved policy, not a checkpoint to resume from (no {TRAINING}). Load"
-                f" the policy with rlcatalog.load({str(directory)!r}). To write a checkpoint for"
-                " restore, call algo.save_checkpoint(folder) instead of algo.save(folder)."
-            )
-        raise SavedPolicyError(f"{directory}: {what}") from None
+        if _is_saved_policy(folder):
+            raise SavedPolicyError(
+                f"{directory}: contains a saved policy, not a checkpoint to resume from (no"
+                f" {TRAINING}). Load the policy with rlcatalog.load({str(directory)!r}). To write a"
+                " checkpoint for restore, call algo.save_checkpoint(folder) instead of"
+                " algo.save(folder)."
+            ) from None
+        raise SavedPolicyError(
+            f"{directory}: contains no checkpoint to resume from (no {TRAINING})."
+        ) from None
     check_files(folder)
     with raised_as(
         lambda why: SavedPolicyError(f"{path}: not a checkpoint, or damaged: {why}."),
         SavedPolicyError,
     ):
-        about = json.loads(data.decode())
-        if not isinstance(about, dict) or about.get("format") != FORMAT:
-            raise ValueError(f"no format {FORMAT!r} in it")
-        if about.get("format_version") != FORMAT_VERSION:
-            raise ValueError(
-                f"format version {about.get('format_version')!r}; this rlcatalog reads"
-                f" {FORMAT_VERSION}"
-            )
-        if about.get("checksum") != checksum_of(about):
-            raise ValueError("changed since it was written (its checksum differs)")
-        [(name, digest)] = about["files"].items()
-        if Path(name).name != name:
+        content = json.loads(data.decode())
+        _check_content(content)
+        [(name, digest)] = content["files"].items()
+        if Path(name).name != name:  # a path would lead out of the folder
             raise ValueError(f"names the file {name!r}")
         with closing(RegularFile(folder / name)) as file:
             arrays = TensorFile(file).read(digest)
-        state: dict[str, Any] = put_together(about["state"], arrays)
+        state: dict[str, Any] = put_together(content["state"], arrays)
         check_state(state)
     return folder, state
 
 
-def blamed(what: str | Path) -> AbstractContextManager[None]:
+def _is_saved_policy(folder: Path) -> bool:
+    try:
+        read_manifest(folder)
+    except SavedPolicyError:
+        return False
+    return True
+
+
+def _check_content(content: Any) -> None:
+    """Raise a ValueError unless the content of `training.json` is complete and of this format."""
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        raise ValueError(f"no format {FORMAT!r} in it")
+    if content.get("format_version") != FORMAT_VERSION:
+        raise ValueError(
+            f"format version {content.get('format_version')!r}; this rlcatalog reads"
+            f" {FORMAT_VERSION}"
+        )
+    if content.get("checksum") != checksum_of(content):
+        raise ValueError("changed since it was written (its checksum differs)")
+
+
+def name_owner_in_errors(owner: str | Path) -> AbstractContextManager[None]:
     """Context manager that adds the owner of a saved state to errors caused by that state.
 
     Args:
-        what: The owner: a checkpoint's folder or a callback's class.
+        owner: A checkpoint's folder or a callback's class.
 
     Raises:
         SavedPolicyError: The state does not match its owner.
     """
     # A framework, environment or callback received a state that it did not write.
     return raised_as(
-        lambda why: SavedPolicyError(f"{what}: the saved state does not fit: {why}."),
+        lambda why: SavedPolicyError(f"{owner}: the saved state does not fit: {why}."),
         CatalogError,
         Warning,
     )

@@ -11,7 +11,7 @@ from gymnasium.vector import VectorEnv
 
 from rlcatalog import Policy, Step
 from rlcatalog.errors import NonFiniteError
-from rlcatalog.frameworks import Array
+from rlcatalog.frameworks import Array, TensorTree
 from rlcatalog_policy import EnvMasks, Frozen, History, State, autoreset_of
 from rlcatalog_ppo.config import OnPolicyConfig
 from rlcatalog_ppo.env_errors import EnvErrors
@@ -59,7 +59,8 @@ class Collector:
         env_masks: Reader of masks that the environments give beside their observations, or None.
 
     Attributes:
-        frozen: Whether a frozen policy acts; None until this is decided, before the first step.
+        acts_frozen: Whether a frozen policy acts; None until this is decided, before the first
+            step.
         episodes: The finished episodes.
     """
 
@@ -83,7 +84,7 @@ class Collector:
         self._uses_values = uses_values
         self._autoreset = autoreset_of(envs)
 
-        self.frozen: bool | None = None
+        self.acts_frozen: bool | None = None
         self._trained_policy = policy
         self._frozen_policy: Frozen | None = None
 
@@ -124,17 +125,17 @@ class Collector:
             config: The algorithm's config.
             total_steps: Total number of steps in the run, if it is not in the config.
         """
-        if self.frozen is not None:
+        if self.acts_frozen is not None:
             return
         if config.total_steps is not None:
             total_steps = config.total_steps
-        self.freeze(config.collects_frozen(total_steps, self._trained_policy.device))
+        self.act_frozen(config.collects_frozen(total_steps, self._trained_policy.device))
 
-    def freeze(self, frozen: bool) -> None:
+    def act_frozen(self, acts_frozen: bool) -> None:
         """Act with a frozen form of the policy, or with the policy itself."""
-        self.frozen = frozen
+        self.acts_frozen = acts_frozen
         self._frozen_policy = None
-        if frozen:
+        if acts_frozen:
             # If no package can freeze the policy, the frozen form acts like the policy itself.
             self._frozen_policy = self._trained_policy.freeze(
                 self.envs.num_envs, seed=self._frozen_seed
@@ -242,7 +243,7 @@ class Collector:
                 inputs.obs, inputs.state, prev_reward=inputs.prev_reward, mask=inputs.mask
             )
 
-    def _step_envs(self, action: Any) -> EnvStep:
+    def _step_envs(self, action: TensorTree) -> EnvStep:
         observed, reward, terminated, truncated, info = self.envs.step(action)
         ended = terminated | truncated
         if self._env_masks is not None:
@@ -257,7 +258,7 @@ class Collector:
             info=info,
         )
 
-    def _finite_float32(self, reward: Any) -> Array:
+    def _finite_float32(self, reward: Array) -> Array:
         """Return the environments' rewards as float32.
 
         Raises:
@@ -282,7 +283,7 @@ class Collector:
             )
         return rewards
 
-    # --- where an episode ends ----------------------------------------------------------------
+    # --- the end of an episode ----------------------------------------------------------------
 
     def _encode_last_obs(self, env_step: EnvStep) -> Array | None:
         """Return the encoded last observations of the episodes that ended with a step.
@@ -335,7 +336,7 @@ class Collector:
         self._in_progress.reset(ended)
 
     def _next_inputs(
-        self, inputs: StepInputs, state: State | None, env_step: EnvStep, next_observed: Any
+        self, inputs: StepInputs, state: State | None, env_step: EnvStep, next_observed: TensorTree
     ) -> StepInputs:
         """Return the inputs of the next step; the filter learns from its observations.
 
@@ -365,7 +366,7 @@ class Collector:
             state = self.policy.restart(state, next_step_begins_episode)
         return StepInputs(obs=obs, mask=mask, state=state, prev_reward=env_step.reward, idle=idle)
 
-    def _encode(self, observed: Any, *, update: bool | Array) -> Array:
+    def _encode(self, observed: TensorTree, *, update: bool | Array) -> Array:
         """Return the encoded observations of all environments.
 
         Args:
@@ -374,7 +375,7 @@ class Collector:
         """
         return self._name_env_in_errors.encode(self._trained_policy, observed, update=update)
 
-    def _action_mask(self, observed: Any, *, idle: Array | None = None) -> Array | None:
+    def _action_mask(self, observed: TensorTree, *, idle: Array | None = None) -> Array | None:
         """Return the masks in the observations; if there are none, those beside them."""
         mask = self.policy.action_mask(observed, idle=idle)
         if mask is None and self._env_masks is not None:

@@ -62,7 +62,7 @@ def evaluate(
 ) -> None:
     """Play episodes with a saved policy and print the mean return."""
     from rlcatalog_ppo.environments import EnvMaker, vector
-    from rlcatalog_ppo.video import Film, filmed, windowed
+    from rlcatalog_ppo.video import Film, make_film_envs, make_window_env
 
     if video is not None and render:
         raise ConfigError(
@@ -86,9 +86,9 @@ def evaluate(
     mask_key = about.config.get("action_mask_key", "action_mask")
     film = None if video is None else Film(video)
     if film is not None:
-        envs = filmed(make, env, film, episodes, mask_key)
+        envs = make_film_envs(make, env, film, episodes, mask_key)
     elif render:
-        envs = windowed(make, env, mask_key)
+        envs = make_window_env(make, env, mask_key)
     else:
         envs = vector(make, min(episodes, SIDE_BY_SIDE), mask_key=mask_key)
     returns: list[float] = []

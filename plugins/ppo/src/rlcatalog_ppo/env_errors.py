@@ -26,14 +26,15 @@ class EnvErrors(AbstractContextManager[Any]):
     """
 
     def __init__(self, lengths: Array, rows: Array | None = None) -> None:
-        self._lengths, self._rows = lengths, rows
+        self._lengths = lengths
+        self._rows = rows
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
     ) -> None:
         if isinstance(error, NonFiniteError) and error.row is not None:
-            i = error.row if self._rows is None else int(self._rows[error.row])
-            raise NonFiniteError(f"{self._where(i)}: {error}", i) from error
+            env = error.row if self._rows is None else int(self._rows[error.row])
+            raise NonFiniteError(f"{self._describe(env)}: {error}", env) from error
 
     def encode(self, policy: Policy, observed: Any, update: bool | Array = False) -> Array:
         """Return the encoded observations of all environments (see `Policy.preprocess`).
@@ -46,30 +47,33 @@ class EnvErrors(AbstractContextManager[Any]):
             with self:
                 return policy.preprocess(observed, update=update)
         except ObservationError as error:
-            raise self._of_one(error, policy, observed) from error
+            raise self._error_with_env(error, policy, observed) from error
 
-    def _of_one(self, error: ObservationError, policy: Policy, observed: Any) -> ObservationError:
-        for i, obs in enumerate(rows(policy.resolution.request.obs, observed)):
+    def _error_with_env(
+        self, error: ObservationError, policy: Policy, observed: Any
+    ) -> ObservationError:
+        """Return the error of the first environment whose observation alone is invalid."""
+        for env, obs in enumerate(rows(policy.resolution.request.obs, observed)):
             try:
                 policy.preprocess([obs])
-            except ObservationError as its_own:
-                return ObservationError(f"{self._where(i)}: {its_own}")
+            except ObservationError as error_of_one:
+                return ObservationError(f"{self._describe(env)}: {error_of_one}")
         return error
 
-    def _where(self, i: int) -> str:
+    def _describe(self, env: int) -> str:
         return (
-            f"environment {i} of {len(self._lengths)}, after {self._lengths[i]} steps of its"
+            f"environment {env} of {len(self._lengths)}, after {self._lengths[env]} steps of its"
             " episode"
         )
 
 
 def call_env(
-    fault: Callable[[str], Exception], method: Callable[..., Any], *args: Any, **kwargs: Any
+    make_error: Callable[[str], Exception], method: Callable[..., Any], *args: Any, **kwargs: Any
 ) -> Any:
     """Call an environment's method and return its result.
 
     Args:
-        fault: Callable that creates the error from a description of the problem.
+        make_error: Callable that creates the error from a description of the problem.
         method: The method.
         *args: Its arguments.
         **kwargs: Its keyword arguments.
@@ -83,6 +87,6 @@ def call_env(
     except CatalogError:  # a wrapper's error, which explains itself
         raise
     except (Exception, SystemExit) as error:
-        place = traceback.extract_tb(error.__traceback__)[-1]
-        where = f"{place.filename}:{place.lineno}, in {place.name}"
-        raise fault(f"raised {reason(error)} ({where})") from error
+        innermost = traceback.extract_tb(error.__traceback__)[-1]
+        line = f"{innermost.filename}:{innermost.lineno}, in {innermost.name}"
+        raise make_error(f"raised {reason(error)} ({line})") from error

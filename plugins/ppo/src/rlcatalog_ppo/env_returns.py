@@ -5,7 +5,7 @@ Nearly all values pass a quick test of types and shapes; only the others are che
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -23,8 +23,9 @@ FLAGS = frozenset({bool, np.bool_})
 _ARRAYS = frozenset({"box", "discrete", "multi_discrete", "multi_binary"})
 
 
-#: Return values of `reset` and `step`.
-RESET, STEP = ("observation", "info"), ("observation", "reward", "terminated", "truncated", "info")
+#: Names of the values that `reset` and `step` return.
+RESET = ("observation", "info")
+STEP = ("observation", "reward", "terminated", "truncated", "info")
 
 
 class ReturnChecker:
@@ -34,13 +35,13 @@ class ReturnChecker:
         space: The environment's observation space.
 
     Attributes:
-        fits: A quick test that observations in the usual format pass; other observations are
-            checked in detail.
+        has_usual_format: A quick test that observations in the usual format pass; other
+            observations are checked in detail.
     """
 
     def __init__(self, space: gymnasium.Space[Any]) -> None:
         self._info = SpaceInfo.read(space, "observation")
-        self.fits = _matcher(self._info)
+        self.has_usual_format = _quick_test(self._info)
 
     def fault(self, returned: Any, names: tuple[str, ...]) -> str | None:
         """Return what is wrong with a returned value and what was expected; None if it is valid.
@@ -53,32 +54,32 @@ class ReturnChecker:
             obs, *between, info = returned
             numbers = dict(zip(names[1:-1], between, strict=True))
         except (TypeError, ValueError):
-            old = names is STEP and isinstance(returned, tuple) and len(returned) == 4
-            hint = (
-                ". Gym's older interface had a single done; return terminated and truncated instead"
-                if old
-                else ""
-            )
-            return f"returned {_described(returned)}; expected ({', '.join(names)}){hint}"
-        for name, number in numbers.items():
-            if fault := _reward_fault(number) if name == "reward" else _flag_fault(name, number):
-                return fault
-        if not self.fits(obs) and (fault := _explained(self._info, obs)) is not None:
+            fault = f"returned {_describe(returned)}; expected ({', '.join(names)})"
+            if names is STEP and isinstance(returned, tuple) and len(returned) == 4:
+                fault += (
+                    ". Gym's older interface had a single done; return terminated and truncated"
+                    " instead"
+                )
             return fault
-        return (
-            None
-            if isinstance(info, Mapping)
-            else f"returned info={shown(info, 80)}; expected a dict"
-        )
+        for name, number in numbers.items():
+            number_fault = _reward_fault(number) if name == "reward" else _flag_fault(name, number)
+            if number_fault is not None:
+                return number_fault
+        if not self.has_usual_format(obs):
+            obs_fault = _obs_fault(self._info, obs)
+            if obs_fault is not None:
+                return obs_fault
+        if not isinstance(info, Mapping):
+            return f"returned info={shown(info, 80)}; expected a dict"
+        return None
 
 
 def _reward_fault(reward: Any) -> str | None:
     if type(reward) in NUMBERS:
         return None
     with suppress(TypeError, ValueError, OverflowError):
-        if isinstance(reward, int) or (
-            not isinstance(reward, str | bytes) and np.ndim(reward) == 0
-        ):
+        is_text = isinstance(reward, str | bytes)  # float() would accept "1.5"
+        if not is_text and (isinstance(reward, int) or np.ndim(reward) == 0):
             float(reward)
             return None
     return f"returned the reward {shown(reward, 80)}; expected a number"
@@ -98,50 +99,76 @@ def _flag_fault(name: str, flag: Any) -> str | None:
 # --- observations ---------------------------------------------------------------------------------
 
 
-def _matcher(info: SpaceInfo) -> Callable[[Any], bool]:
+def _quick_test(info: SpaceInfo) -> Callable[[Any], bool]:
     """Return the quick test for observations from a space."""
     if info.kind == "dict":
-        parts = {name: _matcher(part) for name, part in zip(info.keys, info.children, strict=True)}
-        return lambda obs: (
-            isinstance(obs, dict)
-            and obs.keys() == parts.keys()
-            and all(fits(obs[name]) for name, fits in parts.items())
-        )
+        tests_by_key = {
+            key: _quick_test(child) for key, child in zip(info.keys, info.children, strict=True)
+        }
+
+        def is_usual_dict(obs: Any) -> bool:
+            if not isinstance(obs, dict) or obs.keys() != tests_by_key.keys():
+                return False
+            return all(is_usual(obs[key]) for key, is_usual in tests_by_key.items())
+
+        return is_usual_dict
     if info.kind == "tuple":
-        matchers = [_matcher(part) for part in info.children]
-        return lambda obs: (
-            isinstance(obs, tuple)
-            and len(obs) == len(matchers)
-            and all(fits(part) for fits, part in zip(matchers, obs, strict=True))
-        )
+        tests = [_quick_test(child) for child in info.children]
+
+        def is_usual_tuple(obs: Any) -> bool:
+            if not isinstance(obs, tuple) or len(obs) != len(tests):
+                return False
+            return all(is_usual(part) for is_usual, part in zip(tests, obs, strict=True))
+
+        return is_usual_tuple
     if info.kind not in _ARRAYS:
-        return lambda obs: True
-    shape, dtype = info.shape, np.dtype(info.dtype)
+        return _accept
+    shape = info.shape
+    dtype = np.dtype(info.dtype)
     if shape == ():
-        scalars = frozenset({dtype.type, int} if dtype.kind in "iu" else {dtype.type})
-        return lambda obs: type(obs) in scalars
-    return lambda obs: type(obs) is np.ndarray and obs.dtype is dtype and obs.shape == shape
+        scalar_types = {dtype.type}
+        if dtype.kind in "iu":
+            scalar_types.add(int)
+
+        def is_usual_scalar(obs: Any) -> bool:
+            return type(obs) in scalar_types
+
+        return is_usual_scalar
+
+    def is_usual_array(obs: Any) -> bool:
+        return type(obs) is np.ndarray and obs.dtype is dtype and obs.shape == shape
+
+    return is_usual_array
 
 
-def _explained(info: SpaceInfo, obs: Any) -> str | None:
+def _accept(_obs: Any) -> bool:
+    """Accept any observation, of a kind of space that preprocessors check."""
+    return True
+
+
+def _obs_fault(info: SpaceInfo, obs: Any) -> str | None:
     """Return the problem with an observation; None if it can be written into an array of the
     space's dtype.
     """
     if info.kind == "dict":
-        if not isinstance(obs, Mapping) or set(obs) != set(info.keys):
-            found = (
-                f"the keys {shown(list(obs), 80)}" if isinstance(obs, Mapping) else _described(obs)
-            )
-            return _observed(info, f"a dict with the keys {shown(list(info.keys), 80)}", found)
-        parts: Any = [obs[key] for key in info.keys]
+        if not isinstance(obs, Mapping):
+            return _mismatch(info, expected=_describe_keys(info.keys), found=_describe(obs))
+        if set(obs) != set(info.keys):
+            found = f"the keys {shown(list(obs), 80)}"
+            return _mismatch(info, expected=_describe_keys(info.keys), found=found)
+        parts = [obs[key] for key in info.keys]
     elif info.kind == "tuple":
         if not isinstance(obs, tuple | list) or len(obs) != len(info.children):
-            return _observed(info, f"a tuple of {len(info.children)}", _described(obs))
-        parts = obs
+            expected = f"a tuple of {len(info.children)}"
+            return _mismatch(info, expected=expected, found=_describe(obs))
+        parts = list(obs)
     else:
         return _leaf_fault(info, obs)
-    faults = (_explained(child, part) for child, part in zip(info.children, parts, strict=True))
-    return next((fault for fault in faults if fault is not None), None)
+    for child, part in zip(info.children, parts, strict=True):
+        fault = _obs_fault(child, part)
+        if fault is not None:
+            return fault
+    return None
 
 
 def _leaf_fault(info: SpaceInfo, obs: Any) -> str | None:
@@ -151,24 +178,25 @@ def _leaf_fault(info: SpaceInfo, obs: Any) -> str | None:
     try:
         array = np.asarray(obs)
     except (TypeError, ValueError):  # lists of different lengths
-        return _observed(info, expected, _described(obs))
+        return _mismatch(info, expected=expected, found=_describe(obs))
     if array.shape == info.shape and np.can_cast(array.dtype, np.dtype(info.dtype), "same_kind"):
         return None
-    found = (
-        f"{array.dtype} of shape {array.shape}" if array.dtype.kind in "biufc" else _described(obs)
-    )
-    return _observed(info, expected, found)
+    is_numeric = array.dtype.kind in "biufc"
+    found = f"{array.dtype} of shape {array.shape}" if is_numeric else _describe(obs)
+    return _mismatch(info, expected=expected, found=found)
 
 
-def _observed(info: SpaceInfo, expected: str, found: str) -> str:
+def _mismatch(info: SpaceInfo, *, expected: str, found: str) -> str:
     return f"returned {info.path} that does not match its space: expected {expected}; found {found}"
 
 
-def _described(value: Any) -> str:
+def _describe_keys(keys: Sequence[str]) -> str:
+    return f"a dict with the keys {shown(list(keys), 80)}"
+
+
+def _describe(value: Any) -> str:
     if isinstance(value, np.ndarray):
         return f"an array of shape {value.shape}"
-    return (
-        f"{len(value)} values: {shown(value, 80)}"
-        if isinstance(value, tuple | list)
-        else shown(value, 80)
-    )
+    if isinstance(value, tuple | list):
+        return f"{len(value)} values: {shown(value, 80)}"
+    return shown(value, 80)

@@ -16,9 +16,9 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from typing import Any
+from typing import Any, Protocol
 
 import gymnasium
 import numpy as np
@@ -49,7 +49,7 @@ class _Episode:
         options: The reset's `options`.
 
     Attributes:
-        begun: The generator's state before the reset, and the reset's arguments.
+        start: The generator's state before the reset, and the reset's arguments.
         actions: The actions so far.
         rewards: The rewards so far.
         ended: Whether the last action terminated the episode, and whether it was truncated.
@@ -61,7 +61,7 @@ class _Episode:
         seed: int | None,
         options: Mapping[str, Any] | None,
     ) -> None:
-        self.begun = {"generator": generator, "seed": seed, "options": deepcopy(options)}
+        self.start = {"generator": generator, "seed": seed, "options": deepcopy(options)}
         self.actions: list[Any] = []
         self.rewards: list[Any] = []
         self.ended = (False, False)
@@ -69,11 +69,18 @@ class _Episode:
     def record(self, space: gymnasium.Space[Any]) -> dict[str, Any]:
         """Return the episode as plain data: the actions to replay, and a fingerprint of the
         outcome.
+
+        Args:
+            space: The environment's action space.
+
+        Raises:
+            TypeError, ValueError: An action or an option of the reset is not plain data.
         """
-        begun = {**self.begun, "generator": plain(self.begun["generator"])}
-        record = {"begun": begun, "actions": space.to_jsonable(self.actions)}
-        json.dumps(record)
-        return {**record, "outcome": self.outcome()}
+        start = {**self.start, "generator": plain(self.start["generator"])}
+        record = {"begun": start, "actions": space.to_jsonable(self.actions)}
+        json.dumps(record)  # raises an error if the record is not plain data
+        record["outcome"] = self.outcome()
+        return record
 
     def outcome(self) -> str:
         """Return a fingerprint of the rewards and the way the episode ended."""
@@ -108,17 +115,20 @@ class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
         mask_key: str | None = "action_mask",
     ) -> None:
         super().__init__(env)
-        self._closes, self._mask_key = closes, mask_key
+        self._closes = closes
+        self._mask_key = mask_key
         # A copy, because vector environments write their mode into the metadata.
         self.metadata = dict(read_attribute(env, "metadata") or {})
-        self.index, self.count = index, count
+        self.index = index
+        self.count = count
+        #: None if the environment does not report its state.
         self._levels = _levels(env)
-        self._returns = ReturnChecker(env.observation_space)
-        self._fits = self._returns.fits
+        self._return_checker = ReturnChecker(env.observation_space)
+        self._has_usual_format = self._return_checker.has_usual_format
         #: The episode in progress and the one before it. None if the environment reports its state,
         #: if its generator cannot be read, or if an episode is too long.
         self._episode: _Episode | None = None
-        self._former: _Episode | None = None
+        self._former_episode: _Episode | None = None
         self._steps = 0
         self.obs: Any = None
         self._info: Any = None
@@ -134,7 +144,7 @@ class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
         """
         if self._levels is None:
             generator = _generator_of(self.env)
-            self._former = self._episode
+            self._former_episode = self._episode
             self._episode = None
             if generator is not None:
                 self._episode = _Episode(generator.bit_generator.state, seed, options)
@@ -151,29 +161,34 @@ class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
             EnvironmentFaultError: The environment raised an exception, or returned something
                 invalid.
         """
-        if (episode := self._episode) is not None:
-            episode.actions.append(action if isinstance(action, np.generic) else deepcopy(action))
+        episode = self._episode
+        if episode is not None:
+            # An environment or its caller may write into an array; a NumPy scalar cannot change.
+            is_immutable = isinstance(action, np.generic)
+            episode.actions.append(action if is_immutable else deepcopy(action))
         self._steps += 1
         returned = call_env(self._fault, self.env.step, action)
         try:
             obs, reward, terminated, truncated, self._info = returned
-            usual = (
+            is_usual = (
                 type(reward) in NUMBERS
                 and type(terminated) in FLAGS
                 and type(truncated) in FLAGS
                 and type(self._info) is dict
-                and self._fits(obs)
+                and self._has_usual_format(obs)
             )
         except (TypeError, ValueError):
-            usual = False
-        if not usual:
+            is_usual = False
+        if not is_usual:
             self._check(returned, STEP)
-        over = terminated or truncated
-        self.obs = obs = deepcopy(obs) if over else obs
+        has_ended = terminated or truncated
+        if has_ended:
+            obs = deepcopy(obs)  # the next reset may overwrite it
+        self.obs = obs
         if episode is not None:
             episode.rewards.append(reward)
-            if over:
-                episode.ended = bool(terminated), bool(truncated)
+            if has_ended:
+                episode.ended = (bool(terminated), bool(truncated))
             elif self._steps > _LONGEST:
                 self._episode = None
         return obs, reward, terminated, truncated, self._mask_alone()
@@ -189,122 +204,166 @@ class Resumable(gymnasium.Wrapper[Any, Any, Any, Any]):
         return {} if mask is None else {str(self._mask_key): mask}
 
     def _check(self, returned: Any, names: tuple[str, ...]) -> None:
-        if (fault := self._returns.fault(returned, names)) is not None:
+        """Raise an error if what a method returned is invalid.
+
+        Args:
+            returned: What the environment's method returned.
+            names: `RESET` or `STEP`.
+        """
+        fault = self._return_checker.fault(returned, names)
+        if fault is not None:
             raise self._fault(fault)
 
-    def _fault(self, what: str) -> EnvironmentFaultError:
-        where = f"step {self._steps} of its episode" if self._steps else "reset"
-        return EnvironmentFaultError(f"environment {self.index} of {self.count}: {where} {what}")
+    def _fault(self, fault: str) -> EnvironmentFaultError:
+        """Return the error for a fault, such as "returned the reward None; expected a number"."""
+        method = f"step {self._steps} of its episode" if self._steps else "reset"
+        return EnvironmentFaultError(f"environment {self.index} of {self.count}: {method} {fault}")
 
     def image_layout(self) -> str | None:
         """Return the layout of the environment's images, if its wrappers say it."""
         return env_layout(self.env)
 
-    def where(self) -> dict[str, Any]:
-        """Return the environment's state as a structure for `trees.take_apart`."""
-        place: dict[str, Any] = {"generator": _generator_state(self.env)}
-        if self._levels is not None:
-            try:
-                states = [get() for get, _ in self._levels]
-                take_apart(states, {})
-                return {**place, "levels": deepcopy(states)}
-            # Raised by the environment's code, or by a state that is not plain data.
-            except Exception as error:
-                return {
-                    **place,
-                    "why": f"its state cannot be saved: {type(error).__name__}: {error}",
-                }
-        if _is_game(self.env.unwrapped):  # the environment does not draw from its generator
-            return {
-                **place,
-                "why": "a wrapper around the game has no get_state() and set_state(state)",
-            }
-        if not place["generator"]:
-            return {**place, "why": _why_unreadable(self.env)}
-        if self._episode is None:
-            return {**place, "why": f"its episode is longer than {_LONGEST} steps"}
-        try:
-            place |= self._episode.record(self.action_space)
-            if self._former is not None and self._steps + len(self._former.actions) <= _LONGEST:
-                place["before"] = self._former.record(self.action_space)
-        except Exception as error:
-            return {
-                "generator": place["generator"],
-                "why": f"its actions cannot be saved: {reason(error)}",
-            }
-        return {**place, "seen": fingerprint(self.obs), "infos": _comparable(self._info)}
+    # --- saving and resuming ------------------------------------------------------------------
 
-    def go_to(self, places: Sequence[Mapping[str, Any]]) -> str | None:
-        """Restore a state that `where` returned.
+    def resume_state(self) -> dict[str, Any]:
+        """Return the state that `resume_from` restores, as a structure for `trees.take_apart`.
+
+        Its entries depend on the way to resume; see the start of this file:
+
+        - `"generator"`: the state of the environment's generator, in any case.
+        - `"levels"`: the states that the environment and its wrappers report.
+        - `"begun"`, `"actions"`, `"outcome"`, `"before"`, `"seen"`, `"infos"`: what to replay, and
+          what the replay must lead to.
+        - `"why"`: the reason why the environment cannot resume its episode.
+        """
+        generator_state = _generator_state(self.env)
+        if self._levels is not None:
+            return {"generator": generator_state, **self._reported_state(self._levels)}
+        if _is_game(self.env.unwrapped):
+            # A game does not draw from `np_random`, so a replay would see other random numbers.
+            why = "a wrapper around the game has no get_state() and set_state(state)"
+            return {"generator": generator_state, "why": why}
+        if not generator_state:
+            return {"generator": generator_state, "why": _why_unreadable(self.env)}
+        if self._episode is None:
+            why = f"its episode is longer than {_LONGEST} steps"
+            return {"generator": generator_state, "why": why}
+        return {"generator": generator_state, **self._episodes_to_replay(self._episode)}
+
+    def _reported_state(self, levels: Sequence[_Level]) -> dict[str, Any]:
+        """Return the states that the environment and its wrappers report, or why they cannot be
+        saved.
+        """
+        try:
+            states = [level.get_state() for level in levels]
+            take_apart(states, arrays={})  # raises an error if a state is not plain data
+            return {"levels": deepcopy(states)}
+        # The environment's code may raise anything.
+        except Exception as error:
+            return {"why": f"its state cannot be saved: {type(error).__name__}: {error}"}
+
+    def _episodes_to_replay(self, episode: _Episode) -> dict[str, Any]:
+        """Return the episode in progress and, if there is room, the one before it; or why they
+        cannot be saved.
+        """
+        try:
+            state = episode.record(self.action_space)
+            former = self._former_episode
+            if former is not None and self._steps + len(former.actions) <= _LONGEST:
+                state["before"] = former.record(self.action_space)
+        except Exception as error:
+            return {"why": f"its actions cannot be saved: {reason(error)}"}
+        state["seen"] = fingerprint(self.obs)
+        state["infos"] = _comparable(self._info)
+        return state
+
+    def resume_from(self, env_states: Sequence[Mapping[str, Any]]) -> str | None:
+        """Restore a state that `resume_state` returned.
 
         Args:
-            places: The states that `where` returned, for all environments, by index.
+            env_states: The states of all environments, by index, because a vector environment
+                passes the same arguments to each of its environments.
 
         Returns:
             None on success; otherwise the reason for the failure, after which a new episode must
             begin.
         """
-        place = places[self.index]
+        env_state = env_states[self.index]
         try:
-            failed = self._go_to(place)
+            failure = self._restore(env_state)
         except Exception as error:
-            failed = f"{type(error).__name__}: {error}"
-        if failed is not None:
-            self._episode = self._former = None  # they are not part of the next episode
-            _set_generator(self.env, place["generator"])
-        return failed
+            failure = f"{type(error).__name__}: {error}"
+        if failure is not None:
+            self._forget_episodes()  # they are not part of the next episode
+            _set_generator(self.env, env_state["generator"])
+        return failure
 
-    def _go_to(self, place: Mapping[str, Any]) -> str | None:
-        if "why" in place:
-            return str(place["why"])
-        if len(self._levels or ()) != len(place.get("levels", ())):
+    def _restore(self, env_state: Mapping[str, Any]) -> str | None:
+        """Restore the environment's state, or return why that is impossible."""
+        if "why" in env_state:
+            return str(env_state["why"])
+        levels = () if self._levels is None else self._levels
+        states = env_state.get("levels", ())
+        if len(levels) != len(states):
             return "its wrappers have changed"
         if self._levels is None:
-            return self._play_again(place)
-        for (_, put), state in zip(self._levels, place["levels"], strict=True):
-            put(deepcopy(state))
-        _set_generator(self.env, place["generator"])
+            return self._replay(env_state)
+        for level, state in zip(levels, states, strict=True):
+            level.set_state(deepcopy(state))
+        _set_generator(self.env, env_state["generator"])
         return None
 
-    def _play_again(self, place: Mapping[str, Any]) -> str | None:
+    def _forget_episodes(self) -> None:
+        self._episode = None
+        self._former_episode = None
+
+    def _replay(self, env_state: Mapping[str, Any]) -> str | None:
         """Replay the recorded episodes, oldest first; return the first difference, if any."""
-        self._episode = self._former = None
-        records = [place["before"], place] if place.get("before") is not None else [place]
+        self._forget_episodes()
+        records = [env_state]
+        if env_state.get("before") is not None:
+            records.insert(0, env_state["before"])
         _set_generator(self.env, records[0]["begun"]["generator"])
         for record in records:
-            begun = record["begun"]
-            if _generator_state(self.env) != begun["generator"]:
+            start = record["begun"]
+            if _generator_state(self.env) != start["generator"]:
                 return "after a replay of its last episode, its generator is in a different state"
-            self.reset(seed=begun["seed"], options=begun["options"])
-            if different := self._repeat(record):
-                return f"its replayed episode {different}"
-        if _generator_state(self.env) != place["generator"]:
+            self.reset(seed=start["seed"], options=start["options"])
+            difference = self._replay_actions(record)
+            if difference is not None:
+                return f"its replayed episode {difference}"
+        if _generator_state(self.env) != env_state["generator"]:
             return "after a replay of its episode, its generator is in a different state"
-        infos = _comparable(self._info)
-        kept = place.get("infos", infos)  # 0.1.0 saved neither outcomes nor infos
-        names = sorted(
-            name for name in infos.keys() | kept.keys() if infos.get(name) != kept.get(name)
-        )
-        return f"its replayed episode has different infos: {', '.join(names)}" if names else None
+        return self._difference_in_infos(env_state)
 
-    def _repeat(self, record: Mapping[str, Any]) -> str | None:
-        """Take an episode's recorded actions after its reset; return the first
-        difference, if any.
-        """
-        episode, actions = self._episode, self.action_space.from_jsonable(record["actions"])
+    def _replay_actions(self, record: Mapping[str, Any]) -> str | None:
+        """Take an episode's recorded actions; return the first difference, if any."""
+        episode = self._episode
         assert episode is not None
+        actions = self.action_space.from_jsonable(record["actions"])
         for number, action in enumerate(actions, 1):
             self.step(action)
             if any(episode.ended) and number < len(actions):
                 return f"ends after {number} of {len(actions)} steps"
         if "seen" in record and fingerprint(self.obs) != record["seen"]:
             return "has a different observation"
-        outcome = episode.outcome()
-        return (
-            None
-            if outcome == record.get("outcome", outcome)
-            else "has different rewards or a different end"
-        )
+        if "outcome" in record and episode.outcome() != record["outcome"]:
+            return "has different rewards or a different end"
+        return None
+
+    def _difference_in_infos(self, env_state: Mapping[str, Any]) -> str | None:
+        """Return which entries of the last info differ after a replay; None if all are equal."""
+        if "infos" not in env_state:
+            return None  # 0.1.0 saved neither outcomes nor infos
+        infos = _comparable(self._info)
+        saved_infos = env_state["infos"]
+        names = []
+        for name in sorted(infos.keys() | saved_infos.keys()):
+            if infos.get(name) != saved_infos.get(name):
+                names.append(name)
+        if not names:
+            return None
+        return f"its replayed episode has different infos: {', '.join(names)}"
 
 
 def _comparable(info: Mapping[Any, Any]) -> dict[str, str]:
@@ -317,14 +376,18 @@ def _comparable(info: Mapping[Any, Any]) -> dict[str, str]:
 
 
 def _without_times(part: Any) -> Any:
+    """Return a part of an info without floats and objects, which become None.
+
+    A float array stays, because a time is a single number.
+    """
     if isinstance(part, Mapping):
         return {key: _without_times(value) for key, value in part.items()}
     if isinstance(part, list | tuple):
         return [_without_times(value) for value in part]
     if isinstance(part, np.ndarray | np.generic):
-        return (
-            part if part.dtype.kind in "biuSU" or (part.ndim and part.dtype.kind in "fc") else None
-        )
+        is_exact = part.dtype.kind in "biuSU"
+        is_float_array = part.ndim > 0 and part.dtype.kind in "fc"
+        return part if is_exact or is_float_array else None
     return part if isinstance(part, bool | int | str | bytes) else None
 
 
@@ -337,6 +400,7 @@ def fingerprint(tree: Any) -> str:
             for key in sorted(part, key=str):
                 digest.update(f"{key!r}:".encode())
                 add(part[key])
+        # Gymnasium's `GraphInstance` is a tuple with `nodes`; its text stands for it.
         elif isinstance(part, list | tuple) and not hasattr(part, "nodes"):
             digest.update(f"({len(part)}".encode())
             for item in part:
@@ -353,55 +417,108 @@ def fingerprint(tree: Any) -> str:
 
 # --- an environment that reports its state --------------------------------------------------------
 
-_Level = tuple[Callable[[], Any], Callable[[Any], None]]
+
+class _Level(Protocol):
+    """A wrapper or the innermost environment, whose state can be read and written."""
+
+    def get_state(self) -> Any:
+        """Return the state."""
+
+    def set_state(self, state: Any) -> None:
+        """Restore the state that `get_state` returned."""
 
 
-def _levels(env: Any) -> list[_Level] | None:
-    """Return functions that get and set the state of each wrapper and of the innermost environment,
-    or None.
+def _levels(env: gymnasium.Env[Any, Any]) -> list[_Level] | None:
+    """Return each wrapper and the innermost environment, outermost first; None if the state of one
+    cannot be read and written.
     """
-    if (level := _level(env)) is None:
+    level = _level(env)
+    if level is None:
         return None
     if not isinstance(env, gymnasium.Wrapper):
         return [level]
-    inside = _levels(env.env)
-    return None if inside is None else [level, *inside]
+    inner_levels = _levels(env.env)
+    return None if inner_levels is None else [level, *inner_levels]
 
 
 def _level(env: Any) -> _Level | None:
-    if all(callable(getattr(type(env), name, None)) for name in ("get_state", "set_state")):
-        return env.get_state, env.set_state
-    if (names := changing_attributes(env)) is not None:
-
-        def put(state: Mapping[str, Any]) -> None:
-            for name, value in state.items():
-                now = getattr(env, name)
-                if name not in names or (type(now) in _PLAIN and type(value) is not type(now)):
-                    raise ValueError(
-                        f"{type(env).__name__} has no {name} of {type(value).__name__}"
-                    )
-                longest = getattr(now, "maxlen", None)
-                object.__setattr__(
-                    env, name, deque(value, longest) if longest is not None else value
-                )
-
-        return lambda: {name: getattr(env, name) for name in names}, put
+    """Return the interface to an environment's own state, without that of environments inside."""
+    # The class is asked, because a wrapper passes on attributes of the environment inside.
+    has_methods = all(
+        callable(getattr(type(env), name, None)) for name in ("get_state", "set_state")
+    )
+    if has_methods:
+        level: _Level = env
+        return level
+    names = changing_attributes(env)
+    if names is not None:
+        return _GymnasiumWrapper(env, names)
     if _is_game(env):
-
-        def restore(state: bytes) -> None:
-            from ale_py import ALEState
-
-            env.restore_state(ALEState(state))
-
-        return lambda: env.clone_state(include_rng=True).serialize(), restore
+        return _Game(env)
     return None
+
+
+class _GymnasiumWrapper:
+    """State of one of Gymnasium's wrappers: the attributes that change from step to step.
+
+    Args:
+        env: The wrapper.
+        names: The names of these attributes.
+    """
+
+    def __init__(self, env: gymnasium.Env[Any, Any], names: tuple[str, ...]) -> None:
+        self._env = env
+        self._names = names
+
+    def get_state(self) -> dict[str, Any]:
+        """Return the attributes by name."""
+        return {name: getattr(self._env, name) for name in self._names}  # Gymnasium's attributes
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Set the attributes.
+
+        Raises:
+            ValueError: The wrapper has no such attribute, or it has a different type.
+        """
+        for name, value in state.items():
+            now = getattr(self._env, name)  # an attribute of Gymnasium's
+            has_other_type = type(now) in _PLAIN and type(value) is not type(now)
+            if name not in self._names or has_other_type:
+                raise ValueError(
+                    f"{type(self._env).__name__} has no {name} of {type(value).__name__}"
+                )
+            if isinstance(now, deque):
+                value = deque(value, now.maxlen)
+            setattr(self._env, name, value)
+
+
+class _Game:
+    """State of a game of the Arcade Learning Environment, with its random numbers.
+
+    Args:
+        game: The game.
+    """
+
+    def __init__(self, game: Any) -> None:
+        self._game = game
+
+    def get_state(self) -> bytes:
+        """Return the game's state."""
+        state: bytes = self._game.clone_state(include_rng=True).serialize()
+        return state
+
+    def set_state(self, state: bytes) -> None:
+        """Restore the game's state."""
+        from ale_py import ALEState
+
+        self._game.restore_state(ALEState(state))
 
 
 def _is_game(env: Any) -> bool:
     """Return whether an environment is an Atari game from the Arcade Learning Environment."""
-    return all(hasattr(type(env), name) for name in ("clone_state", "restore_state")) and hasattr(
-        env, "ale"
-    )
+    # Its package need not be installed, so its class cannot be named here.
+    has_methods = all(hasattr(type(env), name) for name in ("clone_state", "restore_state"))
+    return has_methods and hasattr(env, "ale")
 
 
 # --- generators -----------------------------------------------------------------------------------

@@ -52,7 +52,7 @@ class Episodes:
             total=state["total"],
         )
 
-    def figures(self) -> dict[str, Any]:
+    def metrics(self) -> dict[str, Any]:
         """Return the number of episodes, and the means over the last 100.
 
         The means are None before the first episode ends.

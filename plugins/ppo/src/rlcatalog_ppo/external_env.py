@@ -58,11 +58,10 @@ class ExternalVectorEnv(VectorWrapper):
             ) from None
         for name, array in arrays.items():
             if array.shape != (self.num_envs,) or array.dtype.kind not in _COLUMNS[name]:
-                expected = (
-                    f"shape ({self.num_envs},) and {'numbers' if name == 'reward' else 'booleans'}"
-                )
+                kind = "numbers" if name == "reward" else "booleans"
                 raise self._fault(
-                    f"returned {name} of shape {array.shape} and {array.dtype}; expected {expected}"
+                    f"returned {name} of shape {array.shape} and {array.dtype}; expected shape"
+                    f" ({self.num_envs},) and {kind}"
                 )
         reward, terminated, truncated = arrays.values()
         if self._has_final_obs and (terminated | truncated).any() and "final_obs" not in infos:
@@ -73,16 +72,24 @@ class ExternalVectorEnv(VectorWrapper):
         return obs, reward, terminated, truncated, infos
 
     def call(self, name: str, *_: Any) -> tuple[Any, ...]:
-        """Answer `where` and `go_to`, as `Resumable` does, for environments whose
-        state is unknown.
+        """Answer for `Resumable`, which does not wrap the environments of a passed vector.
+
+        Args:
+            name: One of the methods that the algorithm calls: `image_layout`, `resume_state` or
+                `resume_from`.
+            *_: The method's arguments.
         """
         if name == "image_layout":
-            return (env_layout(next(iter(read_attribute(self.env, "envs", ())), None)),)
+            envs = read_attribute(self.env, "envs", ())  # processes and simulators have none
+            first_env = next(iter(envs), None)
+            return (env_layout(first_env),)
         why = "it belongs to a passed vector environment, which does not report its state"
-        return ({"generator": {}, "why": why} if name == "where" else why,) * self.num_envs
+        if name == "resume_state":
+            return ({"generator": {}, "why": why},) * self.num_envs
+        return (why,) * self.num_envs  # `resume_from` returns why it failed
 
     def close(self, **kwargs: Any) -> None:
         """Do nothing: the caller closes the environment."""
 
-    def _fault(self, what: str) -> EnvironmentFaultError:
-        return EnvironmentFaultError(f"the vector environment {type(self.env).__name__} {what}")
+    def _fault(self, fault: str) -> EnvironmentFaultError:
+        return EnvironmentFaultError(f"the vector environment {type(self.env).__name__} {fault}")

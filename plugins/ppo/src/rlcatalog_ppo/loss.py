@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from rlcatalog import Policy
 from rlcatalog.errors import ModelContractError, shown
-from rlcatalog.frameworks import Array, Evaluation, TensorOps
+from rlcatalog.frameworks import Array, Evaluation, Tensor, TensorOps
 from rlcatalog_ppo.config import A2CConfig, OnPolicyConfig, PGConfig, PPOConfig
 
 ConfigT = TypeVar("ConfigT", bound=OnPolicyConfig)
@@ -46,8 +46,8 @@ class Rates(NamedTuple):
     """
 
     lr: float
-    kl_coeff: Any = 0.0
-    clip_param: Any = None
+    kl_coeff: float | Tensor = 0.0
+    clip_param: float | Tensor | None = None
 
 
 # --- the objectives -------------------------------------------------------------------------------
@@ -200,7 +200,8 @@ A2C_OBJECTIVE = AdvantageActorCritic()
 PG_OBJECTIVE = Reinforce()
 
 
-def _normalize(advantage: Any, ops: TensorOps) -> Any:
+def _normalize(advantage: Tensor, ops: TensorOps) -> Any:
+    # 1e-8, because all advantages may be equal.
     return (advantage - ops.mean(advantage)) / (ops.std(advantage) + 1e-8)
 
 
@@ -214,9 +215,10 @@ def _mean_entropy(evaluation: Evaluation, ops: TensorOps) -> Any:
     return None if evaluation.entropy is None else ops.mean(evaluation.entropy)
 
 
-def _subtract_entropy_bonus(total: Any, *, entropy: Any, coeff: float) -> Any:
+def _subtract_entropy_bonus(total: Tensor, *, entropy: Tensor | None, coeff: float) -> Any:
     if coeff == 0:
         return total  # computing a gradient with a weight of 0 would be wasted work
+    assert entropy is not None  # with this weight, the optimiser asks for it
     return total - coeff * entropy
 
 
@@ -233,9 +235,10 @@ _OUR_NAMES = {
 _IN_EVERY_MINIBATCH = frozenset({"obs", "actions", *_OUR_NAMES})
 
 
-def rllib_actions(policy: Policy, raw_action: Any) -> Any:
+def rllib_actions(policy: Policy, raw_action: Tensor) -> Any:
     """Return raw actions `[..., width]` in the shape of RLlib's batches: `[...]` for a Discrete."""
-    return raw_action[..., 0] if policy.action_codec.scalar else raw_action
+    is_discrete = policy.action_codec.scalar
+    return raw_action[..., 0] if is_discrete else raw_action
 
 
 def columns_for_custom_loss(trajectory: Mapping[str, Array], *, done: Array) -> dict[str, Array]:
@@ -264,12 +267,14 @@ def loss_inputs(policy: Policy, batch: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def loss_terms(policy: Policy, loss: Any, is_tensor: Callable[[Any], bool]) -> list[Any]:
+def loss_terms(
+    policy: Policy, loss: Tensor | Sequence[Tensor], is_tensor: Callable[[Any], bool]
+) -> list[Any]:
     """Return the result of `custom_loss` as a list of loss terms.
 
     Args:
         policy: The policy.
-        loss: A tensor, or a list of tensors.
+        loss: What `custom_loss` returned, which should be a tensor, or a list of tensors.
         is_tensor: The framework's test for tensors.
 
     Raises:
@@ -285,7 +290,7 @@ def loss_terms(policy: Policy, loss: Any, is_tensor: Callable[[Any], bool]) -> l
     return terms
 
 
-def no_gradient(policy: Policy, algorithm: str) -> ModelContractError:
+def no_gradient_error(policy: Policy, algorithm: str) -> ModelContractError:
     """Return the error for a loss that does not depend on any weight."""
     return ModelContractError(
         f"{algorithm}: the loss does not depend on any weight of {policy.model_name}, so it cannot"

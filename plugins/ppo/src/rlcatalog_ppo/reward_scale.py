@@ -31,7 +31,9 @@ class RewardScale:
     def __init__(
         self, n: int, gamma: float, scaled: bool = True, clip: float | None = None
     ) -> None:
-        self.gamma, self.scaled, self.clip = gamma, scaled, clip
+        self.gamma = gamma
+        self.scaled = scaled
+        self.clip = clip
         #: Mean, variance and count of the sums so far, with Gymnasium's initial values.
         self._moments = np.array([0.0, 1.0, 1e-4])
         self._sums = np.zeros(n)
@@ -44,17 +46,19 @@ class RewardScale:
             ended: Whether the episode ended or was truncated at this step.
             idle: Steps that only began an episode, which are not used for training.
         """
-        scaled = rewards
+        training_rewards = rewards
         if self.scaled:
-            with np.errstate(over="ignore", invalid="ignore"):  # checked before learning
+            # Large rewards may overflow here; `check_finite` then reports it before learning.
+            with np.errstate(over="ignore", invalid="ignore"):
                 self._sums = self._sums * self.gamma + rewards
                 if not idle.all():
-                    self._learn(self._sums[~idle])
-                scaled = rewards / np.sqrt(self._moments[1] + 1e-8)
+                    self._add_to_statistics(self._sums[~idle])
+                variance = self._moments[1]
+                training_rewards = rewards / np.sqrt(variance + 1e-8)  # 1e-8 as in Gymnasium
             self._sums[ended] = 0.0
         if self.clip is not None:
-            scaled = np.clip(scaled, -self.clip, self.clip)
-        return scaled.astype(np.float32)
+            training_rewards = np.clip(training_rewards, -self.clip, self.clip)
+        return training_rewards.astype(np.float32)
 
     def begin_anew(self, rows: Array) -> None:
         """Reset the sums of the environments that begin a new episode, given as booleans `[N]`."""
@@ -68,16 +72,21 @@ class RewardScale:
 
     def set_state(self, state: Mapping[str, Array]) -> None:
         """Restore the state that `get_state` returned."""
-        self._moments, self._sums = (
-            np.array(state[name], np.float64) for name in ("moments", "sums")
-        )
+        self._moments = np.array(state["moments"], np.float64)
+        self._sums = np.array(state["sums"], np.float64)
 
-    def _learn(self, sums: Array) -> None:
+    def _add_to_statistics(self, sums: Array) -> None:
         """Update the statistics with new sums (Chan et al. 1979, equation 2.1)."""
-        mean, var, count = self._moments.tolist()
-        total, delta = count + len(sums), float(sums.mean()) - mean
-        spread = var * count + float(sums.var()) * len(sums) + delta**2 * count * len(sums) / total
-        self._moments[:] = mean + delta * len(sums) / total, spread / total, total
+        mean, variance, count = self._moments.tolist()
+        new_count = len(sums)
+        total_count = count + new_count
+        delta = float(sums.mean()) - mean
+        squares = variance * count
+        new_squares = float(sums.var()) * new_count
+        squares_between = delta**2 * count * new_count / total_count
+        self._moments[0] = mean + delta * new_count / total_count
+        self._moments[1] = (squares + new_squares + squares_between) / total_count
+        self._moments[2] = total_count
 
 
 def scale_of(config: OnPolicyConfig) -> RewardScale | None:

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from rlcatalog.frameworks import Array, TensorTree
 from rlcatalog.spaces import map_tensors
-from rlcatalog_ppo.advantages import Array, check_finite, estimate_advantages
+from rlcatalog_ppo.advantages import check_finite, estimate_advantages
 from rlcatalog_ppo.steps import StepRecord
 from rlcatalog_ppo.trees import stack_steps
 
@@ -100,7 +101,7 @@ class Rollout:
         """The rewards to learn from: scaled ones, if the algorithm scales them."""
         return self.reward if self.scaled is None else self.scaled
 
-    def rows(self, columns: Any) -> Any:
+    def rows(self, columns: TensorTree) -> Any:
         """Flatten columns `[T, N, ...]` to rows, one environment after another, without idle steps.
 
         Args:
@@ -117,7 +118,9 @@ class Rollout:
         return map_tensors(columns, flatten)
 
     def batch(self, gamma: float, lambda_: float, *, dist_inputs: bool = False) -> dict[str, Any]:
-        """Return the rows for training, one environment after another, with any sequences.
+        """Estimate advantages, and return the rows for training, one environment after another.
+
+        For a model with memory, the batch has the sequences' lengths and first memories as well.
 
         Args:
             gamma: Discount.
@@ -128,7 +131,15 @@ class Rollout:
         Raises:
             NonFiniteError: An advantage is NaN or infinite.
         """
-        advantages = estimate_advantages(self, gamma, lambda_)
+        advantages = estimate_advantages(
+            rewards=self.training_reward,
+            values=self.value,
+            last_value=self.last_value,
+            done=self.done,
+            bootstrap=self.bootstrap,
+            gamma=gamma,
+            lambda_=lambda_,
+        )
         check_finite(advantages, rewards=self.reward, values=self.value)
         columns: dict[str, Any] = {
             "obs": self.obs,

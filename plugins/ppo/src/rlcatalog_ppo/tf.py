@@ -11,7 +11,7 @@ from rlcatalog import Policy
 from rlcatalog.errors import NotServedError
 from rlcatalog.frameworks import Evaluation, tensor_ops
 from rlcatalog_ppo.config import OnPolicyConfig
-from rlcatalog_ppo.learner import StepMetrics, not_finite
+from rlcatalog_ppo.learner import StepMetrics, not_finite_error
 from rlcatalog_ppo.loss import (
     PPO_OBJECTIVE,
     Losses,
@@ -19,7 +19,7 @@ from rlcatalog_ppo.loss import (
     Rates,
     loss_inputs,
     loss_terms,
-    no_gradient,
+    no_gradient_error,
 )
 from rlcatalog_tf import HALF, TFLearner, tf
 
@@ -101,7 +101,7 @@ class TFMinibatchOptimizer(TFLearner):
 
         grad_norm = result.metrics[-1]
         if not (math.isfinite(result.loss) and math.isfinite(grad_norm)):
-            raise not_finite(
+            raise not_finite_error(
                 self.config.algorithm,
                 self.objective,
                 loss=float(result.loss),
@@ -177,7 +177,7 @@ class TFMinibatchOptimizer(TFLearner):
         """Return the weights' gradients; zeros for weights that the loss does not depend on."""
         gradients = tape.gradient(loss, self.variables)
         if all(gradient is None for gradient in gradients):
-            raise no_gradient(self.policy, self.config.algorithm)
+            raise no_gradient_error(self.policy, self.config.algorithm)
         dense_gradients = []
         for gradient, variable in zip(gradients, self.variables, strict=True):
             if gradient is None:

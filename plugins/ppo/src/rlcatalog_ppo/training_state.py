@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 import numpy as np
@@ -23,12 +23,30 @@ from rlcatalog_ppo.trees import Array, take_apart
 _Count = Annotated[int, msgspec.Meta(ge=0, le=(1 << 53) - 1)]
 _NotNegative = Annotated[float, msgspec.Meta(ge=0)]
 
-#: NumPy generators that do not check the position in their state → key and maximum of this
-#: position.
-_POSITIONS = {"MT19937": ("state", "pos", 624), "Philox": (None, "buffer_pos", 4)}
+
+class _Position(NamedTuple):
+    """Position in a generator's buffer, which is part of the generator's state.
+
+    Attributes:
+        key: Key of the position.
+        key_of_dict: Key of the dict in the state that holds the position; None for the state
+            itself.
+        largest: Largest valid position.
+    """
+
+    key: str
+    key_of_dict: str | None
+    largest: int
 
 
-class Randomness(msgspec.Struct):
+#: The position in the states of those NumPy generators that do not check it.
+_POSITIONS = {
+    "MT19937": _Position("pos", key_of_dict="state", largest=624),
+    "Philox": _Position("buffer_pos", key_of_dict=None, largest=4),
+}
+
+
+class RandomState(msgspec.Struct):
     """States of a process's random generators (see `evaluation.get_state`)."""
 
     python: tuple[int, tuple[int, ...], float | None]
@@ -36,7 +54,7 @@ class Randomness(msgspec.Struct):
     policy: dict[str, np.ndarray]
 
 
-class Adam(msgspec.Struct):
+class AdamState(msgspec.Struct):
     """An optimiser's state (see `rlcatalog.frameworks.Learner.get_state`)."""
 
     step: _Count
@@ -45,14 +63,14 @@ class Adam(msgspec.Struct):
     behind: dict[str, _Count]
 
 
-class Learned(msgspec.Struct):
+class LearnerState(msgspec.Struct):
     """A learner's state without the weights (see `RolloutLearner.get_state`)."""
 
     kl_coeff: _NotNegative
-    optimizer: Adam
+    optimizer: AdamState
 
 
-class Episodes(msgspec.Struct):
+class EpisodesState(msgspec.Struct):
     """The most recent finished episodes (see `episodes.Episodes`)."""
 
     returns: Annotated[list[float], msgspec.Meta(max_length=100)]
@@ -60,7 +78,7 @@ class Episodes(msgspec.Struct):
     total: _Count
 
 
-class Remembered(msgspec.Struct):
+class PolicyMemory(msgspec.Struct):
     """The policy's memory of the episodes in progress (see `rlcatalog_policy.State`)."""
 
     memory: tuple[Any, ...]
@@ -70,25 +88,26 @@ class Remembered(msgspec.Struct):
     past: tuple[Any, ...]
 
 
-class Collected(msgspec.Struct):
+class CollectorState(msgspec.Struct):
     """A collector's state (see `Collector.get_state`); its arrays are compared with a new
     collector's.
     """
 
-    episodes: Episodes
-    state: Remembered | None
+    episodes: EpisodesState
+    state: PolicyMemory | None
     scale: dict[str, np.ndarray] | None = None
 
 
-class Place(msgspec.Struct):
-    """An environment's state (see `Resumable.where`); if it cannot be restored, a new episode
-    begins.
+class EnvState(msgspec.Struct):
+    """An environment's state (see `Resumable.resume_state`).
+
+    If its other entries cannot be restored, a new episode begins.
     """
 
     generator: dict[str, Any]
 
 
-class Settings(msgspec.Struct):
+class ConfigKeys(msgspec.Struct):
     """Keys in an algorithm's config that are read before parsing."""
 
     num_envs: int
@@ -100,27 +119,27 @@ class TrainingState(msgspec.Struct, kw_only=True):
 
     algorithm: str
     env: str | None
-    config: Settings
+    config: ConfigKeys
     steps: _Count
     iterations: _Count
     seconds: _NotNegative
     generator: dict[str, Any]
-    randomness: Randomness
-    learner: Learned
-    collector: Collected
-    environments: list[Place]
+    randomness: RandomState
+    learner: LearnerState
+    collector: CollectorState
+    environments: list[EnvState]
     frozen: bool | None = None
     recorded: _Count | None = None
     callbacks: dict[str, Any]
 
 
-def numbers_of(policy: Policy) -> dict[str, Any]:
+def weights_and_filter(policy: Policy) -> dict[str, Any]:
     """Return copies of a policy's weights and of its filter's statistics."""
     weights = {name: array.copy() for name, array in policy.model.get_weights().items()}
-    return {
-        "weights": weights,
-        "filter": None if policy.filter is None else deepcopy(policy.filter.saved_state()),
-    }
+    filter_state = None
+    if policy.filter is not None:
+        filter_state = deepcopy(policy.filter.saved_state())
+    return {"weights": weights, "filter": filter_state}
 
 
 def check_state(state: Any) -> None:
@@ -132,11 +151,13 @@ def check_state(state: Any) -> None:
     Raises:
         ValueError: They differ. The message names the difference.
     """
-    checked = msgspec.convert(state, TrainingState)
-    wanted, count = checked.config.num_envs, len(checked.environments)
-    if wanted != count:  # check this first, because that many environments are created
+    training_state = msgspec.convert(state, TrainingState)
+    num_envs = training_state.config.num_envs
+    num_states = len(training_state.environments)
+    if num_envs != num_states:  # check this first, because that many environments are created
         raise ValueError(
-            f"its config has num_envs={wanted}, but it contains the states of {count} environments"
+            f"its config has num_envs={num_envs}, but it contains the states of {num_states}"
+            " environments"
         )
     check_generators(state)
 
@@ -151,34 +172,44 @@ def check_fits(state: Mapping[str, Any], now: Mapping[str, Any]) -> None:
     Raises:
         ValueError: They differ. The message names the arrays.
     """
-    kept, trained = (set(one["learner"]["optimizer"]["first"]) for one in (state, now))
-    if others := sorted(kept ^ trained):
+    _check_optimizer_fits(state["learner"]["optimizer"], now["learner"]["optimizer"])
+    _check_collector_fits(state["collector"], now["collector"])
+
+
+def _check_optimizer_fits(saved: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    """Raise an error unless an optimizer's saved state is for the weights that are trained now."""
+    names = saved["first"].keys() ^ now["first"].keys()
+    if names:
         raise ValueError(
-            f"weights that are trained here were frozen there, or vice versa: {', '.join(others)}."
-            " Freeze the same ones"
+            "weights that are trained here were frozen there, or vice versa:"
+            f" {', '.join(sorted(names))}. Freeze the same ones"
         )
-    for name in ("first", "second"):
-        check_like(
-            state["learner"]["optimizer"][name],
-            now["learner"]["optimizer"][name],
-            f"learner/optimizer/{name}",
-        )
-    collected, new = state["collector"], now["collector"]
-    arrays = new.keys() & collected.keys() - {"episodes", "scale", "state"}
-    if collected.get("mask") is None and new.get("mask") is not None:
-        arrays -= {"mask"}  # written before masks in infos were read
-    for name in arrays:
-        check_like(collected[name], new[name], f"collector/{name}")
-    if collected.get("scale") is not None and new["scale"] is not None:
-        check_like(collected["scale"], new["scale"], "collector/scale")
-    if new["state"] is not None:
+    for moment in ("first", "second"):
+        check_like(saved[moment], now[moment], f"learner/optimizer/{moment}")
+
+
+def _check_collector_fits(saved: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    """Raise an error unless a collector's saved arrays are like those of the new collector."""
+    array_names = now.keys() & saved.keys() - {"episodes", "scale", "state"}
+    if saved.get("mask") is None and now.get("mask") is not None:
+        array_names -= {"mask"}  # written before masks in infos were read
+    for name in array_names:
+        check_like(saved[name], now[name], f"collector/{name}")
+    if saved.get("scale") is not None and now["scale"] is not None:
+        check_like(saved["scale"], now["scale"], "collector/scale")
+    if now["state"] is not None:
         for name in ("memory", "windows", "t", "past"):
-            check_like(collected["state"][name], new["state"][name], f"collector/state/{name}")
-        seen, count = collected["state"]["seen"], len(new["returns"])
-        arrays = seen.values() if isinstance(seen, Mapping) else [seen]
-        if any(np.shape(array)[:1] != (count,) for array in arrays):
+            check_like(saved["state"][name], now["state"][name], f"collector/state/{name}")
+        _check_rows(saved["state"]["seen"], num_rows=len(now["returns"]))
+
+
+def _check_rows(seen: Any, *, num_rows: int) -> None:
+    """Raise an error unless the model's last inputs have a row for each environment."""
+    arrays = seen.values() if isinstance(seen, Mapping) else [seen]
+    for array in arrays:
+        if np.shape(array)[:1] != (num_rows,):
             raise ValueError(
-                f"collector/state/seen: expected arrays of {count} rows, found {shown(seen)}"
+                f"collector/state/seen: expected arrays of {num_rows} rows, found {shown(seen)}"
             )
 
 
@@ -189,8 +220,9 @@ def warn_of_other_draws(state: Mapping[str, Any], acting: Policy | Frozen) -> No
         state: The state that the run resumes from.
         acting: The policy that collects rollouts now.
     """
-    lost = state["randomness"]["policy"].keys() - acting.random_state().keys()
-    if lost and isinstance(acting, Frozen):
+    generators = state["randomness"]["policy"].keys()
+    generators_missing_here = generators - acting.random_state().keys()
+    if generators_missing_here and isinstance(acting, Frozen):
         warn_caller(
             "the run used a frozen policy to collect, which is not possible here:"
             f" {acting.reason}. It continues with the policy itself, which draws different"
@@ -206,29 +238,29 @@ def warn_of_new_episodes(reasons: Mapping[int, str], count: int) -> None:
         reasons: The reason for each such environment, by index; at least one.
         count: Total number of environments.
     """
-    place, why = next(iter(reasons.items()))
+    env, why = next(iter(reasons.items()))
     warn_caller(
         f"{len(reasons)} of {count} environments cannot resume their episodes and begin new ones."
-        f" The run differs from an uninterrupted one. Environment {place}: {why}. Give the"
+        f" The run differs from an uninterrupted one. Environment {env}: {why}. Give the"
         " environment get_state() and set_state(state) to resume exactly.",
         ResumeWarning,
     )
 
 
-def warn_of_unsaved_episodes(places: Sequence[Mapping[str, Any]]) -> None:
+def warn_of_unsaved_episodes(env_states: Sequence[Mapping[str, Any]]) -> None:
     """Warn about environments whose episodes a run cannot resume from a checkpoint.
 
     Args:
-        places: The state of each environment (see `Resumable.where`), by index.
+        env_states: The state of each environment (see `Resumable.resume_state`), by index.
     """
-    reasons = {i: place["why"] for i, place in enumerate(places) if "why" in place}
+    reasons = {env: state["why"] for env, state in enumerate(env_states) if "why" in state}
     if not reasons:
         return
-    first, why = next(iter(reasons.items()))
+    first_env, why = next(iter(reasons.items()))
     warn_caller(
-        f"{len(reasons)} of {len(places)} environments will begin new episodes when a run resumes"
-        f" from this checkpoint. Environment {first}: {why}. Give the environment get_state() and"
-        " set_state(state) to resume exactly.",
+        f"{len(reasons)} of {len(env_states)} environments will begin new episodes when a run"
+        f" resumes from this checkpoint. Environment {first_env}: {why}. Give the environment"
+        " get_state() and set_state(state) to resume exactly.",
         ResumeWarning,
     )
 
@@ -245,46 +277,58 @@ def check_generators(tree: Any) -> None:
     if isinstance(tree, Mapping):
         name = tree.get("bit_generator")
         if isinstance(name, str) and name in _POSITIONS:
-            inside, key, most = _POSITIONS[name]
-            held = tree if inside is None else tree.get(inside)
-            _check_position(name, held.get(key) if isinstance(held, Mapping) else None, most)
+            _check_position_in_dict(name, tree)
         for part in tree.values():
             check_generators(part)
     elif isinstance(tree, list | tuple):
-        # State of `np.random.RandomState`.
+        # The state of a `np.random.RandomState` is (name, key, position, …).
         if len(tree) > 2 and isinstance(tree[0], str) and tree[0] in _POSITIONS:
-            _check_position(tree[0], tree[2], _POSITIONS[tree[0]][2])
+            _check_position(tree[0], tree[2])
         for part in tree:
             check_generators(part)
 
 
-def _check_position(name: str, position: Any, most: int) -> None:
-    if type(position) is not int or not 0 <= position <= most:
+def _check_position_in_dict(name: str, state: Mapping[str, Any]) -> None:
+    """Check the position in the state of a `np.random.BitGenerator` with this name."""
+    position = _POSITIONS[name]
+    holder: Any = state
+    if position.key_of_dict is not None:
+        holder = state.get(position.key_of_dict)
+    value = holder.get(position.key) if isinstance(holder, Mapping) else None
+    _check_position(name, value)
+
+
+def _check_position(name: str, value: Any) -> None:
+    largest = _POSITIONS[name].largest
+    if type(value) is not int or not 0 <= value <= largest:
         raise ValueError(
-            f"the position of a generator {name} is {shown(position)}; expected 0 to {most}"
+            f"the position of a generator {name} is {shown(value)}; expected 0 to {largest}"
         )
 
 
-def check_like(value: Any, like: Any, place: str) -> None:
+def check_like(value: Any, like: Any, path: str) -> None:
     """Raise an error unless two structures of arrays have the same names, lengths, shapes and dtype
     kinds.
 
     Args:
         value: The structure.
         like: The expected structure.
-        place: Path of the structure, for error messages.
+        path: Path of the structure, for error messages.
 
     Raises:
         ValueError: They differ.
     """
-    arrays, wanted = dict[str, Array](), dict[str, Array]()
-    structure, expected = take_apart(value, arrays, place), take_apart(like, wanted, place)
-    if structure != expected:
-        raise ValueError(f"{place}: expected {shown(expected)}, found {shown(structure)}")
-    for name, array in wanted.items():
-        found = arrays[name]
-        if (found.shape, found.dtype.kind) != (array.shape, array.dtype.kind):
+    arrays: dict[str, Array] = {}
+    expected_arrays: dict[str, Array] = {}
+    structure = take_apart(value, arrays, path)
+    expected_structure = take_apart(like, expected_arrays, path)
+    if structure != expected_structure:
+        raise ValueError(f"{path}: expected {shown(expected_structure)}, found {shown(structure)}")
+    for name, expected in expected_arrays.items():
+        array = arrays[name]
+        has_same_kind = array.dtype.kind == expected.dtype.kind
+        if array.shape != expected.shape or not has_same_kind:
             raise ValueError(
-                f"{name}: expected {array.dtype} {list(array.shape)}, found {found.dtype}"
-                f" {list(found.shape)}"
+                f"{name}: expected {expected.dtype} {list(expected.shape)}, found {array.dtype}"
+                f" {list(array.shape)}"
             )

@@ -14,51 +14,63 @@ import numpy as np
 
 Array = np.ndarray[Any, Any]
 
-_ARRAY, _TUPLE, _DEQUE, _BYTES, _FLOAT = "$array", "$tuple", "$deque", "$bytes", "$float"
+#: JSON has no arrays, tuples, deques, bytes, and no NaN or infinity. Each is stored as an object
+#: with one of these keys.
+_ARRAY = "$array"
+_TUPLE = "$tuple"
+_DEQUE = "$deque"
+_BYTES = "$bytes"
+_FLOAT = "$float"
 _RESERVED = (_ARRAY, _TUPLE, _DEQUE, _BYTES, _FLOAT)
 
 
-def take_apart(tree: Any, arrays: dict[str, Array], place: str = "") -> Any:
+def take_apart(tree: Any, arrays: dict[str, Array], path: str = "") -> Any:
     """Convert a structure to JSON data, and add its arrays to `arrays` under their paths.
 
     Args:
         tree: Dicts with string keys, lists, tuples, deques, arrays, numbers, strings, bytes, None.
         arrays: Dict to which the arrays are added.
-        place: Path of the structure, such as `collector/encoded`.
+        path: Path of the structure, such as `collector/encoded`.
 
     Raises:
         TypeError: A value has a different type. The message names its path.
     """
+    kind = type(tree)
     if isinstance(tree, np.ndarray | np.generic) and tree.dtype.kind in "biuf":
-        name = place or "value"
+        name = path or "value"
         arrays[name] = np.asarray(tree)
         return {_ARRAY: name}
-    kind = type(tree)
     if isinstance(tree, Mapping):
         for key in tree:
             if type(key) is not str or key in _RESERVED:
-                raise TypeError(f"{place or 'the state'}: the key {key!r} cannot be saved.")
-        return {
-            key: take_apart(part, arrays, f"{place}/{key}" if place else key)
-            for key, part in tree.items()
-        }
+                raise TypeError(f"{path or 'the state'}: the key {key!r} cannot be saved.")
+        return {key: take_apart(part, arrays, _join(path, key)) for key, part in tree.items()}
     if kind in (list, tuple, deque):
-        parts = [
-            take_apart(part, arrays, f"{place}/{i}" if place else str(i))
-            for i, part in enumerate(tree)
-        ]
-        return parts if kind is list else {_TUPLE if kind is tuple else _DEQUE: parts}
+        parts = [take_apart(part, arrays, _join(path, str(i))) for i, part in enumerate(tree)]
+        if kind is tuple:
+            return {_TUPLE: parts}
+        if kind is deque:
+            return {_DEQUE: parts}
+        return parts
     if kind is bytes:
         return {_BYTES: base64.b64encode(tree).decode()}
     if kind is float and not math.isfinite(tree):
         return {_FLOAT: repr(tree)}
     if tree is None or kind in (bool, int, float, str):
         return tree
-    raise TypeError(f"{place or 'the state'}: {kind.__qualname__} cannot be saved.")
+    raise TypeError(f"{path or 'the state'}: {kind.__qualname__} cannot be saved.")
+
+
+def _join(path: str, name: str) -> str:
+    return f"{path}/{name}" if path else name
 
 
 def put_together(data: Any, arrays: Mapping[str, Array]) -> Any:
     """Rebuild a structure from the output of `take_apart`.
+
+    Args:
+        data: JSON data, from a file that is not trusted.
+        arrays: The arrays under their paths.
 
     Raises:
         ValueError: The data does not come from `take_apart`.
@@ -67,17 +79,32 @@ def put_together(data: Any, arrays: Mapping[str, Array]) -> Any:
         return [put_together(part, arrays) for part in data]
     if not isinstance(data, dict):
         return data
-    if len(data) != 1 or (mark := next(iter(data))) not in _RESERVED:
+    first_key = next(iter(data), None)
+    if len(data) != 1 or first_key not in _RESERVED:
         return {key: put_together(part, arrays) for key, part in data.items()}
-    held = data[mark]
     try:
-        if mark in (_TUPLE, _DEQUE):
-            return (tuple if mark == _TUPLE else deque)(put_together(part, arrays) for part in held)
-        if mark == _ARRAY:
-            return arrays[held]
-        return float(held) if mark == _FLOAT else base64.b64decode(held, validate=True)
+        return _rebuild(first_key, data[first_key], arrays)
     except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"{mark}: {error}") from error
+        raise ValueError(f"{first_key}: {error}") from error
+
+
+def _rebuild(kind: str, content: Any, arrays: Mapping[str, Array]) -> Any:
+    """Return a value that JSON does not have.
+
+    Args:
+        kind: One of the reserved keys.
+        content: What was stored under it.
+        arrays: The arrays under their paths.
+    """
+    if kind == _TUPLE:
+        return tuple(put_together(part, arrays) for part in content)
+    if kind == _DEQUE:
+        return deque(put_together(part, arrays) for part in content)
+    if kind == _ARRAY:
+        return arrays[content]
+    if kind == _FLOAT:
+        return float(content)
+    return base64.b64decode(content, validate=True)
 
 
 def stack_steps(steps: list[Any]) -> Any:

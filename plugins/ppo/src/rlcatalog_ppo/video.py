@@ -159,7 +159,7 @@ def _picture(frame: _Frame, pixels: str) -> Any:
     return VideoFrame.from_ndarray(indexed, format="pal8")
 
 
-def filmed(
+def make_film_envs(
     make: Maker, name: str, film: Film, episodes: int, mask_key: str | None = "action_mask"
 ) -> VectorEnv[Any, Any, Any]:
     """Return a vector environment that films the first episodes of its first environment.
@@ -190,12 +190,12 @@ def filmed(
     return vector(
         lambda: make(None),
         count,
-        lambda: Filmed(make("rgb_array"), film, wanted),
+        lambda: FilmWrapper(make("rgb_array"), film, wanted),
         mask_key=mask_key,
     )
 
 
-def windowed(
+def make_window_env(
     make: Maker, name: str, mask_key: str | None = "action_mask"
 ) -> VectorEnv[Any, Any, Any]:
     """Return a vector environment with a single environment, which is shown in a window.
@@ -218,7 +218,7 @@ def windowed(
             "--render: there is no display for a window: neither DISPLAY nor WAYLAND_DISPLAY is"
             " set. Use --video FILE.mp4, which needs no display."
         )
-    return vector(lambda: Windowed(make("human")), 1, mask_key=mask_key)
+    return vector(lambda: WindowWrapper(make("human")), 1, mask_key=mask_key)
 
 
 def _metadata(make: Maker, name: str, wanted: tuple[str, ...], option: str) -> Mapping[str, Any]:
@@ -255,7 +255,7 @@ def _rendering(env: _Env, mode: str) -> Iterator[None]:
         ) from error
 
 
-class Filmed(gymnasium.Wrapper[Any, Any, Any, Any]):
+class FilmWrapper(gymnasium.Wrapper[Any, Any, Any, Any]):
     """Wrapper that films the first episodes of an environment, one frame per observation.
 
     Args:
@@ -292,7 +292,7 @@ class Filmed(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._film.add(frame)
 
 
-class Windowed(gymnasium.Wrapper[Any, Any, Any, Any]):
+class WindowWrapper(gymnasium.Wrapper[Any, Any, Any, Any]):
     """Wrapper that raises an informative error if an environment's window does not open.
 
     Args:

@@ -51,8 +51,10 @@ class Workers(AsyncVectorEnv):
                 f" process: {reason(error)}. Create the objects that it uses inside the function,"
                 " or use vector='sync'."
             ) from error
-        makers: list[Callable[[], Any]] = [partial(_made, make, os.getpid()) for make in makes]
-        start = partial(
+        makers: list[Callable[[], Any]] = [
+            partial(_make_in_process, make, parent=os.getpid()) for make in makes
+        ]
+        start_processes = partial(
             super().__init__,
             makers,
             copy=False,
@@ -61,16 +63,17 @@ class Workers(AsyncVectorEnv):
         )
         try:
             try:
-                start(shared_memory=True)
-            # Spaces of variable size, or of kinds unknown to Gymnasium.
+                start_processes(shared_memory=True)
             except (TypeError, ValueError):
-                start(shared_memory=False)
+                # Spaces of variable size, or of kinds unknown to Gymnasium, cannot be shared.
+                start_processes(shared_memory=False)
         except BaseException as error:
-            # For the environment that is only created to read its spaces.
-            if not processes_of(self):
+            # Before the processes, Gymnasium creates one environment here, to read its spaces.
+            failed_before_processes = not processes_of(self)
+            if failed_before_processes:
                 raise
             if isinstance(error, EOFError | OSError):
-                raise self._ended() from error
+                raise self._error_after_end() from error
             self.close(terminate=True)
             raise
 
@@ -95,13 +98,16 @@ class Workers(AsyncVectorEnv):
 
         If one does not answer, end all processes.
         """
-        idle = is_idle(self)
+        was_idle = is_idle(self)
         forget_calls(self)
-        if not terminate and idle and all(process.is_alive() for process in processes_of(self)):
+        if not terminate and was_idle and self._are_alive():
             with suppress(EOFError, OSError):
                 super().close_extras(timeout)
                 return
         super().close_extras(terminate=True)
+
+    def _are_alive(self) -> bool:
+        return all(process.is_alive() for process in processes_of(self))
 
     def _answer(self, ask: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Return the workers' answer; raise an error if its infos, the last element, report a
@@ -110,33 +116,34 @@ class Workers(AsyncVectorEnv):
         try:
             answer = ask(*args, **kwargs)
         except (EOFError, OSError) as error:
-            raise self._ended() from error
-        if isinstance(infos := answer[-1], dict) and _FAULT in infos:
-            i = int(np.flatnonzero(infos[f"_{_FAULT}"])[0])
-            raise EnvironmentFaultError(infos[_FAULT][i])
+            raise self._error_after_end() from error
+        infos = answer[-1]
+        if isinstance(infos, dict) and _FAULT in infos:
+            has_fault = infos[f"_{_FAULT}"]  # Gymnasium's mask of environments with this info
+            first_env = int(np.flatnonzero(has_fault)[0])
+            raise EnvironmentFaultError(infos[_FAULT][first_env])
         return answer
 
-    def _ended(self) -> WorkerError:
+    def _error_after_end(self) -> WorkerError:
         """End all processes; return an error that names the ones that had already ended."""
         for process in processes_of(self):
-            process.join(timeout=0.5)
+            process.join(timeout=0.5)  # it may be about to end
             if not process.is_alive():
                 break
-        gone = [
-            f"environment {i} ({_how(p.exitcode)})"
-            for i, p in enumerate(processes_of(self))
-            if not p.is_alive()
-        ]
+        ended = []
+        for env, process in enumerate(processes_of(self)):
+            if not process.is_alive():
+                ended.append(f"environment {env} ({_describe_end(process.exitcode)})")
         self.close(terminate=True)
+        names = ", ".join(ended) if ended else "unknown which"
         return WorkerError(
-            f"environment processes ended: {', '.join(gone) or 'unknown which'}. See their output"
-            " on stderr. A killed process may have run out of memory. In a script, train with"
-            " vector='async' only under"
+            f"environment processes ended: {names}. See their output on stderr. A killed process"
+            " may have run out of memory. In a script, train with vector='async' only under"
             ' `if __name__ == "__main__":`, because each process imports the script.'
         )
 
 
-class _Reports(gymnasium.Wrapper[Any, Any, Any, Any]):
+class _FaultReporter(gymnasium.Wrapper[Any, Any, Any, Any]):
     """Wrapper that reports errors from its environment, a `Resumable`, in its infos."""
 
     env: Resumable
@@ -148,39 +155,46 @@ class _Reports(gymnasium.Wrapper[Any, Any, Any, Any]):
         try:
             return self.env.reset(seed=seed, options=options)
         except CatalogError as error:
-            return self._any_obs(), {_FAULT: _told(error)}
+            return self._any_obs(), {_FAULT: _message_with_cause(error)}
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """Take a step."""
         try:
             return self.env.step(action)
         except CatalogError as error:
-            return self._any_obs(), 0.0, False, False, {_FAULT: _told(error)}
+            return self._any_obs(), 0.0, False, False, {_FAULT: _message_with_cause(error)}
 
     def _any_obs(self) -> Any:
         """Return a placeholder observation, which is never read."""
-        return self.observation_space.sample() if self.env.obs is None else self.env.obs
+        if self.env.obs is None:
+            return self.observation_space.sample()
+        return self.env.obs
 
 
-def _made(make: Callable[[], Any], parent: int) -> Any:
+def _make_in_process(make: Callable[[], Any], parent: int) -> Any:
     """Create an environment, either in its own process or in the parent process, which reads its
     spaces.
+
+    Args:
+        make: Creates the environment.
+        parent: The parent process's id.
     """
     if os.getpid() == parent:
         return make()
     # Ctrl-C reaches all processes; the parent handles it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    return _Reports(make())
+    return _FaultReporter(make())
 
 
-def _told(error: CatalogError) -> str:
+def _message_with_cause(error: CatalogError) -> str:
     """Return an error's message, with the traceback of the environment's exception."""
     if error.__cause__ is None:
         return str(error)
-    return f"{error}\n{''.join(traceback.format_exception(error.__cause__)).rstrip()}"
+    lines = traceback.format_exception(error.__cause__)
+    return f"{error}\n{''.join(lines).rstrip()}"
 
 
-def _how(exitcode: int | None) -> str:
+def _describe_end(exitcode: int | None) -> str:
     if exitcode is not None and exitcode < 0:
         return f"killed by {signal.Signals(-exitcode).name}"
     return f"exit code {exitcode}"
