@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -82,13 +81,17 @@ class Every:
     def __init__(self, steps: int) -> None:
         if steps < 0:
             raise ConfigError(f"every {steps} steps: expected 1 or more, or 0 for never.")
-        self.steps, self.periods = steps, 0
+        self.steps = steps
+        self.periods = 0
 
-    def due(self, done: int) -> bool:
-        """Return whether another period is complete after `done` steps."""
-        if not self.steps or done // self.steps <= self.periods:
+    def is_due(self, steps_so_far: int) -> bool:
+        """Return whether another period is complete since the last call that returned True."""
+        if self.steps == 0:
             return False
-        self.periods = done // self.steps
+        periods = steps_so_far // self.steps
+        if periods <= self.periods:
+            return False
+        self.periods = periods
         return True
 
 
@@ -117,13 +120,11 @@ class Evaluation(Callback):
         seed: int | None = None,
         env: AnyEnv | None = None,
     ) -> None:
-        self.every, self.episodes, self.folder, self.seed, self.env = (
-            Every(every),
-            episodes,
-            folder,
-            seed,
-            env,
-        )
+        self.every = Every(every)
+        self.episodes = episodes
+        self.folder = folder
+        self.seed = seed
+        self.env = env
         self.best: float | None = None
 
     def check_env(self, make_env: EnvMaker) -> None:
@@ -132,13 +133,14 @@ class Evaluation(Callback):
 
     def on_update(self, algo: OnPolicy, result: dict[str, Any]) -> None:
         """Evaluate if an evaluation is due."""
-        if not self.every.due(result["timesteps_total"]):
+        if not self.every.is_due(result["timesteps_total"]):
             return
-        play = partial(algo.evaluate, self.episodes, env=self.env, seed=self.seed)
-        returns, sampled = play(), play(explore=True)
-        figures = result["evaluation"] = summarize(returns, sampled)
-        if self.best is None or figures["return_mean"] > self.best:
-            self.best = figures["return_mean"]
+        returns = algo.evaluate(self.episodes, env=self.env, seed=self.seed)
+        sampled_returns = algo.evaluate(self.episodes, env=self.env, seed=self.seed, explore=True)
+        evaluation = summarize(returns, sampled_returns)
+        result["evaluation"] = evaluation
+        if self.best is None or evaluation["return_mean"] > self.best:
+            self.best = evaluation["return_mean"]
             if self.folder is not None:
                 algo.save(self.folder)
 
@@ -148,7 +150,9 @@ class Evaluation(Callback):
 
     def set_state(self, state: Any) -> None:
         """Restore the state that `get_state` returned."""
-        self.every.periods, self.best = msgspec.convert(state, tuple[int, float | None])
+        periods, best = msgspec.convert(state, tuple[int, float | None])
+        self.every.periods = periods
+        self.best = best
 
 
 class StopAt(Callback):
@@ -162,22 +166,25 @@ class StopAt(Callback):
     """
 
     def __init__(self, target: float, evaluated: bool) -> None:
-        self.target, self.evaluated = target, evaluated
+        self.target = target
+        self.evaluated = evaluated
 
     def on_update(self, algo: OnPolicy, result: dict[str, Any]) -> None:
         """End the run if the mean return in an evaluation, or over 100 training episodes, reaches
         the target.
         """
+        mean = None
         if self.evaluated:
-            what, mean = "an evaluation", result.get("evaluation", {}).get("return_mean")
+            measured_over = "an evaluation"
+            if "evaluation" in result:
+                mean = result["evaluation"].get("return_mean")
         else:
-            what, mean = (
-                "100 episodes",
-                result["episode_return_mean"] if result["episodes_total"] >= 100 else None,
-            )
+            measured_over = "100 episodes"
+            if result["episodes_total"] >= 100:
+                mean = result["episode_return_mean"]
         if mean is not None and mean >= self.target:
             algo.stop_training(
-                f"the mean return of {what} is {mean:.6g}, the target {self.target:g}"
+                f"the mean return of {measured_over} is {mean:.6g}, the target {self.target:g}"
             )
 
 
@@ -212,46 +219,53 @@ class Checkpoints(Callback):
     """
 
     def __init__(self, folder: Path, every: int, keep: int = 2) -> None:
-        self.folder, self.every, self.keep = folder, Every(every), keep
-        self._last: dict[str, Any] | None = None
-        #: Time of the last copy of the state, and its duration, in seconds.
-        self._noted = self._took = 0.0
+        self.folder = folder
+        self.every = Every(every)
+        self.keep = keep
+        #: The last copy of the state.
+        self._copy: dict[str, Any] | None = None
+        #: When it was taken, and how long copying took, in seconds.
+        self._copy_time = 0.0
+        self._copy_duration = 0.0
 
     def on_start(self, algo: OnPolicy) -> None:
         """Write the initial state so that the run can always be resumed."""
-        self.every.due(algo.steps)
-        self._note(algo)
-        self._write(algo)
+        self.every.is_due(algo.steps)  # a resumed run has completed these periods
+        self._copy_state(algo)
+        self._write_copy(algo)
 
     def on_update(self, algo: OnPolicy, result: dict[str, Any]) -> None:
         """Copy the state, and write a checkpoint if one is due."""
-        due = self.every.due(algo.steps)
-        if due or time.perf_counter() - self._noted >= 50 * self._took:
-            self._note(algo)
-        if due:
-            self._write(algo)
+        is_due = self.every.is_due(algo.steps)
+        # Copying takes at most 2 % of the time.
+        has_time = time.perf_counter() - self._copy_time >= 50 * self._copy_duration
+        if is_due or has_time:
+            self._copy_state(algo)
+        if is_due:
+            self._write_copy(algo)
 
     def on_end(self, algo: OnPolicy, error: BaseException | None) -> None:
         """Write the final state, or, after an error, the last copy of the state."""
-        if self._last is None:
-            return
+        if self._copy is None:
+            return  # the run failed before it began
         if error is None:
-            self._note(algo)
+            self._copy_state(algo)
         else:
-            algo.set_back(self._last)
-        self._write(algo)
+            algo.set_back(self._copy)
+        self._write_copy(algo)
 
-    def _note(self, algo: OnPolicy) -> None:
+    def _copy_state(self, algo: OnPolicy) -> None:
         start = time.perf_counter()
-        self._last = algo.state()
-        self._noted = time.perf_counter()
-        self._took = self._noted - start
+        self._copy = algo.state()
+        self._copy_time = time.perf_counter()
+        self._copy_duration = self._copy_time - start
 
-    def _write(self, algo: OnPolicy) -> None:
-        assert self._last is not None
+    def _write_copy(self, algo: OnPolicy) -> None:
+        """Write a checkpoint of the last copy; the algorithm's policy is the same as in it."""
+        assert self._copy is not None
         algo.save(self.folder / checkpoints.POLICY)
-        path = self.folder / CHECKPOINTS / checkpoint_name(self._last["steps"])
+        path = self.folder / CHECKPOINTS / checkpoint_name(self._copy["steps"])
         if path.is_dir():
             return  # it contains the same state
-        checkpoints.write(path, algo.policy, self._last)
+        checkpoints.write(path, algo.policy, self._copy)
         prune_checkpoints(self.folder, self.keep)

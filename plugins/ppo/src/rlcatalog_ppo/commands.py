@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import statistics
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from gymnasium.vector import VectorEnv
 
 import rlcatalog
+from rlcatalog import Policy
 from rlcatalog.errors import ConfigError, UnknownNameError
 from rlcatalog_cli import Modules, show_progress
 from rlcatalog_policy import read_manifest
@@ -68,48 +71,86 @@ def evaluate(
         raise ConfigError(
             "--video and --render: an environment renders either frames or a window. Pass only one."
         )
-    record: dict[str, Any] = {}
+    module_names = list(modules or [])
+    zoo_record: dict[str, Any] = {}
     if str(path).startswith(IN_ZOO):
-        path, record = _find_in_zoo(str(path).removeprefix(IN_ZOO))
-        env, modules = env or record["env"], [*record["modules"], *(modules or [])]
-    source, env_config = policy_of(path), dict[str, Any]()
-    import_modules(modules or [])
-    policy: Any = rlcatalog.Actor(path) if path.is_file() else None
-    about = read_manifest(source) if policy is None else policy.interface
+        path, zoo_record = _find_in_zoo(str(path).removeprefix(IN_ZOO))
+        module_names = [*zoo_record["modules"], *module_names]
+        env = env or zoo_record["env"]
+    source = policy_of(path)
+    import_modules(module_names)
+    actor: Any = None  # an exported policy is one file, and acts without a framework
+    if path.is_file():
+        actor = rlcatalog.Actor(path)
+    about = read_manifest(source) if actor is None else actor.interface
+    env_config: Mapping[str, Any] = {}
     if env is None:
-        env, env_config = env_of(path, modules)
+        env, env_config = env_of(path, module_names)
 
-    def make(mode: str | None = None) -> Any:
-        config = env_config if mode is None else {**env_config, "render_mode": mode}
-        return EnvMaker(env, config, about.config, rlcatalog.default_catalog())()
+    def make_env(render_mode: str | None = None) -> Any:
+        config = dict(env_config)
+        if render_mode is not None:
+            config["render_mode"] = render_mode
+        maker = EnvMaker(env, config, about.config, rlcatalog.default_catalog())
+        return maker()
 
     mask_key = about.config.get("action_mask_key", "action_mask")
-    film = None if video is None else Film(video)
-    if film is not None:
-        envs = make_film_envs(make, env, film, episodes, mask_key)
+    film = None
+    if video is not None:
+        film = Film(video)
+        envs: Any = make_film_envs(make_env, env, film, episodes, mask_key)
     elif render:
-        envs = make_window_env(make, env, mask_key)
+        envs = make_window_env(make_env, env, mask_key)
     else:
-        envs = vector(make, min(episodes, SIDE_BY_SIDE), mask_key=mask_key)
-    returns: list[float] = []
+        envs = vector(make_env, min(episodes, SIDE_BY_SIDE), mask_key=mask_key)
     with closing(envs):
-        if policy is None:
+        policy = actor
+        if actor is None:
             set_threads(about.framework, threads)
-            policy = rlcatalog.load(source, **unwritten_spaces(about, make))
+            policy = rlcatalog.load(source, **unwritten_spaces(about, make_env))
         with show_progress(f"playing {env}", episodes, unit="episodes", quiet=quiet) as update:
-
-            def note(value: float) -> None:
-                returns.append(value)
-                update(len(returns), statistics.fmean(returns))
-
-            play(policy, envs, episodes, seed=seed, explore=explore, on_episode=note)
+            returns = _play(policy, envs, episodes, seed=seed, explore=explore, update=update)
     if film is not None:
         film.write()
         print(f"video: {film.path} (episodes: {film.episodes}, frames: {film.frames:,})")
     print(f"mean return {statistics.fmean(returns):.2f}")
-    if record:
-        mean, margin = record["sampled_return" if explore else "return"]
-        print(f"on record: {mean:.2f} ± {margin:.2f} in {record['episodes']} episodes")
+    if zoo_record:
+        _print_zoo_record(zoo_record, explore=explore)
+
+
+def _play(
+    policy: Policy,
+    envs: VectorEnv[Any, Any, Any],
+    episodes: int,
+    *,
+    seed: int,
+    explore: bool,
+    update: Callable[[int, float], None],
+) -> list[float]:
+    """Play episodes, show the progress, and return the episodes' returns.
+
+    Args:
+        policy: The policy, or an actor.
+        envs: The environments.
+        episodes: Number of episodes.
+        seed: Seed of the episodes.
+        explore: Whether to sample actions.
+        update: Shows the number of episodes so far and their mean return.
+    """
+    returns: list[float] = []
+
+    def add_return(value: float) -> None:
+        returns.append(value)
+        update(len(returns), statistics.fmean(returns))
+
+    play(policy, envs, episodes, seed=seed, explore=explore, on_episode=add_return)
+    return returns
+
+
+def _print_zoo_record(record: Mapping[str, Any], *, explore: bool) -> None:
+    """Print the mean return that the zoo has on record for a policy."""
+    mean, margin = record["sampled_return" if explore else "return"]
+    print(f"on record: {mean:.2f} ± {margin:.2f} in {record['episodes']} episodes")
 
 
 def _find_in_zoo(env: str) -> tuple[Path, dict[str, Any]]:

@@ -421,16 +421,14 @@ def parse(
                 )
             model_config = dict(value)
         else:
-            where = f"{kind.algorithm} config key"
-            values[key] = convert(plain(value), known_keys[key], where)
+            values[key] = convert(plain(value), known_keys[key], f"{kind.algorithm} config key")
     values["model"] = {**model_config, **model_keys_beside}
     if num_envs is not None:
         defaults = kind()
         steps_per_rollout = defaults.num_envs * defaults.rollout_length
+        length_for_as_many_steps = steps_per_rollout // num_envs
         values.setdefault("num_envs", num_envs)
-        values.setdefault(
-            "rollout_length", max(defaults.rollout_length, steps_per_rollout // num_envs)
-        )
+        values.setdefault("rollout_length", max(defaults.rollout_length, length_for_as_many_steps))
     parsed = kind(**values)
     parsed.check()
     return parsed

@@ -18,6 +18,7 @@ from rlcatalog_ppo.checkpoints import POLICY, TRAINING
 from rlcatalog_ppo.config import parse
 from rlcatalog_ppo.learner import set_threads
 from rlcatalog_runs import Engine, RunOptions, RunPlan, Session, describe_policy
+from rlcatalog_runs.folders import BEST
 
 #: The algorithms by name.
 _ALGORITHMS: dict[str, type[OnPolicy]] = {"PPO": PPO, "A2C": A2C, "PG": PG}
@@ -65,22 +66,30 @@ class PPOEngine(Engine):
 
     def __init__(self, plan: RunPlan) -> None:
         super().__init__(plan)
-        options = plan.options
-        cls = _ALGORITHMS[plan.algorithm]
-        record = Path(options.record) if "record" in plan.typed else None
-        config = _config_of(plan)
         if plan.checkpoint is None:
-            set_threads(options.framework, options.threads)
-            self.algorithm = cls(plan.env_id, config, record=record)
-            return
-        saved = plan.config["algorithm"]
-        if "total_steps" not in config and saved.get("total_steps") == plan.config.get("steps"):
+            self.algorithm = self._new_algorithm(plan)
+        else:
+            self.algorithm = self._resumed_algorithm(plan, plan.checkpoint)
+
+    def _new_algorithm(self, plan: RunPlan) -> OnPolicy:
+        options = plan.options
+        set_threads(options.framework, options.threads)
+        algorithm_class = _ALGORITHMS[plan.algorithm]
+        return algorithm_class(plan.env_id, _config_of(plan), record=_record_folder(plan))
+
+    def _resumed_algorithm(self, plan: RunPlan, checkpoint: Path) -> OnPolicy:
+        options = plan.options
+        saved_config = plan.config["algorithm"]
+        config = _config_of(plan)
+        spans_whole_run = saved_config.get("total_steps") == plan.config.get("steps")
+        if "total_steps" not in config and spans_whole_run:
             # Schedules span the whole run, even if it is longer now.
             config["total_steps"] = options.steps
-        config.setdefault("env_config", saved["env_config"])
-        set_threads(read_manifest(plan.checkpoint / POLICY).framework, options.threads)
-        self.algorithm = cls.restore(
-            plan.checkpoint, plan.config["env"], config=config, record=record
+        config.setdefault("env_config", saved_config["env_config"])
+        set_threads(read_manifest(checkpoint / POLICY).framework, options.threads)
+        algorithm_class = _ALGORITHMS[plan.algorithm]
+        return algorithm_class.restore(
+            checkpoint, plan.config["env"], config=config, record=_record_folder(plan)
         )
 
     @classmethod
@@ -96,14 +105,14 @@ class PPOEngine(Engine):
         return {"algorithm": algorithm, **describe_policy(self.algorithm.policy)}
 
     def learn(self, session: Session) -> None:
-        options, callbacks = session.options, list[Callback]()
+        options = session.options
+        callbacks: list[Callback] = []
         if options.eval_every:
             callbacks.append(
-                Evaluation(options.eval_every, options.eval_episodes, session.folder / "best")
+                Evaluation(options.eval_every, options.eval_episodes, session.folder / BEST)
             )
         if options.stop_at is not None:
             callbacks.append(StopAt(options.stop_at, evaluated=options.eval_every > 0))
-        keeping = Checkpoints(session.folder, options.checkpoint_every, options.keep_checkpoints)
 
         def report(result: Mapping[str, Any]) -> None:
             session.report(result)
@@ -112,8 +121,12 @@ class PPOEngine(Engine):
             # goes on. The request is still pending then, so raise it again.
             session.interrupts.check()
 
+        callbacks.append(Log(report))
         # Checkpoints come last, so everything in them has been logged.
-        self.algorithm.add_callbacks([*callbacks, Log(report), keeping])
+        callbacks.append(
+            Checkpoints(session.folder, options.checkpoint_every, options.keep_checkpoints)
+        )
+        self.algorithm.add_callbacks(callbacks)
         try:
             # Without the warning, because a run may be killed after its last step.
             self.algorithm._learn(options.steps)
@@ -133,15 +146,23 @@ def _config_of(plan: RunPlan) -> dict[str, Any]:
     """
     settings = dict(plan.settings)
     options = asdict(plan.options)
-    typed = {key: options[name] for name, key in _KEYS.items() if name in plan.typed}
-    if clash := sorted(set(settings) & set(typed)):
-        raise ConfigError(f"--set: {clash[0]!r} is also set by an option. Set it only once.")
+    keys_of_options = {key: options[name] for name, key in _KEYS.items() if name in plan.typed}
+    keys_set_twice = sorted(settings.keys() & keys_of_options.keys())
+    if keys_set_twice:
+        raise ConfigError(
+            f"--set: {keys_set_twice[0]!r} is also set by an option. Set it only once."
+        )
     if plan.checkpoint is not None:
-        return settings | typed
+        return settings | keys_of_options
     return {
         "total_steps": plan.options.steps,
         **settings,
         "model": plan.model,
         "seed": plan.seed,
-        **typed,
+        **keys_of_options,
     }
+
+
+def _record_folder(plan: RunPlan) -> Path | None:
+    """Return the folder in which to record all experience, if the user typed one."""
+    return Path(plan.options.record) if "record" in plan.typed else None

@@ -518,7 +518,7 @@ def _is_game(env: Any) -> bool:
     """Return whether an environment is an Atari game from the Arcade Learning Environment."""
     # Its package need not be installed, so its class cannot be named here.
     has_methods = all(hasattr(type(env), name) for name in ("clone_state", "restore_state"))
-    return has_methods and hasattr(env, "ale")
+    return has_methods and hasattr(env, "ale")  # an attribute of ale_py's environment
 
 
 # --- generators -----------------------------------------------------------------------------------

@@ -58,16 +58,18 @@ class EnvMaker:
     def __init__(
         self, env: AnyEnv, env_config: Mapping[str, Any], model: Mapping[str, Any], catalog: Catalog
     ) -> None:
-        self._env, self._config, self._model, self._catalog = env, env_config, model, catalog
+        self._env = env
+        self._config = env_config
+        self._model = model
+        self._catalog = catalog
         self.passed = count_passed(env)
         self.mask_key = model.get("action_mask_key", "action_mask")
 
     def __call__(self, index: int = 0) -> Any:
         """Return the environment with the given index in the vector environment."""
-        # Masks are read where they are, so that the policy keeps the environment's spaces.
-        return self._catalog.wrap_env(
-            make_env(self._env, EnvConfig(self._config, index)), self._model, move_masks=False
-        )
+        env = make_env(self._env, EnvConfig(self._config, index))
+        # The collector reads masks from infos, so that the policy keeps the environment's spaces.
+        return self._catalog.wrap_env(env, self._model, move_masks=False)
 
     def vector(
         self, n: int, how: str = "sync"
@@ -81,18 +83,22 @@ class EnvMaker:
         """
         if self.passed is None:
             return vector(self, n, how=how, mask_key=self.mask_key)
-        usual = {"env_config": {}, "vector": "sync", "num_envs": self.passed}
-        for key, value in {"env_config": self._config, "vector": how, "num_envs": n}.items():
-            if value != usual[key]:
-                what, way = describe_env(self._env)
-                raise ConfigError(
-                    f"{key}: expected {usual[key]!r}, because env is {what}; found {value!r}."
-                    f" Remove {key}, or {way}"
-                )
+        self._check_key("env_config", self._config, expected={})
+        self._check_key("vector", how, expected="sync")
+        self._check_key("num_envs", n, expected=self.passed)
         if not isinstance(self._env, VectorEnv):
             return vector(self, 1, mask_key=self.mask_key)
         self._catalog.spaces_of(self._env, self._model)  # rejects environments that lack a wrapper
         return ExternalVectorEnv(self._env)
+
+    def _check_key(self, key: str, value: Any, *, expected: Any) -> None:
+        """Raise an error if a config key says something else than the environments passed."""
+        if value != expected:
+            what, way = describe_env(self._env)
+            raise ConfigError(
+                f"{key}: expected {expected!r}, because env is {what}; found {value!r}."
+                f" Remove {key}, or {way}"
+            )
 
     def beside(self, env: AnyEnv | None = None) -> EnvMaker:
         """Return a factory for separate environments, used for evaluations during training.
@@ -104,18 +110,21 @@ class EnvMaker:
         Raises:
             ConfigError: The training environment was passed, and Gymnasium cannot make another one.
         """
-        own: Any = self._env
-        if self.passed is None and (env is None or env is own):
+        training_env: Any = self._env
+        if self.passed is None and (env is None or env is training_env):
             return self
-        make = _make_again(own) if env is None else env
-        if make is None or (self.passed and read_attribute(make, "unwrapped") is own.unwrapped):
-            what, way = describe_env(own)
+        make = _make_again(training_env) if env is None else env
+        is_same_env = self.passed is not None and (
+            read_attribute(make, "unwrapped") is training_env.unwrapped
+        )
+        if make is None or is_same_env:
+            what, way = describe_env(training_env)
             raise ConfigError(
                 f"evaluation: expected environments other than the training ones; found {what}."
                 " Pass another environment, evaluate(env=...) or Evaluation(..., env=...), or"
                 f" {way}"
             )
-        return EnvMaker(make, {}, self._model, self._catalog)
+        return EnvMaker(make, env_config={}, model=self._model, catalog=self._catalog)
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state: an id with its registration, but not the default catalog, because each
@@ -131,9 +140,12 @@ class EnvMaker:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Set the state."""
-        if (spec := state.pop("spec")) is not None:
+        spec = state.pop("spec")
+        if spec is not None:
             gymnasium.registry.setdefault(spec.id, spec)
-        self.__dict__ |= {**state, "_catalog": state["_catalog"] or default_catalog()}
+        self.__dict__ |= state
+        if state["_catalog"] is None:
+            self._catalog = default_catalog()
 
 
 def count_passed(env: AnyEnv) -> int | None:
@@ -145,18 +157,21 @@ def count_passed(env: AnyEnv) -> int | None:
     return 1 if isinstance(env, gymnasium.Env) else None
 
 
-def _make_again(env: Any) -> Callable[[], Any] | None:
+def _make_again(env: AnyEnv | None) -> Callable[[], Any] | None:
     """Return a function that creates an environment from its spec, without a window; None if there
     is no usable spec.
 
     For a vector environment, the function creates one of its environments; wrappers around the
     whole vector are ignored.
     """
-    single = (
-        next(iter(read_attribute(env, "envs", ())), None) if isinstance(env, VectorEnv) else env
-    )
-    spec = deepcopy(read_attribute(single, "spec"))
-    if spec is None or any(wrapper.kwargs is None for wrapper in spec.additional_wrappers):
+    if isinstance(env, VectorEnv):
+        envs = read_attribute(env, "envs", ())  # processes and simulators have none
+        env = next(iter(envs), None)
+    spec = deepcopy(read_attribute(env, "spec"))
+    if spec is None:
+        return None
+    # Gymnasium records no arguments of wrappers that it cannot create again.
+    if any(wrapper.kwargs is None for wrapper in spec.additional_wrappers):
         return None
     spec.kwargs.pop("render_mode", None)
     return partial(gymnasium.make, spec)
@@ -183,23 +198,27 @@ def vector(
             its own process.
         mask_key: Key of action masks in infos, or None if they are not read.
     """
-    # Observations are encoded immediately, so the environments may overwrite them with the next
-    # ones.
-    makes = [
-        partial(_resumable, one, i, n, mask_key)
-        for i, one in enumerate((first or make, *[make] * (n - 1)))
+    makers = [make if first is None else first]
+    makers += [make] * (n - 1)
+    resumable_makers = [
+        partial(_make_resumable, maker, index, count=n, mask_key=mask_key)
+        for index, maker in enumerate(makers)
     ]
     if how == "async":
         from rlcatalog_ppo.workers import Workers
 
-        return Workers(makes)
-    return SyncVectorEnv(makes, copy=False, autoreset_mode=AutoresetMode.SAME_STEP)
+        return Workers(resumable_makers)
+    # Observations are encoded immediately, so the environments may overwrite them with the next
+    # ones.
+    return SyncVectorEnv(resumable_makers, copy=False, autoreset_mode=AutoresetMode.SAME_STEP)
 
 
-def _resumable(make: Callable[[], Any], index: int, count: int, mask_key: str | None) -> Resumable:
+def _make_resumable(
+    make: Callable[[], Any], index: int, *, count: int, mask_key: str | None
+) -> Resumable:
     if not isinstance(make, EnvMaker):
         return Resumable(make(), index, count, mask_key=mask_key)
-    closes = make.passed is None
+    closes = make.passed is None  # the caller closes an environment that was passed
     return Resumable(make(index), index, count, closes=closes, mask_key=mask_key)
 
 

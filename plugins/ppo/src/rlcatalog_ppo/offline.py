@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,8 @@ class Recorder:
     """
 
     def __init__(self, folder: str | os.PathLike[str], policy: Policy) -> None:
-        self.folder, self.policy = Path(folder), policy
+        self.folder = Path(folder)
+        self.policy = policy
         with output_errors(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
         self.number = len(list(self.folder.glob("rollout-*.npz")))
@@ -66,7 +68,8 @@ class Reader:
     def __init__(
         self, folder: str | os.PathLike[str], batch_size: int = 256, *, seed: int = 0
     ) -> None:
-        self.batch_size, self._rng = batch_size, np.random.default_rng(seed)
+        self.batch_size = batch_size
+        self._rng = np.random.default_rng(seed)
         files = sorted(Path(folder).glob("rollout-*.npz"))
         if not files:
             raise SavedPolicyError(
@@ -94,5 +97,5 @@ class Reader:
 
     def tf_input_ops(self) -> dict[str, Any]:
         """Return TensorFlow tensors with a new batch each time a traced function runs."""
-        made: dict[str, Any] = frameworks()["tf"].load("ppo_input_ops")(self)
-        return made
+        input_ops: Callable[[Reader], dict[str, Any]] = frameworks()["tf"].load("ppo_input_ops")
+        return input_ops(self)

@@ -61,7 +61,7 @@ def processes_of(envs: AsyncVectorEnv) -> list[BaseProcess]:
     Gymnasium does not tell when a process ends; the next call fails with an EOFError or a
     BrokenPipeError. Without the attribute, the error cannot say which process ended and why.
     """
-    return list(getattr(envs, "processes", ()))
+    return list(getattr(envs, "processes", ()))  # an attribute of Gymnasium's
 
 
 def is_idle(envs: AsyncVectorEnv) -> bool:
@@ -70,7 +70,7 @@ def is_idle(envs: AsyncVectorEnv) -> bool:
     Only then can they be asked to close; otherwise, they would take the request for an answer that
     is still due. Without the attribute, their processes are always ended instead.
     """
-    return getattr(envs, "_state", None) is AsyncState.DEFAULT
+    return getattr(envs, "_state", None) is AsyncState.DEFAULT  # an attribute of Gymnasium's
 
 
 def forget_calls(envs: AsyncVectorEnv) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rlcatalog import Policy
 from rlcatalog.errors import NotServedError
@@ -22,6 +22,9 @@ from rlcatalog_ppo.loss import (
     no_gradient_error,
 )
 from rlcatalog_tf import HALF, TFLearner, tf
+
+if TYPE_CHECKING:
+    from rlcatalog_ppo.offline import Reader
 
 
 class StepTensors(NamedTuple):
@@ -198,7 +201,7 @@ def _check_precision(policy: Policy, algorithm: str) -> None:
             )
 
 
-def input_ops(reader: Any) -> dict[str, Any]:
+def input_ops(reader: Reader) -> dict[str, Any]:
     """Return tensors that hold a new batch of a `Reader` each time a traced function runs."""
     example = reader.next()
     names = list(example)

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from fractions import Fraction
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
@@ -27,11 +27,30 @@ from rlcatalog_runs.evaluation import SIDE_BY_SIDE
 #: Maximum number of episodes in a film.
 EPISODES = 5
 
-#: File suffix → container, codec, pixel format, factor of width and height, codec options
-#: (measured: the same file size in one third of the time).
-_KINDS: dict[str, tuple[str, str, str, int, dict[str, str]]] = {
-    ".mp4": ("mp4", "h264", "yuv420p", 2, {"preset": "veryfast"}),
-    ".gif": ("gif", "gif", "pal8", 1, {}),
+
+class _Format(NamedTuple):
+    """How a film is encoded.
+
+    Attributes:
+        container: The file format's name in PyAV.
+        codec: The codec's name in PyAV.
+        pixels: The pixel format.
+        multiple: Width and height must be multiples of this number.
+        options: Options of the codec.
+    """
+
+    container: str
+    codec: str
+    pixels: str
+    multiple: int
+    options: dict[str, str]
+
+
+#: File suffix → format.
+_FORMATS = {
+    # "veryfast" was measured: the same file size in one third of the time.
+    ".mp4": _Format("mp4", "h264", pixels="yuv420p", multiple=2, options={"preset": "veryfast"}),
+    ".gif": _Format("gif", "gif", pixels="pal8", multiple=1, options={}),
 }
 
 #: Environment variables that name a display or say that none is needed.
@@ -59,9 +78,10 @@ class Film:
     """
 
     def __init__(self, path: Path) -> None:
-        if path.suffix.lower() not in _KINDS:
+        suffix = path.suffix.lower()
+        if suffix not in _FORMATS:
             raise ConfigError(
-                f"--video {path}: expected a file that ends in {' or '.join(_KINDS)}."
+                f"--video {path}: expected a file that ends in {' or '.join(_FORMATS)}."
             )
         if find_spec("av") is None:
             raise MissingExtraError(
@@ -77,11 +97,16 @@ class Film:
             ) from error
         if not os.access(path.parent, os.W_OK):
             raise ConfigError(f"--video {path}: its folder is not writable.")
-        self.path, self.frames, self.episodes = path, 0, 0
+        self.path = path
+        self.frames = 0
+        self.episodes = 0
         self.fps = 30.0  # for environments that do not specify a speed
+        self._format = _FORMATS[suffix]
         self._file = io.BytesIO()
+        #: The first frame sets these.
+        self._container: Any = None
         self._stream: Any = None
-        self._shape: tuple[int, ...] = ()
+        self._shape: tuple[int, ...] | None = None
 
     def add(self, frame: Any) -> None:
         """Add a frame.
@@ -92,26 +117,15 @@ class Film:
         Raises:
             NotServedError: The frame has a different shape or dtype.
         """
-        if (
-            not isinstance(frame, np.ndarray)
-            or frame.dtype != np.uint8
-            or not self._fits(frame.shape)
-        ):
-            found = (
-                f"{frame.dtype} {list(frame.shape)}"
-                if isinstance(frame, np.ndarray)
-                else shown(frame)
-            )
-            wanted = list(self._shape) if self._shape else "[height, width, 3]"
-            raise NotServedError(
-                f"--video: frame {self.frames + 1}: expected uint8 {wanted}, found {found}."
-            )
-        if not self._shape:
+        self._check_frame(frame)
+        if self._shape is None:
             self._begin(frame.shape)
-        margin = [(0, -size % self._multiple) for size in frame.shape[:2]]
-        if any(more for _, more in margin):
-            frame = np.pad(frame, [*margin, (0, 0)], mode="edge")
-        self._container.mux(self._stream.encode(_picture(frame, self._stream.pix_fmt)))
+        height, width, _ = frame.shape
+        missing_rows = -height % self._format.multiple
+        missing_columns = -width % self._format.multiple
+        if missing_rows or missing_columns:
+            frame = np.pad(frame, [(0, missing_rows), (0, missing_columns), (0, 0)], mode="edge")
+        self._container.mux(self._stream.encode(_video_frame(frame, self._format.pixels)))
         self.frames += 1
 
     def write(self) -> None:
@@ -124,27 +138,40 @@ class Film:
         self._container.close()
         write_file(self.path.parent, self.path.name, self._file.getvalue())
 
-    def _fits(self, shape: tuple[int, ...]) -> bool:
-        return (
-            shape == self._shape
-            if self._shape
-            else len(shape) == 3 and shape[2] == 3 and min(shape) > 0
+    def _check_frame(self, frame: Any) -> None:
+        """Raise an error unless a frame is an RGB image of the film's size."""
+        if not isinstance(frame, np.ndarray):
+            raise self._frame_error(found=shown(frame))
+        if self._shape is None:
+            has_right_shape = frame.ndim == 3 and frame.shape[2] == 3 and frame.size > 0
+        else:
+            has_right_shape = frame.shape == self._shape
+        if frame.dtype != np.uint8 or not has_right_shape:
+            raise self._frame_error(found=f"{frame.dtype} {list(frame.shape)}")
+
+    def _frame_error(self, *, found: str) -> NotServedError:
+        shape = "[height, width, 3]" if self._shape is None else str(list(self._shape))
+        return NotServedError(
+            f"--video: frame {self.frames + 1}: expected uint8 {shape}, found {found}."
         )
 
     def _begin(self, shape: tuple[int, ...]) -> None:
+        """Create the encoder for frames of a shape `[height, width, 3]`."""
         import av
 
-        container, codec, pixels, self._multiple, options = _KINDS[self.path.suffix.lower()]
-        self._container = av.open(self._file, "w", format=container)
+        self._shape = shape
+        self._container = av.open(self._file, "w", format=self._format.container)
         rate = Fraction(self.fps).limit_denominator(1001)  # as in television's 30000/1001
-        self._stream = self._container.add_stream(codec, rate=rate, options=options)
-        self._stream.pix_fmt, self._shape = pixels, shape
-        self._stream.height, self._stream.width = (
-            size + -size % self._multiple for size in shape[:2]
+        self._stream = self._container.add_stream(
+            self._format.codec, rate=rate, options=self._format.options
         )
+        self._stream.pix_fmt = self._format.pixels
+        height, width, _ = shape
+        self._stream.height = height + -height % self._format.multiple
+        self._stream.width = width + -width % self._format.multiple
 
 
-def _picture(frame: _Frame, pixels: str) -> Any:
+def _video_frame(frame: _Frame, pixels: str) -> Any:
     """Convert an image to a frame for the encoder; in a GIF, each frame has its own palette."""
     from av import VideoFrame
     from PIL import Image
@@ -152,11 +179,12 @@ def _picture(frame: _Frame, pixels: str) -> Any:
     if pixels != "pal8":
         return VideoFrame.from_ndarray(np.ascontiguousarray(frame), format="rgb24")
     image = Image.fromarray(frame).quantize(256, Image.Quantize.FASTOCTREE)
-    colours = np.array(image.getpalette("RGB"), np.uint8).reshape(-1, 3)
+    colours = np.array(image.getpalette("RGB"), np.uint8).reshape(-1, 3)  # at most 256
     palette = np.full((256, 4), 255, np.uint8)  # opaque, red, green, blue
     palette[: len(colours), 1:] = colours
-    indexed: Any = (np.asarray(image), palette)
-    return VideoFrame.from_ndarray(indexed, format="pal8")
+    # PyAV declares an array, but for this pixel format it takes the indices with their palette.
+    indices_and_palette: Any = (np.asarray(image), palette)
+    return VideoFrame.from_ndarray(indices_and_palette, format="pal8")
 
 
 def make_film_envs(
@@ -180,17 +208,16 @@ def make_film_envs(
     for driver in ("SDL_VIDEODRIVER", "SDL_AUDIODRIVER"):
         # Rendering frames needs neither display nor sound card.
         os.environ.setdefault(driver, "dummy")
-    wanted, fps = (
-        min(episodes, EPISODES),
-        _metadata(make, name, ("rgb_array",), "--video").get("render_fps"),
-    )
+    metadata = _read_metadata(make, name, modes=("rgb_array",), option="--video")
+    fps = metadata.get("render_fps")
     if isinstance(fps, int | float) and 0 < fps <= 1000:
         film.fps = float(fps)
-    count = min(SIDE_BY_SIDE, episodes // wanted)
+    num_filmed = min(episodes, EPISODES)
+    num_envs = min(SIDE_BY_SIDE, episodes // num_filmed)
     return vector(
         lambda: make(None),
-        count,
-        lambda: FilmWrapper(make("rgb_array"), film, wanted),
+        num_envs,
+        first=lambda: FilmWrapper(make("rgb_array"), film, num_filmed),
         mask_key=mask_key,
     )
 
@@ -212,8 +239,9 @@ def make_window_env(
     # another LLVM.
     os.environ.setdefault("SDL_FRAMEBUFFER_ACCELERATION", "0")
     # Gymnasium shows the frames of environments that do not open a window.
-    _metadata(make, name, ("human", "rgb_array"), "--render")
-    if sys.platform.startswith("linux") and not any(map(os.environ.get, _DISPLAYS)):
+    _read_metadata(make, name, modes=("human", "rgb_array"), option="--render")
+    has_display = any(os.environ.get(name) for name in _DISPLAYS)
+    if sys.platform.startswith("linux") and not has_display:
         raise NotServedError(
             "--render: there is no display for a window: neither DISPLAY nor WAYLAND_DISPLAY is"
             " set. Use --video FILE.mp4, which needs no display."
@@ -221,18 +249,29 @@ def make_window_env(
     return vector(lambda: WindowWrapper(make("human")), 1, mask_key=mask_key)
 
 
-def _metadata(make: Maker, name: str, wanted: tuple[str, ...], option: str) -> Mapping[str, Any]:
-    """Return an environment's metadata; raise an error if it does not support any of the render
-    modes.
+def _read_metadata(
+    make: Maker, name: str, *, modes: tuple[str, ...], option: str
+) -> Mapping[str, Any]:
+    """Return an environment's metadata.
+
+    Args:
+        make: Function that creates an environment with a given render mode.
+        name: The environment's name, for messages.
+        modes: Render modes of which the environment must support at least one.
+        option: The option of the command, for messages.
+
+    Raises:
+        NotServedError: The environment supports none of the modes.
     """
     env = make(None)
     metadata = dict(read_attribute(env, "metadata") or {})
     close_env(env)
-    modes = [mode for mode in metadata.get("render_modes") or () if mode is not None]
-    if not set(wanted) & set(modes):
+    # Some environments list None, for no rendering, among their modes.
+    supported_modes = [mode for mode in metadata.get("render_modes") or () if mode is not None]
+    if not set(modes) & set(supported_modes):
+        listing = ", ".join(map(repr, supported_modes)) or "none"
         raise NotServedError(
-            f"{option}: environment {name} has no render mode {wanted[0]!r}. It has:"
-            f" {', '.join(map(repr, modes)) or 'none'}."
+            f"{option}: environment {name} has no render mode {modes[0]!r}. It has: {listing}."
         )
     return metadata
 
@@ -240,9 +279,8 @@ def _metadata(make: Maker, name: str, wanted: tuple[str, ...], option: str) -> M
 @contextmanager
 def _rendering(env: _Env, mode: str) -> Iterator[None]:
     """Context manager that adds the environment and the render mode to errors in rendering."""
-    name = type(env.unwrapped).__name__
-    if (spec := read_attribute(env, "spec")) is not None:
-        name = spec.id
+    spec = read_attribute(env, "spec")
+    name = type(env.unwrapped).__name__ if spec is None else spec.id
     try:
         yield
     except gymnasium.error.DependencyNotInstalled as error:
@@ -266,25 +304,26 @@ class FilmWrapper(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     def __init__(self, env: _Env, film: Film, episodes: int) -> None:
         super().__init__(env)
-        self._film, self._episodes = film, episodes
+        self._film = film
+        self._episodes = episodes
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
         """Begin an episode."""
-        found = self.env.reset(seed=seed, options=options)
-        self._take()
-        return found
+        returned = self.env.reset(seed=seed, options=options)
+        self._film_frame()
+        return returned
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """Take a step."""
         obs, reward, terminated, truncated, info = self.env.step(action)
-        self._take()
+        self._film_frame()
         if (terminated or truncated) and self._film.episodes < self._episodes:
             self._film.episodes += 1
         return obs, reward, terminated, truncated, info
 
-    def _take(self) -> None:
+    def _film_frame(self) -> None:
         if self._film.episodes >= self._episodes:
             return
         with _rendering(self.env, "rgb_array"):
@@ -299,24 +338,27 @@ class WindowWrapper(gymnasium.Wrapper[Any, Any, Any, Any]):
         env: The environment, made with `render_mode="human"`.
     """
 
-    _open = False
+    _is_open = False
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
         """Begin an episode; the first episode opens the window."""
-        if self._open:
+        if self._is_open:
             return self.env.reset(seed=seed, options=options)
         with _rendering(self.env, "human"):
-            found = self.env.reset(seed=seed, options=options)
-        pygame = sys.modules.get("pygame")  # most environments use pygame, which fails silently
-        if (
-            pygame is not None
-            and pygame.display.get_init()
-            and pygame.display.get_driver() == "offscreen"
-        ):
+            returned = self.env.reset(seed=seed, options=options)
+        if _pygame_draws_offscreen():
             raise NotServedError(
                 f"--render: no window opened on the display {os.environ.get('DISPLAY', '')!r}."
             )
-        self._open = True
-        return found
+        self._is_open = True
+        return returned
+
+
+def _pygame_draws_offscreen() -> bool:
+    """Return whether pygame, which most environments use, has silently opened no window."""
+    pygame = sys.modules.get("pygame")
+    if pygame is None or not pygame.display.get_init():
+        return False
+    return bool(pygame.display.get_driver() == "offscreen")
