@@ -7,7 +7,7 @@ from typing import Any
 import lazy_loader
 
 from rlcatalog.frameworks import load_first
-from rlcatalog_sb3.algorithms import enter_names, refuse_algorithm
+from rlcatalog_sb3.algorithms import enter_names, refuse_import_of_algorithm
 
 # Stable-Baselines3 imports TensorBoard if it is installed, and TensorBoard imports TensorFlow.
 load_first("triton", before="tensorflow")
@@ -19,8 +19,9 @@ _get, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 # imported at first use.
 def __getattr__(name: str) -> Any:
     if name not in __all__:
-        refuse_algorithm(name)
-    value = globals()[name] = _get(name)
+        refuse_import_of_algorithm(name)
+    value = _get(name)
+    globals()[name] = value
     enter_names(importing=True)
     return value
 

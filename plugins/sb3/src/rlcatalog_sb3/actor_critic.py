@@ -4,7 +4,7 @@ create.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -13,19 +13,29 @@ import numpy as np
 import torch
 from gymnasium import spaces
 from stable_baselines3.common.distributions import Distribution
+from stable_baselines3.common.type_aliases import PyTorchObs
 from torch import Tensor
 
 import rlcatalog
-from rlcatalog import Catalog, Policy, Step
+from rlcatalog import ActionDistribution, Catalog, Policy, Step
 from rlcatalog.actions import ActionCodec, action_codec, entropy_of
 from rlcatalog.errors import ActionRangeWarning, ModelContractError, NotServedError
+from rlcatalog.frameworks import Array, TensorTree
 from rlcatalog.reporting import warn_caller
-from rlcatalog_sb3.flat_spaces import Array, check_encoding
+from rlcatalog_sb3.algorithms import TrainingLoop
+from rlcatalog_sb3.flat_spaces import check_encoding
 from rlcatalog_sb3.frozen_collector import FrozenCollector
-from rlcatalog_sb3.observations import Observer
-from rlcatalog_sb3.policy_kwargs import translated
+from rlcatalog_sb3.memories import run_without_memory
+from rlcatalog_sb3.observations import Masks, Observer
+from rlcatalog_sb3.policy_kwargs import translate_keywords
 from rlcatalog_sb3.refusals import refuse_model
-from rlcatalog_sb3.spaces import Lookup, engine_defaults, ignore_action_ranges
+from rlcatalog_sb3.spaces import (
+    Lookup,
+    Space,
+    engine_defaults,
+    ignore_action_ranges,
+    starts_at_zero,
+)
 from rlcatalog_torch import flat_sample, values_of
 
 
@@ -34,21 +44,24 @@ class ActorCritic:
     inputs.
 
     Args:
-        owner: The Stable-Baselines3 policy, a `CatalogBasePolicy`, with its spaces.
+        observation_space: The Stable-Baselines3 policy's observation space.
+        action_space: The Stable-Baselines3 policy's action space.
         model_config: The model config. If None, the config that the environment was flattened with.
         catalog: The catalog for the parts. If None, the flattened environment's catalog, or the
             process's.
-        keywords: Keyword arguments of Stable-Baselines3's own policies; see `translated`.
-        algorithm: Name of the algorithm that builds the policy, for error messages.
+        keywords: Keyword arguments of Stable-Baselines3's own policies; see `translate_keywords`.
+        loop: The training loop of the algorithm that builds the policy.
         frozen: Whether a frozen policy collects rollouts; see `FrozenCollector`.
         rules: The rules that a loaded policy was built with, for keys that the config leaves open.
 
     Attributes:
         policy: The rlcatalog policy, built for the environment's spaces.
-        given: The given model config, with the keys translated from keyword arguments.
-        given_catalog: The given catalog.
+        model_config: The argument, with the keys translated from keyword arguments. It is saved
+            with the algorithm.
+        catalog: The argument, which is saved with the algorithm.
         observer: The object that encodes observations and extracts their masks.
-        adapts: Whether `adapt` converts raw actions for the environment.
+        has_box_actions: Whether Stable-Baselines3's actions are a Box, which `adapt` converts for
+            the environment.
         collector: The object that computes rollout steps.
 
     Raises:
@@ -57,62 +70,51 @@ class ActorCritic:
 
     def __init__(
         self,
-        owner: Any,
+        observation_space: Space,
+        action_space: Space,
+        *,
         model_config: Mapping[str, Any] | None,
         catalog: Catalog | None,
         keywords: Mapping[str, Any],
-        algorithm: str,
+        loop: TrainingLoop,
         frozen: str,
         rules: Mapping[str, Any],
     ) -> None:
-        observation_space, action_space = owner.observation_space, owner.action_space
-        recurrent, adapts, name = owner.recurrent, owner.adapts, type(owner).__name__
+        self.model_config = model_config
+        self.catalog = catalog
         lookup = Lookup.of(observation_space, action_space, model_config, catalog)
-        self.given, self.given_catalog = model_config, catalog
-        origin, catalog, config = lookup.origin, lookup.catalog, lookup.config
-        observations, actions = lookup.observation_space, lookup.action_space
-        self.action_shape = tuple(action_space.shape or ())
-        defaults = engine_defaults(observations, actions)
-        is_clipped = origin is None and not adapts
-        if is_clipped:
+        defaults = engine_defaults(lookup.observation_space, lookup.action_space)
+        # A flattened environment takes raw actions, and adapts them itself.
+        self._env_takes_raw_actions = lookup.origin is not None
+        clips_actions = not self._env_takes_raw_actions and not loop.adapts_actions
+        if clips_actions:
             defaults["action_bounds"] = "clip"
         defaults |= rules
+        config = lookup.config
         if keywords:
-            resolve = partial(
-                catalog.resolve, observations, actions, framework="torch", defaults=defaults
-            )
-            config = self.given = translated(
-                keywords, config, resolve, policy=name, recurrent=recurrent
-            )
-        build = partial(
-            rlcatalog.build,
-            observations,
-            actions,
-            config,
-            "torch",
-            defaults=defaults,
-            catalog=catalog,
-        )
-        if is_clipped and "action_bounds" not in {**catalog.parse_config(config).explicit, **rules}:
-            self.policy = _build_clipped(build, algorithm)
+            config = _config_with_keywords(keywords, lookup, defaults, loop)
+            self.model_config = config
+        decided_keys = {*lookup.catalog.parse_config(config).explicit, *rules}
+        if clips_actions and "action_bounds" not in decided_keys:
+            # The warning's advice is to scale the actions, which the algorithm does not do.
+            with ignore_action_ranges():
+                self.policy = _build(lookup, config, defaults)
+            _warn_of_clipping(self.policy, loop.algorithm)
         else:
-            self.policy = build()
-        refuse_model(self.policy, recurrent=recurrent, algorithm=algorithm)
-        if origin is not None:
-            check_encoding(origin, self.policy.resolution, self.policy.preprocessor)
-        self.adapts, self._raw = isinstance(action_space, spaces.Box), origin is not None
-        if origin is None:
-            _refuse_actions(self.policy, action_space, adapts)
-        self.observer = Observer(self.policy, observation_space, origin)
-        if recurrent and self.policy.masks.key is not None and not self.observer.columns:
-            raise NotServedError(
-                f"{self.policy.masks.key}: RecurrentPPO pads sequences, and only masks stored as"
-                " columns of the observation can be told from padding. Wrap the environment:"
-                " for_sb3(env)."
-            )
+            self.policy = _build(lookup, config, defaults)
+        refuse_model(self.policy, loop)
+        if lookup.origin is not None:
+            check_encoding(lookup.origin, self.policy.resolution, self.policy.preprocessor)
+        else:
+            _refuse_actions(self.policy, action_space, loop)
+        self.observer = Observer(self.policy, observation_space, lookup.origin)
+        if loop.keeps_states:
+            _refuse_masks_in_sequences(self.policy, self.observer)
         self.model: Any = self.policy.model
         self.dist_class: Any = self.policy.dist_class
-        self._width = self.policy.action_codec.width
+        self.has_box_actions = isinstance(action_space, spaces.Box)
+        self._action_shape = tuple(action_space.shape or ())
+        self._raw_width = self.policy.action_codec.width
         self.collector = FrozenCollector(self.policy, frozen)
 
     def adapt(self, raw: Array) -> Array:
@@ -120,55 +122,62 @@ class ActorCritic:
 
         A flattened environment takes raw actions.
         """
-        return raw if self._raw else self.policy.adapt(np.asarray(raw).reshape(len(raw), -1))
+        if self._env_takes_raw_actions:
+            return raw
+        rows = np.asarray(raw).reshape(len(raw), -1)
+        actions: Array = self.policy.adapt(rows)
+        return actions
 
     def act(
-        self, obs: Any, mask: Any = None, deterministic: bool = False
+        self, obs: PyTorchObs, masks: Masks = None, deterministic: bool = False
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Return raw actions in the shape for Stable-Baselines3, value estimates `[B, 1]` and log
         densities `[B]`.
 
         Args:
             obs: Observations in Stable-Baselines3's format.
-            mask: Action masks that are not in the observations.
+            masks: Action masks that are not in the observations.
             deterministic: Whether to take the most likely actions.
         """
-        encoded, found = self.observer.encode(obs), self.observer.mask(obs, mask)
-        if (step := self.collector.step(encoded, found, deterministic)) is not None:
-            return self.collected(step)
-        inputs, _ = self.model({"obs": encoded, "is_training": False}, [], None)
-        actions, logp = self.draw(inputs, found, deterministic)
-        return actions, self.values(), logp
+        encoded = self.observer.encode(obs)
+        allowed = self.observer.mask(obs, masks)
+        step = self.collector.step(encoded, allowed, deterministic)
+        if step is not None:
+            return self.results_of(step)
+        outputs, values = self.outputs_and_values({"obs": encoded, "is_training": False})
+        actions, logp = self.draw(outputs, allowed, deterministic)
+        return actions, values, logp
 
-    def collected(self, step: Step) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the frozen policy's step in the same format as `act`."""
-        raw, value = torch.from_numpy(step.raw_action), torch.from_numpy(step.value)
-        return raw.reshape(-1, *self.action_shape), value.unsqueeze(1), torch.from_numpy(step.logp)
+    def results_of(self, step: Step) -> tuple[Tensor, Tensor, Tensor]:
+        """Return a frozen policy's step in the format of `act`."""
+        actions = torch.from_numpy(step.raw_action).reshape(-1, *self._action_shape)
+        values = torch.from_numpy(step.value).unsqueeze(1)
+        logp = torch.from_numpy(step.logp)
+        return actions, values, logp
 
-    def dist(self, obs: Any, mask: Any = None, *, acting: bool = True) -> Any:
-        """Run the model and return the action distribution.
+    def outputs_and_values(self, inputs: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
+        """Run a model without memory, and return its outputs `[B, n]` and its value estimates
+        `[B, 1]`, the shape for Stable-Baselines3.
+        """
+        outputs = run_without_memory(self.model, inputs)
+        return outputs, values_of(self.model).unsqueeze(1)
+
+    def dist_for(self, outputs: Tensor, mask: Tensor | None) -> ActionDistribution:
+        """Return the distribution for a model's outputs, with action masks applied.
 
         Args:
-            obs: Observations in Stable-Baselines3's format.
-            mask: Action masks that are not in the observations.
-            acting: Whether actions will be sampled. If False, stored actions will be scored.
+            outputs: The outputs `[B, n]`.
+            mask: Action masks `[B, m]`, or None.
         """
-        inputs, _ = self.model(
-            {"obs": self.observer.encode(obs), "is_training": not acting}, [], None
-        )
-        return self.masked(inputs, obs, mask, acting)
-
-    def masked(self, inputs: Tensor, obs: Any, mask: Any, acting: bool) -> Any:
-        """Return the distribution for a model's output, with the action masks applied."""
-        allowed = self.observer.mask(obs, mask, check=acting)
-        return self.dist_class(
-            inputs if allowed is None else self.dist_class.masked(inputs, allowed), self.model
-        )
+        if mask is not None:
+            outputs = self.dist_class.masked(outputs, mask)
+        dist: ActionDistribution = self.dist_class(outputs, self.model)
+        return dist
 
     def draw(
         self, outputs: Tensor, mask: Tensor | None, deterministic: bool
     ) -> tuple[Tensor, Tensor]:
-        """Return raw actions sampled from a model's output, shaped by `shape_actions`, and their
+        """Return raw actions sampled from a model's outputs, shaped by `shape_actions`, and their
         log density `[B]`.
         """
         sample, logp, _ = self.policy.backend.draw(outputs, mask, not deterministic)
@@ -181,51 +190,77 @@ class ActorCritic:
             ModelContractError: The actions are not in the action space.
         """
         raw = sample.detach()
-        if self.policy.output_checker.checks_actions:
-            self.policy.output_checker.check_actions(raw.reshape(len(raw), -1).cpu().numpy(), None)
-        if raw.shape[1:] == self.action_shape:
+        checker = self.policy.output_checker
+        if checker.checks_actions:
+            rows = raw.reshape(len(raw), -1).cpu().numpy()
+            checker.check_actions(rows, mask=None)
+        if raw.shape[1:] == self._action_shape:
             return raw
-        if raw[:1].numel() != self._width * len(raw[:1]):
+        values_per_action = raw.shape[1:].numel()
+        # An empty batch may have any shape.
+        if len(raw) > 0 and values_per_action != self._raw_width:
             raise ModelContractError(
                 f"{self.dist_class!r}.sample() returned actions of shape {tuple(raw.shape[1:])};"
-                f" {self.policy.action_space} needs {self._width} values."
+                f" {self.policy.action_space} needs {self._raw_width} values."
             )
-        return raw.reshape(-1, *self.action_shape)
+        return raw.reshape(-1, *self._action_shape)
 
-    def score(self, dist: Any, actions: Tensor) -> tuple[Tensor, Tensor]:
+    def score(self, dist: ActionDistribution, actions: Tensor) -> tuple[Tensor, Tensor]:
         """Return the log density `[B]` of stored actions, and the entropy `[B]` or its estimate."""
-        return self.logp(dist, actions), entropy_of(dist, flat_sample)[0]
+        logp = self.logp(dist, actions)
+        entropy, _ = entropy_of(dist, flat_sample)
+        return logp, entropy
 
-    def logp(self, dist: Any, actions: Tensor) -> Tensor:
+    def logp(self, dist: ActionDistribution, actions: Tensor) -> Tensor:
         """Return the log density `[B]` of stored actions."""
-        scalar = self.policy.action_codec.scalar
-        logp: Tensor = dist.logp(
-            actions.reshape(-1) if scalar else actions.reshape(len(actions), -1)
-        )
+        if self.policy.action_codec.scalar:
+            rows = actions.reshape(-1)
+        else:
+            rows = actions.reshape(len(actions), -1)
+        logp: Tensor = dist.logp(rows)
         return logp
 
-    def values(self) -> Tensor:
-        """Return the last forward pass's value estimates, in Stable-Baselines3's shape `[B, 1]`."""
-        return values_of(self.model).unsqueeze(1)
-
-    def moved(self, device: torch.device) -> None:
-        """Keep track of the device that the model was moved to."""
+    def follow_device(self, device: torch.device) -> None:
+        """Adjust to the device that the model was moved to."""
         self.policy.to(str(device))
-        self.collector.begin()
+        self.collector.restart()
 
 
-def _build_clipped(build: Callable[[], Policy], algorithm: str) -> Policy:
-    """Build a policy whose actions the algorithm clips, and warn if they would otherwise be scaled.
+def _config_with_keywords(
+    keywords: Mapping[str, Any], lookup: Lookup, defaults: Mapping[str, Any], loop: TrainingLoop
+) -> dict[str, Any]:
+    """Return a lookup's model config with the keys that keyword arguments stand for."""
+    resolve = partial(
+        lookup.catalog.resolve,
+        lookup.observation_space,
+        lookup.action_space,
+        framework="torch",
+        defaults=defaults,
+    )
+    return translate_keywords(keywords, lookup.config, resolve, loop)
+
+
+def _build(lookup: Lookup, config: Mapping[str, Any] | None, defaults: Mapping[str, Any]) -> Policy:
+    """Build the policy for a lookup's spaces with a config that may differ from the lookup's."""
+    return rlcatalog.build(
+        lookup.observation_space,
+        lookup.action_space,
+        config,
+        "torch",
+        defaults=defaults,
+        catalog=lookup.catalog,
+    )
+
+
+def _warn_of_clipping(policy: Policy, algorithm: str) -> None:
+    """Warn about actions that an algorithm clips, if they would be scaled by default.
 
     Warns:
         ActionRangeWarning: The default of `action_bounds` has no effect on some actions.
     """
-    # The advice is to scale the actions, which the algorithm does not do.
-    with ignore_action_ranges():
-        policy = build()
     codec = policy.action_codec
-    scaled = action_codec(codec.info, raw_kinds={codec.info.path: codec.raw_kind})
-    if not np.array_equal(scaled.limits, codec.limits):
+    default_codec = action_codec(codec.info, raw_kinds={codec.info.path: codec.raw_kind})
+    if not np.array_equal(default_codec.limits, codec.limits):
         warn_caller(
             f"{codec.info.path}: {algorithm} clips actions, so action_bounds is 'clip' instead of"
             " 'affine', and the policy may act at the bounds only. Wrap the environment so that"
@@ -233,52 +268,90 @@ def _build_clipped(build: Callable[[], Policy], algorithm: str) -> Policy:
             " without this warning, set action_bounds='clip' in model_config.",
             ActionRangeWarning,
         )
-    return policy
 
 
-def _refuse_actions(policy: Policy, space: Any, adapts: bool) -> None:
+def _refuse_masks_in_sequences(policy: Policy, observer: Observer) -> None:
+    """Reject masks that a recurrent policy cannot read in padded sequences.
+
+    Raises:
+        NotServedError: The observation has a mask, but does not contain it as columns.
+    """
+    key = policy.masks.key
+    if key is not None and not observer.has_mask_columns:
+        raise NotServedError(
+            f"{key}: RecurrentPPO pads sequences, and only masks stored as"
+            " columns of the observation can be told from padding. Wrap the environment:"
+            " for_sb3(env)."
+        )
+
+
+def _refuse_actions(policy: Policy, space: Space, loop: TrainingLoop) -> None:
     """Reject action spaces for which Stable-Baselines3 would pass unadapted raw actions to the
     environment.
+
+    Args:
+        policy: The policy.
+        space: The environment's action space.
+        loop: The training loop.
 
     Raises:
         NotServedError: The space needs conversion. Wrapped with `for_sb3`, the environment takes
             raw actions.
     """
     codec = policy.action_codec
-    info, raw_kind = codec.info, codec.raw_kind
-    why = None
-    if info.kind == "box":
-        if np.dtype(space.dtype) not in (np.float32, np.float64):
-            why = f"raw actions would be stored as {space.dtype}"
-        elif not adapts and codec.bounds != "clip" and raw_kind != "bounded":
-            why = (
-                f"action_bounds={codec.bounds!r} would not be applied, because this algorithm"
-                " clips actions"
-            )
-    elif raw_kind == "onehot":
-        why = "its distribution draws one-hots"
-    elif np.any(np.asarray(getattr(space, "start", 0)) != 0):
-        why = "its values do not start at 0"
-    elif len(info.shape or ()) > 1:
-        why = "it has more than one axis"
-    if why is None and not isinstance(space, spaces.Box) and not _is_raw(codec):
-        why = f"its codec, {type(codec).__name__}, changes raw actions"
-    if why is not None:
+    if codec.info.kind == "box":
+        problem = _problem_with_box(codec, space, loop)
+    else:
+        problem = _problem_with_choices(codec, space)
+    if problem is not None:
         raise NotServedError(
-            f"{info.describe()}: {why}. Wrap the environment so that it takes raw actions:"
-            " for_sb3(env, model_config)."
+            f"{codec.info.describe()}: {problem}. Wrap the environment so that it takes raw"
+            " actions: for_sb3(env, model_config)."
         )
 
 
-def _is_raw(codec: ActionCodec) -> bool:
+def _problem_with_box(codec: ActionCodec, space: Space, loop: TrainingLoop) -> str | None:
+    """Return why an algorithm cannot store or adapt raw actions for a Box, or None if it can."""
+    if np.dtype(space.dtype) not in (np.float32, np.float64):
+        return f"raw actions would be stored as {space.dtype}"
+    # Clipping is what "clip" asks for, and a bounded distribution never leaves the bounds.
+    is_right_when_clipped = codec.bounds == "clip" or codec.raw_kind == "bounded"
+    if not loop.adapts_actions and not is_right_when_clipped:
+        return (
+            f"action_bounds={codec.bounds!r} would not be applied, because this algorithm"
+            " clips actions"
+        )
+    return None
+
+
+def _problem_with_choices(codec: ActionCodec, space: Space) -> str | None:
+    """Return why raw choices are not actions of the environment, or None if they are."""
+    if codec.raw_kind == "onehot":
+        return "its distribution draws one-hots"
+    if not starts_at_zero(space):
+        return "its values do not start at 0"
+    if len(codec.info.shape or ()) > 1:
+        return "it has more than one axis"
+    # Stable-Baselines3 passes actions of a Box through the codec, even if a plugin treats the Box
+    # as another kind of space. Other actions go to the environment as they are.
+    if not isinstance(space, spaces.Box) and not _keeps_choices(codec):
+        return f"its codec, {type(codec).__name__}, changes raw actions"
+    return None
+
+
+def _keeps_choices(codec: ActionCodec) -> bool:
     """Return whether the codec leaves choices unchanged, judging by the lowest and the highest
     choice.
     """
     if codec.counts is None:
         return False
-    raw = np.array([[0] * codec.width, [count - 1 for count in codec.counts]], np.int64)
-    with suppress(TypeError, ValueError):  # not numbers, or a different number of values
-        return np.array_equal(np.reshape(codec.adapt(raw), raw.shape), raw)
+    lowest = [0] * codec.width
+    highest = [count - 1 for count in codec.counts]
+    raw = np.array([lowest, highest], np.int64)
+    # The codec may return values that are not numbers, or a different number of values.
+    with suppress(TypeError, ValueError):
+        actions = np.reshape(codec.adapt(raw), raw.shape)
+        return np.array_equal(actions, raw)
     return False
 
 
@@ -290,30 +363,34 @@ class CatalogDistribution(Distribution):
         dist: The catalog's distribution.
     """
 
-    def __init__(self, actor_critic: ActorCritic, dist: Any) -> None:
+    distribution: Any
+
+    def __init__(self, actor_critic: ActorCritic, dist: ActionDistribution) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.actor_critic, self.distribution = actor_critic, dist
+        self.actor_critic = actor_critic
+        self.distribution = dist
 
     def sample(self) -> Any:
         """Draw raw actions `[B, ...]`."""
-        return self._draw("sample")
+        return self._shape(self.distribution.sample(), "sample")
 
     def mode(self) -> Any:
         """Return the most likely raw actions `[B, ...]`."""
-        return self._draw("deterministic_sample")
+        return self._shape(self.distribution.deterministic_sample(), "deterministic_sample")
 
-    def _draw(self, method: str) -> Any:
-        sample = getattr(self.distribution, method)()
+    def _shape(self, sample: TensorTree, method: str) -> Tensor:
+        """Check and shape what a method of the catalog's distribution returned."""
         self.actor_critic.policy.output_checker.check_tensors(sample, method)
         return self.actor_critic.shape_actions(flat_sample(sample))
 
-    def log_prob(self, x: Any) -> Any:
+    def log_prob(self, x: Tensor) -> Any:
         """Return the log density `[B]` of raw actions."""
         return self.actor_critic.logp(self.distribution, x)
 
     def entropy(self) -> Any:
         """Return the entropy `[B]`, or its estimate."""
-        return entropy_of(self.distribution, flat_sample)[0]
+        entropy, _ = entropy_of(self.distribution, flat_sample)
+        return entropy
 
     def _refuse_parameters(self, *args: Any, **kwargs: Any) -> Any:
         """Raise an error, because the layers belong to the catalog's model."""
@@ -321,5 +398,8 @@ class CatalogDistribution(Distribution):
             "catalog distributions are created from a model's output: policy.get_distribution(obs)."
         )
 
-    proba_distribution_net = proba_distribution = _refuse_parameters
-    actions_from_params = log_prob_from_params = _refuse_parameters
+    # Stable-Baselines3's own policies create distributions with these methods.
+    proba_distribution_net = _refuse_parameters
+    proba_distribution = _refuse_parameters
+    actions_from_params = _refuse_parameters
+    log_prob_from_params = _refuse_parameters

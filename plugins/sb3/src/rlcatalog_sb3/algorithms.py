@@ -9,7 +9,7 @@ import inspect
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rlcatalog.errors import (
     ConfigError,
@@ -20,29 +20,64 @@ from rlcatalog.errors import (
 )
 from rlcatalog.plugins import install_hint
 
-#: Name → (package, policy in this package). None means Stable-Baselines3's policy with a
-#: CatalogExtractor.
-ALGORITHMS: dict[str, tuple[str, str | None]] = {
-    "PPO": ("stable_baselines3", "CatalogPolicy"),
-    "A2C": ("stable_baselines3", "CatalogPolicy"),
-    "DQN": ("stable_baselines3", None),
-    "SAC": ("stable_baselines3", None),
-    "TD3": ("stable_baselines3", None),
-    "MaskablePPO": ("sb3_contrib", "CatalogMaskablePolicy"),
-    "RecurrentPPO": ("sb3_contrib", "CatalogRecurrentPolicy"),
+if TYPE_CHECKING:  # Stable-Baselines3 is imported at first use, because importing it takes long.
+    from stable_baselines3.common.base_class import BaseAlgorithm
+    from stable_baselines3.common.type_aliases import GymEnv
+
+
+class TrainingLoop(NamedTuple):
+    """What an algorithm's training loop does for its policy.
+
+    Attributes:
+        algorithm: Name of the algorithm, for error messages.
+        policy: Name of the policy's class, for error messages.
+        keeps_states: Whether the loop keeps a memory's states between steps, as RecurrentPPO does.
+        adapts_actions: Whether the loop passes Box actions through the policy's `unscale_action`.
+            Otherwise, it clips them to their bounds.
+    """
+
+    algorithm: str
+    policy: str
+    keeps_states: bool
+    adapts_actions: bool
+
+
+class Algorithm(NamedTuple):
+    """Where an algorithm and its policy are defined.
+
+    Attributes:
+        package: The package that defines the algorithm.
+        policy: The policy class in this package. If None, the algorithm uses Stable-Baselines3's
+            policy with a `CatalogExtractor`.
+    """
+
+    package: str
+    policy: str | None
+
+
+ALGORITHMS = {
+    "PPO": Algorithm("stable_baselines3", policy="CatalogPolicy"),
+    "A2C": Algorithm("stable_baselines3", policy="CatalogPolicy"),
+    "DQN": Algorithm("stable_baselines3", policy=None),
+    "SAC": Algorithm("stable_baselines3", policy=None),
+    "TD3": Algorithm("stable_baselines3", policy=None),
+    "MaskablePPO": Algorithm("sb3_contrib", policy="CatalogMaskablePolicy"),
+    "RecurrentPPO": Algorithm("sb3_contrib", policy="CatalogRecurrentPolicy"),
 }
-#: Name → module in this package that defines it.
+#: Classes of this package → the module that defines them.
 _MODULES = {
-    **dict.fromkeys(("CatalogMaskablePolicy", "CatalogRecurrentPolicy", "RecurrentPPO"), "contrib"),
     "CatalogExtractor": "features",
     "CatalogPolicy": "policies",
+    "CatalogMaskablePolicy": "contrib",
+    "CatalogRecurrentPolicy": "contrib",
+    "RecurrentPPO": "contrib",
 }
 #: Algorithms with separate nets for actions and values. Those not in the table above cannot be
 #: converted.
 OWN_NETS = frozenset({"DQN", "SAC", "TD3", "QRDQN", "TQC", "CrossQ"})
 
 
-def algorithm_class(name: str) -> Any:
+def algorithm_class(name: str) -> type[BaseAlgorithm]:
     """Return an algorithm's class.
 
     Args:
@@ -57,40 +92,47 @@ def algorithm_class(name: str) -> Any:
             f"Unknown algorithm {name!r}.{nearest(name, ALGORITHMS)} Known:"
             f" {', '.join(ALGORITHMS)}."
         )
-    package, _ = ALGORITHMS[name]
+    package = ALGORITHMS[name].package
+    algorithm: type[BaseAlgorithm]
     try:
-        return _own(name) or getattr(importlib.import_module(package), name)
+        if name in _MODULES:  # RecurrentPPO, of which this package has its own version
+            algorithm = _import_own_class(name)
+        else:
+            algorithm = getattr(importlib.import_module(package), name)  # the package's class
     except ImportError as error:
         extra = "[contrib]" if package == "sb3_contrib" else ""
+        hint = install_hint("rlcatalog-sb3" + extra)
         raise MissingPluginError(
-            f"{name} is part of {package.replace('_', '-')}, which is not installed."
-            f" {install_hint(f'rlcatalog-sb3{extra}')}"
+            f"{name} is part of {package.replace('_', '-')}, which is not installed. {hint}"
         ) from error
+    return algorithm
 
 
-def refuse_algorithm(name: str) -> None:
+def refuse_import_of_algorithm(name: str) -> None:
     """Raise an error if a name imported from this package is an algorithm's name.
 
     Raises:
         ImportError: The name is an algorithm's name. An AttributeError's message would not be shown
             by `from … import …`.
     """
-    if name in ALGORITHMS:
-        package, policy = ALGORITHMS[name]
-        call = f"{name}({policy}, env)"
-        if policy is None:
-            policy = "CatalogExtractor"
-            call = (
-                f'{name}("MlpPolicy", env, policy_kwargs={{"features_extractor_class": {policy}}})'
-            )
-        raise ImportError(
-            f"rlcatalog_sb3 has no {name}; it provides nets for {package}'s {name}. Write:\n"
-            f"from {package} import {name}\nfrom rlcatalog_sb3 import {policy}\nmodel = {call}"
-        )
+    if name not in ALGORITHMS:
+        return
+    package, policy = ALGORITHMS[name]
+    if policy is None:
+        own_class = "CatalogExtractor"
+        keywords = f'{{"features_extractor_class": {own_class}}}'
+        call = f'{name}("MlpPolicy", env, policy_kwargs={keywords})'
+    else:
+        own_class = policy
+        call = f"{name}({own_class}, env)"
+    raise ImportError(
+        f"rlcatalog_sb3 has no {name}; it provides nets for {package}'s {name}. Write:\n"
+        f"from {package} import {name}\nfrom rlcatalog_sb3 import {own_class}\nmodel = {call}"
+    )
 
 
 def make(
-    name: str, env: Any, model: Mapping[str, Any], frozen: str | None = None, **settings: Any
+    name: str, env: GymEnv, model: Mapping[str, Any], frozen: str | None = None, **settings: Any
 ) -> Any:
     """Return an algorithm with catalog parts.
 
@@ -108,41 +150,48 @@ def make(
         ConfigError: The algorithm does not accept a setting.
         NotServedError: `frozen` is `"always"`, but the algorithm's policy cannot be frozen.
     """
-    algorithm, own = algorithm_class(name), ALGORITHMS[name][1]
-    policy: Any = "MlpPolicy" if own is None else _own(own)
-    policy_kwargs = {**settings.pop("policy_kwargs", {})}
-    if own is None:
+    algorithm: Any = algorithm_class(name)
+    policy_name = ALGORITHMS[name].policy
+    policy_kwargs = dict(settings.pop("policy_kwargs", {}))
+    policy: Any
+    if policy_name is None:
         if frozen == "always":
             raise NotServedError(
                 f"frozen='always': {name} does not act with a catalog policy. Remove it."
             )
-        policy_kwargs["features_extractor_class"] = _own("CatalogExtractor")
+        policy = "MlpPolicy"
+        policy_kwargs["features_extractor_class"] = _import_own_class("CatalogExtractor")
         policy_kwargs["features_extractor_kwargs"] = {"model_config": model}
     else:
-        policy_kwargs |= (
-            {"model_config": model} if frozen is None else {"model_config": model, "frozen": frozen}
-        )
-    accepted = [
-        key
-        for key in inspect.signature(algorithm).parameters
-        if key not in ("policy", "env", "policy_kwargs")
-    ]
+        policy = _import_own_class(policy_name)
+        policy_kwargs["model_config"] = model
+        if frozen is not None:
+            policy_kwargs["frozen"] = frozen
+    _check_settings(name, algorithm, settings)
+    return algorithm(policy, env, policy_kwargs=policy_kwargs, **settings)
+
+
+def _check_settings(name: str, algorithm: type[BaseAlgorithm], settings: Mapping[str, Any]) -> None:
+    """Raise an error unless an algorithm's constructor has a parameter for each setting.
+
+    Raises:
+        ConfigError: The constructor does not have a parameter for a setting.
+    """
+    set_by_make = ("policy", "env", "policy_kwargs")
+    parameters = inspect.signature(algorithm).parameters
+    accepted = [key for key in parameters if key not in set_by_make]
     for key in settings:
         if key not in accepted:
             raise ConfigError(
                 f"{name} does not accept {key!r}.{nearest(key, accepted)} Accepted:"
                 f" {', '.join(accepted)}."
             )
-    return algorithm(policy, env, policy_kwargs=policy_kwargs, **settings)
 
 
-def _own(name: str) -> Any:
-    """Return this package's object with the given name, or None."""
-    return (
-        getattr(importlib.import_module(f"rlcatalog_sb3.{_MODULES[name]}"), name)
-        if name in _MODULES
-        else None
-    )
+def _import_own_class(name: str) -> Any:
+    """Return this package's class with the given name."""
+    module = importlib.import_module(f"rlcatalog_sb3.{_MODULES[name]}")
+    return getattr(module, name)  # a class of this package
 
 
 def enter_names(*, importing: bool) -> None:
@@ -161,8 +210,20 @@ def enter_names(*, importing: bool) -> None:
             # sb3-contrib is optional; an import error is raised when it is used.
             with suppress(Exception):
                 importlib.import_module(package)
+        if package not in sys.modules:
+            continue
         for name in (*ALGORITHMS, *OWN_NETS, "TRPO"):
-            # Older versions have fewer.
-            if (cls := getattr(sys.modules.get(package), name, None)) is not None:
-                policy = ALGORITHMS.get(name, (package, None))[1] or "CatalogPolicy"
-                cls.policy_aliases[policy] = _own(policy)
+            # Each algorithm is in one of the two packages, and older versions have fewer.
+            algorithm = getattr(sys.modules[package], name, None)
+            if algorithm is not None:
+                policy = _policy_name(name)
+                algorithm.policy_aliases[policy] = _import_own_class(policy)
+
+
+def _policy_name(algorithm: str) -> str:
+    """Return the policy class that an algorithm's name stands for; `CatalogPolicy` if none fits."""
+    if algorithm in ALGORITHMS:
+        policy = ALGORITHMS[algorithm].policy
+        if policy is not None:
+            return policy
+    return "CatalogPolicy"  # it rejects the algorithm with an error that helps

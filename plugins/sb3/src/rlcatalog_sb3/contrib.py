@@ -14,14 +14,19 @@ import sb3_contrib
 import torch
 from sb3_contrib.common.maskable.policies import MaskableActorCriticPolicy
 from sb3_contrib.common.recurrent.policies import RecurrentActorCriticPolicy
-from sb3_contrib.common.recurrent.type_aliases import RNNStates
+from sb3_contrib.common.recurrent.type_aliases import (
+    RecurrentRolloutBufferSamples,
+    RNNStates,
+)
+from stable_baselines3.common.type_aliases import PyTorchObs
 from torch import Tensor
 
+from rlcatalog.frameworks import Array
 from rlcatalog.reporting import warn_caller
 from rlcatalog_sb3.actor_critic import CatalogDistribution
 from rlcatalog_sb3.memories import StatePacker, States
 from rlcatalog_sb3.policies import CatalogBasePolicy, WithoutMemory
-from rlcatalog_torch import Padding
+from rlcatalog_torch import Padding, values_of
 
 
 class CatalogMaskablePolicy(WithoutMemory, MaskableActorCriticPolicy):
@@ -52,9 +57,10 @@ class CatalogRecurrentPolicy(CatalogBasePolicy, RecurrentActorCriticPolicy):
             the training loop does not pass them.
     """
 
-    recurrent, adapts = True, False
-    seq_lens: Any = None
-    _warned = False
+    recurrent = True
+    adapts = False
+    seq_lens: Array | None = None
+    _has_warned = False
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -64,25 +70,34 @@ class CatalogRecurrentPolicy(CatalogBasePolicy, RecurrentActorCriticPolicy):
         self.lstm_hidden_state_shape = (1, 1, self._packer.size)
 
     def forward(  # type: ignore[override]
-        self, obs: Any, lstm_states: RNNStates, episode_starts: Tensor, deterministic: bool = False
+        self,
+        obs: PyTorchObs,
+        lstm_states: RNNStates,
+        episode_starts: Tensor,
+        deterministic: bool = False,
     ) -> tuple[Tensor, Tensor, Tensor, RNNStates]:
         """Return raw actions `[B, ...]`, value estimates `[B, 1]`, log densities `[B]` and the new
         states.
         """
         self.warn_of_masks()
         actor_critic = self.actor_critic
-        encoded, mask = actor_critic.observer.encode(obs), actor_critic.observer.mask(obs, None)
+        encoded = actor_critic.observer.encode(obs)
+        mask = actor_critic.observer.mask(obs)
+        # sb3-contrib has separate states for actor and critic. Here, both are the model's one
+        # state.
         memory = self._packer.unpack(lstm_states.pi, episode_starts)
         step = actor_critic.collector.step(encoded, mask, deterministic, memory)
         if step is not None and step.state is not None:
-            states = self._packer.pack([torch.from_numpy(part) for part in step.state.memory])
-            return *actor_critic.collected(step), RNNStates(states, states)
-        inputs, states = self._run(encoded, memory)
-        actions, logp = actor_critic.draw(inputs, mask, deterministic)
-        return actions, actor_critic.values(), logp, RNNStates(states, states)
+            new_memory = [torch.from_numpy(part) for part in step.state.memory]
+            states = self._packer.pack(new_memory)
+            actions, values, logp = actor_critic.results_of(step)
+        else:
+            outputs, values, states = self._run_step_with_values(encoded, memory)
+            actions, logp = actor_critic.draw(outputs, mask, deterministic)
+        return actions, values, logp, RNNStates(states, states)
 
     def evaluate_actions(  # type: ignore[override]
-        self, obs: Any, actions: Tensor, lstm_states: RNNStates, episode_starts: Tensor
+        self, obs: PyTorchObs, actions: Tensor, lstm_states: RNNStates, episode_starts: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Return value estimates `[B, 1]`, log densities `[B]` of raw actions, and entropies `[B]`.
 
@@ -93,86 +108,138 @@ class CatalogRecurrentPolicy(CatalogBasePolicy, RecurrentActorCriticPolicy):
             episode_starts: Whether a new episode begins at each step `[S * T]`.
         """
         actor_critic = self.actor_critic
-        inputs, values = self._sequences(
-            actor_critic.observer.encode(obs), lstm_states.pi, episode_starts
-        )
-        logp, entropy = actor_critic.score(actor_critic.masked(inputs, obs, None, False), actions)
+        encoded = actor_critic.observer.encode(obs)
+        # The lengths are valid for one call. Another training loop may not set them for the next.
+        lengths = self.seq_lens
+        self.seq_lens = None
+        states = lstm_states.pi
+        sequence_count = states[0].shape[1]  # a state is [1, S, size]
+        starts = episode_starts.reshape(sequence_count, -1)
+        # sb3-contrib cuts sequences at the start of an episode. Other training loops may not.
+        has_start_within = bool(starts[:, 1:].any())
+        if has_start_within:
+            outputs, values = self._run_step_by_step(encoded, states, starts)
+        else:
+            outputs, values = self._run_whole_sequences(encoded, states, starts, lengths)
+        mask = actor_critic.observer.stored_mask(obs)
+        dist = actor_critic.dist_for(outputs, mask)
+        logp, entropy = actor_critic.score(dist, actions)
         return values, logp, entropy
 
     def get_distribution(  # type: ignore[override]
-        self, obs: Any, lstm_states: States, episode_starts: Tensor
+        self, obs: PyTorchObs, lstm_states: States, episode_starts: Tensor
     ) -> tuple[CatalogDistribution, States]:
         """Return the distribution over raw actions, and the new states."""
+        actor_critic = self.actor_critic
         memory = self._packer.unpack(lstm_states, episode_starts)
-        inputs, states = self._run(self.actor_critic.observer.encode(obs), memory)
-        return CatalogDistribution(
-            self.actor_critic, self.actor_critic.masked(inputs, obs, None, True)
-        ), states
+        encoded = actor_critic.observer.encode(obs)
+        outputs, states = self._run_step(encoded, memory)
+        mask = actor_critic.observer.mask(obs)
+        return CatalogDistribution(actor_critic, actor_critic.dist_for(outputs, mask)), states
 
     def predict_values(  # type: ignore[override]
-        self, obs: Any, lstm_states: States, episode_starts: Tensor
+        self, obs: PyTorchObs, lstm_states: States, episode_starts: Tensor
     ) -> Tensor:
         """Return value estimates `[B, 1]`."""
         memory = self._packer.unpack(lstm_states, episode_starts)
-        self._run(self.actor_critic.observer.encode(obs), memory, values_only=True)
-        return self.actor_critic.values()
+        encoded = self.actor_critic.observer.encode(obs)
+        _, values, _ = self._run_step_with_values(encoded, memory, values_only=True)
+        return values
 
-    def _run(
-        self, encoded: Tensor, memory: list[Tensor], training: bool = False, **flags: bool
+    def _run_step(
+        self, encoded: Tensor, memory: list[Tensor], *, training: bool = False, **flags: bool
     ) -> tuple[Tensor, States]:
-        lengths = torch.ones(len(encoded), dtype=torch.int32, device=encoded.device)
-        inputs = {"obs": encoded, "is_training": training, "single_steps": True, **flags}
-        outputs, after = self.actor_critic.model(inputs, memory, lengths)
-        return outputs, self._packer.pack(after)
+        """Run the model for one step of each episode, and return its outputs `[B, n]` and the new
+        states.
 
-    def _sequences(
-        self, encoded: Tensor, states: States, episode_starts: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """Return model outputs and value estimates for padded sequences.
-
-        Padding is masked in the loss.
+        Args:
+            encoded: Encoded observations `[B, ...]`.
+            memory: The memory's state vectors `[B, n]`.
+            training: Whether gradients will be computed.
+            flags: More inputs of the model, such as `values_only=True`.
         """
-        count = states[0].shape[1]
-        starts = episode_starts.reshape(count, -1)
-        steps = starts.shape[1]
-        known, self.seq_lens = self.seq_lens, None
-        # sb3-contrib cuts sequences at the start of an episode.
-        if steps == 1 or not starts[:, 1:].any():
-            lengths = self._all_real(count, steps) if known is None else torch.from_numpy(known)
-            padding = Padding.of(lengths, encoded)
-            # sb3-contrib pads with zeros, but a model must only see real observations.
-            if padding is not None:
-                encoded = padding.fill(padding.take(encoded))
-            inputs = {"obs": encoded, "is_training": True, "outputs_only": True}
-            memory = self._packer.unpack(states, starts[:, 0])
-            outputs, _ = self.actor_critic.model(inputs, memory, lengths.to(encoded.device))
-            return outputs, self.actor_critic.values()
-        timed = encoded.reshape(count, steps, *encoded.shape[1:])
-        found: list[Tensor] = []
-        values: list[Tensor] = []
-        for t in range(steps):
-            output, states = self._run(
-                timed[:, t], self._packer.unpack(states, starts[:, t]), training=True
-            )
-            found.append(output)
-            values.append(self.actor_critic.values())
-        return torch.stack(found, 1).flatten(0, 1), torch.stack(values, 1).flatten(0, 1)
+        inputs = {"obs": encoded, "is_training": training, "single_steps": True, **flags}
+        lengths = torch.ones(len(encoded), dtype=torch.int32, device=encoded.device)
+        outputs, new_memory = self.actor_critic.model(inputs, memory, lengths)
+        return outputs, self._packer.pack(new_memory)
 
-    def _all_real(self, count: int, steps: int) -> Tensor:
-        """Return the full length for every sequence, because the padding is unknown."""
-        if (
-            steps > 1
-            and not self._warned
-            and any(hasattr(module, "running_mean") for module in self.model.modules())
-        ):
-            self._warned = True
+    def _run_step_with_values(
+        self, encoded: Tensor, memory: list[Tensor], *, training: bool = False, **flags: bool
+    ) -> tuple[Tensor, Tensor, States]:
+        """Run the model as `_run_step` does, and return its outputs `[B, n]`, its value estimates
+        `[B, 1]` and the new states.
+        """
+        outputs, states = self._run_step(encoded, memory, training=training, **flags)
+        return outputs, values_of(self.actor_critic.model).unsqueeze(1), states
+
+    def _run_whole_sequences(
+        self, encoded: Tensor, states: States, starts: Tensor, known_lengths: Array | None
+    ) -> tuple[Tensor, Tensor]:
+        """Run the model once, for sequences in which no episode begins after the first step.
+
+        Args:
+            encoded: Encoded observations `[S * T, ...]`.
+            states: The state at the start of each sequence.
+            starts: Whether a new episode begins at each step `[S, T]`.
+            known_lengths: The lengths of the sequences without padding `[S]`, or None if they are
+                unknown.
+
+        Returns:
+            Outputs `[S * T, n]` and value estimates `[S * T, 1]`. Those of padding do not matter,
+            because the loss masks them.
+        """
+        if known_lengths is None:
+            self._warn_of_padding(starts)
+            lengths = torch.full((len(starts),), starts.shape[1], dtype=torch.int32)
+        else:
+            lengths = torch.from_numpy(known_lengths)
+        padding = Padding.of(lengths, encoded)
+        if padding is not None:
+            # sb3-contrib pads with zeros, but a model must only see real observations.
+            real_rows = padding.take(encoded)
+            encoded = padding.fill(real_rows)
+        inputs = {"obs": encoded, "is_training": True, "outputs_only": True}
+        memory = self._packer.unpack(states, starts[:, 0])
+        model = self.actor_critic.model
+        outputs, _ = model(inputs, memory, lengths.to(encoded.device))
+        return outputs, values_of(model).unsqueeze(1)
+
+    def _run_step_by_step(
+        self, encoded: Tensor, states: States, starts: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Run the model step by step, so that the state is reset where an episode begins; see
+        `_run_whole_sequences` for the arguments and the result.
+        """
+        sequence_count, step_count = starts.shape
+        encoded_by_step = encoded.reshape(sequence_count, step_count, *encoded.shape[1:])
+        outputs: list[Tensor] = []
+        values: list[Tensor] = []
+        for t in range(step_count):
+            memory = self._packer.unpack(states, starts[:, t])
+            step_outputs, step_values, states = self._run_step_with_values(
+                encoded_by_step[:, t], memory, training=True
+            )
+            outputs.append(step_outputs)
+            values.append(step_values)
+        # From T tensors [S, ...] to one tensor [S * T, ...], in the order of the observations.
+        all_outputs = torch.stack(outputs, dim=1).flatten(0, 1)
+        all_values = torch.stack(values, dim=1).flatten(0, 1)
+        return all_outputs, all_values
+
+    def _warn_of_padding(self, starts: Tensor) -> None:
+        """Warn once if padding of unknown length would change a model's batch statistics."""
+        may_have_padding = starts.shape[1] > 1
+        if not may_have_padding or self._has_warned:
+            return
+        # PyTorch's layers with batch statistics have this attribute.
+        if any(hasattr(module, "running_mean") for module in self.model.modules()):
+            self._has_warned = True
             warn_caller(
                 "sb3-contrib's RecurrentPPO does not report which rows are padding, so this"
                 " model's batch statistics would include them. Use rlcatalog_sb3.RecurrentPPO"
                 " instead.",
                 UserWarning,
             )
-        return torch.full((count,), steps, dtype=torch.int32)
 
 
 class RecurrentPPO(sb3_contrib.RecurrentPPO):
@@ -188,30 +255,36 @@ class RecurrentPPO(sb3_contrib.RecurrentPPO):
         """Update the policy with the last rollout, and tell it the lengths of each batch's
         sequences.
         """
-        policy, buffer = self.policy, cast("Any", self.rollout_buffer)
-        is_told = "get" in vars(buffer)
-        if isinstance(policy, CatalogRecurrentPolicy) and not is_told:
-            buffer.get = partial(_batches, policy, buffer.get)
+        policy = self.policy
+        if isinstance(policy, CatalogRecurrentPolicy):
+            buffer = cast("Any", self.rollout_buffer)
+            # The wrapper is set on the buffer itself, which hides the method of its class.
+            is_wrapped = "get" in vars(buffer)
+            if not is_wrapped:
+                buffer.get = partial(_batches_with_lengths, policy, buffer.get)
         super().train()
 
 
-def _batches(
-    policy: CatalogRecurrentPolicy, get: Callable[..., Iterator[Any]], batch_size: int | None = None
-) -> Iterator[Any]:
+def _batches_with_lengths(
+    policy: CatalogRecurrentPolicy,
+    get_batches: Callable[..., Iterator[RecurrentRolloutBufferSamples]],
+    batch_size: int | None = None,
+) -> Iterator[RecurrentRolloutBufferSamples]:
     """Yield the batches of a rollout; before each one, tell a policy the lengths of its
     sequences.
     """
-    for samples in get(batch_size):
+    for samples in get_batches(batch_size):
         policy.seq_lens = sequence_lengths(samples)
         yield samples
 
 
-def sequence_lengths(samples: Any) -> np.ndarray[Any, Any]:
+def sequence_lengths(samples: RecurrentRolloutBufferSamples) -> Array:
     """Return the lengths `[S]` of the sequences in a batch of sb3-contrib, int32.
 
     Args:
         samples: The batch. Its mask `[S * T]` is 0 where a sequence is padded.
     """
-    count = samples.lstm_states.pi[0].shape[1]
-    lengths: np.ndarray[Any, Any] = samples.mask.reshape(count, -1).sum(dim=1).cpu().numpy()
+    sequence_count = samples.lstm_states.pi[0].shape[1]
+    mask = samples.mask.reshape(sequence_count, -1)
+    lengths: Array = mask.sum(dim=1).cpu().numpy()
     return lengths.astype(np.int32)

@@ -15,13 +15,20 @@ from rlcatalog.catalog import make_env
 from rlcatalog.choice import Resolution
 from rlcatalog.config import same
 from rlcatalog.errors import ConfigError, ModelContractError
+from rlcatalog.frameworks import Array
 from rlcatalog.spaces import read_attribute
 from rlcatalog_policy import Encoder
 from rlcatalog_sb3.refusals import refuse_filter
-from rlcatalog_sb3.spaces import MASK, OBS, ORIGIN, EncodedBox, Origin, ignore_action_ranges
+from rlcatalog_sb3.spaces import (
+    MASK,
+    OBS,
+    ORIGIN,
+    EncodedBox,
+    Origin,
+    Space,
+    ignore_action_ranges,
+)
 from rlcatalog_sb3.unread_masks import warn_of_info
-
-Array = np.ndarray[Any, Any]
 
 #: The kernel's config keys that affect encoded observations or raw actions.
 _SHAPING = ("action_bounds", "action_mask_key", "_disable_preprocessor_api")
@@ -59,40 +66,53 @@ class FlattenSpaces(gym.Wrapper[Any, Any, Any, Any]):
         catalog: Catalog | None = None,
     ) -> None:
         super().__init__(env)
-        masked = mask_method(env) is not None
         self.flattening = Flattening(
-            env.observation_space, env.action_space, model_config, masked, catalog
+            env.observation_space,
+            env.action_space,
+            model_config,
+            masked=mask_method(env) is not None,
+            catalog=catalog,
         )
-        # Masks in the observation take precedence, because they always match the observation.
-        self._outside = self.flattening.masked and self.flattening.masks.key is None
         self.observation_space = self.flattening.observation_space
         self.action_space = self.flattening.action_space
+        # If the observation contains a mask, the environment's method is not called: only the mask
+        # in the observation is certain to belong to that observation.
+        has_mask_in_observation = self.flattening.masks.key is not None
+        self._calls_mask_method = self.flattening.masked and not has_mask_in_observation
         self._mask: Any = None
         self._has_reset = False
-        if self.flattening.masked:  # only with masks, because MaskablePPO looks for this method
+        if self.flattening.masked:
+            # MaskablePPO masks actions if the environment has this method, so it exists only if
+            # there are masks.
             self.action_masks = self._last_mask
 
     def reset(self, **options: Any) -> tuple[Any, dict[str, Any]]:
         obs, info = self.env.reset(**options)
-        if not (self.flattening.masked or self._has_reset):
+        if not self._has_reset and not self.flattening.masked:
             warn_of_info(info, self.flattening.masks)
         self._has_reset = True
-        return self._observed(obs, False), info
+        return self._flatten(obs, is_last=False), info
 
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        obs, reward, terminated, truncated, info = self.env.step(self.flattening.act(action))
-        return self._observed(obs, terminated or truncated), reward, terminated, truncated, info
+    def step(self, action: Array | np.integer[Any]) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        env_action = self.flattening.act(action)
+        obs, reward, terminated, truncated, info = self.env.step(env_action)
+        flat_obs = self._flatten(obs, is_last=terminated or truncated)
+        return flat_obs, reward, terminated, truncated, info
 
     def _last_mask(self) -> Any:
         """Return the last observation's action mask, boolean `[m]`."""
         return self._mask
 
-    def _observed(self, obs: Any, last: bool) -> Any:
-        mask = self.env.get_wrapper_attr("action_masks")() if self._outside else None
-        seen = self.flattening.observe(obs, mask, last=last)
+    def _flatten(self, obs: Any, is_last: bool) -> Any:
+        """Return a flat observation, and store its mask for `action_masks`."""
+        mask = None
+        if self._calls_mask_method:
+            action_masks = self.env.get_wrapper_attr("action_masks")
+            mask = action_masks()
+        flat_obs = self.flattening.observe(obs, mask, last=is_last)
         if self.flattening.masked:
-            self._mask = seen["action_mask"].astype(bool)
-        return seen
+            self._mask = flat_obs[MASK].astype(bool)
+        return flat_obs
 
 
 def for_sb3(
@@ -133,10 +153,10 @@ def for_sb3(
             f" {count}. Stable-Baselines3 needs its own kind of vector environment, with"
             " wrapped members: make_vec_env(MyEnv, n, wrapper_class=for_sb3)."
         )
-    wrapped = (default_catalog() if catalog is None else catalog).wrap_env(
-        make_env(env), model_config, move_masks=False
-    )
-    return FlattenSpaces(wrapped, model_config, catalog)
+    wrapping_catalog = default_catalog() if catalog is None else catalog
+    # FlattenSpaces itself moves the environment's masks into the observation.
+    wrapped_env = wrapping_catalog.wrap_env(make_env(env), model_config, move_masks=False)
+    return FlattenSpaces(wrapped_env, model_config, catalog)
 
 
 class Flattening:
@@ -159,35 +179,45 @@ class Flattening:
 
     def __init__(
         self,
-        observation_space: Any,
-        action_space: Any,
+        observation_space: Space,
+        action_space: Space,
         model_config: Mapping[str, Any] | None = None,
         masked: bool = False,
         catalog: Catalog | None = None,
     ) -> None:
-        given, catalog = catalog, default_catalog() if catalog is None else catalog
-        # SAC and TD3 squash actions into any bounds; a policy that does not warns itself.
+        lookup_catalog = default_catalog() if catalog is None else catalog
+        # SAC and TD3 squash actions into any bounds. A policy that does not warns itself.
         with ignore_action_ranges():
-            resolution = catalog.resolve(observation_space, action_space, model_config, "torch")
+            resolution = lookup_catalog.resolve(
+                observation_space, action_space, model_config, "torch"
+            )
         refuse_filter(resolution)
-        values = resolution.config
-        self.encoder = Encoder(catalog, resolution)
-        self.preprocessor, self.masks = self.encoder.preprocessor, self.encoder.masks
-        raw_kinds = resolution.dists.raw_kinds("torch")
-        self.action_codec = action_codec(resolution.action, values["action_bounds"], raw_kinds)
-        passed = masked and self.masks.size > 0 and self.masks.info_key is not None
-        self.masked = resolution.mask_key is not None or passed
-        encoding = encoding_of(resolution, self.preprocessor)
+        self.encoder = Encoder(lookup_catalog, resolution)
+        self.preprocessor = self.encoder.preprocessor
+        self.masks = self.encoder.masks
+        self.action_codec = action_codec(
+            resolution.action,
+            resolution.config["action_bounds"],
+            resolution.dists.raw_kinds("torch"),
+        )
+        has_mask_in_observation = resolution.mask_key is not None
+        # An action space without choices has nothing to mask, and without an info key, masks
+        # outside the observation are not read.
+        reads_separate_masks = self.masks.size > 0 and self.masks.info_key is not None
+        self.masked = has_mask_in_observation or (masked and reads_separate_masks)
         origin = Origin(
-            observation_space, action_space, resolution.config.explicit, encoding, given
+            observation_space,
+            action_space,
+            config=resolution.config.explicit,
+            encoding=encoding_of(resolution, self.preprocessor),
+            catalog=catalog,  # None stands for the process's default catalog
         )
         box = _encoded_box(self.preprocessor, origin)
         self._dtype = box.dtype
-        self.observation_space: Any = box
+        self.observation_space: Space = box
         if self.masked:
-            self.observation_space = spaces.Dict(
-                {OBS: box, MASK: spaces.MultiBinary(self.masks.size)}
-            )
+            mask_columns = spaces.MultiBinary(self.masks.size)
+            self.observation_space = spaces.Dict({OBS: box, MASK: mask_columns})
         self.action_space = flat_actions(self.action_codec)
         setattr(self.action_space, ORIGIN, origin)
 
@@ -200,29 +230,35 @@ class Flattening:
             last: Whether the episode is over. If so, no action follows, and the mask need not allow
                 any.
         """
-        flat = self.encoder.encode(obs).ravel().astype(self._dtype, copy=False)
+        vector = self.encoder.encode(obs).ravel().astype(self._dtype, copy=False)
         if not self.masked:
-            return flat
-        return {OBS: flat, MASK: self.encoder.mask_of(obs, mask, over=last).astype(np.int8)}
+            return vector
+        mask_columns = self.encoder.mask_of(obs, mask, over=last)
+        return {OBS: vector, MASK: mask_columns.astype(np.int8)}
 
-    def act(self, raw: Any) -> Any:
+    def act(self, raw: Array | np.integer[Any]) -> Any:
         """Convert one raw action to the environment's action."""
-        return first_row(self.action_codec.adapt(np.asarray(raw).reshape(1, -1)))
+        rows = np.asarray(raw).reshape(1, -1)
+        return first_row(self.action_codec.adapt(rows))
 
 
 def encoding_of(resolution: Resolution, preprocessor: Preprocessor) -> dict[str, Any]:
     """Return the settings that determine encoded observations and raw actions, as plain data."""
-    values = resolution.config
+    config = resolution.config
     codecs = [part for _, part in preprocessor.parts()]
-    keys = {key for part in codecs for key in resolution.config_keys(part)}
-    if values["custom_preprocessor"] is not None:  # a user's class may read any key
-        keys.add("custom_model_config")
-    return {
+    encoding: dict[str, Any] = {
         "preprocessors": [f"{part.provider}:{part.name}" for part in codecs],
         "raw_kinds": resolution.dists.raw_kinds("torch"),
         "mask_key": resolution.mask_key,
-        **{key: values[key] for key in sorted({*keys, *_SHAPING})},
     }
+    keys = set(_SHAPING)
+    for part in codecs:
+        keys.update(resolution.config_keys(part))
+    if config["custom_preprocessor"] is not None:
+        keys.add("custom_model_config")  # a user's class may read its settings there
+    for key in sorted(keys):  # sorted, because the repr of an EncodedBox lists them in this order
+        encoding[key] = config[key]
+    return encoding
 
 
 def check_encoding(origin: Origin, resolution: Resolution, preprocessor: Preprocessor) -> None:
@@ -232,33 +268,33 @@ def check_encoding(origin: Origin, resolution: Resolution, preprocessor: Preproc
     Raises:
         ConfigError: They differ. The message names the first difference.
     """
-    own = encoding_of(resolution, preprocessor)
-    differs = [
-        key
-        for key in sorted({*own, *origin.encoding})
-        if not same(own.get(key), origin.encoding.get(key))
-    ]
-    if differs:
-        key = differs[0]
-        raise ConfigError(
-            f"model_config: the environment was flattened with {key}={origin.encoding.get(key)!r},"
-            f" but the policy has {own.get(key)!r}. Pass the same config to both: for_sb3(env,"
-            " model_config)."
-        )
+    policy_encoding = encoding_of(resolution, preprocessor)
+    for key in sorted({*policy_encoding, *origin.encoding}):
+        policy_value = policy_encoding.get(key)
+        env_value = origin.encoding.get(key)
+        if not same(policy_value, env_value):
+            raise ConfigError(
+                f"model_config: the environment was flattened with {key}={env_value!r},"
+                f" but the policy has {policy_value!r}. Pass the same config to both: for_sb3(env,"
+                " model_config)."
+            )
 
 
-def flat_actions(codec: ActionCodec) -> Any:
+def flat_actions(codec: ActionCodec) -> Space:
     """Return a flat space for raw actions.
 
     Stable-Baselines3 needs finite bounds: PPO clips to them, and SAC and TD3 squash actions into
     them. The codec always clips to the original bounds.
     """
-    if codec.whole:
+    if codec.whole:  # all raw values are choices
         counts = list(codec.counts or ())
         return spaces.Discrete(counts[0]) if codec.scalar else spaces.MultiDiscrete(counts)
-    low, high = np.full(codec.width, -_LARGEST), np.full(codec.width, _LARGEST)
+    low = np.full(codec.width, -_LARGEST)
+    high = np.full(codec.width, _LARGEST)
     if is_float_box(codec.info):
-        low, high = (np.clip(bound, low, high) for bound in codec.limits)
+        space_low, space_high = codec.limits
+        low = np.clip(space_low, -_LARGEST, _LARGEST)
+        high = np.clip(space_high, -_LARGEST, _LARGEST)
     return spaces.Box(low.astype(np.float32), high.astype(np.float32), (codec.width,), np.float32)
 
 
@@ -268,15 +304,17 @@ def is_float_box(info: SpaceInfo) -> bool:
 
 
 def _encoded_box(preprocessor: Preprocessor, origin: Origin) -> EncodedBox:
-    encoded = preprocessor.observation_space
-    dtype = np.dtype(np.float32 if encoded.dtype in (np.float64, np.bool_) else encoded.dtype)
-    if not isinstance(encoded, spaces.Box):  # integers that reach the model unchanged
-        low, high = (
-            np.full(preprocessor.size, bound)
-            for bound in (np.iinfo(dtype).min, np.iinfo(dtype).max)
-        )
+    """Return the flat space for a preprocessor's encoded observations."""
+    space = preprocessor.observation_space
+    dtype = np.dtype(space.dtype)
+    if dtype in (np.float64, np.bool_):
+        dtype = np.dtype(np.float32)  # the dtype that models read
+    if not isinstance(space, spaces.Box):  # integers that reach the model unchanged
+        limits = np.iinfo(dtype)
+        low = np.full(preprocessor.size, limits.min)
+        high = np.full(preprocessor.size, limits.max)
         return EncodedBox(low, high, dtype, origin)
     with np.errstate(over="ignore"):  # a bound that float32 cannot represent becomes infinite
-        return EncodedBox(
-            encoded.low.ravel().astype(dtype), encoded.high.ravel().astype(dtype), dtype, origin
-        )
+        low = space.low.ravel().astype(dtype)
+        high = space.high.ravel().astype(dtype)
+        return EncodedBox(low, high, dtype, origin)

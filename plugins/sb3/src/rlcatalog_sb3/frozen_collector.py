@@ -15,11 +15,16 @@ from rlcatalog.errors import ConfigError
 from rlcatalog_policy import Frozen
 from rlcatalog_torch.private_api import version_of
 
-#: On CartPole, PPO with one environment takes 0.9 times as long; with two or more, stepping
-#: dominates. Updating the weights costs as much time as five steps save, so A2C, which learns every
-#: five steps, would be slower. Recording the graph takes as long as a thousand steps, so shorter
-#: runs do not use it.
-MOST_ENVS, FIRST_STEPS, SHORTEST_ROLLOUT = 1, 1000, 64
+# These limits for "auto" were measured on CartPole.
+
+#: With one environment, PPO with a frozen policy takes 0.9 times as long. With two or more, the
+#: time for stepping the environments dominates.
+MOST_ENVS = 1
+#: Recording the graph takes as long as a thousand steps, so shorter runs do not use it.
+FIRST_STEPS = 1000
+#: Updating the weights costs as much time as five steps save, so A2C, which learns every five
+#: steps, would be slower.
+SHORTEST_ROLLOUT = 64
 
 
 class FrozenCollector:
@@ -43,17 +48,20 @@ class FrozenCollector:
             raise ConfigError(
                 f"frozen: expected one of 'auto', 'always', 'never', found {frozen!r}."
             )
-        self.policy, self.mode = policy, frozen
-        self.begin()
+        self.policy = policy
+        self.mode = frozen
+        self.restart()
 
-    def begin(self) -> None:
-        """Return to the policy itself, because its weights have changed."""
+    def restart(self) -> None:
+        """Return to the policy itself, because its weights may be other tensors now."""
         self.acting: Policy | Frozen = self.policy
         model: Any = self.policy.model
-        self._weights = [*model.parameters(), *model.buffers()]
-        #: Number of steps before freezing, and number of steps since the weights changed.
-        self._steps = self._since = self._stamp = 0
-        self._open = self.mode != "never" and self.policy.device == "cpu"
+        self._weights: list[Tensor] = [*model.parameters(), *model.buffers()]
+        self._weights_version = 0
+        self._steps_before_freezing = 0
+        self._steps_since_update = 0
+        #: Whether a frozen policy acts, now or later in the run.
+        self._may_freeze = self.mode != "never" and self.policy.device == "cpu"
 
     def step(
         self,
@@ -71,48 +79,82 @@ class FrozenCollector:
             memory: The model's memory for each of the B episodes. The returned step's state
                 contains the next memory.
         """
-        if not self._open or torch.is_grad_enabled():
+        # A recorded graph computes no gradients.
+        if not self._may_freeze or torch.is_grad_enabled():
             return None
-        if not isinstance(self.acting, Frozen) and not self._frozen(len(encoded)):
+        rows = len(encoded)
+        frozen = self._frozen_policy(rows)
+        if frozen is None:
             return None
-        acting: Any = self.acting
-        if (stamp := self._now()) != self._stamp:
-            if self.mode == "auto" and self._since < SHORTEST_ROLLOUT:
-                self.acting, self._open = self.policy, False
-                return None
-            acting.update()
-            self._stamp, self._since = stamp, 0
-        self._since += 1
-        if (state := acting.initial_state(len(encoded))) is not None:
+        self._steps_since_update += 1
+        state = frozen.initial_state(rows)
+        if state is not None:
             state = state._replace(memory=tuple(part.numpy() for part in memory))
-        found: Step = acting.act_encoded(
+        step = frozen.act_encoded(
             encoded.numpy(),
             state,
             mask=None if mask is None else mask.numpy(),
             explore=not deterministic,
         )
-        self._open = acting.reason is None
-        return found
+        # The first step of a graph may show that its results differ from the policy's.
+        self._may_freeze = _is_faster(frozen)
+        return step
 
-    def _frozen(self, rows: int) -> bool:
-        """Freeze the policy if it is time to, and return whether it is frozen."""
-        if self.mode == "auto":
-            self._steps += 1
-            self._open = rows <= MOST_ENVS
-            if not self._open or self._steps <= FIRST_STEPS:
-                return False
-        seed = int(torch.randint(2**31, ()))  # so that the algorithm's seed determines the run
-        acting = self.policy.freeze(rows, seed=seed)
-        self.acting, self._stamp, self._since = acting, self._now(), SHORTEST_ROLLOUT
-        self._open = acting.reason is None
-        return self._open
+    def _frozen_policy(self, rows: int) -> Frozen | None:
+        """Return the frozen policy with the current weights, or None if the policy itself must act.
 
-    def _now(self) -> int:
-        """Return a number that changes with the weights: the sum of their versions
-        and addresses.
+        Args:
+            rows: Number of environments.
         """
+        frozen = self.acting
+        if not isinstance(frozen, Frozen):
+            return self._freeze(rows) if self._is_time_to_freeze(rows) else None
+        weights_version = self._current_version()
+        if weights_version == self._weights_version:
+            return frozen
+        if self.mode == "auto" and self._steps_since_update < SHORTEST_ROLLOUT:
+            # Updates after so few steps cost more time than these steps save.
+            self.acting = self.policy
+            self._may_freeze = False
+            return None
+        frozen.update()
+        self._weights_version = weights_version
+        self._steps_since_update = 0
+        return frozen
+
+    def _is_time_to_freeze(self, rows: int) -> bool:
+        """Count a step of so many environments, and return whether to freeze the policy now."""
+        if self.mode == "always":
+            return True
+        self._steps_before_freezing += 1
+        if rows > MOST_ENVS:
+            self._may_freeze = False  # it will never be time
+            return False
+        return self._steps_before_freezing > FIRST_STEPS
+
+    def _freeze(self, rows: int) -> Frozen | None:
+        """Freeze the policy; return None if the frozen form is not faster."""
+        # Drawn from PyTorch's generator, so that the algorithm's seed determines the run.
+        seed = int(torch.randint(2**31, ()))
+        frozen = self.policy.freeze(rows, seed=seed)
+        self.acting = frozen
+        self._weights_version = self._current_version()
+        # The policy is frozen in the middle of a rollout. Its remaining steps must not look like a
+        # short rollout.
+        self._steps_since_update = SHORTEST_ROLLOUT
+        self._may_freeze = _is_faster(frozen)
+        return frozen if self._may_freeze else None
+
+    def _current_version(self) -> int:
+        """Return a number that changes with the weights."""
+        # PyTorch counts in-place changes of a tensor; a replaced tensor has another address.
         return sum([version_of(weight) + weight.data_ptr() for weight in self._weights])
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Return the state without the frozen policy, because a copy must freeze its own policy."""
         return FrozenCollector, (self.policy, self.mode)
+
+
+def _is_faster(frozen: Frozen) -> bool:
+    """Return whether a frozen policy acts with a recorded graph; otherwise, it has a reason."""
+    return frozen.reason is None

@@ -4,31 +4,31 @@ RecurrentPPO.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from rlcatalog import Policy
 from rlcatalog.errors import ConfigError, NotServedError
 from rlcatalog.frameworks import Array
+from rlcatalog_sb3.algorithms import TrainingLoop
 
 States = tuple[Tensor, ...]
 
-
-#: Advice for an LSTM. for_sb3 puts the environment's masks into the observation, where RecurrentPPO
-#: finds them.
-_RECURRENT = (
+#: Advice for a memory that RecurrentPPO supports. for_sb3 puts the environment's masks into the
+#: observation, the only place where RecurrentPPO finds them.
+_USE_RECURRENT_PPO = (
     "Use RecurrentPPO(CatalogRecurrentPolicy, for_sb3(env), ...) from rlcatalog_sb3, which takes"
     " action masks as well; on the command line, --algo RecurrentPPO."
 )
-_ELSEWHERE = "Train it with rlcatalog-ppo or rlcatalog-rllib."
+_USE_ANOTHER_ENGINE = "Train it with rlcatalog-ppo or rlcatalog-rllib."
 
 
-def refuse_memory(
-    policy: Policy, name: str, where: str, *, recurrent: bool, algorithm: str
-) -> None:
+def refuse_memory(policy: Policy, name: str, where: str, loop: TrainingLoop) -> None:
     """Reject a memory that the training loop does not support, and a recurrent loop for a model
     without memory.
 
@@ -36,37 +36,44 @@ def refuse_memory(
         policy: The policy.
         name: The memory's owner, for error messages.
         where: The config keys that select the memory, for error messages.
-        recurrent: Whether the training loop supports states.
-        algorithm: Name of the algorithm that runs the training loop.
+        loop: The training loop.
 
     Raises:
         NotServedError: The training loop has no states, or supports only vectors that are initially
             zero, unlike attention's state.
         ConfigError: The training loop needs states, but the model has none.
     """
-    initial = policy.memory.initial
-    if recurrent and not initial:
-        raise ConfigError(
-            "CatalogRecurrentPolicy: the model has no memory. Set use_lstm in model_config, or use"
-            " CatalogPolicy and PPO."
-        )
-    served = all(part.ndim == 1 and part.dtype.kind == "f" and not part.any() for part in initial)
-    if initial and not recurrent:
-        asks = where or f"{name} is recurrent (get_initial_state() is not empty): "
-        way = _RECURRENT if served else _ELSEWHERE
-        raise NotServedError(f"{asks}{algorithm} keeps no state between steps. {way}")
-    if not served:
+    initial_state = policy.memory.initial
+    if not initial_state:
+        if loop.keeps_states:
+            raise ConfigError(
+                "CatalogRecurrentPolicy: the model has no memory. Set use_lstm in model_config, or"
+                " use CatalogPolicy and PPO."
+            )
+        return
+    is_supported = all(_is_zero_float_vector(part) for part in initial_state)
+    if not loop.keeps_states:
+        subject = where or f"{name} is recurrent (get_initial_state() is not empty): "
+        advice = _USE_RECURRENT_PPO if is_supported else _USE_ANOTHER_ENGINE
+        raise NotServedError(f"{subject}{loop.algorithm} keeps no state between steps. {advice}")
+    if not is_supported:
+        shapes = [part.shape for part in initial_state]
         raise NotServedError(
             f"{where}RecurrentPPO supports states of float vectors that are initially zero, as in"
-            f" an LSTM; {name} has states of shapes {[part.shape for part in initial]}."
-            f" {_ELSEWHERE}"
+            f" an LSTM; {name} has states of shapes {shapes}. {_USE_ANOTHER_ENGINE}"
         )
+
+
+def _is_zero_float_vector(state: Array) -> bool:
+    is_float_vector = state.ndim == 1 and state.dtype.kind == "f"
+    return is_float_vector and not state.any()
 
 
 class StatePacker:
-    """Packer that joins a memory's state vectors to one row and splits it into two halves.
+    """Packer that stores any memory's state in sb3-contrib's two tensors for an LSTM.
 
-    An LSTM's two vectors do not change.
+    The two vectors of an LSTM are stored unchanged. The vectors of any other memory are joined to
+    one row, which is padded to an even width and cut into two halves.
 
     Args:
         initial: The state at the start of an episode, as vectors `[n]`.
@@ -76,22 +83,43 @@ class StatePacker:
     """
 
     def __init__(self, initial: Sequence[Array]) -> None:
-        self._widths = [int(part.shape[0]) for part in initial]
-        self.size = -(-sum(self._widths) // 2)
-        self._halves = self._widths == [self.size, self.size]
+        self._widths = [int(vector.shape[0]) for vector in initial]
+        self._row_width = sum(self._widths)
+        self.size = math.ceil(self._row_width / 2)
+        self._has_two_equal_vectors = self._widths == [self.size, self.size]
 
-    def pack(self, parts: Sequence[Tensor]) -> States:
+    def pack(self, vectors: Sequence[Tensor]) -> States:
         """Return the two tensors `[1, B, size]` for state vectors `[B, n]`."""
-        if self._halves:
-            return parts[0][None], parts[1][None]
-        row = pad(torch.cat(list(parts), 1), (0, 2 * self.size - sum(self._widths)))
-        return row[None, :, : self.size], row[None, :, self.size :]
+        if self._has_two_equal_vectors:
+            first, second = vectors
+            return first.unsqueeze(0), second.unsqueeze(0)
+        row = torch.cat(list(vectors), dim=1)
+        padding_width = 2 * self.size - self._row_width
+        row = pad(row, (0, padding_width)).unsqueeze(0)
+        return row[:, :, : self.size], row[:, :, self.size :]
 
-    def unpack(self, states: States, starts: Tensor) -> list[Tensor]:
+    def unpack(self, states: States, episode_starts: Tensor) -> list[Tensor]:
         """Return the state vectors `[B, n]`, with zeros where an episode begins `[B]`."""
-        keep = (1.0 - starts).reshape(-1, 1)
-        first, second = (half[0] * keep for half in states)
-        if self._halves:
+        # A product with 0 resets the state where an episode begins; a product with 1 keeps it.
+        factor = (1.0 - episode_starts).reshape(-1, 1)
+        first, second = (half[0] * factor for half in states)
+        if self._has_two_equal_vectors:
             return [first, second]
-        row = torch.cat([first, second], 1)[:, : sum(self._widths)]
-        return list(torch.split(row, self._widths, 1))
+        padded_row = torch.cat([first, second], dim=1)
+        row = padded_row[:, : self._row_width]
+        return list(torch.split(row, self._widths, dim=1))
+
+
+def run_without_memory(model: nn.Module, inputs: Mapping[str, Any]) -> Tensor:
+    """Run a model that has no memory, and return its outputs `[B, n]`.
+
+    Args:
+        model: A catalog model. Until its next call, `values_of(model)` returns the value estimates
+            for the same inputs.
+        inputs: The model's inputs by name, such as `"obs"`.
+    """
+    no_state: list[Tensor] = []
+    no_sequence_lengths = None
+    # These arguments are positional, because a user's model may name its parameters differently.
+    outputs: Tensor = model(inputs, no_state, no_sequence_lengths)[0]
+    return outputs

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from functools import partial
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 from gymnasium import spaces
+from stable_baselines3.common.type_aliases import PyTorchObs
 from torch import Tensor
 
 from rlcatalog import Policy, Preprocessor
-from rlcatalog_sb3.spaces import MASK, OBS, Origin, is_transposed
+from rlcatalog.frameworks import Array
+from rlcatalog_sb3.spaces import MASK, OBS, Origin, Space, is_transposed
 
-Array = np.ndarray[Any, Any]
+#: Action masks that Stable-Baselines3 passes beside the observations.
+Masks: TypeAlias = "Array | Tensor | None"
+#: Function that encodes observations from Stable-Baselines3 `[B, *encoded shape]`.
+Encode: TypeAlias = "Callable[[Any], Tensor]"
 
 
 class Observer:
@@ -28,113 +34,184 @@ class Observer:
         encode: Function that maps observations, a tensor or a dict of tensors `[B, ...]`, to
             encoded observations `[B, *encoded shape]`.
         has_masks: Whether the observations contain action masks.
+        has_mask_columns: Whether they contain masks as the columns that the distribution reads, so
+            that the masks only need a cast.
     """
 
-    def __init__(self, policy: Policy, space: Any, origin: Origin | None) -> None:
-        self.policy, self.flat = policy, origin is not None
+    def __init__(self, policy: Policy, space: Space, origin: Origin | None) -> None:
+        self.policy = policy
         layout = policy.config.get("image_layout")
-        self._numpy = structure(space, layout)
-        self.encode = encoder(policy.preprocessor, space, layout, self.flat, policy.preprocess)
-        self._mask_key = MASK if self.flat and isinstance(space, spaces.Dict) else policy.masks.key
+        self._to_env_arrays = make_array_converter(space, layout)
+        self._mask_key = policy.masks.key
+        if origin is None:
+            self.encode = make_encoder(policy.preprocessor, space, layout, policy.preprocess)
+            self.has_mask_columns = _stores_masks_as_columns(space, policy)
+        else:
+            has_masks = isinstance(space, spaces.Dict)
+            self.encode = make_flat_encoder(policy.preprocessor.shape, has_masks=has_masks)
+            self.has_mask_columns = has_masks
+            if has_masks:
+                self._mask_key = MASK
         self.has_masks = self._mask_key is not None
-        # Mask columns in the observation only need a cast.
-        leaf = space[self._mask_key] if self._mask_key is not None else None
-        bits = policy.resolution.action.kind == "multi_binary"
-        self.columns = self.flat or (
-            leaf is not None and leaf.shape == (policy.masks.size,) and not bits
-        )
 
-    def mask(self, obs: Any, given: Any = None, *, check: bool = True) -> Tensor | None:
-        """Return the observations' action masks, boolean `[B, m]`, or None.
+    def mask(self, obs: PyTorchObs, given: Masks = None) -> Tensor | None:
+        """Return the action masks for acting, boolean `[B, m]`, or None.
 
         Args:
             obs: Observations.
             given: Masks that are not in the observations, as an array or tensor of columns. An
                 action must be allowed by both masks.
-            check: Whether to reject rows that do not allow any action; False for stored rows, which
-                include padding.
 
         Raises:
             ActionMaskError: A row does not allow any action.
         """
-        found: Tensor | None = None
-        if self._mask_key is not None:
-            found = obs[self._mask_key]
-            found = (
-                found.bool()
-                if self.columns
-                else _tensor(self.policy.action_mask(self._numpy(obs)), obs)
-            )
+        mask = self.stored_mask(obs, given)
+        if mask is not None:
+            self.policy.masks.matrix(mask.cpu().numpy())  # raises the error
+        return mask
+
+    def stored_mask(self, obs: PyTorchObs, given: Masks = None) -> Tensor | None:
+        """Return the action masks of stored observations; see `mask` for the arguments.
+
+        They are not checked, because stored rows include padding, whose masks allow nothing.
+        """
+        mask = self._mask_in_observation(obs)
         if given is not None:
-            own = torch.as_tensor(given, device=_device(obs))
-            own = own.reshape(-1, self.policy.masks.size).bool()
-            found = own if found is None else found & own
-        if found is not None and check:
-            self.policy.masks.matrix(found.cpu().numpy())
-        return found
+            columns = torch.as_tensor(given, device=_device(obs))
+            given_mask = columns.reshape(-1, self.policy.masks.size).bool()
+            mask = given_mask if mask is None else mask & given_mask
+        return mask
+
+    def _mask_in_observation(self, obs: PyTorchObs) -> Tensor | None:
+        """Return the masks that the observations contain, boolean `[B, m]`, or None."""
+        if self._mask_key is None:
+            return None
+        if self.has_mask_columns:
+            assert isinstance(obs, Mapping)  # only Dict observations contain masks
+            return obs[self._mask_key].bool()
+        mask = self.policy.action_mask(self._to_env_arrays(obs))
+        assert mask is not None  # there is a mask key
+        return _to_tensor(mask, _device(obs))
 
 
-def encoder(
+def _stores_masks_as_columns(space: Space, policy: Policy) -> bool:
+    """Return whether the environment's own observations contain masks as columns."""
+    if policy.masks.key is None:
+        return False
+    # A MultiBinary's mask stores one value for each bit, which stands for two columns.
+    if policy.resolution.action.kind == "multi_binary":
+        return False
+    assert isinstance(space, spaces.Dict)  # only Dict observations contain masks
+    return bool(space[policy.masks.key].shape == (policy.masks.size,))
+
+
+def make_encoder(
     preprocessor: Preprocessor,
-    space: Any,
+    space: Space,
     layout: str | None,
-    flat: bool,
     preprocess: Callable[[Any], Array],
-) -> Callable[[Any], Tensor]:
-    """Return a function that encodes observations, with tensor operations if possible, otherwise
-    with NumPy.
+) -> Encode:
+    """Return a function that encodes the observations of an environment that is not flattened.
+
+    It stays in PyTorch if possible, because a conversion to NumPy and back takes time.
 
     Args:
         preprocessor: The preprocessor for the environment's observation space.
         space: The space from Stable-Baselines3.
         layout: The model config's `image_layout`.
-        flat: Whether the observations are already encoded as vectors.
-        preprocess: Function that encodes a batch of the environment's observations, used if tensor
-            operations cannot.
+        preprocess: Function that encodes a batch of the environment's observations with NumPy.
     """
-    shape = preprocessor.shape
-    if flat and isinstance(space, spaces.Dict):
-        return lambda obs: obs[OBS].reshape(-1, *shape)
-    if flat:
-        return lambda obs: obs.reshape(-1, *shape)
-    # Box observations may reach the model unchanged.
-    if isinstance(space, spaces.Box) and preprocessor.observation_space is preprocessor.info.space:
-        if is_transposed(space, layout):
-            # A single copy, of bytes; convolutions can read floats in this layout without a further
-            # copy.
-            return lambda obs: obs.permute(0, 2, 3, 1).contiguous()
-        return (lambda obs: obs.float()) if space.dtype == np.float64 else (lambda obs: obs)
-    numpy = structure(space, layout)
-    return lambda obs: _tensor(preprocess(numpy(obs)), obs)
+    # If the preprocessor changes nothing, its encoded observations have the environment's space.
+    keeps_observations = preprocessor.observation_space is preprocessor.info.space
+    if keeps_observations and isinstance(space, spaces.Box):
+        return _make_box_encoder(space, layout)
+    to_env_arrays = make_array_converter(space, layout)
+
+    def encode_with_numpy(obs: PyTorchObs) -> Tensor:
+        return _to_tensor(preprocess(to_env_arrays(obs)), _device(obs))
+
+    return encode_with_numpy
 
 
-def structure(space: Any, layout: str | None) -> Callable[[Any], Any]:
+def make_flat_encoder(shape: tuple[int, ...], *, has_masks: bool) -> Encode:
+    """Return a function that restores the encoded shape of flat vectors.
+
+    Args:
+        shape: Shape of one encoded observation.
+        has_masks: Whether the observations are Dicts with a vector and a mask.
+    """
+
+    def encode_vectors(obs: Tensor) -> Tensor:
+        return obs.reshape(-1, *shape)
+
+    def encode_vectors_with_masks(obs: Mapping[str, Tensor]) -> Tensor:
+        return obs[OBS].reshape(-1, *shape)
+
+    return encode_vectors_with_masks if has_masks else encode_vectors
+
+
+def _make_box_encoder(space: spaces.Box, layout: str | None) -> Encode:
+    """Return an encoder for Box observations that the preprocessor does not change."""
+
+    def move_channels_to_end(obs: Tensor) -> Tensor:
+        # The only copy, and one of bytes: convolutions read floats in this layout without another.
+        return obs.permute(0, 2, 3, 1).contiguous()
+
+    def to_float32(obs: Tensor) -> Tensor:
+        return obs.float()
+
+    def keep(obs: Tensor) -> Tensor:
+        return obs
+
+    if is_transposed(space, layout):
+        return move_channels_to_end
+    if space.dtype == np.float64:
+        return to_float32
+    return keep
+
+
+def make_array_converter(space: Space, layout: str | None) -> Callable[[Any], Any]:
     """Return a function that converts tensors to a batch of the environment's observations, as
     NumPy arrays.
     """
     if isinstance(space, spaces.Dict):
-        parts = {key: structure(child, layout) for key, child in space.spaces.items()}
-        return lambda obs: {key: part(obs[key]) for key, part in parts.items()}
-    shape, moved = tuple(space.shape or ()), is_transposed(space, layout)
+        converters = {
+            key: make_array_converter(child, layout) for key, child in space.spaces.items()
+        }
+        return partial(_convert_entries, converters)
 
-    def array(obs: Any) -> Array:
-        # Stored Discrete observations are [B, 1].
-        values: Array = (
-            obs.detach().cpu().numpy().reshape(-1, *shape).astype(space.dtype, copy=False)
-        )
-        return np.ascontiguousarray(np.moveaxis(values, 1, -1)) if moved else values
+    shape = tuple(space.shape or ())
+    has_transposed_images = is_transposed(space, layout)
 
-    return array
+    def convert(obs: Tensor) -> Array:
+        array: Array = obs.detach().cpu().numpy()
+        # Stable-Baselines3 stores Discrete observations as [B, 1] instead of [B].
+        array = array.reshape(-1, *shape)
+        array = array.astype(space.dtype, copy=False)
+        if has_transposed_images:
+            array = np.ascontiguousarray(np.moveaxis(array, 1, -1))
+        return array
+
+    return convert
 
 
-def _tensor(array: Array | None, obs: Any) -> Tensor:
-    """Convert an array to a tensor on the observations' device; float64 becomes float32."""
-    assert array is not None
+def _convert_entries(
+    converters: Mapping[str, Callable[[Tensor], Array]], obs: Mapping[str, Tensor]
+) -> dict[str, Any]:
+    """Convert each entry of a Dict observation with the function for its key."""
+    return {key: convert(obs[key]) for key, convert in converters.items()}
+
+
+def _to_tensor(array: Array, device: torch.device) -> Tensor:
+    """Convert an array to a tensor on a device; float64 becomes float32."""
     tensor = torch.from_numpy(np.ascontiguousarray(array))
-    return (tensor.float() if tensor.dtype is torch.float64 else tensor).to(_device(obs))
+    if tensor.dtype is torch.float64:
+        tensor = tensor.float()
+    return tensor.to(device)
 
 
-def _device(obs: Any) -> torch.device:
+def _device(obs: PyTorchObs) -> torch.device:
     """Return the device on which the observations are."""
-    one: Tensor = next(iter(obs.values())) if isinstance(obs, Mapping) else obs
-    return one.device
+    if isinstance(obs, Mapping):
+        obs = next(iter(obs.values()))
+    return obs.device

@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 import torch
+from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.policies import ActorCriticPolicy, BasePolicy
+from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
+from stable_baselines3.common.type_aliases import PyTorchObs, Schedule
 from torch import Tensor
 
 from rlcatalog import Catalog, Policy
 from rlcatalog.errors import ConfigError, NotServedError
+from rlcatalog.frameworks import Array
 from rlcatalog_policy import UNSAVED_RULES, config_with_model
 from rlcatalog_sb3.actor_critic import ActorCritic, CatalogDistribution
+from rlcatalog_sb3.algorithms import TrainingLoop
+from rlcatalog_sb3.memories import run_without_memory
+from rlcatalog_sb3.observations import Masks
 from rlcatalog_sb3.private_api import EARLIER_LEARNING_RATE, SavablePolicy
-from rlcatalog_sb3.refusals import (
-    algorithm_name,
-    builder_of,
-    calls_action_masks,
-    refuse_algorithm,
-)
+from rlcatalog_sb3.refusals import BuilderClass, builder_of, refuse_algorithm
 from rlcatalog_sb3.saved_rules import find_rules, keep_rules, rules_of
-from rlcatalog_sb3.spaces import origin_of
+from rlcatalog_sb3.spaces import Space, origin_of
 from rlcatalog_sb3.unread_masks import UnreadMasks
 from rlcatalog_torch.private_api import Movable
 
@@ -63,9 +65,9 @@ class CatalogBasePolicy(Movable, SavablePolicy):
 
     def __init__(
         self,
-        observation_space: Any,
-        action_space: Any,
-        lr_schedule: Any,
+        observation_space: Space,
+        action_space: Space,
+        lr_schedule: Schedule,
         model_config: Mapping[str, Any] | None = None,
         *,
         model: Any = None,
@@ -78,7 +80,10 @@ class CatalogBasePolicy(Movable, SavablePolicy):
         **keywords: Any,
     ) -> None:
         builder = builder_of(self)
-        refuse_algorithm(self, type(builder), observation_space)
+        builder_class = BuilderClass(type(builder))
+        algorithm = builder if isinstance(builder, BaseAlgorithm) else None
+        policy_name = type(self).__name__
+        refuse_algorithm(policy_name, builder_class, observation_space, needs_states=self.recurrent)
         if use_sde:
             raise ConfigError(
                 "use_sde=True: state-dependent exploration requires Stable-Baselines3's own"
@@ -86,7 +91,10 @@ class CatalogBasePolicy(Movable, SavablePolicy):
                 " model_config."
             )
         if optimizer_kwargs is None:
-            optimizer_kwargs = {"eps": 1e-5} if optimizer_class is torch.optim.Adam else {}
+            optimizer_kwargs = {}
+            # Stable-Baselines3's own policies use the same value for Adam.
+            if optimizer_class is torch.optim.Adam:
+                optimizer_kwargs["eps"] = 1e-5
         # Skip ActorCriticPolicy, whose constructor would build its own networks.
         BasePolicy.__init__(
             self,
@@ -97,36 +105,46 @@ class CatalogBasePolicy(Movable, SavablePolicy):
             normalize_images=False,
         )
         self.use_sde = False
+        origin = origin_of(observation_space, action_space)
         if model is not None:
-            origin = origin_of(observation_space, action_space)
-            config = origin.config if model_config is None and origin is not None else model_config
-            model_config = config_with_model(config, model, "policy_kwargs={{'model_config': {}}}")
+            if model_config is None and origin is not None:
+                model_config = origin.config  # the environment was flattened with this config
+            # For error messages. A doubled brace stands for one, as in any format string.
+            way_to_pass_config = "policy_kwargs={{'model_config': {}}}"
+            model_config = config_with_model(model_config, model, way_to_pass_config)
         if rules is None:
             is_from_file = lr_schedule is EARLIER_LEARNING_RATE or lr_schedule is no_learning
             rules = UNSAVED_RULES if is_from_file else {}
-        origin = origin_of(observation_space, action_space)
-        rules = {**rules, **find_rules(builder, origin)}
         self.actor_critic = ActorCritic(
-            self,
-            model_config,
-            catalog,
-            keywords,
-            algorithm_name(type(builder), self),
-            frozen,
-            rules,
+            observation_space,
+            action_space,
+            model_config=model_config,
+            catalog=catalog,
+            keywords=keywords,
+            loop=TrainingLoop(
+                algorithm=builder_class.name if builder_class.is_algorithm else policy_name,
+                policy=policy_name,
+                keeps_states=self.recurrent,
+                adapts_actions=self.adapts,
+            ),
+            frozen=frozen,
+            rules={**rules, **find_rules(algorithm, origin)},
         )
-        keep_rules(builder, self.catalog_policy.config)
+        keep_rules(algorithm, self.catalog_policy.config)
         self.model = self.actor_critic.model
         self._unread_masks: UnreadMasks | None = None
         if not self.actor_critic.observer.has_masks:
             self._unread_masks = UnreadMasks(
-                getattr(builder, "env", None),
+                None if algorithm is None else algorithm.env,
                 self.catalog_policy.masks,
-                calls_method=calls_action_masks(type(builder)),
+                calls_method=builder_class.calls_action_masks,
             )
-        self.optimizer = optimizer_class(self.parameters(), lr=lr_schedule(1), **optimizer_kwargs)  # type: ignore[call-arg]
-        for operation in self.actor_critic.model.update_ops():
-            self.optimizer.register_step_post_hook(lambda *_, run=operation: run())
+        # Stable-Baselines3 sets the learning rate before each update; 1 is the progress that
+        # remains at the start.
+        initial_lr = lr_schedule(1)
+        self.optimizer = optimizer_class(self.parameters(), lr=initial_lr, **optimizer_kwargs)  # type: ignore[call-arg]
+        for update in self.actor_critic.model.update_ops():
+            self.optimizer.register_step_post_hook(_as_step_hook(update))
 
     @property
     def catalog_policy(self) -> Policy:
@@ -140,9 +158,9 @@ class CatalogBasePolicy(Movable, SavablePolicy):
         """Whether Stable-Baselines3 passes actions through `unscale_action`, which it does for
         "squashed" actions; here, the action codec converts them.
         """
-        return self.actor_critic.adapts and self.adapts
+        return self.adapts and self.actor_critic.has_box_actions
 
-    def unscale_action(self, scaled_action: Any) -> Any:
+    def unscale_action(self, scaled_action: Array) -> Array:
         """Convert raw Box actions to the environment's actions with the catalog's codec."""
         return self.actor_critic.adapt(scaled_action)
 
@@ -155,24 +173,27 @@ class CatalogBasePolicy(Movable, SavablePolicy):
             " (use_sde)."
         )
 
-    def extract_features(self, obs: Any, features_extractor: Any = None) -> Any:
+    def extract_features(
+        self, obs: PyTorchObs, features_extractor: BaseFeaturesExtractor | None = None
+    ) -> Any:
         """Raise an error, because the catalog's models have no separate features extractor."""
         raise NotServedError(
             f"{type(self).__name__} has no features extractor; its model is `policy.model`, and"
             " its parts are in `policy.catalog_policy`."
         )
 
-    def obs_to_tensor(self, observation: Any) -> tuple[Any, bool]:
+    def obs_to_tensor(self, observation: Array | dict[str, Array]) -> tuple[Any, bool]:
         """Convert observations for `predict` to tensors in the space's dtypes; also return whether
         they are a batch.
 
         Floats in an integer space keep their dtype.
         """
         space: Any = self.observation_space
-        tensors, batched = super().obs_to_tensor(observation)
+        tensors, is_batch = super().obs_to_tensor(observation)
         if isinstance(tensors, dict):
-            return {key: _cast(part, space[key]) for key, part in tensors.items()}, batched
-        return _cast(tensors, space), batched
+            cast_tensors = {key: _cast(tensor, space[key]) for key, tensor in tensors.items()}
+            return cast_tensors, is_batch
+        return _cast(tensors, space), is_batch
 
     def warn_of_masks(self) -> None:
         """Warn, at the first step, about the environment's action masks that are not read."""
@@ -182,7 +203,7 @@ class CatalogBasePolicy(Movable, SavablePolicy):
 
     def on_move(self) -> None:
         """Move the parts to the policy's new device."""
-        self.actor_critic.moved(self.device)
+        self.actor_critic.follow_device(self.device)
 
     def constructor_arguments(self) -> dict[str, Any]:
         """Return the keyword arguments that create an equal policy."""
@@ -190,8 +211,8 @@ class CatalogBasePolicy(Movable, SavablePolicy):
             "observation_space": self.observation_space,
             "action_space": self.action_space,
             "lr_schedule": no_learning,
-            "model_config": self.actor_critic.given,
-            "catalog": self.actor_critic.given_catalog,
+            "model_config": self.actor_critic.model_config,
+            "catalog": self.actor_critic.catalog,
             "frozen": self.actor_critic.collector.mode,
             "optimizer_class": self.optimizer_class,
             "optimizer_kwargs": self.optimizer_kwargs,
@@ -199,13 +220,28 @@ class CatalogBasePolicy(Movable, SavablePolicy):
         }
 
 
-def no_learning(progress: float) -> float:
-    """Return the learning rate 0, for a policy that is loaded without its algorithm."""
+def no_learning(_progress: float) -> float:
+    """Return the learning rate 0, for a policy that is loaded without its algorithm.
+
+    Args:
+        _progress: The remaining progress, which Stable-Baselines3 passes to a schedule.
+    """
     return 0.0
 
 
-def _cast(tensor: Tensor, space: Any) -> Tensor:
-    dtype = torch.from_numpy(np.empty(0, space.dtype)).dtype
+def _as_step_hook(update: Callable[[], Any]) -> Callable[..., None]:
+    """Return a hook that runs a model's update after an optimiser's step."""
+
+    def hook(*_: Any) -> None:
+        update()
+
+    return hook
+
+
+def _cast(tensor: Tensor, space: Space) -> Tensor:
+    """Convert a tensor to a space's dtype, unless this would turn floats into integers."""
+    empty = np.empty(0, space.dtype)
+    dtype = torch.from_numpy(empty).dtype  # PyTorch's name for the space's dtype
     return tensor.to(dtype) if torch.can_cast(tensor.dtype, dtype) else tensor
 
 
@@ -215,37 +251,41 @@ class WithoutMemory(CatalogBasePolicy):
     """
 
     def forward(
-        self, obs: Any, deterministic: bool = False, action_masks: Any = None
+        self, obs: PyTorchObs, deterministic: bool = False, action_masks: Masks = None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Return raw actions `[B, ...]`, value estimates `[B, 1]` and log densities `[B]`."""
         self.warn_of_masks()
         return self.actor_critic.act(obs, action_masks, deterministic)
 
     def evaluate_actions(
-        self, obs: Any, actions: Tensor, action_masks: Any = None
+        self, obs: PyTorchObs, actions: Tensor, action_masks: Masks = None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Return value estimates `[B, 1]`, log densities `[B]` of raw actions, and
         entropies `[B]`.
         """
         actor_critic = self.actor_critic
-        logp, entropy = actor_critic.score(
-            actor_critic.dist(obs, action_masks, acting=False), actions
-        )
-        return actor_critic.values(), logp, entropy
+        encoded = actor_critic.observer.encode(obs)
+        outputs, values = actor_critic.outputs_and_values({"obs": encoded, "is_training": True})
+        mask = actor_critic.observer.stored_mask(obs, action_masks)
+        dist = actor_critic.dist_for(outputs, mask)
+        logp, entropy = actor_critic.score(dist, actions)
+        return values, logp, entropy
 
-    def get_distribution(self, obs: Any, action_masks: Any = None) -> Any:
+    def get_distribution(self, obs: PyTorchObs, action_masks: Masks = None) -> Any:
         """Return the masked distribution over raw actions."""
-        return CatalogDistribution(self.actor_critic, self.actor_critic.dist(obs, action_masks))
+        actor_critic = self.actor_critic
+        encoded = actor_critic.observer.encode(obs)
+        inputs = {"obs": encoded, "is_training": False}
+        outputs = run_without_memory(actor_critic.model, inputs)
+        mask = actor_critic.observer.mask(obs, action_masks)
+        return CatalogDistribution(actor_critic, actor_critic.dist_for(outputs, mask))
 
-    def predict_values(self, obs: Any) -> Tensor:
+    def predict_values(self, obs: PyTorchObs) -> Tensor:
         """Return value estimates `[B, 1]`."""
-        inputs = {
-            "obs": self.actor_critic.observer.encode(obs),
-            "is_training": False,
-            "values_only": True,
-        }
-        self.actor_critic.model(inputs, [], None)
-        return self.actor_critic.values()
+        encoded = self.actor_critic.observer.encode(obs)
+        inputs = {"obs": encoded, "is_training": False, "values_only": True}
+        _, values = self.actor_critic.outputs_and_values(inputs)
+        return values
 
 
 class CatalogPolicy(WithoutMemory, ActorCriticPolicy):

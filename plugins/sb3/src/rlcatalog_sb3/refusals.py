@@ -6,32 +6,35 @@ from __future__ import annotations
 
 import sys
 from types import FrameType
-from typing import Any
 
 from gymnasium import spaces
 from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.policies import BasePolicy
 
 from rlcatalog import Policy
 from rlcatalog.choice import Resolution
 from rlcatalog.errors import ModelContractError, NotServedError
-from rlcatalog_sb3.algorithms import OWN_NETS
+from rlcatalog_sb3.algorithms import OWN_NETS, TrainingLoop
 from rlcatalog_sb3.memories import refuse_memory
+from rlcatalog_sb3.spaces import Space
 
 
-def builder_of(policy: Any) -> Any:
+def builder_of(policy: BasePolicy) -> object:
     """Return the object that builds a policy, an algorithm or None; call this function in the
     policy's constructor.
 
     Stable-Baselines3 does not pass this object to a policy, so this function inspects the
     constructor's caller.
     """
+    # The constructors of the policy and of its base classes have the policy as `self`. Skip them
+    # all.
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_locals.get("self") is policy:
         frame = frame.f_back
     return frame.f_locals.get("self")
 
 
-def algorithm_around() -> Any:
+def algorithm_around() -> BaseAlgorithm | None:
     """Return the algorithm in whose constructor, or while whose file is loaded, the calling code
     runs; None if there is none.
     """
@@ -44,69 +47,116 @@ def algorithm_around() -> Any:
     return None
 
 
-def algorithm_name(builder: type, policy: Any) -> str:
-    """Return the name of the algorithm that builds a policy, or of the policy's class if there is
-    no algorithm.
+class BuilderClass:
+    """The class of the object that builds a policy, judged by its bases in Stable-Baselines3 and
+    sb3-contrib.
+
+    Args:
+        cls: The class. If it is not an algorithm's, all properties are False.
+
+    Attributes:
+        name: The class's name.
+        is_algorithm: Whether one of its bases belongs to these packages.
     """
-    return (builder if _engine_classes(builder) else type(policy)).__name__
+
+    def __init__(self, cls: type) -> None:
+        packages = ("stable_baselines3.", "sb3_contrib.")
+        self.name = cls.__name__
+        self._cls = cls
+        self._bases = {
+            base.__name__ for base in cls.__mro__ if base.__module__.startswith(packages)
+        }
+        self.is_algorithm = bool(self._bases)
+
+    @property
+    def builds_own_nets(self) -> bool:
+        """Whether the algorithm builds separate nets for actions and values."""
+        return not self._bases.isdisjoint(OWN_NETS)
+
+    @property
+    def is_recurrent(self) -> bool:
+        """Whether the algorithm keeps a memory's states between steps."""
+        return "RecurrentPPO" in self._bases
+
+    @property
+    def is_ppo_or_a2c(self) -> bool:
+        """Whether the algorithm is PPO or A2C, without states."""
+        return not self.is_recurrent and not self._bases.isdisjoint({"PPO", "A2C"})
+
+    @property
+    def is_trpo(self) -> bool:
+        """Whether the algorithm is TRPO."""
+        return "TRPO" in self._bases
+
+    @property
+    def calls_action_masks(self) -> bool:
+        """Whether the algorithm is MaskablePPO, which calls an environment's `action_masks()`."""
+        return "MaskablePPO" in self._bases
+
+    @property
+    def has_policy_for_dicts(self) -> bool:
+        """Whether the algorithm has a policy for Dict observations."""
+        # Stable-Baselines3's algorithms have this attribute; other builders do not.
+        return "MultiInputPolicy" in getattr(self._cls, "policy_aliases", {})
 
 
-def _engine_classes(builder: type) -> set[str]:
-    """Return the names of a class's bases that belong to Stable-Baselines3 or sb3-contrib."""
-    packages = ("stable_baselines3.", "sb3_contrib.")
-    return {cls.__name__ for cls in builder.__mro__ if cls.__module__.startswith(packages)}
-
-
-def calls_action_masks(builder: type) -> bool:
-    """Return whether a class is MaskablePPO, which calls an environment's `action_masks()`."""
-    return "MaskablePPO" in _engine_classes(builder)
-
-
-def refuse_algorithm(policy: Any, builder: type, observation_space: Any) -> None:
+def refuse_algorithm(
+    policy: str, builder: BuilderClass, observation_space: Space, *, needs_states: bool
+) -> None:
     """Reject algorithms that do not act and learn like PPO and A2C.
 
     Without this check, Stable-Baselines3 would fail only after filling a buffer.
 
     Args:
-        policy: The policy, which is still being constructed.
+        policy: Name of the policy's class.
         builder: The class that builds the policy.
         observation_space: The policy's observation space.
+        needs_states: Whether the policy needs an algorithm that keeps a memory's states.
 
     Raises:
         NotServedError: The algorithm acts or learns differently.
     """
-    theirs = _engine_classes(builder)
-    name, own = builder.__name__, type(policy).__name__
-    shown, env = "MlpPolicy", "env"
+    if builder.builds_own_nets:
+        advice = _advice_to_use_extractor(builder, observation_space)
+        raise NotServedError(
+            f"{builder.name} does not accept {policy}: it builds separate nets for actions and"
+            f" values. Instead, {advice}"
+        )
+    if builder.is_recurrent and not needs_states:
+        raise NotServedError(
+            f"RecurrentPPO does not accept {policy}, which has no state. Use"
+            " CatalogRecurrentPolicy, with use_lstm or another memory in model_config."
+        )
+    if builder.is_ppo_or_a2c and needs_states:
+        raise NotServedError(
+            f"{builder.name} does not accept {policy}: it keeps no state between steps. Train with"
+            " rlcatalog_sb3.RecurrentPPO."
+        )
+    if builder.is_trpo:
+        advice = _advice_to_use_extractor(builder, observation_space)
+        raise NotServedError(
+            f"TRPO does not accept {policy}: it needs distributions from torch.distributions. Use"
+            " PPO(CatalogPolicy, env, target_kl=0.01), which also bounds the divergence, or"
+            f" {advice}"
+        )
+
+
+def _advice_to_use_extractor(builder: BuilderClass, observation_space: Space) -> str:
+    """Return the end of an error message, with a call that uses a `CatalogExtractor`."""
+    policy = "MlpPolicy"
+    env = "env"
     if isinstance(observation_space, spaces.Dict):
-        known = "MultiInputPolicy" in getattr(builder, "policy_aliases", {})
-        shown, env = ("MultiInputPolicy", env) if known else (shown, "for_sb3(env)")
-    way = (
-        f'give it a catalog trunk: {name}("{shown}", {env},'
+        # An MlpPolicy does not accept Dict observations.
+        if builder.has_policy_for_dicts:
+            policy = "MultiInputPolicy"
+        else:
+            env = "for_sb3(env)"
+    return (
+        f'give it a catalog trunk: {builder.name}("{policy}", {env},'
         f' policy_kwargs={{"features_extractor_class": CatalogExtractor,'
         ' "features_extractor_kwargs": {"model_config": {...}}}), with CatalogExtractor from'
         " rlcatalog_sb3."
     )
-    if theirs & OWN_NETS:
-        raise NotServedError(
-            f"{name} does not accept {own}: it builds separate nets for actions and values."
-            f" Instead, {way}"
-        )
-    if "RecurrentPPO" in theirs and not policy.recurrent:
-        raise NotServedError(
-            f"RecurrentPPO does not accept {own}, which has no state. Use CatalogRecurrentPolicy,"
-            " with use_lstm or another memory in model_config."
-        )
-    if policy.recurrent and theirs & {"A2C", "PPO"} and "RecurrentPPO" not in theirs:
-        raise NotServedError(
-            f"{name} does not accept {own}: it keeps no state between steps. Train with"
-            " rlcatalog_sb3.RecurrentPPO."
-        )
-    if "TRPO" in theirs:
-        raise NotServedError(
-            f"TRPO does not accept {own}: it needs distributions from torch.distributions. Use"
-            f" PPO(CatalogPolicy, env, target_kl=0.01), which also bounds the divergence, or {way}"
-        )
 
 
 def refuse_filter(resolution: Resolution) -> None:
@@ -126,20 +176,23 @@ def refuse_filter(resolution: Resolution) -> None:
         )
 
 
-def asking(resolution: Resolution, slot: str) -> str:
-    """Return the config keys that select the part for a slot, or the part's name."""
+def keys_that_select(resolution: Resolution, slot: str) -> str:
+    """Return the given config keys that select the part for a slot, or the part's name if there are
+    none.
+    """
     part = resolution.part(slot)
-    own = set(resolution.config_keys(part)) - set(part.declaration.reads)
-    return ", ".join(key for key in resolution.config.given if key in own) or part.name
+    # Keys that the part only reads belong to other parts, so they do not select it.
+    own_keys = set(resolution.config_keys(part)) - set(part.declaration.reads)
+    given_keys = [key for key in resolution.config.given if key in own_keys]
+    return ", ".join(given_keys) or part.name
 
 
-def refuse_model(policy: Policy, *, recurrent: bool, algorithm: str) -> None:
+def refuse_model(policy: Policy, loop: TrainingLoop) -> None:
     """Reject models that need features that a training loop does not have.
 
     Args:
         policy: The policy that contains the model.
-        recurrent: Whether the training loop supports a memory's states.
-        algorithm: Name of the algorithm that runs the training loop.
+        loop: The training loop.
 
     Raises:
         NotServedError: There is an observation filter, or the model requests views or states, or
@@ -148,12 +201,16 @@ def refuse_model(policy: Policy, *, recurrent: bool, algorithm: str) -> None:
         ConfigError: The loop needs states, but the model has none.
     """
     refuse_filter(policy.resolution)
-    memory, name, where = policy.resolution.choices["memory"].part, policy.model_name, ""
-    if memory is not None:
-        name, where = f"the memory {memory.name!r}", f"{asking(policy.resolution, 'memory')}: "
-    refuse_memory(policy, name, where, recurrent=recurrent, algorithm=algorithm)
+    memory = policy.resolution.choices["memory"].part
+    if memory is None:
+        name = policy.model_name
+        where = ""
+    else:
+        name = f"the memory {memory.name!r}"
+        where = f"{keys_that_select(policy.resolution, 'memory')}: "
+    refuse_memory(policy, name, where, loop)
     if not policy.has_value:
-        raise ModelContractError(f"{name} has no value_function(), which {algorithm} needs.")
+        raise ModelContractError(f"{name} has no value_function(), which {loop.algorithm} needs.")
     if policy.views:
         views = ", ".join(view.name for view in policy.views.all)
         raise NotServedError(

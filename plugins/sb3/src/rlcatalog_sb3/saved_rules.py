@@ -18,28 +18,32 @@ from rlcatalog_sb3.spaces import Origin
 _ATTRIBUTE = "rlcatalog_rules"
 
 
-def find_rules(builder: Any, origin: Origin | None) -> dict[str, Any]:
+def find_rules(algorithm: BaseAlgorithm | None, origin: Origin | None) -> dict[str, Any]:
     """Return the rules that a loaded policy was built with; empty for a new policy.
 
     Args:
-        builder: The object that builds the policy.
+        algorithm: The algorithm that builds the policy, if any.
         origin: Origin of flat spaces, or None. The policy reads raw actions by the same rules as
             their environment.
     """
     rules: dict[str, Any] = {}
-    if isinstance(builder, BaseAlgorithm):
-        # A file of an earlier version has no such attribute. A new algorithm has made no step.
-        default = UNSAVED_RULES if builder.num_timesteps else {}
-        rules |= getattr(builder, _ATTRIBUTE, default)
+    if algorithm is not None:
+        # A new algorithm has made no step. One that has made steps was loaded from a file, and a
+        # file of an earlier version has no such attribute.
+        is_loaded = algorithm.num_timesteps > 0
+        default = UNSAVED_RULES if is_loaded else {}
+        rules |= getattr(algorithm, _ATTRIBUTE, default)
     if origin is not None:
-        rules |= {key: origin.encoding[key] for key in RULES if key in origin.encoding}
+        for key in RULES:
+            if key in origin.encoding:
+                rules[key] = origin.encoding[key]
     return rules
 
 
-def keep_rules(builder: Any, config: Mapping[str, Any]) -> None:
-    """Store the rules of a model config where Stable-Baselines3 saves them."""
-    if isinstance(builder, BaseAlgorithm):
-        setattr(builder, _ATTRIBUTE, rules_of(config))
+def keep_rules(algorithm: BaseAlgorithm | None, config: Mapping[str, Any]) -> None:
+    """Store the rules of a model config in the algorithm, where Stable-Baselines3 saves them."""
+    if algorithm is not None:
+        setattr(algorithm, _ATTRIBUTE, rules_of(config))
 
 
 def rules_of(config: Mapping[str, Any]) -> Mapping[str, Any]:

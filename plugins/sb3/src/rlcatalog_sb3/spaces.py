@@ -13,12 +13,16 @@ from gymnasium import spaces
 
 from rlcatalog import Catalog, SpaceInfo, default_catalog
 from rlcatalog.errors import ActionRangeWarning
+from rlcatalog.frameworks import Array
 from rlcatalog.spaces import is_image
 
+Space = spaces.Space[Any]
+
 #: Keys in the Dict observations of a flattened environment with action masks.
-OBS, MASK = "obs", "action_mask"
-#: Attribute of a flat action space that stores its origin. Vector environment wrappers only replace
-#: observation spaces.
+OBS = "obs"
+MASK = "action_mask"
+#: Attribute of a flat action space that stores its origin. An attribute is enough, because wrappers
+#: of vector environments replace only observation spaces.
 ORIGIN = "rlcatalog_origin"
 
 
@@ -36,8 +40,8 @@ class Origin:
             default.
     """
 
-    observation_space: Any
-    action_space: Any
+    observation_space: Space
+    action_space: Space
     config: Mapping[str, Any] = field(compare=False)
     encoding: Mapping[str, Any]
     catalog: Catalog | None = field(default=None, compare=False)
@@ -55,32 +59,36 @@ class EncodedBox(spaces.Box):
         origin: Origin of the space.
     """
 
-    def __init__(self, low: Any, high: Any, dtype: Any, origin: Origin) -> None:
-        super().__init__(low, high, dtype=dtype)
+    def __init__(self, low: Array, high: Array, dtype: np.dtype[Any], origin: Origin) -> None:
+        super().__init__(low, high, dtype=dtype.type)
         self.origin = origin
 
     def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, EncodedBox) and super().__eq__(other) and self.origin == other.origin
-        )
+        if not isinstance(other, EncodedBox):
+            return False
+        return super().__eq__(other) and self.origin == other.origin
 
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        keys = ", ".join(f"{key}={value!r}" for key, value in self.origin.encoding.items())
+        encoding = ", ".join(f"{key}={value!r}" for key, value in self.origin.encoding.items())
         return (
             f"EncodedBox({self.shape}, {self.dtype}, from {self.origin.observation_space}, with"
-            f" {keys})"
+            f" {encoding})"
         )
 
 
-def origin_of(observation_space: Any, action_space: Any = None) -> Origin | None:
+def origin_of(observation_space: Space, action_space: Space | None = None) -> Origin | None:
     """Return the origin of flat spaces, or None for other spaces."""
     box = observation_space
-    if isinstance(box, spaces.Dict) and OBS in box.spaces:
-        box = box.spaces[OBS]
-    found = box.origin if isinstance(box, EncodedBox) else getattr(action_space, ORIGIN, None)
-    return found if isinstance(found, Origin) else None
+    if isinstance(observation_space, spaces.Dict) and OBS in observation_space.spaces:
+        box = observation_space.spaces[OBS]
+    if isinstance(box, EncodedBox):
+        return box.origin
+    # Another wrapper may have replaced the observation space. The action space still stores the
+    # origin, in an attribute that spaces of other environments lack.
+    origin = getattr(action_space, ORIGIN, None)
+    return origin if isinstance(origin, Origin) else None
 
 
 class Lookup(NamedTuple):
@@ -102,27 +110,33 @@ class Lookup(NamedTuple):
     config: Mapping[str, Any] | None
     values: Mapping[str, Any]
     layout: str | None
-    observation_space: Any
-    action_space: Any
+    observation_space: Space
+    action_space: Space
 
     @classmethod
     def of(
         cls,
-        observation_space: Any,
-        action_space: Any,
+        observation_space: Space,
+        action_space: Space,
         config: Mapping[str, Any] | None,
         catalog: Catalog | None,
     ) -> Lookup:
-        """Return the inputs for given spaces, config and catalog."""
-        if (origin := origin_of(observation_space, action_space)) is not None:
-            catalog, config = catalog or origin.catalog, origin.config if config is None else config
+        """Return the inputs for Stable-Baselines3's spaces, a given config and a given catalog."""
+        origin = origin_of(observation_space, action_space)
+        if origin is not None:
+            catalog = catalog or origin.catalog
+            if config is None:
+                config = origin.config
         catalog = catalog or default_catalog()
         values = catalog.parse_config(config)
         layout = values.get("image_layout")
-        own = untransposed(observation_space, layout), action_space
-        if origin is not None:
-            own = origin.observation_space, origin.action_space
-        return cls(origin, catalog, config, values, layout, *own)
+        if origin is None:
+            env_observation_space = untransposed(observation_space, layout)
+            env_action_space = action_space
+        else:
+            env_observation_space = origin.observation_space
+            env_action_space = origin.action_space
+        return cls(origin, catalog, config, values, layout, env_observation_space, env_action_space)
 
 
 @contextmanager
@@ -133,17 +147,17 @@ def ignore_action_ranges() -> Iterator[None]:
         yield
 
 
-def engine_defaults(observation_space: Any, action_space: Any) -> dict[str, Any]:
+def engine_defaults(observation_space: Space, action_space: Space) -> dict[str, Any]:
     """Return model config defaults that match Stable-Baselines3's own nets.
 
     The actor and the critic have separate nets for vectors and share a net for images
     (`ActorCriticPolicy`, `net_arch`). A Gaussian's standard deviations do not depend on the
     observation (`DiagGaussianDistribution`).
     """
-    found: dict[str, Any] = {"vf_share_layers": has_images(SpaceInfo.read(observation_space))}
+    defaults: dict[str, Any] = {"vf_share_layers": has_images(SpaceInfo.read(observation_space))}
     if isinstance(action_space, spaces.Box) and np.issubdtype(action_space.dtype, np.floating):
-        found["free_log_std"] = True
-    return found
+        defaults["free_log_std"] = True
+    return defaults
 
 
 def has_images(info: SpaceInfo) -> bool:
@@ -151,7 +165,14 @@ def has_images(info: SpaceInfo) -> bool:
     return any(is_image(leaf) for leaf in info.walk())
 
 
-def is_transposed(space: Any, layout: str | None) -> bool:
+def starts_at_zero(space: Space) -> bool:
+    """Return whether a space counts its choices from 0; True for spaces without choices."""
+    # Of Gymnasium's spaces, only Discrete (a number) and MultiDiscrete (an array) have a start.
+    start = getattr(space, "start", 0)
+    return not np.any(np.asarray(start) != 0)
+
+
+def is_transposed(space: Space, layout: str | None) -> bool:
     """Return whether a space contains images whose channels have been moved to the front.
 
     Stable-Baselines3 moves the channels (`VecTransposeImage`) of uint8 images whose channels come
@@ -161,20 +182,24 @@ def is_transposed(space: Any, layout: str | None) -> bool:
         space: The space from Stable-Baselines3.
         layout: The model config's `image_layout`.
     """
+    # Stable-Baselines3 takes seconds to import, so it is imported at the first use.
     from stable_baselines3.common.preprocessing import is_image_space, is_image_space_channels_first
 
-    return layout != "chw" and is_image_space(space) and is_image_space_channels_first(space)
+    if layout == "chw" or not isinstance(space, spaces.Box):
+        return False
+    return is_image_space(space) and is_image_space_channels_first(space)
 
 
-def untransposed(space: Any, layout: str | None) -> Any:
+def untransposed(space: Space, layout: str | None) -> Space:
     """Return an observation space with its images' channels moved back to the end; see
     `is_transposed`.
     """
     if isinstance(space, spaces.Dict):
-        leaves = {key: untransposed(child, layout) for key, child in space.spaces.items()}
-        changed = any(leaves[key] is not child for key, child in space.spaces.items())
-        return spaces.Dict(leaves) if changed else space
-    if not is_transposed(space, layout):
+        children = {key: untransposed(child, layout) for key, child in space.spaces.items()}
+        is_unchanged = all(children[key] is child for key, child in space.spaces.items())
+        return space if is_unchanged else spaces.Dict(children)
+    if not isinstance(space, spaces.Box) or not is_transposed(space, layout):
         return space
-    low, high = (np.moveaxis(bound, 0, -1) for bound in (space.low, space.high))
+    low = np.moveaxis(space.low, 0, -1)
+    high = np.moveaxis(space.high, 0, -1)
     return spaces.Box(low, high, dtype=space.dtype)

@@ -6,6 +6,8 @@ import weakref
 from collections.abc import Mapping
 from typing import Any
 
+from stable_baselines3.common.vec_env import VecEnv
+
 from rlcatalog.actions import ActionMasks, info_mask
 from rlcatalog.errors import UnusedMaskWarning
 from rlcatalog.reporting import warn_caller
@@ -31,8 +33,9 @@ class UnreadMasks:
         calls_method: Whether the algorithm calls the environment's `action_masks()`.
     """
 
-    def __init__(self, env: Any, masks: ActionMasks, *, calls_method: bool) -> None:
-        self._masks, self._calls_method = masks, calls_method
+    def __init__(self, env: VecEnv | None, masks: ActionMasks, *, calls_method: bool) -> None:
+        self._masks = masks
+        self._calls_method = calls_method
         # A policy must not keep its environment alive.
         self._env = None if env is None else weakref.ref(env)
 
@@ -42,7 +45,9 @@ class UnreadMasks:
         Warns:
             UnusedMaskWarning: The environment has masks that the policy never sees.
         """
-        env = None if self._env is None else self._env()
+        if self._env is None:
+            return
+        env = self._env()
         self._env = None
         if env is None or not self._masks.size or self._masks.info_key is None:
             return
@@ -52,7 +57,7 @@ class UnreadMasks:
             warn_of_info(info, self._masks)
 
 
-def _has_mask_method(env: Any) -> bool:
+def _has_mask_method(env: VecEnv) -> bool:
     """Return whether the environments of SB3's vector environment have a method `action_masks`."""
     try:
         return bool(env.has_attr("action_masks"))
