@@ -24,6 +24,7 @@ PACKAGES = {
     "rlcatalog-attention": "builtin_models/attention",
     "rlcatalog-complex-input": "builtin_models/complex_input",
     "rlcatalog-parametric": "builtin_models/parametric",
+    "rlcatalog-plain": "builtin_models/plain",
     "rlcatalog-categorical": "builtin_dists/categorical",
     "rlcatalog-gaussian": "builtin_dists/gaussian",
     "rlcatalog-bounded": "builtin_dists/bounded",

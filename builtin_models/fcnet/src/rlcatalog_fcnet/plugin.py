@@ -4,7 +4,7 @@ and its stages.
 
 from __future__ import annotations
 
-from rlcatalog import FrameworkSpec, Match, ModelSpec, Rank, Request, Stage, hookimpl
+from rlcatalog import Match, ModelSpec, Rank, Request, Stage, hookimpl
 from rlcatalog.plugins import OUTPUT_KEYS
 
 
@@ -53,17 +53,4 @@ def rlcatalog_models() -> list[ModelSpec]:
             config="rlcatalog_fcnet.config:FcnetConfig",
             reads=("scale_integers", *OUTPUT_KEYS),
         )
-    ]
-
-
-@hookimpl
-def rlcatalog_frameworks() -> list[FrameworkSpec]:
-    return [
-        FrameworkSpec(
-            name,
-            {"plain": f"rlcatalog_fcnet.{name}:PlainModel"},
-            "plain modules as models",
-            extends=f"rlcatalog-{name}/{name}",
-        )
-        for name in ("torch", "tf")
     ]

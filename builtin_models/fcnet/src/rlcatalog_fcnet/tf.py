@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rlcatalog_fcnet.common import FullyConnected
-from rlcatalog_fcnet.plain import Plain
-from rlcatalog_tf import DenseStack, KerasModules, OutputLayers, ScaledInput, TFModelV2, tf
+from rlcatalog_tf import DenseStack, OutputLayers, ScaledInput, TFModelV2, tf
 
 
 class FullyConnectedNetwork(FullyConnected, TFModelV2):
@@ -23,9 +22,3 @@ class FullyConnectedNetwork(FullyConnected, TFModelV2):
         return super().forward(
             {"obs_flat": tf.cast(input_dict["obs_flat"], tf.float32)}, state, seq_lens
         )
-
-
-class PlainModel(Plain, KerasModules, TFModelV2):
-    """Plain module followed by dense layers, logits and a value; see `Plain`."""
-
-    stack_class, outputs_class = DenseStack, OutputLayers

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from rlcatalog_fcnet.common import FullyConnected
-from rlcatalog_fcnet.plain import Plain
-from rlcatalog_torch import DenseStack, OutputLayers, ScaledInput, TorchModelV2, TorchModules
+from rlcatalog_torch import DenseStack, OutputLayers, ScaledInput, TorchModelV2
 
 
 class FullyConnectedNetwork(FullyConnected, TorchModelV2):
@@ -13,9 +12,3 @@ class FullyConnectedNetwork(FullyConnected, TorchModelV2):
     stack_class = DenseStack
     outputs_class = OutputLayers
     scaled_class = ScaledInput
-
-
-class PlainModel(Plain, TorchModules, TorchModelV2):
-    """Plain module followed by dense layers, logits and a value; see `Plain`."""
-
-    stack_class, outputs_class = DenseStack, OutputLayers

@@ -53,7 +53,7 @@ class FrameworkSpec(SharedDeclaration):
     - `"policy_module"`: a function that creates the result of `policy.as_module()` from the policy;
     - `"before"`: a function that rlcatalog calls before it imports a part of the framework.
 
-    Other packages add targets with `extends`: rlcatalog-ppo adds `"ppo"`, and rlcatalog-fcnet
+    Other packages add targets with `extends`: rlcatalog-ppo adds `"ppo"`, and rlcatalog-plain
     `"plain"`, the class that turns a plain module into a model. The target `"freeze"` is a function
     `freeze(policy, rows, seed)` that returns a `rlcatalog_policy.FrozenBackend`.
 

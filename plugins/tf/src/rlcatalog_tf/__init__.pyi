@@ -1,6 +1,12 @@
 import typing
 
-from .dtypes import HALF as HALF, to_float32_at_least as to_float32_at_least
+from .dtypes import (
+    HALF as HALF,
+    dtype_of as dtype_of,
+    floats_as as floats_as,
+    to_float32_at_least as to_float32_at_least,
+)
+from .keras_copies import copy_layer as copy_layer
 from .learner import TFLearner as TFLearner
 from .load_order import before_tensorflow as before_tensorflow
 from .model import (
@@ -21,7 +27,6 @@ from .nn import (
     values_of as values_of,
 )
 from .ops import OPS as OPS, flat_sample as flat_sample, flatten_rows as flatten_rows
-from .plain import KerasModules as KerasModules
 from .random import (
     draw_categorical as draw_categorical,
     draw_gamma as draw_gamma,
@@ -34,7 +39,12 @@ from .sequences import (
     sequence_mask as sequence_mask,
     steps_of as steps_of,
 )
-from .variables import find_variables as find_variables
+from .variables import (
+    find_variables as find_variables,
+    has_unbuilt_layers as has_unbuilt_layers,
+    is_layer_class as is_layer_class,
+    raw_variable as raw_variable,
+)
 
 keras: typing.Any
 tf: typing.Any

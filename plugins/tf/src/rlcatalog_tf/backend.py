@@ -18,7 +18,7 @@ from rlcatalog_tf.nn import values_of
 from rlcatalog_tf.ops import flat_sample, flatten_rows
 from rlcatalog_tf.random import drawing_from, new_generator
 from rlcatalog_tf.sequences import Padding
-from rlcatalog_tf.variables import unbuilt
+from rlcatalog_tf.variables import has_unbuilt_layers
 
 
 class TFBackend:
@@ -47,7 +47,7 @@ class TFBackend:
         self._follow(dtype_of(model))
         #: Traced functions by (explore, masked); see `_runner`.
         self._traced: dict[tuple[bool | None, bool], Any] = {}
-        if unbuilt(model):  # tracing and training need the variables
+        if has_unbuilt_layers(model):  # tracing and training need the variables
             inputs, memory = self._example()
             # a distribution need not have a deterministic sample.
             self.step(inputs, memory, None, True)

@@ -14,7 +14,7 @@ from rlcatalog.models import ModelBookkeeping, check_weights, get_submodel, inne
 from rlcatalog.spaces import map_tensors
 from rlcatalog_tf.private_api import outer_graph
 from rlcatalog_tf.sequences import Padding
-from rlcatalog_tf.variables import AS_IT_IS, NamedVariable, find_variables, raw
+from rlcatalog_tf.variables import AS_IT_IS, NamedVariable, find_variables, raw_variable
 
 
 class TFBookkeeping(ModelBookkeeping):
@@ -96,7 +96,9 @@ def variables_of(model: Any) -> list[NamedVariable]:
     known = {id(item.variable) for item in variables}
     models: list[tuple[Any, str]] = [(model, "")]
     for outer, path in models:  # a trunk's variables are already registered
-        extra = [raw(v) for v in outer._rlcatalog.registered if id(raw(v)) not in known]
+        extra = [
+            raw_variable(v) for v in outer._rlcatalog.registered if id(raw_variable(v)) not in known
+        ]
         variables += [
             NamedVariable(f"{path}registered.{i}", v, AS_IT_IS, trainable=v.trainable)
             for i, v in enumerate(extra)

@@ -23,7 +23,7 @@ from rlcatalog_tf.private_api import is_functional, layers_in, tracker_of
 _COPYING = threading.Lock()
 
 
-def copied_layer(layer: Any) -> Any:
+def copy_layer(layer: Any) -> Any:
     """Return a layer of the same class with separate variables that have equal values.
 
     Raises:

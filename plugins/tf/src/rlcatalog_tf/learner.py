@@ -11,7 +11,7 @@ import numpy as np
 from rlcatalog.frameworks import PolicyParts
 from rlcatalog.spaces import map_tensors
 from rlcatalog_tf import TFModelV2, keras, tf
-from rlcatalog_tf.variables import raw
+from rlcatalog_tf.variables import raw_variable
 
 
 class Adam(keras.optimizers.Optimizer):  # type: ignore[misc]
@@ -50,7 +50,7 @@ class Adam(keras.optimizers.Optimizer):  # type: ignore[misc]
     def build(self, variables: Sequence[Any]) -> None:
         """Create the moments, which are zero."""
         super().build(variables)
-        self.weights = [raw(variable) for variable in variables]
+        self.weights = [raw_variable(variable) for variable in variables]
         first = [self.add_variable_from_reference(v, "momentum") for v in variables]
         second = [self.add_variable_from_reference(v, "velocity") for v in variables]
         self.moments = first, second

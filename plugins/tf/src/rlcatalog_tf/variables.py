@@ -65,7 +65,7 @@ def find_variables(model: Any) -> list[NamedVariable]:
     return variables
 
 
-def unbuilt(value: Any, _visited: set[int] | None = None) -> bool:
+def has_unbuilt_layers(value: Any, _visited: set[int] | None = None) -> bool:
     """Return whether `find_variables` reaches a Keras layer that only creates its variables on the
     first call.
     """
@@ -75,10 +75,10 @@ def unbuilt(value: Any, _visited: set[int] | None = None) -> bool:
     visited.add(id(value))
     if _is_layer(value):
         return not value.built
-    return any(unbuilt(part, visited) for _, part in _parts(value))
+    return any(has_unbuilt_layers(part, visited) for _, part in _parts(value))
 
 
-def raw(variable: Any) -> Any:
+def raw_variable(variable: Any) -> Any:
     """Return a Keras variable's tf.Variable; return a tf.Variable unchanged."""
     return variable if isinstance(variable, tf.Variable) else variable.value
 
@@ -135,7 +135,7 @@ def _walk(value: Any, path: str, visited: set[int]) -> Iterator[NamedVariable]:
         for name, variable, axes in value.canonical():
             yield NamedVariable(
                 _join(path, name),
-                raw(variable),
+                raw_variable(variable),
                 Layout((name,), axes),
                 trainable=variable.trainable,
             )
@@ -153,6 +153,11 @@ def loaded_kerases() -> list[Any]:
     return [
         module for name in ("keras", "tf_keras") if (module := sys.modules.get(name)) is not None
     ]
+
+
+def is_layer_class(cls: type) -> bool:
+    """Return whether a class is one of Keras layers or models, or of legacy Keras."""
+    return issubclass(cls, tuple(keras.layers.Layer for keras in loaded_kerases()))
 
 
 def _is_layer(value: Any) -> bool:
@@ -173,7 +178,7 @@ def _layer(layer: Any, path: str, visited: set[int]) -> Iterator[NamedVariable]:
             break
         if (layouts := layouts_of(layer, keras)) is not None:
             for variable, layout in layouts:
-                own, trains = raw(variable), variable.trainable
+                own, trains = raw_variable(variable), variable.trainable
                 variables += [
                     NamedVariable(_join(path, name), own, layout, i, trains)
                     for i, name in enumerate(layout.names)
@@ -195,13 +200,13 @@ def _layer(layer: Any, path: str, visited: set[int]) -> Iterator[NamedVariable]:
     rest = [
         variable
         for variable in (layer.weights if layer.built else [])
-        if id(raw(variable)) not in known
+        if id(raw_variable(variable)) not in known
     ]
     # Legacy: dense_3/kernel:0.
     names = [variable.name.rpartition("/")[2].partition(":")[0] for variable in rest]
     for index, (name, variable) in enumerate(zip(names, rest, strict=True)):
         where = _join(path, name if names.count(name) == 1 else str(index))
-        yield NamedVariable(where, raw(variable), AS_IT_IS, trainable=variable.trainable)
+        yield NamedVariable(where, raw_variable(variable), AS_IT_IS, trainable=variable.trainable)
 
 
 def _holds_layers(value: Any) -> bool:

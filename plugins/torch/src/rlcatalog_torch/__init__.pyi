@@ -29,7 +29,6 @@ from .ops import (
     flatten_rows as flatten_rows,
     tensor_interval as tensor_interval,
 )
-from .plain import TorchModules as TorchModules
 from .policy_module import actor_critic as actor_critic
 from .sequences import (
     Padding as Padding,

@@ -1,4 +1,4 @@
-"""Functions that recognise, copy and run plain PyTorch modules."""
+"""Plain PyTorch modules as models."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rlcatalog_torch.dtypes import dtype_of, floats_as
+from rlcatalog_plain.common import Plain
+from rlcatalog_torch import DenseStack, OutputLayers, TorchModelV2, dtype_of, floats_as
 from rlcatalog_torch.private_api import original_of
 
 
 class TorchModules:
-    """PyTorch-specific code for models around an `nn.Module`; see `rlcatalog_fcnet`.
+    """PyTorch-specific code for models around an `nn.Module`; see `Plain`.
 
     Attributes:
         module: The module.
@@ -141,3 +142,10 @@ class _CompiledForm:
         twin = copy.copy(self)
         twin._compiled = None
         return twin
+
+
+class PlainModel(Plain, TorchModules, TorchModelV2):
+    """Plain module followed by dense layers, logits and a value; see `Plain`."""
+
+    stack_class = DenseStack
+    outputs_class = OutputLayers

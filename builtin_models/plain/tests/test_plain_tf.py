@@ -13,7 +13,7 @@ from gymnasium.spaces import Box, Dict, Discrete, Tuple
 
 import rlcatalog
 from rlcatalog.errors import ModelContractError, NotServedError
-from rlcatalog_fcnet.tf import PlainModel
+from rlcatalog_plain.tf import PlainModel
 from rlcatalog_tf import TFLearner, keras, tf
 
 pytestmark = pytest.mark.usefixtures("one_thread", "seeded")

@@ -1,4 +1,4 @@
-"""Functions that recognise, copy and run plain Keras layers and models."""
+"""Plain Keras layers and models as models."""
 
 from __future__ import annotations
 
@@ -6,17 +6,26 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
 from rlcatalog.errors import NotServedError
-from rlcatalog_tf import keras as current_keras
-from rlcatalog_tf.dtypes import dtype_of, floats_as
-from rlcatalog_tf.keras_copies import copied_layer
-from rlcatalog_tf.variables import loaded_kerases, raw, unbuilt
+from rlcatalog_plain.common import Plain
+from rlcatalog_tf import (
+    DenseStack,
+    OutputLayers,
+    TFModelV2,
+    copy_layer,
+    dtype_of,
+    floats_as,
+    has_unbuilt_layers,
+    is_layer_class,
+    keras,
+    raw_variable,
+    tf,
+)
 
 
 class KerasModules:
-    """Keras-specific code for models around a Keras layer; see `rlcatalog_fcnet`."""
+    """Keras-specific code for models around a Keras layer; see `Plain`."""
 
     channels_first = False
     show: Any
@@ -34,11 +43,9 @@ class KerasModules:
             NotServedError: It is, but Keras runs on a backend other than TensorFlow.
         """
         kind = value if isinstance(value, type) else type(value)
-        if not issubclass(kind, tuple(keras.layers.Layer for keras in loaded_kerases())):
+        if not is_layer_class(kind):
             return False
-        if (backend := current_keras.backend.backend()) != "tensorflow" and issubclass(
-            kind, current_keras.Layer
-        ):
+        if (backend := keras.backend.backend()) != "tensorflow" and issubclass(kind, keras.Layer):
             raise NotServedError(
                 f"{kind.__name__} is a Keras layer, and Keras uses the backend {backend!r}, but"
                 " framework='tf' needs 'tensorflow'. Set KERAS_BACKEND=tensorflow before Keras is"
@@ -52,7 +59,7 @@ class KerasModules:
         Raises:
             NotServedError: The layer cannot be copied.
         """
-        return copied_layer(module)
+        return copy_layer(module)
 
     def run_module(self, module: Any, x: Any, inputs: Mapping[str, Any]) -> Any:
         """Return the layer's outputs, in the precision that the next layers use."""
@@ -64,9 +71,9 @@ class KerasModules:
         trace it.
         """
         x = self.show(floats_as(tf.convert_to_tensor(rows), dtype_of(self)))
-        before = [(variable, variable.numpy()) for variable in map(raw, module.variables)]
+        before = [(variable, variable.numpy()) for variable in map(raw_variable, module.variables)]
         output = None
-        if not unbuilt(module):
+        if not has_unbuilt_layers(module):
             output = (
                 tf.function(lambda: module(x, training=False))
                 .get_concrete_function()
@@ -91,3 +98,10 @@ class KerasModules:
             if leaf.span is None
             else (x - tf.cast(leaf.low, x.dtype)) / tf.cast(leaf.span, x.dtype)
         )
+
+
+class PlainModel(Plain, KerasModules, TFModelV2):
+    """Plain module followed by dense layers, logits and a value; see `Plain`."""
+
+    stack_class = DenseStack
+    outputs_class = OutputLayers

@@ -23,7 +23,7 @@ from rlcatalog.errors import (
     UnknownNameError,
     UnreadKeysWarning,
 )
-from rlcatalog_fcnet.torch import PlainModel
+from rlcatalog_plain.torch import PlainModel
 from rlcatalog_torch import TorchModelV2
 
 pytestmark = pytest.mark.usefixtures("one_thread", "seeded")
@@ -274,12 +274,12 @@ def test_built_model_is_not_a_plain_module():
 
 
 def test_missing_package_for_plain_modules_is_named(monkeypatch):
-    # As if rlcatalog-fcnet, which declares "torch: plain", were not installed.
+    # As if rlcatalog-plain, which declares "torch: plain", were not installed.
     specs = dict(FrameworkSpec.table.specs)
     del specs["torch: plain"]
     monkeypatch.setattr(FrameworkSpec.table, "_specs", specs)
 
-    with pytest.raises(MissingPluginError, match="is provided by rlcatalog-fcnet") as caught:
+    with pytest.raises(MissingPluginError, match="is provided by rlcatalog-plain") as caught:
         build_policy(TanhNet)
 
     assert "a plain module as a model is provided" in str(caught.value)

@@ -1,0 +1,1 @@
+"""Plain modules as models for rlcatalog, in PyTorch and TensorFlow."""
