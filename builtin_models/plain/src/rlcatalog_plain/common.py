@@ -1,17 +1,19 @@
 """Framework-independent code for using plain modules as models.
 
-Each framework's class inherits from `Plain`, from a class that runs the framework's modules, and
-from the framework's base class for models.
+Each framework's `PlainModel` inherits from `Plain` first and then from the framework's base class
+for models.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, NamedTuple, Self, TypeAlias
 
 import numpy as np
+from gymnasium import Space
+from gymnasium.spaces import Box, Dict, Tuple
 
 from rlcatalog import SpaceInfo
 from rlcatalog.errors import (
@@ -22,20 +24,25 @@ from rlcatalog.errors import (
     nearest,
     raised_as,
 )
-from rlcatalog.frameworks import Array, ops_of, tensor_ops
+from rlcatalog.frameworks import Array, Tensor, TensorTree, ops_of, tensor_ops
 from rlcatalog.models import (
     ModelV2,
+    OutputPlan,
     code_of,
     copies_instances,
     last_values,
     output_plan,
     post_fcnet,
 )
-from rlcatalog.observations import preprocessor_of
+from rlcatalog.observations import Preprocessor, preprocessor_of
 from rlcatalog.spaces import ImageLayout, is_image, read_layout
 
-#: Keys without effect on a module that takes `num_outputs`.
-_IDLE_ALONE = ("post_fcnet_hiddens", "free_log_std", "no_final_linear")
+#: A plain module, or a class or factory that creates one: nothing is known but that it is called.
+Module: TypeAlias = Callable[..., Any]
+
+#: Keys of the layers after a module's features. A module that returns logits and value itself has
+#: no such layers.
+_KEYS_OF_LAYERS = ("post_fcnet_hiddens", "free_log_std", "no_final_linear")
 #: Advice for modules with a state.
 _WAY_TO_MEMORY = (
     "A plain module has no state: set use_lstm or use_attention to put a memory after it, or"
@@ -54,29 +61,24 @@ class Plain(ModelV2):
     features. If the class or factory takes `num_outputs`, its module returns the logits and the
     value itself.
 
-    Each framework's class derives from this class and from the framework's base class for models,
-    and implements the methods that are only declared here.
+    Each framework's class also implements the methods that raise NotImplementedError here.
 
     Args:
         *args: See `ModelV2`.
         **options: Keyword arguments for the class or factory, from `custom_model_config`.
 
     Attributes:
+        source: The class, instance or factory.
         input_space: Space for the module's input, without the batch axis.
         is_instance: Whether the source is a module instance.
         module: The module.
+        hidden: The `post_fcnet` layers, or None.
+        outputs: The layers for logits and value, or None.
+        value_module: The value's own module, or None.
+        value_hidden: The `post_fcnet` layers after it, or None.
         stack_class: The framework's `DenseStack`.
         outputs_class: The framework's `OutputLayers`.
         channels_first: Whether the framework's convolutions expect channels first.
-        is_module: `is_module(value)` returns whether a value is a module or a module class of the
-            framework.
-        unwrapped: `unwrapped(module)` returns the module that a compiled module wraps.
-        copied: `copied(module)` returns a deep copy.
-        run_module: `run_module(module, x, input_dict)` returns a module's outputs.
-        try_module: `try_module(module, rows)` runs a module in eval mode, without side effects.
-            `rows` are encoded observations `[2, ...]` that `show` has converted to the module's
-            inputs.
-        seen: `seen(x, leaf)` returns a leaf of the observation `[B, ...]` as the module sees it.
 
     Raises:
         ConfigError: An argument is unknown or missing, or a key has no effect here.
@@ -84,228 +86,361 @@ class Plain(ModelV2):
         NotServedError: The module has a recurrent state.
     """
 
+    source: Module
     stack_class: Any
     outputs_class: Any
     channels_first: bool
-    is_module: Any
-    unwrapped: Any
-    copied: Any
-    run_module: Any
-    try_module: Any
-    seen: Any
-    #: The class, instance or factory, in a tuple because a function would become a method.
-    _source: tuple[Any]
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args)
-        source, rows = self._source[0], _example_rows(self.obs_space)
-        self.input_space, self._plan = self._inputs(rows)
-        self.is_instance = not isinstance(source, type) and self.is_module(source)
-        wants = (
-            None if self.is_instance else inspect.signature(source).parameters.get("num_outputs")
-        )
-        self._alone = wants is not None and (
-            self.num_outputs is not None or wants.default is wants.empty
-        )
+        examples = _example_rows(self.obs_space)
+        module_input = self._read_input(examples)
+        self.input_space = module_input.space
+        self._conversion = module_input.conversion
+        self.is_instance = not isinstance(self.source, type) and self.is_module(self.source)
+        self._returns_outputs = self._must_return_outputs()
         self._check_config()
-        self.module = self._make(options)
-        width = self._width(self.module, rows)
+        self.module = self._make_module(options)
+        width = self._measure_width(self.module, examples)
         self.hidden: Any = None
         self.value_module: Any = None
         self.value_hidden: Any = None
         self.outputs: Any = None
+        #: What the value layer reads; for a module that returns the value itself, this value.
         self._features: Any = None
-        if self._alone:
+        if self._returns_outputs:
             return
-        layers = output_plan(
-            self.model_config, width, post_fcnet(self.model_config), self.num_outputs
-        )
+        config = self.model_config
+        layers = output_plan(config, width, post_fcnet(config), self.num_outputs)
         self.num_outputs = layers.outputs
-        self.hidden = self.stack_class(layers.inputs, layers.hidden) if layers.hidden else None
-        if layers.logits is not None:
-            self.outputs = self.outputs_class(layers)
-            if not layers.share:
-                self.value_module = self._make(options)
-                self._width(self.value_module, rows)
-                self.value_hidden = (
-                    self.stack_class(layers.inputs, layers.hidden) if layers.hidden else None
-                )
+        self.hidden = self._make_hidden(layers)
+        if layers.logits is None:
+            return
+        self.outputs = self.outputs_class(layers)
+        if not layers.share:
+            self.value_module = self._make_module(options)
+            self._measure_width(self.value_module, examples)
+            self.value_hidden = self._make_hidden(layers)
 
     @classmethod
-    def of(cls, source: Any) -> type[Self]:
+    def of(cls, source: Module) -> type[Self]:
         """Return the model class for a plain module, given as a class, an instance or a factory."""
         code = code_of(source)
-        fields = {"__doc__": code.__doc__, "__module__": cls.__module__, "_source": (source,)}
+        fields = {
+            "__doc__": code.__doc__,
+            "__module__": cls.__module__,
+            # A function would become a method.
+            "source": staticmethod(source),
+        }
         return type(code.__name__, (cls,), fields)
 
     def forward(
-        self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any
+        self, input_dict: dict[str, Any], state: list[Any], seq_lens: Tensor | None
     ) -> tuple[Any, list[Any]]:
         """Compute the logits; see `ModelV2.forward`."""
-        x = input_dict["obs"] if self._plan is None else _seen(self._plan, input_dict["obs"], self)
+        x = input_dict["obs"]
+        if self._conversion is not None:
+            x = _convert(x, self._conversion, self)
         features = self.run_module(self.module, x, input_dict)
-        if self._alone:
+        if self._returns_outputs:
             outputs, self._features = features
             return outputs, state
         if self.hidden is not None:
             features = self.hidden(features)
-        if (layers := self.outputs) is None:
+        output_layers = self.outputs
+        if output_layers is None:
             return features, state
         self._features = features
         if self.value_module is not None:
-            values = self.run_module(self.value_module, x, input_dict)
-            self._features = values if self.value_hidden is None else self.value_hidden(values)
-        return layers(features), state
+            value_features = self.run_module(self.value_module, x, input_dict)
+            if self.value_hidden is not None:
+                value_features = self.value_hidden(value_features)
+            self._features = value_features
+        return output_layers(features), state
 
     def value_function(self) -> Any:
         """Return the value estimates `[B]` of the last forward pass."""
-        if (features := self._features) is None:
-            return last_values(self, None)
-        return features if self._alone else self.outputs.values(features)
+        features = self._features
+        if features is None:
+            return last_values(self, features)
+        if self._returns_outputs:
+            return features
+        return self.outputs.values(features)
 
-    def show(self, encoded: Any) -> Any:
+    def show(self, encoded: Tensor) -> Any:
         """Convert a tensor of encoded observations to what the module sees."""
-        codec = _codec_of(self.obs_space)
-        obs = encoded if codec is None else codec.restore(encoded, tensor_ops(self.framework))
-        return _seen(self._plan, obs, self)
+        obs: Any = encoded
+        codec = _structured_codec(self.obs_space)
+        if codec is not None:
+            obs = codec.restore(encoded, tensor_ops(self.framework))
+        return _convert(obs, self._conversion, self)
+
+    # --- methods of each framework's class --------------------------------------------------------
+
+    @staticmethod
+    def is_module(value: Module) -> bool:
+        """Return whether a value is a module or a module class of the framework."""
+        raise NotImplementedError
+
+    @staticmethod
+    def unwrapped(module: Module) -> Any:
+        """Return the module that a compiled module wraps; any other module unchanged."""
+        raise NotImplementedError
+
+    def copy_module(self, module: Module) -> Any:
+        """Return a deep copy of a module."""
+        raise NotImplementedError
+
+    def run_module(self, module: Module, x: TensorTree, inputs: Mapping[str, Any]) -> Any:
+        """Return a module's outputs for its input `x`, a part of the model's `inputs`."""
+        raise NotImplementedError
+
+    def try_module(self, module: Any, rows: Array) -> Any:
+        """Run a module in eval mode and without side effects, on what `show` makes of encoded
+        observations `[2, ...]`.
+        """
+        raise NotImplementedError
+
+    def convert_leaf(self, x: Any, leaf: Leaf) -> Any:
+        """Return a leaf of the observation `[B, ...]` as the module sees it."""
+        raise NotImplementedError
 
     # --- internals --------------------------------------------------------------------------------
 
-    def _inputs(self, rows: Array) -> tuple[Any, Any]:
-        """Return the space for the module's input, and the plan for creating that input."""
-        if len(rows) == 1:
-            return self.obs_space, None
-        codec, config = _codec_of(self.obs_space), self.model_config
-        info = SpaceInfo.read(self.obs_space) if codec is None else codec.info
-        channels_first = None if config.get("module_images") == "as_is" else self.channels_first
-        shown = rows if codec is None else codec.restore(rows, tensor_ops("numpy"))
-        return _inputs_of(shown, info, channels_first, config.get("image_layout"))
+    def _read_input(self, examples: Array) -> ModuleInput:
+        """Return the space of the module's input, and how observations are converted to it."""
+        if not isinstance(self.obs_space, Box):
+            return ModuleInput(self.obs_space, conversion=None)
+        config = self.model_config
+        rule = _ConversionRule(
+            is_on=config.get("module_images") != "as_is",
+            channels_first=self.channels_first,
+            image_layout=config.get("image_layout"),
+        )
+        codec = _structured_codec(self.obs_space)
+        if codec is None:
+            return _read_leaf(examples, SpaceInfo.read(self.obs_space), rule)
+        return _read_parts(codec.restore(examples, tensor_ops("numpy")), codec.info, rule)
+
+    def _must_return_outputs(self) -> bool:
+        """Return whether the module gets `num_outputs`, and then returns logits and value itself.
+
+        A module in a trunk gets no `num_outputs` if its class or factory has a default for it; it
+        then returns features.
+        """
+        if self.is_instance:
+            return False
+        parameter = inspect.signature(self.source).parameters.get("num_outputs")
+        if parameter is None:
+            return False
+        return self.num_outputs is not None or parameter.default is parameter.empty
 
     def _check_config(self) -> None:
         """Raise an error if the config requests features that this module does not support."""
-        name, config = type(self).__name__, self.model_config
-        if self.is_instance and not config.get("vf_share_layers", True):
+        name = type(self).__name__
+        if self.is_instance and not self.model_config.get("vf_share_layers", True):
             raise ConfigError(
                 f"vf_share_layers=False: the value needs a second module, but {name} is an"
                 " instance. Pass its class, or a function that creates one."
             )
-        alone = (
+        if not self._returns_outputs:
+            return
+        conflict = (
             f"{name} takes num_outputs, so it returns logits and value itself. Remove its"
             " num_outputs argument, or"
         )
-        if self._alone and self.num_outputs is None:
+        if self.num_outputs is None:
             raise NotServedError(
-                f"a memory or a head needs features [B, F], but {alone} the memory or head."
+                f"a memory or a head needs features [B, F], but {conflict} the memory or head."
             )
-        idle = [key for key in _IDLE_ALONE if config.get(key)]
-        idle += [] if config.get("vf_share_layers", True) else ["vf_share_layers"]
-        if self._alone and idle:
-            raise ConfigError(f"{idle[0]}={config[idle[0]]!r} has no effect: {alone} {idle[0]}.")
+        keys = self._keys_of_layers()
+        if keys:
+            value = self.model_config[keys[0]]
+            raise ConfigError(f"{keys[0]}={value!r} has no effect: {conflict} {keys[0]}.")
 
-    def _make(self, options: Mapping[str, Any]) -> Any:
-        """Return the given instance, or a new module created by the class or factory."""
-        source, name = self._source[0], type(self).__name__
+    def _keys_of_layers(self) -> list[str]:
+        """Return the keys in the config that ask for layers after a module's features."""
+        keys = [key for key in _KEYS_OF_LAYERS if self.model_config.get(key)]
+        if not self.model_config.get("vf_share_layers", True):
+            keys.append("vf_share_layers")
+        return keys
+
+    def _make_hidden(self, layers: OutputPlan) -> Any:
+        """Return new `post_fcnet` layers, or None if the config has none."""
+        if not layers.hidden:
+            return None
+        return self.stack_class(layers.inputs, layers.hidden)
+
+    def _make_module(self, options: Mapping[str, Any]) -> Any:
+        """Return the source if it is an instance, otherwise a new module that it creates."""
         if self.is_instance:
-            if options:
-                names = ", ".join(map(repr, options))
-                raise ConfigError(
-                    f"custom_model_config: {name} is an instance, which takes no arguments, but"
-                    f" found {names}. Pass its class."
-                )
-            return self.unwrapped(self.copied(source) if copies_instances() else source)
-        given = {**options, "num_outputs": self.num_outputs} if self._alone else {**options}
-        signature = inspect.signature(source)
-        first = next((p for p in signature.parameters.values() if p.name not in given), None)
-        takes_space = (
-            first is not None
-            and first.kind in (first.POSITIONAL_ONLY, first.POSITIONAL_OR_KEYWORD)
-            and (first.default is first.empty or "space" in first.name)
-        )
-        arguments = [self.input_space] if takes_space else []
-        positional = [_brief(argument) for argument in arguments]
-        keywords = [f"{key}={value!r}" for key, value in given.items()]
-        called = f"{name}({', '.join(positional + keywords)})"
-        try:
-            signature.bind(*arguments, **given)
-        except TypeError as error:
-            near = "".join(
-                nearest(key, signature.parameters)
-                for key in options
-                if key not in signature.parameters
-            )
+            return self.unwrapped(self._take_instance(options))
+        return self.unwrapped(self._call_source(options))
+
+    def _take_instance(self, options: Mapping[str, Any]) -> Any:
+        """Return the instance, or a copy for a model with its own weights."""
+        if options:
+            names = ", ".join(map(repr, options))
             raise ConfigError(
-                f"custom_model_config: {called} does not fit {name}{signature}: {error}.{near}"
+                f"custom_model_config: {type(self).__name__} is an instance, which takes no"
+                f" arguments, but found {names}. Pass its class."
+            )
+        if copies_instances():
+            return self.copy_module(self.source)
+        return self.source
+
+    def _call_source(self, options: Mapping[str, Any]) -> Any:
+        """Return the module that the class or factory creates.
+
+        Raises:
+            ConfigError: The options do not fit its signature.
+            ModelContractError: It raises an error, or does not return a module.
+        """
+        source = self.source
+        name = type(self).__name__
+        keywords = dict(options)
+        if self._returns_outputs:
+            keywords["num_outputs"] = self.num_outputs
+        signature = inspect.signature(source)
+        arguments = []
+        if _takes_space(signature, keywords):
+            arguments.append(self.input_space)
+        call = _describe_call(name, arguments, keywords)
+        try:
+            signature.bind(*arguments, **keywords)
+        except TypeError as error:
+            suggestion = _suggest_names(options, signature)
+            raise ConfigError(
+                f"custom_model_config: {call} does not fit {name}{signature}: {error}.{suggestion}"
             ) from None
-        with raised_as(lambda why: ModelContractError(f"{called} raised {why}"), CatalogError):
-            module = source(*arguments, **given)
+        with raised_as(lambda why: ModelContractError(f"{call} raised {why}"), CatalogError):
+            module = source(*arguments, **keywords)
         if isinstance(module, type) or not self.is_module(module):
             raise ModelContractError(
-                f"{called} must return a module of framework {self.framework!r}, found"
+                f"{call} must return a module of framework {self.framework!r}, found"
                 f" {type(module).__name__}. Pass framework= if it creates a module for a different"
                 " framework."
             )
-        return self.unwrapped(module)
+        return module
 
-    def _width(self, module: Any, rows: Array) -> int:
-        """Run a module on two observations and return the width of its features, or
-        of its outputs.
+    def _measure_width(self, module: Module, examples: Array) -> int:
+        """Run a module on two observations, and return the width of its features or of its logits.
+
+        Raises:
+            NotServedError: The module takes `seq_lens`.
+            ModelContractError: It raises an error, or returns something else.
         """
-        name, where = (
-            type(self).__name__,
-            f"for a batch of two observations of {_brief(self.input_space)}",
-        )
-        # A scripted module's forward has no signature.
-        code = getattr(getattr(module, "forward", None) or module.call, "__code__", None)
-        if (
-            code is not None
-            and "seq_lens" in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
-        ):
+        name = type(self).__name__
+        occasion = f"for a batch of two observations of {_describe(self.input_space)}"
+        if _takes_seq_lens(module):
             raise NotServedError(f"{name}: its forward method takes seq_lens. {_WAY_TO_MEMORY}")
         with raised_as(
-            lambda why: ModelContractError(f"{name} raised {why}, {where}."), CatalogError
+            lambda why: ModelContractError(f"{name} raised {why}, {occasion}."), CatalogError
         ):
-            output = self.try_module(module, rows[:1].repeat(2, axis=0))
-        parts = list(output) if isinstance(output, tuple | list) else [output]
-        shapes = [tuple(getattr(part, "shape", ())) for part in parts]
-        is_batch = (
-            len(shapes[0]) == 2
-            and shapes[0][0] == 2
-            and ops_of(parts[0]).framework == self.framework
-            and tensor_ops(self.framework).is_float(parts[0])
-        )
-        width = int(shapes[0][1]) if is_batch else 0
-        if self._alone and width == self.num_outputs and shapes[1:] in ([(2,)], [(2, 1)]):
+            output = self.try_module(module, examples[:1].repeat(2, axis=0))
+        is_single = not isinstance(output, tuple | list)
+        parts = [output] if is_single else list(output)
+        width = self._width_of(parts[0])
+        if self._returns_outputs:
+            other_shapes = [_shape_of(part) for part in parts[1:]]
+            if width == self.num_outputs and other_shapes in ([(2,)], [(2, 1)]):
+                return width
+        elif width and is_single:
             return width
-        if not self._alone and width and parts[0] is output:
-            return width
-        wanted, way = (
-            "only floating-point features [B, F]",
-            "" if parts[0] is output else f" {_WAY_TO_MEMORY}",
+        raise ModelContractError(
+            f"{name} must return {self._expected_outputs()}, found {_describe_parts(parts)},"
+            f" {occasion}.{self._advice_on_outputs(parts, is_single)}"
         )
-        if self._alone:
-            wanted, way = (
-                f"([B, {self.num_outputs}], [B] or [B, 1]), because it takes num_outputs",
-                "",
-            )
+
+    def _width_of(self, part: Any) -> int:
+        """Return the width of features for two observations; 0 if a part of an output is none."""
+        shape = _shape_of(part)
+        if len(shape) != 2 or shape[0] != 2:
+            return 0
+        if ops_of(part).framework != self.framework:
+            return 0
+        if not tensor_ops(self.framework).is_float(part):
+            return 0
+        return int(shape[1])
+
+    def _expected_outputs(self) -> str:
+        """Return what the module must return, for an error message."""
+        if self._returns_outputs:
+            return f"([B, {self.num_outputs}], [B] or [B, 1]), because it takes num_outputs"
+        return "only floating-point features [B, F]"
+
+    def _advice_on_outputs(self, parts: Sequence[Any], is_single: bool) -> str:
+        """Return the last sentence of the message on an output that is not accepted."""
+        # Parts of a user's output can be anything; arrays and tensors have a shape.
         arrays = [part for part in parts if hasattr(part, "shape")]
         if any(ops_of(array).framework != self.framework for array in arrays):
-            way = f" Return tensors of {self.framework!r}, which carry gradients."
-        seen = " and ".join(
-            f"{type(part).__name__} of shape {shape}"
-            for part, shape in zip(parts, shapes, strict=True)
-        )
-        raise ModelContractError(f"{name} must return {wanted}, found {seen}, {where}.{way}")
+            return f" Return tensors of {self.framework!r}, which carry gradients."
+        if self._returns_outputs or is_single:
+            return ""
+        return f" {_WAY_TO_MEMORY}"
 
 
-def _codec_of(space: Any) -> Any:
+def _takes_space(signature: inspect.Signature, keywords: Mapping[str, Any]) -> bool:
+    """Return whether a class or factory takes the input's space as its first argument.
+
+    It does if its first parameter that no keyword fills is required, or has "space" in its name.
+    """
+    for parameter in signature.parameters.values():
+        if parameter.name in keywords:
+            continue
+        if parameter.kind not in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
+            return False
+        return parameter.default is parameter.empty or "space" in parameter.name
+    return False
+
+
+def _takes_seq_lens(module: Module) -> bool:
+    """Return whether a module takes `seq_lens`, as recurrent models in RLlib's form do."""
+    # PyTorch's modules have `forward`, Keras' layers `call`.
+    run = getattr(module, "forward", None) or getattr(module, "call", None)
+    # The `forward` of a scripted module has no code object.
+    code = getattr(run, "__code__", None)
+    if code is None:
+        return False
+    num_parameters = code.co_argcount + code.co_kwonlyargcount
+    return "seq_lens" in code.co_varnames[:num_parameters]
+
+
+def _suggest_names(options: Iterable[str], signature: inspect.Signature) -> str:
+    """Return the nearest parameters to options that a signature lacks, for an error message."""
+    unknown = [key for key in options if key not in signature.parameters]
+    return "".join(nearest(key, signature.parameters) for key in unknown)
+
+
+def _describe_call(name: str, arguments: Sequence[Space[Any]], keywords: Mapping[str, Any]) -> str:
+    """Return a call as text, in which a space is described by its kind and shape."""
+    texts = [_describe(space) for space in arguments]
+    texts += [f"{key}={value!r}" for key, value in keywords.items()]
+    return f"{name}({', '.join(texts)})"
+
+
+def _describe_parts(parts: Sequence[Any]) -> str:
+    """Return the types and shapes of the parts of a module's output."""
+    return " and ".join(f"{type(part).__name__} of shape {_shape_of(part)}" for part in parts)
+
+
+def _shape_of(part: Any) -> tuple[int, ...]:
+    """Return the shape of a part of a module's output; `()` if it is neither array nor tensor."""
+    # A user's module can return anything.
+    return tuple(getattr(part, "shape", ()))
+
+
+def _structured_codec(space: Space[Any]) -> Preprocessor | None:
     """Return the codec that restores the structure of encoded observations, or None if they have no
     structure.
     """
     codec = preprocessor_of(space)
-    return codec if codec is not None and codec.structured else None
+    if codec is None or not codec.structured:
+        return None
+    return codec
 
 
-def _brief(space: Any) -> str:
+def _describe(space: Space[Any]) -> str:
     return SpaceInfo.read(space).describe()
 
 
@@ -328,118 +463,176 @@ class Leaf:
 
     axes: tuple[int, ...] | None = None
     shape: tuple[int, ...] | None = None
-    low: Any = 0.0
-    span: Any = None
+    low: float | Array = 0.0
+    span: float | Array | None = None
 
 
-def _example_rows(space: Any) -> Array:
-    """Return an encoded observation; for a Box, also the lowest and the highest one."""
-    if hasattr(space, "low"):
-        return np.stack(
-            [np.clip(np.zeros_like(space.low), space.low, space.high), space.low, space.high]
-        )
-    return (np.zeros(space.shape, space.dtype) + getattr(space, "start", 0))[None].astype(
-        space.dtype
-    )
+#: Conversion of a part of an observation, by its leaves; None leaves a part unchanged.
+Conversion: TypeAlias = (
+    "Leaf | Mapping[str, Conversion | None] | tuple[Conversion | None, ...] | None"
+)
 
 
-def _seen(plan: Any, value: Any, model: Plain) -> Any:
-    """Convert a part of the observation to what the module sees; return it unchanged if the plan is
-    None.
+class ModuleInput(NamedTuple):
+    """What a module sees of an observation, or of a part of one.
+
+    Attributes:
+        space: Its space.
+        conversion: How the observation is converted to it.
     """
-    if isinstance(plan, dict):
-        parts = value if isinstance(value, Mapping) else vars(value)
-        return {name: _seen(inner, parts[name], model) for name, inner in plan.items()}
-    if isinstance(plan, tuple):
-        return tuple(_seen(inner, part, model) for inner, part in zip(plan, value, strict=True))
-    return value if plan is None else model.seen(value, plan)
+
+    space: Space[Any]
+    conversion: Conversion
 
 
-def _inputs_of(
-    value: Any, info: SpaceInfo | None, channels_first: bool | None, image_layout: str | None
-) -> tuple[Any, Any]:
-    """Return the space for a module's input from a part of the observation, and the conversion
-    plan.
+class _ConversionRule(NamedTuple):
+    """How leaves are converted for a module.
+
+    Attributes:
+        is_on: Whether they are converted at all.
+        channels_first: Whether the module expects images with channels first.
+        image_layout: The config's `image_layout`.
+    """
+
+    is_on: bool
+    channels_first: bool
+    image_layout: str | None
+
+
+class _Arrangement(NamedTuple):
+    """Order of an image's axes that a module expects; see `Leaf.axes` and `Leaf.shape`."""
+
+    axes: tuple[int, ...] | None = None
+    shape: tuple[int, ...] | None = None
+
+    def arrange(self, image: Array) -> Array:
+        """Return an image in this order."""
+        if self.axes is not None:
+            image = image.transpose(self.axes)
+        if self.shape is not None:
+            image = image.reshape(self.shape)
+        return image
+
+
+def _example_rows(space: Space[Any]) -> Array:
+    """Return an encoded observation; for a Box, also the lowest and the highest one."""
+    if isinstance(space, Box):
+        ordinary = np.clip(np.zeros_like(space.low), space.low, space.high)
+        return np.stack([ordinary, space.low, space.high])
+    # Discrete and MultiDiscrete count from `start`, which other spaces do not have.
+    start = getattr(space, "start", 0)
+    first: Array = np.zeros(space.shape or (), space.dtype) + start
+    return first[None].astype(space.dtype)
+
+
+def _convert(value: TensorTree, conversion: Conversion, model: Plain) -> Any:
+    """Convert a part of the observation to what the module sees."""
+    if conversion is None:
+        return value
+    if isinstance(conversion, Leaf):
+        return model.convert_leaf(value, conversion)
+    if isinstance(conversion, tuple):
+        parts: Any = value
+        pairs = zip(parts, conversion, strict=True)
+        return tuple(_convert(part, inner, model) for part, inner in pairs)
+    # Texts and graphs are objects with fields.
+    fields = value if isinstance(value, Mapping) else vars(value)
+    return {name: _convert(fields[name], inner, model) for name, inner in conversion.items()}
+
+
+def _read_parts(value: Any, info: SpaceInfo | None, rule: _ConversionRule) -> ModuleInput:
+    """Return a module's input for a part of the observation.
 
     Args:
         value: The part as models see it, for an ordinary observation, for the lowest and for the
             highest one.
         info: The part's space, or None inside lists, texts and graphs, which are passed as dicts.
-        channels_first: Whether the framework expects images with channels first; None disables the
-            conversion.
-        image_layout: The config's `image_layout`.
+        rule: How leaves are converted.
     """
-    from gymnasium.spaces import Dict, Tuple
-
-    if hasattr(value, "shape"):
-        return _leaf_of(value, info, channels_first, image_layout)
-    is_known = info is not None and isinstance(value, dict | tuple)
-    named = (
-        dict(enumerate(value))
-        if isinstance(value, tuple)
-        else value
-        if isinstance(value, dict)
-        else vars(value)
-    )
-    fields = {
-        str(name): part for name, part in named.items() if part is not None and name != "max_len"
+    if isinstance(value, np.ndarray):
+        return _read_leaf(value, info, rule)
+    fields = _fields_of(value)
+    is_dict_or_tuple = isinstance(value, dict | tuple)
+    infos: Sequence[SpaceInfo | None] = [None] * len(fields)
+    if info is not None and is_dict_or_tuple:
+        infos = info.children
+    inputs = {
+        name: _read_parts(part, part_info, rule)
+        for (name, part), part_info in zip(fields.items(), infos, strict=True)
     }
-    infos = info.children if is_known and info is not None else [None] * len(fields)
-    found = [
-        _inputs_of(part, one, channels_first, image_layout)
-        for part, one in zip(fields.values(), infos, strict=True)
-    ]
-    spaces, plans = [space for space, _ in found], [plan for _, plan in found]
-    as_it_is = isinstance(value, dict | tuple) and all(plan is None for plan in plans)
+    spaces = {name: part_input.space for name, part_input in inputs.items()}
+    conversions = {name: part_input.conversion for name, part_input in inputs.items()}
+    # An object with fields is converted to a dict even if its leaves are unchanged.
+    is_unchanged = is_dict_or_tuple and all(inner is None for inner in conversions.values())
     if isinstance(value, tuple):
-        return Tuple(spaces), None if as_it_is else tuple(plans)
-    return Dict(list(zip(fields, spaces, strict=True))), None if as_it_is else dict(
-        zip(fields, plans, strict=True)
-    )
+        space: Space[Any] = Tuple(list(spaces.values()))
+        return ModuleInput(space, None if is_unchanged else tuple(conversions.values()))
+    space = Dict(list(spaces.items()))
+    return ModuleInput(space, None if is_unchanged else conversions)
 
 
-def _leaf_of(
-    rows: Array, info: SpaceInfo | None, channels_first: bool | None, image_layout: str | None
-) -> tuple[Any, Any]:
-    from gymnasium.spaces import Box
+def _fields_of(value: Any) -> dict[str, Any]:
+    """Return the parts of a dict, a tuple, or an object for a list, text or graph, by name."""
+    if isinstance(value, tuple):
+        return {str(index): part for index, part in enumerate(value)}
+    if isinstance(value, dict):
+        return {str(name): part for name, part in value.items()}
+    fields = {}
+    for name, part in vars(value).items():
+        # A graph without edges, for example, has no links.
+        if part is not None and name != "max_len":
+            fields[name] = part
+    return fields
 
-    low, high = rows[1:]  # the first value is an example
-    if not (low <= high).all():  # restored bounds are not always in order
+
+def _read_leaf(rows: Array, info: SpaceInfo | None, rule: _ConversionRule) -> ModuleInput:
+    """Return a module's input for a leaf; see `_read_parts`."""
+    _, low, high = rows
+    if not (low <= high).all():
+        # Restored bounds are not always in order.
         limits: Any = np.iinfo(rows.dtype) if rows.dtype.kind in "iu" else np.finfo(rows.dtype)
-        low, high = np.full_like(low, limits.min), np.full_like(low, limits.max)
-    if info is None or info.kind != "box" or channels_first is None:
-        return Box(low, high, low.shape, rows.dtype.type), None
-    axes = shape = span = None
-    start = np.float32(0)
-    is_bytes = (
-        info.dtype == "uint8"
-        and np.array_equal(low, info.space.low)
-        and np.array_equal(high, info.space.high)
+        low = np.full_like(low, limits.min)
+        high = np.full_like(high, limits.max)
+    if info is None or info.kind != "box" or not rule.is_on:
+        return ModuleInput(Box(low, high, low.shape, rows.dtype.type), conversion=None)
+    # A filter changes the values, so the space's bounds no longer hold for them.
+    has_bounds_of_space = np.array_equal(low, info.space.low) and np.array_equal(
+        high, info.space.high
     )
-    low, high = low.astype(np.float32), high.astype(np.float32)
-    if is_image(info, image_layout):
-        axes, shape = _axes_of(low.shape, read_layout(low.shape, image_layout), channels_first)
-        if axes is not None:
-            low, high = low.transpose(axes), high.transpose(axes)
-        if shape is not None:
-            low, high = low.reshape(shape), high.reshape(shape)
-        if is_bytes:  # a filter changes the values, so the bounds no longer hold
-            start, span = low, np.where(high > low, high - low, np.float32(1))
-            low, high = np.zeros_like(low), (high > low).astype(np.float32)
+    low = low.astype(np.float32)
+    high = high.astype(np.float32)
+    is_float = rows.dtype.kind == "f"
+    if not is_image(info, rule.image_layout):
+        space = Box(low, high, low.shape, np.float32)
+        return ModuleInput(space, None if is_float else Leaf())
+    layout = read_layout(low.shape, rule.image_layout)
+    arrangement = _arrangement_of(low.shape, layout, rule.channels_first)
+    low = arrangement.arrange(low)
+    high = arrangement.arrange(high)
+    if info.dtype == "uint8" and has_bounds_of_space:
+        varies = high > low
+        span = np.where(varies, high - low, np.float32(1))
+        space = Box(np.zeros_like(low), varies.astype(np.float32), low.shape, np.float32)
+        offset = _number_if_equal(low)
+        return ModuleInput(space, Leaf(*arrangement, offset, _number_if_equal(span)))
     space = Box(low, high, low.shape, np.float32)
-    if axes is None and span is None and rows.dtype.kind == "f":
-        return space, None
-    numbers = (
-        None if a is None else float(a.flat[0]) if (a == a.flat[0]).all() else a
-        for a in (start, span)
-    )
-    return space, Leaf(axes, shape, *numbers)
+    if arrangement.axes is None and is_float:
+        return ModuleInput(space, conversion=None)
+    return ModuleInput(space, Leaf(*arrangement))
 
 
-def _axes_of(
+def _number_if_equal(values: Array) -> float | Array:
+    """Return the number that all entries of an array equal, or the array if they differ."""
+    first = values.flat[0]
+    if (values == first).all():
+        return float(first)
+    return values
+
+
+def _arrangement_of(
     shape: tuple[int, ...], layout: ImageLayout, channels_first: bool
-) -> tuple[tuple[int, ...] | None, tuple[int, ...] | None]:
-    """Return `Leaf.axes` and `Leaf.shape` for an image.
+) -> _Arrangement:
+    """Return the order of axes in which a module expects an image.
 
     Args:
         shape: The image's shape.
@@ -449,10 +642,12 @@ def _axes_of(
     height, width, channels = layout.size(shape)
     if layout.has_frames and channels_first:
         axes = (0, 1, 2, 3) if layout.channels_first else (0, 3, 1, 2)
-        return axes, (channels, height, width)
+        return _Arrangement(axes, (channels, height, width))
     if layout.has_frames:
         axes = (2, 3, 0, 1) if layout.channels_first else (1, 2, 0, 3)
-        return axes, (height, width, channels)
+        return _Arrangement(axes, (height, width, channels))
     if layout.channels_first == channels_first:
-        return None, None
-    return ((2, 0, 1) if channels_first else (1, 2, 0)), None
+        return _Arrangement()
+    if channels_first:
+        return _Arrangement((2, 0, 1))
+    return _Arrangement((1, 2, 0))

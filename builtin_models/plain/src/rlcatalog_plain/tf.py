@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
 from rlcatalog.errors import NotServedError
-from rlcatalog_plain.common import Plain
+from rlcatalog.frameworks import Array, Tensor, TensorTree
+from rlcatalog_plain.common import Leaf, Module, Plain
 from rlcatalog_tf import (
     DenseStack,
     OutputLayers,
@@ -24,36 +23,40 @@ from rlcatalog_tf import (
 )
 
 
-class KerasModules:
-    """Keras-specific code for models around a Keras layer; see `Plain`."""
+class PlainModel(Plain, TFModelV2):
+    """Plain module followed by dense layers, logits and a value; see `Plain`."""
 
+    stack_class = DenseStack
+    outputs_class = OutputLayers
     channels_first = False
-    show: Any
 
     @staticmethod
-    def unwrapped(module: Any) -> Any:
-        """Return the layer itself, because compiling does not wrap it."""
-        return module
-
-    @staticmethod
-    def is_module(value: Any) -> bool:
+    def is_module(value: Module) -> bool:
         """Return whether a value is a Keras layer or model, or a class of Keras layers or models.
 
         Raises:
             NotServedError: It is, but Keras runs on a backend other than TensorFlow.
         """
-        kind = value if isinstance(value, type) else type(value)
-        if not is_layer_class(kind):
+        cls = value if isinstance(value, type) else type(value)
+        if not is_layer_class(cls):
             return False
-        if (backend := keras.backend.backend()) != "tensorflow" and issubclass(kind, keras.Layer):
-            raise NotServedError(
-                f"{kind.__name__} is a Keras layer, and Keras uses the backend {backend!r}, but"
-                " framework='tf' needs 'tensorflow'. Set KERAS_BACKEND=tensorflow before Keras is"
-                " imported."
-            )
+        # Legacy Keras has no other backend.
+        if issubclass(cls, keras.Layer):
+            backend = keras.backend.backend()
+            if backend != "tensorflow":
+                raise NotServedError(
+                    f"{cls.__name__} is a Keras layer, and Keras uses the backend {backend!r}, but"
+                    " framework='tf' needs 'tensorflow'. Set KERAS_BACKEND=tensorflow before Keras"
+                    " is imported."
+                )
         return True
 
-    def copied(self, module: Any) -> Any:
+    @staticmethod
+    def unwrapped(module: Module) -> Any:
+        """Return the layer itself, because compiling does not wrap it."""
+        return module
+
+    def copy_module(self, module: Module) -> Any:
         """Return a deep copy of a layer.
 
         Raises:
@@ -61,47 +64,57 @@ class KerasModules:
         """
         return copy_layer(module)
 
-    def run_module(self, module: Any, x: Any, inputs: Mapping[str, Any]) -> Any:
+    def run_module(self, module: Module, x: TensorTree, inputs: Mapping[str, Any]) -> Any:
         """Return the layer's outputs, in the precision that the next layers use."""
         output = module(x, training=inputs.get("is_training", False))
-        return tf.nest.map_structure(lambda part: tf.cast(part, tf.float32), output)
+        return tf.nest.map_structure(_to_float32, output)
 
-    def try_module(self, module: Any, rows: np.ndarray[Any, Any]) -> Any:
+    def try_module(self, module: Any, rows: Array) -> Any:
         """Run a layer in inference mode, then restore its variables; if the layer is built, only
         trace it.
         """
         x = self.show(floats_as(tf.convert_to_tensor(rows), dtype_of(self)))
-        before = [(variable, variable.numpy()) for variable in map(raw_variable, module.variables)]
+        variables = [raw_variable(variable) for variable in module.variables]
+        values = [variable.numpy() for variable in variables]
         output = None
         if not has_unbuilt_layers(module):
-            output = (
-                tf.function(lambda: module(x, training=False))
-                .get_concrete_function()
-                .structured_outputs
-            )
-        if output is None or any(
-            None in part.shape for part in tf.nest.flatten(output) if hasattr(part, "shape")
-        ):
+            output = _trace(module, x)
+        if output is None or _has_unknown_shape(output):
             output = module(x, training=False)
-        for variable, value in before:
+        for variable, value in zip(variables, values, strict=True):
             variable.assign(value)
         return output
 
-    def seen(self, x: Any, leaf: Any) -> Any:
+    def convert_leaf(self, x: Tensor, leaf: Leaf) -> Any:
         """Return a leaf of the observation in the form that the layer expects."""
-        x = x if x.dtype.is_floating else tf.cast(x, tf.float32)
-        x = x if leaf.axes is None else tf.transpose(x, [0, *(axis + 1 for axis in leaf.axes)])
+        if not x.dtype.is_floating:
+            x = tf.cast(x, tf.float32)
+        if leaf.axes is not None:
+            x = tf.transpose(x, [0, *(axis + 1 for axis in leaf.axes)])
         if leaf.shape is not None:
             x = tf.reshape(x, [-1, *leaf.shape])
-        return (
-            x
-            if leaf.span is None
-            else (x - tf.cast(leaf.low, x.dtype)) / tf.cast(leaf.span, x.dtype)
-        )
+        if leaf.span is not None:
+            x = (x - tf.cast(leaf.low, x.dtype)) / tf.cast(leaf.span, x.dtype)
+        return x
 
 
-class PlainModel(Plain, KerasModules, TFModelV2):
-    """Plain module followed by dense layers, logits and a value; see `Plain`."""
+def _to_float32(part: Tensor) -> Any:
+    return tf.cast(part, tf.float32)
 
-    stack_class = DenseStack
-    outputs_class = OutputLayers
+
+def _trace(module: Module, x: TensorTree) -> Any:
+    """Return a layer's outputs as symbolic tensors, without computing them."""
+
+    def run() -> Any:
+        return module(x, training=False)
+
+    return tf.function(run).get_concrete_function().structured_outputs
+
+
+def _has_unknown_shape(output: TensorTree) -> bool:
+    """Return whether a tensor of an output has an axis of unknown length."""
+    for part in tf.nest.flatten(output):
+        # A user's layer may also return values without a shape.
+        if hasattr(part, "shape") and None in part.shape:
+            return True
+    return False

@@ -6,97 +6,144 @@ import copy
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
-from rlcatalog_plain.common import Plain
+from rlcatalog.frameworks import Array, TensorTree
+from rlcatalog_plain.common import Leaf, Module, Plain
 from rlcatalog_torch import DenseStack, OutputLayers, TorchModelV2, dtype_of, floats_as
 from rlcatalog_torch.private_api import original_of
 
+#: Key of a module's `__dict__` for its `_CompiledForm`.
+_COMPILED_FORM = "_rlcatalog_compiled"
 
-class TorchModules:
-    """PyTorch-specific code for models around an `nn.Module`; see `Plain`.
+
+class PlainModel(Plain, TorchModelV2):
+    """Plain module followed by dense layers, logits and a value; see `Plain`.
 
     Attributes:
-        module: The module.
-        in_order: Whether to copy images, so that channels also come first in memory. The copy takes
-            time, but modules that call `view` on the result of a convolution need it.
+        copies_images: Whether to copy images, so that channels also come first in memory. The copy
+            takes time, but modules that call `view` on the result of a convolution need it.
     """
 
+    stack_class = DenseStack
+    outputs_class = OutputLayers
     channels_first = True
-    in_order = False
-    module: Any
-    show: Any
+    copies_images = False
 
     @staticmethod
-    def is_module(value: Any) -> bool:
+    def is_module(value: Module) -> bool:
         """Return whether a value is an `nn.Module` or a subclass of `nn.Module`."""
-        return issubclass(value if isinstance(value, type) else type(value), nn.Module)
+        cls = value if isinstance(value, type) else type(value)
+        return issubclass(cls, nn.Module)
 
     @staticmethod
-    def unwrapped(module: Any) -> Any:
+    def unwrapped(module: Module) -> Any:
         """Return the module inside a result of `torch.compile`; the compiled version
         still runs it.
         """
-        if (inner := original_of(module)) is None:
+        inner = original_of(module)
+        if inner is None:
             return module
         # Not as an attribute, because a module's weights would be registered.
-        vars(inner)["_rlcatalog_compiled"] = _CompiledForm(module)
+        vars(inner)[_COMPILED_FORM] = _CompiledForm(module)
         return inner
 
-    def copied(self, module: nn.Module) -> nn.Module:
+    def copy_module(self, module: Module) -> Any:
         """Return a deep copy of a module."""
         return copy.deepcopy(module)
 
-    def run_module(self, module: nn.Module, x: Any, inputs: Mapping[str, Any]) -> Any:
+    def run_module(self, module: Module, x: TensorTree, inputs: Mapping[str, Any]) -> Any:
         """Return the module's outputs."""
-        compiled = module.__dict__.get("_rlcatalog_compiled")
+        compiled = module.__dict__.get(_COMPILED_FORM)
         if compiled is None:
             return module(x)
         return compiled.of(module)(x)
 
-    def try_module(self, module: nn.Module, rows: np.ndarray[Any, Any]) -> Any:
+    def try_module(self, module: nn.Module, rows: Array) -> Any:
         """Run a module in eval mode, and then restore its mode, its buffers and the
         random state.
         """
-        tensors = list(chain(module.parameters(), module.buffers()))
-        device = tensors[0].device if tensors else torch.device("cpu")
+        device = _device_of(module)
         encoded = floats_as(torch.as_tensor(rows, device=device), dtype_of(module))
-        with torch.no_grad(), _as_before(module, device):
+        with torch.no_grad(), _restore_afterwards(module, device):
             module.eval()
             try:
                 return module(self.show(encoded))
             except RuntimeError as error:
-                if self.in_order or "view size is not compatible" not in str(error):
+                if self.copies_images or "view size is not compatible" not in str(error):
                     raise
-                self.in_order = True
+                self.copies_images = True
                 return module(self.show(encoded))
 
-    def seen(self, x: Tensor, leaf: Any) -> Tensor:
+    def convert_leaf(self, x: Tensor, leaf: Leaf) -> Tensor:
         """Return a leaf of the observation in the form that the module expects, with floats in its
         weights' dtype.
         """
         dtype = x.dtype if x.is_floating_point() else dtype_of(self.module)
-        is_fresh, x = x.dtype is not dtype, x.to(dtype)
+        is_new_tensor = x.dtype is not dtype
+        x = x.to(dtype)
         if leaf.axes is not None:
             x = x.permute(0, *(axis + 1 for axis in leaf.axes))
         if leaf.shape is not None:
             x = x.reshape(-1, *leaf.shape)
         if leaf.span is not None:
-            if not (isinstance(leaf.low, float) and leaf.low == 0.0):
-                is_fresh, x = True, x - torch.as_tensor(leaf.low, dtype=dtype, device=x.device)
-            span: Any = leaf.span
-            if not isinstance(span, float):
-                span = torch.as_tensor(span, dtype=dtype, device=x.device)
-            x = x.div_(span) if is_fresh else x / span
-        return x.contiguous() if self.in_order else x
+            x = _scale(x, leaf.low, leaf.span, in_place=is_new_tensor)
+        if self.copies_images:
+            x = x.contiguous()
+        return x
+
+
+def _scale(x: Tensor, low: float | Array, span: float | Array, in_place: bool) -> Tensor:
+    """Return `(x - low) / span`; `in_place` allows to write to `x`."""
+    if not isinstance(low, float) or low != 0.0:
+        x = x - torch.as_tensor(low, dtype=x.dtype, device=x.device)
+        in_place = True  # `x` is a new tensor
+    divisor: float | Tensor
+    if isinstance(span, float):
+        divisor = span
+    else:
+        divisor = torch.as_tensor(span, dtype=x.dtype, device=x.device)
+    if in_place:
+        return x.div_(divisor)
+    return torch.div(x, divisor)
+
+
+def _device_of(module: nn.Module) -> torch.device:
+    """Return the device of a module's first tensor; the CPU if it has none."""
+    for tensor in chain(module.parameters(), module.buffers()):
+        return tensor.device
+    return torch.device("cpu")
+
+
+class _SavedBuffer(NamedTuple):
+    """A buffer of a module, with a copy of its values.
+
+    Attributes:
+        owner: The module that has the buffer.
+        name: Its name there.
+        buffer: The buffer.
+        values: The copy.
+    """
+
+    owner: nn.Module
+    name: str
+    buffer: Tensor
+    values: Tensor
+
+    def restore(self) -> None:
+        """Give the module back its buffer, with its values."""
+        self.buffer.copy_(self.values)
+        # The buffer is missing there if the module has assigned another tensor.
+        if getattr(self.owner, self.name) is not self.buffer:
+            setattr(self.owner, self.name, self.buffer)
 
 
 @contextmanager
-def _as_before(module: nn.Module, device: torch.device) -> Iterator[None]:
+def _restore_afterwards(module: nn.Module, device: torch.device) -> Iterator[None]:
     """Return a context that restores the parts of a module that a pass can change, and the random
     state.
 
@@ -104,19 +151,17 @@ def _as_before(module: nn.Module, device: torch.device) -> Iterator[None]:
     weights are kept.
     """
     modes = [(part, part.training) for part in module.modules()]
-    is_lazy = any(map(nn.parameter.is_lazy, chain(module.parameters(), module.buffers())))
-    buffers = [
-        (part, name, buffer, None if nn.parameter.is_lazy(buffer) else buffer.clone())
-        for part in module.modules()
-        for name, buffer in part.named_buffers(recurse=False)
-    ]
-    with torch.random.fork_rng([device] if device.type == "cuda" else [], enabled=not is_lazy):
+    has_lazy_layers = any(map(is_lazy, chain(module.parameters(), module.buffers())))
+    saved_buffers = []
+    for part in module.modules():
+        for name, buffer in part.named_buffers(recurse=False):
+            if not is_lazy(buffer):
+                saved_buffers.append(_SavedBuffer(part, name, buffer, buffer.clone()))
+    gpus = [device] if device.type == "cuda" else []
+    with torch.random.fork_rng(gpus, enabled=not has_lazy_layers):
         yield
-    for part, name, buffer, before in buffers:
-        if before is not None:
-            buffer.copy_(before)
-            if getattr(part, name) is not buffer:
-                setattr(part, name, buffer)
+    for saved in saved_buffers:
+        saved.restore()
     for part, mode in modes:
         part.training = mode
 
@@ -126,11 +171,15 @@ class _CompiledForm:
 
     A copy of the module is compiled again, with the same options, when it first runs: the compiled
     form refers to the module, so that it cannot be copied before the module's copy is complete.
+
+    Args:
+        compiled: The result of `torch.compile`.
     """
 
     def __init__(self, compiled: Any) -> None:
         self._compiled = compiled
-        self._class, self._options = type(compiled), compiled.dynamo_ctx
+        self._class = type(compiled)
+        self._options = compiled.dynamo_ctx
 
     def of(self, module: nn.Module) -> Any:
         """Return the compiled form of the module that holds this object."""
@@ -142,10 +191,3 @@ class _CompiledForm:
         twin = copy.copy(self)
         twin._compiled = None
         return twin
-
-
-class PlainModel(Plain, TorchModules, TorchModelV2):
-    """Plain module followed by dense layers, logits and a value; see `Plain`."""
-
-    stack_class = DenseStack
-    outputs_class = OutputLayers
