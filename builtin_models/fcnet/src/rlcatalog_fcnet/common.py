@@ -7,8 +7,12 @@ models.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
+from gymnasium import Space
+
+from rlcatalog.frameworks import Tensor
 from rlcatalog.models import ModelV2, last_values
 from rlcatalog.observations import scaling_of
 from rlcatalog_fcnet.config import plan
@@ -33,39 +37,49 @@ class FullyConnected(ModelV2):
 
     def __init__(
         self,
-        obs_space: Any,
-        action_space: Any,
+        obs_space: Space[Any],
+        action_space: Space[Any],
         num_outputs: int | None,
-        model_config: Any,
+        model_config: Mapping[str, Any],
         name: str,
     ) -> None:
         super().__init__(obs_space, action_space, num_outputs, model_config, name)  # type: ignore[call-arg]
-        layers = plan(self.model_config, math.prod(obs_space.shape), num_outputs)
+        width = math.prod(obs_space.shape or ())
+        layers = plan(self.model_config, width, num_outputs)
         self.num_outputs = layers.outputs
         self.hidden = self.stack_class(layers.inputs, layers.hidden)
-        # After the dense layers, because a model's dtype is found at once in a first layer with
+        # After the dense layers, because a model's dtype is found fastest if its first layer has
         # weights.
+        self.scaled: Any = None
         scaling = scaling_of(obs_space, self.model_config)
-        self.scaled = None if scaling is None else self.scaled_class(scaling.flat())
-        self.value_hidden = self.outputs = None
+        if scaling is not None:
+            self.scaled = self.scaled_class(scaling.flat())
+        self.value_hidden: Any = None
+        self.outputs: Any = None
+        #: What the value layer reads, from the last forward pass.
         self._features: Any = None
-        if num_outputs is not None:
-            if not layers.share:
-                self.value_hidden = self.stack_class(layers.inputs, layers.hidden)
-            self.outputs = self.outputs_class(layers)
+        if num_outputs is None:
+            return
+        if not layers.share:
+            self.value_hidden = self.stack_class(layers.inputs, layers.hidden)
+        self.outputs = self.outputs_class(layers)
 
     def forward(
-        self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any
+        self, input_dict: dict[str, Any], state: list[Any], seq_lens: Tensor | None
     ) -> tuple[Any, list[Any]]:
         """Compute the logits; see `ModelV2.forward`."""
         x = input_dict["obs_flat"]
         if self.scaled is not None:
             x = self.scaled(x, like=self)
-        features, outputs = self.hidden(x), self.outputs
-        if outputs is None:
+        features = self.hidden(x)
+        output_layers = self.outputs
+        if output_layers is None:
             return features, state
-        self._features = features if self.value_hidden is None else self.value_hidden(x)
-        return outputs(features), state
+        if self.value_hidden is None:
+            self._features = features
+        else:
+            self._features = self.value_hidden(x)
+        return output_layers(features), state
 
     def value_function(self) -> Any:
         """Return the value estimates `[B]` of the last forward pass."""

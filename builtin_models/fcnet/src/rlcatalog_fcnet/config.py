@@ -19,12 +19,17 @@ from rlcatalog.config import (
 from rlcatalog.models import OutputPlan, dense_specs, output_plan, post_fcnet
 
 
+def _two_layers() -> list[int]:
+    """Return the default widths, which are RLlib's."""
+    return [256, 256]
+
+
 class FcnetConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Config keys for the fully connected network."""
 
     fcnet_hiddens: Annotated[
         list[Annotated[int, Meta(ge=1)]], Meta(description="widths of the hidden layers")
-    ] = msgspec.field(default_factory=lambda: [256, 256])
+    ] = msgspec.field(default_factory=_two_layers)
     fcnet_activation: Annotated[
         NameOrCallable, Meta(description="activation of the hidden layers")
     ] = "tanh"

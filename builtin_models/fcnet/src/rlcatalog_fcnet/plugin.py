@@ -12,23 +12,29 @@ def match(request: Request) -> Match:
     """Return how well the network fits: well for vectors, but only as a fallback for images."""
     if request.encoded_shape is None:
         return Match(
-            None,
-            "takes encoded observations; pass"
+            rank=None,
+            why="takes encoded observations; pass"
             " ModelCatalog.get_preprocessor_for_space(space).observation_space",
         )
-    images = [request.obs.path] if request.is_image else []
-    if request.sees_parts:
-        images = [node.path for node in request.images]
-    if images:
+    image = _first_image(request)
+    if image is not None:
         return Match(
-            Rank.FALLBACK,
-            f"flattens the image {images[0]}; a vision net would see its neighbourhoods",
+            Rank.FALLBACK, f"flattens the image {image}; a vision net would see its neighbourhoods"
         )
-    if len(request.encoded_shape) > 2:
-        return Match(Rank.FALLBACK, f"flattens the rank-{len(request.encoded_shape)} observation")
+    num_axes = len(request.encoded_shape)
+    if num_axes > 2:
+        return Match(Rank.FALLBACK, f"flattens the rank-{num_axes} observation")
     return Match(
         Rank.GENERIC, f"the encoded observation is a vector of {request.encoded_size} values"
     )
+
+
+def _first_image(request: Request) -> str | None:
+    """Return the path of the first image that a model sees; None if it sees none."""
+    if request.sees_parts:
+        paths = [node.path for node in request.images]
+        return paths[0] if paths else None
+    return request.obs.path if request.is_image else None
 
 
 def describe(request: Request) -> list[Stage]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from rlcatalog.frameworks import Tensor
 from rlcatalog_fcnet.common import FullyConnected
 from rlcatalog_tf import DenseStack, OutputLayers, ScaledInput, TFModelV2, tf
 
@@ -16,9 +17,9 @@ class FullyConnectedNetwork(FullyConnected, TFModelV2):
     scaled_class = ScaledInput
 
     def forward(
-        self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any
+        self, input_dict: dict[str, Any], state: list[Any], seq_lens: Tensor | None
     ) -> tuple[Any, list[Any]]:
         """Compute the logits; see `ModelV2.forward`."""
-        return super().forward(
-            {"obs_flat": tf.cast(input_dict["obs_flat"], tf.float32)}, state, seq_lens
-        )
+        # The layers compute in float32, whatever the model's inputs are.
+        obs_flat = tf.cast(input_dict["obs_flat"], tf.float32)
+        return super().forward({"obs_flat": obs_flat}, state, seq_lens)
