@@ -9,9 +9,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rlcatalog.actions import entropy_of, params_given
+from rlcatalog.actions import ActionDistribution, entropy_of, params_given
 from rlcatalog.errors import ConfigError
-from rlcatalog.frameworks import Array, Evaluation, PolicyParts, lengths_of, memory_of, views_of
+from rlcatalog.frameworks import (
+    Array,
+    Evaluation,
+    PolicyParts,
+    TensorTree,
+    lengths_of,
+    memory_of,
+    views_of,
+)
 from rlcatalog.spaces import map_tensors
 from rlcatalog_torch.dtypes import HALF, dtype_of, floats_as, to_float32_at_least
 from rlcatalog_torch.nn import values_of
@@ -33,17 +41,20 @@ class TorchBackend:
         self.dist_class: Any = policy.dist_class
         self.contract = policy.output_checker
         self.scalar = policy.action_codec.scalar
-        self.width, self.outputs = policy.action_codec.width, policy.output_checker.outputs
-        #: Whether the checks that need a backward pass have passed.
-        self._examined = False
+        self.width = policy.action_codec.width
+        self.outputs = policy.output_checker.outputs
         self.has_value = policy.has_value
+        #: Whether the graph of a score has been checked, which is done once.
+        self._is_graph_checked = False
         #: The lengths of the last step's sequences, all 1.
         self._lengths = torch.ones(0, dtype=torch.int32)
-        self.device, self.on_cpu = torch.device("cpu"), True
+        self.device = torch.device("cpu")
+        self.on_cpu = True
         self.numpy: Callable[[Tensor], Array] = torch.Tensor.numpy
-        first = next(self.model.parameters(), None)
-        if first is not None and first.device.type != "cpu":  # an instance was there already
-            policy.device = str(first.device)
+        first_weight = next(self.model.parameters(), None)
+        if first_weight is not None and first_weight.device.type != "cpu":
+            # The model contains a module instance that its user has moved there.
+            policy.device = str(first_weight.device)
             self.to(policy.device)
 
     # --- acting -----------------------------------------------------------------------------------
@@ -72,13 +83,8 @@ class TorchBackend:
         lengths = self._single_steps(inputs["obs"], rows) if memory else None
         outputs, new_memory = self.model(inputs, memory, lengths)
         sample, logp, dist_inputs = self.draw(outputs, mask, explore, rows)
-        return (
-            sample,
-            logp,
-            values_of(self.model, rows) if self.has_value else None,
-            dist_inputs,
-            new_memory,
-        )
+        value = values_of(self.model, rows) if self.has_value else None
+        return sample, logp, value, dist_inputs, new_memory
 
     def draw(
         self, outputs: Tensor, mask: Tensor | None, explore: bool | Tensor, rows: int | None = None
@@ -100,6 +106,7 @@ class TorchBackend:
             ModelContractError: The model or the distribution returned a wrong shape, or a tensor
                 from a different framework.
         """
+        # Here and below, the contract's checks say what is wrong; these conditions are quicker.
         if rows is not None and (
             type(outputs) is not Tensor or outputs.shape != (rows, self.outputs)
         ):
@@ -110,21 +117,23 @@ class TorchBackend:
             outputs = self.dist_class.masked(outputs, mask)
         dist = self.dist_class(outputs, self.model)
         if isinstance(explore, Tensor):
-            drawn, likely = flat_sample(dist.sample()), flat_sample(dist.deterministic_sample())
-            flat = sample = torch.where(explore, drawn, likely.to(drawn.dtype))
-            # a new distribution, without cached samples.
+            random_sample = flat_sample(dist.sample())
+            likely_sample = flat_sample(dist.deterministic_sample())
+            sample = torch.where(explore, random_sample, likely_sample.to(random_sample.dtype))
+            flat = sample
+            # The distribution's cached sample is not the one that was selected.
             dist = self.dist_class(outputs, self.model)
         else:
-            flat = sample = dist.sample() if explore else dist.deterministic_sample()
+            sample = dist.sample() if explore else dist.deterministic_sample()
+            flat = sample
             if type(sample) is not Tensor:
-                self.contract.check_tensors(sample, "sample" if explore else "deterministic_sample")
+                method = "sample" if explore else "deterministic_sample"
+                self.contract.check_tensors(sample, method)
                 flat = flat_sample(sample)
-        if (
-            rows is not None
-            and flat.shape != (rows, self.width)
-            and (self.width != 1 or flat.shape != (rows,))
-        ):
-            self.contract.check_sample(flatten_rows(flat) if flat.ndim else flat, rows)
+        if rows is not None and flat.shape != (rows, self.width):
+            # If the width is 1, `[rows]` is right, too.
+            if self.width != 1 or flat.shape != (rows,):
+                self.contract.check_sample(flatten_rows(flat) if flat.ndim else flat, rows)
         logp = dist.logp(flat)
         if rows is not None and (type(logp) is not Tensor or logp.shape != (rows,)):
             self.contract.check_rows(logp, rows, "logp")
@@ -132,10 +141,10 @@ class TorchBackend:
 
     def act(
         self,
-        obs: Any,
+        obs: Array | Tensor,
         views: Mapping[str, Any],
         memory: tuple[Array, ...],
-        mask: Any,
+        mask: Array | Tensor | None,
         explore: bool,
     ) -> tuple[Any, ...]:
         """Return raw actions, logp, value or None, inputs and memory; for a tensor `obs`, all but
@@ -143,58 +152,66 @@ class TorchBackend:
         """
         if self.model.training:
             self.model.eval()
-        rows, array, given = len(obs), self.numpy, isinstance(obs, Tensor)
+        rows = len(obs)
+        returns_tensors = isinstance(obs, Tensor)
         inputs, states = self.inputs_of(obs, views, memory)
-        before = _versions(_counted(inputs)) if given else {}
-        # So the results cannot be used in training.
-        with torch.no_grad() if given else torch.inference_mode():
+        versions = _versions(_counted(inputs)) if returns_tensors else {}
+        # The results have no graph, so they cannot be used in training.
+        with torch.no_grad() if returns_tensors else torch.inference_mode():
             allowed = None if mask is None else self.tensor(mask)
             sample, logp, value, dist_inputs, new_states = self.step(
                 inputs, states, allowed, explore, rows
             )
-            if (
-                given
-                or views
-                or version_of(inputs["obs"])
-                or (states and self.on_cpu and any(map(version_of, states)))
-            ):
-                self._check_untouched(_counted(inputs, states), before)
-            new_memory: tuple[Array, ...] = ()
-            if states:
-                # A state from outside inference mode is an input or a weight, so keep a copy.
-                owned = [part if part.is_inference() else part.clone() for part in new_states]
-                new_memory = tuple(array(to_float32_at_least(part)) for part in owned)
-            raw = sample if given else array(sample)
+            if returns_tensors or views or self._is_written(inputs["obs"], states):
+                self._check_untouched(_counted(inputs, states), versions)
+            new_memory = self._memory_arrays(new_states) if states else ()
+            raw = sample if returns_tensors else self.numpy(sample)
             if raw.ndim != 2:
                 raw = raw.reshape(rows, self.width)
-            if given:
+            if returns_tensors:
                 return raw, logp, value, dist_inputs, new_memory
-            return (
-                raw,
-                array(logp),
-                None if value is None else array(value),
-                array(dist_inputs),
-                new_memory,
-            )
+            value_array = None if value is None else self.numpy(value)
+            return raw, self.numpy(logp), value_array, self.numpy(dist_inputs), new_memory
 
-    def values(self, obs: Any, views: Mapping[str, Any], memory: tuple[Array, ...]) -> Any:
+    def _is_written(self, obs: Tensor, states: list[Tensor]) -> bool:
+        """Return whether a model has written to tensors that `inputs_of` made of arrays, whose
+        version is 0 until then.
+        """
+        if version_of(obs):
+            return True
+        # On another device, a state is a copy.
+        return self.on_cpu and any(map(version_of, states))
+
+    def _memory_arrays(self, states: Iterable[Tensor]) -> tuple[Array, ...]:
+        """Return a model's new states as arrays."""
+        arrays = []
+        for state in states:
+            # A state from outside inference mode is an input or a weight, so keep a copy.
+            if not state.is_inference():
+                state = state.clone()
+            arrays.append(self.numpy(to_float32_at_least(state)))
+        return tuple(arrays)
+
+    def values(
+        self, obs: Array | Tensor, views: Mapping[str, Any], memory: tuple[Array, ...]
+    ) -> Any:
         """Return value estimates without creating a distribution: a tensor if `obs` is one,
         otherwise a NumPy array.
         """
         if self.model.training:
             self.model.eval()
         inputs, states = self.inputs_of(obs, views, memory)
-        given = isinstance(obs, Tensor)
-        with torch.no_grad() if given else torch.inference_mode():
-            before = _versions(_counted(inputs)) if given else {}
+        returns_tensor = isinstance(obs, Tensor)
+        with torch.no_grad() if returns_tensor else torch.inference_mode():
+            versions = _versions(_counted(inputs)) if returns_tensor else {}
             lengths = self._single_steps(inputs["obs"], len(obs)) if memory else None
             self.model({**inputs, "values_only": True}, states, lengths)
-            self._check_untouched(_counted(inputs, states), before)
+            self._check_untouched(_counted(inputs, states), versions)
             value = values_of(self.model, len(obs))
-            return value if given else self.numpy(value)
+            return value if returns_tensor else self.numpy(value)
 
     def inputs_of(
-        self, obs: Any, views: Mapping[str, Any], memory: Sequence[Any]
+        self, obs: Array | Tensor, views: Mapping[str, Any], memory: Sequence[Array | Tensor]
     ) -> tuple[dict[str, Any], list[Tensor]]:
         """Return the model's input at one step and its memory, both as tensors.
 
@@ -231,61 +248,80 @@ class TorchBackend:
         model = self.model
         if not model.training:
             model.train()
-        views = views_of(self.policy, batch)
         dtype = dtype_of(model)
-        input_dict: dict[str, Any] = {
-            name: self._tensors(view, dtype) for name, view in views.items()
+        inputs = {
+            name: self._tensors(view, dtype) for name, view in views_of(self.policy, batch).items()
         }
-        input_dict["obs"] = self.tensor(batch["obs"], dtype)
-        rows = input_dict["obs"].shape[0]
-        lengths, padding, states = (
-            self._sequences(batch, dtype) if self.policy.memory else (None, None, [])
-        )
-        flags = {"is_training": True}
-        if padding is not None:
-            flags["outputs_only"], repeats = True, self.policy.views.training
-            input_dict = {
-                name: padding.fill(x, repeats.get(name, 1)) for name, x in input_dict.items()
-            }
-        counted = _counted(input_dict, states)
-        before = _versions(counted)
-        outputs, _ = model({**input_dict, **flags}, states, lengths)
-        self._check_untouched(counted, before)
-        places = input_dict["obs"].shape[0]
-        if type(outputs) is not Tensor or outputs.shape != (places, self.outputs):
-            self.contract.check_outputs(outputs, places)
-        value = values_of(model, places) if self.has_value else None
-        if padding is not None:
-            outputs, value = padding.take((outputs, value))
-        inputs = to_float32_at_least(outputs)
+        inputs["obs"] = self.tensor(batch["obs"], dtype)
+        rows = inputs["obs"].shape[0]
+        outputs, value = self._score_pass(inputs, batch, dtype)
+        dist_inputs = to_float32_at_least(outputs)
         if batch.get("mask") is not None:
-            inputs = self.dist_class.masked(inputs, self.tensor(batch["mask"]).bool())
-        dist = self.dist_class(inputs, model)
-        raw = self.tensor(batch["raw_action"], inputs.dtype)
-        raw = raw[:, 0] if self.scalar and raw.ndim == 2 else raw
+            allowed = self.tensor(batch["mask"]).bool()
+            dist_inputs = self.dist_class.masked(dist_inputs, allowed)
+        dist = self.dist_class(dist_inputs, model)
+        raw = self.tensor(batch["raw_action"], dist_inputs.dtype)
+        if self.scalar and raw.ndim == 2:
+            raw = raw[:, 0]
         logp = dist.logp(raw)
         uncertainty, kind = entropy_of(dist, flat_sample, entropy)
         kl = self._kl(batch, dist, raw)
         for numbers, method in ((logp, "logp"), (uncertainty, "entropy"), (kl, "kl")):
             if numbers is not None and (type(numbers) is not Tensor or numbers.shape != (rows,)):
                 self.contract.check_rows(numbers, rows, method)
-        if not self._examined and logp.requires_grad:
-            self._examine(inputs, [term for term in (logp, uncertainty, value) if term is not None])
+        if not self._is_graph_checked and logp.requires_grad:
+            terms = [term for term in (logp, uncertainty, value) if term is not None]
+            self._check_graph(dist_inputs, terms)
         return Evaluation(logp, uncertainty, kind, value, dist, kl)
 
-    def _check_untouched(self, inputs: Mapping[str, Tensor], before: Mapping[str, int]) -> None:
+    def _score_pass(
+        self, inputs: dict[str, Any], batch: Mapping[str, Any], dtype: torch.dtype
+    ) -> tuple[Tensor, Tensor | None]:
+        """Run the model on a training batch; return its outputs and values, one row per step.
+
+        Args:
+            inputs: The batch's observations and views, as tensors.
+            batch: The batch, with the lengths of its sequences and the memory before them.
+            dtype: The dtype of the model's floating-point inputs.
+        """
+        flags = {"is_training": True}
+        padding: Padding | None = None
+        lengths: Tensor | None = None
+        states: list[Tensor] = []
+        if self.policy.memory:
+            lengths, padding, states = self._sequences(batch, dtype)
+            flags["outputs_only"] = True
+            # Views of the past with one row for several steps.
+            repeats = self.policy.views.training
+            inputs = {name: padding.fill(x, repeats.get(name, 1)) for name, x in inputs.items()}
+        counted = _counted(inputs, states)
+        versions = _versions(counted)
+        outputs, _ = self.model({**inputs, **flags}, states, lengths)
+        self._check_untouched(counted, versions)
+        padded_rows = inputs["obs"].shape[0]
+        if type(outputs) is not Tensor or outputs.shape != (padded_rows, self.outputs):
+            self.contract.check_outputs(outputs, padded_rows)
+        value = values_of(self.model, padded_rows) if self.has_value else None
+        if padding is not None:
+            outputs, value = padding.take((outputs, value))
+        return outputs, value
+
+    def _check_untouched(self, inputs: Mapping[str, Tensor], versions: Mapping[str, int]) -> None:
         """Check that a model has not written to an input, which may share memory with the caller's
         array.
 
+        Args:
+            inputs: The inputs.
+            versions: Their versions before the pass; 0 for inputs that it does not contain.
+
         Raises:
-            ModelContractError: The version of an input has increased; an input that is not in
-                `before` started at 0.
+            ModelContractError: The version of an input has increased.
         """
         for name, version in _versions(inputs).items():
-            if version != before.get(name, 0):
+            if version != versions.get(name, 0):
                 self.contract.refuse_written_input(name)
 
-    def _examine(self, inputs: Tensor, terms: list[Tensor]) -> None:
+    def _check_graph(self, dist_inputs: Tensor, terms: list[Tensor]) -> None:
         """Check that samples carry no gradients, and that every weight that affects the result is a
         parameter.
 
@@ -293,37 +329,43 @@ class TorchBackend:
             ModelContractError: A sample carries a gradient, or training would miss an unregistered
                 weight.
         """
-        if are_transforms_active():  # draws and leaves are symbolic there
+        # Draws and leaves are symbolic there.
+        if are_transforms_active():
             return
-        own = {id(parameter) for parameter in self.model.parameters()}
+        registered = {id(parameter) for parameter in self.model.parameters()}
         for leaf in leaves_of(terms):
-            if isinstance(leaf, torch.nn.Parameter) and id(leaf) not in own:
+            if isinstance(leaf, torch.nn.Parameter) and id(leaf) not in registered:
                 self.contract.refuse_lost_weight(_place_of(leaf, self.model), leaf.shape)
-        devices = [self.device] if self.device.type == "cuda" else []
-        with torch.random.fork_rng(devices):  # as if nothing had been drawn
-            drawn = self.dist_class(inputs, self.model).sample()
-        if flat_sample(drawn).requires_grad:
+        gpus = [self.device] if self.device.type == "cuda" else []
+        # The caller's random numbers must not depend on this check.
+        with torch.random.fork_rng(gpus):
+            sample = self.dist_class(dist_inputs, self.model).sample()
+        if flat_sample(sample).requires_grad:
             self.contract.refuse_gradient("sample")
-        self._examined = True
+        self._is_graph_checked = True
 
     def log_density(self, dist_inputs: Array, raw_action: Array) -> Array:
         """Return the log density `[B]` of raw actions for stored parameters."""
         with torch.inference_mode():
-            params, raw = (
-                torch.from_numpy(np.array(one)).to(self.device) for one in (dist_inputs, raw_action)
-            )
-            raw = floats_as(raw[:, 0] if self.scalar else raw, params.dtype)
-            stored: Any = self.policy.stored_dist
-            return _copied(stored(params, self.model).logp(raw))
+            params = torch.from_numpy(np.array(dist_inputs)).to(self.device)
+            raw = torch.from_numpy(np.array(raw_action)).to(self.device)
+            if self.scalar:
+                raw = raw[:, 0]
+            raw = floats_as(raw, params.dtype)
+            dist = self.policy.stored_dist(params, self.model)
+            return _copied(dist.logp(raw))
 
-    def _kl(self, batch: Mapping[str, Any], dist: Any, raw: Tensor) -> Tensor | None:
+    def _kl(self, batch: Mapping[str, Any], dist: ActionDistribution, raw: Tensor) -> Tensor | None:
+        """Return the divergence `[B]` of the stored distributions from `dist`; None if the batch
+        has none.
+        """
         if batch.get("dist_inputs") is None:
             return None
-        stored: Any = self.policy.stored_dist
+        stored_dist = self.policy.stored_dist
         params = params_given(dist, raw)
+        old_params = self.tensor(batch["dist_inputs"], params.dtype)
         # As in RLlib, both get the current model, which a distribution may read.
-        old = stored(self.tensor(batch["dist_inputs"], params.dtype), self.model)
-        kl: Tensor = old.kl(stored(params, self.model))
+        kl: Tensor = stored_dist(old_params, self.model).kl(stored_dist(params, self.model))
         return kl
 
     @staticmethod
@@ -334,20 +376,12 @@ class TorchBackend:
             ConfigError: The name is unknown, or PyTorch does not find this device.
         """
         if name == "auto":
-            return (
-                "cuda"
-                if torch.cuda.is_available()
-                else "mps"
-                if torch.backends.mps.is_available()
-                else "cpu"
-            )
+            return _best_device()
         try:
             device = torch.device(name)
-            count = (
-                1
-                if device.type in ("cpu", "meta")
-                else torch.get_device_module(device).device_count()
-            )
+            count = 1
+            if device.type not in ("cpu", "meta"):
+                count = torch.get_device_module(device).device_count()
         except RuntimeError as error:
             raise ConfigError(
                 f"device={name!r}: expected cpu, cuda, cuda:1, …, mps or auto."
@@ -373,9 +407,8 @@ class TorchBackend:
         """
         states = {"cpu": torch.get_rng_state()}
         if not self.on_cpu and self.device.type != "meta":
-            states[self.device.type] = torch.get_device_module(self.device).get_rng_state(
-                self.device
-            )
+            module = torch.get_device_module(self.device)
+            states[self.device.type] = module.get_rng_state(self.device)
         return {name: state.numpy() for name, state in states.items()}
 
     def set_random_state(self, state: Mapping[str, Array]) -> None:
@@ -384,10 +417,10 @@ class TorchBackend:
         """
         torch.set_rng_state(torch.from_numpy(np.array(state["cpu"])))
         if self.device.type in state and not self.on_cpu:
-            held = torch.from_numpy(np.array(state[self.device.type]))
-            torch.get_device_module(self.device).set_rng_state(held, self.device)
+            device_state = torch.from_numpy(np.array(state[self.device.type]))
+            torch.get_device_module(self.device).set_rng_state(device_state, self.device)
 
-    def tensor(self, value: Any, dtype: torch.dtype = torch.float32) -> Tensor:
+    def tensor(self, value: Array | Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
         """Convert an array or tensor to a tensor on the device.
 
         Args:
@@ -398,12 +431,15 @@ class TorchBackend:
             tensor = value
         else:
             array = np.asarray(value)
-            tensor = torch.from_numpy(array if array.flags.carray else array.copy())
+            # PyTorch warns of arrays that are read-only, and refuses negative strides.
+            if not array.flags.carray:
+                array = array.copy()
+            tensor = torch.from_numpy(array)
         if tensor.dtype is not dtype and tensor.is_floating_point():
             tensor = tensor.to(dtype)
         return tensor if self.on_cpu and tensor.is_cpu else tensor.to(self.device)
 
-    def _tensors(self, value: Any, dtype: torch.dtype) -> Any:
+    def _tensors(self, value: TensorTree, dtype: torch.dtype) -> Any:
         """Convert a structure of arrays to tensors; see `tensor`."""
         return map_tensors(value, lambda array: self.tensor(array, dtype))
 
@@ -416,12 +452,19 @@ class TorchBackend:
         rows = len(batch["obs"])
         lengths = lengths_of(batch, rows)
         memory = memory_of(self.policy, batch, len(lengths))
-        padding = Padding(lengths, max(lengths.tolist(), default=0), self.device)
-        return (
-            torch.from_numpy(lengths).to(self.device),
-            padding,
-            [self.tensor(part, dtype) for part in memory],
-        )
+        longest = max(lengths.tolist(), default=0)
+        padding = Padding(lengths, longest, self.device)
+        states = [self.tensor(part, dtype) for part in memory]
+        return torch.from_numpy(lengths).to(self.device), padding, states
+
+
+def _best_device() -> str:
+    """Return PyTorch's name of a GPU, or of the CPU if there is no GPU."""
+    if torch.cuda.is_available():
+        return "cuda"
+    if torch.backends.mps.is_available():
+        return "mps"
+    return "cpu"
 
 
 def _versions(tensors: Mapping[str, Tensor]) -> dict[str, int]:
@@ -433,9 +476,9 @@ def _counted(input_dict: Mapping[str, Any], states: Sequence[Tensor] = ()) -> di
     """Return a model's input tensors by name, except those without a version."""
     counted: dict[str, Tensor] = {}
 
-    def walk(name: str, value: Any) -> None:
+    def walk(name: str, value: TensorTree) -> None:
         if isinstance(value, Tensor):
-            # Such a tensor has no version counter and does not share memory with an array.
+            # An inference tensor has no version, and does not share memory with an array.
             if not value.is_inference():
                 counted[name] = value
         elif isinstance(value, Mapping):
@@ -452,34 +495,51 @@ def _counted(input_dict: Mapping[str, Any], states: Sequence[Tensor] = ()) -> di
 
 
 def leaves_of(tensors: Iterable[Tensor]) -> Iterator[Tensor]:
-    """Yield the leaves of the given tensors' autograd graph."""
-    functions = [tensor.grad_fn for tensor in tensors if tensor.grad_fn is not None]
-    known = set(functions)
-    for function in functions:
-        if (leaf := leaf_of(function)) is not None:
+    """Yield the leaves of the graph from which autograd computes the gradients of tensors."""
+    waiting = [tensor.grad_fn for tensor in tensors if tensor.grad_fn is not None]
+    visited = set(waiting)
+    # The list grows while the loop goes through it.
+    for function in waiting:
+        leaf = leaf_of(function)
+        if leaf is not None:
             yield leaf
-        before = {
-            function for function, _ in function.next_functions if function is not None
-        } - known
-        known |= before
-        functions += before
+        inputs = {inner for inner, _ in function.next_functions if inner is not None}
+        waiting += inputs - visited
+        visited |= inputs
 
 
-def _place_of(leaf: Tensor, model: torch.nn.Module) -> str:
+def _place_of(weight: Tensor, model: torch.nn.Module) -> str:
     """Return the path of a parameter inside a list, tuple or dict of a module, or else a
     description.
     """
     for path, module in model.named_modules():
         for name, value in vars(module).items():
-            if name.startswith("_") or not isinstance(value, dict | list | tuple):
+            if name.startswith("_"):
                 continue
-            for key, item in value.items() if isinstance(value, dict) else enumerate(value):
-                if item is leaf or (
-                    isinstance(item, torch.nn.Module) and any(p is leaf for p in item.parameters())
-                ):
+            for key, item in _items_of(value):
+                if _has_weight(item, weight):
                     return f"{path}.{name}[{key!r}]".lstrip(".")
     return "without a name"
 
 
+def _items_of(value: Any) -> Iterable[tuple[Any, Any]]:
+    """Return the keys and values of a dict, or the indices and items of a list or tuple; nothing
+    for other objects.
+    """
+    if isinstance(value, dict):
+        return value.items()
+    if isinstance(value, list | tuple):
+        return enumerate(value)
+    return ()
+
+
+def _has_weight(item: Any, weight: Tensor) -> bool:
+    """Return whether an item is a weight, or a module that has it."""
+    if isinstance(item, torch.nn.Module):
+        return any(parameter is weight for parameter in item.parameters())
+    return item is weight
+
+
 def _copied(tensor: Tensor) -> Array:
+    """Return a tensor of any device as an array."""
     return tensor.cpu().numpy()
