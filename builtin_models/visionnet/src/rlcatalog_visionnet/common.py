@@ -6,11 +6,16 @@ models.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
+from rlcatalog.frameworks import Tensor
 from rlcatalog.models import ModelV2, last_values
 from rlcatalog_visionnet.config import pixel_scaling
 from rlcatalog_visionnet.plan import plan
+
+if TYPE_CHECKING:
+    from gymnasium import Space
 
 
 class Vision(ModelV2):
@@ -38,46 +43,51 @@ class Vision(ModelV2):
 
     def __init__(
         self,
-        obs_space: Any,
-        action_space: Any,
+        obs_space: Space[Any],
+        action_space: Space[Any] | None,
         num_outputs: int | None,
-        model_config: Any,
+        model_config: Mapping[str, Any],
         name: str,
     ) -> None:
         super().__init__(obs_space, action_space, num_outputs, model_config, name)  # type: ignore[call-arg]
-        layers = plan(self.model_config, obs_space.shape, num_outputs)
-        end = layers.output
-        self.num_outputs = end.outputs
-        self.layout = layers.layout
-        self.convs = self.convs_class(layers)
+        network = plan(self.model_config, obs_space.shape, num_outputs)
+        output = network.output
+        self.num_outputs = output.outputs
+        self.layout = network.layout
+        self.convs = self.convs_class(network)
         # After the convolutions, because a model's dtype is found at once in a first layer with
         # weights.
         scaling = pixel_scaling(self.model_config, obs_space)
         self.scaled = None if scaling is None else self.scaled_class(scaling)
-        self.hidden = self.stack_class(end.inputs, end.hidden)
-        self.value_convs = self.value_hidden = self.outputs = None
+        self.hidden = self.stack_class(output.inputs, output.hidden)
+        self.value_convs = None
+        self.value_hidden = None
+        self.outputs = None
+        # The value layer's input in the last forward pass, which `value_function` reads.
         self._features: Any = None
-        if num_outputs is not None:
-            if not end.share:
-                self.value_convs = self.convs_class(layers)
-                self.value_hidden = self.stack_class(end.inputs, end.hidden)
-            self.outputs = self.outputs_class(end)
-            if layers.logits is not None:
-                self.outputs.logits = self.logits_class(layers.logits)
+        if num_outputs is None:
+            return
+        if not output.share:
+            self.value_convs = self.convs_class(network)
+            self.value_hidden = self.stack_class(output.inputs, output.hidden)
+        self.outputs = self.outputs_class(output)
+        if network.logits is not None:
+            self.outputs.logits = self.logits_class(network.logits)
 
     def forward(
-        self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any
+        self, input_dict: dict[str, Any], state: list[Any], seq_lens: Tensor | None
     ) -> tuple[Any, list[Any]]:
         """Compute the logits; see `ModelV2.forward`."""
         images = input_dict["obs"]
         if self.scaled is not None:
             images = self.scaled(images, like=self)
-        images = self._ordered(images)
+        images = self._to_maps(images)
         features = self.hidden(self.convs(images))
         if self.outputs is None:
             return features, state
-        self._features = features
-        if self.value_convs is not None and self.value_hidden is not None:
+        if self.value_convs is None or self.value_hidden is None:
+            self._features = features
+        else:
             self._features = self.value_hidden(self.value_convs(images))
         return self.outputs(features), state
 
@@ -85,8 +95,9 @@ class Vision(ModelV2):
         """Return the value estimates `[B]` of the last forward pass."""
         return last_values(self, self._features)
 
-    def _ordered(self, images: Any) -> Any:
-        """Return images as floats in the layout that the framework's convolutions expect, with the
-        channels of all frames as one image's.
+    def _to_maps(self, images: Any) -> Any:
+        """Return images as floats in the layout that the framework's convolutions expect.
+
+        The frames of a stack become channels of one image.
         """
         raise NotImplementedError

@@ -80,15 +80,20 @@ class VisionnetConfig(msgspec.Struct, frozen=True, kw_only=True):
             )
         activation_name(self.conv_activation, "conv_activation")
         read_initializers(partial(getattr, self), "conv", "kernel", "bias")
-        scale = self.image_scale
-        if scale is True or not (scale is None or scale is False or 0 < scale < math.inf):
+        if not _is_scale(self.image_scale):
             raise ConfigError(
                 "config key 'image_scale': expected a positive factor, False for no scaling, or"
-                f" None to scale integers by their bounds; found {scale!r}."
+                f" None to scale integers by their bounds; found {self.image_scale!r}."
             )
 
 
-def read_filters(value: Any) -> list[Filter] | str | None:
+def _is_scale(value: float | bool | None) -> bool:
+    if value is None or value is False:
+        return True
+    return value is not True and 0 < value < math.inf
+
+
+def read_filters(value: list[Any] | str | None) -> list[Filter] | str | None:
     """Read the config key `conv_filters`: a preset's name, a list of `[channels, kernel, stride]`,
     or None.
 
@@ -109,38 +114,55 @@ def read_filters(value: Any) -> list[Filter] | str | None:
         return value
     filters: list[Filter] = []
     for i, entry in enumerate(value):
-        parts = list(entry) if isinstance(entry, list | tuple) else []
-        kernel, stride = (_pair(part) for part in parts[1:]) if len(parts) == 3 else (None, None)
-        if kernel is None or stride is None or not _positive(parts[0]):
+        convolution = _read_entry(entry)
+        if convolution is None:
             raise ConfigError(
                 f"{key}: entry {i} must be [channels, kernel, stride] with integers >= 1, where"
                 f" kernel and stride may also be [height, width]; found {shown(entry)}."
             )
-        filters.append((parts[0], kernel, stride))
+        filters.append(convolution)
     return filters
 
 
-def _positive(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+def _read_entry(entry: Any) -> Filter | None:
+    """Return one entry of `conv_filters`; None if it is invalid."""
+    if not isinstance(entry, list | tuple) or len(entry) != 3:
+        return None
+    channels = entry[0]
+    kernel = _read_pair(entry[1])
+    stride = _read_pair(entry[2])
+    if kernel is None or stride is None or not _is_positive(channels):
+        return None
+    return channels, kernel, stride
 
 
-def _pair(value: Any) -> Pair | None:
+def _read_pair(value: Any) -> Pair | None:
+    """Return a number for both axes, or a list of two, as a pair; None if the value is invalid."""
     numbers = list(value) if isinstance(value, list | tuple) else [value, value]
-    return (numbers[0], numbers[1]) if len(numbers) == 2 and all(map(_positive, numbers)) else None
+    if len(numbers) != 2 or not all(map(_is_positive, numbers)):
+        return None
+    return numbers[0], numbers[1]
+
+
+def _is_positive(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 
 def pixel_scaling(config: Mapping[str, Any], space: Space[Any]) -> Scaling | None:
     """Return how pixels are scaled, or None.
 
+    Bytes are divided by 255 even with `scale_integers=False`.
+
     Args:
         config: The flat model config.
         space: The space of the images.
     """
-    scale = read_config(config, VisionnetConfig).image_scale
-    if scale is False:
+    factor = read_config(config, VisionnetConfig).image_scale
+    if factor is False or factor == 1:
         return None
-    if scale is not None:
-        return None if scale == 1 else Scaling(0.0, float(scale))
-    if not read_config(config, KernelConfig).scale_integers and space.dtype == "uint8":
-        return Scaling(0.0, 1 / 255)
+    if factor is not None:
+        return Scaling(offset=0.0, factor=float(factor))
+    scales_by_bounds = read_config(config, KernelConfig).scale_integers
+    if not scales_by_bounds and space.dtype == "uint8":
+        return Scaling(offset=0.0, factor=1 / 255)
     return scaling_of(space, config)

@@ -65,8 +65,8 @@ class ConvSpec:
     def size(self) -> Pair:
         """Height and width of the output; below 1 if a kernel does not fit."""
         height, width = (
-            -(-n // s) if self.padding == "same" else (n - k) // s + 1
-            for n, k, s in zip(self.size_in, self.kernel, self.stride, strict=True)
+            output_length(length, kernel, stride, self.padding)
+            for length, kernel, stride in zip(self.size_in, self.kernel, self.stride, strict=True)
         )
         return height, width
 
@@ -75,11 +75,14 @@ class ConvSpec:
         """Numbers of zero rows above and below, and of zero columns on the left and right."""
         if self.padding == "valid":
             return (0, 0), (0, 0)
-        rows, columns = (
-            max((out - 1) * s + k - n, 0)
-            for n, k, s, out in zip(self.size_in, self.kernel, self.stride, self.size, strict=True)
-        )
-        return (rows // 2, rows - rows // 2), (columns // 2, columns - columns // 2)
+        pads = []
+        for axis in (0, 1):
+            extent = (self.size[axis] - 1) * self.stride[axis] + self.kernel[axis]
+            zeros = max(extent - self.size_in[axis], 0)
+            before = zeros // 2
+            pads.append((before, zeros - before))
+        rows, columns = pads
+        return rows, columns
 
     @property
     def weight_count(self) -> int:
@@ -89,13 +92,13 @@ class ConvSpec:
     @property
     def label(self) -> str:
         """Short description for tables, such as `8x8/4 same, relu`."""
-        stride = str(self.stride[0]) if self.stride[0] == self.stride[1] else by(self.stride)
-        name = (
-            self.activation
-            if isinstance(self.activation, str)
-            else getattr(self.activation, "__name__", "custom")
-        )
-        return f"{by(self.kernel)}/{stride} {self.padding}, {name}"
+        down, right = self.stride
+        stride = str(down) if down == right else format_size(self.stride)
+        name = self.activation
+        if not isinstance(name, str):
+            # A user's callable: a function or class has a name, an instance may have none.
+            name = getattr(self.activation, "__name__", "custom")
+        return f"{format_size(self.kernel)}/{stride} {self.padding}, {name}"
 
 
 @dataclass(frozen=True)
@@ -109,7 +112,8 @@ class PoolSpec:
     @property
     def size(self) -> Pair:
         """Height and width of the output."""
-        return -(-self.size_in[0] // 2), -(-self.size_in[1] // 2)
+        height, width = self.size_in
+        return divide_up(height, 2), divide_up(width, 2)
 
 
 @dataclass(frozen=True)
@@ -141,7 +145,19 @@ class ResidualSpec:
 LayerSpec = ConvSpec | PoolSpec | ResidualSpec
 
 
-def by(numbers: Sequence[int]) -> str:
+def divide_up(number: int, divisor: int) -> int:
+    """Return the quotient, rounded up."""
+    return -(-number // divisor)
+
+
+def output_length(length: int, kernel: int, stride: int, padding: str) -> int:
+    """Return how often a kernel fits along an axis; below 1 if it does not fit."""
+    if padding == "same":
+        return divide_up(length, stride)
+    return (length - kernel) // stride + 1
+
+
+def format_size(numbers: Sequence[int]) -> str:
     """Format `(8, 4)` as `8x4`."""
     return "x".join(map(str, numbers))
 
@@ -149,10 +165,9 @@ def by(numbers: Sequence[int]) -> str:
 def derived(size: Pair, padding: str | None) -> list[Filter]:
     """Return a list of convolutions that reduces an image of any size to 1x1.
 
-    Along each axis, the kernel depends on the side length: 8 with stride 4 above 44, 4 with stride
-        2 above 11, otherwise 3 with stride 1. At least two layers are added, until no side exceeds
-        11; they have 16, then 32, then 64 channels. A last layer with 256 channels covers the
-        remaining area. For 84x84 and 42x42 images, this gives RLlib's lists.
+    At least two layers are added, until no side exceeds 11; they have 16, then 32, then 64
+    channels. A last layer with 256 channels covers the remaining area. For 84x84 and 42x42 images,
+    this gives RLlib's lists.
 
     Args:
         size: Height and width of the image.
@@ -160,16 +175,34 @@ def derived(size: Pair, padding: str | None) -> list[Filter]:
     """
     filters: list[Filter] = []
     while len(filters) < 2 or max(size) > 11:
-        axes = [(8, 4) if n > 44 else (4, 2) if n > 11 else (min(3, n), 1) for n in size]
-        kernel, stride = (axes[0][0], axes[1][0]), (axes[0][1], axes[1][1])
-        filters.append(((16, 32, 64)[min(len(filters), 2)], kernel, stride))
-        size = ConvSpec(0, 0, kernel, stride, padding or "same", size).size
+        channels = (16, 32, 64)[min(len(filters), 2)]
+        height, width = size
+        kernel_height, stride_down = kernel_and_stride(height)
+        kernel_width, stride_right = kernel_and_stride(width)
+        kernel = (kernel_height, kernel_width)
+        stride = (stride_down, stride_right)
+        filters.append((channels, kernel, stride))
+        size = (
+            output_length(height, kernel_height, stride_down, padding or "same"),
+            output_length(width, kernel_width, stride_right, padding or "same"),
+        )
     return [*filters, cover(size, padding)]
+
+
+def kernel_and_stride(length: int) -> tuple[int, int]:
+    """Return the kernel and the stride of a derived layer, for an axis of this length."""
+    if length > 44:
+        return 8, 4
+    if length > 11:
+        return 4, 2
+    return min(3, length), 1
 
 
 def cover(size: Pair, padding: str | None, channels: int = 256) -> Filter:
     """Return a last layer whose kernel covers the whole feature map, so that the output is 1x1."""
-    return channels, size, size if padding == "same" else (1, 1)
+    # With "same", the stride alone decides the size of the output.
+    stride = size if padding == "same" else (1, 1)
+    return channels, size, stride
 
 
 def lay_out(
@@ -181,6 +214,8 @@ def lay_out(
 ) -> list[ConvSpec]:
     """Return the convolutions of a list, each applied to the output of the previous one.
 
+    The result ends with the first convolution whose kernel does not fit into its input.
+
     Args:
         filters: The list.
         size: Height and width of the image.
@@ -191,9 +226,14 @@ def lay_out(
     """
     specs: list[ConvSpec] = []
     for i, (outputs, kernel, stride) in enumerate(filters):
-        pads = padding or ("valid" if i == len(filters) - 1 else "same")
-        specs.append(ConvSpec(channels, outputs, kernel, stride, pads, size, **options))
-        channels, size = outputs, specs[-1].size
+        is_last = i == len(filters) - 1
+        default_padding = "valid" if is_last else "same"
+        spec = ConvSpec(
+            channels, outputs, kernel, stride, padding or default_padding, size, **options
+        )
+        specs.append(spec)
+        channels = outputs
+        size = spec.size
         if min(size) < 1:
             break
     return specs
@@ -206,21 +246,26 @@ def working_list(filters: Sequence[Filter], size: Pair, padding: str | None) -> 
     otherwise a layer is added. If an earlier kernel does not fit, the result is the list that
     `derived` returns.
     """
-    body = lay_out(filters, size, 1, padding, {})
-    last = body[-1]
-    if len(body) < len(filters):  # an earlier kernel does not fit
+    specs = lay_out(filters, size, channels=1, padding=padding, options={})
+    last = specs[-1]
+    an_earlier_kernel_is_too_large = len(specs) < len(filters)
+    if an_earlier_kernel_is_too_large:
         return derived(size, padding)
-    covers = all(2 * k >= n for k, n in zip(last.kernel, last.size_in, strict=True))
-    if covers or min(last.size) < 1:
+    height, width = last.size_in
+    covers_half = 2 * last.kernel[0] >= height and 2 * last.kernel[1] >= width
+    if covers_half or min(last.size) < 1:
         return [*filters[:-1], cover(last.size_in, padding, last.channels)]
-    # With an additional layer.
-    longer = lay_out([*filters, (1, (1, 1), (1, 1))], size, 1, padding, {})
+    # Without a given padding, a layer that is no longer the last one is padded, so its output may
+    # be larger than before. A 1x1 layer after it has that output as its input.
+    one_by_one: Filter = (1, (1, 1), (1, 1))
+    longer = lay_out([*filters, one_by_one], size, channels=1, padding=padding, options={})
     return [*filters, cover(longer[-1].size_in, padding)]
 
 
 def as_config(filters: Sequence[Filter]) -> list[list[Any]]:
     """Return a list of convolutions as users write it in a config."""
-    return [
-        [n, list(kernel), stride[0] if stride[0] == stride[1] else list(stride)]
-        for n, kernel, stride in filters
-    ]
+    entries: list[list[Any]] = []
+    for channels, kernel, (down, right) in filters:
+        stride = down if down == right else [down, right]
+        entries.append([channels, list(kernel), stride])
+    return entries

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from rlcatalog.config import KernelConfig, activation_name, read_config, read_initializers
 from rlcatalog.errors import ConfigError, UnsupportedSpaceError
@@ -13,7 +13,13 @@ from rlcatalog.models import DenseSpec, OutputPlan, output_plan, post_fcnet
 from rlcatalog.spaces import ImageLayout, read_layout
 from rlcatalog_visionnet import convolutions
 from rlcatalog_visionnet.config import Filter, Pair, VisionnetConfig, read_filters
-from rlcatalog_visionnet.convolutions import ConvSpec, LayerSpec, PoolSpec, ResidualSpec, by
+from rlcatalog_visionnet.convolutions import (
+    ConvSpec,
+    LayerSpec,
+    PoolSpec,
+    ResidualSpec,
+    format_size,
+)
 
 
 @dataclass(frozen=True)
@@ -36,6 +42,34 @@ class ImagePlan:
     logits: ConvSpec | None = None
 
 
+class ConvList(NamedTuple):
+    """List of convolutions, and how it is applied.
+
+    Attributes:
+        filters: The list.
+        padding: Padding of all layers; None means RLlib's rule, see `convolutions.lay_out`.
+        flatten: Whether the output may be larger than 1x1.
+    """
+
+    filters: list[Filter]
+    padding: str | None
+    flatten: bool
+
+
+class Body(NamedTuple):
+    """Layers that the key `conv_filters` sets.
+
+    Attributes:
+        layers: Convolutions, pooling layers and residual blocks, in order.
+        activation: The activation after the last of them.
+        dense: The preset's dense layer, if any.
+    """
+
+    layers: list[LayerSpec]
+    activation: Any
+    dense: list[DenseSpec]
+
+
 def plan(
     config: Mapping[str, Any], shape: Sequence[int] | None, num_outputs: int | None
 ) -> ImagePlan:
@@ -51,78 +85,95 @@ def plan(
             `no_final_linear` finds no layer to resize.
         UnsupportedSpaceError: The shape does not belong to an image.
     """
-    if shape is None or len(shape) not in (3, 4) or min(shape) < 1:
-        raise UnsupportedSpaceError(
-            "visionnet needs images, that is, encoded observations of rank 3 (height, width,"
-            " channels), or stacks of images of rank 4; found"
-            f" {'no Box' if shape is None else f'shape {tuple(shape)}'}. Use fcnet, or reshape the"
-            " observation in an environment wrapper."
-        )
-    own = read_config(config, VisionnetConfig)
-    layout = read_layout(shape, read_config(config, KernelConfig).image_layout)
+    shape = _check_shape(shape)
+    settings = read_config(config, VisionnetConfig)
+    shared = read_config(config, KernelConfig)
+    layout = read_layout(shape, shared.image_layout)
     height, width, channels = layout.size(shape)
-    layers, activation, dense = _layers(own, (height, width), channels)
-    dense += post_fcnet(config)
-    last, logits = layers[-1], None
-    if num_outputs is not None and not dense and read_config(config, KernelConfig).no_final_linear:
-        if not isinstance(last, ConvSpec) or last.size != (1, 1):
-            raise ConfigError(
-                "no_final_linear makes the last layer the output, but the output of the last"
-                f" convolution is {by((*last.size, last.channels))} instead of 1x1. Add"
-                " post_fcnet_hiddens, or convolutions that reduce the image to 1x1."
-            )
-        logits, layers = last, layers[:-1]
-    rows, columns, maps = (
-        (*layers[-1].size, layers[-1].channels) if layers else (height, width, channels)
-    )
-    output = output_plan(config, rows * columns * maps, dense, num_outputs)
+    body = _read_body(settings, (height, width), channels)
+    layers = body.layers
+    dense = [*body.dense, *post_fcnet(config)]
+    logits = None
+    if num_outputs is not None and shared.no_final_linear and not dense:
+        logits = _output_convolution(layers[-1])
+        layers = layers[:-1]
+    if layers:
+        height, width = layers[-1].size
+        channels = layers[-1].channels
+    output = output_plan(config, height * width * channels, dense, num_outputs)
     if logits is not None and num_outputs is not None:
         logits = replace(logits, channels=num_outputs - output.free_log_std)
-    return ImagePlan(layout, layers, activation, output, logits)
+    return ImagePlan(layout, layers, body.activation, output, logits)
 
 
-def _layers(
-    own: VisionnetConfig, size: Pair, channels: int
-) -> tuple[list[LayerSpec], Any, list[DenseSpec]]:
-    """Return the convolutions, the activation after the last one, and the preset's dense layer, if
-    any.
-    """
-    options, filters, padding = _options(own), read_filters(own.conv_filters), own.conv_padding
-    # Its dense layer is initialised like its convolutions.
-    preset = {"weights": "xavier_uniform", **options}
-    if filters == "impala":
-        return (
-            _impala(size, channels, options),
-            options["activation"],
-            [DenseSpec(convolutions.IMPALA_DENSE, **preset)],
-        )
-    flatten, dense = own.conv_flatten, []
+def _check_shape(shape: Sequence[int] | None) -> Sequence[int]:
+    """Return the shape, or raise an error if it does not belong to an image."""
+    if shape is not None and len(shape) in (3, 4) and min(shape) >= 1:
+        return shape
+    found = "no Box" if shape is None else f"shape {tuple(shape)}"
+    raise UnsupportedSpaceError(
+        "visionnet needs images, that is, encoded observations of rank 3 (height, width,"
+        f" channels), or stacks of images of rank 4; found {found}. Use fcnet, or reshape the"
+        " observation in an environment wrapper."
+    )
+
+
+def _output_convolution(last: LayerSpec) -> ConvSpec:
+    """Return the last layer, which becomes the output, or raise an error if that is impossible."""
+    if isinstance(last, ConvSpec) and last.size == (1, 1):
+        return last
+    raise ConfigError(
+        "no_final_linear makes the last layer the output, but the output of the last convolution"
+        f" is {format_size((*last.size, last.channels))} instead of 1x1. Add post_fcnet_hiddens,"
+        " or convolutions that reduce the image to 1x1."
+    )
+
+
+def _read_body(settings: VisionnetConfig, size: Pair, channels: int) -> Body:
+    """Return the layers that the key `conv_filters` sets for an image."""
+    options = _conv_options(settings)
+    # A preset's dense layer is initialised like its convolutions.
+    dense_options = {"weights": "xavier_uniform", **options}
+    preset = read_filters(settings.conv_filters)
+    if preset == "impala":
+        layers = _impala(size, channels, options)
+        dense = [DenseSpec(convolutions.IMPALA_DENSE, **dense_options)]
+        return Body(layers, options["activation"], dense)
+    dense = []
+    if preset == "nature":
+        dense = [DenseSpec(convolutions.NATURE_DENSE, **dense_options)]
+    conv_list = _choose_conv_list(settings, size)
+    convs = convolutions.lay_out(conv_list.filters, size, channels, conv_list.padding, options)
+    _check(convs, conv_list, (*size, channels), settings)
+    # Each convolution includes its activation.
+    return Body(list(convs), "linear", dense)
+
+
+def _choose_conv_list(settings: VisionnetConfig, size: Pair) -> ConvList:
+    """Return the preset "nature", the list that the config sets, or one for the image's size."""
+    padding = settings.conv_padding
+    filters = read_filters(settings.conv_filters)
     if filters == "nature":
-        filters, padding, flatten = convolutions.NATURE, "valid", True
-        dense = [DenseSpec(convolutions.NATURE_DENSE, **preset)]
-    elif filters is None:
-        # RLlib's lists are for RLlib's padding; for other paddings the rule derives a list.
-        by_size = convolutions.BY_SIZE.get(size) if padding is None else None
-        filters, flatten = (
-            by_size or convolutions.derived(size, padding),
-            flatten or by_size is not None,
-        )
+        return ConvList(convolutions.NATURE, "valid", flatten=True)
     assert not isinstance(filters, str)
-    convs = convolutions.lay_out(filters, size, channels, padding, options)
-    _check(convs, filters, (*size, channels), padding, flatten, own.conv_filters)
-    return list(convs), "linear", dense
+    if filters is not None:
+        return ConvList(filters, padding, settings.conv_flatten)
+    # RLlib's lists are for RLlib's padding; for other paddings the rule derives a list.
+    if padding is None and size in convolutions.BY_SIZE:
+        return ConvList(convolutions.BY_SIZE[size], padding, flatten=True)
+    return ConvList(convolutions.derived(size, padding), padding, settings.conv_flatten)
 
 
-def _options(own: VisionnetConfig) -> dict[str, Any]:
+def _conv_options(settings: VisionnetConfig) -> dict[str, Any]:
     """Return the activation and the initialisers as arguments of `ConvSpec`."""
     options: dict[str, Any] = {
-        "activation": activation_name(own.conv_activation, "conv_activation")
+        "activation": activation_name(settings.conv_activation, "conv_activation")
     }
-    for kind, (name, arguments) in read_initializers(
-        partial(getattr, own), "conv", "kernel", "bias"
-    ).items():
-        field = "weights" if kind == "kernel" else kind
-        options |= {field: name, f"{field}_config": arguments}
+    initializers = read_initializers(partial(getattr, settings), "conv", "kernel", "bias")
+    if "kernel" in initializers:
+        options["weights"], options["weights_config"] = initializers["kernel"]
+    if "bias" in initializers:
+        options["bias"], options["bias_config"] = initializers["bias"]
     return options
 
 
@@ -131,45 +182,60 @@ def _impala(size: Pair, channels: int, options: Mapping[str, Any]) -> list[Layer
     blocks.
     """
     layers: list[LayerSpec] = []
+    linear = {**options, "activation": "linear"}
     for outputs in convolutions.IMPALA:
-        conv = ConvSpec(
-            channels, outputs, (3, 3), (1, 1), "same", size, **{**options, "activation": "linear"}
-        )
-        layers += [conv, PoolSpec(outputs, size)]
-        channels, size = outputs, layers[-1].size
-        second = replace(conv, inputs=channels, size_in=size)
+        conv = ConvSpec(channels, outputs, (3, 3), (1, 1), "same", size, **linear)
+        pool = PoolSpec(outputs, size)
+        second = replace(conv, inputs=outputs, size_in=pool.size)
         first = replace(second, activation=options["activation"])
-        layers += [ResidualSpec(options["activation"], first, second)] * convolutions.IMPALA_BLOCKS
+        block = ResidualSpec(options["activation"], first, second)
+        layers += [conv, pool, *[block] * convolutions.IMPALA_BLOCKS]
+        channels = outputs
+        size = pool.size
     return layers
 
 
 def _check(
     convs: list[ConvSpec],
-    filters: list[Filter],
+    conv_list: ConvList,
     image: tuple[int, int, int],
-    padding: str | None,
-    flatten: bool,
-    asked: Any,
+    settings: VisionnetConfig,
 ) -> None:
-    """Raise an error unless each kernel fits and, if the output is not flattened, it is 1x1."""
+    """Raise an error unless each kernel fits and, if the output is not flattened, it is 1x1.
+
+    Args:
+        convs: The convolutions of the list, up to the first one that does not fit.
+        conv_list: The list.
+        image: Height, width and channels of the image.
+        settings: The package's config keys.
+    """
     last = convs[-1]
-    if min(last.size) >= 1 and (flatten or last.size == (1, 1)):
+    each_kernel_fits = min(last.size) >= 1
+    if each_kernel_fits and (conv_list.flatten or last.size == (1, 1)):
         return
-    steps = [
-        f"conv {i} ({c.label}) {by((*c.size, c.channels))}"
-        for i, c in enumerate(convs, 1)
-        if min(c.size) >= 1
-    ]
-    if min(last.size) < 1:
-        what = f"kernel {by(last.kernel)} of conv {len(convs)} does not fit into {by(last.size_in)}"
+    if each_kernel_fits:
+        problem = f"the output of the last convolution is {format_size(last.size)} instead of 1x1"
+        advice = " Or set conv_flatten=True."
     else:
-        what = f"the output of the last convolution is {by(last.size)} instead of 1x1"
-    name, works = "this list", convolutions.working_list(filters, image[:2], padding)
-    if isinstance(asked, str):
-        name, works = f"the preset {asked!r}", convolutions.derived(image[:2], None)
-    advice = "" if min(last.size) < 1 else " Or set conv_flatten=True."
+        problem = (
+            f"kernel {format_size(last.kernel)} of conv {len(convs)} does not fit into"
+            f" {format_size(last.size_in)}"
+        )
+        advice = ""
+    image_size = image[:2]
+    if isinstance(settings.conv_filters, str):
+        name = f"the preset {settings.conv_filters!r}"
+        example = convolutions.derived(image_size, padding=None)
+    else:
+        name = "this list"
+        example = convolutions.working_list(conv_list.filters, image_size, conv_list.padding)
+    steps = [f"image {format_size(image)}"]
+    for i, conv in enumerate(convs, 1):
+        if min(conv.size) >= 1:
+            output = format_size((*conv.size, conv.channels))
+            steps.append(f"conv {i} ({conv.label}) {output}")
     raise ConfigError(
-        f"config key 'conv_filters': {name} does not fit images of size {by(image)}: {what}. Layer"
-        f" by layer: {' -> '.join([f'image {by(image)}', *steps])}. This list fits:"
-        f" {convolutions.as_config(works)}.{advice}"
+        f"config key 'conv_filters': {name} does not fit images of size {format_size(image)}:"
+        f" {problem}. Layer by layer: {' -> '.join(steps)}. This list fits:"
+        f" {convolutions.as_config(example)}.{advice}"
     )

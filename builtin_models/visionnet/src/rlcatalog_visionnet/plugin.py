@@ -9,23 +9,31 @@ from rlcatalog.spaces import read_layout
 
 def match(request: Request) -> Match:
     """Match images only."""
-    if (shape := request.encoded_shape) is None:
+    shape = request.encoded_shape
+    if shape is None:
         why = (
             "takes encoded images; pass"
             " ModelCatalog.get_preprocessor_for_space(space).observation_space"
         )
-        return Match(None, why)
+        return Match(rank=None, why=why)
     if not request.is_image:
-        if request.images and not request.obs.is_composite:
-            why = f"takes images; the preprocessor encodes {request.obs.path} with shape {shape}"
-            return Match(None, why)
-        return Match(
-            None,
-            "takes images, Boxes of rank 3, and stacks of images, uint8 Boxes of rank 4;"
-            f" {request.obs.path} is {request.obs.describe()}",
-        )
+        return Match(rank=None, why=_why_no_image(request))
     layout = read_layout(shape, request.config.get("image_layout"))
     return Match(Rank.GENERIC, f"the encoded observation is an image {shape}, read as {layout}")
+
+
+def _why_no_image(request: Request) -> str:
+    """Return why a model does not see the observation as an image or a stack of images."""
+    was_image = bool(request.images) and not request.obs.is_composite
+    if was_image:
+        return (
+            f"takes images; the preprocessor encodes {request.obs.path} with shape"
+            f" {request.encoded_shape}"
+        )
+    return (
+        "takes images, Boxes of rank 3, and stacks of images, uint8 Boxes of rank 4;"
+        f" {request.obs.path} is {request.obs.describe()}"
+    )
 
 
 def describe(request: Request) -> list[Stage]:
@@ -33,29 +41,30 @@ def describe(request: Request) -> list[Stage]:
     from rlcatalog_visionnet.convolutions import ConvSpec, PoolSpec
     from rlcatalog_visionnet.plan import plan
 
-    layers = plan(request.config, request.encoded_shape, request.num_outputs)
+    network = plan(request.config, request.encoded_shape, request.num_outputs)
     stages: list[Stage] = []
     convs = 0
-    for layer in layers.layers:
+    for layer in network.layers:
         if isinstance(layer, ConvSpec):
             convs += 1
             name = f"conv {convs} ({layer.label})"
         elif isinstance(layer, PoolSpec):
             name = "max pool (3x3/2 same)"
         else:
-            convs += 2
+            convs += 2  # a residual block has two
             name = f"residual: conv {convs - 1}, conv {convs} ({layer.second.label})"
-        shape = (
-            (layer.channels, *layer.size)
-            if layers.layout.channels_first
-            else (*layer.size, layer.channels)
-        )
+        height, width = layer.size
+        shape = (height, width, layer.channels)
+        if network.layout.channels_first:
+            shape = (layer.channels, height, width)
         stages.append(Stage(name, shape, layer.weight_count))
-    found = layers.output.stages(before=[*stages, Stage("features", (layers.output.inputs,), 0)])
-    if layers.logits is not None:
-        weights = layers.logits.weight_count + layers.output.free_log_std
-        found[-1] = Stage(f"logits ({layers.logits.label})", found[-1].shape, weights)
-    return found
+    stages.append(Stage("features", (network.output.inputs,), weights=0))
+    stages = network.output.stages(before=stages)
+    if network.logits is not None:
+        # The last stage is the logits; here a convolution takes the place of its linear layer.
+        weights = network.logits.weight_count + network.output.free_log_std
+        stages[-1] = Stage(f"logits ({network.logits.label})", stages[-1].shape, weights)
+    return stages
 
 
 def ignores(request: Request) -> dict[str, str]:

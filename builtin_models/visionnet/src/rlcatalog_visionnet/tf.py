@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
+from rlcatalog.frameworks import Tensor
 from rlcatalog_tf import (
     DenseStack,
     OutputLayers,
@@ -32,49 +33,48 @@ class Conv:
     """
 
     def __init__(self, spec: ConvSpec) -> None:
-        ours, canonical = (
-            (*spec.kernel, spec.inputs, spec.channels),
-            (spec.channels, spec.inputs, *spec.kernel),
-        )
-        if callable(spec.weights):  # Keras' initialisers compute the fans from TensorFlow's layout
-            kernel = initial_value(ours, spec.weights, spec.weights_config)
+        if callable(spec.weights):
+            # Keras' initialisers compute the numbers of inputs and outputs from this layout.
+            shape = (*spec.kernel, spec.inputs, spec.channels)
+            kernel = initial_value(shape, spec.weights, spec.weights_config)
         else:
-            kernel = tf.transpose(
-                initial_value(canonical, spec.weights, spec.weights_config), (2, 3, 1, 0)
-            )
+            canonical_shape = (spec.channels, spec.inputs, *spec.kernel)
+            kernel = initial_value(canonical_shape, spec.weights, spec.weights_config)
+            kernel = tf.transpose(kernel, (2, 3, 1, 0))
         self.kernel = tf.Variable(kernel, name="kernel")
-        bias = initial_value(
-            (spec.channels,), spec.bias, spec.bias_config, math.prod(canonical[1:])
-        )
+        inputs_per_window = spec.inputs * math.prod(spec.kernel)
+        bias = initial_value((spec.channels,), spec.bias, spec.bias_config, inputs_per_window)
         self.bias = tf.Variable(bias, name="bias")
         self.spec = spec
-        self.covers = spec.size == (1, 1)
+        self.has_one_window = spec.size == (1, 1)
         self.activate = activation(spec.activation)
 
-    def __call__(self, x: Any) -> Any:
+    def __call__(self, x: Tensor) -> Any:
         """Map `[B, H, W, C]` to the next feature map."""
-        if self.covers:
+        if self.has_one_window:
             output = self._product(x)[:, None, None, :]
         else:
             output = tf.nn.conv2d(x, self.kernel, self.spec.stride, self.spec.padding.upper())
-            # For 0 rows, it returns the input's.
+            # For 0 rows, conv2d returns height and width of its input.
             output = tf.reshape(output, [-1, *self.spec.size, self.spec.channels])
             output = tf.nn.bias_add(output, self.bias)
-        return output if self.activate is None else self.activate(output)
+        if self.activate is not None:
+            output = self.activate(output)
+        return output
 
-    def _product(self, x: Any) -> Any:
+    def _product(self, x: Tensor) -> Any:
         """Return the output `[B, out]` for the only window."""
         spec = self.spec
         if spec.pads != ((0, 0), (0, 0)):
             x = tf.pad(x, ((0, 0), *spec.pads, (0, 0)))
         height, width = spec.kernel
         if tuple(x.shape[1:3]) != spec.kernel:
+            # Rows and columns beyond the window are too few for a second one.
             x = x[:, :height, :width]
         size = height * width * spec.inputs
-        product = tf.matmul(
-            tf.reshape(x, [-1, size]), tf.reshape(self.kernel, [size, spec.channels])
-        )
-        return tf.nn.bias_add(product, self.bias)
+        window = tf.reshape(x, [-1, size])
+        weight = tf.reshape(self.kernel, [size, spec.channels])
+        return tf.nn.bias_add(tf.matmul(window, weight), self.bias)
 
     def canonical(self) -> Named:
         """Yield the canonical name, the variable, and its axis order in the canonical layout."""
@@ -85,9 +85,9 @@ class Conv:
 class Pool:
     """Max pooling with 3x3 windows and stride 2."""
 
-    def __call__(self, x: Any) -> Any:
+    def __call__(self, x: Tensor) -> Any:
         """Map `[B, H, W, C]` to `[B, H/2, W/2, C]`, rounded up."""
-        return tf.nn.max_pool2d(x, 3, 2, "SAME")
+        return tf.nn.max_pool2d(x, ksize=3, strides=2, padding="SAME")
 
 
 class Residual:
@@ -97,33 +97,38 @@ class Residual:
 
     def __init__(self, spec: ResidualSpec) -> None:
         self.activate = activation(spec.activation)
-        self.first, self.second = Conv(spec.first), Conv(spec.second)
+        self.first = Conv(spec.first)
+        self.second = Conv(spec.second)
 
-    def __call__(self, x: Any) -> Any:
+    def __call__(self, x: Tensor) -> Any:
         """Map `[B, H, W, C]` to an output of the same shape."""
-        inner = x if self.activate is None else self.activate(x)
+        inner = x
+        if self.activate is not None:
+            inner = self.activate(x)
         return x + self.second(self.first(inner))
 
 
-LAYERS: dict[type[LayerSpec], Any] = {
-    ConvSpec: Conv,
-    PoolSpec: lambda spec: Pool(),
-    ResidualSpec: Residual,
-}
+def build_layer(spec: LayerSpec) -> Conv | Pool | Residual:
+    """Build the layer that a specification describes."""
+    if isinstance(spec, ConvSpec):
+        return Conv(spec)
+    if isinstance(spec, PoolSpec):
+        return Pool()
+    return Residual(spec)
 
 
 class ConvStack:
     """A plan's convolutions, with flattened output."""
 
     def __init__(self, image_plan: ImagePlan) -> None:
-        self.layers = [LAYERS[type(spec)](spec) for spec in image_plan.layers]
+        self.layers = [build_layer(spec) for spec in image_plan.layers]
         self.activate = activation(image_plan.activation)
         self.features = image_plan.output.inputs
 
-    def __call__(self, x: Any) -> Any:
+    def __call__(self, x: Tensor) -> Any:
         """Map images `[B, H, W, C]` to features `[B, height x width x channels]`."""
-        for part in self.layers:
-            x = part(x)
+        for layer in self.layers:
+            x = layer(x)
         if self.activate is not None:
             x = self.activate(x)
         return tf.reshape(x, [-1, self.features])
@@ -132,7 +137,7 @@ class ConvStack:
 class ConvLogits(Conv):
     """Convolution that replaces the logits layer."""
 
-    def __call__(self, features: Any) -> Any:
+    def __call__(self, features: Tensor) -> Any:
         """Map features `[B, height x width x channels]` to `[B, outputs]`."""
         maps = tf.reshape(features, [-1, *self.spec.size_in, self.spec.inputs])
         return super().__call__(maps)[:, 0, 0]
@@ -147,12 +152,18 @@ class VisionNetwork(Vision, TFModelV2):
     logits_class = ConvLogits
     scaled_class = ScaledInput
 
-    def _ordered(self, images: Any) -> Any:
+    def _to_maps(self, images: Any) -> Any:
         """Return images as float32 `[B, H, W, C]`."""
-        if self.layout.has_frames:
-            height, width, channels = self.layout.size(images.shape[1:])
-            axes = [0, 3, 4, 1, 2] if self.layout.channels_first else [0, 2, 3, 1, 4]
-            images = tf.reshape(tf.transpose(images, axes), [-1, height, width, channels])
-        elif self.layout.channels_first:
+        layout = self.layout
+        if layout.has_frames:
+            height, width, channels = layout.size(images.shape[1:])
+            if layout.channels_first:
+                # [B, frames, C, H, W] → [B, H, W, frames, C]
+                images = tf.transpose(images, [0, 3, 4, 1, 2])
+            else:
+                # [B, frames, H, W, C] → [B, H, W, frames, C]
+                images = tf.transpose(images, [0, 2, 3, 1, 4])
+            images = tf.reshape(images, [-1, height, width, channels])
+        elif layout.channels_first:
             images = tf.transpose(images, [0, 2, 3, 1])
         return tf.cast(images, tf.float32)

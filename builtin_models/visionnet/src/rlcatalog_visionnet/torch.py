@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -22,11 +23,14 @@ from rlcatalog_visionnet.convolutions import ConvSpec, LayerSpec, PoolSpec, Resi
 from rlcatalog_visionnet.plan import ImagePlan
 
 
-def map_activation(value: Any) -> Any:
-    """Return the function for an activation on maps `[B, C, H, W]`, with softmax over channels;
-    None for "linear".
+def map_activation(value: str | Callable[..., Any]) -> Callable[[Tensor], Tensor] | None:
+    """Return the function for an activation on maps `[B, C, H, W]`; None for "linear".
+
+    Softmax is over the channels; on vectors, it is over the last axis.
     """
-    return nn.Softmax2d() if value == "softmax" else activation(value)
+    if value == "softmax":
+        return nn.Softmax2d()
+    return activation(value)
 
 
 class Conv(nn.Conv2d):
@@ -39,24 +43,29 @@ class Conv(nn.Conv2d):
 
     def __init__(self, spec: ConvSpec) -> None:
         (top, bottom), (left, right) = spec.pads
-        covers = spec.size == (1, 1)
-        # PyTorch's convolutions only support symmetric padding, and a product does not pad.
-        pads_itself = (top, left) != (bottom, right) or (covers and bool(bottom or right))
-        super().__init__(
-            spec.inputs, spec.channels, spec.kernel, spec.stride, 0 if pads_itself else (top, left)
-        )
-        self.covers = covers
-        self.margins = (left, right, top, bottom) if pads_itself else None
+        has_one_window = spec.size == (1, 1)
+        # PyTorch's convolutions pad both sides alike, and a matrix product does not pad. In other
+        # cases, `forward` pads its input first.
+        padding: int | tuple[int, int] = (top, left)
+        margins = None
+        is_symmetric = (top, left) == (bottom, right)
+        if has_one_window or not is_symmetric:
+            padding = 0
+            if bottom or right:
+                margins = (left, right, top, bottom)
+        super().__init__(spec.inputs, spec.channels, spec.kernel, spec.stride, padding)
+        self.has_one_window = has_one_window
+        self.margins = margins
         initialize(self.weight, spec.weights, spec.weights_config)
         assert self.bias is not None
         initialize(self.bias, spec.bias, spec.bias_config, self.weight[0].numel())
         self.weight = nn.Parameter(
             self.weight.detach().contiguous(memory_format=torch.channels_last)
         )
-        # The output is a new map, so an in-place ReLU is safe; it takes a tenth of the time.
-        self.activate = (
-            torch.relu_ if spec.activation == "relu" else map_activation(spec.activation)
-        )
+        self.activate = map_activation(spec.activation)
+        if spec.activation == "relu":
+            # The output is a new map, so an in-place ReLU is safe; it takes a tenth of the time.
+            self.activate = torch.relu_
 
     def reset_parameters(self) -> None:
         """Do nothing: the spec has already set the initial values."""
@@ -65,24 +74,32 @@ class Conv(nn.Conv2d):
         """Map `[B, C, H, W]` to the next feature map."""
         if self.margins is not None:
             input = F.pad(input, self.margins)
-        if self.covers:
+        if self.has_one_window:
             output = self._product(input)[:, :, None, None]
         else:
             # Weights set from outside (functional_call, assigned state dicts) may have PyTorch's
-            # default layout.
+            # default layout. The stride tells, because vmap does not support asking for the memory
+            # format.
             weight = self.weight
-            if weight.stride(1) != 1:  # not by memory format, which vmap does not support
+            is_channels_last = weight.stride(1) == 1
+            if not is_channels_last:
                 weight = weight.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2)
             output = F.conv2d(input, weight, self.bias, self.stride, self.padding)
-        return output if self.activate is None else self.activate(output)
+        if self.activate is not None:
+            output = self.activate(output)
+        return output
 
     def _product(self, x: Tensor) -> Tensor:
         """Return the output `[B, out]` for the only window."""
-        weight, (height, width) = self.weight, self.kernel_size
+        weight = self.weight
+        height, width = self.kernel_size
         if x.shape[2:] != (height, width):
+            # Rows and columns beyond the window are too few for a second one.
             x = x[:, :, :height, :width]
-        if not weight.is_contiguous():  # channels last, the memory order, avoids copies
-            weight, x = weight.permute(0, 2, 3, 1), x.permute(0, 2, 3, 1)
+        if not weight.is_contiguous():
+            # Channels last is the order in memory, so flattening in this order needs no copy.
+            weight = weight.permute(0, 2, 3, 1)
+            x = x.permute(0, 2, 3, 1)
         return F.linear(x.flatten(1), weight.flatten(1), self.bias)
 
 
@@ -91,12 +108,14 @@ class Pool(nn.Module):
 
     def __init__(self, spec: PoolSpec) -> None:
         super().__init__()
-        # An even side needs one extra pixel at its end only, which ceil_mode provides.
-        self.padding = (spec.size_in[0] % 2, spec.size_in[1] % 2)
+        # An odd side needs a pixel at both ends; an even side needs one at its end only, which
+        # ceil_mode provides.
+        height, width = spec.size_in
+        self.padding = (height % 2, width % 2)
 
     def forward(self, x: Tensor) -> Tensor:
         """Map `[B, C, H, W]` to `[B, C, H/2, W/2]`, rounded up."""
-        return F.max_pool2d(x, 3, 2, self.padding, ceil_mode=True)
+        return F.max_pool2d(x, kernel_size=3, stride=2, padding=self.padding, ceil_mode=True)
 
 
 class Residual(nn.Module):
@@ -107,16 +126,25 @@ class Residual(nn.Module):
     def __init__(self, spec: ResidualSpec) -> None:
         super().__init__()
         self.activate = map_activation(spec.activation)
-        self.first, self.second = Conv(spec.first), Conv(spec.second)
+        self.first = Conv(spec.first)
+        self.second = Conv(spec.second)
 
     def forward(self, x: Tensor) -> Tensor:
         """Map `[B, C, H, W]` to an output of the same shape."""
-        inner = x if self.activate is None else self.activate(x)
+        inner = x
+        if self.activate is not None:
+            inner = self.activate(x)
         residual: Tensor = self.second(self.first(inner))
         return x + residual
 
 
-LAYERS: dict[type[LayerSpec], Any] = {ConvSpec: Conv, PoolSpec: Pool, ResidualSpec: Residual}
+def build_layer(spec: LayerSpec) -> nn.Module:
+    """Build the layer that a specification describes."""
+    if isinstance(spec, ConvSpec):
+        return Conv(spec)
+    if isinstance(spec, PoolSpec):
+        return Pool(spec)
+    return Residual(spec)
 
 
 class ConvStack(nn.Module):
@@ -124,13 +152,13 @@ class ConvStack(nn.Module):
 
     def __init__(self, image_plan: ImagePlan) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(LAYERS[type(spec)](spec) for spec in image_plan.layers)
+        self.layers = nn.ModuleList(build_layer(spec) for spec in image_plan.layers)
         self.activate = map_activation(image_plan.activation)
 
     def forward(self, x: Tensor) -> Tensor:
         """Map images `[B, C, H, W]` to features `[B, height x width x channels]`."""
-        for module in self.layers:
-            x = module(x)
+        for layer in self.layers:
+            x = layer(x)
         if self.activate is not None:
             x = self.activate(x)
         return x.permute(0, 2, 3, 1).flatten(1)
@@ -158,14 +186,17 @@ class VisionNetwork(Vision, TorchModelV2):
     logits_class = ConvLogits
     scaled_class = ScaledInput
 
-    def _ordered(self, images: Tensor) -> Tensor:
+    def _to_maps(self, images: Tensor) -> Tensor:
         """Return images `[B, C, H, W]` in the weights' dtype, as a view if channels are last in
         memory.
         """
-        if self.layout.has_frames and self.layout.channels_first:
+        layout = self.layout
+        if layout.has_frames and layout.channels_first:
+            # [B, frames, C, H, W] → [B, frames x C, H, W]
             images = images.flatten(1, 2)
-        elif self.layout.has_frames:
+        elif layout.has_frames:
+            # [B, frames, H, W, C] → [B, H, W, frames x C]
             images = images.permute(0, 2, 3, 1, 4).flatten(3)
-        if not self.layout.channels_first:
+        if not layout.channels_first:
             images = images.permute(0, 3, 1, 2)
         return images.to(dtype_of(self))
