@@ -152,6 +152,7 @@ class Lookup:
         """
         # The config, the framework and the two spaces.
         config = self.schema.parse(query.config, defaults)
+        config.catalog = self.catalog
         custom_model = self.slots.named("model", config["custom_model"])
         dist_names = named_dists(self.slots, config["custom_action_dist"])
         framework = framework_for(query.framework, custom_model, *dist_names.values())
@@ -328,6 +329,7 @@ class Lookup:
         default_model: type | None,
     ) -> _ModelPlan:
         parsed = self.schema.parse(config)
+        parsed.catalog = self.catalog
         values = FlatConfig(parsed)
         values["custom_model"] = values["custom_model"] or default_model
         custom_model = self.slots.named("model", values["custom_model"])

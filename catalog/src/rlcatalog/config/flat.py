@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
 from rlcatalog.config.key_table import convert, keys_of
 from rlcatalog.config.rllib_keys import OLD_NAMES
 from rlcatalog.config.values import plain, plain_values, same
+
+if TYPE_CHECKING:
+    from rlcatalog.plugins.request import PartsCatalog
 
 S = TypeVar("S", bound=msgspec.Struct)
 
@@ -28,6 +31,8 @@ class FlatConfig(dict[str, Any]):
         explicit: In a parsed config, the keys that the caller gave, under their current names.
         structs: Cached structs of these values.
         names: Struct → field → key, for keys that differ from their field's name.
+        catalog: The catalog of the lookup that parsed this config, for models that contain others;
+            None if your code builds the model, and after unpickling.
     """
 
     def __init__(self, values: Mapping[str, Any] | None = None) -> None:
@@ -36,9 +41,11 @@ class FlatConfig(dict[str, Any]):
         self.explicit: dict[str, Any] = {}
         self.structs: dict[type, Any] = {}
         self.names: Mapping[type, Mapping[str, str]] = {}
+        self.catalog: PartsCatalog | None = None
         if isinstance(values, FlatConfig):
             self.structs = {**values.structs}
             self.names = values.names
+            self.catalog = values.catalog
 
     def fresh(self) -> FlatConfig:
         """Return a config that shares no mutable state with this one, so that a model may keep and
@@ -62,7 +69,8 @@ class FlatConfig(dict[str, Any]):
         return ReadOnlyConfig(self)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "structs": {}}  # recreated when needed
+        # The structs are recreated when needed, and a model does not contain its catalog.
+        return {**vars(self), "structs": {}, "catalog": None}
 
 
 class ReadOnlyConfig(Mapping[str, Any]):
