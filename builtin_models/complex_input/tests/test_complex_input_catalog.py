@@ -18,7 +18,7 @@ from rlcatalog.errors import (
 from rlcatalog.spaces import Repeated
 from rlcatalog_policy import load
 from rlcatalog_tf import ComplexInputNetwork as TFNet
-from rlcatalog_torch import ComplexInputNetwork as TorchNet
+from rlcatalog_torch import ComplexInputNetwork as TorchNet, FullyConnectedNetwork
 
 IMAGE = spaces.Box(0, 255, (4, 4, 3), np.uint8)
 THREE_FEATURES = spaces.Box(-1, 1, (3,), np.float32)
@@ -215,6 +215,28 @@ def test_input_nets_chooses_the_net_of_a_part(make_catalog):
 
     assert shapes["complex_input: obs['units'][:][1]: zeros: all zeros"] == [2]
     assert shapes["complex_input: obs['units']: average of the items, length"] == [5 + 2 + 1]
+
+
+@pytest.mark.parametrize(
+    ("space", "config"),
+    [
+        pytest.param(spaces.Box(-1, 1, (3,), np.float32), {}, id="vector"),
+        pytest.param(
+            spaces.Discrete(4), {"_disable_preprocessor_api": True}, id="integer as it is"
+        ),
+    ],
+)
+def test_input_nets_finds_a_net_of_the_catalog_that_builds(space, config, make_catalog):
+    """These observations reach the model without a preprocessor that knows its catalog."""
+
+    class RegisteredNet(FullyConnectedNetwork):
+        """A net that the default catalog does not know."""
+
+    catalog = make_catalog()
+    catalog.register_model("registered_net", RegisteredNet)
+    config = {**config, "custom_model": "complex_input", "input_nets": {"obs": "registered_net"}}
+    policy = rlcatalog.build(space, THREE_ACTIONS, config, "torch", catalog=catalog)
+    assert type(policy.model.nets[0]) is RegisteredNet
 
 
 def test_input_nets_with_unknown_path_lists_the_parts(catalog):

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from rlcatalog import Request, SpaceInfo, default_catalog
 from rlcatalog.config import plain
 from rlcatalog.errors import ModelContractError, NotServedError
-from rlcatalog.frameworks import TensorOps
+from rlcatalog.frameworks import Tensor, TensorOps
 from rlcatalog.models import ModelPart, ModelV2, assemble, last_values
-from rlcatalog.observations import is_structure, preprocessor_of
+from rlcatalog.observations import Preprocessor, is_structure, preprocessor_of
 from rlcatalog_complex_input.config import ending
 from rlcatalog_complex_input.description import unencoded
-from rlcatalog_complex_input.parts import Inputs, features, read, width
+from rlcatalog_complex_input.parts import Inputs, width_of
 from rlcatalog_complex_input.plans import Net, Plan, plan
+
+if TYPE_CHECKING:
+    from gymnasium import Space
 
 
 class ComplexInput(ModelV2):
@@ -41,44 +45,52 @@ class ComplexInput(ModelV2):
 
     def __init__(
         self,
-        obs_space: Any,
-        action_space: Any,
+        obs_space: Space[Any],
+        action_space: Space[Any] | None,
         num_outputs: int | None,
-        model_config: Any,
+        model_config: Mapping[str, Any],
         name: str,
     ) -> None:
         super().__init__(obs_space, action_space, num_outputs, model_config, name)  # type: ignore[call-arg]
         plan = plan_for(self)
-        self.__parts, self.__paths = plan.parts, [net.part.path for net in plan.nets]
-        self.__from_columns = any(part.columns is not None for part in plan.parts)
+        self._parts = plan.parts
+        self._paths = [net.part.path for net in plan.nets]
+        self._reads_columns = any(part.columns is not None for part in plan.parts)
         self.nets = self._build(plan.nets, "net")
-        layers = ending(self.model_config, width(plan.parts, list(self.nets)), num_outputs)
+        features_width = width_of(plan.parts, list(self.nets))
+        layers = ending(self.model_config, features_width, num_outputs)
         self.num_outputs = layers.outputs
         self.hidden = self.stack_class(layers.inputs, layers.hidden)
-        self.value_nets = self.value_hidden = self.outputs = None
+        self.value_nets = None
+        self.value_hidden = None
+        self.outputs = None
+        # The value layer's input in the last forward pass, which `value_function` reads.
         self._features: Any = None
-        if num_outputs is not None:
-            if not layers.share:
-                self.value_nets = self._build(plan.nets, "value_net")
-                self.value_hidden = self.stack_class(layers.inputs, layers.hidden)
-            self.outputs = self.outputs_class(layers)
+        if num_outputs is None:
+            return
+        if not layers.share:
+            self.value_nets = self._build(plan.nets, "value_net")
+            self.value_hidden = self.stack_class(layers.inputs, layers.hidden)
+        self.outputs = self.outputs_class(layers)
 
     def forward(
-        self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any
+        self, input_dict: dict[str, Any], state: list[Any], seq_lens: Tensor | None
     ) -> tuple[Any, list[Any]]:
         """Compute the logits; see `ModelV2.forward`."""
-        flat = input_dict["obs_flat"] if self.__from_columns else None
-        flat = None if is_structure(flat) else flat
-        inputs = Inputs(self.dtype_of(self))
-        read(self.__parts, input_dict["obs"], flat, self.ops, inputs)
+        encoded = None
+        if self._reads_columns and not is_structure(input_dict["obs_flat"]):
+            encoded = input_dict["obs_flat"]
+        inputs = Inputs(self.ops, self.dtype_of(self))
+        inputs.read(self._parts, input_dict["obs"], encoded)
         is_training = input_dict.get("is_training", False)
-        answer = self.hidden(self._join(self.nets, inputs, is_training))
+        features = self.hidden(self._join(self.nets, inputs, is_training))
         if self.outputs is None:
-            return answer, state
-        self._features = answer
-        if self.value_nets is not None and self.value_hidden is not None:
+            return features, state
+        if self.value_nets is None or self.value_hidden is None:
+            self._features = features
+        else:
             self._features = self.value_hidden(self._join(self.value_nets, inputs, is_training))
-        return self.outputs(answer), state
+        return self.outputs(features), state
 
     def value_function(self) -> Any:
         """Return the value estimates `[B]` of the last forward pass."""
@@ -88,46 +100,61 @@ class ComplexInput(ModelV2):
         """Return the nets, keyed by their parts' paths; their losses, metrics and update_ops belong
         to the model.
         """
-        models = {f"{path}: ": net for path, net in zip(self.__paths, self.nets, strict=True)}
+        models = {}
+        for path, net in zip(self._paths, self.nets, strict=True):
+            models[f"{path}: "] = net
         if self.value_nets is not None:
-            models |= {
-                f"value: {path}: ": net
-                for path, net in zip(self.__paths, self.value_nets, strict=True)
-            }
+            for path, net in zip(self._paths, self.value_nets, strict=True):
+                models[f"value: {path}: "] = net
         return models
 
     def _build(self, nets: tuple[Net, ...], name: str) -> Any:
-        return self.list_class(
-            [build_net(self, net, f"{self.name}_{name}{net.part.index}") for net in nets]
-        )
+        models = [build_net(self, net, f"{self.name}_{name}{net.part.index}") for net in nets]
+        return self.list_class(models)
 
-    def _join(self, nets: Any, inputs: Inputs, is_training: Any) -> Any:
+    def _join(self, nets: Iterable[ModelV2], inputs: Inputs, is_training: bool | Tensor) -> Any:
         """Return the concatenated features of all parts."""
-        return features(self.__parts, inputs, list(nets), self.ops, is_training)
+        return inputs.features(self._parts, list(nets), is_training)
 
 
-def plan_for(model: Any) -> Plan:
+def plan_for(model: ComplexInput) -> Plan:
     """Return the plan for a complex-input network, based on its constructor's arguments.
+
+    The model's space of encoded observations has a preprocessor, which knows the catalog that
+    created it. Without one (a Box, or integers with `_disable_preprocessor_api`), the config knows
+    the catalog that builds the model.
 
     Raises:
         UnsupportedSpaceError: The observations are not encoded.
         CatalogError: See `rlcatalog_complex_input.plans.plan`.
     """
     preprocessor = preprocessor_of(model.obs_space)
-    catalog = default_catalog() if preprocessor is None else preprocessor.catalog
+    if preprocessor is not None:
+        catalog = preprocessor.catalog
+    else:
+        catalog = model.model_config.catalog or default_catalog()
     config = {**catalog.parse_config(None), **model.model_config}
     if preprocessor is None:
         preprocessor = catalog.preprocessor_for(model.obs_space, config, check="never")
-        if preprocessor.structured:
-            raise unencoded(preprocessor.info.describe())
-    action = None if model.action_space is None else SpaceInfo.read(model.action_space, "action")
+        _check_encoded(preprocessor)
+    action = None
+    if model.action_space is not None:
+        action = SpaceInfo.read(model.action_space, "action")
     request = Request(
         preprocessor.info, action, config, model.framework, preprocessor.shape, catalog=catalog
     )
     return plan(preprocessor, request, model.obs_space)
 
 
-def build_net(model: Any, net: Net, name: str) -> Any:
+def _check_encoded(preprocessor: Preprocessor) -> None:
+    """Raise an error if encoding would change the observations of a space without a
+    preprocessor.
+    """
+    if preprocessor.structured:
+        raise unencoded(preprocessor.info.describe())
+
+
+def build_net(model: ComplexInput, net: Net, name: str) -> ModelV2:
     """Build a part's net as a trunk.
 
     Raises:
@@ -136,20 +163,25 @@ def build_net(model: Any, net: Net, name: str) -> Any:
     """
     cls = net.trunk.load(model.framework)
     config = net.request.config
-    made = assemble(
-        [ModelPart(cls)], net.space, model.action_space, None, lambda: plain(config), name
+    trunk = assemble(
+        [ModelPart(cls)],
+        net.space,
+        model.action_space,
+        num_outputs=None,
+        fresh_config=lambda: plain(config),
+        name=name,
     )
-    if not isinstance(made.num_outputs, int):
+    if not isinstance(trunk.num_outputs, int):
         raise ModelContractError(
             f"{cls.__name__} was built as a trunk for {net.part.path} (num_outputs=None), but did"
             " not set self.num_outputs to the width of its features."
         )
-    views = sorted(set(made.view_requirements) - {"obs"})
-    if views or list(made.get_initial_state()):
+    views = sorted(set(trunk.view_requirements) - {"obs"})
+    if views or list(trunk.get_initial_state()):
         wants = f"requests the views {views}" if views else "has a state"
         raise NotServedError(
             f"{net.part.path}: {cls.__name__} {wants}, but the net for a part sees only the"
             " current observation. Name a different net in input_nets, and put the memory after"
             " complex_input."
         )
-    return made
+    return trunk

@@ -5,16 +5,29 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from rlcatalog import Request, Stage
 from rlcatalog.choice import model_stages
 from rlcatalog.errors import CatalogError, UnsupportedSpaceError
 from rlcatalog_complex_input.config import ending
 from rlcatalog_complex_input.parts import Items, ObservationPart
-from rlcatalog_complex_input.plans import Net, Plan, plan as make_plan
+from rlcatalog_complex_input.plans import Net, Plan, plan
 
 
-def planned(request: Request) -> Plan | None:
+class PartStages(NamedTuple):
+    """Stages of one or several parts.
+
+    Attributes:
+        stages: The stages.
+        width: Width of the parts' features, or None if a net's width is unknown.
+    """
+
+    stages: list[Stage]
+    width: int | None
+
+
+def plan_of(request: Request) -> Plan | None:
     """Return the plan for a request, or None if the config leaves open how observations are
     encoded.
 
@@ -27,12 +40,15 @@ def planned(request: Request) -> Plan | None:
         raise unencoded(request.obs.describe())
     catalog = request.catalog or default_catalog()
     request = request.replace(catalog=catalog)
-    if (preprocessor := request.preprocessor) is None:
+    preprocessor = request.preprocessor
+    if preprocessor is None:
         try:
             preprocessor = catalog.preprocessor_for(request.obs, request.config, check="never")
         except UnsupportedSpaceError:
             return None  # only the preprocessor knows the sizes it needs
-    return make_plan(preprocessor, request) if preprocessor.shape == request.encoded_shape else None
+    if preprocessor.shape != request.encoded_shape:
+        return None
+    return plan(preprocessor, request)
 
 
 def unencoded(space: str) -> UnsupportedSpaceError:
@@ -47,44 +63,67 @@ def stages(request: Request) -> list[Stage]:
     """Return the stages of all networks and of the layers after them; raise an error if they cannot
     be built.
     """
-    plan = planned(request)
-    described: list[Stage] = []
-    width = None if plan is None else _describe(plan.parts, plan.nets, described)
-    layers = ending(request.config, width or 0, request.num_outputs)
-    described.append(Stage("concatenated features", None if width is None else (width,), 0))
-    return layers.stages("post_fcnet", described)
+    plan = plan_of(request)
+    parts = PartStages([], width=None)
+    if plan is not None:
+        parts = _describe_parts(plan.parts, plan.nets)
+    layers = ending(request.config, parts.width or 0, request.num_outputs)
+    features = Stage("concatenated features", _vector(parts.width), weights=0)
+    return layers.stages("post_fcnet", before=[*parts.stages, features])
 
 
-def _describe(
-    parts: Sequence[ObservationPart | Items], nets: Sequence[Net], into: list[Stage]
-) -> int | None:
-    """Append the parts' stages; return the width of their features, or None if a net's width is
-    unknown.
-    """
-    widths: list[int | None] = []
+def _describe_parts(parts: Sequence[ObservationPart | Items], nets: Sequence[Net]) -> PartStages:
+    """Return the stages of several parts, and the width of their concatenated features."""
+    stages: list[Stage] = []
+    width: int | None = 0
     for part in parts:
         if isinstance(part, Items):
-            inner = _describe(part.parts, nets, into)
-            width = None if inner is None else inner + 1
-            what = "average of the items, length" if part.parts else "length"
-            into.append(Stage(f"{part.path}: {what}", None if width is None else (width,), 0))
+            described = _describe_items(part, nets)
         else:
-            net = nets[part.index]
-            own = _own_stages(net)
-            into += [replace(stage, name=f"{part.path}: {stage.name}") for stage in own]
-            # A net without stages passes its input through.
-            width = (
-                math.prod(part.shape) if not own else own[-1].shape[-1] if own[-1].shape else None
-            )
-        widths.append(width)
-    known = [width for width in widths if width is not None]
-    return sum(known) if len(known) == len(widths) else None
+            described = _describe_net(nets[part.index])
+        stages += described.stages
+        if width is None or described.width is None:
+            width = None
+        else:
+            width += described.width
+    return PartStages(stages, width)
 
 
-def _own_stages(net: Net) -> list[Stage]:
+def _describe_items(items: Items, nets: Sequence[Net]) -> PartStages:
+    """Return the stages of a list: those of its items, and the average over them."""
+    inner = _describe_parts(items.parts, nets)
+    width = None
+    if inner.width is not None:
+        width = inner.width + 1  # the list's length
+    features = "average of the items, length" if items.parts else "length"
+    stage = Stage(f"{items.path}: {features}", _vector(width), weights=0)
+    return PartStages([*inner.stages, stage], width)
+
+
+def _describe_net(net: Net) -> PartStages:
+    """Return the stages of a part's net."""
+    part = net.part
+    stages = _stages_of_net(net)
+    if not stages:
+        # A net without stages passes its input through.
+        return PartStages([], math.prod(part.shape))
+    shape = stages[-1].shape
+    width = shape[-1] if shape else None
+    return PartStages(
+        [replace(stage, name=f"{part.path}: {stage.name}") for stage in stages], width
+    )
+
+
+def _stages_of_net(net: Net) -> list[Stage]:
+    """Return the stages of a net; an error names its part."""
     try:
-        return model_stages([net.trunk], net.request, None)
+        return model_stages([net.trunk], net.request, num_outputs=None)
     except CatalogError as error:
         if net.part.path not in str(error):
             error.args = (f"{net.part.path}: {error}",)
         raise
+
+
+def _vector(width: int | None) -> tuple[int] | None:
+    """Return the shape of a vector, or None if its width is unknown."""
+    return None if width is None else (width,)

@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rlcatalog.frameworks import TensorOps
+from rlcatalog.frameworks import Tensor, TensorOps
+from rlcatalog.models import ModelV2
 from rlcatalog.observations import Array, Preprocessor
 from rlcatalog.spaces import OneOfValues, RepeatedValues
 
@@ -27,9 +28,9 @@ class OneHots:
     entries: Array
     values: Array
 
-    def of(self, x: Any, ops: TensorOps) -> Any:
+    def of(self, integers: Tensor, ops: TensorOps) -> Any:
         """Return integers `[N, *shape]` as one-hot vectors `[N, n]`."""
-        entries = ops.columns_at(ops.flat(ops.integers(x)), self.entries)
+        entries = ops.columns_at(ops.flat(ops.integers(integers)), self.entries)
         return ops.as_type(entries == ops.tensor(self.values, entries), "float32")
 
 
@@ -89,122 +90,145 @@ class Items:
 class Inputs:
     """The networks' inputs for one batch.
 
-    Attributes:
-        tensors: The input of each net, `[N, *shape]`, where N is the number of rows (inside lists,
-            of rows times places).
-        taken: Boolean arrays `[N, M]` that mark the filled places of each list.
-
     Args:
+        ops: The framework's tensor operations.
         dtype: The dtype of the model's weights.
+
+    Attributes:
+        tensors: The input of each net, `[N, *shape]`, by the index of its part.
+        filled: Boolean arrays `[N, M]` that mark the filled places of each list, by its index.
     """
 
-    def __init__(self, dtype: Any) -> None:
+    def __init__(self, ops: TensorOps, dtype: Any) -> None:
+        self.ops = ops
         self.dtype = dtype
         self.tensors: list[Any] = []
-        self.taken: list[Any] = []
+        self.filled: list[Any] = []
 
+    def read(
+        self,
+        parts: Sequence[ObservationPart | Items],
+        obs: Any,
+        encoded: Tensor | None,
+        filled: Tensor | None = None,
+    ) -> None:
+        """Collect every net's input.
 
-def read(
-    parts: Sequence[ObservationPart | Items],
-    obs: Any,
-    flat: Any,
-    ops: TensorOps,
-    inputs: Inputs,
-    around: Any = None,
-) -> None:
-    """Collect every net's input.
+        Args:
+            parts: The parts of the observation, in the order of their indices.
+            obs: Observations as models see them: a tensor, or a structure of tensors.
+            encoded: The encoded observations, `[B, size]`; None if the observations are structures.
+            filled: Boolean array `[N]` that marks the filled places of the surrounding list; None
+                outside lists.
+        """
+        for part in parts:
+            values = obs
+            for step in part.steps:
+                values = values[step]
+            if isinstance(part, Items):
+                self._read_items(part, values, encoded, filled)
+                continue
+            tensor = self._net_input(part, values, encoded)
+            if filled is not None:
+                # Empty places do not contain observations; even a NaN there must not reach a
+                # gradient.
+                tensor = self.ops.only(filled, tensor)
+            self.tensors.append(tensor)
 
-    Args:
-        parts: The parts of the observation.
-        obs: Observations as models see them: a tensor, or a structure of tensors.
-        flat: The encoded observations, `[B, size]`; None if the observations are structures.
-        ops: The framework's tensor operations.
-        inputs: List that collects the results.
-        around: Boolean array `[N]` that marks the filled places of the surrounding list; None
-            outside lists.
-    """
-    for part in parts:
-        x = obs
-        for step in part.steps:
-            x = x[step]
-        if isinstance(part, Items):
-            taken = ops.taken(ops.rows(x.lengths, ()), part.max_len)
-            taken = taken if around is None else taken & around[:, None]
-            inputs.taken.append(taken)
-            items = None
-            if flat is not None and part.columns is not None:
-                items = ops.rows(flat[:, part.columns], (part.item_size,))
-            read(part.parts, x.values, items, ops, inputs, ops.rows(taken, ()))
-            continue
+    def _read_items(
+        self, items: Items, values: RepeatedValues, encoded: Tensor | None, filled: Tensor | None
+    ) -> None:
+        """Collect the inputs of the nets for a list's items; see `read`."""
+        ops = self.ops
+        places = ops.taken(ops.rows(values.lengths, ()), items.max_len)
+        if filled is not None:
+            places = places & filled[:, None]
+        self.filled.append(places)
+        encoded_items = None
+        if encoded is not None and items.columns is not None:
+            encoded_items = ops.rows(encoded[:, items.columns], (items.item_size,))
+        self.read(items.parts, values.values, encoded_items, ops.rows(places, ()))
+
+    def _net_input(self, part: ObservationPart, values: Any, encoded: Tensor | None) -> Any:
+        """Return the input of a part's net, `[N, *shape]`."""
+        ops = self.ops
         if part.codec is not None:
-            x = pack(x, part.codec, ops, inputs.dtype) if flat is None else flat[:, part.columns]
-        elif part.hot is not None and _are_integers(x, part, ops):
-            x = part.hot.of(ops.rows(x, part.integers), ops)
-        elif part.depth:
-            x = ops.rows(x, part.shape)
-        # Empty places do not contain observations; even a NaN there must not reach a gradient.
-        inputs.tensors.append(x if around is None else ops.only(around, x))
+            if encoded is None:
+                return pack(values, part.codec, ops, self.dtype)
+            return encoded[:, part.columns]
+        if part.hot is not None and _are_integers(values, part, ops):
+            return part.hot.of(ops.rows(values, part.integers), ops)
+        if part.depth:
+            return ops.rows(values, part.shape)
+        return values
+
+    def features(
+        self,
+        parts: Sequence[ObservationPart | Items],
+        nets: Sequence[ModelV2],
+        is_training: bool | Tensor,
+    ) -> Any:
+        """Return the concatenated features of all parts, `[N, F]`; call `read` before.
+
+        Args:
+            parts: The parts of the observation.
+            nets: All nets, by the index of their part.
+            is_training: Passed to the nets.
+        """
+        ops = self.ops
+        columns = []
+        for part in parts:
+            if isinstance(part, Items):
+                filled = self.filled[part.index]
+                if part.parts:
+                    of_items = self.features(part.parts, nets, is_training)
+                    columns.append(_mean(of_items, filled, ops))
+                # The share of filled places stands for the list's length.
+                length = ops.mean(ops.cast(filled, self.dtype), axis=1, keepdims=True)
+                columns.append(length)
+            else:
+                net = nets[part.index]
+                output, _ = net({"obs": self.tensors[part.index], "is_training": is_training})
+                columns.append(output)
+        if len(columns) == 1:
+            return columns[0]
+        return ops.side_by_side(columns)
 
 
-def _are_integers(x: Any, part: ObservationPart, ops: TensorOps) -> bool:
+def _are_integers(values: Tensor, part: ObservationPart, ops: TensorOps) -> bool:
     """Return whether a Discrete or MultiDiscrete consists of integers rather than
     one-hot vectors.
     """
-    shape, axes = x.shape, part.depth + 1
-    if len(shape) - axes != len(part.integers):
+    batch_axes = part.depth + 1
+    shape = tuple(values.shape[batch_axes:])
+    if shape != part.integers:
         return False
-    ends = tuple(shape[axes:])
-    return ends == part.integers and (ends != part.shape or not ops.is_float(x))
+    # Both can have the same shape; then integers are told by their dtype.
+    return shape != part.shape or not ops.is_float(values)
 
 
-def features(
-    parts: Sequence[ObservationPart | Items],
-    inputs: Inputs,
-    nets: Sequence[Any],
-    ops: TensorOps,
-    is_training: Any = False,
-) -> Any:
-    """Return the concatenated features of all parts, `[N, F]`.
-
-    Args:
-        parts: The parts of the observation.
-        inputs: The result of `read`.
-        nets: The net for each part.
-        ops: The framework's tensor operations.
-        is_training: Passed to the nets.
+def _mean(features: Tensor, filled: Tensor, ops: TensorOps) -> Any:
+    """Average features `[N * M, F]` over the filled places `[N, M]`: `[N, F]`, 0 if there are
+    none.
     """
-    columns = []
+    places = filled.shape[1]
+    of_filled = ops.only(ops.rows(filled, ()), features)
+    by_list = ops.rows(of_filled, (places, features.shape[1]))
+    count = ops.sum(ops.cast(filled, features.dtype), axis=1, keepdims=True)
+    return ops.sum(by_list, axis=1) / ops.clip(count, 1, max(places, 1))
+
+
+def width_of(parts: Sequence[ObservationPart | Items], nets: Sequence[ModelV2]) -> int:
+    """Return the width of the concatenated features, from the widths of all `nets`."""
+    width = 0
     for part in parts:
         if isinstance(part, Items):
-            taken = inputs.taken[part.index]
-            if part.parts:
-                columns.append(
-                    _mean(features(part.parts, inputs, nets, ops, is_training), taken, ops)
-                )
-            columns.append(ops.mean(ops.cast(taken, inputs.dtype), axis=1, keepdims=True))
+            width += width_of(part.parts, nets) + 1  # the list's length
         else:
-            columns.append(
-                nets[part.index]({"obs": inputs.tensors[part.index], "is_training": is_training})[0]
-            )
-    return columns[0] if len(columns) == 1 else ops.side_by_side(columns)
-
-
-def _mean(features: Any, taken: Any, ops: TensorOps) -> Any:
-    """Average features `[N * M, F]` over the filled places, `[N, F]`; 0 if there are none."""
-    places = taken.shape[1]
-    kept = ops.rows(ops.only(ops.rows(taken, ()), features), (places, features.shape[1]))
-    count = ops.sum(ops.cast(taken, features.dtype), axis=1, keepdims=True)
-    return ops.sum(kept, axis=1) / ops.clip(count, 1, max(places, 1))
-
-
-def width(parts: Sequence[ObservationPart | Items], nets: Sequence[Any]) -> int:
-    """Return the width of the concatenated features, from the widths of all `nets`."""
-    return sum(
-        1 + width(part.parts, nets)
-        if isinstance(part, Items)
-        else int(nets[part.index].num_outputs)
-        for part in parts
-    )
+            features = nets[part.index].num_outputs
+            assert features is not None, "build_net checks it"
+            width += features
+    return width
 
 
 def pack(values: Any, codec: Preprocessor, ops: TensorOps, dtype: Any) -> Any:
@@ -222,29 +246,45 @@ def pack(values: Any, codec: Preprocessor, ops: TensorOps, dtype: Any) -> Any:
     if isinstance(values, Mapping):
         values = tuple(values[key] for key in codec.info.keys)
     if isinstance(values, tuple):
-        pairs = zip(values, codec.children, strict=True)
-        return ops.side_by_side(
-            [pack(value, child, ops, dtype) for value, child in pairs if child.size]
-        )
-    if isinstance(values, RepeatedValues):
-        (child,), lengths = codec.children, ops.cast(ops.rows(values.lengths, (1,)), dtype)
-        if codec.size == 1:
-            return lengths
-        return ops.side_by_side(
-            [lengths, ops.rows(pack(values.values, child, ops, dtype), (codec.size - 1,))]
-        )
-    if isinstance(values, OneOfValues):  # in each row, the values of the tagged branch
-        tag = ops.cast(ops.rows(values.tag, (len(codec.children),)), dtype)
-        encoded = ops.padded(tag, codec.size)
-        for i, (branch, child) in enumerate(zip(values.branches, codec.children, strict=True)):
+        columns = []
+        for value, child in zip(values, codec.children, strict=True):
             if child.size:
-                one = ops.only(tag[:, i] > 0.5, pack(branch, child, ops, dtype))
-                # after the columns of the tag
-                encoded = encoded + ops.padded(ops.side_by_side([tag * 0.0, one]), codec.size)
-        return encoded
-    # Text and Graph: a leaf of the plan for each tensor, called `<path>.<name>`.
-    leaves = [(leaf.path.rpartition(".")[2], leaf.stop - leaf.start) for leaf in codec.leaves()]
-    columns = [
-        ops.cast(ops.rows(getattr(values, name), (size,)), dtype) for name, size in leaves if size
-    ]
+                columns.append(pack(value, child, ops, dtype))
+        return ops.side_by_side(columns)
+    if isinstance(values, RepeatedValues):
+        return _pack_list(values, codec, ops, dtype)
+    if isinstance(values, OneOfValues):
+        return _pack_one_of(values, codec, ops, dtype)
+    # Text and Graph: the codec has a leaf `<path>.<name>` for each tensor `values.<name>`.
+    columns = []
+    for leaf in codec.leaves():
+        name = leaf.path.rpartition(".")[2]
+        size = leaf.stop - leaf.start
+        if size:
+            columns.append(ops.cast(ops.rows(getattr(values, name), (size,)), dtype))
     return ops.side_by_side(columns)
+
+
+def _pack_list(values: RepeatedValues, codec: Preprocessor, ops: TensorOps, dtype: Any) -> Any:
+    """Encode a list as its length, followed by its items; see `pack`."""
+    (child,) = codec.children
+    lengths = ops.cast(ops.rows(values.lengths, (1,)), dtype)
+    items_size = codec.size - 1
+    if not items_size:
+        return lengths
+    items = ops.rows(pack(values.values, child, ops, dtype), (items_size,))
+    return ops.side_by_side([lengths, items])
+
+
+def _pack_one_of(values: OneOfValues, codec: Preprocessor, ops: TensorOps, dtype: Any) -> Any:
+    """Encode a OneOf as its tag, followed by the values of the branch with that tag; see `pack`."""
+    tag = ops.cast(ops.rows(values.tag, (len(codec.children),)), dtype)
+    no_tag = tag * 0.0
+    encoded = ops.padded(tag, codec.size)
+    for i, (branch, child) in enumerate(zip(values.branches, codec.children, strict=True)):
+        if not child.size:
+            continue
+        has_this_tag = tag[:, i] > 0.5
+        in_its_rows = ops.only(has_this_tag, pack(branch, child, ops, dtype))
+        encoded = encoded + ops.padded(ops.side_by_side([no_tag, in_its_rows]), codec.size)
+    return encoded

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from gymnasium.spaces import Box
 
-from rlcatalog import SpaceInfo, default_catalog, errors
+from rlcatalog import SpaceInfo, errors
 from rlcatalog.config import read_config
 from rlcatalog.errors import nearest
 from rlcatalog.frameworks import tensor_ops
@@ -18,6 +18,9 @@ from rlcatalog.plugins import Part, Request
 from rlcatalog.spaces import RepeatedValues
 from rlcatalog_complex_input.config import ComplexInputConfig
 from rlcatalog_complex_input.parts import Items, ObservationPart, OneHots
+
+if TYPE_CHECKING:
+    from gymnasium import Space
 
 #: Keys that the surrounding model reads itself and hides from the nets.
 _OUTER: dict[str, Any] = {
@@ -46,7 +49,7 @@ class Net:
     part: ObservationPart
     trunk: Part
     request: Request
-    space: Any
+    space: Space[Any]
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +65,42 @@ class Plan:
     nets: tuple[Net, ...]
 
 
-def plan(preprocessor: Preprocessor, request: Request, obs_space: Any = None) -> Plan:
+class Leaf(NamedTuple):
+    """Part of the observation, with what its net's plan needs.
+
+    Attributes:
+        part: The part.
+        codec: Its preprocessor.
+        bounds: The lowest and highest encoded values, `[2, size]`.
+    """
+
+    part: ObservationPart
+    codec: Preprocessor
+    bounds: Array
+
+
+class Node(NamedTuple):
+    """Place in an observation: a part, or what contains parts.
+
+    Attributes:
+        codec: Its preprocessor.
+        values: The restored values of one encoded observation, `[1, ...]`; inside lists,
+            `[1, places, ...]`.
+        steps: Keys and positions that lead to the node, as in `ObservationPart`.
+        depth: Number of nested lists around the node.
+        start: Its first column in the encoded observation or item.
+        bounds: The lowest and highest values of its columns, `[2, size]`.
+    """
+
+    codec: Preprocessor
+    values: Any
+    steps: tuple[Any, ...]
+    depth: int
+    start: int
+    bounds: Array
+
+
+def plan(preprocessor: Preprocessor, request: Request, obs_space: Space[Any] | None = None) -> Plan:
     """Find the parts of an observation and choose a network for each of them.
 
     Args:
@@ -77,146 +115,196 @@ def plan(preprocessor: Preprocessor, request: Request, obs_space: Any = None) ->
         NoMatchError: No installed model fits a part.
         AmbiguousChoiceError: Two models fit a part equally well.
     """
-    finder = _Finder()
     ops = tensor_ops("numpy")
     restored = preprocessor.restore(np.zeros((1, preprocessor.size), np.float32), ops)
-    bounds = preprocessor.bounds()
+    bounds = np.stack(preprocessor.bounds())
     if preprocessor.structured and obs_space is not None:
-        bounds = np.ravel(obs_space.low), np.ravel(obs_space.high)
-    parts = finder.visit(preprocessor, restored, (), 0, 0, np.stack(bounds))
+        # Those of the model's space differ if a filter changes the values.
+        bounds = np.stack([np.ravel(obs_space.low), np.ravel(obs_space.high)])  # type: ignore[attr-defined]
+    finder = _Finder()
+    parts = finder.visit(Node(preprocessor, restored, (), depth=0, start=0, bounds=bounds))
     if not finder.leaves:
         raise errors.UnsupportedSpaceError(
             f"{preprocessor.info.path}: {preprocessor.info.describe()} has no values."
         )
-    spaces = [codec.observation_space for _, codec, _ in finder.leaves]
-    if not preprocessor.structured and obs_space is not None:
-        spaces = [obs_space]
     names = read_config(request.config, ComplexInputConfig).input_nets
-    paths = [part.path for part, _, _ in finder.leaves]
-    if unknown := [path for path in names if path not in paths]:
-        raise errors.ConfigError(
-            f"input_nets: {unknown[0]!r} is not a part of the"
-            f" observation.{nearest(unknown[0], paths)} Parts: {', '.join(paths)}."
-        )
-    inner = request.replace(config={**request.config, **_OUTER}, num_outputs=None, trunk_width=None)
+    _check_paths(names, [leaf.part.path for leaf in finder.leaves])
+    request_for_net = request.replace(
+        config={**request.config, **_OUTER}, num_outputs=None, trunk_width=None
+    )
     nets = []
-    for (part, codec, limits), space in zip(finder.leaves, spaces, strict=True):
-        # Integers, which this model encodes as one-hots.
-        if part.hot is not None and not isinstance(space, Box):
-            space = Box(0.0, 1.0, part.shape, np.float32)
-        elif not np.array_equal(limits, codec.bounds()):
-            space = codec.processed_space(*limits)
-        # A Dict or Tuple whose preprocessor returns one array is treated as that array.
-        info = codec.info if not codec.info.is_composite else SpaceInfo.read(space, codec.info.path)
-        asked = inner.replace(obs=info, encoded_shape=part.shape, preprocessor=codec)
-        nets.append(Net(part, _find(asked, names.get(part.path), list(names)), asked, space))
+    for leaf in finder.leaves:
+        space = leaf.codec.observation_space
+        if not preprocessor.structured and obs_space is not None:
+            space = obs_space  # the whole observation is the only part
+        nets.append(_plan_net(leaf, space, request_for_net, names.get(leaf.part.path)))
     return Plan(tuple(parts), tuple(nets))
+
+
+def _check_paths(names: Mapping[str, str], paths: list[str]) -> None:
+    """Raise an error if `input_nets` contains a path that is not the path of a part."""
+    for path in names:
+        if path not in paths:
+            raise errors.ConfigError(
+                f"input_nets: {path!r} is not a part of the observation.{nearest(path, paths)}"
+                f" Parts: {', '.join(paths)}."
+            )
+
+
+def _plan_net(leaf: Leaf, space: Space[Any], request: Request, name: str | None) -> Net:
+    """Choose the net for a part.
+
+    Args:
+        leaf: The part.
+        space: The space of the part's encoded values.
+        request: The request for the whole model, with the config for a net.
+        name: The model that `input_nets` names for the part, or None.
+    """
+    part = leaf.part
+    codec = leaf.codec
+    if part.hot is not None and not isinstance(space, Box):
+        # Integers, which this model encodes as one-hots.
+        space = Box(0.0, 1.0, part.shape, np.float32)
+    elif not np.array_equal(leaf.bounds, codec.bounds()):
+        # A filter has changed the values.
+        lowest, highest = leaf.bounds
+        space = codec.processed_space(lowest, highest)
+    info = codec.info
+    if info.is_composite:
+        # A Dict or Tuple whose preprocessor returns one array is treated as that array.
+        info = SpaceInfo.read(space, info.path)
+    request = request.replace(obs=info, encoded_shape=part.shape, preprocessor=codec)
+    return Net(part, _choose_trunk(request, name), request, space)
 
 
 class _Finder:
     """Visitor for the parts of an observation.
 
     Attributes:
-        leaves: Each part, with its preprocessor and the lowest and highest encoded values,
-            `[2, size]`.
+        leaves: The parts, in the order of their indices.
     """
 
     def __init__(self) -> None:
-        self.leaves: list[tuple[ObservationPart, Preprocessor, Array]] = []
-        self._lists = 0
+        self.leaves: list[Leaf] = []
+        self._list_count = 0
 
-    def visit(
-        self,
-        codec: Preprocessor,
-        values: Any,
-        steps: tuple[Any, ...],
-        depth: int,
-        start: int,
-        bounds: Array,
-    ) -> list[ObservationPart | Items]:
-        """Return the parts below a node of the observation.
-
-        Args:
-            codec: Its preprocessor.
-            values: The restored values of one encoded observation, `[1, ...]`; inside lists,
-                `[1, places, ...]`.
-            steps: Keys and positions that lead to the node.
-            depth: Number of nested lists around the part.
-            start: The node's first column in the encoded observation or item.
-            bounds: The lowest and highest values of the node's columns, `[2, size]`.
-        """
+    def visit(self, node: Node) -> list[ObservationPart | Items]:
+        """Return the parts below a node of the observation."""
+        codec = node.codec
+        values = node.values
         if not codec.size:
             return []
         if isinstance(values, RepeatedValues) and len(codec.children) == 1:
-            return self._items(codec, values, steps, depth, start, bounds)
+            return self._visit_list(node)
         if isinstance(values, Mapping | tuple) and len(codec.children) == len(values):
-            tree: Any = values
-            starts = {leaf.path: leaf.start for leaf in codec.leaves()}
-            parts = []
-            for key, child in zip(
-                codec.info.keys or range(len(values)), codec.children, strict=True
-            ):
-                if child.size:
-                    at = starts[child.leaves()[0].path]
-                    own = bounds[:, at : at + child.size]
-                    parts += self.visit(child, tree[key], (*steps, key), depth, start + at, own)
-            return parts
-        return [self._part(codec, values, steps, depth, start, bounds)]
+            return self._visit_entries(node)
+        return [self._add_part(node)]
 
-    def _items(
-        self,
-        codec: Preprocessor,
-        values: Any,
-        steps: tuple[Any, ...],
-        depth: int,
-        start: int,
-        bounds: Array,
-    ) -> list[ObservationPart | Items]:
+    def _visit_entries(self, node: Node) -> list[ObservationPart | Items]:
+        """Return the parts of a Dict or Tuple."""
+        codec = node.codec
+        keys = codec.info.keys or range(len(codec.children))
+        starts = {leaf.path: leaf.start for leaf in codec.leaves()}
+        parts: list[ObservationPart | Items] = []
+        for key, child in zip(keys, codec.children, strict=True):
+            if not child.size:
+                continue
+            first_leaf = child.leaves()[0]
+            start = starts[first_leaf.path]
+            entry = Node(
+                child,
+                node.values[key],
+                (*node.steps, key),
+                node.depth,
+                node.start + start,
+                node.bounds[:, start : start + child.size],
+            )
+            parts += self.visit(entry)
+        return parts
+
+    def _visit_list(self, node: Node) -> list[ObservationPart | Items]:
+        """Return a list with the parts of its items; nothing for a list without places."""
+        codec = node.codec
+        values = node.values
         if not values.max_len:
             return []
         (child,) = codec.children
+        # The encoded list: the lengths, and a block of columns for the items.
         block = next(leaf for leaf in codec.leaves() if leaf.path == child.info.path)
-        places = slice(block.start, block.stop)
+        columns = slice(block.start, block.stop)
         unfiltered = np.stack(codec.bounds())
-        if not np.array_equal(np.delete(bounds, places, 1), np.delete(unfiltered, places, 1)):
+        bounds_of_lengths = np.delete(node.bounds, columns, axis=1)
+        if not np.array_equal(bounds_of_lengths, np.delete(unfiltered, columns, axis=1)):
             raise errors.ConfigError(
                 f"{codec.info.path}: a filter changes the lists' lengths, which hides where"
                 " padding starts. Exclude them from the filter"
                 f" (filter_exclude=['{codec.info.path}.lengths'])."
             )
-        low, high = bounds[:, places].reshape(2, values.max_len, child.size)
-        own = np.stack([low.min(0), high.max(0)])
-        if np.array_equal(bounds, unfiltered):
-            own = np.stack(child.bounds())  # without the padding, which no net sees
-        index, self._lists = self._lists, self._lists + 1
-        parts = tuple(self.visit(child, values.values, (), depth + 1, 0, own))
-        from_columns = any(part.columns is not None for part in parts)
-        columns = slice(start + block.start, start + block.stop) if from_columns else None
-        return [Items(index, codec.info.path, steps, values.max_len, parts, columns, child.size)]
+        if np.array_equal(node.bounds, unfiltered):
+            # The bounds of the block would include the padding, which no net sees.
+            bounds = np.stack(child.bounds())
+        else:
+            low, high = node.bounds[:, columns].reshape(2, values.max_len, child.size)
+            bounds = np.stack([low.min(axis=0), high.max(axis=0)])
+        index = self._list_count
+        self._list_count += 1
+        items = Node(child, values.values, (), node.depth + 1, start=0, bounds=bounds)
+        parts = tuple(self.visit(items))
+        columns_of_items = None
+        if any(part.columns is not None for part in parts):
+            columns_of_items = slice(node.start + block.start, node.start + block.stop)
+        return [
+            Items(
+                index,
+                codec.info.path,
+                node.steps,
+                values.max_len,
+                parts,
+                columns_of_items,
+                child.size,
+            )
+        ]
 
-    def _part(
-        self,
-        codec: Preprocessor,
-        values: Any,
-        steps: tuple[Any, ...],
-        depth: int,
-        start: int,
-        bounds: Array,
-    ) -> ObservationPart:
-        info, index = codec.info, len(self.leaves)
+    def _add_part(self, node: Node) -> ObservationPart:
+        """Return the part that a node without further parts is, and add it to the leaves."""
+        codec = node.codec
+        info = codec.info
+        index = len(self.leaves)
         if codec.structured:
-            columns = slice(start, start + codec.size)
             part = ObservationPart(
-                index, info.path, steps, depth, (codec.size,), columns=columns, codec=codec
+                index,
+                info.path,
+                node.steps,
+                node.depth,
+                (codec.size,),
+                columns=slice(node.start, node.start + codec.size),
+                codec=codec,
             )
         else:
-            shape, hot = values.shape[1 + depth :], _one_hots(info)
-            if hot is not None and values.dtype.kind not in "iu" and shape != hot.values.shape:
+            shape = node.values.shape[1 + node.depth :]
+            hot = _one_hots(info)
+            if hot is not None and _is_encoded_otherwise(node.values, shape, hot):
                 hot = None
-            shape = shape if hot is None else hot.values.shape
-            part = ObservationPart(index, info.path, steps, depth, shape, hot, info.shape or ())
-        self.leaves.append((part, codec, bounds))
+            if hot is not None:
+                shape = hot.values.shape
+            part = ObservationPart(
+                index, info.path, node.steps, node.depth, shape, hot, info.shape or ()
+            )
+        self.leaves.append(Leaf(part, codec, node.bounds))
         return part
+
+
+def _is_encoded_otherwise(values: Array, shape: tuple[int, ...], hot: OneHots) -> bool:
+    """Return whether a Discrete's or MultiDiscrete's values are neither integers nor one-hots, as
+    with a preprocessor of your own.
+
+    Args:
+        values: Restored values.
+        shape: The shape of a single one.
+        hot: The one-hot encoder for the space.
+    """
+    are_integers = values.dtype.kind in "iu"
+    return not are_integers and shape != hot.values.shape
 
 
 def _one_hots(info: SpaceInfo) -> OneHots | None:
@@ -228,18 +316,22 @@ def _one_hots(info: SpaceInfo) -> OneHots | None:
     counts = np.ravel([info.n] if info.nvec is None else info.nvec).astype(np.int64)
     starts = np.broadcast_to(np.ravel(info.start), counts.shape)
     values = [start + np.arange(count) for start, count in zip(starts, counts, strict=True)]
-    return OneHots(
-        np.repeat(np.arange(len(counts)), counts), np.concatenate(values).astype(np.int64)
-    )
+    entries = np.repeat(np.arange(len(counts)), counts)
+    return OneHots(entries, np.concatenate(values).astype(np.int64))
 
 
-def _find(request: Request, name: str | None, named: list[str]) -> Part:
+def _choose_trunk(request: Request, name: str | None) -> Part:
     """Return the net that the catalog chooses for a part; errors name the part as `input_nets`
     does.
+
+    Args:
+        request: The request for the part's net.
+        name: The model that `input_nets` names for the part, or None.
     """
     path = request.obs.path
+    assert request.catalog is not None, "plan() is called with a catalog"
     try:
-        part = (request.catalog or default_catalog()).trunk(request, name)
+        part = request.catalog.trunk(request, name)
     except (errors.UnknownNameError, errors.MissingPluginError) as error:
         error.args = (f"input_nets: for {path!r}: {error}",)
         raise

@@ -12,22 +12,25 @@ def match(request: Request) -> Match:
     """Match Dict and Tuple observations that contain an image."""
     if request.encoded_shape is None:
         return Match(
-            None,
-            "takes encoded observations; pass"
+            rank=None,
+            why="takes encoded observations; pass"
             " ModelCatalog.get_preprocessor_for_space(space).observation_space",
         )
     if not request.obs.is_composite:
-        return Match(None, f"takes Dict and Tuple observations; this is a {request.obs.kind}")
+        return Match(
+            rank=None, why=f"takes Dict and Tuple observations; this is a {request.obs.kind}"
+        )
     if not request.sees_parts:
         return Match(
-            None,
-            "takes the parts of an observation; the preprocessor makes one array of"
+            rank=None,
+            why="takes the parts of an observation; the preprocessor makes one array of"
             f" {request.obs.path}",
         )
     images = request.images
     if not images:
         return Match(
-            None, "no part of the observation is an image, so one net for all parts is enough"
+            rank=None,
+            why="no part of the observation is an image, so one net for all parts is enough",
         )
     return Match(
         Rank.GENERIC, f"gives the image {images[0].path} and each other part a separate net"
@@ -43,14 +46,11 @@ def describe(request: Request) -> list[Stage]:
 
 def pinned_keys(request: Request) -> dict[str, dict[str, str]]:
     """Return the nets, keyed by the paths of their parts."""
-    from rlcatalog_complex_input.description import planned
+    from rlcatalog_complex_input.description import plan_of
 
-    plan = planned(request)
-    return {
-        "input_nets": {}
-        if plan is None
-        else {net.part.path: net.trunk.address for net in plan.nets}
-    }
+    plan = plan_of(request)
+    nets = () if plan is None else plan.nets
+    return {"input_nets": {net.part.path: net.trunk.address for net in nets}}
 
 
 @hookimpl

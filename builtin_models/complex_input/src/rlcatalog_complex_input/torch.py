@@ -11,5 +11,8 @@ from rlcatalog_torch import OPS, DenseStack, OutputLayers, TorchModelV2, dtype_o
 class ComplexInputNetwork(ComplexInput, TorchModelV2):
     """One network for each part of the observation; see `ComplexInput`."""
 
-    ops, stack_class, outputs_class, list_class = OPS, DenseStack, OutputLayers, nn.ModuleList
+    ops = OPS
+    stack_class = DenseStack
+    outputs_class = OutputLayers
+    list_class = nn.ModuleList
     dtype_of = staticmethod(dtype_of)
