@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from rlcatalog.frameworks import Tensor
 from rlcatalog.models import ModelV2, last_values
 from rlcatalog_lstm.config import past_of, plan
 
@@ -33,35 +34,44 @@ class AroundTrunk(ModelV2):
     cell_class: Any
     outputs_class: Any
 
-    def __init__(self, *args: Any, trunk: Any) -> None:
+    def __init__(self, *args: Any, trunk: ModelV2) -> None:
         super().__init__(*args)
         self.past = past_of(self.model_config, self.action_space)
         self.view_requirements.update(self.past.views())
-        cell, ends = plan(self.model_config, trunk.num_outputs, self.past, self.num_outputs)
-        self.num_outputs = ends.outputs
+        trunk_width = trunk.num_outputs
+        assert trunk_width is not None, "the catalog checks a trunk before it wraps it"
+        layers = plan(self.model_config, trunk_width, self.past, self.num_outputs)
+        self.num_outputs = layers.outputs.outputs
         self.trunk = trunk
-        self.cell = self.cell_class(cell)
-        self.outputs = None if ends.logits is None else self.outputs_class(ends)
+        self.cell = self.cell_class(layers.cell)
+        self.outputs = None
+        if layers.outputs.logits is not None:
+            self.outputs = self.outputs_class(layers.outputs)
+        # The value layer's input in the last forward pass, which `value_function` reads.
         self._features: Any = None
 
     def forward(
-        self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any
+        self, input_dict: dict[str, Any], state: list[Any], seq_lens: Tensor | None
     ) -> tuple[Any, list[Any]]:
         """Compute the logits for sequences; see `ModelV2.forward`."""
         x, (h, c), lengths = self._inputs(input_dict, state, seq_lens)
-        outputs_only = lengths is not None and bool(input_dict.get("outputs_only"))
-        no_padding = lengths is not None and bool(input_dict.get("no_padding"))
+        has_sequences = lengths is not None
+        # The caller ignores the new state and the outputs at padded places.
+        ignores_state = has_sequences and bool(input_dict.get("outputs_only"))
+        has_no_padding = has_sequences and bool(input_dict.get("no_padding"))
         # Padding that is ignored, or that does not exist, may be processed like steps.
-        like_steps = outputs_only or no_padding
+        like_steps = ignores_state or has_no_padding
         features, h, c = self.cell(x, h, c, lengths, self.time_major, like_steps)
-        new_state, outputs = [] if outputs_only else [h, c], self.outputs
-        if outputs is None:
+        new_state = [h, c]
+        if ignores_state:
+            new_state = []
+        if self.outputs is None:
             return features, new_state
         self._features = features
-        return outputs(features), new_state
+        return self.outputs(features), new_state
 
     def _inputs(
-        self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any
+        self, input_dict: dict[str, Any], state: list[Any], seq_lens: Tensor | None
     ) -> tuple[Any, list[Any], Any]:
         """Return the cell's inputs `[S * T, width]`, its state, and the sequence lengths (None for
         single steps).

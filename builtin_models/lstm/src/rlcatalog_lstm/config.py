@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import msgspec
 from msgspec import Meta
@@ -12,6 +12,11 @@ from msgspec import Meta
 from rlcatalog.config import InitConfig, NameOrCallable, read_config, read_initializers
 from rlcatalog.errors import ModelContractError
 from rlcatalog.models import OutputPlan, PastInputs, memory_outputs
+
+if TYPE_CHECKING:
+    from gymnasium import Space
+
+    from rlcatalog.spaces import SpaceInfo
 
 
 class LstmConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,21 +74,30 @@ class CellPlan(NamedTuple):
     biases: tuple[Initial, ...]
 
 
-def past_of(config: Mapping[str, Any], action: Any) -> PastInputs:
+class LstmPlan(NamedTuple):
+    """The cell, and the layers after it."""
+
+    cell: CellPlan
+    outputs: OutputPlan
+
+
+def past_of(config: Mapping[str, Any], action: Space[Any] | SpaceInfo | None) -> PastInputs:
     """Return the past actions and rewards that the LSTM reads.
 
     Args:
         config: The flat model config; missing keys take their defaults.
         action: The action space, or its SpaceInfo.
     """
-    own = read_config(config, LstmConfig)
-    return PastInputs.of(action, int(own.lstm_use_prev_action), int(own.lstm_use_prev_reward))
+    settings = read_config(config, LstmConfig)
+    actions = int(settings.lstm_use_prev_action)
+    rewards = int(settings.lstm_use_prev_reward)
+    return PastInputs.of(action, actions, rewards)
 
 
 def plan(
     config: Mapping[str, Any], trunk_width: int, past: PastInputs, num_outputs: int | None
-) -> tuple[CellPlan, OutputPlan]:
-    """Read the cell and the outputs from a model config.
+) -> LstmPlan:
+    """Read the cell and the layers after it from a model config.
 
     Args:
         config: The flat model config; missing keys take their defaults.
@@ -95,24 +109,33 @@ def plan(
         ConfigError: The config sets a key that an LSTM does not support; see
             `rlcatalog.models.memory_outputs`.
     """
-    own = read_config(config, LstmConfig)
-    outputs = memory_outputs(config, own.lstm_cell_size, num_outputs, "use_lstm")
-    named = read_initializers(partial(getattr, own), "lstm", "weights", "bias")
-    weights, biases = (
-        Initial(*named[kind]) if kind in named else None for kind in ("weights", "bias")
-    )
+    settings = read_config(config, LstmConfig)
+    size = settings.lstm_cell_size
+    outputs = memory_outputs(config, size, num_outputs, "use_lstm")
+    initializers = read_initializers(partial(getattr, settings), "lstm", "weights", "bias")
+    input_weights = Initial("xavier_uniform", config={})
+    recurrent_weights = Initial("orthogonal", config={})
+    if "weights" in initializers:
+        name, arguments = initializers["weights"]
+        input_weights = Initial(name, arguments)
+        recurrent_weights = input_weights
+    if "bias" in initializers:
+        name, arguments = initializers["bias"]
+        biases = (Initial(name, arguments),) * 4
+    else:
+        zeros = Initial("zeros", config={})
+        ones = Initial("ones", config={})
+        # An open forget gate, the second one, lets gradients through from the start (Gers et al.
+        # 2000; Jozefowicz et al. 2015).
+        biases = (zeros, ones, zeros, zeros)
     cell = CellPlan(
         inputs=trunk_width + past.width,
-        size=own.lstm_cell_size,
-        input_weights=(weights or Initial("xavier_uniform", {}),) * 4,
-        recurrent_weights=(weights or Initial("orthogonal", {}),) * 4,
-        # An open forget gate lets gradients through from the start (Gers et al. 2000; Jozefowicz et
-        # al. 2015).
-        biases=(biases,) * 4
-        if biases
-        else tuple(Initial(name, {}) for name in ("zeros", "ones", "zeros", "zeros")),
+        size=size,
+        input_weights=(input_weights,) * 4,
+        recurrent_weights=(recurrent_weights,) * 4,
+        biases=biases,
     )
-    return cell, outputs
+    return LstmPlan(cell, outputs)
 
 
 def check_lengths(lengths: Sequence[int], steps: int) -> None:

@@ -12,19 +12,21 @@ def describe(request: Request) -> list[Stage]:
     past = past_of(request.config, request.action)
     # The width of a custom trunk is known only once it is built; the stages after the cell do not
     # depend on it.
-    cell, outputs = plan(request.config, request.trunk_width or 1, past, request.num_outputs)
+    is_width_known = request.trunk_width is not None
+    layers = plan(request.config, request.trunk_width or 1, past, request.num_outputs)
+    cell = layers.cell
     stages = []
     if past.width:
-        added = [
-            name
-            for name, n in (("previous action", past.actions), ("previous reward", past.rewards))
-            if n
-        ]
-        shape = None if request.trunk_width is None else (cell.inputs,)
-        stages.append(Stage(f"with {' and '.join(added)}", shape, 0))
+        additions = []
+        if past.actions:
+            additions.append("previous action")
+        if past.rewards:
+            additions.append("previous reward")
+        shape = (cell.inputs,) if is_width_known else None
+        stages.append(Stage(f"with {' and '.join(additions)}", shape, weights=0))
     weights = 4 * cell.size * (cell.inputs + cell.size + 1)
-    found = Stage("cell (lstm)", (cell.size,), weights, whole=request.trunk_width is not None)
-    return [*stages, found, *outputs.stages()]
+    stages.append(Stage("cell (lstm)", (cell.size,), weights, whole=is_width_known))
+    return [*stages, *layers.outputs.stages()]
 
 
 @hookimpl

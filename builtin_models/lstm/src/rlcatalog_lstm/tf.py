@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from rlcatalog.frameworks import Tensor
 from rlcatalog_lstm.common import AroundTrunk
 from rlcatalog_lstm.config import CellPlan, Initial, check_lengths
 from rlcatalog_tf import (
@@ -41,7 +42,13 @@ class LSTMCell:
         self.bias = tf.Variable(_gates(cell.biases, (cell.size,)), name="bias")
 
     def __call__(
-        self, x: Any, h: Any, c: Any, seq_lens: Any, time_major: bool, like_steps: bool = False
+        self,
+        x: Tensor,
+        h: Tensor,
+        c: Tensor,
+        seq_lens: Tensor | None,
+        time_major: bool,
+        like_steps: bool = False,
     ) -> tuple[Any, Any, Any]:
         """Process sequences.
 
@@ -77,10 +84,15 @@ class LSTMCell:
 
         if seq_lens is None:
             return step()
-        rows, sequences_given = x.shape[0], seq_lens.shape[0]
-        if rows is not None and sequences_given is not None:
-            return step() if rows == sequences_given else sequences()
-        return tf.cond(tf.equal(tf.shape(x)[0], tf.shape(seq_lens)[0]), step, sequences)  # type: ignore[no-any-return]
+        # Sequences of one step each. A trace may not know the numbers of rows and sequences yet.
+        row_count = x.shape[0]
+        sequence_count = seq_lens.shape[0]
+        if row_count is None or sequence_count is None:
+            are_single_steps = tf.equal(tf.shape(x)[0], tf.shape(seq_lens)[0])
+            return tf.cond(are_single_steps, step, sequences)  # type: ignore[no-any-return]
+        if row_count == sequence_count:
+            return step()
+        return sequences()
 
     def canonical(self) -> Iterator[tuple[str, Any, tuple[int, ...] | None]]:
         """Yield the canonical name, the variable, and its axis order in the canonical layout."""
@@ -88,41 +100,51 @@ class LSTMCell:
         yield "weight_hh", self.recurrent, (1, 0)
         yield "bias", self.bias, None
 
-    def _projected(self, x: Any) -> Any:
+    def _projected(self, x: Tensor) -> Any:
+        """Return the inputs' share of the gates, `[B, 4 size]`."""
         return tf.nn.bias_add(tf.matmul(x, self.kernel), self.bias)
 
-    def _step(self, projected: Any, h: Any, c: Any) -> tuple[Any, Any]:
+    def _step(self, projected: Tensor, h: Tensor, c: Tensor) -> tuple[Any, Any]:
+        """Return both states after one step."""
         i, f, g, o = tf.split(projected + tf.matmul(h, self.recurrent), 4, axis=1)
         c = tf.sigmoid(f) * c + tf.sigmoid(i) * tf.tanh(g)
         return tf.sigmoid(o) * tf.tanh(c), c
 
     def _sequences(
-        self, x: Any, h: Any, c: Any, seq_lens: Any, time_major: bool, stops: bool = True
+        self,
+        x: Tensor,
+        h: Tensor,
+        c: Tensor,
+        seq_lens: Tensor | None,
+        time_major: bool,
+        stops: bool = True,
     ) -> tuple[Any, Any, Any]:
         """Process sequences of any length; with `stops`, each state stays constant after its
         sequence ends.
         """
         if time_major:
             timed = add_time_dimension(x, seq_lens, time_major=True)
+            rows = tf.reshape(timed, [-1, x.shape[1]])
             shape = tf.concat([tf.shape(timed)[:2], [4 * self.size]], axis=0)
-            projected = tf.reshape(self._projected(tf.reshape(timed, [-1, x.shape[1]])), shape)
+            projected = tf.reshape(self._projected(rows), shape)
         else:
             projected = add_time_dimension(self._projected(x), seq_lens, time_major=True)
         steps = tf.shape(projected)[0]
         # Use arrays: the gradient of a tensor's slice is as large as the tensor, at every step.
-        inputs = tf.TensorArray(tf.float32, steps, element_shape=[None, 4 * self.size]).unstack(
-            projected
-        )
+        inputs = tf.TensorArray(tf.float32, steps, element_shape=[None, 4 * self.size])
+        inputs = inputs.unstack(projected)
         outputs = tf.TensorArray(tf.float32, steps, element_shape=[None, self.size])
         lengths = tf.cast(seq_lens, tf.int32)[:, None]
 
-        def body(t: Any, h: Any, c: Any, outputs: Any) -> tuple[Any, ...]:
+        def body(t: Tensor, h: Tensor, c: Tensor, outputs: tf.TensorArray) -> tuple[Any, ...]:
             new_h, new_c = self._step(inputs.read(t), h, c)
             if not stops:
                 return t + 1, new_h, new_c, outputs.write(t, new_h)
-            running = t < lengths
-            outputs = outputs.write(t, tf.where(running, new_h, 0.0))
-            return t + 1, tf.where(running, new_h, h), tf.where(running, new_c, c), outputs
+            is_running = t < lengths
+            outputs = outputs.write(t, tf.where(is_running, new_h, 0.0))
+            h = tf.where(is_running, new_h, h)
+            c = tf.where(is_running, new_c, c)
+            return t + 1, h, c, outputs
 
         rows = tf.TensorShape([None, self.size])
         _, h, c, outputs = tf.while_loop(
@@ -131,30 +153,37 @@ class LSTMCell:
             (tf.constant(0), h, c, outputs),
             shape_invariants=(tf.TensorShape([]), rows, rows, tf.TensorShape(None)),
         )
-        return tf.reshape(tf.transpose(outputs.stack(), [1, 0, 2]), [-1, self.size]), h, c
+        by_sequence = tf.transpose(outputs.stack(), [1, 0, 2])
+        return tf.reshape(by_sequence, [-1, self.size]), h, c
 
 
 class LSTMWrapper(AroundTrunk, TFModelV2):
     """LSTM around a trunk, followed by logits and a value; see `AroundTrunk`."""
 
-    cell_class, outputs_class = LSTMCell, OutputLayers
+    cell_class = LSTMCell
+    outputs_class = OutputLayers
 
     def _inputs(
-        self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any
+        self, input_dict: dict[str, Any], state: list[Any], seq_lens: Tensor | None
     ) -> tuple[Any, list[Any], Any]:
-        x, _ = features_of(self.trunk, input_dict, [], None)
+        x, _ = features_of(self.trunk, input_dict, state=[], seq_lens=None)
         if self.past.width:
-            widths = [
-                width for width in (self.past.width - self.past.rewards, self.past.rewards) if width
-            ]
-            views = zip(self.past.of_input(input_dict), widths, strict=True)
-            past = [tf.reshape(tf.cast(view, tf.float32), [-1, width]) for view, width in views]
-            x = tf.concat([x, *past], axis=1)
-        sequences = tf.shape(x if seq_lens is None else seq_lens)[0]
-        state = [tf.cast(part, tf.float32) for part in state] or [
-            tf.zeros([sequences, self.cell.size])
-        ] * 2
-        return x, state, None if input_dict.get("single_steps") else seq_lens
+            # The views are the past action, if the LSTM reads it, and then the past reward.
+            widths = [self.past.width - self.past.rewards, self.past.rewards]
+            widths = [width for width in widths if width]
+            columns = [x]
+            for view, width in zip(self.past.of_input(input_dict), widths, strict=True):
+                columns.append(tf.reshape(tf.cast(view, tf.float32), [-1, width]))
+            x = tf.concat(columns, axis=1)
+        if state:
+            state = [tf.cast(values, tf.float32) for values in state]
+        else:
+            sequences = tf.shape(x if seq_lens is None else seq_lens)[0]
+            zeros = tf.zeros([sequences, self.cell.size])
+            state = [zeros, zeros]
+        if input_dict.get("single_steps"):
+            return x, state, None
+        return x, state, seq_lens
 
     def get_initial_state(self) -> list[Any]:
         """Return `[h, c]` at the start of an episode: zeros `[cell]`."""
@@ -163,7 +192,9 @@ class LSTMWrapper(AroundTrunk, TFModelV2):
 
 def _gates(initial: Sequence[Initial], shape: tuple[int, ...]) -> Any:
     """Return the initial values for all gates, concatenated to `[4 * shape[0], ...]`."""
-    inputs = shape[0] if len(shape) == 1 else None
-    return tf.concat(
-        [initial_value(shape, one.name, one.config, inputs) for one in initial], axis=0
-    )
+    is_bias = len(shape) == 1
+    inputs = shape[0] if is_bias else None
+    gates = []
+    for initializer in initial:
+        gates.append(initial_value(shape, initializer.name, initializer.config, inputs))
+    return tf.concat(gates, axis=0)

@@ -71,8 +71,11 @@ class LSTMCell(nn.Module):
         Raises:
             ModelContractError: A length is not between 1 and T.
         """
-        rows, dtype = x.shape[0], self.no_bias.dtype
-        x, h, c = x.to(dtype), h.to(dtype), c.to(dtype)
+        rows = x.shape[0]
+        dtype = self.no_bias.dtype
+        x = x.to(dtype)
+        h = h.to(dtype)
+        c = c.to(dtype)
         # PyTorch's LSTM operations do not support vmap.
         if are_transforms_active():
             return self._by_hand(x, h, c, seq_lens)
@@ -82,33 +85,42 @@ class LSTMCell(nn.Module):
         # To process the padding too is faster on CPUs than to select the real rows; on GPUs, it
         # avoids a synchronisation.
         if not like_steps:
-            lengths, steps = seq_lens.tolist(), rows // seq_lens.shape[0]
+            lengths = seq_lens.tolist()
+            steps = rows // seq_lens.shape[0]
             check_lengths(lengths, steps)
             if min(lengths) < steps:
                 return self._packed(x, h, c, lengths, steps)
         timed = add_time_dimension(x, seq_lens, time_major=time_major)
+        # has_biases, num_layers, dropout, train, bidirectional, batch_first
         options = (True, 1, 0.0, torch.is_grad_enabled(), False, not time_major)
         y, h, c = torch.lstm(timed, (h[None], c[None]), self._compact(), *options)
-        return (y.transpose(0, 1) if time_major else y).reshape(rows, -1), h[0], c[0]
+        if time_major:
+            y = y.transpose(0, 1)
+        return y.reshape(rows, -1), h[0], c[0]
 
     def _by_hand(
         self, x: Tensor, h: Tensor, c: Tensor, seq_lens: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Process sequences step by step, with operations that `torch.func` supports."""
-        found, projected = [], F.linear(x, self.weight_ih, self.bias)
-        projected = projected.view(h.shape[0], x.shape[0] // h.shape[0], -1)
-        for t in range(projected.shape[1]):
+        sequences = h.shape[0]
+        steps = x.shape[0] // sequences
+        projected = F.linear(x, self.weight_ih, self.bias).view(sequences, steps, -1)
+        outputs = []
+        for t in range(steps):
             i, f, g, o = (projected[:, t] + h @ self.weight_hh.t()).chunk(4, dim=1)
             new_c = f.sigmoid() * c + i.sigmoid() * g.tanh()
             new_h = o.sigmoid() * new_c.tanh()
-            real = None if seq_lens is None else (seq_lens > t)[:, None]
-            found.append(new_h if real is None else torch.where(real, new_h, 0.0))
-            h, c = (
-                (new_h, new_c)
-                if real is None
-                else (torch.where(real, new_h, h), torch.where(real, new_c, c))
-            )
-        return torch.stack(found, dim=1).flatten(0, 1), h, c
+            if seq_lens is None:
+                outputs.append(new_h)
+                h = new_h
+                c = new_c
+            else:
+                # After its end, a sequence's outputs are zero and its states stay.
+                is_running = (seq_lens > t)[:, None]
+                outputs.append(torch.where(is_running, new_h, 0.0))
+                h = torch.where(is_running, new_h, h)
+                c = torch.where(is_running, new_c, c)
+        return torch.stack(outputs, dim=1).flatten(0, 1), h, c
 
     def _packed(
         self, x: Tensor, h: Tensor, c: Tensor, lengths: list[int], steps: int
@@ -117,55 +129,65 @@ class LSTMCell(nn.Module):
         sequence first.
         """
         sizes = np.asarray(lengths)
-        order = np.argsort(-sizes, kind="stable")
+        longest_first = np.argsort(-sizes, kind="stable")
         t = np.arange(sizes.max())[:, None]
-        running = t < sizes[order]  # [longest, S]
-        places, ranks, back = (
-            torch.from_numpy(index).to(x.device)
-            for index in ((order * steps + t)[running], order, np.argsort(order))
-        )
-        begin = (h.index_select(0, ranks)[None], c.index_select(0, ranks)[None])
-        batch_sizes = torch.from_numpy(running.sum(axis=1))
+        is_running = t < sizes[longest_first]  # [longest, S]
+        rows = longest_first * steps + t  # the place of each step among the padded rows
+        places = torch.from_numpy(rows[is_running]).to(x.device)
+        order = torch.from_numpy(longest_first).to(x.device)
+        order_back = torch.from_numpy(np.argsort(longest_first)).to(x.device)
+        begin = (h.index_select(0, order)[None], c.index_select(0, order)[None])
+        batch_sizes = torch.from_numpy(is_running.sum(axis=1))
+        # has_biases, num_layers, dropout, train, bidirectional
         options = (True, 1, 0.0, torch.is_grad_enabled(), False)
         y, h, c = torch.lstm(
             x.index_select(0, places), batch_sizes, begin, self._compact(), *options
         )
         padded = y.new_zeros(len(x), self.size).index_copy(0, places, y)
-        return padded, h[0].index_select(0, back), c[0].index_select(0, back)
+        return padded, h[0].index_select(0, order_back), c[0].index_select(0, order_back)
 
     def _weights(self) -> list[Tensor]:
-        own = parameters_of(self)
-        if len(own) == 3:  # in order of creation; nn.Module's __getattr__ is slow
-            return [*own.values(), buffers_of(self)["no_bias"]]  # type: ignore[list-item]
-        # Parametrised (weight norm, …).
+        """Return the weights and both biases, as PyTorch's operations take them."""
+        parameters = parameters_of(self)
+        # Weight norm and other parametrisations replace parameters.
+        has_own_parameters = len(parameters) == 3
+        if has_own_parameters:
+            # In order of creation; nn.Module's __getattr__ would be slower.
+            return [*parameters.values(), buffers_of(self)["no_bias"]]  # type: ignore[list-item]
         return [self.weight_ih, self.weight_hh, self.bias, self.no_bias]
 
     def _compact(self) -> list[Tensor]:
+        """Return the weights; on a GPU, as slices of one tensor."""
         weights = self._weights()
         if not weights[0].is_cuda:
             return weights
         # cuDNN reads them from contiguous memory, and warns if it has to create it.
         flat = torch.cat([weight.reshape(-1) for weight in weights])
         ends = np.cumsum([weight.numel() for weight in weights]).tolist()
-        return [
-            flat[end - w.numel() : end].view(w.shape) for end, w in zip(ends, weights, strict=True)
-        ]
+        slices = []
+        for end, weight in zip(ends, weights, strict=True):
+            slices.append(flat[end - weight.numel() : end].view(weight.shape))
+        return slices
 
 
 class LSTMWrapper(AroundTrunk, TorchModelV2):
     """LSTM around a trunk, followed by logits and a value; see `AroundTrunk`."""
 
-    cell_class, outputs_class = LSTMCell, OutputLayers
+    cell_class = LSTMCell
+    outputs_class = OutputLayers
 
     def _inputs(
-        self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any
+        self,
+        input_dict: dict[str, Any],
+        state: list[Any],
+        seq_lens: Tensor | None,  # type: ignore[override]
     ) -> tuple[Any, list[Any], Any]:
-        x, _ = features_of(self.trunk, input_dict, [], None)
+        x, _ = features_of(self.trunk, input_dict, state=[], seq_lens=None)
         if self.past.width:
             x = OPS.columns([x, *self.past.of_input(input_dict)])
         if not state:
             sequences = x.shape[0] if seq_lens is None else seq_lens.shape[0]
-            state = [part.expand(sequences, -1) for part in self.get_initial_state()]
+            state = [zeros.expand(sequences, -1) for zeros in self.get_initial_state()]
         return x, state, seq_lens
 
     def get_initial_state(self) -> list[Tensor]:
@@ -175,7 +197,9 @@ class LSTMWrapper(AroundTrunk, TorchModelV2):
 
 def _gates(initial: Sequence[Initial], shape: tuple[int, ...]) -> Tensor:
     """Return the initial values for all gates, concatenated to `[4 * shape[0], ...]`."""
-    gates, inputs = torch.empty(len(initial), *shape), shape[0] if len(shape) == 1 else None
-    for gate, one in zip(gates, initial, strict=True):
-        initialize(gate, one.name, one.config, inputs)
+    gates = torch.empty(len(initial), *shape)
+    is_bias = len(shape) == 1
+    inputs = shape[0] if is_bias else None
+    for gate, initializer in zip(gates, initial, strict=True):
+        initialize(gate, initializer.name, initializer.config, inputs)
     return gates.flatten(0, 1)
