@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
+from gymnasium import Space
+from numpy.typing import ArrayLike
 
 from rlcatalog import SpaceInfo
 from rlcatalog.actions import action_codec
 from rlcatalog.errors import ConfigError, ModelContractError
+from rlcatalog.frameworks import Array
 from rlcatalog_categorical.plugin import input_lens as lens_of_space
 
 
@@ -23,44 +27,43 @@ class ChoiceColumns:
         lens: Number of values of each choice.
         longest: The largest number of values of any choice.
         total: The sum of the numbers of values.
-        index: If the lengths differ, the column for each of the `k · longest` places; `total` for
-            padding.
+        padded_columns: The column of the logits for each of the `k · longest` places, where `total`
+            stands for padding. None if all choices have the same number of values, because
+            reshaping the logits is then enough.
     """
 
     lens: tuple[int, ...]
     longest: int
     total: int
-    index: np.ndarray[Any, Any] | None
+    padded_columns: Array | None
 
-    def check_width(self, shape: Any) -> None:
-        """Raise an error unless inputs of the given shape contain one logit for each value.
+    def wrong_width(self, shape: Sequence[int]) -> ModelContractError:
+        """Return the error for inputs of a shape that does not contain one logit for each value."""
+        return ModelContractError(
+            f"MultiCategorical with input_lens {self.lens} requires inputs [B, {self.total}],"
+            f" found {tuple(shape)}."
+        )
 
-        Raises:
-            ModelContractError: The width differs.
-        """
-        if len(shape) != 2 or shape[-1] != self.total:
-            raise ModelContractError(
-                f"MultiCategorical with input_lens {self.lens} requires inputs [B, {self.total}],"
-                f" found {tuple(shape)}."
-            )
-
-    def check_actions(self, shape: Any, batch_size: int | None) -> None:
+    def check_actions(self, shape: Sequence[Any], batch_size: int | None) -> None:
         """Raise an error unless a shape has one action per row; None means an unknown size.
 
         Raises:
             ModelContractError: The actions do not have this shape.
         """
-        width = None if None in shape[1:] else math.prod(shape[1:])
         rows = shape[0] if len(shape) else -1
-        if (batch_size is not None and rows not in (None, batch_size)) or width not in (
-            None,
-            len(self.lens),
-        ):
-            raise ModelContractError(
-                f"MultiCategorical: expected actions [{batch_size or 'B'}, {len(self.lens)}], or a"
-                f" list of {len(self.lens)} tensors [{batch_size or 'B'}], found shape"
-                f" {tuple(shape)}."
-            )
+        has_one_per_row = batch_size is None or rows is None or rows == batch_size
+        width = None
+        if None not in shape[1:]:
+            width = math.prod(shape[1:])
+        has_all_choices = width is None or width == len(self.lens)
+        if has_one_per_row and has_all_choices:
+            return
+        batch = batch_size or "B"
+        raise ModelContractError(
+            f"MultiCategorical: expected actions [{batch}, {len(self.lens)}], or a"
+            f" list of {len(self.lens)} tensors [{batch}], found shape"
+            f" {tuple(shape)}."
+        )
 
     def check_same(self, other: ChoiceColumns) -> None:
         """Raise an error unless another distribution has the same choices, as required for a KL
@@ -69,7 +72,7 @@ class ChoiceColumns:
         Raises:
             ModelContractError: The choices differ.
         """
-        if self is not other and self.lens != other.lens:
+        if self.lens != other.lens:
             raise ModelContractError(
                 f"MultiCategorical.kl(): input_lens differ: {self.lens} and {other.lens}."
             )
@@ -87,23 +90,27 @@ def layout_of(lens: tuple[int, ...]) -> ChoiceColumns:
         raise ConfigError(
             f"input_lens must contain at least one number, each at least 1; found {lens}."
         )
-    longest, total = max(lens), sum(lens)
+    longest = max(lens)
+    total = sum(lens)
     if min(lens) == longest:
-        return ChoiceColumns(lens, longest, total, None)
-    counts, column = np.array(lens)[:, None], np.arange(longest)
-    index = np.where(column < counts, np.cumsum(lens)[:, None] - counts + column, total)
-    return ChoiceColumns(lens, longest, total, index.reshape(-1))
+        return ChoiceColumns(lens, longest, total, padded_columns=None)
+    counts = np.array(lens)[:, None]
+    starts = np.cumsum(lens)[:, None] - counts
+    values = np.arange(longest)
+    columns = np.where(values < counts, starts + values, total)
+    return ChoiceColumns(lens, longest, total, padded_columns=columns.reshape(-1))
 
 
 def choices(action: SpaceInfo, lens: tuple[int, ...]) -> list[SpaceInfo]:
     """Return each choice as a Discrete space that starts at 0, in C order."""
     paths = action_codec(action).paths
     return [
-        SpaceInfo("discrete", path, (), "int64", n=n) for path, n in zip(paths, lens, strict=True)
+        SpaceInfo("discrete", path, shape=(), dtype="int64", n=n)
+        for path, n in zip(paths, lens, strict=True)
     ]
 
 
-def lens_of(input_lens: Any, action_space: Any) -> tuple[int, ...]:
+def lens_of(input_lens: ArrayLike | None, action_space: Space[Any] | None) -> tuple[int, ...]:
     """Return the given lengths, or else the action space's lengths, as a tuple in C order.
 
     Raises:

@@ -6,17 +6,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
-from rlcatalog import SpaceInfo
+from gymnasium import Space
+from numpy.typing import ArrayLike
+
+from rlcatalog import ModelV2, SpaceInfo
 from rlcatalog.actions import ActionDistribution, BoundDistribution, same_kind, shape_method
 from rlcatalog.config import read_config
 from rlcatalog.errors import ActionMaskError, ConfigError, ModelContractError
-from rlcatalog.frameworks import TensorOps
+from rlcatalog.frameworks import Array, Tensor, TensorOps
 from rlcatalog_categorical import plugin
 from rlcatalog_categorical.choice_columns import ChoiceColumns, choices
 from rlcatalog_categorical.config import CategoricalConfig, GumbelSoftmaxConfig
-from rlcatalog_categorical.slates import slates_of
+from rlcatalog_categorical.slates import Slates, slates_of
 
 
 class CategoricalBase(ActionDistribution):
@@ -31,29 +34,48 @@ class CategoricalBase(ActionDistribution):
     """
 
     #: The framework's MultiCategorical: the distribution of several choices.
-    joint: ClassVar[Any]
+    joint: ClassVar[type[MultiCategoricalBase]]
 
     required_model_output_shape = staticmethod(shape_method(plugin.size))
 
     @classmethod
-    def options_for(cls, action: SpaceInfo, config: Mapping[str, Any]) -> dict[str, Any]:
+    def options_for(
+        cls,
+        action: SpaceInfo,  # noqa: ARG003  (ActionDistribution's signature)
+        config: Mapping[str, Any],
+    ) -> dict[str, Any]:
         """Return the config's temperature as an option, if it is not 1."""
         temperature = read_config(config, CategoricalConfig).categorical_temperature
-        return {} if temperature == 1.0 else {"temperature": temperature}
+        return temperature_option(temperature)
 
     @classmethod
-    def family(cls, options: Mapping[str, Any]) -> Any:
-        """Allow joining with other choices if there is no temperature; a subclass may behave
-        differently.
+    def family(cls, options: Mapping[str, Any]) -> str | None:
+        """Allow joining with other choices if there is no temperature.
+
+        A user's subclass is not joined, because it may behave differently.
         """
-        return "choices" if not options and CategoricalBase in cls.__bases__ else None
+        # This class is a direct base of each framework's own class, and of no user's subclass.
+        is_own_class = CategoricalBase in cls.__bases__
+        if options or not is_own_class:
+            return None
+        return "choices"
 
     @classmethod
     def side_by_side(
         cls, members: Sequence[tuple[Mapping[str, Any], int]]
     ) -> tuple[Any, list[tuple[int, int, int]]]:
         """Return a MultiCategorical over all members."""
-        return cls.joint.side_by_side(members)  # type: ignore[no-any-return]
+        return cls.joint.side_by_side(members)
+
+
+def temperature_option(temperature: float) -> dict[str, Any]:
+    """Return a config's temperature as an option, unless it is 1, which changes nothing.
+
+    Without options, a distribution can be joined with others and drawn from without an object.
+    """
+    if temperature == 1.0:
+        return {}
+    return {"temperature": temperature}
 
 
 def check_temperature(temperature: float) -> None:
@@ -79,7 +101,7 @@ class MultiCategoricalBase(ActionDistribution):
     """
 
     #: The framework's Categorical: the distribution of one choice.
-    choice: ClassVar[Any]
+    choice: ClassVar[type[CategoricalBase]]
     ops: ClassVar[TensorOps]
     layout: ChoiceColumns
 
@@ -91,46 +113,61 @@ class MultiCategoricalBase(ActionDistribution):
     required_model_output_shape = staticmethod(shape_method(plugin.multi_size))
 
     @classmethod
-    def options_for(cls, action: SpaceInfo, config: Mapping[str, Any]) -> dict[str, Any]:
+    def options_for(
+        cls,
+        action: SpaceInfo,
+        config: Mapping[str, Any],  # noqa: ARG003  (ActionDistribution's signature)
+    ) -> dict[str, Any]:
         """Return `input_lens`."""
         return {"input_lens": plugin.input_lens(action)}
 
     @classmethod
     def parts(
-        cls, action: SpaceInfo, size: int, options: Mapping[str, Any]
+        cls,
+        action: SpaceInfo,
+        size: int,  # noqa: ARG003  (ActionDistribution's signature)
+        options: Mapping[str, Any],
     ) -> list[tuple[SpaceInfo, Any, int]]:
-        return [
-            (choice, cls.choice, choice.n or 0) for choice in choices(action, options["input_lens"])
-        ]
+        """Return each choice as a Discrete space, with its Categorical and its number of values."""
+        lens = options["input_lens"]
+        spaces = choices(action, lens)
+        return [(space, cls.choice, n) for space, n in zip(spaces, lens, strict=True)]
 
     @classmethod
-    def family(cls, options: Mapping[str, Any]) -> Any:
-        """Allow joining with any other choices; a subclass may behave differently."""
-        return (
-            "choices"
-            if set(options) == {"input_lens"} and MultiCategoricalBase in cls.__bases__
-            else None
-        )
+    def family(cls, options: Mapping[str, Any]) -> str | None:
+        """Allow joining with any other choices.
+
+        A user's subclass is not joined, because it may behave differently.
+        """
+        # This class is a direct base of each framework's own class, and of no user's subclass.
+        is_own_class = MultiCategoricalBase in cls.__bases__
+        has_other_options = set(options) != {"input_lens"}
+        if has_other_options or not is_own_class:
+            return None
+        return "choices"
 
     @classmethod
     def side_by_side(
         cls, members: Sequence[tuple[Mapping[str, Any], int]]
     ) -> tuple[Any, list[tuple[int, int, int]]]:
         """Return one MultiCategorical over all choices; a Categorical counts as one choice."""
-        lens = tuple(n for options, size in members for n in options.get("input_lens", (size,)))
-        return BoundDistribution(cls, {"input_lens": lens}), [
-            (i, 0, size) for i, (_, size) in enumerate(members)
-        ]
+        lens: list[int] = []
+        columns: list[tuple[int, int, int]] = []
+        for i, (options, size) in enumerate(members):
+            # Only a Categorical has no lengths: it is one choice among all its inputs.
+            lens += options.get("input_lens", (size,))
+            columns.append((i, 0, size))
+        return BoundDistribution(cls, {"input_lens": tuple(lens)}), columns
 
-    def kl(self, other: Any) -> Any:
+    def kl(self, other: Self) -> Any:  # type: ignore[override]  # of the same kind
         """Return the sum of the choices' KL divergences, `[B]`."""
         return self.ops.finite(self.ops.sum(self._divergences(other), axis=(-2, -1)))
 
-    def multi_kl(self, other: Any) -> Any:
+    def multi_kl(self, other: Self) -> Any:  # type: ignore[override]  # of the same kind
         """Return the KL divergence for each choice, `[B, k]`."""
         return self.ops.finite(self.ops.sum(self._divergences(other), axis=-1))
 
-    def _divergences(self, other: Any) -> Any:
+    def _divergences(self, other: Self) -> Any:
         """Return the terms p (log p - log q), `[B, k, longest]`."""
         raise NotImplementedError
 
@@ -149,14 +186,14 @@ class BernoulliBase(ActionDistribution):
         """Return the sum of the bits' entropies, `[B]`."""
         return self.ops.sum(self.multi_entropy(), axis=-1)
 
-    def kl(self, other: Any) -> Any:
+    def kl(self, other: Self) -> Any:  # type: ignore[override]  # of the same kind
         """Return the sum of the bits' KL divergences, `[B]`."""
         return self.ops.finite(self.ops.sum(self.multi_kl(other), axis=-1))
 
     required_model_output_shape = staticmethod(shape_method(plugin.bernoulli_size))
 
 
-def wrong_mask(inputs: Any, mask: Any) -> ActionMaskError:
+def wrong_mask(inputs: Tensor, mask: Tensor) -> ActionMaskError:
     """Return the error for a mask without two columns per bit."""
     return ActionMaskError(
         "Bernoulli: a mask needs two columns per bit (may be 0, may be 1): expected"
@@ -185,13 +222,17 @@ class GumbelSoftmaxBase(ActionDistribution):
     required_model_output_shape = staticmethod(shape_method(plugin.gumbel_size))
 
     @classmethod
-    def options_for(cls, action: SpaceInfo, config: Mapping[str, Any]) -> dict[str, Any]:
+    def options_for(
+        cls,
+        action: SpaceInfo,  # noqa: ARG003  (ActionDistribution's signature)
+        config: Mapping[str, Any],
+    ) -> dict[str, Any]:
         """Return the config's temperature as an option, if it is not 1."""
         temperature = read_config(config, GumbelSoftmaxConfig).gumbel_softmax_temperature
-        return {} if temperature == 1.0 else {"temperature": temperature}
+        return temperature_option(temperature)
 
 
-def wrong_actions(expected: Any, found: Any) -> ModelContractError:
+def wrong_actions(expected: Sequence[int], found: Sequence[int]) -> ModelContractError:
     """Return the error for actions that are neither one-hot vectors of the expected shape nor
     single values per row.
     """
@@ -220,11 +261,11 @@ class SlateMultiCategoricalBase(ActionDistribution):
 
     def __init__(
         self,
-        inputs: Any,
-        model: Any = None,
+        inputs: Tensor,
+        model: ModelV2 | None = None,
         temperature: float = 1.0,
-        action_space: Any = None,
-        all_slates: Any = None,
+        action_space: Space[Any] | None = None,
+        all_slates: Slates | ArrayLike | None = None,
         nvec: Sequence[int] | None = None,
     ) -> None:
         super().__init__(inputs, model, temperature)  # type: ignore[call-arg]  # Categorical's
@@ -235,12 +276,16 @@ class SlateMultiCategoricalBase(ActionDistribution):
     required_model_output_shape = staticmethod(shape_method(plugin.slates_size))
 
     @classmethod
-    def options_for(cls, action: SpaceInfo, config: Mapping[str, Any]) -> dict[str, Any]:
+    def options_for(
+        cls,
+        action: SpaceInfo,
+        config: Mapping[str, Any],  # noqa: ARG003  (ActionDistribution's signature)
+    ) -> dict[str, Any]:
         """Return `nvec`."""
         return {"nvec": plugin.slate_nvec(action)}
 
     @classmethod
-    def masked(cls, inputs: Any, mask: Any, **options: Any) -> Any:
+    def masked(cls, inputs: Tensor, mask: Tensor, **options: Any) -> Any:
         """Forbid each slate that contains a forbidden item.
 
         Args:
@@ -254,10 +299,11 @@ class SlateMultiCategoricalBase(ActionDistribution):
         """
         nvec = options.get("nvec")
         slates = slates_of(options.get("all_slates"), nvec, options.get("action_space"))
-        return super().masked(inputs, cls._allowed(mask, slates.columns(nvec, mask.shape[-1])))
+        columns = slates.columns(nvec, mask.shape[-1])
+        return super().masked(inputs, cls._allowed(mask, columns))
 
     @classmethod
-    def _allowed(cls, mask: Any, columns: Any) -> Any:
+    def _allowed(cls, mask: Tensor, columns: Array) -> Any:
         """Return which slates are allowed, `[B, S]`: a slate is allowed if all its mask columns
         `[S, k]` are True.
         """
@@ -271,12 +317,12 @@ class SlateMultiCategoricalBase(ActionDistribution):
         """Return the most likely slates, int64 `[B, k]`."""
         return self._slates_of(super().deterministic_sample())
 
-    def _slates_of(self, index: Any) -> Any:
+    def _slates_of(self, index: Tensor) -> Any:
         """Return the slates with the given indices `[B]`, and store them as the last sample."""
         raise NotImplementedError
 
-    def kl(self, other: Any) -> Any:
+    def kl(self, other: Self) -> Any:  # type: ignore[override]  # of the same kind
         """Return the KL divergence Σ p (log p - log q), `[B]`."""
         same_kind(self, other)
-        self.slates.same_as(other.slates)
+        self.slates.check_same(other.slates)
         return super().kl(other)

@@ -18,33 +18,45 @@ MAX_LOGITS = 100_000
 MAX_SLATES = 10_000
 
 
-def match_discrete(request: Request) -> Match:
-    if (action := request.action) is not None and action.kind == "discrete":
-        return Match(Rank.GENERIC, f"the action is one of {action.n} values")
-    return Match(None, f"takes Discrete, not {action.kind if action else 'nothing'}")
-
-
 def _lists_choices(action: SpaceInfo) -> bool:
+    """Return whether an action consists of several choices: a MultiDiscrete or a Box of
+    integers.
+    """
     return action.kind == "multi_discrete" or action.is_integer_box
 
 
+def _kind(action: SpaceInfo | None) -> str:
+    """Return an action space's kind, for messages."""
+    if action is None:
+        return "nothing"
+    return action.kind
+
+
+def match_discrete(request: Request) -> Match:
+    """Match if the action space is a Discrete."""
+    action = request.action
+    if action is not None and action.kind == "discrete":
+        return Match(Rank.GENERIC, f"the action is one of {action.n} values")
+    return Match(rank=None, why=f"takes Discrete, not {_kind(action)}")
+
+
 def match_multi(request: Request) -> Match:
-    if (action := request.action) is not None and _lists_choices(action):
+    """Match if the action space is a MultiDiscrete or a Box of integers."""
+    action = request.action
+    if action is not None and _lists_choices(action):
         return Match(Rank.GENERIC, f"the action has {math.prod(action.shape or ())} choices")
-    found = (
-        f"a Box of {action.dtype}"
-        if action and action.kind == "box"
-        else action.kind
-        if action
-        else "nothing"
-    )
-    return Match(None, f"takes MultiDiscrete or a Box of integers, not {found}")
+    found = _kind(action)
+    if action is not None and action.kind == "box":
+        found = f"a Box of {action.dtype}"
+    return Match(rank=None, why=f"takes MultiDiscrete or a Box of integers, not {found}")
 
 
 def match_bernoulli(request: Request) -> Match:
-    if (action := request.action) is not None and action.kind == "multi_binary":
+    """Match if the action space is a MultiBinary."""
+    action = request.action
+    if action is not None and action.kind == "multi_binary":
         return Match(Rank.GENERIC, f"the action has {math.prod(action.shape or ())} bits")
-    return Match(None, f"takes MultiBinary, not {action.kind if action else 'nothing'}")
+    return Match(rank=None, why=f"takes MultiBinary, not {_kind(action)}")
 
 
 def _discrete_size(action: SpaceInfo, name: str) -> int:
@@ -55,14 +67,25 @@ def _discrete_size(action: SpaceInfo, name: str) -> int:
     return action.n
 
 
-def size(action: SpaceInfo, config: Mapping[str, Any]) -> int:
+def size(action: SpaceInfo, config: Mapping[str, Any]) -> int:  # noqa: ARG001  (a size function gets both)
     """Return the number of logits of `categorical`."""
     return _discrete_size(action, "Categorical")
 
 
-def gumbel_size(action: SpaceInfo, config: Mapping[str, Any]) -> int:
+def gumbel_size(action: SpaceInfo, config: Mapping[str, Any]) -> int:  # noqa: ARG001  (a size function gets both)
     """Return the number of logits of `gumbel_softmax`."""
     return _discrete_size(action, "GumbelSoftmax")
+
+
+def _lacks_bounds(action: SpaceInfo) -> bool:
+    """Return whether a Gymnasium Box was declared without a lower or an upper bound.
+
+    A Box of integers stores the dtype's limits in place of infinite bounds, and only its
+    `is_bounded` knows the difference; a MultiDiscrete has no such method.
+    """
+    # Gymnasium's space, or None for a SpaceInfo that was not read from a space.
+    is_bounded = getattr(action.space, "is_bounded", None)
+    return is_bounded is not None and not is_bounded()
 
 
 def input_lens(action: SpaceInfo) -> tuple[int, ...]:
@@ -72,14 +95,14 @@ def input_lens(action: SpaceInfo) -> tuple[int, ...]:
         UnsupportedSpaceError: The space is neither a MultiDiscrete nor a Box of integers, or has
             too many values.
     """
-    if action.is_empty and _lists_choices(action):
-        raise action.without_values("MultiCategorical")
     if not _lists_choices(action):
         raise UnsupportedSpaceError(
             f"{action.path}: MultiCategorical requires a MultiDiscrete or a Box of integers, found"
             f" {action.describe()}."
         )
-    if (bounded := getattr(action.space, "is_bounded", None)) is not None and not bounded():
+    if action.is_empty:
+        raise action.without_values("MultiCategorical")
+    if _lacks_bounds(action):
         raise UnsupportedSpaceError(
             f"{action.path}: MultiCategorical needs a lower and an upper bound for every value of "
             f"{action.describe()}; set finite bounds, or choose a different distribution."
@@ -94,12 +117,12 @@ def input_lens(action: SpaceInfo) -> tuple[int, ...]:
     return lens
 
 
-def multi_size(action: SpaceInfo, config: Mapping[str, Any]) -> int:
+def multi_size(action: SpaceInfo, config: Mapping[str, Any]) -> int:  # noqa: ARG001  (a size function gets both)
     """Return the number of logits of `multi_categorical`."""
     return sum(input_lens(action))
 
 
-def bernoulli_size(action: SpaceInfo, config: Mapping[str, Any]) -> int:
+def bernoulli_size(action: SpaceInfo, config: Mapping[str, Any]) -> int:  # noqa: ARG001  (a size function gets both)
     """Return the number of bits."""
     if action.kind != "multi_binary":
         raise UnsupportedSpaceError(
@@ -116,23 +139,27 @@ def slate_nvec(action: SpaceInfo) -> tuple[int, ...]:
             slates or too many.
     """
     name = "SlateMultiCategorical"
-    nvec = input_lens(action) if action.kind == "multi_discrete" else ()
-    if not nvec or len(set(nvec)) > 1:
+    nvec: tuple[int, ...] = ()
+    if action.kind == "multi_discrete":
+        nvec = input_lens(action)
+    has_equal_entries = len(set(nvec)) == 1
+    if not has_equal_entries:
         raise UnsupportedSpaceError(
             f"{action.path}: {name} needs a MultiDiscrete space with equal entries, such as"
             f" MultiDiscrete([5, 5]) for slates of 2 out of 5 items; found {action.describe()}."
         )
-    count = math.perm(nvec[0], len(nvec))
+    items = nvec[0]
+    count = math.perm(items, len(nvec))
     if not 0 < count <= MAX_SLATES:
         raise UnsupportedSpaceError(
             f"{action.path}: there are {count:,} slates of {len(nvec)} distinct items out of"
-            f" {nvec[0]}; {name} supports 1 to {MAX_SLATES:,}. Use a shorter slate, or"
+            f" {items}; {name} supports 1 to {MAX_SLATES:,}. Use a shorter slate, or"
             " 'multi_categorical' (independent places)."
         )
     return nvec
 
 
-def slates_size(action: SpaceInfo, config: Mapping[str, Any]) -> int:
+def slates_size(action: SpaceInfo, config: Mapping[str, Any]) -> int:  # noqa: ARG001  (a size function gets both)
     """Return the number of slates."""
     nvec = slate_nvec(action)
     return math.perm(nvec[0], len(nvec))
@@ -142,7 +169,8 @@ def _spec(
     name: str, cls: str, summary: str, size: Callable[..., int], **more: Any
 ) -> ActionDistSpec:
     targets = {
-        framework: f"rlcatalog_categorical.{framework}:{cls}" for framework in ("torch", "tf")
+        "torch": f"rlcatalog_categorical.torch:{cls}",
+        "tf": f"rlcatalog_categorical.tf:{cls}",
     }
     return ActionDistSpec(name, targets, summary, size=size, **more)
 

@@ -8,9 +8,12 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
+from gymnasium import Space
+from numpy.typing import ArrayLike
 
 from rlcatalog import SpaceInfo
 from rlcatalog.errors import ActionMaskError, ConfigError, ModelContractError
+from rlcatalog.frameworks import Array
 from rlcatalog_categorical.plugin import slate_nvec
 
 
@@ -32,21 +35,17 @@ class Slates:
         ConfigError: The table has the wrong shape or type, or a duplicate row.
     """
 
-    def __init__(self, table: Any, items: int | None = None) -> None:
-        given = np.asarray(table)
-        if given.ndim != 2 or not given.size or given.dtype.kind not in "iu" or given.min() < 0:
-            raise ConfigError(
-                f"all_slates must be an array [S, k] of integers >= 0, found shape {given.shape},"
-                f" {given.dtype}."
-            )
-        self.table = given.astype(np.int64)
-        self.items = int(self.table.max()) + 1 if items is None else items
+    def __init__(self, table: ArrayLike, items: int | None = None) -> None:
+        self.table = _checked_table(table)
+        largest_item = int(self.table.max())
+        self.items = largest_item + 1 if items is None else items
         places = self.table.shape[1]
-        if self.items**places >= 2**63 or self.table.max() >= self.items:
+        if self.items**places >= 2**63 or largest_item >= self.items:
             raise ConfigError(
                 f"all_slates: slates of {places} out of {self.items} items cannot be numbered in"
                 " int64."
             )
+        # A slate's number has its items as digits, in the base of the number of items.
         self.weights = np.array(
             [self.items ** (places - 1 - place) for place in range(places)], np.int64
         )
@@ -56,7 +55,7 @@ class Slates:
         if (np.diff(self.codes) == 0).any():
             raise ConfigError("all_slates: the list contains a slate twice.")
 
-    def columns(self, nvec: Sequence[int] | None, mask_columns: int) -> np.ndarray[Any, Any]:
+    def columns(self, nvec: Sequence[int] | None, mask_columns: int) -> Array:
         """Return the mask's column for each entry of the table, `[S, k]`.
 
         Args:
@@ -67,56 +66,84 @@ class Slates:
         Raises:
             ActionMaskError: The mask does not have one column per item and place.
         """
-        places = self.table.shape[1]
-        counts = np.array(nvec if nvec is not None else [self.items] * places)
+        if nvec is None:
+            places = self.table.shape[1]
+            nvec = [self.items] * places
+        counts = np.array(nvec)
         if mask_columns != counts.sum():
             raise ActionMaskError(
                 "SlateMultiCategorical: a mask needs one column per item and place: expected"
                 f" {counts.sum()} columns, found {mask_columns}."
             )
-        columns: np.ndarray[Any, Any] = self.table + (np.cumsum(counts) - counts)
+        starts = np.cumsum(counts) - counts
+        columns: Array = self.table + starts
         return columns
 
-    def check_width(self, found: Any) -> None:
-        """Raise an error unless inputs of shape `found` contain one logit per slate.
+    def check_width(self, shape: Sequence[int]) -> None:
+        """Raise an error unless inputs of a shape contain one logit per slate.
 
         Raises:
             ModelContractError: The width differs.
         """
-        if len(found) != 2 or found[-1] != len(self.table):
+        if len(shape) != 2 or shape[-1] != len(self.table):
             raise ModelContractError(
                 f"SlateMultiCategorical over {len(self.table)} slates requires inputs [B,"
-                f" {len(self.table)}], found {tuple(found)}."
+                f" {len(self.table)}], found {tuple(shape)}."
             )
 
-    def same_as(self, other: Slates) -> None:
+    def check_same(self, other: Slates) -> None:
         """Raise an error unless another list has the same slates in the same order, as required for
         a KL divergence.
 
         Raises:
             ModelContractError: The lists differ.
         """
-        if other is not self and not np.array_equal(other.table, self.table):
+        if other is self:
+            return
+        if not np.array_equal(other.table, self.table):
             raise ModelContractError(
                 "SlateMultiCategorical.kl(): both distributions need the same list of slates."
             )
 
 
+def _checked_table(table: ArrayLike) -> Array:
+    """Return a list of slates as an int64 array.
+
+    Raises:
+        ConfigError: It has the wrong shape or type.
+    """
+    array = np.asarray(table)
+    is_table = array.ndim == 2 and array.size > 0
+    if not is_table or array.dtype.kind not in "iu" or array.min() < 0:
+        raise ConfigError(
+            f"all_slates must be an array [S, k] of integers >= 0, found shape {array.shape},"
+            f" {array.dtype}."
+        )
+    return array.astype(np.int64)
+
+
 @lru_cache(maxsize=64)
 def selections(items: int, places: int) -> Slates:
     """Return all ordered selections of k distinct items, in lexicographic order."""
-    return Slates(np.array(list(itertools.permutations(range(items), places)), np.int64), items)
+    rows = list(itertools.permutations(range(items), places))
+    return Slates(np.array(rows, np.int64), items)
 
 
-def slates_of(all_slates: Any, nvec: Sequence[int] | None, action_space: Any) -> Slates:
+def slates_of(
+    all_slates: Slates | ArrayLike | None,
+    nvec: Sequence[int] | None,
+    action_space: Space[Any] | None,
+) -> Slates:
     """Return the given list of slates, all slates of `nvec`, or all slates of the action space.
 
     Raises:
         ConfigError: None of the arguments is given.
         UnsupportedSpaceError: The space has no slates, or too many.
     """
+    if isinstance(all_slates, Slates):
+        return all_slates
     if all_slates is not None:
-        return all_slates if isinstance(all_slates, Slates) else Slates(all_slates)
+        return Slates(all_slates)
     if nvec is None:
         if action_space is None:
             raise ConfigError("SlateMultiCategorical needs all_slates, nvec or action_space.")

@@ -5,26 +5,33 @@ slates.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
+from gymnasium import Space
+from numpy.typing import ArrayLike
+
+from rlcatalog import ModelV2
 from rlcatalog.actions import same_kind
+from rlcatalog.frameworks import Array, Tensor
 from rlcatalog_categorical import common
 from rlcatalog_categorical.choice_columns import layout_of, lens_of
 from rlcatalog_tf import OPS, draw_categorical, draw_uniform, tf, to_float32_at_least
 
 
-def tempered(logits: Any, temperature: float) -> Any:
+def tempered(logits: Tensor, temperature: float) -> Any:
     """Divide logits by a temperature; masked values stay masked, and all logits stay finite.
 
     Raises:
         ConfigError: The temperature is not positive.
     """
     common.check_temperature(temperature)
-    lowest, highest = logits.dtype.min, logits.dtype.max
-    return tf.where(
-        logits > lowest, tf.clip_by_value(logits / temperature, lowest, highest), lowest
-    )
+    lowest = logits.dtype.min
+    quotients = tf.clip_by_value(logits / temperature, lowest, logits.dtype.max)
+    # A mask has set the logits of forbidden values to the lowest finite number.
+    is_allowed = logits > lowest
+    return tf.where(is_allowed, quotients, lowest)
 
 
 class Categorical(common.CategoricalBase):
@@ -32,9 +39,13 @@ class Categorical(common.CategoricalBase):
 
     framework_of_class = "tf"
 
-    def __init__(self, inputs: Any, model: Any = None, temperature: float = 1.0) -> None:
+    def __init__(
+        self, inputs: Tensor, model: ModelV2 | None = None, temperature: float = 1.0
+    ) -> None:
         inputs = tf.convert_to_tensor(inputs)
-        super().__init__(inputs if temperature == 1.0 else tempered(inputs, temperature), model)
+        if temperature != 1.0:
+            inputs = tempered(inputs, temperature)
+        super().__init__(inputs, model)
 
     @cached_property
     def log_probs(self) -> Any:
@@ -44,12 +55,11 @@ class Categorical(common.CategoricalBase):
 
     def sample(self) -> Any:
         """Sample values, int64 `[B]`."""
-        # The argmin of exponential variables, which are minus the logs of uniform numbers, divided
-        # by their rates.
+        # The index of the smallest of exponential variables, each divided by its probability.
+        # Logs of uniform numbers are minus exponential variables, so theirs is the largest.
         probs = tf.exp(to_float32_at_least(self.log_probs))
-        self.last_sample = tf.argmax(
-            tf.math.log(draw_uniform(tf.shape(probs), probs.dtype)) / probs, axis=-1
-        )
+        logs = tf.math.log(draw_uniform(tf.shape(probs), probs.dtype))
+        self.last_sample = tf.argmax(logs / probs, axis=-1)
         return self.last_sample
 
     def deterministic_sample(self) -> Any:
@@ -57,18 +67,18 @@ class Categorical(common.CategoricalBase):
         self.last_sample = tf.argmax(self.inputs, axis=-1)
         return self.last_sample
 
-    def logp(self, actions: Any) -> Any:
+    def logp(self, actions: Tensor) -> Any:
         """Return the log probability `[B]` of values with shape `[B]` or `[B, 1]`."""
-        index = (
-            actions if actions is self.last_sample else tf.reshape(tf.cast(actions, tf.int64), [-1])
-        )
-        return tf.gather(self.log_probs, index, batch_dims=1)
+        # The last sample is int64 `[B]` already.
+        if actions is not self.last_sample:
+            actions = tf.reshape(tf.cast(actions, tf.int64), [-1])
+        return tf.gather(self.log_probs, actions, batch_dims=1)
 
     def entropy(self) -> Any:
         """Return the entropy -Σ p log p, `[B]`."""
         return -tf.reduce_sum(tf.exp(self.log_probs) * self.log_probs, axis=-1)
 
-    def kl(self, other: Any) -> Any:
+    def kl(self, other: Self) -> Any:  # type: ignore[override]  # of the same kind
         """Return the KL divergence Σ p (log p - log q), `[B]`."""
         same_kind(self, other)
         return tf.reduce_sum(tf.exp(self.log_probs) * (self.log_probs - other.log_probs), axis=-1)
@@ -77,22 +87,31 @@ class Categorical(common.CategoricalBase):
 class MultiCategorical(common.MultiCategoricalBase):
     """Independent choices `[B, k]`, each starting at 0; see `MultiCategoricalBase`."""
 
-    framework_of_class, ops, choice = "tf", OPS, Categorical
+    framework_of_class = "tf"
+    ops = OPS
+    choice = Categorical
 
     def __init__(
-        self, inputs: Any, model: Any = None, input_lens: Any = None, action_space: Any = None
+        self,
+        inputs: Tensor,
+        model: ModelV2 | None = None,
+        input_lens: ArrayLike | None = None,
+        action_space: Space[Any] | None = None,
     ) -> None:
-        self.layout = layout_of(
-            input_lens if type(input_lens) is tuple else lens_of(input_lens, action_space)
-        )
+        if not isinstance(input_lens, tuple):
+            input_lens = lens_of(input_lens, action_space)
+        layout = layout_of(input_lens)
+        self.layout = layout
         super().__init__(tf.convert_to_tensor(inputs), model)
-        self.layout.check_width(self.inputs.shape)
-        inputs, layout = self.inputs, self.layout
-        if layout.index is not None:
-            padded = tf.pad(inputs, [[0, 0], [0, 1]], constant_values=float("-inf"))
-            inputs = tf.gather(padded, layout.index, axis=1)
+        logits = self.inputs
+        if len(logits.shape) != 2 or logits.shape[1] != layout.total:
+            raise layout.wrong_width(logits.shape)
+        if layout.padded_columns is not None:
+            # A column of -inf after the last one: the layout takes it as padding.
+            with_padding = tf.pad(logits, [[0, 0], [0, 1]], constant_values=float("-inf"))
+            logits = tf.gather(with_padding, layout.padded_columns, axis=1)
         #: Logits `[B, k, longest]`; -inf in the padding of shorter choices.
-        self.logits = tf.reshape(inputs, [-1, len(layout.lens), layout.longest])
+        self.logits = tf.reshape(logits, [-1, len(layout.lens), layout.longest])
 
     @cached_property
     def log_probs(self) -> Any:
@@ -108,9 +127,9 @@ class MultiCategorical(common.MultiCategoricalBase):
     def sample(self) -> Any:
         """Sample int64 `[B, k]`."""
         flat = tf.reshape(self.logits, [-1, self.layout.longest])
-        # With NaN, it returns an index out of range.
-        drawn = tf.minimum(draw_categorical(flat), self.layout.longest - 1)
-        self.last_sample = tf.reshape(drawn, [-1, len(self.layout.lens)])
+        # Where a logit is NaN, `draw_categorical` returns an index out of range.
+        indices = tf.minimum(draw_categorical(flat), self.layout.longest - 1)
+        self.last_sample = tf.reshape(indices, [-1, len(self.layout.lens)])
         return self.last_sample
 
     def deterministic_sample(self) -> Any:
@@ -118,25 +137,28 @@ class MultiCategorical(common.MultiCategoricalBase):
         self.last_sample = tf.argmax(self.logits, axis=-1)
         return self.last_sample
 
-    def logp(self, actions: Any) -> Any:
+    def logp(self, actions: Tensor | Sequence[Tensor]) -> Any:
         """Return the log probability `[B]`, summed over the choices.
 
         Args:
             actions: `[B, k]` or `[B, *shape]` in C order, or a list of k tensors or arrays `[B]`.
         """
-        index = actions if actions is self.last_sample else self._indices(actions)
-        log_probs = tf.reduce_sum(tf.gather(self.log_probs, index, batch_dims=2), axis=-1)
+        # The last sample is int64 `[B, k]` already.
+        if actions is not self.last_sample:
+            actions = self._indices(actions)
+        log_probs = tf.reduce_sum(tf.gather(self.log_probs, actions, batch_dims=2), axis=-1)
         # The sum of two forbidden values' log probabilities exceeds the dtype's range.
         return tf.maximum(log_probs, log_probs.dtype.min)
 
-    def _indices(self, actions: Any) -> Any:
+    def _indices(self, actions: Tensor | Sequence[Tensor]) -> Any:
         """Return actions in any form as int64 `[B, k]`."""
+        # The caller's tensors or arrays, one for each choice; nested lists of numbers are rows.
         if isinstance(actions, list | tuple) and actions and hasattr(actions[0], "shape"):
-            actions = tf.stack([tf.reshape(part, [-1]) for part in actions], axis=1)
+            values = tf.stack([tf.reshape(column, [-1]) for column in actions], axis=1)
         else:
-            actions = tf.convert_to_tensor(actions)
-        self.layout.check_actions(actions.shape, self.inputs.shape[0])
-        return tf.reshape(tf.cast(actions, tf.int64), [-1, len(self.layout.lens)])
+            values = tf.convert_to_tensor(actions)
+        self.layout.check_actions(values.shape, self.inputs.shape[0])
+        return tf.reshape(tf.cast(values, tf.int64), [-1, len(self.layout.lens)])
 
     def entropy(self) -> Any:
         """Return the sum of the choices' entropies, `[B]`."""
@@ -146,7 +168,8 @@ class MultiCategorical(common.MultiCategoricalBase):
         """Return the entropy of each choice, `[B, k]`."""
         return -tf.reduce_sum(self.probs * self.log_probs, axis=-1)
 
-    def _divergences(self, other: Any) -> Any:
+    def _divergences(self, other: Self) -> Any:
+        """Return the terms p (log p - log q), `[B, k, longest]`."""
         same_kind(self, other)
         self.layout.check_same(other.layout)
         return self.probs * (self.log_probs - other.log_probs)
@@ -158,19 +181,26 @@ Categorical.joint = MultiCategorical
 class Bernoulli(common.BernoulliBase):
     """Independent bits `[B, n]`, with one logit each; see `BernoulliBase`."""
 
-    framework_of_class, ops = "tf", OPS
+    framework_of_class = "tf"
+    ops = OPS
 
-    def __init__(self, inputs: Any, model: Any = None) -> None:
+    def __init__(self, inputs: Tensor, model: ModelV2 | None = None) -> None:
         super().__init__(tf.convert_to_tensor(inputs), model)
         #: Log probabilities `[B, n]` of 1; finite.
         self.log_p = tf.math.log_sigmoid(self.inputs)
         #: Log probabilities `[B, n]` of 0; finite. Numerically stable: log(1 - p) would lose small
         #: probabilities.
         self.log_q = tf.math.log_sigmoid(-self.inputs)
-        self._p, self._q = tf.exp(self.log_p), tf.exp(self.log_q)
+        self._p = tf.exp(self.log_p)
+        self._q = tf.exp(self.log_q)
 
     @classmethod
-    def masked(cls, inputs: Any, mask: Any, **options: Any) -> Any:
+    def masked(
+        cls,
+        inputs: Tensor,
+        mask: Tensor,
+        **options: Any,  # noqa: ARG003  (ActionDistribution's signature)
+    ) -> Any:
         """Apply a mask `[B, 2n]`, which says for each bit whether it may be 0 and whether it may be
         1.
 
@@ -180,8 +210,10 @@ class Bernoulli(common.BernoulliBase):
         if mask.shape[-1] != 2 * inputs.shape[-1]:
             raise common.wrong_mask(inputs, mask)
         allowed = tf.cast(mask, tf.bool)
-        inputs = tf.where(allowed[:, ::2], inputs, inputs.dtype.max)
-        return tf.where(allowed[:, 1::2], inputs, inputs.dtype.min)
+        allows_0 = allowed[:, ::2]
+        allows_1 = allowed[:, 1::2]
+        inputs = tf.where(allows_0, inputs, inputs.dtype.max)
+        return tf.where(allows_1, inputs, inputs.dtype.min)
 
     def sample(self) -> Any:
         """Sample int64 `[B, n]`."""
@@ -195,22 +227,22 @@ class Bernoulli(common.BernoulliBase):
         self.last_sample = tf.cast(self.inputs > 0, tf.int64)
         return self.last_sample
 
-    def logp(self, actions: Any) -> Any:
+    def logp(self, actions: Tensor) -> Any:
         """Return the log probability `[B]` of bits `[B, n]` or `[B, *shape]`, summed
         over the bits.
         """
         if actions is not self.last_sample:
             actions = tf.reshape(actions, tf.shape(self.inputs))
-        log_probs = tf.reduce_sum(
-            tf.where(tf.cast(actions, tf.bool), self.log_p, self.log_q), axis=-1
-        )
+        of_bits = tf.where(tf.cast(actions, tf.bool), self.log_p, self.log_q)
+        log_probs = tf.reduce_sum(of_bits, axis=-1)
+        # The sum of two forbidden bits' log probabilities exceeds the dtype's range.
         return tf.maximum(log_probs, log_probs.dtype.min)
 
     def multi_entropy(self) -> Any:
         """Return the entropy of each bit, `[B, n]`."""
         return -(self._p * self.log_p + self._q * self.log_q)
 
-    def multi_kl(self, other: Any) -> Any:
+    def multi_kl(self, other: Self) -> Any:  # type: ignore[override]  # of the same kind
         """Return the KL divergence for each bit, `[B, n]`."""
         same_kind(self, other)
         return self._p * (self.log_p - other.log_p) + self._q * (self.log_q - other.log_q)
@@ -226,7 +258,9 @@ class GumbelSoftmax(common.GumbelSoftmaxBase):
 
     framework_of_class = "tf"
 
-    def __init__(self, inputs: Any, model: Any = None, temperature: float = 1.0) -> None:
+    def __init__(
+        self, inputs: Tensor, model: ModelV2 | None = None, temperature: float = 1.0
+    ) -> None:
         common.check_temperature(temperature)
         super().__init__(tf.convert_to_tensor(inputs), model)
         self.temperature = temperature
@@ -247,15 +281,17 @@ class GumbelSoftmax(common.GumbelSoftmaxBase):
             straight_through: Return exact one-hot vectors instead, with the gradient of the relaxed
                 ones.
         """
+        # Minus the log of an exponential variable is Gumbel noise.
         uniform = draw_uniform(tf.shape(self.log_probs), self.log_probs.dtype)
-        noise = tf.math.log(-tf.math.log(uniform))
-        soft = tf.cast(
-            tf.nn.softmax((self.log_probs - noise) / self.temperature), self.inputs.dtype
-        )
+        log_exponential = tf.math.log(-tf.math.log(uniform))
+        relaxed = tf.nn.softmax((self.log_probs - log_exponential) / self.temperature)
+        relaxed = tf.cast(relaxed, self.inputs.dtype)
         if not straight_through:
-            return soft
-        hard = tf.one_hot(tf.argmax(soft, axis=-1), soft.shape[-1], dtype=soft.dtype)
-        return hard + (soft - tf.stop_gradient(soft))
+            return relaxed
+        best = tf.argmax(relaxed, axis=-1)
+        exact = tf.one_hot(best, relaxed.shape[-1], dtype=relaxed.dtype)
+        # The difference is zero, but has the gradient of the relaxed vectors.
+        return exact + (relaxed - tf.stop_gradient(relaxed))
 
     def deterministic_sample(self) -> Any:
         """Return the one-hot vector `[B, n]` of the most likely value."""
@@ -263,7 +299,7 @@ class GumbelSoftmax(common.GumbelSoftmaxBase):
         self.last_sample = tf.one_hot(best, self.inputs.shape[-1], dtype=self.inputs.dtype)
         return self.last_sample
 
-    def logp(self, actions: Any) -> Any:
+    def logp(self, actions: Tensor) -> Any:
         """Return the log density `[B]`.
 
         An entry of 0 was too small for the dtype; a sample with such entries lies on a face of the
@@ -280,54 +316,70 @@ class GumbelSoftmax(common.GumbelSoftmaxBase):
             ModelContractError: The actions do not have this shape.
         """
         log_probs = self.log_probs
-        dtype, n = log_probs.dtype, log_probs.shape[-1]
-        x = tf.convert_to_tensor(actions)
-        given = x.shape
-        if n > 1 and (x.shape.rank == 1 or (x.shape.rank == 2 and x.shape[1] == 1)):
-            x = tf.one_hot(tf.reshape(tf.cast(x, tf.int64), [-1]), n)
-        if not x.shape.is_compatible_with(log_probs.shape):
-            raise common.wrong_actions(log_probs.shape, given)
-        x = tf.cast(x, dtype)
-        inside = x > _FLOOR[dtype]
-        count = tf.reduce_sum(tf.cast(inside, dtype), axis=-1)
-        log_x = tf.math.log(tf.where(inside, x, tf.ones_like(x)))
-        nowhere = tf.fill(tf.shape(x), tf.constant(float("-inf"), dtype))
-        weights = tf.where(inside, log_probs - self.temperature * log_x, nowhere)
-        inner = tf.where(inside, log_probs - (self.temperature + 1) * log_x, tf.zeros_like(x))
+        dtype = log_probs.dtype
+        temperature = self.temperature
+        x = self._vectors(actions)
+        is_inside = x > _FLOOR[dtype]
+        count = tf.reduce_sum(tf.cast(is_inside, dtype), axis=-1)
+        log_x = tf.math.log(tf.where(is_inside, x, tf.ones_like(x)))
+        minus_inf = tf.fill(tf.shape(x), tf.constant(float("-inf"), dtype))
+        # The density of the Concrete distribution over the entries that are not 0, as a log:
+        # (count - 1)! temperature^(count - 1) Π p x^-(temperature + 1) / (Σ p x^-temperature)^count
+        terms = tf.where(is_inside, log_probs - temperature * log_x, minus_inf)
+        products = tf.where(is_inside, log_probs - (temperature + 1) * log_x, tf.zeros_like(x))
         density = (
             tf.math.lgamma(count)
-            + (count - 1) * math.log(self.temperature)
-            + tf.reduce_sum(inner, axis=-1)
-            - count * tf.reduce_logsumexp(weights, axis=-1)
+            + (count - 1) * math.log(temperature)
+            + tf.reduce_sum(products, axis=-1)
+            - count * tf.reduce_logsumexp(terms, axis=-1)
         )
-        of_face = tf.reduce_logsumexp(tf.where(inside, log_probs, nowhere), axis=-1)
-        found = self.inputs.dtype
-        return tf.cast(tf.clip_by_value(density + of_face, found.min, found.max), found)
+        log_prob_of_face = tf.reduce_logsumexp(tf.where(is_inside, log_probs, minus_inf), axis=-1)
+        result_dtype = self.inputs.dtype
+        finite = tf.clip_by_value(density + log_prob_of_face, result_dtype.min, result_dtype.max)
+        return tf.cast(finite, result_dtype)
+
+    def _vectors(self, actions: Tensor) -> Any:
+        """Return actions in any form as exact or relaxed one-hot vectors `[B, n]`.
+
+        Raises:
+            ModelContractError: The actions have a different shape.
+        """
+        shape = self.log_probs.shape
+        n = shape[-1]
+        values = tf.convert_to_tensor(actions)
+        vectors = values
+        rank = values.shape.rank
+        has_one_value_per_row = rank == 1 or (rank == 2 and values.shape[1] == 1)
+        if has_one_value_per_row and n > 1:
+            vectors = tf.one_hot(tf.reshape(tf.cast(values, tf.int64), [-1]), n)
+        if not vectors.shape.is_compatible_with(shape):
+            raise common.wrong_actions(shape, values.shape)
+        return tf.cast(vectors, self.log_probs.dtype)
 
 
 class SlateMultiCategorical(common.SlateMultiCategoricalBase, Categorical):
     """Distribution over the slates in a list, `[B, k]`; see `SlateMultiCategoricalBase`."""
 
     @classmethod
-    def _allowed(cls, mask: Any, columns: Any) -> Any:
+    def _allowed(cls, mask: Tensor, columns: Array) -> Any:
         return tf.reduce_all(tf.gather(tf.cast(mask, tf.bool), columns, axis=1), axis=-1)
 
-    def _slates_of(self, index: Any) -> Any:
+    def _slates_of(self, index: Tensor) -> Any:
         self.last_sample = tf.gather(self.slates.table, index)
         return self.last_sample
 
-    def logp(self, actions: Any) -> Any:
+    def logp(self, actions: Tensor) -> Any:
         """Return the log probability `[B]` of slates `[B, k]`; for unknown slates, it is the lowest
         finite number.
         """
         slates = self.slates
-        items = tf.reshape(
-            tf.cast(actions, tf.int64), [tf.shape(self.inputs)[0], len(slates.weights)]
-        )
+        rows = tf.shape(self.inputs)[0]
+        items = tf.reshape(tf.cast(actions, tf.int64), [rows, len(slates.weights)])
         code = tf.reduce_sum(items * slates.weights, axis=-1)
         place = tf.minimum(tf.searchsorted(slates.codes, code), len(slates.codes) - 1)
-        known = (tf.gather(slates.codes, place) == code) & tf.reduce_all(
-            (items >= 0) & (items < slates.items), axis=-1
-        )
-        found = tf.gather(self.log_probs, tf.gather(slates.order, place), batch_dims=1)
-        return tf.where(known, found, found.dtype.min)
+        # Items out of range could add up to the number of a different slate.
+        has_known_items = tf.reduce_all((items >= 0) & (items < slates.items), axis=-1)
+        is_known = (tf.gather(slates.codes, place) == code) & has_known_items
+        index = tf.gather(slates.order, place)
+        log_probs = tf.gather(self.log_probs, index, batch_dims=1)
+        return tf.where(is_known, log_probs, log_probs.dtype.min)

@@ -5,13 +5,18 @@ slates.
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Self
 
 import torch
+from gymnasium import Space
+from numpy.typing import ArrayLike
 from torch import Tensor, distributions
 from torch.nn import functional
 
+from rlcatalog import ModelV2
 from rlcatalog.actions import same_kind
+from rlcatalog.frameworks import Array
 from rlcatalog_categorical import common
 from rlcatalog_categorical.choice_columns import layout_of, lens_of
 from rlcatalog_categorical.slates import Slates
@@ -28,24 +33,25 @@ def tempered(logits: Tensor, temperature: float) -> Tensor:
     """
     common.check_temperature(temperature)
     limits = torch.finfo(logits.dtype)
-    return torch.where(
-        logits > limits.min, (logits / temperature).clamp(limits.min, limits.max), limits.min
-    )
+    quotients = (logits / temperature).clamp(limits.min, limits.max)
+    # A mask has set the logits of forbidden values to the lowest finite number.
+    is_allowed = logits > limits.min
+    return torch.where(is_allowed, quotients, limits.min)
 
 
 def race(probs: Tensor) -> Tensor:
     """Sample an index `[..., 1]` from probabilities `[..., n]`: the argmin of exponential
-    variables.
+    variables, each divided by its probability.
 
-    The exponential variables come from logs of uniform numbers, which is much faster than
-    `exponential_`; the choice of argmin accounts for the sign. The uniform numbers start at 1e-30,
-    so that their logs are finite and values with probability 0 never win.
+    The exponential variables are minus the logs of uniform numbers, which is much faster than
+    `exponential_`. The uniform numbers start at 1e-30, so that their logs are finite and values
+    with probability 0 never win.
     """
     if probs.dtype is not torch.float32:  # in half precision, the variables may round to 0
         probs = to_float32_at_least(probs)
-    return (probs / torch.empty_like(probs).uniform_(1e-30, 1.0).log_()).argmin(
-        dim=-1, keepdim=True
-    )
+    logs = torch.empty_like(probs).uniform_(1e-30, 1.0).log_()
+    # Because the logs are negative, -log / p is smallest where p / log is smallest.
+    return (probs / logs).argmin(dim=-1, keepdim=True)
 
 
 class _Choices(TorchDistribution):
@@ -55,17 +61,23 @@ class _Choices(TorchDistribution):
 
     log_probs: Tensor
     last_sample: Tensor
+    #: The last sample with a trailing axis, `[..., 1]`, as `gather` needs it.
+    _index: Tensor
+    # The results of `_finite` and `_probs`.
     _finite_log_probs: Tensor | None = None
     _exp: Tensor | None = None
 
     def _remember(self, index: Tensor) -> Tensor:
+        """Store a sample `[..., 1]`, because its log probability is usually asked for next, and
+        return it without its last axis.
+        """
         self._index = index
         self.last_sample = index.squeeze(-1)
         return self.last_sample
 
     def _finite(self) -> Tensor:
-        """Log probabilities with the lowest finite value instead of -inf, so that 0 · log 0 is not
-        NaN.
+        """Return the log probabilities with the lowest finite value instead of -inf, so that
+        0 · log 0 is not NaN.
         """
         if self._finite_log_probs is None:
             self._finite_log_probs = self.log_probs.clamp_min(LOWEST[self.log_probs.dtype])
@@ -86,18 +98,22 @@ class _Choices(TorchDistribution):
 class Categorical(_Choices, common.CategoricalBase):
     """Distribution over `{0, …, n-1}` from logits `[B, n]`; see `CategoricalBase`."""
 
-    def __init__(self, inputs: Any, model: Any = None, temperature: float = 1.0) -> None:
+    def __init__(
+        self, inputs: Tensor | Array, model: ModelV2 | None = None, temperature: float = 1.0
+    ) -> None:
         if not isinstance(inputs, Tensor):
             inputs = torch.as_tensor(inputs)
-        self.inputs, self.model = (
-            inputs if temperature == 1.0 else tempered(inputs, temperature),
-            model,
-        )
+        if temperature != 1.0:
+            inputs = tempered(inputs, temperature)
+        self.inputs = inputs
+        self.model = model
         #: Normalised log probabilities `[B, n]`.
-        self.log_probs: Tensor = self.inputs.log_softmax(-1)
+        self.log_probs: Tensor = inputs.log_softmax(-1)
 
     @classmethod
-    def draw(cls, inputs: Any, model: Any = None, **options: Any) -> Any:
+    def draw(cls, inputs: Tensor, model: ModelV2 | None = None, **options: Any) -> Any:
+        """Sample int64 `[B]` from the logits, without the steps that only densities need."""
+        # A subclass may sample in another way.
         if options or cls is not Categorical:
             return super().draw(inputs, model, **options)
         return race(inputs.softmax(-1)).squeeze(-1)
@@ -106,9 +122,9 @@ class Categorical(_Choices, common.CategoricalBase):
         """Return the most likely value, int64 `[B]`."""
         return self._remember(self.inputs.argmax(dim=-1, keepdim=True))
 
-    def logp(self, actions: Any) -> Tensor:
+    def logp(self, actions: Tensor | Array) -> Tensor:
         """Return the log probability `[B]` of values with shape `[B]` or `[B, 1]`."""
-        # Just sampled: its index is known, and its probability is not 0.
+        # A value that was just sampled is not forbidden, so its log probability is finite.
         if actions is self.last_sample:
             return self.log_probs.gather(-1, self._index).squeeze(-1)
         index = torch.as_tensor(actions, device=self.inputs.device).long().reshape(-1, 1)
@@ -118,14 +134,16 @@ class Categorical(_Choices, common.CategoricalBase):
         """Return the entropy -Σ p log p, `[B]`."""
         return (self._probs() * self._finite()).sum(-1).neg_()
 
-    def kl(self, other: Any) -> Tensor:
+    def kl(self, other: Self) -> Tensor:  # type: ignore[override]  # of the same kind
         """Return the KL divergence Σ p (log p - log q), `[B]`."""
+        # Equal types, the usual case, need no call; `same_kind` also accepts a subclass.
         if type(other) is not type(self):
             same_kind(self, other)
         divergence: Tensor = self._probs() * (self._finite() - other._finite())
         return divergence.sum(-1)
 
     def as_torch(self) -> distributions.Distribution:
+        """Return the distribution of PyTorch with the same probabilities."""
         return distributions.Categorical(logits=self.log_probs, validate_args=False)
 
 
@@ -137,16 +155,18 @@ _layout_of = cached_constant(layout_of)
 def _padding(
     lens: tuple[int, ...], dtype: torch.dtype, device: torch.device
 ) -> tuple[Tensor, Tensor]:
-    """Return each place's column and the number to add there: -inf for padding, otherwise 0."""
+    """Return, for each place `[k · longest]`, its column of the logits and the number to add there.
+
+    Places after the last value of a shorter choice are padding: they take some column of the
+    logits, and adding -inf removes its value. Elsewhere the number is 0.
+    """
     layout = layout_of(lens)
     # Outside inference mode, so that cached tensors can be used in training.
-    with torch.inference_mode(False):
-        index = torch.as_tensor(layout.index, device=device)
-        padding = index == layout.total
-        bias = torch.zeros(padding.shape, dtype=dtype, device=device).masked_fill_(
-            padding, -torch.inf
-        )
-        return index.clamp(max=layout.total - 1), bias
+    with torch.inference_mode(mode=False):
+        columns = torch.as_tensor(layout.padded_columns, device=device)
+        is_padding = columns == layout.total
+        zeros = torch.zeros(columns.shape, dtype=dtype, device=device)
+        return columns.clamp(max=layout.total - 1), zeros.masked_fill_(is_padding, -torch.inf)
 
 
 class MultiCategorical(_Choices, common.MultiCategoricalBase):
@@ -155,26 +175,29 @@ class MultiCategorical(_Choices, common.MultiCategoricalBase):
     choice = Categorical
 
     def __init__(
-        self, inputs: Any, model: Any = None, input_lens: Any = None, action_space: Any = None
+        self,
+        inputs: Tensor | Array,
+        model: ModelV2 | None = None,
+        input_lens: ArrayLike | None = None,
+        action_space: Space[Any] | None = None,
     ) -> None:
-        self.layout = _layout_of(
-            input_lens if type(input_lens) is tuple else lens_of(input_lens, action_space)
-        )
+        if not isinstance(input_lens, tuple):
+            input_lens = lens_of(input_lens, action_space)
+        layout = _layout_of(input_lens)
         if not isinstance(inputs, Tensor):
             inputs = torch.as_tensor(inputs)
-        shape, layout = inputs.shape, self.layout
+        shape = inputs.shape
         if len(shape) != 2 or shape[1] != layout.total:
-            layout.check_width(shape)
-        self.inputs, self.model = inputs, model
-        if layout.index is None:
-            logits = inputs.view(shape[0], len(layout.lens), layout.longest)
+            raise layout.wrong_width(shape)
+        self.layout = layout
+        self.inputs = inputs
+        self.model = model
+        if layout.padded_columns is None:
+            logits = inputs
         else:
-            index, bias = _padding(layout.lens, inputs.dtype, inputs.device)
-            logits = (
-                inputs.index_select(1, index)
-                .add_(bias)
-                .view(shape[0], len(layout.lens), layout.longest)
-            )
+            columns, bias = _padding(layout.lens, inputs.dtype, inputs.device)
+            logits = inputs.index_select(1, columns).add_(bias)
+        logits = logits.view(shape[0], len(layout.lens), layout.longest)
         #: Normalised log probabilities `[B, k, longest]`; -inf in the padding of shorter choices.
         self.log_probs = logits.log_softmax(-1)
 
@@ -182,25 +205,26 @@ class MultiCategorical(_Choices, common.MultiCategoricalBase):
         """Return the most likely values, int64 `[B, k]`."""
         return self._remember(self.log_probs.argmax(-1, keepdim=True))
 
-    def logp(self, actions: Any) -> Tensor:
+    def logp(self, actions: Tensor | Array | Sequence[Tensor | Array]) -> Tensor:
         """Return the log probability `[B]`, summed over the choices.
 
         Args:
             actions: `[B, k]` or `[B, *shape]` in C order, or a list of k tensors or arrays `[B]`.
         """
-        # Just sampled: its index is known, and its probability is not 0.
+        # Values that were just sampled are not forbidden, so their log probabilities are finite.
         if actions is self.last_sample:
             return self.log_probs.gather(-1, self._index).sum((-2, -1))
         log_probs = self._finite().gather(-1, self._indices(actions)).sum((-2, -1))
         # The sum of two forbidden values' log probabilities exceeds the dtype's range.
         return log_probs.clamp_min_(LOWEST[log_probs.dtype])
 
-    def _indices(self, actions: Any) -> Tensor:
+    def _indices(self, actions: Tensor | Array | Sequence[Tensor | Array]) -> Tensor:
         """Return actions in any form as int64 `[B, k, 1]`."""
         device = self.inputs.device
+        # The caller's tensors or arrays, one for each choice; nested lists of numbers are rows.
         if isinstance(actions, list | tuple) and actions and hasattr(actions[0], "shape"):
-            parts = [torch.as_tensor(part, device=device).reshape(-1) for part in actions]
-            values = torch.stack(parts, dim=1)
+            columns = [torch.as_tensor(column, device=device).reshape(-1) for column in actions]
+            values = torch.stack(columns, dim=1)
         else:
             values = torch.as_tensor(actions, device=device)
         rows = self.inputs.shape[0]
@@ -215,18 +239,21 @@ class MultiCategorical(_Choices, common.MultiCategoricalBase):
         """Return the entropy of each choice, `[B, k]`."""
         return (self._probs() * self._finite()).sum(-1).neg_()
 
-    def kl(self, other: Any) -> Tensor:
+    def kl(self, other: Self) -> Tensor:  # type: ignore[override]  # of the same kind
         """Return the sum of the choices' KL divergences, `[B]`."""
         return self._divergences(other).sum((-2, -1)).clamp_max_(HIGHEST[self.log_probs.dtype])
 
-    def _divergences(self, other: Any) -> Tensor:
+    def _divergences(self, other: Self) -> Tensor:
+        """Return the terms p (log p - log q), `[B, k, longest]`."""
+        # Equal types, the usual case, need no call; `same_kind` also accepts a subclass.
         if type(other) is not type(self):
             same_kind(self, other)
         if other.layout is not self.layout:
             self.layout.check_same(other.layout)
-        return self._probs() * (self._finite() - other._finite())  # type: ignore[no-any-return]
+        return self._probs() * (self._finite() - other._finite())
 
     def as_torch(self) -> distributions.Distribution:
+        """Return the distribution of PyTorch with the same probabilities."""
         choices = distributions.Categorical(logits=self.log_probs, validate_args=False)
         return distributions.Independent(choices, 1)
 
@@ -243,11 +270,15 @@ class Bernoulli(TorchDistribution, common.BernoulliBase):
 
     last_sample: Tensor
 
+    #: The last sample in the inputs' dtype.
+    _bits: Tensor
     # Probabilities of 1 and of 0, computed on first use.
     _both: tuple[Tensor, Tensor] | None = None
 
-    def __init__(self, inputs: Any, model: Any = None) -> None:
-        self.inputs = inputs = inputs if isinstance(inputs, Tensor) else torch.as_tensor(inputs)
+    def __init__(self, inputs: Tensor | Array, model: ModelV2 | None = None) -> None:
+        if not isinstance(inputs, Tensor):
+            inputs = torch.as_tensor(inputs)
+        self.inputs = inputs
         self.model = model
         #: The inputs for bits of the opposite meaning.
         self.opposite = -inputs
@@ -257,7 +288,12 @@ class Bernoulli(TorchDistribution, common.BernoulliBase):
         self.cost_0 = functional.softplus(inputs, 1, _LINEAR)
 
     @classmethod
-    def masked(cls, inputs: Tensor, mask: Tensor, **options: Any) -> Tensor:
+    def masked(
+        cls,
+        inputs: Tensor,
+        mask: Tensor,
+        **options: Any,  # noqa: ARG003  (ActionDistribution's signature)
+    ) -> Tensor:
         """Apply a mask `[B, 2n]`, which says for each bit whether it may be 0 and whether it may be
         1.
 
@@ -267,39 +303,45 @@ class Bernoulli(TorchDistribution, common.BernoulliBase):
         if mask.shape[-1] != 2 * inputs.shape[-1]:
             raise common.wrong_mask(inputs, mask)
         forbidden = ~mask.bool()
-        dtype = inputs.dtype
-        return inputs.masked_fill(forbidden[:, ::2], HIGHEST[dtype]).masked_fill(
-            forbidden[:, 1::2], LOWEST[dtype]
-        )
+        forbids_0 = forbidden[:, ::2]
+        forbids_1 = forbidden[:, 1::2]
+        inputs = inputs.masked_fill(forbids_0, HIGHEST[inputs.dtype])
+        return inputs.masked_fill(forbids_1, LOWEST[inputs.dtype])
 
     def sample(self) -> Tensor:
         """Sample int64 `[B, n]`."""
-        p = self._probs()[0]
-        p = p.detach() if p.requires_grad else p
+        p_1, _ = self._probs()
+        if p_1.requires_grad:
+            p_1 = p_1.detach()
         # Uniform in [0, 1): never below 0, always below 1. Half precision would be too coarse.
-        if p.dtype in HALF:
-            return self._remember(torch.rand_like(p, dtype=torch.float32).lt_(p).type_as(p))
-        return self._remember(torch.rand_like(p).lt_(p))
+        if p_1.dtype in HALF:
+            uniform = torch.rand_like(p_1, dtype=torch.float32)
+            return self._remember(uniform.lt_(p_1).type_as(p_1))
+        return self._remember(torch.rand_like(p_1).lt_(p_1))
 
     def deterministic_sample(self) -> Tensor:
         """Return the most likely bits, int64 `[B, n]`; 0 where both are equally likely."""
         return self._remember((self.inputs > 0).type_as(self.inputs))
 
     def _remember(self, bits: Tensor) -> Tensor:
+        """Store a sample, because its log probability is usually asked for next, and return it as
+        integers.
+        """
         self._bits = bits
         self.last_sample = bits.long()
         return self.last_sample
 
-    def logp(self, actions: Any) -> Tensor:
+    def logp(self, actions: Tensor | Array) -> Tensor:
         """Return the log probability `[B]` of bits `[B, n]` or `[B, *shape]`, summed
         over the bits.
         """
-        if actions is self.last_sample:  # just sampled: its probability is not 0
+        # Bits that were just sampled are not forbidden, so the sum of their costs is finite.
+        if actions is self.last_sample:
             # At weights 0 and 1, lerp returns an endpoint unchanged; for many rows, it is ten times
             # as fast as where.
             return torch.lerp(self.cost_0, self.cost_1, self._bits).sum(-1).neg_()
-        actions = torch.as_tensor(actions, device=self.inputs.device).reshape(self.inputs.shape)
-        costs = torch.where(actions.bool(), self.cost_1, self.cost_0).sum(-1)
+        bits = torch.as_tensor(actions, device=self.inputs.device).reshape(self.inputs.shape)
+        costs = torch.where(bits.bool(), self.cost_1, self.cost_0).sum(-1)
         # The sum of two forced bits' costs exceeds the dtype's range.
         return costs.clamp_max_(HIGHEST[costs.dtype]).neg_()
 
@@ -309,33 +351,35 @@ class Bernoulli(TorchDistribution, common.BernoulliBase):
 
     def multi_entropy(self) -> Tensor:
         """Return the entropy of each bit, `[B, n]`."""
-        p, q = self._probs()
-        return torch.addcmul(p * self.cost_1, q, self.cost_0)
+        p_1, p_0 = self._probs()
+        return torch.addcmul(p_1 * self.cost_1, p_0, self.cost_0)
 
-    def kl(self, other: Any) -> Tensor:
+    def kl(self, other: Self) -> Tensor:  # type: ignore[override]  # of the same kind
         """Return the sum of the bits' KL divergences, `[B]`."""
         return self.multi_kl(other).sum(-1).clamp_max_(HIGHEST[self.inputs.dtype])
 
-    def multi_kl(self, other: Any) -> Tensor:
+    def multi_kl(self, other: Self) -> Tensor:  # type: ignore[override]  # of the same kind
         """Return the KL divergence for each bit, `[B, n]`."""
+        # Equal types, the usual case, need no call; `same_kind` also accepts a subclass.
         if type(other) is not type(self):
             same_kind(self, other)
-        p, q = self._probs()
-        return torch.addcmul(p * (other.cost_1 - self.cost_1), q, other.cost_0 - self.cost_0)
+        p_1, p_0 = self._probs()
+        return torch.addcmul(p_1 * (other.cost_1 - self.cost_1), p_0, other.cost_0 - self.cost_0)
 
     def _probs(self) -> tuple[Tensor, Tensor]:
+        """Return the probabilities of 1 and of 0."""
         if self._both is None:
             self._both = self.inputs.sigmoid(), self.opposite.sigmoid()
         return self._both
 
     def moment(self, name: str) -> Tensor:
-        p, q = self._probs()
-        moments: dict[str, Tensor] = {
-            "mean": p,
-            "variance": p * q,
-            "mode": (self.inputs > 0).long(),
-        }
-        return moments[name]
+        """Return the mean, the variance or the mode of the bits."""
+        p_1, p_0 = self._probs()
+        if name == "mean":
+            return p_1
+        if name == "variance":
+            return p_1 * p_0
+        return (self.inputs > 0).long()  # type: ignore[no-any-return]
 
 
 #: `logp` treats smaller entries as zero, because their reciprocals, which occur in gradients, may
@@ -348,11 +392,15 @@ class GumbelSoftmax(TorchDistribution, common.GumbelSoftmaxBase):
 
     last_sample: Tensor
 
-    def __init__(self, inputs: Any, model: Any = None, temperature: float = 1.0) -> None:
+    def __init__(
+        self, inputs: Tensor | Array, model: ModelV2 | None = None, temperature: float = 1.0
+    ) -> None:
         common.check_temperature(temperature)
-        super().__init__(inputs if isinstance(inputs, Tensor) else torch.as_tensor(inputs), model)
+        if not isinstance(inputs, Tensor):
+            inputs = torch.as_tensor(inputs)
+        super().__init__(inputs, model)
         self.temperature = temperature
-        logits = to_float32_at_least(self.inputs)
+        logits = to_float32_at_least(inputs)
         #: Normalised log probabilities `[B, n]` of the largest entry; finite, and float32 for
         #: half-precision inputs.
         self.log_probs = torch.log_softmax(logits, dim=-1).maximum(LOWEST[logits.dtype])
@@ -369,14 +417,15 @@ class GumbelSoftmax(TorchDistribution, common.GumbelSoftmaxBase):
             straight_through: Return exact one-hot vectors instead, with the gradient of the relaxed
                 ones.
         """
-        noise = torch.empty_like(self.log_probs).exponential_().log()
-        soft = torch.softmax((self.log_probs - noise) / self.temperature, dim=-1).to(
-            self.inputs.dtype
-        )
+        # Minus the log of an exponential variable is Gumbel noise.
+        log_exponential = torch.empty_like(self.log_probs).exponential_().log()
+        relaxed = torch.softmax((self.log_probs - log_exponential) / self.temperature, dim=-1)
+        relaxed = relaxed.to(self.inputs.dtype)
         if not straight_through:
-            return soft
-        hard = functional.one_hot(soft.argmax(dim=-1), soft.shape[-1]).to(soft.dtype)
-        return hard + (soft - soft.detach())
+            return relaxed
+        exact = functional.one_hot(relaxed.argmax(dim=-1), relaxed.shape[-1]).to(relaxed.dtype)
+        # The difference is zero, but has the gradient of the relaxed vectors.
+        return exact + (relaxed - relaxed.detach())
 
     def deterministic_sample(self) -> Tensor:
         """Return the one-hot vector `[B, n]` of the most likely value."""
@@ -384,7 +433,7 @@ class GumbelSoftmax(TorchDistribution, common.GumbelSoftmaxBase):
         self.last_sample = best.to(self.inputs.dtype)
         return self.last_sample
 
-    def logp(self, actions: Any) -> Tensor:
+    def logp(self, actions: Tensor | Array) -> Tensor:
         """Return the log density `[B]`.
 
         An entry of 0 was too small for the dtype; a sample with such entries lies on a face of the
@@ -400,34 +449,58 @@ class GumbelSoftmax(TorchDistribution, common.GumbelSoftmaxBase):
         Raises:
             ModelContractError: The actions do not have this shape.
         """
-        log_probs, n = self.log_probs, self.log_probs.shape[-1]
-        x = torch.as_tensor(actions, device=log_probs.device)
-        if x.numel() == log_probs.shape[0] and n > 1:
-            x = functional.one_hot(x.long().reshape(-1), n)
-        elif x.shape != log_probs.shape:
-            raise common.wrong_actions(log_probs.shape, x.shape)
-        x = x.to(log_probs.dtype)
-        inside = x > _FLOOR[x.dtype]
-        count = inside.sum(dim=-1).to(x.dtype)
-        log_x = torch.where(inside, x, 1.0).log()
-        weights = torch.where(inside, log_probs - self.temperature * log_x, -torch.inf)
+        log_probs = self.log_probs
+        temperature = self.temperature
+        x = self._vectors(actions)
+        is_inside = x > _FLOOR[x.dtype]
+        count = is_inside.sum(dim=-1).to(x.dtype)
+        log_x = torch.where(is_inside, x, 1.0).log()
+        # The density of the Concrete distribution over the entries that are not 0, as a log:
+        # (count - 1)! temperature^(count - 1) Π p x^-(temperature + 1) / (Σ p x^-temperature)^count
+        terms = torch.where(is_inside, log_probs - temperature * log_x, -torch.inf)
+        products = torch.where(is_inside, log_probs - (temperature + 1) * log_x, 0.0)
         density = (
             torch.lgamma(count)
-            + (count - 1) * math.log(self.temperature)
-            + torch.where(inside, log_probs - (self.temperature + 1) * log_x, 0.0).sum(dim=-1)
-            - count * weights.logsumexp(dim=-1)
+            + (count - 1) * math.log(temperature)
+            + products.sum(dim=-1)
+            - count * terms.logsumexp(dim=-1)
         )
-        of_face = torch.where(inside, log_probs, -torch.inf).logsumexp(dim=-1)
+        log_prob_of_face = torch.where(is_inside, log_probs, -torch.inf).logsumexp(dim=-1)
         lowest = torch.finfo(self.inputs.dtype).min
-        return (density + of_face).clamp(lowest, -lowest).to(self.inputs.dtype)
+        return (density + log_prob_of_face).clamp(lowest, -lowest).to(self.inputs.dtype)
+
+    def _vectors(self, actions: Tensor | Array) -> Tensor:
+        """Return actions in any form as exact or relaxed one-hot vectors `[B, n]`.
+
+        Raises:
+            ModelContractError: The actions have a different shape.
+        """
+        rows, n = self.log_probs.shape
+        vectors = torch.as_tensor(actions, device=self.log_probs.device)
+        has_one_value_per_row = vectors.numel() == rows and n > 1
+        if has_one_value_per_row:
+            vectors = functional.one_hot(vectors.long().reshape(-1), n)
+        elif vectors.shape != self.log_probs.shape:
+            raise common.wrong_actions(self.log_probs.shape, vectors.shape)
+        return vectors.to(self.log_probs.dtype)
 
 
 @cached_constant
-def _tensors(slates: Slates, device: torch.device) -> tuple[Tensor, ...]:
-    """Return the table, the weights, the codes and the order as tensors on a device."""
+def _table(slates: Slates, device: torch.device) -> Tensor:
+    """Return the slates `[S, k]` as a tensor on a device."""
     # Outside inference mode, so that cached tensors can be used in training.
-    with torch.inference_mode(False):
-        arrays = (slates.table, slates.weights, slates.codes, slates.order)
+    with torch.inference_mode(mode=False):
+        return torch.as_tensor(slates.table, device=device)
+
+
+@cached_constant
+def _numbers(slates: Slates, device: torch.device) -> tuple[Tensor, ...]:
+    """Return what finds a slate by its number, as tensors on a device: the weights that give its
+    number, all numbers in order, and the slates' indices in this order.
+    """
+    # Outside inference mode, so that cached tensors can be used in training.
+    with torch.inference_mode(mode=False):
+        arrays = (slates.weights, slates.codes, slates.order)
         return tuple(torch.as_tensor(array, device=device) for array in arrays)
 
 
@@ -435,32 +508,34 @@ class SlateMultiCategorical(common.SlateMultiCategoricalBase, Categorical):
     """Distribution over the slates in a list, `[B, k]`; see `SlateMultiCategoricalBase`."""
 
     @classmethod
-    def _allowed(cls, mask: Tensor, columns: Any) -> Tensor:
+    def _allowed(cls, mask: Tensor, columns: Array) -> Tensor:  # type: ignore[override]  # PyTorch's tensors
         return mask.bool()[:, torch.as_tensor(columns, device=mask.device)].all(dim=-1)
 
-    def _slates_of(self, index: Tensor) -> Tensor:
-        self.last_sample = _tensors(self.slates, self.inputs.device)[0][index]
+    def _slates_of(self, index: Tensor) -> Tensor:  # type: ignore[override]  # PyTorch's tensors
+        self.last_sample = _table(self.slates, self.inputs.device)[index]
         return self.last_sample
 
-    def logp(self, actions: Any) -> Tensor:
+    def logp(self, actions: Tensor | Array) -> Tensor:
         """Return the log probability `[B]` of slates `[B, k]`; for unknown slates, it is the lowest
         finite number.
         """
-        _, weights, codes, order = _tensors(self.slates, self.inputs.device)
-        items = (
-            torch.as_tensor(actions, device=self.inputs.device)
-            .long()
-            .reshape(self.inputs.shape[0], len(weights))
-        )
+        device = self.inputs.device
+        weights, codes, order = _numbers(self.slates, device)
+        items = torch.as_tensor(actions, device=device).long()
+        items = items.reshape(self.inputs.shape[0], len(weights))
         code = (items * weights).sum(dim=-1)
         place = torch.searchsorted(codes, code).clamp(max=len(codes) - 1)
-        known = (codes[place] == code) & ((items >= 0) & (items < self.slates.items)).all(dim=-1)
-        found = self._finite().gather(-1, order[place].unsqueeze(-1)).squeeze(-1)
-        return torch.where(known, found, LOWEST[found.dtype])
+        # Items out of range could add up to the number of a different slate.
+        has_known_items = ((items >= 0) & (items < self.slates.items)).all(dim=-1)
+        is_known = (codes[place] == code) & has_known_items
+        log_probs = self._finite().gather(-1, order[place].unsqueeze(-1)).squeeze(-1)
+        return torch.where(is_known, log_probs, LOWEST[log_probs.dtype])
 
     as_torch = TorchDistribution.as_torch  # over slates, not over their numbers
 
     def moment(self, name: str) -> Tensor:
+        """Return the most likely slates; slates have no mean and no variance."""
         if name != "mode":
             return super().moment(name)
-        return _tensors(self.slates, self.inputs.device)[0][self.inputs.argmax(dim=-1)]
+        best = self.inputs.argmax(dim=-1)
+        return _table(self.slates, self.inputs.device)[best]
