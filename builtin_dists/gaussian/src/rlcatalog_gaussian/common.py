@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from rlcatalog import SpaceInfo
 from rlcatalog.actions import (
     ActionDistribution,
     BoundDistribution,
+    Interval,
     hashable_bound,
     read_bounds,
     same_kind,
@@ -32,7 +33,7 @@ class NormalsBase(ActionDistribution):
     ops: ClassVar[TensorOps]
     mean: Any
 
-    def divergence(self, other: Any) -> Any:
+    def divergence(self, other: Self) -> Any:
         """Return the KL divergence `[B]` between two sets of normal values, capped at the highest
         finite number.
         """
@@ -54,16 +55,25 @@ class DiagGaussianBase(NormalsBase):
     required_model_output_shape = staticmethod(shape_method(size))
 
     @classmethod
-    def options_for(cls, action: SpaceInfo, config: Mapping[str, Any]) -> dict[str, Any]:
+    def options_for(
+        cls,
+        action: SpaceInfo,  # noqa: ARG003  (ActionDistribution's signature)
+        config: Mapping[str, Any],
+    ) -> dict[str, Any]:
         """Return the limits on the log standard deviations, if the config sets any."""
         return limits(config)
 
     @classmethod
-    def family(cls, options: Mapping[str, Any]) -> Any:
-        """Allow joining normal values with equal limits on the deviations; a subclass may behave
-        differently.
+    def family(cls, options: Mapping[str, Any]) -> tuple[Any, ...] | None:
+        """Allow joining normal values with equal limits on the deviations.
+
+        A user's subclass is not joined, because it may behave differently.
         """
-        return ("normals", *sorted(options.items())) if DiagGaussianBase in cls.__bases__ else None
+        # This class is a direct base of each framework's own class, and of no user's subclass.
+        is_own_class = DiagGaussianBase in cls.__bases__
+        if not is_own_class:
+            return None
+        return ("normals", *sorted(options.items()))
 
     @classmethod
     def side_by_side(
@@ -72,10 +82,17 @@ class DiagGaussianBase(NormalsBase):
         """Return one DiagGaussian: all members' means, then all members' log standard
         deviations.
         """
-        means = [(i, 0, size // 2) for i, (_, size) in enumerate(members)]
-        deviations = [(i, size // 2, size) for i, (_, size) in enumerate(members)]
-        options = members[0][0]
-        return BoundDistribution(cls, options) if options else cls, means + deviations
+        means = []
+        log_deviations = []
+        for i, (_, inputs) in enumerate(members):
+            means.append((i, 0, inputs // 2))
+            log_deviations.append((i, inputs // 2, inputs))
+        # Members of a family have the same limits.
+        options, _ = members[0]
+        joint: Any = cls
+        if options:
+            joint = BoundDistribution(cls, options)
+        return joint, means + log_deviations
 
     def sample(self) -> Any:
         """Sample `[B, d]`, without gradients."""
@@ -87,7 +104,7 @@ class DiagGaussianBase(NormalsBase):
         self.last_sample = self.mean
         return self.last_sample
 
-    def kl(self, other: Any) -> Any:
+    def kl(self, other: Self) -> Any:  # type: ignore[override]  # of the same kind
         """Return the KL divergence `[B]` between diagonal Gaussians, summed over d."""
         same_kind(self, other)
         return self.divergence(other)
@@ -117,7 +134,7 @@ class SquashedGaussianBase(NormalsBase):
     raw_kind = "bounded"
     entropy_kind = "estimate"
 
-    bounds: Any
+    bounds: Interval
 
     required_model_output_shape = staticmethod(shape_method(squashed_size))
 
@@ -126,10 +143,10 @@ class SquashedGaussianBase(NormalsBase):
         """Return the bounds, each as a `hashable_bound`, and the config's limits on the log
         standard deviations.
         """
-        low, high = map(hashable_bound, read_bounds(action, cls.__name__))
-        return {"low": low, "high": high, **limits(config)}
+        low, high = read_bounds(action, cls.__name__)
+        return {"low": hashable_bound(low), "high": hashable_bound(high), **limits(config)}
 
-    def kl(self, other: Any) -> Any:
+    def kl(self, other: Self) -> Any:  # type: ignore[override]  # of the same kind
         """Return the KL divergence `[B]` between the normal values; squashing, a bijection, does
         not change it.
 

@@ -24,7 +24,8 @@ class GaussianConfig(msgspec.Struct, frozen=True, kw_only=True):
     ] = None
 
     def __post_init__(self) -> None:
-        low, high = self.gaussian_log_std_min, self.gaussian_log_std_max
+        low = self.gaussian_log_std_min
+        high = self.gaussian_log_std_max
         if low is not None and high is not None and low > high:
             raise ConfigError(
                 f"gaussian_log_std_min must not be above gaussian_log_std_max, found {low} and"
@@ -35,11 +36,15 @@ class GaussianConfig(msgspec.Struct, frozen=True, kw_only=True):
 def limits(config: Mapping[str, Any]) -> dict[str, float]:
     """Return the limits from a model config as keyword arguments for the distributions."""
     own = read_config(config, GaussianConfig)
-    found = {"log_std_min": own.gaussian_log_std_min, "log_std_max": own.gaussian_log_std_max}
-    return {name: value for name, value in found.items() if value is not None}
+    arguments = {}
+    if own.gaussian_log_std_min is not None:
+        arguments["log_std_min"] = own.gaussian_log_std_min
+    if own.gaussian_log_std_max is not None:
+        arguments["log_std_max"] = own.gaussian_log_std_max
+    return arguments
 
 
-def clipping(
+def clip_range(
     low: float | None, high: float | None, least: float, most: float
 ) -> tuple[float, float]:
     """Return the clip range for log standard deviations: the requested limits, within [least,
@@ -56,14 +61,16 @@ def clipping(
     """
     if low is not None and high is not None and low > high:
         raise ConfigError(f"log_std_min must not be above log_std_max, found {low} and {high}.")
-    bounds = [
-        bound if limit is None else min(max(limit, least), most)
-        for limit, bound in ((low, least), (high, most))
-    ]
-    return bounds[0], bounds[1]
+    lowest = least
+    if low is not None:
+        lowest = min(max(low, least), most)
+    highest = most
+    if high is not None:
+        highest = min(max(high, least), most)
+    return lowest, highest
 
 
-def squashed_clipping(low: float | None, high: float | None) -> tuple[float, float]:
+def squashed_clip_range(low: float | None, high: float | None) -> tuple[float, float]:
     """Return the clip range for a squashed Gaussian; RLlib's limits are the defaults.
 
     Raises:
@@ -71,6 +78,9 @@ def squashed_clipping(low: float | None, high: float | None) -> tuple[float, flo
     """
     if low is None and high is None:
         return SQUASHED_LOG_STD
-    least, most = SQUASHED_LOG_STD
-    low, high = least if low is None else low, most if high is None else high
-    return clipping(low, high, -MAX_LOG_STD / 2, MAX_LOG_STD / 2)
+    default_low, default_high = SQUASHED_LOG_STD
+    if low is None:
+        low = default_low
+    if high is None:
+        high = default_high
+    return clip_range(low, high, least=-MAX_LOG_STD / 2, most=MAX_LOG_STD / 2)

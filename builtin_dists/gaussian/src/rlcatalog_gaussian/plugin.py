@@ -31,14 +31,17 @@ _CONFIG = "rlcatalog_gaussian.config:GaussianConfig"
 
 def match(request: Request) -> Match:
     """Match if the action space is a Box of floats."""
-    if (action := request.action) is None or action.kind != "box":
-        return Match(None, f"takes Box, not {action.kind if action else 'nothing'}")
+    action = request.action
+    if action is None:
+        return Match(rank=None, why="takes Box, not nothing")
+    if action.kind != "box":
+        return Match(rank=None, why=f"takes Box, not {action.kind}")
     if not (action.dtype or "").startswith("float"):
-        return Match(None, f"takes a Box of floats, not of {action.dtype}")
+        return Match(rank=None, why=f"takes a Box of floats, not of {action.dtype}")
     return Match(Rank.GENERIC, f"the action is a Box of {math.prod(action.shape or ())} floats")
 
 
-def size(action: SpaceInfo, config: Mapping[str, Any]) -> int:
+def size(action: SpaceInfo, config: Mapping[str, Any]) -> int:  # noqa: ARG001  (a size function gets both)
     """Return twice the number of values, for means and log standard deviations."""
     if action.kind != "box" or not (action.dtype or "").startswith("float"):
         raise UnsupportedSpaceError(
@@ -47,19 +50,27 @@ def size(action: SpaceInfo, config: Mapping[str, Any]) -> int:
     return 2 * math.prod(action.shape or ())
 
 
-def initial_std(action: SpaceInfo, config: Mapping[str, Any]) -> float:
+def initial_std(
+    action: SpaceInfo,  # noqa: ARG001  (an initial_std function gets both)
+    config: Mapping[str, Any],
+) -> float:
     """Return 1, or the nearest number within the config's limits, because a new model's outputs are
     close to 0.
     """
-    from rlcatalog_gaussian.config import clipping, limits
+    # Imported here, because a plugin module must not import msgspec.
+    from rlcatalog_gaussian.config import clip_range, limits
 
     own = limits(config)
-    low, high = clipping(own.get("log_std_min"), own.get("log_std_max"), -MAX_LOG_STD, MAX_LOG_STD)
-    return math.exp(min(max(0.0, low), high))
+    low, high = clip_range(
+        own.get("log_std_min"), own.get("log_std_max"), least=-MAX_LOG_STD, most=MAX_LOG_STD
+    )
+    log_std = min(max(0.0, low), high)
+    return math.exp(log_std)
 
 
-def squashed_size(action: SpaceInfo, config: Mapping[str, Any]) -> int:
+def squashed_size(action: SpaceInfo, config: Mapping[str, Any]) -> int:  # noqa: ARG001  (a size function gets both)
     """Return twice the number of values, which must all be bounded."""
+    # Imported here, because a plugin module must not import NumPy.
     from rlcatalog.actions import read_bounds
 
     low, _ = read_bounds(action, "SquashedGaussian")
