@@ -6,11 +6,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from rlcatalog import SpaceInfo
 from rlcatalog.actions import (
     ActionDistribution,
+    Interval,
     hashable_bound,
     read_bounds,
     same_kind,
@@ -51,21 +52,16 @@ class SharesBase(ActionDistribution):
         return -self._negative_entropy()
 
     def _negative_entropy(self) -> Any:
+        """Return the expected log density of the shares, `[B]`."""
         return self.log_norm + self.ops.sum(self.excess * self.expected_log, axis=(1, 2))
 
-    def kl(self, other: Any) -> Any:
-        """Return the KL divergence `[B]`, summed over the independent values.
-
-        Raises:
-            ModelContractError: The other distribution has a different kind, shape or interval.
+    def _divergence(self, other: Self) -> Any:
+        """Return the KL divergence `[B]` from shares of the same shape, summed over the independent
+        values.
         """
-        same_kind(self, other)
         difference = self.concentration - other.concentration
-        return (
-            self.log_norm
-            - other.log_norm
-            + self.ops.sum(difference * self.expected_log, axis=(1, 2))
-        )
+        expected_difference = self.ops.sum(difference * self.expected_log, axis=(1, 2))
+        return self.log_norm - other.log_norm + expected_difference
 
 
 class BetaBase(SharesBase):
@@ -86,27 +82,34 @@ class BetaBase(SharesBase):
 
     raw_kind = "bounded"
     axis = 1
-    bounds: Any
+    bounds: Interval
 
     required_model_output_shape = staticmethod(shape_method(beta_size))
 
     @classmethod
-    def options_for(cls, action: SpaceInfo, config: Mapping[str, Any]) -> dict[str, Any]:
+    def options_for(
+        cls,
+        action: SpaceInfo,
+        config: Mapping[str, Any],  # noqa: ARG003  (ActionDistribution's signature)
+    ) -> dict[str, Any]:
         """Return the bounds, each as a `hashable_bound`."""
-        low, high = map(hashable_bound, read_bounds(action, cls.__name__))
-        return {"low": low, "high": high}
+        low, high = read_bounds(action, cls.__name__)
+        return {"low": hashable_bound(low), "high": hashable_bound(high)}
 
     def entropy(self) -> Any:
         """Return the entropy `[B]`, summed over d."""
         return self.bounds.log_volume - self._negative_entropy()
 
-    def kl(self, other: Any) -> Any:
-        """Return the KL divergence `[B]`, summed over d; both distributions must have the same
-        bounds.
+    def kl(self, other: Self) -> Any:  # type: ignore[override]  # of the same kind
+        """Return the KL divergence `[B]`, summed over d.
+
+        Raises:
+            ModelContractError: The other distribution has a different kind or different bounds.
         """
-        if isinstance(other, BetaBase) and not self.bounds.has_bounds_of(other.bounds):
+        same_kind(self, other)
+        if not self.bounds.has_bounds_of(other.bounds):
             raise ModelContractError("Beta.kl() needs a distribution with the same bounds.")
-        return super().kl(other)
+        return self._divergence(other)
 
 
 class DirichletBase(SharesBase):
@@ -129,19 +132,28 @@ class DirichletBase(SharesBase):
     required_model_output_shape = staticmethod(shape_method(dirichlet_size))
 
     @classmethod
-    def options_for(cls, action: SpaceInfo, config: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the size of the last axis of a Simplex, which may have several rows."""
+    def options_for(
+        cls,
+        action: SpaceInfo,
+        config: Mapping[str, Any],  # noqa: ARG003  (ActionDistribution's signature)
+    ) -> dict[str, Any]:
+        """Return the size of the last axis of a Simplex that has several rows."""
         shape = action.shape or ()
-        return {"components": shape[-1]} if math.prod(shape[:-1]) > 1 else {}
+        rows = math.prod(shape[:-1])
+        if rows <= 1:
+            return {}
+        return {"components": shape[-1]}
 
-    def kl(self, other: Any) -> Any:
-        """Return the KL divergence `[B]`, summed over rows; both distributions must be over the
-        same simplex.
+    def kl(self, other: Self) -> Any:  # type: ignore[override]  # of the same kind
+        """Return the KL divergence `[B]`, summed over rows.
+
+        Raises:
+            ModelContractError: The other distribution has a different kind or shape.
         """
         same_kind(self, other)
         if self.concentration.shape[1:] != other.concentration.shape[1:]:
             raise ModelContractError("Dirichlet.kl() needs a distribution over the same simplex.")
-        return super().kl(other)
+        return self._divergence(other)
 
 
 def wrong_components(components: int, size: int) -> ConfigError:

@@ -19,10 +19,11 @@ DIRICHLET_INPUTS = (-16.0, 7.0)
 LEAST_CONCENTRATION = 1e-7
 
 
-def beta_size(action: SpaceInfo, config: Mapping[str, Any]) -> int:
+def beta_size(action: SpaceInfo, config: Mapping[str, Any]) -> int:  # noqa: ARG001  (a size function gets both)
     """Return twice the number of values, because each value has two concentrations; all values must
     be bounded.
     """
+    # Imported here, because a plugin module must not import NumPy.
     from rlcatalog.actions import read_bounds
 
     low, _ = read_bounds(action, "Beta")
@@ -31,15 +32,16 @@ def beta_size(action: SpaceInfo, config: Mapping[str, Any]) -> int:
 
 def match_simplex(request: Request) -> Match:
     """Match if the action space is a Simplex."""
-    if (action := request.action) is not None and action.kind == "simplex":
-        return Match(
-            Rank.GENERIC,
-            f"the action is a point of a simplex of {(action.shape or (0,))[-1]} values",
-        )
-    return Match(None, f"takes Simplex, not {action.kind if action else 'nothing'}")
+    action = request.action
+    if action is None:
+        return Match(rank=None, why="takes Simplex, not nothing")
+    if action.kind != "simplex":
+        return Match(rank=None, why=f"takes Simplex, not {action.kind}")
+    *_, values = action.shape or (0,)
+    return Match(Rank.GENERIC, f"the action is a point of a simplex of {values} values")
 
 
-def dirichlet_size(action: SpaceInfo, config: Mapping[str, Any]) -> int:
+def dirichlet_size(action: SpaceInfo, config: Mapping[str, Any]) -> int:  # noqa: ARG001  (a size function gets both)
     """Return the number of values, because each value has one concentration."""
     if action.kind != "simplex" or not action.shape:
         raise UnsupportedSpaceError(

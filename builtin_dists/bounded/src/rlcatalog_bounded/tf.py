@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from rlcatalog import ModelV2
 from rlcatalog.actions import hashable_bound, interval
+from rlcatalog.frameworks import Array, Tensor
 from rlcatalog_bounded.common import (
     BetaBase,
     DirichletBase,
@@ -21,7 +23,8 @@ from rlcatalog_tf import OPS, draw_gamma, draw_uniform, tf, to_float32_at_least
 class _Shares(SharesBase):
     """Code shared by Beta and Dirichlet; see `SharesBase`."""
 
-    framework_of_class, ops = "tf", OPS
+    framework_of_class = "tf"
+    ops = OPS
 
     @cached_property
     def excess(self) -> Any:
@@ -34,8 +37,8 @@ class _Shares(SharesBase):
 
     @cached_property
     def log_norm(self) -> Any:
-        total, each = tf.math.lgamma(self.total), tf.math.lgamma(self.concentration)
-        return tf.reduce_sum(total, axis=(1, 2)) - tf.reduce_sum(each, axis=(1, 2))
+        of_total = tf.reduce_sum(tf.math.lgamma(self.total), axis=(1, 2))
+        return of_total - tf.reduce_sum(tf.math.lgamma(self.concentration), axis=(1, 2))
 
     @cached_property
     def expected_log(self) -> Any:
@@ -45,12 +48,19 @@ class _Shares(SharesBase):
 class Beta(BetaBase, _Shares):
     """Independent values `[B, d]` within bounds; see `BetaBase`."""
 
-    def __init__(self, inputs: Any, model: Any = None, low: Any = 0.0, high: Any = 1.0) -> None:
+    def __init__(
+        self,
+        inputs: Tensor,
+        model: ModelV2 | None = None,
+        low: float | bytes | Array = 0.0,
+        high: float | bytes | Array = 1.0,
+    ) -> None:
         super().__init__(tf.convert_to_tensor(inputs), model)
         parameters = to_float32_at_least(self.inputs)
         size = parameters.shape[-1] // 2
         clipped = tf.clip_by_value(parameters, -MAX_BETA_INPUT, MAX_BETA_INPUT)
         self.concentration = tf.reshape(tf.math.softplus(clipped) + 1, [-1, 2, size])
+        # Hashable, because the interval between two bounds is computed once and cached.
         self.bounds = interval(
             hashable_bound(low), hashable_bound(high), size, parameters.dtype.name
         )
@@ -58,7 +68,8 @@ class Beta(BetaBase, _Shares):
     def rsample(self) -> Any:
         """Draw `[B, d]` within the bounds, with gradients by implicit reparameterisation."""
         first, second = tf.unstack(draw_gamma(self.concentration), axis=1)
-        return self.bounds.low + self.bounds.width * (first / (first + second))
+        share = first / (first + second)
+        return self.bounds.low + self.bounds.width * share
 
     def deterministic_sample(self) -> Any:
         """Return the means `[B, d]`."""
@@ -66,36 +77,42 @@ class Beta(BetaBase, _Shares):
         self.last_sample = self.bounds.low + self.bounds.width * share
         return self.last_sample
 
-    def logp(self, actions: Any) -> Any:
+    def logp(self, actions: Tensor) -> Any:
         """Return the log density `[B]` of values `[B, d]`, summed over d; it is finite even outside
         the bounds.
         """
-        concentration, bounds = self.concentration, self.bounds
+        concentration = self.concentration
+        bounds = self.bounds
         x = tf.reshape(tf.cast(actions, concentration.dtype), tf.shape(concentration[:, 0]))
         x = tf.clip_by_value(x, bounds.lowest, bounds.highest)
         # Score shares by their distances from both bounds, which are exact.
-        logs = tf.math.log(tf.stack((x - bounds.low, bounds.high - x), axis=1)) - bounds.log_width
-        return tf.reduce_sum(self.excess * logs, axis=(1, 2)) + (self.log_norm - bounds.log_volume)
+        distances = tf.stack((x - bounds.low, bounds.high - x), axis=1)
+        log_shares = tf.math.log(distances) - bounds.log_width
+        constant = self.log_norm - bounds.log_volume
+        return tf.reduce_sum(self.excess * log_shares, axis=(1, 2)) + constant
 
 
 class Dirichlet(DirichletBase, _Shares):
     """Points on a simplex, flattened to `[B, rows * n]`; see `DirichletBase`."""
 
-    def __init__(self, inputs: Any, model: Any = None, components: int | None = None) -> None:
+    def __init__(
+        self, inputs: Tensor, model: ModelV2 | None = None, components: int | None = None
+    ) -> None:
         super().__init__(tf.convert_to_tensor(inputs), model)
         parameters = to_float32_at_least(self.inputs)
         size = parameters.shape[-1]
         components = components or size
         if size % components:
             raise wrong_components(components, size)
-        concentration = (
-            tf.exp(tf.clip_by_value(parameters, *DIRICHLET_INPUTS)) + LEAST_CONCENTRATION
-        )
+        lowest, highest = DIRICHLET_INPUTS
+        clipped = tf.clip_by_value(parameters, lowest, highest)
+        concentration = tf.exp(clipped) + LEAST_CONCENTRATION
         self.concentration = tf.reshape(concentration, [-1, size // components, components])
 
     def rsample(self) -> Any:
         """Draw `[B, rows * n]`, with gradients."""
-        # Shares of Gamma values, as logs: Gamma(a) is Gamma(a + 1) * U^(1/a), which may underflow.
+        # A share is a Gamma value divided by their sum, here as logs: for small concentrations a,
+        # Gamma(a) may underflow, and it is Gamma(a + 1) * U^(1/a), with U uniform in (0, 1).
         concentration = self.concentration
         exponential = -tf.math.log(draw_uniform(tf.shape(concentration), concentration.dtype))
         logs = tf.math.log(draw_gamma(concentration + 1)) - exponential / concentration
@@ -106,15 +123,16 @@ class Dirichlet(DirichletBase, _Shares):
         self.last_sample = tf.reshape(self.concentration / self.total, tf.shape(self.inputs))
         return self.last_sample
 
-    def logp(self, actions: Any) -> Any:
+    def logp(self, actions: Tensor) -> Any:
         """Return the log density `[B]` of points `[B, rows * n]`, summed over rows; it is finite
         even on the edges.
         """
         concentration = self.concentration
         x = tf.reshape(tf.cast(actions, concentration.dtype), tf.shape(concentration))
         x = tf.clip_by_value(x, _TINY, 1)
-        logs = tf.math.log(x) - tf.math.log(tf.reduce_sum(x, axis=-1, keepdims=True))
-        return tf.reduce_sum(self.excess * logs, axis=(1, 2)) + self.log_norm
+        # Each row is divided by its sum, because stored shares may not add up to 1 exactly.
+        log_shares = tf.math.log(x) - tf.math.log(tf.reduce_sum(x, axis=-1, keepdims=True))
+        return tf.reduce_sum(self.excess * log_shares, axis=(1, 2)) + self.log_norm
 
 
 #: The smallest share that is scored unchanged, the smallest normal float32.

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor, distributions
 from torch.nn.functional import softplus
 
+from rlcatalog import ModelV2
 from rlcatalog.actions import hashable_bound
+from rlcatalog.frameworks import Array
 from rlcatalog_bounded.common import (
     BetaBase,
     DirichletBase,
@@ -27,10 +27,16 @@ class _Shares(TorchDistribution, SharesBase):
     #: Sum of the concentrations of each distribution.
     total: Tensor
     log_norm: Tensor
+    last_sample: Tensor
+    # The result of `expected_log`, computed on first use.
     _expected_log: Tensor | None = None
 
     def _set(self, concentration: Tensor, excess: Tensor) -> None:
-        self.concentration, self.excess = concentration, excess
+        """Set the concentrations, and what all calls need of them; `excess` is
+        `concentration - 1`.
+        """
+        self.concentration = concentration
+        self.excess = excess
         self.total = concentration.sum(self.axis, keepdim=True)
         self.log_norm = self.total.lgamma().sum((1, 2)) - concentration.lgamma().sum((1, 2))
 
@@ -44,32 +50,45 @@ class _Shares(TorchDistribution, SharesBase):
 class Beta(BetaBase, _Shares):
     """Independent values `[B, d]` within bounds; see `BetaBase`."""
 
-    def __init__(self, inputs: Any, model: Any = None, low: Any = 0.0, high: Any = 1.0) -> None:
-        super().__init__(inputs if isinstance(inputs, Tensor) else torch.as_tensor(inputs), model)
-        parameters = to_float32_at_least(self.inputs)
+    def __init__(
+        self,
+        inputs: Tensor | Array,
+        model: ModelV2 | None = None,
+        low: float | bytes | Array = 0.0,
+        high: float | bytes | Array = 1.0,
+    ) -> None:
+        if not isinstance(inputs, Tensor):
+            inputs = torch.as_tensor(inputs)
+        super().__init__(inputs, model)
+        parameters = to_float32_at_least(inputs)
         size = parameters.shape[-1] // 2
         clipped = parameters.clamp(-MAX_BETA_INPUT, MAX_BETA_INPUT)
         excess = softplus(clipped).reshape(-1, 2, size)
-        self._set(excess + 1, excess)
-        ends = hashable_bound(low), hashable_bound(high)
-        self.bounds = tensor_interval(*ends, size, parameters.dtype, parameters.device)
+        self._set(concentration=excess + 1, excess=excess)
+        # Hashable, because the interval between two bounds is computed once and cached.
+        self.bounds = tensor_interval(
+            hashable_bound(low), hashable_bound(high), size, parameters.dtype, parameters.device
+        )
 
     def rsample(self) -> Tensor:
         """Draw `[B, d]` within the bounds, with gradients by implicit reparameterisation."""
         first, second = standard_gamma(self.concentration).unbind(dim=1)
-        return torch.addcmul(self.bounds.low, self.bounds.width, first / (first + second))
+        share = first / (first + second)
+        return torch.addcmul(self.bounds.low, self.bounds.width, share)
 
     def deterministic_sample(self) -> Tensor:
         """Return the means `[B, d]`."""
         share = self.concentration[:, 0] / self.total[:, 0]
-        self.last_sample = drawn = torch.addcmul(self.bounds.low, self.bounds.width, share)
-        return drawn
+        self.last_sample = torch.addcmul(self.bounds.low, self.bounds.width, share)
+        return self.last_sample
 
-    def logp(self, actions: Any) -> Tensor:
+    def logp(self, actions: Tensor | Array) -> Tensor:
         """Return the log density `[B]` of values `[B, d]`, summed over d; it is finite even outside
         the bounds.
         """
-        concentration, bounds = self.concentration, self.bounds
+        concentration = self.concentration
+        bounds = self.bounds
+        # The last sample has the right type and shape already.
         if actions is not self.last_sample:
             actions = torch.as_tensor(
                 actions, dtype=concentration.dtype, device=concentration.device
@@ -77,36 +96,45 @@ class Beta(BetaBase, _Shares):
             actions = actions.reshape(concentration.shape[0], concentration.shape[2])
         x = actions.clamp(bounds.lowest, bounds.highest)
         # Score shares by their distances from both bounds, which are exact.
-        logs = torch.stack((x - bounds.low, bounds.high - x), dim=1).log() - bounds.log_width
-        result: Tensor = (self.excess * logs).sum(dim=(1, 2)) + (self.log_norm - bounds.log_volume)
-        return result
+        distances = torch.stack((x - bounds.low, bounds.high - x), dim=1)
+        log_shares = distances.log() - bounds.log_width
+        constant = self.log_norm - bounds.log_volume
+        return (self.excess * log_shares).sum(dim=(1, 2)) + constant  # type: ignore[no-any-return]
 
     def moment(self, name: str) -> Tensor:
+        """Return the mean, the variance or the mode within the bounds."""
         first, second = self.concentration.unbind(1)
-        of_share: Tensor = getattr(distributions.Beta(first, second, validate_args=False), name)
-        low, width = self.bounds.low, self.bounds.width
-        return (
-            of_share * width.square() if name == "variance" else torch.addcmul(low, width, of_share)
-        )
+        shares = distributions.Beta(first, second, validate_args=False)
+        # PyTorch's distribution has each moment as a property of this name.
+        moment: Tensor = getattr(shares, name)
+        if name == "variance":
+            return moment * self.bounds.width.square()  # type: ignore[no-any-return]
+        return torch.addcmul(self.bounds.low, self.bounds.width, moment)
 
 
 class Dirichlet(DirichletBase, _Shares):
     """Points on a simplex, flattened to `[B, rows * n]`; see `DirichletBase`."""
 
-    def __init__(self, inputs: Any, model: Any = None, components: int | None = None) -> None:
-        super().__init__(inputs if isinstance(inputs, Tensor) else torch.as_tensor(inputs), model)
-        parameters = to_float32_at_least(self.inputs)
+    def __init__(
+        self, inputs: Tensor | Array, model: ModelV2 | None = None, components: int | None = None
+    ) -> None:
+        if not isinstance(inputs, Tensor):
+            inputs = torch.as_tensor(inputs)
+        super().__init__(inputs, model)
+        parameters = to_float32_at_least(inputs)
         size = parameters.shape[-1]
         components = components or size
         if size % components:
             raise wrong_components(components, size)
-        concentration = parameters.clamp(*DIRICHLET_INPUTS).exp() + LEAST_CONCENTRATION
+        lowest, highest = DIRICHLET_INPUTS
+        concentration = parameters.clamp(lowest, highest).exp() + LEAST_CONCENTRATION
         concentration = concentration.reshape(-1, size // components, components)
-        self._set(concentration, concentration - 1)
+        self._set(concentration, excess=concentration - 1)
 
     def rsample(self) -> Tensor:
         """Draw `[B, rows * n]`, with gradients."""
-        # Shares of Gamma values, as logs: Gamma(a) is Gamma(a + 1) * U^(1/a), which may underflow.
+        # A share is a Gamma value divided by their sum, here as logs: for small concentrations a,
+        # Gamma(a) may underflow, and it is Gamma(a + 1) * U^(1/a), with U uniform in [0, 1).
         concentration = self.concentration
         exponential = torch.empty_like(concentration).exponential_()
         logs = standard_gamma(concentration + 1).log() - exponential / concentration
@@ -114,25 +142,26 @@ class Dirichlet(DirichletBase, _Shares):
 
     def deterministic_sample(self) -> Tensor:
         """Return the means `[B, rows * n]`."""
-        self.last_sample = drawn = (self.concentration / self.total).flatten(1)
-        return drawn
+        self.last_sample = (self.concentration / self.total).flatten(1)
+        return self.last_sample
 
-    def logp(self, actions: Any) -> Tensor:
+    def logp(self, actions: Tensor | Array) -> Tensor:
         """Return the log density `[B]` of points `[B, rows * n]`, summed over rows; it is finite
         even on the edges.
         """
         concentration = self.concentration
         actions = torch.as_tensor(actions, dtype=concentration.dtype, device=concentration.device)
         x = actions.reshape(concentration.shape).clamp(_TINY, 1.0)
-        logs = x.log() - x.sum(dim=-1, keepdim=True).log()
-        result: Tensor = (self.excess * logs).sum(dim=(1, 2)) + self.log_norm
-        return result
+        # Each row is divided by its sum, because stored shares may not add up to 1 exactly.
+        log_shares = x.log() - x.sum(dim=-1, keepdim=True).log()
+        return (self.excess * log_shares).sum(dim=(1, 2)) + self.log_norm  # type: ignore[no-any-return]
 
     def moment(self, name: str) -> Tensor:
-        of_rows: Tensor = getattr(
-            distributions.Dirichlet(self.concentration, validate_args=False), name
-        )
-        return of_rows.flatten(1)
+        """Return the mean, the variance or the mode of each row, `[B, rows * n]`."""
+        rows = distributions.Dirichlet(self.concentration, validate_args=False)
+        # PyTorch's distribution has each moment as a property of this name.
+        moment: Tensor = getattr(rows, name)
+        return moment.flatten(1)
 
 
 #: The smallest share that is scored unchanged, the smallest normal float32.

@@ -13,8 +13,8 @@ class DeterministicBase(ActionDistribution):
     """Point mass: the action equals the inputs `[B, d]`; the action codec maps it into the bounds.
 
     It has no density. By convention, the point has probability 1: the entropy is 0, and `logp` is 0
-        for every action, even for one that differs from the point. If the point is NaN, so is
-        `logp`. There is no `kl`, because the divergence between different points is infinite.
+    for every action, even for one that differs from the point. If the point is NaN, so is `logp`.
+    There is no `kl`, because the divergence between different points is infinite.
 
     Args:
         inputs: `[B, d]`: the actions.

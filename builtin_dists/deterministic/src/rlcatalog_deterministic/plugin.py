@@ -12,7 +12,7 @@ from rlcatalog import ActionDistSpec, SpaceInfo, hookimpl
 from rlcatalog.errors import UnsupportedSpaceError
 
 
-def size(action: SpaceInfo, config: Mapping[str, Any]) -> int:
+def size(action: SpaceInfo, config: Mapping[str, Any]) -> int:  # noqa: ARG001  (a size function gets both)
     """Return the number of values."""
     if action.kind != "box" or not (action.dtype or "").startswith("float"):
         raise UnsupportedSpaceError(
