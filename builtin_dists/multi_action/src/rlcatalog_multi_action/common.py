@@ -5,14 +5,16 @@ from __future__ import annotations
 import operator
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
+
+from gymnasium import Space
 
 import rlcatalog
-from rlcatalog import SpaceInfo
+from rlcatalog import ModelV2, SpaceInfo, TupleActions
 from rlcatalog.actions import ActionDistribution, entropy_of, same_kind, unbind
 from rlcatalog.errors import ActionMaskError, ModelContractError, NoClosedFormError
-from rlcatalog.frameworks import TensorOps
-from rlcatalog_multi_action.members import Children, Member, layout_of, values_of
+from rlcatalog.frameworks import Tensor, TensorOps, TensorTree
+from rlcatalog_multi_action.members import Children, Factory, Member, layout_of, values_of
 
 
 class CompositeDistribution(ActionDistribution):
@@ -39,33 +41,36 @@ class CompositeDistribution(ActionDistribution):
     #: The framework's tensor operations.
     ops: ClassVar[TensorOps]
 
-    # The last draw, by leaf and by group.
-    _drawn: tuple[Sequence[Any], Sequence[Any]] = ((), ())
+    # The last sample, by leaf and by group. `logp` recognises it by the leaves' values, and scores
+    # the groups' values without joining the leaves again.
+    _sample_by_leaf: Sequence[Any] = ()
+    _sample_by_group: Sequence[Any] = ()
 
     def __init__(
         self,
-        inputs: Any,
-        model: Any = None,
+        inputs: Tensor,
+        model: ModelV2 | None = None,
         *,
-        child_distributions: Sequence[Any],
+        child_distributions: Sequence[Factory],
         input_lens: Sequence[int],
-        action_space: Any = None,
+        action_space: Space[Any] | SpaceInfo | None = None,
     ) -> None:
-        self.inputs = inputs = self.ops.tensor(inputs)
+        self.inputs = self.ops.tensor(inputs)
         self.model = model
-        self.layout = layout = layout_of(child_distributions, input_lens, action_space)
-        if inputs.shape[-1] != layout.inputs.total:
+        layout = layout_of(child_distributions, input_lens, action_space)
+        self.layout = layout
+        if self.inputs.shape[-1] != layout.inputs.total:
             sizes = ", ".join(f"{part.info.path}: {part.size}" for part in layout.parts)
             raise ModelContractError(
                 f"{layout.info.path}: expected {layout.inputs.total} model outputs ({sizes}),"
-                f" found inputs of shape {tuple(inputs.shape)}."
+                f" found inputs of shape {tuple(self.inputs.shape)}."
             )
-        self.groups = []
-        for group, piece in zip(
-            layout.groups, self.ops.cut(inputs, layout.group_inputs), strict=True
-        ):
+        self.groups: list[Any] = []
+        pieces = self.ops.cut(self.inputs, layout.group_inputs)
+        for group, piece in zip(layout.groups, pieces, strict=True):
             dist = group.dist(piece, model)
             self.groups.append(dist)
+            # The user's class may not derive from ActionDistribution.
             if getattr(dist, "entropy_kind", "exact") != "exact":
                 self.entropy_kind = "estimate"
 
@@ -75,82 +80,110 @@ class CompositeDistribution(ActionDistribution):
 
         They are created on first use.
         """
-        own = {
-            group.places: dist for group, dist in zip(self.layout.groups, self.groups, strict=True)
-        }
-        pieces = zip(self.layout.parts, self.ops.cut(self.inputs, self.layout.inputs), strict=True)
-        return [own.get(part.places) or part.dist(piece, self.model) for part, piece in pieces]
+        dists_by_places = {}
+        for group, dist in zip(self.layout.groups, self.groups, strict=True):
+            dists_by_places[group.places] = dist
+        dists = []
+        pieces = self.ops.cut(self.inputs, self.layout.inputs)
+        for part, piece in zip(self.layout.parts, pieces, strict=True):
+            # A part that was not joined with others is a group, whose distribution exists already.
+            dist = dists_by_places.get(part.places)
+            if dist is None:
+                dist = part.dist(piece, self.model)
+            dists.append(dist)
+        return dists
 
     @classmethod
     def required_model_output_shape(
-        cls, action_space: Any, model_config: Mapping[str, Any] | None = None
+        cls, action_space: Space[Any], model_config: Mapping[str, Any] | None = None
     ) -> int:
         """Return the total number of inputs for the distributions that the default catalog chooses
         for the parts.
         """
-        catalog, config = rlcatalog.default_catalog(), dict(model_config or {})
+        catalog = rlcatalog.default_catalog()
+        config = dict(model_config or {})
         custom = config.get("custom_action_dist")
         if isinstance(custom, str):
             custom = catalog.registry.get("action_dist", custom).declaration
+        # The user's class may not derive from ActionDistribution.
         if getattr(custom, "composite", False):  # it may be the class whose size is being computed
             config["custom_action_dist"] = None
-        return int(catalog.action_dist(action_space, config, framework=cls.framework_of_class)[1])
+        _, size = catalog.action_dist(action_space, config, framework=cls.framework_of_class)
+        return int(size)
 
     @classmethod
     def options_for(
-        cls, action: SpaceInfo, config: Mapping[str, Any], children: Sequence[tuple[Any, int]] = ()
+        cls,
+        action: SpaceInfo,
+        config: Mapping[str, Any],  # noqa: ARG003  (ActionDistribution's signature)
+        children: Sequence[tuple[Factory, int]] = (),
     ) -> dict[str, Any]:
-        dists, sizes = (
-            Children(dist for dist, _ in children),
-            tuple(int(size) for _, size in children),
-        )
-        dists.layout = layout_of(tuple(dists), sizes, action)
+        """Return the children's distributions and sizes, and the space.
+
+        The distributions hold the layout, so that it is computed once and not for each batch.
+        """
+        dists: list[Factory] = []
+        sizes: list[int] = []
+        for dist, size in children:
+            dists.append(dist)
+            sizes.append(int(size))
+        with_layout = Children(dists)
+        with_layout.layout = layout_of(dists, sizes, action)
         return {
-            "child_distributions": dists,
-            "input_lens": sizes,
+            "child_distributions": with_layout,
+            "input_lens": tuple(sizes),
             "action_space": action if action.space is None else action.space,
         }
 
     @classmethod
-    def masked(cls, inputs: Any, mask: Any, **options: Any) -> Any:
+    def masked(cls, inputs: Tensor, mask: Tensor, **options: Any) -> Any:
         """Return `inputs` with the mask applied to each part's columns.
 
         Raises:
             ActionMaskError: The mask has the wrong number of columns.
         """
-        ops, layout = cls.ops, layout_of(**options)
-        inputs, mask = ops.tensor(inputs), ops.tensor(mask)
+        ops = cls.ops
+        layout = layout_of(**options)
+        inputs = ops.tensor(inputs)
+        mask = ops.tensor(mask)
         if mask.shape[-1] != layout.run_masks.total:
             widths = ", ".join(f"{part.info.path}: {part.mask_width}" for part in layout.parts)
             raise ActionMaskError(
                 f"{layout.info.path}: expected a mask of {layout.run_masks.total} columns"
                 f" ({widths}), found shape {tuple(mask.shape)}."
             )
-        pieces = zip(
-            layout.runs,
-            ops.cut(inputs, layout.run_inputs),
-            ops.cut(mask, layout.run_masks),
-            strict=True,
-        )
-        return ops.side_by_side([run[0].masked(piece, allowed) for run, piece, allowed in pieces])
+        input_pieces = ops.cut(inputs, layout.run_inputs)
+        mask_pieces = ops.cut(mask, layout.run_masks)
+        masked = []
+        for run, piece, allowed in zip(layout.runs, input_pieces, mask_pieces, strict=True):
+            # The parts of a run are masked in the same way, so that one of them masks them all.
+            masked.append(run[0].masked(piece, allowed))
+        return ops.side_by_side(masked)
 
     @classmethod
     def parts(
-        cls, action: SpaceInfo, size: int, options: Mapping[str, Any]
+        cls,
+        action: SpaceInfo,  # noqa: ARG003  (ActionDistribution's signature)
+        size: int,  # noqa: ARG003  (ActionDistribution's signature)
+        options: Mapping[str, Any],
     ) -> list[tuple[SpaceInfo, Any, int]]:
-        found: list[tuple[SpaceInfo, Any, int]] = []
-        for part in layout_of(**options).parts:
-            own, bound = unbind(part.dist)
-            split = own.parts(part.info, part.size, bound) if hasattr(own, "parts") else None
-            found += split or [(part.info, part.dist, part.size)]
-        return found
+        """Return the parts of all members, such as the choices of a MultiDiscrete."""
+        parts: list[tuple[SpaceInfo, Any, int]] = []
+        for member in layout_of(**options).parts:
+            dist_class, own_options = unbind(member.dist)
+            own_parts = None
+            # The user's class or function may not derive from ActionDistribution.
+            if hasattr(dist_class, "parts"):
+                own_parts = dist_class.parts(member.info, member.size, own_options)
+            parts += own_parts or [(member.info, member.dist, member.size)]
+        return parts
 
     # --- drawing ----------------------------------------------------------------------------------
 
     def sample(self) -> Any:
         """Sample all leaves in the space's structure, without gradients."""
-        self.last_sample = sample = self._structure([dist.sample() for dist in self.groups])
-        return sample
+        self.last_sample = self._structure([dist.sample() for dist in self.groups])
+        return self.last_sample
 
     def rsample(self) -> Any:
         """Sample all leaves in the space's structure; samples have gradients if their distributions
@@ -160,32 +193,34 @@ class CompositeDistribution(ActionDistribution):
 
     def deterministic_sample(self) -> Any:
         """Return the leaves' most likely actions in the space's structure."""
-        self.last_sample = sample = self._structure(
-            [dist.deterministic_sample() for dist in self.groups]
-        )
-        return sample
+        self.last_sample = self._structure([dist.deterministic_sample() for dist in self.groups])
+        return self.last_sample
 
-    def _structure(self, drawn: list[Any]) -> Any:
+    def _structure(self, samples: list[Any]) -> Any:
         """Arrange the groups' samples in the space's structure, and store both."""
         values: list[Any] = [None] * len(self.layout.leaves)
-        for group, value in zip(self.layout.groups, drawn, strict=True):
+        for group, sample in zip(self.layout.groups, samples, strict=True):
             if group.is_leaf:
-                values[group.places[0]] = value
+                values[group.places[0]] = sample
                 continue
-            for place, part in zip(group.places, self._by_leaf(group, value), strict=True):
-                values[place] = part
-        self._drawn = values, drawn
+            for place, value in zip(group.places, self._by_leaf(group, sample), strict=True):
+                values[place] = value
+        self._sample_by_leaf = values
+        self._sample_by_group = samples
         return self.layout.structure(values)
 
-    def _by_leaf(self, group: Member, value: Any) -> list[Any]:
-        if not self.ops.is_array(value):  # a composite that is not split samples a structure
-            return values_of(group.info, value)
-        pieces = zip(group.leaves, self.ops.cut(value, group.by_leaf), strict=True)
-        return [piece[:, 0] if leaf.single else piece for leaf, piece in pieces]
+    def _by_leaf(self, group: Member, sample: TensorTree) -> list[Any]:
+        """Split a group's sample into its leaves' raw actions."""
+        if not self.ops.is_array(sample):  # a composite that is not split samples a structure
+            return values_of(group.info, sample)
+        values = []
+        for leaf, piece in zip(group.leaves, self.ops.cut(sample, group.by_leaf), strict=True):
+            values.append(piece[:, 0] if leaf.single else piece)
+        return values
 
     # --- the flat form ----------------------------------------------------------------------------
 
-    def join(self, actions: Any) -> Any:
+    def join(self, actions: TensorTree | TupleActions) -> Any:
         """Flatten a structure of actions into one tensor `[B, width]`, in the leaves' order;
         `split` is the inverse.
 
@@ -195,38 +230,56 @@ class CompositeDistribution(ActionDistribution):
         values = self.layout.values(actions)
         return self._join(values, rows_of=self.ops.tensor(values[0]))
 
-    def split(self, flat: Any) -> Any:
+    def split(self, flat: Tensor) -> Any:
         """Split flat actions `[B, width]`, a tensor or an array, into the space's structure, as
         samples have it.
         """
-        flat = self.ops.tensor(flat)
-        self._check_flat(flat, None)
-        ops, pieces, values = self.ops, self.ops.cut(flat, self.layout.actions), []
+        ops = self.ops
+        flat = ops.tensor(flat)
+        self._check_flat(flat, rows=None)
+        values = []
+        pieces = ops.cut(flat, self.layout.actions)
         for leaf, piece in zip(self.layout.leaves, pieces, strict=True):
             value = ops.whole(piece) if leaf.whole else piece
             values.append(value[:, 0] if leaf.single else value)
         return self.layout.structure(values)
 
-    def _join(self, values: Sequence[Any], rows_of: Any) -> Any:
+    def _join(self, values: Sequence[Tensor], rows_of: Tensor) -> Any:
+        """Join the leaves' raw actions along their columns, in as many rows as `rows_of` has.
+
+        Raises:
+            ModelContractError: A leaf does not have `width` values for each row.
+        """
         pieces = []
         for leaf, value in zip(self.layout.leaves, values, strict=True):
-            if (piece := self.ops.in_rows(value, rows_of, leaf.width)) is None:
+            piece = self.ops.in_rows(value, rows_of, leaf.width)
+            if piece is None:
+                expected = "1 raw value" if leaf.width == 1 else f"{leaf.width} raw values"
                 raise ModelContractError(
-                    f"{leaf.path}: expected {leaf.width} raw value{'s' * (leaf.width != 1)} for"
+                    f"{leaf.path}: expected {expected} for"
                     f" each of {rows_of.shape[0]} rows, found shape"
                     f" {tuple(self.ops.tensor(value).shape)}."
                 )
             pieces.append(piece)
         return self.ops.side_by_side(pieces)
 
-    def _check_flat(self, flat: Any, rows: int | None) -> None:
-        shape, width = flat.shape, self.layout.actions.total
-        if (
-            len(shape) == 2
-            and shape[1] in (width, None)
-            and (rows is None or shape[0] in (rows, None))
-        ):
-            return
+    def _check_flat(self, flat: Tensor, rows: int | None) -> None:
+        """Raise an error unless flat actions have the right shape.
+
+        Args:
+            flat: The actions; a length of None is unknown.
+            rows: Expected number of rows; None for any number.
+
+        Raises:
+            ModelContractError: The shape is wrong.
+        """
+        shape = flat.shape
+        width = self.layout.actions.total
+        if len(shape) == 2:
+            has_rows = rows is None or shape[0] is None or shape[0] == rows
+            has_width = shape[1] is None or shape[1] == width
+            if has_rows and has_width:
+                return
         widths = ", ".join(f"{leaf.path}: {leaf.width}" for leaf in self.layout.leaves)
         raise ModelContractError(
             f"{self.layout.info.path}: expected actions of shape {(rows, width)} ({widths}), found"
@@ -235,7 +288,7 @@ class CompositeDistribution(ActionDistribution):
 
     # --- densities --------------------------------------------------------------------------------
 
-    def logp(self, actions: Any) -> Any:
+    def logp(self, actions: TensorTree | TupleActions) -> Any:
         """Return the log density `[B]`, summed over the leaves.
 
         Args:
@@ -245,27 +298,29 @@ class CompositeDistribution(ActionDistribution):
         Raises:
             ModelContractError: The actions do not have the space's structure.
         """
-        ops, layout = self.ops, self.layout
+        ops = self.ops
+        layout = self.layout
+        flat: Any = actions
         if not ops.is_array(actions):
-            values, (drawn, by_group) = layout.values(actions), self._drawn
-            # Just sampled: none is forbidden.
-            if len(values) == len(drawn) and all(map(operator.is_, values, drawn)):
-                return ops.total(
-                    [dist.logp(value) for dist, value in zip(self.groups, by_group, strict=True)]
-                )
-            actions = self._join(values, rows_of=self.inputs)
-        flat = ops.tensor(actions, self.inputs)
-        self._check_flat(flat, self.inputs.shape[0])
+            values = layout.values(actions)
+            last_values = self._sample_by_leaf
+            if len(values) == len(last_values) and all(map(operator.is_, values, last_values)):
+                # No value of the last sample is forbidden, so the sum is finite.
+                pairs = zip(self.groups, self._sample_by_group, strict=True)
+                return ops.total([dist.logp(sample) for dist, sample in pairs])
+            flat = self._join(values, rows_of=self.inputs)
+        flat = ops.tensor(flat, self.inputs)
+        self._check_flat(flat, rows=self.inputs.shape[0])
         logps = []
-        for group, dist, piece in zip(
-            layout.groups, self.groups, ops.cut(flat, layout.group_actions), strict=True
-        ):
+        pieces = ops.cut(flat, layout.group_actions)
+        for group, dist, piece in zip(layout.groups, self.groups, pieces, strict=True):
             value = ops.whole(piece) if group.whole else piece
-            logps.append(
-                dist.logp(value[:, 0] if group.is_leaf and group.leaves[0].single else value)
-            )
+            logps.append(dist.logp(value[:, 0] if group.single else value))
+        total = ops.total(logps)
         # The sum of two forbidden values' log probabilities exceeds the dtype's range.
-        return ops.finite(ops.total(logps)) if layout.several_masked else ops.total(logps)
+        if layout.several_masked:
+            return ops.finite(total)
+        return total
 
     def entropy(self) -> Any:
         """Return the entropy `[B]`, summed over the leaves.
@@ -274,13 +329,21 @@ class CompositeDistribution(ActionDistribution):
             NoClosedFormError: A part's entropy has no closed form; see `entropy_estimate`.
         """
         if self.entropy_kind != "exact":
-            exact = [getattr(dist, "entropy_kind", "exact") == "exact" for dist in self.groups]
-            info = self.layout.groups[exact.index(False)].info
-            raise NoClosedFormError(
-                f"{info.path}: the entropy of {info.kind} has no closed form here; use"
-                " entropy_estimate()."
-            )
+            raise self._no_entropy()
         return self.ops.total([dist.entropy() for dist in self.groups])
+
+    def _no_entropy(self) -> NoClosedFormError:
+        """Return the error that names the first group whose entropy has no closed form."""
+        inexact = []
+        for group, dist in zip(self.layout.groups, self.groups, strict=True):
+            # The user's class may not derive from ActionDistribution.
+            if getattr(dist, "entropy_kind", "exact") != "exact":
+                inexact.append(group.info)
+        first = inexact[0]
+        return NoClosedFormError(
+            f"{first.path}: the entropy of {first.kind} has no closed form here; use"
+            " entropy_estimate()."
+        )
 
     def entropy_estimate(self) -> Any:
         """Return an estimate `[B]` of the entropy: exact for parts with a closed form, estimated
@@ -289,40 +352,61 @@ class CompositeDistribution(ActionDistribution):
         The result is unbiased, as each estimate is, and varies less than an estimate from samples
         of all leaves.
         """
-        return self.ops.total([entropy_of(dist, lambda sample: sample)[0] for dist in self.groups])
+        entropies = []
+        for dist in self.groups:
+            entropy, _ = entropy_of(dist, flat=lambda sample: sample)
+            entropies.append(entropy)
+        return self.ops.total(entropies)
 
     def multi_entropy(self) -> Any:
         """Return the entropy for each child of the space, `[B, children]`."""
         return self._per_child([dist.entropy() for dist in self.flat_child_distributions])
 
-    def kl(self, other: Any) -> Any:
+    def kl(self, other: Self) -> Any:  # type: ignore[override]  # of the same kind
         """Return the KL divergence `[B]`, summed over the leaves."""
-        total = self.ops.total(self._kls(other, "groups"))
-        return self.ops.finite(total) if self.layout.several_masked else total
+        self._check_same(other)
+        if other.layout is self.layout:
+            pairs = zip(self.groups, other.groups, strict=True)
+        else:
+            # The same parts may be grouped in another way.
+            pairs = zip(self.flat_child_distributions, other.flat_child_distributions, strict=True)
+        total = self.ops.total([dist.kl(its) for dist, its in pairs])
+        # The sum of two forbidden values' divergences exceeds the dtype's range.
+        if self.layout.several_masked:
+            return self.ops.finite(total)
+        return total
 
-    def multi_kl(self, other: Any) -> Any:
+    def multi_kl(self, other: Self) -> Any:  # type: ignore[override]  # of the same kind
         """Return the KL divergence for each child of the space, `[B, children]`."""
-        return self._per_child(self._kls(other, "flat_child_distributions"))
+        self._check_same(other)
+        pairs = zip(self.flat_child_distributions, other.flat_child_distributions, strict=True)
+        return self._per_child([dist.kl(its) for dist, its in pairs])
 
-    def _kls(self, other: Any, which: str) -> list[Any]:
+    def _check_same(self, other: Self) -> None:
+        """Raise an error unless another distribution has the same parts.
+
+        Raises:
+            ModelContractError: It is of a different kind, or its parts have different sizes.
+        """
+        # Equal types, the usual case, need no call; `same_kind` also accepts a subclass.
         if type(other) is not type(self):
             same_kind(self, other)
-        if other.layout is not self.layout:
-            which = "flat_child_distributions"  # the groups may differ
-            here, there = list(self.layout.inputs.widths), list(other.layout.inputs.widths)
-            if here != there:
-                raise ModelContractError(
-                    f"{self.layout.info.path}: kl() needs a distribution with the same parts, but"
-                    f" its parts take {here} model outputs here and {there} in the other"
-                    " distribution."
-                )
-        return [
-            dist.kl(its)
-            for dist, its in zip(getattr(self, which), getattr(other, which), strict=True)
-        ]
+        if other.layout is self.layout:
+            return
+        here = list(self.layout.inputs.widths)
+        there = list(other.layout.inputs.widths)
+        if here != there:
+            raise ModelContractError(
+                f"{self.layout.info.path}: kl() needs a distribution with the same parts, but"
+                f" its parts take {here} model outputs here and {there} in the other"
+                " distribution."
+            )
 
     def _per_child(self, values: list[Any]) -> Any:
-        rest = iter(values)
-        return self.ops.columns(
-            [self.ops.total([next(rest) for _ in range(count)]) for count in self.layout.counts]
-        )
+        """Add the parts' values `[B]` for each child of the space, `[B, children]`."""
+        totals = []
+        start = 0
+        for count in self.layout.counts:
+            totals.append(self.ops.total(values[start : start + count]))
+            start += count
+        return self.ops.columns(totals)

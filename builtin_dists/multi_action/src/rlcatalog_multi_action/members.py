@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate, groupby
-from typing import Any
+from itertools import accumulate
+from typing import Any, NamedTuple
+
+from gymnasium import Space
 
 from rlcatalog import SpaceInfo, TupleActions
 from rlcatalog.actions import ActionDistribution, action_codec, unbind
 from rlcatalog.errors import ModelContractError, UnsupportedSpaceError
+from rlcatalog.frameworks import Tensor, TensorTree
 
 _SEQUENCES = (list, tuple)
+#: A distribution's class, possibly with options bound to it, or a function; it takes
+#: `(inputs, model)`.
+Factory = Callable[..., Any]
 
 
 class Cut:
@@ -24,7 +30,10 @@ class Cut:
         self.widths = tuple(widths)
         self.total = sum(self.widths)
         #: None if the columns are already in that order.
-        self.order = None if list(order) == list(range(len(order))) else tuple(order)
+        self.order: tuple[int, ...] | None = None
+        is_reordering = list(order) != list(range(len(order)))
+        if is_reordering:
+            self.order = tuple(order)
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,7 +69,7 @@ class Member:
     """
 
     info: SpaceInfo
-    dist: Any
+    dist: Factory
     size: int
     mask_width: int
     leaves: tuple[Leaf, ...]
@@ -69,7 +78,7 @@ class Member:
     @cached_property
     def by_leaf(self) -> Cut:
         """Columns of raw actions by leaf."""
-        return Cut(leaf.width for leaf in self.leaves)
+        return Cut(_widths(self.leaves))
 
     @cached_property
     def whole(self) -> bool:
@@ -82,17 +91,27 @@ class Member:
         return len(self.leaves) == 1 and not self.info.is_composite
 
     @cached_property
-    def fills(self) -> bool:
-        """Whether a mask applies to single inputs, so that neighbouring parts can be masked
-        together.
-        """
-        own = getattr(getattr(unbind(self.dist)[0], "masked", None), "__func__", None)
-        return own is ActionDistribution.masked.__func__ and 0 < self.mask_width == self.size  # type: ignore[attr-defined]
+    def single(self) -> bool:
+        """Whether raw actions have the shape `[B]`, as for a single Discrete."""
+        return self.is_leaf and self.leaves[0].single
 
-    def masked(self, inputs: Any, mask: Any) -> Any:
+    @cached_property
+    def has_mask_per_input(self) -> bool:
+        """Whether a mask has a column for each input and is applied as by `ActionDistribution`, so
+        that neighbouring parts can be masked together.
+        """
+        cls, _ = unbind(self.dist)
+        # The user's class or function may not derive from ActionDistribution.
+        method = getattr(getattr(cls, "masked", None), "__func__", None)
+        is_default = method is ActionDistribution.masked.__func__  # type: ignore[attr-defined]
+        return is_default and 0 < self.mask_width == self.size
+
+    def masked(self, inputs: Tensor, mask: Tensor) -> Any:
         """Return inputs with a mask applied."""
+        if not self.mask_width:
+            return inputs
         cls, options = unbind(self.dist)
-        return cls.masked(inputs, mask, **options) if self.mask_width else inputs
+        return cls.masked(inputs, mask, **options)
 
 
 class MemberColumns:
@@ -113,65 +132,70 @@ class MemberColumns:
     """
 
     def __init__(self, info: SpaceInfo, parts: Sequence[Member]) -> None:
-        self.info, self.parts = info, parts
-        self.leaves = [leaf for part in parts for leaf in part.leaves]
-        child_of = {node: i for i, child in enumerate(info.children) for node in child.walk()}
-        self.counts = [0] * len(info.children)
-        for part in parts:
-            self.counts[child_of[part.info]] += 1
-        self.runs = [list(run) for _, run in groupby(parts, key=lambda part: part.fills or part)]
+        self.info = info
+        self.parts = parts
+        self.leaves = _all_leaves(parts)
+        self.counts = _counts_by_child(info, parts)
+        self.runs = _mask_runs(parts)
         self.groups, input_order = _group(parts)
-        self.several_masked = sum(group.mask_width > 0 for group in self.groups) > 1
+        self.several_masked = sum(map(bool, _mask_widths(self.groups))) > 1
 
-        self.inputs = Cut(part.size for part in parts)
-        self.run_inputs = Cut(sum(part.size for part in run) for run in self.runs)
-        self.run_masks = Cut(sum(part.mask_width for part in run) for run in self.runs)
-        self.group_inputs = Cut((group.size for group in self.groups), input_order)
-        self.actions = Cut(leaf.width for leaf in self.leaves)
+        self.inputs = Cut(_sizes(parts))
+        run_sizes: list[int] = []
+        run_mask_widths: list[int] = []
+        for run in self.runs:
+            run_sizes.append(sum(_sizes(run)))
+            run_mask_widths.append(sum(_mask_widths(run)))
+        self.run_inputs = Cut(run_sizes)
+        self.run_masks = Cut(run_mask_widths)
+        self.group_inputs = Cut(_sizes(self.groups), input_order)
+        self.actions = Cut(_widths(self.leaves))
         starts = [0, *accumulate(self.actions.widths)]
-        places = [place for group in self.groups for place in group.places]
-        action_order = [
-            column for place in places for column in range(starts[place], starts[place + 1])
-        ]
-        self.group_actions = Cut((group.by_leaf.total for group in self.groups), action_order)
+        group_widths: list[int] = []
+        action_order: list[int] = []
+        for group in self.groups:
+            group_widths.append(group.by_leaf.total)
+            for place in group.places:
+                action_order += range(starts[place], starts[place + 1])
+        self.group_actions = Cut(group_widths, action_order)
 
-    def structure(self, values: Iterable[Any]) -> Any:
+    def structure(self, values: Iterable[Tensor]) -> Any:
         """Arrange the leaves' values in the space's structure: tuples, and dicts in the space's
         order.
         """
         return _structure(self.info, iter(values))
 
-    def values(self, actions: Any) -> list[Any]:
+    def values(self, actions: TensorTree | TupleActions) -> list[Any]:
         """Return the leaves' values, taken from the space's structure (dicts in any order) or from
         a flat list.
 
         Raises:
             ModelContractError: The structure is wrong.
         """
-        given = actions.batches if isinstance(actions, TupleActions) else actions
-        if isinstance(given, _SEQUENCES) and len(given) == len(self.leaves):
-            if not any(isinstance(value, (Mapping, *_SEQUENCES)) for value in given):
-                return list(given)
-        elif (
-            isinstance(given, _SEQUENCES)
-            and self.info.kind == "tuple"
-            and len(given) != len(self.info.children)
-        ):
-            raise ModelContractError(
-                f"{self.info.path}: expected {len(self.info.children)} parts, or one for each of"
-                f" the {len(self.leaves)} leaves, found {len(given)}."
-            )
-        return values_of(self.info, given)
+        parts = actions.batches if isinstance(actions, TupleActions) else actions
+        if isinstance(parts, _SEQUENCES):
+            if len(parts) == len(self.leaves):
+                holds_structures = any(isinstance(part, (Mapping, *_SEQUENCES)) for part in parts)
+                if not holds_structures:
+                    return list(parts)
+            elif self.info.kind == "tuple" and len(parts) != len(self.info.children):
+                raise ModelContractError(
+                    f"{self.info.path}: expected {len(self.info.children)} parts, or one for each"
+                    f" of the {len(self.leaves)} leaves, found {len(parts)}."
+                )
+        return values_of(self.info, parts)
 
 
-class Children(tuple[Any, ...]):
+class Children(tuple[Factory, ...]):
     """Factories for the distributions of a space's children, together with their cached layout."""
 
     layout: MemberColumns
 
 
 def layout_of(
-    child_distributions: Sequence[Any], input_lens: Sequence[int], action_space: Any
+    child_distributions: Sequence[Factory],
+    input_lens: Sequence[int],
+    action_space: Space[Any] | SpaceInfo | None,
 ) -> MemberColumns:
     """Return the layout of a composite.
 
@@ -190,100 +214,130 @@ def layout_of(
         return child_distributions.layout
     if action_space is None:
         raise ModelContractError("MultiActionDistribution needs its space: pass action_space=.")
-    info = (
-        action_space
-        if isinstance(action_space, SpaceInfo)
-        else SpaceInfo.read(action_space, "action")
-    )
+    if isinstance(action_space, SpaceInfo):
+        info = action_space
+    else:
+        info = SpaceInfo.read(action_space, "action")
     if not info.is_composite or not info.children:
         raise UnsupportedSpaceError(
             f"{info.path}: MultiActionDistribution needs a non-empty Tuple or Dict, found"
             f" {info.describe()}."
         )
-    parts: list[Member] = []
+    members: list[Member] = []
     place = 0
-    for node, dist, size in _given(info, child_distributions, input_lens):
-        leaves = tuple(_leaves(node, dist))
+    for part in _parts_of(info, child_distributions, input_lens):
+        leaves = tuple(_leaves(part.info, part.dist))
         places = tuple(range(place, place + len(leaves)))
-        parts.append(Member(node, dist, int(size), action_codec(node).mask_width, leaves, places))
+        mask_width = action_codec(part.info).mask_width
+        members.append(Member(part.info, part.dist, int(part.size), mask_width, leaves, places))
         place += len(leaves)
-    return MemberColumns(info, parts)
+    return MemberColumns(info, members)
 
 
-def values_of(info: SpaceInfo, actions: Any) -> list[Any]:
+def values_of(info: SpaceInfo, actions: TensorTree | TupleActions | Sequence[Any]) -> list[Any]:
     """Return the leaf values of a Tuple or Dict, depth first.
 
     Raises:
         ModelContractError: The structure is wrong.
     """
-    parts: Any
+    parts: Sequence[Any]
     if info.kind == "dict":
-        if not isinstance(actions, Mapping) or actions.keys() != set(info.keys):
-            found = (
-                f"one with the keys {list(actions)}"
-                if isinstance(actions, Mapping)
-                else _kind(actions)
-            )
-            raise ModelContractError(
-                f"{info.path}: expected a dict with the keys {list(info.keys)}, found {found}."
-            )
-        parts = [actions[key] for key in info.keys]
+        parts = _dict_parts(info, actions)
     else:
-        parts = actions.batches if isinstance(actions, TupleActions) else actions
-        if not isinstance(parts, _SEQUENCES) or len(parts) != len(info.children):
-            found = f"{len(parts)} parts" if isinstance(parts, _SEQUENCES) else _kind(parts)
-            raise ModelContractError(
-                f"{info.path}: expected a tuple of {len(info.children)} parts, found {found}."
-            )
+        parts = _tuple_parts(info, actions)
     values: list[Any] = []
     for child, part in zip(info.children, parts, strict=True):
-        values += values_of(child, part) if child.is_composite else [part]
+        if child.is_composite:
+            values += values_of(child, part)
+        else:
+            values.append(part)
     return values
 
 
-def _kind(value: Any) -> str:
+def _dict_parts(info: SpaceInfo, actions: TensorTree | Sequence[Any]) -> list[Any]:
+    """Return the entries of a dict of actions, in the space's order.
+
+    Raises:
+        ModelContractError: It is no dict, or has other keys.
+    """
+    keys = list(info.keys)
+    if not isinstance(actions, Mapping):
+        raise ModelContractError(
+            f"{info.path}: expected a dict with the keys {keys}, found {_kind(actions)}."
+        )
+    if actions.keys() != set(keys):
+        raise ModelContractError(
+            f"{info.path}: expected a dict with the keys {keys}, found one with the keys"
+            f" {list(actions)}."
+        )
+    return [actions[key] for key in keys]
+
+
+def _tuple_parts(
+    info: SpaceInfo, actions: TensorTree | TupleActions | Sequence[Any]
+) -> Sequence[Any]:
+    """Return the entries of a tuple or list of actions.
+
+    Raises:
+        ModelContractError: It is no tuple or list, or has another length.
+    """
+    parts = actions.batches if isinstance(actions, TupleActions) else actions
+    count = len(info.children)
+    if not isinstance(parts, _SEQUENCES):
+        raise ModelContractError(
+            f"{info.path}: expected a tuple of {count} parts, found {_kind(parts)}."
+        )
+    if len(parts) != count:
+        raise ModelContractError(
+            f"{info.path}: expected a tuple of {count} parts, found {len(parts)} parts."
+        )
+    return parts
+
+
+def _kind(value: object) -> str:
     return f"a {type(value).__name__}"
 
 
-def _structure(info: SpaceInfo, values: Iterator[Any]) -> Any:
-    parts = [
-        _structure(child, values) if child.is_composite else next(values) for child in info.children
-    ]
+def _structure(info: SpaceInfo, values: Iterator[Tensor]) -> Any:
+    """Arrange the next values of an iterator in a Tuple's or Dict's structure."""
+    parts = []
+    for child in info.children:
+        part = _structure(child, values) if child.is_composite else next(values)
+        parts.append(part)
     return info.join(parts)
 
 
-def _leaf_nodes(info: SpaceInfo) -> list[SpaceInfo]:
-    return (
-        [leaf for child in info.children for leaf in _leaf_nodes(child)]
-        if info.is_composite
-        else [info]
-    )
+# --- the parts of a space and their leaves --------------------------------------------------------
 
 
-def _leaves(info: SpaceInfo, dist: Any) -> list[Leaf]:
-    """Return the leaves of a part, depth first."""
-    cls, options = unbind(dist)
-    if "child_distributions" in options:
-        parts = _given(info, options["child_distributions"], options["input_lens"])
-        return [leaf for node, own, _ in parts for leaf in _leaves(node, own)]
-    if info.is_composite:
-        return [leaf for child in info.children for leaf in _leaves(child, None)]
-    codec = action_codec(info, raw_kinds={info.path: getattr(cls, "raw_kind", "values")})
-    return [Leaf(info.path, codec.width, codec.whole, codec.scalar)]
+class _Part(NamedTuple):
+    """A node of the space, the factory of its distribution, and the number of model outputs."""
+
+    info: SpaceInfo
+    dist: Factory
+    size: int
 
 
-def _given(
-    info: SpaceInfo, dists: Sequence[Any], sizes: Sequence[int]
-) -> Iterator[tuple[SpaceInfo, Any, int]]:
-    """Yield each part's node, distribution and number of model outputs, depth first."""
+def _parts_of(info: SpaceInfo, dists: Sequence[Factory], sizes: Sequence[int]) -> Iterator[_Part]:
+    """Yield the parts of a Tuple or Dict, depth first.
+
+    Args:
+        info: The space.
+        dists: Factories for the distributions, one for each child of the space or for each leaf.
+        sizes: The number of model outputs that each distribution takes.
+
+    Raises:
+        ModelContractError: The numbers do not match.
+    """
     if len(dists) != len(sizes):
         raise ModelContractError(
             f"{info.path}: found {len(dists)} child_distributions, but {len(sizes)} input_lens."
         )
-    leaves = _leaf_nodes(info)
-    nested = any("child_distributions" in unbind(dist)[1] for dist in dists)
-    if len(dists) == len(leaves) and not nested:
-        yield from zip(leaves, dists, sizes, strict=True)
+    leaves = [node for node in info.walk() if not node.is_composite]
+    has_composites = any(map(_joins_children, dists))
+    if len(dists) == len(leaves) and not has_composites:
+        for leaf, dist, size in zip(leaves, dists, sizes, strict=True):
+            yield _Part(leaf, dist, size)
         return
     if len(dists) != len(info.children):
         raise ModelContractError(
@@ -291,49 +345,172 @@ def _given(
             f" the {len(leaves)} leaves of {info.describe()}, found {len(dists)}."
         )
     for child, dist, size in zip(info.children, dists, sizes, strict=True):
+        if child.is_composite and _is_taken_apart(dist):
+            yield from _parts_of_composite(child, dist, size)
+        else:
+            yield _Part(child, dist, size)
+
+
+def _parts_of_composite(info: SpaceInfo, dist: Factory, size: int) -> Iterator[_Part]:
+    """Yield the parts of a composite inside another one.
+
+    Raises:
+        ModelContractError: The numbers of model outputs do not add up to the composite's size.
+    """
+    _, options = unbind(dist)
+    sizes = options["input_lens"]
+    if sum(sizes) != size:
+        raise ModelContractError(
+            f"{info.path}: its parts take {list(sizes)} model outputs in"
+            f" total, but {size} were expected."
+        )
+    yield from _parts_of(info, options["child_distributions"], sizes)
+
+
+def _joins_children(dist: Factory) -> bool:
+    """Return whether a distribution is a composite with its children's distributions bound to
+    it.
+    """
+    _, options = unbind(dist)
+    return "child_distributions" in options
+
+
+def _is_taken_apart(dist: Factory) -> bool:
+    """Return whether a composite inside another one becomes parts of the outer one.
+
+    Only the class itself can say so, because a subclass may change the behaviour of composites.
+    """
+    cls, _ = unbind(dist)
+    # A user's factory may have no `__dict__`.
+    return "taken_apart" in getattr(cls, "__dict__", ())
+
+
+def _leaves(info: SpaceInfo, dist: Factory | None) -> list[Leaf]:
+    """Return the leaves of a part, depth first.
+
+    Args:
+        info: The part's node.
+        dist: The part's distribution; None inside a composite that is not split.
+    """
+    cls: Any = None
+    leaves: list[Leaf] = []
+    if dist is not None:
         cls, options = unbind(dist)
-        # Flatten a composite inside this one, unless its class changes the behaviour of composites.
-        if not child.is_composite or "taken_apart" not in getattr(cls, "__dict__", ()):
-            yield child, dist, size
-            continue
-        if sum(options["input_lens"]) != size:
-            raise ModelContractError(
-                f"{child.path}: its parts take {list(options['input_lens'])} model outputs in"
-                f" total, but {size} were expected."
-            )
-        yield from _given(child, options["child_distributions"], options["input_lens"])
+        if _joins_children(dist):
+            for part in _parts_of(info, options["child_distributions"], options["input_lens"]):
+                leaves += _leaves(part.info, part.dist)
+            return leaves
+    if info.is_composite:
+        for child in info.children:
+            leaves += _leaves(child, dist=None)
+        return leaves
+    # The user's class or function may not derive from ActionDistribution.
+    raw_kind = getattr(cls, "raw_kind", "values")
+    codec = action_codec(info, raw_kinds={info.path: raw_kind})
+    return [Leaf(info.path, codec.width, codec.whole, codec.scalar)]
+
+
+# --- which parts belong together ------------------------------------------------------------------
+
+
+def _counts_by_child(info: SpaceInfo, parts: Sequence[Member]) -> list[int]:
+    """Return the number of parts in each child of a space."""
+    child_of: dict[SpaceInfo, int] = {}
+    for i, child in enumerate(info.children):
+        for node in child.walk():
+            child_of[node] = i
+    counts = [0] * len(info.children)
+    for part in parts:
+        counts[child_of[part.info]] += 1
+    return counts
+
+
+def _mask_runs(parts: Sequence[Member]) -> list[list[Member]]:
+    """Split parts into runs of neighbours that can be masked together."""
+    runs: list[list[Member]] = []
+    for part in parts:
+        if runs and part.has_mask_per_input and runs[-1][-1].has_mask_per_input:
+            runs[-1].append(part)
+        else:
+            runs.append([part])
+    return runs
+
+
+def _sizes(members: Iterable[Member]) -> list[int]:
+    return [member.size for member in members]
+
+
+def _mask_widths(members: Iterable[Member]) -> list[int]:
+    return [member.mask_width for member in members]
+
+
+def _widths(leaves: Iterable[Leaf]) -> list[int]:
+    return [leaf.width for leaf in leaves]
+
+
+def _all_leaves(members: Iterable[Member]) -> list[Leaf]:
+    leaves: list[Leaf] = []
+    for member in members:
+        leaves += member.leaves
+    return leaves
 
 
 def _group(parts: Sequence[Member]) -> tuple[list[Member], list[int]]:
     """Join the parts of each family; return the groups, and the model-output columns in the groups'
     order.
     """
-    starts = [0, *accumulate(part.size for part in parts)]
     families: dict[Any, list[int]] = {}
     for i, part in enumerate(parts):
-        cls, options = unbind(part.dist)
-        family = cls.family(options) if hasattr(cls, "family") else None
-        # Integers and floats are not joined, because flat actions are rounded by group.
-        families.setdefault(i if family is None else (family, part.whole), []).append(i)
-    found: list[Member] = []
+        family = _family_of(part)
+        # A part without a family is a group of its own: its index is no other part's key.
+        key = i if family is None else family
+        families.setdefault(key, []).append(i)
+    starts = [0, *accumulate(_sizes(parts))]
+    groups: list[Member] = []
     order: list[int] = []
-    for members in families.values():
-        several = [parts[i] for i in members]
-        group, runs = several[0], [(0, 0, several[0].size)]
-        if len(several) > 1:
-            dist, runs = unbind(group.dist)[0].side_by_side(
-                [(unbind(part.dist)[1], part.size) for part in several]
-            )
-            group = Member(
-                group.info,
-                dist,
-                sum(part.size for part in several),
-                sum(part.mask_width for part in several),
-                tuple(leaf for part in several for leaf in part.leaves),
-                tuple(place for part in several for place in part.places),
-            )
-        found.append(group)
-        for member, first, stop in runs:
-            start = starts[members[member]]
+    for indices in families.values():
+        group, slices = _join([parts[i] for i in indices])
+        groups.append(group)
+        for member, first, stop in slices:
+            start = starts[indices[member]]
             order += range(start + first, start + stop)
-    return found, order
+    return groups, order
+
+
+def _family_of(part: Member) -> tuple[Any, bool] | None:
+    """Return a key that parts have in common if one distribution can join them, or None."""
+    cls, options = unbind(part.dist)
+    # The user's class or function may not derive from ActionDistribution.
+    if not hasattr(cls, "family"):
+        return None
+    family = cls.family(options)
+    if family is None:
+        return None
+    # Integers and floats are not joined, because flat actions are rounded by group.
+    return family, part.whole
+
+
+def _join(members: Sequence[Member]) -> tuple[Member, list[tuple[int, int, int]]]:
+    """Return one member for the members of a family, and the slices of their inputs in its order;
+    see `ActionDistribution.side_by_side`.
+    """
+    first = members[0]
+    if len(members) == 1:
+        return first, [(0, 0, first.size)]
+    cls, _ = unbind(first.dist)
+    options_and_sizes = []
+    places: list[int] = []
+    for member in members:
+        _, options = unbind(member.dist)
+        options_and_sizes.append((options, member.size))
+        places += member.places
+    dist, slices = cls.side_by_side(options_and_sizes)
+    joint = Member(
+        first.info,
+        dist,
+        size=sum(_sizes(members)),
+        mask_width=sum(_mask_widths(members)),
+        leaves=tuple(_all_leaves(members)),
+        places=tuple(places),
+    )
+    return joint, slices

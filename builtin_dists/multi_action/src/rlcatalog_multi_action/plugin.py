@@ -13,16 +13,18 @@ from rlcatalog.errors import UnsupportedSpaceError
 
 def match(request: Request) -> Match:
     """Match if the action space is a Tuple or a Dict."""
-    if (action := request.action) is None or not action.is_composite:
-        return Match(None, f"takes Tuple and Dict, not {action.kind if action else 'nothing'}")
+    action = request.action
+    if action is None:
+        return Match(rank=None, why="takes Tuple and Dict, not nothing")
+    if not action.is_composite:
+        return Match(rank=None, why=f"takes Tuple and Dict, not {action.kind}")
     if not action.children:
-        return Match(None, f"the {action.kind} is empty")
-    return Match(
-        Rank.GENERIC, f"the action is a {action.kind.capitalize()} of {len(action.children)}"
-    )
+        return Match(rank=None, why=f"the {action.kind} is empty")
+    kind = action.kind.capitalize()
+    return Match(Rank.GENERIC, f"the action is a {kind} of {len(action.children)}")
 
 
-def size(action: SpaceInfo, config: Mapping[str, Any]) -> int:
+def size(action: SpaceInfo, config: Mapping[str, Any]) -> int:  # noqa: ARG001  (a size function gets both)
     """Raise an error: only the catalog, which chooses the children's distributions, knows their
     sizes.
     """

@@ -18,5 +18,8 @@ class MultiActionDistribution(TorchDistribution, CompositeDistribution):
     taken_apart = True
 
     def moment(self, name: str) -> Tensor:
-        parts = [getattr(as_torch(part), name) for part in self.flat_child_distributions]
-        return self.ops.columns(parts)  # type: ignore[no-any-return]
+        """Return the mean, the variance or the mode of all parts, as columns of flat actions."""
+        views = map(as_torch, self.flat_child_distributions)
+        # PyTorch's distributions have each moment as a property of this name.
+        moments = [getattr(view, name) for view in views]
+        return self.ops.columns(moments)  # type: ignore[no-any-return]
