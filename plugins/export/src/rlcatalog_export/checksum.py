@@ -1,7 +1,7 @@
 """Checksums of exported policies: SHA-256 at the end of a file, or in a list in a folder.
 
 A file ends with a marker and the digest of all preceding bytes, as text. Other readers ignore this
-    ending: in ONNX it is a metadata entry, and in a zip archive it is the comment.
+ending: in ONNX it is a metadata entry, and in a zip archive it is the comment.
 """
 
 from __future__ import annotations
@@ -43,10 +43,13 @@ def read_with_checksum(path: Path, mark: bytes) -> tuple[bytes, bool]:
         content = read_file(Path(os.path.realpath(path)), LARGEST)
     except OSError as error:
         raise SavedPolicyError(f"{path} cannot be read: {error}") from error
-    body = len(content) - _DIGITS
-    if body < len(mark) or content[body - len(mark) : body] != mark:
+    marked_length = len(content) - _DIGITS
+    has_checksum = marked_length >= len(mark) and content.endswith(mark, 0, marked_length)
+    if not has_checksum:
         return content, False
-    if hashlib.sha256(memoryview(content)[:body]).hexdigest().encode() != content[body:]:
+    marked = memoryview(content)[:marked_length]  # a copy may need gigabytes
+    checksum = hashlib.sha256(marked).hexdigest().encode()
+    if checksum != content[marked_length:]:
         raise changed(path)
     return content, True
 
@@ -55,8 +58,9 @@ def seal_folder(folder: Path, name: str) -> None:
     """Write the checksums of all files in a folder to a file in that folder, in the format of
     `sha256sum`.
     """
-    text = "".join(f"{digest}  {file}\n" for file, digest in sorted(_digests(folder, name).items()))
-    (folder / name).write_text(text, encoding="utf-8")
+    digests = _digests(folder, without=name)
+    lines = [f"{digest}  {file}\n" for file, digest in sorted(digests.items())]
+    (folder / name).write_text("".join(lines), encoding="utf-8")
 
 
 def check_folder(folder: Path, name: str) -> bool:
@@ -73,10 +77,11 @@ def check_folder(folder: Path, name: str) -> bool:
         text = read_file(folder / name, _LONGEST_LIST).decode("utf-8", "replace")
     except FileNotFoundError:
         return False
-    known = {
-        file: digest for digest, _, file in (line.partition("  ") for line in text.splitlines())
-    }
-    if known != _digests(folder, name):
+    listed = {}
+    for line in text.splitlines():
+        digest, _, file = line.partition("  ")
+        listed[file] = digest
+    if listed != _digests(folder, without=name):
         raise changed(folder)
     return True
 
@@ -91,10 +96,9 @@ def changed(path: Path) -> SavedPolicyError:
 
 def _digests(folder: Path, without: str) -> dict[str, str]:
     """Return the SHA-256 digest of each file in a folder, keyed by its path within the folder."""
-    files = {
-        file.relative_to(folder).as_posix(): file for file in folder.rglob("*") if not file.is_dir()
-    }
-    files.pop(without, None)
-    return {
-        name: hashlib.sha256(read_file(file, LARGEST)).hexdigest() for name, file in files.items()
-    }
+    digests = {}
+    for file in folder.rglob("*"):
+        name = file.relative_to(folder).as_posix()
+        if name != without and not file.is_dir():
+            digests[name] = hashlib.sha256(read_file(file, LARGEST)).hexdigest()
+    return digests

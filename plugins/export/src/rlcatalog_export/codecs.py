@@ -2,7 +2,7 @@
 library.
 
 A codec defines its tensor form with `lowered`. Observation parts without a tensor form are separate
-    inputs, which are passed encoded: varying sizes, texts, and plugins' codecs without `lowered`.
+inputs, which are passed encoded: varying sizes, texts, and plugins' codecs without `lowered`.
 """
 
 from __future__ import annotations
@@ -41,13 +41,17 @@ def observation_inputs(
         codec: The codec for the observation, or for a part of it.
         steps: The keys and positions that lead to the part.
     """
-    parts = codec.side_by_side() if _defines(codec, "side_by_side", _WRITERS) else None
-    if parts is None:
-        lowered = codec.lowered() if _defines(codec, "lowered", _WRITERS) else None
-        yield ObservationInput(codec, steps, lowered)
+    children = None
+    if _is_as_new_as(codec, "side_by_side", _ENCODING):
+        children = codec.side_by_side()
+    if children is not None:
+        for step, child in children:
+            yield from observation_inputs(child, (*steps, step))
         return
-    for step, child in parts:
-        yield from observation_inputs(child, (*steps, step))
+    lowered = None
+    if _is_as_new_as(codec, "lowered", _ENCODING):
+        lowered = codec.lowered()
+    yield ObservationInput(codec, steps, lowered)
 
 
 def encode_inputs(
@@ -61,39 +65,59 @@ def encode_inputs(
         root: The codec for the whole observation.
         ops: The tensor library's operations.
     """
-    encoded = [
-        x if one.lowered is None else one.lowered(x, ops)
-        for one, x in zip(inputs, values, strict=True)
-    ]
-    if len(inputs) == 1 and not inputs[0].steps:
-        return (
-            ops.rows(encoded[0], root.shape)
-            if inputs[0].lowered is None and len(root.shape) != 1
-            else encoded[0]
-        )
-    columns = [ops.as_type(ops.flat(x), "float32") for x in encoded]
-    return columns[0] if len(columns) == 1 else ops.concat(columns, 1)
+    encoded = []
+    for observation_input, value in zip(inputs, values, strict=True):
+        if observation_input.lowered is None:
+            encoded.append(value)
+        else:
+            encoded.append(observation_input.lowered(value, ops))
+    is_whole = len(inputs) == 1 and not inputs[0].steps
+    if is_whole:
+        is_flat_input = inputs[0].lowered is None
+        if is_flat_input and len(root.shape) != 1:
+            return ops.rows(encoded[0], root.shape)
+        return encoded[0]
+    columns = [ops.as_type(ops.flat(tensor), "float32") for tensor in encoded]
+    if len(columns) == 1:
+        return columns[0]
+    return ops.concat(columns, axis=1)
 
 
 #: Attributes that determine how a codec encodes.
-_WRITERS = ("transform", "transform_batch", "encode_batch", "writer", "batch_writer")
+_ENCODING = ("transform", "transform_batch", "encode_batch", "writer", "batch_writer")
 
 
-def _defines(part: Any, method: str, others: Sequence[str]) -> bool:
-    """Return whether every subclass that overrides one of `others` also overrides the method."""
-    classes = type(part).__mro__
+def _is_as_new_as(codec: Preprocessor | ActionCodec, method: str, others: Sequence[str]) -> bool:
+    """Return whether every subclass that overrides one of `others` also overrides the method.
 
-    def place(name: str) -> int:
-        return next((i for i, cls in enumerate(classes) if name in vars(cls)), len(classes))
+    Otherwise a subclass changed what the codec does, and an inherited tensor form is outdated.
+    """
+    place = _place_in_mro(codec, method)
+    return all(place <= _place_in_mro(codec, other) for other in others)
 
-    return all(place(method) <= place(other) for other in others)
+
+def _place_in_mro(codec: Preprocessor | ActionCodec, name: str) -> int:
+    """Return the place of the class that defines an attribute among a codec's classes, the most
+    derived of which comes first.
+    """
+    classes = type(codec).__mro__
+    for place, cls in enumerate(classes):
+        if name in vars(cls):
+            return place
+    return len(classes)
 
 
 def lowered_actions(codec: ActionCodec, ops: TensorOps) -> LoweredActions | None:
     """Return a codec's tensor form; None if the codec or one of its parts has no tensor form."""
-    return codec.lowered(codec, ops) if codec.lowered is not None and _is_lowered(codec) else None
+    if codec.lowered is None or not _has_tensor_form(codec):
+        return None
+    return codec.lowered(codec, ops)
 
 
-def _is_lowered(codec: ActionCodec) -> bool:
-    known = codec.lowered is not None and _defines(codec, "lowered", ("adapt", "inputs", "shown"))
-    return known and all(map(_is_lowered, codec.children))
+def _has_tensor_form(codec: ActionCodec) -> bool:
+    """Return whether a codec and its parts have a tensor form that is as new as their code."""
+    if codec.lowered is None:
+        return False
+    if not _is_as_new_as(codec, "lowered", ("adapt", "inputs", "shown")):
+        return False
+    return all(_has_tensor_form(child) for child in codec.children)

@@ -9,7 +9,7 @@ import traceback
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, Protocol
 
 import rlcatalog
 import rlcatalog_policy
@@ -32,7 +32,15 @@ _ADVICE = re.compile(
 _LONGEST = 400
 
 
-def line_of(frames: Iterable[Any], *engines: ModuleType) -> str | None:
+class _Frame(Protocol):
+    """A frame of a traceback: `traceback.FrameSummary`, or PyTorch's class."""
+
+    filename: str
+    lineno: Any
+    name: str
+
+
+def line_of(frames: Iterable[_Frame], *engines: ModuleType) -> str | None:
     """Describe the last frame inside a model or distribution; None if there is none.
 
     Args:
@@ -40,18 +48,16 @@ def line_of(frames: Iterable[Any], *engines: ModuleType) -> str | None:
             `name`.
         engines: Packages without user code.
     """
-    foreign = (
-        *_OURS,
-        *(f"{Path(module.__file__ or '').parent}{os.sep}" for module in engines),
-        "<",
-    )
+    engine_folders = [f"{Path(module.__file__ or '').parent}{os.sep}" for module in engines]
+    without_user_code = (*_OURS, *engine_folders, "<")  # "<string>" is generated code
     line = None
     for frame in frames:
-        file, number = frame.filename, frame.lineno
-        if not (file.startswith(_PYTHON) and "-packages" not in file) and not file.startswith(
-            foreign
-        ):
-            line = f"{file}:{number}, in {frame.name}: `{linecache.getline(file, number).strip()}`"
+        file = frame.filename
+        is_standard_library = file.startswith(_PYTHON) and "-packages" not in file
+        if is_standard_library or file.startswith(without_user_code):
+            continue
+        code = linecache.getline(file, frame.lineno).strip()
+        line = f"{file}:{frame.lineno}, in {frame.name}: `{code}`"
     return line
 
 
@@ -67,7 +73,9 @@ def explain_stop(
         suspects: Lines that may have fixed the batch size, which must stay variable.
     """
     message = _ADVICE.sub("", _COLOURS.sub("", reason(error)))
-    line = line_of(traceback.extract_tb(error.__traceback__), *engines) if engines else None
+    line = None
+    if engines:
+        line = line_of(traceback.extract_tb(error.__traceback__), *engines)
     if suspects and "pecialized" in str(error):
         return NotServedError(
             f"export: {suspects[0]} turns the batch size into a constant, but an exported file"

@@ -18,7 +18,8 @@ from rlcatalog_policy import TEMPORARY, Policy, sync_folder
 
 def export(policy: Policy, path: str | os.PathLike[str], format: str | None = None) -> Interface:
     """Write a policy in a format; see `Policy.export`."""
-    target, catalog = Path(path), policy.catalog
+    target = Path(path)
+    catalog = policy.catalog
     part = exporter_for(catalog, target, format)
     part.check_framework(policy.framework)
     _check_free(part, target)
@@ -37,9 +38,10 @@ def export(policy: Policy, path: str | os.PathLike[str], format: str | None = No
             )
             compare(written, actor)
             # The old file stays complete until the new one is on disk and replaces it.
-            for file in [file for file in (temporary, *temporary.rglob("*")) if file.is_file()]:
-                with file.open("rb+") as handle:
-                    os.fsync(handle.fileno())
+            for file in (temporary, *temporary.rglob("*")):
+                if file.is_file():
+                    with file.open("rb+") as handle:
+                        os.fsync(handle.fileno())
             if temporary.is_dir():  # a folder cannot replace another folder
                 with suppress(FileNotFoundError):
                     os.replace(target, Path(holder, "former"))

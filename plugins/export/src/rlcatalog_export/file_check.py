@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import copy
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
 
 from rlcatalog.actions import ActionMasks
 from rlcatalog.errors import NotServedError
+from rlcatalog.frameworks import Array, Step
 from rlcatalog.internals import mask_entry, stack
 from rlcatalog.spaces import SpaceInfo, map_tensors
 from rlcatalog_export.actor import Actor
-from rlcatalog_export.agreement import Array, action_disagreement, disagreement
+from rlcatalog_export.agreement import action_disagreement, disagreement
 from rlcatalog_export.formats import ExportResult
 from rlcatalog_policy import Policy
 
-_BATCHES, _STEPS = (1, 3, 8), 4
+#: Numbers of episodes that are compared, and the steps in each comparison.
+_BATCHES = (1, 3, 8)
+_STEPS = 4
+#: Step after which some episodes restart.
+_RESTART = 1
 #: Largest random number for a Box without bounds; environments rarely return larger ones.
 _LARGEST = 10.0
 
@@ -28,14 +33,15 @@ def compare(written: ExportResult, actor: Actor) -> None:
     Raises:
         NotServedError: The file and the policy differ; the message names the output.
     """
-    tried = [(written.policy, False)]
+    modes = [False]
     if written.drawing is not None and written.interface.input("noise") is not None:
-        tried.append((written.policy, True))
-    for policy, explore in tried:
+        modes.append(True)
+    for explore in modes:
         for rows in _BATCHES:
             # A number at the boundary between two choices may fall on either side, so sample again.
             differences = [
-                _differences(written, actor, policy, rows, explore, seed) for seed in (0, 1)
+                _first_difference(written, actor, rows=rows, explore=explore, seed=seed)
+                for seed in (0, 1)
             ]
             if all(differences):
                 raise NotServedError(
@@ -44,43 +50,63 @@ def compare(written: ExportResult, actor: Actor) -> None:
                 )
 
 
-def _differences(
-    written: ExportResult, actor: Actor, policy: Policy, rows: int, explore: bool, seed: int
+def _first_difference(
+    written: ExportResult, actor: Actor, *, rows: int, explore: bool, seed: int
 ) -> str:
+    """Describe the first difference between the policy's steps and the file's; the text is empty if
+    there is none.
+    """
+    policy = written.policy
     rng = np.random.default_rng(seed)
-    state: Any = None
-    other: Any = None
+    policy_state: Any = None
+    file_state: Any = None
     for t in range(_STEPS):
         obs, mask = observations(policy, rows, rng)
-        mask = mask if actor.interface.input("mask") is not None else None
-        reward = rng.normal(size=rows).astype(np.float32) if t else None
+        if actor.interface.input("mask") is None:
+            mask = None
+        reward = None if t == 0 else rng.normal(size=rows).astype(np.float32)
         noise = actor.draw(rows) if explore else None
-        context = (
-            written.drawing(noise)
-            if noise is not None and written.drawing is not None
-            else nullcontext()
-        )
-        given = policy.preprocess(obs) if actor.interface.observation == "filtered" else obs
-        with context:
-            step = policy.act(obs, state, prev_reward=reward, mask=mask, explore=explore)
-        feeds, _ = actor.feeds(given)
-        columns = None if mask is None else actor.masks.matrix(mask, rows)
-        repeated = actor.act_on(feeds, rows, other, reward, columns, explore, noise)
-        compared = ("dist_inputs", "raw_action", "logp", "value")
-        outputs = ({name: getattr(one, name) for name in compared} for one in (step, repeated))
-        difference = disagreement(policy, *outputs) or action_disagreement(
-            policy, step.action, repeated.action
-        )
-        if difference:
-            return (
-                f"{difference} in step {t} of {rows} episodes"
-                f" ({'sampled' if explore else 'the most likely action'})"
+        file_obs = policy.preprocess(obs) if actor.interface.observation == "filtered" else obs
+
+        with _drawing_from(written, noise):
+            policy_step = policy.act(
+                obs, policy_state, prev_reward=reward, mask=mask, explore=explore
             )
-        state, other = step.state, repeated.state
-        if t == 1:  # some episodes restart
-            begun = np.arange(rows) % 2 == 0
-            state, other = policy.restart(state, begun), actor.restart(other, begun)
+        feeds, _ = actor.feeds(file_obs)
+        columns = None if mask is None else actor.masks.matrix(mask, rows)
+        file_step = actor.act_on(feeds, rows, file_state, reward, columns, explore, noise)
+
+        difference = disagreement(policy, _numbers_of(policy_step), _numbers_of(file_step))
+        if not difference:
+            difference = action_disagreement(policy, policy_step.action, file_step.action)
+        if difference:
+            mode = "sampled" if explore else "the most likely action"
+            return f"{difference} in step {t} of {rows} episodes ({mode})"
+
+        policy_state = policy_step.state
+        file_state = file_step.state
+        if t == _RESTART:
+            is_starting = np.arange(rows) % 2 == 0
+            policy_state = policy.restart(policy_state, is_starting)
+            file_state = actor.restart(file_state, is_starting)
     return ""
+
+
+def _drawing_from(written: ExportResult, noise: Array | None) -> AbstractContextManager[Any]:
+    """Return a context in which the policy samples from the noise that the file gets."""
+    if noise is None or written.drawing is None:
+        return nullcontext()
+    return written.drawing(noise)
+
+
+def _numbers_of(step: Step) -> dict[str, Array | None]:
+    """Return what `disagreement` compares."""
+    return {
+        "dist_inputs": step.dist_inputs,
+        "raw_action": step.raw_action,
+        "logp": step.logp,
+        "value": step.value,
+    }
 
 
 def observations(policy: Policy, rows: int, rng: np.random.Generator) -> tuple[Any, Array | None]:
@@ -95,20 +121,27 @@ def observations(policy: Policy, rows: int, rng: np.random.Generator) -> tuple[A
     space.seed(int(rng.integers(2**31)))
     info = SpaceInfo.read(space)
     singles = [_moderate(info, space.sample()) for _ in range(rows)]
-    mask = random_masks(policy.masks, rows, rng, forbidden=0.4) if policy.masks.size else None
     batch: Any = stack(info, singles)
-    if policy.masks.key is not None:
-        place = mask_entry(info, policy.masks.key)
-        assert place is not None
-        assert mask is not None
-        plain = place.shape == (policy.masks.size,) and policy.masks.single
-        mask = mask if plain else np.ones_like(mask)
-        *steps, key = policy.masks.steps
-        around = batch
-        for step in steps:
-            around = around[step]
-        around[key] = mask.astype(place.dtype) if plain else map_tensors(around[key], np.ones_like)
-    return batch, mask
+    masks = policy.masks
+    if not masks.size:
+        return batch, None
+    mask = random_masks(masks, rows, rng, forbidden=0.4)
+    if masks.key is None:
+        return batch, mask
+
+    entry = mask_entry(info, masks.key)
+    assert entry is not None  # the key was found in this space when the policy was built
+    *outer_keys, key = masks.steps
+    holder = batch
+    for outer_key in outer_keys:
+        holder = holder[outer_key]
+    is_matrix = entry.shape == (masks.size,) and masks.single
+    if is_matrix:
+        holder[key] = mask.astype(entry.dtype)
+        return batch, mask
+    # A mask with a structure, or of other columns, allows everything.
+    holder[key] = map_tensors(holder[key], np.ones_like)
+    return batch, np.ones_like(mask)
 
 
 def random_masks(
@@ -134,14 +167,10 @@ def _moderate(info: SpaceInfo, value: Any) -> Any:
     bounds.
     """
     if info.is_composite:
-        return info.join(
-            [
-                _moderate(child, part)
-                for child, part in zip(info.children, info.split(value), strict=True)
-            ]
-        )
+        parts = zip(info.children, info.split(value), strict=True)
+        return info.join([_moderate(child, part) for child, part in parts])
     if info.kind != "box" or info.dtype is None or not info.dtype.startswith("float"):
         return value
-    return np.clip(value, np.maximum(info.low, -_LARGEST), np.minimum(info.high, _LARGEST)).astype(
-        info.dtype
-    )
+    lowest = np.maximum(info.low, -_LARGEST)
+    highest = np.minimum(info.high, _LARGEST)
+    return np.clip(value, lowest, highest).astype(info.dtype)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from rlcatalog import ExporterSpec
 from rlcatalog.errors import AmbiguousChoiceError, ConfigError, SavedPolicyError
 from rlcatalog.frameworks import Array
 from rlcatalog.internals import may_claim, public_index
@@ -64,17 +65,29 @@ def exporter_for(catalog: Catalog, path: Path, format: str | None) -> Part:
     """
     if format is not None:
         return catalog.registry.get("exporter", format)
-    known = list(catalog.registry.active("exporter"))
-    if (part := _by_suffix(known, path)) is None:
-        suffixes = ", ".join(f"{c.declaration.suffix or 'a folder'}: {c.name!r}" for c in known)  # type: ignore[attr-defined]
-        raise ConfigError(
-            f"{path}: no installed format uses this suffix ({suffixes}); choose a format with"
-            " format=."
-        )
-    return part
+    exporters = list(catalog.registry.active("exporter"))
+    part = _by_suffix(exporters, path)
+    if part is not None:
+        return part
+    formats = []
+    for exporter in exporters:
+        suffix = _suffix_of(exporter) or "a folder"
+        formats.append(f"{suffix}: {exporter.name!r}")
+    raise ConfigError(
+        f"{path}: no installed format uses this suffix ({', '.join(formats)}); choose a format with"
+        " format=."
+    )
 
 
-def _by_suffix(parts: Sequence[Part], path: Path) -> Part | None:
+def _suffix_of(exporter: Part) -> str:
+    """Return the suffix of a format's files; empty if it writes folders."""
+    declaration = exporter.declaration
+    assert isinstance(declaration, ExporterSpec)
+    suffix: str = declaration.suffix
+    return suffix
+
+
+def _by_suffix(exporters: Sequence[Part], path: Path) -> Part | None:
     """Return the exporter for a path's suffix, or None.
 
     Conflicts are resolved in the same way as for equal names.
@@ -83,16 +96,14 @@ def _by_suffix(parts: Sequence[Part], path: Path) -> Part | None:
         AmbiguousChoiceError: Two exporters use the suffix.
     """
     matches = []
-    for c in parts:
-        suffix = c.declaration.suffix  # type: ignore[attr-defined]
-        if (
-            suffix
-            and path.name.endswith(suffix)
-            and (c.in_process or may_claim("suffix", suffix, c.distribution))
-        ):
-            matches.append(c)
+    for exporter in exporters:
+        suffix = _suffix_of(exporter)
+        if not suffix or not path.name.endswith(suffix):
+            continue
+        if exporter.in_process or may_claim("suffix", suffix, exporter.distribution):
+            matches.append(exporter)
     if len(matches) > 1:
-        names = " or ".join(repr(c.address) for c in matches)
+        names = " or ".join(repr(exporter.address) for exporter in matches)
         raise AmbiguousChoiceError(
             f"{path}: several formats use this suffix; choose one with format=: {names}."
         )
@@ -108,16 +119,18 @@ def runner_for(catalog: Catalog, path: Path) -> Runner:
     """
     if not path.exists():
         raise SavedPolicyError(f"{path}: there is no such file.")
-    known = list(catalog.registry.active("exporter"))
-    if (part := _by_suffix(known, path)) is None and path.suffix:
+    exporters = list(catalog.registry.active("exporter"))
+    part = _by_suffix(exporters, path)
+    if part is None and path.suffix:
         owner = public_index.provider_of("suffix", path.suffix)
         catalog.registry.explain_missing(f"{path}: the runner of {path.suffix} files", owner)
     if part is None and path.is_dir():
-        part = next((c for c in known if not c.declaration.suffix), None)  # type: ignore[attr-defined]
+        folder_formats = [exporter for exporter in exporters if not _suffix_of(exporter)]
+        part = folder_formats[0] if folder_formats else None
     if part is None:
+        names = ", ".join(exporter.name for exporter in exporters) or "none"
         raise SavedPolicyError(
-            f"{path}: no installed format uses this suffix; installed formats: "
-            f"{', '.join(c.name for c in known) or 'none'}."
+            f"{path}: no installed format uses this suffix; installed formats: {names}."
         )
-    made: Runner = part.load("runner")(path)
-    return made
+    runner: Runner = part.load("runner")(path)
+    return runner

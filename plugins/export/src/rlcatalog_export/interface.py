@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
@@ -12,7 +12,8 @@ from msgspec import Meta
 from rlcatalog import __version__
 from rlcatalog.errors import SavedPolicyError, one_line
 
-FORMAT, FORMAT_VERSION = "rlcatalog-export", 2
+FORMAT = "rlcatalog-export"
+FORMAT_VERSION = 2
 
 Name = Annotated[str, Meta(pattern="^[A-Za-z0-9_]{1,200}$")]
 Text = Annotated[str, Meta(max_length=2000)]
@@ -38,6 +39,7 @@ _SINGLE = (
     "value",
     "dist_inputs",
 )
+_INPUTS = ("observation", "mask", "prev_reward", "noise", "deterministic", "state")
 _OUTPUTS = ("action", "raw_action", "logp", "value", "dist_inputs", "state")
 
 
@@ -190,54 +192,61 @@ class _Header(msgspec.Struct):
 
 def _contradictions(interface: Interface) -> Iterator[str]:
     """Yield a description of each contradiction in an interface."""
-    inputs, outputs = (
-        {port.name: port for port in ports} for ports in (interface.inputs, interface.outputs)
-    )
-    for ports, named, what in (
-        (interface.inputs, inputs, "inputs"),
-        (interface.outputs, outputs, "outputs"),
-    ):
-        if len(named) < len(ports):
-            yield f"two {what} have the same name"
-        roles = [port.role for port in ports]
-        for role in _SINGLE:
-            if roles.count(role) > 1:
-                yield f"two {what} are {role!r}"
-        for port in ports:
-            if math.prod(port.shape) > _LARGEST:
-                yield (
-                    f"{port.name!r} has rows of shape {list(port.shape)}; the limit is"
-                    f" {_LARGEST} numbers"
-                )
-            if (port.role in _OUTPUTS) != (what == "outputs") and port.role != "state":
-                yield f"{port.role!r} is not one of {what}"
+    yield from _contradictions_of_ports(interface.inputs, what="inputs", roles=_INPUTS)
+    yield from _contradictions_of_ports(interface.outputs, what="outputs", roles=_OUTPUTS)
     for role in ("deterministic", "mask", "noise", "prev_reward"):
-        if (given := interface.input(role)) is not None and given.name != role:
-            yield f"the input {given.name!r} should be named {role!r}"
+        port = interface.input(role)
+        if port is not None and port.name != role:
+            yield f"the input {port.name!r} should be named {role!r}"
     if interface.input("deterministic") is None or interface.input("observation") is None:
         yield "an input is missing: 'deterministic', or an observation"
-    if missing := {"raw_action", "logp", "dist_inputs"} - {port.role for port in interface.outputs}:
+    missing = {"raw_action", "logp", "dist_inputs"}
+    missing -= {port.role for port in interface.outputs}
+    if missing:
         yield f"outputs are missing: {sorted(missing)}"
     yield from _contradictions_of_state(interface)
 
 
+def _contradictions_of_ports(
+    ports: Sequence[Port], *, what: str, roles: Sequence[str]
+) -> Iterator[str]:
+    """Yield the contradictions among the inputs, or among the outputs, which have these roles."""
+    names = {port.name for port in ports}
+    if len(names) < len(ports):
+        yield f"two {what} have the same name"
+    roles_in_order = [port.role for port in ports]
+    for role in _SINGLE:
+        if roles_in_order.count(role) > 1:
+            yield f"two {what} are {role!r}"
+    for port in ports:
+        if math.prod(port.shape) > _LARGEST:
+            yield (
+                f"{port.name!r} has rows of shape {list(port.shape)}; the limit is"
+                f" {_LARGEST} numbers"
+            )
+        if port.role not in roles:
+            yield f"{port.role!r} is not one of {what}"
+
+
 def _contradictions_of_state(interface: Interface) -> Iterator[str]:
     states = {port.name: port for port in interface.inputs if port.role == "state"}
-    followers = [port for port in interface.outputs if port.role == "state"]
-    if sorted(port.follows for port in followers) != sorted(states):
+    new_states = [port for port in interface.outputs if port.role == "state"]
+    if sorted(port.follows for port in new_states) != sorted(states):
         yield "the output state differs from the input state"
         return
-    for port in followers:
-        given = states[port.follows]
-        if (given.dtype, given.shape) != (port.dtype, port.shape):
-            yield f"{port.name!r} differs in form from {given.name!r}"
-    for port in states.values():
-        if port.initial and len(port.initial) != math.prod(port.shape):
+    for new_state in new_states:
+        state = states[new_state.follows]
+        if (state.dtype, state.shape) != (new_state.dtype, new_state.shape):
+            yield f"{new_state.name!r} differs in form from {state.name!r}"
+    for state in states.values():
+        if state.initial and len(state.initial) != math.prod(state.shape):
             yield (
-                f"{port.name!r} has {len(port.initial)} initial values for shape {list(port.shape)}"
+                f"{state.name!r} has {len(state.initial)} initial values for shape"
+                f" {list(state.shape)}"
             )
-    steps = states.get("steps")
-    if interface.input("prev_reward") is not None and (
-        steps is None or (steps.dtype, steps.shape) != ("int64", ())
-    ):
-        yield "rewards are requested, but steps are not counted"
+    if interface.input("prev_reward") is not None:
+        # The reward of an episode's first step is 0, so the file must know which step it is.
+        steps = states.get("steps")
+        counts_steps = steps is not None and (steps.dtype, steps.shape) == ("int64", ())
+        if not counts_steps:
+            yield "rewards are requested, but steps are not counted"

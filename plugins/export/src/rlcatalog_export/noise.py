@@ -16,7 +16,8 @@ from rlcatalog.errors import NotServedError
 #: with a probability below 1/20.
 _GAMMA_TRIES = 8
 #: Smallest distance of noise from 0 and 1, where logarithms are infinite.
-LEAST, MOST = 2.0**-25, 1 - 2.0**-24
+LEAST = 2.0**-25
+MOST = 1 - 2.0**-24
 
 
 class Noise:
@@ -40,7 +41,9 @@ class Noise:
         self, rows: Any, uniforms: Any = None, widths: Sequence[int] | None = None
     ) -> None:
         super().__init__()
-        self.rows, self.uniforms, self.known_widths = rows, uniforms, widths
+        self.rows = rows
+        self.uniforms = uniforms
+        self.known_widths = widths
         self.widths: list[int] = []
         self._generator = np.random.default_rng(0)  # keep the framework's generator
 
@@ -57,47 +60,69 @@ class Noise:
     def uniform(self, shape: Any, dtype: Any) -> Any:
         """Return new uniform numbers from the open interval (0, 1)."""
         if self.known_widths is None:
-            sizes = tuple(int(n) for n in shape)
-            if not self.rows or math.prod(sizes) % self.rows:
-                raise NotServedError(
-                    f"export: random numbers of shape {sizes} are drawn for a batch of {self.rows}"
-                    " rows, but the first axis must index the rows."
-                )
-            own = math.prod(sizes) // self.rows
+            width = self._width_of(shape)
         else:
-            own = self.known_widths[len(self.widths)]
+            draw = len(self.widths)
+            width = self.known_widths[draw]
         start = sum(self.widths)
-        self.widths.append(own)
+        self.widths.append(width)
         if self.uniforms is None:
-            return self.numbers(self._generator.random((self.rows, own), np.float32), shape, dtype)
-        return self.numbers(self.uniforms[:, start : start + own], shape, dtype)
+            columns = self._generator.random((self.rows, width), np.float32)
+        else:
+            columns = self.uniforms[:, start : start + width]
+        return self.numbers(columns, shape, dtype)
+
+    def _width_of(self, shape: Sequence[int]) -> int:
+        """Return how many numbers of a draw belong to each row."""
+        sizes = tuple(int(n) for n in shape)
+        count = math.prod(sizes)
+        if not self.rows or count % self.rows:
+            raise NotServedError(
+                f"export: random numbers of shape {sizes} are drawn for a batch of {self.rows}"
+                " rows, but the first axis must index the rows."
+            )
+        width: int = count // self.rows
+        return width
 
     def normal(self, shape: Any, dtype: Any) -> Any:
         """Return standard normal numbers by the Box-Muller method, two for each pair of uniform
         numbers.
         """
-        m, sizes = self.math, self.sizes(shape)
-        *rows, last = sizes if len(sizes) > 1 else (*sizes, 1)
-        half = (last + 1) // 2
-        uniform = self.uniform((*rows, 2 * half), dtype)
-        radius, angle = m.sqrt(-2 * m.log(uniform[..., :half])), uniform[..., half:] * (2 * math.pi)
-        return m.reshape(
-            m.concat([radius * m.cos(angle), radius * m.sin(angle)], -1)[..., :last], shape
-        )
+        m = self.math
+        sizes = self.sizes(shape)
+        if len(sizes) > 1:
+            *rows, last = sizes
+        else:  # one number for each row
+            rows = [*sizes]
+            last = 1
+        pairs = (last + 1) // 2
+        uniform = self.uniform((*rows, 2 * pairs), dtype)
+        radius = m.sqrt(-2 * m.log(uniform[..., :pairs]))
+        angle = uniform[..., pairs:] * (2 * math.pi)
+        numbers = m.concat([radius * m.cos(angle), radius * m.sin(angle)], -1)
+        # For an odd count, the last pair has one number too many.
+        return m.reshape(numbers[..., :last], shape)
 
     def gamma(self, concentration: Any) -> Any:
         """Return Gamma-distributed numbers by Marsaglia and Tsang's method, as the first accepted
         proposal of a few.
         """
-        m, shape, dtype = self.math, self.sizes(self.math.shape(concentration)), concentration.dtype
-        small = concentration < 1
-        d = m.where(small, concentration + 1, concentration) - 1 / 3
-        tries = (*shape, _GAMMA_TRIES)
-        x, u = self.normal(tries, dtype), self.uniform(tries, dtype)
+        m = self.math
+        shape = self.sizes(m.shape(concentration))
+        dtype = concentration.dtype
+        # The method needs a concentration of at least 1; a smaller one is raised by 1, and the
+        # result is scaled at the end (section 6 of the paper). d, x, u and v are the paper's.
+        is_small = concentration < 1
+        d = m.where(is_small, concentration + 1, concentration) - 1 / 3
+        proposals = (*shape, _GAMMA_TRIES)
+        x = self.normal(proposals, dtype)
+        u = self.uniform(proposals, dtype)
         v = (1 + m.rsqrt(9 * d)[..., None] * x) ** 3
-        wide, positive = d[..., None], m.at_least(v, 1e-30)
-        taken = (v > 0) & (m.log(u) < 0.5 * x * x + wide - wide * v + wide * m.log(positive))
+        d_of_proposal = d[..., None]
+        positive_v = m.at_least(v, 1e-30)
+        bound = 0.5 * x * x + d_of_proposal - d_of_proposal * v + d_of_proposal * m.log(positive_v)
+        is_accepted = (v > 0) & (m.log(u) < bound)
         # If all are rejected (probability below 10^-10), use the first.
-        drawn = m.first(taken, wide * positive)
-        boost = self.uniform(shape, dtype) ** (1 / m.at_least(concentration, 1e-30))
-        return m.where(small, drawn * boost, drawn)
+        gamma = m.first(is_accepted, d_of_proposal * positive_v)
+        scale = self.uniform(shape, dtype) ** (1 / m.at_least(concentration, 1e-30))
+        return m.where(is_small, gamma * scale, gamma)

@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from rlcatalog.frameworks import Array
 from rlcatalog_export.noise import LEAST
-
-Array = np.ndarray[Any, Any]
 
 #: Numbers in a block, unless a single request needs more.
 _BLOCK = 4096
@@ -34,22 +33,30 @@ class NoiseBlocks:
 
     def take(self, count: int) -> Array:
         """Return the next numbers `[count]`; use them before the next call."""
-        at = self._at
-        end = self._at = at + count
+        start = self._at
+        end = start + count
         if end > self._size:
             self._draw(max(count, _BLOCK))
-            at, end = 0, count
-            self._at = end
-        return self._block[at:end]
+            start = 0
+            end = count
+        self._at = end
+        return self._block[start:end]
 
     def state(self) -> Array:
         """Return the state, for `set_state`."""
-        state = self._before
-        wide = (state["state"]["state"], state["state"]["inc"])
-        numbers = [part for number in wide for part in (number >> 64, number & _LOW)]
-        return np.array(
-            [*numbers, state["has_uint32"], state["uinteger"], self._size, self._at], np.uint64
-        )
+        generator = self._before["state"]
+        numbers = [
+            # The generator's two numbers have 128 bits.
+            generator["state"] >> 64,
+            generator["state"] & _LOW,
+            generator["inc"] >> 64,
+            generator["inc"] & _LOW,
+            self._before["has_uint32"],
+            self._before["uinteger"],
+            self._size,
+            self._at,
+        ]
+        return np.array(numbers, np.uint64)
 
     def set_state(self, state: Array) -> None:
         """Restore a state that `state` returned.
@@ -57,7 +64,8 @@ class NoiseBlocks:
         Raises:
             ValueError: The state was not returned by `state`.
         """
-        high, low, inc_high, inc_low, has, last, size, at = (int(number) for number in state)
+        numbers = [int(number) for number in state]
+        high, low, inc_high, inc_low, has_uint32, uinteger, size, at = numbers
         if not 0 <= at <= size <= _MOST:
             raise ValueError(
                 f"the state of a block of {size} numbers with {at} of them used; the limit is"
@@ -66,8 +74,8 @@ class NoiseBlocks:
         self._rng.bit_generator.state = {
             "bit_generator": "PCG64",
             "state": {"state": high << 64 | low, "inc": inc_high << 64 | inc_low},
-            "has_uint32": has,
-            "uinteger": last,
+            "has_uint32": has_uint32,
+            "uinteger": uinteger,
         }
         self._draw(size)
         self._at = at

@@ -12,14 +12,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import onnxruntime
 
 from rlcatalog.errors import SavedPolicyError, raised_as
+from rlcatalog.frameworks import Array
 from rlcatalog_export import Interface, add_checksum, read_with_checksum
 from rlcatalog_export.library_warnings import only_own_warnings
-
-Array = np.ndarray[Any, Any]
 
 #: Metadata key of the interface.
 INTERFACE = "rlcatalog"
@@ -35,7 +33,8 @@ def write_model(model: Any, interface: Interface, path: Path) -> None:
     for part in (model, model.graph, *model.graph.node, *model.graph.value_info):
         # PyTorch writes stack traces there, with the paths of this machine.
         part.ClearField("metadata_props")
-    model.producer_name, model.producer_version = "rlcatalog", interface.rlcatalog
+    model.producer_name = "rlcatalog"
+    model.producer_version = interface.rlcatalog
     onnx.helper.set_model_props(model, {INTERFACE: interface.to_json()})
     write_sealed(model.SerializeToString(), path)
 
@@ -68,7 +67,8 @@ def session_of(content: bytes) -> Any:
         Exception: onnxruntime's errors, which have no common base class.
     """
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.intra_op_num_threads = 1
+    options.inter_op_num_threads = 1
     options.log_severity_level = 4
     # A model may refer to other files with its weights; do not read them.
     options.add_session_config_entry(
@@ -95,7 +95,8 @@ class OnnxRunner:
         content, self.checked = read_with_checksum(path, _MARK)
         with raised_as(lambda why: SavedPolicyError(f"{path} cannot be read: {why}")):
             self._session = session_of(content)
-        if (interface := self._session.get_modelmeta().custom_metadata_map.get(INTERFACE)) is None:
+        interface = self._session.get_modelmeta().custom_metadata_map.get(INTERFACE)
+        if interface is None:
             raise SavedPolicyError(
                 f"{path} is an ONNX file, but not a policy exported by rlcatalog."
             )

@@ -13,7 +13,8 @@ import onnxruntime
 from onnx import helper, numpy_helper
 
 from rlcatalog.errors import NotServedError, raised_as
-from rlcatalog_export.onnx import Array, session_of
+from rlcatalog.frameworks import Array
+from rlcatalog_export.onnx import session_of
 
 OPSET = 18
 #: ONNX's IR version for it, which all current onnxruntime versions read.

@@ -1,14 +1,20 @@
-"""Elementwise operations, with the formulas from PyTorch's documentation."""
+"""Elementwise operations, with the formulas from PyTorch's documentation.
+
+A formula is a function of `Value`s. For a frozen policy it is computed in the dtype of PyTorch's
+result; the converters of whole models use the same formulas for what ONNX lacks.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rlcatalog_export.onnx_operations.table import (
     FORMS,
+    Number,
+    Operand,
     Recording,
     Value,
     dtype_of,
@@ -16,59 +22,209 @@ from rlcatalog_export.onnx_operations.table import (
     value_of,
 )
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Formula = Callable[..., Value]
+_Formula = TypeVar("_Formula", bound=Formula)
+
+#: PyTorch's name for an operation → function of its arguments, in the dtype of its result.
+FORMULAS: dict[str, Formula] = {}
+
 #: Shift of the argument of Stirling's series, so that a few terms give float64 precision.
 _SHIFT = 8
 #: log Γ(z) = (z - 1/2) log z - z + log(2π)/2 + (t₀ + t₁/z² + t₂/z⁴ + …)/z
 _TERMS = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680)
 
 
-def _log_gamma(a: Value) -> Value:
-    """Return log Γ(x) for x > 0 in float64: Stirling's series at x + 8, minus the logs of the
-    factors in between.
-    """
-    x = between = a.cast("float64")
-    for i in range(1, _SHIFT):
-        between = between * (x + i)
-    z = x + _SHIFT
-    square = z * z
-    series = z.constant(_TERMS[-1])
-    for term in reversed(_TERMS[:-1]):
-        series = series / square + term
-    return (
-        (z - 0.5) * z.log() - z + series / z + 0.5 * math.log(2 * math.pi) - between.log()
-    ).cast(a.dtype)
+def formula_of(*names: str) -> Callable[[_Formula], _Formula]:
+    """Register a formula for some operations."""
+
+    def register(formula: _Formula) -> _Formula:
+        for name in names:
+            FORMULAS[name] = formula
+        return formula
+
+    return register
 
 
-def _log1p(a: Value) -> Value:
-    """Return log(1 + x), corrected for the rounding of 1 + x (Goldberg 1991, theorem 4)."""
-    wide = a + 1
-    kept = wide - 1
-    return kept.to("Equal", 0, dtype="bool").to("Where", a, wide.log() * (a / kept), dtype=a.dtype)
+# --- operations that ONNX has under another name --------------------------------------------------
 
 
-def _search_sorted(ordered: Value, values: Value, right: bool = False) -> Value:
-    """Return insertion indices of values into sorted numbers or rows: the counts of lower (or not
-    higher) numbers.
-    """
-    last, before = (values.constant([axis], "int64") for axis in (-1, -2))
-    places = ordered.to("Unsqueeze", before).to(
-        "LessOrEqual" if right else "Less", values.to("Unsqueeze", last), dtype="bool"
-    )
-    return places.cast("int64").to("ReduceSum", last, keepdims=0)
+def _apply(operator: str, a: Value, *others: Operand) -> Value:
+    return a.to(operator, *others)
 
 
-def _softplus(a: Value, beta: float = 1, threshold: float = 20) -> Value:
-    # max(x, 0) + log(1 + exp(-|x|)) does not overflow.
+FORMULAS.update(
+    {
+        "tanh": partial(_apply, "Tanh"),
+        "sigmoid": partial(_apply, "Sigmoid"),
+        "exp": partial(_apply, "Exp"),
+        "log": partial(_apply, "Log"),
+        "sqrt": partial(_apply, "Sqrt"),
+        "sin": partial(_apply, "Sin"),
+        "cos": partial(_apply, "Cos"),
+        "tan": partial(_apply, "Tan"),
+        "atan": partial(_apply, "Atan"),
+        "neg": partial(_apply, "Neg"),
+        "abs": partial(_apply, "Abs"),
+        "relu": partial(_apply, "Relu"),
+        "floor": partial(_apply, "Floor"),
+        "ceil": partial(_apply, "Ceil"),
+        "round": partial(_apply, "Round"),
+        "erf": partial(_apply, "Erf"),
+        "reciprocal": partial(_apply, "Reciprocal"),
+        "sign": partial(_apply, "Sign"),
+        "maximum": partial(_apply, "Max"),
+        "minimum": partial(_apply, "Min"),
+        "logical_and": partial(_apply, "And"),
+        "logical_or": partial(_apply, "Or"),
+        "logical_not": partial(_apply, "Not"),
+        "clamp_min": partial(_apply, "Max"),
+        "clamp_max": partial(_apply, "Min"),
+        "hardswish": partial(_apply, "HardSwish"),
+    }
+)
+
+
+def _apply_bitwise(
+    numeric_operator: str, boolean_operator: str, a: Value, *others: Operand
+) -> Value:
+    # ONNX has other operations for booleans.
+    operator = boolean_operator if a.dtype == "bool" else numeric_operator
+    return a.to(operator, *others)
+
+
+FORMULAS.update(
+    {
+        "bitwise_and": partial(_apply_bitwise, "BitwiseAnd", "And"),
+        "bitwise_or": partial(_apply_bitwise, "BitwiseOr", "Or"),
+        "bitwise_not": partial(_apply_bitwise, "BitwiseNot", "Not"),
+    }
+)
+
+
+# --- arithmetic -----------------------------------------------------------------------------------
+
+
+@formula_of("add")
+def _add(a: Value, b: Operand, *, alpha: Number = 1) -> Value:
+    return a + b * alpha
+
+
+@formula_of("sub")
+def _subtract(a: Value, b: Operand, *, alpha: Number = 1) -> Value:
+    return a - b * alpha
+
+
+@formula_of("rsub")
+def _subtract_from(a: Value, b: Operand, alpha: Number = 1) -> Value:
+    return b - a * alpha
+
+
+@formula_of("mul")
+def _multiply(a: Value, b: Operand) -> Value:
+    if a.dtype == "bool":
+        return a.to("And", b)
+    return a * b
+
+
+@formula_of("div", "true_divide")
+def _divide(a: Value, b: Operand, *, rounding_mode: str | None = None) -> Value:
+    ratio = a / b
+    # ONNX's division of integers truncates already.
+    is_truncated = rounding_mode == "trunc" and a.dtype.startswith("int")
+    if rounding_mode is None or is_truncated:
+        return ratio
+    if not a.dtype.startswith("float"):
+        raise TypeError(f"rounding_mode={rounding_mode!r} of {a.dtype}")
+    if rounding_mode == "floor":
+        return ratio.to("Floor")
+    return _truncate(ratio)
+
+
+@formula_of("trunc", "fix")
+def _truncate(a: Value) -> Value:
+    is_negative = a.to("Less", 0)
+    return is_negative.to("Where", a.to("Ceil"), a.to("Floor"))
+
+
+@formula_of("pow")
+def _power(a: Value, b: Operand) -> Value:
+    if not isinstance(b, Value) and b == 2:
+        return a * a
+    return a.to("Pow", b)
+
+
+@formula_of("square")
+def _square(a: Value) -> Value:
+    return a * a
+
+
+@formula_of("rsqrt")
+def _inverse_root(a: Value) -> Value:
+    return a.to("Sqrt").to("Reciprocal")
+
+
+@formula_of("addcmul")
+def _add_product(a: Value, b: Value, c: Value, *, value: Number = 1) -> Value:
+    return a + b * c * value
+
+
+@formula_of("addcdiv")
+def _add_ratio(a: Value, b: Value, c: Value, *, value: Number = 1) -> Value:
+    return a + b / c * value
+
+
+@formula_of("lerp")
+def _interpolate(a: Value, b: Value, weight: Operand) -> Value:
+    return a + (b - a) * weight
+
+
+@formula_of("clamp", "hardtanh")
+def _clamp(
+    a: Value,
+    low: Operand | None = None,
+    high: Operand | None = None,
+    *,
+    min: Operand | None = None,  # PyTorch's names of the two arguments
+    max: Operand | None = None,
+) -> Value:
+    lowest = low if min is None else min
+    highest = high if max is None else max
+    clamped = a
+    if lowest is not None:
+        clamped = clamped.to("Max", lowest)
+    if highest is not None:
+        clamped = clamped.to("Min", highest)
+    return clamped
+
+
+# --- activations ----------------------------------------------------------------------------------
+
+
+@formula_of("softplus")
+def _softplus(a: Value, beta: Number = 1, threshold: Number = 20) -> Value:
+    # max(x, 0) + log(1 + exp(-|x|)) does not overflow, so the threshold is not needed.
     x = a * beta
-    return (x.to("Max", 0) + (x.to("Abs").to("Neg").to("Exp") + 1).log()) / beta
+    decay = x.to("Abs").to("Neg").to("Exp")
+    return (x.to("Max", 0) + (decay + 1).log()) / beta
 
 
-def _elu(a: Value, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> Value:
+@formula_of("elu")
+def _elu(a: Value, alpha: Number = 1, scale: Number = 1, input_scale: Number = 1) -> Value:
     # PyTorch implements SELU and CELU with this operation, too.
-    below = ((a.to("Min", 0) * input_scale).to("Exp") - 1) * (alpha * scale)
-    return a.to("Max", 0) * scale + below
+    below_zero = ((a.to("Min", 0) * input_scale).to("Exp") - 1) * (alpha * scale)
+    above_zero = a.to("Max", 0) * scale
+    return above_zero + below_zero
 
 
+@formula_of("celu")
+def _celu(a: Value, alpha: Number = 1.0) -> Value:
+    return _elu(a, alpha, scale=1, input_scale=1 / alpha)
+
+
+@formula_of("gelu")
 def _gelu(a: Value, *, approximate: str = "none") -> Value:
     if approximate == "none":
         inner = (a * (1 / math.sqrt(2))).to("Erf")
@@ -77,150 +233,178 @@ def _gelu(a: Value, *, approximate: str = "none") -> Value:
     return a * 0.5 * (inner + 1)
 
 
-def _truncated(a: Value) -> Value:
-    return a.to("Less", 0).to("Where", a.to("Ceil"), a.to("Floor"))
+@formula_of("mish")
+def _mish(a: Value) -> Value:
+    return a * _softplus(a).to("Tanh")
 
 
-def _divided(a: Value, b: Any, *, rounding_mode: str | None = None) -> Value:
-    ratio: Value = a / b
-    if rounding_mode is None or (rounding_mode == "trunc" and a.dtype.startswith("int")):
-        return ratio
-    if not a.dtype.startswith("float"):
-        raise TypeError(f"rounding_mode={rounding_mode!r} of {a.dtype}")
-    return ratio.to("Floor") if rounding_mode == "floor" else _truncated(ratio)
+@formula_of("leaky_relu")
+def _leaky_relu(a: Value, slope: Number = 0.01) -> Value:
+    return a.to("LeakyRelu", alpha=float(slope))
 
 
-def _clamped(a: Value, low: Any = None, high: Any = None, **kwargs: Any) -> Value:
-    low, high = kwargs.get("min", low), kwargs.get("max", high)
-    raised = a if low is None else a.to("Max", low)
-    return raised if high is None else raised.to("Min", high)
+@formula_of("silu")
+def _silu(a: Value) -> Value:
+    return a * a.to("Sigmoid")
 
 
-def _operation(name: str) -> Callable[..., Value]:
-    return lambda a, *more: a.to(name, *more)
+@formula_of("hardsigmoid")
+def _hard_sigmoid(a: Value) -> Value:
+    return a.to("HardSigmoid", alpha=1 / 6, beta=0.5)
 
 
-def _either(numbers: str, booleans: str) -> Callable[..., Value]:
-    """Return a formula for an operation that ONNX names differently for booleans."""
-    return lambda a, *more: a.to(booleans if a.dtype == "bool" else numbers, *more)
+# --- special functions ----------------------------------------------------------------------------
 
 
-#: PyTorch's name for an operation → function of its arguments, in the dtype of its result.
-FORMULAS: dict[str, Callable[..., Value]] = {
-    **{
-        name: _operation(operator)
-        for name, operator in {
-            "tanh": "Tanh",
-            "sigmoid": "Sigmoid",
-            "exp": "Exp",
-            "log": "Log",
-            "sqrt": "Sqrt",
-            "sin": "Sin",
-            "cos": "Cos",
-            "tan": "Tan",
-            "atan": "Atan",
-            "neg": "Neg",
-            "abs": "Abs",
-            "relu": "Relu",
-            "floor": "Floor",
-            "ceil": "Ceil",
-            "round": "Round",
-            "erf": "Erf",
-            "reciprocal": "Reciprocal",
-            "sign": "Sign",
-            "maximum": "Max",
-            "minimum": "Min",
-            "logical_and": "And",
-            "logical_or": "Or",
-            "logical_not": "Not",
-            "clamp_min": "Max",
-            "clamp_max": "Min",
-            "hardswish": "HardSwish",
-        }.items()
-    },
-    "add": lambda a, b, *, alpha=1: a + b * alpha,
-    "sub": lambda a, b, *, alpha=1: a - b * alpha,
-    "rsub": lambda a, b, alpha=1: b - a * alpha,
-    "mul": lambda a, b: a.to("And", b) if a.dtype == "bool" else a * b,
-    **dict.fromkeys(("div", "true_divide"), _divided),
-    **dict.fromkeys(("trunc", "fix"), _truncated),
-    "pow": lambda a, b: a * a if not isinstance(b, Value) and b == 2 else a.to("Pow", b),
-    "square": lambda a: a * a,
-    "rsqrt": lambda a: a.to("Sqrt").to("Reciprocal"),
-    "addcmul": lambda a, b, c, *, value=1: a + b * c * value,
-    "addcdiv": lambda a, b, c, *, value=1: a + b / c * value,
-    "lerp": lambda a, b, weight: a + (b - a) * weight,
-    **dict.fromkeys(("clamp", "hardtanh"), _clamped),
-    "bitwise_and": _either("BitwiseAnd", "And"),
-    "bitwise_or": _either("BitwiseOr", "Or"),
-    "bitwise_not": _either("BitwiseNot", "Not"),
-    "softplus": _softplus,
-    "elu": _elu,
-    "celu": lambda a, alpha=1.0: _elu(a, alpha, 1, 1 / alpha),
-    "mish": lambda a: a * _softplus(a).to("Tanh"),
-    "leaky_relu": lambda a, slope=0.01: a.to("LeakyRelu", alpha=float(slope)),
-    "silu": lambda a: a * a.to("Sigmoid"),
-    "gelu": _gelu,
-    "log1p": _log1p,
-    "expm1": lambda a: (a.cast("float64").to("Exp") - 1).cast(a.dtype),
-    "lgamma": _log_gamma,
-    "searchsorted": _search_sorted,
-    "where": lambda condition, a, b: condition.to("Where", a, b, dtype=a.dtype),
-    "hardsigmoid": lambda a: a.to("HardSigmoid", alpha=1 / 6, beta=0.5),
-}
+@formula_of("lgamma")
+def _log_gamma(a: Value) -> Value:
+    """Return log Γ(x) for x > 0 in float64: Stirling's series at x + 8, minus the logs of the
+    factors in between.
+    """
+    x = a.cast("float64")
+    product = x
+    for i in range(1, _SHIFT):
+        product = product * (x + i)
+    z = x + _SHIFT
+    square = z * z
+    series = z.constant(_TERMS[-1])
+    for term in reversed(_TERMS[:-1]):
+        series = series / square + term
+    stirling = (z - 0.5) * z.log() - z + series / z + 0.5 * math.log(2 * math.pi)
+    return (stirling - product.log()).cast(a.dtype)
 
 
-def _form(
-    formula: Callable[..., Value], r: Recording, out: Any, a: Any, *args: Any, **kwargs: Any
+@formula_of("log1p")
+def _log1p(a: Value) -> Value:
+    """Return log(1 + x), corrected for the rounding of 1 + x (Goldberg 1991, theorem 4)."""
+    rounded_sum = a + 1
+    # What is left of x in the rounded sum; 0 where x is lost.
+    remainder = rounded_sum - 1
+    is_lost = remainder.to("Equal", 0, dtype="bool")
+    return is_lost.to("Where", a, rounded_sum.log() * (a / remainder), dtype=a.dtype)
+
+
+@formula_of("expm1")
+def _expm1(a: Value) -> Value:
+    return (a.cast("float64").to("Exp") - 1).cast(a.dtype)
+
+
+@formula_of("searchsorted")
+def _search_sorted(ordered: Value, values: Value, right: bool = False) -> Value:
+    """Return insertion indices of values into sorted numbers or rows: the counts of lower (or not
+    higher) numbers.
+    """
+    last_axis = values.constant([-1], "int64")
+    axis_before = values.constant([-2], "int64")
+    operator = "LessOrEqual" if right else "Less"
+    is_lower = ordered.to("Unsqueeze", axis_before).to(
+        operator, values.to("Unsqueeze", last_axis), dtype="bool"
+    )
+    return is_lower.cast("int64").to("ReduceSum", last_axis, keepdims=0)
+
+
+@formula_of("where")
+def _choose(condition: Value, a: Value, b: Value) -> Value:
+    return condition.to("Where", a, b, dtype=a.dtype)
+
+
+# --- forms: formulas in a recording ---------------------------------------------------------------
+
+
+def _record_formula(
+    formula: Formula,
+    recording: Recording,
+    result: Tensor,
+    a: Tensor,
+    *args: Tensor | Number,
+    **options: Any,
 ) -> Any:
     """Add a formula, computed in the dtype of PyTorch's result."""
-    dtype = dtype_of(out)
-    values = [value_of(r, x, dtype) if hasattr(x, "shape") else x for x in args]
-    return formula(value_of(r, a, dtype), *values, **kwargs).name
+    dtype = dtype_of(result)
+    operands: list[Operand] = []
+    for argument in args:
+        # PyTorch passes numbers as Python numbers, which become constants.
+        if hasattr(argument, "shape"):
+            operands.append(value_of(recording, argument, dtype))
+        else:
+            operands.append(argument)
+    return formula(value_of(recording, a, dtype), *operands, **options).name
 
 
-def _compared(operators: tuple[str, ...], r: Recording, out: Any, a: Any, b: Any) -> Any:
-    dtype = r.common(a, b)
-    dtype = "int32" if dtype == "bool" else dtype
-    answer = value_of(r, a, dtype).to(operators[0], value_of(r, b, dtype), dtype="bool")
-    for operator in operators[1:]:
-        answer = answer.to(operator)
-    return answer.cast(dtype_of(out)).name
+for _name, _function in FORMULAS.items():
+    FORMS[_name] = partial(_record_formula, _function)
 
 
-FORMS.update({name: partial(_form, formula) for name, formula in FORMULAS.items()})
-
-
-@form_of("where")
-def _where(r: Recording, out: Any, condition: Any, a: Any, b: Any) -> Any:
-    dtype = dtype_of(out)
-    return FORMULAS["where"](
-        value_of(r, condition, "bool"), value_of(r, a, dtype), value_of(r, b, dtype)
-    ).name
-
-
-@form_of("searchsorted")
-def _places(
-    r: Recording, out: Any, a: Any, values: Any, *, right: bool = False, out_int32: bool = False
+def _record_comparison(
+    operators: tuple[str, ...],
+    recording: Recording,
+    result: Tensor,
+    a: Tensor,
+    b: Tensor | Number,
 ) -> Any:
-    return _search_sorted(value_of(r, a), value_of(r, values), right).cast(dtype_of(out)).name
+    dtype = recording.common(a, b)
+    if dtype == "bool":
+        dtype = "int32"  # ONNX does not order booleans
+    comparison = value_of(recording, a, dtype).to(
+        operators[0], value_of(recording, b, dtype), dtype="bool"
+    )
+    for operator in operators[1:]:
+        comparison = comparison.to(operator)
+    return comparison.cast(dtype_of(result)).name
 
 
 FORMS.update(
     {
-        name: partial(_compared, operators)
-        for name, operators in {
-            "eq": ("Equal",),
-            "ne": ("Equal", "Not"),
-            "lt": ("Less",),
-            "gt": ("Greater",),
-            "le": ("LessOrEqual",),
-            "ge": ("GreaterOrEqual",),
-        }.items()
+        "eq": partial(_record_comparison, ("Equal",)),
+        "ne": partial(_record_comparison, ("Equal", "Not")),
+        "lt": partial(_record_comparison, ("Less",)),
+        "gt": partial(_record_comparison, ("Greater",)),
+        "le": partial(_record_comparison, ("LessOrEqual",)),
+        "ge": partial(_record_comparison, ("GreaterOrEqual",)),
     }
 )
-FORMS |= {
-    "isnan": lambda r, out, a: r.graph.add("IsNaN", r.name(a)),
-    "log_sigmoid_forward": lambda r, out, a: [_softplus(value_of(r, a).to("Neg")).to("Neg").name],
-    "masked_fill": lambda r, out, a, mask, value: _where(r, out, mask, value, a),
-}
+
+
+@form_of("where")
+def _record_where(
+    recording: Recording, result: Tensor, condition: Tensor, a: Tensor, b: Tensor
+) -> Any:
+    dtype = dtype_of(result)
+    chosen = _choose(
+        value_of(recording, condition, "bool"),
+        value_of(recording, a, dtype),
+        value_of(recording, b, dtype),
+    )
+    return chosen.name
+
+
+@form_of("masked_fill")
+def _record_masked_fill(
+    recording: Recording, result: Tensor, a: Tensor, mask: Tensor, value: Any
+) -> Any:
+    return _record_where(recording, result, mask, value, a)
+
+
+@form_of("searchsorted")
+def _record_search_sorted(
+    recording: Recording,
+    result: Tensor,
+    ordered: Tensor,
+    values: Tensor,
+    *,
+    right: bool = False,
+    out_int32: bool = False,  # the result's dtype says it
+) -> Any:
+    places = _search_sorted(value_of(recording, ordered), value_of(recording, values), right)
+    return places.cast(dtype_of(result)).name
+
+
+@form_of("isnan")
+def _record_isnan(recording: Recording, result: Tensor, a: Tensor) -> str:
+    return recording.graph.add("IsNaN", recording.name(a))
+
+
+@form_of("log_sigmoid_forward")
+def _record_log_sigmoid(recording: Recording, result: tuple[Tensor, ...], a: Tensor) -> list[Any]:
+    # log(sigmoid(x)) = -softplus(-x). PyTorch's second result is a buffer for the gradient.
+    return [_softplus(value_of(recording, a).to("Neg")).to("Neg").name]

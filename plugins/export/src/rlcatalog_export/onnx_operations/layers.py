@@ -3,184 +3,260 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rlcatalog_export.onnx_operations.table import Recording, dtype_of, form_of, shape_of, value_of
+from rlcatalog_export.onnx_operations.table import (
+    Number,
+    Recording,
+    dtype_of,
+    form_of,
+    shape_of,
+    value_of,
+)
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+#: A length for all axes, or one for each.
+Lengths = int | Sequence[int]
+
+
+# --- products -------------------------------------------------------------------------------------
 
 
 @form_of("addmm")
-def _addmm(
-    r: Recording, out: Any, bias: Any, a: Any, b: Any, *, beta: Any = 1, alpha: Any = 1
+def _record_addmm(
+    recording: Recording,
+    result: Tensor,
+    bias: Tensor,
+    a: Tensor,
+    b: Tensor,
+    *,
+    beta: Number = 1,
+    alpha: Number = 1,
 ) -> str:
-    return r.graph.add(
-        "Gemm", r.name(a), r.name(b), r.name(bias), alpha=float(alpha), beta=float(beta)
-    )
+    names = [recording.name(operand) for operand in (a, b, bias)]
+    return recording.graph.add("Gemm", *names, alpha=float(alpha), beta=float(beta))
 
 
-form_of("mm", "bmm", "matmul", "mv", "dot")(
-    lambda r, out, a, b: r.graph.add("MatMul", r.name(a), r.name(b))
-)
+@form_of("mm", "bmm", "matmul", "mv", "dot")
+def _record_product(recording: Recording, result: Tensor, a: Tensor, b: Tensor) -> str:
+    return recording.graph.add("MatMul", recording.name(a), recording.name(b))
 
 
 @form_of("linear")
-def _linear(r: Recording, out: Any, a: Any, weight: Any, bias: Any = None) -> str:
-    product = r.graph.add(
-        "MatMul", r.name(a), r.graph.add("Transpose", r.name(weight), perm=[1, 0])
-    )
-    return product if bias is None else r.graph.add("Add", product, r.name(bias))
+def _record_linear(
+    recording: Recording,
+    result: Tensor,
+    a: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+) -> str:
+    name = recording.name(a)
+    turned_weight = recording.graph.add("Transpose", recording.name(weight), perm=[1, 0])
+    product = recording.graph.add("MatMul", name, turned_weight)
+    if bias is None:
+        return product
+    return recording.graph.add("Add", product, recording.name(bias))
 
 
 @form_of("baddbmm")
-def _baddbmm(
-    r: Recording, out: Any, bias: Any, a: Any, b: Any, *, beta: Any = 1, alpha: Any = 1
+def _record_baddbmm(
+    recording: Recording,
+    result: Tensor,
+    bias: Tensor,
+    a: Tensor,
+    b: Tensor,
+    *,
+    beta: Number = 1,
+    alpha: Number = 1,
+) -> Any:
+    product = value_of(recording, a).to("MatMul", value_of(recording, b)) * alpha
+    if beta == 0:
+        return product.name  # PyTorch does not read the bias then, even where it is NaN
+    return (product + value_of(recording, bias) * beta).name
+
+
+# --- normalisations -------------------------------------------------------------------------------
+
+
+def _name_or_fill(
+    recording: Recording,
+    tensor: Tensor | None,
+    *,
+    number: int,
+    shape: Sequence[int],
+    like: Tensor,
 ) -> str:
-    product = value_of(r, a).to("MatMul", value_of(r, b)) * alpha
-    return (product + value_of(r, bias) * beta if beta != 0 else product).name  # type: ignore[no-any-return]
-
-
-def _or_filled(r: Recording, tensor: Any, number: int, shape: Sequence[int], like: Any) -> str:
-    """Return a tensor, or a constant instead of a missing tensor."""
-    return (
-        r.graph.constant(np.full(tuple(shape), number), dtype_of(like))
-        if tensor is None
-        else r.name(tensor)
-    )
+    """Return a tensor's name, or a constant instead of a missing tensor."""
+    if tensor is not None:
+        return recording.name(tensor)
+    return recording.graph.constant(np.full(tuple(shape), number), dtype_of(like))
 
 
 @form_of("native_layer_norm")
-def _layer_norm(
-    r: Recording, out: Any, a: Any, shape: Sequence[int], weight: Any, bias: Any, eps: float
+def _record_layer_norm(
+    recording: Recording,
+    result: tuple[Tensor, ...],
+    a: Tensor,
+    shape: Sequence[int],
+    weight: Tensor | None,
+    bias: Tensor | None,
+    eps: float,
 ) -> list[str]:
-    scale, more = _or_filled(r, weight, 1, shape, a), [] if bias is None else [r.name(bias)]
-    return [
-        r.graph.add(
-            "LayerNormalization", r.name(a), scale, *more, axis=-len(shape), epsilon=float(eps)
-        )
+    names = [
+        recording.name(a),
+        _name_or_fill(recording, weight, number=1, shape=shape, like=a),
     ]
+    if bias is not None:
+        names.append(recording.name(bias))
+    normed = recording.graph.add("LayerNormalization", *names, axis=-len(shape), epsilon=float(eps))
+    return [normed]
 
 
 @form_of("native_group_norm")
-def _group_norm(
-    r: Recording,
-    out: Any,
-    a: Any,
-    weight: Any,
-    bias: Any,
-    n: int,
-    c: int,
+def _record_group_norm(
+    recording: Recording,
+    result: tuple[Tensor, ...],
+    a: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    rows: int,
+    channels: int,
     size: int,
     groups: int,
     eps: float,
 ) -> list[str]:
-    grouped = r.reshaped(r.name(a), shape_of(a), (n, groups, -1))
-    ones, zeros = (_or_filled(r, None, number, (groups,), a) for number in (1, 0))
-    normed = r.graph.add("InstanceNormalization", grouped, ones, zeros, epsilon=float(eps))
-    normed = r.graph.add("Reshape", normed, r.graph.constant(shape_of(a), "int64"))
-    for operator, part in (("Mul", weight), ("Add", bias)):
-        if part is not None:
-            normed = r.graph.add(
-                operator, normed, r.reshaped(r.name(part), (c,), (c, *[1] * (a.ndim - 2)))
-            )
+    # ONNX normalises each channel, so that each group becomes one.
+    grouped = recording.reshaped(recording.name(a), shape_of(a), (rows, groups, -1))
+    ones = _name_or_fill(recording, tensor=None, number=1, shape=(groups,), like=a)
+    zeros = _name_or_fill(recording, tensor=None, number=0, shape=(groups,), like=a)
+    normed = recording.graph.add("InstanceNormalization", grouped, ones, zeros, epsilon=float(eps))
+    normed = recording.graph.add("Reshape", normed, recording.graph.constant(shape_of(a), "int64"))
+    channel_shape = (channels, *[1] * (a.ndim - 2))
+    for operator, tensor in (("Mul", weight), ("Add", bias)):
+        if tensor is not None:
+            by_channel = recording.reshaped(recording.name(tensor), (channels,), channel_shape)
+            normed = recording.graph.add(operator, normed, by_channel)
     return [normed]
 
 
 @form_of("native_batch_norm", "_native_batch_norm_legit_no_training", "_native_batch_norm_legit")
-def _batch_norm(
-    r: Recording, out: Any, a: Any, weight: Any, bias: Any, mean: Any, var: Any, *more: Any
+def _record_batch_norm(
+    recording: Recording,
+    result: tuple[Tensor, ...],
+    a: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    mean: Tensor | None,
+    var: Tensor,
+    *options: Any,
 ) -> list[str]:
-    training, eps = (False, more[-1]) if len(more) == 2 else (more[0], more[-1])
-    if training or mean is None:
-        raise r.refused("batch normalisation over the batch")
-    scale, shift = (
-        _or_filled(r, part, number, shape_of(mean), mean)
-        for part, number in ((weight, 1), (bias, 0))
-    )
-    normed = r.graph.add(
-        "BatchNormalization", r.name(a), scale, shift, r.name(mean), r.name(var), epsilon=float(eps)
-    )
-    return [normed]
+    # The options are (momentum, eps), or (training, momentum, eps).
+    is_training = len(options) > 2 and options[0]
+    eps = options[-1]
+    if is_training or mean is None:
+        raise recording.refused("batch normalisation over the batch")
+    names = [
+        recording.name(a),
+        _name_or_fill(recording, weight, number=1, shape=shape_of(mean), like=mean),
+        _name_or_fill(recording, bias, number=0, shape=shape_of(mean), like=mean),
+        recording.name(mean),
+        recording.name(var),
+    ]
+    return [recording.graph.add("BatchNormalization", *names, epsilon=float(eps))]
 
 
-def _per_axis(given: Any, ndim: int) -> list[int]:
-    given = [given] if isinstance(given, int) else list(given)
-    return [int(n) for n in given] * (ndim if len(given) == 1 else 1)
+# --- convolutions and pooling ---------------------------------------------------------------------
+
+
+def _length_per_axis(lengths: Lengths, axes: int) -> list[int]:
+    each = [lengths] if isinstance(lengths, int) else [int(length) for length in lengths]
+    return each * axes if len(each) == 1 else each
 
 
 @form_of("convolution", "mkldnn_convolution")
-def _convolution(
-    r: Recording,
-    out: Any,
-    a: Any,
-    weight: Any,
-    bias: Any,
-    stride: Any,
-    padding: Any,
-    dilation: Any,
+def _record_convolution(
+    recording: Recording,
+    result: Tensor,
+    a: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    stride: Lengths,
+    padding: Lengths,
+    dilation: Lengths,
     transposed: bool = False,
-    output_padding: Any = (),
+    output_padding: Lengths = (),  # of transposed convolutions
     groups: int = 1,
 ) -> str:
     if transposed:
-        raise r.refused("transposed convolutions")
-    r.convolves = True
-    strides, pads, dilations = (
-        _per_axis(given, a.ndim - 2) for given in (stride, padding, dilation)
-    )
-    more = [] if bias is None else [r.name(bias)]
-    return r.graph.add(
+        raise recording.refused("transposed convolutions")
+    recording.convolves = True
+    axes = a.ndim - 2  # without rows and channels
+    pads = _length_per_axis(padding, axes)
+    names = [recording.name(a), recording.name(weight)]
+    if bias is not None:
+        names.append(recording.name(bias))
+    return recording.graph.add(
         "Conv",
-        r.name(a),
-        r.name(weight),
-        *more,
-        strides=strides,
+        *names,
+        strides=_length_per_axis(stride, axes),
         pads=[*pads, *pads],
-        dilations=dilations,
+        dilations=_length_per_axis(dilation, axes),
         group=int(groups),
     )
 
 
-def _window(kernel: Any, stride: Any, padding: Any, ceil_mode: bool) -> dict[str, Any]:
-    kernel, pads = _per_axis(kernel, 2), _per_axis(padding, 2)
-    strides = _per_axis(stride, 2) if stride else kernel
+def _window(
+    kernel: Lengths, stride: Lengths, padding: Lengths, *, ceil_mode: bool
+) -> dict[str, Any]:
+    """Return the attributes that ONNX's two pooling operations share."""
+    kernel_shape = _length_per_axis(kernel, 2)
+    pads = _length_per_axis(padding, 2)
     return {
-        "kernel_shape": kernel,
-        "strides": strides,
+        "kernel_shape": kernel_shape,
+        "strides": _length_per_axis(stride, 2) if stride else kernel_shape,
         "pads": [*pads, *pads],
         "ceil_mode": int(ceil_mode),
     }
 
 
 @form_of("max_pool2d_with_indices", "max_pool2d")
-def _max_pool(
-    r: Recording,
-    out: Any,
-    a: Any,
-    kernel: Any,
-    stride: Any = (),
-    padding: Any = (0,),
-    dilation: Any = (1,),
+def _record_max_pool(
+    recording: Recording,
+    result: Tensor | tuple[Tensor, Tensor],
+    a: Tensor,
+    kernel: Lengths,
+    stride: Lengths = (),
+    padding: Lengths = (0,),
+    dilation: Lengths = (1,),
     ceil_mode: bool = False,
-) -> Any:
-    window = _window(kernel, stride, padding, ceil_mode)
-    pooled = r.graph.add("MaxPool", r.name(a), dilations=_per_axis(dilation, 2), **window)
-    return [pooled] if isinstance(out, tuple) else pooled
+) -> str | list[str]:
+    window = _window(kernel, stride, padding, ceil_mode=ceil_mode)
+    dilations = _length_per_axis(dilation, 2)
+    pooled = recording.graph.add("MaxPool", recording.name(a), dilations=dilations, **window)
+    # The first operation also returns the places, which nothing reads while acting.
+    returns_places = isinstance(result, tuple)
+    return [pooled] if returns_places else pooled
 
 
 @form_of("avg_pool2d")
-def _avg_pool(
-    r: Recording,
-    out: Any,
-    a: Any,
-    kernel: Any,
-    stride: Any = (),
-    padding: Any = (0,),
+def _record_average_pool(
+    recording: Recording,
+    result: Tensor,
+    a: Tensor,
+    kernel: Lengths,
+    stride: Lengths = (),
+    padding: Lengths = (0,),
     ceil_mode: bool = False,
     count_include_pad: bool = True,
-    divisor: Any = None,
+    divisor: int | None = None,
 ) -> str:
     if divisor is not None:
-        raise r.refused("avg_pool2d() with divisor_override")
-    window = _window(kernel, stride, padding, ceil_mode)
-    return r.graph.add("AveragePool", r.name(a), count_include_pad=int(count_include_pad), **window)
+        raise recording.refused("avg_pool2d() with divisor_override")
+    window = _window(kernel, stride, padding, ceil_mode=ceil_mode)
+    return recording.graph.add(
+        "AveragePool", recording.name(a), count_include_pad=int(count_include_pad), **window
+    )

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rlcatalog_export.onnx_operations.table import (
     FORMS,
@@ -14,104 +15,163 @@ from rlcatalog_export.onnx_operations.table import (
     shape_of,
 )
 
+if TYPE_CHECKING:
+    from torch import Tensor
 
-def _reduce(r: Recording, operator: str, name: str, ndim: int, axes: Any, keepdim: bool) -> str:
+#: An axis, several, or all of them (None or an empty list).
+Axes = int | Sequence[int] | None
+
+
+def _reduce(
+    recording: Recording, operator: str, name: str, ndim: int, axes: Axes, *, keepdim: bool
+) -> str:
     """Reduce a value with `ndim` axes over the given axes, or over all by default."""
-    axes = range(ndim) if axes is None or axes == [] else [axes] if isinstance(axes, int) else axes
-    places = r.graph.constant([axis_of(axis, ndim) for axis in axes], "int64")
-    return r.graph.add(operator, name, places, keepdims=int(keepdim))
+    chosen: Sequence[int]
+    if axes is None or axes == []:
+        chosen = range(ndim)
+    elif isinstance(axes, int):
+        chosen = [axes]
+    else:
+        chosen = axes
+    places = recording.graph.constant([axis_of(axis, ndim) for axis in chosen], "int64")
+    return recording.graph.add(operator, name, places, keepdims=int(keepdim))
 
 
-def _reduction(
-    operator: str, r: Recording, out: Any, a: Any, axes: Any = None, keepdim: bool = False, **_: Any
-) -> str:
-    return _reduce(r, operator, r.name(a, dtype_of(out)), a.ndim, axes, keepdim)
-
-
-def _extreme(
+def _record_reduction(
     operator: str,
-    place: str,
-    r: Recording,
-    out: Any,
-    a: Any,
-    axis: Any = None,
+    recording: Recording,
+    result: Tensor,
+    a: Tensor,
+    axes: Axes = None,
     keepdim: bool = False,
-) -> Any:
-    extreme = _reduce(r, operator, r.name(a), a.ndim, axis, keepdim)
-    return extreme if axis is None else [extreme, _place(place, r, out, a, axis, keepdim)]
-
-
-def _place(
-    operator: str, r: Recording, out: Any, a: Any, axis: Any = None, keepdim: bool = False
+    **_: Any,
 ) -> str:
-    name = r.name(a, "int32" if dtype_of(a) == "bool" else None)
+    name = recording.name(a, dtype_of(result))
+    return _reduce(recording, operator, name, a.ndim, axes, keepdim=keepdim)
+
+
+def _record_extreme(
+    operator: str,
+    place_operator: str,
+    recording: Recording,
+    result: Tensor,
+    a: Tensor,
+    axis: int | None = None,
+    keepdim: bool = False,
+) -> str | list[str]:
+    """Record `max` or `min`: of all values, or of an axis together with the places."""
+    extreme = _reduce(recording, operator, recording.name(a), a.ndim, axis, keepdim=keepdim)
     if axis is None:
-        name, axis = r.reshaped(name, shape_of(a), (a.numel(),)), 0
-    return r.graph.add(operator, name, axis=axis_of(axis, a.ndim), keepdims=int(keepdim))
+        return extreme
+    return [extreme, _record_place(place_operator, recording, result, a, axis, keepdim)]
 
 
-def _whether(
-    operator: str, r: Recording, out: Any, a: Any, axes: Any = None, keepdim: bool = False
+def _record_place(
+    operator: str,
+    recording: Recording,
+    result: Tensor,
+    a: Tensor,
+    axis: int | None = None,
+    keepdim: bool = False,
 ) -> str:
-    ones = r.cast(r.name(a, "bool"), "bool", "int32")
-    return r.cast(_reduce(r, operator, ones, a.ndim, axes, keepdim), "int32", "bool")
+    dtype = "int32" if dtype_of(a) == "bool" else None
+    name = recording.name(a, dtype)
+    if axis is None:
+        name = recording.reshaped(name, shape_of(a), (a.numel(),))
+        axis = 0
+    place = axis_of(axis, a.ndim)
+    return recording.graph.add(operator, name, axis=place, keepdims=int(keepdim))
 
 
-def _along(operator: str, r: Recording, out: Any, a: Any, axis: int, *_: Any) -> str:
-    return r.graph.add(operator, r.name(a, dtype_of(out)), axis=axis_of(axis, a.ndim))
+def _record_quantifier(
+    operator: str,
+    recording: Recording,
+    result: Tensor,
+    a: Tensor,
+    axes: Axes = None,
+    keepdim: bool = False,
+) -> str:
+    """Record `any` or `all` as the largest or smallest of zeros and ones."""
+    ones = recording.cast(recording.name(a, "bool"), "bool", "int32")
+    extreme = _reduce(recording, operator, ones, a.ndim, axes, keepdim=keepdim)
+    return recording.cast(extreme, "int32", "bool")
 
 
-FORMS |= {
-    name: partial(_reduction, operator)
-    for name, operator in {
-        "sum": "ReduceSum",
-        "mean": "ReduceMean",
-        "prod": "ReduceProd",
-        "amax": "ReduceMax",
-        "amin": "ReduceMin",
-        "logsumexp": "ReduceLogSumExp",
-    }.items()
-}
+def _record_along_axis(
+    operator: str, recording: Recording, result: Tensor, a: Tensor, axis: int, *_: Any
+) -> str:
+    name = recording.name(a, dtype_of(result))
+    return recording.graph.add(operator, name, axis=axis_of(axis, a.ndim))
+
+
 FORMS.update(
     {
-        "max": partial(_extreme, "ReduceMax", "ArgMax"),
-        "min": partial(_extreme, "ReduceMin", "ArgMin"),
-        "argmax": partial(_place, "ArgMax"),
-        "argmin": partial(_place, "ArgMin"),
-        "any": partial(_whether, "ReduceMax"),
-        "all": partial(_whether, "ReduceMin"),
-        "softmax": partial(_along, "Softmax"),
-        "_softmax": partial(_along, "Softmax"),
-        "log_softmax": partial(_along, "LogSoftmax"),
-        "_log_softmax": partial(_along, "LogSoftmax"),
-        "aminmax": lambda r, out, a, *, dim=None, keepdim=False: [
-            _reduce(r, operator, r.name(a), a.ndim, dim, keepdim)
-            for operator in ("ReduceMin", "ReduceMax")
-        ],
-        "cumsum": lambda r, out, a, axis, **_: r.graph.add(
-            "CumSum", r.name(a, dtype_of(out)), r.graph.constant(axis_of(axis, a.ndim), "int64")
-        ),
+        "sum": partial(_record_reduction, "ReduceSum"),
+        "mean": partial(_record_reduction, "ReduceMean"),
+        "prod": partial(_record_reduction, "ReduceProd"),
+        "amax": partial(_record_reduction, "ReduceMax"),
+        "amin": partial(_record_reduction, "ReduceMin"),
+        "logsumexp": partial(_record_reduction, "ReduceLogSumExp"),
+        "max": partial(_record_extreme, "ReduceMax", "ArgMax"),
+        "min": partial(_record_extreme, "ReduceMin", "ArgMin"),
+        "argmax": partial(_record_place, "ArgMax"),
+        "argmin": partial(_record_place, "ArgMin"),
+        "any": partial(_record_quantifier, "ReduceMax"),
+        "all": partial(_record_quantifier, "ReduceMin"),
+        "softmax": partial(_record_along_axis, "Softmax"),
+        "_softmax": partial(_record_along_axis, "Softmax"),
+        "log_softmax": partial(_record_along_axis, "LogSoftmax"),
+        "_log_softmax": partial(_record_along_axis, "LogSoftmax"),
     }
 )
 
 
+@form_of("aminmax")
+def _record_both_extremes(
+    recording: Recording,
+    result: tuple[Tensor, Tensor],
+    a: Tensor,
+    *,
+    dim: int | None = None,
+    keepdim: bool = False,
+) -> list[str]:
+    return [
+        _reduce(recording, operator, recording.name(a), a.ndim, dim, keepdim=keepdim)
+        for operator in ("ReduceMin", "ReduceMax")
+    ]
+
+
+@form_of("cumsum")
+def _record_cumulative_sum(
+    recording: Recording, result: Tensor, a: Tensor, axis: int, **_: Any
+) -> str:
+    place = recording.graph.constant(axis_of(axis, a.ndim), "int64")
+    return recording.graph.add("CumSum", recording.name(a, dtype_of(result)), place)
+
+
 @form_of("_safe_softmax")
-def _safe_softmax(r: Recording, out: Any, a: Any, axis: int, *_: Any, **__: Any) -> str:
-    # A row that contains only minus infinity becomes zeros.
-    shares = _along("Softmax", r, out, a, axis)
-    return r.graph.add("Where", r.graph.add("IsNaN", shares), r.name(0.0, dtype_of(out)), shares)
+def _record_safe_softmax(
+    recording: Recording, result: Tensor, a: Tensor, axis: int, *_: Any, **__: Any
+) -> str:
+    shares = _record_along_axis("Softmax", recording, result, a, axis)
+    # A row that contains only minus infinity has NaN here, and becomes zeros.
+    is_nan = recording.graph.add("IsNaN", shares)
+    zero = recording.name(0.0, dtype_of(result))
+    return recording.graph.add("Where", is_nan, zero, shares)
 
 
 @form_of("linalg_vector_norm")
-def _norm(
-    r: Recording,
-    out: Any,
-    a: Any,
-    order: Any = 2,
-    axes: Any = None,
+def _record_norm(
+    recording: Recording,
+    result: Tensor,
+    a: Tensor,
+    order: float = 2,
+    axes: Axes = None,
     keepdim: bool = False,
     **_: Any,
 ) -> str:
     if order not in (1, 2):
-        raise r.refused(f"a norm of order {order}")
-    return _reduce(r, f"ReduceL{int(order)}", r.name(a, dtype_of(out)), a.ndim, axes, keepdim)
+        raise recording.refused(f"a norm of order {order}")
+    operator = f"ReduceL{int(order)}"
+    name = recording.name(a, dtype_of(result))
+    return _reduce(recording, operator, name, a.ndim, axes, keepdim=keepdim)

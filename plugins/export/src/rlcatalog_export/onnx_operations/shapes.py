@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rlcatalog_export.onnx_operations.table import (
-    FORMS,
     Recording,
     axis_of,
     dtype_of,
@@ -15,11 +14,21 @@ from rlcatalog_export.onnx_operations.table import (
     value_of,
 )
 
-form_of("alias", "detach", "clone", "contiguous", "lift_fresh", "lift_fresh_copy", "positive")(
-    lambda r, out, a, **_: r.name(a)
-)
-form_of("_to_copy", "_to")(lambda r, out, a, **_: r.name(a, dtype_of(out)))
-form_of(
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@form_of("alias", "detach", "clone", "contiguous", "lift_fresh", "lift_fresh_copy", "positive")
+def _record_same(recording: Recording, result: Tensor, a: Tensor, **_: Any) -> str:
+    return recording.name(a)
+
+
+@form_of("_to_copy", "_to")
+def _record_cast(recording: Recording, result: Tensor, a: Tensor, **_: Any) -> str:
+    return recording.name(a, dtype_of(result))
+
+
+@form_of(
     "view",
     "_unsafe_view",
     "reshape",
@@ -28,124 +37,230 @@ form_of(
     "flatten",
     "_reshape_alias",
     "unflatten",
-)(lambda r, out, a, *_: r.reshaped(r.name(a), shape_of(a), shape_of(out)))
-
-
-@form_of("index_select")
-def _gather(r: Recording, out: Any, a: Any, axis: int, index: Any, operator: str = "Gather") -> str:
-    return r.graph.add(operator, r.name(a), r.name(index), axis=axis_of(axis, a.ndim))
+)
+def _record_reshape(recording: Recording, result: Tensor, a: Tensor, *_: Any) -> str:
+    return recording.reshaped(recording.name(a), shape_of(a), shape_of(result))
 
 
 @form_of("expand")
-def _expand(r: Recording, out: Any, a: Any, *_: Any, **__: Any) -> str:
-    if shape_of(a) == shape_of(out):
-        return r.name(a, dtype_of(out))
-    return r.graph.add("Expand", r.name(a, dtype_of(out)), r.graph.constant(shape_of(out), "int64"))
+def _record_expand(recording: Recording, result: Tensor, a: Tensor, *_: Any, **__: Any) -> str:
+    name = recording.name(a, dtype_of(result))
+    if shape_of(a) == shape_of(result):
+        return name
+    shape = recording.graph.constant(shape_of(result), "int64")
+    return recording.graph.add("Expand", name, shape)
+
+
+@form_of("copy")
+def _record_copy(
+    recording: Recording,
+    result: Tensor,
+    a: Tensor,  # what the source replaces
+    source: Tensor,
+    non_blocking: bool = False,
+) -> str:
+    return _record_expand(recording, result, source)
 
 
 @form_of("repeat")
-def _repeat(r: Recording, out: Any, a: Any, repeats: Sequence[int]) -> str:
-    whole = (*[1] * (len(repeats) - a.ndim), *shape_of(a))
-    return r.graph.add(
-        "Tile", r.reshaped(r.name(a), shape_of(a), whole), r.graph.constant(list(repeats), "int64")
-    )
+def _record_repeat(
+    recording: Recording,
+    result: Tensor,
+    a: Tensor,
+    repeats: Sequence[int],
+) -> str:
+    new_axes = [1] * (len(repeats) - a.ndim)
+    name = recording.reshaped(recording.name(a), shape_of(a), (*new_axes, *shape_of(a)))
+    return recording.graph.add("Tile", name, recording.graph.constant(list(repeats), "int64"))
 
 
-@form_of("transpose")
-def _transpose(r: Recording, out: Any, a: Any, first: int, second: int) -> str:
-    dims = list(range(a.ndim))
-    dims[first], dims[second] = dims[second], dims[first]
-    return _permute(r, out, a, dims)
+# --- order of axes --------------------------------------------------------------------------------
 
 
 @form_of("permute")
-def _permute(r: Recording, out: Any, a: Any, dims: Sequence[int]) -> str:
-    perm = [axis_of(axis, a.ndim) for axis in dims]
-    return (
-        r.name(a) if perm == list(range(a.ndim)) else r.graph.add("Transpose", r.name(a), perm=perm)
-    )
+def _record_permute(
+    recording: Recording,
+    result: Tensor,
+    a: Tensor,
+    dims: Sequence[int],
+) -> str:
+    order = [axis_of(axis, a.ndim) for axis in dims]
+    if order == list(range(a.ndim)):
+        return recording.name(a)
+    return recording.graph.add("Transpose", recording.name(a), perm=order)
+
+
+@form_of("transpose")
+def _record_transpose(
+    recording: Recording, result: Tensor, a: Tensor, first: int, second: int
+) -> str:
+    order = list(range(a.ndim))
+    order[first], order[second] = order[second], order[first]
+    return _record_permute(recording, result, a, order)
+
+
+@form_of("t")
+def _record_matrix_transpose(recording: Recording, result: Tensor, a: Tensor) -> str:
+    turned_weight = recording.turned(a)
+    if turned_weight is not None:
+        return turned_weight
+    return _record_permute(recording, result, a, range(a.ndim)[::-1])
+
+
+# --- parts of a tensor ----------------------------------------------------------------------------
+
+
+def _gather(operator: str, recording: Recording, a: Tensor, axis: int, index: Tensor) -> str:
+    place = axis_of(axis, a.ndim)
+    return recording.graph.add(operator, recording.name(a), recording.name(index), axis=place)
+
+
+@form_of("index_select")
+def _record_index_select(
+    recording: Recording,
+    result: Tensor,
+    a: Tensor,
+    axis: int,
+    index: Tensor,
+) -> str:
+    return _gather("Gather", recording, a, axis, index)
+
+
+@form_of("embedding")
+def _record_embedding(
+    recording: Recording,
+    result: Tensor,
+    weight: Tensor,
+    ids: Tensor,
+    *_: Any,
+    **__: Any,
+) -> str:
+    return _gather("Gather", recording, weight, 0, ids)
+
+
+@form_of("gather")
+def _record_gather(
+    recording: Recording,
+    result: Tensor,
+    a: Tensor,
+    axis: int,
+    index: Tensor,
+    **_: Any,
+) -> str:
+    return _gather("GatherElements", recording, a, axis, index)
 
 
 @form_of("select")
-def _select(r: Recording, out: Any, a: Any, axis: int, index: int) -> str:
+def _record_select(recording: Recording, result: Tensor, a: Tensor, axis: int, index: int) -> str:
     axis = axis_of(axis, a.ndim)
-    if a.shape[axis] == 1:
-        return r.reshaped(r.name(a), shape_of(a), shape_of(out))
-    return r.graph.add(
-        "Gather", r.name(a), r.graph.constant(axis_of(index, a.shape[axis]), "int64"), axis=axis
-    )
+    length = a.shape[axis]
+    if length == 1:
+        return recording.reshaped(recording.name(a), shape_of(a), shape_of(result))
+    place = recording.graph.constant(axis_of(index, length), "int64")
+    return recording.graph.add("Gather", recording.name(a), place, axis=axis)
+
+
+@form_of("unbind")
+def _record_unbind(
+    recording: Recording, result: Sequence[Tensor], a: Tensor, axis: int = 0
+) -> list[str]:
+    return [_record_select(recording, part, a, axis, i) for i, part in enumerate(result)]
 
 
 @form_of("slice")
-def _slice(
-    r: Recording, out: Any, a: Any, axis: int = 0, start: Any = None, end: Any = None, step: int = 1
+def _record_slice(
+    recording: Recording,
+    result: Tensor,
+    a: Tensor,
+    axis: int = 0,
+    start: int | None = None,
+    end: int | None = None,
+    step: int = 1,
 ) -> str:
     axis = axis_of(axis, a.ndim)
     size = int(a.shape[axis])
-    start, stop, step = slice(start, end, step).indices(size)
-    if (start, stop, step) == (0, size, 1):
-        return r.name(a)
-    bounds = [r.graph.constant([value], "int64") for value in (start, stop, axis, step)]
-    return r.graph.add("Slice", r.name(a), *bounds)
-
-
-@form_of("split_with_sizes", "split", "chunk", "unsafe_split")
-def _split(r: Recording, out: Any, a: Any, sizes_or_count: Any, axis: int = 0) -> list[str]:
-    axis = axis_of(axis, a.ndim)
-    lengths = [int(part.shape[axis]) for part in out]
-    if len(lengths) == 1:
-        return [r.name(a)]
-    return r.graph.several(
-        len(lengths), "Split", r.name(a), r.graph.constant(lengths, "int64"), axis=axis
-    )
-
-
-@form_of("cat")
-def _cat(r: Recording, out: Any, parts: Sequence[Any], axis: int = 0) -> str:
-    named = [r.name(part, dtype_of(out)) for part in parts if part.shape != (0,)]
-    return (
-        named[0] if len(named) == 1 else r.graph.add("Concat", *named, axis=axis_of(axis, out.ndim))
-    )
-
-
-@form_of("stack")
-def _stack(r: Recording, out: Any, parts: Sequence[Any], axis: int = 0) -> str:
-    axis = axis_of(axis, out.ndim)
-    shape = (*shape_of(out)[:axis], 1, *shape_of(out)[axis + 1 :])
-    named = [r.reshaped(r.name(part, dtype_of(out)), shape_of(part), shape) for part in parts]
-    return named[0] if len(named) == 1 else r.graph.add("Concat", *named, axis=axis)
-
-
-@form_of("constant_pad_nd")
-def _pad(r: Recording, out: Any, a: Any, pads: Sequence[int], value: Any = 0) -> str:
-    before, after = [0] * a.ndim, [0] * a.ndim
-    for i in range(len(pads) // 2):
-        before[a.ndim - 1 - i], after[a.ndim - 1 - i] = int(pads[2 * i]), int(pads[2 * i + 1])
-    if not any(before + after):
-        return r.name(a)
-    dtype = dtype_of(out)
-    return r.graph.add(
-        "Pad", r.name(a), r.graph.constant(before + after, "int64"), r.name(value, dtype)
-    )
+    first, stop, stride = slice(start, end, step).indices(size)
+    if (first, stop, stride) == (0, size, 1):
+        return recording.name(a)
+    bounds = [recording.graph.constant([value], "int64") for value in (first, stop, axis, stride)]
+    return recording.graph.add("Slice", recording.name(a), *bounds)
 
 
 @form_of("index")
-def _index(r: Recording, out: Any, a: Any, indices: Sequence[Any]) -> str:
+def _record_index(
+    recording: Recording,
+    result: Tensor,
+    a: Tensor,
+    indices: Sequence[Tensor | None],
+) -> str:
     given = [(axis, index) for axis, index in enumerate(indices) if index is not None]
     if len(given) != 1 or dtype_of(given[0][1]) == "bool":
-        raise r.refused("indexing with several tensors, or with booleans")
-    axis, index = given[0]
-    places = value_of(r, index, "int64")
-    places = places.to("Less", 0).to("Where", places + int(a.shape[axis]), places)
-    return r.graph.add("Gather", r.name(a), places.name, axis=axis)
+        raise recording.refused("indexing with several tensors, or with booleans")
+    [(axis, index)] = given
+    places = value_of(recording, index, "int64")
+    is_from_end = places.to("Less", 0)
+    places = is_from_end.to("Where", places + int(a.shape[axis]), places)
+    return recording.graph.add("Gather", recording.name(a), places.name, axis=axis)
 
 
-FORMS |= {
-    "copy": lambda r, out, a, source, non_blocking=False: _expand(r, out, source),
-    "embedding": lambda r, out, weight, places, *_, **__: _gather(r, out, weight, 0, places),
-    "gather": lambda r, out, a, axis, index, **_: _gather(r, out, a, axis, index, "GatherElements"),
-    "t": lambda r, out, a: r.turned(a) or _permute(r, out, a, range(a.ndim)[::-1]),
-    "unbind": lambda r, out, a, axis=0: [
-        _select(r, part, a, axis, i) for i, part in enumerate(out)
-    ],
-}
+# --- splitting and joining ------------------------------------------------------------------------
+
+
+@form_of("split_with_sizes", "split", "chunk", "unsafe_split")
+def _record_split(
+    recording: Recording,
+    result: Sequence[Tensor],
+    a: Tensor,
+    sizes_or_count: Any,  # the result's shapes say it
+    axis: int = 0,
+) -> list[str]:
+    axis = axis_of(axis, a.ndim)
+    lengths = [int(part.shape[axis]) for part in result]
+    if len(lengths) == 1:
+        return [recording.name(a)]
+    sizes = recording.graph.constant(lengths, "int64")
+    return recording.graph.several(len(lengths), "Split", recording.name(a), sizes, axis=axis)
+
+
+@form_of("cat")
+def _record_cat(
+    recording: Recording, result: Tensor, parts: Sequence[Tensor], axis: int = 0
+) -> str:
+    # PyTorch ignores empty vectors, whatever the other shapes are.
+    names = [recording.name(part, dtype_of(result)) for part in parts if part.shape != (0,)]
+    if len(names) == 1:
+        return names[0]
+    return recording.graph.add("Concat", *names, axis=axis_of(axis, result.ndim))
+
+
+@form_of("stack")
+def _record_stack(
+    recording: Recording, result: Tensor, parts: Sequence[Tensor], axis: int = 0
+) -> str:
+    axis = axis_of(axis, result.ndim)
+    shape = (*shape_of(result)[:axis], 1, *shape_of(result)[axis + 1 :])
+    names = []
+    for part in parts:
+        name = recording.name(part, dtype_of(result))
+        names.append(recording.reshaped(name, shape_of(part), shape))
+    if len(names) == 1:
+        return names[0]
+    return recording.graph.add("Concat", *names, axis=axis)
+
+
+@form_of("constant_pad_nd")
+def _record_pad(
+    recording: Recording, result: Tensor, a: Tensor, pads: Sequence[int], value: float = 0
+) -> str:
+    before = [0] * a.ndim
+    after = [0] * a.ndim
+    # PyTorch lists the pads from the last axis to the first.
+    for i in range(len(pads) // 2):
+        axis = a.ndim - 1 - i
+        before[axis] = int(pads[2 * i])
+        after[axis] = int(pads[2 * i + 1])
+    if not any(before + after):
+        return recording.name(a)
+    widths = recording.graph.constant(before + after, "int64")
+    filling = recording.name(value, dtype_of(result))
+    return recording.graph.add("Pad", recording.name(a), widths, filling)

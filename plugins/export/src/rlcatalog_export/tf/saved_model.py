@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rlcatalog.errors import NotServedError, SavedPolicyError, raised_as
+from rlcatalog.frameworks import Array
 from rlcatalog_export import ExportResult, Interface, check_folder, read_file, seal_folder
-from rlcatalog_export.onnx import Array, quiet_converters
+from rlcatalog_export.onnx import quiet_converters
 from rlcatalog_export.tf.policy_function import TFPolicyFunction
 from rlcatalog_policy import Policy
 from rlcatalog_tf import tf

@@ -15,8 +15,9 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from rlcatalog import Policy
 from rlcatalog.errors import NotServedError
+from rlcatalog.frameworks import Array
 from rlcatalog.spaces import map_tensors
-from rlcatalog_export.noise_blocks import Array, NoiseBlocks
+from rlcatalog_export.noise_blocks import NoiseBlocks
 from rlcatalog_export.onnx_graph import bind_graph
 from rlcatalog_export.torch.noise import TorchNoise
 from rlcatalog_export.torch.recorder import TURNED, array_of, record
