@@ -20,7 +20,7 @@ from rlcatalog import (
     SpaceInfo,
 )
 from rlcatalog.choice import Pins
-from rlcatalog.choice.slots import Slots, slot_of, unclaimed_by
+from rlcatalog.choice.slots import Slots, unclaimed_by
 from rlcatalog.errors import MissingPluginError, NoMatchError, PartError, UnsupportedSpaceError
 from rlcatalog.plugins import Part
 from rlcatalog.plugins.discovery import PluginRecord
@@ -145,11 +145,11 @@ def test_repeat_finds_a_part_without_asking_its_match(slot, part):
 
 @pytest.mark.parametrize("slot", ["trunk", "memory", "head"])
 def test_slot_of_a_model_is_declared(slot):
-    assert slot_of(make_model("net", slot=slot)) == slot
+    assert make_model("net", slot=slot).slot == slot
 
 
 def test_slot_of_a_filter_is_its_kind():
-    assert slot_of(make_filter("half")) == "filter"
+    assert make_filter("half").slot == "filter"
 
 
 # --- preprocessors --------------------------------------------------------------------------------

@@ -211,11 +211,17 @@ class Declaration:
         """Set a field while the declaration is created; later it is frozen."""
         object.__setattr__(self, name, value)
 
+    def has(self, name: str) -> bool:
+        """Return whether a field that a kind of declaration may have is set, such as a function
+        of models.
+        """
+        return vars(self).get(name) is not None
+
     @property
     def functions(self) -> list[str]:
         """The fields that hold a function."""
         names = [name for name, form in self.forms.items() if form is FUNCTION]
-        return [name for name in names if vars(self)[name] is not None]
+        return [name for name in names if self.has(name)]
 
     @property
     def served(self) -> tuple[str, ...]:

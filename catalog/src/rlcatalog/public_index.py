@@ -26,19 +26,19 @@ def provider_of(kind: str, name: str) -> str | None:
     """Return the distribution that provides a part, a config key (`kind="config"`) or an
     export, or None.
     """
-    owner = _data()["provides"].get(f"{kind}/{name}")
-    return str(owner) if owner is not None else None
+    owner: str | None = _data()["provides"].get(f"{kind}/{name}")
+    return owner
 
 
 @cache
 def kernel_keys() -> frozenset[str]:
     """Return the config keys that belong to the kernel itself."""
-    provides = _data()["provides"].items()
-    return frozenset(
-        entry.partition("/")[2]
-        for entry, owner in provides
-        if owner == "rlcatalog" and entry[:7] == "config/"
-    )
+    keys = []
+    for entry, owner in _data()["provides"].items():
+        kind, _, name = entry.partition("/")
+        if owner == "rlcatalog" and kind == "config":
+            keys.append(name)
+    return frozenset(keys)
 
 
 def distributions(*entries: str) -> list[str]:
@@ -47,9 +47,8 @@ def distributions(*entries: str) -> list[str]:
     """
     if not entries:
         return list(_data()["folders"])
-    return sorted(
-        {owner for entry, owner in _data()["provides"].items() if entry.startswith(entries)}
-    )
+    provides = _data()["provides"]
+    return sorted({provides[entry] for entry in provides if entry.startswith(entries)})
 
 
 def frameworks() -> tuple[str, ...]:
@@ -70,7 +69,8 @@ def needs(distribution: str, extras: Iterable[str] = ()) -> list[str]:
         distribution: The distribution.
         extras: Those of its extras that are installed, too.
     """
+    with_extras = [f"{distribution}[{extra}]" for extra in extras]
     required: list[str] = []
-    for name in (distribution, *(f"{distribution}[{extra}]" for extra in extras)):
+    for name in (distribution, *with_extras):
         required += _data()["needs"].get(name, [])
     return required

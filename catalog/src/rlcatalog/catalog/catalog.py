@@ -327,7 +327,7 @@ class Catalog:
         registered = []
         for part in registry:
             if part.in_process and (used is None or part.address in used):
-                struct = registry.config_paths.get(part.declaration.config or "")
+                struct = registry.config_struct_of(part)
                 registered.append((part, struct))
         environ = None if self.environ is os.environ else self.environ
         state = CatalogState(
@@ -394,8 +394,8 @@ class Catalog:
             ActionRangeWarning: Before training, the policy hardly reaches the actions within some
                 bounds; or bounds count as infinite.
         """
-        query = Query(obs_space, action_space, config, framework, pins)
-        return self._lookup.resolve(query, defaults)
+        query = Query(obs_space, action_space, config, framework, pins, defaults)
+        return self._lookup.resolve(query)
 
     def explain(
         self,
@@ -421,24 +421,23 @@ class Catalog:
         Raises:
             CatalogError: See `resolve`.
         """
-        name = ""
-        wrappers: list[Verdict] = []
-        defaults: dict[str, Any] = {}
-        if env is not None:
-            if obs_space is not None or action_space is not None:
-                raise UnsupportedSpaceError(
-                    "explain() needs two spaces or env=, but both were given. Remove one."
-                )
-            found = self.spaces_of(env, config)
-            obs_space, action_space = found.observation, found.action
-            name, wrappers, defaults = found.name, found.verdicts, found.defaults
-        if obs_space is None or action_space is None:
+        if env is None:
+            spaces = EnvSpaces(obs_space, action_space)
+        elif obs_space is None and action_space is None:
+            spaces = self.spaces_of(env, config)
+        else:
+            raise UnsupportedSpaceError(
+                "explain() needs two spaces or env=, but both were given. Remove one."
+            )
+        if spaces.observation is None or spaces.action is None:
             raise UnsupportedSpaceError(
                 "explain() needs an observation space and an action space, or env=."
             )
-        query = Query(obs_space, action_space, config, framework)
-        resolution = self._lookup.explain(query, defaults)
-        return Explanation(resolution, env=name, wrappers=tuple(wrappers))
+        query = Query(
+            spaces.observation, spaces.action, config, framework, defaults=spaces.defaults
+        )
+        resolution = self._lookup.explain(query)
+        return Explanation(resolution, env=spaces.name, wrappers=tuple(spaces.verdicts))
 
     def build_from_lookup(
         self,
@@ -468,8 +467,8 @@ class Catalog:
         Raises:
             CatalogError: See `resolve`.
         """
-        query = Query(obs_space, action_space, config, framework, pins)
-        return self._lookup.build(build, query, defaults)
+        query = Query(obs_space, action_space, config, framework, pins, defaults)
+        return self._lookup.build(build, query)
 
     def trunk(self, request: Request, name: str | None = None) -> Part:
         """Choose the trunk for a part of an observation, for a model that contains other models.
@@ -620,7 +619,7 @@ def _with_registered(registry: Registry, part: Part, old: Registry) -> Registry:
     """Return a registry with a part that the program registered before a refresh; without it,
     and with a warning, if a plugin brought or took one of its keys.
     """
-    struct = old.config_paths.get(part.declaration.config or "")
+    struct = old.config_struct_of(part)
     try:
         return registry.with_registered(part, struct)
     except (DeclarationError, DuplicateNameError) as error:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from rlcatalog.actions import mask_key
 from rlcatalog.actions.masks import mask_steps, unused_masks
 from rlcatalog.catalog.lookup_warnings import warn_of
-from rlcatalog.catalog.memory import Memory
+from rlcatalog.catalog.memory import Config, Memory
 from rlcatalog.catalog.model_building import build_model
 from rlcatalog.choice import Pins, Resolution, model_stages
 from rlcatalog.choice.dist_plan import named_dists, plan_dists
@@ -43,6 +44,7 @@ class Query(NamedTuple):
         config: The model config.
         framework: `"torch"` or `"tf"`, or None for the default; see `Catalog.resolve`.
         pins: The choices of an earlier lookup, which this lookup repeats.
+        defaults: An engine's defaults for keys that the config does not set.
     """
 
     obs_space: Space
@@ -50,11 +52,28 @@ class Query(NamedTuple):
     config: Mapping[str, Any] | None = None
     framework: str | None = None
     pins: Pins | None = None
+    defaults: Mapping[str, Any] | None = None
 
-    @property
-    def spaces(self) -> tuple[Space, Space]:
-        """Both spaces."""
-        return self.obs_space, self.action_space
+
+class Answer(NamedTuple):
+    """The resolution of a query.
+
+    Attributes:
+        query: The query, with the defaults that the resolution has.
+        resolution: The resolution.
+        is_recalled: Whether it is the result of an earlier lookup.
+    """
+
+    query: Query
+    resolution: Resolution
+    is_recalled: bool
+
+
+class Creation(NamedTuple, Generic[T]):
+    """An object, and the answer from which it was created."""
+
+    answer: Answer
+    created: T
 
 
 class Lookup:
@@ -78,80 +97,92 @@ class Lookup:
 
     def config_keys(self, part: Part, framework: str | None = None) -> list[str]:
         """Return the config keys that a part reads; see `Catalog.config_keys`."""
-        for extension in part.extensions.get(framework or "", ()):
-            if extension.declaration.reads:
-                return list(extension.declaration.reads)
+        if framework is not None:
+            for extension in part.extensions.get(framework, ()):
+                if extension.declaration.reads:
+                    return list(extension.declaration.reads)
         keys: list[str] = []
-        struct = self.registry.config_paths.get(part.declaration.config or "")
+        struct = self.registry.config_struct_of(part)
         if struct is not None:
             names = self.registry.key_names.get(struct, {})
             keys += [names.get(key.name, key.name) for key in keys_of(struct)]
         keys += part.declaration.named_keys
         return list(dict.fromkeys(keys))
 
-    # --- a whole pipeline -------------------------------------------------------------------------
+    # --- a whole pipeline, remembered -------------------------------------------------------------
 
-    def resolve(self, query: Query, defaults: Mapping[str, Any] | None = None) -> Resolution:
+    def resolve(self, query: Query) -> Resolution:
         """Choose a part for every slot; see `Catalog.resolve`."""
-        found = call_with_fewer_defaults(partial(self._find, query), defaults or {})
-        self._finish(query, found)
-        return found.resolution
+        known = self._recall(query)
+        if known is not None:
+            return known
+        answer = call_with_fewer_defaults(self._answer, query)
+        self._finish(answer)
+        return answer.resolution
 
-    def build(
-        self,
-        create: Callable[[Resolution], T],
-        query: Query,
-        defaults: Mapping[str, Any] | None = None,
-    ) -> T:
+    def build(self, create: Callable[[Resolution], T], query: Query) -> T:
         """Choose a part for every slot and return `create(resolution)`; see
         `Catalog.build_from_lookup`.
         """
 
-        def find_and_create(kept: Mapping[str, Any]) -> tuple[_Found, T]:
-            found = self._find(query, kept)
-            return found, create(found.resolution)
+        def answer_and_create(query: Query) -> Creation[T]:
+            answer = self._answer(query)
+            return Creation(answer, create(answer.resolution))
 
-        found, created = call_with_fewer_defaults(find_and_create, defaults or {})
-        self._finish(query, found)
-        return created
+        creation = call_with_fewer_defaults(answer_and_create, query)
+        self._finish(creation.answer)
+        return creation.created
 
-    def explain(self, query: Query, defaults: Mapping[str, Any]) -> Resolution:
+    def explain(self, query: Query) -> Resolution:
         """Return the resolution to explain, without a warning."""
         return self._memory.recall_or_find(
             ("explanation", query.framework),
-            query.spaces,
-            (query.config, defaults),
-            lambda: self.choose(query, defaults),
+            (query.obs_space, query.action_space),
+            _config_to_remember(query),
+            lambda: self.choose(query),
         )
 
-    def _find(self, query: Query, defaults: Mapping[str, Any]) -> _Found:
-        """Return the remembered resolution, or a new one; pins are never remembered."""
-        config = query.config, defaults
-        if query.pins is None:
-            known = self._memory.recall(("resolution", query.framework), query.spaces, config)
-            if known is not None:
-                return _Found(known, config, is_new=False)
-        return _Found(self.choose(query, defaults), config, is_new=query.pins is None)
+    def _answer(self, query: Query) -> Answer:
+        """Recall the resolution of a query, or choose parts for it."""
+        known = self._recall(query)
+        if known is not None:
+            return Answer(query, known, is_recalled=True)
+        return Answer(query, self.choose(query), is_recalled=False)
 
-    def _finish(self, query: Query, found: _Found) -> None:
-        """Warn of a new resolution and remember it, now that it has served: the error of one that
-        fails says itself what to do.
+    def _recall(self, query: Query) -> Resolution | None:
+        """Return the resolution of an earlier query like this one, or None."""
+        if query.pins is not None:
+            return None  # what repeats an earlier choice is not remembered
+        resolution: Resolution | None = self._memory.recall(
+            ("resolution", query.framework),
+            (query.obs_space, query.action_space),
+            _config_to_remember(query),
+        )
+        return resolution
+
+    def _finish(self, answer: Answer) -> None:
+        """Warn of a new resolution and remember it.
+
+        This comes after the resolution has served, because the error of one that fails says itself
+        what to do.
         """
-        if not found.is_new:
+        query = answer.query
+        if answer.is_recalled or query.pins is not None:
             return
-        warn_of(found.resolution, list(self.registry), self.config_keys)
-        what = "resolution", query.framework
-        self._memory.remember(what, query.spaces, found.config, found.resolution)
+        warn_of(answer.resolution, list(self.registry), self.config_keys)
+        self._memory.remember(
+            ("resolution", query.framework),
+            (query.obs_space, query.action_space),
+            _config_to_remember(query),
+            answer.resolution,
+        )
 
-    def choose(self, query: Query, defaults: Mapping[str, Any] | None = None) -> Resolution:
-        """Choose a part for every slot, from observation to action.
+    # --- a whole pipeline, chosen -----------------------------------------------------------------
 
-        Args:
-            query: The spaces, config and framework.
-            defaults: Defaults for config keys that the config does not set.
-        """
+    def choose(self, query: Query) -> Resolution:
+        """Choose a part for every slot, from observation to action."""
         # The config, the framework and the two spaces.
-        config = self.schema.parse(query.config, defaults)
+        config = self.schema.parse(query.config, query.defaults)
         config.catalog = self.catalog
         custom_model = self.slots.named("model", config["custom_model"])
         dist_names = named_dists(self.slots, config["custom_action_dist"])
@@ -191,9 +222,8 @@ class Lookup:
 
         # Trunk, memory and head. A config with contradictory shapes fails here, before a framework
         # is imported.
-        model_choices, unclaimed = self.slots.model(request, custom_model, query.pins)
-        parts = [choice.part for choice in model_choices.values()]
-        stages = model_stages(parts, request, dists.size, unclaimed)
+        model = self.slots.model(request, custom_model, query.pins)
+        stages = model_stages(model.parts.values(), request, dists.size, model.unclaimed)
         return Resolution(
             request=request,
             config=config,
@@ -202,14 +232,14 @@ class Lookup:
                 "preprocessor": preprocessor_choice,
                 "filter": filter_choice,
                 "action_dist": dists.choice,
-                **model_choices,
+                **model.choices,
             },
             preprocessor=preprocessor,
             dists=dists,
             layers=tuple(stages),
             pins=query.pins,
             mask_key=mask.key,
-            unclaimed=unclaimed,
+            unclaimed=model.unclaimed,
             env_wrappers=tuple(self.slots.env_wrappers(config)),
             mask_steps=mask.steps,
             unused_masks=mask.unused,
@@ -232,12 +262,16 @@ class Lookup:
     ) -> Preprocessor:
         """Create the preprocessor for a space; see `Catalog.preprocessor_for`."""
         info = space if isinstance(space, SpaceInfo) else SpaceInfo.read(space)
-        options = plain_values(config or {})  # a copy, because it may change them
+        options: dict[str, Any] = {}
+        if config is not None:
+            options = plain_values(config)  # a copy, because a preprocessor may change its options
         # RLlib's preprocessors look here.
         options["custom_options"] = options.get("custom_model_config", {})
         if check is None:
             check = options.get("check_observations", "first")
-        part = (chosen or {}).get(info.path)
+        part = None
+        if chosen is not None:
+            part = chosen.get(info.path)
         if part is None:
             request = Request(info, config=ReadOnlyConfig(options))
             part = self.slots.preprocessor(request, pins).part
@@ -273,11 +307,12 @@ class Lookup:
     ) -> tuple[Any, int]:
         values = self.schema.parse(config)
         names = named_dists(self.slots, values["custom_action_dist"], dist_type)
-        # A custom model decides, too, because it computes the inputs.
-        custom_model = (
-            self.slots.named("model", values["custom_model"]) if framework is None else None
-        )
-        framework = framework_for(framework, *names.values(), custom_model)
+        if framework is None:
+            # A custom model decides, too, because it computes the inputs.
+            custom_model = self.slots.named("model", values["custom_model"])
+            framework = framework_for(None, *names.values(), custom_model)
+        else:
+            framework = framework_name(framework)
         action = SpaceInfo.read(action_space, "action")
         request = Request(action, action, values.read_only(), framework)
         plan = plan_dists(self.slots, request, names)
@@ -331,40 +366,38 @@ class Lookup:
         parsed = self.schema.parse(config)
         parsed.catalog = self.catalog
         values = FlatConfig(parsed)
-        values["custom_model"] = values["custom_model"] or default_model
+        if not values["custom_model"]:
+            values["custom_model"] = default_model
         custom_model = self.slots.named("model", values["custom_model"])
         framework = framework_for(framework, custom_model)
         if _needs_encoding(obs_space, custom_model):
             obs_space = self.preprocessor(obs_space, values, check="never").observation_space
+        # RLlib's attribute of an encoded space.
         original = SpaceInfo.read(getattr(obs_space, "original_space", obs_space))
         action = SpaceInfo.read(action_space, "action")
+        encoded_shape = None
+        if SpaceInfo.read(obs_space).kind == "box":
+            encoded_shape = obs_space.shape
         request = Request(
             original,
             action,
             values.read_only(),
             framework,
-            encoded_shape=obs_space.shape if SpaceInfo.read(obs_space).kind == "box" else None,
+            encoded_shape=encoded_shape,
             num_outputs=num_outputs,
             preprocessor=preprocessor_of(obs_space),
             catalog=self.catalog,
             mask_key=mask_key(original, action, values["action_mask_key"]),
         )
-        choices, unclaimed = self.slots.model(request, custom_model, None)
-        parts = {slot: choice.part for slot, choice in choices.items()}
-        # Raises where config and shapes disagree.
-        model_stages(parts.values(), request, num_outputs, unclaimed)
+        model = self.slots.model(request, custom_model, pins=None)
+        # Raises an error where config and shapes contradict each other.
+        model_stages(model.parts.values(), request, num_outputs, model.unclaimed)
         action_dist = None
-        if parts["head"] is not None:
-            action_dist, _ = self.action_dist(action_space, config, None, framework)
-        return _ModelPlan(parts, obs_space, parsed, framework, unclaimed, action_dist)
-
-
-class _Found(NamedTuple):
-    """A resolution, and the config under which it is remembered."""
-
-    resolution: Resolution
-    config: tuple[Any, ...]
-    is_new: bool
+        if model.parts["head"] is not None:
+            action_dist, _ = self.action_dist(
+                action_space, config, dist_type=None, framework=framework
+            )
+        return _ModelPlan(model.parts, obs_space, parsed, framework, model.unclaimed, action_dist)
 
 
 class _ModelPlan(NamedTuple):
@@ -376,6 +409,13 @@ class _ModelPlan(NamedTuple):
     framework: str
     unclaimed: TrunkObservation | None
     action_dist: Any
+
+
+def _config_to_remember(query: Query) -> Config:
+    """Return what a memory compares of a query's config: with the defaults, if there are any."""
+    if not query.defaults:
+        return query.config
+    return query.config, query.defaults
 
 
 class MaskPlace(NamedTuple):
@@ -404,12 +444,13 @@ def find_mask(
     """
     key = mask_key(obs, action, config["action_mask_key"])
     if key is None:
-        return MaskPlace(None, (), obs, unused_masks(obs, action, config["action_mask_key"]))
+        unused = unused_masks(obs, action, config["action_mask_key"])
+        return MaskPlace(key=None, steps=(), rest_of_obs=obs, unused=unused)
     steps = mask_steps(obs, key)
-    has_own_model = custom_model is not None and not is_plain(custom_model)
+    has_own_model = custom_model is not None and not custom_model.is_plain
     if has_own_model or config["custom_preprocessor"] is not None:
-        return MaskPlace(key, steps, obs, ())
-    return MaskPlace(key, steps, obs.without(*steps), ())
+        return MaskPlace(key, steps, rest_of_obs=obs, unused=())
+    return MaskPlace(key, steps, rest_of_obs=obs.without(*steps), unused=())
 
 
 def framework_for(framework: str | None, *named: Part | None) -> str:
@@ -424,31 +465,23 @@ def framework_for(framework: str | None, *named: Part | None) -> str:
     return default_framework()
 
 
-def call_with_fewer_defaults(
-    attempt: Callable[[Mapping[str, Any]], T], defaults: Mapping[str, Any]
-) -> T:
-    """Return `attempt(defaults)`; if it fails, try without each default in turn, then without any.
+def call_with_fewer_defaults(attempt: Callable[[Query], T], query: Query) -> T:
+    """Return `attempt(query)`; if it fails, try without each default in turn, then without any.
 
     The last error is raised.
     """
-    if not defaults:
-        return attempt({})
-    choices = [defaults]
-    for dropped in defaults:
-        choices.append({name: value for name, value in defaults.items() if name != dropped})
-    for kept in choices:
-        if not kept:
-            continue
-        try:
-            return attempt(kept)
-        except Exception:  # a user's class may refuse an engine's default in any way
-            continue
-    return attempt({})
-
-
-def is_plain(part: Part) -> bool:
-    """Return whether a part is a plain module, which sees encoded observations only."""
-    return getattr(part.declaration, "plain", False)
+    if not query.defaults:
+        return attempt(query)
+    queries_with_defaults = [query]
+    for dropped in query.defaults:
+        kept = {name: value for name, value in query.defaults.items() if name != dropped}
+        if kept:
+            queries_with_defaults.append(query._replace(defaults=kept))
+    for query_with_defaults in queries_with_defaults:
+        # A user's class may refuse an engine's default with any error.
+        with suppress(Exception):
+            return attempt(query_with_defaults)
+    return attempt(query._replace(defaults=None))
 
 
 def _needs_encoding(obs_space: Space, custom_model: Part | None) -> bool:
@@ -457,13 +490,14 @@ def _needs_encoding(obs_space: Space, custom_model: Part | None) -> bool:
     Models of the catalog see a Dict or Tuple encoded, and plain modules see every space but a Box
     encoded; a class in RLlib's form sees the structure.
     """
+    # RLlib's attribute of an encoded space.
     is_encoded = hasattr(obs_space, "original_space")
     if is_encoded or (custom_model is not None and custom_model.undeclared):
         return False
     info = SpaceInfo.read(obs_space)
     if info.is_composite:
         return True
-    return custom_model is not None and is_plain(custom_model) and info.kind != "box"
+    return custom_model is not None and custom_model.is_plain and info.kind != "box"
 
 
 def _seen_by_models(preprocessor: Preprocessor) -> Preprocessor:
@@ -475,7 +509,9 @@ def _seen_by_models(preprocessor: Preprocessor) -> Preprocessor:
     if type(preprocessor).observation_space is Preprocessor.observation_space:
         return preprocessor
     other = preprocessor_of(preprocessor.observation_space)
-    return other if other is not None and other.shape == preprocessor.shape else preprocessor
+    if other is None or other.shape != preprocessor.shape:
+        return preprocessor
+    return other
 
 
 def _no_values(obs: SpaceInfo) -> UnsupportedSpaceError:

@@ -11,7 +11,7 @@ from rlcatalog.spaces.info import Space
 
 T = TypeVar("T")
 
-#: The caller's config, alone or with the other arguments of a lookup.
+#: The caller's config, alone or with other arguments of a lookup that are compared by value.
 Config = Mapping[str, Any] | tuple[Any, ...] | None
 
 #: Number of lookups that a memory keeps.
@@ -19,11 +19,11 @@ SIZE = 64
 
 
 class _Entry(NamedTuple):
-    """A lookup and its result."""
+    """A lookup and its result; see `Memory.recall`."""
 
     what: Hashable
     spaces: tuple[Space, ...]
-    config: Any
+    config: Config
     result: Any
 
 

@@ -57,8 +57,11 @@ def _draws_raw_values(part: Part) -> bool:
     distribution that draws within the bounds does not need.
     """
     if part.in_process:
-        classes = part.objects.values()
-        return all(getattr(cls, "raw_kind", "values") == "values" for cls in classes)
+        for cls in part.objects.values():
+            # A class in RLlib's form need not derive from ours.
+            if getattr(cls, "raw_kind", "values") != "values":
+                return False
+        return True
     return "action_bounds" in part.declaration.reads
 
 
@@ -95,44 +98,55 @@ def _ignored_bounds(info: SpaceInfo, rule: str) -> Iterator[str]:
 
 def _unreached_bounds(node: DistPlan, config: Mapping[str, Any]) -> Iterator[str]:
     """Yield a description of bounds that the distribution hardly reaches before training."""
-    part, info, rule = node.part, node.info, config["action_bounds"]
-    if part.declaration.initial_std is None:  # type: ignore[attr-defined]
+    part = node.part
+    info = node.info
+    if not part.declaration.has("initial_std"):
         return
+    rule = config["action_bounds"]
     codec = _codec(info, rule)
     if codec is None:
         return
     std = part.ask("initial_std", info, config, returns=_positive)
-    begins = f"{part.name} begins with mean 0 and standard deviation {std:.3g}"
+    start = f"{part.name} begins with mean 0 and standard deviation {std:.3g}"
     shape = info.shape or ()
     outside = inside_shares(codec, std).reshape(shape) < LEAST_SHARE
     if outside.any():
-        where, way = _first_bounds(info, outside), _way_out(info, rule, outside)
-        yield f"{where}: {begins}, so nearly all actions are at a bound. {way}"
+        advice = _way_out(info, rule, outside)
+        yield (
+            f"{_first_bounds(info, outside)}: {start}, so nearly all actions are at a bound."
+            f" {advice}"
+        )
     covered = covered_shares(codec, std).reshape(shape)
     narrow = (covered < LEAST_SHARE) & ~outside & ~_count_as_infinite(info, rule)
     if narrow.any():
         percent = 100 * covered[narrow][0]
-        where, way = _first_bounds(info, narrow), _way_out(info, rule, narrow)
-        yield f"{where}: {begins}, so it covers {percent:.2g} % of it. {way}"
+        advice = _way_out(info, rule, narrow)
+        yield (
+            f"{_first_bounds(info, narrow)}: {start}, so it covers {percent:.2g} % of it. {advice}"
+        )
 
 
-def _way_out(info: SpaceInfo, rule: str, wrong: Array) -> str:
-    rescale = f"{_RESCALE[0].upper()}{_RESCALE[1:]}"
-    if rule == "clip" and is_scaled(info.low, info.high, "affine")[wrong].all():
+def _way_out(info: SpaceInfo, rule: str, unreached: Array) -> str:
+    if rule == "clip" and is_scaled(info.low, info.high, "affine")[unreached].all():
         return (
             "Set action_bounds='affine' in the model config, which scales [-1, 1] to the bounds,"
             f" or {_RESCALE}."
         )
-    return f"{rescale}, or choose another distribution (custom_action_dist)."
+    sentence = _RESCALE[0].upper() + _RESCALE[1:]
+    return f"{sentence}, or choose another distribution (custom_action_dist)."
 
 
 def _first_bounds(info: SpaceInfo, chosen: Array) -> str:
     """Return the path and the bounds of the first chosen value, and the number of the others."""
-    place = tuple(int(index) for index in np.argwhere(chosen)[0])
-    path = info.path + (f"[{', '.join(map(str, place))}]" if chosen.size > 1 else "")
+    index = tuple(int(number) for number in np.argwhere(chosen)[0])
+    path = info.path
+    if chosen.size > 1:
+        path += f"[{', '.join(map(str, index))}]"
+    text = f"{path} in [{info.low[index]:g}, {info.high[index]:g}]"
     others = int(chosen.sum()) - 1
-    more = f" and {others} more" if others else ""
-    return f"{path} in [{info.low[place]:g}, {info.high[place]:g}]{more}"
+    if others:
+        text += f" and {others} more"
+    return text
 
 
 def _codec(info: SpaceInfo, rule: str) -> ActionCodec | None:

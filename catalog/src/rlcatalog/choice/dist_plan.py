@@ -62,12 +62,13 @@ class DistPlan:
         """
         children = [(child.load(framework, config), child.size) for child in self.children]
         cls = self.part.load(framework)
+        # A plugin's class; one of the running program has been checked before.
         if not hasattr(cls, "logp") and not self.part.in_process:
             raise self.part.fault(
                 f"its target must be a subclass of ActionDistribution, found {shown(cls)}."
             )
-        cannot = f"its class cannot be bound to {self.info.describe()}"
-        with raised_as(lambda why: self.part.fault(f"{cannot}: {why}"), CatalogError):
+        problem = f"its class cannot be bound to {self.info.describe()}"
+        with raised_as(lambda why: self.part.fault(f"{problem}: {why}"), CatalogError):
             return bind(cls, self.info, config, children)
 
     def raw_kinds(self, framework: str) -> dict[str, str]:
@@ -75,11 +76,13 @@ class DistPlan:
 
         See `ActionDistribution.raw_kind`.
         """
-        leaves = [node for node in self.walk() if not node.children]
-        return {
-            leaf.info.path: getattr(leaf.part.load(framework), "raw_kind", "values")
-            for leaf in leaves
-        }
+        raw_kinds = {}
+        for node in self.walk():
+            if not node.children:
+                cls = node.part.load(framework)
+                # A class in RLlib's form need not derive from ours.
+                raw_kinds[node.info.path] = getattr(cls, "raw_kind", "values")
+        return raw_kinds
 
 
 def named_dists(
@@ -92,10 +95,17 @@ def named_dists(
         custom: `custom_action_dist`: a name, a class, a dict from path to name or class, or None.
         dist_type: A name or class to use if `custom` is None.
     """
-    by_path, custom = (custom, None) if isinstance(custom, Mapping) else ({}, custom)
-    names: dict[Any, Any] = {None: dist_type if custom is None else custom, **by_path}
-    parts = {path: slots.named("action_dist", name) for path, name in names.items()}
-    return {path: part for path, part in parts.items() if part is not None}
+    names: dict[str | None, Any] = {None: dist_type}
+    if isinstance(custom, Mapping):
+        names = {**names, **custom}
+    elif custom is not None:
+        names[None] = custom
+    parts = {}
+    for path, name in names.items():
+        part = slots.named("action_dist", name)
+        if part is not None:
+            parts[path] = part
+    return parts
 
 
 def plan_dists(slots: Slots, request: Request, names: Names, pins: Pins | None = None) -> DistPlan:
@@ -114,8 +124,10 @@ def plan_dists(slots: Slots, request: Request, names: Names, pins: Pins | None =
         ConfigError: A path does not exist; or `free_log_std` is set for a distribution without log
             standard deviations.
     """
-    repeated = {} if pins is None else pins.action_dists
-    plan = _plan(slots, request, names, repeated)
+    repeated: Mapping[str, str] = {}
+    if pins is not None:
+        repeated = pins.action_dists
+    plan = _Planner(slots, names, repeated).plan(request)
     if not repeated:
         _check_names(names, plan, request.config)
     if request.config.get("free_log_std"):
@@ -123,52 +135,73 @@ def plan_dists(slots: Slots, request: Request, names: Names, pins: Pins | None =
     return plan
 
 
-def _plan(
-    slots: Slots,
-    request: Request,
-    names: Names,
-    repeated: Mapping[str, str],
-    outer: Part | None = None,
-) -> DistPlan:
-    """Plan a node; `outer` is the distribution that wraps the one to choose."""
-    info = request.space_for("action_dist")
-    place = info.path if outer is None else f"{info.path} inside {outer.name}"
-    if place in repeated:
-        choice = slots.repeat("action_dist", repeated[place])
-    else:
-        choice = slots.action_dist(request, _name_at(info, request.config, names, outer), outer)
-    part = choice.part
-    assert part is not None
-    spec = _spec(part)
-    if spec.wraps_default:
-        inner = _plan(slots, request, names, repeated, part)
-        return DistPlan(
-            info, choice, _size(part, info, request.config, inner.size), (inner,), place
-        )
-    if not spec.composite:
-        return DistPlan(info, choice, _size(part, info, request.config), (), place)
-    children = tuple(
-        _plan(slots, request.replace(action=child), names, repeated) for child in info.children
-    )
-    size = sum(child.size for child in children)
-    # a class of the running program may need more than its children do.
-    for cls in part.objects.values():
-        if "required_model_output_shape" in vars(cls):
+class _Planner:
+    """Plans an action space, node by node.
+
+    Args:
+        slots: The parts.
+        names: The distributions that the caller names.
+        repeated: Place → address, for the choices of an earlier lookup.
+    """
+
+    def __init__(self, slots: Slots, names: Names, repeated: Mapping[str, str]) -> None:
+        self._slots = slots
+        self._names = names
+        self._repeated = repeated
+
+    def plan(self, request: Request, outer: Part | None = None) -> DistPlan:
+        """Plan a node; `outer` is the distribution that wraps the one to choose."""
+        info = request.space_for("action_dist")
+        place = info.path
+        if outer is not None:
+            place = f"{info.path} inside {outer.name}"
+        choice = self._choose(request, place, outer)
+        part = choice.part
+        assert part is not None  # this slot is never empty
+        spec = _spec(part)
+        if spec.wraps_default:
+            inner = self.plan(request, outer=part)
+            size = _size(part, info, request.config, inner.size)
+            return DistPlan(info, choice, size, children=(inner,), place=place)
+        if not spec.composite:
             size = _size(part, info, request.config)
-    return DistPlan(info, choice, size, children, place)
+            return DistPlan(info, choice, size, place=place)
+        children = [self.plan(request.replace(action=child)) for child in info.children]
+        size = sum(child.size for child in children)
+        if _declares_size(part):
+            size = _size(part, info, request.config)
+        return DistPlan(info, choice, size, tuple(children), place)
+
+    def _choose(self, request: Request, place: str, outer: Part | None) -> Choice:
+        if place in self._repeated:
+            return self._slots.repeat("action_dist", self._repeated[place])
+        info = request.space_for("action_dist")
+        named = _name_at(info, request.config, self._names, outer)
+        return self._slots.action_dist(request, named, outer)
+
+
+def _declares_size(part: Part) -> bool:
+    """Return whether a class of the running program says how many outputs it needs, which may be
+    more than its children need together.
+    """
+    return any("required_model_output_shape" in vars(cls) for cls in part.objects.values())
 
 
 def _name_at(
     info: SpaceInfo, config: Mapping[str, Any], names: Names, outer: Part | None
 ) -> Part | None:
     """Return the part named for a node, or None; never `outer`, which wraps the result."""
-    anywhere = names.get(None)
-    if (at_path := names.get(info.path)) is not None and at_path is not outer:
+    at_path = names.get(info.path)
+    if at_path is not None and at_path is not outer:
         return at_path
-    if anywhere is None or anywhere is outer or (info.children and info.path != "action"):
+    anywhere = names.get(None)
+    if anywhere is None or anywhere is outer:
+        return None
+    is_whole_space = info.path == "action"
+    if info.children and not is_whole_space:
         return None
     if _spec(anywhere).wraps_default:
-        return anywhere if info.path == "action" else None
+        return anywhere if is_whole_space else None
     if _spec(anywhere).composite:
         return anywhere if info.is_composite else None
     try:
@@ -205,33 +238,32 @@ def _spec(part: Part) -> ActionDistSpec:
 
 def _check_names(names: Names, plan: DistPlan, config: Mapping[str, Any]) -> None:
     """Check that the plan uses every name."""
-    nodes = list(plan.walk())
-    unused = [
-        path
-        for path, part in names.items()
-        if not any(node.part is part and path in (None, node.info.path) for node in nodes)
-    ]
+    unused = [path for path, part in names.items() if not _is_used(part, path, plan)]
+    if not unused:
+        return
     if None in unused:
-        _size(names[None], plan.info, config)  # raises an error with the reason
-        raise UnsupportedSpaceError(
-            f"{names[None].name} does not fit any part of {plan.info.describe()}."
-        )
-    if unused:
-        paths = ", ".join(node.path for node in plan.info.walk())
-        raise ConfigError(
-            f"custom_action_dist: the action space has no part {min(map(str, unused))!r}; parts:"
-            f" {paths}."
-        )
+        part = names[None]
+        _size(part, plan.info, config)  # raises an error with the reason, if there is one
+        raise UnsupportedSpaceError(f"{part.name} does not fit any part of {plan.info.describe()}.")
+    paths = ", ".join(node.path for node in plan.info.walk())
+    raise ConfigError(
+        f"custom_action_dist: the action space has no part {min(map(str, unused))!r}; parts:"
+        f" {paths}."
+    )
+
+
+def _is_used(part: Part, path: str | None, plan: DistPlan) -> bool:
+    """Return whether a plan has a part at a path, or anywhere for None."""
+    return any(node.part is part and path in (None, node.info.path) for node in plan.walk())
 
 
 def _check_free_log_std(slots: Slots, plan: DistPlan) -> None:
     if plan.part.in_process or "free_log_std" in plan.part.declaration.reads:
         return
-    others = [
-        c.name
-        for c in slots.registry.active("action_dist")
-        if "free_log_std" in c.declaration.reads
-    ]
+    others = []
+    for part in slots.registry.active("action_dist"):
+        if "free_log_std" in part.declaration.reads:
+            others.append(part.name)
     raise ConfigError(
         "free_log_std trains the second half of the model's outputs independently of the"
         f" observation, as log standard deviations; {plan.part.name}, for"

@@ -40,33 +40,33 @@ class EnvSpaces(NamedTuple):
     Attributes:
         observation: The observation space, after `wrap_env`.
         action: The action space.
-        name: The environment's name.
+        name: The environment's name; empty for two spaces without one.
         verdicts: Each candidate wrapper's answer; a vector environment has no such answers.
         image_layout: Layout of its images, if its wrappers say it; see `env_layout`.
     """
 
     observation: Any
     action: Any
-    name: str
-    verdicts: list[Verdict]
-    image_layout: str | None
+    name: str = ""
+    verdicts: Sequence[Verdict] = ()
+    image_layout: str | None = None
 
     @property
     def defaults(self) -> dict[str, Any]:
         """Defaults for the model config that the environment's wrappers imply."""
-        return {} if self.image_layout is None else {"image_layout": self.image_layout}
+        if self.image_layout is None:
+            return {}
+        return {"image_layout": self.image_layout}
 
 
 def look_here(module: str) -> None:
     """Make a module in the working folder importable, as `python` does, unless the name is already
     importable.
     """
-    root, here = module.partition(".")[0], Path.cwd()
-    if not root.isidentifier() or not (
-        (here / f"{root}.py").is_file() or (here / root / "__init__.py").is_file()
-    ):
-        return
-    if importlib.util.find_spec(root) is None:
+    root, _, _ = module.partition(".")
+    here = Path.cwd()
+    is_here = (here / f"{root}.py").is_file() or (here / root / "__init__.py").is_file()
+    if root.isidentifier() and is_here and importlib.util.find_spec(root) is None:
         sys.path.append(str(here))
 
 
@@ -86,10 +86,11 @@ def make_env(env: AnyEnv, config: Mapping[str, Any] | None = None) -> Any:
     """
     import gymnasium
 
-    config = {} if config is None else config
-    if isinstance(env, gymnasium.Env) or (
-        not isinstance(env, type) and read_attribute(env, "single_action_space") is not None
-    ):
+    if config is None:
+        config = {}
+    is_instance = not isinstance(env, type)
+    is_vector_env = is_instance and read_attribute(env, "single_action_space") is not None
+    if isinstance(env, gymnasium.Env) or is_vector_env:
         return env
     if callable(env):
         return _call(env, config)
@@ -99,31 +100,40 @@ def make_env(env: AnyEnv, config: Mapping[str, Any] | None = None) -> Any:
         )
         raise ConfigError(f"env: expected {expected}; found {shown(env)}.")
     module, colon, _ = env.partition(":")
-    if colon:
+    names_module = bool(colon)
+    if names_module:
         look_here(module)
     try:
         return gymnasium.make(env, **config)
     except (Exception, SystemExit) as error:  # from Gymnasium, a named module, or the environment
-        unknown = isinstance(error, gymnasium.error.UnregisteredEnv) and not colon
-        way = f"name the package: PACKAGE:{env}, or on the command line --import PACKAGE"
-        hint = f" If a package registers it when imported, {way}." * unknown
+        hint = ""
+        if isinstance(error, gymnasium.error.UnregisteredEnv) and not names_module:
+            hint = (
+                " If a package registers it when imported, name the package: PACKAGE:"
+                f"{env}, or on the command line --import PACKAGE."
+            )
         raise UnknownNameError(
             f"Environment {shown(env)} cannot be made: {reason(error)}{hint}"
         ) from error
 
 
 def _call(make: Callable[..., Any], config: Mapping[str, Any]) -> Any:
+    """Make an environment with a config as keyword arguments, or as the only argument; see
+    `make_env`.
+    """
     try:
         parameters = inspect.signature(make).parameters
-    except (TypeError, ValueError):
+    except (TypeError, ValueError):  # a function without a signature that can be read
         return make(**config)
-    positional = [
-        p for p in parameters.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
-    ]
-    required = any(p.default is p.empty for p in positional)
-    return (
-        make(config) if required or (positional and config.keys() - parameters) else make(**config)
-    )
+    positional = []
+    for parameter in parameters.values():
+        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
+            positional.append(parameter)
+    needs_argument = any(parameter.default is parameter.empty for parameter in positional)
+    unknown_keys = config.keys() - parameters
+    if needs_argument or (positional and unknown_keys):
+        return make(config)
+    return make(**config)
 
 
 def close_env(env: Any) -> None:
@@ -167,9 +177,12 @@ def read_spaces(env: Any, wrappers: Sequence[Part], config: Mapping[str, Any]) -
         name = type(read_attribute(env, "unwrapped", env)).__name__
     if read_attribute(env, "single_observation_space") is not None:
         check_wrapped(wrappers, env, config)
-        first = next(iter(read_attribute(env, "envs", ())), None)
+        first_member = next(iter(read_attribute(env, "envs", ())), None)
         return EnvSpaces(
-            env.single_observation_space, env.single_action_space, name, [], env_layout(first)
+            env.single_observation_space,
+            env.single_action_space,
+            name,
+            image_layout=env_layout(first_member),
         )
     wrapped, verdicts = wrap(wrappers, env, config)
     return EnvSpaces(
@@ -197,34 +210,45 @@ def wrap(
     import gymnasium
 
     if not isinstance(env, gymnasium.Env):
-        single = (
-            " Wrap the single environments: gymnasium.make_vec(id, wrappers=[rlcatalog.wrap_env])."
-            * (read_attribute(env, "single_observation_space") is not None)
-        )
-        raise ModelContractError(f"wrap_env: expected a gymnasium.Env, found {shown(env)}.{single}")
+        hint = ""
+        if read_attribute(env, "single_observation_space") is not None:
+            hint = (
+                " Wrap the single environments: gymnasium.make_vec(id,"
+                " wrappers=[rlcatalog.wrap_env])."
+            )
+        raise ModelContractError(f"wrap_env: expected a gymnasium.Env, found {shown(env)}.{hint}")
     verdicts: list[Verdict] = []
     for part in parts:
-        answer = ask_wrapper(part, env, config)
-        verdicts.append((part, answer))
-        if answer.rank is None:
-            continue
-        wrapped = call_target(part, "numpy", env, config)
-        if not isinstance(wrapped, gymnasium.Env):
-            raise ModelContractError(
-                f"{part.title} must return an environment, found {shown(wrapped)}."
-            )
-        with blame_part(part, "result"):
-            spaces = wrapped.observation_space, wrapped.action_space
-            if wrapped is not env:
-                setattr(wrapped, _MARK, part.address)
-        for space in spaces:
-            if not isinstance(space, gymnasium.Space):
-                found = f"found {shown(space)} in place of one"
-                raise ModelContractError(
-                    f"{part.title} must return an environment with spaces, {found}."
-                )
-        env = wrapped
+        match = ask_wrapper(part, env, config)
+        verdicts.append(Verdict(part, match))
+        if match.rank is not None:
+            env = _apply(part, env, config)
     return env, verdicts
+
+
+def _apply(
+    part: Part, env: gymnasium.Env[Any, Any], config: Mapping[str, Any]
+) -> gymnasium.Env[Any, Any]:
+    """Return the environment that a wrapper makes of an environment."""
+    import gymnasium
+
+    wrapped = call_target(part, "numpy", env, config)
+    if not isinstance(wrapped, gymnasium.Env):
+        raise ModelContractError(
+            f"{part.title} must return an environment, found {shown(wrapped)}."
+        )
+    with blame_part(part, "result"):
+        observation_space: object = wrapped.observation_space
+        action_space: object = wrapped.action_space
+        if wrapped is not env:
+            setattr(wrapped, _MARK, part.address)
+    for space in (observation_space, action_space):
+        if not isinstance(space, gymnasium.Space):
+            raise ModelContractError(
+                f"{part.title} must return an environment with spaces, found {shown(space)} in"
+                " place of one."
+            )
+    return wrapped
 
 
 def ask_wrapper(part: Part, env: gymnasium.Env[Any, Any], config: Mapping[str, Any]) -> Match:
@@ -237,12 +261,19 @@ def ask_wrapper(part: Part, env: gymnasium.Env[Any, Any], config: Mapping[str, A
         config: The model config, complete.
     """
     inner: Any = env
+    # A user's environment, whose class may have slots instead.
     while hasattr(inner, "__dict__"):
-        if vars(inner).get(_MARK) == part.address:
-            return Match(None, "is already applied")
-        inner = vars(inner).get("env")
-    spaces = SpaceInfo.read(env.observation_space), SpaceInfo.read(env.action_space, "action")
-    return verdict(part, Request(*spaces, config=config, env=env))
+        attributes = vars(inner)
+        if attributes.get(_MARK) == part.address:
+            return Match(rank=None, why="is already applied")
+        inner = attributes.get("env")
+    request = Request(
+        SpaceInfo.read(env.observation_space),
+        SpaceInfo.read(env.action_space, "action"),
+        config=config,
+        env=env,
+    )
+    return verdict(part, request)
 
 
 def check_wrapped(
@@ -254,13 +285,13 @@ def check_wrapped(
     Raises:
         ModelContractError: A wrapper is missing. The message shows how to add it.
     """
-    for env in read_attribute(envs, "envs", ())[:1]:
+    for env in read_attribute(envs, "envs", ())[:1]:  # the members are alike
         for part in parts:
-            answer = ask_wrapper(part, env, config)
-            if answer.rank is not None:
+            match = ask_wrapper(part, env, config)
+            if match.rank is not None:
                 raise ModelContractError(
                     f"The environments of {type(envs).__name__} lack the wrapper"
-                    f" {part.name!r} ({part.provider}: {answer.why}). Wrap them when"
+                    f" {part.name!r} ({part.provider}: {match.why}). Wrap them when"
                     " they are made: gymnasium.make_vec(id, wrappers=[lambda env:"
                     " rlcatalog.wrap_env(env, config)])."
                 )

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from rlcatalog import provided
 from rlcatalog.choice.resolution import Resolution
@@ -42,7 +42,7 @@ class Explanation:
 
     def _repr_html_(self) -> str:
         html = explanation_html(self.as_dict())
-        with suppress(MissingExtraError, MissingPluginError):
+        with suppress(MissingExtraError, MissingPluginError):  # then it has no picture
             return self.svg() + html
         return html
 
@@ -71,85 +71,116 @@ class Explanation:
 
         All other formats are generated from it.
         """
-        resolution, steps = self.resolution, self.resolution.mask_steps
-        leaves = resolution.preprocessor.leaves()
-        return {
+        resolution = self.resolution
+        data: dict[str, Any] = {
             "env": self.env or None,
             "observation_space": resolution.request.obs.describe(),
             "action_space": resolution.action.describe(),
             "framework": resolution.framework,
-            **{s: self._choice(resolution.choices["trunk" if s == "model" else s]) for s in _SLOTS},
-            "action_parts": [
-                {"path": node.info.path, "space": node.info.describe(), **self._choice(node.choice)}
-                for child in resolution.dists.children
-                for node in child.walk()
-            ],
+        }
+        for slot in _SLOTS:
+            choice = resolution.choices["trunk" if slot == "model" else slot]
+            data[slot] = self._choice(choice)
+        data |= {
+            "action_parts": self._action_parts(),
             "action_ranges": [
                 {"path": box.path, "mapping": box.mapping, "problems": list(box.problems)}
                 for box in resolution.action_ranges
             ],
             "unread": list(resolution.unread),
-            "action_mask": "".join(["obs", *(f"[{step!r}]" for step in steps)]) if steps else None,
+            "action_mask": self._place_of_mask(),
             "model_sees_mask": resolution.shows_mask,
             "unused_masks": list(resolution.unused_masks),
-            "plan": [
-                {
-                    "path": leaf.path,
-                    "kind": leaf.kind,
-                    "slice": [leaf.start, leaf.stop],
-                    "shape": list(leaf.shape),
-                    "scaling": scaling,
-                    "image": _describe_image(resolution.image_layouts.get(leaf.path)),
-                }
-                for leaf, scaling in zip(leaves, resolution.leaf_scalings(leaves), strict=True)
-            ],
-            "filtered": (
-                []
-                if resolution.new_filter is None
-                else [leaf.path for leaf in resolution.new_filter.leaves]
-            ),
+            "plan": self._plan(),
+            "filtered": self._filtered_paths(),
             "model_sees": [
                 {"name": name, "shape": list(shape), "dtype": dtype}
                 for name, shape, dtype in resolution.model_views
             ],
             "shapes": [
-                {
-                    "stage": stage.name,
-                    "shape": list(stage.shape) if stage.shape is not None else None,
-                }
-                for stage in resolution.shapes
+                {"stage": stage.name, "shape": _as_list(stage.shape)} for stage in resolution.shapes
             ],
             "env_wrappers": [
                 {
                     "name": part.name,
                     "provider": part.provider,
-                    "applied": answer.rank is not None,
-                    "reason": answer.why,
+                    "applied": match.rank is not None,
+                    "reason": match.why,
                 }
-                for part, answer in self.wrappers
+                for part, match in self.wrappers
             ],
-            **({} if self.frozen is None else {"frozen": self.frozen}),
         }
+        if self.frozen is not None:
+            data["frozen"] = self.frozen
+        return data
+
+    def _action_parts(self) -> list[dict[str, Any]]:
+        """Return the distributions inside a joint one."""
+        parts = []
+        for child in self.resolution.dists.children:
+            for node in child.walk():
+                where = {"path": node.info.path, "space": node.info.describe()}
+                parts.append(where | self._choice(node.choice))
+        return parts
+
+    def _place_of_mask(self) -> str | None:
+        """Return where the action mask is in an observation, as an expression."""
+        steps = self.resolution.mask_steps
+        if not steps:
+            return None
+        keys = [f"[{step!r}]" for step in steps]
+        return "obs" + "".join(keys)
+
+    def _plan(self) -> list[dict[str, Any]]:
+        """Return what the preprocessor and the net do with each leaf of an observation."""
+        resolution = self.resolution
+        leaves = resolution.preprocessor.leaves()
+        scalings = resolution.leaf_scalings(leaves)
+        return [
+            {
+                "path": leaf.path,
+                "kind": leaf.kind,
+                "slice": [leaf.start, leaf.stop],
+                "shape": list(leaf.shape),
+                "scaling": scaling,
+                "image": _describe_image(resolution.image_layouts.get(leaf.path)),
+            }
+            for leaf, scaling in zip(leaves, scalings, strict=True)
+        ]
+
+    def _filtered_paths(self) -> list[str]:
+        observation_filter = self.resolution.new_filter
+        if observation_filter is None:
+            return []
+        return [leaf.path for leaf in observation_filter.leaves]
 
     def _choice(self, choice: Choice) -> dict[str, Any]:
         chosen = choice.part
-        return {
-            "chosen": chosen and chosen.name,
-            "distribution": chosen and chosen.distribution,
-            "version": chosen and chosen.version,
-            "reason": choice.why,
-            "config_keys": self.resolution.config_keys(chosen) if chosen else [],
-            "candidates": [
+        candidates = []
+        for part, match in choice.verdicts:
+            candidates.append(
                 {
                     "name": part.name,
                     "distribution": part.distribution,
                     "version": part.version,
-                    "rank": None if answer.rank is None else answer.rank.name,
-                    "reason": choice.why if part is chosen else answer.why,
+                    "rank": None if match.rank is None else match.rank.name,
+                    "reason": choice.why if part is chosen else match.why,
                 }
-                for part, answer in choice.verdicts
-            ],
+            )
+        data: dict[str, Any] = {
+            "chosen": None,
+            "distribution": None,
+            "version": None,
+            "reason": choice.why,
+            "config_keys": [],
+            "candidates": candidates,
         }
+        if chosen is not None:
+            data["chosen"] = chosen.name
+            data["distribution"] = chosen.distribution
+            data["version"] = chosen.version
+            data["config_keys"] = self.resolution.config_keys(chosen)
+        return data
 
 
 @dataclass(frozen=True)
@@ -175,77 +206,101 @@ class Section:
     others: Sequence[tuple[str, str]] = ()
 
 
-def outline(
-    data: Mapping[str, Any], *, whole: bool = False, keys: bool = False
-) -> tuple[str, list[Section], list[tuple[str, str]]]:
-    """Return the content of an explanation for all output formats: title, sections, and notes with
-    name and text.
+class Outline(NamedTuple):
+    """The content of an explanation for all output formats.
+
+    Attributes:
+        title: The title.
+        sections: The sections.
+        notes: Name and text of each note.
+    """
+
+    title: str
+    sections: list[Section]
+    notes: list[tuple[str, str]]
+
+
+def outline(data: Mapping[str, Any], *, whole: bool = False, keys: bool = False) -> Outline:
+    """Return the content of an explanation for all output formats.
 
     Args:
         data: The explanation, `Explanation.as_dict`.
         whole: Whether to show long lists in full.
         keys: Whether the notes include the config keys that each part reads.
     """
-    plan = [(leaf["path"], _shape(leaf["shape"]), _leaf_note(leaf)) for leaf in data["plan"]]
-    seen = [
-        (f"sees {view['name']}", _shape(["B", *view["shape"]]), view["dtype"])
-        for view in data["model_sees"]
-    ]
-    parts = [
-        (
-            node["path"],
-            "",
-            f"{node['space']}: {node['chosen']}, {node['reason']}"
-            f" ({_source(node['candidates'][0])})",
-        )
-        for node in data["action_parts"]
-    ]
-    filtered = [(f"filters {path}", "", "") for path in data["filtered"]]
-    first: dict[str, Sequence[Row]] = {
-        "preprocessor": plan,
-        "filter": filtered,
-        "model": seen,
-        "action_dist": parts,
-    }
-    note = "kept out of the model's input"
-    if data["model_sees_mask"]:
-        note = (
-            "the model sees it; rlcatalog masks the outputs, so the model need not, but it must"
-            " not undo the mask"
-        )
-    mask = [("action mask", "", f"{data['action_mask']}, {note}")] if data["action_mask"] else []
-    ranges = [(box["path"], "", box["mapping"]) for box in data["action_ranges"]]
-    sections = [
-        *_wrapper_sections(data["env_wrappers"]),
-        Section(
-            "observation", _shape(data["shapes"][0]["shape"], ""), data["observation_space"], mask
-        ),
-        *(
-            _slot_section(slot, data, first.get(slot, []), sys.maxsize if whole else ROWS)
-            for slot in _SLOTS
-        ),
-        *([Section("frozen", "", data["frozen"])] if "frozen" in data else []),
-        Section(
-            "action", _shape(data["shapes"][-1]["shape"], ""), str(data["action_space"]), ranges
-        ),
-    ]
-    readers = {slot: data[slot] for slot in _SLOTS} | {
-        node["path"]: node for node in data["action_parts"]
-    }
-    notes = {f"{name} reads": part["config_keys"] for name, part in readers.items() if keys}
-    notes |= {
-        "not read by any part": data["unread"],
-        "not used as action masks": data["unused_masks"],
-    }
-    title = f"{data['env']}, " if data["env"] else ""
-    return (
-        f"{title}framework: {data['framework']}",
-        sections,
-        [
-            *((name, ", ".join(texts)) for name, texts in notes.items() if texts),
-            *(("hard to reach", text) for box in data["action_ranges"] for text in box["problems"]),
+    title = f"framework: {data['framework']}"
+    if data["env"]:
+        title = f"{data['env']}, {title}"
+    most_lines = sys.maxsize if whole else ROWS
+    rows = _rows_of_slots(data)
+    sections = _wrapper_sections(data["env_wrappers"])
+    sections.append(_observation_section(data))
+    for slot in _SLOTS:
+        sections.append(_slot_section(slot, data, rows.get(slot, []), most_lines))
+    if "frozen" in data:
+        sections.append(Section("frozen", shape="", why=data["frozen"]))
+    sections.append(_action_section(data))
+    notes = []
+    if keys:
+        notes += _notes_on_keys(data)
+    if data["unread"]:
+        notes.append(("not read by any part", ", ".join(data["unread"])))
+    if data["unused_masks"]:
+        notes.append(("not used as action masks", ", ".join(data["unused_masks"])))
+    for box in data["action_ranges"]:
+        notes += [("hard to reach", problem) for problem in box["problems"]]
+    return Outline(title, sections, notes)
+
+
+def _rows_of_slots(data: Mapping[str, Any]) -> dict[str, list[Row]]:
+    """Return slot → the rows that it shows beside the stages of its part."""
+    dist_rows: list[Row] = []
+    for node in data["action_parts"]:
+        source = _source(node["candidates"][0])
+        text = f"{node['space']}: {node['chosen']}, {node['reason']} ({source})"
+        dist_rows.append((node["path"], "", text))
+    return {
+        "preprocessor": [
+            (leaf["path"], _shape(leaf["shape"]), _leaf_note(leaf)) for leaf in data["plan"]
         ],
-    )
+        "filter": [(f"filters {path}", "", "") for path in data["filtered"]],
+        "model": [
+            (f"sees {view['name']}", _shape(["B", *view["shape"]]), view["dtype"])
+            for view in data["model_sees"]
+        ],
+        "action_dist": dist_rows,
+    }
+
+
+def _observation_section(data: Mapping[str, Any]) -> Section:
+    lines = []
+    if data["action_mask"]:
+        note = "kept out of the model's input"
+        if data["model_sees_mask"]:
+            note = (
+                "the model sees it; rlcatalog masks the outputs, so the model need not, but it must"
+                " not undo the mask"
+            )
+        lines.append(("action mask", "", f"{data['action_mask']}, {note}"))
+    shape = _shape(data["shapes"][0]["shape"], unknown="")
+    return Section("observation", shape, data["observation_space"], lines)
+
+
+def _action_section(data: Mapping[str, Any]) -> Section:
+    lines = [(box["path"], "", box["mapping"]) for box in data["action_ranges"]]
+    shape = _shape(data["shapes"][-1]["shape"], unknown="")
+    return Section("action", shape, str(data["action_space"]), lines)
+
+
+def _notes_on_keys(data: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return the config keys that each part reads, as notes."""
+    readers = {slot: data[slot] for slot in _SLOTS}
+    readers |= {node["path"]: node for node in data["action_parts"]}
+    notes = []
+    for name, part in readers.items():
+        if part["config_keys"]:
+            notes.append((f"{name} reads", ", ".join(part["config_keys"])))
+    return notes
 
 
 def explanation_html(data: Mapping[str, Any]) -> str:
@@ -265,17 +320,16 @@ def explanation_sheet(data: Mapping[str, Any], *, all: bool = False) -> Sheet:
         all: Also show the parts that were not chosen, the config keys that each part
             reads, and complete lists.
     """
-    title, sections, notes = outline(data, whole=all, keys=all)
-    rows = [row for section in sections for row in _rows(section, all)]
+    content = outline(data, whole=all, keys=all)
+    rows: list[Row] = [()]  # the columns have no names
+    count = 0
+    for section in content.sections:
+        rows += _rows(section, show_others=all)
+        count += len(section.others)
     if not all:
-        count = sum(len(section.others) for section in sections)
-        notes.append(
-            (
-                "not shown",
-                f"{count} other parts, and the config keys read (--all, or .text(all=True))",
-            )
-        )
-    return Sheet(title, tables={"": [(), *rows]}, notes=notes, most=sys.maxsize)
+        text = f"{count} other parts, and the config keys read (--all, or .text(all=True))"
+        content.notes.append(("not shown", text))
+    return Sheet(content.title, tables={"": rows}, notes=content.notes, most=sys.maxsize)
 
 
 def _leaf_note(leaf: Mapping[str, Any]) -> str:
@@ -291,75 +345,111 @@ def _describe_image(layout: ImageLayout | None) -> str:
     """Return how a net reads an image's axes; empty for other leaves."""
     if layout is None:
         return ""
-    doubt = "" if layout.is_certain else " (or otherwise: set image_layout)"
-    return f"image of {layout}{doubt}"
+    text = f"image of {layout}"
+    if not layout.is_certain:
+        text += " (or otherwise: set image_layout)"
+    return text
 
 
-def _rows(section: Section, all: bool) -> Iterator[Row]:
+def _rows(section: Section, *, show_others: bool) -> Iterator[Row]:
     yield section.title, section.shape, section.why
     if section.owner:
         yield "  from", "", section.owner
-    yield from ((f"  {name}", shape, text) for name, shape, text in section.lines)
-    if all:
-        yield from ((f"  not chosen: {name}", "", why) for name, why in section.others)
+    for name, shape, text in section.lines:
+        yield f"  {name}", shape, text
+    if show_others:
+        for name, why in section.others:
+            yield f"  not chosen: {name}", "", why
 
 
-def _slot_section(slot: str, data: Mapping[str, Any], first: Sequence[Row], most: int) -> Section:
-    """Return a slot's section: the given lines, then the stages of its part.
+def _slot_section(
+    slot: str, data: Mapping[str, Any], rows: Sequence[Row], most_lines: int
+) -> Section:
+    """Return a slot's section: the given rows, then the stages of its part.
 
-    It shows at most `most` of each.
+    It shows at most `most_lines` of each.
     """
-    choice, name = data[slot], data[slot]["chosen"]
+    choice = data[slot]
     others = _losers(choice)
     if slot == "action_dist":
-        others += [
-            (f"{node['path']}: {n}", why)
-            for node in data["action_parts"]
-            for n, why in _losers(node)
-        ]
+        for node in data["action_parts"]:
+            others += [(f"{node['path']}: {name}", why) for name, why in _losers(node)]
+    name = choice["chosen"]
     if name is None:
-        return Section(f"{slot}: -", "", choice["reason"], others=others)
-    title, rank = f"{slot}: {name}", choice["candidates"][0]["rank"]
-    stages: list[Row] = [(stage["stage"], _shape(stage["shape"]), "") for stage in data["shapes"]]
-    shape = next((shape for stage, shape, _ in stages if stage == title), "")
-    own = f"{name}: ", f"value, {name}: "  # the value may have a copy of it
-    lines: list[Row] = []
-    for some in (first, [line for line in stages if line[0].startswith(own)]):
-        lines += some[:most]
-        if len(some) > most:
-            lines.append((f"... {len(some) - most} more", "", ""))
-    why = choice["reason"] + (f" ({rank})" if rank else "")
+        return Section(f"{slot}: -", shape="", why=choice["reason"], others=others)
+    title = f"{slot}: {name}"
+    shape = ""
+    stages: list[Row] = []
+    for stage in data["shapes"]:
+        if stage["stage"] == title:
+            shape = _shape(stage["shape"])
+        # The value may have a copy of the part.
+        if stage["stage"].startswith((f"{name}: ", f"value, {name}: ")):
+            stages.append((stage["stage"], _shape(stage["shape"]), ""))
+    why = choice["reason"]
+    rank = choice["candidates"][0]["rank"]
+    if rank:
+        why += f" ({rank})"
+    lines = [*_first_rows(rows, most_lines), *_first_rows(stages, most_lines)]
     return Section(title, shape, why, lines, _provider(choice), others)
 
 
+def _first_rows(rows: Sequence[Row], most: int) -> list[Row]:
+    """Return the first rows, and a row that says how many more there are."""
+    first = list(rows[:most])
+    if len(rows) > most:
+        first.append((f"... {len(rows) - most} more", "", ""))
+    return first
+
+
 def _losers(choice: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return the name and reason for each candidate that was not chosen, which means all except the
-    first.
-    """
-    losers = choice["candidates"][choice["chosen"] is not None :]
+    """Return the name and reason of each candidate that was not chosen."""
+    losers = choice["candidates"]
+    if choice["chosen"] is not None:
+        losers = losers[1:]  # the chosen one is the first
     return [(part["name"], f"{part['reason']} ({_source(part)})") for part in losers]
 
 
 def _wrapper_sections(wrappers: Sequence[Mapping[str, Any]]) -> list[Section]:
-    others = [(w["name"], f"{w['reason']} ({w['provider']})") for w in wrappers if not w["applied"]]
-    made = [
-        Section(f"env_wrapper: {w['name']}", "", w["reason"], owner=w["provider"])
-        for w in wrappers
-        if w["applied"]
-    ]
-    if not others:
-        return made
-    first, *rest = made or [Section("env_wrapper: -", "", "nothing matches")]
-    return [replace(first, others=others), *rest]
+    """Return a section for each wrapper that is applied; the first one shows all others."""
+    sections = []
+    others = []
+    for wrapper in wrappers:
+        name = wrapper["name"]
+        why = wrapper["reason"]
+        if wrapper["applied"]:
+            owner = wrapper["provider"]
+            sections.append(Section(f"env_wrapper: {name}", shape="", why=why, owner=owner))
+        else:
+            others.append((name, f"{why} ({wrapper['provider']})"))
+    if others and not sections:
+        sections.append(Section("env_wrapper: -", shape="", why="nothing matches"))
+    if others:
+        sections[0] = replace(sections[0], others=others)
+    return sections
 
 
 def _source(part: Mapping[str, Any]) -> str:
-    return _provider(part) + (f", {part['rank']}" if part["rank"] else "")
+    """Return a candidate's provider and rank."""
+    source = _provider(part)
+    if part["rank"]:
+        source += f", {part['rank']}"
+    return source
 
 
 def _provider(part: Mapping[str, Any]) -> str:
     return f"{part['distribution']} {part['version']}".strip() or "this process"
 
 
-def _shape(shape: Sequence[Any] | None, unknown: str = "known after build") -> str:
-    return unknown if shape is None else f"({', '.join(map(str, shape))}{',' * (len(shape) == 1)})"
+def _as_list(shape: tuple[int, ...] | None) -> list[int] | None:
+    return None if shape is None else list(shape)
+
+
+def _shape(shape: Sequence[int | str] | None, unknown: str = "known after build") -> str:
+    """Return a shape as Python shows a tuple, with names for lengths that may be any."""
+    if shape is None:
+        return unknown
+    lengths = ", ".join(map(str, shape))
+    if len(shape) == 1:
+        lengths += ","
+    return f"({lengths})"

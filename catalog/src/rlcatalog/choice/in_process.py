@@ -5,9 +5,9 @@ into a config.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from rlcatalog.errors import ModelContractError, shown
 from rlcatalog.frameworks import frameworks
@@ -18,22 +18,51 @@ from rlcatalog.plugins import ActionDistSpec, FilterSpec, ModelSpec, Part, Prepr
 from rlcatalog.plugins.declarations import Declaration
 from rlcatalog.spaces import SpaceInfo
 
-#: Kind → the config key or function for its classes, their declaration, and their base class.
-_KINDS: dict[str, tuple[str, type[Declaration], str]] = {
-    "model": (
+
+class _Kind(NamedTuple):
+    """A kind of parts that the running program may bring.
+
+    Attributes:
+        taker: The config key or function that takes its classes.
+        declaration: The type of its declarations.
+        base: What its classes must be, for messages.
+    """
+
+    taker: str
+    declaration: type[Declaration]
+    base: str
+
+
+_KINDS = {
+    "model": _Kind(
         "custom_model",
         ModelSpec,
         "rlcatalog_torch.TorchModelV2 or rlcatalog_tf.TFModelV2, or a torch.nn.Module or"
         " keras.Layer: its class, an instance or a function that makes one",
     ),
-    "action_dist": (
+    "action_dist": _Kind(
         "custom_action_dist",
         ActionDistSpec,
         "rlcatalog.ActionDistribution; a function needs num_inputs=",
     ),
-    "preprocessor": ("custom_preprocessor", PreprocessorSpec, "rlcatalog.Preprocessor"),
-    "filter": ("register_filter", FilterSpec, "rlcatalog.Filter"),
+    "preprocessor": _Kind("custom_preprocessor", PreprocessorSpec, "rlcatalog.Preprocessor"),
+    "filter": _Kind("register_filter", FilterSpec, "rlcatalog.Filter"),
 }
+
+
+class _Reading(NamedTuple):
+    """What a class says of itself.
+
+    Attributes:
+        frameworks: The frameworks of the class; empty if it is not of the kind.
+        fields: Fields of its declaration.
+    """
+
+    frameworks: Sequence[str]
+    fields: Mapping[str, Any]
+
+
+_NOT_OF_THE_KIND = _Reading(frameworks=(), fields={})
 
 
 def in_process(kind: str, cls: Any, name: str | None = None, **fields: Any) -> Part:
@@ -48,62 +77,116 @@ def in_process(kind: str, cls: Any, name: str | None = None, **fields: Any) -> P
     Raises:
         ModelContractError: The class is not of this kind.
     """
-    taker, spec, base = _KINDS[kind]
-    if kind == "action_dist":
-        cls = _adapted_dist(cls, fields.pop("num_inputs", None))
-    framework: Any = getattr(cls, "framework_of_class", None) if isinstance(cls, type) else None
-    served: list[str] = ["numpy"]
-    own: dict[str, Any] = {}
     if kind == "model":
-        if framework in frameworks():
-            served, own = [framework], {"slot": getattr(cls, "slot_of_class", "trunk")}
-        else:
-            served, own = frameworks_of_plain(cls), {"plain": True}
-        fits = bool(served)
+        reading = _read_model(cls)
     elif kind == "action_dist":
-        fits = (
-            isinstance(cls, type)
-            and hasattr(cls, "required_model_output_shape")
-            and hasattr(cls, "logp")
-        )
-        served = [framework] if framework in frameworks() else list(frameworks())
-        joins = {
-            field: bool(getattr(cls, field, False)) for field in ("composite", "wraps_default")
-        }
-        own = {"size": partial(_size_of, cls), **joins}  # not a closure, because it is pickled
+        cls = _adapted_dist(cls, fields.pop("num_inputs", None))
+        reading = _read_dist(cls)
+    elif kind == "preprocessor":
+        reading = _read_numpy_class(cls, Preprocessor)
     else:
-        fits = isinstance(cls, type) and issubclass(
-            cls, Preprocessor if kind == "preprocessor" else Filter
-        )
-    if not fits:
-        name_or = "" if kind == "filter" else "a registered name or "
-        raise ModelContractError(f"{taker}: {shown(cls)} must be {name_or}a subclass of {base}.")
-    own |= {field: value for field, value in fields.items() if value is not None}
+        reading = _read_numpy_class(cls, Filter)
+    if not reading.frameworks:
+        raise _wrong_class(kind, cls)
+    all_fields = dict(reading.fields)
+    for field, value in fields.items():
+        if value is not None:
+            all_fields[field] = value
     code = code_of(cls)
     own_name = re.sub(r"\W", "", code.__name__)  # a lambda's has brackets
-    summary = (code.__doc__ or "").strip().partition("\n")[
-        0
-    ] or f"{own_name}, registered in process"
-    declaration = spec(name or own_name, dict.fromkeys(served, path_of(code)), summary, **own)
-    return Part(declaration, "", "", objects=dict.fromkeys(served, cls))
+    first_line, _, _ = (code.__doc__ or "").strip().partition("\n")
+    declaration = _KINDS[kind].declaration(
+        name or own_name,
+        targets=dict.fromkeys(reading.frameworks, path_of(code)),
+        summary=first_line or f"{own_name}, registered in process",
+        **all_fields,
+    )
+    objects = dict.fromkeys(reading.frameworks, cls)
+    return Part(declaration, distribution="", version="", objects=objects)
 
 
-def _adapted_dist(cls: Callable[..., Any], num_inputs: int | Callable[..., int] | None) -> Any:
+def _read_model(cls: Any) -> _Reading:
+    framework = _framework_of_class(cls)
+    if framework is None:
+        return _Reading(frameworks_of_plain(cls), {"plain": True})
+    # A class in RLlib's form need not derive from ours.
+    slot = getattr(cls, "slot_of_class", "trunk")
+    return _Reading([framework], {"slot": slot})
+
+
+def _read_dist(cls: Any) -> _Reading:
+    # A class in RLlib's form need not derive from ours, so it is told by its methods.
+    is_dist = hasattr(cls, "required_model_output_shape") and hasattr(cls, "logp")
+    if not isinstance(cls, type) or not is_dist:
+        return _NOT_OF_THE_KIND
+    framework = _framework_of_class(cls)
+    served = list(frameworks()) if framework is None else [framework]
+    fields = {
+        "size": partial(_size_of, cls),  # not a closure, because it is pickled
+        "composite": bool(getattr(cls, "composite", False)),  # RLlib's classes have no such
+        "wraps_default": bool(getattr(cls, "wraps_default", False)),  # attributes
+    }
+    return _Reading(served, fields)
+
+
+def _read_numpy_class(cls: Any, base: type) -> _Reading:
+    if not isinstance(cls, type) or not issubclass(cls, base):
+        return _NOT_OF_THE_KIND
+    return _Reading(["numpy"], fields={})
+
+
+def _framework_of_class(cls: Any) -> str | None:
+    """Return the framework that a class of models or distributions names; None if it names none,
+    or one that is not declared.
+    """
+    if not isinstance(cls, type):
+        return None
+    # The user's class, which may be of any kind.
+    framework = getattr(cls, "framework_of_class", None)
+    if framework not in frameworks():
+        return None
+    return str(framework)
+
+
+def _wrong_class(kind: str, cls: Any) -> ModelContractError:
+    taker, _, base = _KINDS[kind]
+    expected = f"a registered name or a subclass of {base}"
+    if kind == "filter":  # a config names filters, and takes no classes
+        expected = f"a subclass of {base}"
+    return ModelContractError(f"{taker}: {shown(cls)} must be {expected}.")
+
+
+def _adapted_dist(cls: Any, num_inputs: int | Callable[..., int] | None) -> Any:
     """Return an action-distribution class for a framework's distribution class, or for a function
     that returns one.
 
     Anything else, including a class that no installed framework adapts, is returned unchanged.
     """
-    own = framework_of(cls) if isinstance(cls, type) and not hasattr(cls, "logp") else None
-    if not callable(cls) or (own is None and num_inputs is None):
+    if not callable(cls):
         return cls
-    for framework in frameworks().values() if own is None else (own,):
+    own_framework = None
+    # The user's class: one with this method is an action distribution already.
+    if isinstance(cls, type) and not hasattr(cls, "logp"):
+        own_framework = framework_of(cls)
+    if own_framework is not None:
+        candidates = [own_framework]
+    elif num_inputs is not None:
+        candidates = list(frameworks().values())
+    else:
+        candidates = []
+    for framework in candidates:
         if framework.target("distribution") is not None and framework.is_installed:
-            return framework.load("distribution")(cls, num_inputs)
+            adapt = framework.load("distribution")
+            return adapt(cls, num_inputs)
     return cls
 
 
-def _size_of(cls: Any, action: SpaceInfo, config: Mapping[str, Any], *inner: int) -> Any:
+def _size_of(
+    cls: Any,
+    action: SpaceInfo,
+    config: Mapping[str, Any],
+    *_inner_size: int,
+) -> Any:
     """Return the number of model outputs that a distribution class needs."""
     return cls.required_model_output_shape(action.space, dict(config))
 
@@ -112,6 +195,5 @@ def path_of(cls: Any) -> str:
     """Return the import path of a class; for a class inside a function, the path as if it were at
     module level.
     """
-    return f"{cls.__module__}:{cls.__qualname__}".replace("<locals>.", "").replace(
-        "<lambda>", "lambda_"
-    )
+    path = f"{cls.__module__}:{cls.__qualname__}"
+    return path.replace("<locals>.", "").replace("<lambda>", "lambda_")

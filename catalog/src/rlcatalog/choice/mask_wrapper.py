@@ -64,13 +64,18 @@ class MasksInObservations(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     def __init__(self, env: gymnasium.Env[Any, Any], masks: ActionMasks, key: str) -> None:
         super().__init__(env)
-        self._masks, self._key = masks, key
+        self._masks = masks
+        self._key = key
         self._method = mask_method(env)
+        #: Whether masks come from the info; None before the first reset.
         self._in_info: bool | None = None
+        #: The last observation's mask.
         self._columns = np.ones(masks.size, np.bool_)
         inner = env.observation_space
         self._has_dict = isinstance(inner, spaces.Dict)
-        entries = dict(inner.spaces) if isinstance(inner, spaces.Dict) else {_OBS: inner}
+        entries: dict[str, gymnasium.Space[Any]] = {_OBS: inner}
+        if isinstance(inner, spaces.Dict):
+            entries = dict(inner.spaces)
         self.observation_space = spaces.Dict({**entries, key: spaces.MultiBinary(masks.size)})
 
     def reset(
@@ -80,7 +85,7 @@ class MasksInObservations(gymnasium.Wrapper[Any, Any, Any, Any]):
         obs, info = self.env.reset(seed=seed, options=options)
         if self._in_info is None:
             self._in_info = info_mask(info, self._key) is not None
-        return self._observed(obs, info, over=False), info
+        return self._with_mask(obs, info, is_over=False), info
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """Take a step.
@@ -90,8 +95,8 @@ class MasksInObservations(gymnasium.Wrapper[Any, Any, Any, Any]):
             ActionMaskError: A mask has the wrong format, or allows nothing.
         """
         obs, reward, terminated, truncated, info = self.env.step(action)
-        seen = self._observed(obs, info, over=bool(terminated or truncated))
-        return seen, reward, terminated, truncated, info
+        obs_with_mask = self._with_mask(obs, info, is_over=bool(terminated or truncated))
+        return obs_with_mask, reward, terminated, truncated, info
 
     def action_masks(self) -> Any:
         """Return the last observation's mask, boolean `[m]`, for sb3-contrib's MaskablePPO."""
@@ -103,21 +108,23 @@ class MasksInObservations(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Restore a state that `get_state` returned."""
-        self._in_info, self._columns = state["in_info"], state["mask"]
+        self._in_info = state["in_info"]
+        self._columns = state["mask"]
 
-    def _observed(self, obs: Any, info: Mapping[Any, Any], *, over: bool) -> dict[str, Any]:
+    def _with_mask(self, obs: Any, info: Mapping[Any, Any], *, is_over: bool) -> dict[str, Any]:
+        """Return an observation with its mask; `is_over` says that no action follows."""
         try:
-            self._columns = self._masks.joint(self._given(info), 1)[0]
+            self._columns = self._masks.joint(self._current_masks(info), 1)[0]
         except (ActionMaskError, EnvironmentFaultError):
-            if not over:
+            if not is_over:
                 raise
             self._columns = np.ones(self._masks.size, np.bool_)
         entries = obs if self._has_dict else {_OBS: obs}
         return {**entries, self._key: self._columns.astype(np.int8)}
 
-    def _given(self, info: Mapping[Any, Any]) -> list[Any]:
+    def _current_masks(self, info: Mapping[Any, Any]) -> list[Any]:
         """Return the current masks, each as a batch of one."""
-        given = []
+        masks: list[Any] = []
         if self._in_info:
             mask = info_mask(info, self._key)
             if mask is None:
@@ -125,7 +132,7 @@ class MasksInObservations(gymnasium.Wrapper[Any, Any, Any, Any]):
                     f"info has no {self._key!r}, but the info of the first reset had an action"
                     " mask there. Return one after every reset and step that an action follows."
                 )
-            given.append([mask])
+            masks.append([mask])
         if self._method is not None:
-            given.append([self._method()])
-        return given
+            masks.append([self._method()])
+        return masks

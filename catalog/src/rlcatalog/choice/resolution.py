@@ -14,7 +14,7 @@ from rlcatalog.actions.masks import mask_entry
 from rlcatalog.choice.action_ranges import ActionRange, action_ranges
 from rlcatalog.choice.dist_plan import DistPlan
 from rlcatalog.choice.selection import Choice
-from rlcatalog.choice.slots import MODEL_SLOTS, slot_of
+from rlcatalog.choice.slots import MODEL_SLOTS
 from rlcatalog.config.flat import FlatConfig
 from rlcatalog.config.kernel_keys import (
     IDLE_WITH_MEMORY,
@@ -52,16 +52,19 @@ class Pins:
     @classmethod
     def of(cls, resolution: Resolution) -> Pins:
         """Return the addresses of all parts that a lookup chose."""
-        models = resolution.parts_by_slot("filter", *MODEL_SLOTS)
+        parts = resolution.parts_by_slot("filter", *MODEL_SLOTS)
         preprocessors = dict(resolution.preprocessor.parts())
         action_dists = {node.place: node.part for node in resolution.dists.walk()}
-        everything = [*models.values(), *preprocessors.values(), *action_dists.values()]
-        versions = {c.distribution: c.version for c in everything if c.distribution}
-        named = [
-            {place: c.address for place, c in chosen.items()}
-            for chosen in (models, preprocessors, action_dists)
-        ]
-        return cls(named[0], named[1], named[2], dict(sorted(versions.items())))
+        versions = {}
+        for part in (*parts.values(), *preprocessors.values(), *action_dists.values()):
+            if not part.in_process:
+                versions[part.distribution] = part.version
+        return cls(
+            parts=_addresses(parts),
+            preprocessors=_addresses(preprocessors),
+            action_dists=_addresses(action_dists),
+            versions=dict(sorted(versions.items())),
+        )
 
     def as_dict(self) -> dict[str, dict[str, str]]:
         """Return the pins as plain data; `Pins(**data)` restores them."""
@@ -74,14 +77,17 @@ class Pins:
             MissingPluginError: A part's package is missing, is disabled, or failed to load.
             UnknownNameError: The package has no such part.
         """
-        for slot, name in self.parts.items():
-            registry.get("model" if slot in MODEL_SLOTS else slot, name)
-        for kind, names in (
-            ("preprocessor", self.preprocessors),
-            ("action_dist", self.action_dists),
-        ):
-            for name in names.values():
-                registry.get(kind, name)
+        for slot, address in self.parts.items():
+            kind = "model" if slot in MODEL_SLOTS else slot
+            registry.get(kind, address)
+        for address in self.preprocessors.values():
+            registry.get("preprocessor", address)
+        for address in self.action_dists.values():
+            registry.get("action_dist", address)
+
+
+def _addresses(parts: Mapping[str, Part]) -> dict[str, str]:
+    return {place: part.address for place, part in parts.items()}
 
 
 @dataclass(frozen=True)
@@ -154,13 +160,16 @@ class Resolution:
     @property
     def shapes(self) -> tuple[Stage, ...]:
         """The stages from observation to action, with their shapes."""
-        parts = self.parts_by_slot("preprocessor", "filter").items()
+        encoding = [
+            Stage(f"{slot}: {part.name}", self.preprocessor.shape, weights=0)
+            for slot, part in self.parts_by_slot("preprocessor", "filter").items()
+        ]
         return (
-            Stage("observation", self.request.obs.shape, 0),
-            *(Stage(f"{slot}: {part.name}", self.preprocessor.shape, 0) for slot, part in parts),
+            Stage("observation", self.request.obs.shape, weights=0),
+            *encoding,
             *self.layers,
-            Stage(f"{self.dists.part.name}: inputs", (self.num_outputs,), 0),
-            Stage("action", self.action.shape, 0),
+            Stage(f"{self.dists.part.name}: inputs", (self.num_outputs,), weights=0),
+            Stage("action", self.action.shape, weights=0),
         )
 
     @property
@@ -177,32 +186,52 @@ class Resolution:
         registered class without `config` and `reads`, such as RLlib's custom classes, is assumed to
         read all keys.
         """
-        # The choice itself reads a switch that is off, because the part is not chosen.
-        switches = {part.switch for choice in self.choices.values() for part, _ in choice.verdicts}
-        asked = {
-            key: value for key, value in self.config.given.items() if key in self.config.explicit
-        }
-        given = [key for key, value in asked.items() if key not in switches or value]
-        read, idle = READ_BY_KERNEL, {}
-        if self.choices["memory"].part is not None:
-            read, idle = read | READ_WITH_MEMORY, IDLE_WITH_MEMORY
-        elif not self.part("trunk").is_indexed:  # it may have a separate state
-            read |= {"max_seq_len"}
-        left = {key: "" for key in given if key not in read}
-        for part in (*self.parts(), *self.beside) if given else ():
+        keys = self._keys_to_read()
+        if not keys:
+            return {}
+        read_by_kernel = self._keys_read_by_kernel()
+        unread = {key: "" for key in keys if key not in read_by_kernel}
+        for part in (*self.parts(), *self.beside):
             if part.undeclared:
                 return {}
             ignored = self._ignored_by(part)
-            for key in left.keys() & set(self.config_keys(part)):
+            for key in unread.keys() & set(self.config_keys(part)):
                 if key in ignored:
-                    left[key] = ignored[key]
+                    unread[key] = ignored[key]
                 else:
-                    del left[key]
+                    del unread[key]
+        unread |= self._keys_without_effect()
+        return {key: unread[key] for key in keys if key in unread}
+
+    def _keys_to_read(self) -> list[str]:
+        """Return the keys that the caller set to something else than their defaults."""
+        # The choice itself reads a switch that is off, because the part is not chosen.
+        switches = {part.switch for choice in self.choices.values() for part, _ in choice.verdicts}
+        keys = []
+        for key, value in self.config.given.items():
+            is_switched_off = key in switches and not value
+            if key in self.config.explicit and not is_switched_off:
+                keys.append(key)
+        return keys
+
+    def _keys_read_by_kernel(self) -> frozenset[str]:
+        if self.choices["memory"].part is not None:
+            return READ_BY_KERNEL | READ_WITH_MEMORY
+        if not self.part("trunk").is_indexed:
+            return READ_BY_KERNEL | {"max_seq_len"}  # such a trunk may have a state itself
+        return READ_BY_KERNEL
+
+    def _keys_without_effect(self) -> dict[str, str]:
+        """Return the keys that have no effect beside these parts and other keys → what they
+        need.
+        """
+        needs = {}
         for key, others in READ_BESIDE.items():
-            if key in given and not any(self.request.config[other] for other in others):
-                left[key] = " or ".join(others)
-        left |= {key: idle[key] for key in given if key in idle}
-        return {key: left[key] for key in given if key in left}
+            if not any(self.request.config[other] for other in others):
+                needs[key] = " or ".join(others)
+        if self.choices["memory"].part is not None:
+            needs |= IDLE_WITH_MEMORY
+        return needs
 
     @cached_property
     def action_ranges(self) -> tuple[ActionRange, ...]:
@@ -221,9 +250,8 @@ class Resolution:
         """
         keys: dict[str, Any] = {}
         for slot, part in self.parts_by_slot(*MODEL_SLOTS).items():
-            if getattr(part.declaration, "pinned_keys", None) is not None:
-                inner = self.unclaimed is not None and slot != "head"
-                request = self.unclaimed.request(self.request) if inner else self.request  # type: ignore[union-attr]
+            if part.declaration.has("pinned_keys"):
+                request = request_for_slot(slot, self.request, self.unclaimed)
                 keys |= part.ask("pinned_keys", request, returns=_config_keys)
         return keys
 
@@ -266,27 +294,36 @@ class Resolution:
         """Return what the net does to the integers in each leaf; empty texts if it reads the
         leaves as they are.
         """
-        trunk = self.part("trunk")
-        is_idle = not self.config["scale_integers"] or "scale_integers" in self._ignored_by(trunk)
-        if is_idle or "scale_integers" not in self.config_keys(trunk):
+        if not self._scales_integers(self.part("trunk")):
             return ["" for _ in leaves]
         texts = describe_scalings(self.encoded_space, leaves)
-        # Nets for parts of the observation: one for images may have a factor of its own.
-        readers = [part for part in self.beside if "image_layout" in self.config_keys(part)]
-        if any("scale_integers" in self._ignored_by(part) for part in readers):
-            pairs = zip(leaves, texts, strict=True)
-            texts = ["" if leaf.path in self.image_layouts else text for leaf, text in pairs]
+        nets_for_images = [part for part in self.beside if self._reads(part, "image_layout")]
+        if all("scale_integers" not in self._ignored_by(part) for part in nets_for_images):
+            return texts
+        # A net for images may have a factor that its package chose.
+        for index, leaf in enumerate(leaves):
+            if leaf.path in self.image_layouts:
+                texts[index] = ""
         return texts
+
+    def _scales_integers(self, trunk: Part) -> bool:
+        """Return whether `scale_integers` is on and has an effect on a trunk."""
+        if not self.config["scale_integers"] or not self._reads(trunk, "scale_integers"):
+            return False
+        return "scale_integers" not in self._ignored_by(trunk)
+
+    def _reads(self, part: Part, key: str) -> bool:
+        return key in self.config_keys(part)
 
     @cached_property
     def image_layouts(self) -> dict[str, ImageLayout]:
         """Path → layout of each image that a net reads by its layout."""
         readers = (*self.parts(), *self.beside)
-        if not any("image_layout" in self.config_keys(part) for part in readers):
+        if not any(self._reads(part, "image_layout") for part in readers):
             return {}
-        given = self.config["image_layout"]
-        inner = self.request if self.unclaimed is None else self.unclaimed.request(self.request)
-        return {info.path: read_layout(info.shape or (), given) for info in inner.images}
+        key = self.config["image_layout"]
+        request = request_for_slot("trunk", self.request, self.unclaimed)
+        return {info.path: read_layout(info.shape or (), key) for info in request.images}
 
     def _ignored_by(self, part: Part) -> Mapping[str, str]:
         """Return the keys that have no effect on a part here → what they need."""
@@ -311,60 +348,109 @@ def model_stages(
         unclaimed: The part of the observation that a head leaves to the other parts.
     """
     filled = [part for part in parts if part is not None]
-    # The value may have a separate trunk and memory below the head.
-    has_own_value = num_outputs is not None and any(slot_of(part) != "trunk" for part in filled)
-    apart = has_own_value and not request.config["vf_share_layers"]
+    is_value_apart = _has_separate_value(filled, request, num_outputs)
     stages: list[Stage] = []
-    beside: list[Stage] = []
+    #: The value's copies of the trunk and the memory.
+    value_stages: list[Stage] = []
     width: int | None = None
     value_width: int | None = None
     for part in filled:
-        slot = slot_of(part)
-        stages += beside if slot == "head" else []
-        outputs = num_outputs if part is filled[-1] and (slot == "head" or not apart) else None
-        described = [Stage("output", (outputs,) if outputs is not None else None)]
-        if getattr(part.declaration, "describe", None) is not None:
-            asked = request if unclaimed is None or slot == "head" else unclaimed.request(request)
-            described = part.ask(
-                "describe", asked.replace(num_outputs=outputs, trunk_width=width), returns=_stages
-            )
-        own = [replace(stage, name=f"{part.name}: {stage.name}") for stage in described]
-        stages += own
-        shape = described[-1].shape if described else None
-        width = shape[-1] if shape else None
-        if (
-            apart
-            and slot != "head"
-            and not (slot == "memory" and request.config["vf_memory"] == "none")
-        ):
-            beside += [replace(stage, name=f"value, {stage.name}") for stage in own]
+        is_head = part.slot == "head"
+        if is_head:
+            stages += value_stages
+        part_outputs = None
+        if part is filled[-1] and (is_head or not is_value_apart):
+            part_outputs = num_outputs
+        part_request = request_for_slot(part.slot, request, unclaimed)
+        part_request = part_request.replace(num_outputs=part_outputs, trunk_width=width)
+        part_stages = _stages_of(part, part_request)
+        stages += part_stages
+        width = _width_after(part_stages)
+        if is_value_apart and _is_copied_for_value(part, request):
+            value_stages += [replace(stage, name=f"value, {stage.name}") for stage in part_stages]
             value_width = width
-    if apart and slot_of(filled[-1]) != "head":
-        value, logits = output_plan(request.config, width or 1, [], num_outputs).stages()
-        value = replace(value, weights=(value_width or 0) + 1, whole=value_width is not None)
-        stages += [*beside, value, replace(logits, whole=width is not None)]
+    if is_value_apart and filled[-1].slot != "head":
+        last_layers = output_plan(
+            request.config, inputs=width or 1, hidden=[], num_outputs=num_outputs
+        )
+        value, logits = last_layers.stages()
+        stages += value_stages
+        # The value layer has a weight for each input, and one for the bias.
+        value_weights = (value_width or 0) + 1
+        stages.append(replace(value, weights=value_weights, whole=value_width is not None))
+        stages.append(replace(logits, whole=width is not None))
     return stages
 
 
+def _has_separate_value(parts: Sequence[Part], request: Request, num_outputs: int | None) -> bool:
+    """Return whether the value has a trunk, and perhaps a memory, that the policy does not share.
+
+    A trunk alone builds the layers of its value itself, and a trunk without outputs has no value.
+    """
+    if num_outputs is None or request.config["vf_share_layers"]:
+        return False
+    return any(part.slot != "trunk" for part in parts)
+
+
+def _is_copied_for_value(part: Part, request: Request) -> bool:
+    if part.slot == "memory":
+        has_value_memory: bool = request.config["vf_memory"] != "none"
+        return has_value_memory
+    return part.slot == "trunk"
+
+
+def request_for_slot(slot: str, request: Request, unclaimed: TrunkObservation | None) -> Request:
+    """Return the request as one of the model's slots sees it: the head sees the whole observation,
+    the others what the head leaves to them.
+    """
+    if unclaimed is None or slot == "head":
+        return request
+    return unclaimed.request(request)
+
+
+def _stages_of(part: Part, request: Request) -> list[Stage]:
+    """Return what a part of a model says of its stages, with the part's name before their names."""
+    if part.declaration.has("describe"):
+        stages = part.ask("describe", request, returns=_stages)
+    elif request.num_outputs is None:
+        stages = [Stage("output", shape=None)]
+    else:
+        stages = [Stage("output", shape=(request.num_outputs,))]
+    return [replace(stage, name=f"{part.name}: {stage.name}") for stage in stages]
+
+
+def _width_after(stages: Sequence[Stage]) -> int | None:
+    """Return the width of the last stage's output; None if it is known only after building."""
+    if not stages or not stages[-1].shape:
+        return None
+    return stages[-1].shape[-1]
+
+
 def _stages(answer: Any) -> list[Stage]:
-    if not isinstance(answer, list | tuple) or not all(type(stage) is Stage for stage in answer):
+    """Convert the result of a `describe` function."""
+    is_list = isinstance(answer, list | tuple)
+    if not is_list or not all(type(stage) is Stage for stage in answer):
         raise TypeError("a list of Stage was expected")
     stages = []
     for stage in answer:
         numbers = [*(stage.shape or ()), stage.weights or 0]
-        if type(stage.name) is not str or not all(
-            isinstance(n, Integral) and int(n) >= 0 for n in numbers
-        ):
+        are_sizes = all(isinstance(n, Integral) and int(n) >= 0 for n in numbers)
+        if type(stage.name) is not str or not are_sizes:
             raise TypeError(
                 f"a stage has a name, and integers or None for shape and weights; found {stage!r}"
             )
-        shape = None if stage.shape is None else tuple(map(int, stage.shape))
-        weights = None if stage.weights is None else int(stage.weights)
+        shape = None
+        if stage.shape is not None:
+            shape = tuple(map(int, stage.shape))
+        weights = None
+        if stage.weights is not None:
+            weights = int(stage.weights)
         stages.append(Stage(stage.name, shape, weights, bool(stage.whole)))
     return stages
 
 
 def _config_keys(answer: Any) -> dict[str, Any]:
-    if not isinstance(answer, Mapping) or not all(type(key) is str for key in answer):
+    is_mapping = isinstance(answer, Mapping)
+    if not is_mapping or not all(type(key) is str for key in answer):
         raise TypeError("a dict of config keys was expected")
     return dict(answer)

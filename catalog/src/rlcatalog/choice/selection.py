@@ -14,6 +14,7 @@ for a more derived space class takes precedence over one with a better rank.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -32,8 +33,11 @@ KEYS = {
 }
 
 
-#: A candidate and its answer to a request, or the reason why it was not considered.
-Verdict = tuple[Part, Match]
+class Verdict(NamedTuple):
+    """A candidate and its answer to a request, or the reason why it was not considered."""
+
+    part: Part
+    match: Match
 
 
 class Choice(NamedTuple):
@@ -52,7 +56,9 @@ class Choice(NamedTuple):
 
     def reasons(self, none: str = "none installed") -> str:
         """Return each candidate's answer, for error messages."""
-        return "; ".join(f"{part.name}: {answer.why}" for part, answer in self.verdicts) or none
+        if not self.verdicts:
+            return none
+        return "; ".join(f"{part.name}: {match.why}" for part, match in self.verdicts)
 
 
 def choose(
@@ -78,58 +84,91 @@ def choose(
         PartError: A candidate's match function raises, or does not return a Match.
     """
     candidates = list(parts)
-    asked: list[Verdict] = []
-    part: Part | None = None
-    why = "nothing matches"
-    on = [c for c in candidates if c.switch is not None and c.declaration.is_on(request.config)]
+    switched_on = [part for part in candidates if part.declaration.is_on(request.config)]
     if named is not None:
-        part, why = named, "named in the config"
-        asked = [(named, verdict(named, request))]  # only to show its answer
-    elif on:
-        part, match = _switched_on(slot, on, request)
-        why, asked = match.why, [(part, match)]
-    else:
-        for tier in filter(None, _in_order(slot, candidates, request, prefer)):
-            answers = [(c, verdict(c, request)) for c in tier]
-            asked += answers
-            if matching := [answer for answer in answers if answer[1].rank is not None]:
-                part, match = _best(slot, matching, request, prefer)
-                why = match.why
-                break
-    asked.sort(key=lambda v: (v[0] is not part, -(v[1].rank or 0)))
-    return Choice(part, why, (*asked, *_unasked(slot, part, candidates, asked)))
+        verdicts = [Verdict(named, verdict(named, request))]  # only to show its answer
+        return _choice(slot, named, "named in the config", verdicts, candidates)
+    if switched_on:
+        best = _switched_on(slot, switched_on, request)
+        return _choice(slot, best.part, best.match.why, [best], candidates)
+    verdicts = []
+    for group in _groups(slot, candidates, request, prefer):
+        answers = [Verdict(part, verdict(part, request)) for part in group]
+        verdicts += answers
+        matches = [answer for answer in answers if answer.match.rank is not None]
+        if matches:
+            best = _best(slot, matches, request, prefer)
+            return _choice(slot, best.part, best.match.why, verdicts, candidates)
+    return _choice(slot, part=None, why="nothing matches", verdicts=verdicts, candidates=candidates)
 
 
-def _in_order(
+def _choice(
+    slot: str,
+    part: Part | None,
+    why: str,
+    verdicts: list[Verdict],
+    candidates: Iterable[Part],
+) -> Choice:
+    """Return the choice of a part: its answer comes first, then the others that were considered by
+    their rank, then the candidates that were not.
+    """
+
+    def place(answer: Verdict) -> tuple[bool, int]:
+        rank = answer.match.rank or 0
+        return answer.part is not part, -rank
+
+    verdicts.sort(key=place)
+    others = _not_considered(slot, part, candidates, verdicts)
+    return Choice(part, why, (*verdicts, *others))
+
+
+def _groups(
     slot: str, candidates: Sequence[Part], request: Request, prefer: Sequence[str]
 ) -> list[list[Part]]:
-    """Return the candidates by step: registered ones, listed ones, and all others if the slot
-    cannot stay empty.
+    """Return the candidates in the order in which they are asked: registered ones, listed ones, and
+    all others if the slot cannot stay empty.
     """
-    steps: list[list[Part]] = [[], [], []]
-    for c in candidates:
-        # Without a match and kinds, a part needs its name or its switch.
-        if c.declaration.match is None and not c.declaration.kinds:
+    registered = []
+    listed = []
+    others = []
+    for part in candidates:
+        if _needs_name_or_switch(part):
             continue
-        is_listed = c.is_indexed or c.distribution in prefer or _is_at_home(c, request)
-        steps[0 if c.in_process else 1 if is_listed else 2].append(c)
-    return steps[:2] if slot in OPTIONAL else steps
+        if part.in_process:
+            registered.append(part)
+        elif part.is_indexed or part.distribution in prefer or _is_at_home(part, request):
+            listed.append(part)
+        else:
+            others.append(part)
+    if slot in OPTIONAL:
+        return [registered, listed]
+    return [registered, listed, others]
+
+
+def _needs_name_or_switch(part: Part) -> bool:
+    """Return whether a part is only chosen by its name or its switch."""
+    return part.declaration.match is None and not part.declaration.kinds
 
 
 def _best(
-    slot: str, matching: Sequence[tuple[Part, Match]], request: Request, prefer: Sequence[str]
-) -> tuple[Part, Match]:
+    slot: str, matches: Sequence[Verdict], request: Request, prefer: Sequence[str]
+) -> Verdict:
     """Return the best match: by the nearest space class, then by rank, then by preference."""
-    if len(matching) == 1:
-        return matching[0]
-    distances = [_distance(c, request) for c, _ in matching]
-    near = [
-        v for v, distance in zip(matching, distances, strict=True) if distance == min(distances)
-    ]
-    rank = max(match.rank for _, match in near if match.rank is not None)
-    best = [(c, match) for c, match in near if match.rank == rank]
+    if len(matches) == 1:
+        return matches[0]
+    distances = [_distance(answer.part, request) for answer in matches]
+    nearest = min(distances)
+    best_rank = Rank.FALLBACK
+    for answer, distance in zip(matches, distances, strict=True):
+        if distance == nearest and answer.match.rank is not None:
+            best_rank = max(best_rank, answer.match.rank)
+    best = []
+    for answer, distance in zip(matches, distances, strict=True):
+        if distance == nearest and answer.match.rank == best_rank:
+            best.append(answer)
     for distribution in prefer:
-        if preferred := [(c, match) for c, match in best if c.distribution == distribution]:
+        preferred = [answer for answer in best if answer.part.distribution == distribution]
+        if preferred:
             best = preferred
             break
     if len(best) > 1:
@@ -143,55 +182,64 @@ def _distance(part: Part, request: Request) -> int:
     """
     space = request.space_for(part.kind)
     distance = space.distance(part.declaration.kinds)
-    return len(space.classes) if distance is None else distance
+    if distance is None:
+        return len(space.classes)
+    return distance
 
 
 def _is_at_home(part: Part, request: Request) -> bool:
     """Return whether a part is for a space class that the same package defines."""
     space = request.space_for(part.kind)
-    own = {package_of(target) for target in part.declaration.targets.values()}
+    packages = {package_of(target) for target in part.declaration.targets.values()}
     kinds = part.declaration.kinds
-    return any(name in kinds and package_of(name) in own for name in space.classes)
+    return any(name in kinds and package_of(name) in packages for name in space.classes)
 
 
-def _switched_on(slot: str, on: Sequence[Part], request: Request) -> tuple[Part, Match]:
+def _switched_on(slot: str, parts: Sequence[Part], request: Request) -> Verdict:
     """Return the part whose switch is on, and its match."""
-    if len(on) > 1:
-        raise _two_switches(slot, on)
-    part, answer = on[0], verdict(on[0], request)
-    if answer.rank is None:
+    if len(parts) > 1:
+        raise _several_switched_on(slot, parts)
+    part = parts[0]
+    match = verdict(part, request)
+    if match.rank is None:
         switch = str(part.switch)
         raise NoMatchError(
             f"{slot}: {switch}={shown(request.config.get(switch))} selects {part.name!r}"
-            f" ({part.provider}), which does not fit: {answer.why}. Remove {switch} from the"
+            f" ({part.provider}), which does not fit: {match.why}. Remove {switch} from the"
             " config."
         )
-    return part, answer
+    return Verdict(part, match)
 
 
-def _unasked(
-    slot: str, chosen: Part | None, candidates: Iterable[Part], asked: Sequence[Verdict]
+def _not_considered(
+    slot: str, chosen: Part | None, candidates: Iterable[Part], verdicts: Sequence[Verdict]
 ) -> Iterator[Verdict]:
-    """Yield, for each of the other candidates, why it was not considered and how to choose it by
-    name.
-    """
-    known = {id(part) for part, _ in asked}
-    for c in candidates:
-        if id(c) in known:
+    """Yield a verdict for each other candidate: why it was not considered, and how to choose it."""
+    considered = {id(answer.part) for answer in verdicts}
+    for part in candidates:
+        if id(part) in considered:
             continue
-        switch = c.switch
-        way = f"{switch}=True" if switch else f"{KEYS[slot]}={c.address!r}"
-        # Because of its name or its switch.
-        waits = c.declaration.match is None and not c.declaration.kinds
-        if not waits:
-            way += f" or RLCATALOG_PREFER_PLUGINS={c.distribution}"
-        if waits:
-            why = f"{switch} is not set" if switch else "only chosen by name"
+        if _needs_name_or_switch(part):
+            why = "only chosen by name"
+            if part.switch is not None:
+                why = f"{part.switch} is not set"
         elif chosen is None or slot in OPTIONAL:
             why = "is only selected by name or switch"
         else:
             why = f"not considered: {chosen.name!r} comes first"
-        yield c, Match(None, f"{why}; to choose it: {way}" if c.is_third_party else why)
+        if part.is_third_party:
+            why += f"; to choose it: {_way_to_choose(slot, part)}"
+        yield Verdict(part, Match(rank=None, why=why))
+
+
+def _way_to_choose(slot: str, part: Part) -> str:
+    """Return the config key or the environment variable that makes a lookup choose a part."""
+    way = f"{KEYS[slot]}={part.address!r}"
+    if part.switch is not None:
+        way = f"{part.switch}=True"
+    if not _needs_name_or_switch(part):
+        way += f" or RLCATALOG_PREFER_PLUGINS={part.distribution}"
+    return way
 
 
 def verdict(part: Part, request: Request) -> Match:
@@ -200,75 +248,87 @@ def verdict(part: Part, request: Request) -> Match:
     Raises:
         PartError: The part's match function raises, or does not return a Match.
     """
-    spec, framework = part.declaration, request.framework
-    by_framework = framework is not None and spec.targets_allowed is None
-    if by_framework and framework not in spec.targets and framework not in part.extensions:
-        return Match(None, f"has no code for framework {framework!r}")
+    declaration = part.declaration
+    framework = request.framework
+    has_code = (
+        framework is None
+        or declaration.targets_allowed is not None  # it needs no framework
+        or framework in declaration.targets
+        or framework in part.extensions
+    )
+    if not has_code:
+        return Match(rank=None, why=f"has no code for framework {framework!r}")
     try:
-        answer: Any = spec.judge(request)
+        match: Any = declaration.judge(request)
     except KeyboardInterrupt:
         raise
     except BaseException as error:
         raise part.fault(f"its match function raised {reason(error)}.") from error
-    if type(answer) is Match and type(answer.why) is str:
-        if answer.rank is None or type(answer.rank) is Rank:
-            return answer
-        if isinstance(answer.rank, int) and answer.rank in [*Rank]:
-            return Match(Rank(answer.rank), answer.why)
-    raise part.fault(f"its match function returned {shown(answer)} instead of a Match.")
+    if type(match) is Match and type(match.why) is str:
+        if match.rank is None or type(match.rank) is Rank:
+            return match
+        if isinstance(match.rank, int) and match.rank in [*Rank]:
+            return Match(Rank(match.rank), match.why)
+    raise part.fault(f"its match function returned {shown(match)} instead of a Match.")
 
 
 # --- errors ---------------------------------------------------------------------------------------
 
 
-def _two_switches(slot: str, on: Sequence[Part]) -> AmbiguousChoiceError:
-    switches = list(dict.fromkeys(str(c.switch) for c in on))
-    names = " and ".join(f"{c.name!r} ({c.provider}: {c.switch} is set)" for c in on)
-    packages = list(dict.fromkeys(c.distribution for c in on if c.is_third_party))
+def _several_switched_on(slot: str, parts: Sequence[Part]) -> AmbiguousChoiceError:
+    switches = list(dict.fromkeys(str(part.switch) for part in parts))
+    names = [f"{part.name!r} ({part.provider}: {part.switch} is set)" for part in parts]
+    distributions = {part.distribution for part in parts}
+    third_party = dict.fromkeys(part.distribution for part in parts if part.is_third_party)
     if len(switches) > 1:
         way = f"Remove one of {' and '.join(switches)} from the config"
-    elif packages and len({c.distribution for c in on}) > 1:
-        way = f"Disable one with RLCATALOG_DISABLE_PLUGINS={packages[-1]}"
+    elif third_party and len(distributions) > 1:
+        way = f"Disable one with RLCATALOG_DISABLE_PLUGINS={list(third_party)[-1]}"
     else:
         way = "Give each a separate switch"
     return AmbiguousChoiceError(
-        f"{slot}: {names} are switched on together, but there is only one {slot}. {way}."
+        f"{slot}: {' and '.join(names)} are switched on together, but there is only one {slot}."
+        f" {way}."
     )
 
 
-def _tie(slot: str, best: Sequence[tuple[Part, Match]], request: Request) -> AmbiguousChoiceError:
-    parts = [c for c, _ in best]
-    names = " and ".join(f"{c.name!r} ({c.provider}: {match.why})" for c, match in best)
-    ways = [*_in_config(slot, parts[0], request), *_about_plugins(parts)]
-    out = (
-        f"Options: {', or '.join(ways)}."
-        if ways
-        else "Let one of them match with a different rank."
-    )
-    space, rank = request.space_for(slot).describe(), best[0][1].rank
+def _tie(slot: str, best: Sequence[Verdict], request: Request) -> AmbiguousChoiceError:
+    parts = [answer.part for answer in best]
+    names = [f"{part.name!r} ({part.provider}: {match.why})" for part, match in best]
+    ways = [*_ways_in_config(slot, parts[0], request), *_ways_with_plugins(parts)]
+    advice = "Let one of them match with a different rank."
+    if ways:
+        advice = f"Options: {', or '.join(ways)}."
+    space = request.space_for(slot).describe()
+    rank = best[0].match.rank
     assert rank is not None  # these parts match
-    return AmbiguousChoiceError(f"{slot}: {names} match {space} equally well ({rank.name}). {out}")
+    return AmbiguousChoiceError(
+        f"{slot}: {' and '.join(names)} match {space} equally well ({rank.name}). {advice}"
+    )
 
 
-def _in_config(slot: str, part: Part, request: Request) -> list[str]:
-    """Return how to resolve a tie in the config; parts for subspaces have no config key."""
-    name, key, path = part.address, KEYS[slot], request.space_for(slot).path
+def _ways_in_config(slot: str, part: Part, request: Request) -> list[str]:
+    """Return how to resolve a tie in the config."""
+    key = KEYS[slot]
+    path = request.space_for(slot).path
     if slot == "action_dist" and path != "action":
-        return [f"name one in the config ({key}={{{path!r}: {name!r}}})"]
-    if slot != "action_dist" and (path != "obs" or request.config.get(key) is not None):
-        return []
-    return [f"name one in the config ({key}={name!r})"]
+        return [f"name one in the config ({key}={{{path!r}: {part.address!r}}})"]
+    if slot != "action_dist":
+        has_key = path == "obs"  # parts for subspaces of the observation have no config key
+        if not has_key or request.config.get(key) is not None:
+            return []
+    return [f"name one in the config ({key}={part.address!r})"]
 
 
-def _about_plugins(best: Sequence[Part]) -> list[str]:
+def _ways_with_plugins(parts: Sequence[Part]) -> list[str]:
     """Return how to resolve a tie by preferring or disabling a plugin; empty if one plugin provides
-    all of them.
+    all of the parts.
     """
-    distributions = [c.distribution for c in best]
-    single = [
-        name for name in dict.fromkeys(distributions) if name and distributions.count(name) == 1
-    ]
-    ways = [f"prefer one with RLCATALOG_PREFER_PLUGINS={single[0]}"] if single else []
-    if len(best) == 2 and single:
-        ways.append(f"disable one with RLCATALOG_DISABLE_PLUGINS={single[-1]}")
+    count = Counter(part.distribution for part in parts)
+    with_one_part = [name for name in count if name and count[name] == 1]
+    if not with_one_part:
+        return []
+    ways = [f"prefer one with RLCATALOG_PREFER_PLUGINS={with_one_part[0]}"]
+    if len(parts) == 2:
+        ways.append(f"disable one with RLCATALOG_DISABLE_PLUGINS={with_one_part[-1]}")
     return ways

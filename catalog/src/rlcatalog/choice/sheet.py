@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from rlcatalog.errors import one_line
 
 #: A table row: one text per column.
 Row = tuple[str, ...]
 
-#: Maximum rows of a table, and maximum characters of a cell and of a line outside the tables.
-ROWS, _CELL, _LINE = 24, 120, 600
+#: Maximum number of rows of a table.
+ROWS = 24
+#: Maximum number of characters of a cell that is not the last one in its row.
+_CELL = 120
+#: Maximum number of characters of a line outside the tables, and of a last cell.
+_LINE = 600
 
 #: CSS of cells; a cell of an explanation can begin with spaces.
 _LEFT = "style='text-align:left;white-space:pre-wrap'"
@@ -39,40 +44,61 @@ class Sheet:
     def text(self) -> str:
         """Return the sheet as plain text."""
         lines = [self.title, *_lines(self.facts)]
-        for title, header, rows in self._shown():
-            aligned = [header, *rows] if header else rows
-            widths = [max(map(len, column)) for column in zip(*aligned, strict=True)]
-            table = [
-                "  ".join(cell.ljust(n) for cell, n in zip(row, widths, strict=True)).rstrip()
-                for row in aligned
-            ]
-            lines += ["", f"{title}:", *(f"  {line}" for line in table)] if title else table
-        return "\n".join([*lines, *_lines(self.notes)])
+        for table in self._shown_tables():
+            text = _aligned(table)
+            if table.title:
+                lines += ["", f"{table.title}:"]
+                lines += [f"  {line}" for line in text]
+            else:
+                lines += text
+        lines += _lines(self.notes)
+        return "\n".join(lines)
 
     def html(self) -> str:
         """Return the sheet as HTML, with all texts escaped."""
-        tables = ""
-        for name, header, rows in self._shown():
-            caption = f"<caption {_LEFT}>{_escape(name)}</caption>" if name else ""
-            head = f"<thead>{_html_row('th', header)}</thead>" if header else ""
-            body = "".join(_html_row("td", row) for row in rows)
-            tables += f"<table>{caption}{head}<tbody>{body}</tbody></table>"
+        tables = [_html_table(table) for table in self._shown_tables()]
         title = f"<p><b>{_escape(self.title)}</b></p>"
-        return f"<div>{title}{_html_list(self.facts)}{tables}{_html_list(self.notes)}</div>"
+        facts = _html_list(self.facts)
+        return f"<div>{title}{facts}{''.join(tables)}{_html_list(self.notes)}</div>"
 
-    def _shown(self) -> Iterator[tuple[str, Row, list[Row]]]:
-        """Yield each table's title, header and rows, as single lines, cut to a readable number of
+    def _shown_tables(self) -> Iterator[_Table]:
+        """Yield each table that has rows, with cells as single lines, cut to a readable number of
         rows.
         """
         for title, (header, *rows) in self.tables.items():
-            shown = [
-                (*(one_line(cell, _CELL) for cell in cells), one_line(last, _LINE))
-                for *cells, last in rows[: self.most]
-            ]
+            shown = [_one_line_each(row) for row in rows[: self.most]]
             if len(rows) > self.most:
-                shown.append((f"... {len(rows) - self.most} more", *("" for _ in rows[0][1:])))
+                blanks = ["" for _ in rows[0][1:]]
+                shown.append((f"... {len(rows) - self.most} more", *blanks))
             if shown:
-                yield title, header, shown
+                yield _Table(title, header, shown)
+
+
+class _Table(NamedTuple):
+    """A table of a sheet, as it is shown; a table without column names has an empty header."""
+
+    title: str
+    header: Row
+    rows: list[Row]
+
+
+def _one_line_each(row: Row) -> Row:
+    """Return a row with each cell as one line; the last may be long, because nothing follows it."""
+    *cells, last = row
+    return (*(one_line(cell, _CELL) for cell in cells), one_line(last, _LINE))
+
+
+def _aligned(table: _Table) -> list[str]:
+    """Return the rows of a table as lines, with the cells of a column below one another."""
+    rows = table.rows
+    if table.header:
+        rows = [table.header, *rows]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for row in rows:
+        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
+        lines.append("  ".join(cells).rstrip())
+    return lines
 
 
 def _lines(pairs: Iterable[tuple[str, str]]) -> list[str]:
@@ -85,13 +111,24 @@ def _escape(text: str) -> str:
     return html.escape(text)
 
 
-def _html_row(tag: str, cells: Row) -> str:
-    return f"<tr>{''.join(f'<{tag} {_LEFT}>{_escape(cell)}</{tag}>' for cell in cells)}</tr>"
+def _html_table(table: _Table) -> str:
+    caption = ""
+    if table.title:
+        caption = f"<caption {_LEFT}>{_escape(table.title)}</caption>"
+    head = ""
+    if table.header:
+        head = f"<thead>{_html_row('th', table.header)}</thead>"
+    rows = [_html_row("td", row) for row in table.rows]
+    return f"<table>{caption}{head}<tbody>{''.join(rows)}</tbody></table>"
+
+
+def _html_row(tag: str, row: Row) -> str:
+    cells = [f"<{tag} {_LEFT}>{_escape(cell)}</{tag}>" for cell in row]
+    return f"<tr>{''.join(cells)}</tr>"
 
 
 def _html_list(pairs: Sequence[tuple[str, str]]) -> str:
-    return (
-        f"<ul>{''.join(f'<li>{_escape(line)}</li>' for line in _lines(pairs))}</ul>"
-        if pairs
-        else ""
-    )
+    if not pairs:
+        return ""
+    items = [f"<li>{_escape(line)}</li>" for line in _lines(pairs)]
+    return f"<ul>{''.join(items)}</ul>"

@@ -5,15 +5,15 @@ distribution.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rlcatalog import public_index
 from rlcatalog.actions.masks import mask_entry
 from rlcatalog.choice.in_process import in_process
-from rlcatalog.choice.selection import Choice, choose
+from rlcatalog.choice.selection import Choice, Verdict, choose
 from rlcatalog.errors import NoMatchError, UnsupportedSpaceError
 from rlcatalog.observations.trunk_observation import TrunkObservation
-from rlcatalog.plugins import Match, ModelSpec, Part, Request
+from rlcatalog.plugins import Match, Part, Request
 from rlcatalog.plugins.registry import Registry
 from rlcatalog.spaces import SpaceInfo
 
@@ -23,11 +23,41 @@ if TYPE_CHECKING:
 #: Slots of the model, from the inside out.
 MODEL_SLOTS = ("trunk", "memory", "head")
 
-#: Slot → name of its parts in messages, and their kind of entry for spaces in the public index.
-_INDEXED = {
-    "preprocessor": ("preprocessor", "space"),
-    "action_dist": ("action distribution", "action_space"),
+
+class IndexEntry(NamedTuple):
+    """What the public index knows of a slot that is chosen by the kind of a space.
+
+    Attributes:
+        title: Name of the slot's parts in messages.
+        kind: The kind of the index's entries for spaces.
+    """
+
+    title: str
+    kind: str
+
+
+_INDEX_ENTRIES = {
+    "preprocessor": IndexEntry("preprocessor", "space"),
+    "action_dist": IndexEntry("action distribution", "action_space"),
 }
+
+
+class ModelChoices(NamedTuple):
+    """The choices for the slots of a model.
+
+    Attributes:
+        choices: Slot → choice, from the inside out.
+        unclaimed: The part of the observation that the head leaves to the trunk and memory; None if
+            it leaves the whole observation.
+    """
+
+    choices: Mapping[str, Choice]
+    unclaimed: TrunkObservation | None
+
+    @property
+    def parts(self) -> dict[str, Part | None]:
+        """Slot → the chosen part, or None."""
+        return {slot: choice.part for slot, choice in self.choices.items()}
 
 
 class Slots:
@@ -39,218 +69,242 @@ class Slots:
     """
 
     def __init__(self, registry: Registry, prefer: Sequence[str]) -> None:
-        self.registry, self.prefer = registry, prefer
+        self.registry = registry
+        self.prefer = prefer
         self._parts: dict[str, list[Part]] = {}
         for part in registry:
-            self._parts.setdefault(slot_of(part), []).append(part)
-        self._known_takers: dict[tuple[str, ...], list[Part]] = {}
+            self._parts.setdefault(part.slot, []).append(part)
+        #: Classes of a space → the preprocessors that can fit it.
+        self._codecs: dict[tuple[str, ...], list[Part]] = {}
         #: Installed distributions that failed to load. Other plugins do not replace their parts.
         self._failed = {
-            r.distribution for r in registry.records if r.status in ("failed", "incompatible")
+            record.distribution
+            for record in registry.records
+            if record.status in ("failed", "incompatible")
         }
+
+    # --- parts by name ----------------------------------------------------------------------------
+
+    def named(self, kind: str, value: str | type | None) -> Part | None:
+        """Return the part for a name or class from a config; None for None."""
+        if value is None:
+            return None
+        if isinstance(value, str):
+            return self.registry.get(kind, value)
+        return in_process(kind, value)
+
+    def repeat(self, slot: str, name: str) -> Choice:
+        """Return the choice of an earlier lookup, without asking the candidates."""
+        kind = "model" if slot in MODEL_SLOTS else slot
+        part = self.registry.get(kind, name)
+        why = "chosen before, when the policy was saved or its run began"
+        verdict = Verdict(part, Match(rank=None, why=why))
+        return Choice(part, why, (verdict,))
+
+    # --- one slot after another -------------------------------------------------------------------
 
     def env_wrappers(self, config: Mapping[str, Any]) -> list[Part]:
         """Return the candidate wrappers for an environment: registered, listed, and switched-on
         ones.
         """
-        return [
-            c
-            for c in self._parts.get("env_wrapper", ())
-            if c.in_process
-            or c.is_indexed
-            or c.distribution in self.prefer
-            or c.declaration.is_on(config)
-        ]
-
-    def named(self, kind: str, value: str | type | None) -> Part | None:
-        """Return the part for a name or class from a config; None for None."""
-        if isinstance(value, str):
-            return self.registry.get(kind, value)
-        return None if value is None else in_process(kind, value)
-
-    def repeat(self, slot: str, name: str) -> Choice:
-        """Return the choice of an earlier lookup, without asking the candidates."""
-        part = self.registry.get("model" if slot in MODEL_SLOTS else slot, name)
-        why = "chosen before, when the policy was saved or its run began"
-        return Choice(part, why, ((part, Match(None, why)),))
-
-    def _refuse_missing(
-        self, slot: str, request: Request, among: Collection[str] | None = None
-    ) -> None:
-        """Raise an error if an indexed part for a slot has an unusable package; `among` limits
-        the parts.
-        """
-        info = request.space_for(slot)
-        if slot in MODEL_SLOTS:  # by the shape of its input, or by whether that has parts
-            what = f"the {slot}" if info.path == "obs" else f"{info.path}: the {slot}"
-            entries = (
-                [] if request.encoded_shape is None else [(slot, str(len(request.encoded_shape)))]
-            )
-            entries += [(slot, "composite")] if info.is_composite else []
-        else:
-            label, kind = _INDEXED.get(slot, (slot, slot))
-            what, entries = f"{info.path}: the {label} for {info.describe()}", [(kind, info.kind)]
-        for owner in (public_index.provider_of(kind, name) for kind, name in entries):
-            if among is None or owner in among:
-                self.registry.explain_missing(what, owner)
-
-    def _choose(
-        self, slot: str, request: Request, named: Part | None, candidates: Iterable[Part]
-    ) -> Choice:
-        """Choose a part for a slot, unless an unusable package also has candidates for it."""
-        if named is None and self._failed:
-            self._refuse_missing(slot, request, self._failed)
-        return choose(slot, candidates, request, named=named, prefer=self.prefer)
+        wrappers = []
+        for part in self._parts.get("env_wrapper", ()):
+            is_listed = part.is_indexed or part.distribution in self.prefer
+            if part.in_process or is_listed or part.declaration.is_on(config):
+                wrappers.append(part)
+        return wrappers
 
     def preprocessor(self, request: Request, pins: Pins | None) -> Choice:
         info = request.obs
         if pins is not None and info.path in pins.preprocessors:
             return self.repeat("preprocessor", pins.preprocessors[info.path])
-        named = self.named(
-            "preprocessor",
-            request.config.get("custom_preprocessor") if info.path == "obs" else None,
-        )
-        # Only ask the codecs of the child's class, because explain() shows no candidates for
-        # children.
-        candidates = (
-            self._takers(info) if info.path != "obs" else self._parts.get("preprocessor", [])
-        )
+        if info.path == "obs":
+            named = self.named("preprocessor", request.config.get("custom_preprocessor"))
+            candidates = self._parts.get("preprocessor", [])
+        else:
+            named = None
+            # explain() shows no candidates for children, so codecs for other classes are not asked.
+            candidates = self._codecs_of_child(info)
         choice = self._choose("preprocessor", request, named, candidates)
         if choice.part is None:
-            for leaf in info.walk():
-                if leaf is not info and not leaf.children:
-                    self.preprocessor(request.replace(obs=leaf), None)
-            self._refuse_missing("preprocessor", request)
-            raise UnsupportedSpaceError(
-                f"{info.path}: no installed preprocessor supports"
-                f" {info.describe()}.{self._nearly(info)} Installed:"
-                f" {', '.join(c.name for c in self.registry.active('preprocessor')) or 'none'}."
-                " Wrap the environment to change the space, or install a plugin that declares a"
-                " codec for it."
-            )
+            raise self._no_preprocessor(request)
         return choice
 
-    def _nearly(self, info: SpaceInfo) -> str:
+    def _no_preprocessor(self, request: Request) -> UnsupportedSpaceError:
+        """Return the error for a space without a preprocessor; if a leaf of it causes the error,
+        raise that leaf's.
+        """
+        info = request.obs
+        for leaf in info.walk():
+            if leaf is not info and not leaf.children:
+                # Raises an error if this leaf is the cause.
+                self.preprocessor(request.replace(obs=leaf), pins=None)
+        self._refuse_missing("preprocessor", request)
+        installed = [part.name for part in self.registry.active("preprocessor")]
+        return UnsupportedSpaceError(
+            f"{info.path}: no installed preprocessor supports"
+            f" {info.describe()}.{self._similar_kinds(info)} Installed:"
+            f" {', '.join(installed) or 'none'}."
+            " Wrap the environment to change the space, or install a plugin that declares a"
+            " codec for it."
+        )
+
+    def _similar_kinds(self, info: SpaceInfo) -> str:
         """Return a hint if codecs are declared for a class of the same name in another
         (non-Gymnasium) module.
         """
         module, _, name = info.kind.rpartition(".")
         if not module:
             return ""
-        declared = [
-            (c.name, kind)
-            for c in self.registry.active("preprocessor")
-            for kind in c.declaration.kinds
-        ]
-        near = [
-            f"; {codec} is for {kind!r}"
-            for codec, kind in declared
-            if kind.rpartition(".")[2] == name
-        ]
-        return f" Its kind is {info.kind!r}{''.join(near)}."
+        hint = f" Its kind is {info.kind!r}"
+        for codec in self.registry.active("preprocessor"):
+            for kind in codec.declaration.kinds:
+                if kind.rpartition(".")[2] == name:
+                    hint += f"; {codec.name} is for {kind!r}"
+        return f"{hint}."
 
-    def _takers(self, info: SpaceInfo) -> list[Part]:
-        """Return the preprocessors that can fit a space, cached by class, because a space has many
-        similar children.
+    def _codecs_of_child(self, info: SpaceInfo) -> list[Part]:
+        """Return the preprocessors that can fit a space inside another one.
+
+        They are kept by the space's classes, because a space has many similar children.
         """
-        if info.classes not in self._known_takers:
-            self._known_takers[info.classes] = [
-                c for c in self._parts.get("preprocessor", ()) if _can_fit(c, info)
-            ]
-        return self._known_takers[info.classes]
+        codecs = self._codecs.get(info.classes)
+        if codecs is None:
+            parts = self._parts.get("preprocessor", ())
+            codecs = [part for part in parts if _can_fit_child(part, info)]
+            self._codecs[info.classes] = codecs
+        return codecs
 
     def filter(self, request: Request, pins: Pins | None) -> Choice:
         if pins is not None and "filter" in pins.parts:
             return self.repeat("filter", pins.parts["filter"])
         name = request.config["observation_filter"]
         if name == "NoFilter":
-            return Choice(None, "observation_filter is 'NoFilter'")
-        return choose(
-            "filter",
-            self._parts.get("filter", ()),
-            request,
-            named=self.registry.get("filter", name),
-        )
+            return Choice(part=None, why="observation_filter is 'NoFilter'")
+        named = self.registry.get("filter", name)
+        return choose("filter", self._parts.get("filter", ()), request, named=named)
 
     def action_dist(
         self, request: Request, named: Part | None, outer: Part | None = None
     ) -> Choice:
-        candidates = [c for c in self._parts.get("action_dist", ()) if c is not outer]
+        """Choose a distribution; never `outer`, which wraps the chosen one."""
+        candidates = [part for part in self._parts.get("action_dist", ()) if part is not outer]
         choice = self._choose("action_dist", request, named, candidates)
         if choice.part is None:
             self._refuse_missing("action_dist", request)
-            info, why = request.space_for("action_dist"), choice.reasons("none is installed")
+            info = request.space_for("action_dist")
+            why = choice.reasons("none is installed")
             raise UnsupportedSpaceError(
                 f"{info.path}: no installed distribution supports {info.describe()} ({why})."
             )
         return choice
 
-    def model(
-        self, request: Request, custom: Part | None, pins: Pins | None
-    ) -> tuple[dict[str, Choice], TrunkObservation | None]:
+    def model(self, request: Request, custom: Part | None, pins: Pins | None) -> ModelChoices:
         """Choose the model's parts: first the head, which may leave only part of the
         observation to the others.
+
+        Args:
+            request: The request.
+            custom: The part that `custom_model` names.
+            pins: The choices of an earlier lookup, which this lookup repeats.
         """
-        choices = {"head": self._model_part("head", request, custom, pins)}
-        unclaimed = unclaimed_by(choices["head"].part, request)
-        inner = request if unclaimed is None else unclaimed.request(request)
-        choices = {
-            slot: self._model_part(slot, inner, custom, pins) for slot in ("trunk", "memory")
-        } | choices
-        if choices["trunk"].part is None:
+        head = self._model_part("head", request, custom, pins)
+        unclaimed = unclaimed_by(head.part, request)
+        inner_request = request
+        if unclaimed is not None:
+            inner_request = unclaimed.request(request)
+        trunk = self._model_part("trunk", inner_request, custom, pins)
+        memory = self._model_part("memory", inner_request, custom, pins)
+        if trunk.part is None:
             provider = public_index.provider_of("model", "fallback")
             self.registry.explain_missing("the default model", provider)
-            raise NoMatchError(
-                f"No installed model fits {inner.obs.describe()} ({choices['trunk'].reasons()})."
-            )
-        return choices, unclaimed
+            space = inner_request.obs.describe()
+            raise NoMatchError(f"No installed model fits {space} ({trunk.reasons()}).")
+        return ModelChoices({"trunk": trunk, "memory": memory, "head": head}, unclaimed)
 
     def _model_part(
         self, slot: str, request: Request, custom: Part | None, pins: Pins | None
     ) -> Choice:
-        # Regardless of what the config's name means now.
         if pins is not None and slot in pins.parts:
+            # Regardless of what the config's name means now.
             return self.repeat(slot, pins.parts[slot])
-        named = custom if custom is not None and slot_of(custom) == slot else None
+        named = None
+        if custom is not None and custom.slot == slot:
+            named = custom
         if pins is not None and named is None:
-            return Choice(None, "empty when the policy was saved")
+            return Choice(part=None, why="empty when the policy was saved")
         return self._choose(slot, request, named, self._parts.get(slot, ()))
 
     def trunk(self, request: Request, name: str | None) -> Part:
         """Choose the trunk for a part of an observation; see `Catalog.trunk`."""
-        choice = self._choose(
-            "trunk", request, self.named("model", name), self._parts.get("trunk", ())
-        )
+        named = self.named("model", name)
+        choice = self._choose("trunk", request, named, self._parts.get("trunk", ()))
         if choice.part is None:
-            path, space = request.obs.path, request.obs.describe()
-            raise NoMatchError(f"{path}: no installed model fits {space} ({choice.reasons()}).")
+            info = request.obs
+            raise NoMatchError(
+                f"{info.path}: no installed model fits {info.describe()} ({choice.reasons()})."
+            )
         return choice.part
 
+    # --- packages that cannot be used -------------------------------------------------------------
 
-def _can_fit(codec: Part, child: SpaceInfo) -> bool:
-    """Return whether a codec can be chosen for a child; a name in the config is for the whole
-    observation.
+    def _choose(
+        self, slot: str, request: Request, named: Part | None, candidates: Iterable[Part]
+    ) -> Choice:
+        """Choose a part for a slot, unless an unusable package also has candidates for it."""
+        if named is None and self._failed:
+            self._refuse_missing(slot, request, among=self._failed)
+        return choose(slot, candidates, request, named=named, prefer=self.prefer)
+
+    def _refuse_missing(
+        self, slot: str, request: Request, among: Collection[str] | None = None
+    ) -> None:
+        """Raise an error if the public index has a part for a slot whose package cannot be used.
+
+        Args:
+            slot: The slot.
+            request: The request, whose space such a part would serve.
+            among: The packages to consider; None considers all.
+        """
+        info = request.space_for(slot)
+        owners = []
+        if slot in MODEL_SLOTS:
+            what = f"the {slot}"
+            if info.path != "obs":
+                what = f"{info.path}: the {slot}"
+            # The index lists models by the rank of their input, and under "composite" the models
+            # for structured observations.
+            if request.encoded_shape is not None:
+                owners.append(public_index.provider_of(slot, str(len(request.encoded_shape))))
+            if info.is_composite:
+                owners.append(public_index.provider_of(slot, "composite"))
+        else:
+            entry = _INDEX_ENTRIES.get(slot, IndexEntry(slot, slot))
+            what = f"{info.path}: the {entry.title} for {info.describe()}"
+            owners.append(public_index.provider_of(entry.kind, info.kind))
+        for owner in owners:
+            if among is None or owner in among:
+                self.registry.explain_missing(what, owner)
+
+
+def _can_fit_child(codec: Part, child: SpaceInfo) -> bool:
+    """Return whether a codec can be chosen for a child without being named: a name in the config is
+    for the whole observation.
     """
     spec = codec.declaration
-    return child.distance(spec.kinds) is not None if spec.kinds else bool(spec.match or spec.switch)
+    if spec.kinds:
+        return child.distance(spec.kinds) is not None
+    return spec.match is not None or bool(spec.switch)
 
 
 def unclaimed_by(head: Part | None, request: Request) -> TrunkObservation | None:
     """Return the part of an observation that a head leaves to the trunk, or None if it leaves the
     whole observation.
     """
-    if (
-        head is None
-        or not isinstance(head.declaration, ModelSpec)
-        or head.declaration.claims is None
-    ):
+    if head is None or not head.declaration.has("claims"):
         return None
-    claimed = head.ask("claims", request, returns=_claimed)
-    # The mask is not encoded, but makes the observation a Dict: a single other entry is passed
-    # without the Dict.
-    hidden = request.mask_key is not None and mask_entry(request.obs, request.mask_key) is None
-    alone = hidden and len(request.obs.keys) == 1
-    if not claimed and not alone:
+    claimed = head.ask("claims", request, returns=_claimed_keys)
+    if not claimed and not _has_one_entry_beside_mask(request):
         return None
     if request.preprocessor is None:
         raise UnsupportedSpaceError(
@@ -261,12 +315,19 @@ def unclaimed_by(head: Part | None, request: Request) -> TrunkObservation | None
     return TrunkObservation(request.preprocessor, claimed, head.name)
 
 
-def slot_of(part: Part) -> str:
-    """Return a part's slot: its declared slot for a model, otherwise its kind."""
-    return part.declaration.slot if isinstance(part.declaration, ModelSpec) else part.kind
+def _has_one_entry_beside_mask(request: Request) -> bool:
+    """Return whether a Dict observation has a single entry beside its mask.
+
+    The mask is not encoded, but makes the observation a Dict. The single entry is then passed
+    without the Dict.
+    """
+    if request.mask_key is None or mask_entry(request.obs, request.mask_key) is not None:
+        return False
+    return len(request.obs.keys) == 1
 
 
-def _claimed(answer: Any) -> tuple[str, ...]:
-    if not isinstance(answer, list | tuple) or not all(type(key) is str for key in answer):
+def _claimed_keys(answer: Any) -> tuple[str, ...]:
+    is_list = isinstance(answer, list | tuple)
+    if not is_list or not all(type(key) is str for key in answer):
         raise TypeError("a list of observation keys was expected")
     return tuple(answer)

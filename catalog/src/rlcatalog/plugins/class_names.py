@@ -29,26 +29,26 @@ def part_class(module: str, name: str, framework: str, kind: str | None = None) 
     """
     if name.startswith("_"):
         raise AttributeError(f"module {module!r} has no attribute {name!r}")
-    catalog, owner = (
-        rlcatalog.default_catalog(),
-        public_index.provider_of(f"export/{framework}", name),
-    )
-    owners = {
-        c.distribution: c for c, class_name in _classes(framework, kind) if class_name == name
-    }
-    if owner not in owners:
-        catalog.registry.explain_missing(f"{module}.{name}", owner)
-        if owner is not None or not owners:
-            raise AttributeError(
-                f"module {module!r} has no attribute {name!r}; `dir({module})` lists all names."
-            )
-        if len(owners) > 1:
-            raise AmbiguousChoiceError(
-                f"{module}.{name} is a class of {' and '.join(sorted(owners))}: import it from the"
-                " one that you mean."
-            )
-        (owner,) = owners
-    return owners[owner].load(framework)
+    owners = {}
+    for part, class_name in _classes(framework, kind):
+        if class_name == name:
+            owners[part.distribution] = part
+    owner = public_index.provider_of(f"export/{framework}", name)
+    if owner in owners:
+        return owners[owner].load(framework)
+    registry = rlcatalog.default_catalog().registry
+    registry.explain_missing(f"{module}.{name}", owner)
+    if owner is not None or not owners:
+        raise AttributeError(
+            f"module {module!r} has no attribute {name!r}; `dir({module})` lists all names."
+        )
+    if len(owners) > 1:
+        raise AmbiguousChoiceError(
+            f"{module}.{name} is a class of {' and '.join(sorted(owners))}: import it from the"
+            " one that you mean."
+        )
+    (part,) = owners.values()
+    return part.load(framework)
 
 
 def part_classes(framework: str, kind: str | None = None) -> list[str]:
@@ -58,8 +58,12 @@ def part_classes(framework: str, kind: str | None = None) -> list[str]:
 
 def _classes(framework: str, kind: str | None) -> list[tuple[Part, str]]:
     """Return (part, class name) of each plugin part with a class for this framework."""
-    return [
-        (c, c.declaration.targets[framework].partition(":")[2])
-        for c in rlcatalog.default_catalog().parts(kind)
-        if c.declaration.shows_classes and not c.in_process and framework in c.declaration.targets
-    ]
+    classes = []
+    for part in rlcatalog.default_catalog().parts(kind):
+        declaration = part.declaration
+        if part.in_process or not declaration.shows_classes:
+            continue
+        if framework in declaration.targets:
+            _, _, class_name = declaration.targets[framework].partition(":")
+            classes.append((part, class_name))
+    return classes

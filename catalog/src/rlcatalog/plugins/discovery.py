@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
@@ -78,16 +78,15 @@ class PluginRecord:
     @property
     def condition(self) -> str:
         """The status with the error, as a predicate: `"has failed: ..."`."""
-        return f"{'has' if self.status == 'failed' else 'is'} {self.status}: {self.error}"
+        verb = "has" if self.status == "failed" else "is"
+        return f"{verb} {self.status}: {self.error}"
 
     def fail(self, exception: BaseException, status: str = "failed") -> None:
         """Record that the plugin is unusable, and why."""
-        self.status, self.exception, self.error, self.parts = (
-            status,
-            exception,
-            _text(exception),
-            [],
-        )
+        self.status = status
+        self.exception = exception
+        self.error = _text(exception)
+        self.parts = []
 
     def refuse(self, why: str) -> None:
         """Record that the plugin requires a different version of the kernel."""
@@ -107,16 +106,16 @@ class PluginRecord:
         self.note(problem)
         self.parts = [other for other in self.parts if other is not part]
         if not self.parts:
-            self.status, self.exception = "failed", self.problems[0]
+            self.status = "failed"
+            self.exception = self.problems[0]
 
 
 def _text(exception: BaseException) -> str:
+    """Return an error's text, with its type if rlcatalog does not raise it for plugins alone."""
     text = reason(exception)
-    return (
-        text.partition(": ")[2]
-        if isinstance(exception, DeclarationError | IncompatiblePluginError)
-        else text
-    )
+    if isinstance(exception, DeclarationError | IncompatiblePluginError):
+        _, _, text = text.partition(": ")
+    return text
 
 
 class _DamagedEntryPoint(NamedTuple):
@@ -168,11 +167,10 @@ def scan() -> tuple[Any, ...]:
         # The first copy on the path is imported, unless it is the remainder of an uninstallation.
         if name not in installed or not _is_whole(installed[name]):
             installed[name] = distribution
-    return tuple(
-        point
-        for name, distribution in installed.items()
-        for point in _entry_points_of(name, distribution)
-    )
+    entry_points = []
+    for name, distribution in installed.items():
+        entry_points += _entry_points_of(name, distribution)
+    return tuple(entry_points)
 
 
 def installed_version(name: str) -> str | None:
@@ -185,16 +183,19 @@ def installed_version(name: str) -> str | None:
     versions = [_headers_of(copy).version for copy in distributions(name=name)]
     if not versions:
         return None
-    # A copy without a version is the remainder of an uninstallation.
-    return next(filter(None, versions), "")
+    for version in versions:
+        if version:  # a copy without a version is the remainder of an uninstallation
+            return version
+    return ""
 
 
 def name_of(distribution: _Distribution) -> str:
     """Return the canonical name of an installed distribution; empty if its metadata is damaged."""
     with suppress(Exception):
-        # The name from the folder if possible, because reading the metadata of all installed
-        # packages is slow.
-        return normalize(getattr(distribution, "_normalized_name", None) or distribution.name)
+        # importlib_metadata's private name comes from the folder: reading the metadata of all
+        # installed packages is slow.
+        name_of_folder = getattr(distribution, "_normalized_name", None)
+        return normalize(name_of_folder or distribution.name)
     return ""
 
 
@@ -227,10 +228,14 @@ def _headers_of(distribution: _Distribution) -> _Headers:
         for header, value in _HEADER.findall(headers):
             values[header.lower()].append(" ".join(value.split()))
     return _Headers(
-        name=next(iter(values["name"]), ""),
-        version=next(iter(values["version"]), ""),
+        name=_first(values["name"]),
+        version=_first(values["version"]),
         requires=tuple(values["requires-dist"]),
     )
+
+
+def _first(values: Sequence[str]) -> str:
+    return values[0] if values else ""
 
 
 def _entry_points_of(name: str, distribution: _Distribution) -> Iterator[Any]:
@@ -242,20 +247,26 @@ def _entry_points_of(name: str, distribution: _Distribution) -> Iterator[Any]:
         text = distribution.read_text("entry_points.txt") or ""
         if GROUP in text:
             yield from distribution.entry_points.select(group=GROUP)
-        first = next(
-            (line for line in map(str.strip, text.splitlines()) if line and line[0] not in "#;"),
-            "[",
-        )
-        if "rlcatalog" in text and not first.startswith("["):
-            raise ValueError(f"{first!r} is not in a section; expected the section [{GROUP}]")
+        first_line = _first_line(text)
+        if "rlcatalog" in text and first_line and not first_line.startswith("["):
+            raise ValueError(f"{first_line!r} is not in a section; expected the section [{GROUP}]")
     except Exception as error:
+        content = text.encode(errors="replace")
+        if isinstance(error, UnicodeDecodeError):
+            content = error.object
         # Only report broken files that mention rlcatalog.
-        known = (
-            error.object if isinstance(error, UnicodeDecodeError) else text.encode(errors="replace")
-        )
-        if b"rlcatalog" in known:
+        if b"rlcatalog" in content:
             why = PluginError(f"entry_points.txt cannot be read: {reason(error)}")
             yield _DamagedEntryPoint(name, distribution, why)
+
+
+def _first_line(text: str) -> str:
+    """Return the first line of a file of entry points that is neither empty nor a comment."""
+    for line in text.splitlines():
+        line = line.strip()
+        if line and not line.startswith(("#", ";")):
+            return line
+    return ""
 
 
 def find_plugins(entry_points: Iterable[Any]) -> list[PluginRecord]:
@@ -294,47 +305,59 @@ def disabled_reason(plugin: PluginRecord, environ: Mapping[str, str]) -> str | N
     lists the only ones to load (empty for none). Both take distribution and entry-point names,
     separated by commas.
     """
-    own = {plugin.distribution, normalize(plugin.name)}
+    names = {plugin.distribution, normalize(plugin.name)}
     blocked = environ.get("RLCATALOG_DISABLE_PLUGINS", "")
-    if own & _names(blocked) or "*" in (part.strip() for part in blocked.split(",")):
+    blocks_all = "*" in (part.strip() for part in blocked.split(","))
+    if blocks_all or names & _names(blocked):
         return f"disabled by RLCATALOG_DISABLE_PLUGINS={blocked!r}"
-    if (allowed := environ.get("RLCATALOG_LOAD_PLUGINS")) is not None and not own & _names(allowed):
+    allowed = environ.get("RLCATALOG_LOAD_PLUGINS")
+    if allowed is not None and not names & _names(allowed):
         return f"not in RLCATALOG_LOAD_PLUGINS={allowed!r}"
     return None
 
 
-def _lies_between(line: str, version: str) -> bool:
+def _is_in_simple_range(line: str, version: str) -> bool:
     """Return whether a requirement has the form `rlcatalog<0.2,>=0.1` and a version without suffix
     is in that range.
+
+    Most requirements have this form, and `packaging`, which reads all forms, takes long to import.
     """
     texts = re.fullmatch(rf"rlcatalog<{_NUMBERS},>={_NUMBERS} {_NUMBERS}", f"{line} {version}")
     if texts is None:
         return False
-    end, start, found = (
-        tuple(map(int, re.sub(r"(\.0+)+$", "", text).split("."))) for text in texts.groups()
-    )
-    return start <= found < end
+    end, start, number = map(_release, texts.groups())
+    return start <= number < end
+
+
+def _release(version: str) -> tuple[int, ...]:
+    """Return a version as numbers without zeros at the end, because 1.0 is 1."""
+    without_zeros = re.sub(r"(\.0+)+$", "", version)
+    return tuple(map(int, without_zeros.split(".")))
 
 
 def incompatible_reason(plugin: PluginRecord, kernel_version: str) -> str | None:
     """Return why a distribution's metadata excludes this kernel, or None."""
     for line in plugin.requires:
-        if not re.match(r"rlcatalog(?![\w.-])", line, re.IGNORECASE) or _lies_between(
-            line, kernel_version
-        ):
-            continue
-        # Imported here, because it takes a tenth of a process's first lookup and is rarely needed.
-        from packaging.requirements import Requirement
+        is_about_kernel = re.match(r"rlcatalog(?![\w.-])", line, re.IGNORECASE)
+        if is_about_kernel and not _is_in_simple_range(line, kernel_version):
+            why = _excluding_reason(line, kernel_version)
+            if why is not None:
+                return why
+    return None
 
-        try:
-            with _PARSING:
-                requirement = Requirement(line)
-            applies = requirement.marker is None or requirement.marker.evaluate({"extra": ""})
-            served = requirement.specifier.contains(kernel_version, prereleases=True)
-        except Exception as error:  # any exception, because a marker is evaluated
-            return f"its metadata has an unreadable requirement {line!r}: {reason(error)}"
-        if applies and not served:
-            return (
-                f"it needs rlcatalog{requirement.specifier}, but this is rlcatalog {kernel_version}"
-            )
+
+def _excluding_reason(line: str, kernel_version: str) -> str | None:
+    """Return why a requirement excludes this kernel, or None."""
+    # Imported here, because it takes a tenth of a process's first lookup and is rarely needed.
+    from packaging.requirements import Requirement
+
+    try:
+        with _PARSING:
+            requirement = Requirement(line)
+        applies = requirement.marker is None or requirement.marker.evaluate({"extra": ""})
+        is_served = requirement.specifier.contains(kernel_version, prereleases=True)
+    except Exception as error:  # any exception, because a marker is evaluated
+        return f"its metadata has an unreadable requirement {line!r}: {reason(error)}"
+    if applies and not is_served:
+        return f"it needs rlcatalog{requirement.specifier}, but this is rlcatalog {kernel_version}"
     return None

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from rlcatalog import public_index
 from rlcatalog.plugins.discovery import installed_version
@@ -34,7 +35,7 @@ def install_hint(*requirements: str) -> str:
     """
     folders = public_index.folders()
     for requirement in requirements:
-        name, _ = _split(requirement)
+        name = _split(requirement).name
         if name not in folders:
             return (
                 f"{name} is a third-party package: install it as its authors describe, if you trust"
@@ -44,7 +45,8 @@ def install_hint(*requirements: str) -> str:
         return f"Run: pip install {_quoted(requirements)}"
     required: list[str] = []
     for requirement in requirements:
-        required += public_index.needs(*_split(requirement))
+        package = _split(requirement)
+        required += public_index.needs(package.name, package.extras)
     paths = [_path(name) for name in (*requirements, *missing_distributions(required))]
     return f"In a clone of rlcatalog, run: pip install {_quoted(dict.fromkeys(paths))}"
 
@@ -67,7 +69,7 @@ def how_to_start() -> str:
     extras = [f"[{name}]" for name in public_index.frameworks()]
     return (
         f"Parts are in separate packages. Each of the extras {' and '.join(extras)} installs all"
-        f" that a policy needs. {install_hint(f'rlcatalog{extras[0]}')}"
+        f" that a policy needs. {install_hint('rlcatalog' + extras[0])}"
     )
 
 
@@ -76,10 +78,18 @@ def missing_distributions(distributions: Iterable[str]) -> list[str]:
     return [name for name in dict.fromkeys(distributions) if installed_version(name) is None]
 
 
-def _split(requirement: str) -> tuple[str, list[str]]:
-    """Return a requirement's name and its extras."""
+class _Package(NamedTuple):
+    """A package to install, with its extras."""
+
+    name: str
+    extras: list[str]
+
+
+def _split(requirement: str) -> _Package:
     name, _, extras = requirement.rstrip("]").partition("[")
-    return name, extras.split(",") if extras else []
+    if not extras:
+        return _Package(name, [])
+    return _Package(name, extras.split(","))
 
 
 def _path(requirement: str) -> str:

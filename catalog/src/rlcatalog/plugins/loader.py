@@ -73,9 +73,16 @@ class _PluginManager(pluggy.PluginManager):
     """pluggy's manager, which here finds the hooks of a module without asking all its names."""
 
     def parse_hookimpl_opts(self, plugin: Any, name: str) -> pluggy.HookimplOpts | None:
-        if isinstance(plugin, ModuleType) and not hasattr(vars(plugin).get(name), _HOOK_MARK):
-            return None
+        if isinstance(plugin, ModuleType):
+            # Any object of the plugin's module; pluggy marks its hooks with this attribute.
+            is_hook = hasattr(vars(plugin).get(name), _HOOK_MARK)
+            if not is_hook:
+                return None
         return super().parse_hookimpl_opts(plugin, name)
+
+
+def _create_struct(struct: type) -> Any:
+    return struct()
 
 
 class PluginLoader:
@@ -91,7 +98,7 @@ class PluginLoader:
     """
 
     def __init__(
-        self, environ: Mapping[str, str], default_of: Callable[[type], Any] = lambda cls: cls()
+        self, environ: Mapping[str, str], default_of: Callable[[type], Any] = _create_struct
     ) -> None:
         self._environ = environ
         self._default_of = default_of
@@ -101,7 +108,7 @@ class PluginLoader:
         self.manager = _PluginManager(hookspecs.PROJECT)
         self.manager.add_hookspecs(hookspecs)
         for hook_name in HOOK_RETURNS:
-            hook = getattr(self.manager.hook, hook_name)
+            hook = getattr(self.manager.hook, hook_name)  # pluggy's table of hooks
             hook.call_historic(result_callback=partial(self._receive, hook_name))
 
     def _receive(self, hook_name: str, returned: Any) -> None:
@@ -149,14 +156,15 @@ class PluginLoader:
         if why is None and self.manager.is_blocked(name):
             why = "blocked in the catalog's plugin_manager"
         if why is not None:
-            record.status, record.error = "disabled", why
+            record.status = "disabled"
+            record.error = why
             self._forget([name])
             return
         why = incompatible_reason(record, __version__)
         if why is not None:
             record.refuse(why)
             return
-        here = _LOADING.set(record.name)
+        before = _LOADING.set(record.name)
         try:
             if not self._is_registered(record):
                 self._forget([name])
@@ -167,7 +175,7 @@ class PluginLoader:
             record.fail(error)
             return
         finally:
-            _LOADING.reset(here)
+            _LOADING.reset(before)
         declared = self._declared[name]
         record.config_classes = dict(declared.config_classes)
         record.parts = [
@@ -229,21 +237,29 @@ def load_indexed(kind: str) -> list[Any]:
         The declarations: frameworks in the index's order, then their extensions.
     """
     packages = set(public_index.distributions(f"{kind}/"))
-    points = [point for point in scan() if name_of(point.dist) in packages]
-    records = PluginLoader(os.environ).load_records(points)
-    specs = [part.declaration for record in records for part in record.parts if part.kind == kind]
-    order = {name: place for place, name in enumerate(public_index.frameworks())}
-    return sorted(
-        specs, key=lambda spec: (spec.extends is not None, order.get(spec.name, len(order)))
-    )
+    entry_points = [point for point in scan() if name_of(point.dist) in packages]
+    declarations = []
+    for record in PluginLoader(os.environ).load_records(entry_points):
+        for part in record.parts:
+            if part.kind == kind:
+                declarations.append(part.declaration)
+    names = public_index.frameworks()
+
+    def place(declaration: Declaration) -> tuple[bool, int]:
+        is_extension = declaration.extends is not None
+        if declaration.name not in names:
+            return is_extension, len(names)
+        return is_extension, names.index(declaration.name)
+
+    return sorted(declarations, key=place)
 
 
 def condition_of(distribution: str) -> str | None:
     """Return what keeps this process from using an installed distribution, as a predicate such as
     `"is disabled: …"`; None if it is not installed, or can be used.
     """
-    points = [point for point in scan() if name_of(point.dist) == distribution]
-    for record in PluginLoader(os.environ).load_records(points):
+    entry_points = [point for point in scan() if name_of(point.dist) == distribution]
+    for record in PluginLoader(os.environ).load_records(entry_points):
         if record.status != "loaded":
             return record.condition
     return None
@@ -255,7 +271,8 @@ def refuse_while_loading() -> None:
     Raises:
         PluginError: A plugin requests a catalog while it is being loaded.
     """
-    if (name := _LOADING.get()) is not None:
+    name = _LOADING.get()
+    if name is not None:
         raise PluginError(
             f"plugin {name!r} requests a catalog while it is being loaded, but there is none until"
             " all plugins are loaded. Request it later: as request.catalog in a match function,"
@@ -264,18 +281,24 @@ def refuse_while_loading() -> None:
         )
 
 
-def _report(record: PluginRecord, problem: BaseException, strict: bool) -> None:
-    what = record.condition if record.exception is not None else f"is loaded, but {reason(problem)}"
+def _report(record: PluginRecord, problem: BaseException, is_strict: bool) -> None:
+    """Warn of a plugin's problem, or raise it as an error."""
+    if record.exception is not None:
+        condition = record.condition
+    else:
+        condition = f"is loaded, but {reason(problem)}"
     text = (
-        f"plugin {record.name!r} of {record.distribution} {record.version} {what.rstrip('.')}."
+        f"plugin {record.name!r} of {record.distribution} {record.version} {condition.rstrip('.')}."
         f" Disable it with RLCATALOG_DISABLE_PLUGINS={record.distribution}, or remove it: pip"
         f" uninstall {record.distribution}"
     )
-    if strict:
-        raise (type(problem) if isinstance(problem, CatalogError) else CatalogError)(
-            text
-        ) from problem
-    tell(text, stacklevel=5)
+    if not is_strict:
+        tell(text, stacklevel=5)
+        return
+    error_type = CatalogError
+    if isinstance(problem, CatalogError):
+        error_type = type(problem)
+    raise error_type(text) from problem
 
 
 def _check_hooks(plugin: object, hooks: Sequence[str], plugin_name: str) -> None:
@@ -289,11 +312,11 @@ def _check_hooks(plugin: object, hooks: Sequence[str], plugin_name: str) -> None
     Raises:
         DeclarationError: A hook's name is unknown, or a function is not marked as a hook.
     """
-    functions = [
-        name
-        for name in dir(plugin)
-        if name.startswith("rlcatalog_") and inspect.isroutine(getattr(plugin, name))
-    ]
+    functions = []
+    for name in dir(plugin):
+        # The plugin's module, or an object in its place.
+        if name.startswith("rlcatalog_") and inspect.isroutine(getattr(plugin, name)):
+            functions.append(name)
     for name in dict.fromkeys([*hooks, *functions]):
         if name not in HOOK_RETURNS:
             raise DeclarationError(
@@ -308,7 +331,8 @@ def _check_hooks(plugin: object, hooks: Sequence[str], plugin_name: str) -> None
 
 def _wrong_hook(error: pluggy.PluginValidationError, plugin_name: str) -> DeclarationError:
     """Return the error for a hook whose arguments pluggy refuses."""
-    hook = next((hook for hook in HOOK_RETURNS if hook in str(error)), "hook")
+    named_hooks = [name for name in HOOK_RETURNS if name in str(error)]
+    hook = named_hooks[0] if named_hooks else "hook"
     return DeclarationError(
         f"plugin {plugin_name!r}: {error} Hooks of rlcatalog take no arguments: def {hook}()."
     )
@@ -347,6 +371,7 @@ def _config_classes(
         if path is None or path in structs:
             continue
         module, _, attribute = path.partition(":")
+        # The plugin's module.
         struct = getattr(importlib.import_module(module), attribute, None)
         where = f"plugin {plugin_name!r}: config={path!r}"
         if not (isinstance(struct, type) and issubclass(struct, msgspec.Struct)):

@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 from rlcatalog import public_index
 
@@ -24,7 +25,8 @@ def may_claim(kind: str, name: str, distribution: str) -> bool:
         name: The name.
         distribution: The distribution.
     """
-    if (owner := public_index.provider_of(kind, name)) is not None:
+    owner = public_index.provider_of(kind, name)
+    if owner is not None:
         return owner == distribution
     return f"{_word(name)}_".startswith(f"{_word(distribution)}_")
 
@@ -35,38 +37,50 @@ def _word(name: str) -> str:
 
 def ways_to_say(what: str, name: str, distributions: Iterable[str]) -> str:
     """Return the message for an unknown bare name, with the addresses that work."""
-    addresses = " or ".join(
-        repr(f"{distribution}/{name}") for distribution in sorted(set(distributions))
-    )
-    return f"{what} {name!r} needs its distribution's name. Use {addresses}."
+    addresses = [f"{distribution}/{name}" for distribution in sorted(set(distributions))]
+    ways = " or ".join(map(repr, addresses))
+    return f"{what} {name!r} needs its distribution's name. Use {ways}."
 
 
-def bare_keys(
-    structs: Mapping[type, str],
-) -> tuple[dict[type, dict[str, str]], dict[str, list[str]]]:
+class KeyNames(NamedTuple):
+    """The names of config keys that do not answer to their field's name alone.
+
+    Attributes:
+        addresses: Struct → field → `"distribution/key"`, for keys that need their address.
+        homeless: Bare key → the distributions that have such a key, if only its address works.
+    """
+
+    addresses: dict[type, dict[str, str]]
+    homeless: dict[str, list[str]]
+
+
+def name_keys(structs: Mapping[type, str]) -> KeyNames:
     """Return the names of the config keys.
 
     Args:
         structs: Config struct → distribution.
-
-    Returns:
-        Struct → field → `"distribution/key"`, for keys that need their address; and bare key → the
-        distributions that have such a key.
     """
-    fields: dict[type, tuple[str, ...]] = {s: s.__struct_fields__ for s in structs}  # type: ignore[attr-defined]
-    users: dict[str, set[str]] = defaultdict(set)
+    distributions: dict[str, set[str]] = defaultdict(set)
     for struct, distribution in structs.items():
-        for key in fields[struct]:
-            users[key].add(distribution)
-    owners = {
-        key: [d for d in distributions if may_claim("config", key, d)]
-        for key, distributions in users.items()
-    }
-    homeless = {key: sorted(users[key]) for key, bare in owners.items() if len(bare) != 1}
-    renamed = {
-        struct: {
-            key: f"{d}/{key}" for key in fields[struct] if key in homeless or d not in owners[key]
-        }
-        for struct, d in structs.items()
-    }
-    return {struct: names for struct, names in renamed.items() if names}, homeless
+        for key in field_names(struct):
+            distributions[key].add(distribution)
+    owners = {}
+    homeless = {}
+    for key, users in distributions.items():
+        claimants = [name for name in users if may_claim("config", key, name)]
+        if len(claimants) == 1:
+            owners[key] = claimants[0]
+        else:
+            homeless[key] = sorted(users)
+    addresses: dict[type, dict[str, str]] = {}
+    for struct, distribution in structs.items():
+        for key in field_names(struct):
+            if owners.get(key) != distribution:
+                addresses.setdefault(struct, {})[key] = f"{distribution}/{key}"
+    return KeyNames(addresses, homeless)
+
+
+def field_names(struct: type) -> tuple[str, ...]:
+    """Return the names of a config struct's fields."""
+    names: tuple[str, ...] = struct.__struct_fields__  # type: ignore[attr-defined]
+    return names

@@ -18,7 +18,7 @@ from rlcatalog.errors import (
     shown,
 )
 from rlcatalog.frameworks import frameworks, require_framework
-from rlcatalog.plugins.declarations import Declaration
+from rlcatalog.plugins.declarations import Declaration, ModelSpec
 
 T = TypeVar("T")
 
@@ -37,11 +37,13 @@ class Part:
             them if several packages have such code and none owns the framework.
         kind: The kind: `"model"`, `"preprocessor"`, …
         name: The name that users write into a config.
+        slot: The slot that the part fills: the declared slot of a model, otherwise the kind.
         switch: The config key that turns the part on, or None.
         in_process: Whether the part was registered by the running program.
         is_indexed: Whether the public index lists the part under its name.
         is_third_party: Whether the part belongs to a plugin that the public index does not
             list.
+        is_plain: Whether the part is a plain module, which sees encoded observations only.
         undeclared: Whether the part is a registered class that declares no keys, such as one
             of RLlib's custom classes.
         address: `"distribution/name"`; for a registered class, only the name.
@@ -59,21 +61,29 @@ class Part:
     _targets: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        self.kind, self.name = self.declaration.kind, self.declaration.name
-        self.switch = self.declaration.switch
+        declaration = self.declaration
+        self.kind = declaration.kind
+        self.name = declaration.name
+        self.switch = declaration.switch
+        self.slot = declaration.kind
+        self.is_plain = False
+        if isinstance(declaration, ModelSpec):
+            self.slot = declaration.slot
+            self.is_plain = declaration.plain
         self.in_process = not self.distribution
-        self.address = f"{self.distribution}/{self.name}" if self.distribution else self.name
-        self.is_indexed = (
-            not self.in_process
-            and public_index.provider_of(self.kind, self.name) == self.distribution
-        )
-        self.is_third_party = not (self.in_process or self.is_indexed)
-        self.undeclared = (
-            self.in_process and self.declaration.config is None and not self.declaration.reads
-        )
-        self.provider = (
-            f"{self.distribution} {self.version}" if self.distribution else "registered in process"
-        )
+        if self.in_process:
+            self.address = self.name
+            self.provider = "registered in process"
+            self.is_indexed = False
+            self.is_third_party = False
+            self.undeclared = declaration.config is None and not declaration.reads
+        else:
+            self.address = f"{self.distribution}/{self.name}"
+            self.provider = f"{self.distribution} {self.version}"
+            owner = public_index.provider_of(self.kind, self.name)
+            self.is_indexed = owner == self.distribution
+            self.is_third_party = not self.is_indexed
+            self.undeclared = False
         self.title = f"{self.kind} {self.name!r} ({self.provider})"
 
     def __getstate__(self) -> dict[str, Any]:
@@ -91,16 +101,20 @@ class Part:
         """Text such as `"model 'glu' of acme-glu 1.0"`, for messages about a class; empty for a
         registered class.
         """
-        return f"{self.kind} {self.name!r} of {self.provider}" if self.distribution else ""
+        if self.in_process:
+            return ""
+        return f"{self.kind} {self.name!r} of {self.provider}"
 
     def check_framework(self, target: str) -> None:
         """Check that the part has code for a framework, and that the framework
         is installed.
         """
-        if target not in {*frameworks(), *public_index.frameworks()}:  # code for none
-            return
-        if len(rivals := self.extensions.get(target, [])) > 1:
-            who = " and ".join(c.provider for c in rivals)
+        is_framework = target in frameworks() or target in public_index.frameworks()
+        if not is_framework:
+            return  # such as "numpy", which every process has
+        rivals = self.extensions.get(target, [])
+        if len(rivals) > 1:
+            who = " and ".join(rival.provider for rival in rivals)
             raise AmbiguousChoiceError(
                 f"{self.title}: {who} provide its code for {target!r}. Disable one of them:"
                 f" RLCATALOG_DISABLE_PLUGINS={rivals[0].distribution}."
@@ -125,9 +139,10 @@ class Part:
             PartError: The function raised an error, or its result is of the wrong kind.
         """
         what = f"its {name} function"
-        # Ours is about the request.
+        function = vars(self.declaration)[name]
+        # An error of rlcatalog is about the request, not about the part, so it stays as it is.
         with raised_as(lambda why: self.fault(f"{what} raised {why}."), CatalogError):
-            answer = getattr(self.declaration, name)(*arguments)
+            answer = function(*arguments)
         with raised_as(lambda why: self.fault(f"{what} returned {shown(answer)}: {why}.")):
             return returns(answer)
 
@@ -148,12 +163,15 @@ class Part:
         self.check_framework(framework)
         if framework in self.extensions and framework not in self.objects:
             return self.extensions[framework][0].load(framework)
-        if (target := self.objects.get(framework)) is None:
-            if framework in frameworks():
-                frameworks()[framework].prepare()
+        target = self.objects.get(framework)
+        if target is None:
+            spec = frameworks().get(framework)
+            if spec is not None:
+                spec.prepare()
             target = self.import_target(self.declaration.target_of(framework))
-        self._targets[framework] = self.declaration.adapted(target, framework)
-        return self._targets[framework]
+        adapted = self.declaration.adapted(target, framework)
+        self._targets[framework] = adapted
+        return adapted
 
     def import_target(self, target: str) -> Any:
         """Import a class or a function that the declaration names.
@@ -194,5 +212,7 @@ def blame_part(part: Part, what: str = "") -> AbstractContextManager[None]:
     Raises:
         PartError: The code raised an error that does not come from rlcatalog.
     """
-    title = f"{part.title}: its {what}" if what else part.title
+    title = part.title
+    if what:
+        title += f": its {what}"
     return raised_as(lambda why: PartError(f"{title} raised {why}", part), CatalogError)

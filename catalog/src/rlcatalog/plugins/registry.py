@@ -18,7 +18,7 @@ from rlcatalog.errors import (
 from rlcatalog.frameworks import frameworks
 from rlcatalog.plugins import install_hints
 from rlcatalog.plugins.discovery import PluginRecord, normalize
-from rlcatalog.plugins.names import bare_keys, may_claim, ways_to_say
+from rlcatalog.plugins.names import field_names, may_claim, name_keys, ways_to_say
 from rlcatalog.plugins.part import Part
 
 #: The owner of parts that the running program registers.
@@ -49,14 +49,17 @@ class Registry:
         #: (kind, address or bare name) → possible parts. Several parts are only
         #: distinguished by address.
         self._meanings: dict[tuple[str, str], list[Part]] = {}
-        for c in self._parts:
-            self._meanings[c.kind, c.address] = [c]
-            if may_claim(c.kind, c.name, c.distribution):
-                self._meanings.setdefault((c.kind, c.name), []).append(c)
-        self.config_classes, self.config_paths = dict(classes), dict(paths)
-        #: Struct → field → name of the key in a config, if it differs from the field; and bare
-        #: config key → the distributions that have it, if only its address works.
-        self.key_names, self.homeless_keys = bare_keys(classes)
+        for part in self._parts:
+            self._meanings[part.kind, part.address] = [part]
+            if may_claim(part.kind, part.name, part.distribution):
+                self._meanings.setdefault((part.kind, part.name), []).append(part)
+        self.config_classes = dict(classes)
+        self.config_paths = dict(paths)
+        names = name_keys(classes)
+        #: Struct → field → name of the key in a config, if it differs from the field.
+        self.key_names = names.addresses
+        #: Bare config key → the distributions that have it, if only its address works.
+        self.homeless_keys = names.homeless
 
     def with_registered(self, part: Part, struct: type | None = None) -> Registry:
         """Return a registry that has a part of the running program, too.
@@ -72,60 +75,81 @@ class Registry:
             DuplicateNameError: A config key belongs to another part.
             DeclarationError: The part names an undeclared framework or config key.
         """
-        if (error := unknown_framework(part)) is not None:
+        error = unknown_framework(part)
+        if error is not None:
             raise error
-        key, path = (part.kind, part.name), str(part.declaration.config)
-        others = [c for c in self if not (c.in_process and (c.kind, c.name) == key)]
-        used = {c.declaration.config for c in others if c.in_process}
-        paths = {
-            p: s
-            for p, s in self.config_paths.items()
-            if self.config_classes[s] != THIS_PROCESS or p in used
-        }
-        if struct is not None and struct not in paths.values():
-            paths.pop(path, None)
-            owners = {field: self.config_classes[s] for s in paths.values() for field in _keys(s)}
-            owners |= dict.fromkeys(public_index.kernel_keys(), "rlcatalog")
-            for field in _keys(struct):
-                if field in owners:
-                    raise DuplicateNameError(
-                        f"{part.kind} {part.name!r}: config key {field!r} belongs to"
-                        f" {owners[field]}. Use another name."
-                    )
+        others = [other for other in self if not _is_replaced(other, part)]
+        paths = self._paths_beside(others)
         if struct is not None:
-            paths[path] = struct
-        if (
-            error := unknown_key(part, [field for s in paths.values() for field in _keys(s)])
-        ) is not None:
+            if struct not in paths.values():
+                paths.pop(str(part.declaration.config), None)
+                self._check_new_keys(part, struct, paths.values())
+            paths[str(part.declaration.config)] = struct
+        declared = [key for other in paths.values() for key in field_names(other)]
+        error = unknown_key(part, declared)
+        if error is not None:
             raise error
         registry = copy.copy(self)
         registry._parts = sorted([*others, part], key=_order)
-        registry._meanings = {**self._meanings, key: [part]}
+        registry._meanings = {**self._meanings, (part.kind, part.name): [part]}
         registry.config_classes = {
-            s: self.config_classes.get(s, THIS_PROCESS) for s in paths.values()
+            other: self.config_classes.get(other, THIS_PROCESS) for other in paths.values()
         }
         registry.config_paths = paths
         return registry
+
+    def _paths_beside(self, parts: Iterable[Part]) -> dict[str, type]:
+        """Return the import paths of config structs without the ones that only a replaced part of
+        the running program named.
+        """
+        named = {part.declaration.config for part in parts if part.in_process}
+        paths = {}
+        for path, struct in self.config_paths.items():
+            if self.config_classes[struct] != THIS_PROCESS or path in named:
+                paths[path] = struct
+        return paths
+
+    def _check_new_keys(self, part: Part, struct: type, others: Iterable[type]) -> None:
+        """Check that no config key of a new struct belongs to another struct."""
+        owners = {}
+        for other in others:
+            for key in field_names(other):
+                owners[key] = self.config_classes[other]
+        owners |= dict.fromkeys(public_index.kernel_keys(), "rlcatalog")
+        for key in field_names(struct):
+            if key in owners:
+                raise DuplicateNameError(
+                    f"{part.kind} {part.name!r}: config key {key!r} belongs to"
+                    f" {owners[key]}. Use another name."
+                )
 
     # --- lookup -----------------------------------------------------------------------------------
 
     def __iter__(self) -> Iterator[Part]:
         return iter(self._parts)
 
+    def config_struct_of(self, part: Part) -> type | None:
+        """Return the struct that defines a part's config keys, or None."""
+        path = part.declaration.config
+        if path is None:
+            return None
+        return self.config_paths.get(path)
+
     def active(self, kind: str) -> list[Part]:
         """Return the parts of a kind, sorted by name."""
-        return [c for c in self if c.kind == kind]
+        return [part for part in self if part.kind == kind]
 
     def name_of(self, part: Part) -> str:
         """Return the name by which `get` finds a part: its bare name, or its address if the
         name is ambiguous.
         """
-        is_clear = self._meanings.get((part.kind, part.name)) == [part]
-        return part.name if is_clear else part.address
+        if self._meanings.get((part.kind, part.name)) == [part]:
+            return part.name
+        return part.address
 
     def names(self, kinds: Iterable[str]) -> list[str]:
         """Return the names by which `get` finds the parts of the given kinds."""
-        return sorted(self.name_of(c) for kind in kinds for c in self.active(kind))
+        return sorted(self.name_of(part) for kind in kinds for part in self.active(kind))
 
     def get(self, kind: str, name: str) -> Part:
         """Return a part by name, or by `distribution/name`.
@@ -137,34 +161,38 @@ class Registry:
             UnknownNameError: No part has this name.
         """
         meanings = self._meanings.get((kind, name), [])
-        return meanings[0] if len(meanings) == 1 else self._look_closely(kind, name)
+        if len(meanings) == 1:
+            return meanings[0]
+        return self._look_closely(kind, name)
 
-    def _look_closely(self, kind: str, asked: str) -> Part:
+    def _look_closely(self, kind: str, name_or_address: str) -> Part:
         """Return the part for an address in a different spelling; for any other name, raise
         the error.
         """
-        distribution, _, name = asked.rpartition("/")
-        distribution = normalize(distribution)
+        written_distribution, _, name = name_or_address.rpartition("/")
+        distribution = normalize(written_distribution)
         label = kind.replace("_", " ")
-        meanings = self._meanings.get(
-            (kind, f"{distribution}/{name}" if distribution else name), []
-        )
+        address = f"{distribution}/{name}" if distribution else name
+        meanings = self._meanings.get((kind, address), [])
         if len(meanings) > 1:
-            raise AmbiguousChoiceError(ways_to_say(label, name, (c.distribution for c in meanings)))
+            distributions = [part.distribution for part in meanings]
+            raise AmbiguousChoiceError(ways_to_say(label, name, distributions))
         if meanings:
             return meanings[0]
-        names = self.names([kind])
-        self.explain_missing(
-            f"{label} {shown(asked)}", distribution or public_index.provider_of(kind, name)
-        )
-        if owners := [c.distribution for c in self.active(kind) if c.name == name]:
+        provider = distribution or public_index.provider_of(kind, name)
+        self.explain_missing(f"{label} {shown(name_or_address)}", provider)
+        parts = [part for part in self.active(kind) if part.name == name]
+        if parts:
+            owners = [part.distribution for part in parts]
             raise UnknownNameError(ways_to_say(label, name, owners))
-        have = (
-            f"Known: {', '.join(names)}."
-            if names
-            else f"No {label}s are installed. {install_hints.how_to_start()}"
+        names = self.names([kind])
+        if names:
+            installed = f"Known: {', '.join(names)}."
+        else:
+            installed = f"No {label}s are installed. {install_hints.how_to_start()}"
+        raise UnknownNameError(
+            f"Unknown {label} {shown(name_or_address)}.{nearest(name, names)} {installed}"
         )
-        raise UnknownNameError(f"Unknown {label} {shown(asked)}.{nearest(name, names)} {have}")
 
     def explain_missing(self, what: str, distribution: str | None) -> None:
         """Check that `distribution`, which provides `what`, is loaded.
@@ -174,22 +202,23 @@ class Registry:
         """
         if distribution is None:
             return
-        if (
-            record := next((r for r in self.records if r.distribution == distribution), None)
-        ) is None:
+        records = [record for record in self.records if record.distribution == distribution]
+        if not records:
             raise MissingPluginError(f"{what} {install_hints.how_to_get(distribution)}")
+        record = records[0]
         if record.status != "loaded":
             raise MissingPluginError(
                 f"{what} is provided by {distribution} {record.version}, which {record.condition}"
             )
 
 
+def _is_replaced(part: Part, new: Part) -> bool:
+    """Return whether a new part of the running program replaces an earlier one."""
+    return part.in_process and part.kind == new.kind and part.name == new.name
+
+
 def _order(part: Part) -> tuple[str, str, str]:
     return part.kind, part.name, part.distribution
-
-
-def _keys(struct: type) -> tuple[str, ...]:
-    return struct.__struct_fields__  # type: ignore[attr-defined,no-any-return]
 
 
 def unknown_key(part: Part, declared: Collection[str]) -> DeclarationError | None:
@@ -221,18 +250,19 @@ def unknown_framework(part: Part, declared: Iterable[str] = ()) -> DeclarationEr
         part: The part.
         declared: Frameworks that are not in the table yet.
     """
-    declaration, known = (
-        part.declaration,
-        {*frameworks(), *public_index.frameworks(), *declared},
-    )
+    declaration = part.declaration
     if declaration.targets_allowed is not None:
         return None
+    known = {*frameworks(), *public_index.frameworks(), *declared}
     unknown = [name for name in declaration.targets if name not in known]
-    # A framework may come from a plugin that is not installed; a similar name is probably misspelt.
+    has_known = len(unknown) < len(declaration.targets)
     for name in unknown:
-        if len(unknown) == len(declaration.targets) or nearest(name, known):
+        similar = nearest(name, known)
+        # A framework may come from a plugin that is not installed, if the part has code for
+        # another one; a similar name is probably misspelt.
+        if similar or not has_known:
             return DeclarationError(
                 f"{type(declaration).__name__}({part.name!r}): unknown framework {name!r} in"
-                f" targets; known: {sorted(known)}.{nearest(name, known)}"
+                f" targets; known: {sorted(known)}.{similar}"
             )
     return None

@@ -98,7 +98,9 @@ class Request(msgspec.Struct, frozen=True, repr_omit_defaults=True):
 
     def space_for(self, kind: str) -> SpaceInfo:
         """Return the space that matters to a kind of part."""
-        return (self.action or self.obs) if kind == "action_dist" else self.obs
+        if kind == "action_dist" and self.action is not None:
+            return self.action
+        return self.obs
 
     @property
     def is_image(self) -> bool:
@@ -114,8 +116,8 @@ class Request(msgspec.Struct, frozen=True, repr_omit_defaults=True):
     @property
     def images(self) -> list[SpaceInfo]:
         """The images among the leaves of the observation."""
-        given = self.config.get("image_layout")
-        return [node for node in self.obs.walk() if is_image(node, given)]
+        layout = self.config.get("image_layout")
+        return [node for node in self.obs.walk() if is_image(node, layout)]
 
     @property
     def sees_parts(self) -> bool:
