@@ -34,7 +34,7 @@ def restore(pickled):
 def known_catalogs(monkeypatch):
     """The catalogs of this process by their names; without them, it acts as another process."""
     catalogs = {}
-    monkeypatch.setattr(pickling, "_KNOWN", catalogs)
+    monkeypatch.setattr(pickling, "_CATALOGS", catalogs)
     return catalogs
 
 

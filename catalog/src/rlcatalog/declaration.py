@@ -257,16 +257,16 @@ class Declaration:
         if self.kinds:
             space = request.space_for(self.kind)
             if space.distance(self.kinds) is None:
-                return Match(None, f"takes {' or '.join(self.kinds)}, not {space.kind}")
+                return Match(rank=None, why=f"takes {' or '.join(self.kinds)}, not {space.kind}")
             if self.match is None and self.switch is None:
                 return Match(Rank.GENERIC, f"the space is a {space.kind}")
         if self.match is not None:
             return self.match(request)
         if self.switch is None:
-            return Match(None, "only chosen by name")
+            return Match(rank=None, why="only chosen by name")
         if self.is_on(request.config):
             return Match(Rank.SPECIFIC, f"{self.switch} is set")
-        return Match(None, f"{self.switch} is not set")
+        return Match(rank=None, why=f"{self.switch} is not set")
 
     # --- tables that all catalogs of the process share --------------------------------------------
 

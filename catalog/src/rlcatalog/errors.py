@@ -29,7 +29,9 @@ class CatalogError(Exception):
 
     # KeyError would print the message's repr, quotes and escapes included.
     def __str__(self) -> str:
-        return str(self.args[0]) if self.args else ""
+        if not self.args:
+            return ""
+        return str(self.args[0])
 
 
 class CatalogWarning(UserWarning):
@@ -249,7 +251,9 @@ class FailedRunsError(CatalogError, RuntimeError):
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return `" Did you mean 'x'?"` for the known name nearest to `name`, or an empty string."""
     matches = difflib.get_close_matches(name[:_LONGEST], list(known), n=1, cutoff=0.6)
-    return f" Did you mean {matches[0]!r}?" if matches else ""
+    if not matches:
+        return ""
+    return f" Did you mean {matches[0]!r}?"
 
 
 # --- values of others in messages -----------------------------------------------------------------
@@ -264,7 +268,9 @@ class _Brief(reprlib.Repr):
 
     def repr1(self, x: Any, level: int) -> str:
         """Return a value's repr; for an instance of a str subclass, the repr of the plain str."""
-        return super().repr1(str.__str__(x) if isinstance(x, str) else x, level)
+        if isinstance(x, str):
+            x = str.__str__(x)
+        return super().repr1(x, level)
 
     def repr_dict(self, x: dict[Any, Any], level: int) -> str:
         """Return a dict's repr in insertion order, unlike `reprlib`, which sorts the keys."""
@@ -274,12 +280,19 @@ class _Brief(reprlib.Repr):
             f"{self.repr1(key, level - 1)}: {self.repr1(value, level - 1)}"
             for key, value in islice(x.items(), self.maxdict)
         ]
-        return f"{{{', '.join(entries)}}}"
+        return "{" + ", ".join(entries) + "}"
 
 
+_MOST_ENTRIES = 100
 _BRIEF = _Brief()
-_BRIEF.maxtuple = _BRIEF.maxlist = _BRIEF.maxset = _BRIEF.maxfrozenset = _BRIEF.maxdict = 100
-_BRIEF.maxstring = _BRIEF.maxlong = _BRIEF.maxother = _LONGEST
+_BRIEF.maxtuple = _MOST_ENTRIES
+_BRIEF.maxlist = _MOST_ENTRIES
+_BRIEF.maxset = _MOST_ENTRIES
+_BRIEF.maxfrozenset = _MOST_ENTRIES
+_BRIEF.maxdict = _MOST_ENTRIES
+_BRIEF.maxstring = _LONGEST
+_BRIEF.maxlong = _LONGEST
+_BRIEF.maxother = _LONGEST
 
 
 def shown(value: Any, length: int = _LONGEST) -> str:
@@ -289,10 +302,9 @@ def shown(value: Any, length: int = _LONGEST) -> str:
         value: Any object, even one that contains itself or has a repr that fails.
         length: Maximum number of characters.
     """
-    return one_line(
-        _read(lambda: _BRIEF.repr(value), f"<{type(value).__qualname__} that cannot be shown>"),
-        length,
-    )
+    otherwise = f"<{type(value).__qualname__} that cannot be shown>"
+    text = _read(lambda: _BRIEF.repr(value), otherwise)
+    return one_line(text, length)
 
 
 @contextmanager
@@ -323,9 +335,10 @@ def reason(error: BaseException) -> str:
     return f"{type(error).__name__}: {one_line(text, 3 * _LONGEST)}"
 
 
-def _read(text: Callable[[], str], otherwise: str) -> str:
+def _read(get_text: Callable[[], str], otherwise: str) -> str:
+    """Return a text of an object that others define, or another text if it fails."""
     try:
-        return text()
+        return get_text()
     except KeyboardInterrupt:
         raise
     except BaseException:  # extensions in Rust raise errors that are not an Exception
@@ -358,5 +371,11 @@ def one_line(text: str, length: int = _LONGEST) -> str:
         text = text[: length - 3] + "..."
     if not text.isprintable():
         text = " ".join(text.split())
-        text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+        text = "".join(map(_escape_unprintable, text))
     return text
+
+
+def _escape_unprintable(character: str) -> str:
+    if character.isprintable():
+        return character
+    return character.encode("unicode_escape").decode()

@@ -23,7 +23,10 @@ def get_preprocessor(space: Space, include_multi_binary: bool = False) -> type:
     Raises:
         UnsupportedSpaceError: No installed preprocessor supports the space.
     """
-    return type(ModelCatalog.get_preprocessor_for_space(space, None, include_multi_binary))
+    preprocessor = ModelCatalog.get_preprocessor_for_space(
+        space, include_multi_binary=include_multi_binary
+    )
+    return type(preprocessor)
 
 
 def __getattr__(name: str) -> Any:

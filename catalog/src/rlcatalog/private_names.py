@@ -35,7 +35,8 @@ class PrivateNames:
     """
 
     def __init__(self, library: str, tried: str) -> None:
-        self.library, self.tried = library, tried
+        self.library = library
+        self.tried = tried
 
     def name(self, place: str, purpose: str) -> Any:
         """Return a function, class or object of the library.
@@ -77,13 +78,13 @@ class PrivateNames:
             *names: Names of the attributes.
             purpose: What rlcatalog needs them for; see `name`.
         """
-        missing = [name for name in names if not hasattr(owner, name)]
+        missing = [name for name in names if not hasattr(owner, name)]  # the library's object
 
         def decorate(function: _Function) -> _Function:
             if not missing:
                 return function
-            cls = owner if isinstance(owner, type) else type(owner)
-            stand_in: Any = self._stand_in(f"{cls.__name__}.{missing[0]}", purpose)
+            owner_class = owner if isinstance(owner, type) else type(owner)
+            stand_in: Any = self._stand_in(f"{owner_class.__name__}.{missing[0]}", purpose)
             return stand_in  # type: ignore[no-any-return]
 
         return decorate
@@ -112,7 +113,7 @@ class PrivateNames:
                 raise error(name, purpose)
 
         class Missing(metaclass=MissingType):
-            def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+            def __new__(cls, *_args: Any, **_kwargs: Any) -> Any:
                 raise error(name, purpose)
 
         return Missing

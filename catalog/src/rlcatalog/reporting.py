@@ -32,7 +32,9 @@ def warn_caller(text: str, category: type[Warning]) -> None:
         text: The warning.
         category: Its category.
     """
-    level, frame = 2, sys._getframe(1)
+    level = 2  # for `warnings.warn`, 1 is this function and 2 is its caller
+    frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("rlcatalog"):
-        level, frame = level + 1, frame.f_back
+        level += 1
+        frame = frame.f_back
     warnings.warn(text, category, stacklevel=level)

@@ -80,21 +80,27 @@ class Catalog:
         prefer: Sequence[str] = (),
         name: str | None = None,
     ) -> None:
-        self._given = None if entry_points is None else tuple(entry_points)
+        #: The argument; None reads the entry points again at each refresh.
+        self._own_entry_points = None if entry_points is None else tuple(entry_points)
         self.environ = os.environ if environ is None else environ
-        self._preferred = tuple(prefer)
-        named = self.environ.get("RLCATALOG_PREFER_PLUGINS", "").split(",")
-        self.prefer = tuple(normalize(name) for name in (*prefer, *named) if name.strip())
+        #: The argument, without the names from the environment.
+        self._own_prefer = tuple(prefer)
+        from_environment = self.environ.get("RLCATALOG_PREFER_PLUGINS", "").split(",")
+        distributions = (*prefer, *from_environment)
+        self.prefer = tuple(normalize(text) for text in distributions if text.strip())
         self._name = os.urandom(16).hex() if name is None else name
         #: Lock for changes. Lookups do not wait for it.
-        self._changing = threading.RLock()
+        self._change_lock = threading.RLock()
         self._loader = PluginLoader(self.environ, default_of)
+        #: Replaced at each change.
         self._lookup = self._look_in(self._loader.load(self.entry_points))
 
     @property
     def entry_points(self) -> tuple[Any, ...]:
         """The entry points from which the catalog loads plugins."""
-        return tuple(scan() if self._given is None else self._given)
+        if self._own_entry_points is None:
+            return scan()
+        return self._own_entry_points
 
     @property
     def plugin_manager(self) -> pluggy.PluginManager:
@@ -106,6 +112,7 @@ class Catalog:
         return self._loader.manager
 
     def _look_in(self, registry: Registry) -> Lookup:
+        """Return the lookup of this catalog with these parts."""
         return Lookup(self, registry, self.prefer)
 
     # --- contents ---------------------------------------------------------------------------------
@@ -128,11 +135,13 @@ class Catalog:
     @property
     def plugins(self) -> list[PluginRecord]:
         """The status of each plugin, sorted by distribution and name."""
-        return sorted(self.registry.records, key=lambda r: (r.distribution, r.name))
+        return sorted(self.registry.records, key=lambda record: (record.distribution, record.name))
 
     def parts(self, kind: str | None = None) -> list[Part]:
         """Return all parts, sorted by kind and name."""
-        return [c for c in self.registry if kind is None or c.kind == kind]
+        if kind is None:
+            return list(self.registry)
+        return self.registry.active(kind)
 
     def refresh(self) -> list[PluginRecord]:
         """Load newly installed plugins, and forget removed ones.
@@ -147,8 +156,8 @@ class Catalog:
             CatalogError: A plugin fails to load and `RLCATALOG_STRICT_PLUGINS=1`. The catalog stays
                 unchanged.
         """
-        with self._changing:
-            if self._given is None:
+        with self._change_lock:
+            if self._own_entry_points is None:
                 importlib.invalidate_caches()  # to find packages that were installed since then
                 scan.cache_clear()
             old = self.registry
@@ -157,8 +166,8 @@ class Catalog:
                 if part.in_process:
                     registry = _with_registered(registry, part, old)
             self._lookup = self._look_in(registry)
-        known = {(record.distribution, record.name, record.version) for record in old.records}
-        return [r for r in registry.records if (r.distribution, r.name, r.version) not in known]
+        old_plugins = {_identity(record) for record in old.records}
+        return [record for record in registry.records if _identity(record) not in old_plugins]
 
     def register(self, part: Part | Declaration, *, config: type | None = None) -> None:
         """Register a part of the running program, which takes precedence over plugins and
@@ -174,10 +183,10 @@ class Catalog:
                 key.
         """
         if isinstance(part, Declaration):
-            part = Part(part, "", "")
+            part = Part(part, distribution="", version="")
         if config is not None:
             default_of(config)  # its keys can be read
-        with self._changing:
+        with self._change_lock:
             self._lookup = self._look_in(self.registry.with_registered(part, config))
 
     # --- classes of the running program -----------------------------------------------------------
@@ -221,8 +230,17 @@ class Catalog:
             >>> rlcatalog.build(env="CartPole-v1", config={"custom_model": "my_net"}).model_name
             'MyNet'
         """
-        fields = {"slot": slot, "match": match, "switch": switch, "describe": describe}
-        return self._register_class("model", name, cls, config, reads=reads, **fields)
+        return self._register_class(
+            "model",
+            name,
+            cls,
+            config,
+            reads=reads,
+            slot=slot,
+            match=match,
+            switch=switch,
+            describe=describe,
+        )
 
     def register_action_dist(
         self,
@@ -299,7 +317,15 @@ class Catalog:
     def _register_class(
         self, kind: str, name: str, cls: Any, config: type | None, **fields: Any
     ) -> Any:
-        """Register a class, or return a decorator that does."""
+        """Register a class, or return a decorator that does.
+
+        Args:
+            kind: The kind of part.
+            name: The name.
+            cls: The class, or None.
+            config: A struct that defines the class's config keys, or None.
+            **fields: Fields of the part's declaration.
+        """
 
         def register(cls: C) -> C:
             path = None if config is None else path_of(config)
@@ -307,7 +333,9 @@ class Catalog:
             self.register(part, config=config)
             return cls
 
-        return register if cls is None else register(cls)
+        if cls is None:
+            return register
+        return register(cls)
 
     # --- in other processes -----------------------------------------------------------------------
 
@@ -321,7 +349,7 @@ class Catalog:
         Args:
             used: Addresses of the registered parts to include; None includes all.
         """
-        with self._changing:
+        with self._change_lock:
             remember_catalog(self._name, self)
             registry = self.registry
         registered = []
@@ -329,9 +357,11 @@ class Catalog:
             if part.in_process and (used is None or part.address in used):
                 struct = registry.config_struct_of(part)
                 registered.append((part, struct))
-        environ = None if self.environ is os.environ else self.environ
+        environ: Mapping[str, str] | None = self.environ
+        if environ is os.environ:
+            environ = None  # another process uses its own
         state = CatalogState(
-            type(self), self._name, self._given, environ, self._preferred, registered
+            type(self), self._name, self._own_entry_points, environ, self._own_prefer, registered
         )
         return restore_catalog, tuple(state)
 
@@ -561,12 +591,12 @@ class Catalog:
             CatalogError: `env` is neither an environment nor an id or callable that creates one.
         """
         values = self.parse_config(config)
-        made = make_env(env)
+        instance = make_env(env)
         try:
-            return read_spaces(made, self.slots.env_wrappers(values), values)
+            return read_spaces(instance, self.slots.env_wrappers(values), values)
         finally:
-            if made is not env:
-                close_env(made)
+            if instance is not env:
+                close_env(instance)
 
     def wrap_env(
         self,
@@ -613,6 +643,11 @@ class Catalog:
         """
         values = self.parse_config(config)
         return wrap(self.slots.env_wrappers(values), env, values)
+
+
+def _identity(record: PluginRecord) -> tuple[str, str, str]:
+    """Return what tells a plugin from others, and from its other versions."""
+    return record.distribution, record.name, record.version
 
 
 def _with_registered(registry: Registry, part: Part, old: Registry) -> Registry:

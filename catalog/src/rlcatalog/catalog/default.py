@@ -14,7 +14,7 @@ from rlcatalog.plugins.loader import refuse_while_loading
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_making = threading.RLock()
+_CREATING = threading.RLock()
 
 
 @cache
@@ -31,7 +31,7 @@ def default_catalog() -> Catalog:
         PluginError: A plugin calls this function while it is being loaded.
     """
     refuse_while_loading()
-    with _making:
+    with _CREATING:
         return _default()
 
 
@@ -46,10 +46,11 @@ def _of_default(method: Callable[Concatenate[Catalog, P], T]) -> Callable[P, T]:
     def function(*args: P.args, **kwargs: P.kwargs) -> T:
         return method(default_catalog(), *args, **kwargs)
 
-    # Pickle finds it under this name.
-    function.__module__, function.__qualname__ = __name__, method.__name__
+    # Pickle finds the function under this name.
+    function.__module__ = __name__
+    function.__qualname__ = method.__name__
     signature = inspect.signature(method)
-    _, *parameters = signature.parameters.values()
+    _, *parameters = signature.parameters.values()  # without self
     function.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     return function
 

@@ -310,7 +310,7 @@ class Lookup:
         if framework is None:
             # A custom model decides, too, because it computes the inputs.
             custom_model = self.slots.named("model", values["custom_model"])
-            framework = framework_for(None, *names.values(), custom_model)
+            framework = framework_for(framework, *names.values(), custom_model)
         else:
             framework = framework_name(framework)
         action = SpaceInfo.read(action_space, "action")

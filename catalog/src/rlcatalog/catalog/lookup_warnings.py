@@ -77,10 +77,11 @@ def _warn_of_unread_keys(resolution: Resolution, readers: dict[str, list[str]]) 
 
 def _warn_of_layout(path: str, layout: ImageLayout) -> None:
     other = ImageLayout(layout.has_frames, not layout.channels_first)
+    key = "hwc"
+    other_key = "chw"
     if layout.channels_first:
-        key, other_key = "chw", "hwc"
-    else:
-        key, other_key = "hwc", "chw"
+        key = "chw"
+        other_key = "hwc"
     warn_caller(
         f"{path}: the image's axes can be read in two ways; the net reads them as"
         f" {layout}. If this is right, set image_layout={key!r}; if they are {other}, set"
@@ -101,13 +102,14 @@ def _warn_of_one_hots(leaf: Leaf) -> None:
 
 
 def _warn_of_unused_masks(resolution: Resolution) -> None:
-    key = resolution.config["action_mask_key"]
-    way = f"If it is one, set its path in the model config: action_mask_key='part.{key}'."
-    if not ActionMasks(resolution.action).size:
-        way = f"{resolution.action.describe()} has no values that a mask could forbid."
+    if ActionMasks(resolution.action).size:
+        key = resolution.config["action_mask_key"]
+        advice = f"If it is one, set its path in the model config: action_mask_key='part.{key}'."
+    else:
+        advice = f"{resolution.action.describe()} has no values that a mask could forbid."
     warn_caller(
         f"{' and '.join(resolution.unused_masks)} is named like an action mask, but is not"
-        f" used as one: the model sees it as a feature. {way} If it is not a mask, set"
+        f" used as one: the model sees it as a feature. {advice} If it is not a mask, set"
         " action_mask_key to another name.",
         UnusedMaskWarning,
     )

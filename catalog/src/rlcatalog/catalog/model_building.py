@@ -59,23 +59,18 @@ def build_model(
         if part is None:
             continue
         arguments: dict[str, Any] = {}
-        if slot == "trunk":
-            arguments.update(kwargs or {})
+        if slot == "trunk" and kwargs is not None:
+            arguments |= kwargs
         if slot == named_slot:
-            arguments.update(config.fresh()["custom_model_config"])
-        cls = part.load(framework)
-        if part.is_third_party and getattr(cls, "framework_of_class", None) != framework:
-            raise part.fault(
-                f"its target must be a model class of {framework!r}, found {shown(cls)}."
-            )
+            arguments |= config.fresh()["custom_model_config"]
+        cls = _load_model_class(part, framework)
         parts.append(ModelPart(cls, slot, arguments, part))
 
     trunk = choices.get("trunk")
-    is_plain = trunk is not None and trunk.declaration.plain  # type: ignore[attr-defined]
 
     def config_for_a_part() -> FlatConfig:
         values = config.fresh()
-        if trunk is not None and is_plain:
+        if trunk is not None and trunk.is_plain:
             # An instance in the config would be found among its model's weights.
             values["custom_model"] = trunk.name
         return values
@@ -91,6 +86,14 @@ def build_model(
         unclaimed,
         action_dist,
     )
+
+
+def _load_model_class(part: Part, framework: str) -> Any:
+    cls = part.load(framework)
+    # A plugin's target may be anything.
+    if part.is_third_party and getattr(cls, "framework_of_class", None) != framework:
+        raise part.fault(f"its target must be a model class of {framework!r}, found {shown(cls)}.")
+    return cls
 
 
 def _slot_of_custom_model(choices: Mapping[str, Part | None], config: FlatConfig) -> str | None:

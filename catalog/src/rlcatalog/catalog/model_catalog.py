@@ -47,6 +47,7 @@ class ModelCatalog:
                 config, or otherwise the first installed one: torch, then tf.
             **kwargs: Accepted for RLlib's signature.
         """
+        del kwargs
         return default_catalog().action_dist(action_space, config, dist_type, framework)
 
     @staticmethod
@@ -67,6 +68,7 @@ class ModelCatalog:
         Raises:
             UnsupportedSpaceError: Actions in this space have no fixed size.
         """
+        del framework
         return action_codec(SpaceInfo.read(action_space, "action")).stored_form
 
     @staticmethod
@@ -135,6 +137,7 @@ class ModelCatalog:
             include_multi_binary: Accepted for compatibility with RLlib's signature; MultiBinary
                 always has a preprocessor.
         """
+        del include_multi_binary
         catalog = default_catalog()
         return catalog.preprocessor_for(observation_space, catalog.parse_config(options))
 

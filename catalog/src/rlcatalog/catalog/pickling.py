@@ -31,27 +31,28 @@ class CatalogState(NamedTuple):
 
 
 #: The catalogs of this process that were pickled, here or elsewhere, by their names.
-_KNOWN: weakref.WeakValueDictionary[str, Any] = weakref.WeakValueDictionary()
+_CATALOGS: weakref.WeakValueDictionary[str, Any] = weakref.WeakValueDictionary()
 _RESTORING = threading.RLock()
 
 
 def remember_catalog(name: str, catalog: Any) -> None:
     """Remember a catalog, so that unpickling in this process returns the same object."""
-    _KNOWN[name] = catalog
+    _CATALOGS[name] = catalog
 
 
 def restore_catalog(*fields: Any) -> Any:
     """Return the catalog for a `CatalogState`: the process's own if it has it, or a new one."""
     state = CatalogState(*fields)
     with _RESTORING:
-        catalog = _KNOWN.get(state.name)
+        catalog = _CATALOGS.get(state.name)
         if catalog is None:
             catalog = state.cls(
                 state.entry_points, environ=state.environ, prefer=state.prefer, name=state.name
             )
             remember_catalog(state.name, catalog)
-        there = {(c.kind, c.name) for c in catalog.parts() if c.in_process}
-        for part, struct in state.registered:  # there may be more than in an earlier pickle
-            if (part.kind, part.name) not in there:
+        present = {(part.kind, part.name) for part in catalog.parts() if part.in_process}
+        # A later pickle of a catalog may have more parts than an earlier one.
+        for part, struct in state.registered:
+            if (part.kind, part.name) not in present:
                 catalog.register(part, config=struct)
     return catalog

@@ -97,7 +97,8 @@ def named_dists(
     """
     names: dict[str | None, Any] = {None: dist_type}
     if isinstance(custom, Mapping):
-        names = {**names, **custom}
+        for path, name in custom.items():
+            names[path] = name
     elif custom is not None:
         names[None] = custom
     parts = {}

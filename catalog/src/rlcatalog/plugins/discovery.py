@@ -167,7 +167,7 @@ def scan() -> tuple[Any, ...]:
         # The first copy on the path is imported, unless it is the remainder of an uninstallation.
         if name not in installed or not _is_whole(installed[name]):
             installed[name] = distribution
-    entry_points = []
+    entry_points: list[Any] = []
     for name, distribution in installed.items():
         entry_points += _entry_points_of(name, distribution)
     return tuple(entry_points)
