@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from types import TracebackType
 
+    # Upward, for checkers alone: who catches a PartError may ask its part for anything.
     from rlcatalog.plugins import Part
 
 

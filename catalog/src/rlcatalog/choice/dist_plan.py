@@ -97,11 +97,11 @@ def named_dists(
     """
     names: dict[str | None, Any] = {None: dist_type}
     if isinstance(custom, Mapping):
-        for path, name in custom.items():
-            names[path] = name
+        for key in custom:
+            names[key] = custom[key]
     elif custom is not None:
         names[None] = custom
-    parts = {}
+    parts: dict[str | None, Part] = {}
     for path, name in names.items():
         part = slots.named("action_dist", name)
         if part is not None:

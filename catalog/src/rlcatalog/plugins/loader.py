@@ -55,7 +55,7 @@ _HOOK_MARK = f"{hookspecs.PROJECT}_impl"
 _LOADING: ContextVar[str | None] = ContextVar("rlcatalog_loading", default=None)
 
 
-class _Declared(NamedTuple):
+class _Contents(NamedTuple):
     """What a registered plugin declares.
 
     Attributes:
@@ -86,7 +86,7 @@ def _create_struct(struct: type) -> Any:
 
 
 class PluginLoader:
-    """Loads plugins, and remembers what the loaded ones declare.
+    """Loads plugins, and remembers what they declare.
 
     Args:
         environ: Environment variables that disable or allow plugins.
@@ -102,8 +102,9 @@ class PluginLoader:
     ) -> None:
         self._environ = environ
         self._default_of = default_of
-        self._declared: dict[str, _Declared] = {}
-        #: What the hooks of the plugin that is being registered have returned.
+        self._contents: dict[str, _Contents] = {}
+        #: Hook name → what the hook of the plugin that is being registered returned. pluggy calls
+        #: the hooks inside `register`, and hands their results to this loader's callbacks alone.
         self._returned: dict[str, Any] = {}
         self.manager = _PluginManager(hookspecs.PROJECT)
         self.manager.add_hookspecs(hookspecs)
@@ -124,7 +125,7 @@ class PluginLoader:
                 then forgotten, and none is new.
         """
         refuse_while_loading()
-        before = set(self._declared)
+        names_before = set(self._contents)
         records = self.load_records(entry_points)
         registry = assign(records)
         is_strict = self._environ.get("RLCATALOG_STRICT_PLUGINS", "") not in ("", "0")
@@ -134,10 +135,10 @@ class PluginLoader:
                 for problem in problems:
                     _report(record, problem, is_strict)
         except CatalogError:
-            self._forget(set(self._declared) - before)
+            self._forget(set(self._contents) - names_before)
             raise
-        loaded = {record.plugin_name for record in records if record.status == "loaded"}
-        self._forget(set(self._declared) - loaded)
+        loaded_names = {record.plugin_name for record in records if record.status == "loaded"}
+        self._forget(set(self._contents) - loaded_names)
         return registry
 
     def load_records(self, entry_points: Iterable[Any]) -> list[PluginRecord]:
@@ -164,7 +165,7 @@ class PluginLoader:
         if why is not None:
             record.refuse(why)
             return
-        before = _LOADING.set(record.name)
+        token = _LOADING.set(record.name)
         try:
             if not self._is_registered(record):
                 self._forget([name])
@@ -175,12 +176,12 @@ class PluginLoader:
             record.fail(error)
             return
         finally:
-            _LOADING.reset(before)
-        declared = self._declared[name]
-        record.config_classes = dict(declared.config_classes)
+            _LOADING.reset(token)
+        contents = self._contents[name]
+        record.config_classes = dict(contents.config_classes)
         record.parts = [
             Part(declaration, record.distribution, record.version)
-            for declaration in declared.declarations
+            for declaration in contents.declarations
         ]
         if not self.manager.get_hookcallers(self.manager.get_plugin(name)):
             record.note(
@@ -191,8 +192,8 @@ class PluginLoader:
             )
 
     def _is_registered(self, record: PluginRecord) -> bool:
-        declared = self._declared.get(record.plugin_name)
-        return declared is not None and declared.entry_point == (record.name, record.version)
+        contents = self._contents.get(record.plugin_name)
+        return contents is not None and contents.entry_point == (record.name, record.version)
 
     def _register(self, plugin: object, record: PluginRecord) -> None:
         """Register a plugin, which calls its hooks, and keep what it declares.
@@ -219,11 +220,11 @@ class PluginLoader:
                 raise _wrong_hook(error, record.name) from error
             raise
         entry_point = record.name, record.version
-        self._declared[name] = _Declared(entry_point, declarations, structs)
+        self._contents[name] = _Contents(entry_point, declarations, structs)
 
     def _forget(self, names: Iterable[str]) -> None:
         for name in names:
-            if self._declared.pop(name, None) is not None and self.manager.has_plugin(name):
+            if self._contents.pop(name, None) is not None and self.manager.has_plugin(name):
                 self.manager.unregister(name=name)
 
 
