@@ -53,11 +53,10 @@ class SharedTable(Generic[D]):
             if self._specs is None:
                 self._is_filling = True
                 try:
-                    self._specs = {
-                        entry: spec
-                        for spec in plugin_access.plugins.load_indexed(self._kind)
-                        for entry in spec.entries
-                    }
+                    specs: dict[str, D] = {}
+                    for spec in plugin_access.plugins.load_indexed(self._kind):
+                        specs |= dict.fromkeys(spec.entries, spec)
+                    self._specs = specs
                 finally:
                     self._is_filling = False
             return self._specs

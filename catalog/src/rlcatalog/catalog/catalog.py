@@ -185,7 +185,7 @@ class Catalog:
         if isinstance(part, Declaration):
             part = Part(part, distribution="", version="")
         if config is not None:
-            default_of(config)  # its keys can be read
+            default_of(config)  # raises an error if its keys cannot be read
         with self._change_lock:
             self._lookup = self._look_in(self.registry.with_registered(part, config))
 
@@ -486,7 +486,7 @@ class Catalog:
         turn, then without any of them.
 
         Args:
-            build: A function that builds the result.
+            build: A function that builds the result from the choices.
             obs_space: The environment's observation space; see `resolve`.
             action_space: The environment's action space.
             config: The model config.

@@ -206,7 +206,9 @@ class Resolution:
     def _keys_to_read(self) -> list[str]:
         """Return the keys that the caller set to something else than their defaults."""
         # The choice itself reads a switch that is off, because the part is not chosen.
-        switches = {part.switch for choice in self.choices.values() for part, _ in choice.verdicts}
+        switches = set()
+        for choice in self.choices.values():
+            switches |= {verdict.part.switch for verdict in choice.verdicts}
         keys = []
         for key, value in self.config.given.items():
             is_switched_off = key in switches and not value

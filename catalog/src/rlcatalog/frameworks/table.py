@@ -206,14 +206,13 @@ def framework_name(framework: str) -> str:
         return spec.name
     if framework in public_index.frameworks():
         require_framework(framework)
-    aliases = [
-        f"{alias!r} is an alias of {known.name!r}"
-        for known in frameworks().values()
-        for alias in known.aliases
-    ]
+    declared = frameworks()
+    aliases = []
+    for spec in declared.values():
+        aliases += [f"{alias!r} is an alias of {spec.name!r}" for alias in spec.aliases]
     raise UnknownNameError(
-        f"Unknown framework {framework!r}.{nearest(str(framework), frameworks())}"
-        f" Known: {', '.join(map(repr, frameworks()))} ({'; '.join(aliases)})."
+        f"Unknown framework {framework!r}.{nearest(str(framework), declared)}"
+        f" Known: {', '.join(map(repr, declared))} ({'; '.join(aliases)})."
     )
 
 

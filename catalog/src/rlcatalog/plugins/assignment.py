@@ -47,7 +47,10 @@ class _StructUser(NamedTuple):
 
 def _parts(records: Sequence[PluginRecord]) -> list[tuple[PluginRecord, Part]]:
     """Return the parts that are usable so far, each with its plugin."""
-    return [(record, part) for record in records for part in record.parts]
+    pairs = []
+    for record in records:
+        pairs += [(record, part) for part in record.parts]
+    return pairs
 
 
 def _struct_users(records: Sequence[PluginRecord]) -> list[_StructUser]:

@@ -46,13 +46,13 @@ class Registry:
         self.records = records
         #: Sorted by kind, name and distribution.
         self._parts = sorted(parts, key=_order)
-        #: (kind, address or bare name) → possible parts. Several parts are only
+        #: (kind, address or bare name) → the parts that it may mean. Several parts are only
         #: distinguished by address.
-        self._meanings: dict[tuple[str, str], list[Part]] = {}
+        self._parts_by_name: dict[tuple[str, str], list[Part]] = {}
         for part in self._parts:
-            self._meanings[part.kind, part.address] = [part]
+            self._parts_by_name[part.kind, part.address] = [part]
             if may_claim(part.kind, part.name, part.distribution):
-                self._meanings.setdefault((part.kind, part.name), []).append(part)
+                self._parts_by_name.setdefault((part.kind, part.name), []).append(part)
         self.config_classes = dict(classes)
         self.config_paths = dict(paths)
         names = name_keys(classes)
@@ -85,13 +85,15 @@ class Registry:
                 paths.pop(str(part.declaration.config), None)
                 self._check_new_keys(part, struct, paths.values())
             paths[str(part.declaration.config)] = struct
-        declared = [key for other in paths.values() for key in field_names(other)]
+        declared: list[str] = []
+        for other_struct in paths.values():
+            declared += field_names(other_struct)
         error = unknown_key(part, declared)
         if error is not None:
             raise error
         registry = copy.copy(self)
         registry._parts = sorted([*others, part], key=_order)
-        registry._meanings = {**self._meanings, (part.kind, part.name): [part]}
+        registry._parts_by_name = {**self._parts_by_name, (part.kind, part.name): [part]}
         registry.config_classes = {
             other: self.config_classes.get(other, THIS_PROCESS) for other in paths.values()
         }
@@ -143,13 +145,16 @@ class Registry:
         """Return the name by which `get` finds a part: its bare name, or its address if the
         name is ambiguous.
         """
-        if self._meanings.get((part.kind, part.name)) == [part]:
+        if self._parts_by_name.get((part.kind, part.name)) == [part]:
             return part.name
         return part.address
 
     def names(self, kinds: Iterable[str]) -> list[str]:
         """Return the names by which `get` finds the parts of the given kinds."""
-        return sorted(self.name_of(part) for kind in kinds for part in self.active(kind))
+        names: list[str] = []
+        for kind in kinds:
+            names += map(self.name_of, self.active(kind))
+        return sorted(names)
 
     def get(self, kind: str, name: str) -> Part:
         """Return a part by name, or by `distribution/name`.
@@ -160,9 +165,9 @@ class Registry:
             AmbiguousChoiceError: Several plugins use this name, and none owns it.
             UnknownNameError: No part has this name.
         """
-        meanings = self._meanings.get((kind, name), [])
-        if len(meanings) == 1:
-            return meanings[0]
+        candidates = self._parts_by_name.get((kind, name), [])
+        if len(candidates) == 1:
+            return candidates[0]
         return self._look_closely(kind, name)
 
     def _look_closely(self, kind: str, name_or_address: str) -> Part:
@@ -173,12 +178,12 @@ class Registry:
         distribution = normalize(written_distribution)
         label = kind.replace("_", " ")
         address = f"{distribution}/{name}" if distribution else name
-        meanings = self._meanings.get((kind, address), [])
-        if len(meanings) > 1:
-            distributions = [part.distribution for part in meanings]
+        candidates = self._parts_by_name.get((kind, address), [])
+        if len(candidates) > 1:
+            distributions = [part.distribution for part in candidates]
             raise AmbiguousChoiceError(ways_to_say(label, name, distributions))
-        if meanings:
-            return meanings[0]
+        if candidates:
+            return candidates[0]
         provider = distribution or public_index.provider_of(kind, name)
         self.explain_missing(f"{label} {shown(name_or_address)}", provider)
         parts = [part for part in self.active(kind) if part.name == name]
