@@ -7,7 +7,7 @@ import pytest
 from gymnasium.spaces import Box, Discrete
 
 from rlcatalog import ActionDistSpec, Match, ModelSpec, PreprocessorSpec, Rank, Request, SpaceInfo
-from rlcatalog.choice.selection import Choice, choose, verdict
+from rlcatalog.choice.selection import Choice, choose, match_of
 from rlcatalog.errors import AmbiguousChoiceError, NoMatchError, PartError
 from rlcatalog.plugins import Part
 
@@ -405,14 +405,14 @@ def test_part_matches_for_a_framework_it_has_code_for(framework):
     part = make_model("net", match=match_as(Rank.GENERIC))  # its target is for PyTorch
     request = Request(SpaceInfo.read(THREE_FEATURES), framework=framework)
 
-    assert verdict(part, request) == Match(Rank.GENERIC, "fits")
+    assert match_of(part, request) == Match(Rank.GENERIC, "fits")
 
 
 def test_part_does_not_match_for_another_framework():
     part = make_model("net", match=match_as(Rank.GENERIC))
     request = Request(SpaceInfo.read(THREE_FEATURES), framework="tf")
 
-    answer = verdict(part, request)
+    answer = match_of(part, request)
 
     assert answer.rank is None
     assert "'tf'" in answer.why
@@ -423,14 +423,14 @@ def test_part_matches_if_another_package_has_the_code():
     part.extensions["tf"] = [make_model("net", distribution="acme-tf")]
     request = Request(SpaceInfo.read(THREE_FEATURES), framework="tf")
 
-    assert verdict(part, request) == Match(Rank.GENERIC, "fits")
+    assert match_of(part, request) == Match(Rank.GENERIC, "fits")
 
 
 def test_preprocessor_matches_for_any_framework():
     part = make_preprocessor("codec", match=match_as(Rank.GENERIC))  # its target is for NumPy
     request = Request(SpaceInfo.read(THREE_FEATURES), framework="tf")
 
-    assert verdict(part, request).rank is Rank.GENERIC
+    assert match_of(part, request).rank is Rank.GENERIC
 
 
 class SubclassOfMatch(Match):
@@ -455,7 +455,7 @@ def test_match_function_without_a_match_names_the_part(answer):
     part = make_model("net", match=lambda request: answer)
 
     with pytest.raises(PartError, match="its match function returned") as caught:
-        verdict(part, REQUEST)
+        match_of(part, REQUEST)
 
     assert str(caught.value).startswith("model 'net' (acme 1.0): ")
 
@@ -463,7 +463,7 @@ def test_match_function_without_a_match_names_the_part(answer):
 def test_rank_may_be_given_as_number():
     part = make_model("net", match=match_as(2))
 
-    assert verdict(part, REQUEST).rank is Rank.GENERIC  # its value is 2
+    assert match_of(part, REQUEST).rank is Rank.GENERIC  # its value is 2
 
 
 # --- errors about two switches --------------------------------------------------------------------

@@ -36,13 +36,13 @@ def catalog():
 def judged_parts(monkeypatch):
     """A list of the parts whose declarations are asked whether they match a request."""
     parts = []
-    real_verdict = selection.verdict
+    real_match_of = selection.match_of
 
-    def verdict(part, request):
+    def match_of(part, request):
         parts.append(part.name)
-        return real_verdict(part, request)
+        return real_match_of(part, request)
 
-    monkeypatch.setattr(selection, "verdict", verdict)
+    monkeypatch.setattr(selection, "match_of", match_of)
     return parts
 
 

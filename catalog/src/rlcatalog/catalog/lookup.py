@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
@@ -307,12 +306,11 @@ class Lookup:
     ) -> tuple[Any, int]:
         values = self.schema.parse(config)
         names = named_dists(self.slots, values["custom_action_dist"], dist_type)
+        custom_model = None
         if framework is None:
             # A custom model decides, too, because it computes the inputs.
             custom_model = self.slots.named("model", values["custom_model"])
-            framework = framework_for(framework, *names.values(), custom_model)
-        else:
-            framework = framework_name(framework)
+        framework = framework_for(framework, *names.values(), custom_model)
         action = SpaceInfo.read(action_space, "action")
         request = Request(action, action, values.read_only(), framework)
         plan = plan_dists(self.slots, request, names)
@@ -478,9 +476,10 @@ def call_with_fewer_defaults(attempt: Callable[[Query], T], query: Query) -> T:
         if kept:
             queries_with_defaults.append(query._replace(defaults=kept))
     for query_with_defaults in queries_with_defaults:
-        # A user's class may refuse an engine's default with any error.
-        with suppress(Exception):
+        try:
             return attempt(query_with_defaults)
+        except Exception:  # a user's class may refuse an engine's default with any error
+            continue
     return attempt(query._replace(defaults=None))
 
 

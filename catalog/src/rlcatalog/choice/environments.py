@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rlcatalog.choice.selection import Verdict, verdict
+from rlcatalog.choice.selection import Verdict, match_of
 from rlcatalog.errors import (
     CatalogWarning,
     ConfigError,
@@ -273,7 +273,7 @@ def ask_wrapper(part: Part, env: gymnasium.Env[Any, Any], config: Mapping[str, A
         config=config,
         env=env,
     )
-    return verdict(part, request)
+    return match_of(part, request)
 
 
 def check_wrapped(

@@ -352,7 +352,7 @@ def model_stages(
     filled = [part for part in parts if part is not None]
     is_value_apart = _has_separate_value(filled, request, num_outputs)
     stages: list[Stage] = []
-    #: The value's copies of the trunk and the memory.
+    # The value's copies of the trunk and the memory.
     value_stages: list[Stage] = []
     width: int | None = None
     value_width: int | None = None
@@ -372,13 +372,14 @@ def model_stages(
             value_stages += [replace(stage, name=f"value, {stage.name}") for stage in part_stages]
             value_width = width
     if is_value_apart and filled[-1].slot != "head":
+        # No part has the last layers, so the model gets them when it is assembled. A width that is
+        # known only after building counts as 1, and `whole` says that there may be more weights.
         last_layers = output_plan(
             request.config, inputs=width or 1, hidden=[], num_outputs=num_outputs
         )
         value, logits = last_layers.stages()
         stages += value_stages
-        # The value layer has a weight for each input, and one for the bias.
-        value_weights = (value_width or 0) + 1
+        value_weights = (value_width or 0) + 1  # a weight for each input, and the bias
         stages.append(replace(value, weights=value_weights, whole=value_width is not None))
         stages.append(replace(logits, whole=width is not None))
     return stages

@@ -86,14 +86,14 @@ def choose(
     candidates = list(parts)
     switched_on = [part for part in candidates if part.declaration.is_on(request.config)]
     if named is not None:
-        verdicts = [Verdict(named, verdict(named, request))]  # only to show its answer
+        verdicts = [Verdict(named, match_of(named, request))]  # only to show its answer
         return _choice(slot, named, "named in the config", verdicts, candidates)
     if switched_on:
-        best = _switched_on(slot, switched_on, request)
+        best = _match_of_switch(slot, switched_on, request)
         return _choice(slot, best.part, best.match.why, [best], candidates)
     verdicts = []
     for group in _groups(slot, candidates, request, prefer):
-        answers = [Verdict(part, verdict(part, request)) for part in group]
+        answers = [Verdict(part, match_of(part, request)) for part in group]
         verdicts += answers
         matches = [answer for answer in answers if answer.match.rank is not None]
         if matches:
@@ -195,12 +195,12 @@ def _is_at_home(part: Part, request: Request) -> bool:
     return any(name in kinds and package_of(name) in packages for name in space.classes)
 
 
-def _switched_on(slot: str, parts: Sequence[Part], request: Request) -> Verdict:
+def _match_of_switch(slot: str, parts: Sequence[Part], request: Request) -> Verdict:
     """Return the part whose switch is on, and its match."""
     if len(parts) > 1:
         raise _several_switched_on(slot, parts)
     part = parts[0]
-    match = verdict(part, request)
+    match = match_of(part, request)
     if match.rank is None:
         switch = str(part.switch)
         raise NoMatchError(
@@ -242,7 +242,7 @@ def _way_to_choose(slot: str, part: Part) -> str:
     return way
 
 
-def verdict(part: Part, request: Request) -> Match:
+def match_of(part: Part, request: Request) -> Match:
     """Return one candidate's answer.
 
     Raises:
