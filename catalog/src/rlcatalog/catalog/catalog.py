@@ -99,7 +99,7 @@ class Catalog:
     def entry_points(self) -> tuple[Any, ...]:
         """The entry points from which the catalog loads plugins."""
         if self._own_entry_points is None:
-            return scan()
+            return tuple(scan())
         return self._own_entry_points
 
     @property

@@ -182,6 +182,7 @@ def read_spaces(env: Any, wrappers: Sequence[Part], config: Mapping[str, Any]) -
             env.single_observation_space,
             env.single_action_space,
             name,
+            verdicts=[],
             image_layout=env_layout(first_member),
         )
     wrapped, verdicts = wrap(wrappers, env, config)

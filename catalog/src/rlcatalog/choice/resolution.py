@@ -208,7 +208,7 @@ class Resolution:
         # The choice itself reads a switch that is off, because the part is not chosen.
         switches = set()
         for choice in self.choices.values():
-            switches |= {verdict.part.switch for verdict in choice.verdicts}
+            switches |= {part.switch for part, _ in choice.verdicts}
         keys = []
         for key, value in self.config.given.items():
             is_switched_off = key in switches and not value
