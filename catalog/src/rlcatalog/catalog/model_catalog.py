@@ -34,7 +34,7 @@ class ModelCatalog:
         config: Mapping[str, Any] | None = None,
         dist_type: str | type | None = None,
         framework: str | None = None,
-        **kwargs: Any,
+        **kwargs: Any,  # noqa: ARG004  (RLlib's signature)
     ) -> tuple[Any, int]:
         """Return the distribution class for an action space, and the number of model outputs it
         needs.
@@ -47,12 +47,12 @@ class ModelCatalog:
                 config, or otherwise the first installed one: torch, then tf.
             **kwargs: Accepted for RLlib's signature.
         """
-        del kwargs
         return default_catalog().action_dist(action_space, config, dist_type, framework)
 
     @staticmethod
     def get_action_shape(
-        action_space: Space, framework: str | None = None
+        action_space: Space,
+        framework: str | None = None,  # noqa: ARG004  (RLlib's signature)
     ) -> tuple[Any, tuple[Any, ...]]:
         """Return the dtype and shape of a batch of stored actions, with None as the batch size.
 
@@ -68,7 +68,6 @@ class ModelCatalog:
         Raises:
             UnsupportedSpaceError: Actions in this space have no fixed size.
         """
-        del framework
         return action_codec(SpaceInfo.read(action_space, "action")).stored_form
 
     @staticmethod
@@ -127,7 +126,7 @@ class ModelCatalog:
     def get_preprocessor_for_space(
         observation_space: Space,
         options: Mapping[str, Any] | None = None,
-        include_multi_binary: bool = False,
+        include_multi_binary: bool = False,  # noqa: ARG004  (RLlib's signature)
     ) -> Preprocessor:
         """Return the preprocessor for a space.
 
@@ -137,7 +136,6 @@ class ModelCatalog:
             include_multi_binary: Accepted for compatibility with RLlib's signature; MultiBinary
                 always has a preprocessor.
         """
-        del include_multi_binary
         catalog = default_catalog()
         return catalog.preprocessor_for(observation_space, catalog.parse_config(options))
 
