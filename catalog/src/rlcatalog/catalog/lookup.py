@@ -112,9 +112,9 @@ class Lookup:
 
     def resolve(self, query: Query) -> Resolution:
         """Choose a part for every slot; see `Catalog.resolve`."""
-        known = self._recall(query)
-        if known is not None:
-            return known
+        recalled = self._recall(query)
+        if recalled is not None:
+            return recalled
         answer = call_with_fewer_defaults(self._answer, query)
         self._finish(answer)
         return answer.resolution
@@ -143,9 +143,9 @@ class Lookup:
 
     def _answer(self, query: Query) -> Answer:
         """Recall the resolution of a query, or choose parts for it."""
-        known = self._recall(query)
-        if known is not None:
-            return Answer(query, known, is_recalled=True)
+        recalled = self._recall(query)
+        if recalled is not None:
+            return Answer(query, recalled, is_recalled=True)
         return Answer(query, self.choose(query), is_recalled=False)
 
     def _recall(self, query: Query) -> Resolution | None:

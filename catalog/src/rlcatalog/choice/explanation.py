@@ -17,8 +17,15 @@ from rlcatalog.choice.sheet import ROWS, Row, Sheet
 from rlcatalog.errors import MissingExtraError, MissingPluginError
 from rlcatalog.spaces import ImageLayout
 
-#: The slots of an explanation in display order; the trunk is called model.
-_SLOTS = ("preprocessor", "filter", "model", "memory", "head", "action_dist")
+#: What an explanation calls the slots, in its order → the slots.
+_SLOTS = {
+    "preprocessor": "preprocessor",
+    "filter": "filter",
+    "model": "trunk",
+    "memory": "memory",
+    "head": "head",
+    "action_dist": "action_dist",
+}
 
 
 @dataclass(frozen=True, repr=False)
@@ -78,9 +85,8 @@ class Explanation:
             "action_space": resolution.action.describe(),
             "framework": resolution.framework,
         }
-        for slot in _SLOTS:
-            choice = resolution.choices["trunk" if slot == "model" else slot]
-            data[slot] = self._choice(choice)
+        for name, slot in _SLOTS.items():
+            data[name] = self._choice(resolution.choices[slot])
         data |= {
             "action_parts": self._action_parts(),
             "action_ranges": [
@@ -155,6 +161,7 @@ class Explanation:
         return [leaf.path for leaf in observation_filter.leaves]
 
     def _choice(self, choice: Choice) -> dict[str, Any]:
+        """Return the part of a slot, and all candidates with their answers."""
         chosen = choice.part
         candidates = []
         for part, match in choice.verdicts:
@@ -183,6 +190,16 @@ class Explanation:
         return data
 
 
+class Line(NamedTuple):
+    """Line of an explanation: the name of something, its shape, and a note; all but the name may be
+    empty.
+    """
+
+    name: str
+    shape: str = ""
+    note: str = ""
+
+
 @dataclass(frozen=True)
 class Section:
     """Section of an explanation, for a slot, the observation or the action.
@@ -193,7 +210,7 @@ class Section:
         title: Slot and part, such as `"model: fcnet"`; `"memory: -"` if the slot is empty.
         shape: The shape of its output; empty if the lines show it.
         why: The reason for the choice.
-        lines: Its parts: name, shape, and a note.
+        lines: What belongs to it, such as the leaves of an observation or the stages of a model.
         owner: Distribution and version of the part; empty for the environment.
         others: The name of each part that was not chosen, and the reason.
     """
@@ -201,7 +218,7 @@ class Section:
     title: str
     shape: str
     why: str
-    lines: Sequence[Row] = ()
+    lines: Sequence[Line] = ()
     owner: str = ""
     others: Sequence[tuple[str, str]] = ()
 
@@ -232,11 +249,11 @@ def outline(data: Mapping[str, Any], *, whole: bool = False, keys: bool = False)
     if data["env"]:
         title = f"{data['env']}, {title}"
     most_lines = sys.maxsize if whole else ROWS
-    rows = _rows_of_slots(data)
+    lines = _lines_of_slots(data)
     sections = _wrapper_sections(data["env_wrappers"])
     sections.append(_observation_section(data))
     for slot in _SLOTS:
-        sections.append(_slot_section(slot, data, rows.get(slot, []), most_lines))
+        sections.append(_slot_section(slot, data, lines.get(slot, []), most_lines))
     if "frozen" in data:
         sections.append(Section("frozen", shape="", why=data["frozen"]))
     sections.append(_action_section(data))
@@ -252,23 +269,23 @@ def outline(data: Mapping[str, Any], *, whole: bool = False, keys: bool = False)
     return Outline(title, sections, notes)
 
 
-def _rows_of_slots(data: Mapping[str, Any]) -> dict[str, list[Row]]:
-    """Return slot → the rows that it shows beside the stages of its part."""
-    dist_rows: list[Row] = []
+def _lines_of_slots(data: Mapping[str, Any]) -> dict[str, list[Line]]:
+    """Return slot → the lines that it shows beside the stages of its part."""
+    dists = []
     for node in data["action_parts"]:
         source = _source(node["candidates"][0])
-        text = f"{node['space']}: {node['chosen']}, {node['reason']} ({source})"
-        dist_rows.append((node["path"], "", text))
+        note = f"{node['space']}: {node['chosen']}, {node['reason']} ({source})"
+        dists.append(Line(node["path"], note=note))
     return {
         "preprocessor": [
-            (leaf["path"], _shape(leaf["shape"]), _leaf_note(leaf)) for leaf in data["plan"]
+            Line(leaf["path"], _shape(leaf["shape"]), _leaf_note(leaf)) for leaf in data["plan"]
         ],
-        "filter": [(f"filters {path}", "", "") for path in data["filtered"]],
+        "filter": [Line(f"filters {path}") for path in data["filtered"]],
         "model": [
-            (f"sees {view['name']}", _shape(["B", *view["shape"]]), view["dtype"])
+            Line(f"sees {view['name']}", _shape(["B", *view["shape"]]), view["dtype"])
             for view in data["model_sees"]
         ],
-        "action_dist": dist_rows,
+        "action_dist": dists,
     }
 
 
@@ -281,13 +298,13 @@ def _observation_section(data: Mapping[str, Any]) -> Section:
                 "the model sees it; rlcatalog masks the outputs, so the model need not, but it must"
                 " not undo the mask"
             )
-        lines.append(("action mask", "", f"{data['action_mask']}, {note}"))
+        lines.append(Line("action mask", note=f"{data['action_mask']}, {note}"))
     shape = _shape(data["shapes"][0]["shape"], unknown="")
     return Section("observation", shape, data["observation_space"], lines)
 
 
 def _action_section(data: Mapping[str, Any]) -> Section:
-    lines = [(box["path"], "", box["mapping"]) for box in data["action_ranges"]]
+    lines = [Line(box["path"], note=box["mapping"]) for box in data["action_ranges"]]
     shape = _shape(data["shapes"][-1]["shape"], unknown="")
     return Section("action", shape, str(data["action_space"]), lines)
 
@@ -355,17 +372,17 @@ def _rows(section: Section, *, show_others: bool) -> Iterator[Row]:
     yield section.title, section.shape, section.why
     if section.owner:
         yield "  from", "", section.owner
-    for name, shape, text in section.lines:
-        yield f"  {name}", shape, text
+    for name, shape, note in section.lines:
+        yield f"  {name}", shape, note
     if show_others:
         for name, why in section.others:
             yield f"  not chosen: {name}", "", why
 
 
 def _slot_section(
-    slot: str, data: Mapping[str, Any], rows: Sequence[Row], most_lines: int
+    slot: str, data: Mapping[str, Any], first_lines: Sequence[Line], most_lines: int
 ) -> Section:
-    """Return a slot's section: the given rows, then the stages of its part.
+    """Return a slot's section: the first lines, then the stages of its part.
 
     It shows at most `most_lines` of each.
     """
@@ -379,27 +396,27 @@ def _slot_section(
         return Section(f"{slot}: -", shape="", why=choice["reason"], others=others)
     title = f"{slot}: {name}"
     shape = ""
-    stages: list[Row] = []
+    stages = []
     for stage in data["shapes"]:
         if stage["stage"] == title:
             shape = _shape(stage["shape"])
         # The value may have a copy of the part.
         if stage["stage"].startswith((f"{name}: ", f"value, {name}: ")):
-            stages.append((stage["stage"], _shape(stage["shape"]), ""))
+            stages.append(Line(stage["stage"], _shape(stage["shape"])))
     why = choice["reason"]
     rank = choice["candidates"][0]["rank"]
     if rank:
         why += f" ({rank})"
-    lines = [*_first_rows(rows, most_lines), *_first_rows(stages, most_lines)]
+    lines = [*_shorten(first_lines, most_lines), *_shorten(stages, most_lines)]
     return Section(title, shape, why, lines, _provider(choice), others)
 
 
-def _first_rows(rows: Sequence[Row], most: int) -> list[Row]:
-    """Return the first rows, and a row that says how many more there are."""
-    first = list(rows[:most])
-    if len(rows) > most:
-        first.append((f"... {len(rows) - most} more", "", ""))
-    return first
+def _shorten(lines: Sequence[Line], most: int) -> list[Line]:
+    """Return the first lines, and a line that says how many more there are."""
+    shown = list(lines[:most])
+    if len(lines) > most:
+        shown.append(Line(f"... {len(lines) - most} more"))
+    return shown
 
 
 def _losers(choice: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -114,9 +114,9 @@ class Part:
             return  # such as "numpy", which every process has
         rivals = self.extensions.get(target, [])
         if len(rivals) > 1:
-            who = " and ".join(rival.provider for rival in rivals)
+            providers = " and ".join(rival.provider for rival in rivals)
             raise AmbiguousChoiceError(
-                f"{self.title}: {who} provide its code for {target!r}. Disable one of them:"
+                f"{self.title}: {providers} provide its code for {target!r}. Disable one of them:"
                 f" RLCATALOG_DISABLE_PLUGINS={rivals[0].distribution}."
             )
         if target not in self.frameworks:

@@ -235,13 +235,13 @@ def unknown_key(part: Part, declared: Collection[str]) -> DeclarationError | Non
         part: The part.
         declared: The keys of all config structs except the kernel's.
     """
-    known = {*public_index.kernel_keys(), *declared}
+    all_keys = {*public_index.kernel_keys(), *declared}
     for key in part.declaration.named_keys:
-        if key not in known and public_index.provider_of("config", key) is None:
+        if key not in all_keys and public_index.provider_of("config", key) is None:
             field = "reads" if key in part.declaration.reads else "switch"
             return DeclarationError(
                 f"{part.kind} {part.name!r}: {field} names the config key {shown(key)},"
-                f" which no package declares.{nearest(key, known)} Name a key of the kernel, of"
+                f" which no package declares.{nearest(key, all_keys)} Name a key of the kernel, of"
                 " this part's config struct, or of another package."
             )
     return None
@@ -258,16 +258,16 @@ def unknown_framework(part: Part, declared: Iterable[str] = ()) -> DeclarationEr
     declaration = part.declaration
     if declaration.targets_allowed is not None:
         return None
-    known = {*frameworks(), *public_index.frameworks(), *declared}
-    unknown = [name for name in declaration.targets if name not in known]
+    names = {*frameworks(), *public_index.frameworks(), *declared}
+    unknown = [name for name in declaration.targets if name not in names]
     has_known = len(unknown) < len(declaration.targets)
     for name in unknown:
-        similar = nearest(name, known)
+        similar = nearest(name, names)
         # A framework may come from a plugin that is not installed, if the part has code for
         # another one; a similar name is probably misspelt.
         if similar or not has_known:
             return DeclarationError(
                 f"{type(declaration).__name__}({part.name!r}): unknown framework {name!r} in"
-                f" targets; known: {sorted(known)}.{similar}"
+                f" targets; known: {sorted(names)}.{similar}"
             )
     return None
