@@ -224,18 +224,16 @@ class Declaration:
         return [name for name in names if self.has(name)]
 
     @property
-    def served(self) -> tuple[str, ...]:
+    def target_names(self) -> tuple[str, ...]:
         """The names of the declaration's targets."""
         return tuple(self.targets)
 
     def target_of(self, name: str) -> str:
-        """Return the import path of the code for one of `served`."""
+        """Return the import path of the code for one of `target_names`."""
         return self.targets[name]
 
-    def adapted(self, target: Callable[..., Any], framework: str) -> Any:
-        """Return the object that parts are built from for one of `served`, if not the target
-        itself.
-        """
+    def adapt(self, target: Callable[..., Any], framework: str) -> Any:
+        """Return what users of a part get for an imported target: in general the target itself."""
         return target
 
     @property

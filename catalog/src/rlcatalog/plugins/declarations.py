@@ -138,7 +138,7 @@ class ModelSpec(Declaration):
             reads = dict.fromkeys((*self.reads, *PLAIN_KEYS))
             self._set_field("reads", tuple(reads))
 
-    def adapted(self, target: Callable[..., Any], framework: str) -> Any:
+    def adapt(self, target: Callable[..., Any], framework: str) -> Any:
         if not self.plain:
             return target
         plain_adapter = frameworks()[framework].load("plain")
@@ -240,7 +240,7 @@ class ExporterSpec(Declaration):
     suffix: str = ""
 
     @property
-    def served(self) -> tuple[str, ...]:
+    def target_names(self) -> tuple[str, ...]:
         """The runner, and the frameworks whose policies it can export."""
         writers = [name for name in frameworks() if self._writer(name) is not None]
         return (*self.targets, *writers)

@@ -94,7 +94,7 @@ class Part:
         """Frameworks that the part has code for, or `"numpy"` or `"cli"` for a part that
         needs none.
         """
-        return (*self.declaration.served, *self.extensions)
+        return (*self.declaration.target_names, *self.extensions)
 
     @property
     def label(self) -> str:
@@ -169,9 +169,9 @@ class Part:
             if spec is not None:
                 spec.prepare()
             target = self.import_target(self.declaration.target_of(framework))
-        adapted = self.declaration.adapted(target, framework)
-        self._targets[framework] = adapted
-        return adapted
+        target = self.declaration.adapt(target, framework)
+        self._targets[framework] = target
+        return target
 
     def import_target(self, target: str) -> Any:
         """Import a class or a function that the declaration names.
