@@ -16,6 +16,7 @@ from typing import Any, TypeVar, cast
 import numpy as np
 
 from rlcatalog.errors import shown
+from rlcatalog.frameworks.ops import Array
 from rlcatalog.spaces import SpaceInfo
 
 T = TypeVar("T")
@@ -27,11 +28,16 @@ def first_size(info: SpaceInfo, batch: Sized) -> int:
     Raises:
         ValueError: There is no leaf.
     """
-    node, column = info, cast("Any", batch)
+    node = info
+    column = cast("Any", batch)
+    # Every batch passes here: the property is_composite would take longer.
     while node.children and node.kind in ("tuple", "dict"):
-        node, column = node.children[0], column[node.keys[0] if node.keys else 0]
-    # The first may be an empty one.
-    return batch_size(info, batch) if node.kind in ("tuple", "dict") else len(column)
+        first_key = node.keys[0] if node.keys else 0
+        column = column[first_key]
+        node = node.children[0]
+    if node.kind in ("tuple", "dict"):
+        return batch_size(info, batch)  # a Dict or Tuple without entries stands first
+    return len(column)
 
 
 def batch_size(info: SpaceInfo, batch: Any) -> int:
@@ -42,7 +48,8 @@ def batch_size(info: SpaceInfo, batch: Any) -> int:
     """
     sizes = sorted({len(column) for column in _columns(info, batch)})
     if len(sizes) != 1:
-        raise ValueError(f"its leaves contain {' and '.join(map(str, sizes)) or 'no'} observations")
+        counts = " and ".join(map(str, sizes)) or "no"
+        raise ValueError(f"its leaves contain {counts} observations")
     return sizes[0]
 
 
@@ -63,15 +70,12 @@ def rows(info: SpaceInfo, batch: Any) -> Iterator[Any]:
 def _row(info: SpaceInfo, batch: Any, i: int) -> Any:
     if not info.is_composite:
         return batch[i]
-    row = info.join(
-        [
-            _row(child, column, i)
-            for child, column in zip(info.children, info.split(batch), strict=True)
-        ]
-    )
+    columns = zip(info.children, info.split(batch), strict=True)
+    row = info.join([_row(child, column, i) for child, column in columns])
     if isinstance(batch, Mapping) and len(batch) > len(row):
         # Keep keys that the space does not have, so that the check of the row finds them.
-        return {**{key: value for key, value in batch.items() if key not in row}, **row}
+        unknown = {key: value for key, value in batch.items() if key not in row}
+        return {**unknown, **row}
     return row
 
 
@@ -84,38 +88,55 @@ def stack(info: SpaceInfo, observations: list[Any]) -> Any:
         TypeError: An observation has no length.
     """
     if info.kind == "dict":
-        if observations:
-            # Together with the look-up of each key below: equal keys.
-            _same_lengths(observations, len(info.keys))
-        parts = zip(info.keys, info.children, strict=True)
-        return {key: stack(child, [obs[key] for obs in observations]) for key, child in parts}
+        return _stack_dicts(info, observations)
     if info.kind == "tuple":
-        for obs in observations:
-            if not isinstance(obs, tuple | list):  # the keys of a dict would pass for its values
-                raise TypeError(f"{type(obs).__name__} instead of a tuple")
-        columns = zip(*observations, strict=True) if observations else [()] * len(info.children)
-        return tuple(
-            stack(child, list(column)) for child, column in zip(info.children, columns, strict=True)
-        )
+        return _stack_tuples(info, observations)
     if info.shape is None:
         return tuple(observations)
+    return _stack_arrays(info, info.shape, observations)
+
+
+def _stack_dicts(info: SpaceInfo, observations: list[Any]) -> dict[str, Any]:
+    if observations:
+        # Together with the look-up of each key below, equal lengths mean equal keys.
+        _check_lengths(observations, len(info.keys))
+    columns = {}
+    for key, child in zip(info.keys, info.children, strict=True):
+        columns[key] = stack(child, [obs[key] for obs in observations])
+    return columns
+
+
+def _stack_tuples(info: SpaceInfo, observations: list[Any]) -> tuple[Any, ...]:
+    for obs in observations:
+        if not isinstance(obs, tuple | list):  # the keys of a dict would pass for its values
+            raise TypeError(f"{type(obs).__name__} instead of a tuple")
     if not observations:
-        return np.zeros((0, *info.shape), info.dtype)
-    if info.shape == ():
-        stacked = np.array(observations)
-    else:  # several times as fast as np.stack, which looks at each array's shape in Python
-        _same_lengths(observations, info.shape[0])
-        stacked = np.concatenate(observations)
-    if stacked.shape[1:] != info.shape[1:]:
-        raise ValueError(f"observations with a shape other than {info.shape}")
-    return stacked.reshape(len(observations), *info.shape)
+        return tuple(stack(child, []) for child in info.children)
+    columns = zip(*observations, strict=True)
+    return tuple(
+        stack(child, list(column)) for child, column in zip(info.children, columns, strict=True)
+    )
 
 
-def _same_lengths(observations: list[Any], length: int) -> None:
-    if (lengths := set(map(len, observations))) != {length}:
-        raise ValueError(
-            f"{' and '.join(map(str, sorted(lengths))) or 'no'} entries instead of {length}"
-        )
+def _stack_arrays(info: SpaceInfo, shape: tuple[int, ...], observations: list[Any]) -> Array:
+    if not observations:
+        return np.zeros((0, *shape), info.dtype)
+    if shape == ():
+        array = np.array(observations)
+    else:
+        # Several times as fast as np.stack, which looks at each array's shape in Python.
+        _check_lengths(observations, shape[0])
+        array = np.concatenate(observations)
+    if array.shape[1:] != shape[1:]:
+        raise ValueError(f"observations with a shape other than {shape}")
+    return array.reshape(len(observations), *shape)
+
+
+def _check_lengths(observations: list[Any], length: int) -> None:
+    lengths = set(map(len, observations))
+    if lengths != {length}:
+        entries = " and ".join(map(str, sorted(lengths))) or "no"
+        raise ValueError(f"{entries} entries instead of {length}")
 
 
 def copy_batch(batch: T) -> T | None:
@@ -136,8 +157,12 @@ def is_unchanged(a: Any, b: Any) -> bool:
             return len(a) == len(b) and all(map(is_unchanged, a, b))
         if isinstance(a, np.ndarray):
             return np.array_equal(a, b, equal_nan=a.dtype.kind in "fc")
-        plain = type(a).__eq__ is object.__eq__  # type: ignore[comparison-overlap]  # a copy is never equal
-        return plain or bool(a == b) or a != a
+        compares_by_identity = type(a).__eq__ is object.__eq__  # type: ignore[comparison-overlap]
+        if compares_by_identity:
+            return True  # such an object never equals its copy
+        is_nan = a != a
+        return is_nan or bool(a == b)
+    # A user's object need not be comparable.
     except Exception:
         return True
 
@@ -146,7 +171,9 @@ def summary(value: Any) -> str:
     """Describe a value briefly: type, shape, dtype, and the value itself if it is short."""
     if isinstance(value, np.ndarray):
         text = f"an array of shape {value.shape}, dtype {value.dtype}"
-        return f"{text}: {value.tolist()}" if value.size <= 8 else text
+        if value.size <= 8:
+            text += f": {value.tolist()}"
+        return text
     if isinstance(value, np.generic):
         return f"{value.item()!r} ({value.dtype})"
     return f"{shown(value, 120)} ({type(value).__name__})"

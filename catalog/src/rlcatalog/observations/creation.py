@@ -38,16 +38,18 @@ def create_preprocessor(
         )
     try:
         with blame_part(part):
-            if cls.__init__ is Preprocessor.__init__:
+            has_rllib_constructor = cls.__init__ is not Preprocessor.__init__
+            if has_rllib_constructor:
+                preprocessor = cls(info.space, dict(options))
+            else:
                 preprocessor = cls(
                     info.space, options, check=check, info=info, find_child=find_child
                 )
-            else:  # a custom class with a constructor in RLlib's form
-                preprocessor = cls(info.space, dict(options))
     except ModelContractError as error:
         if part.distribution and part.provider not in str(error):
             error.args = (f"{part.title}: {error}",)
         raise
+    # The constructor is a user's, and may not have called ours, which sets the size.
     if not hasattr(preprocessor, "size"):
         raise part.fault(
             f"{cls.__qualname__}.__init__() must call rlcatalog.Preprocessor.__init__(); it did"

@@ -34,9 +34,10 @@ class Filter:
     part: Part | None = None
     #: Shape of one filtered observation, set by the catalog.
     shape: tuple[int, ...] | None = None
-    _harmless = False
-    #: Its preprocessor, which determines when to check.
-    _after: Preprocessor | None = None
+    #: Whether it has been seen to leave its input unchanged.
+    _keeps_input = False
+    #: The preprocessor whose mode says when to check, set by the catalog.
+    _checks_like: Preprocessor | None = None
 
     def __init__(self, preprocessor: Preprocessor, options: Mapping[str, Any]) -> None:
         self.preprocessor = preprocessor
@@ -71,30 +72,27 @@ class Filter:
             ModelContractError: The filter breaks its contract; the message names the class and its
                 origin.
         """
-        always = self._after is not None and self._after.check_mode == "always"
-        before = encoded.copy() if always or not self._harmless else None
+        checks_always = self._checks_like is not None and self._checks_like.check_mode == "always"
+        copy = None
+        if checks_always or not self._keeps_input:
+            copy = encoded.copy()
         with raised_as(lambda why: ModelContractError(f"{self.who} raised {why}"), CatalogError):
             output = self(encoded, update=update)
         shape = encoded.shape if self.shape is None else (len(encoded), *self.shape)
-        if (
-            not isinstance(output, np.ndarray)
-            or output.shape != shape
-            or output.dtype.kind not in "biuf"
-        ):
-            what = (
-                f"{output.dtype} of shape {output.shape}"
-                if isinstance(output, np.ndarray)
-                else shown(output)
-            )
+        if not _has_numbers(output, shape):
+            if isinstance(output, np.ndarray):
+                what = f"{output.dtype} of shape {output.shape}"
+            else:
+                what = shown(output)
             raise ModelContractError(
                 f"{self.who} must return numbers of shape {shape}, found {what}."
             )
-        if before is not None:
-            if not np.array_equal(before, encoded, equal_nan=before.dtype.kind == "f"):
+        if copy is not None:
+            if not np.array_equal(copy, encoded, equal_nan=copy.dtype.kind == "f"):
                 raise ModelContractError(
                     f"{self.who} modifies its observations; it must return new arrays."
                 )
-            self._harmless = True
+            self._keeps_input = True
         return output
 
     def saved_state(self) -> dict[str, Array]:
@@ -108,12 +106,7 @@ class Filter:
             CatalogError,
         ):
             state = self.get_state()
-        if not isinstance(state, dict) or not all(
-            isinstance(name, str)
-            and isinstance(a, np.ndarray | np.generic)
-            and a.dtype.kind in "biuf"
-            for name, a in state.items()
-        ):
+        if not _is_savable(state):
             raise ModelContractError(
                 f"{self.who}: its get_state() must return arrays by name, found {shown(state)}."
             )
@@ -122,8 +115,10 @@ class Filter:
     @property
     def who(self) -> str:
         """The filter's class and origin, for error messages."""
-        name, part = type(self).__qualname__, self.part
-        return name if part is None else f"{name} (filter {part.name!r} of {part.provider})"
+        name = type(self).__qualname__
+        if self.part is None:
+            return name
+        return f"{name} (filter {self.part.name!r} of {self.part.provider})"
 
     def get_state(self) -> dict[str, Array]:
         """Return the statistics as arrays by name, for saving with the policy."""
@@ -131,6 +126,21 @@ class Filter:
 
     def set_state(self, state: Mapping[str, Array]) -> None:
         """Restore statistics that `get_state` returned."""
+
+
+def _has_numbers(output: object, shape: tuple[int, ...]) -> bool:
+    """Return whether a filter's result is an array of numbers with this shape."""
+    if not isinstance(output, np.ndarray):
+        return False
+    return output.shape == shape and output.dtype.kind in "biuf"
+
+
+def _is_savable(state: object) -> bool:
+    """Return whether a filter's state is a dict of number arrays by name."""
+    if not isinstance(state, dict) or not all(isinstance(name, str) for name in state):
+        return False
+    are_arrays = all(isinstance(value, np.ndarray | np.generic) for value in state.values())
+    return are_arrays and all(value.dtype.kind in "biuf" for value in state.values())
 
 
 def make_filter(
@@ -149,11 +159,13 @@ def make_filter(
     """
     if part is None:
         return None
-    options = {**options, "claimed": [] if unclaimed is None else unclaimed.paths}
-    made = call_target(part, "numpy", preprocessor, options)
-    if not isinstance(made, Filter):
-        raise part.fault(f"its target must create a rlcatalog.Filter, found {shown(made)}.")
-    made.part, made._after = part, preprocessor
+    claimed_paths = [] if unclaimed is None else unclaimed.paths
+    options = {**options, "claimed": claimed_paths}
+    filter_ = call_target(part, "numpy", preprocessor, options)
+    if not isinstance(filter_, Filter):
+        raise part.fault(f"its target must create a rlcatalog.Filter, found {shown(filter_)}.")
+    filter_.part = part
+    filter_._checks_like = preprocessor
     with blame_part(part, "processed_space"):
-        made.shape = tuple(made.processed_space(preprocessor).shape)
-    return made
+        filter_.shape = tuple(filter_.processed_space(preprocessor).shape)
+    return filter_

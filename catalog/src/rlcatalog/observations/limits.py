@@ -32,18 +32,20 @@ def check_values(codec: Preprocessor, array: Array, expected: str, low: Array, h
         ObservationError: A value outside is not finite, or too large for the space's dtype.
         OutOfBoundsError: A value is outside; the message gives its place.
     """
-    inside = (array >= low) & (array <= high)  # false for NaN
-    if np.count_nonzero(inside) == inside.size:  # faster than all()
+    is_inside = (array >= low) & (array <= high)  # false for NaN
+    if np.count_nonzero(is_inside) == is_inside.size:  # faster than all()
         return
     lowest, highest = widen(low, high)
-    inside = (array >= lowest) & (array <= highest)
-    wrong = np.argwhere(~inside)
-    if not len(wrong):
+    is_inside = (array >= lowest) & (array <= highest)
+    places_outside = np.argwhere(~is_inside)
+    if not len(places_outside):
         return
-    index = tuple(int(i) for i in wrong[0])
-    at = f" at [{', '.join(map(str, index))}]" if index else ""
+    index = tuple(int(i) for i in places_outside[0])
+    at = ""
+    if index:
+        at = f" at [{', '.join(map(str, index))}]"
     values = f"{expected}: values within [{low[index]}, {high[index]}]{at}"
-    if not _can_encode(array[~inside], low.dtype):
+    if not _can_encode(array[~is_inside], low.dtype):
         codec.refuse(values, array[index])
     codec.refuse_value(values, array[index])
 
@@ -54,8 +56,8 @@ def _can_encode(values: Array, dtype: np.dtype[Any]) -> bool:
         return bool(np.isfinite(values).all())
     if dtype.kind not in "iu":
         return True
-    range_ = np.iinfo(dtype)
-    return int(values.min()) >= range_.min and int(values.max()) <= range_.max
+    limits = np.iinfo(dtype)
+    return int(values.min()) >= limits.min and int(values.max()) <= limits.max
 
 
 def widen(low: Array, high: Array) -> tuple[Array, Array]:
@@ -69,8 +71,9 @@ def widen(low: Array, high: Array) -> tuple[Array, Array]:
         return low, high
     # Observations are encoded as float32, so no finer difference matters.
     unit = max(np.finfo(low.dtype).eps, np.finfo(np.float32).eps)
-    sizes = [np.where(np.isfinite(bound), np.abs(bound), 0) for bound in (low, high)]
-    slack = (_ROUNDING * unit * np.maximum(*sizes)).astype(low.dtype)
+    size_of_low = np.where(np.isfinite(low), np.abs(low), 0)
+    size_of_high = np.where(np.isfinite(high), np.abs(high), 0)
+    slack = (_ROUNDING * unit * np.maximum(size_of_low, size_of_high)).astype(low.dtype)
     with np.errstate(over="ignore"):  # a bound may be the largest number
         return low - slack, high + slack
 
@@ -85,11 +88,12 @@ def check_parts(checks: Iterable[Callable[[], None]]) -> None:
     Raises:
         ObservationError: The first error that is not about bounds; otherwise the first error.
     """
-    first: OutOfBoundsError | None = None
+    first_error: OutOfBoundsError | None = None
     for check in checks:
         try:
             check()
         except OutOfBoundsError as error:
-            first = first or error
-    if first is not None:
-        raise first
+            if first_error is None:
+                first_error = error
+    if first_error is not None:
+        raise first_error

@@ -131,13 +131,16 @@ class Preprocessor:
         info: SpaceInfo | None = None,
         find_child: Callable[[SpaceInfo, Mapping[str, Any]], Preprocessor] | None = None,
     ) -> None:
-        self._harmless = False
+        #: Whether encoding a batch has been seen to leave the batch unchanged.
+        self._keeps_batches = False
         self._obs_space = obs_space
         self._options = dict(options or {})
         self._find_child = find_child
         self.info = info or SpaceInfo.read(obs_space)
-        self.check_mode, self._unchecked = check, check != "never"
-        self.shape = self._checked(self._init_shape(obs_space, self._options))
+        self.check_mode = check
+        #: Whether the next observation must be checked.
+        self._unchecked = check != "never"
+        self.shape = self._check_encoded_shape(self._init_shape(obs_space, self._options))
         self.size = math.prod(self.shape)
         self._is_flat = len(self.shape) == 1
 
@@ -153,7 +156,9 @@ class Preprocessor:
         """Return `write(obs, out)`, which encodes one observation into `out[start:start + size]`
         (zeroed before).
         """
-        stop, transform, shape = start + self.size, self.transform, self.shape
+        stop = start + self.size
+        shape = self.shape
+        transform = self.transform
 
         def write(obs: Any, out: Array) -> None:
             output = transform(obs)
@@ -198,7 +203,9 @@ class Preprocessor:
             flat: Array or tensor `[..., size]`.
             ops: The tensor library's operations.
         """
-        return flat if self._is_flat else ops.reshape(flat, self.shape)
+        if self._is_flat:
+            return flat
+        return ops.reshape(flat, self.shape)
 
     def leaves(self, start: int = 0) -> list[Leaf]:
         """Return the plan: the leaves in the order of the flat vector."""
@@ -208,7 +215,9 @@ class Preprocessor:
 
     def bounds(self) -> tuple[Array, Array]:
         """Return the lowest and highest encoded values, float32 of shape `[size]`."""
-        return np.full(self.size, -np.inf, np.float32), np.full(self.size, np.inf, np.float32)
+        low = np.full(self.size, -np.inf, np.float32)
+        high = np.full(self.size, np.inf, np.float32)
+        return low, high
 
     def integer_ranges(self) -> Array:
         """Return which encoded values are integers of the observation that a net may scale.
@@ -227,19 +236,20 @@ class Preprocessor:
                 expected value and the actual value. For a value outside the bounds of its space,
                 which can be encoded, an OutOfBoundsError.
         """
-        fits = self._obs_space.contains(obs)
-        # Values count, not whether they came as a list or as float64.
+        if self._obs_space.contains(obs):
+            return
         expected = f"a value of {self.info.describe()}"
-        if not fits and self.info.kind == "box":
+        if self.info.kind == "box":
+            # Values count, not whether they came as a list or as float64.
             array = np.asarray(obs)
             if array.dtype.kind in "biuf" and array.shape == self.info.shape:
                 space: Any = self._obs_space
                 check_values(self, array.astype(space.dtype), expected, space.low, space.high)
                 return
-        if not fits:
-            self.refuse(expected, obs)
+        self.refuse(expected, obs)
 
-    # Both are only used if the class that defines the writer, or a subclass of it, defines them.
+    # The next two are only used if the class that defines the writer, or a subclass of it, defines
+    # them: for another writer, they would describe a different encoding.
 
     def standard_space(self) -> SpaceInfo | None:
         """Return a space of a kind that saved files can contain, and that this codec encodes like
@@ -269,14 +279,17 @@ class Preprocessor:
 
     def transform(self, observation: Any) -> Array:
         """Encode one observation into a new array of `shape`."""
-        unchecked = self._unchecked
-        if unchecked:
+        was_unchecked = self._unchecked
+        if was_unchecked:
             self.check_shape(observation)
         out = zeros(self.size, _FLOAT32)
         self._write_or_explain(observation, out)
-        if unchecked and self._unchecked:  # always, that is
+        # Both hold only if every observation is checked: "first" needs no further check by now.
+        if was_unchecked and self._unchecked:
             check_bounds(self, out)
-        return out if self._is_flat else out.reshape(self.shape)
+        if self._is_flat:
+            return out
+        return out.reshape(self.shape)
 
     def transform_batch(self, batch: Any) -> Array:
         """Encode a vector environment's batch, or a list of observations, into a new array
@@ -289,28 +302,44 @@ class Preprocessor:
         immediately.
         """
         if isinstance(batch, list):
-            batch = self._stacked(batch)
-        closely, before = self._unchecked or not self._harmless, None
+            batch = self._stack(batch)
+        is_watching = self._unchecked or not self._keeps_batches
+        copy = None
         try:
-            if closely:
+            if is_watching:
                 self._check_rows(batch)
-                before = copy_batch(batch)
+                copy = copy_batch(batch)
             out = zeros((first_size(self.info, batch), self.size), _FLOAT32)
             self._write_batch(batch, out)
         except CatalogError:
             raise
         except (Exception, SystemExit) as error:
-            self._explain(batch, error, is_batch=True)
-        if closely:
-            if self._unchecked:
-                check_bounds(self, out)
-            if not is_unchanged(before, batch):
-                who = " or ".join(dict.fromkeys(codec.who for codec in self.codecs()))
-                raise ModelContractError(
-                    f"{who} modifies its observations; it may only write into `out`."
-                )
-            self._harmless = True
-        return out if self._is_flat else out.reshape(len(out), *self.shape)
+            self._explain_batch(batch, error)
+        if is_watching:
+            self._check_encoding(batch, copy, out)
+        if self._is_flat:
+            return out
+        return out.reshape(len(out), *self.shape)
+
+    def _check_encoding(self, batch: Any, copy: Any, encoded: Array) -> None:
+        """Check an encoded batch against the contract of codecs.
+
+        Args:
+            batch: The batch.
+            copy: A copy of it from before it was encoded, or None if it cannot be copied.
+            encoded: The encoded values.
+
+        Raises:
+            ModelContractError: A value is outside the codec's bounds, or the batch was modified.
+        """
+        if self._unchecked:
+            check_bounds(self, encoded)
+        if not is_unchanged(copy, batch):
+            who = " or ".join(dict.fromkeys(codec.who for codec in self.codecs()))
+            raise ModelContractError(
+                f"{who} modifies its observations; it may only write into `out`."
+            )
+        self._keeps_batches = True
 
     def write(self, observation: Any, array: Array, offset: int) -> None:
         """Encode one observation into `array[offset:offset + size]`."""
@@ -320,14 +349,16 @@ class Preprocessor:
 
     def check_shape(self, observation: Any) -> None:
         """Check one observation if the check mode requires it ("first": until one has passed)."""
-        if self._unchecked:
-            try:
-                self.check(observation)
-            except OutOfBoundsError as error:
-                self._report_bounds(error)
-            self._unchecked = False  # a codec in RLlib's form may call this from its transform
-            check_slice(self, observation)
-            self._unchecked = self.check_mode == "always"
+        if not self._unchecked:
+            return
+        try:
+            self.check(observation)
+        except OutOfBoundsError as error:
+            self._report_bounds(error)
+        # A codec in RLlib's form may call this method from its transform, which check_slice runs.
+        self._unchecked = False
+        check_slice(self, observation)
+        self._unchecked = self.check_mode == "always"
 
     def set_check(self, mode: str) -> None:
         """Set when observations are checked: `"first"`, `"always"` or `"never"`."""
@@ -351,18 +382,22 @@ class Preprocessor:
         from gymnasium.spaces import Box
 
         space: Any = Box(low.reshape(self.shape), high.reshape(self.shape), self.shape, np.float32)
-        space.original_space, space.preprocessor = self._obs_space, self
+        space.original_space = self._obs_space
+        space.preprocessor = self
         return space
 
     def parts(self) -> Iterator[tuple[str, Part]]:
         """Yield path and part, for this preprocessor and all its children's preprocessors."""
-        return ((codec.info.path, cast("Part", codec.part)) for codec in self.codecs())
+        for codec in self.codecs():
+            yield codec.info.path, cast("Part", codec.part)
 
     @property
     def who(self) -> str:
         """Class and origin, for messages."""
         name = type(self).__qualname__
-        return name if self.part is None else f"{name} ({self.part.name!r} of {self.part.provider})"
+        if self.part is None:
+            return name
+        return f"{name} ({self.part.name!r} of {self.part.provider})"
 
     def codecs(self) -> Iterator[Preprocessor]:
         """Yield this codec and the codecs of all subspaces, depth first."""
@@ -431,7 +466,7 @@ class Preprocessor:
         except (Exception, SystemExit) as error:
             self._explain(observation, error)
 
-    def _stacked(self, observations: list[Any]) -> Any:
+    def _stack(self, observations: list[Any]) -> Any:
         """Return a list of observations as a batch, in the form that a vector
         environment returns.
         """
@@ -444,13 +479,18 @@ class Preprocessor:
                 f"{self.info.path}: this list of observations cannot be stacked: {error}"
             ) from error
 
-    def _checked(self, shape: Sequence[int]) -> tuple[int, ...]:
+    def _check_encoded_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
+        """Return the result of `_init_shape` as a tuple of integers.
+
+        Raises:
+            ModelContractError: It is no shape.
+        """
         try:
             sizes = tuple(map(int, shape))
-            valid = sizes == tuple(shape) and min(sizes, default=0) >= 0
+            is_shape = sizes == tuple(shape) and min(sizes, default=0) >= 0
         except (TypeError, ValueError, OverflowError):
-            valid = False
-        if not valid:
+            is_shape = False
+        if not is_shape:
             raise ModelContractError(
                 f"{type(self).__name__}._init_shape() must return a shape, found {shown(shape)}. A"
                 " shape is a tuple of integers >= 0."
@@ -459,65 +499,90 @@ class Preprocessor:
 
     def _check_rows(self, batch: Any) -> None:
         """Check the observations of a batch if the check mode requires it."""
-        for row in rows(self.info, batch) if self._unchecked else ():
+        if not self._unchecked:
+            return
+        for row in rows(self.info, batch):
             self.check_shape(row)
             if not self._unchecked:
-                break
+                break  # the mode "first": one has passed
 
-    def _explain(self, obs: Any, error: BaseException, *, is_batch: bool = False) -> NoReturn:
-        """Raise the error for an observation, or a batch, that could not be encoded."""
+    def _explain(self, obs: Any, error: BaseException) -> NoReturn:
+        """Raise the error for an observation that could not be encoded."""
         try:
-            if is_batch:
-                self._check_structure(self.info, obs)
-            for one in rows(self.info, obs) if is_batch else (obs,):
-                self.check(one)
+            self.check(obs)
         except CatalogError:
             raise
-        except (Exception, SystemExit) as another:
-            error = error if is_batch else another  # a batch of the wrong form has no rows to check
-        # Find the codec, this one or a child, whose code raised: the owner of the innermost line.
-        lines = [
-            frame.f_globals.get("__name__") for frame, _ in traceback.walk_tb(error.__traceback__)
-        ]
-        homes = {type(codec).__module__: codec for codec in self.codecs()}
-        who = next((homes[line].who for line in reversed(lines) if line in homes), self.who)
-        what = f"{summary(obs)} cannot be encoded"
-        if is_batch:
-            what = f"expected a batch of {self.info.describe()}; found {summary(obs)}"
-        raise ObservationError(f"{self.info.path}: {what}: {who} raised {reason(error)}") from error
+        except (Exception, SystemExit) as error_of_check:
+            error = error_of_check
+        raise ObservationError(
+            f"{self.info.path}: {summary(obs)} cannot be encoded: {self._who_raised(error)} raised"
+            f" {reason(error)}"
+        ) from error
 
-    @classmethod
-    def _check_structure(cls, info: SpaceInfo, batch: Any) -> None:
-        """Raise an error unless a batch for a Dict or Tuple has its structure."""
-        if info.kind == "dict":
-            if not isinstance(batch, Mapping) or set(batch) != set(info.keys):
-                keys = f"a dict with the keys {list(info.keys)}"
-                raise _wrong_structure(info, keys, batch)
-        elif info.kind == "tuple":
-            if not isinstance(batch, tuple | list) or len(batch) != len(info.children):
-                raise _wrong_structure(info, f"a tuple of {len(info.children)} parts", batch)
-        else:
-            return
-        for child, part in zip(info.children, info.split(batch), strict=True):
-            cls._check_structure(child, part)
+    def _explain_batch(self, batch: Any, error: BaseException) -> NoReturn:
+        """Raise the error for a batch that could not be encoded."""
+        try:
+            _check_structure(self.info, batch)
+            for row in rows(self.info, batch):
+                self.check(row)
+        except CatalogError:
+            raise
+        except (Exception, SystemExit):
+            # A batch of the wrong form has no rows to check: the first error says more.
+            pass
+        raise ObservationError(
+            f"{self.info.path}: expected a batch of {self.info.describe()}; found {summary(batch)}:"
+            f" {self._who_raised(error)} raised {reason(error)}"
+        ) from error
+
+    def _who_raised(self, error: BaseException) -> str:
+        """Return the codec, this one or a child, whose code raised an error: the owner of the
+        innermost line.
+        """
+        codec_by_module = {type(codec).__module__: codec for codec in self.codecs()}
+        frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+        for frame in reversed(frames):
+            module = frame.f_globals.get("__name__", "")
+            if module in codec_by_module:
+                return codec_by_module[module].who
+        return self.who
 
     def __getstate__(self) -> dict[str, Any]:
-        compiled = (
-            "_write",
-            "_write_batch",
-            "observation_space",
-            "_find_child",
-            "part",
-            "made_by",
-        )
-        return {k: v for k, v in self.__dict__.items() if k not in compiled}
+        # Closures cannot be pickled; the part and the catalog belong to this process.
+        return {name: value for name, value in vars(self).items() if name not in _NOT_PICKLED}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, _find_child=None)
 
 
-def _wrong_structure(info: SpaceInfo, expected: str, found: Any) -> ObservationError:
+#: Attributes of a preprocessor that stay in its process.
+_NOT_PICKLED = (
+    "_write",
+    "_write_batch",
+    "observation_space",
+    "_find_child",
+    "part",
+    "made_by",
+)
+
+
+def _check_structure(info: SpaceInfo, batch: Any) -> None:
+    """Raise an error unless a batch for a Dict or Tuple has its structure."""
+    if info.kind == "dict":
+        if not isinstance(batch, Mapping) or set(batch) != set(info.keys):
+            keys = f"a dict with the keys {list(info.keys)}"
+            raise _wrong_structure(info, keys, batch)
+    elif info.kind == "tuple":
+        if not isinstance(batch, tuple | list) or len(batch) != len(info.children):
+            raise _wrong_structure(info, f"a tuple of {len(info.children)} parts", batch)
+    else:
+        return
+    for child, part in zip(info.children, info.split(batch), strict=True):
+        _check_structure(child, part)
+
+
+def _wrong_structure(info: SpaceInfo, expected: str, batch: Any) -> ObservationError:
     return ObservationError(
         f"{info.path}: expected {expected}, for a batch of {info.describe()}; found"
-        f" {summary(found)}."
+        f" {summary(batch)}."
     )

@@ -51,12 +51,12 @@ def scaling_of(space: Space, config: Mapping[str, Any]) -> Scaling | None:
         space: The space of encoded observations that the net is built with.
         config: The model config; `scale_integers=False` disables the rule.
     """
-    if not (read_config(config, KernelConfig).scale_integers and hasattr(space, "low")):
-        return None  # without bounds, the numbers stand for categories
+    if not read_config(config, KernelConfig).scale_integers or not _has_bounds(space):
+        return None
     ranges = _integer_ranges(space)
     if not ranges.any():
         return None  # there are no integers
-    low, high = (bound.astype(np.float64) for bound in bounds_of(space))
+    low, high = _float64_bounds_of(space)
     offset, factor = scale_between(low, high, ranges)
     if not offset.any() and (factor == 1).all():
         return None
@@ -98,9 +98,9 @@ def describe_scalings(space: Space, leaves: Sequence[Leaf]) -> list[str]:
         For each leaf a text such as `"scaled to [0, 1]"`; empty if the leaf has no integers beyond
         [-1, 1].
     """
-    if not hasattr(space, "low"):
+    if not _has_bounds(space):
         return ["" for _ in leaves]
-    low, high = (bound.astype(np.float64) for bound in bounds_of(space))
+    low, high = _float64_bounds_of(space)
     ranges = _integer_ranges(space)
     texts = []
     for leaf in leaves:
@@ -118,7 +118,9 @@ def _describe_scaling(low: Array, high: Array, ranges: Array) -> str:
     _, factor = scale_between(low, high, ranges[is_beyond])
     is_scaled = factor != 1
     if is_scaled.any():
-        return "scaled to [-1, 1]" if low[is_scaled].min() < 0 else "scaled to [0, 1]"
+        if low[is_scaled].min() < 0:
+            return "scaled to [-1, 1]"
+        return "scaled to [0, 1]"
     return f"not scaled: integers from {low.min():,.0f} to {high.max():,.0f}"
 
 
@@ -129,10 +131,20 @@ def largest_range(info: SpaceInfo) -> int:
     return VECTOR_RANGE if len(info.shape or ()) < 2 else ARRAY_RANGE
 
 
+def _has_bounds(space: Space) -> bool:
+    """Return whether a space has bounds; without them, its numbers stand for categories."""
+    return hasattr(space, "low")  # only Gymnasium's Box has the attribute
+
+
 def bounds_of(space: Space) -> tuple[Array, Array]:
     """Return the lowest and the highest numbers of an encoded space, `[size]`."""
     box: Any = space
     return np.ravel(box.low), np.ravel(box.high)
+
+
+def _float64_bounds_of(space: Space) -> tuple[Array, Array]:
+    low, high = bounds_of(space)
+    return low.astype(np.float64), high.astype(np.float64)
 
 
 def _integer_ranges(space: Space) -> Array:
@@ -141,8 +153,9 @@ def _integer_ranges(space: Space) -> Array:
     if codec is None or not codec.structured:
         # A filter, or a preprocessor that computes other numbers, returns floats.
         return np.full(math.prod(space.shape or ()), largest_range(SpaceInfo.read(space)))
-    pairs = zip(bounds_of(space), codec.bounds(), strict=True)
-    is_filtered = np.any([ours != own for ours, own in pairs], axis=0)
+    low, high = bounds_of(space)
+    encoded_low, encoded_high = codec.bounds()
+    is_filtered = (low != encoded_low) | (high != encoded_high)
     return np.where(is_filtered, 0, codec.integer_ranges())
 
 
@@ -154,4 +167,6 @@ def _shorten(values: Array, shape: tuple[int, ...]) -> float | Array:
 
 
 def _ravel(values: float | Array) -> float | Array:
-    return values if isinstance(values, float) else values.ravel()
+    if isinstance(values, float):
+        return values
+    return values.ravel()

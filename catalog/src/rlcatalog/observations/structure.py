@@ -4,22 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import is_dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 import rlcatalog
 from rlcatalog.errors import ObservationError
-from rlcatalog.frameworks import tensor_ops
+from rlcatalog.frameworks.ops import Tensor, TensorTree, tensor_ops
 from rlcatalog.observations.preprocessor import Preprocessor
 from rlcatalog.spaces.info import Space
 
 
 def preprocessor_of(obs_space: Space) -> Preprocessor | None:
     """Return the preprocessor of an encoded space, or None for an environment's space."""
+    # Only our encoded spaces have this attribute.
     preprocessor = getattr(obs_space, "preprocessor", None)
+    # RLlib's encoded spaces have this one.
     if preprocessor is None and hasattr(obs_space, "original_space"):
-        # A processed space from elsewhere (another process, RLlib): the default catalog knows its
+        # The space comes from elsewhere, such as another process: the default catalog knows its
         # encoding.
         preprocessor = rlcatalog.default_catalog().preprocessor_for(
             obs_space.original_space, {}, check="never"
@@ -28,12 +30,12 @@ def preprocessor_of(obs_space: Space) -> Preprocessor | None:
     return preprocessor if isinstance(preprocessor, Preprocessor) else None
 
 
-def is_structure(obs: Any) -> bool:
+def is_structure(obs: TensorTree) -> bool:
     """Return whether observations are structured, instead of one array or tensor."""
     return isinstance(obs, Mapping | tuple | list) or is_dataclass(obs)
 
 
-def restore_original_dimensions(obs: Any, obs_space: Space, tensorlib: str = "numpy") -> Any:
+def restore_original_dimensions(obs: TensorTree, obs_space: Space, tensorlib: str = "numpy") -> Any:
     """Convert encoded observations back into the structure of their space.
 
     Args:
@@ -53,13 +55,15 @@ def restore_original_dimensions(obs: Any, obs_space: Space, tensorlib: str = "nu
     preprocessor = preprocessor_of(obs_space)
     if preprocessor is None or not preprocessor.structured or is_structure(obs):
         return obs
-    if len(obs.shape) < 2 or obs.shape[-1] != preprocessor.size:
+    encoded = cast("Tensor", obs)
+    shape = tuple(encoded.shape)
+    if len(shape) < 2 or shape[-1] != preprocessor.size:
         raise ObservationError(
             f"{preprocessor.info.path}: expected encoded observations of shape [...,"
             f" {preprocessor.size}] for {preprocessor.info.describe()}, found shape"
-            f" {tuple(obs.shape)}."
+            f" {shape}."
         )
-    return preprocessor.restore(obs, tensor_ops(tensorlib))
+    return preprocessor.restore(encoded, tensor_ops(tensorlib))
 
 
 def model_views(
@@ -72,22 +76,25 @@ def model_views(
         dtype: Dtype of the encoded observations.
     """
     encoded = np.zeros((1, *preprocessor.shape), dtype)
-    obs = preprocessor.restore(encoded, tensor_ops("numpy")) if preprocessor.structured else encoded
+    obs = encoded
+    if preprocessor.structured:
+        obs = preprocessor.restore(encoded, tensor_ops("numpy"))
     tensors = [*_tensors("obs", obs), ("obs_flat", encoded.reshape(1, -1))]
     return [(name, tensor.shape[1:], str(tensor.dtype)) for name, tensor in tensors]
 
 
 def _tensors(name: str, values: Any) -> Iterator[tuple[str, Any]]:
-    parts: list[tuple[str, Any]] = []
+    """Yield the tensors of a structure with their names in Python syntax."""
+    parts: dict[str, Any] = {}
     if isinstance(values, Mapping):
-        parts = [(f"{name}[{key!r}]", value) for key, value in values.items()]
+        parts = {f"{name}[{key!r}]": value for key, value in values.items()}
     elif isinstance(values, tuple):
-        parts = [(f"{name}[{i}]", value) for i, value in enumerate(values)]
+        parts = {f"{name}[{i}]": value for i, value in enumerate(values)}
     elif is_dataclass(values):
-        parts = [
-            (f"{name}.{key}", value) for key, value in vars(values).items() if key != "max_len"
-        ]
+        # RepeatedValues' max_len is a number, not a tensor.
+        tensors = {key: value for key, value in vars(values).items() if key != "max_len"}
+        parts = {f"{name}.{key}": value for key, value in tensors.items()}
     elif values is not None:
         yield name, values
-    for part, value in parts:
-        yield from _tensors(part, value)
+    for part_name, part in parts.items():
+        yield from _tensors(part_name, part)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from rlcatalog.errors import ConfigError, NotServedError, UnsupportedSpaceError
-from rlcatalog.frameworks import TensorOps
+from rlcatalog.frameworks.ops import Array, TensorOps
 from rlcatalog.observations.preprocessor import Preprocessor
 from rlcatalog.observations.structure import is_structure
 from rlcatalog.plugins import Request
@@ -39,7 +39,8 @@ class TrunkObservation:
     def __init__(self, preprocessor: Preprocessor, claimed: Sequence[str], who: str) -> None:
         whole = preprocessor.info
         self.claimed = tuple(claimed)
-        if missing := [key for key in claimed if key not in whole.keys]:
+        missing = [key for key in claimed if key not in whole.keys]
+        if missing:
             raise ConfigError(
                 f"{who}: the observation has no {missing[0]!r}; found {whole.describe()}."
             )
@@ -50,33 +51,31 @@ class TrunkObservation:
                 " custom_preprocessor."
             )
         self._keys = [key for key in whole.keys if key not in claimed]
-        kept = [
-            child
-            for key, child in zip(whole.keys, preprocessor.children, strict=True)
-            if key in self._keys
-        ]
-        if not sum(child.size for child in kept):
+        child_by_key = dict(zip(whole.keys, preprocessor.children, strict=True))
+        children = [child_by_key[key] for key in self._keys]
+        if not sum(child.size for child in children):
             raise UnsupportedSpaceError(
                 f"{whole.path}: {who} takes {', '.join(map(repr, claimed))} and leaves no entry of"
                 f" {whole.describe()} for the trunk to see. Add an entry with the environment's"
                 " state."
             )
-        if len(kept) == 1:
-            self.preprocessor = kept[0]
+        if len(children) == 1:
+            self.preprocessor = children[0]
         else:
-            self.preprocessor = preprocessor.child(reduce(SpaceInfo.without, claimed, whole))
-        starts = {leaf.path: leaf.start for leaf in preprocessor.leaves()}
+            remaining_space = reduce(SpaceInfo.without, claimed, whole)
+            self.preprocessor = preprocessor.child(remaining_space)
+        start_by_path = {leaf.path: leaf.start for leaf in preprocessor.leaves()}
         #: Slices of its columns in the whole observation, with adjacent ones joined.
         self._columns: list[tuple[int, int]] = []
-        for child in kept:
+        for child in children:
             if child.size:
-                first = starts[child.leaves()[0].path]
-                start = (
-                    self._columns.pop()[0]
-                    if self._columns and self._columns[-1][1] == first
-                    else first
-                )
-                self._columns.append((start, first + child.size))
+                start = start_by_path[child.leaves()[0].path]
+                self._add_columns(start, start + child.size)
+
+    def _add_columns(self, start: int, stop: int) -> None:
+        if self._columns and self._columns[-1][1] == start:
+            start, _ = self._columns.pop()
+        self._columns.append((start, stop))
 
     @property
     def paths(self) -> list[str]:
@@ -95,25 +94,27 @@ class TrunkObservation:
             encoded_space: The space of whole encoded observations, after the filter, if any.
         """
         box: Any = encoded_space
-        sides = (np.ravel(box.low), np.ravel(box.high))
-        low, high = (
-            np.concatenate([side[start:stop] for start, stop in self._columns]) for side in sides
-        )
-        unfiltered = self.preprocessor.bounds()
-        if np.array_equal(low, unfiltered[0]) and np.array_equal(high, unfiltered[1]):
+        low = self._take_columns(np.ravel(box.low))
+        high = self._take_columns(np.ravel(box.high))
+        encoded_low, encoded_high = self.preprocessor.bounds()
+        is_unfiltered = np.array_equal(low, encoded_low) and np.array_equal(high, encoded_high)
+        if is_unfiltered:
             # In its own dtype, so that byte images are recognised.
             return self.preprocessor.observation_space
         return self.preprocessor.processed_space(low, high)
 
+    def _take_columns(self, values: Array) -> Array:
+        return np.concatenate([values[start:stop] for start, stop in self._columns])
+
     def of(self, inputs: Mapping[str, Any], ops: TensorOps) -> dict[str, Any]:
         """Return the trunk's input for a model input whose `"obs"` contains the whole structure."""
         result = dict(inputs)
-        whole, flat = result["obs"], result.pop("obs_flat", None)
-        result["obs"] = (
-            whole[self._keys[0]]
-            if len(self._keys) == 1
-            else {key: whole[key] for key in self._keys}
-        )
+        whole = result["obs"]
+        flat = result.pop("obs_flat", None)
+        if len(self._keys) == 1:
+            result["obs"] = whole[self._keys[0]]
+        else:
+            result["obs"] = {key: whole[key] for key in self._keys}
         if self.preprocessor.structured and flat is not None and not is_structure(flat):
             pieces = [flat[:, start:stop] for start, stop in self._columns]
             result["obs_flat"] = pieces[0] if len(pieces) == 1 else ops.side_by_side(pieces)

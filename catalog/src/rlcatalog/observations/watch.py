@@ -32,32 +32,42 @@ def check_answers(codec: Preprocessor) -> None:
     """
     if codec.children:
         return  # its results come from these arrays
-    for name, expected in (
-        ("writer", "a function (observation, out)"),
-        ("batch_writer", "a function (batch, out)"),
-        ("leaves", "a list of Leaf"),
-        ("bounds", f"two arrays of shape ({codec.size},)"),
-    ):
-        method = f"{codec.who}: its {name}()"
+    write = _answer_of(codec, "writer", codec.writer, 0)
+    if not callable(write):
+        raise _wrong_answer(codec, "writer", "a function (observation, out)", write)
+    write_batch = _answer_of(codec, "batch_writer", codec.batch_writer, 0)
+    if not callable(write_batch):
+        raise _wrong_answer(codec, "batch_writer", "a function (batch, out)", write_batch)
+    leaves = _answer_of(codec, "leaves", codec.leaves, 0)
+    # A plugin's method may return anything.
+    if not isinstance(leaves, list | tuple) or not all(hasattr(leaf, "numeric") for leaf in leaves):
+        raise _wrong_answer(codec, "leaves", "a list of Leaf", leaves)
+    bounds = _answer_of(codec, "bounds", codec.bounds)
+    shapes = []
+    if isinstance(bounds, tuple):
+        shapes = [getattr(bound, "shape", None) for bound in bounds]  # a plugin's objects
+    if shapes != [(codec.size,), (codec.size,)]:
+        raise _wrong_answer(codec, "bounds", f"two arrays of shape ({codec.size},)", bounds)
 
-        def error(why: str, method: str = method) -> ModelContractError:
-            return ModelContractError(f"{method} raised {why}")
 
-        with raised_as(error, CatalogError):
-            answer = codec.bounds() if name == "bounds" else getattr(codec, name)(0)
-        if name == "leaves":
-            fits = isinstance(answer, list | tuple) and all(
-                hasattr(leaf, "numeric") for leaf in answer
-            )
-        elif name == "bounds":
-            fits = (
-                isinstance(answer, tuple)
-                and [getattr(b, "shape", None) for b in answer] == [(codec.size,)] * 2
-            )
-        else:
-            fits = callable(answer)
-        if not fits:
-            raise ModelContractError(f"{method} must return {expected}, found {shown(answer)}.")
+def _answer_of(
+    codec: Preprocessor, method: str, function: Callable[..., Any], *arguments: int
+) -> Any:
+    """Call a method of a codec; an error names the method."""
+
+    def error(why: str) -> ModelContractError:
+        return ModelContractError(f"{codec.who}: its {method}() raised {why}")
+
+    with raised_as(error, CatalogError):
+        return function(*arguments)
+
+
+def _wrong_answer(
+    codec: Preprocessor, method: str, expected: str, answer: object
+) -> ModelContractError:
+    return ModelContractError(
+        f"{codec.who}: its {method}() must return {expected}, found {shown(answer)}."
+    )
 
 
 def check_slice(codec: Preprocessor, obs: Any) -> None:
@@ -77,51 +87,81 @@ def check_slice(codec: Preprocessor, obs: Any) -> None:
     if codec.info.is_composite and len(codec.children) == len(codec.info.children):
         for child, part in zip(codec.children, codec.info.split(obs), strict=True):
             check_slice(child, part)
-    home = {getattr(type(codec), name).__module__ for name in ("writer", "batch_writer")}
-    if not codec.is_watched or home == {_HOME}:
-        return
+    if codec.is_watched and _has_own_writer(type(codec)):
+        can_encode = _check_writer(codec, obs, is_batch=False)
+        if can_encode:
+            _check_writer(codec, obs, is_batch=True)
+
+
+def _has_own_writer(cls: type[Preprocessor]) -> bool:
+    """Return whether a class overrides a writer of the base class, whose writers need no checks."""
+    modules = {cls.writer.__module__, cls.batch_writer.__module__}
+    return modules != {_HOME}
+
+
+def _check_writer(codec: Preprocessor, obs: Any, *, is_batch: bool) -> bool:
+    """Check one writer of a codec: it writes into an array in which canaries surround its slice.
+
+    Args:
+        codec: The codec.
+        obs: An observation.
+        is_batch: Whether to check `batch_writer`, with a batch of this observation.
+
+    Returns:
+        Whether the writer can encode the observation; an error in it is left to `transform`.
+
+    Raises:
+        ModelContractError: See `check_slice`.
+    """
     # Start of its slice in a longer array, with equal space before and after it.
-    first = codec.size + 8
-    for name, write in (
-        ("writer", codec.writer(first)),
-        ("batch_writer", codec.batch_writer(first)),
-    ):
-        is_batch = name == "batch_writer"
-        out = np.full((*([1] * is_batch), codec.size + 2 * first), _CANARY, np.float32)
-        out[..., first : first + codec.size] = 0.0
-        given = stack(codec.info, [obs]) if is_batch else obs
-        try:
-            returned = write(given, out)
-        except (Exception, SystemExit):  # encoding it raises the error
-            return
-        own = out[..., first : first + codec.size]
-        if returned is not None and own.size and not _writes(write, given, out, own):
-            raise ModelContractError(
-                f"{codec.who}: its {name}(start) returns {shown(returned)} instead of writing into"
-                " `out`, so every observation would be encoded as zeros. Write the values:"
-                f" out[..., start : start + {codec.size}] = values."
-            )
-        own[...] = _CANARY
-        if (out != _CANARY).any():
-            at = int(np.argwhere(out != _CANARY)[0, -1]) - first
-            raise ModelContractError(
-                f"{codec.who}: its {name}(start) writes to position start{at:+d}; its slice is the"
-                f" {codec.size} positions from start on."
-            )
+    start = codec.size + 8
+    length = codec.size + 2 * start
+    if is_batch:
+        method = "batch_writer"
+        write = codec.batch_writer(start)
+        shape: tuple[int, ...] = (1, length)
+        value = stack(codec.info, [obs])
+    else:
+        method = "writer"
+        write = codec.writer(start)
+        shape = (length,)
+        value = obs
+    out = np.full(shape, _CANARY, np.float32)
+    own_slice = out[..., start : start + codec.size]
+    own_slice[...] = 0.0
+    try:
+        returned = write(value, out)
+    except (Exception, SystemExit):
+        return False
+    if returned is not None and own_slice.size and not _writes(write, value, out, own_slice):
+        raise ModelContractError(
+            f"{codec.who}: its {method}(start) returns {shown(returned)} instead of writing into"
+            " `out`, so every observation would be encoded as zeros. Write the values:"
+            f" out[..., start : start + {codec.size}] = values."
+        )
+    own_slice[...] = _CANARY
+    is_changed = out != _CANARY
+    if is_changed.any():
+        offset = int(np.argwhere(is_changed)[0, -1]) - start
+        raise ModelContractError(
+            f"{codec.who}: its {method}(start) writes to position start{offset:+d}; its slice is"
+            f" the {codec.size} positions from start on."
+        )
+    return True
 
 
-def _writes(write: Callable[[Any, Array], Any], given: Any, out: Array, own: Array) -> bool:
+def _writes(write: Callable[[Any, Array], Any], value: Any, out: Array, own_slice: Array) -> bool:
     """Return whether a writer changes anything in its slice.
 
     Args:
         write: The writer.
-        given: An observation, or a batch of one.
+        value: An observation, or a batch of one.
         out: The array that it writes to.
-        own: Its slice of the array.
+        own_slice: Its slice of the array.
     """
-    own[...] = _CANARY
-    write(given, out)
-    return bool((own != _CANARY).any())
+    own_slice[...] = _CANARY
+    write(value, out)
+    return bool((own_slice != _CANARY).any())
 
 
 def check_bounds(codec: Preprocessor, encoded: Array) -> None:
@@ -138,14 +178,15 @@ def check_bounds(codec: Preprocessor, encoded: Array) -> None:
         return
     low, high = codec.bounds()
     lowest, highest = widen(low, high)
-    wrong = (encoded < lowest) | (encoded > highest)
-    if wrong.any():
-        at = int(np.argwhere(wrong)[0, -1])
-        path = next(
-            (leaf.path for leaf in codec.leaves() if leaf.start <= at < leaf.stop), codec.info.path
-        )
-        who = next((part.who for part in codec.codecs() if part.info.path == path), codec.who)
-        raise ModelContractError(
-            f"{who}: {path} is encoded as {encoded[wrong][0]} at position {at}, outside"
-            f" [{low[at]}, {high[at]}], the range that its bounds() returns."
-        )
+    is_outside = (encoded < lowest) | (encoded > highest)
+    if not is_outside.any():
+        return
+    at = int(np.argwhere(is_outside)[0, -1])
+    paths = [leaf.path for leaf in codec.leaves() if leaf.start <= at < leaf.stop]
+    path = paths[0] if paths else codec.info.path
+    codecs_at_path = [part for part in codec.codecs() if part.info.path == path]
+    culprit = codecs_at_path[0] if codecs_at_path else codec
+    raise ModelContractError(
+        f"{culprit.who}: {path} is encoded as {encoded[is_outside][0]} at position {at}, outside"
+        f" [{low[at]}, {high[at]}], the range that its bounds() returns."
+    )
