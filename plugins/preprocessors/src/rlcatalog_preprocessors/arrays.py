@@ -202,7 +202,7 @@ class NoPreprocessor(ArrayPreprocessor):
         except ObservationError:
             raise
         except ENCODING_ERRORS as error:
-            self._explain(batch, error, is_batch=True)
+            self._explain_batch(batch, error)
 
     def lowered(self) -> Any:
         return lambda x, ops: x
