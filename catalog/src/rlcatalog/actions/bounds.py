@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rlcatalog.errors import ConfigError, UnsupportedSpaceError
-from rlcatalog.frameworks.ops import Array
+from rlcatalog.frameworks.ops import Array, Tensor
 from rlcatalog.spaces import SpaceInfo
 
 #: With `action_bounds="affine"`, larger bounds count as infinite. Such bounds usually stand for
@@ -27,14 +27,15 @@ def is_scaled(low: Array, high: Array, rule: str) -> Array:
         high: Upper bounds.
         rule: The model config's `action_bounds`.
     """
-    scaled: Array = np.isfinite(low) & np.isfinite(high)
+    has_finite_bounds: Array = np.isfinite(low) & np.isfinite(high)
     if rule == "clip":
-        return np.zeros_like(scaled)
+        return np.zeros_like(has_finite_bounds)
     if rule == "affine":
         # In float16, the comparison would overflow.
-        low, high = low.astype(np.float64), high.astype(np.float64)
-        scaled &= (low >= -LARGEST_SCALED_BOUND) & (high <= LARGEST_SCALED_BOUND)
-    return scaled
+        is_low_moderate = low.astype(np.float64) >= -LARGEST_SCALED_BOUND
+        is_high_moderate = high.astype(np.float64) <= LARGEST_SCALED_BOUND
+        return has_finite_bounds & is_low_moderate & is_high_moderate
+    return has_finite_bounds
 
 
 class Interval(NamedTuple):
@@ -61,8 +62,13 @@ class Interval(NamedTuple):
 
     def has_bounds_of(self, other: Interval) -> bool:
         """Return whether both bounds equal those of another interval."""
-        both = (self.low, other.low), (self.high, other.high)
-        return self is other or all(a.shape == b.shape and bool((a == b).all()) for a, b in both)
+        if self is other:
+            return True
+        return _are_equal(self.low, other.low) and _are_equal(self.high, other.high)
+
+
+def _are_equal(bound: Tensor, other: Tensor) -> bool:
+    return bound.shape == other.shape and bool((bound == other).all())  # type: ignore[attr-defined]
 
 
 def read_bounds(action: SpaceInfo, name: str) -> tuple[Array, Array]:
@@ -83,10 +89,11 @@ def read_bounds(action: SpaceInfo, name: str) -> tuple[Array, Array]:
             f"{action.path}: {name} needs a Box of floats, found {action.describe()}."
         )
     with np.errstate(over="ignore"):
-        low, high = (np.array(bound, np.float32).reshape(-1) for bound in (action.low, action.high))
-    fine = _fine(low, high)
-    if not fine.all():
-        where = int(np.argmin(fine))
+        low = np.array(action.low, np.float32).reshape(-1)
+        high = np.array(action.high, np.float32).reshape(-1)
+    is_usable = _has_numbers_between(low, high)
+    if not is_usable.all():
+        where = int(np.argmin(is_usable))
         index = [int(i) for i in np.unravel_index(where, action.shape or (1,))]
         raise UnsupportedSpaceError(
             f"{action.path}: {name} needs finite bounds with low < high (as float32) in every"
@@ -118,40 +125,57 @@ def interval(low: bytes | float, high: bytes | float, size: int, dtype: str) -> 
     Raises:
         ConfigError: The bounds are not finite, are in the wrong order, or have the wrong size.
     """
-    bounds = [
-        np.frombuffer(b, np.float32) if isinstance(b, bytes) else np.float32(b) for b in (low, high)
-    ]
-    if any(bound.size not in (1, size) for bound in bounds):
-        raise ConfigError(
-            f"low and high must be numbers or have {size} values; found {[b.size for b in bounds]}."
-        )
-    below, above = (np.broadcast_to(bound, (size,)).copy() for bound in bounds)
-    if not _fine(below, above).all():
+    below = _as_float32(low)
+    above = _as_float32(high)
+    sizes = [below.size, above.size]
+    if not set(sizes) <= {1, size}:
+        raise ConfigError(f"low and high must be numbers or have {size} values; found {sizes}.")
+    below = np.broadcast_to(below, (size,)).copy()
+    above = np.broadcast_to(above, (size,)).copy()
+    if not _has_numbers_between(below, above).all():
         raise ConfigError(
             f"low must be below high and both finite; found low={below.tolist()},"
             f" high={above.tolist()}."
         )
     width = above - below
-    width = np.where(below + width > above, np.nextafter(width, np.float32(0)), width)
-    logs = np.log(above.astype(np.float64) - below)
-    lowest, highest = _inside(below, above)
-    arrays = [a.astype(dtype) for a in (below, above, width, lowest, highest, logs)]
-    return Interval(*arrays, *[math.fsum(logs)])
+    is_rounded_up = below + width > above
+    width = np.where(is_rounded_up, np.nextafter(width, np.float32(0)), width)
+    log_width = np.log(above.astype(np.float64) - below)
+    lowest, highest = _numbers_beside_bounds(below, above)
+    return Interval(
+        low=below.astype(dtype),
+        high=above.astype(dtype),
+        width=width.astype(dtype),
+        lowest=lowest.astype(dtype),
+        highest=highest.astype(dtype),
+        log_width=log_width.astype(dtype),
+        log_volume=math.fsum(log_width),
+    )
 
 
-def _inside(low: Array, high: Array) -> tuple[Array, Array]:
+def _as_float32(bound: bytes | float) -> Array | np.float32:
+    """Return the bound that `hashable_bound` made hashable."""
+    if isinstance(bound, bytes):
+        return np.frombuffer(bound, np.float32)
+    return np.float32(bound)
+
+
+def _numbers_beside_bounds(low: Array, high: Array) -> tuple[Array, Array]:
     """Return the outermost float32 numbers inside the bounds whose distances to the bounds are not
     subnormal.
     """
-    tiny = np.finfo(np.float32).tiny
-    below, above = np.nextafter(low, high) - low, high - np.nextafter(high, low)
-    return low + np.maximum(below, tiny), high - np.maximum(above, tiny)
+    smallest_normal = np.finfo(np.float32).tiny
+    step_up = np.nextafter(low, high) - low
+    step_down = high - np.nextafter(high, low)
+    lowest = low + np.maximum(step_up, smallest_normal)
+    highest = high - np.maximum(step_down, smallest_normal)
+    return lowest, highest
 
 
-def _fine(low: Array, high: Array) -> Array:
+def _has_numbers_between(low: Array, high: Array) -> Array:
+    """Return which pairs of bounds are finite and have float32 numbers between them."""
     with np.errstate(over="ignore", invalid="ignore"):
-        lowest, highest = _inside(low, high)
-        fine: Array = (
-            np.isfinite(high - low) & (low < lowest) & (lowest <= highest) & (highest < high)
-        )
-    return fine
+        lowest, highest = _numbers_beside_bounds(low, high)
+        is_ordered = (low < lowest) & (lowest <= highest) & (highest < high)
+        has_numbers: Array = np.isfinite(high - low) & is_ordered
+    return has_numbers

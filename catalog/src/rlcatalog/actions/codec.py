@@ -75,13 +75,12 @@ class ActionCodec:
         bounds: str = "affine",
         children: Sequence[ActionCodec] = (),
     ) -> None:
-        self.info, self.raw_kind, self.bounds, self.children = (
-            info,
-            raw_kind,
-            bounds,
-            tuple(children),
-        )
-        self.width = self.input_width = self._size()
+        self.info = info
+        self.raw_kind = raw_kind
+        self.bounds = bounds
+        self.children = tuple(children)
+        self.width = self._size()
+        self.input_width = self.width
 
     @classmethod
     def of(
@@ -126,6 +125,7 @@ class ActionCodec:
             ActionError: The values are not numbers, or a row does not contain `width` of them.
         """
         columns = parts_of(raw)
+        # A list of numbers is one raw action; a list of arrays contains columns.
         if columns and all(hasattr(part, "shape") and len(part.shape) for part in columns):
             rows = self._side_by_side([self._rows(part, 1) for part in columns])
         else:
@@ -166,15 +166,18 @@ class ActionCodec:
         Raises:
             ActionError: They have different numbers of rows.
         """
-        if len({len(raw) for raw in raws}) > 1:
-            raise self._no_raw_actions(f"{' and '.join(str(len(raw)) for raw in raws)} rows")
-        floats = [raw.dtype for raw in raws if raw.dtype.kind == "f"]
-        if floats:
+        lengths = [len(raw) for raw in raws]
+        if len(set(lengths)) > 1:
+            raise self._no_raw_actions(f"{' and '.join(map(str, lengths))} rows")
+        dtypes = [raw.dtype for raw in raws]
+        float_dtypes = [dtype for dtype in dtypes if dtype.kind == "f"]
+        if float_dtypes:
             # It represents all integers that are allowed next to floats.
-            dtype = np.result_type(*floats)
+            dtype = np.result_type(*float_dtypes)
+        elif np.uint64 in dtypes:
+            dtype = np.dtype(np.uint64)
         else:
-            wide = any(raw.dtype == np.uint64 for raw in raws)
-            dtype = np.dtype(np.uint64 if wide else np.int64)
+            dtype = np.dtype(np.int64)
         return np.concatenate([raw.astype(dtype, copy=False) for raw in raws], axis=1)
 
     def _no_raw_actions(self, found: str) -> ActionError:
@@ -212,7 +215,7 @@ class ActionCodec:
             ActionError: The argument is not a batch of actions.
         """
         shape = self.info.shape
-        expected = f"numbers of shape [B{''.join(f', {n}' for n in shape or ())}]"
+        expected = f"numbers of shape [{', '.join(map(str, ('B', *(shape or ()))))}]"
         try:
             array = np.asarray(action)
         except (TypeError, ValueError):  # lists of different lengths
@@ -236,8 +239,10 @@ class ActionCodec:
         Integers count from 0.
         """
         if self.counts is None:
-            return np.full(self.width, -np.inf), np.full(self.width, np.inf)
-        return np.zeros(self.width), np.array([count - 1 for count in self.counts], np.float64)
+            infinity = np.full(self.width, np.inf)
+            return -infinity, infinity
+        highest = np.array([count - 1 for count in self.counts], np.float64)
+        return np.zeros(self.width), highest
 
     @property
     def stored_form(self) -> tuple[np.dtype[Any], tuple[int | None, ...]]:
@@ -256,27 +261,39 @@ class ActionCodec:
                 allows.
         """
         # A fast check for the usual case, because training checks every minibatch.
-        if self.counts is None:
-            if math.isfinite(np.vdot(raw, raw)):
-                return
-        elif raw.dtype.kind in "iu" and (
-            not raw.size or raw.view(f"u{raw.itemsize}").max() < min(self.counts)
-        ):
-            return  # as unsigned integers, negative numbers are large
-        wrong, expected = ~np.isfinite(raw), "finite numbers"
+        if self._is_surely_valid(raw):
+            return
+        is_wrong = ~np.isfinite(raw)
         if self.counts is not None:
-            # Negative ones are caught before they could turn large.
             counts = np.array(self.counts, np.uint64)
             with np.errstate(invalid="ignore"):
-                wrong |= (raw < 0) | (raw != np.floor(raw)) | (raw.astype(np.uint64) >= counts)
-        if wrong.any():
-            row, column = (int(place) for place in np.argwhere(wrong)[0])
-            if self.counts is not None:
-                expected = f"an integer from 0 to {self.counts[column] - 1}"
-            raise ActionError(
-                f"raw_action: {self.info.path}: expected {expected}; found {raw[row, column]} in"
-                f" row {row}, column {column}. Store the step.raw_action that Policy.act returned."
-            )
+                is_fraction = raw != np.floor(raw)
+                # The cast changes negative numbers, so they are compared before it.
+                is_wrong |= (raw < 0) | is_fraction | (raw.astype(np.uint64) >= counts)
+        if not is_wrong.any():
+            return
+        row, column = np.argwhere(is_wrong)[0].tolist()
+        if self.counts is None:
+            expected = "finite numbers"
+        else:
+            expected = f"an integer from 0 to {self.counts[column] - 1}"
+        raise ActionError(
+            f"raw_action: {self.info.path}: expected {expected}; found {raw[row, column]} in"
+            f" row {row}, column {column}. Store the step.raw_action that Policy.act returned."
+        )
+
+    def _is_surely_valid(self, raw: Array) -> bool:
+        """Return whether a look at all values together shows that each one is valid."""
+        if self.counts is None:
+            # The sum of squares is finite only if every value is.
+            return math.isfinite(np.vdot(raw, raw))
+        if raw.dtype.kind not in "iu":
+            return False
+        if not raw.size:
+            return True
+        # As unsigned integers, negative numbers are large.
+        largest = raw.view(f"u{raw.itemsize}").max()
+        return bool(largest < min(self.counts))
 
     # --- actions as a model sees them -------------------------------------------------------------
 
@@ -336,10 +353,12 @@ class ActionCodec:
         """
         if shown is None:
             return [(0, _NO_VALUE)] * self.mask_width
-        places = (
-            self.mask_places if shown.shape == self.info.shape else enumerate([0] * self.mask_width)
-        )
-        return [(start + place, forbidding) for place, forbidding in places]
+        if shown.shape == self.info.shape:
+            places = self.mask_places
+        else:
+            # The entry holds columns, in which 0 means forbidden.
+            places = [(column, 0) for column in range(self.mask_width)]
+        return [(start + place, forbidding_value) for place, forbidding_value in places]
 
     def mask_columns(self, mask: Mask, rows: int | None = None) -> Array | None:
         """Return a batched mask in Gymnasium's format as booleans `[B, mask_width]`; see
@@ -361,28 +380,28 @@ class ActionCodec:
             return None if rows is None else np.ones((rows, self.mask_width), np.bool_)
         if isinstance(mask, Mapping | tuple):
             mask = self._join_masks(mask, rows)
-        expected = f"shape ({rows if rows is not None else 'B'}, {self.mask_width})"
         try:
             array = np.asarray(mask)
         except ValueError:  # lists of different lengths
-            raise self._bad_mask(expected, mask) from None
+            raise self._bad_mask(self._expected_mask_shape(rows), mask) from None
         shape = array.shape
         if shape == (0,):  # an empty batch
             array = array.reshape(0, self.mask_width)
         if array.dtype.kind not in "biuf":
             raise self._bad_mask("booleans, or 0 and 1", f"dtype {array.dtype}")
-        array = self._mask_rows(array)
-        if (
-            array.ndim != 2
-            or array.shape[1] != self.mask_width
-            or (rows is not None and len(array) != rows)
-        ):
-            raise self._bad_mask(expected, f"shape {shape}")
-        allowed: Array = array.astype(np.bool_)
-        # Only the mask says what is allowed.
-        if array.dtype.kind != "b" and not (array == allowed).all():
-            raise self._bad_mask("booleans, or 0 and 1", array[array != allowed][0])
-        return allowed
+        columns = self._mask_rows(array)
+        has_columns = columns.ndim == 2 and columns.shape[1] == self.mask_width
+        if not has_columns or (rows is not None and len(columns) != rows):
+            raise self._bad_mask(self._expected_mask_shape(rows), f"shape {shape}")
+        is_allowed: Array = columns.astype(np.bool_)
+        if columns.dtype.kind != "b" and not (columns == is_allowed).all():
+            other_value = columns[columns != is_allowed][0]
+            raise self._bad_mask("booleans, or 0 and 1", other_value)
+        return is_allowed
+
+    def _expected_mask_shape(self, rows: int | None) -> str:
+        count = "B" if rows is None else rows
+        return f"shape ({count}, {self.mask_width})"
 
     def _join_masks(self, masks: Mask, rows: int | None) -> Mask:
         """Concatenate the children's masks into one array."""
@@ -390,7 +409,9 @@ class ActionCodec:
 
     def _mask_rows(self, array: Array) -> Array:
         """Flatten an array of masks `[B, ...]` into columns `[B, m]`."""
-        return array.reshape(len(array), -1) if array.ndim > 2 else array
+        if array.ndim > 2:
+            return array.reshape(len(array), -1)
+        return array
 
     def _bad_mask(self, expected: str, found: Mask | str) -> ActionMaskError:
         return ActionMaskError(f"mask: {self.info.path}: expected {expected}; found {found}.")
@@ -420,20 +441,25 @@ _NO_VALUE = -1
 _FLOAT32_COUNT = 2**24 + 1
 
 
-def _by_column(rows: Any) -> Any:
-    """Turn a list with one structured mask per row into a structure of columns."""
-    if not isinstance(rows, list) or not rows or not isinstance(rows[0], Mapping | tuple):
-        return rows
-    if isinstance(rows[0], Mapping):
-        return {key: _by_column([row.get(key) for row in rows]) for key in rows[0]}
-    return tuple(_by_column(list(column)) for column in zip(*rows, strict=True))
+def _by_column(rows: list[Any]) -> Any:
+    """Turn a list with one structured mask per row into a structure of columns; return a list of
+    other masks unchanged.
+    """
+    first_row = rows[0] if rows else None
+    if isinstance(first_row, Mapping):
+        return {key: _by_column([row.get(key) for row in rows]) for key in first_row}
+    if isinstance(first_row, tuple):
+        return tuple(_by_column(list(column)) for column in zip(*rows, strict=True))
+    return rows
 
 
 def first_row(actions: Actions) -> Any:
     """Return the first action of a batch in the format of a single environment."""
     if isinstance(actions, Mapping):
         return {key: first_row(part) for key, part in actions.items()}
-    return tuple(map(first_row, actions)) if isinstance(actions, tuple) else actions[0]
+    if isinstance(actions, tuple):
+        return tuple(map(first_row, actions))
+    return actions[0]
 
 
 def action_codec(
@@ -454,11 +480,16 @@ def action_codec(
     codec = _codec(info, bounds, raw_kinds or {})
     if raw_kinds is None:
         return codec
-    leaves = list(codec.leaves)
-    most, path = max(
-        ((max(leaf.counts or (0,)), leaf.info.path) for leaf in leaves), default=(0, "")
-    )
-    if most > _FLOAT32_COUNT and any(leaf.counts is None for leaf in leaves):
+    has_floats = False
+    most = 0
+    path = ""
+    for leaf in codec.leaves:
+        if leaf.counts is None:
+            has_floats = True
+        else:
+            # Of leaves with equally many values, the last path by name is reported.
+            most, path = max((most, path), (max(leaf.counts, default=0), leaf.info.path))
+    if has_floats and most > _FLOAT32_COUNT:
         raise UnsupportedSpaceError(
             f"{path}: {most:,} values cannot be distinguished next to floats, because float32 only"
             f" has {_FLOAT32_COUNT:,}; narrow its bounds, or remove the floats from the action"
@@ -468,12 +499,24 @@ def action_codec(
 
 
 def _codec(info: SpaceInfo, bounds: str, raw_kinds: Mapping[str, str]) -> ActionCodec:
-    children = (
-        [_codec(child, bounds, raw_kinds) for child in info.children] if info.is_composite else []
-    )
+    children = []
+    if info.is_composite:
+        children = [_codec(child, bounds, raw_kinds) for child in info.children]
+    raw_kind = raw_kinds.get(info.path, "values")
+    return _codec_class(info).of(info, raw_kind, bounds, children)
+
+
+def _codec_class(info: SpaceInfo) -> type[ActionCodec]:
+    """Return the codec class of a space; `ActionCodec` itself if no package declares one.
+
+    Raises:
+        MissingPluginError: The package that declares it is missing.
+    """
     cls: type[ActionCodec] | None = codec_class(info)
-    if cls is None and (owner := public_index.provider_of("action_codec", info.kind)) is not None:
-        hint = install_hints.how_to_get(owner, condition_of(owner))
-        raise MissingPluginError(f"{info.path}: the codec of {info.describe()} {hint}")
-    cls = cls or ActionCodec
-    return cls.of(info, raw_kinds.get(info.path, "values"), bounds, children)
+    if cls is not None:
+        return cls
+    provider = public_index.provider_of("action_codec", info.kind)
+    if provider is None:
+        return ActionCodec
+    hint = install_hints.how_to_get(provider, condition_of(provider))
+    raise MissingPluginError(f"{info.path}: the codec of {info.describe()} {hint}")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from rlcatalog.errors import ModelContractError, NoClosedFormError, NotServedError, StaleOutputError
@@ -100,7 +99,11 @@ class ActionDistribution:
         )
 
     @classmethod
-    def options_for(cls, action: SpaceInfo, config: Mapping[str, Any]) -> dict[str, Any]:
+    def options_for(
+        cls,
+        action: SpaceInfo,
+        config: Mapping[str, Any],
+    ) -> dict[str, Any]:
         """Return keyword arguments for the constructor that depend on the action space, such as
         bounds.
 
@@ -162,18 +165,18 @@ class ActionDistribution:
             NotServedError: The class is not `maskable`; or the mask does not have one column per
                 input, and the class does not override this method.
         """
-        if not mask.shape[-1]:
+        columns = mask.shape[-1]
+        if not columns:
             return inputs
         if not cls.maskable:
             raise NotServedError(
                 f"{cls.__name__} does not support action masks, but got a mask with"
-                f" {mask.shape[-1]} columns."
+                f" {columns} columns."
             )
-        if mask.shape[-1] != inputs.shape[-1]:
+        if columns != inputs.shape[-1]:
             raise NotServedError(
                 f"{cls.__name__} has {inputs.shape[-1]} inputs, but got a mask with"
-                f" {mask.shape[-1]} columns; to use it, the class must define masked(inputs,"
-                " mask)."
+                f" {columns} columns; to use it, the class must define masked(inputs, mask)."
             )
         ops = ops_of(inputs) if cls.ops is None else cls.ops
         return ops.fill_forbidden(inputs, mask)
@@ -227,7 +230,8 @@ class ActionDistribution:
             `(inputs, model)` that creates its distribution, and the number of inputs. The node for
             one choice of a MultiDiscrete is a Discrete.
         """
-        return [(action, BoundDistribution(cls, options) if options else cls, size)]
+        make_dist = BoundDistribution(cls, options) if options else cls
+        return [(action, make_dist, size)]
 
     # --- to call ----------------------------------------------------------------------------------
 
@@ -271,15 +275,22 @@ class BoundDistribution(partial[Any]):
             unpickling.
     """
 
-    cls: Any = property(attrgetter("func"))
-    options: Any = property(attrgetter("keywords"))
+    @property
+    def cls(self) -> Any:
+        """The distribution class."""
+        return self.func
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The keyword arguments for its constructor."""
+        return self.keywords
 
     def __new__(cls, dist: Any, options: Mapping[str, Any] = {}) -> BoundDistribution:
         return super().__new__(cls, dist, **options)
 
     def masked(self, inputs: Tensor, mask: Tensor) -> Any:
         """Return `inputs` with an action mask applied."""
-        return self.cls.masked(inputs, mask, **self.options)
+        return self.func.masked(inputs, mask, **self.keywords)  # type: ignore[attr-defined]
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.cls, name)
@@ -294,7 +305,7 @@ def shape_method(size: Callable[[SpaceInfo, Mapping[str, Any]], int]) -> Callabl
     """
 
     def required_model_output_shape(
-        action_space: Any, model_config: Mapping[str, Any] | None = None
+        action_space: Space, model_config: Mapping[str, Any] | None = None
     ) -> int:
         return size(SpaceInfo.read(action_space, "action"), model_config or {})
 
@@ -307,27 +318,33 @@ def bind(
     """Return a class for an action space: the class itself if it needs no options, otherwise a
     `BoundDistribution`.
     """
-    describe = getattr(cls, "options_for", None)
-    given = (action, config, children) if children else (action, config)
-    options = {} if describe is None else describe(*given)
-    return BoundDistribution(cls, options) if options else cls
+    # A class from elsewhere, such as RLlib's, need not have the method.
+    options_for = getattr(cls, "options_for", None)
+    if options_for is None:
+        return cls
+    # Only a composite's method takes the children.
+    options = options_for(action, config, children) if children else options_for(action, config)
+    if not options:
+        return cls
+    return BoundDistribution(cls, options)
 
 
 def unbind(dist_class: Callable[..., Any]) -> tuple[Any, Mapping[str, Any]]:
     """Return a distribution's class and the options bound to it."""
-    return (
-        (dist_class.func, dist_class.keywords)
-        if isinstance(dist_class, partial)
-        else (dist_class, {})
-    )
+    if isinstance(dist_class, partial):
+        return dist_class.func, dist_class.keywords
+    return dist_class, {}
 
 
 def params_given(dist: ActionDistribution, actions: Tensor) -> Any:
     """Return the parameters under which a distribution scores actions; see
     `ActionDistribution.params_given`.
     """
-    given = getattr(type(dist), "params_given", ActionDistribution.params_given)
-    return dist.inputs if given is ActionDistribution.params_given else dist.params_given(actions)
+    default = ActionDistribution.params_given
+    # A class from elsewhere need not have the method.
+    if getattr(type(dist), "params_given", default) is default:
+        return dist.inputs
+    return dist.params_given(actions)
 
 
 def same_kind(dist: ActionDistribution, other: ActionDistribution) -> None:
@@ -352,7 +369,7 @@ def entropy_of(dist: Any, flat: Callable[[Any], Any], asked: bool = True) -> tup
         asked: Whether to compute the entropy; otherwise it is None, and the kind is the
             `entropy_kind` of the class.
     """
-    kind = getattr(dist, "entropy_kind", "exact")
+    kind = getattr(dist, "entropy_kind", "exact")  # a class from elsewhere need not have it
     if not asked:
         return None, kind
     if kind == "exact":
@@ -360,4 +377,6 @@ def entropy_of(dist: Any, flat: Callable[[Any], Any], asked: bool = True) -> tup
             return dist.entropy(), "exact"
     if type(dist).entropy_estimate is not ActionDistribution.entropy_estimate:
         return dist.entropy_estimate(), "estimate"
-    return -dist.logp(flat(dist.rsample())), "estimate"
+    # The default estimate, with the sample in the form that logp accepts.
+    sample = flat(dist.rsample())
+    return -dist.logp(sample), "estimate"

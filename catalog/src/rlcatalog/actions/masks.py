@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import Enum
 from functools import reduce
 from operator import getitem
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,6 +21,9 @@ from rlcatalog.actions.codec import ActionCodec, Mask, action_codec
 from rlcatalog.errors import ActionMaskError, ConfigError, NotServedError, ObservationError
 from rlcatalog.frameworks.ops import Array, Tensor
 from rlcatalog.spaces import SpaceInfo
+
+if TYPE_CHECKING:
+    import gymnasium
 
 
 class NotGiven(Enum):
@@ -65,12 +68,19 @@ class ActionMasks:
         codec: ActionCodec | None = None,
         info_key: str | None = None,
     ) -> None:
-        self.action, self.key, self.info_key = action, key, info_key
-        self.steps = tuple(steps) if steps or key is None else (key,)
+        self.action = action
+        self.key = key
+        self.info_key = info_key
+        #: The keys that lead to the mask in an observation.
+        self.steps = tuple(steps)
+        if key is not None and not steps:
+            self.steps = (key,)
         self._codec = codec or action_codec(action)
         self.choices = tuple(self._codec.choices)
         counts = np.array([count for _, count in self.choices], np.int64)
-        self.size, self.single = int(counts.sum()), len(counts) == 1
+        self.size = int(counts.sum())
+        self.single = len(counts) == 1
+        #: The first column of each choice.
         self._starts = np.cumsum(counts) - counts
 
     def by_choice(self, columns: Tensor) -> Iterator[tuple[str, Any]]:
@@ -93,13 +103,12 @@ class ActionMasks:
         """
         if self.key is None:
             return None
+        mask: Any
         try:
-            several, path = isinstance(obs, list), self.steps
-            mask: Any = (
-                [reduce(getitem, path, one) for one in obs]
-                if several
-                else reduce(getitem, path, obs)
-            )
+            if isinstance(obs, list):
+                mask = [reduce(getitem, self.steps, one) for one in obs]
+            else:
+                mask = reduce(getitem, self.steps, obs)
         except (KeyError, TypeError, IndexError) as error:
             raise ObservationError(
                 f"obs: expected a dict with the action mask under {self.key!r}."
@@ -112,11 +121,9 @@ class ActionMasks:
         """
         if self.key is None:
             return obs
-        return (
-            [_without(one, self.steps) for one in obs]
-            if isinstance(obs, list)
-            else _without(obs, self.steps)
-        )
+        if isinstance(obs, list):
+            return [_without(one, self.steps) for one in obs]
+        return _without(obs, self.steps)
 
     def matrix(self, mask: Mask, batch_size: int | None = None, idle: Array | None = None) -> Array:
         """Return batched masks in Gymnasium's format as one boolean matrix `[B, size]`.
@@ -145,10 +152,10 @@ class ActionMasks:
             raise ActionMaskError(f"mask: {self.action.path}: expected a mask, found {mask!r}.")
         if idle is not None:
             matrix = matrix | idle[:, None]
-        allowed = np.logical_or.reduceat(matrix, self._starts, axis=1)
-        if not allowed.all():
-            row, group = (int(i) for i in np.argwhere(~allowed)[0])
-            path = self.choices[group][0]
+        has_allowed_value = np.logical_or.reduceat(matrix, self._starts, axis=1)
+        if not has_allowed_value.all():
+            row, choice = np.argwhere(~has_allowed_value)[0].tolist()
+            path, _ = self.choices[choice]
             what = "no action" if self.single else f"nothing for {path}"
             raise ActionMaskError(
                 f"mask: row {row} allows {what}; each row must allow at least one."
@@ -183,7 +190,7 @@ def info_mask(info: Mapping[Any, Any], key: str | None) -> Mask:
     return None if key is None else info.get(key)
 
 
-def mask_method(env: Any) -> Callable[[], Any] | None:
+def mask_method(env: gymnasium.Env[Any, Any]) -> Callable[[], Any] | None:
     """Return the method `action_masks` of a single environment or of a wrapper around it, or None.
 
     Args:
@@ -204,7 +211,9 @@ def mask_steps(obs: SpaceInfo, key: str) -> tuple[str, ...]:
             precedence over a path.
         key: The model config's `action_mask_key`.
     """
-    return (key,) if key in obs.keys else tuple(key.split("."))
+    if key in obs.keys:
+        return (key,)
+    return tuple(key.split("."))
 
 
 def mask_entry(obs: SpaceInfo, key: str | None) -> SpaceInfo | None:
@@ -233,17 +242,18 @@ def mask_key(obs: SpaceInfo, action: SpaceInfo, key: str | None) -> str | None:
         ConfigError: The key exists, but its entry does not have the format of a mask for the action
             space.
     """
-    # a codec that cannot be imported is named in any case.
-    masks, leaf = ActionMasks(action), mask_entry(obs, key)
-    if leaf is None or not masks.size:
+    # This comes first, so that a codec that cannot be imported is reported with or without a mask.
+    masks = ActionMasks(action)
+    entry = mask_entry(obs, key)
+    if entry is None or not masks.size:
         return None
     # Ones, as a vector environment would return them, must be accepted as a mask that allows
     # everything.
     try:
-        masks.matrix(_ones(leaf), 1)
+        masks.matrix(_ones(entry), batch_size=1)
     except ActionMaskError as error:
         raise ConfigError(
-            f"{leaf.path}: {leaf.describe()} is not an action mask for {action.describe()}:"
+            f"{entry.path}: {entry.describe()} is not an action mask for {action.describe()}:"
             f" {error} If it is not meant as a mask, set the model config key 'action_mask_key' to"
             " another key."
         ) from error
@@ -264,21 +274,28 @@ def unused_masks(obs: SpaceInfo, action: SpaceInfo, key: str | None) -> tuple[st
             f"model config key 'action_mask_key': {key!r} is not in {obs.path}, {obs.describe()}."
             " Join the keys of nested Dicts with dots."
         )
-    name = f"[{key.rpartition('.')[2]!r}]"
-    return tuple(node.path for node in obs.walk() if node.path.endswith(name))
+    last_key = key.rpartition(".")[2]
+    return tuple(node.path for node in obs.walk() if node.path.endswith(f"[{last_key!r}]"))
 
 
 def _without(obs: Any, steps: Sequence[str]) -> Any:
+    """Return an observation without the entry to which the keys lead, and without a dict that
+    becomes empty.
+    """
+    # A user's observation that is no dict is left to the preprocessor, which reports it.
     if not hasattr(obs, "items"):
-        return obs  # no dict: the preprocessor says so
-    key, *inner = steps
-    rest = _without(obs[key], inner) if inner and obs.get(key) else {}
-    return (
-        {**obs, key: rest} if rest else {name: value for name, value in obs.items() if name != key}
-    )
+        return obs
+    key, *inner_steps = steps
+    rest = None
+    if inner_steps and obs.get(key):
+        rest = _without(obs[key], inner_steps)
+    if rest:
+        return {**obs, key: rest}
+    return {name: value for name, value in obs.items() if name != key}
 
 
 def _ones(info: SpaceInfo) -> Any:
+    """Return a batch of one value of a space that consists of ones."""
     if info.is_composite:
         return info.join([_ones(child) for child in info.children])
     return np.ones((1, *(info.shape or ())), np.int8)

@@ -28,10 +28,11 @@ def covered_shares(codec: ActionCodec, std: float) -> Array:
     low, high = codec.limits
     shares = np.ones(codec.width)
     has_range = np.isfinite(low) & np.isfinite(high) & (low < high)
-    low, high = low[has_range], high[has_range]
+    low = low[has_range]
+    high = high[has_range]
     farthest = _DEVIATIONS * std
-    reached = np.minimum(high, farthest) - np.maximum(low, -farthest)
-    shares[has_range] = np.maximum(reached, 0.0) / (high - low)
+    reach = np.minimum(high, farthest) - np.maximum(low, -farthest)
+    shares[has_range] = np.maximum(reach, 0.0) / (high - low)
     return shares
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rlcatalog.frameworks.ops import Tensor, TensorOps
+from rlcatalog.frameworks.ops import Array, Tensor, TensorOps
 
 if TYPE_CHECKING:
     from rlcatalog.actions.codec import ActionCodec
@@ -25,7 +25,8 @@ class LoweredActions:
     """
 
     def __init__(self, codec: ActionCodec, ops: TensorOps) -> None:
-        self.codec, self.ops = codec, ops
+        self.codec = codec
+        self.ops = ops
 
     def adapt(self, raw: Tensor) -> Iterator[tuple[ActionCodec, Any]]:
         """Yield each leaf's codec with its environment actions `[B, ...]`, computed from raw
@@ -45,16 +46,18 @@ class LoweredActions:
 
     def shown(self, raw: Tensor) -> Any:
         """Return the same as `ActionCodec.shown` for raw actions `[..., width]`."""
-        shaped = self.ops.reshape(raw, self.codec.info.shape or ())
-        return self.ops.as_type(shaped, "int64" if self.codec.whole else "float32")
+        in_shape = self.ops.reshape(raw, self.codec.info.shape or ())
+        dtype = "int64" if self.codec.whole else "float32"
+        return self.ops.as_type(in_shape, dtype)
 
     def typed(self, values: Tensor) -> Any:
         """Return values in the space's dtype."""
         return self.ops.as_type(values, exported_dtype(self.codec.info.dtype or "float32"))
 
-    def constant(self, value: float | np.ndarray[Any, Any], like: Tensor) -> Any:
+    def constant(self, value: float | Array, like: Tensor) -> Any:
         """Return an array as a tensor."""
-        return self.ops.tensor(np.array(value), like)  # a copy: bounds of spaces are read-only
+        writable = np.array(value)  # PyTorch warns of a read-only array, such as a space's bounds
+        return self.ops.tensor(writable, like)
 
 
 def exported_dtype(dtype: str) -> str:
