@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from rlcatalog.frameworks import TensorOps
-from rlcatalog.frameworks.ops import Tensor
+from rlcatalog.frameworks.ops import Tensor, TensorOps, TensorTree
 from rlcatalog.observations import Preprocessor
 
 
@@ -18,7 +18,7 @@ class _NoLayout(Exception):
     """
 
 
-def flatten_structured(preprocessor: Preprocessor, obs: Any, ops: TensorOps) -> Any:
+def flatten_structured(preprocessor: Preprocessor, obs: TensorTree, ops: TensorOps) -> Any:
     """Flatten Dict or Tuple observations into `[B, size]`, with one-hot vectors for Discrete and
     MultiDiscrete.
 
@@ -31,33 +31,47 @@ def flatten_structured(preprocessor: Preprocessor, obs: Any, ops: TensorOps) -> 
         The vectors, or the unchanged structure if some entry cannot be flattened.
     """
     try:
-        return ops.columns(list(_parts(preprocessor, obs, ops)))
+        return ops.columns(list(_flat_leaves(preprocessor, obs, ops)))
     except _NoLayout:
         return obs
 
 
-def _parts(codec: Preprocessor, obs: Any, ops: TensorOps) -> Iterator[Any]:
-    if isinstance(obs, Mapping | tuple | list):
-        keys: Any = codec.info.keys if isinstance(obs, Mapping) else range(len(obs))
-        if len(codec.children) != len(obs) or len(keys) != len(obs):
-            raise _NoLayout
-        for key, child in zip(keys, codec.children, strict=True):
-            yield from _parts(child, obs[key], ops)
-        return
-    shape = getattr(obs, "shape", None)
-    if (
-        shape is None
-        or getattr(shape, "rank", 1) is None
-        or None in tuple(shape)[1:]
-        or codec.info.children
-    ):
-        raise _NoLayout
-    if int(np.prod(tuple(shape)[1:])) == codec.size and (
-        len(shape) > 1 or codec.info.kind != "discrete"
-    ):
-        yield ops.rows(obs, (codec.size,))
+def _flat_leaves(codec: Preprocessor, obs: Any, ops: TensorOps) -> Iterator[Any]:
+    """Yield each leaf of an observation as `[B, n]`, in the order of the codec's vector."""
+    if isinstance(obs, Mapping):
+        yield from _flat_entries(codec, codec.info.keys, obs, ops)
+    elif isinstance(obs, tuple | list):
+        yield from _flat_entries(codec, range(len(obs)), obs, ops)
     else:
-        yield from _one_hots(codec, obs, ops)
+        shape = _known_shape(obs)
+        if shape is None or codec.info.children:
+            raise _NoLayout
+        is_index = codec.info.kind == "discrete" and len(shape) == 1
+        if math.prod(shape[1:]) == codec.size and not is_index:
+            yield ops.rows(obs, (codec.size,))
+        else:
+            yield from _one_hots(codec, obs, ops)
+
+
+def _flat_entries(
+    codec: Preprocessor, keys: Sequence[Any], obs: Any, ops: TensorOps
+) -> Iterator[Any]:
+    if not len(codec.children) == len(obs) == len(keys):
+        raise _NoLayout
+    for key, child in zip(keys, codec.children, strict=True):
+        yield from _flat_leaves(child, obs[key], ops)
+
+
+def _known_shape(obs: Any) -> tuple[Any, ...] | None:
+    """Return the shape of a tensor, in which the first axis may be unknown; None if another axis is
+    unknown, or if the value is no tensor.
+    """
+    shape = getattr(obs, "shape", None)  # a user's structure may hold anything
+    # Of TensorFlow's shapes, even the rank can be unknown; other shapes have no attribute for it.
+    if shape is None or getattr(shape, "rank", 1) is None:
+        return None
+    sizes = tuple(shape)
+    return None if None in sizes[1:] else sizes
 
 
 def _one_hots(codec: Preprocessor, obs: Tensor, ops: TensorOps) -> Iterator[Any]:
@@ -66,11 +80,11 @@ def _one_hots(codec: Preprocessor, obs: Tensor, ops: TensorOps) -> Iterator[Any]
     if info.kind not in ("discrete", "multi_discrete"):
         raise _NoLayout
     sizes: Any = info.n if info.nvec is None else info.nvec
-    counts, starts = np.ravel(sizes).tolist(), np.ravel(info.start).tolist()
-    whole = ops.rows(ops.integers(ops.whole(obs)), (len(counts),))
+    counts = np.ravel(sizes).tolist()
+    starts = np.ravel(info.start).tolist()
+    integers = ops.rows(ops.integers(ops.whole(obs)), (len(counts),))
     for place, (count, start) in enumerate(zip(counts, starts, strict=True)):
-        values = ops.tensor(np.arange(start, start + count, dtype=np.int64), whole)
-        yield ops.only(
-            whole[:, place : place + 1] == values,
-            ops.tensor(np.ones((1, count), np.float32), whole),
-        )
+        column = integers[:, place : place + 1]
+        values = ops.tensor(np.arange(start, start + count, dtype=np.int64), integers)
+        ones = ops.tensor(np.ones((1, count), np.float32), integers)
+        yield ops.only(column == values, ones)

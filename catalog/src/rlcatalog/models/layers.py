@@ -29,20 +29,19 @@ class DenseSpec:
     """
 
     size: int
-    activation: Any = "linear"
-    weights: Any = "normc"
+    activation: str | Callable[..., Any] = "linear"
+    weights: str | Callable[..., Any] = "normc"
     weights_config: Mapping[str, Any] = field(default_factory=dict)
-    bias: Any = "zeros"
+    bias: str | Callable[..., Any] = "zeros"
     bias_config: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def label(self) -> str:
         """The activation's name, for tables."""
-        return (
-            self.activation
-            if isinstance(self.activation, str)
-            else getattr(self.activation, "__name__", "custom")
-        )
+        if isinstance(self.activation, str):
+            return self.activation
+        name: str = getattr(self.activation, "__name__", "custom")  # a user's callable
+        return name
 
 
 def dense_specs(
@@ -70,8 +69,10 @@ def dense_specs(
     if not sizes:
         return []
     options: dict[str, Any] = {"activation": activation_name(activation, f"{prefix}_activation")}
-    for kind, (name, arguments) in read_initializers(config.get, prefix, "weights", "bias").items():
-        options |= {kind: name, f"{kind}_config": arguments}
+    initializers = read_initializers(config.get, prefix, "weights", "bias")
+    for kind, (initializer, arguments) in initializers.items():
+        options[kind] = initializer
+        options[f"{kind}_config"] = arguments
     return [DenseSpec(size, **options) for size in sizes]
 
 
@@ -115,33 +116,33 @@ class OutputPlan:
             before: The stages before these layers. If the value shares no layers, it has copies of
                 them.
         """
-        widths = [self.inputs, *(spec.size for spec in self.hidden)]
-        dense = list(before)
-        for i, (n, spec) in enumerate(zip(widths, self.hidden, strict=False), 1):
-            dense.append(Stage(f"{name} {i} ({spec.label})", (spec.size,), (n + 1) * spec.size))
+        stages = list(before)
+        width = self.inputs
+        for number, spec in enumerate(self.hidden, start=1):
+            weights = (width + 1) * spec.size  # one more for the bias
+            stages.append(Stage(f"{name} {number} ({spec.label})", (spec.size,), weights))
+            width = spec.size
         if self.logits is None:
-            return dense
-        own = [] if self.share else [replace(stage, name=f"value, {stage.name}") for stage in dense]
-        return [
-            *dense,
-            *own,
-            Stage("value", (), self.features + 1),
-            Stage(f"logits ({self.logits.label})", (self.outputs,), self.logits_weights),
-        ]
+            return stages
+        if not self.share:
+            stages += [replace(stage, name=f"value, {stage.name}") for stage in stages]
+        stages.append(Stage("value", (), self.features + 1))
+        stages.append(Stage(f"logits ({self.logits.label})", (self.outputs,), self.logits_weights))
+        return stages
 
     @property
     def logits_weights(self) -> int:
         """Number of weights of the output layer, including `free_log_std`."""
-        return (
-            0 if self.logits is None else (self.features + 1) * self.logits.size + self.free_log_std
-        )
+        if self.logits is None:
+            return 0
+        return (self.features + 1) * self.logits.size + self.free_log_std
 
 
 def post_fcnet(config: Mapping[str, Any]) -> list[DenseSpec]:
     """Return the dense layers that `post_fcnet_hiddens` defines."""
-    shared = read_config(config, KernelConfig)
+    settings = read_config(config, KernelConfig)
     return dense_specs(
-        shared.post_fcnet_hiddens, shared.post_fcnet_activation, config, "post_fcnet"
+        settings.post_fcnet_hiddens, settings.post_fcnet_activation, config, prefix="post_fcnet"
     )
 
 
@@ -160,20 +161,37 @@ def output_plan(
     Raises:
         ConfigError: `free_log_std` is set, but the number of outputs is odd.
     """
-    shared, hidden = read_config(config, KernelConfig), list(hidden)
+    settings = read_config(config, KernelConfig)
+    layers = list(hidden)
     if num_outputs is None:
         return OutputPlan(
-            inputs, hidden, None, 0, shared.vf_share_layers, hidden[-1].size if hidden else inputs
+            inputs=inputs,
+            hidden=layers,
+            logits=None,
+            free_log_std=0,
+            share=settings.vf_share_layers,
+            outputs=layers[-1].size if layers else inputs,
         )
-    trained = num_outputs // 2 if shared.free_log_std else 0
-    if shared.free_log_std and num_outputs % 2:
-        raise ConfigError(
-            "free_log_std needs an even number of outputs (means and log standard deviations),"
-            f" found {num_outputs}."
-        )
-    logits = output_spec(num_outputs - trained)
-    if shared.no_final_linear and hidden:
+    free_log_std = 0
+    if settings.free_log_std:
+        if num_outputs % 2:
+            raise ConfigError(
+                "free_log_std needs an even number of outputs (means and log standard deviations),"
+                f" found {num_outputs}."
+            )
+        free_log_std = num_outputs // 2
+    width = num_outputs - free_log_std
+    if settings.no_final_linear and layers:
         # The last hidden layer is the output: with the requested width, and with its activation and
         # initialisers.
-        logits = replace(hidden.pop(), size=num_outputs - trained)
-    return OutputPlan(inputs, hidden, logits, trained, shared.vf_share_layers, num_outputs)
+        logits = replace(layers.pop(), size=width)
+    else:
+        logits = output_spec(width)
+    return OutputPlan(
+        inputs=inputs,
+        hidden=layers,
+        logits=logits,
+        free_log_std=free_log_std,
+        share=settings.vf_share_layers,
+        outputs=num_outputs,
+    )

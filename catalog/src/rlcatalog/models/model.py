@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from numbers import Integral
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -236,8 +236,9 @@ class ModelV2:
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         for name in nested_losses.ADDITIONS:
-            if isinstance(own := vars(cls).get(name), FunctionType):
-                setattr(cls, name, nested_losses.complete(own, name))
+            override = vars(cls).get(name)
+            if isinstance(override, FunctionType):
+                setattr(cls, name, nested_losses.complete(override, name))
 
     _rlcatalog: ModelBookkeeping
     _rlcatalog_internals: ClassVar[type[ModelBookkeeping]] = ModelBookkeeping
@@ -276,15 +277,20 @@ def _run_forward(
 
 def inner_model(model: ModelV2 | None) -> Any:
     """Return the trunk of a model, or None; also None if the argument is not a model."""
-    return type(model).inner_models(model).get("") if isinstance(model, ModelV2) else None
+    if not isinstance(model, ModelV2):
+        return None
+    return type(model).inner_models(model).get("")
 
 
 def part_of(model: ModelV2 | None) -> str:
     """Return text such as `" (model 'glu' of acme-glu 1.0)"` for error messages; empty for a
     registered class.
     """
-    part = getattr(getattr(model, "_rlcatalog", None), "part", "")
-    return f" ({part})" if part else ""
+    # A user's class may have failed before its base was initialised.
+    internals = getattr(model, "_rlcatalog", None)
+    if internals is None or not internals.part:
+        return ""
+    return f" ({internals.part})"
 
 
 def name_method(model: ModelV2, method: str) -> str:
@@ -292,12 +298,19 @@ def name_method(model: ModelV2, method: str) -> str:
     return f"{type(model).__name__}.{method}(){part_of(model)}"
 
 
-def last_values(model: Any, features: Tensor | None) -> Any:
+class HasOutputLayers(Protocol):
+    """A model whose attribute `outputs` holds its last layers, or None for a trunk."""
+
+    @property
+    def outputs(self) -> Any:
+        """The framework's `OutputLayers`."""
+
+
+def last_values(model: HasOutputLayers, features: Tensor | None) -> Any:
     """Return the value estimates `[B]` from a model's last forward pass.
 
     Args:
-        model: A model whose `self.outputs` are the `OutputLayers` of its framework, or None for a
-            trunk.
+        model: The model.
         features: The input of the value layer in that pass, or None.
 
     Raises:
@@ -335,18 +348,25 @@ def check_values(model: ModelV2, value: Tensor, rows: int | None = None) -> None
         ModelContractError: The shape differs. Broadcast against rewards `[B]`, such values would
             give wrong results.
     """
-    shape = getattr(value, "shape", None)
-    if (
-        shape is None
-        or len(shape) not in (1, 2)
-        or (len(shape) == 2 and shape[1] != 1)
-        or rows not in (None, shape[0])
-    ):
-        what = shown(value) if shape is None else f"shape {tuple(shape)}"
-        raise ModelContractError(
-            f"{name_method(model, 'value_function')} must return one number per row, [B] or [B,"
-            f" 1]; found {what}{'' if rows is None else f' for {rows} rows'}."
-        )
+    shape = getattr(value, "shape", None)  # a user's method may return anything
+    if shape is not None and _is_one_per_row(shape, rows):
+        return
+    what = shown(value) if shape is None else f"shape {tuple(shape)}"
+    if rows is not None:
+        what += f" for {rows} rows"
+    raise ModelContractError(
+        f"{name_method(model, 'value_function')} must return one number per row, [B] or [B,"
+        f" 1]; found {what}."
+    )
+
+
+def _is_one_per_row(shape: Sequence[int | None], rows: int | None) -> bool:
+    """Return whether a shape is `[B]` or `[B, 1]`, and B the number of rows, if that is known."""
+    if len(shape) not in (1, 2):
+        return False
+    if len(shape) == 2 and shape[1] != 1:
+        return False
+    return rows is None or shape[0] == rows
 
 
 def check_weights(
@@ -357,14 +377,17 @@ def check_weights(
     Raises:
         ModelContractError: A name is missing or unknown, or a shape differs.
     """
-    missing, unknown = sorted(set(have) - set(weights)), sorted(set(weights) - set(have))
-    wrong = [
-        f"{name}: {tuple(np.shape(weights[name]))} instead of {tuple(have[name])}"
-        for name in sorted(set(have) & set(weights))
-        if tuple(np.shape(weights[name])) != tuple(have[name])
-    ]
-    if missing or unknown or wrong:
+    missing = sorted(set(have) - set(weights))
+    unknown = sorted(set(weights) - set(have))
+    wrong_shapes = []
+    for name in sorted(set(have) & set(weights)):
+        shape = tuple(np.shape(weights[name]))
+        expected = tuple(have[name])
+        if shape != expected:
+            wrong_shapes.append(f"{name}: {shape} instead of {expected}")
+    if missing or unknown or wrong_shapes:
         raise ModelContractError(
             f"{type(model).__name__}: these weights belong to a different model. Missing:"
-            f" {missing or 'none'}; unknown: {unknown or 'none'}; wrong shape: {wrong or 'none'}."
+            f" {missing or 'none'}; unknown: {unknown or 'none'}; wrong shape:"
+            f" {wrong_shapes or 'none'}."
         )

@@ -9,7 +9,7 @@ calls that method afterwards.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from rlcatalog.models.bookkeeping import models_inside
@@ -20,16 +20,38 @@ if TYPE_CHECKING:
 Method = Callable[..., Any]
 
 
-#: Method → how the inner model at `where` contributes to its result.
+def _add_custom_loss(
+    result: Any,
+    prefix: str,
+    inner: ModelV2,
+    policy_loss: Any,
+    loss_inputs: Mapping[str, Any],
+) -> Any:
+    """Pass the loss so far through an inner model's `custom_loss`."""
+    return inner.custom_loss(result, loss_inputs)
+
+
+def _add_metrics(result: dict[str, Any], prefix: str, inner: ModelV2) -> dict[str, Any]:
+    """Add an inner model's metrics under its prefix; the outer model's own come last, and win."""
+    inner_metrics = {f"{prefix}{name}": value for name, value in inner.metrics().items()}
+    return {**inner_metrics, **result}
+
+
+def _add_update_ops(
+    result: list[Callable[[], Any]],
+    prefix: str,
+    inner: ModelV2,
+) -> list[Callable[[], Any]]:
+    """Add an inner model's update operations."""
+    return [*result, *inner.update_ops()]
+
+
+#: Method → a function that adds an inner model's result to the result so far. Its arguments are
+#: that result, the prefix of the inner model, the inner model, and the method's own arguments.
 ADDITIONS: dict[str, Method] = {
-    "custom_loss": lambda loss, where, model, policy_loss, loss_inputs: model.custom_loss(
-        loss, loss_inputs
-    ),
-    "metrics": lambda own, where, model: {
-        **{f"{where}{key}": value for key, value in model.metrics().items()},
-        **own,
-    },
-    "update_ops": lambda own, where, model: [*own, *model.update_ops()],
+    "custom_loss": _add_custom_loss,
+    "metrics": _add_metrics,
+    "update_ops": _add_update_ops,
 }
 
 
@@ -40,18 +62,20 @@ def complete(method: Method, name: str = "") -> Method:
         method: The method.
         name: The method's name in the class; if empty, the function's name.
     """
-    name = name or method.__name__
+    method_name = name or method.__name__
+    add_result = ADDITIONS[method_name]
 
     @functools.wraps(method)
-    def completed(self: ModelV2, *args: Any, **kwargs: Any) -> Any:
-        inside = models_inside(self)
-        for model in inside.values():
-            model._rlcatalog.calls.discard(name)
+    def complete_method(self: ModelV2, *args: Any, **kwargs: Any) -> Any:
+        inner_models = models_inside(self)
+        for inner in inner_models.values():
+            inner._rlcatalog.calls.discard(method_name)
         result = method(self, *args, **kwargs)
-        self._rlcatalog.calls.add(name)
-        for where, model in inside.items():
-            if name not in model._rlcatalog.calls:
-                result = ADDITIONS[name](result, where, model, *args, **kwargs)
+        self._rlcatalog.calls.add(method_name)
+        for prefix, inner in inner_models.items():
+            # An override may have called it, directly or through super().
+            if method_name not in inner._rlcatalog.calls:
+                result = add_result(result, prefix, inner, *args, **kwargs)
         return result
 
-    return completed
+    return complete_method

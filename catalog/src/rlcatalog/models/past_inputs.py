@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from rlcatalog.actions import action_codec
 from rlcatalog.config import KernelConfig, read_config
@@ -17,7 +17,8 @@ from rlcatalog.spaces.info import Space, SpaceInfo
 
 #: Names of a memory's views. They differ from RLlib's names, which its trunk may request in a
 #: different form.
-PAST_ACTIONS, PAST_REWARDS = "past_actions", "past_rewards"
+PAST_ACTIONS = "past_actions"
+PAST_REWARDS = "past_rewards"
 
 
 @dataclass(frozen=True)
@@ -45,9 +46,13 @@ class PastInputs:
             rewards: Number of past rewards.
         """
         if not actions:
-            return cls(0, rewards, rewards)
-        info = action if isinstance(action, SpaceInfo) else SpaceInfo.read(action, "action")  # type: ignore[arg-type]
-        return cls(actions, rewards, actions * action_codec(info).input_width + rewards)
+            return cls(actions=0, rewards=rewards, width=rewards)
+        if isinstance(action, SpaceInfo):
+            info = action
+        else:
+            info = SpaceInfo.read(cast("Space", action), "action")
+        width_of_actions = actions * action_codec(info).input_width
+        return cls(actions=actions, rewards=rewards, width=width_of_actions + rewards)
 
     def views(self) -> dict[str, ViewRequirement]:
         """Return the views to request. They are zero for steps before the start of the episode.
@@ -55,23 +60,27 @@ class PastInputs:
         Actions have the shape `[B, width]`, or `[B, n, width]` for n > 1, rewards `[B]` or
         `[B, n]`. Use `x.reshape(len(x), -1)` to get one flat row of values per sample.
         """
-        columns = (
-            (PAST_ACTIONS, "action_inputs", self.actions),
-            (PAST_REWARDS, "rewards", self.rewards),
-        )
-        return {
-            name: ViewRequirement(column, shift=-1 if count == 1 else f"-{count}:-1")
-            for name, column, count in columns
-            if count
-        }
+        views = {}
+        if self.actions:
+            views[PAST_ACTIONS] = _view_of_last_steps("action_inputs", self.actions)
+        if self.rewards:
+            views[PAST_REWARDS] = _view_of_last_steps("rewards", self.rewards)
+        return views
 
     def of_input(self, input_dict: Mapping[str, Any]) -> list[Any]:
         """Return the views that a model's input contains, in order."""
-        return [
-            input_dict[name]
-            for name, n in ((PAST_ACTIONS, self.actions), (PAST_REWARDS, self.rewards))
-            if n
-        ]
+        values = []
+        if self.actions:
+            values.append(input_dict[PAST_ACTIONS])
+        if self.rewards:
+            values.append(input_dict[PAST_REWARDS])
+        return values
+
+
+def _view_of_last_steps(column: str, count: int) -> ViewRequirement:
+    """Return the view of a column at the last `count` steps; a single step has no axis of steps."""
+    shift: int | str = -1 if count == 1 else f"-{count}:-1"
+    return ViewRequirement(column, shift=shift)
 
 
 def memory_outputs(
@@ -92,10 +101,11 @@ def memory_outputs(
     Raises:
         ConfigError: `vf_share_layers` is False, but the memory is not built as a trunk.
     """
-    if not read_config(config, KernelConfig).vf_share_layers and num_outputs is not None:
+    value_is_separate = not read_config(config, KernelConfig).vf_share_layers
+    if value_is_separate and num_outputs is not None:
         raise ConfigError(
             f"{key} with vf_share_layers=False: this memory class does not support a separate"
             " memory for the value. Build the model with rlcatalog.build or"
             " ModelCatalog.get_model_v2, which support it, or omit vf_share_layers."
         )
-    return output_plan(config, width, [], num_outputs)
+    return output_plan(config, width, hidden=[], num_outputs=num_outputs)

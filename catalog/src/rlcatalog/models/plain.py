@@ -47,17 +47,22 @@ def frameworks_of_plain(source: Callable[..., Any]) -> list[str]:
             to load.
         NotServedError: Its framework does not support plain modules.
     """
-    kind = source if isinstance(source, type) else type(source)
-    if any(base.__name__ == "ModelV2" for base in kind.__mro__):  # ours, built, or RLlib's own
+    cls = source if isinstance(source, type) else type(source)
+    # A model class, ours or RLlib's, or an instance of one is no plain module.
+    if "ModelV2" in [base.__name__ for base in cls.__mro__]:
         return []
-    if (spec := framework_of(kind)) is not None:
-        require_framework(spec.name)
-        if spec.target("plain") is not None:
-            return [spec.name] if spec.load("plain").is_module(source) else []
-        if (owner := public_index.provider_of("framework", f"{spec.name}: plain")) is not None:
-            hint = install_hints.how_to_get(owner, condition_of(owner))
+    framework = framework_of(cls)
+    if framework is not None:
+        require_framework(framework.name)
+        if framework.target("plain") is not None:
+            is_module = framework.load("plain").is_module(source)
+            return [framework.name] if is_module else []
+        provider = public_index.provider_of("framework", f"{framework.name}: plain")
+        if provider is not None:
+            hint = install_hints.how_to_get(provider, condition_of(provider))
             raise MissingPluginError(f"a plain module as a model {hint}")
-    if inspect.isroutine(source) or isinstance(source, functools.partial):
+    is_factory = inspect.isroutine(source) or isinstance(source, functools.partial)
+    if is_factory:
         return [name for name, spec in frameworks().items() if spec.target("plain") is not None]
     return []
 
@@ -68,7 +73,11 @@ def code_of(source: Callable[..., Any]) -> Any:
     """
     while isinstance(source, functools.partial):
         source = source.func
+    # Classes and functions have the attribute; a user's instance has not.
     if hasattr(source, "__qualname__"):
         return source
-    spec = framework_of(type(source))
-    return type(source) if spec is None else type(spec.load("plain").unwrapped(source))
+    framework = framework_of(type(source))
+    if framework is None:
+        return type(source)
+    module = framework.load("plain").unwrapped(source)
+    return type(module)

@@ -55,34 +55,51 @@ class ViewRequirement:
             ModelContractError: The space cannot be saved.
             MissingPluginError: rlcatalog-policy, which saves spaces, is not installed.
         """
-        if (space := provided.space_to_json(self.space)) is None:
+        space = provided.space_to_json(self.space)
+        if space is None:
             raise ModelContractError(f"the view's space {self.space} cannot be stored as JSON.")
-        shift = self.shift if isinstance(self.shift, str) else np.asarray(self.shift).tolist()
-        others = {name: value for name, value in vars(self).items() if name != "shift_arr"}
-        return {**others, "space": space, "shift": shift}
+        shift = self.shift
+        if not isinstance(shift, str):
+            shift = np.asarray(shift).tolist()  # NumPy's integers become Python's
+        data = {**vars(self), "space": space, "shift": shift}
+        del data["shift_arr"]  # computed from shift
+        return data
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> ViewRequirement:
         """Return the requirement that `to_dict` described."""
-        return cls(**{**data, "space": provided.space_from_json(data["space"])})
+        arguments = dict(data)
+        arguments["space"] = provided.space_from_json(data["space"])
+        return cls(**arguments)
 
 
 def _steps(shift: int | str | Sequence[int]) -> list[int]:
-    steps = [shift] if isinstance(shift, int | np.integer) else shift
-    if (
-        isinstance(steps, list)
-        and steps
-        and all(isinstance(step, int | np.integer) for step in steps)
-    ):
-        return [int(step) for step in steps]
-    try:
-        first, last, *rest = (int(part) for part in shift.split(":"))  # type: ignore[union-attr]
-        step = rest[0] if rest else 1
-        if len(rest) > 1 or step < 1 or last < first:
-            raise ValueError
-    except (AttributeError, ValueError):
+    """Return the time steps that a `shift` names, relative to the current one."""
+    steps: list[int] = []
+    if isinstance(shift, int | np.integer):
+        steps = [int(shift)]
+    elif isinstance(shift, list) and all(isinstance(step, int | np.integer) for step in shift):
+        steps = [int(step) for step in shift]
+    elif isinstance(shift, str):
+        steps = _steps_in_range(shift)
+    if not steps:
         raise ConfigError(
             "shift: expected an integer, a list of integers or 'from:to[:step]' with from <= to,"
             f" found {shift!r}."
-        ) from None
+        )
+    return steps
+
+
+def _steps_in_range(text: str) -> list[int]:
+    """Return the time steps of `"from:to"` or `"from:to:step"`; none if the text is no range."""
+    try:
+        numbers = [int(part) for part in text.split(":")]
+    except ValueError:
+        return []
+    if len(numbers) not in (2, 3):
+        return []
+    first, last, *rest = numbers
+    step = rest[0] if rest else 1
+    if step < 1:
+        return []
     return list(range(first, last + 1, step))

@@ -71,30 +71,39 @@ class SeparateValue(ModelV2):
     output_layers: ClassVar[Callable[..., Any]]
 
     def __init__(self, *args: Any, trunk: ModelV2, value_trunk: ModelV2) -> None:
+        # A framework's class has its base, such as TorchModelV2, behind this one.
         super().__init__(*args)
-        for model in (trunk, value_trunk):
-            _check_no_views_of_states(model)
-        self.trunk, self.value_trunk = trunk, value_trunk
+        _check_no_views_of_states(trunk)
+        _check_no_views_of_states(value_trunk)
+        self.trunk = trunk
+        self.value_trunk = value_trunk
         self.view_requirements = {**value_trunk.view_requirements, **trunk.view_requirements}
+        #: The number of states of the policy's chain.
         self.parts_of_policy = len(list(trunk.get_initial_state()))
         assert trunk.num_outputs is not None
-        ends = output_plan(self.model_config, trunk.num_outputs, [], self.num_outputs)
-        self.num_outputs = ends.outputs
-        self.outputs = (
-            None if ends.logits is None else self.output_layers(ends, value_trunk.num_outputs)
+        plan = output_plan(
+            self.model_config, trunk.num_outputs, hidden=[], num_outputs=self.num_outputs
         )
+        self.num_outputs = plan.outputs
+        self.outputs = None
+        if plan.logits is not None:
+            self.outputs = self.output_layers(plan, value_trunk.num_outputs)
+        #: The value's features in the last pass, from which RLlib's `value_function()` computes.
         self.features: Any = None
 
     def forward(
         self, input_dict: dict[str, Any], state: list[Any], seq_lens: Tensor | None
     ) -> tuple[Any, list[Any]]:
         """Run both chains; see `ModelV2.forward`."""
-        count = self.parts_of_policy
-        x, after = self.run_chain(self.trunk, input_dict, state[:count], seq_lens)
-        self.features, value_after = self.run_chain(
-            self.value_trunk, input_dict, state[count:], seq_lens
+        policy_state = state[: self.parts_of_policy]
+        value_state = state[self.parts_of_policy :]
+        output, policy_state = self.run_chain(self.trunk, input_dict, policy_state, seq_lens)
+        self.features, value_state = self.run_chain(
+            self.value_trunk, input_dict, value_state, seq_lens
         )
-        return x if self.outputs is None else self.outputs(x), [*after, *value_after]
+        if self.outputs is not None:
+            output = self.outputs(output)
+        return output, [*policy_state, *value_state]
 
     def value_function(self) -> Any:
         """Return the value estimates `[B]` of the last forward pass."""
@@ -132,7 +141,8 @@ class _ValueFeatures:
     ) -> tuple[Any, list[Any]]:
         """Return the features `[B, width]`; can be called once per pass of the `SeparateValue`."""
         pair = self._rlcatalog_pair
-        features, pair.features = pair.features, None
+        features = pair.features
+        pair.features = None  # so that a second call, or one before the pair's, is an error
         if features is None:
             raise ModelContractError(
                 "a head must call its trunk before its value_trunk in each forward pass."
@@ -141,9 +151,10 @@ class _ValueFeatures:
 
 
 def _check_no_views_of_states(model: ModelV2) -> None:
-    if asked := [name for name in model.view_requirements if name.startswith("state_in_")]:
+    views = [name for name in model.view_requirements if name.startswith("state_in_")]
+    if views:
         raise NotServedError(
-            f"{type(model).__name__}{part_of(model)} requests the view {asked[0]!r} of its state;"
+            f"{type(model).__name__}{part_of(model)} requests the view {views[0]!r} of its state;"
             " with vf_share_layers=False the value would have a second such memory, with views of"
             " the same name. Omit vf_share_layers, or carry the window in the state that forward()"
             " returns."
