@@ -419,7 +419,7 @@ class ActionCodec:
     # --- the space as plain data ------------------------------------------------------------------
 
     @staticmethod
-    def space_to_json(space: Space) -> dict[str, Any] | None:
+    def space_to_json(space: Space) -> dict[str, Any] | None:  # noqa: ARG004  (for overrides)
         """Return a space's parameters as plain data, for saved policies; None if the space cannot
         be saved.
 

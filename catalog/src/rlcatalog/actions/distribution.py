@@ -101,8 +101,8 @@ class ActionDistribution:
     @classmethod
     def options_for(
         cls,
-        action: SpaceInfo,
-        config: Mapping[str, Any],
+        action: SpaceInfo,  # noqa: ARG003  (for overrides)
+        config: Mapping[str, Any],  # noqa: ARG003  (for overrides)
     ) -> dict[str, Any]:
         """Return keyword arguments for the constructor that depend on the action space, such as
         bounds.
@@ -118,7 +118,7 @@ class ActionDistribution:
         return {}
 
     @classmethod
-    def family(cls, options: Mapping[str, Any]) -> Any:
+    def family(cls, options: Mapping[str, Any]) -> Any:  # noqa: ARG003  (for overrides)
         """Return a key shared by the distributions that `side_by_side` can join into one; None if
         there are none.
 
@@ -151,7 +151,12 @@ class ActionDistribution:
         )
 
     @classmethod
-    def masked(cls, inputs: Any, mask: Any, **options: Any) -> Any:
+    def masked(
+        cls,
+        inputs: Any,
+        mask: Any,
+        **options: Any,  # noqa: ARG003  (for overrides)
+    ) -> Any:
         """Return `inputs` with an action mask applied.
 
         Args:
@@ -205,7 +210,7 @@ class ActionDistribution:
         return self.inputs
 
     @classmethod
-    def stored(cls, options: Mapping[str, Any]) -> Any:
+    def stored(cls, options: Mapping[str, Any]) -> Any:  # noqa: ARG003  (for overrides)
         """Return the class that rebuilds a distribution from `params_given`; None means this class.
 
         Args:

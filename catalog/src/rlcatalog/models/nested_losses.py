@@ -22,9 +22,9 @@ Method = Callable[..., Any]
 
 def _add_custom_loss(
     result: Any,
-    prefix: str,
+    prefix: str,  # noqa: ARG001  (for metrics)
     inner: ModelV2,
-    policy_loss: Any,
+    policy_loss: Any,  # noqa: ARG001  (the result so far replaces it)
     loss_inputs: Mapping[str, Any],
 ) -> Any:
     """Pass the loss so far through an inner model's `custom_loss`."""
@@ -39,7 +39,7 @@ def _add_metrics(result: dict[str, Any], prefix: str, inner: ModelV2) -> dict[st
 
 def _add_update_ops(
     result: list[Callable[[], Any]],
-    prefix: str,
+    prefix: str,  # noqa: ARG001  (for metrics)
     inner: ModelV2,
 ) -> list[Callable[[], Any]]:
     """Add an inner model's update operations."""
