@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
@@ -28,6 +28,10 @@ from rlcatalog.plugins import Part
 from rlcatalog_cli.isolation import catalog_of_survivors, print_json, redirect_stdout
 from rlcatalog_cli.notices import hide_tensorflow_notices
 from rlcatalog_cli.options import AS_JSON, Command, ModelKeys, key_values
+
+if TYPE_CHECKING:
+    # A name of the kernel that only annotations need.
+    from rlcatalog.plugins.registry import Registry
 
 _ISOLATE = typer.Option(
     "--isolate",
@@ -55,55 +59,68 @@ def list_parts(
     with redirect_stdout():
         catalog = catalog_of_survivors() if isolate else default_catalog()
     parts = catalog.parts(kind)
-    kinds = sorted({c.kind for c in catalog.parts()})
-    if kind is not None and kind not in kinds:
+    installed_kinds = sorted({part.kind for part in catalog.parts()})
+    if kind is not None and kind not in installed_kinds:
         raise UnknownNameError(
-            f"No parts of kind {shown(kind)} are installed. Kinds: {', '.join(kinds) or 'none'}."
+            f"No parts of kind {shown(kind)} are installed. Kinds:"
+            f" {', '.join(installed_kinds) or 'none'}."
         )
     if as_json:
-        columns = ("name", "distribution", "version", "status", "error")
-        plugins = [
-            {column: getattr(record, column) for column in columns} for record in catalog.plugins
-        ]
-        rows = [
+        print_json(
             {
-                "kind": part.kind,
-                "name": part.name,
-                "distribution": part.distribution,
-                "version": part.version,
-                "frameworks": list(part.frameworks),
-                "summary": part.declaration.summary,
+                "plugins": [_plugin_as_dict(record) for record in catalog.plugins],
+                "parts": [_part_as_dict(part) for part in parts],
             }
-            for part in parts
-        ]
-        print_json({"plugins": plugins, "parts": rows})
-        return
-    print(list_sheet(catalog.plugins, parts).text())
+        )
+    else:
+        print(list_sheet(catalog.plugins, parts).text())
+
+
+def _plugin_as_dict(record: PluginRecord) -> dict[str, Any]:
+    return {
+        "name": record.name,
+        "distribution": record.distribution,
+        "version": record.version,
+        "status": record.status,
+        "error": record.error,
+    }
+
+
+def _part_as_dict(part: Part) -> dict[str, Any]:
+    return {
+        "kind": part.kind,
+        "name": part.name,
+        "distribution": part.distribution,
+        "version": part.version,
+        "frameworks": list(part.frameworks),
+        "summary": part.declaration.summary,
+    }
 
 
 def list_sheet(plugins: Sequence[PluginRecord], parts: Sequence[Part]) -> Sheet:
     """Return the data for `list`: the plugins, their parts, and the errors of failed plugins."""
-    none = all(part.kind == "command" for part in parts)
-    facts = [("note", f"No parts are installed. {how_to_start()}")] if none else []
-    records = [
-        (record.name, record.distribution, record.version, record.status) for record in plugins
-    ]
-    rows = [
-        (c.kind, c.name, c.distribution, ", ".join(c.frameworks), c.declaration.summary)
-        for c in parts
-    ]
+    facts = []
+    if all(part.kind == "command" for part in parts):
+        facts.append(("note", f"No parts are installed. {how_to_start()}"))
+
+    plugin_rows = []
+    errors = []
+    for record in plugins:
+        plugin_rows.append((record.name, record.distribution, record.version, record.status))
+        if record.error is not None:
+            errors.append((record.name, f"{record.status}: {record.error}"))
+    part_rows = []
+    for part in parts:
+        frameworks = ", ".join(part.frameworks)
+        part_rows.append(
+            (part.kind, part.name, part.distribution, frameworks, part.declaration.summary)
+        )
     tables: dict[str, list[tuple[str, ...]]] = {
-        "plugins": [("plugin", "distribution", "version", "status"), *records],
-        "parts": [("kind", "name", "distribution", "frameworks", "summary"), *rows],
+        "plugins": [("plugin", "distribution", "version", "status"), *plugin_rows],
+        "parts": [("kind", "name", "distribution", "frameworks", "summary"), *part_rows],
     }
-    errors = [
-        (record.name, f"{record.status}: {record.error}")
-        for record in plugins
-        if record.error is not None
-    ]
-    return Sheet(
-        f"rlcatalog {__version__}", facts, tables, errors, most=max(len(records), len(rows))
-    )
+    most_rows = max(len(plugin_rows), len(part_rows))  # so that no row is left out
+    return Sheet(f"rlcatalog {__version__}", facts, tables, errors, most=most_rows)
 
 
 def explain(
@@ -121,13 +138,14 @@ def explain(
     """Show which parts fit an environment, why they fit, and the shapes between them."""
     with redirect_stdout(), open_env(env_id, model or []) as (catalog, config, env):
         explanation = catalog.explain(config=config, framework=framework, env=env)
-        found, text = explanation.as_dict(), explanation.text(all=everything)
+        data = explanation.as_dict()
+        text = explanation.text(all=everything)
         if svg is not None:
             picture = explanation.svg()
             with output_errors(svg):
                 svg.write_text(picture, encoding="utf-8")
     if as_json:
-        print_json(found)
+        print_json(data)
         return
     print(text)
     if svg is not None:
@@ -147,8 +165,9 @@ def open_env(env_id: str, model: list[str]) -> Iterator[tuple[Catalog, dict[str,
         close_env(env)
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(is_option_given: bool) -> None:
+    # Typer calls this for every command, with or without the option.
+    if is_option_given:
         print(f"rlcatalog {__version__}")
         raise typer.Exit
 
@@ -164,6 +183,7 @@ def program(
     """Model catalog for reinforcement learning: list the installed parts, and explain which fit an
     environment.
     """
+    # Typer shows this docstring as the help; `_print_version` acts on the option.
 
 
 #: Maximum length of a line in an error message, so that long arguments do not flood the terminal.
@@ -189,61 +209,86 @@ def make_app(argv: Sequence[str]) -> typer.Typer:
     app.callback()(program)
     for name, function in OWN_COMMANDS.items():
         app.command(name, cls=Command)(function)
-    called = next((argument for argument in argv if not argument.startswith("-")), None)
-    if called in OWN_COMMANDS or (called is None and "--version" in argv):
+    called = _called_command(argv)
+    is_version_asked = called is None and "--version" in argv
+    if called in OWN_COMMANDS or is_version_asked:
         return app  # these commands look for plugins themselves
     with redirect_stdout():
         registry = default_catalog().registry
-    known = list(dict.fromkeys([*OWN_COMMANDS, *registry.names(["command"])]))
-    if called is not None and called not in known:
-        try:
-            registry.get("command", called)
-        except UnknownNameError:
-            text = (
-                f"Unknown command {shown(called)}.{nearest(called, known)} Known:"
-                f" {', '.join(known)}."
-            )
-            raise UnknownNameError(text) from None
+    if called is not None:
+        _check_command(registry, called)
     for part in registry.active("command"):
-        if (name := registry.name_of(part)) in OWN_COMMANDS:
+        name = registry.name_of(part)
+        if name in OWN_COMMANDS:
             continue
         if called is not None and called in (name, part.address):
             app.command(called, cls=Command)(part.load("cli"))
         else:
-            app.command(name, help=escape(one_line(part.declaration.summary)))(lambda: None)
+            # For the list of commands alone, which needs no code of the plugin.
+            app.command(name, help=escape(one_line(part.declaration.summary)))(_do_nothing)
     return app
+
+
+def _called_command(argv: Sequence[str]) -> str | None:
+    """Return the name of the command in the program's arguments, or None if there is none."""
+    for argument in argv:
+        if not argument.startswith("-"):
+            return argument
+    return None
+
+
+def _check_command(registry: Registry, name: str) -> None:
+    """Raise an error unless a command exists.
+
+    Raises:
+        CatalogError: There is no such command, or its plugin cannot be used.
+    """
+    names = list(dict.fromkeys([*OWN_COMMANDS, *registry.names(["command"])]))
+    if name in names:
+        return
+    try:
+        registry.get("command", name)  # an address, or a name that needs an error of its own
+    except UnknownNameError:
+        raise UnknownNameError(
+            f"Unknown command {shown(name)}.{nearest(name, names)} Known: {', '.join(names)}."
+        ) from None
+
+
+def _do_nothing() -> None:
+    pass
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the command line; print rlcatalog's errors and I/O errors, and exit with status 1."""
+    is_own_process = argv is None
     arguments = sys.argv[1:] if argv is None else list(argv)
-    if hasattr(sys.stdout, "reconfigure"):
+    if hasattr(sys.stdout, "reconfigure"):  # Python's; a program may have replaced it
         # As for stderr: unencodable names must not raise.
         sys.stdout.reconfigure(errors="backslashreplace")
-    previous, warnings.showwarning = warnings.showwarning, _show
-    as_json = "--json" in arguments and "--help" not in arguments
+    prints_json = "--json" in arguments and "--help" not in arguments
+    redirection: AbstractContextManager[None] = nullcontext()
+    if prints_json:
+        redirection = redirect_stdout(for_good=is_own_process)
+    showwarning_before = warnings.showwarning
+    warnings.showwarning = _show_warning
     try:
-        redirection = redirect_stdout(for_good=argv is None) if as_json else nullcontext()
         with hide_tensorflow_notices(), redirection:
-            make_app(arguments)(arguments)
+            run_command = make_app(arguments)
+            run_command(arguments)
     except (CatalogError, OSError) as error:
-        print(
-            "\n".join(one_line(line, _LONGEST) for line in f"error: {error}".splitlines()),
-            file=sys.stderr,
-        )
+        lines = f"error: {error}".splitlines()
+        print("\n".join(one_line(line, _LONGEST) for line in lines), file=sys.stderr)
         sys.exit(1)
     finally:
-        warnings.showwarning = previous
+        warnings.showwarning = showwarning_before
 
 
-def _show(
+def _show_warning(
     message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: Any, **__: Any
 ) -> None:
     # `list` shows failed plugins in full; here, print a single line that does not look like a
     # traceback.
-    place = (
-        ""
-        if issubclass(category, CatalogWarning | DeprecationWarning)
-        else f"{filename}:{lineno}: "
-    )
+    place = f"{filename}:{lineno}: "
+    if issubclass(category, CatalogWarning | DeprecationWarning):
+        place = ""
     print(f"warning: {place}{message}", file=sys.stderr)

@@ -35,15 +35,23 @@ def redirect_stdout(*, for_good: bool = False) -> Iterator[None]:
     if _ANSWERS.get() is not None:
         yield
         return
-    stdout, answers, kept = sys.stdout, sys.stdout, None
+    stdout = sys.stdout
+    answers = stdout
+    copy_of_stdout = None
     stdout.flush()
     sys.stdout = sys.stderr
     # The stream may be closed, or standard output is in memory.
     with suppress(AttributeError, OSError):
-        kept = os.dup(1)
+        copy_of_stdout = os.dup(1)
         os.dup2(2, 1)  # also redirects output of native code
         if stdout.fileno() == 1:
-            answers = open(kept, "w", encoding=stdout.encoding, errors=stdout.errors, closefd=False)  # noqa: SIM115
+            answers = open(  # noqa: SIM115
+                copy_of_stdout,
+                "w",
+                encoding=stdout.encoding,
+                errors=stdout.errors,
+                closefd=False,
+            )
     token = _ANSWERS.set(answers)
     try:
         yield
@@ -51,9 +59,9 @@ def redirect_stdout(*, for_good: bool = False) -> Iterator[None]:
         _ANSWERS.reset(token)
         if not for_good:
             sys.stdout = stdout
-            if kept is not None:
-                os.dup2(kept, 1)
-                os.close(kept)
+            if copy_of_stdout is not None:
+                os.dup2(copy_of_stdout, 1)
+                os.close(copy_of_stdout)
 
 
 def print_json(data: Any) -> None:
@@ -77,42 +85,47 @@ def catalog_of_survivors() -> Catalog:
     """Return a catalog in which plugins that crash the process are marked as failed."""
     deaths = {}
     for plugin in find_plugins(scan()):
-        if disabled_reason(plugin, os.environ) is None and (how := _death(plugin)) is not None:
-            deaths[plugin.distribution] = how
-    blocked = [
-        name for name in os.environ.get("RLCATALOG_DISABLE_PLUGINS", "").split(",") if name.strip()
-    ]
-    catalog = Catalog(
-        environ={**os.environ, "RLCATALOG_DISABLE_PLUGINS": ",".join([*blocked, *deaths])}
-    )
+        if disabled_reason(plugin, os.environ) is None:
+            death = _load_in_process(plugin)
+            if death is not None:
+                deaths[plugin.distribution] = death
+    names_of_user = os.environ.get("RLCATALOG_DISABLE_PLUGINS", "").split(",")
+    disabled = [name for name in names_of_user if name.strip()]
+    disabled += deaths
+    environ = {**os.environ, "RLCATALOG_DISABLE_PLUGINS": ",".join(disabled)}
+    catalog = Catalog(environ=environ)
     for record in catalog.plugins:
         if record.distribution in deaths:
-            record.status, record.error = "failed", deaths[record.distribution]
+            record.status = "failed"
+            record.error = deaths[record.distribution]
     return catalog
 
 
-def _death(plugin: PluginRecord) -> str | None:
+def _load_in_process(plugin: PluginRecord) -> str | None:
     """Load a plugin in a separate process; return how the process ended, or None if the plugin
     loaded.
     """
+    # The process runs the end of this file.
     command = [sys.executable, "-m", __name__, plugin.distribution, plugin.name]
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             command, capture_output=True, timeout=PATIENCE, check=False, stdin=subprocess.DEVNULL
         )
     except subprocess.TimeoutExpired:
         return f"it was not loaded within {PATIENCE} s"
-    if _ALIVE.encode() in done.stdout.splitlines():
+    if _ALIVE.encode() in process.stdout.splitlines():
         return None
-    how = describe_exit(done.returncode)
-    way = f"disable it with RLCATALOG_DISABLE_PLUGINS={plugin.distribution}"
-    return f"it ended the process that loaded it: {how}; {way}"
+    how = describe_exit(process.returncode)
+    way_out = f"disable it with RLCATALOG_DISABLE_PLUGINS={plugin.distribution}"
+    return f"it ended the process that loaded it: {how}; {way_out}"
 
 
 def describe_exit(code: int) -> str:
     """Describe a process's return code: its exit status, or the signal that ended it."""
-    with suppress(ValueError):
-        return f"exit status {code}" if code >= 0 else f"signal {signal.Signals(-code).name}"
+    if code >= 0:
+        return f"exit status {code}"
+    with suppress(ValueError):  # a number without a name
+        return f"signal {signal.Signals(-code).name}"
     return f"signal {-code}"
 
 
@@ -121,12 +134,11 @@ def _load(distribution: str, name: str) -> None:
     import warnings
 
     warnings.simplefilter("ignore")  # errors are reported when the plugin is listed
-    points = [
-        p.entry_point
-        for p in find_plugins(scan())
-        if (p.distribution, p.name) == (distribution, name)
-    ]
-    Catalog(points, environ={})
+    entry_points = []
+    for plugin in find_plugins(scan()):
+        if plugin.distribution == distribution and plugin.name == name:
+            entry_points.append(plugin.entry_point)
+    Catalog(entry_points, environ={})  # loads it
     os.write(1, f"\n{_ALIVE}\n".encode())
     os._exit(0)  # do not wait for the plugin's threads
 

@@ -40,8 +40,10 @@ def hide_tensorflow_notices() -> Iterator[None]:
         os.environ[LEVEL] = FATAL_ONLY
     finder = _TensorFlowFinder(_hidden_severities(os.environ[LEVEL]))
     # The other finders, such as the one that imports triton first, come before this one.
-    places = [place for place, other in enumerate(sys.meta_path) if other is PathFinder]
-    sys.meta_path.insert(places[0] if places else len(sys.meta_path), finder)
+    place = len(sys.meta_path)
+    if PathFinder in sys.meta_path:
+        place = sys.meta_path.index(PathFinder)
+    sys.meta_path.insert(place, finder)
     try:
         yield
     finally:

@@ -35,24 +35,30 @@ class Command(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the arguments; reject repeated options before anything is converted or run."""
-        _, _, order = self.make_parser(ctx).parse_args(args=[*args])
-        # A parameter is in the order once per occurrence.
-        for parameter in order:
-            if order.count(parameter) > 1 and _is_single(parameter):
-                name = max(parameter.opts, key=len)
+        # The parser consumes its list, and returns each parameter once per occurrence.
+        _, _, parameters = self.make_parser(ctx).parse_args(args=list(args))
+        for parameter in parameters:
+            count = parameters.count(parameter)
+            if count > 1 and _takes_one_value(parameter):
+                longest_name = max(parameter.opts, key=len)
                 ctx.fail(
-                    f"{name} is given {order.count(parameter)} times, but takes one value. Pass it"
-                    " once."
+                    f"{longest_name} is given {count} times, but takes one value. Pass it once."
                 )
         return super().parse_args(ctx, args)
 
 
-def _is_single(parameter: Any) -> bool:
+def _takes_one_value(parameter: Any) -> bool:
     """Return whether a parameter is an option that takes one value and does not exit early, as
     `--help` does.
+
+    Args:
+        parameter: Click's parameter, whose class typer keeps in a private module.
     """
-    several = parameter.multiple or getattr(parameter, "count", False)
-    return parameter.param_type_name == "option" and not several and not parameter.is_eager
+    if parameter.param_type_name != "option" or parameter.is_eager:
+        return False
+    counts_occurrences = getattr(parameter, "count", False)  # click's options alone have it
+    takes_several_values = parameter.multiple or counts_occurrences
+    return not takes_several_values
 
 
 def key_values(options: list[str], option: str) -> dict[str, Any]:
@@ -67,24 +73,28 @@ def key_values(options: list[str], option: str) -> dict[str, Any]:
         ConfigError: An option does not contain `=`, a key is repeated, or a value is nested too
             deeply.
     """
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for text in options:
         key, equals, value = text.partition("=")
         if not equals or not key:
             raise ConfigError(f"{option}: expected KEY=VALUE, found {shown(text)}.")
-        if key in found:
+        if key in values:
             raise ConfigError(f"{option}: {shown(key)} is given twice.")
         try:
-            found[key] = _value(value)
+            values[key] = _parse_value(value)
         except RecursionError:
             raise ConfigError(
                 f"{option}: the value of {shown(key)} is nested too deeply."
             ) from None
-    return found
+    return values
 
 
-def _value(text: str) -> Any:
+#: Python's names for constants, which JSON writes in another way.
+_PYTHON_CONSTANTS = {"True": True, "False": False, "None": None}
+
+
+def _parse_value(text: str) -> Any:
     try:
         return json.loads(text)
     except ValueError:
-        return {"True": True, "False": False, "None": None}.get(text, text)
+        return _PYTHON_CONSTANTS.get(text, text)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from rlcatalog.errors import MissingExtraError, one_line
@@ -18,11 +18,29 @@ except ImportError:
         f" {install_hint('rlcatalog-cli[pictures]')}"
     ) from None
 
-#: Widths of the columns for chosen and other parts, of the gap between them and of the margin.
-_PARTS, _LOSERS, _GAP, _MARGIN = 430, 600, 34, 20
-#: Maximum line lengths in characters: in a box, to its right, and below all boxes.
-_IN_BOX, _LOSER, _NOTE = 62, 108, 180
-_LINE, _SMALL, _FONT = 17, 15, "system-ui, 'Segoe UI', Helvetica, Arial, sans-serif"
+#: Width of the boxes with chosen parts.
+_BOX_WIDTH = 430
+#: Width of the column to their right, with the parts that were not chosen.
+_OTHERS_WIDTH = 600
+#: Width of the gap between these columns.
+_GAP = 34
+#: Width of the margin around the picture.
+_MARGIN = 20
+#: Space below each box, with its arrow.
+_ARROW_HEIGHT = 26
+
+#: Maximum number of characters of a line in a box.
+_IN_BOX = 62
+#: The same to its right.
+_IN_OTHERS = 108
+#: The same below all boxes.
+_IN_NOTE = 180
+
+#: Height of a line in a box, and of one outside.
+_LINE = 17
+_SMALL_LINE = 15
+_FONT = "system-ui, 'Segoe UI', Helvetica, Arial, sans-serif"
+
 #: Fill and border colors by distribution, in order of appearance; the environment's boxes are
 #: white.
 _COLOURS = (
@@ -30,7 +48,10 @@ _COLOURS = (
     ("#fde7ea", "#b83250"), ("#e2f5f4", "#1f7a78"), ("#f6f2d8", "#85741a"), ("#ececf6", "#4c4f9e"),
 )  # fmt: skip
 _GREY = "#6b7280"
-_PLAIN = ("#ffffff", _GREY)
+_DARK_GREY = "#374151"
+_BLACK = "#111827"
+_WHITE = "#ffffff"
+_COLOURS_OF_ENVIRONMENT = (_WHITE, _GREY)
 
 
 class _Box:
@@ -46,95 +67,104 @@ class _Box:
 
     def __init__(self, section: Section) -> None:
         self.section = section
-        self.lines = _wrapped(
-            [(section.why, section.shape), *((_said(n, t), shape) for n, shape, t in section.lines)]
-        )
-        self.beside = [
-            line for name, why in section.others for line in _pieces(f"{name}: {why}", _LOSER)
-        ]
+        self.lines = _wrap_beside_shape(section.why, section.shape)
+        for name, shape, text in section.lines:
+            self.lines += _wrap_beside_shape(_name_and_text(name, text), shape)
+        self.beside = []
+        for name, why in section.others:
+            self.beside += _wrap(f"{name}: {why}", _IN_OTHERS)
         self.height = 30 + _LINE * len(self.lines)
-        self.room = max(self.height, _SMALL * len(self.beside) + 6)
+        self.room = max(self.height, _SMALL_LINE * len(self.beside) + 6)
 
 
-def pipeline_svg(found: Mapping[str, Any]) -> str:
+def pipeline_svg(explanation: Mapping[str, Any]) -> str:
     """Return an SVG picture of an explanation, which is given as plain data."""
-    title, sections, named = outline(found, keys=True)
+    title, sections, named_notes = outline(explanation, keys=True)
     boxes = [_Box(section) for section in sections]
-    notes = [line for note in named for line in _pieces(_said(*note), _NOTE)]
+    notes = []
+    for name, text in named_notes:
+        notes += _wrap(_name_and_text(name, text), _IN_NOTE)
     owners = list(dict.fromkeys(box.section.owner for box in boxes if box.section.owner))
-    colours = {owner: _COLOURS[i % len(_COLOURS)] for i, owner in enumerate(owners)} | {"": _PLAIN}
-    width = 2 * _MARGIN + _PARTS + _GAP + _LOSERS
-    height = (
-        2 * _MARGIN
-        + sum(box.room + 26 for box in boxes)
-        + _LINE * (2 + len(owners))
-        + _SMALL * len(notes)
-    )
+    colours = {"": _COLOURS_OF_ENVIRONMENT}
+    for index, owner in enumerate(owners):
+        colours[owner] = _COLOURS[index % len(_COLOURS)]
+
+    width = 2 * _MARGIN + _BOX_WIDTH + _GAP + _OTHERS_WIDTH
+    height_of_boxes = sum(box.room + _ARROW_HEIGHT for box in boxes)
+    height_of_owners = _LINE * (2 + len(owners))
+    height = 2 * _MARGIN + height_of_boxes + height_of_owners + _SMALL_LINE * len(notes)
     picture = drawsvg.Drawing(width, height, font_family=_FONT)
-    picture.append(drawsvg.Rectangle(0, 0, width, height, fill="#ffffff", rx=8))
-    _text(picture, one_line(title, 60), _MARGIN, _MARGIN + 4, 14, _GREY, weight="bold")
-    _text(picture, "not chosen", _MARGIN + _PARTS + _GAP, _MARGIN + 4, 14, _GREY, weight="bold")
+    picture.append(drawsvg.Rectangle(0, 0, width, height, fill=_WHITE, rx=8))
+    y = _MARGIN + 4
+    _draw_text(picture, one_line(title, 60), _MARGIN, y, 14, _GREY, weight="bold")
+    x_of_others = _MARGIN + _BOX_WIDTH + _GAP
+    _draw_text(picture, "not chosen", x_of_others, y, 14, _GREY, weight="bold")
+
     y = _MARGIN + _LINE
     for index, box in enumerate(boxes):
-        _draw(picture, box, y, colours[box.section.owner])
-        if index < len(boxes) - 1:
-            _arrow(picture, y + box.height, y + box.room + 26)
-        y += box.room + 26
+        _draw_box(picture, box, y, colours[box.section.owner])
+        y_of_next_box = y + box.room + _ARROW_HEIGHT
+        is_last = index == len(boxes) - 1
+        if not is_last:
+            _draw_arrow(picture, y + box.height, y_of_next_box)
+        y = y_of_next_box
     for note in notes:
-        _text(picture, note, _MARGIN, y, 11, _GREY)
-        y += _SMALL
+        _draw_text(picture, note, _MARGIN, y, 11, _GREY)
+        y += _SMALL_LINE
     for owner in owners:
         fill, border = colours[owner]
         picture.append(drawsvg.Rectangle(_MARGIN, y, 12, 12, fill=fill, stroke=border, rx=2))
-        _text(picture, owner, _MARGIN + 20, y + 10, 12, "#374151")
+        _draw_text(picture, owner, _MARGIN + 20, y + 10, 12, _DARK_GREY)
         y += _LINE
     return str(picture.as_svg(header=""))
 
 
-def _said(name: str, text: str) -> str:
-    return f"{name}: {text}" if text else name
+def _name_and_text(name: str, text: str) -> str:
+    if not text:
+        return name
+    return f"{name}: {text}"
 
 
-def _pieces(text: str, most: int) -> list[str]:
+def _wrap(text: str, most: int) -> list[str]:
     """Return a text wrapped into lines of at most `most` characters."""
     return textwrap.wrap(one_line(text, 1_000), most, break_on_hyphens=False) or [""]
 
 
-def _wrapped(lines: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Return lines that fit into a box, with each shape next to the last line of its text."""
-    fitting = []
-    for text, shape in lines:
-        *before, last = _pieces(text, _IN_BOX - len(shape))
-        fitting += [*((piece, "") for piece in before), (last, shape)]
-    return fitting
+def _wrap_beside_shape(text: str, shape: str) -> list[tuple[str, str]]:
+    """Return lines that fit into a box, with the shape next to the last line of the text."""
+    *first_lines, last_line = _wrap(text, _IN_BOX - len(shape))
+    lines = [(line, "") for line in first_lines]
+    lines.append((last_line, shape))
+    return lines
 
 
-def _draw(picture: drawsvg.Drawing, box: _Box, y: int, colour: tuple[str, str]) -> None:
-    fill, border = colour
+def _draw_box(picture: drawsvg.Drawing, box: _Box, y: int, colours: tuple[str, str]) -> None:
+    fill, border = colours
     picture.append(
-        drawsvg.Rectangle(_MARGIN, y, _PARTS, box.height, fill=fill, stroke=border, rx=6)
+        drawsvg.Rectangle(_MARGIN, y, _BOX_WIDTH, box.height, fill=fill, stroke=border, rx=6)
     )
-    _text(
-        picture, one_line(box.section.title, 52), _MARGIN + 12, y + 20, 14, "#111827", weight="bold"
-    )
+    title = one_line(box.section.title, 52)
+    _draw_text(picture, title, _MARGIN + 12, y + 20, 14, _BLACK, weight="bold")
     for index, (text, shape) in enumerate(box.lines, 1):
-        at = y + 20 + _LINE * index
-        _text(picture, text, _MARGIN + 12, at, 12, "#374151")
+        y_of_line = y + 20 + _LINE * index
+        _draw_text(picture, text, _MARGIN + 12, y_of_line, 12, _DARK_GREY)
         if shape:
-            _text(picture, shape, _MARGIN + _PARTS - 12, at, 12, "#111827", anchor="end")
+            right = _MARGIN + _BOX_WIDTH - 12
+            _draw_text(picture, shape, right, y_of_line, 12, _BLACK, anchor="end")
     for index, text in enumerate(box.beside):
-        _text(picture, text, _MARGIN + _PARTS + _GAP, y + 14 + _SMALL * index, 11, _GREY)
+        x = _MARGIN + _BOX_WIDTH + _GAP
+        _draw_text(picture, text, x, y + 14 + _SMALL_LINE * index, 11, _GREY)
 
 
-def _arrow(picture: drawsvg.Drawing, top: int, bottom: int) -> None:
-    x = _MARGIN + _PARTS // 2
+def _draw_arrow(picture: drawsvg.Drawing, top: int, bottom: int) -> None:
+    x = _MARGIN + _BOX_WIDTH // 2
     picture.append(drawsvg.Line(x, top, x, bottom - 7, stroke=_GREY))
     picture.append(
         drawsvg.Lines(x - 4, bottom - 8, x + 4, bottom - 8, x, bottom - 1, close=True, fill=_GREY)
     )
 
 
-def _text(
+def _draw_text(
     picture: drawsvg.Drawing,
     text: str,
     x: int,

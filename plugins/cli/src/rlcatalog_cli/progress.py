@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import TextIO
 
@@ -43,41 +43,112 @@ def show_progress(
         `update(done, mean_return)`, which takes the number of units done so far and the mean return
         (None before the first episode ends).
     """
-    stream = sys.stdout if stream is None else stream
-    begun, before, shown = time.perf_counter(), done, 10 * done // total
-    bar = None
-    if not quiet and (console := _terminal(stream)) is not None:
-        bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            TaskProgressColumn(),
-            TextColumn("{task.fields[figures]}"),
-            # In narrow terminals, the bar shrinks.
-            TimeRemainingColumn(table_column=Column(no_wrap=True)),
-            TextColumn("left"),
-            console=console,
-        )
-        bar.add_task(text, total=total, completed=before, figures="")
+    if stream is None:
+        stream = sys.stdout
+    console = None
+    if not quiet:
+        console = _terminal(stream)
+    if console is None:
+        lines = _ProgressLines(text, total, unit, done, None if quiet else stream)
+        yield lines.update
+        return
+    speed = _Speed(unit, done)
+    with _progress_bar(console) as bar:
+        task = bar.add_task(text, total=total, completed=done, figures="")
 
-    def update(done: int, mean_return: float | None) -> None:
-        nonlocal shown
-        speed = (done - before) / max(time.perf_counter() - begun, 1e-9)
-        rounded = f"{speed:,.0f}" if speed >= 10 else f"{speed:.2g}"
-        figures = (
-            f"mean return {'-' if mean_return is None else f'{mean_return:.1f}'}, {rounded}"
-            f" {unit}/s"
-        )
-        tenth = 10 * done // total
-        if bar is not None:
-            bar.update(bar.task_ids[0], completed=done, figures=figures)
-        elif tenth > shown and not quiet:
-            shown = tenth
-            left = timedelta(seconds=round(max(total - done, 0) / speed)) if speed else "-"
-            way = f"{min(100 * done // total, 100)} %, {done:,} of {total:,} {unit}"
-            print(f"{text}: {way}, {figures}, {left} left", file=stream, flush=True)
+        def update(done: int, mean_return: float | None) -> None:
+            figures = f"{_return_text(mean_return)}, {speed.text(done)}"
+            bar.update(task, completed=done, figures=figures)
 
-    with bar or nullcontext():
         yield update
+
+
+def _progress_bar(console: Console) -> Progress:
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TextColumn("{task.fields[figures]}"),
+        # In narrow terminals, the bar shrinks.
+        TimeRemainingColumn(table_column=Column(no_wrap=True)),
+        TextColumn("left"),
+        console=console,
+    )
+
+
+class _Speed:
+    """Speed of a command's work since it began.
+
+    Args:
+        unit: The unit of the numbers.
+        done: The number of units already done at the start.
+    """
+
+    def __init__(self, unit: str, done: int) -> None:
+        self._unit = unit
+        self._done_before = done
+        self._start_time = time.perf_counter()
+
+    def per_second(self, done: int) -> float:
+        """Return the number of units per second."""
+        seconds = time.perf_counter() - self._start_time
+        return (done - self._done_before) / max(seconds, 1e-9)  # a clock may stand still
+
+    def text(self, done: int) -> str:
+        """Return the speed as text."""
+        return self.text_of(self.per_second(done))
+
+    def text_of(self, per_second: float) -> str:
+        """Return a number of units per second as text."""
+        if per_second >= 10:
+            return f"{per_second:,.0f} {self._unit}/s"
+        return f"{per_second:.2g} {self._unit}/s"
+
+
+class _ProgressLines:
+    """Progress as lines of text, one for every 10%.
+
+    Args:
+        text: Description of the work.
+        total: The total number.
+        unit: The unit of the numbers.
+        done: The number of units already done at the start.
+        stream: Stream to write to; None to show nothing.
+    """
+
+    def __init__(self, text: str, total: int, unit: str, done: int, stream: TextIO | None) -> None:
+        self._text = text
+        self._total = total
+        self._unit = unit
+        self._stream = stream
+        self._last_tenth = self._tenth_of(done)
+        self._speed = _Speed(unit, done)
+
+    def _tenth_of(self, done: int) -> int:
+        return 10 * done // self._total
+
+    def update(self, done: int, mean_return: float | None) -> None:
+        """Print a line if another tenth is done."""
+        tenth = self._tenth_of(done)
+        if tenth <= self._last_tenth or self._stream is None:
+            return
+        self._last_tenth = tenth
+        per_second = self._speed.per_second(done)
+        percent = min(100 * done // self._total, 100)
+        amount = f"{percent} %, {done:,} of {self._total:,} {self._unit}"
+        figures = f"{_return_text(mean_return)}, {self._speed.text_of(per_second)}"
+        time_left = "-"
+        if per_second:
+            units_left = max(self._total - done, 0)
+            time_left = str(timedelta(seconds=round(units_left / per_second)))
+        line = f"{self._text}: {amount}, {figures}, {time_left} left"
+        print(line, file=self._stream, flush=True)
+
+
+def _return_text(mean_return: float | None) -> str:
+    if mean_return is None:
+        return "mean return -"
+    return f"mean return {mean_return:.1f}"
 
 
 class Items:
@@ -95,16 +166,16 @@ class Items:
         self._total = total
         self._stream = stream
         self._bar = bar
-        self._begun = 0
+        self._count = 0
 
     def begin(self, name: str) -> None:
         """Show that the next item is in progress."""
-        self._begun += 1
+        self._count += 1
         if self._bar is not None:
             self._bar.update(
                 self._bar.task_ids[0],
-                completed=self._begun - 1,
-                description=f"{self._noun} {self._begun} of {self._total}",
+                completed=self._count - 1,
+                description=f"{self._noun} {self._count} of {self._total}",
                 name=name,
                 refresh=True,
             )
@@ -137,10 +208,11 @@ def show_items(noun: str, total: int, *, stream: TextIO | None = None) -> Iterat
         passed width
         passed dtype
     """
-    stream = answer_stream() if stream is None else stream
+    if stream is None:
+        stream = answer_stream()
     console = _terminal(stream)
     if console is None:
-        yield Items(noun, total, stream, None)
+        yield Items(noun, total, stream, bar=None)
         return
     bar = Progress(
         TextColumn("{task.description}", table_column=Column(no_wrap=True)),

@@ -40,13 +40,12 @@ def check_step(
     """
     # One sum of products for both arrays, which is finite only if all of their numbers are.
     logp_or_value = logp if value is None else value
-    is_finite = math.isfinite(np.vdot(logp, logp_or_value))
-    if is_finite:
+    has_finite_results = math.isfinite(np.vdot(logp, logp_or_value)) and (
         # The square of a masked logit, the lowest finite number, overflows.
-        is_finite = math.isfinite(np.vdot(inputs, inputs)) or bool(np.isfinite(inputs).all())
-    if is_finite and encoded.dtype.kind == "f":
-        is_finite = math.isfinite(np.vdot(encoded, encoded))
-    if is_finite:
+        math.isfinite(np.vdot(inputs, inputs)) or np.isfinite(inputs).all()
+    )
+    has_finite_obs = encoded.dtype.kind != "f" or math.isfinite(np.vdot(encoded, encoded))
+    if has_finite_results and has_finite_obs:
         return
 
     numbers_with_names = [
