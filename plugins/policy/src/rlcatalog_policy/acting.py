@@ -41,6 +41,7 @@ def take_step(
     """
     episode_states = policy._episode_states
     is_tensor = not isinstance(encoded, np.ndarray)
+    # Views of past steps are arrays, so they are computed from an array.
     obs = encoded
     if is_tensor:
         obs = episode_states.array_for_views(encoded)
@@ -55,6 +56,7 @@ def take_step(
             policy.output_checker.blame(error)
             raise
 
+    # The step keeps tensors; the state and the environment's actions are arrays.
     raw_array = raw
     if is_tensor:
         raw_array = to_array(raw)

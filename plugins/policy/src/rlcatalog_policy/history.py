@@ -370,7 +370,7 @@ def check_reward(reward: Rewards | None, t: Array, who: str) -> Array | None:
     # A value too large for float32 becomes infinite, which `check_rows` finds.
     with np.errstate(over="ignore"):
         rewards: Array = np.where(has_begun, numbers.astype(np.float32), np.float32(0))
-    check_rows(rewards, "prev_reward", "look at the environment's reward", t)
+    check_rows(rewards, what="prev_reward", why="look at the environment's reward", t=t)
     return rewards
 
 

@@ -273,6 +273,7 @@ class Policy:
     def _resume(
         self, encoded: Array | Tensor, state: State | None, prev_reward: Rewards | None
     ) -> StepInputs:
+        # A policy that keeps no state ignores a wrong one.
         if state is not None:
             check_state(state, encoded.shape[0])
         obs = self._episode_states.array_for_views(encoded)
@@ -304,7 +305,9 @@ class Policy:
         array = host_values(values)
         if array is not None:
             check_rows(
-                array, "its value estimate", "look at its observation, and at the model's weights"
+                array,
+                what="its value estimate",
+                why="look at its observation, and at the model's weights",
             )
         return values
 

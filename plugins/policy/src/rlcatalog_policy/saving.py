@@ -111,9 +111,7 @@ def _config_to_save(resolution: Resolution) -> dict[str, Any]:
     config = rules | resolution.config.given | resolution.pinned_keys()
     model_code = config.get("custom_model")
     for part in resolution.parts_by_slot(*MODEL_SLOTS).values():
-        if not part.in_process:
-            continue
-        # `objects` has the part's code for each framework.
+        # Parts of the running program have their code for each framework; others have none here.
         if any(code is model_code for code in part.objects.values()):
             config["custom_model"] = part.name
     return config
