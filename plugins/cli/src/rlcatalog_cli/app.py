@@ -209,20 +209,20 @@ def make_app(argv: Sequence[str]) -> typer.Typer:
     app.callback()(program)
     for name, function in OWN_COMMANDS.items():
         app.command(name, cls=Command)(function)
-    called = _called_command(argv)
-    is_version_asked = called is None and "--version" in argv
-    if called in OWN_COMMANDS or is_version_asked:
+    command_name = _called_command(argv)
+    is_version_asked = command_name is None and "--version" in argv
+    if command_name in OWN_COMMANDS or is_version_asked:
         return app  # these commands look for plugins themselves
     with redirect_stdout():
         registry = default_catalog().registry
-    if called is not None:
-        _check_command(registry, called)
+    if command_name is not None:
+        _check_command(registry, command_name)
     for part in registry.active("command"):
         name = registry.name_of(part)
         if name in OWN_COMMANDS:
             continue
-        if called is not None and called in (name, part.address):
-            app.command(called, cls=Command)(part.load("cli"))
+        if command_name is not None and command_name in (name, part.address):
+            app.command(command_name, cls=Command)(part.load("cli"))
         else:
             # For the list of commands alone, which needs no code of the plugin.
             app.command(name, help=escape(one_line(part.declaration.summary)))(_do_nothing)

@@ -114,7 +114,7 @@ class Stepper:
             self.autoreset = autoreset_of(n)
         self.state: State | None = policy.initial_state(self.n)
         #: Environments whose next episode begins with the next observation.
-        self._over = np.zeros(self.n, bool)
+        self._begins_with_next_obs = np.zeros(self.n, bool)
         #: The last encoded observations, on which idle rows act.
         self._encoded: Array | None = None
 
@@ -126,10 +126,10 @@ class Stepper:
         """
         if rows is None:
             self.state = self.policy.initial_state(self.n)
-            self._over = np.zeros(self.n, bool)
+            self._begins_with_next_obs = np.zeros(self.n, bool)
         else:
             self.state = self.policy.restart(self.state, rows)
-            self._over[rows] = False
+            self._begins_with_next_obs[rows] = False
 
     def step(
         self,
@@ -157,9 +157,9 @@ class Stepper:
         if self.autoreset == "next_step":
             # An episode that ended a step ago begins with this observation. One that ended with
             # this observation is idle: the environment ignores the action.
-            self._restart_states(self._over)
+            self._restart_states(self._begins_with_next_obs)
             step = self._act_with_idle_rows(obs, ended, prev_reward, mask, explore)
-            self._over = ended
+            self._begins_with_next_obs = ended
         else:
             self._restart_states(ended)
             step = self.policy.act(
