@@ -70,8 +70,9 @@ nitpick_ignore_regex = [
     (r"py:(class|data|obj|attr)", r"rlcatalog(_\w+)?\.[a-z]\w*(\.\w+)+"),
     (
         r"py:class",
-        r"AbstractContextManager|Actions|AnyEnv|Array|Choice|DistPlan|EnvSpaces|FlatConfig|History|Lowered"
-        r"|Mask|PartsCatalog|Space|T|Tensor|TrunkObservation|Unclaimed|Verdict|bounds|info",
+        r"AbstractContextManager|Actions|AnyEnv|Array|AutoresetMode|Batch|Choice|Data|DistPlan|EnvSpaces"
+        r"|FlatConfig|History|Lowered|Masks?|ModelArgument|NotGiven|PartsCatalog|Rewards|Rows|Space|T|Tensor"
+        r"|TensorTree|TrunkObservation|Unclaimed|VectorEnv|Verdict|bounds|info",
     ),
     # Written as a generic of some type, in a docstring.
     (r"py:class", r".*\[.*|.*\]"),

@@ -42,7 +42,15 @@ from rlcatalog.models import check_weights, set_weights_of, weights_of
 from rlcatalog.reporting import warn_caller
 from rlcatalog_policy.building import ModelArgument
 from rlcatalog_policy.files import MOST_JSON, RegularFile
-from rlcatalog_policy.manifest import FILTER, MANIFEST, WEIGHTS, LeftOut, Manifest, decode
+from rlcatalog_policy.manifest import (
+    FILTER,
+    MANIFEST,
+    WEIGHTS,
+    LeftOut,
+    Manifest,
+    decode,
+    is_address,
+)
 from rlcatalog_policy.policy import Policy
 from rlcatalog_policy.space_json import (
     MOST_ENTRIES,
@@ -164,7 +172,8 @@ def _look_up(
     pins.check(catalog.registry)  # a missing plugin is named before its config keys are
     resolution = catalog.resolve(obs_space, action_space, config, framework, pins=pins)
     if manifest.format_version == 2 and FILTER in tensor_files:
-        # The filter's statistics say which values it filters, which depends on the preprocessor.
+        # A config of this version does not name what is filtered, but the filter's statistics do:
+        # by encoded value, which only a lookup maps to the leaves of the space.
         with _name_file_in_errors(tensor_files[FILTER]):
             statistics = _read_arrays(manifest, tensor_files[FILTER])
         config = config | _keys_of_filtered_leaves(resolution, statistics.get("filtered"))
@@ -309,7 +318,7 @@ def _advice_for_own_parts(manifest: Manifest, start_of_call: str) -> str:
         *manifest.preprocessors.values(),
         *manifest.action_dists.values(),
     ]
-    own_names = dict.fromkeys(repr(name) for name in all_names if not _is_address(name))
+    own_names = dict.fromkeys(repr(name) for name in all_names if not is_address(name))
     if not own_names:
         return ""
     advice = f"{', '.join(own_names)} is not from a package."
@@ -381,16 +390,9 @@ def _contains_code(value: Any) -> bool:
     return isinstance(value, LeftOut)
 
 
-def _is_address(name: str) -> bool:
-    """Return whether a saved name is `"distribution/name"`; the program's own parts have no
-    distribution.
-    """
-    return "/" in name
-
-
 def _own_model_slots(parts: Mapping[str, str]) -> list[str]:
     """Return the model's slots that the program's own parts fill."""
-    return [slot for slot in MODEL_SLOTS if slot in parts and not _is_address(parts[slot])]
+    return [slot for slot in MODEL_SLOTS if slot in parts and not is_address(parts[slot])]
 
 
 def _without_own_model(parts: Mapping[str, str]) -> dict[str, str]:

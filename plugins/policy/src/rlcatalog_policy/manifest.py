@@ -77,6 +77,13 @@ class Manifest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         return None
 
 
+def is_address(name: str) -> bool:
+    """Return whether a saved part's name is `"distribution/name"`; parts that the program defined
+    have no distribution.
+    """
+    return "/" in name
+
+
 def file_name(role: str, digest: str) -> str:
     """Return a name for an array file, derived from its content."""
     return f"{role}-{digest[:16]}.safetensors"
@@ -169,7 +176,8 @@ def _read_data(file: RegularFile) -> dict[str, Any]:
 def _earlier_defaults(manifest: Manifest) -> dict[str, Any]:
     """Return the defaults of the version that wrote a manifest, where they differ from today's."""
     defaults = dict(EARLIER_DEFAULTS[manifest.format_version])
-    if "/" not in manifest.parts["trunk"]:
+    trunk_is_of_program = not is_address(manifest.parts["trunk"])
+    if trunk_is_of_program:
         # A plain module's images have always been read by their shape.
         defaults.pop("image_layout", None)
     return defaults
