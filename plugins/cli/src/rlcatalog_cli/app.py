@@ -260,7 +260,7 @@ def _do_nothing() -> None:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the command line; print rlcatalog's errors and I/O errors, and exit with status 1."""
-    is_own_process = argv is None
+    owns_process = argv is None  # and not called from a program or a test
     arguments = sys.argv[1:] if argv is None else list(argv)
     if hasattr(sys.stdout, "reconfigure"):  # Python's; a program may have replaced it
         # As for stderr: unencodable names must not raise.
@@ -268,7 +268,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     prints_json = "--json" in arguments and "--help" not in arguments
     redirection: AbstractContextManager[None] = nullcontext()
     if prints_json:
-        redirection = redirect_stdout(for_good=is_own_process)
+        redirection = redirect_stdout(for_good=owns_process)
     showwarning_before = warnings.showwarning
     warnings.showwarning = _show_warning
     try:

@@ -47,6 +47,9 @@ def take_step(
         obs = episode_states.array_for_views(encoded)
     before = episode_states.resume(obs, state, prev_reward)
 
+    # In PyTorch `rlcatalog_torch.backend.TorchBackend.act`, in TensorFlow
+    # `rlcatalog_tf.backend.TFBackend.act`; for a frozen policy,
+    # `rlcatalog_export.torch.freeze.FrozenTorch.act`.
     with policy._model_lock:
         try:
             raw, logp, value, dist_inputs, new_memory = backend.act(
