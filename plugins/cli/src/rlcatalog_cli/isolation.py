@@ -91,7 +91,7 @@ def catalog_of_survivors() -> Catalog:
                 deaths[plugin.distribution] = death
     names_of_user = os.environ.get("RLCATALOG_DISABLE_PLUGINS", "").split(",")
     disabled = [name for name in names_of_user if name.strip()]
-    disabled += deaths
+    disabled += list(deaths)
     environ = {**os.environ, "RLCATALOG_DISABLE_PLUGINS": ",".join(disabled)}
     catalog = Catalog(environ=environ)
     for record in catalog.plugins:

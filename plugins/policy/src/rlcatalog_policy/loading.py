@@ -63,9 +63,9 @@ from rlcatalog_policy.tensors import Array, TensorFile, describe_other_dtypes
 
 #: Up to this number of weights, a model is always built, so that an error can name the weights that
 #: differ.
-_SMALL = 1 << 22
+_WEIGHTS_OF_SMALL_MODEL = 1 << 22
 #: The same for the number of layers.
-_FEW_LAYERS = 1000
+_LAYERS_OF_SMALL_MODEL = 1000
 
 #: Maximum number of attempts to read while a writer interferes; one retry is enough for one save.
 _ATTEMPTS = 10
@@ -440,8 +440,10 @@ def _check_announced_weights(resolution: Resolution, weights_file: TensorFile) -
     # A stage without weights, or one that does not announce them, has 0 or None.
     weights_by_layer = [stage.weights for stage in resolution.shapes if stage.weights]
     num_weights = sum(weights_by_layer)
-    has_too_many_weights = num_weights > max(_SMALL, weights_file.elements)
-    has_too_many_layers = len(weights_by_layer) > max(_FEW_LAYERS, len(weights_file.tensors))
+    has_too_many_weights = num_weights > max(_WEIGHTS_OF_SMALL_MODEL, weights_file.elements)
+    has_too_many_layers = len(weights_by_layer) > max(
+        _LAYERS_OF_SMALL_MODEL, len(weights_file.tensors)
+    )
     if has_too_many_weights or has_too_many_layers:
         raise SavedPolicyError(
             f"{weights_file.file.path} contains {weights_file.elements} weights in"

@@ -301,6 +301,7 @@ class OutputChecker:
     def _check_signatures(self, error: TypeError) -> None:
         """Raise an error if a method of the parts does not take the contract's arguments."""
         for call in self._calls():
+            # The method's signature if it does not take these arguments, otherwise None.
             signature = refusal(call.method, call.arguments, call.keywords)
             if signature is None:
                 continue
@@ -435,16 +436,15 @@ class _Outside(NamedTuple):
 
 def _find_outside(codec: ActionCodec, raw: Array) -> _Outside | None:
     """Return the first raw action of `[B, width]` that a leaf's codec cannot map into the space."""
-    if codec.whole and codec.counts is not None:
+    is_right = np.isfinite(raw)
+    draws_choices = codec.whole and codec.counts is not None
+    if draws_choices:
         # Choices must be drawn as such; other numbers may be clipped.
-        is_choice = (raw >= 0) & (raw < np.array(codec.counts)) & (raw == np.floor(raw))
-        is_right = np.isfinite(raw) & is_choice
-    else:
-        is_right = np.isfinite(raw)
+        is_right &= (raw >= 0) & (raw < np.array(codec.counts)) & (raw == np.floor(raw))
     if not is_right.all():
         row, column = (int(place) for place in np.argwhere(~is_right)[0])
         expected = "finite numbers"
-        if codec.whole and codec.counts is not None:
+        if codec.counts is not None and draws_choices:
             expected = f"an integer from 0 to {codec.counts[column] - 1}"
         return _Outside(expected, f"{raw[row, column]} in row {row}")
 
@@ -488,6 +488,7 @@ def check_dists(resolution: Resolution, config: Mapping[str, Any]) -> None:
 def _check_dist(plan: DistPlan, framework: str, config: Mapping[str, Any]) -> None:
     part = plan.part
     cls, options = unbind(plan.load(framework, config))
+    # The class's signature if it does not take these arguments, otherwise None.
     signature = refusal(cls, (None, None), options)
     if signature is not None:
         arguments = ", ".join(("inputs", "model", *(f"{name}=" for name in options)))

@@ -285,8 +285,11 @@ class Memory:
             requirement = model.view_requirements.get(f"{_STATE_IN}{index}")
             if index < len(initial_states):
                 initial_state = initial_states[index]
+            elif requirement is None:
+                self._refuse_missing_state(model, index)
             else:
-                initial_state = self._initial_state_of_view(model, index, requirement)
+                # A view whose state has no initial value starts with zeros.
+                initial_state = np.zeros(requirement.space.shape or (), np.float32)
             window = None
             if requirement is not None:
                 window = _window_of(requirement, index, self._model_class)
@@ -295,20 +298,16 @@ class Memory:
         self.looks_back = any(window is not None for window in self._windows)
         self.skips = bool(self.before)
 
-    def _initial_state_of_view(
-        self, model: ModelV2, index: int, requirement: ViewRequirement | None
-    ) -> Array:
-        """Return the initial state that a view without one has: zeros."""
-        if requirement is None:
-            views = [name for name in model.view_requirements if name.startswith(_STATE_IN)]
-            raise ModelContractError(
-                f"{self._model_class} requests the views {', '.join(sorted(views))}, but has"
-                f" neither a view '{_STATE_IN}{index}' nor an initial state for it;"
-                " get_initial_state() must return one."
-            )
-        return np.zeros(requirement.space.shape or (), np.float32)
+    def _refuse_missing_state(self, model: ModelV2, index: int) -> NoReturn:
+        views = [name for name in model.view_requirements if name.startswith(_STATE_IN)]
+        raise ModelContractError(
+            f"{self._model_class} requests the views {', '.join(sorted(views))}, but has neither a"
+            f" view '{_STATE_IN}{index}' nor an initial state for it; get_initial_state() must"
+            " return one."
+        )
 
     def _add_part(self, initial_state: Array, window: Window | None) -> None:
+        """Add a part of the memory; before an episode, each step has the initial state."""
         self._windows.append(window)
         if window is None or isinstance(window.places, int):
             self.initial.append(initial_state)
