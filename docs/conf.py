@@ -71,7 +71,7 @@ nitpick_ignore_regex = [
     (
         r"py:class",
         r"AbstractContextManager|Actions|AnyEnv|Array|AutoresetMode|Batch|Choice|Data|DistPlan|EnvSpaces"
-        r"|FlatConfig|History|Lowered|Masks?|ModelArgument|NotGiven|PartsCatalog|Rewards|Rows|SingleEnv|Space|T|Tensor"
+        r"|FlatConfig|History|Lowered|Masks?|ModelArgument|NotGiven|PartsCatalog|Rewards|Rows|Space|T|Tensor"
         r"|TensorTree|TrunkObservation|Unclaimed|VectorEnv|Verdict|bounds|info",
     ),
     # Written as a generic of some type, in a docstring.

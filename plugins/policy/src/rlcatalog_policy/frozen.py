@@ -353,7 +353,7 @@ class Frozen:
     def raw_action(self, actions: Actions) -> Array:
         return self.policy.raw_action(actions)
 
-    def initial_state(self, batch_size: int) -> State | None:
+    def initial_state(self, batch_size: int) -> Any:
         return self.policy.initial_state(batch_size)
 
     def restart(self, state: State | None, rows: Rows) -> State | None:

@@ -445,7 +445,7 @@ class Policy:
         """
         return raw_actions(self, actions)
 
-    def initial_state(self, batch_size: int) -> State | None:
+    def initial_state(self, batch_size: int) -> Any:
         """Return the state at the start of `batch_size` episodes, or None if the policy has no
         state.
         """

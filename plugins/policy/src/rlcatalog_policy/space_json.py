@@ -104,7 +104,7 @@ def space_from_json(data: Data | None) -> Any:
     return _from_json(data)
 
 
-def same_space(one: Data, other: Data) -> bool:
+def same_space(one: Data | None, other: Data | None) -> bool:
     """Return whether two spaces, given as plain data, are the same; `"original_space"` is not
     compared.
     """

@@ -201,7 +201,7 @@ def check_state(state: State, rows: int) -> None:
     """Raise an error unless a state belongs to a batch with this number of rows.
 
     Raises:
-        ModelContractError: It is no state, or has a different number of rows.
+        ModelContractError: It is not a state, or has a different number of rows.
     """
     if isinstance(state, State) and len(state.history.t) == rows:
         return

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     import gymnasium
     from gymnasium.vector import AutoresetMode
 
+    # A name of the kernel that only annotations need.
+    from rlcatalog.choice.environments import AnyEnv
     from rlcatalog.frameworks import Array, Step
     from rlcatalog_policy.encoder import Batch, Masks
     from rlcatalog_policy.frozen import Frozen
@@ -22,7 +24,6 @@ if TYPE_CHECKING:
     from rlcatalog_policy.policy import Policy
     from rlcatalog_policy.state import State
 
-    SingleEnv: TypeAlias = gymnasium.Env[Any, Any]
     VectorEnv: TypeAlias = gymnasium.vector.VectorEnv[Any, Any, Any]
 
 #: Gymnasium's autoreset modes.
@@ -50,12 +51,12 @@ def autoreset_of(envs: VectorEnv) -> str:
     return _parse_mode(mode)
 
 
-def describe_env(env: SingleEnv | VectorEnv) -> tuple[str, str]:
+def describe_env(env: AnyEnv) -> tuple[str, str]:
     """Describe an environment argument, and what to pass if several environments are needed, for
     error messages.
 
     Args:
-        env: A single environment or a vector environment.
+        env: A single environment, a vector environment, or what creates one.
     """
     name = type(read_attribute(env, "unwrapped", env)).__name__
     num_envs = read_attribute(env, "num_envs")
