@@ -7,29 +7,37 @@ from __future__ import annotations
 
 import io
 import json
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from rlcatalog.errors import ConfigError, nearest, one_line, output_errors
+from rlcatalog.frameworks import Array
 from rlcatalog_policy import write_file
 from rlcatalog_runs.summaries import Row, Run, read_rows, table_in
 
-Array = np.ndarray[Any, Any]
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 #: Number of points in a curve.
 POINTS = 200
-#: Maximum number of settings in a label (further ones are only counted), and of characters per
-#: setting.
-SHOWN, LONGEST = 3, 60
+#: Number of settings in a label, unless more are needed to tell the curves apart.
+SHOWN = 3
+#: Maximum number of characters of a setting in a label.
+LONGEST = 60
 #: Settings that a label shows without their names.
 _PLAIN = ("algorithm", "framework")
-#: Fraction of runs trimmed at each end, number of bootstrap samples, and the interval's ends in
-#: percent.
-CUT, REPEATS, ENDS = 0.25, 2000, (2.5, 97.5)
-#: Number of values that are resampled at once.
+#: Fraction of runs trimmed at each end.
+CUT = 0.25
+#: Number of bootstrap samples.
+REPEATS = 2000
+#: Ends of the interval in percent.
+ENDS = (2.5, 97.5)
+#: Number of values that are resampled at once, which limits the memory in use.
 _AT_ONCE = 2_000_000
 #: Color-blind safe colors (Okabe and Ito), and line styles for further curves.
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
@@ -55,6 +63,13 @@ class Group(NamedTuple):
     interval: Array | None
 
 
+class _Curve(NamedTuple):
+    """A run's mean returns, `[rows]`, and the increasing numbers of steps at which it has them."""
+
+    steps: Array
+    returns: Array
+
+
 def compare(runs: Sequence[Run], by: str | None = None) -> list[Group]:
     """Return the runs' curves, up to the step at which the shortest run ends.
 
@@ -69,30 +84,44 @@ def compare(runs: Sequence[Run], by: str | None = None) -> list[Group]:
     """
     _check_environment(runs)
     curves = [_curve(run) for run in runs]
-    shortest = min(steps[-1] for steps, _ in curves)
-    if late := [run for run, (steps, _) in zip(runs, curves, strict=True) if steps[0] > shortest]:
-        raise ConfigError(
-            f"{late[0].folder}: has its first mean return only after the end of the shortest run,"
-            f" at {shortest:,.0f} steps."
-        )
-    alike: dict[str, list[int]] = {}
-    chosen = [_chosen(run, by, runs) for run in runs]
-    for index, settings in enumerate(chosen):
-        alike.setdefault(json.dumps(settings, sort_keys=True, default=str), []).append(index)
-    labels = _labels([chosen[indices[0]] for indices in alike.values()])
-    groups = []
-    for label, indices in zip(labels, alike.values(), strict=True):
-        first = max(curves[index][0][0] for index in indices)
-        grid = np.linspace(shortest / POINTS, shortest, POINTS)
-        grid = np.append(grid[(grid >= first) & (grid < shortest)], shortest)
-        returns = np.stack([np.interp(grid, *curves[index]) for index in indices])
-        ends = interval(returns) if len(returns) > 1 else None
-        groups.append(
-            Group(
-                label, [runs[index] for index in indices], grid, interquartile_mean(returns), ends
+    last_step = min(curve.steps[-1] for curve in curves)
+    for run, curve in zip(runs, curves, strict=True):
+        if curve.steps[0] > last_step:
+            raise ConfigError(
+                f"{run.folder}: has its first mean return only after the end of the shortest run,"
+                f" at {last_step:,.0f} steps."
             )
+    settings_of_runs = [_settings_for(run, by, runs) for run in runs]
+    # Dicts cannot be keys; equal settings have the same text.
+    members: dict[str, list[int]] = {}
+    for index, settings in enumerate(settings_of_runs):
+        members.setdefault(_as_text(settings), []).append(index)
+    labels = _labels([settings_of_runs[indices[0]] for indices in members.values()])
+    groups = []
+    for label, indices in zip(labels, members.values(), strict=True):
+        group = _group(
+            label,
+            [runs[index] for index in indices],
+            [curves[index] for index in indices],
+            last_step=last_step,
         )
+        groups.append(group)
     return groups
+
+
+def _group(label: str, runs: Sequence[Run], curves: Sequence[_Curve], *, last_step: float) -> Group:
+    """Return the curve of a group of runs from where all of them have returns."""
+    first_step = max(curve.steps[0] for curve in curves)
+    steps = np.linspace(last_step / POINTS, last_step, POINTS)
+    steps = np.append(steps[(steps >= first_step) & (steps < last_step)], last_step)
+    returns = np.stack([np.interp(steps, curve.steps, curve.returns) for curve in curves])
+    return Group(
+        label,
+        runs,
+        steps,
+        middle=interquartile_mean(returns),
+        interval=interval(returns) if len(runs) > 1 else None,
+    )
 
 
 def _check_environment(runs: Sequence[Run]) -> None:
@@ -120,22 +149,21 @@ def check_picture(path: Path) -> None:
     from matplotlib.figure import Figure
 
     formats = Figure().canvas.get_supported_filetypes()
-    if (ending := path.suffix.lower().lstrip(".")) not in formats:
-        known = ", ".join(f".{name}" for name in sorted(formats))
+    ending = path.suffix.lower().lstrip(".")
+    if ending not in formats:
+        listing = ", ".join(f".{name}" for name in sorted(formats))
         raise ConfigError(
-            f"--out {path}: not a picture format.{nearest(ending, formats)} Formats: {known}."
+            f"--out {path}: not a picture format.{nearest(ending, formats)} Formats: {listing}."
         )
 
 
 def draw(path: Path, rows: Sequence[Row], title: str) -> None:
     """Plot a learning curve: the mean return of the last 100 episodes against environment steps."""
-    points = [
-        (row.timesteps_total, row.episode_return_mean)
-        for row in rows
-        if row.episode_return_mean is not None
-    ]
-    figure, axes = _figure(4, title, "mean return, last 100 episodes")
-    axes.plot([x for x, _ in points], [y for _, y in points], color="#1f6fb2")
+    rows_with_return = [row for row in rows if row.episode_return_mean is not None]
+    steps = [row.timesteps_total for row in rows_with_return]
+    returns: Any = [row.episode_return_mean for row in rows_with_return]
+    figure, axes = _figure(height=4, title=title, returns="mean return, last 100 episodes")
+    axes.plot(steps, returns, color="#1f6fb2")
     _write_picture(path, figure)
 
 
@@ -149,29 +177,31 @@ def draw_groups(path: Path, groups: Sequence[Group], title: str) -> None:
     """
     from matplotlib.font_manager import FontProperties
 
-    figure, axes = _figure(4.2 + 0.22 * len(groups), title, "return, mean of the last 100 episodes")
+    figure, axes = _figure(
+        height=4.2 + 0.22 * len(groups),  # a line of the legend for each group
+        title=title,
+        returns="return, mean of the last 100 episodes",
+    )
     for index, group in enumerate(groups):
-        colour, style = (
-            _COLOURS[index % len(_COLOURS)],
-            _STYLES[index // len(_COLOURS) % len(_STYLES)],
-        )
-        runs = f"{len(group.runs)} runs" if len(group.runs) > 1 else "1 run"
+        colour = _COLOURS[index % len(_COLOURS)]
+        style = _STYLES[index // len(_COLOURS) % len(_STYLES)]
+        count = "1 run" if len(group.runs) == 1 else f"{len(group.runs)} runs"
         axes.plot(
             group.steps,
             group.middle,
             color=colour,
             linestyle=style,
-            label=f"{group.label} ({runs})",
+            label=f"{group.label} ({count})",
         )
         if group.interval is not None:
             axes.fill_between(group.steps, *group.interval, color=colour, alpha=0.2, linewidth=0)
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
-    axes.set_xlim(0, None)
-    below = figure.legend(loc="outside lower center", ncols=1, frameon=False)
-    for text in below.get_texts():
-        text.set_parse_math(False)  # names of settings, and their values
+    axes.set_xlim(left=0)
+    legend = figure.legend(loc="outside lower center", ncols=1, frameon=False)
+    for text in legend.get_texts():
+        text.set_parse_math(False)  # a setting's value may contain dollar signs
     if any(group.interval is not None for group in groups):
-        below.set_title(
+        legend.set_title(
             "lines: interquartile mean over runs; bands: its 95% interval",
             FontProperties(size="small"),
         )
@@ -180,8 +210,14 @@ def draw_groups(path: Path, groups: Sequence[Group], title: str) -> None:
         _write_picture(path, figure)
 
 
-def _figure(height: float, title: str, returns: str) -> tuple[Any, Any]:
-    """Return a figure for plotting returns against environment steps, and its axes."""
+def _figure(*, height: float, title: str, returns: str) -> tuple[Figure, Axes]:
+    """Return a figure for plotting returns against environment steps, and its axes.
+
+    Args:
+        height: Height in inches.
+        title: The title.
+        returns: Which returns these are, for the vertical axis.
+    """
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7, height), layout="constrained")
@@ -192,42 +228,50 @@ def _figure(height: float, title: str, returns: str) -> tuple[Any, Any]:
     return figure, axes
 
 
-def _write_picture(path: Path, figure: Any) -> None:
+def _write_picture(path: Path, figure: Figure) -> None:
     picture = io.BytesIO()
     figure.savefig(picture, dpi=120, format=path.suffix.lower().lstrip("."))
     write_file(path.parent, path.name, picture.getvalue())
 
 
-def _curve(run: Run) -> tuple[Array, Array]:
-    """Return a run's steps (increasing) and mean returns, each `[rows]`."""
-    points = {row.timesteps_total: row.episode_return_mean for row in read_rows(run.folder)}
-    known = sorted(
-        (steps, value)
-        for steps, value in points.items()
-        if value is not None and np.isfinite(value)
-    )
-    if not known:
+def _curve(run: Run) -> _Curve:
+    """Return a run's curve; of several rows for one step, the last one counts."""
+    return_at_step: dict[float, float] = {}
+    for row in read_rows(run.folder):
+        value = row.episode_return_mean
+        if value is not None and np.isfinite(value):
+            return_at_step[row.timesteps_total] = value
+        else:
+            return_at_step.pop(row.timesteps_total, None)
+    if not return_at_step:
         raise ConfigError(f"{run.folder}: has no mean return yet, because no episode has ended.")
-    steps, returns = np.array(known, np.float64).T
-    return steps, returns
+    steps, returns = np.array(sorted(return_at_step.items()), np.float64).T
+    return _Curve(steps, returns)
+
+
+# --- labels ---------------------------------------------------------------------------------------
 
 
 def settings_of(run: Run) -> dict[str, Any]:
     """Return a run's settings as a flat dict without the seed: algorithm, framework
     and all keys.
     """
-    algorithm, model, parts = (
-        table_in(run.config, name) for name in ("algorithm", "model", "parts")
-    )
-    keys = {key: value for key, value in algorithm.items() if key not in ("name", "seed", *_PLAIN)}
-    return {
+    settings: dict[str, Any] = {
         "algorithm": shown_algorithm(run),
         "framework": run.framework,
         "steps": run.wanted,
-        **keys,
-        **{f"parts.{slot}": name for slot, name in parts.items()},
-        **{key: value for key, value in model.items() if key not in keys},
     }
+    algorithm_keys = {}
+    for key, value in table_in(run.config, "algorithm").items():
+        if key not in ("name", "seed", *_PLAIN):
+            algorithm_keys[key] = value
+    settings |= algorithm_keys
+    for slot, part in table_in(run.config, "parts").items():
+        settings[f"parts.{slot}"] = part
+    for key, value in table_in(run.config, "model").items():
+        if key not in algorithm_keys:
+            settings[key] = value
+    return settings
 
 
 def shown_algorithm(run: Run) -> str:
@@ -236,68 +280,93 @@ def shown_algorithm(run: Run) -> str:
     return name if run.engine is None else f"{name} ({run.engine})"
 
 
-def _chosen(run: Run, by: str | None, runs: Sequence[Run]) -> dict[str, Any]:
-    """Return the settings of a run that can distinguish curves."""
+def _settings_for(run: Run, by: str | None, runs: Sequence[Run]) -> dict[str, Any]:
+    """Return the settings of a run that can distinguish curves.
+
+    Args:
+        run: The run.
+        by: As for `compare`.
+        runs: All runs, whose settings may be named in `by`.
+    """
     settings = settings_of(run)
     if by is None:
         return settings
     if by == "model":
         model = table_in(run.config, "model")
-        return {
-            key: value
-            for key, value in settings.items()
-            if key in model or key.startswith("parts.")
-        }
-    known = {key for other in runs for key in settings_of(other)}
-    if by not in known:
+        names = [name for name in settings if name in model or name.startswith("parts.")]
+        return {name: settings[name] for name in names}
+    names_of_runs = {name for other in runs for name in settings_of(other)}
+    if by not in names_of_runs:
         raise ConfigError(
-            f"--by {by}: no run has a key of this name.{nearest(by, [*known, 'model'])} Use model,"
-            " framework, algorithm, or a key of the algorithm or the model."
+            f"--by {by}: no run has a key of this name.{nearest(by, [*names_of_runs, 'model'])} Use"
+            " model, framework, algorithm, or a key of the algorithm or the model."
         )
     return {by: settings.get(by)}
 
 
-def _labels(found: Sequence[Mapping[str, Any]]) -> list[str]:
+def _labels(settings_of_groups: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return short labels that tell several settings apart."""
-    names = list(dict.fromkeys(key for settings in found for key in settings))
+    names = list(dict.fromkeys(name for settings in settings_of_groups for name in settings))
     if len(names) == 1:
-        return [_written(names[0], settings.get(names[0])) for settings in found]
-    first = [name for name in _PLAIN if _differ(found, name)] or [
-        name for name in _PLAIN if name in names
-    ]
-    labels = [_text(settings, first) for settings in found]
-    for label in set(labels):
-        alike = [index for index, other in enumerate(labels) if other == label]
-        differing = [name for name in names if _differ([found[index] for index in alike], name)]
-        for count in range(min(SHOWN, len(differing)), len(differing) + 1):
-            told = [_text(found[index], differing[:count]) for index in alike]
-            if len(set(told)) == len(told):
-                break
-        for index, text in zip(alike, told, strict=True):
-            labels[index] = ": ".join(filter(None, (label, text)))
-    return [label or "default model" for label in labels]
+        [name] = names
+        return [_text_of_setting(name, settings.get(name)) for settings in settings_of_groups]
+    plain_names = [name for name in _PLAIN if _differ(settings_of_groups, name)]
+    if not plain_names:
+        plain_names = [name for name in _PLAIN if name in names]
+    beginnings = [_text_of_settings(settings, plain_names) for settings in settings_of_groups]
+    labels = list(beginnings)
+    for beginning in set(beginnings):
+        indices = [index for index, other in enumerate(beginnings) if other == beginning]
+        details = _details([settings_of_groups[index] for index in indices], names)
+        for index, detail in zip(indices, details, strict=True):
+            parts = [part for part in (beginning, detail) if part]
+            labels[index] = ": ".join(parts) or "default model"
+    return labels
 
 
-def _differ(found: Sequence[Mapping[str, Any]], name: str) -> bool:
-    return (
-        len({json.dumps(settings.get(name), sort_keys=True, default=str) for settings in found}) > 1
-    )
+def _details(settings_of_groups: Sequence[Mapping[str, Any]], names: Sequence[str]) -> list[str]:
+    """Return texts that tell apart the settings of groups with the same beginning of a label.
+
+    Args:
+        settings_of_groups: The settings of each group.
+        names: Names of all settings.
+    """
+    names_that_differ = [name for name in names if _differ(settings_of_groups, name)]
+    count = min(SHOWN, len(names_that_differ))
+    while True:
+        shown_names = names_that_differ[:count]
+        texts = [_text_of_settings(settings, shown_names) for settings in settings_of_groups]
+        are_distinct = len(set(texts)) == len(texts)
+        if are_distinct or count == len(names_that_differ):
+            return texts
+        count += 1
 
 
-def _text(settings: Mapping[str, Any], names: Sequence[str]) -> str:
-    return ", ".join(_written(name, settings.get(name)) for name in names)
+def _differ(settings_of_groups: Sequence[Mapping[str, Any]], name: str) -> bool:
+    """Return whether a setting has more than one value."""
+    return len({_as_text(settings.get(name)) for settings in settings_of_groups}) > 1
 
 
-def _written(name: str, value: Any) -> str:
+def _as_text(value: Any) -> str:
+    """Return a text that is the same for equal values from a config."""
+    return json.dumps(value, sort_keys=True, default=str)
+
+
+def _text_of_settings(settings: Mapping[str, Any], names: Sequence[str]) -> str:
+    return ", ".join(_text_of_setting(name, settings.get(name)) for name in names)
+
+
+def _text_of_setting(name: str, value: Any) -> str:
     """Return the text for a setting in a label."""
-    text = (
-        "-"
-        if value is None
-        else value
-        if isinstance(value, str)
-        else json.dumps(value, separators=(",", ":"))
-    )
-    return one_line(text if name in _PLAIN else f"{name}={text}", LONGEST)
+    if value is None:
+        text = "-"
+    elif isinstance(value, str):
+        text = value
+    else:
+        text = json.dumps(value, separators=(",", ":"))
+    if name not in _PLAIN:
+        text = f"{name}={text}"
+    return one_line(text, LONGEST)
 
 
 # --- one curve for several runs -------------------------------------------------------------------
@@ -311,8 +380,8 @@ def interquartile_mean(returns: Array, axis: int = 0) -> Array:
         axis: The axis of the runs, which is removed.
     """
     ordered = np.sort(np.moveaxis(returns, axis, 0), axis=0)
-    cut = int(CUT * len(ordered))
-    return np.asarray(ordered[cut : len(ordered) - cut].mean(0))
+    num_trimmed = int(CUT * len(ordered))
+    return np.asarray(ordered[num_trimmed : len(ordered) - num_trimmed].mean(0))
 
 
 def interval(returns: Array) -> Array:
@@ -324,10 +393,11 @@ def interval(returns: Array) -> Array:
     Args:
         returns: `[runs, points]`.
     """
-    runs, points = returns.shape
-    draws = np.random.default_rng(0).integers(runs, size=(REPEATS, runs))
-    parts = np.array_split(draws, max(1, -(-REPEATS * runs * points // _AT_ONCE)))
-    means = np.concatenate(
-        [interquartile_mean(returns[part], axis=1) for part in parts if len(part)]
-    )
-    return np.asarray(np.percentile(means, ENDS, axis=0))
+    num_runs, num_points = returns.shape
+    samples = np.random.default_rng(0).integers(num_runs, size=(REPEATS, num_runs))
+    num_parts = max(1, math.ceil(REPEATS * num_runs * num_points / _AT_ONCE))
+    means = []
+    for part in np.array_split(samples, num_parts):
+        if len(part):
+            means.append(interquartile_mean(returns[part], axis=1))
+    return np.asarray(np.percentile(np.concatenate(means), ENDS, axis=0))

@@ -83,14 +83,13 @@ def find_runs(folder: Path, depth: int = DEPTH) -> Iterator[Path]:
     """Yield the run folders at and below a folder, ignoring links and hidden folders."""
     if any(os.path.lexists(folder / name) for name in (CONFIG, RECORD, METRICS)):
         yield folder
-    elif depth:
+    elif depth > 0:
         try:
-            inside = sorted(
-                entry.name for entry in os.scandir(folder) if entry.is_dir(follow_symlinks=False)
-            )
+            entries = os.scandir(folder)
+            names = sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
         except OSError:
             return
-        for name in inside:
+        for name in names:
             if not name.startswith("."):
                 yield from find_runs(folder / name, depth - 1)
 
@@ -101,10 +100,14 @@ def read_run(folder: Path) -> Run:
     Raises:
         SavedPolicyError: The folder is damaged.
     """
-    config, record, rows = _config(folder), read_record(folder) or {}, read_rows(folder)
+    config = _config(folder)
+    record = read_record(folder) or {}
+    rows = read_rows(folder)
     algorithm = table_in(config, "algorithm")
-    last = rows[-1] if rows else Row(0)
+    last_row = rows[-1] if rows else Row(timesteps_total=0)
     seconds = record.get("seconds")
+    if seconds is None:
+        seconds = last_row.time_total_s
     return Run(
         folder=folder,
         env=_typed(str, config.get("env")),
@@ -112,11 +115,11 @@ def read_run(folder: Path) -> Run:
         engine=record.get("engine"),
         framework=_typed(str, config.get("framework")),
         seed=_typed(int, algorithm.get("seed", config.get("seed"))),
-        steps=int(last.timesteps_total),
+        steps=int(last_row.timesteps_total),
         wanted=_typed(int, config.get("steps")),
-        last_return=last.episode_return_mean,
+        last_return=last_row.episode_return_mean,
         best_evaluation=best_evaluation(rows),
-        seconds=last.time_total_s if seconds is None else seconds,
+        seconds=seconds,
         status=record.get("status"),
         error=record.get("error"),
         started=_started(record),
@@ -130,33 +133,38 @@ def read_rows(folder: Path) -> list[Row]:
     Raises:
         SavedPolicyError: The metrics are damaged; an incomplete last line is allowed.
     """
-    path, found, decoder = folder / METRICS, [], msgspec.json.Decoder(Row)
+    path = folder / METRICS
     try:
         lines = read_file(path, MOST_ROWS).decode().split("\n")
     except FileNotFoundError:
         return []
     except UnicodeDecodeError as error:
         raise SavedPolicyError(f"{path}: is not text: {one_line(str(error))}") from error
+    decoder = msgspec.json.Decoder(Row)
+    rows = []
     for number, line in enumerate(lines, 1):
+        if not line:
+            continue
         try:
-            found += [decoder.decode(line)] if line else []
+            rows.append(decoder.decode(line))
         except (msgspec.MsgspecError, RecursionError) as error:
             if number == len(lines):  # no newline: the writer has stopped or is still writing
                 break
             raise SavedPolicyError(
                 f"{path}: line {number} is damaged: {one_line(str(error))}"
             ) from error
-    return found
+    return rows
 
 
 def best_evaluation(rows: Iterable[Row]) -> float | None:
     """Return the best mean return among the evaluations so far, or None."""
-    means = (
-        _typed(float, row.evaluation.get("return_mean"))
-        for row in rows
-        if row.evaluation is not None
-    )
-    return max((mean for mean in means if mean is not None), default=None)
+    means = []
+    for row in rows:
+        if row.evaluation is not None:
+            mean = _typed(float, row.evaluation.get("return_mean"))
+            if mean is not None:
+                means.append(mean)
+    return max(means, default=None)
 
 
 def _config(folder: Path) -> dict[str, Any]:
@@ -171,6 +179,7 @@ def _config(folder: Path) -> dict[str, Any]:
 
 
 def _started(record: Mapping[str, Any]) -> float:
+    """Return when a run was started, in seconds since 1970; 0 if the record does not say it."""
     with suppress(TypeError, ValueError, OverflowError):
         seconds = datetime.fromisoformat(record.get("started")).timestamp()  # type: ignore[arg-type]
         datetime.fromtimestamp(seconds, UTC)  # raises if it cannot be shown as a date
@@ -180,8 +189,8 @@ def _started(record: Mapping[str, Any]) -> float:
 
 def table_in(values: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     """Return the table with the given name from a config, or an empty table."""
-    found = values.get(name)
-    return found if isinstance(found, dict) else {}
+    table = values.get(name)
+    return table if isinstance(table, dict) else {}
 
 
 def _typed(kind: type[_Value], value: Any) -> _Value | None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 from rich import box
@@ -42,18 +42,19 @@ def runs(
     ] = False,
 ) -> None:
     """List training runs, newest first: steps, returns and status."""
-    found, damaged = _read([directory])
-    found.sort(key=lambda run: (-run.started, str(run.folder)))
+    folders = _read_folders([directory])
+    newest_first = sorted(folders.runs, key=lambda run: (-run.started, str(run.folder)))
     if as_json:
-        for run in found:
+        for run in newest_first:
             print_answer(json_line(_as_json(run)))
-        for folder, error in damaged:
-            print_answer(json_line({"folder": str(folder), "status": "damaged", "error": error}))
+        for damaged in folders.damaged:
+            answer = {"folder": str(damaged.path), "status": "damaged", "error": damaged.error}
+            print_answer(json_line(answer))
         return
-    if found:
-        _print_table([_cells(run) for run in found])
-    for folder, error in damaged:
-        print(f"{one_line(str(folder), _WIDE)}: damaged: {error}")
+    if newest_first:
+        _print_table([_cells(run) for run in newest_first])
+    for damaged in folders.damaged:
+        print(f"{one_line(str(damaged.path), _WIDE)}: damaged: {damaged.error}")
 
 
 def compare(
@@ -82,106 +83,129 @@ def compare(
     curve.
     """
     comparison.check_picture(out)
-    found, damaged = _read(folders)
-    if damaged:
-        raise SavedPolicyError(f"{damaged[0][0]}: damaged: {damaged[0][1]}")
-    groups = comparison.compare(found, by)
+    folders_of_runs = _read_folders(folders)
+    for damaged in folders_of_runs.damaged:
+        raise SavedPolicyError(f"{damaged.path}: damaged: {damaged.error}")
+    groups = comparison.compare(folders_of_runs.runs, by)
     print_groups(groups)
-    comparison.draw_groups(out, groups, groups[0].runs[0].env or "")
+    env = groups[0].runs[0].env  # all runs have the same
+    comparison.draw_groups(out, groups, title=env or "")
     print(f"picture: {out}")
 
 
 def print_groups(groups: Sequence[comparison.Group]) -> None:
     """Print each curve's final value."""
-    rows = []
+    _print_table([_cells_of_group(group) for group in groups])
+    runs = [run for group in groups for run in group.runs]
+    last_step = groups[0].steps[-1]
+    text = f"compared after {last_step:,.0f} steps"
+    # Nothing is said about a few steps that are left out.
+    if any(run.steps > 1.05 * last_step for run in runs):
+        shortest_run = min(runs, key=lambda run: run.steps)
+        text += f", where the shortest run ends: {shortest_run.folder}"
+    print(text)
     for group in groups:
-        interval = (
-            "one run"
-            if group.interval is None
-            else " to ".join(map(_number, group.interval[:, -1]))
-        )
-        seeds = [run.seed for run in group.runs]
-        rows.append(
-            {
-                "curve": group.label,
-                "runs": str(len(group.runs)),
-                "seeds": one_line(
-                    ", ".join("-" if seed is None else str(seed) for seed in seeds), 40
-                ),
-                "final return": _number(group.middle[-1]),
-                "95% interval": interval,
-            }
-        )
-    _print_table(rows)
-    every = [run for group in groups for run in group.runs]
-    end = groups[0].steps[-1]
-    shortest = min(every, key=lambda run: run.steps).folder
-    where = (
-        f", where the shortest run ends: {shortest}"
-        if any(run.steps > 1.05 * end for run in every)
-        else ""
-    )
-    print(f"compared after {end:,.0f} steps{where}")
-    for group in groups:
-        made = [json_line({"seed": run.seed, **comparison.settings_of(run)}) for run in group.runs]
-        twice = next(
-            (run for run, how in zip(group.runs, made, strict=True) if made.count(how) > 1), None
-        )
-        if twice is not None:
+        run = _run_that_occurs_twice(group)
+        if run is not None:
             print(
-                f"{group.label}: seed {twice.seed} occurs more than once, so the interval is too"
+                f"{group.label}: seed {run.seed} occurs more than once, so the interval is too"
                 " narrow."
             )
 
 
-def _read(paths: Sequence[Path]) -> tuple[list[Run], list[tuple[Path, str]]]:
-    """Return the runs at or below the given paths, and damaged folders with their problems.
+def _cells_of_group(group: comparison.Group) -> dict[str, str]:
+    """Return a table's cells for a group, by column."""
+    seeds = ", ".join("-" if run.seed is None else str(run.seed) for run in group.runs)
+    if group.interval is None:
+        interval = "one run"
+    else:
+        low, high = group.interval[:, -1]
+        interval = f"{_number(low)} to {_number(high)}"
+    return {
+        "curve": group.label,
+        "runs": str(len(group.runs)),
+        "seeds": one_line(seeds, 40),
+        "final return": _number(group.middle[-1]),
+        "95% interval": interval,
+    }
+
+
+def _run_that_occurs_twice(group: comparison.Group) -> Run | None:
+    """Return the first run whose seed and settings another run has too, or None."""
+    texts = []
+    for run in group.runs:
+        texts.append(json_line({"seed": run.seed, **comparison.settings_of(run)}))
+    for run, text in zip(group.runs, texts, strict=True):
+        if texts.count(text) > 1:
+            return run
+    return None
+
+
+class _DamagedFolder(NamedTuple):
+    """Folder of a run that cannot be read, and why."""
+
+    path: Path
+    error: str
+
+
+class _RunFolders(NamedTuple):
+    """The runs at or below some paths."""
+
+    runs: list[Run]
+    damaged: list[_DamagedFolder]
+
+
+def _read_folders(paths: Sequence[Path]) -> _RunFolders:
+    """Read the runs at or below the given paths, each folder once.
 
     Raises:
         SavedPolicyError: A path does not contain any run.
     """
-    folders: dict[Path, Path] = {}  # each folder once
+    folder_at_path: dict[Path, Path] = {}
     for path in paths:
-        inside = list(find_runs(path))
-        if not inside:
-            what = "contains no run" if path.is_dir() else "no such folder"
+        folders = list(find_runs(path))
+        if not folders:
+            problem = "contains no run" if path.is_dir() else "no such folder"
             raise SavedPolicyError(
-                f"{one_line(str(path))}: {what}. `rlcatalog train ENV_ID` creates one in runs."
+                f"{one_line(str(path))}: {problem}. `rlcatalog train ENV_ID` creates one in runs."
             )
-        for folder in inside:
-            folders.setdefault(folder.resolve(), folder)
-    found, damaged = [], []
-    for folder in folders.values():
+        for folder in folders:
+            folder_at_path.setdefault(folder.resolve(), folder)
+    result = _RunFolders(runs=[], damaged=[])
+    for folder in folder_at_path.values():
         try:
-            found.append(read_run(folder))
+            result.runs.append(read_run(folder))
         except SavedPolicyError as error:
-            damaged.append((folder, one_line(str(error), _WIDE)))
+            result.damaged.append(_DamagedFolder(folder, one_line(str(error), _WIDE)))
         except (OSError, ValueError, OverflowError) as error:
-            damaged.append((folder, reason(error)))
-    return found, damaged
+            result.damaged.append(_DamagedFolder(folder, reason(error)))
+    return result
 
 
 def _as_json(run: Run) -> dict[str, Any]:
     fields = run._asdict()
     del fields["config"]
-    began = (
-        datetime.fromtimestamp(run.started, UTC)
-        .isoformat(timespec="seconds")
-        .replace("+00:00", "Z")
-    )
-    return {**fields, "folder": str(run.folder), "started": began}
+    start = datetime.fromtimestamp(run.started, UTC).isoformat(timespec="seconds")
+    fields["folder"] = str(run.folder)
+    fields["started"] = start.replace("+00:00", "Z")
+    return fields
 
 
 def _cells(run: Run) -> dict[str, str]:
-    done = f"{run.steps:,}" if run.wanted is None else f"{run.steps:,} of {run.wanted:,}"
-    status = f"failed: {run.error}" if run.status == "failed" and run.error else run.status or "-"
+    """Return a table's cells for a run, by column."""
+    steps = f"{run.steps:,}"
+    if run.wanted is not None:
+        steps += f" of {run.wanted:,}"
+    status = run.status or "-"
+    if run.status == "failed" and run.error:
+        status += f": {run.error}"
     return {
         "folder": str(run.folder),
         "environment": run.env or "-",
         "algorithm": comparison.shown_algorithm(run),
         "framework": run.framework or "-",
         "seed": "-" if run.seed is None else str(run.seed),
-        "steps": done,
+        "steps": steps,
         "return": _number(run.last_return),
         "best evaluation": _number(run.best_evaluation),
         "time": _time(run.seconds),
@@ -192,7 +216,9 @@ def _cells(run: Run) -> dict[str, str]:
 def _number(value: float | None) -> str:
     if value is None:
         return "-"
-    return f"{value:,.1f}" if 100 <= abs(value) < 1e9 else f"{value:.3g}"
+    if 100 <= abs(value) < 1e9:
+        return f"{value:,.1f}"
+    return f"{value:.3g}"
 
 
 def _time(seconds: float | None) -> str:
@@ -200,38 +226,56 @@ def _time(seconds: float | None) -> str:
         return "-"
     if seconds < 100:
         return f"{seconds:.3g} s"
-    minutes, hours = round(seconds / 60), int(seconds // 3600)
-    return f"{minutes} min" if seconds < 6000 else f"{hours}:{round(seconds / 60) % 60:02} h"
+    minutes = round(seconds / 60)
+    if seconds < 6000:
+        return f"{minutes} min"
+    hours = int(seconds // 3600)
+    return f"{hours}:{minutes % 60:02} h"
 
 
 def _print_table(cells: Sequence[dict[str, str]]) -> None:
     """Print rows as a table if it fits, otherwise as two lines each.
 
     Without a terminal, print plain, uncut lines.
+
+    Args:
+        cells: For each row, the cells by column.
     """
     rows = [{name: Text(one_line(text, _WIDE)) for name, text in row.items()} for row in cells]
     for row in rows:
-        if (status := row.get("status")) is not None:
-            status.stylize(_COLOURS.get(status.plain.partition(":")[0], ""))
+        if "status" in row:
+            status, _, _ = row["status"].plain.partition(":")
+            row["status"].stylize(_COLOURS.get(status, ""))
     console = Console()
-    drawn = console.is_terminal and not console.is_dumb_terminal
-    table = Table(box=box.HEAVY_HEAD if drawn else None, show_edge=drawn, pad_edge=drawn)
+    is_terminal = console.is_terminal and not console.is_dumb_terminal
+    table = Table(
+        box=box.HEAVY_HEAD if is_terminal else None, show_edge=is_terminal, pad_edge=is_terminal
+    )
     for name in rows[0]:
         table.add_column(name, justify="right" if name in _NUMBERS else "left", no_wrap=True)
     for row in rows:
         table.add_row(*row.values())
-    wide = Console(width=_WIDE, height=len(rows))
-    width = Measurement.get(wide, wide.options, table).maximum
-    if not drawn or width <= console.width:
-        with wide.capture() as captured:
-            wide.print(table)
-        sys.stdout.write("".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()))
+    wide_console = Console(width=_WIDE, height=len(rows))
+    width = Measurement.get(wide_console, wide_console.options, table).maximum
+    if is_terminal and width > console.width:
+        for row in rows:
+            _print_in_two_lines(console, row)
         return
-    for row in rows:
-        (_, first), *others = row.items()
-        console.print(first, soft_wrap=True, style="bold")
-        line = Text("  ")
-        for name, text in others:
-            line.append(", " if len(line) > 2 else "")
-            line.append_text(Text(f"{name} ") + text if name in _NUMBERS else text)
-        console.print(line, soft_wrap=True)
+    with wide_console.capture() as capture:
+        wide_console.print(table)
+    lines = [line.rstrip() for line in capture.get().splitlines()]
+    sys.stdout.write("\n".join(lines) + "\n")
+
+
+def _print_in_two_lines(console: Console, row: Mapping[str, Text]) -> None:
+    """Print a row's first cell on a line of its own, and the others on the next."""
+    (_, first_cell), *others = row.items()
+    console.print(first_cell, soft_wrap=True, style="bold")
+    line = Text("  ")
+    for index, (name, text) in enumerate(others):
+        if index > 0:
+            line.append(", ")
+        if name in _NUMBERS:
+            line.append(f"{name} ")  # other cells, such as an algorithm, need no name
+        line.append_text(text)
+    console.print(line, soft_wrap=True)
