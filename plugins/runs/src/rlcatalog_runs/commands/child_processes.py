@@ -28,8 +28,8 @@ def start_process(arguments: Sequence[str], output: IO[bytes]) -> subprocess.Pop
         output: File for everything that the process prints.
     """
     command = [sys.executable]
-    is_import_path = "" in sys.path or os.getcwd() in sys.path
-    if not is_import_path:
+    imports_from_current_folder = "" in sys.path or os.getcwd() in sys.path
+    if not imports_from_current_folder:
         command.append("-P")  # do not import modules from the current folder
     command += ["-m", "rlcatalog_cli", *arguments]
     return subprocess.Popen(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -38,18 +38,22 @@ def export(
         catalog = default_catalog()
         if out is None:
             format = format or "onnx"
-            suffix = catalog.registry.get("exporter", format).declaration.suffix  # type: ignore[attr-defined]
-            out = run / f"{POLICY}{suffix or f'-{format}'}"
+            exporter: Any = catalog.registry.get("exporter", format).declaration
+            # A format without a suffix is a folder.
+            out = run / f"{POLICY}{exporter.suffix or '-' + format}"
         import_modules(modules or [])
-        saved = policy_of(run)
-        spaces = (
-            {}
-            if saved == run
-            else unwritten_spaces(read_manifest(saved), lambda: make_env(*env_of(run, modules)))
-        )
-        policy = load(saved, catalog=catalog, **spaces)
+        policy_folder = policy_of(run)
+        spaces: dict[str, Any] = {}
+        is_run = policy_folder != run
+        if is_run:
+
+            def make() -> Any:
+                env_id, env_config = env_of(run, modules)
+                return make_env(env_id, env_config)
+
+            spaces = unwritten_spaces(read_manifest(policy_folder), make)
+        policy = load(policy_folder, catalog=catalog, **spaces)
         interface = policy.export(out, format)
-    print(
-        f"{out}: inputs {', '.join(port.name for port in interface.inputs)}; outputs"
-        f" {', '.join(port.name for port in interface.outputs)}"
-    )
+    inputs = ", ".join(port.name for port in interface.inputs)
+    outputs = ", ".join(port.name for port in interface.outputs)
+    print(f"{out}: inputs {inputs}; outputs {outputs}")

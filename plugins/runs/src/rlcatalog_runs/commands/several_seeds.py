@@ -13,7 +13,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from types import FrameType
+from typing import NamedTuple
 
 import typer
 from rich.console import Console
@@ -40,11 +41,16 @@ from rlcatalog_runs.surroundings import usable_cores
 
 #: The picture of all seeds, in the folder of their runs.
 CURVES = "learning_curves.png"
-#: Maximum number of seeds in one call, and the largest seed.
-MOST, LARGEST = 1000, 2**32 - 1
-#: Seconds between checks on the processes, number of these checks per check on their folders, and
-#: number of bytes at the end of a log that are searched for an error.
-_PAUSE, _LOOK, _TAIL = 0.2, 5, 1 << 16
+#: Maximum number of seeds in one call.
+MOST = 1000
+#: The largest seed.
+LARGEST = 2**32 - 1
+#: Seconds between checks on the processes.
+_PAUSE = 0.2
+#: Number of these checks per check on the runs' folders.
+_CHECKS_PER_UPDATE = 5
+#: Number of bytes at the end of a log that are searched for an error.
+_TAIL = 1 << 16
 
 
 class _Child(NamedTuple):
@@ -79,24 +85,33 @@ def parse_seeds(text: str) -> list[int]:
     """
     seeds: list[int] = []
     for part in text.split(","):
-        if (
-            found := re.fullmatch(r"\s*(\d{1,10})(?:\s*-\s*(\d{1,10}))?\s*", part, re.ASCII)
-        ) is None:
+        match = re.fullmatch(r"\s*(\d{1,10})(?:\s*-\s*(\d{1,10}))?\s*", part, re.ASCII)
+        if match is None:
             raise ConfigError(
                 f"--seeds {shown(text)}: expected numbers and ranges, such as 0,1,2 or 0-4."
             )
-        first, last = int(found[1]), int(found[2] or found[1])
-        twice = [seed for seed in seeds if first <= seed <= last]
-        for is_wrong, why in (
-            (last > LARGEST, f"{last} is too large; seeds are 0 to {LARGEST}"),
-            (last < first, f"the range {first}-{last} is empty; write {last}-{first}"),
-            (len(seeds) + last - first >= MOST, f"more than {MOST} seeds"),
-            (twice, f"{min(twice, default=0)} is repeated"),
-        ):
-            if is_wrong:
-                raise ConfigError(f"--seeds {shown(text)}: {why}.")
+        first = int(match[1])
+        last = first if match[2] is None else int(match[2])
+        fault = _fault_of_range(first, last, seeds)
+        if fault is not None:
+            raise ConfigError(f"--seeds {shown(text)}: {fault}.")
         seeds += range(first, last + 1)
     return seeds
+
+
+def _fault_of_range(first: int, last: int, seeds_before: Sequence[int]) -> str | None:
+    """Return what is wrong with a range of seeds, or None."""
+    if last > LARGEST:
+        return f"{last} is too large; seeds are 0 to {LARGEST}"
+    if last < first:
+        return f"the range {first}-{last} is empty; write {last}-{first}"
+    num_seeds = len(seeds_before) + last - first + 1
+    if num_seeds > MOST:
+        return f"more than {MOST} seeds"
+    repeated_seeds = [seed for seed in seeds_before if first <= seed <= last]
+    if repeated_seeds:
+        return f"{min(repeated_seeds)} is repeated"
+    return None
 
 
 def train_seeds(
@@ -134,28 +149,29 @@ def train_seeds(
     """
     for seed in seeds:
         refuse_taken(folder / f"seed-{seed}", overwrite)
-    line = command_line(context, ("seed", "seeds", "out", *per_seed))
-    own = {
-        name: Path(value) for name in per_seed if (value := context.params.get(name)) is not None
-    }
+    command, *arguments = command_line(context, ("seed", "seeds", "out", *per_seed))
+    folders_by_option = {"out": folder}
+    for name in per_seed:
+        if context.params.get(name) is not None:
+            folders_by_option[name] = Path(context.params[name])
 
     def start(seed: int) -> _Child:
-        options = [f"--seed={seed}", f"--out={folder / f'seed-{seed}'}"]
-        options += [
-            f"--{name.replace('_', '-')}={path / f'seed-{seed}'}" for name, path in own.items()
-        ]
+        options = [f"--seed={seed}"]
+        for name, parent in folders_by_option.items():
+            folder_of_seed = parent / f"seed-{seed}"
+            options.append(f"--{name.replace('_', '-')}={folder_of_seed}")
         log = folder / f"seed-{seed}.log"
         log.unlink(missing_ok=True)  # it may be a link
         with log.open("xb") as output:
-            started = time.time()
-            process = start_process([line[0], *options, *line[1:]], output)
-        return _Child(seed, started, process, log)
+            start_time = time.time()
+            process = start_process([command, *options, *arguments], output)
+        return _Child(seed, start_time, process, log)
 
-    at_once = max(1, min(len(seeds), usable_cores() // max(1, threads)))
+    num_parallel = max(1, min(len(seeds), usable_cores() // max(1, threads)))
     with run_folder(folder, overwrite):
-        print(f"{len(seeds)} seeds, {at_once} at once, into {folder}", flush=True)
-        runs = _SeedRuns(seeds, start, at_once)
-        stop = runs.train(bool(context.params.get("quiet")))
+        print(f"{len(seeds)} seeds, {num_parallel} at once, into {folder}", flush=True)
+        runs = _SeedRuns(seeds, start, num_parallel)
+        stop = runs.train(quiet=bool(context.params.get("quiet")))
         if stop is not None:
             _print_error(_stop_message(stop, runs, folder, resume))
             raise typer.Exit(stop.exit_status)
@@ -190,7 +206,7 @@ def command_line(context: typer.Context, without: Sequence[str] = ()) -> list[st
         without: Names of parameters to omit.
     """
     options: list[str] = []
-    rest: list[str] = []
+    arguments: list[str] = []
     for parameter in context.command.params:
         name = parameter.name or ""
         if name in without or not is_given(context, name):
@@ -198,12 +214,14 @@ def command_line(context: typer.Context, without: Sequence[str] = ()) -> list[st
         value = context.params[name]
         values = list(value) if isinstance(value, list | tuple) else [value]
         if parameter.param_type_name == "argument":
-            rest += map(str, values)
-        elif getattr(parameter, "is_flag", False):
-            options.append(max(parameter.opts if value else parameter.secondary_opts, key=len))
+            arguments += [str(item) for item in values]
+        elif getattr(parameter, "is_flag", False):  # click's parameters; arguments lack it
+            flags = parameter.opts if value else parameter.secondary_opts
+            options.append(max(flags, key=len))  # the long form
         else:
-            options += [f"{max(parameter.opts, key=len)}={one}" for one in values]
-    return [str(context.info_name), *options, "--", *rest]
+            flag = max(parameter.opts, key=len)
+            options += [f"{flag}={item}" for item in values]
+    return [str(context.info_name), *options, "--", *arguments]
 
 
 def is_given(context: typer.Context, name: str) -> bool:
@@ -218,22 +236,25 @@ class _SeedRuns:
     Args:
         seeds: The seeds.
         start: Function that starts a seed's process.
-        at_once: Number of processes that run at the same time.
+        num_parallel: Number of processes that run at the same time.
 
     Attributes:
         endings: How each run has ended, by seed.
         errors: Errors of the runs that failed, by seed.
     """
 
-    def __init__(self, seeds: Sequence[int], start: Callable[[int], _Child], at_once: int) -> None:
+    def __init__(
+        self, seeds: Sequence[int], start: Callable[[int], _Child], num_parallel: int
+    ) -> None:
         self.endings: dict[int, str] = {}
         self.errors: dict[int, str] = {}
-        self._start, self._at_once = start, at_once
+        self._start = start
+        self._num_parallel = num_parallel
         self._waiting = list(seeds)
         self._running: list[_Child] = []
         self._signals: list[int] = []
 
-    def train(self, quiet: bool) -> Interrupted | None:
+    def train(self, *, quiet: bool) -> Interrupted | None:
         """Run all seeds to the end, or until a signal stops the command.
 
         All processes have ended when this returns or raises an error.
@@ -245,10 +266,10 @@ class _SeedRuns:
             The signal that stopped the command, or None.
         """
 
-        def note(number: int, frame: Any) -> None:
+        def append_signal(number: int, _frame: FrameType | None) -> None:
             self._signals.append(number)
 
-        with signal_handler(note, "SIGINT", "SIGTERM", "SIGHUP"), _Bars(quiet) as bars:
+        with signal_handler(append_signal, "SIGINT", "SIGTERM", "SIGHUP"), _Bars(quiet) as bars:
             try:
                 while self._waiting or self._running:
                     self._start_waiting()
@@ -269,9 +290,9 @@ class _SeedRuns:
         return None
 
     def _start_waiting(self) -> None:
-        while self._waiting and len(self._running) < self._at_once and not self._signals:
+        while self._waiting and len(self._running) < self._num_parallel and not self._signals:
             child = self._start(self._waiting[0])
-            del self._waiting[0]
+            del self._waiting[0]  # not before: a seed whose process cannot start is not started
             self._running.append(child)
             if self._signals:
                 # On Windows, a process that starts just now may miss Ctrl-C, and would then not
@@ -286,7 +307,8 @@ class _SeedRuns:
             if child.process.returncode == 0:
                 ending = _outcome(child)
             else:
-                ending = self.errors[child.seed] = _error(child)
+                ending = _error(child)
+                self.errors[child.seed] = ending
             self.endings[child.seed] = ending
             print(f"seed {child.seed}: {ending}", flush=True)
 
@@ -334,7 +356,7 @@ class _Bars:
             disable=quiet or not console.is_terminal or console.is_dumb_terminal,
         )
         self._tasks: dict[int, TaskID] = {}
-        self._updates = itertools.count()
+        self._checks = itertools.count()
 
     def __enter__(self) -> _Bars:
         self._progress.start()
@@ -349,12 +371,14 @@ class _Bars:
     def update(self, running: Sequence[_Child]) -> None:
         """Show the running processes only, and now and then how far their runs are."""
         seeds = [child.seed for child in running]
-        for seed in [seed for seed in self._tasks if seed not in seeds]:
-            self._progress.remove_task(self._tasks.pop(seed))
+        for seed in list(self._tasks):
+            if seed not in seeds:
+                self._progress.remove_task(self._tasks.pop(seed))
         for seed in seeds:
             if seed not in self._tasks:
                 self._tasks[seed] = self._progress.add_task(f"seed {seed}", total=None, value="-")
-        if self._progress.disable or next(self._updates) % _LOOK != 0:
+        is_update_due = next(self._checks) % _CHECKS_PER_UPDATE == 0
+        if self._progress.disable or not is_update_due:
             return
         for child in running:
             run = _read(child)
@@ -387,18 +411,20 @@ def _last_return(run: Run) -> str:
 
 def _stopped_outcome(child: _Child) -> str:
     """Describe how a stopped run has ended: at which step it is saved, or that it is not saved."""
-    run, how = _read(child), describe_exit(child.process.returncode)
+    run = _read(child)
+    exit_text = describe_exit(child.process.returncode)
     if run is None:
-        return f"not saved: its process ended before the run began ({how})"
+        return f"not saved: its process ended before the run began ({exit_text})"
     if run.status == FINISHED:
         return _outcome(child)
+    error = run.error or exit_text
     checkpoints = checkpoints_of(child.folder)
     if not checkpoints:
-        return f"not saved: {run.error or how}; it has no checkpoint"
+        return f"not saved: {error}; it has no checkpoint"
     step = f"at step {checkpoint_steps(checkpoints[-1]):,}"
     if run.status == INTERRUPTED:
         return f"saved {step}"
-    return f"not saved: {run.error or how}; its last checkpoint is {step}"
+    return f"not saved: {error}; its last checkpoint is {step}"
 
 
 def _stop_message(
@@ -407,23 +433,27 @@ def _stop_message(
     """Return how all runs have ended after a signal, and how to continue those that are saved."""
     lines = [f"Interrupted by {stop}. The runs have ended:", *_lines_of_seeds(runs.endings)]
     if any(checkpoints_of(folder / f"seed-{seed}") for seed in runs.endings):
-        lines.append(f"To continue a saved run: {resume(f'{folder}/seed-N')}")
+        command = resume(f"{folder}/seed-N")
+        lines.append(f"To continue a saved run: {command}")
     return "\n".join(lines)
 
 
 def _error(child: _Child) -> str:
     """Return why a run failed: the error that it printed, or how its process ended."""
-    code = child.process.returncode
-    how = describe_exit(code)
+    exit_status = child.process.returncode
+    exit_text = describe_exit(exit_status)
     with suppress(OSError):
         log = child.log.read_bytes()[-_TAIL:].decode(errors="replace")
+        # Typer draws a frame around its errors.
         lines = [line for line in log.splitlines() if line.strip(" │╰╯─╭╮")]
         for line in reversed(lines):
             if line.startswith("error: "):
                 return one_line(line, 2000)
-        if lines and code > 0:
-            return f"error: {how}: {one_line(lines[-1].strip(' │'))}"
-    return f"error: {how}"
+        was_killed = exit_status <= 0  # then its last line does not say why
+        if lines and not was_killed:
+            last_line = one_line(lines[-1].strip(" │"))
+            return f"error: {exit_text}: {last_line}"
+    return f"error: {exit_text}"
 
 
 def _outcome(child: _Child) -> str:
@@ -443,23 +473,21 @@ def _draw(folder: Path, seeds: Sequence[int]) -> None:
     except (ConfigError, SavedPolicyError) as error:
         print(f"no picture: {error}", file=sys.stderr)
         return
-    env = groups[0].runs[0].env
     print_groups(groups)
-    draw_groups(
-        folder / CURVES,
-        groups,
-        f"{env}, {len(seeds)} seeds" if len(seeds) > 1 else f"{env}, seed {seeds[0]}",
-    )
+    env = groups[0].runs[0].env
+    seeds_text = f"{len(seeds)} seeds" if len(seeds) > 1 else f"seed {seeds[0]}"
+    draw_groups(folder / CURVES, groups, title=f"{env}, {seeds_text}")
     print(f"learning curves: {folder / CURVES}")
 
 
 def _lines_of_seeds(texts: Mapping[int, str]) -> list[str]:
     """Return a line for each text, with the seeds that have it, sorted by seed."""
-    alike: dict[str, list[int]] = {}
+    seeds_by_text: dict[str, list[int]] = {}
     for seed in sorted(texts):
-        alike.setdefault(texts[seed].removeprefix("error: "), []).append(seed)
+        text = texts[seed].removeprefix("error: ")
+        seeds_by_text.setdefault(text, []).append(seed)
     lines = []
-    for text, seeds in alike.items():
+    for text, seeds in seeds_by_text.items():
         word = "seeds" if len(seeds) > 1 else "seed"
         lines.append(f"{word} {', '.join(map(str, seeds))}: {text}")
     return lines

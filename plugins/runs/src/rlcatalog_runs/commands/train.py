@@ -60,10 +60,9 @@ def train(
     plot.
     """
     # Not from the context: before 0.29, Typer keeps paths as strings there.
-    typed = {
-        name: value
-        for name, value in {"env_id": env_id, **options}.items()
-        if is_given(context, name)
+    values = {"env_id": env_id, **options}
+    typed: dict[str, Any] = {
+        name: value for name, value in values.items() if is_given(context, name)
     }
     modules = typed.get("modules", [])
     registered_id = import_modules(modules, env_id)
@@ -78,43 +77,45 @@ def train(
         raise ConfigError(
             "train: pass an environment, such as CartPole-v1, or resume a run with --resume PATH."
         )
-    name, out, overwrite = options["engine"], options["out"], options["overwrite"]
-    kind = engine_class(name)
-    refuse_foreign(typed, name, kind)
-    plan = new_plan(kind, name, registered_id, typed)
-    # Runs of the default engine's default algorithm are not named after it.
-    label = plan.algorithm if "algo" in typed or name != DEFAULT_ENGINE else None
+    engine_name = options["engine"]
+    out = options["out"]
+    overwrite = options["overwrite"]
+    kind = engine_class(engine_name)
+    refuse_foreign(typed, engine_name, kind)
+    plan = new_plan(kind, engine_name, registered_id, typed)
+    algorithm_in_folder: str | None = plan.algorithm
+    if engine_name == DEFAULT_ENGINE and "algo" not in typed:
+        # Runs of the default engine's default algorithm are not named after it.
+        algorithm_in_folder = None
     if "seeds" in typed:
         refuse_with_seeds(context)
         seeds = parse_seeds(typed["seeds"])
         default_catalog().parse_config(plan.model)  # check once, before starting many runs
         kind.check(plan)
-        threads = getattr(plan.options, "threads", 1)
-        folders = [option.name for option in own_options(kind) if option.metavar == "PATH"]
         train_seeds(
             context,
             seeds,
-            out or default_folder(env_id, label, seeds),
-            threads=threads,
+            out or default_folder(env_id, algorithm_in_folder, seeds),
+            threads=getattr(plan.options, "threads", 1),  # an engine's options may lack it
             overwrite=overwrite,
-            per_seed=folders,
+            per_seed=[option.name for option in own_options(kind) if option.metavar == "PATH"],
             resume=partial(_resume_line, plan, kind, modules),
         )
         return
     if out is not None:
         refuse_taken(out, overwrite)  # report errors before building anything
     engine = kind(plan)
-    _run(
-        engine,
-        out or default_folder(env_id, label, plan.seed),
-        modules,
-        options["quiet"],
-        overwrite,
-    )
+    folder = out or default_folder(env_id, algorithm_in_folder, plan.seed)
+    _run(engine, folder, modules, quiet=options["quiet"], overwrite=overwrite)
 
 
 def _resume(typed: Mapping[str, Any], modules: list[str]) -> None:
-    """Resume a run."""
+    """Resume a run.
+
+    Args:
+        typed: Options that the user typed.
+        modules: Modules passed with `--import`.
+    """
     directory = typed["resume"]
     _refuse_fixed(directory, FIXED & set(typed))
     folder = run_of(directory)
@@ -136,21 +137,26 @@ def _resume(typed: Mapping[str, Any], modules: list[str]) -> None:
     # Values from the file are checked like values from the command line.
     log_names(",".join(plan.options.log) or None)
     engine = kind(plan)
-    why = f"; {kind.not_restored}" if kind.not_restored else ""
-    print(f"resuming after {plan.steps:,} steps{why}")
-    _run(engine, folder, modules, typed.get("quiet", False))
+    notice = f"resuming after {plan.steps:,} steps"
+    if kind.not_restored:
+        notice += f"; {kind.not_restored}"
+    print(notice)
+    _run(engine, folder, modules, quiet=typed.get("quiet", False))
 
 
 def _resume_line(plan: RunPlan, kind: type[Engine], modules: list[str], folder: Path | str) -> str:
     """Return the command that resumes a run, including the modules that the user named."""
     words = ["rlcatalog", "train", "--resume", str(folder)]
-    words += ["--engine", plan.options.engine] if kind.trusts_checkpoints else []
-    for module in dict.fromkeys([*modules, *plan.env_id.split(":")[:-1]]):
+    if kind.trusts_checkpoints:
+        words += ["--engine", plan.options.engine]
+    modules_in_env_id = plan.env_id.split(":")[:-1]
+    for module in dict.fromkeys([*modules, *modules_in_env_id]):  # each once
         words += ["--import", module]
     return shlex.join(words)
 
 
 def _refuse_fixed(directory: Path, names: frozenset[str] | set[str]) -> None:
+    """Raise an error if the user typed options that a resumed run keeps."""
     for name in sorted(names):
         raise ConfigError(
             f"--resume {directory}: a resumed run keeps its {flag_of(name)}. Remove"
@@ -159,7 +165,7 @@ def _refuse_fixed(directory: Path, names: frozenset[str] | set[str]) -> None:
 
 
 def _run(
-    engine: Engine, folder: Path, modules: list[str], quiet: bool, overwrite: bool = False
+    engine: Engine, folder: Path, modules: list[str], *, quiet: bool, overwrite: bool = False
 ) -> None:
     """Train while showing progress, and print where the results are."""
     plan = engine.plan

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, get_type_hints
@@ -46,22 +46,24 @@ class Option(NamedTuple):
         """Return the option as a parameter for a typer function, in one of the help
         text's groups.
         """
-        least, most = self.bounds
-        told = typer.Option(
+        smallest, largest = self.bounds
+        typer_option = typer.Option(
             self.flag,
             *self.flags[1:],
             metavar=self.metavar,
             help=self.help,
-            min=least,
-            max=most,
+            min=smallest,
+            max=largest,
             rich_help_panel=group,
         )
-        kind = self.kind if self.default is not None else self.kind | None
+        kind = self.kind
+        if self.default is None:
+            kind = self.kind | None
         return inspect.Parameter(
             self.name,
             inspect.Parameter.KEYWORD_ONLY,
             default=self.default,
-            annotation=Annotated[kind, told],
+            annotation=Annotated[kind, typer_option],
         )
 
 
@@ -73,18 +75,19 @@ COMMON = {
             str,
             "NAME",
             "Train with this engine: ppo, sb3, rllib or one from a plugin.",
-            DEFAULT_ENGINE,
-            ("--engine", "-e"),
+            default=DEFAULT_ENGINE,
+            flags=("--engine", "-e"),
         ),
         Option(
             "out",
             Path,
             "PATH",
             "Write the run to this folder; by default, a new one in runs/ENV_ID.",
-            None,
-            ("--out", "-o"),
+            flags=("--out", "-o"),
         ),
-        Option("overwrite", bool, None, "Replace the run in the folder.", False),
+        Option(
+            "overwrite", bool, metavar=None, help="Replace the run in the folder.", default=False
+        ),
         Option(
             "resume",
             Path,
@@ -97,7 +100,7 @@ COMMON = {
             int,
             "N",
             "Seed that all seeds of the run are derived from.",
-            0,
+            default=0,
             bounds=(0, 2**32 - 1),
         ),
         Option("seeds", str, "SEEDS", "Train once per seed, in parallel: 0,1,2 or 0-4."),
@@ -106,10 +109,9 @@ COMMON = {
             list[str],
             "MODULE",
             "Import a module that registers environments; repeatable.",
-            None,
-            ("--import",),
+            flags=("--import",),
         ),
-        Option("quiet", bool, None, "Show no progress.", False),
+        Option("quiet", bool, metavar=None, help="Show no progress.", default=False),
     ),
     "Training": (
         Option("algo", str, "NAME", "The engine's algorithm; by default, the first one."),
@@ -121,25 +123,23 @@ COMMON = {
             list[str],
             "KEY=VALUE",
             "Set a key of the model config; repeatable.",
-            None,
-            ("--model", "-m"),
+            flags=("--model", "-m"),
         ),
         Option(
             "settings",
             list[str],
             "KEY=VALUE",
             "Set an algorithm config key, such as gamma=0.9; repeatable.",
-            None,
-            ("--set", "-s"),
+            flags=("--set", "-s"),
         ),
         Option(
             "steps",
             int,
             "N",
             "Environment steps to train for.",
-            100_000,
-            ("--steps", "-n"),
-            (1, None),
+            default=100_000,
+            flags=("--steps", "-n"),
+            bounds=(1, None),
         ),
         Option(
             "device", str, "NAME", "Device of the model: cpu (default), cuda, cuda:1, …, or auto."
@@ -168,7 +168,7 @@ COMMON = {
             int,
             "N",
             "Threads; small networks are fastest with one.",
-            1,
+            default=1,
             bounds=(1, 1024),
         ),
     ),
@@ -180,17 +180,29 @@ COMMON = {
             "Steps between checkpoints; by default, a tenth of --steps. 0: only at the end.",
             bounds=(0, None),
         ),
-        Option("keep_checkpoints", int, "N", "Number of checkpoints to keep.", 2, bounds=(1, None)),
+        Option(
+            "keep_checkpoints",
+            int,
+            "N",
+            "Number of checkpoints to keep.",
+            default=2,
+            bounds=(1, None),
+        ),
         Option(
             "eval_every",
             int,
             "N",
             "Steps between evaluations in separate environments. 0: no evaluations.",
-            0,
+            default=0,
             bounds=(0, None),
         ),
         Option(
-            "eval_episodes", int, "N", "Number of episodes per evaluation.", 10, bounds=(1, None)
+            "eval_episodes",
+            int,
+            "N",
+            "Number of episodes per evaluation.",
+            default=10,
+            bounds=(1, None),
         ),
         Option(
             "stop_at",
@@ -222,34 +234,39 @@ OF_ALL = frozenset(
 )
 #: Options that a resumed run cannot change.
 FIXED = frozenset({"env_id", "out", "overwrite", "seed", "seeds", "algo", "framework", "model"})
-_FLAGS = {option.name: option.flag for group in COMMON.values() for option in group} | {
-    "env_id": "ENV_ID"
-}
+#: Name of a parameter → how the user types it.
+_FLAGS = {"env_id": "ENV_ID"}
+for _options_of_group in COMMON.values():
+    _FLAGS |= {option.name: option.flag for option in _options_of_group}
 
 
 def parameters() -> list[inspect.Parameter]:
     """Return the options as parameters for a typer function, including the installed engines'
     options.
     """
-    kinds = engines()
-    added = {f"Engine {name}": own_options(kind) for name, kind in kinds.items()}
-    found: dict[str, inspect.Parameter] = {}
-    algorithms = "; ".join(f"{name}: {', '.join(kind.algorithms)}" for name, kind in kinds.items())
-    for group, options in (COMMON | added).items():
+    options_by_group: dict[str, Sequence[Option]] = dict(COMMON)
+    algorithms = []
+    for name, kind in engines().items():
+        options_by_group[f"Engine {name}"] = own_options(kind)
+        algorithms.append(f"{name}: {', '.join(kind.algorithms)}")
+    parameters_by_name: dict[str, inspect.Parameter] = {}
+    for group, options in options_by_group.items():
         for option in options:
             if option.name == "algo":
-                option = option._replace(help=f"{option.help} {algorithms}.")
-            found.setdefault(option.name, option.parameter(group))
-    return list(found.values())
+                option = option._replace(help=f"{option.help} {'; '.join(algorithms)}.")
+            # Two engines may have an option of the same name; it is listed once.
+            parameters_by_name.setdefault(option.name, option.parameter(group))
+    return list(parameters_by_name.values())
 
 
 def engines() -> dict[str, type[Engine]]:
     """Return the installed engines that can be imported, by name."""
-    registry, found = default_catalog().registry, {}
+    registry = default_catalog().registry
+    classes = {}
     for part in registry.active("engine"):
         with suppress(CatalogError):  # `--engine` with this name raises the error
-            found[registry.name_of(part)] = part.load("engine")
-    return found
+            classes[registry.name_of(part)] = part.load("engine")
+    return classes
 
 
 def engine_class(name: str) -> type[Engine]:
@@ -259,22 +276,26 @@ def engine_class(name: str) -> type[Engine]:
         MissingPluginError: The package that provides it is not installed.
         UnknownNameError: There is no such engine.
     """
-    found: type[Engine] = default_catalog().registry.get("engine", name).load("engine")
-    return found
+    part = default_catalog().registry.get("engine", name)
+    kind: type[Engine] = part.load("engine")
+    return kind
 
 
 def own_options(kind: type[Engine]) -> list[Option]:
     """Return the options that an engine adds; their values are text until its options class
     converts them.
     """
-    found = []
+    options = []
     for name, hint in get_type_hints(kind.options, include_extras=True).items():
-        meta = next((part for part in getattr(hint, "__metadata__", ()) if part.description), None)
-        if name not in _FLAGS and meta is not None:
-            found.append(
-                Option(name, str, (meta.extra or {}).get("metavar", "VALUE"), meta.description)
-            )
-    return found
+        if name in _FLAGS:
+            continue
+        for meta in getattr(hint, "__metadata__", ()):  # of `typing.Annotated`
+            if meta.description:
+                extra = meta.extra or {}
+                metavar = extra.get("metavar", "VALUE")
+                options.append(Option(name, str, metavar, meta.description))
+                break
+    return options
 
 
 def flag_of(name: str) -> str:
@@ -295,10 +316,11 @@ def refuse_foreign(typed: Mapping[str, Any], engine: str, kind: type[Engine]) ->
         )
     for name in typed:
         if name not in OF_ALL and name not in kind.options.__struct_fields__:
-            having = [
-                other for other, one in engines().items() if name in one.options.__struct_fields__
-            ]
+            engines_with_it = []
+            for other, other_kind in engines().items():
+                if name in other_kind.options.__struct_fields__:
+                    engines_with_it.append(other)
             raise ConfigError(
                 f"{flag_of(name)}: engine {engine} has no such option. Engines with it:"
-                f" {', '.join(having)}."
+                f" {', '.join(engines_with_it)}."
             )
