@@ -44,7 +44,13 @@ from rlcatalog_ppo.training_state import (
     weights_and_filter,
 )
 from rlcatalog_runs import refuse_imports
-from rlcatalog_runs.evaluation import SIDE_BY_SIDE, get_state, kept, play, set_state
+from rlcatalog_runs.evaluation import (
+    SIDE_BY_SIDE,
+    get_random_state,
+    keep_random_state,
+    play,
+    set_random_state,
+)
 from rlcatalog_runs.folders import unwritten_spaces
 from rlcatalog_runs.seeds import SeedStream, derive_seed
 
@@ -331,7 +337,7 @@ class OnPolicy:
         num_envs = min(episodes, SIDE_BY_SIDE)
         if make_env.passed is not None:
             num_envs = make_env.passed
-        with kept(self.policy), closing(make_env.vector(num_envs)) as envs:
+        with keep_random_state(self.policy), closing(make_env.vector(num_envs)) as envs:
             return play(self.policy, envs, episodes, seed=seed, explore=explore)
 
     def save(self, directory: str | os.PathLike[str]) -> None:
@@ -363,7 +369,7 @@ class OnPolicy:
             "seconds": self._seconds,
             "policy": weights_and_filter(self.policy),
             "generator": self._rng.bit_generator.state,
-            "randomness": get_state(self.acting),
+            "randomness": get_random_state(self.acting),
             "frozen": self._collector.acts_frozen,
             "learner": self._learner.get_state(),
             "collector": self._collector.get_state(),
@@ -409,7 +415,7 @@ class OnPolicy:
         reasons = self._envs.call("resume_from", state["environments"])
         self._collector.set_state(state["collector"])
         # Replaying episodes and making environments both draw from the process's generators.
-        set_state(self.acting, state["randomness"])
+        set_random_state(self.acting, state["randomness"])
         if self._collector.acts_frozen:
             warn_of_other_draws(state, self.acting)
         self.new_episode_reasons = {

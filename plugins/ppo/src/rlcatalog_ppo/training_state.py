@@ -47,7 +47,7 @@ _POSITIONS = {
 
 
 class RandomState(msgspec.Struct):
-    """States of a process's random generators (see `evaluation.get_state`)."""
+    """States of a process's random generators (see `evaluation.get_random_state`)."""
 
     python: tuple[int, tuple[int, ...], float | None]
     numpy: tuple[Literal["MT19937"], np.ndarray, int, int, float]

@@ -35,15 +35,18 @@ def checkpoint_name(steps: int) -> str:
 
 def checkpoint_steps(path: Path) -> int | None:
     """Return the number of environment steps in a checkpoint's name, or None for other names."""
-    found = _STEP.fullmatch(path.name)
-    return None if found is None else int(found[1])
+    match = _STEP.fullmatch(path.name)
+    return None if match is None else int(match[1])
 
 
 def checkpoints_of(directory: Path) -> list[Path]:
     """Return a run's checkpoints, sorted by step; links are omitted."""
-    named = [path for path in _inside(directory) if checkpoint_steps(path) is not None]
-    whole = [path for path in named if path.is_dir() and not path.is_symlink()]
-    return sorted(whole, key=lambda path: checkpoint_steps(path) or 0)
+    checkpoints = []
+    for path in _list_checkpoint_folder(directory):
+        steps = checkpoint_steps(path)
+        if steps is not None and path.is_dir() and not path.is_symlink():
+            checkpoints.append((steps, path))
+    return [path for _, path in sorted(checkpoints)]
 
 
 def newest_checkpoint(directory: Path) -> Path:
@@ -54,18 +57,23 @@ def newest_checkpoint(directory: Path) -> Path:
     """
     if (directory / CHECKPOINTS).is_symlink():
         raise SavedPolicyError(f"{directory / CHECKPOINTS}: a link, which is not followed.")
-    if found := checkpoints_of(directory):
-        return found[-1]
+    checkpoints = checkpoints_of(directory)
+    if checkpoints:
+        return checkpoints[-1]
+    # A writer that was killed while it replaced this checkpoint has left a complete successor.
     successor = _successor(directory)
-    return successor if not directory.exists() and successor.is_dir() else directory
+    if not directory.exists() and successor.is_dir():
+        return successor
+    return directory
 
 
 def run_of(directory: Path) -> Path:
     """Return the run folder that a checkpoint belongs to, or the folder itself if it is a run
     folder.
     """
-    inside = checkpoint_steps(directory.resolve()) is not None
-    return directory.resolve().parent.parent if inside else directory
+    path = directory.resolve()
+    is_checkpoint = checkpoint_steps(path) is not None
+    return path.parent.parent if is_checkpoint else directory
 
 
 @contextmanager
@@ -79,16 +87,16 @@ def new_checkpoint(folder: Path) -> Iterator[Path]:
     Raises:
         SavedPolicyError: The files cannot be written; other checkpoints are unchanged.
     """
-    temporary = _beside(folder)
+    temporary = _temporary_path(folder)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        _tidy(folder)
+        _finish_killed_writers(folder)
         temporary.mkdir()
         try:
             with lock_folder(temporary):  # tells other writers that the folder is in use
                 yield temporary
-                _sync(temporary)
-                _replace(folder, temporary)
+                _flush_to_disk(temporary)
+                _move_into_place(folder, temporary)
         except BaseException:
             shutil.rmtree(temporary, ignore_errors=True)
             raise
@@ -106,13 +114,20 @@ def prune_checkpoints(directory: Path, keep: int, last: int | None = None) -> No
         keep: Number of checkpoints to keep.
         last: If not None, checkpoints after this step are also removed.
     """
-    found = checkpoints_of(directory)
-    later = [path for path in found if last is not None and (checkpoint_steps(path) or 0) > last]
-    rest = [path for path in found if path not in later]
-    for path in later + rest[: max(len(rest) - keep, 0)]:
+    later_paths = []
+    other_paths = []
+    for path in checkpoints_of(directory):
+        steps = checkpoint_steps(path)
+        is_later = last is not None and steps is not None and steps > last
+        if is_later:
+            later_paths.append(path)
+        else:
+            other_paths.append(path)
+    num_too_many = max(len(other_paths) - keep, 0)
+    for path in later_paths + other_paths[:num_too_many]:
         with suppress(OSError):
             _discard(path)
-    for path in _inside(directory):
+    for path in _list_checkpoint_folder(directory):
         with suppress(OSError):
             if path.name.startswith(".step-") and path.name.endswith(TEMPORARY):
                 shutil.rmtree(path, ignore_errors=True)
@@ -120,34 +135,39 @@ def prune_checkpoints(directory: Path, keep: int, last: int | None = None) -> No
                 path.unlink()
 
 
-def _inside(directory: Path) -> list[Path]:
+def _list_checkpoint_folder(directory: Path) -> list[Path]:
     """Return the contents of a run's checkpoint folder; empty if the folder is a link."""
     folder = directory / CHECKPOINTS
-    return list(folder.iterdir()) if folder.is_dir() and not folder.is_symlink() else []
+    if folder.is_symlink() or not folder.is_dir():
+        return []
+    return list(folder.iterdir())
 
 
-def _beside(folder: Path) -> Path:
+def _temporary_path(folder: Path) -> Path:
+    """Return a new path in the same folder, which is marked as temporary."""
     return folder.parent / f".{folder.name}-{secrets.token_hex(8)}{TEMPORARY}"
 
 
 def _successor(folder: Path) -> Path:
+    """Return the path under which a complete checkpoint waits while an older one is removed."""
     return folder.parent / f".{folder.name}{_NEXT}"
 
 
-def _replace(folder: Path, temporary: Path) -> None:
+def _move_into_place(folder: Path, temporary: Path) -> None:
     """Rename a complete checkpoint to its final name."""
+    complete = temporary
     if os.path.lexists(folder):
-        temporary.rename(_successor(folder))
+        complete = _successor(folder)
+        temporary.rename(complete)
         sync_folder(folder.parent)
         _discard(folder)
-        temporary = _successor(folder)
-    temporary.rename(folder)
+    complete.rename(folder)
     sync_folder(folder.parent)
 
 
-def _tidy(folder: Path) -> None:
-    """Finish a killed writer's work: rename a successor to the checkpoint, unless the checkpoint
-    exists.
+def _finish_killed_writers(folder: Path) -> None:
+    """Rename a successor to the checkpoint, unless the checkpoint exists, and remove the temporary
+    folders of writers that have ended.
     """
     successor = _successor(folder)
     if os.path.lexists(folder):
@@ -166,15 +186,17 @@ def _discard(path: Path) -> None:
     It is renamed first, so that a partly removed checkpoint is not mistaken for a complete one.
     """
     if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path.rename(_beside(path)), ignore_errors=True)
+        renamed = path.rename(_temporary_path(path))
+        shutil.rmtree(renamed, ignore_errors=True)
     else:
         path.unlink(missing_ok=True)
 
 
-def _sync(folder: Path) -> None:
+def _flush_to_disk(folder: Path) -> None:
     """Flush all files in a folder to disk, if the system supports it."""
     for parent, _, names in os.walk(folder):
         for name in names:
-            with (Path(parent) / name).open("rb+") as file, suppress(OSError):
+            path = Path(parent) / name
+            with path.open("rb+") as file, suppress(OSError):
                 os.fsync(file.fileno())
         sync_folder(Path(parent))

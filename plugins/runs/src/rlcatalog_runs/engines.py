@@ -131,7 +131,8 @@ class Engine:
     ends_at_once: ClassVar[bool] = False
 
     def __init__(self, plan: RunPlan) -> None:
-        if plan.algorithm not in (self.algorithms or (plan.algorithm,)):
+        names_algorithms = len(self.algorithms) > 0  # other engines have one without a name
+        if names_algorithms and plan.algorithm not in self.algorithms:
             raise SavedPolicyError(
                 f"{plan.folder}: the run's engine does not have its algorithm,"
                 f" {shown(plan.algorithm)}."
@@ -196,9 +197,11 @@ def new_plan(kind: type[Engine], engine: str, env_id: str, typed: Mapping[str, A
     """
     algorithm = typed.get("algo", next(iter(kind.algorithms), engine))
     if algorithm not in kind.algorithms and "algo" in typed:
-        close = nearest(algorithm, kind.algorithms) or nearest(algorithm.upper(), kind.algorithms)
-        known = f"Engine {engine} has: {', '.join(kind.algorithms) or 'none'}."
-        raise UnknownNameError(f"--algo: unknown algorithm {shown(algorithm)}.{close} {known}")
+        hint = nearest(algorithm, kind.algorithms) or nearest(algorithm.upper(), kind.algorithms)
+        listing = ", ".join(kind.algorithms) or "none"
+        raise UnknownNameError(
+            f"--algo: unknown algorithm {shown(algorithm)}.{hint} Engine {engine} has: {listing}."
+        )
     options = _options(kind, {"engine": engine}, typed)
     if "checkpoint_every" not in typed:
         options = msgspec.structs.replace(options, checkpoint_every=max(options.steps // 10, 1))
@@ -206,10 +209,10 @@ def new_plan(kind: type[Engine], engine: str, env_id: str, typed: Mapping[str, A
         env_id,
         options,
         algorithm,
-        typed.get("seed", 0),
-        typed.get("model", {}),
-        typed.get("settings", {}),
-        frozenset(typed),
+        seed=typed.get("seed", 0),
+        model=typed.get("model", {}),
+        settings=typed.get("settings", {}),
+        typed=frozenset(typed),
     )
 
 
@@ -237,42 +240,44 @@ def resumed_plan(
             folder contains a link.
         ConfigError: All steps are done, or a value is invalid.
     """
-    folder, run, algorithm = run_of(directory), config["run"], config["algorithm"]
+    folder = run_of(directory)
+    options_before = config["run"]
     FolderLock(folder).check()
     check_files(folder, skip=[WANDB])  # the folder is written to from here on
     try:
-        msgspec.convert(run, kind.options)
+        msgspec.convert(options_before, kind.options)
     except msgspec.ValidationError as error:
         raise SavedPolicyError(
             f"{folder}: its config.json does not contain the run's options ({error})."
         ) from error
-    options = _options(kind, run, typed)
+    options = _options(kind, options_before, typed)
     checkpoint = newest_checkpoint(directory)
     steps = checkpoint_steps(checkpoint.resolve())
     if steps is None or not (checkpoint / kind.checkpoint).exists():
         raise SavedPolicyError(
             f"{directory}: contains no checkpoint to resume from (no {kind.checkpoint})."
         )
-    # A run that was killed after its last step has no steps left, but must still finish.
     record = read_record(folder)
-    planned = int(run["steps"])
-    if steps >= options.steps and (
-        record is None or record["status"] == FINISHED or options.steps < planned
-    ):
-        further = planned if planned > steps else max(steps * 2, 1)
-        raise ConfigError(
-            f"--resume {directory}: its {steps:,} steps are done; pass --steps {further} to train"
-            " further."
-        )
+    steps_before = int(options_before["steps"])
+    if steps >= options.steps:
+        has_finished = record is None or record["status"] == FINISHED
+        # A run that was killed after its last step has no steps left, but must still finish.
+        if has_finished or options.steps < steps_before:
+            more_steps = steps_before if steps_before > steps else max(steps * 2, 1)
+            raise ConfigError(
+                f"--resume {directory}: its {steps:,} steps are done; pass --steps {more_steps} to"
+                " train further."
+            )
+    env_id = config["env"]
     module = config.get("env_module")
-    env_id = f"{module}:{config['env']}" if module in imported else config["env"]
-    name = algorithm.get("name") or next(iter(kind.algorithms), options.engine)
-    seed = algorithm.get("seed") or config.get("seed") or 0
+    if module in imported:
+        env_id = f"{module}:{env_id}"
+    algorithm = config["algorithm"]
     return RunPlan(
         env_id,
         options,
-        name,
-        seed,
+        algorithm=algorithm.get("name") or next(iter(kind.algorithms), options.engine),
+        seed=algorithm.get("seed") or config.get("seed") or 0,
         settings=typed.get("settings", {}),
         typed=frozenset(typed),
         folder=folder,
@@ -303,12 +308,20 @@ def engine_of(folder: Path, config: Mapping[str, Any]) -> str:
 def _options(kind: type[Engine], begun: Mapping[str, Any], typed: Mapping[str, Any]) -> Any:
     """Return an engine's options; for options that the command does not know, command-line values
     are text.
+
+    Args:
+        kind: The engine's class.
+        begun: The options of the run so far, or the engine's name alone.
+        typed: Options that the user typed.
     """
-    values = {
-        name: value for name, value in typed.items() if name in kind.options.__struct_fields__
-    }
+    options = dict(begun)
+    for name, value in typed.items():
+        if name in kind.options.__struct_fields__:
+            options[name] = value
     try:
-        return msgspec.convert({**begun, **values}, kind.options, strict=False)
+        return msgspec.convert(options, kind.options, strict=False)
     except msgspec.ValidationError as error:
-        text, _, place = str(error).partition(" - at `$.")
-        raise ConfigError(f"--{place.rstrip('`').replace('_', '-')}: {text}.") from error
+        # msgspec's message is, for example, "Expected `int` >= 1 - at `$.keep_checkpoints`".
+        text, _, rest = str(error).partition(" - at `$.")
+        name = rest.rstrip("`").replace("_", "-")
+        raise ConfigError(f"--{name}: {text}.") from error

@@ -54,31 +54,34 @@ def play(
             return play(policy, envs, episodes, seed=seed, explore=explore, on_episode=on_episode)
         finally:
             close_env(envs)
-    n, stepper = env.num_envs, policy.stepper(env)
-    share = np.full(n, episodes // n) + (np.arange(n) < episodes % n)
+    num_envs = env.num_envs
+    has_one_more = np.arange(num_envs) < episodes % num_envs
+    episodes_left = np.full(num_envs, episodes // num_envs) + has_one_more
     returns: list[float] = []
-    running = np.zeros(n)
+    returns_in_progress = np.zeros(num_envs)
+    stepper = policy.stepper(env)
     masks = EnvMasks(policy.masks, env)
     # Gymnasium declares an integer only.
     seeds: Any = derive_env_seeds(seed, SeedStream.EVALUATION, env)
     obs, infos = env.reset(seed=seeds)
     masks.begin(infos)
-    done = reward = None
+    done = None
+    reward = None
     while len(returns) < episodes:
         step = stepper.step(
             obs, done=done, prev_reward=reward, mask=masks.argument, explore=explore
         )
         obs, reward, terminated, truncated, infos = env.step(step.action)
-        running += reward
+        returns_in_progress += reward
         done = terminated | truncated
         masks.after_step(infos, done)
-        for i in np.flatnonzero(done):
-            if share[i] > 0:
-                share[i] -= 1
-                returns.append(float(running[i]))
+        for index in np.flatnonzero(done):
+            if episodes_left[index] > 0:
+                episodes_left[index] -= 1
+                returns.append(float(returns_in_progress[index]))
                 if on_episode is not None:
                     on_episode(returns[-1])
-            running[i] = 0.0
+            returns_in_progress[index] = 0.0
         if stepper.autoreset == "disabled" and done.any():
             obs, infos = env.reset(options={"reset_mask": done})
             masks.after_reset(infos, done)
@@ -103,7 +106,7 @@ def summarize(returns: list[float], sampled: list[float]) -> dict[str, float]:
 # --- random numbers of the process ----------------------------------------------------------------
 
 
-def get_state(policy: Policy | Frozen) -> dict[str, Any]:
+def get_random_state(policy: Policy | Frozen) -> dict[str, Any]:
     """Return the random states of Python, NumPy and the policy."""
     return {
         "python": random.getstate(),
@@ -112,18 +115,18 @@ def get_state(policy: Policy | Frozen) -> dict[str, Any]:
     }
 
 
-def set_state(policy: Policy | Frozen, state: Mapping[str, Any]) -> None:
-    """Restore the states that `get_state` returned."""
+def set_random_state(policy: Policy | Frozen, state: Mapping[str, Any]) -> None:
+    """Restore the states that `get_random_state` returned."""
     random.setstate(state["python"])
     np.random.set_state(state["numpy"])
     policy.set_random_state(state["policy"])
 
 
 @contextmanager
-def kept(policy: Policy) -> Iterator[None]:
+def keep_random_state(policy: Policy) -> Iterator[None]:
     """Context manager that restores all random generators on exit."""
-    state = get_state(policy)
+    state = get_random_state(policy)
     try:
         yield
     finally:
-        set_state(policy, state)
+        set_random_state(policy, state)

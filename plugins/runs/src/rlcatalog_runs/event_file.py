@@ -8,18 +8,32 @@ PyTorch or TensorFlow if installed, which takes seconds.
 
 from __future__ import annotations
 
+import math
 import struct
 import time
 from collections.abc import Mapping
 from pathlib import Path
 
-#: Field numbers in an event, its summary, a value in the summary, and the session log.
-_WALL_TIME, _STEP, _VERSION, _SUMMARY, _SESSION = 1, 2, 3, 5, 7
-_VALUE, _TAG, _SIMPLE_VALUE, _STATUS = 1, 1, 2, 1
-_START = 1  # a status: events after this event's step are void
+# Field numbers of an event.
+_WALL_TIME = 1
+_STEP = 2
+_VERSION = 3
+_SUMMARY = 5
+_SESSION = 7
+# The field number of a value in a summary, and those of the value's name and number.
+_VALUE = 1
+_TAG = 1
+_SIMPLE_VALUE = 2
+# The field number of a session log's status, and the status that makes earlier events from this
+# event's step onwards void.
+_STATUS = 1
+_START = 1
 
-#: Wire types of fields: variable-length integer, 8 bytes, bytes preceded by their length, 4 bytes.
-_VARINT, _EIGHT, _BYTES, _FOUR = 0, 1, 2, 5
+# Wire types of fields.
+_VARINT = 0  # an integer of variable length
+_EIGHT = 1  # 8 bytes
+_BYTES = 2  # bytes preceded by their length
+_FOUR = 5  # 4 bytes
 
 
 class EventFile:
@@ -35,23 +49,19 @@ class EventFile:
         folder.mkdir(parents=True, exist_ok=True)
         # Two files may be created within one second.
         number = len(list(folder.glob("*.tfevents.*")))
-        self._file = (folder / f"events.out.tfevents.{int(time.time()):010d}.{number:05d}").open(
-            "xb"
-        )
+        path = folder / f"events.out.tfevents.{int(time.time()):010d}.{number:05d}"
+        self._file = path.open("xb")
         self._write(_bytes(_VERSION, b"brain.Event:2"))
         if purge_step is not None:
             self._write(_integer(_STEP, purge_step) + _bytes(_SESSION, _integer(_STATUS, _START)))
 
     def write(self, scalars: Mapping[str, float], step: int) -> None:
         """Write named numbers for one step, and flush them to the operating system."""
-        values = (
-            _bytes(_TAG, name.encode()) + _single(_SIMPLE_VALUE, number)
-            for name, number in scalars.items()
-        )
-        self._write(
-            _integer(_STEP, step)
-            + _bytes(_SUMMARY, b"".join(_bytes(_VALUE, value) for value in values))
-        )
+        summary = b""
+        for name, number in scalars.items():
+            value = _bytes(_TAG, name.encode()) + _single(_SIMPLE_VALUE, number)
+            summary += _bytes(_VALUE, value)
+        self._write(_integer(_STEP, step) + _bytes(_SUMMARY, summary))
 
     def close(self) -> None:
         """Close the file."""
@@ -80,7 +90,8 @@ def _single(field: int, number: float) -> bytes:
     try:
         content = struct.pack("<f", number)
     except OverflowError:  # too large for 4 bytes
-        content = struct.pack("<f", float("inf") if number > 0 else float("-inf"))
+        infinity = math.inf if number > 0 else -math.inf
+        content = struct.pack("<f", infinity)
     return _key(field, _FOUR) + content
 
 
@@ -88,30 +99,38 @@ def _varint(number: int) -> bytes:
     """Encode a number >= 0 in groups of 7 bits, lowest first; the 8th bit is set in all groups
     except the last.
     """
-    found = bytearray()
+    groups = bytearray()
     while number > 127:
-        found.append(number & 127 | 128)
+        lowest_group = number & 127
+        groups.append(lowest_group | 128)
         number >>= 7
-    return bytes([*found, number])
+    groups.append(number)
+    return bytes(groups)
 
 
 def _checksum(data: bytes) -> bytes:
     """Return a record's checksum: its CRC-32C, rotated by 15 bits, plus a constant."""
     crc = 0xFFFFFFFF
     for byte in data:
-        crc = _CRC[(crc ^ byte) & 0xFF] ^ crc >> 8
+        lowest_byte = (crc ^ byte) & 0xFF
+        crc = _REMAINDERS[lowest_byte] ^ crc >> 8
     crc ^= 0xFFFFFFFF
-    return struct.pack("<I", ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF)
+    rotated = crc >> 15 | crc << 17
+    return struct.pack("<I", (rotated + 0xA282EAD8) & 0xFFFFFFFF)  # lowest 32 bits
 
 
-def _table() -> tuple[int, ...]:
+def _crc_remainders() -> tuple[int, ...]:
     """Return the CRC-32C remainder of each byte, computed with the reversed polynomial."""
-    rows = []
-    for row in range(256):
+    reversed_polynomial = 0x82F63B78
+    remainders = []
+    for remainder in range(256):
         for _ in range(8):
-            row = row >> 1 ^ (0x82F63B78 if row & 1 else 0)
-        rows.append(row)
-    return tuple(rows)
+            lowest_bit = remainder & 1
+            remainder >>= 1
+            if lowest_bit:
+                remainder ^= reversed_polynomial
+        remainders.append(remainder)
+    return tuple(remainders)
 
 
-_CRC = _table()
+_REMAINDERS = _crc_remainders()

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 from msgspec import Meta
@@ -32,26 +32,26 @@ from rlcatalog_runs.checkpoints import CHECKPOINTS, checkpoints_of, prune_checkp
 from rlcatalog_runs.locks import FolderLock
 from rlcatalog_runs.records import RECORD
 
-CONFIG, METRICS, CURVE, POLICY, BEST = (
-    "config.json",
-    "metrics.jsonl",
-    "learning_curve.png",
-    "policy",
-    "best",
-)
+# Files and folders in a run's folder.
+CONFIG = "config.json"
+METRICS = "metrics.jsonl"
+CURVE = "learning_curve.png"
+POLICY = "policy"
+BEST = "best"  # the policy of the best evaluation
 
 #: Default folder for runs.
 RUNS = Path("runs")
 
 #: A folder with one of these contains a run; the last two are Stable-Baselines3's.
-_RUN = (CONFIG, RECORD, METRICS, CURVE, POLICY, "progress.csv", "algorithm.zip")
-_ALSO = (BEST, "wandb-id", "learning_curves.png")
+_SIGNS_OF_A_RUN = (CONFIG, RECORD, METRICS, CURVE, POLICY, "progress.csv", "algorithm.zip")
+#: Further files and folders of a run.
+_FURTHER_FILES = (BEST, "wandb-id", "learning_curves.png")
 
 #: The folder that Weights & Biases writes to, which contains links.
 WANDB = "wandb"
 
 #: Other folders that a run may create, and the files in them that belong to the run.
-_BESIDE = {
+_FOLDERS_OF_LOGS = {
     "tensorboard": re.compile(r"events\.out\.tfevents\..*"),
     WANDB: re.compile(r"(offline-)?run-.*|latest-run|debug.*\.log|settings"),
 }
@@ -74,13 +74,17 @@ def default_folder(
         algorithm: The algorithm, if the command has several; its name precedes the seed.
         seed: The seed, or the seeds of several runs in one folder.
     """
-    parent = RUNS / (re.sub(r"[^\w.-]", "_", env_id).strip(".") or "_")
+    env_name = re.sub(r"[^\w.-]", "_", env_id).strip(".") or "_"
+    parent = RUNS / env_name
     with output_errors(parent):
         parent.mkdir(parents=True, exist_ok=True)
-    seeds = f"seed{seed}" if isinstance(seed, int) else f"{len(seed)}seeds"
-    begun = datetime.now(UTC).strftime("%Y-%m-%dT%H-%M-%S")
-    name = "-".join([begun, *([algorithm] if algorithm else []), seeds])
-    folder, number = parent / name, 1
+    parts = [datetime.now(UTC).strftime("%Y-%m-%dT%H-%M-%S")]
+    if algorithm:
+        parts.append(algorithm)
+    parts.append(f"seed{seed}" if isinstance(seed, int) else f"{len(seed)}seeds")
+    name = "-".join(parts)
+    folder = parent / name
+    number = 1
     while True:
         with output_errors(folder), suppress(FileExistsError):
             folder.mkdir()
@@ -105,13 +109,20 @@ def refuse_taken(folder: Path, overwrite: bool) -> None:
 
 
 def _refuse_run(folder: Path, overwrite: bool) -> None:
-    taken = [name for name in _RUN if os.path.lexists(folder / name)]
-    taken += [CHECKPOINTS] if checkpoints_of(folder) else []
-    if taken and not overwrite:
+    """Raise an error if a folder contains a run that must not be replaced."""
+    names = _signs_of_a_run(folder)
+    if checkpoints_of(folder):
+        names.append(CHECKPOINTS)
+    if names and not overwrite:
         raise RunFolderError(
-            f"{folder}: already contains a run ({', '.join(taken)}). Pass another folder with"
+            f"{folder}: already contains a run ({', '.join(names)}). Pass another folder with"
             " --out, or --overwrite to replace it."
         )
+
+
+def _signs_of_a_run(folder: Path) -> list[str]:
+    """Return the names of a run's files in a folder; a link counts, even a broken one."""
+    return [name for name in _SIGNS_OF_A_RUN if os.path.lexists(folder / name)]
 
 
 @contextmanager
@@ -128,7 +139,7 @@ def run_folder(folder: Path, overwrite: bool = False, *, resume: bool = False) -
         SavedPolicyError: There is no run to resume.
     """
     if resume:
-        if not any(os.path.lexists(folder / name) for name in _RUN):
+        if not _signs_of_a_run(folder):
             raise SavedPolicyError(f"{folder}: contains no run to resume.")
     else:
         with output_errors(folder):
@@ -149,23 +160,24 @@ def run_folder(folder: Path, overwrite: bool = False, *, resume: bool = False) -
 
 def _clear(folder: Path) -> None:
     """Remove only the files that belong to the run. A link is removed, but its target is not."""
-    for name in (*_RUN, *_ALSO):
-        _remove(folder / name, forget)
-    for name in (CHECKPOINTS, *_BESIDE):
-        if (folder / name).is_symlink():
-            (folder / name).unlink()
-    prune_checkpoints(folder, 0)
+    for name in (*_SIGNS_OF_A_RUN, *_FURTHER_FILES):
+        _remove(folder / name, remove_folder=forget)
+    for name in (CHECKPOINTS, *_FOLDERS_OF_LOGS):
+        path = folder / name
+        if path.is_symlink():
+            path.unlink()
+    prune_checkpoints(folder, keep=0)
     with suppress(OSError):
         (folder / CHECKPOINTS).rmdir()  # if nothing else is in it
-    for name, ours in _BESIDE.items():
-        path = folder / name
-        if not path.is_dir():
+    for name, names_of_run in _FOLDERS_OF_LOGS.items():
+        log_folder = folder / name
+        if not log_folder.is_dir():
             continue
-        for inside in path.iterdir():
-            if ours.fullmatch(inside.name):
-                _remove(inside)
+        for path in log_folder.iterdir():
+            if names_of_run.fullmatch(path.name):
+                _remove(path)
         with suppress(OSError):
-            path.rmdir()
+            log_folder.rmdir()  # if nothing else is in it
 
 
 def _remove(path: Path, remove_folder: Callable[[Path], None] = shutil.rmtree) -> None:
@@ -186,8 +198,11 @@ def write_config(folder: Path, env_id: str, config: Mapping[str, Any]) -> None:
         config: The remaining config.
     """
     module, colon, name = env_id.rpartition(":")
-    about = {"env": name, **({"env_module": module} if colon else {}), **config}
-    write_file(folder, CONFIG, (json.dumps(about, indent=2) + "\n").encode())
+    content = {"env": name}
+    if colon:
+        content["env_module"] = module
+    text = json.dumps({**content, **config}, indent=2) + "\n"
+    write_file(folder, CONFIG, text.encode())
 
 
 _Seed = Annotated[int, Meta(ge=0, lt=1 << 32)]
@@ -225,22 +240,25 @@ def read_config(folder: Path, imported: Iterable[str] = ()) -> dict[str, Any]:
     """
     from gymnasium import registry
 
-    path, imported = folder / CONFIG, set(imported)
+    path = folder / CONFIG
+    imported = set(imported)
     try:
         config: dict[str, Any] = read_json(path)
-        written = msgspec.convert(config, _Config)
+        fields = msgspec.convert(config, _Config)
     except (OSError, ValueError) as error:
         raise SavedPolicyError(
             f"{folder}: not a folder that `rlcatalog train` wrote: {path.name}: {error}"
         ) from error
     config["algorithm"].setdefault("env_config", {})
-    refuse_imports(path, [written.algorithm.env_config, written.env], imported)
-    config["env"], source = written.env.rpartition(":")[2], written.env_module
-    if source is not None and source not in imported and config["env"] not in registry:
+    refuse_imports(path, [fields.algorithm.env_config, fields.env], imported)
+    env_id = fields.env.rpartition(":")[2]
+    config["env"] = env_id
+    module = fields.env_module
+    if module is not None and module not in imported and env_id not in registry:
         raise SavedPolicyError(
-            f"{path}: its environment {config['env']!r} was registered by the module {source!r},"
-            " which is not imported because a file names it. If you trust that module, pass"
-            f" --import {source}."
+            f"{path}: its environment {env_id!r} was registered by the module {module!r}, which is"
+            " not imported because a file names it. If you trust that module, pass"
+            f" --import {module}."
         )
     return config
 
@@ -280,12 +298,15 @@ def import_modules(names: Iterable[str], env_id: str | None = None) -> str | Non
 
     for name in names:
         look_here(name)
-        unknown = env_id not in registry
+        was_unknown = env_id not in registry
         try:
-            getattr(importlib.import_module(name), "register_envs", bool)()
+            module = importlib.import_module(name)
+            register_envs = getattr(module, "register_envs", None)  # of a user's module
+            if register_envs is not None:
+                register_envs()
         except (ImportError, ValueError, TypeError) as error:
             raise UnknownNameError(f"--import {name}: {type(error).__name__}: {error}") from error
-        if unknown and env_id in registry:
+        if was_unknown and env_id in registry:
             env_id = f"{name}:{env_id}"
     return env_id
 
@@ -308,23 +329,36 @@ def refuse_imports(
         paths = _import_paths(value)
     except RecursionError as error:
         raise SavedPolicyError(f"{path}: its tables are nested too deeply.") from error
-    for text, module in paths:
-        if module not in imported:
+    for import_path in paths:
+        if import_path.module not in imported:
+            what_to_do = advice or f"pass --import {import_path.module}"
             raise SavedPolicyError(
-                f"{path}: names the import path {shown(text)}, and rlcatalog does not import"
-                " modules named in a file. If you trust that module,"
-                f" {advice or f'pass --import {module}'}."
+                f"{path}: names the import path {shown(import_path.text)}, and rlcatalog does not"
+                f" import modules named in a file. If you trust that module, {what_to_do}."
             )
 
 
-def _import_paths(value: Any) -> list[tuple[str, str]]:
-    """Return the import paths found in a value, each with its module."""
+class _ImportPath(NamedTuple):
+    """A text `module:name`, and the module that other libraries would import because of it."""
+
+    text: str
+    module: str
+
+
+def _import_paths(value: Any) -> list[_ImportPath]:
+    """Return the import paths in a value from JSON."""
     if isinstance(value, dict):
         return _import_paths([*value.keys(), *value.values()])
     if isinstance(value, list):
-        return [found for item in value for found in _import_paths(item)]
-    found = _IMPORT_PATH.fullmatch(value) if isinstance(value, str) else None
-    return [] if found is None else [(value, found[1])]
+        paths = []
+        for item in value:
+            paths += _import_paths(item)
+        return paths
+    if isinstance(value, str):
+        match = _IMPORT_PATH.fullmatch(value)
+        if match is not None:
+            return [_ImportPath(value, module=match[1])]
+    return []
 
 
 def policy_of(directory: Path) -> Path:
@@ -350,11 +384,14 @@ def unwritten_spaces(
         env: The environment, in any form that `rlcatalog.catalog.make_env` accepts.
         catalog: The catalog that provides the wrappers. If None, the process's.
     """
-    names = [
-        name for name in ("observation_space", "action_space") if getattr(manifest, name) is None
-    ]
-    if not names:
+    if manifest.observation_space is not None and manifest.action_space is not None:
         return {}
-    obs_space, action_space, *_ = (catalog or default_catalog()).spaces_of(env, manifest.config)
-    spaces = {"observation_space": obs_space, "action_space": action_space}
-    return {name: spaces[name] for name in names}
+    if catalog is None:
+        catalog = default_catalog()
+    observation_space, action_space, *_ = catalog.spaces_of(env, manifest.config)
+    spaces = {}
+    if manifest.observation_space is None:
+        spaces["observation_space"] = observation_space
+    if manifest.action_space is None:
+        spaces["action_space"] = action_space
+    return spaces

@@ -7,7 +7,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from types import FrameType
 
 
 class Interrupted(KeyboardInterrupt):
@@ -58,7 +58,7 @@ def interruptible(*, later: bool = False) -> Iterator[Interrupts]:
     """
     interrupts = Interrupts()
 
-    def interrupt(number: int, frame: Any) -> None:
+    def interrupt(number: int, _frame: FrameType | None) -> None:
         if interrupts.pending is not None:
             print("Still saving. The process ends when that is done.", file=sys.stderr)
             return
@@ -72,17 +72,25 @@ def interruptible(*, later: bool = False) -> Iterator[Interrupts]:
 
 
 @contextmanager
-def signal_handler(handle: Callable[[int, Any], None], *names: str) -> Iterator[None]:
+def signal_handler(handle: Callable[[int, FrameType | None], None], *names: str) -> Iterator[None]:
     """Install a signal handler, if the system supports this.
 
     Do nothing outside the main thread, where Python cannot handle signals.
+
+    Args:
+        handle: The handler.
+        *names: Names of the signals, such as SIGHUP; names that the system lacks are ignored.
     """
-    before = {}
+    is_main_thread = threading.current_thread() is threading.main_thread()
+    handlers_before = {}
     try:
-        if threading.current_thread() is threading.main_thread():
-            for number in (getattr(signal, name) for name in names if hasattr(signal, name)):
-                before[number] = signal.signal(number, handle)
+        if is_main_thread:
+            for name in names:
+                number = getattr(signal, name, None)  # Python has no SIGHUP on Windows
+                if number is not None:
+                    handlers_before[number] = signal.signal(number, handle)
         yield
     finally:
-        for number, handler in before.items():
+        for number, handler in handlers_before.items():
+            # None is a handler that was not installed from Python, which cannot be restored.
             signal.signal(number, signal.SIG_DFL if handler is None else handler)

@@ -25,8 +25,8 @@ _PATIENCE = 0.5
 _NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.ENOTSUP, errno.EINVAL)
 # Windows lacks these flags, but does not need them: planting links requires special rights, and no
 # file blocks a reader.
-_NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
-_NO_WAIT = getattr(os, "O_NONBLOCK", 0)
+_NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)  # Python's
+_NO_WAIT = getattr(os, "O_NONBLOCK", 0)  # Python's
 
 
 class FolderLock:
@@ -84,10 +84,10 @@ class FolderLock:
             RunFolderError: A process holds the lock.
         """
         try:
-            held = self._is_held()
+            is_held = self._is_held()
         except OSError:  # the system cannot tell; `acquire` says why
             return
-        if held:
+        if is_held:
             raise self._held_error()
 
     def is_held(self) -> bool:
@@ -101,6 +101,7 @@ class FolderLock:
             return True
 
     def _is_held(self) -> bool:
+        """Do the same as `is_held`, but raise an OSError if the system cannot tell."""
         try:
             handle = self._open()
         except (FileNotFoundError, NotADirectoryError):
@@ -132,6 +133,7 @@ class FolderLock:
         )
 
     def _advice(self) -> str:
+        """Return what to do about a lock's file that cannot be opened."""
         if os.path.lexists(self.path):
             return "Remove it."
         return "Make the folder writable, or pass another one with --out."

@@ -36,13 +36,16 @@ from rlcatalog_runs.event_file import EventFile
 from rlcatalog_runs.folders import METRICS
 from rlcatalog_runs.records import MOST_ROWS, json_line
 
-TABLE, TENSORBOARD = "progress.csv", "tensorboard"
+#: File of `CsvFile`, and folder of `TensorBoard`.
+TABLE = "progress.csv"
+TENSORBOARD = "tensorboard"
 
 #: File with a run's id in Weights & Biases.
 WANDB_ID = "wandb-id"
 
 _STEPS = "timesteps_total"
-_ROWS = msgspec.json.Decoder(dict[str, msgspec.Raw])
+#: Decoder of a row that leaves its values undecoded.
+_RAW_ROW = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 class Writer(Protocol):
@@ -106,34 +109,34 @@ def writers(
         SavedPolicyError: A resumed run's log cannot be read, so later rows cannot be removed.
         ConfigError: Weights & Biases cannot start a run.
     """
-    with ExitStack() as opened:
-        found: list[Writer] = []
-        for make in (MetricsFile, *(LOGS[name] for name in names)):
-            found.append(make(folder, about or {}, after))
-            opened.callback(found[-1].close)
-        opened.pop_all()  # all are open; now the caller closes them
-    return found
+    logs: list[Writer] = []
+    with ExitStack() as close_on_error:
+        for make_log in (MetricsFile, *(LOGS[name] for name in names)):
+            log = make_log(folder, about or {}, after)
+            logs.append(log)
+            close_on_error.callback(log.close)
+        close_on_error.pop_all()  # all are open; now the caller closes them
+    return logs
 
 
 def flat(row: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Flatten a row's nested tables: the value under `b` in a table `a` gets the name `a/b`."""
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for name, value in row.items():
         if isinstance(value, Mapping):
-            found |= flat(value, f"{prefix}{name}/")
+            values |= flat(value, f"{prefix}{name}/")
         else:
-            found[f"{prefix}{name}"] = value
-    return found
+            values[f"{prefix}{name}"] = value
+    return values
 
 
 def numbers(row: Mapping[str, Any]) -> dict[str, float]:
     """Return the finite numbers in a row under their flat names."""
-    values = flat(row).items()
-    return {
-        name: float(value)
-        for name, value in values
-        if isinstance(value, int | float) and math.isfinite(value)
-    }
+    finite_numbers = {}
+    for name, value in flat(row).items():
+        if isinstance(value, int | float) and math.isfinite(value):
+            finite_numbers[name] = float(value)
+    return finite_numbers
 
 
 class MetricsFile:
@@ -148,9 +151,12 @@ class MetricsFile:
     def __init__(
         self, folder: Path, about: Mapping[str, Any] | None = None, after: int | None = None
     ) -> None:
-        if after is not None:
-            cut_rows(folder / METRICS, _STEPS, after)
-        self._file = (folder / METRICS).open("w" if after is None else "a", encoding="utf-8")
+        path = folder / METRICS
+        if after is None:
+            self._file = path.open("w", encoding="utf-8")
+        else:
+            cut_rows(path, _STEPS, after)
+            self._file = path.open("a", encoding="utf-8")
 
     def write(self, row: Mapping[str, Any]) -> None:
         self._file.write(json_line(row))
@@ -180,30 +186,30 @@ class CsvFile:
         self, folder: Path, about: Mapping[str, Any] | None = None, after: int | None = None
     ) -> None:
         self._folder = folder
-        self._columns: list[str] = self._write_anew()
+        self._columns: list[str] = self._write_all_rows()
 
     def write(self, row: Mapping[str, Any]) -> None:
         cells = _cells(row)
-        if not cells.keys() <= set(self._columns):
-            self._columns = self._write_anew()
+        has_new_column = not cells.keys() <= set(self._columns)
+        if has_new_column:
+            self._columns = self._write_all_rows()  # `metrics.jsonl` has this row already
             return
         with (self._folder / TABLE).open("a", encoding="utf-8", newline="") as file:
             csv.DictWriter(file, self._columns, lineterminator="\n").writerow(cells)
 
     def close(self) -> None:
-        pass
+        """Do nothing: the file is open only while it is written."""
 
-    def _write_anew(self) -> list[str]:
+    def _write_all_rows(self) -> list[str]:
         """Write the table with all rows so far, and return its columns."""
         path = self._folder / METRICS
         try:
-            rows = [
-                _cells(json.loads(line))
-                for line in read_file(path, MOST_ROWS).decode().splitlines()
-            ]
+            lines = read_file(path, MOST_ROWS).decode().splitlines()
+            rows = [_cells(json.loads(line)) for line in lines]
         except (ValueError, RecursionError) as error:
             raise SavedPolicyError(f"{path}: a line is damaged ({reason(error)}).") from error
-        text, columns = io.StringIO(), list(dict.fromkeys(name for row in rows for name in row))
+        columns = list(dict.fromkeys(name for row in rows for name in row))
+        text = io.StringIO()
         writer = csv.DictWriter(text, columns, lineterminator="\n")
         if columns:
             writer.writeheader()
@@ -226,7 +232,8 @@ class TensorBoard:
     def __init__(
         self, folder: Path, about: Mapping[str, Any] | None = None, after: int | None = None
     ) -> None:
-        self._file = EventFile(folder / TENSORBOARD, None if after is None else after + 1)
+        first_void_step = None if after is None else after + 1
+        self._file = EventFile(folder / TENSORBOARD, first_void_step)
 
     def write(self, row: Mapping[str, Any]) -> None:
         self._file.write(numbers(row), row[_STEPS])
@@ -292,7 +299,7 @@ LOGS: dict[str, Callable[[Path, Mapping[str, Any], int | None], Writer]] = {
 
 def _need_wandb() -> None:
     spec = find_spec("wandb")
-    # a folder `wandb` in the current directory is not the package.
+    # A folder `wandb` in the current directory, which has no origin, is not the package.
     if spec is None or spec.origin is None:
         raise MissingExtraError(
             f"--log wandb: wandb is not installed. {install_hint('rlcatalog-runs[wandb]')}"
@@ -301,29 +308,33 @@ def _need_wandb() -> None:
 
 def _wandb_id(folder: Path, after: int | None) -> str:
     """Return a run's id: a new id, or the existing one if the run is resumed."""
+    new_id = secrets.token_hex(8)
+    if after is None:
+        return new_id
     path = folder / WANDB_ID
     try:
-        found = "" if after is None else read_file(path, 1000).decode(errors="replace").strip()
+        existing_id = read_file(path, 1000).decode(errors="replace").strip()
     except FileNotFoundError:
-        after = None
-    if after is None:
-        return secrets.token_hex(8)
-    if not re.fullmatch(r"[a-z0-9]{1,64}", found):
+        return new_id
+    if not re.fullmatch(r"[a-z0-9]{1,64}", existing_id):
         raise SavedPolicyError(
-            f"{path}: {shown(found)} is not a run id. Remove the file to continue with a new id."
+            f"{path}: {shown(existing_id)} is not a run id. Remove the file to continue with a new"
+            " id."
         )
-    return found
+    return existing_id
 
 
 def _cells(row: Mapping[str, Any]) -> dict[str, str]:
-    """Return a row as table text: the names on one line, and the values on the next."""
+    """Return a row's values under their flat names, each as the text of a cell."""
     return {_cell(name): _cell(value) for name, value in flat(row).items()}
 
 
 def _cell(value: Any) -> str:
     if isinstance(value, str):
-        return " ".join(value.split())
-    return "" if (text := json_line({"": value})[len('{"": ') : -len("}\n")]) == "null" else text
+        return " ".join(value.split())  # a cell has one line
+    line = json_line({"": value})  # {"": VALUE}, where NaN and infinity are null
+    text = line.removeprefix('{"": ').removesuffix("}\n")
+    return "" if text == "null" else text
 
 
 def cut_rows(path: Path, column: str, after: int) -> None:
@@ -343,13 +354,17 @@ def cut_rows(path: Path, column: str, after: int) -> None:
         return
     try:
         # A killed run may have ended in the middle of a line.
-        whole = data[: data.rfind(b"\n") + 1].decode().splitlines(keepends=True)
-        steps = [msgspec.json.decode(_ROWS.decode(line)[column], type=float) for line in whole]
-        kept = [line for line, done in zip(whole, steps, strict=True) if done <= after]
+        complete_lines = data[: data.rfind(b"\n") + 1].decode().splitlines(keepends=True)
+        lines_to_keep = []
+        for line in complete_lines:
+            raw_row = _RAW_ROW.decode(line)
+            steps = msgspec.json.decode(raw_row[column], type=float)
+            if steps <= after:
+                lines_to_keep.append(line)
     except (ValueError, KeyError, RecursionError) as error:
         raise SavedPolicyError(
             f"{path}: a line is damaged ({reason(error)}), so the run cannot append to it. Move"
             " the file away to continue with a new one."
         ) from error
     # Write a new file even if all rows stay, because the old one may have hard links elsewhere.
-    write_file(path.parent, path.name, "".join(kept).encode())
+    write_file(path.parent, path.name, "".join(lines_to_keep).encode())

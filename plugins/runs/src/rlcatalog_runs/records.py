@@ -25,14 +25,12 @@ from rlcatalog_runs.locks import FolderLock
 from rlcatalog_runs.surroundings import hardware, revision, versions
 
 RECORD = "run.json"
-#: Status of a run that has not ended, and statuses of runs that have ended.
-RUNNING, FINISHED, INTERRUPTED, FAILED, DIED = (
-    "running",
-    "finished",
-    "interrupted",
-    "failed",
-    "died",
-)
+# Status of a run that has not ended, and statuses of runs that have ended.
+RUNNING = "running"
+FINISHED = "finished"
+INTERRUPTED = "interrupted"
+FAILED = "failed"
+DIED = "died"
 #: Maximum size of a run's metrics that is read, in bytes.
 MOST_ROWS = 1 << 29
 
@@ -65,14 +63,15 @@ def record_run(
     Raises:
         OSError: The record cannot be written.
     """
-    begun = time.monotonic()
-    before: dict[str, Any] = {}
-    with suppress(SavedPolicyError):  # the record is missing or damaged
-        before = (read_record(folder) if resumed else None) or {}
+    start = time.monotonic()
+    record_before: dict[str, Any] = {}
+    if resumed:
+        with suppress(SavedPolicyError):  # the record is damaged
+            record_before = read_record(folder) or {}
     now = _now()
     record: dict[str, Any] = {
         "status": RUNNING,
-        "started": before.get("started", now),
+        "started": record_before.get("started", now),
         "ended": None,
         "seconds": None,
         "error": None,
@@ -84,15 +83,16 @@ def record_run(
     }
     if resumed:
         record["resumed"] = [
-            *before.get("resumed", []),
+            *record_before.get("resumed", []),
             {"started": now, "command": list(sys.argv)},
         ]
     _write(folder, record)
 
     def end(status: str, error: BaseException | None = None) -> None:
-        spent = before.get("seconds") or 0.0
-        record["status"], record["ended"] = status, _now()
-        record["seconds"] = round(spent + time.monotonic() - begun, 3)
+        seconds_before = record_before.get("seconds") or 0.0
+        record["status"] = status
+        record["ended"] = _now()
+        record["seconds"] = round(seconds_before + time.monotonic() - start, 3)
         record["error"] = None if error is None else _first_line(error)
         record["versions"] |= versions(packages)  # includes modules imported in the meantime
         # Accelerators that a framework has started in the meantime.
@@ -135,9 +135,8 @@ def read_record(folder: Path) -> dict[str, Any] | None:
 
 
 def _write(folder: Path, record: dict[str, Any]) -> None:
-    write_file(
-        folder, RECORD, (json.dumps(json.loads(json_line(record)), indent=2) + "\n").encode()
-    )
+    text = json.dumps(_finite(record), allow_nan=False, indent=2) + "\n"
+    write_file(folder, RECORD, text.encode())
 
 
 def _now() -> str:
@@ -145,8 +144,10 @@ def _now() -> str:
 
 
 def _first_line(error: BaseException) -> str:
+    """Return an error's class and the first line of its message."""
+    name = type(error).__name__
     lines = str(error).splitlines()
-    return one_line(f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__)
+    return one_line(f"{name}: {lines[0]}") if lines else name
 
 
 def json_line(result: Mapping[str, Any]) -> str:
@@ -155,8 +156,11 @@ def json_line(result: Mapping[str, Any]) -> str:
 
 
 def _finite(value: Any) -> Any:
+    """Return a structure in which NaN and infinity are replaced by None."""
     if isinstance(value, Mapping):
         return {name: _finite(part) for name, part in value.items()}
     if isinstance(value, list | tuple):
         return [_finite(part) for part in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value

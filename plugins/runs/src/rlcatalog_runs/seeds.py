@@ -80,8 +80,8 @@ def derive_env_seeds(
     if seed is None:
         return None
     if not isinstance(envs.unwrapped, SyncVectorEnv | AsyncVectorEnv):
-        return _child_seed(seed, stream, 0)
-    return [_child_seed(seed, stream, i) for i in range(envs.num_envs)]
+        return _child_seed(seed, stream, child=0)
+    return [_child_seed(seed, stream, index) for index in range(envs.num_envs)]
 
 
 def _child_seed(seed: int, stream: SeedStream, child: int) -> int:

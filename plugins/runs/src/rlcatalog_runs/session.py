@@ -21,7 +21,7 @@ from rlcatalog_runs.checkpoints import (
 )
 from rlcatalog_runs.comparison import draw
 from rlcatalog_runs.engines import DEFAULT_ENGINE, Engine, RunPlan
-from rlcatalog_runs.evaluation import kept, play, summarize
+from rlcatalog_runs.evaluation import keep_random_state, play, summarize
 from rlcatalog_runs.folders import BEST, CURVE, POLICY, run_folder, write_config
 from rlcatalog_runs.interrupts import Interrupts, interruptible
 from rlcatalog_runs.logs import Writer, writers
@@ -55,17 +55,20 @@ class Session:
         logs: list[Writer],
         show: Callable[[Mapping[str, Any]], None],
     ) -> None:
-        self.plan, self.folder, self.interrupts, self.options = (
-            plan,
-            folder,
-            interrupts,
-            plan.options,
-        )
+        self.plan = plan
+        self.folder = folder
+        self.interrupts = interrupts
+        self.options = plan.options
         self.stopping: str | None = None
-        self._logs, self._show = logs, show
-        self._evaluated = plan.steps
-        self._best = best_evaluation(read_rows(folder)) if plan.checkpoint is not None else None
         self.saved: int | None = None
+        self._logs = logs
+        self._show = show
+        #: Number of steps at the last evaluation.
+        self._last_evaluation = plan.steps
+        #: The best mean return in an evaluation so far.
+        self._best: float | None = None
+        if plan.checkpoint is not None:
+            self._best = best_evaluation(read_rows(folder))
 
     def report(
         self, row: Mapping[str, Any], policy: Callable[[], Policy] | None = None, episodes: int = 0
@@ -83,11 +86,11 @@ class Session:
         """
         if policy is not None:
             row = dict(row)
-            every, steps = self.options.eval_every, row["timesteps_total"]
-            if every and steps // every > self._evaluated // every:
-                self._evaluated = steps
+            steps = row["timesteps_total"]
+            if _begins_new_period(steps, self._last_evaluation, every=self.options.eval_every):
+                self._last_evaluation = steps
                 row["evaluation"] = self._evaluate(policy())
-            self._stop(row, episodes)
+            self._stop_at_target(row, episodes)
         for log in self._logs:
             log.write(row)
         self._show(row)
@@ -104,9 +107,9 @@ class Session:
         policy.save(self.folder / POLICY)
         path = self.folder / CHECKPOINTS / checkpoint_name(steps)
         if not path.is_dir():
-            with new_checkpoint(path) as new:
-                policy.save(new / POLICY)
-                write(new)
+            with new_checkpoint(path) as temporary:
+                policy.save(temporary / POLICY)
+                write(temporary)
             prune_checkpoints(self.folder, self.options.keep_checkpoints)
         self.saved = steps
 
@@ -114,44 +117,58 @@ class Session:
         """Return whether a checkpoint is due at this number of environment steps; the first one
         always is.
         """
-        every = self.options.checkpoint_every
-        return self.saved is None or bool(every and steps // every > self.saved // every)
+        if self.saved is None:
+            return True
+        return _begins_new_period(steps, self.saved, every=self.options.checkpoint_every)
 
     def _evaluate(self, policy: Policy) -> dict[str, float]:
         """Play episodes in separate environments, and save the policy if it is the best.
 
         Training is not affected.
         """
-        catalog, episodes = default_catalog(), self.options.eval_episodes
+        catalog = default_catalog()
+        episodes = self.options.eval_episodes
+        seed = self.plan.seed
 
         def make() -> Any:
             env = make_env(self.plan.env_id)
+            # `play` reads masks from infos, so that the policy keeps the environment's spaces.
             return catalog.wrap_env(env, policy.config, move_masks=False)
 
-        with kept(policy):
-            figures = summarize(
-                *(
-                    play(policy, make, episodes, seed=self.plan.seed, explore=draws)
-                    for draws in (False, True)
-                )
-            )
-        if self._best is None or figures["return_mean"] > self._best:
-            self._best = figures["return_mean"]
+        with keep_random_state(policy):
+            returns = play(policy, make, episodes, seed=seed, explore=False)
+            sampled_returns = play(policy, make, episodes, seed=seed, explore=True)
+        evaluation = summarize(returns, sampled_returns)
+        if self._best is None or evaluation["return_mean"] > self._best:
+            self._best = evaluation["return_mean"]
             policy.save(self.folder / BEST)
-        return figures
+        return evaluation
 
-    def _stop(self, row: Mapping[str, Any], episodes: int) -> None:
-        target, what, mean = (
-            self.options.stop_at,
-            f"{_EPISODES} episodes",
-            row.get("episode_return_mean"),
-        )
+    def _stop_at_target(self, row: Mapping[str, Any], episodes: int) -> None:
+        """Make the run end if the mean return of evaluations, or else of enough training episodes,
+        has reached the target.
+        """
+        target = self.options.stop_at
         if self.options.eval_every:
-            what, mean = "an evaluation", row.get("evaluation", {}).get("return_mean")
-        elif episodes < _EPISODES:
+            measured_over = "an evaluation"
+            mean = row.get("evaluation", {}).get("return_mean")
+        elif episodes >= _EPISODES:
+            measured_over = f"{_EPISODES} episodes"
+            mean = row.get("episode_return_mean")
+        else:
             return
         if target is not None and mean is not None and mean >= target:
-            self.stopping = f"the mean return of {what} is {mean:.6g}, the target {target:g}"
+            self.stopping = (
+                f"the mean return of {measured_over} is {mean:.6g}, the target {target:g}"
+            )
+
+
+def _begins_new_period(steps: int, last_steps: int, *, every: int) -> bool:
+    """Return whether another period of `every` steps is complete since `last_steps`.
+
+    With `every=0`, there are no periods.
+    """
+    return every > 0 and steps // every > last_steps // every
 
 
 def train(
@@ -174,27 +191,27 @@ def train(
         RunFolderError: The folder contains a run, or another process is writing to it.
         Interrupted: A signal asked the run to stop, and the run was saved.
     """
-    plan, options = engine.plan, engine.plan.options
-    resumed = plan.checkpoint is not None
-    name = None if options.engine == DEFAULT_ENGINE else options.engine
+    plan = engine.plan
+    options = plan.options
+    is_resumed = plan.checkpoint is not None
+    engine_in_record = None if options.engine == DEFAULT_ENGINE else options.engine
     with (
-        run_folder(folder, overwrite, resume=resumed),
-        record_run(folder, engine=name, packages=engine.packages, resumed=resumed),
+        run_folder(folder, overwrite, resume=is_resumed),
+        record_run(folder, engine=engine_in_record, packages=engine.packages, resumed=is_resumed),
         ExitStack() as stack,
         interruptible(later=not engine.ends_at_once) as interrupts,
     ):
-        if resumed:
-            prune_checkpoints(folder, options.keep_checkpoints, plan.steps)
+        if is_resumed:
+            prune_checkpoints(folder, options.keep_checkpoints, last=plan.steps)
         engine.prepare_folder(folder)
-        run = msgspec.to_builtins(options)
-        about = {
+        config = {
             "steps": options.steps,
             **engine.describe(),
-            "run": run,
+            "run": msgspec.to_builtins(options),
             "rlcatalog": rlcatalog.__version__,
         }
-        write_config(folder, plan.env_id, about)
-        logs = writers(options.log, folder, about, after=plan.steps if resumed else None)
+        write_config(folder, plan.env_id, config)
+        logs = writers(options.log, folder, config, after=plan.steps if is_resumed else None)
         for log in logs:
             stack.callback(log.close)
         session = Session(plan, folder, interrupts, logs, show)

@@ -40,27 +40,25 @@ def versions(packages: Iterable[str] = ()) -> dict[str, str]:
         packages: Modules to include besides NumPy, Gymnasium and the frameworks, such as an
             engine's.
     """
-    found = {"python": platform.python_version(), "rlcatalog": __version__}
-    found |= {
-        record.distribution: record.version
-        for record in default_catalog().plugins
-        if record.status == "loaded"
-    }
-    modules = (
-        "numpy",
-        "gymnasium",
-        *(framework.module for framework in frameworks().values()),
-        *packages,
-    )
-    found |= {name: version for name in modules if (version := _version(name)) is not None}
-    return found
+    versions_by_name = {"python": platform.python_version(), "rlcatalog": __version__}
+    for record in default_catalog().plugins:
+        if record.status == "loaded":
+            versions_by_name[record.distribution] = record.version
+    framework_modules = [framework.module for framework in frameworks().values()]
+    for module in ("numpy", "gymnasium", *framework_modules, *packages):
+        version = _version(module)
+        if version is not None:
+            versions_by_name[module] = version
+    return versions_by_name
 
 
 def _version(name: str) -> str | None:
     """Return a module's version, or None if the module is not imported."""
-    if (module := sys.modules.get(name)) is None:
+    module = sys.modules.get(name)
+    if module is None:
         return None
-    if (version := getattr(module, "__version__", None)) is None:
+    version = getattr(module, "__version__", None)  # of another package
+    if version is None:
         version = installed_version(name)
     return str(version) if version else "unknown"
 
@@ -69,15 +67,18 @@ def revision() -> dict[str, Any] | None:
     """Return the current directory's git revision and whether tracked files differ from it; None
     outside git.
     """
-    if (head := _git("rev-parse", "--verify", "HEAD")) is None:
+    head = _git("rev-parse", "--verify", "HEAD")
+    if head is None:
         return None
-    changed = _git("status", "--porcelain", "--untracked-files=no", "--ignore-submodules=dirty")
-    return {"revision": head.strip(), "dirty": None if changed is None else bool(changed.strip())}
+    changes = _git("status", "--porcelain", "--untracked-files=no", "--ignore-submodules=dirty")
+    is_dirty = None if changes is None else bool(changes.strip())
+    return {"revision": head.strip(), "dirty": is_dirty}
 
 
 def _git(*arguments: str) -> str | None:
+    """Return what git prints, or None if it fails."""
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             [*_GIT, *arguments],
             capture_output=True,
             text=True,
@@ -88,7 +89,7 @@ def _git(*arguments: str) -> str | None:
         )
     except (OSError, subprocess.SubprocessError, UnicodeError):
         return None
-    return done.stdout if done.returncode == 0 else None
+    return process.stdout if process.returncode == 0 else None
 
 
 def hardware() -> dict[str, Any]:
@@ -108,25 +109,27 @@ def hardware() -> dict[str, Any]:
 
 def usable_cores() -> int:
     """Return the number of cores that this process may use."""
-    affinity = getattr(os, "sched_getaffinity", None)
-    return (os.cpu_count() or 1) if affinity is None else len(affinity(0))
+    get_affinity = getattr(os, "sched_getaffinity", None)  # Python's, on Linux only
+    if get_affinity is None:
+        return os.cpu_count() or 1
+    return len(get_affinity(0))
 
 
 def _processor() -> str | None:
     """Return the processor's name."""
     with suppress(OSError):
-        for line in (
-            Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
-        ):
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+        for line in text.splitlines():
             name, _, value = line.partition(":")
             if name.strip() == "model name":
                 return value.strip()
     if sys.platform == "darwin":
+        command = ["sysctl", "-n", "machdep.cpu.brand_string"]
         with suppress(OSError, subprocess.SubprocessError):
-            line = ["sysctl", "-n", "machdep.cpu.brand_string"]
-            return subprocess.run(
-                line, capture_output=True, text=True, timeout=PATIENCE, check=True
-            ).stdout.strip()
+            process = subprocess.run(
+                command, capture_output=True, text=True, timeout=PATIENCE, check=True
+            )
+            return process.stdout.strip()
     return platform.processor() or None
 
 
@@ -142,15 +145,14 @@ def _gpus() -> list[str]:
     prevent forks.
     """
     torch = sys.modules.get("torch")
-    if (cuda := getattr(torch, "cuda", None)) is not None and cuda.is_initialized():
+    cuda = getattr(torch, "cuda", None)  # PyTorch's; while it is being imported, it has none
+    if cuda is not None and cuda.is_initialized():
         return [str(cuda.get_device_name(index)) for index in range(cuda.device_count())]
-    names = []
-    for about in sorted(Path("/proc/driver/nvidia/gpus").glob("*/information")):
+    models = []
+    for path in sorted(Path("/proc/driver/nvidia/gpus").glob("*/information")):
         with suppress(OSError):
-            lines = about.read_text(encoding="utf-8", errors="replace").splitlines()
-            names += [
-                value.strip()
-                for name, _, value in (line.partition(":") for line in lines)
-                if name == "Model"
-            ]
-    return names
+            for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+                name, _, value = line.partition(":")
+                if name == "Model":
+                    models.append(value.strip())
+    return models
