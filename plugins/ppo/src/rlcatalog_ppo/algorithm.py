@@ -126,35 +126,13 @@ class OnPolicy:
         self._rng = np.random.default_rng(derive_seed(self.config.seed, SeedStream.SHUFFLING))
         self._envs = self._make_env.vector(self.config.num_envs, self.config.vector)
         try:
-            spaces = (self._envs.single_observation_space, self._envs.single_action_space)
-            self.policy = self._seed_and_build(catalog, spaces, policy)
-            check_policy(
-                self.policy,
-                observation_space=self._envs.single_observation_space,
-                action_space=self._envs.single_action_space,
-                algorithm=self.config.algorithm,
-                needs_values=self.objective.learns_values,
-            )
+            self.policy = self._seed_and_build(catalog, policy)
+            self._check_policy()
             device = self.policy.backend.device_of(self.config.device)
             if device != self.policy.device:
                 self.policy.to(device)
-            self._collector = Collector(
-                self.policy,
-                self._envs,
-                self.config.seed,
-                self.config.gamma,
-                postprocess_fn,
-                uses_values=self.objective.learns_values,
-                scale=scale_of(self.config),
-                env_masks=EnvMasks(self.policy.masks, self._envs),
-            )
-            optimizer_class = minibatch_optimizer_of(self.policy.framework)
-            self._learner = RolloutLearner(
-                self.policy,
-                self.config,
-                self._rng,
-                optimizer_class(self.policy, self.config, self.objective),
-            )
+            self._collector = self._make_collector(postprocess_fn)
+            self._learner = self._make_learner()
         except BaseException:
             self._envs.close()  # the caller cannot close them, and they may be processes
             raise
@@ -565,9 +543,7 @@ class OnPolicy:
         model_config = policy.resolution.config.given
         return replace(parsed, model=model_config, framework=policy.framework)
 
-    def _seed_and_build(
-        self, catalog: Catalog, spaces: tuple[Any, Any], policy: Policy | None
-    ) -> Policy:
+    def _seed_and_build(self, catalog: Catalog, policy: Policy | None) -> Policy:
         """Seed the framework; return the passed policy, or build one from the config."""
         if policy is not None:
             self._seed_framework(policy.framework)
@@ -576,6 +552,7 @@ class OnPolicy:
         defaults = {}
         if layout_of_each_env[0] is not None:
             defaults["image_layout"] = layout_of_each_env[0]
+        spaces = (self._envs.single_observation_space, self._envs.single_action_space)
         # The framework may follow from a custom class. It draws the weights, so seed it first.
         resolution = catalog.resolve(
             *spaces, self.config.model, self.config.framework, defaults=defaults
@@ -584,6 +561,32 @@ class OnPolicy:
         return build(
             *spaces, self.config.model, self.config.framework, catalog=catalog, defaults=defaults
         )
+
+    def _check_policy(self) -> None:
+        check_policy(
+            self.policy,
+            observation_space=self._envs.single_observation_space,
+            action_space=self._envs.single_action_space,
+            algorithm=self.config.algorithm,
+            needs_values=self.objective.learns_values,
+        )
+
+    def _make_collector(self, postprocess_fn: Postprocess | None) -> Collector:
+        return Collector(
+            self.policy,
+            self._envs,
+            self.config.seed,
+            self.config.gamma,
+            postprocess_fn,
+            uses_values=self.objective.learns_values,
+            scale=scale_of(self.config),
+            env_masks=EnvMasks(self.policy.masks, self._envs),
+        )
+
+    def _make_learner(self) -> RolloutLearner:
+        optimizer_class = minibatch_optimizer_of(self.policy.framework)
+        minibatch_optimizer = optimizer_class(self.policy, self.config, self.objective)
+        return RolloutLearner(self.policy, self.config, self._rng, minibatch_optimizer)
 
     def _seed_framework(self, framework: str) -> None:
         seed = derive_seed(self.config.seed, SeedStream.FRAMEWORK)
