@@ -9,7 +9,7 @@ from rlcatalog_ppo.callbacks import Every
 def test_period_is_due_once_when_complete():
     every = Every(10)
 
-    due = [steps for steps in (0, 9, 10, 10, 19, 20, 45, 49, 50) if every.is_due(steps)]
+    due = [steps for steps in (0, 9, 10, 10, 19, 20, 45, 49, 50) if every.advance(steps)]
 
     assert due == [10, 20, 45, 50]  # 45 completes the third and the fourth
 
@@ -17,9 +17,9 @@ def test_period_is_due_once_when_complete():
 def test_period_of_zero_is_never_due():
     never = Every(0)
 
-    assert not never.is_due(0)
-    assert not never.is_due(1)
-    assert not never.is_due(10**9)
+    assert not never.advance(0)
+    assert not never.advance(1)
+    assert not never.advance(10**9)
 
 
 def test_negative_period_is_an_error():

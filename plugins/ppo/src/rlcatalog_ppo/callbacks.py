@@ -76,6 +76,9 @@ class Every:
 
     Args:
         steps: Number of steps in a period; 0 for never.
+
+    Attributes:
+        periods: Number of complete periods so far.
     """
 
     def __init__(self, steps: int) -> None:
@@ -84,8 +87,8 @@ class Every:
         self.steps = steps
         self.periods = 0
 
-    def is_due(self, steps_so_far: int) -> bool:
-        """Return whether another period is complete since the last call that returned True."""
+    def advance(self, steps_so_far: int) -> bool:
+        """Count the periods that are complete; return whether there is one more than before."""
         if self.steps == 0:
             return False
         periods = steps_so_far // self.steps
@@ -133,7 +136,8 @@ class Evaluation(Callback):
 
     def on_update(self, algo: OnPolicy, result: dict[str, Any]) -> None:
         """Evaluate if an evaluation is due."""
-        if not self.every.is_due(result["timesteps_total"]):
+        is_due = self.every.advance(result["timesteps_total"])
+        if not is_due:
             return
         returns = algo.evaluate(self.episodes, env=self.env, seed=self.seed)
         sampled_returns = algo.evaluate(self.episodes, env=self.env, seed=self.seed, explore=True)
@@ -230,13 +234,13 @@ class Checkpoints(Callback):
 
     def on_start(self, algo: OnPolicy) -> None:
         """Write the initial state so that the run can always be resumed."""
-        self.every.is_due(algo.steps)  # a resumed run has completed these periods
+        self.every.advance(algo.steps)  # a resumed run has completed these periods
         self._copy_state(algo)
         self._write_copy(algo)
 
     def on_update(self, algo: OnPolicy, result: dict[str, Any]) -> None:
         """Copy the state, and write a checkpoint if one is due."""
-        is_due = self.every.is_due(algo.steps)
+        is_due = self.every.advance(algo.steps)
         # Copying takes at most 2 % of the time.
         has_time = time.perf_counter() - self._copy_time >= 50 * self._copy_duration
         if is_due or has_time:

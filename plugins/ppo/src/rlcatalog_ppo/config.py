@@ -438,7 +438,8 @@ def _current_key(key: str, value: Any, kind: type[OnPolicyConfig]) -> tuple[str,
     """Return a config key and its value under the key's current name; warn if the name is older."""
     if key == "use_pytorch":
         warn_deprecated("'use_pytorch' is now framework='torch' or 'tf'.")
-        return "framework", "torch" if value else "tf"
+        framework = "torch" if value else "tf"
+        return "framework", framework
     if key in kind.aliases:
         current = kind.aliases[key]
         warn_deprecated(f"{kind.algorithm} config key {key!r} is now called {current!r}.")

@@ -64,8 +64,15 @@ class Group(NamedTuple):
 
 
 class _Curve(NamedTuple):
-    """A run's mean returns, `[rows]`, and the increasing numbers of steps at which it has them."""
+    """A run's mean returns, `[rows]`, and the increasing numbers of steps at which it has them.
 
+    Attributes:
+        run: The run.
+        steps: Environment steps, `[rows]`.
+        returns: Mean returns, `[rows]`.
+    """
+
+    run: Run
     steps: Array
     returns: Array
 
@@ -85,31 +92,28 @@ def compare(runs: Sequence[Run], by: str | None = None) -> list[Group]:
     _check_environment(runs)
     curves = [_curve(run) for run in runs]
     last_step = min(curve.steps[-1] for curve in curves)
-    for run, curve in zip(runs, curves, strict=True):
+    for curve in curves:
         if curve.steps[0] > last_step:
             raise ConfigError(
-                f"{run.folder}: has its first mean return only after the end of the shortest run,"
-                f" at {last_step:,.0f} steps."
+                f"{curve.run.folder}: has its first mean return only after the end of the shortest"
+                f" run, at {last_step:,.0f} steps."
             )
-    settings_of_runs = [_settings_for(run, by, runs) for run in runs]
-    # Dicts cannot be keys; equal settings have the same text.
-    members: dict[str, list[int]] = {}
-    for index, settings in enumerate(settings_of_runs):
-        members.setdefault(_as_text(settings), []).append(index)
-    labels = _labels([settings_of_runs[indices[0]] for indices in members.values()])
+    # Settings are dicts, which cannot be keys; equal settings have the same text.
+    settings_by_text: dict[str, dict[str, Any]] = {}
+    curves_by_text: dict[str, list[_Curve]] = {}
+    for curve in curves:
+        settings = _settings_for(curve.run, by, runs)
+        text = _as_text(settings)
+        settings_by_text.setdefault(text, settings)
+        curves_by_text.setdefault(text, []).append(curve)
+    labels = _labels(list(settings_by_text.values()))
     groups = []
-    for label, indices in zip(labels, members.values(), strict=True):
-        group = _group(
-            label,
-            [runs[index] for index in indices],
-            [curves[index] for index in indices],
-            last_step=last_step,
-        )
-        groups.append(group)
+    for label, curves_of_group in zip(labels, curves_by_text.values(), strict=True):
+        groups.append(_group(label, curves_of_group, last_step=last_step))
     return groups
 
 
-def _group(label: str, runs: Sequence[Run], curves: Sequence[_Curve], *, last_step: float) -> Group:
+def _group(label: str, curves: Sequence[_Curve], *, last_step: float) -> Group:
     """Return the curve of a group of runs from where all of them have returns."""
     first_step = max(curve.steps[0] for curve in curves)
     steps = np.linspace(last_step / POINTS, last_step, POINTS)
@@ -117,10 +121,10 @@ def _group(label: str, runs: Sequence[Run], curves: Sequence[_Curve], *, last_st
     returns = np.stack([np.interp(steps, curve.steps, curve.returns) for curve in curves])
     return Group(
         label,
-        runs,
+        [curve.run for curve in curves],
         steps,
         middle=interquartile_mean(returns),
-        interval=interval(returns) if len(runs) > 1 else None,
+        interval=interval(returns) if len(curves) > 1 else None,
     )
 
 
@@ -246,7 +250,7 @@ def _curve(run: Run) -> _Curve:
     if not return_at_step:
         raise ConfigError(f"{run.folder}: has no mean return yet, because no episode has ended.")
     steps, returns = np.array(sorted(return_at_step.items()), np.float64).T
-    return _Curve(steps, returns)
+    return _Curve(run, steps, returns)
 
 
 # --- labels ---------------------------------------------------------------------------------------
