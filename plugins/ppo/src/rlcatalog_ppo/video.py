@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -121,8 +122,8 @@ class Film:
         if self._shape is None:
             self._begin(frame.shape)
         height, width, _ = frame.shape
-        missing_rows = -height % self._format.multiple
-        missing_columns = -width % self._format.multiple
+        missing_rows = self._round_up(height) - height
+        missing_columns = self._round_up(width) - width
         if missing_rows or missing_columns:
             frame = np.pad(frame, [(0, missing_rows), (0, missing_columns), (0, 0)], mode="edge")
         self._container.mux(self._stream.encode(_video_frame(frame, self._format.pixels)))
@@ -159,7 +160,6 @@ class Film:
         """Create the encoder for frames of a shape `[height, width, 3]`."""
         import av
 
-        self._shape = shape
         self._container = av.open(self._file, "w", format=self._format.container)
         rate = Fraction(self.fps).limit_denominator(1001)  # as in television's 30000/1001
         self._stream = self._container.add_stream(
@@ -167,8 +167,13 @@ class Film:
         )
         self._stream.pix_fmt = self._format.pixels
         height, width, _ = shape
-        self._stream.height = height + -height % self._format.multiple
-        self._stream.width = width + -width % self._format.multiple
+        self._stream.height = self._round_up(height)
+        self._stream.width = self._round_up(width)
+        self._shape = shape
+
+    def _round_up(self, size: int) -> int:
+        """Return the next width or height that the format supports."""
+        return math.ceil(size / self._format.multiple) * self._format.multiple
 
 
 def _video_frame(frame: _Frame, pixels: str) -> Any:
