@@ -49,7 +49,7 @@ def make_maker(env, env_config=None, model=None, catalog=None):
 def test_class_gets_its_config():
     make = make_maker(ConfiguredEnv, {"size": 3})
 
-    assert make.passed is None
+    assert make.num_passed is None
     assert make().config == {"size": 3}
 
 
@@ -212,7 +212,7 @@ def test_evaluation_uses_a_passed_environment():
 
     make = make_maker(ConfiguredEnv).beside(env)
 
-    assert make.passed == 1
+    assert make.num_passed == 1
     assert make().unwrapped is env
 
 
@@ -229,7 +229,7 @@ def test_passed_environment_is_made_again_from_its_spec():
 
     make = make_maker(passed).beside()
 
-    assert make.passed is None
+    assert make.num_passed is None
     assert make().unwrapped is not passed.unwrapped
     assert make().spec.max_episode_steps == 7
 
@@ -248,7 +248,7 @@ def test_member_of_a_vector_environment_is_made_again():
 
     make = make_maker(envs).beside()
 
-    assert make.passed is None
+    assert make.num_passed is None
     assert make().spec.id == "CartPole-v1"
 
 
@@ -325,7 +325,7 @@ def test_pickled_class_has_its_config():
     make = pickle.loads(pickle.dumps(make_maker(ConfiguredEnv, {"size": 2})))
 
     assert make(1).config == {"size": 2}
-    assert make.passed is None
+    assert make.num_passed is None
 
 
 def test_pickled_maker_leaves_custom_classes_out():

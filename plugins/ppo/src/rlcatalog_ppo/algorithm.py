@@ -313,8 +313,8 @@ class OnPolicy:
             seed = self.config.seed
         make_env = self._make_env.beside(env)
         num_envs = min(episodes, SIDE_BY_SIDE)
-        if make_env.passed is not None:
-            num_envs = make_env.passed
+        if make_env.num_passed is not None:
+            num_envs = make_env.num_passed
         with keep_random_state(self.policy), closing(make_env.vector(num_envs)) as envs:
             return play(self.policy, envs, episodes, seed=seed, explore=explore)
 
@@ -377,7 +377,7 @@ class OnPolicy:
             ResumeWarning: Environments that cannot resume their episodes begin new ones.
         """
         self.set_back(state)
-        acts_frozen = state.get("frozen")  # 0.1.0 did not save it
+        acts_frozen = state.get("frozen")  # None: not decided yet, or from before it was saved
         has_same_key = self.config.frozen == state["config"].get("frozen")
         if acts_frozen is not None and has_same_key:
             # The same choice as before, regardless of how many steps remain.
@@ -389,20 +389,28 @@ class OnPolicy:
         callbacks = self.callbacks
         self.callbacks = []
         self.add_callbacks(callbacks)  # each receives its state
-        # For each environment: None, or why it cannot resume its episode.
+        # A method of `env_state.Resumable`: None, or why the environment cannot resume its episode.
         reasons = self._envs.call("resume_from", state["environments"])
         self._collector.set_state(state["collector"])
         # Replaying episodes and making environments both draw from the process's generators.
         set_random_state(self.acting, state["randomness"])
         if self._collector.acts_frozen:
             warn_of_other_draws(state, self.acting)
+        self._begin_new_episodes(reasons)
+
+    def _begin_new_episodes(self, reasons: Sequence[str | None]) -> None:
+        """Begin new episodes where episodes cannot be resumed, and warn about it.
+
+        Args:
+            reasons: For each environment, why it cannot resume its episode, or None if it can.
+        """
         self.new_episode_reasons = {
             env: reason for env, reason in enumerate(reasons) if reason is not None
         }
         if self.new_episode_reasons:
             cannot_resume = np.array([reason is not None for reason in reasons])
             self._collector.begin_anew(cannot_resume)
-            warn_of_new_episodes(self.new_episode_reasons, len(reasons))
+            warn_of_new_episodes(self.new_episode_reasons, count=len(reasons))
 
     def save_checkpoint(self, directory: str | os.PathLike[str]) -> None:
         """Write the whole state to a folder, for `restore`; call it between two calls of `train`.
@@ -489,7 +497,7 @@ class OnPolicy:
         manifest = read_manifest(policy_folder)
         merged_config = {**state["config"], **config}
         make_env = EnvMaker(env, merged_config["env_config"], manifest.config, catalog)
-        env_or_maker = make_env if make_env.passed is None else env
+        env_or_maker = make_env if make_env.num_passed is None else env
         spaces = unwritten_spaces(manifest, env_or_maker, catalog)
         policy = load_for(call, policy_folder, spaces, framework=None, model=model, catalog=catalog)
         # Before environments are reset, because the filter learns from their observations.

@@ -148,8 +148,10 @@ class OnPolicyConfig(msgspec.Struct, frozen=True, kw_only=True):
         if self.frozen == "never" or device != "cpu" or total_steps is None:
             return False
         # Outside these limits, recording may cost more than it saves; see the comment above them.
-        is_long_enough = total_steps >= FEWEST_STEPS and self.rollout_length >= SHORTEST_ROLLOUT
-        return is_long_enough and self.num_envs <= MOST_ENVS
+        has_long_run = total_steps >= FEWEST_STEPS
+        has_long_rollouts = self.rollout_length >= SHORTEST_ROLLOUT
+        has_few_envs = self.num_envs <= MOST_ENVS
+        return has_long_run and has_long_rollouts and has_few_envs
 
     def lr_at(self, steps: int) -> float:
         """Return the learning rate after a number of environment steps."""

@@ -50,7 +50,7 @@ class EnvMaker:
         catalog: Catalog in which to look up the wrappers.
 
     Attributes:
-        passed: Number of environments that were passed (see `count_passed`); the caller closes
+        num_passed: Number of environments that were passed (see `count_passed`); the caller closes
             them.
         mask_key: Key of action masks in infos, or None if they are not read.
     """
@@ -62,7 +62,7 @@ class EnvMaker:
         self._config = env_config
         self._model = model
         self._catalog = catalog
-        self.passed = count_passed(env)
+        self.num_passed = count_passed(env)
         self.mask_key = model.get("action_mask_key", "action_mask")
 
     def __call__(self, index: int = 0) -> Any:
@@ -81,11 +81,11 @@ class EnvMaker:
             ConfigError: The config does not match the environment that was passed.
             ModelContractError: The environments in the vector environment lack a required wrapper.
         """
-        if self.passed is None:
+        if self.num_passed is None:
             return vector(self, n, how=how, mask_key=self.mask_key)
         self._check_key("env_config", self._config, expected={})
         self._check_key("vector", how, expected="sync")
-        self._check_key("num_envs", n, expected=self.passed)
+        self._check_key("num_envs", n, expected=self.num_passed)
         if not isinstance(self._env, VectorEnv):
             return vector(self, 1, mask_key=self.mask_key)
         self._catalog.spaces_of(self._env, self._model)  # rejects environments that lack a wrapper
@@ -111,10 +111,10 @@ class EnvMaker:
             ConfigError: The training environment was passed, and Gymnasium cannot make another one.
         """
         training_env: Any = self._env
-        if self.passed is None and (env is None or env is training_env):
+        if self.num_passed is None and (env is None or env is training_env):
             return self
         make = _make_again(training_env) if env is None else env
-        is_same_env = self.passed is not None and (
+        is_same_env = self.num_passed is not None and (
             read_attribute(make, "unwrapped") is training_env.unwrapped
         )
         if make is None or is_same_env:
@@ -218,7 +218,7 @@ def _make_resumable(
 ) -> Resumable:
     if not isinstance(make, EnvMaker):
         return Resumable(make(), index, count, mask_key=mask_key)
-    closes = make.passed is None  # the caller closes an environment that was passed
+    closes = make.num_passed is None  # the caller closes an environment that was passed
     return Resumable(make(index), index, count, closes=closes, mask_key=mask_key)
 
 

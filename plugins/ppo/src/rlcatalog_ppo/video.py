@@ -243,9 +243,10 @@ def make_window_env(
     # An accelerated window loads Mesa's LLVM, which crashes the process if TensorFlow has loaded
     # another LLVM.
     os.environ.setdefault("SDL_FRAMEBUFFER_ACCELERATION", "0")
-    # Gymnasium shows the frames of environments that do not open a window.
+    # Raises an error if the environment has neither mode. Of an environment that only renders
+    # frames, Gymnasium shows them in a window.
     _read_metadata(make, name, modes=("human", "rgb_array"), option="--render")
-    has_display = any(os.environ.get(name) for name in _DISPLAYS)
+    has_display = any(os.environ.get(variable) for variable in _DISPLAYS)
     if sys.platform.startswith("linux") and not has_display:
         raise NotServedError(
             "--render: there is no display for a window: neither DISPLAY nor WAYLAND_DISPLAY is"
