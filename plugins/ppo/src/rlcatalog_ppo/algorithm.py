@@ -541,7 +541,9 @@ class OnPolicy:
         """
         parsed = parse(config, cls.config_class, count_passed(env))
         if policy is None:
-            model_config = config_with_model(parsed.model, model, way="config={{'model': {}}}")
+            # Errors say how to write the model config in the algorithm's config.
+            way = "config={{'model': {}}}"
+            model_config = config_with_model(parsed.model, model, way=way)
             return replace(parsed, model=model_config)
         if model is not None:
             raise ConfigError(

@@ -129,6 +129,7 @@ def prune_checkpoints(directory: Path, keep: int, last: int | None = None) -> No
             _discard(path)
     for path in _list_checkpoint_folder(directory):
         with suppress(OSError):
+            # The folder of a writer that was killed before it was complete.
             if path.name.startswith(".step-") and path.name.endswith(TEMPORARY):
                 shutil.rmtree(path, ignore_errors=True)
             elif checkpoint_steps(path) is not None and path.is_symlink():

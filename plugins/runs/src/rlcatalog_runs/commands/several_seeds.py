@@ -323,7 +323,9 @@ class _SeedRuns:
             f"{why} Waiting until these seeds have saved their runs and ended: {seeds}. Another"
             " signal, such as Ctrl-C, ends them at once."
         )
-        number = signal.SIGINT if self._signals[0] == signal.SIGINT else signal.SIGTERM
+        # Runs handle SIGINT and SIGTERM, but not SIGHUP.
+        was_ctrl_c = self._signals[0] == signal.SIGINT
+        number = signal.SIGINT if was_ctrl_c else signal.SIGTERM
         for child in self._running:
             ask_to_end(child.process, number)
         while any(child.process.poll() is None for child in self._running):
@@ -332,7 +334,7 @@ class _SeedRuns:
                 for child in self._running:
                     kill(child.process)
         for child in self._running:
-            self.endings[child.seed] = _stopped_outcome(child)
+            self.endings[child.seed] = _outcome_after_stop(child)
         for seed in self._waiting:
             self.endings[seed] = "not started"
 
@@ -409,7 +411,7 @@ def _last_return(run: Run) -> str:
     return "-" if run.last_return is None else f"{run.last_return:.1f}"
 
 
-def _stopped_outcome(child: _Child) -> str:
+def _outcome_after_stop(child: _Child) -> str:
     """Describe how a stopped run has ended: at which step it is saved, or that it is not saved."""
     run = _read(child)
     exit_text = describe_exit(child.process.returncode)
