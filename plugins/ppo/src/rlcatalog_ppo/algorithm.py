@@ -10,6 +10,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from functools import partial
+from pathlib import Path
 from typing import Any, ClassVar, NoReturn, Self
 
 import numpy as np
@@ -487,19 +488,21 @@ class OnPolicy:
                 folder / checkpoints.TRAINING, state["config"]["env_config"], advice=advice
             )
         catalog = catalog or default_catalog()
-        call = f"{cls.__name__}.restore({str(directory)!r}, "  # for error messages
+        # Error messages show how to call `restore` again with another argument.
+        call = f"{cls.__name__}.restore({str(directory)!r}, "
         if env is None:
             env = registered_id(folder, state["env"])
         else:
             call += "env, "
-
-        policy_folder = folder / checkpoints.POLICY
-        manifest = read_manifest(policy_folder)
         merged_config = {**state["config"], **config}
-        make_env = EnvMaker(env, merged_config["env_config"], manifest.config, catalog)
-        env_or_maker = make_env if make_env.num_passed is None else env
-        spaces = unwritten_spaces(manifest, env_or_maker, catalog)
-        policy = load_for(call, policy_folder, spaces, framework=None, model=model, catalog=catalog)
+        policy = _load_policy(
+            folder / checkpoints.POLICY,
+            env,
+            merged_config["env_config"],
+            model=model,
+            catalog=catalog,
+            call=call,
+        )
         # Before environments are reset, because the filter learns from their observations.
         policy_state = weights_and_filter(policy)
         if "model" in config:
@@ -617,6 +620,32 @@ class OnPolicy:
             columns = record.as_columns()
             for callback in self.callbacks:
                 callback.on_step(self, columns)
+
+
+def _load_policy(
+    folder: Path,
+    env: AnyEnv,
+    env_config: Mapping[str, Any],
+    *,
+    model: Any,
+    catalog: Catalog,
+    call: str,
+) -> Policy:
+    """Return the saved policy of a checkpoint.
+
+    Args:
+        folder: The policy's folder.
+        env: The environment, which has the spaces that the policy could not save.
+        env_config: The environment's config.
+        model: As for `rlcatalog.load`.
+        catalog: Catalog in which to look up the parts.
+        call: The beginning of the user's call, for error messages.
+    """
+    manifest = read_manifest(folder)
+    make_env = EnvMaker(env, env_config, manifest.config, catalog)
+    env_or_maker = make_env if make_env.num_passed is None else env
+    spaces = unwritten_spaces(manifest, env_or_maker, catalog)
+    return load_for(call, folder, spaces, framework=None, model=model, catalog=catalog)
 
 
 def _refuse_restore(

@@ -241,9 +241,9 @@ def resumed_plan(
         ConfigError: All steps are done, or a value is invalid.
     """
     folder = run_of(directory)
-    options_before = config["run"]
     FolderLock(folder).check()
     check_files(folder, skip=[WANDB])  # the folder is written to from here on
+    options_before = config["run"]
     try:
         msgspec.convert(options_before, kind.options)
     except msgspec.ValidationError as error:
@@ -258,16 +258,13 @@ def resumed_plan(
             f"{directory}: contains no checkpoint to resume from (no {kind.checkpoint})."
         )
     record = read_record(folder)
-    steps_before = int(options_before["steps"])
-    if steps >= options.steps:
-        has_finished = record is None or record["status"] == FINISHED
-        # A run that was killed after its last step has no steps left, but must still finish.
-        if has_finished or options.steps < steps_before:
-            more_steps = steps_before if steps_before > steps else max(steps * 2, 1)
-            raise ConfigError(
-                f"--resume {directory}: its {steps:,} steps are done; pass --steps {more_steps} to"
-                " train further."
-            )
+    _check_steps_left(
+        directory,
+        done=steps,
+        wanted=options.steps,
+        wanted_before=int(options_before["steps"]),
+        has_finished=record is None or record["status"] == FINISHED,
+    )
     env_id = config["env"]
     module = config.get("env_module")
     if module in imported:
@@ -284,6 +281,29 @@ def resumed_plan(
         checkpoint=checkpoint,
         steps=steps,
         config=config,
+    )
+
+
+def _check_steps_left(
+    directory: Path, *, done: int, wanted: int, wanted_before: int, has_finished: bool
+) -> None:
+    """Raise an error if a resumed run has nothing to do.
+
+    Args:
+        directory: The folder that the user passed.
+        done: Number of steps at the checkpoint.
+        wanted: Number of steps to train for in total.
+        wanted_before: The same, as the run was begun.
+        has_finished: Whether the run has ended as planned.
+    """
+    # A run that was killed after its last step has no steps left, but must still finish.
+    must_still_finish = not has_finished and wanted >= wanted_before
+    if wanted > done or must_still_finish:
+        return
+    more_steps = wanted_before if wanted_before > done else max(done * 2, 1)
+    raise ConfigError(
+        f"--resume {directory}: its {done:,} steps are done; pass --steps {more_steps} to train"
+        " further."
     )
 
 
