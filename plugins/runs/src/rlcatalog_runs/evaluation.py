@@ -47,23 +47,35 @@ def play(
         explore: Whether to sample actions instead of taking the most likely ones.
         on_episode: Function that is called with each finished episode's return.
     """
-    if not isinstance(env, VectorEnv):
-        copies = [env] * min(episodes, SIDE_BY_SIDE)
-        envs = SyncVectorEnv(copies, copy=False, autoreset_mode=AutoresetMode.SAME_STEP)
-        try:
-            return play(policy, envs, episodes, seed=seed, explore=explore, on_episode=on_episode)
-        finally:
-            close_env(envs)
-    num_envs = env.num_envs
+    if isinstance(env, VectorEnv):
+        return _play_side_by_side(policy, env, episodes, seed, explore, on_episode)
+    copies = [env] * min(episodes, SIDE_BY_SIDE)
+    envs = SyncVectorEnv(copies, copy=False, autoreset_mode=AutoresetMode.SAME_STEP)
+    try:
+        return _play_side_by_side(policy, envs, episodes, seed, explore, on_episode)
+    finally:
+        close_env(envs)
+
+
+def _play_side_by_side(
+    policy: Policy,
+    envs: VectorEnv[Any, Any, Any],
+    episodes: int,
+    seed: int | None,
+    explore: bool,
+    on_episode: Callable[[float], None] | None,
+) -> list[float]:
+    """Play new episodes in a vector environment; the arguments are those of `play`."""
+    num_envs = envs.num_envs
     has_one_more = np.arange(num_envs) < episodes % num_envs
     episodes_left = np.full(num_envs, episodes // num_envs) + has_one_more
     returns: list[float] = []
     returns_in_progress = np.zeros(num_envs)
-    stepper = policy.stepper(env)
-    masks = EnvMasks(policy.masks, env)
+    stepper = policy.stepper(envs)
+    masks = EnvMasks(policy.masks, envs)
     # Gymnasium declares an integer only.
-    seeds: Any = derive_env_seeds(seed, SeedStream.EVALUATION, env)
-    obs, infos = env.reset(seed=seeds)
+    seeds: Any = derive_env_seeds(seed, SeedStream.EVALUATION, envs)
+    obs, infos = envs.reset(seed=seeds)
     masks.begin(infos)
     done = None
     reward = None
@@ -71,7 +83,7 @@ def play(
         step = stepper.step(
             obs, done=done, prev_reward=reward, mask=masks.argument, explore=explore
         )
-        obs, reward, terminated, truncated, infos = env.step(step.action)
+        obs, reward, terminated, truncated, infos = envs.step(step.action)
         returns_in_progress += reward
         done = terminated | truncated
         masks.after_step(infos, done)
@@ -82,8 +94,9 @@ def play(
                 if on_episode is not None:
                     on_episode(returns[-1])
             returns_in_progress[index] = 0.0
+        # In mode "disabled", Gymnasium leaves the resets to its caller.
         if stepper.autoreset == "disabled" and done.any():
-            obs, infos = env.reset(options={"reset_mask": done})
+            obs, infos = envs.reset(options={"reset_mask": done})
             masks.after_reset(infos, done)
     return returns
 
