@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,7 +13,7 @@ from rlcatalog_ppo import engine as engine_module
 from rlcatalog_ppo.callbacks import Checkpoints, Evaluation, Log, StopAt
 from rlcatalog_ppo.config import PPOConfig
 from rlcatalog_ppo.engine import PPOEngine, PPOOptions
-from rlcatalog_runs import RunPlan
+from rlcatalog_runs import Interrupted, Interrupts, RunPlan
 
 
 class FakePPO:
@@ -116,8 +117,14 @@ def make_plan(
 
 
 def make_session(plan, folder):
-    """Return all that the engine reads of a run's session."""
-    return SimpleNamespace(options=plan.options, folder=folder, report=print, stopping=None)
+    """Return all that the engine reads of a run's session, which prints the rows reported to it."""
+    return SimpleNamespace(
+        options=plan.options,
+        folder=folder,
+        report=print,
+        stopping=None,
+        interrupts=Interrupts(),
+    )
 
 
 # --- new runs -------------------------------------------------------------------------------------
@@ -339,8 +346,25 @@ def test_checkpoints_follow_options(tmp_path):
     assert checkpoints.keep == 4
 
 
-def test_log_reports_to_session(tmp_path):
-    assert learn(tmp_path)[Log].write is print  # `make_session` has it as `report`
+def test_log_reports_to_session(tmp_path, capsys):
+    log = learn(tmp_path)[Log]
+
+    log.write({"timesteps_total": 50})
+
+    assert capsys.readouterr().out == "{'timesteps_total': 50}\n"
+
+
+def test_log_raises_an_interrupt_that_is_still_pending(tmp_path, capsys):
+    engine = PPOEngine(make_plan())
+    session = make_session(engine.plan, tmp_path)
+    engine.learn(session)
+    [log] = [callback for callback in engine.algorithm.callbacks if isinstance(callback, Log)]
+    session.interrupts.pending = signal.SIGINT
+
+    with pytest.raises(Interrupted, match="SIGINT"):
+        log.write({"timesteps_total": 50})
+
+    assert capsys.readouterr().out == "{'timesteps_total': 50}\n"  # the row is logged before
 
 
 @pytest.mark.parametrize("eval_every", [1, 20])
