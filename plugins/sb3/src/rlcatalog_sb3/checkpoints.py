@@ -5,28 +5,34 @@ logger.
 from __future__ import annotations
 
 import copy
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.buffers import DictReplayBuffer, ReplayBuffer
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import KVWriter, filter_excluded_keys
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
+from stable_baselines3.common.type_aliases import GymEnv
 
 from rlcatalog import Policy
 from rlcatalog.errors import NonFiniteError, SavedPolicyError, raised_as
+from rlcatalog.frameworks import Array
 from rlcatalog.spaces import map_tensors
 from rlcatalog_runs import Session
 from rlcatalog_sb3.algorithms import algorithm_class
 from rlcatalog_sb3.conversion import to_policy
 
-#: Entries in a run's folder and in its checkpoints. Only checkpoints of off-policy algorithms have
-#: the last one.
-POLICY, ALGORITHM, BUFFER = "policy", "algorithm.zip", "replay_buffer.pkl"
-#: The logger's columns for environment steps and for the mean return of the last episodes.
-STEPS, RETURN = "time/total_timesteps", "rollout/ep_rew_mean"
+#: Entry in a run's folder.
+POLICY = "policy"
+#: Entries in a checkpoint. Only off-policy algorithms have a replay buffer.
+ALGORITHM = "algorithm.zip"
+BUFFER = "replay_buffer.pkl"
+#: The logger's column for the mean return of the last episodes.
+RETURN = "rollout/ep_rew_mean"
 
 
 class Stopped(Exception):
@@ -43,26 +49,28 @@ class CheckpointCallback(BaseCallback):
     def __init__(self, session: Session) -> None:
         super().__init__()
         self.session = session
-        self._begun, self._collecting = 0, False
+        self._steps_at_rollout_start = 0
+        self._is_collecting = False
 
     def _on_rollout_start(self) -> None:
-        self._begun, self._collecting = self.model.num_timesteps, True
-        self.session.interrupts.check()
-        if self.session.is_checkpoint_due(self._begun):
+        self._steps_at_rollout_start = self.model.num_timesteps
+        self._is_collecting = True
+        self.session.interrupts.check()  # raises an error if the user has interrupted the run
+        if self.session.is_checkpoint_due(self.model.num_timesteps):
             self.save()
         if self.session.stopping is not None:
             raise Stopped
 
     def _on_step(self) -> bool:
-        if self.session.interrupts.pending is not None and isinstance(
-            self.model, OffPolicyAlgorithm
-        ):
-            self.model.num_timesteps -= self.model.n_envs  # this step is not stored yet
+        is_interrupted = self.session.interrupts.pending is not None
+        if is_interrupted and isinstance(self.model, OffPolicyAlgorithm):
+            # This step is counted already, but it is not in the replay buffer yet and will be lost.
+            self.model.num_timesteps -= self.model.n_envs
         self.session.interrupts.check()
-        return True
+        return True  # continue the rollout
 
     def _on_rollout_end(self) -> None:
-        self._collecting = False
+        self._is_collecting = False
 
     def save_early(self) -> None:
         """Save a run that ends early, with its state from before the unfinished rollout.
@@ -71,10 +79,11 @@ class CheckpointCallback(BaseCallback):
         weights are NaN or infinite, nothing is saved, and the previous checkpoint remains the last
         one.
         """
-        if self._collecting and _is_finite(self.model):
-            if not isinstance(self.model, OffPolicyAlgorithm):
-                self.model.num_timesteps = self._begun
-            self.save()
+        if not self._is_collecting or not _is_finite(self.model):
+            return
+        if not isinstance(self.model, OffPolicyAlgorithm):
+            self.model.num_timesteps = self._steps_at_rollout_start
+        self.save()
 
     def save(self) -> None:
         """Save the policy and a checkpoint.
@@ -83,14 +92,15 @@ class CheckpointCallback(BaseCallback):
             NonFiniteError: A weight is NaN or infinite; earlier saves are unchanged.
             SavedPolicyError: The files cannot be written.
         """
-        steps, session = self.model.num_timesteps, self.session
+        steps = self.model.num_timesteps
         if not _is_finite(self.model):
+            saved_steps = self.session.saved or 0
             raise NonFiniteError(
                 f"after {steps} steps, {type(self.model).__name__} has NaN or infinite weights."
-                f" The policy after {session.saved or 0} steps is in {session.folder / POLICY}."
+                f" The policy after {saved_steps} steps is in {self.session.folder / POLICY}."
                 " Try a lower learning rate."
             )
-        session.save_checkpoint(steps, policy_of(self.model), self._write)
+        self.session.save_checkpoint(steps, policy_of(self.model), self._write)
 
     def _write(self, folder: Path) -> None:
         self.model.save(folder / ALGORITHM)
@@ -106,41 +116,42 @@ class RowWriter(KVWriter):
         algorithm: The algorithm.
     """
 
-    def __init__(self, session: Session, algorithm: Any) -> None:
-        self._session, self._algorithm = session, algorithm
+    def __init__(self, session: Session, algorithm: BaseAlgorithm) -> None:
+        self._session = session
+        self._algorithm = algorithm
 
     def write(
         self, key_values: dict[str, Any], key_excluded: dict[str, tuple[str, ...]], step: int = 0
     ) -> None:
         """Report a row."""
-        values = filter_excluded_keys(key_values, key_excluded, "csv")
-        plain = {
-            key: value.item() if isinstance(value, np.generic) else value
-            for key, value in values.items()
+        # A row has the columns that Stable-Baselines3 would write to a CSV file, if they are plain
+        # values.
+        columns: dict[str, Any] = {}
+        for key, value in filter_excluded_keys(key_values, key_excluded, "csv").items():
+            plain_value = value.item() if isinstance(value, np.generic) else value
+            if isinstance(plain_value, bool | int | float | str):
+                columns[key] = plain_value
+        row = {
+            "timesteps_total": step,
+            "episode_return_mean": columns.get(RETURN),
+            **columns,
         }
-        numbers = {
-            key: value
-            for key, value in plain.items()
-            if isinstance(value, bool | int | float | str)
-        }
-        row = {"timesteps_total": step, "episode_return_mean": numbers.get(RETURN), **numbers}
-        episodes = len(self._algorithm.ep_info_buffer or ())
-        self._session.report(row, lambda: policy_of(self._algorithm), episodes)
+        episode_count = len(self._algorithm.ep_info_buffer or ())
+        self._session.report(row, partial(policy_of, self._algorithm), episode_count)
 
     def close(self) -> None:
         """Do nothing, because the session closes the logs."""
 
 
-def policy_of(algorithm: Any) -> Policy:
-    """Return an algorithm's policy.
-
-    Building it by conversion does not change the run's random draws.
-    """
+def policy_of(algorithm: BaseAlgorithm) -> Policy:
+    """Return an algorithm's policy, without changing the run's random draws."""
+    # A policy that is built again draws initial weights from PyTorch's generator for the CPU;
+    # fork_rng restores it.
     with torch.random.fork_rng(devices=[]):
         return to_policy(algorithm)
 
 
-def restore(name: str, checkpoint: Path, env: Any, **settings: Any) -> Any:
+def restore(name: str, checkpoint: Path, env: GymEnv, **settings: Any) -> BaseAlgorithm:
     """Load an algorithm from a checkpoint.
 
     Its files are pickles; loading them runs any code that they contain.
@@ -154,58 +165,75 @@ def restore(name: str, checkpoint: Path, env: Any, **settings: Any) -> Any:
     Raises:
         SavedPolicyError: The checkpoint cannot be read, or belongs to a different environment.
     """
-    kind = algorithm_class(name)
-    with raised_as(
-        lambda why: SavedPolicyError(f"{checkpoint}: not a checkpoint, or damaged: {why}")
-    ):
-        algorithm = kind.load(checkpoint / ALGORITHM, env=env, **settings)
+    cls = algorithm_class(name)
+
+    def as_damaged(why: str) -> SavedPolicyError:
+        return SavedPolicyError(f"{checkpoint}: not a checkpoint, or damaged: {why}")
+
+    with raised_as(as_damaged):
+        algorithm = cls.load(checkpoint / ALGORITHM, env=env, **settings)
         if isinstance(algorithm, OffPolicyAlgorithm):
             algorithm.load_replay_buffer(checkpoint / BUFFER)
             _fill_up(algorithm.replay_buffer)
     return algorithm
 
 
-def _is_finite(algorithm: Any) -> bool:
-    weights = algorithm.policy.state_dict().values()
-    return all(bool(torch.isfinite(part).all()) for part in weights if part.is_floating_point())
+def _is_finite(algorithm: BaseAlgorithm) -> bool:
+    """Return whether no weight of an algorithm's policy is NaN or infinite."""
+    for weights in algorithm.policy.state_dict().values():
+        if weights.is_floating_point() and not torch.isfinite(weights).all():
+            return False
+    return True
 
 
 def _save_buffer(algorithm: OffPolicyAlgorithm, path: Path) -> None:
-    """Save only the filled part of the replay buffer, whose arrays are allocated at full size from
-    the start.
+    """Save the replay buffer without its unused rows.
+
+    The buffer's arrays have their full size from the start, so most rows may be unused.
     """
     buffer: Any = algorithm.replay_buffer
-    if type(buffer) in (ReplayBuffer, DictReplayBuffer) and not buffer.full:
-        rows = min(buffer.pos + 1, buffer.buffer_size)  # one row may contain the next observation
-        algorithm.replay_buffer = copy.copy(buffer)
-        for name, value in _columns(buffer):
-            setattr(algorithm.replay_buffer, name, map_tensors(value, lambda column: column[:rows]))
+    if _has_unused_rows(buffer):
+        # Stable-Baselines3 may store an observation's successor in the row after it.
+        used_rows = min(buffer.pos + 1, buffer.buffer_size)
+        short_buffer = copy.copy(buffer)
+        for name, columns in _columns(buffer):
+            short_columns = map_tensors(columns, lambda column: column[:used_rows])
+            setattr(short_buffer, name, short_columns)
+        algorithm.replay_buffer = short_buffer
     try:
         algorithm.save_replay_buffer(path)
     finally:
         algorithm.replay_buffer = buffer
 
 
-def _fill_up(buffer: Any) -> None:
-    """Extend a loaded replay buffer to its full size."""
+def _fill_up(buffer: ReplayBuffer | None) -> None:
+    """Extend the arrays of a replay buffer that was loaded from a file of `_save_buffer`."""
+    if buffer is None or not _has_unused_rows(buffer):
+        return
+    buffer_size = buffer.buffer_size
 
-    def grown(column: Any) -> Any:
-        whole = np.zeros((buffer.buffer_size, *column.shape[1:]), column.dtype)
-        whole[: len(column)] = column
-        return whole
+    def extend(column: Array) -> Array:
+        full_column = np.zeros((buffer_size, *column.shape[1:]), column.dtype)
+        full_column[: len(column)] = column
+        return full_column
 
-    if type(buffer) in (ReplayBuffer, DictReplayBuffer) and not buffer.full:
-        for name, value in _columns(buffer):
-            setattr(buffer, name, map_tensors(value, grown))
+    for name, columns in _columns(buffer):
+        setattr(buffer, name, map_tensors(columns, extend))
 
 
-def _columns(buffer: Any) -> list[tuple[str, Any]]:
+def _has_unused_rows(buffer: ReplayBuffer) -> bool:
+    """Return whether a replay buffer is not full; False for classes whose contents are unknown."""
+    return type(buffer) in (ReplayBuffer, DictReplayBuffer) and not buffer.full
+
+
+def _columns(buffer: ReplayBuffer) -> list[tuple[str, Any]]:
     """Return a replay buffer's contents by name: arrays `[buffer_size, envs, ...]`, or dicts of
     arrays.
     """
-    found = []
+    columns = []
     for name, value in vars(buffer).items():
-        parts = list(value.values()) if isinstance(value, dict) else [value]
-        if parts and all(isinstance(part, np.ndarray) for part in parts):
-            found.append((name, value))
-    return found
+        arrays = list(value.values()) if isinstance(value, dict) else [value]
+        has_only_arrays = all(isinstance(array, np.ndarray) for array in arrays)
+        if arrays and has_only_arrays:
+            columns.append((name, value))
+    return columns

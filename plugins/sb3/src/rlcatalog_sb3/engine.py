@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -57,55 +58,64 @@ class SB3Engine(Engine):
         from rlcatalog_sb3.checkpoints import policy_of, restore
         from rlcatalog_sb3.flat_spaces import for_sb3
 
-        env_id, options = plan.env_id, plan.options
+        options = plan.options
         # A resumed run has a different seed, so that its environments do not repeat their first
         # episodes.
         seed = derive_seed(plan.seed, SeedStream.ENGINE, plan.steps)
         torch.set_num_threads(options.threads)
-        kind = SubprocVecEnv if options.vector == "async" else DummyVecEnv
         env = make_vec_env(
-            lambda: for_sb3(env_id, options.model), n_envs=options.envs, seed=seed, vec_env_cls=kind
+            partial(for_sb3, plan.env_id, options.model),
+            n_envs=options.envs,
+            seed=seed,
+            vec_env_cls=SubprocVecEnv if options.vector == "async" else DummyVecEnv,
         )
-        given: dict[str, Any] = {"env": env, "device": options.device, "seed": seed}
         if plan.checkpoint is None:
             self.algorithm = make(
                 plan.algorithm,
+                env=env,
                 model=options.model,
                 frozen=options.frozen,
+                device=options.device,
+                seed=seed,
                 **options.settings,
-                **given,
             )
         else:
-            self.algorithm = restore(plan.algorithm, plan.checkpoint, **given)
-        # Rejects policies that cannot be converted.
-        self._policy = describe_policy(policy_of(self.algorithm))
+            self.algorithm = restore(
+                plan.algorithm, plan.checkpoint, env=env, device=options.device, seed=seed
+            )
+        # A policy that cannot be converted raises an error here, before the run begins.
+        policy = policy_of(self.algorithm)
+        self._policy_description = describe_policy(policy)
 
     @property
     def steps(self) -> int:
         return int(self.algorithm.num_timesteps)
 
     def describe(self) -> Mapping[str, Any]:
-        plan, options = self.plan, self.plan.options
-        begun = {
-            "name": plan.algorithm,
+        options = self.plan.options
+        algorithm = {
+            "name": self.plan.algorithm,
             "env_config": {},
             "num_envs": options.envs,
-            "seed": plan.seed,
+            "seed": self.plan.seed,
+            **options.settings,
         }
-        return {"algorithm": {**begun, **options.settings}, **self._policy}
+        return {"algorithm": algorithm, **self._policy_description}
 
     def learn(self, session: Session) -> None:
         from stable_baselines3.common.logger import Logger
 
         from rlcatalog_sb3.checkpoints import CheckpointCallback, RowWriter, Stopped
 
-        steps = session.options.steps - self.plan.steps
-        self.algorithm.set_logger(Logger(None, [RowWriter(session, self.algorithm)]))
+        remaining_steps = session.options.steps - self.plan.steps
+        logger = Logger(folder=None, output_formats=[RowWriter(session, self.algorithm)])
+        self.algorithm.set_logger(logger)
         callback = CheckpointCallback(session)
+        is_new_run = self.plan.checkpoint is None
         try:
-            self.algorithm.learn(steps, callback, reset_num_timesteps=self.plan.checkpoint is None)
+            self.algorithm.learn(remaining_steps, callback, reset_num_timesteps=is_new_run)
         except Stopped:
-            pass
+            pass  # the run has reached its target, and is saved below
         except BaseException:
             callback.save_early()
             raise

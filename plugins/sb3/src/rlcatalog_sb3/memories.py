@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import pad
 
-from rlcatalog import Policy
+from rlcatalog import ModelV2, Policy
 from rlcatalog.errors import ConfigError, NotServedError
 from rlcatalog.frameworks import Array
 from rlcatalog_sb3.algorithms import TrainingLoop
@@ -110,7 +110,7 @@ class StatePacker:
         return list(torch.split(row, self._widths, dim=1))
 
 
-def run_without_memory(model: nn.Module, inputs: Mapping[str, Any]) -> Tensor:
+def run_without_memory(model: ModelV2, inputs: Mapping[str, Any]) -> Tensor:
     """Run a model that has no memory, and return its outputs `[B, n]`.
 
     Args:
