@@ -10,6 +10,7 @@ from ray.rllib.core.columns import Columns
 from ray.rllib.core.rl_module.apis import TARGET_NETWORK_ACTION_DIST_INPUTS, ValueFunctionAPI
 from torch import Tensor
 
+from rlcatalog import ModelV2
 from rlcatalog.actions import params_given
 from rlcatalog_rllib.rl_module import CatalogModule, Rows, need_values
 
@@ -32,28 +33,29 @@ class CatalogRLModule(CatalogModule, ValueFunctionAPI):
     def _act(self, batch: Mapping[str, Any], explore: bool) -> dict[str, Any]:
         rows = self.rows(batch)
         outputs, states = self.run_model(self.model, rows, training=False)
-        actions, logp, params = self.draw(outputs, explore)
-        found = {
+        actions, logp, params = self.draw(self.mask_outputs(outputs, rows), explore)
+        results = {
             Columns.ACTIONS: actions,
             Columns.ACTION_LOGP: logp,
             Columns.ACTION_DIST_INPUTS: params,
         }
-        if not self._state_names:
-            return found
-        found = {
-            name: value.reshape(*rows.shape, *value.shape[1:]) for name, value in found.items()
+        if not self.has_memory:
+            return results
+        in_batch_shape: dict[str, Any] = {
+            name: value.reshape(*rows.shape, *value.shape[1:]) for name, value in results.items()
         }
-        return {**found, Columns.STATE_OUT: self.state_out(rows, states)}
+        in_batch_shape[Columns.STATE_OUT] = self.state_out(rows, states)
+        return in_batch_shape
 
     def _forward_train(self, batch: Mapping[str, Any], **kwargs: Any) -> dict[str, Any]:
         rows = self.rows(batch)
-        params = self._params(self.model, rows, batch)
-        return {
-            Columns.ACTION_DIST_INPUTS: params,
-            Columns.EMBEDDINGS: self.values_of(self.model, rows),
-        }
+        outputs, _ = self.run_model(self.model, rows, training=True)
+        values = self.values_of(self.model, rows)
+        params = self._params(self.model, self.mask_outputs(outputs, rows), rows, batch)
+        # Ray passes embeddings on to `compute_values`.
+        return {Columns.ACTION_DIST_INPUTS: params, Columns.EMBEDDINGS: values}
 
-    def compute_values(self, batch: Mapping[str, Any], embeddings: Any = None) -> Tensor:
+    def compute_values(self, batch: Mapping[str, Any], embeddings: Tensor | None = None) -> Tensor:
         """Return value estimates with the batch's leading shape.
 
         Args:
@@ -62,25 +64,34 @@ class CatalogRLModule(CatalogModule, ValueFunctionAPI):
                 this name.
         """
         if embeddings is not None:
-            found: Tensor = embeddings
-            return found
+            return embeddings
         rows = self.rows(batch)
-        self.run_model(self.model, rows, training=True, masked=False)
+        self.run_model(self.model, rows, training=True)  # the model keeps the values of this pass
         return self.values_of(self.model, rows)
 
     @torch.no_grad()
     def forward_target(self, batch: Mapping[str, Any]) -> dict[str, Any]:
         """Return the target network's distribution parameters, which score the batch's actions."""
-        return {
-            TARGET_NETWORK_ACTION_DIST_INPUTS: self._params(self.target, self.rows(batch), batch)
-        }
+        rows = self.rows(batch)
+        outputs, _ = self.run_model(self.target, rows, training=True)
+        params = self._params(self.target, self.mask_outputs(outputs, rows), rows, batch)
+        return {TARGET_NETWORK_ACTION_DIST_INPUTS: params}
 
-    def _params(self, model: Any, rows: Rows, batch: Mapping[str, Any]) -> Tensor:
-        """Return a model's distribution parameters `[..., n]`, which score the batch's actions."""
-        params, _ = self.run_model(model, rows, training=True)
+    def _params(
+        self, model: ModelV2, outputs: Tensor, rows: Rows, batch: Mapping[str, Any]
+    ) -> Tensor:
+        """Return distribution parameters `[..., n]`, which score the batch's actions.
+
+        Args:
+            model: The model.
+            outputs: The model's outputs `[N, size]` with masks applied.
+            rows: The batch as rows.
+            batch: The batch.
+        """
+        params = outputs
         if not self._outputs_are_params:
             actions = batch[Columns.ACTIONS]
-            leading = len(rows.shape)
-            dist = self.policy.dist_class(params, model)
-            params = params_given(dist, actions.reshape(len(params), *actions.shape[leading:]))
+            action_shape = actions.shape[len(rows.shape) :]
+            dist = self.policy.dist_class(outputs, model)
+            params = params_given(dist, actions.reshape(len(outputs), *action_shape))
         return params.reshape(*rows.shape, params.shape[-1])

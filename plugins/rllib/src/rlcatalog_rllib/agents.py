@@ -4,13 +4,17 @@ their actions.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
+import gymnasium
 import numpy as np
 from gymnasium import spaces
+from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
 from ray.rllib.connectors.connector_v2 import ConnectorV2
 from ray.rllib.core.columns import Columns
+from ray.rllib.core.rl_module.multi_rl_module import MultiRLModule
+from ray.rllib.core.rl_module.rl_module import RLModule
 from ray.rllib.env.multi_agent_env import MultiAgentEnv
 from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
 from ray.rllib.utils.spaces.space_utils import (
@@ -25,11 +29,20 @@ from rlcatalog_policy import same_space, space_to_json
 from rlcatalog_rllib.connectors import Encoding
 from rlcatalog_rllib.encoders import EpisodeEncoder
 from rlcatalog_rllib.recipe import Recipe
+from rlcatalog_rllib.rl_module import CatalogModule
+from rlcatalog_rllib.spaces import Space
 
-Spaces = tuple[Any, Any]
+
+class ModuleSpaces(NamedTuple):
+    """The observation space and the action space of an agent or a module."""
+
+    observation_space: Space
+    action_space: Space
 
 
-def spaces_of_agents(env: Any) -> Spaces:
+def spaces_of_agents(
+    env: gymnasium.Env[Any, Any] | MultiAgentEnv,
+) -> tuple[spaces.Dict, spaces.Dict]:
     """Return the observation spaces of an environment's agents as a Dict, and their action spaces
     as another.
 
@@ -44,12 +57,13 @@ def spaces_of_agents(env: Any) -> Spaces:
         )
     agents: Any = env.possible_agents
     observations = spaces.Dict({agent: env.get_observation_space(agent) for agent in agents})
-    return observations, spaces.Dict({agent: env.get_action_space(agent) for agent in agents})
+    actions = spaces.Dict({agent: env.get_action_space(agent) for agent in agents})
+    return observations, actions
 
 
 def spaces_of_modules(
-    config: Any, observations: spaces.Dict, actions: spaces.Dict
-) -> dict[str, Spaces]:
+    config: AlgorithmConfig, observations: spaces.Dict, actions: spaces.Dict
+) -> dict[str, ModuleSpaces]:
     """Return each module's observation and action space, taken from `policies` or else from the
     agents mapped to it.
 
@@ -62,43 +76,88 @@ def spaces_of_modules(
         ConfigError: A module's spaces are not given, and no agent is mapped to it.
         NotServedError: Agents with different spaces are mapped to the same module.
     """
-    agents = {agent: (space, actions[agent]) for agent, space in observations.spaces.items()}
-    episode, mapped = MultiAgentEpisode(), dict[str, list[Any]]()
+    agents = {
+        agent: ModuleSpaces(space, actions[agent]) for agent, space in observations.spaces.items()
+    }
+    agents_by_module = _agents_by_module(config, agents)
+    policies: Any = config.policies
+    module_spaces = {}
+    for module_id in policies:
+        policy_spec = policies[module_id] if isinstance(policies, Mapping) else None
+        # Ray's PolicySpec has these attributes, but a policy may also be given in another form.
+        obs_space: Space | None = getattr(policy_spec, "observation_space", None)
+        action_space: Space | None = getattr(policy_spec, "action_space", None)  # see above
+        if obs_space is None or action_space is None:
+            mapped = agents_by_module.get(module_id, [])
+            agent_spaces = _spaces_of_mapped_agents(module_id, mapped, agents)
+            if obs_space is None:
+                obs_space = agent_spaces.observation_space
+            if action_space is None:
+                action_space = agent_spaces.action_space
+        module_spaces[module_id] = ModuleSpaces(obs_space, action_space)
+    return module_spaces
+
+
+def _agents_by_module(config: AlgorithmConfig, agents: Iterable[Any]) -> dict[str, list[Any]]:
+    """Return which agents are mapped to each module in a new episode."""
+    episode = MultiAgentEpisode()
+    map_agent: Any = config.policy_mapping_fn
+    agents_by_module: dict[str, list[Any]] = {}
     for agent in agents:
-        mapped.setdefault(config.policy_mapping_fn(agent, episode), []).append(agent)
-    found = {}
-    for module_id in config.policies:
-        given = config.policies[module_id] if isinstance(config.policies, Mapping) else None
-        theirs = getattr(given, "observation_space", None), getattr(given, "action_space", None)
-        # A mapping may be random in each episode; if all agents have equal spaces, any agent will
-        # do.
-        of = mapped.get(module_id) or (list(agents) if _alike(list(agents.values())) else [])
-        if not of and None in theirs:
-            raise ConfigError(
-                f"policies: no agent is mapped to {module_id!r}, so its spaces are unknown. Pass"
-                f" them: policies={{{module_id!r}: PolicySpec(observation_space=...,"
-                f" action_space=...)}}."
-            )
-        own = [agents[agent] for agent in of]
-        if None in theirs and not _alike(own):
-            raise NotServedError(
-                f"policies: {module_id!r} serves the agents {', '.join(map(repr, of))}, whose"
-                f" spaces differ: {'; '.join(f'{obs}, {action}' for obs, action in own)}. Map them"
-                " to separate modules."
-            )
-        obs, action = own[0] if own else theirs
-        found[module_id] = (theirs[0] or obs, theirs[1] or action)
-    return found
+        agents_by_module.setdefault(map_agent(agent, episode), []).append(agent)
+    return agents_by_module
 
 
-def _alike(found: list[Any]) -> bool:
-    first, *others = found or [(None, None)]
-    return all(_same(a, b) for other in others for a, b in zip(first, other, strict=True))
+def _spaces_of_mapped_agents(
+    module_id: str, mapped: Sequence[Any], agents: Mapping[Any, ModuleSpaces]
+) -> ModuleSpaces:
+    """Return the spaces of the agents that are mapped to a module.
+
+    Args:
+        module_id: The module's id.
+        mapped: The agents that are mapped to it.
+        agents: The spaces of all agents.
+
+    Raises:
+        ConfigError: No agent is mapped to the module.
+        NotServedError: The agents have different spaces.
+    """
+    # A mapping may be random in each episode; if all agents have equal spaces, any agent will do.
+    if not mapped and _are_alike(list(agents.values())):
+        mapped = list(agents)
+    if not mapped:
+        raise ConfigError(
+            f"policies: no agent is mapped to {module_id!r}, so its spaces are unknown. Pass"
+            f" them: policies={{{module_id!r}: PolicySpec(observation_space=...,"
+            f" action_space=...)}}."
+        )
+    mapped_spaces = [agents[agent] for agent in mapped]
+    if not _are_alike(mapped_spaces):
+        pairs = "; ".join(f"{obs}, {action}" for obs, action in mapped_spaces)
+        raise NotServedError(
+            f"policies: {module_id!r} serves the agents {', '.join(map(repr, mapped))}, whose"
+            f" spaces differ: {pairs}. Map them to separate modules."
+        )
+    return mapped_spaces[0]
 
 
-def _same(a: Any, b: Any) -> bool:
-    data = space_to_json(a), space_to_json(b)
-    return bool(a == b) if None in data else same_space(*data)
+def _are_alike(agents: Sequence[ModuleSpaces]) -> bool:
+    """Return whether agents have equal observation spaces and equal action spaces."""
+    for agent in agents[1:]:
+        if not _is_same(agents[0].observation_space, agent.observation_space):
+            return False
+        if not _is_same(agents[0].action_space, agent.action_space):
+            return False
+    return True
+
+
+def _is_same(first: Space, second: Space) -> bool:
+    """Return whether two spaces are equal; by their own comparison if their kind is a plugin's."""
+    first_data = space_to_json(first)
+    second_data = space_to_json(second)
+    if first_data is None or second_data is None:
+        return bool(first == second)
+    return same_space(first_data, second_data)
 
 
 class EncodeAgents(Encoding):
@@ -116,20 +175,22 @@ class EncodeAgents(Encoding):
 
     def __init__(
         self,
-        input_observation_space: Any = None,
-        input_action_space: Any = None,
+        input_observation_space: Space | None = None,
+        input_action_space: Space | None = None,
         *,
         recipes: Mapping[str, Recipe],
-        module_spaces: Mapping[str, Spaces],
+        module_spaces: Mapping[str, ModuleSpaces],
         **kwargs: Any,
     ) -> None:
         self.encoders = {
             name: EpisodeEncoder(recipe, *module_spaces[name]) for name, recipe in recipes.items()
         }
-        found = {name: own for name, (own, _) in module_spaces.items()}
-        self._space = spaces.Dict(
-            found | {name: encoder.space for name, encoder in self.encoders.items()}
-        )
+        space_by_module = {}
+        for name, (obs_space, _) in module_spaces.items():
+            space_by_module[name] = obs_space
+            if name in self.encoders:
+                space_by_module[name] = self.encoders[name].space
+        self._space = spaces.Dict(space_by_module)
         super().__init__(
             input_observation_space,
             input_action_space,
@@ -139,7 +200,7 @@ class EncodeAgents(Encoding):
         )
 
     def recompute_output_observation_space(
-        self, input_observation_space: Any, input_action_space: Any
+        self, input_observation_space: Space, input_action_space: Space
     ) -> Any:
         """Return a Dict that contains one space per module."""
         return self._space
@@ -147,19 +208,19 @@ class EncodeAgents(Encoding):
     def __call__(
         self,
         *,
-        rl_module: Any,
+        rl_module: RLModule,
         batch: dict[str, Any],
         episodes: list[Any],
         explore: bool | None = None,
         **kwargs: Any,
     ) -> dict[str, Any]:
         """Replace the last observation of each agent that took a step."""
-        of_module: dict[str, list[Any]] = {}
+        episodes_by_module: dict[str, list[Any]] = {}
         for episode in self.single_agent_episode_iterator(episodes, agents_that_stepped_only=True):
-            of_module.setdefault(str(episode.module_id), []).append(episode)
-        for name, stepped in of_module.items():
+            episodes_by_module.setdefault(str(episode.module_id), []).append(episode)
+        for name, module_episodes in episodes_by_module.items():
             if name in self.encoders:
-                self.encoders[name].encode(stepped, bool(explore), in_step=False)
+                self.encoders[name].encode(module_episodes, bool(explore), in_step=False)
         return batch
 
 
@@ -178,34 +239,51 @@ class AdaptAgents(ConnectorV2):
 
     def __init__(
         self,
-        input_observation_space: Any = None,
-        input_action_space: Any = None,
+        input_observation_space: Space | None = None,
+        input_action_space: Space | None = None,
         *,
         normalize_actions: bool = True,
         clip_actions: bool = False,
         **kwargs: Any,
     ) -> None:
-        self._adapt: Any = (
-            unsquash_action if normalize_actions else clip_action if clip_actions else None
-        )
+        #: Ray's function that maps the actions of modules without catalog parts, if any.
+        self._adapt: Any = None
+        if normalize_actions:
+            self._adapt = unsquash_action
+        elif clip_actions:
+            self._adapt = clip_action
         super().__init__(input_observation_space, input_action_space, **kwargs)
 
-    def __call__(
-        self, *, rl_module: Any, batch: dict[str, Any], episodes: list[Any], **kwargs: Any
+    def __call__(  # type: ignore[override]
+        self,
+        *,
+        rl_module: MultiRLModule,
+        batch: dict[str, Any],
+        episodes: list[MultiAgentEpisode],
+        **kwargs: Any,
     ) -> dict[str, Any]:
         """Add the environments' actions to a batch in which each environment has a dict from agents
         to raw actions.
         """
-        found: list[dict[Any, Any]] = [{} for _ in batch[Columns.ACTIONS]]
-        for episode, raw, adapted in zip(episodes, batch[Columns.ACTIONS], found, strict=True):
-            for agent, action in raw.items():
-                policy = getattr(rl_module[episode.module_for(agent)], "policy", None)
-                if policy is not None:
-                    action = first_row(policy.adapt(np.reshape(action, (1, -1))))
-                elif self._adapt is not None:
-                    space = self.input_action_space[agent]
-                    base = get_base_struct_from_space(space)  # type: ignore[no-untyped-call]
-                    action = self._adapt(action, base)
-                adapted[agent] = action
-        batch[Columns.ACTIONS_FOR_ENV] = found
+        env_actions: list[dict[Any, Any]] = []
+        for episode, raw_actions in zip(episodes, batch[Columns.ACTIONS], strict=True):
+            actions = {}
+            for agent, raw_action in raw_actions.items():
+                module_id: Any = episode.module_for(agent)
+                module = rl_module[module_id]
+                if isinstance(module, CatalogModule):
+                    row = np.reshape(raw_action, (1, -1))
+                    actions[agent] = first_row(module.policy.adapt(row))
+                else:
+                    actions[agent] = self._map_to_space(raw_action, agent)
+            env_actions.append(actions)
+        batch[Columns.ACTIONS_FOR_ENV] = env_actions
         return batch
+
+    def _map_to_space(self, action: Any, agent: Hashable) -> Any:
+        """Return the action of a module without catalog parts, mapped to its space as Ray does."""
+        if self._adapt is None:
+            return action
+        action_spaces: Any = self.input_action_space
+        space_structure = get_base_struct_from_space(action_spaces[agent])  # type: ignore[no-untyped-call]
+        return self._adapt(action, space_structure)

@@ -11,7 +11,9 @@ import numpy as np
 from rlcatalog import Policy
 from rlcatalog.choice import MODEL_SLOTS
 from rlcatalog.errors import SavedPolicyError
+from rlcatalog.frameworks import Array
 from rlcatalog_policy import same_space, space_to_json
+from rlcatalog_rllib.spaces import Space
 
 #: Entry in a module's state with its spaces and parts, as JSON in an array of bytes.
 IDENTITY = "rlcatalog.identity"
@@ -19,57 +21,60 @@ IDENTITY = "rlcatalog.identity"
 _TARGET = "target."
 
 
-def identity(policy: Policy) -> np.ndarray[Any, Any]:
+def identity(policy: Policy) -> Array:
     """Return a policy's spaces and its model's parts, as JSON in a byte array."""
-    return np.frombuffer(json.dumps(_description(policy)).encode(), np.uint8).copy()
+    text = json.dumps(_description(policy))
+    return np.frombuffer(text.encode(), np.uint8).copy()
 
 
-def check_same(policy: Policy, found: Any) -> None:
+def check_same(policy: Policy, identity_of_state: Array | None) -> None:
     """Raise an error unless a state was saved by a module with the same spaces and parts.
 
     Args:
         policy: The policy in this process.
-        found: The state's `identity`, or None.
+        identity_of_state: The state's `identity`, or None.
 
     Raises:
         SavedPolicyError: The spaces or parts differ.
     """
-    if found is None:
+    if identity_of_state is None:
         return
-    here, there = _description(policy), json.loads(np.asarray(found, np.uint8).tobytes())
-    for name, what in (
-        ("observation_space", "observation space"),
-        ("action_space", "action space"),
-    ):
-        if not same_space(here[name], there[name]):
+    here = _description(policy)
+    there = json.loads(np.asarray(identity_of_state, np.uint8).tobytes())
+    for key in ("observation_space", "action_space"):
+        if not same_space(here[key], there[key]):
+            text_key = key + "_text"
             raise SavedPolicyError(
-                f"this checkpoint belongs to a different environment: its {what} is"
-                f" {there[f'{name}_text']}, but {here[f'{name}_text']} here."
+                f"this checkpoint belongs to a different environment: its {key.replace('_', ' ')}"
+                f" is {there[text_key]}, but {here[text_key]} here."
             )
     if here["parts"] != there["parts"]:
         raise SavedPolicyError(
             "this checkpoint belongs to a different model: its parts are"
-            f" {_listed(there['parts'])}, but here they are {_listed(here['parts'])}. Use the"
-            " model config of the run that wrote it."
+            f" {_list_parts(there['parts'])}, but here they are {_list_parts(here['parts'])}. Use"
+            " the model config of the run that wrote it."
         )
 
 
 def check_weights(
-    have: Mapping[str, tuple[int, ...]], given: Mapping[str, tuple[int, ...]]
+    module_shapes: Mapping[str, tuple[int, ...]], state_shapes: Mapping[str, tuple[int, ...]]
 ) -> None:
-    """Raise an error unless weights have the same names and shapes as the module's; target networks
-    may be missing.
+    """Raise an error unless the weights in a state have the same names and shapes as the module's;
+    target networks may be missing.
+
+    Args:
+        module_shapes: Shapes of the module's weights.
+        state_shapes: Shapes of the weights in the state.
 
     Raises:
         SavedPolicyError: Names or shapes differ.
     """
-    missing = sorted(name for name in set(have) - set(given) if not name.startswith(_TARGET))
-    unknown = sorted(name for name in set(given) - set(have) if not name.startswith(_TARGET))
-    wrong = [
-        f"{name}: {given[name]} instead of {have[name]}"
-        for name in sorted(set(have) & set(given))
-        if tuple(have[name]) != tuple(given[name])
-    ]
+    missing = _names_in_first_only(module_shapes, state_shapes)
+    unknown = _names_in_first_only(state_shapes, module_shapes)
+    wrong = []
+    for name in sorted(module_shapes.keys() & state_shapes.keys()):
+        if module_shapes[name] != state_shapes[name]:
+            wrong.append(f"{name}: {state_shapes[name]} instead of {module_shapes[name]}")
     if missing or unknown or wrong:
         raise SavedPolicyError(
             f"these weights belong to a different model. Missing: {missing or 'none'}; unknown:"
@@ -78,17 +83,31 @@ def check_weights(
         )
 
 
+def _names_in_first_only(
+    first: Mapping[str, tuple[int, ...]], second: Mapping[str, tuple[int, ...]]
+) -> list[str]:
+    """Return the weights that only the first of two models has, except target networks'."""
+    names = sorted(first.keys() - second.keys())
+    return [name for name in names if not name.startswith(_TARGET)]
+
+
 def _description(policy: Policy) -> dict[str, Any]:
-    spaces = {"observation_space": policy.observation_space, "action_space": policy.action_space}
-    found: dict[str, Any] = {f"{name}_text": str(space) for name, space in spaces.items()}
-    for name, space in spaces.items():
-        data = space_to_json(space)  # None for a plugin's kind of space, which is compared by text
-        found[name] = str(space) if data is None else data
-    found["parts"] = {
-        slot: part.name for slot, part in policy.resolution.parts_by_slot(*MODEL_SLOTS).items()
+    """Return a policy's spaces and its model's parts as plain data."""
+    parts = policy.resolution.parts_by_slot(*MODEL_SLOTS)
+    return {
+        "observation_space_text": str(policy.observation_space),
+        "action_space_text": str(policy.action_space),
+        "observation_space": _space_data(policy.observation_space),
+        "action_space": _space_data(policy.action_space),
+        "parts": {slot: part.name for slot, part in parts.items()},
     }
-    return found
 
 
-def _listed(parts: Mapping[str, str]) -> str:
+def _space_data(space: Space) -> Any:
+    """Return a space as plain data; as text if its kind belongs to a plugin."""
+    data = space_to_json(space)
+    return str(space) if data is None else data
+
+
+def _list_parts(parts: Mapping[str, str]) -> str:
     return ", ".join(f"{slot} {name!r}" for slot, name in parts.items())

@@ -9,18 +9,21 @@ from __future__ import annotations
 
 import itertools
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import rlcatalog_testing as kit
 from rlcatalog import Catalog
 from rlcatalog.errors import NotServedError
-from rlcatalog.frameworks import frameworks
+from rlcatalog.frameworks import Array, frameworks
 from rlcatalog_rllib.spaces import MASK, OBS
+
+if TYPE_CHECKING:
+    from ray.rllib.core.rl_module.rl_module import RLModule
 
 #: Ray Tune registers environments by name, and never releases a name.
 _NAMES = (f"rlcatalog-example-{number}" for number in itertools.count())
-#: Number of environments, and number of steps in each.
-_ENVS, _STEPS = 2, 12
+_ENV_COUNT = 2
+_STEPS_PER_ENV = 12
 
 
 @kit.check(
@@ -50,10 +53,12 @@ def rllib_moves_every_weight(subject: kit.Subject) -> None:
             config, runner = _runner(example, subject.catalog)
             learner = config.build_learner(env=runner.env, spaces=runner.get_spaces())
         model = learner.module["default_policy"].model
-        before = kit.trained_weights(model)
-        steps = {"num_env_steps_sampled_lifetime": 0}
-        learner.update(training_data=TrainingData(episodes=runner.sample()), timesteps=steps)
-        kit.every_weight_moved(before, kit.trained_weights(model))
+        weights_before = kit.trained_weights(model)
+        learner.update(
+            training_data=TrainingData(episodes=runner.sample()),
+            timesteps={"num_env_steps_sampled_lifetime": 0},
+        )
+        kit.every_weight_moved(weights_before, kit.trained_weights(model))
 
 
 def _runner(example: kit.Example, catalog: Catalog) -> tuple[Any, Any]:
@@ -70,13 +75,18 @@ def _runner(example: kit.Example, catalog: Catalog) -> tuple[Any, Any]:
     register_env(name, lambda _: kit.ExampleEnv(example))
     config: Any = PPOConfig().debugging(log_level="ERROR")  # type: ignore[no-untyped-call]
     config.env_runners(
-        num_env_runners=0, num_envs_per_env_runner=_ENVS, rollout_fragment_length=_STEPS
+        num_env_runners=0,
+        num_envs_per_env_runner=_ENV_COUNT,
+        rollout_fragment_length=_STEPS_PER_ENV,
     )
-    batch = _ENVS * _STEPS
+    batch_size = _ENV_COUNT * _STEPS_PER_ENV
     config.training(
-        train_batch_size_per_learner=batch,
-        minibatch_size=batch,
+        # One rollout is one batch, so that there is a single update.
+        train_batch_size_per_learner=batch_size,
+        minibatch_size=batch_size,
         num_epochs=1,
+        # With a large learning rate and the entropy in the loss, no weight stays the same by
+        # chance.
         lr=1e-2,
         entropy_coeff=0.01,
         use_kl_loss=False,
@@ -85,7 +95,7 @@ def _runner(example: kit.Example, catalog: Catalog) -> tuple[Any, Any]:
     return config, SingleAgentEnvRunner(config=config)
 
 
-def outputs(module: Any) -> kit.OutputFunction:
+def outputs(module: RLModule) -> kit.OutputFunction:
     """Return an engine that wraps a `CatalogRLModule` without memory, for
     `rlcatalog_testing.check_same_outputs`.
 
@@ -108,25 +118,25 @@ def outputs(module: Any) -> kit.OutputFunction:
         )
     policy = module.policy
 
-    def run(observations: Any, raw_actions: Any) -> kit.PolicyOutputs:
-        encoded, mask = (
-            torch.from_numpy(policy.preprocess(observations)),
-            policy.action_mask(observations),
-        )
-        obs: Any = (
-            encoded if mask is None else {OBS: encoded, MASK: torch.from_numpy(mask.astype("int8"))}
-        )
-        actions = torch.from_numpy(raw_actions[:, 0] if policy.action_codec.scalar else raw_actions)
+    def compute_outputs(observations: Any, raw_actions: Array) -> kit.PolicyOutputs:
+        encoded = torch.from_numpy(policy.preprocess(observations))
+        mask = policy.action_mask(observations)
+        obs: Any = encoded
+        if mask is not None:
+            obs = {OBS: encoded, MASK: torch.from_numpy(mask.astype("int8"))}
+        is_single_choice = policy.action_codec.scalar
+        actions = torch.from_numpy(raw_actions[:, 0] if is_single_choice else raw_actions)
+        batch = {"obs": obs, "actions": actions}
         with torch.no_grad():
-            batch = {"obs": obs, "actions": actions}
             params = module.forward_train(batch)["action_dist_inputs"]
-            dist: Any = module.get_train_action_dist_cls().from_logits(params)
-            drawn = module.forward_inference({"obs": obs})["actions"].numpy()
+            dist_class: Any = module.get_train_action_dist_cls()
+            dist = dist_class.from_logits(params)
+            inference_actions = module.forward_inference({"obs": obs})["actions"].numpy()
             return kit.PolicyOutputs(
-                policy.action_codec.adapt(drawn.reshape(raw_actions.shape)),
+                policy.action_codec.adapt(inference_actions.reshape(raw_actions.shape)),
                 dist.logp(actions).numpy(),
                 dist.entropy().numpy(),
                 module.compute_values(batch).numpy(),
             )
 
-    return run
+    return compute_outputs

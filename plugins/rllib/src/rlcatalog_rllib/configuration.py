@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
+import gymnasium
+from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
 from ray.rllib.core.rl_module.multi_rl_module import MultiRLModuleSpec
 from ray.rllib.core.rl_module.rl_module import RLModuleSpec
+from ray.rllib.env.env_runner import EnvRunner
 
 import rlcatalog_rllib
 from rlcatalog import Catalog, Policy, default_catalog
@@ -22,12 +25,12 @@ from rlcatalog_rllib.agents import AdaptAgents, EncodeAgents, spaces_of_agents, 
 from rlcatalog_rllib.connectors import (
     EncodeObservations,
     EnvToModule,
+    MakeConnectors,
     ModuleToEnv,
-    behind,
-    module_to_env,
+    space_behind_connectors,
 )
 from rlcatalog_rllib.env_runner import CatalogAgentsEnvRunner, CatalogEnvRunner, check_runners
-from rlcatalog_rllib.envs import CatalogEnv, batches_as_arrays, create_env, is_made_by_ray
+from rlcatalog_rllib.envs import CatalogEnv, EnvMaker, batches_as_arrays, create_env, is_made_by_ray
 from rlcatalog_rllib.offline import EpisodesToLearner, refuse_filter
 from rlcatalog_rllib.parcels import packed
 from rlcatalog_rllib.private_api import (
@@ -37,15 +40,15 @@ from rlcatalog_rllib.private_api import (
 )
 from rlcatalog_rllib.recipe import Recipe, choose_parts, prefix_errors
 from rlcatalog_rllib.refusals import check_config, learns_offline
-from rlcatalog_rllib.spaces import encoded_space
+from rlcatalog_rllib.spaces import Space, encoded_space
 from rlcatalog_rllib.tune_search import check_encoding, search_options
 
 _LOG = logging.getLogger(__name__)
 
 
 def configure(
-    config: Any,
-    env: Any = None,
+    config: AlgorithmConfig,
+    env: EnvMaker | None = None,
     *,
     model: Any = None,
     models: Mapping[str, Any] | None = None,
@@ -95,80 +98,205 @@ def configure(
         >>> config.rl_module_spec.module_class.__name__
         'CatalogRLModule'
     """
-    module = check_config(config, models or {})
-    model, models = (
-        _as_config(model),
-        {name: _as_config(value) for name, value in (models or {}).items()},
+    module_name = check_config(config, models or {})
+    rays_settings = ray_config.given_to_ray(config)
+    request = _Request(
+        module_name,
+        _user_env(config, env, env_config, catalog),
+        rays_settings,
+        {**rays_settings, **_as_config(model)},
+        _users_function(given_env_to_module(config)),
+        _users_function(given_module_to_env(config)),
     )
-    env = config.env if env is None else env
-    env_config = dict(config.env_config if env_config is None else env_config)
-    if env is CatalogEnv:  # already configured
-        before = env_config.get("catalog")
-        catalog = before if catalog is None and isinstance(before, Catalog) else catalog
-        env, env_config = env_config["env"], dict(env_config["env_config"])
-    theirs = ray_config.given_to_ray(config)
-    asked = {**theirs, **model}
-    own = _own(given_env_to_module(config)), _own(given_module_to_env(config))
     if config.is_multi_agent:
-        return _configure_agents(
-            config, module, env, env_config, theirs, asked, models, catalog, own
-        )
-    options = search_options(asked)  # sampled once only
-    first = {**asked, **{key: values[0] for key, values in options.items()}}
-    made = create_env(env, env_config)
+        policy_configs = {name: _as_config(value) for name, value in (models or {}).items()}
+        return _configure_agents(config, request, policy_configs)
+    return _configure_agent(config, request)
+
+
+class _UserEnv(NamedTuple):
+    """The environment that the user configures.
+
+    Attributes:
+        env: What it is created from; see `create_env`.
+        env_config: Its config.
+        catalog: The catalog for its wrappers and for the parts, or None for each process's own.
+    """
+
+    env: EnvMaker
+    env_config: dict[str, Any]
+    catalog: Catalog | None
+
+    def catalog_here(self) -> Catalog:
+        """Return the catalog in this process."""
+        return default_catalog() if self.catalog is None else self.catalog
+
+
+def _user_env(
+    config: AlgorithmConfig,
+    env: EnvMaker | None,
+    env_config: Mapping[str, Any] | None,
+    catalog: Catalog | None,
+) -> _UserEnv:
+    """Return the user's environment from the arguments of `configure` and Ray's config."""
+    given_env: Any = config.env if env is None else env
+    given_config = dict(config.env_config if env_config is None else env_config)
+    if given_env is not CatalogEnv:
+        return _UserEnv(given_env, given_config, catalog)
+    # An earlier configure() has put the user's environment into a CatalogEnv.
+    earlier_catalog = given_config.get("catalog")
+    if catalog is None and isinstance(earlier_catalog, Catalog):
+        catalog = earlier_catalog
+    return _UserEnv(given_config["env"], dict(given_config["env_config"]), catalog)
+
+
+class _Request(NamedTuple):
+    """What the user asks `configure` for.
+
+    Attributes:
+        module_name: Name of the module class that the algorithm needs.
+        env: The environment.
+        rays_settings: The model keys that the user gave to Ray, under the catalog's names.
+        model_config: The model config: these keys, and those of the argument `model`.
+        env_to_module: The user's function for the env-to-module pipeline, or None.
+        module_to_env: The user's function for the module-to-env pipeline, or None.
+    """
+
+    module_name: str
+    env: _UserEnv
+    rays_settings: Mapping[str, Any]
+    model_config: Mapping[str, Any]
+    env_to_module: MakeConnectors | None
+    module_to_env: MakeConnectors | None
+
+
+class _EnvFacts(NamedTuple):
+    """What is read from an environment that is created once, and closed again.
+
+    Attributes:
+        observation_space: Its observation space, with the installed plugins' wrappers.
+        action_space: Its action space, with these wrappers.
+        module_observation_space: The observation space after the user's connectors.
+        image_layout: The layout of its images, if known.
+        has_wrappers: Whether installed plugins wrap it.
+    """
+
+    observation_space: Space
+    action_space: Space
+    module_observation_space: Space
+    image_layout: str | None
+    has_wrappers: bool
+
+
+def _read_env(request: _Request, model: Mapping[str, Any]) -> _EnvFacts:
+    """Create the environment once, and read what the driver needs to know about it.
+
+    Args:
+        request: The user's request.
+        model: The model config, for the wrappers.
+    """
+    catalog = request.env.catalog_here()
+    env = create_env(request.env.env, request.env.env_config)
     try:
-        wrapped = (default_catalog() if catalog is None else catalog).wrap_env(
-            made, first, move_masks=False
+        wrapped_env = catalog.wrap_env(env, model, move_masks=False)
+        observation_space = wrapped_env.observation_space
+        action_space = wrapped_env.action_space
+        module_observation_space = space_behind_connectors(
+            request.env_to_module,
+            wrapped_env,
+            obs_space=observation_space,
+            action_space=action_space,
         )
-        obs_space, action_space = wrapped.observation_space, wrapped.action_space
-        seen = behind(own[0], wrapped, obs_space, action_space)
-        layout = env_layout(wrapped)
-        _warn_of_masks(wrapped, first, catalog)
+        image_layout = env_layout(wrapped_env)
+        _warn_of_masks(wrapped_env, model, catalog)
     finally:
-        close_env(made)
-    defaults = ray_config.engine_defaults(config, action_space)
-    if layout is not None:
-        defaults["image_layout"] = layout
+        close_env(env)
+    return _EnvFacts(
+        observation_space,
+        action_space,
+        module_observation_space,
+        image_layout,
+        has_wrappers=wrapped_env is not env,
+    )
+
+
+def _configure_agent(config: AlgorithmConfig, request: _Request) -> AlgorithmConfig:
+    """Set up an algorithm with one agent.
+
+    Args:
+        config: Ray's config, which is modified and returned.
+        request: The user's request. Ray Tune may search over values of its model config.
+    """
+    # The values of a distribution are random, so this call is made once.
+    options = search_options(request.model_config)
+    first_values = {key: values[0] for key, values in options.items()}
+    first_model = {**request.model_config, **first_values}
+    facts = _read_env(request, first_model)
+    defaults = ray_config.engine_defaults(config, facts.action_space)
+    if facts.image_layout is not None:
+        defaults["image_layout"] = facts.image_layout
+
+    def choose(model: Mapping[str, Any]) -> tuple[Recipe, Policy]:
+        return choose_parts(
+            facts.module_observation_space,
+            facts.action_space,
+            model,
+            request.env.catalog,
+            defaults,
+        )
+
+    def build_with(values: Mapping[str, Any]) -> Policy:
+        _, policy = choose({**first_model, **values})
+        return policy
+
     with warnings.catch_warnings():
         if options:  # a key may be unused with one value but read with another
             warnings.simplefilter("ignore", UnreadKeysWarning)
-        recipe, policy = choose_parts(seen, action_space, first, catalog, defaults)
-        check_encoding(
-            options,
-            policy,
-            lambda other: choose_parts(seen, action_space, {**first, **other}, catalog, defaults)[
-                1
-            ],
-        )
-    if wrapped is not made or not batches_as_arrays(obs_space) or not is_made_by_ray(env):
-        given = {
-            "env": env,
-            "env_config": env_config,
-            "model": packed(first),
+        recipe, policy = choose(first_model)
+        check_encoding(options, policy, build_with)
+    env = request.env.env
+    env_config = request.env.env_config
+    suits_ray = is_made_by_ray(env) and batches_as_arrays(facts.observation_space)
+    if facts.has_wrappers or not suits_ray:
+        env_config = {
+            "env": request.env.env,
+            "env_config": request.env.env_config,
+            "model": packed(first_model),
             "catalog": recipe.catalog,
         }
-        env, env_config = CatalogEnv, given
+        env = CatalogEnv
     if learns_offline(config):
         refuse_filter(policy)
-        config.training(learner_connector=EpisodesToLearner(_own(given_learner_connector(config))))
+        own_connector = _users_function(given_learner_connector(config))
+        config.training(learner_connector=EpisodesToLearner(own_connector))
         # There may be no runner to query.
-        config.environment(observation_space=obs_space, action_space=action_space)
-    spec = _spec(recipe, policy, module, options)
-    connectors = (
-        EnvToModule(partial(EncodeObservations, recipe=recipe), own[0]),
-        ModuleToEnv(own[1]),
+        config.environment(
+            observation_space=facts.observation_space, action_space=facts.action_space
+        )
+    searched_settings = {key: request.model_config[key] for key in options}
+    encode = partial(EncodeObservations, recipe=recipe)
+    return _set_up(
+        config,
+        env,
+        env_config,
+        settings={**request.rays_settings, **searched_settings},
+        recipes=[recipe],
+        spec=_spec(recipe, policy, request.module_name, options),
+        env_to_module=EnvToModule(encode, request.env_to_module),
+        module_to_env=ModuleToEnv(request.module_to_env),
+        runner=CatalogEnvRunner,
     )
-    theirs |= {key: asked[key] for key in options}
-    return _set_up(config, env, env_config, theirs, [recipe], spec, connectors, CatalogEnvRunner)
 
 
-def _warn_of_masks(env: Any, model: Mapping[str, Any], catalog: Catalog | None) -> None:
+def _warn_of_masks(
+    env: gymnasium.Env[Any, Any], model: Mapping[str, Any], catalog: Catalog
+) -> None:
     """Warn if an environment gives action masks that are not in its observations.
 
     The check is made here, with an environment that is closed again, because a warning in one of
     Ray's processes may not be seen.
     """
-    catalog = default_catalog() if catalog is None else catalog
+    # Without `move_masks=False`, the catalog wraps the environment again if it has such masks.
     if catalog.wrap_env(env, model) is not env:
         warn_caller(
             "the environment gives an action mask, in its info or from action_masks(), but RLlib"
@@ -180,72 +308,80 @@ def _warn_of_masks(env: Any, model: Mapping[str, Any], catalog: Catalog | None) 
 
 def _as_config(model: Any) -> Mapping[str, Any]:
     """Return a model config unchanged, or, for a model, a config that selects it."""
-    return model if isinstance(model, Mapping) else {} if model is None else {"custom_model": model}
+    if model is None:
+        return {}
+    return model if isinstance(model, Mapping) else {"custom_model": model}
 
 
 def _configure_agents(
-    config: Any,
-    module: str,
-    env: Any,
-    env_config: Any,
-    theirs: Any,
-    asked: Any,
-    models: Any,
-    catalog: Any,
-    own: Any,
-) -> Any:
-    if not is_made_by_ray(env):
+    config: AlgorithmConfig,
+    request: _Request,
+    policy_configs: Mapping[str, Mapping[str, Any]],
+) -> AlgorithmConfig:
+    """Set up an algorithm with several agents.
+
+    Args:
+        config: Ray's config, which is modified and returned.
+        request: The user's request.
+        policy_configs: Model configs by policy id, whose keys override the request's model config.
+    """
+    user_env = request.env
+    if not is_made_by_ray(user_env.env):
         raise ConfigError(
             "env: expected an environment class whose first argument is its config, found"
-            f" {shown(env)}."
+            f" {shown(user_env.env)}."
         )
-    made = create_env(env, env_config)
+    env = create_env(user_env.env, user_env.env_config)
     try:
-        observations, actions = spaces_of_agents(made)
-        observations = behind(own[0], made, observations, actions)
+        observations, actions = spaces_of_agents(env)
+        module_observations: Any = space_behind_connectors(
+            request.env_to_module, env, obs_space=observations, action_space=actions
+        )
     finally:
-        close_env(made)
-    module_spaces = spaces_of_modules(config, observations, actions)
-    recipes, specs = dict[str, Recipe](), dict[str, RLModuleSpec]()
-    masked: list[str] = []
+        close_env(env)
+    module_spaces = spaces_of_modules(config, module_observations, actions)
+    recipes: dict[str, Recipe] = {}
+    specs: dict[str, RLModuleSpec] = {}
+    policies_with_masks: list[str] = []
     for name, (obs_space, action_space) in module_spaces.items():
-        given = ray_config.spec_of(config, name)
-        if ray_config.is_the_users(given):  # a different kind of module, such as a random one
-            specs[name] = given
+        users_spec = ray_config.spec_of(config, name)
+        if users_spec is not None and ray_config.users_module_class(users_spec) is not None:
+            specs[name] = users_spec  # a different kind of module, such as a random one
             continue
-        model = {**asked, **ray_config.given_in_spec(config, given), **models.get(name, {})}
+        policy_config = {
+            **request.model_config,
+            **ray_config.given_in_spec(config, users_spec),
+            **policy_configs.get(name, {}),
+        }
+        defaults = ray_config.engine_defaults(config, action_space)
         with prefix_errors(partial("policy {!r}".format, name)):
-            recipes[name], policy = choose_parts(
-                obs_space,
-                action_space,
-                model,
-                catalog,
-                ray_config.engine_defaults(config, action_space),
+            recipe, policy = choose_parts(
+                obs_space, action_space, policy_config, user_env.catalog, defaults
             )
+        recipes[name] = recipe
+        specs[name] = _spec(recipe, policy, request.module_name)
         if policy.masks.key is not None:
-            masked.append(name)
-        specs[name] = _spec(recipes[name], policy, module)
-    if masked:
-        _skip_env_check(config, masked)
+            policies_with_masks.append(name)
+    if policies_with_masks:
+        _skip_env_check(config, policies_with_masks)
     encode = partial(EncodeAgents, recipes=recipes, module_spaces=module_spaces)
     adapt = partial(
         AdaptAgents, normalize_actions=config.normalize_actions, clip_actions=config.clip_actions
     )
-    connectors = EnvToModule(encode, own[0]), ModuleToEnv(own[1], adapt, by_agent=True)
-    spec = MultiRLModuleSpec(rl_module_specs=specs)
     return _set_up(
         config,
-        env,
-        env_config,
-        theirs,
-        list(recipes.values()),
-        spec,
-        connectors,
-        CatalogAgentsEnvRunner,
+        user_env.env,
+        user_env.env_config,
+        settings=request.rays_settings,
+        recipes=list(recipes.values()),
+        spec=MultiRLModuleSpec(rl_module_specs=specs),
+        env_to_module=EnvToModule(encode, request.env_to_module),
+        module_to_env=ModuleToEnv(request.module_to_env, adapt, by_agent=True),
+        runner=CatalogAgentsEnvRunner,
     )
 
 
-def _skip_env_check(config: Any, masked: Sequence[str]) -> None:
+def _skip_env_check(config: AlgorithmConfig, policies: Sequence[str]) -> None:
     """Switch off Ray's check of multi-agent environments, and log that.
 
     The check takes random actions, which ignore the masks, and blames the environment if it refuses
@@ -253,7 +389,7 @@ def _skip_env_check(config: Any, masked: Sequence[str]) -> None:
 
     Args:
         config: Ray's config, which is modified.
-        masked: The policies whose actions are masked.
+        policies: The policies whose actions are masked.
     """
     if config.disable_env_checking:
         return
@@ -262,54 +398,73 @@ def _skip_env_check(config: Any, masked: Sequence[str]) -> None:
         "configure() sets disable_env_checking=True, because Ray's check of environments takes"
         " random actions without their masks (policies with masks: %s). To check the environment"
         " nevertheless, call config.environment(disable_env_checking=False) after configure().",
-        ", ".join(masked),
+        ", ".join(policies),
     )
 
 
 def _set_up(
-    config: Any,
-    env: Any,
-    env_config: Any,
-    theirs: Any,
-    recipes: list[Recipe],
-    spec: Any,
-    connectors: Any,
-    runner: Any,
-) -> Any:
-    config.environment(env, env_config=env_config)
+    config: AlgorithmConfig,
+    env: EnvMaker,
+    env_config: Mapping[str, Any],
+    *,
+    settings: Mapping[str, Any],
+    recipes: Sequence[Recipe],
+    spec: RLModuleSpec | MultiRLModuleSpec,
+    env_to_module: MakeConnectors,
+    module_to_env: MakeConnectors,
+    runner: type[EnvRunner],
+) -> AlgorithmConfig:
+    """Write what `configure` has chosen into Ray's config, and return the config.
+
+    Args:
+        config: Ray's config.
+        env: What Ray creates the environment from.
+        env_config: The environment's config.
+        settings: The keys that the user gave to Ray, and those that Ray Tune searches over.
+        recipes: The recipes for all policies.
+        spec: The spec for the modules.
+        env_to_module: The factory for the env-to-module connectors.
+        module_to_env: The factory for the module-to-env connectors.
+        runner: The class of environment runners.
+    """
+    config.environment(env, env_config=dict(env_config))
     # Ray's DQN reads max_seq_len here. The user's keys are kept for a second configure().
-    longest = max((recipe.model["max_seq_len"] for recipe in recipes), default=20)
-    config.rl_module(rl_module_spec=spec, model_config={"max_seq_len": longest, **theirs})
+    max_seq_len = max((recipe.model["max_seq_len"] for recipe in recipes), default=20)
+    config.rl_module(rl_module_spec=spec, model_config={"max_seq_len": max_seq_len, **settings})
     if config.env_runner_cls is None and config.output is None:
         config.env_runners(env_runner_cls=runner)
     config.callbacks(
         on_algorithm_init=_with_check(config.callbacks_on_algorithm_init),
         on_env_runners_recreated=_with_check(config.callbacks_on_env_runners_recreated),
     )
-    to_module, to_env = connectors
     return config.env_runners(
-        env_to_module_connector=to_module,
-        module_to_env_connector=to_env,
+        env_to_module_connector=env_to_module,
+        module_to_env_connector=module_to_env,
         add_default_connectors_to_module_to_env_pipeline=False,
     )
 
 
-def _with_check(callbacks: Any) -> list[Any]:
+def _with_check(callbacks: Callable[..., Any] | list[Callable[..., Any]] | None) -> list[Any]:
     """Return the user's callbacks for an event, followed by the check of remote runners."""
-    given = callbacks if isinstance(callbacks, list) else [] if callbacks is None else [callbacks]
-    return [*(callback for callback in given if callback is not check_runners), check_runners]
+    if callbacks is None:
+        callbacks = []
+    elif not isinstance(callbacks, list):
+        callbacks = [callbacks]
+    # An earlier configure() has added the check.
+    users_callbacks = [callback for callback in callbacks if callback is not check_runners]
+    return [*users_callbacks, check_runners]
 
 
-def _own(make: Any) -> Any:
+def _users_function(make: MakeConnectors | None) -> MakeConnectors | None:
     """Return the user's function for a pipeline, even if `configure` was called before."""
     if isinstance(make, EnvToModule | ModuleToEnv | EpisodesToLearner):
         return make.own
-    return None if make is module_to_env else make
+    return None if make is rlcatalog_rllib.module_to_env else make
 
 
 def spec(
-    obs_space: Any,
-    action_space: Any,
+    obs_space: Space,
+    action_space: Space,
     model: Mapping[str, Any] | None = None,
     *,
     q_values: bool = False,
@@ -329,14 +484,23 @@ def spec(
     """
     module = "CatalogQModule" if q_values else "CatalogRLModule"
     defaults = ray_config.modules_defaults()
-    return _spec(*choose_parts(obs_space, action_space, model, catalog, defaults), module)
+    recipe, policy = choose_parts(obs_space, action_space, model, catalog, defaults)
+    return _spec(recipe, policy, module)
 
 
 def _spec(
     recipe: Recipe, policy: Policy, module: str, searched: Collection[str] = ()
 ) -> RLModuleSpec:
+    """Return the spec for a module with a policy's parts.
+
+    Args:
+        recipe: The recipe for the policy.
+        policy: The policy, built in this process.
+        module: Name of the module class.
+        searched: Keys that Ray Tune searches over.
+    """
     return RLModuleSpec(
-        module_class=getattr(rlcatalog_rllib, module),
+        module_class=getattr(rlcatalog_rllib, module),  # a class of this package
         observation_space=encoded_space(policy),
         action_space=policy.action_space,
         model_config=recipe.model_config(searched),

@@ -4,23 +4,28 @@ environment.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
+import gymnasium
 from ray.rllib.connectors import module_to_env as rays
 from ray.rllib.connectors.connector_v2 import ConnectorV2
 from ray.rllib.core import DEFAULT_MODULE_ID
 from ray.rllib.core.columns import Columns
+from ray.rllib.core.rl_module.rl_module import RLModule
 from ray.rllib.env import INPUT_ENV_SINGLE_SPACES, INPUT_ENV_SPACES
+from ray.rllib.env.multi_agent_env import MultiAgentEnv
 from ray.rllib.env.single_agent_episode import SingleAgentEpisode
+from ray.rllib.utils.typing import DeviceType
 
 from rlcatalog import Catalog
 from rlcatalog.errors import NotServedError
 from rlcatalog_rllib.encoders import EpisodeEncoder
 from rlcatalog_rllib.env_runner import check_spaces
 from rlcatalog_rllib.recipe import Recipe
+from rlcatalog_rllib.spaces import Space
 
 
 class Encoding(ConnectorV2):
@@ -35,7 +40,11 @@ class Encoding(ConnectorV2):
     encoders: Mapping[str, EpisodeEncoder]
 
     def get_state(
-        self, components: Any = None, *, not_components: Any = None, **kwargs: Any
+        self,
+        components: str | Collection[str] | None = None,
+        *,
+        not_components: str | Collection[str] | None = None,
+        **kwargs: Any,
     ) -> dict[str, Any]:
         """Return the filters' current statistics and their statistics after the last merge."""
         return {name: encoder.get_state() for name, encoder in self.encoders.items()}
@@ -47,11 +56,11 @@ class Encoding(ConnectorV2):
 
     def merge_states(self, states: list[dict[str, Any]]) -> dict[str, Any]:
         """Return the merged statistics of all environment runners."""
-        merge = {name: encoder.merge_states for name, encoder in self.encoders.items()}
-        return {
-            name: together([state[name] for state in states if name in state])
-            for name, together in merge.items()
-        }
+        merged_states = {}
+        for name, encoder in self.encoders.items():
+            encoder_states = [state[name] for state in states if name in state]
+            merged_states[name] = encoder.merge_states(encoder_states)
+        return merged_states
 
 
 class EncodeObservations(Encoding):
@@ -70,34 +79,38 @@ class EncodeObservations(Encoding):
 
     def __init__(
         self,
-        input_observation_space: Any = None,
-        input_action_space: Any = None,
+        input_observation_space: Space | None = None,
+        input_action_space: Space | None = None,
         *,
         recipe: Recipe,
         **kwargs: Any,
     ) -> None:
-        self.recipe, self.encoders = recipe, {}
-        self._spaces: tuple[Any, Any] = (None, None)
+        self.recipe = recipe
+        self.encoders = {}
+        self._spaces: tuple[Space | None, Space | None] = (None, None)
         super().__init__(input_observation_space, input_action_space, recipe=recipe, **kwargs)
 
     def recompute_output_observation_space(
-        self, input_observation_space: Any, input_action_space: Any
+        self, input_observation_space: Space, input_action_space: Space | None
     ) -> Any:
         """Return the space of encoded observations; see `rlcatalog_rllib.spaces`."""
         if input_action_space is None:
             return input_observation_space
-        given = (input_observation_space, input_action_space)
-        if any(new is not old for new, old in zip(given, self._spaces, strict=True)):
-            self.encoders, self._spaces = (
-                {DEFAULT_MODULE_ID: EpisodeEncoder(self.recipe, *given)},
-                given,
-            )
+        old_observation_space, old_action_space = self._spaces
+        # Ray calls this method often; an encoder is built again only for other spaces.
+        if (
+            input_observation_space is not old_observation_space
+            or input_action_space is not old_action_space
+        ):
+            encoder = EpisodeEncoder(self.recipe, input_observation_space, input_action_space)
+            self.encoders = {DEFAULT_MODULE_ID: encoder}
+            self._spaces = (input_observation_space, input_action_space)
         return self.encoders[DEFAULT_MODULE_ID].space
 
     def __call__(
         self,
         *,
-        rl_module: Any,
+        rl_module: RLModule,
         batch: dict[str, Any],
         episodes: list[Any],
         explore: bool | None = None,
@@ -123,23 +136,35 @@ class AdaptActions(ConnectorV2):
         `[B, width]`.
         """
         raw = batch[Columns.ACTIONS]
-        batch[Columns.ACTIONS_FOR_ENV] = rl_module.policy.adapt(
-            raw[:, None] if raw.ndim == 1 else raw
-        )
+        rows = raw[:, None] if raw.ndim == 1 else raw
+        batch[Columns.ACTIONS_FOR_ENV] = rl_module.policy.adapt(rows)
         return batch
 
 
-#: A pipeline in Ray's config: a function that returns connectors.
-Pieces = Callable[..., Any]
+#: The user's function for a pipeline in Ray's config. It returns a connector, or a list of them.
+MakeConnectors: TypeAlias = "Callable[..., Any]"
 
 
-def pieces_of(make: Pieces | None, *given: Any) -> list[ConnectorV2]:
-    """Return the connectors from the user's function; empty if there is no function."""
-    made = [] if make is None else make(*given)
-    return list(made) if isinstance(made, list | tuple) else [made]
+def call_users_function(make: MakeConnectors | None, *arguments: Any) -> list[ConnectorV2]:
+    """Return the connectors from the user's function; empty if there is no function.
+
+    Args:
+        make: The function, or None.
+        arguments: The arguments that Ray passes to it.
+    """
+    if make is None:
+        return []
+    connectors = make(*arguments)
+    return list(connectors) if isinstance(connectors, list | tuple) else [connectors]
 
 
-def behind(make: Pieces | None, env: Any, obs_space: Any, action_space: Any) -> Any:
+def space_behind_connectors(
+    make: MakeConnectors | None,
+    env: gymnasium.Env[Any, Any] | MultiAgentEnv,
+    *,
+    obs_space: Space,
+    action_space: Space,
+) -> Space:
     """Return the observation space after the user's connectors.
 
     Args:
@@ -152,10 +177,12 @@ def behind(make: Pieces | None, env: Any, obs_space: Any, action_space: Any) -> 
         INPUT_ENV_SPACES: (obs_space, action_space),
         INPUT_ENV_SINGLE_SPACES: (obs_space, action_space),
     }
-    for piece in pieces_of(make, env, spaces, None):
-        piece.input_action_space = action_space
-        piece.input_observation_space = obs_space
-        obs_space, action_space = piece.observation_space, piece.action_space
+    device = None
+    for connector in call_users_function(make, env, spaces, device):
+        connector.input_action_space = action_space
+        connector.input_observation_space = obs_space
+        obs_space = connector.observation_space
+        action_space = connector.action_space
     return obs_space
 
 
@@ -169,13 +196,16 @@ class EnvToModule:
     """
 
     encode: Callable[[], ConnectorV2]
-    own: Pieces | None = None
+    own: MakeConnectors | None = None
 
     def __call__(
-        self, env: Any = None, spaces: Any = None, device: Any = None
+        self,
+        env: gymnasium.Env[Any, Any] | None = None,
+        spaces: Mapping[str, Any] | None = None,
+        device: DeviceType | None = None,
     ) -> list[ConnectorV2]:
         check_spaces(spaces)
-        return [*pieces_of(self.own, env, spaces, device), self.encode()]
+        return [*call_users_function(self.own, env, spaces, device), self.encode()]
 
 
 @dataclass(frozen=True)
@@ -189,22 +219,27 @@ class ModuleToEnv:
         by_agent: Whether there are several agents.
     """
 
-    own: Pieces | None = None
+    own: MakeConnectors | None = None
     adapt: Callable[[], ConnectorV2] = AdaptActions
     by_agent: bool = False
 
-    def __call__(self, env: Any = None, spaces: Any = None) -> list[ConnectorV2]:
-        unmapping = [rays.ModuleToAgentUnmapping()] if self.by_agent else []
-        return [
+    def __call__(
+        self,
+        env: gymnasium.Env[Any, Any] | None = None,
+        spaces: Mapping[str, Any] | None = None,
+    ) -> list[ConnectorV2]:
+        connectors = [
             rays.GetActions(),
             rays.TensorToNumpy(),
             rays.UnBatchToIndividualItems(),
-            *unmapping,
-            rays.RemoveSingleTsTimeRankFromBatch(),
-            *pieces_of(self.own, env, spaces),
-            rays.ListifyDataForVectorEnv(),
-            self.adapt(),
         ]
+        if self.by_agent:
+            connectors.append(rays.ModuleToAgentUnmapping())
+        connectors.append(rays.RemoveSingleTsTimeRankFromBatch())
+        connectors += call_users_function(self.own, env, spaces)
+        connectors.append(rays.ListifyDataForVectorEnv())
+        connectors.append(self.adapt())
+        return connectors
 
 
 def env_to_module(
@@ -216,11 +251,16 @@ def env_to_module(
         model: The model config, which must be the same as the module's.
         catalog: The catalog for the parts, which must be the same as the module's.
     """
-    recipe = model if isinstance(model, Recipe) else Recipe(dict(model or {}), None, catalog)
+    if isinstance(model, Recipe):
+        recipe = model
+    else:
+        recipe = Recipe(dict(model or {}), catalog=catalog)
     return EnvToModule(partial(EncodeObservations, recipe=recipe))
 
 
-def module_to_env(env: Any = None, spaces: Any = None) -> list[ConnectorV2]:
+def module_to_env(
+    env: gymnasium.Env[Any, Any] | None = None, spaces: Mapping[str, Any] | None = None
+) -> list[ConnectorV2]:
     """Return the module-to-env pipeline; pass this function as
     `config.env_runners(module_to_env_connector=...)`.
 

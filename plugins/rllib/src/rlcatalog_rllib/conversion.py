@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
+from ray.rllib.algorithms.algorithm import Algorithm
+from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
 from ray.rllib.core import COMPONENT_ENV_TO_MODULE_CONNECTOR, DEFAULT_MODULE_ID
+from ray.rllib.core.rl_module.rl_module import RLModule
 
 from rlcatalog import Policy
 from rlcatalog.errors import ModelContractError, UnknownNameError
 from rlcatalog.models import set_weights_of
 from rlcatalog_rllib.recipe import build_policy
-from rlcatalog_rllib.spaces import original_space
+from rlcatalog_rllib.rl_module import CatalogModule
 
 
-def to_policy(algo: Any, module_id: str | None = None) -> Policy:
+def to_policy(algo: Algorithm | RLModule, module_id: str | None = None) -> Policy:
     """Return the policy that an algorithm has trained; `policy.save(directory)` saves it.
 
     Args:
@@ -25,57 +29,98 @@ def to_policy(algo: Any, module_id: str | None = None) -> Policy:
             several policies.
         ModelContractError: The module was not built from catalog parts.
     """
-    is_algorithm = hasattr(algo, "get_module")
-    name = _module_id(algo, module_id) if is_algorithm else DEFAULT_MODULE_ID
-    module = algo
-    # From a remote runner if the driver has no runner; BC and MARWIL may have no runners at all.
-    if is_algorithm:
-        runs = algo.env_runner_group is not None
-        module = (
-            algo.get_module(name) if runs else algo.config.get_multi_rl_module_spec().build()[name]
-        )
-    if not hasattr(module, "recipe"):
-        raise ModelContractError(
-            "to_policy() needs an algorithm set up by rlcatalog_rllib.configure; this one's module"
-            f" is {type(module).__name__}."
-        )
-    policy = build_policy(
-        module.recipe, original_space(module.observation_space), module.action_space
-    )
-    weights = algo.learner_group.get_weights([name])[name] if is_algorithm else module.get_state()
-    own = {
-        name.removeprefix("model."): value
-        for name, value in weights.items()
-        if name.startswith("model.")
-    }
-    set_weights_of(policy.model, own)
+    if isinstance(algo, Algorithm):
+        return _policy_of_algorithm(algo, module_id)
+    policy = _build_policy_of_module(algo)
+    _set_model_weights(policy, algo.get_state())
     if policy.filter is not None:
-        state = _connector_state(algo, name) if is_algorithm else None
+        raise _filter_is_missing()
+    return policy
+
+
+def _policy_of_algorithm(algo: Algorithm, module_id: str | None) -> Policy:
+    """Return the policy that an algorithm has trained for a module."""
+    config: Any = algo.config
+    learners: Any = algo.learner_group
+    name = _module_id(config, module_id)
+    if algo.env_runner_group is not None:
+        module = algo.get_module(name)  # from a remote runner if the driver has no runner
+    else:  # BC and MARWIL may have no runners at all
+        module = config.get_multi_rl_module_spec().build()[name]
+    policy = _build_policy_of_module(module)
+    _set_model_weights(policy, learners.get_weights([name])[name])
+    if policy.filter is not None:
+        state = _connector_state(algo, name)
         if state is None:
-            raise ModelContractError(
-                "to_policy() needs the algorithm: its module lacks the filter's statistics."
-            )
+            raise _filter_is_missing()
         policy.filter.set_state(state["filter"])
     return policy
 
 
-def _module_id(algo: Any, asked: str | None) -> str:
-    """Return the id of the policy to convert."""
-    there = sorted(algo.config.policies) if algo.config.is_multi_agent else [DEFAULT_MODULE_ID]
-    name = there[0] if asked is None and len(there) == 1 else asked
-    if name in there:
-        return str(name)
-    what = "its policies are several" if asked is None else f"it has no policy {asked!r}"
-    raise UnknownNameError(
-        f"to_policy(algo, module_id): {what}. Name one of: {', '.join(map(repr, there))}."
+def _build_policy_of_module(module: RLModule | None) -> Policy:
+    """Build the policy for a module's recipe and spaces, with new weights.
+
+    Raises:
+        ModelContractError: The module was not built from catalog parts.
+    """
+    if not isinstance(module, CatalogModule):
+        raise ModelContractError(
+            "to_policy() needs an algorithm set up by rlcatalog_rllib.configure; this one's module"
+            f" is {type(module).__name__}."
+        )
+    return build_policy(module.recipe, module.policy.observation_space, module.policy.action_space)
+
+
+def _set_model_weights(policy: Policy, module_weights: Mapping[str, Any]) -> None:
+    """Copy the weights of a module's model to the policy's model."""
+    prefix = "model."
+    weights = {}
+    for name, value in module_weights.items():
+        if name.startswith(prefix):
+            weights[name.removeprefix(prefix)] = value
+    set_weights_of(policy.model, weights)
+
+
+def _filter_is_missing() -> ModelContractError:
+    return ModelContractError(
+        "to_policy() needs the algorithm: its module lacks the filter's statistics."
     )
 
 
-def _connector_state(algo: Any, module_id: str) -> Any:
-    """Return the state of the driver's connector that encodes observations for a module."""
-    runner, connector = algo.env_runner, COMPONENT_ENV_TO_MODULE_CONNECTOR
-    if runner is None:
-        state = algo.env_to_module_connector.get_state()
+def _module_id(config: AlgorithmConfig, module_id: str | None) -> str:
+    """Return the id of the policy to convert.
+
+    Args:
+        config: The algorithm's config.
+        module_id: The argument of `to_policy`.
+
+    Raises:
+        UnknownNameError: There is no such policy, or None does not say which.
+    """
+    known = sorted(config.policies) if config.is_multi_agent else [DEFAULT_MODULE_ID]
+    if module_id is None and len(known) == 1:
+        return str(known[0])
+    if module_id in known:
+        return str(module_id)
+    if module_id is None:
+        problem = "its policies are several"
     else:
-        state = runner.get_state(components=connector)[connector]
-    return (state.get("EncodeAgents") or state.get("EncodeObservations") or {}).get(module_id)
+        problem = f"it has no policy {module_id!r}"
+    raise UnknownNameError(
+        f"to_policy(algo, module_id): {problem}. Name one of: {', '.join(map(repr, known))}."
+    )
+
+
+def _connector_state(algo: Algorithm, module_id: str) -> Any:
+    """Return the state of the driver's connector that encodes observations for a module."""
+    pipeline: Any = algo.env_to_module_connector
+    if algo.env_runner is None:
+        pipeline_state = pipeline.get_state()
+    else:
+        name = COMPONENT_ENV_TO_MODULE_CONNECTOR
+        pipeline_state = algo.env_runner.get_state(components=name)[name]
+    for connector in ("EncodeAgents", "EncodeObservations"):
+        connector_state = pipeline_state.get(connector)
+        if connector_state:
+            return connector_state.get(module_id)
+    return None

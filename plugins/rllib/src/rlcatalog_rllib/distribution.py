@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from copy import copy
 from typing import Any, ClassVar
 
@@ -9,9 +10,11 @@ import torch
 from ray.rllib.core.distribution.distribution import Distribution
 from torch import Tensor
 
-from rlcatalog import Policy
+from rlcatalog import ActionDistribution, Policy
 from rlcatalog.actions import entropy_of
 from rlcatalog.errors import NoClosedFormError, NotServedError
+from rlcatalog.frameworks import TensorTree
+from rlcatalog_rllib.spaces import Space
 from rlcatalog_torch import flat_sample
 
 
@@ -31,42 +34,68 @@ class CatalogDistribution(Distribution):
     _policy: ClassVar[Policy]
     _scalar: ClassVar[bool]
     #: Whether samples are the most likely actions.
-    _most_likely = False
+    _is_deterministic = False
 
-    def __init__(self, dist: Any, shape: torch.Size) -> None:
-        self.dist, self._shape = dist, shape
+    def __init__(self, dist: ActionDistribution, shape: torch.Size) -> None:
+        self.dist = dist
+        self._shape = shape
 
     @classmethod
     def of(cls, policy: Policy) -> type[CatalogDistribution]:
         """Return the distribution class for a policy's stored parameters."""
-        bound = {"_policy": policy, "_scalar": policy.action_codec.scalar}
-        return type(f"CatalogDistributionOf{policy.resolution.dists.part.name}", (cls,), bound)
+        name = f"CatalogDistributionOf{policy.resolution.dists.part.name}"
+        attributes = {"_policy": policy, "_scalar": policy.action_codec.scalar}
+        return type(name, (cls,), attributes)
 
     @classmethod
-    def from_logits(cls, logits: Any, **kwargs: Any) -> CatalogDistribution:
+    def from_logits(cls, logits: Tensor, **_kwargs: Any) -> CatalogDistribution:  # type: ignore[override]
         """Return the distribution for parameters `[..., size]`."""
         policy = cls._policy
+        rows = logits.reshape(-1, logits.shape[-1])
         # Some RLlib distributions read the model that computed their inputs; here, this is the
         # module's model.
-        dist = policy.stored_dist(logits.reshape(-1, logits.shape[-1]), policy.model)
+        dist = policy.stored_dist(rows, policy.model)
         return cls(dist, logits.shape[:-1])
 
     @staticmethod
-    def required_input_dim(space: Any, **kwargs: Any) -> int:
+    def required_input_dim(space: Space, **_kwargs: Any) -> int:
         """Raise an error, because the size depends on the policy as well as on the space."""
         raise NotServedError(
-            "CatalogDistribution: the policy knows the size: policy.resolution.num_outputs."
+            f"CatalogDistribution: the policy knows the size for {space}:"
+            " policy.resolution.num_outputs."
         )
 
-    def sample(self, *, sample_shape: Any = None, return_logp: bool = False, **kwargs: Any) -> Any:
+    def sample(
+        self,
+        *,
+        sample_shape: Sequence[int] | None = None,
+        return_logp: bool = False,
+        **kwargs: Any,
+    ) -> Any:
         """Sample raw actions; with `return_logp`, also return their log density."""
-        return self._draw("sample", sample_shape, return_logp)
+        _refuse_sample_shape(sample_shape)
+        if self._is_deterministic:
+            sample = self.dist.deterministic_sample()
+        else:
+            sample = self.dist.sample()
+        return self._shape_sample(sample, return_logp=return_logp)
 
-    def rsample(self, *, sample_shape: Any = None, return_logp: bool = False, **kwargs: Any) -> Any:
+    def rsample(
+        self,
+        *,
+        sample_shape: Sequence[int] | None = None,
+        return_logp: bool = False,
+        **kwargs: Any,
+    ) -> Any:
         """Sample raw actions through which gradients flow, if the distribution supports it."""
-        return self._draw("rsample", sample_shape, return_logp)
+        _refuse_sample_shape(sample_shape)
+        if self._is_deterministic:
+            sample = self.dist.deterministic_sample()
+        else:
+            sample = self.dist.rsample()
+        return self._shape_sample(sample, return_logp=return_logp)
 
-    def logp(self, value: Any, **kwargs: Any) -> Tensor:
+    def logp(self, value: Tensor, **kwargs: Any) -> Tensor:  # type: ignore[override]
         """Return the log density of raw actions, with the leading shape."""
         rows = value.reshape(-1) if self._scalar else value.reshape(-1, value.shape[-1])
         return self._with_leading_shape(self.dist.logp(rows))
@@ -75,9 +104,10 @@ class CatalogDistribution(Distribution):
         """Return the entropy, with the leading shape; if there is no closed form, an estimate from
         one sample.
         """
-        return self._with_leading_shape(entropy_of(self.dist, flat_sample)[0])
+        entropy, _ = entropy_of(self.dist, flat_sample)
+        return self._with_leading_shape(entropy)
 
-    def kl(self, other: Any, **kwargs: Any) -> Tensor:
+    def kl(self, other: CatalogDistribution, **kwargs: Any) -> Tensor:  # type: ignore[override]
         """Return the divergence between this distribution and `other`, with the leading shape.
 
         Raises:
@@ -92,20 +122,34 @@ class CatalogDistribution(Distribution):
     def to_deterministic(self) -> CatalogDistribution:
         """Return the same distribution, but with the most likely actions as its samples."""
         other = copy(self)
-        other._most_likely = True
+        other._is_deterministic = True
         return other
 
-    def _draw(self, method: str, sample_shape: Any, return_logp: bool) -> Any:
-        if sample_shape:
-            raise NotServedError(
-                f"sample_shape={tuple(sample_shape)}: samples always have the parameters' shape."
-            )
-        action = flat_sample(
-            getattr(self.dist, "deterministic_sample" if self._most_likely else method)()
-        )
-        logp = self._with_leading_shape(self.dist.logp(action)) if return_logp else None
-        action = action.reshape(self._shape if self._scalar else (*self._shape, action.shape[-1]))
-        return (action, logp) if return_logp else action
+    def _shape_sample(self, sample: TensorTree, *, return_logp: bool) -> Any:
+        """Return a sample of the catalog's distribution as Ray expects it.
+
+        Args:
+            sample: The sample, a tensor or a structure of tensors `[N, ...]`.
+            return_logp: Whether to return its log density as well.
+        """
+        rows = flat_sample(sample)
+        actions_shape = self._shape if self._scalar else (*self._shape, rows.shape[-1])
+        actions = rows.reshape(actions_shape)
+        if return_logp:
+            return actions, self._with_leading_shape(self.dist.logp(rows))
+        return actions
 
     def _with_leading_shape(self, values: Tensor) -> Tensor:
         return values.reshape(self._shape)
+
+
+def _refuse_sample_shape(sample_shape: Sequence[int] | None) -> None:
+    """Reject Ray's argument for several samples from the same parameters.
+
+    Raises:
+        NotServedError: The argument is not empty.
+    """
+    if sample_shape:
+        raise NotServedError(
+            f"sample_shape={tuple(sample_shape)}: samples always have the parameters' shape."
+        )

@@ -6,13 +6,21 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 
 from rlcatalog import Policy
+from rlcatalog.frameworks import Array
 from rlcatalog_rllib.filters import merged, since
 from rlcatalog_rllib.recipe import Recipe, build_policy
-from rlcatalog_rllib.spaces import MASK, OBS, VIEWS, encoded_rows, encoded_space, rows_of
-
-Array = np.ndarray[Any, Any]
+from rlcatalog_rllib.spaces import (
+    MASK,
+    OBS,
+    Space,
+    encoded_rows,
+    encoded_space,
+    has_views,
+    rows_of,
+)
 
 
 class EpisodeEncoder:
@@ -28,19 +36,26 @@ class EpisodeEncoder:
         space: Space of encoded observations; see `rlcatalog_rllib.spaces`.
     """
 
-    def __init__(self, recipe: Recipe, observation_space: Any, action_space: Any) -> None:
-        self._made_of = recipe, observation_space, action_space
-        self._inside = hasattr(observation_space, "original_space")
-        own = observation_space.original_space if self._inside else observation_space
-        self.policy = build_policy(recipe, own, action_space)
+    def __init__(self, recipe: Recipe, observation_space: Space, action_space: Space) -> None:
+        self._arguments = (recipe, observation_space, action_space)
+        # Ray cannot batch the observations of some spaces, so `EncodedInside` encodes them in the
+        # environment. Only its space, and those of encoded observations, have this attribute.
+        original_space: Space | None = getattr(observation_space, "original_space", None)
+        self._is_encoded_in_env = original_space is not None
+        env_space = observation_space if original_space is None else original_space
+        self.policy = build_policy(recipe, env_space, action_space)
         self.space = encoded_space(self.policy)
+        self._has_views = has_views(self.space)
         self._history = ViewHistory(self.policy)
-        self._histories: dict[Any, ViewHistory] = {}
-        self._begun: dict[str, Array] = (
-            {} if self.policy.filter is None else self.policy.filter.get_state()
-        )
+        self._history_by_episode: dict[Any, ViewHistory] = {}
+        #: The filter's statistics after the last merge.
+        self._begun: dict[str, Array] = {}
+        if self.policy.filter is not None:
+            self._begun = self.policy.filter.get_state()
 
-    def encode(self, episodes: Sequence[Any], learn: bool, *, in_step: bool = True) -> None:
+    def encode(
+        self, episodes: Sequence[SingleAgentEpisode], learn: bool, *, in_step: bool = True
+    ) -> None:
         """Replace the last observation of each episode.
 
         Args:
@@ -49,54 +64,66 @@ class EpisodeEncoder:
             in_step: Whether every call passes all episodes of a vector environment. If False, each
                 episode's past is tracked separately.
         """
-        raw = [episode.get_observations(-1) for episode in episodes]
-        encoded = self._encoded(raw, learn)
-        views = (
-            self._views(episodes, encoded, in_step)
-            if VIEWS in getattr(self.space, "spaces", ())
-            else None
-        )
-        rows = encoded_rows(encoded, mask=self._masks(raw, episodes), views=views)
+        observations = [episode.get_observations(-1) for episode in episodes]
+        encoded = self._encode(observations, learn)
+        views = None
+        if self._has_views:
+            if in_step:
+                views = self._views_in_step(episodes, encoded)
+            else:
+                views = self._views_by_episode(episodes, encoded)
+        masks = self._masks(observations, episodes)
+        rows = encoded_rows(encoded, mask=masks, views=views)
         for episode, row in zip(episodes, rows, strict=True):
             episode.set_observations(at_indices=-1, new_data=row)
             episode.observation_space = self.space
 
-    def _encoded(self, raw: list[Any], learn: bool) -> Array:
-        if not self._inside:
-            return self.policy.preprocess(raw, update=learn)
-        encoded = np.stack([one[OBS] for one in raw])
-        return (
-            encoded
-            if self.policy.filter is None
-            else self.policy.filter.filtered(encoded, update=learn)
-        )
+    def _encode(self, observations: list[Any], learn: bool) -> Array:
+        """Return encoded and filtered observations `[B, ...]`."""
+        if not self._is_encoded_in_env:
+            return self.policy.preprocess(observations, update=learn)
+        encoded = np.stack([obs[OBS] for obs in observations])
+        if self.policy.filter is None:
+            return encoded
+        return self.policy.filter.filtered(encoded, update=learn)
 
-    def _masks(self, raw: list[Any], episodes: Sequence[Any]) -> Iterable[Array] | None:
+    def _masks(
+        self, observations: list[Any], episodes: Sequence[SingleAgentEpisode]
+    ) -> Iterable[Array] | None:
+        """Return the columns of the observations' action masks, or None if they have no masks."""
         if self.policy.masks.key is None:
             return None
-        if self._inside:
-            return [one[MASK].astype(np.int8) for one in raw]
+        if self._is_encoded_in_env:
+            return [obs[MASK].astype(np.int8) for obs in observations]
         if not any(episode.is_done for episode in episodes):
-            return np.asarray(self.policy.action_mask(raw)).astype(np.int8)
-        pairs = zip(raw, episodes, strict=True)
-        return [
-            self.policy.encoder.mask_of(one, over=episode.is_done).astype(np.int8)
-            for one, episode in pairs
-        ]
+            return np.asarray(self.policy.action_mask(observations)).astype(np.int8)
+        # After the end of an episode, the mask need not allow any action.
+        masks = []
+        for obs, episode in zip(observations, episodes, strict=True):
+            mask = self.policy.encoder.mask_of(obs, over=episode.is_done)
+            masks.append(mask.astype(np.int8))
+        return masks
 
-    def _views(self, episodes: Sequence[Any], encoded: Array, in_step: bool) -> list[Any]:
-        if in_step:
-            return rows_of(self._history.see(list(episodes), encoded), len(episodes))
-        found = []
-        for episode, row in zip(episodes, encoded, strict=True):
-            history = self._histories.setdefault(episode.id_, ViewHistory(self.policy))
-            found += rows_of(history.see([episode], row[None]), 1)
+    def _views_in_step(self, episodes: Sequence[SingleAgentEpisode], encoded: Array) -> list[Any]:
+        """Return the views of a vector environment's episodes, which all take a step together."""
+        views = self._history.see(episodes, encoded)
+        return rows_of(views, len(episodes))
+
+    def _views_by_episode(
+        self, episodes: Sequence[SingleAgentEpisode], encoded: Array
+    ) -> list[Any]:
+        """Return the views of episodes that take steps at different times."""
+        rows: list[Any] = []
+        for episode, obs in zip(episodes, encoded, strict=True):
+            history = self._history_by_episode.setdefault(episode.id_, ViewHistory(self.policy))
+            views = history.see([episode], obs[None])
+            rows += rows_of(views, 1)
             if episode.is_done:
-                del self._histories[episode.id_]
-        return found
+                del self._history_by_episode[episode.id_]
+        return rows
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return EpisodeEncoder, self._made_of, self.get_state()
+        return EpisodeEncoder, self._arguments, self.get_state()
 
     # --- the filter's statistics ------------------------------------------------------------------
 
@@ -121,8 +148,8 @@ class EpisodeEncoder:
             return {}
         # Each runner contributes the statistics collected since they were last set; this one has
         # the rest.
-        known = self.policy.filter.get_state()
-        together = merged([known, *(since(state["begun"], state["filter"]) for state in states)])
+        news = [since(state["begun"], state["filter"]) for state in states]
+        together = merged([self.policy.filter.get_state(), *news])
         # Ray does not store it elsewhere if the driver has no runner.
         self.set_state({"filter": together})
         return {"filter": together, "begun": together}
@@ -137,39 +164,53 @@ class ViewHistory:
 
     def __init__(self, policy: Policy) -> None:
         self._views = policy.views
+        #: The history, the encoded observations, and each episode's id and time step, as of the
+        #: last call; None before the first one.
         self._history: Any = None
         self._obs: Array | None = None
-        #: Id and time step of each environment's episode in the last call.
-        self._seen: list[tuple[str, int]] = []
+        self._last_steps: list[tuple[str, int]] = []
 
-    def see(self, episodes: list[Any], obs: Array) -> dict[str, Any]:
+    def see(self, episodes: Sequence[SingleAgentEpisode], obs: Array) -> dict[str, Any]:
         """Record the last step, and return the current views `[B, ...]`.
 
         Args:
             episodes: Ray's episodes, one per environment.
             obs: The episodes' current encoded observations `[B, ...]`.
         """
-        rows = len(episodes)
-        now = [(episode.id_, episode.t) for episode in episodes]
-        before = self._seen if len(self._seen) == rows else [("", 0)] * rows
-        went_on = np.array([new == (id_, t + 1) for new, (id_, t) in zip(now, before, strict=True)])
-        if self._history is None or len(self._history.t) != rows or self._obs is None:
-            self._history, went_on = self._views.start(rows), np.zeros(rows, np.bool_)
-        elif went_on.any():
-            taken = [
-                np.reshape(e.get_actions(-1), -1) if on else None
-                for e, on in zip(episodes, went_on, strict=True)
-            ]
-            none = np.zeros_like(next(action for action in taken if action is not None))
-            actions = np.stack([none if action is None else action for action in taken])
-            self._history = self._views.after(self._history, self._obs, actions)
-        if not went_on.all():
-            self._history = self._views.restart(self._history, ~went_on)
+        count = len(episodes)
+        steps = [(episode.id_, episode.t) for episode in episodes]
+        is_new_run = self._obs is None or len(self._obs) != count
+        if is_new_run:
+            self._history = self._views.start(count)
+            has_continued = np.zeros(count, np.bool_)
+        else:
+            has_continued = np.array(
+                [
+                    now == (id_before, t_before + 1)
+                    for now, (id_before, t_before) in zip(steps, self._last_steps, strict=True)
+                ]
+            )
+            if has_continued.any():
+                actions = _last_actions(episodes, has_continued)
+                self._history = self._views.after(self._history, self._obs, actions)
+        if not has_continued.all():
+            self._history = self._views.restart(self._history, ~has_continued)
         if self._views.reads_rewards:
-            rewards = [
-                episode.get_rewards(-1) if on else 0.0
-                for episode, on in zip(episodes, went_on, strict=True)
-            ]
+            rewards = [0.0] * count
+            for row in np.flatnonzero(has_continued).tolist():
+                rewards[row] = episodes[row].get_rewards(-1)
             self._history = self._views.rewarded(self._history, rewards)
-        self._obs, self._seen = obs, now
+        self._obs = obs
+        self._last_steps = steps
         return self._views.see(self._history, obs)
+
+
+def _last_actions(episodes: Sequence[SingleAgentEpisode], has_continued: Array) -> Array:
+    """Return the last raw actions `[B, width]` of episodes, and zeros for those that did not
+    continue.
+    """
+    rows = np.flatnonzero(has_continued).tolist()
+    taken = np.stack([np.reshape(episodes[row].get_actions(-1), -1) for row in rows])
+    actions = np.zeros((len(episodes), taken.shape[1]), taken.dtype)
+    actions[rows] = taken
+    return actions

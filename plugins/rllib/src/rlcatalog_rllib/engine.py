@@ -7,14 +7,19 @@ import logging
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 from msgspec import Meta
 
 from rlcatalog.errors import ConfigError, SavedPolicyError, raised_as
 from rlcatalog_runs import Engine, RunOptions, RunPlan, SeedStream, Session, derive_seed
+
+if TYPE_CHECKING:  # Ray takes seconds to import.
+    from ray.rllib.algorithms.algorithm import Algorithm
+    from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
 
 #: Folder for Ray's checkpoint in each checkpoint of a run.
 ALGORITHM = "algorithm"
@@ -60,13 +65,13 @@ class RLlibEngine(Engine):
 
     def __init__(self, plan: RunPlan) -> None:
         super().__init__(plan)
-        self._steps, options = plan.steps, plan.options
         from rlcatalog_rllib import configure
 
+        self._steps = plan.steps
+        options = plan.options
         name = plan.algorithm
-        config = getattr(
-            importlib.import_module(f"ray.rllib.algorithms.{name.lower()}"), f"{name}Config"
-        )()
+        algorithm_module = importlib.import_module(f"ray.rllib.algorithms.{name.lower()}")
+        config: Any = getattr(algorithm_module, f"{name}Config")()  # one of Ray's classes
         try:
             config.training(**options.settings)
         except (TypeError, AttributeError) as error:
@@ -100,40 +105,49 @@ class RLlibEngine(Engine):
 
     def learn(self, session: Session) -> None:
         """Train iteration by iteration; a signal ends the run after the current iteration."""
-        from rlcatalog_rllib import to_policy
-
-        with _built(self._config) as trained:
+        with _built(self._config) as algorithm:
             if self.plan.checkpoint is not None:
-                _restore(trained, self.plan.checkpoint)
-
-            def save() -> None:
-                policy = to_policy(trained)
-                session.save_checkpoint(
-                    self._steps,
-                    policy,
-                    lambda new: trained.save_to_path(str((new / ALGORITHM).absolute())),
-                )
-
-            save()
+                _restore(algorithm, self.plan.checkpoint)
+            self._save(session, algorithm)
             while self._steps < session.options.steps and session.interrupts.pending is None:
-                result = trained.train()
+                result = algorithm.train()  # type: ignore[no-untyped-call]
                 self._steps = int(result["num_env_steps_sampled_lifetime"])
-                runners = result.get("env_runners", {})
-                mean = round(float(runners.get("episode_return_mean", math.nan)), 3)
-                row = {
-                    "timesteps_total": self._steps,
-                    "episode_return_mean": None if math.isnan(mean) else mean,
-                }
-                session.report(
-                    row, lambda: to_policy(trained), int(runners.get("num_episodes_lifetime", 0))
-                )
+                self._report(session, algorithm, result.get("env_runners", {}))
                 if session.stopping is not None:
                     break
                 if session.is_checkpoint_due(self._steps):
-                    save()
-            save()
+                    self._save(session, algorithm)
+            self._save(session, algorithm)
             if self._steps < session.options.steps:
-                session.interrupts.check()
+                session.interrupts.check()  # raises an error if a signal has ended the run
+
+    def _save(self, session: Session, algorithm: Algorithm) -> None:
+        """Save the policy and a checkpoint."""
+        from rlcatalog_rllib import to_policy
+
+        def write(folder: Path) -> None:
+            algorithm.save_to_path(str((folder / ALGORITHM).absolute()))
+
+        session.save_checkpoint(self._steps, to_policy(algorithm), write)
+
+    def _report(self, session: Session, algorithm: Algorithm, metrics: Mapping[str, Any]) -> None:
+        """Report a row.
+
+        Args:
+            session: The run.
+            algorithm: The algorithm.
+            metrics: The metrics of the environment runners.
+        """
+        from rlcatalog_rllib import to_policy
+
+        # NaN before the first episode has ended.
+        mean_return = round(float(metrics.get("episode_return_mean", math.nan)), 3)
+        row = {
+            "timesteps_total": self._steps,
+            "episode_return_mean": None if math.isnan(mean_return) else mean_return,
+        }
+        episode_count = int(metrics.get("num_episodes_lifetime", 0))
+        session.report(row, partial(to_policy, algorithm), episode_count)
 
 
 def _count_gpus(device: str | None) -> int:
@@ -152,33 +166,41 @@ def _count_gpus(device: str | None) -> int:
 
 
 @contextmanager
-def _built(config: Any) -> Iterator[Any]:
+def _built(config: AlgorithmConfig) -> Iterator[Algorithm]:
     """Context manager that builds a config's algorithm and stops it at the end.
 
     It starts and stops Ray unless Ray is already running.
     """
     import ray
 
-    ours, trained = not ray.is_initialized(), None
-    if ours:
-        hook = {"worker_process_setup_hook": "rlcatalog_rllib.prepare_worker"}
+    starts_ray = not ray.is_initialized()
+    if starts_ray:
         ray.init(
             include_dashboard=False,
             log_to_driver=False,
             logging_level=logging.ERROR,
-            runtime_env=hook,
+            runtime_env={"worker_process_setup_hook": "rlcatalog_rllib.prepare_worker"},
         )
     try:
-        trained = config.build_algo()
-        yield trained
+        algorithm = config.build_algo()
+        try:
+            yield algorithm
+        finally:
+            algorithm.stop()  # type: ignore[no-untyped-call]
     finally:
-        if trained is not None:
-            trained.stop()
-        if ours:
+        if starts_ray:
             ray.shutdown()
 
 
-def _restore(trained: Any, checkpoint: Path) -> None:
-    damaged = f"{checkpoint}: not a checkpoint, or damaged"
-    with raised_as(lambda why: SavedPolicyError(f"{damaged}: {why}"), SavedPolicyError):
-        trained.restore_from_path(str((checkpoint / ALGORITHM).absolute()))
+def _restore(algorithm: Algorithm, checkpoint: Path) -> None:
+    """Restore an algorithm from a checkpoint.
+
+    Raises:
+        SavedPolicyError: The checkpoint cannot be read, or belongs to a different environment.
+    """
+
+    def as_damaged(why: str) -> SavedPolicyError:
+        return SavedPolicyError(f"{checkpoint}: not a checkpoint, or damaged: {why}")
+
+    with raised_as(as_damaged, SavedPolicyError):
+        algorithm.restore_from_path(str((checkpoint / ALGORITHM).absolute()))  # type: ignore[no-untyped-call]

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
+from ray.rllib.algorithms.algorithm import Algorithm
+from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
+from ray.rllib.env.env_runner import EnvRunner
 from ray.rllib.env.multi_agent_env_runner import MultiAgentEnvRunner
 from ray.rllib.env.single_agent_env_runner import SingleAgentEnvRunner
 
@@ -15,7 +18,7 @@ from rlcatalog_rllib.worker_deaths import forget_starts, record_start
 _FAILURE = "rlcatalog_failure"
 
 
-class _Telling:
+class _ReportingRunner:
     """Ray environment runner that stays alive to report missing parts, or processes that died
     repeatedly.
 
@@ -28,12 +31,14 @@ class _Telling:
         **kwargs: Ray's other arguments.
     """
 
-    def __init__(self, *, config: Any, **kwargs: Any) -> None:
+    def __init__(self, *, config: AlgorithmConfig, **kwargs: Any) -> None:
         self._is_remote = bool(kwargs.get("worker_index"))
         self._has_gathered = False
-        self._failure: CatalogError | None = record_start() if self._is_remote else None
-        if self._failure is not None:
-            return
+        self._failure: CatalogError | None = None
+        if self._is_remote:
+            self._failure = record_start()
+            if self._failure is not None:
+                return
         try:
             super().__init__(config=config, **kwargs)  # type: ignore[call-arg]
         except CatalogError as error:
@@ -41,7 +46,7 @@ class _Telling:
                 raise
             self._failure = error
 
-    def apply(self, func: Any, *args: Any, **kwargs: Any) -> Any:
+    def apply(self, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Call a function with the runner.
 
         An error ends a healthy runner's process, and Ray restarts it.
@@ -54,8 +59,8 @@ class _Telling:
         """Return the environment's and the module's spaces, or the error in place of them."""
         if self._failure is not None:
             return {_FAILURE: self._failure}
-        found: dict[str, Any] = super().get_spaces()  # type: ignore[misc]
-        return found
+        spaces: dict[str, Any] = super().get_spaces()  # type: ignore[misc]
+        return spaces
 
     def assert_healthy(self) -> None:
         """Raise an error, which ends the process, if the runner is unhealthy.
@@ -81,11 +86,11 @@ class _Telling:
             super().stop()  # type: ignore[misc]
 
 
-class CatalogEnvRunner(_Telling, SingleAgentEnvRunner):
+class CatalogEnvRunner(_ReportingRunner, SingleAgentEnvRunner):
     """Runner for a single agent."""
 
 
-class CatalogAgentsEnvRunner(_Telling, MultiAgentEnvRunner):
+class CatalogAgentsEnvRunner(_ReportingRunner, MultiAgentEnvRunner):
     """Runner for several agents."""
 
 
@@ -99,7 +104,7 @@ def check_spaces(spaces: Mapping[str, Any] | None) -> None:
         raise spaces[_FAILURE]
 
 
-def check_runners(*, algorithm: Any, **_: Any) -> None:
+def check_runners(*, algorithm: Algorithm, **_: Any) -> None:
     """Raise the error from a remote runner that cannot run.
 
     Ray calls this after it has created or restarted runners.
@@ -107,14 +112,21 @@ def check_runners(*, algorithm: Any, **_: Any) -> None:
     Raises:
         CatalogError: The runner's error.
     """
+    config: Any = algorithm.config
     for group in (algorithm.env_runner_group, algorithm.eval_env_runner_group):
         if group is None:
             continue
-        for failure in group.foreach_env_runner(
-            lambda runner: getattr(runner, "_failure", None),
+        failures = group.foreach_env_runner(
+            _failure_of,
             local_env_runner=False,
             healthy_only=False,
-            timeout_seconds=algorithm.config.env_runner_health_probe_timeout_s,
-        ):
+            timeout_seconds=config.env_runner_health_probe_timeout_s,
+        )
+        for failure in failures:
             if failure is not None:
                 raise failure
+
+
+def _failure_of(runner: EnvRunner) -> CatalogError | None:
+    """Return the error that a runner reports, if it is one of this file's runners."""
+    return runner._failure if isinstance(runner, _ReportingRunner) else None

@@ -21,13 +21,17 @@ _MOMENTS = ("n", "mean", "m2")
 def since(begun: State, state: State) -> dict[str, Array]:
     """Return statistics for the observations since the state `begun`."""
     _check(state)
-    all_of_them, before = int(state["n"]), int(begun["n"])
-    n = all_of_them - before
-    if n <= 0:
-        return {**state, "n": np.array(0, np.int64)}  # skipped by `merged`
-    mean = (all_of_them * state["mean"] - before * begun["mean"]) / n
-    m2 = state["m2"] - begun["m2"] - (mean - begun["mean"]) ** 2 * (n * before / all_of_them)
-    return {**state, "n": np.array(n, np.int64), "mean": mean, "m2": np.maximum(m2, 0.0)}
+    count_now = int(state["n"])
+    count_before = int(begun["n"])
+    count = count_now - count_before
+    if count <= 0:
+        return {**state, "n": np.array(0, np.int64)}  # `merged` skips a state without observations
+    mean = (count_now * state["mean"] - count_before * begun["mean"]) / count
+    mean_shift = mean - begun["mean"]
+    m2 = state["m2"] - begun["m2"] - mean_shift**2 * (count * count_before / count_now)
+    # Rounding may give a small negative number.
+    m2 = np.maximum(m2, 0.0)
+    return {**state, "n": np.array(count, np.int64), "mean": mean, "m2": m2}
 
 
 def merged(states: Sequence[State]) -> dict[str, Array]:
@@ -36,22 +40,31 @@ def merged(states: Sequence[State]) -> dict[str, Array]:
     _check(total)
     for state in states[1:]:
         _check(state)
-        a, b = int(total["n"]), int(state["n"])
-        if not b:
+        total_count = int(total["n"])
+        state_count = int(state["n"])
+        if state_count == 0:
             continue
-        n, delta = a + b, state["mean"] - total["mean"]
-        total["mean"] = total["mean"] + delta * (b / n)
-        total["m2"] = total["m2"] + state["m2"] + delta**2 * (a * b / n)
-        total["n"] = np.array(n, np.int64)
+        count = total_count + state_count
+        delta = state["mean"] - total["mean"]
+        total["mean"] = total["mean"] + delta * (state_count / count)
+        total["m2"] = total["m2"] + state["m2"] + delta**2 * (total_count * state_count / count)
+        total["n"] = np.array(count, np.int64)
     return total
 
 
 def _check(state: State) -> None:
-    if missing := [name for name in _MOMENTS if name not in state]:
+    """Raise an error unless a filter's state has the moments that can be merged.
+
+    Raises:
+        NotServedError: A moment is missing.
+    """
+    missing = [name for name in _MOMENTS if name not in state]
+    if missing:
+        entries = ", ".join(sorted(state)) or "nothing"
         raise NotServedError(
             "observation_filter: merging the statistics of several environment runners needs"
             f" {', '.join(_MOMENTS)}; this filter's state lacks {', '.join(missing)} (it has"
-            f" {', '.join(sorted(state)) or 'nothing'}). Run with num_env_runners=0, or set it to"
+            f" {entries}). Run with num_env_runners=0, or set it to"
             " 'NoFilter' and use Ray's own connector:"
             " ray.rllib.connectors.env_to_module.MeanStdFilter."
         )

@@ -4,19 +4,23 @@ runner's encoding.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, SupportsFloat
 
 import numpy as np
 import tree  # type: ignore[import-untyped]
 from ray.rllib.connectors.connector_v2 import ConnectorV2
 from ray.rllib.core import DEFAULT_MODULE_ID
 from ray.rllib.core.rl_module.multi_rl_module import MultiRLModule
+from ray.rllib.core.rl_module.rl_module import RLModule
 from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 
+from rlcatalog import Policy
 from rlcatalog.errors import NotServedError
-from rlcatalog_rllib.connectors import Pieces, pieces_of
-from rlcatalog_rllib.spaces import VIEWS, Array, encoded_rows, rows_of
+from rlcatalog.frameworks import Array, TensorTree
+from rlcatalog_rllib.connectors import MakeConnectors, call_users_function
+from rlcatalog_rllib.spaces import Space, encoded_rows, has_views, rows_of
 
 
 class EncodeEpisodes(ConnectorV2):
@@ -29,68 +33,110 @@ class EncodeEpisodes(ConnectorV2):
     """
 
     def __call__(
-        self, *, rl_module: Any, batch: dict[str, Any], episodes: list[Any], **kwargs: Any
+        self, *, rl_module: RLModule, batch: dict[str, Any], episodes: list[Any], **kwargs: Any
     ) -> dict[str, Any]:
         """Replace the recorded episodes in the list with encoded ones."""
-        module: Any = (
-            rl_module[DEFAULT_MODULE_ID] if isinstance(rl_module, MultiRLModule) else rl_module
-        )
-        self._policy: Any = module.policy
-        self._space: Any = module.observation_space
+        module: Any = rl_module
+        if isinstance(rl_module, MultiRLModule):
+            module = rl_module[DEFAULT_MODULE_ID]
         for number, episode in enumerate(episodes):
             if not isinstance(episode, SingleAgentEpisode):
                 raise NotServedError(
                     "EncodeEpisodes: found episodes of several agents, but BC and MARWIL train"
                     " only one."
                 )
-            observations = _items(episode.get_observations())
-            first = observations[0]
-            if self._policy.observation_space.contains(first) or not self._space.contains(first):
-                episodes[number] = self._encoded(episode, observations)
+            first = _steps_of(episode.get_observations())[0]
+            is_from_env = module.policy.observation_space.contains(first)
+            is_encoded = module.observation_space.contains(first)
+            if is_from_env or not is_encoded:
+                episodes[number] = _encode_episode(episode, module.policy, module.observation_space)
         return batch
 
-    def _encoded(self, episode: Any, observations: list[Any]) -> SingleAgentEpisode:
-        policy = self._policy
-        actions, rewards = _items(episode.get_actions()), list(map(float, episode.get_rewards()))
-        stacked = tree.map_structure(lambda *parts: np.stack(parts), *actions) if actions else None
-        raw = policy.raw_action(stacked) if actions else np.zeros((0, policy.action_codec.width))
-        raw = np.asarray(raw).reshape(len(actions), -1)
-        scalar = policy.action_codec.scalar
-        made = SingleAgentEpisode(
-            id_=episode.id_,
-            observations=self._rows(observations, raw, rewards, episode.is_done),
-            actions=list(raw[:, 0] if scalar else raw),
-            rewards=[*rewards],
-            infos=episode.get_infos(),
-            terminated=episode.is_terminated,
-            truncated=episode.is_truncated,
-            len_lookback_buffer=0,
-            extra_model_outputs={
-                name: _items(value[:]) for name, value in episode.extra_model_outputs.items()
-            },
-            observation_space=self._space,
-            action_space=policy.action_space,
-            t_started=episode.t_started,
-        )
-        return made.to_numpy() if episode.is_numpy else made
 
-    def _rows(
-        self, observations: list[Any], raw: Array, rewards: list[float], done: bool
-    ) -> list[Any]:
-        policy, masks, shown = self._policy, None, None
-        encoded = policy.preprocess(observations)
-        if policy.masks.key is not None:
-            over = [*[False] * (len(observations) - 1), done]
-            pairs = zip(observations, over, strict=True)
-            masks = [policy.encoder.mask_of(obs, over=last).astype(np.int8) for obs, last in pairs]
-        if VIEWS in getattr(self._space, "spaces", ()):
-            shown, views, history = list[Any](), policy.views, policy.views.start(1)
-            for t in range(len(encoded)):
-                if t:
-                    history = views.after(history, encoded[t - 1 : t], raw[t - 1 : t])
-                    history = views.rewarded(history, [rewards[t - 1]])
-                shown += rows_of(views.see(history, encoded[t : t + 1]), 1)
-        return encoded_rows(encoded, mask=masks, views=shown)
+def _encode_episode(
+    episode: SingleAgentEpisode, policy: Policy, encoded_space: Space
+) -> SingleAgentEpisode:
+    """Return an episode with encoded observations and raw actions.
+
+    Args:
+        episode: The recorded episode.
+        policy: The policy of the trained module.
+        encoded_space: The space of the module's observations.
+    """
+    raw_actions = _raw_actions(_steps_of(episode.get_actions()), policy)
+    rewards: list[SupportsFloat] = [float(reward) for reward in episode.get_rewards()]
+    observations = _steps_of(episode.get_observations())
+    encoded = policy.preprocess(observations)
+    masks = None
+    if policy.masks.key is not None:
+        masks = _masks(observations, policy, is_done=episode.is_done)
+    views = None
+    if has_views(encoded_space):
+        views = _views(encoded, raw_actions, rewards, policy)
+    extra_outputs = {
+        name: _steps_of(column[:]) for name, column in episode.extra_model_outputs.items()
+    }
+    encoded_episode = SingleAgentEpisode(
+        id_=episode.id_,
+        observations=encoded_rows(encoded, mask=masks, views=views),
+        actions=list(raw_actions[:, 0] if policy.action_codec.scalar else raw_actions),
+        rewards=rewards,
+        infos=episode.get_infos(),
+        terminated=episode.is_terminated,
+        truncated=episode.is_truncated,
+        len_lookback_buffer=0,
+        extra_model_outputs=extra_outputs,
+        observation_space=encoded_space,
+        action_space=policy.action_space,
+        t_started=episode.t_started,
+    )
+    return encoded_episode.to_numpy() if episode.is_numpy else encoded_episode
+
+
+def _raw_actions(actions: list[Any], policy: Policy) -> Array:
+    """Return the raw actions `[T, width]` for T actions of the environment."""
+    if not actions:
+        return np.zeros((0, policy.action_codec.width))
+    batch = tree.map_structure(lambda *leaves: np.stack(leaves), *actions)
+    return np.asarray(policy.raw_action(batch)).reshape(len(actions), -1)
+
+
+def _masks(observations: list[Any], policy: Policy, *, is_done: bool) -> list[Array]:
+    """Return the columns of the observations' action masks.
+
+    Args:
+        observations: All observations of an episode.
+        policy: The policy.
+        is_done: Whether the episode is over. If so, no action follows its last observation, whose
+            mask need not allow any.
+    """
+    masks = []
+    for t, obs in enumerate(observations):
+        is_last = is_done and t == len(observations) - 1
+        masks.append(policy.encoder.mask_of(obs, over=is_last).astype(np.int8))
+    return masks
+
+
+def _views(
+    encoded: Array, raw_actions: Array, rewards: Sequence[SupportsFloat], policy: Policy
+) -> list[Any]:
+    """Return the views of the past for each of an episode's observations.
+
+    Args:
+        encoded: The encoded observations `[T + 1, ...]`.
+        raw_actions: The raw actions `[T, width]`.
+        rewards: The rewards of the T steps.
+        policy: The policy whose model requests the views.
+    """
+    rows: list[Any] = []
+    history = policy.views.start(1)
+    for t in range(len(encoded)):
+        if t > 0:
+            history = policy.views.after(history, encoded[t - 1 : t], raw_actions[t - 1 : t])
+            history = policy.views.rewarded(history, [rewards[t - 1]])
+        views = policy.views.see(history, encoded[t : t + 1])
+        rows += rows_of(views, 1)
+    return rows
 
 
 @dataclass(frozen=True)
@@ -101,15 +147,16 @@ class EpisodesToLearner:
         own: The user's function for this pipeline, or None.
     """
 
-    own: Pieces | None = None
+    own: MakeConnectors | None = None
 
     def __call__(
-        self, observation_space: Any = None, action_space: Any = None
+        self, observation_space: Space | None = None, action_space: Space | None = None
     ) -> list[ConnectorV2]:
-        return [*pieces_of(self.own, observation_space, action_space), EncodeEpisodes()]
+        own = call_users_function(self.own, observation_space, action_space)
+        return [*own, EncodeEpisodes()]
 
 
-def refuse_filter(policy: Any) -> None:
+def refuse_filter(policy: Policy) -> None:
     """Reject an observation filter, because its statistics would come from recorded data.
 
     Raises:
@@ -122,7 +169,7 @@ def refuse_filter(policy: Any) -> None:
         )
 
 
-def _items(column: Any) -> list[Any]:
+def _steps_of(column: TensorTree) -> list[Any]:
     """Convert a column to a list of steps.
 
     Ray stores either a list, or arrays in the structure of one step.
@@ -131,4 +178,5 @@ def _items(column: Any) -> list[Any]:
         return column
     if isinstance(column, np.ndarray):
         return list(column)
-    return rows_of(column, len(tree.flatten(column)[0]))
+    step_count = len(tree.flatten(column)[0])
+    return rows_of(column, step_count)

@@ -8,17 +8,21 @@ import sys
 import sysconfig
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeAlias
 
 from ray import cloudpickle as untyped
 
 from rlcatalog import Catalog
 from rlcatalog.errors import MissingPluginError
+from rlcatalog.plugins import Part
 
 cloudpickle: Any = untyped
 
+#: Code that users bring: a class, an instance of one, or a function that creates one.
+Code: TypeAlias = "type | Callable[..., Any]"
 #: Function and arguments that rebuild a parcel's content.
 Sent = tuple[Callable[..., Any], tuple[Any, ...]]
 #: Pickled form: names of the classes, the content with classes by name, and the content with
@@ -49,38 +53,43 @@ class Parcel:
         classes: Iterable[type],
         letter: Letter | None = None,
     ) -> None:
-        self.content, self._send, self._classes, self._letter = (
-            content,
-            send,
-            tuple(classes),
-            letter,
-        )
+        self.content = content
+        self._send = send
+        self._classes = tuple(classes)
+        self._letter = letter
 
     @classmethod
-    def of_code(cls, content: Any) -> Parcel:
+    def of_code(cls, content: Code) -> Parcel:
         """Return a parcel that contains a class, an instance or a function that creates one."""
-        return cls(content, lambda: (_itself, (content,)), [_named(content)])
+        return cls(content, partial(_send_itself, content), [_class_or_function(content)])
 
     @classmethod
-    def of_catalog(cls, content: Catalog, used: Iterable[Any]) -> Parcel:
+    def of_catalog(cls, content: Catalog, used: Iterable[Part]) -> Parcel:
         """Return a parcel that contains a catalog and the registered parts that are used."""
         parts = list(used)
-        classes = [_named(found) for part in parts for found in part.objects.values()]
-        return cls(content, lambda: content.pickled([part.address for part in parts]), classes)
+        classes = []
+        for part in parts:
+            classes += [_class_or_function(code) for code in part.objects.values()]
+        addresses = [part.address for part in parts]
+        return cls(content, partial(content.pickled, addresses), classes)
 
-    def __deepcopy__(self, memo: Any) -> Parcel:
+    def __deepcopy__(self, memo: dict[int, Any]) -> Parcel:
         return self  # copies of configs stay in this process
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _opened, self._letter or self._written()
+        # Checkpoints contain the names of this function and of `_itself`.
+        return _opened, self._letter or self._write()
 
-    def _written(self) -> Letter:
+    def _write(self) -> Letter:
+        """Pickle the content."""
         names = ", ".join(f"{cls.__module__}.{cls.__qualname__}" for cls in self._classes)
-        sent, whole = self._send(), b""
-        # a class's module may not be picklable.
-        with _by_value(self._classes) as modules, suppress(Exception):
-            whole = cloudpickle.dumps(sent) if modules else b""
-        return names, cloudpickle.dumps(sent), whole
+        sent = self._send()
+        by_value = b""
+        # A class's module may not be picklable.
+        with _pickle_modules_by_value(self._classes) as modules, suppress(Exception):
+            if modules:
+                by_value = cloudpickle.dumps(sent)
+        return names, cloudpickle.dumps(sent), by_value
 
 
 def content_of(value: Any) -> Any:
@@ -90,10 +99,12 @@ def content_of(value: Any) -> Any:
 
 def packed(model: Mapping[str, Any]) -> dict[str, Any]:
     """Return a model config with its classes and any custom model wrapped in parcels."""
-    return {
-        key: Parcel.of_code(value) if _is_code(key, value) else value
-        for key, value in model.items()
-    }
+    config = dict(model)
+    for key, value in model.items():
+        is_custom_model = key == "custom_model" and not isinstance(value, str | Parcel | None)
+        if is_custom_model or isinstance(value, type):
+            config[key] = Parcel.of_code(value)
+    return config
 
 
 def unpacked(model: Mapping[str, Any]) -> dict[str, Any]:
@@ -101,59 +112,69 @@ def unpacked(model: Mapping[str, Any]) -> dict[str, Any]:
     return {key: content_of(value) for key, value in model.items()}
 
 
-def _is_code(key: str, value: Any) -> bool:
-    return isinstance(value, type) or (
-        key == "custom_model" and not isinstance(value, str | Parcel | None)
-    )
-
-
-def _named(value: Any) -> Any:
+def _class_or_function(code: Code) -> Any:
     """Return a class or function unchanged; for an instance, return its class."""
-    return value if hasattr(value, "__qualname__") else type(value)
+    # Classes and functions have this attribute, instances of users' classes do not.
+    return code if hasattr(code, "__qualname__") else type(code)
 
 
-def _itself(value: Any) -> Any:
-    return value
+def _send_itself(code: Code) -> Sent:
+    """Return a function and an argument that rebuild code that pickles itself."""
+    return _itself, (code,)
 
 
-def _opened(names: str, by_name: bytes, whole: bytes) -> Parcel:
+def _itself(code: Code) -> Code:
+    return code
+
+
+def _opened(names: str, by_name: bytes, by_value: bytes) -> Parcel:
+    """Return the parcel for a letter from another process.
+
+    Raises:
+        MissingPluginError: A class cannot be imported here, and the letter has no copy of its code.
+    """
     try:
         make, arguments = cloudpickle.loads(by_name)
     except (ImportError, AttributeError) as error:
-        if not whole:
+        if not by_value:
             raise MissingPluginError(
                 f"{names}: cannot be imported in this process: {error}. Make the module importable"
                 " here, or put the class into a plugin package, which any process can find by"
                 " name (`rlcatalog new`)."
             ) from error
-        make, arguments = cloudpickle.loads(whole)
-    return Parcel(make(*arguments), lambda: (make, arguments), (), (names, by_name, whole))
+        make, arguments = cloudpickle.loads(by_value)
+
+    def send_again() -> Sent:
+        return make, arguments
+
+    return Parcel(make(*arguments), send_again, (), (names, by_name, by_value))
 
 
 @contextmanager
-def _by_value(classes: Iterable[type]) -> Iterator[list[ModuleType]]:
+def _pickle_modules_by_value(classes: Iterable[type]) -> Iterator[list[ModuleType]]:
     """Let cloudpickle send the modules of classes by value, except those in installed packages;
     yield these modules.
     """
-    installed = [Path(sysconfig.get_path(name)) for name in ("purelib", "platlib", "stdlib")]
-    found = {
-        cls.__module__: sys.modules.get(cls.__module__)
-        for cls in classes
-        if cls.__module__ != "__main__"
-    }
-    taken = [
-        m
-        for m in found.values()
-        if m is not None and not _is_below(getattr(m, "__file__", None), installed)
-    ]
-    for module in taken:
+    modules: list[ModuleType] = []
+    # Cloudpickle always sends the classes of `__main__` by value. A dict keeps the names' order.
+    names = dict.fromkeys(cls.__module__ for cls in classes if cls.__module__ != "__main__")
+    for name in names:
+        module = sys.modules.get(name)
+        if module is not None and not _is_installed(module):
+            modules.append(module)
+    for module in modules:
         cloudpickle.register_pickle_by_value(module)
     try:
-        yield taken
+        yield modules
     finally:
-        for module in taken:
+        for module in modules:
             cloudpickle.unregister_pickle_by_value(module)
 
 
-def _is_below(file: str | None, folders: Iterable[Path]) -> bool:
-    return file is None or any(Path(file).is_relative_to(folder) for folder in folders)
+def _is_installed(module: ModuleType) -> bool:
+    """Return whether a module belongs to Python or to an installed package."""
+    file = getattr(module, "__file__", None)  # a module that is compiled into Python has no file
+    if file is None:
+        return True
+    folders = [sysconfig.get_path(name) for name in ("purelib", "platlib", "stdlib")]
+    return any(Path(file).is_relative_to(folder) for folder in folders)

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
 from ray.tune.registry import ENV_CREATOR
 
 from rlcatalog.errors import NotServedError
@@ -44,13 +45,18 @@ def registered_env(name: str) -> Callable[[Any], Any] | None:
 # --- an algorithm's config ------------------------------------------------------------------------
 
 
-def _read(config: Any, name: str) -> Any:
-    if not hasattr(config, name):
+def _read(config: AlgorithmConfig, name: str) -> Any:
+    """Return a private attribute of Ray's config.
+
+    Raises:
+        NotServedError: This version of Ray lacks the attribute.
+    """
+    if not hasattr(config, name):  # another version of Ray
         raise RAY.error(f"AlgorithmConfig.{name}", "read the settings of an algorithm's config")
     return getattr(config, name)
 
 
-def default_model_config(config: Any) -> Mapping[str, Any]:
+def default_model_config(config: AlgorithmConfig) -> Mapping[str, Any]:
     """Return the model settings that an algorithm's class adds by itself.
 
     The public `model_config` combines them with those of the user, who may have set the same value.
@@ -59,7 +65,7 @@ def default_model_config(config: Any) -> Mapping[str, Any]:
     return settings
 
 
-def given_model_config(config: Any) -> Any:
+def given_model_config(config: AlgorithmConfig) -> Any:
     """Return the argument of `rl_module(model_config=...)`: a dict or a `DefaultModelConfig`.
 
     The public `model_config` adds the algorithm's own settings.
@@ -67,7 +73,7 @@ def given_model_config(config: Any) -> Any:
     return _read(config, "_model_config")
 
 
-def given_module_spec(config: Any) -> Any:
+def given_module_spec(config: AlgorithmConfig) -> Any:
     """Return the argument of `rl_module(rl_module_spec=...)`, or None.
 
     The public `rl_module_spec` fills its gaps with the algorithm's own module.
@@ -75,7 +81,7 @@ def given_module_spec(config: Any) -> Any:
     return _read(config, "_rl_module_spec")
 
 
-def given_env_to_module(config: Any) -> Any:
+def given_env_to_module(config: AlgorithmConfig) -> Any:
     """Return the argument of `env_runners(env_to_module_connector=...)`, or None.
 
     Ray has only a public method that calls it, and adds connectors to the result.
@@ -83,14 +89,14 @@ def given_env_to_module(config: Any) -> Any:
     return _read(config, "_env_to_module_connector")
 
 
-def given_module_to_env(config: Any) -> Any:
+def given_module_to_env(config: AlgorithmConfig) -> Any:
     """Return the argument of `env_runners(module_to_env_connector=...)`, or None; see
     `given_env_to_module`.
     """
     return _read(config, "_module_to_env_connector")
 
 
-def given_learner_connector(config: Any) -> Any:
+def given_learner_connector(config: AlgorithmConfig) -> Any:
     """Return the argument of `training(learner_connector=...)`, or None; see
     `given_env_to_module`.
     """

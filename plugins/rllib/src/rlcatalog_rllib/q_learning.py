@@ -16,6 +16,7 @@ from ray.rllib.core.rl_module.apis import QNetAPI
 from ray.rllib.utils.schedules.scheduler import Scheduler
 from torch import Tensor
 
+from rlcatalog import ModelV2
 from rlcatalog_rllib.refusals import check_q_served
 from rlcatalog_rllib.rl_module import CatalogModule, Rows, need_values
 
@@ -32,16 +33,13 @@ class CatalogQModule(CatalogModule, QNetAPI):
     def setup(self) -> None:
         """Build the parts; called by Ray."""
         super().setup()
-        given = self.model_config
-        check_q_served(self.policy, given)
-        self.uses_dueling, self.uses_double_q = (
-            bool(given.get("dueling")),
-            bool(given.get("double_q")),
-        )
+        check_q_served(self.policy, self.model_config)
+        self.uses_dueling = bool(self.model_config.get("dueling"))
+        self.uses_double_q = bool(self.model_config.get("double_q"))
         if self.uses_dueling:
             need_values(self.policy)
         self.epsilon_schedule = Scheduler(
-            fixed_value_or_schedule=given.get("epsilon", 0.0), framework="torch"
+            fixed_value_or_schedule=self.model_config.get("epsilon", 0.0), framework="torch"
         )
 
     # --- acting -----------------------------------------------------------------------------------
@@ -59,34 +57,33 @@ class CatalogQModule(CatalogModule, QNetAPI):
         actions = values.argmax(dim=-1)
         if explore:
             allowed = torch.ones_like(values) if rows.mask is None else rows.mask.float()
-            anything = torch.multinomial(allowed, num_samples=1).squeeze(-1)
+            random_actions = torch.multinomial(allowed, num_samples=1).squeeze(-1)
             epsilon: Any = self.epsilon_schedule.get_current_value()
-            actions = torch.where(
-                torch.rand(len(values), device=values.device) < epsilon, anything, actions
-            )
-        taken: dict[str, Any] = {Columns.ACTIONS: actions.reshape(rows.shape)}
-        if self._state_names:
-            taken[Columns.STATE_OUT] = self.state_out(rows, states)
-        return taken
+            is_random = torch.rand(len(values), device=values.device) < epsilon
+            actions = torch.where(is_random, random_actions, actions)
+        results: dict[str, Any] = {Columns.ACTIONS: actions.reshape(rows.shape)}
+        if self.has_memory:
+            results[Columns.STATE_OUT] = self.state_out(rows, states)
+        return results
 
     # --- training ---------------------------------------------------------------------------------
 
     def _forward_train(self, batch: Mapping[str, Any], **kwargs: Any) -> dict[str, Any]:
-        state = batch.get(Columns.NEXT_STATE_IN, batch.get(Columns.STATE_IN))
-        now, later = (
-            self.rows(batch),
-            self.rows({**batch, Columns.STATE_IN: state}, batch[Columns.NEXT_OBS]),
-        )
-        found = {QF_PREDS: self._laid_out(self.model, now)}
+        # A replayed batch has the state at the next observations only if Ray stored it.
+        next_state = batch.get(Columns.NEXT_STATE_IN, batch.get(Columns.STATE_IN))
+        next_batch = {**batch, Columns.STATE_IN: next_state}
+        rows = self.rows(batch)
+        next_rows = self.rows(next_batch, batch[Columns.NEXT_OBS])
+        results = {QF_PREDS: self._values_in_batch_shape(self.model, rows)}
         if self.uses_double_q:
             with torch.no_grad():
-                found[QF_NEXT_PREDS] = self._laid_out(self.model, later)
-        found[QF_TARGET_NEXT_PREDS] = self._target_values(later)
-        return found
+                results[QF_NEXT_PREDS] = self._values_in_batch_shape(self.model, next_rows)
+        results[QF_TARGET_NEXT_PREDS] = self._target_values(next_rows)
+        return results
 
     def compute_q_values(self, batch: Mapping[str, Any]) -> dict[str, Any]:
         """Return the values `[..., n]` of all actions under `"qf_preds"`."""
-        return {QF_PREDS: self._laid_out(self.model, self.rows(batch))}
+        return {QF_PREDS: self._values_in_batch_shape(self.model, self.rows(batch))}
 
     def forward_target(self, batch: Mapping[str, Any]) -> dict[str, Any]:
         """Return the target network's values `[..., n]` of all actions under `"qf_preds"`."""
@@ -94,22 +91,31 @@ class CatalogQModule(CatalogModule, QNetAPI):
 
     @torch.no_grad()
     def _target_values(self, rows: Rows) -> Tensor:
-        return self._laid_out(self.target, rows)
+        return self._values_in_batch_shape(self.target, rows)
 
-    def _laid_out(self, model: Any, rows: Rows) -> Tensor:
+    def _values_in_batch_shape(self, model: ModelV2, rows: Rows) -> Tensor:
+        """Return the values `[..., n]` of all actions for a training batch."""
         values, _ = self._values(model, rows, training=True)
         return values.reshape(*rows.shape, values.shape[-1])
 
-    def _values(self, model: Any, rows: Rows, training: bool) -> tuple[Tensor, list[Any]]:
+    def _values(self, model: ModelV2, rows: Rows, *, training: bool) -> tuple[Tensor, list[Tensor]]:
         """Return the values `[N, n]` of all actions, and the new state."""
-        outputs, states = self.run_model(model, rows, training, masked=False)
+        values, states = self.run_model(model, rows, training=training)
         allowed = None if rows.mask is None else rows.mask.bool()
         if self.uses_dueling:
-            mean = outputs.mean(dim=-1, keepdim=True)
-            if allowed is not None:
-                count = allowed.sum(dim=-1, keepdim=True).clamp(min=1)
-                mean = torch.where(allowed, outputs, 0.0).sum(dim=-1, keepdim=True) / count
-            outputs = outputs - mean + self.values_of(model, rows).reshape(-1, 1)
+            advantages = values
+            mean = _mean_of_allowed(advantages, allowed)
+            values = advantages - mean + self.values_of(model, rows).reshape(-1, 1)
         if allowed is not None:
-            outputs = torch.where(allowed | ~allowed.any(dim=-1, keepdim=True), outputs, -torch.inf)
-        return outputs, states
+            # Rows of padding allow nothing. They keep their values, so that not all are -inf.
+            is_padding = ~allowed.any(dim=-1, keepdim=True)
+            values = torch.where(allowed | is_padding, values, -torch.inf)
+        return values, states
+
+
+def _mean_of_allowed(advantages: Tensor, allowed: Tensor | None) -> Tensor:
+    """Return the mean `[N, 1]` of the advantages `[N, n]` of allowed actions."""
+    if allowed is None:
+        return advantages.mean(dim=-1, keepdim=True)
+    count = allowed.sum(dim=-1, keepdim=True).clamp(min=1)
+    return torch.where(allowed, advantages, 0.0).sum(dim=-1, keepdim=True) / count

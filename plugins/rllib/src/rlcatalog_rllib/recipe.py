@@ -16,8 +16,10 @@ from rlcatalog import Catalog, Policy, default_catalog
 from rlcatalog.choice import Pins
 from rlcatalog.config import RULES
 from rlcatalog.errors import CatalogError, UnreadKeysWarning
+from rlcatalog.plugins import Part
 from rlcatalog_policy import UNSAVED_RULES
 from rlcatalog_rllib.parcels import Parcel, content_of, packed, unpacked
+from rlcatalog_rllib.spaces import Space
 
 #: Key in a module's `model_config` for the names of the chosen parts.
 PARTS = "_rlcatalog_parts"
@@ -56,16 +58,30 @@ class Recipe:
     @classmethod
     def of(cls, model_config: Mapping[str, Any] | None) -> Recipe:
         """Read the recipe from a module's `model_config`."""
-        given = dict(model_config or {})
-        pins, catalog = given.pop(PARTS, None), given.pop(CATALOG, None)
-        keys = given.pop(KEYS, None)
-        if by_hand := keys is None:
-            keys = [key for key in given if key not in RAYS_OWN | RAYS_DEFAULTS]
-        model = unpacked({key: given[key] for key in keys})
-        defaults = {key: given[key] for key in RAYS_DEFAULTS if key in given and key not in model}
-        if not by_hand:  # only recipes of earlier versions lack rules
-            defaults |= {key: value for key, value in UNSAVED_RULES.items() if key not in keys}
-        return cls(model, None if pins is None else Pins(**pins), catalog, defaults, not by_hand)
+        settings = dict(model_config or {})
+        pins = settings.pop(PARTS, None)
+        catalog = settings.pop(CATALOG, None)
+        keys = settings.pop(KEYS, None)
+        is_by_hand = keys is None
+        if is_by_hand:
+            keys = [key for key in settings if key not in RAYS_OWN | RAYS_DEFAULTS]
+        model = unpacked({key: settings[key] for key in keys})
+        defaults = {}
+        for key in RAYS_DEFAULTS:
+            if key in settings and key not in model:
+                defaults[key] = settings[key]
+        if not is_by_hand:
+            # Only recipes of earlier versions lack rules.
+            for key, value in UNSAVED_RULES.items():
+                if key not in keys:
+                    defaults[key] = value
+        return cls(
+            model,
+            None if pins is None else Pins(**pins),
+            catalog,
+            defaults,
+            warned=not is_by_hand,
+        )
 
     def model_config(self, searched: Collection[str] = ()) -> dict[str, Any]:
         """Return the recipe as a module's `model_config`.
@@ -74,18 +90,21 @@ class Recipe:
             searched: Keys that Ray Tune searches over. Their values come from a trial's config, and
                 the trial's processes choose the parts.
         """
-        catalog = {} if self.catalog is None else {CATALOG: self.catalog}
-        pins = None if self.pins is None or searched else self.pins.as_dict()
         model = {key: value for key, value in self.model.items() if key not in searched}
-        return {**packed(model), KEYS: list(self.model), PARTS: pins, **catalog}
+        config = packed(model)
+        config[KEYS] = list(self.model)
+        config[PARTS] = None if self.pins is None or searched else self.pins.as_dict()
+        if self.catalog is not None:
+            config[CATALOG] = self.catalog
+        return config
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Recipe.of, ({**self.defaults, **self.model_config()},)
 
 
 def choose_parts(
-    obs_space: Any,
-    action_space: Any,
+    obs_space: Space,
+    action_space: Space,
     model: Mapping[str, Any] | None,
     catalog: Catalog | None,
     defaults: Mapping[str, Any],
@@ -106,26 +125,36 @@ def choose_parts(
     Raises:
         CatalogError: See `rlcatalog.Catalog.build`.
     """
-    asked = default_catalog() if catalog is None else catalog
+    lookup_catalog = default_catalog() if catalog is None else catalog
     policy = rlcatalog.build(
-        obs_space, action_space, model, "torch", catalog=asked, defaults=defaults
+        obs_space, action_space, model, "torch", catalog=lookup_catalog, defaults=defaults
     )
     resolution = policy.resolution
-    # Ray's connectors read max_seq_len.
-    decided = {"max_seq_len", *RULES, *defaults}
-    explicit = {**resolution.config.explicit, **{key: resolution.config[key] for key in decided}}
+    # The workers get the values of these keys, even if the config leaves them open. Ray's
+    # connectors read max_seq_len.
+    decided_keys = {"max_seq_len", *RULES, *defaults}
+    decided = {key: resolution.config[key] for key in decided_keys}
+    config = {**resolution.config.explicit, **decided}
     # Registered parts are sent with the catalog; classes in the config are sent separately.
-    own = [part for part in resolution.parts() if part.in_process]
-    named = [part for part in own if any(part is c for c in asked.parts())]
-    along = Parcel.of_catalog(asked, named) if catalog is None and named else catalog
-    if len(named) < len(own):
-        return Recipe(explicit, None, along, warned=True), policy
-    return Recipe(
-        {**explicit, **resolution.pinned_keys()}, Pins.of(resolution), along, warned=True
-    ), policy
+    in_process = [part for part in resolution.parts() if part.in_process]
+    registered = [part for part in in_process if _contains(lookup_catalog, part)]
+    catalog_to_send: Catalog | Parcel | None = catalog
+    if catalog is None and registered:
+        catalog_to_send = Parcel.of_catalog(lookup_catalog, registered)
+    if len(registered) < len(in_process):
+        # Classes in the config have no names by which another process could find them again.
+        return Recipe(config, pins=None, catalog=catalog_to_send, warned=True), policy
+    config.update(resolution.pinned_keys())
+    recipe = Recipe(config, Pins.of(resolution), catalog_to_send, warned=True)
+    return recipe, policy
 
 
-def build_policy(recipe: Recipe, obs_space: Any, action_space: Any) -> Policy:
+def _contains(catalog: Catalog, part: Part) -> bool:
+    """Return whether a catalog contains a part, and not just one that is equal."""
+    return any(part is other for other in catalog.parts())
+
+
+def build_policy(recipe: Recipe, obs_space: Space, action_space: Space) -> Policy:
     """Build a policy from a recipe.
 
     Args:
@@ -155,11 +184,11 @@ def build_policy(recipe: Recipe, obs_space: Any, action_space: Any) -> Policy:
                 catalog=catalog,
             )
     except CatalogError as error:
-        versions = ", ".join(
-            f"{name} {version}" for name, version in (pins.versions if pins else {}).items()
-        )
-        chosen = f" (They were chosen with {versions}.)" if versions else ""
-        error.args = (f"{this_machine()}: the parts cannot be built here. {error}{chosen}",)
+        message = f"{this_machine()}: the parts cannot be built here. {error}"
+        if pins is not None and pins.versions:
+            versions = ", ".join(f"{name} {version}" for name, version in pins.versions.items())
+            message += f" (They were chosen with {versions}.)"
+        error.args = (message,)
         raise
 
 
@@ -181,5 +210,6 @@ def this_machine() -> str:
 
     if not ray.is_initialized():
         return f"machine {platform.node()}"
-    node, address = ray.get_runtime_context().get_node_id(), ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
+    node = ray.get_runtime_context().get_node_id()
+    address = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
     return f"node {address} ({platform.node()}, Ray node {node})"

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
+
 from rlcatalog import Policy
 from rlcatalog.errors import ConfigError, NotServedError, nearest
 
@@ -47,10 +49,7 @@ def check_q_served(policy: Policy, settings: Mapping[str, Any]) -> None:
     Raises:
         NotServedError: The model does not; the message gives the reason.
     """
-    if (
-        not policy.action_codec.scalar
-        or policy.resolution.num_outputs != policy.resolution.action.n
-    ):
+    if not _has_value_per_action(policy):
         raise NotServedError(
             f"DQN needs one value for each action of a Discrete; found {policy.action_space} with"
             f" the distribution {policy.resolution.dists.part.name!r}. Use PPO, APPO or"
@@ -78,24 +77,34 @@ def check_soft_served(policy: Policy) -> None:
             f"SAC trains on single steps, but {policy.model_name} has a memory or views of the"
             " past."
         )
-    codec, dist = policy.action_codec, policy.resolution.dists.part.name
-    if codec.scalar and policy.resolution.num_outputs == policy.resolution.action.n:
-        return
-    alone = policy.resolution.choices["head"].part is None
-    if (
-        codec.scalar
-        or codec.raw_kind != "bounded"
-        or not hasattr(policy.dist_class, "rsample")
-        or not alone
-    ):
+    if not _has_value_per_action(policy) and not _is_bounded_and_differentiable(policy):
         raise NotServedError(
             "SAC needs a Discrete, or a bounded Box of floats whose distribution has bounded"
-            f" samples with gradients; found {policy.action_space} with the distribution {dist!r}."
+            f" samples with gradients; found {policy.action_space} with the distribution"
+            f" {policy.resolution.dists.part.name!r}."
             " For a Box, use custom_action_dist='squashed_gaussian' (rlcatalog-bounded)."
         )
 
 
-def check_config(config: Any, models: Mapping[str, Any]) -> str:
+def _has_value_per_action(policy: Policy) -> bool:
+    """Return whether the actions are a Discrete, and the model returns one value for each."""
+    resolution = policy.resolution
+    return policy.action_codec.scalar and resolution.num_outputs == resolution.action.n
+
+
+def _is_bounded_and_differentiable(policy: Policy) -> bool:
+    """Return whether a policy without a head draws numbers within bounds, through which gradients
+    flow.
+    """
+    has_head = policy.resolution.choices["head"].part is not None
+    codec = policy.action_codec
+    draws_bounded_numbers = not codec.scalar and codec.raw_kind == "bounded"
+    # A user's distribution may lack this method.
+    has_gradients = hasattr(policy.dist_class, "rsample")
+    return draws_bounded_numbers and has_gradients and not has_head
+
+
+def check_config(config: AlgorithmConfig, models: Mapping[str, Any]) -> str:
     """Return the name of the module class that an algorithm needs.
 
     Args:
@@ -106,8 +115,12 @@ def check_config(config: Any, models: Mapping[str, Any]) -> str:
         NotServedError: The algorithm or one of its settings is not supported. The message names it.
         ConfigError: A model config belongs to an unknown policy.
     """
-    known = (_MODULES[cls.__name__] for cls in type(config).__mro__ if cls.__name__ in _MODULES)
-    if (module := next(known, None)) is None:
+    module = None
+    for cls in type(config).__mro__:
+        if cls.__name__ in _MODULES:
+            module = _MODULES[cls.__name__]
+            break
+    if module is None:
         raise NotServedError(
             f"{type(config).__name__} is not supported. Supported: PPO, APPO, IMPALA, DQN, SAC, BC"
             " and MARWIL."
@@ -121,6 +134,7 @@ def check_config(config: Any, models: Mapping[str, Any]) -> str:
             "RLlib's old API stack is not supported: keep enable_rl_module_and_learner and"
             " enable_env_runner_and_connector_v2 set to True in config.api_stack(...)."
         )
+    # Of the configs, only that of DQN has this attribute.
     if getattr(config, "noisy", False):
         raise NotServedError(
             "noisy=True: RLlib's new API stack has no noisy layers, so only epsilon would explore."
@@ -135,7 +149,7 @@ def check_config(config: Any, models: Mapping[str, Any]) -> str:
     return module
 
 
-def learns_offline(config: Any) -> bool:
+def learns_offline(config: AlgorithmConfig) -> bool:
     """Return whether an algorithm is trained on recorded data (BC, MARWIL).
 
     Args:
@@ -144,10 +158,15 @@ def learns_offline(config: Any) -> bool:
     return any(cls.__name__ == "MARWILConfig" for cls in type(config).__mro__)
 
 
-#: Name of a Ray config class → the module that it and its subclasses need, or None.
+#: Name of a Ray config class → the module that it and its subclasses need; None if the catalog has
+#: none, although their base class is in this table.
 _MODULES = {
     "DQNConfig": "CatalogQModule",
     "SACConfig": "CatalogSACModule",
-    **dict.fromkeys(("CQLConfig", "TQCConfig", "IQLConfig")),
-    **dict.fromkeys(("PPOConfig", "IMPALAConfig", "MARWILConfig"), "CatalogRLModule"),
+    "CQLConfig": None,
+    "TQCConfig": None,
+    "IQLConfig": None,
+    "PPOConfig": "CatalogRLModule",
+    "IMPALAConfig": "CatalogRLModule",
+    "MARWILConfig": "CatalogRLModule",
 }

@@ -4,27 +4,32 @@ stores checkpoints.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 import tree  # type: ignore[import-untyped]
+from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
 from ray.rllib.core.columns import Columns
+from ray.rllib.core.learner.torch.torch_learner import TorchLearner
 from ray.rllib.core.learner.utils import make_target_network
 from ray.rllib.core.rl_module.apis import InferenceOnlyAPI, SelfSupervisedLossAPI, TargetNetworkAPI
 from ray.rllib.core.rl_module.torch import TorchRLModule
 from torch import Tensor
 
-from rlcatalog import Policy
+from rlcatalog import ModelV2, Policy
 from rlcatalog.errors import ModelContractError
-from rlcatalog.frameworks import tensor_ops
+from rlcatalog.frameworks import TensorTree, tensor_ops
 from rlcatalog_rllib.checkpoints import IDENTITY, check_same, check_weights, identity
 from rlcatalog_rllib.distribution import CatalogDistribution
 from rlcatalog_rllib.recipe import Recipe, build_policy
 from rlcatalog_rllib.refusals import check_served
-from rlcatalog_rllib.spaces import MASK, OBS, VIEWS, original_space
+from rlcatalog_rllib.spaces import MASK, OBS, VIEWS, Space, original_space
 from rlcatalog_torch import Padding, values_of
+
+#: Encoded observations in Ray's batches; see `rlcatalog_rllib.spaces`.
+Observations: TypeAlias = "Tensor | Mapping[str, Any]"
 
 
 @dataclass
@@ -59,17 +64,18 @@ class CatalogModule(TorchRLModule, InferenceOnlyAPI, TargetNetworkAPI, SelfSuper
 
     policy: Policy
     model_config: Any
+    observation_space: Space
+    action_space: Space
 
     # --- building ---------------------------------------------------------------------------------
 
     def setup(self) -> None:
         """Build the parts; called by Ray."""
-        recipe = Recipe.of(self.model_config)
+        self.recipe = Recipe.of(self.model_config)
         self.policy = build_policy(
-            recipe, original_space(self.observation_space), self.action_space
+            self.recipe, original_space(self.observation_space), self.action_space
         )
         check_served(self.policy)
-        self.recipe = recipe
         self.model: Any = self.policy.model
         self.target: Any = None
         self.model_config = {**self.model_config, "max_seq_len": self.policy.config["max_seq_len"]}
@@ -77,9 +83,14 @@ class CatalogModule(TorchRLModule, InferenceOnlyAPI, TargetNetworkAPI, SelfSuper
         #: Whether a distribution's parameters equal the model's output for all actions.
         self._outputs_are_params = self.policy.stored_dist is self.policy.dist_class
         self._state_names = [f"state_{i}" for i in range(len(self.policy.memory.initial))]
-        self._acting, self._training = self.policy.views.acting, self.policy.views.training
-        self._has_loss, self._has_metrics = map(self.policy.overrides, ("custom_loss", "metrics"))
+        self._has_custom_loss = self.policy.overrides("custom_loss")
+        self._has_metrics = self.policy.overrides("metrics")
         self.eval()
+
+    @property
+    def has_memory(self) -> bool:
+        """Whether the model has a memory, so that Ray's batches contain sequences and states."""
+        return bool(self._state_names)
 
     def get_initial_state(self) -> dict[str, Any]:
         """Return the memory at the start of an episode: arrays without a batch axis; empty if there
@@ -93,55 +104,89 @@ class CatalogModule(TorchRLModule, InferenceOnlyAPI, TargetNetworkAPI, SelfSuper
 
     # --- reading batches --------------------------------------------------------------------------
 
-    def rows(self, batch: Mapping[str, Any], obs: Any = None) -> Rows:
+    def rows(self, batch: Mapping[str, Any], obs: Observations | None = None) -> Rows:
         """Read a Ray batch.
 
         Args:
             batch: The batch.
             obs: Observations to use instead of the batch's.
         """
-        obs = batch[Columns.OBS] if obs is None else obs
-        mask, views = None, {}
-        if isinstance(obs, Mapping):
-            mask, views, obs = obs.get(MASK), obs.get(VIEWS, {}), obs[OBS]
-        if not self._state_names:
-            return Rows(obs, mask, views, (obs.shape[0],), None, [])
+        encoded: Any = batch[Columns.OBS] if obs is None else obs
+        mask: Tensor | None = None
+        views: dict[str, Any] = {}
+        if isinstance(encoded, Mapping):
+            mask = encoded.get(MASK)
+            views = encoded.get(VIEWS, {})
+            encoded = encoded[OBS]
+        if self.has_memory:
+            return self._sequences(batch, encoded, mask, views)
+        return Rows(encoded, mask, views, shape=(encoded.shape[0],), lengths=None, states=[])
+
+    def _sequences(
+        self, batch: Mapping[str, Any], obs: Tensor, mask: Tensor | None, views: dict[str, Any]
+    ) -> Rows:
+        """Read a Ray batch of S sequences of T steps, for a model with memory.
+
+        Args:
+            batch: The batch.
+            obs: Encoded observations `[S, T, ...]`.
+            mask: Action masks `[S, T, m]`, or None.
+            views: The model's views of the past, each `[S, T, ...]`.
+        """
         shape = (obs.shape[0], obs.shape[1])
-        given = batch[Columns.STATE_IN]
-        states = [given[name] for name in self._state_names]
-        if (lengths := batch.get(Columns.SEQ_LENS)) is None:
+        states = [batch[Columns.STATE_IN][name] for name in self._state_names]
+        lengths: Tensor | None = batch.get(Columns.SEQ_LENS)
+        if lengths is None:
             lengths = torch.full(shape[:1], shape[1], dtype=torch.int32, device=obs.device)
-        lengths, obs, views = lengths.to(torch.int32), folded(obs), folded(views)
+        lengths = lengths.to(torch.int32)
+        obs = folded(obs)
+        views = folded(views)
+        if mask is not None:
+            mask = folded(mask)
         padding = Padding.of(lengths, obs)
-        if padding is not None:  # Ray pads with zeros, but a model must only see real observations
-            obs, views = padding.fill(padding.take(obs)), padding.fill(padding.take(views))
-        return Rows(
-            obs, None if mask is None else folded(mask), views, shape, lengths, states, padding
-        )
+        if padding is not None:
+            # Ray pads with zeros, but a model must only see real observations.
+            obs = padding.fill(padding.take(obs))
+            views = padding.fill(padding.take(views))
+        return Rows(obs, mask, views, shape, lengths, states, padding)
 
     def run_model(
-        self, model: Any, rows: Rows, training: bool, masked: bool = True
-    ) -> tuple[Tensor, list[Any]]:
-        """Return the model's outputs `[N, size]`, with action masks applied, and its new state."""
-        inputs: dict[str, Any] = {Columns.OBS: rows.obs, "is_training": training}
-        if training:
-            for name, repeat in self._training.items():
-                inputs[name] = _every(rows.views[name], rows.shape, repeat)
-            inputs["outputs_only"] = True
-        else:
-            for name in self._acting:
-                inputs[name] = rows.views[name]
-            inputs["single_steps"] = rows.shape[-1] == 1 or len(rows.shape) == 1
+        self, model: ModelV2, rows: Rows, *, training: bool
+    ) -> tuple[Tensor, list[Tensor]]:
+        """Return a model's outputs `[N, size]` and its new state."""
+        inputs = self._training_inputs(rows) if training else self._acting_inputs(rows)
         outputs, states = model(inputs, rows.states, rows.lengths)
-        if masked and rows.mask is not None:
-            outputs = self.policy.dist_class.masked(outputs, rows.mask.bool())
         return outputs, states
 
-    def values_of(self, model: Any, rows: Rows) -> Tensor:
-        """Return the values from a model's last forward pass, in the batch's shape."""
+    def _training_inputs(self, rows: Rows) -> dict[str, Any]:
+        inputs = {Columns.OBS: rows.obs, "is_training": True, "outputs_only": True}
+        for name, repeat in self.policy.views.training.items():
+            inputs[name] = _every(rows.views[name], rows.shape, repeat)
+        return inputs
+
+    def _acting_inputs(self, rows: Rows) -> dict[str, Any]:
+        has_single_steps = len(rows.shape) == 1 or rows.shape[-1] == 1
+        inputs = {Columns.OBS: rows.obs, "is_training": False, "single_steps": has_single_steps}
+        for name in self.policy.views.acting:
+            inputs[name] = rows.views[name]
+        return inputs
+
+    def mask_outputs(self, outputs: Tensor, rows: Rows) -> Tensor:
+        """Return a model's outputs with the action masks of its rows applied."""
+        if rows.mask is None:
+            return outputs
+        masked: Tensor = self.policy.dist_class.masked(outputs, rows.mask.bool())
+        return masked
+
+    def values_of(self, model: ModelV2, rows: Rows) -> Tensor:
+        """Return a model's value estimates for the rows of its last call, in the batch's shape.
+
+        In RLlib's contract, `value_function()` belongs to the model's last call, so call this
+        method right after `run_model`.
+        """
         return values_of(model).reshape(rows.shape)
 
-    def state_out(self, rows: Rows, returned: list[Any]) -> dict[str, Tensor]:
+    def state_out(self, rows: Rows, returned: list[Tensor]) -> dict[str, Tensor]:
         """Return the memory after one step, under the names of `get_initial_state`."""
         memory, _ = self.policy.memory.after(rows.states, returned, ops=tensor_ops("torch"))
         return dict(zip(self._state_names, memory, strict=True))
@@ -161,19 +206,22 @@ class CatalogModule(TorchRLModule, InferenceOnlyAPI, TargetNetworkAPI, SelfSuper
         """Return raw actions as Ray stores them, their log densities, and the parameters of their
         distributions.
         """
-        actions, logp, params = self.policy.backend.draw(outputs, None, explore)
+        no_mask = None  # the outputs are masked already
+        actions, logp, params = self.policy.backend.draw(outputs, no_mask, explore)
         if actions.ndim == 1 and not self.policy.action_codec.scalar:
             actions = actions[:, None]
-        return actions, logp, outputs if self._outputs_are_params else params
+        if self._outputs_are_params:
+            params = outputs
+        return actions, logp, params
 
     # --- training ---------------------------------------------------------------------------------
 
-    def compute_self_supervised_loss(
+    def compute_self_supervised_loss(  # type: ignore[override]
         self,
         *,
-        learner: Any,
+        learner: TorchLearner,
         module_id: str,
-        config: Any,
+        config: AlgorithmConfig,
         batch: dict[str, Any],
         fwd_out: dict[str, Any],
         **kwargs: Any,
@@ -183,27 +231,34 @@ class CatalogModule(TorchRLModule, InferenceOnlyAPI, TargetNetworkAPI, SelfSuper
 
         The model receives the batch's rows without sequence padding.
         """
-        loss = learner.compute_loss_for_module(
+        loss: Any = learner.compute_loss_for_module(
             module_id=module_id, config=config, batch=batch, fwd_out=fwd_out
         )
-        if self._has_loss:
-            rows = self.rows(batch)
-            steps = {name: value for name, value in batch.items() if name not in _PER_SEQUENCE}
-            steps = {**(folded(steps) if self._state_names else steps), Columns.OBS: rows.obs}
-            if rows.padding is not None:
-                steps = rows.padding.take(steps)
-            # One element, because RLlib's models iterate over a list of losses, and others add to a
-            # scalar.
-            found = self.model.custom_loss(loss.reshape(1), {**batch, **steps})
-            loss = (
-                torch.stack([term.sum() for term in found]).sum()
-                if isinstance(found, list | tuple)
-                else found.sum()
-            )
-        if self._has_metrics and (metrics := self.model.metrics()):
-            learner.metrics.log_dict(metrics, key=(module_id, "model"), window=1)
-        found_loss: Tensor = loss
-        return found_loss
+        if self._has_custom_loss:
+            loss = self._custom_loss(loss, batch)
+        if self._has_metrics:
+            metrics = self.model.metrics()
+            if metrics:
+                learner.metrics.log_dict(metrics, key=(module_id, "model"), window=1)
+        total: Tensor = loss
+        return total
+
+    def _custom_loss(self, loss: Tensor, batch: dict[str, Any]) -> Tensor:
+        """Return the loss to which the model's `custom_loss` has been applied."""
+        rows = self.rows(batch)
+        columns = {name: value for name, value in batch.items() if name not in _PER_SEQUENCE}
+        if self.has_memory:
+            columns = folded(columns)
+        columns[Columns.OBS] = rows.obs
+        if rows.padding is not None:
+            columns = rows.padding.take(columns)
+        # One element, because RLlib's models iterate over a list of losses, and others add to a
+        # scalar.
+        result = self.model.custom_loss(loss.reshape(1), {**batch, **columns})
+        if isinstance(result, list | tuple):
+            return torch.stack([term.sum() for term in result]).sum()
+        total: Tensor = result.sum()
+        return total
 
     def make_target_networks(self) -> None:
         """Copy the model; called by APPO's and DQN's learners."""
@@ -219,15 +274,16 @@ class CatalogModule(TorchRLModule, InferenceOnlyAPI, TargetNetworkAPI, SelfSuper
 
     def __reduce__(self) -> Any:
         """Return the constructor's arguments and the weights, for pickling."""
-        return _rebuilt, (type(self), self.get_ctor_args_and_kwargs()[1], self.get_state())  # type: ignore[no-untyped-call]
+        _, arguments = self.get_ctor_args_and_kwargs()  # type: ignore[no-untyped-call]
+        return _rebuilt, (type(self), arguments, self.get_state())
 
     # --- checkpoints ------------------------------------------------------------------------------
 
     def get_state(
         self,
-        components: Any = None,
+        components: str | Collection[str] | None = None,
         *,
-        not_components: Any = None,
+        not_components: str | Collection[str] | None = None,
         inference_only: bool = False,
         **kwargs: Any,
     ) -> dict[str, Any]:
@@ -237,7 +293,9 @@ class CatalogModule(TorchRLModule, InferenceOnlyAPI, TargetNetworkAPI, SelfSuper
         state = super().get_state(
             components, not_components=not_components, inference_only=inference_only, **kwargs
         )
-        return state if inference_only else {**state, IDENTITY: identity(self.policy)}
+        if not inference_only:
+            state = {**state, IDENTITY: identity(self.policy)}
+        return state
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Set the weights.
@@ -247,9 +305,12 @@ class CatalogModule(TorchRLModule, InferenceOnlyAPI, TargetNetworkAPI, SelfSuper
         """
         weights = dict(state)
         check_same(self.policy, weights.pop(IDENTITY, None))
-        have = {name: tuple(tensor.shape) for name, tensor in self.state_dict().items()}
-        check_weights(have, {name: tuple(value.shape) for name, value in weights.items()})
+        check_weights(_shapes(self.state_dict()), _shapes(weights))
         super().set_state(weights)
+
+
+def _shapes(weights: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    return {name: tuple(value.shape) for name, value in weights.items()}
 
 
 def _rebuilt(
@@ -262,22 +323,32 @@ def _rebuilt(
     return module
 
 
-def folded(value: Any) -> Any:
+def folded(value: TensorTree) -> Any:
     """Reshape `[S, T, ...]` to `[S * T, ...]` for each tensor in a structure."""
-    return tree.map_structure(lambda part: part.flatten(0, 1), value)
+    return tree.map_structure(lambda tensor: tensor.flatten(0, 1), value)
 
 
 #: Columns with one row per sequence instead of one per step.
 _PER_SEQUENCE = (Columns.SEQ_LENS, Columns.STATE_IN, Columns.NEXT_STATE_IN)
 
 
-def _every(value: Any, shape: tuple[int, ...], repeat: int) -> Any:
-    """Keep every `repeat`-th row of each sequence, for views with a `batch_repeat_value`."""
-    if repeat == 1 or len(shape) == 1:
-        return value
-    return tree.map_structure(
-        lambda part: part.reshape(*shape, *part.shape[1:])[:, ::repeat].flatten(0, 1), value
-    )
+def _every(views: TensorTree, shape: tuple[int, ...], repeat: int) -> Any:
+    """Keep every `repeat`-th row of each sequence, for views with a `batch_repeat_value`.
+
+    Args:
+        views: The views `[N, ...]`, a tensor or a structure of tensors.
+        shape: Leading axes of the batch; see `Rows`.
+        repeat: The `batch_repeat_value`.
+    """
+    is_sequence = len(shape) > 1
+    if repeat == 1 or not is_sequence:
+        return views
+
+    def keep_every(tensor: Tensor) -> Tensor:
+        sequences = tensor.reshape(*shape, *tensor.shape[1:])
+        return sequences[:, ::repeat].flatten(0, 1)
+
+    return tree.map_structure(keep_every, views)
 
 
 def need_values(policy: Policy) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from ray.rllib.core.learner.utils import make_target_network
 from ray.rllib.core.rl_module.apis import QNetAPI
 from torch import Tensor, nn
 
-from rlcatalog import Policy
+from rlcatalog import ModelV2, Policy
 from rlcatalog.catalog import build_model
 from rlcatalog.models import copying_instances
 from rlcatalog_rllib.refusals import check_soft_served
@@ -35,8 +35,7 @@ class ChoiceCritic(nn.Module):
 
     def forward(self, obs: Tensor, actions: Tensor | None = None) -> Tensor:
         """Return the values `[B, n]`."""
-        values: Tensor = self.model({"obs": obs, "is_training": True}, [], None)[0]
-        return values
+        return _outputs_of(self.model, obs)
 
 
 class NumberCritic(nn.Module):
@@ -49,27 +48,40 @@ class NumberCritic(nn.Module):
 
     def __init__(self, policy: Policy) -> None:
         super().__init__()
-        found, space = policy.resolution, policy.preprocessor.observation_space
-        parts = {"trunk": found.part("trunk")}
         with copying_instances():
-            trunk: Any = build_model(parts, space, None, None, found.config, "torch")
+            trunk: Any = build_model(
+                {"trunk": policy.resolution.part("trunk")},
+                policy.preprocessor.observation_space,
+                action_space=None,
+                num_outputs=None,
+                config=policy.resolution.config,
+                framework="torch",
+            )
         self.trunk = trunk
-        width, codec = int(trunk.num_outputs), policy.action_codec
+        codec = policy.action_codec
         low, high = (torch.as_tensor(np.asarray(bound, np.float32)) for bound in codec.limits)
         self.register_buffer("middle", (high + low) / 2, persistent=False)
         self.register_buffer("reach", (high - low) / 2, persistent=False)
+        width = int(trunk.num_outputs)
         self.joint = nn.Sequential(
             nn.Linear(width + codec.width, width), nn.ReLU(), nn.Linear(width, 1)
         )
 
     def forward(self, obs: Tensor, actions: Tensor) -> Tensor:
         """Return the values `[B]` of raw actions `[B, width]`, after scaling them to [-1, 1]."""
-        features = self.trunk({"obs": obs, "is_training": True}, [], None)[0].flatten(1)
-        scaled = (actions.reshape(len(features), -1) - self.get_buffer("middle")) / self.get_buffer(
-            "reach"
-        )
-        values: Tensor = self.joint(torch.cat([features, scaled], 1))[:, 0]
-        return values
+        features = _outputs_of(self.trunk, obs).flatten(1)
+        rows = actions.reshape(len(features), -1)
+        scaled = (rows - self.get_buffer("middle")) / self.get_buffer("reach")
+        values: Tensor = self.joint(torch.cat([features, scaled], dim=1))
+        return values[:, 0]
+
+
+def _outputs_of(model: ModelV2, obs: Tensor) -> Tensor:
+    """Run a model without memory for training, and return its outputs `[B, n]`."""
+    no_state: list[Tensor] = []
+    no_sequence_lengths = None
+    outputs: Tensor = model({"obs": obs, "is_training": True}, no_state, no_sequence_lengths)[0]
+    return outputs
 
 
 class CatalogSACModule(CatalogModule, QNetAPI):
@@ -86,105 +98,124 @@ class CatalogSACModule(CatalogModule, QNetAPI):
         super().setup()
         check_soft_served(self.policy)
         self.twin_q = bool(self.model_config.get("twin_q", True))
-        # Ray's learner reads the optimisers' parameters under these names.
-        self.pi, self.qf, self.qf_twin = nn.Identity(), nn.Identity(), nn.Identity()
+        # Ray's learner gets the parameters of its optimisers from pairs of attributes: the nets
+        # below and the encoders, which here have all parameters.
+        self.pi = nn.Identity()
+        self.qf = nn.Identity()
+        self.qf_twin = nn.Identity()
+        self._has_choices = self.policy.action_codec.scalar
+        #: What the logarithm of a density changes by if actions are scaled to [-1, 1].
         self._log_scale = 0.0
-        if not self.policy.action_codec.scalar:
+        if not self._has_choices:
             low, high = (np.asarray(bound, np.float64) for bound in self.policy.action_codec.limits)
             self._log_scale = float(np.log((high - low) / 2).sum())
         if not self.inference_only:
-            critic = ChoiceCritic if self.policy.action_codec.scalar else NumberCritic
-            self.critics = nn.ModuleList(critic(self.policy) for _ in range(1 + self.twin_q))
+            critic_class = ChoiceCritic if self._has_choices else NumberCritic
+            critic_count = 2 if self.twin_q else 1
+            self.critics = nn.ModuleList(critic_class(self.policy) for _ in range(critic_count))
 
     @property
     def pi_encoder(self) -> Any:
         """The actor, under the name that Ray's learner reads."""
-        return _Trained(self.model)
+        return _WithoutValueBranch(self.model)
 
     @property
     def qf_encoder(self) -> Any:
         """The first critic, under the name that Ray's learner reads."""
-        return _Trained(self.critics[0])
+        return _WithoutValueBranch(self.critics[0])
 
     @property
     def qf_twin_encoder(self) -> Any:
         """The second critic, under the name that Ray's learner reads."""
-        return _Trained(self.critics[1])
+        return _WithoutValueBranch(self.critics[1])
 
     # --- acting -----------------------------------------------------------------------------------
 
     @torch.inference_mode()
     def _act(self, batch: Mapping[str, Any], explore: bool) -> dict[str, Any]:
-        outputs, _ = self.run_model(self.model, self.rows(batch), training=False)
-        return {Columns.ACTIONS: self.draw(outputs, explore)[0]}
-
-    def _dist(self, rows: Rows, training: bool) -> Any:
-        outputs, _ = self.run_model(self.model, rows, training)
-        return self.policy.dist_class(outputs, self.model)
+        rows = self.rows(batch)
+        outputs, _ = self.run_model(self.model, rows, training=False)
+        actions, _, _ = self.draw(self.mask_outputs(outputs, rows), explore)
+        return {Columns.ACTIONS: actions}
 
     # --- training ---------------------------------------------------------------------------------
 
     def _forward_train(self, batch: Mapping[str, Any], **kwargs: Any) -> dict[str, Any]:
-        now, later = self.rows(batch), self.rows(batch, batch[Columns.NEXT_OBS])
-        forward = self._choices if self.policy.action_codec.scalar else self._numbers
-        return forward(batch, now, later)
+        rows = self.rows(batch)
+        next_rows = self.rows(batch, batch[Columns.NEXT_OBS])
+        if self._has_choices:
+            return self._train_choices(rows, next_rows)
+        return self._train_numbers(rows, next_rows, batch[Columns.ACTIONS])
 
-    def _numbers(self, batch: Mapping[str, Any], now: Rows, later: Rows) -> dict[str, Any]:
-        found = dict(
-            zip(
-                (sac.QF_PREDS, sac.QF_TWIN_PREDS),
-                self._each(now.obs, batch[Columns.ACTIONS]),
-                strict=False,
-            )
-        )
-        dist = self._dist(now, training=True)
-        drawn = flat_sample(dist.rsample())
-        found["logp_resampled"] = dist.logp(drawn) + self._log_scale
+    def _train_numbers(self, rows: Rows, next_rows: Rows, actions: Tensor) -> dict[str, Any]:
+        """Return what Ray's loss for continuous actions reads.
+
+        Args:
+            rows: The batch's observations.
+            next_rows: The observations after the actions.
+            actions: The batch's raw actions.
+        """
+        results = _named_values(_values_of_critics(self.critics, rows.obs, actions))
+        dist = self._dist(rows)
+        new_actions = flat_sample(dist.rsample())
+        results["logp_resampled"] = dist.logp(new_actions) + self._log_scale
         # The actor's gradient passes through the critics, but not into their weights.
         self.critics.requires_grad_(False)
-        found["q_curr"] = _smallest(self._each(now.obs, drawn))
+        results["q_curr"] = _smallest(_values_of_critics(self.critics, rows.obs, new_actions))
         self.critics.requires_grad_(True)
         with torch.no_grad():
-            dist = self._dist(later, training=True)
-            following = flat_sample(dist.sample())
-            found["logp_next_resampled"] = dist.logp(following) + self._log_scale
-            found["q_target_next"] = _smallest(self._each(later.obs, following, target=True))
-        return found
+            next_dist = self._dist(next_rows)
+            next_actions = flat_sample(next_dist.sample())
+            results["logp_next_resampled"] = next_dist.logp(next_actions) + self._log_scale
+            next_values = _values_of_critics(self.target, next_rows.obs, next_actions)
+            results["q_target_next"] = _smallest(next_values)
+        return results
 
-    def _choices(self, batch: Mapping[str, Any], now: Rows, later: Rows) -> dict[str, Any]:
-        found = dict(zip((sac.QF_PREDS, sac.QF_TWIN_PREDS), self._each(now.obs), strict=False))
-        found[sac.ACTION_LOG_PROBS] = self._log_probs(now)
-        found[sac.ACTION_PROBS] = found[sac.ACTION_LOG_PROBS].exp()
+    def _train_choices(self, rows: Rows, next_rows: Rows) -> dict[str, Any]:
+        """Return what Ray's loss for discrete actions reads.
+
+        Args:
+            rows: The batch's observations.
+            next_rows: The observations after the actions.
+        """
+        results = _named_values(_values_of_critics(self.critics, rows.obs))
+        log_probs = self._log_probs(rows)
+        results[sac.ACTION_LOG_PROBS] = log_probs
+        results[sac.ACTION_PROBS] = log_probs.exp()
         with torch.no_grad():
-            found[sac.ACTION_LOG_PROBS_NEXT] = self._log_probs(later)
-            found[sac.ACTION_PROBS_NEXT] = found[sac.ACTION_LOG_PROBS_NEXT].exp()
-            found[sac.QF_TARGET_NEXT] = _smallest(self._each(later.obs, target=True))
-        return found
+            next_log_probs = self._log_probs(next_rows)
+            results[sac.ACTION_LOG_PROBS_NEXT] = next_log_probs
+            results[sac.ACTION_PROBS_NEXT] = next_log_probs.exp()
+            next_values = _values_of_critics(self.target, next_rows.obs)
+            results[sac.QF_TARGET_NEXT] = _smallest(next_values)
+        return results
+
+    def _dist(self, rows: Rows) -> Any:
+        """Return the actor's distribution, with gradients."""
+        outputs, _ = self.run_model(self.model, rows, training=True)
+        return self.policy.dist_class(self.mask_outputs(outputs, rows), self.model)
 
     def _log_probs(self, rows: Rows) -> Tensor:
+        """Return the log probabilities `[B, n]` of all actions, with gradients."""
         outputs, _ = self.run_model(self.model, rows, training=True)
         # Masked logits are the lowest finite number, so that masked actions have probability 0
         # without NaN.
-        return torch.log_softmax(outputs, -1)
-
-    def _each(
-        self, obs: Tensor, actions: Tensor | None = None, target: bool = False
-    ) -> list[Tensor]:
-        return [critic(obs, actions) for critic in (self.target if target else self.critics)]
+        return torch.log_softmax(self.mask_outputs(outputs, rows), dim=-1)
 
     def compute_q_values(self, batch: Mapping[str, Any]) -> Any:
         """Return the smaller of the critics' values: `[B]` for the batch's actions, or `[B, n]` for
         all actions.
         """
-        return self._q_values(batch)
+        return self._smallest_values(self.critics, batch)
 
     def forward_target(self, batch: Mapping[str, Any]) -> Any:
         """Return the values that `compute_q_values` returns, but from the target networks."""
-        return self._q_values(batch, target=True)
+        return self._smallest_values(self.target, batch)
 
-    def _q_values(self, batch: Mapping[str, Any], target: bool = False) -> Tensor:
-        actions = None if self.policy.action_codec.scalar else batch[Columns.ACTIONS]
-        return _smallest(self._each(self.rows(batch).obs, actions, target))
+    def _smallest_values(self, critics: Iterable[nn.Module], batch: Mapping[str, Any]) -> Tensor:
+        """Return the smaller of some critics' values for a batch; see `compute_q_values`."""
+        actions = None if self._has_choices else batch[Columns.ACTIONS]
+        return _smallest(_values_of_critics(critics, self.rows(batch).obs, actions))
 
     def make_target_networks(self) -> None:
         """Copy the critics; called by Ray's learner."""
@@ -199,10 +230,10 @@ class CatalogSACModule(CatalogModule, QNetAPI):
         return ["target", "critics"]
 
 
-class _Trained:
+class _WithoutValueBranch:
     """View of a net's parameters without its value branch, for Ray's learner."""
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: nn.Module) -> None:
         self._model = model
 
     def parameters(self) -> Iterator[nn.Parameter]:
@@ -211,5 +242,19 @@ class _Trained:
                 yield weight
 
 
+def _values_of_critics(
+    critics: Iterable[nn.Module], obs: Tensor, actions: Tensor | None = None
+) -> list[Tensor]:
+    """Return each critic's values for raw actions, or for all actions if they are choices."""
+    return [critic(obs, actions) for critic in critics]
+
+
+def _named_values(values: list[Tensor]) -> dict[str, Any]:
+    """Return the values of one or two critics under the names that Ray's loss reads."""
+    names = (sac.QF_PREDS, sac.QF_TWIN_PREDS)
+    return dict(zip(names, values, strict=False))
+
+
 def _smallest(values: list[Tensor]) -> Tensor:
+    """Return the smaller of the values of one or two critics."""
     return values[0] if len(values) == 1 else torch.minimum(*values)

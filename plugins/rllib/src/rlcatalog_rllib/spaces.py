@@ -8,8 +8,8 @@ the action mask's columns, and `"views"` contains the model's past views. The sp
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeAlias
 
 import numpy as np
 import tree  # type: ignore[import-untyped]
@@ -17,39 +17,51 @@ from gymnasium import spaces
 
 from rlcatalog import Policy
 from rlcatalog.errors import ConfigError
+from rlcatalog.frameworks import Array, TensorTree
 
-Array = np.ndarray[Any, Any]
+Space: TypeAlias = spaces.Space[Any]
 
-OBS, MASK, VIEWS = "obs", "mask", "views"
+#: Keys of an encoded observation that is a dict.
+OBS = "obs"
+MASK = "mask"
+VIEWS = "views"
 
 
 def encoded_space(policy: Policy) -> Any:
     """Return the space of observations that `EncodeObservations` returns."""
-    array = policy.encoded_space
-    whole: Any = copy.copy(array)
-    if isinstance(array, spaces.Box):
-        whole = spaces.Box(array.low, array.high, array.shape, array.dtype)
-    vars(whole).pop("preprocessor", None)
-    parts: dict[str, Any] = {OBS: whole}
-    if policy.masks.key is not None:
-        parts[MASK] = spaces.MultiBinary(policy.masks.size)
-    if policy.views.acting or policy.views.training:
-        seen = policy.views.see(
-            policy.views.start(1), np.zeros((1, *policy.preprocessor.shape), array.dtype)
+    array_space = policy.encoded_space
+    # A copy, because the attribute `original_space` is set on it.
+    own_space: Any
+    if isinstance(array_space, spaces.Box):
+        own_space = spaces.Box(
+            array_space.low, array_space.high, array_space.shape, array_space.dtype
         )
-        parts[VIEWS] = spaces.Dict({name: _space_of(value) for name, value in seen.items()})
-    found: Any = whole if len(parts) == 1 else spaces.Dict(parts)
-    found.original_space = policy.observation_space
-    return found
+    else:
+        own_space = copy.copy(array_space)
+    # A preprocessor sets itself as an attribute of its space. Ray would pickle it with the space.
+    vars(own_space).pop("preprocessor", None)
+    entries: dict[str, Any] = {OBS: own_space}
+    if policy.masks.key is not None:
+        entries[MASK] = spaces.MultiBinary(policy.masks.size)
+    has_views = bool(policy.views.acting or policy.views.training)
+    if has_views:
+        no_obs = np.zeros((1, *policy.preprocessor.shape), array_space.dtype)
+        views = policy.views.see(policy.views.start(1), no_obs)
+        entries[VIEWS] = spaces.Dict({name: _space_of(view) for name, view in views.items()})
+    space: Any = own_space if len(entries) == 1 else spaces.Dict(entries)
+    space.original_space = policy.observation_space
+    return space
 
 
-def original_space(space: Any) -> Any:
+def original_space(space: Space) -> Space:
     """Return the environment's space, which a space of encoded observations stores.
 
     Raises:
         ConfigError: The space was not created by `EncodeObservations`.
     """
-    if (found := getattr(space, "original_space", None)) is None:
+    # An attribute that `encoded_space` sets; other spaces lack it.
+    original: Space | None = getattr(space, "original_space", None)
+    if original is None:
         raise ConfigError(
             "CatalogRLModule takes observations from rlcatalog's connectors; found the space"
             f" {space}. Use rlcatalog_rllib.configure(config, env, model=...), or pass the three"
@@ -59,41 +71,51 @@ def original_space(space: Any) -> Any:
             " module_to_env_connector=rlcatalog_rllib.module_to_env,"
             " add_default_connectors_to_module_to_env_pipeline=False)."
         )
-    return found
+    return original
 
 
-def _space_of(value: Any) -> Any:
+def has_views(space: Space) -> bool:
+    """Return whether encoded observations of a space contain views of the past."""
+    return isinstance(space, spaces.Dict) and VIEWS in space.spaces
+
+
+def _space_of(views: TensorTree) -> Space:
     """Return a space for views `[1, ...]`, or for a structure of views."""
-    if isinstance(value, dict):
-        return spaces.Dict({name: _space_of(part) for name, part in value.items()})
-    if isinstance(value, tuple):
-        return spaces.Tuple([_space_of(part) for part in value])
-    low, high = (
-        (-np.inf, np.inf)
-        if value.dtype.kind == "f"
-        else (np.iinfo(value.dtype).min, np.iinfo(value.dtype).max)
-    )
-    return spaces.Box(low, high, value.shape[1:], value.dtype)
+    if isinstance(views, Mapping):
+        return spaces.Dict({name: _space_of(view) for name, view in views.items()})
+    if isinstance(views, tuple):
+        return spaces.Tuple([_space_of(view) for view in views])
+    array = np.asarray(views)
+    if array.dtype.kind == "f":
+        return spaces.Box(-np.inf, np.inf, array.shape[1:], array.dtype.type)
+    limits = np.iinfo(array.dtype)
+    return spaces.Box(limits.min, limits.max, array.shape[1:], array.dtype.type)
 
 
-def encoded_rows(encoded: Array, **columns: Iterable[Any] | None) -> list[Any]:
-    """Split encoded observations into single ones: arrays, or, if there are further columns, dicts
+def encoded_rows(
+    encoded: Array, *, mask: Iterable[Any] | None, views: Iterable[Any] | None
+) -> list[Any]:
+    """Split encoded observations into single ones: arrays, or, if there are masks or views, dicts
     that contain both.
 
     Args:
         encoded: Encoded observations `[B, ...]`.
-        **columns: Further columns, `mask` and `views`, with one row per observation.
+        mask: Columns of the action mask for each observation, or None.
+        views: Views of the past for each observation, or None.
     """
-    beside = {name: column for name, column in columns.items() if column is not None}
-    if not beside:
+    columns: dict[str, Iterable[Any]] = {OBS: encoded}
+    if mask is not None:
+        columns[MASK] = mask
+    if views is not None:
+        columns[VIEWS] = views
+    if len(columns) == 1:
         return list(encoded)
-    rows = zip(encoded, *beside.values(), strict=True)
-    return [{OBS: row, **dict(zip(beside, parts, strict=True))} for row, *parts in rows]
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
-def rows_of(batch: Any, count: int) -> list[Any]:
+def rows_of(batch: TensorTree, count: int) -> list[Any]:
     """Split a structure of arrays `[count, ...]` into one structure per row."""
     if isinstance(batch, np.ndarray):
         return list(batch)
-    flat = tree.flatten(batch)
-    return [tree.unflatten_as(batch, [part[i] for part in flat]) for i in range(count)]
+    arrays = tree.flatten(batch)
+    return [tree.unflatten_as(batch, [array[row] for array in arrays]) for row in range(count)]

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from ray.tune.search.sample import Domain, Function
 
 from rlcatalog import Policy
 from rlcatalog.errors import ConfigError
-from rlcatalog_rllib.spaces import encoded_space
+from rlcatalog_rllib.spaces import Space, encoded_space
 
 #: Number of values from a distribution that are tried beforehand.
-_DRAWN = 4
+_SAMPLE_COUNT = 4
 
 
 def search_options(model: Mapping[str, Any]) -> dict[str, list[Any]]:
@@ -26,8 +26,12 @@ def search_options(model: Mapping[str, Any]) -> dict[str, list[Any]]:
         ConfigError: A value depends on other values (`tune.sample_from`), or a grid search is
             empty.
     """
-    options = {key: _possible_values(key, value) for key, value in model.items()}
-    return {key: values for key, values in options.items() if values}
+    options = {}
+    for key, value in model.items():
+        values = _possible_values(key, value)
+        if values:
+            options[key] = values
+    return options
 
 
 def _possible_values(name: str, value: Any) -> list[Any]:
@@ -42,20 +46,27 @@ def _possible_values(name: str, value: Any) -> list[Any]:
             " a function that calls rlcatalog_rllib.configure with the trial's values."
         )
     if isinstance(value, Domain):
-        return [value.sample() for _ in range(_DRAWN)]
+        return [value.sample() for _ in range(_SAMPLE_COUNT)]
     if not isinstance(value, Mapping):
         return []
     if set(value) == {"grid_search"}:
         if not value["grid_search"]:
             raise ConfigError(f"model: {name} is an empty tune.grid_search.")
         return list(value["grid_search"])
-    inner = {key: _possible_values(f"{name}[{key!r}]", entry) for key, entry in value.items()}
-    searched = {key: values for key, values in inner.items() if values}
-    if not searched:
+    values_by_key = {}
+    for key, entry in value.items():
+        entry_values = _possible_values(f"{name}[{key!r}]", entry)
+        if entry_values:
+            values_by_key[key] = entry_values
+    if not values_by_key:
         return []
-    first = {**value, **{key: values[0] for key, values in searched.items()}}
-    others = [{**first, key: other} for key, values in searched.items() for other in values[1:]]
-    return [first, *others]
+    first = dict(value)
+    for key, entry_values in values_by_key.items():
+        first[key] = entry_values[0]
+    dicts = [first]
+    for key, entry_values in values_by_key.items():
+        dicts += [{**first, key: other_value} for other_value in entry_values[1:]]
+    return dicts
 
 
 def check_encoding(
@@ -75,8 +86,8 @@ def check_encoding(
     """
     for key, values in options.items():
         for value in values:
-            other = build({key: value})
-            if _encoding(other) != _encoding(policy):
+            other_policy = build({key: value})
+            if _encoding(other_policy) != _encoding(policy):
                 raise ConfigError(
                     f"model: a search over {key} (tried: {value!r}) changes what environment"
                     " runners pass to the module, which is fixed before the search. Pass Tune a"
@@ -84,10 +95,18 @@ def check_encoding(
                 )
 
 
-def _encoding(policy: Policy) -> Any:
-    chosen = policy.resolution.choices["filter"].part
-    return (
-        encoded_space(policy),
-        None if chosen is None else chosen.address,
-        policy.config["action_bounds"],
+class _Encoding(NamedTuple):
+    """What decides how environment runners encode observations and adapt actions."""
+
+    space: Space
+    filter_address: str | None
+    action_bounds: Any
+
+
+def _encoding(policy: Policy) -> _Encoding:
+    filter_part = policy.resolution.choices["filter"].part
+    return _Encoding(
+        space=encoded_space(policy),
+        filter_address=None if filter_part is None else filter_part.address,
+        action_bounds=policy.config["action_bounds"],
     )

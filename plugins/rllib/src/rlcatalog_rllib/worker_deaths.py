@@ -70,6 +70,7 @@ def _cause(log: Path) -> str:
     except OSError:  # on another node
         return "see the log"
     for pattern in _CAUSES:
-        if causes := re.findall(pattern, text, re.MULTILINE):
+        causes = re.findall(pattern, text, re.MULTILINE)
+        if causes:
             return str(causes[-1])
     return "none in the log, as after SIGKILL (out of memory?) or os._exit"
