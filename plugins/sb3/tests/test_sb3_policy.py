@@ -461,6 +461,21 @@ def test_ppo_trains_on_stacked_frames():
     assert to_policy(model).observation_space.shape == (12, 10, 6)  # 2 frames of 3 channels
 
 
+@pytest.mark.parametrize("action_space", [Discrete(4), Box(-1, 1, (2,))], ids=["choice", "number"])
+def test_to_policy_keeps_the_config_of_channels_first(action_space):
+    # Without image_layout, the model expects the channels at the end, and the policy is built again
+    # for the environment's layout.
+    env = RandomEnv(IMAGE_CHANNELS_FIRST, action_space)
+    model = PPO(CatalogPolicy, env, policy_kwargs={"model_config": CONVS}, device="cpu")
+    images = np.stack([IMAGE_CHANNELS_FIRST.sample() for _ in range(3)])
+
+    policy = to_policy(model)
+
+    assert policy.observation_space == IMAGE_CHANNELS_FIRST
+    expected, _ = model.predict(images, deterministic=True)
+    np.testing.assert_allclose(policy.act(images, explore=False).action, expected, rtol=1e-5)
+
+
 def test_ppo_trains_on_environments_in_processes():
     envs = make_vec_env(
         for_sb3,

@@ -133,7 +133,7 @@ def _in_layout_of_env(policy: Policy, model: BaseAlgorithm) -> Policy:
             f" {type(policy.model).__name__} was trained on {policy.observation_space}. Set"
             " image_layout='chw' in model_config before training."
         )
-    config = {**policy.config.given, "image_layout": "chw"}
+    config = {**policy.resolution.config.given, "image_layout": "chw"}
     converted = rlcatalog.build(
         model.observation_space, policy.action_space, config, "torch", catalog=policy.catalog
     )
