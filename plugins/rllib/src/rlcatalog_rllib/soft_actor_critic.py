@@ -98,8 +98,8 @@ class CatalogSACModule(CatalogModule, QNetAPI):
         super().setup()
         check_soft_served(self.policy)
         self.twin_q = bool(self.model_config.get("twin_q", True))
-        # Ray's learner gets the parameters of its optimisers from pairs of attributes: the nets
-        # below and the encoders, which here have all parameters.
+        # Each of the learner's optimisers gets the parameters of two attributes, such as `pi` and
+        # `pi_encoder`. Here, the encoders have all of them.
         self.pi = nn.Identity()
         self.qf = nn.Identity()
         self.qf_twin = nn.Identity()
