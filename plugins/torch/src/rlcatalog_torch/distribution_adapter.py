@@ -10,17 +10,34 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import cache
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
+from gymnasium import Space
 from torch import Size, Tensor
-from torch.distributions import Distribution, Independent, constraints, kl_divergence, transform_to
+from torch.distributions import (
+    Distribution,
+    Independent,
+    Transform,
+    constraints,
+    kl_divergence,
+    transform_to,
+)
 
 from rlcatalog import SpaceInfo
-from rlcatalog.actions import ActionCodec, action_codec, hashable_bound, read_bounds, same_kind
+from rlcatalog.actions import (
+    ActionCodec,
+    ActionDistribution,
+    Interval,
+    action_codec,
+    hashable_bound,
+    read_bounds,
+    same_kind,
+)
 from rlcatalog.config import KernelConfig, read_config
 from rlcatalog.errors import ModelContractError, NoClosedFormError, UnsupportedSpaceError, shown
+from rlcatalog.frameworks import Array
 from rlcatalog.spaces import Simplex
 from rlcatalog_torch.distribution_views import TorchDistribution
 from rlcatalog_torch.dtypes import to_float32_at_least
@@ -31,7 +48,7 @@ Maker = Callable[[Tensor], Distribution]
 
 
 @cache
-def adapted_dist(source: Any, num_inputs: Any) -> Any:
+def adapted_dist(source: Any, num_inputs: int | Callable[[Space[Any]], int] | None) -> Any:
     """Return an action-distribution class for a `torch.distributions` class or a function that
     returns an instance.
 
@@ -47,40 +64,58 @@ def adapted_dist(source: Any, num_inputs: Any) -> Any:
     Raises:
         ModelContractError: The class's `arg_constraints` are not sufficient.
     """
-    if num_inputs is None and not (isinstance(source, type) and issubclass(source, Distribution)):
+    is_torch_class = isinstance(source, type) and issubclass(source, Distribution)
+    if num_inputs is None and not is_torch_class:
         return source
+    # A user's callable object has no name; a lambda's is "<lambda>".
     name = getattr(source, "__name__", type(source).__name__).strip("<>")
-    doc = f"{name} of {source.__module__}, as an action distribution."
     fields: dict[str, Any] = {
         "source": staticmethod(source),
         "num_inputs": num_inputs,
-        "__doc__": doc,
+        "__doc__": f"{name} of {source.__module__}, as an action distribution.",
     }
     if num_inputs is None:
-        fields["transforms"] = transforms = _transforms(source)
-        fields["maskable"] = [(n, t.codomain.event_dim) for n, t in transforms.items()] == [
-            ("logits", 1)
-        ]
-        kinds: dict[Any, str] = {
-            constraints.unit_interval: "bounded",
-            constraints.one_hot: "onehot",
-        }
-        fields["raw_kind"] = kinds.get(getattr(source, "support", None), "values")
-    return _Adapted(
-        name,
-        (AdaptedDistribution,),
-        fields | {"__module__": source.__module__, "__qualname__": name},
-    )
+        transforms = _transforms(source)
+        fields["transforms"] = transforms
+        fields["maskable"] = _are_logits_of_choices(transforms)
+        fields["raw_kind"] = _raw_kind(source)
+    fields["__module__"] = source.__module__
+    fields["__qualname__"] = name
+    return _Adapted(name, (AdaptedDistribution,), fields)
+
+
+def _are_logits_of_choices(transforms: Mapping[str, Transform]) -> bool:
+    """Return whether a class's only argument is a vector of logits for one choice, which a mask can
+    set to minus infinity.
+    """
+    if list(transforms) != ["logits"]:
+        return False
+    return transforms["logits"].codomain.event_dim == 1
+
+
+def _raw_kind(source: type[Distribution]) -> str:
+    """Return the kind of raw actions that a class draws; see `ActionDistribution.raw_kind`."""
+    # Some classes of PyTorch declare no support, and for some it is a property of instances.
+    support = getattr(source, "support", None)
+    if support is constraints.unit_interval:
+        return "bounded"
+    if support is constraints.one_hot:
+        return "onehot"
+    return "values"
 
 
 class _Adapted(type):
     """Metaclass for adapted classes, which are pickled by reference to their source."""
 
 
-copyreg.pickle(_Adapted, lambda cls: (adapted_dist, (cls.source, cls.num_inputs)))  # type: ignore[attr-defined]
+def _reduce_adapted(cls: Any) -> tuple[Any, ...]:
+    return adapted_dist, (cls.source, cls.num_inputs)
 
 
-def _transforms(source: type[Distribution]) -> dict[str, Any]:
+copyreg.pickle(_Adapted, _reduce_adapted)
+
+
+def _transforms(source: type[Distribution]) -> dict[str, Transform]:
     """Return the transforms from numbers to a class's arguments; whole-number arguments keep their
     defaults.
 
@@ -88,31 +123,42 @@ def _transforms(source: type[Distribution]) -> dict[str, Any]:
         ModelContractError: The class's `arg_constraints` are not sufficient.
     """
     parameters = inspect.signature(source).parameters
-    wanted: Any = source.arg_constraints
     try:
-        wanted = {
-            name: constraint for name, constraint in wanted.items() if not constraint.is_discrete
-        }
-        if "logits" in wanted:
-            wanted.pop("probs", None)
-        transforms = {name: transform_to(constraint) for name, constraint in wanted.items()}
-    except (AttributeError, NotImplementedError):  # they depend on each other or on the instance
+        transforms = _transforms_of_constraints(source)
+    except (AttributeError, NotImplementedError):
+        # The constraints depend on each other or on the instance.
         transforms = {}
-    required = {
-        n
-        for n, p in parameters.items()
-        if p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD
-    }
-    alternatives = [n for n in transforms if n in parameters and parameters[n].default is None]
+    required = set()
+    alternatives = []
+    for name, parameter in parameters.items():
+        is_required = parameter.default is parameter.empty
+        if is_required and parameter.kind is parameter.POSITIONAL_OR_KEYWORD:
+            required.add(name)
+        # Several arguments with the default None, such as a covariance and a precision, say the
+        # same in different ways.
+        if name in transforms and parameter.default is None:
+            alternatives.append(name)
     if transforms and required <= transforms.keys() and len(alternatives) < 2:
         return transforms
     name = source.__name__
+    names = ", ".join(n for n in parameters if n != "validate_args")
     raise ModelContractError(
         f"{name} does not define in arg_constraints how model outputs become its arguments"
-        f" ({', '.join(n for n in parameters if n != 'validate_args')}). Register a function that"
-        f" takes the outputs [B, n] and returns a {name}, and pass their number n:"
-        " register_action_dist(name, function, num_inputs=n)."
+        f" ({names}). Register a function that takes the outputs [B, n] and returns a {name}, and"
+        " pass their number n: register_action_dist(name, function, num_inputs=n)."
     )
+
+
+def _transforms_of_constraints(source: type[Distribution]) -> dict[str, Transform]:
+    """Return the transform into each constraint that a class declares for its arguments."""
+    wanted: Any = source.arg_constraints
+    transforms = {}
+    for name, constraint in wanted.items():
+        # `probs` would say the same as `logits`.
+        if constraint.is_discrete or (name == "probs" and "logits" in wanted):
+            continue
+        transforms[name] = transform_to(constraint)
+    return transforms
 
 
 class AdaptedDistribution(TorchDistribution):
@@ -141,7 +187,7 @@ class AdaptedDistribution(TorchDistribution):
 
     def __init__(
         self,
-        inputs: Any,
+        inputs: Tensor | Array,
         model: Any = None,
         *,
         make: Maker,
@@ -150,37 +196,45 @@ class AdaptedDistribution(TorchDistribution):
         bounds: tuple[Any, Any, int] | None = None,
         least: float | None = None,
     ) -> None:
-        self.inputs, self.model, self.whole, self.least = (
-            torch.as_tensor(inputs),
-            model,
-            whole,
-            least,
-        )
+        self.inputs = torch.as_tensor(inputs)
+        self.model = model
+        self.whole = whole
+        self.least = least
         self.entropy_kind = entropy_kind  # type: ignore[misc]  # a class variable elsewhere
         x = to_float32_at_least(self.inputs)
         dist = make(x)
-        extra = len(dist.batch_shape) - 1
-        self.dist: Any = Independent(dist, extra, validate_args=False) if extra else dist
-        self.bounds = None if bounds is None else tensor_interval(*bounds, x.dtype, x.device)
+        axes_of_an_action = len(dist.batch_shape) - 1
+        if axes_of_an_action:
+            dist = Independent(dist, axes_of_an_action, validate_args=False)
+        self.dist: Any = dist
+        self.bounds: Interval | None = None
+        if bounds is not None:
+            self.bounds = tensor_interval(*bounds, x.dtype, x.device)
 
     @classmethod
-    def required_model_output_shape(cls, action_space: Any, model_config: Any = None) -> int:
+    def required_model_output_shape(
+        cls, action_space: Space[Any], model_config: Mapping[str, Any] | None = None
+    ) -> int:
         """Return the number of inputs that the arguments need."""
-        return _served(cls, SpaceInfo.read(action_space, "action"), model_config or {})[0]
+        action = SpaceInfo.read(action_space, "action")
+        return _fit(cls, action, config=model_config or {}).num_inputs
 
     @classmethod
     def options_for(cls, action: SpaceInfo, config: Mapping[str, Any]) -> dict[str, Any]:
         """Return the constructor options for the space."""
-        return _served(cls, action, config)[1]
+        return _fit(cls, action, config).options
 
     def sample(self) -> Tensor:
         """Draw raw actions, without gradients."""
-        self.last_sample = drawn = self._raw(self.dist.sample())
-        return drawn
+        raw = self._to_raw(self.dist.sample())
+        self.last_sample = raw
+        return raw
 
     def rsample(self) -> Tensor:
         """Draw raw actions, with gradients if the class has reparameterised samples."""
-        return self._raw(self.dist.rsample() if self.dist.has_rsample else self.dist.sample())
+        if self.dist.has_rsample:
+            return self._to_raw(self.dist.rsample())
+        return self._to_raw(self.dist.sample())
 
     def deterministic_sample(self) -> Tensor:
         """Return the modes, with NaN replaced by the mean.
@@ -198,31 +252,35 @@ class AdaptedDistribution(TorchDistribution):
         if mode.is_floating_point():
             with suppress(NotImplementedError):
                 mode = torch.where(mode.isnan(), self.dist.mean, mode)
-        self.last_sample = drawn = self._raw(mode)
-        return drawn
+        raw = self._to_raw(mode)
+        self.last_sample = raw
+        return raw
 
-    def _raw(self, drawn: Tensor) -> Tensor:
+    def _to_raw(self, values: Tensor) -> Tensor:
+        """Return raw actions for values of `dist`."""
         if self.bounds is not None:
-            return torch.addcmul(self.bounds.low, self.bounds.width, drawn)
-        return drawn.long() if self.whole else drawn
+            return torch.addcmul(self.bounds.low, self.bounds.width, values)
+        return values.long() if self.whole else values
 
-    def logp(self, actions: Any) -> Tensor:
+    def logp(self, actions: Tensor | Array) -> Tensor:
         """Return the log density `[B]` of raw actions."""
-        x = torch.as_tensor(actions, device=self.inputs.device).reshape(
-            self.dist.batch_shape + self.dist.event_shape
-        )
+        shape = self.dist.batch_shape + self.dist.event_shape
+        x = torch.as_tensor(actions, device=self.inputs.device).reshape(shape)
         dtype = to_float32_at_least(self.inputs).dtype
         if self.bounds is None:
             x = x.to(dtype)
-            return self.dist.log_prob(x if self.least is None else x.clamp(min=self.least))  # type: ignore[no-any-return]
+            if self.least is not None:
+                x = x.clamp(min=self.least)
+            return self.dist.log_prob(x)  # type: ignore[no-any-return]
         # In double precision: near the upper bound, float32 has few digits left.
         share = ((x.double() - self.bounds.low) / self.bounds.width).clamp(_NEAR_0, _NEAR_1)
         return self.dist.log_prob(share).to(dtype) - self.bounds.log_volume  # type: ignore[no-any-return]
 
     def entropy(self) -> Tensor:
         """Return the entropy `[B]` in nats."""
+        log_volume = 0.0 if self.bounds is None else self.bounds.log_volume
         try:
-            return self.dist.entropy() + (0.0 if self.bounds is None else self.bounds.log_volume)  # type: ignore[no-any-return]
+            return self.dist.entropy() + log_volume  # type: ignore[no-any-return]
         except NotImplementedError:
             return super().entropy()  # type: ignore[no-any-return]
 
@@ -231,40 +289,59 @@ class AdaptedDistribution(TorchDistribution):
         gradient.
         """
         logp = self.logp(self.rsample())
-        held = logp.detach()
-        # Without a gradient through the sample, add the score function with value 0.
-        return -logp if self.dist.has_rsample else -logp - held * (logp - held)
+        if self.dist.has_rsample:
+            return -logp
+        # Without a gradient through the sample, add the score function, whose value is 0.
+        constant = logp.detach()
+        return -logp - constant * (logp - constant)
 
-    def kl(self, other: Any) -> Tensor:
+    def kl(self, other: ActionDistribution) -> Tensor:
         """Return the KL divergence `[B]`, clipped to finite numbers, if `torch.distributions`
         implements it.
         """
         same_kind(self, other)
         try:
-            return OPS.finite(kl_divergence(self.dist, other.dist))  # type: ignore[no-any-return]
+            return OPS.finite(kl_divergence(self.dist, other.dist))  # type: ignore[attr-defined, no-any-return]
         except NotImplementedError:
             return super().kl(other)  # type: ignore[no-any-return]
 
     def as_torch(self) -> Distribution:
-        return self.dist if self.bounds is None else super().as_torch()
+        if self.bounds is None:
+            return self.dist  # type: ignore[no-any-return]
+        return super().as_torch()
 
     def moment(self, name: str) -> Tensor:
-        if name == "variance":
-            return self.dist.variance * (1.0 if self.bounds is None else self.bounds.width.square())  # type: ignore[no-any-return]
-        return self._raw(self.dist.mean) if name == "mean" else self.deterministic_sample()
+        if name == "mean":
+            return self._to_raw(self.dist.mean)
+        if name == "mode":
+            return self.deterministic_sample()
+        scale = 1.0 if self.bounds is None else self.bounds.width.square()
+        return self.dist.variance * scale  # type: ignore[no-any-return]
 
 
-#: The lowest and the highest float32 between 0 and 1; the lowest is a normal number.
-_NEAR_0, _NEAR_1 = torch.finfo(torch.float32).tiny, 1 - torch.finfo(torch.float32).eps / 2
+#: The lowest normal float32 above 0.
+_NEAR_0 = torch.finfo(torch.float32).tiny
+#: The highest float32 below 1.
+_NEAR_1 = 1 - torch.finfo(torch.float32).eps / 2
 
 
 # --- options of a class for a space ---------------------------------------------------------------
 
 
-def _served(
-    cls: type[AdaptedDistribution], action: SpaceInfo, config: Mapping[str, Any]
-) -> tuple[int, dict[str, Any]]:
-    """Return the number of inputs for an action space, and the constructor options.
+class _Fit(NamedTuple):
+    """How a class serves an action space.
+
+    Attributes:
+        num_inputs: Number of inputs.
+        options: The constructor options.
+    """
+
+    num_inputs: int
+    options: dict[str, Any]
+
+
+def _fit(cls: type[AdaptedDistribution], action: SpaceInfo, config: Mapping[str, Any]) -> _Fit:
+    """Return how a class serves an action space.
 
     Raises:
         UnsupportedSpaceError: The values have the wrong shape, or the support does not fit.
@@ -278,73 +355,118 @@ def _served(
         )
     rule = read_config(config, KernelConfig).action_bounds
     codec = action_codec(action, rule, {action.path: cls.raw_kind})
-    raw, shapes = () if codec.scalar else (codec.width,), []
-    for size, make in _ways(cls, action, codec, raw):
-        # Two different rows show a support that depends on the arguments.
-        probe: Any = make(torch.stack([torch.zeros(size), torch.ones(size)]))
-        if not isinstance(probe, Distribution):
-            raise ModelContractError(
-                f"{cls.__name__} must return a torch.distributions.Distribution, found"
-                f" {type(probe).__name__}."
-            )
-        shapes.append(
-            f"[B{''.join(f', {n}' for n in (probe.batch_shape + probe.event_shape)[1:])}]"
-        )
-        if probe.batch_shape + probe.event_shape != (2, *raw):
-            continue
-        options: dict[str, Any] = {"make": make, "whole": codec.whole}
-        if cls.raw_kind == "bounded":
-            options["bounds"] = (
-                *map(hashable_bound, read_bounds(action, cls.__name__)),
-                codec.width,
-            )
-        else:
-            options["least"] = _check_support(cls.__name__, probe, codec)
-        try:
-            probe.entropy()
-        except NotImplementedError:
-            options["entropy_kind"] = "estimate"
-        return size, options
+    raw_shape = () if codec.scalar else (codec.width,)
+    other_shapes = []
+    for num_inputs, make in _ways_to_make(cls, action, codec, raw_shape):
+        probe = _probe(cls, num_inputs, make)
+        shape = probe.batch_shape + probe.event_shape
+        if shape == (2, *raw_shape):
+            return _Fit(num_inputs, _options_of(cls, action, codec, make, probe))
+        other_shapes.append(_batch_shape_text(shape[1:]))
     raise UnsupportedSpaceError(
-        f"{action.path}: {action.describe()} takes raw actions"
-        f" [B{''.join(f', {n}' for n in raw)}], but {cls.__name__} draws {' or '.join(shapes)}."
+        f"{action.path}: {action.describe()} takes raw actions {_batch_shape_text(raw_shape)}, but"
+        f" {cls.__name__} draws {' or '.join(other_shapes)}."
     )
 
 
-def _ways(
-    cls: type[AdaptedDistribution], action: SpaceInfo, codec: ActionCodec, raw: tuple[int, ...]
+def _batch_shape_text(shape: tuple[int, ...]) -> str:
+    """Return the shape of a batch of values as text, such as "[B, 3]"."""
+    return f"[{', '.join(['B', *map(str, shape)])}]"
+
+
+def _probe(cls: type[AdaptedDistribution], num_inputs: int, make: Maker) -> Distribution:
+    """Return a distribution for two rows of inputs.
+
+    The rows differ, to show a support that depends on the arguments.
+    """
+    probe: Any = make(torch.stack([torch.zeros(num_inputs), torch.ones(num_inputs)]))
+    if not isinstance(probe, Distribution):
+        raise ModelContractError(
+            f"{cls.__name__} must return a torch.distributions.Distribution, found"
+            f" {type(probe).__name__}."
+        )
+    return probe
+
+
+def _options_of(
+    cls: type[AdaptedDistribution],
+    action: SpaceInfo,
+    codec: ActionCodec,
+    make: Maker,
+    probe: Distribution,
+) -> dict[str, Any]:
+    """Return the constructor options for an action space."""
+    options: dict[str, Any] = {"make": make, "whole": codec.whole}
+    if cls.raw_kind == "bounded":
+        low, high = map(hashable_bound, read_bounds(action, cls.__name__))
+        options["bounds"] = (low, high, codec.width)
+    else:
+        options["least"] = _check_support(cls.__name__, probe, codec)
+    try:
+        probe.entropy()
+    except NotImplementedError:
+        options["entropy_kind"] = "estimate"
+    return options
+
+
+def _ways_to_make(
+    cls: type[AdaptedDistribution],
+    action: SpaceInfo,
+    codec: ActionCodec,
+    raw_shape: tuple[int, ...],
 ) -> Iterator[tuple[int, Maker]]:
     """Yield numbers of inputs and functions that take them: first one per value, then one for all
     as an event.
     """
-    if cls.num_inputs is not None:
-        yield (
-            int(cls.num_inputs(action.space) if callable(cls.num_inputs) else cls.num_inputs),
-            cls.source,
-        )
+    num_inputs = cls.num_inputs
+    if num_inputs is not None:
+        if callable(num_inputs):
+            num_inputs = num_inputs(action.space)
+        yield int(num_inputs), cls.source
         return
-    options = (
-        {"validate_args": False}
-        if "validate_args" in inspect.signature(cls.source).parameters
-        else {}
-    )
-    for elements, n in ((raw, max(codec.counts or (1,)) if codec.whole else 1), ((), codec.width)):
-        domains = [(t, (*elements, *[n] * t.codomain.event_dim)) for t in cls.transforms.values()]
-        shapes = [Size(transform.inverse_shape(domain)) for transform, domain in domains]
-        widths = [shape.numel() for shape in shapes]
+    choices = 1
+    if codec.whole:
+        choices = max(codec.counts or (1,))
+    for elements, event_size in ((raw_shape, choices), ((), codec.width)):
+        factory = _Factory(cls, elements, event_size)
+        yield factory.num_inputs, factory
 
-        def make(
-            inputs: Tensor, widths: list[int] = widths, shapes: list[Size] = shapes
-        ) -> Distribution:
-            rows = zip(
-                cls.transforms.items(), inputs.split_with_sizes(widths, 1), shapes, strict=True
-            )
-            arguments = {
-                name: transform(x.reshape(-1, *shape)) for (name, transform), x, shape in rows
-            }
-            return cls.source(**arguments, **options)  # type: ignore[no-any-return]
 
-        yield sum(widths), make
+class _Factory:
+    """Function that maps inputs `[B, num_inputs]` to a distribution, through the transforms of its
+    class.
+
+    Args:
+        cls: The adapted class.
+        elements: Shape of the distributions in a row, `()` for a single one.
+        event_size: Length of each axis of an argument that is not a number, such as a vector of
+            logits.
+    """
+
+    def __init__(
+        self, cls: type[AdaptedDistribution], elements: tuple[int, ...], event_size: int
+    ) -> None:
+        self._source = cls.source
+        self._transforms = cls.transforms
+        #: Shape of the numbers that become each argument.
+        self._shapes: list[Size] = []
+        for transform in cls.transforms.values():
+            argument_shape = (*elements, *[event_size] * transform.codomain.event_dim)
+            self._shapes.append(Size(transform.inverse_shape(argument_shape)))
+        self._widths = [shape.numel() for shape in self._shapes]
+        self.num_inputs = sum(self._widths)
+        self._options: dict[str, Any] = {}
+        if "validate_args" in inspect.signature(cls.source).parameters:
+            self._options["validate_args"] = False
+
+    def __call__(self, inputs: Tensor) -> Distribution:
+        """Return the distribution for inputs `[B, num_inputs]`."""
+        pieces = inputs.split_with_sizes(self._widths, 1)
+        rows = zip(self._transforms.items(), pieces, self._shapes, strict=True)
+        arguments = {
+            name: transform(piece.reshape(-1, *shape)) for (name, transform), piece, shape in rows
+        }
+        return self._source(**arguments, **self._options)  # type: ignore[no-any-return]
 
 
 def _check_support(name: str, probe: Distribution, codec: ActionCodec) -> float | None:
@@ -359,23 +481,10 @@ def _check_support(name: str, probe: Distribution, codec: ActionCodec) -> float 
     """
     try:
         support: Any = probe.support
-    except NotImplementedError:  # unknown; its samples are checked
+    except NotImplementedError:
+        # It is unknown; samples are checked when they are drawn.
         return None
-    space = copy.deepcopy(codec.info.space)
-    space.seed(0)
-    inside = torch.as_tensor(
-        codec.invert(np.stack([space.sample() for _ in range(64)])).astype(np.float32)
-    )
-    outside = 2 * inside if isinstance(space, Simplex) else inside[:0]
-    if codec.whole:
-        outside = torch.tensor([codec.counts, [-1] * codec.width], dtype=torch.float32)
-    like, fits = probe.batch_shape + probe.event_shape, support.is_discrete or codec.counts is None
-    for x, expected in ((inside, True), (outside, False)):
-        if fits and len(x):
-            fits = (
-                support.check(x.reshape(len(x), 1, *like[1:]).expand(len(x), *like)) == expected
-            ).all()
-    if not fits:
+    if not _has_support(support, probe.batch_shape + probe.event_shape, codec):
         units = ""
         if codec.info.kind == "box" and codec.bounds != "clip":
             units = (
@@ -388,7 +497,50 @@ def _check_support(name: str, probe: Distribution, codec: ActionCodec) -> float 
             " function, with num_inputs=, that returns it transformed into the space"
             " (torch.distributions.TransformedDistribution)."
         )
+    return _lowest_of(support)
+
+
+def _has_support(support: Any, shape: Size, codec: ActionCodec) -> bool:
+    """Return whether a support contains actions of a space, and no other values.
+
+    Args:
+        support: PyTorch's constraint on samples.
+        shape: Shape of a sample for two rows.
+        codec: The codec of the action space.
+    """
+    if codec.counts is not None and not support.is_discrete:
+        return False
+    space = copy.deepcopy(codec.info.space)
+    space.seed(0)
+    actions = np.stack([space.sample() for _ in range(64)])
+    inside = torch.as_tensor(codec.invert(actions).astype(np.float32))
+    outside = inside[:0]
+    if isinstance(space, Simplex):
+        outside = 2 * inside
+    if codec.whole:
+        outside = torch.tensor([codec.counts, [-1] * codec.width], dtype=torch.float32)
+    if not _check_all(support, inside, shape).all():
+        return False
+    return not len(outside) or not _check_all(support, outside, shape).any()
+
+
+def _check_all(support: Any, values: Tensor, shape: Size) -> Tensor:
+    """Return what a support says of each value, for both rows of a sample with a shape."""
+    rows = values.reshape(len(values), 1, *shape[1:]).expand(len(values), *shape)
+    return support.check(rows)  # type: ignore[no-any-return]
+
+
+def _lowest_of(support: Any) -> float | None:
+    """Return the lowest number of a continuous support; None if it has none."""
+    # Constraints of PyTorch: an independent one holds another, and only some have a bound.
     support = getattr(support, "base_constraint", support)
-    lowest = 0 if support is constraints.simplex else getattr(support, "lower_bound", None)
-    is_number = isinstance(lowest, int | float) and not support.is_discrete
-    return float(lowest) + torch.finfo(torch.float32).tiny if is_number else None  # type: ignore[arg-type]
+    if support.is_discrete:
+        return None
+    lowest: Any = 0
+    if support is not constraints.simplex:
+        # Other constraints of PyTorch may have no bound, or a tensor.
+        lowest = getattr(support, "lower_bound", None)
+    if not isinstance(lowest, int | float):
+        return None
+    # The bound itself may have an infinite density.
+    return float(lowest) + torch.finfo(torch.float32).tiny

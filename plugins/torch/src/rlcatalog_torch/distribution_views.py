@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -20,7 +20,8 @@ from rlcatalog_torch.ops import OPS, flat_sample
 class TorchDistribution(ActionDistribution):
     """Base class for action distributions in PyTorch; see `rlcatalog.ActionDistribution`."""
 
-    framework_of_class, ops = "torch", OPS
+    framework_of_class = "torch"
+    ops = OPS
 
     def as_torch(self) -> Distribution:
         """Return the same distribution of raw actions as a `torch.distributions.Distribution` with
@@ -62,15 +63,18 @@ class DistributionView(Distribution):
     def __init__(self, dist: ActionDistribution) -> None:
         self.dist: Any = copy.copy(dist)
         self.has_rsample = _has_rsample(dist)
-        with torch.random.fork_rng([self.dist.inputs.device] if self.dist.inputs.is_cuda else []):
+        inputs: Tensor = self.dist.inputs
+        gpus = [inputs.device] if inputs.is_cuda else []
+        # Only a sample tells the shape; the caller's random numbers do not depend on it.
+        with torch.random.fork_rng(gpus):
             shape = flat_sample(copy.copy(dist).sample()).shape
         super().__init__(shape[:1], shape[1:], validate_args=False)
 
-    def sample(self, sample_shape: Any = ()) -> Tensor:
+    def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         """Draw `[*sample_shape, B, *event]`, without gradients."""
         return self._draw(self.dist.sample, Size(sample_shape))
 
-    def rsample(self, sample_shape: Any = ()) -> Tensor:
+    def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         """Draw in the same way as `sample`, but with gradients."""
         if not self.has_rsample:
             raise NoClosedFormError(
@@ -79,17 +83,17 @@ class DistributionView(Distribution):
         return self._draw(self.dist.rsample, Size(sample_shape))
 
     def _draw(self, draw: Callable[[], Any], sample_shape: Size) -> Tensor:
-        drawn = [flat_sample(draw()) for _ in range(sample_shape.numel())]
-        return torch.stack(drawn).reshape(sample_shape + self.batch_shape + self.event_shape)
+        samples = [flat_sample(draw()) for _ in range(sample_shape.numel())]
+        return torch.stack(samples).reshape(sample_shape + self.batch_shape + self.event_shape)
 
     def log_prob(self, value: Tensor) -> Tensor:
         """Return the log density `[*sample_shape, B]` of values `[*sample_shape, B, *event]`."""
-        one = self.batch_shape + self.event_shape
-        shape = torch.broadcast_shapes(value.shape, one)  # type: ignore[no-untyped-call]
-        before = Size(shape[: len(shape) - len(one)])
-        batches = value.expand(shape).reshape(before.numel(), *one)
+        batch_shape = self.batch_shape + self.event_shape
+        shape = torch.broadcast_shapes(value.shape, batch_shape)  # type: ignore[no-untyped-call]
+        sample_shape = Size(shape[: len(shape) - len(batch_shape)])
+        batches = value.expand(shape).reshape(sample_shape.numel(), *batch_shape)
         logps: Tensor = torch.stack([self.dist.logp(batch) for batch in batches])
-        return logps.reshape(before + self.batch_shape)
+        return logps.reshape(sample_shape + self.batch_shape)
 
     def entropy(self) -> Tensor:
         """Return the entropy `[B]` in nats."""
@@ -111,9 +115,11 @@ class DistributionView(Distribution):
         return self.dist.moment("mode")  # type: ignore[no-any-return]
 
 
-def _has_rsample(dist: Any) -> bool:
+def _has_rsample(dist: ActionDistribution) -> bool:
     """Return whether all samples of a distribution carry gradients."""
-    if groups := getattr(dist, "groups", None):
+    # A distribution of several parts holds its parts' distributions; others have no groups.
+    groups = getattr(dist, "groups", None)
+    if groups:
         return all(map(_has_rsample, groups))
     return type(dist).rsample is not ActionDistribution.rsample
 

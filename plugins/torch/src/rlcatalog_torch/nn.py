@@ -14,10 +14,23 @@ from torch.nn import functional as F
 
 from rlcatalog.config import INITIALIZERS, activation_name, fan_in, initializer_name, initializing
 from rlcatalog.errors import ModelContractError
-from rlcatalog.models import DenseSpec, OutputPlan, check_features, check_values, output_spec
+from rlcatalog.frameworks import Array
+from rlcatalog.models import (
+    DenseSpec,
+    ModelV2,
+    OutputPlan,
+    check_features,
+    check_values,
+    output_spec,
+)
 from rlcatalog.observations import Scaling
 from rlcatalog_torch.dtypes import HALF, dtype_of, to_float32_at_least
 from rlcatalog_torch.private_api import parameters_of
+
+
+def _softmax(x: Tensor) -> Tensor:
+    return torch.softmax(x, dim=-1)
+
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor] | None] = {
     "linear": None,
@@ -30,7 +43,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor] | None] = {
     "softplus": F.softplus,
     "leaky_relu": F.leaky_relu,
     "selu": F.selu,
-    "softmax": lambda x: torch.softmax(x, dim=-1),
+    "softmax": _softmax,
 }
 
 
@@ -43,17 +56,19 @@ def activation(value: Any) -> Callable[[Tensor], Tensor] | None:
     name = activation_name(value)
     if isinstance(name, str):
         return ACTIVATIONS[name]
-    return name() if isinstance(name, type) else name  # type: ignore[no-any-return]
+    # Otherwise it is the value itself.
+    if isinstance(name, type):
+        return name()  # type: ignore[no-any-return]
+    return name  # type: ignore[no-any-return]
 
 
 def normc_(tensor: Tensor, std: float = 1.0) -> Tensor:
     """Fill a weight `[out, in, ...]` with normal values that are scaled to the L2 norm `std` for
     each output.
     """
+    input_axes = tuple(range(1, tensor.dim()))
     with torch.no_grad():
-        norm = (
-            tensor.normal_().square().sum(dim=tuple(range(1, tensor.dim())), keepdim=True).sqrt_()
-        )
+        norm = tensor.normal_().square().sum(dim=input_axes, keepdim=True).sqrt_()
         return tensor.div_(norm.div_(std))
 
 
@@ -72,15 +87,19 @@ def normc_initializer(std: float = 1.0) -> Callable[[Tensor], None]:
     return initialize
 
 
-_INITIALIZERS: dict[str, Callable[..., Tensor]] = {
-    **{name: getattr(nn.init, f"{name}_") for name in INITIALIZERS if hasattr(nn.init, f"{name}_")},
-    "normc": normc_,
-    "fan_in_uniform": _fan_in_uniform,
+def _truncated_normal(tensor: Tensor, mean: float, std: float) -> Tensor:
     # Keras truncates at two standard deviations, torch at absolute bounds.
-    "truncated_normal": lambda t, mean, std: nn.init.trunc_normal_(
-        t, mean, std, mean - 2 * std, mean + 2 * std
-    ),
+    return nn.init.trunc_normal_(tensor, mean, std, mean - 2 * std, mean + 2 * std)
+
+
+#: The functions of `torch.nn.init` have the names in `INITIALIZERS`, with an underscore.
+_INITIALIZERS: dict[str, Callable[..., Tensor]] = {
+    name: getattr(nn.init, f"{name}_") for name in INITIALIZERS if hasattr(nn.init, f"{name}_")
 }
+# What `torch.nn.init` lacks or does differently.
+_INITIALIZERS["normc"] = normc_
+_INITIALIZERS["fan_in_uniform"] = _fan_in_uniform
+_INITIALIZERS["truncated_normal"] = _truncated_normal
 
 
 def initialize(
@@ -98,8 +117,10 @@ def initialize(
     # Some do not support half precision, and all would draw coarsely.
     wide = to_float32_at_least(tensor)
     if isinstance(name, str):
-        known = {"inputs": inputs} if name == "fan_in_uniform" else {}
-        _INITIALIZERS[name](wide, **{**INITIALIZERS[name], **config, **known})
+        arguments = {**INITIALIZERS[name], **config}
+        if name == "fan_in_uniform":
+            arguments["inputs"] = inputs
+        _INITIALIZERS[name](wide, **arguments)
     else:
         with initializing(value):
             name(wide, **config)
@@ -110,7 +131,7 @@ def initialize(
 
 
 def features_of(
-    trunk: Any, input_dict: Mapping[str, Any], state: list[Any], seq_lens: Any
+    trunk: ModelV2, input_dict: dict[str, Any], state: list[Any], seq_lens: Tensor | None
 ) -> tuple[Tensor, list[Any]]:
     """Run the trunk of a memory or head; return its floating-point features `[B, width]` and its
     new state.
@@ -123,10 +144,12 @@ def features_of(
         x = x.flatten(1)
     if x.shape[1] != trunk.num_outputs:
         check_features(trunk, x.shape[1])
-    return x if x.is_floating_point() else x.float(), new_state
+    if not x.is_floating_point():
+        x = x.float()
+    return x, new_state
 
 
-def values_of(model: Any, rows: int | None = None) -> Tensor:
+def values_of(model: ModelV2, rows: int | None = None) -> Tensor:
     """Return the value estimates `[B]` of a model's last pass, as float32 or wider.
 
     Args:
@@ -162,12 +185,19 @@ class Linear(nn.Linear):
 
     def forward(self, input: Tensor) -> Tensor:
         """Map `[B, in]` to `[B, out]`."""
-        own = parameters_of(self)
-        # weight norm, ….
-        weight, bias = (own["weight"], own["bias"]) if "weight" in own else (self.weight, self.bias)
-        if input.dtype is not weight.dtype:  # type: ignore[union-attr]
-            input = input.to(weight.dtype)  # type: ignore[union-attr]
-        return F.linear(input, weight, bias)  # type: ignore[arg-type]
+        parameters = parameters_of(self)
+        weight: Any
+        bias: Any
+        if "weight" in parameters:
+            weight = parameters["weight"]
+            bias = parameters["bias"]
+        else:
+            # The weight is computed from others, as with weight norm.
+            weight = self.weight
+            bias = self.bias
+        if input.dtype is not weight.dtype:
+            input = input.to(weight.dtype)
+        return F.linear(input, weight, bias)
 
 
 def dense(inputs: int, spec: DenseSpec) -> nn.Linear:
@@ -192,12 +222,14 @@ class DenseStack(nn.Module):
     def __init__(self, inputs: int, specs: Sequence[DenseSpec]) -> None:
         super().__init__()
         widths = [inputs, *(spec.size for spec in specs)]
-        self.layers = nn.ModuleList(dense(n, spec) for n, spec in zip(widths, specs, strict=False))
+        self.layers = nn.ModuleList(
+            dense(width, spec) for width, spec in zip(widths[:-1], specs, strict=True)
+        )
         self.outputs = widths[-1]
         self._activations = [activation(spec.activation) for spec in specs]
-        # An nn.Module with parameters (PReLU) must be registered to be trained.
+        # An activation with parameters, such as PReLU, must be registered to be trained.
         self.activation_modules = nn.ModuleList(
-            a for a in self._activations if isinstance(a, nn.Module)
+            module for module in self._activations if isinstance(module, nn.Module)
         )
 
     def forward(self, x: Tensor) -> Tensor:
@@ -220,18 +252,22 @@ class ScaledInput(nn.Module):
         super().__init__()
         self.offset: float | Tensor
         self.factor: float | Tensor
-        for name in ("offset", "factor"):
-            value = getattr(scaling, name)
-            if isinstance(value, float):
-                setattr(self, name, value)
-            else:
-                # Not persistent: the config gives it, and it is not a weight.
-                self.register_buffer(name, torch.from_numpy(value), persistent=False)
+        self._keep("offset", scaling.offset)
+        self._keep("factor", scaling.factor)
+
+    def _keep(self, name: str, value: float | Array) -> None:
+        """Set an attribute to a number, or to a tensor that moves with the module."""
+        if isinstance(value, float):
+            setattr(self, name, value)
+        else:
+            # Not persistent: the config gives it, and it is not a weight.
+            self.register_buffer(name, torch.from_numpy(value), persistent=False)
 
     def forward(self, x: Tensor, like: nn.Module) -> Tensor:
         """Return observations `[B, ...]` scaled, in the dtype of a module's weights."""
         scaled = x.to(dtype_of(like))
-        if scaled is x or not isinstance(self.offset, float) or self.offset:
+        has_offset = not isinstance(self.offset, float) or self.offset != 0.0
+        if has_offset or scaled is x:
             scaled = scaled - self.offset
         # `scaled` is a new tensor here, so it can be changed.
         return scaled.mul_(self.factor)
@@ -267,7 +303,9 @@ class OutputLayers(nn.Module):
         assert plan.logits is not None
         self.logits = dense(plan.features, plan.logits)
         self.activation = activation(plan.logits.activation)
-        self.free_log_std = FreeLogStd(plan.free_log_std) if plan.free_log_std else None
+        self.free_log_std: FreeLogStd | None = None
+        if plan.free_log_std:
+            self.free_log_std = FreeLogStd(plan.free_log_std)
         self.value = dense(value_inputs or plan.features, output_spec(1))
 
     def forward(self, features: Tensor) -> Tensor:
@@ -275,7 +313,9 @@ class OutputLayers(nn.Module):
         output: Tensor = self.logits(features)
         if self.activation is not None:
             output = self.activation(output)
-        return output if self.free_log_std is None else self.free_log_std(output)
+        if self.free_log_std is not None:
+            output = self.free_log_std(output)
+        return output
 
     def values(self, features: Tensor) -> Tensor:
         """Map features `[B, n]` to value estimates `[B]`."""
