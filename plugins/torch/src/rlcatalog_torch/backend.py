@@ -391,7 +391,9 @@ class TorchBackend:
                 f"device={name!r}: PyTorch {torch.__version__} sees {count} devices of this kind."
                 " Use cpu, or auto, which uses a GPU if there is one."
             )
-        return "cpu" if device.type == "cpu" else name
+        if device.type == "cpu":
+            return "cpu"
+        return name
 
     def to(self, device: str) -> None:
         """Move the model to a device."""
@@ -437,7 +439,9 @@ class TorchBackend:
             tensor = torch.from_numpy(array)
         if tensor.dtype is not dtype and tensor.is_floating_point():
             tensor = tensor.to(dtype)
-        return tensor if self.on_cpu and tensor.is_cpu else tensor.to(self.device)
+        if self.on_cpu and tensor.is_cpu:
+            return tensor
+        return tensor.to(self.device)
 
     def _tensors(self, value: TensorTree, dtype: torch.dtype) -> Any:
         """Convert a structure of arrays to tensors; see `tensor`."""

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from rlcatalog.frameworks import Tensor, TensorTree
 from rlcatalog.models import ModelBookkeeping, check_weights
 from rlcatalog.spaces import map_tensors
 from rlcatalog_torch.dtypes import to_array
@@ -19,7 +20,9 @@ from rlcatalog_torch.sequences import Padding
 class TorchBookkeeping(ModelBookkeeping):
     """Kernel-side state of a PyTorch model."""
 
-    def run(self, model: Any, inputs: dict[str, Any], state: list[Any], seq_lens: Any) -> Any:
+    def run(
+        self, model: Any, inputs: dict[str, Any], state: list[Any], seq_lens: Tensor | None
+    ) -> Any:
         """Call `forward`, with nn.Module's hooks, if any; after `model.compile()`, call the
         compiled version.
         """
@@ -33,10 +36,10 @@ class TorchBookkeeping(ModelBookkeeping):
         find.
         """
         super().hold(model, models)
-        known = {id(module) for module in model.modules()}
-        for name, held in self.held.items():
-            if id(held) not in known and isinstance(held, nn.Module):
-                model.add_module(f"_rlcatalog_{name}", held)
+        registered = {id(module) for module in model.modules()}
+        for name, inner in self.held.items():
+            if id(inner) not in registered and isinstance(inner, nn.Module):
+                model.add_module(f"_rlcatalog_{name}", inner)
 
     def weights(self, model: Any) -> dict[str, np.ndarray[Any, Any]]:
         """Return all weights and buffers as arrays, under their `state_dict` names."""
@@ -45,23 +48,30 @@ class TorchBookkeeping(ModelBookkeeping):
     def set_weights(self, model: Any, weights: Mapping[str, Any]) -> None:
         """Set all weights from arrays."""
         state = model.state_dict()
-        check_weights(model, {name: tuple(tensor.shape) for name, tensor in state.items()}, weights)
+        shapes = {name: tuple(tensor.shape) for name, tensor in state.items()}
+        check_weights(model, shapes, weights)
         with torch.no_grad():
             for name, tensor in state.items():
                 tensor.copy_(torch.as_tensor(np.array(weights[name]), dtype=tensor.dtype))
 
-    def as_tensors(self, model: Any, obs: Any) -> Any:
+    def as_tensors(self, model: Any, obs: TensorTree) -> Any:
         """Convert NumPy arrays in observations to tensors on the model's device."""
-        like = next(model.parameters(), None)
-        return map_tensors(
-            obs, lambda leaf: self.ops.tensor(leaf, like) if isinstance(leaf, np.ndarray) else leaf
-        )
+        first_weight = next(model.parameters(), None)
+
+        def to_tensor(leaf: Tensor) -> Any:
+            if isinstance(leaf, np.ndarray):
+                return self.ops.tensor(leaf, like=first_weight)
+            return leaf
+
+        return map_tensors(obs, to_tensor)
 
     def batch_major(self, rows: Any, steps: int, sequences: int) -> Any:
         """Reorder rows `[T * B, ...]` from time-major to batch-major."""
+        # Of anything else, `check_values` says later what is wrong.
         if not isinstance(rows, torch.Tensor) or rows.shape[:1] != (steps * sequences,):
-            return rows  # `check_values` raises the error
-        return rows.reshape(steps, sequences, *rows.shape[1:]).transpose(0, 1).reshape(rows.shape)
+            return rows
+        timed = rows.reshape(steps, sequences, *rows.shape[1:])
+        return timed.transpose(0, 1).reshape(rows.shape)
 
     def padding(self, seq_lens: Any, rows: Any) -> Padding | None:
         """Return which rows are padding, or None if there is no padding."""

@@ -47,7 +47,9 @@ def as_torch(dist: ActionDistribution) -> Distribution:
     """Return an action distribution as a `torch.distributions.Distribution`; see
     `TorchDistribution.as_torch`.
     """
-    return dist.as_torch() if isinstance(dist, TorchDistribution) else DistributionView(dist)
+    if isinstance(dist, TorchDistribution):
+        return dist.as_torch()
+    return DistributionView(dist)
 
 
 class DistributionView(Distribution):

@@ -37,21 +37,24 @@ def dtype_of(model: nn.Module) -> torch.dtype:
     The dtype is not cached, because parameters can be converted or replaced at any time. For most
     models, the search ends at the first parameter and takes one microsecond.
     """
-    module: Any = model
-    while module is not None:  # in most models, the first submodule has weights
-        for parameter in parameters_of(module).values():
-            if parameter is not None and parameter.dtype in _SERVED:
-                return parameter.dtype
+    module: nn.Module | None = model
+    # In most models, the first submodule of the first submodule … has weights.
+    while module is not None:
+        for own_parameter in parameters_of(module).values():
+            if own_parameter is not None and own_parameter.dtype in _SERVED:
+                return own_parameter.dtype
         module = next(iter(modules_of(module).values()), None)
-    return next(
-        (parameter.dtype for parameter in model.parameters() if parameter.dtype in _SERVED),
-        torch.float32,
-    )
+    for parameter in model.parameters():
+        if parameter.dtype in _SERVED:
+            return parameter.dtype
+    return torch.float32
 
 
 def floats_as(x: Tensor, dtype: torch.dtype) -> Tensor:
     """Convert floating-point numbers to a dtype; return other tensors unchanged."""
-    return x.to(dtype) if x.dtype is not dtype and x.is_floating_point() else x
+    if x.dtype is not dtype and x.is_floating_point():
+        return x.to(dtype)
+    return x
 
 
 def to_float32_at_least(x: Tensor) -> Tensor:
@@ -64,5 +67,7 @@ def to_array(x: Tensor) -> np.ndarray[Any, Any]:
     float32.
     """
     x = x.detach().cpu()
-    array: np.ndarray[Any, Any] = (x.float() if x.dtype is torch.bfloat16 else x).numpy()
+    if x.dtype is torch.bfloat16:
+        x = x.float()
+    array: np.ndarray[Any, Any] = x.numpy()
     return array.copy()

@@ -35,19 +35,17 @@ class TorchKit:
         """Run a model as acting does, and return its outputs, value and new state."""
         model: Any = policy.model
         model.eval()
-        copies: Any = map_tensors(inputs, np.array)
-        given, states = policy.backend.inputs_of(
-            copies.pop("obs"), copies, map_tensors(tuple(memory), np.array)
-        )
+        # Copies, because tensors share memory with arrays.
+        views: Any = map_tensors(inputs, np.array)
+        obs = views.pop("obs")
+        memory_copy = map_tensors(tuple(memory), np.array)
+        input_dict, states = policy.backend.inputs_of(obs, views, memory_copy)
         seq_lens = None if lengths is None else torch.from_numpy(lengths)
         with torch.no_grad():
-            outputs, state = model({**given, "single_steps": single}, states, seq_lens)
+            outputs, new_states = model({**input_dict, "single_steps": single}, states, seq_lens)
             value = values_of(model).numpy() if policy.has_value else None
-        return (
-            to_float32_at_least(outputs).numpy(),
-            value,
-            [to_float32_at_least(part).numpy() for part in state],
-        )
+        new_memory = [to_float32_at_least(state).numpy() for state in new_states]
+        return to_float32_at_least(outputs).numpy(), value, new_memory
 
     @staticmethod
     def draw(
@@ -74,25 +72,26 @@ class TorchKit:
         model.zero_grad(set_to_none=True)
         evaluation = policy.evaluate(batch)
         outputs = torch.clip(evaluation.dist.inputs.float(), -100.0, 100.0)
-        terms = [
-            evaluation.logp,
-            *([] if evaluation.value is None else [evaluation.value]),
-            outputs,
-        ]
-        loss = sum((torch.from_numpy(rng.normal(size=tuple(x.shape))) * x).sum() for x in terms)
+        terms = [evaluation.logp]
+        if evaluation.value is not None:
+            terms.append(evaluation.value)
+        terms.append(outputs)
+        loss: Any = 0
+        for term in terms:
+            factors = torch.from_numpy(rng.normal(size=tuple(term.shape)))
+            loss = loss + (factors * term).sum()
         parameters = dict(model.named_parameters())
-        known = {id(parameter) for parameter in parameters.values()}
-        assert isinstance(loss, torch.Tensor)
-        outside = [tuple(leaf.shape) for leaf in leaves_of([loss]) if id(leaf) not in known]
+        registered = {id(parameter) for parameter in parameters.values()}
+        outside = [tuple(leaf.shape) for leaf in leaves_of([loss]) if id(leaf) not in registered]
         if loss.requires_grad:
             torch.autograd.backward(loss)
-        by_name = {
-            name: None if parameter.grad is None else parameter.grad.float().numpy().copy()
-            for name, parameter in parameters.items()
-            if parameter.requires_grad
-        }
+        gradients: dict[str, Array | None] = {}
+        for name, parameter in parameters.items():
+            if parameter.requires_grad:
+                gradient = parameter.grad
+                gradients[name] = None if gradient is None else gradient.float().numpy().copy()
         model.zero_grad(set_to_none=True)
-        return by_name, outside
+        return gradients, outside
 
     @staticmethod
     def gradient(function: Callable[[Any], Any], inputs: Array) -> Array | None:
@@ -108,4 +107,6 @@ class TorchKit:
         if not total.requires_grad:
             return None
         (result,) = torch.autograd.grad(total, x, allow_unused=True)
-        return None if result is None else result.numpy()
+        if result is None:
+            return None
+        return result.numpy()

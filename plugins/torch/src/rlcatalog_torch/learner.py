@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from rlcatalog.errors import NotServedError
-from rlcatalog.frameworks import PolicyParts
+from rlcatalog.frameworks import Array, PolicyParts, TensorTree
 from rlcatalog.spaces import map_tensors
 from rlcatalog_torch.dtypes import to_array
 from rlcatalog_torch.private_api import foreach_add_, foreach_mul_, foreach_norm, fused_adam_
@@ -27,6 +27,20 @@ class State(NamedTuple):
     step: Tensor
     first: Tensor
     second: Tensor
+
+
+class _Update(NamedTuple):
+    """What a step of Adam reads for a single weight.
+
+    Attributes:
+        weight: The weight.
+        gradient: Its gradient, with the same strides.
+        state: Adam's state for it.
+    """
+
+    weight: Tensor
+    gradient: Tensor
+    state: State
 
 
 class Adam:
@@ -63,7 +77,9 @@ class Adam:
         beta2: float = 0.999,
     ) -> None:
         self.weights = list(dict.fromkeys(weights))
-        self.eps, self.beta1, self.beta2 = eps, beta1, beta2
+        self.eps = eps
+        self.beta1 = beta1
+        self.beta2 = beta2
         self.state: dict[Tensor, State] = {}
         for weight in self.weights:
             _check(weight)
@@ -80,29 +96,16 @@ class Adam:
         Args:
             lr: Learning rate.
         """
-        groups: dict[tuple[torch.device, torch.dtype], list[tuple[Tensor, Tensor, State]]] = {}
-        for weight in self.weights:
-            if (gradient := weight.grad) is not None:
-                # The operator reads memory from end to end.
-                if gradient.stride() != weight.stride():
-                    gradient = torch.empty_like(weight).copy_(gradient)
-                groups.setdefault((weight.device, weight.dtype), []).append(
-                    (weight, gradient, self._state(weight))
-                )
-        for group in groups.values():
-            weights, gradients, moments = zip(*group, strict=True)
-            steps, firsts, seconds = zip(*moments, strict=True)
+        for updates in self._updates().values():
+            steps = [update.state.step for update in updates]
             foreach_add_(steps, 1)
             # As vectors, because the operator copies a gradient that is not contiguous, such as a
             # convolution's.
-            weights, gradients, firsts, seconds = (
-                tuple(map(_vector, column)) for column in (weights, gradients, firsts, seconds)
-            )
             fused_adam_(
-                weights,
-                gradients,
-                firsts,
-                seconds,
+                [_as_vector(update.weight) for update in updates],
+                [_as_vector(update.gradient) for update in updates],
+                [_as_vector(update.state.first) for update in updates],
+                [_as_vector(update.state.second) for update in updates],
                 (),
                 steps,
                 lr=lr,
@@ -113,6 +116,22 @@ class Adam:
                 amsgrad=False,
                 maximize=False,
             )
+
+    def _updates(self) -> dict[tuple[torch.device, torch.dtype], list[_Update]]:
+        """Return the updates of the weights with gradients, by device and dtype: the operator takes
+        weights of one kind.
+        """
+        updates: dict[tuple[torch.device, torch.dtype], list[_Update]] = {}
+        for weight in self.weights:
+            gradient = weight.grad
+            if gradient is None:
+                continue
+            # The operator reads the memory of each tensor from end to end.
+            if gradient.stride() != weight.stride():
+                gradient = torch.empty_like(weight).copy_(gradient)
+            update = _Update(weight, gradient, self._state(weight))
+            updates.setdefault((weight.device, weight.dtype), []).append(update)
+        return updates
 
     @torch.no_grad()
     def set_state(self, weight: Tensor, step: float, first: Tensor, second: Tensor) -> None:
@@ -136,24 +155,24 @@ class Adam:
         state = self.state.get(weight)
         if state is None:
             zeros = torch.zeros_like(weight)
-            self.set_state(weight, 0, zeros, zeros)
-        else:
-            first = state.first
-            if (
-                first.dtype is weight.dtype
-                and first.stride() == weight.stride()
-                and first.device == weight.device
-            ):
-                return state
-            self.set_state(weight, state.step.item(), first, state.second)
+            self.set_state(weight, step=0, first=zeros, second=zeros)
+        elif not _is_alike(state.first, weight):
+            self.set_state(weight, state.step.item(), state.first, state.second)
         return self.state[weight]
 
 
-def _vector(x: Tensor) -> Tensor:
+def _is_alike(x: Tensor, y: Tensor) -> bool:
+    """Return whether two tensors have the same dtype, device and order of memory."""
+    return x.dtype is y.dtype and x.device == y.device and x.stride() == y.stride()
+
+
+def _as_vector(x: Tensor) -> Tensor:
     """Return a tensor whose memory has no gaps in the order of its memory; a contiguous one
     unchanged.
     """
-    return x if x.is_contiguous() else x.as_strided((x.numel(),), (1,))
+    if x.is_contiguous():
+        return x
+    return x.as_strided((x.numel(),), (1,))
 
 
 def _check(weight: Tensor) -> None:
@@ -170,11 +189,11 @@ def _check(weight: Tensor) -> None:
 def gradient_norm(weights: Sequence[Tensor]) -> Tensor:
     """Return the norm of all gradients, taken as one vector; 0 if there are no gradients."""
     gradients = [weight.grad for weight in weights if weight.grad is not None]
-    return (
-        torch.linalg.vector_norm(torch.stack(foreach_norm(gradients)))
-        if gradients
-        else torch.zeros(())
-    )
+    if not gradients:
+        return torch.zeros(())
+    norms = torch.stack(foreach_norm(gradients))
+    norm: Tensor = torch.linalg.vector_norm(norms)
+    return norm
 
 
 def clip_gradients(weights: Sequence[Tensor], norm: Tensor, limit: float) -> None:
@@ -189,7 +208,8 @@ def clip_gradients(weights: Sequence[Tensor], norm: Tensor, limit: float) -> Non
         limit: Maximum norm.
     """
     gradients = [weight.grad for weight in weights if weight.grad is not None]
-    foreach_mul_(gradients, (limit / (norm + 1e-6)).clamp(max=1.0))
+    scale = (limit / (norm + 1e-6)).clamp(max=1.0)
+    foreach_mul_(gradients, scale)
 
 
 class TorchLearner:
@@ -231,7 +251,7 @@ class TorchLearner:
             norm: The result of `descend`.
             limit: Maximum norm, or None for no clipping.
         """
-        # Nearly: it rounds as PyTorch does.
+        # Far below the limit, clipping would multiply by 1. Near it, how PyTorch rounds decides.
         if limit is not None and norm.item() + 1e-6 > 0.999 * limit:
             clip_gradients(self.parameters, norm, limit)
         self.optimizer.step(lr)
@@ -240,48 +260,46 @@ class TorchLearner:
         """Return a batch as tensors on the model's device; see `rlcatalog.frameworks.Learner`."""
         device = self.policy.device
 
-        def moved(array: Any) -> Tensor:
-            return array if isinstance(array, Tensor) else torch.as_tensor(array, device=device)
+        def to_tensor(array: Array | Tensor) -> Tensor:
+            if isinstance(array, Tensor):
+                return array
+            return torch.as_tensor(array, device=device)
 
-        return {
-            name: part if name == "seq_lens" else map_tensors(part, moved)
-            for name, part in batch.items()
-        }
+        tensors = {}
+        for name, part in batch.items():
+            # Lengths of sequences are read in Python.
+            tensors[name] = part if name == "seq_lens" else map_tensors(part, to_tensor)
+        return tensors
 
-    def rows(self, columns: Any, index: Any) -> Any:
+    def rows(self, columns: TensorTree, index: Array) -> Any:
         """Return the columns' rows at an index; see `rlcatalog.frameworks.Learner`."""
-        places = torch.from_numpy(index).to(self.policy.device)
-        return map_tensors(columns, lambda column: column.index_select(0, places))
+        indices = torch.from_numpy(index).to(self.policy.device)
+        return map_tensors(columns, lambda column: column.index_select(0, indices))
 
     def get_state(self) -> dict[str, Any]:
         """Return the optimiser's state."""
-        named, kept = self.model.trainable_variables(as_dict=True), self.optimizer.state
-        counts = {name: int(kept[p].step) if p in kept else 0 for name, p in named.items()}
-        step = max(counts.values(), default=0)
-
-        def moments(key: str) -> dict[str, Any]:
-            tensors = {
-                name: getattr(kept[p], key) if p in kept else torch.zeros_like(p)
-                for name, p in named.items()
-            }
-            return {name: to_array(value) for name, value in tensors.items()}
-
-        behind = {name: count for name, count in counts.items() if count != step}
+        states: dict[str, State] = {}
+        for name, weight in self.model.trainable_variables(as_dict=True).items():
+            # A weight that has never had a gradient has no state.
+            zeros = torch.zeros_like(weight)
+            never_updated = State(torch.zeros(()), zeros, zeros)
+            states[name] = self.optimizer.state.get(weight, never_updated)
+        steps = {name: int(state.step) for name, state in states.items()}
+        most_steps = max(steps.values(), default=0)
         return {
-            "step": step,
-            "first": moments("first"),
-            "second": moments("second"),
-            "behind": behind,
+            "step": most_steps,
+            "first": {name: to_array(state.first) for name, state in states.items()},
+            "second": {name: to_array(state.second) for name, state in states.items()},
+            "behind": {name: count for name, count in steps.items() if count != most_steps},
         }
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Set the optimiser's state."""
-        for name, p in self.model.trainable_variables(as_dict=True).items():
-            first, second = (
-                torch.from_numpy(moment[name].copy())
-                for moment in (state["first"], state["second"])
-            )
-            self.optimizer.set_state(p, state["behind"].get(name, state["step"]), first, second)
+        for name, weight in self.model.trainable_variables(as_dict=True).items():
+            step = state["behind"].get(name, state["step"])
+            first = torch.from_numpy(state["first"][name].copy())
+            second = torch.from_numpy(state["second"][name].copy())
+            self.optimizer.set_state(weight, step, first, second)
 
     def means(self, figures: list[Tensor]) -> list[float]:
         """Return the means of metrics over several steps."""

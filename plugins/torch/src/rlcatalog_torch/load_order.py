@@ -48,7 +48,9 @@ class _IsolateTriton(ImportGuard):
             return
         _warn()
         flags = sys.getdlopenflags()
-        sys.setdlopenflags(os.RTLD_NOW | getattr(os, "RTLD_DEEPBIND", 0))
+        # Python defines the flag only where the C library has it.
+        deep_bind = getattr(os, "RTLD_DEEPBIND", 0)
+        sys.setdlopenflags(os.RTLD_NOW | deep_bind)
         try:
             yield
         finally:

@@ -80,14 +80,18 @@ class TorchModelV2(ModelV2, nn.Module, metaclass=_ModelMeta):
 
     def variables(self, as_dict: bool = False) -> list[nn.Parameter] | dict[str, nn.Parameter]:
         """Return all parameters, as a list or as a dict."""
-        return dict(self.named_parameters()) if as_dict else list(self.parameters())
+        if as_dict:
+            return dict(self.named_parameters())
+        return list(self.parameters())
 
     def trainable_variables(
         self, as_dict: bool = False
     ) -> list[nn.Parameter] | dict[str, nn.Parameter]:
         """Return the parameters that require gradients, as a list or as a dict."""
         weights = {name: p for name, p in self.named_parameters() if p.requires_grad}
-        return weights if as_dict else list(weights.values())
+        if as_dict:
+            return weights
+        return list(weights.values())
 
     def __getattr__(self, name: str) -> Any:
         # Layers first, because forward() mostly accesses these, and every microsecond of acting
@@ -107,15 +111,19 @@ class TorchModelV2(ModelV2, nn.Module, metaclass=_ModelMeta):
             super().__setattr__(name, value)
 
     def __getstate__(self) -> dict[str, Any]:
-        # Outputs of the last pass belong to a graph that cannot be copied or pickled; the compiled
-        # version calls self.
-        kept = {name: value for name, value in self.__dict__.items() if name != COMPILED}
-        for name, value in kept.items():
-            if isinstance(value, torch.Tensor) and (
-                value.grad_fn is not None or value.is_inference()
-            ):
-                kept[name] = None
-        return kept
+        state = dict(self.__dict__)
+        # The compiled version calls this model, so a copy must not have it.
+        state.pop(COMPILED, None)
+        for name, value in state.items():
+            # Outputs of the last pass belong to a graph that cannot be copied or pickled.
+            if isinstance(value, torch.Tensor) and _is_output(value):
+                state[name] = None
+        return state
+
+
+def _is_output(tensor: torch.Tensor) -> bool:
+    """Return whether a tensor is the result of operations: of recorded ones, or in acting."""
+    return tensor.grad_fn is not None or tensor.is_inference()
 
 
 class RecurrentNetwork(RecurrentBase, TorchModelV2):
@@ -127,16 +135,17 @@ class RecurrentNetwork(RecurrentBase, TorchModelV2):
         """Add the time dimension and call `forward_rnn`."""
         flat = input_dict["obs_flat"].to(dtype_of(self))
         rows = flat.shape[0]
-        sequences = rows if seq_lens is None else sequences_of(seq_lens)
-        steps = steps_of(rows, sequences)
-        self._rlcatalog.timed = (steps, sequences) if self.is_time_major() else None
-        flat = flat.reshape(sequences, steps, flat.shape[1])
-        if self.is_time_major():
-            flat = flat.transpose(0, 1)
         if seq_lens is None:
             seq_lens = torch.ones(rows, dtype=torch.int32, device=flat.device)
-        output, new_state = self.forward_rnn(flat, state, seq_lens)
-        if self.is_time_major():
+        sequences = sequences_of(seq_lens)
+        steps = steps_of(rows, sequences)
+        is_time_major = self.is_time_major()
+        self._rlcatalog.timed = (steps, sequences) if is_time_major else None
+        inputs = flat.reshape(sequences, steps, flat.shape[1])
+        if is_time_major:
+            inputs = inputs.transpose(0, 1)
+        output, new_state = self.forward_rnn(inputs, state, seq_lens)
+        if is_time_major:
             check_time_major(self, tuple(output.shape), steps, sequences)
             output = output.reshape(steps, sequences, output.shape[-1]).transpose(0, 1)
         return output.reshape(rows, output.shape[-1]), list(new_state)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from functools import reduce
 from typing import Any
 
@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from rlcatalog.actions import Interval, interval
-from rlcatalog.frameworks import TensorOps
+from rlcatalog.frameworks import TensorOps, TensorTree
 from rlcatalog.spaces import parts_of
 from rlcatalog_torch.dtypes import HALF, HIGHEST, LOWEST
 from rlcatalog_torch.private_api import cached_constant
@@ -26,18 +26,21 @@ def flatten_rows(x: Tensor) -> Tensor:
     """Reshape `[B]` or `[B, ...]` to `[B, n]`; B can be 0, in which case `reshape` cannot infer a
     `-1`.
     """
-    return x[:, None] if x.ndim == 1 else x.flatten(1)
+    if x.ndim == 1:
+        return x[:, None]
+    return x.flatten(1)
 
 
-def flat_sample(sample: Any) -> Tensor:
+def flat_sample(sample: TensorTree) -> Tensor:
     """Return a sample in its stored form: a structure's parts as `[B, width]`, or a single tensor
     unchanged.
     """
     if isinstance(sample, Tensor):
         return sample
     parts = [flatten_rows(part) for part in parts_of(sample) or []]
-    # float32 represents integers that half precision does not.
-    if len({part.dtype for part in parts}) > 1:
+    has_several_dtypes = len({part.dtype for part in parts}) > 1
+    if has_several_dtypes:
+        # float32 represents integers that half precision does not.
         parts = [part if part.dtype is torch.float64 else part.float() for part in parts]
     return torch.cat(parts, dim=1)
 
@@ -51,13 +54,19 @@ def _order(order: tuple[int, ...], device: torch.device) -> Tensor:
 
 @cached_constant
 def tensor_interval(
-    low: Any, high: Any, size: int, dtype: torch.dtype, device: torch.device
+    low: Hashable, high: Hashable, size: int, dtype: torch.dtype, device: torch.device
 ) -> Interval:
     """Return the result of `rlcatalog.actions.interval` as tensors on a device."""
-    *arrays, log_volume = interval(low, high, size, str(dtype).removeprefix("torch."))
+    dtype_name = str(dtype).removeprefix("torch.")
+    bounds = interval(low, high, size, dtype_name)
     # Cached, so they must not be inference tensors, which training cannot use.
     with torch.inference_mode(False):
-        return Interval(*[torch.tensor(a, device=device) for a in arrays], *[log_volume])
+        tensors = {
+            name: torch.tensor(array, device=device)
+            for name, array in bounds._asdict().items()
+            if name != "log_volume"
+        }
+    return bounds._replace(**tensors)
 
 
 class TorchOps(TensorOps):
@@ -66,7 +75,9 @@ class TorchOps(TensorOps):
     framework = "torch"
 
     def reshape(self, x: Tensor, shape: tuple[int, ...]) -> Tensor:
-        return x if len(shape) == 1 else x.reshape(x.shape[:-1] + shape)
+        if len(shape) == 1:
+            return x
+        return x.reshape(x.shape[:-1] + shape)
 
     def integers(self, x: Tensor) -> Tensor:
         return x.long()
@@ -85,12 +96,16 @@ class TorchOps(TensorOps):
             return None
         try:
             x = x.detach().cpu()
-            return (x.float() if x.dtype is torch.bfloat16 else x).numpy()
-        except RuntimeError:  # inside torch.func's transforms
+            if x.dtype is torch.bfloat16:
+                x = x.float()
+            return x.numpy()
+        except RuntimeError:
+            # Inside the transforms of torch.func, a tensor has no values.
             return None
 
     def tensor(self, value: Any, like: Tensor | None = None) -> Tensor:
-        return torch.as_tensor(value, device=None if like is None else like.device)
+        device = None if like is None else like.device
+        return torch.as_tensor(value, device=device)
 
     def booleans(self, value: Any, like: Tensor) -> Tensor:
         return torch.as_tensor(value, device=like.device).bool()
@@ -108,10 +123,13 @@ class TorchOps(TensorOps):
         return x.to(dtype)
 
     def as_type(self, x: Tensor, name: str) -> Tensor:
+        # PyTorch's dtypes are attributes of its module, by name.
         return x.to(getattr(torch, name))
 
     def whole(self, x: Tensor) -> Tensor:
-        return x.round().long() if x.is_floating_point() else x
+        if x.is_floating_point():
+            return x.round().long()
+        return x
 
     def finite(self, x: Tensor) -> Tensor:
         return x.clamp(-_HIGHEST[x.dtype], _HIGHEST[x.dtype])
@@ -190,7 +208,9 @@ class TorchOps(TensorOps):
         return torch.minimum(x, y)
 
     def maximum(self, x: Tensor, y: Any) -> Tensor:
-        return torch.maximum(x, y) if isinstance(y, Tensor) else x.clamp(min=y)
+        if isinstance(y, Tensor):
+            return torch.maximum(x, y)
+        return x.clamp(min=y)
 
     def clip(self, x: Tensor, low: Any, high: Any) -> Tensor:
         return torch.clamp(x, low, high)

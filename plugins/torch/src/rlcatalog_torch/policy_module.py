@@ -8,7 +8,7 @@ tianshou.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
@@ -49,12 +49,12 @@ def _traits(policy: PolicyParts, model: nn.Module) -> _Traits:
     checks at each call.
     """
     return _Traits(
-        dtype_of(model),
-        tuple(policy.preprocessor.shape),
-        policy.masks.key is not None,
-        policy.masks.size,
-        policy.output_checker.outputs,
-        policy.has_value,
+        dtype=dtype_of(model),
+        obs_shape=tuple(policy.preprocessor.shape),
+        needs_mask=policy.masks.key is not None,
+        mask_columns=policy.masks.size,
+        outputs=policy.output_checker.outputs,
+        has_value=policy.has_value,
     )
 
 
@@ -70,18 +70,26 @@ class PolicyModule(Movable):
 
     def __init__(self, policy: PolicyParts) -> None:
         super().__init__()
-        self.policy, self.model = policy, policy.model
+        self.policy = policy
+        self.model = policy.model
         self.has_memory = bool(policy.memory)
-        ops_of(torch.empty(0))  # imported now, because compiled code cannot import
-        self._place = policy.device
+        # This call imports PyTorch's operations, because compiled code cannot import.
+        ops_of(torch.empty(0))
+        self._device_name = policy.device
         saved = self.model.state_dict()
+        #: Buffers that no state dict contains, by name.
         self._constants = {
             name: buffer for name, buffer in self.model.named_buffers() if name not in saved
         }
         self.dist_class, self.dist_options = unbind(policy.dist_class)
 
     def forward(
-        self, obs: Tensor, mask: Any = NOT_GIVEN, *, state: Any = None, seq_lens: Any = None
+        self,
+        obs: Tensor,
+        mask: Any = NOT_GIVEN,
+        *,
+        state: Sequence[Tensor] | None = None,
+        seq_lens: Tensor | Sequence[int] | None = None,
     ) -> Any:
         """Return the distribution of raw actions and the value estimates, and for a model with a
         memory also its new state.
@@ -110,29 +118,37 @@ class PolicyModule(Movable):
         """
         inputs, value, new_state = self._run(obs, mask, state, seq_lens)
         dist = self.dist_class(inputs, self.model, **self.dist_options)
-        return (dist, value, new_state) if self.has_memory else (dist, value)
+        if self.has_memory:
+            return dist, value, new_state
+        return dist, value
 
     def initial_state(self, sequences: int) -> tuple[Tensor, ...]:
         """Return the memory at the start of episodes, tensors `[sequences, ...]` on the model's
         device; empty for a model without memory.
         """
-        weight = next(self.model.parameters())
-        parts = (
-            floats_as(torch.as_tensor(part, device=weight.device), dtype_of(self.model))
-            for part in self.model.get_initial_state()
-        )
-        return tuple(part.expand(sequences, *part.shape) for part in parts)
+        device = next(self.model.parameters()).device
+        dtype = dtype_of(self.model)
+        states = []
+        for initial in self.model.get_initial_state():
+            state = floats_as(torch.as_tensor(initial, device=device), dtype)
+            states.append(state.expand(sequences, *state.shape))
+        return tuple(states)
 
     def _run(
-        self, obs: Tensor, mask: Any, state: Any = None, seq_lens: Any = None
+        self,
+        obs: Tensor,
+        mask: Any,
+        state: Sequence[Tensor] | None = None,
+        seq_lens: Tensor | Sequence[int] | None = None,
     ) -> tuple[Tensor, Tensor | None, tuple[Tensor, ...]]:
         """Return the distribution's parameters `[B, n]`, which include masks, the value estimates,
         and the new state.
         """
         model = self.model
-        if model.training is not self.training:  # acting and scoring set the model's own mode
+        # Acting and scoring set the model's mode without this module.
+        if model.training is not self.training:
             model.train(self.training)
-        mask = self._checked(obs, mask)
+        mask = self._check_inputs(obs, mask)
         if self.has_memory:
             outputs, value, new_state = self._remember(obs, state, seq_lens)
         elif state is not None or seq_lens is not None:
@@ -141,7 +157,7 @@ class PolicyModule(Movable):
                 " seq_lens."
             )
         else:
-            outputs, value, _ = self._pass(obs, [], None)
+            outputs, value, _ = self._pass(obs, memory=[], seq_lens=None)
             new_state = ()
         inputs = to_float32_at_least(outputs)
         if mask is not None:
@@ -149,24 +165,31 @@ class PolicyModule(Movable):
             inputs = self.dist_class.masked(inputs, allowed, **self.dist_options)
         return inputs, value, new_state
 
-    def _checked(self, obs: Tensor, mask: Any) -> Any:
-        """Return the mask, or None; see `Encoder.resolve_mask`.
+    def _check_inputs(self, obs: Tensor, mask: Any) -> Any:
+        """Check the shapes of observations and masks; return the mask, or None.
 
         Compiled and transformed code only knows shapes, so it does not notice a mask that allows
         no action.
         """
-        if not (torch.compiler.is_compiling() or are_transforms_active()):
+        knows_values = not (torch.compiler.is_compiling() or are_transforms_active())
+        if knows_values:
             return self.policy.encoder.resolve_mask(obs, mask)
         traits = _traits(self.policy, self.model)
         if mask is NOT_GIVEN and not traits.needs_mask:
             mask = None
         fits = obs.shape[1:] == traits.obs_shape
-        if mask is not None and fits:
+        if fits and mask is not None:
             fits = mask is not NOT_GIVEN and mask.shape == (obs.shape[0], traits.mask_columns)
-        return mask if fits else self.policy.encoder.resolve_mask(obs, mask)
+        if not fits:
+            # It raises the error that says what does not fit.
+            return self.policy.encoder.resolve_mask(obs, mask)
+        return mask
 
     def _remember(
-        self, obs: Tensor, state: Any, seq_lens: Any
+        self,
+        obs: Tensor,
+        state: Sequence[Tensor] | None,
+        seq_lens: Tensor | Sequence[int] | None,
     ) -> tuple[Tensor, Tensor | None, tuple[Tensor, ...]]:
         """Run a model with a memory on single steps or on sequences without padding."""
         rows = obs.shape[0]
@@ -177,15 +200,19 @@ class PolicyModule(Movable):
         if min(lengths) < longest:
             padding = Padding(np.asarray(lengths, np.int32), longest, obs.device)
             obs = padding.fill(obs)
-        flags = {"single_steps": longest == 1, "no_padding": padding is None}
-        given = torch.tensor(lengths, dtype=torch.int32, device=obs.device)
-        outputs, value, returned = self._pass(obs, memory, given, **flags)
+        outputs, value, returned = self._pass(
+            obs,
+            memory,
+            torch.tensor(lengths, dtype=torch.int32, device=obs.device),
+            single_steps=longest == 1,
+            no_padding=padding is None,
+        )
         if padding is not None:
             outputs, value = padding.take((outputs, value))
         new_state, _ = self.policy.memory.after(memory, returned, (), OPS)
         return outputs, value, new_state
 
-    def _memory_before(self, state: Any, sequences: int) -> list[Tensor]:
+    def _memory_before(self, state: Sequence[Tensor] | None, sequences: int) -> list[Tensor]:
         """Return a state as the model takes it.
 
         Raises:
@@ -201,22 +228,26 @@ class PolicyModule(Movable):
         self, obs: Tensor, memory: list[Tensor], seq_lens: Tensor | None, **flags: bool
     ) -> tuple[Tensor, Tensor | None, Any]:
         """Return the model's outputs, its value estimates and the state that it returned."""
-        model, rows = self.model, obs.shape[0]
+        model = self.model
+        rows = obs.shape[0]
         traits = _traits(self.policy, model)
         input_dict = {"obs": floats_as(obs, traits.dtype), "is_training": self.training, **flags}
         outputs, returned = model(input_dict, memory, seq_lens)
         if type(outputs) is not Tensor or outputs.shape != (rows, traits.outputs):
             self.policy.output_checker.check_outputs(outputs, rows)
-        return outputs, values_of(model, rows) if traits.has_value else None, returned
+        value = values_of(model, rows) if traits.has_value else None
+        return outputs, value, returned
 
     def on_move(self) -> None:
         """Move the policy to the model's new device."""
-        place = next((str(weight.device) for weight in self.model.parameters()), "cpu")
-        if self._place == "meta" and place != "meta":
+        first_weight = next(self.model.parameters(), None)
+        device_name = "cpu" if first_weight is None else str(first_weight.device)
+        if self._device_name == "meta" and device_name != "meta":
             self._restore_constants()
-        self._place = place
-        if self.policy.model is self.model and place != self.policy.device:
-            self.policy.to(place)
+        self._device_name = device_name
+        # A deep copy has a model of its own, which the policy does not follow.
+        if self.policy.model is self.model and device_name != self.policy.device:
+            self.policy.to(device_name)
 
     def _restore_constants(self) -> None:
         """Set the buffers that no state dict contains: on the device "meta", they lost their
@@ -234,7 +265,12 @@ class PolicyModule(Movable):
 
 
 class _Part(PolicyModule):
-    """A policy's actor or critic; see `actor_critic`."""
+    """A policy's actor or critic; see `actor_critic`.
+
+    Args:
+        policy: The policy.
+        index: Which result of the model it returns: 0 for the parameters, 1 for the values.
+    """
 
     def __init__(self, policy: PolicyParts, index: int) -> None:
         super().__init__(policy)
@@ -243,9 +279,11 @@ class _Part(PolicyModule):
     def forward(self, obs: Tensor, mask: Any = NOT_GIVEN) -> Tensor:  # type: ignore[override]
         """Run the model on the rows of a batch with any axes."""
         axes = obs.shape[: obs.ndim - len(self.policy.preprocessor.shape)]
-        masks = mask.reshape(-1, mask.shape[-1]) if isinstance(mask, Tensor) else mask
-        outputs: Any = self._run(obs.reshape(-1, *obs.shape[len(axes) :]), masks)[self.index]
-        return outputs.reshape(*axes, -1)  # type: ignore[no-any-return]
+        rows = obs.reshape(-1, *obs.shape[len(axes) :])
+        if isinstance(mask, Tensor):
+            mask = mask.reshape(-1, mask.shape[-1])
+        results: Any = self._run(rows, mask)
+        return results[self.index].reshape(*axes, -1)  # type: ignore[no-any-return]
 
 
 class ActorDistribution(torch.distributions.Distribution):
@@ -264,30 +302,32 @@ class ActorDistribution(torch.distributions.Distribution):
         super().__init__(inputs.shape[:-1], validate_args=False)
         self.dist = dist_class(inputs.reshape(-1, inputs.shape[-1]), model)
 
-    def sample(self, sample_shape: Any = ()) -> Tensor:
+    def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         """Draw raw actions: `[...]` for a single Discrete, otherwise `[..., width]`, with
         `sample_shape` in front.
         """
+        shape = torch.Size(sample_shape)
         draws = [
-            self._shaped(flat_sample(self.dist.sample()))
-            for _ in range(torch.Size(sample_shape).numel())
+            self._add_batch_axes(flat_sample(self.dist.sample())) for _ in range(shape.numel())
         ]
-        return torch.stack(draws).reshape(torch.Size(sample_shape) + draws[0].shape)
+        return torch.stack(draws).reshape(shape + draws[0].shape)
 
     def log_prob(self, value: Tensor) -> Tensor:
         """Return the log density `[...]` of raw actions."""
-        logp: Tensor = self.dist.logp(value.reshape(-1, *value.shape[len(self.batch_shape) :]))
+        rows = value.reshape(-1, *value.shape[len(self.batch_shape) :])
+        logp: Tensor = self.dist.logp(rows)
         return logp.reshape(self.batch_shape)
 
     def entropy(self) -> Tensor:
         """Return the entropy `[...]`, or an unbiased estimate if it has no closed form."""
-        entropy: Tensor = entropy_of(self.dist, flat_sample)[0]
+        entropy: Tensor
+        entropy, _ = entropy_of(self.dist, flat_sample)
         return entropy.reshape(self.batch_shape)
 
     @property
     def mode(self) -> Tensor:
         """The most likely raw actions."""
-        return self._shaped(flat_sample(self.dist.deterministic_sample()))
+        return self._add_batch_axes(flat_sample(self.dist.deterministic_sample()))
 
     deterministic_sample = mode  # TorchRL's name
 
@@ -298,7 +338,7 @@ class ActorDistribution(torch.distributions.Distribution):
         """
         return torch.full_like(self.mode, torch.nan, dtype=torch.float32)
 
-    def _shaped(self, rows: Tensor) -> Tensor:
+    def _add_batch_axes(self, rows: Tensor) -> Tensor:
         return rows.reshape(self.batch_shape + rows.shape[1:])
 
 
@@ -322,7 +362,8 @@ def actor_critic(
     Raises:
         NotServedError: The model has a memory, looks at past steps, or has no value branch.
     """
-    policy.as_module()  # raises for models that see past steps
+    # This call raises an error for models that see past steps.
+    policy.as_module()
     if policy.memory:
         raise NotServedError(
             f"actor_critic: {policy.model_name} has a memory, for which a critic and an actor apart"
@@ -330,8 +371,6 @@ def actor_critic(
         )
     if not policy.has_value:
         raise NotServedError(f"actor_critic: {policy.model_name} has no value_function().")
-    return (
-        _Part(policy, 0),
-        _Part(policy, 1),
-        partial(ActorDistribution, policy.dist_class, policy.model),
-    )
+    actor = _Part(policy, index=0)
+    critic = _Part(policy, index=1)
+    return actor, critic, partial(ActorDistribution, policy.dist_class, policy.model)

@@ -17,6 +17,7 @@ from functools import lru_cache, wraps
 from typing import Any, ParamSpec, TypeVar
 
 from torch import Tensor, nn
+from torch.autograd.graph import Node
 
 from rlcatalog.private_names import PrivateNames
 
@@ -79,13 +80,14 @@ base_of: Callable[[Tensor], Tensor | None] = TORCH.attribute(
 )
 
 
-def leaf_of(function: Any) -> Tensor | None:
+def leaf_of(function: Node) -> Tensor | None:
     """Return the leaf tensor that an autograd function adds gradients to, or None for any other
     function.
 
     Without the attribute `variable`, training steps no longer report weights that are not
     registered as parameters.
     """
+    # PyTorch's own functions have no such attribute.
     leaf = getattr(function, "variable", None)
     return leaf if isinstance(leaf, Tensor) else None
 
@@ -147,12 +149,13 @@ def needs_call(module: nn.Module) -> bool:
     )
 
 
-def original_of(module: Any) -> Any:
+def original_of(module: Callable[..., Any]) -> Any:
     """Return the module inside a result of `torch.compile`, or None for any other module.
 
     Without the attribute `_orig_mod`, the result counts as a separate module, whose weights have
     longer names.
     """
+    # Only PyTorch's compiled modules have this attribute.
     return getattr(module, "_orig_mod", None)
 
 
@@ -168,7 +171,7 @@ class Movable(nn.Module):
         """React to a move or a conversion."""
         raise NotImplementedError
 
-    def _apply(self, fn: Any, recurse: bool = True) -> Any:
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Any:
         result = super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         self.on_move()
         return result

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from rlcatalog.frameworks import padded_length
+from rlcatalog.frameworks import TensorTree, padded_length
 from rlcatalog.spaces import map_tensors
 
 
@@ -22,12 +24,14 @@ class Padding:
     """
 
     def __init__(self, lengths: np.ndarray[Any, Any], length: int, device: torch.device) -> None:
-        self.lengths, self.length, self.device = lengths, length, device
+        self.lengths = lengths
+        self.length = length
+        self.device = device
         #: Whether there is any padding.
         self.needed = min(lengths.tolist(), default=length) < length
 
     @classmethod
-    def of(cls, seq_lens: Any, rows: Tensor) -> Padding | None:
+    def of(cls, seq_lens: Tensor | Sequence[int], rows: Tensor) -> Padding | None:
         """Return the padding in padded rows `[S * T, ...]`, or None if there is none (or if, on
         "meta", it is unknown).
 
@@ -36,16 +40,18 @@ class Padding:
         """
         if sequences_of(seq_lens) == rows.shape[0] or rows.is_meta:
             return None
-        try:  # inside torch.func, a tensor cannot become an array
+        # Not as an array: inside torch.func, a tensor cannot become one.
+        try:
             lengths = seq_lens.tolist() if isinstance(seq_lens, Tensor) else [*seq_lens]
-        except RuntimeError:  # inside torch.func of PyTorch 2.8
+        except RuntimeError:
+            # PyTorch 2.8 has no `tolist` there.
             lengths = [int(length) for length in seq_lens]
         length = padded_length(lengths, len(rows))
         if min(lengths, default=length) == length:
             return None
         return cls(np.asarray(lengths, np.int64), length, rows.device)
 
-    def fill(self, rows: Any, repeat: int = 1) -> Any:
+    def fill(self, rows: TensorTree, repeat: int = 1) -> Any:
         """Pad rows `[R, ...]`, or a structure of rows, to `[S * T, ...]`.
 
         Padding repeats the last row of each sequence, so that a model only sees rows that can
@@ -57,19 +63,20 @@ class Padding:
         """
         if not self.needed and repeat == 1:
             return rows
-        t = np.arange(0, self.length, repeat)
-        ends = np.cumsum(self.lengths)[:, None] - 1
-        places = self._index(np.minimum((ends + 1 - self.lengths[:, None]) + t, ends))
-        return map_tensors(rows, lambda part: part.index_select(0, places))
+        steps = np.arange(0, self.length, repeat)
+        last_rows = np.cumsum(self.lengths)[:, None] - 1
+        first_rows = last_rows + 1 - self.lengths[:, None]
+        indices = self._to_tensor(np.minimum(first_rows + steps, last_rows))
+        return map_tensors(rows, lambda part: part.index_select(0, indices))
 
     def zeros(self, rows: Tensor) -> Tensor:
         """Pad rows `[R, ...]` with zeros."""
         if not self.needed:
             return rows
         padded = rows.new_zeros(len(self.lengths) * self.length, *rows.shape[1:])
-        return padded.index_copy(0, self._real(1), rows)
+        return padded.index_copy(0, self._indices_of_rows(repeat=1), rows)
 
-    def take(self, padded: Any, repeat: int = 1) -> Any:
+    def take(self, padded: TensorTree | tuple[Tensor | None, ...], repeat: int = 1) -> Any:
         """Remove the padding: return the rows `[R, ...]` of padded rows, or of a structure.
 
         Args:
@@ -78,16 +85,18 @@ class Padding:
         """
         if not self.needed:
             return padded
-        places = self._real(repeat)
-        return map_tensors(padded, lambda part: part.index_select(0, places))
+        indices = self._indices_of_rows(repeat)
+        return map_tensors(padded, lambda part: part.index_select(0, indices))
 
-    def _real(self, repeat: int) -> Tensor:
-        """Return the places of the rows among the padded rows."""
-        mask = np.arange(-(-self.length // repeat)) < -(-self.lengths // repeat)[:, None]
-        return self._index(np.flatnonzero(mask))
+    def _indices_of_rows(self, repeat: int) -> Tensor:
+        """Return the indices of the rows among the padded rows."""
+        longest = math.ceil(self.length / repeat)
+        lengths = np.ceil(self.lengths / repeat)
+        is_row = np.arange(longest) < lengths[:, None]
+        return self._to_tensor(np.flatnonzero(is_row))
 
-    def _index(self, places: np.ndarray[Any, Any]) -> Tensor:
-        return torch.from_numpy(places.reshape(-1).astype(np.int64)).to(self.device)
+    def _to_tensor(self, indices: np.ndarray[Any, Any]) -> Tensor:
+        return torch.from_numpy(indices.reshape(-1).astype(np.int64)).to(self.device)
 
 
 def add_time_dimension(rows: Tensor, seq_lens: Tensor, *, time_major: bool = False) -> Tensor:
@@ -103,26 +112,33 @@ def add_time_dimension(rows: Tensor, seq_lens: Tensor, *, time_major: bool = Fal
     """
     sequences = sequences_of(seq_lens)
     timed = rows.reshape(sequences, steps_of(rows.shape[0], sequences), *rows.shape[1:])
-    return timed.transpose(0, 1) if time_major else timed
+    if time_major:
+        timed = timed.transpose(0, 1)
+    return timed
 
 
-def sequences_of(seq_lens: Any) -> int:
+def sequences_of(seq_lens: Tensor | Sequence[int]) -> int:
     """Return the number of sequences; for a tensor, in a form that stays dynamic in traces and
     exports.
     """
-    return seq_lens.shape[0] if isinstance(seq_lens, Tensor) else len(seq_lens)
+    if isinstance(seq_lens, Tensor):
+        return seq_lens.shape[0]
+    return len(seq_lens)
 
 
 def steps_of(rows: int, sequences: int) -> int:
     """Return T, the length to which S sequences in S * T rows are padded; 1 if there are no
     sequences.
     """
-    return rows // sequences if sequences else 1
+    if not sequences:
+        return 1
+    return rows // sequences
 
 
 def sequence_mask(seq_lens: Tensor, length: int | None = None) -> Tensor:
     """Return which places of padded sequences contain rows: booleans `[S, length]`; None means the
     longest length.
     """
-    longest = int(seq_lens.max()) if length is None else length
-    return torch.arange(longest, device=seq_lens.device) < seq_lens[:, None]
+    if length is None:
+        length = int(seq_lens.max())
+    return torch.arange(length, device=seq_lens.device) < seq_lens[:, None]
