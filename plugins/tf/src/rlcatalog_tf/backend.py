@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from rlcatalog.actions import entropy_of, params_given
+from rlcatalog.actions import ActionDistribution, entropy_of, params_given
 from rlcatalog.errors import ConfigError
-from rlcatalog.frameworks import Array, Evaluation, PolicyParts, lengths_of, memory_of, views_of
-from rlcatalog.models import check_values, set_weights_of, weights_of
+from rlcatalog.frameworks import (
+    Array,
+    Evaluation,
+    PolicyParts,
+    Tensor,
+    TensorTree,
+    lengths_of,
+    memory_of,
+    views_of,
+)
+from rlcatalog.models import ModelV2, check_values, set_weights_of, weights_of
 from rlcatalog_tf.dtypes import dtype_of, floats_as, to_float32_at_least
 from rlcatalog_tf.nn import values_of
 from rlcatalog_tf.ops import flat_sample, flatten_rows
@@ -38,23 +47,27 @@ class TFBackend:
         self._traces = True
         self._attach(policy.model)
 
-    def _attach(self, model: Any) -> None:
+    def _attach(self, model: ModelV2) -> None:
+        """Set the model, and read from it and from the policy what acting needs."""
         policy = self.policy
         self.model: Any = model
         self.dist_class: Any = policy.dist_class
         self.contract = policy.output_checker
-        self.scalar, self.has_value = policy.action_codec.scalar, policy.has_value
-        self._follow(dtype_of(model))
+        self.scalar = policy.action_codec.scalar
+        self.has_value = policy.has_value
+        self._set_input_dtype()
         #: Traced functions by (explore, masked); see `_runner`.
         self._traced: dict[tuple[bool | None, bool], Any] = {}
-        if has_unbuilt_layers(model):  # tracing and training need the variables
+        # Tracing and training need the variables, which a step creates.
+        if has_unbuilt_layers(model):
             inputs, memory = self._example()
-            # a distribution need not have a deterministic sample.
-            self.step(inputs, memory, None, True)
-            self._follow(dtype_of(model))
+            # It samples, because some distributions have no deterministic sample.
+            self.step(inputs, memory, mask=None, explore=True)
+            self._set_input_dtype()
 
-    def _follow(self, dtype: Any) -> None:
+    def _set_input_dtype(self) -> None:
         """Set the dtype of the model's floating-point inputs (see `rlcatalog_tf.dtypes`)."""
+        dtype = dtype_of(self.model)
         self.floats = dtype
         encoded = np.dtype(self.policy.encoded_space.dtype)
         self.dtype = np.dtype(dtype.as_numpy_dtype) if encoded.kind == "f" else encoded
@@ -69,72 +82,98 @@ class TFBackend:
 
     def act(
         self,
-        obs: Any,
+        obs: Array | Tensor,
         views: Mapping[str, Any],
         memory: tuple[Array, ...],
-        mask: Any,
+        mask: Array | Tensor | None,
         explore: bool,
     ) -> tuple[Any, ...]:
         """Return raw actions, logp, value or None, inputs (tensors if `obs` is one), and memory
         arrays.
         """
-        if not len(obs):  # TensorFlow's compiled convolutions fail on empty batches
-            mask = None if mask is None else tf.ones([1, *mask.shape[1:]], tf.bool)
-            step = self.act(*self._one_row(obs, views), mask, explore)
-            return tuple(tf.nest.map_structure(lambda part: part[:0], step))
-        act = self._program(explore, mask is not None)
+        rows = obs.shape[0]
+        if not rows:
+            return self._act_on_no_rows(obs, views, mask, explore)
+        has_mask = mask is not None
+        run = self._program(explore, masked=has_mask)
         arguments = self._arguments(obs, views, memory)
-        if mask is not None:
+        if has_mask:
             arguments.append(tf.constant(mask))
         try:
-            raw, logp, value, inputs, *returned = act(*arguments)
+            raw, logp, value, inputs, *new_memory = run(*arguments)
         except tf.errors.InvalidArgumentError:
             # A model's check failed as an operation of the trace; an eager run raises the real
             # error.
-            self._runner(explore, mask is not None)(*arguments)
+            self._runner(explore, masked=has_mask)(*arguments)
             raise
-        step = (raw, logp, value if self.has_value else None, inputs)
+        if not self.has_value:
+            value = None
+        step: tuple[Any, ...] = (raw, logp, value, inputs)
         if isinstance(obs, np.ndarray):
             step = tuple(None if part is None else part.numpy() for part in step)
-        rows = len(obs)
-        # a trace does not know how many there are.
+        # A trace does not know the number of rows, so it does not check it.
         if any(part is not None and len(part) != rows for part in step):
-            self._runner(explore, mask is not None)(*arguments)
+            # An eager run raises the error that says what is wrong.
+            self._runner(explore, masked=has_mask)(*arguments)
             self.contract.check_sample(step[0], rows)
             self.contract.check_rows(logp, rows, "logp")
-        return *step, tuple(to_float32_at_least(part).numpy() for part in returned)
+        return *step, tuple(to_float32_at_least(part).numpy() for part in new_memory)
 
-    def values(self, obs: Any, views: Mapping[str, Any], memory: tuple[Array, ...]) -> Any:
+    def _act_on_no_rows(
+        self,
+        obs: Array | Tensor,
+        views: Mapping[str, Any],
+        mask: Array | Tensor | None,
+        explore: bool,
+    ) -> tuple[Any, ...]:
+        """Return the results of `act` for an empty batch, as the empty part of a step with one row:
+        TensorFlow's compiled convolutions fail on empty batches.
+        """
+        if mask is not None:
+            mask = tf.ones([1, *mask.shape[1:]], tf.bool)
+        step = self.act(*self._one_row(obs, views), mask, explore)
+        return tuple(tf.nest.map_structure(lambda part: part[:0], step))
+
+    def values(
+        self, obs: Array | Tensor, views: Mapping[str, Any], memory: tuple[Array, ...]
+    ) -> Any:
         """Return value estimates without creating a distribution: a tensor if `obs` is one,
         otherwise a NumPy array.
         """
-        if not len(obs):
+        rows = obs.shape[0]
+        if not rows:
             return self.values(*self._one_row(obs, views))[:0]
-        value = self._program(None, False)(*self._arguments(obs, views, memory))
-        check_values(self.model, value, len(obs))
-        return value.numpy() if isinstance(obs, np.ndarray) else value
+        run = self._program(explore=None, masked=False)
+        value = run(*self._arguments(obs, views, memory))
+        check_values(self.model, value, rows)
+        if isinstance(obs, np.ndarray):
+            return value.numpy()
+        return value
 
     def _one_row(
-        self, obs: Any, views: Mapping[str, Any]
+        self, obs: Array | Tensor, views: Mapping[str, Any]
     ) -> tuple[Any, dict[str, Any], tuple[Array, ...]]:
         """Return inputs and a memory in the same form, with one row each."""
 
-        def one(part: Any) -> Any:
+        def make_row(part: Array | Tensor) -> Any:
             zeros = tf.zeros([1, *part.shape[1:]], part.dtype)
             return zeros.numpy() if isinstance(part, np.ndarray) else zeros
 
-        return one(obs), tf.nest.map_structure(one, dict(views)), self.policy.memory.start(1)
+        view_rows = tf.nest.map_structure(make_row, dict(views))
+        return make_row(obs), view_rows, self.policy.memory.start(1)
 
     def _arguments(
-        self, obs: Any, views: Mapping[str, Any], memory: tuple[Array, ...]
+        self, obs: Array | Tensor, views: Mapping[str, Any], memory: tuple[Array, ...]
     ) -> list[Any]:
         """Return the inputs and the memory in the form that a trace accepts."""
         if obs.dtype != self.dtype:
-            obs = (
-                obs.astype(self.dtype) if isinstance(obs, np.ndarray) else tf.cast(obs, self.dtype)
-            )
+            if isinstance(obs, np.ndarray):
+                obs = obs.astype(self.dtype)
+            else:
+                obs = tf.cast(obs, self.dtype)
         states = [floats_as(tf.constant(part), self.floats) for part in memory]
-        if not views:  # `tf.nest` takes as long as a small layer
+        # Without views, avoid `tf.nest`, which takes as long as a small layer.
+        if not views:
             return [tf.constant(obs), *states]
         return [*tf.nest.flatten(self._tensors({"obs": obs, **views})), *states]
 
@@ -143,49 +182,68 @@ class TFBackend:
         if not self._traces:
             return self._runner(explore, masked)
         if (explore, masked) not in self._traced:
-            signature = [
-                tf.TensorSpec([None, *x.shape[1:]], x.dtype)
-                for x in tf.nest.flatten(self._example())
-            ]
-            if masked:
-                signature.append(tf.TensorSpec([None, self.policy.masks.size], tf.bool))
-            run = tf.function(
-                self._runner(explore, masked), input_signature=signature, autograph=False
-            )
-            traced = run.get_concrete_function()
-            own = {id(variable) for variable in self.model.variables()}
-            for variable in traced.graph.variables:
-                if variable.trainable and id(variable) not in own:
-                    self.contract.refuse_lost_weight(variable.name, variable.shape)
-            self._traced[explore, masked] = traced
+            self._traced[explore, masked] = self._trace(explore, masked)
         return self._traced[explore, masked]
+
+    def _trace(self, explore: bool | None, masked: bool) -> Any:
+        """Trace the function of `_runner` for any number of rows.
+
+        Raises:
+            ModelContractError: It uses a trainable variable that is not the model's.
+        """
+        signature = [
+            tf.TensorSpec([None, *x.shape[1:]], x.dtype) for x in tf.nest.flatten(self._example())
+        ]
+        if masked:
+            signature.append(tf.TensorSpec([None, self.policy.masks.size], tf.bool))
+        run = tf.function(self._runner(explore, masked), input_signature=signature, autograph=False)
+        traced = run.get_concrete_function()
+        registered = {id(variable) for variable in self.model.variables()}
+        for variable in traced.graph.variables:
+            if variable.trainable and id(variable) not in registered:
+                self.contract.refuse_lost_weight(variable.name, variable.shape)
+        return traced
 
     def _runner(self, explore: bool | None, masked: bool) -> Callable[..., Any]:
         """Return a function of flattened inputs, memory and mask that acts or, with `explore` None,
         computes values.
+
+        Args:
+            explore: Whether acting samples actions.
+            masked: Whether the function's last argument is an action mask.
         """
         example = self._example()
 
-        def flat(*arguments: Any) -> Any:
-            mask = arguments[-1] if masked else None
-            input_dict, memory = tf.nest.pack_sequence_as(
-                example, arguments[: len(arguments) - masked]
-            )
+        def compute_values(*arguments: Tensor) -> Any:
+            input_dict, memory = tf.nest.pack_sequence_as(example, arguments)
             with tf.device(self.device), drawing_from(self.generator):
-                if explore is None:
-                    self._run_model({**input_dict, "values_only": True}, memory)
-                    return values_of(self.model, input_dict["obs"].shape[0])
+                self._run_model({**input_dict, "values_only": True}, memory)
+                return values_of(self.model, input_dict["obs"].shape[0])
+
+        def act(*arguments: Tensor) -> tuple[Any, ...]:
+            mask = None
+            if masked:
+                *arguments, mask = arguments  # type: ignore[assignment]
+            input_dict, memory = tf.nest.pack_sequence_as(example, arguments)
+            with tf.device(self.device), drawing_from(self.generator):
                 sample, logp, value, dist_inputs, new_memory = self.step(
                     input_dict, memory, mask, explore
                 )
-                if value is None:  # a trace returns tensors alone
+                # A traced function cannot return None.
+                if value is None:
                     value = tf.zeros([tf.shape(logp)[0]])
                 return flatten_rows(sample), logp, value, dist_inputs, *new_memory
 
-        return flat
+        if explore is None:
+            return compute_values
+        return act
 
     def step(
-        self, inputs: dict[str, Any], memory: list[Any], mask: Any, explore: Any
+        self,
+        inputs: dict[str, Any],
+        memory: list[Any],
+        mask: Tensor | None,
+        explore: bool | Tensor | None,
     ) -> tuple[Any, Any, Any, Any, list[Any]]:
         """Do one acting step on tensors: run the model and call `draw`.
 
@@ -202,16 +260,11 @@ class TFBackend:
         rows = inputs["obs"].shape[0]
         outputs, new_memory = self._run_model(inputs, memory)
         sample, logp, dist_inputs = self.draw(outputs, mask, explore, rows)
-        return (
-            sample,
-            logp,
-            values_of(self.model, rows) if self.has_value else None,
-            dist_inputs,
-            new_memory,
-        )
+        value = values_of(self.model, rows) if self.has_value else None
+        return sample, logp, value, dist_inputs, new_memory
 
     def inputs_of(
-        self, obs: Any, views: Mapping[str, Any], memory: Sequence[Any]
+        self, obs: Array | Tensor, views: Mapping[str, Any], memory: Sequence[Array | Tensor]
     ) -> tuple[dict[str, Any], list[Any]]:
         """Return the model's input and memory at one step, as tensors.
 
@@ -222,7 +275,13 @@ class TFBackend:
         """
         return self._tensors({"obs": obs, **views}), self._tensors(list(memory))
 
-    def draw(self, outputs: Any, mask: Any, explore: Any, rows: int | None) -> tuple[Any, Any, Any]:
+    def draw(
+        self,
+        outputs: Tensor,
+        mask: Tensor | None,
+        explore: bool | Tensor | None,
+        rows: int | None,
+    ) -> tuple[Any, Any, Any]:
         """Draw raw actions from a model's outputs.
 
         Args:
@@ -246,17 +305,27 @@ class TFBackend:
             outputs = self.dist_class.masked(outputs, mask)
         dist = self.dist_class(outputs, self.model)
         if tf.is_tensor(explore):
-            drawn, likely = flat_sample(dist.sample()), flat_sample(dist.deterministic_sample())
-            flat = sample = tf.where(explore, drawn, tf.cast(likely, drawn.dtype))
-            # a new distribution, without cached samples.
+            random_sample = flat_sample(dist.sample())
+            likely_sample = flat_sample(dist.deterministic_sample())
+            sample = tf.where(explore, random_sample, tf.cast(likely_sample, random_sample.dtype))
+            flat = sample
+            # The distribution's cached sample is not the one that was selected.
             dist = self.dist_class(outputs, self.model)
-        else:
-            sample = dist.sample() if explore else dist.deterministic_sample()
-            self.contract.check_tensors(sample, "sample" if explore else "deterministic_sample")
+        elif explore:
+            sample = dist.sample()
+            self.contract.check_tensors(sample, "sample")
             flat = flat_sample(sample)
-            if explore and not tf.executing_eagerly() and _depends(flat, outputs):
+            # Only a trace can say what depends on what.
+            if not tf.executing_eagerly() and _depends(flat, outputs):
                 self.contract.refuse_gradient("sample")
-        self.contract.check_sample(flat if flat.shape.rank == 0 else flatten_rows(flat), rows)
+        else:
+            sample = dist.deterministic_sample()
+            self.contract.check_tensors(sample, "deterministic_sample")
+            flat = flat_sample(sample)
+        rows_of_sample = flat
+        if flat.shape.rank != 0:
+            rows_of_sample = flatten_rows(flat)
+        self.contract.check_sample(rows_of_sample, rows)
         logp = dist.logp(flat)
         self.contract.check_rows(logp, rows, "logp")
         return flat, logp, params_given(dist, sample)
@@ -267,38 +336,28 @@ class TFBackend:
         outputs, returned = self.model(
             {**inputs, "is_training": False, "single_steps": True}, list(memory), lengths
         )
-        if len(returned) == len(memory):  # the state of the next step must match the trace
+        if not memory:
+            return outputs, []
+        # The state of the next step must have the dtypes for which acting was traced. If a state is
+        # missing, the policy raises the error.
+        if len(returned) == len(memory):
             returned = [tf.cast(new, old.dtype) for new, old in zip(returned, memory, strict=True)]
-        return outputs, returned if memory else []
+        return outputs, returned
 
     def evaluate(self, batch: Mapping[str, Any], entropy: bool = True) -> Evaluation:
         """Score stored actions; see `Policy.evaluate`."""
         with tf.device(self.device), drawing_from(self.generator):
-            input_dict = self._tensors({"obs": batch["obs"], **views_of(self.policy, batch)})
-            rows = input_dict["obs"].shape[0]
-            lengths, padding, memory = (
-                self._sequences(batch) if self.policy.memory else (None, None, [])
-            )
-            flags = {"is_training": True}
-            if padding is not None:
-                flags["outputs_only"], repeats = True, self.policy.views.training
-                input_dict = {
-                    name: padding.fill(x, repeats.get(name, 1)) for name, x in input_dict.items()
-                }
-            outputs, _ = self.model({**input_dict, **flags}, memory, lengths)
-            places = input_dict["obs"].shape[0]
-            self.contract.check_outputs(outputs, places)
-            value = values_of(self.model, places) if self.has_value else None
-            if padding is not None:
-                outputs, value = padding.take((outputs, value))
-            inputs = to_float32_at_least(outputs)
+            inputs = self._tensors({"obs": batch["obs"], **views_of(self.policy, batch)})
+            rows = inputs["obs"].shape[0]
+            outputs, value = self._score_pass(inputs, batch)
+            dist_inputs = to_float32_at_least(outputs)
             if batch.get("mask") is not None:
-                inputs = self.dist_class.masked(
-                    inputs, tf.cast(self.tensor(batch["mask"]), tf.bool)
-                )
-            dist = self.dist_class(inputs, self.model)
-            raw = self.tensor(batch["raw_action"], inputs.dtype)
-            raw = raw[:, 0] if self.scalar and raw.shape.rank == 2 else raw
+                allowed = tf.cast(self.tensor(batch["mask"]), tf.bool)
+                dist_inputs = self.dist_class.masked(dist_inputs, allowed)
+            dist = self.dist_class(dist_inputs, self.model)
+            raw = self.tensor(batch["raw_action"], dist_inputs.dtype)
+            if self.scalar and raw.shape.rank == 2:
+                raw = raw[:, 0]
             logp = dist.logp(raw)
             uncertainty, kind = entropy_of(dist, flat_sample, entropy)
             kl = self._kl(batch, dist, raw)
@@ -307,40 +366,75 @@ class TFBackend:
                     self.contract.check_rows(numbers, rows, method)
             return Evaluation(logp, uncertainty, kind, value, dist, kl)
 
+    def _score_pass(self, inputs: dict[str, Any], batch: Mapping[str, Any]) -> tuple[Any, Any]:
+        """Run the model on a training batch; return its outputs and values, one row per step.
+
+        Args:
+            inputs: The batch's observations and views, as tensors.
+            batch: The batch, with the lengths of its sequences and the memory before them.
+        """
+        flags = {"is_training": True}
+        padding: Padding | None = None
+        lengths = None
+        memory: list[Any] = []
+        if self.policy.memory:
+            lengths, padding, memory = self._sequences(batch)
+            flags["outputs_only"] = True
+            # Views of the past with one row for several steps.
+            repeats = self.policy.views.training
+            inputs = {name: padding.fill(x, repeats.get(name, 1)) for name, x in inputs.items()}
+        outputs, _ = self.model({**inputs, **flags}, memory, lengths)
+        padded_rows = inputs["obs"].shape[0]
+        self.contract.check_outputs(outputs, padded_rows)
+        value = values_of(self.model, padded_rows) if self.has_value else None
+        if padding is not None:
+            outputs, value = padding.take((outputs, value))
+        return outputs, value
+
     def log_density(self, dist_inputs: Array, raw_action: Array) -> Array:
         """Return the log density `[B]` of raw actions for stored parameters."""
         with tf.device(self.device):
-            params, raw = tf.constant(dist_inputs), tf.constant(raw_action)
-            raw = floats_as(raw[:, 0] if self.scalar else raw, params.dtype)
-            stored: Any = self.policy.stored_dist
-            return stored(params, self.model).logp(raw).numpy()  # type: ignore[no-any-return]
+            params = tf.constant(dist_inputs)
+            raw = tf.constant(raw_action)
+            if self.scalar:
+                raw = raw[:, 0]
+            raw = floats_as(raw, params.dtype)
+            dist = self.policy.stored_dist(params, self.model)
+            return dist.logp(raw).numpy()  # type: ignore[no-any-return]
 
-    def _kl(self, batch: Mapping[str, Any], dist: Any, raw: Any) -> Any:
+    def _kl(self, batch: Mapping[str, Any], dist: ActionDistribution, raw: Tensor) -> Any:
+        """Return the divergence `[B]` of the stored distributions from `dist`; None if the batch
+        has none.
+        """
         if batch.get("dist_inputs") is None:
             return None
-        stored: Any = self.policy.stored_dist
+        stored_dist = self.policy.stored_dist
         params = params_given(dist, raw)
+        old_params = self.tensor(batch["dist_inputs"], params.dtype)
         # As in RLlib, both get the current model, which a distribution may read.
-        old = stored(self.tensor(batch["dist_inputs"], params.dtype), self.model)
-        return old.kl(stored(params, self.model))
+        return stored_dist(old_params, self.model).kl(stored_dist(params, self.model))
 
     def _sequences(self, batch: Mapping[str, Any]) -> tuple[Any, Padding, list[Any]]:
         """Return the lengths of a batch's sequences, their padding, and the memory at the start of
         each of them.
         """
         lengths = batch.get("seq_lens")
-        if not tf.is_tensor(lengths):  # if they are traced, the caller checks them
+        # The caller checks lengths that are traced.
+        if not tf.is_tensor(lengths):
             lengths = tf.constant(lengths_of(batch, len(batch["obs"])))
         lengths = tf.cast(lengths, tf.int32)
         state = batch.get("state")
         if state is None:
-            state = [
-                tf.repeat(tf.convert_to_tensor(part)[None], tf.shape(lengths)[0], axis=0)
-                for part in self.policy.memory.initial
+            memory = [
+                tf.repeat(tf.convert_to_tensor(initial)[None], tf.shape(lengths)[0], axis=0)
+                for initial in self.policy.memory.initial
             ]
         elif tf.executing_eagerly():
-            state = memory_of(self.policy, batch, int(lengths.shape[0]))
-        return lengths, Padding(lengths), self._tensors(list(getattr(state, "memory", state)))
+            memory = list(memory_of(self.policy, batch, int(lengths.shape[0])))
+        else:
+            # A policy's `State`, or its memory alone.
+            memory = getattr(state, "memory", state)
+        return lengths, Padding(lengths), self._tensors(list(memory))
 
     @staticmethod
     def device_of(name: str) -> str:
@@ -391,14 +485,17 @@ class TFBackend:
         """Return a context in which acting runs eagerly and distributions sample from the given
         generator.
         """
-        former = self._traces, self.generator
-        self._traces, self.generator = False, generator
+        traced_before = self._traces
+        generator_before = self.generator
+        self._traces = False
+        self.generator = generator
         try:
             yield
         finally:
-            self._traces, self.generator = former
+            self._traces = traced_before
+            self.generator = generator_before
 
-    def tensor(self, value: Any, dtype: Any = tf.float32) -> Any:
+    def tensor(self, value: Array | Tensor, dtype: Any = tf.float32) -> Any:
         """Convert an array or tensor to a tensor.
 
         Args:
@@ -407,15 +504,18 @@ class TFBackend:
         """
         return floats_as(tf.convert_to_tensor(value), dtype)
 
-    def _tensors(self, value: Any) -> Any:
+    def _tensors(self, value: TensorTree) -> Any:
         """Convert a structure of arrays into the model's input tensors."""
         return tf.nest.map_structure(lambda part: self.tensor(part, self.floats), value)
 
 
-def _depends(output: Any, inputs: Any) -> bool:
+def _depends(output: Tensor, inputs: Tensor) -> bool:
     """Return whether a trace's output has gradients with respect to its inputs."""
     if not output.dtype.is_floating:
         return False
-    with suppress(LookupError, TypeError, ValueError):  # an operation has none
-        return tf.gradients(output, inputs)[0] is not None
-    return False
+    try:
+        (gradient,) = tf.gradients(output, inputs)
+    except (LookupError, TypeError, ValueError):
+        # An operation between them has no gradient.
+        return False
+    return gradient is not None

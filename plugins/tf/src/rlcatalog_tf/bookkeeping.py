@@ -10,7 +10,15 @@ import numpy as np
 import tensorflow as tf
 
 from rlcatalog.errors import StaleOutputError
-from rlcatalog.models import ModelBookkeeping, check_weights, get_submodel, inner_model, is_model
+from rlcatalog.frameworks import Tensor, TensorTree
+from rlcatalog.models import (
+    ModelBookkeeping,
+    ModelV2,
+    check_weights,
+    get_submodel,
+    inner_model,
+    is_model,
+)
 from rlcatalog.spaces import map_tensors
 from rlcatalog_tf.private_api import outer_graph
 from rlcatalog_tf.sequences import Padding
@@ -27,30 +35,36 @@ class TFBookkeeping(ModelBookkeeping):
 
     of_last_pass = (*ModelBookkeeping.of_last_pass, "trace")
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: ModelV2) -> None:
         super().__init__(model)
         self.registered: list[Any] = []
         self.trace: Any = None
 
-    def as_tensors(self, model: Any, obs: Any) -> Any:
+    def as_tensors(self, model: ModelV2, obs: TensorTree) -> Any:
         """Convert NumPy arrays in observations to tensors."""
-        return map_tensors(
-            obs, lambda leaf: self.ops.tensor(leaf) if isinstance(leaf, np.ndarray) else leaf
-        )
 
-    def run(self, model: Any, inputs: dict[str, Any], state: list[Any], seq_lens: Any) -> Any:
+        def to_tensor(leaf: Tensor) -> Any:
+            if isinstance(leaf, np.ndarray):
+                return self.ops.tensor(leaf)
+            return leaf
+
+        return map_tensors(obs, to_tensor)
+
+    def run(
+        self, model: ModelV2, inputs: dict[str, Any], state: list[Any], seq_lens: Tensor | None
+    ) -> Any:
         """Call `forward`, and record the graph of its output."""
         result = model.forward(inputs, state, seq_lens)
-        self.trace = (
-            None if tf.executing_eagerly() else weakref.ref(tf.compat.v1.get_default_graph())
-        )
+        graph = _current_graph()
+        self.trace = None if graph is None else weakref.ref(graph)
         return result
 
-    def check_trace(self, model: Any, what: str) -> None:
+    def check_trace(self, model: ModelV2, what: str) -> None:
         """Raise an error if the last forward pass ran in a different `tf.function`."""
         if self.trace is None:
             return
-        graph = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
+        graph = _current_graph()
+        # The model may have run in a function around the current one.
         while graph is not None:
             if graph is self.trace():
                 return
@@ -60,57 +74,67 @@ class TFBookkeeping(ModelBookkeeping):
             " tf.function. Call it in the same function, and return its result."
         )
 
-    def weights(self, model: Any) -> dict[str, np.ndarray[Any, Any]]:
+    def weights(self, model: ModelV2) -> dict[str, np.ndarray[Any, Any]]:
         """Return all variables as arrays, in canonical layouts."""
         return {item.name: item.value() for item in variables_of(model)}
 
-    def set_weights(self, model: Any, weights: Mapping[str, Any]) -> None:
+    def set_weights(self, model: ModelV2, weights: Mapping[str, Any]) -> None:
         """Set all variables from arrays."""
         variables = variables_of(model)
-        check_weights(model, {item.name: item.value().shape for item in variables}, weights)
-        parts: dict[int, list[Any]] = {}
+        shapes = {item.name: item.value().shape for item in variables}
+        check_weights(model, shapes, weights)
+        # A variable may have several canonical arrays; it is set when the last one is there.
+        arrays_of: dict[int, list[Any]] = {}
         for item in variables:
-            given = parts.setdefault(id(item.variable), [])
-            given.append(np.asarray(weights[item.name]))
-            if len(given) == len(item.layout.names):
-                item.variable.assign(item.layout.join(*given))
+            arrays = arrays_of.setdefault(id(item.variable), [])
+            arrays.append(np.asarray(weights[item.name]))
+            if len(arrays) == len(item.layout.names):
+                item.variable.assign(item.layout.join(*arrays))
 
-    def batch_major(self, rows: Any, steps: Any, sequences: Any) -> Any:
+    def batch_major(self, rows: Any, steps: int | Tensor, sequences: int | Tensor) -> Any:
         """Reorder rows `[T * B, ...]` from time-major to batch-major."""
+        # Of anything else, `check_values` says later what is wrong.
         if not tf.is_tensor(rows) or not rows.shape.rank:
-            return rows  # `check_values` raises the error
+            return rows
         timed = tf.reshape(rows, tf.concat([[steps, sequences], tf.shape(rows)[1:]], axis=0))
         turned = tf.transpose(timed, [1, 0, *range(2, rows.shape.rank + 1)])
         return tf.ensure_shape(tf.reshape(turned, tf.shape(rows)), rows.shape)
 
-    def padding(self, seq_lens: Any, rows: Any) -> Padding | None:
+    def padding(self, seq_lens: Tensor, rows: Tensor) -> Padding | None:
         """Return which rows are padding, or None if there is no padding."""
         return Padding.of(seq_lens, rows)
 
 
-def variables_of(model: Any) -> list[NamedVariable]:
+def _current_graph() -> Any:
+    """Return the graph of the `tf.function` that is being traced; None in eager execution."""
+    if tf.executing_eagerly():
+        return None
+    return tf.compat.v1.get_default_graph()
+
+
+def variables_of(model: ModelV2) -> list[NamedVariable]:
     """Return a model's variables: first those in attributes, then registered ones, including those
     of its trunks.
     """
     variables = find_variables(model)
     known = {id(item.variable) for item in variables}
-    models: list[tuple[Any, str]] = [(model, "")]
-    for outer, path in models:  # a trunk's variables are already registered
-        extra = [
-            raw_variable(v) for v in outer._rlcatalog.registered if id(raw_variable(v)) not in known
-        ]
-        variables += [
-            NamedVariable(f"{path}registered.{i}", v, AS_IT_IS, trainable=v.trainable)
-            for i, v in enumerate(extra)
-        ]
-        known |= {id(v) for v in extra}
-        names = {"trunk": inner_model(outer), "value_trunk": get_submodel(outer, "value_trunk")}
-        for name, inner in names.items():
-            if is_model(inner):  # it may be stored where it cannot be found
-                hidden = [item for item in find_variables(inner) if id(item.variable) not in known]
-                variables += [
-                    item._replace(name=f"{path}_rlcatalog_{name}.{item.name}") for item in hidden
-                ]
-                known |= {id(item.variable) for item in hidden}
-                models.append((inner, f"{path}{name}."))
+    outer_models: list[tuple[Any, str]] = [(model, "")]
+    # The list grows while the loop goes through it, because a trunk may contain another.
+    for outer, path in outer_models:
+        registered = [raw_variable(variable) for variable in outer._rlcatalog.registered]
+        new_variables = [variable for variable in registered if id(variable) not in known]
+        for index, variable in enumerate(new_variables):
+            name = f"{path}registered.{index}"
+            variables.append(NamedVariable(name, variable, AS_IT_IS, trainable=variable.trainable))
+        known |= {id(variable) for variable in new_variables}
+        trunks = {"trunk": inner_model(outer), "value_trunk": get_submodel(outer, "value_trunk")}
+        for name, trunk in trunks.items():
+            if not is_model(trunk):
+                continue
+            # The outer model may keep its trunk where `find_variables` does not search.
+            hidden = [item for item in find_variables(trunk) if id(item.variable) not in known]
+            for item in hidden:
+                variables.append(item._replace(name=f"{path}_rlcatalog_{name}.{item.name}"))
+            known |= {id(item.variable) for item in hidden}
+            outer_models.append((trunk, f"{path}{name}."))
     return variables

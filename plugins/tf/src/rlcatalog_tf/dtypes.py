@@ -13,23 +13,31 @@ from typing import Any
 
 import tensorflow as tf
 
+from rlcatalog.frameworks import Tensor
+from rlcatalog.models import ModelV2
+
 #: Half-precision dtypes.
 HALF = (tf.float16, tf.bfloat16)
 _SERVED = (*HALF, tf.float32, tf.float64)
 
 
-def dtype_of(model: Any) -> Any:
+def dtype_of(model: ModelV2) -> Any:
     """Return the dtype of a model's first floating-point variable; float32 if there is none yet."""
-    return next(
-        (variable.dtype for variable in model.variables() if variable.dtype in _SERVED), tf.float32
-    )
+    for variable in model.variables():
+        if variable.dtype in _SERVED:
+            return variable.dtype
+    return tf.float32
 
 
-def floats_as(x: Any, dtype: Any) -> Any:
+def floats_as(x: Tensor, dtype: tf.DType) -> Any:
     """Convert floating-point numbers to a dtype; return other tensors unchanged."""
-    return tf.cast(x, dtype) if x.dtype.is_floating and x.dtype != dtype else x
+    if x.dtype.is_floating and x.dtype != dtype:
+        return tf.cast(x, dtype)
+    return x
 
 
-def to_float32_at_least(x: Any) -> Any:
+def to_float32_at_least(x: Tensor) -> Any:
     """Convert half precision to float32; return other tensors unchanged."""
-    return tf.cast(x, tf.float32) if x.dtype in HALF else x
+    if x.dtype in HALF:
+        return tf.cast(x, tf.float32)
+    return x

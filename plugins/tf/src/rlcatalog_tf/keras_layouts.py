@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from types import ModuleType
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -20,32 +21,88 @@ Array = np.ndarray[Any, Any]
 class Layout:
     """Canonical form of a variable, as one or several arrays.
 
+    This class is for a single array; derived classes convert the value in other ways.
+
     Attributes:
         names: Canonical names of the arrays.
-        axes: Axes that transpose the value into its only canonical array, if transposing suffices.
-        to: In other cases, a function that converts the value into the canonical arrays.
-        back: The inverse of `to`.
+        axes: Axes that transpose the value into its canonical array, or None.
     """
 
     names: tuple[str, ...]
     axes: tuple[int, ...] | None = None
-    to: Callable[[Array], tuple[Array, ...]] | None = None
-    back: Callable[..., Array] | None = None
 
     def split(self, value: Array) -> tuple[Array, ...]:
         """Return the canonical arrays for a value."""
-        if self.to is not None:
-            return self.to(value)
-        return (value if self.axes is None else value.transpose(self.axes),)
+        if self.axes is None:
+            return (value,)
+        return (value.transpose(self.axes),)
 
     def join(self, *arrays: Array) -> Array:
         """Return the value for its canonical arrays."""
-        if self.back is not None:
-            return self.back(*arrays)
-        return arrays[0] if self.axes is None else arrays[0].transpose(np.argsort(self.axes))
+        (array,) = arrays
+        if self.axes is None:
+            return array
+        return array.transpose(np.argsort(self.axes))
 
 
-def layouts_of(layer: Any, keras: Any) -> list[tuple[Any, Layout]] | None:
+class _VarianceAndCount(Layout):
+    """The running variance of a batch normalisation, and PyTorch's number of batches, which Keras
+    does not count.
+    """
+
+    def split(self, value: Array) -> tuple[Array, ...]:
+        return value, np.zeros((), np.int64)
+
+    def join(self, *arrays: Array) -> Array:
+        variance, _ = arrays
+        return variance
+
+
+class _SumOfBiases(Layout):
+    """The bias of an LSTM: PyTorch adds two biases; Keras has only the first."""
+
+    def split(self, value: Array) -> tuple[Array, ...]:
+        return value, np.zeros_like(value)
+
+    def join(self, *arrays: Array) -> Array:
+        input_bias, recurrent_bias = arrays
+        return input_bias + recurrent_bias
+
+
+class _GruWeight(Layout):
+    """A weight of a GRU, whose gates are in another order in PyTorch."""
+
+    def split(self, value: Array) -> tuple[Array, ...]:
+        return (_swap_gates(value).T,)
+
+    def join(self, *arrays: Array) -> Array:
+        (array,) = arrays
+        return _swap_gates(array.T)
+
+
+class _GruBiases(Layout):
+    """The two biases of a GRU, which Keras has in one variable `[2, gates]`."""
+
+    def split(self, value: Array) -> tuple[Array, ...]:
+        return tuple(_swap_gates(value))
+
+    def join(self, *arrays: Array) -> Array:
+        return _swap_gates(np.stack(arrays))
+
+
+def _swap_gates(value: Array) -> Array:
+    """Swap the first two thirds of the last axis: the gates of a GRU are reset, update, new in
+    PyTorch, and update, reset, new in Keras.
+    """
+    first, second, third = np.split(value, 3, axis=-1)
+    return np.concatenate([second, first, third], axis=-1)
+
+
+#: The variables of a layer with their canonical forms; None for a layer that keeps Keras's names.
+LayerLayouts: TypeAlias = list[tuple[Any, Layout]] | None
+
+
+def layouts_of(layer: Any, keras: ModuleType) -> LayerLayouts:
     """Return the variables of a layer with their canonical forms, or None for an unsupported layer.
 
     Args:
@@ -53,107 +110,120 @@ def layouts_of(layer: Any, keras: Any) -> list[tuple[Any, Layout]] | None:
         keras: The module that the layer comes from: Keras or legacy Keras.
     """
     for names, describe in _TABLE:
-        classes = tuple(
-            cls for name in names if (cls := getattr(keras.layers, name, None)) is not None
-        )
-        if isinstance(layer, classes):
-            return describe(layer)
+        # Legacy Keras lacks some classes.
+        classes = [getattr(keras.layers, name, None) for name in names]
+        if isinstance(layer, tuple(cls for cls in classes if cls is not None)):
+            return None if describe is None else describe(layer)
     return None
 
 
-def _named(layer: Any, **layouts: Layout) -> list[tuple[Any, Layout]]:
-    """Return a layer's existing variables with their layouts."""
-    return [
-        (variable, layout)
-        for name, layout in layouts.items()
-        if (variable := getattr(layer, name, None)) is not None and hasattr(variable, "shape")
-    ]
+def _with_layouts(layer: Any, **layouts: Layout) -> list[tuple[Any, Layout]]:
+    """Return a layer's existing variables with their layouts, which are passed by attribute."""
+    variables = []
+    for name, layout in layouts.items():
+        # A Keras layer without a bias, for example, has None there.
+        variable = getattr(layer, name, None)
+        # A Keras layer may have a flag of this name.
+        if hasattr(variable, "shape"):
+            variables.append((variable, layout))
+    return variables
 
 
-#: Unchanged weights and biases.
-_WEIGHT, _BIAS = Layout(("weight",)), Layout(("bias",))
+#: An unchanged weight.
+_WEIGHT = Layout(("weight",))
+#: An unchanged bias.
+_BIAS = Layout(("bias",))
 
 
-def _convolution(layer: Any) -> list[tuple[Any, Layout]] | None:
+def _dense(layer: Any) -> LayerLayouts:
+    return _with_layouts(layer, kernel=Layout(("weight",), axes=(1, 0)), bias=_BIAS)
+
+
+def _convolution(layer: Any) -> LayerLayouts:
     """Map `[*window, in, out]` to `[out, in, *window]`; transposed: `[*window, out, in]` to
     `[in, out, *window]`.
     """
     rank = len(layer.kernel.shape)
-    return _named(
-        layer, kernel=Layout(("weight",), (rank - 1, rank - 2, *range(rank - 2))), bias=_BIAS
-    )
+    axes = (rank - 1, rank - 2, *range(rank - 2))
+    return _with_layouts(layer, kernel=Layout(("weight",), axes), bias=_BIAS)
 
 
-def _batch_norm(layer: Any) -> list[tuple[Any, Layout]]:
-    count = Layout(
-        ("running_var", "num_batches_tracked"),  # PyTorch counts them; nobody here does
-        to=lambda value: (value, np.zeros((), np.int64)),
-        back=lambda variance, batches: variance,
-    )
-    return _named(
+def _layer_norm(layer: Any) -> LayerLayouts:
+    return _with_layouts(layer, gamma=_WEIGHT, beta=_BIAS)
+
+
+def _batch_norm(layer: Any) -> LayerLayouts:
+    return _with_layouts(
         layer,
         gamma=_WEIGHT,
         beta=_BIAS,
         moving_mean=Layout(("running_mean",)),
-        moving_variance=count,
+        moving_variance=_VarianceAndCount(("running_var", "num_batches_tracked")),
     )
 
 
-def _lstm(layer: Any, end: str) -> list[tuple[Any, Layout]]:
+def _embedding(layer: Any) -> LayerLayouts:
+    return _with_layouts(layer, embeddings=_WEIGHT)
+
+
+def _lstm(layer: Any) -> LayerLayouts:
+    return _lstm_weights(layer.cell, suffix="_l0")
+
+
+def _lstm_cell(cell: Any) -> LayerLayouts:
+    return _lstm_weights(cell, suffix="")
+
+
+def _gru(layer: Any) -> LayerLayouts:
+    return _gru_weights(layer.cell, suffix="_l0")
+
+
+def _gru_cell(cell: Any) -> LayerLayouts:
+    return _gru_weights(cell, suffix="")
+
+
+def _lstm_weights(cell: Any, suffix: str) -> LayerLayouts:
     """Return the gates in the order that both frameworks use.
 
-    PyTorch adds two biases; Keras has only the first.
+    Args:
+        cell: The cell.
+        suffix: The end of PyTorch's names, which number the layers of an LSTM.
     """
-    bias = Layout(
-        (f"bias_ih{end}", f"bias_hh{end}"),
-        to=lambda value: (value, np.zeros_like(value)),
-        back=lambda one, two: one + two,
+    return _with_layouts(
+        cell,
+        kernel=Layout((f"weight_ih{suffix}",), axes=(1, 0)),
+        recurrent_kernel=Layout((f"weight_hh{suffix}",), axes=(1, 0)),
+        bias=_SumOfBiases((f"bias_ih{suffix}", f"bias_hh{suffix}")),
     )
-    weights = Layout((f"weight_ih{end}",), (1, 0)), Layout((f"weight_hh{end}",), (1, 0))
-    return _named(layer, kernel=weights[0], recurrent_kernel=weights[1], bias=bias)
 
 
-def _gru(layer: Any, end: str) -> list[tuple[Any, Layout]] | None:
-    """Reorder the gates: reset, update, new in PyTorch; update, reset, new in Keras."""
-    if not layer.reset_after:
-        return None  # it computes a different function
-    weights = [
-        Layout(
-            (f"weight_{which}{end}",),
-            to=lambda value: (_gates(value).T,),
-            back=lambda one: _gates(one.T),
-        )
-        for which in ("ih", "hh")
-    ]
-    bias = Layout(
-        (f"bias_ih{end}", f"bias_hh{end}"),
-        to=lambda value: tuple(_gates(value)),
-        back=lambda one, two: _gates(np.stack([one, two])),
+def _gru_weights(cell: Any, suffix: str) -> LayerLayouts:
+    """Return the gates of a GRU; see `_lstm_weights`."""
+    if not cell.reset_after:
+        # It computes another function than PyTorch's GRU.
+        return None
+    return _with_layouts(
+        cell,
+        kernel=_GruWeight((f"weight_ih{suffix}",)),
+        recurrent_kernel=_GruWeight((f"weight_hh{suffix}",)),
+        bias=_GruBiases((f"bias_ih{suffix}", f"bias_hh{suffix}")),
     )
-    return _named(layer, kernel=weights[0], recurrent_kernel=weights[1], bias=bias)
 
 
-def _gates(value: Array) -> Array:
-    """Swap the first two thirds of the last axis."""
-    first, second, third = np.split(value, 3, axis=-1)
-    return np.concatenate([second, first, third], axis=-1)
-
-
-_TABLE: tuple[tuple[tuple[str, ...], Callable[[Any], list[tuple[Any, Layout]] | None]], ...] = (
-    (("Dense",), lambda layer: _named(layer, kernel=Layout(("weight",), (1, 0)), bias=_BIAS)),
-    (
-        ("DepthwiseConv1D", "DepthwiseConv2D", "SeparableConv1D", "SeparableConv2D"),
-        lambda layer: None,
-    ),
+#: Names of Keras' classes, and the function for layers of these classes; the first match counts.
+_TABLE: tuple[tuple[tuple[str, ...], Callable[[Any], LayerLayouts] | None], ...] = (
+    (("Dense",), _dense),
+    # They may be derived from the convolutions below, but compute something else.
+    (("DepthwiseConv1D", "DepthwiseConv2D", "SeparableConv1D", "SeparableConv2D"), None),
     (
         ("Conv1D", "Conv2D", "Conv3D", "Conv1DTranspose", "Conv2DTranspose", "Conv3DTranspose"),
         _convolution,
     ),
-    (("LayerNormalization",), lambda layer: _named(layer, gamma=_WEIGHT, beta=_BIAS)),
+    (("LayerNormalization",), _layer_norm),
     (("BatchNormalization",), _batch_norm),
-    (("Embedding",), lambda layer: _named(layer, embeddings=_WEIGHT)),
-    (("LSTM",), lambda layer: _lstm(layer.cell, "_l0")),
-    (("LSTMCell",), lambda layer: _lstm(layer, "")),
-    (("GRU",), lambda layer: _gru(layer.cell, "_l0")),
-    (("GRUCell",), lambda layer: _gru(layer, "")),
+    (("Embedding",), _embedding),
+    (("LSTM",), _lstm),
+    (("LSTMCell",), _lstm_cell),
+    (("GRU",), _gru),
+    (("GRUCell",), _gru_cell),
 )

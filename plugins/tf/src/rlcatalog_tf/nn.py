@@ -11,19 +11,37 @@ from typing import Any
 import tensorflow as tf
 
 from rlcatalog.config import INITIALIZERS, activation_name, fan_in, initializer_name, initializing
-from rlcatalog.models import DenseSpec, OutputPlan, check_features, check_values, output_spec
+from rlcatalog.frameworks import Tensor
+from rlcatalog.models import (
+    DenseSpec,
+    ModelV2,
+    OutputPlan,
+    check_features,
+    check_values,
+    output_spec,
+)
 from rlcatalog.observations import Scaling
 from rlcatalog_tf.dtypes import to_float32_at_least
 from rlcatalog_tf.ops import flatten_rows
 
+
+def _leaky_relu(x: Tensor) -> Any:
+    # PyTorch's slope.
+    return tf.nn.leaky_relu(x, alpha=0.01)
+
+
 ACTIVATIONS: dict[str, Callable[[Any], Any] | None] = {
     "linear": None,
-    **{
-        name: getattr(tf.nn, name)
-        for name in ("relu", "tanh", "elu", "silu", "gelu", "sigmoid", "softplus", "selu")
-    },
+    "relu": tf.nn.relu,
+    "tanh": tf.nn.tanh,
+    "elu": tf.nn.elu,
+    "silu": tf.nn.silu,
+    "gelu": tf.nn.gelu,
+    "sigmoid": tf.nn.sigmoid,
+    "softplus": tf.nn.softplus,
+    "selu": tf.nn.selu,
     "softmax": tf.nn.softmax,
-    "leaky_relu": lambda x: tf.nn.leaky_relu(x, alpha=0.01),  # PyTorch's slope
+    "leaky_relu": _leaky_relu,
 }
 
 
@@ -32,25 +50,53 @@ def activation(value: Any) -> Callable[[Any], Any] | None:
     name = activation_name(value)
     if isinstance(name, str):
         return ACTIVATIONS[name]
-    return name() if isinstance(name, type) else name  # type: ignore[no-any-return]
+    # Otherwise it is the value itself.
+    if isinstance(name, type):
+        return name()  # type: ignore[no-any-return]
+    return name  # type: ignore[no-any-return]
+
+
+# --- initialisers: each returns a value in PyTorch's layout, `[out, in, ...]` ---------------------
 
 
 def _normc(shape: Sequence[int], std: float) -> Any:
-    value = tf.random.normal(shape)
-    return value * (
-        std
-        / tf.sqrt(tf.reduce_sum(tf.square(value), axis=list(range(1, len(shape))), keepdims=True))
-    )
+    input_axes = list(range(1, len(shape)))
+    return _with_norm(tf.random.normal(shape), std, input_axes)
 
 
-def _scaled(shape: Sequence[int], scale: float, fan: str, uniform: bool) -> Any:
-    receptive = math.prod(shape[2:])
-    fan_in, fan_out = shape[1] * receptive, shape[0] * receptive
-    std = scale * math.sqrt({"avg": 2.0 / (fan_in + fan_out), "in": 2.0 / fan_in}[fan])
-    bound = math.sqrt(3.0) * std
-    return (
-        tf.random.uniform(shape, -bound, bound) if uniform else tf.random.normal(shape, stddev=std)
-    )
+def _with_norm(value: Tensor, norm: float, axis: int | list[int]) -> Any:
+    """Scale values to an L2 norm along axes."""
+    squares = tf.reduce_sum(tf.square(value), axis=axis, keepdims=True)
+    return value * (norm / tf.sqrt(squares))
+
+
+def _xavier_uniform(shape: Sequence[int], gain: float) -> Any:
+    bound = math.sqrt(3.0) * (gain * math.sqrt(2.0 / (_fan_in(shape) + _fan_out(shape))))
+    return tf.random.uniform(shape, -bound, bound)
+
+
+def _xavier_normal(shape: Sequence[int], gain: float) -> Any:
+    std = gain * math.sqrt(2.0 / (_fan_in(shape) + _fan_out(shape)))
+    return tf.random.normal(shape, stddev=std)
+
+
+def _kaiming_uniform(shape: Sequence[int]) -> Any:
+    bound = math.sqrt(3.0) * math.sqrt(2.0 / _fan_in(shape))
+    return tf.random.uniform(shape, -bound, bound)
+
+
+def _kaiming_normal(shape: Sequence[int]) -> Any:
+    return tf.random.normal(shape, stddev=math.sqrt(2.0 / _fan_in(shape)))
+
+
+def _fan_in(shape: Sequence[int]) -> int:
+    """Return the number of inputs of an output `[out, in, *window]`."""
+    return shape[1] * math.prod(shape[2:])
+
+
+def _fan_out(shape: Sequence[int]) -> int:
+    """Return the number of outputs that an input reaches."""
+    return shape[0] * math.prod(shape[2:])
 
 
 def _fan_in_uniform(shape: Sequence[int], gain: float, inputs: int | None = None) -> Any:
@@ -59,27 +105,55 @@ def _fan_in_uniform(shape: Sequence[int], gain: float, inputs: int | None = None
 
 
 def _orthogonal(shape: Sequence[int], gain: float) -> Any:
-    rows, columns = shape[0], math.prod(shape[1:])
+    rows = shape[0]
+    columns = math.prod(shape[1:])
     q, r = tf.linalg.qr(tf.random.normal([max(rows, columns), min(rows, columns)]))
+    # The signs make the distribution uniform (Mezzadri 2007), as in PyTorch.
     q *= tf.sign(tf.linalg.diag_part(r))
-    return tf.reshape(gain * (tf.transpose(q) if rows < columns else q), shape)
+    if rows < columns:
+        q = tf.transpose(q)
+    return tf.reshape(gain * q, shape)
 
 
-#: Each returns a value in PyTorch's layout, `[out, in, ...]`.
+def _normal(shape: Sequence[int], mean: float, std: float) -> Any:
+    return tf.random.normal(shape, mean, std)
+
+
+def _truncated_normal(shape: Sequence[int], mean: float, std: float) -> Any:
+    return tf.random.truncated_normal(shape, mean, std)
+
+
+def _zeros(shape: Sequence[int]) -> Any:
+    return tf.zeros(shape)
+
+
+def _ones(shape: Sequence[int]) -> Any:
+    return tf.ones(shape)
+
+
+def _uniform(shape: Sequence[int], a: float, b: float) -> Any:
+    return tf.random.uniform(shape, a, b)
+
+
+def _constant(shape: Sequence[int], val: float) -> Any:
+    return tf.fill(shape, float(val))
+
+
+#: The initialisers' names and arguments are those in `rlcatalog.config.INITIALIZERS`.
 _INITIALIZERS: dict[str, Callable[..., Any]] = {
     "normc": _normc,
-    "xavier_uniform": lambda shape, gain: _scaled(shape, gain, "avg", uniform=True),
-    "xavier_normal": lambda shape, gain: _scaled(shape, gain, "avg", uniform=False),
-    "kaiming_uniform": lambda shape: _scaled(shape, 1.0, "in", uniform=True),
-    "kaiming_normal": lambda shape: _scaled(shape, 1.0, "in", uniform=False),
+    "xavier_uniform": _xavier_uniform,
+    "xavier_normal": _xavier_normal,
+    "kaiming_uniform": _kaiming_uniform,
+    "kaiming_normal": _kaiming_normal,
     "orthogonal": _orthogonal,
     "fan_in_uniform": _fan_in_uniform,
-    "uniform": lambda shape, a, b: tf.random.uniform(shape, a, b),
-    "normal": lambda shape, mean, std: tf.random.normal(shape, mean, std),
-    "truncated_normal": lambda shape, mean, std: tf.random.truncated_normal(shape, mean, std),
-    "constant": lambda shape, val: tf.fill(shape, float(val)),
-    "zeros": lambda shape: tf.zeros(shape),
-    "ones": lambda shape: tf.ones(shape),
+    "uniform": _uniform,
+    "normal": _normal,
+    "truncated_normal": _truncated_normal,
+    "constant": _constant,
+    "zeros": _zeros,
+    "ones": _ones,
 }
 
 
@@ -98,12 +172,16 @@ def initial_value(
     name = initializer_name(value, dict(config))
     with initializing(value):
         if isinstance(name, str):
-            known = {"inputs": inputs} if name == "fan_in_uniform" else {}
-            return _INITIALIZERS[name](tuple(shape), **{**INITIALIZERS[name], **config, **known})
-        made = name(**config) if isinstance(name, type) else name
+            arguments = {**INITIALIZERS[name], **config}
+            if name == "fan_in_uniform":
+                arguments["inputs"] = inputs
+            return _INITIALIZERS[name](tuple(shape), **arguments)
+        keras_initializer = name(**config) if isinstance(name, type) else name
         if len(shape) != 2:
-            return tf.cast(made(tuple(shape)), tf.float32)
-        return tf.transpose(tf.cast(made((shape[1], shape[0])), tf.float32))
+            return tf.cast(keras_initializer(tuple(shape)), tf.float32)
+        # Keras' layout of a dense weight is `[in, out]`.
+        value = keras_initializer((shape[1], shape[0]))
+        return tf.transpose(tf.cast(value, tf.float32))
 
 
 def normc_initializer(std: float = 1.0) -> Callable[..., Any]:
@@ -114,18 +192,21 @@ def normc_initializer(std: float = 1.0) -> Callable[..., Any]:
     """
 
     def initialize(shape: Sequence[int], dtype: Any = None, partition_info: Any = None) -> Any:
+        # TensorFlow 1 passes it; RLlib's initialiser has it, too.
+        del partition_info
         if len(shape) == 2:
             value = tf.transpose(_normc((int(shape[1]), int(shape[0])), std))
         else:
-            value = tf.random.normal(shape)
-            value *= std / tf.sqrt(tf.reduce_sum(tf.square(value), axis=0, keepdims=True))
-        return value if dtype is None else tf.cast(value, dtype)
+            value = _with_norm(tf.random.normal(shape), std, axis=0)
+        if dtype is not None:
+            value = tf.cast(value, dtype)
+        return value
 
     return initialize
 
 
 def features_of(
-    trunk: Any, input_dict: Mapping[str, Any], state: list[Any], seq_lens: Any
+    trunk: ModelV2, input_dict: dict[str, Any], state: list[Any], seq_lens: Tensor | None
 ) -> tuple[Any, list[Any]]:
     """Run the trunk of a memory or head; return its float32 features `[B, width]` and its new
     state.
@@ -139,7 +220,7 @@ def features_of(
     return tf.cast(x, tf.float32), new_state
 
 
-def values_of(model: Any, rows: int | None = None) -> Any:
+def values_of(model: ModelV2, rows: int | None = None) -> Any:
     """Return the value estimates `[B]` of a model's last pass, as float32 or wider.
 
     Args:
@@ -153,11 +234,12 @@ def values_of(model: Any, rows: int | None = None) -> Any:
     if not tf.is_tensor(value):
         check_values(model, value, rows)
         value = tf.convert_to_tensor(value)
-    if value.shape.rank is not None:
-        check_values(
-            model, value, rows if value.shape.rank and value.shape[0] is not None else None
-        )
-        if value.shape.rank == 2:
+    rank = value.shape.rank
+    # In a trace, the rank and the number of rows may be unknown.
+    if rank is not None:
+        knows_rows = rank > 0 and value.shape[0] is not None
+        check_values(model, value, rows if knows_rows else None)
+        if rank == 2:
             value = value[:, 0]
     return to_float32_at_least(value)
 
@@ -175,11 +257,10 @@ class Dense:
     def __init__(self, inputs: int, spec: DenseSpec) -> None:
         weight = initial_value((spec.size, inputs), spec.weights, spec.weights_config)
         self.kernel = tf.Variable(tf.transpose(weight), name="kernel")
-        self.bias = tf.Variable(
-            initial_value((spec.size,), spec.bias, spec.bias_config, inputs), name="bias"
-        )
+        bias = initial_value((spec.size,), spec.bias, spec.bias_config, inputs)
+        self.bias = tf.Variable(bias, name="bias")
 
-    def __call__(self, x: Any) -> Any:
+    def __call__(self, x: Tensor) -> Any:
         """Map `[B, in]` to `[B, out]`."""
         return tf.nn.bias_add(tf.matmul(x, self.kernel), self.bias)
 
@@ -202,11 +283,11 @@ class DenseStack:
 
     def __init__(self, inputs: int, specs: Sequence[DenseSpec]) -> None:
         widths = [inputs, *(spec.size for spec in specs)]
-        self.layers = [Dense(n, spec) for n, spec in zip(widths, specs, strict=False)]
+        self.layers = [Dense(width, spec) for width, spec in zip(widths[:-1], specs, strict=True)]
         self.activations = [activation(spec.activation) for spec in specs]
         self.outputs = widths[-1]
 
-    def __call__(self, x: Any) -> Any:
+    def __call__(self, x: Tensor) -> Any:
         """Map `[B, inputs]` to `[B, outputs]`."""
         for layer, activate in zip(self.layers, self.activations, strict=True):
             x = layer(x)
@@ -225,7 +306,7 @@ class ScaledInput:
     def __init__(self, scaling: Scaling) -> None:
         self.scaling = scaling
 
-    def __call__(self, x: Any, like: Any) -> Any:
+    def __call__(self, x: Tensor, like: ModelV2) -> Any:
         """Return observations `[B, ...]` scaled, as float32; `like` is the net that reads them."""
         return (tf.cast(x, tf.float32) - self.scaling.offset) * self.scaling.factor
 
@@ -241,7 +322,7 @@ class FreeLogStd:
     def __init__(self, size: int) -> None:
         self.log_std = tf.Variable(tf.zeros(size), name="log_std")
 
-    def __call__(self, means: Any) -> Any:
+    def __call__(self, means: Tensor) -> Any:
         """Map `[B, size]` to `[B, 2 size]`."""
         log_std = tf.broadcast_to(self.log_std, tf.shape(means))
         return tf.concat([means, log_std], axis=1)
@@ -259,16 +340,20 @@ class OutputLayers:
         assert plan.logits is not None
         self.logits = Dense(plan.features, plan.logits)
         self.activation = activation(plan.logits.activation)
-        self.free_log_std = FreeLogStd(plan.free_log_std) if plan.free_log_std else None
+        self.free_log_std: FreeLogStd | None = None
+        if plan.free_log_std:
+            self.free_log_std = FreeLogStd(plan.free_log_std)
         self.value = Dense(value_inputs or plan.features, output_spec(1))
 
-    def __call__(self, features: Any) -> Any:
+    def __call__(self, features: Tensor) -> Any:
         """Map features `[B, n]` to the model's output `[B, num_outputs]`."""
         output = self.logits(features)
         if self.activation is not None:
             output = self.activation(output)
-        return output if self.free_log_std is None else self.free_log_std(output)
+        if self.free_log_std is not None:
+            output = self.free_log_std(output)
+        return output
 
-    def values(self, features: Any) -> Any:
+    def values(self, features: Tensor) -> Any:
         """Map features `[B, n]` to value estimates `[B]`."""
         return self.value(features)[:, 0]

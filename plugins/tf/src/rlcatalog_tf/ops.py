@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from rlcatalog.frameworks import TensorOps
+from rlcatalog.frameworks import Tensor, TensorOps, TensorTree
 from rlcatalog.spaces import parts_of
 from rlcatalog_tf.dtypes import HALF, to_float32_at_least
 
 
-def flatten_rows(x: Any) -> Any:
+def flatten_rows(x: Tensor) -> Any:
     """Reshape a tensor or an array `[B]` or `[B, ...]` to `[B, n]`."""
     if len(x.shape) == 1:
         return x[:, None]
@@ -23,28 +23,29 @@ def flatten_rows(x: Any) -> Any:
     return tf.reshape(x, [-1, math.prod(x.shape[1:])])
 
 
-def flat_sample(sample: Any) -> Any:
+def flat_sample(sample: TensorTree) -> Any:
     """Return a sample in its stored form: a structure's parts as `[B, width]`, or a single tensor
     unchanged.
     """
-    if (parts := parts_of(sample)) is None:
+    parts = parts_of(sample)
+    if parts is None:
         return sample
     rows = [flatten_rows(part) for part in parts]
-    # float32 represents integers that half precision does not.
-    if len({part.dtype for part in rows}) > 1:
-        wide = tf.float64 if any(part.dtype == tf.float64 for part in rows) else tf.float32
-        rows = [tf.cast(part, wide) for part in rows]
+    dtypes = {part.dtype for part in rows}
+    if len(dtypes) > 1:
+        # float32 represents integers that half precision does not.
+        widest = tf.float64 if tf.float64 in dtypes else tf.float32
+        rows = [tf.cast(part, widest) for part in rows]
     return tf.concat(rows, axis=1)
 
 
-def _alike(values: Sequence[Any]) -> list[Any]:
+def _alike(values: Sequence[Tensor]) -> list[Any]:
     """Convert tensors to a common type: the widest floating-point type, if any, or otherwise the
     widest type.
     """
-    dtype = max(
-        (value.dtype for value in values), key=lambda dtype: (dtype.is_floating, dtype.size)
-    )
-    return [tf.cast(value, dtype) for value in values]
+    dtypes = [value.dtype for value in values]
+    widest = max(dtypes, key=lambda dtype: (dtype.is_floating, dtype.size))
+    return [tf.cast(value, widest) for value in values]
 
 
 class TFOps(TensorOps):
@@ -52,131 +53,143 @@ class TFOps(TensorOps):
 
     framework = "tf"
 
-    def reshape(self, x: Any, shape: tuple[int, ...]) -> Any:
+    def reshape(self, x: Tensor, shape: tuple[int, ...]) -> Any:
         if len(shape) == 1:
             return x
-        return tf.reshape(x, tf.concat([tf.shape(x)[:-1], tf.constant(shape, tf.int32)], axis=0))
+        full_shape = tf.concat([tf.shape(x)[:-1], tf.constant(shape, tf.int32)], axis=0)
+        return tf.reshape(x, full_shape)
 
-    def integers(self, x: Any) -> Any:
+    def integers(self, x: Tensor) -> Any:
         return tf.cast(x, tf.int64)
 
-    def side_by_side(self, pieces: Sequence[Any]) -> Any:
+    def side_by_side(self, pieces: Sequence[Tensor]) -> Any:
         if len({piece.dtype for piece in pieces}) > 1:
             # Half precision does not represent all integers.
             pieces = _alike([to_float32_at_least(piece) for piece in pieces])
         return tf.concat(pieces, axis=1)
 
-    def fill_forbidden(self, inputs: Any, mask: Any) -> Any:
+    def fill_forbidden(self, inputs: Tensor, mask: Tensor) -> Any:
         return tf.where(tf.cast(mask, tf.bool), inputs, inputs.dtype.min)
 
-    def array(self, x: Any) -> Any:
-        return x.numpy() if hasattr(x, "numpy") else None  # None while tracing
+    def array(self, x: Tensor) -> Any:
+        # A symbolic tensor of a trace has no values, and no such method.
+        if not hasattr(x, "numpy"):
+            return None
+        return x.numpy()
 
-    def tensor(self, value: Any, like: Any = None) -> Any:
+    def tensor(self, value: Any, like: Tensor | None = None) -> Any:
         return tf.convert_to_tensor(value)
 
-    def booleans(self, value: Any, like: Any) -> Any:
+    def booleans(self, value: Any, like: Tensor) -> Any:
         return tf.cast(tf.convert_to_tensor(value), tf.bool)
 
     def is_array(self, value: Any) -> bool:
         return tf.is_tensor(value) or isinstance(value, np.ndarray)
 
-    def is_float(self, x: Any) -> bool:
+    def is_float(self, x: Tensor) -> bool:
         return bool(x.dtype.is_floating)
 
-    def is_half(self, x: Any) -> bool:
+    def is_half(self, x: Tensor) -> bool:
         return x.dtype in HALF
 
-    def cast(self, x: Any, dtype: Any) -> Any:
+    def cast(self, x: Tensor, dtype: tf.DType) -> Any:
         return tf.cast(x, dtype)
 
-    def as_type(self, x: Any, name: str) -> Any:
+    def as_type(self, x: Tensor, name: str) -> Any:
         return tf.cast(x, name)
 
-    def whole(self, x: Any) -> Any:
-        return tf.cast(tf.round(x), tf.int64) if x.dtype.is_floating else x
+    def whole(self, x: Tensor) -> Any:
+        if x.dtype.is_floating:
+            return tf.cast(tf.round(x), tf.int64)
+        return x
 
-    def finite(self, x: Any) -> Any:
+    def finite(self, x: Tensor) -> Any:
         return tf.clip_by_value(x, x.dtype.min, x.dtype.max)
 
-    def flat(self, x: Any) -> Any:
+    def flat(self, x: Tensor) -> Any:
         return flatten_rows(x)
 
-    def rows(self, x: Any, shape: tuple[int, ...]) -> Any:
+    def rows(self, x: Tensor, shape: tuple[int, ...]) -> Any:
         return tf.reshape(x, [-1, *shape])
 
-    def in_rows(self, value: Any, like: Any, width: int) -> Any:
+    def in_rows(self, value: Any, like: Tensor, width: int) -> Any:
         value = tf.convert_to_tensor(value)
-        rows, count = like.shape[0], value.shape.num_elements()
-        # Inside a trace they may be unknown.
-        if rows is not None and count is not None and count != rows * width:
+        rows = like.shape[0]
+        count = value.shape.num_elements()
+        # Inside a trace, they may be unknown.
+        is_known = rows is not None and count is not None
+        if is_known and count != rows * width:
             return None
         return tf.reshape(value, [tf.shape(like)[0], width])
 
-    def columns(self, values: Sequence[Any]) -> Any:
+    def columns(self, values: Sequence[Tensor]) -> Any:
         return self.side_by_side([flatten_rows(value) for value in values])
 
-    def columns_at(self, x: Any, places: Any) -> Any:
+    def columns_at(self, x: Tensor, places: Any) -> Any:
         return tf.gather(x, places, axis=1)
 
-    def cut(self, x: Any, how: Any) -> Sequence[Any]:
+    def cut(self, x: Tensor, how: Any) -> Sequence[Any]:
         if how.order is not None:
             x = tf.gather(x, how.order, axis=1)
         return tf.split(x, how.widths, axis=1)  # type: ignore[no-any-return]
 
-    def each_row(self, x: Any, count: int) -> Any:
+    def each_row(self, x: Tensor, count: int) -> Any:
         return tf.repeat(x, count, axis=0)
 
-    def all_rows(self, x: Any, like: Any) -> Any:
+    def all_rows(self, x: Tensor, like: Tensor) -> Any:
         return tf.tile(x, [tf.shape(like)[0], 1])
 
-    def padded(self, x: Any, width: int) -> Any:
+    def padded(self, x: Tensor, width: int) -> Any:
         return tf.pad(x, [[0, 0], [0, width - x.shape[1]]])
 
-    def taken(self, lengths: Any, places: int) -> Any:
+    def taken(self, lengths: Tensor, places: int) -> Any:
         return tf.range(places, dtype=tf.float32) < tf.cast(lengths, tf.float32)[:, None]
 
-    def only(self, taken: Any, x: Any) -> Any:
+    def only(self, taken: Tensor, x: Tensor) -> Any:
         missing_axes = [None] * (x.shape.rank - taken.shape.rank)
         return tf.where(taken[(..., *missing_axes)], x, tf.zeros([], x.dtype))
 
-    def concat(self, values: Sequence[Any], axis: int = 0) -> Any:
+    def concat(self, values: Sequence[Tensor], axis: int = 0) -> Any:
         return tf.concat(values, axis)
 
-    def one_hot(self, x: Any, n: int) -> Any:
+    def one_hot(self, x: Tensor, n: int) -> Any:
         return tf.one_hot(x, n, dtype=tf.float32)
 
-    def argmax(self, x: Any) -> Any:
+    def argmax(self, x: Tensor) -> Any:
         return tf.argmax(x, axis=1)
 
-    def total(self, values: Sequence[Any]) -> Any:
-        return tf.add_n(_alike(values) if len({value.dtype for value in values}) > 1 else values)
+    def total(self, values: Sequence[Tensor]) -> Any:
+        if len({value.dtype for value in values}) > 1:
+            values = _alike(values)
+        return tf.add_n(values)
 
-    def sum(self, x: Any, axis: int | tuple[int, ...] | None = None, keepdims: bool = False) -> Any:
+    def sum(
+        self, x: Tensor, axis: int | tuple[int, ...] | None = None, keepdims: bool = False
+    ) -> Any:
         return tf.reduce_sum(x, axis, keepdims)
 
     def mean(
-        self, x: Any, axis: int | tuple[int, ...] | None = None, keepdims: bool = False
+        self, x: Tensor, axis: int | tuple[int, ...] | None = None, keepdims: bool = False
     ) -> Any:
         return tf.reduce_mean(x, axis, keepdims)
 
-    def std(self, x: Any) -> Any:
+    def std(self, x: Tensor) -> Any:
         n = tf.cast(tf.size(x), x.dtype)
         return tf.math.reduce_std(x) * tf.sqrt(n / (n - 1))
 
-    def exp(self, x: Any) -> Any:
+    def exp(self, x: Tensor) -> Any:
         return tf.exp(x)
 
-    def minimum(self, x: Any, y: Any) -> Any:
+    def minimum(self, x: Tensor, y: Tensor) -> Any:
         return tf.minimum(x, y)
 
-    def maximum(self, x: Any, y: Any) -> Any:
+    def maximum(self, x: Tensor, y: Any) -> Any:
         return tf.maximum(x, tf.cast(y, x.dtype))
 
-    def clip(self, x: Any, low: Any, high: Any) -> Any:
+    def clip(self, x: Tensor, low: Any, high: Any) -> Any:
         return tf.clip_by_value(x, low, high)
 
-    def without_gradient(self, x: Any) -> Any:
+    def without_gradient(self, x: Tensor) -> Any:
         return tf.stop_gradient(x)
 
 

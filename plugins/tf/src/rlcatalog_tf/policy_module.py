@@ -4,13 +4,14 @@ modules.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from rlcatalog.actions import NOT_GIVEN
 from rlcatalog.errors import NotServedError
-from rlcatalog.frameworks import PolicyParts, lengths_of, memory_of
+from rlcatalog.frameworks import Array, PolicyParts, Tensor, lengths_of, memory_of
 from rlcatalog_tf.dtypes import to_float32_at_least
 from rlcatalog_tf.nn import values_of
 from rlcatalog_tf.ops import OPS
@@ -51,12 +52,12 @@ class PolicyModule(tf.Module):  # type: ignore[misc]
 
     def __call__(
         self,
-        obs: Any,
+        obs: Array | Tensor,
         mask: Any = NOT_GIVEN,
         training: bool = False,
         *,
-        state: Any = None,
-        seq_lens: Any = None,
+        state: Sequence[Array | Tensor] | None = None,
+        seq_lens: Tensor | Sequence[int] | None = None,
     ) -> tuple[Any, ...]:
         """Return the distribution of raw actions and the value estimates, and for a model with a
         memory also its new state.
@@ -85,7 +86,8 @@ class PolicyModule(tf.Module):  # type: ignore[misc]
             ModelContractError: The state or the lengths do not fit the observations.
             NotServedError: The model has no memory, and a state or lengths are given.
         """
-        policy, backend = self.policy, self.policy.backend
+        policy = self.policy
+        backend = policy.backend
         obs = backend.tensor(obs, backend.floats)
         mask = policy.encoder.resolve_mask(obs, mask)
         with tf.device(backend.device), drawing_from(backend.generator):
@@ -97,29 +99,37 @@ class PolicyModule(tf.Module):  # type: ignore[misc]
                     " seq_lens."
                 )
             else:
-                outputs, value, _ = self._pass(obs, [], None, is_training=training)
+                outputs, value, _ = self._pass(obs, memory=[], seq_lens=None, is_training=training)
                 new_state = ()
             inputs = to_float32_at_least(outputs)
             if mask is not None:
                 inputs = policy.dist_class.masked(inputs, tf.cast(mask, tf.bool))
         dist = policy.dist_class(inputs, policy.model)
-        return (dist, value, new_state) if self.has_memory else (dist, value)
+        if self.has_memory:
+            return dist, value, new_state
+        return dist, value
 
-    def initial_state(self, sequences: Any) -> tuple[Any, ...]:
+    def initial_state(self, sequences: int | Tensor) -> tuple[Any, ...]:
         """Return the memory at the start of episodes, tensors `[sequences, ...]`; empty for a model
         without memory.
         """
         parts = map(tf.convert_to_tensor, self.policy.model.get_initial_state())
         return tuple(tf.repeat(part[None], sequences, axis=0) for part in parts)
 
-    def _remember(self, obs: Any, state: Any, seq_lens: Any, training: bool) -> tuple[Any, ...]:
+    def _remember(
+        self,
+        obs: Tensor,
+        state: Sequence[Array | Tensor] | None,
+        seq_lens: Tensor | Sequence[int] | None,
+        training: bool,
+    ) -> tuple[Any, ...]:
         """Run a model with a memory on single steps or on sequences without padding."""
         policy = self.policy
-        lengths, padding = tf.ones([tf.shape(obs)[0]], tf.int32), None
-        if seq_lens is not None:
-            if not tf.is_tensor(seq_lens) or tf.executing_eagerly():
-                seq_lens = lengths_of({"seq_lens": seq_lens}, obs.shape[0])
-            lengths = tf.cast(seq_lens, tf.int32)
+        padding: Padding | None = None
+        if seq_lens is None:
+            lengths = tf.ones([tf.shape(obs)[0]], tf.int32)
+        else:
+            lengths = _checked_lengths(seq_lens, obs.shape[0])
             padding = Padding(lengths)
             obs = padding.fill(obs)
         if state is None:
@@ -132,15 +142,31 @@ class PolicyModule(tf.Module):  # type: ignore[misc]
         )
         if padding is not None:
             outputs, value = padding.take((outputs, value))
-        if not tf.executing_eagerly():  # a trace loses the number of rows
+        if not tf.executing_eagerly():
+            # A trace loses the number of rows.
             pairs = zip(returned, memory, strict=True)
             returned = [tf.ensure_shape(new, old.shape) for new, old in pairs]
         new_state, _ = policy.memory.after(memory, returned, (), OPS)
         return outputs, value, new_state
 
-    def _pass(self, obs: Any, memory: list[Any], seq_lens: Any, **flags: bool) -> tuple[Any, ...]:
+    def _pass(
+        self, obs: Tensor, memory: list[Any], seq_lens: Tensor | None, **flags: bool
+    ) -> tuple[Any, ...]:
         """Return the model's outputs, its value estimates and the state that it returned."""
-        policy, rows = self.policy, obs.shape[0]
+        policy = self.policy
+        rows = obs.shape[0]
         outputs, returned = policy.model({"obs": obs, **flags}, memory, seq_lens)
         policy.output_checker.check_outputs(outputs, rows)
-        return outputs, values_of(policy.model, rows) if policy.has_value else None, returned
+        value = values_of(policy.model, rows) if policy.has_value else None
+        return outputs, value, returned
+
+
+def _checked_lengths(seq_lens: Tensor | Sequence[int], rows: int) -> Any:
+    """Return the lengths of sequences as a tensor; in a trace, they cannot be checked.
+
+    Raises:
+        ModelContractError: They do not add up to the number of rows.
+    """
+    if not tf.is_tensor(seq_lens) or tf.executing_eagerly():
+        seq_lens = lengths_of({"seq_lens": seq_lens}, rows)
+    return tf.cast(seq_lens, tf.int32)

@@ -58,29 +58,35 @@ def find_variables(model: Any) -> list[NamedVariable]:
     """Return each of a model's variables once, in the order of the model's attributes."""
     seen: set[tuple[int, int]] = set()
     variables = []
-    for item in _walk(model, "", set()):
-        if (id(item.variable), item.part) not in seen:
-            seen.add((id(item.variable), item.part))
+    for item in _walk(model, path="", visited=set()):
+        key = (id(item.variable), item.part)
+        if key not in seen:
+            seen.add(key)
             variables.append(item)
     return variables
 
 
-def has_unbuilt_layers(value: Any, _visited: set[int] | None = None) -> bool:
+def has_unbuilt_layers(value: Any) -> bool:
     """Return whether `find_variables` reaches a Keras layer that only creates its variables on the
     first call.
     """
-    visited = set() if _visited is None else _visited
+    return _reaches_unbuilt_layer(value, visited=set())
+
+
+def _reaches_unbuilt_layer(value: Any, visited: set[int]) -> bool:
     if isinstance(value, _PLAIN) or id(value) in visited:
         return False
     visited.add(id(value))
     if _is_layer(value):
         return not value.built
-    return any(has_unbuilt_layers(part, visited) for _, part in _parts(value))
+    return any(_reaches_unbuilt_layer(part, visited) for _, part in _parts(value))
 
 
 def raw_variable(variable: Any) -> Any:
     """Return a Keras variable's tf.Variable; return a tf.Variable unchanged."""
-    return variable if isinstance(variable, tf.Variable) else variable.value
+    if isinstance(variable, tf.Variable):
+        return variable
+    return variable.value
 
 
 #: Types that contain no model variables. A preprocessor refers to its catalog.
@@ -104,9 +110,11 @@ _CLOSED = frozenset({"tensorflow", "keras", "tf_keras", "numpy", "gymnasium", "t
 def _parts(value: Any) -> Iterator[tuple[str, Any]]:
     """Yield the names and contents of a list, dict or object."""
     if isinstance(value, list | tuple):
-        yield from ((str(index), item) for index, item in enumerate(value))
+        for index, item in enumerate(value):
+            yield str(index), item
     elif isinstance(value, Mapping):
-        yield from ((str(key), item) for key, item in value.items())
+        for key, item in value.items():
+            yield str(key), item
     elif isinstance(value, tf.Module) or type(value).__module__.partition(".")[0] not in _CLOSED:
         for name, item in _attributes(value):
             # Internal attributes of the kernel and of TensorFlow.
@@ -115,15 +123,27 @@ def _parts(value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _attributes(value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the names and values of an object's attributes, in `__dict__` and in slots."""
+    # A user's class with slots has no `__dict__`.
     yield from list(getattr(value, "__dict__", {}).items())
     for cls in type(value).__mro__:
         slots = cls.__dict__.get("__slots__", ())
-        for name in (slots,) if isinstance(slots, str) else slots:
+        if isinstance(slots, str):
+            slots = (slots,)
+        for name in slots:
+            # A slot of a user's class may be empty.
             if not name.startswith("__") and hasattr(value, name):
                 yield name, getattr(value, name)
 
 
 def _walk(value: Any, path: str, visited: set[int]) -> Iterator[NamedVariable]:
+    """Yield the variables that a value leads to.
+
+    Args:
+        value: A variable, a layer, or any object, list or dict.
+        path: The path that leads to the value.
+        visited: Ids of the objects that have been searched; this function adds to it.
+    """
     if isinstance(value, tf.Variable):
         yield NamedVariable(path, value, AS_IT_IS, trainable=value.trainable)
         return
@@ -131,6 +151,7 @@ def _walk(value: Any, path: str, visited: set[int]) -> Iterator[NamedVariable]:
         return
     visited.add(id(value))
     keras = sys.modules.get("keras")
+    # A user's class defines `canonical`; a model may use this name for something else.
     if not isinstance(value, ModelV2) and callable(getattr(type(value), "canonical", None)):
         for name, variable, axes in value.canonical():
             yield NamedVariable(
@@ -150,9 +171,8 @@ def _walk(value: Any, path: str, visited: set[int]) -> Iterator[NamedVariable]:
 
 def loaded_kerases() -> list[Any]:
     """Return Keras and legacy Keras, if they are loaded."""
-    return [
-        module for name in ("keras", "tf_keras") if (module := sys.modules.get(name)) is not None
-    ]
+    modules = [sys.modules.get(name) for name in ("keras", "tf_keras")]
+    return [module for module in modules if module is not None]
 
 
 def is_layer_class(cls: type) -> bool:
@@ -168,45 +188,54 @@ def _layer(layer: Any, path: str, visited: set[int]) -> Iterator[NamedVariable]:
     """Yield a layer's variables: canonical ones, those of its inner layers, then all others under
     their own names.
     """
-    if not layer.built and not isinstance(layer, tuple(keras.Model for keras in loaded_kerases())):
+    is_model = isinstance(layer, tuple(keras.Model for keras in loaded_kerases()))
+    if not layer.built and not is_model:
         return
-    variables: list[NamedVariable] = []
+    variables = list(_named_variables(layer, path, visited))
+    yield from variables
+    if layer.built:
+        yield from _other_variables(layer, path, known={id(item.variable) for item in variables})
+
+
+def _named_variables(layer: Any, path: str, visited: set[int]) -> Iterator[NamedVariable]:
+    """Yield the variables of a layer that have canonical names or belong to inner layers."""
     for keras in loaded_kerases():
         if isinstance(layer, keras.Sequential) or is_functional(layer):
             for index, inner in enumerate(layer.layers):
-                variables += _walk(inner, _join(path, str(index)), visited)
-            break
-        if (layouts := layouts_of(layer, keras)) is not None:
+                yield from _walk(inner, _join(path, str(index)), visited)
+            return
+        layouts = layouts_of(layer, keras)
+        if layouts is not None:
             for variable, layout in layouts:
-                own, trains = raw_variable(variable), variable.trainable
-                variables += [
-                    NamedVariable(_join(path, name), own, layout, i, trains)
-                    for i, name in enumerate(layout.names)
-                ]
-            break
-    else:
+                for part, name in enumerate(layout.names):
+                    yield NamedVariable(
+                        _join(path, name),
+                        raw_variable(variable),
+                        layout,
+                        part,
+                        variable.trainable,
+                    )
+            return
+    keras_attributes = _attributes_of_keras()
+    for name, item in _attributes(layer):
         # Keras' internal attributes lead to the same layers again.
-        given = {
-            name
-            for keras in loaded_kerases()
-            for cls in (keras.layers.Layer, keras.Model)
-            for name in _fresh(cls)
-        }
-        for name, item in _attributes(layer):
-            if name not in given and not is_internal(name) and _holds_layers(item):
-                variables += _walk(item, _join(path, name), visited)
-    yield from variables
-    known = {id(item.variable) for item in variables}
-    rest = [
-        variable
-        for variable in (layer.weights if layer.built else [])
-        if id(raw_variable(variable)) not in known
-    ]
-    # Legacy: dense_3/kernel:0.
-    names = [variable.name.rpartition("/")[2].partition(":")[0] for variable in rest]
-    for index, (name, variable) in enumerate(zip(names, rest, strict=True)):
-        where = _join(path, name if names.count(name) == 1 else str(index))
-        yield NamedVariable(where, raw_variable(variable), AS_IT_IS, trainable=variable.trainable)
+        if name in keras_attributes or is_internal(name):
+            continue
+        if _holds_layers(item):
+            yield from _walk(item, _join(path, name), visited)
+
+
+def _other_variables(layer: Any, path: str, known: set[int]) -> Iterator[NamedVariable]:
+    """Yield a built layer's variables whose ids are not known, under their own names."""
+    others = [variable for variable in layer.weights if id(raw_variable(variable)) not in known]
+    # Legacy Keras names a variable "dense_3/kernel:0".
+    names = [variable.name.rpartition("/")[2].partition(":")[0] for variable in others]
+    for index, (name, variable) in enumerate(zip(names, others, strict=True)):
+        if names.count(name) > 1:
+            name = str(index)
+        yield NamedVariable(
+            _join(path, name), raw_variable(variable), AS_IT_IS, trainable=variable.trainable
+        )
 
 
 def _holds_layers(value: Any) -> bool:
@@ -217,19 +246,36 @@ def _holds_layers(value: Any) -> bool:
         return any(map(_holds_layers, value))
     if isinstance(value, Mapping):
         return any(map(_holds_layers, value.values()))
-    return _is_layer(value) or isinstance(
-        value,
-        (
-            tf.Variable,
-            *(keras.Variable for keras in loaded_kerases() if hasattr(keras, "Variable")),
-        ),
-    )
+    return _is_layer(value) or _is_variable(value)
+
+
+def _is_variable(value: Any) -> bool:
+    if isinstance(value, tf.Variable):
+        return True
+    for keras in loaded_kerases():
+        # Legacy Keras has no variables of its own.
+        if hasattr(keras, "Variable") and isinstance(value, keras.Variable):
+            return True
+    return False
+
+
+def _attributes_of_keras() -> set[str]:
+    """Return the names of the attributes that Keras gives every layer and model."""
+    names: set[str] = set()
+    for keras in loaded_kerases():
+        names |= _attributes_of_new(keras.layers.Layer)
+        names |= _attributes_of_new(keras.Model)
+    return names
 
 
 @cache
-def _fresh(cls: Any) -> frozenset[str]:
+def _attributes_of_new(cls: Any) -> frozenset[str]:
+    """Return the names of a new object's attributes."""
     return frozenset(vars(cls()))
 
 
 def _join(path: str, name: str) -> str:
-    return f"{path}.{name}" if path else name
+    """Return the path of an attribute of the object at a path."""
+    if not path:
+        return name
+    return f"{path}.{name}"
