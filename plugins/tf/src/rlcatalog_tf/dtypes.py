@@ -14,14 +14,13 @@ from typing import Any
 import tensorflow as tf
 
 from rlcatalog.frameworks import Tensor
-from rlcatalog.models import ModelV2
 
 #: Half-precision dtypes.
 HALF = (tf.float16, tf.bfloat16)
 _SERVED = (*HALF, tf.float32, tf.float64)
 
 
-def dtype_of(model: ModelV2) -> Any:
+def dtype_of(model: Any) -> Any:
     """Return the dtype of a model's first floating-point variable; float32 if there is none yet."""
     for variable in model.variables():
         if variable.dtype in _SERVED:

@@ -11,6 +11,8 @@ import copy
 import copyreg
 import threading
 import types
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -30,53 +32,95 @@ def copy_layer(layer: Any) -> Any:
         NotServedError: The layer cannot be copied.
     """
     layers = layers_in(layer)
-    rules: dict[Any, Any] = {
-        type(part): _by_graph if _is_graph(part) else _by_attributes for part in layers
-    }
-    # By name, because a copy has the same name.
-    rules[types.ModuleType] = lambda module: module.__name__
-    names = {cls.__name__: cls for cls in rules}
-    locked = [tracker for tracker in map(tracker_of, layers) if tracker.locked]
-    what = (
+    failure = (
         f"{type(layer).__name__} cannot be copied, which a second model needs (a target"
         " network, a copied policy)"
     )
     with raised_as(
         lambda why: NotServedError(
-            f"{what}: {why}. Pass its class, or a function that creates one."
+            f"{failure}: {why}. Pass its class, or a function that creates one."
         )
     ):
-        with _COPYING, keras.saving.custom_object_scope(names):
-            former = {
-                cls: copyreg.dispatch_table[cls] for cls in rules if cls in copyreg.dispatch_table
-            }
-            try:
-                for tracker in locked:
-                    tracker.unlock()
-                copyreg.dispatch_table.update(rules)
-                made = copy.deepcopy(layer)
-            finally:
-                for cls in rules:
-                    del copyreg.dispatch_table[cls]
-                copyreg.dispatch_table.update(former)
-                for tracker in locked:
-                    tracker.lock()
-        pairs = zip(layer.variables, made.variables, strict=True)
-        if not all(a is not b and np.array_equal(a.numpy(), b.numpy()) for a, b in pairs):
+        names = {type(part).__name__: type(part) for part in layers}
+        with (
+            keras.saving.custom_object_scope(names),
+            _copying_with(_rules_for(layers)),
+            _unlocked([tracker_of(part) for part in layers]),
+        ):
+            twin = copy.deepcopy(layer)
+        if not _has_equal_variables(layer, twin):
             raise ValueError("the copy has different weights")
-    return made
+    return twin
+
+
+def _has_equal_variables(layer: Any, twin: Any) -> bool:
+    """Return whether the variables of a copy are others with equal values."""
+    for variable, other in zip(layer.variables, twin.variables, strict=True):
+        if variable is other or not np.array_equal(variable.numpy(), other.numpy()):
+            return False
+    return True
+
+
+def _rules_for(layers: list[Any]) -> dict[type, Callable[[Any], Any]]:
+    """Return the function that copies objects of each class, as `copyreg.dispatch_table` has it."""
+    rules: dict[type, Callable[[Any], Any]] = {}
+    for layer in layers:
+        rules[type(layer)] = _copy_by_graph if _is_graph(layer) else _copy_by_attributes
+    rules[types.ModuleType] = _copy_by_name
+    return rules
+
+
+@contextmanager
+def _copying_with(rules: Mapping[type, Callable[[Any], Any]]) -> Iterator[None]:
+    """Return a context in which `copy.deepcopy` copies objects by rules."""
+    table = copyreg.dispatch_table
+    with _COPYING:
+        rules_before = {cls: table[cls] for cls in rules if cls in table}
+        try:
+            table.update(rules)
+            yield
+        finally:
+            for cls in rules:
+                del table[cls]
+            table.update(rules_before)
+
+
+@contextmanager
+def _unlocked(trackers: list[Any]) -> Iterator[None]:
+    """Return a context in which layers accept new variables, as their copies need."""
+    locked = [tracker for tracker in trackers if tracker.locked]
+    try:
+        for tracker in locked:
+            tracker.unlock()
+        yield
+    finally:
+        for tracker in locked:
+            tracker.lock()
 
 
 def _is_graph(layer: Any) -> bool:
+    """Return whether a layer is a `Sequential` or functional model, which Keras can copy."""
     return type(layer) is keras.Sequential or is_functional(layer)
 
 
-def _by_attributes(layer: Any) -> Any:
+# Each of the following returns what `__reduce__` would: how `copy.deepcopy` makes the copy.
+
+
+def _copy_by_name(module: types.ModuleType) -> str:
+    # For `copy.deepcopy`, a name means the object itself.
+    return module.__name__
+
+
+def _copy_by_attributes(layer: Any) -> Any:
     return object.__new__, (type(layer),), dict(vars(layer))
 
 
-def _by_graph(layer: Any) -> Any:
-    made = keras.models.clone_model(layer)
-    for variable, other in zip(layer.variables, made.variables, strict=True):
+def _copy_by_graph(layer: Any) -> Any:
+    twin = keras.models.clone_model(layer)
+    for variable, other in zip(layer.variables, twin.variables, strict=True):
         other.assign(variable.value)
-    return lambda: made, ()
+
+    def get_twin() -> Any:
+        return twin
+
+    return get_twin, ()

@@ -121,9 +121,9 @@ def _with_layouts(layer: Any, **layouts: Layout) -> list[tuple[Any, Layout]]:
     """Return a layer's existing variables with their layouts, which are passed by attribute."""
     variables = []
     for name, layout in layouts.items():
-        # A Keras layer without a bias, for example, has None there.
+        # A Keras layer without a bias, for example, has None there, or no such attribute.
         variable = getattr(layer, name, None)
-        # A Keras layer may have a flag of this name.
+        # Keras' variables have a shape.
         if hasattr(variable, "shape"):
             variables.append((variable, layout))
     return variables

@@ -32,17 +32,13 @@ class TFKit:
         """Run a model eagerly, as acting does, and return its outputs, value and new state."""
         model: Any = policy.model
         views = {name: view for name, view in inputs.items() if name != "obs"}
-        given, states = policy.backend.inputs_of(inputs["obs"], views, memory)
+        input_dict, states = policy.backend.inputs_of(inputs["obs"], views, memory)
+        flags = {"is_training": False, "single_steps": single}
         seq_lens = None if lengths is None else tf.constant(lengths)
-        outputs, state = model(
-            {**given, "is_training": False, "single_steps": single}, states, seq_lens
-        )
+        outputs, new_states = model({**input_dict, **flags}, states, seq_lens)
         value = values_of(model).numpy() if policy.has_value else None
-        return (
-            to_float32_at_least(outputs).numpy(),
-            value,
-            [to_float32_at_least(part).numpy() for part in state],
-        )
+        new_memory = [to_float32_at_least(state).numpy() for state in new_states]
+        return to_float32_at_least(outputs).numpy(), value, new_memory
 
     @staticmethod
     def draw(
@@ -68,26 +64,27 @@ class TFKit:
         with tf.GradientTape() as tape:
             evaluation = policy.evaluate(batch)
             outputs = tf.clip_by_value(tf.cast(evaluation.dist.inputs, tf.float32), -100.0, 100.0)
-            terms = [
-                evaluation.logp,
-                *([] if evaluation.value is None else [evaluation.value]),
-                outputs,
-            ]
-            loss = tf.add_n(
-                [
-                    tf.reduce_sum(tf.constant(rng.normal(size=tuple(x.shape)), x.dtype) * x)
-                    for x in terms
-                ]
-            )
-        variables = model.trainable_variables(as_dict=True)
-        known = {id(variable) for variable in model.variables()}
-        outside = [tuple(v.shape) for v in tape.watched_variables() if id(v) not in known]
-        found_gradients = tape.gradient(loss, list(variables.values()))
-        by_name = {
-            name: None if gradient is None else tf.convert_to_tensor(gradient).numpy()
-            for name, gradient in zip(variables, found_gradients, strict=True)
-        }
-        return by_name, outside
+            terms = [evaluation.logp]
+            if evaluation.value is not None:
+                terms.append(evaluation.value)
+            terms.append(outputs)
+            sums = []
+            for term in terms:
+                factors = tf.constant(rng.normal(size=tuple(term.shape)), term.dtype)
+                sums.append(tf.reduce_sum(factors * term))
+            loss = tf.add_n(sums)
+        weights = model.trainable_variables(as_dict=True)
+        registered = {id(variable) for variable in model.variables()}
+        others = [v for v in tape.watched_variables() if id(v) not in registered]
+        gradients: dict[str, Array | None] = {}
+        for name, gradient in zip(
+            weights, tape.gradient(loss, list(weights.values())), strict=True
+        ):
+            gradients[name] = None
+            if gradient is not None:
+                # A gradient of an embedding may be sparse.
+                gradients[name] = tf.convert_to_tensor(gradient).numpy()
+        return gradients, [tuple(variable.shape) for variable in others]
 
     @staticmethod
     def gradient(function: Callable[[Any], Any], inputs: Array) -> Array | None:
@@ -106,4 +103,6 @@ class TFKit:
                 return None
             total = tf.reduce_sum(outputs)
         result = tape.gradient(total, x)
-        return None if result is None else result.numpy()
+        if result is None:
+            return None
+        return result.numpy()  # type: ignore[no-any-return]

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlcatalog.frameworks import PolicyParts
+from rlcatalog.frameworks import Array, PolicyParts, Tensor, TensorTree
 from rlcatalog.spaces import map_tensors
 from rlcatalog_tf import TFModelV2, keras, tf
 from rlcatalog_tf.variables import raw_variable
+
+
+class _CorrectedRate(NamedTuple):
+    """Learning rate and epsilon of a step, including the corrections of both moments."""
+
+    rate: Tensor
+    epsilon: Tensor
 
 
 class Adam(keras.optimizers.Optimizer):  # type: ignore[misc]
@@ -34,8 +41,8 @@ class Adam(keras.optimizers.Optimizer):  # type: ignore[misc]
             weights.
     """
 
-    #: Learning rate and epsilon of the current step, including the corrections of both moments.
-    _corrected: Any = None
+    #: What the current step uses.
+    _corrected: _CorrectedRate | None = None
 
     def __init__(
         self,
@@ -45,47 +52,54 @@ class Adam(keras.optimizers.Optimizer):  # type: ignore[misc]
         epsilon: float = 1e-7,
     ) -> None:
         super().__init__(learning_rate)
-        self.beta_1, self.beta_2, self.epsilon = beta_1, beta_2, epsilon
+        self.beta_1 = beta_1
+        self.beta_2 = beta_2
+        self.epsilon = epsilon
 
     def build(self, variables: Sequence[Any]) -> None:
         """Create the moments, which are zero."""
         super().build(variables)
         self.weights = [raw_variable(variable) for variable in variables]
-        first = [self.add_variable_from_reference(v, "momentum") for v in variables]
-        second = [self.add_variable_from_reference(v, "velocity") for v in variables]
-        self.moments = first, second
+        first = [self.add_variable_from_reference(weight, "momentum") for weight in variables]
+        second = [self.add_variable_from_reference(weight, "velocity") for weight in variables]
+        self.moments = (first, second)
 
-    def apply(self, grads: Any, trainable_variables: Any = None) -> None:
+    def apply(
+        self, grads: Sequence[Tensor], trainable_variables: Sequence[Any] | None = None
+    ) -> None:
         """Update the weights with their gradients."""
-        count = tf.cast(self.iterations + 1, tf.float64)
-        first, second = (
-            1.0 - tf.constant(beta, tf.float64) ** count for beta in (self.beta_1, self.beta_2)
+        step = tf.cast(self.iterations + 1, tf.float64)
+        first_correction = 1.0 - tf.constant(self.beta_1, tf.float64) ** step
+        second_correction = 1.0 - tf.constant(self.beta_2, tf.float64) ** step
+        rate = tf.cast(self.learning_rate, tf.float64)
+        # `super().apply` calls `update_step` for each weight, and passes it nothing else.
+        self._corrected = _CorrectedRate(
+            rate=rate * tf.sqrt(second_correction) / first_correction,
+            epsilon=self.epsilon * tf.sqrt(second_correction),
         )
-        rate = tf.cast(self.learning_rate, tf.float64) * tf.sqrt(second) / first
-        self._corrected = rate, self.epsilon * tf.sqrt(second)
         super().apply(grads, trainable_variables)
-        self._corrected = None  # tensors of a trace mean nothing outside it
+        # Tensors of a trace mean nothing outside it.
+        self._corrected = None
 
-    def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
-        """Update a weight."""
+    def update_step(self, gradient: Tensor, variable: Any, learning_rate: Any) -> None:
+        """Update a weight; the learning rate is the one that `apply` corrected."""
+        assert self._corrected is not None
         dtype = variable.dtype
         index = next(i for i, weight in enumerate(self.weights) if weight is variable)
-        rate, epsilon = (tf.cast(number, dtype) for number in self._corrected)
-        beta1, beta2, none = (
-            tf.constant(number, dtype) for number in (self.beta_1, self.beta_2, 0.0)
-        )
-        first, second = (part[index].value for part in self.moments)
-        # Powers of zero: the corrections are in the rate and the epsilon.
+        first_moments, second_moments = self.moments
+        # With powers of 0, the operator corrects nothing: the corrections are in the rate and in
+        # epsilon.
+        no_power = tf.constant(0.0, dtype)
         tf.raw_ops.ResourceApplyAdam(
             var=variable.handle,
-            m=first.handle,
-            v=second.handle,
-            beta1_power=none,
-            beta2_power=none,
-            lr=rate,
-            beta1=beta1,
-            beta2=beta2,
-            epsilon=epsilon,
+            m=first_moments[index].value.handle,
+            v=second_moments[index].value.handle,
+            beta1_power=no_power,
+            beta2_power=no_power,
+            lr=tf.cast(self._corrected.rate, dtype),
+            beta1=tf.constant(self.beta_1, dtype),
+            beta2=tf.constant(self.beta_2, dtype),
+            epsilon=tf.cast(self._corrected.epsilon, dtype),
             grad=tf.cast(gradient, dtype),
         )
 
@@ -121,7 +135,7 @@ class TFLearner:
         tf.config.threading.set_intra_op_parallelism_threads(count)
 
     def clip(
-        self, gradients: Sequence[Any], dtype: Any, limit: float | None
+        self, gradients: Sequence[Tensor], dtype: tf.DType, limit: float | None
     ) -> tuple[list[Any], Any]:
         """Scale gradients down to a maximum norm; return them and their original norm.
 
@@ -133,10 +147,11 @@ class TFLearner:
         norm = tf.linalg.global_norm([tf.cast(gradient, dtype) for gradient in gradients])
         if limit is None:
             return list(gradients), norm
-        scale = tf.minimum(limit / (norm + 1e-6), 1.0)  # 1e-6 as in PyTorch
+        # 1e-6 is PyTorch's number.
+        scale = tf.minimum(limit / (norm + 1e-6), 1.0)
         return [gradient * tf.cast(scale, gradient.dtype) for gradient in gradients], norm
 
-    def apply(self, gradients: Sequence[Any]) -> None:
+    def apply(self, gradients: Sequence[Tensor]) -> None:
         """Update the weights with their gradients and the optimiser's learning rate."""
         self.optimizer.apply(list(gradients), self.variables)
 
@@ -144,54 +159,73 @@ class TFLearner:
         """Return a batch on the model's device; see `rlcatalog.frameworks.Learner`."""
         if self.policy.device == "cpu":
             return batch
+        tensors = {}
         with tf.device(self.policy.device):
-            return {
-                name: part
-                if name == "seq_lens"
-                else tf.nest.map_structure(tf.convert_to_tensor, part)
-                for name, part in batch.items()
-            }
+            for name, part in batch.items():
+                # Lengths of sequences are read in Python.
+                if name != "seq_lens":
+                    part = tf.nest.map_structure(tf.convert_to_tensor, part)
+                tensors[name] = part
+        return tensors
 
-    def rows(self, columns: Any, index: Any) -> Any:
+    def rows(self, columns: TensorTree, index: Array) -> Any:
         """Return the columns' rows at an index; see `rlcatalog.frameworks.Learner`."""
-        return map_tensors(
-            columns,
-            lambda column: tf.gather(column, index) if tf.is_tensor(column) else column[index],
-        )
+
+        def take(column: Array | Tensor) -> Any:
+            if tf.is_tensor(column):
+                return tf.gather(column, index)
+            return column[index]
+
+        return map_tensors(columns, take)
 
     def get_state(self) -> dict[str, Any]:
         """Return the optimiser's state."""
-        first, second = (
-            {
-                name: part.numpy() if axes is None else part.numpy().transpose(axes)
-                for (name, axes), part in held
-            }
-            for held in self._moments()
-        )
+        layouts = self._layouts()
+        first_moments, second_moments = self.optimizer.moments
         return {
             "step": int(self.optimizer.iterations.numpy()),
-            "first": first,
-            "second": second,
+            "first": _to_arrays(first_moments, layouts),
+            "second": _to_arrays(second_moments, layouts),
             "behind": {},
         }
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Set the optimiser's state."""
+        layouts = self._layouts()
+        first_moments, second_moments = self.optimizer.moments
         self.optimizer.iterations.assign(state["step"])
-        for values, held in zip((state["first"], state["second"]), self._moments(), strict=True):
-            for (name, axes), part in held:
-                part.assign(
-                    values[name] if axes is None else values[name].transpose(np.argsort(axes))
-                )
+        _set_arrays(first_moments, layouts, state["first"])
+        _set_arrays(second_moments, layouts, state["second"])
 
-    def _moments(self) -> list[list[Any]]:
-        """Return one list per moment; each entry contains (name, axes of its layout) and the
-        variable of a weight.
+    def _layouts(self) -> dict[str, tuple[int, ...] | None]:
+        """Return the axes of the canonical layout of each trained weight, in the order of the
+        optimiser's moments.
         """
         axes = TFModelV2.variable_axes(self.model)
-        names = [(name, axes[name]) for name in self.model.trainable_variables(as_dict=True)]
-        return [list(zip(names, part, strict=True)) for part in self.optimizer.moments]
+        return {name: axes[name] for name in self.model.trainable_variables(as_dict=True)}
 
     def means(self, figures: list[Any]) -> list[float]:
         """Return the means of metrics over several steps."""
         return np.mean([figure.numpy() for figure in figures], axis=0).tolist()  # type: ignore[no-any-return]
+
+
+def _to_arrays(
+    moments: Sequence[Any], layouts: Mapping[str, tuple[int, ...] | None]
+) -> dict[str, Array]:
+    """Return moments as arrays in canonical layouts, by the names of their weights."""
+    arrays = {}
+    for (name, axes), moment in zip(layouts.items(), moments, strict=True):
+        array = moment.numpy()
+        arrays[name] = array if axes is None else array.transpose(axes)
+    return arrays
+
+
+def _set_arrays(
+    moments: Sequence[Any],
+    layouts: Mapping[str, tuple[int, ...] | None],
+    arrays: Mapping[str, Array],
+) -> None:
+    """Set moments from arrays in canonical layouts, by the names of their weights."""
+    for (name, axes), moment in zip(layouts.items(), moments, strict=True):
+        array = arrays[name]
+        moment.assign(array if axes is None else array.transpose(np.argsort(axes)))

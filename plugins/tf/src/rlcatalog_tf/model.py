@@ -10,7 +10,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar
 
 import tensorflow as tf
+from gymnasium import Space
 
+from rlcatalog.frameworks import Tensor
 from rlcatalog.models import (
     ModelV2,
     ModelWrapper,
@@ -45,8 +47,8 @@ class TFModelV2(ModelV2):
 
     def __init__(
         self,
-        obs_space: Any,
-        action_space: Any,
+        obs_space: Space[Any],
+        action_space: Space[Any],
         num_outputs: int | None,
         model_config: Mapping[str, Any] | None,
         name: str | None,
@@ -55,13 +57,13 @@ class TFModelV2(ModelV2):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        # The class's own, or a framework-neutral base class's; TensorFlow's classes check theirs.
-        home = next(base for base in cls.__mro__ if "value_function" in vars(base))
-        own = vars(home)["value_function"]
-        if isinstance(own, types.FunctionType) and (
-            home is cls or (home is not ModelV2 and not issubclass(home, TFModelV2))
-        ):
-            cls.value_function = _same_trace(own)  # type: ignore[method-assign]
+        definer = next(base for base in cls.__mro__ if "value_function" in vars(base))
+        value_function = vars(definer)["value_function"]
+        if not isinstance(value_function, types.FunctionType) or definer is ModelV2:
+            return
+        # TensorFlow's classes have completed theirs; a framework-neutral base class has not.
+        if definer is cls or not issubclass(definer, TFModelV2):
+            cls.value_function = _check_trace_first(value_function)  # type: ignore[method-assign]
 
     def register_variables(self, variables: Iterable[Any]) -> None:
         """Add variables that are not reachable through attributes (RLlib's models call this
@@ -71,17 +73,21 @@ class TFModelV2(ModelV2):
 
     def variables(self, as_dict: bool = False) -> list[Any] | dict[str, Any]:
         """Return all variables, as a list or as a dict."""
-        variables = {item.name: item.variable for item in variables_of(self) if not item.part}
-        return variables if as_dict else list(variables.values())
+        # A variable with several canonical arrays is counted once.
+        variables = {item.name: item.variable for item in variables_of(self) if item.part == 0}
+        if as_dict:
+            return variables
+        return list(variables.values())
 
     def trainable_variables(self, as_dict: bool = False) -> list[Any] | dict[str, Any]:
         """Return the trainable variables, as a list or as a dict."""
-        variables = {
-            item.name: item.variable
-            for item in variables_of(self)
-            if item.trainable and not item.part
-        }
-        return variables if as_dict else list(variables.values())
+        variables = {}
+        for item in variables_of(self):
+            if item.trainable and item.part == 0:
+                variables[item.name] = item.variable
+        if as_dict:
+            return variables
+        return list(variables.values())
 
     def variable_axes(self) -> dict[str, tuple[int, ...] | None]:
         """Return a dict with the axes that transpose each variable into its canonical layout, or
@@ -90,7 +96,9 @@ class TFModelV2(ModelV2):
         return {item.name: item.layout.axes for item in variables_of(self)}
 
 
-def _same_trace(value_function: Callable[..., Any]) -> Callable[..., Any]:
+def _check_trace_first(value_function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a `value_function` that raises an error outside the trace of the last pass."""
+
     @functools.wraps(value_function)
     def checked(self: TFModelV2, *args: Any, **kwargs: Any) -> Any:
         self._rlcatalog.check_trace(self, "value_function")
@@ -103,24 +111,24 @@ class RecurrentNetwork(RecurrentBase, TFModelV2):
     """Base class for recurrent models: implement `forward_rnn` and `get_initial_state`."""
 
     def forward(
-        self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any
+        self, input_dict: dict[str, Any], state: list[Any], seq_lens: Tensor | None
     ) -> tuple[Any, list[Any]]:
         """Add the time dimension and call `forward_rnn`."""
         flat = tf.cast(input_dict["obs_flat"], dtype_of(self))
-        rows = tf.shape(flat)[0]
         if seq_lens is None:
-            seq_lens = tf.ones([rows], tf.int32)
-        sequences, steps = tf.shape(seq_lens)[0], steps_of(flat, seq_lens)
-        self._rlcatalog.timed = (steps, sequences) if self.is_time_major() else None
+            seq_lens = tf.ones([tf.shape(flat)[0]], tf.int32)
+        sequences = tf.shape(seq_lens)[0]
+        steps = steps_of(flat, seq_lens)
+        is_time_major = self.is_time_major()
+        self._rlcatalog.timed = (steps, sequences) if is_time_major else None
         inputs = tf.reshape(flat, [sequences, steps, flat.shape[-1]])
-        if self.is_time_major():
+        if is_time_major:
             inputs = tf.transpose(inputs, [1, 0, 2])
         output, new_state = self.forward_rnn(inputs, state, seq_lens)
-        if self.is_time_major():
+        if is_time_major:
             check_time_major(self, tuple(output.shape), *inputs.shape[:2])
-            output = tf.transpose(
-                tf.reshape(output, [steps, sequences, output.shape[-1]]), [1, 0, 2]
-            )
+            timed = tf.reshape(output, [steps, sequences, output.shape[-1]])
+            output = tf.transpose(timed, [1, 0, 2])
         return tf.reshape(output, [-1, output.shape[-1]]), list(new_state)
 
 

@@ -29,6 +29,7 @@ def layers_in(layer: Any) -> list[Any]:
     `Model.layers` is public, but only models have it, and it leaves out the inner layers of a
     layer. Without `_flatten_layers`, layers cannot be copied.
     """
+    # A later Keras may lack it.
     if not hasattr(layer, "_flatten_layers"):
         raise KERAS.error("Layer._flatten_layers", "copy a layer")
     return list(layer._flatten_layers())
@@ -40,6 +41,7 @@ def tracker_of(layer: Any) -> Any:
     A built layer's tracker is locked and rejects new variables, so that a deep copy, which sets
     attributes one by one, must unlock it. Without it, built layers cannot be copied.
     """
+    # A later Keras may lack it.
     if not hasattr(layer, "_tracker"):
         raise KERAS.error("Layer._tracker", "copy a layer")
     return layer._tracker
@@ -74,6 +76,7 @@ def outer_graph(graph: Any) -> Any:
     Without the attribute, reading a model's value in an inner function raises an error, as if the
     model had run elsewhere.
     """
+    # TensorFlow's outermost graph is of another class, which lacks it.
     return getattr(graph, "outer_graph", None)
 
 
@@ -83,10 +86,15 @@ def inner_graphs(graph: Any) -> list[Any]:
     `as_graph_def()` is public, but does not tell which line of Python created an operation. Without
     `_functions`, TensorFlow policies cannot be exported.
     """
+    # A later TensorFlow may lack it.
     if not hasattr(graph, "_functions"):
         raise TENSORFLOW.error("FuncGraph._functions", "find random operations in a policy")
-    functions = graph._functions.values()
-    return [function.graph for function in functions if hasattr(function, "graph")]
+    graphs = []
+    for function in graph._functions.values():
+        # TensorFlow's entry for a function may lack the graph.
+        if hasattr(function, "graph"):
+            graphs.append(function.graph)
+    return graphs
 
 
 def with_constants(function: Any) -> Any:

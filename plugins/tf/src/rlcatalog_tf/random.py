@@ -7,12 +7,14 @@ generator, which is a variable. Outside, they call `tf.random`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
 import tensorflow as tf
+
+from rlcatalog.frameworks import Array, Tensor
 
 #: The generators' algorithm, as numbered in TensorFlow's operations.
 _PHILOX = 1
@@ -23,7 +25,7 @@ _DIGITS = {tf.bfloat16: 8, tf.float16: 11, tf.float32: 24, tf.float64: 53}
 _CURRENT: ContextVar[Any] = ContextVar("generator", default=tf.random)
 
 
-def draw_uniform(shape: Any, dtype: Any = tf.float32) -> Any:
+def draw_uniform(shape: Sequence[int] | Tensor, dtype: tf.DType = tf.float32) -> Any:
     """Draw uniform numbers from the open interval (0, 1).
 
     Args:
@@ -38,18 +40,18 @@ def draw_uniform(shape: Any, dtype: Any = tf.float32) -> Any:
     if not isinstance(generator, tf.random.Generator):
         return generator.uniform(shape, dtype=dtype)
     # One operation, because `generator.uniform` runs ten, which would slow acting down.
-    whole = tf.int32 if digits < 31 else tf.int64
-    drawn = tf.raw_ops.StatefulUniformInt(
+    integer_dtype = tf.int32 if digits < 31 else tf.int64
+    integers = tf.raw_ops.StatefulUniformInt(
         resource=generator.state.handle,
         algorithm=tf.constant(_PHILOX, tf.int64),
         shape=shape,
-        minval=tf.constant(1, whole),
-        maxval=tf.constant(2**digits, whole),
+        minval=tf.constant(1, integer_dtype),
+        maxval=tf.constant(2**digits, integer_dtype),
     )
-    return tf.cast(drawn, dtype) * step
+    return tf.cast(integers, dtype) * step
 
 
-def draw_normal(shape: Any, dtype: Any = tf.float32) -> Any:
+def draw_normal(shape: Sequence[int] | Tensor, dtype: tf.DType = tf.float32) -> Any:
     """Draw numbers from the standard normal distribution.
 
     Args:
@@ -59,7 +61,8 @@ def draw_normal(shape: Any, dtype: Any = tf.float32) -> Any:
     generator = _CURRENT.get()
     if not isinstance(generator, tf.random.Generator):
         return generator.normal(shape, dtype=dtype)
-    return tf.raw_ops.StatefulStandardNormalV2(  # see `draw_uniform`
+    # One operation, for the same reason as in `draw_uniform`.
+    return tf.raw_ops.StatefulStandardNormalV2(
         resource=generator.state.handle,
         algorithm=tf.constant(_PHILOX, tf.int64),
         shape=shape,
@@ -67,28 +70,29 @@ def draw_normal(shape: Any, dtype: Any = tf.float32) -> Any:
     )
 
 
-def draw_gamma(concentration: Any) -> Any:
+def draw_gamma(concentration: Tensor) -> Any:
     """Draw Gamma-distributed values with scale 1; gradients use implicit reparameterisation
     (Figurnov et al. 2018).
 
     Args:
         concentration: Shape parameters: floating-point numbers in a tensor of any shape.
     """
-    generator, dtype = _CURRENT.get(), concentration.dtype
+    generator = _CURRENT.get()
+    dtype = concentration.dtype
     if generator is tf.random:
-        drawn = tf.random.gamma([], concentration, dtype=dtype)
+        values = tf.random.gamma([], concentration, dtype=dtype)
     elif isinstance(generator, tf.random.Generator):
         seed = generator.make_seeds()[:, 0]
-        drawn = tf.random.stateless_gamma(
-            tf.shape(concentration), seed, alpha=concentration, dtype=dtype
-        )
+        shape = tf.shape(concentration)
+        values = tf.random.stateless_gamma(shape, seed, alpha=concentration, dtype=dtype)
     else:
-        drawn = generator.gamma(concentration)
-    drawn.set_shape(concentration.shape)  # a trace would forget it
-    return drawn
+        values = generator.gamma(concentration)
+    # A trace would forget the shape.
+    values.set_shape(concentration.shape)
+    return values
 
 
-def draw_categorical(logits: Any) -> Any:
+def draw_categorical(logits: Tensor) -> Any:
     """Draw one index per row, int64 `[B, 1]`.
 
     Args:
@@ -102,7 +106,7 @@ def draw_categorical(logits: Any) -> Any:
     return generator.categorical(logits)
 
 
-def new_generator(device: str, state: Any = None) -> Any:
+def new_generator(device: str, state: Array | Tensor | None = None) -> Any:
     """Return a generator.
 
     Args:
@@ -125,8 +129,8 @@ def drawing_from(generator: Any) -> Iterator[None]:
         generator: A `tf.random.Generator`, or an object with `uniform(shape, dtype)`,
             `normal(shape, dtype)`, `gamma(concentration)` and `categorical(logits)`.
     """
-    former = _CURRENT.set(generator)
+    token = _CURRENT.set(generator)
     try:
         yield
     finally:
-        _CURRENT.reset(former)
+        _CURRENT.reset(token)

@@ -253,7 +253,7 @@ def _is_variable(value: Any) -> bool:
     if isinstance(value, tf.Variable):
         return True
     for keras in loaded_kerases():
-        # Legacy Keras has no variables of its own.
+        # Legacy Keras has no such class.
         if hasattr(keras, "Variable") and isinstance(value, keras.Variable):
             return True
     return False

@@ -245,7 +245,7 @@ class PolicyModule(Movable):
         if self._device_name == "meta" and device_name != "meta":
             self._restore_constants()
         self._device_name = device_name
-        # A deep copy has a model of its own, which the policy does not follow.
+        # A deep copy has another model, which is not the policy's.
         if self.policy.model is self.model and device_name != self.policy.device:
             self.policy.to(device_name)
 
