@@ -8,11 +8,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rlcatalog.frameworks import TensorOps
-from rlcatalog.models import ModelV2, OutputPlan, PastInputs, last_values
-from rlcatalog_attention.config import AttentionConfig, net_plan, plan
+from rlcatalog.frameworks import Tensor, TensorOps
+from rlcatalog.models import ModelV2, PastInputs, last_values
+from rlcatalog_attention.config import AttentionConfig, AttentionPlan, net_plan, plan
+
+if TYPE_CHECKING:
+    from gymnasium import Space
+
+
+class Sequences(NamedTuple):
+    """How rows form sequences.
+
+    Attributes:
+        lengths: Lengths of the sequences `[S]`; None if each row is a sequence.
+        real: Which places contain rows `[S, T]`; None if padding need not be hidden.
+    """
+
+    lengths: Any
+    real: Any
 
 
 class TransformerModel(ModelV2):
@@ -29,32 +44,40 @@ class TransformerModel(ModelV2):
     outputs_class: Any
     features_of: Any
 
-    def _build(self, inputs: int, sizes: AttentionConfig, ends: OutputPlan) -> None:
-        self.num_outputs = ends.outputs
-        self.transformer = self.transformer_class(inputs, sizes)
-        self.outputs = None if ends.logits is None else self.outputs_class(ends)
+    def _build(self, inputs: int, layers: AttentionPlan) -> None:
+        """Build the units, for inputs of this width, and the last layers."""
+        self.num_outputs = layers.outputs.outputs
+        self.transformer = self.transformer_class(inputs, layers.sizes)
+        self.outputs = None
+        if layers.outputs.logits is not None:
+            self.outputs = self.outputs_class(layers.outputs)
+        # The value layer's input in the last forward pass, which `value_function` reads.
         self._features: Any = None
 
     def _forward(
-        self, x: Any, input_dict: Mapping[str, Any], state: list[Any], seq_lens: Any
+        self,
+        x: Tensor,
+        input_dict: Mapping[str, Any],
+        state: list[Any],
+        seq_lens: Tensor | None,
     ) -> tuple[Any, list[Any]]:
         """Map inputs `[S * T, inputs]` to the model's output."""
-        lengths, real = self._padding(x, input_dict, seq_lens)
-        if real is not None:  # padding may contain NaN, which even a weight of 0 would spread
+        lengths, real = self._sequences(x, input_dict, seq_lens)
+        if real is not None:
+            # Padding may contain NaN, which even a weight of 0 would spread.
             x = self.ops.only(self.ops.rows(real, ()), x)
-        training, outputs_only = (
-            bool(input_dict.get(name)) for name in ("is_training", "outputs_only")
-        )
+        training = bool(input_dict.get("is_training"))
+        outputs_only = bool(input_dict.get("outputs_only"))
         features, state = self.transformer(x, state, lengths, training, outputs_only)
         if self.outputs is None:
             return features, state
         self._features = features
         return self.outputs(features), state
 
-    def _padding(self, x: Any, input_dict: Mapping[str, Any], seq_lens: Any) -> tuple[Any, Any]:
-        """Return the sequences' lengths, and which places contain rows `[S, T]`; None if all inputs
-        are real.
-        """
+    def _sequences(
+        self, x: Tensor, input_dict: Mapping[str, Any], seq_lens: Tensor | None
+    ) -> Sequences:
+        """Return how the rows form sequences."""
         raise NotImplementedError
 
     def get_initial_state(self) -> list[Any]:
@@ -82,20 +105,24 @@ class AroundTrunk(TransformerModel):
 
     is_memory = True
 
-    def __init__(self, *args: Any, trunk: Any) -> None:
+    def __init__(self, *args: Any, trunk: ModelV2) -> None:
         super().__init__(*args)
-        sizes, ends = plan(self.model_config, self.num_outputs)
-        counts = (sizes.attention_use_n_prev_actions, sizes.attention_use_n_prev_rewards)
-        self.past = PastInputs.of(self.action_space, *counts)
+        layers = plan(self.model_config, self.num_outputs)
+        self.past = PastInputs.of(
+            self.action_space,
+            layers.sizes.attention_use_n_prev_actions,
+            layers.sizes.attention_use_n_prev_rewards,
+        )
         self.view_requirements.update(self.past.views())
         self.trunk = trunk
-        self._build(trunk.num_outputs + self.past.width, sizes, ends)
+        assert trunk.num_outputs is not None, "the catalog checks a trunk before it wraps it"
+        self._build(trunk.num_outputs + self.past.width, layers)
 
     def forward(
-        self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any
+        self, input_dict: dict[str, Any], state: list[Any], seq_lens: Tensor | None
     ) -> tuple[Any, list[Any]]:
         """Compute the logits; see `ModelV2.forward`."""
-        x, _ = self.features_of(self.trunk, input_dict, [], None)
+        x, _ = self.features_of(self.trunk, input_dict, state=[], seq_lens=None)
         if self.past.width:
             past = [self.ops.as_type(view, "float32") for view in self.past.of_input(input_dict)]
             x = self.ops.columns([x, *past])
@@ -123,10 +150,10 @@ class ByItself(TransformerModel):
 
     def __init__(
         self,
-        obs_space: Any,
-        action_space: Any,
+        obs_space: Space[Any],
+        action_space: Space[Any] | None,
         num_outputs: int | None,
-        model_config: Any,
+        model_config: Mapping[str, Any],
         name: str,
         num_transformer_units: int = 1,
         attention_dim: int = 64,
@@ -148,10 +175,12 @@ class ByItself(TransformerModel):
             attention_position_wise_mlp_dim=position_wise_mlp_dim,
             attention_init_gru_gate_bias=init_gru_gate_bias,
         )
-        self._build(math.prod(obs_space.shape), *net_plan(self.model_config, num_outputs, sizes))
+        layers = net_plan(self.model_config, num_outputs, sizes)
+        assert obs_space.shape is not None, "observations are encoded"
+        self._build(math.prod(obs_space.shape), layers)
 
     def forward(
-        self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any
+        self, input_dict: dict[str, Any], state: list[Any], seq_lens: Tensor | None
     ) -> tuple[Any, list[Any]]:
         """Compute the logits; see `ModelV2.forward`."""
         x = self.ops.as_type(input_dict["obs_flat"], "float32")

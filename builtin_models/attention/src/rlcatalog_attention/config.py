@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -60,9 +60,15 @@ class AttentionConfig(msgspec.Struct, frozen=True, kw_only=True):
         """Number of weights in one unit: attention, dense layers, two gates and two layer
         normalisations.
         """
-        dim, inner = self.attention_dim, self.attention_num_heads * self.attention_head_dim
+        dim = self.attention_dim
+        inner = self.attention_num_heads * self.attention_head_dim
         mlp = self.attention_position_wise_mlp_dim
-        return dim * (5 * inner + 2 * mlp + 12 * dim) + 2 * inner + (mlp + dim) + 2 * dim + 4 * dim
+        # Query, key, value, position and output, and the biases for content and position.
+        attention = 5 * dim * inner + 2 * inner
+        dense_layers = dim * mlp + mlp + mlp * dim + dim
+        gate = 6 * dim * dim + dim
+        norm = 2 * dim
+        return attention + dense_layers + 2 * gate + 2 * norm
 
     @property
     def slots(self) -> int:
@@ -89,36 +95,35 @@ def sizes_of(options: Mapping[str, Any]) -> AttentionConfig:
     """Return the sizes of the standalone transformer from its keyword arguments; ignore other
     arguments.
     """
-    given = {
-        f"attention_{name.removeprefix('attention_')}": value for name, value in options.items()
-    }
-    return AttentionConfig(
-        **{
-            "attention_num_heads": 2,
-            **{
-                name: value
-                for name, value in given.items()
-                if name in AttentionConfig.__struct_fields__
-            },
-        }
-    )
+    sizes: dict[str, Any] = {"attention_num_heads": 2}
+    for name, value in options.items():
+        key = f"attention_{name.removeprefix('attention_')}"
+        if key in AttentionConfig.__struct_fields__:
+            sizes[key] = value
+    return AttentionConfig(**sizes)
 
 
-def _checked(own: AttentionConfig) -> AttentionConfig:
-    """Return the sizes, or raise an error if they need far too much memory."""
-    if (
-        held := own.attention_num_transformer_units * (own.slots + 1) * own.attention_dim
-    ) > MOST_HELD:
+class AttentionPlan(NamedTuple):
+    """The transformer's sizes, and the layers after it."""
+
+    sizes: AttentionConfig
+    outputs: OutputPlan
+
+
+def _check_memory(sizes: AttentionConfig) -> None:
+    """Raise an error if these sizes need far too much memory."""
+    units = sizes.attention_num_transformer_units
+    numbers = units * (sizes.slots + 1) * sizes.attention_dim
+    if numbers > MOST_HELD:
         raise ConfigError(
-            f"attention_num_transformer_units={own.attention_num_transformer_units} with"
-            f" {own.slots} past steps of attention_dim={own.attention_dim}: one episode's memory"
-            f" would hold {held} numbers; the limit is {MOST_HELD}. Use fewer units, or reduce"
+            f"attention_num_transformer_units={units} with {sizes.slots} past steps of"
+            f" attention_dim={sizes.attention_dim}: one episode's memory would hold {numbers}"
+            f" numbers; the limit is {MOST_HELD}. Use fewer units, or reduce"
             " attention_memory_inference and attention_memory_training."
         )
-    return own
 
 
-def plan(config: Mapping[str, Any], num_outputs: int | None) -> tuple[AttentionConfig, OutputPlan]:
+def plan(config: Mapping[str, Any], num_outputs: int | None) -> AttentionPlan:
     """Read the sizes of the transformer around a trunk, and its last layers, from a model config.
 
     Args:
@@ -129,13 +134,15 @@ def plan(config: Mapping[str, Any], num_outputs: int | None) -> tuple[AttentionC
         ConfigError: The config sets a key that a memory does not support; see
             `rlcatalog.models.memory_outputs`.
     """
-    own = _checked(read_config(config, AttentionConfig))
-    return own, memory_outputs(config, own.attention_dim, num_outputs, "use_attention")
+    sizes = read_config(config, AttentionConfig)
+    _check_memory(sizes)
+    outputs = memory_outputs(config, sizes.attention_dim, num_outputs, "use_attention")
+    return AttentionPlan(sizes, outputs)
 
 
 def net_plan(
     config: Mapping[str, Any], num_outputs: int | None, sizes: AttentionConfig
-) -> tuple[AttentionConfig, OutputPlan]:
+) -> AttentionPlan:
     """Check the sizes of the standalone transformer, and read its last layers.
 
     Args:
@@ -153,8 +160,10 @@ def net_plan(
             " between the trunk and the units."
         )
     # A struct's constructor does not check its values.
-    own = _checked(read_config(msgspec.structs.asdict(sizes), AttentionConfig))
-    return own, memory_outputs(config, own.attention_dim, num_outputs, "GTrXLNet")
+    sizes = read_config(msgspec.structs.asdict(sizes), AttentionConfig)
+    _check_memory(sizes)
+    outputs = memory_outputs(config, sizes.attention_dim, num_outputs, "GTrXLNet")
+    return AttentionPlan(sizes, outputs)
 
 
 def distances(slots: int, width: int) -> np.ndarray[Any, Any]:
@@ -163,5 +172,7 @@ def distances(slots: int, width: int) -> np.ndarray[Any, Any]:
     Column k < width / 2 is sin(distance · 10000^(-2k / width)); the other half contains the cosines
     (Dai et al. 2019). If the width is odd, the last cosine is omitted.
     """
-    angles = np.arange(slots, -1, -1.0)[:, None] * 10000.0 ** (-np.arange(0, width, 2) / width)
-    return np.concatenate([np.sin(angles), np.cos(angles)], axis=1)[:, :width].astype(np.float32)
+    steps_back = np.arange(slots, -1, -1.0)[:, None]
+    angles = steps_back * 10000.0 ** (-np.arange(0, width, 2) / width)
+    sinusoids = np.concatenate([np.sin(angles), np.cos(angles)], axis=1)
+    return sinusoids[:, :width].astype(np.float32)

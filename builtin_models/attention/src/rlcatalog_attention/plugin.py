@@ -16,43 +16,41 @@ def describe(request: Request) -> list[Stage]:
     from rlcatalog.models import PastInputs
     from rlcatalog_attention.config import plan
 
-    own, outputs = plan(request.config, request.num_outputs)
+    layers = plan(request.config, request.num_outputs)
+    sizes = layers.sizes
     past = PastInputs.of(
-        request.action, own.attention_use_n_prev_actions, own.attention_use_n_prev_rewards
+        request.action, sizes.attention_use_n_prev_actions, sizes.attention_use_n_prev_rewards
     )
+    # The width of a custom trunk is known only once it is built.
+    is_width_known = request.trunk_width is not None
+    inputs = (request.trunk_width or 0) + past.width
     stages = []
     if past.width:
-        width = None if request.trunk_width is None else (request.trunk_width + past.width,)
-        stages.append(
-            Stage(f"features, {past.actions} past actions, {past.rewards} past rewards", width, 0)
-        )
-    first, *units = _units((request.trunk_width or 0) + past.width, own)
-    return [
-        *stages,
-        replace(first, whole=request.trunk_width is not None),
-        *units,
-        *outputs.stages(),
-    ]
+        name = f"features, {past.actions} past actions, {past.rewards} past rewards"
+        shape = (inputs,) if is_width_known else None
+        stages.append(Stage(name, shape, weights=0))
+    input_layer, *units = _units(inputs, sizes)
+    stages.append(replace(input_layer, whole=is_width_known))
+    return [*stages, *units, *layers.outputs.stages()]
 
 
 def describe_net(request: Request) -> list[Stage]:
     """Return the stages of the standalone transformer, whose sizes are keyword arguments."""
     from rlcatalog_attention.config import net_plan, sizes_of
 
-    own, outputs = net_plan(
-        request.config, request.num_outputs, sizes_of(request.config["custom_model_config"])
-    )
-    return [*_units(request.encoded_size, own), *outputs.stages()]
+    sizes = sizes_of(request.config["custom_model_config"])
+    layers = net_plan(request.config, request.num_outputs, sizes)
+    return [*_units(request.encoded_size, layers.sizes), *layers.outputs.stages()]
 
 
-def _units(inputs: int, own: AttentionConfig) -> list[Stage]:
-    dim = own.attention_dim
-    name = f"({own.attention_num_heads} x {own.attention_head_dim})"
-    units = range(1, own.attention_num_transformer_units + 1)
-    return [
-        Stage("input (linear)", (dim,), (inputs + 1) * dim),
-        *(Stage(f"unit {i} {name}", (dim,), own.unit_weights) for i in units),
-    ]
+def _units(inputs: int, sizes: AttentionConfig) -> list[Stage]:
+    """Return the stages of the linear layer for inputs of this width, and of the units after it."""
+    dim = sizes.attention_dim
+    stages = [Stage("input (linear)", (dim,), (inputs + 1) * dim)]
+    heads = f"({sizes.attention_num_heads} x {sizes.attention_head_dim})"
+    for i in range(1, sizes.attention_num_transformer_units + 1):
+        stages.append(Stage(f"unit {i} {heads}", (dim,), sizes.unit_weights))
+    return stages
 
 
 @hookimpl

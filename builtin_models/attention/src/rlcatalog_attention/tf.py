@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from rlcatalog_attention.common import AroundTrunk, ByItself, TransformerModel
+from rlcatalog.frameworks import Array, Tensor
+from rlcatalog_attention.common import AroundTrunk, ByItself, Sequences, TransformerModel
 from rlcatalog_attention.config import EPSILON, AttentionConfig, distances
 from rlcatalog_tf import (
     OPS,
@@ -33,7 +34,8 @@ class Transformer:
     """
 
     def __init__(self, inputs: int, sizes: AttentionConfig) -> None:
-        self.sizes, self.slots = sizes, sizes.slots
+        self.sizes = sizes
+        self.slots = sizes.slots
         self.input = Dense(inputs, sizes.input)
         self.units = [Unit(sizes) for _ in range(sizes.attention_num_transformer_units)]
         self.table = distances(self.slots, sizes.attention_dim)
@@ -48,7 +50,12 @@ class Transformer:
         ]
 
     def __call__(
-        self, rows: Any, state: list[Any], seq_lens: Any, training: bool, outputs_only: bool
+        self,
+        rows: Tensor,
+        state: list[Any],
+        seq_lens: Tensor | None,
+        training: bool,
+        outputs_only: bool,
     ) -> tuple[Any, list[Any]]:
         """Process sequences.
 
@@ -70,61 +77,75 @@ class Transformer:
         sequences = tf.shape(rows)[0]
         if seq_lens is not None:
             seq_lens = tf.cast(seq_lens, tf.int32)
-            sequences, length = tf.shape(seq_lens)[0], steps_of(rows, seq_lens)
+            sequences = tf.shape(seq_lens)[0]
+            length = steps_of(rows, seq_lens)
         if not state:
-            state = [tf.repeat(part[None], sequences, axis=0) for part in self.initial_state()]
-        memory, held = tf.stop_gradient(tf.cast(state[0], tf.float32)), tf.cast(state[1], tf.int32)
+            state = [
+                tf.repeat(initial[None], sequences, axis=0) for initial in self.initial_state()
+            ]
+        memory = tf.stop_gradient(tf.cast(state[0], tf.float32))
+        used_slots = tf.cast(state[1], tf.int32)
         x = self.input(rows)
-        slots, window = self.slots, self.sizes.window(training)
-        start, keys = slots - window, length + window
-        unused = tf.range(slots + length) < (slots - held)[:, None]  # [S, slots + T]
+        # Only the last `window` slots are visible.
+        window = self.sizes.window(training)
+        start = self.slots - window
+        is_unused = tf.range(self.slots + length) < (self.slots - used_slots)[:, None]
         # The keys are the window's slots, then the steps. Step t sees the keys t, …, t + window,
         # where the last key is step t itself.
-        later = tf.range(keys) - tf.range(length)[:, None]
-        hidden = (later < 0) | (later > window) | unused[:, None, start:]
-        windows = []
+        later = tf.range(length + window) - tf.range(length)[:, None]
+        hidden = (later < 0) | (later > window) | is_unused[:, None, start:]
+        keys_of_units = []
         for index, unit in enumerate(self.units):
             steps = tf.reshape(x, [-1, length, self.sizes.attention_dim])
-            seen = tf.concat([memory[:, index], steps], axis=1)
-            windows.append(seen)
-            # A slice from 0 on would cost a copy in the gradient.
-            x = unit(
-                x,
-                unit.attention(
-                    seen[:, start:] if start else seen, hidden, self.table[start:], length
-                ),
-            )
+            keys = tf.concat([memory[:, index], steps], axis=1)
+            keys_of_units.append(keys)
+            if start:  # a slice from 0 on would cost a copy in the gradient
+                keys = keys[:, start:]
+            x = unit(x, unit.attention(keys, hidden, self.table[start:], length))
         if outputs_only:
             return x, []
-        kept = tf.stop_gradient(tf.stack(windows, axis=1))
+        keys = tf.stop_gradient(tf.stack(keys_of_units, axis=1))
+        return x, self._new_state(keys, used_slots, seq_lens)
+
+    def _new_state(self, keys: Tensor, used_slots: Tensor, seq_lens: Tensor | None) -> list[Any]:
+        """Return the state after the sequences: the last slots before the end of each sequence.
+
+        Args:
+            keys: The units' inputs, preceded by the memory: `[S, units, slots + T, dim]`.
+            used_slots: Number of steps in the memory.
+            seq_lens: Lengths; None for single steps.
+        """
+        units = len(self.units)
         if seq_lens is None:
-            kept, taken = kept[:, :, 1:], 1
-        else:  # the slots up to the end of each sequence
-            last, taken = seq_lens[:, None] + tf.range(slots), seq_lens
-            kept = tf.gather(
-                kept, tf.repeat(last[:, None], len(self.units), axis=1), axis=2, batch_dims=2
-            )
-        # a trace would forget it.
-        kept.set_shape([None, len(self.units), slots, self.sizes.attention_dim])
-        return x, [kept, tf.minimum(held + taken, slots)]
+            memory = keys[:, :, 1:]
+            used_slots = used_slots + 1
+        else:
+            places = seq_lens[:, None] + tf.range(self.slots)
+            places = tf.repeat(places[:, None], units, axis=1)
+            memory = tf.gather(keys, places, axis=2, batch_dims=2)
+            used_slots = used_slots + seq_lens
+        # A trace would forget the shape.
+        memory.set_shape([None, units, self.slots, self.sizes.attention_dim])
+        return [memory, tf.minimum(used_slots, self.slots)]
 
 
 class Unit:
     """Transformer unit: attention and dense layers, each with a gate."""
 
     def __init__(self, sizes: AttentionConfig) -> None:
-        dim, bias = sizes.attention_dim, sizes.attention_init_gru_gate_bias
+        dim = sizes.attention_dim
+        bias = sizes.attention_init_gru_gate_bias
         self.attention = Attention(sizes)
         self.attention_gate = Gate(dim, bias)
         self.norm = LayerNorm(dim)
         self.mlp = DenseStack(dim, sizes.mlp)
         self.mlp_gate = Gate(dim, bias)
 
-    def __call__(self, x: Any, attended: Any) -> Any:
+    def __call__(self, x: Tensor, attention: Tensor) -> Any:
         """Map the unit's input and the attention's output to the unit's output; all have shape
         `[B, dim]`.
         """
-        x = self.attention_gate(x, attended)
+        x = self.attention_gate(x, attention)
         return self.mlp_gate(x, self.mlp(self.norm(x)))
 
 
@@ -134,19 +155,20 @@ class Attention:
     """
 
     def __init__(self, sizes: AttentionConfig) -> None:
-        self.heads, self.head_dim = sizes.attention_num_heads, sizes.attention_head_dim
-        self.dim, inner = sizes.attention_dim, self.heads * self.head_dim
-        self.query, self.key, self.value, self.position = (
-            _matrix(inner, self.dim) for _ in range(4)
-        )
+        self.heads = sizes.attention_num_heads
+        self.head_dim = sizes.attention_head_dim
+        self.dim = sizes.attention_dim
+        inner = self.heads * self.head_dim
+        self.query = _matrix(inner, self.dim)
+        self.key = _matrix(inner, self.dim)
+        self.value = _matrix(inner, self.dim)
+        self.position = _matrix(inner, self.dim)
         self.output = _matrix(self.dim, inner)
-        self.content_bias, self.position_bias = (
-            tf.Variable(initial_value((self.heads, self.head_dim), "xavier_uniform", {}))
-            for _ in range(2)
-        )
+        self.content_bias = _bias(self.heads, self.head_dim)
+        self.position_bias = _bias(self.heads, self.head_dim)
         self.norm = LayerNorm(self.dim)
 
-    def __call__(self, seen: Any, hidden: Any, table: Any, length: Any) -> Any:
+    def __call__(self, seen: Tensor, hidden: Tensor, table: Array, length: int | Tensor) -> Any:
         """Compute the attention for each step of the sequences.
 
         Args:
@@ -158,11 +180,12 @@ class Attention:
         keys = length + len(table) - 1
         normal = self.norm(seen)
         query = self._project(normal[:, keys - length :], self.query, length)
-        content, rows = (_by_head(query + bias) for bias in (self.content_bias, self.position_bias))
-        key, value = (
-            _by_head(self._project(normal, weight, keys)) for weight in (self.key, self.value)
-        )
-        position = tf.squeeze(_by_head(self._project(table[None], self.position, len(table))), 1)
+        content = _by_head(query + self.content_bias)
+        rows = _by_head(query + self.position_bias)
+        key = _by_head(self._project(normal, self.key, keys))
+        value = _by_head(self._project(normal, self.value, keys))
+        position = _by_head(self._project(table[None], self.position, len(table)))
+        position = tf.squeeze(position, axis=1)
         # Column c of a row stands for the distance window - c, and step t finds it at the key t +
         # c. Padding each row by T and reshaping to rows of K does this: it shifts each row one
         # place further than the row before. Do not broadcast batch axes in products: TensorFlow
@@ -173,12 +196,11 @@ class Attention:
         scores = tf.reshape(scores, [self.heads, -1, length, keys])
         scores += tf.matmul(content, key, transpose_b=True)
         weights = tf.nn.softmax(tf.where(hidden, scores.dtype.min, scores * self.head_dim**-0.5))
-        found = tf.transpose(tf.matmul(weights, value), [1, 2, 0, 3])
-        return tf.nn.relu(
-            tf.matmul(tf.reshape(found, [-1, self.heads * self.head_dim]), self.output)
-        )
+        outputs = tf.transpose(tf.matmul(weights, value), [1, 2, 0, 3])  # [S, T, heads, head_dim]
+        outputs = tf.reshape(outputs, [-1, self.heads * self.head_dim])
+        return tf.nn.relu(tf.matmul(outputs, self.output))
 
-    def _project(self, x: Any, weight: Any, length: Any) -> Any:
+    def _project(self, x: Tensor, weight: Tensor, length: int | Tensor) -> Any:
         """Project `[S, K, dim]` to `[S, K, heads, head_dim]`."""
         x = tf.matmul(tf.reshape(x, [-1, self.dim]), weight)
         return tf.reshape(x, [-1, length, self.heads, self.head_dim])
@@ -202,14 +224,12 @@ class Gate:
 
     def __init__(self, dim: int, bias: float) -> None:
         self.dim = dim
-        self.w, self.u = (
-            tf.Variable(tf.concat([_initial_matrix(dim, dim) for _ in range(n)], axis=1))
-            for n in (3, 2)
-        )
+        self.w = _matrices(3, dim)
+        self.u = _matrices(2, dim)
         self.u_candidate = _matrix(dim, dim)
         self.bias = tf.Variable(tf.fill([dim], float(bias)))
 
-    def __call__(self, x: Any, y: Any) -> Any:
+    def __call__(self, x: Tensor, y: Tensor) -> Any:
         """Combine two tensors `[B, dim]` into one."""
         gates, candidate = tf.split(tf.matmul(y, self.w), [2 * self.dim, self.dim], axis=1)
         r, z = tf.split(gates + tf.matmul(x, self.u), 2, axis=1)
@@ -228,22 +248,23 @@ class LayerNorm:
     """Layer normalisation (Ba et al. 2016) over the last axis."""
 
     def __init__(self, dim: int) -> None:
-        self.weight, self.bias = tf.Variable(tf.ones([dim])), tf.Variable(tf.zeros([dim]))
+        self.weight = tf.Variable(tf.ones([dim]))
+        self.bias = tf.Variable(tf.zeros([dim]))
 
-    def __call__(self, x: Any) -> Any:
+    def __call__(self, x: Tensor) -> Any:
         """Map `[..., dim]` to an output of the same shape."""
         centred = x - tf.reduce_mean(x, axis=-1, keepdims=True)
         variance = tf.reduce_mean(tf.square(centred), axis=-1, keepdims=True)
         return centred * tf.math.rsqrt(variance + EPSILON) * self.weight + self.bias
 
 
-def _by_head(x: Any) -> Any:
+def _by_head(x: Tensor) -> Any:
     """Reorder `[S, K, heads, head_dim]` to `[heads, S, K, head_dim]`."""
     return tf.transpose(x, [2, 0, 1, 3])
 
 
 def _initial_matrix(rows: int, columns: int) -> Any:
-    return tf.transpose(initial_value((rows, columns), "xavier_uniform", {}))
+    return tf.transpose(initial_value((rows, columns), "xavier_uniform", config={}))
 
 
 def _matrix(rows: int, columns: int) -> Any:
@@ -253,20 +274,32 @@ def _matrix(rows: int, columns: int) -> Any:
     return tf.Variable(_initial_matrix(rows, columns))
 
 
-class _Model(TransformerModel, TFModelV2):
-    ops, transformer_class, outputs_class, features_of = (
-        OPS,
-        Transformer,
-        OutputLayers,
-        staticmethod(features_of),
-    )
+def _matrices(count: int, size: int) -> Any:
+    """Return square matrices, each initialised separately, as one variable
+    `[size, count * size]`.
+    """
+    return tf.Variable(tf.concat([_initial_matrix(size, size) for _ in range(count)], axis=1))
 
-    def _padding(self, x: Any, input_dict: Mapping[str, Any], seq_lens: Any) -> tuple[Any, Any]:
+
+def _bias(heads: int, head_dim: int) -> Any:
+    return tf.Variable(initial_value((heads, head_dim), "xavier_uniform", config={}))
+
+
+class _Model(TransformerModel, TFModelV2):
+    ops = OPS
+    transformer_class = Transformer
+    outputs_class = OutputLayers
+    features_of = staticmethod(features_of)
+
+    def _sequences(
+        self, x: Tensor, input_dict: Mapping[str, Any], seq_lens: Tensor | None
+    ) -> Sequences:
         if seq_lens is None or input_dict.get("single_steps"):
-            return None, None
+            return Sequences(lengths=None, real=None)
+        # With "outputs_only", padded places hold copies of a sequence's last step.
         if input_dict.get("outputs_only") or input_dict.get("no_padding"):
-            return seq_lens, None
-        return seq_lens, sequence_mask(seq_lens, steps_of(x, seq_lens))
+            return Sequences(seq_lens, real=None)
+        return Sequences(seq_lens, real=sequence_mask(seq_lens, steps_of(x, seq_lens)))
 
 
 class AttentionWrapper(AroundTrunk, _Model):

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rlcatalog_attention.common import AroundTrunk, ByItself, TransformerModel
+from rlcatalog_attention.common import AroundTrunk, ByItself, Sequences, TransformerModel
 from rlcatalog_attention.config import EPSILON, AttentionConfig, distances
 from rlcatalog_torch import (
     OPS,
@@ -37,15 +37,15 @@ class Transformer(nn.Module):
 
     def __init__(self, inputs: int, sizes: AttentionConfig) -> None:
         super().__init__()
-        self.sizes, self.slots = sizes, sizes.slots
+        self.sizes = sizes
+        self.slots = sizes.slots
         self.input = dense(inputs, sizes.input)
         self.units = nn.ModuleList(
             Unit(sizes) for _ in range(sizes.attention_num_transformer_units)
         )
         # Constants, not weights: they move between devices with the model and are not saved.
-        table = torch.from_numpy(distances(self.slots, sizes.attention_dim)).to(
-            self.input.weight.dtype
-        )
+        table = torch.from_numpy(distances(self.slots, sizes.attention_dim))
+        table = table.to(self.input.weight.dtype)
         self.register_buffer("table", table, persistent=False)
         self.register_buffer("places", torch.arange(self.slots + 1), persistent=False)
 
@@ -82,57 +82,65 @@ class Transformer(nn.Module):
         """
         sequences = rows.shape[0] if seq_lens is None else seq_lens.shape[0]
         if not state:
-            state = [part.expand(sequences, *part.shape) for part in self.initial_state()]
+            state = [initial.expand(sequences, *initial.shape) for initial in self.initial_state()]
         x = self.input(rows)
-        memory, held = state[0].to(x.dtype).detach(), state[1].int()
+        memory = state[0].to(x.dtype).detach()
+        used_slots = state[1].int()
         length = steps_of(rows.shape[0], sequences)
-        # The keys are the memory's slots, then the steps. At first the oldest slots are empty, [S,
-        # 1, slots + T].
-        place = self.places if length == 1 else torch.arange(self.slots + length, device=x.device)
+        # The keys are the memory's slots, then the steps.
+        if length == 1:
+            places = self.places
+        else:
+            places = torch.arange(self.slots + length, device=x.device)
+        # Only the last `window` slots are visible.
         start = self.slots - self.sizes.window(training)
-        mask = _from(_mask(held.view(-1, 1, 1) + place >= self.slots, x), 2, start)
+        # At first, the oldest slots are empty: [S, 1, slots + T].
+        is_used = used_slots.view(-1, 1, 1) + places >= self.slots
+        mask = _from(_mask(is_used, x), axis=2, start=start)
         if length > 1:
-            mask = mask + _mask(self._inside(place[start:] - start, length), x)
-        table = _from(self.table, 0, start)
-        inputs = []
+            mask = mask + _mask(self._inside(places[start:] - start, length), x)
+        table = _from(self.table, axis=0, start=start)
+        keys_of_units = []
         for index, unit in enumerate(self.units):
             keys = torch.cat([memory[:, index], x.view(sequences, length, x.shape[1])], dim=1)
-            inputs.append(keys)
-            x = unit(x, _from(keys, 1, start), mask, table)
+            keys_of_units.append(keys)
+            x = unit(x, _from(keys, axis=1, start=start), mask, table)
         if outputs_only:
             return x, []
-        kept = inputs[0][:, None] if len(inputs) == 1 else torch.stack(inputs, dim=1)
-        return x, self._carried(kept.detach(), held, seq_lens)
+        if len(keys_of_units) == 1:
+            keys = keys_of_units[0][:, None]  # a view, which is faster than stacking
+        else:
+            keys = torch.stack(keys_of_units, dim=1)
+        return x, self._new_state(keys.detach(), used_slots, seq_lens)
 
-    def _inside(self, key: Tensor, length: int) -> Tensor:
+    def _inside(self, places: Tensor, length: int) -> Tensor:
         """Return which of the window's slots and steps a step sees, `[T, window + T]`.
 
         Step t sees the keys t, …, t + window, where the last key is step t itself.
         """
-        later = key - key[:length, None]
-        return (later >= 0) & (later <= key.shape[0] - length)
+        later = places - places[:length, None]
+        window = places.shape[0] - length
+        return (later >= 0) & (later <= window)
 
-    def _carried(self, inputs: Tensor, held: Tensor, seq_lens: Tensor | None) -> list[Tensor]:
+    def _new_state(self, keys: Tensor, used_slots: Tensor, seq_lens: Tensor | None) -> list[Tensor]:
         """Return the state after the sequences: the last slots before the end of each sequence.
 
         Args:
-            inputs: The units' inputs, preceded by the memory: `[S, units, slots + T, dim]`.
-            held: Number of steps in the memory.
+            keys: The units' inputs, preceded by the memory: `[S, units, slots + T, dim]`.
+            used_slots: Number of steps in the memory.
             seq_lens: Lengths.
         """
-        if seq_lens is None or inputs.shape[2] == self.slots + 1:
-            return [inputs[:, :, 1:], (held + 1).clamp(max=self.slots)]
-        sequences, units, places, width = inputs.shape
-        first = torch.arange(0, sequences * units * places, places, device=inputs.device).view(
-            sequences, units, 1
-        )
-        rows = first + seq_lens[:, None, None] + torch.arange(self.slots, device=inputs.device)
-        memory = (
-            inputs.flatten(0, 2)
-            .index_select(0, rows.flatten())
-            .view(sequences, units, self.slots, width)
-        )
-        return [memory, (held + seq_lens).clamp(max=self.slots)]
+        if seq_lens is None or keys.shape[2] == self.slots + 1:
+            return [keys[:, :, 1:], (used_slots + 1).clamp(max=self.slots)]
+        sequences, units, places, width = keys.shape
+        # In a table with a row for each sequence, unit and place, the memory of a sequence of
+        # length n begins n rows after the first row of its unit.
+        first_rows = torch.arange(0, sequences * units * places, places, device=keys.device)
+        first_rows = first_rows.view(sequences, units, 1)
+        rows = first_rows + seq_lens[:, None, None] + torch.arange(self.slots, device=keys.device)
+        memory = keys.flatten(0, 2).index_select(0, rows.flatten())
+        memory = memory.view(sequences, units, self.slots, width)
+        return [memory, (used_slots + seq_lens).clamp(max=self.slots)]
 
 
 class Unit(nn.Module):
@@ -140,7 +148,8 @@ class Unit(nn.Module):
 
     def __init__(self, sizes: AttentionConfig) -> None:
         super().__init__()
-        dim, bias = sizes.attention_dim, sizes.attention_init_gru_gate_bias
+        dim = sizes.attention_dim
+        bias = sizes.attention_init_gru_gate_bias
         self.attention = Attention(sizes)
         self.attention_gate = Gate(dim, bias)
         self.norm = LayerNorm(dim, EPSILON)
@@ -162,13 +171,17 @@ class Attention(nn.Module):
 
     def __init__(self, sizes: AttentionConfig) -> None:
         super().__init__()
-        self.heads, self.head_dim = sizes.attention_num_heads, sizes.attention_head_dim
-        dim, inner = sizes.attention_dim, self.heads * self.head_dim
-        self.query, self.key, self.value, self.position = (_matrix(inner, dim) for _ in range(4))
+        self.heads = sizes.attention_num_heads
+        self.head_dim = sizes.attention_head_dim
+        dim = sizes.attention_dim
+        inner = self.heads * self.head_dim
+        self.query = _matrix(inner, dim)
+        self.key = _matrix(inner, dim)
+        self.value = _matrix(inner, dim)
+        self.position = _matrix(inner, dim)
         self.output = _matrix(dim, inner)
-        self.content_bias, self.position_bias = (
-            _matrix(self.heads, self.head_dim) for _ in range(2)
-        )
+        self.content_bias = _matrix(self.heads, self.head_dim)
+        self.position_bias = _matrix(self.heads, self.head_dim)
         self.norm = LayerNorm(dim, EPSILON)
         self._scale = self.head_dim**-0.5
 
@@ -184,12 +197,11 @@ class Attention(nn.Module):
         Returns:
             `[S * T, dim]`.
         """
-        found = (
-            self._step(seen, mask, table)
-            if mask.shape[1] == 1
-            else self._sequences(seen, mask, table)
-        )
-        return F.linear(found, self.output).relu()
+        if mask.shape[1] == 1:
+            heads = self._step(seen, mask, table)
+        else:
+            heads = self._sequences(seen, mask, table)
+        return F.linear(heads, self.output).relu()
 
     def _sequences(self, seen: Tensor, mask: Tensor, table: Tensor) -> Tensor:
         """Return the heads' concatenated outputs."""
@@ -197,26 +209,27 @@ class Attention(nn.Module):
         length = mask.shape[1]
         normal = self.norm(seen)
         query = F.linear(normal[:, keys - length :], self.query)
-        key, value = map(
-            self._split, F.linear(normal, torch.cat([self.key, self.value])).chunk(2, dim=2)
-        )
+        # One product for both is faster than two.
+        key, value = F.linear(normal, torch.cat([self.key, self.value])).chunk(2, dim=2)
+        key = self._split(key)
+        value = self._split(value)
         position = self._split(F.linear(table, self.position)[None])
         # Column c of a row stands for the distance window - c, and step t finds it at the key t +
         # c. Padding each row by T and reshaping to rows of K does this: it shifts each row one
         # place further than the row before.
-        rows = self._split(query + self.position_bias.flatten()).reshape(
-            self.heads, sequences * length, self.head_dim
-        )
+        rows = self._split(query + self.position_bias.flatten())
+        rows = rows.reshape(self.heads, sequences * length, self.head_dim)
         scores = F.pad(rows @ position.transpose(1, 2), (0, length))
         scores = scores.view(key.shape[0], -1)[:, : length * keys].view(-1, length, keys)
-        scores = torch.baddbmm(
-            scores, self._split(query + self.content_bias.flatten()), key.transpose(1, 2)
-        )
-        mask = mask if self.heads == 1 else mask.repeat(self.heads, 1, 1)
-        found: Tensor = torch.add(mask, scores, alpha=self._scale).softmax(dim=2) @ value
+        content = self._split(query + self.content_bias.flatten())
+        scores = torch.baddbmm(scores, content, key.transpose(1, 2))
+        if self.heads > 1:
+            mask = mask.repeat(self.heads, 1, 1)
+        weights = torch.add(mask, scores, alpha=self._scale).softmax(dim=2)
+        outputs: Tensor = weights @ value  # [heads * S, T, head_dim]
         if self.heads == 1:
-            return found.flatten(0, 1)
-        return found.view(self.heads, -1, self.head_dim).transpose(0, 1).flatten(1)
+            return outputs.flatten(0, 1)
+        return outputs.view(self.heads, -1, self.head_dim).transpose(0, 1).flatten(1)
 
     def _step(self, seen: Tensor, mask: Tensor, table: Tensor) -> Tensor:
         """Compute the same result for one step per sequence, but sum in a different order.
@@ -231,20 +244,21 @@ class Attention(nn.Module):
             content = ((query + self.content_bias) @ self.key)[:, None]
             position = ((query + self.position_bias) @ self.position)[:, None]
         else:
-            split = (self.heads, self.head_dim, -1)
-            each = query.view(-1, *split[:2]).transpose(0, 1)
-            content = (each + self.content_bias[:, None]) @ self.key.view(split)
-            position = (each + self.position_bias[:, None]) @ self.position.view(split)
-            content, position = content.transpose(0, 1), position.transpose(0, 1)
+            by_head = (self.heads, self.head_dim, -1)
+            queries = query.view(-1, self.heads, self.head_dim).transpose(0, 1)
+            content = (queries + self.content_bias[:, None]) @ self.key.view(by_head)
+            position = (queries + self.position_bias[:, None]) @ self.position.view(by_head)
+            content = content.transpose(0, 1)
+            position = position.transpose(0, 1)
         scale = self._scale
         scores = torch.baddbmm(
             position @ table.t(), content, normal.transpose(1, 2), beta=scale, alpha=scale
         )
-        found: Tensor = (scores + mask).softmax(dim=2) @ normal  # [S, heads, dim]
+        averages: Tensor = (scores + mask).softmax(dim=2) @ normal  # [S, heads, dim]
         if self.heads == 1:
-            return F.linear(found[:, 0], self.value)
-        found = found.transpose(0, 1) @ self.value.view(split).transpose(1, 2)
-        return found.transpose(0, 1).flatten(1)
+            return F.linear(averages[:, 0], self.value)
+        outputs = averages.transpose(0, 1) @ self.value.view(by_head).transpose(1, 2)
+        return outputs.transpose(0, 1).flatten(1)
 
     def _split(self, x: Tensor) -> Tensor:
         """Turn `[S, K, heads * head_dim]` into `[heads * S, K, head_dim]`."""
@@ -271,9 +285,8 @@ class Gate(nn.Module):
     def __init__(self, dim: int, bias: float) -> None:
         super().__init__()
         self.sizes = [2 * dim, dim]
-        self.w, self.u = (
-            nn.Parameter(torch.cat([_matrix(dim, dim).detach() for _ in range(n)])) for n in (3, 2)
-        )
+        self.w = _matrices(3, dim)
+        self.u = _matrices(2, dim)
         self.u_candidate = _matrix(dim, dim)
         self.bias = nn.Parameter(torch.full((dim,), float(bias)))
 
@@ -289,7 +302,9 @@ def _from(x: Tensor, axis: int, start: int) -> Tensor:
     """Return `x` from the entry `start` onwards; for 0, the usual case, `x` itself, which saves
     making a view.
     """
-    return x.narrow(axis, start, x.shape[axis] - start) if start else x
+    if not start:
+        return x
+    return x.narrow(axis, start, x.shape[axis] - start)
 
 
 def _mask(seen: Tensor, like: Tensor) -> Tensor:
@@ -300,25 +315,32 @@ def _mask(seen: Tensor, like: Tensor) -> Tensor:
 
 
 def _matrix(rows: int, columns: int) -> nn.Parameter:
-    return nn.Parameter(initialize(torch.empty(rows, columns), "xavier_uniform", {}))
+    return nn.Parameter(initialize(torch.empty(rows, columns), "xavier_uniform", config={}))
+
+
+def _matrices(count: int, size: int) -> nn.Parameter:
+    """Return square matrices, each initialised separately, as one parameter
+    `[count * size, size]`.
+    """
+    return nn.Parameter(torch.cat([_matrix(size, size).detach() for _ in range(count)]))
 
 
 class _Model(TransformerModel, TorchModelV2):
-    ops, transformer_class, outputs_class, features_of = (
-        OPS,
-        Transformer,
-        OutputLayers,
-        staticmethod(features_of),
-    )
+    ops = OPS
+    transformer_class = Transformer
+    outputs_class = OutputLayers
+    features_of = staticmethod(features_of)
 
-    def _padding(
-        self, x: Tensor, input_dict: Mapping[str, Any], seq_lens: Any
-    ) -> tuple[Any, Tensor | None]:
+    def _sequences(  # type: ignore[override]
+        self, x: Tensor, input_dict: Mapping[str, Any], seq_lens: Tensor | None
+    ) -> Sequences:
         if seq_lens is None or seq_lens.shape[0] == x.shape[0]:
-            return seq_lens, None
+            return Sequences(seq_lens, real=None)
+        # With "outputs_only", padded places hold copies of a sequence's last step.
         if input_dict.get("outputs_only") or input_dict.get("no_padding"):
-            return seq_lens, None
-        return seq_lens, sequence_mask(seq_lens, x.shape[0] // seq_lens.shape[0])
+            return Sequences(seq_lens, real=None)
+        length = x.shape[0] // seq_lens.shape[0]
+        return Sequences(seq_lens, real=sequence_mask(seq_lens, length))
 
 
 class AttentionWrapper(AroundTrunk, _Model):
