@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-from rlcatalog.frameworks import TensorOps
+from rlcatalog.frameworks import Tensor, TensorOps
 from rlcatalog.models import ModelV2, last_values
 from rlcatalog_parametric.config import plan
 from rlcatalog_parametric.mask_columns import read
@@ -35,43 +36,69 @@ class ParametricHead(ModelV2):
     ops: TensorOps
     outputs_class: Any
 
-    def __init__(self, *args: Any, trunk: Any, value_trunk: Any, action_dist: Any) -> None:
+    def __init__(
+        self,
+        *args: Any,
+        trunk: ModelV2,
+        value_trunk: ModelV2 | None,
+        action_dist: Callable[..., Any] | None,
+    ) -> None:
         super().__init__(*args)
-        num_outputs = self.num_outputs
-        self.layout, self._shown, self._masks = read(
-            self.obs_space, self.action_space, self.model_config
-        )
-        layers = plan(self.model_config, self.layout, trunk.num_outputs, num_outputs)
-        self.num_outputs = layers.outputs if self.layout.embeddings is None else self.layout.actions
+        inputs = read(self.obs_space, self.action_space, self.model_config)
+        self.layout = inputs.layout
+        self._mask = inputs.mask
+        self._row_check = inputs.row_check
+        assert trunk.num_outputs is not None, "the catalog checks a trunk before it wraps it"
+        has_outputs = self.num_outputs is not None
+        layers = plan(self.model_config, self.layout, trunk.num_outputs, self.num_outputs)
+        self.num_outputs = layers.outputs
+        if self.layout.embeddings is not None:
+            # Then the layer's outputs are the intent; a dot product makes each logit.
+            self.num_outputs = self.layout.actions
         self.action_dist = action_dist
         self.trunk = trunk
-        self.value_trunk = None if num_outputs is None else value_trunk
-        self.outputs = None if num_outputs is None else self.outputs_class(layers)
+        self.value_trunk = None
+        self.outputs = None
+        if has_outputs:
+            self.value_trunk = value_trunk
+            self.outputs = self.outputs_class(layers)
+        # The value layer's input in the last forward pass, which `value_function` reads.
         self._features: Any = None
-        self._keep_constants()
+        self._register_constants()
 
     def forward(
-        self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any
+        self, input_dict: dict[str, Any], state: list[Any], seq_lens: Tensor | None
     ) -> tuple[Any, list[Any]]:
         """Compute the logits; see `ModelV2.forward`."""
         features, new_state = self.features_of(self.trunk, input_dict, state, seq_lens)
         if self.outputs is None:
             return features, new_state
-        self._features = features
-        if self.value_trunk is not None:
-            self._features, _ = self.features_of(self.value_trunk, input_dict, [], seq_lens)
+        if self.value_trunk is None:
+            self._features = features
+        else:
+            self._features, _ = self.features_of(
+                self.value_trunk, input_dict, state=[], seq_lens=seq_lens
+            )
         output = self.outputs(features)
-        allowed = self._allowed(input_dict["obs"]) if self.layout.claims else None
-        if allowed is not None and self._masks is not None and not input_dict.get("values_only"):
-            self._check(allowed, input_dict, seq_lens)
+        obs = input_dict["obs"]
+        allowed = self._allowed(obs)
+        # Without an action to choose, a row need not allow any.
+        chooses_action = not input_dict.get("values_only")
+        if allowed is not None and self._row_check is not None and chooses_action:
+            self._check_rows(allowed, input_dict, seq_lens)
         if self.layout.embeddings is not None:
-            shown = input_dict["obs"][self.layout.embeddings]
-            embeddings = self.ops.cast(shown.values if self.layout.listed else shown, output.dtype)
-            # Values of absent actions may be NaN, which gradients would spread.
+            embeddings = obs[self.layout.embeddings]
+            if self.layout.is_list:
+                embeddings = embeddings.values
+            embeddings = self.ops.cast(embeddings, output.dtype)
             if allowed is not None:
+                # Values of absent actions may be NaN, which gradients would spread.
                 embeddings = self.ops.only(allowed, embeddings)
             output = self._products(embeddings, output)
-        return output if allowed is None else self.action_dist.masked(output, allowed), new_state
+        if allowed is not None:
+            assert self.action_dist is not None, "the catalog passes one to every head"
+            output = self.action_dist.masked(output, allowed)
+        return output, new_state
 
     def value_function(self) -> Any:
         """Return the value estimates `[B]` of the last forward pass."""
@@ -85,34 +112,34 @@ class ParametricHead(ModelV2):
         """Return which values are allowed, as booleans `[B, m]`; None if the observation does not
         determine them.
         """
-        allowed = (
-            None
-            if self._shown is None
-            else self._unmasked(self._shown.leaves(obs[self.layout.mask]))
-        )
-        if self.layout.listed:
-            listed = self.ops.taken(obs[self.layout.embeddings].lengths, self.layout.actions)
-            allowed = listed if allowed is None else allowed & listed
+        allowed = None
+        if self._mask is not None:
+            allowed = self._read_mask(self._mask.leaves(obs[self.layout.mask]))
+        if self.layout.is_list:
+            is_in_list = self.ops.taken(obs[self.layout.embeddings].lengths, self.layout.actions)
+            allowed = is_in_list if allowed is None else allowed & is_in_list
         return allowed
 
     @staticmethod
     def features_of(
-        trunk: Any, input_dict: Any, state: list[Any], seq_lens: Any
+        trunk: ModelV2, input_dict: dict[str, Any], state: list[Any], seq_lens: Tensor | None
     ) -> tuple[Any, list[Any]]:
         """Run a trunk; each framework implements this method."""
         raise NotImplementedError
 
-    def _keep_constants(self) -> None:
-        """Store the constants of `_unmasked` on the model's device."""
+    def _register_constants(self) -> None:
+        """Store the constants of `_read_mask` on the model's device."""
 
-    def _unmasked(self, leaves: list[Any]) -> Any:
+    def _read_mask(self, leaves: list[Any]) -> Any:
         """Return which values a mask's tensors allow, as booleans `[B, m]`."""
         raise NotImplementedError
 
-    def _products(self, embeddings: Any, intent: Any) -> Any:
+    def _products(self, embeddings: Tensor, intent: Tensor) -> Any:
         """Return the dot products `[B, n]` of embeddings `[B, n, E]` with intents `[B, E]`."""
         raise NotImplementedError
 
-    def _check(self, allowed: Any, input_dict: dict[str, Any], seq_lens: Any) -> None:
+    def _check_rows(
+        self, allowed: Tensor, input_dict: dict[str, Any], seq_lens: Tensor | None
+    ) -> None:
         """Raise an error if a row allows no value."""
         raise NotImplementedError

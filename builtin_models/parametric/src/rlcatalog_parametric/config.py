@@ -36,17 +36,17 @@ class HeadInputs(NamedTuple):
 
     Attributes:
         actions: Number of actions in a Discrete space; 0 for other action spaces.
+        mask: Key of the action mask, or None if models do not see a mask.
         embeddings: Key of the embeddings, or None.
         size: Width of one embedding.
-        listed: Whether the embeddings are a list whose length is the number of available actions.
-        mask: Key of the action mask, or None if models do not see a mask.
+        is_list: Whether the embeddings are a list whose length is the number of available actions.
     """
 
     actions: int
-    embeddings: str | None
-    size: int
-    listed: bool
     mask: str | None
+    embeddings: str | None = None
+    size: int = 0
+    is_list: bool = False
 
     @property
     def claims(self) -> list[str]:
@@ -66,14 +66,11 @@ def embeddings_key(
         mask: Key of the action mask (never treated as embeddings), or None.
     """
     key = read_config(config, ParametricConfig).action_embeddings_key
-    found = (
-        action is not None
-        and action.kind == "discrete"
-        and obs.kind == "dict"
-        and key in obs.keys
-        and key != mask
-    )
-    return key if found else None
+    if action is None or action.kind != "discrete":
+        return None
+    if obs.kind != "dict" or key not in obs.keys or key == mask:
+        return None
+    return key
 
 
 def layout(obs: SpaceInfo, action: SpaceInfo, config: Mapping[str, Any]) -> HeadInputs:
@@ -91,47 +88,71 @@ def layout(obs: SpaceInfo, action: SpaceInfo, config: Mapping[str, Any]) -> Head
     mask = mask_key(obs, action, read_config(config, KernelConfig).action_mask_key)
     if mask not in obs.keys:  # may be a path, but the head removes whole entries
         mask = None
+    actions = 0
+    if action.kind == "discrete":
+        actions = int(action.n or 0)
     key = embeddings_key(obs, action, config, mask)
-    n = int(action.n or 0) if action.kind == "discrete" else 0
     if key is None:
-        return HeadInputs(n, None, 0, False, mask)
-    found = obs.children[obs.keys.index(key)]
-    listed = found.kind in ("repeated", "sequence")
-    if listed and found.children[0].kind == "box" and found.children[0].rank == 1:
-        limit = found.n if found.kind == "repeated" else config.get("sequence_max_len")
-        if limit != n:
-            most = (
-                f"at most {limit} embeddings" if limit is not None else "any number of embeddings"
-            )
-            way = (
-                ""
-                if found.kind == "repeated"
-                else f" Set the model config key 'sequence_max_len' to {n}."
-            )
-            raise ConfigError(
-                f"{found.path}: {found.describe()} contains {most} for the {n} actions of"
-                f" {action.describe()}; expected at most {n}.{way}"
-            )
-        return HeadInputs(n, key, int((found.children[0].shape or ())[0]), True, mask)
-    if found.kind == "box" and found.rank == 2 and found.shape is not None and found.shape[0] == n:
-        return HeadInputs(n, key, found.shape[1], False, mask)
+        return HeadInputs(actions, mask)
+    entry = obs.children[obs.keys.index(key)]
+    if _is_list_of_vectors(entry):
+        _check_length(entry, action, actions, config)
+        (size,) = entry.children[0].shape or ()
+        return HeadInputs(actions, mask, key, int(size), is_list=True)
+    if entry.kind == "box" and entry.rank == 2 and entry.shape is not None:
+        rows, size = entry.shape
+        if rows == actions:
+            return HeadInputs(actions, mask, key, size)
     raise ConfigError(
-        f"{found.path}: {found.describe()} is not a list of embeddings for {action.describe()}:"
-        f" expected a Box of shape ({n}, E), or Repeated(Box(E,), {n}). If it is an action mask,"
-        f" set the model config key 'action_mask_key' to {key!r}; otherwise set"
+        f"{entry.path}: {entry.describe()} is not a list of embeddings for {action.describe()}:"
+        f" expected a Box of shape ({actions}, E), or Repeated(Box(E,), {actions}). If it is an"
+        f" action mask, set the model config key 'action_mask_key' to {key!r}; otherwise set"
         " 'action_embeddings_key' to a different key."
     )
 
 
+def _is_list_of_vectors(entry: SpaceInfo) -> bool:
+    if entry.kind not in ("repeated", "sequence"):
+        return False
+    item = entry.children[0]
+    return item.kind == "box" and item.rank == 1
+
+
+def _check_length(
+    entry: SpaceInfo, action: SpaceInfo, actions: int, config: Mapping[str, Any]
+) -> None:
+    """Raise an error unless a list of embeddings contains at most one for each action.
+
+    Args:
+        entry: The list's space.
+        action: The action space.
+        actions: Number of actions.
+        config: The flat model config.
+    """
+    if entry.kind == "repeated":
+        limit = entry.n
+        advice = ""
+    else:
+        limit = config.get("sequence_max_len")
+        advice = f" Set the model config key 'sequence_max_len' to {actions}."
+    if limit == actions:
+        return
+    count = "any number of embeddings" if limit is None else f"at most {limit} embeddings"
+    raise ConfigError(
+        f"{entry.path}: {entry.describe()} contains {count} for the {actions} actions of"
+        f" {action.describe()}; expected at most {actions}.{advice}"
+    )
+
+
 def plan(
-    config: Mapping[str, Any], found: HeadInputs, width: int, num_outputs: int | None
+    config: Mapping[str, Any], inputs: HeadInputs, width: int, num_outputs: int | None
 ) -> OutputPlan:
     """Return the head's last layers: for the logits (or, with embeddings, the intent) and for the
     value.
 
     Args:
         config: The flat model config; missing keys take their defaults.
-        found: Inputs of the head.
+        inputs: Inputs of the head.
         width: Width of the trunk's output.
         num_outputs: Width of the output, or None to return features.
 
@@ -145,19 +166,19 @@ def plan(
             " after the trunk's hidden layers. Remove no_final_linear, or set use_parametric to"
             " False."
         )
-    if found.embeddings is None:
+    if inputs.embeddings is None:
         return output_plan(config, width, [], num_outputs)
     if num_outputs is None:
         raise ConfigError(
-            f"obs[{found.embeddings!r}]: embeddings define one output per action, but features"
+            f"obs[{inputs.embeddings!r}]: embeddings define one output per action, but features"
             " were requested (num_outputs=None), for example by a dueling interface. Request"
-            f" num_outputs={found.actions}, or set use_parametric to False to show the embeddings"
+            f" num_outputs={inputs.actions}, or set use_parametric to False to show the embeddings"
             " to the trunk."
         )
-    if num_outputs != found.actions:
+    if num_outputs != inputs.actions:
         raise ConfigError(
-            f"obs[{found.embeddings!r}]: embeddings define one output per action, but"
-            f" {num_outputs} were requested for {found.actions} actions. Choose a different action"
+            f"obs[{inputs.embeddings!r}]: embeddings define one output per action, but"
+            f" {num_outputs} were requested for {inputs.actions} actions. Choose a different action"
             " distribution, or set use_parametric to False."
         )
-    return output_plan(config, width, [], found.size)
+    return output_plan(config, width, [], inputs.size)

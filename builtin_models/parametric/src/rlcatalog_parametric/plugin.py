@@ -13,32 +13,43 @@ def match(request: Request) -> Match:
     """Match observations that contain embeddings of the actions, or an action mask."""
     from rlcatalog_parametric.config import embeddings_key
 
-    wanted, config = request.config["use_parametric"], request.config
-    if wanted is False:
-        return Match(None, "use_parametric is False")
-    key = embeddings_key(request.obs, request.action, config, request.mask_key)
-    found = [f"embeddings of the actions in obs[{key!r}]"] if key is not None else []
+    use_parametric = request.config["use_parametric"]
+    if use_parametric is False:
+        return Match(rank=None, why="use_parametric is False")
+    key = embeddings_key(request.obs, request.action, request.config, request.mask_key)
+    inputs = []
+    if key is not None:
+        inputs.append(f"embeddings of the actions in obs[{key!r}]")
     if request.mask_key is not None:
-        found.append(
-            f"an action mask in obs{''.join(f'[{step!r}]' for step in request.mask_key.split('.'))}"
+        steps = [f"[{step!r}]" for step in request.mask_key.split(".")]
+        inputs.append(f"an action mask in obs{''.join(steps)}")
+    if use_parametric is None:
+        objection = _why_not_by_itself(request, inputs)
+        if objection is not None:
+            return Match(rank=None, why=objection)
+    is_specific = use_parametric or key is not None
+    rank = Rank.SPECIFIC if is_specific else Rank.GENERIC
+    return Match(rank, " and ".join(inputs) or "use_parametric is set")
+
+
+def _why_not_by_itself(request: Request, inputs: list[str]) -> str | None:
+    """Return why the head is not chosen unless `use_parametric` is True; None if it is.
+
+    Args:
+        request: The request.
+        inputs: What the head would read from the observation.
+    """
+    if not inputs:
+        return "the observation has neither an action mask nor embeddings of the actions"
+    if request.preprocessor is None:
+        return "takes encoded observations"
+    if request.config["custom_preprocessor"] is not None:
+        return "a custom_preprocessor is set, which encodes the whole observation"
+    if request.config["custom_model"] is not None:
+        return (
+            f"a custom_model is set; set use_parametric=True to read {' and '.join(inputs)} anyway"
         )
-    if wanted is None:
-        if not found:
-            return Match(
-                None, "the observation has neither an action mask nor embeddings of the actions"
-            )
-        if request.preprocessor is None:
-            return Match(None, "takes encoded observations")
-        if config["custom_preprocessor"] is not None:
-            return Match(None, "a custom_preprocessor is set, which encodes the whole observation")
-        if config["custom_model"] is not None:
-            return Match(
-                None,
-                f"a custom_model is set; set use_parametric=True to read {' and '.join(found)}"
-                " anyway",
-            )
-    why = " and ".join(found) or "use_parametric is set"
-    return Match(Rank.SPECIFIC if wanted or key is not None else Rank.GENERIC, why)
+    return None
 
 
 def claims(request: Request) -> list[str]:
@@ -47,49 +58,48 @@ def claims(request: Request) -> list[str]:
     from rlcatalog_parametric.config import layout
 
     assert request.action is not None
-    found = layout(request.obs, request.action, request.config)
-    if not found.claims and request.mask_key is None:
-        masks, embeddings = (
-            request.config["action_mask_key"],
-            request.config["action_embeddings_key"],
-        )
+    keys = layout(request.obs, request.action, request.config).claims
+    if not keys and request.mask_key is None:
+        mask_key = request.config["action_mask_key"]
+        embeddings_key = request.config["action_embeddings_key"]
         raise ConfigError(
             f"parametric: {request.obs.path} has neither an action mask"
-            f" (action_mask_key={masks!r}) nor, for a Discrete action space, embeddings of the"
-            f" actions (action_embeddings_key={embeddings!r}); found {request.obs.describe()} and"
-            f" the action space {request.action.describe()}. Remove use_parametric."
+            f" (action_mask_key={mask_key!r}) nor, for a Discrete action space, embeddings of the"
+            f" actions (action_embeddings_key={embeddings_key!r}); found {request.obs.describe()}"
+            f" and the action space {request.action.describe()}. Remove use_parametric."
         )
-    if found.claims and request.preprocessor is None:
+    if keys and request.preprocessor is None:
         raise ConfigError(
             "parametric needs encoded observations: pass "
             "ModelCatalog.get_preprocessor_for_space(space).observation_space."
         )
-    return found.claims
+    return keys
 
 
 def describe(request: Request) -> list[Stage]:
     """Return the model's stages and their shapes."""
     from rlcatalog_parametric.config import layout, plan
-    from rlcatalog_parametric.mask_columns import ShownMask
+    from rlcatalog_parametric.mask_columns import VisibleMask
 
     assert request.action is not None
-    found = layout(request.obs, request.action, request.config)
+    inputs = layout(request.obs, request.action, request.config)
     # The width of a custom trunk is known only once it is built; the stages do not depend on it.
-    outputs = plan(request.config, found, request.trunk_width or 1, request.num_outputs)
-    if found.mask is not None:
-        ShownMask(request.action, request.obs.children[request.obs.keys.index(found.mask)])
+    trunk_width = request.trunk_width
+    is_width_known = trunk_width is not None
+    outputs = plan(request.config, inputs, trunk_width or 1, request.num_outputs)
+    if inputs.mask is not None:
+        # Called for its check: it raises an error if the head cannot read the mask.
+        VisibleMask(request.action, request.obs.children[request.obs.keys.index(inputs.mask)])
     if outputs.logits is None:
-        return [
-            Stage("features", None if request.trunk_width is None else (request.trunk_width,), 0)
-        ]
-    stages = [replace(stage, whole=request.trunk_width is not None) for stage in outputs.stages()]
-    if found.embeddings is not None:
-        stages[-1:] = [
-            replace(stages[-1], name="intent (linear)", shape=(found.size,)),
-            Stage("logits (dot products)", (found.actions,), 0),
-        ]
-    if found.mask is not None or found.listed:
-        stages.append(Stage("masked", (request.num_outputs or 0,), 0))
+        shape = None if trunk_width is None else (trunk_width,)
+        return [Stage("features", shape, weights=0)]
+    stages = [replace(stage, whole=is_width_known) for stage in outputs.stages()]
+    if inputs.embeddings is not None:
+        # The last layer's output is the intent, from which dot products make the logits.
+        stages[-1] = replace(stages[-1], name="intent (linear)", shape=(inputs.size,))
+        stages.append(Stage("logits (dot products)", (inputs.actions,), weights=0))
+    if inputs.mask is not None or inputs.is_list:
+        stages.append(Stage("masked", (request.num_outputs or 0,), weights=0))
     return stages
 
 

@@ -14,33 +14,42 @@ from rlcatalog_torch import OPS, OutputLayers, TorchModelV2, features_of, sequen
 class ParametricActionsHead(ParametricHead, TorchModelV2):
     """Logits for actions that the observation describes; see `ParametricHead`."""
 
-    ops, outputs_class, features_of = OPS, OutputLayers, staticmethod(features_of)
+    ops = OPS
+    outputs_class = OutputLayers
+    features_of = staticmethod(features_of)
 
-    def _keep_constants(self) -> None:
-        if self._shown is not None and self._shown.places is not None:
-            self.register_buffer("places", torch.from_numpy(self._shown.places), persistent=False)
-            self.register_buffer(
-                "forbidding", torch.from_numpy(self._shown.forbidding), persistent=False
-            )
+    def _register_constants(self) -> None:
+        if self._mask is not None and self._mask.places is not None:
+            places = torch.from_numpy(self._mask.places)
+            forbidding = torch.from_numpy(self._mask.forbidding)
+            self.register_buffer("places", places, persistent=False)
+            self.register_buffer("forbidding", forbidding, persistent=False)
 
-    def _unmasked(self, leaves: list[Any]) -> Tensor:
-        values = (
-            leaves[0].flatten(1)
-            if len(leaves) == 1
-            else torch.cat([leaf.flatten(1) for leaf in leaves], dim=1)
-        )
-        if self._shown is None or self._shown.places is None:
-            return values != 0
+    def _read_mask(self, leaves: list[Any]) -> Tensor:
+        if len(leaves) == 1:
+            values = leaves[0].flatten(1)
+        else:
+            values = torch.cat([leaf.flatten(1) for leaf in leaves], dim=1)
+        assert self._mask is not None
+        if self._mask.places is None:
+            return values != 0  # type: ignore[no-any-return]
         return values[:, self.places] != self.forbidding  # type: ignore[no-any-return]
 
-    def _products(self, embeddings: Tensor, intent: Tensor) -> Tensor:
+    def _products(  # type: ignore[override]
+        self, embeddings: Tensor, intent: Tensor
+    ) -> Tensor:
         return torch.bmm(embeddings, intent.unsqueeze(2)).squeeze(2)
 
-    def _check(self, allowed: Tensor, input_dict: dict[str, Any], seq_lens: Any) -> None:
+    def _check_rows(  # type: ignore[override]
+        self, allowed: Tensor, input_dict: dict[str, Any], seq_lens: Tensor | None
+    ) -> None:
         if torch.compiler.is_compiling():
             return
         rows = allowed.shape[0]
-        if seq_lens is not None and seq_lens.shape[0] != rows:  # padding allows no action
-            allowed = allowed | ~sequence_mask(seq_lens, rows // seq_lens.shape[0]).view(rows, 1)
-        assert self._masks is not None
-        self._masks.matrix(allowed.cpu().numpy())
+        if seq_lens is not None and seq_lens.shape[0] != rows:
+            # Padding allows no action, and is not checked.
+            is_real = sequence_mask(seq_lens, rows // seq_lens.shape[0])
+            allowed = allowed | ~is_real.view(rows, 1)
+        assert self._row_check is not None
+        # Called for its check; it raises an ActionMaskError.
+        self._row_check.matrix(allowed.cpu().numpy())
