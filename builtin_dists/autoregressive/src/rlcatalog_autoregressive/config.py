@@ -75,18 +75,20 @@ def hidden_widths(action: SpaceInfo, config: Mapping[str, Any]) -> list[int]:
         UnsupportedSpaceError: The action has only one part.
         ConfigError: `autoregressive_order` names an unknown part, or the same part twice.
     """
-    own, paths = read_config(config, AutoregressiveConfig), action_codec(action).paths
+    settings = read_config(config, AutoregressiveConfig)
+    paths = action_codec(action).paths
     if len(paths) < 2:
         raise UnsupportedSpaceError(
             f"{action.path}: autoregressive requires actions with several parts (Tuple, Dict,"
             f" MultiDiscrete), but {action.describe()} has {len(paths)}. Remove"
             " use_autoregressive."
         )
-    ordered(own.autoregressive_order, paths)
-    return [len(paths) * units for units in own.autoregressive_hiddens]
+    # Called for its check of the names.
+    sampling_order(settings.autoregressive_order, paths)
+    return [len(paths) * units for units in settings.autoregressive_hiddens]
 
 
-def ordered(order: list[int | str], paths: list[str]) -> list[int]:
+def sampling_order(order: list[int | str], paths: list[str]) -> list[int]:
     """Return the parts' positions in sampling order.
 
     Args:
@@ -97,25 +99,30 @@ def ordered(order: list[int | str], paths: list[str]) -> list[int]:
     Raises:
         ConfigError: See `hidden_widths`.
     """
-    found: list[int] = []
+    positions: list[int] = []
     for entry in order:
-        if isinstance(entry, int):
-            named = [entry] if 0 <= entry < len(paths) else []
-        else:
-            roots = (entry, f"action[{entry!r}]")
-            named = [
-                i
-                for i, p in enumerate(paths)
-                if any(p == r or p.startswith((f"{r}[", f"{r}.")) for r in roots)
-            ]
-        if not named:
+        positions_of_entry = _positions_of(entry, paths)
+        if not positions_of_entry:
             hint = nearest(entry, paths) if isinstance(entry, str) else ""
             raise ConfigError(
                 f"autoregressive_order: {entry!r} is not a part of the action.{hint} Parts:"
                 f" {', '.join(paths)}."
             )
-        fresh = [i for i in named if i not in found]
-        if not fresh:
+        additions = [i for i in positions_of_entry if i not in positions]
+        if not additions:
             raise ConfigError(f"autoregressive_order: {entry!r} is named twice.")
-        found += fresh
-    return found + [i for i in range(len(paths)) if i not in found]
+        positions += additions
+    return positions + [i for i in range(len(paths)) if i not in positions]
+
+
+def _positions_of(entry: int | str, paths: list[str]) -> list[int]:
+    """Return the positions of the parts that an entry of `autoregressive_order` names."""
+    if isinstance(entry, int):
+        return [entry] if 0 <= entry < len(paths) else []
+    positions = []
+    for i, path in enumerate(paths):
+        for root in (entry, f"action[{entry!r}]"):
+            if path == root or path.startswith((f"{root}[", f"{root}.")):
+                positions.append(i)
+                break
+    return positions

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from rlcatalog.actions import unbind
 from rlcatalog.errors import ConfigError, ModelContractError
-from rlcatalog.frameworks import TensorOps
+from rlcatalog.frameworks import Tensor, TensorOps
 from rlcatalog.models import DenseSpec, ModelV2, last_values, output_plan
 from rlcatalog_autoregressive.part_columns import PartColumns
 
@@ -39,31 +40,45 @@ class AutoregressiveHead(ModelV2):
     outputs_class: Any
     conditionals_class: Any
 
-    def __init__(self, *args: Any, trunk: Any, value_trunk: Any, action_dist: Any) -> None:
+    def __init__(
+        self,
+        *args: Any,
+        trunk: ModelV2,
+        value_trunk: ModelV2 | None,
+        action_dist: Callable[..., Any],
+    ) -> None:
         super().__init__(*args)
-        self.trunk, self.value_trunk = trunk, value_trunk
-        self._features = self.outputs = None
+        self.trunk = trunk
+        self.value_trunk = value_trunk
+        # The value layer's input in the last forward pass, which `value_function` reads.
+        self._features: Any = None
+        self.outputs = None
+        width = trunk.num_outputs
+        assert width is not None, "the catalog checks a trunk before it wraps it"
         if self.num_outputs is None:
-            self.num_outputs = trunk.num_outputs
+            self.num_outputs = width
             return
-        layout = served_columns(action_dist, self.num_outputs)
-        self.outputs = self.outputs_class(
-            output_plan(self.model_config, trunk.num_outputs, [], layout.params)
-        )
-        self.to_context = self.dense_class(trunk.num_outputs, DenseSpec(layout.hiddens[0]))
+        layout = layout_of(action_dist, self.num_outputs)
+        self.outputs = self.outputs_class(output_plan(self.model_config, width, [], layout.params))
+        self.to_context = self.dense_class(width, DenseSpec(layout.hiddens[0]))
         self.conditionals = self.conditionals_class(layout)
 
     def forward(
-        self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any
+        self, input_dict: dict[str, Any], state: list[Any], seq_lens: Tensor | None
     ) -> tuple[Any, list[Any]]:
         """Compute the action distribution's inputs; see `ModelV2.forward`."""
-        x, state = self.features_of(self.trunk, input_dict, state, seq_lens)
+        features, state = self.features_of(self.trunk, input_dict, state, seq_lens)
         if self.outputs is None:
-            return x, state
-        self._features = x
-        if self.value_trunk is not None:
-            self._features, _ = self.features_of(self.value_trunk, input_dict, [], None)
-        return self.ops.concat([self.outputs(x), self.to_context(x)], 1), state
+            return features, state
+        if self.value_trunk is None:
+            self._features = features
+        else:
+            self._features, _ = self.features_of(
+                self.value_trunk, input_dict, state=[], seq_lens=None
+            )
+        independent = self.outputs(features)
+        context = self.to_context(features)
+        return self.ops.concat([independent, context], axis=1), state
 
     def value_function(self) -> Any:
         """Return the value estimates `[B]` of the last forward pass."""
@@ -71,17 +86,18 @@ class AutoregressiveHead(ModelV2):
 
     def get_initial_state(self) -> list[Any]:
         """Return the trunk's state at the start of an episode."""
-        return self.trunk.get_initial_state()  # type: ignore[no-any-return]
+        return self.trunk.get_initial_state()
 
 
-def served_columns(action_dist: Any, num_outputs: int) -> PartColumns:
+def layout_of(action_dist: Callable[..., Any], num_outputs: int) -> PartColumns:
     """Return the layout of the action distribution for this head.
 
     Raises:
         ConfigError: The distribution is not autoregressive.
         ModelContractError: The distribution expects a different number of model outputs.
     """
-    layout = unbind(action_dist)[1].get("layout")
+    _, options = unbind(action_dist)
+    layout = options.get("layout")
     if not isinstance(layout, PartColumns):
         raise ConfigError(
             f"use_autoregressive: the whole action has the distribution {action_dist!r}, but this"

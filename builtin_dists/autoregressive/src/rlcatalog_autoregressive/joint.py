@@ -4,16 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import rlcatalog
 from rlcatalog import SpaceInfo
 from rlcatalog.actions import ActionDistribution, entropy_of, same_kind, unbind
 from rlcatalog.errors import ActionMaskError, ModelContractError, NoClosedFormError
-from rlcatalog.frameworks import TensorOps
-from rlcatalog.models import inner_model
+from rlcatalog.frameworks import Tensor, TensorOps, TensorTree
+from rlcatalog.models import ModelV2, inner_model
 from rlcatalog.spaces import parts_of
 from rlcatalog_autoregressive.part_columns import ActionPart, PartColumns
+
+if TYPE_CHECKING:
+    from gymnasium import Space
+
+
+class ConditionedParts(NamedTuple):
+    """Distribution of all parts, each given the earlier parts of some actions.
+
+    Attributes:
+        actions: The actions, as `sample` returned or `logp` received them.
+        dist: The distribution.
+        has_gradient: Whether it can be differentiated.
+    """
+
+    actions: Any
+    dist: Any
+    has_gradient: bool
 
 
 class JointDistribution(ActionDistribution):
@@ -37,8 +54,12 @@ class JointDistribution(ActionDistribution):
     ops: ClassVar[TensorOps]
     run_class: ClassVar[Any]
 
-    def __init__(self, inputs: Any, model: Any = None, *, layout: PartColumns) -> None:
-        self.inputs, self.model, self.layout = inputs, model, layout
+    def __init__(
+        self, inputs: Tensor, model: ModelV2 | None = None, *, layout: PartColumns
+    ) -> None:
+        self.inputs = inputs
+        self.model = model
+        self.layout = layout
         if inputs.shape[-1] != layout.size:
             raise ModelContractError(
                 f"{type(self).__name__} for {layout.action.describe()} takes inputs [B,"
@@ -46,22 +67,20 @@ class JointDistribution(ActionDistribution):
             )
         self.conditionals = _conditionals(model, type(self).__name__)
         self.entropy_kind = "exact" if layout.is_exact else "estimate"  # type: ignore[misc]
-        self._independent, self._context = inputs[:, : layout.params], inputs[:, layout.params :]
-        #: The last sampled or scored actions, the distribution of their parts given the earlier
-        #: ones, and whether it can be differentiated.
-        self._known: tuple[Any, Any, bool] = (None, None, False)
+        self._independent = inputs[:, : layout.params]
+        self._context = inputs[:, layout.params :]
+        #: For the last sampled or scored actions, so that scoring them needs no second pass.
+        self._last: ConditionedParts | None = None
 
     @classmethod
     def required_model_output_shape(
-        cls, action_space: Any, model_config: Mapping[str, Any] | None = None
+        cls, action_space: Space[Any], model_config: Mapping[str, Any] | None = None
     ) -> int:
         """Return the number of inputs if the default catalog chooses the parts' distributions."""
         config = {**(model_config or {}), "use_autoregressive": True}
-        return int(
-            rlcatalog.default_catalog().action_dist(
-                action_space, config, framework=cls.framework_of_class
-            )[1]
-        )
+        catalog = rlcatalog.default_catalog()
+        _, size = catalog.action_dist(action_space, config, framework=cls.framework_of_class)
+        return int(size)
 
     @classmethod
     def options_for(
@@ -77,15 +96,14 @@ class JointDistribution(ActionDistribution):
         return options["layout"].plain
 
     @classmethod
-    def masked(cls, inputs: Any, mask: Any, **options: Any) -> Any:
+    def masked(cls, inputs: Tensor, mask: Tensor, **options: Any) -> Any:
         """Return `inputs` with a mask applied to the parameters of the independent parts."""
         layout = options["layout"]
-        own, bound = unbind(layout.plain)
-        params = own.masked(inputs[:, : layout.params], mask, **bound)
+        plain_class, plain_options = unbind(layout.plain)
+        params = plain_class.masked(inputs[:, : layout.params], mask, **plain_options)
         return cls.ops.side_by_side([params, inputs[:, layout.params :]])
 
-    # --- for frameworks to implement
-    # ------------------------------------------------------------------------------------
+    # --- for frameworks to implement --------------------------------------------------------------
 
     @staticmethod
     def no_gradient() -> AbstractContextManager[Any]:
@@ -98,7 +116,7 @@ class JointDistribution(ActionDistribution):
         raise NotImplementedError
 
     @staticmethod
-    def check_allowed(mask: Any, params: Any, part: ActionPart) -> None:
+    def check_allowed(mask: Tensor, params: Tensor, part: ActionPart) -> None:
         """Raise an error if a row allows no value of a part, counting values that its parameters
         already forbid.
 
@@ -122,32 +140,38 @@ class JointDistribution(ActionDistribution):
         return self._draw(explore=False)
 
     def _draw(self, explore: bool) -> Any:
-        layout, ops = self.layout, self.ops
+        layout = self.layout
+        ops = self.ops
+        raw: dict[ActionPart, Any] = {}
+        params: dict[ActionPart, Any] = {}
+        # `_allowed` changes nothing without a mask function, except in half precision.
+        may_change_params = layout.mask is not None or ops.is_half(self.inputs)
         with self.no_gradient():
-            raw: dict[ActionPart, Any] = {}
-            params: dict[ActionPart, Any] = {}
             run = self.run_class(self.conditionals, self._independent, self._context)
-            as_they_are = layout.mask is None and not ops.is_half(self.inputs)
             for part in layout.parts:
-                own = run.params(part)
-                params[part] = own = (
-                    own if as_they_are else self._allowed(part, own, raw, check=True)
-                )
+                params_of_part = run.params(part)
+                if may_change_params:
+                    params_of_part = self._allowed(part, params_of_part, raw, check=True)
                 if explore:
-                    raw[part] = value = part.draw(own, self.model)
+                    value = part.draw(params_of_part, self.model)
                 else:
-                    raw[part] = value = part.dist(own, self.model).deterministic_sample()
+                    value = part.dist(params_of_part, self.model).deterministic_sample()
+                params[part] = params_of_part
+                raw[part] = value
                 if part is not layout.parts[-1]:
-                    run.note(part, value)
-            joined = ops.side_by_side([params[part] for part in layout.in_space])
+                    run.add(part, value)
+            all_params = ops.side_by_side([params[part] for part in layout.in_space])
             actions = ops.columns([raw[part] for part in layout.in_space])
-            plain = layout.plain(joined, self.model)
-            self.last_sample = plain.split(actions) if hasattr(plain, "split") else actions
-            self._known = (self.last_sample, plain, False)
+            dist = layout.plain(all_params, self.model)
+            # A user's distribution of the whole action has no parts to split into.
+            if hasattr(dist, "split"):
+                actions = dist.split(actions)
+            self.last_sample = actions
+            self._last = ConditionedParts(actions, dist, has_gradient=False)
         return self.last_sample
 
     def _allowed(
-        self, part: ActionPart, params: Any, raw: Mapping[ActionPart, Any], check: bool = False
+        self, part: ActionPart, params: Tensor, raw: Mapping[ActionPart, Any], check: bool = False
     ) -> Any:
         """Return a part's parameters, masked by the user's function and finite in any precision.
 
@@ -160,12 +184,15 @@ class JointDistribution(ActionDistribution):
                 allowed.
         """
         ops = self.ops
-        if ops.is_half(params):  # forbidden values, at the lowest finite value, may have changed
+        if ops.is_half(params):
+            # Values that a mask forbids have the lowest finite value; adding the effect of earlier
+            # parts may have made them infinite.
             params = ops.finite(params)
         if self.layout.mask is None:
             return params
+        earlier_parts = self.layout.parts[: part.rank]
         mask = self.layout.mask(
-            part.path, {earlier.path: raw[earlier] for earlier in self.layout.parts[: part.rank]}
+            part.path, {earlier.path: raw[earlier] for earlier in earlier_parts}
         )
         if mask is None:
             return params
@@ -174,7 +201,8 @@ class JointDistribution(ActionDistribution):
                 f"autoregressive_mask({part.path!r}, …): values of this part cannot be forbidden;"
                 " return None for it."
             )
-        mask, width = ops.booleans(mask, params), part.masks.size
+        mask = ops.booleans(mask, params)
+        width = part.masks.size
         if len(mask.shape) != 2 or mask.shape[1] not in (width, None):
             raise ActionMaskError(
                 f"autoregressive_mask({part.path!r}, …): expected a mask [B, {width}], found shape"
@@ -182,8 +210,8 @@ class JointDistribution(ActionDistribution):
             )
         if check:
             self.check_allowed(mask, params, part)
-        own, bound = unbind(part.dist)
-        return own.masked(params, mask, **bound)
+        part_class, options = unbind(part.dist)
+        return part_class.masked(params, mask, **options)
 
     # --- densities --------------------------------------------------------------------------------
 
@@ -194,56 +222,74 @@ class JointDistribution(ActionDistribution):
         Args:
             actions: Flat raw actions `[B, width]`, or the structure that `sample` returns.
         """
-        return self._given(actions).inputs
+        return self._condition(actions).inputs
 
     def logp(self, actions: Any) -> Any:
         """Return the log density `[B]`: the sum over the parts, each given the earlier parts of
         `actions`.
         """
-        return self._given(actions).logp(actions)
+        return self._condition(actions).logp(actions)
 
-    def _given(self, actions: Any) -> Any:
+    def _condition(self, actions: TensorTree) -> Any:
         """Return the distribution of all parts, each given the earlier ones of `actions`."""
-        known, dist, differentiable = self._known
-        if known is not None and actions is known and (differentiable or not self.differentiable()):
-            return dist
+        last = self._last
+        if last is not None and actions is last.actions:
+            if last.has_gradient or not self.differentiable():
+                return last.dist
         flat = self._flat(actions)
         dist = self.layout.plain(self._params(self._independent, self._context, flat), self.model)
-        self._known = (actions, dist, self.differentiable())
+        self._last = ConditionedParts(actions, dist, has_gradient=self.differentiable())
         return dist
 
     def _flat(self, actions: Any) -> Any:
-        ops, width = self.ops, self.layout.raw
+        """Return flat raw actions `[B, width]`."""
+        ops = self.ops
+        width = self.layout.raw
         if not ops.is_array(actions):
-            plain = self.layout.plain(self._independent, self.model)
-            if hasattr(plain, "join"):
-                actions = plain.join(actions)
+            independent = self.layout.plain(self._independent, self.model)
+            # A user's distribution of the whole action has no parts to join.
+            if hasattr(independent, "join"):
+                actions = independent.join(actions)
             else:
                 actions = ops.columns([ops.tensor(part) for part in parts_of(actions) or []])
-        if (flat := ops.in_rows(actions, self.inputs, width)) is None:
+        flat = ops.in_rows(actions, self.inputs, width)
+        if flat is None:
             raise ModelContractError(
                 "AutoregressiveDistribution: expected actions of shape"
                 f" {(self.inputs.shape[0], width)}, found {tuple(actions.shape)}."
             )
         return flat
 
-    def _params(self, independent: Any, context: Any, flat: Any) -> Any:
-        params = independent + self.conditionals.given(context, flat)
+    def _params(self, independent: Tensor, context: Tensor, flat: Tensor) -> Any:
+        """Return the parameters `[B, params]` of all parts, each given the earlier parts of flat
+        raw actions.
+        """
+        params = independent + self.conditionals.effects(context, flat)
         if self.layout.mask is None:
-            return self.ops.finite(params) if self.ops.is_half(params) else params
+            if self.ops.is_half(params):
+                params = self.ops.finite(params)
+            return params
         raw = self._values(flat)
-        return self.ops.side_by_side(
-            [self._allowed(p, params[:, p.params], raw) for p in self.layout.in_space]
-        )
+        params_of_parts = []
+        for part in self.layout.in_space:
+            params_of_parts.append(self._allowed(part, params[:, part.params], raw))
+        return self.ops.side_by_side(params_of_parts)
 
-    def _values(self, flat: Any) -> dict[ActionPart, Any]:
+    def _values(self, flat: Tensor) -> dict[ActionPart, Any]:
         """Split raw actions into parts, in the same form as the parts' samples."""
-        values = {part: flat[:, part.raw] for part in self.layout.parts}
-        values |= {part: self.ops.whole(value) for part, value in values.items() if part.counts}
-        return values | {part: value[:, 0] for part, value in values.items() if part.single}
+        values = {}
+        for part in self.layout.parts:
+            value = flat[:, part.raw]
+            if part.counts:
+                value = self.ops.whole(value)
+            if part.single:
+                value = value[:, 0]
+            values[part] = value
+        return values
 
-    def _by_part(self, params: Any) -> dict[ActionPart, Any]:
-        return {p: p.dist(params[:, p.params], self.model) for p in self.layout.parts}
+    def _by_part(self, params: Tensor) -> dict[ActionPart, Any]:
+        """Return each part's distribution, from the parameters of all parts."""
+        return {part: part.dist(params[:, part.params], self.model) for part in self.layout.parts}
 
     # --- entropy and divergence -------------------------------------------------------------------
 
@@ -257,8 +303,9 @@ class JointDistribution(ActionDistribution):
         """
         if self.entropy_kind != "exact":
             raise NoClosedFormError(self._no_sum("entropy", "entropy_estimate()"))
-        params, weights = self._over_prefixes()
-        return weighted(weights, self.layout.plain(params, self.model).entropy(), self.ops)
+        params, probabilities = self._over_prefixes()
+        entropies = self.layout.plain(params, self.model).entropy()
+        return weighted(probabilities, entropies, self.ops)
 
     def kl(self, other: Any) -> Any:
         """Return the KL divergence `[B]`, summed over all combinations of values of all parts
@@ -268,20 +315,22 @@ class JointDistribution(ActionDistribution):
             NoClosedFormError: See `entropy`.
         """
         same_kind(self, other)
-        orders = [[part.path for part in dist.layout.parts] for dist in (self, other)]
-        if orders[0] != orders[1]:
+        order = [part.path for part in self.layout.parts]
+        order_of_other = [part.path for part in other.layout.parts]
+        if order != order_of_other:
             raise ModelContractError(
                 f"{self.layout.action.path}: kl() needs a distribution with the same parts in the"
-                f" same order, found {', '.join(orders[0])} here and {', '.join(orders[1])} in the"
-                " other."
+                f" same order, found {', '.join(order)} here and {', '.join(order_of_other)} in"
+                " the other."
             )
         if self.entropy_kind != "exact":
             way = "the mean of stored_dist(params).kl over drawn actions (see Policy.evaluate)"
             raise NoClosedFormError(self._no_sum("kl", way))
-        params, weights = self._over_prefixes()
-        theirs, _ = other._over_prefixes()
-        plain = self.layout.plain
-        return weighted(weights, plain(params, self.model).kl(plain(theirs, other.model)), self.ops)
+        params, probabilities = self._over_prefixes()
+        params_of_other, _ = other._over_prefixes()
+        dist = self.layout.plain(params, self.model)
+        other_dist = self.layout.plain(params_of_other, other.model)
+        return weighted(probabilities, dist.kl(other_dist), self.ops)
 
     def _no_sum(self, what: str, way: str) -> str:
         return (
@@ -294,16 +343,17 @@ class JointDistribution(ActionDistribution):
         """Return each combination's parameters, `[B * P, params]`, and its
         probability, `[B, P]`.
         """
-        ops, layout = self.ops, self.layout
-        prefixes = ops.tensor(layout.prefixes, self.inputs)
-        count = len(layout.prefixes)  # type: ignore[arg-type]
-        independent, context = (
-            ops.each_row(self._independent, count),
-            ops.each_row(self._context, count),
-        )
-        flat = ops.all_rows(prefixes, self.inputs)
+        ops = self.ops
+        layout = self.layout
+        assert layout.prefixes is not None, "entropy_kind is checked before"
+        count = len(layout.prefixes)
+        # A row for each pair of a row of inputs and a combination.
+        flat = ops.all_rows(ops.tensor(layout.prefixes, self.inputs), self.inputs)
+        independent = ops.each_row(self._independent, count)
+        context = ops.each_row(self._context, count)
         params = self._params(independent, context, flat)
-        dists, values = self._by_part(params), self._values(flat)
+        dists = self._by_part(params)
+        values = self._values(flat)
         logp = ops.total([dists[part].logp(values[part]) for part in layout.parts[:-1]])
         return params, ops.exp(ops.rows(logp, (count,)))
 
@@ -315,33 +365,43 @@ class JointDistribution(ActionDistribution):
         score-function term with value 0 accounts for the effect of a draw on the later parts'
         entropies.
         """
-        ops, layout = self.ops, self.layout
-        kept = self._known, self.last_sample  # keep the last sample
-        drawn = ops.without_gradient(self._flat(self.sample()))
-        self._known, self.last_sample = kept
-        params = self._params(self._independent, self._context, drawn)
-        dists, values = self._by_part(params), self._values(drawn)
-        entropies = [entropy_of(dists[part], lambda x: x)[0] for part in layout.parts]
+        ops = self.ops
+        layout = self.layout
+        # `sample` replaces the caller's last sample, which `sampled_action_logp` scores.
+        last = self._last
+        last_sample = self.last_sample
+        sample = ops.without_gradient(self._flat(self.sample()))
+        self._last = last
+        self.last_sample = last_sample
+        params = self._params(self._independent, self._context, sample)
+        dists = self._by_part(params)
+        values = self._values(sample)
+        entropies = []
+        for part in layout.parts:
+            entropy, _ = entropy_of(dists[part], lambda values: values)
+            entropies.append(entropy)
         estimate = ops.total(entropies)
         for i, part in enumerate(layout.parts[:-1]):
-            later, logp = (
-                ops.without_gradient(ops.total(entropies[i + 1 :])),
-                dists[part].logp(values[part]),
-            )
-            estimate = estimate + later * (logp - ops.without_gradient(logp))
+            later_entropies = ops.without_gradient(ops.total(entropies[i + 1 :]))
+            logp = dists[part].logp(values[part])
+            score = logp - ops.without_gradient(logp)  # 0, with the gradient of logp
+            estimate = estimate + later_entropies * score
         return estimate
 
 
-def weighted(weights: Any, values: Any, ops: TensorOps) -> Any:
+def weighted(weights: Tensor, values: Tensor, ops: TensorOps) -> Any:
     """Return the sum over columns of values `[B * P]` weighted by `[B, P]`; values with weight 0
     are ignored.
     """
-    return ops.sum(ops.only(weights > 0, weights * ops.rows(values, (weights.shape[1],))), axis=1)
+    columns = ops.rows(values, (weights.shape[1],))
+    return ops.sum(ops.only(weights > 0, weights * columns), axis=1)
 
 
-def _conditionals(model: Any, who: str) -> Any:
+def _conditionals(model: ModelV2 | None, who: str) -> Any:
+    """Return the conditionals of a model, or of a model inside it."""
     outer = model
     while model is not None:
+        # Interfaces and users' models wrap the head, which has this attribute.
         if hasattr(model, "conditionals"):
             return model.conditionals
         model = inner_model(model)
@@ -353,7 +413,7 @@ def _conditionals(model: Any, who: str) -> Any:
     )
 
 
-def nothing_left(row: Any, path: str) -> str:
+def nothing_left(row: int | str, path: str) -> str:
     """Return the message for a row that forbids every value of a part."""
     return (
         f"autoregressive_mask: row {row} allows no value of {path} together with the action mask;"

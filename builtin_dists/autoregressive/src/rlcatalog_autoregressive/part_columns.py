@@ -7,14 +7,18 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from rlcatalog import SpaceInfo
 from rlcatalog.actions import ActionCodec, ActionMasks, action_codec, unbind
 from rlcatalog.config import KernelConfig, read_config
-from rlcatalog_autoregressive.config import AutoregressiveConfig, hidden_widths, ordered
+from rlcatalog_autoregressive.config import AutoregressiveConfig, hidden_widths, sampling_order
+
+if TYPE_CHECKING:
+    from rlcatalog.frameworks import Tensor
+    from rlcatalog.models import ModelV2
 
 Array = np.ndarray[Any, Any]
 
@@ -58,7 +62,7 @@ class ActionPart:
     """
 
     path: str
-    dist: Any
+    dist: Callable[..., Any]
     draw: Callable[[Any, Any], Any]
     params: slice
     raw: slice
@@ -70,6 +74,52 @@ class ActionPart:
     rank: int
     place: int
     units: tuple[slice, ...]
+
+
+class WeightMasks(NamedTuple):
+    """Masks for the weights of the conditionals, with a 1 for each connection.
+
+    Attributes:
+        first: From the encoded action to the first hidden layer, `[hidden, encoded]`.
+        between: Between hidden layers.
+        last: From the last hidden layer to the parameters, `[params, hidden]`.
+    """
+
+    first: Array
+    between: list[Array]
+    last: Array
+
+
+class Encoding(NamedTuple):
+    """How raw actions become encoded columns; each array has an entry for each encoded column.
+
+    Attributes:
+        source: The raw value's column.
+        is_choice: Whether the column indicates a choice; otherwise it holds a number.
+        value: The choice that it indicates.
+        shift: Offset to subtract from a number.
+        scale: Factor to apply afterwards.
+    """
+
+    source: Array
+    is_choice: Array
+    value: Array
+    shift: Array
+    scale: Array
+
+
+class Factor(NamedTuple):
+    """A part's space and distribution, before its columns are laid out.
+
+    Attributes:
+        info: The part's space.
+        dist: Factory for its distribution.
+        inputs: Number of its parameters.
+    """
+
+    info: SpaceInfo
+    dist: Callable[..., Any]
+    inputs: int
 
 
 class PartColumns:
@@ -102,58 +152,61 @@ class PartColumns:
         is_exact: Whether entropies are computed as exact sums.
     """
 
-    def __init__(self, action: SpaceInfo, config: Mapping[str, Any], plain: Any, size: int) -> None:
-        own = read_config(config, AutoregressiveConfig)
-        cls, options = unbind(plain)
-        dists = (
-            cls.parts(action, size, options) if hasattr(cls, "parts") else [(action, plain, size)]
-        )
-        self.action, self.plain, self.params = action, plain, size
+    def __init__(
+        self, action: SpaceInfo, config: Mapping[str, Any], plain: Callable[..., Any], size: int
+    ) -> None:
+        settings = read_config(config, AutoregressiveConfig)
+        self.action = action
+        self.plain = plain
+        self.params = size
         self.hiddens = hidden_widths(action, config)
-        self.activation, self.mask = own.autoregressive_activation, own.autoregressive_mask
-        ranks = np.argsort(
-            ordered(own.autoregressive_order, [info.path for info, _, _ in dists])
-        ).tolist()
+        self.activation = settings.autoregressive_activation
+        self.mask = settings.autoregressive_mask
+        factors = _split(action, plain, size)
+        # Part → position in the sampling order, the inverse of the order's list of parts.
+        order = sampling_order(
+            settings.autoregressive_order, [factor.info.path for factor in factors]
+        )
+        ranks = np.argsort(order).tolist()
+        units_of_layers = [_divide(width, len(factors)) for width in self.hiddens]
+        action_bounds = read_config(config, KernelConfig).action_bounds
         self.columns: list[Column] = []
         self.in_space: list[ActionPart] = []
-        ends = [
-            [width * rank // len(dists) for rank in range(len(dists) + 1)] for width in self.hiddens
-        ]
-        rule = read_config(config, KernelConfig).action_bounds
-        params = raw = 0
-        for (info, dist, inputs), rank in zip(dists, ranks, strict=True):
-            kind = getattr(unbind(dist)[0], "raw_kind", "values")
-            codec = action_codec(info, rule, {info.path: kind})
-            start = len(self.columns)
-            self.columns += _columns(codec, raw)
-            self.in_space.append(
-                ActionPart(
-                    info.path,
-                    dist,
-                    _drawing(dist),
-                    slice(params, params + inputs),
-                    slice(raw, raw + codec.width),
-                    slice(start, len(self.columns)),
-                    codec.scalar,
-                    (codec.counts or ()) if codec.whole else (),
-                    ActionMasks(info),
-                    info.kind == "multi_binary",
-                    rank,
-                    len(self.in_space),
-                    tuple(slice(*layer[rank : rank + 2]) for layer in ends),
-                )
+        params_end = 0
+        raw_end = 0
+        for place, (factor, rank) in enumerate(zip(factors, ranks, strict=True)):
+            info = factor.info
+            codec = action_codec(info, action_bounds, {info.path: _raw_kind(factor.dist)})
+            encoded_start = len(self.columns)
+            self.columns += _columns(codec, raw_end)
+            counts: tuple[int, ...] = ()
+            if codec.whole:
+                counts = codec.counts or ()
+            part = ActionPart(
+                path=info.path,
+                dist=factor.dist,
+                draw=_draw_function(factor.dist),
+                params=slice(params_end, params_end + factor.inputs),
+                raw=slice(raw_end, raw_end + codec.width),
+                encoded=slice(encoded_start, len(self.columns)),
+                single=codec.scalar,
+                counts=counts,
+                masks=ActionMasks(info),
+                bits=info.kind == "multi_binary",
+                rank=rank,
+                place=place,
+                units=tuple(units[rank] for units in units_of_layers),
             )
-            params, raw = params + inputs, raw + codec.width
-        self.raw = raw
+            self.in_space.append(part)
+            params_end = part.params.stop
+            raw_end = part.raw.stop
+        self.raw = raw_end
         self.parts = sorted(self.in_space, key=lambda part: part.rank)
-        self.param_widths = [inputs for _, _, inputs in dists]
-        self.encoded_widths = [part.encoded.stop - part.encoded.start for part in self.in_space]
-        self.unit_widths = [
-            [later - earlier for earlier, later in pairwise(layer)] for layer in ends
-        ]
-        self.prefixes = self._prefixes(own.autoregressive_exact)
-        kinds = [getattr(unbind(part.dist)[0], "entropy_kind", "exact") for part in self.parts]
-        self.is_exact = self.prefixes is not None and all(kind == "exact" for kind in kinds)
+        self.param_widths = [factor.inputs for factor in factors]
+        self.encoded_widths = [_width(part.encoded) for part in self.in_space]
+        self.unit_widths = [list(map(_width, units)) for units in units_of_layers]
+        self.prefixes = self._prefixes(settings.autoregressive_exact)
+        self.is_exact = self.prefixes is not None and all(map(_has_exact_entropy, factors))
 
     @property
     def size(self) -> int:
@@ -163,56 +216,107 @@ class PartColumns:
         return self.params + self.hiddens[0]
 
     @cached_property
-    def masks(self) -> tuple[Array, list[Array], Array]:
-        """The weight masks (Germain et al. 2015, equations 13 and 14), with a 1 for each
-        connection.
-
-        Returns:
-            Masks from the encoded action to the first hidden layer `[hidden, encoded]`, between
-            hidden layers, and from the last hidden layer to the parameters `[params, hidden]`.
-        """
-        ranks = [np.repeat(np.arange(len(widths)), widths) for widths in self.unit_widths]
-        own = [part.rank for part in self.in_space]
-        seen, made = np.repeat(own, self.encoded_widths), np.repeat(own, self.param_widths)
-        first, last = ranks[0][:, None] > seen, made[:, None] >= ranks[-1]
-        between = [later[:, None] >= earlier for earlier, later in pairwise(ranks)]
-        return (
-            first.astype(np.float32),
-            [mask.astype(np.float32) for mask in between],
-            last.astype(np.float32),
-        )
+    def masks(self) -> WeightMasks:
+        """The weight masks (Germain et al. 2015, equations 13 and 14)."""
+        ranks = [part.rank for part in self.in_space]
+        ranks_of_inputs = np.repeat(ranks, self.encoded_widths)
+        ranks_of_params = np.repeat(ranks, self.param_widths)
+        ranks_of_layers = [np.repeat(np.arange(len(widths)), widths) for widths in self.unit_widths]
+        # A part's first units see earlier parts only, so that all that follows may see the part's
+        # own units.
+        first = ranks_of_layers[0][:, None] > ranks_of_inputs
+        between = []
+        for earlier, later in pairwise(ranks_of_layers):
+            mask = later[:, None] >= earlier
+            between.append(mask.astype(np.float32))
+        last = ranks_of_params[:, None] >= ranks_of_layers[-1]
+        return WeightMasks(first.astype(np.float32), between, last.astype(np.float32))
 
     @cached_property
-    def encoding(self) -> tuple[Array, Array, Array, Array, Array]:
-        """For each encoded column: the raw value that it encodes, the choice that it indicates, a
-        shift and a scale.
-        """
+    def encoding(self) -> Encoding:
+        """How raw actions become encoded columns."""
         raw, value, shift, scale = (
             np.array(numbers) for numbers in zip(*self.columns, strict=True)
         )
-        return raw, value >= 0, value, shift.astype(np.float32), scale.astype(np.float32)
+        return Encoding(
+            source=raw,
+            is_choice=value >= 0,
+            value=value,
+            shift=shift.astype(np.float32),
+            scale=scale.astype(np.float32),
+        )
 
     def _prefixes(self, most: int) -> Array | None:
         """Return `prefixes`, or None if there are more than `most`."""
         *earlier, _ = self.parts
-        counts = [count for part in earlier for count in part.counts]
-        if not all(part.counts for part in earlier) or math.prod(counts) > most:
+        counts: list[int] = []
+        for part in earlier:
+            if not part.counts:
+                return None
+            counts += part.counts
+        if math.prod(counts) > most:
             return None
         prefixes = np.zeros((math.prod(counts), self.raw), np.float32)
-        prefixes[:, np.r_[tuple(part.raw for part in earlier)]] = list(np.ndindex(*counts))
+        raw_columns = np.r_[tuple(part.raw for part in earlier)]
+        prefixes[:, raw_columns] = list(np.ndindex(*counts))
         return prefixes
 
 
-def _drawing(dist: Any) -> Callable[[Any, Any], Any]:
+def _split(action: SpaceInfo, plain: Callable[..., Any], size: int) -> list[Factor]:
+    """Return the parts that an action's distribution of independent parts consists of."""
+    cls, options = unbind(plain)
+    # A user's class need not have parts; then the whole action is one.
+    if not hasattr(cls, "parts"):
+        return [Factor(action, plain, size)]
+    factors = []
+    for info, dist, inputs in cls.parts(action, size, options):
+        factors.append(Factor(info, dist, inputs))
+    return factors
+
+
+def _raw_kind(dist: Callable[..., Any]) -> str:
+    cls, _ = unbind(dist)
+    # A user's class need not say what its raw values are.
+    return getattr(cls, "raw_kind", "values")
+
+
+def _has_exact_entropy(factor: Factor) -> bool:
+    cls, _ = unbind(factor.dist)
+    # A user's class need not say whether its entropy is exact.
+    return bool(getattr(cls, "entropy_kind", "exact") == "exact")
+
+
+def _divide(width: int, parts: int) -> list[slice]:
+    """Return which units of a hidden layer each part has, in sampling order."""
+    ends = [width * rank // parts for rank in range(parts + 1)]
+    return [slice(start, stop) for start, stop in pairwise(ends)]
+
+
+def _width(columns: slice) -> int:
+    width: int = columns.stop - columns.start
+    return width
+
+
+def _draw_function(dist: Callable[..., Any]) -> Callable[[Any, Any], Any]:
+    """Return the function `(inputs, model)` that draws from a distribution."""
     cls, options = unbind(dist)
-    if not hasattr(cls, "draw"):  # a different kind of class
-        return lambda inputs, model: dist(inputs, model).sample()
-    return partial(cls.draw, **options) if options else cls.draw
+    # Our classes draw without building a distribution; a user's class may not.
+    if hasattr(cls, "draw"):
+        return partial(cls.draw, **options) if options else cls.draw
+
+    def draw(inputs: Tensor, model: ModelV2 | None) -> Any:
+        return dist(inputs, model).sample()
+
+    return draw
 
 
 def _columns(codec: ActionCodec, raw: int) -> Iterator[Column]:
     """Yield a part's encoding for later parts: one-hot vectors for choices, and numbers scaled to
     [-1, 1].
+
+    Args:
+        codec: The part's codec.
+        raw: The part's first raw column.
     """
     if codec.children:  # a composite that is not split
         for child in codec.children:
@@ -221,15 +325,21 @@ def _columns(codec: ActionCodec, raw: int) -> Iterator[Column]:
         return
     if codec.whole and codec.info.kind != "multi_binary":
         for offset, count in enumerate(codec.counts or ()):
-            yield from (Column(raw + offset, value) for value in range(count))
+            for value in range(count):
+                yield Column(raw + offset, value)
         return
     low, high = codec.limits
-    shifts, scales = np.zeros(codec.width), np.ones(codec.width)
-    if codec.counts is not None:  # they start at 0
+    if codec.counts is not None:
+        # Numbers that begin at 0.
+        shifts = np.zeros(codec.width)
         scales = 1.0 / np.maximum(high, 1.0)
     else:
         with np.errstate(over="ignore", invalid="ignore"):
-            middle, half = low / 2 + high / 2, high / 2 - low / 2
-        finite = np.isfinite(middle) & np.isfinite(half) & (half > 0)
-        shifts, scales = np.where(finite, middle, 0.0), 1.0 / np.where(finite, half, 1.0)
-    yield from (Column(raw + i, -1, float(shifts[i]), float(scales[i])) for i in range(codec.width))
+            middle = low / 2 + high / 2
+            half = high / 2 - low / 2
+        # A dimension without finite bounds keeps its numbers.
+        is_finite = np.isfinite(middle) & np.isfinite(half) & (half > 0)
+        shifts = np.where(is_finite, middle, 0.0)
+        scales = 1.0 / np.where(is_finite, half, 1.0)
+    for i in range(codec.width):
+        yield Column(raw + i, shift=float(shifts[i]), scale=float(scales[i]))

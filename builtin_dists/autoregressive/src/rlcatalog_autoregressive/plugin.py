@@ -17,13 +17,13 @@ def match(request: Request) -> Match:
         return Match(Rank.SPECIFIC, "use_autoregressive is set")
     if request.config["custom_action_dist"] == "autoregressive":
         return Match(Rank.SPECIFIC, "custom_action_dist names it")
-    return Match(None, "use_autoregressive is not set")
+    return Match(rank=None, why="use_autoregressive is not set")
 
 
 def match_dist(request: Request) -> Match:
     """Match the whole action space; each of its parts gets a separate distribution."""
     if request.action is None or request.action.path != "action":
-        return Match(None, "takes whole actions")
+        return Match(rank=None, why="takes whole actions")
     return match(request)
 
 
@@ -47,30 +47,31 @@ def describe(request: Request) -> list[Stage]:
     from rlcatalog_autoregressive.config import check_last_layers, hidden_widths
 
     check_last_layers(request.config)
+    trunk_width = request.trunk_width
     if request.num_outputs is None or request.action is None:
-        return [
-            Stage("features", None if request.trunk_width is None else (request.trunk_width,), 0)
-        ]
-    widths, codec = hidden_widths(request.action, request.config), action_codec(request.action)
-    features, known = request.trunk_width or 0, request.trunk_width is not None
-    weights = [widths[0] * codec.input_width, *((n + 1) * m for n, m in pairwise(widths))]
-    hidden = zip(widths, weights, strict=True)
-    # For another distribution, which fails later.
+        shape = None if trunk_width is None else (trunk_width,)
+        return [Stage("features", shape, weights=0)]
+    # The width of a custom trunk is known only once it is built.
+    is_width_known = trunk_width is not None
+    features = trunk_width or 0
+    stages = [Stage("value", (), features + 1, whole=is_width_known)]
+    widths = hidden_widths(request.action, request.config)
+    codec = action_codec(request.action)
+    weights = [widths[0] * codec.input_width]
+    for inputs, outputs in pairwise(widths):
+        weights.append((inputs + 1) * outputs)
+    for i, (width, count) in enumerate(zip(widths, weights, strict=True), 1):
+        stages.append(Stage(f"hidden {i} of the conditionals, masked", (width,), count))
+    # Another distribution may have fewer outputs; building the head then fails.
     independent = max(request.num_outputs - widths[0], 0)
-    return [
-        Stage("value", (), features + 1, whole=known),
-        *(
-            Stage(f"hidden {i} of the conditionals, masked", (n,), m)
-            for i, (n, m) in enumerate(hidden, 1)
-        ),
-        Stage("changes of the logits, masked", (independent,), independent * widths[-1]),
-        Stage(
-            f"logits of {len(codec.paths)} parts, and context",
-            (request.num_outputs,),
-            (features + 1) * request.num_outputs,
-            whole=known,
-        ),
-    ]
+    stages.append(Stage("changes of the logits, masked", (independent,), independent * widths[-1]))
+    logits = Stage(
+        f"logits of {len(codec.paths)} parts, and context",
+        (request.num_outputs,),
+        (features + 1) * request.num_outputs,
+        whole=is_width_known,
+    )
+    return [*stages, logits]
 
 
 @hookimpl

@@ -7,9 +7,8 @@ from contextlib import AbstractContextManager, nullcontext
 from itertools import pairwise
 from typing import Any
 
-import numpy as np
-
 from rlcatalog.errors import ActionMaskError
+from rlcatalog.frameworks import Tensor
 from rlcatalog.models import DenseSpec
 from rlcatalog_autoregressive.head import AutoregressiveHead
 from rlcatalog_autoregressive.joint import JointDistribution, nothing_left
@@ -42,12 +41,11 @@ class Conditionals:
         self.activation = activation(layout.activation) or tf.identity
         widths = layout.hiddens
         self.actions = _weight(widths[0], len(layout.columns), 1.0, "actions")
-        self.hidden = [Dense(n, DenseSpec(m)) for n, m in pairwise(widths)]
+        self.hidden = [Dense(inputs, DenseSpec(outputs)) for inputs, outputs in pairwise(widths)]
         self.params = _weight(layout.params, widths[-1], 0.01, "params")
-        first, between, last = layout.masks
-        self._first, self._last = first.T.copy(), last.T.copy()
-        self._between = [mask.T.copy() for mask in between]
-        self._source, self._is_choice, self._value, self._shift, self._scale = layout.encoding
+        self._first = layout.masks.first.T.copy()
+        self._between = [mask.T.copy() for mask in layout.masks.between]
+        self._last = layout.masks.last.T.copy()
 
     def canonical(self) -> Iterator[tuple[str, Any, tuple[int, ...] | None]]:
         """Yield the canonical name, the variable, and its axis order in the canonical layout."""
@@ -57,7 +55,7 @@ class Conditionals:
             for name, variable, axes in layer.canonical():
                 yield f"hidden.{i}.{name}", variable, axes
 
-    def encoded(self, raw: Any, columns: slice = slice(None), start: int = 0) -> Any:
+    def encode(self, raw: Tensor, columns: slice = slice(None), start: int = 0) -> Any:
         """Return the encoding `[B, encoded]` of raw actions `[B, raw]`: one-hot vectors and scaled
         numbers.
 
@@ -66,25 +64,26 @@ class Conditionals:
             columns: Encoded columns to return.
             start: See `raw`.
         """
+        encoding = self.layout.encoding
         dtype = self.actions.dtype
-        found = tf.gather(raw, self._source[columns] - start, axis=1)
-        chosen = tf.cast(
-            found == tf.constant(self._value[columns].astype(found.dtype.as_numpy_dtype)), dtype
-        )
-        is_choice = self._is_choice[columns]
+        numbers = tf.gather(raw, encoding.source[columns] - start, axis=1)
+        values = encoding.value[columns].astype(numbers.dtype.as_numpy_dtype)
+        one_hots = tf.cast(numbers == tf.constant(values), dtype)
+        is_choice = encoding.is_choice[columns]
         if is_choice.all():
-            return chosen
-        shift, scale = (side[columns].astype(np.float32) for side in (self._shift, self._scale))
-        return tf.where(is_choice, chosen, (tf.cast(found, dtype) - shift) * scale)
+            return one_hots
+        shift = encoding.shift[columns]
+        scale = encoding.scale[columns]
+        return tf.where(is_choice, one_hots, (tf.cast(numbers, dtype) - shift) * scale)
 
-    def given(self, context: Any, raw: Any) -> Any:
+    def effects(self, context: Tensor, raw: Tensor) -> Any:
         """Return the effect `[B, params]` of whole actions on the parameters, in one pass.
 
         Args:
             context: `[B, hidden]`.
             raw: Raw actions `[B, raw]`.
         """
-        x = self.activation(context + tf.matmul(self.encoded(raw), self.actions * self._first))
+        x = self.activation(context + tf.matmul(self.encode(raw), self.actions * self._first))
         for layer, mask in zip(self.hidden, self._between, strict=True):
             x = self.activation(tf.nn.bias_add(tf.matmul(x, layer.kernel * mask), layer.bias))
         return tf.matmul(x, self.params * self._last)
@@ -94,39 +93,50 @@ class Run:
     """Pass over the parts in sampling order that computes each unit once.
 
     Args:
-        made: The conditionals.
+        conditionals: The conditionals.
         independent: The parameters `[B, params]` that the parts would have if they were
             independent.
         context: `[B, hidden]`.
     """
 
-    def __init__(self, made: Conditionals, independent: Any, context: Any) -> None:
-        self.made, self.sums = made, context
-        self.independent = tf.split(independent, made.layout.param_widths, axis=1)
-        self.done: list[list[Any]] = [[] for _ in made.layout.hiddens]
+    def __init__(self, conditionals: Conditionals, independent: Tensor, context: Tensor) -> None:
+        layout = conditionals.layout
+        self.conditionals = conditionals
+        self.independent = tf.split(independent, layout.param_widths, axis=1)
+        #: The first layer's inputs, to which each part's values are added.
+        self.sums: Any = context
+        #: Outputs of the units in each layer, a tensor for each part so far.
+        self.outputs: list[list[Any]] = [[] for _ in layout.hiddens]
 
     def params(self, part: ActionPart) -> Any:
         """Return a part's parameters `[B, n]`, given the raw values added so far."""
-        made, stop = self.made, part.units[0].stop
-        x = self._keep(0, made.activation(self.sums[:, part.units[0]]))
-        for i, (layer, units) in enumerate(zip(made.hidden, part.units[1:], strict=True), 1):
+        conditionals = self.conditionals
+        # Each layer reads the units of this part and of earlier ones: the first `stop` columns.
+        stop = part.units[0].stop
+        x = self._with_earlier(0, conditionals.activation(self.sums[:, part.units[0]]))
+        layers = zip(conditionals.hidden, part.units[1:], strict=True)
+        for i, (layer, units) in enumerate(layers, 1):
             x = tf.nn.bias_add(tf.matmul(x, layer.kernel[:stop, units]), layer.bias[units])
-            x, stop = self._keep(i, made.activation(x)), units.stop
-        return self.independent[part.place] + tf.matmul(x, made.params[:stop, part.params])
+            x = self._with_earlier(i, conditionals.activation(x))
+            stop = units.stop
+        weight = conditionals.params[:stop, part.params]
+        return self.independent[part.place] + tf.matmul(x, weight)
 
-    def _keep(self, layer: int, values: Any) -> Any:
-        self.done[layer].append(values)
-        return tf.concat(self.done[layer], axis=1)
+    def _with_earlier(self, layer: int, outputs: Tensor) -> Any:
+        """Add the outputs of a part's units in a layer; return those of all parts so far."""
+        self.outputs[layer].append(outputs)
+        return tf.concat(self.outputs[layer], axis=1)
 
-    def note(self, part: ActionPart, value: Any) -> None:
+    def add(self, part: ActionPart, value: Tensor) -> None:
         """Add a part's raw values, `[B]` or `[B, width]`, so that later parts see them."""
-        made, columns = self.made, part.encoded
+        weights = self.conditionals.actions
         if part.single:  # adding its row of weights is enough
-            self.sums = self.sums + tf.gather(made.actions, tf.reshape(value, [-1]) + columns.start)
+            rows = tf.reshape(value, [-1]) + part.encoded.start
+            self.sums = self.sums + tf.gather(weights, rows)
             return
-        width = part.raw.stop - part.raw.start
-        seen = made.encoded(tf.reshape(value, [-1, width]), columns, part.raw.start)
-        self.sums = self.sums + tf.matmul(seen, made.actions[columns])
+        raw = tf.reshape(value, [-1, part.raw.stop - part.raw.start])
+        columns = self.conditionals.encode(raw, part.encoded, part.raw.start)
+        self.sums = self.sums + tf.matmul(columns, weights[part.encoded])
 
 
 def _weight(outputs: int, inputs: int, std: float, name: str) -> Any:
@@ -139,7 +149,8 @@ class AutoregressiveDistribution(JointDistribution):
     """Product P(a₁) P(a₂ | a₁) … P(aₙ | a₁ … aₙ₋₁); see `JointDistribution`."""
 
     framework_of_class = "tf"
-    ops, run_class = OPS, Run
+    ops = OPS
+    run_class = Run
 
     @staticmethod
     def no_gradient() -> AbstractContextManager[Any]:
@@ -154,7 +165,7 @@ class AutoregressiveDistribution(JointDistribution):
         return bool(tf.executing_eagerly())
 
     @staticmethod
-    def check_allowed(mask: Any, params: Any, part: ActionPart) -> None:
+    def check_allowed(mask: Any, params: Tensor, part: ActionPart) -> None:
         """Raise an error if a row allows no value of a part, counting values that its parameters
         already forbid.
 
@@ -162,27 +173,29 @@ class AutoregressiveDistribution(JointDistribution):
             ActionMaskError: A row allows no value; the message names the row. Inside a trace,
                 TensorFlow raises its own error instead.
         """
+        # Forbidden values have the lowest finite value, to which something may have been added.
         largest = params.dtype.max / 2
-        free = params > -largest
+        is_free = params > -largest
         if part.bits:
-            free = flatten_rows(tf.stack([params < largest, free], axis=2))
+            is_free = flatten_rows(tf.stack([params < largest, is_free], axis=2))
         # Otherwise, parameters belong to combinations and have no such columns.
         if part.bits or part.masks.single:
-            mask = mask & free
-        left = tf.stack(
-            [tf.reduce_any(choice, axis=1) for _, choice in part.masks.by_choice(mask)], axis=1
-        )
-        left = tf.reduce_all(left, axis=1)
-        row = tf.argmin(tf.cast(left, tf.int32))
+            mask = mask & is_free
+        choices = [tf.reduce_any(columns, axis=1) for _, columns in part.masks.by_choice(mask)]
+        allows_any = tf.reduce_all(tf.stack(choices, axis=1), axis=1)
+        first_without = tf.argmin(tf.cast(allows_any, tf.int32))
         if not tf.executing_eagerly():
-            why = tf.strings.format(nothing_left("{}", part.path), row)
-            tf.debugging.Assert(tf.reduce_all(left), [why])
-        elif not bool(tf.reduce_all(left)):
-            raise ActionMaskError(nothing_left(int(row), part.path))
+            message = tf.strings.format(nothing_left("{}", part.path), first_without)
+            tf.debugging.Assert(tf.reduce_all(allows_any), [message])
+        elif not bool(tf.reduce_all(allows_any)):
+            raise ActionMaskError(nothing_left(int(first_without), part.path))
 
 
 class AutoregressiveModel(AutoregressiveHead, TFModelV2):
     """Head for actions whose parts depend on each other; see `AutoregressiveHead`."""
 
-    ops, conditionals_class, features_of = OPS, Conditionals, staticmethod(features_of)
-    dense_class, outputs_class = Dense, OutputLayers
+    ops = OPS
+    conditionals_class = Conditionals
+    features_of = staticmethod(features_of)
+    dense_class = Dense
+    outputs_class = OutputLayers

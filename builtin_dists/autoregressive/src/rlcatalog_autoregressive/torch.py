@@ -58,22 +58,20 @@ class Conditionals(nn.Module):
         self.activation = activation(layout.activation) or nn.Identity()
         widths = layout.hiddens
         self.actions = _weight(widths[0], len(layout.columns), 1.0)
-        self.hidden = nn.ModuleList(dense(n, DenseSpec(m)) for n, m in pairwise(widths))
-        self.params = _weight(layout.params, widths[-1], 0.01)
-        first, between, last = layout.masks
-        arrays = {
-            "first": first,
-            "last": last,
-            **{f"between_{i}": mask for i, mask in enumerate(between)},
-        }
-        arrays |= zip(
-            ("source", "is_choice", "value", "shift", "scale"), layout.encoding, strict=True
+        self.hidden = nn.ModuleList(
+            dense(inputs, DenseSpec(outputs)) for inputs, outputs in pairwise(widths)
         )
-        for name, array in arrays.items():
+        self.params = _weight(layout.params, widths[-1], 0.01)
+        # Constants, not weights: they move between devices with the model and are not saved.
+        constants = {"first": layout.masks.first, "last": layout.masks.last}
+        for i, mask in enumerate(layout.masks.between):
+            constants[f"between_{i}"] = mask
+        constants |= layout.encoding._asdict()
+        for name, array in constants.items():
             self.register_buffer(name, torch.from_numpy(array), persistent=False)
-        self._all_choices = bool(layout.encoding[1].all())
+        self._all_choices = bool(layout.encoding.is_choice.all())
 
-    def encoded(
+    def encode(
         self,
         raw: Tensor,
         dtype: torch.dtype | None = None,
@@ -89,17 +87,16 @@ class Conditionals(nn.Module):
             columns: Encoded columns to return.
             start: See `raw`.
         """
-        numbers, dtype = (
-            raw.index_select(1, self.source[columns] - start),
-            dtype or self.actions.dtype,
-        )
-        chosen = (numbers == self.value[columns]).to(dtype)
+        dtype = dtype or self.actions.dtype
+        numbers = raw.index_select(1, self.source[columns] - start)
+        one_hots = (numbers == self.value[columns]).to(dtype)
         if self._all_choices:
-            return chosen
-        shift, scale = self.shift[columns].to(dtype), self.scale[columns].to(dtype)
-        return torch.where(self.is_choice[columns], chosen, (numbers.to(dtype) - shift) * scale)
+            return one_hots
+        shift = self.shift[columns].to(dtype)
+        scale = self.scale[columns].to(dtype)
+        return torch.where(self.is_choice[columns], one_hots, (numbers.to(dtype) - shift) * scale)
 
-    def given(self, context: Tensor, raw: Tensor) -> Tensor:
+    def effects(self, context: Tensor, raw: Tensor) -> Tensor:
         """Return the effect `[B, params]` of whole actions on the parameters, in one pass.
 
         Args:
@@ -108,7 +105,7 @@ class Conditionals(nn.Module):
         """
         dtype = context.dtype
         weight = self.actions * self.first
-        x = self.activation(torch.addmm(context, self.encoded(raw, dtype), weight.to(dtype).t()))
+        x = self.activation(torch.addmm(context, self.encode(raw, dtype), weight.to(dtype).t()))
         for i, layer in enumerate(self.hidden):
             weight = layer.weight * getattr(self, f"between_{i}")
             x = self.activation(F.linear(x, weight.to(dtype), layer.bias.to(dtype)))
@@ -120,52 +117,58 @@ class Run:
     """Pass over the parts in sampling order that computes each unit once, without gradients.
 
     Args:
-        made: The conditionals.
+        conditionals: The conditionals.
         independent: The parameters `[B, params]` that the parts would have if they were
             independent.
         context: `[B, hidden]`.
     """
 
-    def __init__(self, made: Conditionals, independent: Tensor, context: Tensor) -> None:
-        self.made, self.activation, self.dtype, layout = (
-            made,
-            made.activation,
-            context.dtype,
-            made.layout,
-        )
+    def __init__(self, conditionals: Conditionals, independent: Tensor, context: Tensor) -> None:
+        layout = conditionals.layout
+        dtype = context.dtype
+        self.conditionals = conditionals
+        self.activation = conditionals.activation
+        self.dtype = dtype
         # Slice only once: a slice costs as much as a sum over it.
         self.independent = independent.split_with_sizes(layout.param_widths, 1)
-        self.rows = made.actions.to(self.dtype).t().split_with_sizes(layout.encoded_widths, 0)
-        self.out = made.params.to(self.dtype).split_with_sizes(layout.param_widths, 0)
+        action_weights = conditionals.actions.to(dtype).t()
+        self.action_weights = action_weights.split_with_sizes(layout.encoded_widths, 0)
+        self.param_weights = conditionals.params.to(dtype).split_with_sizes(layout.param_widths, 0)
+        #: The first layer's inputs, to which each part's values are added, and views of them by
+        #: part.
         self.sums = context.clone()
-        self.blocks = self.sums.split_with_sizes(layout.unit_widths[0], 1)
-        self.layers = [
-            (layer.weight.to(self.dtype), layer.bias.to(self.dtype)) for layer in made.hidden
-        ]
-        self.done = [context.new_empty(context.shape[0], width) for width in layout.hiddens]
+        self.sums_of_parts = self.sums.split_with_sizes(layout.unit_widths[0], 1)
+        self.layers = []
+        for layer in conditionals.hidden:
+            self.layers.append((layer.weight.to(dtype), layer.bias.to(dtype)))
+        #: Outputs of the units in each layer; those of later parts are not computed yet.
+        self.outputs = [context.new_empty(context.shape[0], width) for width in layout.hiddens]
 
     def params(self, part: ActionPart) -> Tensor:
         """Return a part's parameters `[B, n]`, given the raw values added so far."""
-        done, stop = self.done[0], part.units[0].stop
-        done[:, part.units[0]] = self.activation(self.blocks[part.rank])
-        for (weight, bias), units, later in zip(
-            self.layers, part.units[1:], self.done[1:], strict=True
+        # Each layer reads the units of this part and of earlier ones: the first `stop` columns.
+        outputs = self.outputs[0]
+        stop = part.units[0].stop
+        outputs[:, part.units[0]] = self.activation(self.sums_of_parts[part.rank])
+        for (weight, bias), units, next_outputs in zip(
+            self.layers, part.units[1:], self.outputs[1:], strict=True
         ):
-            later[:, units] = self.activation(
-                F.linear(done[:, :stop], weight[units, :stop], bias[units])
-            )
-            done, stop = later, units.stop
-        return torch.addmm(
-            self.independent[part.place], done[:, :stop], self.out[part.place][:, :stop].t()
-        )
+            sums = F.linear(outputs[:, :stop], weight[units, :stop], bias[units])
+            next_outputs[:, units] = self.activation(sums)
+            outputs = next_outputs
+            stop = units.stop
+        weight = self.param_weights[part.place][:, :stop]
+        return torch.addmm(self.independent[part.place], outputs[:, :stop], weight.t())
 
-    def note(self, part: ActionPart, value: Tensor) -> None:
+    def add(self, part: ActionPart, value: Tensor) -> None:
         """Add a part's raw values, `[B]` or `[B, width]`, so that later parts see them."""
         if part.single:  # adding its row of weights is enough
-            self.sums += self.rows[part.place].index_select(0, value)
+            self.sums += self.action_weights[part.place].index_select(0, value)
             return
-        seen = self.made.encoded(flatten_rows(value), self.dtype, part.encoded, part.raw.start)
-        self.sums += torch.mm(seen, self.rows[part.place])
+        columns = self.conditionals.encode(
+            flatten_rows(value), self.dtype, part.encoded, part.raw.start
+        )
+        self.sums += torch.mm(columns, self.action_weights[part.place])
 
 
 def _weight(outputs: int, inputs: int, std: float) -> nn.Parameter:
@@ -188,29 +191,35 @@ class AutoregressiveDistribution(TorchDistribution, JointDistribution):
         return torch.is_grad_enabled()
 
     @staticmethod
-    def check_allowed(mask: Tensor, params: Tensor, part: ActionPart) -> None:
+    def check_allowed(  # type: ignore[override]
+        mask: Tensor, params: Tensor, part: ActionPart
+    ) -> None:
         """Raise an error if a row allows no value of a part, counting values that its parameters
         already forbid.
 
         Raises:
             ActionMaskError: A row allows no value; the message names the row.
         """
+        # Forbidden values have the lowest finite value, to which something may have been added.
         largest = torch.finfo(params.dtype).max / 2
-        free = params > -largest
+        is_free = params > -largest
         if part.bits:
-            free = torch.stack([params < largest, free], dim=2).flatten(1)
+            is_free = torch.stack([params < largest, is_free], dim=2).flatten(1)
         # Otherwise, parameters belong to combinations and have no such columns.
         if part.bits or part.masks.single:
-            mask = mask & free
-        left = torch.stack(
-            [choice.any(dim=1) for _, choice in part.masks.by_choice(mask)], dim=1
-        ).all(dim=1)
-        if not bool(left.all()):
-            raise ActionMaskError(nothing_left(int(left.long().argmin()), part.path))
+            mask = mask & is_free
+        choices = [columns.any(dim=1) for _, columns in part.masks.by_choice(mask)]
+        allows_any = torch.stack(choices, dim=1).all(dim=1)
+        if not bool(allows_any.all()):
+            first_without = int(allows_any.long().argmin())
+            raise ActionMaskError(nothing_left(first_without, part.path))
 
 
 class AutoregressiveModel(AutoregressiveHead, TorchModelV2):
     """Head for actions whose parts depend on each other; see `AutoregressiveHead`."""
 
-    ops, conditionals_class, features_of = OPS, Conditionals, staticmethod(features_of)
-    dense_class, outputs_class = staticmethod(dense), OutputLayers
+    ops = OPS
+    conditionals_class = Conditionals
+    features_of = staticmethod(features_of)
+    dense_class = staticmethod(dense)
+    outputs_class = OutputLayers
