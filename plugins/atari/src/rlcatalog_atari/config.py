@@ -43,6 +43,8 @@ class AtariConfig(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def frames(self) -> int:
         """Number of frames in one observation with `"deepmind"`."""
-        if isinstance(self.framestack, bool):
-            return 4 if self.framestack else 1
+        if self.framestack is True:
+            return 4
+        if self.framestack is False:
+            return 1
         return self.framestack

@@ -9,6 +9,7 @@ import numpy as np
 from gymnasium.utils import RecordConstructorArgs
 
 from rlcatalog.errors import NotServedError
+from rlcatalog.frameworks import Array
 
 #: Joystick positions for continuous Atari actions: radius, angle, button.
 _JOYSTICK = {"NOOP": (0.0, 0.0, 0.0), "FIRE": (0.0, 0.0, 1.0)}
@@ -31,7 +32,9 @@ def action_of(env: gymnasium.Env[Any, Any], meaning: str) -> Any:
     if game.continuous:
         return np.array(_JOYSTICK[meaning], np.float32)
     meanings = game.get_action_meanings()
-    return meanings.index(meaning) if meaning in meanings else None
+    if meaning not in meanings:
+        return None
+    return meanings.index(meaning)
 
 
 class FireOnReset(_Wrapper, RecordConstructorArgs):
@@ -51,7 +54,7 @@ class FireOnReset(_Wrapper, RecordConstructorArgs):
     def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
         RecordConstructorArgs.__init__(self)
         super().__init__(env)
-        self._fire = _needed_action(env, "FIRE", type(self).__name__)
+        self._fire = _find_action(env, "FIRE", type(self).__name__)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -90,26 +93,32 @@ class TerminalOnLifeLoss(_Wrapper, RecordConstructorArgs):
     def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
         RecordConstructorArgs.__init__(self)
         super().__init__(env)
-        self._noop = _needed_action(env, "NOOP", type(self).__name__)
+        self._noop = _find_action(env, "NOOP", type(self).__name__)
         self._lives = 0
+        #: Whether the last episode ended with a lost life, so that its game can continue.
         self._goes_on = False
 
-    def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
+    def step(self, action: int | Array) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
         obs, reward, terminated, truncated, info = self.env.step(action)
-        lives = self._count()
+        lives = self._count_lives()
+        is_over = terminated or truncated
         # Some games show 0 lives for a few frames before they are over; the game itself then ends
         # the episode.
-        self._goes_on = 0 < lives < self._lives and not (terminated or truncated)
+        self._goes_on = 0 < lives < self._lives and not is_over
         self._lives = lives
         return obs, reward, terminated or self._goes_on, truncated, info
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        same_game = self._play_on() if self._goes_on and seed is None else None
-        obs, info = same_game or self.env.reset(seed=seed, options=options)
-        self._lives, self._goes_on = self._count(), False
-        return obs, info
+        start = None
+        if self._goes_on and seed is None:
+            start = self._play_on()
+        if start is None:
+            start = self.env.reset(seed=seed, options=options)
+        self._lives = self._count_lives()
+        self._goes_on = False
+        return start
 
     def get_state(self) -> dict[str, Any]:
         """Return the wrapper's state, for resuming a run (see `rlcatalog train --resume`)."""
@@ -117,23 +126,30 @@ class TerminalOnLifeLoss(_Wrapper, RecordConstructorArgs):
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Restore a state that `get_state` returned."""
-        self._lives, self._goes_on = state["lives"], state["goes_on"]
+        self._lives = state["lives"]
+        self._goes_on = state["goes_on"]
 
     def _play_on(self) -> tuple[Any, dict[str, Any]] | None:
         """Take one step with the no-op action (NOOP). Return None if the step ends the game."""
         obs, _, terminated, truncated, info = self.env.step(self._noop)
-        return None if terminated or truncated else (obs, info)
+        if terminated or truncated:
+            return None
+        return obs, info
 
-    def _count(self) -> int:
+    def _count_lives(self) -> int:
         game: Any = self.env.unwrapped
         return int(game.ale.lives())
 
 
-def _needed_action(env: gymnasium.Env[Any, Any], meaning: str, who: str) -> Any:
-    if (found := action_of(env, meaning)) is None:
+def _find_action(env: gymnasium.Env[Any, Any], meaning: str, who: str) -> Any:
+    """Return the index of an action; raise an error that names the wrapper `who` if there is
+    none.
+    """
+    action = action_of(env, meaning)
+    if action is None:
         raise NotServedError(
             f"{who} needs the action {meaning}, but {env} has the action space {env.action_space},"
             " in which its index is unknown. Apply this wrapper before the wrapper that changes"
             " the actions."
         )
-    return found
+    return action

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import gymnasium
@@ -17,7 +18,7 @@ def environments() -> list[Callable[[], Any]]:
     import ale_py
 
     gymnasium.register_envs(ale_py)
-    return [lambda: gymnasium.make("ALE/Breakout-v5")]
+    return [partial(gymnasium.make, "ALE/Breakout-v5")]
 
 
 def pixels() -> list[Example]:

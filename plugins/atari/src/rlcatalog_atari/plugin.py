@@ -15,8 +15,9 @@ def match(request: Request) -> Match:
     """
     from rlcatalog_atari.recognition import DEFAULT_PREFERENCE, why_not
 
-    if (reason := why_not(request.env, request.config)) is not None:
-        return Match(None, reason)
+    reason = why_not(request.env, request.config)
+    if reason is not None:
+        return Match(rank=None, why=reason)
     preference = request.config.get("preprocessor_pref", DEFAULT_PREFERENCE)
     return Match(
         Rank.SPECIFIC,
@@ -33,7 +34,7 @@ def ignores(request: Request) -> dict[str, str]:
     return ignored_keys(request.obs, request.config)
 
 
-def ignores_stacking(request: Request) -> dict[str, str]:
+def ignores_stacking(_request: Request) -> dict[str, str]:
     """Return the wrapper's keys that the pixel codec does not use."""
     keys = ("framestack", "atari_terminal_on_life_loss")
     return dict.fromkeys(keys, "Atari environments without custom_preprocessor")

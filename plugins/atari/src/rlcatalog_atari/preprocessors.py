@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import cv2
 import numpy as np
@@ -12,11 +12,15 @@ from rlcatalog.errors import UnsupportedSpaceError
 from rlcatalog.observations import Array, Preprocessor, Writer
 from rlcatalog_atari.config import AtariConfig
 
+if TYPE_CHECKING:
+    from gymnasium import Space
+    from numpy.typing import ArrayLike
+
 #: Height of most Atari screens, and the rows at top and bottom that show scores and border.
 _SCREEN_HEIGHT = 210
 _CROPPED = 25
 #: Smaller frames are computed in two steps, via this size.
-_BY_WAY_OF = 84
+_INTERMEDIATE_SIZE = 84
 #: The sum of three colours, as a matrix.
 _SUM = np.ones((1, 3), np.float32)
 
@@ -24,7 +28,7 @@ _SUM = np.ones((1, 3), np.float32)
 class BytesPreprocessor(Preprocessor):
     """Base class for both codecs, for uint8 Box spaces."""
 
-    def check(self, obs: Any) -> None:
+    def check(self, obs: ArrayLike) -> None:
         info = self.info
         try:
             array = np.asarray(obs)
@@ -32,13 +36,11 @@ class BytesPreprocessor(Preprocessor):
             self.refuse(f"{info.describe()}: integers of shape {info.shape}", obs)
         if array.dtype.kind not in "iu" or array.shape != info.shape:
             self.refuse(f"{info.describe()}: integers of shape {info.shape}", obs)
-        outside = (array < info.low) | (array > info.high)
-        if outside.any():
-            at = tuple(int(i) for i in np.argwhere(outside)[0])
-            self.refuse(
-                f"{info.describe()}: values within the bounds of the space, at {list(at)}",
-                array[at],
-            )
+        is_outside = (array < info.low) | (array > info.high)
+        if is_outside.any():
+            place = tuple(int(i) for i in np.argwhere(is_outside)[0])
+            expected = f"{info.describe()}: values within the bounds of the space, at {list(place)}"
+            self.refuse(expected, array[place])
 
     def refuse_space(self, expected: str) -> NoReturn:
         """Raise UnsupportedSpaceError for this codec's space."""
@@ -62,24 +64,26 @@ class GenericPixelPreprocessor(BytesPreprocessor):
         ConfigError: An option has an invalid value.
     """
 
-    def _init_shape(self, obs_space: Any, options: dict[str, Any]) -> tuple[int, ...]:
-        info, shape = self.info, self.info.shape or ()
-        if (
-            info.kind != "box"
-            or info.dtype != "uint8"
-            or len(shape) not in (2, 3)
-            or shape[2:] not in ((), (1,), (3,))
-        ):
+    def _init_shape(self, obs_space: Space[Any], options: dict[str, Any]) -> tuple[int, ...]:
+        info = self.info
+        shape = info.shape or ()
+        channels = shape[2:]
+        is_image = len(shape) in (2, 3) and channels in ((), (1,), (3,))
+        if info.kind != "box" or info.dtype != "uint8" or not is_image:
             self.refuse_space("images: a Box of uint8 with shape (H, W), (H, W, 1) or (H, W, 3)")
         self._settings = read_config(options, AtariConfig)
-        self._colours = 3 if shape[2:] == (3,) else 1
+        self._has_colours = channels == (3,)
+        #: Whether colours become one channel.
+        self._averages_colours = self._has_colours and self._settings.grayscale
         dim = self._settings.dim
-        return (dim, dim, 1 if self._settings.grayscale else self._colours)
+        keeps_colours = self._has_colours and not self._averages_colours
+        return (dim, dim, 3 if keeps_colours else 1)
 
     def writer(self, start: int) -> Writer:
-        stop, shape = start + self.size, self.info.shape
+        stop = start + self.size
+        shape = self.info.shape
 
-        def write(obs: Any, out: Array) -> None:
+        def write(obs: ArrayLike, out: Array) -> None:
             image = np.asarray(obs)
             if image.shape != shape or image.dtype.kind not in "iu":
                 raise ValueError(f"{image.dtype} values of shape {image.shape} instead of {shape}")
@@ -97,13 +101,14 @@ class GenericPixelPreprocessor(BytesPreprocessor):
             image = image[_CROPPED:-_CROPPED]
         # Before anything is computed: in uint8 the subtraction below would wrap around.
         pixels: Array = image.astype(np.float32)
-        gray = self._settings.grayscale and self._colours == 3
-        # Both are sums, so that the order does not count: resizing one channel takes half the time.
-        if gray:
+        # Both resizing and averaging are sums, so that the order does not count; resizing one
+        # channel takes half the time.
+        if self._averages_colours:
             pixels = cv2.transform(pixels, _SUM)
-        for size in (_BY_WAY_OF, dim) if dim < _BY_WAY_OF else (dim,):
-            pixels = cv2.resize(pixels, (size, size), interpolation=cv2.INTER_AREA)
-        if gray:
+        if dim < _INTERMEDIATE_SIZE:
+            pixels = _resize(pixels, _INTERMEDIATE_SIZE)
+        pixels = _resize(pixels, dim)
+        if self._averages_colours:
             pixels /= np.float32(3)
         # The weights of an area may sum to a little more than 1.
         np.minimum(pixels, 255, out=pixels)
@@ -115,6 +120,12 @@ class GenericPixelPreprocessor(BytesPreprocessor):
         return pixels
 
 
+def _resize(pixels: Array, size: int) -> Array:
+    """Resize an image to `[size, size]` by area averaging."""
+    resized: Array = cv2.resize(pixels, (size, size), interpolation=cv2.INTER_AREA)
+    return resized
+
+
 class AtariRamPreprocessor(BytesPreprocessor):
     """Codec for the bytes of the RAM: floats `(x - 128) / 128`, from -1 to 127/128, in the space's
     shape.
@@ -123,31 +134,33 @@ class AtariRamPreprocessor(BytesPreprocessor):
         UnsupportedSpaceError: The space is not a uint8 Box with one axis.
     """
 
-    def _init_shape(self, obs_space: Any, options: dict[str, Any]) -> tuple[int, ...]:
+    def _init_shape(self, obs_space: Space[Any], options: dict[str, Any]) -> tuple[int, ...]:
         if self.info.kind != "box" or self.info.dtype != "uint8" or self.info.rank != 1:
             self.refuse_space("RAM: a Box of uint8 with one axis")
         return tuple(self.info.shape or ())
 
     def writer(self, start: int) -> Writer:
-        write_rows, size = self.batch_writer(start), start + self.size
+        write_rows = self.batch_writer(start)
+        stop = start + self.size
 
-        def write(obs: Any, out: Array) -> None:
-            write_rows(np.asarray(obs)[None], out[None, :size])
+        def write(obs: ArrayLike, out: Array) -> None:
+            write_rows(np.asarray(obs)[None], out[None, :stop])
 
         return write
 
     def batch_writer(self, start: int) -> Writer:
-        stop, shape = start + self.size, self.shape
+        stop = start + self.size
+        shape = self.shape
 
-        def write(batch: Any, out: Array) -> None:
+        def write(batch: ArrayLike, out: Array) -> None:
             values = np.asarray(batch)
             if values.shape != (len(out), *shape) or values.dtype.kind not in "iu":
                 raise ValueError(
                     f"{values.dtype} values of shape {values.shape[1:]} instead of {shape}"
                 )
-            part_of_out = out[:, start:stop]
-            np.subtract(values, np.float32(128), out=part_of_out, casting="same_kind")
-            part_of_out /= 128
+            columns = out[:, start:stop]
+            np.subtract(values, np.float32(128), out=columns, casting="same_kind")
+            columns /= 128
 
         return write
 

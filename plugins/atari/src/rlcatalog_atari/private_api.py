@@ -9,14 +9,17 @@ checks that the names still do what is relied on.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rlcatalog.private_names import PrivateNames
+
+if TYPE_CHECKING:
+    import gymnasium
 
 ALE = PrivateNames("ale_py", tried="0.12.1")
 
 
-def frames_per_step(game: Any) -> int | tuple[int, int]:
+def frames_per_step(game: gymnasium.Env[Any, Any]) -> int | tuple[int, int]:
     """Return how many frames a game's emulator advances in a step, or the range that each step
     draws it from.
 
@@ -24,6 +27,8 @@ def frames_per_step(game: Any) -> int | tuple[int, int]:
     `gymnasium.make`. Gymnasium's own `AtariPreprocessing` reads the same attribute. Without it,
     games cannot be wrapped, because frames might be skipped twice.
     """
+    # The game is ale_py's; other releases of it may have no such attribute.
     if not hasattr(game, "_frameskip"):
         raise ALE.error("AtariEnv._frameskip", "find out whether a game skips frames")
-    return game._frameskip  # type: ignore[no-any-return]
+    frame_skip: int | tuple[int, int] = game._frameskip
+    return frame_skip

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rlcatalog import SpaceInfo
 from rlcatalog.config import read_config
 from rlcatalog_atari.config import AtariConfig
+
+if TYPE_CHECKING:
+    import gymnasium
+
+    Environment = gymnasium.Env[Any, Any]
 
 DEFAULT_PREFERENCE = "deepmind"
 
@@ -19,34 +24,38 @@ _OBSERVATION_WRAPPER = "gymnasium.core.ObservationWrapper"
 
 #: Gymnasium wrappers that prepare Atari observations, fully or in part, but are not
 #: ObservationWrappers.
-_PREPARING = {
+_PREPARATION_WRAPPERS = {
     "gymnasium.wrappers.atari_preprocessing.AtariPreprocessing",
     "gymnasium.wrappers.stateful_observation.MaxAndSkipObservation",
 }
 
 
-def why_not(env: Any, config: Mapping[str, Any]) -> str | None:
+def why_not(env: Environment | None, config: Mapping[str, Any]) -> str | None:
     """Return why an environment is left unchanged; None if it must be prepared.
 
     Args:
         env: The environment, or None.
         config: The model config; missing keys take their defaults.
     """
-    if (game := getattr(env, "unwrapped", None)) is None or _ATARI not in _classes(game):
-        return (
-            "takes Atari environments (ale_py), not"
-            f" {type(game).__name__ if game is not None else 'nothing'}"
-        )
-    if (preference := config.get("preprocessor_pref", DEFAULT_PREFERENCE)) is None:
+    # A user's environment of another library need not have this attribute.
+    game = getattr(env, "unwrapped", None)
+    if env is None or game is None:
+        return "takes Atari environments (ale_py), not nothing"
+    if _ATARI not in _class_names(game):
+        return f"takes Atari environments (ale_py), not {type(game).__name__}"
+    preference = config.get("preprocessor_pref", DEFAULT_PREFERENCE)
+    if preference is None:
         return "preprocessor_pref is None"
     if config.get("custom_preprocessor") is not None:
         return "custom_preprocessor needs unchanged observations"
-    if changed := [type(layer).__name__ for layer in _layers(env) if _changes_observations(layer)]:
-        return f"{changed[0]} has already changed the observations"
+    for wrapper in _wrappers(env):
+        if _changes_observations(wrapper):
+            return f"{type(wrapper).__name__} has already changed the observations"
     space = env.observation_space
-    if "gymnasium.spaces.box.Box" not in _classes(space):
+    if "gymnasium.spaces.box.Box" not in _class_names(space):
         return f"takes pixels or RAM, not {type(space).__name__} observations"
-    if preference == "deepmind" and len(space.shape) == 1:
+    is_ram = len(space.shape or ()) == 1
+    if preference == "deepmind" and is_ram:
         return "RAM observations have no frames to stack (preprocessor_pref 'rllib' scales them)"
     return None
 
@@ -65,45 +74,51 @@ def ignored_keys(obs: SpaceInfo, config: Mapping[str, Any]) -> dict[str, str]:
     settings = read_config(config, AtariConfig)
     preference = settings.preprocessor_pref
     if preference == "rllib" and obs.shape == (_RAM_SIZE,):
-        return dict.fromkeys(
-            ("framestack", "dim", "grayscale", "zero_mean"),
-            "an Atari environment that emits pixels",
-        )
+        pixel_keys = ("framestack", "dim", "grayscale", "zero_mean")
+        return dict.fromkeys(pixel_keys, "an Atari environment that emits pixels")
     games = "an Atari environment that wrap_env prepares"
-    shown = [leaf.shape for leaf in obs.walk() if _may_show_frames(leaf.shape or (), settings.dim)]
-    if preference is None or not shown:
-        # a preference.
-        return {
-            name: games for name in AtariConfig.__struct_fields__ if name != "preprocessor_pref"
-        }
+    frame_shapes = []
+    for leaf in obs.walk():
+        shape = leaf.shape or ()
+        if _may_hold_frames(shape, settings.dim):
+            frame_shapes.append(shape)
+    if preference is None or not frame_shapes:
+        keys = [name for name in AtariConfig.__struct_fields__ if name != "preprocessor_pref"]
+        return dict.fromkeys(keys, games)
     if preference == "rllib":
         return {"framestack": "preprocessor_pref='deepmind'"}
     ignored = dict.fromkeys(("grayscale", "zero_mean"), "preprocessor_pref='rllib'")
-    if all(math.prod(shape or ()) % (settings.dim**2 * settings.frames) for shape in shown):
+    pixels = settings.dim**2 * settings.frames
+    may_be_stacked = any(math.prod(shape) % pixels == 0 for shape in frame_shapes)
+    if not may_be_stacked:
         ignored["framestack"] = games
     return ignored
 
 
-def _may_show_frames(shape: tuple[int, ...], dim: int) -> bool:
+def _may_hold_frames(shape: tuple[int, ...], dim: int) -> bool:
     """Return whether a part of an observation may contain prepared frames, even if flattened,
     stacked or transposed.
     """
-    return shape.count(dim) > 1 or (len(shape) == 1 and shape[0] % dim**2 == 0)
+    has_two_such_axes = shape.count(dim) > 1
+    may_be_flat_frames = len(shape) == 1 and shape[0] % dim**2 == 0
+    return has_two_such_axes or may_be_flat_frames
 
 
-def _classes(thing: Any) -> set[str]:
+def _class_names(thing: object) -> set[str]:
+    """Return the full names of an object's class and its bases."""
     return {f"{cls.__module__}.{cls.__qualname__}" for cls in type(thing).__mro__}
 
 
-def _layers(env: Any) -> Iterator[Any]:
+def _wrappers(env: Any) -> Iterator[Any]:
     """Yield the wrappers around an environment, the innermost first."""
     if env is not env.unwrapped:
-        yield from _layers(env.env)
+        yield from _wrappers(env.env)
         yield env
 
 
-def _changes_observations(wrapper: Any) -> bool:
-    if _classes(wrapper) & {_OBSERVATION_WRAPPER, *_PREPARING}:
+def _changes_observations(wrapper: gymnasium.Wrapper[Any, Any, Any, Any]) -> bool:
+    if _class_names(wrapper) & {_OBSERVATION_WRAPPER, *_PREPARATION_WRAPPERS}:
         return True
-    outer, inner = wrapper.observation_space, wrapper.env.observation_space
-    return outer is not inner and outer != inner
+    outer_space = wrapper.observation_space
+    inner_space = wrapper.env.observation_space
+    return outer_space is not inner_space and outer_space != inner_space

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gymnasium
 import msgspec
@@ -19,6 +19,9 @@ from rlcatalog_atari.config import AtariConfig
 from rlcatalog_atari.episodes import FireOnReset, TerminalOnLifeLoss, action_of
 from rlcatalog_atari.private_api import frames_per_step
 from rlcatalog_atari.recognition import why_not
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
 
 #: Maximum number of no-ops at the start of a game, as in the DQN paper; they vary the starts.
 _MOST_NOOPS = 30
@@ -41,7 +44,8 @@ def wrap(env: gymnasium.Env[Any, Any], config: Mapping[str, Any]) -> gymnasium.E
         NotServedError: The environment cannot or must not be changed. The message says why.
     """
     settings = read_config(config, AtariConfig)
-    if (reason := why_not(env, config)) is not None:
+    reason = why_not(env, config)
+    if reason is not None:
         raise NotServedError(
             f"atari: {env} cannot be wrapped: {reason}. rlcatalog.wrap_env leaves it unchanged."
         )
@@ -69,12 +73,16 @@ def stacked_frames(env: gymnasium.Env[Any, Any], settings: AtariConfig) -> gymna
         settings: Frame sizes, and the rule for the end of episodes.
     """
     game: Any = env.unwrapped
-    starts_with_noop = not game.continuous and action_of(env, "NOOP") == 0
+    # Gymnasium's wrapper takes the action 0 for the no-op.
+    noop_is_first = not game.continuous and action_of(env, "NOOP") == 0
+    noop_max = _MOST_NOOPS if noop_is_first else 0
+    skips_frames = frames_per_step(game) != 1
+    frame_skip = 1 if skips_frames else _FRAME_SKIP
     frames = settings.frames
     env = AtariPreprocessing(
         env,
-        noop_max=_MOST_NOOPS if starts_with_noop else 0,
-        frame_skip=_FRAME_SKIP if frames_per_step(game) == 1 else 1,
+        noop_max=noop_max,
+        frame_skip=frame_skip,
         screen_size=settings.dim,
         grayscale_newaxis=frames == 1,
     )
@@ -112,10 +120,11 @@ class EncodedObservation(gymnasium.ObservationWrapper[Any, Any, Any], RecordCons
         is_ram = len(env.observation_space.shape or ()) == 1
         codec = AtariRamPreprocessor if is_ram else GenericPixelPreprocessor
         self.preprocessor: Preprocessor = codec(env.observation_space, options)
-        low, high = (bound.reshape(self.preprocessor.shape) for bound in self.preprocessor.bounds())
-        self.observation_space = Box(low, high, dtype=np.float32)
+        low, high = self.preprocessor.bounds()
+        shape = self.preprocessor.shape
+        self.observation_space = Box(low.reshape(shape), high.reshape(shape), dtype=np.float32)
 
-    def observation(self, observation: Any) -> Array:
+    def observation(self, observation: ArrayLike) -> Array:
         return self.preprocessor.transform(observation)
 
     def get_state(self) -> None:
