@@ -9,11 +9,9 @@ def describe_glu(request: Request) -> list[Stage]:
     """Return the stages that `rlcatalog explain` prints."""
     width = request.config["example_compass_width"]
     stages = [Stage("gated layer", (width,))]
-    return (
-        stages
-        if request.num_outputs is None
-        else [*stages, Stage("logits", (request.num_outputs,))]
-    )
+    if request.num_outputs is not None:
+        stages.append(Stage("logits", (request.num_outputs,)))
+    return stages
 
 
 @hookimpl

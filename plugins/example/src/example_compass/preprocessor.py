@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 import numpy as np
+from gymnasium import Space
 
 from rlcatalog import Preprocessor
 
@@ -15,14 +16,16 @@ class CompassPreprocessor(Preprocessor):
     codes.
     """
 
-    def _init_shape(self, obs_space: Any, options: dict[str, Any]) -> tuple[int, ...]:
+    def _init_shape(self, obs_space: Space, options: dict[str, Any]) -> tuple[int, ...]:
         return (2,)
 
     def writer(self, start: int) -> Any:
         turn = 2 * math.pi / self.info.space.points
 
-        def write(obs: Any, out: np.ndarray) -> None:
-            out[start], out[start + 1] = math.cos(obs * turn), math.sin(obs * turn)
+        def write(obs: int, out: np.ndarray) -> None:
+            angle = obs * turn
+            out[start] = math.cos(angle)
+            out[start + 1] = math.sin(angle)
 
         return write
 

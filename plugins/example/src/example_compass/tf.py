@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
+from gymnasium import Space
 
 from example_compass.config import CompassConfig
 from rlcatalog.config import read_config
@@ -19,10 +21,10 @@ class GatedNetwork(TFModelV2):
 
     def __init__(
         self,
-        obs_space: Any,
-        action_space: Any,
+        obs_space: Space,
+        action_space: Space,
         num_outputs: int | None,
-        model_config: Any,
+        model_config: Mapping[str, Any],
         name: str,
     ) -> None:
         super().__init__(obs_space, action_space, num_outputs, model_config, name)
@@ -30,21 +32,23 @@ class GatedNetwork(TFModelV2):
         self.gated = Dense(
             math.prod(obs_space.shape), DenseSpec(2 * width, weights="xavier_uniform")
         )
-        self.logits = self.value = None
+        self.logits = None
+        self.value = None
         if num_outputs is None:
             self.num_outputs = width
         else:
-            self.logits, self.value = (
-                Dense(width, output_spec(num_outputs)),
-                Dense(width, output_spec(1)),
-            )
+            self.logits = Dense(width, output_spec(num_outputs))
+            self.value = Dense(width, output_spec(1))
 
     def forward(
-        self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any
+        self, input_dict: dict[str, Any], state: list[Any], seq_lens: tf.Tensor | None
     ) -> tuple[Any, list[Any]]:
-        value, gate = tf.split(self.gated(tf.cast(input_dict["obs_flat"], tf.float32)), 2, axis=-1)
+        x = tf.cast(input_dict["obs_flat"], tf.float32)
+        value, gate = tf.split(self.gated(x), 2, axis=-1)
         self._features = value * tf.sigmoid(gate)
-        return self._features if self.logits is None else self.logits(self._features), state
+        if self.logits is None:
+            return self._features, state
+        return self.logits(self._features), state
 
     def value_function(self) -> Any:
         assert self.value is not None, "a trunk has no value"
@@ -56,38 +60,42 @@ class NormalizedNetwork(TFModelV2):
 
     def __init__(
         self,
-        obs_space: Any,
-        action_space: Any,
+        obs_space: Space,
+        action_space: Space,
         num_outputs: int | None,
-        model_config: Any,
+        model_config: Mapping[str, Any],
         name: str,
     ) -> None:
         super().__init__(obs_space, action_space, num_outputs, model_config, name)
         self.activation = activation(self.model_config.get("fcnet_activation", "tanh"))
         widths = [math.prod(obs_space.shape), *self.model_config.get("fcnet_hiddens", [256, 256])]
-        pairs = list(itertools.pairwise(widths))
-        self.layers = [Dense(n, DenseSpec(m, weights="xavier_uniform")) for n, m in pairs]
-        self.norms = [tf.keras.layers.LayerNormalization(epsilon=1e-5) for _ in pairs]
-        for norm, (_, width) in zip(self.norms, pairs, strict=True):
-            norm.build((None, width))  # the variables exist before the first call
-        self.logits = self.value = None
+        self.layers = []
+        self.norms = []
+        for inputs, outputs in itertools.pairwise(widths):
+            self.layers.append(Dense(inputs, DenseSpec(outputs, weights="xavier_uniform")))
+            norm = tf.keras.layers.LayerNormalization(epsilon=1e-5)
+            norm.build((None, outputs))  # the variables exist before the first call
+            self.norms.append(norm)
+        self.logits = None
+        self.value = None
         if num_outputs is None:
             self.num_outputs = widths[-1]
         else:
-            self.logits, self.value = (
-                Dense(widths[-1], output_spec(num_outputs)),
-                Dense(widths[-1], output_spec(1)),
-            )
+            self.logits = Dense(widths[-1], output_spec(num_outputs))
+            self.value = Dense(widths[-1], output_spec(1))
 
     def forward(
-        self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any
+        self, input_dict: dict[str, Any], state: list[Any], seq_lens: tf.Tensor | None
     ) -> tuple[Any, list[Any]]:
         x = tf.cast(input_dict["obs_flat"], tf.float32)
         for layer, norm in zip(self.layers, self.norms, strict=True):
             x = norm(layer(x))
-            x = x if self.activation is None else self.activation(x)
+            if self.activation is not None:
+                x = self.activation(x)
         self._features = x
-        return x if self.logits is None else self.logits(x), state
+        if self.logits is None:
+            return x, state
+        return self.logits(x), state
 
     def value_function(self) -> Any:
         assert self.value is not None, "a trunk has no value"

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Mapping
 from typing import Any
 
+from gymnasium import Space
 from torch import Tensor, nn
 
 from example_compass.config import CompassConfig
@@ -26,27 +28,31 @@ class GatedNetwork(TorchModelV2):
 
     def __init__(
         self,
-        obs_space: Any,
-        action_space: Any,
+        obs_space: Space,
+        action_space: Space,
         num_outputs: int | None,
-        model_config: Any,
+        model_config: Mapping[str, Any],
         name: str,
     ) -> None:
         super().__init__(obs_space, action_space, num_outputs, model_config, name)
         width = read_config(self.model_config, CompassConfig).example_compass_width
         self.gated = nn.Linear(math.prod(obs_space.shape), 2 * width)
         self.glu = nn.GLU()
-        self.logits = self.value = None
+        self.logits = None
+        self.value = None
         if num_outputs is None:
             self.num_outputs = width
         else:
-            self.logits, self.value = output_layer(width, num_outputs), output_layer(width, 1)
+            self.logits = output_layer(width, num_outputs)
+            self.value = output_layer(width, 1)
 
     def forward(
-        self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any
+        self, input_dict: dict[str, Any], state: list[Any], seq_lens: Tensor | None
     ) -> tuple[Tensor, list[Any]]:
         self._features = self.glu(self.gated(input_dict["obs_flat"].float()))
-        return self._features if self.logits is None else self.logits(self._features), state
+        if self.logits is None:
+            return self._features, state
+        return self.logits(self._features), state
 
     def value_function(self) -> Tensor:
         assert self.value is not None, "a trunk has no value"
@@ -59,36 +65,40 @@ class NormalizedNetwork(TorchModelV2):
 
     def __init__(
         self,
-        obs_space: Any,
-        action_space: Any,
+        obs_space: Space,
+        action_space: Space,
         num_outputs: int | None,
-        model_config: Any,
+        model_config: Mapping[str, Any],
         name: str,
     ) -> None:
         super().__init__(obs_space, action_space, num_outputs, model_config, name)
         self.activation = activation(self.model_config.get("fcnet_activation", "tanh"))
         widths = [math.prod(obs_space.shape), *self.model_config.get("fcnet_hiddens", [256, 256])]
-        pairs = list(itertools.pairwise(widths))
-        self.layers = nn.ModuleList(nn.Linear(n, m) for n, m in pairs)
-        self.norms = nn.ModuleList(nn.LayerNorm(m) for _, m in pairs)
-        self.logits = self.value = None
+        self.layers = nn.ModuleList()
+        self.norms = nn.ModuleList()
+        for inputs, outputs in itertools.pairwise(widths):
+            self.layers.append(nn.Linear(inputs, outputs))
+            self.norms.append(nn.LayerNorm(outputs))
+        self.logits = None
+        self.value = None
         if num_outputs is None:
             self.num_outputs = widths[-1]
         else:
-            self.logits, self.value = (
-                output_layer(widths[-1], num_outputs),
-                output_layer(widths[-1], 1),
-            )
+            self.logits = output_layer(widths[-1], num_outputs)
+            self.value = output_layer(widths[-1], 1)
 
     def forward(
-        self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any
+        self, input_dict: dict[str, Any], state: list[Any], seq_lens: Tensor | None
     ) -> tuple[Tensor, list[Any]]:
         x = input_dict["obs_flat"].float()
         for layer, norm in zip(self.layers, self.norms, strict=True):
             x = norm(layer(x))
-            x = x if self.activation is None else self.activation(x)
+            if self.activation is not None:
+                x = self.activation(x)
         self._features = x
-        return x if self.logits is None else self.logits(x), state
+        if self.logits is None:
+            return x, state
+        return self.logits(x), state
 
     def value_function(self) -> Tensor:
         assert self.value is not None, "a trunk has no value"
