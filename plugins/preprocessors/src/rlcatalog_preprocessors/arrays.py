@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from gymnasium import Space
 from numpy import asarray, ndarray
+from numpy.typing import ArrayLike
 
 from rlcatalog.errors import ObservationError
+from rlcatalog.frameworks import Tensor, TensorOps
 from rlcatalog.observations import (
     ENCODING_ERRORS,
     Array,
@@ -25,58 +29,90 @@ _TAKES = {"f": "biuf", "i": "biu", "u": "biu", "b": "b"}
 class ArrayPreprocessor(Preprocessor):
     """Base class for the codecs below: the values of an array as float32."""
 
-    def _init_shape(self, obs_space: Any, options: dict[str, Any]) -> tuple[int, ...]:
-        self._dtype = np.dtype(obs_space.dtype)
-        return tuple(obs_space.shape)
+    def _init_shape(
+        self,
+        obs_space: Space[Any],
+        options: dict[str, Any],
+    ) -> tuple[int, ...]:
+        space: Any = obs_space
+        self._dtype = np.dtype(space.dtype)
+        return tuple(space.shape)
+
+    # A writer runs for each observation, so it reads local variables, which are faster than
+    # attributes. It never lets NumPy broadcast an array of a wrong shape into the slice.
 
     def writer(self, start: int) -> Writer:
-        place, shape, length = slice(start, start + self.size), self.shape, self.size
-        own, readable = self._dtype, self._readable
+        if self.shape == ():
+            return self._number_writer(start)
+        if len(self.shape) == 1 and self.size > 1:
+            return self._vector_writer(start)
+        return self._array_writer(start)
 
-        # A wrong shape must not be broadcast into the slice. `getattr` finds most observations
-        # right in one call.
+    def _number_writer(self, start: int) -> Writer:
+        own_dtype = self._dtype
+        readable = self._readable
 
-        def write_scalar(obs: Any, out: Array) -> None:
-            if getattr(obs, "dtype", None) is not own:
+        def write(obs: Array, out: Array) -> None:
+            # The user's observation may be a Python number.
+            if getattr(obs, "dtype", None) is not own_dtype:
                 obs = readable(obs)
             # NumPy rejects arrays with axes (before 2.4, arrays of one value only cause a warning).
             out[start] = obs
 
-        def write_vector(obs: Any, out: Array) -> None:
-            if getattr(obs, "dtype", None) is not own:
+        return write
+
+    def _vector_writer(self, start: int) -> Writer:
+        length = self.size
+        place = slice(start, start + length)
+        own_dtype = self._dtype
+        readable = self._readable
+
+        def write(obs: Array, out: Array) -> None:
+            # The user's observation may be a list.
+            if getattr(obs, "dtype", None) is not own_dtype:
                 obs = readable(obs)
-            # Among shapes of this size, NumPy only assigns the right one to the slice.
+            # Of all arrays of this length, NumPy only assigns a vector to the slice.
             if len(obs) != length:
-                raise ValueError(f"shape {obs.shape} instead of {shape}")
+                raise ValueError(f"shape {obs.shape} instead of {(length,)}")
             out[place] = obs
 
-        def write(obs: Any, out: Array) -> None:
-            if type(obs) is not ndarray or obs.dtype is not own:
+        return write
+
+    def _array_writer(self, start: int) -> Writer:
+        place = slice(start, start + self.size)
+        shape = self.shape
+        own_dtype = self._dtype
+        readable = self._readable
+
+        def write(obs: Array, out: Array) -> None:
+            if type(obs) is not ndarray or obs.dtype is not own_dtype:
                 obs = readable(obs)
             if obs.shape != shape:
                 raise ValueError(f"shape {obs.shape} instead of {shape}")
             out[place] = obs.ravel()
 
-        if shape == ():
-            return write_scalar
-        return write_vector if len(shape) == 1 and length > 1 else write
+        return write
 
     def batch_writer(self, start: int) -> Writer:
-        shape, size, is_vector = self.shape, self.size, len(self.shape) == 1
-        own, readable = self._dtype, self._readable
+        shape = self.shape
+        size = self.size
+        is_vector = len(shape) == 1
         columns = (slice(None), slice(start, start + size))
+        own_dtype = self._dtype
+        readable = self._readable
 
-        def write(batch: Any, out: Array) -> None:
+        def write(batch: Array | tuple[()], out: Array) -> None:
             if isinstance(batch, tuple) and not batch and not len(out):
                 return  # a stacked Sequence without items, because an empty tuple has no item shape
-            array = batch if type(batch) is ndarray and batch.dtype is own else readable(batch)
-            if array.shape != (len(out), *shape):
-                raise ValueError(f"shape {array.shape} instead of {(len(out), *shape)}")
-            out[columns] = array if is_vector else array.reshape(len(out), size)
+            if type(batch) is not ndarray or batch.dtype is not own_dtype:
+                batch = readable(batch)
+            if batch.shape != (len(out), *shape):
+                raise ValueError(f"shape {batch.shape} instead of {(len(out), *shape)}")
+            out[columns] = batch if is_vector else batch.reshape(len(out), size)
 
         return write
 
-    def _readable(self, values: Any) -> Array:
+    def _readable(self, values: ArrayLike) -> Array:
         """Return values as an array of a kind that the space accepts: text is never read as a
         number.
 
@@ -84,18 +120,17 @@ class ArrayPreprocessor(Preprocessor):
             ValueError: The values are of a different kind.
         """
         array = asarray(values)
-        if (
-            array.dtype is not self._dtype
-            and array.dtype.kind not in _TAKES[self._dtype.kind]
-            and array.size
-        ):
+        if array.dtype is self._dtype:
+            return array
+        # An empty list becomes floats, but it holds no value of a wrong kind.
+        if array.size and array.dtype.kind not in _TAKES[self._dtype.kind]:
             raise ValueError(f"dtype {array.dtype} instead of {self._dtype}")
         return array
 
-    def lowered(self) -> Any:
-        return lambda x, ops: ops.as_type(x, "float32")
+    def lowered(self) -> Callable[[Tensor, TensorOps], Any]:
+        return _as_float32
 
-    def check(self, obs: Any) -> None:
+    def check(self, obs: ArrayLike) -> None:
         expected = self.info.describe()
         array = as_array(self, obs, f"{expected}: shape {self.shape}")
         # The values themselves are checked below.
@@ -113,19 +148,29 @@ class ArrayPreprocessor(Preprocessor):
         """Raise an error unless the values are in the space; the shape and the kind have already
         been checked.
         """
-        check_values(self, array, expected, *self.limits())
+        low, high = self.limits()
+        check_values(self, array, expected, low, high)
 
     def limits(self) -> tuple[Array, Array]:
         """Return the space's lowest and highest values, as arrays of shape `shape`."""
         return np.zeros(self.shape, self._dtype), np.ones(self.shape, self._dtype)
 
     def bounds(self) -> tuple[Array, Array]:
+        low, high = self.limits()
         with np.errstate(over="ignore"):  # bounds outside float32's range count as infinite
-            low, high = (limit.ravel().astype(np.float32) for limit in self.limits())
-        return low, high
+            return low.ravel().astype(np.float32), high.ravel().astype(np.float32)
 
 
-def as_array(codec: Preprocessor, obs: Any, expected: str) -> Array:
+def _as_float32(x: Tensor, ops: TensorOps) -> Any:
+    return ops.as_type(x, "float32")
+
+
+def as_it_is(x: Tensor, ops: TensorOps) -> Any:  # noqa: ARG001  (a lowered codec gets both)
+    """Return a tensor unchanged: the lowered form of a codec that changes nothing."""
+    return x
+
+
+def as_array(codec: Preprocessor, obs: ArrayLike | None, expected: str) -> Array:
     """Return an observation as an array; reject anything else, such as lists of different lengths.
 
     Raises:
@@ -160,11 +205,11 @@ class NoPreprocessor(ArrayPreprocessor):
     """
 
     @property
-    def observation_space(self) -> Any:
+    def observation_space(self) -> Space[Any]:
         """The space itself."""
         return self._obs_space
 
-    def transform(self, observation: Any) -> Array:
+    def transform(self, observation: ArrayLike) -> Array:
         """Return a new array with the space's dtype."""
         if self._unchecked:
             self.check_shape(observation)
@@ -182,18 +227,23 @@ class NoPreprocessor(ArrayPreprocessor):
         except ENCODING_ERRORS as error:
             self._explain(observation, error)
 
-    def transform_batch(self, batch: Any) -> Array:
+    def transform_batch(self, batch: ArrayLike) -> Array:
         """Return a new array `[B, *shape]` with the space's dtype."""
         array = self.encode_batch(batch)
-        return array.copy() if array is batch or array.base is not None else array
+        may_share_memory = array is batch or array.base is not None
+        if may_share_memory:
+            return array.copy()
+        return array
 
-    def encode_batch(self, batch: Any) -> Array:
+    def encode_batch(self, batch: ArrayLike) -> Array:
         """Return the batch unchanged if it is an array with the space's dtype."""
         try:
             if self._unchecked:
                 self._check_rows(batch)
-            plain = type(batch) is ndarray and batch.dtype is self._dtype
-            array = batch if plain else self._cast(batch, copy=False)
+            if type(batch) is ndarray and batch.dtype is self._dtype:
+                array = batch
+            else:
+                array = self._cast(batch, copy=False)
             if isinstance(batch, list) and not batch:
                 array = array.reshape(0, *self.shape)
             if not array.ndim or array.shape[1:] != self.shape:
@@ -204,23 +254,25 @@ class NoPreprocessor(ArrayPreprocessor):
         except ENCODING_ERRORS as error:
             self._explain_batch(batch, error)
 
-    def lowered(self) -> Any:
-        return lambda x, ops: x
+    def lowered(self) -> Callable[[Tensor, TensorOps], Any]:
+        return as_it_is
 
-    def _cast(self, values: Any, copy: bool) -> Array:
+    def _cast(self, values: ArrayLike, copy: bool) -> Array:
         """Convert numbers to an array with the space's dtype, without rounding integers.
 
         Raises:
             ValueError: The values are of a different kind, or too large for the dtype.
         """
-        array, dtype = self._readable(values), self._dtype
+        array = self._readable(values)
+        dtype = self._dtype
         if array.dtype is dtype:
             return array.copy() if copy else array
         with np.errstate(over="ignore"):  # a policy detects infinities
-            cast: Array = array.astype(dtype)
-        if dtype.kind in "iu" and array.dtype.kind in "iu" and not (cast == array).all():
+            result: Array = array.astype(dtype)
+        are_integers = dtype.kind in "iu" and array.dtype.kind in "iu"
+        if are_integers and not (result == array).all():
             raise ValueError(f"values that do not fit into {dtype}")
-        return cast
+        return result
 
     def limits(self) -> tuple[Array, Array]:
         space: Any = self._obs_space

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import builtins
-import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 from types import CodeType, FunctionType
 from typing import Any, NoReturn
 
 import numpy as np
+from gymnasium import Space
 
-from rlcatalog.frameworks import TensorOps
+from rlcatalog.frameworks import Tensor, TensorOps, TensorTree
 from rlcatalog.observations import Array, Leaf, Preprocessor, Writer, check_parts
 from rlcatalog.spaces import OneOfValues
 from rlcatalog_preprocessors.arrays import as_array
@@ -24,39 +24,89 @@ class Flattening(Preprocessor):
     """Concatenated children in one float32 vector."""
 
     structured = True
-    #: Whether children are ordered by position: a set is unordered, and a dict is ordered by its
-    #: keys.
-    in_order = False
 
-    def _init_shape(self, obs_space: Any, options: dict[str, Any]) -> tuple[int, ...]:
+    def _init_shape(
+        self,
+        obs_space: Space[Any],
+        options: dict[str, Any],
+    ) -> tuple[int, ...]:
         self.children = tuple(self.child(info) for info in self.info.children)
-        *starts, size = itertools.accumulate((child.size for child in self.children), initial=0)
-        self._placed = list(zip(self.children, starts, strict=True))
+        #: Where each child begins in the vector.
+        self._starts: list[int] = []
+        size = 0
+        for child in self.children:
+            self._starts.append(size)
+            size += child.size
         return (size,)
 
     def writer(self, start: int) -> Writer:
-        return _in_line(self, "writer", start)
+        writers = [child.writer(start + at) for child, at in self._with_starts()]
+        return self._in_line(writers)
 
     def batch_writer(self, start: int) -> Writer:
-        return _in_line(self, "batch_writer", start)
+        writers = [child.batch_writer(start + at) for child, at in self._with_starts()]
+        return self._in_line(writers)
 
     def side_by_side(self) -> list[tuple[str | int, Preprocessor]]:
         raise NotImplementedError("keys or places of the children, with their codecs")
 
-    def _restored(self, flat: Any, ops: TensorOps) -> list[Any]:
-        return [child.restore(flat[..., at : at + child.size], ops) for child, at in self._placed]
+    def _mismatch(self) -> str:
+        """Return the condition, as Python source, under which `values` have the wrong structure.
+
+        A wrong key needs no condition, because looking it up fails.
+        """
+        return f"len(values) != {len(self.children)}"
+
+    def _with_starts(self) -> Iterator[tuple[Preprocessor, int]]:
+        return zip(self.children, self._starts, strict=True)
+
+    def _in_line(self, writers: Sequence[Writer]) -> Writer:
+        """Return the writer for the whole observation: functions with one line for each look-up and
+        call of a child's writer, without loops.
+
+        Loops over the children take a third longer: Python specialises each line for the function
+        that it calls, and in a loop, this function changes every time.
+
+        Args:
+            writers: The children's writers, for one observation or for a batch.
+        """
+        keys = [key for key, _ in self.side_by_side()]
+        lines = list(zip(keys, writers, strict=True))
+        check = f"if {self._mismatch()}: refuse(values, {len(lines)})"
+        write_first = _compile(lines[:_LONGEST], check)
+        if len(lines) <= _LONGEST:
+            return write_first
+        functions = [write_first]
+        for first in range(_LONGEST, len(lines), _LONGEST):
+            functions.append(_compile(lines[first : first + _LONGEST], check="pass"))
+
+        def write(values: TensorTree, out: Array) -> None:
+            for function in functions:
+                function(values, out)
+
+        return write
+
+    def _restore_children(self, flat: Tensor, ops: TensorOps) -> list[Any]:
+        values = []
+        for child, at in self._with_starts():
+            values.append(child.restore(flat[..., at : at + child.size], ops))
+        return values
 
     def leaves(self, start: int = 0) -> list[Leaf]:
-        return [leaf for child, at in self._placed for leaf in child.leaves(start + at)]
+        leaves: list[Leaf] = []
+        for child, at in self._with_starts():
+            leaves += child.leaves(start + at)
+        return leaves
 
     def bounds(self) -> tuple[Array, Array]:
-        lows, highs = (
-            zip(*(child.bounds() for child in self.children), strict=True)
-            if self.children
-            else ((), ())
-        )
-        empty = np.zeros(0, np.float32)
-        return np.concatenate([empty, *lows]), np.concatenate([empty, *highs])
+        # NumPy concatenates at least one array, and there may be no children.
+        lows = [np.zeros(0, np.float32)]
+        highs = [np.zeros(0, np.float32)]
+        for child in self.children:
+            low, high = child.bounds()
+            lows.append(low)
+            highs.append(high)
+        return np.concatenate(lows), np.concatenate(highs)
 
     def integer_ranges(self) -> Array:
         return np.concatenate([np.zeros(0), *(child.integer_ranges() for child in self.children)])
@@ -68,42 +118,47 @@ class DictFlatteningPreprocessor(Flattening):
     def side_by_side(self) -> list[tuple[str | int, Preprocessor]]:
         return list(zip(self.info.keys, self.children, strict=True))
 
-    def restore(self, flat: Any, ops: TensorOps) -> dict[str, Any]:
+    def restore(self, flat: Tensor, ops: TensorOps) -> dict[str, Any]:
         """Return a dict of the children's values."""
-        return dict(zip(self.info.keys, self._restored(flat, ops), strict=True))
+        return dict(zip(self.info.keys, self._restore_children(flat, ops), strict=True))
 
-    def check(self, obs: Any) -> None:
+    def check(self, obs: Mapping[str, Any]) -> None:
+        keys = self.info.keys
+        expected = f"a dict with the keys {list(keys)}"
         if not isinstance(obs, Mapping):
-            self.refuse(f"a dict with the keys {list(self.info.keys)}", obs)
-        missing = [key for key in self.info.keys if key not in obs]
-        known = frozenset(self.info.keys)
-        extra = [key for key in obs if key not in known]
-        if missing or extra:
-            wrong = [f"without {missing}"] * bool(missing) + [f"with the unknown {extra}"] * bool(
-                extra
-            )
-            self.refuse(
-                f"a dict with the keys {list(self.info.keys)}", f"one {' and '.join(wrong)}"
-            )
+            self.refuse(expected, obs)
+        known_keys = frozenset(keys)
+        missing = [key for key in keys if key not in obs]
+        extra = [key for key in obs if key not in known_keys]
+        differences = []
+        if missing:
+            differences.append(f"without {missing}")
+        if extra:
+            differences.append(f"with the unknown {extra}")
+        if differences:
+            self.refuse(expected, f"one {' and '.join(differences)}")
         check_parts(
-            partial(child.check, obs[key])
-            for key, child in zip(self.info.keys, self.children, strict=True)
+            partial(child.check, obs[key]) for key, child in zip(keys, self.children, strict=True)
         )
 
 
 class TupleFlatteningPreprocessor(Flattening):
     """Tuple: children by position."""
 
-    in_order = True
-
     def side_by_side(self) -> list[tuple[str | int, Preprocessor]]:
         return list(enumerate(self.children))
 
-    def restore(self, flat: Any, ops: TensorOps) -> tuple[Any, ...]:
-        """Return a tuple of the children's values."""
-        return tuple(self._restored(flat, ops))
+    def _mismatch(self) -> str:
+        # A set has no order, and a dict is ordered by its keys. Most observations are tuples, and
+        # asking for the type is faster than `isinstance`.
+        is_unordered = "type(values) is not tuple and not isinstance(values, (tuple, list))"
+        return f"{is_unordered} or {super()._mismatch()}"
 
-    def check(self, obs: Any) -> None:
+    def restore(self, flat: Tensor, ops: TensorOps) -> tuple[Any, ...]:
+        """Return a tuple of the children's values."""
+        return tuple(self._restore_children(flat, ops))
+
+    def check(self, obs: Sequence[Any]) -> None:
         if not isinstance(obs, tuple | list) or len(obs) != len(self.children):
             self.refuse(f"a tuple of {len(self.children)} values", obs)
         check_parts(
@@ -118,7 +173,11 @@ class OneOfPreprocessor(Preprocessor):
 
     structured = True
 
-    def _init_shape(self, obs_space: Any, options: dict[str, Any]) -> tuple[int, ...]:
+    def _init_shape(
+        self,
+        obs_space: Space[Any],
+        options: dict[str, Any],
+    ) -> tuple[int, ...]:
         self.children = tuple(self.child(info) for info in self.info.children)
         self._widest = max(child.size for child in self.children)
         return (len(self.children) + self._widest,)
@@ -126,8 +185,8 @@ class OneOfPreprocessor(Preprocessor):
     def writer(self, start: int) -> Writer:
         branches = [child.writer(start + len(self.children)) for child in self.children]
 
-        def write(obs: Any, out: Array) -> None:
-            # a set has no order, and a dict would return its keys.
+        def write(obs: tuple[int, Any], out: Array) -> None:
+            # A set has no order, and a dict would return its keys.
             if not isinstance(obs, tuple | list):
                 raise TypeError(f"{type(obs).__name__} instead of a tuple")
             tag, value = obs
@@ -138,16 +197,17 @@ class OneOfPreprocessor(Preprocessor):
 
         return write
 
-    def restore(self, flat: Any, ops: TensorOps) -> OneOfValues:
+    def restore(self, flat: Tensor, ops: TensorOps) -> OneOfValues:
         """Return the one-hot tag, and the values as interpreted by each branch."""
         count = len(self.children)
-        branches = [
-            child.restore(flat[..., count : count + child.size], ops) for child in self.children
-        ]
+        branches = []
+        for child in self.children:
+            branches.append(child.restore(flat[..., count : count + child.size], ops))
         return OneOfValues(flat[..., :count], tuple(branches))
 
     def leaves(self, start: int = 0) -> list[Leaf]:
-        path, middle = self.info.path, start + len(self.children)
+        path = self.info.path
+        middle = start + len(self.children)
         stop = middle + self._widest
         return [
             Leaf(f"{path}.tag", "tag", start, middle, (len(self.children),)),
@@ -156,68 +216,45 @@ class OneOfPreprocessor(Preprocessor):
 
     def bounds(self) -> tuple[Array, Array]:
         # Zero is the padding.
-        low, high = np.zeros(self.size, np.float32), np.zeros(self.size, np.float32)
-        high[: len(self.children)] = 1.0
+        low = np.zeros(self.size, np.float32)
+        high = np.zeros(self.size, np.float32)
+        count = len(self.children)
+        high[:count] = 1.0  # of the tag
         for child in self.children:
             lowest, highest = child.bounds()
-            place = slice(len(self.children), len(self.children) + child.size)
+            place = slice(count, count + child.size)
             low[place] = np.minimum(low[place], lowest)
             high[place] = np.maximum(high[place], highest)
         return low, high
 
-    def check(self, obs: Any) -> None:
+    def check(self, obs: tuple[int, Any]) -> None:
         count = len(self.children)
         expected = f"{self.info.describe()}: a pair (branch from 0 to {count - 1}, value)"
         if not isinstance(obs, tuple) or len(obs) != 2:
             self.refuse(expected, obs)
-        tag = as_array(self, obs[0], expected)
-        if tag.dtype.kind not in "iu" or tag.shape != () or not 0 <= int(tag) < count:
-            self.refuse(expected, obs[0])
-        self.children[int(tag)].check(obs[1])
+        branch, value = obs
+        tag = as_array(self, branch, expected)
+        is_integer = tag.dtype.kind in "iu" and tag.shape == ()
+        if not is_integer or not 0 <= int(tag) < count:
+            self.refuse(expected, branch)
+        self.children[int(tag)].check(value)
 
 
-def _in_line(codec: Flattening, method: str, start: int) -> Writer:
-    """Return the writer for a Dict or Tuple: functions with one line for each look-up and call,
-    without loops.
-
-    Loops over the children take a third longer: Python specialises each line for the function that
-    it calls, and in a loop, this function changes every time.
-
-    Args:
-        codec: The codec of the Dict or Tuple.
-        method: `"writer"` or `"batch_writer"`: the method to call on the children.
-        start: Index of its first value in the flat vector.
-    """
-    lines = [
-        (key, getattr(child, method)(start + at))
-        for (key, _), (child, at) in zip(codec.side_by_side(), codec._placed, strict=True)
-    ]
-    wrong = f"len(values) != {len(lines)}"  # together with the look-up of each key: equal keys
-    if codec.in_order:
-        wrong = f"type(values) is not tuple and not isinstance(values, (tuple, list)) or {wrong}"
-    runs = [_run(lines[:_LONGEST], f"if {wrong}: refuse(values, {len(lines)})")]
-    if len(lines) <= _LONGEST:
-        return runs[0]
-    runs += [
-        _run(lines[first : first + _LONGEST]) for first in range(_LONGEST, len(lines), _LONGEST)
-    ]
-
-    def write(values: Any, out: Array) -> None:
-        for run in runs:
-            run(values, out)
-
-    return write
-
-
-def _run(lines: Sequence[tuple[str | int, Writer]], check: str = "pass") -> Writer:
+def _compile(lines: Sequence[tuple[str | int, Writer]], check: str) -> Writer:
     """Return a function that checks the values, and then calls each child's writer with the value
     at its key.
+
+    Args:
+        lines: Each child's key and writer.
+        check: A statement of Python that checks `values`.
     """
     names: dict[str, Any] = {"__name__": __name__, "__builtins__": builtins, "refuse": _refuse}
     for n, (key, write) in enumerate(lines):
-        names[f"key{n}"], names[f"write{n}"] = key, write
-    # a copy: it is the code that Python specialises.
-    return FunctionType(_code(check, len(lines)).replace(), names)
+        names[f"key{n}"] = key
+        names[f"write{n}"] = write
+    # A copy of the code, because Python specialises it for the functions that it calls.
+    code = _code(check, len(lines)).replace()
+    return FunctionType(code, names)
 
 
 @lru_cache(maxsize=256)
@@ -228,12 +265,14 @@ def _code(check: str, count: int) -> CodeType:
 
     The source consists only of numbers and of names that are defined here.
     """
-    calls = "".join(f"    write{n}(values[key{n}], out)\n" for n in range(count))
+    source = f"def write(values, out):\n    {check}\n"
+    for n in range(count):
+        source += f"    write{n}(values[key{n}], out)\n"
     names: dict[str, Any] = {}
-    exec(f"def write(values, out):\n    {check}\n{calls}", names)
+    exec(source, names)
     return names["write"].__code__  # type: ignore[no-any-return]
 
 
-def _refuse(values: Any, count: int) -> NoReturn:
-    # The full check finds the rest.
+def _refuse(values: TensorTree, count: int) -> NoReturn:
+    # The full check, which follows this error, says what is wrong.
     raise ValueError(f"{type(values).__name__} instead of {count} values")

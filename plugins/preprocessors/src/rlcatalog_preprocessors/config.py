@@ -79,20 +79,29 @@ def limit(options: Mapping[str, Any], key: str, info: SpaceInfo) -> int | None:
             numbers.
         info: The leaf.
     """
-    found = options.get(key)
-    return found.get(info.path) if isinstance(found, Mapping) else found
+    sizes: Mapping[str, int] | int | None = options.get(key)
+    if isinstance(sizes, Mapping):
+        return sizes.get(info.path)
+    return sizes
 
 
-def needed_limit(options: Mapping[str, Any], key: str, info: SpaceInfo, what: str) -> int:
+def needed_limit(options: Mapping[str, Any], key: str, info: SpaceInfo, items: str) -> int:
     """Return the limit (see `limit`) for a size that the space does not define.
+
+    Args:
+        options: The model config.
+        key: Name of the key.
+        info: The leaf.
+        items: What is counted, such as "nodes", for the message.
 
     Raises:
         UnsupportedSpaceError: The key gives no size for the leaf; the message names both.
     """
-    if (found := limit(options, key, info)) is None:
+    size = limit(options, key, info)
+    if size is None:
         raise UnsupportedSpaceError(
-            f"{info.path}: {info.describe()} sets no limit on the number of {what} in an"
+            f"{info.path}: {info.describe()} sets no limit on the number of {items} in an"
             " observation. Set the model config"
             f' key {key!r}: a number, or {{"{info.path}": number}} for this leaf alone.'
         )
-    return int(found)
+    return int(size)

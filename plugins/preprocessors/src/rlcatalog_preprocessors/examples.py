@@ -22,11 +22,11 @@ class Missions(gymnasium.Space[str]):
     def __init__(self) -> None:
         super().__init__(dtype=str)
 
-    def sample(self, mask: Any = None, probability: Any = None) -> str:
+    def sample(self, mask: None = None, probability: None = None) -> str:
         """Sample one of three sentences."""
         return str(self.np_random.choice(["go to the door", "pick it up", "stop!"]))
 
-    def contains(self, x: Any) -> bool:
+    def contains(self, x: object) -> bool:
         """Return whether the value is a string."""
         return isinstance(x, str)
 
@@ -60,9 +60,8 @@ def of_onehot() -> list[Example]:
 
 def of_index() -> list[Example]:
     """Return examples with the same spaces, and with the key that leaves their values unencoded."""
-    return [
-        Example(example.obs, _TWO, {"_disable_preprocessor_api": True}) for example in of_onehot()
-    ]
+    unencoded = {"_disable_preprocessor_api": True}
+    return [Example(example.obs, _TWO, unencoded) for example in of_onehot()]
 
 
 def of_text() -> list[Example]:

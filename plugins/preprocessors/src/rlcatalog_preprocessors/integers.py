@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from operator import index as integer
-from typing import Any
+from typing import Any, SupportsIndex
 
 import numpy as np
+from gymnasium import Space
 from numpy import asarray, ndarray
+from numpy.typing import ArrayLike
 
 from rlcatalog.errors import UnsupportedSpaceError
-from rlcatalog.frameworks import TensorOps
+from rlcatalog.frameworks import Tensor, TensorOps
 from rlcatalog.observations import Array, Preprocessor, Writer
-from rlcatalog_preprocessors.arrays import NoPreprocessor, as_array
+from rlcatalog_preprocessors.arrays import NoPreprocessor, as_array, as_it_is
 
 #: float32 represents every integer up to this one.
 _EXACT_IN_FLOAT32 = 2**24
@@ -33,37 +36,60 @@ class OneHotPreprocessor(Preprocessor):
     MultiDiscrete: one one-hot vector per entry, in C order.
     """
 
-    def _init_shape(self, obs_space: Any, options: dict[str, Any]) -> tuple[int, ...]:
+    def _init_shape(
+        self,
+        obs_space: Space[Any],
+        options: dict[str, Any],
+    ) -> tuple[int, ...]:
         self._first, self._counts = _values(obs_space)
+        ends = self._counts.cumsum()
         # Where the one-hot of each entry begins, minus its smallest value: value + offset is the
         # position of its 1.
-        ends = self._counts.cumsum()
         self._offset = ends - self._counts - self._first
-        return (int(ends[-1]) if len(ends) else 0,)
+        size = int(ends[-1]) if len(ends) else 0
+        return (size,)
+
+    # A writer runs for each observation, so it reads local variables, which are faster than
+    # attributes.
 
     def writer(self, start: int) -> Writer:
-        shape, size = self.info.shape, self.size
-        if shape == ():
-            offset, stop = start + int(self._offset[0]), start + size
+        if self.info.shape == ():
+            return self._integer_writer(start)
+        if self.size > _LARGE:
+            return self._batch_of_one_writer(start)
+        return self._entries_writer(start)
 
-            def write_one(obs: Any, out: Array) -> None:
-                place = integer(obs) + offset
-                if not start <= place < stop:  # it would hit another slot
-                    raise ValueError(f"{obs} is not in [{start - offset}, {stop - offset})")
-                out[place] = 1.0
+    def _integer_writer(self, start: int) -> Writer:
+        offset = start + int(self._offset[0])
+        stop = start + self.size
 
-            return write_one
-        if size > _LARGE:
-            write_rows = self.batch_writer(start)
-            return lambda obs, out: write_rows(asarray(obs)[None], out[None])
+        def write(obs: SupportsIndex, out: Array) -> None:
+            place = integer(obs) + offset
+            if not start <= place < stop:  # it would hit another slot
+                raise ValueError(f"{obs} is not in [{start - offset}, {stop - offset})")
+            out[place] = 1.0
+
+        return write
+
+    def _batch_of_one_writer(self, start: int) -> Writer:
+        write_rows = self.batch_writer(start)
+
+        def write(obs: ArrayLike, out: Array) -> None:
+            write_rows(asarray(obs)[None], out[None])
+
+        return write
+
+    def _entries_writer(self, start: int) -> Writer:
+        shape = self.info.shape or ()
+        is_vector = len(shape) == 1
         # For each entry, the column of the 1 for each of its values.
-        tables, at = [], start
+        tables: list[dict[int, int]] = []
+        column = start
         for first, count in zip(self._first.tolist(), self._counts.tolist(), strict=True):
-            tables.append({first + i: at + i for i in range(count)})
-            at += count
-        is_vector = len(self.info.shape or ()) == 1
+            tables.append({first + i: column + i for i in range(count)})
+            column += count
 
-        def write(obs: Any, out: Array) -> None:
+        def write(obs: Array, out: Array) -> None:
             if type(obs) is not ndarray:
                 obs = asarray(obs)
             if obs.shape != shape or obs.dtype.kind not in "iub":
@@ -78,19 +104,20 @@ class OneHotPreprocessor(Preprocessor):
         shape = self.info.shape or ()
         # Without a needless axis, Discrete takes half the time.
         entries = (len(self._counts),) if shape else ()
-        first, counts = (
-            self._first.reshape(entries),
-            self._counts.astype(np.uint64).reshape(entries),
-        )
-        slots, from_zero = (self._offset + self._first).reshape(entries), not self._first.any()
+        first = self._first.reshape(entries)
+        counts = self._counts.astype(np.uint64).reshape(entries)
+        slots = (self._offset + self._first).reshape(entries)
+        begins_at_0 = not self._first.any()
 
+        @lru_cache(maxsize=2)
         def slot_starts(rows: int, width: int) -> Array:
+            """Return the index at which each entry's one-hot begins among a matrix's values."""
             places: Array = _row_starts(rows, width)[:, None] + slots
             return places
 
-        starts = lru_cache(maxsize=2)(slot_starts) if shape else _row_starts
+        starts = slot_starts if shape else _row_starts
 
-        def write(batch: Any, out: Array) -> None:
+        def write(batch: ArrayLike, out: Array) -> None:
             rows, width = out.shape
             values = asarray(batch)
             if values.shape != (rows, *shape) or values.dtype.kind not in "iub":
@@ -102,33 +129,37 @@ class OneHotPreprocessor(Preprocessor):
             values = values.astype(np.int64, copy=False)
             if len(shape) > 1:
                 values = values.reshape(rows, *entries)
-            index = values if from_zero else values - first
+            index = values if begins_at_0 else values - first
             # As unsigned integers, negative ones are large.
             if np.count_nonzero(index.view(np.uint64) < counts) != index.size:
                 raise ValueError(f"values outside their range {first.tolist()} + {counts.tolist()}")
             if out.flags.c_contiguous:
                 out.reshape(-1)[start:][index + starts(rows, width)] = 1.0
             else:  # reshaping might copy it
-                out[np.arange(rows).reshape(rows, *[1] * len(entries)), start + slots + index] = 1.0
+                row_of_each = np.arange(rows).reshape(rows, *[1] * len(entries))
+                out[row_of_each, start + slots + index] = 1.0
 
         return write
 
-    def lowered(self) -> Any:
+    def lowered(self) -> Callable[[Tensor, TensorOps], Any]:
+        # For each column, its entry and the value that it encodes.
         entries = np.repeat(np.arange(len(self._counts)), self._counts)
-        # For each column, the value that it encodes.
         values = np.arange(self.size) - self._offset[entries]
+        has_one_entry = len(self._counts) <= 1
 
-        def encode(x: Any, ops: TensorOps) -> Any:
-            flat = ops.flat(x)
-            own = ops.columns_at(flat, entries) if len(self._counts) > 1 else flat
-            return ops.as_type(own == ops.tensor(values, own), "float32")
+        def encode(x: Tensor, ops: TensorOps) -> Any:
+            entry_values = ops.flat(x)
+            if not has_one_entry:
+                entry_values = ops.columns_at(entry_values, entries)
+            is_value = entry_values == ops.tensor(values, entry_values)
+            return ops.as_type(is_value, "float32")
 
         return encode
 
     def bounds(self) -> tuple[Array, Array]:
         return np.zeros(self.size, np.float32), np.ones(self.size, np.float32)
 
-    def check(self, obs: Any) -> None:
+    def check(self, obs: ArrayLike) -> None:
         check_integers(self, obs, self._first, self._counts)
 
 
@@ -147,26 +178,35 @@ class IndexPreprocessor(NoPreprocessor):
         self._refuse_large()
         return super().batch_writer(start)
 
-    def lowered(self) -> Any:
-        return lambda x, ops: x
+    def lowered(self) -> Callable[[Tensor, TensorOps], Any]:
+        return as_it_is
 
-    def restore(self, flat: Any, ops: TensorOps) -> Any:
+    def restore(self, flat: Tensor, ops: TensorOps) -> Any:
         """Return int64 values in the space's own shape."""
         return ops.integers(ops.reshape(flat, self.shape))
 
-    def check(self, obs: Any) -> None:
-        check_integers(self, obs, *_values(self._obs_space))
+    def check(self, obs: ArrayLike) -> None:
+        first, counts = _values(self._obs_space)
+        check_integers(self, obs, first, counts)
 
     def _refuse_large(self) -> None:
+        """Raise an error if float32 does not represent all values.
+
+        Raises:
+            UnsupportedSpaceError: It does not.
+        """
+        if not self.size:
+            return
         low, high = self.limits()
-        if self.size and max(-int(low.min()), int(high.max())) > _EXACT_IN_FLOAT32:
+        largest = max(-int(low.min()), int(high.max()))
+        if largest > _EXACT_IN_FLOAT32:
             raise UnsupportedSpaceError(
                 f"{self.info.path}: {self.info.describe()} has integers beyond 2**24, which"
                 " float32 cannot represent. Wrap the environment to number its values from 0."
             )
 
 
-def check_integers(preprocessor: Preprocessor, obs: Any, first: Array, counts: Array) -> None:
+def check_integers(preprocessor: Preprocessor, obs: ArrayLike, first: Array, counts: Array) -> None:
     """Raise an error unless an observation has the space's shape and integers
     `first <= value < first + counts`.
 
@@ -174,30 +214,38 @@ def check_integers(preprocessor: Preprocessor, obs: Any, first: Array, counts: A
         ObservationError: The observation does not.
     """
     info = preprocessor.info
-    expected = (
-        f"{info.describe()}:"
-        f" {'integers of shape ' + str(info.shape) if info.shape else 'an integer'}"
-    )
+    shape = info.shape or ()
+    if shape:
+        expected = f"{info.describe()}: integers of shape {shape}"
+        expected_value = expected
+    else:
+        expected = f"{info.describe()}: an integer"
+        expected_value = f"{expected}{_range(first[0], counts[0])}"
     array = as_array(preprocessor, obs, expected)
     if array.dtype.kind not in "iu" or array.shape != info.shape:
-        preprocessor.refuse(f"{expected}{'' if info.shape else _range(first[0], counts[0])}", obs)
-    # Compared before they are cast: the largest unsigned ones would turn negative.
+        preprocessor.refuse(expected_value, obs)
     values = array.ravel()
-    wrong = (values < first) | (values > first + counts - 1)
-    if np.count_nonzero(wrong):  # faster than any()
-        at = int(wrong.argmax())
-        place = ", ".join(str(int(i)) for i in np.unravel_index(at, info.shape or ()))
-        where = f", at [{place}]" if info.shape else ""
-        preprocessor.refuse(f"{expected}{where}{_range(first[at], counts[at])}", values[at])
+    # Not cast to the bounds' dtype, int64, in which the largest unsigned integers are negative.
+    is_wrong = (values < first) | (values > first + counts - 1)
+    if not np.count_nonzero(is_wrong):  # faster than any()
+        return
+    entry = int(is_wrong.argmax())
+    if shape:
+        place = ", ".join(str(int(i)) for i in np.unravel_index(entry, shape))
+        expected = f"{expected}, at [{place}]"
+    preprocessor.refuse(f"{expected}{_range(first[entry], counts[entry])}", values[entry])
 
 
-def _range(first: Any, count: Any) -> str:
+def _range(first: np.int64, count: np.int64) -> str:
     return f" from {int(first)} to {int(first + count) - 1}"
 
 
-def _values(space: Any) -> tuple[Array, Array]:
+def _values(space: Space[Any]) -> tuple[Array, Array]:
     """Return the smallest value and the number of values for each entry, as int64 vectors in C
     order.
     """
-    counts = np.asarray(space.nvec if hasattr(space, "nvec") else space.n, np.int64).ravel()
-    return np.asarray(space.start, np.int64).ravel(), counts
+    discrete: Any = space
+    # Gymnasium's MultiDiscrete has several numbers, its Discrete one.
+    counts = discrete.nvec if hasattr(discrete, "nvec") else discrete.n
+    first = np.asarray(discrete.start, np.int64).ravel()
+    return first, np.asarray(counts, np.int64).ravel()

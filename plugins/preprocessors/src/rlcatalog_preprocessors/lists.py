@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
+from gymnasium import Space
 
 from rlcatalog.errors import ObservationError
-from rlcatalog.frameworks import TensorOps
+from rlcatalog.frameworks import Tensor, TensorOps, TensorTree
 from rlcatalog.observations import (
     Array,
     Leaf,
@@ -42,91 +44,131 @@ class RepeatedValuesPreprocessor(Preprocessor):
 
     structured = True
 
-    def _init_shape(self, obs_space: Any, options: dict[str, Any]) -> tuple[int, ...]:
+    def _init_shape(
+        self,
+        obs_space: Space[Any],
+        options: dict[str, Any],
+    ) -> tuple[int, ...]:
         (item,) = self.info.children
-        self.children = (self.child(item),)
-        known = self.info.n  # 0 is a length, too
-        self.max_len = (
-            needed_limit(options, "sequence_max_len", self.info, "items")
-            if known is None
-            else known
-        )
-        self._stacked_items = self.info.kind == "sequence" and bool(obs_space.stack)
-        return (1 + self.max_len * self.children[0].size,)
+        self._item = self.child(item)
+        self.children = (self._item,)
+        if self.info.n is None:
+            self.max_len = needed_limit(options, "sequence_max_len", self.info, "items")
+        else:
+            self.max_len = self.info.n
+        space: Any = obs_space
+        self._stacked_items = self.info.kind == "sequence" and bool(space.stack)
+        return (1 + self.max_len * self._item.size,)
 
     def writer(self, start: int) -> Writer:
-        (child,), first, stop = self.children, start + 1, start + self.size
-        places = (self.max_len, child.size)
-        write_item, write_items = child.writer(0), child.batch_writer(0)
-        stacked, item = self._stacked_items, child.info
+        if self._stacked_items:
+            return self._stacked_writer(start)
+        return self._list_writer(start)
 
-        def write(obs: Any, out: Array) -> None:
-            # a text would be read as its characters.
-            if not stacked and not isinstance(obs, list | tuple | np.ndarray):
+    # A writer runs for each observation, so it reads local variables, which are faster than
+    # attributes.
+
+    def _list_writer(self, start: int) -> Writer:
+        write_item = self._item.writer(0)
+        first = start + 1
+        stop = start + self.size
+        max_len = self.max_len
+        block_shape = (max_len, self._item.size)
+
+        def write(obs: Sequence[Any] | Array, out: Array) -> None:
+            # A text would be read as its characters.
+            if not isinstance(obs, list | tuple | np.ndarray):
                 raise TypeError(f"{type(obs).__name__} instead of a list or tuple")
-            length = batch_size(item, obs) if stacked else len(obs)
-            if length > places[0]:
-                raise ValueError(f"{length} items, which exceeds the limit {places[0]}")
+            length = len(obs)
+            if length > max_len:
+                raise ValueError(f"{length} items, which exceeds the limit {max_len}")
             out[start] = length
-            block = out[first:stop].reshape(places)
-            if stacked:
-                write_items(obs, block[:length])
-            else:
-                for value, place in zip(obs, block, strict=False):
-                    write_item(value, place)
+            block = out[first:stop].reshape(block_shape)
+            # The block has a row for each of `max_len` items, and this list may be shorter.
+            for item, row in zip(obs, block, strict=False):
+                write_item(item, row)
 
         return write
 
-    def restore(self, flat: Any, ops: TensorOps) -> RepeatedValues:
+    def _stacked_writer(self, start: int) -> Writer:
+        """Return the writer for a Sequence whose items are stacked in arrays."""
+        write_items = self._item.batch_writer(0)
+        item_info = self._item.info
+        first = start + 1
+        stop = start + self.size
+        max_len = self.max_len
+        block_shape = (max_len, self._item.size)
+
+        def write(obs: TensorTree, out: Array) -> None:
+            length = batch_size(item_info, obs)
+            if length > max_len:
+                raise ValueError(f"{length} items, which exceeds the limit {max_len}")
+            out[start] = length
+            block = out[first:stop].reshape(block_shape)
+            write_items(obs, block[:length])
+
+        return write
+
+    def restore(self, flat: Tensor, ops: TensorOps) -> RepeatedValues:
         """Return the items, with an axis for their places in the list, and the lengths."""
-        (child,) = self.children
-        items = ops.reshape(flat[..., 1:], (self.max_len, child.size))
-        return RepeatedValues(child.restore(items, ops), flat[..., 0], self.max_len)
+        items = ops.reshape(flat[..., 1:], (self.max_len, self._item.size))
+        return RepeatedValues(self._item.restore(items, ops), flat[..., 0], self.max_len)
 
     def leaves(self, start: int = 0) -> list[Leaf]:
-        path, (child,) = self.info.path, self.children
+        first = start + 1
+        lengths = Leaf(f"{self.info.path}.lengths", "length", start, first, ())
         items = Leaf(
-            child.info.path,
+            self._item.info.path,
             self.info.kind,
-            start + 1,
+            first,
             start + self.size,
-            (self.max_len, child.size),
+            (self.max_len, self._item.size),
         )
-        return [Leaf(f"{path}.lengths", "length", start, start + 1, ()), items]
+        return [lengths, items]
 
     def bounds(self) -> tuple[Array, Array]:
-        low, high = self.children[0].bounds()
-        low, high = np.minimum(low, 0), np.maximum(high, 0)  # zero is the padding
-        lows, highs = np.tile(low, self.max_len), np.tile(high, self.max_len)
-        return np.concatenate([[np.float32(0)], lows]), np.concatenate(
-            [[np.float32(self.max_len)], highs]
-        )
+        item_low, item_high = self._item.bounds()
+        # Zero is the padding.
+        lows = np.tile(np.minimum(item_low, 0), self.max_len)
+        highs = np.tile(np.maximum(item_high, 0), self.max_len)
+        shortest = [np.float32(0)]
+        longest = [np.float32(self.max_len)]
+        return np.concatenate([shortest, lows]), np.concatenate([longest, highs])
 
     def integer_ranges(self) -> Array:
-        (child,) = self.children
         length = np.zeros(1)  # is not part of the items
-        return np.concatenate([length, np.tile(child.integer_ranges(), self.max_len)])
+        items = np.tile(self._item.integer_ranges(), self.max_len)
+        return np.concatenate([length, items])
 
-    def check(self, obs: Any) -> None:
-        (child,) = self.children
+    def check(self, obs: Sequence[Any] | TensorTree) -> None:
         expected = f"{self.info.describe()}: at most {self.max_len} items"
-        if self._stacked_items:
-            try:
-                items = list(rows(child.info, obs))
-            except (KeyError, IndexError, TypeError, ValueError, AttributeError):
-                self.refuse(f"{expected}, stacked", obs)
-        elif isinstance(obs, list | tuple) or (isinstance(obs, np.ndarray) and obs.ndim):
-            items = list(obs)
-        else:
-            self.refuse(f"{expected}, as a list or tuple", obs)
+        items = self._items(obs, expected)
         if len(items) > self.max_len:
-            key = (
-                "; the model config key 'sequence_max_len' sets it"
-                if self.info.kind == "sequence"
-                else ""
-            )
-            self.refuse(f"{expected}{key}", f"{len(items)} items")
+            if self.info.kind == "sequence":
+                expected += "; the model config key 'sequence_max_len' sets it"
+            self.refuse(expected, f"{len(items)} items")
         check_parts(
-            partial(check_item, child, item, f"{self.info.path}[{i}]")
+            partial(check_item, self._item, item, f"{self.info.path}[{i}]")
             for i, item in enumerate(items)
         )
+
+    def _items(self, obs: Sequence[Any] | TensorTree, expected: str) -> list[Any]:
+        """Return the items of an observation.
+
+        Args:
+            obs: The observation.
+            expected: What the error says if it has no items.
+
+        Raises:
+            ObservationError: It is no list, or no stack of items.
+        """
+        if self._stacked_items:
+            try:
+                return list(rows(self._item.info, obs))
+            except (KeyError, IndexError, TypeError, ValueError, AttributeError):
+                self.refuse(f"{expected}, stacked", obs)
+        is_array = isinstance(obs, np.ndarray) and obs.ndim > 0
+        if not is_array and not isinstance(obs, list | tuple):
+            self.refuse(f"{expected}, as a list or tuple", obs)
+        items: Any = obs
+        return list(items)

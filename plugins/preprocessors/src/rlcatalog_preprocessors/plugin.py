@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
 
 from rlcatalog import ActionCodecSpec, Match, PreprocessorSpec, Rank, Request, hookimpl
 
@@ -15,16 +15,20 @@ def _spec(
     summary: str,
     kinds: tuple[str, ...],
     config: str | None = None,
-    **more: Any,
+    match: Callable[[Request], Match] | None = None,
+    also_reads: tuple[str, ...] = (),
 ) -> PreprocessorSpec:
+    if config is not None:
+        config = f"rlcatalog_preprocessors.config:{config}"
     return PreprocessorSpec(
         name,
         {"numpy": f"rlcatalog_preprocessors.{target}"},
         summary,
-        config=f"rlcatalog_preprocessors.config:{config}" if config else None,
+        config=config,
         kinds=kinds,
+        match=match,
         examples=f"{_EXAMPLES}:of_{name}",
-        **{"reads": ("check_observations",), **more},
+        reads=("check_observations", *also_reads),
     )
 
 
@@ -32,18 +36,16 @@ def match_index(request: Request) -> Match:
     """Match integers that the config leaves unencoded."""
     if request.config.get("_disable_preprocessor_api"):
         return Match(Rank.SPECIFIC, "_disable_preprocessor_api selects unchanged integers")
-    return Match(None, "only with _disable_preprocessor_api")
+    return Match(rank=None, why="only with _disable_preprocessor_api")
 
 
 def match_strings(request: Request) -> Match:
     """Match any space of strings that has no other codec."""
-    if (
-        request.obs.dtype is not None
-        and request.obs.dtype.startswith("<U")
-        and request.obs.kind != "text"
-    ):
+    dtype = request.obs.dtype or ""
+    is_string_space = dtype.startswith("<U")  # NumPy's name of a dtype of strings
+    if is_string_space and request.obs.kind != "text":
         return Match(Rank.FALLBACK, "the space contains strings")
-    return Match(None, "takes spaces of strings")
+    return Match(rank=None, why="takes spaces of strings")
 
 
 @hookimpl
@@ -67,7 +69,7 @@ def rlcatalog_preprocessors() -> list[PreprocessorSpec]:
             "Discrete, MultiDiscrete: the integers themselves, on request",
             discrete,
             match=match_index,
-            reads=("check_observations", "_disable_preprocessor_api"),
+            also_reads=("_disable_preprocessor_api",),
         ),
         _spec(
             "text",

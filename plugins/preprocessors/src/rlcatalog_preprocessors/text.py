@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import string
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from gymnasium import Space
 from gymnasium.spaces import Text
 
 from rlcatalog import SpaceInfo
 from rlcatalog.errors import UnsupportedSpaceError
-from rlcatalog.frameworks import TensorOps
+from rlcatalog.frameworks import Tensor, TensorOps
 from rlcatalog.observations import Array, Leaf, Preprocessor, Writer
 from rlcatalog_preprocessors.config import limit, needed_limit
 
@@ -40,58 +42,89 @@ class TextPreprocessor(Preprocessor):
 
     structured = True
 
-    def _init_shape(self, obs_space: Any, options: dict[str, Any]) -> tuple[int, ...]:
-        if (longest := getattr(obs_space, "max_length", None)) is None:
-            longest = needed_limit(options, "text_max_length", self.info, "characters")
-        self.max_length = min(
-            int(longest), limit(options, "text_max_length", self.info) or int(longest)
-        )
+    def _init_shape(self, obs_space: Space[Any], options: dict[str, Any]) -> tuple[int, ...]:
+        self.max_length = self._read_max_length(obs_space, options)
         # Sorted: the order of a set of characters differs between processes.
-        known = (
-            getattr(obs_space, "character_set", None) or options.get("text_charset") or _PRINTABLE
-        )
-        self.characters = "".join(sorted(set(known)))
+        self.characters = "".join(sorted(set(_charset(obs_space, options))))
         encoding = options.get("text_encoding", "onehot")
         self._onehot = encoding == "onehot" and not options.get("_disable_preprocessor_api")
         if self.max_length < 1 or not self.characters:
             raise UnsupportedSpaceError(
                 f"{self.info.path}: {self.info.describe()} contains no text to encode."
             )
+        #: Number of values for each character.
         self._width = len(self.characters) if self._onehot else 1
         return (self.max_length * (self._width + 1),)
 
-    def writer(self, start: int) -> Writer:
-        width, most, onehot = self._width, self.max_length, self._onehot
-        # Column of the 1 of the character at place 0; for integers its number, where 0 is the
-        # padding.
-        index = {character: i if onehot else i + 1 for i, character in enumerate(self.characters)}
-        places, mask = start + np.arange(most) * width, start + most * width
+    def _read_max_length(self, obs_space: Space[Any], options: Mapping[str, Any]) -> int:
+        """Return the smaller one of the space's and the config's length.
 
-        def write(obs: Any, out: Array) -> None:
+        Raises:
+            UnsupportedSpaceError: Neither gives a length.
+        """
+        # Gymnasium's Text has a maximum length, another space of strings may have none.
+        space_length = getattr(obs_space, "max_length", None)
+        if space_length is None:
+            return needed_limit(options, "text_max_length", self.info, "characters")
+        config_length = limit(options, "text_max_length", self.info)
+        if config_length is None:
+            return int(space_length)
+        return min(int(space_length), config_length)
+
+    def writer(self, start: int) -> Writer:
+        if self._onehot:
+            return self._onehot_writer(start)
+        return self._index_writer(start)
+
+    # A writer runs for each observation, so it reads local variables, which are faster than
+    # attributes.
+
+    def _onehot_writer(self, start: int) -> Writer:
+        max_length = self.max_length
+        mask = start + max_length * self._width
+        # Where the one-hot vector of each place begins.
+        places = start + np.arange(max_length) * self._width
+        column_of = {character: column for column, character in enumerate(self.characters)}
+
+        def write(obs: str, out: Array) -> None:
             length = len(obs)
-            if length > most or not isinstance(obs, str):
-                raise ValueError(f"{length} characters, which exceeds the limit {most}")
-            numbers = np.fromiter(map(index.__getitem__, obs), np.int64, length)
-            if onehot:
-                out[places[:length] + numbers] = 1.0
-            else:
-                out[start : start + length] = numbers
+            if length > max_length or not isinstance(obs, str):
+                raise ValueError(f"{length} characters, which exceeds the limit {max_length}")
+            columns = np.fromiter(map(column_of.__getitem__, obs), np.int64, length)
+            out[places[:length] + columns] = 1.0
             out[mask : mask + length] = 1.0
 
         return write
 
-    def restore(self, flat: Any, ops: TensorOps) -> TextValues:
+    def _index_writer(self, start: int) -> Writer:
+        max_length = self.max_length
+        mask = start + max_length
+        # From 1, because 0 is the padding.
+        number_of = {character: n for n, character in enumerate(self.characters, start=1)}
+
+        def write(obs: str, out: Array) -> None:
+            length = len(obs)
+            if length > max_length or not isinstance(obs, str):
+                raise ValueError(f"{length} characters, which exceeds the limit {max_length}")
+            numbers = np.fromiter(map(number_of.__getitem__, obs), np.int64, length)
+            out[start : start + length] = numbers
+            out[mask : mask + length] = 1.0
+
+        return write
+
+    def restore(self, flat: Tensor, ops: TensorOps) -> TextValues:
         """Return the characters and the mask."""
         split = self.max_length * self._width
         characters = flat[..., :split]
         if self._onehot:
-            return TextValues(
-                ops.reshape(characters, (self.max_length, self._width)), flat[..., split:]
-            )
-        return TextValues(ops.integers(characters), flat[..., split:])
+            values = ops.reshape(characters, (self.max_length, self._width))
+        else:
+            values = ops.integers(characters)
+        return TextValues(values, flat[..., split:])
 
     def leaves(self, start: int = 0) -> list[Leaf]:
-        path, split = self.info.path, start + self.max_length * self._width
+        path = self.info.path
+        split = start + self.max_length * self._width
         shape = (self.max_length, self._width) if self._onehot else (self.max_length,)
         return [
             Leaf(f"{path}.values", "text", start, split, shape),
@@ -110,17 +143,26 @@ class TextPreprocessor(Preprocessor):
         space = Text(self.max_length, min_length=0, charset=self.characters)
         return SpaceInfo.read(space, self.info.path)
 
-    def check(self, obs: Any) -> None:
+    def check(self, obs: str) -> None:
         if not isinstance(obs, str):
             self.refuse("a text", obs)
         if len(obs) > self.max_length:
             self.refuse(
                 f"a text of at most {self.max_length} characters (see 'text_max_length')", obs
             )
-        if unknown := sorted(set(obs) - set(self.characters)):
+        unknown = "".join(sorted(set(obs) - set(self.characters)))
+        if unknown:
             self.refuse(
-                f"a text of the characters {self.characters!r}",
-                f"{obs!r} with {''.join(unknown)!r}",
+                f"a text of the characters {self.characters!r}", f"{obs!r} with {unknown!r}"
             )
         if not self._obs_space.contains(obs):
             self.refuse(f"a text of {self.info.describe()}", obs)
+
+
+def _charset(obs_space: Space[Any], options: Mapping[str, Any]) -> Iterable[str]:
+    """Return the characters of the space's texts: the space's own, the config's, or printable
+    ASCII.
+    """
+    # Gymnasium's Text has a set of characters, another space of strings may have none.
+    own_characters: Iterable[str] | None = getattr(obs_space, "character_set", None)
+    return own_characters or options.get("text_charset") or _PRINTABLE

@@ -11,8 +11,9 @@ import numpy as np
 
 from rlcatalog import TupleActions
 from rlcatalog.actions import ActionCodec
+from rlcatalog.frameworks import TensorTree
 from rlcatalog.spaces import SpaceInfo
-from rlcatalog_preprocessors.actions.kinds import Array, DiscreteCodec
+from rlcatalog_preprocessors.actions.kinds import Actions, Array, DiscreteCodec, Mask
 from rlcatalog_preprocessors.actions.lowering import LoweredComposite
 
 
@@ -25,10 +26,15 @@ class CompositeCodec(ActionCodec):
         super().__init__(info, *others)
         self.input_width = sum(child.input_width for child in self.children)
         self.whole = bool(self.children) and all(child.whole for child in self.children)
-        self.choices = [choice for child in self.children for choice in child.choices]
-        stops = np.cumsum([child.width for child in self.children], dtype=np.int64).tolist()
+        self.choices: list[tuple[str, int]] = []
         #: Each child with its columns of raw actions.
-        self.parts = [(child, slice(stop - child.width, stop)) for child, stop in self._with(stops)]
+        self.parts: list[tuple[ActionCodec, slice]] = []
+        start = 0
+        for child in self.children:
+            self.choices += child.choices
+            stop = start + child.width
+            self.parts.append((child, slice(start, stop)))
+            start = stop
 
     def _size(self) -> int:
         return sum(child.width for child in self.children)
@@ -38,23 +44,20 @@ class CompositeCodec(ActionCodec):
         for child in self.children:
             yield from child.leaves
 
-    def flatten(self, raw: Any) -> Array:
-        parts = raw.batches if isinstance(raw, TupleActions) else raw
+    def flatten(self, raw: TensorTree | TupleActions) -> Array:
+        parts: Any = raw.batches if isinstance(raw, TupleActions) else raw
         if isinstance(parts, Mapping):
-            return self._concatenate(
-                [child.flatten(part) for child, part in self._with(self._split(parts))]
-            )
-        if isinstance(parts, tuple | list) and len(parts) == len(self.children):
-            return self._concatenate([child.flatten(part) for child, part in self._with(parts)])
-        return super().flatten(parts)  # all columns in one array, or one array for each leaf
+            parts = self._split(parts)
+        elif not isinstance(parts, tuple | list) or len(parts) != len(self.children):
+            return super().flatten(parts)  # all columns in one array, or one array for each leaf
+        return self._concatenate([child.flatten(part) for child, part in self._with(parts)])
 
     def adapt(self, raw: Array) -> Any:
         return self.info.join([child.adapt(raw[:, span]) for child, span in self.parts])
 
-    def invert(self, action: Any) -> Array:
-        return self._concatenate(
-            [child.invert(part) for child, part in self._with(self._split(action))]
-        )
+    def invert(self, action: Actions) -> Array:
+        parts = self._split(action)
+        return self._concatenate([child.invert(part) for child, part in self._with(parts)])
 
     def _concatenate(self, raws: Sequence[Array]) -> Array:
         """Concatenate the children's raw actions along their columns.
@@ -67,29 +70,28 @@ class CompositeCodec(ActionCodec):
             raise self._no_action("as many rows in each part", found)
         return self._side_by_side(raws)
 
-    def leaf_actions(self, action: Any) -> Iterator[tuple[ActionCodec, Any]]:
+    def leaf_actions(self, action: Actions) -> Iterator[tuple[ActionCodec, Any]]:
         for child, part in self._with(self._split(action)):
             yield from child.leaf_actions(part)
 
-    def _split(self, action: Any) -> list[Any]:
+    def _split(self, action: Actions | Mapping[str, Any]) -> list[Any]:
         """Return the parts of a batch of environment actions.
 
         Raises:
             ActionError: Some parts are missing or unknown.
         """
         if self.info.keys:
-            if not isinstance(action, Mapping) or set(action) != set(self.info.keys):
-                found = (
-                    f"keys {list(action)}" if isinstance(action, Mapping) else type(action).__name__
-                )
-                raise self._no_action(f"a dict with the keys {list(self.info.keys)}", found)
-        elif not isinstance(action, tuple | list) or len(action) != len(self.children):
-            found = (
-                f"{len(action)} of them"
-                if isinstance(action, tuple | list)
-                else type(action).__name__
-            )
-            raise self._no_action(f"a tuple of {len(self.children)} parts", found)
+            expected = f"a dict with the keys {list(self.info.keys)}"
+            if not isinstance(action, Mapping):
+                raise self._no_action(expected, type(action).__name__)
+            if set(action) != set(self.info.keys):
+                raise self._no_action(expected, f"keys {list(action)}")
+        else:
+            expected = f"a tuple of {len(self.children)} parts"
+            if not isinstance(action, tuple | list):
+                raise self._no_action(expected, type(action).__name__)
+            if len(action) != len(self.children):
+                raise self._no_action(expected, f"{len(action)} of them")
         return self.info.split(action)
 
     def check_raw(self, raw: Array) -> None:
@@ -98,22 +100,34 @@ class CompositeCodec(ActionCodec):
 
     @property
     def paths(self) -> list[str]:
-        return [path for child in self.children for path in child.paths]
+        paths: list[str] = []
+        for child in self.children:
+            paths += child.paths
+        return paths
 
     @cached_property
     def counts(self) -> tuple[int, ...] | None:  # type: ignore[override]
-        found = [child.counts for child in self.children]
-        return None if None in found else tuple(count for counts in found for count in counts or ())
+        counts: list[int] = []
+        for child in self.children:
+            if child.counts is None:
+                return None
+            counts += child.counts
+        return tuple(counts)
 
     @property
     def limits(self) -> tuple[Array, Array]:
-        low, high = zip(*(child.limits for child in self.children), strict=True)
-        return np.concatenate(low), np.concatenate(high)
+        lows = []
+        highs = []
+        for child in self.children:
+            low, high = child.limits
+            lows.append(low)
+            highs.append(high)
+        return np.concatenate(lows), np.concatenate(highs)
 
     @property
     def stored_form(self) -> tuple[np.dtype[Any], tuple[int | None, ...]]:
-        alone = all(isinstance(leaf, DiscreteCodec) for leaf in self.leaves)
-        return np.dtype(np.int32 if alone else np.float32), (None, self.width)
+        is_discrete = all(isinstance(leaf, DiscreteCodec) for leaf in self.leaves)
+        return np.dtype(np.int32 if is_discrete else np.float32), (None, self.width)
 
     def inputs(self, raw: Array) -> Array:
         return np.concatenate([child.inputs(raw[:, span]) for child, span in self.parts], axis=1)
@@ -121,63 +135,91 @@ class CompositeCodec(ActionCodec):
     def shown(self, raw: Array) -> Any:
         return self.info.join([child.shown(raw[..., span]) for child, span in self.parts])
 
-    def _join_masks(self, masks: Any, rows: int | None) -> Array:
+    def _join_masks(self, masks: Mask, rows: int | None) -> Array:
+        parts = self._mask_parts(masks)
+        if rows is None:
+            rows = _rows_of(parts)
+        columns = []
+        for child, part in self._with(parts):
+            child_columns = child.mask_columns(part, rows)
+            if child_columns is not None:
+                columns.append(child_columns)
+        return np.concatenate(columns, axis=1)
+
+    def _mask_parts(self, masks: Mask) -> list[Any]:
+        """Return each child's mask, or None for a child without one.
+
+        Raises:
+            ActionMaskError: The masks do not have the space's structure.
+        """
         if self.info.keys:
             if not isinstance(masks, Mapping) or set(masks) - set(self.info.keys):
                 raise self._bad_mask(f"a dict with keys of {list(self.info.keys)}", masks)
-            given = [masks.get(key) for key in self.info.keys]
-        else:
-            if isinstance(masks, Mapping) or len(masks) != len(self.children):
-                raise self._bad_mask(
-                    f"a tuple of {len(self.children)} masks, one for each part (None for a part"
-                    " that has none), or the concatenated columns of all masks, [B,"
-                    f" {self.mask_width}]",
-                    masks,
-                )
-            given = list(masks)
-        rows = rows if rows is not None else next((len(array) for array in _arrays(given)), None)
-        found = [child.mask_columns(part, rows) for child, part in self._with(given)]
-        return np.concatenate([columns for columns in found if columns is not None], axis=1)
+            return [masks.get(key) for key in self.info.keys]
+        if not isinstance(masks, tuple) or len(masks) != len(self.children):
+            raise self._bad_mask(
+                f"a tuple of {len(self.children)} masks, one for each part (None for a part"
+                " that has none), or the concatenated columns of all masks, [B,"
+                f" {self.mask_width}]",
+                masks,
+            )
+        return list(masks)
 
     def mask_taken(self, raw: Array) -> Array | None:
-        found = [child.mask_taken(raw[:, span]) for child, span in self.parts]
-        widths = [child.mask_width for child in self.children]
-        starts = np.cumsum(widths) - widths
-        taken = [
-            columns + start
-            for columns, start in zip(found, starts, strict=True)
-            if columns is not None
-        ]
-        return np.concatenate(taken, axis=1) if len(taken) == len(found) else None
+        columns = []
+        start = 0
+        for child, span in self.parts:
+            child_columns = child.mask_taken(raw[:, span])
+            if child_columns is None:
+                return None
+            columns.append(child_columns + start)
+            start += child.mask_width
+        return np.concatenate(columns, axis=1)
 
     def mask_places_in(self, shown: SpaceInfo | None, start: int = 0) -> list[tuple[int, int]]:
         if shown is None or shown.kind != self.info.kind:
             return super().mask_places_in(shown, start)
-        found: dict[Any, list[tuple[int, int]]] = {}
         own = dict(zip(_names(self.info), self.children, strict=True))
-        for name, part in zip(_names(shown), shown.children, strict=True):
+        places_of: dict[str | int, list[tuple[int, int]]] = {}
+        for name, mask in zip(_names(shown), shown.children, strict=True):
             if name in own:
-                found[name] = own[name].mask_places_in(part, start)
-            start += sum(
-                math.prod(leaf.shape or ()) for leaf in part.walk() if not leaf.is_composite
-            )
-        return [
-            column
-            for name, child in own.items()
-            for column in found.get(name) or child.mask_places_in(None)
-        ]
+                places_of[name] = own[name].mask_places_in(mask, start)
+            start += _count_values(mask)
+        places: list[tuple[int, int]] = []
+        for name, child in own.items():
+            # Without a mask, nothing is forbidden.
+            places += places_of.get(name) or child.mask_places_in(shown=None)
+        return places
 
     def _with(self, parts: Sequence[Any]) -> Iterator[tuple[ActionCodec, Any]]:
         return zip(self.children, parts, strict=True)
 
 
-def _names(info: SpaceInfo) -> Sequence[Any]:
+def _names(info: SpaceInfo) -> Sequence[str | int]:
+    """Return the keys of a Dict, or the positions of a Tuple."""
     return info.keys or range(len(info.children))
 
 
-def _arrays(parts: Any) -> Iterator[Any]:
-    for part in parts.values() if isinstance(parts, Mapping) else parts:
-        if isinstance(part, Mapping | tuple):
-            yield from _arrays(part)
-        elif part is not None:
-            yield part
+def _count_values(info: SpaceInfo) -> int:
+    """Return the number of values in all leaves of a space."""
+    count = 0
+    for node in info.walk():
+        if not node.is_composite:
+            count += math.prod(node.shape or ())
+    return count
+
+
+def _rows_of(masks: Sequence[Any]) -> int | None:
+    """Return the number of rows of the first array in masks, or None if there is none."""
+    for mask in masks:
+        if isinstance(mask, Mapping):
+            rows = _rows_of(list(mask.values()))
+        elif isinstance(mask, tuple):
+            rows = _rows_of(mask)
+        elif mask is not None:
+            rows = len(mask)
+        else:
+            rows = None
+        if rows is not None:
+            return rows
+    return None

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
@@ -14,6 +14,10 @@ from rlcatalog.errors import shown
 from rlcatalog_preprocessors.actions import lowering
 
 Array = np.ndarray[Any, Any]
+#: A batch of the environment's actions, as `ActionCodec.invert` takes it.
+Actions: TypeAlias = "Array | Mapping[str, Actions] | tuple[Actions, ...]"
+#: A batch of masks in Gymnasium's format; None allows everything.
+Mask: TypeAlias = "Array | Mapping[str, Mask] | tuple[Mask, ...] | list[Mask] | None"
 
 _INT64_MAX = np.iinfo(np.int64).max
 
@@ -23,13 +27,16 @@ class _EntryByEntry(ActionCodec):
 
     def _check_inside(self, inside: Array, given: Array, expected: str) -> None:
         """Raise an error unless all values of a batch are allowed (True in `inside`)."""
-        if not inside.all():
-            row, *place = (int(i) for i in np.argwhere(~inside)[0])
-            where = f"row {row}{f', at {place}' if place else ''}"
-            value = given[(row, *place)]
-            raise self._no_action(
-                expected, f"{shown(getattr(value, 'item', lambda: value)())} in {where}"
-            )
+        if inside.all():
+            return
+        row, *place = np.argwhere(~inside)[0].tolist()
+        where = f"row {row}"
+        if place:
+            where += f", at {place}"
+        value = given[(row, *place)]
+        if isinstance(value, np.generic):
+            value = value.item()  # the message shows the number without NumPy's type
+        raise self._no_action(expected, f"{shown(value)} in {where}")
 
 
 class DiscreteCodec(_EntryByEntry):
@@ -37,28 +44,33 @@ class DiscreteCodec(_EntryByEntry):
     space's `start`.
     """
 
-    scalar = whole = True
+    scalar = True
+    whole = True
     lowered = lowering.LoweredDiscrete
 
     def __init__(self, info: SpaceInfo, *others: Any) -> None:
         super().__init__(info, *others)
-        self.n = self.input_width = int(info.n or 0)
+        self.n = int(info.n or 0)
+        self.input_width = self.n
         self.counts = (self.n,)
         self.choices = [(info.path, self.n)]
         self._dtype = np.dtype(info.dtype or "int64")
-        self._as_drawn = info.start == 0 and self._dtype == np.int64
+        #: Whether raw values are the environment's actions already.
+        self._is_raw = info.start == 0 and self._dtype == np.int64
 
     @classmethod
     def of(cls, info: SpaceInfo, raw_kind: str, *others: Any) -> ActionCodec:
-        return (OneHotCodec if raw_kind == "onehot" else cls)(info, raw_kind, *others)
+        if raw_kind == "onehot":
+            return OneHotCodec(info, raw_kind, *others)
+        return cls(info, raw_kind, *others)
 
     def adapt(self, raw: Array) -> Any:
         values = raw[:, 0]
-        if self._as_drawn:
+        if self._is_raw:
             return values.copy() if raw.dtype is self._dtype else values.astype(self._dtype)
         return values.astype(self._dtype) + self._dtype.type(self.info.start)
 
-    def invert(self, action: Any) -> Array:
+    def invert(self, action: Actions) -> Array:
         given = self._given(action)
         with np.errstate(invalid="ignore"):
             whole = given.astype(np.int64)
@@ -81,19 +93,22 @@ class OneHotCodec(DiscreteCodec):
     gives the value.
     """
 
-    scalar = whole = False
+    scalar = False
+    whole = False
     clips = True
     lowered = lowering.LoweredOneHot
 
     def __init__(self, info: SpaceInfo, *others: Any) -> None:
         super().__init__(info, *others)
-        self.width, self.counts = self.n, None
+        self.width = self.n
+        self.counts = None
 
     def adapt(self, raw: Array) -> Any:
         return raw.argmax(axis=1).astype(self._dtype) + self._dtype.type(self.info.start)
 
-    def invert(self, action: Any) -> Array:
-        return one_hot(super().invert(action)[:, 0], self.n)
+    def invert(self, action: Actions) -> Array:
+        values = super().invert(action)[:, 0]
+        return one_hot(values, self.n)
 
     def inputs(self, raw: Array) -> Array:
         return raw.astype(np.float32, copy=False)
@@ -118,7 +133,8 @@ class _CountedCodec(_EntryByEntry):
         uint64 represents the distance between any two integers; sums are modulo 2^64, as for all
         integer dtypes.
         """
-        self.low, self.span = low, span
+        self.low = low
+        self.span = span
         self._first = low.astype(np.uint64)
 
     @property
@@ -133,28 +149,31 @@ class _CountedCodec(_EntryByEntry):
         counted = _whole(raw.reshape(len(raw), *self.low.shape))
         return (self._first + np.minimum(counted, self.span)).astype(self.low.dtype)
 
-    def invert(self, action: Any) -> Array:
-        given, expected = self._exact(action), f"integers of {self.info.space}"
+    def invert(self, action: Actions) -> Array:
+        given = self._exact(action)
+        expected = f"integers of {self.info.space}"
         try:
             with np.errstate(invalid="ignore"):
                 whole = given.astype(self.low.dtype)
         except (OverflowError, ValueError):  # of Python numbers
             raise self._no_action(expected, "others") from None
         counted: Array = whole.astype(np.uint64) - self._first
-        # Below the lowest bound, the result is too high.
+        # Below the lowest value, the difference wraps around to a number above the span.
         inside = (whole == given) & (counted <= self.span)
         self._check_inside(inside.astype(np.bool_), given, expected)
         flat = counted.reshape(len(counted), self.width)
-        return flat if self.span.max(initial=0) > _INT64_MAX else flat.astype(np.int64)
+        fits_into_int64 = self.span.max(initial=0) <= _INT64_MAX
+        return flat.astype(np.int64) if fits_into_int64 else flat
 
-    def _exact(self, action: Any) -> Array:
+    def _exact(self, action: Actions) -> Array:
         """Return a batch in the same form as `_given`; numbers without a common dtype stay Python
         numbers.
         """
         given = self._given(action)
-        return (
-            given if hasattr(action, "dtype") else np.asarray(action, object).reshape(given.shape)
-        )
+        # The user's actions: an array or tensor, or a list, whose integers NumPy may round.
+        if hasattr(action, "dtype"):
+            return given
+        return np.asarray(action, object).reshape(given.shape)
 
 
 class MultiDiscreteCodec(_CountedCodec):
@@ -165,26 +184,27 @@ class MultiDiscreteCodec(_CountedCodec):
 
     def __init__(self, info: SpaceInfo, *others: Any) -> None:
         super().__init__(info, *others)
-        self._count(
-            np.asarray(info.start, info.dtype or "int64"),
-            info.nvec.astype(np.uint64) - np.uint64(1),
-        )
+        low = np.asarray(info.start, info.dtype or "int64")
+        span = info.nvec.astype(np.uint64) - np.uint64(1)
+        self._count(low, span)
         self.choices = list(zip(self.paths, self.counts, strict=True))
         self.input_width = self.mask_width
+        #: Where the one-hot vector of each choice begins.
         self._starts = np.cumsum(self.counts, dtype=np.int64) - np.array(self.counts, np.int64)
 
     def inputs(self, raw: Array) -> Array:
-        found = np.zeros((len(raw), self.input_width), np.float32)
-        np.put_along_axis(found, raw.astype(np.int64) + self._starts, 1.0, axis=1)
-        return found
+        onehots = np.zeros((len(raw), self.input_width), np.float32)
+        np.put_along_axis(onehots, raw.astype(np.int64) + self._starts, 1.0, axis=1)
+        return onehots
 
-    def _join_masks(self, masks: Any, rows: int | None) -> Array:
+    def _join_masks(self, masks: Mask, rows: int | None) -> Array:
         arrays = [np.asarray(part) for part in _leaves(masks)]
+        shapes = [array.shape for array in arrays]
+        # -1 for an array without batch axis, which differs from every count.
+        widths = [shape[-1] if len(shape) == 2 else -1 for shape in shapes]
         counts = list(self.counts)
-        if [array.shape[-1] if array.ndim == 2 else -1 for array in arrays] != counts:
-            raise self._bad_mask(
-                f"arrays of shape [B, n] with n = {counts}", [array.shape for array in arrays]
-            )
+        if widths != counts:
+            raise self._bad_mask(f"arrays of shape [B, n] with n = {counts}", str(shapes))
         return np.concatenate(arrays, axis=1)
 
 
@@ -204,23 +224,30 @@ class MultiBinaryCodec(_EntryByEntry):
         self.counts = (2,) * self.width
         self.choices = [(path, 2) for path in _paths(info)]
 
-    def invert(self, action: Any) -> Array:
+    def invert(self, action: Actions) -> Array:
         given = self._given(action)
         self._check_inside((given == 0) | (given == 1), given, "0 or 1")
         return given.reshape(len(given), self.width).astype(np.int64)
 
     @property
     def mask_places(self) -> list[tuple[int, int]]:
-        return [(bit, forbidding) for bit in range(self.width) for forbidding in (1, 0)]
+        places = []
+        for bit in range(self.width):
+            # The columns of 0 and of 1: a mask value of 1 forbids 0, and a mask value of 0
+            # forbids 1.
+            places += [(bit, 1), (bit, 0)]
+        return places
 
     def _mask_rows(self, array: Array) -> Array:
         if not array.ndim or array.shape[1:] != self.info.shape:
             return super()._mask_rows(array)
         bits = array.reshape(len(array), -1)
-        known = (bits == 0) | (bits == 1) | (bits == 2)
-        if not known.all():
-            raise self._bad_mask("values 0, 1 or 2, where 2 means either", bits[~known][0])
-        return np.stack([bits != 1, bits != 0], axis=2).reshape(len(array), -1)
+        is_valid = (bits == 0) | (bits == 1) | (bits == 2)
+        if not is_valid.all():
+            raise self._bad_mask("values 0, 1 or 2, where 2 means either", bits[~is_valid][0])
+        may_be_0 = bits != 1
+        may_be_1 = bits != 0
+        return np.stack([may_be_0, may_be_1], axis=2).reshape(len(array), -1)
 
 
 class BoxCodec(_EntryByEntry):
@@ -243,19 +270,20 @@ class BoxCodec(_EntryByEntry):
         self._scaled = is_scaled(info.low, info.high, rule)
         low = np.where(self._scaled, info.low, -1).astype(np.float64)
         high = np.where(self._scaled, info.high, 1).astype(np.float64)
-        self.scale, self.middle = high / 2 - low / 2, high / 2 + low / 2
+        self.scale = high / 2 - low / 2
+        self.middle = high / 2 + low / 2
         # Scaling from [-1, 1] to [-1, 1] changes nothing.
         self.affine = bool((self.scale != 1).any() or self.middle.any())
         # Without bounds, the dtype's range bounds the value; clip before casting.
         limits = np.finfo(self._dtype)
-        self.lowest, self.highest = (
-            np.maximum(info.low, limits.min),
-            np.minimum(info.high, limits.max),
-        )
+        self.lowest = np.maximum(info.low, limits.min)
+        self.highest = np.minimum(info.high, limits.max)
 
     @classmethod
     def of(cls, info: SpaceInfo, *others: Any) -> ActionCodec:
-        return (IntegerBoxCodec if info.is_integer_box else cls)(info, *others)
+        if info.is_integer_box:
+            return IntegerBoxCodec(info, *others)
+        return cls(info, *others)
 
     def adapt(self, raw: Array) -> Array:
         value = raw.reshape(len(raw), *self.lowest.shape)
@@ -264,7 +292,7 @@ class BoxCodec(_EntryByEntry):
         inside: Array = np.minimum(np.maximum(value, self.lowest), self.highest)
         return inside.astype(self._dtype, copy=False)
 
-    def invert(self, action: Any) -> Array:
+    def invert(self, action: Actions) -> Array:
         given = self._given(action)
         with np.errstate(over="ignore"):
             value = given.astype(self._dtype, copy=False)
@@ -275,21 +303,21 @@ class BoxCodec(_EntryByEntry):
             f"values within the bounds of {self.info.space} (numpy.clip brings them there)",
         )
         if self.affine:
-            # Between equal bounds there is one value.
-            scaled = np.where(self.scale > 0, self.scale, 1.0)
-            value = (value.astype(np.float64) - self.middle) / scaled
-        elif self._dtype.itemsize < 4:
-            value = value.astype(np.float32)
+            # Between equal bounds there is one value, and its scale is 0.
+            divisor = np.where(self.scale > 0, self.scale, 1.0)
+            value = (value.astype(np.float64) - self.middle) / divisor
+        elif self._dtype == np.float16:
+            value = value.astype(np.float32)  # raw actions are at least float32
         return value.reshape(len(value), self.width)
 
     @property
     def limits(self) -> tuple[Array, Array]:
-        low, high = (
-            bound.reshape(-1).astype(np.float64) for bound in (self.info.low, self.info.high)
-        )
+        low: Array = self.info.low.reshape(-1).astype(np.float64)
+        high: Array = self.info.high.reshape(-1).astype(np.float64)
         if self.affine:
-            scaled = self._scaled.reshape(-1)
-            low, high = np.where(scaled, -1.0, low), np.where(scaled, 1.0, high)
+            is_scaled_value = self._scaled.reshape(-1)
+            low = np.where(is_scaled_value, -1.0, low)
+            high = np.where(is_scaled_value, 1.0, high)
         return low, high
 
     @property
@@ -305,7 +333,8 @@ class IntegerBoxCodec(_CountedCodec):
 
     def __init__(self, info: SpaceInfo, *others: Any) -> None:
         super().__init__(info, *others)
-        self._count(info.low, info.high.astype(np.uint64) - info.low.astype(np.uint64))
+        span = info.high.astype(np.uint64) - info.low.astype(np.uint64)
+        self._count(info.low, span)
         self._spread = np.maximum(self.span.astype(np.float64), 1.0).reshape(-1)
 
     def inputs(self, raw: Array) -> Array:
@@ -314,8 +343,9 @@ class IntegerBoxCodec(_CountedCodec):
 
     @property
     def stored_form(self) -> tuple[np.dtype[Any], tuple[int | None, ...]]:
-        whole = self.low.dtype.kind in "iu"
-        return np.dtype(np.int32 if whole else np.float32), (None, *(self.info.shape or ()))
+        is_integer = self.low.dtype.kind in "iu"
+        dtype = np.dtype(np.int32 if is_integer else np.float32)
+        return dtype, (None, *(self.info.shape or ()))
 
 
 class SimplexCodec(_EntryByEntry):
@@ -324,10 +354,11 @@ class SimplexCodec(_EntryByEntry):
     lowered = LoweredActions
     stored_form = BoxCodec.stored_form
 
-    def invert(self, action: Any) -> Array:
+    def invert(self, action: Actions) -> Array:
         given = self._given(action)
         sums = np.broadcast_to(given.sum(-1, keepdims=True), given.shape)
-        inside = (given >= 0) & np.isclose(sums, 1.0, rtol=0, atol=1e-3)  # as in the space itself
+        # The tolerance of `Simplex.contains`.
+        inside = (given >= 0) & np.isclose(sums, 1.0, rtol=0, atol=1e-3)
         self._check_inside(inside, given, "parts from 0 to 1 that add up to 1 along the last axis")
         return given.reshape(len(given), self.width)
 
@@ -342,14 +373,25 @@ def _whole(raw: Array) -> Array:
     """
     if raw.dtype.kind == "f":
         raw = np.minimum(np.rint(raw.astype(np.float64)), _BELOW_2_64)
-    return raw.astype(np.uint64) if raw.dtype.kind in "ub" else np.maximum(raw, 0).astype(np.uint64)
+    may_be_negative = raw.dtype.kind not in "ub"
+    if may_be_negative:
+        raw = np.maximum(raw, 0)
+    return raw.astype(np.uint64)
 
 
 def _paths(info: SpaceInfo) -> list[str]:
     """Return the paths of a space's entries, in C order."""
-    return [f"{info.path}[{', '.join(map(str, place))}]" for place in np.ndindex(info.shape or ())]
+    paths = []
+    for place in np.ndindex(info.shape or ()):
+        indices = ", ".join(map(str, place))
+        paths.append(f"{info.path}[{indices}]")
+    return paths
 
 
-def _leaves(mask: Any) -> Iterator[Any]:
-    for part in mask:
-        yield from _leaves(part) if isinstance(part, tuple) else [part]
+def _leaves(masks: Any) -> Iterator[Any]:
+    """Yield the masks in tuples of masks, nested to any depth."""
+    for part in masks:
+        if isinstance(part, tuple):
+            yield from _leaves(part)
+        else:
+            yield part

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from rlcatalog.actions import ActionCodec, LoweredActions
-from rlcatalog.frameworks import TensorOps
+from rlcatalog.frameworks import Tensor, TensorOps
 
 
 class LoweredDiscrete(LoweredActions):
@@ -16,27 +16,31 @@ class LoweredDiscrete(LoweredActions):
 
     codec: Any
 
-    def leaf(self, raw: Any) -> Any:
+    def leaf(self, raw: Tensor) -> Any:
         return self._started(raw[:, 0])
 
-    def inputs(self, raw: Any) -> Any:
+    def inputs(self, raw: Tensor) -> Any:
         return self.ops.one_hot(self.ops.as_type(raw[:, 0], "int64"), self.codec.n)
 
-    def _started(self, values: Any) -> Any:
-        values, start = self.ops.as_type(values, "int64"), int(self.codec.info.start)
-        return self.typed(values + start if start else values)
+    def _started(self, values: Tensor) -> Any:
+        """Return values that count from 0 as values of the space."""
+        start = int(self.codec.info.start)
+        integers = self.ops.as_type(values, "int64")
+        if start:
+            integers = integers + start
+        return self.typed(integers)
 
 
 class LoweredOneHot(LoweredDiscrete):
     """One of n values, sampled as a one-hot vector."""
 
-    def leaf(self, raw: Any) -> Any:
+    def leaf(self, raw: Tensor) -> Any:
         return self._started(self.ops.argmax(raw))
 
-    def inputs(self, raw: Any) -> Any:
+    def inputs(self, raw: Tensor) -> Any:
         return self.ops.as_type(raw, "float32")
 
-    def shown(self, raw: Any) -> Any:
+    def shown(self, raw: Tensor) -> Any:
         return raw
 
 
@@ -45,34 +49,40 @@ class LoweredCounted(LoweredActions):
 
     codec: Any
 
-    def leaf(self, raw: Any) -> Any:
-        ops, low = self.ops, self.codec.low
-        whole = ops.maximum(ops.as_type(ops.whole(raw), "int64"), 0)
-        counted = ops.rows(whole, low.shape)
-        # Sums are modulo 2^64, as in the codec; raw values never exceed a span above int64.
-        span = np.minimum(
-            self.codec.span.astype(np.uint64), np.uint64(np.iinfo(np.int64).max)
-        ).astype(np.int64)
-        counted = ops.minimum(counted, self.constant(span, counted))
+    def leaf(self, raw: Tensor) -> Any:
+        ops = self.ops
+        low = self.codec.low
+        not_negative = ops.maximum(ops.as_type(ops.whole(raw), "int64"), 0)
+        counts = ops.rows(not_negative, low.shape)
+        # Raw values are int64, and never exceed a span above int64.
+        largest = np.uint64(np.iinfo(np.int64).max)
+        span = np.minimum(self.codec.span.astype(np.uint64), largest).astype(np.int64)
+        counts = ops.minimum(counts, self.constant(span, counts))
+        # Sums are modulo 2^64, as in the codec.
         first = low.astype(np.uint64).view(np.int64)
-        return self.typed(counted + self.constant(first, counted) if first.any() else counted)
+        if first.any():
+            counts = counts + self.constant(first, counts)
+        return self.typed(counts)
 
 
 class LoweredChoices(LoweredCounted):
     """Several choices."""
 
-    def inputs(self, raw: Any) -> Any:
+    def inputs(self, raw: Tensor) -> Any:
         counts = np.array(self.codec.counts, np.int64)
-        entries = np.repeat(np.arange(len(counts)), counts)
-        values = np.arange(len(entries)) - (np.cumsum(counts) - counts)[entries]
-        own = self.ops.columns_at(self.ops.as_type(raw, "int64"), entries)
-        return self.ops.as_type(own == self.constant(values, own), "float32")
+        # For each column of the one-hot vectors, its choice and the value that it stands for.
+        choices = np.repeat(np.arange(len(counts)), counts)
+        starts = np.cumsum(counts) - counts
+        values = np.arange(len(choices)) - starts[choices]
+        raw_of_columns = self.ops.columns_at(self.ops.as_type(raw, "int64"), choices)
+        is_value = raw_of_columns == self.constant(values, raw_of_columns)
+        return self.ops.as_type(is_value, "float32")
 
 
 class LoweredIntegerBox(LoweredCounted):
     """Integers in a Box."""
 
-    def inputs(self, raw: Any) -> Any:
+    def inputs(self, raw: Tensor) -> Any:
         spread = np.maximum(self.codec.span.astype(np.float64), 1.0).reshape(-1)
         wide = self.ops.as_type(raw, "float64")
         return self.ops.as_type(wide / self.constant(spread, wide), "float32")
@@ -83,24 +93,23 @@ class LoweredBox(LoweredActions):
 
     codec: Any
 
-    def leaf(self, raw: Any) -> Any:
-        ops, codec = self.ops, self.codec
-        low, high, dtype = codec.lowest, codec.highest, codec.info.dtype or "float32"
-        value = ops.rows(raw, low.shape)
-        if codec.affine or dtype == "float64":  # like NumPy's promotion
-            value = ops.as_type(value, "float64")
-        wide = "float64" if codec.affine or dtype == "float64" else "float32"
+    def leaf(self, raw: Tensor) -> Any:
+        ops = self.ops
+        codec = self.codec
+        dtype = codec.info.dtype or "float32"
+        value = ops.rows(raw, codec.lowest.shape)
+        # The codec's NumPy code computes in float64 in these cases too.
+        wide = "float32"
+        if codec.affine or dtype == "float64":
+            wide = "float64"
+            value = ops.as_type(value, wide)
         if codec.affine:
             value = value * self.constant(codec.scale, value) + self.constant(codec.middle, value)
-        if (
-            np.isfinite(codec.info.low).any()
-            or np.isfinite(codec.info.high).any()
-            or dtype == "float16"
-        ):
-            low, high = (
-                self.constant(low.astype(wide), value),
-                self.constant(high.astype(wide), value),
-            )
+        has_bounds = np.isfinite(codec.info.low).any() or np.isfinite(codec.info.high).any()
+        # The range of float16 bounds values too.
+        if has_bounds or dtype == "float16":
+            low = self.constant(codec.lowest.astype(wide), value)
+            high = self.constant(codec.highest.astype(wide), value)
             value = ops.minimum(ops.maximum(value, low), high)
         return self.typed(value)
 
@@ -108,16 +117,25 @@ class LoweredBox(LoweredActions):
 class LoweredComposite(LoweredActions):
     """The concatenated children of a Tuple or Dict."""
 
-    def __init__(self, codec: Any, ops: TensorOps) -> None:
+    def __init__(self, codec: ActionCodec, ops: TensorOps) -> None:
         super().__init__(codec, ops)
-        self.parts = [(child.lowered(child, ops), span) for child, span in codec.parts]
+        #: Each child with its columns of raw actions.
+        self.parts: list[tuple[LoweredActions, slice]] = []
+        start = 0
+        for child in codec.children:
+            assert child.lowered is not None  # an export asks the children first
+            stop = start + child.width
+            self.parts.append((child.lowered(child, ops), slice(start, stop)))
+            start = stop
 
-    def adapt(self, raw: Any) -> Iterator[tuple[ActionCodec, Any]]:
+    def adapt(self, raw: Tensor) -> Iterator[tuple[ActionCodec, Any]]:
         for child, span in self.parts:
             yield from child.adapt(raw[:, span])
 
-    def inputs(self, raw: Any) -> Any:
-        return self.ops.concat([child.inputs(raw[:, span]) for child, span in self.parts], 1)
+    def inputs(self, raw: Tensor) -> Any:
+        inputs = [child.inputs(raw[:, span]) for child, span in self.parts]
+        return self.ops.concat(inputs, axis=1)
 
-    def shown(self, raw: Any) -> Any:
-        return self.codec.info.join([child.shown(raw[..., span]) for child, span in self.parts])
+    def shown(self, raw: Tensor) -> Any:
+        parts = [child.shown(raw[..., span]) for child, span in self.parts]
+        return self.codec.info.join(parts)
