@@ -2,21 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
+from gymnasium import Space
 
 from rlcatalog import Filter, SpaceInfo
 from rlcatalog.config import read_config
 from rlcatalog.errors import CatalogWarning, ConfigError, ObservationError, SavedPolicyError
-from rlcatalog.frameworks import TensorOps
+from rlcatalog.frameworks import Tensor, TensorOps
 from rlcatalog.observations import Array, Leaf, Preprocessor
 from rlcatalog.reporting import warn_caller
 from rlcatalog.spaces import is_image
 from rlcatalog_filters.config import FiltersConfig
 from rlcatalog_filters.mean_std import MeanStdFilter, scale, scaling
 from rlcatalog_filters.running_stat import RunningStat, worst_place
+
+
+class _Scaling(NamedTuple):
+    """The numbers by which `scale` filters whole encoded observations.
+
+    Attributes:
+        offset: What is subtracted.
+        factor: What the differences are multiplied by.
+        low: Lower limits for the results, or None for no limits.
+        high: Upper limits for the results, or None.
+    """
+
+    offset: Array
+    factor: Array
+    low: float | Array | None
+    high: float | Array | None
 
 
 class EncodedMeanStdFilter(Filter):
@@ -45,24 +62,30 @@ class EncodedMeanStdFilter(Filter):
         super().__init__(preprocessor, options)
         config = read_config(options, FiltersConfig)
         plan = preprocessor.leaves()
+        # A head reads the leaves that it claims itself.
         claimed = options.get("claimed", ())
+        unfiltered = [*claimed, *_images_and_flags(preprocessor, options.get("image_layout"))]
         mask_key = options.get("action_mask_key", "action_mask")
-        left_alone = [*claimed, *_images_and_flags(preprocessor, options.get("image_layout"))]
-        self.leaves = leaves_to_filter(plan, config, mask_key, left_alone)
+        self.leaves = leaves_to_filter(plan, config, mask_key, unfiltered)
         if not self.leaves:
+            names = ", ".join(f"{leaf.path} ({leaf.kind})" for leaf in plan) or "none"
             warn_caller(
                 "observation_filter='MeanStdFilter' has nothing to filter in the leaves "
-                f"{', '.join(f'{leaf.path} ({leaf.kind})' for leaf in plan) or 'none'}. Set it to"
+                f"{names}. Set it to"
                 " 'NoFilter', or name leaves in filter_include.",
                 CatalogWarning,
             )
-        self._filtered = np.zeros(preprocessor.size, np.bool_)
+        #: Which encoded values are filtered.
+        self._is_filtered = np.zeros(preprocessor.size, np.bool_)
         for leaf in self.leaves:
-            self._filtered[leaf.start : leaf.stop] = True
-        self._any, self._all = bool(self._filtered.any()), bool(self._filtered.all())
-        self.statistics = MeanStdFilter((int(self._filtered.sum()),), clip=config.filter_clip)
-        self._known: tuple[Any, ...] = ()
-        self._scaling: tuple[Array, Array, Any, Any]
+            self._is_filtered[leaf.start : leaf.stop] = True
+        self._filters_any = bool(self._is_filtered.any())
+        self._filters_all = bool(self._is_filtered.all())
+        count = int(self._is_filtered.sum())
+        self.statistics = MeanStdFilter((count,), clip=config.filter_clip)
+        # The scaling is computed again when something that it depends on has changed.
+        self._scaling: _Scaling
+        self._scaling_depends_on: tuple[Any, ...] = ()
 
     def __call__(self, encoded: Array, *, update: bool = False) -> Array:
         """Filter encoded observations.
@@ -84,54 +107,64 @@ class EncodedMeanStdFilter(Filter):
                 f"{self.preprocessor.info.path}: expected encoded observations [B,"
                 f" *{self.preprocessor.shape}], found shape {encoded.shape}."
             )
-        if not self._any:
+        if not self._filters_any:
             return encoded
         flat = encoded.reshape(len(encoded), self.preprocessor.size)
         if update:
-            self._learn(flat if self._all else flat[:, self._filtered])
+            self._learn(flat if self._filters_all else flat[:, self._is_filtered])
         stats = self.statistics
-        known = (stats.running_stats.moments, stats.demean, stats.destd, stats.clip)
-        if known != self._known:  # moments are equal only to themselves
-            self._scaling, self._known = self._laid_out(), known
+        depends_on = (stats.running_stats.moments, stats.demean, stats.destd, stats.clip)
+        # Moments are equal only to themselves, because learning replaces the object.
+        if depends_on != self._scaling_depends_on:
+            self._scaling = self._compute_scaling()
+            self._scaling_depends_on = depends_on
         return scale(flat, *self._scaling).reshape(encoded.shape)
 
-    def lowered(self) -> Any:
-        if not self._any:
-            return lambda x, ops: x
-        offset, factor, low, high = self._laid_out()
-        size, shape = self.preprocessor.size, self.preprocessor.shape
+    def lowered(self) -> Callable[[Tensor, TensorOps], Any]:
+        if not self._filters_any:
+            return _as_it_is
+        current = self._compute_scaling()
+        size = self.preprocessor.size
+        shape = self.preprocessor.shape
 
-        def filtered(x: Any, ops: TensorOps) -> Any:
+        def limit(bound: float | Array, x: Tensor, ops: TensorOps) -> Any:
+            return ops.tensor(np.broadcast_to(bound, size).astype(np.float64), x)
+
+        def apply(x: Tensor, ops: TensorOps) -> Any:
             flat = ops.as_type(ops.flat(x), "float64")
-            flat = (flat - ops.tensor(np.array(offset), flat)) * ops.tensor(np.array(factor), flat)
-            if low is not None:
-                bounds = (
-                    ops.tensor(np.broadcast_to(bound, size).astype(np.float64), flat)
-                    for bound in (low, high)
-                )
-                flat = ops.clip(flat, *bounds)
+            offset = ops.tensor(np.array(current.offset), flat)
+            factor = ops.tensor(np.array(current.factor), flat)
+            flat = (flat - offset) * factor
+            if current.low is not None and current.high is not None:
+                low = limit(current.low, flat, ops)
+                high = limit(current.high, flat, ops)
+                flat = ops.clip(flat, low, high)
             return ops.rows(ops.as_type(flat, "float32"), shape)
 
-        return filtered
+        return apply
 
-    def processed_space(self, preprocessor: Preprocessor) -> Any:
+    def processed_space(self, preprocessor: Preprocessor) -> Space[Any]:
         """Return a float32 Box: filtered values get the clip bounds, and other values keep their
         own bounds.
 
         If no leaf is filtered, models see the same as without a filter.
         """
-        if not self._any:
-            return preprocessor.observation_space
-        low, high = (bound.astype(np.float32) for bound in preprocessor.bounds())
+        if not self._filters_any:
+            encoded_space: Space[Any] = preprocessor.observation_space
+            return encoded_space
+        low, high = preprocessor.bounds()
+        low = low.astype(np.float32)
+        high = high.astype(np.float32)
         clip = np.float32(np.inf if self.statistics.clip is None else self.statistics.clip)
-        low[self._filtered], high[self._filtered] = -clip, clip
-        return preprocessor.processed_space(low, high)
+        low[self._is_filtered] = -clip
+        high[self._is_filtered] = clip
+        return preprocessor.processed_space(low, high)  # type: ignore[no-any-return]
 
     def get_state(self) -> dict[str, Array]:
         """Return `n`, `mean` and `m2` for the filtered values, and which values are filtered
         (`filtered`, `[size]`).
         """
-        return {**self.statistics.running_stats.to_state(), "filtered": self._filtered.copy()}
+        return {**self.statistics.running_stats.to_state(), "filtered": self._is_filtered.copy()}
 
     def set_state(self, state: Mapping[str, Array]) -> None:
         """Restore statistics that `get_state` returned; the buffer is emptied.
@@ -140,18 +173,11 @@ class EncodedMeanStdFilter(Filter):
             SavedPolicyError: The statistics are damaged, or they belong to different values of the
                 observation.
         """
-        filtered = state.get("filtered")
-        if filtered is None or not np.array_equal(filtered, self._filtered):
-            found = (
-                "no 'filtered'"
-                if filtered is None
-                else f"{int(np.sum(filtered))} of {np.size(filtered)}"
-            )
-            raise SavedPolicyError(
-                "these filter statistics are for different values of the observation: expected"
-                f" {self._filtered.sum()} of {self._filtered.size}"
-                f" ({', '.join(leaf.path for leaf in self.leaves) or 'none'}), found {found}."
-            )
+        is_filtered = state.get("filtered")
+        if is_filtered is None:
+            raise self._other_values("no 'filtered'")
+        if not np.array_equal(is_filtered, self._is_filtered):
+            raise self._other_values(f"{int(np.sum(is_filtered))} of {np.size(is_filtered)}")
         restored = RunningStat.from_state(state)
         if restored.shape != self.statistics.running_stats.shape:
             raise SavedPolicyError(
@@ -161,39 +187,68 @@ class EncodedMeanStdFilter(Filter):
         self.statistics.running_stats.moments = restored.moments
         self.statistics.reset_buffer()
 
+    def _other_values(self, found: str) -> SavedPolicyError:
+        """Return the error for statistics of other values than those that this filter filters."""
+        leaves = _paths(self.leaves)
+        return SavedPolicyError(
+            "these filter statistics are for different values of the observation: expected"
+            f" {self._is_filtered.sum()} of {self._is_filtered.size}"
+            f" ({leaves}), found {found}."
+        )
+
     def _learn(self, values: Array) -> None:
+        """Update the statistics with the filtered values of a batch.
+
+        Raises:
+            ObservationError: A value is not finite.
+        """
         try:
             self.statistics.observe(values)
         except ObservationError as error:
-            row, column = worst_place(values)
-            place = int(np.flatnonzero(self._filtered)[column])
-            leaf = next(leaf for leaf in self.leaves if leaf.start <= place < leaf.stop)
-            where = ", ".join(str(int(i)) for i in np.unravel_index(place - leaf.start, leaf.shape))
-            raise ObservationError(
-                f"{leaf.path}: expected finite values to filter; found {values[row, column]}"
-                f"{f' at [{where}]' if where else ''} in row {row} of the batch. The filter has"
-                " not learned from this batch. Keep such values out of the observations, or add"
-                " the leaf to filter_exclude."
-            ) from error
+            raise self._not_finite(values) from error
 
-    def _laid_out(self) -> tuple[Array, Array, Any, Any]:
-        """Return the arguments of `scaled` for the whole vector.
+    def _not_finite(self, values: Array) -> ObservationError:
+        """Return the error that says where a batch has a value that is not finite."""
+        row, column = worst_place(values)
+        place = int(np.flatnonzero(self._is_filtered)[column])
+        leaf = next(leaf for leaf in self.leaves if leaf.start <= place < leaf.stop)
+        index = np.unravel_index(place - leaf.start, leaf.shape)
+        where = ""
+        if leaf.shape:
+            where = f" at {list(map(int, index))}"
+        return ObservationError(
+            f"{leaf.path}: expected finite values to filter; found {values[row, column]}"
+            f"{where} in row {row} of the batch. The filter has"
+            " not learned from this batch. Keep such values out of the observations, or add"
+            " the leaf to filter_exclude."
+        )
 
-        Unfiltered values stay exactly equal.
-        """
-        stats, clip = self.statistics, self.statistics.clip
+    def _compute_scaling(self) -> _Scaling:
+        """Return the scaling of the whole vector, which leaves unfiltered values exactly equal."""
+        stats = self.statistics
         offset, factor = scaling(stats.running_stats, stats.demean, stats.destd)
-        offset, factor = self._spread(offset, 0.0), self._spread(factor, 1.0)
+        offset = self._spread(offset, elsewhere=0.0)
+        factor = self._spread(factor, elsewhere=1.0)
+        clip = stats.clip
         if clip is None:
-            return offset, factor, None, None
-        return offset, factor, self._spread(-clip, -np.inf), self._spread(clip, np.inf)
+            return _Scaling(offset, factor, low=None, high=None)
+        if self._filters_all:
+            return _Scaling(offset, factor, low=-clip, high=clip)
+        low = self._spread(-clip, elsewhere=-np.inf)
+        high = self._spread(clip, elsewhere=np.inf)
+        return _Scaling(offset, factor, low, high)
 
-    def _spread(self, values: Any, elsewhere: float) -> Any:
-        if self._all:
-            return values
-        out = np.full(self.preprocessor.size, elsewhere)
-        out[self._filtered] = values
-        return out
+    def _spread(self, values: Array | float, elsewhere: float) -> Array:
+        """Return an array for the whole vector: `values` where it is filtered, and `elsewhere` in
+        the other places.
+        """
+        spread = np.full(self.preprocessor.size, elsewhere)
+        spread[self._is_filtered] = values
+        return spread
+
+
+def _as_it_is(x: Tensor, ops: TensorOps) -> Any:  # noqa: ARG001  (a lowered filter gets both)
+    return x
 
 
 # --- which leaves ---------------------------------------------------------------------------------
@@ -229,24 +284,16 @@ def leaves_to_filter(
     Raises:
         ConfigError: A path in the config does not match any leaf, or matches only an action mask.
     """
-    masks: list[Leaf] = []
-    if action_mask_key is not None:
-        path = "".join(f"[{step!r}]" for step in action_mask_key.split("."))
-        masks = [
-            leaf
-            for leaf in leaves
-            if _holds(f"[{action_mask_key!r}]", leaf.path) or _holds(path, leaf.path)
-        ]
+    masks = _mask_leaves(leaves, action_mask_key)
     if config.filter_include is None:
-        chosen = [
-            leaf
-            for leaf in leaves
-            if leaf.numeric and not any(_below(path, leaf.path) for path in left_alone)
-        ]
+        chosen = []
+        for leaf in leaves:
+            if leaf.numeric and not _is_below_any(left_alone, leaf):
+                chosen.append(leaf)
     else:
         chosen = _matching(leaves, config.filter_include, "filter_include")
         for path in config.filter_include:
-            if all(leaf in masks for leaf in leaves if _below(path, leaf.path)):
+            if all(leaf in masks for leaf in leaves if _is_below(path, leaf.path)):
                 raise ConfigError(
                     f"filter_include: {path!r} is the action mask"
                     f" (action_mask_key={action_mask_key!r}), which is never filtered. If it is"
@@ -256,22 +303,48 @@ def leaves_to_filter(
     return [leaf for leaf in chosen if leaf not in left_out]
 
 
+def _mask_leaves(leaves: Sequence[Leaf], action_mask_key: str | None) -> list[Leaf]:
+    """Return the leaves of the action mask: a key of Dict observations, or a path such as
+    `"a.b"`.
+    """
+    if action_mask_key is None:
+        return []
+    key = f"[{action_mask_key!r}]"
+    path = "".join(f"[{step!r}]" for step in action_mask_key.split("."))
+    return [leaf for leaf in leaves if _passes(key, leaf.path) or _passes(path, leaf.path)]
+
+
 def _matching(leaves: Sequence[Leaf], paths: Sequence[str], key: str) -> list[Leaf]:
+    """Return the leaves at or below any of the paths of a config key.
+
+    Raises:
+        ConfigError: A path does not match any leaf.
+    """
     for path in paths:
-        if not any(_below(path, leaf.path) for leaf in leaves):
+        if not any(_is_below(path, leaf.path) for leaf in leaves):
             raise ConfigError(
                 f"{key}: the observation has no leaf at or below {path!r}; its leaves are "
-                f"{', '.join(leaf.path for leaf in leaves) or 'none'}."
+                f"{_paths(leaves)}."
             )
-    return [leaf for leaf in leaves if any(_below(path, leaf.path) for path in paths)]
+    return [leaf for leaf in leaves if _is_below_any(paths, leaf)]
 
 
-def _below(path: str, leaf: str) -> bool:
+def _paths(leaves: Sequence[Leaf]) -> str:
+    """Return the leaves' paths, for messages."""
+    return ", ".join(leaf.path for leaf in leaves) or "none"
+
+
+def _is_below_any(paths: Sequence[str], leaf: Leaf) -> bool:
+    return any(_is_below(path, leaf.path) for path in paths)
+
+
+def _is_below(path: str, leaf_path: str) -> bool:
     """Return whether a leaf is at a path or below it."""
-    return leaf == path or leaf.startswith((f"{path}[", f"{path}."))
+    return leaf_path == path or leaf_path.startswith((f"{path}[", f"{path}."))
 
 
-def _holds(step: str, leaf: str) -> bool:
-    """Return whether a leaf's path goes through a step such as `['mask']`."""
-    before, found, _ = leaf.partition(step)
-    return bool(found) and _below(before + step, leaf)
+def _passes(steps: str, leaf_path: str) -> bool:
+    """Return whether a leaf's path goes through steps such as `['mask']`."""
+    before, separator, _ = leaf_path.partition(steps)
+    contains_steps = bool(separator)
+    return contains_steps and _is_below(before + steps, leaf_path)

@@ -4,14 +4,22 @@ batches.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from numbers import Integral
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from rlcatalog.errors import ConfigError, ObservationError
 from rlcatalog_filters.running_stat import Array, Moments, RunningStat, numbers
+
+#: A shape, or a structure of shapes; None for a leaf that is not filtered.
+Shapes: TypeAlias = "Sequence[int] | Array | Mapping[str, Shapes] | Sequence[Shapes] | None"
+#: Statistics for a shape or a structure of shapes.
+Statistics: TypeAlias = "RunningStat | dict[str, Statistics] | tuple[Statistics, ...] | None"
+#: An observation, or a batch of them.
+Values: TypeAlias = "ArrayLike | Mapping[str, Values] | Sequence[Values]"
 
 #: Number added to the standard deviation, so that constant values do not cause a division by zero.
 EPSILON = 1e-6
@@ -41,18 +49,20 @@ class MeanStdFilter:
     """
 
     def __init__(
-        self, shape: Any, demean: bool = True, destd: bool = True, clip: float | None = 10.0
+        self, shape: Shapes, demean: bool = True, destd: bool = True, clip: float | None = 10.0
     ) -> None:
         if clip is not None and not clip > 0:
             raise ConfigError(
                 f"clip must be a number above 0, or None for no limit; found {clip!r}."
             )
         self.shape = shape
-        self.demean, self.destd, self.clip = demean, destd, clip
+        self.demean = demean
+        self.destd = destd
+        self.clip = clip
         self.running_stats: Any = _statistics(shape)
         self.buffer: Any = _statistics(shape)
 
-    def __call__(self, x: Any, update: bool = True) -> Any:
+    def __call__(self, x: Values, update: bool = True) -> Any:
         """Filter a single observation, or a batch of observations with an additional leading axis.
 
         Args:
@@ -72,7 +82,7 @@ class MeanStdFilter:
             self.observe(x)
         return _map(self._scale, self.running_stats, x)
 
-    def observe(self, x: Any) -> None:
+    def observe(self, x: Values) -> None:
         """Update the statistics with an observation or a batch, without filtering it.
 
         Args:
@@ -82,20 +92,27 @@ class MeanStdFilter:
             ObservationError: `x` has the wrong shape or structure, or is not finite. The filter
                 stays unchanged.
         """
-        found: list[Moments] = []
-        _map(
-            lambda stat, value, path: found.append(_moments(stat, value, path)),
-            self.running_stats,
-            x,
-        )
-        stats, buffers = _leaves(self.running_stats), _leaves(self.buffer)
-        merged = []  # merge all before storing any: an error must not leave half of them changed
-        for stat, buffer, new in zip(stats, buffers, found, strict=True):
-            both = stat.moments.merged(new)
-            same = buffer.moments is stat.moments  # until the buffer is reset
-            merged.append((both, both if same else buffer.moments.merged(new)))
-        for stat, buffer, (all_of_them, gathered) in zip(stats, buffers, merged, strict=True):
-            stat.moments, buffer.moments = all_of_them, gathered
+        new: list[Moments] = []
+
+        def collect(stat: RunningStat, value: Values, path: str) -> None:
+            new.append(_moments(stat, value, path))
+
+        _map(collect, self.running_stats, x)
+        stats = _leaves(self.running_stats)
+        buffers = _leaves(self.buffer)
+        # Merge all before storing any, because an error must not leave half of them changed.
+        merged: list[tuple[Moments, Moments]] = []
+        for stat, buffer, moments in zip(stats, buffers, new, strict=True):
+            in_total = stat.moments.merged(moments)
+            # Until the buffer is first reset, both hold the same moments, and are merged once.
+            if buffer.moments is stat.moments:
+                since_reset = in_total
+            else:
+                since_reset = buffer.moments.merged(moments)
+            merged.append((in_total, since_reset))
+        for stat, buffer, (in_total, since_reset) in zip(stats, buffers, merged, strict=True):
+            stat.moments = in_total
+            buffer.moments = since_reset
 
     def reset_buffer(self) -> None:
         """Clear the buffer, for example after its content has been sent."""
@@ -113,11 +130,13 @@ class MeanStdFilter:
             ObservationError: The other filter has a different shape.
         """
         self._check_same(other)
-        merged = [
-            one.moments.merged(new.moments)
-            for one, new in zip(_leaves(self.running_stats), _leaves(other.buffer), strict=True)
-        ]
-        for stat, moments in zip(_leaves(self.running_stats), merged, strict=True):
+        stats = _leaves(self.running_stats)
+        changes = _leaves(other.buffer)
+        # Merge all before storing any, because an error must not leave half of them changed.
+        merged = []
+        for stat, change in zip(stats, changes, strict=True):
+            merged.append(stat.moments.merged(change.moments))
+        for stat, moments in zip(stats, merged, strict=True):
             stat.moments = moments
         if with_buffer:
             _assign(self.buffer, other.buffer)
@@ -135,7 +154,9 @@ class MeanStdFilter:
             ObservationError: The other filter has a different shape.
         """
         self._check_same(other)
-        self.demean, self.destd, self.clip = other.demean, other.destd, other.clip
+        self.demean = other.demean
+        self.destd = other.destd
+        self.clip = other.clip
         _assign(self.running_stats, other.running_stats)
         _assign(self.buffer, other.buffer)
 
@@ -150,17 +171,21 @@ class MeanStdFilter:
         )
 
     def _check_same(self, other: MeanStdFilter) -> None:
-        here, there = (_map(lambda stat, path: stat.shape, f.running_stats) for f in (self, other))
+        here = _shapes(self.running_stats)
+        there = _shapes(other.running_stats)
         if here != there:
             raise ObservationError(
                 f"expected a filter with shape {here}, found one with shape {there}."
             )
 
-    def _scale(self, stat: RunningStat, value: Any, path: str) -> Array:
-        batch, single = _batch(stat, value, path)
+    def _scale(self, stat: RunningStat, value: Values, path: str) -> Array:
+        """Filter the value of one leaf."""
+        batch = _batch(stat, value, path)
         offset, factor = scaling(stat, self.demean, self.destd)
-        out = scale(batch, offset, factor, None if self.clip is None else -self.clip, self.clip)
-        return out[0, ...] if single else out
+        low = None if self.clip is None else -self.clip
+        result = scale(batch.array, offset, factor, low, self.clip)
+        # The ellipsis returns an array, not a number, for an observation without axes.
+        return result[0, ...] if batch.is_single else result
 
 
 class NoFilter:
@@ -169,21 +194,23 @@ class NoFilter:
     def __init__(self, *args: Any) -> None:
         """Accept and ignore the arguments that other filters take, such as a shape."""
 
-    def __call__(self, x: Any, update: bool = True) -> Any:
+    def __call__(self, x: Values, update: bool = True) -> Any:
         """Return arrays, dicts and tuples unchanged, and anything else as an array."""
-        return x if isinstance(x, np.ndarray | dict | tuple) else np.asarray(x)
+        if isinstance(x, np.ndarray | dict | tuple):
+            return x
+        return np.asarray(x)
 
     def reset_buffer(self) -> None:
         """Do nothing: there is no buffer."""
 
-    def apply_changes(self, other: Any, with_buffer: bool = False) -> None:
+    def apply_changes(self, other: NoFilter, with_buffer: bool = False) -> None:
         """Do nothing: there are no statistics."""
 
     def copy(self) -> NoFilter:
         """Return the filter itself."""
         return self
 
-    def sync(self, other: Any) -> None:
+    def sync(self, other: NoFilter) -> None:
         """Do nothing: there are no statistics."""
 
     def as_serializable(self) -> NoFilter:
@@ -200,13 +227,24 @@ def scaling(stat: RunningStat, demean: bool = True, destd: bool = True) -> tuple
         demean: Whether the mean is subtracted.
         destd: Whether to divide by the standard deviation.
     """
-    zeros, ones = np.zeros(stat.shape), np.ones(stat.shape)
+    offset = np.zeros(stat.shape)
+    factor = np.ones(stat.shape)
     if stat.n == 0:
-        return zeros, ones
-    return stat.mean if demean else zeros, 1.0 / (stat.std + EPSILON) if destd else ones
+        return offset, factor
+    if demean:
+        offset = stat.mean
+    if destd:
+        factor = 1.0 / (stat.std + EPSILON)
+    return offset, factor
 
 
-def scale(batch: Array, offset: Array, factor: Array, low: Any, high: Any) -> Array:
+def scale(
+    batch: Array,
+    offset: Array,
+    factor: Array,
+    low: float | Array | None,
+    high: float | Array | None,
+) -> Array:
     """Return `(batch - offset) * factor` between `low` and `high`, as float32.
 
     Args:
@@ -220,7 +258,7 @@ def scale(batch: Array, offset: Array, factor: Array, low: Any, high: Any) -> Ar
     """
     out = np.subtract(batch, offset)
     np.multiply(out, factor, out=out)
-    if low is not None:
+    if low is not None and high is not None:
         np.maximum(out, low, out=out)
         np.minimum(out, high, out=out)
     return out.astype(np.float32)
@@ -229,90 +267,151 @@ def scale(batch: Array, offset: Array, factor: Array, low: Any, high: Any) -> Ar
 # --- structures -----------------------------------------------------------------------------------
 
 
-def _statistics(shape: Any) -> Any:
-    """Create empty statistics for a shape or a structure of shapes."""
+def _statistics(shape: Shapes) -> Statistics:
+    """Create empty statistics for a shape or a structure of shapes.
+
+    Raises:
+        ConfigError: It is neither.
+    """
     if shape is None:
         return None
     if isinstance(shape, Mapping):
         return {key: _statistics(part) for key, part in shape.items()}
-    # RLlib's form of a leaf.
+    parts: Any = shape
+    # RLlib writes the shape of a leaf as an array of integers.
     if isinstance(shape, np.ndarray) and shape.ndim == 1 and shape.dtype.kind in "iuf":
-        shape = tuple(int(n) for n in shape)
-    if isinstance(shape, tuple | list):
-        if all(isinstance(n, Integral) for n in shape):
-            return RunningStat(shape)
-        if not any(isinstance(n, Integral) for n in shape):
-            return tuple(_statistics(part) for part in shape)
+        parts = tuple(map(int, shape))
+    if isinstance(parts, tuple | list):
+        are_integers = [isinstance(part, Integral) for part in parts]
+        if all(are_integers):
+            return RunningStat(parts)
+        if not any(are_integers):
+            return tuple(map(_statistics, parts))
     raise ConfigError(
-        f"shape must be a tuple of integers, None, or a dict or tuple of shapes; found {shape!r}."
+        f"shape must be a tuple of integers, None, or a dict or tuple of shapes; found {parts!r}."
     )
 
 
-def _map(function: Callable[..., Any], stats: Any, *values: Any, path: str = "x") -> Any:
-    """Map `function(stat, value, path)` over a structure; values without statistics
-    stay unchanged.
+def _map(
+    function: Callable[[RunningStat, Values, str], Any],
+    stats: Statistics,
+    value: Values,
+    path: str = "x",
+) -> Any:
+    """Return a structure of `function(stat, value, path)` for each leaf of an observation; a leaf
+    without statistics stays unchanged.
+
+    Raises:
+        ObservationError: The observation does not have the structure of the statistics.
     """
     if stats is None:
-        return values[0] if values else None
+        return value
+    if isinstance(stats, RunningStat):
+        return function(stats, value, path)
     if isinstance(stats, dict):
-        for value in values:
-            if not isinstance(value, Mapping) or value.keys() != stats.keys():
-                found = list(value) if isinstance(value, Mapping) else type(value).__name__
-                raise ObservationError(
-                    f"{path}: expected a dict with the keys {list(stats)}, found {found}."
-                )
+        entries = _entries(stats, value, path)
         return {
-            key: _map(function, part, *(value[key] for value in values), path=f"{path}[{key!r}]")
+            key: _map(function, part, entries[key], f"{path}[{key!r}]")
             for key, part in stats.items()
         }
+    items = _items(stats, value, path)
+    return tuple(_map(function, part, items[i], f"{path}[{i}]") for i, part in enumerate(stats))
+
+
+def _entries(stats: dict[str, Statistics], value: Values, path: str) -> Mapping[str, Any]:
+    """Return a dict of an observation.
+
+    Raises:
+        ObservationError: It is no dict, or has other keys than the statistics.
+    """
+    expected = f"a dict with the keys {list(stats)}"
+    if not isinstance(value, Mapping):
+        raise ObservationError(f"{path}: expected {expected}, found {type(value).__name__}.")
+    if value.keys() != stats.keys():
+        raise ObservationError(f"{path}: expected {expected}, found {list(value)}.")
+    return value
+
+
+def _items(stats: tuple[Statistics, ...], value: Values, path: str) -> Sequence[Any]:
+    """Return a tuple or list of an observation.
+
+    Raises:
+        ObservationError: It is neither, or has another length than the statistics.
+    """
+    expected = f"a tuple of {len(stats)} values"
+    if not isinstance(value, tuple | list):
+        raise ObservationError(f"{path}: expected {expected}, found {type(value).__name__}.")
+    if len(value) != len(stats):
+        raise ObservationError(f"{path}: expected {expected}, found {len(value)} values.")
+    return value
+
+
+def _shapes(stats: Statistics) -> Any:
+    """Return the shape, or the structure of shapes, of statistics."""
+    if isinstance(stats, dict):
+        return {key: _shapes(part) for key, part in stats.items()}
     if isinstance(stats, tuple):
-        for value in values:
-            if not isinstance(value, tuple | list) or len(value) != len(stats):
-                found = (
-                    f"{len(value)} values"
-                    if isinstance(value, tuple | list)
-                    else type(value).__name__
-                )
-                raise ObservationError(
-                    f"{path}: expected a tuple of {len(stats)} values, found {found}."
-                )
-        return tuple(
-            _map(function, part, *(value[i] for value in values), path=f"{path}[{i}]")
-            for i, part in enumerate(stats)
-        )
-    return function(stats, *values, path)
+        return tuple(map(_shapes, stats))
+    if stats is None:
+        return None
+    return stats.shape
 
 
-def _leaves(stats: Any) -> list[RunningStat]:
-    found: list[RunningStat] = []
-    _map(lambda stat, path: found.append(stat), stats)
-    return found
+def _leaves(stats: Statistics) -> list[RunningStat]:
+    """Return the statistics of all leaves, depth first."""
+    if stats is None:
+        return []
+    if isinstance(stats, RunningStat):
+        return [stats]
+    parts = stats.values() if isinstance(stats, dict) else stats
+    leaves: list[RunningStat] = []
+    for part in parts:
+        leaves += _leaves(part)
+    return leaves
 
 
-def _assign(stats: Any, others: Any) -> None:
+def _assign(stats: Statistics, others: Statistics) -> None:
+    """Copy the moments of other statistics."""
     for stat, other in zip(_leaves(stats), _leaves(others), strict=True):
         stat.moments = other.moments
 
 
-def _batch(stat: RunningStat, value: Any, path: str) -> tuple[Array, bool]:
-    """Return a value as a batch `[B, *shape]`, and whether it was a single observation."""
+class _Batch(NamedTuple):
+    """Values as a batch `[B, *shape]`, and whether they were a single observation."""
+
+    array: Array
+    is_single: bool
+
+
+def _batch(stat: RunningStat, value: Values, path: str) -> _Batch:
+    """Return the value of one leaf as a batch.
+
+    Raises:
+        ObservationError: It is not numeric, or has the wrong shape.
+    """
+    leaf: Any = value
     try:
-        array = numbers(value)
+        array = numbers(leaf)
     except ObservationError as error:
         raise ObservationError(f"{path}: {error}") from None
     if array.shape == stat.shape:
-        return array[None], True
+        return _Batch(array[None], is_single=True)
     if array.ndim and array.shape[1:] == stat.shape:
-        return array, False
+        return _Batch(array, is_single=False)
     raise ObservationError(
         f"{path}: expected shape {stat.shape}, or a batch [B, *{stat.shape}]; found shape"
         f" {array.shape}."
     )
 
 
-def _moments(stat: RunningStat, value: Any, path: str) -> Moments:
-    batch, _ = _batch(stat, value, path)
+def _moments(stat: RunningStat, value: Values, path: str) -> Moments:
+    """Return the moments of one leaf's values.
+
+    Raises:
+        ObservationError: They are not numeric or not finite, or have the wrong shape.
+    """
+    batch = _batch(stat, value, path)
     try:
-        return Moments.of(batch)
+        return Moments.of(batch.array)
     except ObservationError as error:
         raise ObservationError(f"{path}: {error}") from None

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from rlcatalog.errors import ObservationError, SavedPolicyError
 
@@ -28,10 +29,9 @@ class Moments:
     m2: Array
 
     def __post_init__(self) -> None:
-        for name in ("mean", "m2"):
-            array = np.asarray(getattr(self, name), np.float64)  # 0-d results of NumPy are scalars
-            array.setflags(write=False)
-            object.__setattr__(self, name, array)
+        # The class is frozen, so it cannot assign to its fields in the usual way.
+        object.__setattr__(self, "mean", _read_only(self.mean))
+        object.__setattr__(self, "m2", _read_only(self.m2))
 
     @classmethod
     def empty(cls, shape: tuple[int, ...]) -> Moments:
@@ -54,8 +54,8 @@ class Moments:
             deviation -= mean
             np.multiply(deviation, deviation, out=deviation)
             m2 = np.add.reduce(deviation, axis=0)
-            usable = _usable(n, mean, m2)
-        if not usable:
+            are_finite = _are_finite(n, mean, m2)
+        if not are_finite:
             place = worst_place(batch)
             where = ", ".join(map(str, place))
             raise ObservationError(
@@ -74,15 +74,17 @@ class Moments:
         Raises:
             ObservationError: The result is not finite.
         """
-        if self.n == 0 or other.n == 0:
-            return self if other.n == 0 else other
+        if other.n == 0:
+            return self
+        if self.n == 0:
+            return other
         n = self.n + other.n
         with np.errstate(over="ignore", invalid="ignore"):
             delta = other.mean - self.mean
             mean = self.mean + delta * (other.n / n)
             m2 = self.m2 + other.m2 + delta * delta * (self.n * other.n / n)
-            usable = _usable(n, mean, m2)
-        if not usable:
+            are_finite = _are_finite(n, mean, m2)
+        if not are_finite:
             raise ObservationError(
                 f"the values are too large for statistics (up to {np.abs(other.mean).max()}, with "
                 f"{np.abs(self.mean).max()} before); nothing was changed."
@@ -104,7 +106,7 @@ class RunningStat:
     """
 
     def __init__(self, shape: Sequence[int] = ()) -> None:
-        self.moments = Moments.empty(tuple(int(n) for n in shape))
+        self.moments = Moments.empty(tuple(map(int, shape)))
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -128,15 +130,17 @@ class RunningStat:
         """Variance of the values, with n - 1 in the denominator; for a single value, its square, as
         in RLlib.
         """
-        n, mean, m2 = self.moments.n, self.moments.mean, self.moments.m2
-        return np.asarray(m2 / (n - 1) if n > 1 else np.square(mean))
+        moments = self.moments
+        if moments.n > 1:
+            return np.asarray(moments.m2 / (moments.n - 1))
+        return np.asarray(np.square(moments.mean))
 
     @property
     def std(self) -> Array:
         """Standard deviation of the values: the square root of `var`."""
         return np.asarray(np.sqrt(self.var))
 
-    def push(self, x: Any) -> None:
+    def push(self, x: ArrayLike) -> None:
         """Add one value.
 
         Args:
@@ -152,7 +156,7 @@ class RunningStat:
             )
         self.moments = self.moments.merged(Moments.of(array[None]))
 
-    def push_batch(self, x: Any) -> None:
+    def push_batch(self, x: ArrayLike) -> None:
         """Add a batch of values in one step.
 
         Args:
@@ -201,42 +205,56 @@ class RunningStat:
         Raises:
             SavedPolicyError: The arrays are not a valid filter state.
         """
-        if missing := [name for name in ("n", "mean", "m2") if name not in state]:
+        missing = [name for name in ("n", "mean", "m2") if name not in state]
+        if missing:
             raise SavedPolicyError(
                 f"these statistics are incomplete: missing {missing}, found {sorted(state)}."
             )
-        n, mean, m2 = (np.array(state[name]) for name in ("n", "mean", "m2"))
-        fits = n.shape == () and n.dtype.kind in "iu" and mean.shape == m2.shape
-        if (
-            fits := fits
-            and mean.dtype == m2.dtype == np.float64
-            and bool(n >= 0)
-            and bool((m2 >= 0).all())
-        ):
-            with np.errstate(over="ignore", invalid="ignore"):
-                fits = _usable(int(n), mean, m2)
-        if not fits:
+        n = np.array(state["n"])
+        mean = np.array(state["mean"])
+        m2 = np.array(state["m2"])
+        if not _is_valid(n, mean, m2):
             raise SavedPolicyError(
                 "expected an integer n >= 0 and finite float64 arrays mean and m2 of the same"
                 f" shape, with m2 >= 0; found n {n.dtype} {n.shape}, mean {mean.dtype}"
                 f" {mean.shape}, m2 {m2.dtype} {m2.shape}."
             )
-        found = cls()
-        found.moments = Moments(int(n), mean, m2)
-        return found
+        stat = cls()
+        stat.moments = Moments(int(n), mean, m2)
+        return stat
 
     def __repr__(self) -> str:
         return f"RunningStat(n={self.n}, shape={self.shape})"
 
 
-def _usable(n: int, mean: Any, m2: Any) -> bool:
+def _read_only(values: Array) -> Array:
+    """Return values as a read-only float64 array."""
+    array = np.asarray(values, np.float64)  # NumPy's results without axes are no arrays
+    array.setflags(write=False)
+    return array
+
+
+def _are_finite(n: int, mean: Array, m2: Array) -> bool:
     """Return whether the sum of squares is finite; if so, all results computed from these moments
     are too.
     """
     return bool(np.isfinite(m2 + n * (mean * mean)).all())
 
 
-def numbers(x: Any) -> Array:
+def _is_valid(n: Array, mean: Array, m2: Array) -> bool:
+    """Return whether saved arrays can be moments."""
+    is_count = n.shape == () and n.dtype.kind in "iu" and bool(n >= 0)
+    have_one_shape = mean.shape == m2.shape
+    are_float64 = mean.dtype == np.float64 and m2.dtype == np.float64
+    if not (is_count and have_one_shape and are_float64):
+        return False
+    if (m2 < 0).any():
+        return False
+    with np.errstate(over="ignore", invalid="ignore"):
+        return _are_finite(int(n), mean, m2)
+
+
+def numbers(x: ArrayLike) -> Array:
     """Convert a value to a numeric array.
 
     Raises:
@@ -252,6 +270,8 @@ def numbers(x: Any) -> Array:
 
 def worst_place(batch: Array) -> tuple[int, ...]:
     """Return the index of the first value that is not finite, or of the largest value."""
-    wrong = np.argwhere(~np.isfinite(batch))
-    place = wrong[0] if len(wrong) else np.unravel_index(int(np.argmax(np.abs(batch))), batch.shape)
-    return tuple(int(i) for i in place)
+    not_finite = np.argwhere(~np.isfinite(batch))
+    if len(not_finite):
+        return tuple(not_finite[0].tolist())
+    largest = int(np.argmax(np.abs(batch)))
+    return tuple(map(int, np.unravel_index(largest, batch.shape)))
