@@ -69,6 +69,7 @@ class LSTMCell:
         """
         # Running through the padding is faster than stopping at each sequence's end.
         if like_steps:
+            assert seq_lens is not None  # such a call has sequences
             return self._sequences(x, h, c, seq_lens, time_major, stops=False)
 
         def step() -> tuple[Any, Any, Any]:
@@ -76,6 +77,7 @@ class LSTMCell:
             return new_h, new_h, new_c
 
         def sequences() -> tuple[Any, Any, Any]:
+            assert seq_lens is not None  # else it is a step
             if tf.executing_eagerly():
                 check_lengths(np.asarray(seq_lens).tolist(), int(steps_of(x, seq_lens)))
             # Padding may contain NaN, which gradients would spread.
@@ -115,7 +117,7 @@ class LSTMCell:
         x: Tensor,
         h: Tensor,
         c: Tensor,
-        seq_lens: Tensor | None,
+        seq_lens: Tensor,
         time_major: bool,
         stops: bool = True,
     ) -> tuple[Any, Any, Any]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
+from rlcatalog.actions import ActionDistribution, BoundDistribution
 from rlcatalog.frameworks import Tensor, TensorOps
 from rlcatalog.models import ModelV2, last_values
 from rlcatalog_parametric.config import plan
@@ -41,7 +41,7 @@ class ParametricHead(ModelV2):
         *args: Any,
         trunk: ModelV2,
         value_trunk: ModelV2 | None,
-        action_dist: Callable[..., Any] | None,
+        action_dist: type[ActionDistribution] | BoundDistribution | None,
     ) -> None:
         super().__init__(*args)
         inputs = read(self.obs_space, self.action_space, self.model_config)
@@ -106,7 +106,7 @@ class ParametricHead(ModelV2):
 
     def get_initial_state(self) -> list[Any]:
         """Return the trunk's state at the start of an episode."""
-        return self.trunk.get_initial_state()  # type: ignore[no-any-return]
+        return self.trunk.get_initial_state()
 
     def _allowed(self, obs: Any) -> Any:
         """Return which values are allowed, as booleans `[B, m]`; None if the observation does not

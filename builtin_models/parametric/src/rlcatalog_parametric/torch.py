@@ -16,7 +16,7 @@ class ParametricActionsHead(ParametricHead, TorchModelV2):
 
     ops = OPS
     outputs_class = OutputLayers
-    features_of = staticmethod(features_of)
+    features_of = staticmethod(features_of)  # type: ignore[assignment]
 
     def _register_constants(self) -> None:
         if self._mask is not None and self._mask.places is not None:

@@ -191,6 +191,7 @@ class ViewHistory:
                 ]
             )
             if has_continued.any():
+                assert self._obs is not None  # there was a step before
                 actions = _last_actions(episodes, has_continued)
                 self._history = self._views.after(self._history, self._obs, actions)
         if not has_continued.all():

@@ -133,7 +133,7 @@ def _views(
     for t in range(len(encoded)):
         if t > 0:
             history = policy.views.after(history, encoded[t - 1 : t], raw_actions[t - 1 : t])
-            history = policy.views.rewarded(history, [rewards[t - 1]])
+            history = policy.views.rewarded(history, [float(rewards[t - 1])])
         views = policy.views.see(history, encoded[t : t + 1])
         rows += rows_of(views, 1)
     return rows
