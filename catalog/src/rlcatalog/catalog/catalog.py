@@ -18,7 +18,7 @@ from rlcatalog.choice.environments import (
     read_spaces,
     wrap,
 )
-from rlcatalog.choice.in_process import in_process, path_of
+from rlcatalog.choice.in_process import Code, in_process, path_of
 from rlcatalog.choice.selection import Verdict
 from rlcatalog.choice.slots import Slots
 from rlcatalog.config.flat import FlatConfig
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from rlcatalog.models import ModelV2
 
 T = TypeVar("T")
-C = TypeVar("C", bound=type)
+C = TypeVar("C", bound=Code)
 
 
 class Catalog:
@@ -194,7 +194,7 @@ class Catalog:
     def register_model(
         self,
         name: str,
-        cls: Any = None,
+        cls: type | Callable[..., Any] | None = None,
         *,
         slot: str | None = None,
         match: Callable[..., Any] | None = None,
@@ -245,7 +245,7 @@ class Catalog:
     def register_action_dist(
         self,
         name: str,
-        cls: Any = None,
+        cls: type | Callable[..., Any] | None = None,
         *,
         match: Callable[..., Any] | None = None,
         config: type | None = None,
@@ -275,7 +275,7 @@ class Catalog:
     def register_preprocessor(
         self,
         name: str,
-        cls: Any = None,
+        cls: type | Callable[..., Any] | None = None,
         *,
         match: Callable[..., Any] | None = None,
         kinds: tuple[str, ...] = (),
@@ -304,7 +304,7 @@ class Catalog:
     def register_filter(
         self,
         name: str,
-        cls: Any = None,
+        cls: type | Callable[..., Any] | None = None,
         *,
         config: type | None = None,
         reads: tuple[str, ...] = (),
@@ -315,7 +315,7 @@ class Catalog:
         return self._register_class("filter", name, cls, config, reads=reads)
 
     def _register_class(
-        self, kind: str, name: str, cls: Any, config: type | None, **fields: Any
+        self, kind: str, name: str, cls: Code | None, config: type | None, **fields: Any
     ) -> Any:
         """Register a class, or return a decorator that does.
 

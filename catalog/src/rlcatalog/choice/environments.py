@@ -136,7 +136,7 @@ def _call(make: Callable[..., Any], config: Mapping[str, Any]) -> Any:
     return make(**config)
 
 
-def close_env(env: Any) -> None:
+def close_env(env: gymnasium.Env[Any, Any] | VectorEnv[Any, Any, Any]) -> None:
     """Close an environment; an error of its `close` becomes a warning, because the work is done.
 
     Args:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from rlcatalog.errors import ModelContractError, shown
 from rlcatalog.frameworks import frameworks
@@ -17,6 +17,9 @@ from rlcatalog.observations import Filter, Preprocessor
 from rlcatalog.plugins import ActionDistSpec, FilterSpec, ModelSpec, Part, PreprocessorSpec
 from rlcatalog.plugins.declarations import Declaration
 from rlcatalog.spaces import SpaceInfo
+
+#: What a program may register: a class, a plain module, or a function that creates one.
+Code: TypeAlias = type | Callable[..., Any]
 
 
 class _Kind(NamedTuple):
@@ -65,7 +68,7 @@ class _Reading(NamedTuple):
 _NOT_OF_THE_KIND = _Reading(frameworks=(), fields={})
 
 
-def in_process(kind: str, cls: Any, name: str | None = None, **fields: Any) -> Part:
+def in_process(kind: str, cls: Code, name: str | None = None, **fields: Any) -> Part:
     """Create the part for a class of the running program, or for a plain module.
 
     Args:
@@ -105,7 +108,7 @@ def in_process(kind: str, cls: Any, name: str | None = None, **fields: Any) -> P
     return Part(declaration, distribution="", version="", objects=objects)
 
 
-def _read_model(cls: Any) -> _Reading:
+def _read_model(cls: Code) -> _Reading:
     framework = _framework_of_class(cls)
     if framework is None:
         return _Reading(frameworks_of_plain(cls), {"plain": True})
@@ -114,7 +117,7 @@ def _read_model(cls: Any) -> _Reading:
     return _Reading([framework], {"slot": slot})
 
 
-def _read_dist(cls: Any) -> _Reading:
+def _read_dist(cls: Code) -> _Reading:
     # A class in RLlib's form need not derive from ours, so it is told by its methods.
     is_dist = hasattr(cls, "required_model_output_shape") and hasattr(cls, "logp")
     if not isinstance(cls, type) or not is_dist:
@@ -129,13 +132,13 @@ def _read_dist(cls: Any) -> _Reading:
     return _Reading(served, fields)
 
 
-def _read_numpy_class(cls: Any, base: type) -> _Reading:
+def _read_numpy_class(cls: Code, base: type) -> _Reading:
     if not isinstance(cls, type) or not issubclass(cls, base):
         return _NOT_OF_THE_KIND
     return _Reading(["numpy"], fields={})
 
 
-def _framework_of_class(cls: Any) -> str | None:
+def _framework_of_class(cls: Code) -> str | None:
     """Return the framework that a class of models or distributions names; None if it names none,
     or one that is not declared.
     """
@@ -148,7 +151,7 @@ def _framework_of_class(cls: Any) -> str | None:
     return str(framework)
 
 
-def _wrong_class(kind: str, cls: Any) -> ModelContractError:
+def _wrong_class(kind: str, cls: Code) -> ModelContractError:
     taker, _, base = _KINDS[kind]
     expected = f"a registered name or a subclass of {base}"
     if kind == "filter":  # a config names filters, and takes no classes
@@ -156,7 +159,7 @@ def _wrong_class(kind: str, cls: Any) -> ModelContractError:
     return ModelContractError(f"{taker}: {shown(cls)} must be {expected}.")
 
 
-def _adapted_dist(cls: Any, num_inputs: int | Callable[..., int] | None) -> Any:
+def _adapted_dist(cls: Code, num_inputs: int | Callable[..., int] | None) -> Any:
     """Return an action-distribution class for a framework's distribution class, or for a function
     that returns one.
 
@@ -191,7 +194,7 @@ def _size_of(
     return cls.required_model_output_shape(action.space, dict(config))
 
 
-def path_of(cls: Any) -> str:
+def path_of(cls: Code) -> str:
     """Return the import path of a class; for a class inside a function, the path as if it were at
     module level.
     """
