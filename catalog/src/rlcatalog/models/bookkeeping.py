@@ -81,7 +81,8 @@ class ModelBookkeeping:
     # --- the steps of a call ----------------------------------------------------------------------
 
     def copy_inputs(self, model: ModelV2, input_dict: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a copy of a model's input, without what a head around the model has claimed.
+        """Return a copy of a model's input, without what a head around the model has claimed, and
+        with a tensor in place of an array of observations.
 
         The copy protects the caller's dict from a `forward` that changes its input.
         """
@@ -99,10 +100,12 @@ class ModelBookkeeping:
         """Return the padding that a model without a state must not see, or None if it sees every
         row.
         """
-        is_padded = not (inputs.get("single_steps") or inputs.get("no_padding"))
-        if is_padded and not list(model.get_initial_state()):
-            return self.padding(seq_lens, first_tensor(inputs["obs"]))
-        return None
+        if inputs.get("single_steps") or inputs.get("no_padding"):
+            return None
+        has_state = bool(list(model.get_initial_state()))
+        if has_state:
+            return None
+        return self.padding(seq_lens, first_tensor(inputs["obs"]))
 
     def add_forms_of_obs(self, model: ModelV2, inputs: dict[str, Any]) -> None:
         """Give a model's input both forms of its observations: `"obs"` structured, and

@@ -184,7 +184,9 @@ class ModelV2:
         internals.last_output = output
         if padding is not None:
             output = padding.zeros(output)
-        return output, new_state or state
+        if not new_state:
+            new_state = state
+        return output, new_state
 
     def last_output(self) -> Any:
         """Return the output of the last call; for a trunk inside a memory, the output for the real
