@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from rlcatalog.errors import ModelContractError, NoClosedFormError, NotServedError, StaleOutputError
-from rlcatalog.frameworks.ops import Tensor, TensorOps, ops_of
+from rlcatalog.frameworks.ops import Tensor, TensorOps, TensorTree, ops_of
 from rlcatalog.spaces.info import Space, SpaceInfo
 
 if TYPE_CHECKING:
@@ -187,7 +187,7 @@ class ActionDistribution:
         return ops.fill_forbidden(inputs, mask)
 
     @classmethod
-    def draw(cls, inputs: Any, model: Any = None, **options: Any) -> Any:
+    def draw(cls, inputs: Any, model: ModelV2 | None = None, **options: Any) -> Any:
         """Draw like `sample`, without creating a distribution object for further calls.
 
         Override it to save time.
@@ -199,7 +199,7 @@ class ActionDistribution:
         """
         return cls(inputs, model, **options).sample()
 
-    def params_given(self, actions: Any) -> Any:
+    def params_given(self, actions: TensorTree) -> Any:
         """Return the parameters `[B, n]` that score `actions`, which engines store with the
         actions.
 
@@ -290,7 +290,9 @@ class BoundDistribution(partial[Any]):
         """The keyword arguments for its constructor."""
         return self.keywords
 
-    def __new__(cls, dist: Any, options: Mapping[str, Any] = {}) -> BoundDistribution:
+    def __new__(
+        cls, dist: Callable[..., Any], options: Mapping[str, Any] = {}
+    ) -> BoundDistribution:
         return super().__new__(cls, dist, **options)
 
     def masked(self, inputs: Tensor, mask: Tensor) -> Any:
@@ -341,7 +343,7 @@ def unbind(dist_class: Callable[..., Any]) -> tuple[Any, Mapping[str, Any]]:
     return dist_class, {}
 
 
-def params_given(dist: ActionDistribution, actions: Tensor) -> Any:
+def params_given(dist: ActionDistribution, actions: TensorTree) -> Any:
     """Return the parameters under which a distribution scores actions; see
     `ActionDistribution.params_given`.
     """
@@ -364,7 +366,9 @@ def same_kind(dist: ActionDistribution, other: ActionDistribution) -> None:
         )
 
 
-def entropy_of(dist: Any, flat: Callable[[Any], Any], asked: bool = True) -> tuple[Any, str]:
+def entropy_of(
+    dist: ActionDistribution, flat: Callable[[Any], Any], asked: bool = True
+) -> tuple[Any, str]:
     """Return a distribution's entropy `[B]` and its kind, `"exact"` or `"estimate"`.
 
     Args:

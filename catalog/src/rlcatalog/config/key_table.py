@@ -50,7 +50,7 @@ def keys_of(struct: type) -> tuple[Key, ...]:
     return tuple(rows)
 
 
-def _description(field_type: Any) -> str:
+def _description(field_type: type) -> str:
     """Return the first description in the annotations of a field's type, or an empty text."""
     _, *annotations = typing.get_args(field_type) or (None,)
     for annotation in annotations:
@@ -137,7 +137,7 @@ def _invalid(problem: str, value: Any, row: Key, what: str) -> ConfigError:
     )
 
 
-def _choices(kind: Any) -> list[Any]:
+def _choices(kind: type) -> list[Any]:
     """Return the values allowed by a type that contains a Literal."""
     arguments = typing.get_args(kind)
     if typing.get_origin(kind) is Literal:

@@ -136,7 +136,7 @@ class TensorOps(ABC):
         """Return the value as a tensor, on the device of `like`."""
         raise self._omitted("tensor")
 
-    def booleans(self, value: Any, like: Any) -> Any:
+    def booleans(self, value: Tensor | ArrayLike, like: Any) -> Any:
         """Return the value as a boolean tensor, on the device of `like`."""
         raise self._omitted("booleans")
 
@@ -176,7 +176,7 @@ class TensorOps(ABC):
         """Return x as `[N, *shape]`."""
         raise self._omitted("rows")
 
-    def in_rows(self, value: Any, like: Any, width: int) -> Any:
+    def in_rows(self, value: Tensor | ArrayLike, like: Any, width: int) -> Any:
         """Return values as `[B, width]`, B as in `like`; None if there are too many or too few."""
         raise self._omitted("in_rows")
 

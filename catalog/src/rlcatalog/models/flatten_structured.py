@@ -36,7 +36,7 @@ def flatten_structured(preprocessor: Preprocessor, obs: TensorTree, ops: TensorO
         return obs
 
 
-def _flat_leaves(codec: Preprocessor, obs: Any, ops: TensorOps) -> Iterator[Any]:
+def _flat_leaves(codec: Preprocessor, obs: TensorTree, ops: TensorOps) -> Iterator[Any]:
     """Yield each leaf of an observation as `[B, n]`, in the order of the codec's vector."""
     if isinstance(obs, Mapping):
         yield from _flat_entries(codec, codec.info.keys, obs, ops)
@@ -54,7 +54,7 @@ def _flat_leaves(codec: Preprocessor, obs: Any, ops: TensorOps) -> Iterator[Any]
 
 
 def _flat_entries(
-    codec: Preprocessor, keys: Sequence[Any], obs: Any, ops: TensorOps
+    codec: Preprocessor, keys: Sequence[Any], obs: Mapping[Any, Any] | Sequence[Any], ops: TensorOps
 ) -> Iterator[Any]:
     if not len(codec.children) == len(obs) == len(keys):
         raise _NoLayout
@@ -62,7 +62,7 @@ def _flat_entries(
         yield from _flat_leaves(child, obs[key], ops)
 
 
-def _known_shape(obs: Any) -> tuple[Any, ...] | None:
+def _known_shape(obs: Tensor) -> tuple[Any, ...] | None:
     """Return the shape of a tensor, in which the first axis may be unknown; None if another axis is
     unknown, or if the value is no tensor.
     """

@@ -15,16 +15,17 @@ from typing import TYPE_CHECKING, Any
 from rlcatalog.models.bookkeeping import models_inside
 
 if TYPE_CHECKING:
+    from rlcatalog.frameworks.ops import Tensor
     from rlcatalog.models.model import ModelV2
 
 Method = Callable[..., Any]
 
 
 def _add_custom_loss(
-    result: Any,
+    result: Tensor | list[Tensor],
     prefix: str,  # noqa: ARG001  (for metrics)
     inner: ModelV2,
-    policy_loss: Any,  # noqa: ARG001  (the result so far replaces it)
+    policy_loss: Tensor | list[Tensor],  # noqa: ARG001  (the result so far replaces it)
     loss_inputs: Mapping[str, Any],
 ) -> Any:
     """Pass the loss so far through an inner model's `custom_loss`."""

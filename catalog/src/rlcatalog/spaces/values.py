@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -68,6 +68,11 @@ class OneOfValues:
     branches: tuple[Any, ...]
 
 
+#: A structure of tensors as models see it; a plugin may define further dataclasses of tensors.
+ModelValues: TypeAlias = "TensorTree | RepeatedValues | OneOfValues"
+_Leaf = TypeVar("_Leaf")
+
+
 def map_tensors(values: Any, change: Callable[[Any], Any]) -> Any:
     """Apply a function to each array or tensor in a structure; other leaves stay unchanged."""
 
@@ -78,14 +83,14 @@ def map_tensors(values: Any, change: Callable[[Any], Any]) -> Any:
     return _map(values, change_leaf, lambda value: map_tensors(value, change))
 
 
-def first_tensor(values: Any) -> Any:
+def first_tensor(values: ModelValues) -> Any:
     """Return the first array or tensor in a structure; its length is the batch size."""
     tensors: list[Any] = []
     map_tensors(values, tensors.append)
     return tensors[0]
 
 
-def _unbatch(values: Any) -> Any:
+def _unbatch(values: ModelValues) -> Any:
     """Return a structure in which each RepeatedValues has become a (nested) list of items."""
     if not isinstance(values, RepeatedValues):
         return _map(values, _unchanged, _unbatch)
@@ -114,7 +119,7 @@ def _length_as_integer(values: RepeatedValues) -> int:
     return int(min(length, values.max_len))
 
 
-def _split(values: Any, axis: int, count: int) -> Any:
+def _split(values: ModelValues, axis: int, count: int) -> Any:
     """Return a list of `count` tensors along an axis, in a structure a list for each leaf."""
     if isinstance(values, RepeatedValues):
         inner = _split(values.values, axis, count)
@@ -135,11 +140,11 @@ def _pick(lists: Any, i: int) -> Any:
     return _map(lists, _unchanged, lambda inner: _pick(inner, i))
 
 
-def _unchanged(leaf: Any) -> Any:
+def _unchanged(leaf: _Leaf) -> _Leaf:
     return leaf
 
 
-def _map(values: Any, leaf: Callable[[Any], Any], child: Callable[[Any], Any]) -> Any:
+def _map(values: ModelValues, leaf: Callable[[Any], Any], child: Callable[[Any], Any]) -> Any:
     """Apply `child` to the children of a structure, or `leaf` to a tensor."""
     if isinstance(values, Mapping):
         return {key: child(value) for key, value in values.items()}
