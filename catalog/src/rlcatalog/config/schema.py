@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from rlcatalog import public_index
 from rlcatalog.config.flat import FlatConfig
@@ -28,6 +28,18 @@ from rlcatalog.errors import (
 from rlcatalog.plugins.names import ways_to_say
 from rlcatalog.plugins.registry import Registry
 from rlcatalog.reporting import warn_deprecated
+
+
+class _CurrentKeys(NamedTuple):
+    """What an entry of a user's config means today.
+
+    Attributes:
+        keys: The current keys that the entry sets; none if it has no effect.
+        value: Their value.
+    """
+
+    keys: tuple[str, ...]
+    value: Any
 
 
 class Schema:
@@ -72,7 +84,7 @@ class Schema:
             raise ConfigTypeError(
                 f"model config: expected a dict, found {shown(config)} ({type(config).__name__})."
             )
-        explicit = self._explicit_values(config or {})
+        explicit = self._explicit_values(config)
         values = {name: value for name, value in (defaults or {}).items() if name in self.keys}
         values.update(explicit)
         differing = {}
@@ -92,30 +104,30 @@ class Schema:
             flat.structs[struct] = self._make_struct(struct, flat)
         return flat
 
-    def _explicit_values(self, config: Mapping[str, Any]) -> dict[str, Any]:
+    def _explicit_values(self, config: Mapping[str, Any] | None) -> dict[str, Any]:
         """Return the values that a user's config sets, by current key.
 
         Raises:
             ConfigError: The config sets one key under two names, or has a key or a value that
                 `parse` refuses.
         """
-        # A user's mapping can raise.
+        # A user's mapping can raise, even when it is asked for its length.
         unreadable = f"model config: {type(config).__name__} cannot be read"
         with raised_as(lambda why: ConfigError(f"{unreadable}: {why}."), CatalogError):
-            entries = list(config.items())
+            entries = list((config or {}).items())
         explicit: dict[str, Any] = {}
         spellings: dict[str, str] = {}
         for key, value in entries:
             copy = plain(value, f"model config key {shown(key)}")
-            names, current_value = self._current_keys(key, copy)
-            for name in names:
+            current = self._translate(key, copy)
+            for name in current.keys:
                 other_key = spellings.setdefault(name, key)
                 if other_key != key:
                     alias = other_key if key == name else key
                     raise ConfigError(
                         f"model config: {alias!r} is another name for {name!r}, and both are given."
                     )
-                explicit[name] = convert(current_value, self.keys[name])
+                explicit[name] = convert(current.value, self.keys[name])
         return explicit
 
     def _key_names(self, struct: type) -> dict[str, str]:
@@ -139,9 +151,12 @@ class Schema:
         with raised_as(refusal, CatalogError):  # its __post_init__ is a plugin's
             return struct(**{field: plain(flat[key]) for field, key in key_names.items()})
 
-    def _current_keys(self, key: str, value: Any) -> tuple[tuple[str, ...], Any]:
-        """Return the current keys that a key stands for (none if it has no effect), and their
-        value.
+    def _translate(self, key: str, value: Any) -> _CurrentKeys:
+        """Return what an entry of a user's config means today, with a warning for an old key.
+
+        Raises:
+            UnknownConfigKeyError: No package declares the key.
+            ConfigError: The key is rejected.
         """
         if not isinstance(key, str):
             raise UnknownConfigKeyError(
@@ -149,24 +164,24 @@ class Schema:
                 f" {type(key).__name__}."
             )
         if key in self.keys:
-            return (key,), value
+            return _CurrentKeys((key,), value)
         if key in self._registry.homeless_keys:
             raise ConfigError(
                 ways_to_say("model config key", key, self._registry.homeless_keys[key])
             )
         # Also for packages that are not installed: RLlib passes whole dictionaries around.
         if asks_nothing(key, value):
-            return (), value
+            return _CurrentKeys((), value)
         names = tuple(RENAMED.get(key, ()))
         if names and self.keys.keys() >= set(names):
             what = "called" if len(names) == 1 else "split into"
             warn_deprecated(
                 f"model config key {key!r} is now {what} {' and '.join(map(repr, names))}."
             )
-            return names, translate(key, value)
+            return _CurrentKeys(names, translate(key, value))
         if key in IGNORED:
             warn_deprecated(f"model config key {key!r} has no effect: {IGNORED[key]}")
-            return (), value
+            return _CurrentKeys((), value)
         if key in REFUSED:
             raise ConfigError(f"model config key {key!r} is not supported: {REFUSED[key]}")
         current_key = names[0] if names else key
