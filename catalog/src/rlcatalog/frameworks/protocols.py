@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from rlcatalog.frameworks.ops import Array, Tensor, TensorOps, TensorTree
 
 if TYPE_CHECKING:
-    from rlcatalog.actions import ActionCodec, ActionMasks
-    from rlcatalog.observations import Preprocessor
-    from rlcatalog.spaces.info import Space
+    import gymnasium
 
 
 class Step(NamedTuple):
@@ -104,6 +102,38 @@ class PastViews(Protocol):
         """Return every view at a step with these observations, by name."""
 
 
+class RawActionForm(Protocol):
+    """The form of raw actions: what a framework reads of an action codec."""
+
+    @property
+    def scalar(self) -> bool:
+        """Whether raw actions have the shape `[B]`, as for a single Discrete."""
+
+    @property
+    def width(self) -> int:
+        """Number of values in a raw action."""
+
+
+class MaskForm(Protocol):
+    """The form of action masks: what a framework reads of `ActionMasks`."""
+
+    @property
+    def key(self) -> str | None:
+        """Key of the mask in Dict observations, or None."""
+
+    @property
+    def size(self) -> int:
+        """Number of columns."""
+
+
+class EncodedForm(Protocol):
+    """The form of encoded observations: what a framework reads of a preprocessor."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of one encoded observation."""
+
+
 class PolicyParts(Protocol):
     """The attributes of a policy that a framework uses (see `rlcatalog_policy.Policy`).
 
@@ -111,11 +141,8 @@ class PolicyParts(Protocol):
         model: The model.
         dist_class: Class of the policy's action distributions.
         stored_dist: Class that rebuilds a distribution from its stored parameters.
-        action_codec: The codec of the action space.
         output_checker: Checks the return values of the model and the distribution.
         backend: The framework's `Backend`, with methods that only this framework has.
-        preprocessor: The preprocessor of the observation space.
-        masks: The reader of action masks.
         encoder: Encodes observations, and checks that a batch is encoded.
         device: The policy's device.
     """
@@ -123,13 +150,22 @@ class PolicyParts(Protocol):
     model: Any
     dist_class: Any
     stored_dist: Any
-    action_codec: ActionCodec
     output_checker: Any
     backend: Any
-    preprocessor: Preprocessor
-    masks: ActionMasks
     encoder: Any
     device: str
+
+    @property
+    def action_codec(self) -> RawActionForm:
+        """The codec of the action space."""
+
+    @property
+    def preprocessor(self) -> EncodedForm:
+        """The preprocessor of the observation space."""
+
+    @property
+    def masks(self) -> MaskForm:
+        """The reader of action masks."""
 
     @property
     def memory(self) -> InitialMemory:
@@ -144,7 +180,7 @@ class PolicyParts(Protocol):
         """Whether the policy estimates values."""
 
     @property
-    def encoded_space(self) -> Space:
+    def encoded_space(self) -> gymnasium.Space[Any]:
         """The space of encoded observations."""
 
     def make_model(self) -> Any:
