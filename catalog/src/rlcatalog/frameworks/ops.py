@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -80,14 +80,21 @@ class ColumnOrder(Protocol):
         """The widths of the pieces, in the new order."""
 
 
-class TensorOps(ABC):
+if TYPE_CHECKING:
+    #: A framework's tensor class; Any where a class does not name it.
+    FrameworkTensor = TypeVar("FrameworkTensor", default=Any)
+else:
+    # Python 3.13 is the first version whose type variables have defaults.
+    FrameworkTensor = TypeVar("FrameworkTensor")
+
+
+class TensorOps(ABC, Generic[FrameworkTensor]):
     """The operations of a tensor library that framework-neutral code needs; a framework derives a
     class, and its target `"ops"` names an object of it.
 
     A framework must define the first four. It may omit others: if framework-neutral code needs an
     omitted operation, a NotServedError names it. Below, x is a tensor, and a value is a tensor, an
-    array or anything that can be converted into one. Their type is `Any`, because each framework's
-    class names its own tensor there.
+    array or anything that can be converted into one.
     """
 
     #: The framework's name, or `"numpy"`.
@@ -106,37 +113,37 @@ class TensorOps(ABC):
     # --- required ---------------------------------------------------------------------------------
 
     @abstractmethod
-    def reshape(self, x: Any, shape: tuple[int, ...]) -> Any:
+    def reshape(self, x: FrameworkTensor, shape: tuple[int, ...]) -> Any:
         """Reshape the last axis of x to the given shape, as a view where possible."""
 
     @abstractmethod
-    def integers(self, x: Any) -> Any:
+    def integers(self, x: FrameworkTensor) -> Any:
         """Return x as int64."""
 
     @abstractmethod
-    def side_by_side(self, pieces: Sequence[Any]) -> Any:
+    def side_by_side(self, pieces: Sequence[FrameworkTensor]) -> Any:
         """Join tensors `[B, n]` along their columns, in the widest of their types.
 
         Half-precision types become float32 if other types are present, so that integers stay exact.
         """
 
     @abstractmethod
-    def fill_forbidden(self, inputs: Any, mask: Any) -> Any:
+    def fill_forbidden(self, inputs: FrameworkTensor, mask: FrameworkTensor) -> Any:
         """Return inputs with their dtype's lowest finite value where the mask is False."""
 
     # --- optional ---------------------------------------------------------------------------------
 
-    def array(self, x: Any) -> Any:
+    def array(self, x: FrameworkTensor) -> Any:
         """Return the values of x as an array, or None if they are unknown, as during tracing; a
         framework that omits this operation never knows them.
         """
         return None
 
-    def tensor(self, value: Any, like: Any = None) -> Any:
+    def tensor(self, value: Any, like: FrameworkTensor | None = None) -> Any:
         """Return the value as a tensor, on the device of `like`."""
         raise self._omitted("tensor")
 
-    def booleans(self, value: Tensor | ArrayLike, like: Any) -> Any:
+    def booleans(self, value: Tensor | ArrayLike, like: FrameworkTensor) -> Any:
         """Return the value as a boolean tensor, on the device of `like`."""
         raise self._omitted("booleans")
 
@@ -144,121 +151,121 @@ class TensorOps(ABC):
         """Return whether a value is one tensor or array, not a structure."""
         raise self._omitted("is_array")
 
-    def is_float(self, x: Any) -> bool:
+    def is_float(self, x: FrameworkTensor) -> bool:
         """Return whether x has a floating-point dtype."""
         raise self._omitted("is_float")
 
-    def is_half(self, x: Any) -> bool:
+    def is_half(self, x: FrameworkTensor) -> bool:
         """Return whether x has half precision."""
         raise self._omitted("is_half")
 
-    def cast(self, x: Any, dtype: Any) -> Any:
+    def cast(self, x: FrameworkTensor, dtype: Any) -> Any:
         """Return x in one of the library's dtypes."""
         raise self._omitted("cast")
 
-    def as_type(self, x: Any, name: str) -> Any:
+    def as_type(self, x: FrameworkTensor, name: str) -> Any:
         """Return x with the dtype of this NumPy name, such as `"int64"`."""
         raise self._omitted("as_type")
 
-    def whole(self, x: Any) -> Any:
+    def whole(self, x: FrameworkTensor) -> Any:
         """Return integers with an integer dtype; those stored as floats are rounded to int64."""
         raise self._omitted("whole")
 
-    def finite(self, x: Any) -> Any:
+    def finite(self, x: FrameworkTensor) -> Any:
         """Return x with infinities replaced by the nearest finite number of its dtype."""
         raise self._omitted("finite")
 
-    def flat(self, x: Any) -> Any:
+    def flat(self, x: FrameworkTensor) -> Any:
         """Return `[B]` or `[B, ...]` as `[B, n]`."""
         raise self._omitted("flat")
 
-    def rows(self, x: Any, shape: tuple[int, ...]) -> Any:
+    def rows(self, x: FrameworkTensor, shape: tuple[int, ...]) -> Any:
         """Return x as `[N, *shape]`."""
         raise self._omitted("rows")
 
-    def in_rows(self, value: Tensor | ArrayLike, like: Any, width: int) -> Any:
+    def in_rows(self, value: Tensor | ArrayLike, like: FrameworkTensor, width: int) -> Any:
         """Return values as `[B, width]`, B as in `like`; None if there are too many or too few."""
         raise self._omitted("in_rows")
 
-    def columns(self, values: Sequence[Any]) -> Any:
+    def columns(self, values: Sequence[FrameworkTensor]) -> Any:
         """Flatten tensors `[B]` or `[B, ...]`, and join them as `side_by_side` does."""
         raise self._omitted("columns")
 
-    def columns_at(self, x: Any, places: Array | Sequence[int]) -> Any:
+    def columns_at(self, x: FrameworkTensor, places: Array | Sequence[int]) -> Any:
         """Return the columns of `[B, n]` at these indices, in this order."""
         raise self._omitted("columns_at")
 
-    def cut(self, x: Any, how: ColumnOrder) -> Sequence[Any]:
+    def cut(self, x: FrameworkTensor, how: ColumnOrder) -> Sequence[Any]:
         """Put the columns of `[B, n]` into another order, and cut them into pieces. `how` is kept
         for later calls.
         """
         raise self._omitted("cut")
 
-    def each_row(self, x: Any, count: int) -> Any:
+    def each_row(self, x: FrameworkTensor, count: int) -> Any:
         """Repeat each row of `[B, n]`: `[B * count, n]`."""
         raise self._omitted("each_row")
 
-    def all_rows(self, x: Any, like: Any) -> Any:
+    def all_rows(self, x: FrameworkTensor, like: FrameworkTensor) -> Any:
         """Repeat `[P, n]` for each row of `like`: `[B * P, n]`."""
         raise self._omitted("all_rows")
 
-    def padded(self, x: Any, width: int) -> Any:
+    def padded(self, x: FrameworkTensor, width: int) -> Any:
         """Pad `[N, n]` with zeros to `[N, width]`."""
         raise self._omitted("padded")
 
-    def taken(self, lengths: Any, places: int) -> Any:
+    def taken(self, lengths: FrameworkTensor, places: int) -> Any:
         """Return which places lists of these lengths `[N]` fill: booleans `[N, places]`."""
         raise self._omitted("taken")
 
-    def only(self, taken: Any, x: Any) -> Any:
+    def only(self, taken: FrameworkTensor, x: FrameworkTensor) -> Any:
         """Return x with zeros where `taken` is False; its axes are the first axes of x."""
         raise self._omitted("only")
 
-    def concat(self, values: Sequence[Any], axis: int = 0) -> Any:
+    def concat(self, values: Sequence[FrameworkTensor], axis: int = 0) -> Any:
         """Join tensors along an axis."""
         raise self._omitted("concat")
 
-    def one_hot(self, x: Any, n: int) -> Any:
+    def one_hot(self, x: FrameworkTensor, n: int) -> Any:
         """Return integers `[B]` as float32 one-hot vectors `[B, n]`."""
         raise self._omitted("one_hot")
 
-    def argmax(self, x: Any) -> Any:
+    def argmax(self, x: FrameworkTensor) -> Any:
         """Return the index of the largest value in each row of `[B, n]`, int64."""
         raise self._omitted("argmax")
 
-    def total(self, values: Sequence[Any]) -> Any:
+    def total(self, values: Sequence[FrameworkTensor]) -> Any:
         """Add tensors of the same shape, in the widest of their types."""
         raise self._omitted("total")
 
-    def sum(self, x: Any, axis: Axes = None, keepdims: bool = False) -> Any:
+    def sum(self, x: FrameworkTensor, axis: Axes = None, keepdims: bool = False) -> Any:
         """Return the sum of all elements or along an axis."""
         raise self._omitted("sum")
 
-    def mean(self, x: Any, axis: Axes = None, keepdims: bool = False) -> Any:
+    def mean(self, x: FrameworkTensor, axis: Axes = None, keepdims: bool = False) -> Any:
         """Return the mean of all elements or along an axis."""
         raise self._omitted("mean")
 
-    def std(self, x: Any) -> Any:
+    def std(self, x: FrameworkTensor) -> Any:
         """Return the sample standard deviation of all elements."""
         raise self._omitted("std")
 
-    def exp(self, x: Any) -> Any:
+    def exp(self, x: FrameworkTensor) -> Any:
         """Return the exponential of each element."""
         raise self._omitted("exp")
 
-    def minimum(self, x: Any, y: Any) -> Any:
+    def minimum(self, x: FrameworkTensor, y: FrameworkTensor) -> Any:
         """Return the element-wise minimum."""
         raise self._omitted("minimum")
 
-    def maximum(self, x: Any, y: Any) -> Any:
+    def maximum(self, x: FrameworkTensor, y: FrameworkTensor) -> Any:
         """Return the element-wise maximum."""
         raise self._omitted("maximum")
 
-    def clip(self, x: Any, low: Any, high: Any) -> Any:
+    def clip(self, x: FrameworkTensor, low: FrameworkTensor, high: FrameworkTensor) -> Any:
         """Clip x to [low, high]."""
         raise self._omitted("clip")
 
-    def without_gradient(self, x: Any) -> Any:
+    def without_gradient(self, x: FrameworkTensor) -> Any:
         """Return x as a constant, detached from the gradient."""
         raise self._omitted("without_gradient")
 
@@ -299,7 +306,7 @@ def ops_of(tensor: Tensor) -> TensorOps:
 _OF_CLASS: dict[type[Any], TensorOps] = {}
 
 
-class NumpyOps(TensorOps):
+class NumpyOps(TensorOps[Array]):
     """The operations for arrays."""
 
     framework = "numpy"
