@@ -35,7 +35,7 @@ from rlcatalog_policy.state import (
     Memory,
     NoStates,
     State,
-    StepInputs,
+    StateBeforeStep,
     check_state,
 )
 from rlcatalog_policy.stepper import Stepper
@@ -272,7 +272,7 @@ class Policy:
 
     def _resume(
         self, encoded: Array | Tensor, state: State | None, prev_reward: Rewards | None
-    ) -> StepInputs:
+    ) -> StateBeforeStep:
         # A policy that keeps no state ignores a wrong one.
         if state is not None:
             check_state(state, encoded.shape[0])

@@ -47,7 +47,7 @@ class State(NamedTuple):
         )
 
 
-class StepInputs(NamedTuple):
+class StateBeforeStep(NamedTuple):
     """What a policy knows of B episodes when it takes a step, beside the observations.
 
     Attributes:
@@ -75,7 +75,7 @@ class NoStates:
 
     def __init__(self) -> None:
         no_history = History(windows={}, t=np.zeros(0, np.int64))
-        self._inputs = StepInputs(
+        self._inputs = StateBeforeStep(
             views={}, memory=(), steps=None, history=no_history, seen={}, past=()
         )
 
@@ -88,12 +88,12 @@ class NoStates:
 
     def resume(
         self, encoded: Tensor, state: State | None, prev_reward: Rewards | None
-    ) -> StepInputs:
+    ) -> StateBeforeStep:
         """Return the inputs of every step, which are empty; the arguments are ignored."""
         return self._inputs
 
     def after(
-        self, before: StepInputs, encoded: Tensor, raw: Array, new_memory: tuple[Array, ...]
+        self, before: StateBeforeStep, encoded: Tensor, raw: Array, new_memory: tuple[Array, ...]
     ) -> None:
         """Return None, because there is no state."""
 
@@ -135,7 +135,7 @@ class EpisodeStates:
 
     def resume(
         self, encoded: Tensor, state: State | None, prev_reward: Rewards | None
-    ) -> StepInputs:
+    ) -> StateBeforeStep:
         """Return the inputs of a step, including the last rewards and the views of past steps.
 
         Args:
@@ -151,7 +151,7 @@ class EpisodeStates:
             state = self.start(rows)
         check_state(state, rows)
         if not self._has_views:
-            return StepInputs(
+            return StateBeforeStep(
                 views={},
                 memory=state.memory,
                 steps=None,
@@ -161,7 +161,7 @@ class EpisodeStates:
             )
         history = self.views.rewarded(state.history, prev_reward)
         seen = self.views.see(history, encoded)
-        return StepInputs(
+        return StateBeforeStep(
             views={name: seen[name] for name in self.views.acting},
             memory=state.memory,
             steps=history.t,
@@ -171,7 +171,7 @@ class EpisodeStates:
         )
 
     def after(
-        self, before: StepInputs, encoded: Tensor, raw: Array, new_memory: tuple[Array, ...]
+        self, before: StateBeforeStep, encoded: Tensor, raw: Array, new_memory: tuple[Array, ...]
     ) -> State:
         """Return the state after a step.
 
