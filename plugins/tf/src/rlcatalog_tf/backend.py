@@ -25,7 +25,7 @@ from rlcatalog.models import ModelV2, check_values, set_weights_of, weights_of
 from rlcatalog_tf.dtypes import dtype_of, floats_as, to_float32_at_least
 from rlcatalog_tf.nn import values_of
 from rlcatalog_tf.ops import flat_sample, flatten_rows
-from rlcatalog_tf.random import drawing_from, new_generator
+from rlcatalog_tf.random import RandomSource, drawing_from, new_generator
 from rlcatalog_tf.sequences import Padding
 from rlcatalog_tf.variables import has_unbuilt_layers
 
@@ -481,7 +481,7 @@ class TFBackend:
         self.generator.state.assign(state["generator"])
 
     @contextmanager
-    def untraced(self, generator: Any) -> Iterator[None]:
+    def untraced(self, generator: RandomSource) -> Iterator[None]:
         """Return a context in which acting runs eagerly and distributions sample from the given
         generator.
         """
@@ -495,7 +495,7 @@ class TFBackend:
             self._traces = traced_before
             self.generator = generator_before
 
-    def tensor(self, value: Array | Tensor, dtype: Any = tf.float32) -> Any:
+    def tensor(self, value: Array | Tensor, dtype: tf.DType = tf.float32) -> Any:
         """Convert an array or tensor to a tensor.
 
         Args:

@@ -126,7 +126,7 @@ def variables_of(model: ModelV2) -> list[NamedVariable]:
         for index, variable in enumerate(new_variables):
             name = f"{path}registered.{index}"
             variables.append(NamedVariable(name, variable, AS_IT_IS, trainable=variable.trainable))
-        known |= {id(variable) for variable in new_variables}
+        known.update(map(id, new_variables))
         trunks = {"trunk": inner_model(outer), "value_trunk": get_submodel(outer, "value_trunk")}
         for name, trunk in trunks.items():
             if not is_model(trunk):

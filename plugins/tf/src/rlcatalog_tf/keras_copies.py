@@ -19,7 +19,7 @@ import numpy as np
 
 from rlcatalog.errors import NotServedError, raised_as
 from rlcatalog_tf import keras
-from rlcatalog_tf.private_api import is_functional, layers_in, tracker_of
+from rlcatalog_tf.private_api import KerasLayer, is_functional, layers_in, tracker_of
 
 #: Lock held while the rules for copies are in Python's process-wide table.
 _COPYING = threading.Lock()
@@ -53,7 +53,7 @@ def copy_layer(layer: Any) -> Any:
     return twin
 
 
-def _has_equal_variables(layer: Any, twin: Any) -> bool:
+def _has_equal_variables(layer: KerasLayer, twin: KerasLayer) -> bool:
     """Return whether the variables of a copy are others with equal values."""
     for variable, other in zip(layer.variables, twin.variables, strict=True):
         if variable is other or not np.array_equal(variable.numpy(), other.numpy()):
@@ -61,7 +61,7 @@ def _has_equal_variables(layer: Any, twin: Any) -> bool:
     return True
 
 
-def _rules_for(layers: list[Any]) -> dict[type, Callable[[Any], Any]]:
+def _rules_for(layers: list[KerasLayer]) -> dict[type, Callable[[Any], Any]]:
     """Return the function that copies objects of each class, as `copyreg.dispatch_table` has it."""
     rules: dict[type, Callable[[Any], Any]] = {}
     for layer in layers:
@@ -98,7 +98,7 @@ def _unlocked(trackers: list[Any]) -> Iterator[None]:
             tracker.lock()
 
 
-def _is_graph(layer: Any) -> bool:
+def _is_graph(layer: KerasLayer) -> bool:
     """Return whether a layer is a `Sequential` or functional model, which Keras can copy."""
     return type(layer) is keras.Sequential or is_functional(layer)
 
@@ -111,11 +111,11 @@ def _copy_by_name(module: types.ModuleType) -> str:
     return module.__name__
 
 
-def _copy_by_attributes(layer: Any) -> Any:
+def _copy_by_attributes(layer: KerasLayer) -> Any:
     return object.__new__, (type(layer),), dict(vars(layer))
 
 
-def _copy_by_graph(layer: Any) -> Any:
+def _copy_by_graph(layer: KerasLayer) -> Any:
     twin = keras.models.clone_model(layer)
     for variable, other in zip(layer.variables, twin.variables, strict=True):
         other.assign(variable.value)

@@ -14,6 +14,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from rlcatalog_tf.private_api import KerasLayer
+
 Array = np.ndarray[Any, Any]
 
 
@@ -102,7 +104,7 @@ def _swap_gates(value: Array) -> Array:
 LayerLayouts: TypeAlias = list[tuple[Any, Layout]] | None
 
 
-def layouts_of(layer: Any, keras: ModuleType) -> LayerLayouts:
+def layouts_of(layer: KerasLayer, keras: ModuleType) -> LayerLayouts:
     """Return the variables of a layer with their canonical forms, or None for an unsupported layer.
 
     Args:
@@ -110,14 +112,15 @@ def layouts_of(layer: Any, keras: ModuleType) -> LayerLayouts:
         keras: The module that the layer comes from: Keras or legacy Keras.
     """
     for names, describe in _TABLE:
-        # Legacy Keras lacks some classes.
-        classes = [getattr(keras.layers, name, None) for name in names]
-        if isinstance(layer, tuple(cls for cls in classes if cls is not None)):
-            return None if describe is None else describe(layer)
+        for name in names:
+            # Legacy Keras lacks some classes.
+            cls = getattr(keras.layers, name, None)
+            if cls is not None and isinstance(layer, cls):
+                return None if describe is None else describe(layer)
     return None
 
 
-def _with_layouts(layer: Any, **layouts: Layout) -> list[tuple[Any, Layout]]:
+def _with_layouts(layer: KerasLayer, **layouts: Layout) -> list[tuple[Any, Layout]]:
     """Return a layer's existing variables with their layouts, which are passed by attribute."""
     variables = []
     for name, layout in layouts.items():
@@ -135,11 +138,11 @@ _WEIGHT = Layout(("weight",))
 _BIAS = Layout(("bias",))
 
 
-def _dense(layer: Any) -> LayerLayouts:
+def _dense(layer: KerasLayer) -> LayerLayouts:
     return _with_layouts(layer, kernel=Layout(("weight",), axes=(1, 0)), bias=_BIAS)
 
 
-def _convolution(layer: Any) -> LayerLayouts:
+def _convolution(layer: KerasLayer) -> LayerLayouts:
     """Map `[*window, in, out]` to `[out, in, *window]`; transposed: `[*window, out, in]` to
     `[in, out, *window]`.
     """
@@ -148,11 +151,11 @@ def _convolution(layer: Any) -> LayerLayouts:
     return _with_layouts(layer, kernel=Layout(("weight",), axes), bias=_BIAS)
 
 
-def _layer_norm(layer: Any) -> LayerLayouts:
+def _layer_norm(layer: KerasLayer) -> LayerLayouts:
     return _with_layouts(layer, gamma=_WEIGHT, beta=_BIAS)
 
 
-def _batch_norm(layer: Any) -> LayerLayouts:
+def _batch_norm(layer: KerasLayer) -> LayerLayouts:
     return _with_layouts(
         layer,
         gamma=_WEIGHT,
@@ -162,27 +165,27 @@ def _batch_norm(layer: Any) -> LayerLayouts:
     )
 
 
-def _embedding(layer: Any) -> LayerLayouts:
+def _embedding(layer: KerasLayer) -> LayerLayouts:
     return _with_layouts(layer, embeddings=_WEIGHT)
 
 
-def _lstm(layer: Any) -> LayerLayouts:
+def _lstm(layer: KerasLayer) -> LayerLayouts:
     return _lstm_weights(layer.cell, suffix="_l0")
 
 
-def _lstm_cell(cell: Any) -> LayerLayouts:
+def _lstm_cell(cell: KerasLayer) -> LayerLayouts:
     return _lstm_weights(cell, suffix="")
 
 
-def _gru(layer: Any) -> LayerLayouts:
+def _gru(layer: KerasLayer) -> LayerLayouts:
     return _gru_weights(layer.cell, suffix="_l0")
 
 
-def _gru_cell(cell: Any) -> LayerLayouts:
+def _gru_cell(cell: KerasLayer) -> LayerLayouts:
     return _gru_weights(cell, suffix="")
 
 
-def _lstm_weights(cell: Any, suffix: str) -> LayerLayouts:
+def _lstm_weights(cell: KerasLayer, suffix: str) -> LayerLayouts:
     """Return the gates in the order that both frameworks use.
 
     Args:
@@ -197,7 +200,7 @@ def _lstm_weights(cell: Any, suffix: str) -> LayerLayouts:
     )
 
 
-def _gru_weights(cell: Any, suffix: str) -> LayerLayouts:
+def _gru_weights(cell: KerasLayer, suffix: str) -> LayerLayouts:
     """Return the gates of a GRU; see `_lstm_weights`."""
     if not cell.reset_after:
         # It computes another function than PyTorch's GRU.
@@ -211,7 +214,7 @@ def _gru_weights(cell: Any, suffix: str) -> LayerLayouts:
 
 
 #: Names of Keras' classes, and the function for layers of these classes; the first match counts.
-_TABLE: tuple[tuple[tuple[str, ...], Callable[[Any], LayerLayouts] | None], ...] = (
+_TABLE: tuple[tuple[tuple[str, ...], Callable[[KerasLayer], LayerLayouts] | None], ...] = (
     (("Dense",), _dense),
     # They may be derived from the convolutions below, but compute something else.
     (("DepthwiseConv1D", "DepthwiseConv2D", "SeparableConv1D", "SeparableConv2D"), None),

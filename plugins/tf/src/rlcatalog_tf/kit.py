@@ -75,7 +75,10 @@ class TFKit:
             loss = tf.add_n(sums)
         weights = model.trainable_variables(as_dict=True)
         registered = {id(variable) for variable in model.variables()}
-        others = [v for v in tape.watched_variables() if id(v) not in registered]
+        outside = []
+        for variable in tape.watched_variables():
+            if id(variable) not in registered:
+                outside.append(tuple(variable.shape))
         gradients: dict[str, Array | None] = {}
         for name, gradient in zip(
             weights, tape.gradient(loss, list(weights.values())), strict=True
@@ -84,7 +87,7 @@ class TFKit:
             if gradient is not None:
                 # A gradient of an embedding may be sparse.
                 gradients[name] = tf.convert_to_tensor(gradient).numpy()
-        return gradients, [tuple(variable.shape) for variable in others]
+        return gradients, outside
 
     @staticmethod
     def gradient(function: Callable[[Any], Any], inputs: Array) -> Array | None:

@@ -191,7 +191,9 @@ def normc_initializer(std: float = 1.0) -> Callable[..., Any]:
     For a dense layer's `[in, out]`, each column has this norm.
     """
 
-    def initialize(shape: Sequence[int], dtype: Any = None, partition_info: Any = None) -> Any:
+    def initialize(
+        shape: Sequence[int], dtype: tf.DType | None = None, partition_info: Any = None
+    ) -> Any:
         # TensorFlow 1 passes it; RLlib's initialiser has it, too.
         del partition_info
         if len(shape) == 2:

@@ -30,7 +30,7 @@ def flat_sample(sample: TensorTree) -> Any:
     parts = parts_of(sample)
     if parts is None:
         return sample
-    rows = [flatten_rows(part) for part in parts]
+    rows = list(map(flatten_rows, parts))
     dtypes = {part.dtype for part in rows}
     if len(dtypes) > 1:
         # float32 represents integers that half precision does not.
@@ -123,7 +123,7 @@ class TFOps(TensorOps):
         return tf.reshape(value, [tf.shape(like)[0], width])
 
     def columns(self, values: Sequence[Tensor]) -> Any:
-        return self.side_by_side([flatten_rows(value) for value in values])
+        return self.side_by_side(list(map(flatten_rows, values)))
 
     def columns_at(self, x: Tensor, places: Any) -> Any:
         return tf.gather(x, places, axis=1)

@@ -13,7 +13,7 @@ Nothing is looked up when this module is imported, because importing Keras takes
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
 from rlcatalog.private_names import PrivateNames
 
@@ -23,7 +23,17 @@ KERAS = PrivateNames("keras", tried="3.15.1")
 # --- layers ---------------------------------------------------------------------------------------
 
 
-def layers_in(layer: Any) -> list[Any]:
+class KerasLayer(Protocol):
+    """A Keras layer, for type checkers: Keras has no types, and layers differ in their weights."""
+
+    built: bool
+    variables: list[Any]
+    weights: list[Any]
+
+    def __getattr__(self, name: str) -> Any: ...
+
+
+def layers_in(layer: KerasLayer) -> list[Any]:
     """Return a Keras layer and all layers inside it.
 
     `Model.layers` is public, but only models have it, and it leaves out the inner layers of a
@@ -35,7 +45,7 @@ def layers_in(layer: Any) -> list[Any]:
     return list(layer._flatten_layers())
 
 
-def tracker_of(layer: Any) -> Any:
+def tracker_of(layer: KerasLayer) -> Any:
     """Return the object that registers a Keras layer's variables and inner layers.
 
     A built layer's tracker is locked and rejects new variables, so that a deep copy, which sets
@@ -47,7 +57,7 @@ def tracker_of(layer: Any) -> Any:
     return layer._tracker
 
 
-def is_functional(layer: Any) -> bool:
+def is_functional(layer: KerasLayer) -> bool:
     """Return whether a layer is a Keras model made of inputs and outputs, `keras.Model(inputs,
     outputs)`.
 

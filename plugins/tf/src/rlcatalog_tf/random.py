@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, Protocol
 
 import tensorflow as tf
 
@@ -23,6 +23,22 @@ _DIGITS = {tf.bfloat16: 8, tf.float16: 11, tf.float32: 24, tf.float64: 53}
 #: The generator of the policy that is running in this thread, or a replacement with the same
 #: methods.
 _CURRENT: ContextVar[Any] = ContextVar("generator", default=tf.random)
+
+
+class RandomSource(Protocol):
+    """What can draw in place of a `tf.random.Generator`."""
+
+    def uniform(self, shape: Sequence[int] | Tensor, dtype: tf.DType) -> Any:
+        """Draw from the open interval (0, 1)."""
+
+    def normal(self, shape: Sequence[int] | Tensor, dtype: tf.DType) -> Any:
+        """Draw from the standard normal distribution."""
+
+    def gamma(self, concentration: Tensor) -> Any:
+        """Draw Gamma-distributed values with scale 1."""
+
+    def categorical(self, logits: Tensor) -> Any:
+        """Draw one index per row, int64 `[B, 1]`."""
 
 
 def draw_uniform(shape: Sequence[int] | Tensor, dtype: tf.DType = tf.float32) -> Any:
@@ -121,13 +137,12 @@ def new_generator(device: str, state: Array | Tensor | None = None) -> Any:
 
 
 @contextmanager
-def drawing_from(generator: Any) -> Iterator[None]:
+def drawing_from(generator: RandomSource) -> Iterator[None]:
     """Return a context in which this module's functions draw from a generator or a replacement for
     it.
 
     Args:
-        generator: A `tf.random.Generator`, or an object with `uniform(shape, dtype)`,
-            `normal(shape, dtype)`, `gamma(concentration)` and `categorical(logits)`.
+        generator: A `tf.random.Generator`, or an object that replaces it.
     """
     token = _CURRENT.set(generator)
     try:

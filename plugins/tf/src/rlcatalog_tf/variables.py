@@ -24,7 +24,7 @@ import tensorflow as tf
 from rlcatalog.models import ModelV2
 from rlcatalog.observations import Preprocessor
 from rlcatalog_tf.keras_layouts import Layout, layouts_of
-from rlcatalog_tf.private_api import is_functional, is_internal
+from rlcatalog_tf.private_api import KerasLayer, is_functional, is_internal
 
 
 class NamedVariable(NamedTuple):
@@ -171,8 +171,13 @@ def _walk(value: Any, path: str, visited: set[int]) -> Iterator[NamedVariable]:
 
 def loaded_kerases() -> list[Any]:
     """Return Keras and legacy Keras, if they are loaded."""
-    modules = [sys.modules.get(name) for name in ("keras", "tf_keras")]
-    return [module for module in modules if module is not None]
+    modules = []
+    for name in ("keras", "tf_keras"):
+        module = sys.modules.get(name)
+        # None stands for a module whose import is blocked.
+        if module is not None:
+            modules.append(module)
+    return modules
 
 
 def is_layer_class(cls: type) -> bool:
@@ -184,7 +189,7 @@ def _is_layer(value: Any) -> bool:
     return any(isinstance(value, keras.layers.Layer) for keras in loaded_kerases())
 
 
-def _layer(layer: Any, path: str, visited: set[int]) -> Iterator[NamedVariable]:
+def _layer(layer: KerasLayer, path: str, visited: set[int]) -> Iterator[NamedVariable]:
     """Yield a layer's variables: canonical ones, those of its inner layers, then all others under
     their own names.
     """
@@ -197,7 +202,7 @@ def _layer(layer: Any, path: str, visited: set[int]) -> Iterator[NamedVariable]:
         yield from _other_variables(layer, path, known={id(item.variable) for item in variables})
 
 
-def _named_variables(layer: Any, path: str, visited: set[int]) -> Iterator[NamedVariable]:
+def _named_variables(layer: KerasLayer, path: str, visited: set[int]) -> Iterator[NamedVariable]:
     """Yield the variables of a layer that have canonical names or belong to inner layers."""
     for keras in loaded_kerases():
         if isinstance(layer, keras.Sequential) or is_functional(layer):
@@ -225,7 +230,7 @@ def _named_variables(layer: Any, path: str, visited: set[int]) -> Iterator[Named
             yield from _walk(item, _join(path, name), visited)
 
 
-def _other_variables(layer: Any, path: str, known: set[int]) -> Iterator[NamedVariable]:
+def _other_variables(layer: KerasLayer, path: str, known: set[int]) -> Iterator[NamedVariable]:
     """Yield a built layer's variables whose ids are not known, under their own names."""
     others = [variable for variable in layer.weights if id(raw_variable(variable)) not in known]
     # Legacy Keras names a variable "dense_3/kernel:0".
