@@ -20,7 +20,7 @@ from rlcatalog.models import OutputPlan, dense_specs, output_plan, post_fcnet
 
 
 def _two_layers() -> list[int]:
-    """Return the default widths, which are RLlib's."""
+    """Return the default widths, as in RLlib."""
     return [256, 256]
 
 

@@ -353,7 +353,7 @@ class Plain(ModelV2):
         )
 
     def _width_of(self, part: Any) -> int:
-        """Return the width of features for two observations; 0 if a part of an output is none."""
+        """Return the width of features for two observations; 0 for any other part of an output."""
         shape = _shape_of(part)
         if len(shape) != 2 or shape[0] != 2:
             return 0
