@@ -16,7 +16,7 @@ class CompassPreprocessor(Preprocessor):
     codes.
     """
 
-    def _init_shape(self, obs_space: Space, options: dict[str, Any]) -> tuple[int, ...]:
+    def _init_shape(self, obs_space: Space[Any], options: dict[str, Any]) -> tuple[int, ...]:
         return (2,)
 
     def writer(self, start: int) -> Any:

@@ -9,6 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 from gymnasium import Space
+from gymnasium.spaces import Box
 
 from example_compass.config import CompassConfig
 from rlcatalog.config import read_config
@@ -21,8 +22,8 @@ class GatedNetwork(TFModelV2):
 
     def __init__(
         self,
-        obs_space: Space,
-        action_space: Space,
+        obs_space: Box,
+        action_space: Space[Any],
         num_outputs: int | None,
         model_config: Mapping[str, Any],
         name: str,
@@ -60,8 +61,8 @@ class NormalizedNetwork(TFModelV2):
 
     def __init__(
         self,
-        obs_space: Space,
-        action_space: Space,
+        obs_space: Box,
+        action_space: Space[Any],
         num_outputs: int | None,
         model_config: Mapping[str, Any],
         name: str,

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gymnasium import Space
+from gymnasium.spaces import Box
 from torch import Tensor, nn
 
 from example_compass.config import CompassConfig
@@ -28,8 +29,8 @@ class GatedNetwork(TorchModelV2):
 
     def __init__(
         self,
-        obs_space: Space,
-        action_space: Space,
+        obs_space: Box,
+        action_space: Space[Any],
         num_outputs: int | None,
         model_config: Mapping[str, Any],
         name: str,
@@ -65,8 +66,8 @@ class NormalizedNetwork(TorchModelV2):
 
     def __init__(
         self,
-        obs_space: Space,
-        action_space: Space,
+        obs_space: Box,
+        action_space: Space[Any],
         num_outputs: int | None,
         model_config: Mapping[str, Any],
         name: str,
