@@ -10,7 +10,7 @@ from rlcatalog.config import plain
 from rlcatalog.errors import ModelContractError, NotServedError
 from rlcatalog.frameworks import Tensor, TensorOps
 from rlcatalog.models import ModelPart, ModelV2, assemble, last_values
-from rlcatalog.observations import Preprocessor, is_structure, preprocessor_of
+from rlcatalog.observations import is_structure, preprocessor_of
 from rlcatalog_complex_input.config import ending
 from rlcatalog_complex_input.description import unencoded
 from rlcatalog_complex_input.parts import Inputs, width_of
@@ -136,7 +136,9 @@ def plan_for(model: ComplexInput) -> Plan:
     config = {**catalog.parse_config(None), **model.model_config}
     if preprocessor is None:
         preprocessor = catalog.preprocessor_for(model.obs_space, config, check="never")
-        _check_encoded(preprocessor)
+        if preprocessor.structured:
+            # A model sees the parts of such a space, which come from encoded observations.
+            raise unencoded(preprocessor.info.describe())
     action = None
     if model.action_space is not None:
         action = SpaceInfo.read(model.action_space, "action")
@@ -144,14 +146,6 @@ def plan_for(model: ComplexInput) -> Plan:
         preprocessor.info, action, config, model.framework, preprocessor.shape, catalog=catalog
     )
     return plan(preprocessor, request, model.obs_space)
-
-
-def _check_encoded(preprocessor: Preprocessor) -> None:
-    """Raise an error if encoding would change the observations of a space without a
-    preprocessor.
-    """
-    if preprocessor.structured:
-        raise unencoded(preprocessor.info.describe())
 
 
 def build_net(model: ComplexInput, net: Net, name: str) -> ModelV2:

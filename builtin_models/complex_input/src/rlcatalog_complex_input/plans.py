@@ -119,7 +119,7 @@ def plan(preprocessor: Preprocessor, request: Request, obs_space: Space[Any] | N
     restored = preprocessor.restore(np.zeros((1, preprocessor.size), np.float32), ops)
     bounds = np.stack(preprocessor.bounds())
     if preprocessor.structured and obs_space is not None:
-        # Those of the model's space differ if a filter changes the values.
+        # The bounds of the model's space differ if a filter changes the values.
         bounds = np.stack([np.ravel(obs_space.low), np.ravel(obs_space.high)])  # type: ignore[attr-defined]
     finder = _Finder()
     parts = finder.visit(Node(preprocessor, restored, (), depth=0, start=0, bounds=bounds))
