@@ -138,7 +138,6 @@ class MemberColumns:
         self.counts = _counts_by_child(info, parts)
         self.runs = _mask_runs(parts)
         self.groups, input_order = _group(parts)
-        self.several_masked = sum(map(bool, _mask_widths(self.groups))) > 1
 
         self.inputs = Cut(_sizes(parts))
         run_sizes: list[int] = []
@@ -151,12 +150,17 @@ class MemberColumns:
         self.group_inputs = Cut(_sizes(self.groups), input_order)
         self.actions = Cut(_widths(self.leaves))
         starts = [0, *accumulate(self.actions.widths)]
+        groups_with_mask = 0
         group_widths: list[int] = []
         action_order: list[int] = []
         for group in self.groups:
+            if group.mask_width:
+                groups_with_mask += 1
             group_widths.append(group.by_leaf.total)
+            # Flat actions have the leaves in the space's order.
             for place in group.places:
                 action_order += range(starts[place], starts[place + 1])
+        self.several_masked = groups_with_mask > 1
         self.group_actions = Cut(group_widths, action_order)
 
     def structure(self, values: Iterable[Tensor]) -> Any:
@@ -175,6 +179,7 @@ class MemberColumns:
         parts = actions.batches if isinstance(actions, TupleActions) else actions
         if isinstance(parts, _SEQUENCES):
             if len(parts) == len(self.leaves):
+                # With as many entries, it is a flat list, unless an entry is a structure itself.
                 holds_structures = any(isinstance(part, (Mapping, *_SEQUENCES)) for part in parts)
                 if not holds_structures:
                     return list(parts)
@@ -242,9 +247,14 @@ def values_of(info: SpaceInfo, actions: TensorTree | TupleActions | Sequence[Any
     """
     parts: Sequence[Any]
     if info.kind == "dict":
-        parts = _dict_parts(info, actions)
+        if not isinstance(actions, Mapping) or actions.keys() != set(info.keys):
+            raise _wrong_dict(info, actions)
+        parts = [actions[key] for key in info.keys]
     else:
-        parts = _tuple_parts(info, actions)
+        items: Any = actions.batches if isinstance(actions, TupleActions) else actions
+        if not isinstance(items, _SEQUENCES) or len(items) != len(info.children):
+            raise _wrong_tuple(info, items)
+        parts = items
     values: list[Any] = []
     for child, part in zip(info.children, parts, strict=True):
         if child.is_composite:
@@ -254,44 +264,24 @@ def values_of(info: SpaceInfo, actions: TensorTree | TupleActions | Sequence[Any
     return values
 
 
-def _dict_parts(info: SpaceInfo, actions: TensorTree | Sequence[Any]) -> list[Any]:
-    """Return the entries of a dict of actions, in the space's order.
-
-    Raises:
-        ModelContractError: It is no dict, or has other keys.
-    """
-    keys = list(info.keys)
-    if not isinstance(actions, Mapping):
-        raise ModelContractError(
-            f"{info.path}: expected a dict with the keys {keys}, found {_kind(actions)}."
-        )
-    if actions.keys() != set(keys):
-        raise ModelContractError(
-            f"{info.path}: expected a dict with the keys {keys}, found one with the keys"
-            f" {list(actions)}."
-        )
-    return [actions[key] for key in keys]
+def _wrong_dict(info: SpaceInfo, actions: TensorTree | Sequence[Any]) -> ModelContractError:
+    """Return the error for actions that are no dict with the space's keys."""
+    found = _kind(actions)
+    if isinstance(actions, Mapping):
+        found = f"one with the keys {list(actions)}"
+    return ModelContractError(
+        f"{info.path}: expected a dict with the keys {list(info.keys)}, found {found}."
+    )
 
 
-def _tuple_parts(
-    info: SpaceInfo, actions: TensorTree | TupleActions | Sequence[Any]
-) -> Sequence[Any]:
-    """Return the entries of a tuple or list of actions.
-
-    Raises:
-        ModelContractError: It is no tuple or list, or has another length.
-    """
-    parts = actions.batches if isinstance(actions, TupleActions) else actions
-    count = len(info.children)
-    if not isinstance(parts, _SEQUENCES):
-        raise ModelContractError(
-            f"{info.path}: expected a tuple of {count} parts, found {_kind(parts)}."
-        )
-    if len(parts) != count:
-        raise ModelContractError(
-            f"{info.path}: expected a tuple of {count} parts, found {len(parts)} parts."
-        )
-    return parts
+def _wrong_tuple(info: SpaceInfo, actions: TensorTree | Sequence[Any]) -> ModelContractError:
+    """Return the error for actions that are no tuple with a part for each child of the space."""
+    found = _kind(actions)
+    if isinstance(actions, _SEQUENCES):
+        found = f"{len(actions)} parts"
+    return ModelContractError(
+        f"{info.path}: expected a tuple of {len(info.children)} parts, found {found}."
+    )
 
 
 def _kind(value: object) -> str:

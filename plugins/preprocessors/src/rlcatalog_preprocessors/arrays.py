@@ -29,11 +29,7 @@ _TAKES = {"f": "biuf", "i": "biu", "u": "biu", "b": "b"}
 class ArrayPreprocessor(Preprocessor):
     """Base class for the codecs below: the values of an array as float32."""
 
-    def _init_shape(
-        self,
-        obs_space: Space[Any],
-        options: dict[str, Any],
-    ) -> tuple[int, ...]:
+    def _init_shape(self, obs_space: Space[Any], options: dict[str, Any]) -> tuple[int, ...]:
         space: Any = obs_space
         self._dtype = np.dtype(space.dtype)
         return tuple(space.shape)

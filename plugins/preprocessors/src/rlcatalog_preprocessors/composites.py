@@ -25,11 +25,7 @@ class Flattening(Preprocessor):
 
     structured = True
 
-    def _init_shape(
-        self,
-        obs_space: Space[Any],
-        options: dict[str, Any],
-    ) -> tuple[int, ...]:
+    def _init_shape(self, obs_space: Space[Any], options: dict[str, Any]) -> tuple[int, ...]:
         self.children = tuple(self.child(info) for info in self.info.children)
         #: Where each child begins in the vector.
         self._starts: list[int] = []
@@ -58,6 +54,7 @@ class Flattening(Preprocessor):
         return f"len(values) != {len(self.children)}"
 
     def _with_starts(self) -> Iterator[tuple[Preprocessor, int]]:
+        """Yield each child with the index of its first value in the vector."""
         return zip(self.children, self._starts, strict=True)
 
     def _in_line(self, writers: Sequence[Writer]) -> Writer:
@@ -173,11 +170,7 @@ class OneOfPreprocessor(Preprocessor):
 
     structured = True
 
-    def _init_shape(
-        self,
-        obs_space: Space[Any],
-        options: dict[str, Any],
-    ) -> tuple[int, ...]:
+    def _init_shape(self, obs_space: Space[Any], options: dict[str, Any]) -> tuple[int, ...]:
         self.children = tuple(self.child(info) for info in self.info.children)
         self._widest = max(child.size for child in self.children)
         return (len(self.children) + self._widest,)

@@ -36,11 +36,7 @@ class OneHotPreprocessor(Preprocessor):
     MultiDiscrete: one one-hot vector per entry, in C order.
     """
 
-    def _init_shape(
-        self,
-        obs_space: Space[Any],
-        options: dict[str, Any],
-    ) -> tuple[int, ...]:
+    def _init_shape(self, obs_space: Space[Any], options: dict[str, Any]) -> tuple[int, ...]:
         self._first, self._counts = _values(obs_space)
         ends = self._counts.cumsum()
         # Where the one-hot of each entry begins, minus its smallest value: value + offset is the
@@ -102,20 +98,23 @@ class OneHotPreprocessor(Preprocessor):
 
     def batch_writer(self, start: int) -> Writer:
         shape = self.info.shape or ()
+        is_discrete = shape == ()
         # Without a needless axis, Discrete takes half the time.
-        entries = (len(self._counts),) if shape else ()
+        entries = () if is_discrete else (len(self._counts),)
         first = self._first.reshape(entries)
         counts = self._counts.astype(np.uint64).reshape(entries)
-        slots = (self._offset + self._first).reshape(entries)
         begins_at_0 = not self._first.any()
+        # Where the one-hot of each entry begins in an observation's vector.
+        slots = (self._offset + self._first).reshape(entries)
 
+        # Cached, because batches of a run usually have the same size.
         @lru_cache(maxsize=2)
         def slot_starts(rows: int, width: int) -> Array:
             """Return the index at which each entry's one-hot begins among a matrix's values."""
             places: Array = _row_starts(rows, width)[:, None] + slots
             return places
 
-        starts = slot_starts if shape else _row_starts
+        starts = _row_starts if is_discrete else slot_starts
 
         def write(batch: ArrayLike, out: Array) -> None:
             rows, width = out.shape
@@ -136,8 +135,10 @@ class OneHotPreprocessor(Preprocessor):
             if out.flags.c_contiguous:
                 out.reshape(-1)[start:][index + starts(rows, width)] = 1.0
             else:  # reshaping might copy it
-                row_of_each = np.arange(rows).reshape(rows, *[1] * len(entries))
-                out[row_of_each, start + slots + index] = 1.0
+                own_rows = np.arange(rows)
+                if not is_discrete:
+                    own_rows = own_rows[:, None]
+                out[own_rows, start + slots + index] = 1.0
 
         return write
 

@@ -44,11 +44,7 @@ class RepeatedValuesPreprocessor(Preprocessor):
 
     structured = True
 
-    def _init_shape(
-        self,
-        obs_space: Space[Any],
-        options: dict[str, Any],
-    ) -> tuple[int, ...]:
+    def _init_shape(self, obs_space: Space[Any], options: dict[str, Any]) -> tuple[int, ...]:
         (item,) = self.info.children
         self._item = self.child(item)
         self.children = (self._item,)

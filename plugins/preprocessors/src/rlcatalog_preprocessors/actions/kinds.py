@@ -25,7 +25,7 @@ _INT64_MAX = np.iinfo(np.int64).max
 class _EntryByEntry(ActionCodec):
     """Base class for codecs that check actions entry by entry."""
 
-    def _check_inside(self, inside: Array, given: Array, expected: str) -> None:
+    def _check_inside(self, inside: Array, values: Array, expected: str) -> None:
         """Raise an error unless all values of a batch are allowed (True in `inside`)."""
         if inside.all():
             return
@@ -33,7 +33,7 @@ class _EntryByEntry(ActionCodec):
         where = f"row {row}"
         if place:
             where += f", at {place}"
-        value = given[(row, *place)]
+        value = values[(row, *place)]
         if isinstance(value, np.generic):
             value = value.item()  # the message shows the number without NumPy's type
         raise self._no_action(expected, f"{shown(value)} in {where}")
@@ -71,13 +71,13 @@ class DiscreteCodec(_EntryByEntry):
         return values.astype(self._dtype) + self._dtype.type(self.info.start)
 
     def invert(self, action: Actions) -> Array:
-        given = self._given(action)
+        values = self._given(action)
         with np.errstate(invalid="ignore"):
-            whole = given.astype(np.int64)
-            counted: Array = whole - self.info.start
-        inside = (whole == given) & (counted >= 0) & (counted < self.n)
+            integers = values.astype(np.int64)
+            counted: Array = integers - self.info.start
+        inside = (integers == values) & (counted >= 0) & (counted < self.n)
         self._check_inside(
-            inside, given, f"integers from {self.info.start} to {self.info.start + self.n - 1}"
+            inside, values, f"integers from {self.info.start} to {self.info.start + self.n - 1}"
         )
         return counted[:, None]
 
@@ -150,17 +150,17 @@ class _CountedCodec(_EntryByEntry):
         return (self._first + np.minimum(counted, self.span)).astype(self.low.dtype)
 
     def invert(self, action: Actions) -> Array:
-        given = self._exact(action)
+        values = self._exact(action)
         expected = f"integers of {self.info.space}"
         try:
             with np.errstate(invalid="ignore"):
-                whole = given.astype(self.low.dtype)
+                integers = values.astype(self.low.dtype)
         except (OverflowError, ValueError):  # of Python numbers
             raise self._no_action(expected, "others") from None
-        counted: Array = whole.astype(np.uint64) - self._first
+        counted: Array = integers.astype(np.uint64) - self._first
         # Below the lowest value, the difference wraps around to a number above the span.
-        inside = (whole == given) & (counted <= self.span)
-        self._check_inside(inside.astype(np.bool_), given, expected)
+        inside = (integers == values) & (counted <= self.span)
+        self._check_inside(inside.astype(np.bool_), values, expected)
         flat = counted.reshape(len(counted), self.width)
         fits_into_int64 = self.span.max(initial=0) <= _INT64_MAX
         return flat.astype(np.int64) if fits_into_int64 else flat
@@ -169,11 +169,11 @@ class _CountedCodec(_EntryByEntry):
         """Return a batch in the same form as `_given`; numbers without a common dtype stay Python
         numbers.
         """
-        given = self._given(action)
+        values = self._given(action)
         # The user's actions: an array or tensor, or a list, whose integers NumPy may round.
         if hasattr(action, "dtype"):
-            return given
-        return np.asarray(action, object).reshape(given.shape)
+            return values
+        return np.asarray(action, object).reshape(values.shape)
 
 
 class MultiDiscreteCodec(_CountedCodec):
@@ -225,9 +225,9 @@ class MultiBinaryCodec(_EntryByEntry):
         self.choices = [(path, 2) for path in _paths(info)]
 
     def invert(self, action: Actions) -> Array:
-        given = self._given(action)
-        self._check_inside((given == 0) | (given == 1), given, "0 or 1")
-        return given.reshape(len(given), self.width).astype(np.int64)
+        values = self._given(action)
+        self._check_inside((values == 0) | (values == 1), values, "0 or 1")
+        return values.reshape(len(values), self.width).astype(np.int64)
 
     @property
     def mask_places(self) -> list[tuple[int, int]]:
@@ -293,13 +293,13 @@ class BoxCodec(_EntryByEntry):
         return inside.astype(self._dtype, copy=False)
 
     def invert(self, action: Actions) -> Array:
-        given = self._given(action)
+        values = self._given(action)
         with np.errstate(over="ignore"):
-            value = given.astype(self._dtype, copy=False)
+            value = values.astype(self._dtype, copy=False)
         inside = (value >= self.lowest) & (value <= self.highest)
         self._check_inside(
             inside,
-            given,
+            values,
             f"values within the bounds of {self.info.space} (numpy.clip brings them there)",
         )
         if self.affine:
@@ -355,12 +355,12 @@ class SimplexCodec(_EntryByEntry):
     stored_form = BoxCodec.stored_form
 
     def invert(self, action: Actions) -> Array:
-        given = self._given(action)
-        sums = np.broadcast_to(given.sum(-1, keepdims=True), given.shape)
+        values = self._given(action)
+        sums = np.broadcast_to(values.sum(-1, keepdims=True), values.shape)
         # The tolerance of `Simplex.contains`.
-        inside = (given >= 0) & np.isclose(sums, 1.0, rtol=0, atol=1e-3)
-        self._check_inside(inside, given, "parts from 0 to 1 that add up to 1 along the last axis")
-        return given.reshape(len(given), self.width)
+        inside = (values >= 0) & np.isclose(sums, 1.0, rtol=0, atol=1e-3)
+        self._check_inside(inside, values, "parts from 0 to 1 that add up to 1 along the last axis")
+        return values.reshape(len(values), self.width)
 
 
 #: The highest float64 that is a uint64.
