@@ -192,7 +192,7 @@ class MultiCategorical(_Choices, common.MultiCategoricalBase):
         self.layout = layout
         self.inputs = inputs
         self.model = model
-        if layout.padded_columns is None:
+        if layout.padded_columns is None:  # all choices have the same number of values
             logits = inputs
         else:
             columns, bias = _padding(layout.lens, inputs.dtype, inputs.device)

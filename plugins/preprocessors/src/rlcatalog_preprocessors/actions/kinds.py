@@ -74,18 +74,19 @@ class DiscreteCodec(_EntryByEntry):
         values = self._given(action)
         with np.errstate(invalid="ignore"):
             integers = values.astype(np.int64)
-            counted: Array = integers - self.info.start
-        inside = (integers == values) & (counted >= 0) & (counted < self.n)
+            raw: Array = integers - self.info.start
+        inside = (integers == values) & (raw >= 0) & (raw < self.n)
         self._check_inside(
             inside, values, f"integers from {self.info.start} to {self.info.start + self.n - 1}"
         )
-        return counted[:, None]
+        return raw[:, None]
 
     def inputs(self, raw: Array) -> Array:
         return one_hot(raw[:, 0], self.n)
 
     def _mask_rows(self, array: Array) -> Array:
-        return array  # one with more axes is a mistake
+        # Not flattened: the caller reports a mask with more axes, which is a mistake.
+        return array
 
 
 class OneHotCodec(DiscreteCodec):
@@ -101,7 +102,7 @@ class OneHotCodec(DiscreteCodec):
     def __init__(self, info: SpaceInfo, *others: Any) -> None:
         super().__init__(info, *others)
         self.width = self.n
-        self.counts = None
+        self.counts = None  # raw values are the vector's numbers, not choices
 
     def adapt(self, raw: Array) -> Any:
         return raw.argmax(axis=1).astype(self._dtype) + self._dtype.type(self.info.start)
@@ -120,14 +121,14 @@ class OneHotCodec(DiscreteCodec):
         return np.expand_dims(raw.argmax(axis=1), 1)
 
 
-class _CountedCodec(_EntryByEntry):
+class _IntegersCodec(_EntryByEntry):
     """Codec for integers between two bounds, exact for every integer dtype; raw values count from
     0.
     """
 
-    lowered: ClassVar[type[LoweredActions] | None] = lowering.LoweredCounted
+    lowered: ClassVar[type[LoweredActions] | None] = lowering.LoweredIntegers
 
-    def _count(self, low: Array, span: Array) -> None:
+    def _set_range(self, low: Array, span: Array) -> None:
         """Set the lowest values, and their distances to the highest values.
 
         uint64 represents the distance between any two integers; sums are modulo 2^64, as for all
@@ -135,6 +136,7 @@ class _CountedCodec(_EntryByEntry):
         """
         self.low = low
         self.span = span
+        #: The lowest values modulo 2^64.
         self._first = low.astype(np.uint64)
 
     @property
@@ -143,11 +145,11 @@ class _CountedCodec(_EntryByEntry):
 
     @cached_property
     def counts(self) -> tuple[int, ...]:  # type: ignore[override]
-        return tuple(int(most) + 1 for most in self.span.reshape(-1))
+        return tuple(int(span) + 1 for span in self.span.reshape(-1))
 
     def adapt(self, raw: Array) -> Array:
-        counted = _whole(raw.reshape(len(raw), *self.low.shape))
-        return (self._first + np.minimum(counted, self.span)).astype(self.low.dtype)
+        distances = np.minimum(_whole(raw.reshape(len(raw), *self.low.shape)), self.span)
+        return (self._first + distances).astype(self.low.dtype)
 
     def invert(self, action: Actions) -> Array:
         values = self._exact(action)
@@ -157,26 +159,26 @@ class _CountedCodec(_EntryByEntry):
                 integers = values.astype(self.low.dtype)
         except (OverflowError, ValueError):  # of Python numbers
             raise self._no_action(expected, "others") from None
-        counted: Array = integers.astype(np.uint64) - self._first
+        distances: Array = integers.astype(np.uint64) - self._first
         # Below the lowest value, the difference wraps around to a number above the span.
-        inside = (integers == values) & (counted <= self.span)
+        inside = (integers == values) & (distances <= self.span)
         self._check_inside(inside.astype(np.bool_), values, expected)
-        flat = counted.reshape(len(counted), self.width)
+        raw = distances.reshape(len(distances), self.width)
         fits_into_int64 = self.span.max(initial=0) <= _INT64_MAX
-        return flat.astype(np.int64) if fits_into_int64 else flat
+        return raw.astype(np.int64) if fits_into_int64 else raw
 
     def _exact(self, action: Actions) -> Array:
         """Return a batch in the same form as `_given`; numbers without a common dtype stay Python
         numbers.
         """
         values = self._given(action)
-        # The user's actions: an array or tensor, or a list, whose integers NumPy may round.
+        # The user's array or tensor. Of a list with large integers, NumPy would make floats.
         if hasattr(action, "dtype"):
             return values
         return np.asarray(action, object).reshape(values.shape)
 
 
-class MultiDiscreteCodec(_CountedCodec):
+class MultiDiscreteCodec(_IntegersCodec):
     """Codec for several choices, in C order; each raw value counts from 0."""
 
     whole = True
@@ -186,7 +188,7 @@ class MultiDiscreteCodec(_CountedCodec):
         super().__init__(info, *others)
         low = np.asarray(info.start, info.dtype or "int64")
         span = info.nvec.astype(np.uint64) - np.uint64(1)
-        self._count(low, span)
+        self._set_range(low, span)
         self.choices = list(zip(self.paths, self.counts, strict=True))
         self.input_width = self.mask_width
         #: Where the one-hot vector of each choice begins.
@@ -267,9 +269,9 @@ class BoxCodec(_EntryByEntry):
         self._dtype = np.dtype(info.dtype or "float32")
         # A bounded distribution draws values within the bounds already.
         rule = "clip" if self.raw_kind == "bounded" else self.bounds
-        self._scaled = is_scaled(info.low, info.high, rule)
-        low = np.where(self._scaled, info.low, -1).astype(np.float64)
-        high = np.where(self._scaled, info.high, 1).astype(np.float64)
+        self._is_scaled = is_scaled(info.low, info.high, rule)
+        low = np.where(self._is_scaled, info.low, -1).astype(np.float64)
+        high = np.where(self._is_scaled, info.high, 1).astype(np.float64)
         self.scale = high / 2 - low / 2
         self.middle = high / 2 + low / 2
         # Scaling from [-1, 1] to [-1, 1] changes nothing.
@@ -315,9 +317,9 @@ class BoxCodec(_EntryByEntry):
         low: Array = self.info.low.reshape(-1).astype(np.float64)
         high: Array = self.info.high.reshape(-1).astype(np.float64)
         if self.affine:
-            is_scaled_value = self._scaled.reshape(-1)
-            low = np.where(is_scaled_value, -1.0, low)
-            high = np.where(is_scaled_value, 1.0, high)
+            is_scaled_entry = self._is_scaled.reshape(-1)
+            low = np.where(is_scaled_entry, -1.0, low)
+            high = np.where(is_scaled_entry, 1.0, high)
         return low, high
 
     @property
@@ -325,7 +327,7 @@ class BoxCodec(_EntryByEntry):
         return np.dtype(np.float32), (None, *(self.info.shape or ()))
 
 
-class IntegerBoxCodec(_CountedCodec):
+class IntegerBoxCodec(_IntegersCodec):
     """Integers between bounds."""
 
     clips = True
@@ -334,7 +336,7 @@ class IntegerBoxCodec(_CountedCodec):
     def __init__(self, info: SpaceInfo, *others: Any) -> None:
         super().__init__(info, *others)
         span = info.high.astype(np.uint64) - info.low.astype(np.uint64)
-        self._count(info.low, span)
+        self._set_range(info.low, span)
         self._spread = np.maximum(self.span.astype(np.float64), 1.0).reshape(-1)
 
     def inputs(self, raw: Array) -> Array:

@@ -17,12 +17,12 @@ class LoweredDiscrete(LoweredActions):
     codec: Any
 
     def leaf(self, raw: Tensor) -> Any:
-        return self._started(raw[:, 0])
+        return self._with_start(raw[:, 0])
 
     def inputs(self, raw: Tensor) -> Any:
         return self.ops.one_hot(self.ops.as_type(raw[:, 0], "int64"), self.codec.n)
 
-    def _started(self, values: Tensor) -> Any:
+    def _with_start(self, values: Tensor) -> Any:
         """Return values that count from 0 as values of the space."""
         start = int(self.codec.info.start)
         integers = self.ops.as_type(values, "int64")
@@ -35,7 +35,7 @@ class LoweredOneHot(LoweredDiscrete):
     """One of n values, sampled as a one-hot vector."""
 
     def leaf(self, raw: Tensor) -> Any:
-        return self._started(self.ops.argmax(raw))
+        return self._with_start(self.ops.argmax(raw))
 
     def inputs(self, raw: Tensor) -> Any:
         return self.ops.as_type(raw, "float32")
@@ -44,7 +44,7 @@ class LoweredOneHot(LoweredDiscrete):
         return raw
 
 
-class LoweredCounted(LoweredActions):
+class LoweredIntegers(LoweredActions):
     """Integers between two bounds."""
 
     codec: Any
@@ -65,7 +65,7 @@ class LoweredCounted(LoweredActions):
         return self.typed(counts)
 
 
-class LoweredChoices(LoweredCounted):
+class LoweredChoices(LoweredIntegers):
     """Several choices."""
 
     def inputs(self, raw: Tensor) -> Any:
@@ -79,7 +79,7 @@ class LoweredChoices(LoweredCounted):
         return self.ops.as_type(is_value, "float32")
 
 
-class LoweredIntegerBox(LoweredCounted):
+class LoweredIntegerBox(LoweredIntegers):
     """Integers in a Box."""
 
     def inputs(self, raw: Tensor) -> Any:
