@@ -45,10 +45,10 @@ def match_multi(request: Request) -> Match:
     action = request.action
     if action is not None and _lists_choices(action):
         return Match(Rank.GENERIC, f"the action has {math.prod(action.shape or ())} choices")
-    found = _kind(action)
+    kind = _kind(action)
     if action is not None and action.kind == "box":
-        found = f"a Box of {action.dtype}"
-    return Match(rank=None, why=f"takes MultiDiscrete or a Box of integers, not {found}")
+        kind = f"a Box of {action.dtype}"
+    return Match(rank=None, why=f"takes MultiDiscrete or a Box of integers, not {kind}")
 
 
 def match_bernoulli(request: Request) -> Match:

@@ -154,11 +154,11 @@ class CompositeDistribution(ActionDistribution):
             )
         input_pieces = ops.cut(inputs, layout.run_inputs)
         mask_pieces = ops.cut(mask, layout.run_masks)
-        masked = []
+        results = []
         for run, piece, allowed in zip(layout.runs, input_pieces, mask_pieces, strict=True):
             # The parts of a run are masked in the same way, so that one of them masks them all.
-            masked.append(run[0].masked(piece, allowed))
-        return ops.side_by_side(masked)
+            results.append(run[0].masked(piece, allowed))
+        return ops.side_by_side(results)
 
     @classmethod
     def parts(

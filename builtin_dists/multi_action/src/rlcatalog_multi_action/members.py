@@ -266,21 +266,21 @@ def values_of(info: SpaceInfo, actions: TensorTree | TupleActions | Sequence[Any
 
 def _wrong_dict(info: SpaceInfo, actions: TensorTree | Sequence[Any]) -> ModelContractError:
     """Return the error for actions that are no dict with the space's keys."""
-    found = _kind(actions)
+    description = _kind(actions)
     if isinstance(actions, Mapping):
-        found = f"one with the keys {list(actions)}"
+        description = f"one with the keys {list(actions)}"
     return ModelContractError(
-        f"{info.path}: expected a dict with the keys {list(info.keys)}, found {found}."
+        f"{info.path}: expected a dict with the keys {list(info.keys)}, found {description}."
     )
 
 
 def _wrong_tuple(info: SpaceInfo, actions: TensorTree | Sequence[Any]) -> ModelContractError:
     """Return the error for actions that are no tuple with a part for each child of the space."""
-    found = _kind(actions)
+    description = _kind(actions)
     if isinstance(actions, _SEQUENCES):
-        found = f"{len(actions)} parts"
+        description = f"{len(actions)} parts"
     return ModelContractError(
-        f"{info.path}: expected a tuple of {len(info.children)} parts, found {found}."
+        f"{info.path}: expected a tuple of {len(info.children)} parts, found {description}."
     )
 
 

@@ -63,10 +63,11 @@ class EncodedMeanStdFilter(Filter):
         config = read_config(options, FiltersConfig)
         plan = preprocessor.leaves()
         # A head reads the leaves that it claims itself.
-        claimed = options.get("claimed", ())
-        unfiltered = [*claimed, *_images_and_flags(preprocessor, options.get("image_layout"))]
+        head_paths = options.get("claimed", ())
+        image_layout = options.get("image_layout")
+        left_alone = [*head_paths, *_images_and_flags(preprocessor, image_layout)]
         mask_key = options.get("action_mask_key", "action_mask")
-        self.leaves = leaves_to_filter(plan, config, mask_key, unfiltered)
+        self.leaves = leaves_to_filter(plan, config, mask_key, left_alone)
         if not self.leaves:
             names = ", ".join(f"{leaf.path} ({leaf.kind})" for leaf in plan) or "none"
             warn_caller(
@@ -178,17 +179,17 @@ class EncodedMeanStdFilter(Filter):
             raise self._other_values("no 'filtered'")
         if not np.array_equal(is_filtered, self._is_filtered):
             raise self._other_values(f"{int(np.sum(is_filtered))} of {np.size(is_filtered)}")
-        restored = RunningStat.from_state(state)
-        if restored.shape != self.statistics.running_stats.shape:
+        stat = RunningStat.from_state(state)
+        if stat.shape != self.statistics.running_stats.shape:
             raise SavedPolicyError(
                 f"expected filter statistics of shape {self.statistics.running_stats.shape}, found"
-                f" {restored.shape}."
+                f" {stat.shape}."
             )
-        self.statistics.running_stats.moments = restored.moments
+        self.statistics.running_stats.moments = stat.moments
         self.statistics.reset_buffer()
 
     def _other_values(self, found: str) -> SavedPolicyError:
-        """Return the error for statistics of other values than those that this filter filters."""
+        """Return the error for statistics of values that this filter does not filter."""
         leaves = _paths(self.leaves)
         return SavedPolicyError(
             "these filter statistics are for different values of the observation: expected"
@@ -286,12 +287,12 @@ def leaves_to_filter(
     """
     masks = _mask_leaves(leaves, action_mask_key)
     if config.filter_include is None:
-        chosen = []
+        selection = []
         for leaf in leaves:
             if leaf.numeric and not _is_below_any(left_alone, leaf):
-                chosen.append(leaf)
+                selection.append(leaf)
     else:
-        chosen = _matching(leaves, config.filter_include, "filter_include")
+        selection = _matching(leaves, config.filter_include, "filter_include")
         for path in config.filter_include:
             if all(leaf in masks for leaf in leaves if _is_below(path, leaf.path)):
                 raise ConfigError(
@@ -300,7 +301,7 @@ def leaves_to_filter(
                     " not a mask, set action_mask_key to a different key."
                 )
     left_out = masks + _matching(leaves, config.filter_exclude, "filter_exclude")
-    return [leaf for leaf in chosen if leaf not in left_out]
+    return [leaf for leaf in selection if leaf not in left_out]
 
 
 def _mask_leaves(leaves: Sequence[Leaf], action_mask_key: str | None) -> list[Leaf]:

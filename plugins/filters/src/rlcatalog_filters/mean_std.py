@@ -101,7 +101,7 @@ class MeanStdFilter:
         stats = _leaves(self.running_stats)
         buffers = _leaves(self.buffer)
         # Merge all before storing any, because an error must not leave half of them changed.
-        merged: list[tuple[Moments, Moments]] = []
+        results: list[tuple[Moments, Moments]] = []
         for stat, buffer, moments in zip(stats, buffers, new, strict=True):
             in_total = stat.moments.merged(moments)
             # Until the buffer is first reset, both hold the same moments, and are merged once.
@@ -109,8 +109,8 @@ class MeanStdFilter:
                 since_reset = in_total
             else:
                 since_reset = buffer.moments.merged(moments)
-            merged.append((in_total, since_reset))
-        for stat, buffer, (in_total, since_reset) in zip(stats, buffers, merged, strict=True):
+            results.append((in_total, since_reset))
+        for stat, buffer, (in_total, since_reset) in zip(stats, buffers, results, strict=True):
             stat.moments = in_total
             buffer.moments = since_reset
 
@@ -133,10 +133,10 @@ class MeanStdFilter:
         stats = _leaves(self.running_stats)
         changes = _leaves(other.buffer)
         # Merge all before storing any, because an error must not leave half of them changed.
-        merged = []
+        results = []
         for stat, change in zip(stats, changes, strict=True):
-            merged.append(stat.moments.merged(change.moments))
-        for stat, moments in zip(stats, merged, strict=True):
+            results.append(stat.moments.merged(change.moments))
+        for stat, moments in zip(stats, results, strict=True):
             stat.moments = moments
         if with_buffer:
             _assign(self.buffer, other.buffer)

@@ -66,8 +66,8 @@ class CompositeCodec(ActionCodec):
             ActionError: They have different numbers of rows.
         """
         if len({len(raw) for raw in raws}) > 1:
-            found = ", ".join(f"{len(raw)} in {child.info.path}" for child, raw in self._with(raws))
-            raise self._no_action("as many rows in each part", found)
+            rows = ", ".join(f"{len(raw)} in {child.info.path}" for child, raw in self._with(raws))
+            raise self._no_action("as many rows in each part", rows)
         return self._side_by_side(raws)
 
     def leaf_actions(self, action: Actions) -> Iterator[tuple[ActionCodec, Any]]:
