@@ -265,7 +265,7 @@ def values_of(info: SpaceInfo, actions: TensorTree | TupleActions | Sequence[Any
 
 
 def _wrong_dict(info: SpaceInfo, actions: TensorTree | Sequence[Any]) -> ModelContractError:
-    """Return the error for actions that are no dict with the space's keys."""
+    """Return the error for actions other than a dict with the space's keys."""
     description = _kind(actions)
     if isinstance(actions, Mapping):
         description = f"one with the keys {list(actions)}"
@@ -275,7 +275,7 @@ def _wrong_dict(info: SpaceInfo, actions: TensorTree | Sequence[Any]) -> ModelCo
 
 
 def _wrong_tuple(info: SpaceInfo, actions: TensorTree | Sequence[Any]) -> ModelContractError:
-    """Return the error for actions that are no tuple with a part for each child of the space."""
+    """Return the error for actions other than a tuple with a part for each child."""
     description = _kind(actions)
     if isinstance(actions, _SEQUENCES):
         description = f"{len(actions)} parts"
@@ -368,7 +368,7 @@ def _joins_children(dist: Factory) -> bool:
 def _is_taken_apart(dist: Factory) -> bool:
     """Return whether a composite inside another one becomes parts of the outer one.
 
-    Only the class itself can say so, because a subclass may change the behaviour of composites.
+    Only the class itself can allow it, because a subclass may behave differently.
     """
     cls, _ = unbind(dist)
     # A user's factory may have no `__dict__`.

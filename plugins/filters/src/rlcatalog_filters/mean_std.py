@@ -322,7 +322,7 @@ def _entries(stats: dict[str, Statistics], value: Values, path: str) -> Mapping[
     """Return a dict of an observation.
 
     Raises:
-        ObservationError: It is no dict, or has other keys than the statistics.
+        ObservationError: It has another type, or other keys than the statistics.
     """
     expected = f"a dict with the keys {list(stats)}"
     if not isinstance(value, Mapping):

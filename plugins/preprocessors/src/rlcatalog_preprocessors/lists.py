@@ -156,7 +156,7 @@ class RepeatedValuesPreprocessor(Preprocessor):
             expected: What the error says if it has no items.
 
         Raises:
-            ObservationError: It is no list, or no stack of items.
+            ObservationError: It is neither a list nor a stack of items.
         """
         if self._stacked_items:
             try:
