@@ -49,7 +49,7 @@ class _Copier:
         self._entries_left = MOST_ENTRIES
 
     def copy(self, value: Any, level: int) -> Any:
-        """Copy a value that stands inside this number of containers."""
+        """Copy a value that is nested in this number of containers."""
         if type(value) in _ATOMS:
             return value
         if _is_mapping(value):

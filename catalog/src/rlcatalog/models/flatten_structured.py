@@ -64,7 +64,7 @@ def _flat_entries(
 
 def _known_shape(obs: Tensor) -> tuple[Any, ...] | None:
     """Return the shape of a tensor, in which the first axis may be unknown; None if another axis is
-    unknown, or if the value is no tensor.
+    unknown, or if the value is not a tensor.
     """
     shape = getattr(obs, "shape", None)  # a user's structure may hold anything
     # Of TensorFlow's shapes, even the rank can be unknown; other shapes have no attribute for it.

@@ -91,7 +91,7 @@ def _steps(shift: int | str | Sequence[int]) -> list[int]:
 
 
 def _steps_in_range(text: str) -> list[int]:
-    """Return the time steps of `"from:to"` or `"from:to:step"`; none if the text is no range."""
+    """Return the time steps of `"from:to"` or `"from:to:step"`; none if the text is not a range."""
     try:
         numbers = [int(part) for part in text.split(":")]
     except ValueError:

@@ -483,7 +483,7 @@ class Preprocessor:
         """Return the result of `_init_shape` as a tuple of integers.
 
         Raises:
-            ModelContractError: It is no shape.
+            ModelContractError: It is not a shape.
         """
         try:
             sizes = tuple(map(int, shape))
