@@ -140,7 +140,7 @@ class _Assembly:
             {"build_inner": staticmethod(build_inner)},
         )
         arguments = self._arguments(num_outputs, self.obs_space)
-        return ModelPart(host).construct(arguments, held={})
+        return ModelPart(host).construct(arguments, additions={})
 
     def _arguments(self, num_outputs: int | None, obs_space: Space) -> StandardArguments:
         return StandardArguments(
@@ -151,12 +151,12 @@ class _Assembly:
         """Build a trunk and, if there is one, a memory around it."""
         trunk, *memories = parts
         trunk_outputs = None if memories else num_outputs
-        model = trunk.construct(self._arguments(trunk_outputs, self.inner_space), held={})
+        model = trunk.construct(self._arguments(trunk_outputs, self.inner_space), additions={})
         for memory in memories:
             inner = model
             _check_trunk(inner, memory.cls)
             arguments = self._arguments(num_outputs, self.inner_space)
-            model = memory.construct(arguments, held={"trunk": inner})
+            model = memory.construct(arguments, additions={"trunk": inner})
             model.view_requirements = _views_of_both(inner, model)
         return model
 
@@ -180,7 +180,7 @@ class _Assembly:
         _check_trunk(value_chain, separate_value)
         arguments = self._arguments(num_outputs, self.inner_space)
         pair = ModelPart(separate_value).construct(
-            arguments, held={"trunk": actor, "value_trunk": value_chain}
+            arguments, additions={"trunk": actor, "value_trunk": value_chain}
         )
         return cast("SeparateValue", pair)
 
@@ -202,8 +202,8 @@ class _Assembly:
                 _check_trunk(value_trunk, head.cls)
                 self._restrict_to_trunk_observation(value_trunk)
         self._restrict_to_trunk_observation(trunk)
-        held = {"trunk": trunk, "value_trunk": value_trunk, "action_dist": self.action_dist}
-        model = head.construct(self._arguments(num_outputs, self.obs_space), held)
+        additions = {"trunk": trunk, "value_trunk": value_trunk, "action_dist": self.action_dist}
+        model = head.construct(self._arguments(num_outputs, self.obs_space), additions)
         model.view_requirements = _views_of_both(trunk, model)
         _check_carries(model, trunk)
         return model

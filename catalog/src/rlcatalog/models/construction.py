@@ -56,12 +56,13 @@ class ModelPart:
         """Whether the class may be built without keyword arguments that it does not accept."""
         return self.chosen is not None and self.chosen.undeclared
 
-    def construct(self, standard: StandardArguments, held: Mapping[str, Any]) -> ModelV2:
+    def construct(self, standard: StandardArguments, additions: Mapping[str, Any]) -> ModelV2:
         """Build this class's model, and check the result.
 
         Args:
             standard: The arguments that every constructor takes.
-            held: The models inside the new model, and a head's other arguments.
+            additions: The keyword arguments that `assemble` adds: the models inside the new model,
+                and the `action_dist` of a head.
 
         Raises:
             ModelContractError: The class is not a model class, or its constructor does not accept
@@ -74,7 +75,7 @@ class ModelPart:
         check_class(self.cls)
         options = self._acceptable_options()
         with self._errors_with_plugin_name():
-            model = self._call_class(standard, options, held)
+            model = self._call_class(standard, options, additions)
             if not is_model(model):
                 raise ModelContractError(
                     f"{self.cls.__name__}.__init__ must call its base's __init__(obs_space,"
@@ -83,8 +84,8 @@ class ModelPart:
         assert isinstance(model, ModelV2)
         if self.chosen is not None:
             model._rlcatalog.part = self.chosen.label
-        if held:
-            inner_models = dict(held)
+        if additions:
+            inner_models = dict(additions)
             if standard.num_outputs is None:
                 inner_models["value_trunk"] = None  # a trunk has no value branch
             model._rlcatalog.hold(model, inner_models)
@@ -104,19 +105,19 @@ class ModelPart:
         return options
 
     def _call_class(
-        self, standard: StandardArguments, options: dict[str, Any], held: Mapping[str, Any]
+        self, standard: StandardArguments, options: dict[str, Any], additions: Mapping[str, Any]
     ) -> object:
         """Call the constructor, again without an option if a base's constructor refuses it."""
         while True:
             try:
-                return self.cls(*standard, **options, **held)
+                return self.cls(*standard, **options, **additions)
             except TypeError as error:
                 refused_name = self._refused_option(error, options)
                 if refused_name is None:
-                    signature = refusal(self.cls, standard, {**options, **held})
+                    signature = refusal(self.cls, standard, {**options, **additions})
                     if signature is None:
                         raise  # an error inside the constructor
-                    names = ", ".join((*StandardArguments._fields, *options, *held))
+                    names = ", ".join((*StandardArguments._fields, *options, *additions))
                     raise ModelContractError(
                         f"{self.cls.__name__}.__init__ is called with ({names}), but takes"
                         f" {signature}; a memory takes trunk=, a head also value_trunk= and"
