@@ -214,7 +214,7 @@ def test_checkpoint_that_is_too_long_leaves_actions_out(run, monkeypatch, tmp_pa
     algo = PPO.restore(run)
     algo.save_checkpoint(tmp_path / "complete")
     size = (tmp_path / "complete" / "training.json").stat().st_size
-    monkeypatch.setattr(checkpoints, "_LONGEST", size - 1)  # one byte less than it needs
+    monkeypatch.setattr(checkpoints, "_MAX_BYTES", size - 1)  # one byte less than it needs
 
     reason = "the actions of its episode need too much space to be saved"
     with pytest.warns(ResumeWarning, match=reason):
