@@ -155,7 +155,7 @@ class TorchBackend:
         rows = len(obs)
         returns_tensors = isinstance(obs, Tensor)
         inputs, states = self.inputs_of(obs, views, memory)
-        versions = _versions(_counted(inputs)) if returns_tensors else {}
+        versions = _versions(_versioned_tensors(inputs)) if returns_tensors else {}
         # The results have no graph, so they cannot be used in training.
         with torch.no_grad() if returns_tensors else torch.inference_mode():
             allowed = None if mask is None else self.tensor(mask)
@@ -163,7 +163,7 @@ class TorchBackend:
                 inputs, states, allowed, explore, rows
             )
             if returns_tensors or views or self._is_written(inputs["obs"], states):
-                self._check_untouched(_counted(inputs, states), versions)
+                self._check_untouched(_versioned_tensors(inputs, states), versions)
             new_memory = self._memory_arrays(new_states) if states else ()
             raw = sample if returns_tensors else self.numpy(sample)
             if raw.ndim != 2:
@@ -203,10 +203,10 @@ class TorchBackend:
         inputs, states = self.inputs_of(obs, views, memory)
         returns_tensor = isinstance(obs, Tensor)
         with torch.no_grad() if returns_tensor else torch.inference_mode():
-            versions = _versions(_counted(inputs)) if returns_tensor else {}
+            versions = _versions(_versioned_tensors(inputs)) if returns_tensor else {}
             lengths = self._single_steps(inputs["obs"], len(obs)) if memory else None
             self.model({**inputs, "values_only": True}, states, lengths)
-            self._check_untouched(_counted(inputs, states), versions)
+            self._check_untouched(_versioned_tensors(inputs, states), versions)
             value = values_of(self.model, len(obs))
             return value if returns_tensor else self.numpy(value)
 
@@ -294,7 +294,7 @@ class TorchBackend:
             # Views of the past with one row for several steps.
             repeats = self.policy.views.training
             inputs = {name: padding.fill(x, repeats.get(name, 1)) for name, x in inputs.items()}
-        counted = _counted(inputs, states)
+        counted = _versioned_tensors(inputs, states)
         versions = _versions(counted)
         outputs, _ = self.model({**inputs, **flags}, states, lengths)
         self._check_untouched(counted, versions)
@@ -476,7 +476,9 @@ def _versions(tensors: Mapping[str, Tensor]) -> dict[str, int]:
     return {name: version_of(tensor) for name, tensor in tensors.items()}
 
 
-def _counted(input_dict: Mapping[str, Any], states: Sequence[Tensor] = ()) -> dict[str, Tensor]:
+def _versioned_tensors(
+    input_dict: Mapping[str, Any], states: Sequence[Tensor] = ()
+) -> dict[str, Tensor]:
     """Return a model's input tensors by name, except those without a version."""
     counted: dict[str, Tensor] = {}
 

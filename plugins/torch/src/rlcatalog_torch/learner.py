@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import torch
@@ -29,18 +31,26 @@ class State(NamedTuple):
     second: Tensor
 
 
-class _Update(NamedTuple):
-    """What a step of Adam reads for a single weight.
+@dataclass
+class _Group:
+    """What a step of Adam passes to the operator for weights of one device and dtype.
+
+    All but `steps` are vectors, because the operator copies a gradient that is not contiguous, such
+    as a convolution's.
 
     Attributes:
-        weight: The weight.
-        gradient: Its gradient, with the same strides.
-        state: Adam's state for it.
+        weights: The weights.
+        gradients: Their gradients.
+        firsts: The first moments.
+        seconds: The second moments.
+        steps: The numbers of steps.
     """
 
-    weight: Tensor
-    gradient: Tensor
-    state: State
+    weights: list[Tensor] = field(default_factory=list)
+    gradients: list[Tensor] = field(default_factory=list)
+    firsts: list[Tensor] = field(default_factory=list)
+    seconds: list[Tensor] = field(default_factory=list)
+    steps: list[Tensor] = field(default_factory=list)
 
 
 class Adam:
@@ -96,18 +106,15 @@ class Adam:
         Args:
             lr: Learning rate.
         """
-        for updates in self._updates().values():
-            steps = [update.state.step for update in updates]
-            foreach_add_(steps, 1)
-            # As vectors, because the operator copies a gradient that is not contiguous, such as a
-            # convolution's.
+        for group in self._groups().values():
+            foreach_add_(group.steps, 1)
             fused_adam_(
-                [_as_vector(update.weight) for update in updates],
-                [_as_vector(update.gradient) for update in updates],
-                [_as_vector(update.state.first) for update in updates],
-                [_as_vector(update.state.second) for update in updates],
+                group.weights,
+                group.gradients,
+                group.firsts,
+                group.seconds,
                 (),
-                steps,
+                group.steps,
                 lr=lr,
                 beta1=self.beta1,
                 beta2=self.beta2,
@@ -117,11 +124,11 @@ class Adam:
                 maximize=False,
             )
 
-    def _updates(self) -> dict[tuple[torch.device, torch.dtype], list[_Update]]:
-        """Return the updates of the weights with gradients, by device and dtype: the operator takes
-        weights of one kind.
+    def _groups(self) -> dict[tuple[torch.device, torch.dtype], _Group]:
+        """Return the weights that have gradients, with their states, by device and dtype: the
+        operator takes weights of one kind.
         """
-        updates: dict[tuple[torch.device, torch.dtype], list[_Update]] = {}
+        groups: defaultdict[tuple[torch.device, torch.dtype], _Group] = defaultdict(_Group)
         for weight in self.weights:
             gradient = weight.grad
             if gradient is None:
@@ -129,9 +136,14 @@ class Adam:
             # The operator reads the memory of each tensor from end to end.
             if gradient.stride() != weight.stride():
                 gradient = torch.empty_like(weight).copy_(gradient)
-            update = _Update(weight, gradient, self._state(weight))
-            updates.setdefault((weight.device, weight.dtype), []).append(update)
-        return updates
+            state = self._state(weight)
+            group = groups[weight.device, weight.dtype]
+            group.weights.append(_as_vector(weight))
+            group.gradients.append(_as_vector(gradient))
+            group.firsts.append(_as_vector(state.first))
+            group.seconds.append(_as_vector(state.second))
+            group.steps.append(state.step)
+        return groups
 
     @torch.no_grad()
     def set_state(self, weight: Tensor, step: float, first: Tensor, second: Tensor) -> None:
@@ -156,14 +168,12 @@ class Adam:
         if state is None:
             zeros = torch.zeros_like(weight)
             self.set_state(weight, step=0, first=zeros, second=zeros)
-        elif not _is_alike(state.first, weight):
-            self.set_state(weight, state.step.item(), state.first, state.second)
+            return self.state[weight]
+        first = state.first
+        has_moved = first.dtype is not weight.dtype or first.device != weight.device
+        if has_moved or first.stride() != weight.stride():
+            self.set_state(weight, state.step.item(), first, state.second)
         return self.state[weight]
-
-
-def _is_alike(x: Tensor, y: Tensor) -> bool:
-    """Return whether two tensors have the same dtype, device and order of memory."""
-    return x.dtype is y.dtype and x.device == y.device and x.stride() == y.stride()
 
 
 def _as_vector(x: Tensor) -> Tensor:
