@@ -32,6 +32,7 @@ def copy_layer(layer: Any) -> Any:
         NotServedError: The layer cannot be copied.
     """
     layers = layers_in(layer)
+    trackers = [tracker_of(part) for part in layers]
     failure = (
         f"{type(layer).__name__} cannot be copied, which a second model needs (a target"
         " network, a copied policy)"
@@ -45,7 +46,7 @@ def copy_layer(layer: Any) -> Any:
         with (
             keras.saving.custom_object_scope(names),
             _copying_with(_rules_for(layers)),
-            _unlocked([tracker_of(part) for part in layers]),
+            _unlocked(trackers),
         ):
             twin = copy.deepcopy(layer)
         if not _has_equal_variables(layer, twin):
