@@ -36,21 +36,25 @@ class RepeatAfterMe(gym.Env):
     pays 1, any other symbol -1.
     """
 
-    observation_space, action_space = Discrete(3), Discrete(3)
+    observation_space = Discrete(3)
+    action_space = Discrete(3)
 
     def reset(
         self, *, seed: int | None = None, options: Any = None
     ) -> tuple[int, dict[str, Any]]:
         """Show a first symbol."""
         super().reset(seed=seed)
-        self.steps, self.shown = 0, self._draw()
+        self.steps = 0
+        self.shown = self._draw()
         self.before = self.shown  # the first answer may name the symbol itself
         return self.shown, {}
 
     def step(self, action: Any) -> tuple[int, float, bool, bool, dict[str, Any]]:
         """Reward the answer and show the next symbol."""
         reward = 1.0 if action == self.before else -1.0
-        self.steps, self.before, self.shown = self.steps + 1, self.shown, self._draw()
+        self.steps += 1
+        self.before = self.shown
+        self.shown = self._draw()
         return self.shown, reward, self.steps == 50, False, {}
 
     def _draw(self) -> int:

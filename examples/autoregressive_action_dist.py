@@ -33,7 +33,8 @@ from rlcatalog_ppo import PPO
 
 SONGS = 4
 #: The best mean return of an evening, and the bound for independent choices.
-OPTIMUM, BOUND = 2 - 1 / SONGS, sqrt(32 / 27)
+OPTIMUM = 2 - 1 / SONGS
+BOUND = sqrt(32 / 27)
 
 
 class Duet(gym.Env):
@@ -101,7 +102,9 @@ def expected_return(algo: PPO) -> float:
     logp = algo.policy.evaluate(
         {"obs": np.ones((len(raw), 1), np.float32), "raw_action": raw}
     ).logp
-    p = np.exp(np.asarray(logp.detach() if hasattr(logp, "detach") else logp))
+    if hasattr(logp, "detach"):  # PyTorch's tensors have gradients here
+        logp = logp.detach()
+    p = np.exp(np.asarray(logp))
     d = p.reshape(SONGS, SONGS).diagonal()
     return float((2 * d - d**2).sum())
 
@@ -116,13 +119,12 @@ def main() -> None:
     arguments = parser.parse_args()
     for joint in (True, False):
         algo = train(arguments.framework, joint, arguments.iterations)
-        found = expected_return(algo)
+        mean_return = expected_return(algo)
         algo.stop()
-        print(
-            f"joint: {found:.3f} of {OPTIMUM}"
-            if joint
-            else f"independent: {found:.3f}, never above {BOUND:.3f}"
-        )
+        if joint:
+            print(f"joint: {mean_return:.3f} of {OPTIMUM}")
+        else:
+            print(f"independent: {mean_return:.3f}, never above {BOUND:.3f}")
 
 
 if __name__ == "__main__":

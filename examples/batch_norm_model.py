@@ -47,7 +47,8 @@ def torch_model() -> type:
                 nn.BatchNorm1d(64),
                 nn.Tanh(),
             )
-            self.logits, self.value = nn.Linear(64, num_outputs), nn.Linear(64, 1)
+            self.logits = nn.Linear(64, num_outputs)
+            self.value = nn.Linear(64, 1)
 
         def forward(
             self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any
@@ -84,10 +85,8 @@ def tf_model() -> type:
             self.norms = [
                 tf.keras.layers.BatchNormalization(momentum=0.9) for _ in range(2)
             ]
-            self.logits, self.value = (
-                tf.keras.layers.Dense(num_outputs),
-                tf.keras.layers.Dense(1),
-            )
+            self.logits = tf.keras.layers.Dense(num_outputs)
+            self.value = tf.keras.layers.Dense(1)
 
         def forward(
             self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any

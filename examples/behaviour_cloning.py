@@ -70,7 +70,8 @@ def record(
     """
     rng = np.random.default_rng(seed)
     env.action_space.seed(seed)
-    seen, done = [], []
+    seen = []
+    done = []
     obs, _ = env.reset(seed=seed)
     for _ in range(steps):
         seen.append(obs)
@@ -106,27 +107,26 @@ def tf_step(policy: rlcatalog.Policy, lr: float) -> Callable[[dict[str, Array]],
     """Return the same function in TensorFlow."""
     from rlcatalog_tf import tf
 
-    weights, optimizer = (
-        policy.model.trainable_variables(),
-        tf.keras.optimizers.Adam(lr),
-    )
+    weights = policy.model.trainable_variables()
+    optimizer = tf.keras.optimizers.Adam(lr)
 
     @tf.function
     def traced(batch: dict[str, Any]) -> Any:
         with tf.GradientTape() as tape:
             loss = -tf.reduce_mean(policy.evaluate(batch).logp)
         gradients = tape.gradient(loss, weights)
-        pairs = [
-            (gradient, weight)
-            for gradient, weight in zip(gradients, weights, strict=True)
-            if gradient is not None
-        ]
-        optimizer.apply_gradients(pairs)  # the value's weights have no gradient
+        pairs = []
+        for gradient, weight in zip(gradients, weights, strict=True):
+            if gradient is not None:  # the value's weights have none
+                pairs.append((gradient, weight))
+        optimizer.apply_gradients(pairs)
         return loss
 
-    return lambda batch: float(
-        traced({name: tf.constant(array) for name, array in batch.items()})
-    )
+    def update(batch: dict[str, Any]) -> float:
+        tensors = {name: tf.constant(array) for name, array in batch.items()}
+        return float(traced(tensors))
+
+    return update
 
 
 def clone(
@@ -186,10 +186,12 @@ def play(
     returns = []
     for episode in range(episodes):
         obs, _ = env.reset(seed=seed + episode)
-        total, over = 0.0, False
+        total = 0.0
+        over = False
         while not over:
             obs, reward, terminated, truncated, _ = env.step(act(obs))
-            total, over = total + float(reward), terminated or truncated
+            total += float(reward)
+            over = terminated or truncated
         returns.append(total)
     return returns
 
@@ -208,7 +210,8 @@ def main() -> None:
         "--episodes", type=int, default=20, help="number of episodes to play at the end"
     )
     arguments = parser.parse_args()
-    env, expert = gym.make(arguments.env), EXPERTS[arguments.env]
+    env = gym.make(arguments.env)
+    expert = EXPERTS[arguments.env]
     data = record(env, expert, arguments.steps, arguments.seed)
     policy = clone(
         env,

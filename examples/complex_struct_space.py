@@ -39,7 +39,8 @@ class Arena(gym.Env):
     or up.
     """
 
-    observation_space, action_space = OBSERVATION, Discrete(4)
+    observation_space = OBSERVATION
+    action_space = Discrete(4)
     directions = np.array([[-1, 0], [1, 0], [0, -1], [0, 1]], np.float32)
 
     def reset(
@@ -56,7 +57,8 @@ class Arena(gym.Env):
         """Reward a direction by how directly it leads to the nearest enemy, and show
         the next scene.
         """
-        here, enemies = self.seen["player"][0], self.seen["enemies"]
+        here = self.seen["player"][0]
+        enemies = self.seen["enemies"]
         ways = [enemy["position"] - here for enemy in enemies]
         nearest = min(ways, key=np.linalg.norm) if ways else np.zeros(2, np.float32)
         self.steps += 1
@@ -114,10 +116,12 @@ def train(iterations: int) -> None:
             self.look = nn.Sequential(
                 nn.Linear(4, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh()
             )
-            self.logits, self.value = nn.Linear(64, num_outputs), nn.Linear(64, 1)
+            self.logits = nn.Linear(64, num_outputs)
+            self.value = nn.Linear(64, 1)
 
         def forward(self, input_dict: Any, state: Any, seq_lens: Any) -> Any:
-            player, enemies = input_dict["obs"]["player"], input_dict["obs"]["enemies"]
+            player = input_dict["obs"]["player"]
+            enemies = input_dict["obs"]["enemies"]
             # [B, enemies].
             there = torch.arange(enemies.max_len) < enemies.lengths[:, None]
             here = player[0][:, None].expand(-1, enemies.max_len, -1)

@@ -46,7 +46,8 @@ def torch_model() -> type:
             self.net = FullyConnectedNetwork(
                 obs_space, action_space, num_outputs, model_config, "net"
             )
-            self.reader, self.weight = Reader(data), weight
+            self.reader = Reader(data)
+            self.weight = weight
 
         def forward(
             self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any
@@ -97,7 +98,8 @@ def tf_model() -> type:
             self.net = FullyConnectedNetwork(
                 obs_space, action_space, num_outputs, model_config, "net"
             )
-            self.reader, self.weight = Reader(data), weight
+            self.reader = Reader(data)
+            self.weight = weight
 
         def forward(
             self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any
@@ -161,10 +163,10 @@ def main() -> None:
     algo = PPO(env=arguments.env, config={"model": model, "seed": 0})
     for _ in range(arguments.iterations):
         result = algo.train()
-        found = result["info"]["learner"]["model"]
+        metrics = result["info"]["learner"]["model"]
         print(
             f"{result['timesteps_total']:7d} steps, mean return"
-            f" {result['episode_return_mean']}, metrics {found}"
+            f" {result['episode_return_mean']}, metrics {metrics}"
         )
     algo.stop()
 

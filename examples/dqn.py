@@ -16,6 +16,7 @@ import argparse
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -81,7 +82,8 @@ class Replay:
             np.zeros(many, obs_space.dtype),
             np.zeros((size, n), bool),
         )
-        self.size, self.added = size, 0
+        self.size = size
+        self.added = 0
 
     def add(self, *transition: Any) -> None:
         """Add one transition, replacing the oldest one."""
@@ -193,7 +195,10 @@ def tf_learner(
         optimizer.learning_rate.assign(lr)
         step(Batch(*map(tf.constant, batch)))
 
-    return lambda obs: traced_q_values(obs).numpy(), update
+    def q_values_of(obs: np.ndarray) -> np.ndarray:
+        return traced_q_values(obs).numpy()
+
+    return q_values_of, update
 
 
 # --- the parts, and the loop ----------------------------------------------------------
@@ -254,35 +259,38 @@ def train(
     the model config. Without `dueling`, the model outputs one value per action.
     """
     hyper = hyper or Hyper()
-    make = env if callable(env) else lambda: gym.make(env)
+    make = env if callable(env) else partial(gym.make, env)
     played = make()
     action_space = played.action_space
-    n, start = int(action_space.n), int(action_space.start)
+    n = int(action_space.n)
+    start = int(action_space.start)
     rng = np.random.default_rng(seed)
     model = MODEL if model is None else model
     preprocessor = ModelCatalog.get_preprocessor(played, model)
-    obs_space, encode = preprocessor.observation_space, preprocessor.transform
+    obs_space = preprocessor.observation_space
+    encode = preprocessor.transform
     net, target = build(obs_space, action_space, framework, model, dueling, seed)
-    q_values, update = (torch_learner if framework == "torch" else tf_learner)(
-        net, target, hyper.lr
-    )
+    make_learner = torch_learner if framework == "torch" else tf_learner
+    q_values, update = make_learner(net, target, hyper.lr)
     replay = Replay(hyper.buffer_size, obs_space, n)
 
     shown, _ = played.reset(seed=seed)
-    obs, mask = encode(shown), mask_of(shown, n)
-    returns, running, begin = [], 0.0, time.perf_counter()
+    obs = encode(shown)
+    mask = mask_of(shown, n)
+    returns = []
+    running = 0.0
+    begin = time.perf_counter()
     for t in range(hyper.steps):
         epsilon = max(
             hyper.epsilon_end, 1 - (1 - hyper.epsilon_end) * t / hyper.epsilon_steps
         )
-        random = rng.random() < epsilon
-        action = (
-            rng.choice(np.flatnonzero(mask))
-            if random
-            else best(q_values(obs[None])[0], mask)
-        )
+        if rng.random() < epsilon:
+            action = rng.choice(np.flatnonzero(mask))
+        else:
+            action = best(q_values(obs[None])[0], mask)
         shown, reward, terminated, truncated, _ = played.step(action + start)
-        next_obs, next_mask = encode(shown), mask_of(shown, n)
+        next_obs = encode(shown)
+        next_mask = mask_of(shown, n)
         # A terminal observation may allow no action, but a maximum needs at least one.
         discount = 0.0 if terminated else hyper.gamma
         replay.add(
@@ -293,11 +301,15 @@ def train(
             next_obs,
             next_mask if next_mask.any() else np.ones(n, bool),
         )
-        obs, mask, running = next_obs, next_mask, running + float(reward)
+        obs = next_obs
+        mask = next_mask
+        running += float(reward)
         if terminated or truncated:
             returns.append(running)
             shown, _ = played.reset()
-            obs, mask, running = encode(shown), mask_of(shown, n), 0.0
+            obs = encode(shown)
+            mask = mask_of(shown, n)
+            running = 0.0
         if t >= hyper.learning_starts and t % hyper.train_every == 0:
             update(
                 replay.sample(hyper.batch_size, rng), hyper.lr * (1 - t / hyper.steps)
@@ -322,13 +334,16 @@ def play(
     make: Callable[[], gym.Env], act: Callable[[Any], Any], episodes: int, seed: int
 ) -> list[float]:
     """Play new episodes and return their returns."""
-    env, returns = make(), []
+    env = make()
+    returns = []
     for episode in range(episodes):
         shown, _ = env.reset(seed=seed + episode)
-        running, done = 0.0, False
+        running = 0.0
+        done = False
         while not done:
             shown, reward, terminated, truncated, _ = env.step(act(shown))
-            running, done = running + float(reward), terminated or truncated
+            running += float(reward)
+            done = terminated or truncated
         returns.append(running)
     env.close()
     return returns

@@ -34,7 +34,8 @@ class ClipRewardEnv(gym.RewardWrapper):
 
     def __init__(self, env: gym.Env, min_: float, max_: float) -> None:
         super().__init__(env)
-        self.min, self.max = min_, max_
+        self.min = min_
+        self.max = max_
 
     def reward(self, reward: Any) -> float:
         """Return the clipped reward."""

@@ -48,7 +48,8 @@ def torch_model() -> type:
             )
             nn.Module.__init__(self)
             self.num_outputs = 64  # features for the LSTM
-            self.layer, self.norm = nn.Linear(obs_space.shape[0], 64), nn.LayerNorm(64)
+            self.layer = nn.Linear(obs_space.shape[0], 64)
+            self.norm = nn.LayerNorm(64)
 
         def forward(
             self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any
@@ -75,10 +76,8 @@ def tf_model() -> type:
         ) -> None:
             super().__init__(obs_space, action_space, num_outputs, model_config, name)
             self.num_outputs = 64  # features for the LSTM
-            self.layer, self.norm = (
-                tf.keras.layers.Dense(64),
-                tf.keras.layers.LayerNormalization(epsilon=1e-5),
-            )
+            self.layer = tf.keras.layers.Dense(64)
+            self.norm = tf.keras.layers.LayerNormalization(epsilon=1e-5)
 
         def forward(
             self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any

@@ -49,17 +49,20 @@ class Player:
         hyper: Hyper,
         seed: int,
     ) -> None:
-        self.policy, self.envs, self.hyper = policy, envs, hyper
+        self.policy = policy
+        self.envs = envs
+        self.hyper = hyper
         obs, _ = envs.reset(seed=seed)
-        self.obs, self.mask = (
-            policy.preprocess(obs, update=True),
-            policy.action_mask(obs),
-        )
-        self.running, self.returns = np.zeros(envs.num_envs), []
+        self.obs = policy.preprocess(obs, update=True)
+        self.mask = policy.action_mask(obs)
+        self.running = np.zeros(envs.num_envs)
+        self.returns = []
 
     def rollout(self) -> dict[str, np.ndarray]:
         """Return the rows to learn from, `[T * N, ...]`."""
-        policy, hyper, steps = self.policy, self.hyper, []
+        policy = self.policy
+        hyper = self.hyper
+        steps = []
         for _ in range(hyper.length):
             step = policy.act_encoded(self.obs, mask=self.mask)
             row = {
@@ -77,18 +80,17 @@ class Player:
             self.running[done] = 0.0
             # After a time limit, the value of the last observation replaces the missing
             # rewards.
-            row["reward"], row["done"] = reward.astype(np.float32), done
-            if (cut := truncated & ~terminated).any():
-                row["reward"][cut] += (
-                    hyper.gamma * policy.values(policy.preprocess(obs))[cut]
-                )
+            row["reward"] = reward.astype(np.float32)
+            row["done"] = done
+            cut = truncated & ~terminated
+            if cut.any():
+                values = policy.values(policy.preprocess(obs))
+                row["reward"][cut] += hyper.gamma * values[cut]
             # Only now, because a reset may overwrite the last observation.
             if done.any():
                 obs, _ = self.envs.reset(options={"reset_mask": done})
-            self.obs, self.mask = (
-                policy.preprocess(obs, update=True),
-                policy.action_mask(obs),
-            )
+            self.obs = policy.preprocess(obs, update=True)
+            self.mask = policy.action_mask(obs)
             steps.append(row)
         columns = {name: np.stack([row[name] for row in steps]) for name in steps[0]}
         columns |= self.advantages(columns, policy.values(self.obs))
@@ -103,15 +105,18 @@ class Player:
         """Return generalised advantage estimates and value targets, `[T, N]` (Schulman
         et al. 2016, equation 16).
         """
-        value, advantage = columns["value"], np.zeros_like(columns["value"])
-        following, running = last_value, np.zeros_like(last_value)
+        value = columns["value"]
+        advantage = np.zeros_like(columns["value"])
+        following = last_value
+        running = np.zeros_like(last_value)
         for t in reversed(range(len(value))):
             goes_on = 1.0 - columns["done"][t]
             error = (
                 columns["reward"][t] + self.hyper.gamma * following * goes_on - value[t]
             )
             running = error + self.hyper.gamma * self.hyper.lambda_ * goes_on * running
-            advantage[t], following = running, value[t]
+            advantage[t] = running
+            following = value[t]
         return {"advantage": advantage, "target": advantage + value}
 
 
@@ -121,24 +126,26 @@ class Learner:
     """
 
     def __init__(self, policy: rlcatalog.Policy, hyper: Hyper) -> None:
-        self.policy, self.hyper = policy, hyper
+        self.policy = policy
+        self.hyper = hyper
         self.weights = list(policy.model.parameters())
         self.optimizer = torch.optim.Adam(self.weights, lr=hyper.lr, eps=1e-5)
 
     def step(self, batch: Mapping[str, np.ndarray], lr: float) -> None:
         """Take one optimiser step."""
-        hyper, found = self.hyper, self.policy.evaluate(batch)
+        hyper = self.hyper
+        evaluation = self.policy.evaluate(batch)
         logp, advantage, target = (
             torch.from_numpy(batch[name]) for name in ("logp", "advantage", "target")
         )
         advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
-        ratio = (found.logp - logp).exp()
-        gain = torch.minimum(
-            ratio * advantage, ratio.clamp(1 - hyper.clip, 1 + hyper.clip) * advantage
-        ).mean()
-        loss = hyper.value_weight * 0.5 * (found.value - target).square().mean() - gain
+        ratio = (evaluation.logp - logp).exp()
+        clipped = ratio.clamp(1 - hyper.clip, 1 + hyper.clip)
+        gain = torch.minimum(ratio * advantage, clipped * advantage).mean()
+        error = (evaluation.value - target).square().mean()
+        loss = hyper.value_weight * 0.5 * error - gain
         if hyper.entropy_weight:
-            loss = loss - hyper.entropy_weight * found.entropy.mean()
+            loss = loss - hyper.entropy_weight * evaluation.entropy.mean()
         self.optimizer.param_groups[0]["lr"] = lr
         self.optimizer.zero_grad()
         loss.backward()
@@ -167,7 +174,8 @@ def train(
     `env` is an environment's id, `env_config` contains its keyword arguments, and
     `model` is the model config.
     """
-    hyper, rng = hyper or Hyper(), np.random.default_rng(seed)
+    hyper = hyper or Hyper()
+    rng = np.random.default_rng(seed)
     torch.manual_seed(seed)
     envs = environments(env, hyper.num_envs, **(env_config or {}))
     policy = rlcatalog.build(env=envs, config=model, framework="torch")
@@ -176,17 +184,21 @@ def train(
             "This example replays single steps; a model that looks back needs"
             " sequences."
         )
-    player, learner = Player(policy, envs, hyper, seed), Learner(policy, hyper)
-    begin, size = time.perf_counter(), hyper.num_envs * hyper.length
+    player = Player(policy, envs, hyper, seed)
+    learner = Learner(policy, hyper)
+    begin = time.perf_counter()
+    size = hyper.num_envs * hyper.length
     for done in range(0, hyper.steps, size):
-        batch, lr = player.rollout(), hyper.lr * (1 - done / hyper.steps)
+        batch = player.rollout()
+        lr = hyper.lr * (1 - done / hyper.steps)
         for _ in range(hyper.epochs):
             for rows in np.split(
                 rng.permutation(size), range(hyper.minibatch, size, hyper.minibatch)
             ):
                 learner.step({name: column[rows] for name, column in batch.items()}, lr)
         if player.returns and (done // size) % 10 == 9:
-            seconds, recent = time.perf_counter() - begin, np.mean(player.returns[-20:])
+            seconds = time.perf_counter() - begin
+            recent = np.mean(player.returns[-20:])
             print(f"{done + size:7d} steps, {seconds:4.0f} s, mean return {recent:.1f}")
     envs.close()
     return policy
@@ -196,7 +208,8 @@ def play(policy: rlcatalog.Policy, env: str, episodes: int, seed: int) -> list[f
     """Play new episodes with the most likely actions and return their returns."""
     envs = environments(env, 1)
     obs, _ = envs.reset(seed=seed)
-    returns, running = [], 0.0
+    returns = []
+    running = 0.0
     while len(returns) < episodes:
         obs, reward, terminated, truncated, _ = envs.step(
             policy.act(obs, explore=False).action

@@ -55,10 +55,8 @@ def torch_model() -> type:
                 nn.Linear(obs_space.shape[0], cell_size), nn.Tanh()
             )
             self.cell = nn.GRUCell(cell_size, cell_size)
-            self.logits, self.value = (
-                nn.Linear(cell_size, num_outputs),
-                nn.Linear(cell_size, 1),
-            )
+            self.logits = nn.Linear(cell_size, num_outputs)
+            self.value = nn.Linear(cell_size, 1)
 
         def get_initial_state(self) -> list[Any]:
             return [np.zeros(self.cell_size, np.float32)]
@@ -69,7 +67,9 @@ def torch_model() -> type:
             """Map observations `[B, T, obs]` to logits `[B, T, num_outputs]` and the
             state at `seq_lens`.
             """
-            x, h, steps = self.embed(inputs), state[0], []
+            x = self.embed(inputs)
+            h = state[0]
+            steps = []
             there = sequence_mask(seq_lens, inputs.shape[1])
             for t in range(inputs.shape[1]):
                 # Constant after a sequence's end.
@@ -108,10 +108,8 @@ def tf_model() -> type:
             self.cell = tf.keras.layers.GRU(
                 cell_size, return_sequences=True, return_state=True
             )
-            self.logits, self.value = (
-                tf.keras.layers.Dense(num_outputs),
-                tf.keras.layers.Dense(1),
-            )
+            self.logits = tf.keras.layers.Dense(num_outputs)
+            self.value = tf.keras.layers.Dense(1)
 
         def get_initial_state(self) -> list[Any]:
             return [np.zeros(self.cell_size, np.float32)]

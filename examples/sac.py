@@ -15,6 +15,7 @@ import argparse
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -71,7 +72,8 @@ class Replay:
             np.zeros(size, np.float32),
             np.zeros(many, obs_space.dtype),
         )
-        self.size, self.added = size, 0
+        self.size = size
+        self.added = 0
 
     def add(self, *transition: Any) -> None:
         """Add one transition, replacing the oldest one."""
@@ -123,21 +125,20 @@ def build(
     actor = ModelCatalog.get_model_v2(
         obs_space, action_space, size, model, framework, "actor"
     )
-    critics, targets = (
-        [
-            ModelCatalog.get_model_v2(
-                obs_space,
-                action_space,
-                None,
-                q_model,
-                framework,
-                name,
-                ContActionQModel,
-            )
-            for name in names
-        ]
-        for names in (("q", "twin_q"), ("target_q", "target_twin_q"))
-    )
+
+    def critic_of(name: str) -> Any:
+        return ModelCatalog.get_model_v2(
+            obs_space,
+            action_space,
+            num_outputs=None,
+            model_config=q_model,
+            framework=framework,
+            name=name,
+            model_interface=ContActionQModel,
+        )
+
+    critics = [critic_of("q"), critic_of("twin_q")]
+    targets = [critic_of("target_q"), critic_of("target_twin_q")]
     for critic, target in zip(critics, targets, strict=True):
         target.set_weights(critic.get_weights())
     if any(net.get_initial_state() for net in (actor, *critics)):
@@ -290,7 +291,10 @@ def tf_learner(
     def act(obs: np.ndarray, explore: bool) -> np.ndarray:
         return (explored if explore else likeliest)(obs).numpy()
 
-    return act, lambda batch: step(Batch(*map(tf.constant, batch)))
+    def update(batch: Batch) -> None:
+        step(Batch(*map(tf.constant, batch)))
+
+    return act, update
 
 
 # --- the loop -------------------------------------------------------------------------
@@ -313,39 +317,42 @@ def train(
     a bounded Box. `model` is the actor's config, and `q_model` is the critics' config.
     """
     hyper = hyper or Hyper()
-    make = env if callable(env) else lambda: gym.make(env)
+    make = env if callable(env) else partial(gym.make, env)
     played = make()
     action_space = played.action_space
     action_space.seed(seed)
     rng = np.random.default_rng(seed)
     preprocessor = ModelCatalog.get_preprocessor(played, model)
-    obs_space, encode = preprocessor.observation_space, preprocessor.transform
+    obs_space = preprocessor.observation_space
+    encode = preprocessor.transform
     nets = build(obs_space, action_space, framework, model, q_model, seed)
     # The usual target is -1 per action between -1 and 1; in wider bounds the same
     # spread has more entropy.
     target_entropy = float(
         np.sum(np.log((action_space.high - action_space.low) / 2) - 1)
     )
-    act, update = (torch_learner if framework == "torch" else tf_learner)(
-        nets, target_entropy, hyper
-    )
+    make_learner = torch_learner if framework == "torch" else tf_learner
+    act, update = make_learner(nets, target_entropy, hyper)
     replay = Replay(hyper.buffer_size, obs_space, action_space)
 
     obs = encode(played.reset(seed=seed)[0])
-    returns, running, begin = [], 0.0, time.perf_counter()
+    returns = []
+    running = 0.0
+    begin = time.perf_counter()
     for t in range(hyper.steps):
-        action = (
-            action_space.sample()
-            if t < hyper.learning_starts
-            else act(obs[None], explore=True)[0]
-        )
+        if t < hyper.learning_starts:
+            action = action_space.sample()
+        else:
+            action = act(obs[None], explore=True)[0]
         shown, reward, terminated, truncated, _ = played.step(action)
         next_obs = encode(shown)
         replay.add(obs, action, reward, terminated, next_obs)
-        obs, running = next_obs, running + float(reward)
+        obs = next_obs
+        running += float(reward)
         if terminated or truncated:
             returns.append(running)
-            obs, running = encode(played.reset()[0]), 0.0
+            obs = encode(played.reset()[0])
+            running = 0.0
         if t >= hyper.learning_starts:
             update(replay.sample(hyper.batch_size, rng))
         if (t + 1) % 1_000 == 0:
@@ -366,13 +373,16 @@ def play(
     make: Callable[[], gym.Env], act: Callable[[Any], Any], episodes: int, seed: int
 ) -> list[float]:
     """Play new episodes and return their returns."""
-    env, returns = make(), []
+    env = make()
+    returns = []
     for episode in range(episodes):
         shown, _ = env.reset(seed=seed + episode)
-        running, done = 0.0, False
+        running = 0.0
+        done = False
         while not done:
             shown, reward, terminated, truncated, _ = env.step(act(shown))
-            running, done = running + float(reward), terminated or truncated
+            running += float(reward)
+            done = terminated or truncated
         returns.append(running)
     env.close()
     return returns

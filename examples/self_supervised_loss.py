@@ -115,7 +115,8 @@ def tf_model() -> type:
             super().__init__(obs_space, action_space, num_outputs, model_config, name)
             self.encoder = self._net(obs_space.shape[0], 2 * CODE)
             self.decoder = self._net(CODE, obs_space.shape[0])
-            self.policy, self.value = self._net(CODE, num_outputs), self._net(CODE, 1)
+            self.policy = self._net(CODE, num_outputs)
+            self.value = self._net(CODE, 1)
 
         @staticmethod
         def _net(inputs: int, outputs: int) -> Any:

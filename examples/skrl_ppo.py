@@ -24,7 +24,8 @@ from skrl.trainers.torch import SequentialTrainer
 import rlcatalog
 from rlcatalog_torch import actor_critic
 
-NUM_ENVS, LENGTH = 8, 128
+NUM_ENVS = 8
+LENGTH = 128
 
 
 class ActorCritic(CategoricalMixin, DeterministicMixin, Model):

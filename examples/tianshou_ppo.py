@@ -27,7 +27,8 @@ from torch import nn
 import rlcatalog
 from rlcatalog_torch import actor_critic
 
-NUM_ENVS, STEPS = 8, 1024
+NUM_ENVS = 8
+STEPS = 1024
 
 
 class Part(nn.Module):
@@ -35,7 +36,8 @@ class Part(nn.Module):
 
     def __init__(self, net: nn.Module, *, actor: bool) -> None:
         super().__init__()
-        self.net, self.actor = net, actor
+        self.net = net
+        self.actor = actor
 
     def forward(self, obs, state=None, info=None):
         """Return logits and a state, or values."""
@@ -56,14 +58,16 @@ def main() -> None:
         gym.wrappers.RecordEpisodeStatistics(gym.make(arguments.env))
         for _ in range(NUM_ENVS)
     ]
-    envs, env = DummyVectorEnv([lambda part=part: part for part in parts]), parts[0]
+    envs = DummyVectorEnv([lambda part=part: part for part in parts])
+    env = parts[0]
     envs.seed(0)
 
     config = {"fcnet_hiddens": [64, 64], "vf_share_layers": False}
     net, value_net, dist_fn = actor_critic(
         rlcatalog.build(env=env, config=config, framework="torch")
     )
-    actor, critic = Part(net, actor=True), Part(value_net, actor=False)
+    actor = Part(net, actor=True)
+    critic = Part(value_net, actor=False)
 
     policy = ProbabilisticActorPolicy(
         actor=actor,
@@ -89,7 +93,9 @@ def main() -> None:
         show_progress=False,
     )
     algorithm.run_training(params)
-    returns = [value for part in parts for value in list(part.return_queue)[-3:]]
+    returns = []
+    for part in parts:
+        returns += list(part.return_queue)[-3:]
     print(
         f"{arguments.iterations * STEPS:7d} steps, mean return {np.mean(returns):.1f}"
     )

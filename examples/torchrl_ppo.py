@@ -77,10 +77,8 @@ def main() -> None:
                 optimizer.step()
         ended = rollout["next", "done"]
         returns = rollout["next", "episode_reward"][ended]
-        print(
-            f"{number * 1024:7d} steps, mean return"
-            f" {float(returns.mean()) if len(returns) else None}"
-        )
+        mean_return = float(returns.mean()) if len(returns) else None
+        print(f"{number * 1024:7d} steps, mean return {mean_return}")
     collector.shutdown()
     obs, _ = gym.make(arguments.env).reset(seed=0)
     # Shares the weights.

@@ -69,7 +69,8 @@ def torch_model() -> type:
             self.body = nn.Sequential(
                 nn.Linear(width, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh()
             )
-            self.logits, self.value = nn.Linear(64, num_outputs), nn.Linear(64, 1)
+            self.logits = nn.Linear(64, num_outputs)
+            self.value = nn.Linear(64, 1)
 
         def forward(
             self, input_dict: dict[str, Any], state: list[Any], seq_lens: Any

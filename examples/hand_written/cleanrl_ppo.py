@@ -14,15 +14,16 @@ import torch
 from torch import nn
 from torch.distributions import Categorical
 
-NUM_ENVS, LENGTH, EPOCHS, MINIBATCH = 8, 128, 10, 256
-LR, GAMMA, LAMBDA, CLIP, VALUE_WEIGHT, LARGEST_GRADIENT = (
-    1e-3,
-    0.99,
-    0.95,
-    0.2,
-    0.5,
-    0.5,
-)
+NUM_ENVS = 8
+LENGTH = 128
+EPOCHS = 10
+MINIBATCH = 256
+LR = 1e-3
+GAMMA = 0.99
+LAMBDA = 0.95
+CLIP = 0.2
+VALUE_WEIGHT = 0.5
+LARGEST_GRADIENT = 0.5
 
 
 def net_of(inputs: int, outputs: int) -> nn.Sequential:
@@ -41,11 +42,10 @@ class Agent(nn.Module):
 
     def __init__(self, envs: gym.vector.VectorEnv) -> None:
         super().__init__()
-        inputs, actions = (
-            envs.single_observation_space.shape[0],
-            envs.single_action_space.n,
-        )
-        self.actor, self.critic = net_of(inputs, actions), net_of(inputs, 1)
+        inputs = envs.single_observation_space.shape[0]
+        actions = envs.single_action_space.n
+        self.actor = net_of(inputs, actions)
+        self.critic = net_of(inputs, 1)
 
     def get_value(self, obs):
         """Return value estimates."""
@@ -113,10 +113,8 @@ def main() -> None:
                 returns += infos["episode"]["r"][infos["_episode"]].tolist()
 
         with torch.no_grad():  # generalised advantages, from the last step backwards
-            following_value, advantage = (
-                agent.get_value(obs).flatten(),
-                torch.zeros(NUM_ENVS, device=device),
-            )
+            following_value = agent.get_value(obs).flatten()
+            advantage = torch.zeros(NUM_ENVS, device=device)
             advantages = torch.zeros_like(rewards)
             for t in reversed(range(LENGTH)):
                 goes_on = 1 - dones[t]

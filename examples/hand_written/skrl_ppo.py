@@ -19,7 +19,8 @@ from skrl.models.torch import CategoricalMixin, DeterministicMixin, Model
 from skrl.trainers.torch import SequentialTrainer
 from torch import nn
 
-NUM_ENVS, LENGTH = 8, 128
+NUM_ENVS = 8
+LENGTH = 128
 
 
 def net_of(inputs: int, outputs: int) -> nn.Sequential:
@@ -47,8 +48,10 @@ class ActorCritic(CategoricalMixin, DeterministicMixin, Model):
         )
         CategoricalMixin.__init__(self, role="policy")
         DeterministicMixin.__init__(self, role="value")
-        inputs, actions = self.num_observations, self.num_actions
-        self.actor, self.critic = net_of(inputs, actions), net_of(inputs, 1)
+        inputs = self.num_observations
+        actions = self.num_actions
+        self.actor = net_of(inputs, actions)
+        self.critic = net_of(inputs, 1)
 
     def act(self, inputs, *, role=""):
         """Return actions, or values."""

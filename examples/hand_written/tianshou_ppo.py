@@ -22,7 +22,8 @@ from tianshou.utils.net.discrete import DiscreteActor, DiscreteCritic
 from torch import nn
 from torch.distributions import Categorical
 
-NUM_ENVS, STEPS = 8, 1024
+NUM_ENVS = 8
+STEPS = 1024
 
 
 def main() -> None:
@@ -38,7 +39,8 @@ def main() -> None:
         gym.wrappers.RecordEpisodeStatistics(gym.make(arguments.env))
         for _ in range(NUM_ENVS)
     ]
-    envs, env = DummyVectorEnv([lambda part=part: part for part in parts]), parts[0]
+    envs = DummyVectorEnv([lambda part=part: part for part in parts])
+    env = parts[0]
     envs.seed(0)
 
     sizes = {"hidden_sizes": [64, 64], "activation": nn.Tanh}
@@ -49,7 +51,9 @@ def main() -> None:
         preprocess_net=net, action_shape=env.action_space.n, softmax_output=False
     )
     critic = DiscreteCritic(preprocess_net=value_net)
-    dist_fn = lambda logits: Categorical(logits=logits)  # noqa: E731
+
+    def dist_fn(logits):
+        return Categorical(logits=logits)
 
     policy = ProbabilisticActorPolicy(
         actor=actor,
@@ -75,7 +79,9 @@ def main() -> None:
         show_progress=False,
     )
     algorithm.run_training(params)
-    returns = [value for part in parts for value in list(part.return_queue)[-3:]]
+    returns = []
+    for part in parts:
+        returns += list(part.return_queue)[-3:]
     print(
         f"{arguments.iterations * STEPS:7d} steps, mean return {np.mean(returns):.1f}"
     )

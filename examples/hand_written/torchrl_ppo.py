@@ -33,7 +33,8 @@ def main() -> None:
     )
     env.set_seed(0)
 
-    inputs, actions = env.observation_spec["observation"].shape[0], env.action_spec.n
+    inputs = env.observation_spec["observation"].shape[0]
+    actions = env.action_spec.n
     net = MLP(inputs, actions, num_cells=[64, 64], activation_class=nn.Tanh)
     value_net = MLP(inputs, 1, num_cells=[64, 64], activation_class=nn.Tanh)
     dist_class = Categorical
@@ -70,10 +71,8 @@ def main() -> None:
                 optimizer.step()
         ended = rollout["next", "done"]
         returns = rollout["next", "episode_reward"][ended]
-        print(
-            f"{number * 1024:7d} steps, mean return"
-            f" {float(returns.mean()) if len(returns) else None}"
-        )
+        mean_return = float(returns.mean()) if len(returns) else None
+        print(f"{number * 1024:7d} steps, mean return {mean_return}")
     collector.shutdown()
 
 

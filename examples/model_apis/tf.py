@@ -45,7 +45,8 @@ class DuelingQModel(TFModelV2):
 
     def get_q_values(self, underlying_output: Any) -> Any:
         """Map features `[B, width]` to Q-values `[B, n]`."""
-        advantages, value = self.A(underlying_output), self.V(underlying_output)
+        advantages = self.A(underlying_output)
+        value = self.V(underlying_output)
         # A constant could move between V and A; taking the mean out of A pins it down.
         return value + advantages - tf.reduce_mean(advantages, axis=1, keepdims=True)
 
@@ -69,7 +70,11 @@ class ContActionQModel(TFModelV2):
         # never trained.
         combined = Box(-np.inf, np.inf, (width,), np.float32)
         self.q_hidden = FullyConnectedNetwork(
-            combined, action_space, None, model_config, f"{name}_q"
+            combined,
+            action_space,
+            num_outputs=None,
+            model_config=model_config,
+            name=f"{name}_q",
         )
         self.q_value = dense(self.q_hidden.num_outputs, 1)
 

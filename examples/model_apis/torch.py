@@ -48,7 +48,8 @@ class TorchDuelingQModel(TorchModelV2):
 
     def get_q_values(self, underlying_output: Tensor) -> Tensor:
         """Map features `[B, width]` to Q-values `[B, n]`."""
-        advantages, value = self.A(underlying_output), self.V(underlying_output)
+        advantages = self.A(underlying_output)
+        value = self.V(underlying_output)
         # A constant could move between V and A; taking the mean out of A pins it down.
         return value + advantages - advantages.mean(dim=1, keepdim=True)
 
@@ -72,7 +73,11 @@ class TorchContActionQModel(TorchModelV2):
         # never trained.
         combined = Box(-np.inf, np.inf, (width,), np.float32)
         self.q_hidden = FullyConnectedNetwork(
-            combined, action_space, None, model_config, f"{name}_q"
+            combined,
+            action_space,
+            num_outputs=None,
+            model_config=model_config,
+            name=f"{name}_q",
         )
         self.q_value = nn.Linear(self.q_hidden.num_outputs, 1)
 
