@@ -360,7 +360,7 @@ def test_model_of_a_box_is_one_trunk(model_catalog):
 
     [trunk] = model.parts
     assert trunk.slot == "trunk"
-    assert trunk.part.name == "net"
+    assert trunk.chosen.name == "net"
     assert model.obs_space == THREE_FEATURES
     assert model.action_space == TWO_ACTIONS
     assert model.num_outputs == 2
@@ -455,7 +455,7 @@ class DefaultModel(TorchModel):
 def test_default_model_is_used_if_config_names_none(model_catalog, config, default_model, name):
     model = make_model(model_catalog, THREE_FEATURES, config, default_model=default_model)
 
-    assert model.parts[0].part.name == name
+    assert model.parts[0].chosen.name == name
 
 
 def test_head_gets_the_action_distribution(model_catalog):

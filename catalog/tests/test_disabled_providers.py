@@ -13,7 +13,7 @@ import pytest
     ("package", "statement"),
     [
         ("rlcatalog-fcnet", "rlcatalog.build(OBS, ACTIONS, framework='torch')"),
-        ("rlcatalog-fcnet", "rlcatalog.build(OBS, ACTIONS, {'custom_model': torch.nn.ReLU})"),
+        ("rlcatalog-plain", "rlcatalog.build(OBS, ACTIONS, {'custom_model': torch.nn.ReLU})"),
         ("rlcatalog-fcnet", "from rlcatalog_torch import FullyConnectedNetwork"),
         ("rlcatalog-preprocessors", "rlcatalog.build(OBS, ACTIONS, framework='torch')"),
         ("rlcatalog-torch", "rlcatalog.build(OBS, ACTIONS, framework='torch')"),
@@ -27,7 +27,7 @@ import pytest
             "from rlcatalog_ppo import PPO; PPO('CartPole-v1', {'framework': 'torch'})",
         ),
     ],
-    ids=["model", "head", "class", "preprocessor", "framework", "export", "freeze", "ppo"],
+    ids=["model", "plain-module", "class", "preprocessor", "framework", "export", "freeze", "ppo"],
 )
 def test_disabled_package_is_called_disabled(package, statement):
     pytest.importorskip("torch", reason="PyTorch is not installed")
