@@ -46,9 +46,10 @@ class EncodeEpisodes(ConnectorV2):
                     " only one."
                 )
             first = _steps_of(episode.get_observations())[0]
+            # Gymnasium warns about an observation of another form, so the second space is asked
+            # only if the first one does not contain the observation.
             is_from_env = module.policy.observation_space.contains(first)
-            is_encoded = module.observation_space.contains(first)
-            if is_from_env or not is_encoded:
+            if is_from_env or not module.observation_space.contains(first):
                 episodes[number] = _encode_episode(episode, module.policy, module.observation_space)
         return batch
 
