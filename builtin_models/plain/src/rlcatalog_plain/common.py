@@ -556,12 +556,12 @@ def _read_parts(value: Any, info: SpaceInfo | None, rule: _ConversionRule) -> Mo
     infos: Sequence[SpaceInfo | None] = [None] * len(fields)
     if info is not None and is_dict_or_tuple:
         infos = info.children
-    inputs = {
-        name: _read_parts(part, part_info, rule)
-        for (name, part), part_info in zip(fields.items(), infos, strict=True)
-    }
-    spaces = {name: part_input.space for name, part_input in inputs.items()}
-    conversions = {name: part_input.conversion for name, part_input in inputs.items()}
+    spaces: dict[str, Space[Any]] = {}
+    conversions: dict[str, Conversion] = {}
+    for (name, part), part_info in zip(fields.items(), infos, strict=True):
+        part_input = _read_parts(part, part_info, rule)
+        spaces[name] = part_input.space
+        conversions[name] = part_input.conversion
     # An object with fields is converted to a dict even if its leaves are unchanged.
     is_unchanged = is_dict_or_tuple and all(inner is None for inner in conversions.values())
     if isinstance(value, tuple):
